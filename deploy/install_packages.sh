@@ -1,11 +1,10 @@
 #!/usr/bin/env bash
-# Installs the Debian 12 packages that Atoll builds and runs with, if any is
-# missing. Says what it does. Without the rights to install it prints one line
-# that names the missing packages, and fails.
+# Installs the missing Debian 12 packages that Atoll needs, and reports it.
+# Without the rights to install it prints one line with their names, and fails.
 set -euo pipefail
 
 packages=(
-  # Build: the compiler, Bazel and what Debian's Bazel only recommends.
+  # Build: the compiler, Bazel, and packages that Debian's Bazel recommends.
   g++ git bazel-bootstrap bazel-platforms bazel-rules-java bazel-rules-proto
   protobuf-compiler protobuf-compiler-grpc
   # Libraries.

@@ -1,14 +1,14 @@
 #!/usr/bin/env bash
-# Builds Atoll and trains a small model on this machine: three islands, two
-# parameter servers, a coordinator; then shows what came of it.
+# Builds Atoll, trains a small model on this machine (three islands, two
+# parameter servers, a coordinator), and shows the results.
 #
 #   ./deploy/quickstart.sh [--baseline] [--out DIR] [--data DIR]
 #
 #   --baseline   also train one island alone for as many steps, and compare
-#   --out DIR    where everything lands (default: quickstart-out)
+#   --out DIR    output directory (default: quickstart-out)
 #   --data DIR   text to train on (default: the newest C++ standard library's)
 #
-# Run again it starts anew: DIR is emptied first, if a quickstart made it.
+# A second run starts over: it empties DIR first, if a quickstart made it.
 set -euo pipefail
 
 invoked_from=$PWD
@@ -18,7 +18,7 @@ baseline=
 out=quickstart-out
 data=
 usage() { sed -n '5,9s/^# \{0,1\}//p' "deploy/quickstart.sh" >&2; exit 2; }
-# The value of an option: relative paths are the caller's.
+# Prints an option's value; a relative path starts at the caller's directory.
 place() {
   [[ $# -ge 2 && -n $2 ]] || usage
   if [[ $2 == /* ]]; then echo "$2"; else echo "$invoked_from/$2"; fi
@@ -48,10 +48,10 @@ if [[ -z $data ]]; then
     sort -V | tail -n 1)
 fi
 
-# Only what an earlier quickstart made is removed.
+# Removes only the output of an earlier quickstart.
 if [[ -e $out ]]; then
   if [[ ! -e $out/.quickstart && -n $(ls -A "$out") ]]; then
-    echo "$out is there already and is not a quickstart's; give another --out" >&2
+    echo "$out exists and no quickstart made it: choose another --out" >&2
     exit 1
   fi
   rm -rf "$out"
@@ -71,6 +71,6 @@ if [[ -n $baseline ]]; then
   report+=(--baseline "$out/baseline")
 fi
 
-say "what came of it"
+say "results"
 "$atoll" dev report "${report[@]}"
 say "$((SECONDS - started)) s after the build; summary: $out/summary.json"

@@ -1,5 +1,5 @@
-// The three clients of the coordinator against scripted services on loopback,
-// and the fakes against the same expectations.
+// Tests the three clients of the coordinator against scripted services on
+// loopback, and the fakes against the same expectations.
 
 #include <atomic>
 #include <chrono>
@@ -34,8 +34,8 @@ namespace {
 constexpr absl::Duration kLong = absl::Seconds(30);
 constexpr char kSilent[] = "silent";
 
-// Plans that a stream sends: the newest to whoever watches, then each new one.
-// A stream ends with `end` once that is set.
+// The plans that streams send: the newest at once, then each new one. Streams
+// end with the status given to End.
 template <typename Plan>
 class PlanBoard {
  public:
@@ -82,7 +82,7 @@ std::string GetSession(const grpc::ServerContext& context) {
 
 class IslandServiceDouble : public v1::IslandService::Service {
  public:
-  // What a call after Join said of its caller.
+  // The caller of a call, as the call named it.
   struct Seen {
     std::string run_id;
     std::string island_id;
@@ -173,8 +173,8 @@ class ServerServiceDouble : public v1::ServerService::Service {
   int64_t watched_incarnation = 0;
 };
 
-// Streams events 1 to 9, two of them from record 4, three a stream, then breaks
-// off; ends with OK after the last.
+// Streams the events of records 1 to 9; record 4 has two. A stream breaks after
+// three records and ends with OK after the last.
 class StateServiceDouble : public v1::TrainingStateService::Service {
  public:
   grpc::Status WatchRun(
@@ -201,7 +201,7 @@ class StateServiceDouble : public v1::TrainingStateService::Service {
                          : grpc::Status(grpc::StatusCode::UNAVAILABLE, "break");
   }
 
-  // The next streams bring nothing for 100 ms, and then break off.
+  // The next `count` streams send nothing for 100 ms, then break.
   void set_quiet_count(int count) { quiet_count_ = count; }
 
  private:
@@ -213,7 +213,7 @@ class RunServiceDouble : public v1::RunService::Service {
   grpc::Status GetRun(grpc::ServerContext* context,
                       const v1::GetRunRequest* request,
                       v1::GetRunResponse* response) override {
-    // Says nothing of this one until its caller gives up.
+    // Does not answer for this run until the caller gives up.
     if (request->run_id() == kSilent) {
       if (!asked.HasBeenNotified()) asked.Notify();
       std::mutex mutex;
@@ -228,7 +228,7 @@ class RunServiceDouble : public v1::RunService::Service {
     return grpc::Status::OK;
   }
 
-  absl::Notification asked;  // For kSilent.
+  absl::Notification asked;  // A call for kSilent has come.
 };
 
 class ClientsTest : public ::testing::Test {
@@ -324,7 +324,7 @@ TEST_F(ClientsTest, WaitsForAPlanThatIsNewer) {
   publisher.join();
   ASSERT_TRUE(second.ok()) << second.status();
   EXPECT_EQ(second->revision(), 6);
-  // Whoever asks for an older one gets the newest at once.
+  // A request after an older position returns the newest at once.
   EXPECT_EQ(client_->WaitForPlan({}, kLong, {})->revision(), 6);
 }
 
@@ -436,10 +436,10 @@ TEST_F(ClientsTest, ACallWithoutAnAnswerEndsWhenItsClientIsStopped) {
   absl::Status status = client->GetRun(request).status();
   stopper.join();
   EXPECT_EQ(status, absl::CancelledError("stopped"));
-  // One that comes later does not begin.
+  // A later call does not begin.
   status = client->GetRun(request).status();
   EXPECT_EQ(status, absl::CancelledError("stopped"));
-  // The stop in the background is another.
+  // A background client has its own stop.
   std::stop_source other;
   const auto background =
       client->InBackground(other.get_token(), absl::InfiniteDuration());
@@ -515,7 +515,7 @@ TEST_F(ClientsTest, SaysOnceThatACoordinatorIsAway) {
   EXPECT_EQ(count, 1);
 }
 
-// Nothing happens in a run for long, and then its coordinator starts again.
+// The run is idle for long, then its coordinator restarts.
 TEST_F(ClientsTest, AQuietStreamThatBreaksIsNoSilence) {
   OperatorClientOptions options = run_options_;
   options.watch_had_after = absl::Milliseconds(50);

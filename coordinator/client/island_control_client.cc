@@ -16,7 +16,7 @@ namespace {
 using Service = v1::IslandService;
 using IslandPlanWatch = PlanWatch<v1::WatchPlanResponse, v1::IslandPlan>;
 
-// Who we are since the last Join.
+// The member that the last Join made.
 struct Membership {
   std::string run_id;
   std::string island_id;
@@ -51,7 +51,7 @@ class GrpcIslandControlClient : public IslandControlClient {
     member->session = rpc::ToHex(response.session_secret());
     member->watch = MakeWatch(*member);
     MutexLock lock(&mutex_);
-    // The old watch, if any, ends outside the lock with the last reference.
+    // The old watch, if any, ends outside the lock with its last reference.
     std::swap(member_, member);
     return response;
   }

@@ -1,9 +1,9 @@
-// What an island asks of the coordinator.
+// An island's calls to the coordinator.
 //
-// One object is one member: Join makes it one, the rest speaks for it, with its
-// ids, epoch and session secret filled in. Every call has a deadline and is
-// made once: all are idempotent, and the caller's loop decides when to ask
-// again (base/rpc/retry.h).
+// One object is one member: Join makes it one, and the other calls fill in its
+// ids, epoch and session secret. Every call has a deadline and is made once.
+// All calls are idempotent; the caller decides when to retry
+// (base/rpc/retry.h).
 //
 // Thread-safe.
 
@@ -32,10 +32,10 @@ class IslandControlClient {
   virtual ~IslandControlClient() = default;
 
   // Makes the caller a member, under a new epoch, and starts to follow its
-  // plan. A second Join takes the place of the first.
+  // plan. A second Join replaces the first.
   //
   // Errors as IslandService.Join; UNAVAILABLE or DEADLINE_EXCEEDED if the
-  // coordinator is away: the membership that was stays.
+  // coordinator is away. After an error the previous membership stays.
   virtual absl::StatusOr<v1::JoinResponse> Join(
       const v1::JoinRequest& request) = 0;
 
@@ -44,27 +44,27 @@ class IslandControlClient {
   // FAILED_PRECONDITION: not a member; Join. Else as IslandService.ReportReady.
   virtual absl::Status ReportReady(int64_t commit_seq) = 0;
 
-  // Renews the lease; returns how long it now lasts.
+  // Renews the lease; returns its duration from now.
   //
   // FAILED_PRECONDITION: not a member; Join. Else as IslandService.Heartbeat.
   virtual absl::StatusOr<absl::Duration> Heartbeat() = 0;
 
-  // The newest plan that lies after `after`, waiting for one until `timeout`.
-  // The stream behind it is opened again by itself when it breaks. Plans of an
-  // older life of the coordinator are never returned after newer ones.
+  // Waits until `timeout` for a plan newer than `after` and returns the newest.
+  // A broken stream is reopened automatically. A plan of an older coordinator
+  // epoch is never returned after a newer one.
   //
-  // DEADLINE_EXCEEDED: no plan is newer.
+  // DEADLINE_EXCEEDED: no newer plan came.
   // CANCELLED: `stop` was requested.
-  // OUT_OF_RANGE: the run has ended and no newer plan comes.
+  // OUT_OF_RANGE: the run has ended; no newer plan will come.
   // FAILED_PRECONDITION: not a member; Join.
   // ABORTED: another process of the same island has joined since.
-  // Any other error with which the coordinator ended the stream for good.
+  // Also any error with which the coordinator ended the stream for good.
   virtual absl::StatusOr<v1::IslandPlan> WaitForPlan(const PlanPosition& after,
                                                      absl::Duration timeout,
                                                      std::stop_token stop) = 0;
 
-  // Reports speed, losses and bytes; run_id, island_id and island_epoch are
-  // filled in.
+  // Reports speed, losses and bytes. Fills in run_id, island_id and
+  // island_epoch.
   //
   // FAILED_PRECONDITION: not a member; Join. Else as
   // IslandService.ReportProgress.
@@ -72,7 +72,7 @@ class IslandControlClient {
 
   // Leaves, and stops following the plan, even after an error.
   //
-  // As IslandService.Leave.
+  // Errors as IslandService.Leave.
   virtual absl::Status Leave(absl::string_view reason) = 0;
 };
 
@@ -81,15 +81,15 @@ struct IslandControlClientOptions {
   rpc::ChannelOptions channel;                 // kControl.
   absl::Duration timeout = absl::Seconds(10);  // Of every call.
   absl::Duration heartbeat_timeout = absl::Seconds(5);
-  // Of the plan's stream: short, for who waits for it waits for everything.
+  // Retries of the plan's stream; short, because all work waits for the plan.
   rpc::RetryPolicy watch_retry{absl::Milliseconds(100), absl::Seconds(1)};
-  uint64_t seed = 0;  // Of its jitter.
-  // Called, from another thread, when a Join has not been answered for
-  // rpc::kSlowAfter, with who does not. May be empty.
+  uint64_t seed = 0;  // Seeds the jitter of these retries.
+  // Called from another thread if a Join has no answer after rpc::kSlowAfter.
+  // May be empty.
   std::function<void(absl::string_view peer)> on_join_waiting;
 };
 
-// A client on a connection of its own. Nothing is dialled before the first
+// Returns a client with its own connection. Nothing is dialled before the first
 // call.
 //
 // Errors as rpc::MakeChannel.

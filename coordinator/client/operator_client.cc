@@ -110,7 +110,7 @@ class GrpcOperatorClient : public OperatorClient {
       if (!wanted) return absl::OkStatus();
       if (stop.stop_requested()) break;
       const absl::Time now = absl::Now();
-      // A run in which nothing happens has a quiet stream.
+      // The stream of an idle run is silent.
       if (heard || now - begin > options_.watch_had_after) {
         away_since = now;
         told = false;
@@ -152,7 +152,7 @@ class GrpcOperatorClient : public OperatorClient {
     return options;
   }
 
-  // Reads one stream to its end and moves `request` behind its events.
+  // Reads one stream to its end and advances `request` past its events.
   absl::Status ReadEvents(
       v1::WatchRunRequest& request, bool& heard,
       const std::function<bool(const v1::RunEvent&)>& on_event,
@@ -160,7 +160,7 @@ class GrpcOperatorClient : public OperatorClient {
     grpc::ClientContext context;
     const std::stop_callback cancel(stop, [&context] { context.TryCancel(); });
     const auto reader = states_->WatchRun(&context, request);
-    // Several events may come of one record, and share its revision.
+    // Events of one record share its revision.
     const int64_t after_revision = request.after_revision();
     v1::WatchRunResponse response;
     while (wanted && reader->Read(&response)) {

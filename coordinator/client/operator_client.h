@@ -1,9 +1,9 @@
-// What operators and readers ask of the coordinator: RunService and
-// TrainingStateService, a call a method.
+// The coordinator calls of operators and readers: RunService and
+// TrainingStateService, one method per call.
 //
-// Every call has a deadline and is made once. Errors are the service's own, and
-// UNAVAILABLE or DEADLINE_EXCEEDED, naming the address, if it is away, and
-// CANCELLED if the client was stopped.
+// Every call has a deadline and is made once. Errors are those of the service;
+// UNAVAILABLE or DEADLINE_EXCEEDED, with the address, if the coordinator is
+// away; and CANCELLED if the client was stopped.
 //
 // Thread-safe.
 
@@ -60,19 +60,18 @@ class OperatorClient {
   virtual absl::StatusOr<v1::ListCheckpointsResponse> ListCheckpoints(
       const v1::ListCheckpointsRequest& request) = 0;
 
-  // Hands every event after request.after_revision to `on_event`, in order and
+  // Passes every event after request.after_revision to `on_event`, in order and
   // once, until the run ends (OK), `on_event` returns false (OK), or `stop` is
-  // requested (CANCELLED). A stream that breaks is opened again behind the last
-  // event; one that cannot be had for `patience` ends with its error.
+  // requested (CANCELLED). A broken stream is reopened after the last event. If
+  // no stream works for `patience`, returns the stream's error.
   virtual absl::Status WatchRun(
       v1::WatchRunRequest request, absl::Duration patience,
       const std::function<bool(const v1::RunEvent&)>& on_event,
       std::stop_token stop) = 0;
 
-  // A client on the same connection for what nobody waits for, which may
-  // outlive this: it tells nobody that it waits, its unary calls last
-  // `timeout_max` at most and end when `stop` is requested, and not when this
-  // client's options say so.
+  // Returns a client for background calls on the same connection; it may
+  // outlive this one. It never calls on_waiting. Its unary calls last at most
+  // `timeout_max` and end when `stop` is requested, not on this client's stop.
   virtual std::unique_ptr<OperatorClient> InBackground(
       std::stop_token stop, absl::Duration timeout_max) const = 0;
 };
@@ -82,19 +81,19 @@ struct OperatorClientOptions {
   rpc::ChannelOptions channel;                 // kControl.
   absl::Duration timeout = absl::Seconds(10);  // Of every unary call.
   rpc::RetryPolicy watch_retry;                // Of WatchRun.
-  // A stream of WatchRun that lasted so long was had, also without an event:
-  // longer than any attempt to connect.
+  // A WatchRun stream that lasted this long worked, even without an event.
+  // Longer than any attempt to connect.
   absl::Duration watch_had_after = absl::Minutes(1);
-  uint64_t seed = 0;  // Of its jitter.
-  // Called, from any thread, when there has been no answer for
-  // rpc::kSlowAfter, with who does not answer and for how long it is asked in
-  // all. Of WatchRun: of each time that it is away. May be empty.
+  uint64_t seed = 0;  // Seeds the jitter of watch_retry.
+  // Called from any thread if `peer` has not answered for rpc::kSlowAfter.
+  // `patience` is how long the call waits in all. WatchRun calls it once per
+  // outage. May be empty.
   std::function<void(absl::string_view peer, absl::Duration patience)>
       on_waiting;
-  std::stop_token stop;  // Requested: unary calls end at once.
+  std::stop_token stop;  // Once requested, unary calls end at once.
 };
 
-// A client on a connection of its own.
+// Returns a client with its own connection.
 //
 // Errors as rpc::MakeChannel.
 absl::StatusOr<std::unique_ptr<OperatorClient>> MakeOperatorClient(

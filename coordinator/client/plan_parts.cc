@@ -9,11 +9,10 @@
 namespace atl::coordinator {
 namespace {
 
-// Of a list's item, beside its bytes: its field's number and its size.
+// Bytes of a list item besides its content: field number and size.
 constexpr size_t kItemBytesMax = 8;
 
-// Moves `all` into the lists that `next` gives, a new one whenever the one
-// before has enough.
+// Moves `all` into lists made by `next`; starts a new list when one is full.
 template <typename Message, typename Next>
 void Deal(google::protobuf::RepeatedPtrField<Message>& all,
           size_t part_bytes_max, const Next& next) {
@@ -30,7 +29,7 @@ void Deal(google::protobuf::RepeatedPtrField<Message>& all,
   }
 }
 
-// The report of one shard, in parts if it does not fit a message.
+// Splits the report of one shard if it does not fit a message.
 std::deque<v1::ShardReport> CutShard(v1::ShardReport report,
                                      size_t part_bytes_max) {
   std::deque<v1::ShardReport> parts;

@@ -1,6 +1,6 @@
-// A server's plan and a server's report are of all its runs. What is more than
-// a message goes in several, cut between runs; a report within one, too, if a
-// message does not take it.
+// Splits a server's plan and report, which cover all its runs, into messages. A
+// plan is split between runs. A report is split between shards, and within the
+// report of a shard that exceeds one message.
 //
 // Pure. Thread-compatible.
 
@@ -17,38 +17,38 @@
 
 namespace atl::coordinator {
 
-// Of the runs in one message. One run's plan may be more, and one round's
-// statistics: both are less than a message (proto/DESIGN.md, "Limits").
+// Target size of the runs in one message. One run's plan, or one round's
+// statistics, may be larger but fits a message (proto/DESIGN.md, "Limits").
 inline constexpr size_t kPartBytesMax = 1 << 20;
-// Of a shard's report that is not cut, but has a message of its own.
-// Coordinators that know of no parts of one take what a message takes (4 MiB),
-// so all that they could take reaches them whole; 64 KiB are for the rest of
-// the message.
+// Largest shard report that is sent whole, in its own message. Coordinators
+// that do not support parts of a shard's report accept one message (4 MiB), so
+// they still get every report that fits. 64 KiB remain for the rest of the
+// message.
 inline constexpr size_t kWholeShardBytesMax = (4 << 20) - (64 << 10);
-// A coordinator has no more runs.
+// Most runs of a coordinator, and so most parts of a plan.
 inline constexpr int32_t kPlanPartsMax = 1024;
 
-// One response at least, in their order.
+// Splits a plan into at least one response, in order.
 std::deque<v1::WatchServerPlanResponse> CutPlan(
     v1::ServerPlan plan, size_t part_bytes_max = kPartBytesMax);
 
-// The same of a report; all parts have its report_seq. The report of a shard
-// beyond kWholeShardBytesMax is cut, too: core/report_joiner puts it together.
+// Splits a report; all parts have its report_seq. Also splits the report of a
+// shard above kWholeShardBytesMax; coordinator/core/report_joiner joins it.
 std::deque<v1::ReportShardsRequest> CutReport(
     v1::ReportShardsRequest report, size_t part_bytes_max = kPartBytesMax);
 
-// Puts the responses of one stream together.
+// Joins the responses of one stream.
 class PlanJoiner {
  public:
-  // The plan, if `response` is its last part.
+  // Returns the plan if `response` is its last part.
   //
-  // INVALID_ARGUMENT: it does not follow from what came before.
+  // INVALID_ARGUMENT: `response` does not follow the part before it.
   absl::StatusOr<std::optional<v1::ServerPlan>> Add(
       v1::WatchServerPlanResponse response);
 
  private:
-  v1::ServerPlan plan_;      // As far as it has come.
-  int32_t part_count_ = 0;  // That have come of it.
+  v1::ServerPlan plan_;     // The parts received so far, joined.
+  int32_t part_count_ = 0;  // Number of these parts.
 };
 
 }  // namespace atl::coordinator

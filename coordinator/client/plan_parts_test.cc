@@ -88,7 +88,7 @@ TEST(PlanPartsTest, AReportIsCutBetweenShards) {
   EXPECT_EQ(shard_count, 30);
 }
 
-// Who knows of no parts of a shard's report takes each for all of it.
+// A coordinator without support for parts takes each for a whole report.
 TEST(PlanPartsTest, AShardsReportIsCutOnlyIfAMessageDoesNotTakeIt) {
   for (const bool fits : {true, false}) {
     v1::ReportShardsRequest report;
@@ -97,7 +97,7 @@ TEST(PlanPartsTest, AShardsReportIsCutOnlyIfAMessageDoesNotTakeIt) {
     v1::ShardReport& large = *report.add_shards();
     large.set_run_id("run");
     size_t bytes = large.ByteSizeLong();
-    // Items of 64 KiB; of as many as fit, and one more.
+    // Adds items of 64 KiB: as many as fit, or one more.
     while (true) {
       v1::RefusedContribution refused;
       refused.set_reason(std::string(64 << 10, 'x'));
@@ -126,8 +126,8 @@ TEST(PlanPartsTest, AShardsReportIsCutOnlyIfAMessageDoesNotTakeIt) {
   }
 }
 
-// The largest that servers make: of every fragment of every slot as many as are
-// taken undecided, stored or refused, and statistics.
+// The largest report of a server: the most undecided contributions for every
+// fragment and slot, stored or refused, and statistics.
 TEST(PlanPartsTest, TheReportOfAShardIsCutAndTogetherItIsTheReport) {
   v1::ReportShardsRequest report;
   report.set_report_seq(5);

@@ -10,8 +10,8 @@
 
 namespace atl::coordinator {
 
-// Revisions grow within one life of the coordinator, epochs from life to life.
-// The default lies before every plan.
+// Revisions grow while the coordinator runs, epochs with each of its starts.
+// The default precedes every plan.
 struct PlanPosition {
   int64_t coordinator_epoch = -1;
   int64_t revision = -1;
@@ -19,7 +19,7 @@ struct PlanPosition {
   friend auto operator<=>(const PlanPosition&, const PlanPosition&) = default;
 };
 
-// Of a v1::IslandPlan or a v1::ServerPlan.
+// `Plan` is v1::IslandPlan or v1::ServerPlan.
 template <typename Plan>
 PlanPosition ToPosition(const Plan& plan) {
   return {plan.coordinator_epoch(), plan.revision()};

@@ -19,7 +19,7 @@ namespace {
 using Service = v1::ServerService;
 using ServerPlanWatch = PlanWatch<v1::WatchServerPlanResponse, v1::ServerPlan>;
 
-// Reads whole plans from a stream that may bring them in parts.
+// Reads whole plans from a stream that may send them in parts.
 class WholePlans
     : public grpc::ClientReaderInterface<v1::WatchServerPlanResponse> {
  public:
@@ -35,7 +35,7 @@ class WholePlans
       absl::StatusOr<std::optional<v1::ServerPlan>> plan =
           joiner_.Add(std::move(part));
       if (!plan.ok()) {
-        // Another stream begins anew.
+        // The watch opens another stream.
         context_->TryCancel();
         return false;
       }
@@ -61,7 +61,7 @@ class WholePlans
   PlanJoiner joiner_;
 };
 
-// Who we are since the last RegisterServer.
+// The server as of its last RegisterServer.
 struct Registration {
   std::string server_id;
   int64_t incarnation = 0;

@@ -1,7 +1,7 @@
-// What a parameter server asks of the coordinator.
+// A parameter server's calls to the coordinator.
 //
-// Every call has a deadline and is made once: all are idempotent and whole, and
-// the caller's loop decides when to ask again.
+// Every call has a deadline and is made once. All calls are idempotent; the
+// caller decides when to retry.
 //
 // Thread-safe.
 
@@ -27,26 +27,26 @@ class ServerControlClient {
  public:
   virtual ~ServerControlClient() = default;
 
-  // Registers this life of the server and starts to follow its plan.
+  // Registers this incarnation of the server and starts to follow its plan.
   //
   // Errors as ServerService.RegisterServer; UNAVAILABLE or DEADLINE_EXCEEDED if
   // the coordinator is away.
   virtual absl::StatusOr<v1::RegisterServerResponse> RegisterServer(
       const v1::RegisterServerRequest& request) = 0;
 
-  // The newest plan that lies after `after`, waiting for one until `timeout`.
+  // Waits until `timeout` for a plan newer than `after` and returns the newest.
   //
-  // DEADLINE_EXCEEDED: no plan is newer.
+  // DEADLINE_EXCEEDED: no newer plan came.
   // CANCELLED: `stop` was requested.
   // FAILED_PRECONDITION: not registered; RegisterServer.
-  // ABORTED: a later life of this server is registered.
-  // Any other error with which the coordinator ended the stream for good.
+  // ABORTED: a later incarnation of this server is registered.
+  // Also any error with which the coordinator ended the stream for good.
   virtual absl::StatusOr<v1::ServerPlan> WaitForPlan(const PlanPosition& after,
                                                      absl::Duration timeout,
                                                      std::stop_token stop) = 0;
 
-  // Reports the state of every shard and renews the lease; returns how long it
-  // now lasts. server_id and incarnation are filled in.
+  // Reports the state of every shard and renews the lease; returns its duration
+  // from now. Fills in server_id and incarnation.
   //
   // FAILED_PRECONDITION: not registered; RegisterServer. Else as
   // ServerService.ReportShards.
@@ -58,12 +58,12 @@ struct ServerControlClientOptions {
   std::string address;                         // host:port
   rpc::ChannelOptions channel;                 // kControl.
   absl::Duration timeout = absl::Seconds(10);  // Of every call.
-  // Of the plan's stream: short, for who waits for it waits for everything.
+  // Retries of the plan's stream; short, because all work waits for the plan.
   rpc::RetryPolicy watch_retry{absl::Milliseconds(100), absl::Seconds(1)};
-  uint64_t seed = 0;  // Of its jitter.
+  uint64_t seed = 0;  // Seeds the jitter of these retries.
 };
 
-// A client on a connection of its own.
+// Returns a client with its own connection.
 //
 // Errors as rpc::MakeChannel.
 absl::StatusOr<std::unique_ptr<ServerControlClient>> MakeServerControlClient(

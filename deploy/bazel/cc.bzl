@@ -1,13 +1,12 @@
-"""C++ of ours: the native rules, with what a name already says left out.
+"""Atoll's C++ rules: the native rules, with defaults that follow from the name.
 
-A library `x` is x.cc and x.h, whichever is there, unless `srcs` or `hdrs` say
-otherwise; `test_deps`, also an empty list, adds its test, x_test.cc, which sees
-what the library sees and these. A test of its own is a cc_test; it is small
-unless it says otherwise.
+The sources of a library `x` are x.cc and x.h, if they exist, unless `srcs` or
+`hdrs` are given. `test_deps`, even an empty list, adds the test x_test.cc,
+which gets the library's deps and these. A cc_test is small by default.
 
-Each begins with a precompiled header. A target with flags of its own, but for
-warnings, has none: g++ takes a precompiled header only with the flags that it
-was made with, and here says so as an error.
+Each target uses a precompiled header. A target with its own flags, except
+warnings, does not: g++ accepts a precompiled header only with the flags that it
+was made with, and a mismatch is an error here.
 """
 
 _ROOM = "//deploy/bazel/precompiled:"
@@ -16,7 +15,7 @@ def _warns_only(flag):
     return flag == "-w" or flag.startswith("-W")
 
 def _begins_with(name, kwargs):
-    """`kwargs` of a native rule, for sources that begin with header `name`."""
+    """Returns `kwargs` with the precompiled header `name` added."""
     copts = kwargs.get("copts", [])
     if not kwargs.get("srcs") or [f for f in copts if not _warns_only(f)]:
         return kwargs
@@ -36,11 +35,11 @@ def _begins_with(name, kwargs):
     return out
 
 def _with_sources(kwargs):
-    """`kwargs` of a library, with the files of its name."""
+    """Returns `kwargs` with `srcs` and `hdrs` that follow from the name."""
     out = dict(kwargs)
     for attribute, ending in [("srcs", ".cc"), ("hdrs", ".h")]:
         if attribute not in kwargs:
-            # style-ok(build): one name, there or not.
+            # style-ok(build): matches one name, which may not exist.
             out[attribute] = native.glob([kwargs["name"] + ending])
     return out
 

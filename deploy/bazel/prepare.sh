@@ -1,14 +1,14 @@
-# To be sourced, at the root of the tree, by scripts that call bazel: sees to
-# what Bazel takes for granted on a developer's machine.
+# Source this at the root of the tree before calling bazel. It provides what
+# Bazel expects of a developer's machine.
 
-# Bazel keeps its outputs below the home directory; a service may have none set.
+# Bazel keeps its outputs below $HOME; a service may have no HOME.
 if [[ -z ${HOME:-} ]]; then
   HOME=$(getent passwd "$(id -u)" | cut -d: -f6)
   export HOME
 fi
 
-# .bazelrc names one cache for the whole machine. Where another user made it
-# first, this one keeps a cache of their own.
+# .bazelrc names one cache for the whole machine. If another user owns it, this
+# user gets a separate cache.
 _cache=$(sed -n 's/^build --disk_cache=//p' .bazelrc)
 if [[ ! -f user.bazelrc ]] &&
   ! { mkdir -p "$_cache" && [[ -w $_cache && -O $_cache ]]; } 2>/dev/null; then

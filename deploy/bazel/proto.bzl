@@ -1,7 +1,7 @@
-"""C++ from protocol buffers, by Debian's protoc and gRPC plugin.
+"""C++ from protocol buffers, with Debian's protoc and gRPC plugin.
 
-A library of messages and a library of stubs are two targets, so that a core
-can hold a message without linking gRPC:
+Messages and stubs are separate targets, so that a core can use a message
+without linking gRPC:
 
     atoll_proto_library(
         name = "run_proto",
@@ -34,7 +34,7 @@ def _stem(src):
     return src[:-len(".proto")]
 
 def _protos(label):
-    """The label of the .proto files behind an atoll_proto_library."""
+    """The label of the .proto files of an atoll_proto_library."""
     if ":" in label:
         return label + "_files"
     return label + ":" + label.split("/")[-1] + "_files"
@@ -50,8 +50,8 @@ def _command(flags, srcs):
     return " ".join([_PROTOC] + includes + flags + [_path(s) for s in srcs])
 
 # C's <stdlib.h> declares a function atoll, so no C++ namespace can have that
-# name: in generated C++ the package `atoll` becomes the namespace `atl`. Names
-# on the wire, in descriptors and of files stay.
+# name. In generated C++ the package `atoll` becomes the namespace `atl`. Names
+# on the wire, in descriptors and of files do not change.
 def _rename_namespace(outs):
     return " && sed -i " + " ".join([
         "-e 's/\\bnamespace atoll\\b/namespace atl/'",

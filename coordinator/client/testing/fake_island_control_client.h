@@ -1,7 +1,7 @@
-// A IslandControlClient in memory, for tests of islands.
+// An in-memory IslandControlClient, for tests of islands.
 //
-// The test says what Join answers and which plan is the newest, lets calls
-// fail, and reads what was reported. Thread-safe.
+// A test sets Join's answer, the newest plan and the errors of calls, and reads
+// what was reported. Thread-safe.
 
 #ifndef COORDINATOR_CLIENT_TESTING_FAKE_ISLAND_CONTROL_CLIENT_H_
 #define COORDINATOR_CLIENT_TESTING_FAKE_ISLAND_CONTROL_CLIENT_H_
@@ -17,12 +17,12 @@ namespace atl::coordinator {
 
 class FakeIslandControlClient : public IslandControlClient {
  public:
-  // What Join answers. Its plan becomes the newest.
+  // Sets Join's answer. Join makes its plan the newest.
   void SetJoinResponse(v1::JoinResponse response);
-  // The newest plan; wakes WaitForPlan.
+  // Sets the newest plan; wakes WaitForPlan.
   void SetPlan(v1::IslandPlan plan);
-  // The next calls of `method` ("Join", "ReportReady", "Heartbeat",
-  // "WaitForPlan", "ReportProgress", "Leave"), in order, end with these.
+  // Queues an error for a later call of `method`: "Join", "ReportReady",
+  // "Heartbeat", "WaitForPlan", "ReportProgress" or "Leave".
   void FailNext(const std::string& method, absl::Status status);
 
   std::vector<v1::JoinRequest> joins() const;

@@ -1,5 +1,5 @@
-// What the fakes of the two control clients have in common: a plan that the
-// test sets, waited for by position, and errors that it lets calls end with.
+// Shared by the fakes of the two control clients: a plan that a test sets and a
+// client waits for by position, and queued errors of calls.
 //
 // Thread-safe.
 
@@ -27,27 +27,28 @@ namespace atl::coordinator {
 template <typename Plan>
 class FakePlanSource {
  public:
-  // The newest plan; wakes WaitForPlan.
+  // Sets the newest plan; wakes WaitForPlan.
   void SetPlan(Plan plan) {
     std::lock_guard<std::mutex> lock(mutex_);
     plan_ = std::move(plan);
     changed_.notify_all();
   }
 
-  // The next calls of `method`, in order, end with these.
+  // Queues an error for a later call of `method`.
   void FailNext(const std::string& method, absl::Status status) {
     std::lock_guard<std::mutex> lock(mutex_);
     errors_[method].push_back(std::move(status));
     changed_.notify_all();
   }
 
-  // The error that this call of `method` ends with, or OK.
+  // Takes the next queued error of `method`; OK if there is none.
   absl::Status NextError(const std::string& method) {
     std::lock_guard<std::mutex> lock(mutex_);
     return TakeError(method);
   }
 
-  // As IslandControlClient::WaitForPlan; fails by the name "WaitForPlan".
+  // As IslandControlClient::WaitForPlan; its errors are queued under
+  // "WaitForPlan".
   absl::StatusOr<Plan> WaitForPlan(const PlanPosition& after,
                                    absl::Duration timeout,
                                    std::stop_token stop) {

@@ -1,4 +1,4 @@
-// A ServerControlClient in memory, for tests of servers. Thread-safe.
+// An in-memory ServerControlClient, for tests of servers. Thread-safe.
 
 #ifndef COORDINATOR_CLIENT_TESTING_FAKE_SERVER_CONTROL_CLIENT_H_
 #define COORDINATOR_CLIENT_TESTING_FAKE_SERVER_CONTROL_CLIENT_H_
@@ -15,17 +15,17 @@ namespace atl::coordinator {
 
 class FakeServerControlClient : public ServerControlClient {
  public:
-  // What RegisterServer answers.
+  // Sets RegisterServer's answer.
   void SetRegisterResponse(v1::RegisterServerResponse response);
-  // The newest plan; wakes WaitForPlan.
+  // Sets the newest plan; wakes WaitForPlan.
   void SetPlan(v1::ServerPlan plan);
-  // The next calls of `method` ("RegisterServer", "WaitForPlan",
-  // "ReportShards"), in order, end with these.
+  // Queues an error for a later call of `method`: "RegisterServer",
+  // "WaitForPlan" or "ReportShards".
   void FailNext(const std::string& method, absl::Status status);
 
   std::vector<v1::RegisterServerRequest> registrations() const;
   std::vector<v1::ReportShardsRequest> reports() const;
-  // Waits until `count` reports have come; false if they do not in `timeout`.
+  // Waits for `count` reports; false if they have not come after `timeout`.
   bool WaitForReports(size_t count, absl::Duration timeout);
 
   absl::StatusOr<v1::RegisterServerResponse> RegisterServer(

@@ -1,4 +1,4 @@
-"""How CUDA is compiled: cuda_library, and what says that a target needs it."""
+"""Compiles CUDA: cuda_library, and helpers for targets that need CUDA."""
 
 load("@cuda//:defs.bzl", "CUDA_FOUND", "CUDNN_FOUND", "NCCL_FOUND", "NVCC")
 
@@ -8,7 +8,7 @@ def _is_missing(nccl, cudnn):
     return not CUDA_FOUND or (nccl and not NCCL_FOUND) or (cudnn and not CUDNN_FOUND)
 
 def needs_cuda(nccl = False, cudnn = False):
-    """For `target_compatible_with`: skipped but with --config=cuda and nvcc."""
+    """For `target_compatible_with`: requires --config=cuda and nvcc."""
     if _is_missing(nccl, cudnn):
         return _NO_CUDA
     return select({
@@ -17,16 +17,16 @@ def needs_cuda(nccl = False, cudnn = False):
     })
 
 def with_cuda(deps, otherwise, nccl = False, cudnn = False):
-    """For `deps` of a target that there is in every build.
+    """For `deps` of a target that exists in every build.
 
     Args:
-      deps: with --config=cuda and nvcc.
-      otherwise: without.
+      deps: used with --config=cuda and nvcc.
+      otherwise: used without.
       nccl: whether `deps` need NCCL too.
-      cudnn: the same of cuDNN.
+      cudnn: whether `deps` need cuDNN too.
 
     Returns:
-      One of them.
+      `deps` or `otherwise`.
     """
     if _is_missing(nccl, cudnn):
         return otherwise
@@ -35,15 +35,15 @@ def with_cuda(deps, otherwise, nccl = False, cudnn = False):
         "//conditions:default": otherwise,
     })
 
-# Machine code for A100 and for H100 and H200, and PTX for what comes after.
+# Machine code for A100, H100 and H200; PTX for newer GPUs.
 _GENCODE = [
     "-gencode=arch=compute_80,code=sm_80",
     "-gencode=arch=compute_90a,code=sm_90a",
     "-gencode=arch=compute_90,code=compute_90",
 ]
 
-# An FMA is only where one is written, as for the CPU; no fast maths. What the
-# host's compiler warns of is an error, but the line markers of nvcc's output.
+# As on the CPU, only written-out FMAs are used, and no fast maths. Warnings of
+# the host compiler are errors, except about line markers in nvcc's output.
 _FLAGS = [
     "-std=c++20",
     "-O3",
@@ -103,7 +103,7 @@ def cuda_library(name, srcs, hdrs = [], deps = [], **kwargs):
     Args:
       name: of the library.
       srcs: .cu files.
-      hdrs: as a cc_library's; they may not need nvcc where C++ includes them.
+      hdrs: as a cc_library's; headers that C++ includes must not need nvcc.
       deps: as a cc_library's.
       **kwargs: visibility, testonly.
     """
@@ -127,17 +127,17 @@ def cuda_library(name, srcs, hdrs = [], deps = [], **kwargs):
     )
 
 def cuda_toolkit(*libraries):
-    """Labels of @cuda, or nothing where there is no toolkit."""
+    """Labels of `libraries` in @cuda; empty without a toolkit."""
     if not CUDA_FOUND:
         return []
     missing = ([] if NCCL_FOUND else ["nccl"]) + ([] if CUDNN_FOUND else ["cudnn"])
     return ["@cuda//:" + library for library in libraries if library not in missing]
 
 def emulated_kernels(name, srcs, hdrs = [], deps = [], **kwargs):
-    """The same .cu files for the host: what launches them runs them there.
+    """Compiles .cu files for the host, where launched kernels then run.
 
     Args:
-      name: of the library, which is for tests.
+      name: of the library, which is testonly.
       srcs: .cu files.
       hdrs: as a cc_library's.
       deps: as a cc_library's.

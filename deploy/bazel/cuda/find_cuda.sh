@@ -1,9 +1,8 @@
 #!/usr/bin/env bash
-# Prints where a CUDA toolkit and the libraries that go with it lie, a line
-# each, as NAME=PATH: nvcc, include, lib (of cudart and cuBLASLt), nccl_include,
-# nccl_lib, cudnn_include, cudnn_lib. Fails without a word if there is no nvcc
-# or no cuBLASLt; of NCCL and cuDNN the path is empty where they are missing.
-# Both Bazel (repository.bzl) and tests/run.sh ask it.
+# Prints the paths of a CUDA toolkit and its libraries as lines NAME=PATH: nvcc,
+# include, lib (of cudart and cuBLASLt), nccl_include, nccl_lib, cudnn_include,
+# cudnn_lib. Fails silently without nvcc or cuBLASLt. The paths of a missing
+# NCCL or cuDNN are empty. Called by Bazel (repository.bzl) and tests/run.sh.
 set -euo pipefail
 
 nvcc=
@@ -17,7 +16,7 @@ done
 [[ -n $nvcc ]] || exit 1
 root=$(dirname "$(dirname "$nvcc")")
 
-# first DIR... FILE: the first DIR that has FILE.
+# first DIR... FILE: prints the first DIR that has FILE.
 first() {
   local file=${*: -1} folder
   for folder in "${@:1:$#-1}"; do

@@ -1,13 +1,12 @@
-"""The repository @cuda: a toolkit of this machine, or a stub without one.
+"""The repository @cuda: this machine's toolkit, or a stub without one.
 
-It has defs.bzl (CUDA_FOUND, NCCL_FOUND, CUDNN_FOUND, NVCC) and, where there is
-a toolkit, the libraries //:cudart, //:cublas_lt and, where they are found,
-//:nccl and //:cudnn. Of the last programs link nothing: they open the library
-while they run.
+It has defs.bzl (CUDA_FOUND, NCCL_FOUND, CUDNN_FOUND, NVCC). With a toolkit it
+also has the libraries //:cudart, //:cublas_lt and, if found, //:nccl and
+//:cudnn. Programs do not link cuDNN: they open the library at run time.
 """
 
 _STUB = """
-# No CUDA toolkit was found: what needs one is skipped.
+# No CUDA toolkit was found: targets that need one are skipped.
 """
 
 _TOOLKIT = """

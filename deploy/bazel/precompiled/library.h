@@ -1,9 +1,8 @@
-// What most libraries include of others, parsed once for all of them.
+// Third-party headers that most libraries include, parsed once for all of them.
 //
-// No file includes this one: deploy/bazel/cc.bzl puts it before each. So it
-// holds nothing of ours, whose change would compile everything anew, and no
-// file may rest on it: tests/style knows what each of these headers is for, and
-// wants it included where that is used.
+// No file includes this header: deploy/bazel/cc.bzl puts it before each source.
+// It holds no header of ours, because a change would recompile everything. No
+// file may rely on it: tests/style requires an include wherever a name is used.
 
 #ifndef DEPLOY_BAZEL_PRECOMPILED_LIBRARY_H_
 #define DEPLOY_BAZEL_PRECOMPILED_LIBRARY_H_
@@ -26,7 +25,7 @@
 #include "absl/time/time.h"
 #include "absl/types/span.h"
 
-// Generated headers include these; nobody else names them.
+// Included only by generated headers.
 #include <google/protobuf/duration.pb.h>
 #include <google/protobuf/generated_enum_reflection.h>
 #include <google/protobuf/generated_message_util.h>

@@ -1,4 +1,4 @@
-"""A header that g++ parses once, with the flags that every C++ file gets."""
+"""A precompiled header, made with the flags that every C++ file gets."""
 
 load("@bazel_tools//tools/cpp:toolchain_utils.bzl", "find_cpp_toolchain")
 
@@ -11,8 +11,7 @@ def _precompiled_header(ctx):
         unsupported_features = ctx.disabled_features,
     )
 
-    # A name that no source has, so that the one found by it lies beside its
-    # precompiled form.
+    # The name is unique, so that g++ finds this header next to its .gch file.
     header = ctx.actions.declare_file(ctx.label.name + ".pch.h")
     ctx.actions.write(header, '#include "%s"\n' % ctx.file.header.short_path)
     precompiled = ctx.actions.declare_file(header.basename + ".gch")

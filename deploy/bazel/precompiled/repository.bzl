@@ -1,8 +1,8 @@
-"""The repository @precompiled_from: what a precompiled header was made of.
+"""The repository @precompiled_from: the inputs of precompiled headers.
 
-g++ takes one only from the very compiler that made it, and Bazel sees neither
-the compiler nor the headers of the system. //:packages.txt has the versions of
-the packages that both are in: with another one headers are precompiled anew.
+g++ accepts a precompiled header only from the same compiler, and Bazel tracks
+neither the compiler nor system headers. //:packages.txt has the versions of
+their packages: when one changes, headers are precompiled again.
 """
 
 _PACKAGES = [

@@ -1,4 +1,4 @@
-// What most tests include of others: library.h and GoogleTest.
+// Third-party headers that most tests include: library.h and GoogleTest.
 
 #ifndef DEPLOY_BAZEL_PRECOMPILED_TEST_H_
 #define DEPLOY_BAZEL_PRECOMPILED_TEST_H_

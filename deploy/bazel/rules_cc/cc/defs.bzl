@@ -1,4 +1,4 @@
-"""Hands on Bazel's native C++ rules under the names of rules_cc.
+"""Exports Bazel's native C++ rules under the names of rules_cc.
 
 Debian's Bazel 4.2.3 has the C++ rules built in, and its rules_cc package is
 too new for it. Repositories that load `@rules_cc//cc:defs.bzl` find this.
