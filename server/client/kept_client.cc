@@ -22,11 +22,11 @@ namespace {
 
 using Message = v1::PullKeptResponse;
 
-// What of a shard's part has come; kept from stream to stream.
+// The progress of a part, kept from stream to stream.
 struct Download {
   const EncodedLayout* layout = nullptr;
   IndexRange blocks;      // The part's; not empty.
-  int64_t next_block = 0;  // All before it have come.
+  int64_t next_block = 0;  // All before it have arrived.
   absl::Span<char> out;   // From block `out_begin` on.
   int64_t out_begin = 0;
   std::string peer;  // For messages.
@@ -134,11 +134,10 @@ class KeptStream
   grpc::ByteBuffer request_;
   Download& download_;
   StreamEvents& events_;
-  // Of the one reaction that runs at a time: reads follow each other, and
-  // OnDone comes last.
+  // Used by one reaction at a time: reads follow each other, OnDone comes last.
   grpc::ByteBuffer message_;
   bool has_header_ = false;
-  absl::Status failure_;  // Found here; wins over the call's status.
+  absl::Status failure_;  // Found here; replaces the call's status.
 };
 
 class KeptPart : public ShardPart {

@@ -18,7 +18,7 @@ struct LiveSet {
   int64_t id = 0;
   int32_t fragment = 0;
   int64_t version = 0;  // v; the merge makes v + 1.
-  std::vector<ContributionKey> keys;
+  std::vector<ContributionKey> keys;  // In the order of the merge.
   std::vector<float> weights;  // One a key.
 
   // True if `seal` merges the same keys, with bit-equal weights, in this order.

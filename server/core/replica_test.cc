@@ -145,6 +145,7 @@ TEST_P(ReplicaTest, AValueThatIsNotFiniteIsSaid) {
   theta_[4100] = std::numeric_limits<float>::infinity();
   Advance(1, 1);
   EXPECT_FALSE(finite_);
+  // The difference of finite values may overflow.
   theta_[4100] = 3e38f;
   replica_[4100] = -3e38f;
   Advance(1, 1);

@@ -208,6 +208,7 @@ TEST_F(ShardMachineTest, TheNewestAttemptIsPreparedWhateverTheirOrder) {
   }
 }
 
+// The second seal is committed before this shard hears of the abort.
 TEST_F(ShardMachineTest, ACommitOfAnotherAttemptIsPreparedFirst) {
   BringToRound0();
   Seal(0, 0, {0, 1});

@@ -84,6 +84,7 @@ class OuterOptimizer {
 
   // For people and logs: "nesterov".
   virtual absl::string_view name() const = 0;
+  // 0 to kMaxStateCount.
   virtual int state_count() const = 0;
   // The value of every element of state array `i` at version 0.
   // Requires: 0 <= i < state_count().
