@@ -1,6 +1,5 @@
-// ParameterService: one reactor a stream, every bulk message as gRPC's slices.
-//
-// Thread-safe.
+// ParameterService: one reactor for each stream; bulk messages stay gRPC
+// slices. Thread-safe.
 
 #ifndef SERVER_SERVICE_PARAMETER_SERVICE_H_
 #define SERVER_SERVICE_PARAMETER_SERVICE_H_

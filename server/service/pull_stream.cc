@@ -23,8 +23,7 @@ using Code = absl::StatusCode;
 constexpr int64_t kF32BlockBytes =
     codec::kBlockElements * static_cast<int64_t>(sizeof(float));
 
-// Bytes on loan to gRPC: a version's or a delta's own, or a buffer and where it
-// goes back to.
+// Bytes lent to gRPC: a version's or a delta's image, or a buffer of `pool`.
 struct Loan {
   VersionImage image;
   std::shared_ptr<BufferPool> pool;
@@ -39,7 +38,6 @@ void EndLoan(void* argument) {
 }  // namespace
 
 struct PullStream::Payload {
-  // A buffer of the pool, to be read into.
   float* Take(const std::shared_ptr<BufferPool>& pool) {
     loan->pool = pool;
     loan->buffer = pool->Take();
@@ -71,7 +69,7 @@ PullStream* PullStream::StartWith(
     grpc::CallbackServerContext* call, const grpc::ByteBuffer& request,
     const ServiceContext& context) {
   auto* const stream = new PullStream(call, context);
-  // Before it is opened: what it reads is held for as long as it has a place.
+  // Before `open`, because the place bounds what readers hold.
   absl::Status begun = context.pull_watchdog.Add(
       stream->gate_, stream->progress_, stream->caller_);
   if (begun.ok()) begun = (stream->*open)(request);
@@ -173,8 +171,8 @@ void PullStream::WriteFirst(const google::protobuf::MessageLite& header) {
 absl::Status PullStream::Load(IndexRange blocks, rpc::ChunkHeader& header,
                               Payload& payload) {
   const ShardRange& range = shard_->store().range(fragment_);
-  // The chunk's checksum is put together from the blocks', which were computed
-  // when they were made; Read has checked what came from the disk.
+  // The chunk's checksum is combined from the blocks' stored ones. Read has
+  // verified what came from the disk.
   if (source_.content == v1::PULL_CONTENT_CHAIN) {
     const DeltaFile& delta = *source_.chain[link_];
     const EncodedLayout& layout = shard_->store().deltas()->layout(fragment_);
@@ -207,7 +205,7 @@ absl::Status PullStream::Load(IndexRange blocks, rpc::ChunkHeader& header,
     return absl::OkStatus();
   }
   VersionFile& file = *source_.held.file;
-  // The optimizer's image is what the next version is made in: not lent.
+  // Not lent: the next version is made in place in the optimizer's image.
   const float* elements =
       source_.is_state
           ? nullptr
@@ -282,7 +280,7 @@ void PullStream::WriteNext() {
 }
 
 void PullStream::FinishUnread(const absl::Status& read) {
-  // The contribution is named, and nothing else is made from it.
+  // `read` names the contribution, and no version depends on it.
   if (!absl::IsDataLoss(read) || source_.kept != nullptr) {
     return FinishWith(read);
   }

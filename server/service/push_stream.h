@@ -1,4 +1,3 @@
-// One PushOuterGradient stream: an island's contribution.
 
 #ifndef SERVER_SERVICE_PUSH_STREAM_H_
 #define SERVER_SERVICE_PUSH_STREAM_H_
@@ -13,7 +12,7 @@ namespace atl::server {
 
 class PushStream final : public UploadStream {
  public:
-  // Starts the stream; what `context` refers to must outlive it.
+  // Starts the stream. What `context` refers to must outlive it.
   static PushStream* Start(grpc::CallbackServerContext* call,
                            const ServiceContext& context);
 
