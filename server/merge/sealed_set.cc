@@ -65,7 +65,7 @@ absl::Status SealedSet::MergeSum(const MergeKernels& kernels, IndexRange blocks,
                                  std::vector<float>& buffer,
                                  float* gradient) const {
   const int64_t count = range_.ElementCount(blocks);
-  // No codec takes more than f32 does.
+  // No encoding is larger than f32.
   if (buffer.size() < count) buffer.resize(count);
   char* const bytes = reinterpret_cast<char*>(buffer.data());
   const int64_t first = range_.ElementOffset(blocks.begin);
@@ -73,7 +73,7 @@ absl::Status SealedSet::MergeSum(const MergeKernels& kernels, IndexRange blocks,
     const EncodedSource& contribution = *contributions_[i];
     const EncodedRange& encoded = contribution.encoded();
     RETURN_IF_ERROR(contribution.ReadEncoded(blocks, bytes));
-    // Blocks of one group at a time: most tiles are of one.
+    // Blocks of one group at a time; most tiles have one group.
     for (int64_t begin = blocks.begin; begin < blocks.end;) {
       const int group = FindGroup(begin);
       int64_t end = begin + 1;

@@ -1,4 +1,4 @@
-// What is replayed comes from real servers, over loopback.
+// Replays from real servers, over loopback.
 
 #include "server/replay/replay.h"
 
@@ -42,7 +42,7 @@ class ReplayTest : public testing::Test {
                 cluster_->plan().version0().end());
   }
 
-  // One round of all fragments; every other one in another order.
+  // One round of all fragments; their order alternates.
   void Play(int64_t version) {
     for (int32_t i = 0; i < 2; ++i) {
       PlayFragment(static_cast<int32_t>((i + version) % 2), version);
@@ -83,7 +83,7 @@ class ReplayTest : public testing::Test {
     *cut_[f].mutable_digest() = digest->ToProto();
   }
 
-  // Of each tensor another factor for each contribution.
+  // A verdict with a different factor for each tensor and contribution.
   void AddVerdict(int32_t f, v1::Seal& seal) {
     const auto& tensors = cluster_->layout().fragment_tensors(f);
     for (size_t t = 0; t < tensors.size(); ++t) {
@@ -151,7 +151,7 @@ class ReplayTest : public testing::Test {
     }
   }
 
-  // What is in the log of a shard's run.
+  // The files in the log of a shard's run.
   std::vector<std::string> Segments(int shard) {
     return *cluster_->fs(shard).List(kLog);
   }
@@ -192,7 +192,7 @@ TEST_F(ReplayTest, AnotherWeightIsFoundInItsCommit) {
   // The fragment's digest, and those of the shards with blocks of it.
   EXPECT_EQ(found->differences[0].shard, -1);
   EXPECT_GE(found->differences.size(), 2u);
-  // Those before it, and the other fragment's, agree.
+  // Earlier commits, and the other fragment's, agree.
   EXPECT_EQ(result->commits.size(), 5u);
 }
 
@@ -250,7 +250,7 @@ TEST_F(ReplayTest, AReleaseFreesTheSpaceAlsoAfterARestart) {
     const size_t before = Segments(0).size();
     Pin();
     for (int64_t version = 1; version < 4; ++version) Play(version);
-    // What is reserved for the next round may not be there yet.
+    // The next round's reservation may be missing.
     EXPECT_GE(Segments(0).size(), before + 2 * 2 * kSlots);
     if (restarts) {
       cluster_->Stop(0);
@@ -260,7 +260,7 @@ TEST_F(ReplayTest, AReleaseFreesTheSpaceAlsoAfterARestart) {
       cluster_->plan().clear_pins();
       cluster_->Publish();
     }
-    // Behind what the disk's thread does first.
+    // Runs after the disk thread's earlier work.
     Play(4);
     EXPECT_LE(Segments(0).size(), before + 2 * kSlots);
     const auto gone = Run();
@@ -324,7 +324,7 @@ TEST_F(ReplayTest, APinUnderTheIdOfOneThatWasGivenUpKeeps) {
   Play(1);
   Play(2);
   fs.SetCapacity(kManyBytes);
-  // No plan comes between that has neither.
+  // No plan in between lacks both pins.
   cluster_->plan().clear_pins();
   Pin();
   Play(3);

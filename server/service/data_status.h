@@ -1,3 +1,4 @@
+// The final status of a bulk stream.
 
 #ifndef SERVER_SERVICE_DATA_STATUS_H_
 #define SERVER_SERVICE_DATA_STATUS_H_

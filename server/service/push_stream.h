@@ -1,3 +1,4 @@
+// One PushOuterGradient stream: an island's contribution.
 
 #ifndef SERVER_SERVICE_PUSH_STREAM_H_
 #define SERVER_SERVICE_PUSH_STREAM_H_

@@ -1,3 +1,4 @@
+// What the handlers of ParameterService share.
 
 #ifndef SERVER_SERVICE_SERVICE_CONTEXT_H_
 #define SERVER_SERVICE_SERVICE_CONTEXT_H_
