@@ -170,7 +170,7 @@ class DownloadStream
     return absl::InternalError(absl::StrCat(
         "a pull of ", v1::PullContent_Name(header.content()), " from version ",
         header.from_version(), " in codec ", static_cast<int>(header.codec()),
-        ", which was not asked for or which this program does not know"));
+        ", which was not asked for or is unknown to this program"));
   }
 
   absl::Status TakeChunk(const rpc::ReceivedChunk& chunk) {
@@ -305,7 +305,8 @@ class DownloadStream
     }
     if (last && !codec::AllFinite(replica)) {
       download_.from_version = -1;
-      return absl::InternalError("a view with a value that is not finite");
+      return absl::InternalError(
+          "a delta leads to a replica with a value that is not finite");
     }
     return absl::OkStatus();
   }
@@ -335,12 +336,12 @@ class DownloadStream
     RETURN_IF_ERROR(status);
     if (!has_header_ || download_.next_block != download_.blocks.end) {
       return absl::UnavailableError(
-          "the server ended the stream before all blocks had come");
+          "the server ended the stream before it had sent all blocks");
     }
     if (!download_.total->Add(download_.digest, part_digest_)) {
       download_.StartOver();
       return absl::DataLossError(
-          "the blocks are not those of the server's digest");
+          "the blocks do not match the server's digest");
     }
     return absl::OkStatus();
   }

@@ -81,7 +81,8 @@ class KeptStream
         header.range().end() != download_.blocks.end ||
         static_cast<int32_t>(header.codec()) !=
             static_cast<int32_t>(download_.layout->codec().id())) {
-      return absl::InternalError("the answer is of what was not asked for");
+      return absl::InternalError(
+          "the server answered with something that was not asked for");
     }
     has_header_ = true;
     download_.digests.digest = Digest128::FromProto(header.digest());

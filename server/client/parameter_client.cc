@@ -361,7 +361,8 @@ class GrpcParameterClient : public ParameterClient {
                             size_t byte_count) const {
     RETURN_IF_ERROR(CheckFragment(fragment));
     if (codec == nullptr) {
-      return absl::InvalidArgumentError("info.codec is none that is known");
+      return absl::InvalidArgumentError(
+          "info.codec is unknown to this program");
     }
     const int64_t expected =
         EncodedLayout(layout_, fragment, *codec, Held(fragment)).byte_count();
@@ -549,7 +550,7 @@ absl::StatusOr<std::unique_ptr<ParameterClient>> MakeParameterClient(
   if (!options.held.empty() &&
       options.held.size() != static_cast<size_t>(layout.fragment_count())) {
     return absl::InvalidArgumentError(
-        "what a process holds must be given for every fragment");
+        "options.held must have one entry for each fragment");
   }
   RETURN_IF_ERROR(CheckCaps(options.caps, options.shard_count));
   RETURN_IF_ERROR(rpc::CheckTlsFiles(options.channel.tls));

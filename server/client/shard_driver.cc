@@ -152,7 +152,8 @@ class Driver {
       if (!done.has_value()) continue;
       lane->stream.reset();
       if (lane->stalled) {
-        done = absl::UnavailableError("nothing moved: the stream is given up");
+        done = absl::UnavailableError(
+            "nothing moved on the stream, so it was cancelled");
         lane->stalled = false;
       }
       Settle(*lane, *std::move(done));
@@ -162,7 +163,8 @@ class Driver {
       if (lane->stream == nullptr && !lane->ended) {
         lane->ended = true;
         lane->status = Prefixed(absl::StatusCode::kCancelled,
-                                "given up with the rest", lane->status);
+                                "cancelled because another stream failed",
+                                lane->status);
       }
     }
   }

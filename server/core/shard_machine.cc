@@ -136,7 +136,8 @@ ShardMachine::ShardMachine(ShardShape shape, RecoveredShard recovered)
 void ShardMachine::OnPlan(const v1::ServerRunPlan& plan) {
   if (plan.run_epoch() < run_epoch_) return;
   if (plan.layout_fingerprint() != shape_.layout_fingerprint) {
-    OnFault("the plan's layout is not the one that this shard was created with");
+    OnFault(
+        "the plan's layout is not the one that this shard was created with");
     return;
   }
   has_plan_ = true;
@@ -401,7 +402,8 @@ void ShardMachine::NameApplies(std::vector<Action>* actions) {
             absl::StrCat("DATA_LOSS: fragment ", f, " version ",
                          commit->version(), " was committed with digest ",
                          Digest128::FromProto(commit->digest()).ToHex(),
-                         ", but the one here is ", fragment.prepared->digest.ToHex()));
+                         ", but the one here is ",
+                         fragment.prepared->digest.ToHex()));
       }
     }
     fragment.prepared.reset();

@@ -44,7 +44,7 @@ absl::StatusOr<SealedSet> SealedSet::Of(
   for (const v1::CoefficientRow& row : seal.verdict().rows()) {
     if (row.coefficients_size() != seal.contributions_size()) {
       return absl::FailedPreconditionError(
-          "a row of the verdict is not for the sealed contributions");
+          "a row of the verdict does not fit the sealed contributions");
     }
   }
   return set;

@@ -45,7 +45,8 @@ absl::StatusOr<std::vector<ReadAhead::Item>> ReadAhead::TakeBatch(
     RETURN_IF_ERROR(slot.status);
     // An earlier item failed, in this batch or another.
     if (slot.state != Slot::kRead) {
-      return absl::CancelledError("not read: something before it was not");
+      return absl::CancelledError(
+          "not read, because an earlier item could not be read");
     }
     items.push_back(std::move(slot.item));
   }

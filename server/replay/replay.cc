@@ -61,8 +61,8 @@ class Piece : public EncodedSource {
     const Digest128 whole = {hash.high, hash.low};
     if (whole == sealed || sum_ == sealed) return absl::OkStatus();
     return absl::DataLossError(
-        absl::StrCat(key_.ToString(), " as it is kept has digest ",
-                     whole.ToHex(), ", and ", sealed.ToHex(), " was sealed"));
+        absl::StrCat(key_.ToString(), " as kept has digest ",
+                     whole.ToHex(), ", but ", sealed.ToHex(), " was sealed"));
   }
 
   const EncodedRange& encoded() const override { return encoded_; }
@@ -192,8 +192,7 @@ class FragmentReplay {
     if (FindNeeds(spec_.outer().merge()) != MergeNeeds::kNothing &&
         !seal.has_verdict()) {
       return absl::FailedPreconditionError(
-          "its verdict is not in the run's history: it was made by an older "
-          "program");
+          "the run's history lacks its verdict: an older program made it");
     }
     std::vector<std::shared_ptr<Piece>> pieces;
     for (const v1::SealedContribution& sealed : seal.contributions()) {
@@ -376,7 +375,8 @@ class FragmentReplay {
       const ReplicaStep::Result made = step.Advance(
           part, theta.data(), replica, replica, buffers.delta.data());
       if (!made.finite) {
-        return absl::DataLossError("its view has values that are not finite");
+        return absl::DataLossError(
+            "its replica has values that are not finite");
       }
       parts[shard].replica += made.digest;
     }

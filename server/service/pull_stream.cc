@@ -134,7 +134,7 @@ absl::Status PullStream::ReadRequest(const grpc::ByteBuffer& bytes,
                                      Request* request) {
   if (!rpc::DecodeMessage(bytes, request)) {
     return Refuse(Code::kInvalidArgument, "UNREADABLE_MESSAGE",
-                  "a message that cannot be parsed");
+                  "the request cannot be parsed");
   }
   shard_ = context_.shards.FindShard(request->run_id());
   return shard_ == nullptr ? ShardNotHere(request->run_id())
@@ -156,7 +156,8 @@ absl::Status PullStream::Begin(const Request& request) {
       return Refuse(Code::kInvalidArgument, "INVALID_FIELDS",
                     absl::StrCat("range [", wanted.begin, ", ", wanted.end,
                                  ") is not within this shard's [", left_.begin,
-                                 ", ", left_.end, "); cut by the layout"));
+                                 ", ", left_.end,
+                                 "); cut the fragment by the layout"));
     }
     left_ = wanted;
   }
@@ -290,7 +291,7 @@ void PullStream::FinishUnread(const absl::Status& read) {
         read);
     return FinishWith(
         Refuse(Code::kUnavailable, "DELTA_DAMAGED",
-               "a delta is damaged; call again for the view in full"));
+               "a delta is damaged; call again to pull the whole replica"));
   }
   FinishWith(shard_->OnDamagedVersion(fragment_, source_.version, read));
 }

@@ -84,7 +84,7 @@ absl::Status UploadStream::TakeHeader(const grpc::ByteBuffer& message) {
   if (contribution_->is_released()) {
     return Refuse(Code::kUnavailable, "GIVEN_UP",
                   absl::StrCat(contribution_->key().ToString(),
-                               " was given up here meanwhile: push again"));
+                               " was given up on this server: push again"));
   }
   const std::vector<IndexRange> missing = contribution_->Missing();
   // All blocks are here, but a restart or a full disk prevented the finish.
@@ -108,7 +108,8 @@ absl::Status UploadStream::BeginLive() {
         Code::kResourceExhausted, "TOO_MANY_STREAMS",
         absl::StrCat(PushWaiters::kWaitingMax, " streams of slot ",
                      contribution_->key().slot, " and fragment ",
-                     contribution_->key().fragment, " wait; call again later"),
+                     contribution_->key().fragment,
+                     " are waiting; call again later"),
         absl::Seconds(1));
   }
   RETURN_IF_ERROR(CheckMember());
@@ -140,7 +141,7 @@ absl::Status UploadStream::CheckChunk(const rpc::ReceivedChunk& chunk) const {
                                " blocks from ", header.first_block,
                                " is not within this shard's [",
                                range.blocks().begin, ", ", range.blocks().end,
-                               "); cut by the layout"));
+                               "); cut the fragment by the layout"));
   }
   const int64_t bytes_expected = contribution_->encoded().ByteCount(
       {header.first_block, header.first_block + header.block_count});
@@ -277,7 +278,7 @@ void UploadStream::EndIfNobodySends(bool nobody_sends) {
   shard_->waiters().Settle(
       contribution_->key(),
       Refuse(Code::kUnavailable, "BLOCKS_MISSING",
-             "blocks are missing and nobody sends them: push again"));
+             "blocks are missing and no stream sends them: push again"));
 }
 
 void UploadStream::OnGone() {

@@ -60,7 +60,7 @@ bool PushWaiters::AddBounded(const ContributionKey& key,
   if (in_its_place != nullptr) {
     in_its_place->Call(RefuseForNow(
         absl::StatusCode::kResourceExhausted, "TOO_MANY_STREAMS",
-        "too many streams of this contribution wait; call again later",
+        "too many streams of this slot and fragment wait; call again later",
         absl::Seconds(1)));
   }
   return true;
