@@ -69,7 +69,6 @@ class ParameterServer final : public ShardDirectory {
 
   // Recovers, listens, and starts to follow the coordinator, which may be
   // unreachable.
-  //
   // INVALID_ARGUMENT: an option is wrong. FAILED_PRECONDITION: the directory is
   // another server's. Otherwise as the store and the listener.
   static absl::StatusOr<std::unique_ptr<ParameterServer>> Start(

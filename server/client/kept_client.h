@@ -1,8 +1,6 @@
 // Reads what a pin keeps from a run's shards: arrays of the outer optimizer's
 // state, or merged contributions (ParameterService.PullKept). For operators who
-// replay a run; bandwidth caps do not apply.
-//
-// Thread-safe. Calls block.
+// replay a run; bandwidth caps do not apply. Thread-safe. Calls block.
 
 #ifndef SERVER_CLIENT_KEPT_CLIENT_H_
 #define SERVER_CLIENT_KEPT_CLIENT_H_
@@ -71,7 +69,6 @@ struct KeptClientOptions {
 };
 
 // Dials nothing before the first call. `layout` must outlive the client.
-//
 // INVALID_ARGUMENT: an option is wrong.
 absl::StatusOr<std::unique_ptr<KeptClient>> MakeKeptClient(
     const KeptClientOptions& options, const RunLayout& layout,

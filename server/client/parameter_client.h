@@ -97,7 +97,6 @@ class ParameterClient {
   // `from_version`: the version of the replica in `out` before the call; -1:
   // none. Shards send the deltas from there, or the whole replica. The result
   // equals the shard's replica bit for bit; its digests are checked.
-  //
   // Errors and retries as Pull. If a delta cannot be decoded, or leads to
   // non-finite values, the client asks for the whole replica. After an error
   // `out` holds no defined values.
@@ -152,7 +151,6 @@ ParameterClientOptions MakeRunOptions(absl::string_view run_id,
 
 // A client with its own connections. Dials nothing before the first call.
 // `layout` must outlive it.
-//
 // INVALID_ARGUMENT: an option is wrong.
 absl::StatusOr<std::unique_ptr<ParameterClient>> MakeParameterClient(
     const ParameterClientOptions& options, const RunLayout& layout);

@@ -31,7 +31,6 @@ class RouteTable {
   void Set(ShardRoutes routes);
 
   // The route with the `index`-th connection.
-  //
   // UNAVAILABLE: the shard has no address now. Otherwise as rpc::MakeChannel.
   absl::StatusOr<Route> Find(int32_t shard, int index);
 

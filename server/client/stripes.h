@@ -1,6 +1,5 @@
-// How many streams a call uses, and how large their chunks may be.
-//
-// Pure. Thread-safe.
+// How many streams a call uses, and how large their chunks may be. Pure.
+// Thread-safe.
 
 #ifndef SERVER_CLIENT_STRIPES_H_
 #define SERVER_CLIENT_STRIPES_H_

@@ -1,6 +1,5 @@
-// Assigns the blocks of a shard's part to the streams that send them.
-//
-// No clock, no I/O. Thread-safe.
+// Assigns the blocks of a shard's part to the streams that send them. No clock,
+// no I/O. Thread-safe.
 //
 // A stream takes the next blocks that no stream has sent. An answer about
 // missing blocks is believed only for blocks that no open stream has sent,

@@ -13,7 +13,6 @@
 // arrival. A ticket that does not fit is skipped, so it does not block others.
 // Every wait ends: the next contribution of a set needs no budget, and each
 // contribution becomes the next one in turn.
-//
 // Pure: no thread, no clock, no I/O. Thread-compatible.
 
 #ifndef SERVER_CORE_BUDGET_BOOK_H_

@@ -3,7 +3,6 @@
 // A checkpoint (a PIN that does not end) is durable on a shard when the shard's
 // versions of its cut are durable, and so is a manifest that names them. A
 // manifest is deleted before the versions that it names are released.
-//
 // Pure: no thread, no clock, no I/O. Thread-compatible.
 //
 //   missing --versions persisted--> writing --OnWritten--> durable

@@ -1,6 +1,4 @@
-// A contribution's key as a value that can key maps.
-//
-// Pure. Thread-compatible.
+// A contribution's key as a value that can key maps. Pure. Thread-compatible.
 
 #ifndef SERVER_CORE_CONTRIBUTION_KEY_H_
 #define SERVER_CORE_CONTRIBUTION_KEY_H_

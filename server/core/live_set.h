@@ -1,5 +1,4 @@
 // The contributions that a round of level ISLAND merges while they arrive.
-//
 // Pure. Thread-compatible.
 
 #ifndef SERVER_CORE_LIVE_SET_H_

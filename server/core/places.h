@@ -6,7 +6,6 @@
 // caller alone may have all places, and no caller can lock others out. The
 // oldest holders are displaced last, so that they can finish. If callers
 // outnumber the places, the rest must ask again.
-//
 // Pure: no thread, no clock, no I/O. Thread-compatible.
 
 #ifndef SERVER_CORE_PLACES_H_

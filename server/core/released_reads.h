@@ -7,7 +7,6 @@
 // Every caller has the same weight, divided among the released versions that it
 // reads. So a caller that reads all of them displaces nobody else's. If weights
 // are equal, the newest version goes: the oldest read is nearest to its end.
-//
 // Pure: no thread, no clock, no I/O. Thread-compatible.
 
 #ifndef SERVER_CORE_RELEASED_READS_H_

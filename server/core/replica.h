@@ -9,7 +9,6 @@
 // error feedback, with one residual a shard. R_v is a function of R_{v-1} and
 // theta_v alone, so it depends only on the run's decisions. Recomputing D_v
 // gives the same bytes, for any cut into shards and tiles.
-//
 // Pure. Immutable, so thread-safe.
 
 #ifndef SERVER_CORE_REPLICA_H_

@@ -1,6 +1,5 @@
 // Decides what one shard of one run does next: plans and facts about the disk
 // go in, actions come out.
-//
 // Pure: no thread, no clock, no I/O. Thread-compatible.
 //
 // A shard holds versions (parameters and optimizer state, immutable) and
@@ -243,23 +242,19 @@ class ShardMachine {
   absl::Status CheckServes() const;
   // Whether a push may begin. `session_sha256` is the SHA-256 of the session
   // secret that the caller sent.
-  //
   // Errors as ParameterService.PushOuterGradient; UNAVAILABLE if the header is
   // ahead of this shard's plan.
   absl::Status AdmitPush(const v1::PushHeader& header,
                          absl::string_view session_sha256) const;
   // Whether an open push of `slot` may go on.
-  //
   // FAILED_PRECONDITION, NOT_A_MEMBER: the plan has no such member.
   absl::Status CheckMember(int32_t slot) const;
   // Whether an import may begin. True: version 0 already exists with this
   // digest.
-  //
   // Errors as ParameterService.ImportParameters.
   absl::StatusOr<bool> AdmitImport(const v1::ImportHeader& header) const;
   // Checks the place and epochs of pulls and imports. A run_epoch or
   // placement_epoch of 0 is not checked.
-  //
   // ABORTED: another layout or shard, or an epoch that is too old. UNAVAILABLE:
   // an epoch that this server does not know yet.
   absl::Status CheckPlace(int64_t run_epoch, int64_t placement_epoch,

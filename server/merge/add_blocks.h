@@ -14,7 +14,6 @@ namespace atl::server {
 // `encoded`: `blocks` of contribution `index`, aligned as float if they are
 // f32. Same bits as rule.Add on the decoded values. `g` has the elements of
 // `blocks`.
-//
 // DATA_LOSS: a block cannot be decoded, so it has changed since its check on
 // arrival. `g` is then unspecified.
 absl::Status AddBlocks(const MergeKernels& kernels, const MergeRule& rule,

@@ -32,7 +32,6 @@ class ReplicaMaker {
  public:
   // For `to`, which becomes `version` of `fragment` and is made from `from`.
   // Null if the run has no replica. `store` must outlive it.
-  //
   // RESOURCE_EXHAUSTED: the disk is full.
   static absl::StatusOr<std::unique_ptr<ReplicaMaker>> Create(
       RunStore& store, int32_t fragment, int64_t version,
@@ -41,7 +40,6 @@ class ReplicaMaker {
   // Makes `blocks` from their `theta`: writes the replica into the version and
   // the delta into its file. Adds the replica's digest to `digest`; sets
   // `finite` to false if a value is not finite.
-  //
   // DATA_LOSS, RESOURCE_EXHAUSTED: a file cannot be read or written.
   absl::Status MakeTile(IndexRange blocks, const float* theta,
                         ReplicaBuffers& buffers, Digest128& digest,

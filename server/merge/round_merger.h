@@ -38,7 +38,6 @@ class RoundMerger {
 
   // Makes version 0 of `fragment`, from the generator or the stored import, and
   // publishes it in `store`, not durable. Returns its digest.
-  //
   // RESOURCE_EXHAUSTED: the disk is full. DATA_LOSS: the import is damaged.
   // FAILED_PRECONDITION: there is no import yet.
   absl::StatusOr<Digest128> MakeVersion0(RunStore& store,
@@ -47,7 +46,6 @@ class RoundMerger {
 
   // Merges `seal` into version seal.version + 1 and publishes that in `store`,
   // neither durable nor committed.
-  //
   // RESOURCE_EXHAUSTED: the disk is full. DATA_LOSS: a file is damaged; the
   // message names it. FAILED_PRECONDITION: the version or a contribution is not
   // here.
@@ -57,7 +55,6 @@ class RoundMerger {
                                      const v1::Seal& seal);
 
   // The statistics of `seal`'s contributions on this shard, for its verdict.
-  //
   // DATA_LOSS: a file is damaged. FAILED_PRECONDITION: a contribution is not
   // here.
   absl::StatusOr<MeasuredFact> Measure(RunStore& store, const MergeRule& rule,

@@ -24,7 +24,6 @@ namespace atl::server {
 class SealedSet {
  public:
   // `store`, `rule` and `seal` must outlive it.
-  //
   // FAILED_PRECONDITION: a contribution is not stored here, or the verdict of
   // `seal` is not for these contributions.
   static absl::StatusOr<SealedSet> Open(RunStore& store, const MergeRule& rule,
@@ -39,7 +38,6 @@ class SealedSet {
   // Merges `blocks` into `gradient`, shape [elements of blocks]. `buffer`
   // belongs to the caller's thread. It grows to a tile, or for a rule that
   // takes rows to a block of every contribution.
-  //
   // DATA_LOSS: a file is damaged; the message names it.
   absl::Status Merge(const MergeKernels& kernels, IndexRange blocks,
                      std::vector<float>& buffer, float* gradient) const;
@@ -48,7 +46,6 @@ class SealedSet {
   GramSums NewSums() const;
   // Adds the statistics of `blocks` to `sums`. `buffer` grows to a block of
   // every contribution.
-  //
   // DATA_LOSS: as Merge.
   absl::Status Measure(const MergeKernels& kernels, IndexRange blocks,
                        std::vector<float>& buffer, GramSums& sums) const;

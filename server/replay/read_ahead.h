@@ -39,7 +39,6 @@ class ReadAhead {
 
   // Returns the next complete batch and starts to read the batch after it. The
   // caller no longer needs the batch before. Requires: a batch is left.
-  //
   // Errors: that of the first item that could not be read. An error is final:
   // every later call returns it, also for batches that were read ahead.
   absl::StatusOr<std::vector<Item>> Next();

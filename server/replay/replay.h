@@ -97,7 +97,6 @@ struct ReplayResult {
 
 // `layout`, `parameters` and `kept` belong to the run; `kept` has the role
 // operator.
-//
 // FAILED_PRECONDITION: the decisions do not follow from the cut, or lack what a
 // merge needs (a verdict of a run that began under an older program).
 // DATA_LOSS: the cut, or a contribution, is damaged: the message names it.

@@ -2,7 +2,6 @@
 //
 // Several streams may carry one contribution. Each learns when it is stored or
 // refused, or that blocks are missing and no stream sends any longer.
-//
 // Thread-safe. Calls a stream while holding only the stream's gate. A stream
 // that has closed its gate is never called again.
 

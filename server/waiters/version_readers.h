@@ -1,9 +1,8 @@
 // Tracks the streams that read versions of a shard. If too many released
 // versions are read, some streams are told to start over
 // (server/core/released_reads.h). Readers of kept contributions end when these
-// are dropped.
-//
-// Thread-safe. Calls a stream while holding only the stream's gate.
+// are dropped. Thread-safe. Calls a stream while holding only the stream's
+// gate.
 
 #ifndef SERVER_WAITERS_VERSION_READERS_H_
 #define SERVER_WAITERS_VERSION_READERS_H_

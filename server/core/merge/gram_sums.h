@@ -1,8 +1,6 @@
 // The statistics of a sealed round on one shard: inner products of its
-// contributions, one Gram matrix a group of tensors.
-//
-// Pure. Thread-compatible: each thread fills its own. Sums are exact, so they
-// can be added in any order.
+// contributions, one Gram matrix a group of tensors. Pure. Thread-compatible:
+// each thread fills its own. Sums are exact, so they can be added in any order.
 
 #ifndef SERVER_CORE_MERGE_GRAM_SUMS_H_
 #define SERVER_CORE_MERGE_GRAM_SUMS_H_

@@ -1,6 +1,5 @@
-// How the contributions of a sealed round become one outer gradient.
-//
-// Pure. Immutable, so thread-safe. One file a rule.
+// How the contributions of a sealed round become one outer gradient. Pure.
+// Immutable, so thread-safe. One file a rule.
 //
 //   n    contributions of the round
 //   x_i  contribution i, f32, in the order of the seal: (slot, seq)

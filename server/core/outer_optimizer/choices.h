@@ -1,5 +1,4 @@
 // Makers for MakeOuterOptimizer only, each defined in the file of its name.
-//
 // INVALID_ARGUMENT: a constant is out of range; the message names the field.
 
 #ifndef SERVER_CORE_OUTER_OPTIMIZER_CHOICES_H_

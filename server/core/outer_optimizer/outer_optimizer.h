@@ -1,7 +1,6 @@
 // Outer optimizers: they turn version v of a fragment and its merged outer
-// gradient into version v + 1.
-//
-// Pure. Immutable, so thread-safe. One file an optimizer.
+// gradient into version v + 1. Pure. Immutable, so thread-safe. One file an
+// optimizer.
 //
 //   g      merged outer gradient, f32: old minus new; every rule subtracts it
 //   theta  master parameters, f32
@@ -95,7 +94,6 @@ class OuterOptimizer {
 };
 
 // The optimizer that `spec` names.
-//
 // INVALID_ARGUMENT: the kind is unknown, or a constant that it reads is out of
 // range or not finite; the message names the field.
 absl::StatusOr<std::unique_ptr<OuterOptimizer>> MakeOuterOptimizer(

@@ -71,14 +71,12 @@ class TestCluster {
   void Publish();
   void PublishWithoutRun();
   // A shard's newest report once `done` accepts it; of kTwin if `twin`.
-  //
   // DEADLINE_EXCEEDED: none was accepted; the message has the last report.
   absl::StatusOr<v1::ShardReport> WaitForReport(
       int shard, const std::function<bool(const v1::ShardReport&)>& done,
       bool twin = false);
   // Waits until the server has applied the newest plan. Otherwise it may refuse
   // a call by the plan before.
-  //
   // DEADLINE_EXCEEDED: it never did.
   absl::Status WaitForPlan(int shard);
   void FailNext(int shard, const std::string& method, absl::Status status) {
