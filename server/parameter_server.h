@@ -119,13 +119,11 @@ class ParameterServer final : public ShardDirectory {
   // Registers, with retries; false if it must stop.
   bool Register(std::stop_token stop);
   void ApplyPlan(const v1::ServerPlan& plan);
-  // The shards of runs that `plan` does not contain.
   std::vector<Shard*> ShardsWithout(const v1::ServerPlan& plan);
   // False if it must be retried.
   bool ApplyRunPlan(const v1::ServerRunPlan& plan);
   v1::ShardReport FaultReport(const std::string& run_id, const Entry& entry);
   absl::Status ReportOnce();
-  // Updates the health of shards.
   void ShowHealth();
   void End(const absl::Status& status);
 

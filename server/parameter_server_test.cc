@@ -19,7 +19,6 @@ namespace {
     ASSERT_TRUE(assert_ok_status.ok()) << assert_ok_status; \
   } while (false)
 
-// The state after `rounds` rounds of three islands.
 std::string FindState(int server_count, int merge_threads, int rounds) {
   TestCluster cluster(SmallRun(), server_count, merge_threads);
   EXPECT_TRUE(cluster.StartAll().ok());

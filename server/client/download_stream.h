@@ -81,7 +81,6 @@ struct Download {
     next_block = blocks.begin;
     digest = Digest128();
   }
-  // Starts the whole part over, without an old version.
   void StartOver() {
     from_version = -1;
     blocks = part;

@@ -22,7 +22,6 @@ namespace {
 
 using Message = v1::PullKeptResponse;
 
-// The progress of a part, kept from stream to stream.
 struct Download {
   const EncodedLayout* layout = nullptr;
   IndexRange blocks;      // The part's; not empty.

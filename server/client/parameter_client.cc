@@ -84,7 +84,6 @@ class SizerMemory {
 
 class UploadPart : public ShardPart {
  public:
-  // Makes the first message for a placement epoch.
   using MakeHeader = std::function<grpc::ByteBuffer(int64_t placement_epoch)>;
 
   UploadPart(int32_t shard, int stream_count, RouteTable& routes,
@@ -109,7 +108,6 @@ class UploadPart : public ShardPart {
     }
     ledger_.Answered(ledger_.Asked(), all);
   }
-  // No stream of it is left.
   ~UploadPart() override { memory_.Keep(shard_, sizers_); }
 
   int32_t shard() const override { return shard_; }
@@ -166,7 +164,6 @@ class DownloadPart : public ShardPart {
       stripes_.push_back(download);
     }
   }
-  // No stream of it is left.
   ~DownloadPart() override { memory_.Keep(shard(), sizers_); }
 
   int32_t shard() const override { return request_.shard(); }

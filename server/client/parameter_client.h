@@ -39,7 +39,6 @@
 
 namespace atl::server {
 
-// The identity that Join gave.
 struct PushIdentity {
   std::string island_id;
   int64_t island_epoch = 0;

@@ -30,7 +30,6 @@ class ParameterClientTest : public ::testing::Test {
     std::cout << "seed " << seed_ << std::endl;
   }
 
-  // One fragment for each list of tensor sizes.
   void UseLayout(const std::vector<std::vector<int64_t>>& fragments) {
     v1::Layout layout;
     layout.set_fragment_count(static_cast<int32_t>(fragments.size()));
@@ -104,7 +103,6 @@ class ParameterClientTest : public ::testing::Test {
     return bounds;
   }
 
-  // Pushes with `is_new`.
   TransferOutcome PushAsNew(const v1::ContributionInfo& info,
                             const std::vector<float>& elements) {
     CallBounds bounds = Soon();
@@ -132,7 +130,6 @@ class ParameterClientTest : public ::testing::Test {
     return elements;
   }
 
-  // Pushes `elements` as f32.
   TransferOutcome Push(const v1::ContributionInfo& info,
                        const std::vector<float>& elements,
                        const CallBounds& bounds) {
@@ -258,7 +255,6 @@ TEST_F(ParameterClientTest, PushesOnlyWhatIsMissingAfterAStreamBroke) {
   ASSERT_TRUE(outcome.status.ok()) << outcome.status;
   EXPECT_TRUE(SameBits(Held(0, 1), elements));
   EXPECT_EQ(outcome.shards[0].attempt_count, 3);
-  // Each byte came once.
   EXPECT_EQ(servers_[0]->payload_bytes(), 1024 * kBlock * 4);
 }
 
@@ -406,7 +402,6 @@ TEST_F(ParameterClientTest, StopsInTheMiddleOfAStreamThatDoesNotMove) {
   EXPECT_TRUE(servers_[0]->WaitForChunks(1));
   stop.request_stop();
   thread.join();
-  // The elements are no longer read.
   elements.reset();
   EXPECT_EQ(outcome.status.code(), absl::StatusCode::kCancelled);
 }
@@ -555,7 +550,6 @@ TEST_F(ParameterClientTest, PullsOnFromTheFirstBlockMissing) {
       0, 1, ComputeDigest(0, elements), absl::MakeSpan(out), Soon());
   ASSERT_TRUE(outcome.status.ok()) << outcome.status;
   EXPECT_TRUE(SameBits(out, elements));
-  // Each of the sixteen chunks of 1 MiB came once.
   EXPECT_EQ(outcome.shards[0].payload_bytes, 16 << 20);
 }
 
@@ -681,7 +675,6 @@ TEST_F(ParameterClientTest, SeveralStreamsPullALargePartAndEachByteOnce) {
                       absl::MakeSpan(out), Soon());
     ASSERT_TRUE(outcome.status.ok()) << outcome.status;
     EXPECT_TRUE(SameBits(out, elements));
-    // The second one is not worth a second stream.
     EXPECT_EQ(servers_[0]->stream_count() - before, fragment == 0 ? 4 : 1);
     ASSERT_EQ(outcome.shards.size(), 1);
     EXPECT_EQ(outcome.shards[0].payload_bytes,

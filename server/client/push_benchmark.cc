@@ -42,7 +42,6 @@ void Require(bool ok, const char* what) {
 
 class Sink;
 
-// Shared by the streams of one push.
 struct Pushed {
   Mutex mutex;
   int64_t received_count = 0;  // Blocks.
@@ -207,7 +206,6 @@ void ServeGrpc(int port_out, int64_t block_count, bool check) {
   while (true) pause();
 }
 
-// CPU time of this process and `other`.
 double CpuSeconds(pid_t other) {
   double seconds = 0;
   for (const pid_t pid : {getpid(), other}) {

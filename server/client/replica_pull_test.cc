@@ -160,7 +160,6 @@ TEST_F(ReplicaPullTest, TakesTheReplicaInFullFromAShardThatTellsNoChain) {
     EXPECT_TRUE(Holds(replica));
     EXPECT_EQ(bytes_, FullBytes());
   }
-  // One shard has the chain, the other does not.
   servers_[1]->SetChain(0, 0, version_, codec::CodecId::kInt8, deltas_);
   ASSERT_TRUE(Pull(4).ok());
   EXPECT_TRUE(Holds(replica));

@@ -169,7 +169,6 @@ class Driver {
     }
   }
 
-  // Decides what follows a stream of `lane` that ended with `status`.
   void Settle(Lane& lane, absl::Status status) {
     lane.status = std::move(status);
     if (lane.part.is_done()) lane.status = absl::OkStatus();
@@ -265,7 +264,6 @@ class Driver {
     }
   }
 
-  // Waits until a stream ends, a retry is due or a bound is near.
   void Wait(absl::Time now) {
     absl::Time until = now + kTick;
     if (!ending_.has_value()) {

@@ -22,7 +22,6 @@
 
 namespace atl::server {
 
-// Wakes the driver when a stream has ended.
 struct DriverSignal {
   Mutex mutex;
   CondVar changed;
@@ -98,7 +97,6 @@ class BulkStream {
   virtual void Cancel() = 0;
 };
 
-// One shard's part of a fragment.
 class ShardPart {
  public:
   virtual ~ShardPart() = default;

@@ -17,14 +17,12 @@ namespace atl::server {
 // Idle time before the caller's on_waiting is called.
 inline constexpr absl::Duration kWaitingAfter = absl::Seconds(2);
 
-// Why nothing moves.
 struct Waiting {
   absl::Duration span;      // Since payload last moved.
   int32_t shard = 0;        // A shard that is not complete.
   absl::Status last_error;  // Of its last stream; OK: no error.
 };
 
-// The bounds and callbacks of a call.
 struct CallBounds {
   absl::Time deadline = absl::InfiniteFuture();
   std::stop_token stop;
@@ -43,7 +41,6 @@ struct CallBounds {
   bool is_new = false;
 };
 
-// One shard's outcome.
 struct ShardOutcome {
   int32_t shard = 0;
   absl::Status status;        // OK: stored, or complete and checked.

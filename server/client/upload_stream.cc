@@ -230,7 +230,6 @@ class UploadStream
     StartWrite(&writing_);
   }
 
-  // Most blocks of the next chunk.
   int64_t ChunkBlocksMax() const {
     return upload_.layout->chunk_blocks(std::min(
         upload_.sizer->bytes(),
@@ -261,7 +260,6 @@ class UploadStream
   absl::Time begin_;   // When the header was sent.
   std::atomic<bool> cancelled_{false};
 
-  // Used by the reader.
   grpc::ByteBuffer answer_;
 
   // Guards the members up to `delay_`.

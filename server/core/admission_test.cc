@@ -175,7 +175,6 @@ TEST_F(AdmissionTest, AnchorsOfAnAsyncRunMayBeOlder) {
   EXPECT_EQ(Admit(), Code::kAborted);
   *header_.mutable_info() = Info(0, 5);
   EXPECT_EQ(Admit(), Code::kOk);
-  // New contributions have the same bounds.
   header_.mutable_info()->mutable_key()->set_seq(99);
   EXPECT_EQ(Admit(), Code::kOk);
   header_.mutable_info()->set_anchor_version(4);

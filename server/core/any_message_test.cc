@@ -26,7 +26,6 @@ class AnyMessageTest : public testing::Test {
     std::fflush(stdout);
   }
 
-  // A run of two fragments, with version 0 and open rounds.
   void Begin() {
     ShardShape shape;
     shape.run_id = "run";

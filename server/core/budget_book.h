@@ -46,7 +46,6 @@ class BudgetBook {
   // Takes `bytes` (> 0) for `holder`. False, and nothing changes, if they do
   // not fit; waiting tickets are not considered.
   bool Take(const void* holder, int64_t bytes);
-  // Takes them even if they do not fit.
   void TakeOverBudget(const void* holder, int64_t bytes);
   // `bytes` (>= 0) of the reserved bytes have arrived.
   void Receive(const void* holder, int64_t bytes);
@@ -54,7 +53,6 @@ class BudgetBook {
   void Give(const void* holder, int64_t bytes, Kind kind);
   bool Holds(const void* holder) const { return by_holder_.count(holder) > 0; }
 
-  // A stream that waits for memory.
   struct Ticket {
     const void* holder = nullptr;
     int64_t bytes = 0;          // > 0, at most kReservedBytesMin.

@@ -12,7 +12,6 @@ using Kind = BudgetBook::Kind;
 
 class BudgetBookTest : public testing::Test {
  protected:
-  // Contribution `index` of `set`.
   const void* Holder(int index, int set = 0) { return &holders_[set][index]; }
   void Wait(int64_t number, int index, int64_t bytes = 10, int set = 0) {
     room_.Wait(number, {Holder(index, set), bytes, &holders_[set], index});

@@ -25,7 +25,6 @@
 
 namespace atl::server {
 
-// A manifest found at the start.
 struct ManifestFact {
   std::string pin_id;
   int64_t run_epoch = 0;
@@ -64,7 +63,6 @@ class CheckpointKeeper {
   // True while a manifest, written or due, names the version.
   bool Names(int32_t fragment, int64_t version) const;
 
-  // Adds the checkpoints that are durable or broken.
   void Report(v1::ShardReport* report) const;
 
  private:

@@ -36,7 +36,6 @@ class Places {
   Answer Take(int64_t holder, absl::string_view caller);
   // The holder goes on without its place, if it had one.
   void Leave(int64_t holder);
-  // The holder has ended.
   void Remove(int64_t holder);
 
   int taken_count() const { return static_cast<int>(callers_of_.size()); }

@@ -27,7 +27,6 @@ namespace atl::server {
 // codec reads it.
 uint64_t ReplicaSeed(uint64_t exchange_seed, int32_t fragment, int64_t version);
 
-// The step from R_{v-1} to R_v of one fragment.
 class ReplicaStep {
  public:
   // `layout` uses the codec of the run's exchange.down and must outlive this.

@@ -47,7 +47,6 @@
 
 namespace atl::server {
 
-// The fixed properties of a shard and its run.
 struct ShardShape {
   std::string run_id;
   int32_t shard = 0;
@@ -100,7 +99,6 @@ struct MeasuredFact {
   std::vector<std::string> grams;  // As RoundStatistics.grams.
 };
 
-// What is found on the disk at the start.
 struct RecoveredShard {
   int64_t run_epoch = 0;
   int64_t persisted_commit_seq = 0;
@@ -188,7 +186,6 @@ class ShardMachine {
   bool OnUnplanned() { return !std::exchange(unplanned_, true); }
   // An import of `fragment` is complete and durable.
   void OnImported(int32_t fragment);
-  // kMakeVersion0 is done: version 0 is durable.
   void OnVersion0(int32_t fragment, const Digest128& digest);
   // A contribution's first header was bound to its key.
   void OnBound(const v1::ContributionInfo& info);
@@ -201,13 +198,9 @@ class ShardMachine {
   void OnLost(const ContributionKey& key, absl::string_view why);
   // It is refused, durably.
   void OnRefused(const v1::ContributionInfo& info, absl::string_view reason);
-  // kMeasure is done.
   void OnMeasured(MeasuredFact measured);
-  // kPrepare is done.
   void OnPrepared(const PreparedFact& prepared);
-  // kPersist is done.
   void OnPersisted(int64_t commit_seq);
-  // kWriteManifest and kDropManifest are done.
   void OnManifestWritten(const std::string& pin_id);
   void OnManifestDropped(const std::string& pin_id);
   // The disk is full: what is kept for pins must be freed for rounds.
@@ -220,7 +213,6 @@ class ShardMachine {
   // except for kWriteManifest, which breaks only its checkpoint. After any
   // other error NextActions may name the action again.
   void OnFailed(const Action& action, const absl::Status& status);
-  // Stops the shard.
   void OnFault(absl::string_view reason);
 
   // --- Effects --------------------------------------------------------------
@@ -302,10 +294,8 @@ class ShardMachine {
     int64_t reserved_version = -1;         // kReserve was named for it.
     std::optional<PreparedFact> prepared;  // Ready now.
     std::optional<PreparedFact> recorded;  // The newest PREPARED record.
-    // Level ISLAND: what is merged on arrival.
     std::optional<LiveSet> live_merge;
     bool holds_live_merge = false;  // A set was named and not given up.
-    // The running kPrepare.
     std::optional<std::pair<int64_t, int64_t>> preparing;  // version, attempt
     std::optional<MeasuredFact> measured;  // Reported while `seal` waits.
     std::optional<std::pair<int64_t, int64_t>> measuring;  // As preparing.
@@ -315,7 +305,6 @@ class ShardMachine {
   void NameReserves(std::vector<Action>* actions);
   void NameApplies(std::vector<Action>* actions);
   void NameLiveSet(int32_t f, std::vector<Action>* actions);
-  // Gives up fragment f's live merge.
   void NameGiveUp(int32_t f, std::vector<Action>* actions);
   void NamePrepare(int32_t f, std::vector<Action>* actions);
   // For a seal without its verdict: measures it, unless that is done.
@@ -345,7 +334,6 @@ class ShardMachine {
                                         int32_t slot) const;
   // Drops fragment f's live merge: none of it counts as stored.
   void DiscardLiveMerge(int32_t f);
-  // The next commit to apply; null for none.
   const v1::Commit* NextCommit() const;
   // True if all contributions of `seal` are stored. Stops the shard if one has
   // another digest, or if one is committed and lost.

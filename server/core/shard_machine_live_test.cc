@@ -59,7 +59,6 @@ class LiveMergeTest : public testing::Test {
     machine_->OnPlan(plan_);
   }
 
-  // A plan that seals the round.
   void Seal(const std::vector<int32_t>& slots, int64_t attempt = 0) {
     plan_.clear_open_rounds();
     plan_.clear_seals();
@@ -73,7 +72,6 @@ class LiveMergeTest : public testing::Test {
     machine_->OnPlan(plan_);
   }
 
-  // The actions of this kind that are named now.
   std::vector<Action> Next(ActionKind kind) {
     std::vector<Action> found;
     for (Action& action : machine_->NextActions()) {

@@ -39,7 +39,6 @@ void ExpectBits(const std::vector<float>& values, const uint32_t* expected,
   }
 }
 
-// The tables that this CPU supports, by name.
 std::vector<std::pair<std::string, const LoopTable*>> Tables() {
   std::vector<std::pair<std::string, const LoopTable*>> tables = {
       {"avx2", &Avx2Loops()}};
@@ -146,7 +145,6 @@ TEST_F(KernelTest, VectorisedStepsHaveTheBitsOfThePlainOnes) {
     const auto m = Values(n);
     auto v = Values(n);
     for (float& value : v) value = std::abs(value);
-    // Runs `step` on copies; returns the results, joined.
     const auto run =
         [&](const std::function<void(float*, float*, float*)>& step) {
           auto t1 = theta, m1 = m, v1 = v;

@@ -39,7 +39,6 @@ const LoopTable& Avx2Loops();
 const LoopTable& Avx512Loops();
 // True if the CPU has AVX-512 F, BW, DQ and VL.
 bool HasAvx512();
-// The best for this CPU.
 const LoopTable& BestLoops();
 
 }  // namespace atl::kernels

@@ -45,7 +45,6 @@ struct TileResult {
   Digest128 replica_digest;  // Of the replica's blocks, if the run has one.
 };
 
-// One outer step from version `from` to version `to`.
 struct OuterStep {
   const ShardRange& range;
   const OuterOptimizer& optimizer;

@@ -15,14 +15,12 @@
 namespace atl::server {
 namespace {
 
-// Sum of the digests of `blocks`.
 Digest128 TileDigest(const ShardRange& range, IndexRange blocks,
                      const float* elements) {
   return RangeDigest(range.layout(), range.fragment(), blocks,
                      absl::MakeConstSpan(elements, range.ElementCount(blocks)));
 }
 
-// Version 0 of `blocks` from the run's generator.
 void GenerateBlocks(const v1::RunSpec& spec, const ShardRange& range,
                     IndexRange blocks, float* elements) {
   const int64_t first = range.ElementOffset(blocks.begin);

@@ -42,7 +42,6 @@ class SealedSet {
   absl::Status Merge(const MergeKernels& kernels, IndexRange blocks,
                      std::vector<float>& buffer, float* gradient) const;
 
-  // Zeros, for Measure.
   GramSums NewSums() const;
   // Adds the statistics of `blocks` to `sums`. `buffer` grows to a block of
   // every contribution.

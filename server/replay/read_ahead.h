@@ -52,7 +52,6 @@ class ReadAhead {
     Item item;
   };
   void Work(std::stop_token stop);
-  // True if the claimed item may be read now.
   bool MayRead() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   // True if no item of `batch` is being read, or will be.
   bool IsOver(size_t batch) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);

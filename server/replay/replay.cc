@@ -41,7 +41,6 @@ class Piece : public EncodedSource {
   Piece(const EncodedRange& encoded, const ContributionKey& key)
       : encoded_(encoded), key_(key) {}
 
-  // Replaces the content with `bytes` of `blocks`.
   void Set(IndexRange blocks, std::vector<char> bytes) {
     blocks_ = blocks;
     bytes_ = std::move(bytes);
@@ -106,14 +105,12 @@ v1::Seal ToSeal(const v1::Round& round) {
   return seal;
 }
 
-// One thread's buffers for a tile.
 struct Buffers {
   std::vector<float> contributions;
   std::vector<float> gradient;
   std::vector<char> delta;
 };
 
-// The digests of one shard's part of a version.
 struct PartDigests {
   Digest128 theta;
   Digest128 replica;
@@ -226,7 +223,6 @@ class FragmentReplay {
     return Compare(round, seal.contributions_size(), parts, said);
   }
 
-  // Compares the optimizer's arrays with the shards' arrays of this version.
   absl::StatusOr<ReplayedState> CompareState() {
     ReplayedState result;
     result.fragment = fragment_;
@@ -315,7 +311,6 @@ class FragmentReplay {
     }
   }
 
-  // Merges `blocks`, which all contributions hold, and takes the outer step.
   absl::Status StepPiece(const SealedSet& set, IndexRange blocks,
                          std::vector<PartDigests>& parts) {
     const int64_t tile_count =
@@ -445,7 +440,6 @@ std::string MakeName(const v1::Round& round) {
                       round.fragment(), ", version ", round.version(), ")");
 }
 
-// Checks that the rounds follow from the cut and from each other.
 absl::Status CheckDecisions(const ReplayOptions& options,
                             const RunLayout& layout) {
   const int32_t fragment_count = layout.fragment_count();

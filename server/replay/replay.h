@@ -51,7 +51,6 @@ struct ReplayOptions {
   std::function<void(const v1::Round&)> on_commit;
 };
 
-// A digest that differs.
 struct ReplayDifference {
   int32_t shard = -1;  // -1: the whole fragment.
   bool is_replica = false;
@@ -59,7 +58,6 @@ struct ReplayDifference {
   Digest128 replayed;
 };
 
-// One recomputed commit.
 struct ReplayedCommit {
   int64_t commit_seq = 0;
   int32_t fragment = 0;

@@ -95,7 +95,6 @@ class ReplayTest : public testing::Test {
     cluster_->Publish();
   }
 
-  // Pins the newest cut.
   void Pin(int64_t bytes = kManyBytes) {
     v1::Pin& pin = *cluster_->plan().add_pins();
     pin.set_pin_id("audit");
@@ -151,7 +150,6 @@ class ReplayTest : public testing::Test {
     }
   }
 
-  // The files in the log of a shard's run.
   std::vector<std::string> Segments(int shard) {
     return *cluster_->fs(shard).List(kLog);
   }
@@ -192,7 +190,6 @@ TEST_F(ReplayTest, AnotherWeightIsFoundInItsCommit) {
   // The fragment's digest, and those of the shards with blocks of it.
   EXPECT_EQ(found->differences[0].shard, -1);
   EXPECT_GE(found->differences.size(), 2u);
-  // Earlier commits, and the other fragment's, agree.
   EXPECT_EQ(result->commits.size(), 5u);
 }
 

@@ -46,7 +46,6 @@ class BidiStream
   virtual void OnEnd() = 0;
   // The last call.
   virtual void OnGone() = 0;
-  // The answer `stored`.
   virtual std::unique_ptr<google::protobuf::MessageLite> StoredAnswer()
       const = 0;
 
@@ -55,7 +54,6 @@ class BidiStream
   void Pause();
   void Resume();
 
-  // Queues an answer.
   void Send(const google::protobuf::MessageLite& answer);
   // Ends the stream after all queued answers. Only the first call counts.
   void FinishWith(const absl::Status& status);

@@ -18,10 +18,8 @@ namespace atl::server {
 
 class BufferPool {
  public:
-  // Elements of a buffer, the largest chunk.
   static constexpr int64_t kElements =
       codec::kChunkPayloadBytesMax / static_cast<int64_t>(sizeof(float));
-  // Most free buffers that are kept.
   static constexpr size_t kFreeMax = 64;
 
   using Buffer = std::unique_ptr<float[]>;

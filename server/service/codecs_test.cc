@@ -47,7 +47,6 @@ class CodecsTest : public testing::TestWithParam<codec::CodecId> {
     ASSERT_TRUE(begun.ok()) << begun;
   }
 
-  // `gradient` of `fragment`, encoded and decoded.
   std::vector<float> Decoded(int32_t fragment,
                              const std::vector<float>& gradient) {
     const codec::Codec& codec = codec::GetCodec(GetParam());

@@ -108,7 +108,6 @@ class DiskErrorsTest : public testing::TestWithParam<v1::Durability> {
     return absl::OkStatus();
   }
 
-  // Pulls the newest version by hand; returns how it ends.
   absl::Status PullOnce() {
     grpc::ClientContext context;
     v1::PullParametersRequest request;
@@ -191,7 +190,6 @@ class DiskErrorsTest : public testing::TestWithParam<v1::Durability> {
         .blocked_reason();
   }
 
-  // The contribution's round has the bits of an undisturbed one.
   void ExpectARoundAsIfNothingWas() {
     const absl::Status pushed = Push();
     EXPECT_TRUE(pushed.ok()) << pushed;
@@ -443,7 +441,6 @@ class LogLines : public LogSink {
     MutexLock lock(&mutex_);
     lines_.emplace_back(line);
   }
-  // The lines that contain `text`.
   std::vector<std::string> With(absl::string_view text) const {
     MutexLock lock(&mutex_);
     std::vector<std::string> found;

@@ -30,7 +30,6 @@ namespace {
 constexpr absl::Duration kPatience = TestCluster::kPatience;
 constexpr int kPlaces = 8;
 
-// An open stream that is neither read nor written.
 template <typename Stream>
 struct Idle {
   Idle() {
@@ -311,7 +310,6 @@ TEST_F(SlowReadersTest, KeepAFewVersionsOnTheDiskAndNotOneARound) {
       EXPECT_TRUE(end.ok()) << v << ": " << end;
     }
   }
-  // One slow reader among many versions can finish.
   EXPECT_TRUE(WaitForEnd(*honest).ok());
 }
 

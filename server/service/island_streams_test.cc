@@ -97,7 +97,6 @@ class RawPush {
 
 class IslandStreamsTest : public testing::Test {
  protected:
-  // One server that holds the whole run.
   void Begin(const std::function<void(ParameterServer::Options&)>& change =
                  [](auto&) {},
              const v1::Run& run = IslandRun(), bool twin = false) {
@@ -118,7 +117,6 @@ class IslandStreamsTest : public testing::Test {
                          cluster_->Gradient(fragment, slot, 0));
   }
 
-  // Seals version 0's round of `fragment`, of islands [0, `count`).
   void SealRound(int32_t fragment, int count) {
     infos_.clear();
     for (int32_t slot = 0; slot < count; ++slot) {

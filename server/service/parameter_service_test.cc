@@ -53,7 +53,6 @@ class RawPush {
   void Send(const v1::PushOuterGradientRequest& request) {
     stream_->Write(request);
   }
-  // The next answer; none at the stream's end.
   std::optional<v1::PushOuterGradientResponse> Read() {
     v1::PushOuterGradientResponse response;
     if (!stream_->Read(&response)) return std::nullopt;
@@ -61,7 +60,6 @@ class RawPush {
   }
   void HalfClose() { stream_->WritesDone(); }
   void Cancel() { context_.TryCancel(); }
-  // Reads to the end. Sets `stored` if an answer says so.
   grpc::Status Finish(bool* stored = nullptr) {
     while (const auto response = Read()) {
       if (stored != nullptr && response->stored()) *stored = true;
@@ -168,7 +166,6 @@ TEST_F(ParameterServiceTest, APlainProtobufClientCanPush) {
   EXPECT_FALSE(answer->stored());
   ASSERT_EQ(answer->missing_size(), 1);
   EXPECT_EQ(answer->missing(0).end(), BlockCount());
-  // Out of order.
   push->Send(Chunk(30, BlockCount()));
   push->Send(Chunk(0, 30));
   push->HalfClose();
@@ -610,7 +607,6 @@ class PullTest : public ParameterServiceTest {
     request_.set_layout_fingerprint(cluster_->layout().fingerprint());
   }
 
-  // Reads all; joins the chunks' payloads.
   grpc::Status Pull() {
     header_.Clear();
     payload_.clear();
@@ -643,7 +639,6 @@ TEST_F(PullTest, APullHasAllBlocksAndTheirDigest) {
   std::memcpy(elements.data(), payload_.data(), payload_.size());
   EXPECT_EQ(RangeDigest(cluster_->layout(), 0, {0, BlockCount()}, elements),
             Digest128::FromProto(header_.digest()));
-  // It resumes at a block.
   const std::string all = payload_;
   request_.mutable_range()->set_begin(50);
   request_.mutable_range()->set_end(BlockCount());

@@ -54,10 +54,8 @@ class PullStream final : public grpc::ServerWriteReactor<grpc::ByteBuffer>,
       const ServiceContext& context);
   absl::Status Open(const grpc::ByteBuffer& request);
   absl::Status OpenKept(const grpc::ByteBuffer& request);
-  // Parses the request and finds its shard.
   template <typename Request>
   absl::Status ReadRequest(const grpc::ByteBuffer& bytes, Request* request);
-  // Sets the fragment and the wanted blocks.
   template <typename Request>
   absl::Status Begin(const Request& request);
   Reader reader() const { return {caller_, gate_}; }
@@ -67,7 +65,6 @@ class PullStream final : public grpc::ServerWriteReactor<grpc::ByteBuffer>,
   absl::Status Load(IndexRange blocks, rpc::ChunkHeader& header,
                     Payload& payload);
   int64_t ChunkBlocks() const;
-  // Writes the next chunk, or ends the stream.
   void WriteNext();
   void FinishWith(const absl::Status& status);
   // Ends after a failed read, and reports damage to the shard.

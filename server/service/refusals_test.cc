@@ -58,7 +58,6 @@ class RefusalsTest : public testing::Test {
     seq_ = 0;
   }
 
-  // A valid header of a new contribution.
   PushRequest Header() {
     v1::ContributionInfo info = cluster_->Info(0, 0, 0, elements_);
     info.mutable_key()->set_seq(++seq_);

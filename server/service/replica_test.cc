@@ -26,7 +26,6 @@ v1::Run ReplicaRun(codec::CodecId down) {
   return run;
 }
 
-// An island that applies deltas to a replica of each fragment.
 class Follower {
  public:
   explicit Follower(TestCluster& cluster)
@@ -70,7 +69,6 @@ std::string Bits(const std::vector<std::vector<float>>& replicas) {
   return bits;
 }
 
-// The replicas after `rounds` rounds, pulled one by one.
 std::string ComputeReplicas(const v1::Run& run, int server_count,
                             int merge_threads, int rounds) {
   TestCluster cluster(run, server_count, merge_threads);

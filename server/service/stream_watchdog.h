@@ -56,7 +56,6 @@ class StreamWatchdog {
   void LeavePlace(const WaiterGate* gate);
   void Remove(const WaiterGate* gate);
 
-  // Checks every stream once.
   void Check();
 
  private:

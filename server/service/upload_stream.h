@@ -72,11 +72,9 @@ class UploadStream : public BidiStream, private UploadSender {
   absl::Status TakeChunk(rpc::ReceivedChunk& chunk);
   // The island may have left the run before the stream was listed.
   absl::Status CheckMember() const;
-  // Checks the chunk's numbers against the contribution.
   absl::Status CheckChunk(const rpc::ReceivedChunk& chunk) const;
   absl::StatusOr<std::vector<BlockFact>> CheckBlocks(
       const rpc::ReceivedChunk& chunk, IndexRange blocks) const;
-  // Writes checked blocks to the log.
   absl::Status LogChunk(const rpc::ReceivedChunk& chunk, IndexRange blocks,
                         absl::Span<const BlockFact> facts);
   // If true, ends the streams that wait for missing blocks.

@@ -60,7 +60,6 @@ class WaiterGate {
     MutexLock lock(&mutex_);
     if (waiter_ != nullptr) waiter_->OnDisplaced(status);
   }
-  // Calls another event.
   void Call(void (PushWaiter::*event)()) {
     MutexLock lock(&mutex_);
     if (waiter_ != nullptr) (waiter_->*event)();
@@ -82,7 +81,6 @@ class PushWaiters {
   // four streams each. They wait for a whole round, so only this bounds them.
   static constexpr int kWaitingMax = 256;
 
-  // Adds a stream that sends blocks of `key`.
   void Add(const ContributionKey& key, std::shared_ptr<WaiterGate> gate);
   // The same at level ISLAND, with a bound. At kWaitingMax, a stream that no
   // longer sends is told to call again; it only hears the outcome later. False,
@@ -111,7 +109,6 @@ class PushWaiters {
   struct Entry {
     std::vector<Waiter> waiters;
 
-    // waiters.end() for none.
     std::vector<Waiter>::iterator Find(const WaiterGate* gate);
     bool NobodySends() const;
   };

@@ -13,7 +13,6 @@ namespace {
 using ::testing::ElementsAre;
 using ::testing::IsEmpty;
 
-// Records how it was settled.
 struct Stream final : PushWaiter {
   void OnSettled(const absl::Status& status) override {
     settled.emplace_back(status.message());

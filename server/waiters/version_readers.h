@@ -36,7 +36,6 @@ struct Reader {
 // Must outlive its Readings.
 class VersionReaders {
  public:
-  // The version is being read while this lives.
   class Reading {
    public:
     Reading() = default;

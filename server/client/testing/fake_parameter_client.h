@@ -36,7 +36,6 @@ class FakeParameterClient : public ParameterClient {
 
   // Repeats included.
   std::vector<Pushed> pushed() const;
-  // By fragment.
   std::map<int32_t, std::vector<float>> imported() const;
   ShardRoutes routes() const;
 

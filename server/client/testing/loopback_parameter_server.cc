@@ -21,7 +21,6 @@ namespace {
 constexpr int kNever = -1;
 constexpr int64_t kChunkBlocks = 64;
 
-// Adds the runs of blocks that are still false.
 template <typename Response>
 void AddMissing(const std::vector<bool>& blocks, int64_t first,
                 Response& response) {

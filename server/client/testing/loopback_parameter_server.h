@@ -25,7 +25,6 @@ namespace atl::server {
 
 class LoopbackParameterServer : public v1::ParameterService::Service {
  public:
-  // A fault of one stream.
   struct Fault {
     enum Kind {
       kEnd,              // Ends with `status` ...
@@ -40,7 +39,6 @@ class LoopbackParameterServer : public v1::ParameterService::Service {
     absl::Status status;
   };
 
-  // What has come of one contribution or import.
   struct Received {
     v1::PushHeader header;           // Of a push.
     v1::ImportHeader import_header;  // Of an import.
@@ -97,7 +95,6 @@ class LoopbackParameterServer : public v1::ParameterService::Service {
   absl::Status Receive(grpc::ServerContext* context, Received& received,
                        int32_t fragment, const Fault& fault,
                        grpc::ServerReaderWriter<Response, Request>* stream);
-  // Checks and keeps one chunk.
   absl::Status Keep(Received& received, int32_t fragment,
                     const v1::Chunk& chunk);
   struct Chain {

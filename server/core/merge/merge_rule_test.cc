@@ -222,7 +222,6 @@ TEST_F(MergeRuleTest, GramSumsAreTheSameUnderAnyCutIntoShards) {
     for (const GramSums& shard : shards) sum += shard;
     for (int g = 0; g < 2; ++g) EXPECT_TRUE(sum.grams()[g] == whole.grams()[g]);
   }
-  // And they are the inner products.
   double expected = 0;
   for (int b = 0; b < blocks; b += 2) {
     for (int i = 0; i < n; ++i) expected += double{x[b][2][i]} * x[b][1][i];

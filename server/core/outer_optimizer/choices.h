@@ -27,7 +27,6 @@ MadeOptimizer MakeFedYogi(const v1::OuterSpec& spec);
 MadeOptimizer MakeFedAdagrad(const v1::OuterSpec& spec);
 MadeOptimizer MakeDelayedNesterov(const v1::OuterSpec& spec);
 
-// Checks of the constants.
 absl::Status CheckPositive(absl::string_view field, double value);
 absl::Status CheckFraction(absl::string_view field, double value);  // [0, 1).
 // Checks the adaptive rules' constants; `with_beta2` if the rule reads beta2.

@@ -96,7 +96,6 @@ v1::OuterSpec MakeSpec(v1::OuterOptimizerKind kind) {
   return spec;
 }
 
-// Parameters and state of one element.
 struct Element {
   float theta = 1.0f;
   float state[2] = {};

@@ -40,7 +40,6 @@ class ShardMachineTest : public testing::Test {
     machine_.emplace(shape, std::move(recovered));
   }
 
-  // The actions that the machine names now, one a line.
   std::string Trace() {
     actions_ = machine_->NextActions();
     return absl::StrJoin(actions_, "\n", [](std::string* out, const auto& a) {

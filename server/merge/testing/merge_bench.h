@@ -29,7 +29,6 @@ struct MergeBench {
   // Reopens the store, as after a restart.
   void Open();
 
-  // Stores contribution `info` with `bytes`, all of its blocks.
   void Store(const v1::ContributionInfo& info, absl::string_view bytes);
 
   PreparedFact Merge(const v1::Seal& seal);

@@ -110,7 +110,6 @@ class TestCluster {
                               int64_t version) const;
   v1::ContributionInfo Info(int32_t fragment, int32_t slot, int64_t version,
                             const std::vector<float>& gradient) const;
-  // `gradient` encoded with the run's codec.
   std::vector<char> Encode(int32_t fragment,
                            const std::vector<float>& gradient) const;
   absl::Status Push(const v1::ContributionInfo& info,
@@ -135,9 +134,7 @@ class TestCluster {
   // An island's channel options, with its certificate if any.
   rpc::ChannelOptions Channel(int32_t slot) const;
   absl::StatusOr<std::unique_ptr<ParameterClient>> Client(int32_t slot);
-  // An island's stub, for hand-made messages.
   std::unique_ptr<v1::ParameterService::Stub> Stub(int shard, int32_t slot = 0);
-  // A valid header for `info`.
   v1::PushHeader Header(const v1::ContributionInfo& info, int shard) const;
 
  private:
