@@ -110,8 +110,7 @@ void AddFlags(CLI::App& app, Flags& flags) {
       "    --tls-cert s0.pem --tls-key s0.key --tls-ca ca.pem");
 }
 
-// A coordinator keeps its state in the directory itself, a server in a
-// subdirectory.
+// A coordinator's state is in the directory itself, a server's in subfolders.
 absl::Status CheckDirectory(const std::string& data_dir) {
   if (::access(absl::StrCat(data_dir, "/CURRENT").c_str(), F_OK) != 0) {
     return absl::OkStatus();

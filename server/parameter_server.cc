@@ -33,8 +33,7 @@ constexpr int kMessageBytesMax = rpc::kDataMessageBytesMax;
 // memory and are lost when the connection breaks, so this is small on any link.
 constexpr int kReceiveWindowBytes = 256 << 10;
 
-// Checks that the directory is this server's; makes the next incarnation
-// durable.
+// Checks whose the directory is; makes the next incarnation durable.
 absl::StatusOr<int64_t> BeginLife(RecordStore& records,
                                   const std::string& server_id) {
   int64_t incarnation = 0;
@@ -277,8 +276,7 @@ void ParameterServer::FollowPlan(std::stop_token stop) {
       return;
     } else if (!absl::IsDeadlineExceeded(plan.status()) &&
                !stop.stop_requested()) {
-      // No longer registered, or the stream ended: the coordinator has
-      // restarted.
+      // Not registered, or the stream ended: the coordinator has restarted.
       {
         MutexLock lock(&mutex_);
         registered_ = false;

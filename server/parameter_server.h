@@ -50,11 +50,11 @@ class ParameterServer final : public ShardDirectory {
     int merge_thread_count = 1;
     // Threads that sync contributions, >= 1.
     int finish_thread_count = 2;
-    // Memory for versions: the newest of each fragment of each run, and the
-    // next ones. The rest is read from and written to files.
+    // Memory for each run's newest fragments and the next ones; the rest is in
+    // files.
     int64_t image_bytes_max = int64_t{1} << 30;
-    // Memory for blocks that wait to be merged at level ISLAND, for all runs.
-    // When it is used up, islands are admitted one after the other.
+    // Memory for blocks that wait to be merged at level ISLAND, all runs
+    // together. When it is used up, islands are admitted one after the other.
     int64_t live_merge_bytes_max = int64_t{1} << 30;
     StreamLimits stream_limits;
     absl::Duration report_interval_max = absl::Seconds(5);
@@ -67,8 +67,7 @@ class ParameterServer final : public ShardDirectory {
     std::function<absl::StatusOr<v1::Run>(const std::string& run_id)> get_run;
   };
 
-  // Recovers, listens, and starts to follow the coordinator, which may be
-  // unreachable.
+  // Recovers, listens, and starts to follow the coordinator, which may be away.
   // INVALID_ARGUMENT: an option is wrong. FAILED_PRECONDITION: the directory is
   // another server's. Otherwise as the store and the listener.
   static absl::StatusOr<std::unique_ptr<ParameterServer>> Start(
@@ -79,9 +78,9 @@ class ParameterServer final : public ShardDirectory {
   int port() const { return rpc_->port(); }
   const std::string& address() const { return rpc_->address(); }
   int64_t incarnation() const { return incarnation_; }
-  // Health name: NOT_SERVING if any shard here has stopped;
-  // kShardsHealth/RUN_ID for one run's shard. A restart may help the shard; the
-  // server keeps serving other runs.
+  // Health name: NOT_SERVING if any shard here has stopped
+  // (kShardsHealth/RUN_ID: a run's shard). A restart may help it; other runs
+  // are still served.
   static constexpr char kShardsHealth[] = "atoll.shards";
   // Bytes of blocks that wait to be merged at level ISLAND.
   int64_t receive_budget() const { return held_->bytes(); }
@@ -90,9 +89,8 @@ class ParameterServer final : public ShardDirectory {
   // Ends the streams, then the rest. Idempotent.
   void Stop();
 
-  // Waits up to `timeout` until the server must end, because a newer process of
-  // this server_id has registered or the coordinator refuses it. OK if it need
-  // not end.
+  // Waits up to `timeout`. An error if the server must end: a newer process of
+  // this server_id has registered, or the coordinator refuses it.
   absl::Status WaitForEnd(absl::Duration timeout);
 
   Shard* FindShard(const std::string& run_id) override;

@@ -1,8 +1,7 @@
-// Bandwidth caps of an island, all its processes together, one each way.
-//
-// A cap counts payload: bytes of encoded elements in chunks, repeats included.
-// Chunk headers, HTTP/2, TCP/IP (4 to 6 % on Ethernet), control messages and
-// heartbeats come on top.
+// Bandwidth caps of an island, all its processes together, one each way. A cap
+// counts payload: bytes of encoded elements in chunks, repeats included. Chunk
+// headers, HTTP/2, TCP/IP (4 to 6 % on Ethernet) and control messages come on
+// top.
 
 #ifndef SERVER_CLIENT_BANDWIDTH_H_
 #define SERVER_CLIENT_BANDWIDTH_H_
@@ -20,9 +19,9 @@ namespace atl::server {
 inline constexpr double kCapBytesPerSecondMin = 12500;
 
 // The lowest cap that keeps the streams to `shard_count` (>= 1) servers alive.
-// A server ends a stream that brings no whole chunk in 20 s (server/DESIGN.md,
-// Flow control). A chunk is at least a block, and under a low cap each server
-// has one stream: each gets its turn in half that time.
+// A server ends a stream without a whole chunk in 20 s (server/DESIGN.md, Flow
+// control). In half that time each server's one stream gets its turn, for a
+// block.
 inline double LeastCapBytesPerSecond(int32_t shard_count) {
   constexpr double kTurnSeconds = 10;
   constexpr double kBlockBytes = codec::kBlockElements * sizeof(float);
@@ -36,11 +35,10 @@ struct BandwidthCaps {
   double down_bytes_per_second = 0;
 };
 
-// The share of `caps` for one of several processes that are capped together and
-// hold a model between them: proportional to its `held` of `all` elements (0 <=
-// held <= all, all >= 1). Shares sum to the caps, and an exchange takes all
-// processes equally long. A process that holds nothing moves nothing and gets
-// 0.
+// One process's share of `caps`, for processes that hold a model between them:
+// proportional to its `held` of `all` elements (0 <= held <= all, all >= 1).
+// Shares sum to the caps, so an exchange takes all processes equally long. A
+// process that holds nothing moves nothing and gets 0.
 inline BandwidthCaps TakePart(const BandwidthCaps& caps, int64_t held,
                               int64_t all) {
   const double share = static_cast<double>(held) / static_cast<double>(all);

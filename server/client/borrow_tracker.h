@@ -1,8 +1,6 @@
-// Counts the slices of memory that gRPC still reads. Thread-safe.
-//
-// A finished write has only been handed to the transport. The transport may
-// read its slices until the bytes are sent, even after the call has ended. So
-// the lender waits here before it frees the memory.
+// Counts the slices of memory that gRPC still reads. After a finished write,
+// even after the call's end, the transport may read the slices until they are
+// sent. So the lender waits here before it frees the memory. Thread-safe.
 
 #ifndef SERVER_CLIENT_BORROW_TRACKER_H_
 #define SERVER_CLIENT_BORROW_TRACKER_H_

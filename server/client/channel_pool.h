@@ -27,8 +27,7 @@ class ChannelPool {
   absl::StatusOr<std::shared_ptr<grpc::Channel>> Get(const std::string& address,
                                                      int index);
 
-  // Drops the channels to other addresses. A connection closes with its last
-  // call.
+  // Drops channels to other addresses. A connection closes with its last call.
   void KeepOnly(const std::set<std::string>& addresses);
 
  private:

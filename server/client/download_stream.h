@@ -33,9 +33,9 @@ class DownloadTotal {
   DownloadTotal(int stripe_count, bool is_shard)
       : is_shard_(is_shard), left_count_(stripe_count) {}
 
-  // Adds a complete stripe: the digest of its blocks, and the shard's digest
-  // that the server expects. False if this was the last stripe of a whole shard
-  // and the sums differ. Then the part must come again, in one stripe.
+  // Adds a complete stripe: its blocks' digest, and the shard's as sent by the
+  // server. False if the last stripe of a whole shard completes a wrong sum:
+  // then the part must come again, in one stripe.
   bool Add(const Digest128& digest, const Digest128& expected);
   // The part's digest, once it is complete.
   Digest128 digest() const;
@@ -69,8 +69,7 @@ struct Download {
   Pacer* pacer = nullptr;    // Of all downloads.
   // The chunk size that the server is asked to begin with; the stripe's own.
   rpc::ChunkSizer* sizer = nullptr;
-  // Bytes that the server may send ahead (rpc::ChannelOptions); used under a
-  // cap.
+  // Bytes that the server may send ahead (rpc::ChannelOptions); for caps.
   int64_t window_bytes = 0;
 
   int64_t next_block = 0;  // All before it have arrived.
@@ -89,9 +88,8 @@ struct Download {
 };
 
 // `request` has all fields but the range. `download` and `events` must outlive
-// the stream. DATA_LOSS from the stream that completes the part: the part's
-// digest is not the header's. Then `download` has started over and covers the
-// whole part.
+// the stream. DATA_LOSS from the part's last stream: the digest is not the
+// header's. Then `download` has started over and covers the whole part.
 std::unique_ptr<BulkStream> MakeDownloadStream(
     const std::shared_ptr<grpc::Channel>& channel, const std::string& session,
     v1::PullParametersRequest request, Download& download,

@@ -14,8 +14,7 @@ class IdleWatch {
   IdleWatch(absl::Duration idle_max, absl::Time start)
       : idle_max_(idle_max), last_change_(start) {}
 
-  // `byte_count`: bytes moved in total. True if it has not changed for
-  // `idle_max`.
+  // `byte_count`: bytes moved in total. True if unchanged for `idle_max`.
   bool IsIdle(int64_t byte_count, absl::Time now) {
     if (byte_count != byte_count_) {
       byte_count_ = byte_count;

@@ -43,14 +43,11 @@ class KeptClient {
 
   // Reads `blocks`, encoded by `codec`, into `out`, which has exactly their
   // bytes. `wanted` names the fragment and the contribution or array. `digests`
-  // gets one entry for each shard that holds some of the blocks, in order;
-  // null: none.
-  //
+  // gets an entry for each shard with some of the blocks, in order; null: none.
   // Retries as ParameterClient::Pull. Returns at once:
   //   OUT_OF_RANGE: not held or not kept; the message says why.
   //   INVALID_ARGUMENT, ABORTED, PERMISSION_DENIED, ...: as the shard says.
-  // After a few tries: DATA_LOSS, its file is damaged; the message names the
-  // contribution.
+  // After a few tries: DATA_LOSS, damaged; the message names the contribution.
   virtual absl::Status Pull(const v1::PullKeptRequest& wanted,
                             const codec::Codec& codec, IndexRange blocks,
                             absl::Span<char> out, const CallBounds& bounds,

@@ -30,8 +30,7 @@ namespace {
 constexpr char kPushMethod[] = "/atoll.v1.ParameterService/PushOuterGradient";
 constexpr char kImportMethod[] = "/atoll.v1.ParameterService/ImportParameters";
 
-// After a call has ended, a connection that holds borrowed memory for longer is
-// closed.
+// A connection that holds borrowed memory longer after the call is closed.
 constexpr absl::Duration kReturnGrace = absl::Seconds(1);
 
 // Bytes that a server may send ahead of the chunk that is read. They take
@@ -48,8 +47,8 @@ constexpr int64_t kNoCap = int64_t{1} << 40;
 
 TransferOutcome Refused(absl::Status status) { return {std::move(status), {}}; }
 
-// Payload of a client's first chunk. It is halved when its stream is ended as
-// too slow.
+// Payload of a client's first chunk; halved when its stream is ended as too
+// slow.
 constexpr int64_t kFirstChunkBytes = 128 << 10;
 
 // The chunk sizes that each shard's last transfer reached; the next one starts
@@ -391,7 +390,7 @@ class GrpcParameterClient : public ParameterClient {
     return {{0, layout_.fragment_block_count(fragment)}};
   }
 
-  // Uploads every shard's part. `make_header(shard, blocks)` returns its
+  // Uploads every shard's part. `make_header(shard, blocks)` makes a
   // MakeHeader.
   template <typename MakeHeader>
   TransferOutcome SendAll(Upload upload, const codec::Codec& codec,

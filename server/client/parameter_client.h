@@ -1,13 +1,13 @@
 // Moves tensors between one process and all shards of one run.
 //
-// Push cuts a fragment by the layout and streams each shard its blocks, in
-// parallel and without a copy. It returns when every shard has answered
-// `stored`. Pull is the reverse, and checks every checksum and digest. Both
-// resume where a broken stream stopped.
+// Push cuts a fragment by the layout, streams each shard its blocks in parallel
+// and without a copy, and returns when every shard has answered `stored`. Pull
+// is the reverse, and checks every checksum and digest. Both resume where a
+// broken stream stopped.
 //
 // Shapes: a fragment's elements are f32, [layout.fragment_element_count(f)], in
-// the fragment's flat order (base/layout/layout.h); encoded, they lie as
-// base/layout/encoded_layout.h says.
+// flat order (base/layout/layout.h); encoded, as base/layout/encoded_layout.h
+// says.
 //
 // Thread-safe: several fragments may move at once, each call on its own thread.
 // Calls block.
@@ -62,14 +62,12 @@ class ParameterClient {
   virtual void SetIdentity(PushIdentity identity) = 0;
 
   // Pushes contribution `info` to every shard that holds a part of its
-  // fragment. The caller chooses its digest, the name of these bytes
+  // fragment. The caller chooses the digest that names the bytes
   // (base/layout/digest.h). `encoded`, by info.codec, is not read after the
-  // call returns.
-  //
-  // Retries UNAVAILABLE, RESOURCE_EXHAUSTED, DATA_LOSS, FAILED_PRECONDITION and
-  // NOT_FOUND (a server whose plan is behind) until the deadline
-  // (DEADLINE_EXCEEDED, with the last error in the message) or the stop
-  // (CANCELLED). Returns at once, and cancels the other shards:
+  // call returns. Retries UNAVAILABLE, RESOURCE_EXHAUSTED, DATA_LOSS,
+  // FAILED_PRECONDITION and NOT_FOUND (a server whose plan is behind) until the
+  // deadline (DEADLINE_EXCEEDED, with the last error in the message) or the
+  // stop (CANCELLED). Returns at once, and cancels the other shards:
   //   INVALID_ARGUMENT: the contribution is refused, here or by a shard.
   //   ABORTED: an epoch or the placement is out of date; fetch the plan.
   //   UNAUTHENTICATED, PERMISSION_DENIED, ...: as the shard says.
@@ -79,9 +77,8 @@ class ParameterClient {
                                const CallBounds& bounds) = 0;
 
   // Pulls `fragment` at exactly `version` into `out`. `expected`: the digest
-  // that the fragment must have (FragmentVersion.digest).
-  //
-  // Retries as Push. Returns at once:
+  // that the fragment must have (FragmentVersion.digest). Retries as Push.
+  // Returns at once:
   //   OUT_OF_RANGE: the version is no longer held; fetch the plan.
   //   ABORTED, INVALID_ARGUMENT, ...: as the shard says.
   //   DATA_LOSS: every part is right, but the whole does not match `expected`.
@@ -118,9 +115,9 @@ struct ParameterClientOptions {
   int32_t shard_count = 0;  // RunSpec.server_count, >= 1.
   rpc::ChannelOptions channel;
   BandwidthCaps caps;  // Of all calls together.
-  // At level ISLAND servers merge units of codec::kChunkBlocksUnit blocks.
-  // True: chunks are whole units, or parts of one where the link or the cap is
-  // too slow.
+  // Level ISLAND: servers merge units of codec::kChunkBlocksUnit blocks, so
+  // chunks are whole units, or parts of one where the link or the cap is too
+  // slow.
   bool whole_units = false;
   // Streams of a large call, >= 1, each with its own connection; a shard has at
   // least one (stripes.h).
@@ -135,12 +132,11 @@ struct ParameterClientOptions {
   uint64_t seed = 0;  // Of the jitter of retries.
   // A stream that moves nothing for this long is cancelled and retried.
   absl::Duration stall_timeout = absl::Seconds(60);
-  // For one process of several that form an island: the blocks that it holds,
-  // by fragment, ascending, not touching; empty: all. Spans passed to calls
-  // have these elements only, back to back. A push ends when the shards of
-  // these blocks have all of their own blocks, from any process. A pull returns
-  // sums for the caller to add up (TransferOutcome.digests), and Pull ignores
-  // `expected`.
+  // For one process of several that form an island: its blocks by fragment,
+  // ascending, not touching; empty: all. Spans in calls have these elements
+  // only, back to back. A push ends when the shards of these blocks are
+  // complete, by any process. A pull returns sums for the caller to add up
+  // (TransferOutcome.digests), and Pull ignores `expected`.
   std::vector<std::vector<IndexRange>> held;
 };
 
@@ -148,9 +144,8 @@ struct ParameterClientOptions {
 ParameterClientOptions MakeRunOptions(absl::string_view run_id,
                                       const v1::RunSpec& spec);
 
-// A client with its own connections. Dials nothing before the first call.
-// `layout` must outlive it.
-// INVALID_ARGUMENT: an option is wrong.
+// A client with its own connections; dials on the first call. `layout` must
+// outlive it. INVALID_ARGUMENT: an option is wrong.
 absl::StatusOr<std::unique_ptr<ParameterClient>> MakeParameterClient(
     const ParameterClientOptions& options, const RunLayout& layout);
 

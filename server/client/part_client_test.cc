@@ -61,8 +61,8 @@ class PartClientTest : public testing::Test {
     }
   }
 
-  // Gives runs of blocks to processes: the first shard's to several, few to the
-  // last process.
+  // Several processes get runs of the first shard's blocks, the last process
+  // few.
   void Cut() {
     held_.resize(kProcessCount);
     const int64_t count = layout_->fragment_block_count(0);
@@ -123,8 +123,8 @@ class PartClientTest : public testing::Test {
 };
 
 TEST_F(PartClientTest, EachPushesWhatItHoldsAndNothingElse) {
-  // The first process pushes long before the others, and asks until they are
-  // done.
+  // The first process pushes long before the others, and asks until they
+  // finish.
   std::vector<std::thread> threads;
   threads.emplace_back([this] {
     const TransferOutcome outcome = PushPart(0);

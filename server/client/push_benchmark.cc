@@ -48,8 +48,7 @@ struct Pushed {
   std::vector<Sink*> waiting;  // Have sent all that they had.
 };
 
-// Answers that everything is missing, then `stored` once all blocks have come
-// on any stream.
+// Answers that everything is missing, and `stored` once all blocks came.
 class Sink
     : public grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::ByteBuffer> {
  public:

@@ -1,5 +1,4 @@
-// Pulls of a replica: chains that are applied, cut, damaged, malformed, or
-// missing.
+// Pulls of a replica: applied, broken, damaged, malformed and missing chains.
 
 #include <cstring>
 #include <iostream>

@@ -1,5 +1,4 @@
-// The addresses of a run's shards, which change while calls are in progress.
-// Thread-safe.
+// The addresses of a run's shards, which may change during calls. Thread-safe.
 
 #ifndef SERVER_CLIENT_ROUTE_TABLE_H_
 #define SERVER_CLIENT_ROUTE_TABLE_H_

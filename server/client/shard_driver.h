@@ -1,6 +1,6 @@
-// Moves every shard's part of one fragment concurrently, over one or several
-// streams a shard, and reopens a stream that breaks. A ShardPart decides what
-// its streams carry.
+// Moves every shard's part of one fragment concurrently, over one or more
+// streams a shard, and reopens broken streams. A ShardPart decides what they
+// carry.
 
 #ifndef SERVER_CLIENT_SHARD_DRIVER_H_
 #define SERVER_CLIENT_SHARD_DRIVER_H_
@@ -32,8 +32,7 @@ class StreamEvents {
  public:
   explicit StreamEvents(DriverSignal& signal) : signal_(signal) {}
 
-  // The stream moved `payload_bytes` of payload, or a message (0): it is not
-  // stuck.
+  // The stream moved payload, or another message (0), so it is not stuck.
   void Moved(int64_t payload_bytes) {
     payload_bytes_ += payload_bytes;
     last_progress_nanos_ = absl::ToUnixNanos(SystemClock().Now());
@@ -101,8 +100,7 @@ class ShardPart {
  public:
   virtual ~ShardPart() = default;
   virtual int32_t shard() const = 0;
-  // Payload bytes of an upload that the shard has; none for a pull.
-  // Thread-safe.
+  // Payload bytes of an upload that the shard has. Thread-safe.
   virtual std::optional<int64_t> done_bytes() const { return std::nullopt; }
   // Concurrent streams, >= 1.
   virtual int stream_count() const { return 1; }

@@ -1,5 +1,4 @@
-// How many streams a call uses, and how large their chunks may be. Pure.
-// Thread-safe.
+// How many streams a call uses, and how large chunks may be. Pure. Thread-safe.
 
 #ifndef SERVER_CLIENT_STRIPES_H_
 #define SERVER_CLIENT_STRIPES_H_
@@ -21,9 +20,9 @@ inline constexpr int64_t kStripeBytesMin = 512 << 10;
 // Bytes that HTTP/2 lets through before anything is read.
 inline constexpr int64_t kStreamWindowBytes = 64 << 10;
 
-// Streams for a shard's part of `part_bytes`. `stream_count` (>= 1) streams are
-// shared by `shard_count` (>= 1) shards. `tenth_bytes` (>= 0) is what the cap
-// allows in a tenth of a second: bytes in flight must stay a small part of a
+// Streams for a shard's part of `part_bytes`, when `shard_count` (>= 1) shards
+// share `stream_count` (>= 1) streams. `tenth_bytes` (>= 0): what the cap
+// allows in a tenth of a second, because bytes in flight must be few under a
 // cap.
 inline int ChooseStreamCount(int64_t part_bytes, int32_t shard_count,
                              int stream_count, int64_t tenth_bytes) {

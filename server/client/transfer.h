@@ -26,18 +26,18 @@ struct Waiting {
 struct CallBounds {
   absl::Time deadline = absl::InfiniteFuture();
   std::stop_token stop;
-  // Upload: payload bytes that the shards have, earlier ones included. Pull:
-  // bytes received, repeats included. Called about once a second and at the
-  // end, on the caller's thread. May be empty.
+  // Upload: payload bytes that the shards have. Pull: bytes received, repeats
+  // included. About once a second and at the end, on the caller's thread, if
+  // set.
   std::function<void(int64_t)> on_progress = nullptr;
   // Also DEADLINE_EXCEEDED if no shard's payload has moved for this long.
   absl::Duration idle_max = absl::InfiniteDuration();
   // Called after no payload has moved for kWaitingAfter, then about once a
   // second, on the caller's thread. May be empty.
   std::function<void(const Waiting&)> on_waiting = nullptr;
-  // A push that no shard has seen. Its chunks follow the header at once, which
-  // saves a round trip. If shards do have some of it, bytes are sent twice
-  // until they say so.
+  // A push that no shard has seen: its chunks follow the header at once, which
+  // saves a round trip. Blocks that shards do have are sent until the answer
+  // arrives.
   bool is_new = false;
 };
 
@@ -46,9 +46,9 @@ struct ShardOutcome {
   absl::Status status;        // OK: stored, or complete and checked.
   int attempt_count = 0;      // Streams that were opened.
   int64_t payload_bytes = 0;  // Moved, repeats included.
-  // When payload was last received or, in an upload, handed to the network. At
-  // that time the shard has not read at most one chunk and a window of 256 KiB
-  // a stream.
+  // When payload was last received or, in an upload, handed to the network. The
+  // shard has then yet to read at most a chunk and a window of 256 KiB a
+  // stream.
   absl::Time last_payload = absl::UnixEpoch();
 };
 

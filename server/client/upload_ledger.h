@@ -2,12 +2,11 @@
 // no I/O. Thread-safe.
 //
 // A stream takes the next blocks that no stream has sent. An answer about
-// missing blocks is believed only for blocks that no open stream has sent,
-// because others may be in flight. When a stream breaks, its blocks are unknown
-// until the shard is asked again. Questions and answers of several streams
-// cross, so an answer is ignored where something newer is known. A block is
-// sent twice only if it was lost, or if it was arriving while the shard was
-// asked.
+// missing blocks counts only for blocks that no open stream has sent: others
+// may be in flight. A broken stream's blocks are unknown until the shard is
+// asked again. Answers of several streams cross, so an answer is ignored where
+// something newer is known. A block is sent twice only if it was lost, or was
+// arriving while the shard was asked.
 //
 //   unknown --missing--> due --Next--> sent by a stream --it broke--> unknown
 //   unknown, due, sent --not missing--> held --missing--> due
@@ -36,14 +35,13 @@ class UploadLedger {
   // Records that a stream asks the shard; returns the moment, for Answered.
   int64_t Asked();
 
-  // The shard, asked at `asked`, misses `missing`: non-empty ascending ranges
-  // of the part, without overlap. True if fewer blocks are missing than in the
-  // last answer.
+  // The shard, asked at `asked`, misses `missing`: disjoint, ascending,
+  // non-empty ranges of the part. True if fewer blocks than in the last answer.
   bool Answered(int64_t asked, absl::Span<const IndexRange> missing);
 
   // The next range for `stream` (>= 0), at most `count_max` (>= 1) blocks. It
-  // ends at a unit's end, or within the unit if `count_max` or the due blocks
-  // end there. Empty if nothing is due.
+  // ends at a unit's end, unless `count_max` or the due blocks end before.
+  // Empty if nothing is due.
   IndexRange Next(int stream, int64_t count_max);
 
   // `stream` ended before everything was stored.

@@ -190,9 +190,9 @@ class UploadStream
     return {stored_, round_trip_};
   }
 
-  // Writes the next chunk, or closes our side after the last. Meanwhile
-  // prepares the chunk after it, whose checksum is most of the work. The lock
-  // is for the write's reaction, which may run before this returns.
+  // Writes the next chunk, or closes our side after the last; prepares the one
+  // after it meanwhile (mostly its checksum). The lock is for the write's
+  // reaction, which may run before this returns.
   void WriteNext() {
     const auto [stored, round_trip] = StoredAndRoundTrip();
     MutexLock lock(&write_mutex_);

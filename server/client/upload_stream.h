@@ -1,10 +1,9 @@
 // One stream that pushes a shard's blocks (PushOuterGradient,
-// ImportParameters).
+// ImportParameters). Several may push the same part; their ledger assigns the
+// blocks.
 //
 //   client: header            server: missing ranges, or stored
 //   client: chunks, close     server: stored, OK
-//
-// Several streams may push the same part; their ledger assigns the blocks.
 
 #ifndef SERVER_CLIENT_UPLOAD_STREAM_H_
 #define SERVER_CLIENT_UPLOAD_STREAM_H_

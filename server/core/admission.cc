@@ -14,9 +14,8 @@ namespace {
 
 using Code = absl::StatusCode;
 
-// Most undecided contributions of one slot and fragment, refused ones included.
-// Otherwise a member could fill the disk, and the reports to the coordinator,
-// with keys that no round waits for.
+// Most undecided contributions, refused ones included, of a slot and fragment.
+// It keeps a member from filling the disk and the reports with unwanted keys.
 constexpr int kUndecidedMax = 4;
 
 // Far beyond any real count, and low enough that sums fit 64 bits.

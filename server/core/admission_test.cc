@@ -168,8 +168,7 @@ TEST_F(AdmissionTest, AnchorsOfAnAsyncRunMayBeOlder) {
   disk.partial = {Info(0, 4), Info(0, 5), Info(0, 6)};
   Restart(std::move(disk));
   Plan();
-  // Contributions that may count are kept, and the version before, to be
-  // recorded as STALE.
+  // Kept: those that may count, and the one before, to be recorded as STALE.
   EXPECT_EQ(Trace(), "drop " + Key(0, 4).ToString());
   *header_.mutable_info() = Info(0, 4);
   EXPECT_EQ(Admit(), Code::kAborted);

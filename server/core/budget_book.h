@@ -3,17 +3,16 @@
 // and which waiting stream is admitted next.
 //
 // A holder may have at most as much as is left free: one holder alone gets half
-// of the budget, two get a third each. So a newcomer always finds memory. Bytes
-// that a round needs to progress are taken over budget. Bytes that are taken
-// before they arrive are reserved, and may never arrive: a holder may have
-// reserved at most a sixteenth of what is left free, or 4 MiB if that is more.
+// of the budget, two get a third each, so a newcomer finds memory. Bytes that a
+// round needs to progress are taken over budget. Bytes taken before they arrive
+// are reserved and may never arrive: a holder's are at most a sixteenth of what
+// is left free, or 4 MiB if that is more.
 //
 // A stream that does not fit takes a ticket and waits. Tickets are admitted in
 // the order of the merge: by the contribution's index in its set, then by
-// arrival. A ticket that does not fit is skipped, so it does not block others.
-// Every wait ends: the next contribution of a set needs no budget, and each
-// contribution becomes the next one in turn.
-// Pure: no thread, no clock, no I/O. Thread-compatible.
+// arrival. One that does not fit is skipped, so it blocks no others. Every wait
+// ends: the next contribution of a set needs no budget, and each becomes the
+// next in turn. Pure: no thread, no clock, no I/O. Thread-compatible.
 
 #ifndef SERVER_CORE_BUDGET_BOOK_H_
 #define SERVER_CORE_BUDGET_BOOK_H_
@@ -29,8 +28,8 @@ namespace atl::server {
 
 class BudgetBook {
  public:
-  // A holder's reserved bytes are at most the larger of this and 1 /
-  // kReservedPart of what is left free.
+  // Limit of a holder's reserved bytes: this, or 1 / kReservedPart of what is
+  // free.
   static constexpr int64_t kReservedBytesMin = int64_t{4} << 20;
   static constexpr int64_t kReservedPart = 16;
 
@@ -43,8 +42,8 @@ class BudgetBook {
   // `bytes_max` bounds all bytes except those over budget.
   explicit BudgetBook(int64_t bytes_max) : bytes_max_(bytes_max) {}
 
-  // Takes `bytes` (> 0) for `holder`. False, and nothing changes, if they do
-  // not fit; waiting tickets are not considered.
+  // Takes `bytes` (> 0); false, and no change, if they do not fit. Ignores
+  // tickets.
   bool Take(const void* holder, int64_t bytes);
   void TakeOverBudget(const void* holder, int64_t bytes);
   // `bytes` (>= 0) of the reserved bytes have arrived.
@@ -65,15 +64,12 @@ class BudgetBook {
   void Leave(int64_t number);
   size_t waiting_count() const { return tickets_.size(); }
 
-  // True if a ticket waits because the budget is exhausted, not only because of
-  // its own contribution's reservation limit.
+  // True if a ticket does not fit the budget, whatever its reservation limit.
   bool IsScarce() const;
 
-  // Admits the tickets that fit, in order: removes them and reserves their
-  // bytes.
+  // Admits the tickets that fit, in order: removes them, reserves their bytes.
   std::vector<int64_t> LetIn();
-  // Admits the tickets of `set` up to `index`, its next contribution, without
-  // budget.
+  // Admits without budget the tickets of `set` up to `index`, its next holder.
   std::vector<int64_t> LetInNext(const void* set, int index);
   // Admits the tickets of `holder`, which no longer needs budget.
   std::vector<int64_t> LetInHolder(const void* holder);

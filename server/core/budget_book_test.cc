@@ -84,8 +84,7 @@ class ReservedRoomTest : public BudgetBookTest {
  protected:
   static constexpr int64_t kMib = int64_t{1} << 20;
 
-  // `count` streams of a contribution begin to wait; returns how many are
-  // admitted.
+  // `count` streams of a contribution wait; returns how many are admitted.
   size_t LetIn(int index, int count) {
     for (int i = 0; i < count; ++i) Wait(++number_, index, kMib);
     return room_.LetIn().size();

@@ -53,8 +53,7 @@ class CheckpointKeeper {
   void OnWritten(const std::string& pin_id);
   // True for RESOURCE_EXHAUSTED and UNAVAILABLE: a later attempt may succeed.
   static bool MayPass(const absl::Status& status);
-  // If MayPass, Next returns the write again. Otherwise the checkpoint is
-  // broken.
+  // If MayPass, Next returns the write again. Otherwise the checkpoint breaks.
   void OnFailed(const std::string& pin_id, const absl::Status& status);
   void OnDropped(const std::string& pin_id) { kept_.erase(pin_id); }
   // A reader found a damaged version: checkpoints that name it are broken.

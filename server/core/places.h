@@ -1,12 +1,11 @@
 // Shares a bounded number of places fairly between callers.
 //
-// While places are free, every request succeeds. When none is free, a caller
-// takes the newest place of the caller with the most places, if afterwards it
-// has no more than that caller. So callers tend towards equal shares, one
-// caller alone may have all places, and no caller can lock others out. The
-// oldest holders are displaced last, so that they can finish. If callers
-// outnumber the places, the rest must ask again.
-// Pure: no thread, no clock, no I/O. Thread-compatible.
+// While places are free, every request succeeds. Otherwise a caller takes the
+// newest place of the caller with the most, if afterwards it has no more than
+// that caller. So shares tend to be equal, one caller alone may have all
+// places, and no caller can lock others out. The oldest holders are displaced
+// last, so that they can finish. If callers outnumber the places, the rest must
+// ask again. Pure: no thread, no clock, no I/O. Thread-compatible.
 
 #ifndef SERVER_CORE_PLACES_H_
 #define SERVER_CORE_PLACES_H_
@@ -23,16 +22,14 @@ namespace atl::server {
 
 class Places {
  public:
-  // `count_max` (>= 1) places. Displaced holders that have not ended yet are at
-  // most max(1, count_max / 4).
+  // `count_max` (>= 1) places, and a quarter more (>= 1) for displaced holders.
   explicit Places(int count_max);
 
   struct Answer {
     bool is_taken = false;
     std::optional<int64_t> displaced;  // It lost its place and must end.
   };
-  // Takes a place for `holder` on behalf of `caller`. Holder numbers must grow
-  // from call to call.
+  // Takes a place for `holder` of `caller`. Holder numbers must grow.
   Answer Take(int64_t holder, absl::string_view caller);
   // The holder goes on without its place, if it had one.
   void Leave(int64_t holder);

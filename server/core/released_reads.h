@@ -1,13 +1,12 @@
 // Tracks readers of one fragment's released versions.
 //
-// A reader keeps the version's file on the disk after the version is released,
-// so that a slow download can finish while newer versions are committed. A few
-// released versions may be held this way. Beyond that one is given up, and its
-// readers start over at the newest version: the one that has the least weight.
-// Every caller has the same weight, divided among the released versions that it
-// reads. So a caller that reads all of them displaces nobody else's. If weights
-// are equal, the newest version goes: the oldest read is nearest to its end.
-// Pure: no thread, no clock, no I/O. Thread-compatible.
+// A reader keeps a released version's file on the disk, so that a slow download
+// can finish while newer versions are committed. If too many released versions
+// are held, the one with the least weight is given up, and its readers start
+// over at the newest. All callers have the same weight, divided among the
+// released versions that they read: a caller that reads all of them displaces
+// nobody else's. Of equals the newest goes: the oldest read is nearest to its
+// end. Pure: no thread, no clock, no I/O. Thread-compatible.
 
 #ifndef SERVER_CORE_RELEASED_READS_H_
 #define SERVER_CORE_RELEASED_READS_H_
@@ -27,8 +26,8 @@ class ReleasedReads {
   // `reader`, a unique number, starts to read `version` on behalf of `caller`.
   void Begin(int64_t reader, int64_t version, std::string caller);
   void End(int64_t reader);
-  // A version that is given up, and the readers that must end for it. They are
-  // returned once, and no longer count even before they have ended.
+  // A version that is given up, and its readers, which must end. They are
+  // returned once, and no longer count.
   struct GivenUp {
     int64_t version = 0;
     std::vector<int64_t> readers;  // Empty: nothing is given up.

@@ -23,8 +23,7 @@
 
 namespace atl::server {
 
-// The seed of a version's delta (codec::BlockKey::seed). Only the stochastic
-// codec reads it.
+// The seed of a version's delta (codec::BlockKey::seed), for stochastic codecs.
 uint64_t ReplicaSeed(uint64_t exchange_seed, int32_t fragment, int64_t version);
 
 class ReplicaStep {
@@ -36,16 +35,15 @@ class ReplicaStep {
         seed_(ReplicaSeed(exchange.seed(), layout.fragment(), version)) {}
 
   struct Result {
-    // False if theta - R_{v-1} or R_v has a non-finite value. Then the other
-    // results are unspecified.
+    // False if theta - R_{v-1} or R_v is not finite: all else is then
+    // unspecified.
     bool finite = true;
     Digest128 digest;  // Of R_v's blocks.
   };
 
   // Advances `blocks`. In: `theta` = theta_v, `from` = R_{v-1}. Out: `to` =
-  // R_v, `encoded` = D_v. Values have shape [elements of blocks]; `encoded` has
-  // layout.ByteCount(blocks) bytes. `to` may equal `from`; nothing else
-  // overlaps.
+  // R_v, `encoded` = D_v. Values: [elements of blocks]; `encoded`:
+  // layout.ByteCount(blocks) bytes. `to` may equal `from`; no other overlap.
   Result Advance(IndexRange blocks, const float* theta, const float* from,
                  float* to, char* encoded) const;
 

@@ -518,8 +518,7 @@ void ShardMachine::NamePrepare(int32_t f, std::vector<Action>* actions) {
       !(fragment.live_merge && fragment.live_merge->Merges(*seal))) {
     return;
   }
-  // A fragment has one PREPARED record: the committed version needs it until it
-  // is persisted.
+  // A fragment has one PREPARED record, in use until its version is persisted.
   if (shape_.live_merge && fragment.persisted_version != fragment.version)
     return;
   if (!SealIsStored(*seal)) return;

@@ -1,11 +1,11 @@
 // Decides what one shard of one run does next: plans and facts about the disk
-// go in, actions come out.
-// Pure: no thread, no clock, no I/O. Thread-compatible.
+// go in, actions come out. Pure: no thread, no clock, no I/O.
+// Thread-compatible.
 //
 // A shard holds versions (parameters and optimizer state, immutable) and
-// contributions of every fragment. The caller carries out the actions and
-// reports how each ended, after any time and in any order. The caller must
-// carry them out idempotently: after a crash the machine names them again.
+// contributions of every fragment. The caller carries out the actions, in any
+// order and time, and reports how each ended. Actions must be idempotent: after
+// a crash the machine names them again.
 //
 // One fragment's round, as this shard sees it:
 //
@@ -90,8 +90,7 @@ struct PreparedFact {
   Digest128 replica_digest;  // Of the replica of v + 1, if the run has one.
 };
 
-// The statistics from which the verdict on a sealed round is made. Not
-// persisted: a restart computes them again.
+// A sealed round's statistics, for its verdict. Recomputed after a restart.
 struct MeasuredFact {
   int32_t fragment = 0;
   int64_t version = 0;  // v; the merge makes v + 1.
@@ -102,8 +101,8 @@ struct MeasuredFact {
 struct RecoveredShard {
   int64_t run_epoch = 0;
   int64_t persisted_commit_seq = 0;
-  // One entry a fragment: its newest persisted version, -1 for none, and this
-  // shard's part of the digest of version 0 if there is one.
+  // By fragment: newest persisted version, -1 for none; this shard's part of
+  // version 0's digest, if there is one.
   std::vector<int64_t> versions;
   std::vector<Digest128> version0_digests;
   // Every (fragment, version) that has a file.
@@ -177,11 +176,10 @@ class ShardMachine {
 
   // --- Events ---------------------------------------------------------------
 
-  // Applies a plan. A plan with a lower run_epoch than an earlier one is
-  // ignored.
+  // A plan with a lower run_epoch than an earlier one is ignored.
   void OnPlan(const v1::ServerRunPlan& plan);
   // The newest plan does not contain the run: it has ended, and its live merges
-  // are given up. The rest of its last plan stays valid. False if this was
+  // are given up. The rest of its last plan stays valid. False if already
   // known.
   bool OnUnplanned() { return !std::exchange(unplanned_, true); }
   // An import of `fragment` is complete and durable.
@@ -193,8 +191,8 @@ class ShardMachine {
   // ignored if that is not the fragment's current set.
   void OnStored(const v1::ContributionInfo& info, double norm_squared,
                 int64_t live_set_id = 0);
-  // It was stored and is lost. Before its COMMIT it can be pushed again; after
-  // it the shard must stop.
+  // Stored, but lost. Until its COMMIT it may come again; then the shard must
+  // stop.
   void OnLost(const ContributionKey& key, absl::string_view why);
   // It is refused, durably.
   void OnRefused(const v1::ContributionInfo& info, absl::string_view reason);
@@ -205,8 +203,8 @@ class ShardMachine {
   void OnManifestDropped(const std::string& pin_id);
   // The disk is full: what is kept for pins must be freed for rounds.
   void OnNoRoom() { no_room_ = true; }
-  // A reader found a damaged version. Stops the shard if it is the newest of
-  // its fragment, because no further version can be made from it.
+  // A reader found a damaged version. Stops the shard if it is the newest, from
+  // which the next must be made.
   void OnVersionDamaged(int32_t fragment, int64_t version,
                         absl::string_view why);
   // An action failed. DATA_LOSS, INTERNAL and INVALID_ARGUMENT stop the shard,
@@ -217,23 +215,21 @@ class ShardMachine {
 
   // --- Effects --------------------------------------------------------------
 
-  // Actions that may start now and were not returned before. After the shard
-  // has stopped, only kLiveMerge that gives up its live merges.
+  // New actions that may start now. After the shard has stopped, only
+  // kLiveMerge that gives up its live merges.
   std::vector<Action> NextActions();
 
   // The report for the coordinator, without byte counters.
   v1::ShardReport Report() const;
 
-  // What this shard makes the coordinator wait for, as a sentence; empty for
-  // nothing.
+  // What the coordinator must wait for here, as a sentence; empty for nothing.
   const std::string& waiting_reason() const { return waiting_reason_; }
 
   // --- Questions ------------------------------------------------------------
 
   // UNAVAILABLE: the shard has stopped, or has no plan.
   absl::Status CheckServes() const;
-  // Whether a push may begin. `session_sha256` is the SHA-256 of the session
-  // secret that the caller sent.
+  // Whether a push may begin. `session_sha256`: of the caller's session secret.
   // Errors as ParameterService.PushOuterGradient; UNAVAILABLE if the header is
   // ahead of this shard's plan.
   absl::Status AdmitPush(const v1::PushHeader& header,
@@ -241,8 +237,7 @@ class ShardMachine {
   // Whether an open push of `slot` may go on.
   // FAILED_PRECONDITION, NOT_A_MEMBER: the plan has no such member.
   absl::Status CheckMember(int32_t slot) const;
-  // Whether an import may begin. True: version 0 already exists with this
-  // digest.
+  // Whether an import may begin. True: version 0 exists with this digest.
   // Errors as ParameterService.ImportParameters.
   absl::StatusOr<bool> AdmitImport(const v1::ImportHeader& header) const;
   // Checks the place and epochs of pulls and imports. A run_epoch or
@@ -255,8 +250,8 @@ class ShardMachine {
   bool has_plan() const { return has_plan_; }
   // The newest plan; default values before the first.
   const v1::ServerRunPlan& plan() const { return plan_; }
-  // True for the newest version, and for older ones that are held for rounds,
-  // readers and pins.
+  // True for the newest version, and for others held for rounds, readers and
+  // pins.
   bool Holds(int32_t fragment, int64_t version) const {
     return held_.count({fragment, version}) > 0;
   }
@@ -268,16 +263,13 @@ class ShardMachine {
     return fragments_[fragment].version;
   }
   int64_t applied_commit_seq() const { return applied_commit_seq_; }
-  // True if this shard has a record of the key that no persisted COMMIT has
-  // decided.
+  // True if a record of the key is here that no persisted COMMIT has decided.
   bool Knows(const ContributionKey& key) const;
-  // Why the contributions kept for a pin of the plan were given up; empty if
-  // none were.
+  // Why contributions kept for a planned pin were given up; empty if none were.
   std::string given_up() const {
     return given_up_.empty() ? "" : given_up_.begin()->second;
   }
-  // True if the key was decided by a COMMIT that is applied but not yet
-  // persisted.
+  // True if a COMMIT that is applied but not persisted decided the key.
   bool decided(const ContributionKey& key) const {
     return decided_.count(key) != 0;
   }
@@ -373,8 +365,7 @@ class ShardMachine {
   std::map<ContributionKey, v1::ContributionInfo> partial_;
   std::map<ContributionKey, RefusedFact> refused_;
   std::map<ContributionKey, std::string> lost_;
-  // Decided by an applied COMMIT that is not persisted: not reported and not
-  // admitted again while they are here.
+  // Decided by an applied, unpersisted COMMIT: neither reported nor admitted.
   std::set<ContributionKey> decided_;
 };
 

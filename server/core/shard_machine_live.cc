@@ -40,8 +40,7 @@ std::optional<LiveSet> ShardMachine::WantedSet(int32_t f) {
   set.fragment = f;
   set.version = fragments_[f].version;
   if (const v1::Commit* commit = CommitOfNext(f)) {
-    // A COMMIT implies that this shard had prepared the version. Islands that
-    // know of the COMMIT have gone on and cannot push again.
+    // The shard had prepared it before the COMMIT, so islands may have gone on.
     OnFault(absl::StrCat("DATA_LOSS: commit ", commit->commit_seq(),
                          " is version ", commit->version(), " of fragment ", f,
                          ", whose file is missing or damaged"));

@@ -29,9 +29,9 @@ void ShardMachine::NameDrops(std::vector<Action>* actions) {
     if (decided_.count(key)) continue;  // kPersist frees it.
     if (Knows(key)) action.keys.push_back(key);
   }
-  // Contributions that can no longer count. A stored one stays, however old,
-  // until the plan gives its outcome: perhaps no report has named it yet. No
-  // plan names contributions of an older run_epoch.
+  // Contributions that can no longer count. A stored one, however old, waits
+  // for its outcome in the plan, except of an older run_epoch, which no plan
+  // names.
   for (const auto& [key, info] : partial_) {
     const int64_t oldest =
         fragments_[key.fragment].persisted_version - 1 - shape_.max_staleness;

@@ -19,8 +19,7 @@ v1::ShardReport ShardMachine::Report() const {
       *report.add_version0_digests() = fragment.version0_digest.ToProto();
     }
   }
-  // If no COMMIT of the plan is left to persist, all up to plan.commit_seq are
-  // persisted.
+  // With no COMMIT left to persist, all up to plan.commit_seq is persisted.
   const bool all_persisted = has_plan_ && AllInitialized() &&
                              to_persist_.empty() && NextCommit() == nullptr;
   report.set_persisted_commit_seq(

@@ -47,10 +47,9 @@ void MeanOfRowsPlain(int64_t n, int row_count, const T* const* rows, T* mean) {
   }
 }
 
-// products[r (r + 1) / 2 + s] = <rows[r], rows[s]> for s <= r, in f64. Element
-// i goes to lane i % kNormLanes, and the lanes are added in order. A product of
-// two f32 is exact in f64, so an FMA gives the same bits; <x, x> equals
-// CheckAndNorm.
+// products[r (r + 1) / 2 + s] = <rows[r], rows[s]> for s <= r, in f64, in lanes
+// as CheckAndNorm, which <x, x> equals. A product of two f32 is exact in f64,
+// so an FMA gives the same bits.
 inline void ProductsPlain(int64_t n, int row_count, const float* const* rows,
                           double* products) {
   for (int r = 0; r < row_count; ++r) {
@@ -69,8 +68,7 @@ inline void ProductsPlain(int64_t n, int row_count, const float* const* rows,
 
 // --- Vectorised, AVX-512 or AVX2 as the CPU has it; the same bits -----------
 
-// Batcher's odd-even merge network over whole rows: n log^2(row_count)
-// comparisons.
+// Batcher's odd-even merge network over whole rows: n log^2(row_count) steps.
 void SortRows(int64_t n, int row_count, float* const* rows);
 // Requires: row_count >= 1.
 void MeanOfRows(int64_t n, int row_count, const float* const* rows,

@@ -26,8 +26,7 @@
 
 namespace atl::kernels {
 
-// The array that a step reads and the one that it writes: the same one, or two
-// that do not overlap.
+// The array that a step reads and the one that it writes: equal or disjoint.
 template <typename T>
 struct InOut {
   InOut(T* array) : in(array), out(array) {}  // Implicit: in place.
@@ -72,8 +71,7 @@ void NesterovStepPlain(int64_t n, T lr, T momentum, const T* g,
   }
 }
 
-// Constants of the adaptive rules. 1 - beta is passed in, so that it is rounded
-// once, from double.
+// Constants of the adaptive rules. 1 - beta is rounded once, from double.
 template <typename T>
 struct AdaptiveConstants {
   T lr;

@@ -11,10 +11,9 @@
 namespace atl::server {
 
 // g = w_0 Dec(x_0) + w_1 Dec(x_1) + ..., one contribution a call, in order.
-// `encoded`: `blocks` of contribution `index`, aligned as float if they are
-// f32. Same bits as rule.Add on the decoded values. `g` has the elements of
-// `blocks`.
-// DATA_LOSS: a block cannot be decoded, so it has changed since its check on
+// `encoded`: `blocks` of contribution `index`; f32 must be aligned. Same bits
+// as rule.Add on the decoded values. `g` has the elements of `blocks`.
+// DATA_LOSS: a block cannot be decoded, so it changed since its check on
 // arrival. `g` is then unspecified.
 absl::Status AddBlocks(const MergeKernels& kernels, const MergeRule& rule,
                        const EncodedRange& range, IndexRange blocks, int index,

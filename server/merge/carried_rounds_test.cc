@@ -110,8 +110,7 @@ TEST_P(CarriedRoundsTest, TheNextVersionIsMadeInThePlaceOfTheNewest) {
     if (has_replica()) {
       EXPECT_TRUE(made.carries(2));
     }
-    // The version before is read from its file, also when the round is merged
-    // again.
+    // The version before is read from its file, also for a repeated merge.
     ExpectSameVersion(bench, files, v);
     if (v % 2 == 1) {
       bench.store->DiscardVersion(0, v + 1);
@@ -163,8 +162,7 @@ TEST_P(CarriedRoundsTest, AReplicaThatIsLeftOutIsMadeOfTheVersionBefore) {
     bench.store->RemoveVersion(0, v - 1);
     ExpectSameVersion(bench, files, v);
   }
-  // Version 4 has its own replica. That of 3 is made from version 2's, which is
-  // damaged here.
+  // Version 3's replica is made from version 2's, which is damaged here.
   bench.store->RemoveVersion(0, 4);
   auto file = *bench.fs.OpenForWrite("data/runs/run/versions/f0-v2.ver");
   ASSERT_TRUE(file->WriteAt(4096 + 2 * (kElements * 4 + 4096), "xxxx").ok());

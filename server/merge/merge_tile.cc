@@ -12,10 +12,9 @@ namespace {
 
 constexpr int64_t kTileElements = kTileBlocks * codec::kBlockElements;
 
-// Sets where the old arrays are read and the new ones are made. An array that
-// the new version took over is updated in place. The others are made in
-// `buffers`, from the old version's images or files. `keep` has one entry for
-// each array.
+// Sets where old arrays are read and new ones are made. Arrays that the new
+// version took over are updated in place; the others are made in `buffers`,
+// from the old version's images or files. `keep` has one entry for each array.
 absl::Status LoadTile(const OuterStep& step, IndexRange blocks,
                       TileBuffers& buffers, OuterTile& tile,
                       VersionImage* keep) {

@@ -1,6 +1,6 @@
 // The arithmetic of a merge on one tile: a few blocks whose arrays stay in
-// cache. Pure except for the version files that it reads and writes.
-// Thread-safe for different tiles and buffers.
+// cache. Pure except for version files. Thread-safe for different tiles and
+// buffers.
 
 #ifndef SERVER_MERGE_MERGE_TILE_H_
 #define SERVER_MERGE_MERGE_TILE_H_
@@ -54,13 +54,11 @@ struct OuterStep {
   const ReplicaMaker* replica = nullptr;  // Null if the run has none.
 };
 
-// Takes the outer step on `blocks` with the merged gradient in
-// `buffers.gradient`, and advances the replica.
+// Steps `blocks` with `buffers.gradient`, and advances the replica.
 TileResult StepTile(const OuterStep& step, IndexRange blocks,
                     TileBuffers& buffers);
 
-// Sums digest, finiteness and norm of all tiles, in order, into `fact`; or
-// returns the first error.
+// Adds up the results of all tiles, in order; or returns the first error.
 absl::Status AddUp(absl::Span<const TileResult> results, PreparedFact& fact);
 
 }  // namespace atl::server

@@ -1,6 +1,5 @@
-// Makes the replica and the delta of a version during the merge: tile by tile,
-// while the tile of theta is still in cache. Thread-safe for different tiles
-// and buffers.
+// Makes the replica and the delta of a version during its merge, while each
+// tile of theta is in cache. Thread-safe for different tiles and buffers.
 
 #ifndef SERVER_MERGE_REPLICA_MAKER_H_
 #define SERVER_MERGE_REPLICA_MAKER_H_
@@ -20,8 +19,7 @@
 
 namespace atl::server {
 
-// One thread's buffers. They grow to a tile if a version or a delta has no
-// memory.
+// One thread's; they grow to a tile if a version or a delta is not in memory.
 struct ReplicaBuffers {
   std::vector<float> from;
   std::vector<float> to;
@@ -30,16 +28,16 @@ struct ReplicaBuffers {
 
 class ReplicaMaker {
  public:
-  // For `to`, which becomes `version` of `fragment` and is made from `from`.
-  // Null if the run has no replica. `store` must outlive it.
+  // For `to`, which becomes `version` of `fragment`, made from `from`. Null if
+  // the run has no replica. `store` must outlive it.
   // RESOURCE_EXHAUSTED: the disk is full.
   static absl::StatusOr<std::unique_ptr<ReplicaMaker>> Create(
       RunStore& store, int32_t fragment, int64_t version,
       std::shared_ptr<VersionFile> from, std::shared_ptr<VersionFile> to);
 
-  // Makes `blocks` from their `theta`: writes the replica into the version and
-  // the delta into its file. Adds the replica's digest to `digest`; sets
-  // `finite` to false if a value is not finite.
+  // Makes `blocks` from their `theta`: writes the replica and the delta to
+  // their files, adds the replica's digest, and clears `finite` for non-finite
+  // values.
   // DATA_LOSS, RESOURCE_EXHAUSTED: a file cannot be read or written.
   absl::Status MakeTile(IndexRange blocks, const float* theta,
                         ReplicaBuffers& buffers, Digest128& digest,

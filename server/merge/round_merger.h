@@ -1,6 +1,6 @@
-// Makes versions, and their replicas (server/core/replica.h) if the run has
-// one: version 0 from the generator or an import, version v + 1 from version v
-// and a sealed round.
+// Makes versions, and replicas (server/core/replica.h) if the run has one:
+// version 0 from the generator or an import, version v + 1 from v and a sealed
+// round.
 //
 // Works tile by tile, from the contributions' files and the old version's image
 // or file into the next version's. So its memory depends neither on the size of
@@ -45,18 +45,16 @@ class RoundMerger {
                                          int32_t fragment);
 
   // Merges `seal` into version seal.version + 1 and publishes that in `store`,
-  // neither durable nor committed.
-  // RESOURCE_EXHAUSTED: the disk is full. DATA_LOSS: a file is damaged; the
-  // message names it. FAILED_PRECONDITION: the version or a contribution is not
-  // here.
+  // neither durable nor committed. RESOURCE_EXHAUSTED: the disk is full.
+  // DATA_LOSS: a file is damaged; the message names it. FAILED_PRECONDITION:
+  // the version or a contribution is not here.
   absl::StatusOr<PreparedFact> Merge(RunStore& store,
                                      const OuterOptimizer& optimizer,
                                      const MergeRule& rule,
                                      const v1::Seal& seal);
 
-  // The statistics of `seal`'s contributions on this shard, for its verdict.
-  // DATA_LOSS: a file is damaged. FAILED_PRECONDITION: a contribution is not
-  // here.
+  // The statistics of `seal`'s contributions here, for its verdict. DATA_LOSS:
+  // a file is damaged. FAILED_PRECONDITION: a contribution is not here.
   absl::StatusOr<MeasuredFact> Measure(RunStore& store, const MergeRule& rule,
                                        const v1::Seal& seal);
 

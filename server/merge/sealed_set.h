@@ -1,6 +1,6 @@
-// The contributions of a sealed round on one shard, read block by block: their
-// merge, and the statistics for a verdict. Immutable after Open, so
-// thread-safe. Calls block on the disk.
+// A sealed round's contributions on one shard, read block by block: their
+// merge, and statistics for a verdict. Immutable after Open, so thread-safe.
+// Calls block on the disk.
 
 #ifndef SERVER_MERGE_SEALED_SET_H_
 #define SERVER_MERGE_SEALED_SET_H_
@@ -28,24 +28,21 @@ class SealedSet {
   // `seal` is not for these contributions.
   static absl::StatusOr<SealedSet> Open(RunStore& store, const MergeRule& rule,
                                         const v1::Seal& seal);
-  // The same for given contributions, in the order of the seal. `range` must
-  // outlive it.
+  // The same for these contributions, in seal order. `range` must outlive it.
   static absl::StatusOr<SealedSet> Of(
       const ShardRange& range, const v1::RunSpec& spec, const MergeRule& rule,
       const v1::Seal& seal,
       std::vector<std::shared_ptr<const EncodedSource>> contributions);
 
-  // Merges `blocks` into `gradient`, shape [elements of blocks]. `buffer`
-  // belongs to the caller's thread. It grows to a tile, or for a rule that
-  // takes rows to a block of every contribution.
-  // DATA_LOSS: a file is damaged; the message names it.
+  // Merges `blocks` into `gradient`, shape [elements of blocks]. `buffer`, one
+  // a thread, grows to a tile, or for a rule that takes rows to a block of
+  // every contribution. DATA_LOSS: a file is damaged; the message names it.
   absl::Status Merge(const MergeKernels& kernels, IndexRange blocks,
                      std::vector<float>& buffer, float* gradient) const;
 
   GramSums NewSums() const;
   // Adds the statistics of `blocks` to `sums`. `buffer` grows to a block of
-  // every contribution.
-  // DATA_LOSS: as Merge.
+  // every contribution. DATA_LOSS: as Merge.
   absl::Status Measure(const MergeKernels& kernels, IndexRange blocks,
                        std::vector<float>& buffer, GramSums& sums) const;
 

@@ -15,9 +15,8 @@
 
 namespace atl::server {
 
-// Tasks start in order; with one thread they also end in order. The posters
-// bound the length: a shard has a bounded number of actions in progress, and a
-// contribution has one finish.
+// Tasks start in order; with one thread they also end in order. Its users bound
+// the length: a shard's actions are bounded, a contribution has one finish.
 class WorkQueue {
  public:
   // `nice`: added to the threads' niceness, 0 to 19.
@@ -40,8 +39,8 @@ class WorkQueue {
 };
 
 // Runs fn(worker, index) for every index in [0, count), on `thread_count`
-// threads including the caller's; returns when all are done. `worker` is in [0,
-// thread_count), unique among concurrent calls.
+// threads with the caller's; returns when all are done. Concurrent calls have
+// different `worker`s in [0, thread_count).
 class TilePool {
  public:
   explicit TilePool(int thread_count);

@@ -1,6 +1,6 @@
-// Reads items in batches, ahead of the consumer: while one batch is processed
-// the next is read, several items at a time. At most two batches are in memory.
-// One thread calls Next; reads run on threads of its own.
+// Reads batches of items ahead of the consumer: the next batch during the
+// current one, several items at a time, and no more. One thread calls Next;
+// reads run on threads of its own.
 
 #ifndef SERVER_REPLAY_READ_AHEAD_H_
 #define SERVER_REPLAY_READ_AHEAD_H_
@@ -25,8 +25,8 @@ class ReadAhead {
     std::vector<char> bytes;
     std::vector<KeptDigests> digests;
   };
-  // Reads item `item` of batch `batch`, on several threads at once. Returns
-  // soon after a stop is requested.
+  // Reads an item, on several threads at once. Returns soon after a stop
+  // request.
   using Read = std::function<absl::StatusOr<Item>(size_t batch, size_t item,
                                                   std::stop_token stop)>;
 

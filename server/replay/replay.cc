@@ -158,8 +158,7 @@ class FragmentReplay {
         .status;
   }
 
-  // Starts reading the contributions of `rounds`, which are all that will be
-  // made.
+  // Starts reading the contributions of `rounds`: all that will be made.
   void BeginReading(std::vector<const v1::Round*> rounds) {
     std::vector<size_t> counts;
     for (const v1::Round* round : rounds) {

@@ -1,14 +1,11 @@
 // Recomputes the versions of a run from a pinned cut, the coordinator's later
-// decisions and the kept contributions, all read over the network. The
-// arithmetic is the servers' own (core/, kernels/, merge/sealed_set). Shards,
-// streams and threads are not, so the result is independent of them.
-//
-// Everything that can be checked is checked: the cut against the committed
-// digests, and each contribution against the sealed digest.
+// decisions and the kept contributions, read over the network. The arithmetic
+// is the servers' (core/, kernels/, merge/sealed_set), but shards, streams and
+// threads are not. It checks the cut against the committed digests, and each
+// contribution against the sealed digest.
 //
 // Blocks for as long as the network and the arithmetic take. Memory: theta, the
-// optimizer's state and the replica of one fragment, and kPieceBytes of
-// contributions.
+// optimizer's state and the replica of one fragment, and kPieceBytes.
 
 #ifndef SERVER_REPLAY_REPLAY_H_
 #define SERVER_REPLAY_REPLAY_H_
@@ -46,8 +43,7 @@ struct ReplayOptions {
   // For each transfer; several run concurrently. on_waiting is called on any
   // thread, one call at a time. on_progress is not called.
   CallBounds bounds;
-  // Called after each recomputed commit, one fragment after the other. May be
-  // empty.
+  // Called after each recomputed commit, fragment by fragment. May be empty.
   std::function<void(const v1::Round&)> on_commit;
 };
 
@@ -71,8 +67,7 @@ struct ReplayedCommit {
   bool agrees() const { return differences.empty(); }
 };
 
-// Compares the optimizer's arrays of a fragment's newest recomputed version,
-// element by element.
+// The optimizer's arrays of a fragment's newest recomputed version, compared.
 struct ReplayedState {
   int32_t fragment = 0;
   int64_t version = 0;
@@ -93,7 +88,7 @@ struct ReplayResult {
   const ReplayedCommit* first_difference() const;
 };
 
-// `layout`, `parameters` and `kept` belong to the run; `kept` has the role
+// `layout`, `parameters` and `kept` are the run's; `kept` has the role
 // operator.
 // FAILED_PRECONDITION: the decisions do not follow from the cut, or lack what a
 // merge needs (a verdict of a run that began under an older program).

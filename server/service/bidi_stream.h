@@ -32,15 +32,14 @@ class BidiStream
  protected:
   BidiStream(grpc::CallbackServerContext* call, StreamWatchdog& watchdog);
 
-  // Starts reading; the creator calls it once. Refuses the stream if no place
-  // is free.
+  // Starts reading; called once, by the creator. Refuses if no place is free.
   void Begin();
 
   // Gives up the stream's place; something else must bound its kind.
   void LeavePlace() { watchdog_.LeavePlace(gate_.get()); }
 
-  // Handles one message, one at a time. The next is read after it returns; if
-  // it called Pause, also after Resume.
+  // Handles one message at a time. The next is read after it returns, and after
+  // Resume if it called Pause.
   virtual void OnMessage(const grpc::ByteBuffer& message) = 0;
   // The peer has half-closed or is gone.
   virtual void OnEnd() = 0;
@@ -49,8 +48,7 @@ class BidiStream
   virtual std::unique_ptr<google::protobuf::MessageLite> StoredAnswer()
       const = 0;
 
-  // See OnMessage. Resume may be called on any thread, even before OnMessage
-  // has returned.
+  // See OnMessage. Any thread may call Resume, even before OnMessage returns.
   void Pause();
   void Resume();
 

@@ -16,9 +16,8 @@ struct CheckedBlock {
   double sum_of_squares = 0;  // Of the decoded elements; valid without a fault.
 };
 
-// `encoded`: any bytes, of any alignment. They must decode to `element_count`
-// elements (1 to 4096), or the block is faulty. Decodes onto the stack, which
-// stays in the first-level cache.
+// `encoded`: any bytes, unaligned; faulty unless they decode to `element_count`
+// elements, 1 to 4096. Decodes onto the stack, in the first-level cache.
 CheckedBlock CheckBlock(const codec::Codec& codec, absl::string_view encoded,
                         int64_t element_count);
 

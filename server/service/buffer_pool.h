@@ -1,6 +1,5 @@
-// Reusable buffers of one chunk's size, so that a steady stream causes no page
-// faults. Thread-safe. Shared: a slice that gRPC still holds keeps the pool
-// alive.
+// Reusable buffers of a chunk's size: a steady stream has no page faults.
+// Thread-safe. Shared: a slice that gRPC still holds keeps the pool alive.
 
 #ifndef SERVER_SERVICE_BUFFER_POOL_H_
 #define SERVER_SERVICE_BUFFER_POOL_H_

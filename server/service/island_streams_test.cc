@@ -144,8 +144,7 @@ class IslandStreamsTest : public testing::Test {
     return digest.value_or(Digest128());
   }
 
-  // Commits version 0's round of `fragment` once it is prepared; returns
-  // version 1's digest.
+  // Commits the prepared round of version 0; returns version 1's digest.
   std::optional<Digest128> CommitRound(int32_t fragment) {
     const auto digest = cluster_->WaitForPrepared(fragment, 0);
     EXPECT_TRUE(digest.ok()) << digest.status();
@@ -155,9 +154,8 @@ class IslandStreamsTest : public testing::Test {
     return committed.ok() ? std::optional(*digest) : std::nullopt;
   }
 
-  // Plays fragment 0's round of islands [0, `count`) without memory pressure.
-  // Then restarts with `live_merge_bytes_max` and seals the round; returns the
-  // digest that it must reach.
+  // The digest of fragment 0's round of islands [0, `count`) with ample memory;
+  // then restarts with `live_merge_bytes_max` and seals the round.
   Digest128 SealRoundWithRoom(int64_t live_merge_bytes_max, int count) {
     Begin();
     const Digest128 expected = Round(0, count);
@@ -168,8 +166,8 @@ class IslandStreamsTest : public testing::Test {
     return expected;
   }
 
-  // The gradient of `slot` in a block of fragment 0; all but the fourth are
-  // full.
+  // The gradient of `slot` in a block of fragment 0; all are full but the
+  // fourth.
   std::vector<char> EncodedBlock(int32_t slot, int64_t block) {
     const std::vector<char> all =
         cluster_->Encode(0, cluster_->Gradient(0, slot, 0));
@@ -228,8 +226,7 @@ class IslandStreamsTest : public testing::Test {
   std::vector<v1::ContributionInfo> infos_;  // Of the last sealed round.
 };
 
-// Another thread may start the set and tell its streams as soon as the last
-// header is bound.
+// Another thread may start the set as soon as the last header is bound.
 TEST_F(IslandStreamsTest, AStreamMayBeToldToBeginAsSoonAsItIsListed) {
   Notification told;
   const ScopedTestHook hook([&](absl::string_view point) {
@@ -242,8 +239,7 @@ TEST_F(IslandStreamsTest, AStreamMayBeToldToBeginAsSoonAsItIsListed) {
   cluster_->Stop(0);
 }
 
-// The stream finds the set, which is given up for another before the stream has
-// joined it.
+// The set that the stream finds is given up before the stream has joined it.
 TEST_F(IslandStreamsTest, AStreamThatFindsASetThatIsGivenUpPushesAgain) {
   Begin();
   const v1::ContributionInfo info = Info(1, 0);
@@ -284,8 +280,7 @@ TEST_F(IslandStreamsTest, ARoundClosesWithTheSameBitsWithoutMemoryToWaitIn) {
   ExpectNothingIsHeld();
 }
 
-// A stream without budget waits at its header. It is admitted in the order of
-// the merge, whatever the order of arrival.
+// Without budget a stream waits at its header, and is admitted in merge order.
 TEST_F(IslandStreamsTest, WithoutRoomIslandsAreAskedOneAfterTheOther) {
   std::atomic<int> waiting_count{0};
   Notification both_wait;
@@ -649,8 +644,7 @@ TEST_F(IslandStreamsTest, ARunThatEndsHoldsNothing) {
     } else {
       cluster_->PublishWithoutRun();
     }
-    // The set is given up, or its contributions are dropped, whichever comes
-    // first.
+    // Either the set is given up first, or its contributions are dropped.
     for (RawPush* push : {&first, &second}) {
       const absl::Status ended = push->Finish();
       EXPECT_TRUE(absl::IsUnavailable(ended) || absl::IsAborted(ended))

@@ -1,5 +1,5 @@
-// ParameterService: one reactor for each stream; bulk messages stay gRPC
-// slices. Thread-safe.
+// ParameterService: a reactor for each stream, bulk messages as gRPC slices.
+// Thread-safe.
 
 #ifndef SERVER_SERVICE_PARAMETER_SERVICE_H_
 #define SERVER_SERVICE_PARAMETER_SERVICE_H_

@@ -1,5 +1,4 @@
-// ParameterService over loopback, with right and wrong messages from a plain
-// protobuf library.
+// ParameterService over loopback: valid and invalid messages of plain protobuf.
 
 #include "server/service/parameter_service.h"
 

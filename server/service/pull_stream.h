@@ -60,8 +60,8 @@ class PullStream final : public grpc::ServerWriteReactor<grpc::ByteBuffer>,
   absl::Status Begin(const Request& request);
   Reader reader() const { return {caller_, gate_}; }
   void WriteFirst(const google::protobuf::MessageLite& header);
-  // Lends or reads the bytes of `blocks`, of the version or of the chain's next
-  // delta. Sets the codec and the checksum.
+  // Lends or reads `blocks` of the version or of the chain's next delta; sets
+  // the codec and the checksum.
   absl::Status Load(IndexRange blocks, rpc::ChunkHeader& header,
                     Payload& payload);
   int64_t ChunkBlocks() const;

@@ -1,5 +1,4 @@
-// Every refusal of the data path: its code, a reason for programs, and a
-// sentence for people.
+// Every refusal of the data path: code, reason for programs, text for people.
 
 #include <chrono>
 #include <fstream>

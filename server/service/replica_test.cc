@@ -1,5 +1,4 @@
-// Runs with a lossy downlink codec: islands hold the shards' replica bit for
-// bit.
+// Lossy downlink codecs: islands hold the shards' replica bit for bit.
 
 #include <string>
 #include <vector>

@@ -20,8 +20,8 @@ namespace atl::server {
 class ShardDirectory {
  public:
   virtual ~ShardDirectory() = default;
-  // Null if this server holds no shard of the run. The shard outlives the
-  // server's streams.
+  // Null if no shard of the run is here. The shard outlives the server's
+  // streams.
   virtual Shard* FindShard(const std::string& run_id) = 0;
 };
 

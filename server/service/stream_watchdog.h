@@ -1,7 +1,6 @@
-// Ends bulk streams that are too slow, and shares a bounded number of places
-// between callers (server/core/places.h). A stream that holds a place but
-// barely moves is an attack or a dead peer; gRPC would keep it forever.
-// Thread-safe.
+// Ends bulk streams that are too slow: attacks or dead peers, which gRPC would
+// keep forever. Shares a bounded number of places between callers
+// (server/core/places.h). Thread-safe.
 
 #ifndef SERVER_SERVICE_STREAM_WATCHDOG_H_
 #define SERVER_SERVICE_STREAM_WATCHDOG_H_
@@ -28,8 +27,8 @@ struct StreamLimits {
   int stream_count_max = 256;                 // Places for one kind.
   absl::Duration window = absl::Seconds(20);  // Speed is measured over this.
   int64_t window_bytes_min = 16 << 10;        // Fewer in a window: too slow.
-  // Longest wait for memory (level ISLAND). Less than a client's stall timeout
-  // of a minute (DriverOptions::stall_timeout).
+  // Longest wait for memory (level ISLAND); clients give up after a minute
+  // (DriverOptions::stall_timeout).
   absl::Duration room_wait_max = absl::Seconds(50);
 };
 
@@ -51,8 +50,8 @@ class StreamWatchdog {
   absl::Status Add(std::shared_ptr<WaiterGate> gate,
                    std::shared_ptr<StreamProgress> progress,
                    const std::string& caller);
-  // Gives up the stream's place and keeps watching it; something else must
-  // bound its kind.
+  // The stream stays watched without a place; something else must bound its
+  // kind.
   void LeavePlace(const WaiterGate* gate);
   void Remove(const WaiterGate* gate);
 

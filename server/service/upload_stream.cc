@@ -62,8 +62,8 @@ absl::Status UploadStream::TakeHeader(const grpc::ByteBuffer& message) {
   }
   shard_ = opened.shard;
   contribution_ = std::move(opened.contribution);
-  // Other threads may call this stream once it is listed, so everything is set
-  // before. The state is read after that, so no settlement is missed.
+  // Once it is listed, other threads call this stream, so all is set before,
+  // and the state is read after: no settlement is missed.
   if (contribution_->is_merged_live()) return BeginLive();
   shard_->waiters().Add(contribution_->key(), gate());
   RETURN_IF_ERROR(CheckMember());
@@ -180,9 +180,8 @@ absl::Status UploadStream::TakeChunk(rpc::ReceivedChunk& chunk) {
     RETURN_IF_ERROR(
         WithReasonIfNone(rpc::CheckCrc32c(chunk), "CHUNK_DAMAGED"));
   }
-  // The checksum matches, so the sender meant this chunk: an error in it
-  // refuses the whole contribution. If that is already complete, only this
-  // stream fails.
+  // The checksum matches, so the sender meant this chunk: an error refuses the
+  // whole contribution, or only this stream if that is already complete.
   if (absl::IsInvalidArgument(status) && target()->TakeRefusal()) {
     shard_->RefuseWhole(*contribution_, status);
   }

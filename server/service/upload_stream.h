@@ -86,8 +86,7 @@ class UploadStream : public BidiStream, private UploadSender {
   std::unique_ptr<LiveUpload> live_;  // At level ISLAND; set by the header.
 };
 
-// Reads the header from a stream's first message. INVALID_ARGUMENT: there is
-// none.
+// The header of a stream's first message. INVALID_ARGUMENT: there is none.
 template <typename Request>
 auto ReadHeader(const grpc::ByteBuffer& message)
     -> absl::StatusOr<std::decay_t<decltype(Request().header())>> {

@@ -1,9 +1,7 @@
-// The streams that wait for the outcome of contributions.
-//
-// Several streams may carry one contribution. Each learns when it is stored or
-// refused, or that blocks are missing and no stream sends any longer.
-// Thread-safe. Calls a stream while holding only the stream's gate. A stream
-// that has closed its gate is never called again.
+// The streams that wait for the outcome of contributions. Several may carry one
+// contribution. Each learns when it is stored or refused, or that blocks are
+// missing and no stream sends any longer. Thread-safe. Calls a stream holding
+// only its gate, never after that is closed.
 
 #ifndef SERVER_WAITERS_PUSH_WAITERS_H_
 #define SERVER_WAITERS_PUSH_WAITERS_H_
@@ -27,11 +25,9 @@ class PushWaiter {
   virtual ~PushWaiter() = default;
   // OK: stored. Otherwise the status to end with.
   virtual void OnSettled(const absl::Status& status) = 0;
-  // The peer is too slow: end with `status`, or without if the peer does not
-  // take even that.
+  // The peer is too slow: end with `status`, if the peer takes it.
   virtual void OnTooSlow(const absl::Status& status) = 0;
-  // Others need the stream's resources: end with `status` as soon as possible.
-  // Otherwise OnTooSlow follows.
+  // Others need its resources: end with `status` soon, or OnTooSlow follows.
   virtual void OnDisplaced(const absl::Status& status) = 0;
   // Level ISLAND: the contribution's blocks can be merged now.
   virtual void OnLiveMerge() {}
@@ -86,9 +82,9 @@ class PushWaiters {
   // longer sends is told to call again; it only hears the outcome later. False,
   // and nothing is added, if all still send.
   bool AddBounded(const ContributionKey& key, std::shared_ptr<WaiterGate> gate);
-  // The stream sends no more but still waits. True if it was still listed and
-  // no listed stream sends any longer. A settled stream is no longer listed:
-  // its key may belong to another contribution by then.
+  // The stream has stopped sending but still waits. True if it was listed and
+  // no listed stream sends. Settled streams are not listed: their key may have
+  // another contribution by then.
   bool EndSending(const ContributionKey& key, const WaiterGate* gate);
   // The stream has ended. Returns as EndSending.
   bool Remove(const ContributionKey& key, const WaiterGate* gate);

@@ -12,8 +12,8 @@ namespace atl::server {
 struct StreamProgress {
   std::atomic<int64_t> payload_bytes{0};
   std::atomic<bool> waits_for_us{false};
-  // The unique number of the ticket with which it waits for memory; 0 while it
-  // does not wait. waits_for_us is then true.
+  // Unique number of its ticket for memory, 0 for none; waits_for_us is then
+  // true.
   std::atomic<int64_t> room_turn{0};
   // True while an answer is written that the peer must read.
   std::atomic<bool> answering{false};

@@ -1,8 +1,7 @@
-// Tracks the streams that read versions of a shard. If too many released
-// versions are read, some streams are told to start over
-// (server/core/released_reads.h). Readers of kept contributions end when these
-// are dropped. Thread-safe. Calls a stream while holding only the stream's
-// gate.
+// Tracks streams that read versions of a shard. If too many released ones are
+// read, some streams must start over (server/core/released_reads.h). Readers of
+// kept contributions end when these are dropped. Thread-safe. Calls a stream
+// while holding only the stream's gate.
 
 #ifndef SERVER_WAITERS_VERSION_READERS_H_
 #define SERVER_WAITERS_VERSION_READERS_H_
@@ -60,8 +59,8 @@ class VersionReaders {
     int64_t number_ = 0;
   };
 
-  // Call this before looking up the version, so that a release after the lookup
-  // knows of the reader.
+  // Call before looking up the version, so that its release knows of the
+  // reader.
   Reading Begin(int32_t fragment, int64_t version, const Reader& reader);
   // The same for a kept contribution.
   Reading BeginKept(const ContributionKey& key, const Reader& reader);

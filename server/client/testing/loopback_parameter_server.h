@@ -1,6 +1,6 @@
 // One shard in memory behind a real gRPC server on loopback, for client tests.
-// It parses messages with the protobuf library, which also checks our
-// hand-written encoding. Thread-safe.
+// It uses the protobuf library, which checks our hand-written bytes.
+// Thread-safe.
 
 #ifndef SERVER_CLIENT_TESTING_LOOPBACK_PARAMETER_SERVER_H_
 #define SERVER_CLIENT_TESTING_LOOPBACK_PARAMETER_SERVER_H_
@@ -61,9 +61,8 @@ class LoopbackParameterServer : public v1::ParameterService::Service {
   void SetVersion(int32_t fragment, int64_t version,
                   std::vector<float> elements);
 
-  // Offers callers that hold the replica of `from_version` these encoded deltas
-  // of the whole fragment, one a version. They lead to `version`, which
-  // SetVersion set.
+  // Offers callers with the replica of `from_version` these deltas of the whole
+  // fragment, one a version, which lead to `version`, set by SetVersion.
   void SetChain(int32_t fragment, int64_t from_version, int64_t version,
                 codec::CodecId codec, std::vector<std::string> deltas);
 

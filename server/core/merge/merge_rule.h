@@ -60,22 +60,20 @@ class MergeRule {
   virtual bool takes_rows() const { return false; }
 
   // Adds a tile of contribution `index` to `g`, both of `n` elements. Called
-  // once for each contribution, in order; after the last, `g` is the merged
-  // tile. Before the first, `g` may hold anything.
+  // once for each contribution, in order. `g` may hold anything before the
+  // first.
   // Requires: !takes_rows().
   virtual void Add(const MergeKernels& kernels, int index, float weight,
                    int64_t n, const float* x, float* g) const;
 
-  // Add with a block encoded by `codec`; same products, same sums. `g` has the
-  // block's element count. After a fault `g` is unspecified.
-  // Requires: !takes_rows().
+  // Add with one encoded block; same bits. `g` has the block's elements and is
+  // unspecified after a fault. Requires: !takes_rows().
   virtual codec::BlockFault AddEncoded(const codec::Codec& codec, int index,
                                        float weight, absl::string_view encoded,
                                        absl::Span<float> g) const;
 
-  // Merges the tiles of all contributions, each of `n` elements, into `g`, and
-  // overwrites them.
-  // Requires: takes_rows(), contribution_count >= 1.
+  // Merges the tiles of all contributions, `n` elements each, into `g`, and
+  // overwrites them. Requires: takes_rows(), contribution_count >= 1.
   virtual void MergeRows(const MergeKernels& kernels, int64_t n,
                          int contribution_count, float* const* x,
                          float* g) const;

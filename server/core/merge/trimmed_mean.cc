@@ -1,7 +1,6 @@
 // The coordinate-wise trimmed mean (arXiv 1803.01498, definition 2): the mean
-// of every element without its f least and f greatest values. Values are added
-// in ascending order, so that the order of the islands does not change the
-// result.
+// of every element without its f least and f greatest values, added in
+// ascending order, so that the order of the islands does not matter.
 
 #include <algorithm>
 

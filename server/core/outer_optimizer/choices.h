@@ -32,8 +32,7 @@ absl::Status CheckFraction(absl::string_view field, double value);  // [0, 1).
 // Checks the adaptive rules' constants; `with_beta2` if the rule reads beta2.
 absl::Status CheckAdaptive(const v1::OuterSpec& spec, bool with_beta2);
 
-// The adaptive rules' constants in f32. 1 - beta is computed in f64 and rounded
-// once.
+// The adaptive rules' constants in f32; 1 - beta in f64, rounded once.
 OuterKernels::Adaptive MakeAdaptive(const v1::OuterSpec& spec);
 // v at version 0: tau^2, computed in f64 and rounded once.
 float InitialSecondMoment(const v1::OuterSpec& spec);

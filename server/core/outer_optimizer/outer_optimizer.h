@@ -1,6 +1,5 @@
-// Outer optimizers: they turn version v of a fragment and its merged outer
-// gradient into version v + 1. Pure. Immutable, so thread-safe. One file an
-// optimizer.
+// Outer optimizers: version v of a fragment and its merged outer gradient
+// become version v + 1. Pure. Immutable, so thread-safe. One file an optimizer.
 //
 //   g      merged outer gradient, f32: old minus new; every rule subtracts it
 //   theta  master parameters, f32
@@ -22,8 +21,7 @@
 
 namespace atl::server {
 
-// A tile to step. Arrays do not overlap, except that an array may be read and
-// written in place.
+// A tile to step. Arrays are disjoint, or updated in place.
 struct OuterTile {
   int64_t count = 0;                // Elements.
   int64_t version = 0;              // v: steps taken before this one.
@@ -93,7 +91,6 @@ class OuterOptimizer {
                     const OuterTile& tile) const = 0;
 };
 
-// The optimizer that `spec` names.
 // INVALID_ARGUMENT: the kind is unknown, or a constant that it reads is out of
 // range or not finite; the message names the field.
 absl::StatusOr<std::unique_ptr<OuterOptimizer>> MakeOuterOptimizer(

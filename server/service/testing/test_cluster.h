@@ -1,9 +1,6 @@
 // Parameter servers in this process, over loopback, with the test as their
-// coordinator.
-//
-// Verbs: start and stop servers, push and pull through the real client, open,
-// seal and commit rounds. Waits end with an error after kPatience. Not
-// thread-safe, except that Push may run in several threads.
+// coordinator. Waits end with an error after kPatience. Not thread-safe, except
+// that Push may run in several threads.
 
 #ifndef SERVER_SERVICE_TESTING_TEST_CLUSTER_H_
 #define SERVER_SERVICE_TESTING_TEST_CLUSTER_H_
@@ -52,8 +49,7 @@ class TestCluster {
 
   // For servers that are started from now on.
   ParameterServer::Options& options() { return options_; }
-  // Before any start: gives each island and server its own certificate. `issue`
-  // makes one for a common name.
+  // Before any start: `issue` makes a certificate for each common name.
   void UseTls(std::function<rpc::TlsFiles(const std::string&)> issue);
   absl::Status StartAll();
   absl::Status Start(int shard);
@@ -84,8 +80,8 @@ class TestCluster {
   }
   // False if the server does not register `count` times.
   bool WaitForRegistrations(int shard, size_t count);
-  // Makes all shards' version 0, sets the run ACTIVE, opens rounds, and waits
-  // until every server knows.
+  // Waits for version 0, sets the run ACTIVE, opens rounds, and tells all
+  // servers.
   absl::Status Begin();
   // Seals `infos` with equal weights.
   void AddSeal(int32_t fragment, int64_t version,
@@ -120,8 +116,8 @@ class TestCluster {
                            absl::Duration patience = kPatience);
   absl::StatusOr<std::vector<float>> Pull(int32_t fragment, int64_t version,
                                           int32_t slot = 0);
-  // Takes `replica` from `from_version` (-1: none) to `version`; returns the
-  // payload bytes received.
+  // Takes `replica` from `from_version` (-1: none) to `version`; returns
+  // payload bytes.
   absl::StatusOr<int64_t> PullReplica(int32_t fragment, int64_t version,
                                       int64_t from_version,
                                       std::vector<float>& replica);
