@@ -53,10 +53,10 @@ struct Flags {
 
 void AddFlags(CLI::App& app, Flags& flags) {
   app.add_option("--listen", flags.listen,
-                 "host:port to serve on; port 0 takes a free one")
+                 "host:port to serve on; port 0: any free port")
       ->capture_default_str();
   app.add_option("--advertise", flags.advertise,
-                 "host:port that islands reach it by; default: --listen");
+                 "host:port at which islands reach it; default: --listen");
   app.add_option("--coordinator", flags.coordinator,
                  "host:port of the coordinator")
       ->required();
@@ -64,38 +64,39 @@ void AddFlags(CLI::App& app, Flags& flags) {
                  "name of this server, kept over restarts: [a-z0-9-]{1,63}")
       ->required();
   app.add_option("--data-dir", flags.data_dir,
-                 "directory of its state; made if it is not there")
+                 "directory of its state; created if it is missing")
       ->required();
   app.add_option("--port-file", flags.port_file,
-                 "file to write the port to, once it serves");
+                 "file to which the port is written once it serves");
   app.add_option("--threads", flags.threads,
-                 "threads that merge; 0: as many as the machine has cores")
+                 "threads that merge; 0: one for each core")
       ->capture_default_str()
       ->check(CLI::Range(0, 256));
   app.add_option("--memory-mib", flags.memory_mib,
-                 "memory for parameters and optimizer state, in MiB; what does "
-                 "not fit is slower; 0: half of the machine's")
+                 "memory for parameters and optimizer state, in MiB; the rest "
+                 "is read from files, slowly; 0: half of the machine's memory")
       ->capture_default_str()
       ->check(CLI::Range(int64_t{0}, int64_t{1} << 30));
   app.add_option("--live-merge-mib", flags.live_merge_mib,
-                 "memory for what waits to be merged in runs of durability "
-                 "island, in MiB; where it is used up islands are let in one "
-                 "after the other")
+                 "memory for blocks that wait to be merged in runs of "
+                 "durability island, in MiB; when it is used up, islands are "
+                 "admitted one after the other")
       ->capture_default_str()
       ->check(CLI::Range(int64_t{0}, int64_t{1} << 30));
   app.add_option("--slow-stream-s", flags.slow_stream_s,
-                 "a push or pull that moves less than 16 KiB in so many "
-                 "seconds, while the server waits for it, is ended")
+                 "the server ends a push or pull that moves less than 16 KiB "
+                 "in this many seconds while the server waits for it")
       ->capture_default_str()
       ->check(CLI::Range(0.1, 3600.0));
   app.add_option("--connection-age-s", flags.connection_age_s,
-                 "seconds after which a connection has to be made anew; what "
-                 "goes on is cut as long after that, a minute at most")
+                 "seconds after which a connection must be opened again; calls "
+                 "in progress are cut as long after that, at most a minute")
       ->capture_default_str();
   app.add_option("--log-level", flags.log_level, "info, warning or error")
       ->capture_default_str();
   app.add_option("--failpoint", flags.failpoint,
-                 "for tests: NAME[@N], where the process kills itself");
+                 "for tests: NAME[@N], the point where the process kills "
+                 "itself");
   rpc::AddSecurityFlags(app, flags.security);
   app.footer(
       "Examples, on one machine and on a network, with certificates "
@@ -109,7 +110,7 @@ void AddFlags(CLI::App& app, Flags& flags) {
       "    --tls-cert s0.pem --tls-key s0.key --tls-ca ca.pem");
 }
 
-// A coordinator's state lies in its directory itself, a server's below it.
+// A coordinator's state is in the directory itself, a server's in subfolders.
 absl::Status CheckDirectory(const std::string& data_dir) {
   if (::access(absl::StrCat(data_dir, "/CURRENT").c_str(), F_OK) != 0) {
     return absl::OkStatus();
@@ -124,13 +125,13 @@ int64_t PhysicalMemoryBytes() {
   return static_cast<int64_t>(sysconf(_SC_PHYS_PAGES)) * sysconf(_SC_PAGESIZE);
 }
 
-// Waits for SIGTERM or SIGINT, or until the server has to end by itself.
+// Waits for SIGTERM or SIGINT, or until the server must end.
 absl::Status WaitForSignal(ParameterServer& server, const sigset_t& signals) {
   while (true) {
     timespec timeout = {0, 200'000'000};
     const int signal = sigtimedwait(&signals, nullptr, &timeout);
     if (signal == SIGTERM || signal == SIGINT) {
-      LOG(INFO) << "signal " << signal << ": stops";
+      LOG(INFO) << "signal " << signal << ": stopping";
       return absl::OkStatus();
     }
     RETURN_IF_ERROR(server.WaitForEnd(absl::ZeroDuration()));
@@ -188,7 +189,7 @@ absl::Status Run(const Flags& flags, const sigset_t& signals) {
   ASSIGN_OR_RETURN(
       std::unique_ptr<ParameterServer> server,
       ParameterServer::Start(options, {fs, *records, *control, get_run}));
-  LOG(INFO) << "serves at " << server->address() << ", incarnation "
+  LOG(INFO) << "serving at " << server->address() << ", incarnation "
             << server->incarnation();
   if (!flags.port_file.empty()) {
     RETURN_IF_ERROR(WriteFileAtomically(fs, flags.port_file,
@@ -204,7 +205,7 @@ absl::Status Run(const Flags& flags, const sigset_t& signals) {
 
 int main(int argc, char** argv) {
   atl::rpc::TuneAllocator();
-  // Blocked in every thread; the main one takes them when it waits.
+  // Blocked in every thread; the main thread waits for them.
   sigset_t signals;
   sigemptyset(&signals);
   sigaddset(&signals, SIGTERM);

@@ -24,17 +24,16 @@ namespace {
 constexpr char kIncarnationName[] = "server/incarnation";
 constexpr char kServerIdName[] = "server/id";
 
-// Of the thread that makes versions durable.
 constexpr int kBackgroundNice = 10;
 
-// Largest message: a chunk of 1 MiB and its header, with room.
+// Largest message: a chunk of 1 MiB, its header, and some slack.
 constexpr int kMessageBytesMax = rpc::kDataMessageBytesMax;
 
-// What a stream sends ahead of the chunk that is read is lost when it is cut,
-// and takes memory until then: so it is little, whatever the link could carry.
+// Bytes that a stream may send ahead of the chunk that is read. They take
+// memory and are lost when the connection breaks, so this is small on any link.
 constexpr int kReceiveWindowBytes = 256 << 10;
 
-// Checks whose directory it is, and begins a new life: durable, + 1.
+// Checks whose the directory is; makes the next incarnation durable.
 absl::StatusOr<int64_t> BeginLife(RecordStore& records,
                                   const std::string& server_id) {
   int64_t incarnation = 0;
@@ -104,8 +103,7 @@ ParameterServer::ParameterServer(const Options& options,
       tile_pool_(options.merge_thread_count),
       merger_(tile_pool_),
       merge_queue_(1),
-      // What is done behind the commit leaves the processor to what islands
-      // wait for.
+      // Work after the commit must not slow down what islands wait for.
       disk_queue_(1, kBackgroundNice),
       finish_queue_(options.finish_thread_count),
       low_queue_(1, kBackgroundNice),
@@ -182,7 +180,7 @@ void ParameterServer::OpenShard(const records::RunRecord& record) {
     LOG(INFO) << "run " << run_id << ": shard " << record.shard() << " of "
               << record.shard_count() << " is open";
   } else {
-    // The other runs go on; this one's report says why it does not.
+    // Other runs go on; this run's report has the reason.
     entry.fault = shard.status().ToString();
     LOG(ERROR) << "run " << run_id << " cannot be opened: " << entry.fault;
   }
@@ -231,7 +229,7 @@ bool ParameterServer::Register(std::stop_token stop) {
     }
     if (response.status().message() != logged) {
       logged = std::string(response.status().message());
-      LOG(WARNING) << "cannot register yet, asks again until it can: "
+      LOG(WARNING) << "cannot register yet, trying again: "
                    << logged;
     }
     MutexLock lock(&mutex_);
@@ -242,7 +240,7 @@ bool ParameterServer::Register(std::stop_token stop) {
 }
 
 void ParameterServer::End(const absl::Status& status) {
-  absl::Status end = Annotate(status, "this server has to end");
+  absl::Status end = Annotate(status, "this server must end");
   if (absl::IsAborted(status)) {
     end = absl::AbortedError(absl::StrCat(
         end.message(), "; another process serves as ", options_.server_id,
@@ -278,8 +276,7 @@ void ParameterServer::FollowPlan(std::stop_token stop) {
       return;
     } else if (!absl::IsDeadlineExceeded(plan.status()) &&
                !stop.stop_requested()) {
-      // Not registered any more, or the stream ended: the coordinator has
-      // restarted.
+      // Not registered, or the stream ended: the coordinator has restarted.
       {
         MutexLock lock(&mutex_);
         registered_ = false;
@@ -351,7 +348,7 @@ bool ParameterServer::ApplyRunPlan(const v1::ServerRunPlan& plan) {
   }
   Shard* shard = FindShard(plan.run_id());
   if (shard == nullptr) {
-    // A plan says where the run is; what it is has to be asked for, once.
+    // The plan only places the run; its spec is fetched once.
     const absl::StatusOr<v1::Run> run = environment_.get_run(plan.run_id());
     if (!run.ok()) {
       LOG(WARNING) << "run " << plan.run_id()
@@ -366,7 +363,7 @@ bool ParameterServer::ApplyRunPlan(const v1::ServerRunPlan& plan) {
     }
     if (!created.ok()) {
       LOG(WARNING) << "run " << plan.run_id()
-                   << " cannot be made here: " << created.ToString();
+                   << " cannot be created here: " << created.ToString();
       return false;
     }
     records::RunRecord record;
@@ -442,7 +439,7 @@ void ParameterServer::ShowHealth() {
 
 void ParameterServer::SendReports(std::stop_token stop) {
   int64_t reported = -1;
-  int64_t shown = -1;  // By health.
+  int64_t shown = -1;  // change_count_ at the last ShowHealth.
   absl::Time last = absl::InfinitePast();
   std::string logged;
   while (!stop.stop_requested()) {
@@ -482,7 +479,7 @@ void ParameterServer::SendReports(std::stop_token stop) {
       logged = status.ToString();
       LOG(WARNING) << "cannot report: " << logged;
     }
-    // FAILED_PRECONDITION and the rest: FollowPlan registers again.
+    // After FAILED_PRECONDITION and other errors FollowPlan registers again.
     MutexLock lock(&mutex_);
     if (!stopping_) changed_.WaitWithTimeout(&mutex_, absl::Milliseconds(100));
   }

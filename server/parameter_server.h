@@ -1,11 +1,10 @@
 // A whole parameter server: storage, threads, the gRPC service and the agent
-// that follows the coordinator.
+// that follows the coordinator. Thread-safe after Start.
 //
 //   ParameterServer::Options options;
-//   ASSIGN_OR_RETURN(auto server, ParameterServer::Start(options));
+//   ASSIGN_OR_RETURN(auto server,
+//                    ParameterServer::Start(options, environment));
 //   server->port();
-//
-// Thread-safe after Start.
 
 #ifndef SERVER_PARAMETER_SERVER_H_
 #define SERVER_PARAMETER_SERVER_H_
@@ -45,36 +44,32 @@ class ParameterServer final : public ShardDirectory {
     std::string server_id;  // [a-z0-9-]{1,63}
     std::string data_dir;
     rpc::ListenerOptions listener;
-    // host:port that islands reach; empty for the listener's.
+    // host:port at which islands reach it; empty: the listener's.
     std::string advertise;
     // Threads that merge, >= 1.
     int merge_thread_count = 1;
     // Threads that sync contributions, >= 1.
     int finish_thread_count = 2;
-    // Memory for versions: the newest of each run's fragments, and those that
-    // are made from it. What does not fit is read from and written to files.
+    // Memory for each run's newest fragments and the next ones; the rest is in
+    // files.
     int64_t image_bytes_max = int64_t{1} << 30;
-    // Memory for what waits at level ISLAND to be merged, of all runs. Where it
-    // is used up, an island after the other is let in.
+    // Memory for blocks that wait to be merged at level ISLAND, all runs
+    // together. When it is used up, islands are admitted one after the other.
     int64_t live_merge_bytes_max = int64_t{1} << 30;
     StreamLimits stream_limits;
-    // Longest time between two reports.
     absl::Duration report_interval_max = absl::Seconds(5);
   };
-  // What it needs of the world. Everything must outlive it.
+  // Its dependencies, which must outlive it.
   struct Environment {
     FileSystem& fs;
     RecordStore& records;
     coordinator::ServerControlClient& coordinator;
-    // RunService.GetRun of the coordinator.
     std::function<absl::StatusOr<v1::Run>(const std::string& run_id)> get_run;
   };
 
-  // Recovers, listens, and starts to follow the coordinator, which may be
-  // away.
-  //
-  // INVALID_ARGUMENT: an option is wrong. FAILED_PRECONDITION: the directory
-  // is another server's. Else as the store and the listener.
+  // Recovers, listens, and starts to follow the coordinator, which may be away.
+  // INVALID_ARGUMENT: an option is wrong. FAILED_PRECONDITION: the directory is
+  // another server's. Otherwise as the store and the listener.
   static absl::StatusOr<std::unique_ptr<ParameterServer>> Start(
       const Options& options, const Environment& environment);
 
@@ -83,30 +78,30 @@ class ParameterServer final : public ShardDirectory {
   int port() const { return rpc_->port(); }
   const std::string& address() const { return rpc_->address(); }
   int64_t incarnation() const { return incarnation_; }
-  // Names of health beside those of the services: NOT_SERVING if any shard here
-  // has stopped, and the same of the shard of a run, kShardsHealth/RUN_ID. A
-  // start may help it; it does not keep the server from serving other runs.
+  // Health name: NOT_SERVING if any shard here has stopped
+  // (kShardsHealth/RUN_ID: a run's shard). A restart may help it; other runs
+  // are still served.
   static constexpr char kShardsHealth[] = "atoll.shards";
-  // Bytes that wait at level ISLAND to be merged.
+  // Bytes of blocks that wait to be merged at level ISLAND.
   int64_t receive_budget() const { return held_->bytes(); }
   const ReceiveBudget& held() const { return *held_; }
 
-  // Ends the streams, then everything else. Idempotent.
+  // Ends the streams, then the rest. Idempotent.
   void Stop();
 
-  // Waits until it has to end by itself, for at most `timeout`: a later life of
-  // this server_id has registered. OK if it has not.
+  // Waits up to `timeout`. An error if the server must end: a newer process of
+  // this server_id has registered, or the coordinator refuses it.
   absl::Status WaitForEnd(absl::Duration timeout);
 
   Shard* FindShard(const std::string& run_id) override;
 
  private:
-  // A run that this server knows: a shard, or why there is none.
+  // A known run: its shard, or why there is none.
   struct Entry {
     std::unique_ptr<Shard> shard;
     int32_t shard_number = 0;
     std::string fault;
-    int64_t run_epoch = 0;  // Of a run without a shard: the newest known.
+    int64_t run_epoch = 0;  // Newest known, of a run without a shard.
   };
 
   ParameterServer(const Options& options, const Environment& environment,
@@ -119,16 +114,14 @@ class ParameterServer final : public ShardDirectory {
   // --- The agent ---
   void FollowPlan(std::stop_token stop);
   void SendReports(std::stop_token stop);
-  // Registers until it works; false if stopped.
+  // Registers, with retries; false if it must stop.
   bool Register(std::stop_token stop);
   void ApplyPlan(const v1::ServerPlan& plan);
-  // Those of runs that `plan` does not have.
   std::vector<Shard*> ShardsWithout(const v1::ServerPlan& plan);
-  // False if it must be tried again.
+  // False if it must be retried.
   bool ApplyRunPlan(const v1::ServerRunPlan& plan);
   v1::ShardReport FaultReport(const std::string& run_id, const Entry& entry);
   absl::Status ReportOnce();
-  // Has health say which shards serve.
   void ShowHealth();
   void End(const absl::Status& status);
 
@@ -142,7 +135,7 @@ class ParameterServer final : public ShardDirectory {
   WorkQueue disk_queue_;
   WorkQueue finish_queue_;
   WorkQueue low_queue_;
-  WorkQueue room_queue_;  // Tells streams of level ISLAND that there is room.
+  WorkQueue room_queue_;  // Tells streams of level ISLAND of free memory.
   const std::shared_ptr<ImagePool> images_;
   const std::shared_ptr<ReceiveBudget> held_;
 
@@ -162,7 +155,7 @@ class ParameterServer final : public ShardDirectory {
   StreamWatchdog pull_watchdog_;
   std::unique_ptr<ParameterServiceImpl> service_;
   std::unique_ptr<rpc::RpcServer> rpc_;
-  // What health says of shards, by name; of Start, then of report_thread_.
+  // The shown health by name. Used by Start, then by report_thread_.
   std::map<std::string, bool> shown_health_;
   std::jthread plan_thread_;
   std::jthread report_thread_;

@@ -19,7 +19,6 @@ namespace {
     ASSERT_TRUE(assert_ok_status.ok()) << assert_ok_status; \
   } while (false)
 
-// The state after `rounds` rounds of three islands.
 std::string FindState(int server_count, int merge_threads, int rounds) {
   TestCluster cluster(SmallRun(), server_count, merge_threads);
   EXPECT_TRUE(cluster.StartAll().ok());
@@ -57,7 +56,6 @@ TEST(ParameterServerTest, ARestartBetweenRoundsChangesNothing) {
   EXPECT_EQ(*cluster.Sha256(), undisturbed);
 }
 
-// Pushes fragment 0's contributions of a round.
 std::vector<v1::ContributionInfo> PushAll(TestCluster& cluster,
                                           int64_t version) {
   std::vector<v1::ContributionInfo> infos;
@@ -199,12 +197,12 @@ TEST(ParameterServerTest, ACheckpointIsDurableWithItsManifestAndGoneWithIt) {
                                  })
                   .status());
   }
-  // The version goes after the manifest that names it.
+  // The version is deleted after the manifest that names it.
   const absl::Time end = absl::Now() + TestCluster::kPatience;
   while (cluster.Pull(0, 1).ok() && absl::Now() < end) {
   }
   EXPECT_TRUE(absl::IsOutOfRange(cluster.Pull(0, 1).status()));
-  // A pull of both ends with the first of them that has released it.
+  // A pull ends at the first shard that has released it, so check both disks.
   for (int shard = 0; shard < 2; ++shard) {
     while (cluster.fs(shard).Exists(path(shard)) && absl::Now() < end) {
     }
@@ -226,7 +224,7 @@ TEST(ParameterServerTest, AContributionThatIsDamagedIsLostAndComesAgain) {
   const auto gradient = cluster.Gradient(0, 0, 0);
   const auto lost = cluster.Info(0, 0, 0, gradient);
   ASSERT_OK(cluster.Push(lost, gradient));
-  // More segments are made for the round; the first is the one that is used.
+  // The round reserves several segments; the first one is used.
   const std::string log = "data/runs/small/shard-0/log";
   const auto names = cluster.fs(0).List(log);
   for (const std::string& name : *names) {
@@ -234,7 +232,7 @@ TEST(ParameterServerTest, AContributionThatIsDamagedIsLostAndComesAgain) {
     ASSERT_OK((*file)->WriteAt(*(*file)->Size() - 100, "damaged"));
   }
   auto infos = PushAll(cluster, 0);  // Slot 0's is there already.
-  // An older report has two of them as well.
+  // An older report also has two of them.
   ASSERT_OK(
       cluster
           .WaitForReport(
@@ -308,7 +306,6 @@ TEST(ParameterServerTest, AnImportBecomesVersion0OnAllShards) {
           .ok());
   for (int32_t f = 0; f < 2; ++f) {
     ASSERT_OK(cluster.Import(f, cluster.Gradient(f, 5, 5)));
-    // The same again is fine.
     ASSERT_OK(cluster.Import(f, cluster.Gradient(f, 5, 5)));
   }
   ASSERT_OK(cluster.Begin());

@@ -1,8 +1,7 @@
-// What an island, all its processes together, may use of its link, each way.
-//
-// A cap counts payload: the bytes of encoded elements in chunks, repeats
-// included. What frames them (a chunk's header and checksum, HTTP/2, TCP/IP: 4
-// to 6 % on Ethernet), control messages and heartbeats come on top.
+// Bandwidth caps of an island, all its processes together, one each way. A cap
+// counts payload: bytes of encoded elements in chunks, repeats included. Chunk
+// headers, HTTP/2, TCP/IP (4 to 6 % on Ethernet) and control messages come on
+// top.
 
 #ifndef SERVER_CLIENT_BANDWIDTH_H_
 #define SERVER_CLIENT_BANDWIDTH_H_
@@ -16,13 +15,13 @@
 
 namespace atl::server {
 
-// 100 kb/s: no cap is lower.
+// 100 kb/s, the lowest cap.
 inline constexpr double kCapBytesPerSecondMin = 12500;
 
-// The least that keeps the streams to `shard_count` (>= 1) servers alive. A
-// server ends one that has brought no whole chunk in 20 s (server/DESIGN.md,
-// "Flow control"), a chunk is a block at least, and under a low cap each server
-// has one stream: in half that time each has its turn.
+// The lowest cap that keeps the streams to `shard_count` (>= 1) servers alive.
+// A server ends a stream without a whole chunk in 20 s (server/DESIGN.md, Flow
+// control). In half that time each server's one stream gets its turn, for a
+// block.
 inline double LeastCapBytesPerSecond(int32_t shard_count) {
   constexpr double kTurnSeconds = 10;
   constexpr double kBlockBytes = codec::kBlockElements * sizeof(float);
@@ -30,17 +29,16 @@ inline double LeastCapBytesPerSecond(int32_t shard_count) {
                   shard_count * kBlockBytes / kTurnSeconds);
 }
 
-// Bytes a second over all shards and streams; 0 for no cap.
+// Bytes a second over all shards and streams; 0: no cap.
 struct BandwidthCaps {
   double up_bytes_per_second = 0;
   double down_bytes_per_second = 0;
 };
 
-// The part of `caps` for one of several processes that are capped together and
-// hold a model between them: as large as what it holds, `held` of `all` elements
-// (0 <= held <= all, all >= 1), so that parts add up to the caps and what moves
-// once for each element takes all of them equally long. Who holds nothing moves
-// nothing, and is not capped.
+// One process's share of `caps`, for processes that hold a model between them:
+// proportional to its `held` of `all` elements (0 <= held <= all, all >= 1).
+// Shares sum to the caps, so an exchange takes all processes equally long. A
+// process that holds nothing moves nothing and gets 0.
 inline BandwidthCaps TakePart(const BandwidthCaps& caps, int64_t held,
                               int64_t all) {
   const double share = static_cast<double>(held) / static_cast<double>(all);
@@ -48,9 +46,9 @@ inline BandwidthCaps TakePart(const BandwidthCaps& caps, int64_t held,
           .down_bytes_per_second = share * caps.down_bytes_per_second};
 }
 
-// The same of one of `process_count` processes, each of which speaks to
-// `shard_count` servers: a cap that gives each the least it needs is none too
-// little for a small part, which gets that least and goes over its share.
+// The same for one of `process_count` processes, each with streams to
+// `shard_count` servers. If the cap gives each process the least it needs, a
+// smaller share is raised to that least.
 inline BandwidthCaps TakePart(const BandwidthCaps& caps, int64_t held,
                               int64_t all, int process_count,
                               int32_t shard_count) {

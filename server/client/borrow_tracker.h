@@ -1,8 +1,6 @@
-// Counts the pieces of memory that gRPC still reads.
-//
-// A write that is done has only been handed to the transport, which may read
-// its slices until the bytes are on the wire, even after the call has ended. So
-// whoever lends memory waits here before giving it back. Thread-safe.
+// Counts the slices of memory that gRPC still reads. After a finished write,
+// even after the call's end, the transport may read the slices until they are
+// sent. So the lender waits here before it frees the memory. Thread-safe.
 
 #ifndef SERVER_CLIENT_BORROW_TRACKER_H_
 #define SERVER_CLIENT_BORROW_TRACKER_H_
@@ -24,8 +22,8 @@ class BorrowTracker {
   BorrowTracker(const BorrowTracker&) = delete;
   BorrowTracker& operator=(const BorrowTracker&) = delete;
 
-  // A slice over `bytes`, which must stay until everything is returned; this
-  // object too. Requires: not empty.
+  // A slice over `bytes`. They and this object must outlive the slice.
+  // Requires: not empty.
   grpc::Slice Lend(absl::string_view bytes) {
     {
       MutexLock lock(&mutex_);
@@ -34,7 +32,7 @@ class BorrowTracker {
     return rpc::BorrowSlice(bytes, &BorrowTracker::Return, this);
   }
 
-  // True once nothing is lent; false if that takes longer than `timeout`.
+  // Waits until nothing is lent; false after `timeout`.
   bool WaitUntilReturned(absl::Duration timeout) {
     MutexLock lock(&mutex_);
     return returned_.AwaitWithTimeout(&mutex_, timeout,

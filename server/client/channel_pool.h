@@ -1,5 +1,5 @@
-// Data channels, made when first asked for: some to each address, every one a
-// connection of its own. Thread-safe.
+// Data channels, created on first use: several to each address, each with its
+// own connection. Thread-safe.
 
 #ifndef SERVER_CLIENT_CHANNEL_POOL_H_
 #define SERVER_CLIENT_CHANNEL_POOL_H_
@@ -20,15 +20,14 @@ namespace atl::server {
 
 class ChannelPool {
  public:
-  // `options.kind` is taken to be kData.
+  // `options.kind` is ignored: it is kData.
   explicit ChannelPool(rpc::ChannelOptions options);
 
-  // The `index`-th (>= 0) to `address`. Errors as rpc::MakeChannel.
+  // The `index`-th (>= 0) channel to `address`. Errors as rpc::MakeChannel.
   absl::StatusOr<std::shared_ptr<grpc::Channel>> Get(const std::string& address,
                                                      int index);
 
-  // Forgets the channels to all other addresses: a connection closes with its
-  // last call.
+  // Drops channels to other addresses. A connection closes with its last call.
   void KeepOnly(const std::set<std::string>& addresses);
 
  private:

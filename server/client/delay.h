@@ -1,4 +1,4 @@
-// Lets a stream's reaction wait without a thread. Thread-safe.
+// Delays a callback without a thread. Thread-safe.
 
 #ifndef SERVER_CLIENT_DELAY_H_
 #define SERVER_CLIENT_DELAY_H_
@@ -16,18 +16,18 @@ namespace atl::server {
 
 class Delay {
  public:
-  // Runs `then` after `wait`, or sooner if hurried, on a thread of gRPC's: it
-  // is always run. Requires: nothing waits.
+  // Runs `then`, always, on a gRPC thread: after `wait`, or at once if hurried.
+  // Requires: nothing is waiting.
   void Start(absl::Duration wait, const std::function<void()>& then) {
     MutexLock lock(&mutex_);
     if (hurried_) wait = absl::ZeroDuration();
-    // The one before may still be on its stack: it keeps what it needs.
+    // The previous alarm may still be on the stack; it keeps what it needs.
     alarm_ = std::make_unique<grpc::Alarm>();
     alarm_->Set(absl::ToChronoTime(absl::Now() + wait),
                 [then](bool /*in_time*/) { then(); });
   }
 
-  // What waits runs now, and nothing waits any more.
+  // Runs the waiting callback now; later ones do not wait.
   void Hurry() {
     MutexLock lock(&mutex_);
     hurried_ = true;

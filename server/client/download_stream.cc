@@ -27,7 +27,7 @@ namespace {
 
 using Message = v1::PullParametersResponse;
 
-// Blocks that a chain goes through at a time, at most: their view is in cache.
+// Most blocks of a group: their replica stays in cache.
 constexpr int64_t kGroupBlocksMax = 64;
 
 class DownloadStream
@@ -44,7 +44,7 @@ class DownloadStream
     if (download.from_version >= 0) {
       request.set_from_version(download.from_version);
     }
-    // Under a cap chunks follow from it, and not from the link.
+    // Under a cap the cap decides the chunk size.
     if (!download.pacer->is_capped()) {
       request.set_first_chunk_bytes(download.sizer->bytes());
     }
@@ -95,9 +95,8 @@ class DownloadStream
   }
 
  private:
-  // Pays for what the server may send once the next read has begun: of what is
-  // still to come, as much as the window lets through. Returns how long that
-  // read has to wait.
+  // Takes from the pacer what the server may send after the next read starts:
+  // what is left, at most the window. Returns how long that read must wait.
   absl::Duration TakeForWindow() {
     const int64_t left_bytes = LeftBytes();
     const int64_t target_bytes =
@@ -107,14 +106,12 @@ class DownloadStream
     return download_.pacer->Take(bytes);
   }
 
-  // Since the last message, or the start.
   absl::Duration SinceMoved() {
     const absl::Time before = std::exchange(moved_, absl::Now());
     return moved_ - before;
   }
 
-  // Payload bytes that have not come, at most: f32 until a header says
-  // otherwise.
+  // Most payload bytes still to come: as f32 until a header says otherwise.
   int64_t LeftBytes() const {
     const IndexRange left = {download_.next_block, download_.blocks.end};
     if (codec_ != nullptr) {
@@ -125,7 +122,6 @@ class DownloadStream
            static_cast<int64_t>(sizeof(float));
   }
 
-  // Takes in the message that was read.
   absl::Status Take() {
     ASSIGN_OR_RETURN(auto message, rpc::DecodeBulk<Message>(message_));
     message_.Clear();
@@ -133,7 +129,7 @@ class DownloadStream
     if (message.message.has_header()) {
       return TakeHeader(message.message.header());
     }
-    return absl::OkStatus();  // From a newer server: not for us.
+    return absl::OkStatus();  // A newer server's message: ignored.
   }
 
   absl::Status TakeHeader(const v1::PullHeader& header) {
@@ -157,7 +153,7 @@ class DownloadStream
     return absl::OkStatus();
   }
 
-  // What follows the header is what can be taken in.
+  // Checks that the content is one that was asked for and can be decoded.
   absl::Status CheckContent(const v1::PullHeader& header) {
     if (download_.is_replica && header.content() == v1::PULL_CONTENT_CHAIN) {
       codec_ = codec::FindCodec(header.codec());
@@ -174,7 +170,7 @@ class DownloadStream
     return absl::InternalError(absl::StrCat(
         "a pull of ", v1::PullContent_Name(header.content()), " from version ",
         header.from_version(), " in codec ", static_cast<int>(header.codec()),
-        ", which was not asked for or which this program does not know"));
+        ", which was not asked for or is unknown to this program"));
   }
 
   absl::Status TakeChunk(const rpc::ReceivedChunk& chunk) {
@@ -215,9 +211,9 @@ class DownloadStream
           absl::StrCat("a chunk of ", chunk.payload_bytes, " bytes for ",
                        span.size(), " elements"));
     }
-    // Each block is summed, digested and copied while it is in the cache. What
-    // is wrong is in the caller's memory then, and is written again: nothing of
-    // an older view is left there to build on.
+    // Each block is checksummed, digested and copied while in cache. After an
+    // error `out` holds wrong data, and no old replica, until it is written
+    // again.
     download_.from_version = -1;
     rpc::PayloadReader payload(chunk);
     uint32_t crc = rpc::ChunkCrc32c(chunk.header, {});
@@ -237,9 +233,9 @@ class DownloadStream
     return absl::OkStatus();
   }
 
-  // One D of a group of blocks. A block in the caller's memory changes only
-  // when all its D have come and their checksums are right: until then it can
-  // be asked for again.
+  // One delta of a group of blocks. A block in the caller's memory changes only
+  // once all its deltas are here and checked, so it can be asked for again
+  // until then.
   absl::Status TakeDelta(const rpc::ReceivedChunk& chunk, IndexRange blocks) {
     if (blocks.size() > kGroupBlocksMax) {
       return absl::InternalError(
@@ -255,8 +251,8 @@ class DownloadStream
                              : TakeDeltaOfChain(chunk, blocks);
   }
 
-  // The usual case, an island that was there for the version before: block by
-  // block where it lies, digested while it is in the first-level cache.
+  // The usual case, one version behind: adds each block in place and digests it
+  // while it is in the first-level cache.
   absl::Status TakeOnlyDelta(const rpc::ReceivedChunk& chunk,
                              IndexRange blocks) {
     rpc::PayloadReader payload(chunk);
@@ -294,10 +290,9 @@ class DownloadStream
     return absl::OkStatus();
   }
 
-  // view += Dec(what `payload` reads next), of one block; after the `last` D of
-  // a chain it must be finite. What turns out wrong may be in the caller's
-  // memory by then: nothing is left to build on, and what has not come is asked
-  // for in full.
+  // replica += Dec(next delta of `payload`), for one block. After the `last`
+  // delta of a chain it must be finite. After an error `replica` may be the
+  // caller's memory, so the rest is asked for in full.
   absl::Status AddDelta(rpc::PayloadReader& payload, int64_t block, bool last,
                         absl::Span<float> replica) {
     const size_t size = codec_->EncodedBytes(replica.size());
@@ -310,7 +305,8 @@ class DownloadStream
     }
     if (last && !codec::AllFinite(replica)) {
       download_.from_version = -1;
-      return absl::InternalError("a view with a value that is not finite");
+      return absl::InternalError(
+          "a delta leads to a replica with a value that is not finite");
     }
     return absl::OkStatus();
   }
@@ -340,12 +336,12 @@ class DownloadStream
     RETURN_IF_ERROR(status);
     if (!has_header_ || download_.next_block != download_.blocks.end) {
       return absl::UnavailableError(
-          "the server ended the stream before all blocks had come");
+          "the server ended the stream before it had sent all blocks");
     }
     if (!download_.total->Add(download_.digest, part_digest_)) {
       download_.StartOver();
       return absl::DataLossError(
-          "the blocks are not those of the server's digest");
+          "the blocks do not match the server's digest");
     }
     return absl::OkStatus();
   }
@@ -355,24 +351,23 @@ class DownloadStream
   grpc::ByteBuffer request_;
   Download& download_;
   StreamEvents& events_;
-  // Of the one reaction that runs at a time: reads follow each other, and
-  // OnDone comes last.
+  // Used by one reaction at a time: reads follow each other, OnDone comes last.
   grpc::ByteBuffer message_;
   bool has_header_ = false;
-  absl::Time moved_;           // When the newest message came.
+  absl::Time moved_;           // When the last message arrived.
   absl::Duration round_trip_;  // From the request to the header.
   Digest128 part_digest_;
-  // Of a chain: null if none follows.
+  // The chain's codec; null without a chain.
   const codec::Codec* codec_ = nullptr;
-  int64_t chain_count_ = 0;  // D's of each group.
-  int64_t link_ = 0;         // Those of `group_` that have come.
+  int64_t chain_count_ = 0;  // Deltas of each group.
+  int64_t link_ = 0;         // Deltas of `group_` that have arrived.
   IndexRange group_;
-  std::vector<float> replica_;  // Of `group_`, as far as they lead.
-  // A block that came in several pieces.
+  std::vector<float> replica_;  // Of `group_`, after `link_` deltas.
+  // Scratch for a block that lies in several slices.
   alignas(64) char encoded_[codec::kBlockElements * sizeof(float)];
-  absl::Status failure_;  // Found here; wins over the call's status.
+  absl::Status failure_;  // Found here; replaces the call's status.
   int64_t received_bytes_ = 0;  // Payload, on this stream.
-  int64_t paid_bytes_ = 0;      // Taken from the pacer for it.
+  int64_t paid_bytes_ = 0;      // Taken from the pacer.
   Delay delay_;
 };
 

@@ -1,10 +1,10 @@
-// One stream that pulls a shard's blocks: PullParameters. A large part is cut
-// into stripes, each with a stream of its own.
+// One stream that pulls a shard's blocks (PullParameters). A large part is cut
+// into stripes, each with its own stream.
 //
 //   client: request           server: header, chunks in order, OK
 //
-// Of a view the chunks may be those of a chain: then each group of blocks comes
-// once a version, and is decoded onto what the caller holds.
+// Chunks of a replica may be a chain of deltas. Each group of blocks then comes
+// once a version, and is added to what the caller holds.
 
 #ifndef SERVER_CLIENT_DOWNLOAD_STREAM_H_
 #define SERVER_CLIENT_DOWNLOAD_STREAM_H_
@@ -26,21 +26,20 @@
 
 namespace atl::server {
 
-// What the stripes of a shard's part add up to. Thread-safe.
+// The sums over the stripes of a part. Thread-safe.
 class DownloadTotal {
  public:
-  // Of a part that is all of its shard's, or not.
+  // `is_shard`: the part is all of its shard's blocks.
   DownloadTotal(int stripe_count, bool is_shard)
       : is_shard_(is_shard), left_count_(stripe_count) {}
 
-  // A stripe has come whose blocks sum to `digest`, and the server says that
-  // the shard's do to `expected`. False if it was the last one, the part is all
-  // of the shard's, and they do not: then the part is expected anew, in one
-  // stripe.
+  // Adds a complete stripe: its blocks' digest, and the shard's as sent by the
+  // server. False if the last stripe of a whole shard completes a wrong sum:
+  // then the part must come again, in one stripe.
   bool Add(const Digest128& digest, const Digest128& expected);
-  // Of the part, once all of it has come.
+  // The part's digest, once it is complete.
   Digest128 digest() const;
-  // What the server said last.
+  // The shard's digest as the server last sent it.
   Digest128 expected() const;
 
  private:
@@ -51,40 +50,36 @@ class DownloadTotal {
   Digest128 expected_ ABSL_GUARDED_BY(mutex_);
 };
 
-// What of one stripe has come; kept from stream to stream.
+// The progress of one stripe, kept from stream to stream.
 struct Download {
   int32_t fragment = 0;
   int64_t version = 0;
-  IndexRange part;    // What is wanted of the shard's blocks.
-  bool is_shard = true;  // It is all of them.
+  IndexRange part;    // The wanted blocks of the shard.
+  bool is_shard = true;  // `part` is all of the shard's blocks.
   IndexRange blocks;  // The stripe's; not empty.
   DownloadTotal* total = nullptr;  // Of the part.
   const RunLayout* layout = nullptr;
-  // The fragment from element `out_begin` on, as far as `part` reaches at least.
+  // The fragment from element `out_begin` on; covers at least `part`.
   absl::Span<float> out;
   int64_t out_begin = 0;
   std::string peer;       // For messages.
-  bool is_replica = false;  // V is asked for, not theta.
-  // Of a view: the version that `out` holds from next_block on; -1: none.
+  bool is_replica = false;  // The replica is wanted, not theta.
+  // Version of the replica that `out` holds from next_block on; -1: none.
   int64_t from_version = -1;
   Pacer* pacer = nullptr;    // Of all downloads.
-  // Of the stripe, kept from stream to stream: what the server is asked to
-  // begin with.
+  // The chunk size that the server is asked to begin with; the stripe's own.
   rpc::ChunkSizer* sizer = nullptr;
-  // What the server may send before we ask for it (rpc::ChannelOptions); counts
-  // only under a cap.
+  // Bytes that the server may send ahead (rpc::ChannelOptions); for caps.
   int64_t window_bytes = 0;
 
-  int64_t next_block = 0;  // All before it have come; starts at blocks.begin.
-  Digest128 digest;        // Of these.
+  int64_t next_block = 0;  // All before it have arrived.
+  Digest128 digest;        // Of the blocks that have arrived.
 
-  // Takes nothing to have come. What `out` holds from there on must be what
-  // from_version says.
+  // Starts the stripe. From here on `out` must hold from_version.
   void Begin() {
     next_block = blocks.begin;
     digest = Digest128();
   }
-  // Forgets what has come of the whole part, and what was there before.
   void StartOver() {
     from_version = -1;
     blocks = part;
@@ -92,10 +87,9 @@ struct Download {
   }
 };
 
-// `request` has all but the range. `download` and `events` must outlive the
-// stream. The one that brings the last of a part ends with DATA_LOSS if the
-// part's digest is not the header's; then `download` has started over, and is
-// all of it.
+// `request` has all fields but the range. `download` and `events` must outlive
+// the stream. DATA_LOSS from the part's last stream: the digest is not the
+// header's. Then `download` has started over and covers the whole part.
 std::unique_ptr<BulkStream> MakeDownloadStream(
     const std::shared_ptr<grpc::Channel>& channel, const std::string& session,
     v1::PullParametersRequest request, Download& download,

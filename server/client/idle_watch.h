@@ -1,4 +1,4 @@
-// Tells when nothing has moved for too long. Pure; thread-compatible.
+// Detects that nothing has moved for too long. Pure; thread-compatible.
 
 #ifndef SERVER_CLIENT_IDLE_WATCH_H_
 #define SERVER_CLIENT_IDLE_WATCH_H_
@@ -14,8 +14,7 @@ class IdleWatch {
   IdleWatch(absl::Duration idle_max, absl::Time start)
       : idle_max_(idle_max), last_change_(start) {}
 
-  // Takes in how many bytes have moved in all. True if the number is what it
-  // was `idle_max` ago.
+  // `byte_count`: bytes moved in total. True if unchanged for `idle_max`.
   bool IsIdle(int64_t byte_count, absl::Time now) {
     if (byte_count != byte_count_) {
       byte_count_ = byte_count;
@@ -24,7 +23,7 @@ class IdleWatch {
     return idle(now) >= idle_max_;
   }
 
-  // How long the number has been what IsIdle was told last.
+  // How long the last `byte_count` has not changed.
   absl::Duration idle(absl::Time now) const { return now - last_change_; }
 
  private:

@@ -22,11 +22,10 @@ namespace {
 
 using Message = v1::PullKeptResponse;
 
-// What of a shard's part has come; kept from stream to stream.
 struct Download {
   const EncodedLayout* layout = nullptr;
   IndexRange blocks;      // The part's; not empty.
-  int64_t next_block = 0;  // All before it have come.
+  int64_t next_block = 0;  // All before it have arrived.
   absl::Span<char> out;   // From block `out_begin` on.
   int64_t out_begin = 0;
   std::string peer;  // For messages.
@@ -81,7 +80,8 @@ class KeptStream
         header.range().end() != download_.blocks.end ||
         static_cast<int32_t>(header.codec()) !=
             static_cast<int32_t>(download_.layout->codec().id())) {
-      return absl::InternalError("the answer is of what was not asked for");
+      return absl::InternalError(
+          "the server answered with something that was not asked for");
     }
     has_header_ = true;
     download_.digests.digest = Digest128::FromProto(header.digest());
@@ -134,11 +134,10 @@ class KeptStream
   grpc::ByteBuffer request_;
   Download& download_;
   StreamEvents& events_;
-  // Of the one reaction that runs at a time: reads follow each other, and
-  // OnDone comes last.
+  // Used by one reaction at a time: reads follow each other, OnDone comes last.
   grpc::ByteBuffer message_;
   bool has_header_ = false;
-  absl::Status failure_;  // Found here; wins over the call's status.
+  absl::Status failure_;  // Found here; replaces the call's status.
 };
 
 class KeptPart : public ShardPart {

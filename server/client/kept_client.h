@@ -1,8 +1,6 @@
-// Reads what a pin keeps of a run from its shards: an array of the outer
-// optimizer's state, or a merged contribution (ParameterService.PullKept). For
-// operators, who replay a run; caps do not count here.
-//
-// Thread-safe. Calls block.
+// Reads what a pin keeps from a run's shards: arrays of the outer optimizer's
+// state, or merged contributions (ParameterService.PullKept). For operators who
+// replay a run; bandwidth caps do not apply. Thread-safe. Calls block.
 
 #ifndef SERVER_CLIENT_KEPT_CLIENT_H_
 #define SERVER_CLIENT_KEPT_CLIENT_H_
@@ -28,8 +26,8 @@
 
 namespace atl::server {
 
-// What a shard says of the version that a contribution was merged into: its part
-// of the digests of theta and, in a run with a view, V.
+// One shard's part of the digests of the version that a contribution was merged
+// into: of theta, and of the replica if the run has one.
 struct KeptDigests {
   int32_t shard = 0;
   Digest128 digest;
@@ -40,19 +38,16 @@ class KeptClient {
  public:
   virtual ~KeptClient() = default;
 
-  // Gives new routes; calls that are under way use them from their next attempt
-  // on.
+  // Calls in progress use the new routes from their next attempt on.
   virtual void SetRoutes(ShardRoutes routes) = 0;
 
-  // Reads `blocks` of a fragment, encoded by `codec`, into `out`, which has
-  // just their bytes. `wanted` has the fragment, and what of it. `digests` gets
-  // one for each shard that holds some of the blocks, in order; null: none.
-  //
-  // Tries again as ParameterClient::Pull does. Returns at once:
-  //   OUT_OF_RANGE: it is not held, or not kept; the message says why.
+  // Reads `blocks`, encoded by `codec`, into `out`, which has exactly their
+  // bytes. `wanted` names the fragment and the contribution or array. `digests`
+  // gets an entry for each shard with some of the blocks, in order; null: none.
+  // Retries as ParameterClient::Pull. Returns at once:
+  //   OUT_OF_RANGE: not held or not kept; the message says why.
   //   INVALID_ARGUMENT, ABORTED, PERMISSION_DENIED, ...: as the shard says.
-  // After a few tries: DATA_LOSS, its file is damaged, and the message names
-  // the contribution.
+  // After a few tries: DATA_LOSS, damaged; the message names the contribution.
   virtual absl::Status Pull(const v1::PullKeptRequest& wanted,
                             const codec::Codec& codec, IndexRange blocks,
                             absl::Span<char> out, const CallBounds& bounds,
@@ -66,12 +61,11 @@ struct KeptClientOptions {
   rpc::RetryPolicy retry = {.initial_delay = absl::Milliseconds(10),
                             .max_delay = absl::Seconds(2)};
   uint64_t seed = 0;  // Of the jitter of retries.
-  // A stream on which nothing moves for this long is given up and tried again.
+  // A stream that moves nothing for this long is cancelled and retried.
   absl::Duration stall_timeout = absl::Seconds(60);
 };
 
-// Nothing is dialled before the first call; `layout` must outlive it.
-//
+// Dials nothing before the first call. `layout` must outlive the client.
 // INVALID_ARGUMENT: an option is wrong.
 absl::StatusOr<std::unique_ptr<KeptClient>> MakeKeptClient(
     const KeptClientOptions& options, const RunLayout& layout,

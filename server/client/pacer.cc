@@ -5,8 +5,8 @@
 namespace atl::server {
 namespace {
 
-// How late timers may be without a loss. With a chunk of half of it a cap is
-// exceeded by 2.5 % in three seconds at most.
+// How late a timer may fire without lost throughput. With chunks of half of it,
+// the cap is exceeded by at most 2.5 % in three seconds.
 constexpr absl::Duration kCreditMax = absl::Milliseconds(50);
 
 }  // namespace

@@ -1,5 +1,5 @@
-// Holds all streams of one direction to a cap: a TokenBucket with a lock and a
-// clock. Thread-safe.
+// Keeps all streams of one direction under a cap: a TokenBucket with a lock and
+// a clock. Thread-safe.
 
 #ifndef SERVER_CLIENT_PACER_H_
 #define SERVER_CLIENT_PACER_H_
@@ -16,18 +16,18 @@ namespace atl::server {
 
 class Pacer {
  public:
-  // `bytes_per_second` 0: nothing waits. `clock` outlives this.
+  // `bytes_per_second` 0: no cap. `clock` must outlive this.
   explicit Pacer(double bytes_per_second, const Clock& clock = SystemClock());
 
   bool is_capped() const { return bytes_per_second_ > 0; }
 
-  // Takes `bytes`; returns how long they have to wait.
+  // Takes `bytes`; returns how long they must wait.
   absl::Duration Take(int64_t bytes);
 
-  // `bytes` that were taken are not going to move.
+  // Returns `bytes` that were taken and will not move.
   void GiveBack(int64_t bytes);
 
-  // Bytes that move in `span`; at least `min`, and `max` without a cap.
+  // Bytes that the cap allows in `span`, at least `min`; `max` without a cap.
   int64_t BytesIn(absl::Duration span, int64_t min, int64_t max) const;
 
  private:

@@ -26,7 +26,7 @@ TEST_F(PacerTest, WithoutACapNothingWaits) {
 
 TEST_F(PacerTest, WhoTakesWaitsForThoseBefore) {
   EXPECT_TRUE(capped_.is_capped());
-  // As much as a timer may be late is had at once.
+  // The timers' allowance is available at once.
   EXPECT_EQ(capped_.Take(50), absl::ZeroDuration());
   EXPECT_EQ(capped_.Take(500), absl::ZeroDuration());
   EXPECT_EQ(capped_.Take(100), absl::Milliseconds(500));

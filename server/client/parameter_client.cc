@@ -30,36 +30,33 @@ namespace {
 constexpr char kPushMethod[] = "/atoll.v1.ParameterService/PushOuterGradient";
 constexpr char kImportMethod[] = "/atoll.v1.ParameterService/ImportParameters";
 
-// How long a connection may hold borrowed memory after the calls have ended
-// before it is closed to get the memory back.
+// A connection that holds borrowed memory longer after the call is closed.
 constexpr absl::Duration kReturnGrace = absl::Seconds(1);
 
-// What a server may send ahead of the chunk that is read: it is lost when the
-// connection is cut, and takes memory.
+// Bytes that a server may send ahead of the chunk that is read. They take
+// memory and are lost when the connection breaks.
 constexpr int kWindowBytes = 64 << 10;
 
-// Of a capped download: what all servers together may send unasked. It is as
-// long as a round trip that does not yet slow a pull down.
+// Bytes that all servers may send ahead in a capped download, as time: the
+// longest round trip that does not slow a pull.
 constexpr absl::Duration kCappedWindowSpan = absl::Milliseconds(200);
 constexpr int64_t kCappedWindowBytesMin = 16 << 10;
 constexpr int64_t kCappedWindowBytesMax = 4 << 20;
 
-// More bytes than any cap lets through in a while.
 constexpr int64_t kNoCap = int64_t{1} << 40;
 
 TransferOutcome Refused(absl::Status status) { return {std::move(status), {}}; }
 
-// Payload of the first chunk of a client's life. One that is too large for its
-// link is halved when its stream is ended for that.
+// Payload of a client's first chunk; halved when its stream is ended as too
+// slow.
 constexpr int64_t kFirstChunkBytes = 128 << 10;
 
-// Chunk sizes that transfers to, or from, each shard have come to: the next one
-// begins with them. Thread-safe; of two at once the later one's are kept.
+// The chunk sizes that each shard's last transfer reached; the next one starts
+// with them. Thread-safe; of concurrent transfers the last to end wins.
 class SizerMemory {
  public:
   explicit SizerMemory(int64_t bytes_max) : bytes_max_(bytes_max) {}
 
-  // Of `count` streams, in order.
   std::vector<rpc::ChunkSizer> Recall(int32_t shard, int count) {
     MutexLock lock(&mutex_);
     std::vector<rpc::ChunkSizer> sizers = sizers_[shard];
@@ -84,10 +81,8 @@ class SizerMemory {
       ABSL_GUARDED_BY(mutex_);
 };
 
-// A part that is uploaded.
 class UploadPart : public ShardPart {
  public:
-  // The first message for a placement epoch.
   using MakeHeader = std::function<grpc::ByteBuffer(int64_t placement_epoch)>;
 
   UploadPart(int32_t shard, int stream_count, RouteTable& routes,
@@ -103,7 +98,7 @@ class UploadPart : public ShardPart {
         sizers_(memory.Recall(shard, stream_count)),
         to_begin_at_once_(is_new ? stream_count : 0, true) {
     if (!is_new) return;
-    // What the shard would answer.
+    // The answer that the shard would give.
     std::vector<IndexRange> all;
     for (const IndexRange held : upload_.layout->held()) {
       const IndexRange ours = {std::max(held.begin, upload_.blocks.begin),
@@ -112,7 +107,6 @@ class UploadPart : public ShardPart {
     }
     ledger_.Answered(ledger_.Asked(), all);
   }
-  // No stream of it is left.
   ~UploadPart() override { memory_.Keep(shard_, sizers_); }
 
   int32_t shard() const override { return shard_; }
@@ -131,7 +125,7 @@ class UploadPart : public ShardPart {
     upload.ledger = &ledger_;
     upload.index = index;
     upload.sizer = &sizers_[index];
-    // What a stream sent before it broke is in doubt: the next one asks.
+    // Only the first stream: after a break the shard must be asked.
     if (!to_begin_at_once_.empty()) {
       upload.at_once = to_begin_at_once_[index];
       to_begin_at_once_[index] = false;
@@ -147,10 +141,9 @@ class UploadPart : public ShardPart {
   const MakeHeader make_header_;
   UploadLedger ledger_;
   std::vector<rpc::ChunkSizer> sizers_;  // One a stream.
-  std::vector<bool> to_begin_at_once_;   // The same, of a new contribution.
+  std::vector<bool> to_begin_at_once_;   // One a stream; empty unless is_new.
 };
 
-// A part that is downloaded, in stripes.
 class DownloadPart : public ShardPart {
  public:
   DownloadPart(v1::PullParametersRequest request, RouteTable& routes,
@@ -170,7 +163,6 @@ class DownloadPart : public ShardPart {
       stripes_.push_back(download);
     }
   }
-  // No stream of it is left.
   ~DownloadPart() override { memory_.Keep(shard(), sizers_); }
 
   int32_t shard() const override { return request_.shard(); }
@@ -334,15 +326,13 @@ class GrpcParameterClient : public ParameterClient {
     return {options_.retry, options_.seed, options_.stall_timeout};
   }
 
-  // Streams of a part.
   int StreamCount(int64_t part_bytes, const Pacer& pacer) const {
     return ChooseStreamCount(part_bytes, options_.shard_count,
                              options_.stream_count,
                              pacer.BytesIn(absl::Milliseconds(100), 0, kNoCap));
   }
 
-  // The same of a download. Under a cap it is one: its window is as long as the
-  // round trip that the cap is meant for.
+  // One stream under a cap: its window already covers the round trip.
   int DownloadStreamCount(int32_t fragment, IndexRange part) const {
     if (down_pacer_.is_capped()) return 1;
     const IndexRange span = layout_.BlockElements(fragment, part);
@@ -367,7 +357,8 @@ class GrpcParameterClient : public ParameterClient {
                             size_t byte_count) const {
     RETURN_IF_ERROR(CheckFragment(fragment));
     if (codec == nullptr) {
-      return absl::InvalidArgumentError("info.codec is none that is known");
+      return absl::InvalidArgumentError(
+          "info.codec is unknown to this program");
     }
     const int64_t expected =
         EncodedLayout(layout_, fragment, *codec, Held(fragment)).byte_count();
@@ -393,14 +384,14 @@ class GrpcParameterClient : public ParameterClient {
     return absl::OkStatus();
   }
 
-  // Blocks that are moved.
+  // The blocks that this process holds.
   std::vector<IndexRange> Held(int32_t fragment) const {
     if (!options_.held.empty()) return options_.held[fragment];
     return {{0, layout_.fragment_block_count(fragment)}};
   }
 
-  // Uploads every shard's part. `make_header(shard, blocks)` gives the
-  // UploadPart::MakeHeader of one.
+  // Uploads every shard's part. `make_header(shard, blocks)` makes a
+  // MakeHeader.
   template <typename MakeHeader>
   TransferOutcome SendAll(Upload upload, const codec::Codec& codec,
                           absl::Span<const char> encoded,
@@ -431,7 +422,7 @@ class GrpcParameterClient : public ParameterClient {
       parts.push_back(std::make_unique<UploadPart>(
           shard, StreamCount(layout.ByteCount(upload.blocks), up_pacer_),
           routes_, up_sizers_, upload, options_.whole_units,
-          // At level ISLAND a shard takes chunks once it has answered.
+          // At level ISLAND a shard takes chunks only after its answer.
           bounds.is_new && !options_.whole_units,
           make_header(shard, upload.blocks)));
     }
@@ -439,9 +430,8 @@ class GrpcParameterClient : public ParameterClient {
     for (const ShardOutcome& shard : outcome.shards) {
       sent_bytes_ += shard.payload_bytes;
     }
-    // A connection that does not move keeps what it was to send: closing it
-    // gives that back (at the latest when TCP gives up, which keepalive
-    // bounds).
+    // A stuck connection keeps its unsent slices until it is closed: at the
+    // latest when TCP gives up, which keepalive bounds.
     if (!tracker.WaitUntilReturned(kReturnGrace)) {
       routes_.DropAll();
       while (!tracker.WaitUntilReturned(absl::Seconds(10))) {
@@ -450,8 +440,8 @@ class GrpcParameterClient : public ParameterClient {
     return outcome;
   }
 
-  // Downloads every shard's part of `wanted`, which has no blocks yet; `digest`
-  // is the sum of what came.
+  // Downloads every shard's part of `wanted`, whose blocks are not set.
+  // `digest` gets the sum over what came.
   TransferOutcome ReceiveAll(const Download& wanted, const CallBounds& bounds,
                              Digest128& digest) {
     const absl::Status fits = CheckElements(wanted.fragment, wanted.out.size());
@@ -494,7 +484,7 @@ class GrpcParameterClient : public ParameterClient {
     return outcome;
   }
 
-  // `wanted`, of what is held of the shard's `blocks`: neighbours together.
+  // One download for each run of held blocks within the shard's `blocks`.
   std::vector<Download> CutDownload(const Download& wanted,
                                     IndexRange blocks) {
     std::vector<Download> cut;
@@ -556,7 +546,7 @@ absl::StatusOr<std::unique_ptr<ParameterClient>> MakeParameterClient(
   if (!options.held.empty() &&
       options.held.size() != static_cast<size_t>(layout.fragment_count())) {
     return absl::InvalidArgumentError(
-        "what a process holds must be given for every fragment");
+        "options.held must have one entry for each fragment");
   }
   RETURN_IF_ERROR(CheckCaps(options.caps, options.shard_count));
   RETURN_IF_ERROR(rpc::CheckTlsFiles(options.channel.tls));

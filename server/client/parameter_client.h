@@ -1,17 +1,16 @@
 // Moves tensors between one process and all shards of one run.
 //
-// Push cuts a fragment by the layout, streams each shard its blocks, in
-// parallel, from the caller's memory without a copy, and comes back when every
-// shard has said `stored`. Pull is the other way round, and checks every
-// checksum and digest. Both go on where they stopped when a stream breaks, for
-// as long as the caller lets them.
+// Push cuts a fragment by the layout, streams each shard its blocks in parallel
+// and without a copy, and returns when every shard has answered `stored`. Pull
+// is the reverse, and checks every checksum and digest. Both resume where a
+// broken stream stopped.
 //
 // Shapes: a fragment's elements are f32, [layout.fragment_element_count(f)], in
-// the fragment's flat order (base/layout/layout.h); encoded, they lie as
-// base/layout/encoded_layout.h says.
+// flat order (base/layout/layout.h); encoded, as base/layout/encoded_layout.h
+// says.
 //
-// Thread-safe: several fragments may move at once, each call from a thread of
-// its own. Calls block.
+// Thread-safe: several fragments may move at once, each call on its own thread.
+// Calls block.
 
 #ifndef SERVER_CLIENT_PARAMETER_CLIENT_H_
 #define SERVER_CLIENT_PARAMETER_CLIENT_H_
@@ -40,14 +39,13 @@
 
 namespace atl::server {
 
-// Who pushes: what Join gave.
 struct PushIdentity {
   std::string island_id;
   int64_t island_epoch = 0;
-  std::string session_secret;  // As it came, not in hex.
+  std::string session_secret;  // Raw bytes, not hex.
 };
 
-// Since the client was made.
+// Totals since the client was made.
 struct TransferCounters {
   int64_t sent_payload_bytes = 0;
   int64_t received_payload_bytes = 0;
@@ -57,58 +55,53 @@ class ParameterClient {
  public:
   virtual ~ParameterClient() = default;
 
-  // Gives new routes. Calls that are under way use them from their next attempt
-  // on.
+  // Calls in progress use the new routes from their next attempt on.
   virtual void SetRoutes(ShardRoutes routes) = 0;
 
-  // Gives the identity of the pushes that start from now on.
+  // Sets the identity for pushes that start from now on.
   virtual void SetIdentity(PushIdentity identity) = 0;
 
-  // Pushes the contribution `info` (its digest is the caller's name for these
-  // bytes, base/layout/digest.h) to every shard that holds a part of its
-  // fragment. `encoded`, by info.codec, is read until the call returns, never
-  // after.
-  //
-  // Tries again: UNAVAILABLE, RESOURCE_EXHAUSTED, DATA_LOSS,
-  // FAILED_PRECONDITION and NOT_FOUND (a server whose plan is behind), until
-  // the deadline (DEADLINE_EXCEEDED, with the last error in the message) or the
+  // Pushes contribution `info` to every shard that holds a part of its
+  // fragment. The caller chooses the digest that names the bytes
+  // (base/layout/digest.h). `encoded`, by info.codec, is not read after the
+  // call returns. Retries UNAVAILABLE, RESOURCE_EXHAUSTED, DATA_LOSS,
+  // FAILED_PRECONDITION and NOT_FOUND (a server whose plan is behind) until the
+  // deadline (DEADLINE_EXCEEDED, with the last error in the message) or the
   // stop (CANCELLED). Returns at once, and cancels the other shards:
   //   INVALID_ARGUMENT: the contribution is refused, here or by a shard.
-  //   ABORTED: an epoch or the placement is not the newest; look at the plan.
+  //   ABORTED: an epoch or the placement is out of date; fetch the plan.
   //   UNAUTHENTICATED, PERMISSION_DENIED, ...: as the shard says.
   // Whatever the outcome, shards keep what they have stored.
   virtual TransferOutcome Push(const v1::ContributionInfo& info,
                                absl::Span<const char> encoded,
                                const CallBounds& bounds) = 0;
 
-  // Pulls `fragment` at exactly `version` into `out`. If `expected` is given
-  // the fragment's digest must be that (FragmentVersion.digest).
-  //
-  // Tries again as Push does. Returns at once:
-  //   OUT_OF_RANGE: the version is no longer held; look at the plan.
+  // Pulls `fragment` at exactly `version` into `out`. `expected`: the digest
+  // that the fragment must have (FragmentVersion.digest). Retries as Push.
+  // Returns at once:
+  //   OUT_OF_RANGE: the version is no longer held; fetch the plan.
   //   ABORTED, INVALID_ARGUMENT, ...: as the shard says.
-  //   DATA_LOSS: the parts are right by themselves, but not the whole.
+  //   DATA_LOSS: every part is right, but the whole does not match `expected`.
   // After an error `out` holds no defined values.
   virtual TransferOutcome Pull(int32_t fragment, int64_t version,
                                const std::optional<Digest128>& expected,
                                absl::Span<float> out,
                                const CallBounds& bounds) = 0;
 
-  // Takes `out` to the view V of `fragment` at exactly `version`: what islands
-  // of a run with a view (base/layout/exchange.h) hold, theta itself in others.
-  // `from_version` is the version of V that `out` holds before; -1: none. Shards
-  // send what leads from there to here, or V in full. Every shard says which
-  // digest its part has: the result is what the shard holds, bit for bit.
-  //
-  // Errors and retries as Pull. Where what leads there is no encoding, or leads
-  // to values that are not finite, V is asked for in full. After an error `out`
-  // holds no defined values.
+  // Pulls the replica of `fragment` at exactly `version`: what islands hold
+  // (base/layout/exchange.h); theta itself in runs without a replica.
+  // `from_version`: the version of the replica in `out` before the call; -1:
+  // none. Shards send the deltas from there, or the whole replica. The result
+  // equals the shard's replica bit for bit; its digests are checked.
+  // Errors and retries as Pull. If a delta cannot be decoded, or leads to
+  // non-finite values, the client asks for the whole replica. After an error
+  // `out` holds no defined values.
   virtual TransferOutcome PullReplica(int32_t fragment, int64_t version,
                                       int64_t from_version,
                                       absl::Span<float> out,
                                       const CallBounds& bounds) = 0;
 
-  // Pushes version 0 of `fragment`, for a run whose spec says `import`. Errors
+  // Pushes version 0 of `fragment`, in a run whose spec says `import`. Errors
   // and retries as Push.
   virtual TransferOutcome Import(int32_t fragment,
                                  absl::Span<const float> elements,
@@ -122,41 +115,37 @@ struct ParameterClientOptions {
   int32_t shard_count = 0;  // RunSpec.server_count, >= 1.
   rpc::ChannelOptions channel;
   BandwidthCaps caps;  // Of all calls together.
-  // Of a run at level ISLAND, whose servers merge by units of
-  // codec::kChunkBlocksUnit blocks: chunks are such units where the link and
-  // the cap carry them, and parts of one where they do not.
+  // Level ISLAND: servers merge units of codec::kChunkBlocksUnit blocks, so
+  // chunks are whole units, or parts of one where the link or the cap is too
+  // slow.
   bool whole_units = false;
-  // Over how many streams, each on a connection of its own, a call spreads if
-  // it is large enough, >= 1; a shard has one at least (stripes.h).
+  // Streams of a large call, >= 1, each with its own connection; a shard has at
+  // least one (stripes.h).
   int stream_count = kDefaultStreamCount;
-  // What a call has handed to its streams, and they not yet to the network, is
-  // less than this, >= 1 MiB; but with `whole_units` chunks are not made
-  // smaller than a unit for it.
+  // Bound on a call's bytes that its streams hold and have not yet sent, >= 1
+  // MiB. With `whole_units` it does not shrink chunks below a unit.
   int64_t in_flight_bytes_max = 32 << 20;
   // A plan reaches islands and servers at about the same time, so the first
   // answer is often "not here yet" for a millisecond or two.
   rpc::RetryPolicy retry = {.initial_delay = absl::Milliseconds(2),
                             .max_delay = absl::Seconds(2)};
   uint64_t seed = 0;  // Of the jitter of retries.
-  // A stream on which nothing moves for this long is given up and tried again.
+  // A stream that moves nothing for this long is cancelled and retried.
   absl::Duration stall_timeout = absl::Seconds(60);
-  // Of one process of several that together are an island: the blocks that it
-  // holds, by fragment, rising, not touching; empty: all of them. Spans that
-  // calls are given have the elements of these alone, one after the other. A
-  // push is over when the shards that hold some of them have all of theirs,
-  // whoever pushed it; a pull leaves it to its caller to sum up what came
-  // (TransferOutcome.digests), and Pull does not look at `expected`.
+  // For one process of several that form an island: its blocks by fragment,
+  // ascending, not touching; empty: all. Spans in calls have these elements
+  // only, back to back. A push ends when the shards of these blocks are
+  // complete, by any process. A pull returns sums for the caller to add up
+  // (TransferOutcome.digests), and Pull ignores `expected`.
   std::vector<std::vector<IndexRange>> held;
 };
 
-// The options that `spec` decides, of a client of run `run_id`.
+// The options for run `run_id` that `spec` decides.
 ParameterClientOptions MakeRunOptions(absl::string_view run_id,
                                       const v1::RunSpec& spec);
 
-// A client on connections of its own, one a server. Nothing is dialled before
-// the first call; `layout` must outlive it.
-//
-// INVALID_ARGUMENT: an option is wrong.
+// A client with its own connections; dials on the first call. `layout` must
+// outlive it. INVALID_ARGUMENT: an option is wrong.
 absl::StatusOr<std::unique_ptr<ParameterClient>> MakeParameterClient(
     const ParameterClientOptions& options, const RunLayout& layout);
 

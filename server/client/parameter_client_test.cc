@@ -30,7 +30,6 @@ class ParameterClientTest : public ::testing::Test {
     std::cout << "seed " << seed_ << std::endl;
   }
 
-  // A layout of one fragment per list of tensor sizes.
   void UseLayout(const std::vector<std::vector<int64_t>>& fragments) {
     v1::Layout layout;
     layout.set_fragment_count(static_cast<int32_t>(fragments.size()));
@@ -104,7 +103,6 @@ class ParameterClientTest : public ::testing::Test {
     return bounds;
   }
 
-  // Pushes what its island says that no server has seen.
   TransferOutcome PushAsNew(const v1::ContributionInfo& info,
                             const std::vector<float>& elements) {
     CallBounds bounds = Soon();
@@ -112,7 +110,7 @@ class ParameterClientTest : public ::testing::Test {
     return Push(info, elements, bounds);
   }
 
-  // What the shards hold of a contribution, put together.
+  // The shards' parts of a contribution, joined.
   std::vector<float> Held(int32_t fragment, int64_t seq) const {
     std::vector<float> elements;
     for (const auto& server : servers_) {
@@ -132,7 +130,6 @@ class ParameterClientTest : public ::testing::Test {
     return elements;
   }
 
-  // Pushes `elements` as they are.
   TransferOutcome Push(const v1::ContributionInfo& info,
                        const std::vector<float>& elements,
                        const CallBounds& bounds) {
@@ -258,7 +255,6 @@ TEST_F(ParameterClientTest, PushesOnlyWhatIsMissingAfterAStreamBroke) {
   ASSERT_TRUE(outcome.status.ok()) << outcome.status;
   EXPECT_TRUE(SameBits(Held(0, 1), elements));
   EXPECT_EQ(outcome.shards[0].attempt_count, 3);
-  // Each byte came once.
   EXPECT_EQ(servers_[0]->payload_bytes(), 1024 * kBlock * 4);
 }
 
@@ -295,9 +291,8 @@ TEST_F(ParameterClientTest, WhatIsNewIsAskedForAfterAStreamBroke) {
   const TransferOutcome outcome = PushAsNew(Info(0, 1), elements);
   ASSERT_TRUE(outcome.status.ok()) << outcome.status;
   EXPECT_TRUE(SameBits(Held(0, 1), elements));
-  // What the first stream brought is not sent again.
   EXPECT_EQ(servers_[0]->payload_bytes(), 1024 * kBlock * 4);
-  // Who is wrong about that sends too much, and nothing else.
+  // A wrong `is_new` only sends too much.
   EXPECT_TRUE(PushAsNew(Info(0, 1), elements).status.ok());
   EXPECT_TRUE(SameBits(Held(0, 1), elements));
 }
@@ -309,7 +304,7 @@ TEST_F(ParameterClientTest, APushBeginsWithTheChunksThatTheOneBeforeCameTo) {
   ASSERT_TRUE(Push(Info(0, 1), elements, Soon()).status.ok());
   const int first_count = servers_[0]->chunk_count();
   ASSERT_TRUE(Push(Info(0, 2), elements, Soon()).status.ok());
-  // From 16 KiB on chunks double only after four quick ones.
+  // Growing from 16 KiB would take four quick chunks for each doubling.
   EXPECT_LT(servers_[0]->chunk_count() - first_count, first_count);
 }
 
@@ -407,7 +402,6 @@ TEST_F(ParameterClientTest, StopsInTheMiddleOfAStreamThatDoesNotMove) {
   EXPECT_TRUE(servers_[0]->WaitForChunks(1));
   stop.request_stop();
   thread.join();
-  // Nobody reads the elements any more.
   elements.reset();
   EXPECT_EQ(outcome.status.code(), absl::StatusCode::kCancelled);
 }
@@ -446,7 +440,7 @@ TEST_F(ParameterClientTest, StopsWhenNothingMovesAndSaysWhatWasWrong) {
       << outcome.status;
 }
 
-// A shard without an address, and one that takes the call and says nothing.
+// A shard without an address, and one that accepts the call and never answers.
 TEST_F(ParameterClientTest, SaysSoonWhatItWaitsFor) {
   for (const bool is_away : {true, false}) {
     SCOPED_TRACE(is_away);
@@ -556,7 +550,6 @@ TEST_F(ParameterClientTest, PullsOnFromTheFirstBlockMissing) {
       0, 1, ComputeDigest(0, elements), absl::MakeSpan(out), Soon());
   ASSERT_TRUE(outcome.status.ok()) << outcome.status;
   EXPECT_TRUE(SameBits(out, elements));
-  // Each of the sixteen chunks of 1 MiB was taken in once.
   EXPECT_EQ(outcome.shards[0].payload_bytes, 16 << 20);
 }
 
@@ -583,7 +576,6 @@ TEST_F(ParameterClientTest, NoticesParametersThatWereNotCommitted) {
   other[random_() % other.size()] += 1;
   servers_[random_() % 2]->SetVersion(0, 1, other);
   if (SameBits(other, elements)) return;
-  // The changed element must lie in the range of the shard that serves it.
   servers_[0]->SetVersion(0, 1, other);
   servers_[1]->SetVersion(0, 1, other);
   std::vector<float> out(elements.size());
@@ -683,7 +675,6 @@ TEST_F(ParameterClientTest, SeveralStreamsPullALargePartAndEachByteOnce) {
                       absl::MakeSpan(out), Soon());
     ASSERT_TRUE(outcome.status.ok()) << outcome.status;
     EXPECT_TRUE(SameBits(out, elements));
-    // The second one is not worth a second stream.
     EXPECT_EQ(servers_[0]->stream_count() - before, fragment == 0 ? 4 : 1);
     ASSERT_EQ(outcome.shards.size(), 1);
     EXPECT_EQ(outcome.shards[0].payload_bytes,

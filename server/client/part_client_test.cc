@@ -1,4 +1,4 @@
-// Clients that each hold a part of the model, as the processes of an island do.
+// Clients that each hold a part of the model, like the processes of an island.
 
 #include <algorithm>
 #include <cstring>
@@ -61,8 +61,8 @@ class PartClientTest : public testing::Test {
     }
   }
 
-  // Gives runs of blocks to processes, the first shard's to more than one; the
-  // last process gets but a few.
+  // Several processes get runs of the first shard's blocks, the last process
+  // few.
   void Cut() {
     held_.resize(kProcessCount);
     const int64_t count = layout_->fragment_block_count(0);
@@ -123,7 +123,8 @@ class PartClientTest : public testing::Test {
 };
 
 TEST_F(PartClientTest, EachPushesWhatItHoldsAndNothingElse) {
-  // The first is there long before the others, and asks until they have come.
+  // The first process pushes long before the others, and asks until they
+  // finish.
   std::vector<std::thread> threads;
   threads.emplace_back([this] {
     const TransferOutcome outcome = PushPart(0);
@@ -189,7 +190,7 @@ TEST_F(PartClientTest, PullsOfAllAddUpToWhatWasCommitted) {
   EXPECT_EQ(came, all);
   EXPECT_EQ(sum, RangeDigest(*layout_, 0,
                              {0, layout_->fragment_block_count(0)}, elements_));
-  // A control: one block that is another one's is told.
+  // A control: a wrong block changes the sum.
   elements_[0] += 1;
   EXPECT_NE(sum, RangeDigest(*layout_, 0,
                              {0, layout_->fragment_block_count(0)}, elements_));

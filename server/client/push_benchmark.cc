@@ -1,9 +1,7 @@
-// One-way push of a 256 MiB fragment over loopback, beside a raw TCP socket
-// that moves as many bytes: interleaved, medians. Receivers are processes of
-// their own.
-//
-// The server takes messages as slices and throws them away: what is measured is
-// the client (cut, checksum, encode) and gRPC. One JSON object a case.
+// One-way push of a 256 MiB fragment over loopback, compared with a raw TCP
+// socket that moves as many bytes: interleaved, medians. Receivers are separate
+// processes. The server discards its messages, so this measures the client
+// (cut, checksum, encode) and gRPC. Prints one JSON object a case.
 
 #include <netinet/in.h>
 #include <signal.h>
@@ -44,15 +42,13 @@ void Require(bool ok, const char* what) {
 
 class Sink;
 
-// What the streams of one push have in common.
 struct Pushed {
   Mutex mutex;
   int64_t received_count = 0;  // Blocks.
   std::vector<Sink*> waiting;  // Have sent all that they had.
 };
 
-// Says that it misses everything, reads it; when every block has come on any
-// stream says that it is stored.
+// Answers that everything is missing, and `stored` once all blocks came.
 class Sink
     : public grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::ByteBuffer> {
  public:
@@ -90,7 +86,7 @@ class Sink
     {
       MutexLock lock(&pushed_.mutex);
       pushed_.waiting.push_back(this);
-      // One that was opened when all had been sent has nothing to wait for.
+      // A stream that opens after all blocks were sent has nothing to wait for.
       if (pushed_.received_count % block_count_ != 0) return;
       ended.swap(pushed_.waiting);
     }
@@ -129,8 +125,8 @@ class SinkService
   const bool check_;
 };
 
-// Runs `serve(port_out)` in a process of its own, which dies with this one.
-// Returns its id and what it wrote to `port_out`.
+// Runs `serve(port_out)` in a child process that dies with this one. Returns
+// its id and the port that it wrote to `port_out`.
 template <typename Serve>
 std::pair<pid_t, int> Spawn(Serve serve) {
   int ends[2];
@@ -151,7 +147,7 @@ void Tell(int port_out, int port) {
   Require(write(port_out, &port, sizeof(port)) == sizeof(port), "tell");
 }
 
-// Reads 1 MiB at a time, and answers each `bytes` with one byte.
+// Reads 1 MiB at a time; answers each `bytes` with one byte.
 void ServeRaw(int port_out, int64_t bytes) {
   const int listener = socket(AF_INET, SOCK_STREAM, 0);
   sockaddr_in address = {};
@@ -209,7 +205,6 @@ void ServeGrpc(int port_out, int64_t block_count, bool check) {
   while (true) pause();
 }
 
-// Of this process and `other`.
 double CpuSeconds(pid_t other) {
   double seconds = 0;
   for (const pid_t pid : {getpid(), other}) {
@@ -223,7 +218,6 @@ double CpuSeconds(pid_t other) {
   return seconds;
 }
 
-// Pages that were new to this process.
 int64_t PageFaults() {
   rusage usage = {};
   Require(getrusage(RUSAGE_SELF, &usage) == 0, "getrusage");
@@ -263,7 +257,7 @@ int Main() {
   tensor->mutable_init()->set_kind(v1::INIT_KIND_CONSTANT);
   const RunLayout layout = *RunLayout::Create(spec);
   const int64_t block_count = layout.fragment_block_count(0);
-  // Before this process has any thread.
+  // Forks before this process has threads.
   const auto raw = Spawn([](int out) { ServeRaw(out, kElements * 4); });
   const std::pair<pid_t, int> servers[] = {
       Spawn([&](int out) { ServeGrpc(out, block_count, false); }),

@@ -1,5 +1,4 @@
-// Pulls of a view: chains that are replayed, cut, damaged, malformed, or not
-// told.
+// Pulls of a replica: applied, broken, damaged, malformed and missing chains.
 
 #include <cstring>
 #include <iostream>
@@ -25,7 +24,7 @@ using Fault = LoopbackParameterServer::Fault;
 
 constexpr int32_t kShards = 2;
 
-// 300 blocks and a short one, and a short tensor: some groups on each shard.
+// 300 blocks and a short one, and a short tensor: several groups on each shard.
 RunLayout MakeLayout() {
   v1::Layout layout;
   layout.set_fragment_count(1);
@@ -69,7 +68,7 @@ class ReplicaPullTest : public testing::Test {
     for (float& value : first_) value = normal(random_);
   }
 
-  // A chain of `count` deltas on first_; returns where it leads.
+  // Makes a chain of `count` deltas on first_; returns the resulting replica.
   std::vector<float> MakeChain(int count, codec::CodecId id) {
     const codec::Codec& codec = codec::GetCodec(id);
     const EncodedLayout encoded(layout_, 0, codec);
@@ -96,7 +95,7 @@ class ReplicaPullTest : public testing::Test {
     return replica;
   }
 
-  // Shards have `view` as version 4 + the chain's length.
+  // Shards serve `replica` as version 4 + the chain's length.
   void Serve(const std::vector<float>& replica, codec::CodecId id) {
     version_ = 4 + static_cast<int64_t>(deltas_.size());
     for (auto& server : servers_) {
@@ -105,7 +104,7 @@ class ReplicaPullTest : public testing::Test {
     }
   }
 
-  // Pulls on from first_ as version `from_version`.
+  // Pulls with first_ as version `from_version`.
   absl::Status Pull(int64_t from_version) {
     held_ = first_;
     const int64_t before = client_->counters().received_payload_bytes;
@@ -160,7 +159,6 @@ TEST_F(ReplicaPullTest, TakesTheReplicaInFullFromAShardThatTellsNoChain) {
     EXPECT_TRUE(Holds(replica));
     EXPECT_EQ(bytes_, FullBytes());
   }
-  // One shard tells it, the other one does not.
   servers_[1]->SetChain(0, 0, version_, codec::CodecId::kInt8, deltas_);
   ASSERT_TRUE(Pull(4).ok());
   EXPECT_TRUE(Holds(replica));
@@ -184,7 +182,7 @@ TEST_F(ReplicaPullTest, GoesOnInTheMiddleOfAChain) {
 TEST_F(ReplicaPullTest, GoesOnWithTheReplicaInFullWhenTheChainIsGone) {
   const std::vector<float> replica = MakeChain(2, codec::CodecId::kInt8);
   Serve(replica, codec::CodecId::kInt8);
-  // One group is there, and half of the next one.
+  // One group is complete, and half of the next.
   servers_[0]->FailNext({Fault::kLoseChains, 3, absl::OkStatus()});
   const absl::Status pulled = Pull(4);
   ASSERT_TRUE(pulled.ok()) << pulled;
@@ -206,7 +204,7 @@ TEST_F(ReplicaPullTest, AsksAgainForADeltaWhoseChecksumIsWrong) {
 TEST_F(ReplicaPullTest, StartsOverInFullWhenTheResultIsNotTheShardsReplica) {
   const std::vector<float> replica = MakeChain(1, codec::CodecId::kBf16);
   Serve(replica, codec::CodecId::kBf16);
-  // What it holds is not what it says: the chain leads elsewhere.
+  // The caller does not hold what it claims, so the chain leads elsewhere.
   first_[5] += 1;
   const absl::Status pulled = Pull(4);
   ASSERT_TRUE(pulled.ok()) << pulled;

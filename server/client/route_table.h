@@ -1,6 +1,4 @@
-// Where the shards of a run are served, for calls of any kind.
-//
-// Thread-safe.
+// The addresses of a run's shards, which may change during calls. Thread-safe.
 
 #ifndef SERVER_CLIENT_ROUTE_TABLE_H_
 #define SERVER_CLIENT_ROUTE_TABLE_H_
@@ -19,26 +17,23 @@
 
 namespace atl::server {
 
-// Where one shard is served.
 struct Route {
   std::string peer;  // For messages: "shard 1 at 127.0.0.1:7401".
   int64_t placement_epoch = 0;
   std::shared_ptr<grpc::Channel> channel;
 };
 
-// Routes that change while calls are under way.
 class RouteTable {
  public:
   explicit RouteTable(const rpc::ChannelOptions& options) : pool_(options) {}
 
   void Set(ShardRoutes routes);
 
-  // With the `index`-th connection to it.
-  //
-  // UNAVAILABLE: the shard has no address now. Else as rpc::MakeChannel.
+  // The route with the `index`-th connection.
+  // UNAVAILABLE: the shard has no address now. Otherwise as rpc::MakeChannel.
   absl::StatusOr<Route> Find(int32_t shard, int index);
 
-  // Closes the connections to all shards once their calls have ended.
+  // Closes all connections once their calls have ended.
   void DropAll() { pool_.KeepOnly({}); }
 
  private:

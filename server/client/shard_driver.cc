@@ -11,14 +11,14 @@
 namespace atl::server {
 namespace {
 
-// How often in a row, without progress, an error is tried again that should
-// pass at once or never: a bad checksum, a stream that the peer reset.
+// Attempts without progress after an error that should pass at once or never: a
+// bad checksum, a reset stream.
 constexpr int kDoubtfulErrorCountMax = 5;
 
-// The caller's bounds are looked at this often at least.
+// How often the caller's bounds are checked, at least.
 constexpr absl::Duration kTick = absl::Seconds(1);
 
-// What is waited for here does not take longer when the machine's clock is set.
+// Not affected by changes to the machine's clock.
 absl::Time Now() { return SystemClock().Now(); }
 
 enum class Verdict { kRetry, kRetryDoubtful, kEnd };
@@ -30,7 +30,8 @@ Verdict Judge(const absl::Status& status) {
     // The server's plan is behind ours, or ours behind its.
     case absl::StatusCode::kFailedPrecondition:
     case absl::StatusCode::kNotFound:
-    // We set no deadline and cancel nothing that is judged: the server did.
+    // From the server: this client sets no deadline, and judges no cancelled
+    // stream.
     case absl::StatusCode::kDeadlineExceeded:
     case absl::StatusCode::kCancelled:
       return Verdict::kRetry;
@@ -49,7 +50,7 @@ absl::Status Prefixed(absl::StatusCode code, absl::string_view what,
   return absl::Status(code, absl::StrCat(what, "; last: ", last.ToString()));
 }
 
-// One stream of a part, and those that follow it.
+// One stream of a part and its successors.
 struct Lane {
   Lane(ShardPart& part, int index, DriverSignal& signal,
        const DriverOptions& options)
@@ -65,7 +66,7 @@ struct Lane {
   StreamEvents events;
   rpc::Backoff backoff;
   std::unique_ptr<BulkStream> stream;  // Set while one is open.
-  bool stalled = false;                // The open one was cancelled for it.
+  bool stalled = false;                // The open one was cancelled as stuck.
   bool ended = false;                  // `status` is final.
   absl::Status status;                 // Of the last stream.
   absl::Time retry_time = absl::InfinitePast();
@@ -121,7 +122,7 @@ class Driver {
     bounds_.on_progress(bytes);
   }
 
-  // Of the streams that have not ended, one that has failed says most.
+  // Reports an unfinished stream, preferably one with an error.
   void ShowWaiting(absl::Time now) {
     const absl::Duration idle = idle_watch_.idle(now);
     if (!bounds_.on_waiting || ending_.has_value() || idle < kWaitingAfter ||
@@ -140,7 +141,6 @@ class Driver {
     bounds_.on_waiting({idle, waits->part.shard(), waits->status});
   }
 
-  // Takes in the streams that have ended.
   void CollectEnded() {
     for (auto& lane : lanes_) {
       if (lane->stream == nullptr) continue;
@@ -152,7 +152,8 @@ class Driver {
       if (!done.has_value()) continue;
       lane->stream.reset();
       if (lane->stalled) {
-        done = absl::UnavailableError("nothing moved: the stream is given up");
+        done = absl::UnavailableError(
+            "nothing moved on the stream, so it was cancelled");
         lane->stalled = false;
       }
       Settle(*lane, *std::move(done));
@@ -162,12 +163,12 @@ class Driver {
       if (lane->stream == nullptr && !lane->ended) {
         lane->ended = true;
         lane->status = Prefixed(absl::StatusCode::kCancelled,
-                                "given up with the rest", lane->status);
+                                "cancelled because another stream failed",
+                                lane->status);
       }
     }
   }
 
-  // Decides what follows a stream of `lane` that has ended with `status`.
   void Settle(Lane& lane, absl::Status status) {
     lane.status = std::move(status);
     if (lane.part.is_done()) lane.status = absl::OkStatus();
@@ -227,7 +228,7 @@ class Driver {
     return bytes;
   }
 
-  // An error of a part that is not done, or OK.
+  // An error of an unfinished stream, or OK.
   absl::Status LastError() const {
     for (const auto& lane : lanes_) {
       if (!lane->ended && !lane->status.ok()) return lane->status;
@@ -235,7 +236,6 @@ class Driver {
     return absl::OkStatus();
   }
 
-  // Ends the call with `status`.
   void End(absl::Status status) {
     if (ending_.has_value()) return;
     ending_ = std::move(status);
@@ -253,8 +253,8 @@ class Driver {
   void CancelStalled(absl::Time now) {
     for (auto& lane : lanes_) {
       if (lane->stream == nullptr || lane->stalled) continue;
-      // A stream of a part that is done has nothing to add: the one that brings
-      // no end may sit on a dead connection.
+      // A complete part needs no stream; one that does not end may have no
+      // connection.
       const absl::Duration patience =
           lane->part.is_done() ? kTick : options_.stall_timeout;
       if (now - lane->events.last_progress() > patience) {
@@ -264,7 +264,6 @@ class Driver {
     }
   }
 
-  // Until a stream ends, a retry is due or a bound is near.
   void Wait(absl::Time now) {
     absl::Time until = now + kTick;
     if (!ending_.has_value()) {
@@ -299,7 +298,7 @@ class Driver {
       shard.shard = part->shard();
       for (const auto& lane : lanes_) {
         if (&lane->part != part) continue;
-        // What went wrong, rather than what was given up because of it.
+        // Prefer the error to the CANCELLED that it caused.
         if (shard.status.ok() || absl::IsCancelled(shard.status)) {
           if (!lane->status.ok()) shard.status = lane->status;
         }
@@ -310,7 +309,7 @@ class Driver {
       }
       all_ok = all_ok && shard.status.ok();
     }
-    // The bound was met at the very end: everything is done all the same.
+    // Everything finished despite the bound.
     if (all_ok) outcome.status = absl::OkStatus();
     return outcome;
   }
@@ -324,7 +323,7 @@ class Driver {
   absl::Time next_progress_ = absl::InfinitePast();
   absl::Time next_waiting_ = absl::InfinitePast();
   std::optional<absl::Status>
-      ending_;  // Set when no stream is opened any more.
+      ending_;  // Set once no more streams are opened.
 };
 
 }  // namespace

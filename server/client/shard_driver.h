@@ -1,7 +1,6 @@
-// Moves every shard's part of one fragment at once, by one stream or several a
-// shard, and opens a stream again when it breaks.
-//
-// What a stream carries is not known here: a ShardPart opens it.
+// Moves every shard's part of one fragment concurrently, over one or more
+// streams a shard, and reopens broken streams. A ShardPart decides what they
+// carry.
 
 #ifndef SERVER_CLIENT_SHARD_DRIVER_H_
 #define SERVER_CLIENT_SHARD_DRIVER_H_
@@ -23,36 +22,35 @@
 
 namespace atl::server {
 
-// Wakes the driver when a stream has ended.
 struct DriverSignal {
   Mutex mutex;
   CondVar changed;
 };
 
-// What a stream tells its driver, from any thread.
+// A stream's messages to its driver. Thread-safe.
 class StreamEvents {
  public:
   explicit StreamEvents(DriverSignal& signal) : signal_(signal) {}
 
-  // Something moved: `payload_bytes` of payload, or 0. The stream is not stuck.
+  // The stream moved payload, or another message (0), so it is not stuck.
   void Moved(int64_t payload_bytes) {
     payload_bytes_ += payload_bytes;
     last_progress_nanos_ = absl::ToUnixNanos(SystemClock().Now());
     if (payload_bytes > 0) last_payload_nanos_ = last_progress_nanos_.load();
   }
 
-  // The shard, or we, have more than ever before: errors start to count anew.
+  // New data has arrived at the shard, or here: resets the error count.
   void Advanced() { advanced_ = true; }
 
-  // The stream has ended and touches nothing of the driver any more, itself
-  // included, after this returns. Once a stream.
+  // The stream has ended. After this returns it touches neither the driver nor
+  // itself. Once a stream.
   void Done(const absl::Status& status) {
     MutexLock lock(&signal_.mutex);
     done_ = status;
     signal_.changed.SignalAll();
   }
 
-  // Before a stream starts.
+  // Call before a stream starts.
   void Begin() {
     advanced_ = false;
     last_progress_nanos_ = absl::ToUnixNanos(SystemClock().Now());
@@ -61,14 +59,14 @@ class StreamEvents {
   // Requires: signal.mutex is held.
   bool HasDone() const { return done_.has_value(); }
 
-  // How the stream ended, once. Requires: signal.mutex is held.
+  // The stream's status, once. Requires: signal.mutex is held.
   std::optional<absl::Status> TakeDone() {
     std::optional<absl::Status> done;
     done.swap(done_);
     return done;
   }
 
-  // Payload bytes of all streams so far.
+  // Of all streams so far.
   int64_t payload_bytes() const { return payload_bytes_; }
   // Since Begin.
   bool advanced() const { return advanced_; }
@@ -94,24 +92,22 @@ class BulkStream {
  public:
   virtual ~BulkStream() = default;
   virtual void Start() = 0;
-  // Makes it end soon. Thread-safe.
+  // The stream ends soon. Thread-safe.
   virtual void Cancel() = 0;
 };
 
-// One shard's part of a fragment.
 class ShardPart {
  public:
   virtual ~ShardPart() = default;
   virtual int32_t shard() const = 0;
-  // Payload bytes that the shard has of an upload; none of a pull. From any
-  // thread.
+  // Payload bytes of an upload that the shard has. Thread-safe.
   virtual std::optional<int64_t> done_bytes() const { return std::nullopt; }
-  // Streams that carry it side by side, >= 1.
+  // Concurrent streams, >= 1.
   virtual int stream_count() const { return 1; }
-  // All of it is there, whatever becomes of its streams. From any thread.
+  // True if the part is complete, even if streams are open. Thread-safe.
   virtual bool is_done() const { return false; }
-  // Stream number `index`, in [0, stream_count), for what is still missing, to
-  // be started. `events` outlives it.
+  // Makes stream `index` in [0, stream_count) for what is missing; the caller
+  // starts it. `events` must outlive it.
   virtual absl::StatusOr<std::unique_ptr<BulkStream>> Open(
       int index, StreamEvents& events) = 0;
 };
@@ -122,8 +118,8 @@ struct DriverOptions {
   absl::Duration stall_timeout;
 };
 
-// Moves all parts; blocks until each has ended. No stream is left when it
-// returns. What is tried again and what ends everything: ParameterClient::Push.
+// Moves all parts. Blocks until all their streams have ended. Retries and
+// errors: see ParameterClient::Push.
 TransferOutcome DriveShards(
     const std::vector<std::unique_ptr<ShardPart>>& parts,
     const DriverOptions& options, const CallBounds& bounds);

@@ -1,4 +1,4 @@
-// Where the shards of a run are, as a plan says.
+// The addresses of a run's shards, from a plan.
 
 #ifndef SERVER_CLIENT_SHARD_ROUTES_H_
 #define SERVER_CLIENT_SHARD_ROUTES_H_
@@ -12,11 +12,11 @@ namespace atl::server {
 
 struct ShardRoutes {
   int64_t placement_epoch = 0;
-  // All shards of the run, in order; one that is away has no address.
+  // All shards, in order; an absent one has no address.
   std::vector<v1::ShardPlacement> shards;
 };
 
-// Of whatever message has both, a v1::IslandPlan for one.
+// From any message with both fields, such as v1::IslandPlan.
 template <typename Plan>
 ShardRoutes ToRoutes(const Plan& plan) {
   return {plan.placement_epoch(), {plan.shards().begin(), plan.shards().end()}};

@@ -1,6 +1,4 @@
-// Over how many streams a call spreads, and how large their chunks may be.
-//
-// Pure. Thread-safe.
+// How many streams a call uses, and how large chunks may be. Pure. Thread-safe.
 
 #ifndef SERVER_CLIENT_STRIPES_H_
 #define SERVER_CLIENT_STRIPES_H_
@@ -14,18 +12,18 @@
 
 namespace atl::server {
 
-// Streams of a call, unless its caller says otherwise.
 inline constexpr int kDefaultStreamCount = 4;
-// Streams a shard at most.
+// Most streams for one shard.
 inline constexpr int kStreamCountMax = 16;
-// A stream is worth its header and its round trips from here on.
+// The smallest stripe that is worth its own stream.
 inline constexpr int64_t kStripeBytesMin = 512 << 10;
-// What HTTP/2 lets through before anybody reads it.
+// Bytes that HTTP/2 lets through before anything is read.
 inline constexpr int64_t kStreamWindowBytes = 64 << 10;
 
-// Streams of a shard's part of `part_bytes`, when `stream_count` (>= 1) in all
-// are shared by `shard_count` (>= 1) shards, and a cap lets `tenth_bytes` (>=
-// 0) pass in a tenth of a second: what is in flight must not be much of a cap.
+// Streams for a shard's part of `part_bytes`, when `shard_count` (>= 1) shards
+// share `stream_count` (>= 1) streams. `tenth_bytes` (>= 0): what the cap
+// allows in a tenth of a second, because bytes in flight must be few under a
+// cap.
 inline int ChooseStreamCount(int64_t part_bytes, int32_t shard_count,
                              int stream_count, int64_t tenth_bytes) {
   const int64_t count = std::min(
@@ -36,8 +34,8 @@ inline int ChooseStreamCount(int64_t part_bytes, int32_t shard_count,
   return static_cast<int>(std::max<int64_t>(1, count));
 }
 
-// Stripe `index` of `count` (>= 1) of a part, which has a block for each at
-// least; cut between chunks of the largest kind where it is large enough.
+// Stripe `index` of `count` (>= 1) of a part with at least `count` blocks.
+// Large parts are cut at multiples of the largest chunk.
 inline IndexRange TakeStripe(IndexRange part, int count, int index) {
   const int64_t unit =
       part.size() >= count * codec::kChunkBlocksUnit ? codec::kChunkBlocksUnit
@@ -49,9 +47,8 @@ inline IndexRange TakeStripe(IndexRange part, int count, int index) {
   return {cut(index), cut(index + 1)};
 }
 
-// Payload of a chunk at most, so that `stream_count` (>= 1) streams with two
-// each (one that is written, one that is prepared) keep to
-// `in_flight_bytes_max`.
+// Largest payload of a chunk. Each of `stream_count` (>= 1) streams holds two
+// (one being written, one prepared), together at most `in_flight_bytes_max`.
 inline int64_t ChunkBytesMax(int64_t in_flight_bytes_max, int stream_count) {
   return std::clamp(in_flight_bytes_max / (2 * stream_count),
                     rpc::ChunkSizer::kBytesMin, rpc::ChunkSizer::kBytesMax);

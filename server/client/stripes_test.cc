@@ -42,7 +42,7 @@ TEST(StripesTest, StripesAreThePartInOrderAndNoneIsEmpty) {
         EXPECT_EQ(stripe.begin, at);
         EXPECT_FALSE(stripe.empty());
         at = stripe.end;
-        // No chunk of the largest kind is cut short but the last.
+        // Only the last chunk may be shorter than the largest.
         if (part.size() >= 1000 && i + 1 < count) {
           EXPECT_EQ(stripe.size() % codec::kChunkBlocksUnit, 0);
         }

@@ -1,4 +1,4 @@
-// What a push or a pull is bounded by, and what became of it.
+// The bounds and the outcome of a push or a pull.
 
 #ifndef SERVER_CLIENT_TRANSFER_H_
 #define SERVER_CLIENT_TRANSFER_H_
@@ -14,50 +14,46 @@
 
 namespace atl::server {
 
-// So soon a caller hears that nothing moves.
+// Idle time before the caller's on_waiting is called.
 inline constexpr absl::Duration kWaitingAfter = absl::Seconds(2);
 
-// What a call waits for while nothing moves.
 struct Waiting {
-  absl::Duration span;      // Since payload has moved.
-  int32_t shard = 0;        // One of which not all is there.
-  absl::Status last_error;  // Of its last stream; OK: none has failed.
+  absl::Duration span;      // Since payload last moved.
+  int32_t shard = 0;        // A shard that is not complete.
+  absl::Status last_error;  // Of its last stream; OK: no error.
 };
 
-// How long a call goes on trying, and what its caller knows.
 struct CallBounds {
   absl::Time deadline = absl::InfiniteFuture();
   std::stop_token stop;
-  // Of an upload: payload bytes that the shards have, those included that they
-  // had before; of a pull, those that have come, repeats included. About once a
-  // second and at the end, from the caller's thread. May be empty.
+  // Upload: payload bytes that the shards have. Pull: bytes received, repeats
+  // included. About once a second and at the end, on the caller's thread, if
+  // set.
   std::function<void(int64_t)> on_progress = nullptr;
-  // DEADLINE_EXCEEDED too if no payload has moved for this long, of any shard.
+  // Also DEADLINE_EXCEEDED if no shard's payload has moved for this long.
   absl::Duration idle_max = absl::InfiniteDuration();
-  // Called when no payload has moved for kWaitingAfter, and about once a second
-  // while that lasts, from the caller's thread. May be empty.
+  // Called after no payload has moved for kWaitingAfter, then about once a
+  // second, on the caller's thread. May be empty.
   std::function<void(const Waiting&)> on_waiting = nullptr;
-  // Of a push: nobody has pushed any of it before, so that shards miss all of
-  // it. Chunks then follow the header at once, a round trip earlier. If it is
-  // not so, what shards have is sent once more, as far as that is under way
-  // before they say so.
+  // A push that no shard has seen: its chunks follow the header at once, which
+  // saves a round trip. Blocks that shards do have are sent until the answer
+  // arrives.
   bool is_new = false;
 };
 
-// What became of one shard's part.
 struct ShardOutcome {
   int32_t shard = 0;
-  absl::Status status;        // OK: stored, or whole and checked.
+  absl::Status status;        // OK: stored, or complete and checked.
   int attempt_count = 0;      // Streams that were opened.
   int64_t payload_bytes = 0;  // Moved, repeats included.
-  // When payload last moved: was taken in, or, of an upload, handed to the
-  // network. What the shard has not read then is at most a chunk and what it
-  // lets be sent ahead, 256 KiB, a stream.
+  // When payload was last received or, in an upload, handed to the network. The
+  // shard has then yet to read at most a chunk and a window of 256 KiB a
+  // stream.
   absl::Time last_payload = absl::UnixEpoch();
 };
 
-// Of a pull by a process that holds a part of the model: of one shard, the sum
-// over the blocks that came and what all of the shard's sum to.
+// For a pull by a process that holds a part of the model: the digest of one
+// shard's blocks that came, and of all of the shard's blocks.
 struct ShardDigest {
   int32_t shard = 0;
   Digest128 came;
@@ -65,13 +61,13 @@ struct ShardDigest {
 };
 
 struct TransferOutcome {
-  // OK if every shard's is. Else the first that is not: the one that ended the
-  // call, not those that were CANCELLED because of it.
+  // OK if every shard's is. Otherwise the error that ended the call, not the
+  // CANCELLED of the others.
   absl::Status status;
   // Shards with a part of the fragment, in order.
   std::vector<ShardOutcome> shards;
-  // Of a pull of a part of the model, else empty: shards with blocks of it. What
-  // all processes got of a shard sums to its `all`.
+  // Only for a pull of a part of the model: the shards with its blocks. For
+  // each shard, the `came` of all processes sum to `all`.
   std::vector<ShardDigest> digests;
 };
 

@@ -1,19 +1,16 @@
-// Which blocks of a shard's part are still to be sent, when several streams
-// send them.
+// Assigns the blocks of a shard's part to the streams that send them. No clock,
+// no I/O. Thread-safe.
 //
-// No clock, no I/O. Thread-safe.
-//
-// A stream takes the next blocks that nobody has sent. What the shard says that
-// it misses is believed of blocks that no open stream has sent: those of the
-// others are on their way. When a stream breaks, what it sent is in doubt until
-// the shard is asked again. Streams ask at the same time and their answers pass
-// each other, so an answer is not believed where something newer is known. So a
-// block is sent twice only if it did not come, or if it was being taken in when
-// the shard was asked.
+// A stream takes the next blocks that no stream has sent. An answer about
+// missing blocks counts only for blocks that no open stream has sent: others
+// may be in flight. A broken stream's blocks are unknown until the shard is
+// asked again. Answers of several streams cross, so an answer is ignored where
+// something newer is known. A block is sent twice only if it was lost, or was
+// arriving while the shard was asked.
 //
 //   unknown --missing--> due --Next--> sent by a stream --it broke--> unknown
 //   unknown, due, sent --not missing--> held --missing--> due
-//   sent --missing--> sent, for the stream is open
+//   sent --missing--> sent, because the stream is open
 //   unknown, held --missing, but asked before it became so--> the same
 
 #ifndef SERVER_CLIENT_UPLOAD_LEDGER_H_
@@ -31,36 +28,35 @@ namespace atl::server {
 
 class UploadLedger {
  public:
-  // Of `blocks` (not empty), which are `byte_count` bytes of payload. Ranges
-  // are cut by `unit` (>= 1) blocks, counted from the first.
+  // `blocks` (not empty) have `byte_count` bytes of payload. Ranges are cut at
+  // multiples of `unit` (>= 1) blocks, counted from the first.
   UploadLedger(IndexRange blocks, int64_t byte_count, int64_t unit = 1);
 
-  // A stream asks the shard what it misses: the moment, for Answered.
+  // Records that a stream asks the shard; returns the moment, for Answered.
   int64_t Asked();
 
-  // The shard, asked at `asked`, misses `missing`: ascending ranges within the
-  // part, each not empty, none overlapping. True if these are fewer blocks than
-  // in the last answer.
+  // The shard, asked at `asked`, misses `missing`: disjoint, ascending,
+  // non-empty ranges of the part. True if fewer blocks than in the last answer.
   bool Answered(int64_t asked, absl::Span<const IndexRange> missing);
 
-  // The next blocks for `stream` (>= 0), in one range of at most `count_max`
-  // (>= 1): it ends where a unit does, is a part of one if no more are wanted,
-  // or ends where what is due does. Empty if nothing is due.
+  // The next range for `stream` (>= 0), at most `count_max` (>= 1) blocks. It
+  // ends at a unit's end, unless `count_max` or the due blocks end before.
+  // Empty if nothing is due.
   IndexRange Next(int stream, int64_t count_max);
 
-  // `stream` has ended, and not because everything is stored.
+  // `stream` ended before everything was stored.
   void Broke(int stream);
 
-  // The shard has all of it. Nothing is due any more.
+  // The shard has the whole part: nothing is due.
   void Stored();
   bool is_stored() const;
 
-  // Payload bytes that the shard has or is being sent; about right until all is
+  // Payload bytes that the shard has or is being sent; an estimate until
   // stored.
   int64_t done_bytes() const;
 
  private:
-  // Of a block; from 0 on the stream that has sent it.
+  // States of a block; >= 0: the stream that sent it.
   static constexpr int32_t kUnknown = -1;
   static constexpr int32_t kDue = -2;
   static constexpr int32_t kHeld = -3;
@@ -76,7 +72,7 @@ class UploadLedger {
   mutable Mutex mutex_;
   int64_t now_ ABSL_GUARDED_BY(mutex_) = 0;  // Counts what happens.
   std::vector<Block> states_ ABSL_GUARDED_BY(mutex_);
-  // None before it is due; an index of `states_`.
+  // No block before this index of `states_` is due.
   size_t first_due_ ABSL_GUARDED_BY(mutex_) = 0;
   int64_t open_count_ ABSL_GUARDED_BY(mutex_);          // Unknown or due.
   int64_t missing_count_ ABSL_GUARDED_BY(mutex_) = -1;  // Of the last answer.

@@ -32,7 +32,7 @@ TEST(UploadLedgerTest, RangesEndAtUnitsWhereverTheyBegin) {
   EXPECT_EQ(ledger.Next(0, 7), (IndexRange{18, 22}));
   EXPECT_EQ(ledger.Next(0, 7), (IndexRange{22, 25}));
   EXPECT_EQ(ledger.Next(0, 4), (IndexRange{27, 30}));
-  // The part's end is none.
+  // The end of the part is not the end of a unit.
   EXPECT_EQ(ledger.Next(0, 4), (IndexRange{30, 33}));
 }
 
@@ -52,9 +52,8 @@ TEST(UploadLedgerTest, WhatAnOpenStreamHasSentIsOnItsWay) {
   UploadLedger ledger({0, 10}, 1000);
   ledger.Answered(ledger.Asked(), Ranges{{0, 10}});
   ledger.Next(0, 6);
-  // The second stream's answer: two have come, four have not.
+  // The second stream's answer: two blocks have come, four have not.
   EXPECT_TRUE(ledger.Answered(ledger.Asked(), Ranges{{2, 10}}));
-  // No more have come since.
   EXPECT_FALSE(ledger.Answered(ledger.Asked(), Ranges{{2, 10}}));
   EXPECT_EQ(ledger.Next(1, 10), (IndexRange{6, 10}));
 }
@@ -67,7 +66,6 @@ TEST(UploadLedgerTest, WhatABrokenStreamSentWaitsForTheNextAnswer) {
   ledger.Broke(0);
   EXPECT_EQ(ledger.Next(1, 10), (IndexRange{8, 10}));
   EXPECT_TRUE(ledger.Next(1, 10).empty());
-  // All but one of them had come.
   ledger.Answered(ledger.Asked(), Ranges{{3, 10}});
   EXPECT_EQ(ledger.Next(0, 10), (IndexRange{3, 4}));
   EXPECT_TRUE(ledger.Next(0, 10).empty());
@@ -90,7 +88,7 @@ TEST(UploadLedgerTest, AnAnswerThatWasPassedByANewerOneChangesNothing) {
   // Asked before the first two had come.
   ledger.Answered(second, Ranges{{0, 8}});
   EXPECT_EQ(ledger.Next(1, 10), (IndexRange{4, 8}));
-  // Asked before the stream broke that had sent them.
+  // Asked before their stream broke.
   const int64_t third = ledger.Asked();
   ledger.Broke(0);
   ledger.Answered(third, Ranges{{2, 4}});
@@ -115,9 +113,8 @@ TEST(UploadLedgerTest, ProgressIsWhatIsHeldOrSentAndAllWhenItIsStored) {
   EXPECT_TRUE(ledger.Next(0, 10).empty());
 }
 
-// A shard that takes chunks in when it likes, answers that pass each other,
-// streams that break: every block comes, and none is sent again that had come
-// before it was asked.
+// Random arrivals, crossing answers and broken streams. Every block arrives,
+// and none is sent again that had come before the shard was asked.
 TEST(UploadLedgerTest, EveryBlockComesAndNoneTwiceWithoutNeed) {
   const uint32_t seed = std::random_device{}();
   std::cout << "seed " << seed << std::endl;
@@ -129,10 +126,10 @@ TEST(UploadLedgerTest, EveryBlockComesAndNoneTwiceWithoutNeed) {
     const int stream_count = 1 + static_cast<int>(random() % 4);
     UploadLedger ledger({first, first + count}, 4 * count);
     std::vector<bool> held(count);
-    std::map<int, Ranges> open;  // Streams, and what is on their way.
+    std::map<int, Ranges> open;  // Streams, and their blocks in flight.
     struct Question {
       int64_t asked;
-      Ranges missing;  // The answer, which is on its way.
+      Ranges missing;  // The answer, in flight.
     };
     std::map<int, Question> questions;
     std::vector<int> sent(count), lost(count);

@@ -22,20 +22,20 @@
 namespace atl::server {
 namespace {
 
-// A cap is kept by many small chunks, not by a large one now and then.
+// Under a cap chunks are small, so that bursts are short.
 constexpr absl::Duration kCappedChunkSpan = absl::Milliseconds(25);
 
 // ImportParametersResponse has the same fields with the same numbers.
 using Answer = v1::PushOuterGradientResponse;
 
-// Whether smaller chunks might have helped: what a server refuses for reasons of
-// its own (no room, another set) says nothing of the link.
+// True if smaller chunks might have helped. An error with a reason of the
+// server's (no memory, set changed) says nothing about the link.
 bool IsOfLink(const absl::Status& status) {
   return absl::IsDeadlineExceeded(status) ||
          !rpc::GetReason(status).has_value();
 }
 
-// The ranges of `answer`, checked against what the shard holds.
+// The ranges of `answer`, checked against the shard's blocks.
 absl::StatusOr<std::vector<IndexRange>> MissingRanges(const Answer& answer,
                                                       IndexRange blocks) {
   std::vector<IndexRange> ranges;
@@ -54,7 +54,7 @@ absl::StatusOr<std::vector<IndexRange>> MissingRanges(const Answer& answer,
   return ranges;
 }
 
-// What is in `a` and in `b`, both rising; the same of the result.
+// The intersection of two ascending lists, ascending.
 std::vector<IndexRange> Common(absl::Span<const IndexRange> a,
                                absl::Span<const IndexRange> b) {
   std::vector<IndexRange> common;
@@ -131,7 +131,7 @@ class UploadStream
   }
 
   void OnWriteDone(bool ok) override {
-    if (!ok) {  // The stream ends; OnDone says why.
+    if (!ok) {  // The stream is ending; OnDone gets the status.
       upload_.pacer->GiveBack(writing_bytes_);
       return;
     }
@@ -158,12 +158,10 @@ class UploadStream
             "the server ended the stream before everything was stored");
       }
     }
-    // What is prepared and was never written goes back before the tracker's
-    // owner may.
+    // Unwritten chunks must be returned before the tracker's owner may go.
     prepared_.reset();
     writing_.Clear();
     if (!status.ok()) {
-      // What its owner gives up, too.
       if (!cancelled_ && IsOfLink(status)) upload_.sizer->Failed();
       upload_.ledger->Broke(upload_.index);
     }
@@ -192,9 +190,9 @@ class UploadStream
     return {stored_, round_trip_};
   }
 
-  // Writes the next chunk, or closes our side after the last; then prepares the
-  // one after it (its checksum is most of the work) while that one is sent. The
-  // lock is for the reaction to the write, which may come before that is done.
+  // Writes the next chunk, or closes our side after the last; prepares the one
+  // after it meanwhile (mostly its checksum). The lock is for the write's
+  // reaction, which may run before this returns.
   void WriteNext() {
     const auto [stored, round_trip] = StoredAndRoundTrip();
     MutexLock lock(&write_mutex_);
@@ -232,15 +230,13 @@ class UploadStream
     StartWrite(&writing_);
   }
 
-  // Blocks of the next chunk at most.
   int64_t ChunkBlocksMax() const {
     return upload_.layout->chunk_blocks(std::min(
         upload_.sizer->bytes(),
         upload_.pacer->BytesIn(kCappedChunkSpan, 0, upload_.chunk_bytes_max)));
   }
 
-  // The next chunk that nobody has sent, if any.
-  // Requires: write_mutex_ is held.
+  // The next due chunk. Requires: write_mutex_ is held.
   std::optional<Prepared> PrepareNext() {
     const IndexRange blocks =
         upload_.ledger->Next(upload_.index, ChunkBlocksMax());
@@ -260,14 +256,13 @@ class UploadStream
   grpc::ClientContext context_;
   Upload upload_;
   StreamEvents& events_;
-  int64_t asked_ = 0;  // When the header was sent, as the ledger counts.
-  absl::Time begin_;   // The same, by the clock.
+  int64_t asked_ = 0;  // The ledger's moment when the header was sent.
+  absl::Time begin_;   // When the header was sent.
   std::atomic<bool> cancelled_{false};
 
-  // Of the reader.
   grpc::ByteBuffer answer_;
 
-  // Guards what follows up to `delay_`.
+  // Guards the members up to `delay_`.
   Mutex write_mutex_;
   std::optional<Prepared> prepared_;
   grpc::ByteBuffer writing_;
@@ -282,7 +277,7 @@ class UploadStream
   bool stored_ ABSL_GUARDED_BY(mutex_) = false;
   // From the header to its answer; 0 before.
   absl::Duration round_trip_ ABSL_GUARDED_BY(mutex_);
-  // Found here; wins over the call's status.
+  // Found here; replaces the call's status.
   absl::Status failure_ ABSL_GUARDED_BY(mutex_);
 };
 

@@ -1,9 +1,9 @@
-// One stream that pushes a shard's blocks: PushOuterGradient, ImportParameters.
+// One stream that pushes a shard's blocks (PushOuterGradient,
+// ImportParameters). Several may push the same part; their ledger assigns the
+// blocks.
 //
 //   client: header            server: missing ranges, or stored
 //   client: chunks, close     server: stored, OK
-//
-// Several may push the same part; their ledger says who sends what.
 
 #ifndef SERVER_CLIENT_UPLOAD_STREAM_H_
 #define SERVER_CLIENT_UPLOAD_STREAM_H_
@@ -32,17 +32,17 @@ struct Upload {
   std::string session;      // Hex; empty for none.
   std::string peer;         // For messages.
   grpc::ByteBuffer header;  // The first message.
-  // What every chunk has: key and codec. Its fragment says which.
+  // The key and codec of every chunk; its fragment is that of the upload.
   rpc::ChunkHeader chunk;
   IndexRange blocks;  // The shard's; not empty.
   const EncodedLayout* layout = nullptr;
-  absl::Span<const char> encoded;  // All that `layout` has, of any shard.
+  absl::Span<const char> encoded;  // All of `layout`, of all shards.
   BorrowTracker* tracker = nullptr;
   Pacer* pacer = nullptr;            // Of all uploads.
   rpc::ChunkSizer* sizer = nullptr;  // Kept from stream to stream.
   UploadLedger* ledger = nullptr;    // Of the part.
   int index = 0;                     // Among the part's streams.
-  // Chunks that are due already do not wait for what the shard misses.
+  // Due chunks are sent before the shard's first answer.
   bool at_once = false;
   int64_t chunk_bytes_max = codec::kChunkPayloadBytesMax;
 };

@@ -1,4 +1,4 @@
-// The questions of ShardMachine: who may push what, and where.
+// ShardMachine's admission checks: who may push what, and where.
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
@@ -14,15 +14,14 @@ namespace {
 
 using Code = absl::StatusCode;
 
-// Contributions of one slot and fragment that are not decided, refused ones
-// among them, at most: a member cannot fill the disk, nor the reports that the
-// coordinator waits for, with keys that no round waits for.
+// Most undecided contributions, refused ones included, of a slot and fragment.
+// It keeps a member from filling the disk and the reports with unwanted keys.
 constexpr int kUndecidedMax = 4;
 
-// Far beyond what a run counts, so that whoever adds to it stays in 64 bits.
+// Far beyond any real count, and low enough that sums fit 64 bits.
 constexpr int64_t kCountMax = int64_t{1} << 53;
 
-// Compares without telling, by its time, where the first difference is.
+// Compares in constant time.
 bool SecretsEqual(absl::string_view a, absl::string_view b) {
   if (a.size() != b.size()) return false;
   unsigned char difference = 0;
@@ -32,7 +31,7 @@ bool SecretsEqual(absl::string_view a, absl::string_view b) {
   return difference == 0;
 }
 
-// An epoch that is older than ours lost; one that is newer is not known yet.
+// An older epoch has lost. A newer one has not reached this server yet.
 absl::Status CheckEpoch(absl::string_view what, int64_t theirs, int64_t ours) {
   if (theirs == ours) return absl::OkStatus();
   if (theirs < ours) {
@@ -138,7 +137,7 @@ absl::Status ShardMachine::AdmitContribution(
                                refused->second.reason,
                                "; give it up and pull the newest version"));
   }
-  // Bound here already: the header is checked against what it is bound to.
+  // The key is bound: the header must equal the one that it is bound to.
   if (!decided_.count(key) && (stored_.count(key) || partial_.count(key))) {
     const v1::ContributionInfo& bound =
         stored_.count(key) ? stored_.at(key).info : partial_.at(key);
@@ -168,8 +167,8 @@ absl::Status ShardMachine::AdmitContribution(
       decided |= ContributionKey::FromProto(outcome.key()) == key;
     }
   }
-  // What is too old by one may still be pushed, to be recorded as LATE or
-  // STALE.
+  // One version older than useful may still be pushed, so that it is recorded
+  // as LATE or STALE.
   const int64_t oldest = version - 1 - shape_.max_staleness;
   if (decided || info.anchor_version() < oldest) {
     return Refuse(Code::kAborted, "ALREADY_DECIDED",
@@ -178,7 +177,7 @@ absl::Status ShardMachine::AdmitContribution(
                                "version ",
                                oldest, "; fetch the plan"));
   }
-  // Pushed again after a loss: what was sealed, or nothing.
+  // Pushed again after a loss: the digest must be the sealed one.
   for (const v1::Seal& seal : plan_.seals()) {
     for (const v1::SealedContribution& sealed : seal.contributions()) {
       if (ContributionKey::FromProto(sealed.key()) == key &&
@@ -215,7 +214,7 @@ absl::Status ShardMachine::CheckServes() const {
   if (!fault_.empty()) {
     return Refuse(Code::kUnavailable, "SHARD_STOPPED",
                   absl::StrCat("the shard stopped: ", fault_,
-                               "; its operator has to look at it"));
+                               "; its operator must look at it"));
   }
   if (!has_plan_) {
     return Refuse(Code::kUnavailable, "STARTING",
@@ -228,7 +227,7 @@ absl::Status ShardMachine::NoBlock(int32_t fragment) const {
   return Refuse(Code::kInvalidArgument, "NO_SUCH_FRAGMENT",
                 absl::StrCat("shard ", shape_.shard,
                              " holds no block of fragment ", fragment,
-                             "; cut by the layout"));
+                             "; cut the fragment by the layout"));
 }
 
 absl::StatusOr<bool> ShardMachine::AdmitImport(

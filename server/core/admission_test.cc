@@ -1,5 +1,3 @@
-// Who may push what, and where.
-
 #include <cstdint>
 #include <string>
 #include <utility>
@@ -140,7 +138,7 @@ TEST_F(AdmissionTest, ARefusedKeyStaysRefused) {
   EXPECT_EQ(Admit(), Code::kInvalidArgument);
   ASSERT_EQ(machine_->Report().refused_size(), 1);
   EXPECT_EQ(machine_->Report().refused(0).reason(), "NaN");
-  // Of which round it is, the coordinator reads from that.
+  // The coordinator finds the round by the anchor version.
   EXPECT_TRUE(machine_->Report().refused(0).has_anchor_version());
   EXPECT_EQ(machine_->Report().refused(0).anchor_version(), 0);
 }
@@ -170,13 +168,12 @@ TEST_F(AdmissionTest, AnchorsOfAnAsyncRunMayBeOlder) {
   disk.partial = {Info(0, 4), Info(0, 5), Info(0, 6)};
   Restart(std::move(disk));
   Plan();
-  // Those that may count, and, to be recorded as STALE, the one before.
+  // Kept: those that may count, and the one before, to be recorded as STALE.
   EXPECT_EQ(Trace(), "drop " + Key(0, 4).ToString());
   *header_.mutable_info() = Info(0, 4);
   EXPECT_EQ(Admit(), Code::kAborted);
   *header_.mutable_info() = Info(0, 5);
   EXPECT_EQ(Admit(), Code::kOk);
-  // What is not here yet has the same bounds.
   header_.mutable_info()->mutable_key()->set_seq(99);
   EXPECT_EQ(Admit(), Code::kOk);
   header_.mutable_info()->set_anchor_version(4);
@@ -226,7 +223,7 @@ TEST_F(AdmissionTest, WhatIsDecidedAndNotPersistedTakesNoRoomOfItsSlot) {
   EXPECT_EQ(Admit(), Code::kOk);
 }
 
-// Else one member makes every report of the server too large to be sent.
+// Otherwise one member makes every report of the server too large to be sent.
 TEST_F(AdmissionTest, ASlotCannotHoldManyRefusedContributions) {
   for (int64_t seq = 1; seq <= 4; ++seq) {
     v1::ContributionInfo info = Info(0, 0);
@@ -238,7 +235,6 @@ TEST_F(AdmissionTest, ASlotCannotHoldManyRefusedContributions) {
   }
   header_.mutable_info()->mutable_key()->set_seq(5);
   EXPECT_EQ(Admit(), Code::kResourceExhausted);
-  // Once they are decided there is room again.
   for (int64_t seq = 1; seq <= 4; ++seq) {
     v1::ContributionOutcome* dropped = plan_.add_dropped();
     *dropped->mutable_key() = header_.info().key();

@@ -1,5 +1,4 @@
-// Headers that nobody honest sends, and plans that no coordinator makes: the
-// machine refuses, stops the shard or goes on.
+// Random headers and plans: the machine refuses, stops the shard or goes on.
 
 #include <cstdint>
 #include <cstdio>
@@ -22,12 +21,11 @@ constexpr uint64_t kFingerprint = 0xfeed;
 class AnyMessageTest : public testing::Test {
  protected:
   AnyMessageTest() : seed_(std::random_device()()), any_(seed_) {
-    // Before: what goes wrong ends the process.
+    // Printed first, because a failure ends the process.
     std::printf("seed: %llu\n", static_cast<unsigned long long>(seed_));
     std::fflush(stdout);
   }
 
-  // Of a run of two fragments, with version 0 and rounds that are open.
   void Begin() {
     ShardShape shape;
     shape.run_id = "run";
@@ -150,7 +148,7 @@ TEST_F(AnyMessageTest, NoPlanEndsTheServer) {
       any_.Change(plan);
       machine_->OnPlan(plan);
       for (const Action& action : machine_->NextActions()) {
-        // Who carries it out goes by these.
+        // The caller indexes by these.
         ASSERT_TRUE(action.fragment == 0 || action.fragment == 1)
             << action.ToString();
         if (action.kind == ActionKind::kPrepare) {

@@ -1,19 +1,18 @@
-// Memory for what waits at level ISLAND to be merged, of a whole server: who
-// has how much of it, and who comes in next.
+// The books of a server's receive budget: memory for blocks that wait to be
+// merged at level ISLAND. They record what each holder (a contribution) has,
+// and which waiting stream is admitted next.
 //
-// Who holds (a contribution) may have as much as is left free, at most: one
-// alone half of the bound, two a third each, and whoever comes next finds room.
-// What has to be taken all the same, so that a round goes on, is taken beyond
-// the bound. What is taken before it has come is reserved, and may never come:
-// of that a holder has a sixteenth of what is left free, at most, or 4 MiB.
+// A holder may have at most as much as is left free: one holder alone gets half
+// of the budget, two get a third each, so a newcomer finds memory. Bytes that a
+// round needs to progress are taken over budget. Bytes taken before they arrive
+// are reserved and may never arrive: a holder's are at most a sixteenth of what
+// is left free, or 4 MiB if that is more.
 //
-// Who finds no room takes a turn and waits. Those come in first whose
-// contribution is merged first: by its index in its set, then by the order in
-// which they came. Who does not fit is passed over, so that nobody's share
-// keeps another out. Nobody waits for ever: the contribution of a set that is
-// next needs no room, and all become next, one after the other.
-//
-// Pure: no thread, no clock, no I/O. Thread-compatible.
+// A stream that does not fit takes a ticket and waits. Tickets are admitted in
+// the order of the merge: by the contribution's index in its set, then by
+// arrival. One that does not fit is skipped, so it blocks no others. Every wait
+// ends: the next contribution of a set needs no budget, and each becomes the
+// next in turn. Pure: no thread, no clock, no I/O. Thread-compatible.
 
 #ifndef SERVER_CORE_BUDGET_BOOK_H_
 #define SERVER_CORE_BUDGET_BOOK_H_
@@ -29,64 +28,59 @@ namespace atl::server {
 
 class BudgetBook {
  public:
-  // What a holder may have reserved: this, and 1 / kReservedPart of what is
-  // left free if that is more.
+  // Limit of a holder's reserved bytes: this, or 1 / kReservedPart of what is
+  // free.
   static constexpr int64_t kReservedBytesMin = int64_t{4} << 20;
   static constexpr int64_t kReservedPart = 16;
 
-  // How bytes are held.
   enum class Kind {
-    kReserved,  // They have not come yet.
+    kReserved,  // Taken before they arrived.
     kCome,
-    kBeyond,  // They have come, and the bound did not allow it.
+    kBeyond,  // Arrived, and exceed the budget.
   };
 
-  // At most `bytes_max` are taken, but for what is beyond.
+  // `bytes_max` bounds all bytes except those over budget.
   explicit BudgetBook(int64_t bytes_max) : bytes_max_(bytes_max) {}
 
-  // `bytes` (> 0) for `holder`; false, and nothing is taken, if the bound does
-  // not allow it. Those who wait are not asked.
+  // Takes `bytes` (> 0); false, and no change, if they do not fit. Ignores
+  // tickets.
   bool Take(const void* holder, int64_t bytes);
-  // The same, whatever the bound says.
   void TakeOverBudget(const void* holder, int64_t bytes);
-  // `bytes` (>= 0) that were reserved have come.
+  // `bytes` (>= 0) of the reserved bytes have arrived.
   void Receive(const void* holder, int64_t bytes);
-  // `bytes` (>= 0) that were taken are free again.
+  // Returns `bytes` (>= 0) that were taken.
   void Give(const void* holder, int64_t bytes, Kind kind);
   bool Holds(const void* holder) const { return by_holder_.count(holder) > 0; }
 
-  // Who waits, and for what.
   struct Ticket {
     const void* holder = nullptr;
     int64_t bytes = 0;          // > 0, at most kReservedBytesMin.
-    const void* set = nullptr;  // Of contributions that are merged together.
-    int index = 0;              // Of the holder, in the order of the merge.
+    const void* set = nullptr;  // Contributions merged together.
+    int index = 0;              // The holder's, in merge order.
   };
-  // Numbers rise in the order in which turns are taken.
+  // `number` grows from one ticket to the next.
   void Wait(int64_t number, const Ticket& ticket);
-  // It waits no more; nothing if it does not.
+  // Removes a ticket; no effect if it is not waiting.
   void Leave(int64_t number);
   size_t waiting_count() const { return tickets_.size(); }
 
-  // Somebody waits for what others have, and not only for what is reserved for
-  // its own contribution to come.
+  // True if a ticket does not fit the budget, whatever its reservation limit.
   bool IsScarce() const;
 
-  // Who comes in now, in order: reserves the bytes of each, who waits no more.
+  // Admits the tickets that fit, in order: removes them, reserves their bytes.
   std::vector<int64_t> LetIn();
-  // Those of `set` up to `index`, which is next: they need no room.
+  // Admits without budget the tickets of `set` up to `index`, its next holder.
   std::vector<int64_t> LetInNext(const void* set, int index);
-  // Those of `holder`, which needs no room any more.
+  // Admits the tickets of `holder`, which no longer needs budget.
   std::vector<int64_t> LetInHolder(const void* holder);
 
   int64_t bytes() const { return bytes_; }
-  // Of them, beyond the bound.
   int64_t over_budget_bytes() const { return over_budget_bytes_; }
 
  private:
   struct Own {
     int64_t bytes = 0;           // > 0.
-    int64_t reserved_bytes = 0;  // Of them.
+    int64_t reserved_bytes = 0;  // Included in `bytes`.
   };
 
   Own FindOwn(const void* holder) const;

@@ -12,7 +12,6 @@ using Kind = BudgetBook::Kind;
 
 class BudgetBookTest : public testing::Test {
  protected:
-  // Contribution `index` of `set`.
   const void* Holder(int index, int set = 0) { return &holders_[set][index]; }
   void Wait(int64_t number, int index, int64_t bytes = 10, int set = 0) {
     room_.Wait(number, {Holder(index, set), bytes, &holders_[set], index});
@@ -48,7 +47,6 @@ TEST_F(BudgetBookTest, WhoDoesNotFitIsPassedOver) {
   EXPECT_EQ(room_.waiting_count(), 2u);
 }
 
-// Whatever others hold.
 TEST_F(BudgetBookTest, WhoIsNextNeedsNoRoom) {
   room_.TakeOverBudget(Holder(0, 1), 1000);
   Wait(1, 0);
@@ -81,12 +79,12 @@ TEST_F(BudgetBookTest, WhoHasLeftIsNotLetIn) {
   EXPECT_EQ(room_.bytes(), 10);
 }
 
-// A stream that is let in may never bring anything.
+// An admitted stream may never send anything.
 class ReservedRoomTest : public BudgetBookTest {
  protected:
   static constexpr int64_t kMib = int64_t{1} << 20;
 
-  // `count` streams of a contribution begin to wait; how many come in.
+  // `count` streams of a contribution wait; returns how many are admitted.
   size_t LetIn(int index, int count) {
     for (int i = 0; i < count; ++i) Wait(++number_, index, kMib);
     return room_.LetIn().size();
@@ -106,7 +104,7 @@ TEST_F(ReservedRoomTest, OfWhatIsFreeAContributionReservesASixteenth) {
 TEST_F(ReservedRoomTest, HoweverLittleIsLeftFourStreamsOfAContributionAreRead) {
   room_ = BudgetBook(10 * kMib);
   EXPECT_EQ(LetIn(1, 256), 4u);
-  // The others may not have more, though there is room: it is not scarce.
+  // The reservation limit, not the budget, holds the others back.
   EXPECT_FALSE(room_.IsScarce());
   EXPECT_EQ(LetIn(2, 256), 3u);
   EXPECT_TRUE(room_.IsScarce());
@@ -121,7 +119,7 @@ TEST_F(ReservedRoomTest, WhatHasComeOrIsGivenBackIsReservedNoMore) {
   EXPECT_EQ(room_.bytes(), 6 * kMib);
   room_.Give(Holder(1), kMib, Kind::kReserved);
   EXPECT_EQ(LetIn(1, 0), 1u);
-  // What has come is no matter: it was not reserved any more.
+  // Arrived bytes do not count as reserved.
   room_.Give(Holder(1), 2 * kMib, Kind::kCome);
   EXPECT_EQ(LetIn(1, 0), 0u);
   EXPECT_EQ(room_.bytes(), 4 * kMib);

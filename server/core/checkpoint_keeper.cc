@@ -49,7 +49,7 @@ CheckpointKeeper::Work CheckpointKeeper::Next(
     } else if (it->second.run_epoch != run_epoch ||
                it->second.commit_seq != pin.commit_seq() ||
                it->second.versions != ToVersions(pin)) {
-      continue;  // Another cut under this name: dropped first.
+      continue;  // This name has another cut: drop that first.
     }
     wanted.insert(pin.pin_id());
     Kept& kept = kept_[pin.pin_id()];

@@ -1,13 +1,12 @@
-// Which manifests of checkpoints a shard writes, and which it deletes.
+// Decides which checkpoint manifests a shard writes and deletes.
 //
 // A checkpoint (a PIN that does not end) is durable on a shard when the shard's
-// versions of its cut are, and a manifest beside them that names them. A
+// versions of its cut are durable, and so is a manifest that names them. A
 // manifest is deleted before the versions that it names are released.
-//
 // Pure: no thread, no clock, no I/O. Thread-compatible.
 //
 //   missing --versions persisted--> writing --OnWritten--> durable
-//   writing --OnFailed--> missing, or broken for good
+//   writing --OnFailed--> missing, or broken permanently
 //   any but writing --its PIN is gone--> dropping --OnDropped--> forgotten
 
 #ifndef SERVER_CORE_CHECKPOINT_KEEPER_H_
@@ -26,14 +25,13 @@
 
 namespace atl::server {
 
-// A manifest that a start finds.
 struct ManifestFact {
   std::string pin_id;
   int64_t run_epoch = 0;
   int64_t commit_seq = 0;
-  // Versions that it names, by fragment; only of those the shard has blocks of.
+  // By fragment: the versions that it names, where the shard has blocks.
   std::map<int32_t, int64_t> versions;
-  // Why what it names cannot be read; empty if it can.
+  // Why those versions cannot be read; empty if they can.
   std::string fault;
 };
 
@@ -42,7 +40,7 @@ class CheckpointKeeper {
   // `holds[f]`: the shard has blocks of fragment f.
   CheckpointKeeper(std::vector<bool> holds, std::vector<ManifestFact> found);
 
-  // What is to be done now and was not named before.
+  // Work that Next has not returned before.
   struct Work {
     std::vector<v1::Pin> to_write;
     std::vector<std::string> to_drop;
@@ -53,18 +51,17 @@ class CheckpointKeeper {
             const std::function<int64_t(int32_t)>& persisted);
 
   void OnWritten(const std::string& pin_id);
-  // RESOURCE_EXHAUSTED and UNAVAILABLE: what failed may do better later.
+  // True for RESOURCE_EXHAUSTED and UNAVAILABLE: a later attempt may succeed.
   static bool MayPass(const absl::Status& status);
-  // What may pass is named again. Else the checkpoint is broken here.
+  // If MayPass, Next returns the write again. Otherwise the checkpoint breaks.
   void OnFailed(const std::string& pin_id, const absl::Status& status);
   void OnDropped(const std::string& pin_id) { kept_.erase(pin_id); }
-  // A reader found a version damaged: checkpoints that name it are broken.
+  // A reader found a damaged version: checkpoints that name it are broken.
   void OnDamaged(int32_t fragment, int64_t version, absl::string_view why);
 
-  // True while a manifest names the version, or is to name it.
+  // True while a manifest, written or due, names the version.
   bool Names(int32_t fragment, int64_t version) const;
 
-  // Adds what is durable or broken.
   void Report(v1::ShardReport* report) const;
 
  private:
@@ -77,7 +74,7 @@ class CheckpointKeeper {
     std::string fault;
   };
 
-  // What the shard has of a cut.
+  // The versions of the cut, of fragments that the shard has blocks of.
   std::map<int32_t, int64_t> ToVersions(const v1::Pin& pin) const;
 
   const std::vector<bool> holds_;

@@ -1,6 +1,4 @@
-// The name of a contribution, as a value that maps can be keyed by.
-//
-// Pure. Thread-compatible.
+// A contribution's key as a value that can key maps. Pure. Thread-compatible.
 
 #ifndef SERVER_CORE_CONTRIBUTION_KEY_H_
 #define SERVER_CORE_CONTRIBUTION_KEY_H_
@@ -23,7 +21,7 @@ struct ContributionKey {
   static ContributionKey FromProto(const v1::ContributionKey& key) {
     return {key.run_epoch(), key.fragment(), key.slot(), key.seq()};
   }
-  // What version 0 of `fragment` is imported under: no run has epoch 0.
+  // The key of an import of version 0. No run has epoch 0.
   static ContributionKey OfImport(int32_t fragment) {
     return {0, fragment, 0, 0};
   }

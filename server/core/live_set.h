@@ -1,5 +1,4 @@
-// The contributions of a round that are merged in one pass, as they arrive.
-//
+// The contributions that a round of level ISLAND merges while they arrive.
 // Pure. Thread-compatible.
 
 #ifndef SERVER_CORE_LIVE_SET_H_
@@ -13,18 +12,17 @@
 
 namespace atl::server {
 
-// What a round of level ISLAND merges as it comes, in this order.
 struct LiveSet {
-  // Counts the sets of a shard: what came for an older one is of no use.
+  // Counts the shard's sets. Results for an older set are discarded.
   int64_t id = 0;
   int32_t fragment = 0;
   int64_t version = 0;  // v; the merge makes v + 1.
-  std::vector<ContributionKey> keys;
+  std::vector<ContributionKey> keys;  // In the order of the merge.
   std::vector<float> weights;  // One a key.
 
-  // True if this is what `seal` merges, to the bit.
+  // True if `seal` merges the same keys, with bit-equal weights, in this order.
   bool Merges(const v1::Seal& seal) const;
-  // But for the id.
+  // Ignores `id`.
   friend bool operator==(const LiveSet& a, const LiveSet& b) {
     return a.fragment == b.fragment && a.version == b.version &&
            a.keys == b.keys && a.weights == b.weights;

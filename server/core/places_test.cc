@@ -15,7 +15,7 @@ namespace {
 
 class PlacesTest : public testing::Test {
  protected:
-  // One more for `caller`; what is displaced is gone at once.
+  // Takes one more place for `caller`. The displaced holder ends at once.
   bool Take(const std::string& caller) {
     const Places::Answer answer = places_.Take(++last_, caller);
     if (answer.displaced.has_value()) {
@@ -76,7 +76,7 @@ TEST_F(PlacesTest, OneThatLeavesItsPlaceCountsForNobody) {
   EXPECT_EQ(places_.taken_count(), 7);
   EXPECT_TRUE(Take("b"));
   EXPECT_TRUE(displaced_.empty());
-  // It has none to give back.
+  // Its place is already lost.
   Remove(2);
   EXPECT_EQ(places_.taken_count(), 8);
 }
@@ -91,7 +91,7 @@ TEST_F(PlacesTest, FewAreGoingAtATime) {
   EXPECT_EQ(places_.taken_count(), 8);
 }
 
-// Against the rule itself, said of a plain map.
+// Compared with the rule stated over a plain map.
 TEST_F(PlacesTest, NobodyIsRefusedForWhoHasMoreThanAShare) {
   const unsigned seed = std::random_device()();
   SCOPED_TRACE(seed);
@@ -118,7 +118,7 @@ TEST_F(PlacesTest, NobodyIsRefusedForWhoHasMoreThanAShare) {
     EXPECT_EQ(displaced_.size(),
               is_full && before[caller] + 1 < most ? 1u : 0u);
     for (const auto& [name, count] : before) {
-      // Who loses one keeps as many as whoever took it has then.
+      // A displaced caller keeps at least as many as the newcomer then has.
       if (Count(name) < count) {
         EXPECT_EQ(count, most);
         EXPECT_GE(Count(name), Count(caller));

@@ -6,8 +6,7 @@
 namespace atl::server {
 namespace {
 
-// What a caller is worth: divisible by as many versions as may be late before
-// one is given up.
+// A caller's weight: divisible by every possible number of late versions.
 constexpr int64_t kWorth = 60;
 static_assert(ReleasedReads::kVersionCountMax + 1 <= 6);
 
@@ -67,7 +66,7 @@ ReleasedReads::FindOneTooMany() {
     for (const std::string& caller : callers(it->second)) {
       worth += kWorth / late_counts[caller];
     }
-    // The later of equals.
+    // Of equal weights, the newer version.
     if (found == versions_.end() || worth <= found_worth) {
       found = it;
       found_worth = worth;

@@ -16,7 +16,7 @@ constexpr int kMax = ReleasedReads::kVersionCountMax;
 
 class ReleasedReadsTest : public testing::Test {
  protected:
-  // Readers are called as the version that they read, times ten.
+  // A reader's number is its version times ten, plus `which`.
   void Read(int64_t version, const std::string& caller, int which = 0) {
     reads_.Begin(10 * version + which, version, caller);
   }
@@ -32,7 +32,7 @@ using Readers = std::vector<int64_t>;
 TEST_F(ReleasedReadsTest, AFewReleasedVersionsAreReadOn) {
   for (int64_t v = 1; v <= 20; ++v) {
     Read(v, "a");
-    // Whoever has read it to the end holds it no more.
+    // A finished reader no longer holds its version.
     if (v > kMax) reads_.End(10 * (v - kMax));
     EXPECT_EQ(Release(v), Readers());
   }
@@ -53,7 +53,7 @@ TEST_F(ReleasedReadsTest, OfEqualsTheNewestStartsOver) {
   Read(9, "late", 1);
   Read(9, "late", 2);
   EXPECT_EQ(Release(9), Readers({91, 92}));
-  // They are named once, and until they end another takes nobody's place.
+  // They are named once. Until they end, no other version is given up for them.
   reads_.End(10);
   Read(11, "next");
   EXPECT_EQ(Release(11), Readers());
@@ -74,7 +74,7 @@ TEST_F(ReleasedReadsTest, WhoReadsAllOfThemKeepsNoneFromOthers) {
     EXPECT_EQ(Release(v), Readers({10 * v}));
     reads_.End(10 * v);
   }
-  // Another one in need displaces one of the greedy, and not the first.
+  // Another reader displaces one of the greedy caller's, and not the first.
   Read(31, "other", 1);
   EXPECT_EQ(Release(31), Readers({10 * kMax}));
 }

@@ -12,7 +12,7 @@
 namespace atl::server {
 namespace {
 
-// The finaliser of SplitMix64: every bit depends on every bit.
+// The finaliser of SplitMix64.
 uint64_t Mix(uint64_t x) {
   x += 0x9e3779b97f4a7c15u;
   x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9u;
@@ -43,8 +43,7 @@ ReplicaStep::Result ReplicaStep::Advance(IndexRange blocks, const float* theta,
         seed_,
         static_cast<uint64_t>(layout.BlockOffset(layout_.fragment(), b))};
     const size_t bytes = codec.EncodedBytes(n);
-    // Where V is made in its own place it is in the cache by now; else it is
-    // written past the caches.
+    // In place, R stays in the cache. Otherwise it is written past the caches.
     float* const made = to == from ? to : next;
     if (made != from) std::copy_n(from, n, made);
     const absl::Span<float> replica = absl::MakeSpan(made, n);

@@ -1,12 +1,14 @@
-// How the view V that islands hold follows a shard's parameters theta.
+// How the replica that islands hold follows a shard's parameters theta.
 //
-//   D_v = Enc(theta_v - V_{v-1})   V_v = V_{v-1} + Dec(D_v)   V_0 = theta_0
+//   theta_v  the parameters at version v, f32
+//   R_v      the replica at version v, f32: R_0 = theta_0
+//   D_v      the encoded delta that islands download:
+//            D_v = Enc(theta_v - R_{v-1}),  R_v = R_{v-1} + Dec(D_v)
 //
-// What an encoding leaves unsaid stays in theta - V and is part of the next D:
-// error feedback by construction, one residual a shard. V_v is a function of
-// V_{v-1} and theta_v alone, hence of the run's decisions: whoever makes D_v
-// again gets the same bytes, however the fragment is cut into shards and tiles.
-//
+// The error of an encoding stays in theta - R and is part of the next delta:
+// error feedback, with one residual a shard. R_v is a function of R_{v-1} and
+// theta_v alone, so it depends only on the run's decisions. Recomputing D_v
+// gives the same bytes, for any cut into shards and tiles.
 // Pure. Immutable, so thread-safe.
 
 #ifndef SERVER_CORE_REPLICA_H_
@@ -21,30 +23,27 @@
 
 namespace atl::server {
 
-// The seed of a version's D (codec::BlockKey::seed); only the stochastic codec
-// reads it.
+// The seed of a version's delta (codec::BlockKey::seed), for stochastic codecs.
 uint64_t ReplicaSeed(uint64_t exchange_seed, int32_t fragment, int64_t version);
 
-// The step from V_{v-1} to V_v of one fragment.
 class ReplicaStep {
  public:
-  // `layout` is of the run's exchange.down and must outlive it.
+  // `layout` uses the codec of the run's exchange.down and must outlive this.
   ReplicaStep(const EncodedLayout& layout, const v1::ExchangeSpec& exchange,
               int64_t version)
       : layout_(layout),
         seed_(ReplicaSeed(exchange.seed(), layout.fragment(), version)) {}
 
   struct Result {
-    // False if theta - V_{v-1} or V_v has a value that is not finite; the rest
-    // is unspecified then.
+    // False if theta - R_{v-1} or R_v is not finite: all else is then
+    // unspecified.
     bool finite = true;
-    Digest128 digest;  // Of V_v's blocks.
+    Digest128 digest;  // Of R_v's blocks.
   };
 
-  // Takes `blocks` a step: theta = theta_v and from = V_{v-1} in, to = V_v and
-  // encoded = D_v out. Values have shape [elements of blocks], `encoded`
-  // layout.ByteCount(blocks) bytes. `to` may be `from`, and overlaps nothing
-  // else.
+  // Advances `blocks`. In: `theta` = theta_v, `from` = R_{v-1}. Out: `to` =
+  // R_v, `encoded` = D_v. Values: [elements of blocks]; `encoded`:
+  // layout.ByteCount(blocks) bytes. `to` may equal `from`; no other overlap.
   Result Advance(IndexRange blocks, const float* theta, const float* from,
                  float* to, char* encoded) const;
 

@@ -1,5 +1,5 @@
-// Bytes of theta a second that a view follows: tiles of four blocks through
-// arrays that lie in DRAM, as a merge has them.
+// Bytes of theta a second that a replica follows: tiles of four blocks, from
+// arrays in DRAM as in a merge.
 //
 //   bazel run -c opt //server/core:replica_benchmark
 

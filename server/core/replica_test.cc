@@ -1,4 +1,4 @@
-// The view and whoever replays it hold the same bits, whatever the codec.
+// The shard's replica and an island's hold the same bits, whatever the codec.
 
 #include "server/core/replica.h"
 
@@ -49,7 +49,7 @@ class ReplicaTest : public testing::TestWithParam<codec::CodecId> {
 
   int64_t BlockCount() const { return layout_.fragment_block_count(0); }
 
-  // One version on, in tiles of `tile` blocks. Returns D.
+  // Advances one version in tiles of `tile` blocks. Returns D.
   std::string Advance(int64_t version, int64_t tile) {
     const ReplicaStep step(encoded_layout_, exchange_, version);
     std::string delta(encoded_layout_.ByteOffset(BlockCount()), '\0');
@@ -69,7 +69,7 @@ class ReplicaTest : public testing::TestWithParam<codec::CodecId> {
     return delta;
   }
 
-  // What an island does with D.
+  // Applies D as an island does.
   void Replay(const std::string& delta, std::vector<float>& held) const {
     for (int64_t b = 0; b < BlockCount(); ++b) {
       const int64_t at = encoded_layout_.ByteOffset(b);
@@ -145,7 +145,7 @@ TEST_P(ReplicaTest, AValueThatIsNotFiniteIsSaid) {
   theta_[4100] = std::numeric_limits<float>::infinity();
   Advance(1, 1);
   EXPECT_FALSE(finite_);
-  // The difference of finite values need not be finite.
+  // The difference of finite values may overflow.
   theta_[4100] = 3e38f;
   replica_[4100] = -3e38f;
   Advance(1, 1);

@@ -50,7 +50,7 @@ std::vector<bool> FindHolds(const ShardShape& shape) {
   return holds;
 }
 
-// Contributions that a round keeps space for, at most.
+// Most contributions that a round reserves space for.
 constexpr int kReservedContributionsMax = 64;
 
 }  // namespace
@@ -107,7 +107,7 @@ ShardMachine::ShardMachine(ShardShape shape, RecoveredShard recovered)
       fragment.version = recovered.versions[f];
       fragment.version0_digest = recovered.version0_digests[f];
     }
-    // Of what it has no block, it has version 0.
+    // Fragments without a block here start at version 0.
     if (!shape_.fragments[f].holds && fragment.version < 0) {
       fragment.version = 0;
     }
@@ -136,7 +136,8 @@ ShardMachine::ShardMachine(ShardShape shape, RecoveredShard recovered)
 void ShardMachine::OnPlan(const v1::ServerRunPlan& plan) {
   if (plan.run_epoch() < run_epoch_) return;
   if (plan.layout_fingerprint() != shape_.layout_fingerprint) {
-    OnFault("the plan's layout is not the one that this shard was made with");
+    OnFault(
+        "the plan's layout is not the one that this shard was created with");
     return;
   }
   has_plan_ = true;
@@ -214,7 +215,7 @@ void ShardMachine::OnPrepared(const PreparedFact& prepared) {
                          prepared.version + 1, " attempt ", prepared.attempt,
                          " was prepared before with digest ",
                          record->digest.ToHex(), ", and now with ",
-                         prepared.digest.ToHex(), " (views ",
+                         prepared.digest.ToHex(), " (replicas ",
                          record->replica_digest.ToHex(), " and ",
                          prepared.replica_digest.ToHex(), ")"));
     return;
@@ -256,7 +257,7 @@ void ShardMachine::OnVersionDamaged(int32_t fragment, int64_t version,
 
 void ShardMachine::OnFailed(const Action& action, const absl::Status& status) {
   if (action.kind == ActionKind::kWriteManifest) {
-    // A checkpoint that cannot be kept stops no round.
+    // A failed checkpoint must not stop rounds.
     return checkpoints_.OnFailed(action.pin.pin_id(), status);
   }
   if (absl::IsDataLoss(status) || absl::IsInternal(status) ||
@@ -277,7 +278,7 @@ void ShardMachine::OnFailed(const Action& action, const absl::Status& status) {
       break;
     case ActionKind::kPrepare:
       fragment.preparing.reset();
-      // What its files could not take of it while it came, they do not have.
+      // Writes failed while it was merged: the files are incomplete.
       if (shape_.live_merge && !absl::IsResourceExhausted(status) &&
           fragment.live_merge && fragment.live_merge->Merges(action.seal)) {
         DiscardLiveMerge(action.fragment);
@@ -401,7 +402,8 @@ void ShardMachine::NameApplies(std::vector<Action>* actions) {
             absl::StrCat("DATA_LOSS: fragment ", f, " version ",
                          commit->version(), " was committed with digest ",
                          Digest128::FromProto(commit->digest()).ToHex(),
-                         ", but is here ", fragment.prepared->digest.ToHex()));
+                         ", but the one here is ",
+                         fragment.prepared->digest.ToHex()));
       }
     }
     fragment.prepared.reset();
@@ -500,7 +502,7 @@ void ShardMachine::NamePrepare(int32_t f, std::vector<Action>* actions) {
       (seal == nullptr || seal->attempt() != fragment.prepared->attempt)) {
     fragment.prepared.reset();
     held_.erase({f, fragment.version + 1});
-    // What was gathered went into it.
+    // The live merge was consumed by it.
     if (shape_.live_merge) DiscardLiveMerge(f);
     Action action{ActionKind::kDiscard};
     action.fragment = f;
@@ -516,8 +518,7 @@ void ShardMachine::NamePrepare(int32_t f, std::vector<Action>* actions) {
       !(fragment.live_merge && fragment.live_merge->Merges(*seal))) {
     return;
   }
-  // What is committed and not persisted needs its PREPARED record: there is one
-  // a fragment.
+  // A fragment has one PREPARED record, in use until its version is persisted.
   if (shape_.live_merge && fragment.persisted_version != fragment.version)
     return;
   if (!SealIsStored(*seal)) return;

@@ -1,4 +1,4 @@
-// ShardMachine: what a shard of level ISLAND merges as it comes.
+// ShardMachine: live merges, at level ISLAND.
 
 #include <algorithm>
 
@@ -40,11 +40,10 @@ std::optional<LiveSet> ShardMachine::WantedSet(int32_t f) {
   set.fragment = f;
   set.version = fragments_[f].version;
   if (const v1::Commit* commit = CommitOfNext(f)) {
-    // It had prepared it, or there would be no COMMIT; islands that were told
-    // of that have gone on.
+    // The shard had prepared it before the COMMIT, so islands may have gone on.
     OnFault(absl::StrCat("DATA_LOSS: commit ", commit->commit_seq(),
                          " is version ", commit->version(), " of fragment ", f,
-                         ", whose file is not here any more, or is damaged"));
+                         ", whose file is missing or damaged"));
     return std::nullopt;
   }
   if (const v1::Seal* seal = WantedSeal(f)) {
@@ -82,7 +81,7 @@ bool ShardMachine::MergesLiveForPlan(int32_t f) const {
   if (const v1::Seal* seal = WantedSeal(f)) return set->Merges(*seal);
   for (const v1::OpenRound& round : plan_.open_rounds()) {
     if (round.fragment() != f || round.version() != set->version) continue;
-    // More may be expected than it has; they need not come.
+    // The round may expect slots that the set lacks; they need not arrive.
     return std::all_of(set->keys.begin(), set->keys.end(),
                        [&](const ContributionKey& key) {
                          return std::any_of(round.live_merge().begin(),

@@ -1,4 +1,4 @@
-// What a shard of level ISLAND merges as it comes, and what becomes of it.
+// Live merges of a shard at level ISLAND.
 
 #include <functional>
 #include <optional>
@@ -46,7 +46,7 @@ class LiveMergeTest : public testing::Test {
     return ContributionKey::FromProto(Info(slot, seq).key());
   }
 
-  // A plan with the round open for `slots`, of equal weight.
+  // A plan that opens the round for `slots`, with equal weights.
   void Open(const std::vector<int32_t>& slots) {
     plan_.clear_open_rounds();
     plan_.clear_seals();
@@ -59,7 +59,6 @@ class LiveMergeTest : public testing::Test {
     machine_->OnPlan(plan_);
   }
 
-  // A plan with the round sealed.
   void Seal(const std::vector<int32_t>& slots, int64_t attempt = 0) {
     plan_.clear_open_rounds();
     plan_.clear_seals();
@@ -73,7 +72,6 @@ class LiveMergeTest : public testing::Test {
     machine_->OnPlan(plan_);
   }
 
-  // The actions of this kind that are asked for now.
   std::vector<Action> Next(ActionKind kind) {
     std::vector<Action> found;
     for (Action& action : machine_->NextActions()) {
@@ -82,7 +80,7 @@ class LiveMergeTest : public testing::Test {
     return found;
   }
 
-  // The slots of the set that is asked for now; empty if there is none.
+  // The slots of the set that is named now; empty for none.
   std::string MergedLive() {
     const std::vector<Action> actions = Next(ActionKind::kLiveMerge);
     if (actions.empty()) return "";
@@ -143,7 +141,7 @@ TEST_F(LiveMergeTest, AnotherSealIsMergedLiveAnew) {
   Seal({0, 2});
   EXPECT_EQ(MergedLive(), "0 2");
   EXPECT_EQ(StoredCount(), 0) << "they have to be pushed again";
-  // What was finished for the old set comes too late.
+  // A result for the old set is ignored.
   machine_->OnStored(Info(0), 1, old_id);
   EXPECT_EQ(StoredCount(), 0);
   Take(0);
@@ -196,7 +194,7 @@ TEST_F(LiveMergeTest, AnAbortedRoundIsMergedLiveAgain) {
   PreparedFact fact;
   machine_->OnPrepared(fact);
   Open({0});
-  machine_->NextActions();  // Discards, and gathers.
+  machine_->NextActions();  // Discards, and starts a live merge.
   EXPECT_EQ(StoredCount(), 0);
   EXPECT_EQ(machine_->Report().prepared_size(), 0);
 }
@@ -267,7 +265,7 @@ TEST_F(LiveMergeTest, PreparesNothingBeforeTheLastVersionIsPersisted) {
   EXPECT_EQ(Next(ActionKind::kPrepare).size(), 1);
 }
 
-// Of whatever it holds memory for others.
+// Otherwise it holds memory that others wait for.
 TEST_F(LiveMergeTest, WhatIsNotWantedAnyMoreIsGivenUpOnce) {
   const std::vector<std::pair<std::string, std::function<void()>>> ends = {
       {"cancelled",
@@ -324,7 +322,7 @@ TEST_F(LiveMergeTest, AnIslandThatIsExpectedTooKeepsWhatWasMergedLive) {
   EXPECT_EQ(StoredCount(), 1);
 }
 
-// Its sum is not whole, and the islands still have what it is of.
+// The sum is incomplete, and the islands still have their contributions.
 TEST_F(LiveMergeTest, WhatADiskDidNotTakeIsMergedLiveAnew) {
   Open({0});
   machine_->OnBound(Info(0));

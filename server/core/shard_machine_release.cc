@@ -1,5 +1,5 @@
-// What a shard lets go of: contributions that are decided, old versions,
-// manifests and kept contributions of released pins.
+// What a shard frees: decided contributions, old versions, manifests and kept
+// contributions of released pins.
 
 #include "server/core/shard_machine.h"
 
@@ -10,7 +10,7 @@
 namespace atl::server {
 namespace {
 
-// Of one pin; another one may have its id later.
+// Unique for each pin: a later pin may reuse the id.
 std::string MakeName(const v1::Pin& pin) {
   return absl::StrCat(pin.pin_id(), "@", pin.commit_seq());
 }
@@ -29,9 +29,9 @@ void ShardMachine::NameDrops(std::vector<Action>* actions) {
     if (decided_.count(key)) continue;  // kPersist frees it.
     if (Knows(key)) action.keys.push_back(key);
   }
-  // What cannot count any more. Of what is stored, however old, only the plan
-  // says how it ended: it may be that no report has named it yet, and without
-  // one it would end without an outcome. Of an older run_epoch no plan speaks.
+  // Contributions that can no longer count. A stored one, however old, waits
+  // for its outcome in the plan, except of an older run_epoch, which no plan
+  // names.
   for (const auto& [key, info] : partial_) {
     const int64_t oldest =
         fragments_[key.fragment].persisted_version - 1 - shape_.max_staleness;
@@ -47,14 +47,14 @@ void ShardMachine::NameDrops(std::vector<Action>* actions) {
   }
   const bool is_cancelled = plan_.run_state() == v1::RUN_STATE_CANCELLED;
   if (is_cancelled || plan_.run_state() == v1::RUN_STATE_COMPLETED) {
-    // But not what is committed and was not merged here yet.
+    // Keep what is committed but not yet merged here.
     std::set<ContributionKey> kept = decided_;
     for (const v1::Commit& commit : plan_.commits()) {
       for (const v1::ContributionOutcome& outcome : commit.outcomes()) {
         kept.insert(ContributionKey::FromProto(outcome.key()));
       }
     }
-    // What is stored has an outcome, which a completed run tells.
+    // A completed run still reports the outcome of stored contributions.
     for (const auto& [key, fact] : stored_) {
       if (is_cancelled && !kept.count(key)) action.keys.push_back(key);
     }
@@ -167,7 +167,7 @@ void ShardMachine::NameDropSpares(std::vector<Action>* actions) {
   const bool has_ended = unplanned_ ||
                          plan_.run_state() == v1::RUN_STATE_COMPLETED ||
                          plan_.run_state() == v1::RUN_STATE_CANCELLED;
-  // What is freed becomes spare.
+  // Freed files become spares.
   const bool frees =
       std::any_of(actions->begin(), actions->end(), [](const Action& action) {
         return action.kind == ActionKind::kDrop ||
@@ -176,7 +176,7 @@ void ShardMachine::NameDropSpares(std::vector<Action>* actions) {
                action.kind == ActionKind::kRelease;
       });
   if (!has_ended || frees) spares_dropped_ = false;
-  // A version that is still to be made takes one.
+  // A version that is still to be made needs a spare.
   if (!has_ended || spares_dropped_ || !to_persist_.empty() ||
       NextCommit() != nullptr) {
     return;

@@ -1,4 +1,4 @@
-// What the coordinator is told of a shard.
+// A shard's report to the coordinator.
 
 #include <algorithm>
 #include <string>
@@ -19,7 +19,7 @@ v1::ShardReport ShardMachine::Report() const {
       *report.add_version0_digests() = fragment.version0_digest.ToProto();
     }
   }
-  // A PIN takes a number too, and there is nothing to persist for it.
+  // With no COMMIT left to persist, all up to plan.commit_seq is persisted.
   const bool all_persisted = has_plan_ && AllInitialized() &&
                              to_persist_.empty() && NextCommit() == nullptr;
   report.set_persisted_commit_seq(
@@ -58,7 +58,7 @@ v1::ShardReport ShardMachine::Report() const {
     given_up->set_pin_id(pin.pin_id());
     given_up->set_commit_seq(pin.commit_seq());
     given_up->set_fault(
-        absl::StrCat("its contributions are not kept here any more: ", why));
+        absl::StrCat("its contributions are no longer kept here: ", why));
   }
   for (const Fragment& fragment : fragments_) {
     if (!fragment.measured) continue;

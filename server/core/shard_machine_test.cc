@@ -69,7 +69,7 @@ TEST_F(ShardMachineTest, AFailedMeasureIsNamedAgain) {
   EXPECT_EQ(Trace(), "measure fragment 0 version 0 attempt 0 of 2");
 }
 
-// A start finds the verdict in the plan and needs no statistics.
+// A restart finds the verdict in the plan and needs no statistics.
 TEST_F(ShardMachineTest, PreparesAtOnceIfTheVerdictIsThere) {
   judged_ = true;
   Restart({});
@@ -137,7 +137,7 @@ TEST_F(ShardMachineTest, ARoundFromSealToPersisted) {
             "apply fragment 0 version 1 commit 1\n"
             "persist fragment 0 version 1 commit 1");
   EXPECT_EQ(actions_[1].keys.size(), 2);
-  // Applied: nothing of it is reported any more. Not persisted yet.
+  // Applied, so no longer reported, but not persisted.
   EXPECT_EQ(machine_->version(0), 1);
   EXPECT_EQ(machine_->Report().stored_size(), 0);
   EXPECT_EQ(machine_->Report().prepared_size(), 0);
@@ -208,7 +208,7 @@ TEST_F(ShardMachineTest, TheNewestAttemptIsPreparedWhateverTheirOrder) {
   }
 }
 
-// This shard did not hear of the abort before the second seal was committed.
+// The second seal is committed before this shard hears of the abort.
 TEST_F(ShardMachineTest, ACommitOfAnotherAttemptIsPreparedFirst) {
   BringToRound0();
   Seal(0, 0, {0, 1});
@@ -422,7 +422,7 @@ TEST_F(ShardMachineTest, ACancelledRunKeepsWhatACommitStillNeeds) {
             "persist fragment 0 version 1 commit 1");
 }
 
-// Nobody brings the rest of it, and nobody says how it ended.
+// Nobody will push the rest, and no plan will give it an outcome.
 TEST_F(ShardMachineTest, ARunThatHasEndedKeepsNoPartOfAContribution) {
   for (const auto state :
        {v1::RUN_STATE_CANCELLED, v1::RUN_STATE_COMPLETED}) {
@@ -446,7 +446,7 @@ TEST_F(ShardMachineTest, ARunThatHasEndedKeepsNoPartOfAContribution) {
       EXPECT_EQ(Trace(), "drop " + Key(2, 0).ToString() + ", " + whole +
                              "\ndrop-spares");
     } else {
-      // How those ended that came as a whole is still to be told.
+      // The plan still gives the outcome of complete contributions.
       EXPECT_EQ(Trace(),
                 "drop " + Key(2, 0).ToString() + "\ndrop-spares");
       *plan_.add_dropped()->mutable_key() = Info(3, 0).key();
@@ -534,7 +534,7 @@ TEST_F(ShardMachineTest, ReservesNothingForARoundOfAnotherVersion) {
   }
 }
 
-// kPersist frees it, with the record that it is decided.
+// kPersist frees it and records the decision.
 TEST_F(ShardMachineTest, WhatIsDecidedIsNotDroppedHoweverOldItIs) {
   max_staleness_ = 3;
   RecoveredShard disk = Disk(9, 9);
@@ -552,7 +552,7 @@ TEST_F(ShardMachineTest, WhatIsDecidedIsNotDroppedHoweverOldItIs) {
   EXPECT_EQ(actions_[1].keys, std::vector<ContributionKey>{Key(1, 4)});
 }
 
-// The versions that make it too old may come before its first report.
+// Newer versions may make it too old before its first report.
 TEST_F(ShardMachineTest, WhatIsStoredIsReportedHoweverOldUntilThePlanEndsIt) {
   max_staleness_ = 3;
   RecoveredShard disk = Disk(9, 9);

@@ -39,7 +39,6 @@ void ExpectBits(const std::vector<float>& values, const uint32_t* expected,
   }
 }
 
-// The tables that this CPU can run, with names.
 std::vector<std::pair<std::string, const LoopTable*>> Tables() {
   std::vector<std::pair<std::string, const LoopTable*>> tables = {
       {"avx2", &Avx2Loops()}};
@@ -68,7 +67,7 @@ void ExpectMomentumGoldens(const std::string& name, MomentumStepFn step_fn,
                            float lr, float momentum, const uint32_t* thetas,
                            const uint32_t* momenta) {
   std::vector<float> theta = FromBits(goldens::kTheta0, goldens::kCount);
-  // The first state, as core/outer_optimizer has it.
+  // The initial state of core/outer_optimizer.
   std::vector<float> m(goldens::kCount, -0.0f);
   for (int step = 0; step < goldens::kSteps; ++step) {
     const int row = step * goldens::kCount;
@@ -104,7 +103,7 @@ class KernelTest : public testing::Test {
     RecordProperty("seed", std::to_string(seed_));
   }
 
-  // Any finite bit pattern now and then, ordinary numbers else.
+  // Mostly ordinary numbers, sometimes any finite bit pattern.
   std::vector<float> Values(int count, float scale = 1.0f) {
     std::normal_distribution<float> normal;
     std::vector<float> values(count);
@@ -131,7 +130,7 @@ class KernelTest : public testing::Test {
 
 void ExpectSameBits(const std::vector<float>& a, const std::vector<float>& b) {
   ASSERT_EQ(a.size(), b.size());
-  if (a.empty()) return;  // Of no vector's data may be asked.
+  if (a.empty()) return;  // memcmp must not get null.
   EXPECT_EQ(std::memcmp(a.data(), b.data(), a.size() * sizeof(float)), 0);
 }
 
@@ -146,7 +145,6 @@ TEST_F(KernelTest, VectorisedStepsHaveTheBitsOfThePlainOnes) {
     const auto m = Values(n);
     auto v = Values(n);
     for (float& value : v) value = std::abs(value);
-    // Runs `step` on copies and returns what they become, one after the other.
     const auto run =
         [&](const std::function<void(float*, float*, float*)>& step) {
           auto t1 = theta, m1 = m, v1 = v;
@@ -207,7 +205,7 @@ TEST_F(KernelTest, VectorisedStepsHaveTheBitsOfThePlainOnes) {
   }
 }
 
-// Every step of `t`, each on its own of theta, m and v.
+// Takes every step of `t`, each with its own theta, m and v.
 void TakeEveryStep(const LoopTable& t, int n, const float* g,
                    const std::function<InOut<float>(int step, int array)>& a) {
   const AdaptiveConstants<float> c = {0.1f, 0.9f, 0.1f, 0.99f, 0.01f, 1e-3f};
@@ -233,7 +231,7 @@ TEST_F(KernelTest, AStepFromOneArrayToAnotherHasTheBitsOfOneInPlace) {
     const auto kept = std::to_array(from);
     for (const auto& [name, table] : Tables()) {
       SCOPED_TRACE(name + " n " + std::to_string(n));
-      // What a step does not touch stays as it is on both sides.
+      // Arrays that a step does not use stay equal on both sides.
       std::vector<std::array<std::vector<float>, 3>> in_place(kStepCount, kept);
       auto to = in_place;
       TakeEveryStep(*table, n, g.data(), [&](int step, int array) {

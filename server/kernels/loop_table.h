@@ -33,13 +33,12 @@ struct LoopTable {
   void (*products)(int64_t, int, const float* const*, double*);
 };
 
-// For the least machine that we run on.
+// For the minimum CPU: AVX2 and FMA.
 const LoopTable& Avx2Loops();
-// Requires: the CPU has AVX-512 F, BW, DQ and VL.
+// Requires: HasAvx512().
 const LoopTable& Avx512Loops();
-// True if it has.
+// True if the CPU has AVX-512 F, BW, DQ and VL.
 bool HasAvx512();
-// The better of the two here.
 const LoopTable& BestLoops();
 
 }  // namespace atl::kernels

@@ -1,7 +1,5 @@
-// What a contribution goes through element by element: the check as it comes
-// in, and the weighted sum.
-//
-// Pure. Thread-safe. No allocation.
+// The element-wise operations on a contribution: the check on arrival and the
+// weighted sum. Pure. Thread-safe. No allocation.
 
 #ifndef SERVER_KERNELS_MERGE_KERNELS_H_
 #define SERVER_KERNELS_MERGE_KERNELS_H_
@@ -12,16 +10,14 @@
 namespace atl::kernels {
 
 // Lanes of the sum in CheckAndNorm: element i goes to lane i % kNormLanes, and
-// the lanes are added in order. Fixed, so that the sum has the same bits on
-// every CPU.
+// the lanes are added in order. Fixed, so that every CPU gives the same bits.
 constexpr int kNormLanes = 16;
 
-// An element that may lie anywhere: within a message, as it was received.
+// An element at any alignment, such as within a received message.
 typedef float UnalignedF32 __attribute__((aligned(1)));
 
-// What CheckAndNorm finds.
 struct NormResult {
-  double sum_of_squares = 0;  // Meaningless if not finite.
+  double sum_of_squares = 0;  // Valid only if `finite`.
   bool finite = true;         // False if an element is NaN or infinite.
 };
 
@@ -39,7 +35,6 @@ void AccumulatePlain(int64_t n, T weight, const T* x, T* sum) {
   for (int64_t i = 0; i < n; ++i) sum[i] = sum[i] + weight * x[i];
 }
 
-// Whether all elements are finite, and the sum of their squares in f64.
 template <typename T>
 NormResult CheckAndNormPlain(int64_t n, const T* x) {
   double lanes[kNormLanes] = {};
@@ -53,7 +48,6 @@ NormResult CheckAndNormPlain(int64_t n, const T* x) {
   return result;
 }
 
-// Whether all elements are finite: CheckAndNorm without the norm.
 template <typename T>
 bool AllFinitePlain(int64_t n, const T* x) {
   for (int64_t i = 0; i < n; ++i) {

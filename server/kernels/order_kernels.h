@@ -1,10 +1,8 @@
-// What robust merges do to a tile of several contributions: sorting them
-// element by element, and their inner products.
-//
-// Pure. Thread-safe. No allocation.
+// The operations of robust merges on a tile of several contributions:
+// element-wise sorting, and inner products. Pure. Thread-safe. No allocation.
 //
 //   n     elements of the tile, >= 0
-//   rows  row_count arrays of shape [n], f32, that do not overlap; finite
+//   rows  row_count arrays of shape [n], f32, finite, not overlapping
 
 #ifndef SERVER_KERNELS_ORDER_KERNELS_H_
 #define SERVER_KERNELS_ORDER_KERNELS_H_
@@ -18,8 +16,8 @@
 
 namespace atl::kernels {
 
-// The order of SortRows: by value, and -0 before +0, so that equal values are
-// equal bits and the order of the rows cannot be seen in the result.
+// The order of SortRows: by value, and -0 before +0. So equal values have equal
+// bits, and the order of the rows does not change the result.
 inline int32_t OrderKey(float value) {
   int32_t bits;
   std::memcpy(&bits, &value, sizeof(bits));
@@ -28,7 +26,7 @@ inline int32_t OrderKey(float value) {
 
 // --- Plain definitions ------------------------------------------------------
 
-// Sorts every column: afterwards rows[0][i] <= rows[1][i] <= ...
+// Sorts every column: rows[0][i] <= rows[1][i] <= ...
 inline void SortRowsPlain(int64_t n, int row_count, float* const* rows) {
   std::vector<float> column(row_count);
   for (int64_t i = 0; i < n; ++i) {
@@ -49,10 +47,9 @@ void MeanOfRowsPlain(int64_t n, int row_count, const T* const* rows, T* mean) {
   }
 }
 
-// products[r (r + 1) / 2 + s] = <rows[r], rows[s]> for s <= r, in f64: element
-// i goes to lane i % kNormLanes, and the lanes are added in order. A product of
-// two f32 is exact in f64, so that an FMA changes nothing here; <x, x> is what
-// CheckAndNorm says of x.
+// products[r (r + 1) / 2 + s] = <rows[r], rows[s]> for s <= r, in f64, in lanes
+// as CheckAndNorm, which <x, x> equals. A product of two f32 is exact in f64,
+// so an FMA gives the same bits.
 inline void ProductsPlain(int64_t n, int row_count, const float* const* rows,
                           double* products) {
   for (int r = 0; r < row_count; ++r) {
@@ -71,8 +68,7 @@ inline void ProductsPlain(int64_t n, int row_count, const float* const* rows,
 
 // --- Vectorised, AVX-512 or AVX2 as the CPU has it; the same bits -----------
 
-// By Batcher's odd-even merge network over whole rows: n log^2(row_count)
-// comparisons.
+// Batcher's odd-even merge network over whole rows: n log^2(row_count) steps.
 void SortRows(int64_t n, int row_count, float* const* rows);
 // Requires: row_count >= 1.
 void MeanOfRows(int64_t n, int row_count, const float* const* rows,

@@ -1,6 +1,6 @@
-// Bytes of contributions a second that the robust merges take in: one block of
-// each of n contributions, as a tile has them in cache. Beside them the
-// weighted sum, and memcpy of the same bytes.
+// Bytes of contributions a second in robust merges: one block of each of n
+// contributions, in cache as in a tile. For comparison, weighted sum and
+// memcpy.
 
 #include <cstring>
 #include <random>

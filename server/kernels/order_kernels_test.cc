@@ -46,7 +46,7 @@ class OrderKernelTest : public testing::Test {
     trace_ = "seed " + std::to_string(seed_);
   }
 
-  // Numbers of all sizes, ties and zeros of both signs among them.
+  // Numbers of all sizes, with ties and zeros of both signs.
   Matrix Values(int row_count, int n) {
     std::normal_distribution<float> normal;
     Matrix matrix(row_count, std::vector<float>(n));
@@ -127,7 +127,7 @@ TEST_F(OrderKernelTest, ProductsHaveTheBitsOfThePlainOnes) {
       ASSERT_EQ(std::memcmp(got.data(), expected.data(), count * 8), 0);
     }
     for (int r = 0; r < row_count; ++r) {
-      // What the push said of the same block.
+      // The norm that the push computed.
       EXPECT_EQ(expected[r * (r + 1) / 2 + r],
                 CheckAndNorm(n, rows[r]).sum_of_squares);
     }

@@ -1,23 +1,21 @@
-// The element-wise steps of the outer optimizers, vectorised.
-//
-// Pure. Thread-safe. No allocation.
+// The element-wise steps of the outer optimizers, vectorised. Pure.
+// Thread-safe. No allocation.
 //
 //   n      elements, >= 0
 //   g      merged outer gradient, shape [n], f32: old minus new
 //   theta  master parameters, shape [n], f32; read and written
 //   m, v   optimizer state, shape [n], f32; read and written
 //
-// What is read and written may be one array or two (`InOut`); else arrays do
-// not overlap. Every element is computed by itself, in f32, with the
-// operations of the plain definition in that order: an FMA only where `Fma` is
-// written. All of add, multiply, FMA, divide and square root are correctly
-// rounded, so that the result has the same bits on every CPU and for every cut
-// into calls.
+// An array may be updated in place (`InOut`); otherwise arrays do not overlap.
+// Every element is computed separately, in f32, with the operations and order
+// of the plain definition; an FMA only where `Fma` is written. Add, multiply,
+// FMA, divide and square root are correctly rounded, so every CPU and every cut
+// into calls gives the same bits.
 //
-// Sources: SGD, Momentum and Nesterov are PyTorch's torch.optim.SGD (its
-// add_ with alpha is an FMA in the vectorised path). FedAdam, FedYogi and
-// FedAdagrad are Algorithm 2 of arXiv 2003.00295 with Delta = -g. Delayed
-// Nesterov is Algorithm 3 of arXiv 2401.09135.
+// Sources: SGD, Momentum and Nesterov are PyTorch's torch.optim.SGD (its add_
+// with alpha is an FMA in the vectorised path). FedAdam, FedYogi and FedAdagrad
+// are Algorithm 2 of arXiv 2003.00295 with Delta = -g. Delayed Nesterov is
+// Algorithm 3 of arXiv 2401.09135.
 
 #ifndef SERVER_KERNELS_OUTER_STEPS_H_
 #define SERVER_KERNELS_OUTER_STEPS_H_
@@ -28,17 +26,16 @@
 
 namespace atl::kernels {
 
-// An array that a step reads, and the one that it writes: the same, or another
-// that does not overlap it.
+// The array that a step reads and the one that it writes: equal or disjoint.
 template <typename T>
 struct InOut {
-  InOut(T* array) : in(array), out(array) {}  // Implicit: changed in place.
+  InOut(T* array) : in(array), out(array) {}  // Implicit: in place.
   InOut(const T* from, T* to) : in(from), out(to) {}
   const T* in;
   T* out;
 };
 
-// Not deduced, so that an array that is changed in place can be given as such.
+// Not deduced, so that a plain pointer converts.
 template <typename T>
 using InOutOf = InOut<std::type_identity_t<T>>;
 
@@ -74,8 +71,7 @@ void NesterovStepPlain(int64_t n, T lr, T momentum, const T* g,
   }
 }
 
-// Constants of the adaptive rules. 1 - beta is given and not computed here, so
-// that it is rounded once, from double.
+// Constants of the adaptive rules. 1 - beta is rounded once, from double.
 template <typename T>
 struct AdaptiveConstants {
   T lr;
@@ -132,8 +128,8 @@ void FedAdagradStepPlain(int64_t n, const AdaptiveConstants<T>& c, const T* g,
   }
 }
 
-// Constants of Delayed Nesterov with a buffer of N contributions and the share
-// c of the momentum that each step between takes.
+// Constants of Delayed Nesterov: N contributions a buffer, and the share c of
+// the momentum that each step between takes.
 template <typename T>
 struct DelayedConstants {
   T lr;
@@ -147,8 +143,8 @@ struct DelayedConstants {
 //   if `flush`: m = beta m + sum / N; sum = 0;
 //               theta = theta - lr ((1 - c N + c) beta m + g / N)
 //   else:       theta = theta - lr (c beta m + g / N)
-// The empty sum is -0, for which see core/outer_optimizer/nesterov.cc; with
-// N = 1 and c = 0 this is NesterovStep, bit for bit.
+// The empty sum is -0 (see core/outer_optimizer/nesterov.cc). With N = 1 and c
+// = 0 this is NesterovStep, bit for bit.
 template <typename T>
 void DelayedNesterovStepPlain(int64_t n, const DelayedConstants<T>& c,
                               bool flush, const T* g, InOutOf<T> theta,

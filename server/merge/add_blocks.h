@@ -1,6 +1,4 @@
-// Takes encoded blocks of one contribution into a merged sum.
-//
-// Pure. Thread-safe.
+// Adds encoded blocks of one contribution to a merged sum. Pure. Thread-safe.
 
 #ifndef SERVER_MERGE_ADD_BLOCKS_H_
 #define SERVER_MERGE_ADD_BLOCKS_H_
@@ -12,13 +10,11 @@
 
 namespace atl::server {
 
-// g = w_0 Dec(x_0) + w_1 Dec(x_1) + ..., one contribution a call, in order:
-// `blocks` of contribution number `index`, whose encoding is `encoded`, aligned
-// as float if that is f32. The bits are those of rule.Add on what it decodes
-// to. `g` has the elements of `blocks`.
-//
-// DATA_LOSS: a block cannot be decoded; it was looked at when it came, so it
-// has changed since. `g` is then unspecified.
+// g = w_0 Dec(x_0) + w_1 Dec(x_1) + ..., one contribution a call, in order.
+// `encoded`: `blocks` of contribution `index`; f32 must be aligned. Same bits
+// as rule.Add on the decoded values. `g` has the elements of `blocks`.
+// DATA_LOSS: a block cannot be decoded, so it changed since its check on
+// arrival. `g` is then unspecified.
 absl::Status AddBlocks(const MergeKernels& kernels, const MergeRule& rule,
                        const EncodedRange& range, IndexRange blocks, int index,
                        float weight, const char* encoded, float* g);

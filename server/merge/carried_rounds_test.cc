@@ -1,5 +1,5 @@
-// Rounds after each other in little memory: the next version is made in the
-// place of the newest, and the bits are those of versions in files alone.
+// Consecutive rounds in little memory: the next version is made in place of the
+// newest, with the same bits as versions in files.
 
 #include <cstring>
 #include <memory>
@@ -25,7 +25,7 @@ struct Bench : MergeBench {
       : MergeBench(v1::DURABILITY_PROCESS, v1::CODEC_F32, down, memory_bytes),
         seed(the_seed) {}
 
-  // Stores the contributions to version `v` + 1, and says how they are merged.
+  // Stores the contributions to version `v` + 1; returns their seal.
   v1::Seal Push(int64_t v) {
     v1::Seal seal;
     seal.set_version(v);
@@ -71,13 +71,13 @@ struct Bench : MergeBench {
   const unsigned seed;
 };
 
-// Both of a run in which islands hold theta, and of one in which they hold V.
+// For runs whose islands hold theta, and runs with a replica.
 class CarriedRoundsTest : public testing::TestWithParam<v1::Codec> {
  protected:
   CarriedRoundsTest() : seed_(std::random_device()()) {}
 
   bool has_replica() const { return GetParam() != v1::CODEC_F32; }
-  // Theta, state, V, two D of bf16; or theta twice and state.
+  // Theta, state, replica and two deltas of bf16; or theta twice and state.
   int64_t bytes_max() const {
     return (has_replica() ? 3 + 1 : 3) * ImagePool::AsBytes(kElements);
   }
@@ -110,8 +110,7 @@ TEST_P(CarriedRoundsTest, TheNextVersionIsMadeInThePlaceOfTheNewest) {
     if (has_replica()) {
       EXPECT_TRUE(made.carries(2));
     }
-    // The version before is read from its file, and so it is when the round is
-    // merged once more.
+    // The version before is read from its file, also for a repeated merge.
     ExpectSameVersion(bench, files, v);
     if (v % 2 == 1) {
       bench.store->DiscardVersion(0, v + 1);
@@ -126,7 +125,7 @@ TEST_P(CarriedRoundsTest, TheNextVersionIsMadeInThePlaceOfTheNewest) {
       one->Persist(seal);
     }
     ExpectSameVersion(bench, files, v + 1);
-    // As the shard releases them.
+    // As a shard releases versions.
     for (Bench* one : {&bench, &files}) one->store->versions().Remove(0, v - 1);
   }
   bench.Open();
@@ -134,7 +133,7 @@ TEST_P(CarriedRoundsTest, TheNextVersionIsMadeInThePlaceOfTheNewest) {
   ExpectSameVersion(bench, files, kRounds - 1);
 }
 
-// Every second file does without V, and needs the one before.
+// Every second file has no replica, and needs the file before.
 TEST_P(CarriedRoundsTest, AReplicaThatIsLeftOutIsMadeOfTheVersionBefore) {
   if (!has_replica()) GTEST_SKIP() << "no view";
   SCOPED_TRACE(seed_);
@@ -154,7 +153,7 @@ TEST_P(CarriedRoundsTest, AReplicaThatIsLeftOutIsMadeOfTheVersionBefore) {
     ExpectSameVersion(bench, files, v + 1);
     bench.store->versions().Remove(0, v - 1);
     EXPECT_FALSE(bench.store->versions().Find(0, v - 1).has_value());
-    // Version v - 1 stays as long as V of v is made from it.
+    // Version v - 1 stays as long as v's replica is made from it.
     EXPECT_EQ(bench.fs.Exists(absl::StrCat(
                   "data/runs/run/shard-0/versions/f0-v", v - 1, ".ver")),
               v % 2 == 1);
@@ -163,7 +162,7 @@ TEST_P(CarriedRoundsTest, AReplicaThatIsLeftOutIsMadeOfTheVersionBefore) {
     bench.store->versions().Remove(0, v - 1);
     ExpectSameVersion(bench, files, v);
   }
-  // Version 4 has its own, 3 is made of that of 2, which is not whole any more.
+  // Version 3's replica is made from version 2's, which is damaged here.
   bench.store->versions().Remove(0, 4);
   auto file =
       *bench.fs.OpenForWrite("data/runs/run/shard-0/versions/f0-v2.ver");

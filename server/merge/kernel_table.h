@@ -1,6 +1,4 @@
-// Gives the core's rules the vectorised kernels.
-//
-// Thread-safe; stateless.
+// The vectorised kernels for the core's rules. Thread-safe; stateless.
 
 #ifndef SERVER_MERGE_KERNEL_TABLE_H_
 #define SERVER_MERGE_KERNEL_TABLE_H_

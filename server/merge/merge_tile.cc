@@ -12,10 +12,9 @@ namespace {
 
 constexpr int64_t kTileElements = kTileBlocks * codec::kBlockElements;
 
-// Says where the old version's arrays are, and where the new one's are made:
-// those that were given to the new one become it in their place; the others are
-// made in `buffers`, from the old one's images or from what is read there.
-// `keep` has one of each array.
+// Sets where old arrays are read and new ones are made. Arrays that the new
+// version took over are updated in place; the others are made in `buffers`,
+// from the old version's images or files. `keep` has one entry for each array.
 absl::Status LoadTile(const OuterStep& step, IndexRange blocks,
                       TileBuffers& buffers, OuterTile& tile,
                       VersionImage* keep) {

@@ -1,7 +1,6 @@
-// The arithmetic of a merge on one tile: few blocks whose arrays stay in cache.
-//
-// Pure but for the version files that it reads and writes. Thread-safe for
-// different tiles and buffers.
+// The arithmetic of a merge on one tile: a few blocks whose arrays stay in
+// cache. Pure except for version files. Thread-safe for different tiles and
+// buffers.
 
 #ifndef SERVER_MERGE_MERGE_TILE_H_
 #define SERVER_MERGE_MERGE_TILE_H_
@@ -38,16 +37,14 @@ struct TileBuffers {
   ReplicaBuffers replica;
 };
 
-// What one tile came to.
 struct TileResult {
   absl::Status status;
   Digest128 digest;  // Of theta's blocks.
   bool finite = true;
   double norm_squared = 0;   // Of the merged gradient.
-  Digest128 replica_digest;  // Of V's blocks, in a run with a view.
+  Digest128 replica_digest;  // Of the replica's blocks, if the run has one.
 };
 
-// From which version, by which rule, to which.
 struct OuterStep {
   const ShardRange& range;
   const OuterOptimizer& optimizer;
@@ -57,13 +54,11 @@ struct OuterStep {
   const ReplicaMaker* replica = nullptr;  // Null if the run has none.
 };
 
-// Takes the outer step, and that of the view, on `blocks` with the merged
-// gradient in `buffers.gradient`.
+// Steps `blocks` with `buffers.gradient`, and advances the replica.
 TileResult StepTile(const OuterStep& step, IndexRange blocks,
                     TileBuffers& buffers);
 
-// Digest, finiteness and norm of all tiles, in their order, into `fact`; or the
-// first error.
+// Adds up the results of all tiles, in order; or returns the first error.
 absl::Status AddUp(absl::Span<const TileResult> results, PreparedFact& fact);
 
 }  // namespace atl::server

@@ -58,7 +58,7 @@ absl::Status ReplicaMaker::MakeTile(IndexRange blocks, const float* theta,
   }
   const ReplicaStep::Result result =
       step_.Advance(blocks, theta, from, to, encoded);
-  // The round is aborted: what the version holds then is never read.
+  // The round will be aborted, so the version's content is never read.
   finite &= result.finite;
   if (!result.finite) return absl::OkStatus();
   digest += result.digest;

@@ -1,7 +1,5 @@
-// Makes V and D of a version while the version is merged, tile by tile, as soon
-// as a tile of theta is there and still in cache.
-//
-// Thread-safe for different tiles and buffers.
+// Makes the replica and the delta of a version during its merge, while each
+// tile of theta is in cache. Thread-safe for different tiles and buffers.
 
 #ifndef SERVER_MERGE_REPLICA_MAKER_H_
 #define SERVER_MERGE_REPLICA_MAKER_H_
@@ -21,7 +19,7 @@
 
 namespace atl::server {
 
-// One thread's; they grow to a tile where a version or a delta has no memory.
+// One thread's; they grow to a tile if a version or a delta is not in memory.
 struct ReplicaBuffers {
   std::vector<float> from;
   std::vector<float> to;
@@ -30,23 +28,22 @@ struct ReplicaBuffers {
 
 class ReplicaMaker {
  public:
-  // For `to`, which becomes `version` of `fragment` and is made from `from`.
-  // Null if the run has no view. `store` must outlive it.
-  //
+  // For `to`, which becomes `version` of `fragment`, made from `from`. Null if
+  // the run has no replica. `store` must outlive it.
   // RESOURCE_EXHAUSTED: the disk is full.
   static absl::StatusOr<std::unique_ptr<ReplicaMaker>> Create(
       RunStore& store, int32_t fragment, int64_t version,
       std::shared_ptr<VersionFile> from, std::shared_ptr<VersionFile> to);
 
-  // Of `blocks`, from their `theta`: V into the version, D into its delta. Adds
-  // V's digest to `digest`; `finite` becomes false if a value is not.
-  //
+  // Makes `blocks` from their `theta`: writes the replica and the delta to
+  // their files, adds the replica's digest, and clears `finite` for non-finite
+  // values.
   // DATA_LOSS, RESOURCE_EXHAUSTED: a file cannot be read or written.
   absl::Status MakeTile(IndexRange blocks, const float* theta,
                         ReplicaBuffers& buffers, Digest128& digest,
                         bool& finite) const;
 
-  // All tiles are made: the delta can be found.
+  // Publishes the delta, once all tiles are made.
   void Publish() const;
 
  private:

@@ -15,14 +15,12 @@
 namespace atl::server {
 namespace {
 
-// Sum of the blocks' digests; `elements` are theirs.
 Digest128 TileDigest(const ShardRange& range, IndexRange blocks,
                      const float* elements) {
   return RangeDigest(range.layout(), range.fragment(), blocks,
                      absl::MakeConstSpan(elements, range.ElementCount(blocks)));
 }
 
-// Version 0 of `blocks` as the run's generator makes it.
 void GenerateBlocks(const v1::RunSpec& spec, const ShardRange& range,
                     IndexRange blocks, float* elements) {
   const int64_t first = range.ElementOffset(blocks.begin);
@@ -36,7 +34,6 @@ void GenerateBlocks(const v1::RunSpec& spec, const ShardRange& range,
   }
 }
 
-// Writes the optimizer's first state.
 absl::Status WriteInitialState(VersionFile& file, const ShardRange& range,
                                const OuterOptimizer& optimizer,
                                IndexRange blocks, std::vector<float>& buffer) {
@@ -175,7 +172,7 @@ absl::StatusOr<MeasuredFact> RoundMerger::Measure(RunStore& store,
                                                   const v1::Seal& seal) {
   ASSIGN_OR_RETURN(const SealedSet set, SealedSet::Open(store, rule, seal));
   const ShardRange& range = store.range(seal.fragment());
-  // A sum a thread: they are exact, so that who adds what cannot be seen.
+  // One sum for each thread. Sums are exact, so the split does not matter.
   std::vector<GramSums> sums(buffers_.size(), set.NewSums());
   std::vector<absl::Status> statuses(TileCount(range));
   pool_.Run(TileCount(range), [&](int worker, int64_t tile) {

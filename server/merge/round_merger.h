@@ -1,15 +1,14 @@
-// Makes versions: version 0 from the generator or an import, version v + 1 from
-// version v and a sealed round.
+// Makes versions, and replicas (server/core/replica.h) if the run has one:
+// version 0 from the generator or an import, version v + 1 from v and a sealed
+// round.
 //
-// With them their views (core/view.h), if the run has one.
+// Works tile by tile, from the contributions' files and the old version's image
+// or file into the next version's. So its memory depends neither on the size of
+// the shard nor on the number of contributions, and a tile's bits depend
+// neither on the threads nor on other tiles.
 //
-// Works tile by tile, from the contributions' files and the version's image (or
-// file, without one) into the next version's, so that its own memory does not
-// depend on the size of the shard, nor on the number of contributions. What a
-// tile becomes does not depend on the threads, nor on the other tiles.
-//
-// Thread-compatible: one call at a time, because the tiles' buffers are its
-// own. Blocks for as long as the disk and the arithmetic take.
+// Thread-compatible: one call at a time, because calls share the tile buffers.
+// Blocks for as long as the disk and the arithmetic take.
 
 #ifndef SERVER_MERGE_ROUND_MERGER_H_
 #define SERVER_MERGE_ROUND_MERGER_H_
@@ -37,9 +36,8 @@ class RoundMerger {
   // `pool` must outlive it.
   explicit RoundMerger(TilePool& pool);
 
-  // Makes version 0 of `fragment`, by the generator or from the stored import,
-  // and publishes it in `store`; returns its digest. Not durable yet.
-  //
+  // Makes version 0 of `fragment`, from the generator or the stored import, and
+  // publishes it in `store`, not durable. Returns its digest.
   // RESOURCE_EXHAUSTED: the disk is full. DATA_LOSS: the import is damaged.
   // FAILED_PRECONDITION: there is no import yet.
   absl::StatusOr<Digest128> MakeVersion0(RunStore& store,
@@ -47,25 +45,20 @@ class RoundMerger {
                                          int32_t fragment);
 
   // Merges `seal` into version seal.version + 1 and publishes that in `store`,
-  // not durable and not committed.
-  //
-  // RESOURCE_EXHAUSTED: the disk is full. DATA_LOSS: a file is damaged; the
-  // message names it. FAILED_PRECONDITION: version or contributions are not
-  // here.
+  // neither durable nor committed. RESOURCE_EXHAUSTED: the disk is full.
+  // DATA_LOSS: a file is damaged; the message names it. FAILED_PRECONDITION:
+  // the version or a contribution is not here.
   absl::StatusOr<PreparedFact> Merge(RunStore& store,
                                      const OuterOptimizer& optimizer,
                                      const MergeRule& rule,
                                      const v1::Seal& seal);
 
-  // The statistics of `seal`'s contributions on this shard, for its verdict.
-  //
-  // DATA_LOSS: a file is damaged. FAILED_PRECONDITION: a contribution is not
-  // here.
+  // The statistics of `seal`'s contributions here, for its verdict. DATA_LOSS:
+  // a file is damaged. FAILED_PRECONDITION: a contribution is not here.
   absl::StatusOr<MeasuredFact> Measure(RunStore& store, const MergeRule& rule,
                                        const v1::Seal& seal);
 
  private:
-  // What the tiles of one merge share.
   struct Round;
 
   TileResult MergeTile(const Round& round, IndexRange blocks,

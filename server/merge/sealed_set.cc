@@ -45,7 +45,7 @@ absl::StatusOr<SealedSet> SealedSet::Of(
   for (const v1::CoefficientRow& row : seal.verdict().rows()) {
     if (row.coefficients_size() != seal.contributions_size()) {
       return absl::FailedPreconditionError(
-          "a row of the verdict is not for the sealed contributions");
+          "a row of the verdict does not fit the sealed contributions");
     }
   }
   return set;
@@ -66,7 +66,7 @@ absl::Status SealedSet::MergeSum(const MergeKernels& kernels, IndexRange blocks,
                                  std::vector<float>& buffer,
                                  float* gradient) const {
   const int64_t count = range_.ElementCount(blocks);
-  // No codec takes more than f32 does.
+  // No encoding is larger than f32.
   if (buffer.size() < count) buffer.resize(count);
   char* const bytes = reinterpret_cast<char*>(buffer.data());
   const int64_t first = range_.ElementOffset(blocks.begin);
@@ -74,7 +74,7 @@ absl::Status SealedSet::MergeSum(const MergeKernels& kernels, IndexRange blocks,
     const EncodedSource& contribution = *contributions_[i];
     const EncodedRange& encoded = contribution.encoded();
     RETURN_IF_ERROR(contribution.ReadEncoded(blocks, bytes));
-    // Blocks of one group at a time: most tiles are of one.
+    // Blocks of one group at a time; most tiles have one group.
     for (int64_t begin = blocks.begin; begin < blocks.end;) {
       const int group = FindGroup(begin);
       int64_t end = begin + 1;

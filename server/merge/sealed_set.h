@@ -1,7 +1,6 @@
-// The contributions of a sealed round on one shard, read block by block: their
-// merge, and the statistics that a verdict is made from.
-//
-// Immutable after Open, so thread-safe. Blocks on the disk.
+// A sealed round's contributions on one shard, read block by block: their
+// merge, and statistics for a verdict. Immutable after Open, so thread-safe.
+// Calls block on the disk.
 
 #ifndef SERVER_MERGE_SEALED_SET_H_
 #define SERVER_MERGE_SEALED_SET_H_
@@ -25,32 +24,25 @@ namespace atl::server {
 class SealedSet {
  public:
   // `store`, `rule` and `seal` must outlive it.
-  //
-  // FAILED_PRECONDITION: a contribution is not stored here, or the rule needs
-  // a verdict that `seal` has, but not for these contributions.
+  // FAILED_PRECONDITION: a contribution is not stored here, or the verdict of
+  // `seal` is not for these contributions.
   static absl::StatusOr<SealedSet> Open(RunStore& store, const MergeRule& rule,
                                         const v1::Seal& seal);
-  // The same of contributions that are here, in the order of the seal; `range`
-  // must outlive it.
+  // The same for these contributions, in seal order. `range` must outlive it.
   static absl::StatusOr<SealedSet> Of(
       const ShardRange& range, const v1::RunSpec& spec, const MergeRule& rule,
       const v1::Seal& seal,
       std::vector<std::shared_ptr<const EncodedSource>> contributions);
 
-  // Merges `blocks` into `gradient`, shape [elements of blocks]. `buffer` is
-  // the caller's thread's: it grows to a tile, or, for a rule that takes rows,
-  // to a block of every contribution.
-  //
-  // DATA_LOSS: a file is damaged; the message names it.
+  // Merges `blocks` into `gradient`, shape [elements of blocks]. `buffer`, one
+  // a thread, grows to a tile, or for a rule that takes rows to a block of
+  // every contribution. DATA_LOSS: a file is damaged; the message names it.
   absl::Status Merge(const MergeKernels& kernels, IndexRange blocks,
                      std::vector<float>& buffer, float* gradient) const;
 
-  // All 0, for Measure.
   GramSums NewSums() const;
   // Adds the statistics of `blocks` to `sums`. `buffer` grows to a block of
-  // every contribution.
-  //
-  // DATA_LOSS: as Merge.
+  // every contribution. DATA_LOSS: as Merge.
   absl::Status Measure(const MergeKernels& kernels, IndexRange blocks,
                        std::vector<float>& buffer, GramSums& sums) const;
 
@@ -64,7 +56,7 @@ class SealedSet {
         needs_(needs) {}
 
   int FindGroup(int64_t block) const;
-  // What contribution `i` is multiplied by in `group`.
+  // Contribution `i`'s factor in `group`.
   float Factor(int i, int group) const;
   absl::Status MergeSum(const MergeKernels& kernels, IndexRange blocks,
                         std::vector<float>& buffer, float* gradient) const;

@@ -10,7 +10,7 @@ namespace atl::server {
 WorkQueue::WorkQueue(int thread_count, int nice) {
   for (int i = 0; i < thread_count; ++i) {
     threads_.emplace_back([this, nice] {
-      // A thread's own on Linux. If it fails it is merely not nice.
+      // Applies to one thread on Linux. Failure is harmless.
       if (nice > 0) setpriority(PRIO_PROCESS, gettid(), nice);
       Run();
     });

@@ -1,7 +1,5 @@
-// Threads that carry out tasks in the order they were posted, and threads that
-// share the tiles of one task.
-//
-// Thread-safe.
+// Threads that run tasks in the order of posting, and threads that share the
+// tiles of one task. Thread-safe.
 
 #ifndef SERVER_MERGE_WORK_QUEUE_H_
 #define SERVER_MERGE_WORK_QUEUE_H_
@@ -17,18 +15,17 @@
 
 namespace atl::server {
 
-// Tasks begin in order; with one thread they also end in order. The length is
-// bounded by who posts: each shard has a bounded number of actions under way,
-// each contribution one finish.
+// Tasks start in order; with one thread they also end in order. Its users bound
+// the length: a shard's actions are bounded, a contribution has one finish.
 class WorkQueue {
  public:
-  // `nice` is added to the threads' niceness: 0 to 19.
+  // `nice`: added to the threads' niceness, 0 to 19.
   explicit WorkQueue(int thread_count, int nice = 0);
-  // Waits for the task that runs; those that have not begun are dropped.
+  // As Stop.
   ~WorkQueue();
 
   void Post(std::function<void()> task);
-  // Drops what has not begun and waits for what runs. Idempotent.
+  // Drops tasks that have not started and waits for running ones. Idempotent.
   void Stop();
 
  private:
@@ -41,9 +38,9 @@ class WorkQueue {
   std::vector<std::thread> threads_;
 };
 
-// Runs fn(worker, index) for all indexes of [0, count), on `thread_count`
-// threads, the caller's among them; returns when all are done. `worker` is in
-// [0, thread_count) and no two calls at a time have the same.
+// Runs fn(worker, index) for every index in [0, count), on `thread_count`
+// threads with the caller's; returns when all are done. Concurrent calls have
+// different `worker`s in [0, thread_count).
 class TilePool {
  public:
   explicit TilePool(int thread_count);

@@ -43,9 +43,10 @@ absl::StatusOr<std::vector<ReadAhead::Item>> ReadAhead::TakeBatch(
   std::vector<Item> items;
   for (Slot& slot : slots_[batch]) {
     RETURN_IF_ERROR(slot.status);
-    // One before it has failed, in this batch or another.
+    // An earlier item failed, in this batch or another.
     if (slot.state != Slot::kRead) {
-      return absl::CancelledError("not read: something before it was not");
+      return absl::CancelledError(
+          "not read, because an earlier item could not be read");
     }
     items.push_back(std::move(slot.item));
   }
@@ -59,7 +60,7 @@ bool ReadAhead::MayRead() {
     ++claimed_batch_;
     claimed_item_ = 0;
   }
-  // The batch that is worked on is taken_ - 1.
+  // The batch in use is taken_ - 1.
   return !failed_ && claimed_batch_ < item_counts_.size() &&
          claimed_batch_ <= taken_;
 }

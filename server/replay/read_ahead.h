@@ -1,8 +1,6 @@
-// Reads items in batches, ahead of who takes them: while one batch is worked
-// on, the next one is read, its items several at a time.
-//
-// Two batches are in memory then, and no more. One thread takes; reading has
-// threads of its own.
+// Reads batches of items ahead of the consumer: the next batch during the
+// current one, several items at a time, and no more. One thread calls Next;
+// reads run on threads of its own.
 
 #ifndef SERVER_REPLAY_READ_AHEAD_H_
 #define SERVER_REPLAY_READ_AHEAD_H_
@@ -27,24 +25,22 @@ class ReadAhead {
     std::vector<char> bytes;
     std::vector<KeptDigests> digests;
   };
-  // Reads item `item` of batch `batch`; from several threads at once. Ends soon
-  // when a stop is requested.
+  // Reads an item, on several threads at once. Returns soon after a stop
+  // request.
   using Read = std::function<absl::StatusOr<Item>(size_t batch, size_t item,
                                                   std::stop_token stop)>;
 
-  // Batch b has item_counts[b] items. `thread_count` >= 1 items are read at a
-  // time. Begins to read the first batch.
+  // Batch b has item_counts[b] items. Reads `thread_count` >= 1 items at a
+  // time, and starts with the first batch.
   ReadAhead(std::vector<size_t> item_counts, int thread_count, Read read);
   ~ReadAhead();
   ReadAhead(const ReadAhead&) = delete;
   ReadAhead& operator=(const ReadAhead&) = delete;
 
-  // Returns the next batch, once all of it is read, and starts to read the
-  // batch after it. The caller no longer needs the batch before.
-  //
-  // The error of the first of its items that could not be read. An error is
-  // final: every later call returns it, also for batches that were read ahead.
-  // Requires: a batch is left.
+  // Returns the next complete batch and starts to read the batch after it. The
+  // caller no longer needs the batch before. Requires: a batch is left.
+  // Errors: that of the first item that could not be read. An error is final:
+  // every later call returns it, also for batches that were read ahead.
   absl::StatusOr<std::vector<Item>> Next();
 
  private:
@@ -56,9 +52,8 @@ class ReadAhead {
     Item item;
   };
   void Work(std::stop_token stop);
-  // True if an item may be read now: the claimed one.
   bool MayRead() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  // True if nothing of `batch` is being read, or will be.
+  // True if no item of `batch` is being read, or will be.
   bool IsOver(size_t batch) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
   const std::vector<size_t> item_counts_;
@@ -67,12 +62,12 @@ class ReadAhead {
   CondVar changed_;
   // Batches that Next was called for.
   size_t taken_ ABSL_GUARDED_BY(mutex_) = 0;
-  // What is read next; behind an error nothing is.
+  // The next item to read; after an error no more are read.
   size_t claimed_batch_ ABSL_GUARDED_BY(mutex_) = 0;
   size_t claimed_item_ ABSL_GUARDED_BY(mutex_) = 0;
   bool failed_ ABSL_GUARDED_BY(mutex_) = false;
   absl::Status error_ ABSL_GUARDED_BY(mutex_);  // What Next has returned.
-  // By batch; those that were taken are empty.
+  // By batch; taken batches are empty.
   std::vector<std::vector<Slot>> slots_ ABSL_GUARDED_BY(mutex_);
   std::vector<std::jthread> threads_;  // Last: they use all the others.
 };

@@ -40,7 +40,7 @@ TEST(ReadAheadTest, GivesBatchesAndItemsInTheirOrder) {
   }
 }
 
-// Each waits for the other: one after the other would never end.
+// Each waits for the other, so sequential reads would never end.
 TEST(ReadAheadTest, ReadsTheNextBatchWhileOneIsWorkedOn) {
   absl::Notification second_is_read;
   std::atomic<size_t> furthest{0};
@@ -53,7 +53,7 @@ TEST(ReadAheadTest, ReadsTheNextBatchWhileOneIsWorkedOn) {
                   });
   ASSERT_TRUE(ahead.Next().ok());
   second_is_read.WaitForNotification();
-  // Nothing of the third is read before the second is taken.
+  // The third batch is not read before the second is taken.
   EXPECT_EQ(furthest, 1);
   ASSERT_TRUE(ahead.Next().ok());
 }
@@ -84,7 +84,7 @@ TEST(ReadAheadTest, AnErrorIsItsBatchsAndWhatIsBeforeItIsGiven) {
   }
 }
 
-// The batch behind the error is whole before the error is met.
+// The batch after the error is complete before the error is returned.
 TEST(ReadAheadTest, AnErrorIsFinalAlsoForWhatWasReadAhead) {
   absl::Notification third_is_read;
   ReadAhead ahead({1, 1, 1, 1}, 2,

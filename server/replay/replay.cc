@@ -33,37 +33,35 @@ namespace atl::server {
 namespace {
 
 constexpr int64_t kPieceBlocksMin = 64;
-// Blocks that are merged and stepped while they are in cache.
+// Blocks that are merged and stepped in cache.
 constexpr int64_t kTileBlocks = 4;
 
-// Blocks of one contribution, in memory.
 class Piece : public EncodedSource {
  public:
   Piece(const EncodedRange& encoded, const ContributionKey& key)
       : encoded_(encoded), key_(key) {}
 
-  // Has `bytes` of `blocks` from now on, in place of those before.
   void Set(IndexRange blocks, std::vector<char> bytes) {
     blocks_ = blocks;
     bytes_ = std::move(bytes);
   }
   const ContributionKey& key() const { return key_; }
 
-  // Adds the blocks to both of the digests that a contribution may have.
+  // Adds the blocks to both digests that a contribution may have.
   void AddToDigests() {
     whole_.Update({bytes_.data(), bytes_.size()});
     for (int64_t b = blocks_.begin; b < blocks_.end; ++b) {
       sum_ += EncodedBlockDigest(b, BlockBytes({b, b + 1}));
     }
   }
-  // OK if one of them is `sealed`, once all blocks were there.
+  // Once all blocks were added: OK if one of them is `sealed`.
   absl::Status CheckDigest(const Digest128& sealed) const {
     const codec::Hash128 hash = whole_.Current();
     const Digest128 whole = {hash.high, hash.low};
     if (whole == sealed || sum_ == sealed) return absl::OkStatus();
     return absl::DataLossError(
-        absl::StrCat(key_.ToString(), " as it is kept has digest ",
-                     whole.ToHex(), ", and ", sealed.ToHex(), " was sealed"));
+        absl::StrCat(key_.ToString(), " as kept has digest ",
+                     whole.ToHex(), ", but ", sealed.ToHex(), " was sealed"));
   }
 
   const EncodedRange& encoded() const override { return encoded_; }
@@ -107,20 +105,18 @@ v1::Seal ToSeal(const v1::Round& round) {
   return seal;
 }
 
-// What one thread needs for a tile.
 struct Buffers {
   std::vector<float> contributions;
   std::vector<float> gradient;
   std::vector<char> delta;
 };
 
-// What the blocks of one shard's range of a version came to.
 struct PartDigests {
   Digest128 theta;
   Digest128 replica;
 };
 
-// One fragment, at the version that its commits have come to.
+// One fragment at its newest recomputed version.
 class FragmentReplay {
  public:
   FragmentReplay(const ReplayOptions& options, const RunLayout& layout,
@@ -141,7 +137,6 @@ class FragmentReplay {
         down_(layout, fragment, DownCodec(spec_)),
         buffers_(pool.thread_count()) {}
 
-  // Reads the cut.
   absl::Status Load(const v1::FragmentVersion& cut) {
     version_ = cut.version();
     const auto count = static_cast<size_t>(range_.element_count());
@@ -163,7 +158,7 @@ class FragmentReplay {
         .status;
   }
 
-  // Begins to read what `rounds`, all that are to be made, were merged from.
+  // Starts reading the contributions of `rounds`: all that will be made.
   void BeginReading(std::vector<const v1::Round*> rounds) {
     std::vector<size_t> counts;
     for (const v1::Round* round : rounds) {
@@ -187,14 +182,13 @@ class FragmentReplay {
                    });
   }
 
-  // Makes the version of `round`, the next one.
+  // Makes the version of `round`, which must be the next.
   absl::StatusOr<ReplayedCommit> Make(const v1::Round& round) {
     const v1::Seal seal = ToSeal(round);
     if (FindNeeds(spec_.outer().merge()) != MergeNeeds::kNothing &&
         !seal.has_verdict()) {
       return absl::FailedPreconditionError(
-          "its verdict is not in the run's history: it was made by an older "
-          "program");
+          "the run's history lacks its verdict: an older program made it");
     }
     std::vector<std::shared_ptr<Piece>> pieces;
     for (const v1::SealedContribution& sealed : seal.contributions()) {
@@ -208,7 +202,7 @@ class FragmentReplay {
         static_cast<size_t>(std::max(1, spec_.server_count())));
     std::vector<KeptDigests> said;
     for (IndexRange blocks = {0, 0}; blocks.end < range_.block_count();) {
-      // What is worked on and what is read meanwhile, and no more.
+      // Frees the last piece: only this one and the next one stay in memory.
       for (const auto& piece : pieces) piece->Set({}, {});
       ASSIGN_OR_RETURN(std::vector<ReadAhead::Item> items, ahead_->Next());
       blocks = batches_[next_batch_++].blocks;
@@ -228,7 +222,6 @@ class FragmentReplay {
     return Compare(round, seal.contributions_size(), parts, said);
   }
 
-  // Compares the optimizer's arrays with what the shards hold of this version.
   absl::StatusOr<ReplayedState> CompareState() {
     ReplayedState result;
     result.fragment = fragment_;
@@ -239,7 +232,7 @@ class FragmentReplay {
       if (absl::IsOutOfRange(pulled)) return result;
       RETURN_IF_ERROR(pulled);
       for (size_t k = 0; k < held.size(); ++k) {
-        // Bits: 0 and -0 are not the same.
+        // Bitwise: 0 and -0 differ.
         if (std::memcmp(&held[k], &state_[i][k], sizeof(float)) == 0) continue;
         result.compared = true;
         result.array = static_cast<int32_t>(i);
@@ -267,7 +260,7 @@ class FragmentReplay {
         options_.bounds, nullptr);
   }
 
-  // How many blocks of each of `count` contributions are in memory at once.
+  // Blocks of each of `count` contributions that are in memory at once.
   int64_t PieceBlocks(size_t count) const {
     const auto block_bytes = static_cast<int64_t>(
         encoded_.codec().EncodedBytes(codec::kBlockElements));
@@ -275,14 +268,14 @@ class FragmentReplay {
     return std::max(kPieceBlocksMin, kPieceBytes / 2 / (block_bytes * pieces));
   }
 
-  // In a thread of ahead_'s.
+  // Runs on a thread of ahead_.
   absl::StatusOr<ReadAhead::Item> ReadItem(IndexRange blocks,
                                            const ContributionKey& key,
                                            std::stop_token stop) {
     v1::PullKeptRequest wanted;
     wanted.set_fragment(fragment_);
     *wanted.mutable_contribution() = key.ToProto();
-    // Stopped by the caller, or because nobody takes it any more.
+    // Stops if the caller stops, or if the result is no longer needed.
     std::stop_source either;
     const auto forward = [&either] { either.request_stop(); };
     const std::stop_callback callers(options_.bounds.stop, forward);
@@ -305,7 +298,7 @@ class FragmentReplay {
     return item;
   }
 
-  // Adds those of shards that have said nothing yet.
+  // Adds the digests of shards that are not in `said`.
   static void AddKnown(std::vector<KeptDigests> digests,
                        std::vector<KeptDigests>& said) {
     for (KeptDigests& part : digests) {
@@ -317,13 +310,12 @@ class FragmentReplay {
     }
   }
 
-  // Merges `blocks`, which all contributions have, and takes the outer step.
   absl::Status StepPiece(const SealedSet& set, IndexRange blocks,
                          std::vector<PartDigests>& parts) {
     const int64_t tile_count =
         (blocks.size() + kTileBlocks - 1) / kTileBlocks;
     std::vector<absl::Status> statuses(tile_count);
-    // By tile: a tile's blocks may be of two shards.
+    // By tile: a tile may span two shards.
     std::vector<std::vector<PartDigests>> digests(
         tile_count, std::vector<PartDigests>(parts.size()));
     pool_.Run(tile_count, [&](int worker, int64_t tile) {
@@ -377,7 +369,8 @@ class FragmentReplay {
       const ReplicaStep::Result made = step.Advance(
           part, theta.data(), replica, replica, buffers.delta.data());
       if (!made.finite) {
-        return absl::DataLossError("its view has values that are not finite");
+        return absl::DataLossError(
+            "its replica has values that are not finite");
       }
       parts[shard].replica += made.digest;
     }
@@ -430,7 +423,7 @@ class FragmentReplay {
   std::vector<std::vector<float>> state_;
   std::vector<float> replica_;    // Empty: the run has none.
   std::vector<Buffers> buffers_;  // One a thread.
-  // What is read, in order: blocks of all contributions of a round.
+  // The batches to read, in order: blocks of all contributions of a round.
   struct MakeBatch {
     IndexRange blocks;
     std::vector<ContributionKey> keys;
@@ -438,7 +431,7 @@ class FragmentReplay {
   std::vector<MakeBatch> batches_;
   size_t next_batch_ = 0;
   Mutex waiting_mutex_;
-  std::optional<ReadAhead> ahead_;  // Last: its threads use all the others.
+  std::optional<ReadAhead> ahead_;  // Last: its threads use the others.
 };
 
 std::string MakeName(const v1::Round& round) {
@@ -446,7 +439,6 @@ std::string MakeName(const v1::Round& round) {
                       round.fragment(), ", version ", round.version(), ")");
 }
 
-// The rounds follow from the cut, and from each other.
 absl::Status CheckDecisions(const ReplayOptions& options,
                             const RunLayout& layout) {
   const int32_t fragment_count = layout.fragment_count();

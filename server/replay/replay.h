@@ -1,15 +1,11 @@
-// Makes the versions of a run again: from a pinned cut, what the coordinator
-// decided after it, and the contributions that were kept, all of which may be
-// read from anywhere. The arithmetic is the servers' own (core/, kernels/,
-// service/sealed_set); shards, streams and threads are not, so that what agrees
-// does not depend on them.
+// Recomputes the versions of a run from a pinned cut, the coordinator's later
+// decisions and the kept contributions, read over the network. The arithmetic
+// is the servers' (core/, kernels/, merge/sealed_set), but shards, streams and
+// threads are not. It checks the cut against the committed digests, and each
+// contribution against the sealed digest.
 //
-// Nothing is believed that can be checked: the cut's digests are those that
-// were committed, and a contribution's bytes those that were sealed.
-//
-// Blocks, for as long as the network and the arithmetic take. In memory: theta,
-// the optimizer's state and V of one fragment, and kPieceBytes of
-// contributions.
+// Blocks for as long as the network and the arithmetic take. Memory: theta, the
+// optimizer's state and the replica of one fragment, and kPieceBytes.
 
 #ifndef SERVER_REPLAY_REPLAY_H_
 #define SERVER_REPLAY_REPLAY_H_
@@ -32,35 +28,32 @@
 
 namespace atl::server {
 
-// Encoded contributions that are in memory at a time, half of them merged and
-// half of them read for after that, but for at least 64 blocks of each.
+// Bytes of encoded contributions in memory, half being merged and half being
+// read. At least 64 blocks of each contribution, even if that is more.
 inline constexpr int64_t kPieceBytes = int64_t{64} << 20;
-// Contributions that are read at a time.
+// Contributions that are read concurrently.
 inline constexpr int kReadersMax = 4;
 
 struct ReplayOptions {
   v1::Run run;   // With its whole layout.
   v1::Pin from;  // The cut.
-  // Every commit from from.commit_seq on, without a gap, as far as wanted.
+  // The commits from from.commit_seq on, without a gap, as far as wanted.
   std::vector<v1::Round> rounds;
   int thread_count = 1;  // >= 1.
-  // Of each transfer, several of which run at a time. on_waiting is called from
-  // any thread, but once at a time; on_progress is not called.
+  // For each transfer; several run concurrently. on_waiting is called on any
+  // thread, one call at a time. on_progress is not called.
   CallBounds bounds;
-  // Called after each commit that was made again; fragments come one after the
-  // other. May be empty.
+  // Called after each recomputed commit, fragment by fragment. May be empty.
   std::function<void(const v1::Round&)> on_commit;
 };
 
-// A digest that came out otherwise.
 struct ReplayDifference {
-  int32_t shard = -1;  // -1: of the whole fragment.
+  int32_t shard = -1;  // -1: the whole fragment.
   bool is_replica = false;
   Digest128 committed;
   Digest128 replayed;
 };
 
-// One commit that was made again.
 struct ReplayedCommit {
   int64_t commit_seq = 0;
   int32_t fragment = 0;
@@ -68,18 +61,17 @@ struct ReplayedCommit {
   int contribution_count = 0;
   Digest128 committed;  // What the COMMIT says.
   Digest128 replayed;
-  // What differs, the fragment's first, then shards in order; empty: all agrees.
+  // Differences: the fragment's first, then by shard; empty: all agree.
   std::vector<ReplayDifference> differences;
 
   bool agrees() const { return differences.empty(); }
 };
 
-// What the newest version of a fragment that was made again was compared with,
-// beside digests: the optimizer's arrays, element by element.
+// The optimizer's arrays of a fragment's newest recomputed version, compared.
 struct ReplayedState {
   int32_t fragment = 0;
   int64_t version = 0;
-  // False: no shard holds it any more, so that there was nothing to compare.
+  // False: no shard holds that version any longer.
   bool compared = false;
   // The first array and element that differ; -1: all agree.
   int32_t array = -1;
@@ -87,24 +79,21 @@ struct ReplayedState {
 };
 
 struct ReplayResult {
-  // In the order of commit_seq. Of a fragment in which one differs, what comes
-  // after it is left out: it cannot agree.
+  // In the order of commit_seq. After a fragment's first difference its later
+  // commits are left out, because they cannot agree.
   std::vector<ReplayedCommit> commits;
-  // Of each fragment that agrees and has an optimizer with a state.
+  // For each fragment that agrees and whose optimizer has state.
   std::vector<ReplayedState> states;
 
-  // Null if all agree.
   const ReplayedCommit* first_difference() const;
 };
 
-// `layout` is the run's. `parameters` and `kept` are of the run, and `kept` with
-// the role operator.
-//
+// `layout`, `parameters` and `kept` are the run's; `kept` has the role
+// operator.
 // FAILED_PRECONDITION: the decisions do not follow from the cut, or lack what a
 // merge needs (a verdict of a run that began under an older program).
 // DATA_LOSS: the cut, or a contribution, is damaged: the message names it.
-// OUT_OF_RANGE: a contribution is not kept.
-// Else as ParameterClient::Pull.
+// OUT_OF_RANGE: a contribution is not kept. Otherwise as ParameterClient::Pull.
 absl::StatusOr<ReplayResult> Replay(const ReplayOptions& options,
                                     const RunLayout& layout,
                                     ParameterClient& parameters,

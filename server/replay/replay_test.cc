@@ -1,4 +1,4 @@
-// What is replayed comes from real servers, over loopback.
+// Replays from real servers, over loopback.
 
 #include "server/replay/replay.h"
 
@@ -44,7 +44,7 @@ class ReplayTest : public testing::Test {
                 cluster_->plan().version0().end());
   }
 
-  // One round of all fragments; every other one in another order.
+  // One round of all fragments; their order alternates.
   void Play(int64_t version) {
     for (int32_t i = 0; i < 2; ++i) {
       PlayFragment(static_cast<int32_t>((i + version) % 2), version);
@@ -85,7 +85,7 @@ class ReplayTest : public testing::Test {
     *cut_[f].mutable_digest() = digest->ToProto();
   }
 
-  // Of each tensor another factor for each contribution.
+  // A verdict with a different factor for each tensor and contribution.
   void AddVerdict(int32_t f, v1::Seal& seal) {
     const auto& tensors = cluster_->layout().fragment_tensors(f);
     for (size_t t = 0; t < tensors.size(); ++t) {
@@ -97,7 +97,6 @@ class ReplayTest : public testing::Test {
     cluster_->Publish();
   }
 
-  // Pins the newest cut.
   void Pin(int64_t bytes = kManyBytes) {
     v1::Pin& pin = *cluster_->plan().add_pins();
     pin.set_pin_id("audit");
@@ -153,7 +152,6 @@ class ReplayTest : public testing::Test {
     }
   }
 
-  // What is in the log of a shard's run.
   std::vector<std::string> Segments(int shard) {
     return *cluster_->fs(shard).List(LogOf(shard));
   }
@@ -194,7 +192,6 @@ TEST_F(ReplayTest, AnotherWeightIsFoundInItsCommit) {
   // The fragment's digest, and those of the shards with blocks of it.
   EXPECT_EQ(found->differences[0].shard, -1);
   EXPECT_GE(found->differences.size(), 2u);
-  // Those before it, and the other fragment's, agree.
   EXPECT_EQ(result->commits.size(), 5u);
 }
 
@@ -252,7 +249,7 @@ TEST_F(ReplayTest, AReleaseFreesTheSpaceAlsoAfterARestart) {
     const size_t before = Segments(0).size();
     Pin();
     for (int64_t version = 1; version < 4; ++version) Play(version);
-    // What is reserved for the next round may not be there yet.
+    // The next round's reservation may be missing.
     EXPECT_GE(Segments(0).size(), before + 2 * 2 * kSlots);
     if (restarts) {
       cluster_->Stop(0);
@@ -262,7 +259,7 @@ TEST_F(ReplayTest, AReleaseFreesTheSpaceAlsoAfterARestart) {
       cluster_->plan().clear_pins();
       cluster_->Publish();
     }
-    // Behind what the disk's thread does first.
+    // Runs after the disk thread's earlier work.
     Play(4);
     EXPECT_LE(Segments(0).size(), before + 2 * kSlots);
     const auto gone = Run();
@@ -326,7 +323,7 @@ TEST_F(ReplayTest, APinUnderTheIdOfOneThatWasGivenUpKeeps) {
   Play(1);
   Play(2);
   fs.SetCapacity(kManyBytes);
-  // No plan comes between that has neither.
+  // No plan in between lacks both pins.
   cluster_->plan().clear_pins();
   Pin();
   Play(3);

@@ -119,8 +119,7 @@ void BidiStream::OnTooSlow(const absl::Status& status) {
     stuck = writing_ || was_too_slow_ || progress_->ending;
     was_too_slow_ = true;
   }
-  // The status would wait behind an answer that the peer does not take, or the
-  // peer did not take the status either.
+  // The peer does not take the pending answer, or did not take the status.
   if (stuck) call_->TryCancel();
 }
 

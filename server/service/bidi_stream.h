@@ -1,7 +1,5 @@
-// The writing half of a bulk stream: answers go out one after the other, and
-// the status when all of them have.
-//
-// Thread-safe. UploadStream inherits it.
+// The writing half of a bulk stream: sends answers in order, then the status.
+// UploadStream inherits it. Thread-safe.
 
 #ifndef SERVER_SERVICE_BIDI_STREAM_H_
 #define SERVER_SERVICE_BIDI_STREAM_H_
@@ -26,7 +24,7 @@ class BidiStream
     : public grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::ByteBuffer>,
       public PushWaiter {
  public:
-  // PushWaiter: `status` of OK sends what StoredAnswer says, then ends.
+  // PushWaiter: an OK `status` first sends StoredAnswer.
   void OnSettled(const absl::Status& status) override;
   void OnTooSlow(const absl::Status& status) override;
   void OnDisplaced(const absl::Status& status) override;
@@ -34,33 +32,28 @@ class BidiStream
  protected:
   BidiStream(grpc::CallbackServerContext* call, StreamWatchdog& watchdog);
 
-  // Begins to read; to be called once, by the maker. Refuses the stream if
-  // there are too many.
+  // Starts reading; called once, by the creator. Refuses if no place is free.
   void Begin();
 
-  // Leaves its place among the streams to another; something else bounds how
-  // many there are of its kind.
+  // Gives up the stream's place; something else must bound its kind.
   void LeavePlace() { watchdog_.LeavePlace(gate_.get()); }
 
-  // Takes one message. Called one at a time; the next is read when it returns,
-  // or, if it has called Pause, when Resume is called too.
+  // Handles one message at a time. The next is read after it returns, and after
+  // Resume if it called Pause.
   virtual void OnMessage(const grpc::ByteBuffer& message) = 0;
-  // The peer sends no more, or is gone.
+  // The peer has half-closed or is gone.
   virtual void OnEnd() = 0;
-  // The last call: nothing is called after it.
+  // The last call.
   virtual void OnGone() = 0;
-  // What says that everything is stored.
   virtual std::unique_ptr<google::protobuf::MessageLite> StoredAnswer()
       const = 0;
 
-  // See OnMessage. Resume may be called from any thread, before OnMessage has
-  // returned too.
+  // See OnMessage. Any thread may call Resume, even before OnMessage returns.
   void Pause();
   void Resume();
 
-  // Queues an answer.
   void Send(const google::protobuf::MessageLite& answer);
-  // Ends the stream once all answers are out. Only the first call counts.
+  // Ends the stream after all queued answers. Only the first call counts.
   void FinishWith(const absl::Status& status);
   bool finishing() const;
 
@@ -83,7 +76,7 @@ class BidiStream
 
   mutable Mutex mutex_;
   std::deque<grpc::ByteBuffer> out_
-      ABSL_GUARDED_BY(mutex_);  // Front: on its way.
+      ABSL_GUARDED_BY(mutex_);  // Front: being written.
   bool writing_ ABSL_GUARDED_BY(mutex_) = false;
   bool paused_ ABSL_GUARDED_BY(mutex_) = false;
   bool waits_for_resume_ ABSL_GUARDED_BY(mutex_) = false;

@@ -16,7 +16,7 @@ CheckedBlock CheckBlock(const codec::Codec& codec, absl::string_view encoded,
   alignas(64) float decoded[codec::kBlockElements];
   const kernels::UnalignedF32* elements = decoded;
   if (codec.id() == codec::CodecId::kF32) {
-    // Looked at where it lies.
+    // Checked in place.
     elements = reinterpret_cast<const kernels::UnalignedF32*>(encoded.data());
   } else {
     checked.fault = codec.Decode(

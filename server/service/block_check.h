@@ -1,7 +1,5 @@
-// Looks at one encoded block of a contribution: whether it is what an encoder
-// writes, and what it decodes to.
-//
-// Pure. Thread-safe. No allocation.
+// Checks and decodes one encoded block of a contribution. Pure. Thread-safe. No
+// allocation.
 
 #ifndef SERVER_SERVICE_BLOCK_CHECK_H_
 #define SERVER_SERVICE_BLOCK_CHECK_H_
@@ -15,12 +13,11 @@ namespace atl::server {
 
 struct CheckedBlock {
   codec::BlockFault fault = codec::BlockFault::kNone;
-  double sum_of_squares = 0;  // Of the decoded elements; without a fault.
+  double sum_of_squares = 0;  // Of the decoded elements; valid without a fault.
 };
 
-// `encoded` is any bytes, anywhere; it decodes to `element_count` elements, 1 to
-// 4096, or is faulty. They are decoded into memory of the caller's stack, which
-// the first-level cache holds.
+// `encoded`: any bytes, unaligned; faulty unless they decode to `element_count`
+// elements, 1 to 4096. Decodes onto the stack, in the first-level cache.
 CheckedBlock CheckBlock(const codec::Codec& codec, absl::string_view encoded,
                         int64_t element_count);
 

@@ -60,7 +60,7 @@ TEST_F(BlockCheckTest, AnyBytesAreFaultyOrFinite) {
       std::vector<uint32_t> aligned((codec.EncodedBytes(count) + 3) / 4);
       for (uint32_t& word : aligned) {
         word = static_cast<uint32_t>(random_());
-        // Exponents of all ones come too seldom else.
+        // All-ones exponents would be too rare otherwise.
         if (random_() % 64 == 0) word |= 0x7f800000u;
       }
       const CheckedBlock checked =

@@ -1,6 +1,4 @@
-// Buffers of one chunk's size that are used again, so that a stream in steady
-// state never faults a fresh page in.
-//
+// Reusable buffers of a chunk's size: a steady stream has no page faults.
 // Thread-safe. Shared: a slice that gRPC still holds keeps the pool alive.
 
 #ifndef SERVER_SERVICE_BUFFER_POOL_H_
@@ -19,10 +17,8 @@ namespace atl::server {
 
 class BufferPool {
  public:
-  // Elements of a buffer: the largest chunk.
   static constexpr int64_t kElements =
       codec::kChunkPayloadBytesMax / static_cast<int64_t>(sizeof(float));
-  // Free buffers that are kept, at most.
   static constexpr size_t kFreeMax = 64;
 
   using Buffer = std::unique_ptr<float[]>;

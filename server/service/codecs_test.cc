@@ -47,7 +47,6 @@ class CodecsTest : public testing::TestWithParam<codec::CodecId> {
     ASSERT_TRUE(begun.ok()) << begun;
   }
 
-  // What `gradient` of `fragment` is after its way.
   std::vector<float> Decoded(int32_t fragment,
                              const std::vector<float>& gradient) {
     const codec::Codec& codec = codec::GetCodec(GetParam());
@@ -150,7 +149,7 @@ TEST_P(CodecsTest, AnyBytesAreRefusedOrFinite) {
     v1::ContributionInfo info = cluster_->Info(1, repetition % 8, 0, gradient);
     info.mutable_key()->set_seq(++seq);
     std::vector<char> bytes = cluster_->Encode(1, gradient);
-    // All of it, or a few bits.
+    // Valid bytes, or a few flipped bits.
     const int flips = repetition % 2 == 0 ? 0 : 1 + random_() % 3;
     for (int i = 0; i < flips; ++i) {
       bytes[random_() % bytes.size()] ^= static_cast<char>(1 << random_() % 8);
@@ -161,7 +160,7 @@ TEST_P(CodecsTest, AnyBytesAreRefusedOrFinite) {
     const absl::Status pushed = cluster_->PushEncoded(info, bytes);
     if (pushed.ok()) {
       stored.push_back(info);
-      // A slot has few contributions that are not decided.
+      // A slot may have few undecided contributions.
       if (stored.size() == 8) break;
     } else if (!absl::IsResourceExhausted(pushed) &&
                !absl::IsDeadlineExceeded(pushed)) {
@@ -174,7 +173,7 @@ TEST_P(CodecsTest, AnyBytesAreRefusedOrFinite) {
   const auto report = cluster_->WaitForReport(
       0, [](const v1::ShardReport& r) { return r.prepared_size() > 0; });
   ASSERT_TRUE(report.ok()) << report.status();
-  if (!report->prepared(0).finite()) return;  // Is never committed.
+  if (!report->prepared(0).finite()) return;  // Never committed.
   ASSERT_TRUE(cluster_->Commit(1, 0, *digest).ok());
   const auto made = cluster_->Pull(1, 1);
   ASSERT_TRUE(made.ok()) << made.status();

@@ -17,7 +17,7 @@ absl::Status ToDataStatus(absl::Status status) {
           "DISK_FULL");
     case absl::StatusCode::kDataLoss:
       return WithReasonIfNone(std::move(status), "DISK_DAMAGED");
-    // A contribution that was freed while a stream held it.
+    // The contribution was freed while a stream held it.
     case absl::StatusCode::kAborted:
       return WithReasonIfNone(std::move(status), "ALREADY_DECIDED");
     default:

@@ -1,4 +1,4 @@
-// What an error on the data path tells its caller.
+// The final status of a bulk stream.
 
 #ifndef SERVER_SERVICE_DATA_STATUS_H_
 #define SERVER_SERVICE_DATA_STATUS_H_
@@ -7,9 +7,9 @@
 
 namespace atl::server {
 
-// `status` as a bulk stream ends with it: one that has no reason yet gets that
-// of the store's error (DISK_FULL with a RetryInfo, DISK_DAMAGED,
-// ALREADY_DECIDED), else its code's name. Pure.
+// Converts `status` to a bulk stream's final status. If it has no reason, adds
+// that of the store's error (DISK_FULL with a RetryInfo, DISK_DAMAGED,
+// ALREADY_DECIDED) or its code's name. Pure.
 absl::Status ToDataStatus(absl::Status status);
 
 }  // namespace atl::server

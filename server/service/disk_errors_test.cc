@@ -1,6 +1,5 @@
-// A disk that fails: what islands and the operator are told, that nothing is
-// acknowledged that is not there, and that a start on a whole disk goes on with
-// the bits that the run would have had.
+// A failing disk: what islands and the operator see, that nothing missing is
+// acknowledged, and that a restart on a good disk goes on with the same bits.
 
 #include <algorithm>
 #include <cerrno>
@@ -53,8 +52,8 @@ class DiskErrorsTest : public testing::TestWithParam<v1::Durability> {
 
   absl::Status Push() { return cluster_->Push(info_, gradient_); }
 
-  // One stream, by hand: how it ends. An acknowledgement is the test's failure.
-  // If `only_block` is >= 0 nothing else is sent.
+  // Pushes over one stream by hand; returns how it ends and fails the test on
+  // `stored`. If `only_block` is >= 0, sends only that block.
   absl::Status PushOnce(int64_t only_block = -1) {
     grpc::ClientContext context;
     context.AddMetadata(rpc::kSessionMetadata,
@@ -92,7 +91,7 @@ class DiskErrorsTest : public testing::TestWithParam<v1::Durability> {
     return rpc::FromGrpc(stream->Finish());
   }
 
-  // The same up to the answer to its header; OK if blocks are asked for.
+  // Pushes only a header; OK if blocks are asked for.
   absl::Status Bind(const v1::ContributionInfo& info) {
     grpc::ClientContext context;
     context.AddMetadata(rpc::kSessionMetadata,
@@ -109,7 +108,6 @@ class DiskErrorsTest : public testing::TestWithParam<v1::Durability> {
     return absl::OkStatus();
   }
 
-  // One pull of the newest version, by hand: how it ends.
   absl::Status PullOnce() {
     grpc::ClientContext context;
     v1::PullParametersRequest request;
@@ -136,9 +134,9 @@ class DiskErrorsTest : public testing::TestWithParam<v1::Durability> {
     EXPECT_THAT(WaitForFault(), HasSubstr(what));
   }
 
-  // A whole disk, and what of the other had got there.
+  // A good disk with what had reached the bad one.
   void RestartOnAWholeDisk() {
-    // What was written survives at level process, what was synced at machine.
+    // Level process keeps what was written, level machine what was synced.
     if (GetParam() == v1::DURABILITY_PROCESS) {
       cluster_->Stop(0);
     } else {
@@ -151,7 +149,6 @@ class DiskErrorsTest : public testing::TestWithParam<v1::Durability> {
         [](const auto& r) { return r.initialized() && r.fault().empty(); });
   }
 
-  // What health answers for `service`.
   bool Serves(const std::string& service) {
     const auto channel =
         rpc::MakeChannel(cluster_->server(0).address(), cluster_->Channel(0));
@@ -193,7 +190,6 @@ class DiskErrorsTest : public testing::TestWithParam<v1::Durability> {
         .blocked_reason();
   }
 
-  // The round that the contribution goes into ends with the undisturbed bits.
   void ExpectARoundAsIfNothingWas() {
     const absl::Status pushed = Push();
     EXPECT_TRUE(pushed.ok()) << pushed;
@@ -219,7 +215,7 @@ INSTANTIATE_TEST_SUITE_P(
       return info.param == v1::DURABILITY_PROCESS ? "Process" : "Machine";
     });
 
-// Whatever is asked of the disk for a contribution.
+// For every disk operation of a contribution.
 TEST_P(DiskErrorsTest, ALogThatCannotBeWrittenStopsTheShard) {
   struct Case {
     Call call;
@@ -232,7 +228,7 @@ TEST_P(DiskErrorsTest, ALogThatCannotBeWrittenStopsTheShard) {
                                     << broken.written_bytes);
     Begin();
     Break(broken.call, ".seg", EIO, broken.written_bytes);
-    // Islands wait for the server: now, and when they call again.
+    // Islands wait for the server, and again after a retry.
     ExpectStopped(PushOnce(), ".seg: Input/output error");
     ExpectStopped(PushOnce(), ".seg: Input/output error");
     EXPECT_EQ(Report().stored_size(), 0);
@@ -246,7 +242,7 @@ TEST_P(DiskErrorsTest, ALogThatCannotBeMadeLongerStopsTheShard) {
   for (const Call call : {Call::kOpen, Call::kReserve}) {
     Begin();
     Break(call, ".seg", EIO);
-    // What was reserved for the round is used up at some time.
+    // The round's reservation is used up eventually.
     absl::Status pushed;
     for (int64_t seq = 2; seq < 20 && pushed.ok(); ++seq) {
       info_.mutable_key()->set_slot(static_cast<int32_t>(seq % 8));
@@ -269,8 +265,8 @@ TEST_P(DiskErrorsTest, RecordsThatCannotBeWrittenStopTheShard) {
   ExpectARoundAsIfNothingWas();
 }
 
-// The process is well, and serves other runs; of the run that is here it says
-// that it does not.
+// The process stays healthy and serves other runs; only this run's health
+// fails.
 TEST_P(DiskErrorsTest, HealthSaysThatAShardHasStopped) {
   for (const char* name : {"", "atoll.shards", "atoll.shards/small"}) {
     EXPECT_TRUE(Serves(name)) << name;
@@ -291,7 +287,6 @@ TEST_P(DiskErrorsTest, HealthSaysThatAShardHasStopped) {
   EXPECT_TRUE(Serves("atoll.shards/small"));
 }
 
-// In the middle of a chunk too.
 TEST_P(DiskErrorsTest, WhatPassesIsShownAndTriedAgain) {
   struct Case {
     int error_number;
@@ -320,7 +315,7 @@ TEST_P(DiskErrorsTest, WhatPassesIsShownAndTriedAgain) {
   }
 }
 
-// Another thing that works says nothing of it.
+// Success of another action does not clear it.
 TEST_P(DiskErrorsTest, WhatFailsIsShownUntilTheSameSucceeds) {
   ASSERT_OK(Push());
   Break(Call::kWrite, ".seg", EROFS);
@@ -352,9 +347,9 @@ TEST_P(DiskErrorsTest, WhatAnEndedRunWantsNoMoreIsNotShown) {
   WaitForReport([](const auto& r) { return r.blocked_reason().empty(); });
 }
 
-// What is there of a chunk parts it; all its other parts can come again.
+// A block that is present splits a chunk; the other parts can come again.
 TEST_P(DiskErrorsTest, NoPartOfAChunkIsLeftClaimed) {
-  // The stream ends, for it sends no more and not everything is there.
+  // The stream ends because it is incomplete and sends nothing.
   EXPECT_NE(GetReason(PushOnce(/*only_block=*/1)), "DISK_FULL");
   Break(Call::kWrite, ".seg", ENOSPC);
   const absl::Status pushed = PushOnce();
@@ -379,7 +374,6 @@ TEST_P(DiskErrorsTest, AVersionThatCannotBeWrittenStopsTheShard) {
     EXPECT_THAT(fault, HasSubstr("Input/output error"));
     EXPECT_EQ(Report().persisted_commit_seq(), 0);
     RestartOnAWholeDisk();
-    // Redone, with the digest of the COMMIT.
     EXPECT_EQ(WaitForReport([](const auto& r) {
                 return r.persisted_commit_seq() == 1;
               }).fault(),
@@ -414,7 +408,7 @@ TEST_P(DiskErrorsTest, AVersionThatCannotBeWrittenNowIsWrittenLater) {
 
 TEST_P(DiskErrorsTest, ANewestVersionThatCannotBeReadStopsTheShard) {
   ASSERT_OK(cluster_->Round(0, 1));
-  cluster_->CutPower(0);  // It is in memory no more.
+  cluster_->CutPower(0);  // Not in memory any longer.
   ASSERT_OK(cluster_->Start(0));
   WaitForReport([](const auto& r) { return r.initialized(); });
   Break(Call::kRead, "f0-v1.ver", EIO);
@@ -423,7 +417,7 @@ TEST_P(DiskErrorsTest, ANewestVersionThatCannotBeReadStopsTheShard) {
   EXPECT_TRUE(PullOnce().ok());
 }
 
-// Before the COMMIT: the islands have it.
+// Before the COMMIT, the islands still have it.
 TEST_P(DiskErrorsTest, AContributionThatCannotBeReadComesAgain) {
   ASSERT_OK(Push());
   Break(Call::kRead, ".seg", EIO);
@@ -447,7 +441,6 @@ class LogLines : public LogSink {
     MutexLock lock(&mutex_);
     lines_.emplace_back(line);
   }
-  // Those that have `text`.
   std::vector<std::string> With(absl::string_view text) const {
     MutexLock lock(&mutex_);
     std::vector<std::string> found;

@@ -1,4 +1,4 @@
-// What one caller can keep from others: nothing.
+// One caller cannot keep others out.
 
 #include <atomic>
 #include <filesystem>
@@ -30,7 +30,6 @@ namespace {
 constexpr absl::Duration kPatience = TestCluster::kPatience;
 constexpr int kPlaces = 8;
 
-// A stream that is begun, and then neither read nor written to.
 template <typename Stream>
 struct Idle {
   Idle() {
@@ -56,7 +55,7 @@ class FairShareTest : public testing::Test {
     return path;
   }
 
-  // A server of which no stream is too slow.
+  // A server that never calls a stream too slow.
   void Begin(int place_count = kPlaces) {
     cluster_ = std::make_unique<TestCluster>(SmallRun(), 1);
     cluster_->UseTls(
@@ -68,7 +67,7 @@ class FairShareTest : public testing::Test {
     ASSERT_TRUE(begun.ok()) << begun;
     for (int32_t slot = 0; slot < 8; ++slot) {
       rpc::ChannelOptions options = cluster_->Channel(slot);
-      options.receive_window_bytes = 64 << 10;  // And no more, unread.
+      options.receive_window_bytes = 64 << 10;  // The most that is sent unread.
       auto channel =
           rpc::MakeChannel(cluster_->server(0).address(), options);
       ASSERT_TRUE(channel.ok()) << channel.status();
@@ -81,7 +80,7 @@ class FairShareTest : public testing::Test {
     return cluster_->Push(cluster_->Info(0, slot, 0, gradient), gradient);
   }
 
-  // A push that has its place, and what it is asked for.
+  // A push that has its place and its first answer.
   std::unique_ptr<IdlePush> BeginPush(int32_t slot) {
     auto push = std::make_unique<IdlePush>();
     push->context.AddMetadata(rpc::kSessionMetadata,
@@ -95,8 +94,7 @@ class FairShareTest : public testing::Test {
     EXPECT_TRUE(push->stream->Read(&answer));
     return push;
   }
-  // A pull of more than anybody buffers, of which nothing but the header is
-  // read.
+  // A pull larger than all buffers; only its header is read.
   std::unique_ptr<IdlePull> BeginPull(int32_t slot) {
     auto pull = std::make_unique<IdlePull>();
     v1::PullParametersRequest request;
@@ -131,11 +129,11 @@ TEST_F(FairShareTest, AMemberThatPushesOnEveryPlaceKeepsNobodyOut) {
   Begin();
   std::vector<std::unique_ptr<IdlePush>> held;
   for (int i = 0; i < kPlaces; ++i) held.push_back(BeginPush(1));
-  // One more of its own has none to take.
+  // Its next stream finds no place.
   IdlePush refused;
   refused.stream = stubs_[1]->PushOuterGradient(&refused.context);
   ExpectNoPlace(WaitForEnd(refused));
-  // Every other member has its turn, and several at a time.
+  // Every other member gets a place, several at a time.
   std::vector<absl::Status> pushed(8);
   std::vector<std::thread> islands;
   for (int32_t slot = 2; slot < 8; ++slot) {
@@ -143,7 +141,7 @@ TEST_F(FairShareTest, AMemberThatPushesOnEveryPlaceKeepsNobodyOut) {
   }
   for (std::thread& island : islands) island.join();
   for (const absl::Status& status : pushed) EXPECT_TRUE(status.ok()) << status;
-  // The newest were told why; what has its share goes on.
+  // The newest were displaced, with the reason; the rest go on.
   ExpectNoPlace(WaitForEnd(*held.back()));
   v1::PushOuterGradientRequest rest;
   EXPECT_TRUE(held.front()->stream->Write(rest));
@@ -155,7 +153,7 @@ TEST_F(FairShareTest, AMemberThatPullsOnEveryPlaceKeepsNobodyOut) {
   for (int i = 0; i < kPlaces; ++i) held.push_back(BeginPull(1));
   const auto pulled = cluster_->Pull(0, 0, /*slot=*/2);
   EXPECT_TRUE(pulled.ok()) << pulled.status();
-  // It takes nothing, and was cut off, or it takes the reason.
+  // Cancelled because it reads nothing, or it reads the reason.
   const absl::Status end = WaitForEnd(*held.back());
   if (!absl::IsCancelled(end)) ExpectNoPlace(end);
   EXPECT_TRUE(WaitForEnd(*held.front()).ok());
@@ -164,7 +162,7 @@ TEST_F(FairShareTest, AMemberThatPullsOnEveryPlaceKeepsNobodyOut) {
 TEST_F(FairShareTest, MoreMembersThanPlacesTakeTurns) {
   constexpr int kLate = 6;
   Begin(/*place_count=*/2);
-  // Two have the places, until all others have been refused one.
+  // Two hold the places until all others have been refused.
   const std::unique_ptr<IdlePush> first[] = {BeginPush(6), BeginPush(7)};
   std::atomic<int> refused_count{0};
   Notification all_refused;
@@ -220,15 +218,15 @@ class SlowReadersTest : public FairShareTest {
  protected:
   static constexpr int kMax = ReleasedReads::kVersionCountMax;
 
-  // Makes version `version` + 1, the newest then, and the one before is kept.
+  // Makes version `version` + 1; the one before stays held.
   void Round(int64_t version) {
     const absl::Status played = cluster_->Round(version, 1);
     ASSERT_TRUE(played.ok()) << played;
   }
 
-  // Bytes of the disk, once they are at most `bytes_max`.
+  // Bytes on the disk, once they are at most `bytes_max`.
   int64_t ReceiveBudget(int64_t bytes_max) {
-    // Before those who read give up.
+    // Before the readers give up.
     const absl::Time deadline = absl::Now() + kPatience / 2;
     int64_t held = cluster_->fs(0).HeldBytes();
     while (held > bytes_max && absl::Now() < deadline) {
@@ -239,7 +237,7 @@ class SlowReadersTest : public FairShareTest {
   }
 
   static void ExpectReleased(const absl::Status& end) {
-    // It takes nothing, and was cut off, or it takes the reason.
+    // Cancelled because it reads nothing, or it reads the reason.
     if (absl::IsCancelled(end)) return;
     EXPECT_EQ(end.code(), absl::StatusCode::kOutOfRange) << end;
     const auto reason = rpc::GetReason(end);
@@ -248,7 +246,7 @@ class SlowReadersTest : public FairShareTest {
   }
 };
 
-// As when others need the room.
+// As when others need the space.
 TEST_F(SlowReadersTest, KeepNothingOfWhatAPinKeptNoLonger) {
   Begin(/*place_count=*/64);
   v1::Pin& pin = *cluster_->plan().add_pins();
@@ -276,7 +274,7 @@ TEST_F(SlowReadersTest, KeepNothingOfWhatAPinKeptNoLonger) {
   ASSERT_TRUE(response.has_header());
   const int64_t kept_bytes =
       cluster_->layout().element_count() * int64_t{sizeof(float)};
-  // Little things may come meanwhile.
+  // Small files may be added meanwhile.
   const int64_t bytes_max = cluster_->fs(0).HeldBytes() - kept_bytes / 2;
   cluster_->plan().clear_pins();
   cluster_->Publish();
@@ -284,7 +282,7 @@ TEST_F(SlowReadersTest, KeepNothingOfWhatAPinKeptNoLonger) {
   while (stream->Read(&response)) {
   }
   const absl::Status end = rpc::FromGrpc(stream->Finish());
-  if (absl::IsCancelled(end)) return;  // It took nothing, and was cut off.
+  if (absl::IsCancelled(end)) return;  // Cancelled: it read nothing.
   EXPECT_TRUE(absl::IsOutOfRange(end)) << end;
   ASSERT_TRUE(rpc::GetReason(end).has_value()) << end;
   EXPECT_EQ(rpc::GetReason(end)->reason, "NOT_KEPT");
@@ -299,7 +297,7 @@ TEST_F(SlowReadersTest, KeepAFewVersionsOnTheDiskAndNotOneARound) {
   for (int64_t v = 0; v < kRounds; ++v) {
     greedy.push_back(BeginPull(1));
     Round(v);
-    // Newest, the one before, and as many as may be read on.
+    // The newest, the one before, and kMax late ones.
     if (v == kMax) held_before = cluster_->fs(0).HeldBytes();
   }
   const int64_t bytes_max = held_before + held_before / 2;
@@ -312,7 +310,6 @@ TEST_F(SlowReadersTest, KeepAFewVersionsOnTheDiskAndNotOneARound) {
       EXPECT_TRUE(end.ok()) << v << ": " << end;
     }
   }
-  // One slow reader among many versions comes to its end.
   EXPECT_TRUE(WaitForEnd(*honest).ok());
 }
 
@@ -323,7 +320,7 @@ TEST_F(SlowReadersTest, WhoeverIsToldSoPullsTheNewest) {
     held.push_back(BeginPull(static_cast<int32_t>(v)));
     Round(v);
   }
-  // Of as many that read a version each, the last that was released.
+  // Of equally many readers a version, the last released goes.
   ExpectReleased(WaitForEnd(*held[kMax]));
   EXPECT_TRUE(WaitForEnd(*held[kMax - 1]).ok());
   const auto newest = cluster_->Pull(0, kMax + 3, /*slot=*/kMax);

@@ -1,5 +1,5 @@
 // One ImportParameters stream: a fragment of version 0, stored like a
-// contribution until it is whole. DESIGN.md, "An import".
+// contribution until it is complete (server/DESIGN.md, An import).
 
 #ifndef SERVER_SERVICE_IMPORT_STREAM_H_
 #define SERVER_SERVICE_IMPORT_STREAM_H_
@@ -14,7 +14,7 @@ namespace atl::server {
 
 class ImportStream final : public UploadStream {
  public:
-  // Starts the stream; what `context` refers to must outlive it.
+  // Starts the stream. What `context` refers to must outlive it.
   static ImportStream* Start(grpc::CallbackServerContext* call,
                              const ServiceContext& context);
 

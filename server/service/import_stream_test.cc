@@ -72,7 +72,6 @@ class ImportStreamTest : public testing::Test {
     return chunk;
   }
 
-  // Sends `header` and `chunks`, then half-closes.
   grpc::Status Import(const v1::ImportHeader& header,
                       const std::vector<v1::Chunk>& chunks) {
     grpc::ClientContext context;
@@ -113,7 +112,7 @@ class ImportStreamTest : public testing::Test {
     stub_ = cluster_->Stub(0);
   }
 
-  // The other fragment has one short tensor.
+  // Imports fragment 1, one short tensor.
   void ImportTheRestAndCheck() {
     const auto other = cluster_->Gradient(1, 5, 5);
     EXPECT_TRUE(cluster_->Import(1, other).ok());
@@ -140,7 +139,7 @@ TEST_F(ImportStreamTest, WhatIsWholeBecomesVersion0AndTheRunGoesOn) {
   EXPECT_TRUE(stored_);
   EXPECT_EQ(missing_, Ranges({{0, AllBlocks().end}}));
   ImportTheRestAndCheck();
-  // For ever.
+  // Repeats stay `stored`.
   EXPECT_EQ(ImportCode(Header(), {}), StatusCode::OK);
   EXPECT_TRUE(stored_);
 }
@@ -231,7 +230,7 @@ TEST_F(ImportStreamTest, WrongHeadersAreErrors) {
             StatusCode::INVALID_ARGUMENT);
   cluster_->plan().set_run_state(v1::RUN_STATE_CANCELLED);
   cluster_->Publish();
-  // The plan takes a moment.
+  // Until the plan arrives.
   StatusCode code = StatusCode::OK;
   for (int i = 0; i < 1000 && code != StatusCode::FAILED_PRECONDITION; ++i) {
     code = with([](auto*) {});

@@ -1,4 +1,4 @@
-// Streams of level ISLAND, between the steps of a round.
+// Streams of level ISLAND between the steps of a round.
 
 #include <atomic>
 #include <deque>
@@ -33,7 +33,6 @@ v1::Run IslandRun() {
   return run;
 }
 
-// One push by hand.
 class RawPush {
  public:
   RawPush(TestCluster& cluster, const v1::ContributionInfo& info,
@@ -49,7 +48,7 @@ class RawPush {
     stream_->Write(request);
   }
 
-  // The blocks that are asked for; empty if the stream ends before.
+  // The blocks that the server asks for; empty if the stream ends first.
   std::vector<IndexRange> AskedFor() {
     v1::PushOuterGradientResponse answer;
     std::vector<IndexRange> missing;
@@ -59,7 +58,7 @@ class RawPush {
     }
     return missing;
   }
-  // `encoding` of the blocks; f32 zeros if it is empty.
+  // `encoding` of the blocks; empty: zeros in f32.
   void Send(IndexRange blocks, absl::Span<const char> encoding = {}) {
     v1::PushOuterGradientRequest request;
     v1::Chunk& chunk = *request.mutable_chunk();
@@ -74,12 +73,12 @@ class RawPush {
     SumChunk(chunk);
     stream_->Write(request);
   }
-  // How the server ends it, once we have no more to send.
+  // Half-closes; returns how the server ends it.
   absl::Status Finish() {
     stream_->WritesDone();
     return AwaitEnd();
   }
-  // How the server ends it, though we might have more to send.
+  // Returns how the server ends it, without half-closing.
   absl::Status AwaitEnd() {
     v1::PushOuterGradientResponse answer;
     while (stream_->Read(&answer)) {
@@ -98,7 +97,6 @@ class RawPush {
 
 class IslandStreamsTest : public testing::Test {
  protected:
-  // A server of its own, which holds the whole run.
   void Begin(const std::function<void(ParameterServer::Options&)>& change =
                  [](auto&) {},
              const v1::Run& run = IslandRun(), bool twin = false) {
@@ -119,7 +117,6 @@ class IslandStreamsTest : public testing::Test {
                          cluster_->Gradient(fragment, slot, 0));
   }
 
-  // Seals the round of version 0 of `fragment`, of islands [0, `count`).
   void SealRound(int32_t fragment, int count) {
     infos_.clear();
     for (int32_t slot = 0; slot < count; ++slot) {
@@ -128,8 +125,8 @@ class IslandStreamsTest : public testing::Test {
     cluster_->AddSeal(fragment, 0, infos_);
   }
 
-  // A round of version 0 of `fragment`, of islands [0, `count`), of which those
-  // from `first` on push now; the digest of version 1.
+  // Plays version 0's round of `fragment` with islands [0, `count`), of which
+  // those from `first` on push now; returns version 1's digest.
   Digest128 Round(int32_t fragment, int count, int first = 0) {
     SealRound(fragment, count);
     std::vector<absl::Status> pushed(count);
@@ -140,15 +137,14 @@ class IslandStreamsTest : public testing::Test {
     }
     const std::optional<Digest128> digest = CommitRound(fragment);
     for (std::thread& island : islands) island.join();
-    // A stream that comes after the COMMIT is told that it is decided.
+    // A stream that arrives after the COMMIT gets ALREADY_DECIDED.
     for (const absl::Status& status : pushed) {
       EXPECT_TRUE(status.ok() || absl::IsAborted(status)) << status;
     }
     return digest.value_or(Digest128());
   }
 
-  // Commits version 0's round of `fragment` once it is prepared: the digest of
-  // version 1.
+  // Commits the prepared round of version 0; returns version 1's digest.
   std::optional<Digest128> CommitRound(int32_t fragment) {
     const auto digest = cluster_->WaitForPrepared(fragment, 0);
     EXPECT_TRUE(digest.ok()) << digest.status();
@@ -158,9 +154,8 @@ class IslandStreamsTest : public testing::Test {
     return committed.ok() ? std::optional(*digest) : std::nullopt;
   }
 
-  // Plays fragment 0's round of islands [0, `count`) with room for all; then
-  // begins anew with `live_merge_bytes_max`, and seals it. What it has to come
-  // to.
+  // The digest of fragment 0's round of islands [0, `count`) with ample memory;
+  // then restarts with `live_merge_bytes_max` and seals the round.
   Digest128 SealRoundWithRoom(int64_t live_merge_bytes_max, int count) {
     Begin();
     const Digest128 expected = Round(0, count);
@@ -171,8 +166,8 @@ class IslandStreamsTest : public testing::Test {
     return expected;
   }
 
-  // The gradient of `slot`, of a block of fragment 0, all but the fourth of
-  // which are full.
+  // The gradient of `slot` in a block of fragment 0; all are full but the
+  // fourth.
   std::vector<char> EncodedBlock(int32_t slot, int64_t block) {
     const std::vector<char> all =
         cluster_->Encode(0, cluster_->Gradient(0, slot, 0));
@@ -180,7 +175,7 @@ class IslandStreamsTest : public testing::Test {
     return {begin, begin + 16384};
   }
 
-  // The gradient of `slot` of fragment 0, the second cell first.
+  // Sends the gradient of `slot` in fragment 0, the second cell first.
   void SendAll(RawPush& push, int32_t slot) {
     const std::vector<char> all =
         cluster_->Encode(0, cluster_->Gradient(0, slot, 0));
@@ -190,8 +185,8 @@ class IslandStreamsTest : public testing::Test {
     push.Send({0, 64}, encoded.subspan(0, first));
   }
 
-  // Pushes anew, and ends, until the server asks for `expected`; then does
-  // `also`. It may take a moment to see that the last stream has ended.
+  // Repeats a push until the server asks for `expected`, then does `also`. The
+  // server may need a moment to see that the last stream has ended.
   void WaitToBeAskedFor(
       const v1::ContributionInfo& info, const std::vector<IndexRange>& expected,
       const std::function<void(RawPush&)>& also = [](auto&) {}) {
@@ -221,7 +216,6 @@ class IslandStreamsTest : public testing::Test {
     EXPECT_TRUE(ended.ok()) << ended;
   }
 
-  // Once all streams are gone.
   void ExpectNothingIsHeld() {
     EXPECT_TRUE(WaitForHeld([](int64_t bytes) { return bytes == 0; }));
     EXPECT_EQ(cluster_->server(0).held().over_budget_bytes(), 0);
@@ -229,11 +223,10 @@ class IslandStreamsTest : public testing::Test {
   }
 
   std::unique_ptr<TestCluster> cluster_;
-  std::vector<v1::ContributionInfo> infos_;  // Of the newest that is sealed.
+  std::vector<v1::ContributionInfo> infos_;  // Of the last sealed round.
 };
 
-// A set may be gathered, and its streams told, by another thread as soon as the
-// last header is bound.
+// Another thread may start the set as soon as the last header is bound.
 TEST_F(IslandStreamsTest, AStreamMayBeToldToBeginAsSoonAsItIsListed) {
   Notification told;
   const ScopedTestHook hook([&](absl::string_view point) {
@@ -246,8 +239,7 @@ TEST_F(IslandStreamsTest, AStreamMayBeToldToBeginAsSoonAsItIsListed) {
   cluster_->Stop(0);
 }
 
-// The stream finds what is gathered, and before it has joined that is given up
-// for another set.
+// The set that the stream finds is given up before the stream has joined it.
 TEST_F(IslandStreamsTest, AStreamThatFindsASetThatIsGivenUpPushesAgain) {
   Begin();
   const v1::ContributionInfo info = Info(1, 0);
@@ -279,7 +271,7 @@ TEST_F(IslandStreamsTest, AStreamThatFindsASetThatIsGivenUpPushesAgain) {
   cluster_->Stop(0);
 }
 
-// Whoever is next is let in, cell by cell; the others wait for their turn.
+// The next contribution is admitted cell by cell; the others wait.
 TEST_F(IslandStreamsTest, ARoundClosesWithTheSameBitsWithoutMemoryToWaitIn) {
   Begin();
   const Digest128 expected = Round(0, 3);
@@ -288,8 +280,7 @@ TEST_F(IslandStreamsTest, ARoundClosesWithTheSameBitsWithoutMemoryToWaitIn) {
   ExpectNothingIsHeld();
 }
 
-// Who finds no room waits at its header, and is let in when its turn comes in
-// the order of the merge, whatever the order in which they came.
+// Without budget a stream waits at its header, and is admitted in merge order.
 TEST_F(IslandStreamsTest, WithoutRoomIslandsAreAskedOneAfterTheOther) {
   std::atomic<int> waiting_count{0};
   Notification both_wait;
@@ -307,7 +298,7 @@ TEST_F(IslandStreamsTest, WithoutRoomIslandsAreAskedOneAfterTheOther) {
   const std::vector<IndexRange> all = {{0, 79}};
   for (int slot = 0; slot < 3; ++slot) {
     ASSERT_EQ(pushes[slot]->AskedFor(), all) << slot;
-    // Those after it are not asked while it has not brought everything.
+    // The later ones are not asked before it is complete.
     EXPECT_EQ(cluster_->server(0).held().AnyoneWaits(), slot < 2) << slot;
     SendAll(*pushes[slot], slot);
   }
@@ -317,7 +308,7 @@ TEST_F(IslandStreamsTest, WithoutRoomIslandsAreAskedOneAfterTheOther) {
   cluster_->Stop(0);
 }
 
-// The COMMIT may be persisted before those that wait for it are told of it.
+// The COMMIT may be persisted before the waiting streams are told.
 TEST_F(IslandStreamsTest, WhoWasMergedIsToldSoWhoeverTellsIt) {
   Notification persisted;
   const ScopedTestHook hook([&](absl::string_view point) {
@@ -336,7 +327,7 @@ TEST_F(IslandStreamsTest, WhoWasMergedIsToldSoWhoeverTellsIt) {
   cluster_->Stop(0);
 }
 
-// One that waits in the middle goes on, too: here for the second cell.
+// A stream that waits between chunks goes on too, here at the second cell.
 TEST_F(IslandStreamsTest, AStreamThatFindsNoRoomForItsNextChunkIsReadLater) {
   Notification waits;
   const ScopedTestHook hook([&](absl::string_view point) {
@@ -347,7 +338,7 @@ TEST_F(IslandStreamsTest, AStreamThatFindsNoRoomForItsNextChunkIsReadLater) {
   RawPush second(*cluster_, infos_[1]);
   const std::vector<IndexRange> all = {{0, 79}};
   ASSERT_EQ(second.AskedFor(), all);
-  std::thread sender([&] { SendAll(second, 1); });  // It is not read.
+  std::thread sender([&] { SendAll(second, 1); });  // Not read yet.
   EXPECT_TRUE(waits.WaitWithTimeout(kPatience));
   EXPECT_EQ(cluster_->server(0).receive_budget(), 15 * 16384);
   EXPECT_EQ(first.AskedFor(), all);
@@ -359,7 +350,7 @@ TEST_F(IslandStreamsTest, AStreamThatFindsNoRoomForItsNextChunkIsReadLater) {
   cluster_->Stop(0);
 }
 
-// One that sends nothing has its room until the watchdog ends it.
+// An idle stream keeps its reservation until the watchdog ends it.
 TEST_F(IslandStreamsTest, OfAContributionFewStreamsReserveRoomAtATime) {
   Notification waits;
   const ScopedTestHook hook([&](absl::string_view point) {
@@ -376,7 +367,7 @@ TEST_F(IslandStreamsTest, OfAContributionFewStreamsReserveRoomAtATime) {
   ASSERT_TRUE(waits.WaitWithTimeout(kPatience));
   EXPECT_EQ(cluster_->server(0).receive_budget(), 4 << 20);
   EXPECT_FALSE(cluster_->server(0).held().IsScarce());
-  // Whoever is next reserves nothing.
+  // The next contribution reserves nothing.
   ASSERT_EQ(firsts.front().AskedFor(), all);
   for (int i = 0; i < 5; ++i) {
     ASSERT_EQ(firsts.emplace_back(*cluster_, infos_[0]).AskedFor(), all) << i;
@@ -407,7 +398,7 @@ TEST_F(IslandStreamsTest, AStreamThatIsNotReadReservesNothing) {
   SealRound(0, 2);
   RawPush first(*cluster_, infos_[0]);
   RawPush second(*cluster_, infos_[1]);
-  // A chunk of one cell is half of what is reserved for it.
+  // A chunk of one cell is half of its reservation.
   const int64_t cell_bytes = 64 * 8192;
   const int64_t first_cell_bytes = cell_bytes - 8192 + 12 * 2;
   const auto send = [&](RawPush& push, int32_t slot) {
@@ -434,13 +425,13 @@ TEST_F(IslandStreamsTest, AStreamThatIsNotReadReservesNothing) {
   cluster_->Stop(0);
 }
 
-// Else all could hold cells that are begun, and wait for room with them.
+// Otherwise all could hold begun cells while they wait for memory.
 TEST_F(IslandStreamsTest, AStreamThatGoesOnWithACellNeedsNoMoreRoom) {
   Notification waits;
   const ScopedTestHook hook([&](absl::string_view point) {
     if (point == "an upload is not read for want of room") waits.Notify();
   });
-  // Room for the first cell, of 64 blocks, and for nothing beside it.
+  // Budget for the first cell, of 64 blocks, and nothing else.
   Begin([](auto& options) { options.live_merge_bytes_max = 1100000; });
   SealRound(0, 2);
   RawPush first(*cluster_, infos_[0]);
@@ -463,8 +454,7 @@ TEST_F(IslandStreamsTest, AStreamThatGoesOnWithACellNeedsNoMoreRoom) {
   const std::vector<char> firsts =
       cluster_->Encode(0, cluster_->Gradient(0, 0, 0));
   first.Send({0, 64}, absl::MakeConstSpan(firsts).first(cell_bytes));
-  // It was the whole cell that waited: it is merged, and there is room to read
-  // the next.
+  // The complete cell that waited is merged, which frees budget for the next.
   EXPECT_TRUE(WaitForHeld([](int64_t held) { return held == 1 << 20; }));
   EXPECT_TRUE(absl::IsUnavailable(first.Finish()));
   sender.join();
@@ -473,7 +463,7 @@ TEST_F(IslandStreamsTest, AStreamThatGoesOnWithACellNeedsNoMoreRoom) {
   cluster_->Stop(0);
 }
 
-// They wait for a set that nobody merges any more; or are gone themselves.
+// They wait for a set that is given up, or have ended themselves.
 TEST_F(IslandStreamsTest, WhoWaitsForRoomEndsWithItsSet) {
   std::atomic<int> waiting_count{0};
   Notification both_wait;
@@ -500,7 +490,7 @@ TEST_F(IslandStreamsTest, WhoWaitsForRoomEndsWithItsSet) {
     ASSERT_TRUE(reason.has_value()) << ended;
     EXPECT_EQ(reason->reason, "SET_CHANGED");
   }
-  // They are gone a moment after they have said so.
+  // They leave a moment after their status.
   const absl::Time deadline = absl::Now() + kPatience;
   while (cluster_->server(0).held().AnyoneWaits()) {
     ASSERT_LT(absl::Now(), deadline);
@@ -510,7 +500,7 @@ TEST_F(IslandStreamsTest, WhoWaitsForRoomEndsWithItsSet) {
   cluster_->Stop(0);
 }
 
-// A link that never lasts for a cell finishes it all the same.
+// A link that breaks within every cell still completes it.
 TEST_F(IslandStreamsTest, WhatCameBeforeAStreamEndedIsNotAskedForAgain) {
   Begin();
   const Digest128 expected = Round(0, 2);
@@ -534,7 +524,7 @@ TEST_F(IslandStreamsTest, CellsThatNobodyFinishesAreGivenUpForWhoNeedsRoom) {
   const ScopedTestHook hook([&](absl::string_view point) {
     if (point == "an upload is gone") gone.Notify();
   });
-  // Room for the first cell, of 64 blocks, and not for the second.
+  // Budget for the first cell, of 64 blocks, but not for the second.
   Begin([](auto& options) { options.live_merge_bytes_max = 1100000; });
   SealRound(0, 2);
   RawPush first(*cluster_, infos_[0]);
@@ -545,10 +535,10 @@ TEST_F(IslandStreamsTest, CellsThatNobodyFinishesAreGivenUpForWhoNeedsRoom) {
     ASSERT_EQ(first.AskedFor(), all);
     ASSERT_EQ(second.AskedFor(), all);
     second.Send({0, 1});
-    // Its end would not be read while there is no room for what comes before.
+    // Its end would not be read without budget for what comes first.
     ASSERT_TRUE(WaitForHeld([&](int64_t held) { return held == cell_bytes; }));
   }
-  // The block is kept, until the other island has no room.
+  // The block is kept until the other island needs the budget.
   ASSERT_TRUE(gone.WaitWithTimeout(kPatience));
   EXPECT_EQ(cluster_->server(0).receive_budget(), cell_bytes);
   first.Send({64, 65});
@@ -557,8 +547,8 @@ TEST_F(IslandStreamsTest, CellsThatNobodyFinishesAreGivenUpForWhoNeedsRoom) {
   cluster_->Stop(0);
 }
 
-// Two runs on a server that has room for the first cell of one contribution,
-// and for nothing beside it; each merges two islands.
+// Two runs on a server with budget for one contribution's first cell and
+// nothing else; each merges two islands.
 class TwinStreamsTest : public IslandStreamsTest {
  protected:
   TwinStreamsTest()
@@ -577,15 +567,15 @@ class TwinStreamsTest : public IslandStreamsTest {
     cluster_->Publish();
     const absl::Status planned = cluster_->WaitForPlan(0);
     ASSERT_TRUE(planned.ok()) << planned;
-    // What it has brought is to wait for longer than the twin's streams.
+    // Its blocks must wait for longer than the twin's streams.
     first_.emplace(*cluster_, infos_[0], /*to_twin=*/false, 2 * kPatience);
     second_.emplace(*cluster_, infos_[1]);
     ASSERT_EQ(first_->AskedFor(), all_);
     ASSERT_EQ(second_->AskedFor(), all_);
   }
 
-  // The second island's first cell waits for the first island's, and no more of
-  // it is read; the twin's second island waits.
+  // The second island's first cell waits for the first island's, so the stream
+  // is paused; the twin's second island waits.
   void FillRoom() {
     const std::vector<char> encoded =
         cluster_->Encode(0, cluster_->Gradient(0, 1, 0));
@@ -611,7 +601,7 @@ class TwinStreamsTest : public IslandStreamsTest {
 TEST_F(TwinStreamsTest, WhatARunHasMergedIsRoomForAnother) {
   FillRoom();
   SendAll(*first_, 0);
-  // Of equals the one goes on first that has waited longer.
+  // Of equals, the one that has waited longer goes first.
   second_->Send({64, 79});
   EXPECT_EQ(twins_second_->AskedFor(), all_);
 }
@@ -627,7 +617,7 @@ TEST_F(TwinStreamsTest, WhatARunGivesUpIsRoomForAnother) {
 }
 
 TEST_F(TwinStreamsTest, WhatARunCanFoldIsFoldedForAnother) {
-  EXPECT_TRUE(absl::IsUnavailable(second_->Finish()));  // It reserves nothing.
+  EXPECT_TRUE(absl::IsUnavailable(second_->Finish()));  // Reserves nothing.
   first_->Send({64, 79});
   ASSERT_TRUE(WaitForHeld([](int64_t held) { return held == 15 * 16384; }));
   BeginTwin();
@@ -635,7 +625,7 @@ TEST_F(TwinStreamsTest, WhatARunCanFoldIsFoldedForAnother) {
   EXPECT_EQ(cluster_->server(0).receive_budget(), 1 << 20);
 }
 
-// Else other runs of the server would find no room for ever.
+// Otherwise other runs would never find budget.
 TEST_F(IslandStreamsTest, ARunThatEndsHoldsNothing) {
   for (const bool planned : {true, false}) {
     SCOPED_TRACE(planned);
@@ -645,7 +635,7 @@ TEST_F(IslandStreamsTest, ARunThatEndsHoldsNothing) {
     RawPush second(*cluster_, infos_[1]);
     ASSERT_FALSE(first.AskedFor().empty());
     ASSERT_FALSE(second.AskedFor().empty());
-    first.Send({4, 5});     // A part of a cell that waits for its rest.
+    first.Send({4, 5});     // A part of a cell.
     second.Send({64, 79});  // A cell that waits for the other island.
     ASSERT_TRUE(WaitForHeld([](int64_t bytes) { return bytes > 1200000; }));
     if (planned) {
@@ -654,7 +644,7 @@ TEST_F(IslandStreamsTest, ARunThatEndsHoldsNothing) {
     } else {
       cluster_->PublishWithoutRun();
     }
-    // Whichever comes first: that the set is given up, or its contributions.
+    // Either the set is given up first, or its contributions are dropped.
     for (RawPush* push : {&first, &second}) {
       const absl::Status ended = push->Finish();
       EXPECT_TRUE(absl::IsUnavailable(ended) || absl::IsAborted(ended))
@@ -664,7 +654,7 @@ TEST_F(IslandStreamsTest, ARunThatEndsHoldsNothing) {
   }
 }
 
-// Each island has two streams, and is waited for by all others.
+// Each island has two streams, and all others wait for it.
 TEST_F(IslandStreamsTest, MoreStreamsThanPlacesLiveMerge) {
   Begin([](auto& options) { options.stream_limits.stream_count_max = 3; });
   Round(0, 4);

@@ -1,5 +1,4 @@
-// ParameterService: one reactor a stream, every bulk message as gRPC's slices.
-//
+// ParameterService: a reactor for each stream, bulk messages as gRPC slices.
 // Thread-safe.
 
 #ifndef SERVER_SERVICE_PARAMETER_SERVICE_H_

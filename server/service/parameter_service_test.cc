@@ -1,5 +1,4 @@
-// ParameterService as a stranger meets it: over loopback, with the messages as
-// any protobuf library writes them, right and wrong.
+// ParameterService over loopback: valid and invalid messages of plain protobuf.
 
 #include "server/service/parameter_service.h"
 
@@ -29,7 +28,6 @@ namespace {
 
 using grpc::StatusCode;
 
-// One push by hand.
 class RawPush {
  public:
   RawPush(v1::ParameterService::Stub& stub, const std::string& secret) {
@@ -54,7 +52,6 @@ class RawPush {
   void Send(const v1::PushOuterGradientRequest& request) {
     stream_->Write(request);
   }
-  // The next answer; not set at the stream's end.
   std::optional<v1::PushOuterGradientResponse> Read() {
     v1::PushOuterGradientResponse response;
     if (!stream_->Read(&response)) return std::nullopt;
@@ -62,7 +59,6 @@ class RawPush {
   }
   void HalfClose() { stream_->WritesDone(); }
   void Cancel() { context_.TryCancel(); }
-  // Reads to the end. True in `stored` if an answer said so.
   grpc::Status Finish(bool* stored = nullptr) {
     while (const auto response = Read()) {
       if (stored != nullptr && response->stored()) *stored = true;
@@ -101,7 +97,6 @@ class ParameterServiceTest : public testing::Test {
     return std::make_unique<RawPush>(*stub_, secret);
   }
 
-  // A chunk of blocks [begin, end) of the gradient.
   v1::Chunk Chunk(int64_t begin, int64_t end) const {
     const IndexRange elements =
         cluster_->layout().BlockElements(0, {begin, end});
@@ -116,7 +111,7 @@ class ParameterServiceTest : public testing::Test {
     return chunk;
   }
 
-  // Sends a good header and `chunk`; how the stream ends.
+  // Sends a valid header and `chunk`; returns how the stream ends.
   StatusCode PushChunk(const v1::Chunk& chunk) {
     auto push = Open();
     push->Send(cluster_->Header(info_, 0));
@@ -134,7 +129,6 @@ class ParameterServiceTest : public testing::Test {
     return push->Finish().error_code();
   }
 
-  // The ranges that a new stream is asked for.
   std::vector<std::pair<int64_t, int64_t>> MissingNow() {
     auto push = Open();
     push->Send(cluster_->Header(info_, 0));
@@ -171,7 +165,6 @@ TEST_F(ParameterServiceTest, APlainProtobufClientCanPush) {
   EXPECT_FALSE(answer->stored());
   ASSERT_EQ(answer->missing_size(), 1);
   EXPECT_EQ(answer->missing(0).end(), BlockCount());
-  // Out of order.
   push->Send(Chunk(30, BlockCount()));
   push->Send(Chunk(0, 30));
   push->HalfClose();
@@ -179,7 +172,7 @@ TEST_F(ParameterServiceTest, APlainProtobufClientCanPush) {
   EXPECT_TRUE(push->Finish(&stored).ok());
   EXPECT_TRUE(stored);
 
-  // Again: at once.
+  // A repeat is `stored` at once.
   auto again = Open();
   again->Send(cluster_->Header(info_, 0));
   stored = false;
@@ -202,7 +195,7 @@ TEST_F(ParameterServiceTest, AWrongChecksumLosesTheChunkAndNothingElse) {
   chunk = Chunk(0, 10);
   (*chunk.mutable_payload())[5] ^= 1;
   EXPECT_EQ(PushChunk(chunk), StatusCode::DATA_LOSS);
-  // A number that the checksum covers.
+  // A field that the checksum covers.
   chunk = Chunk(0, 10);
   chunk.set_first_block(1);
   EXPECT_EQ(PushChunk(chunk), StatusCode::DATA_LOSS);
@@ -212,7 +205,7 @@ TEST_F(ParameterServiceTest, AWrongChecksumLosesTheChunkAndNothingElse) {
 
 TEST_F(ParameterServiceTest, AnythingThatDoesNotFitIsRefusedWhole) {
   const auto with = [this](auto change) {
-    Begin(SmallRun());  // A refusal is for good.
+    Begin(SmallRun());  // A refusal is final.
     v1::Chunk chunk = Chunk(0, 10);
     change(&chunk);
     SumChunk(chunk);
@@ -305,7 +298,7 @@ TEST_F(ParameterServiceTest, TheOrderOfMessagesIsKept) {
   chunk.mutable_key()->set_seq(9);
   SumChunk(chunk);
   EXPECT_EQ(PushChunk(chunk), StatusCode::INVALID_ARGUMENT);
-  // None of it refused the contribution.
+  // None of these refuse the contribution.
   EXPECT_TRUE(cluster_->Push(info_, gradient_).ok());
 }
 
@@ -343,13 +336,13 @@ TEST_F(ParameterServiceTest, WhoIsPutOutPushesNoMore) {
   const v1::PlanMember member = members.Get(0);
   members.DeleteSubrange(0, 1);
   cluster_->Publish();
-  // Nobody has to send anything for that.
+  // The stream ends without a message.
   const grpc::Status ended = push->Finish();
   EXPECT_EQ(ended.error_code(), StatusCode::FAILED_PRECONDITION);
   const auto reason = rpc::GetReason(rpc::FromGrpc(ended));
   ASSERT_TRUE(reason.has_value());
   EXPECT_EQ(reason->reason, "NOT_A_MEMBER");
-  // What it brought is asked for no more when it is let in again.
+  // Its blocks are not asked for again when the island returns.
   *members.Add() = member;
   cluster_->Publish();
   ASSERT_TRUE(cluster_->WaitForPlan(0).ok());
@@ -376,7 +369,6 @@ TEST_F(ParameterServiceTest, UnknownFieldsAreLetThrough) {
   EXPECT_TRUE(stored);
 }
 
-// Any bytes as a message.
 TEST_F(ParameterServiceTest, GarbageIsAnErrorAndNotACrash) {
   grpc::GenericStub stub(grpc::CreateChannel(
       cluster_->server(0).address(), grpc::InsecureChannelCredentials()));
@@ -413,7 +405,7 @@ TEST_F(ParameterServiceTest, GarbageIsAnErrorAndNotACrash) {
   EXPECT_TRUE(cluster_->Push(info_, gradient_).ok());
 }
 
-// By a plan, between its record and what the report is made from.
+// Dropped by a plan after its record and before the report.
 TEST_F(ParameterServiceTest, WhatIsDroppedAsItIsStoredIsNotReported) {
   Begin(SmallRun(), /*finish_thread_count=*/1);
   Notification dropped, forgotten;
@@ -425,7 +417,7 @@ TEST_F(ParameterServiceTest, WhatIsDroppedAsItIsStoredIsNotReported) {
     *cluster_->plan().add_dropped()->mutable_key() = info_.key();
     cluster_->Publish();
     EXPECT_TRUE(dropped.WaitWithTimeout(TestCluster::kPatience));
-    // No plan speaks of it any more.
+    // No later plan names it.
     cluster_->plan().clear_dropped();
     cluster_->Publish();
     EXPECT_TRUE(cluster_->WaitForPlan(0).ok());
@@ -438,7 +430,7 @@ TEST_F(ParameterServiceTest, WhatIsDroppedAsItIsStoredIsNotReported) {
   push->Send(Chunk(40, BlockCount()));
   EXPECT_EQ(push->Finish().error_code(), StatusCode::ABORTED);
   ASSERT_TRUE(forgotten.WaitWithTimeout(TestCluster::kPatience));
-  // By the same thread, after it.
+  // The same thread finishes this one later.
   const std::vector<float> other = cluster_->Gradient(0, 1, 0);
   ASSERT_TRUE(cluster_->Push(cluster_->Info(0, 1, 0, other), other).ok());
   const auto report = cluster_->WaitForReport(0, [](const auto& r) {
@@ -452,7 +444,7 @@ TEST_F(ParameterServiceTest, WhatIsDroppedAsItIsStoredIsNotReported) {
   cluster_->Stop(0);
 }
 
-// The thread that drops is busy with what came before.
+// The dropping thread is busy with earlier work.
 TEST_F(ParameterServiceTest, WhatIsAboutToBeDroppedIsNotSaidToBeStored) {
   Begin(SmallRun(), /*finish_thread_count=*/1);
   const std::vector<float> other = cluster_->Gradient(0, 1, 0);
@@ -497,7 +489,7 @@ using Ranges = std::vector<std::pair<int64_t, int64_t>>;
 
 class ResumeTest : public ParameterServiceTest {
  protected:
-  // Sends blocks [10, 20) and [40, 50), then the stream is cut.
+  // Sends blocks [10, 20) and [40, 50), then ends.
   void PushTwoChunksAndCut() {
     auto push = Open();
     push->Send(cluster_->Header(info_, 0));
@@ -505,7 +497,6 @@ class ResumeTest : public ParameterServiceTest {
     push->Send(Chunk(10, 20));
     push->Send(Chunk(40, 50));
     push->HalfClose();
-    // Nobody sends the rest: the server ends the stream.
     EXPECT_EQ(push->Finish().error_code(), StatusCode::UNAVAILABLE);
   }
 
@@ -574,7 +565,7 @@ TEST_F(ResumeTest, TwoDigestsUnderOneKeyTheLaterIsAborted) {
 // --- A full disk ------------------------------------------------------------
 
 TEST_F(ParameterServiceTest, AFullDiskIsAnErrorAndTheRunGoesOnWithRoom) {
-  // No space is left for a contribution that was not reserved for.
+  // No space for a contribution without a reservation.
   cluster_->fs(0).SetCapacity(1);
   std::vector<v1::ContributionInfo> infos;
   for (int32_t slot = 0; slot < 8; ++slot) {
@@ -615,7 +606,6 @@ class PullTest : public ParameterServiceTest {
     request_.set_layout_fingerprint(cluster_->layout().fingerprint());
   }
 
-  // Reads all; the payload of every chunk after the other.
   grpc::Status Pull() {
     header_.Clear();
     payload_.clear();
@@ -648,7 +638,6 @@ TEST_F(PullTest, APullHasAllBlocksAndTheirDigest) {
   std::memcpy(elements.data(), payload_.data(), payload_.size());
   EXPECT_EQ(RangeDigest(cluster_->layout(), 0, {0, BlockCount()}, elements),
             Digest128::FromProto(header_.digest()));
-  // It resumes at a block.
   const std::string all = payload_;
   request_.mutable_range()->set_begin(50);
   request_.mutable_range()->set_end(BlockCount());

@@ -23,8 +23,7 @@ using Code = absl::StatusCode;
 constexpr int64_t kF32BlockBytes =
     codec::kBlockElements * static_cast<int64_t>(sizeof(float));
 
-// Bytes on loan to gRPC: a version's or a delta's own, or a buffer and where it
-// goes back to.
+// Bytes lent to gRPC: a version's or a delta's image, or a buffer of `pool`.
 struct Loan {
   VersionImage image;
   std::shared_ptr<BufferPool> pool;
@@ -39,7 +38,6 @@ void EndLoan(void* argument) {
 }  // namespace
 
 struct PullStream::Payload {
-  // A buffer of the pool, to be read into.
   float* Take(const std::shared_ptr<BufferPool>& pool) {
     loan->pool = pool;
     loan->buffer = pool->Take();
@@ -71,7 +69,7 @@ PullStream* PullStream::StartWith(
     grpc::CallbackServerContext* call, const grpc::ByteBuffer& request,
     const ServiceContext& context) {
   auto* const stream = new PullStream(call, context);
-  // Before it is opened: what it reads is held for as long as it has a place.
+  // Before `open`, because the place bounds what readers hold.
   absl::Status begun = context.pull_watchdog.Add(
       stream->gate_, stream->progress_, stream->caller_);
   if (begun.ok()) begun = (stream->*open)(request);
@@ -136,7 +134,7 @@ absl::Status PullStream::ReadRequest(const grpc::ByteBuffer& bytes,
                                      Request* request) {
   if (!rpc::DecodeMessage(bytes, request)) {
     return Refuse(Code::kInvalidArgument, "UNREADABLE_MESSAGE",
-                  "a message that cannot be parsed");
+                  "the request cannot be parsed");
   }
   shard_ = context_.shards.FindShard(request->run_id());
   return shard_ == nullptr ? ShardNotHere(request->run_id())
@@ -158,7 +156,8 @@ absl::Status PullStream::Begin(const Request& request) {
       return Refuse(Code::kInvalidArgument, "INVALID_FIELDS",
                     absl::StrCat("range [", wanted.begin, ", ", wanted.end,
                                  ") is not within this shard's [", left_.begin,
-                                 ", ", left_.end, "); cut by the layout"));
+                                 ", ", left_.end,
+                                 "); cut the fragment by the layout"));
     }
     left_ = wanted;
   }
@@ -173,8 +172,8 @@ void PullStream::WriteFirst(const google::protobuf::MessageLite& header) {
 absl::Status PullStream::Load(IndexRange blocks, rpc::ChunkHeader& header,
                               Payload& payload) {
   const ShardRange& range = shard_->store().range(fragment_);
-  // The chunk's checksum is put together from the blocks', which were computed
-  // when they were made; Read has checked what came from the disk.
+  // Combines the blocks' stored checksums. Read has verified data from the
+  // disk.
   if (source_.content == v1::PULL_CONTENT_CHAIN) {
     const DeltaFile& delta = *source_.chain[link_];
     const EncodedLayout& layout =
@@ -208,7 +207,7 @@ absl::Status PullStream::Load(IndexRange blocks, rpc::ChunkHeader& header,
     return absl::OkStatus();
   }
   VersionFile& file = *source_.held.file;
-  // The optimizer's image is what the next version is made in: not lent.
+  // Not lent: the next version is made in place in the optimizer's image.
   const float* elements =
       source_.is_state
           ? nullptr
@@ -283,7 +282,7 @@ void PullStream::WriteNext() {
 }
 
 void PullStream::FinishUnread(const absl::Status& read) {
-  // The contribution is named, and nothing else is made from it.
+  // `read` names the contribution, and no version depends on it.
   if (!absl::IsDataLoss(read) || source_.kept != nullptr) {
     return FinishWith(read);
   }
@@ -293,7 +292,7 @@ void PullStream::FinishUnread(const absl::Status& read) {
         read);
     return FinishWith(
         Refuse(Code::kUnavailable, "DELTA_DAMAGED",
-               "a delta is damaged; call again for the view in full"));
+               "a delta is damaged; call again to pull the whole replica"));
   }
   FinishWith(shard_->OnDamagedVersion(fragment_, source_.version, read));
 }

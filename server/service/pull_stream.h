@@ -1,8 +1,6 @@
-// One PullParameters or PullKept stream: a header, then the blocks of a version,
-// of the D that lead to it, or of a kept contribution, as the peer takes them:
-// lent from memory, or read from the file.
-//
-// Lives until gRPC is done with it, then deletes itself.
+// One PullParameters or PullKept stream: a header, then blocks of a version, of
+// a chain of deltas, or of a kept contribution. Blocks are lent from memory or
+// read from files. Deletes itself when gRPC is done with it.
 
 #ifndef SERVER_SERVICE_PULL_STREAM_H_
 #define SERVER_SERVICE_PULL_STREAM_H_
@@ -35,14 +33,13 @@ class PullStream final : public grpc::ServerWriteReactor<grpc::ByteBuffer>,
                                const grpc::ByteBuffer& request,
                                const ServiceContext& context);
 
-  // Waits for nothing but its own writes.
+  // Waits only for its own writes.
   void OnSettled(const absl::Status& status) override { FinishWith(status); }
-  // A write is always under way, which the peer does not take: no status can
-  // follow it.
+  // The pending write, which the peer does not take, blocks any status.
   void OnTooSlow(const absl::Status& /*status*/) override {
     call_->TryCancel();
   }
-  // Once the write that is under way is over.
+  // Ends after the current write.
   void OnDisplaced(const absl::Status& status) override;
 
  private:
@@ -50,31 +47,27 @@ class PullStream final : public grpc::ServerWriteReactor<grpc::ByteBuffer>,
 
   struct Payload;
 
-  // A stream that `open` has begun, or ended.
+  // A new stream that `open` has started, or ended with its error.
   static PullStream* StartWith(
       absl::Status (PullStream::*open)(const grpc::ByteBuffer&),
       grpc::CallbackServerContext* call, const grpc::ByteBuffer& request,
       const ServiceContext& context);
   absl::Status Open(const grpc::ByteBuffer& request);
   absl::Status OpenKept(const grpc::ByteBuffer& request);
-  // Of either: parses it and finds its shard.
   template <typename Request>
   absl::Status ReadRequest(const grpc::ByteBuffer& bytes, Request* request);
-  // Of either: what of the shard's blocks is wanted.
   template <typename Request>
   absl::Status Begin(const Request& request);
   Reader reader() const { return {caller_, gate_}; }
   void WriteFirst(const google::protobuf::MessageLite& header);
-  // The bytes of `blocks` of the version, or of the next D of the chain, lent
-  // or read; fills in the codec and the checksum.
+  // Lends or reads `blocks` of the version or of the chain's next delta; sets
+  // the codec and the checksum.
   absl::Status Load(IndexRange blocks, rpc::ChunkHeader& header,
                     Payload& payload);
-  // Blocks of the next chunk.
   int64_t ChunkBlocks() const;
-  // Reads the next chunk and writes it, or ends the stream.
   void WriteNext();
   void FinishWith(const absl::Status& status);
-  // Ends because version or D could not be read: says so to the shard too.
+  // Ends after a failed read, and reports damage to the shard.
   void FinishUnread(const absl::Status& read);
 
   void OnWriteDone(bool ok) override;
@@ -89,9 +82,9 @@ class PullStream final : public grpc::ServerWriteReactor<grpc::ByteBuffer>,
   Shard* shard_ = nullptr;
   Shard::PullSource source_;
   int32_t fragment_ = 0;
-  IndexRange left_;  // Blocks that are not written yet.
-  int64_t group_end_ = 0;  // Where the chunks end that begin at left_.begin.
-  size_t link_ = 0;  // Of a chain: D's that were written of the first of these.
+  IndexRange left_;  // Blocks not yet written.
+  int64_t group_end_ = 0;  // End of the chunks that begin at left_.begin.
+  size_t link_ = 0;  // Deltas already written for these blocks.
   int64_t writing_bytes_ = 0;
   absl::Time write_begin_;
   rpc::ChunkSizer sizer_{rpc::ChunkSizer::kPullBytesMax};
@@ -99,7 +92,7 @@ class PullStream final : public grpc::ServerWriteReactor<grpc::ByteBuffer>,
 
   Mutex mutex_;
   bool finished_ ABSL_GUARDED_BY(mutex_) = false;
-  absl::Status end_ ABSL_GUARDED_BY(mutex_);  // Instead of the next chunk.
+  absl::Status end_ ABSL_GUARDED_BY(mutex_);  // Ends instead of the next chunk.
 };
 
 }  // namespace atl::server

@@ -15,8 +15,7 @@
 namespace atl::server {
 namespace {
 
-// SHA-256 of the secret in the call's metadata; empty if there is none or it
-// is not hex.
+// SHA-256 of the secret in the metadata; empty if it is missing or not hex.
 std::string SessionSha256(const grpc::CallbackServerContext& call) {
   const auto& metadata = call.client_metadata();
   const auto it = metadata.find(rpc::kSessionMetadata);

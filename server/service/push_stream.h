@@ -13,7 +13,7 @@ namespace atl::server {
 
 class PushStream final : public UploadStream {
  public:
-  // Starts the stream; what `context` refers to must outlive it.
+  // Starts the stream. What `context` refers to must outlive it.
   static PushStream* Start(grpc::CallbackServerContext* call,
                            const ServiceContext& context);
 

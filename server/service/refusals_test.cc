@@ -1,5 +1,4 @@
-// Every refusal of the data path: its code, a reason that programs can switch
-// on, and a sentence for people.
+// Every refusal of the data path: code, reason for programs, text for people.
 
 #include <chrono>
 #include <fstream>
@@ -33,7 +32,7 @@ class RefusalsTest : public testing::Test {
  protected:
   RefusalsTest() : contract_(ContractText()) { Begin(SmallRun()); }
 
-  // `has_room`: for the contributions of the round that opens.
+  // `has_room`: disk space for the round's contributions.
   void Begin(const v1::Run& run, bool started = true, bool has_room = true) {
     stub_.reset();
     cluster_ = std::make_unique<TestCluster>(run, 1);
@@ -58,7 +57,6 @@ class RefusalsTest : public testing::Test {
     seq_ = 0;
   }
 
-  // A header that is right, of a contribution of its own.
   PushRequest Header() {
     v1::ContributionInfo info = cluster_->Info(0, 0, 0, elements_);
     info.mutable_key()->set_seq(++seq_);
@@ -72,7 +70,7 @@ class RefusalsTest : public testing::Test {
     return request;
   }
 
-  // Blocks [0, 10) under the newest header's key, with a right checksum.
+  // Blocks [0, 10) under the newest header's key, with a valid checksum.
   PushRequest Chunk(const std::function<void(v1::Chunk&)>& change) {
     PushRequest request;
     v1::Chunk& chunk = *request.mutable_chunk();
@@ -224,7 +222,7 @@ TEST_F(RefusalsTest, OfAPushsHeader) {
 
 TEST_F(RefusalsTest, OfAPushsChunks) {
   const auto with = [this](const std::function<void(v1::Chunk&)>& change) {
-    Begin(SmallRun());  // A refusal is for good.
+    Begin(SmallRun());  // A refusal is final.
     const PushRequest header = Header();
     return Push({header, Chunk(change)});
   };
@@ -260,7 +258,7 @@ TEST_F(RefusalsTest, OfWhatHasNoRoom) {
   EXPECT_TRUE(rpc::GetRetryDelay(status).has_value());
 
   Begin(SmallRun(), /*started=*/true, /*has_room=*/false);
-  // A plan that has not come is UNAVAILABLE, before any key is bound.
+  // UNAVAILABLE until the plan arrives, before any key is bound.
   do {
     status = Push({Header()});
   } while (absl::IsUnavailable(status));

@@ -1,5 +1,4 @@
-// Runs whose versions travel in a codec that loses something: what islands hold
-// is the shards' view, bit for bit, whatever happened on the way.
+// Lossy downlink codecs: islands hold the shards' replica bit for bit.
 
 #include <string>
 #include <vector>
@@ -26,7 +25,6 @@ v1::Run ReplicaRun(codec::CodecId down) {
   return run;
 }
 
-// An island: a view of each fragment that is replayed.
 class Follower {
  public:
   explicit Follower(TestCluster& cluster)
@@ -34,7 +32,7 @@ class Follower {
         replicas_(cluster.layout().fragment_count()),
         versions_(replicas_.size(), -1) {}
 
-  // To `version` of all fragments; -1 bytes after an error.
+  // Pulls `version` of all fragments; returns the bytes, -1 after an error.
   int64_t Follow(int64_t version) {
     int64_t bytes = 0;
     for (size_t f = 0; f < replicas_.size(); ++f) {
@@ -60,7 +58,7 @@ int64_t FullBytes(const TestCluster& cluster) {
   return cluster.layout().element_count() * 4;
 }
 
-// Every float's bits, so that -0 is not 0.
+// Raw bits, because -0 is not 0.
 std::string Bits(const std::vector<std::vector<float>>& replicas) {
   std::string bits;
   for (const auto& replica : replicas) {
@@ -70,7 +68,6 @@ std::string Bits(const std::vector<std::vector<float>>& replicas) {
   return bits;
 }
 
-// The views after `rounds` rounds, replayed one by one.
 std::string ComputeReplicas(const v1::Run& run, int server_count,
                             int merge_threads, int rounds) {
   TestCluster cluster(run, server_count, merge_threads);
@@ -108,7 +105,7 @@ INSTANTIATE_TEST_SUITE_P(
     });
 
 TEST(ReplicaServerTest, ParametersDoNotDependOnTheReplicaOfThem) {
-  // The same contributions: they do not follow from the view in this test.
+  // The contributions are the same: here they do not depend on the replica.
   std::string sha256[2];
   for (const bool lossy : {false, true}) {
     TestCluster cluster(
@@ -119,7 +116,7 @@ TEST(ReplicaServerTest, ParametersDoNotDependOnTheReplicaOfThem) {
     sha256[lossy] = *cluster.Sha256();
     Follower island(cluster);
     island.Follow(2);
-    // Without a codec that loses something the view is the parameters.
+    // With a lossless codec the replica is the parameters.
     const auto theta = cluster.Pull(0, 2);
     ASSERT_OK(theta.status());
     EXPECT_EQ(island.replicas()[0] == *theta, !lossy);
@@ -140,7 +137,7 @@ TEST(ReplicaServerTest, WhoWasAwayForLongerThanTheRingGetsTheReplicaInFull) {
     ASSERT_OK(cluster.Round(v - 1, 2));
     steady_bytes += steady.Follow(v);
   }
-  // Three versions are told at once, in as many bytes as one after the other.
+  // Three deltas at once take as many bytes as one after the other.
   EXPECT_EQ(away.Follow(3), steady_bytes);
   EXPECT_EQ(Bits(away.replicas()), Bits(steady.replicas()));
   ASSERT_OK(cluster.Round(3, 2));
@@ -160,12 +157,11 @@ TEST(ReplicaServerTest, RestartsAndPowerCutsChangeNoBitOfIt) {
   ASSERT_OK(cluster.Round(0, 2));
   cluster.Stop(1);
   ASSERT_OK(cluster.Start(1));
-  // The ring is still there.
   EXPECT_LT(island.Follow(1), FullBytes(cluster) / 4);
   ASSERT_OK(cluster.Round(1, 2));
   cluster.CutPower(0);
   ASSERT_OK(cluster.Start(0));
-  // Or it is not: what leads to the newest version is made again.
+  // Without the ring, the newest version's delta is made again.
   EXPECT_LT(island.Follow(2), FullBytes(cluster) / 4);
   ASSERT_OK(cluster.Round(2, 2));
   EXPECT_LT(island.Follow(3), FullBytes(cluster) / 4);
@@ -275,7 +271,7 @@ TEST(ReplicaServerTest, APinnedVersionHasItsReplica) {
   std::vector<float> replica;
   ASSERT_OK(cluster.PullReplica(0, 1, -1, replica).status());
   EXPECT_EQ(replica, island.replicas()[0]);
-  // D of it is gone, but the one before and it are not needed.
+  // Its delta is gone, but this and the one before are not needed.
   replica.clear();
   EXPECT_TRUE(
       absl::IsOutOfRange(cluster.PullReplica(0, 2, 1, replica).status()));
@@ -289,7 +285,7 @@ TEST(ReplicaServerTest, WhatTheRingTakesDoesNotGrow) {
     ASSERT_OK(cluster.Round(v, 1));
     const auto names = cluster.fs(0).List("data/runs/small/shard-0/deltas");
     ASSERT_OK(names.status());
-    // Of each of two fragments three, one that is made, one to be used again.
+    // Each of two fragments has three, one in progress and one spare.
     EXPECT_LE(names->size(), 10u) << v;
   }
 }

@@ -20,12 +20,11 @@ namespace atl::server {
 class ShardDirectory {
  public:
   virtual ~ShardDirectory() = default;
-  // Null if this server holds no shard of the run. The shard lives as long as
-  // the server's streams do.
+  // Null if no shard of the run is here. The shard outlives the server's
+  // streams.
   virtual Shard* FindShard(const std::string& run_id) = 0;
 };
 
-// The error of a run of which no shard is here.
 inline absl::Status ShardNotHere(const std::string& run_id) {
   return Refuse(absl::StatusCode::kNotFound, "SHARD_NOT_HERE",
                 absl::StrCat("this server holds no shard of run \"", run_id,

@@ -43,8 +43,8 @@ absl::Status StreamWatchdog::Add(std::shared_ptr<WaiterGate> gate,
     const Places::Answer answer = places_.Take(++last_number_, caller);
     if (!answer.is_taken) {
       return NoPlace(
-          "all places for streams are taken, and its caller has its share of "
-          "them: call again later");
+          "all places for streams are taken, and this caller has its share: "
+          "call again later");
     }
     if (answer.displaced.has_value()) displaced = gates_[*answer.displaced];
     gates_[last_number_] = gate;
@@ -53,8 +53,8 @@ absl::Status StreamWatchdog::Add(std::shared_ptr<WaiterGate> gate,
   }
   if (displaced != nullptr) {
     displaced->CallDisplaced(
-        NoPlace("another caller needs the place, and this stream's has more "
-                "than its share: call again later, with fewer streams"));
+        NoPlace("another caller needs the place, and this caller has more than "
+                "its share: call again later, with fewer streams"));
   }
   return absl::OkStatus();
 }
@@ -113,7 +113,7 @@ void StreamWatchdog::Check() {
                absl::StrCat("the stream moved less than ",
                             limits_.window_bytes_min, " bytes in ",
                             absl::FormatDuration(limits_.window),
-                            ": call again, it goes on where it was")));
+                            ": call again to resume")));
   }
 }
 

@@ -1,10 +1,6 @@
-// Ends bulk streams that are too slow, and bounds how many there are, each
-// caller to its share (server/core/places.h).
-//
-// A stream that holds a place but moves next to nothing is an attack or a dead
-// peer; gRPC itself would keep it for ever.
-//
-// Thread-safe.
+// Ends bulk streams that are too slow: attacks or dead peers, which gRPC would
+// keep forever. Shares a bounded number of places between callers
+// (server/core/places.h). Thread-safe.
 
 #ifndef SERVER_SERVICE_STREAM_WATCHDOG_H_
 #define SERVER_SERVICE_STREAM_WATCHDOG_H_
@@ -28,39 +24,37 @@
 namespace atl::server {
 
 struct StreamLimits {
-  int stream_count_max = 256;                 // Places of one kind.
-  absl::Duration window = absl::Seconds(20);  // Looked at as a whole.
-  int64_t window_bytes_min = 16 << 10;        // Less in a window is too slow.
-  // Longest wait for room (level ISLAND); less than our clients' patience with
-  // a stream on which nothing moves, a minute (DriverOptions::stall_timeout).
+  int stream_count_max = 256;                 // Places for one kind.
+  absl::Duration window = absl::Seconds(20);  // Speed is measured over this.
+  int64_t window_bytes_min = 16 << 10;        // Fewer in a window: too slow.
+  // Longest wait for memory (level ISLAND); clients give up after a minute
+  // (DriverOptions::stall_timeout).
   absl::Duration room_wait_max = absl::Seconds(50);
 };
 
 class StreamWatchdog {
  public:
-  // `clock` must outlive it. With `run_thread` false a test calls Check.
+  // `clock` must outlive it. `run_thread` false: a test calls Check.
   StreamWatchdog(const StreamLimits& limits, const Clock& clock,
                  bool run_thread = true);
   ~StreamWatchdog();
 
-  // Watches a stream of `caller`, whose gate is called with DEADLINE_EXCEEDED
-  // (CallTooSlow) if it is too slow, again in each further window; with
-  // RESOURCE_EXHAUSTED, QUEUE_FULL (CallDisplaced) if it has waited too long
-  // with one turn for room; and every second, from the second on, once it is
-  // `ending` (CallTooSlow). If there are too many, a stream of who has most is
-  // told to end (CallDisplaced), or, if the caller has its share, this one has
-  // to:
-  //
-  // RESOURCE_EXHAUSTED, TOO_MANY_STREAMS: it has no place, and is not watched.
+  // Watches a stream of `caller` and calls its gate:
+  //   DEADLINE_EXCEEDED (CallTooSlow): too slow, again in each further window.
+  //   RESOURCE_EXHAUSTED, QUEUE_FULL (CallDisplaced): one ticket has waited too
+  //   long for memory.
+  //   CallTooSlow every second, from the second Check on, once it is `ending`.
+  // If no place is free, either a stream of the caller with the most places is
+  // displaced (CallDisplaced), or this call fails:
+  // RESOURCE_EXHAUSTED, TOO_MANY_STREAMS: no place; the stream is not watched.
   absl::Status Add(std::shared_ptr<WaiterGate> gate,
                    std::shared_ptr<StreamProgress> progress,
                    const std::string& caller);
-  // The stream is watched on, but leaves its place to another: something else
-  // bounds how many there are of its kind.
+  // The stream stays watched without a place; something else must bound its
+  // kind.
   void LeavePlace(const WaiterGate* gate);
   void Remove(const WaiterGate* gate);
 
-  // Looks at every stream once.
   void Check();
 
  private:
@@ -71,7 +65,7 @@ class StreamWatchdog {
     absl::Time window_start;
     int64_t bytes_at_start = 0;
     bool seen_ending = false;
-    int64_t room_turn = 0;  // As it was when last looked at, and since when.
+    int64_t room_turn = 0;  // The ticket at the last check.
     absl::Time room_wait_start;
   };
 
@@ -82,7 +76,7 @@ class StreamWatchdog {
   Mutex mutex_;
   CondVar changed_;
   std::map<const WaiterGate*, Entry> entries_ ABSL_GUARDED_BY(mutex_);
-  // Gates by number; the newest has the largest.
+  // By number; numbers grow.
   std::map<int64_t, std::shared_ptr<WaiterGate>> gates_ ABSL_GUARDED_BY(mutex_);
   int64_t last_number_ ABSL_GUARDED_BY(mutex_) = 0;
   Places places_ ABSL_GUARDED_BY(mutex_);

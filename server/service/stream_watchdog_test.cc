@@ -72,7 +72,7 @@ TEST_F(StreamWatchdogTest, TellsAStreamThatWaitsTooLongForRoomToComeAgain) {
   Pass(49, 0);
   stream_.progress->room_turn = 0;
   Pass(100, 0);
-  // Another turn, and another at once: each has its time.
+  // Each ticket has its own time.
   stream_.progress->room_turn = 2;
   Pass(1, 0);
   Pass(49, 0);
@@ -122,7 +122,7 @@ TEST_F(StreamWatchdogTest, OneThatLeavesItsPlaceIsWatchedAllTheSame) {
   EXPECT_FALSE(Add(fourth));
   Pass(20, 0);
   EXPECT_TRUE(absl::IsDeadlineExceeded(stream_.ended)) << stream_.ended;
-  // It has none to give back.
+  // Its place is already lost.
   watchdog_.Remove(stream_.gate.get());
   EXPECT_FALSE(Add(fourth));
 }
@@ -134,7 +134,7 @@ TEST_F(StreamWatchdogTest, WhoHasMoreThanAShareMakesRoomAndIsEndedInAMoment) {
   ExpectNoPlace(second.displaced);
   EXPECT_TRUE(stream_.displaced.ok());
   EXPECT_FALSE(Add(fourth, "c"));
-  // It may say why; a peer that does not take that is cut off.
+  // It has a moment to send its status; then it is cancelled.
   Pass(1, 0);
   EXPECT_TRUE(second.ended.ok());
   Pass(1, 0);

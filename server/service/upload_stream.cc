@@ -41,7 +41,7 @@ void UploadStream::OnMessage(const grpc::ByteBuffer& message) {
   if (contribution_ == nullptr) {
     status = TakeHeader(message);
   } else {
-    // A chunk is the same field of every request.
+    // Every request type has the chunk in the same field.
     auto decoded = rpc::DecodeBulk<v1::PushOuterGradientRequest>(message);
     status = WithReasonIfNone(decoded.status(), "UNREADABLE_MESSAGE");
     if (status.ok()) {
@@ -62,8 +62,8 @@ absl::Status UploadStream::TakeHeader(const grpc::ByteBuffer& message) {
   }
   shard_ = opened.shard;
   contribution_ = std::move(opened.contribution);
-  // Once it is listed others call this stream: all that they need is set. That
-  // is before the state is looked at, so that no settlement is missed.
+  // Once it is listed, other threads call this stream, so all is set before,
+  // and the state is read after: no settlement is missed.
   if (!contribution_->keeps_bytes()) return BeginLive();
   shard_->waiters().Add(contribution_->key(), gate());
   RETURN_IF_ERROR(CheckMember());
@@ -80,15 +80,14 @@ absl::Status UploadStream::TakeHeader(const grpc::ByteBuffer& message) {
     case Contribution::State::kPartial:
       break;
   }
-  // It was given up before this stream was listed: who did it has settled those
-  // that were.
+  // Given up before this stream was listed, so nobody has settled it.
   if (contribution_->is_released()) {
     return Refuse(Code::kUnavailable, "GIVEN_UP",
                   absl::StrCat(contribution_->key().ToString(),
-                               " was given up here meanwhile: push again"));
+                               " was given up on this server: push again"));
   }
   const std::vector<IndexRange> missing = contribution_->Missing();
-  // All blocks came, and a restart or a full disk was faster than the finish.
+  // All blocks are here, but a restart or a full disk prevented the finish.
   if (contribution_->TakeFinish()) {
     progress().waits_for_us = true;
     shard_->FinishLater(contribution_);
@@ -102,19 +101,20 @@ absl::Status UploadStream::BeginLive() {
   UploadSender& sender = *this;
   live_ = std::make_unique<LiveUpload>(*shard_, sender, contribution_,
                                        context_.held, gate(), progress());
-  // What it waits for is not its sender's doing.
+  // Its sender is not to blame for the wait.
   progress().waits_for_us = true;
   if (!shard_->waiters().AddBounded(contribution_->key(), gate())) {
     return RefuseForNow(
         Code::kResourceExhausted, "TOO_MANY_STREAMS",
         absl::StrCat(PushWaiters::kWaitingMax, " streams of slot ",
                      contribution_->key().slot, " and fragment ",
-                     contribution_->key().fragment, " wait; call again later"),
+                     contribution_->key().fragment,
+                     " are waiting; call again later"),
         absl::Seconds(1));
   }
   RETURN_IF_ERROR(CheckMember());
   TestPoint("an upload is listed");
-  // It may wait for as long as other islands take.
+  // It may wait as long as other islands take.
   LeavePlace();
   TestPoint("an upload waits for others");
   live_->Begin();
@@ -133,7 +133,7 @@ absl::Status UploadStream::CheckChunk(const rpc::ReceivedChunk& chunk) const {
     return Misfit(absl::StrCat("chunk.codec ", header.codec,
                                " is not that of the contribution's header"));
   }
-  // In this order, so that no sum overflows.
+  // In an order that avoids overflow.
   if (header.block_count < 1 || header.first_block < range.blocks().begin ||
       header.first_block >= range.blocks().end ||
       header.block_count > range.blocks().end - header.first_block) {
@@ -141,7 +141,7 @@ absl::Status UploadStream::CheckChunk(const rpc::ReceivedChunk& chunk) const {
                                " blocks from ", header.first_block,
                                " is not within this shard's [",
                                range.blocks().begin, ", ", range.blocks().end,
-                               "); cut by the layout"));
+                               "); cut the fragment by the layout"));
   }
   const int64_t bytes_expected = contribution_->encoded().ByteCount(
       {header.first_block, header.first_block + header.block_count});
@@ -180,9 +180,8 @@ absl::Status UploadStream::TakeChunk(rpc::ReceivedChunk& chunk) {
     RETURN_IF_ERROR(
         WithReasonIfNone(rpc::CheckCrc32c(chunk), "CHUNK_DAMAGED"));
   }
-  // The checksum is right, so the chunk is what its sender meant: an error in
-  // it is the whole contribution's. But once that is whole, what else comes
-  // under its key is this stream's error.
+  // The checksum matches, so the sender meant this chunk: an error refuses the
+  // whole contribution, or only this stream if that is already complete.
   if (absl::IsInvalidArgument(status) && target()->TakeRefusal()) {
     shard_->RefuseWhole(*contribution_, status);
   }
@@ -197,9 +196,8 @@ absl::StatusOr<std::vector<BlockFact>> UploadStream::CheckBlocks(
   std::vector<BlockFact> facts(blocks.size());
   int64_t bad_block = -1;
   auto fault = codec::BlockFault::kNone;
-  // Each block is checked and summed where it was received, or, if it lies in
-  // several pieces, in the first-level cache; the chunk's checksum is put
-  // together from theirs.
+  // Each block is checked in place, or in the first-level cache if it lies in
+  // several slices. The chunk's checksum is combined from theirs.
   alignas(64) char passing[codec::kBlockElements * sizeof(float)];
   uint32_t crc = rpc::ChunkCrc32c(chunk.header, {});
   for (int64_t b = blocks.begin; b < blocks.end; ++b) {
@@ -243,7 +241,7 @@ absl::Status UploadStream::LogChunk(const rpc::ReceivedChunk& chunk,
       contribution_->Settle(claimed, {});
       continue;
     }
-    // From where it was received straight to its place.
+    // Written from the received slices, without a copy.
     rpc::PayloadReader payload(chunk);
     payload.Skip(encoded.ByteCount({blocks.begin, claimed.begin}));
     std::vector<absl::string_view> pieces;
@@ -279,7 +277,7 @@ void UploadStream::EndIfNobodySends(bool nobody_sends) {
   shard_->waiters().Settle(
       contribution_->key(),
       Refuse(Code::kUnavailable, "BLOCKS_MISSING",
-             "blocks are missing and nobody sends them: push again"));
+             "blocks are missing and no stream sends them: push again"));
 }
 
 void UploadStream::OnGone() {

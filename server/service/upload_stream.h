@@ -1,8 +1,6 @@
-// One stream that brings blocks of a contribution into the log: what
-// PushOuterGradient and ImportParameters have in common. DESIGN.md, "A push",
-// has its steps.
-//
-// Lives until gRPC is done with it, then deletes itself.
+// One stream that brings blocks of a contribution: the common part of
+// PushOuterGradient and ImportParameters (server/DESIGN.md, A push). Deletes
+// itself when gRPC is done with it.
 
 #ifndef SERVER_SERVICE_UPLOAD_STREAM_H_
 #define SERVER_SERVICE_UPLOAD_STREAM_H_
@@ -24,25 +22,21 @@ namespace atl::server {
 
 class UploadStream : public BidiStream, private UploadSender {
  protected:
-  // What the first message opened.
   struct Opened {
     Shard* shard = nullptr;
-    // Null if there is nothing to bring any more: the answer is `stored`.
+    // Null if nothing is missing: the answer is `stored`.
     std::shared_ptr<Contribution> contribution;
   };
 
   UploadStream(grpc::CallbackServerContext* call, const ServiceContext& context)
       : BidiStream(call, context.push_watchdog), context_(context) {}
 
-  // Reads the header and admits it. The codes are those of the call.
+  // Parses and admits the header. Errors as the call's.
   virtual absl::StatusOr<Opened> Open(const grpc::ByteBuffer& message) = 0;
-  // The call's answer.
   virtual std::unique_ptr<google::protobuf::MessageLite> MakeAnswer(
       const std::vector<IndexRange>& missing, bool stored) const = 0;
 
-  // The shard of `run_id`.
-  //
-  // INVALID_ARGUMENT: that is no id. NOT_FOUND: it is not held here.
+  // INVALID_ARGUMENT: `run_id` is not an id. NOT_FOUND: no shard of it is here.
   absl::StatusOr<Shard*> FindShard(const std::string& run_id) const;
 
  private:
@@ -53,7 +47,7 @@ class UploadStream : public BidiStream, private UploadSender {
     return MakeAnswer({}, true);
   }
 
-  // Level ISLAND: live_merge/live_upload.h takes over.
+  // Level ISLAND: hands over to live_merge/live_upload.h.
   absl::Status BeginLive();
   void OnLiveMerge() final { live_->Begin(); }
   void OnRestart() final { live_->OnRestart(); }
@@ -69,24 +63,21 @@ class UploadStream : public BidiStream, private UploadSender {
   void EndWith(const absl::Status& status) final { FinishWith(status); }
   bool is_ending() const final { return finishing(); }
 
-  // Where blocks go now.
+  // The contribution that blocks go to now.
   std::shared_ptr<Contribution> target() const {
     return live_ != nullptr ? live_->contribution() : contribution_;
   }
   absl::Status TakeHeader(const grpc::ByteBuffer& message);
   // May keep the payload of `chunk`.
   absl::Status TakeChunk(rpc::ReceivedChunk& chunk);
-  // Whether it was put out of the run before it was listed.
+  // The island may have left the run before the stream was listed.
   absl::Status CheckMember() const;
-  // Checks that the chunk's numbers fit the contribution.
   absl::Status CheckChunk(const rpc::ReceivedChunk& chunk) const;
-  // Checks the encoded blocks.
   absl::StatusOr<std::vector<BlockFact>> CheckBlocks(
       const rpc::ReceivedChunk& chunk, IndexRange blocks) const;
-  // Keeps checked blocks in the log.
   absl::Status LogChunk(const rpc::ReceivedChunk& chunk, IndexRange blocks,
                         absl::Span<const BlockFact> facts);
-  // If so, those that wait for missing blocks end.
+  // If true, ends the streams that wait for missing blocks.
   void EndIfNobodySends(bool nobody_sends);
 
   const ServiceContext& context_;
@@ -95,9 +86,7 @@ class UploadStream : public BidiStream, private UploadSender {
   std::unique_ptr<LiveUpload> live_;  // At level ISLAND; set by the header.
 };
 
-// The header in the first message of a stream of `Request`s.
-//
-// INVALID_ARGUMENT: there is none.
+// The header of a stream's first message. INVALID_ARGUMENT: there is none.
 template <typename Request>
 auto ReadHeader(const grpc::ByteBuffer& message)
     -> absl::StatusOr<std::decay_t<decltype(Request().header())>> {
@@ -113,11 +102,11 @@ auto ReadHeader(const grpc::ByteBuffer& message)
   return decoded->message.header();
 }
 
-// An answer that says which blocks are missing, or that all are stored.
+// The answer that names missing blocks, or says `stored`.
 template <typename Response>
 std::unique_ptr<google::protobuf::MessageLite> UploadAnswer(
     const std::vector<IndexRange>& missing, bool stored) {
-  // A message must stay small: what does not fit is named the next time.
+  // Bounds the message; the rest is named next time.
   constexpr size_t kRangesMax = 65536;
   auto answer = std::make_unique<Response>();
   for (size_t i = 0; i < missing.size() && i < kRangesMax; ++i) {

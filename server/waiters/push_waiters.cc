@@ -32,7 +32,7 @@ bool PushWaiters::AddBounded(const ContributionKey& key,
   std::shared_ptr<WaiterGate> in_its_place;
   {
     MutexLock lock(&mutex_);
-    // Whatever its seq: keys are ordered by it last.
+    // Any seq: it is the last part of the order of keys.
     const auto begin =
         entries_.lower_bound({key.run_epoch, key.fragment, key.slot,
                               std::numeric_limits<int64_t>::min()});
@@ -60,7 +60,7 @@ bool PushWaiters::AddBounded(const ContributionKey& key,
   if (in_its_place != nullptr) {
     in_its_place->Call(RefuseForNow(
         absl::StatusCode::kResourceExhausted, "TOO_MANY_STREAMS",
-        "too many streams of this contribution wait; call again later",
+        "too many streams of this slot and fragment wait; call again later",
         absl::Seconds(1)));
   }
   return true;

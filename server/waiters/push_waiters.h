@@ -1,10 +1,7 @@
-// The streams that wait for contributions to be whole.
-//
-// Several streams may carry one contribution. Each learns when it is stored or
-// refused, and, once nobody sends any more, that blocks are still missing.
-//
-// Thread-safe. Calls a stream with no lock of its own held but the stream's
-// gate: a stream that has closed its gate is never called again.
+// The streams that wait for the outcome of contributions. Several may carry one
+// contribution. Each learns when it is stored or refused, or that blocks are
+// missing and no stream sends any longer. Thread-safe. Calls a stream holding
+// only its gate, never after that is closed.
 
 #ifndef SERVER_WAITERS_PUSH_WAITERS_H_
 #define SERVER_WAITERS_PUSH_WAITERS_H_
@@ -22,29 +19,27 @@
 
 namespace atl::server {
 
-// Who waits. OnSettled is called at most once a key.
+// A waiting stream. OnSettled is called at most once a key.
 class PushWaiter {
  public:
   virtual ~PushWaiter() = default;
-  // OK: stored. Else how the stream has to end.
+  // OK: stored. Otherwise the status to end with.
   virtual void OnSettled(const absl::Status& status) = 0;
-  // The peer is too slow: the stream ends with `status`, or, if the peer takes
-  // not even that, without.
+  // The peer is too slow: end with `status`, if the peer takes it.
   virtual void OnTooSlow(const absl::Status& status) = 0;
-  // What the stream has is needed by others: it ends with `status` as soon as
-  // it can. OnTooSlow follows if it does not.
+  // Others need its resources: end with `status` soon, or OnTooSlow follows.
   virtual void OnDisplaced(const absl::Status& status) = 0;
-  // Level ISLAND. The contribution's blocks can be taken in now.
+  // Level ISLAND: the contribution's blocks can be merged now.
   virtual void OnLiveMerge() {}
-  // Level ISLAND. What was taken in is of no use: it has to be pushed again.
+  // Level ISLAND: what was merged is discarded and must be pushed again.
   virtual void OnRestart() {}
-  // The block that was not taken at once has been.
+  // Level ISLAND: the block that had to wait was merged.
   virtual void OnTaken() {}
-  // Level ISLAND. There is room for what it brings next.
+  // Level ISLAND: there is memory for its next chunk.
   virtual void OnRoom() {}
 };
 
-// Stands between a waiter and those who call it: it may end at any time.
+// Lets callers outlive the waiter, which may end at any time.
 class WaiterGate {
  public:
   explicit WaiterGate(PushWaiter* waiter) : waiter_(waiter) {}
@@ -61,12 +56,11 @@ class WaiterGate {
     MutexLock lock(&mutex_);
     if (waiter_ != nullptr) waiter_->OnDisplaced(status);
   }
-  // Calls one of the others.
   void Call(void (PushWaiter::*event)()) {
     MutexLock lock(&mutex_);
     if (waiter_ != nullptr) (waiter_->*event)();
   }
-  // The waiter is never called after it returns.
+  // The waiter is not called after this returns.
   void Close() {
     MutexLock lock(&mutex_);
     waiter_ = nullptr;
@@ -79,32 +73,28 @@ class WaiterGate {
 
 class PushWaiters {
  public:
-  // Streams of level ISLAND of one slot and fragment: as many as 64 processes
-  // have that push over four each. They wait as long as a round does, so this,
-  // and not their moving on, is what bounds them.
+  // Most streams of one slot and fragment at level ISLAND: 64 processes with
+  // four streams each. They wait for a whole round, so only this bounds them.
   static constexpr int kWaitingMax = 256;
 
-  // A stream that sends blocks of `key`.
   void Add(const ContributionKey& key, std::shared_ptr<WaiterGate> gate);
-  // The same at level ISLAND, where they are bounded: of kWaitingMax one that
-  // sends no more is told to call again, which costs it nothing but that it
-  // hears of the outcome later. False, and nothing is added, if all send.
+  // The same at level ISLAND, with a bound. At kWaitingMax, a stream that no
+  // longer sends is told to call again; it only hears the outcome later. False,
+  // and nothing is added, if all still send.
   bool AddBounded(const ContributionKey& key, std::shared_ptr<WaiterGate> gate);
-  // It sends no more, but waits on. True if it still waited, and nobody who
-  // waits with it sends any more.
-  //
-  // A stream that was settled counts no more: under its key there may be
-  // another contribution by then, with streams of its own.
+  // The stream has stopped sending but still waits. True if it was listed and
+  // no listed stream sends. Settled streams are not listed: their key may have
+  // another contribution by then.
   bool EndSending(const ContributionKey& key, const WaiterGate* gate);
-  // It is gone. Returns as EndSending.
+  // The stream has ended. Returns as EndSending.
   bool Remove(const ContributionKey& key, const WaiterGate* gate);
-  // Calls all that wait for `key`, and forgets them.
+  // Settles and removes all streams of `key`.
   void Settle(const ContributionKey& key, const absl::Status& status);
-  // The same for all contributions of `slot`, imports aside.
+  // The same for all contributions of `slot`, except imports.
   void SettleSlot(int32_t slot, const absl::Status& status);
-  // Whose contributions streams are there for, imports aside.
+  // The slots of all listed streams, except imports.
   std::set<int32_t> Slots();
-  // Tells all that wait for `key`, who wait on.
+  // Calls `event` on all streams of `key`, which go on waiting.
   void Tell(const ContributionKey& key, void (PushWaiter::*event)());
 
  private:
@@ -115,7 +105,6 @@ class PushWaiters {
   struct Entry {
     std::vector<Waiter> waiters;
 
-    // waiters.end() for none.
     std::vector<Waiter>::iterator Find(const WaiterGate* gate);
     bool NobodySends() const;
   };

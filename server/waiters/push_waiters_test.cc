@@ -13,7 +13,6 @@ namespace {
 using ::testing::ElementsAre;
 using ::testing::IsEmpty;
 
-// A stream that notes how it was settled.
 struct Stream final : PushWaiter {
   void OnSettled(const absl::Status& status) override {
     settled.emplace_back(status.message());
@@ -52,8 +51,8 @@ TEST_F(PushWaitersTest, OneThatGoesAwaySendsNoMore) {
   EXPECT_THAT(second_.settled, IsEmpty());
 }
 
-// The first one's contribution was refused and is forgotten; the second stream
-// carries another under the same key.
+// The first stream's contribution was refused and forgotten; the second stream
+// carries another one under the same key.
 TEST_F(PushWaitersTest, OneThatWasSettledSpeaksForNobodyElse) {
   waiters_.Add(key_, first_.gate);
   waiters_.Settle(key_, absl::InvalidArgumentError("refused"));
@@ -85,7 +84,7 @@ TEST_F(PushWaitersTest, ASlotsStreamsAreSettledTogetherAndNoOthers) {
 
 TEST_F(PushWaitersTest, OfManyThatWaitOneThatSendsNoMoreMakesRoom) {
   std::vector<std::unique_ptr<Stream>> streams;
-  // Under several keys of the slot, as after a restart.
+  // Several keys of the slot, as after a restart.
   for (int64_t i = 0; i < PushWaiters::kWaitingMax; ++i) {
     streams.push_back(std::make_unique<Stream>());
     EXPECT_TRUE(waiters_.AddBounded({1, 0, 2, i % 3}, streams.back()->gate));

@@ -1,4 +1,4 @@
-// How far a stream of chunks has come, as its watchdog sees it.
+// The progress of a stream of chunks, as its watchdog sees it.
 
 #ifndef SERVER_WAITERS_STREAM_PROGRESS_H_
 #define SERVER_WAITERS_STREAM_PROGRESS_H_
@@ -8,17 +8,16 @@
 
 namespace atl::server {
 
-// How far a stream is; written by the stream, read by the watchdog.
+// Written by the stream, read by the watchdog.
 struct StreamProgress {
   std::atomic<int64_t> payload_bytes{0};
-  // True while the peer is not expected to send anything.
   std::atomic<bool> waits_for_us{false};
-  // The turn with which it waits for room in memory, each with a number of its
-  // own; 0 while it does not. It waits for us then, too.
+  // Unique number of its ticket for memory, 0 for none; waits_for_us is then
+  // true.
   std::atomic<int64_t> room_turn{0};
-  // True while an answer is on its way, which the peer has to take.
+  // True while an answer is written that the peer must read.
   std::atomic<bool> answering{false};
-  // Set once it was told to end, and has a moment to say why.
+  // True once it was told to end; it has a moment to send its status.
   std::atomic<bool> ending{false};
 };
 

@@ -1,9 +1,7 @@
-// The streams that read versions of a shard, so that those of released ones can
-// be told to start over when there are too many (server/core/released_reads.h),
-// and those that read what a pin kept, so that they end with it.
-//
-// Thread-safe. Calls a stream with no lock of its own held but the stream's
-// gate.
+// Tracks streams that read versions of a shard. If too many released ones are
+// read, some streams must start over (server/core/released_reads.h). Readers of
+// kept contributions end when these are dropped. Thread-safe. Calls a stream
+// while holding only the stream's gate.
 
 #ifndef SERVER_WAITERS_VERSION_READERS_H_
 #define SERVER_WAITERS_VERSION_READERS_H_
@@ -25,20 +23,18 @@
 
 namespace atl::server {
 
-// OUT_OF_RANGE, VERSION_RELEASED: the version `what`.
+// OUT_OF_RANGE, VERSION_RELEASED. `what`: the message's verb phrase.
 absl::Status VersionReleased(int32_t fragment, int64_t version,
                              absl::string_view what);
 
-// Who reads.
 struct Reader {
   std::string caller;
   std::shared_ptr<WaiterGate> gate;
 };
 
-// Outlives what Begin gives.
+// Must outlive its Readings.
 class VersionReaders {
  public:
-  // A version is read while it lives.
   class Reading {
    public:
     Reading() = default;
@@ -63,24 +59,23 @@ class VersionReaders {
     int64_t number_ = 0;
   };
 
-  // To be called before the version is looked for: what is released after that
-  // was found is then known to be read.
+  // Call before looking up the version, so that its release knows of the
+  // reader.
   Reading Begin(int32_t fragment, int64_t version, const Reader& reader);
-  // The same of a kept contribution.
+  // The same for a kept contribution.
   Reading BeginKept(const ContributionKey& key, const Reader& reader);
-  // Nobody finds the version any more: who reads it, or another one that is
-  // released, may be told to end, with VERSION_RELEASED (OnDisplaced).
+  // The version can no longer be found. Its readers, or those of another
+  // released version, may be told to end with VERSION_RELEASED (OnDisplaced).
   void OnReleased(int32_t fragment, int64_t version);
-  // Kept contributions were dropped, for nobody wants them any more or others
-  // need their room: who reads one for which `kept` has an error is told to end
-  // with that (OnDisplaced).
+  // Kept contributions were dropped. Readers of one for which `kept` returns an
+  // error are told to end with that error (OnDisplaced).
   void OnKeptDropped(
       absl::FunctionRef<absl::Status(const ContributionKey&)> kept);
 
  private:
   struct Fragment {
     ReleasedReads reads;
-    // By number; `kept` of those that read no version.
+    // By reader's number; `kept` for readers of kept contributions.
     std::map<int64_t, std::shared_ptr<WaiterGate>> gates;
     std::map<int64_t, ContributionKey> kept;
   };

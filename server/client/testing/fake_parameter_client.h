@@ -1,7 +1,5 @@
 // A ParameterClient in memory, for tests of its callers: one version store
-// instead of shards.
-//
-// Thread-safe.
+// instead of shards. Thread-safe.
 
 #ifndef SERVER_CLIENT_TESTING_FAKE_PARAMETER_CLIENT_H_
 #define SERVER_CLIENT_TESTING_FAKE_PARAMETER_CLIENT_H_
@@ -22,7 +20,6 @@ namespace atl::server {
 
 class FakeParameterClient : public ParameterClient {
  public:
-  // One contribution that was pushed.
   struct Pushed {
     v1::ContributionInfo info;
     std::vector<char> encoded;
@@ -33,13 +30,12 @@ class FakeParameterClient : public ParameterClient {
   void SetVersion(int32_t fragment, int64_t version,
                   std::vector<float> elements);
 
-  // The next calls of Push or Pull, in order, end with these instead.
+  // The next call of Push or Pull, in order, ends with this instead.
   void FailNextPush(absl::Status status);
   void FailNextPull(absl::Status status);
 
-  // Every contribution that was pushed, repeats included.
+  // Repeats included.
   std::vector<Pushed> pushed() const;
-  // What Import was given, by fragment.
   std::map<int32_t, std::vector<float>> imported() const;
   ShardRoutes routes() const;
 
@@ -52,7 +48,7 @@ class FakeParameterClient : public ParameterClient {
                        const std::optional<Digest128>& expected,
                        absl::Span<float> out,
                        const CallBounds& bounds) override;
-  // V is what SetVersion gave.
+  // The replica is what SetVersion gave.
   TransferOutcome PullReplica(int32_t fragment, int64_t version,
                               int64_t from_version, absl::Span<float> out,
                               const CallBounds& bounds) override {

@@ -21,7 +21,6 @@ namespace {
 constexpr int kNever = -1;
 constexpr int64_t kChunkBlocks = 64;
 
-// The runs of blocks that are still false in `blocks`.
 template <typename Response>
 void AddMissing(const std::vector<bool>& blocks, int64_t first,
                 Response& response) {
@@ -200,7 +199,6 @@ absl::Status LoopbackParameterServer::Receive(
     return std::find(received.blocks.begin(), received.blocks.end(), false) ==
            received.blocks.end();
   };
-  // Other streams may bring what is missing.
   while (!is_whole() && received.sending_count > 0 && !context->IsCancelled()) {
     changed_.wait_for(lock, std::chrono::milliseconds(10));
   }
@@ -266,7 +264,7 @@ LoopbackParameterServer::Chain LoopbackParameterServer::MakeChain(
       request.from_version() == found->second.from_version) {
     return found->second;
   }
-  // The version itself: F32 is its own encoding.
+  // The version itself, as f32.
   const auto& elements = versions_.at({request.fragment(), request.version()});
   Chain chain;
   chain.deltas.emplace_back(reinterpret_cast<const char*>(elements.data()),

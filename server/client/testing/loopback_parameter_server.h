@@ -1,8 +1,5 @@
-// One shard in memory behind a real gRPC server on loopback, for tests of what
-// calls it. Messages are parsed by the protobuf library, so that it also checks
-// our hand-written bytes.
-//
-// Keeps what is pushed, serves what it is told to, and fails as it is told to.
+// One shard in memory behind a real gRPC server on loopback, for client tests.
+// It uses the protobuf library, which checks our hand-written bytes.
 // Thread-safe.
 
 #ifndef SERVER_CLIENT_TESTING_LOOPBACK_PARAMETER_SERVER_H_
@@ -28,29 +25,27 @@ namespace atl::server {
 
 class LoopbackParameterServer : public v1::ParameterService::Service {
  public:
-  // How one stream goes wrong.
   struct Fault {
     enum Kind {
       kEnd,              // Ends with `status` ...
-      kHang,             // Moves nothing more until it is cancelled ...
-      kLateAnswer,       // Push: says what it misses ...
+      kHang,             // Moves nothing more until cancelled ...
+      kLateAnswer,       // Push: answers what it misses ...
       kCorruptChecksum,  // Pull: a chunk's checksum is wrong ...
       kCorruptDigest,    // Pull: the header's digest is wrong.
-      kLoseChains,       // Pull: ends, and no chain is told any more ...
+      kLoseChains,       // Pull: ends, and offers no chains from now on ...
     };
     Kind kind = kEnd;
     int after_chunk_count = 0;  // ... after so many chunks.
     absl::Status status;
   };
 
-  // One contribution, or one import: as far as it has come.
   struct Received {
     v1::PushHeader header;           // Of a push.
     v1::ImportHeader import_header;  // Of an import.
     std::vector<char> encoded;       // Of the shard's range.
-    std::vector<bool> blocks;        // Which have come.
+    std::vector<bool> blocks;        // True: it has come.
     bool stored = false;
-    int sending_count = 0;  // Streams that may bring more.
+    int sending_count = 0;  // Streams that may still send.
   };
 
   // `layout` must outlive it.
@@ -60,14 +55,14 @@ class LoopbackParameterServer : public v1::ParameterService::Service {
 
   const std::string& address() const { return server_->address(); }
 
-  // The next streams, in order, go wrong like this.
+  // Faults apply to the next streams, in order.
   void FailNext(Fault fault);
   // Serves `elements`, the whole fragment, as `version`.
   void SetVersion(int32_t fragment, int64_t version,
                   std::vector<float> elements);
 
-  // Tells whoever holds the view of `from_version` the view of `version`, which
-  // SetVersion has, by these encodings of the whole fragment, one a version.
+  // Offers callers with the replica of `from_version` these deltas of the whole
+  // fragment, one a version, which lead to `version`, set by SetVersion.
   void SetChain(int32_t fragment, int64_t from_version, int64_t version,
                 codec::CodecId codec, std::vector<std::string> deltas);
 
@@ -78,9 +73,8 @@ class LoopbackParameterServer : public v1::ParameterService::Service {
   int stream_count() const;           // Opened.
   std::string session() const;        // Metadata of the newest stream.
   int64_t first_chunk_bytes() const;  // Of the newest pull.
-  // Waits until so many chunks have come; false if they do not soon.
+  // Waits for `count` chunks; false after a timeout.
   bool WaitForChunks(int count);
-  // The same of streams.
   bool WaitForStreams(int count);
 
   grpc::Status PushOuterGradient(
@@ -100,7 +94,6 @@ class LoopbackParameterServer : public v1::ParameterService::Service {
   absl::Status Receive(grpc::ServerContext* context, Received& received,
                        int32_t fragment, const Fault& fault,
                        grpc::ServerReaderWriter<Response, Request>* stream);
-  // Checks and keeps one chunk.
   absl::Status Keep(Received& received, int32_t fragment,
                     const v1::Chunk& chunk);
   struct Chain {
@@ -109,7 +102,7 @@ class LoopbackParameterServer : public v1::ParameterService::Service {
     std::vector<std::string> deltas;
   };
 
-  // What the chunks of a pull carry, a payload a link of the chain.
+  // What a pull sends: one payload for each delta of the chain.
   Chain MakeChain(const v1::PullParametersRequest& request) const;
   Fault BeginStream(const grpc::ServerContext& context);
   void Hang(grpc::ServerContext* context);
@@ -129,7 +122,7 @@ class LoopbackParameterServer : public v1::ParameterService::Service {
   int stream_count_ = 0;
   std::string session_;
   int64_t first_chunk_bytes_ = 0;
-  // Last: it serves this object.
+  // Last, because it serves this object.
   std::unique_ptr<rpc::RpcServer> server_;
 };
 

@@ -11,7 +11,7 @@ void GramSums::AddBlock(const MergeKernels& kernels, int group, int64_t n,
                         const float* const* x) {
   const int count = grams_[group].n();
   if (diagonal_only_) {
-    // Beside the diagonal the products stay 0.
+    // Off the diagonal, products stay 0.
     for (int i = 0; i < count; ++i) {
       kernels.Products(n, 1, x + i, &products_[GramMatrix::EntryCount(i) + i]);
     }

@@ -1,8 +1,6 @@
 // The statistics of a sealed round on one shard: inner products of its
-// contributions, a Gram matrix a group of tensors.
-//
-// Pure. Thread-compatible: a thread fills its own and they are added up, in any
-// order, for the sums are exact.
+// contributions, one Gram matrix a group of tensors. Pure. Thread-compatible:
+// each thread fills its own. Sums are exact, so they can be added in any order.
 
 #ifndef SERVER_CORE_MERGE_GRAM_SUMS_H_
 #define SERVER_CORE_MERGE_GRAM_SUMS_H_
@@ -17,17 +15,17 @@ namespace atl::server {
 
 class GramSums {
  public:
-  // All 0: `group_count` matrices of `contribution_count` contributions; with
-  // `diagonal_only` their norms alone are summed.
+  // Starts at 0: `group_count` matrices of `contribution_count` contributions.
+  // With `diagonal_only` only squared norms are summed.
   GramSums(int group_count, int contribution_count,
            bool diagonal_only = false);
 
-  // Adds one block (n elements, at most one block of the grid, because its
-  // product is rounded as a whole) of every contribution to `group`.
+  // Adds one block (n elements, at most one block of the grid) of every
+  // contribution to `group`. Each block's product is rounded once.
   // Requires: 0 <= group < group_count.
   void AddBlock(const MergeKernels& kernels, int group, int64_t n,
                 const float* const* x);
-  // Adds another thread's. Requires: made with the same counts.
+  // Adds another thread's sums. Requires: made with the same counts.
   GramSums& operator+=(const GramSums& other);
 
   // By group.

@@ -1,5 +1,5 @@
-// The coordinate-wise median (arXiv 1803.01498, definition 1): of every element
-// the middle value, or the mean of the two middle ones.
+// The coordinate-wise median (arXiv 1803.01498, definition 1): the middle value
+// of every element, or the mean of the two middle ones.
 
 #include "server/core/merge/merge_rule.h"
 

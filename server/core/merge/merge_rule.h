@@ -1,6 +1,5 @@
-// How the contributions of a sealed round become one outer gradient.
-//
-// Pure. Immutable after it is made, so thread-safe. One file a choice.
+// How the contributions of a sealed round become one outer gradient. Pure.
+// Immutable, so thread-safe. One file a rule.
 //
 //   n    contributions of the round
 //   x_i  contribution i, f32, in the order of the seal: (slot, seq)
@@ -10,10 +9,10 @@
 //
 // Two kinds of rules. A sum g = sum(w_i x_i) takes one contribution at a time:
 // the weighted mean, and RDA, norm clip, centred clip, Krum and MDA, whose
-// coefficients are the coordinator's verdict on what GramSums adds up here. An
-// order rule (trimmed mean, median) wants all contributions of a tile at once.
+// coefficients are the coordinator's verdict on the statistics of GramSums. An
+// order rule (trimmed mean, median) takes all contributions of a tile at once.
 //
-// Element-wise: any cut of a fragment into tiles gives the same bits.
+// Rules are element-wise: any cut of a fragment into tiles gives the same bits.
 
 #ifndef SERVER_CORE_MERGE_MERGE_RULE_H_
 #define SERVER_CORE_MERGE_MERGE_RULE_H_
@@ -29,8 +28,8 @@
 
 namespace atl::server {
 
-// The arithmetic, given by the caller: server/kernels/merge_kernels.h, or the
-// plain definitions in a test.
+// The arithmetic, given by the caller: server/kernels/merge_kernels.h, or plain
+// definitions in a test.
 class MergeKernels {
  public:
   virtual ~MergeKernels() = default;
@@ -57,48 +56,45 @@ class MergeRule {
   // For people and logs: "weighted mean".
   virtual absl::string_view name() const = 0;
 
-  // True: MergeRows with all contributions of a tile. False: Add, one by one.
+  // True: the caller uses MergeRows. False: it uses Add for each contribution.
   virtual bool takes_rows() const { return false; }
 
-  // Takes a tile of contribution number `index` into `g`, both of `n` elements.
-  // Called once for each contribution, in their order; after the last, `g` is
-  // the merged tile. Before the first, `g` may hold anything.
+  // Adds a tile of contribution `index` to `g`, both of `n` elements. Called
+  // once for each contribution, in order. `g` may hold anything before the
+  // first.
   // Requires: !takes_rows().
   virtual void Add(const MergeKernels& kernels, int index, float weight,
                    int64_t n, const float* x, float* g) const;
 
-  // Add with a block that is encoded by `codec`; same products, same sums. `g`
-  // has the block's element count. After a fault it is unspecified.
-  // Requires: !takes_rows().
+  // Add with one encoded block; same bits. `g` has the block's elements and is
+  // unspecified after a fault. Requires: !takes_rows().
   virtual codec::BlockFault AddEncoded(const codec::Codec& codec, int index,
                                        float weight, absl::string_view encoded,
                                        absl::Span<float> g) const;
 
-  // Merges the tiles of all contributions, each of `n` elements, into `g`.
-  // What is in the tiles afterwards is of no use.
-  // Requires: takes_rows(), contribution_count >= 1.
+  // Merges the tiles of all contributions, `n` elements each, into `g`, and
+  // overwrites them. Requires: takes_rows(), contribution_count >= 1.
   virtual void MergeRows(const MergeKernels& kernels, int64_t n,
                          int contribution_count, float* const* x,
                          float* g) const;
 };
 
-// What a rule needs to know of a round before it can be merged.
+// What a rule needs besides the seal before it can merge.
 enum class MergeNeeds {
-  kNothing,   // SEAL says all.
-  kNorms,     // A verdict, on the norms that came with STORED.
-  kProducts,  // A verdict, on the inner products of GramSums.
+  kNothing,   // Nothing.
+  kNorms,     // A verdict on the norms reported with STORED.
+  kProducts,  // A verdict on the inner products of GramSums.
 };
 MergeNeeds FindNeeds(const v1::MergeSpec& spec);
 
-// The rule of a run.
 std::unique_ptr<MergeRule> MakeMergeRule(const v1::OuterSpec& spec);
 
-// One maker a choice; each is defined in the file of its name.
+// Makers, each defined in the file of its name.
 
 // g = w_0 x_0 + w_1 x_1 + ..., from the left.
 std::unique_ptr<MergeRule> MakeWeightedSum();
-// Without the `trim_count` least and greatest values of every element; as many
-// as leave one, if there are too few. Requires: trim_count >= 0.
+// The mean without the `trim_count` least and greatest values of every element,
+// fewer if that would leave none. Requires: trim_count >= 0.
 std::unique_ptr<MergeRule> MakeTrimmedMean(int trim_count);
 // The middle value of every element, or half the sum of the two middle ones.
 std::unique_ptr<MergeRule> MakeMedian();

@@ -101,14 +101,14 @@ class MergeRuleTest : public testing::Test {
   std::mt19937 random_;
 };
 
-// arXiv 1602.05629, algorithm 1: the server's model is the mean of the clients'
-// weighted by their numbers of examples.
+// arXiv 1602.05629, algorithm 1: the server's model is the mean of the
+// clients', weighted by their numbers of examples.
 TEST_F(MergeRuleTest, TheWeightedSumAddsTheProductsFromTheLeft) {
   SCOPED_TRACE(trace_);
   const int n = 100;
   const auto x = Contributions(4, n);
   const std::vector<float> weights = {0.1f, 0.2f, 0.3f, 0.4f};
-  // What is in the sum before the first contribution does not matter.
+  // The sum's old content must not matter.
   std::vector<float> g(n, 1e30f);
   const auto rule = MakeMergeRule(v1::OuterSpec());
   ASSERT_FALSE(rule->takes_rows());
@@ -132,8 +132,8 @@ TEST_F(MergeRuleTest, OneContributionWithWeightOneIsItself) {
   EXPECT_EQ(g, x);
 }
 
-// arXiv 1803.01498, definition 2: coordinate by coordinate, the mean of what is
-// left once the largest and the smallest beta-fraction are taken away.
+// arXiv 1803.01498, definition 2: coordinate by coordinate, the mean without
+// the largest and the smallest beta-fraction.
 TEST_F(MergeRuleTest, TheTrimmedMeanLeavesOutTheLeastAndTheGreatest) {
   SCOPED_TRACE(trace_);
   for (int count = 1; count <= 12; ++count) {
@@ -157,8 +157,7 @@ TEST_F(MergeRuleTest, TrimmingMoreThanThereIsLeavesTheMiddle) {
   EXPECT_EQ(MergeRows(*MakeTrimmedMean(7), x)[0], 3.0f);
 }
 
-// arXiv 1803.01498, definition 1: every coordinate of the median is the median
-// of that coordinate.
+// arXiv 1803.01498, definition 1: coordinate by coordinate.
 TEST_F(MergeRuleTest, TheMedianIsTheMiddleOfEveryElement) {
   SCOPED_TRACE(trace_);
   for (int count = 1; count <= 12; ++count) {
@@ -223,7 +222,6 @@ TEST_F(MergeRuleTest, GramSumsAreTheSameUnderAnyCutIntoShards) {
     for (const GramSums& shard : shards) sum += shard;
     for (int g = 0; g < 2; ++g) EXPECT_TRUE(sum.grams()[g] == whole.grams()[g]);
   }
-  // And they are the inner products.
   double expected = 0;
   for (int b = 0; b < blocks; b += 2) {
     for (int i = 0; i < n; ++i) expected += double{x[b][2][i]} * x[b][1][i];

@@ -1,7 +1,6 @@
-// The coordinate-wise trimmed mean (arXiv 1803.01498, definition 2): of every
-// element the f least and the f greatest values are left out, and the others
-// averaged. Values are added from the least up, so that the order of the
-// islands cannot be seen in the result.
+// The coordinate-wise trimmed mean (arXiv 1803.01498, definition 2): the mean
+// of every element without its f least and f greatest values, added in
+// ascending order, so that the order of the islands does not matter.
 
 #include <algorithm>
 

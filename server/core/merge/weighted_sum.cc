@@ -1,6 +1,6 @@
-// g = w_0 x_0 + w_1 x_1 + ..., added from the left, in f32, each product
-// rounded before it is added. With weights that add up to one it is the
-// weighted mean of federated averaging (arXiv 1602.05629, algorithm 1).
+// g = w_0 x_0 + w_1 x_1 + ..., from the left, in f32; each product is rounded
+// before it is added. If the weights sum to one, this is federated averaging's
+// weighted mean (arXiv 1602.05629, algorithm 1).
 
 #include "server/core/merge/merge_rule.h"
 

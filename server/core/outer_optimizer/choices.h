@@ -1,6 +1,4 @@
-// One maker a choice; each is defined in the file of its name. For
-// MakeOuterOptimizer alone.
-//
+// Makers for MakeOuterOptimizer only, each defined in the file of its name.
 // INVALID_ARGUMENT: a constant is out of range; the message names the field.
 
 #ifndef SERVER_CORE_OUTER_OPTIMIZER_CHOICES_H_
@@ -29,15 +27,14 @@ MadeOptimizer MakeFedYogi(const v1::OuterSpec& spec);
 MadeOptimizer MakeFedAdagrad(const v1::OuterSpec& spec);
 MadeOptimizer MakeDelayedNesterov(const v1::OuterSpec& spec);
 
-// Checks of the constants.
 absl::Status CheckPositive(absl::string_view field, double value);
 absl::Status CheckFraction(absl::string_view field, double value);  // [0, 1).
-// Those of the adaptive rules; `with_beta2` if the rule reads beta2.
+// Checks the adaptive rules' constants; `with_beta2` if the rule reads beta2.
 absl::Status CheckAdaptive(const v1::OuterSpec& spec, bool with_beta2);
 
-// Their constants in f32. 1 - beta is taken in f64 and rounded once.
+// The adaptive rules' constants in f32; 1 - beta in f64, rounded once.
 OuterKernels::Adaptive MakeAdaptive(const v1::OuterSpec& spec);
-// v at version 0: tau^2, in f64, rounded once.
+// v at version 0: tau^2, computed in f64 and rounded once.
 float InitialSecondMoment(const v1::OuterSpec& spec);
 
 }  // namespace atl::server

@@ -1,7 +1,7 @@
-// Delayed Nesterov (arXiv 2401.09135, algorithm 3): every contribution steps
-// the parameters at once by its own share, and the momentum takes in only the
-// mean of each N contributions, so that contributions which come one by one do
-// not push it N times as far as those that come together.
+// Delayed Nesterov (arXiv 2401.09135, algorithm 3). Every merge steps the
+// parameters by its own share, but the momentum is updated only with the mean
+// of each N of them. Otherwise N contributions that arrive one by one would
+// push the momentum N times as far as N that arrive together.
 //
 //   sum = sum + g
 //   each N-th step: m = momentum m + sum / N; sum = 0;
@@ -35,7 +35,7 @@ class DelayedNesterov final : public OuterOptimizer {
 
   absl::string_view name() const override { return "delayed nesterov"; }
   int state_count() const override { return 2; }
-  // m and the sum start from -0 for nesterov.cc's reason.
+  // m and the sum start at -0 for the reason in nesterov.cc.
   float initial_state(int i) const override { return -0.0f; }
   void Step(const OuterKernels& kernels, const OuterTile& tile) const override {
     const bool flush = (tile.version + 1) % buffer_count_ == 0;

@@ -1,8 +1,8 @@
-// FedAdagrad of Algorithm 2 of arXiv 2003.00295, with Delta = -g:
+// FedAdagrad (arXiv 2003.00295, algorithm 2), with Delta = -g:
 //   m = beta1 m + (1 - beta1) Delta
 //   v = v + Delta^2
 //   theta = theta + lr m / (sqrt(v) + tau)
-// m starts at 0, v at tau^2; no bias is corrected.
+// m starts at 0, v at tau^2; no bias correction.
 
 #include <memory>
 

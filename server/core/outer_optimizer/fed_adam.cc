@@ -1,8 +1,8 @@
-// FedAdam of Algorithm 2 of arXiv 2003.00295, with Delta = -g:
+// FedAdam (arXiv 2003.00295, algorithm 2), with Delta = -g:
 //   m = beta1 m + (1 - beta1) Delta
 //   v = beta2 v + (1 - beta2) Delta^2
 //   theta = theta + lr m / (sqrt(v) + tau)
-// m starts at 0, v at tau^2; no bias is corrected.
+// m starts at 0, v at tau^2; no bias correction.
 
 #include <memory>
 

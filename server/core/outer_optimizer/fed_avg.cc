@@ -1,5 +1,5 @@
-// theta = theta - g: the mean of the islands' parameters, because the weights
-// of a round sum to one. The learning rate is not read.
+// theta = theta - g: the mean of the islands' parameters, because a round's
+// weights sum to one. Ignores the learning rate.
 
 #include <memory>
 

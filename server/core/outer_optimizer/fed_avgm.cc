@@ -1,5 +1,5 @@
-// m = momentum m + g; theta = theta - lr m (arXiv 1909.06335): the rule of
-// momentum.cc under the name that federated averaging gives it.
+// m = momentum m + g; theta = theta - lr m (arXiv 1909.06335): momentum.cc's
+// rule under the name that federated averaging gives it.
 
 #include "server/core/outer_optimizer/choices.h"
 

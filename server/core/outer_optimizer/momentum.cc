@@ -1,4 +1,4 @@
-// m = momentum m + g; theta = theta - lr m. PyTorch's SGD with momentum and
+// m = momentum m + g; theta = theta - lr m: PyTorch's SGD with momentum,
 // without dampening.
 
 #include <memory>
@@ -18,8 +18,8 @@ class Momentum final : public OuterOptimizer {
 
   absl::string_view name() const override { return name_; }
   int state_count() const override { return 1; }
-  // -0 and not 0: momentum * -0 + g is g for every g, -0 included, as if the
-  // first step took g itself, which is what PyTorch does.
+  // -0 and not 0: momentum * -0 + g is g for every g, -0 included. So the first
+  // step takes g itself, as PyTorch does.
   float initial_state(int i) const override { return -0.0f; }
   void Step(const OuterKernels& kernels, const OuterTile& tile) const override {
     kernels.Momentum(lr_, momentum_, tile);

@@ -1,4 +1,4 @@
-// m = momentum m + g; theta = theta - lr (g + momentum m). PyTorch's SGD with
+// m = momentum m + g; theta = theta - lr (g + momentum m): PyTorch's SGD with
 // nesterov = True.
 
 #include <memory>
@@ -17,8 +17,8 @@ class Nesterov final : public OuterOptimizer {
 
   absl::string_view name() const override { return "nesterov"; }
   int state_count() const override { return 1; }
-  // -0 and not 0: momentum * -0 + g is g for every g, -0 included, as if the
-  // first step took g itself, which is what PyTorch does.
+  // -0 and not 0: momentum * -0 + g is g for every g, -0 included. So the first
+  // step takes g itself, as PyTorch does.
   float initial_state(int i) const override { return -0.0f; }
   void Step(const OuterKernels& kernels, const OuterTile& tile) const override {
     kernels.Nesterov(lr_, momentum_, tile);

@@ -33,7 +33,7 @@ absl::StatusOr<std::unique_ptr<OuterOptimizer>> MakeOuterOptimizer(
     default:
       return absl::InvalidArgumentError(
           absl::StrCat("outer.optimizer ", static_cast<int>(spec.optimizer()),
-                       " is not one that this server knows"));
+                       " is unknown to this server"));
   }
 }
 

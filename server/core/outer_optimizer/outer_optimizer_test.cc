@@ -12,8 +12,7 @@
 namespace atl::server {
 namespace {
 
-// Does the arithmetic in the plainest way, one element at a time, and says
-// which rule was asked for.
+// Plain arithmetic, one element at a time. Records which rule was called.
 class PlainKernels : public OuterKernels {
  public:
   void Sgd(float lr, const OuterTile& t) const override {
@@ -97,7 +96,6 @@ v1::OuterSpec MakeSpec(v1::OuterOptimizerKind kind) {
   return spec;
 }
 
-// Parameters and state of one element.
 struct Element {
   float theta = 1.0f;
   float state[2] = {};
@@ -152,7 +150,7 @@ TEST(OuterOptimizerTest, TheFirstMomentumIsTheGradientItselfEvenIfMinusZero) {
   }
 }
 
-// Algorithm 2 of arXiv 2003.00295 by hand, in f64, at its first step.
+// arXiv 2003.00295, algorithm 2, by hand, in f64, at its first step.
 TEST(OuterOptimizerTest,
      AdaptiveRulesStartFromTauSquaredWithoutBiasCorrection) {
   const double g = 0.25, delta = -g, tau = 1e-3, lr = 0.5;
@@ -175,8 +173,8 @@ TEST(OuterOptimizerTest,
   }
 }
 
-// arXiv 2401.09135, algorithm 3, in f64: between two updates of the momentum
-// the gradient's share alone moves it, c of the momentum beside.
+// arXiv 2401.09135, algorithm 3, in f64: between two momentum updates a step is
+// the gradient's share and c of the momentum.
 TEST(OuterOptimizerTest, DelayedNesterovTakesTheMomentumInEveryNContributions) {
   const unsigned seed = std::random_device()();
   SCOPED_TRACE(testing::Message() << "seed " << seed);

@@ -1,5 +1,4 @@
-// A ShardMachine under test, and the plan and the disk that it is told of. For
-// tests. Thread-compatible.
+// A ShardMachine under test, with its plan and disk. Thread-compatible.
 
 #ifndef SERVER_CORE_TESTING_SHARD_MACHINE_FIXTURE_H_
 #define SERVER_CORE_TESTING_SHARD_MACHINE_FIXTURE_H_
@@ -18,8 +17,7 @@ namespace atl::server {
 
 inline constexpr uint64_t kFingerprint = 0xfeed;
 
-// A shard of a run of one fragment that it holds alone, and of a second one of
-// which it has no block.
+// A shard with all of fragment 0 and no block of fragment 1.
 class ShardMachineTest : public testing::Test {
  protected:
   ShardMachineTest() { Restart({}); }
@@ -42,7 +40,6 @@ class ShardMachineTest : public testing::Test {
     machine_.emplace(shape, std::move(recovered));
   }
 
-  // Everything that the machine asks for now.
   std::string Trace() {
     actions_ = machine_->NextActions();
     return absl::StrJoin(actions_, "\n", [](std::string* out, const auto& a) {
@@ -123,7 +120,7 @@ class ShardMachineTest : public testing::Test {
     machine_->OnStored(Info(1, 0), 2.0);
   }
 
-  // What a disk has after version `version` was persisted at commit `seq`.
+  // The disk after version `version` was persisted at commit `seq`.
   static RecoveredShard Disk(int64_t version, int64_t seq) {
     RecoveredShard disk;
     disk.run_epoch = 1;

@@ -1,5 +1,5 @@
-// A store of a run with one tensor, in memory, and what merges its rounds. For
-// tests. Thread-compatible.
+// A store in memory for a run with one tensor, and a merger of its rounds.
+// Thread-compatible.
 
 #ifndef SERVER_MERGE_TESTING_MERGE_BENCH_H_
 #define SERVER_MERGE_TESTING_MERGE_BENCH_H_
@@ -18,24 +18,21 @@
 namespace atl::server {
 
 struct MergeBench {
-  // Of the tensor: blocks of 4096 and, at its end, one that is short; more than
-  // a huge page.
+  // The tensor: full blocks and a short one; more than a huge page.
   static constexpr int64_t kElements = 4096 * 150 + 77;
 
-  // With version 0. `memory_bytes`: of images of versions. Ends the process if
-  // anything fails, as all below.
+  // Starts with version 0. `memory_bytes`: for images of versions. Any failure,
+  // here and below, ends the process.
   MergeBench(v1::Durability durability, v1::Codec up, v1::Codec down,
              int64_t memory_bytes);
 
-  // The store as after a restart.
+  // Reopens the store, as after a restart.
   void Open();
 
-  // Stores the contribution `info` with `bytes`, all of its blocks.
   void Store(const v1::ContributionInfo& info, absl::string_view bytes);
 
   PreparedFact Merge(const v1::Seal& seal);
 
-  // An array of a version.
   std::vector<float> Read(int64_t version, int array);
 
   FakeFileSystem fs;

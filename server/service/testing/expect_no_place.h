@@ -1,4 +1,4 @@
-// What a stream is told that has no place. For tests.
+// The error of a stream that has no place.
 
 #ifndef SERVER_SERVICE_TESTING_EXPECT_NO_PLACE_H_
 #define SERVER_SERVICE_TESTING_EXPECT_NO_PLACE_H_

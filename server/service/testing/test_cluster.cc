@@ -226,7 +226,6 @@ bool TestCluster::WaitForRegistrations(int shard, size_t count) {
   coordinator::FakeServerControlClient& control = *nodes_[shard]->control;
   const absl::Time deadline = absl::Now() + kPatience;
   while (control.registrations().size() < count) {
-    // A registration is always followed by a report.
     const size_t seen = control.reports().size();
     if (!control.WaitForReports(seen + 1, deadline - absl::Now())) return false;
   }
@@ -356,7 +355,7 @@ absl::Status TestCluster::Commit(int32_t fragment, int64_t version,
           return report.persisted_commit_seq() >= seq;
         }).status());
   }
-  // All have persisted it: a plan has only what comes after.
+  // Plans leave out what all servers have persisted.
   plan_.clear_commits();
   plan_.clear_seals();
   return absl::OkStatus();
@@ -418,7 +417,7 @@ absl::StatusOr<std::unique_ptr<ParameterClient>> TestCluster::Client(
 std::vector<char> TestCluster::Encode(
     int32_t fragment, const std::vector<float>& gradient) const {
   const codec::Codec& codec = UpCodec(run_.spec());
-  if (codec.id() == codec::CodecId::kF32) {  // Be it what none would encode.
+  if (codec.id() == codec::CodecId::kF32) {  // May hold invalid values.
     const absl::Span<const char> bytes = codec::F32Bytes(gradient);
     return {bytes.begin(), bytes.end()};
   }
@@ -485,7 +484,7 @@ absl::StatusOr<int64_t> TestCluster::PullReplica(int32_t fragment,
 absl::Status TestCluster::Round(int64_t version, int slots) {
   for (int32_t f = 0; f < layout_.fragment_count(); ++f) {
     std::vector<v1::ContributionInfo> infos;
-    // Slots come in an order that changes from round to round.
+    // The order of slots changes from round to round.
     for (int i = 0; i < slots; ++i) {
       const int32_t slot = static_cast<int32_t>((i + version) % slots);
       const std::vector<float> gradient = Gradient(f, slot, version);

@@ -1,9 +1,6 @@
 // Parameter servers in this process, over loopback, with the test as their
-// coordinator. For tests.
-//
-// Verbs: start and stop servers, push and pull through the real client, open,
-// seal and commit rounds. Waits have a bound and end the test's patience with
-// an error, never with a sleep. Not thread-safe, but Push may run in threads.
+// coordinator. Waits end with an error after kPatience. Not thread-safe, except
+// that Push may run in several threads.
 
 #ifndef SERVER_SERVICE_TESTING_TEST_CLUSTER_H_
 #define SERVER_SERVICE_TESTING_TEST_CLUSTER_H_
@@ -33,10 +30,10 @@
 
 namespace atl::server {
 
-// A run of two fragments, the second of one short tensor, with Nesterov.
+// A run of two fragments, the second with one short tensor; Nesterov.
 v1::Run SmallRun();
 
-// Makes a chunk's checksum right, whatever the rest of it says.
+// Sets the checksum that matches the chunk.
 void SumChunk(v1::Chunk& chunk);
 
 class TestCluster {
@@ -46,64 +43,56 @@ class TestCluster {
   TestCluster(const v1::Run& run, int server_count, int merge_threads = 1);
   ~TestCluster();
 
-  // Before Begin: the servers hold another run, too, of the same spec.
+  // Before Begin: gives the servers a second run, kTwin, of the same spec.
   void AddTwin();
-  static constexpr char kTwin[] = "twin";  // Its id.
+  static constexpr char kTwin[] = "twin";
 
-  // --- Servers --------------------------------------------------------------
-  // Of those that are started from now on.
+  // For servers that are started from now on.
   ParameterServer::Options& options() { return options_; }
-  // Before any is started: each island and server has a certificate of its own,
-  // which `issue` gives for its common name.
+  // Before any start: `issue` makes a certificate for each common name.
   void UseTls(std::function<rpc::TlsFiles(const std::string&)> issue);
   absl::Status StartAll();
   absl::Status Start(int shard);
   void Stop(int shard);
-  // Stops it and forgets what was not synced.
+  // Stops it and loses what was not synced.
   void CutPower(int shard);
   ParameterServer& server(int shard) { return *nodes_[shard]->server; }
   FakeFileSystem& fs(int shard) { return nodes_[shard]->fs; }
   MemoryRecordStore& records(int shard) { return nodes_[shard]->records; }
 
-  // --- The coordinator's part -----------------------------------------------
-  // Every server's plan, but for `shard`; Publish sends it to all.
+  // Every server's plan, without `shard`; Publish sends it to all.
   v1::ServerRunPlan& plan() { return plan_; }
-  // The twin's, which from Begin on is its own.
+  // The twin's; separate from Begin on.
   v1::ServerRunPlan& twin_plan() { return *twin_plan_; }
   void Publish();
-  // A plan without the run, as when it has ended.
   void PublishWithoutRun();
-  // Newest report of a shard, once `done` says so; of the twin's if `twin`.
-  //
-  // DEADLINE_EXCEEDED: it never did; the message has the last report.
+  // A shard's newest report once `done` accepts it; of kTwin if `twin`.
+  // DEADLINE_EXCEEDED: none was accepted; the message has the last report.
   absl::StatusOr<v1::ShardReport> WaitForReport(
       int shard, const std::function<bool(const v1::ShardReport&)>& done,
       bool twin = false);
-  // The server has taken the newest plan in: without a client that asks again,
-  // a call before that is refused for what the plan before said.
-  //
+  // Waits until the server has applied the newest plan. Otherwise it may refuse
+  // a call by the plan before.
   // DEADLINE_EXCEEDED: it never did.
   absl::Status WaitForPlan(int shard);
-  // The server's next call of `method` fails.
   void FailNext(int shard, const std::string& method, absl::Status status) {
     nodes_[shard]->control->FailNext(method, std::move(status));
   }
-  // False if a server does not register `count` times.
+  // False if the server does not register `count` times.
   bool WaitForRegistrations(int shard, size_t count);
-  // All shards have version 0; the run is ACTIVE, rounds are open, and every
-  // server knows it.
+  // Waits for version 0, sets the run ACTIVE, opens rounds, and tells all
+  // servers.
   absl::Status Begin();
-  // Seals the keys with equal weights.
+  // Seals `infos` with equal weights.
   void AddSeal(int32_t fragment, int64_t version,
                std::vector<v1::ContributionInfo> infos, int64_t attempt = 0);
-  // The same, and waits until all shards of the fragment are prepared; returns
-  // the sum of their digests.
+  // Also waits until all shards are prepared; returns the sum of their digests.
   absl::StatusOr<Digest128> Seal(int32_t fragment, int64_t version,
                                  std::vector<v1::ContributionInfo> infos,
                                  int64_t attempt = 0);
   absl::StatusOr<Digest128> WaitForPrepared(int32_t fragment, int64_t version,
                                             int64_t attempt = 0);
-  // Commits what Seal returned; waits until all have persisted it.
+  // Commits what Seal returned; waits until all servers have persisted it.
   absl::Status Commit(int32_t fragment, int64_t version,
                       const Digest128& digest, int64_t attempt = 0);
   void AddCommit(int32_t fragment, int64_t version, const Digest128& digest,
@@ -112,42 +101,36 @@ class TestCluster {
 
   // --- An island's part -----------------------------------------------------
   const RunLayout& layout() const { return layout_; }
-  // Outer gradient of a slot in a round: the same values for the same numbers.
+  // A slot's outer gradient in a round; depends on the arguments only.
   std::vector<float> Gradient(int32_t fragment, int32_t slot,
                               int64_t version) const;
   v1::ContributionInfo Info(int32_t fragment, int32_t slot, int64_t version,
                             const std::vector<float>& gradient) const;
-  // `gradient` as it is pushed, by the run's codec.
   std::vector<char> Encode(int32_t fragment,
                            const std::vector<float>& gradient) const;
   absl::Status Push(const v1::ContributionInfo& info,
                     const std::vector<float>& gradient,
                     absl::Duration patience = kPatience);
-  // Pushes any bytes.
   absl::Status PushEncoded(const v1::ContributionInfo& info,
                            absl::Span<const char> encoded,
                            absl::Duration patience = kPatience);
   absl::StatusOr<std::vector<float>> Pull(int32_t fragment, int64_t version,
                                           int32_t slot = 0);
-  // Takes `view`, V of `from_version` (-1: none), to `version`; returns the
-  // payload bytes that came.
+  // Takes `replica` from `from_version` (-1: none) to `version`; returns
+  // payload bytes.
   absl::StatusOr<int64_t> PullReplica(int32_t fragment, int64_t version,
                                       int64_t from_version,
                                       std::vector<float>& replica);
   absl::Status Import(int32_t fragment, const std::vector<float>& elements);
-  // Pushes, seals and commits a round of all fragments with `slots` islands.
   absl::Status Round(int64_t version, int slots);
-  // Of the newest version of all fragments, in the model order.
+  // SHA-256 of the newest version of all fragments, in model order.
   absl::StatusOr<std::string> Sha256();
 
   static std::string Secret(int32_t slot);
-  // How an island dials, with its certificate if there are any.
+  // An island's channel options, with its certificate if any.
   rpc::ChannelOptions Channel(int32_t slot) const;
-  // An island's own client.
   absl::StatusOr<std::unique_ptr<ParameterClient>> Client(int32_t slot);
-  // A client for hand-made messages, of that island.
   std::unique_ptr<v1::ParameterService::Stub> Stub(int shard, int32_t slot = 0);
-  // A header that is right for `info`.
   v1::PushHeader Header(const v1::ContributionInfo& info, int shard) const;
 
  private:
@@ -161,7 +144,7 @@ class TestCluster {
   const v1::Run run_;
   const RunLayout layout_;
   ParameterServer::Options options_;
-  std::vector<rpc::TlsFiles> certificates_;  // Of the islands; empty: none.
+  std::vector<rpc::TlsFiles> certificates_;  // By island; empty: plaintext.
   std::vector<std::unique_ptr<Node>> nodes_;
   v1::ServerRunPlan plan_;
   std::optional<v1::ServerRunPlan> twin_plan_;
