@@ -59,7 +59,7 @@ absl::Status CheckPlan(const v1::RunSpec& spec, const v1::IslandPlan& plan) {
 
 absl::Status CheckJoin(const v1::RunSpec& spec,
                        const v1::JoinResponse& response) {
-  // What a program of another version adds to a message is kept in it.
+  // Bytes, not fields, are compared: a field that a newer program adds counts.
   if (response.run().spec().SerializeAsString() != spec.SerializeAsString()) {
     return absl::InvalidArgumentError(
         "the run that was joined is not the one that was read before: it has "

@@ -1,6 +1,6 @@
-// Whether what a coordinator tells an island fits the run that it trains: what
-// passes names no fragment, data shard or number that its parts, which take
-// them as they are, do not have.
+// Validates what a coordinator sends: every fragment, data shard and number
+// must fit the run. The other parts of the island rely on this and do not check
+// again.
 //
 // Pure. Thread-safe.
 
@@ -16,16 +16,16 @@
 
 namespace atl::worker {
 
-// The largest version, step and position that a plan may name.
+// The largest version, step or position that a plan may name.
 inline constexpr int64_t kPlanNumberMax = int64_t{1} << 53;
-// The most steps of a round: what CreateRun takes.
+// The most steps in a round: the limit of CreateRun.
 inline constexpr int64_t kPlanStepsMax = int64_t{1} << 31;
 
-// INVALID_ARGUMENT: a number of `plan` is none of a run of `spec`; the message
-// names it.
+// INVALID_ARGUMENT: a number in `plan` does not fit a run of `spec`; the
+// message names it.
 absl::Status CheckPlan(const v1::RunSpec& spec, const v1::IslandPlan& plan);
 
-// The same of a join and its plan. INVALID_ARGUMENT also: it is to a run of
+// The same for a join and its plan. INVALID_ARGUMENT also if the joined run has
 // another spec.
 absl::Status CheckJoin(const v1::RunSpec& spec,
                        const v1::JoinResponse& response);

@@ -7,7 +7,7 @@
 namespace atl::worker {
 namespace {
 
-// The join of a run of two fragments and three data shards.
+// A join of a run with two fragments and three data shards.
 class CheckPlanTest : public testing::Test {
  protected:
   CheckPlanTest() {

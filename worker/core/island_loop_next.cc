@@ -6,7 +6,7 @@
 
 #include "worker/core/island_loop.h"
 
-// What to do next, in the order in which worker/DESIGN.md gives it.
+// Next() for runs in rounds, in the order of worker/DESIGN.md, "The loop".
 
 namespace atl::worker {
 namespace {
@@ -96,8 +96,8 @@ std::optional<Action> IslandLoop::NextStop() const {
 
 std::optional<Action> IslandLoop::NextSync() const {
   if (!sync_.has_value()) return std::nullopt;
-  // Rounds that were sealed with it still commit, also if a shard has to have
-  // it once more.
+  // In a paused run, rounds that were sealed before still commit, so a lost
+  // contribution is pushed again.
   const bool paused = plan_.run_state() == v1::RUN_STATE_PAUSED;
   const auto pushes = [&](const Sync::Part& part) {
     return !part.pushed && !part.refused && !PartDecided(*sync_, part) &&
@@ -107,10 +107,10 @@ std::optional<Action> IslandLoop::NextSync() const {
       std::none_of(sync_->parts.begin(), sync_->parts.end(), pushes)) {
     return Wait("the run is paused");
   }
-  // Complete: what is not decided by now never will be.
+  // After completion an undecided outcome stays undecided.
   if (plan_.run_state() == v1::RUN_STATE_COMPLETED) return std::nullopt;
-  // A member in a new life that waits for a commit needs nothing before it:
-  // it is ready for the rounds after.
+  // A restarted member that waits for a commit needs nothing before it, so it
+  // is ready for the rounds after.
   if (!ReadyReported() && !lanes_[0].backing_off) {
     return ReadyReport("a contribution is out");
   }
@@ -152,8 +152,8 @@ std::optional<Action> IslandLoop::NextInRound() const {
     action.data_position = position_->second;
     return action;
   }
-  // A fragment that is not open now is being sealed without us or reopened;
-  // async, that is nothing to us.
+  // A fragment that is not open is being sealed without us or reopened. An
+  // async island ignores this.
   for (const AnchoredFragment& at : round.fragments) {
     if (!async() && FindOpen(at.fragment, at.anchor_version) == nullptr) {
       return Wait("the round is not open for contributions");
@@ -189,7 +189,7 @@ bool IslandLoop::PullWanted() const {
   if (plan_.run_state() == v1::RUN_STATE_COMPLETED) return false;
   const double share = spec_.schedule().sample_fraction();
   if (share <= 0 || share >= 1) return true;
-  // Sampled runs: what nobody asks of us is not fetched.
+  // In a sampled run an island pulls only what it is asked to train.
   if (!ReadyReported()) return true;
   for (const v1::OpenRound& open : plan_.open_rounds()) {
     if (open.version() == CutVersion(open.fragment()) &&
@@ -294,8 +294,8 @@ std::optional<IslandLoop::Round> IslandLoop::ChooseRound() const {
             [](const AnchoredFragment& a, const AnchoredFragment& b) {
               return a.fragment < b.fragment;
             });
-  // What this island has read and nobody has merged is not read again, nor is
-  // what another has read of a data shard that it held before.
+  // Windows that this island has read and that nobody merged are not read
+  // again, and neither are those that the data shard's previous owner read.
   if (position_.has_value() && position_->first == round.data_shard) {
     round.data_begin = std::max(round.data_begin, position_->second);
   }

@@ -1,5 +1,5 @@
-// The loop under random plans, failures and restarts: what must hold whatever
-// comes in whichever order.
+// The loop under random plans, failures and restarts: invariants that hold in
+// any order of events.
 
 #include <algorithm>
 #include <cstdint>
@@ -99,7 +99,7 @@ class World : ShapedPlan {
     ShapedPlan::Decide(f, seq, outcome);
     decided_.insert({f, seq});
   }
-  // Nothing of fragment f is needed again any more.
+  // Nothing of fragment f is needed any longer.
   void Have(int32_t f) {
     auto& keys = *plan_.mutable_needs_repush();
     for (int i = keys.size() - 1; i >= 0; --i) {
@@ -131,7 +131,8 @@ class World : ShapedPlan {
       case 4:
         Close(f);  // Sealed.
         break;
-      case 5: {  // Aborted: what was stored is dropped, the round opens again.
+      case 5: {  // Aborted: stored contributions are dropped, the round opens
+                 // again.
         const auto stored = stored_.find({f, Version(f)});
         if (stored != stored_.end() &&
             decided_.count({f, stored->second}) == 0) {
@@ -158,7 +159,7 @@ class World : ShapedPlan {
       case 10:
         if (Roll(4) == 0) NewLife();
         break;
-      case 12: {  // A shard has lost what it had.
+      case 12: {  // A shard lost its contributions.
         const auto stored = stored_.find({f, Version(f)});
         if (stored == stored_.end() ||
             decided_.count({f, stored->second}) != 0) {
@@ -279,7 +280,7 @@ class World : ShapedPlan {
     saved_in_memory_ = save;
   }
   void CheckPush(const Action& action) {
-    // Only what is saved, and only while its round is not over.
+    // Only saved contributions, and only while the round is open.
     ASSERT_TRUE(saved_in_memory_.has_value());
     ASSERT_EQ(action.seq, saved_in_memory_->seq);
     const auto& parts = saved_in_memory_->contributions;
@@ -292,7 +293,7 @@ class World : ShapedPlan {
     ASSERT_EQ(decided_.count({action.fragment, action.seq}), 0);
   }
 
-  // With a coordinator that does its work the run comes to its end.
+  // With a coordinator that works, the run reaches its end.
   void Calm() {
     NewLife();
     plan_.set_run_state(v1::RUN_STATE_ACTIVE);

@@ -7,8 +7,8 @@
 #include "base/layout/fragment_schedule.h"
 #include "worker/core/island_loop.h"
 
-// What to do next in a streaming run, a lane at a time, in the order in which
-// worker/DESIGN.md gives it.
+// Next() for streaming runs, lane by lane, in the order of worker/DESIGN.md,
+// "Streaming".
 
 namespace atl::worker {
 namespace {
@@ -77,7 +77,7 @@ Action IslandLoop::NextStreaming() const {
     if (EvaluationDue()) return Wait("pulling what it is to evaluate");
     return Action{ActionKind::kFinish, "the run is complete"};
   }
-  // A member that goes on from a save needs nothing before it is ready.
+  // A member that restarts from a local checkpoint is ready at once.
   if (!ReadyReported() && connected_ && !ready_failed_ &&
       (stream_.begun() || (HeldAll() && !reset_due_))) {
     return ReadyReport(stream_.begun() ? "contributions are out"
@@ -100,7 +100,7 @@ Action IslandLoop::NextStreaming() const {
   }
   Action action = stream_.NextTraining(View(), held_, *position_);
   if (action.kind != ActionKind::kContribute) return action;
-  // Of a stream that was dropped meanwhile.
+  // A save of a stream that was dropped meanwhile still runs.
   if (saving()) return Wait("the contribution before is being saved");
   action.seq = next_seq_;
   return action;

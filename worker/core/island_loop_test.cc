@@ -25,7 +25,7 @@ class IslandLoopTest : public IslandLoopFixture {
     AddFragment();
   }
 
-  // Commits `fragment` at the next version; its round is over.
+  // Commits the next version of `fragment` and ends its round.
   void Commit(int32_t fragment) {
     Close(fragment);
     Advance(fragment);
@@ -87,7 +87,7 @@ class IslandLoopTest : public IslandLoopFixture {
     }
     return line;
   }
-  // Does what the loop asks, with success, until it waits or finishes.
+  // Does the loop's actions, with success, until it waits or finishes.
   std::string Trace(int action_count_max = 100) {
     std::vector<std::string> lines;
     for (int i = 0; i < action_count_max; ++i) {
@@ -340,7 +340,7 @@ TEST_F(IslandLoopTest, AbandonsARoundThatWentOnWithoutIt) {
   Commit(0);
   Open(0);
   Publish();
-  // What was read stays read.
+  // Windows that were read stay read.
   EXPECT_EQ(Trace(3), "pull f0 v1; begin_round; train 2 @1:4");
 }
 
@@ -401,7 +401,7 @@ TEST_F(IslandLoopTest, IsNotSampled) {
   Open(0, {0});
   Join();
   EXPECT_EQ(Trace(), "load_save; pull f0 v0; report_ready 0; wait");
-  // What it is not asked for is not fetched.
+  // A fragment that the island is not asked to train is not pulled.
   Commit(0);
   Open(0, {0});
   Publish();
@@ -441,7 +441,7 @@ TEST_F(IslandLoopTest, ContributesAllFragmentsAtOneStep) {
             "load_save; pull f0 v0; pull f1 v0; report_ready 0; begin_round; "
             "train 0 @1:0; train 1 @1:4; contribute #1 x2 [0,8) f0 v0 f1 v0; "
             "push f0 #1; push f1 #1; wait");
-  // One commits: nothing is pulled or begun before the other has.
+  // One commits: nothing is pulled or begun before the other does.
   Commit(0);
   Open(0);
   Publish();
@@ -455,7 +455,7 @@ TEST_F(IslandLoopTest, ContributesAllFragmentsAtOneStep) {
 }
 
 TEST_F(IslandLoopTest, ContributesWhatItIsExpectedFor) {
-  // It came when fragment 0 was open already.
+  // The island joined when fragment 0 was open already.
   AddFragment(0);
   Open(0, {0});
   Open(1);
@@ -486,7 +486,7 @@ TEST_F(IslandLoopTest, GoesOnWithTheRestOfARoundThatOneFragmentHasLeft) {
   EXPECT_EQ(Trace(2), "train 1 @1:4; contribute #1 x2 [0,8) f1 v0");
 }
 
-// --- Lives -------------------------------------------------------------------
+// --- Restarts ----------------------------------------------------------------
 
 TEST_F(IslandLoopTest, ARestartPushesTheSavedContribution) {
   save_ = MakeSave(7, 0);
@@ -580,7 +580,7 @@ TEST_F(IslandLoopTest, SeqsBeginAtOneWhateverTheJoinSays) {
 TEST_F(IslandLoopTest, ASecondJoinGivesNoSeqASecondTime) {
   PushFirst();
   join_.set_island_epoch(2);
-  join_.set_next_seq(1);  // Of a coordinator that has not heard of #1.
+  join_.set_next_seq(1);  // A coordinator that does not know of #1.
   plan_.set_island_epoch(2);
   Join();
   Trace();

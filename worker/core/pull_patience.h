@@ -1,4 +1,4 @@
-// How long a pull is of use while newer versions are committed.
+// How long a pull stays useful while newer versions are committed.
 //
 // Pure. Thread-safe.
 
@@ -12,11 +12,12 @@
 
 namespace atl::worker {
 
-// Versions that may be committed while an older one of `fragment` is pulled: a
-// pull goes on as long as what it brings can be trained from, or brought up to
-// the newest by what servers keep of the way there. Else an island that takes
-// longer than a round for the whole view never has one, and never joins. An
-// async island trains from what it has pulled, so that it has to be fresh.
+// Versions that may be committed while an older one of `fragment` is being
+// pulled. A pull goes on as long as its result can be trained from, or can be
+// brought up to the newest version with the deltas that servers keep. Otherwise
+// an island that needs longer than a round to pull the whole model would never
+// finish, and never join. An async island trains from what it pulled, so its
+// limit is the staleness bound.
 int64_t PullPatience(const v1::RunSpec& spec, const RunLayout& layout,
                      int32_t fragment);
 

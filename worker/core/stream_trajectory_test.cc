@@ -1,6 +1,6 @@
-// Strict streaming runs of a few numbers: whatever dies, and however late, lost
-// or out of order plans, pushes and pulls are, every island computes what the
-// paper's algorithm does, and the same bits as undisturbed.
+// Strict streaming runs of a few numbers. With kills, and with plans, pushes
+// and pulls late, lost or out of order, every island computes the paper's
+// algorithm, with the bits of an undisturbed run.
 
 #include <algorithm>
 #include <array>
@@ -28,7 +28,7 @@ namespace {
 constexpr int32_t kBatch = 2;
 
 // One number a fragment. The gradient of each depends on all of them, on the
-// island and on what it reads, so that any other order gives other bits.
+// island and on the data, so any other order gives other bits.
 template <typename Real>
 void InnerStep(std::vector<Real>& x, int32_t slot, int64_t position,
                int64_t step) {
@@ -106,8 +106,8 @@ struct Fragment {
 
 // --- Streaming DiLoCo, arXiv 2501.18512, algorithm 2, in f64 -----------------
 
-// The fragments at the end, computed as the paper writes it: one loop over
-// inner steps, no messages.
+// The fragments at the end, computed as in the paper: one loop over inner
+// steps, no messages.
 std::vector<double> PaperResult(const Shape& shape) {
   const v1::ScheduleSpec& schedule = shape.spec.schedule();
   const int32_t count = shape.fragment_count();
@@ -116,7 +116,7 @@ std::vector<double> PaperResult(const Shape& shape) {
   std::vector<Fragment<double>> global(count);
   std::vector<std::vector<double>> local(
       shape.island_count, std::vector<double>(count, 0.0));
-  // The outer gradients on their way, by the step at which they are received.
+  // The outer gradients in flight, by the step at which they are received.
   std::map<int64_t, std::map<int32_t, std::vector<double>>> sent;
   for (int64_t t = 1; t <= step_count + schedule.overlap_step_count(); ++t) {
     for (int32_t m = 0; m < shape.island_count; ++m) {
@@ -167,7 +167,7 @@ class World {
     for (int32_t i = 0; i < shape.island_count; ++i) NewLife(i);
   }
 
-  // The bits of all fragments at the end.
+  // Returns all fragments at the end.
   std::vector<float> Run() {
     for (int i = 0; i < 200000; ++i) {
       if (testing::Test::HasFatalFailure()) break;
@@ -175,7 +175,7 @@ class World {
       if (disturbed_ && Roll(60) == 0) Kill(island);
       if (!disturbed_ || Roll(3) != 0) Deliver(island);
       if (disturbed_ && Roll(8) == 0 && !old_.empty()) {
-        // Overtaken, mostly: then it must not count.
+        // An older plan, mostly, which must not count.
         islands_[island].loop->OnPlan(old_[Roll(old_.size())][island]);
       }
       Step(island, static_cast<Lane>(Roll(kLaneCount)));
@@ -211,11 +211,11 @@ class World {
   struct Island {
     std::unique_ptr<IslandLoop> loop;
     int64_t epoch = 0;
-    int64_t seq_max = 0;  // That a shard has seen.
+    int64_t seq_max = 0;  // The largest that a shard has seen.
     Model model;
     std::map<Key, Contribution> contributions;
     std::optional<Save> save;
-    std::optional<Save> taken;  // To be the next one.
+    std::optional<Save> taken;  // Becomes the next save.
     std::vector<v1::ContributionOutcome> outcomes;
     std::array<std::optional<Action>, kLaneCount> running;
   };
@@ -259,7 +259,7 @@ class World {
     island.loop = std::make_unique<IslandLoop>("run");
     const size_t count = shape_.fragment_count();
     const std::vector<float> zeros(count, 0.0f);
-    // What is not restored must not matter.
+    // Values that are not restored must not matter.
     island.model = {std::vector<float>(count, NAN),
                     std::vector<float>(count, NAN), zeros, zeros};
     island.contributions.clear();
@@ -277,12 +277,12 @@ class World {
     island.loop->OnJoined(join);
   }
   void Kill(int32_t i) {
-    // A fresh run starts from version 0; later there is a save.
+    // Without a save a fresh run starts from version 0; later there is one.
     ++kill_count_;
     NewLife(i);
   }
 
-  // Disturbed, what a lane does takes a while, and anything comes meanwhile.
+  // If disturbed, an action takes a while, and anything comes meanwhile.
   void Step(int32_t i, Lane lane) {
     Island& island = islands_[i];
     std::optional<Action>& running = island.running[static_cast<size_t>(lane)];
@@ -367,7 +367,7 @@ class World {
     }
     const std::vector<std::string> before = OthersNext(*island.loop);
     island.loop->OnDone(action, status);
-    // Nobody wakes the other lanes for a step.
+    // An inner step does not wake the other lanes.
     if (action.kind == ActionKind::kTrain && status.ok()) {
       ASSERT_EQ(OthersNext(*island.loop), before);
     }
@@ -387,7 +387,7 @@ class World {
     return absl::MakeSpan(values).subspan(f, 1);
   }
   static void KeepTaken(Island& island) {
-    // What others are in flight was saved before.
+    // The other contributions in flight were saved before.
     for (const SavedTrack& track : island.taken->summary.tracks) {
       const auto kept = island.contributions.find({track.fragment, track.seq});
       if (kept != island.contributions.end()) {
@@ -440,7 +440,7 @@ class World {
     const int32_t f = action.fragment;
     const auto made = island.contributions.find({f, action.seq});
     if (made == island.contributions.end()) {
-      // Merged while this push of it was under way, and let go.
+      // Merged during this push, and dropped.
       const auto& outcomes = island.outcomes;
       ASSERT_TRUE(std::any_of(outcomes.begin(), outcomes.end(),
                               [&](const v1::ContributionOutcome& outcome) {
@@ -503,7 +503,7 @@ class World {
   std::vector<std::vector<v1::IslandPlan>> old_;  // By island.
   std::vector<Island> islands_;
   int kill_count_ = 0;
-  int save_count_ = 0;  // Beside steps.
+  int save_count_ = 0;  // Concurrent with steps.
 };
 
 TEST(StreamTrajectoryTest, IsThePapersAndTheSameBitsWhateverHappens) {
