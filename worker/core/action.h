@@ -15,35 +15,30 @@
 namespace atl::worker {
 
 enum class ActionKind {
-  kWait,            // Until news comes; if failure_count > 0, also for a
-                    // backoff.
-  kLoadSave,        // Read the local checkpoint; answer with OnSaveLoaded().
-                    // Its contributions may be pushed from then on.
+  kWait,            // Until news; also for a backoff if failure_count > 0.
+  kLoadSave,        // Read the local checkpoint; its contributions may be
+                    // pushed from then on.
   kRestoreSave,     // The local checkpoint's state into the trainer.
   kResetOptimizer,  // Fresh optimizer state; a warm-up follows if `warm_up`.
   kPull,            // `fragment` at `version`, checked against `digest`; may
                     // build on the anchor of `from_version`.
-  kReportReady,     // Tell the coordinator that this island holds cut
-                    // `commit_seq`.
+  kReportReady,     // Tell the coordinator that cut `commit_seq` is held.
   kBeginRound,      // Local parameters = anchors.
   kTrain,           // One inner step: `step`, `data_shard`, `data_position`.
   kContribute,      // Encode the outer gradients of `contributions` and save
                     // them; with `in_background` only copy what kSave needs.
   kSave,            // Encode and save what the kContribute of `seq` copied.
   kPush,            // Contribution of `fragment` to all its shards.
-  kApply,           // Merge the anchor of `fragment`, `version`, into local
-                    // parameters.
+  kApply,           // The anchor of `fragment`, `version`, to local parameters.
   kEvaluate,        // Evaluate the anchors on held-out tokens.
   kLeave,           // Tell the coordinator; best effort.
   kFinish,          // End with `status`.
 };
 
-// Lower case, for logs and traces: "begin_round".
 const char* ActionName(ActionKind kind);
 
-// The thread that does an action. A run in rounds uses only kTraining. In a
-// streaming run pushes, pulls and (if answers overlap with steps) encoding run
-// concurrently with training.
+// The lane that does an action. A run in rounds uses only kTraining. In a
+// streaming run the lanes run concurrently.
 enum class Lane { kTraining, kPush, kPull, kSave };
 inline constexpr int kLaneCount = 4;
 
@@ -59,7 +54,7 @@ struct AnchoredFragment {
 
 struct Action {
   ActionKind kind = ActionKind::kWait;
-  std::string reason;  // In a few words, for people.
+  std::string reason;
 
   int32_t fragment = 0;    // kPull, kPush, kApply.
   int64_t version = 0;     // kPull, kApply; kEvaluate: of fragment 0.
@@ -69,8 +64,7 @@ struct Action {
   // kReportReady: the membership epoch and coordinator start it is meant for.
   int64_t island_epoch = 0;
   int64_t coordinator_epoch = 0;
-  std::vector<v1::FragmentVersion> cut;  // kEvaluate: the cut that is
-                                         // evaluated.
+  std::vector<v1::FragmentVersion> cut;
 
   int64_t step = 0;           // kTrain: step of the learning-rate schedule.
   int32_t data_shard = 0;     // kTrain, kContribute.
@@ -79,7 +73,6 @@ struct Action {
   int64_t run_epoch = 0;  // kContribute, kPush, kPull.
   int32_t slot = 0;       // kContribute, kPush.
   int64_t seq = 0;        // kContribute, kPush, kSave.
-  // kContribute.
   std::vector<AnchoredFragment> contributions;
   int64_t step_count = 0;
   int64_t data_begin = 0;
@@ -87,11 +80,11 @@ struct Action {
   int64_t rate_offset = 0;  // Streaming: the new SaveSummary::rate_offset.
   bool in_background = false;  // kContribute: kSave encodes and saves.
 
-  bool adopt = false;         // kApply: drop the local values.
+  bool adopt = false;         // kApply: replace the local values.
   bool needs_repush = false;  // kPush: a shard lost it; push even while paused.
   bool warm_up = false;       // kResetOptimizer.
   int failure_count = 0;      // kWait: failed attempts in a row.
-  absl::Status status;        // kFinish.
+  absl::Status status;
 };
 
 inline Action MakeAction(ActionKind kind, std::string reason) {
@@ -101,12 +94,10 @@ inline Action MakeAction(ActionKind kind, std::string reason) {
   return action;
 }
 
-// The state of one fragment's local parameters in the local checkpoint of a
-// streaming run.
+// One fragment's local parameters in a streaming run's local checkpoint.
 struct SavedTrack {
   int32_t fragment = 0;
-  int64_t local_version = 0;  // Version of the anchor; with a contribution in
-                              // flight, the version before its answer.
+  int64_t local_version = 0;  // Of the anchor; in flight: before the answer.
   int64_t since_step = 0;     // Clock at the previous push, or at the begin.
   int64_t data_begin = 0;     // First window after that.
   int64_t seq = 0;            // Of the contribution in flight; 0: none.

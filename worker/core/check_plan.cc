@@ -9,7 +9,6 @@
 namespace atl::worker {
 namespace {
 
-// `value` in [0, most].
 absl::Status InRange(absl::string_view field, int64_t value, int64_t most) {
   if (value >= 0 && value <= most) return absl::OkStatus();
   return absl::InvalidArgumentError(

@@ -1,8 +1,5 @@
-// Validates what a coordinator sends: every fragment, data shard and number
-// must fit the run. The other parts of the island rely on this and do not check
-// again.
-//
-// Pure. Thread-safe.
+// Validates what a coordinator sends, so that the other parts of an island need
+// not check it again. Pure. Thread-safe.
 
 #ifndef WORKER_CORE_CHECK_PLAN_H_
 #define WORKER_CORE_CHECK_PLAN_H_
@@ -25,8 +22,7 @@ inline constexpr int64_t kPlanStepsMax = int64_t{1} << 31;
 // message names it.
 absl::Status CheckPlan(const v1::RunSpec& spec, const v1::IslandPlan& plan);
 
-// The same for a join and its plan. INVALID_ARGUMENT also if the joined run has
-// another spec.
+// Also INVALID_ARGUMENT: the joined run has another spec.
 absl::Status CheckJoin(const v1::RunSpec& spec,
                        const v1::JoinResponse& response);
 

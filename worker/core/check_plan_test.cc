@@ -7,7 +7,6 @@
 namespace atl::worker {
 namespace {
 
-// A join of a run with two fragments and three data shards.
 class CheckPlanTest : public testing::Test {
  protected:
   CheckPlanTest() {

@@ -37,17 +37,15 @@
 
 namespace atl::worker {
 
-// One encoded contribution, or the part that this process holds. Encoded once;
-// may be pushed many times.
+// An encoded contribution, or the part of one that this process holds.
 struct EncodedContribution {
   v1::ContributionInfo info;
   std::vector<char> bytes;  // Format: base/layout/encoded_layout.h.
 };
 
 // The error feedback of one fragment, as a local checkpoint holds it. The
-// encoder or the local checkpoint owns the memory of the spans.
+// encoder or the local checkpoint owns the memory.
 struct FeedbackView {
-  // Of the newest encoded contribution.
   v1::ContributionKey key;
   absl::Span<const float> before;  // [F].
   absl::Span<const float> after;   // [F]; empty if none is in flight.
@@ -58,7 +56,6 @@ class ContributionEncoder {
   // held.layout() must outlive the encoder. Requires: CreateRun accepts `spec`.
   ContributionEncoder(const HeldLayout& held, const v1::RunSpec& spec);
 
-  // Bytes of an encoded contribution of `fragment`.
   int64_t byte_count(int32_t fragment) const {
     return fragments_[fragment].layout.byte_count();
   }
@@ -73,8 +70,8 @@ class ContributionEncoder {
   // sets bytes, codec and digest. If several processes hold the fragment, the
   // sum of their digests is the contribution's.
   //
-  // INVALID_ARGUMENT: a value is not finite; the message names the block. Not
-  // checked for F32, because servers check every value anyway.
+  // INVALID_ARGUMENT: a value is not finite; the message names the block. F32
+  // is not checked here, because servers check every value.
   absl::Status Encode(EncodedContribution& into);
   // The same for a gradient, [F], in other memory, which is not changed.
   absl::Status Encode(EncodedContribution& into,
@@ -89,9 +86,8 @@ class ContributionEncoder {
   // What a local checkpoint must hold: one entry for each fragment that was
   // encoded, in order; empty without error feedback.
   std::vector<FeedbackView> Feedback() const;
-  // Restores what Feedback() returned.
-  //
-  // DATA_LOSS: wrong layout, or the run has no error feedback.
+  // Restores what Feedback() returned. DATA_LOSS: wrong layout, or the run has
+  // no error feedback.
   absl::Status Restore(const FeedbackView& saved);
 
  private:

@@ -54,7 +54,6 @@ class ContributionEncoderTest : public ::testing::Test {
     return g;
   }
 
-  // Encodes `g` as fragment 0 of slot 1.
   EncodedContribution Encode(ContributionEncoder& encoder,
                              const std::vector<float>& g, int64_t seq,
                              int32_t slot = 1, int64_t anchor = 0) {
@@ -124,9 +123,8 @@ TEST_F(ContributionEncoderTest, SaysTheRunsCodecAndTheBytesDigest) {
   }
 }
 
-// The parts that processes encode concatenate to the bytes of one process that
-// holds the fragment, and the digest does not depend on the number of
-// processes.
+// The parts that processes encode concatenate to one process's bytes, and the
+// digest does not depend on the number of processes.
 TEST_F(ContributionEncoderTest, PartsAreTheBytesOfTheWhole) {
   const std::vector<float> g = Gradient(), h = Gradient();
   for (const codec::CodecId id : codec::AllCodecs()) {
@@ -139,7 +137,6 @@ TEST_F(ContributionEncoderTest, PartsAreTheBytesOfTheWhole) {
     for (const int part_count : {2, 3, 4}) {
       Digest128& name = names.emplace_back();
       for (int part = 0; part < part_count; ++part) {
-        // Blocks in turn. Fragment 0 comes first in the model order.
         std::vector<IndexRange> spans;
         for (int64_t b = part; b < 4; b += part_count) {
           spans.push_back(layout_->BlockElements(0, {b, b + 1}));
@@ -175,7 +172,6 @@ TEST_F(ContributionEncoderTest, PartsAreTheBytesOfTheWhole) {
   }
 }
 
-// A leading process asks for outcomes, whatever it holds itself.
 TEST_F(ContributionEncoderTest, WhoHoldsNothingOfAFragmentAsksForItsOutcome) {
   Make(v1::CODEC_INT8, true);
   const IndexRange other = {kElements, layout_->element_count()};

@@ -31,8 +31,6 @@ bool Decided(v1::Outcome outcome) {
 
 }  // namespace
 
-// --- News --------------------------------------------------------------------
-
 void IslandLoop::OnJoined(const v1::JoinResponse& response) {
   const bool same = joined_ && response.slot() == slot_ &&
                     response.run().run_epoch() == run_epoch_;
@@ -49,8 +47,7 @@ void IslandLoop::OnJoined(const v1::JoinResponse& response) {
   if (!same) {
     run_epoch_ = response.run().run_epoch();
     DropAll();
-    // After a first join the local checkpoint decides; a changed identity has
-    // none.
+    // After a first join the local checkpoint decides whether to reset.
     reset_due_ = !first;
   }
   if (!position_.has_value() ||
@@ -174,7 +171,7 @@ void IslandLoop::OnDone(const Action& action, const absl::Status& status) {
       break;
     case ActionKind::kContribute:
       if (status.ok()) OnContributed(action);
-      // An error that is not retryable stays.
+      // A contribution that cannot be encoded now never can be.
       if (NeverRetry(status)) LeaveWith(status);
       break;
     case ActionKind::kSave:
@@ -261,8 +258,6 @@ void IslandLoop::OnContributed(const Action& action) {
   round_.reset();
 }
 
-// --- What is known -----------------------------------------------------------
-
 int64_t IslandLoop::CutVersion(int32_t fragment) const {
   return View().CutVersion(fragment);
 }
@@ -324,8 +319,6 @@ SaveSummary IslandLoop::FindEvaluator(int64_t version) const {
   }
   return summary;
 }
-
-// --- What news overtakes -----------------------------------------------------
 
 void IslandLoop::DropAll() {
   held_.clear();

@@ -1,6 +1,5 @@
-// The decisions of an island in an async run. It waits only for the outcome of
-// its own contribution, then takes the newest version and the plan's next step
-// for it. Commits of other islands in between do not concern it.
+// Async runs: an island waits only for the outcome of its own contribution,
+// then takes the newest version and goes on. It ignores other commits.
 
 #include <algorithm>
 #include <cstdint>
@@ -58,8 +57,7 @@ void IslandLoop::NoteWanted() {
   }
 }
 
-// All fragments that go on, from the held anchors. Each fragment has its own
-// plan; the round takes the least of each value.
+// The round takes the least of each value in the fragments' plans.
 std::optional<IslandLoop::Round> IslandLoop::ChooseAsyncRound() const {
   Round round;
   for (int32_t f = 0; f < plan_.cut_size(); ++f) {

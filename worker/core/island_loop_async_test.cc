@@ -13,7 +13,6 @@
 namespace atl::worker {
 namespace {
 
-// The coordinator of an async run as one island sees it.
 class AsyncIslandTest : public IslandLoopFixture {
  protected:
   AsyncIslandTest() {
@@ -58,7 +57,6 @@ class AsyncIslandTest : public IslandLoopFixture {
     ShapedPlan::Decide(f, seq_, outcome);
   }
 
-  // Does the next action and returns its trace line.
   std::string Do() {
     const Action action = loop_.Next();
     std::string line = ActionName(action.kind);
@@ -80,7 +78,6 @@ class AsyncIslandTest : public IslandLoopFixture {
     }
     return line;
   }
-  // Until the loop waits.
   std::string DoAll() {
     std::string lines;
     for (int i = 0; i < 100; ++i) {

@@ -109,8 +109,7 @@ std::optional<Action> IslandLoop::NextSync() const {
   }
   // After completion an undecided outcome stays undecided.
   if (plan_.run_state() == v1::RUN_STATE_COMPLETED) return std::nullopt;
-  // A restarted member that waits for a commit needs nothing before it, so it
-  // is ready for the rounds after.
+  // A restarted member that waits for a commit is ready for later rounds.
   if (!ReadyReported() && !lanes_[0].backing_off) {
     return ReadyReport("a contribution is out");
   }
@@ -282,7 +281,6 @@ std::optional<IslandLoop::Round> IslandLoop::ChooseRound() const {
     version_max = std::max(version_max, open.version());
   }
   if (round.fragments.empty()) return std::nullopt;
-  // Wait for fragments that are about to commit or to open.
   for (int f = 0; f < plan_.cut_size(); ++f) {
     const int64_t version = CutVersion(f);
     if (version <= version_max && !View().Ended(f) &&

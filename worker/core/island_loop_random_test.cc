@@ -1,5 +1,4 @@
-// The loop under random plans, failures and restarts: invariants that hold in
-// any order of events.
+// Invariants of the loop under random plans, failures and restarts.
 
 #include <algorithm>
 #include <cstdint>
@@ -22,7 +21,6 @@ namespace {
 
 constexpr int64_t kRounds = 30;
 
-// A coordinator that decides at random, and checks what the island does.
 class World : ShapedPlan {
  public:
   explicit World(uint64_t seed)
@@ -99,7 +97,6 @@ class World : ShapedPlan {
     ShapedPlan::Decide(f, seq, outcome);
     decided_.insert({f, seq});
   }
-  // Nothing of fragment f is needed any longer.
   void Have(int32_t f) {
     auto& keys = *plan_.mutable_needs_repush();
     for (int i = keys.size() - 1; i >= 0; --i) {
@@ -131,8 +128,7 @@ class World : ShapedPlan {
       case 4:
         Close(f);  // Sealed.
         break;
-      case 5: {  // Aborted: stored contributions are dropped, the round opens
-                 // again.
+      case 5: {  // Aborted: the round opens again.
         const auto stored = stored_.find({f, Version(f)});
         if (stored != stored_.end() &&
             decided_.count({f, stored->second}) == 0) {
@@ -183,7 +179,6 @@ class World : ShapedPlan {
     Publish();
   }
 
-  // One action, checked and done with a random result.
   void Step(bool always_succeeds = false) {
     const Action action = loop_->Next();
     const Action again = loop_->Next();

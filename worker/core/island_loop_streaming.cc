@@ -7,8 +7,7 @@
 #include "base/layout/fragment_schedule.h"
 #include "worker/core/island_loop.h"
 
-// Next() for streaming runs, lane by lane, in the order of worker/DESIGN.md,
-// "Streaming".
+// Streaming runs, in the order of worker/DESIGN.md, "Streaming".
 
 namespace atl::worker {
 namespace {

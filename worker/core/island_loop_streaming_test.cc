@@ -1,4 +1,4 @@
-// The loop in streaming runs, as traces: each lane's actions one by one.
+// Traces of the loop in streaming runs, lane by lane.
 
 #include <cstdint>
 #include <optional>
@@ -50,8 +50,7 @@ class StreamingLoopTest : public IslandLoopFixture {
     }
     KeepOwnSlot(kSlot, open);
   }
-  // Ends the round of `f`, with `seq` merged, and opens the next one unless the
-  // run is at its end.
+  // `seq` is merged; the next round of `f` opens unless the run ends.
   void Commit(int32_t f, int64_t seq) {
     if (seq > 0) Decide(f, seq, v1::OUTCOME_MERGED);
     Close(f);
@@ -106,7 +105,6 @@ class StreamingLoopTest : public IslandLoopFixture {
     }
     return absl::StrJoin(lines, "; ");
   }
-  // Does the actions of the save lane.
   void SaveBeside() {
     const Action save = loop_.Next(Lane::kSave);
     if (save.kind != ActionKind::kSave) return;
@@ -131,7 +129,6 @@ class StreamingLoopTest : public IslandLoopFixture {
     save.data_position = action.data_position;
     return save;
   }
-  // A new process, which knows only the local checkpoint.
   void NewLife(std::optional<SaveSummary> save) {
     NewLoop();
     save_ = std::move(save);
@@ -139,7 +136,6 @@ class StreamingLoopTest : public IslandLoopFixture {
     plan_.set_island_epoch(join_.island_epoch());
     Join();
   }
-  // Up to the wait for the answer to the first push.
   void PushFirst() {
     Join();
     EXPECT_EQ(Trace(), "load_save; wait(pulling the newest cut)");
@@ -330,7 +326,6 @@ TEST_F(StreamingLoopTest, ARestartRepeatsTheStepsSinceTheSave) {
 TEST_F(StreamingLoopTest, ASaveThatNamesOtherVersionsIsNotUsed) {
   PushFirst();
   const SaveSummary save = *newest_save_;
-  // Fragment 1 went on without this island.
   Commit(1, 0);
   NewLife(save);
   EXPECT_EQ(Trace(), "load_save; wait(pulling the newest cut)");
@@ -352,7 +347,6 @@ TEST_F(StreamingLoopTest, ASaveThatNamesOtherVersionsIsNotUsed) {
 }
 
 TEST_F(StreamingLoopTest, AJoinerIsExpectedFromEachFragmentsNextRound) {
-  // The others are in round 1 of fragment 0, and in round 0 of fragment 1.
   plan_.mutable_cut(0)->set_version(1);
   plan_.set_commit_seq(1);
   plan_.clear_open_rounds();
@@ -519,7 +513,7 @@ TEST_F(StreamingLoopTest, ARunInRoundsHasOneLane) {
   EXPECT_EQ(NextLine(Lane::kPull), "wait(the run has no such lane)");
 }
 
-// --- Runs with a budget of tokens ---------------------------------------------
+// --- Runs with a token budget ------------------------------------------------
 
 // Only the rounds that a test opens are planned.
 class TokenBudgetTest : public StreamingLoopTest {
@@ -528,8 +522,7 @@ class TokenBudgetTest : public StreamingLoopTest {
     Schedule().set_round_count(0);
     Schedule().set_token_count(1000);
   }
-  // From a plan with fragment 0 at version 1 to one with fragment 1 there, and
-  // its next round.
+  // From fragment 0 at version 1 to both there.
   void CommitSecond() {
     Publish();
     Pulls();

@@ -25,12 +25,10 @@ class IslandLoopTest : public IslandLoopFixture {
     AddFragment();
   }
 
-  // Commits the next version of `fragment` and ends its round.
   void Commit(int32_t fragment) {
     Close(fragment);
     Advance(fragment);
   }
-  // Opens the next round of `fragment` for `slots`.
   void Open(int32_t fragment, std::vector<int32_t> slots = {0, kSlot}) {
     v1::OpenRound& open = *plan_.add_open_rounds();
     open.set_fragment(fragment);
@@ -106,11 +104,9 @@ class IslandLoopTest : public IslandLoopFixture {
     return absl::StrJoin(lines, "; ");
   }
   std::string NextLine() { return Line(loop_.Next()); }
-  // Fails the next action.
   void Fail(absl::StatusCode code) {
     loop_.OnDone(loop_.Next(), absl::Status(code, "test"));
   }
-  // To the first round, trained and pushed, waiting for its commit.
   void PushFirst() {
     Open(0);
     Join();
@@ -430,8 +426,6 @@ TEST_F(IslandLoopTest, GoesOnWhereADataShardWasReadTo) {
   EXPECT_EQ(Trace(3), "pull f0 v2; begin_round; train 4 @2:7");
 }
 
-// --- Fragments ---------------------------------------------------------------
-
 TEST_F(IslandLoopTest, ContributesAllFragmentsAtOneStep) {
   AddFragment(0);
   Open(0);
@@ -486,8 +480,6 @@ TEST_F(IslandLoopTest, GoesOnWithTheRestOfARoundThatOneFragmentHasLeft) {
   EXPECT_EQ(Trace(2), "train 1 @1:4; contribute #1 x2 [0,8) f1 v0");
 }
 
-// --- Restarts ----------------------------------------------------------------
-
 TEST_F(IslandLoopTest, ARestartPushesTheSavedContribution) {
   save_ = MakeSave(7, 0);
   join_.set_next_seq(9);
@@ -536,7 +528,6 @@ TEST_F(IslandLoopTest, ASaveThatDoesNotFitIsNotUsed) {
     Join();
     EXPECT_EQ(Trace(3), "load_save; pull f0 v2; reset_optimizer warm");
   }
-  // Another run, another slot, another epoch of the run.
   for (int i = 0; i < 3; ++i) {
     SaveSummary bad = MakeSave(7, 1);
     if (i == 0) bad.run_id = "other";
@@ -622,8 +613,6 @@ TEST_F(IslandLoopTest, EndsWhenAnotherProcessIsTheIsland) {
   Publish();
   EXPECT_EQ(NextLine(), "finish ABORTED");
 }
-
-// --- Stops -------------------------------------------------------------------
 
 TEST_F(IslandLoopTest, LeavesAtTheFirstStop) {
   Open(0);

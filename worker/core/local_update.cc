@@ -7,8 +7,7 @@ namespace atl::worker {
 
 void BlendIn(absl::Span<float> x, absl::Span<const float> v, float b) {
   if (b == 0) {
-    // 0 x + 1 V would lose the sign of a zero, and is NaN where x is not
-    // finite.
+    // 0 x + 1 V would lose the sign of a zero, and is NaN for an infinite x.
     std::copy(v.begin(), v.end(), x.begin());
     return;
   }

@@ -60,8 +60,7 @@ TEST(LocalUpdateTest, ABlendIsTheMeanThatThePaperTakes) {
   }
 }
 
-// The servers' step in f64, and the part that an island foresees: its own
-// share.
+// An island's prediction against the servers' step in f64.
 TEST(EagerStepTest, ForeseesTheServersStepFromItsOwnShare) {
   std::mt19937_64 random(Seed());
   std::normal_distribution<double> normal;

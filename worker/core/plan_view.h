@@ -28,12 +28,10 @@ struct PlanView {
     return worker::CutVersion(plan, fragment);
   }
   int64_t CutCommitSeq() const;
-  // nullptr if that round is not open.
   const v1::OpenRound* FindOpen(int32_t fragment, int64_t version) const;
   // This island's part in a round; nullptr if it is not expected.
   const v1::SlotPlan* FindSlot(const v1::OpenRound& open) const;
-  // This island's place among the expected islands, in slot order; -1 if it is
-  // not expected.
+  // Place among the expected islands, in slot order; -1 if not expected.
   int32_t SlotIndex(const v1::OpenRound& open) const {
     return FindSlot(open) == nullptr ? -1 : open.slot_index();
   }
@@ -44,11 +42,10 @@ struct PlanView {
     return CutVersion(fragment) > anchor_version ||
            FindOutcome(fragment, seq) != v1::OUTCOME_UNSPECIFIED;
   }
-  // True if the plan says that a shard lost it.
   bool NeedsRepush(int32_t fragment, int64_t seq) const;
   bool ShardAway() const;
-  // True if the newest version of `fragment` is its last. In a run in rounds
-  // the island computes this; in a run with a token budget the plan says so.
+  // True if the newest version of `fragment` is its last. With a token budget
+  // the plan says so; otherwise the island counts rounds.
   bool Ended(int32_t fragment) const;
   bool AllEnded() const;
 };

@@ -11,8 +11,7 @@ namespace {
 
 int32_t FragmentCount(const PlanView& view) { return view.plan.cut_size(); }
 
-// This island's share of the merge if all slots do the steps they are asked
-// for.
+// This island's share of the merge if all slots do their steps.
 double ComputeShare(const PlanView& view, const v1::OpenRound& open,
                     const v1::SlotPlan& own) {
   if (view.spec.outer().weighting() == v1::WEIGHTING_UNIFORM) {
@@ -66,8 +65,6 @@ Stream::Position Stream::Begin(const PlanView& view,
   }
   return begin;
 }
-
-// --- What is due -------------------------------------------------------------
 
 Stream::Due Stream::FindDue(const PlanView& view, int32_t f) const {
   const Track& track = tracks_[f];
@@ -225,8 +222,7 @@ bool Stream::MayTrain(const PlanView& view) const {
 Action Stream::NextTraining(const PlanView& view,
                             const std::vector<int64_t>& held,
                             const Position& position) const {
-  // Pushes first: the contribution travels while the island waits for another
-  // fragment's answer.
+  // Pushes first: a contribution travels while the island waits for answers.
   std::optional<Action> contribution = NextContribution(view, held, position);
   if (contribution.has_value() && contribution->kind != ActionKind::kWait) {
     return *std::move(contribution);
@@ -319,8 +315,6 @@ int32_t Stream::NextPull(const PlanView& view,
   }
   return next;
 }
-
-// --- What was done -----------------------------------------------------------
 
 void Stream::OnContributed(const Action& action) {
   // The learning rate follows the run: this island may be behind the others, or

@@ -4,12 +4,11 @@
 // Pure: no thread, no I/O, no clock except inner steps. Thread-compatible.
 //
 // A fragment is pushed when the steps of its round since its previous push are
-// done. Its answer is applied `overlap` steps later: exactly then in a strict
-// run, which waits for it; as soon as it is there in an elastic run, which
-// waits only after `max_ahead_steps` more. Between push and apply the fragment
-// is in flight; several fragments can be. If overlap > 0, a contribution is
-// taken at its step, then encoded and saved while training goes on: one at a
-// time, so the next one waits. worker/DESIGN.md, "Streaming", says why a
+// done. Its answer is applied `overlap` steps later. A strict run waits for the
+// answer at that step. An elastic run applies it on arrival and waits only
+// after `max_ahead_steps` more. From push to apply the fragment is in flight;
+// several can be. If overlap > 0, a contribution is encoded and saved while
+// training goes on, one at a time. worker/DESIGN.md, "Streaming", says why a
 // restart gives the same bits.
 
 #ifndef WORKER_CORE_STREAM_H_
@@ -45,7 +44,6 @@ class Stream {
   int64_t clock() const { return clock_; }
   void Drop();
 
-  // True if some round expects this island at the cut.
   bool CanBegin(const PlanView& view) const;
   // Local parameters are the anchors of versions `held` from now on. The clock
   // starts at the earliest round that expects this island. Returns where its
@@ -74,7 +72,6 @@ class Stream {
   void OnContributed(const Action& action);
   void OnApplied(const Action& action, const Position& position);
   void OnSaved(const Action& action);
-  // The contribution was pushed, or refused as a whole.
   void OnPushed(const Action& action, bool refused);
 
   // Call after any news. Returns true if a contribution was decided against and
@@ -90,7 +87,6 @@ class Stream {
   // True if training can continue from `save`: each fragment is at its saved
   // version, or one version further with the contribution merged.
   static bool Fits(const PlanView& view, const SaveSummary& save);
-  // Requires: Fits().
   void Restore(const SaveSummary& save);
 
   // True while a contribution is taken and not saved.
@@ -105,7 +101,6 @@ class Stream {
     int64_t data_begin = 0;      // First window after that.
     std::optional<Flight> flight;
   };
-  // What is known of a fragment's next push.
   struct Due {
     bool expected = true;  // False: the open round excludes this island.
     bool open = false;

@@ -1,6 +1,6 @@
-// Strict streaming runs of a few numbers. With kills, and with plans, pushes
-// and pulls late, lost or out of order, every island computes the paper's
-// algorithm, with the bits of an undisturbed run.
+// Strict streaming runs of a few numbers. Despite kills and late, lost or
+// reordered messages, every island computes the paper's algorithm, with the
+// bits of an undisturbed run.
 
 #include <algorithm>
 #include <array>
@@ -84,8 +84,6 @@ Shape RandomShape(std::mt19937_64& random) {
   return shape;
 }
 
-// --- The servers -------------------------------------------------------------
-
 template <typename Real>
 struct Fragment {
   Real value = 0;
@@ -106,8 +104,7 @@ struct Fragment {
 
 // --- Streaming DiLoCo, arXiv 2501.18512, algorithm 2, in f64 -----------------
 
-// The fragments at the end, computed as in the paper: one loop over inner
-// steps, no messages.
+// As in the paper: one loop over inner steps, no messages.
 std::vector<double> PaperResult(const Shape& shape) {
   const v1::ScheduleSpec& schedule = shape.spec.schedule();
   const int32_t count = shape.fragment_count();
@@ -147,8 +144,6 @@ std::vector<double> PaperResult(const Shape& shape) {
   return result;
 }
 
-// --- A run of loops ----------------------------------------------------------
-
 class World {
  public:
   World(const Shape& shape, uint64_t seed, bool disturbed)
@@ -167,7 +162,6 @@ class World {
     for (int32_t i = 0; i < shape.island_count; ++i) NewLife(i);
   }
 
-  // Returns all fragments at the end.
   std::vector<float> Run() {
     for (int i = 0; i < 200000; ++i) {
       if (testing::Test::HasFatalFailure()) break;
@@ -215,7 +209,7 @@ class World {
     Model model;
     std::map<Key, Contribution> contributions;
     std::optional<Save> save;
-    std::optional<Save> taken;  // Becomes the next save.
+    std::optional<Save> taken;
     std::vector<v1::ContributionOutcome> outcomes;
     std::array<std::optional<Action>, kLaneCount> running;
   };
@@ -398,7 +392,6 @@ class World {
     island.save = *std::exchange(island.taken, std::nullopt);
   }
   void Contribute(Island& island, const Action& action) {
-    // One at a time.
     ASSERT_FALSE(island.taken.has_value());
     Model& model = island.model;
     Save save;

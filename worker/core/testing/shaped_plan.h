@@ -1,5 +1,4 @@
-// Test helper: what a coordinator tells one island, as a test shapes it, and a
-// loop that gets it. Thread-compatible.
+// Test helper: what a coordinator tells one island, and a loop that gets it.
 
 #ifndef WORKER_CORE_TESTING_SHAPED_PLAN_H_
 #define WORKER_CORE_TESTING_SHAPED_PLAN_H_
@@ -29,20 +28,16 @@ class ShapedPlan {
   int64_t Version(int32_t fragment) const {
     return plan_.cut(fragment).version();
   }
-  // Adds the next fragment, at `version`.
   void AddFragment(int64_t version = 0);
   // Ends the fragment's open round, if there is one.
   void Close(int32_t fragment);
-  // Commits the next version of `fragment`.
   void Advance(int32_t fragment);
-  // Sets the outcome of this island's contribution `seq`.
   void Decide(int32_t fragment, int64_t seq, v1::Outcome outcome);
 
   v1::JoinResponse join_;  // Without its plan.
   v1::IslandPlan plan_;
 };
 
-// Adds a loop that gets the join and the plans.
 class IslandLoopFixture : public testing::Test, protected ShapedPlan {
  protected:
   IslandLoopFixture() : loop_(kRun) {}
