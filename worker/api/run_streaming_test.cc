@@ -173,7 +173,7 @@ TEST_F(RunStreamingTest, TrainsOnWhileAContributionIsEncodedAndSaved) {
     int64_t stopped_at = -1;
     options.on_progress = [&](const IslandProgress& progress) {
       if (stopped_at >= 0 ||
-          progress.reason != "the contribution before is being saved") {
+          progress.reason != "the previous contribution is being saved") {
         return;
       }
       stopped_at = progress.step;
@@ -221,7 +221,7 @@ TEST_F(RunStreamingTest, AFullDiskStopsTheContributionUntilThereIsRoom) {
     RunIslandOptions options = Options(absl::StrCat("b", eager));
     int waits = 0;  // From the second on because it has failed.
     options.on_progress = [&](const IslandProgress& progress) {
-      if (progress.reason == "the contribution before is being saved" &&
+      if (progress.reason == "the previous contribution is being saved" &&
           ++waits == 2) {
         files_.SetCapacity(int64_t{1} << 40);
       }

@@ -32,7 +32,7 @@ absl::Status CheckPlan(const v1::RunSpec& spec, const v1::IslandPlan& plan) {
   if (plan.cut_size() != 0 && plan.cut_size() != fragment_count) {
     return absl::InvalidArgumentError(
         absl::StrCat("the coordinator's cut has ", plan.cut_size(),
-                     " fragments, and the run ", fragment_count));
+                     " fragments, but the run has ", fragment_count));
   }
   for (int f = 0; f < plan.cut_size(); ++f) {
     const v1::FragmentVersion& at = plan.cut(f);
@@ -61,8 +61,8 @@ absl::Status CheckJoin(const v1::RunSpec& spec,
   // Bytes, not fields, are compared: a field that a newer program adds counts.
   if (response.run().spec().SerializeAsString() != spec.SerializeAsString()) {
     return absl::InvalidArgumentError(
-        "the run that was joined is not the one that was read before: it has "
-        "another spec");
+        "the coordinator's run has another spec than the one that was read "
+        "before");
   }
   RETURN_IF_ERROR(InRange("slot", response.slot(), INT32_MAX));
   RETURN_IF_ERROR(InRange("next_seq", response.next_seq(), kPlanNumberMax));

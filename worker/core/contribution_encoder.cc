@@ -187,14 +187,16 @@ std::vector<FeedbackView> ContributionEncoder::Feedback() const {
 absl::Status ContributionEncoder::Restore(const FeedbackView& saved) {
   const int32_t f = saved.key.fragment();
   if (f < 0 || f >= fragments_.size()) {
-    return absl::DataLossError("the save's error feedback is of no fragment");
+    return absl::DataLossError(
+        "the local checkpoint's error feedback names no fragment of the run");
   }
   Fragment& fragment = fragments_[f];
   const int64_t count = fragment.element_count;
   if (!fragment.feedback.has_value() || saved.before.size() != count ||
       (!saved.after.empty() && saved.after.size() != count)) {
     return absl::DataLossError(absl::StrCat(
-        "the save's error feedback of fragment ", f, " is not of this run"));
+        "the local checkpoint's error feedback of fragment ", f,
+        " does not fit this run"));
   }
   fragment.feedback->Restore(saved.before, saved.after);
   fragment.key = saved.key;

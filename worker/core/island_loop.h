@@ -2,14 +2,12 @@
 //
 // Pure: no thread, no clock, no I/O. Thread-compatible. Level-triggered: news
 // (a join, a plan, a finished action) changes the known state, and Next() is a
-// function of that state. worker/DESIGN.md, "The loop", gives the order of its
-// decisions, and why.
+// function of it. worker/DESIGN.md, "The loop", gives its order and why.
 //
 // The caller asks Next(), does that one action, reports the result with
 // OnDone() (OnSaveLoaded() after kLoadSave), and asks again. News may come at
-// any time. In a streaming run (stream.h) the caller does this for each lane:
-// training, pushes and pulls run concurrently, and OnStarted() keeps one lane
-// from an anchor that another one uses.
+// any time. In a streaming run (stream.h) the caller does this for each lane
+// concurrently. OnStarted() keeps a lane from an anchor that another lane uses.
 
 #ifndef WORKER_CORE_ISLAND_LOOP_H_
 #define WORKER_CORE_ISLAND_LOOP_H_
@@ -41,47 +39,35 @@ class IslandLoop {
 
   // --- News ---
 
-  // A Join was answered, the first or a later one.
   void OnJoined(const v1::JoinResponse& response);
-  // A plan came. Plans older than the newest one seen are dropped.
+  // Drops plans older than the newest one seen.
   void OnPlan(const v1::IslandPlan& plan);
-  // The control connection went down or came up.
   void OnConnection(bool up);
-  // The island cannot take part in the run: it was refused or fenced, or never
-  // reached the coordinator.
+  // The island was refused or fenced, or never reached the coordinator.
   void OnRefused(absl::Status status);
   // First: leave cleanly. Second: finish at once.
   void OnStopRequested() { ++stop_count_; }
-  // The backoff of a kWait with failure_count > 0 is over.
   void OnWaited(Lane lane = Lane::kTraining) {
     lanes_[Index(lane)].backing_off = false;
   }
-  // kLoadSave is done; nullopt: there is no readable local checkpoint.
+  // `save` is nullopt if there is no readable local checkpoint.
   void OnSaveLoaded(std::optional<SaveSummary> save);
-  // Any other action is done.
   void OnDone(const Action& action, const absl::Status& status);
-  // A lane begins its action. Only where lanes run concurrently. Call it right
-  // after the Next() that returned the action, with no other call between.
+  // A lane begins its action. Only where lanes run concurrently; no other call
+  // may come between this and the Next() that returned the action.
   void OnStarted(Lane lane, const Action& action);
-
-  // --- Decisions ---
 
   Action Next(Lane lane = Lane::kTraining) const;
 
-  // --- Queries ---
-
   bool joined() const { return joined_; }
-  // The outcome of this island's contribution `key`, while the plan still names
-  // it; otherwise UNSPECIFIED.
+  // UNSPECIFIED if the plan does not name this island's contribution `key`.
   v1::Outcome FindOutcome(const v1::ContributionKey& key) const;
-  // Which slot evaluates the version that the current round makes, for the
-  // local checkpoint.
+  // Which slot evaluates `version`, for the local checkpoint.
   SaveSummary FindEvaluator(int64_t version) const;
-  // What the local checkpoint of `contribute` says of a streaming run, and
-  // which slot evaluates.
+  // The summary for the local checkpoint of `contribute`, a streaming run's.
   SaveSummary StreamSave(const Action& contribute) const;
-  // True while a contribution is taken and not saved. Its error feedback must
-  // not change until then.
+  // True while a contribution is taken and not saved; until then its error
+  // feedback must not change.
   bool saving() const {
     return stream_.Unsaved() || lanes_[Index(Lane::kSave)].running.has_value();
   }
@@ -135,11 +121,9 @@ class IslandLoop {
   const v1::SlotPlan* FindSlot(const v1::OpenRound& open) const;
   v1::Outcome FindOutcome(int32_t fragment, int64_t seq) const;
   bool PartDecided(const Sync& sync, const Sync::Part& part) const;
-  // True if the plan says that a shard lost it.
   bool NeedsRepush(const Sync& sync, const Sync::Part& part) const;
   bool Away() const;
 
-  // After an action.
   void OnPushed(const Action& action, const absl::Status& status);
   void OnBegun();
   // Tells the coordinator, then ends with `status`.

@@ -31,7 +31,7 @@ Action IslandLoop::Next(Lane lane) const {
   if (auto action = NextEnd()) return *std::move(action);
   if (!joined_) return Wait("joining the run");
   if (!save_looked_at_) {
-    return MakeAction(ActionKind::kLoadSave, "a life begins");
+    return MakeAction(ActionKind::kLoadSave, "the process is new");
   }
   if (auto action = NextStop()) return *std::move(action);
   if (plan_.run_state() == v1::RUN_STATE_CANCELLED) {
@@ -80,7 +80,7 @@ std::optional<Action> IslandLoop::NextStop() const {
       connected_ && stream_.Unpushed(View()) &&
       lanes_[Index(Lane::kPush)].failure_count < kStopFailuresMax &&
       lanes_[Index(Lane::kSave)].failure_count < kStopFailuresMax) {
-    return Wait("pushing on before it leaves");
+    return Wait("pushing saved contributions before it leaves");
   }
   const bool partly_pushed =
       sync_.has_value() && plan_.run_state() == v1::RUN_STATE_ACTIVE &&
@@ -230,7 +230,7 @@ Action IslandLoop::ReadyReport(std::string reason) const {
 Action IslandLoop::OptimizerReset() const {
   Action action =
       MakeAction(ActionKind::kResetOptimizer,
-                 "what it holds is of other parameters");
+                 "its state is of other parameters");
   action.warm_up = plan_.commit_seq() > 0;
   return action;
 }

@@ -73,7 +73,7 @@ Action IslandLoop::NextStreaming() const {
   const bool evaluate = HeldAll() && EvaluationDue() && anchors_are_free;
   if (plan_.run_state() == v1::RUN_STATE_COMPLETED) {
     if (evaluate) return *NextEvaluation();
-    if (EvaluationDue()) return Wait("pulling what it is to evaluate");
+    if (EvaluationDue()) return Wait("pulling the version to evaluate");
     return Action{ActionKind::kFinish, "the run is complete"};
   }
   // A member that restarts from a local checkpoint is ready at once.
@@ -100,7 +100,7 @@ Action IslandLoop::NextStreaming() const {
   Action action = stream_.NextTraining(View(), held_, *position_);
   if (action.kind != ActionKind::kContribute) return action;
   // A save of a stream that was dropped meanwhile still runs.
-  if (saving()) return Wait("the contribution before is being saved");
+  if (saving()) return Wait("the previous contribution is being saved");
   action.seq = next_seq_;
   return action;
 }
@@ -111,7 +111,7 @@ Action IslandLoop::NextInLane(Lane lane) const {
       plan_.cut_size() == 0 ||
       plan_.run_state() == v1::RUN_STATE_CANCELLED ||
       plan_.run_state() == v1::RUN_STATE_STARTING) {
-    return Wait("there is nothing to move", lane);
+    return Wait("there is nothing to do", lane);
   }
   switch (lane) {
     case Lane::kPush:

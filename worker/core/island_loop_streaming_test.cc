@@ -162,14 +162,14 @@ TEST_F(StreamingLoopTest, TrainsOnWhileAContributionIsEncodedAndSaved) {
   EXPECT_EQ(Trace(),
             "report_ready; begin_round; train 0 @0; train 1 @4; "
             "contribute #1 x2 [0,8) f0 v0; train 2 @8; train 3 @12; "
-            "wait(the contribution before is being saved)");
+            "wait(the previous contribution is being saved)");
   // Nothing is pushed before it is saved.
   EXPECT_EQ(Pushes(), "wait(there is nothing to push)");
   const Action save = loop_.Next(Lane::kSave);
   ASSERT_EQ(Line(save), "save");
   EXPECT_EQ(save.seq, 1);
   loop_.OnStarted(Lane::kSave, save);
-  EXPECT_EQ(Trace(), "wait(the contribution before is being saved)");
+  EXPECT_EQ(Trace(), "wait(the previous contribution is being saved)");
   loop_.OnDone(save, absl::ResourceExhaustedError("the disk is full"));
   EXPECT_TRUE(loop_.saving());
   EXPECT_EQ(NextLine(Lane::kSave), "wait(a save failed)");
@@ -202,9 +202,9 @@ TEST_F(StreamingLoopTest, WhoLeavesSavesAndPushesWhatIsTaken) {
   Pulls();
   Trace();
   loop_.OnStopRequested();
-  EXPECT_EQ(NextLine(), "wait(pushing on before it leaves)");
+  EXPECT_EQ(NextLine(), "wait(pushing saved contributions before it leaves)");
   SaveBeside();
-  EXPECT_EQ(NextLine(), "wait(pushing on before it leaves)");
+  EXPECT_EQ(NextLine(), "wait(pushing saved contributions before it leaves)");
   EXPECT_EQ(Pushes(), "push f0 #1; wait(there is nothing to push)");
   EXPECT_EQ(Trace(), "leave; finish");
 }
@@ -309,7 +309,7 @@ TEST_F(StreamingLoopTest, ARestartRepeatsTheStepsSinceTheSave) {
   // Killed after the commit.
   Commit(0, 1);
   NewLife(save);
-  EXPECT_EQ(Pushes(), "wait(there is nothing to move)");
+  EXPECT_EQ(Pushes(), "wait(there is nothing to do)");
   EXPECT_EQ(Trace(),
             "load_save; report_ready; restore_save; train 2 @8; "
             "wait(pulling fragment 0)");
@@ -499,7 +499,7 @@ TEST_F(StreamingLoopTest, PushesOnBeforeItLeaves) {
   Pulls();
   Trace();
   loop_.OnStopRequested();
-  EXPECT_EQ(NextLine(), "wait(pushing on before it leaves)");
+  EXPECT_EQ(NextLine(), "wait(pushing saved contributions before it leaves)");
   EXPECT_EQ(Pushes(), "push f0 #1; wait(there is nothing to push)");
   EXPECT_EQ(Trace(), "leave; finish");
 }

@@ -21,8 +21,7 @@ namespace atl::worker {
 void BlendIn(absl::Span<float> x, absl::Span<const float> v, float b);
 
 // Eager updates (arXiv 2502.12996, section 3.2). At its push an island takes
-// the outer step that its own share of the merge predicts, and trains on from
-// P:
+// the outer step that its own share predicts, and trains on from P:
 //
 //   own = w g
 //   m'  = beta m + own
@@ -34,8 +33,7 @@ void BlendIn(absl::Span<float> x, absl::Span<const float> v, float b);
 // outer optimizer state that lag by the others' last round, and step by their
 // fresh share and the others' last one. With SGD that is the same position,
 // because the servers made A from that last share. Adding the others' last
-// share to A again, as a guess of their next, would halve the stable learning
-// rate.
+// share to A again, as a guess, would halve the stable learning rate.
 //
 // The servers own the state m. An island derives it from their answers: V
 // reveals the merged gradient g~, because P - V = kappa (g~ - own) with kappa =
@@ -44,9 +42,8 @@ void BlendIn(absl::Span<float> x, absl::Span<const float> v, float b);
 //   m = beta m + own + (P - V) / kappa        (beta m + g~)
 //   x = x + (V - P)
 //
-// Steps taken since the push are kept whole. A wrong start of m (an island that
-// joins late has m = 0) decays by beta / (1 + beta) a round under Nesterov. SGD
-// does not read beta.
+// A wrong start of m (an island that joins late has m = 0) decays by beta / (1
+// + beta) a round under Nesterov. SGD does not read beta.
 class EagerStep {
  public:
   // `outer` must be an optimizer that can be foreseen (validate_streaming.cc).

@@ -130,7 +130,7 @@ std::optional<Action> Stream::NextContribution(
       continue;
     }
     if (Unsaved()) {
-      blocked = "the contribution before is being saved";
+      blocked = "the previous contribution is being saved";
       continue;
     }
     // Fragments that were trained over the same steps go together.

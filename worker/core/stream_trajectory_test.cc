@@ -532,7 +532,7 @@ TEST(StreamTrajectoryTest, IsThePapersAndTheSameBitsWhateverHappens) {
   }
   EXPECT_GT(streaming_count, 50);
   EXPECT_GT(kill_count, 500) << "too few kills to prove it";
-  EXPECT_GT(save_count, 500) << "too few saves beside steps to prove it";
+  EXPECT_GT(save_count, 500) << "too few concurrent saves to prove it";
 }
 
 }  // namespace
