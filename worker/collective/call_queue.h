@@ -1,7 +1,7 @@
-// The calls of one rank of one group, made one after the other.
+// Runs the calls of one rank of one group in order.
 //
-// A call that is waited for at once runs on the caller's thread; a thread is
-// started with the first that is not. Thread-compatible.
+// Run() uses the caller's thread; the first Start() creates a thread.
+// Thread-compatible.
 
 #ifndef WORKER_COLLECTIVE_CALL_QUEUE_H_
 #define WORKER_COLLECTIVE_CALL_QUEUE_H_
@@ -22,20 +22,19 @@ namespace atl::collective {
 
 class CallQueue {
  public:
-  // Makes a call and returns its status, in bounded time. Never called by two
-  // threads at once.
+  // Runs a call and returns its status, in bounded time. One thread at a time
+  // calls it.
   using Execute = std::function<absl::Status(const Call& call)>;
 
   explicit CallQueue(Execute execute) : execute_(std::move(execute)) {}
   CallQueue(const CallQueue&) = delete;
   CallQueue& operator=(const CallQueue&) = delete;
-  // Makes all calls that are waiting, then ends the thread.
+  // Finishes all queued calls first.
   ~CallQueue();
 
-  // Waits for all before it, then makes the call here.
+  // Waits for all earlier calls, then runs the call on this thread.
   absl::Status Run(const Call& call) ABSL_LOCKS_EXCLUDED(mutex_);
 
-  // Queues the call.
   Pending Start(Call call) ABSL_LOCKS_EXCLUDED(mutex_);
 
  private:
@@ -44,11 +43,11 @@ class CallQueue {
   void Loop() ABSL_LOCKS_EXCLUDED(mutex_);
 
   const Execute execute_;
-  std::thread thread_;  // Of the caller alone.
+  std::thread thread_;  // Only the caller uses it.
 
   Mutex mutex_;
   CondVar condition_;
-  // The front is being made. Shared with the handle that waits for it.
+  // The front call is running. Shared with its waiting handle.
   std::deque<std::shared_ptr<Entry>> entries_ ABSL_GUARDED_BY(mutex_);
   bool stopping_ ABSL_GUARDED_BY(mutex_) = false;
 };

@@ -1,6 +1,5 @@
-// What every world must do, as tests over how one is made.
-//
-// A test program instantiates BehaviourTest with its worlds.
+// Tests of what every world must do. A test program instantiates BehaviourTest
+// with its worlds.
 
 #ifndef WORKER_COLLECTIVE_TESTING_BEHAVIOUR_H_
 #define WORKER_COLLECTIVE_TESTING_BEHAVIOUR_H_
