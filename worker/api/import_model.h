@@ -20,7 +20,7 @@
 
 namespace atl::worker {
 
-// A model that was read whole and checked.
+// A complete, validated model.
 struct ModelToImport {
   // Shape [layout.element_count()], in the model order.
   std::vector<float> parameters;
@@ -37,9 +37,9 @@ absl::StatusOr<ModelToImport> ReadModelToImport(const std::string& directory,
                                                 const v1::Layout& layout,
                                                 std::stop_token stop = {});
 
-// Whether `model` is what `run` starts from.
+// Checks that `run` starts from `model`.
 //
-// FAILED_PRECONDITION: the run makes its version 0 itself. ALREADY_EXISTS: it
+// FAILED_PRECONDITION: the run generates version 0 itself. ALREADY_EXISTS: it
 // was created for another model.
 absl::Status CheckImport(const ModelToImport& model, const v1::Run& run);
 
@@ -47,14 +47,15 @@ struct ImportModelOptions {
   std::stop_token stop;
   // Longest time for one fragment, retries included.
   absl::Duration fragment_timeout = absl::InfiniteDuration();
-  // Bytes that the shards have, and in all; about once a second, from the
+  // Bytes that the shards have, and in all; about once a second, on the
   // caller's thread. May be empty.
   std::function<void(int64_t, int64_t)> on_progress;
-  std::function<void(const server::Waiting&)> on_waiting;  // CallBounds'.
+  // CallBounds::on_waiting.
+  std::function<void(const server::Waiting&)> on_waiting;
 };
 
-// Pushes `model` as version 0 of `run`: what its shards do not have yet.
-// `client` has the routes of all shards.
+// Pushes the parts of `model` that the shards of `run` lack as version 0.
+// `client` must have the routes of all shards.
 //
 // As CheckImport; as ParameterClient::Import.
 absl::Status ImportModel(const ModelToImport& model, const v1::Run& run,

@@ -1,5 +1,5 @@
-// config.json and generation_config.json as Hugging Face writes them, of models
-// of type llama, gpt2 and mixtral. Dropout is not read: nothing drops out here.
+// Hugging Face's config.json and generation_config.json for models of type
+// llama, gpt2 and mixtral. Dropout is ignored: there is none here.
 //
 // Pure. Thread-safe.
 
@@ -14,17 +14,15 @@
 
 namespace atl::worker {
 
-// The text of config.json.
 std::string ModelConfigJson(const v1::ModelSpec& model);
 
-// The text of generation_config.json.
 std::string GenerationConfigJson(const v1::ModelSpec& model);
 
-// Reads config.json.
+// Parses config.json.
 //
-// INVALID_ARGUMENT: it is not JSON, or not a model that this program can build:
-// another model_type, biases of a Llama, a scaled rotary embedding, a GPT-2
-// whose head is not tied; the message names the field.
+// INVALID_ARGUMENT: not JSON, or an unsupported model: another model_type,
+// biases in a Llama, a scaled rotary embedding, a GPT-2 whose head is not tied.
+// The message names the field.
 absl::StatusOr<v1::ModelSpec> ParseModelConfig(absl::string_view json);
 
 }  // namespace atl::worker

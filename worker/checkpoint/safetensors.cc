@@ -83,7 +83,7 @@ absl::StatusOr<SafetensorsEntry> ParseEntry(const std::string& name,
 
 std::string SafetensorsPreamble(std::vector<SafetensorsEntry>& entries) {
   nlohmann::ordered_json json;
-  // transformers asks for it.
+  // transformers requires it.
   json["__metadata__"] = {{"format", "pt"}};
   int64_t offset = 0;
   for (SafetensorsEntry& entry : entries) {
@@ -107,7 +107,7 @@ std::string SafetensorsPreamble(std::vector<SafetensorsEntry>& entries) {
 
 absl::StatusOr<std::vector<SafetensorsEntry>> ParseSafetensorsHeader(
     absl::string_view text, int64_t data_bytes) {
-  // Doubled names are found by counting keys as they are parsed: the finished
+  // Counts keys during the parse to find repeated names, because the parsed
   // object keeps only one of them.
   absl::flat_hash_set<std::string> names;
   bool doubled = false;
