@@ -39,7 +39,6 @@ void Scatter(const RunLayout& layout, int32_t fragment,
   }
 }
 
-// A trainer with the model in `directory`.
 absl::StatusOr<std::unique_ptr<engine::Trainer>> LoadModel(
     const std::string& directory, int thread_count, v1::ModelSpec& model) {
   ASSIGN_OR_RETURN(model, ReadCheckpointModel(PosixFileSystem(), directory));

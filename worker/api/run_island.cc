@@ -60,7 +60,6 @@ absl::Status DoNotMeet(const absl::Status& status) {
                    "one machine) the file that the user's processes share"));
 }
 
-// Connects to the other processes, within join_patience.
 absl::StatusOr<std::unique_ptr<IslandWorld>> Meet(
     const RunIslandOptions& options, const Rendezvous& rendezvous,
     engine::Devices& devices) {
@@ -96,8 +95,7 @@ absl::StatusOr<std::unique_ptr<IslandWorld>> Meet(
   }
 }
 
-// One attempt: from the meeting of the processes to the end of the run or of a
-// process.
+// One attempt: from the rendezvous to the end of the run or of a process.
 absl::StatusOr<IslandProgress> RunOnce(const RunIslandOptions& options,
                                        IslandLinks links,
                                        const Rendezvous& rendezvous,
@@ -117,8 +115,7 @@ absl::StatusOr<IslandProgress> RunOnce(const RunIslandOptions& options,
   return RunIslandOver(options, links);
 }
 
-// An island of several processes restarts when it loses one: the remaining
-// processes wait for it.
+// An island that loses a process restarts; the other processes wait for it.
 absl::StatusOr<IslandProgress> RunAttempts(const RunIslandOptions& options,
                                            const IslandLinks& links,
                                            const Rendezvous& rendezvous,

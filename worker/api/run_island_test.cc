@@ -1,5 +1,4 @@
-// Whole islands over a service in memory: the real loop, engine, data and local
-// checkpoint.
+// Whole islands over an in-memory service; everything else is real.
 
 #include "worker/api/run_island.h"
 
@@ -273,7 +272,6 @@ TEST_F(RunIslandTest, WaitsWhileTheRunIsPausedAndEndsWhenItIsCancelled) {
   EXPECT_LT(service.version(), 5);
 }
 
-// Captures the log.
 class KeptLog : public LogSink {
  public:
   KeptLog() { SetLogSink(this); }
@@ -281,7 +279,6 @@ class KeptLog : public LogSink {
   void Send(LogSeverity, absl::string_view, absl::string_view text) override {
     absl::StrAppend(&texts, text, "\n");
   }
-  // Read after all logging.
   std::string texts;
 };
 

@@ -171,7 +171,6 @@ class RunMeshTest : public IslandFixture {
     return saves;
   }
 
-  // SHA-256 at the run's end.
   std::string RunToEnd(const v1::RunSpec& spec, const std::string& mesh,
                        int process_count) {
     files_.Crash();
@@ -185,7 +184,6 @@ class RunMeshTest : public IslandFixture {
   int micro_batch_count_ = 0;  // Of islands in one process; 0: default.
 };
 
-// Euclidean distance.
 double Distance(const std::vector<float>& a, const std::vector<float>& b) {
   EXPECT_EQ(a.size(), b.size());
   double sum = 0;
@@ -338,8 +336,7 @@ TEST_P(ProcessesTest, TheIslandComesBackWhenAProcessDies) {
   }
 }
 
-// Killed during writes: some processes have the next file, or have renamed it,
-// and some not.
+// Killed during writes: only some processes have the next file, or renamed it.
 TEST_P(ProcessesTest, TheBitsAreTheSameWhicheverSaveIsTheLastOfADeadProcess) {
   const v1::RunSpec spec = Spec();
   const std::string undisturbed = RunToEnd(spec, "dp_shard=2", 2);

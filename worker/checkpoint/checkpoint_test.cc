@@ -192,7 +192,6 @@ TEST_F(CheckpointTest, EveryDamagedHeaderByteIsAnError) {
   }
 }
 
-// A tensor of a safetensors file, with its bytes.
 struct RawTensor {
   std::string name, dtype, shape, bytes;
 };

@@ -82,7 +82,6 @@ bool GetBool(const Json& json, const char* name, bool missing) {
                                                     : missing;
 }
 
-// Reads the size `name` into `model` with `set`.
 absl::Status ReadSize(const Json& json, const char* name,
                       void (v1::ModelSpec::*set)(int32_t), v1::ModelSpec& model,
                       int32_t missing = 0) {
@@ -91,8 +90,7 @@ absl::Status ReadSize(const Json& json, const char* name,
   return absl::OkStatus();
 }
 
-// The base of the rotary embedding, which newer configurations have in
-// rope_parameters.
+// The base of the rotary embedding; newer files have it in rope_parameters.
 absl::Status ReadRope(const Json& json, v1::ModelSpec& model) {
   RETURN_IF_ERROR(RequireFalse(json, "rope_scaling"));
   const Json* from = &json;

@@ -107,8 +107,7 @@ std::string SafetensorsPreamble(std::vector<SafetensorsEntry>& entries) {
 
 absl::StatusOr<std::vector<SafetensorsEntry>> ParseSafetensorsHeader(
     absl::string_view text, int64_t data_bytes) {
-  // Counts keys during the parse to find repeated names, because the parsed
-  // object keeps only one of them.
+  // The parsed object keeps one of two repeated names, so count keys here.
   absl::flat_hash_set<std::string> names;
   bool doubled = false;
   const auto on_event = [&](int depth, Json::parse_event_t event,

@@ -43,7 +43,6 @@ float WidenF16(uint16_t bits) {
   return sign != 0 ? -value : value;
 }
 
-// Converts 16-bit numbers to f32.
 void Widen(absl::string_view bytes, bool bf16, float* values) {
   for (size_t i = 0; i + 1 < bytes.size(); i += 2) {
     uint16_t bits;

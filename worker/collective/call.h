@@ -40,7 +40,6 @@ enum class CallKind : uint8_t {
   kTransfers = 9,  // Sends and receives between pairs, as one batch.
 };
 
-// A send or receive of a batch.
 struct Transfer {
   bool is_send = false;
   int peer = 0;  // In the group; not the caller.
@@ -64,7 +63,6 @@ struct Call {
   std::vector<int64_t> receive_counts;  // The same.
   std::vector<Transfer> transfers;
 
-  // Returns once all ranks have called.
   static Call Barrier();
   // `count` elements of `data` on rank `root` arrive in `data` of all others.
   static Call Broadcast(DataType type, void* data, int64_t count, int root);
@@ -95,9 +93,8 @@ struct Call {
   static Call AllToAllUneven(DataType type, const void* in, void* out,
                              std::vector<int64_t> send_counts,
                              std::vector<int64_t> receive_counts);
-  // All transfers at once, in any order, as between ncclGroupStart and
-  // ncclGroupEnd. Transfers of one pair in one direction match in the given
-  // order.
+  // All transfers at once, as between ncclGroupStart and ncclGroupEnd.
+  // Transfers of one pair in one direction match in order.
   static Call Transfers(std::vector<Transfer> transfers);
 };
 

@@ -21,8 +21,7 @@ class CallQueue::Entry {
   absl::Status Wait() {
     MutexLock lock(&mutex_);
     while (!ended_) condition_.Wait(&mutex_);
-    // Moves instead of copying: ThreadSanitizer cannot see the reference counts
-    // of a Status.
+    // A move: ThreadSanitizer cannot see the reference counts of a Status.
     return std::move(status_);
   }
 

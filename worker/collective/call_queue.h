@@ -1,7 +1,5 @@
-// Runs the calls of one rank of one group in order.
-//
-// Run() uses the caller's thread; the first Start() creates a thread.
-// Thread-compatible.
+// Runs the calls of one rank of one group in order: Run() on the caller's
+// thread, Start() on its own, made by the first Start(). Thread-compatible.
 
 #ifndef WORKER_COLLECTIVE_CALL_QUEUE_H_
 #define WORKER_COLLECTIVE_CALL_QUEUE_H_
@@ -22,8 +20,7 @@ namespace atl::collective {
 
 class CallQueue {
  public:
-  // Runs a call and returns its status, in bounded time. One thread at a time
-  // calls it.
+  // Runs a call in bounded time; called by one thread at a time.
   using Execute = std::function<absl::Status(const Call& call)>;
 
   explicit CallQueue(Execute execute) : execute_(std::move(execute)) {}

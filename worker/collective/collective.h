@@ -46,7 +46,6 @@ namespace atl::collective {
 // A started call. Movable; thread-compatible.
 class Pending {
  public:
-  // Implemented by each kind of Collective.
   class Work {
    public:
     virtual ~Work() = default;
@@ -58,7 +57,6 @@ class Pending {
   Pending() = default;
   explicit Pending(std::unique_ptr<Work> work) : work_(std::move(work)) {}
   Pending(Pending&& other) noexcept = default;
-  // Waits for the previous call.
   Pending& operator=(Pending&& other) noexcept;
   // Waits, so that the caller owns its buffers again. An error comes back with
   // the next call.
@@ -81,10 +79,9 @@ class Collective {
 
   virtual int rank() const = 0;  // In this group, in [0, size()).
   virtual int size() const = 0;
-  // For messages: "world", "world/tp".
+  // In messages: "world", "world/tp".
   virtual const std::string& name() const = 0;
 
-  // Runs a call after all earlier ones and waits for it.
   virtual absl::Status Run(const Call& call) = 0;
 
   // Queues a call; it runs while the caller computes.
@@ -104,8 +101,6 @@ class Collective {
   // The error that ended the world, if this rank knows one; OK otherwise. Does
   // not block. Thread-safe.
   virtual absl::Status status() const { return absl::OkStatus(); }
-
-  // --- Frequent calls, blocking ----------------------------------------------
 
   absl::Status Barrier() { return Run(Call::Barrier()); }
   absl::Status AllReduce(absl::Span<float> data,

@@ -231,8 +231,7 @@ void Group::Withdraw(int rank) {
 
 std::shared_ptr<Group> Group::Child(const std::string& name,
                                     const std::vector<int>& world_ranks) {
-  // Created outside the lock, because the world's lock comes first. At most one
-  // is kept.
+  // Outside the lock, because the world's lock comes first. Keeps one at most.
   auto made = std::make_shared<Group>(world_, name, world_ranks);
   MutexLock lock(&mutex_);
   std::weak_ptr<Group>& child = children_[name];

@@ -51,21 +51,17 @@ class World {
   int process() const { return process_; }
   const WorldOptions& options() const { return options_; }
   RemoteWorld* remote() const { return remote_; }
-  // Spins on a flag before a wait sleeps; 0 if there are more ranks than
-  // processors.
+  // Spins on a flag before a sleep; 0 if ranks exceed processors.
   int spin_count() const { return spin_count_; }
 
-  // Ends the world for all ranks, and if `tell` for other processes. Only the
-  // first call counts. Returns the error that ended the world. Do not hold a
-  // group's lock.
+  // Ends the world for all ranks, with `tell` in other processes too. Only the
+  // first call counts. Returns its error. Do not hold a group's lock.
   absl::Status Break(const absl::Status& status, bool tell = true)
       ABSL_LOCKS_EXCLUDED(mutex_);
 
   bool broken() const { return broken_.load(std::memory_order_acquire); }
-  // OK until the world ends.
   absl::Status status() const ABSL_LOCKS_EXCLUDED(mutex_);
 
-  // `rank` of the group `name`, in another process, left.
   void MarkLeft(const std::string& name, int rank, int64_t call_count)
       ABSL_LOCKS_EXCLUDED(mutex_);
 
@@ -117,9 +113,8 @@ class Group {
   // The last Barrier of a call: the rank no longer touches others' buffers.
   absl::Status End(int rank, absl::Time deadline);
 
-  // After an error, once the world has ended: waits until no rank of the
-  // process touches the call and the buffers of `rank`, which then may be
-  // freed.
+  // After an error, once the world has ended: returns when no rank of the
+  // process touches the call and buffers of `rank`, which then may be freed.
   void Withdraw(int rank) ABSL_LOCKS_EXCLUDED(mutex_);
 
   // The published call of rank `rank` of this process, between Post and End.
@@ -144,11 +139,9 @@ class Group {
                                const std::vector<int>& world_ranks)
       ABSL_LOCKS_EXCLUDED(mutex_);
 
-  // Wakes all waiting ranks, which check the world again.
   void WakeAll() ABSL_LOCKS_EXCLUDED(mutex_);
 
  private:
-  // What the ranks of a process know of one rank.
   struct Slot {
     // Barriers passed. Fields written before a barrier may be read after it.
     alignas(64) std::atomic<uint64_t> step{0};
@@ -189,7 +182,6 @@ class Group {
   std::map<std::string, std::weak_ptr<Group>> children_ ABSL_GUARDED_BY(mutex_);
 };
 
-// See the declaration. One batch of one rank, on its stack.
 class Group::LocalTransfers {
  public:
   // Offers the sends among `transfers` to ranks of this process.

@@ -48,13 +48,11 @@ class Member : public Collective {
   absl::Status status() const override { return group_->world().status(); }
 
  private:
-  // The pieces of a call that a phase moves.
   enum class Moves { kWhole, kPartsOfRoot, kPartsOfAll };
   struct Piece {
     char* data = nullptr;
     int64_t byte_count = 0;
   };
-  // The part of a reduction that one rank computes.
   struct Owned {
     int64_t begin = 0;  // In the call's `in`, elements.
     int64_t count = 0;
@@ -105,8 +103,7 @@ class Member : public Collective {
   std::vector<RemoteLinks::Receive> receives_;
   std::vector<CallHeader> headers_;
   std::vector<const void*> inputs_;
-  std::vector<char> scratch_;  // One slice for each rank elsewhere, and one
-                               // more.
+  std::vector<char> scratch_;  // A slice for each remote rank, and one.
   std::vector<int> scratch_index_;  // By rank; -1: a rank of this process.
 
   CallQueue queue_;  // Last: its thread uses all other members.

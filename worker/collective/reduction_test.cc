@@ -79,7 +79,6 @@ TEST_F(ReductionTest, IsTheTreeOverRanksForEachElement) {
         ASSERT_EQ(half_out[i], ToBf16(Tree(widened, 0, n, sum)))
             << n << " " << i;
       }
-      // In place, into any of the inputs.
       const int target = random_() % n;
       ReduceInputs(DataType::kF32, op, in_pointers, count, in[target].data());
       ASSERT_EQ(in[target], out);

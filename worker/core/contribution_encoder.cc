@@ -201,8 +201,7 @@ absl::Status ContributionEncoder::Restore(const FeedbackView& saved) {
   fragment.feedback->Restore(saved.before, saved.after);
   fragment.key = saved.key;
   if (count > 0) return absl::OkStatus();
-  // A process that holds nothing of the fragment must still ask for the
-  // outcome, for the processes that do.
+  // Without elements too: this process may ask for the outcome for others.
   return fragment.feedback->Encode(codec_, {}, decay_, {}, {});
 }
 

@@ -35,8 +35,7 @@ bool IslandLoop::HeldEnough(int32_t fragment) const {
   return held_[fragment] >= wanted_[fragment];
 }
 
-// A commit during a pull does not start another pull: with many islands that
-// would never end.
+// A commit during a pull starts no other pull: that might never end.
 void IslandLoop::NoteWanted() {
   if (!async() || round_.has_value() || sync_.has_value()) {
     wanted_.clear();

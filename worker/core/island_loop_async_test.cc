@@ -30,7 +30,7 @@ class AsyncIslandTest : public IslandLoopFixture {
     Join();
     loop_.OnSaveLoaded(std::nullopt);
   }
-  // The OPEN round stands at `version`; our plan in it starts there if `anew`.
+  // The open round is at `version`; our plan in it starts there if `anew`.
   void Stand(int32_t f, int64_t version, bool anew = true) {
     while (plan_.open_rounds_size() <= f) plan_.add_open_rounds();
     v1::OpenRound& open = *plan_.mutable_open_rounds(f);
@@ -52,7 +52,6 @@ class AsyncIslandTest : public IslandLoopFixture {
     Stand(f, Version(f), ours);
     Publish();
   }
-  // Of the newest contribution.
   void Decide(int32_t f, v1::Outcome outcome) {
     ShapedPlan::Decide(f, seq_, outcome);
   }

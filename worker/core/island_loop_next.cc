@@ -96,8 +96,7 @@ std::optional<Action> IslandLoop::NextStop() const {
 
 std::optional<Action> IslandLoop::NextSync() const {
   if (!sync_.has_value()) return std::nullopt;
-  // In a paused run, rounds that were sealed before still commit, so a lost
-  // contribution is pushed again.
+  // A paused run still commits sealed rounds, so lost parts are pushed again.
   const bool paused = plan_.run_state() == v1::RUN_STATE_PAUSED;
   const auto pushes = [&](const Sync::Part& part) {
     return !part.pushed && !part.refused && !PartDecided(*sync_, part) &&
@@ -151,8 +150,7 @@ std::optional<Action> IslandLoop::NextInRound() const {
     action.data_position = position_->second;
     return action;
   }
-  // A fragment that is not open is being sealed without us or reopened. An
-  // async island ignores this.
+  // Not open: sealed without us, or reopened. Async islands ignore this.
   for (const AnchoredFragment& at : round.fragments) {
     if (!async() && FindOpen(at.fragment, at.anchor_version) == nullptr) {
       return Wait("the round is not open for contributions");

@@ -82,7 +82,6 @@ class StreamingLoopTest : public IslandLoopFixture {
         return line;
     }
   }
-  // Does a lane's actions, with success, until it waits or finishes.
   std::string Trace(Lane lane = Lane::kTraining) {
     std::vector<std::string> lines;
     for (int i = 0; i < 100; ++i) {

@@ -85,7 +85,6 @@ class IslandLoopTest : public IslandLoopFixture {
     }
     return line;
   }
-  // Does the loop's actions, with success, until it waits or finishes.
   std::string Trace(int action_count_max = 100) {
     std::vector<std::string> lines;
     for (int i = 0; i < action_count_max; ++i) {

@@ -142,7 +142,6 @@ class FileDataSet : public DataSet {
     token_count_ = pieces_.back().first_token + pieces_.back().token_count;
   }
 
-  // Reads a small set into memory.
   absl::Status Hold() {
     if (token_count_ * token_bytes_ > kHeldBytesMax) return absl::OkStatus();
     std::string held(token_count_ * token_bytes_, '\0');
@@ -225,8 +224,7 @@ class FileDataSet : public DataSet {
     while (count > 0) {
       const int64_t begin = offset - piece->first_token;
       const int64_t part = std::min(count, piece->token_count - begin);
-      // Opened for each read: a set may have more files than a process may
-      // open.
+      // Opened each time: a set may have more files than a process may open.
       ASSIGN_OR_RETURN(const Descriptor descriptor,
                        Descriptor::Open(piece->file.path));
       RETURN_IF_ERROR(descriptor.ReadAt(

@@ -18,8 +18,7 @@ struct Character {
   size_t bytes = 1;
 };
 
-// Decodes the first code point of `text` into `code`. Returns its length, or 0
-// if it is not UTF-8.
+// Decodes the first code point; returns its length, or 0 if not UTF-8.
 size_t DecodeUtf8(absl::string_view text, uint32_t& code) {
   const auto byte = [&](size_t i) { return static_cast<uint8_t>(text[i]); };
   const uint8_t first = byte(0);
@@ -57,8 +56,7 @@ Character ReadCharacter(absl::string_view text) {
   return character;
 }
 
-// Bytes of the leading characters of `kind` in `text`, at most `count_max` of
-// them.
+// Bytes of the leading characters of `kind`, at most `count_max` characters.
 size_t CountRun(Class kind, absl::string_view text,
                 size_t count_max = absl::string_view::npos) {
   size_t at = 0;

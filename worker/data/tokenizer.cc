@@ -62,7 +62,6 @@ std::string Utf8(uint32_t code) {  // Below 0x800.
           static_cast<char>(0x80 | (code & 0x3f))};
 }
 
-// Decodes a token of a byte-level vocabulary.
 absl::StatusOr<std::string> AsBytes(
     const absl::flat_hash_map<std::string, char>& alphabet,
     absl::string_view token) {
@@ -329,8 +328,7 @@ void Tokenizer::EncodePiece(absl::string_view piece,
       return;
     }
   }
-  // Symbols in a list. The lowest rank merges first; of equal ranks the left
-  // one.
+  // Symbols in a list. The lowest rank merges first, of equal ranks the left.
   struct Symbol {
     int32_t id, before, after;  // -1: none; id -1: merged into another symbol.
   };

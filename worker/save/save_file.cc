@@ -94,7 +94,6 @@ Json HeaderJson(const SaveHeader& header) {
   return json;
 }
 
-// Reads an integer; false if absent.
 template <typename T>
 bool Get(const Json& json, const char* name, T& value) {
   const auto found = json.find(name);
@@ -249,7 +248,6 @@ absl::StatusOr<Json> ReadHeaderJson(const RandomAccessFile& file,
   return json;
 }
 
-// An open file with its outline.
 struct OpenedSave {
   std::unique_ptr<RandomAccessFile> file;
   int64_t file_bytes = 0;

@@ -92,8 +92,7 @@ bool IsSame(const std::optional<std::vector<IndexRange>>& held,
   return held.has_value() ? *held == wanted.spans() : wanted.is_all();
 }
 
-// The files that a process with `held` needs: the one with exactly these
-// elements, otherwise all that have some of them.
+// The file with exactly `held`, otherwise all files with some of it.
 std::vector<const SaveSet::File*> FilesFor(const SaveSet& set,
                                            const HeldLayout& held) {
   const auto own = absl::c_find_if(set.files, [&](const SaveSet::File& file) {
@@ -107,7 +106,6 @@ std::vector<const SaveSet::File*> FilesFor(const SaveSet& set,
   return files;
 }
 
-// Adds the elements of a file that has `held` of a model of `layout`.
 absl::Status AddTo(Coverage& coverage, const RunLayout& layout,
                    const std::optional<std::vector<IndexRange>>& held) {
   const absl::StatusOr<HeldLayout> source =

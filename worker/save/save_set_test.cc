@@ -80,7 +80,6 @@ class SaveSetTest : public testing::Test {
     return parts;
   }
 
-  // Two parts, neither empty.
   std::vector<HeldLayout> Halves() const {
     return {*HeldLayout::Create(*layout_, {{0, cuts_[3]}}),
             *HeldLayout::Create(*layout_,
@@ -254,8 +253,7 @@ TEST_F(SaveSetTest, TheNewestComesFirstWhoeverWroteIt) {
   EXPECT_TRUE(files_.Exists("/save/run.island-2.save"));
 }
 
-// A process died while files were replaced: some files have the final name,
-// some still the next one.
+// A process died while files were replaced: some still have the next name.
 TEST_F(SaveSetTest, FilesOfOneSaveAreOneUnderEitherName) {
   const std::vector<HeldLayout> writers = Halves();
   WriteAll(writers, 7);
@@ -311,7 +309,6 @@ TEST_F(SaveSetTest, NothingIsReadOfASaveThatIsNotComplete) {
   EXPECT_EQ(counting.open_count, 2);
   EXPECT_TRUE(read(writers[1]).ok());
   EXPECT_EQ(counting.open_count, 1);
-  // A file is gone.
   ASSERT_TRUE(files_.Remove(SavePath(kPlace, 1, 2)).ok());
   EXPECT_EQ(read(all).code(), absl::StatusCode::kDataLoss);
   EXPECT_EQ(counting.open_count, 0);
@@ -387,8 +384,7 @@ TEST_F(SaveSetTest, ADamagedFileOfOneProcessIsNotUsed) {
   EXPECT_FALSE(Read(found.sets[0], all).ok());
 }
 
-// Two files may not have the same element, and a file may not claim elements
-// that it lacks.
+// No two files may have one element, nor may a file claim what it lacks.
 TEST_F(SaveSetTest, FilesThatDoNotFitTogetherAreNotUsed) {
   const HeldLayout all(*layout_);
   const HeldLayout first = *HeldLayout::Create(*layout_, {{0, cuts_[3]}});

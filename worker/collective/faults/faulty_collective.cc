@@ -11,7 +11,6 @@ namespace {
 
 class FaultyCollective;
 
-// Shared by the groups of one rank. Thread-compatible.
 struct Fate {
   FaultPlan plan;
   int64_t call_count = 0;

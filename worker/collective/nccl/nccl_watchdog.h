@@ -39,7 +39,6 @@ struct NcclComm {
   ncclComm_t comm = nullptr;  // Null after an abort.
 };
 
-// Owns a cudaEvent_t.
 class CudaEvent {
  public:
   static absl::StatusOr<std::shared_ptr<CudaEvent>> Create();
@@ -65,11 +64,9 @@ class NcclWatchdog {
   NcclWatchdog& operator=(const NcclWatchdog&) = delete;
 
   absl::Duration call_timeout() const { return call_timeout_; }
-  // OK until the world ends.
   absl::Status status() const ABSL_LOCKS_EXCLUDED(mutex_);
 
-  // Ends the world. Only the first call counts. Returns the error that ended
-  // it.
+  // Ends the world. Only the first call counts. Returns its error.
   absl::Status Break(const absl::Status& status) ABSL_LOCKS_EXCLUDED(mutex_);
 
   // Watches a nonblocking communicator.
@@ -98,7 +95,6 @@ class NcclWatchdog {
   };
 
   void Watch() ABSL_LOCKS_EXCLUDED(mutex_);
-  // The current error, if any.
   absl::Status Look() ABSL_LOCKS_EXCLUDED(mutex_);
 
   Collective& control_;

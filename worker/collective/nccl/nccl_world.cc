@@ -47,7 +47,6 @@ ncclConfig_t Config() {
   return config;
 }
 
-// What ranks compare with check_calls.
 struct CallWords {
   int64_t kind, type, reduction, root, count;
 };
@@ -67,7 +66,6 @@ class NcclCollective final : public Collective {
         size_(control.size()),
         name_(std::move(name)) {}
 
-  // Creates the group's stream and the number that a barrier sums.
   absl::Status Init() {
     RETURN_IF_ERROR(
         CudaStatus(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking),
@@ -242,7 +240,6 @@ class NcclCollective final : public Collective {
     return ncclInternalError;
   }
 
-  // INVALID_ARGUMENT: ranks make different calls.
   absl::Status CompareCalls(const Call& call) {
     const CallWords own = {
         static_cast<int64_t>(call.kind), static_cast<int64_t>(call.type),

@@ -243,8 +243,7 @@ TEST_F(NcclWorldTest, AWaitIsBoundedAndTheCallIsNamed) {
   });
 }
 
-// A rank that never makes its first call blocks the other's host; the same
-// timeout applies.
+// The timeout also bounds the wait for a rank that makes no first call.
 TEST_F(NcclWorldTest, TheFirstCallOfAGroupIsBoundedToo) {
   Notification gave_up;
   RunRanks(Make(2, false, absl::Seconds(3)), [&](int r, Rank& rank) {

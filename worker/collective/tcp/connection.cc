@@ -106,8 +106,7 @@ struct WorldKey::State {
     *session = Of(ssl).MakeSession(ssl);
     return *session != nullptr ? 1 : 0;
   }
-  // The accepting side finds it by its name. Without it the handshake fails,
-  // because neither side has a certificate.
+  // The accepting side finds it by name. Without it the handshake fails.
   static int Find(SSL* ssl, const unsigned char* id, size_t id_size,
                   SSL_SESSION** session) {
     *session = nullptr;

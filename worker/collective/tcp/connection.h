@@ -79,7 +79,6 @@ class Connection {
   // the same bytes.
   void GoInTheClear() { ssl_.reset(); }
 
-  // For poll.
   int fd() const { return fd_.get(); }
   bool valid() const { return fd_.valid(); }
 
@@ -94,8 +93,7 @@ class Connection {
 
   UniqueFd fd_;
   std::shared_ptr<const WorldKey> key_;
-  std::unique_ptr<SSL, FreeSsl> ssl_;  // Null: plain text. Destroyed before
-                                       // fd_.
+  std::unique_ptr<SSL, FreeSsl> ssl_;  // Null: plain text. Ends before fd_.
   short events_ = 0;
   int64_t left_bytes_ = 0;             // To send until the next key change.
   std::unique_ptr<char[]> record_;     // Joins small pieces.

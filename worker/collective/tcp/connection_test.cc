@@ -74,7 +74,6 @@ class ConnectionTest : public testing::Test {
     return bytes;
   }
 
-  // Runs both sides' handshakes to their end.
   void Shake(const std::string& dialling, const std::string& accepting,
              absl::Status statuses[2],
              int64_t rekey_bytes = WorldKey::kRekeyBytes) {

@@ -195,8 +195,7 @@ bool ProcessHub::ReadStranger(Stranger& stranger) {
   }
   if (refusal.ok()) return false;
   NoteRefusal(stranger, refusal);
-  // If the message does not fit into the socket's buffer, the peer reads
-  // nothing.
+  // If it does not fit the socket's buffer, the peer reads nothing anyway.
   if (stranger.knows_secret) {
     SendNow(stranger.connection,
             EncodeMessage(StatusMessage(MessageType::kRefusal, refusal)));

@@ -59,7 +59,6 @@ bool EndsByItself(const std::function<void()>& wait,
   return in_time;
 }
 
-// Blocks until it is released.
 class StuckClock : public Clock {
  public:
   absl::Time Now() const override {
@@ -106,7 +105,6 @@ class ProcessHubTest : public testing::Test {
     hub_ = *ProcessHub::Create(identity_, std::move(listener));
   }
 
-  // A connection that has proven the secret.
   Connection Friend() {
     absl::StatusOr<Connection> made =
         Connect({"127.0.0.1", port_}, identity_.key, Soon());

@@ -99,8 +99,7 @@ absl::Status ConnectTo(int fd, const addrinfo& address, absl::Time deadline) {
   return absl::OkStatus();
 }
 
-// A socket at the first address of `endpoint` for which `open` succeeds.
-// UNAVAILABLE: none; the message is that of the last.
+// UNAVAILABLE: `open` fails for all addresses; the message is the last one's.
 absl::StatusOr<UniqueFd> OpenFirst(
     const HostPort& endpoint, bool passive,
     absl::FunctionRef<absl::Status(int, const addrinfo&)> open) {

@@ -17,7 +17,6 @@ namespace {
 
 constexpr int64_t kHeaderBytes = sizeof(CallHeader);
 
-// Subtracts `count` moved bytes.
 template <typename Progress>
 void Advance(int64_t count, Progress& progress) {
   const int64_t header = std::min(count, progress.header_left);

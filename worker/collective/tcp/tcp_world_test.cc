@@ -115,7 +115,6 @@ class TcpWorldTest : public testing::Test {
       joined_ = TcpWorld::Join(std::move(options));
     });
   }
-  // The right process 1 joins, and the world is complete.
   void CompleteWithSecond() {
     Joined second = TcpWorld::Join(meeting_.Options(1, 2));
     first_.join();
@@ -168,7 +167,6 @@ class Stranger {
     return send(fd_.get(), bytes.data(), bytes.size(), MSG_NOSIGNAL) ==
            static_cast<ssize_t>(bytes.size());
   }
-  // A moment, in which nothing comes.
   void Pause() {
     WaitFor(fd_.get(), POLLIN, SystemClock().Now() + absl::Milliseconds(1));
   }
@@ -186,7 +184,6 @@ class Stranger {
   UniqueFd fd_;
 };
 
-// The first message of a process that has `secret`.
 std::string FirstBytes(absl::string_view secret) {
   int ends[2];
   EXPECT_EQ(socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK, 0, ends), 0);
@@ -306,8 +303,7 @@ TEST_F(TcpWorldTest, WhoListensThereHasToKnowTheSecretToo) {
 }
 
 TEST_F(TcpWorldTest, RefusesASecondProcessWithTheSameIndex) {
-  // Three processes, so that the first one waits. No world ends before all have
-  // joined.
+  // Three processes: the first waits. No world ends before all have joined.
   Joined zeroth;
   std::thread first([&zeroth, options = meeting_.Options(0, 3)]() mutable {
     zeroth = TcpWorld::Join(std::move(options));

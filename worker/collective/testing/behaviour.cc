@@ -219,8 +219,7 @@ TEST_P(BehaviourTest, AbortReachesRanksThatWaitInOtherGroups) {
       ASSERT_TRUE(pair.ok()) << pair.status();
       return rank->Abort("out of memory");
     }
-    // Waits for a rank that never comes, or in a group without it; may still be
-    // splitting.
+    // Waits for a rank that never comes, or in another group, or still splits.
     absl::Status status = pair.status();
     char byte;
     if (status.ok()) {

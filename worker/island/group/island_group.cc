@@ -16,8 +16,7 @@ namespace {
 using collective::Call;
 using collective::DataType;
 
-// The first call of a message carries its length and up to this many bytes,
-// nearly always all.
+// The first call of a message: its length and, nearly always, all of it.
 constexpr size_t kFrameBytes = 512;
 constexpr size_t kInlineBytes = kFrameBytes - sizeof(uint32_t);
 // Longer messages are invalid.

@@ -36,7 +36,6 @@ class IslandGroupTest : public testing::Test {
     for (std::thread& thread : threads) thread.join();
   }
 
-  // Any length; some need more than one call.
   std::string Message(std::mt19937_64& random) const {
     const int lengths[] = {0, 1, 507, 508, 509, 5000};
     std::string message(lengths[random() % 6], ' ');

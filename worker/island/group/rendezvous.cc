@@ -24,7 +24,6 @@ constexpr size_t kSecretBytesMin = 16;
 constexpr size_t kMachineSecretBytes = 32;
 constexpr int64_t kFileBytesMax = 1 << 20;
 
-// Closes and removes an unfinished file.
 struct Draft {
   ~Draft() {
     if (fd >= 0) ::close(fd);

@@ -106,7 +106,6 @@ TEST_F(RendezvousTest, OffTheMachineASecretHasToBeGivenAndBytesAreEncrypted) {
   ExpectRefused(absl::StatusCode::kInvalidArgument, "--rendezvous-secret FILE");
   options_.secret_path = Write("secret", "0123456789abcdef");
   EXPECT_FALSE(MakeRendezvous(options_)->in_the_clear);
-  // Requested.
   options_.insecure = true;
   EXPECT_TRUE(MakeRendezvous(options_)->in_the_clear);
   options_.secret_path = "";

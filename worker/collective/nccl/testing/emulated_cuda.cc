@@ -168,7 +168,6 @@ cudaError_t cudaStreamCreateWithFlags(cudaStream_t* stream, unsigned) {
   return Done();
 }
 
-// Finishes the queued work first.
 cudaError_t cudaStreamDestroy(cudaStream_t stream) {
   delete &ToStream(stream);
   return Done();

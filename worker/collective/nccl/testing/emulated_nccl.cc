@@ -45,7 +45,6 @@ struct SplitRound {
   std::map<int, std::shared_ptr<Group>> groups;  // By color.
 };
 
-// Shared by the ranks of a communicator.
 struct Group {
   explicit Group(int n) : size(n) {}
   const int size;
@@ -59,7 +58,6 @@ struct Group {
   std::map<int64_t, SplitRound> splits ABSL_GUARDED_BY(mutex);
 };
 
-// A rank of a group, as long as its work may be queued.
 struct Member {
   std::shared_ptr<Group> group;
   int rank = 0;
@@ -136,7 +134,6 @@ bool AllJoined(Group& group, std::vector<bool> Group::*ranks) {
   return std::find(of.begin(), of.end(), false) == of.end();
 }
 
-// Waits until `holds()`; false if the communicator is aborted.
 template <typename F>
 bool AwaitAborted(Member& member, F&& holds)
     ABSL_EXCLUSIVE_LOCKS_REQUIRED(member.group->mutex) {

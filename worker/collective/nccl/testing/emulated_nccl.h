@@ -1,15 +1,12 @@
-// Emulates NCCL and the part of the CUDA runtime that nccl/ calls, over host
-// memory, so that a world of devices is tested without one. Link it in place of
-// both.
+// Emulates NCCL and the part of the CUDA runtime that nccl/ uses, over host
+// memory, for tests without a device. Link it in place of both.
 //
 // Everything is asynchronous: a stream is a thread, and a nonblocking
 // communicator returns ncclInProgress a few times before it queues the work. A
 // group's first call waits for all its ranks, as connections do. A call that
 // NCCL forbids ends the process: on a communicator that is in progress, aborted
 // or destroyed, or a split while calls are running. Reductions are those of
-// reduction.h.
-//
-// Thread-safe.
+// reduction.h. Thread-safe.
 
 #ifndef WORKER_COLLECTIVE_NCCL_TESTING_EMULATED_NCCL_H_
 #define WORKER_COLLECTIVE_NCCL_TESTING_EMULATED_NCCL_H_
