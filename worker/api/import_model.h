@@ -1,6 +1,5 @@
-// A model directory as version 0 of a run.
-//
-// Functions block, print nothing and are thread-safe.
+// A model directory as version 0 of a run. Functions block, print nothing and
+// are thread-safe.
 
 #ifndef WORKER_API_IMPORT_MODEL_H_
 #define WORKER_API_IMPORT_MODEL_H_
@@ -29,18 +28,15 @@ struct ModelToImport {
   std::string parameters_sha256;
 };
 
-// Reads the model in `directory` for a run of `layout`.
-//
-// As ReadCheckpoint; INVALID_ARGUMENT: a value is NaN or infinite; the message
-// names its tensor. CANCELLED: stopped.
+// Reads the model in `directory` for a run of `layout`. As ReadCheckpoint;
+// INVALID_ARGUMENT: a value is NaN or infinite; the message names its tensor.
+// CANCELLED: stopped.
 absl::StatusOr<ModelToImport> ReadModelToImport(const std::string& directory,
                                                 const v1::Layout& layout,
                                                 std::stop_token stop = {});
 
-// Checks that `run` starts from `model`.
-//
-// FAILED_PRECONDITION: the run generates version 0 itself. ALREADY_EXISTS: it
-// was created for another model.
+// Checks that `run` starts from `model`. FAILED_PRECONDITION: the run generates
+// version 0 itself. ALREADY_EXISTS: it was created for another model.
 absl::Status CheckImport(const ModelToImport& model, const v1::Run& run);
 
 struct ImportModelOptions {
@@ -55,9 +51,8 @@ struct ImportModelOptions {
 };
 
 // Pushes the parts of `model` that the shards of `run` lack as version 0.
-// `client` must have the routes of all shards.
-//
-// As CheckImport; as ParameterClient::Import.
+// `client` must have the routes of all shards. As CheckImport; as
+// ParameterClient::Import.
 absl::Status ImportModel(const ModelToImport& model, const v1::Run& run,
                          server::ParameterClient& client,
                          const ImportModelOptions& options);

@@ -1,7 +1,6 @@
 // Models as files: export of a cut, evaluation, generation. import_model.h has
-// imports.
-//
-// Functions block, print nothing and are thread-safe for different directories.
+// imports. Functions block, print nothing and are thread-safe for different
+// directories.
 
 #ifndef WORKER_API_MODEL_FILES_H_
 #define WORKER_API_MODEL_FILES_H_
@@ -23,8 +22,6 @@
 #include "worker/checkpoint/checkpoint.h"
 
 namespace atl::worker {
-
-// --- Export ------------------------------------------------------------------
 
 struct ExportedModel {
   std::string parameters_sha256;
@@ -57,11 +54,8 @@ absl::StatusOr<ExportedModel> ExportModel(
     const ExportModelOptions& options);
 
 // The shape of the model in `directory`, for the spec of a run that imports it.
-//
 // NOT_FOUND, INVALID_ARGUMENT: no model that this program can train.
 absl::StatusOr<v1::ModelSpec> ReadModelSpec(const std::string& directory);
-
-// --- Evaluation --------------------------------------------------------------
 
 struct EvaluateOptions {
   std::string model_directory;
@@ -87,8 +81,6 @@ struct EvaluateResult {
 // CANCELLED: stopped.
 absl::StatusOr<EvaluateResult> Evaluate(const EvaluateOptions& options);
 
-// --- Generation --------------------------------------------------------------
-
 struct GenerateOptions {
   std::string model_directory;
   std::string prompt;
@@ -112,23 +104,18 @@ struct GenerateOptions {
 // as Evaluate and ReadTokenizer.
 absl::StatusOr<std::string> Generate(const GenerateOptions& options);
 
-// --- Data --------------------------------------------------------------------
-
 // SHA-256 (hex) of the whole data set, as in RunSpec.data.fingerprint.
-//
 // NOT_FOUND, INVALID_ARGUMENT: as DataSet::Open; messages give a remedy.
 absl::StatusOr<std::string> DataFingerprint(const v1::DataSpec& data);
 
 // Checks that every data shard of a run of `spec` has a window. Returns the
-// number of training tokens.
-//
-// As DataFingerprint; INVALID_ARGUMENT: a data shard is too short.
+// number of training tokens. As DataFingerprint; INVALID_ARGUMENT: a data shard
+// is too short.
 absl::StatusOr<int64_t> CheckData(const v1::RunSpec& spec);
 
 // Writes the held-out tokens of a data set of bytes to a new file `path`, for
-// Evaluate. Returns their number.
-//
-// INVALID_ARGUMENT: the format is not bytes, or nothing is held out.
+// Evaluate. Returns their number. INVALID_ARGUMENT: the format is not bytes, or
+// nothing is held out.
 absl::StatusOr<int64_t> WriteValidationFile(const v1::DataSpec& data,
                                             const std::string& path);
 

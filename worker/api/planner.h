@@ -1,5 +1,4 @@
-// The cost of a run on a link, and what its spec makes of a model, for code
-// that creates runs.
+// The cost of a run on a link, and what its spec makes of a model.
 
 #ifndef WORKER_API_PLANNER_H_
 #define WORKER_API_PLANNER_H_

@@ -1,8 +1,6 @@
-// Runs an island, from its join to the end of the run.
-//
-// RunIsland blocks on the caller's thread, which computes; two more threads
-// talk to the coordinator. It prints nothing: progress goes to a callback, news
-// for operators to the log.
+// Runs an island, from its join to the end of the run. RunIsland blocks on the
+// caller's thread, which computes; two more threads talk to the coordinator. It
+// prints nothing: progress goes to a callback, news for operators to the log.
 
 #ifndef WORKER_API_RUN_ISLAND_H_
 #define WORKER_API_RUN_ISLAND_H_
@@ -29,9 +27,7 @@ namespace atl::worker {
 absl::StatusOr<IslandProgress> RunIsland(const RunIslandOptions& options);
 
 // Options for the server connections of a process that holds `held`, in a run
-// of `spec`.
-//
-// INVALID_ARGUMENT: its share of a bandwidth cap is less than
+// of `spec`. INVALID_ARGUMENT: its share of a bandwidth cap is less than
 // server::LeastCapBytesPerSecond.
 absl::StatusOr<server::ParameterClientOptions> MakeParameterOptions(
     const RunIslandOptions& options, const v1::RunSpec& spec,

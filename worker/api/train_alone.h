@@ -49,11 +49,9 @@ struct TrainAloneResult {
   double tokens_per_second = 0;
 };
 
-// Trains from version 0 of `spec`.
-//
-// INVALID_ARGUMENT: unusable spec or data; version 0 is an import.
-// FAILED_PRECONDITION: no such device here. CANCELLED: stopped. INTERNAL:
-// training failed.
+// Trains from version 0 of `spec`. INVALID_ARGUMENT: unusable spec or data;
+// version 0 is an import. FAILED_PRECONDITION: no such device here. CANCELLED:
+// stopped. INTERNAL: training failed.
 absl::StatusOr<TrainAloneResult> TrainAlone(const TrainAloneOptions& options);
 
 }  // namespace atl::worker

@@ -1,7 +1,6 @@
 // Hugging Face's config.json and generation_config.json for models of type
-// llama, gpt2 and mixtral. Dropout is ignored: there is none here.
-//
-// Pure. Thread-safe.
+// llama, gpt2 and mixtral. Dropout is ignored: there is none here. Pure.
+// Thread-safe.
 
 #ifndef WORKER_CHECKPOINT_MODEL_CONFIG_FILE_H_
 #define WORKER_CHECKPOINT_MODEL_CONFIG_FILE_H_
@@ -18,11 +17,9 @@ std::string ModelConfigJson(const v1::ModelSpec& model);
 
 std::string GenerationConfigJson(const v1::ModelSpec& model);
 
-// Parses config.json.
-//
-// INVALID_ARGUMENT: not JSON, or an unsupported model: another model_type,
-// biases in a Llama, a scaled rotary embedding, a GPT-2 whose head is not tied.
-// The message names the field.
+// Parses config.json. INVALID_ARGUMENT: not JSON, or an unsupported model:
+// another model_type, biases in a Llama, a scaled rotary embedding, a GPT-2
+// whose head is not tied. The message names the field.
 absl::StatusOr<v1::ModelSpec> ParseModelConfig(absl::string_view json);
 
 }  // namespace atl::worker

@@ -34,10 +34,8 @@ class WeightFile {
   const std::vector<SafetensorsEntry>& entries() const { return entries_; }
 
   // Reads the next tensor, from the first one on, into `values`, which has one
-  // float for each element; null skips the tensor.
-  //
-  // INVALID_ARGUMENT: its dtype is not F32, BF16 or F16. DATA_LOSS: the file
-  // ends too early.
+  // float for each element; null skips the tensor. INVALID_ARGUMENT: its dtype
+  // is not F32, BF16 or F16. DATA_LOSS: the file ends too early.
   absl::Status ReadNext(float* values);
 
   // SHA-256 (hex) of the file. Requires: all tensors are read.
@@ -59,10 +57,8 @@ class WeightFile {
 // The error of a file that is damaged by `what`.
 absl::Status DamagedFile(const std::string& path, absl::string_view what);
 
-// Names of the weight files in `directory`, in order.
-//
-// NOT_FOUND: none. DATA_LOSS: the index is damaged, or names a file outside the
-// directory.
+// Names of the weight files in `directory`, in order. NOT_FOUND: none.
+// DATA_LOSS: the index is damaged, or names a file outside the directory.
 absl::StatusOr<std::vector<std::string>> ListWeightFiles(
     FileSystem& file_system, const std::string& directory);
 

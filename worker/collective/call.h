@@ -103,11 +103,9 @@ std::string Describe(const Call& call);
 std::string DescribeCall(CallKind kind, DataType type, Reduction reduction,
                          int root, int64_t count);
 
-// Validates `call` of rank `rank` in a group of `size` ranks.
-//
-// INVALID_ARGUMENT: a root or a peer outside the group, a peer that is the
-// caller, a negative count, not one count a rank, a missing buffer, or a
-// reduction of bytes.
+// Validates `call` of rank `rank` in a group of `size` ranks. INVALID_ARGUMENT:
+// a root or a peer outside the group, a peer that is the caller, a negative
+// count, not one count a rank, a missing buffer, or a reduction of bytes.
 absl::Status ValidateCall(const Call& call, int rank, int size);
 
 }  // namespace atl::collective

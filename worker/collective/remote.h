@@ -1,7 +1,6 @@
-// How one rank reaches the ranks of its group in other processes.
-//
-// An interface, implemented in tcp/. Two ranks of a group have one byte stream
-// in each direction; a call's header precedes its bytes.
+// How one rank reaches the ranks of its group in other processes. An interface,
+// implemented in tcp/. Two ranks of a group have one byte stream in each
+// direction; a call's header precedes its bytes.
 
 #ifndef WORKER_COLLECTIVE_REMOTE_H_
 #define WORKER_COLLECTIVE_REMOTE_H_
@@ -80,7 +79,6 @@ class RemoteWorld {
 
   // Connects one rank of group `group` with its ranks in other processes.
   // `world_ranks[i]` is rank i's rank in the world. All ranks call it.
-  //
   // UNAVAILABLE, DEADLINE_EXCEEDED: a peer could not be reached in time.
   virtual absl::StatusOr<std::unique_ptr<RemoteLinks>> Connect(
       const std::string& group, int rank, const std::vector<int>& world_ranks,

@@ -1,6 +1,5 @@
-// What an island reads from its newest plan.
-//
-// Pure. Refers to its fields, which must outlive it. Thread-compatible.
+// What an island reads from its newest plan. Pure. Refers to its fields, which
+// must outlive it. Thread-compatible.
 
 #ifndef WORKER_CORE_PLAN_VIEW_H_
 #define WORKER_CORE_PLAN_VIEW_H_

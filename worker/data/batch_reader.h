@@ -28,15 +28,12 @@ struct Batch {
 class BatchReader {
  public:
   // Takes the shape from `spec`: inner.batch_size, inner.seed,
-  // model.sequence_length, model.vocab_size, data.
-  //
-  // INVALID_ARGUMENT: a data shard is too short for one window; the message
-  // gives a remedy.
+  // model.sequence_length, model.vocab_size, data. INVALID_ARGUMENT: a data
+  // shard is too short for one window; the message gives a remedy.
   static absl::StatusOr<BatchReader> Create(std::unique_ptr<DataSet> data_set,
                                             const v1::RunSpec& spec);
 
   // Fills `batch` with windows [position, position + B) of `data_shard`.
-  //
   // INVALID_ARGUMENT: a token is not in the vocabulary, or no such data shard.
   // Others as DataSet::Read.
   absl::Status Read(int32_t data_shard, int64_t position, Batch& batch) const;

@@ -19,7 +19,6 @@
 
 namespace atl::worker {
 
-// Half-open range of tokens.
 struct TokenRange {
   int64_t begin = 0;
   int64_t end = 0;
@@ -46,10 +45,9 @@ class DataSet {
 
   virtual int64_t token_count() const = 0;
 
-  // Reads tokens [offset, offset + tokens.size()).
-  //
-  // OUT_OF_RANGE: the range exceeds the set. DATA_LOSS: a file became shorter
-  // or unreadable; the message names it.
+  // Reads tokens [offset, offset + tokens.size()). OUT_OF_RANGE: the range
+  // exceeds the set. DATA_LOSS: a file became shorter or unreadable; the
+  // message names it.
   virtual absl::Status Read(int64_t offset,
                             absl::Span<int32_t> tokens) const = 0;
 

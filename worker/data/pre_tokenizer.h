@@ -1,7 +1,6 @@
-// Cuts text into the pieces within which a byte-level BPE merges.
-//
-// Pure. Thread-safe. Text is UTF-8; each invalid byte counts as a character
-// that is neither letter, number nor space.
+// Cuts text into the pieces within which a byte-level BPE merges. Pure.
+// Thread-safe. Text is UTF-8; each invalid byte counts as a character that is
+// neither letter, number nor space.
 
 #ifndef WORKER_DATA_PRE_TOKENIZER_H_
 #define WORKER_DATA_PRE_TOKENIZER_H_

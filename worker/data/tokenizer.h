@@ -29,17 +29,13 @@ namespace atl::worker {
 
 class Tokenizer {
  public:
-  // Parses a tokenizer.json.
-  //
-  // INVALID_ARGUMENT: not JSON of this form, or an unsupported tokenizer:
-  // another model, a normalizer, another expression. The message names the
-  // field.
+  // Parses a tokenizer.json. INVALID_ARGUMENT: not JSON of this form, or an
+  // unsupported tokenizer: another model, a normalizer, another expression. The
+  // message names the field.
   static absl::StatusOr<Tokenizer> FromJson(absl::string_view json);
 
-  // Parses a *.tiktoken file.
-  //
-  // INVALID_ARGUMENT: a line has another form, a rank or a token comes twice,
-  // or a byte has no token; the message names the line.
+  // Parses a *.tiktoken file. INVALID_ARGUMENT: a line has another form, a rank
+  // or a token comes twice, or a byte has no token; the message names the line.
   static absl::StatusOr<Tokenizer> FromTiktoken(absl::string_view text);
 
   // Ids of `text`, any bytes. Added tokens in the text become their ids.
@@ -51,10 +47,9 @@ class Tokenizer {
   // The id of the added token `text`; -1 if none.
   int32_t AddedTokenId(absl::string_view text) const;
 
-  // The longest prefix of `text`, in bytes, that can be encoded without the
-  // bytes after it, so that a file can be read in parts. It ends after the last
-  // line end that follows an ASCII letter or digit, where every expression ends
-  // a piece. 0: none.
+  // Bytes of a prefix of `text` that can be encoded apart, so that a file can be
+  // read in parts: up to the last line end behind an ASCII letter or digit,
+  // where every expression ends a piece. 0: none.
   size_t WholePieces(absl::string_view text) const;
 
   // One more than the largest id.

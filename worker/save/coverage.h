@@ -15,9 +15,8 @@ namespace atl::worker {
 
 class Coverage {
  public:
-  // Adds one file's ranges of the model order, which do not overlap.
-  //
-  // DATA_LOSS: another file has some of these elements.
+  // Adds one file's ranges of the model order, which do not overlap. DATA_LOSS:
+  // another file has some of these elements.
   absl::Status Add(absl::Span<const IndexRange> spans);
 
   // OK if the files cover `held`. DATA_LOSS: the message names the missing

@@ -28,15 +28,13 @@ class SaveAssembler {
   SaveAssembler(const HeldLayout& held, const codec::Codec& codec,
                 const SaveOutline& outline);
 
-  // Takes the needed elements of one file.
-  //
-  // DATA_LOSS: the file has another layout, codec or local checkpoint than the
-  // earlier ones, or repeats elements. Do not use the assembler after that.
+  // Takes the needed elements of one file. DATA_LOSS: the file has another
+  // layout, codec or local checkpoint than the earlier ones, or repeats
+  // elements. Do not use the assembler after that.
   absl::Status Add(Save part);
 
-  // The process's part, as if it had written it.
-  //
-  // DATA_LOSS: no file has some elements; the message names them.
+  // The process's part, as if it had written it. DATA_LOSS: no file has some
+  // elements; the message names them.
   absl::StatusOr<Save> Finish();
 
  private:

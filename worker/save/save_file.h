@@ -56,8 +56,7 @@ struct SaveOutline {
   std::vector<v1::ContributionKey> feedback;
 };
 
-// A name that the files of all processes of one local checkpoint share, and no
-// other local checkpoint has.
+// The same for all files of one local checkpoint, and for no other.
 std::string NameOfSave(const SaveOutline& outline);
 
 // The error feedback of a fragment: FeedbackView with its own memory.
@@ -69,14 +68,12 @@ struct SavedFeedback {
   FeedbackView View() const { return {key, before, after}; }
 };
 
-// The large arrays, one value for each held element; empty if the run does not
-// use it.
+// The large arrays: one value a held element; empty if the run has none.
 template <typename Floats>
 struct SaveArrays {
   Floats first_moment;
   Floats second_moment;
-  // Streaming runs: local parameters, and m and P of eager updates
-  // (worker/core/local_update.h).
+  // Streaming runs: local parameters; m and P of worker/core/local_update.h.
   Floats local;
   Floats eager_momentum;
   Floats eager_foreseen;
@@ -98,9 +95,8 @@ struct SaveView {
 };
 
 // Replaces the local checkpoint at `path`: durable and complete on return;
-// after an error the old one stays.
-//
-// RESOURCE_EXHAUSTED: the disk is full. Others: the file system's.
+// after an error the old one stays. RESOURCE_EXHAUSTED: the disk is full.
+// Others: the file system's.
 absl::Status WriteSave(FileSystem& file_system, const std::string& path,
                        const SaveHeader& header, const SaveView& view);
 
@@ -109,10 +105,8 @@ absl::Status WriteSave(FileSystem& file_system, const std::string& path,
 absl::StatusOr<SaveOutline> ReadSaveOutline(FileSystem& file_system,
                                             const std::string& path);
 
-// Reads the local checkpoint at `path`.
-//
-// NOT_FOUND: none. DATA_LOSS: damaged, or another format; the message says how.
-// Others: the file system's.
+// Reads the local checkpoint at `path`. NOT_FOUND: none. DATA_LOSS: damaged, or
+// another format; the message says how. Others: the file system's.
 absl::StatusOr<Save> ReadSave(FileSystem& file_system, const std::string& path);
 
 }  // namespace atl::worker

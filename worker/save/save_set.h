@@ -5,9 +5,8 @@
 // RUN.ISLAND.I-of-N.save, and RUN.ISLAND.I-of-N.save.next until all processes
 // have theirs (worker/island/group/DESIGN.md).
 //
-// A process reads the files that have the elements it holds: only its own file
-// if it holds the same part as when it wrote; otherwise those of others too, so
-// all must be in this directory.
+// A process reads only its own file if it holds the same part as when it wrote;
+// otherwise also those of others, so all must be in this directory.
 //
 // Functions are thread-safe while no process writes.
 
@@ -59,17 +58,14 @@ struct FoundSaves {
 FoundSaves FindSaves(FileSystem& file_system, const SavePlace& place);
 
 // Checks that the files of `set` cover `held`, without reading their arrays.
-//
 // DATA_LOSS: elements are missing, two files have the same ones, or a file has
 // another layout; the message names it and a remedy.
 absl::Status CheckSaveSet(const SavePlace& place, const SaveSet& set,
                           const HeldLayout& held);
 
 // Reads the part `held` of `set`, with checksums. Uses another copy if a file
-// is damaged.
-//
-// DATA_LOSS: as CheckSaveSet, before any array is read; or a file is damaged or
-// does not fit the others.
+// is damaged. DATA_LOSS: as CheckSaveSet, before any array is read; or a file
+// is damaged or does not fit the others.
 absl::StatusOr<Save> ReadSaveSet(FileSystem& file_system,
                                  const SavePlace& place, const SaveSet& set,
                                  const HeldLayout& held,

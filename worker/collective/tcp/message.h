@@ -58,13 +58,11 @@ inline constexpr size_t kMessageBytesMax = 256 << 10;
 std::string EncodeMessage(const Message& message);
 
 // Bytes of the message at the front of `bytes`; kMessageHeadBytes while the
-// head is incomplete.
-//
-// INVALID_ARGUMENT: no message, or longer than kMessageBytesMax.
+// head is incomplete. INVALID_ARGUMENT: no message, or longer than
+// kMessageBytesMax.
 absl::StatusOr<size_t> MessageBytes(absl::string_view bytes);
 
 // Removes the first message from `buffer`; nullopt if it is incomplete.
-//
 // INVALID_ARGUMENT: as MessageBytes, or fields do not fit the length.
 absl::StatusOr<std::optional<Message>> TakeMessage(std::string& buffer);
 

@@ -239,7 +239,8 @@ absl::Status ProcessHub::Admit(const Message& hello, Stranger& stranger) {
     if (identity_.calls_in_the_clear) stranger.connection.GoInTheClear();
     parked_.emplace(key, std::move(stranger.connection));
   } else {
-    return absl::InvalidArgumentError("a connection cannot begin with this message");
+    return absl::InvalidArgumentError(
+        "a connection cannot begin with this message");
   }
   condition_.SignalAll();
   return absl::OkStatus();

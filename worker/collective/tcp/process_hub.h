@@ -63,18 +63,13 @@ class ProcessHub : public RemoteWorld {
     const Clock* clock = &SystemClock();
   };
 
-  // Listens on `listener` from now on.
   static absl::StatusOr<std::unique_ptr<ProcessHub>> Create(Identity identity,
                                                             UniqueFd listener);
   ~ProcessHub() override;
 
-  // --- While a world comes together -----------------------------------------
-
   // Process 0: waits until all have joined, sends each the table, and returns
-  // it. `own` is its entry.
-  //
-  // DEADLINE_EXCEEDED: names the missing processes, and the last refused one
-  // with the reason.
+  // it. `own` is its entry. DEADLINE_EXCEEDED: names the missing processes, and
+  // the last refused one with the reason.
   absl::StatusOr<std::vector<ProcessEntry>> CollectRoster(ProcessEntry own,
                                                           absl::Time deadline)
       ABSL_LOCKS_EXCLUDED(mutex_);
@@ -91,9 +86,6 @@ class ProcessHub : public RemoteWorld {
 
   // Says goodbye and ends the thread. The world may end after it.
   void Stop() ABSL_LOCKS_EXCLUDED(mutex_);
-
-  // --- RemoteWorld
-  // -------------------------------------------------------------
 
   absl::StatusOr<std::unique_ptr<RemoteLinks>> Connect(
       const std::string& group, int rank, const std::vector<int>& world_ranks,
@@ -146,7 +138,6 @@ class ProcessHub : public RemoteWorld {
   absl::Status Await(absl::Time deadline, absl::FunctionRef<bool()> ready,
                      absl::FunctionRef<std::string()> what)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  // Until every other process is connected.
   absl::Status AwaitAll(absl::Time deadline)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   std::string MakeName(int process) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);

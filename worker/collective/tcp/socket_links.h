@@ -1,7 +1,6 @@
-// RemoteLinks over one connection to each rank of other processes.
-//
-// No thread: the caller of Run moves the bytes, in both directions at once,
-// directly between the connections and the buffers of the call.
+// RemoteLinks over one connection to each rank of other processes. No thread:
+// the caller of Run moves the bytes, in both directions at once, directly
+// between the connections and the buffers of the call.
 
 #ifndef WORKER_COLLECTIVE_TCP_SOCKET_LINKS_H_
 #define WORKER_COLLECTIVE_TCP_SOCKET_LINKS_H_

@@ -35,10 +35,10 @@ struct TcpWorldOptions {
   int process_count = 1;
   int rank_count = 1;  // Of this process.
   std::string layout;  // All must agree, as "dp_shard=4,tp=2".
-  // The same for all processes, and secret; not empty.
+  // The same for all processes; not empty.
   std::string secret;
-  // Do not encrypt calls after the handshake: for one machine or a private
-  // network. The same for all.
+  // Plain text after the handshake, for one machine or a private network. The
+  // same for all.
   bool calls_in_the_clear = false;
   absl::Duration join_timeout = absl::Minutes(5);  // Until all are there.
   // Unidentified connections at a time, >= 1.

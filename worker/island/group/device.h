@@ -21,10 +21,8 @@ v1::Device DescribeCpu();
 v1::Device DescribeDevice(const engine::Devices& devices, int rank);
 
 // Checks that this program can compute on `device`, "cpu", "cuda" or "cuda:N",
-// on this machine.
-//
-// INVALID_ARGUMENT: not a device. FAILED_PRECONDITION: not built in, or the
-// machine has none; the message gives a remedy.
+// on this machine. INVALID_ARGUMENT: not a device. FAILED_PRECONDITION: not
+// built in, or the machine has none; the message gives a remedy.
 absl::Status CheckDevice(absl::string_view device);
 
 // A trainer of one rank. Errors of engine::Trainer and engine::Devices.

@@ -52,10 +52,9 @@ class IslandGroup {
   absl::StatusOr<std::vector<std::string>> Exchange(Lane lane,
                                                     absl::string_view message);
 
-  // Every process gives its status. Returns OK if all are OK; otherwise the
-  // first error that is not CANCELLED, or else a CANCELLED one. All get the
-  // same error; the failed process gets its own unchanged. Also exchanges stop
-  // requests.
+  // Every process gives its status. OK if all are OK; otherwise all get the
+  // first error that is not CANCELLED, or a CANCELLED one. The failed process
+  // gets its own error unchanged. Also exchanges stop requests.
   absl::Status Agree(Lane lane, const absl::Status& status);
 
   // Requests a stop of the island: 1 cleanly, 2 at once.

@@ -26,22 +26,18 @@ struct IslandPlace {
   int micro_batch_count = 0;  // 0: one, or enough for a pipeline.
   engine::ActivationCheckpointing checkpointing =
       engine::ActivationCheckpointing::kNone;
-  // Inner optimizer state in host memory, not on a device. Excludes a
-  // directory.
+  // Inner optimizer state in host memory; excludes a directory.
   bool optimizer_on_host = false;
   // May differ between processes.
   std::string optimizer_directory;
-  std::string device;  // "cpu", "cuda", "cuda:N"; empty: "cpu". All of one
-                       // kind.
-  // Restarts in a row without a contribution, of an island of several
-  // processes, >= 0.
+  std::string device;  // "cpu", "cuda", "cuda:N"; empty: "cpu".
+  // Restarts in a row without a contribution, if several processes; >= 0.
   int restart_count_max = 10;
 };
 
-// Parses and checks the mesh.
-//
-// INVALID_ARGUMENT: invalid mesh or device, ranks that do not divide among the
-// processes, or a missing or wrong number or rendezvous. One sentence.
+// Parses and checks the mesh. INVALID_ARGUMENT: invalid mesh or device, ranks
+// that do not divide among the processes, or a missing or wrong number or
+// rendezvous. One sentence.
 absl::StatusOr<engine::Mesh> MakeMesh(const IslandPlace& place);
 
 // How `mesh`, of `place`, trains batches of `batch_size` sequences. The default

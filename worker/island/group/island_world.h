@@ -28,7 +28,6 @@ class IslandWorld {
  public:
   // Joins the other processes of the island, if any, with `rendezvous`.
   // `devices`, which must outlive the result, are those of place.device.
-  //
   // INVALID_ARGUMENT: `place` is wrong (MakeMesh). Others as TcpWorld::Join.
   static absl::StatusOr<std::unique_ptr<IslandWorld>> Join(
       const IslandPlace& place, const Rendezvous& rendezvous,
@@ -67,9 +66,8 @@ class IslandWorld {
   std::unique_ptr<IslandGroup> group_;
 };
 
-// Checks that an island at `place` can train `spec`.
-//
-// INVALID_ARGUMENT: the mesh does not fit the model or the batch. One sentence.
+// Checks that an island at `place` can train `spec`. INVALID_ARGUMENT: the mesh
+// does not fit the model or the batch. One sentence.
 absl::Status CheckRunForPlace(const IslandPlace& place,
                               const v1::RunSpec& spec);
 

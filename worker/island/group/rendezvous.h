@@ -22,14 +22,12 @@ struct RendezvousOptions {
   std::string tls_key_path;
   // This machine's own secret, for islands on loopback; created if missing.
   std::string machine_secret_path;
-  // --insecure: plain text even off loopback, and any process may join if there
-  // is no secret.
+  // --insecure: plain text off loopback too; without a secret, any process.
   bool insecure = false;
 };
 
 struct Rendezvous {
-  // Depends on the run and the island, so that islands with the same file stay
-  // apart; not empty.
+  // Depends on the run and the island, which keeps islands apart; not empty.
   std::string secret;
   bool in_the_clear = false;  // Loopback, or requested.
 };
