@@ -39,6 +39,7 @@ class IslandLoop {
 
   // --- News ---
 
+  // Also after every later Join.
   void OnJoined(const v1::JoinResponse& response);
   // Drops plans older than the newest one seen.
   void OnPlan(const v1::IslandPlan& plan);
@@ -47,6 +48,7 @@ class IslandLoop {
   void OnRefused(absl::Status status);
   // First: leave cleanly. Second: finish at once.
   void OnStopRequested() { ++stop_count_; }
+  // The backoff of a kWait with failure_count > 0 is over.
   void OnWaited(Lane lane = Lane::kTraining) {
     lanes_[Index(lane)].backing_off = false;
   }

@@ -27,6 +27,7 @@ struct PlanView {
     return worker::CutVersion(plan, fragment);
   }
   int64_t CutCommitSeq() const;
+  // nullptr if that round is not open.
   const v1::OpenRound* FindOpen(int32_t fragment, int64_t version) const;
   // This island's part in a round; nullptr if it is not expected.
   const v1::SlotPlan* FindSlot(const v1::OpenRound& open) const;
@@ -41,6 +42,7 @@ struct PlanView {
     return CutVersion(fragment) > anchor_version ||
            FindOutcome(fragment, seq) != v1::OUTCOME_UNSPECIFIED;
   }
+  // True if the plan says that a shard lost it.
   bool NeedsRepush(int32_t fragment, int64_t seq) const;
   bool ShardAway() const;
   // True if the newest version of `fragment` is its last. With a token budget

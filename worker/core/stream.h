@@ -44,6 +44,7 @@ class Stream {
   int64_t clock() const { return clock_; }
   void Drop();
 
+  // True if some round expects this island at the cut.
   bool CanBegin(const PlanView& view) const;
   // Local parameters are the anchors of versions `held` from now on. The clock
   // starts at the earliest round that expects this island. Returns where its

@@ -47,7 +47,7 @@ class Tokenizer {
   // The id of the added token `text`; -1 if none.
   int32_t AddedTokenId(absl::string_view text) const;
 
-  // Bytes of a prefix of `text` that can be encoded apart, so that a file can be
+  // Bytes of a prefix of `text` that can be encoded apart, as when a file is
   // read in parts: up to the last line end behind an ASCII letter or digit,
   // where every expression ends a piece. 0: none.
   size_t WholePieces(absl::string_view text) const;

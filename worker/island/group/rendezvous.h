@@ -22,7 +22,8 @@ struct RendezvousOptions {
   std::string tls_key_path;
   // This machine's own secret, for islands on loopback; created if missing.
   std::string machine_secret_path;
-  // --insecure: plain text off loopback too; without a secret, any process.
+  // --insecure: plain text off loopback too; without a secret any process
+  // may join.
   bool insecure = false;
 };
 
