@@ -245,7 +245,8 @@ std::optional<Action> IslandLoop::NextEvaluation() const {
 std::optional<Action> IslandLoop::NextWhenHeld() const {
   if (plan_.run_state() == v1::RUN_STATE_COMPLETED) return NextEvaluation();
   if (restore_due_) {
-    return MakeAction(ActionKind::kRestoreSave, "the save fits the plan");
+    return MakeAction(ActionKind::kRestoreSave,
+                      "the local checkpoint fits the plan");
   }
   if (reset_due_) return OptimizerReset();
   if (!HeldAll()) return std::nullopt;

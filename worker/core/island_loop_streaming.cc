@@ -83,7 +83,8 @@ Action IslandLoop::NextStreaming() const {
                                        : "the newest cut is held");
   }
   if (restore_due_) {
-    return MakeAction(ActionKind::kRestoreSave, "the save fits the plan");
+    return MakeAction(ActionKind::kRestoreSave,
+                      "the local checkpoint fits the plan");
   }
   if (!stream_.begun() && !HeldAll()) return Wait("pulling the newest cut");
   if (reset_due_) return OptimizerReset();

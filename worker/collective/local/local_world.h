@@ -19,8 +19,8 @@ class LocalWorld {
   LocalWorld(const LocalWorld&) = delete;
   LocalWorld& operator=(const LocalWorld&) = delete;
 
-  // Each rank's view of the world, each for one thread; call once. The views
-  // and all groups split from them must end before this object.
+  // One Collective a rank, each for one thread; call once. These and all groups
+  // split from them must end before this object.
   std::vector<std::unique_ptr<Collective>> TakeRanks();
 
  private:

@@ -63,8 +63,8 @@ class TcpWorld {
   // All ranks must have ended.
   ~TcpWorld();
 
-  // Each rank's view of the world, for the ranks of this process; call once.
-  // The views and all groups split from them must end before this object.
+  // The Collective of each rank of this process; call once. These and all
+  // groups split from them must end before this object.
   std::vector<std::unique_ptr<Collective>> TakeRanks();
 
  private:
