@@ -1,5 +1,4 @@
-// A model directory as version 0 of a run. Functions block, print nothing and
-// are thread-safe.
+// A model directory as version 0 of a run. Functions block; thread-safe.
 
 #ifndef WORKER_API_IMPORT_MODEL_H_
 #define WORKER_API_IMPORT_MODEL_H_
@@ -29,8 +28,7 @@ struct ModelToImport {
 };
 
 // Reads the model in `directory` for a run of `layout`. As ReadCheckpoint;
-// INVALID_ARGUMENT: a value is NaN or infinite; the message names its tensor.
-// CANCELLED: stopped.
+// INVALID_ARGUMENT: a value is not finite; the message names its tensor.
 absl::StatusOr<ModelToImport> ReadModelToImport(const std::string& directory,
                                                 const v1::Layout& layout,
                                                 std::stop_token stop = {});

@@ -1,6 +1,5 @@
-// Models as files: export of a cut, evaluation, generation. import_model.h has
-// imports. Functions block, print nothing and are thread-safe for different
-// directories.
+// Models as files: export, evaluation, generation. import_model.h has imports.
+// Functions block, print nothing; thread-safe for different directories.
 
 #ifndef WORKER_API_MODEL_FILES_H_
 #define WORKER_API_MODEL_FILES_H_
@@ -76,9 +75,8 @@ struct EvaluateResult {
 // length: inputs are the first T tokens, targets the last T. The tokens after
 // the last window are dropped.
 //
-// NOT_FOUND: no model or no data. INVALID_ARGUMENT: too little data for one
-// window; a token is not in the vocabulary. DATA_LOSS: the model is damaged.
-// CANCELLED: stopped.
+// NOT_FOUND: no model or data. INVALID_ARGUMENT: data shorter than a window; a
+// token outside the vocabulary. DATA_LOSS: the model is damaged. CANCELLED.
 absl::StatusOr<EvaluateResult> Evaluate(const EvaluateOptions& options);
 
 struct GenerateOptions {
@@ -108,14 +106,12 @@ absl::StatusOr<std::string> Generate(const GenerateOptions& options);
 // NOT_FOUND, INVALID_ARGUMENT: as DataSet::Open; messages give a remedy.
 absl::StatusOr<std::string> DataFingerprint(const v1::DataSpec& data);
 
-// Checks that every data shard of a run of `spec` has a window. Returns the
-// number of training tokens. As DataFingerprint; INVALID_ARGUMENT: a data shard
-// is too short.
+// Checks that every data shard of `spec` has a window. Returns the number of
+// training tokens. As DataFingerprint; INVALID_ARGUMENT: a shard is too short.
 absl::StatusOr<int64_t> CheckData(const v1::RunSpec& spec);
 
-// Writes the held-out tokens of a data set of bytes to a new file `path`, for
-// Evaluate. Returns their number. INVALID_ARGUMENT: the format is not bytes, or
-// nothing is held out.
+// Writes the held-out bytes to a new file `path`, for Evaluate; returns their
+// number. INVALID_ARGUMENT: the format is not bytes, or nothing is held out.
 absl::StatusOr<int64_t> WriteValidationFile(const v1::DataSpec& data,
                                             const std::string& path);
 

@@ -1,6 +1,5 @@
-// Islands of several ranks and processes over a service in memory: the real
-// loop, mesh, data and local checkpoint. Processes are threads, each with its
-// own world.
+// Islands of several ranks and processes over an in-memory service; the rest is
+// real. Processes are threads, each with its own world.
 
 #include <algorithm>
 #include <atomic>

@@ -107,8 +107,7 @@ TEST_F(RunStreamingTest, BlendOverlapAndForesightEachChangeTheBits) {
   }
 }
 
-// G10: an island trains through a lost link, up to the step that needs the
-// answer.
+// G10: an island trains without its link until a step needs the answer.
 TEST_F(RunStreamingTest, TrainsOnWhileAPushIsOnItsWay) {
   for (const int64_t overlap : {1, 2, 4}) {
     v1::RunSpec spec = Streaming(1, 0);

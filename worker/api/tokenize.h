@@ -14,9 +14,8 @@
 
 namespace atl::worker {
 
-// Reads a tokenizer.json or, by its name, a *.tiktoken file. INVALID_ARGUMENT:
-// an unsupported tokenizer; the message names the file and the field. Others:
-// the system's.
+// Reads a tokenizer.json or, by name, a *.tiktoken file. INVALID_ARGUMENT: an
+// unsupported tokenizer; names the file and the field. Others: the system's.
 absl::StatusOr<Tokenizer> ReadTokenizer(const std::string& path);
 
 struct TokenizeOptions {

@@ -45,8 +45,7 @@ struct CheckpointFiles {
 inline constexpr int64_t kWeightFileBytesMax = 5'000'000'000;
 
 struct CheckpointOptions {
-  // A weight file holds at most this many bytes of tensors, or one larger
-  // tensor; > 0.
+  // Limit for a weight file with more than one tensor; > 0.
   int64_t weight_file_bytes_max = kWeightFileBytesMax;
   std::stop_token stop = {};
 };

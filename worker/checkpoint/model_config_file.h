@@ -1,6 +1,5 @@
-// Hugging Face's config.json and generation_config.json for models of type
-// llama, gpt2 and mixtral. Dropout is ignored: there is none here. Pure.
-// Thread-safe.
+// Hugging Face's config.json and generation_config.json for llama, gpt2 and
+// mixtral. Dropout is ignored: there is none here. Pure. Thread-safe.
 
 #ifndef WORKER_CHECKPOINT_MODEL_CONFIG_FILE_H_
 #define WORKER_CHECKPOINT_MODEL_CONFIG_FILE_H_

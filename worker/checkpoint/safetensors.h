@@ -1,5 +1,4 @@
-// The safetensors format: a header with the position of each tensor, then the
-// tensors' bytes.
+// The safetensors format: a header that locates each tensor, then their bytes.
 //
 // The file: the header's length N, little-endian uint64; the header, N bytes of
 // JSON {"NAME": {"dtype": "F32", "shape": [...], "data_offsets": [begin, end]},

@@ -1,8 +1,7 @@
 // One call of a collective, as a value.
 //
 // Pure. A Call borrows its buffers: until the call ends they must live, and
-// nothing else may touch them. Buffers are in device memory if the Collective
-// runs on a device.
+// nothing else may touch them. A Collective on a device needs device memory.
 //
 //   n      ranks in the group
 //   count  elements, of the call's type
@@ -85,7 +84,7 @@ struct Call {
   // As Reduce, for all ranks. In place: out = in.
   static Call AllReduce(DataType type, Reduction reduction, const void* in,
                         void* out, int64_t count);
-  // Row p of `in` [n, count] arrives in row `rank` of rank p's `out` [n,
+  // Row p of `in` [n, count] arrives in row `rank` of rank p's `out`, [n,
   // count]. Not in place.
   static Call AllToAll(DataType type, const void* in, void* out, int64_t count);
   // The same with uneven rows, concatenated: send_counts[p] elements go to rank

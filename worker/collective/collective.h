@@ -58,8 +58,7 @@ class Pending {
   explicit Pending(std::unique_ptr<Work> work) : work_(std::move(work)) {}
   Pending(Pending&& other) noexcept = default;
   Pending& operator=(Pending&& other) noexcept;
-  // Waits, so that the caller owns its buffers again. An error comes back with
-  // the next call.
+  // Waits, which frees the buffers. An error comes back with the next call.
   ~Pending();
 
   // Waits until the call has ended, within the call's timeout. Repeated calls
@@ -73,8 +72,7 @@ class Pending {
 
 class Collective {
  public:
-  // Waits for started calls, then leaves the group: ranks that still need this
-  // one get UNAVAILABLE.
+  // Waits for started calls, then leaves: ranks that need it get UNAVAILABLE.
   virtual ~Collective() = default;
 
   virtual int rank() const = 0;  // In this group, in [0, size()).
@@ -94,8 +92,7 @@ class Collective {
   virtual absl::StatusOr<std::unique_ptr<Collective>> Split(
       int color, absl::string_view name) = 0;
 
-  // Ends the world for all ranks: UNAVAILABLE, with this rank and `reason`.
-  // Thread-safe.
+  // Ends the world: UNAVAILABLE, with this rank and `reason`. Thread-safe.
   virtual void Abort(absl::string_view reason) = 0;
 
   // The error that ended the world, if this rank knows one; OK otherwise. Does

@@ -130,8 +130,7 @@ class Group {
   // `rank` makes no call after its `call_count`-th.
   void MarkLeft(int rank, int64_t call_count) ABSL_LOCKS_EXCLUDED(mutex_);
 
-  // Why `rank` can never end its current call: the world ended, or a rank left.
-  // OK otherwise.
+  // OK, or why `rank` cannot end its call: the world ended or a rank left.
   absl::Status Interrupted(int rank) ABSL_LOCKS_EXCLUDED(mutex_);
 
   // The group `name` of `world_ranks`; the first caller creates it.

@@ -30,8 +30,7 @@ namespace atl::collective {
 
 class Member : public Collective {
  public:
-  // Rank `rank` of `group`. Connects to ranks in other processes, within the
-  // call timeout.
+  // Rank `rank` of `group`. Connects to other processes within call_timeout.
   static absl::StatusOr<std::unique_ptr<Collective>> Create(
       std::shared_ptr<Group> group, int rank);
 
@@ -81,8 +80,7 @@ class Member : public Collective {
   void ReducePiece(const Call& call, const Owned& owned, int64_t begin,
                    int64_t end, bool share);
 
-  // Runs and clears sends_ and receives_, with this call's headers unless they
-  // are sent already.
+  // Runs and clears sends_ and receives_; sends the headers if still due.
   absl::Status RunRemote(const Call& call, absl::Time deadline);
   void AddSend(int peer, const void* data, int64_t byte_count);
   void AddReceive(int peer, void* data, int64_t byte_count);

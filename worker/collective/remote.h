@@ -18,8 +18,7 @@
 
 namespace atl::collective {
 
-// What a rank tells each other rank of its call, as on the wire: little-endian,
-// 40 bytes.
+// A rank's description of its call. On the wire: little-endian, 40 bytes.
 struct CallHeader {
   static constexpr uint32_t kMagic = 0x314c5441;  // "ATL1"
 
@@ -61,8 +60,7 @@ class RemoteLinks {
   // peer within `sends`, or within `receives`, run in order.
   //
   // UNAVAILABLE: a peer closed its connection. DEADLINE_EXCEEDED: names the
-  // awaited peer. Also the errors of `check` and of `interrupted`, which Wake
-  // makes it call.
+  // peer. Also errors of `check` and of `interrupted`, called after Wake.
   virtual absl::Status Run(absl::Span<const Send> sends,
                            absl::Span<const Receive> receives, Check check,
                            absl::FunctionRef<absl::Status()> interrupted,
@@ -84,9 +82,8 @@ class RemoteWorld {
       const std::string& group, int rank, const std::vector<int>& world_ranks,
       absl::Time deadline) = 0;
 
-  // Returns once the world knows what other processes had sent before the call.
-  // Without this a closed connection could hide the error that caused it. Waits
-  // 1 s at most.
+  // Returns once the world knows what other processes sent before the call, so
+  // that a closed connection does not hide its cause. Waits 1 s at most.
   virtual void ReadNews() = 0;
 
   // Best effort, without blocking: tells all other processes that the world has

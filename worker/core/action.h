@@ -64,7 +64,7 @@ struct Action {
   // kReportReady: the membership epoch and coordinator start it is meant for.
   int64_t island_epoch = 0;
   int64_t coordinator_epoch = 0;
-  std::vector<v1::FragmentVersion> cut;
+  std::vector<v1::FragmentVersion> cut;  // kEvaluate.
 
   int64_t step = 0;           // kTrain: step of the learning-rate schedule.
   int32_t data_shard = 0;     // kTrain, kContribute.
@@ -73,6 +73,7 @@ struct Action {
   int64_t run_epoch = 0;  // kContribute, kPush, kPull.
   int32_t slot = 0;       // kContribute, kPush.
   int64_t seq = 0;        // kContribute, kPush, kSave.
+  // kContribute.
   std::vector<AnchoredFragment> contributions;
   int64_t step_count = 0;
   int64_t data_begin = 0;
@@ -84,7 +85,7 @@ struct Action {
   bool needs_repush = false;  // kPush: a shard lost it; push even while paused.
   bool warm_up = false;       // kResetOptimizer.
   int failure_count = 0;      // kWait: failed attempts in a row.
-  absl::Status status;
+  absl::Status status;        // kFinish.
 };
 
 inline Action MakeAction(ActionKind kind, std::string reason) {
@@ -118,8 +119,7 @@ struct SaveSummary {
   int64_t evaluator_version = 0;
   int32_t evaluator_index = 0;
   int32_t evaluator_count = 0;
-  // Streaming runs: the clock; learning-rate clock minus `clock`; every
-  // fragment in order.
+  // Streaming runs: the clock; learning-rate clock - clock; every fragment.
   int64_t clock = 0;
   int64_t rate_offset = 0;
   std::vector<SavedTrack> tracks;

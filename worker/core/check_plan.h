@@ -18,8 +18,7 @@ inline constexpr int64_t kPlanNumberMax = int64_t{1} << 53;
 // The most steps in a round: the limit of CreateRun.
 inline constexpr int64_t kPlanStepsMax = int64_t{1} << 31;
 
-// INVALID_ARGUMENT: a number in `plan` does not fit a run of `spec`; the
-// message names it.
+// INVALID_ARGUMENT: names the number in `plan` that does not fit `spec`.
 absl::Status CheckPlan(const v1::RunSpec& spec, const v1::IslandPlan& plan);
 
 // Also INVALID_ARGUMENT: the joined run has another spec.

@@ -86,8 +86,7 @@ class ContributionEncoder {
   // What a local checkpoint must hold: one entry for each fragment that was
   // encoded, in order; empty without error feedback.
   std::vector<FeedbackView> Feedback() const;
-  // Restores what Feedback() returned. DATA_LOSS: wrong layout, or the run has
-  // no error feedback.
+  // Restores Feedback(). DATA_LOSS: wrong layout, or no error feedback here.
   absl::Status Restore(const FeedbackView& saved);
 
  private:

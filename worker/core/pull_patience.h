@@ -1,5 +1,4 @@
-// How long a pull stays useful while newer versions are committed. Pure.
-// Thread-safe.
+// How long a pull stays useful during newer commits. Pure. Thread-safe.
 
 #ifndef WORKER_CORE_PULL_PATIENCE_H_
 #define WORKER_CORE_PULL_PATIENCE_H_

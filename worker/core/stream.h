@@ -46,10 +46,9 @@ class Stream {
 
   // True if some round expects this island at the cut.
   bool CanBegin(const PlanView& view) const;
-  // Local parameters are the anchors of versions `held` from now on. The clock
-  // starts at the earliest round that expects this island. Returns where its
-  // data begins: `position` or the plan's position, whichever is further.
-  // Requires: CanBegin().
+  // Local parameters are the anchors of versions `held`. The clock starts at
+  // the earliest round that expects this island. Returns where its data begins:
+  // the further of `position` and the plan's. Requires: CanBegin().
   Position Begin(const PlanView& view, const std::vector<int64_t>& held,
                  std::optional<Position> position);
 
@@ -61,9 +60,8 @@ class Stream {
                       const Position& position) const;
   std::optional<Action> NextPush(const PlanView& view) const;
   std::optional<Action> NextSave() const;
-  // The fragment to pull next among those held at another version than the cut:
-  // the one whose answer is applied first. Skips fragments in flight without an
-  // answer. -1: none.
+  // The fragment to pull next, of those not held at the cut's version: the one
+  // whose answer is applied first, or -1. Not one in flight without an answer.
   int32_t NextPull(const PlanView& view,
                    const std::vector<int64_t>& held) const;
 

@@ -1,6 +1,5 @@
-// The tokens of a data set as one sequence: files of bytes, llm.c .bin files or
-// raw uint16. worker/data/DESIGN.md defines order, split, data shards and
-// fingerprint.
+// The tokens of a data set, from files of bytes, llm.c .bin or raw uint16.
+// worker/data/DESIGN.md defines order, split, data shards and fingerprint.
 //
 // Reads with pread; holds small sets in memory. Thread-safe after Open.
 
@@ -45,9 +44,8 @@ class DataSet {
 
   virtual int64_t token_count() const = 0;
 
-  // Reads tokens [offset, offset + tokens.size()). OUT_OF_RANGE: the range
-  // exceeds the set. DATA_LOSS: a file became shorter or unreadable; the
-  // message names it.
+  // Reads tokens [offset, offset + tokens.size()). OUT_OF_RANGE: beyond the
+  // set. DATA_LOSS: a file became shorter or unreadable; the message names it.
   virtual absl::Status Read(int64_t offset,
                             absl::Span<int32_t> tokens) const = 0;
 

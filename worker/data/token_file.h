@@ -47,8 +47,7 @@ class TokenFileWriter {
   // Requires: tokens in [0, vocab_size). Full files are on disk on return.
   absl::Status Append(absl::Span<const int32_t> tokens);
 
-  // Writes the rest. Each file is complete or absent; after an error only the
-  // first ones may exist.
+  // Writes the rest. A file is complete or absent; an error leaves the first.
   absl::Status Finish();
 
   int64_t token_count() const { return token_count_; }

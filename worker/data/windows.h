@@ -19,8 +19,7 @@ namespace atl::worker {
 // SplitMix64's finaliser, twice, over seed + (counter + 1) * golden ratio.
 uint64_t CounterHash(uint64_t seed, uint64_t counter);
 
-// A permutation of [0, size) without a table: a Feistel network with cycle
-// walking.
+// A permutation of [0, size): a Feistel network with cycle walking.
 class Permutation {
  public:
   // Requires: 1 <= size <= 2^62.

@@ -19,8 +19,7 @@ class Coverage {
   // another file has some of these elements.
   absl::Status Add(absl::Span<const IndexRange> spans);
 
-  // OK if the files cover `held`. DATA_LOSS: the message names the missing
-  // elements.
+  // DATA_LOSS: the files lack elements of `held`; the message names them.
   absl::Status Check(const HeldLayout& held) const;
 
  private:

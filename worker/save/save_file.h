@@ -4,10 +4,9 @@
 // The file: 8 bytes "ATOLLSAV"; as little-endian uint32 the format (4), the
 // header's length and its CRC-32C; the header, JSON; the sections. Sections are
 // those of SaveArrays, the bytes of every contribution, then e before and after
-// of every fragment with error feedback. The header lists the sections with
-// length and CRC-32C. It holds 64-bit numbers as JSON integers and messages as
-// hex. Each process of an island has a file, and "held" says which part of the
-// model it holds.
+// of every fragment with error feedback. The header has length and CRC-32C of
+// each section, 64-bit numbers as JSON integers, messages as hex, and in "held"
+// the part of the model that this process holds.
 //
 // Functions are thread-safe for different paths.
 

@@ -1,6 +1,5 @@
-// A fixture for tests of whole islands over a MemoryService: the real loop,
-// engine, data and local checkpoint, on a file system that forgets unsynced
-// writes.
+// Fixture for tests of whole islands over a MemoryService. Everything else is
+// real, on a file system that forgets unsynced writes.
 
 #ifndef WORKER_API_TESTING_ISLAND_FIXTURE_H_
 #define WORKER_API_TESTING_ISLAND_FIXTURE_H_
@@ -87,8 +86,7 @@ class IslandFixture : public testing::Test {
   }
 
   // Runs island `island_id` to the run's end, killed after `action_count`
-  // actions and restarted without its unsynced writes. False if it does not
-  // end.
+  // actions and restarted without unsynced writes. False if it does not end.
   bool RunKilledOnce(MemoryService& service, const std::string& island_id,
                      int action_count) {
     for (int lives = 0; lives < 40; ++lives) {

@@ -1,5 +1,4 @@
-// Maps a call to NCCL's collectives; sends, receives and copies do the rest.
-// Pure.
+// Maps a call to NCCL's collectives, sends, receives and copies. Pure.
 
 #ifndef WORKER_COLLECTIVE_NCCL_STEPS_H_
 #define WORKER_COLLECTIVE_NCCL_STEPS_H_

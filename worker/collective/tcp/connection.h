@@ -60,9 +60,8 @@ class Connection {
   static absl::StatusOr<Connection> Accepted(
       UniqueFd fd, std::shared_ptr<const WorldKey> key);
 
-  // Continues the handshake without blocking. True: done, and each side knows
-  // that the other has the secret. False: call again when poll reports
-  // events().
+  // Continues the handshake without blocking. True: done, and both sides have
+  // proven the secret. False: call again when poll reports events().
   //
   // PERMISSION_DENIED: the other side has another secret. INVALID_ARGUMENT: it
   // speaks another protocol. UNAVAILABLE: it closed the connection.
@@ -75,8 +74,7 @@ class Connection {
   ssize_t Send(absl::Span<const iovec> parts);
   ssize_t Receive(absl::Span<const iovec> parts);
 
-  // Ends encryption in both directions; the other side must do the same after
-  // the same bytes.
+  // Ends encryption in both directions; the other side must do so too.
   void GoInTheClear() { ssl_.reset(); }
 
   int fd() const { return fd_.get(); }

@@ -1,9 +1,8 @@
 // Messages between the processes of a world, apart from the bytes of calls.
 //
 // Pure. On the wire, after the handshake: "ATLM", the length of the rest (4
-// bytes), the fields in the order of the struct. Numbers are little-endian, 8
-// bytes; strings and lists begin with their length in 4 bytes. Every message
-// has all fields.
+// bytes), all fields in the order of the struct. Numbers are little-endian, 8
+// bytes; strings and lists begin with their length in 4 bytes.
 
 #ifndef WORKER_COLLECTIVE_TCP_MESSAGE_H_
 #define WORKER_COLLECTIVE_TCP_MESSAGE_H_
@@ -57,9 +56,8 @@ inline constexpr size_t kMessageBytesMax = 256 << 10;
 
 std::string EncodeMessage(const Message& message);
 
-// Bytes of the message at the front of `bytes`; kMessageHeadBytes while the
-// head is incomplete. INVALID_ARGUMENT: no message, or longer than
-// kMessageBytesMax.
+// Bytes of the message at the front of `bytes`; kMessageHeadBytes if its head
+// is incomplete. INVALID_ARGUMENT: no message, or above kMessageBytesMax.
 absl::StatusOr<size_t> MessageBytes(absl::string_view bytes);
 
 // Removes the first message from `buffer`; nullopt if it is incomplete.

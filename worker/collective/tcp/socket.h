@@ -31,13 +31,11 @@ class UniqueFd {
 };
 
 // Listens at `endpoint`, non-blocking; port 0 takes a free one. UNAVAILABLE:
-// the address is taken or not of this machine. NOT_FOUND: the host has no
-// address.
+// the address is taken or foreign. NOT_FOUND: the host has no address.
 absl::StatusOr<UniqueFd> Listen(const rpc::HostPort& endpoint);
 
-// Connects once. The descriptor does not block; Tune was applied. UNAVAILABLE:
-// nobody listens, or no answer until `deadline`. NOT_FOUND: the host has no
-// address.
+// Connects once, non-blocking, with Tune. UNAVAILABLE: nobody listens, or no
+// answer until `deadline`. NOT_FOUND: the host has no address.
 absl::StatusOr<UniqueFd> Dial(const rpc::HostPort& endpoint, absl::Time deadline);
 
 // Sends small messages at once; detects a lost host in about 12 s.

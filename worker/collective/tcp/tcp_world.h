@@ -2,10 +2,9 @@
 // a known address, and the others dial it.
 //
 // Ranks of one process share memory; TCP connects the others. Each process
-// brings its own ranks, numbered through the processes in order. A process may
-// join if it proves that it knows the world's secret (connection.h) and wants
-// the same world. Otherwise, or if its index is taken, it is refused with a
-// reason.
+// brings its own ranks, numbered through the processes in order. Process 0
+// refuses, with a reason, a process with another secret (connection.h), another
+// world or an index that is taken.
 
 #ifndef WORKER_COLLECTIVE_TCP_TCP_WORLD_H_
 #define WORKER_COLLECTIVE_TCP_TCP_WORLD_H_
@@ -28,8 +27,7 @@ struct TcpWorldOptions {
   // Where process 0 listens: "HOST:PORT". HOST must lead there from every other
   // process, so localhost works only on one machine.
   std::string rendezvous;
-  // Process 0 only: a listening socket, at the port of `rendezvous` or, for
-  // tests, another one.
+  // Process 0 only: a listening socket; tests may use another port.
   UniqueFd listener;
   int process_index = 0;
   int process_count = 1;
@@ -37,8 +35,7 @@ struct TcpWorldOptions {
   std::string layout;  // All must agree, as "dp_shard=4,tp=2".
   // The same for all processes; not empty.
   std::string secret;
-  // Plain text after the handshake, for one machine or a private network. The
-  // same for all.
+  // No encryption of calls: one machine or a private network. Same for all.
   bool calls_in_the_clear = false;
   absl::Duration join_timeout = absl::Minutes(5);  // Until all are there.
   // Unidentified connections at a time, >= 1.

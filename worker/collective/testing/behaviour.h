@@ -1,5 +1,4 @@
-// Tests of what every world must do. A test program instantiates BehaviourTest
-// with its worlds.
+// Tests for every world. A program instantiates BehaviourTest with its own.
 
 #ifndef WORKER_COLLECTIVE_TESTING_BEHAVIOUR_H_
 #define WORKER_COLLECTIVE_TESTING_BEHAVIOUR_H_

@@ -22,8 +22,7 @@ struct RendezvousOptions {
   std::string tls_key_path;
   // This machine's own secret, for islands on loopback; created if missing.
   std::string machine_secret_path;
-  // --insecure: plain text off loopback too; without a secret any process
-  // may join.
+  // --insecure: plain text anywhere; without a secret any process may join.
   bool insecure = false;
 };
 
@@ -36,10 +35,9 @@ struct Rendezvous {
 // Uses the first secret that exists: secret_path, tls_key_path, on loopback
 // machine_secret_path.
 //
-// INVALID_ARGUMENT: invalid address; an address of another machine without a
-// secret; a file that is too short; a machine secret that other users may
-// access. The message gives a remedy. NOT_FOUND, ...: a file cannot be read or
-// created.
+// INVALID_ARGUMENT: invalid address; no secret for another machine; a secret
+// that is too short, or that other users may access. Gives a remedy. NOT_FOUND,
+// ...: a file cannot be read or created.
 absl::StatusOr<Rendezvous> MakeRendezvous(const RendezvousOptions& options);
 
 }  // namespace atl::worker

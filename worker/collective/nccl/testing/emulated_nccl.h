@@ -21,8 +21,7 @@ namespace atl::collective {
 // Queues a kernel.
 void Launch(cudaStream_t stream, std::function<void()> kernel);
 
-// Waits until cudaEventQuery has returned cudaErrorNotReady `count` more times,
-// to any thread.
+// Waits for `count` more cudaErrorNotReady of cudaEventQuery, in any thread.
 void AwaitUnreadyQueries(int count);
 
 // From now on communicators of this rank of the world report failure.
