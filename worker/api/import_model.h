@@ -1,4 +1,5 @@
-// A model directory as version 0 of a run. Functions block; thread-safe.
+// A model directory as version 0 of a run. Functions block, print nothing and
+// are thread-safe.
 
 #ifndef WORKER_API_IMPORT_MODEL_H_
 #define WORKER_API_IMPORT_MODEL_H_

@@ -31,7 +31,7 @@ namespace {
 
 // How long processes wait for each other before they log it.
 constexpr absl::Duration kMeetingMax = absl::Seconds(20);
-// How long a restarted process may find the previous, unaware world.
+// How long a restarted process may find the old world, which has not ended yet.
 constexpr absl::Duration kStaleWorldMax = absl::Seconds(30);
 
 // The rendezvous of the processes; empty for one process.

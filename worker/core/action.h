@@ -119,7 +119,8 @@ struct SaveSummary {
   int64_t evaluator_version = 0;
   int32_t evaluator_index = 0;
   int32_t evaluator_count = 0;
-  // Streaming runs: the clock; learning-rate clock - clock; every fragment.
+  // Streaming runs: the clock; learning-rate clock - clock; fragments in
+  // order.
   int64_t clock = 0;
   int64_t rate_offset = 0;
   std::vector<SavedTrack> tracks;

@@ -207,7 +207,7 @@ class IslandLoop {
 
   std::vector<int64_t> held_;  // Version of each anchor; -1: none.
   int64_t held_commit_seq_ = 0;  // The newest that was pulled.
-  // Async: the cut when the last round or contribution ended; else empty.
+  // Async: the cut when the last round or contribution ended; empty in one.
   std::vector<int64_t> wanted_;
   std::optional<Round> round_;
   std::optional<Sync> sync_;

@@ -47,7 +47,8 @@ class TokenFileWriter {
   // Requires: tokens in [0, vocab_size). Full files are on disk on return.
   absl::Status Append(absl::Span<const int32_t> tokens);
 
-  // Writes the rest. A file is complete or absent; an error leaves the first.
+  // Writes the rest. Files are whole or absent; after an error the last ones
+  // are absent.
   absl::Status Finish();
 
   int64_t token_count() const { return token_count_; }

@@ -74,7 +74,7 @@ class Connection {
   ssize_t Send(absl::Span<const iovec> parts);
   ssize_t Receive(absl::Span<const iovec> parts);
 
-  // Ends encryption in both directions; the other side must do so too.
+  // Ends encryption both ways; the other side must do so at the same byte.
   void GoInTheClear() { ssl_.reset(); }
 
   int fd() const { return fd_.get(); }

@@ -31,7 +31,7 @@ class UniqueFd {
 };
 
 // Listens at `endpoint`, non-blocking; port 0 takes a free one. UNAVAILABLE:
-// the address is taken or foreign. NOT_FOUND: the host has no address.
+// the address is taken or not local. NOT_FOUND: the host has no address.
 absl::StatusOr<UniqueFd> Listen(const rpc::HostPort& endpoint);
 
 // Connects once, non-blocking, with Tune. UNAVAILABLE: nobody listens, or no

@@ -35,9 +35,9 @@ struct Rendezvous {
 // Uses the first secret that exists: secret_path, tls_key_path, on loopback
 // machine_secret_path.
 //
-// INVALID_ARGUMENT: invalid address; no secret for another machine; a secret
-// that is too short, or that other users may access. Gives a remedy. NOT_FOUND,
-// ...: a file cannot be read or created.
+// INVALID_ARGUMENT: invalid address; an address off this machine without a
+// secret; a secret that is too short, or that other users may access. The
+// message gives a remedy. NOT_FOUND, ...: a file cannot be read or created.
 absl::StatusOr<Rendezvous> MakeRendezvous(const RendezvousOptions& options);
 
 }  // namespace atl::worker
