@@ -40,8 +40,8 @@ struct IslandPlace {
 // rendezvous. One sentence.
 absl::StatusOr<engine::Mesh> MakeMesh(const IslandPlace& place);
 
-// How `mesh`, of `place`, trains batches of `batch_size` sequences. By default a
-// pipeline has as many micro-batches of equal size as possible, at most two a
+// How `mesh`, of `place`, trains batches of `batch_size` sequences. By default
+// a pipeline has as many micro-batches of equal size as possible, at most two a
 // stage.
 engine::MeshOptions MakeMeshOptions(const IslandPlace& place,
                                     const engine::Mesh& mesh,
