@@ -1,4 +1,4 @@
-// Whether this program can compute on a device, for those who start islands.
+// Whether this program can compute on a device, for code that starts islands.
 
 #ifndef WORKER_API_DEVICE_H_
 #define WORKER_API_DEVICE_H_

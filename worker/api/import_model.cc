@@ -73,8 +73,8 @@ absl::Status CheckImport(const ModelToImport& model, const v1::Run& run) {
   if (!init.import()) {
     return absl::FailedPreconditionError(
         absl::StrCat("run ", run.run_id(),
-                     " makes its version 0 itself: create a run whose file "
-                     "says init.model"));
+                     " generates version 0 itself: create a run with "
+                     "init.model in its run file"));
   }
   if (!std::equal(init.fragment_digests().begin(),
                   init.fragment_digests().end(),

@@ -1,6 +1,5 @@
-// A model directory as version 0 of a run.
-//
-// Functions block, print nothing and are thread-safe.
+// A model directory as version 0 of a run. Functions block, print nothing and
+// are thread-safe.
 
 #ifndef WORKER_API_IMPORT_MODEL_H_
 #define WORKER_API_IMPORT_MODEL_H_
@@ -20,7 +19,7 @@
 
 namespace atl::worker {
 
-// A model that was read whole and checked.
+// A complete, validated model.
 struct ModelToImport {
   // Shape [layout.element_count()], in the model order.
   std::vector<float> parameters;
@@ -29,34 +28,30 @@ struct ModelToImport {
   std::string parameters_sha256;
 };
 
-// Reads the model in `directory` for a run of `layout`.
-//
-// As ReadCheckpoint; INVALID_ARGUMENT: a value is NaN or infinite; the message
-// names its tensor. CANCELLED: stopped.
+// Reads the model in `directory` for a run of `layout`. As ReadCheckpoint;
+// INVALID_ARGUMENT: a value is not finite; the message names its tensor.
 absl::StatusOr<ModelToImport> ReadModelToImport(const std::string& directory,
                                                 const v1::Layout& layout,
                                                 std::stop_token stop = {});
 
-// Whether `model` is what `run` starts from.
-//
-// FAILED_PRECONDITION: the run makes its version 0 itself. ALREADY_EXISTS: it
-// was created for another model.
+// Checks that `run` starts from `model`. FAILED_PRECONDITION: the run generates
+// version 0 itself. ALREADY_EXISTS: it was created for another model.
 absl::Status CheckImport(const ModelToImport& model, const v1::Run& run);
 
 struct ImportModelOptions {
   std::stop_token stop;
   // Longest time for one fragment, retries included.
   absl::Duration fragment_timeout = absl::InfiniteDuration();
-  // Bytes that the shards have, and in all; about once a second, from the
+  // Bytes that the shards have, and in all; about once a second, on the
   // caller's thread. May be empty.
   std::function<void(int64_t, int64_t)> on_progress;
-  std::function<void(const server::Waiting&)> on_waiting;  // CallBounds'.
+  // CallBounds::on_waiting.
+  std::function<void(const server::Waiting&)> on_waiting;
 };
 
-// Pushes `model` as version 0 of `run`: what its shards do not have yet.
-// `client` has the routes of all shards.
-//
-// As CheckImport; as ParameterClient::Import.
+// Pushes the parts of `model` that the shards of `run` lack as version 0.
+// `client` must have the routes of all shards. As CheckImport; as
+// ParameterClient::Import.
 absl::Status ImportModel(const ModelToImport& model, const v1::Run& run,
                          server::ParameterClient& client,
                          const ImportModelOptions& options);

@@ -29,7 +29,7 @@ namespace {
 constexpr int64_t kEvaluationBatch = 8;
 constexpr int32_t kByteVocabulary = 256;
 
-// A fragment's elements and their places in the model order.
+// Copies a fragment's elements to their places in the model order.
 void Scatter(const RunLayout& layout, int32_t fragment,
              absl::Span<const float> elements, absl::Span<float> model) {
   for (const int32_t index : layout.fragment_tensors(fragment)) {
@@ -39,7 +39,6 @@ void Scatter(const RunLayout& layout, int32_t fragment,
   }
 }
 
-// A trainer that holds the model in `directory`.
 absl::StatusOr<std::unique_ptr<engine::Trainer>> LoadModel(
     const std::string& directory, int thread_count, v1::ModelSpec& model) {
   ASSIGN_OR_RETURN(model, ReadCheckpointModel(PosixFileSystem(), directory));
@@ -70,7 +69,7 @@ absl::Status CheckTokens(absl::Span<const int32_t> tokens,
   return absl::OkStatus();
 }
 
-// What `options` name, or else the model's own. None: tokens are bytes.
+// The tokenizer of `options`, or the model's. nullopt: tokens are bytes.
 absl::StatusOr<std::optional<Tokenizer>> FindTokenizer(
     const GenerateOptions& options, int32_t vocab_size) {
   std::string path = options.tokenizer;
@@ -114,7 +113,7 @@ absl::StatusOr<ExportedModel> ExportModel(
   ASSIGN_OR_RETURN(const RunLayout layout, RunLayout::Create(spec.layout()));
   RETURN_IF_ERROR(MakeTrainerOptions(spec, 1).status());
   if (pinned.pin().cut_size() != layout.fragment_count()) {
-    return absl::InternalError("the pinned cut has not every fragment");
+    return absl::InternalError("the pinned cut lacks a fragment");
   }
   client.SetRoutes(server::ToRoutes(pinned));
   std::vector<float> parameters(layout.element_count());
@@ -125,7 +124,7 @@ absl::StatusOr<ExportedModel> ExportModel(
     if (at.fragment() < 0 || at.fragment() >= layout.fragment_count()) {
       return absl::InternalError("the pinned cut names an unknown fragment");
     }
-    // One fragment lies as the model does: no second copy.
+    // A single fragment has the model's order: no second copy.
     const bool whole = layout.fragment_count() == 1;
     if (!whole) buffer.resize(layout.fragment_element_count(at.fragment()));
     const absl::Span<float> out = absl::MakeSpan(whole ? parameters : buffer);
@@ -225,7 +224,7 @@ absl::StatusOr<std::string> Generate(const GenerateOptions& options) {
   ASSIGN_OR_RETURN(const std::optional<Tokenizer> tokenizer,
                    FindTokenizer(options, model.vocab_size()));
   std::vector<int32_t> tokens = ToTokens(tokenizer, options.prompt);
-  // A model has to see something.
+  // A model needs at least one token.
   if (tokens.empty()) tokens = ToTokens(tokenizer, "\n");
   std::string text;
   for (int64_t i = 0; i < options.token_count_max; ++i) {
@@ -277,7 +276,7 @@ absl::StatusOr<int64_t> WriteValidationFile(const v1::DataSpec& data,
                    DataSet::Open(data, ""));
   const TokenRange held_out = data_set->validation();
   if (held_out.size() == 0) {
-    return absl::InvalidArgumentError("the data set holds nothing out");
+    return absl::InvalidArgumentError("the data set has no held-out tokens");
   }
   std::vector<int32_t> tokens(held_out.size());
   RETURN_IF_ERROR(data_set->Read(held_out.begin, absl::MakeSpan(tokens)));

@@ -100,7 +100,7 @@ TEST_F(ModelFilesTest, EvaluatesWholeWindowsOfTheFile) {
 
 TEST_F(ModelFilesTest, EvaluationIsTheMeanOverWindows) {
   ASSERT_TRUE(Export().ok());
-  // Two windows of T = 16 and a rest, against each of them alone.
+  // Two windows of T = 16 and a rest, against each window alone.
   const std::string text = "island server outer inner round merge push pull";
   const auto loss_of = [&](const std::string& bytes) {
     EvaluateOptions options;
@@ -163,7 +163,7 @@ class ImportTest : public ModelFilesTest {
   absl::StatusOr<ModelToImport> Read() {
     return ReadModelToImport(directory_, spec_.layout());
   }
-  // Changes the last value of the weights; they end with a whole tensor.
+  // Changes the last value of the weights; the file ends with a whole tensor.
   void PutLastValue(float value) {
     std::fstream file(directory_ + "/model.safetensors",
                       std::ios::in | std::ios::out | std::ios::binary);

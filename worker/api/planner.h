@@ -1,5 +1,4 @@
-// What a run would cost on a link, and what its spec makes of a model, for
-// those who create runs.
+// The cost of a run on a link, and what its spec makes of a model.
 
 #ifndef WORKER_API_PLANNER_H_
 #define WORKER_API_PLANNER_H_

@@ -29,13 +29,12 @@ namespace atl::worker {
 
 namespace {
 
-// How long processes wait for each other before they say that they do.
+// How long processes wait for each other before they log it.
 constexpr absl::Duration kMeetingMax = absl::Seconds(20);
-// How long a process that comes back may find the world of before, which does
-// not know yet that it is over.
+// How long a restarted process may find the old world, which has not ended yet.
 constexpr absl::Duration kStaleWorldMax = absl::Seconds(30);
 
-// What the processes meet with; nothing where there is one.
+// The rendezvous of the processes; empty for one process.
 absl::StatusOr<Rendezvous> PrepareRendezvous(const RunIslandOptions& options) {
   if (options.place.process_count == 1) return Rendezvous();
   return MakeRendezvous({.run_id = options.run_id,
@@ -47,20 +46,19 @@ absl::StatusOr<Rendezvous> PrepareRendezvous(const RunIslandOptions& options) {
                          .insecure = options.security.insecure});
 }
 
-// Why they do not meet, and what to do.
+// Why the processes did not connect, and a remedy.
 absl::Status DoNotMeet(const absl::Status& status) {
   const absl::Status told =
-      Annotate(status, "the processes of the island do not meet");
+      Annotate(status, "the processes of the island did not connect");
   if (!absl::IsPermissionDenied(status)) return told;
   return absl::Status(
       told.code(),
       absl::StrCat(told.message(),
-                   "; all need the same --run, --island-id and secret: that of "
-                   "--rendezvous-secret, else the TLS key, else, on one "
-                   "machine, the file that its user's processes share"));
+                   "; all need the same --run, --island-id and secret: "
+                   "--rendezvous-secret, otherwise the TLS key, otherwise (on "
+                   "one machine) the file that the user's processes share"));
 }
 
-// Meets the other processes, within join_patience.
 absl::StatusOr<std::unique_ptr<IslandWorld>> Meet(
     const RunIslandOptions& options, const Rendezvous& rendezvous,
     engine::Devices& devices) {
@@ -88,16 +86,15 @@ absl::StatusOr<std::unique_ptr<IslandWorld>> Meet(
     }
     if (options.stop.stop_requested()) {
       return absl::CancelledError(
-          "stopped before the processes of the island had met");
+          "stopped before the processes of the island connected");
     }
-    LOG(WARNING) << "the processes of the island have not met yet: "
+    LOG(WARNING) << "the processes of the island have not connected yet: "
                  << status.message();
     absl::SleepFor(RetryBackoff(attempt));
   }
 }
 
-// One attempt of an island: from the meeting of its processes to the end of the
-// run, or of one of them.
+// One attempt: from the rendezvous to the end of the run or of a process.
 absl::StatusOr<IslandProgress> RunOnce(const RunIslandOptions& options,
                                        IslandLinks links,
                                        const Rendezvous& rendezvous,
@@ -117,8 +114,7 @@ absl::StatusOr<IslandProgress> RunOnce(const RunIslandOptions& options,
   return RunIslandOver(options, links);
 }
 
-// An island of several processes begins again when one is lost: those that are
-// left meet the one that comes back.
+// An island that loses a process restarts; the other processes wait for it.
 absl::StatusOr<IslandProgress> RunAttempts(const RunIslandOptions& options,
                                            const IslandLinks& links,
                                            const Rendezvous& rendezvous,
@@ -135,9 +131,9 @@ absl::StatusOr<IslandProgress> RunAttempts(const RunIslandOptions& options,
         RunOnce(attempt, links, rendezvous, devices);
     if (end.ok() || !IsProcessLost(end.status())) return end;
     if (options.stop.stop_requested()) {
-      return absl::CancelledError("stopped while the island began again");
+      return absl::CancelledError("stopped while the island restarted");
     }
-    // It got somewhere.
+    // The attempt made progress.
     if (step > step_before) failure_count = 1;
     step_before = std::max(step_before, step);
     if (failure_count > options.place.restart_count_max) {
@@ -146,7 +142,7 @@ absl::StatusOr<IslandProgress> RunAttempts(const RunIslandOptions& options,
           " restarts without a contribution"));
     }
     const absl::Duration wait = RetryBackoff(failure_count);
-    LOG(WARNING) << "the island begins again in " << wait << ": "
+    LOG(WARNING) << "the island restarts in " << wait << ": "
                  << end.status();
     absl::SleepFor(wait);
   }
@@ -214,8 +210,8 @@ absl::StatusOr<IslandProgress> RunIslandAltered(
   run_options.channel = control;
   run_options.on_waiting = [](absl::string_view peer,
                               absl::Duration patience) {
-    LOG(WARNING) << peer << " has not answered yet; it is waited for "
-                 << patience << " at most, then asked again";
+    LOG(WARNING) << peer << " has not answered yet; waiting up to "
+                 << patience << ", then asking again";
   };
   ASSIGN_OR_RETURN(
       const std::unique_ptr<coordinator::OperatorClient> operator_client,

@@ -1,4 +1,4 @@
-// Whole islands over a service in memory: the real loop, engine, data and SAVE.
+// Whole islands over an in-memory service; everything else is real.
 
 #include "worker/api/run_island.h"
 
@@ -60,11 +60,11 @@ TEST(ParameterOptionsTest, ProcessesShareTheIslandsCapsAsTheyDoTheModel) {
     EXPECT_TRUE(data.ok()) << data.status();
     return data->caps;
   };
-  // One process has all of them.
+  // One process has the whole cap.
   const server::BandwidthCaps all = caps(HeldLayout(*layout));
   EXPECT_EQ(all.up_bytes_per_second, 1e6);
   EXPECT_EQ(all.down_bytes_per_second, 4e6);
-  // Two that are started alike have them together.
+  // Two equal processes share it.
   const int64_t end = layout->element_count();
   int64_t middle = 0;
   for (const TensorPlace& tensor : layout->tensors()) {
@@ -95,7 +95,7 @@ TEST(ParameterOptionsTest, APartThatIsTooNarrowIsRefused) {
   options.place.process_count = 2;
   EXPECT_TRUE(absl::IsInvalidArgument(
       MakeParameterOptions(options, spec, held).status()));
-  // A cap that is enough for all processes: this one has the least.
+  // The cap suffices for all processes; this one has the least share.
   options.caps.up_bytes_per_second = 2 * server::kCapBytesPerSecondMin;
   const auto least = MakeParameterOptions(options, spec, held);
   ASSERT_TRUE(least.ok()) << least.status();
@@ -103,7 +103,7 @@ TEST(ParameterOptionsTest, APartThatIsTooNarrowIsRefused) {
   options.caps.up_bytes_per_second -= 1;
   EXPECT_TRUE(absl::IsInvalidArgument(
       MakeParameterOptions(options, spec, held).status()));
-  // Who holds nothing needs nothing.
+  // A process that holds nothing needs nothing.
   EXPECT_TRUE(
       MakeParameterOptions(options, spec, *HeldLayout::Create(layout, {}))
           .ok());
@@ -178,7 +178,7 @@ TEST_P(RestartTest, ARestartAtAnyStepGivesTheSameBits) {
   }
   MemoryService undisturbed(spec);
   ASSERT_TRUE(RunOne(undisturbed, Options("a")).ok());
-  // How many actions a life does before it dies.
+  // Actions before the kill.
   for (int life = 3; life < 40; life += GetParam().life_stride) {
     MemoryService service(spec);
     ASSERT_TRUE(RunKilledOnce(service, absl::StrCat("island-", life), life));
@@ -272,7 +272,6 @@ TEST_F(RunIslandTest, WaitsWhileTheRunIsPausedAndEndsWhenItIsCancelled) {
   EXPECT_LT(service.version(), 5);
 }
 
-// The log, in place of stderr.
 class KeptLog : public LogSink {
  public:
   KeptLog() { SetLogSink(this); }
@@ -280,7 +279,6 @@ class KeptLog : public LogSink {
   void Send(LogSeverity, absl::string_view, absl::string_view text) override {
     absl::StrAppend(&texts, text, "\n");
   }
-  // Read once nobody logs.
   std::string texts;
 };
 

@@ -1,6 +1,5 @@
-// Islands of several ranks and processes over a service in memory: the real
-// loop, mesh, data and SAVE. Processes are threads, each with a world of its
-// own kind.
+// Islands of several ranks and processes over an in-memory service; the rest is
+// real. Processes are threads, each with its own world.
 
 #include <algorithm>
 #include <atomic>
@@ -32,8 +31,8 @@
 namespace atl::worker {
 namespace {
 
-// The files of one process of an island, which dies when it makes a file of
-// this name, by opening or renaming, or removes it, for the `life`-th time.
+// The files of one process. The process dies when it opens, renames to or
+// removes a file of this name for the `life`-th time.
 class MortalFiles : public ForwardingFileSystem {
  public:
   MortalFiles(FileSystem& files, std::string ending, int life,
@@ -70,7 +69,7 @@ class MortalFiles : public ForwardingFileSystem {
   const std::function<void()> die_;
 };
 
-// When a process dies, but for after so many actions: see MortalFiles.
+// When a process dies, other than after some actions: see MortalFiles.
 struct Death {
   std::string file;
   int life = 0;
@@ -78,8 +77,8 @@ struct Death {
 
 class RunMeshTest : public IslandFixture {
  protected:
-  // One attempt of an island with `mesh` in `process_count` processes. When
-  // process `victim` has begun `action_count` actions it stops at once.
+  // One attempt of an island with `mesh` in `process_count` processes. Process
+  // `victim` stops at once when it begins action `action_count`.
   absl::StatusOr<IslandProgress> RunOnce(MemoryService& service,
                                          const std::string& mesh,
                                          int process_count, int victim = -1,
@@ -138,7 +137,7 @@ class RunMeshTest : public IslandFixture {
     links.make_trainer = [&](const engine::TrainerOptions& options) {
       return (*world)->MakeTrainer(options);
     };
-    // Asked when the ranks are the trainer's.
+    // Called when the ranks belong to the trainer.
     links.describe_device = [&] {
       return DescribeDevice(engine::CpuDevices(), (*world)->first_rank());
     };
@@ -151,7 +150,7 @@ class RunMeshTest : public IslandFixture {
     return RunIslandOver(options, links);
   }
 
-  // The next run of the same name has none of this one's.
+  // The next run of the same name must not find this one's.
   void ForgetSaves() {
     const std::string directory = Options("a").work_directory;
     const auto names = files_.List(directory);
@@ -162,7 +161,6 @@ class RunMeshTest : public IslandFixture {
     EXPECT_TRUE(files_.SyncDirectory(directory).ok());
   }
 
-  // The files of saves.
   std::vector<std::string> SaveNames() {
     const auto names = files_.List(Options("a").work_directory);
     std::vector<std::string> saves;
@@ -172,7 +170,6 @@ class RunMeshTest : public IslandFixture {
     return saves;
   }
 
-  // SHA-256 of the run's end.
   std::string RunToEnd(const v1::RunSpec& spec, const std::string& mesh,
                        int process_count) {
     files_.Crash();
@@ -183,10 +180,9 @@ class RunMeshTest : public IslandFixture {
     return service.parameters_sha256();
   }
 
-  int micro_batch_count_ = 0;  // Of islands in one process; 0: as usual.
+  int micro_batch_count_ = 0;  // Of islands in one process; 0: default.
 };
 
-// The root of the sum of squares.
 double Distance(const std::vector<float>& a, const std::vector<float>& b) {
   EXPECT_EQ(a.size(), b.size());
   double sum = 0;
@@ -213,8 +209,8 @@ TEST_F(RunMeshTest, AMeshLearnsWhatOneRankLearns) {
   const v1::RunSpec spec = TinyRun(tiny);
   MemoryService one(spec);
   ASSERT_TRUE(RunOne(one, Options("one")).ok());
-  // AdamW makes steps of what sums in another order round differently. How far
-  // that leads is seen on the same rank with its batch in parts.
+  // AdamW amplifies rounding differences of sums in another order. The
+  // reference is the same rank with its batch in parts.
   double distance = 0, difference = 0;
   for (const int parts : {2, 4}) {
     files_.Crash();
@@ -238,15 +234,14 @@ TEST_F(RunMeshTest, AMeshLearnsWhatOneRankLearns) {
     std::cout << mesh << ": parameters " << of_mesh << " of " << distance
               << ", losses " << of_losses << " of " << difference << std::endl;
     EXPECT_LE(of_mesh, 4 * distance) << mesh;
-    // They are told in f32.
+    // Losses travel in f32.
     EXPECT_LE(of_losses, 4 * difference + 1e-6) << mesh;
   }
 }
 
-// A save is of elements, and not of the ranks that had them: another mesh, of as
-// many processes or of others, goes on from it. What is then left between them is
-// how sums are rounded, far less than what the loss of the optimizer's state
-// makes.
+// A local checkpoint holds elements, not ranks: another mesh or process count
+// can continue from it. The remaining difference is rounding of sums, far less
+// than a loss of optimizer state would cause.
 TEST_F(RunMeshTest, ASaveUnderOneMeshGoesOnUnderAnother) {
   TinyRunOptions tiny = Tiny(1);
   tiny.inner_step_count = 4;
@@ -256,7 +251,7 @@ TEST_F(RunMeshTest, ASaveUnderOneMeshGoesOnUnderAnother) {
   const auto distance_after = [&](int before, int after, bool forget) {
     ForgetSaves();
     MemoryService service(spec);
-    // While it writes the second save.
+    // While it writes the second local checkpoint.
     const Death death = {
         before == 1 ? "a.save.tmp" : "0-of-2.save.next.tmp", 2};
     const auto first =
@@ -307,8 +302,7 @@ class ProcessesTest : public RunMeshTest,
   }
 };
 
-// Where the ranks are changes nothing: not the steps, not what is encoded, and
-// not the merge.
+// The placement of ranks changes neither steps, encodings nor the merge.
 TEST_P(ProcessesTest, ProcessesChangeNoBit) {
   const v1::RunSpec spec = Spec();
   const std::string one = RunToEnd(spec, "dp_shard=4", 1);
@@ -320,8 +314,8 @@ TEST_P(ProcessesTest, ProcessesChangeNoBit) {
   }
 }
 
-// A process that dies ends the attempt of all; the next one goes on from the
-// saves of all, with the same bits, or, if these do not agree, as new.
+// A dead process ends the attempt of all; the next attempt continues from the
+// files of all, with the same bits, or starts anew if they do not agree.
 TEST_P(ProcessesTest, TheIslandComesBackWhenAProcessDies) {
   const v1::RunSpec spec = Spec();
   const std::string undisturbed = RunToEnd(spec, "dp_shard=2", 2);
@@ -341,8 +335,7 @@ TEST_P(ProcessesTest, TheIslandComesBackWhenAProcessDies) {
   }
 }
 
-// While saves are written: some processes have the next one and some do not, or
-// it is in its place in some and not in others.
+// Killed during writes: only some processes have the next file, or renamed it.
 TEST_P(ProcessesTest, TheBitsAreTheSameWhicheverSaveIsTheLastOfADeadProcess) {
   const v1::RunSpec spec = Spec();
   const std::string undisturbed = RunToEnd(spec, "dp_shard=2", 2);
@@ -366,8 +359,8 @@ TEST_P(ProcessesTest, TheBitsAreTheSameWhicheverSaveIsTheLastOfADeadProcess) {
   }
 }
 
-// A save is of elements: where the ranks are is another matter. The mesh is the
-// same, so that sums are, too, and all bits.
+// A local checkpoint holds elements, so placement does not matter. The mesh is
+// the same, so sums and all bits are too.
 TEST_P(ProcessesTest, AnotherNumberOfProcessesGoesOnWithTheSameBits) {
   const v1::RunSpec spec = Spec();
   const std::string undisturbed = RunToEnd(spec, "dp_shard=4", 2);
@@ -386,7 +379,7 @@ TEST_P(ProcessesTest, AnotherNumberOfProcessesGoesOnWithTheSameBits) {
       ASSERT_FALSE(SaveNames().empty());
       ASSERT_FALSE(RunOnce(service, "dp_shard=4", after, 0, life).ok());
       files_.Crash();
-      // And back again, from a save that the others made or left. A run may
+      // And back again, from files that the others wrote or left. A run may
       // complete while its last island dies.
       if (service.run().state() != v1::RUN_STATE_COMPLETED) {
         const auto end = RunOnce(service, "dp_shard=4", before);
@@ -398,8 +391,7 @@ TEST_P(ProcessesTest, AnotherNumberOfProcessesGoesOnWithTheSameBits) {
   }
 }
 
-// What another number of processes left is removed once there is something
-// newer, and not before.
+// Files of another process count are removed once newer ones exist, not before.
 TEST_P(ProcessesTest, OfOtherNumbersOfProcessesNoSaveIsLeft) {
   const v1::RunSpec spec = Spec();
   for (const auto& [before, after] : {std::pair(2, 1), std::pair(1, 4)}) {
@@ -417,14 +409,14 @@ TEST_P(ProcessesTest, OfOtherNumbersOfProcessesNoSaveIsLeft) {
   }
 }
 
-// What is missing or torn of one process is missing: the island joins as new.
+// If a process's file is missing or torn, the island joins as new.
 TEST_P(ProcessesTest, ASaveThatIsNotWholeIsNoneForAnotherNumber) {
   const v1::RunSpec spec = Spec();
   const std::string undisturbed = RunToEnd(spec, "dp_shard=4", 2);
   const auto end_after = [&](const std::function<void()>& harm) {
     ForgetSaves();
     MemoryService service(spec);
-    // While it writes the third save.
+    // While it writes the third local checkpoint.
     EXPECT_FALSE(RunOnce(service, "dp_shard=4", 2, 0, 1 << 30,
                          {"0-of-2.save.next.tmp", 3})
                      .ok());
@@ -463,8 +455,8 @@ TEST_P(ProcessesTest, ASaveThatIsNotWholeIsNoneForAnotherNumber) {
   EXPECT_NE(forgotten, undisturbed);
 }
 
-// It dies when its own save is whole and the other one's still there: the newer
-// is used, whoever comes back.
+// Killed when its own file is complete and the other one's still exists: any
+// process uses the newer one.
 TEST_P(ProcessesTest, OfTwoNumbersOfProcessesTheNewerSaveIsUsed) {
   const v1::RunSpec spec = Spec();
   const std::string undisturbed = RunToEnd(spec, "dp_shard=4", 2);

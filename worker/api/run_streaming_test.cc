@@ -1,5 +1,5 @@
 // Whole islands of streaming runs over a service in memory: the same bits for
-// any timing and after any restart, and training that goes on.
+// any timing and after any restart, while training goes on.
 
 #include <cstdint>
 #include <string>
@@ -70,7 +70,7 @@ TEST_F(RunStreamingTest, StrictRunsGiveTheSameBitsForAnyTimingAndThreads) {
 }
 
 TEST_F(RunStreamingTest, ARestartAtAnyStepGivesTheSameBits) {
-  // Blended; eager; blended with a codec whose error is fed back.
+  // Blended; eager; blended with error feedback.
   for (int kind = 0; kind < 3; ++kind) {
     v1::RunSpec spec = Streaming(1, kind == 1 ? 0 : 0.5, kind == 1);
     if (kind == 2) {
@@ -107,8 +107,7 @@ TEST_F(RunStreamingTest, BlendOverlapAndForesightEachChangeTheBits) {
   }
 }
 
-// G10: an island does not stop for a link that is away, up to the step at which
-// it cannot do without the answer.
+// G10: an island trains without its link until a step needs the answer.
 TEST_F(RunStreamingTest, TrainsOnWhileAPushIsOnItsWay) {
   for (const int64_t overlap : {1, 2, 4}) {
     v1::RunSpec spec = Streaming(1, 0);
@@ -133,7 +132,7 @@ TEST_F(RunStreamingTest, TrainsOnWhileAPushIsOnItsWay) {
   }
 }
 
-// Renames wait until it is opened.
+// Blocks renames until it is opened.
 class GatedFileSystem : public ForwardingFileSystem {
  public:
   using ForwardingFileSystem::ForwardingFileSystem;
@@ -159,7 +158,7 @@ class GatedFileSystem : public ForwardingFileSystem {
   bool is_open_ ABSL_GUARDED_BY(mutex_) = false;
 };
 
-// What is in the SAVE, and is pushed, is of the step at which it was taken.
+// The saved and pushed contribution is that of the step at which it was taken.
 TEST_F(RunStreamingTest, TrainsOnWhileAContributionIsEncodedAndSaved) {
   for (const bool eager : {false, true}) {
     v1::RunSpec spec = Streaming(1, eager ? 0 : 0.5, eager);
@@ -173,7 +172,7 @@ TEST_F(RunStreamingTest, TrainsOnWhileAContributionIsEncodedAndSaved) {
     int64_t stopped_at = -1;
     options.on_progress = [&](const IslandProgress& progress) {
       if (stopped_at >= 0 ||
-          progress.reason != "the contribution before is being saved") {
+          progress.reason != "the previous contribution is being saved") {
         return;
       }
       stopped_at = progress.step;
@@ -219,9 +218,9 @@ TEST_F(RunStreamingTest, AFullDiskStopsTheContributionUntilThereIsRoom) {
     ASSERT_TRUE(RunOne(undisturbed, Options(absl::StrCat("a", eager))).ok());
     files_.SetCapacity(1000);
     RunIslandOptions options = Options(absl::StrCat("b", eager));
-    int waits = 0;  // From the second on because it has failed.
+    int waits = 0;  // From the second on because it failed.
     options.on_progress = [&](const IslandProgress& progress) {
-      if (progress.reason == "the contribution before is being saved" &&
+      if (progress.reason == "the previous contribution is being saved" &&
           ++waits == 2) {
         files_.SetCapacity(int64_t{1} << 40);
       }

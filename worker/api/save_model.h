@@ -1,4 +1,4 @@
-// Writes parameters that are in memory as a model directory.
+// Writes parameters from memory as a model directory.
 
 #ifndef WORKER_API_SAVE_MODEL_H_
 #define WORKER_API_SAVE_MODEL_H_
@@ -12,11 +12,11 @@
 namespace atl::worker {
 
 // Writes `parameters`, in the model order of `spec.layout`, as a model of shape
-// `spec.model` (worker/checkpoint/checkpoint.h). Returns their SHA-256. Blocks
-// and is thread-safe for different directories.
+// `spec.model` (worker/checkpoint/checkpoint.h). Returns their SHA-256. Blocks;
+// thread-safe for different directories.
 //
-// As RunLayout::Create and WriteCheckpoint; INVALID_ARGUMENT: there are not as
-// many parameters as the layout has elements.
+// As RunLayout::Create and WriteCheckpoint; INVALID_ARGUMENT: the number of
+// parameters is not the layout's.
 absl::StatusOr<std::string> SaveModel(const v1::RunSpec& spec,
                                       absl::Span<const float> parameters,
                                       const std::string& directory);

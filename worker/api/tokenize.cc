@@ -20,7 +20,7 @@ namespace {
 constexpr int64_t kPartBytes = int64_t{1} << 20;
 constexpr const char* kDocumentTokens[] = {"<|endoftext|>", "<|end_of_text|>"};
 
-// The id that stands before each file, -1 for none; sets `name`.
+// The id before each file, -1 for none; sets `name`.
 absl::StatusOr<int32_t> DocumentToken(const Tokenizer& tokenizer,
                                       const std::optional<std::string>& wanted,
                                       std::string& name) {
@@ -30,7 +30,8 @@ absl::StatusOr<int32_t> DocumentToken(const Tokenizer& tokenizer,
     const int32_t id = tokenizer.AddedTokenId(name);
     if (id >= 0) return id;
     return absl::InvalidArgumentError(
-        absl::StrCat("\"", name, "\" is no added token of the tokenizer: name "
+        absl::StrCat("\"", name,
+                     "\" is not an added token of the tokenizer: name "
                      "one of its added_tokens, or \"\" for none"));
   }
   for (const char* candidate : kDocumentTokens) {
@@ -54,7 +55,7 @@ class Job {
   absl::Status Encode(const DataFile& file) {
     ASSIGN_OR_RETURN(const std::unique_ptr<RandomAccessFile> in,
                      PosixFileSystem().OpenForRead(file.path));
-    std::string text;  // What is read and not encoded.
+    std::string text;  // Read but not encoded.
     int64_t read = 0;
     while (read < file.size_bytes || !text.empty()) {
       if (options_.stop.stop_requested()) {

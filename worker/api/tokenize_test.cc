@@ -27,7 +27,7 @@ class TokenizeTest : public testing::Test {
     std::filesystem::create_directories(root_ + "/text/deeper");
     std::ifstream in(kTokenizer);
     std::string json{std::istreambuf_iterator<char>(in), {}};
-    // One of its added tokens gets the name that ends a text elsewhere.
+    // One of its added tokens gets the usual name of a text's end.
     absl::StrReplaceAll({{"<|end|>of", "<|endoftext|>"}}, &json);
     options_.tokenizer = root_ + "/tokenizer.json";
     std::ofstream(options_.tokenizer) << json;
@@ -57,7 +57,7 @@ class TokenizeTest : public testing::Test {
 };
 
 TEST_F(TokenizeTest, WritesEachFileBehindADocumentToken) {
-  // Longer than what is read at once, and with ends of lines to cut at.
+  // Longer than one read, with line ends to cut at.
   std::string longer;
   while (longer.size() < 2'500'000) absl::StrAppend(&longer, "the 7 of\n\n");
   Write("b.txt", longer);

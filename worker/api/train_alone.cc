@@ -19,13 +19,11 @@
 namespace atl::worker {
 namespace {
 
-// The held-out loss of the local parameters, or of the anchors after a sync.
 absl::StatusOr<double> Validate(IslandState& state, const Batch& batch) {
   if (batch.inputs.empty()) return 0.0;
   return state.EvaluateLocal(batch);
 }
 
-// Whether the run would evaluate after `step` steps.
 bool EvaluationDue(const v1::RunSpec& spec, int64_t step, int64_t step_count) {
   const int64_t every = spec.evaluation().every_round_count();
   if (every <= 0) return false;

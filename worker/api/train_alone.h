@@ -1,6 +1,5 @@
-// One island alone, without a service: the same inner steps as a run's island
-// takes, on data shard 0. The baseline that a run is compared with, and the
-// definition that its bits are compared with.
+// One island without a service: the same inner steps as an island of a run, on
+// data shard 0. The baseline for a run's loss, and the definition of its bits.
 
 #ifndef WORKER_API_TRAIN_ALONE_H_
 #define WORKER_API_TRAIN_ALONE_H_
@@ -18,11 +17,11 @@
 namespace atl::worker {
 
 struct TrainAloneProgress {
-  int64_t step = 0;        // Inner steps taken.
-  int64_t step_count = 0;  // To take.
-  double loss = 0;         // Of the last one, nats a token.
+  int64_t step = 0;        // Inner steps done.
+  int64_t step_count = 0;  // Inner steps to do.
+  double loss = 0;         // Of the last step, nats a token.
   double tokens_per_second = 0;
-  // Held-out loss, where the run's evaluation asks for it.
+  // Held-out loss, when the run's evaluation is due.
   std::optional<double> validation_loss;
 };
 
@@ -31,12 +30,12 @@ struct TrainAloneOptions {
   std::string data_path;  // Empty: the spec's.
   int thread_count = 1;
   std::string device;  // "cpu", "cuda", "cuda:N"; empty: "cpu".
-  // Steps; 0 takes those of a run's island, PlannedStepCount(spec).
+  // Steps; 0: those of a run's island, PlannedStepCount(spec).
   int64_t step_count = 0;
-  // If true, every inner_step_count steps theta = anchor - (anchor - theta) in
-  // f32, as a run of one island with outer SGD and lr 1 computes it.
+  // Every inner_step_count steps theta = anchor - (anchor - theta) in f32, as
+  // in a run of one island with outer SGD and lr 1.
   bool outer_round_trip = false;
-  // If true, all data shards are read as one: an island alone has them all.
+  // Read all data shards as one.
   bool one_data_shard = false;
   std::stop_token stop;
   std::function<void(const TrainAloneProgress&)> on_progress;  // Each step.
@@ -50,10 +49,8 @@ struct TrainAloneResult {
   double tokens_per_second = 0;
 };
 
-// Trains from version 0 of `spec`.
-//
-// INVALID_ARGUMENT: the spec or the data cannot be used; version 0 is an
-// import. FAILED_PRECONDITION: there is no such device here. CANCELLED:
+// Trains from version 0 of `spec`. INVALID_ARGUMENT: unusable spec or data;
+// version 0 is an import. FAILED_PRECONDITION: no such device here. CANCELLED:
 // stopped. INTERNAL: training failed.
 absl::StatusOr<TrainAloneResult> TrainAlone(const TrainAloneOptions& options);
 

@@ -45,7 +45,7 @@ absl::string_view AsBytes(absl::Span<const float> values) {
           values.size() * sizeof(float)};
 }
 
-// A file that is being written, hashed on its way.
+// A file that is hashed while it is written.
 class HashedFile {
  public:
   static absl::StatusOr<std::unique_ptr<HashedFile>> Create(
@@ -59,7 +59,7 @@ class HashedFile {
                       const std::stop_token& stop = {}) {
     while (!bytes.empty()) {
       if (stop.stop_requested()) return absl::CancelledError("stopped");
-      // In pieces, so that what is hashed is still in the cache.
+      // In pieces, so that hashing finds the bytes in the cache.
       const absl::string_view piece = bytes.substr(0, kPieceBytes);
       sha_.Update(piece);
       RETURN_IF_ERROR(file_->WriteAt(size_bytes_, piece));
@@ -69,7 +69,6 @@ class HashedFile {
     return absl::OkStatus();
   }
 
-  // Syncs it and adds it to the manifest.
   absl::Status Finish(absl::string_view name, OrderedJson& files) {
     RETURN_IF_ERROR(file_->Sync());
     files.push_back({{"name", std::string(name)},
@@ -177,7 +176,6 @@ absl::Status WriteWeights(FileSystem& file_system, const std::string& directory,
                    size_bytes);
 }
 
-// Removes a directory with its files, if it is there.
 void RemoveDirectory(FileSystem& file_system, const std::string& directory) {
   const absl::StatusOr<std::vector<std::string>> names =
       file_system.List(directory);
@@ -216,13 +214,12 @@ absl::Status WriteFiles(FileSystem& file_system, const std::string& directory,
   manifest["element_count"] = run_layout.element_count();
   manifest["parameters_sha256"] = written.parameters_sha256;
   manifest["files"] = std::move(files);
-  OrderedJson own = OrderedJson::array();  // It does not list itself.
+  OrderedJson own = OrderedJson::array();  // The manifest does not list itself.
   RETURN_IF_ERROR(WriteText(file_system, directory, kManifest,
                             manifest.dump(2) + "\n", own, written.size_bytes));
   return file_system.SyncDirectory(directory);
 }
 
-// Puts `temporary` in the place of `directory`.
 absl::Status PutInPlace(FileSystem& file_system, const std::string& temporary,
                         const std::string& directory) {
   const std::string old = absl::StrCat(directory, ".old");
@@ -247,11 +244,11 @@ absl::Status CheckTarget(FileSystem& file_system,
   }
   return absl::AlreadyExistsError(
       absl::StrCat(directory,
-                   " holds something that is no checkpoint: give another "
+                   " is not empty and holds no checkpoint: give another "
                    "directory, or empty this one"));
 }
 
-// SHA-256 of the files that the manifest lists, by name; nothing without one.
+// SHA-256 by file name, from the manifest; nullopt without one.
 absl::StatusOr<std::optional<std::map<std::string, std::string>>>
 ExpectedSha256s(FileSystem& file_system, const std::string& directory) {
   const std::string path = MakePath(directory, kManifest);
@@ -286,7 +283,7 @@ std::string ShapeText(absl::Span<const int64_t> shape) {
   return absl::StrCat("[", absl::StrJoin(shape, ", "), "]");
 }
 
-// The layout's tensors by name, and what they are called in a file.
+// The layout's tensors by their name in a file.
 class TensorNames {
  public:
   explicit TensorNames(const v1::Layout& layout) {
@@ -299,14 +296,14 @@ class TensorNames {
   const v1::TensorSpec* Find(const std::string& name) const {
     auto found = tensors_.find(name);
     if (found == tensors_.end()) {
-      // As the body of a GPT-2 alone is saved.
+      // The saved body of a GPT-2 lacks the prefix.
       found = tensors_.find(absl::StrCat("transformer.", name));
     }
     return found == tensors_.end() ? nullptr : found->second;
   }
 
-  // Buffers that follow from the configuration (old exports of Llama and GPT-2
-  // hold some), and the head of a model whose head is its embedding.
+  // True for buffers that follow from the configuration (in old exports of
+  // Llama and GPT-2), and for a head that is the embedding.
   bool IsIgnored(const std::string& name) const {
     return Find(name) == nullptr &&
            (absl::EndsWith(name, ".rotary_emb.inv_freq") ||

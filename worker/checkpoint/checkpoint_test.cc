@@ -79,7 +79,7 @@ class CheckpointTest : public testing::Test {
   void Put(const std::string& name, const std::string& bytes) {
     std::ofstream(directory_ + "/" + name, std::ios::binary) << bytes;
   }
-  // Reads with `bytes` as the weights; the error has to name the file.
+  // Reads with `bytes` as the weights; the error must name the file.
   absl::Status ReadWith(const std::string& bytes) {
     Put("model.safetensors", bytes);
     std::vector<float> parameters;
@@ -148,7 +148,7 @@ TEST_F(CheckpointTest, LeavesNothingBehindOfOneThatIsStopped) {
                 .code(),
             absl::StatusCode::kCancelled);
   EXPECT_TRUE(fs::is_empty(root_));
-  // Nor does it take the place of one that is there.
+  // A stopped write does not replace an existing checkpoint either.
   ASSERT_TRUE(Write().ok());
   const std::string manifest = Text("manifest.json");
   source_.commit_seq = 13;
@@ -192,7 +192,6 @@ TEST_F(CheckpointTest, EveryDamagedHeaderByteIsAnError) {
   }
 }
 
-// A safetensors file; `bytes` of each tensor are given.
 struct RawTensor {
   std::string name, dtype, shape, bytes;
 };
@@ -216,7 +215,7 @@ TEST_F(CheckpointTest, ReadsSeveralFilesByTheirIndexAndWidens) {
   for (const char* name : {"model.safetensors", "manifest.json"}) {
     fs::remove(directory_ + "/" + name);
   }
-  // BF16 is the upper half of f32, F16 has 5 bits of exponent.
+  // BF16 is the upper half of f32; F16 has 5 bits of exponent.
   std::string a, b;
   const std::vector<uint16_t> f16 = {0x3c00, 0xc000, 0x0001, 0x8400, 0x7bff};
   const std::vector<float> f16_values = {1, -2, 0x1p-24f, -0x1p-14f, 65504};
@@ -265,7 +264,7 @@ TEST_F(CheckpointTest, WritesSeveralFilesUpToTheirLimit) {
   AddTensor("d.weight", {2, 2});
   for (int i = 0; i < 11; ++i) parameters_.push_back(0.5f * i);
   CheckpointOptions options;
-  options.weight_file_bytes_max = 48;  // c and d do not go together ...
+  options.weight_file_bytes_max = 48;  // c and d do not fit together ...
   const auto write = [&] {
     return WriteCheckpoint(PosixFileSystem(), directory_, model_, layout_,
                            parameters_, source_, options);
@@ -273,7 +272,7 @@ TEST_F(CheckpointTest, WritesSeveralFilesUpToTheirLimit) {
   const auto written = write();
   ASSERT_TRUE(written.ok()) << written.status();
   EXPECT_FALSE(fs::exists(directory_ + "/model.safetensors"));
-  // ... but one with c and d fits: a and b are larger than a file may be.
+  // ... but one with c and d fits: a and b are larger than the limit.
   EXPECT_TRUE(fs::exists(directory_ + "/model-00003-of-00003.safetensors"));
   const std::string index = Text("model.safetensors.index.json");
   EXPECT_TRUE(absl::StrContains(index, "\"total_size\": 16492")) << index;
@@ -287,7 +286,7 @@ TEST_F(CheckpointTest, WritesSeveralFilesUpToTheirLimit) {
   ASSERT_TRUE(write().ok());
   EXPECT_TRUE(fs::exists(directory_ + "/model-00004-of-00004.safetensors"));
   EXPECT_FALSE(fs::exists(directory_ + "/model-00003-of-00003.safetensors"));
-  // Damage in any of them is noticed.
+  // Damage in any of them is detected.
   std::string bytes = Text("model-00002-of-00004.safetensors");
   bytes.back() ^= 1;
   Put("model-00002-of-00004.safetensors", bytes);
@@ -371,7 +370,7 @@ TEST_F(CheckpointTest, ConfigsOfOtherArchitecturesComeBack) {
   const auto read = ReadCheckpointModel(PosixFileSystem(), directory_);
   ASSERT_TRUE(read.ok()) << read.status();
   EXPECT_EQ(read->SerializeAsString(), gpt2.SerializeAsString());
-  // As the first GPT-2 says it: n_inner is left out.
+  // As the first GPT-2's file: n_inner is absent.
   Put("config.json",
       R"({"model_type": "gpt2", "activation_function": "gelu_new",
           "n_ctx": 1024, "n_embd": 768, "n_head": 12, "n_inner": null,

@@ -15,14 +15,14 @@ namespace {
 using Json = nlohmann::json;
 using OrderedJson = nlohmann::ordered_json;
 
-// A key of ours: Hugging Face's Mixtral has no capacity and ignores it.
+// Our own key: Hugging Face's Mixtral has no capacity and ignores it.
 constexpr char kCapacityFactor[] = "expert_capacity_factor";
 
 absl::Status Wrong(absl::string_view what) {
   return absl::InvalidArgumentError(absl::StrCat("config.json: ", what));
 }
 
-// A positive number of at most 2^31 - 1, or `missing` if it is not there.
+// A positive number of at most 2^31 - 1, or `missing` if absent.
 absl::StatusOr<int32_t> GetSize(const Json& json, const char* name,
                                 int32_t missing = 0) {
   const auto found = json.find(name);
@@ -56,7 +56,7 @@ absl::Status RequireFalse(const Json& json, const char* name) {
   return Wrong(absl::StrCat(name, " is set; this program has no such model"));
 }
 
-// Refuses a field that is there and is not `value`.
+// INVALID_ARGUMENT: the field is present and is not `value`.
 absl::Status Require(const Json& json, const char* name, const Json& value) {
   const auto found = json.find(name);
   if (found == json.end() || found->is_null() || *found == value) {
@@ -82,7 +82,6 @@ bool GetBool(const Json& json, const char* name, bool missing) {
                                                     : missing;
 }
 
-// Reads the size `name` into `set` of `model`.
 absl::Status ReadSize(const Json& json, const char* name,
                       void (v1::ModelSpec::*set)(int32_t), v1::ModelSpec& model,
                       int32_t missing = 0) {
@@ -91,8 +90,7 @@ absl::Status ReadSize(const Json& json, const char* name,
   return absl::OkStatus();
 }
 
-// The base of the rotary embedding: newer configurations have it in
-// rope_parameters.
+// The base of the rotary embedding; newer files have it in rope_parameters.
 absl::Status ReadRope(const Json& json, v1::ModelSpec& model) {
   RETURN_IF_ERROR(RequireFalse(json, "rope_scaling"));
   const Json* from = &json;
@@ -185,7 +183,6 @@ absl::StatusOr<v1::ModelSpec> ParseGpt2(const Json& json) {
   return model;
 }
 
-// What every configuration ends with.
 void AddCommon(OrderedJson& json) {
   json["initializer_range"] = 0.02;
   json["bos_token_id"] = nullptr;
@@ -195,7 +192,6 @@ void AddCommon(OrderedJson& json) {
   json["use_cache"] = true;
 }
 
-// Of a Llama or a Mixtral.
 OrderedJson LlamaJson(const v1::ModelSpec& model) {
   const bool is_mixture = model.architecture() == "mixtral";
   OrderedJson json;

@@ -1,7 +1,5 @@
-// config.json and generation_config.json as Hugging Face writes them, of models
-// of type llama, gpt2 and mixtral. Dropout is not read: nothing drops out here.
-//
-// Pure. Thread-safe.
+// Hugging Face's config.json and generation_config.json for llama, gpt2 and
+// mixtral. Dropout is ignored: there is none here. Pure. Thread-safe.
 
 #ifndef WORKER_CHECKPOINT_MODEL_CONFIG_FILE_H_
 #define WORKER_CHECKPOINT_MODEL_CONFIG_FILE_H_
@@ -14,17 +12,13 @@
 
 namespace atl::worker {
 
-// The text of config.json.
 std::string ModelConfigJson(const v1::ModelSpec& model);
 
-// The text of generation_config.json.
 std::string GenerationConfigJson(const v1::ModelSpec& model);
 
-// Reads config.json.
-//
-// INVALID_ARGUMENT: it is not JSON, or not a model that this program can build:
-// another model_type, biases of a Llama, a scaled rotary embedding, a GPT-2
-// whose head is not tied; the message names the field.
+// Parses config.json. INVALID_ARGUMENT: not JSON, or an unsupported model:
+// another model_type, biases in a Llama, a scaled rotary embedding, a GPT-2
+// whose head is not tied. The message names the field.
 absl::StatusOr<v1::ModelSpec> ParseModelConfig(absl::string_view json);
 
 }  // namespace atl::worker

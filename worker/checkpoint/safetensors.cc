@@ -83,7 +83,7 @@ absl::StatusOr<SafetensorsEntry> ParseEntry(const std::string& name,
 
 std::string SafetensorsPreamble(std::vector<SafetensorsEntry>& entries) {
   nlohmann::ordered_json json;
-  // transformers asks for it.
+  // transformers requires it.
   json["__metadata__"] = {{"format", "pt"}};
   int64_t offset = 0;
   for (SafetensorsEntry& entry : entries) {
@@ -107,8 +107,7 @@ std::string SafetensorsPreamble(std::vector<SafetensorsEntry>& entries) {
 
 absl::StatusOr<std::vector<SafetensorsEntry>> ParseSafetensorsHeader(
     absl::string_view text, int64_t data_bytes) {
-  // Doubled names are found by counting keys as they are parsed: the finished
-  // object keeps only one of them.
+  // The parsed object keeps one of two repeated names, so count keys here.
   absl::flat_hash_set<std::string> names;
   bool doubled = false;
   const auto on_event = [&](int depth, Json::parse_event_t event,

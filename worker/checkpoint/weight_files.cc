@@ -38,12 +38,11 @@ float WidenF16(uint16_t bits) {
   if (exponent != 0) {
     return FromBits(sign | (exponent + 112) << 23 | mantissa << 13);
   }
-  // Zero or subnormal: mantissa times 2^-24.
+  // Zero or subnormal: mantissa * 2^-24.
   const float value = static_cast<float>(mantissa) * 0x1p-24f;
   return sign != 0 ? -value : value;
 }
 
-// `bytes` of 16-bit numbers as f32.
 void Widen(absl::string_view bytes, bool bf16, float* values) {
   for (size_t i = 0; i + 1 < bytes.size(); i += 2) {
     uint16_t bits;
@@ -62,7 +61,7 @@ absl::Status DamagedFile(const std::string& path, absl::string_view what) {
 absl::Status WeightFile::ReadBytes(int64_t offset, char* out,
                                    int64_t byte_count) {
   while (byte_count > 0) {
-    // In pieces, so that what is hashed is still in the cache.
+    // In pieces, so that hashing finds the bytes in the cache.
     const int64_t piece = std::min(byte_count, kPieceBytes);
     ASSIGN_OR_RETURN(const int64_t got,
                      file_->ReadAt(offset, absl::MakeSpan(out, piece)));
@@ -148,10 +147,10 @@ absl::StatusOr<std::vector<std::string>> ListWeightFiles(
   }
   std::set<std::string> names;
   for (const Json& name : *map) {
-    if (!name.is_string()) return DamagedFile(path, "a file's name is no text");
+    if (!name.is_string()) return DamagedFile(path, "a name is not a string");
     const auto& file = name.get_ref<const std::string&>();
     if (absl::StrContains(file, '/') || !absl::EndsWith(file, ".safetensors")) {
-      return DamagedFile(path, "it names a file that is not beside it");
+      return DamagedFile(path, "it names a file in another directory");
     }
     names.insert(file);
   }

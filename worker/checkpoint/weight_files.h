@@ -1,10 +1,8 @@
 // The weights of a model directory: model.safetensors, or the files that
-// model.safetensors.index.json names, as Hugging Face's libraries write them.
+// model.safetensors.index.json names.
 //
-// Headers are read and checked when a directory is opened, values later, as
-// f32: F32 as it is, BF16 and F16 widened, which is exact.
-//
-// Thread-compatible.
+// Open reads and checks headers; values are read later, as f32. BF16 and F16
+// are widened, which is exact. Thread-compatible.
 
 #ifndef WORKER_CHECKPOINT_WEIGHT_FILES_H_
 #define WORKER_CHECKPOINT_WEIGHT_FILES_H_
@@ -26,23 +24,21 @@ namespace atl::worker {
 
 class WeightFile {
  public:
-  // NOT_FOUND: there is no such file. DATA_LOSS: it is truncated or damaged;
-  // the message names it and says what to do.
+  // NOT_FOUND: no such file. DATA_LOSS: truncated or damaged; the message names
+  // the file and a remedy.
   static absl::StatusOr<std::unique_ptr<WeightFile>> Open(
       FileSystem& file_system, const std::string& path);
 
   const std::string& path() const { return path_; }
-  // In the order of their bytes.
+  // In file order.
   const std::vector<SafetensorsEntry>& entries() const { return entries_; }
 
-  // Reads the next tensor, beginning with the first; `values` has room for its
-  // elements, or is null to skip it.
-  //
-  // INVALID_ARGUMENT: its dtype is none of F32, BF16, F16. DATA_LOSS: the file
-  // ends too early.
+  // Reads the next tensor, from the first one on, into `values`, which has one
+  // float for each element; null skips the tensor. INVALID_ARGUMENT: its dtype
+  // is not F32, BF16 or F16. DATA_LOSS: the file ends too early.
   absl::Status ReadNext(float* values);
 
-  // SHA-256 (hex) of the file. Requires: every tensor was read.
+  // SHA-256 (hex) of the file. Requires: all tensors are read.
   std::string FinishSha256();
 
  private:
@@ -55,16 +51,14 @@ class WeightFile {
   std::vector<SafetensorsEntry> entries_;
   size_t next_ = 0;
   codec::Sha256 sha_;
-  std::string piece_;  // Bytes on their way into f32.
+  std::string piece_;  // Read buffer.
 };
 
-// The error of a file that is not what it was written as.
+// The error of a file that is damaged by `what`.
 absl::Status DamagedFile(const std::string& path, absl::string_view what);
 
-// Names of the weight files in `directory`, in order.
-//
-// NOT_FOUND: there are none. DATA_LOSS: the index is damaged, or names a file
-// outside of the directory.
+// Names of the weight files in `directory`, in order. NOT_FOUND: none.
+// DATA_LOSS: the index is damaged, or names a file outside the directory.
 absl::StatusOr<std::vector<std::string>> ListWeightFiles(
     FileSystem& file_system, const std::string& directory);
 

@@ -1,12 +1,10 @@
-// One call of a collective, as a value: what every rank of a group does
-// together.
+// One call of a collective, as a value.
 //
-// Pure. A Call borrows its buffers: they must live, and may not be touched
-// otherwise, until the call has ended. Buffers are the device's where a
-// Collective works on one.
+// Pure. A Call borrows its buffers: until the call ends they must live, and
+// nothing else may touch them. A Collective on a device needs device memory.
 //
 //   n      ranks in the group
-//   count  elements, of the call's type (below for each kind)
+//   count  elements, of the call's type
 
 #ifndef WORKER_COLLECTIVE_CALL_H_
 #define WORKER_COLLECTIVE_CALL_H_
@@ -20,7 +18,7 @@
 
 namespace atl::collective {
 
-// kF64 is for checks of what runs in f32: CPU ranks alone must know it.
+// Only CPU ranks support kF64, for checks of f32 code.
 enum class DataType : uint8_t { kBytes = 0, kF32 = 1, kBf16 = 2, kF64 = 3 };
 
 // Bytes of one element: 1, 4, 2, 8.
@@ -41,15 +39,14 @@ enum class CallKind : uint8_t {
   kTransfers = 9,  // Sends and receives between pairs, as one batch.
 };
 
-// One send or receive of a batch.
 struct Transfer {
   bool is_send = false;
-  int peer = 0;  // The other rank of the group; not the caller's own.
+  int peer = 0;  // In the group; not the caller.
   void* data = nullptr;
   int64_t byte_count = 0;
 };
 
-// Reads nothing of `data`'s constness: a send never writes there.
+// A send never writes to `data`.
 Transfer SendTo(int peer, const void* data, int64_t byte_count);
 Transfer ReceiveFrom(int peer, void* data, int64_t byte_count);
 
@@ -61,11 +58,10 @@ struct Call {
   int64_t count = 0;
   const void* in = nullptr;
   void* out = nullptr;
-  std::vector<int64_t> send_counts;     // kAllToAll of uneven parts, [n].
+  std::vector<int64_t> send_counts;     // kAllToAll with uneven parts, [n].
   std::vector<int64_t> receive_counts;  // The same.
-  std::vector<Transfer> transfers;      // kTransfers.
+  std::vector<Transfer> transfers;
 
-  // Returns once all ranks have called.
   static Call Barrier();
   // `count` elements of `data` on rank `root` arrive in `data` of all others.
   static Call Broadcast(DataType type, void* data, int64_t count, int root);
@@ -75,31 +71,29 @@ struct Call {
   // `in` [count] of rank r arrives in row r of `out` [n, count] of `root`.
   static Call Gather(DataType type, const void* in, void* out, int64_t count,
                      int root);
-  // The same for all: `out` [n, count]. In place: in = row `rank` of out.
+  // As Gather, for all ranks. In place: in = row `rank` of out.
   static Call AllGather(DataType type, const void* in, void* out,
                         int64_t count);
-  // The reduction over ranks of `in` [count] arrives in `out` of `root`.
+  // The reduction of all ranks' `in` [count] arrives in `out` of `root`.
   static Call Reduce(DataType type, Reduction reduction, const void* in,
                      void* out, int64_t count, int root);
-  // Row r of the reduction over ranks of `in` [n, count] arrives in `out`
+  // Row r of the reduction of all ranks' `in` [n, count] arrives in `out`
   // [count] of rank r. In place: out = row `rank` of in.
   static Call ReduceScatter(DataType type, Reduction reduction, const void* in,
                             void* out, int64_t count);
-  // The reduction over ranks of `in` [count] arrives in `out` of all. In place:
-  // out = in.
+  // As Reduce, for all ranks. In place: out = in.
   static Call AllReduce(DataType type, Reduction reduction, const void* in,
                         void* out, int64_t count);
-  // Row p of `in` [n, count] arrives in row `rank` of rank p's `out`
-  // [n, count]. Not in place.
+  // Row p of `in` [n, count] arrives in row `rank` of rank p's `out`, [n,
+  // count]. Not in place.
   static Call AllToAll(DataType type, const void* in, void* out, int64_t count);
-  // The same with rows of uneven lengths, one after the other: send_counts[p]
-  // elements go to rank p, receive_counts[p] come from it. Not in place.
+  // The same with uneven rows, concatenated: send_counts[p] elements go to rank
+  // p, receive_counts[p] come from it. Not in place.
   static Call AllToAllUneven(DataType type, const void* in, void* out,
                              std::vector<int64_t> send_counts,
                              std::vector<int64_t> receive_counts);
-  // All of them at once, in any order: what ncclGroupStart and ncclGroupEnd
-  // put around sends and receives. Those of one pair in one direction pair up
-  // in the order in which they are given.
+  // All transfers at once, as between ncclGroupStart and ncclGroupEnd.
+  // Transfers of one pair in one direction match in order.
   static Call Transfers(std::vector<Transfer> transfers);
 };
 
@@ -108,11 +102,9 @@ std::string Describe(const Call& call);
 std::string DescribeCall(CallKind kind, DataType type, Reduction reduction,
                          int root, int64_t count);
 
-// What makes no sense of `call` in a group of `size` ranks, seen by `rank`.
-//
-// INVALID_ARGUMENT: a root or a peer outside the group, a peer that is the
-// caller, a negative count, counts that are not one a rank, a missing buffer, a
-// reduction of bytes.
+// Validates `call` of rank `rank` in a group of `size` ranks. INVALID_ARGUMENT:
+// a root or a peer outside the group, a peer that is the caller, a negative
+// count, not one count a rank, a missing buffer, or a reduction of bytes.
 absl::Status ValidateCall(const Call& call, int rank, int size);
 
 }  // namespace atl::collective

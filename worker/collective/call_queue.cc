@@ -17,12 +17,11 @@ class CallQueue::Entry {
     condition_.SignalAll();
   }
 
-  // Unbounded by itself: the call is bounded, and so are those before it.
+  // No timeout: this call and all earlier ones end in bounded time.
   absl::Status Wait() {
     MutexLock lock(&mutex_);
     while (!ended_) condition_.Wait(&mutex_);
-    // Handed over: the library that counts references to a status is not seen
-    // by ThreadSanitizer.
+    // A move: ThreadSanitizer cannot see the reference counts of a Status.
     return std::move(status_);
   }
 

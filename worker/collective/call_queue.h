@@ -1,7 +1,5 @@
-// The calls of one rank of one group, made one after the other.
-//
-// A call that is waited for at once runs on the caller's thread; a thread is
-// started with the first that is not. Thread-compatible.
+// Runs the calls of one rank of one group in order: Run() on the caller's
+// thread, Start() on its own, made by the first Start(). Thread-compatible.
 
 #ifndef WORKER_COLLECTIVE_CALL_QUEUE_H_
 #define WORKER_COLLECTIVE_CALL_QUEUE_H_
@@ -22,20 +20,18 @@ namespace atl::collective {
 
 class CallQueue {
  public:
-  // Makes a call and returns its status, in bounded time. Never called by two
-  // threads at once.
+  // Runs a call in bounded time; called by one thread at a time.
   using Execute = std::function<absl::Status(const Call& call)>;
 
   explicit CallQueue(Execute execute) : execute_(std::move(execute)) {}
   CallQueue(const CallQueue&) = delete;
   CallQueue& operator=(const CallQueue&) = delete;
-  // Makes all calls that are waiting, then ends the thread.
+  // Finishes all queued calls first.
   ~CallQueue();
 
-  // Waits for all before it, then makes the call here.
+  // Waits for all earlier calls, then runs the call on this thread.
   absl::Status Run(const Call& call) ABSL_LOCKS_EXCLUDED(mutex_);
 
-  // Queues the call.
   Pending Start(Call call) ABSL_LOCKS_EXCLUDED(mutex_);
 
  private:
@@ -44,11 +40,11 @@ class CallQueue {
   void Loop() ABSL_LOCKS_EXCLUDED(mutex_);
 
   const Execute execute_;
-  std::thread thread_;  // Of the caller alone.
+  std::thread thread_;  // Only the caller uses it.
 
   Mutex mutex_;
   CondVar condition_;
-  // The front is being made. Shared with the handle that waits for it.
+  // The front call is running. Shared with its waiting handle.
   std::deque<std::shared_ptr<Entry>> entries_ ABSL_GUARDED_BY(mutex_);
   bool stopping_ ABSL_GUARDED_BY(mutex_) = false;
 };

@@ -1,33 +1,32 @@
-// The ranks of one group and what they do together, as one rank sees it.
+// One group of ranks and its collective calls, as one rank sees it.
 //
-// Thread-compatible: one thread at a time calls a rank's Collective, except
-// Abort, which any thread may call at any time. Each rank has its own object.
+// Thread-compatible: one thread at a time calls a rank's Collective. Any thread
+// may call Abort at any time. Each rank has its own object.
 //
-// Order. A Collective is a stream: its calls happen one after the other, in the
+// Order. A Collective is a stream: its calls run one after the other, in the
 // order of Run and Start. All ranks of a group make the same calls in the same
-// order; between two ranks, the sends of one pair up with the receives of the
-// other in order. Two groups are two streams and know nothing of each other: a
-// rank that waits for a call of one group while its peer waits for a call of
-// another waits until the bound. Ranks therefore start the calls of different
-// groups in one order too, or keep them apart with Start.
+// order; between two ranks, sends and receives match in order. Groups are
+// independent streams: if a rank waits in one group while its peer waits in
+// another, both wait until the timeout. Ranks must start the calls of different
+// groups in the same order too, or use Start.
 //
-// Bits. A reduction is the fixed tree of reduction.h over ranks: a result is a
-// function of the group's size and of that element of each rank alone, not of
-// arrival, counts, chunks, threads, or of where the ranks run.
+// Bits. A reduction is the fixed tree of reduction.h over ranks. The result
+// depends only on the group's size and on that element of each rank. It does
+// not depend on arrival, counts, chunks, threads or processes.
 //
-// Errors. The first error of any rank ends the world for all of them: every
-// pending and every later call of every group of it returns that error, at
-// once. What the buffers hold then is undefined. Build a new world.
+// Errors. The first error of any rank ends the world for all ranks: every
+// pending and later call of every group returns that error at once. Buffer
+// contents are then undefined. Build a new world.
 //
-//   UNAVAILABLE        a rank died, left or aborted; the message says which
+//   UNAVAILABLE        a rank died, left or aborted; the message names it
 //   INVALID_ARGUMENT   ranks made different calls (the message names both), or
-//                      a call that makes no sense
-//   DEADLINE_EXCEEDED  a rank did not come in time; the message says who waited
-//                      for whom
+//                      an invalid call
+//   DEADLINE_EXCEEDED  a rank did not come in time; the message names the rank
+//                      that waited and the missing one
 //
-// On a device calls are queued behind what the caller's stream of computation
-// has queued, and Wait queues the reverse; errors may then come with a later
-// call. On a CPU both mean what they say.
+// On a device a call waits for the work in the caller's compute stream, and
+// Wait makes that stream wait for the call. Errors may then come with a later
+// call. On a CPU both wait on the host.
 
 #ifndef WORKER_COLLECTIVE_COLLECTIVE_H_
 #define WORKER_COLLECTIVE_COLLECTIVE_H_
@@ -44,29 +43,26 @@
 
 namespace atl::collective {
 
-// A call that was started. Movable; thread-compatible.
+// A started call. Movable; thread-compatible.
 class Pending {
  public:
-  // What an implementation hands out.
   class Work {
    public:
     virtual ~Work() = default;
-    // Waits for the end of the call; at most once.
+    // Waits for the end of the call; called at most once.
     virtual absl::Status Wait() = 0;
   };
 
-  // One that has ended well.
+  // A call that has ended with OK.
   Pending() = default;
   explicit Pending(std::unique_ptr<Work> work) : work_(std::move(work)) {}
   Pending(Pending&& other) noexcept = default;
-  // Waits for what it held before.
   Pending& operator=(Pending&& other) noexcept;
-  // Waits: the buffers are the caller's again. An error is not lost, for it
-  // comes back with the next call.
+  // Waits, which frees the buffers. An error comes back with the next call.
   ~Pending();
 
-  // Waits until the call has ended, bounded as the call is. Again gives the
-  // same status.
+  // Waits until the call has ended, within the call's timeout. Repeated calls
+  // return the same status.
   absl::Status Wait();
 
  private:
@@ -76,37 +72,32 @@ class Pending {
 
 class Collective {
  public:
-  // Leaves the group: others that still need this rank get UNAVAILABLE. Calls
-  // that were started are waited for.
+  // Waits for started calls, then leaves: ranks that need it get UNAVAILABLE.
   virtual ~Collective() = default;
 
   virtual int rank() const = 0;  // In this group, in [0, size()).
   virtual int size() const = 0;
-  // What messages call the group: "world", "world/tp".
+  // In messages: "world", "world/tp".
   virtual const std::string& name() const = 0;
 
-  // Makes a call and waits for it and all before it.
   virtual absl::Status Run(const Call& call) = 0;
 
-  // Makes a call behind those before it; it goes on while the caller computes.
+  // Queues a call; it runs while the caller computes.
   virtual Pending Start(Call call) = 0;
 
-  // Makes groups of the ranks that give the same `color`, in the order of their
-  // ranks here, and returns the caller's; null for a negative color. All ranks
-  // call it, with the same `name`, and it counts as a call. The new group is a
-  // stream of its own, also if it has the same ranks, and may outlive this one.
+  // Groups the ranks that give the same `color`, in their order here, and
+  // returns the caller's group; null for a negative color. All ranks must call
+  // it with the same `name`; it counts as a call. The new group is an
+  // independent stream and may outlive this one.
   virtual absl::StatusOr<std::unique_ptr<Collective>> Split(
       int color, absl::string_view name) = 0;
 
-  // Ends the world for all ranks: UNAVAILABLE, with this rank and `reason`.
-  // Thread-safe.
+  // Ends the world: UNAVAILABLE, with this rank and `reason`. Thread-safe.
   virtual void Abort(absl::string_view reason) = 0;
 
-  // OK while this rank knows of no end of the world, else what it ended with.
-  // Waits for nobody. Thread-safe.
+  // The error that ended the world, if this rank knows one; OK otherwise. Does
+  // not block. Thread-safe.
   virtual absl::Status status() const { return absl::OkStatus(); }
-
-  // --- The calls that are made most, waited for ------------------------------
 
   absl::Status Barrier() { return Run(Call::Barrier()); }
   absl::Status AllReduce(absl::Span<float> data,

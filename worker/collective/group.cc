@@ -16,7 +16,7 @@
 namespace atl::collective {
 namespace {
 
-// About 20 us, where every rank has a processor of its own.
+// About 20 us, if every rank has its own processor.
 constexpr int kSpinCount = 400;
 
 int SpinCount(const std::vector<int>& processes, int process) {
@@ -54,8 +54,8 @@ absl::Status World::Break(const absl::Status& status, bool tell) {
     first = status_;
   }
   if (!is_first) return first;
-  // Before any rank here can go: its connections would end before the others
-  // know why.
+  // Tell other processes before any rank here wakes: otherwise they would see
+  // closed connections before the cause.
   if (tell && remote_ != nullptr) remote_->TellBroken(first);
   MutexLock lock(&mutex_);
   broken_.store(true, std::memory_order_release);
@@ -146,7 +146,7 @@ absl::Status Group::PassBarrier(int rank, absl::Time deadline,
   const uint64_t step = own.step.load(std::memory_order_relaxed) + 1;
   {
     MutexLock lock(&mutex_);
-    // Whoever withdraws has ended the world before: its buffers may be gone.
+    // A rank withdraws after the world ended, so its buffers may be gone.
     if (world_->broken()) return absl::UnavailableError("the world ended");
     publish(own);
     own.step.store(step, std::memory_order_release);
@@ -174,7 +174,7 @@ absl::Status Group::PassBarrier(int rank, absl::Time deadline,
 }
 
 absl::Status Group::Compare(int rank) const {
-  // Each compares all with the first, so that all find the same.
+  // Every rank compares all with the first, so all find the same error.
   const int first = local_ranks_.front();
   const Call& a = *slots_[first].call;
   for (int peer : local_ranks_) {
@@ -222,7 +222,7 @@ void Group::Withdraw(int rank) {
   MutexLock lock(&mutex_);
   slots_[rank].touches_others = false;
   condition_.SignalAll();
-  // Bounded: they copy one piece, or look at the world when they wait.
+  // Bounded: the others copy one piece, or check the world when they wait.
   while (std::any_of(slots_.begin(), slots_.end(),
                      [](const Slot& slot) { return slot.touches_others; })) {
     condition_.Wait(&mutex_);
@@ -231,8 +231,7 @@ void Group::Withdraw(int rank) {
 
 std::shared_ptr<Group> Group::Child(const std::string& name,
                                     const std::vector<int>& world_ranks) {
-  // Made outside the lock, which is taken after the world's; at most one is
-  // kept.
+  // Outside the lock, because the world's lock comes first. Keeps one at most.
   auto made = std::make_shared<Group>(world_, name, world_ranks);
   MutexLock lock(&mutex_);
   std::weak_ptr<Group>& child = children_[name];
@@ -274,7 +273,7 @@ absl::Status Group::LocalTransfers::Hopeless(int peer) const {
                                                group_->name_, " after ",
                                                other.left_after, " calls"));
   }
-  // It waits for us in a call that we have not made, and we for it here.
+  // The peer waits for us in a later call while we wait for it here.
   if (other.call_number > own.call_number) {
     return absl::InvalidArgumentError(absl::StrCat(
         "call ", other.call_number, " of ", group_->name_, ": rank ", peer,

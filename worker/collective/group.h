@@ -1,8 +1,8 @@
-// What the ranks of one process share of a world and of each of its groups:
-// who waits for what, and how it ends.
+// The state that the ranks of one process share for a world and each of its
+// groups: barriers, waits and the first error.
 //
-// Thread-safe. No bytes move here: a rank publishes its call, and others of the
-// process read and write its buffers between two barriers.
+// Thread-safe. No bytes move here: a rank publishes its call, and other ranks
+// of the process read and write its buffers between two barriers.
 
 #ifndef WORKER_COLLECTIVE_GROUP_H_
 #define WORKER_COLLECTIVE_GROUP_H_
@@ -31,40 +31,37 @@ namespace atl::collective {
 class Group;
 
 struct WorldOptions {
-  // From the start of a call until it has ended, > 0.
+  // From the start of a call until its end, > 0.
   absl::Duration call_timeout = absl::Minutes(10);
 };
 
-// The fate that all groups of a process share. Outlives them.
+// The first error of a world, shared by all groups of a process; outlives them.
 class World {
  public:
   // `processes[r]` is the process of rank r; `process` is this one. `remote`
-  // (null: there are no others) outlives it.
+  // (null if there are no other processes) must outlive the world.
   World(std::vector<int> processes, int process, const WorldOptions& options);
   World(const World&) = delete;
   World& operator=(const World&) = delete;
 
-  // Before the first call, once.
+  // Call once, before the first call of a rank.
   void SetRemote(RemoteWorld* remote) { remote_ = remote; }
 
   const std::vector<int>& processes() const { return processes_; }
   int process() const { return process_; }
   const WorldOptions& options() const { return options_; }
   RemoteWorld* remote() const { return remote_; }
-  // Looks at a flag so many times before it sleeps: 0 where there are more
-  // ranks than processors.
+  // Spins on a flag before a sleep; 0 if ranks exceed processors.
   int spin_count() const { return spin_count_; }
 
-  // Ends the world for all, the other processes too if `tell`. The first call
-  // counts. Returns what it ended with. Not under a lock of a group.
+  // Ends the world for all ranks, with `tell` in other processes too. Only the
+  // first call counts. Returns its error. Do not hold a group's lock.
   absl::Status Break(const absl::Status& status, bool tell = true)
       ABSL_LOCKS_EXCLUDED(mutex_);
 
   bool broken() const { return broken_.load(std::memory_order_acquire); }
-  // OK while it has not ended.
   absl::Status status() const ABSL_LOCKS_EXCLUDED(mutex_);
 
-  // `rank` of the group `name`, in another process, left.
   void MarkLeft(const std::string& name, int rank, int64_t call_count)
       ABSL_LOCKS_EXCLUDED(mutex_);
 
@@ -78,7 +75,7 @@ class World {
   RemoteWorld* remote_ = nullptr;
   std::atomic<bool> broken_{false};
 
-  mutable Mutex mutex_;  // Taken before a group's.
+  mutable Mutex mutex_;  // Locked before a group's.
   absl::Status status_ ABSL_GUARDED_BY(mutex_);
   std::set<Group*> groups_ ABSL_GUARDED_BY(mutex_);
 };
@@ -99,59 +96,56 @@ class Group {
   const std::vector<int>& local_ranks() const { return local_ranks_; }
   bool has_remote() const { return local_ranks_.size() < world_ranks_.size(); }
 
-  // What wakes rank `rank` where it does not wait here. Cleared with null.
+  // `waker` wakes rank `rank` if it waits outside this class; null clears it.
   void SetWaker(int rank, std::function<void()> waker);
 
-  // Publishes the call of `rank`, its `call_number`-th, waits for those of all
-  // ranks of the process, and compares them. From then until End or Withdraw
-  // the rank may touch the calls and buffers of the others.
+  // Publishes the call of `rank`, its `call_number`-th, waits for all ranks of
+  // the process, and compares their calls. Until End or Withdraw the rank may
+  // touch the calls and buffers of the others.
   //
   // INVALID_ARGUMENT: they differ. UNAVAILABLE: a rank left. DEADLINE_EXCEEDED.
   absl::Status Post(int rank, const Call* call, int64_t call_number,
                     absl::Time deadline);
 
-  // Waits until all ranks of the process are here. Errors as for Post.
+  // Waits for all ranks of the process. Errors as for Post.
   absl::Status Barrier(int rank, absl::Time deadline);
 
-  // The last Barrier of a call: the rank touches no other's buffers any more.
+  // The last Barrier of a call: the rank no longer touches others' buffers.
   absl::Status End(int rank, absl::Time deadline);
 
-  // After an error, once the world has ended: waits until no rank of the
-  // process touches the call and the buffers of `rank`. They may be freed then.
+  // After an error, once the world has ended: returns when no rank of the
+  // process touches the call and buffers of `rank`, which then may be freed.
   void Withdraw(int rank) ABSL_LOCKS_EXCLUDED(mutex_);
 
-  // What rank `rank` of this process published. Between Post and End.
+  // The published call of rank `rank` of this process, between Post and End.
   const Call& call(int rank) const { return *slots_[rank].call; }
 
-  // Makes the transfers of `rank` with ranks of this process. The receiver
-  // copies; a send has ended when it has.
+  // Does the transfers between `rank` and ranks of this process. The receiver
+  // copies; a send ends after the copy.
   //
-  // INVALID_ARGUMENT: lengths differ, or the peer is in another call, and in
-  // none before which this one could end. Other errors as for Post.
+  // INVALID_ARGUMENT: lengths differ, or the peer is in another call that
+  // cannot end before this one. Other errors as for Post.
   class LocalTransfers;
 
-  // `rank` will make no call after its `call_count`-th.
+  // `rank` makes no call after its `call_count`-th.
   void MarkLeft(int rank, int64_t call_count) ABSL_LOCKS_EXCLUDED(mutex_);
 
-  // What keeps `rank` from ever ending its current call: the world's end, or a
-  // rank that has left. OK if nothing does.
+  // OK, or why `rank` cannot end its call: the world ended or a rank left.
   absl::Status Interrupted(int rank) ABSL_LOCKS_EXCLUDED(mutex_);
 
-  // The group `name` of `world_ranks`, made by whoever asks first.
+  // The group `name` of `world_ranks`; the first caller creates it.
   std::shared_ptr<Group> Child(const std::string& name,
                                const std::vector<int>& world_ranks)
       ABSL_LOCKS_EXCLUDED(mutex_);
 
-  // Wakes all that wait, to look at the world again.
   void WakeAll() ABSL_LOCKS_EXCLUDED(mutex_);
 
  private:
-  // What the ranks of a process know of one rank.
   struct Slot {
-    // Barriers passed; what it published before them may be read after.
+    // Barriers passed. Fields written before a barrier may be read after it.
     alignas(64) std::atomic<uint64_t> step{0};
     const Call* call = nullptr;
-    // All below under mutex_.
+    // Guarded by mutex_.
     int64_t call_number = 0;
     bool in_collective = false;
     bool touches_others = false;
@@ -159,7 +153,7 @@ class Group {
     int64_t left_after = 0;
     std::function<void()> waker;
   };
-  // A send that a receiver of this process has not copied yet.
+  // A send that no receiver of this process has copied yet.
   struct Posted {
     const Transfer* transfer;
     bool copying = false;
@@ -181,22 +175,21 @@ class Group {
   std::vector<Slot> slots_;
   mutable Mutex mutex_;
   CondVar condition_;
-  // By (from, to): sends in order.
+  // By (from, to), in order.
   std::map<std::pair<int, int>, std::deque<std::shared_ptr<Posted>>> posted_
       ABSL_GUARDED_BY(mutex_);
   std::map<std::string, std::weak_ptr<Group>> children_ ABSL_GUARDED_BY(mutex_);
 };
 
-// See above. One batch of one rank; lives on its stack.
 class Group::LocalTransfers {
  public:
   // Offers the sends among `transfers` to ranks of this process.
   LocalTransfers(Group* group, int rank,
                  const std::vector<Transfer>& transfers);
-  // Takes back what was not taken, and waits for who copies just now.
+  // Withdraws the sends that are left, after any copy in progress.
   ~LocalTransfers();
 
-  // Receives, and waits until all sends were taken.
+  // Receives, and waits until all sends are copied.
   absl::Status Finish(absl::Time deadline);
 
  private:

@@ -15,16 +15,15 @@
 namespace atl::collective {
 namespace {
 
-// What arrives of each peer before it is reduced.
+// Bytes of each remote peer's input that arrive before they are reduced.
 constexpr int64_t kSliceBytes = 256 << 10;
-// Of each input: with 8 ranks an input and an output stay in a second-level
-// cache.
+// Bytes of each input: with 8 ranks inputs and output fit in the L2 cache.
 constexpr int64_t kPieceBytes = 16 << 10;
-// Up to here ranks of several processes reduce everything themselves.
+// Up to this size ranks of several processes reduce everything themselves.
 constexpr int64_t kSmallBytes = 16 << 10;
-// From here the root of a broadcast sends each byte once.
+// From this size on, the root of a broadcast sends each byte once.
 constexpr int64_t kLargeBroadcastBytes = 256 << 10;
-// Parts begin at multiples of it: 64 bytes of f32.
+// Parts begin at multiples of this: 64 bytes of f32.
 constexpr int64_t kPartAlignment = 16;
 
 int64_t Bytes(const Call& call, int64_t count) {
@@ -35,7 +34,7 @@ int64_t Sum(const std::vector<int64_t>& counts, int end) {
   return std::accumulate(counts.begin(), counts.begin() + end, int64_t{0});
 }
 
-// Part `rank` of `count` elements among `size` ranks.
+// Returns begin and length of part `rank` of `count` elements.
 std::pair<int64_t, int64_t> TakePart(int64_t count, int rank, int size) {
   const int64_t share = (count + size - 1) / size;
   const int64_t length =
@@ -85,7 +84,7 @@ Member::Member(std::shared_ptr<Group> group, int rank,
 }
 
 Member::~Member() {
-  // Also ends calls that were started.
+  // Also finishes started calls.
   queue_.Run(Call::Transfers({})).IgnoreError();
   group_->SetWaker(rank_, nullptr);
   group_->MarkLeft(rank_, call_number_);
@@ -142,7 +141,7 @@ absl::Status Member::Execute(const Call& call) {
   }
   if (status.ok()) return status;
   if (links_ != nullptr && absl::IsUnavailable(status)) {
-    // A peer may have gone because of an error that it has told us.
+    // The peer may have gone because of an error that it sent to us.
     world.remote()->ReadNews();
   }
   status = world.Break(status);
@@ -154,7 +153,7 @@ absl::Status Member::ExecuteTransfers(const Call& call, absl::Time deadline) {
   if (call.transfers.empty()) return absl::OkStatus();
   Group::LocalTransfers local(group_.get(), rank_, call.transfers);
   if (links_ != nullptr) {
-    // A header for each send must stay where it is while all of them run.
+    // Headers must not move while the sends run.
     std::vector<CallHeader> headers;
     headers.reserve(call.transfers.size());
     for (const Transfer& transfer : call.transfers) {
@@ -245,7 +244,7 @@ Member::Piece Member::Incoming(const Call& call, Moves moves, int to,
                                int from) const {
   const int64_t whole = Bytes(call, call.count);
   if (moves != Moves::kWhole) {
-    // Parts lie at the same place on both sides.
+    // Parts have the same offset on both sides.
     return Outgoing(call, moves, from, to);
   }
   switch (call.kind) {
@@ -270,7 +269,7 @@ Member::Piece Member::Incoming(const Call& call, Moves moves, int to,
 absl::Status Member::Move(const Call& call, Moves moves, bool local,
                           absl::Time deadline) {
   for (int step = 0; step < size(); ++step) {
-    // Each begins with another, so that all do not read the same memory.
+    // Each rank starts with another peer, so they read different memory.
     const int peer = (rank_ + step) % size();
     if (group_->is_local(peer)) {
       if (!local) continue;
@@ -314,7 +313,7 @@ absl::Status Member::ReduceOwned(const Call& call, absl::Time deadline) {
     return absl::OkStatus();
   }
   const int64_t slice = kSliceBytes / Bytes(call, 1);
-  // Once at least: the headers go with the first slice.
+  // At least once: the first slice carries the headers.
   for (int64_t begin = 0;; begin += slice) {
     bool more = false;
     for (int step = 1; step < size(); ++step) {
@@ -344,7 +343,7 @@ absl::Status Member::ReduceAll(const Call& call, absl::Time deadline) {
   RETURN_IF_ERROR(RunRemote(call, deadline));
   char* const result = Scratch(0);
   ReducePiece(call, {0, call.count, result}, 0, call.count, false);
-  // Out may be in, which others still read.
+  // Out may be in, which other ranks still read.
   RETURN_IF_ERROR(group_->Barrier(rank_, deadline));
   if (bytes > 0) std::memcpy(call.out, result, bytes);
   return absl::OkStatus();
@@ -374,7 +373,7 @@ void Member::ReducePiece(const Call& call, const Owned& owned, int64_t begin,
 }
 
 char* Member::Scratch(int index) {
-  // Made with the first reduction: many groups never make one.
+  // Allocated by the first reduction: many groups never reduce.
   if (scratch_.empty()) {
     const int64_t remote_count =
         size() - static_cast<int64_t>(group_->local_ranks().size());
@@ -413,7 +412,7 @@ absl::Status Member::CheckHeader(const Call& call, int peer,
                                  int64_t byte_count) const {
   if (header.magic != CallHeader::kMagic || header.rank != peer) {
     return absl::UnavailableError(absl::StrCat(
-        "rank ", peer, " of ", group_->name(), " sent what is no header"));
+        "rank ", peer, " of ", group_->name(), " sent an invalid header"));
   }
   CallHeader own = MakeHeader(call, byte_count);
   own.rank = peer;
@@ -439,7 +438,7 @@ absl::Status Member::RunRemote(const Call& call, absl::Time deadline) {
         AddReceive(peer, nullptr, 0);
       }
     }
-    // What goes in later slices is told with the first.
+    // The first header covers the later slices.
     for (RemoteLinks::Send& send : sends_) {
       headers_[send.peer] = MakeHeader(call, send.byte_count);
       send.header = &headers_[send.peer];

@@ -1,11 +1,11 @@
-// A rank of a group whose ranks are threads of this process and, through
-// RemoteLinks, ranks of other processes: the Collective on CPUs.
+// The Collective on CPUs: a rank of a group of threads in this process and,
+// through RemoteLinks, of ranks in other processes.
 //
-// Every kind of call is one or two phases. In a phase of moves, each rank says
-// where what it has for another lies, and each fetches: from memory within the
-// process, from a stream of bytes else. In a phase of reductions each rank owns
-// a part, gets that part of all others, reduces it in pieces that fit into a
-// cache, and stores it for all ranks of the process.
+// Every call is one or two phases. In a move phase each rank publishes the
+// source of each transfer and each receiver fetches: from memory within the
+// process, otherwise from a byte stream. In a reduction phase each rank owns a
+// part. It gets that part from all ranks, reduces it in cache-sized pieces, and
+// stores it for all ranks of the process.
 
 #ifndef WORKER_COLLECTIVE_MEMBER_H_
 #define WORKER_COLLECTIVE_MEMBER_H_
@@ -30,8 +30,7 @@ namespace atl::collective {
 
 class Member : public Collective {
  public:
-  // Rank `rank` of `group`. Connects it if the group has ranks elsewhere, as
-  // long as a call may take.
+  // Rank `rank` of `group`. Connects to other processes within call_timeout.
   static absl::StatusOr<std::unique_ptr<Collective>> Create(
       std::shared_ptr<Group> group, int rank);
 
@@ -48,17 +47,15 @@ class Member : public Collective {
   absl::Status status() const override { return group_->world().status(); }
 
  private:
-  // Which of the pieces of a call a phase moves.
   enum class Moves { kWhole, kPartsOfRoot, kPartsOfAll };
   struct Piece {
     char* data = nullptr;
     int64_t byte_count = 0;
   };
-  // The part of a reduction that one rank computes.
   struct Owned {
-    int64_t begin = 0;  // Of the call's `in`, elements.
+    int64_t begin = 0;  // In the call's `in`, elements.
     int64_t count = 0;
-    char* out = nullptr;  // Null for ranks elsewhere.
+    char* out = nullptr;  // Null for ranks of other processes.
   };
 
   Member(std::shared_ptr<Group> group, int rank,
@@ -68,24 +65,22 @@ class Member : public Collective {
   absl::Status ExecuteCollective(const Call& call, absl::Time deadline);
   absl::Status ExecuteTransfers(const Call& call, absl::Time deadline);
 
-  // What `from` has for `to`, of `from`'s call.
+  // What rank `from` sends to `to`, in `from`'s call.
   Piece Outgoing(const Call& call, Moves moves, int from, int to) const;
-  // Where `to` puts what `from` has for it, of `to`'s call.
+  // Where `to` receives from `from`, in `to`'s call.
   Piece Incoming(const Call& call, Moves moves, int to, int from) const;
   absl::Status Move(const Call& call, Moves moves, bool local,
                     absl::Time deadline);
 
   Owned OwnedBy(const Call& call, int rank) const;
   absl::Status ReduceOwned(const Call& call, absl::Time deadline);
-  // Each rank reduces all, for calls so small that only round trips count.
+  // Every rank reduces everything; for calls so small that latency dominates.
   absl::Status ReduceAll(const Call& call, absl::Time deadline);
-  // Elements [begin, end) of the owned part, from memory and from what arrived
-  // in scratch_.
+  // Elements [begin, end) of the owned part, from memory and scratch_.
   void ReducePiece(const Call& call, const Owned& owned, int64_t begin,
                    int64_t end, bool share);
 
-  // Runs sends_ and receives_, with the headers of this call if they have not
-  // gone yet, and clears them.
+  // Runs and clears sends_ and receives_; sends the headers if still due.
   absl::Status RunRemote(const Call& call, absl::Time deadline);
   void AddSend(int peer, const void* data, int64_t byte_count);
   void AddReceive(int peer, void* data, int64_t byte_count);
@@ -100,16 +95,16 @@ class Member : public Collective {
   int64_t call_number_ = 0;  // Collective calls begun.
   int64_t split_count_ = 0;
 
-  // Of the call that runs, kept to be used again.
+  // Of the current call; reused.
   bool headers_due_ = false;
   std::vector<RemoteLinks::Send> sends_;
   std::vector<RemoteLinks::Receive> receives_;
   std::vector<CallHeader> headers_;
   std::vector<const void*> inputs_;
-  std::vector<char> scratch_;  // A slice of each rank elsewhere, and one more.
-  std::vector<int> scratch_index_;  // By rank; -1 for ranks here.
+  std::vector<char> scratch_;  // A slice for each remote rank, and one.
+  std::vector<int> scratch_index_;  // By rank; -1: a rank of this process.
 
-  CallQueue queue_;  // Last: its thread uses all else.
+  CallQueue queue_;  // Last: its thread uses all other members.
 };
 
 }  // namespace atl::collective

@@ -7,11 +7,11 @@
 namespace atl::collective {
 namespace {
 
-// Elements of a block: what a level of the tree keeps for more than 8 inputs.
+// Elements of a block, the tree's scratch for more than 8 inputs.
 constexpr int64_t kBlock = 512;
 constexpr int kFusedMax = 8;
 
-// Wide is what the tree is in.
+// Wide: the type of the tree's arithmetic.
 template <typename T>
 struct Same {
   using Element = T;
@@ -55,7 +55,7 @@ constexpr int ChooseSplit(int count) {
   return static_cast<int>(std::bit_ceil(static_cast<unsigned>(count)) / 2);
 }
 
-// R(kBegin, kEnd) of element i.
+// Computes R(kBegin, kEnd) of element i.
 template <typename T, typename Op, int kBegin, int kEnd>
 inline typename T::Wide Tree(const typename T::Element* const* in, int64_t i) {
   if constexpr (kEnd - kBegin == 1) {
@@ -73,8 +73,7 @@ void Fused(const typename T::Element* const* inputs, int64_t count,
            typename Out::Element* out) {
   const typename T::Element* in[kCount];
   std::copy(inputs, inputs + kCount, in);
-  // `out` may be one of the inputs, at the same element: no dependency between
-  // elements.
+  // `out` may be one of the inputs; elements do not depend on each other.
 #pragma GCC ivdep
   for (int64_t i = 0; i < count; ++i) {
     out[i] = Out::Store(Tree<T, Op, 0, kCount>(in, i));
@@ -126,7 +125,7 @@ template <typename T, typename Op>
 void Reduce(absl::Span<const void* const> inputs, int64_t count, void* out) {
   using Element = typename T::Element;
   const int n = static_cast<int>(inputs.size());
-  // An array of pointers to void is read as one of pointers to elements.
+  // Reads the array of void pointers as an array of element pointers.
   const auto* in = reinterpret_cast<const Element* const*>(inputs.data());
   auto* result = static_cast<Element*>(out);
   if (n <= kFusedMax) {

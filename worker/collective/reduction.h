@@ -8,10 +8,9 @@
 //   out   = R(0, n), each element by itself
 //
 // So (a + b) + c, and (a + b) + (c + d): neighbours first. + is the sum in the
-// type, or the larger one, where a NaN wins over all else. bf16 is widened to
-// f32, the tree is in f32, and the result is rounded once, to the nearest, ties
-// to even. Since each element is by itself, bits do not depend on how a buffer
-// is cut.
+// type, or the maximum, where a NaN wins. bf16 is widened to f32, summed in
+// f32, and rounded once, to nearest, ties to even. Each element is independent,
+// so bits do not depend on how a buffer is cut.
 
 #ifndef WORKER_COLLECTIVE_REDUCTION_H_
 #define WORKER_COLLECTIVE_REDUCTION_H_

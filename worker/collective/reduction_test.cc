@@ -79,7 +79,6 @@ TEST_F(ReductionTest, IsTheTreeOverRanksForEachElement) {
         ASSERT_EQ(half_out[i], ToBf16(Tree(widened, 0, n, sum)))
             << n << " " << i;
       }
-      // In place, into any of the inputs.
       const int target = random_() % n;
       ReduceInputs(DataType::kF32, op, in_pointers, count, in[target].data());
       ASSERT_EQ(in[target], out);
@@ -117,7 +116,7 @@ TEST_F(ReductionTest, NanWinsAndBf16RoundsTiesToEven) {
     ReduceInputs(DataType::kF32, Reduction::kMax, {&a, &b}, 1, &out);
     EXPECT_TRUE(std::isnan(out));
   }
-  // 1 + 2^-8 lies between 1 and 1 + 2^-7; 1 is even. With 3 * 2^-8 the upper.
+  // 1 + 2^-8 lies between 1 and 1 + 2^-7; 1 is even. 1 + 3 * 2^-8 rounds up.
   const uint16_t one = ToBf16(1);
   uint16_t out = 0;
   const uint16_t tie = ToBf16(std::ldexp(1.0f, -8));

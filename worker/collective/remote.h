@@ -1,7 +1,6 @@
-// The ranks of a group that live in other processes, as one rank reaches them.
-//
-// An interface: tcp/ implements it. What is sent between two ranks of a group
-// is a stream in each direction: before the bytes of a call comes its header.
+// How one rank reaches the ranks of its group in other processes. An interface,
+// implemented in tcp/. Two ranks of a group have one byte stream in each
+// direction; a call's header precedes its bytes.
 
 #ifndef WORKER_COLLECTIVE_REMOTE_H_
 #define WORKER_COLLECTIVE_REMOTE_H_
@@ -19,8 +18,7 @@
 
 namespace atl::collective {
 
-// What a rank tells each other rank of its call, as it lies on the wire:
-// little-endian, 40 bytes.
+// A rank's description of its call. On the wire: little-endian, 40 bytes.
 struct CallHeader {
   static constexpr uint32_t kMagic = 0x314c5441;  // "ATL1"
 
@@ -30,19 +28,19 @@ struct CallHeader {
   uint8_t reduction = 0;
   uint8_t reserved = 0;
   int32_t root = 0;
-  int32_t rank = 0;         // Who says it.
-  int64_t call_number = 0;  // Of its collective calls; 0 for transfers.
+  int32_t rank = 0;         // The sender.
+  int64_t call_number = 0;  // Collective calls so far; 0 for transfers.
   int64_t count = 0;
-  int64_t byte_count = 0;  // That the receiver of this header will get.
+  int64_t byte_count = 0;  // Bytes that follow for this receiver.
 };
 static_assert(sizeof(CallHeader) == 40);
 
-// Peers are ranks of the group. Thread-compatible, but for Wake.
+// Peers are ranks of the group. Thread-compatible, except Wake.
 class RemoteLinks {
  public:
   struct Send {
     int peer = 0;
-    const CallHeader* header = nullptr;  // Sent first, if there is one.
+    const CallHeader* header = nullptr;  // Sent first, unless null.
     const void* data = nullptr;
     int64_t byte_count = 0;
   };
@@ -52,49 +50,44 @@ class RemoteLinks {
     void* data = nullptr;
     int64_t byte_count = 0;
   };
-  // Looks at a header that came from `peer`, who was to send `byte_count`.
+  // Checks a header from `peer`, which should send `byte_count` bytes.
   using Check = absl::FunctionRef<absl::Status(
       int peer, const CallHeader& header, int64_t byte_count)>;
 
   virtual ~RemoteLinks() = default;
 
-  // Does all of them at once; returns when the last has ended. At most one
-  // entry a peer in each of `sends` and `receives` may run at a time: further
-  // ones of that peer follow in order.
+  // Runs all transfers concurrently; returns after the last. Entries of one
+  // peer within `sends`, or within `receives`, run in order.
   //
-  // UNAVAILABLE: a peer closed its connection. DEADLINE_EXCEEDED: names whom
-  // it waited for. What `check` and `interrupted` give, which is asked after
-  // Wake.
+  // UNAVAILABLE: a peer closed its connection. DEADLINE_EXCEEDED: names the
+  // peer. Also errors of `check` and of `interrupted`, called after Wake.
   virtual absl::Status Run(absl::Span<const Send> sends,
                            absl::Span<const Receive> receives, Check check,
                            absl::FunctionRef<absl::Status()> interrupted,
                            absl::Time deadline) = 0;
 
-  // Makes a Run that waits, or the next one, look at `interrupted`.
-  // Thread-safe.
+  // Makes a running or the next Run call `interrupted`. Thread-safe.
   virtual void Wake() = 0;
 };
 
-// How one process reaches the others of its world. Thread-safe.
+// How a process reaches the other processes of its world. Thread-safe.
 class RemoteWorld {
  public:
   virtual ~RemoteWorld() = default;
 
-  // Connects one rank of group `group` with those of other processes.
-  // `world_ranks[i]` is rank i's rank in the world. All its ranks call it.
-  //
+  // Connects one rank of group `group` with its ranks in other processes.
+  // `world_ranks[i]` is rank i's rank in the world. All ranks call it.
   // UNAVAILABLE, DEADLINE_EXCEEDED: a peer could not be reached in time.
   virtual absl::StatusOr<std::unique_ptr<RemoteLinks>> Connect(
       const std::string& group, int rank, const std::vector<int>& world_ranks,
       absl::Time deadline) = 0;
 
-  // Returns once what other processes had told this one before the call is
-  // known to the world: a connection that ends is often the second news of what
-  // happened. Waits 1 s at most.
+  // Returns once the world knows what other processes sent before the call, so
+  // that a closed connection does not hide its cause. Waits 1 s at most.
   virtual void ReadNews() = 0;
 
-  // Tells all other processes, as far as they can be told at once, that the
-  // world has ended, or that `rank` of `group` left after `call_count` calls.
+  // Best effort, without blocking: tells all other processes that the world has
+  // ended, or that `rank` of `group` left after `call_count` calls.
   virtual void TellBroken(const absl::Status& status) = 0;
   virtual void TellLeft(const std::string& group, int rank,
                         int64_t call_count) = 0;

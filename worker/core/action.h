@@ -1,6 +1,5 @@
-// What an island does: the words between its loop and its shell.
-//
-// Pure values.
+// The actions of an island: the vocabulary between IslandLoop and the code that
+// performs them. Pure values.
 
 #ifndef WORKER_CORE_ACTION_H_
 #define WORKER_CORE_ACTION_H_
@@ -16,36 +15,34 @@
 namespace atl::worker {
 
 enum class ActionKind {
-  kWait,            // For news; and if failure_count > 0 for a backoff too.
-  kLoadSave,        // Read the SAVE; answer with OnSaveLoaded(). From then on
-                    // its contributions may be pushed.
-  kRestoreSave,     // State of the SAVE into the trainer.
-  kResetOptimizer,  // Fresh optimizer state; with a warm-up if `warm_up`.
-  kPull,            // `fragment` at `version`, checked against `digest`; the
-                    // anchor of `from_version` may be built on.
+  kWait,            // Until news; also for a backoff if failure_count > 0.
+  kLoadSave,        // Read the local checkpoint; its contributions may be
+                    // pushed from then on.
+  kRestoreSave,     // The local checkpoint's state into the trainer.
+  kResetOptimizer,  // Fresh optimizer state; a warm-up follows if `warm_up`.
+  kPull,            // `fragment` at `version`, checked against `digest`; may
+                    // build on the anchor of `from_version`.
   kReportReady,     // Tell the coordinator that cut `commit_seq` is held.
   kBeginRound,      // Local parameters = anchors.
   kTrain,           // One inner step: `step`, `data_shard`, `data_position`.
-  kContribute,      // Outer gradients of `contributions`, encoded, in a SAVE;
-                    // or, with `beside`, what kSave needs to do that.
-  kSave,            // Encodes what the kContribute of `seq` took, in a SAVE.
+  kContribute,      // Encode the outer gradients of `contributions` and save
+                    // them; with `in_background` only copy what kSave needs.
+  kSave,            // Encode and save what the kContribute of `seq` copied.
   kPush,            // Contribution of `fragment` to all its shards.
   kApply,           // The anchor of `fragment`, `version`, to local parameters.
-  kEvaluate,        // The anchors, on held-out tokens.
+  kEvaluate,        // Evaluate the anchors on held-out tokens.
   kLeave,           // Tell the coordinator; best effort.
-  kFinish,          // The end: `status`.
+  kFinish,          // End with `status`.
 };
 
-// Lower case, for logs and traces: "begin_round".
 const char* ActionName(ActionKind kind);
 
-// Who does an action. A run in rounds uses the first alone; in a streaming run
-// pushes, pulls, and where answers overlap with steps encoding, too, go on
-// beside training.
+// The lane that does an action. A run in rounds uses only kTraining. In a
+// streaming run the lanes run concurrently.
 enum class Lane { kTraining, kPush, kPull, kSave };
 inline constexpr int kLaneCount = 4;
 
-// A fragment of a synchronisation.
+// A fragment and the anchor version that its local values started from.
 struct AnchoredFragment {
   int32_t fragment = 0;
   int64_t anchor_version = 0;
@@ -57,37 +54,37 @@ struct AnchoredFragment {
 
 struct Action {
   ActionKind kind = ActionKind::kWait;
-  std::string reason;  // In a few words, for people.
+  std::string reason;
 
   int32_t fragment = 0;    // kPull, kPush, kApply.
   int64_t version = 0;     // kPull, kApply; kEvaluate: of fragment 0.
   v1::Digest digest;       // kPull: of the fragment at that version.
-  int64_t from_version = -1;  // kPull: the anchor that is held; -1: none.
+  int64_t from_version = -1;  // kPull: the held anchor; -1: none.
   int64_t commit_seq = 0;     // kReportReady, kEvaluate, kPull.
-  // kReportReady: the life and the coordinator that it is for.
+  // kReportReady: the membership epoch and coordinator start it is meant for.
   int64_t island_epoch = 0;
   int64_t coordinator_epoch = 0;
-  std::vector<v1::FragmentVersion> cut;  // kEvaluate: of what.
+  std::vector<v1::FragmentVersion> cut;  // kEvaluate.
 
-  int64_t step = 0;           // kTrain: clock of the learning rate.
+  int64_t step = 0;           // kTrain: step of the learning-rate schedule.
   int32_t data_shard = 0;     // kTrain, kContribute.
-  int64_t data_position = 0;  // kTrain: first window; kContribute: the next.
+  int64_t data_position = 0;  // kTrain: first window; kContribute: next.
 
   int64_t run_epoch = 0;  // kContribute, kPush, kPull.
   int32_t slot = 0;       // kContribute, kPush.
-  int64_t seq = 0;        // The same, and kSave.
+  int64_t seq = 0;        // kContribute, kPush, kSave.
   // kContribute.
   std::vector<AnchoredFragment> contributions;
   int64_t step_count = 0;
   int64_t data_begin = 0;
-  double weight = 1;  // This island's share, if all contribute.
-  int64_t rate_offset = 0;  // Streaming: SaveSummary::rate_offset from then on.
-  bool in_background = false;  // Encoding and SAVE are kSave's.
+  double weight = 1;  // This island's share of the merge, if all contribute.
+  int64_t rate_offset = 0;  // Streaming: the new SaveSummary::rate_offset.
+  bool in_background = false;  // kContribute: kSave encodes and saves.
 
-  bool adopt = false;         // kApply: nothing of the local values is kept.
-  bool needs_repush = false;  // kPush: a shard lost it; also while paused.
+  bool adopt = false;         // kApply: replace the local values.
+  bool needs_repush = false;  // kPush: a shard lost it; push even while paused.
   bool warm_up = false;       // kResetOptimizer.
-  int failure_count = 0;      // kWait: attempts in a row that failed.
+  int failure_count = 0;      // kWait: failed attempts in a row.
   absl::Status status;        // kFinish.
 };
 
@@ -98,18 +95,17 @@ inline Action MakeAction(ActionKind kind, std::string reason) {
   return action;
 }
 
-// What local parameters of one fragment come from, in a SAVE of a streaming
-// run.
+// One fragment's local parameters in a streaming run's local checkpoint.
 struct SavedTrack {
   int32_t fragment = 0;
-  int64_t local_version = 0;  // Of the anchor; of a flight: the one before.
-  int64_t since_step = 0;     // Clock at the push before, or at the begin.
+  int64_t local_version = 0;  // Of the anchor; in flight: before the answer.
+  int64_t since_step = 0;     // Clock at the previous push, or at the begin.
   int64_t data_begin = 0;     // First window after that.
-  int64_t seq = 0;            // Of the contribution in flight; 0: there is none.
+  int64_t seq = 0;            // Of the contribution in flight; 0: none.
   int64_t push_step = 0;      // Clock at its push.
 };
 
-// What the loop needs to know of a SAVE.
+// What the loop needs to know of a local checkpoint.
 struct SaveSummary {
   std::string run_id;
   int64_t run_epoch = 0;
@@ -118,13 +114,13 @@ struct SaveSummary {
   std::vector<AnchoredFragment> contributions;
   int32_t data_shard = 0;
   int64_t data_position = 0;  // Next window after the synchronisation.
-  // Who evaluates the version after: index and count of the open round's
-  // slots; count 0 if unknown.
+  // Which slot evaluates `evaluator_version`: index and count of the open
+  // round's slots; count 0 if unknown.
   int64_t evaluator_version = 0;
   int32_t evaluator_index = 0;
   int32_t evaluator_count = 0;
-  // Of a streaming run: its clock, what the learning rate's is ahead of it (or
-  // behind, if negative), and every fragment in order.
+  // Streaming runs: the clock; learning-rate clock - clock; fragments in
+  // order.
   int64_t clock = 0;
   int64_t rate_offset = 0;
   std::vector<SavedTrack> tracks;

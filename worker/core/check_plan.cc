@@ -9,7 +9,6 @@
 namespace atl::worker {
 namespace {
 
-// `value` in [0, most].
 absl::Status InRange(absl::string_view field, int64_t value, int64_t most) {
   if (value >= 0 && value <= most) return absl::OkStatus();
   return absl::InvalidArgumentError(
@@ -33,7 +32,7 @@ absl::Status CheckPlan(const v1::RunSpec& spec, const v1::IslandPlan& plan) {
   if (plan.cut_size() != 0 && plan.cut_size() != fragment_count) {
     return absl::InvalidArgumentError(
         absl::StrCat("the coordinator's cut has ", plan.cut_size(),
-                     " fragments, and the run ", fragment_count));
+                     " fragments, but the run has ", fragment_count));
   }
   for (int f = 0; f < plan.cut_size(); ++f) {
     const v1::FragmentVersion& at = plan.cut(f);
@@ -59,11 +58,11 @@ absl::Status CheckPlan(const v1::RunSpec& spec, const v1::IslandPlan& plan) {
 
 absl::Status CheckJoin(const v1::RunSpec& spec,
                        const v1::JoinResponse& response) {
-  // What a program of another version adds to a message is kept in it.
+  // Bytes, not fields, are compared: a field that a newer program adds counts.
   if (response.run().spec().SerializeAsString() != spec.SerializeAsString()) {
     return absl::InvalidArgumentError(
-        "the run that was joined is not the one that was read before: it has "
-        "another spec");
+        "the coordinator's run has another spec than the one that was read "
+        "before");
   }
   RETURN_IF_ERROR(InRange("slot", response.slot(), INT32_MAX));
   RETURN_IF_ERROR(InRange("next_seq", response.next_seq(), kPlanNumberMax));

@@ -1,8 +1,5 @@
-// Whether what a coordinator tells an island fits the run that it trains: what
-// passes names no fragment, data shard or number that its parts, which take
-// them as they are, do not have.
-//
-// Pure. Thread-safe.
+// Validates what a coordinator sends, so that the other parts of an island need
+// not check it again. Pure. Thread-safe.
 
 #ifndef WORKER_CORE_CHECK_PLAN_H_
 #define WORKER_CORE_CHECK_PLAN_H_
@@ -16,17 +13,15 @@
 
 namespace atl::worker {
 
-// The largest version, step and position that a plan may name.
+// The largest version, step or position that a plan may name.
 inline constexpr int64_t kPlanNumberMax = int64_t{1} << 53;
-// The most steps of a round: what CreateRun takes.
+// The most steps in a round: the limit of CreateRun.
 inline constexpr int64_t kPlanStepsMax = int64_t{1} << 31;
 
-// INVALID_ARGUMENT: a number of `plan` is none of a run of `spec`; the message
-// names it.
+// INVALID_ARGUMENT: names the number in `plan` that does not fit `spec`.
 absl::Status CheckPlan(const v1::RunSpec& spec, const v1::IslandPlan& plan);
 
-// The same of a join and its plan. INVALID_ARGUMENT also: it is to a run of
-// another spec.
+// Also INVALID_ARGUMENT: the joined run has another spec.
 absl::Status CheckJoin(const v1::RunSpec& spec,
                        const v1::JoinResponse& response);
 

@@ -7,7 +7,6 @@
 namespace atl::worker {
 namespace {
 
-// The join of a run of two fragments and three data shards.
 class CheckPlanTest : public testing::Test {
  protected:
   CheckPlanTest() {

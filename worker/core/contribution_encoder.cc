@@ -57,7 +57,7 @@ void ContributionEncoder::AddRuns(Fragment& fragment) {
     fragment.element_counts.insert(fragment.element_counts.end(),
                                    counts.begin(), counts.end());
   }
-  // The counts stay where they are from now on, also when `fragment` is moved.
+  // The span stays valid: a move of `fragment` does not move the counts.
   absl::Span<const int32_t> counts = fragment.element_counts;
   for (const IndexRange blocks : layout.held()) {
     codec::BlockRun run;
@@ -89,8 +89,8 @@ absl::Span<float> ContributionEncoder::GradientRoom(EncodedContribution& into) {
   return absl::MakeSpan(fragment.scratch);
 }
 
-// A hash of the contribution's place in training. Not of its key: a new life
-// skips numbers of `seq`, and has to go on with the same bits.
+// Hashes the contribution's place in training, not its key: a restarted island
+// skips values of `seq` and must produce the same bits.
 uint64_t ContributionEncoder::ComputeSeed(
     const v1::ContributionInfo& info) const {
   const int64_t numbers[] = {info.key().fragment(), info.key().slot(),
@@ -187,20 +187,21 @@ std::vector<FeedbackView> ContributionEncoder::Feedback() const {
 absl::Status ContributionEncoder::Restore(const FeedbackView& saved) {
   const int32_t f = saved.key.fragment();
   if (f < 0 || f >= fragments_.size()) {
-    return absl::DataLossError("the save's error feedback is of no fragment");
+    return absl::DataLossError(
+        "the local checkpoint's error feedback names no fragment of the run");
   }
   Fragment& fragment = fragments_[f];
   const int64_t count = fragment.element_count;
   if (!fragment.feedback.has_value() || saved.before.size() != count ||
       (!saved.after.empty() && saved.after.size() != count)) {
     return absl::DataLossError(absl::StrCat(
-        "the save's error feedback of fragment ", f, " is not of this run"));
+        "the local checkpoint's error feedback of fragment ", f,
+        " does not fit this run"));
   }
   fragment.feedback->Restore(saved.before, saved.after);
   fragment.key = saved.key;
   if (count > 0) return absl::OkStatus();
-  // Who holds nothing of it cannot see whether it is on its way, and asks for
-  // those who do.
+  // Without elements too: this process may ask for the outcome for others.
   return fragment.feedback->Encode(codec_, {}, decay_, {}, {});
 }
 

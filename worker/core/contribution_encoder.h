@@ -1,22 +1,21 @@
-// Makes an island's contributions: outer gradients, encoded by the run's codec
-// and with the run's error feedback.
+// Makes an island's contributions: outer gradients, encoded with the run's
+// codec and error feedback.
 //
-// Pure. Thread-compatible; different fragments may be encoded by different
-// threads at once.
+// Pure. Thread-compatible; threads may encode different fragments concurrently.
 //
-//   F      elements of the fragment that this process holds, in their held
-//          order (base/layout/held_layout.h)
+//   F      elements of the fragment that this process holds, in held order
+//          (base/layout/held_layout.h)
 //   g      outer gradient, [F], f32
-//   e      what the codec has left unsaid so far, [F], f32; 0 at first
+//   e      what the codec has not transmitted so far, [F], f32; 0 at first
 //   decay  exchange.error_feedback_decay
 //
-// With error feedback q = Enc(e'), e' = decay e + g. Once q is MERGED,
-// e = e' - Dec(q); whatever else becomes of it, e stays bit for bit. So a
-// fragment has at most one contribution on its way, and a save holds e before
-// and after it. Without error feedback q = Enc(g).
+// With error feedback q = Enc(e'), e' = decay e + g. When q is MERGED, e = e' -
+// Dec(q); after any other outcome e keeps its bits. A fragment has at most one
+// contribution in flight, and a local checkpoint holds e before and after it.
+// Without error feedback q = Enc(g).
 //
-// e is this island's, under its slot: a contribution under another slot or
-// run_epoch starts from e = 0, as a new island does.
+// e belongs to this island and slot: a contribution under another slot or
+// run_epoch starts from e = 0, as in a new island.
 
 #ifndef WORKER_CORE_CONTRIBUTION_ENCODER_H_
 #define WORKER_CORE_CONTRIBUTION_ENCODER_H_
@@ -38,74 +37,68 @@
 
 namespace atl::worker {
 
-// One contribution as it travels, or the part of it that this process holds:
-// made once, pushed as often as it takes.
+// An encoded contribution, or the part of one that this process holds.
 struct EncodedContribution {
   v1::ContributionInfo info;
-  std::vector<char> bytes;  // As base/layout/encoded_layout.h has them.
+  std::vector<char> bytes;  // Format: base/layout/encoded_layout.h.
 };
 
-// The error feedback of one fragment, as a save has it. All spans are the
-// encoder's, or the save's.
+// The error feedback of one fragment, as a local checkpoint holds it. The
+// encoder or the local checkpoint owns the memory.
 struct FeedbackView {
-  // Of the newest contribution that was encoded.
   v1::ContributionKey key;
   absl::Span<const float> before;  // [F].
-  absl::Span<const float> after;   // [F]; empty if none is on its way.
+  absl::Span<const float> after;   // [F]; empty if none is in flight.
 };
 
 class ContributionEncoder {
  public:
-  // held.layout() must outlive it. Requires: `spec` is one that CreateRun takes.
+  // held.layout() must outlive the encoder. Requires: CreateRun accepts `spec`.
   ContributionEncoder(const HeldLayout& held, const v1::RunSpec& spec);
 
-  // Bytes of a contribution of `fragment`.
   int64_t byte_count(int32_t fragment) const {
     return fragments_[fragment].layout.byte_count();
   }
 
-  // Begins contribution `into.info.key`: room for its outer gradient, [F], to
-  // be filled before Encode(); it holds anything. A contribution of the
-  // fragment whose outcome was never learnt counts as one that was not merged.
-  // The memory of `into` is used again.
+  // Begins contribution `into.info.key` and returns a buffer for its outer
+  // gradient, [F], uninitialised, that the caller fills before Encode(). If the
+  // outcome of the fragment's previous contribution is unknown, it counts as
+  // not merged. The memory of `into` is reused.
   absl::Span<float> GradientRoom(EncodedContribution& into);
 
-  // Encodes what GradientRoom() of the same `into` was filled with; sets its
-  // bytes, codec and digest. Where several processes hold the fragment their
-  // digests add up to the contribution's.
+  // Encodes the gradient in the buffer that GradientRoom() returned for `into`;
+  // sets bytes, codec and digest. If several processes hold the fragment, the
+  // sum of their digests is the contribution's.
   //
-  // INVALID_ARGUMENT: a value is not finite; the message names the block. With
-  // F32 that is left to the servers, which look at every value anyway.
+  // INVALID_ARGUMENT: a value is not finite; the message names the block. F32
+  // is not checked here, because servers check every value.
   absl::Status Encode(EncodedContribution& into);
-  // The same of a gradient, [F], that is elsewhere already: the room is not
-  // filled, and `gradient` is not changed.
+  // The same for a gradient, [F], in other memory, which is not changed.
   absl::Status Encode(EncodedContribution& into,
                       absl::Span<const float> gradient);
 
-  // What became of contribution `key`. Nothing if it is not on its way here.
+  // Tells the outcome of contribution `key`. No effect if it is not in flight.
   void Resolve(const v1::ContributionKey& key, bool merged);
 
-  // Keys of those whose outcome matters and is not known yet.
+  // Keys of contributions whose outcome matters and is unknown.
   std::vector<v1::ContributionKey> Pending() const;
 
-  // What a save has to hold: of each fragment that was encoded, in order;
-  // empty without error feedback.
+  // What a local checkpoint must hold: one entry for each fragment that was
+  // encoded, in order; empty without error feedback.
   std::vector<FeedbackView> Feedback() const;
-  // Takes it up again.
-  //
-  // DATA_LOSS: it is not of this layout, or this run has no error feedback.
+  // Restores Feedback(). DATA_LOSS: wrong layout, or no error feedback here.
   absl::Status Restore(const FeedbackView& saved);
 
  private:
   struct Fragment {
     EncodedLayout layout;
     int64_t element_count = 0;  // F.
-    // Of what has to be encoded: blocks, and their element counts.
+    // The blocks to encode, and their element counts.
     std::vector<codec::BlockRun> runs;
     std::vector<int32_t> element_counts;
     std::optional<codec::ErrorFeedback> feedback;
-    std::optional<v1::ContributionKey> key;  // The newest.
-    std::vector<float> scratch;  // Of lossy codecs without error feedback.
+    std::optional<v1::ContributionKey> key;  // Of the newest contribution.
+    std::vector<float> scratch;  // Lossy codecs without error feedback.
   };
 
   static void AddRuns(Fragment& fragment);

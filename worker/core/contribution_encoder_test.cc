@@ -54,7 +54,6 @@ class ContributionEncoderTest : public ::testing::Test {
     return g;
   }
 
-  // Encodes `g` as fragment 0 of slot 1.
   EncodedContribution Encode(ContributionEncoder& encoder,
                              const std::vector<float>& g, int64_t seq,
                              int32_t slot = 1, int64_t anchor = 0) {
@@ -124,8 +123,8 @@ TEST_F(ContributionEncoderTest, SaysTheRunsCodecAndTheBytesDigest) {
   }
 }
 
-// What processes encode of a fragment are the bytes of one that has all of it,
-// and the contribution's name does not depend on how many they are.
+// The parts that processes encode concatenate to one process's bytes, and the
+// digest does not depend on the number of processes.
 TEST_F(ContributionEncoderTest, PartsAreTheBytesOfTheWhole) {
   const std::vector<float> g = Gradient(), h = Gradient();
   for (const codec::CodecId id : codec::AllCodecs()) {
@@ -138,7 +137,6 @@ TEST_F(ContributionEncoderTest, PartsAreTheBytesOfTheWhole) {
     for (const int part_count : {2, 3, 4}) {
       Digest128& name = names.emplace_back();
       for (int part = 0; part < part_count; ++part) {
-        // Blocks by turns. Fragment 0 comes first in the model order.
         std::vector<IndexRange> spans;
         for (int64_t b = part; b < 4; b += part_count) {
           spans.push_back(layout_->BlockElements(0, {b, b + 1}));
@@ -174,7 +172,6 @@ TEST_F(ContributionEncoderTest, PartsAreTheBytesOfTheWhole) {
   }
 }
 
-// A process that leads others asks for outcomes, whatever it holds itself.
 TEST_F(ContributionEncoderTest, WhoHoldsNothingOfAFragmentAsksForItsOutcome) {
   Make(v1::CODEC_INT8, true);
   const IndexRange other = {kElements, layout_->element_count()};
@@ -191,7 +188,7 @@ TEST_F(ContributionEncoderTest, WhoHoldsNothingOfAFragmentAsksForItsOutcome) {
   EXPECT_TRUE(next_life.Pending().empty());
 }
 
-// e' = decay e + g, q = Enc(e'); e = e' - Dec(q) once q is merged.
+// Formula: e' = decay e + g, q = Enc(e'); e = e' - Dec(q) once q is merged.
 TEST_F(ContributionEncoderTest, FollowsTheRecurrenceOfErrorFeedback) {
   for (const codec::CodecId id : codec::AllCodecs()) {
     if (id == codec::CodecId::kF32) continue;
@@ -233,7 +230,7 @@ TEST_F(ContributionEncoderTest, AnotherContributionsOutcomeChangesNothing) {
   encoder.Resolve(other, true);
   ASSERT_EQ(encoder.Pending().size(), 1u);
   EXPECT_EQ(encoder.Pending()[0].seq(), 1);
-  // What was never learnt counts as not merged.
+  // An unknown outcome counts as not merged.
   Encode(encoder, Gradient(), 2);
   const std::vector<FeedbackView> feedback = encoder.Feedback();
   for (const float e : feedback[0].before) ASSERT_EQ(e, 0);
@@ -269,7 +266,7 @@ TEST_F(ContributionEncoderTest, UnderAnotherSlotItStartsFromNothing) {
   for (const float e : feedback[0].before) ASSERT_EQ(e, 0);
 }
 
-// A restarted island skips numbers of seq, and must not be seen to.
+// A restarted island skips values of seq; the bits must not change.
 TEST_F(ContributionEncoderTest, StochasticBitsDependOnThePlaceInTraining) {
   ContributionEncoder encoder = Make(v1::CODEC_BF16_STOCHASTIC, false);
   const std::vector<float> g = Gradient();

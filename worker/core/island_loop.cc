@@ -9,7 +9,7 @@
 namespace atl::worker {
 namespace {
 
-// Evaluators kept: rounds that can be open at once, and a few to spare.
+// Rounds that can be open at once, and a few to spare.
 constexpr size_t kEvaluatorCountMax = 8;
 
 bool NeverRetry(const absl::Status& status) {
@@ -31,8 +31,6 @@ bool Decided(v1::Outcome outcome) {
 
 }  // namespace
 
-// --- News --------------------------------------------------------------------
-
 void IslandLoop::OnJoined(const v1::JoinResponse& response) {
   const bool same = joined_ && response.slot() == slot_ &&
                     response.run().run_epoch() == run_epoch_;
@@ -49,7 +47,7 @@ void IslandLoop::OnJoined(const v1::JoinResponse& response) {
   if (!same) {
     run_epoch_ = response.run().run_epoch();
     DropAll();
-    // After a first join the save decides; a changed identity has none.
+    // After a first join the local checkpoint decides whether to reset.
     reset_due_ = !first;
   }
   if (!position_.has_value() ||
@@ -64,8 +62,8 @@ void IslandLoop::OnJoined(const v1::JoinResponse& response) {
   }
   stream_.Unprove(View(), /*all=*/true);
   ready_failed_ = false;
-  // A Join's plan counts even if a newer start of the coordinator numbers its
-  // plans from below.
+  // A Join's plan counts even if its revision is lower: a restarted coordinator
+  // numbers its plans anew.
   plan_ = response.plan();
   run_epoch_ = std::max(run_epoch_, plan_.run_epoch());
   Settle();
@@ -98,7 +96,7 @@ void IslandLoop::OnPlan(const v1::IslandPlan& plan) {
     }
   }
   stream_.Unprove(View(), unproven);
-  // A change of plan is worth a try at once.
+  // A changed plan ends every backoff.
   for (LaneState& lane : lanes_) lane.backing_off = false;
   ready_failed_ = false;
   Settle();
@@ -117,7 +115,7 @@ void IslandLoop::OnSaveLoaded(std::optional<SaveSummary> save) {
   if (save_looked_at_) return;
   save_looked_at_ = true;
   if (save.has_value()) ReconcileSave(*save);
-  // A fresh process has a fresh optimizer; past version 0 it needs a warm-up.
+  // A new process has fresh optimizer state; past version 0 it needs a warm-up.
   const bool at_start = plan_.commit_seq() == 0;
   if (!restore_due_ && !at_start) reset_due_ = true;
   Settle();
@@ -141,7 +139,7 @@ void IslandLoop::OnDone(const Action& action, const absl::Status& status) {
       OnPushed(action, status);
       break;
     case ActionKind::kRestoreSave:
-      // A save that cannot be restored is not tried again.
+      // A local checkpoint that cannot be restored is not tried again.
       lane.backing_off = false;
       restore_due_ = false;
       if (!status.ok()) {
@@ -156,7 +154,7 @@ void IslandLoop::OnDone(const Action& action, const absl::Status& status) {
       if (status.ok()) {
         ready_reported_ = {action.island_epoch, action.coordinator_epoch};
       } else if (streaming()) {
-        // Training does not wait for it.
+        // Training does not wait for the report.
         ready_failed_ = true;
         lane.backing_off = false;
       }
@@ -169,7 +167,7 @@ void IslandLoop::OnDone(const Action& action, const absl::Status& status) {
       break;
     case ActionKind::kContribute:
       if (status.ok()) OnContributed(action);
-      // What cannot be encoded now never will be.
+      // A contribution that cannot be encoded now never can be.
       if (NeverRetry(status)) LeaveWith(status);
       break;
     case ActionKind::kSave:
@@ -180,7 +178,7 @@ void IslandLoop::OnDone(const Action& action, const absl::Status& status) {
       OnAppliedInStream(action);
       break;
     case ActionKind::kEvaluate:
-      // Best effort: one that fails is left out.
+      // Best effort: a failed evaluation is skipped.
       lane.backing_off = false;
       evaluated_version_ = action.version;
       break;
@@ -197,7 +195,7 @@ void IslandLoop::OnDone(const Action& action, const absl::Status& status) {
 }
 
 void IslandLoop::OnPushed(const Action& action, const absl::Status& status) {
-  // Refused as a whole: its outcome says so soon.
+  // Refused as a whole; the outcome follows in a plan.
   const bool refused = absl::IsInvalidArgument(status);
   if (status.ok() || refused) stream_.OnPushed(action, refused);
   if (sync_.has_value() && sync_->seq == action.seq) {
@@ -226,7 +224,7 @@ void IslandLoop::OnBegun() {
 }
 
 void IslandLoop::LeaveWith(const absl::Status& status) {
-  // The others need not wait for this island's lease.
+  // The other islands need not wait for this island's lease to expire.
   leave_due_ = !refused_.has_value();
   OnRefused(status);
 }
@@ -255,8 +253,6 @@ void IslandLoop::OnContributed(const Action& action) {
   next_seq_ = action.seq + 1;
   round_.reset();
 }
-
-// --- What is known -----------------------------------------------------------
 
 int64_t IslandLoop::CutVersion(int32_t fragment) const {
   return View().CutVersion(fragment);
@@ -320,8 +316,6 @@ SaveSummary IslandLoop::FindEvaluator(int64_t version) const {
   return summary;
 }
 
-// --- What news overtakes -----------------------------------------------------
-
 void IslandLoop::DropAll() {
   held_.clear();
   held_commit_seq_ = 0;
@@ -363,8 +357,8 @@ void IslandLoop::SettleSync() {
   for (const Sync::Part& part : sync_->parts) {
     if (!PartDecided(*sync_, part)) return;
   }
-  // Decided against, and the version did not move: the round opens again. What
-  // led there was not good, so the optimizer does not carry it on.
+  // Decided against, and the version did not move, so the round opens again.
+  // The optimizer state led to a bad contribution and is reset.
   for (const Sync::Part& part : sync_->parts) {
     if (DecidedAgainst(*sync_, part)) reset_due_ = true;
   }
@@ -410,7 +404,7 @@ void IslandLoop::ReconcileSave(const SaveSummary& save) {
     if (!open && !merged) return;
     sync.parts.push_back({at, false, false});
   }
-  // Parts that are merged are settled already.
+  // Merged parts are settled already.
   sync_ = std::move(sync);
   TakeFrom(save);
 }

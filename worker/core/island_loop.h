@@ -1,15 +1,13 @@
-// What an island does next: the inner/outer loop as a state machine.
+// Decides what an island does next: the inner/outer loop as a state machine.
 //
 // Pure: no thread, no clock, no I/O. Thread-compatible. Level-triggered: news
-// (a join, a plan, a finished action) changes what is known, and Next() is a
-// function of what is known. worker/DESIGN.md, "The loop", gives the order in
-// which it looks, and why.
+// (a join, a plan, a finished action) changes the known state, and Next() is a
+// function of it. worker/DESIGN.md, "The loop", gives its order and why.
 //
-// The caller asks Next(), does that one action, says how it went with
-// OnDone() (or OnSaveLoaded() after kLoadSave), and asks again. News may come
-// at any time between. In a streaming run (stream.h) it does so for each lane:
-// training, pushes and pulls go on at the same time, and OnStarted() keeps them
-// off each other's anchors.
+// The caller asks Next(), does that one action, reports the result with
+// OnDone() (OnSaveLoaded() after kLoadSave), and asks again. News may come at
+// any time. In a streaming run (stream.h) the caller does this for each lane
+// concurrently. OnStarted() keeps a lane from an anchor that another lane uses.
 
 #ifndef WORKER_CORE_ISLAND_LOOP_H_
 #define WORKER_CORE_ISLAND_LOOP_H_
@@ -34,20 +32,19 @@ namespace atl::worker {
 
 class IslandLoop {
  public:
-  // Failures of a push that a stopping island puts up with before it leaves.
+  // Failed pushes that a stopping island tolerates before it leaves.
   static constexpr int kStopFailuresMax = 3;
 
   explicit IslandLoop(std::string run_id) : run_id_(std::move(run_id)) {}
 
   // --- News ---
 
-  // A Join was answered, the first or a later one.
+  // Also after every later Join.
   void OnJoined(const v1::JoinResponse& response);
-  // A plan arrived. Plans come in the order of their positions.
+  // Drops plans older than the newest one seen.
   void OnPlan(const v1::IslandPlan& plan);
-  // The control connection went down or came up.
   void OnConnection(bool up);
-  // The run cannot be taken part in: refused, fenced, never reached.
+  // The island was refused or fenced, or never reached the coordinator.
   void OnRefused(absl::Status status);
   // First: leave cleanly. Second: finish at once.
   void OnStopRequested() { ++stop_count_; }
@@ -55,40 +52,34 @@ class IslandLoop {
   void OnWaited(Lane lane = Lane::kTraining) {
     lanes_[Index(lane)].backing_off = false;
   }
-  // kLoadSave was done; nullopt: there is none that can be read.
+  // `save` is nullopt if there is no readable local checkpoint.
   void OnSaveLoaded(std::optional<SaveSummary> save);
-  // Any other action was done.
   void OnDone(const Action& action, const absl::Status& status);
-  // A lane begins its action; to be called with nothing between it and the
-  // Next() that gave it. Only where lanes work at the same time.
+  // A lane begins its action. Only where lanes run concurrently; no other call
+  // may come between this and the Next() that returned the action.
   void OnStarted(Lane lane, const Action& action);
-
-  // --- What to do ---
 
   Action Next(Lane lane = Lane::kTraining) const;
 
-  // --- To look at ---
-
   bool joined() const { return joined_; }
-  // What became of this island's contribution `key`, if it is still told.
+  // UNSPECIFIED if the plan does not name this island's contribution `key`.
   v1::Outcome FindOutcome(const v1::ContributionKey& key) const;
-  // Whose turn it is to evaluate the version that the round under way makes.
-  // For the SAVE.
+  // Which slot evaluates `version`, for the local checkpoint.
   SaveSummary FindEvaluator(int64_t version) const;
-  // What the SAVE of `contribute` says of a streaming run, and who evaluates.
+  // The summary for the local checkpoint of `contribute`, a streaming run's.
   SaveSummary StreamSave(const Action& contribute) const;
-  // True while a contribution is taken and not saved: what error feedback it
-  // has is that of then.
+  // True while a contribution is taken and not saved; until then its error
+  // feedback must not change.
   bool saving() const {
     return stream_.Unsaved() || lanes_[Index(Lane::kSave)].running.has_value();
   }
-  // True if the run has one clock of steps. Requires: joined.
+  // True for a streaming run. Requires: joined.
   bool streaming() const;
   const v1::IslandPlan& plan() const { return plan_; }
   const v1::RunSpec& spec() const { return spec_; }
 
  private:
-  // Training from the anchors, up to its contribution.
+  // Training from the anchors, up to the contribution.
   struct Round {
     std::vector<AnchoredFragment> fragments;
     int64_t start_step = 0;
@@ -97,7 +88,7 @@ class IslandLoop {
     int32_t data_shard = 0;
     int64_t data_begin = 0;
   };
-  // A contribution that is saved and not decided in all fragments.
+  // A contribution that is saved, with an undecided outcome in some fragment.
   struct Sync {
     struct Part {
       AnchoredFragment at;
@@ -108,18 +99,18 @@ class IslandLoop {
     std::vector<Part> parts;
   };
   struct Evaluator {
-    int32_t index = -1;  // Of this slot among the open round's; -1: not in it.
+    int32_t index = -1;  // Of this slot in the open round; -1: not in it.
     int32_t count = 0;
   };
 
-  // How far a lane's attempts are, and what it does now.
+  // Retry state of a lane, and the action that it runs.
   struct LaneState {
     bool backing_off = false;
     int failure_count = 0;
     std::optional<Action> running;
   };
   static size_t Index(Lane lane) { return static_cast<size_t>(lane); }
-  // The lane that does such an action.
+  // The lane that does actions of `kind`.
   Lane FindLane(ActionKind kind) const;
 
   PlanView View() const {
@@ -132,14 +123,12 @@ class IslandLoop {
   const v1::SlotPlan* FindSlot(const v1::OpenRound& open) const;
   v1::Outcome FindOutcome(int32_t fragment, int64_t seq) const;
   bool PartDecided(const Sync& sync, const Sync::Part& part) const;
-  // True if the plan says that a shard has lost it.
   bool NeedsRepush(const Sync& sync, const Sync::Part& part) const;
   bool Away() const;
 
-  // After an action.
   void OnPushed(const Action& action, const absl::Status& status);
   void OnBegun();
-  // Ends with `status`, and tells the coordinator.
+  // Tells the coordinator, then ends with `status`.
   void LeaveWith(const absl::Status& status);
   void OnTrained(const Action& action, const absl::Status& status);
   void OnContributed(const Action& action);
@@ -179,14 +168,14 @@ class IslandLoop {
   bool EvaluationDue() const;
   bool HeldAll() const;
   Action Wait(std::string reason, Lane lane = Lane::kTraining) const;
-  // The version that an evaluation would be of.
+  // The version that would be evaluated.
   int64_t EvaluatedVersion() const;
 
-  // What async runs do otherwise: island_loop_async.cc.
+  // Async runs: island_loop_async.cc.
   bool async() const;
-  // True if no version can take a contribution from this anchor any more.
+  // True if no later version can take a contribution from this anchor.
   bool Obsolete(const AnchoredFragment& at) const;
-  // True if it ended so that its optimizer is not to be carried on.
+  // True if its outcome means that the optimizer state must be reset.
   bool DecidedAgainst(const Sync& sync, const Sync::Part& part) const;
   // True if `fragment` is held as new as the next round needs it.
   bool HeldEnough(int32_t fragment) const;
@@ -213,23 +202,22 @@ class IslandLoop {
   bool save_looked_at_ = false;
   bool restore_due_ = false;
   bool reset_due_ = false;
-  // Position of its own in a data shard; none: the plan's counts.
+  // Own position in a data shard; nullopt: use the plan's.
   std::optional<std::pair<int32_t, int64_t>> position_;
 
   std::vector<int64_t> held_;  // Version of each anchor; -1: none.
   int64_t held_commit_seq_ = 0;  // The newest that was pulled.
-  // Async: the cut when the round or contribution before was settled; empty
-  // while one is under way.
+  // Async: the cut when the last round or contribution ended; empty in one.
   std::vector<int64_t> wanted_;
   std::optional<Round> round_;
   std::optional<Sync> sync_;
-  // (island_epoch, coordinator_epoch) that was last reported ready.
+  // (island_epoch, coordinator_epoch) of the last ready report.
   std::pair<int64_t, int64_t> ready_reported_{0, 0};
   std::map<int64_t, Evaluator> evaluators_;  // By the version that is made.
   int64_t evaluated_version_ = 0;
 
   Stream stream_;
-  bool ready_failed_ = false;  // Tried again with the next news.
+  bool ready_failed_ = false;  // Retried after the next news.
   std::array<LaneState, kLaneCount> lanes_;
 };
 

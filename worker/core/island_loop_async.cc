@@ -1,6 +1,5 @@
-// What an island of an async run does otherwise: it waits for the outcome of its
-// own contribution alone, then takes the newest version and what the plan says
-// it does next, and goes on. What others commit meanwhile is not its business.
+// Async runs: an island waits only for the outcome of its own contribution,
+// then takes the newest version and goes on. It ignores other commits.
 
 #include <algorithm>
 #include <cstdint>
@@ -36,15 +35,14 @@ bool IslandLoop::HeldEnough(int32_t fragment) const {
   return held_[fragment] >= wanted_[fragment];
 }
 
-// What is committed while it is pulled does not make it pull again: with many
-// islands that would never end.
+// A commit during a pull starts no other pull: that might never end.
 void IslandLoop::NoteWanted() {
   if (!async() || round_.has_value() || sync_.has_value()) {
     wanted_.clear();
     return;
   }
-  // But if nothing that is held can be merged from any more, a round would be
-  // given up as soon as it is begun, again and again: all is pulled anew.
+  // Exception: if no version can take a contribution from what is held, every
+  // new round would be given up at once, so everything is pulled anew.
   bool is_stale = !wanted_.empty() && wanted_.size() == held_.size();
   for (size_t f = 0; is_stale && f < held_.size(); ++f) {
     is_stale = held_[f] >= wanted_[f] &&
@@ -58,8 +56,7 @@ void IslandLoop::NoteWanted() {
   }
 }
 
-// All fragments that go on, from the anchors that are held. Their plans were
-// made one by one; what they have in common is the least of each.
+// The round takes the least of each value in the fragments' plans.
 std::optional<IslandLoop::Round> IslandLoop::ChooseAsyncRound() const {
   Round round;
   for (int32_t f = 0; f < plan_.cut_size(); ++f) {
@@ -88,8 +85,9 @@ std::optional<IslandLoop::Round> IslandLoop::ChooseAsyncRound() const {
 int64_t IslandLoop::EvaluatedVersion() const {
   if (async() && !held_.empty()) return held_[0];
   if (!streaming()) return CutVersion(0);
-  // Fragments never are at one version: the one that all have reached. A budget
-  // of tokens may end them at different ones: the newest names the last cut.
+  // Streaming fragments are never all at one version: take the one that all
+  // have reached. A token budget may end them at different versions: then the
+  // newest names the last cut.
   int64_t least = CutVersion(0);
   int64_t newest = CutVersion(0);
   for (int32_t f = 1; f < plan_.cut_size(); ++f) {
@@ -99,16 +97,16 @@ int64_t IslandLoop::EvaluatedVersion() const {
   return View().AllEnded() ? newest : least;
 }
 
-// Versions come faster than an island looks, so turns go by periods: of the
-// slots that are asked, the one with index p mod count evaluates the first
-// version that it holds of versions [p every, (p + 1) every).
+// Versions come faster than an island looks, so turns go by periods: of `count`
+// slots, the one with index p mod count evaluates the first version that it
+// holds in [p every, (p + 1) every).
 bool IslandLoop::AsyncEvaluationDue() const {
   const int64_t every = spec_.evaluation().every_round_count();
   if (evaluators_.empty()) return false;
   const Evaluator& turn = evaluators_.rbegin()->second;
   if (turn.count <= 0 || turn.index < 0) return false;
   if (plan_.run_state() == v1::RUN_STATE_COMPLETED) {
-    // To be pulled first, if it is ours to.
+    // The version is pulled first if the turn is this island's.
     const int64_t last = CutVersion(0);
     return evaluated_version_ < last && last % turn.count == turn.index;
   }

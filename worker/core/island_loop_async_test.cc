@@ -1,4 +1,4 @@
-// What an island does in an async run, while others commit around it.
+// The loop in an async run, while other islands commit.
 
 #include <cstdint>
 #include <string>
@@ -13,7 +13,6 @@
 namespace atl::worker {
 namespace {
 
-// The coordinator of an async run as one island sees it.
 class AsyncIslandTest : public IslandLoopFixture {
  protected:
   AsyncIslandTest() {
@@ -31,7 +30,7 @@ class AsyncIslandTest : public IslandLoopFixture {
     Join();
     loop_.OnSaveLoaded(std::nullopt);
   }
-  // The OPEN stands at `version`; our plan in it starts there if `anew`.
+  // The open round is at `version`; our plan in it starts there if `anew`.
   void Stand(int32_t f, int64_t version, bool anew = true) {
     while (plan_.open_rounds_size() <= f) plan_.add_open_rounds();
     v1::OpenRound& open = *plan_.mutable_open_rounds(f);
@@ -46,19 +45,17 @@ class AsyncIslandTest : public IslandLoopFixture {
     ours.set_start_step(2 * version);
     ours.set_data_shard(kSlot);
   }
-  // Another island's contribution makes the next version; or ours does.
+  // Another island's contribution, or ours, makes the next version.
   void Commit(int32_t f = 0, bool ours = false) {
     Advance(f);
     if (ours) Decide(f, v1::OUTCOME_MERGED);
     Stand(f, Version(f), ours);
     Publish();
   }
-  // Of the newest contribution.
   void Decide(int32_t f, v1::Outcome outcome) {
     ShapedPlan::Decide(f, seq_, outcome);
   }
 
-  // Does the next action and says what it was.
   std::string Do() {
     const Action action = loop_.Next();
     std::string line = ActionName(action.kind);
@@ -80,7 +77,6 @@ class AsyncIslandTest : public IslandLoopFixture {
     }
     return line;
   }
-  // Until it waits.
   std::string DoAll() {
     std::string lines;
     for (int i = 0; i < 100; ++i) {
@@ -139,7 +135,7 @@ TEST_F(AsyncIslandTest, TakesTheLeastOfWhatItsFragmentsPlansAgreeOn) {
 
 TEST_F(AsyncIslandTest, GivesUpARoundThatWouldBeStale) {
   Begin();
-  for (int i = 0; i < 4; ++i) Do();  // As far as the first step.
+  for (int i = 0; i < 4; ++i) Do();  // Up to the first step.
   for (int i = 0; i < 3; ++i) Commit();
   EXPECT_EQ(loop_.Next().kind, ActionKind::kTrain) << "3 is fresh enough";
   Commit();
@@ -173,7 +169,7 @@ TEST_F(AsyncIslandTest, CarriesOnAfterStaleAndStartsAfreshAfterRejected) {
 
 TEST_F(AsyncIslandTest, DoesNotWaitForAnOutcomeThatCannotCome) {
   Begin();
-  DoAll();  // Waits; no shard ever told of it.
+  DoAll();  // Waits; no shard has heard of it.
   for (int i = 0; i < 3; ++i) Commit();
   EXPECT_EQ(Do(), "wait");
   Commit();
@@ -222,7 +218,7 @@ TEST_F(AsyncIslandTest, EvaluatesInItsPeriodsWhatItHolds) {
   Commit();
   Commit(0, /*ours=*/true);
   EXPECT_EQ(Do(), "pull f0 v5");
-  Commit();  // Not the version that is evaluated, nor its place.
+  Commit();  // Changes neither the evaluated version nor its place.
   EXPECT_EQ(Do(), "evaluate v5 c5") << "period 1: index 1 of 3";
   EXPECT_EQ(Do(), "begin_round");
   DoAll();

@@ -6,7 +6,7 @@
 
 #include "worker/core/island_loop.h"
 
-// What to do next, in the order in which worker/DESIGN.md gives it.
+// Next() for runs in rounds, in the order of worker/DESIGN.md, "The loop".
 
 namespace atl::worker {
 namespace {
@@ -31,7 +31,7 @@ Action IslandLoop::Next(Lane lane) const {
   if (auto action = NextEnd()) return *std::move(action);
   if (!joined_) return Wait("joining the run");
   if (!save_looked_at_) {
-    return MakeAction(ActionKind::kLoadSave, "a life begins");
+    return MakeAction(ActionKind::kLoadSave, "the process is new");
   }
   if (auto action = NextStop()) return *std::move(action);
   if (plan_.run_state() == v1::RUN_STATE_CANCELLED) {
@@ -80,7 +80,7 @@ std::optional<Action> IslandLoop::NextStop() const {
       connected_ && stream_.Unpushed(View()) &&
       lanes_[Index(Lane::kPush)].failure_count < kStopFailuresMax &&
       lanes_[Index(Lane::kSave)].failure_count < kStopFailuresMax) {
-    return Wait("pushing on before it leaves");
+    return Wait("pushing saved contributions before it leaves");
   }
   const bool partly_pushed =
       sync_.has_value() && plan_.run_state() == v1::RUN_STATE_ACTIVE &&
@@ -96,8 +96,7 @@ std::optional<Action> IslandLoop::NextStop() const {
 
 std::optional<Action> IslandLoop::NextSync() const {
   if (!sync_.has_value()) return std::nullopt;
-  // Rounds that were sealed with it still commit, also if a shard has to have
-  // it once more.
+  // A paused run still commits sealed rounds, so lost parts are pushed again.
   const bool paused = plan_.run_state() == v1::RUN_STATE_PAUSED;
   const auto pushes = [&](const Sync::Part& part) {
     return !part.pushed && !part.refused && !PartDecided(*sync_, part) &&
@@ -107,10 +106,9 @@ std::optional<Action> IslandLoop::NextSync() const {
       std::none_of(sync_->parts.begin(), sync_->parts.end(), pushes)) {
     return Wait("the run is paused");
   }
-  // Complete: what is not decided by now never will be.
+  // After completion an undecided outcome stays undecided.
   if (plan_.run_state() == v1::RUN_STATE_COMPLETED) return std::nullopt;
-  // A member in a new life that waits for a commit needs nothing before it:
-  // it is ready for the rounds after.
+  // A restarted member that waits for a commit is ready for later rounds.
   if (!ReadyReported() && !lanes_[0].backing_off) {
     return ReadyReport("a contribution is out");
   }
@@ -152,8 +150,7 @@ std::optional<Action> IslandLoop::NextInRound() const {
     action.data_position = position_->second;
     return action;
   }
-  // A fragment that is not open now is being sealed without us or reopened;
-  // async, that is nothing to us.
+  // Not open: sealed without us, or reopened. Async islands ignore this.
   for (const AnchoredFragment& at : round.fragments) {
     if (!async() && FindOpen(at.fragment, at.anchor_version) == nullptr) {
       return Wait("the round is not open for contributions");
@@ -189,7 +186,7 @@ bool IslandLoop::PullWanted() const {
   if (plan_.run_state() == v1::RUN_STATE_COMPLETED) return false;
   const double share = spec_.schedule().sample_fraction();
   if (share <= 0 || share >= 1) return true;
-  // Sampled runs: what nobody asks of us is not fetched.
+  // In a sampled run an island pulls only what it is asked to train.
   if (!ReadyReported()) return true;
   for (const v1::OpenRound& open : plan_.open_rounds()) {
     if (open.version() == CutVersion(open.fragment()) &&
@@ -231,7 +228,7 @@ Action IslandLoop::ReadyReport(std::string reason) const {
 Action IslandLoop::OptimizerReset() const {
   Action action =
       MakeAction(ActionKind::kResetOptimizer,
-                 "what it holds is of other parameters");
+                 "its state is of other parameters");
   action.warm_up = plan_.commit_seq() > 0;
   return action;
 }
@@ -248,7 +245,8 @@ std::optional<Action> IslandLoop::NextEvaluation() const {
 std::optional<Action> IslandLoop::NextWhenHeld() const {
   if (plan_.run_state() == v1::RUN_STATE_COMPLETED) return NextEvaluation();
   if (restore_due_) {
-    return MakeAction(ActionKind::kRestoreSave, "the save fits the plan");
+    return MakeAction(ActionKind::kRestoreSave,
+                      "the local checkpoint fits the plan");
   }
   if (reset_due_) return OptimizerReset();
   if (!HeldAll()) return std::nullopt;
@@ -282,7 +280,6 @@ std::optional<IslandLoop::Round> IslandLoop::ChooseRound() const {
     version_max = std::max(version_max, open.version());
   }
   if (round.fragments.empty()) return std::nullopt;
-  // Wait for fragments that are about to commit or to open.
   for (int f = 0; f < plan_.cut_size(); ++f) {
     const int64_t version = CutVersion(f);
     if (version <= version_max && !View().Ended(f) &&
@@ -294,8 +291,8 @@ std::optional<IslandLoop::Round> IslandLoop::ChooseRound() const {
             [](const AnchoredFragment& a, const AnchoredFragment& b) {
               return a.fragment < b.fragment;
             });
-  // What this island has read and nobody has merged is not read again, nor is
-  // what another has read of a data shard that it held before.
+  // Windows that this island has read and that nobody merged are not read
+  // again, and neither are those that the data shard's previous owner read.
   if (position_.has_value() && position_->first == round.data_shard) {
     round.data_begin = std::max(round.data_begin, position_->second);
   }

@@ -1,5 +1,4 @@
-// The loop under random plans, failures and restarts: what must hold whatever
-// comes in whichever order.
+// Invariants of the loop under random plans, failures and restarts.
 
 #include <algorithm>
 #include <cstdint>
@@ -22,7 +21,6 @@ namespace {
 
 constexpr int64_t kRounds = 30;
 
-// A coordinator that decides at random, and checks what the island does.
 class World : ShapedPlan {
  public:
   explicit World(uint64_t seed)
@@ -99,7 +97,6 @@ class World : ShapedPlan {
     ShapedPlan::Decide(f, seq, outcome);
     decided_.insert({f, seq});
   }
-  // Nothing of fragment f is needed again any more.
   void Have(int32_t f) {
     auto& keys = *plan_.mutable_needs_repush();
     for (int i = keys.size() - 1; i >= 0; --i) {
@@ -131,7 +128,7 @@ class World : ShapedPlan {
       case 4:
         Close(f);  // Sealed.
         break;
-      case 5: {  // Aborted: what was stored is dropped, the round opens again.
+      case 5: {  // Aborted: the round opens again.
         const auto stored = stored_.find({f, Version(f)});
         if (stored != stored_.end() &&
             decided_.count({f, stored->second}) == 0) {
@@ -158,7 +155,7 @@ class World : ShapedPlan {
       case 10:
         if (Roll(4) == 0) NewLife();
         break;
-      case 12: {  // A shard has lost what it had.
+      case 12: {  // A shard lost its contributions.
         const auto stored = stored_.find({f, Version(f)});
         if (stored == stored_.end() ||
             decided_.count({f, stored->second}) != 0) {
@@ -182,7 +179,6 @@ class World : ShapedPlan {
     Publish();
   }
 
-  // One action, checked and done with a random result.
   void Step(bool always_succeeds = false) {
     const Action action = loop_->Next();
     const Action again = loop_->Next();
@@ -279,7 +275,7 @@ class World : ShapedPlan {
     saved_in_memory_ = save;
   }
   void CheckPush(const Action& action) {
-    // Only what is saved, and only while its round is not over.
+    // Only saved contributions, and only while the round is open.
     ASSERT_TRUE(saved_in_memory_.has_value());
     ASSERT_EQ(action.seq, saved_in_memory_->seq);
     const auto& parts = saved_in_memory_->contributions;
@@ -292,7 +288,7 @@ class World : ShapedPlan {
     ASSERT_EQ(decided_.count({action.fragment, action.seq}), 0);
   }
 
-  // With a coordinator that does its work the run comes to its end.
+  // With a coordinator that works, the run reaches its end.
   void Calm() {
     NewLife();
     plan_.set_run_state(v1::RUN_STATE_ACTIVE);

@@ -7,8 +7,7 @@
 #include "base/layout/fragment_schedule.h"
 #include "worker/core/island_loop.h"
 
-// What to do next in a streaming run, a lane at a time, in the order in which
-// worker/DESIGN.md gives it.
+// Streaming runs, in the order of worker/DESIGN.md, "Streaming".
 
 namespace atl::worker {
 namespace {
@@ -74,17 +73,18 @@ Action IslandLoop::NextStreaming() const {
   const bool evaluate = HeldAll() && EvaluationDue() && anchors_are_free;
   if (plan_.run_state() == v1::RUN_STATE_COMPLETED) {
     if (evaluate) return *NextEvaluation();
-    if (EvaluationDue()) return Wait("pulling what it is to evaluate");
+    if (EvaluationDue()) return Wait("pulling the version to evaluate");
     return Action{ActionKind::kFinish, "the run is complete"};
   }
-  // A member that goes on from a save needs nothing before it is ready.
+  // A member that restarts from a local checkpoint is ready at once.
   if (!ReadyReported() && connected_ && !ready_failed_ &&
       (stream_.begun() || (HeldAll() && !reset_due_))) {
     return ReadyReport(stream_.begun() ? "contributions are out"
                                        : "the newest cut is held");
   }
   if (restore_due_) {
-    return MakeAction(ActionKind::kRestoreSave, "the save fits the plan");
+    return MakeAction(ActionKind::kRestoreSave,
+                      "the local checkpoint fits the plan");
   }
   if (!stream_.begun() && !HeldAll()) return Wait("pulling the newest cut");
   if (reset_due_) return OptimizerReset();
@@ -100,8 +100,8 @@ Action IslandLoop::NextStreaming() const {
   }
   Action action = stream_.NextTraining(View(), held_, *position_);
   if (action.kind != ActionKind::kContribute) return action;
-  // Of a stream that was dropped meanwhile.
-  if (saving()) return Wait("the contribution before is being saved");
+  // A save of a stream that was dropped meanwhile still runs.
+  if (saving()) return Wait("the previous contribution is being saved");
   action.seq = next_seq_;
   return action;
 }
@@ -112,7 +112,7 @@ Action IslandLoop::NextInLane(Lane lane) const {
       plan_.cut_size() == 0 ||
       plan_.run_state() == v1::RUN_STATE_CANCELLED ||
       plan_.run_state() == v1::RUN_STATE_STARTING) {
-    return Wait("there is nothing to move", lane);
+    return Wait("there is nothing to do", lane);
   }
   switch (lane) {
     case Lane::kPush:

@@ -1,4 +1,4 @@
-// The loop in streaming runs, as traces: each lane's actions one by one.
+// Traces of the loop in streaming runs, lane by lane.
 
 #include <cstdint>
 #include <optional>
@@ -19,7 +19,7 @@ namespace {
 constexpr int32_t kFragments = 2;
 
 // Two fragments, H = 4, staggered: pushes after 2 and 4 steps, 6 and 8, ...;
-// answers applied one step later.
+// answers are applied one step later.
 class StreamingLoopTest : public IslandLoopFixture {
  protected:
   StreamingLoopTest() {
@@ -50,8 +50,7 @@ class StreamingLoopTest : public IslandLoopFixture {
     }
     KeepOwnSlot(kSlot, open);
   }
-  // The round of `f` is over and, but at the end, the next one open; `seq` was
-  // merged.
+  // `seq` is merged; the next round of `f` opens unless the run ends.
   void Commit(int32_t f, int64_t seq) {
     if (seq > 0) Decide(f, seq, v1::OUTCOME_MERGED);
     Close(f);
@@ -83,7 +82,6 @@ class StreamingLoopTest : public IslandLoopFixture {
         return line;
     }
   }
-  // Does what a lane asks, with success, until it waits or finishes.
   std::string Trace(Lane lane = Lane::kTraining) {
     std::vector<std::string> lines;
     for (int i = 0; i < 100; ++i) {
@@ -106,7 +104,6 @@ class StreamingLoopTest : public IslandLoopFixture {
     }
     return absl::StrJoin(lines, "; ");
   }
-  // Does what the lane beside training asks.
   void SaveBeside() {
     const Action save = loop_.Next(Lane::kSave);
     if (save.kind != ActionKind::kSave) return;
@@ -131,7 +128,6 @@ class StreamingLoopTest : public IslandLoopFixture {
     save.data_position = action.data_position;
     return save;
   }
-  // A new process: what it knows is the save.
   void NewLife(std::optional<SaveSummary> save) {
     NewLoop();
     save_ = std::move(save);
@@ -139,7 +135,6 @@ class StreamingLoopTest : public IslandLoopFixture {
     plan_.set_island_epoch(join_.island_epoch());
     Join();
   }
-  // Up to the wait for the answer to the first push.
   void PushFirst() {
     Join();
     EXPECT_EQ(Trace(), "load_save; wait(pulling the newest cut)");
@@ -166,14 +161,14 @@ TEST_F(StreamingLoopTest, TrainsOnWhileAContributionIsEncodedAndSaved) {
   EXPECT_EQ(Trace(),
             "report_ready; begin_round; train 0 @0; train 1 @4; "
             "contribute #1 x2 [0,8) f0 v0; train 2 @8; train 3 @12; "
-            "wait(the contribution before is being saved)");
-  // Nothing is pushed of which there is no save.
+            "wait(the previous contribution is being saved)");
+  // Nothing is pushed before it is saved.
   EXPECT_EQ(Pushes(), "wait(there is nothing to push)");
   const Action save = loop_.Next(Lane::kSave);
   ASSERT_EQ(Line(save), "save");
   EXPECT_EQ(save.seq, 1);
   loop_.OnStarted(Lane::kSave, save);
-  EXPECT_EQ(Trace(), "wait(the contribution before is being saved)");
+  EXPECT_EQ(Trace(), "wait(the previous contribution is being saved)");
   loop_.OnDone(save, absl::ResourceExhaustedError("the disk is full"));
   EXPECT_TRUE(loop_.saving());
   EXPECT_EQ(NextLine(Lane::kSave), "wait(a save failed)");
@@ -206,9 +201,9 @@ TEST_F(StreamingLoopTest, WhoLeavesSavesAndPushesWhatIsTaken) {
   Pulls();
   Trace();
   loop_.OnStopRequested();
-  EXPECT_EQ(NextLine(), "wait(pushing on before it leaves)");
+  EXPECT_EQ(NextLine(), "wait(pushing saved contributions before it leaves)");
   SaveBeside();
-  EXPECT_EQ(NextLine(), "wait(pushing on before it leaves)");
+  EXPECT_EQ(NextLine(), "wait(pushing saved contributions before it leaves)");
   EXPECT_EQ(Pushes(), "push f0 #1; wait(there is nothing to push)");
   EXPECT_EQ(Trace(), "leave; finish");
 }
@@ -260,7 +255,7 @@ TEST_F(StreamingLoopTest, AppliesNoSoonerThanTheStepEvenIfTheAnswerIsThere) {
   Commit(1, 2);
   Commit(0, 1);
   Publish();
-  // The one that is due first is pulled first.
+  // The fragment that is due first is pulled first.
   EXPECT_EQ(Pulls(), "pull f0 v1; pull f1 v1; "
                      "wait(every anchor is the newest)");
   EXPECT_EQ(Trace(),
@@ -304,21 +299,21 @@ TEST_F(StreamingLoopTest, TrainsNoStepThatNothingIsMergedOf) {
 TEST_F(StreamingLoopTest, ARestartRepeatsTheStepsSinceTheSave) {
   PushFirst();
   const SaveSummary save = *newest_save_;
-  // Died before the commit: the same bytes are pushed again.
+  // Killed before the commit: the same bytes are pushed again.
   NewLife(save);
   EXPECT_EQ(Trace(),
             "load_save; report_ready; restore_save; train 2 @8; "
             "wait(waiting for the commit of fragment 0)");
   EXPECT_EQ(Pushes(), "push f0 #1; wait(there is nothing to push)");
-  // Died after it.
+  // Killed after the commit.
   Commit(0, 1);
   NewLife(save);
-  EXPECT_EQ(Pushes(), "wait(there is nothing to move)");
+  EXPECT_EQ(Pushes(), "wait(there is nothing to do)");
   EXPECT_EQ(Trace(),
             "load_save; report_ready; restore_save; train 2 @8; "
             "wait(pulling fragment 0)");
   EXPECT_EQ(Pushes(), "wait(there is nothing to push)");
-  // Fragment 1's anchor is pulled too: it is the one that the save names.
+  // Fragment 1's anchor is pulled too: the local checkpoint names it.
   EXPECT_EQ(Pulls(), "pull f0 v1; pull f1 v0; "
                      "wait(every anchor is the newest)");
   join_.set_next_seq(0);
@@ -330,7 +325,6 @@ TEST_F(StreamingLoopTest, ARestartRepeatsTheStepsSinceTheSave) {
 TEST_F(StreamingLoopTest, ASaveThatNamesOtherVersionsIsNotUsed) {
   PushFirst();
   const SaveSummary save = *newest_save_;
-  // Fragment 1 went on without this island.
   Commit(1, 0);
   NewLife(save);
   EXPECT_EQ(Trace(), "load_save; wait(pulling the newest cut)");
@@ -352,7 +346,6 @@ TEST_F(StreamingLoopTest, ASaveThatNamesOtherVersionsIsNotUsed) {
 }
 
 TEST_F(StreamingLoopTest, AJoinerIsExpectedFromEachFragmentsNextRound) {
-  // The others are in round 1 of fragment 0, and in round 0 of fragment 1.
   plan_.mutable_cut(0)->set_version(1);
   plan_.set_commit_seq(1);
   plan_.clear_open_rounds();
@@ -367,12 +360,12 @@ TEST_F(StreamingLoopTest, AJoinerIsExpectedFromEachFragmentsNextRound) {
   Commit(1, 0);
   Publish();
   Pulls();
-  // The clock is that of the first round which expects it: 4.
+  // The clock is that of the first round that expects it: 4.
   EXPECT_EQ(Trace(),
             "begin_round; train 4 @0; train 5 @4; train 6 @8; train 7 @12; "
             "contribute #1 x4 [0,16) f1 v1; train 8 @16; "
             "wait(waiting for the commit of fragment 1)");
-  // Fragment 0 went on without it: its values are dropped.
+  // Fragment 0 went on without it, so its values are dropped.
   Commit(0, 0);
   Publish();
   Pulls();
@@ -402,7 +395,7 @@ TEST_F(StreamingLoopTest, AnElasticIslandAppliesWhenTheAnswerIsThere) {
             "contribute #1 x2 [0,8) f0 v0; train 2 @8; train 3 @12; "
             "contribute #2 x4 [0,16) f1 v0; "
             "wait(waiting for the commit of fragment 0)");
-  // Its contribution came too late: the answer is applied all the same.
+  // The contribution came too late; the answer is applied all the same.
   Decide(0, 1, v1::OUTCOME_LATE);
   Commit(0, 0);
   Publish();
@@ -424,7 +417,7 @@ TEST_F(StreamingLoopTest, NothingIsPulledIntoAnAnchorThatIsBeingRead) {
   loop_.OnStarted(Lane::kPull, pull);
   Commit(1, 0);
   Publish();
-  // Version 1 is to be evaluated, but an anchor is being written.
+  // Version 1 is due for evaluation, but an anchor is being written.
   EXPECT_NE(NextLine(), "evaluate");
   loop_.OnDone(pull, absl::OkStatus());
   Pulls();
@@ -438,7 +431,7 @@ TEST_F(StreamingLoopTest, NothingIsPulledIntoAnAnchorThatIsBeingRead) {
   EXPECT_EQ(NextLine(Lane::kPull), "pull f0 v2");
 }
 
-// Lanes take in news while another lane is at work.
+// A lane handles news while another lane works.
 TEST_F(StreamingLoopTest, ACommitDuringTheBeginDoesNotPassForTheAnchor) {
   Join();
   Trace();
@@ -505,7 +498,7 @@ TEST_F(StreamingLoopTest, PushesOnBeforeItLeaves) {
   Pulls();
   Trace();
   loop_.OnStopRequested();
-  EXPECT_EQ(NextLine(), "wait(pushing on before it leaves)");
+  EXPECT_EQ(NextLine(), "wait(pushing saved contributions before it leaves)");
   EXPECT_EQ(Pushes(), "push f0 #1; wait(there is nothing to push)");
   EXPECT_EQ(Trace(), "leave; finish");
 }
@@ -519,17 +512,16 @@ TEST_F(StreamingLoopTest, ARunInRoundsHasOneLane) {
   EXPECT_EQ(NextLine(Lane::kPull), "wait(the run has no such lane)");
 }
 
-// --- Runs with a budget of tokens ---------------------------------------------
+// --- Runs with a token budget ------------------------------------------------
 
-// No round is planned but those that a test opens.
+// Only the rounds that a test opens are planned.
 class TokenBudgetTest : public StreamingLoopTest {
  protected:
   TokenBudgetTest() {
     Schedule().set_round_count(0);
     Schedule().set_token_count(1000);
   }
-  // From a plan with fragment 0 at version 1 to one that has fragment 1 there,
-  // and its next round.
+  // From fragment 0 at version 1 to both there.
   void CommitSecond() {
     Publish();
     Pulls();

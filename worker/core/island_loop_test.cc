@@ -25,12 +25,10 @@ class IslandLoopTest : public IslandLoopFixture {
     AddFragment();
   }
 
-  // Commits `fragment` at the next version; its round is over.
   void Commit(int32_t fragment) {
     Close(fragment);
     Advance(fragment);
   }
-  // Opens the next round of `fragment` for `slots`.
   void Open(int32_t fragment, std::vector<int32_t> slots = {0, kSlot}) {
     v1::OpenRound& open = *plan_.add_open_rounds();
     open.set_fragment(fragment);
@@ -87,7 +85,6 @@ class IslandLoopTest : public IslandLoopFixture {
     }
     return line;
   }
-  // Does what the loop asks, with success, until it waits or finishes.
   std::string Trace(int action_count_max = 100) {
     std::vector<std::string> lines;
     for (int i = 0; i < action_count_max; ++i) {
@@ -106,11 +103,9 @@ class IslandLoopTest : public IslandLoopFixture {
     return absl::StrJoin(lines, "; ");
   }
   std::string NextLine() { return Line(loop_.Next()); }
-  // Fails the next action.
   void Fail(absl::StatusCode code) {
     loop_.OnDone(loop_.Next(), absl::Status(code, "test"));
   }
-  // To the first round, trained and pushed, waiting for its commit.
   void PushFirst() {
     Open(0);
     Join();
@@ -329,7 +324,7 @@ TEST_F(IslandLoopTest, AbandonsARoundThatWentOnWithoutIt) {
   Commit(0);
   Open(0);
   Publish();
-  // What was read stays read.
+  // Windows that were read stay read.
   EXPECT_EQ(Trace(3), "pull f0 v1; begin_round; train 2 @1:4");
 }
 
@@ -390,7 +385,7 @@ TEST_F(IslandLoopTest, IsNotSampled) {
   Open(0, {0});
   Join();
   EXPECT_EQ(Trace(), "load_save; pull f0 v0; report_ready 0; wait");
-  // What it is not asked for is not fetched.
+  // A fragment that the island is not asked to train is not pulled.
   Commit(0);
   Open(0, {0});
   Publish();
@@ -419,8 +414,6 @@ TEST_F(IslandLoopTest, GoesOnWhereADataShardWasReadTo) {
   EXPECT_EQ(Trace(3), "pull f0 v2; begin_round; train 4 @2:7");
 }
 
-// --- Fragments ---------------------------------------------------------------
-
 TEST_F(IslandLoopTest, ContributesAllFragmentsAtOneStep) {
   AddFragment(0);
   Open(0);
@@ -430,7 +423,7 @@ TEST_F(IslandLoopTest, ContributesAllFragmentsAtOneStep) {
             "load_save; pull f0 v0; pull f1 v0; report_ready 0; begin_round; "
             "train 0 @1:0; train 1 @1:4; contribute #1 x2 [0,8) f0 v0 f1 v0; "
             "push f0 #1; push f1 #1; wait");
-  // One commits: nothing is pulled or begun before the other has.
+  // One commits: nothing is pulled or begun before the other does.
   Commit(0);
   Open(0);
   Publish();
@@ -444,7 +437,7 @@ TEST_F(IslandLoopTest, ContributesAllFragmentsAtOneStep) {
 }
 
 TEST_F(IslandLoopTest, ContributesWhatItIsExpectedFor) {
-  // It came when fragment 0 was open already.
+  // The island joined when fragment 0 was open already.
   AddFragment(0);
   Open(0, {0});
   Open(1);
@@ -474,8 +467,6 @@ TEST_F(IslandLoopTest, GoesOnWithTheRestOfARoundThatOneFragmentHasLeft) {
   Publish();
   EXPECT_EQ(Trace(2), "train 1 @1:4; contribute #1 x2 [0,8) f1 v0");
 }
-
-// --- Lives -------------------------------------------------------------------
 
 TEST_F(IslandLoopTest, ARestartPushesTheSavedContribution) {
   save_ = MakeSave(7, 0);
@@ -525,7 +516,6 @@ TEST_F(IslandLoopTest, ASaveThatDoesNotFitIsNotUsed) {
     Join();
     EXPECT_EQ(Trace(3), "load_save; pull f0 v2; reset_optimizer warm");
   }
-  // Another run, another slot, another epoch of the run.
   for (int i = 0; i < 3; ++i) {
     SaveSummary bad = MakeSave(7, 1);
     if (i == 0) bad.run_id = "other";
@@ -569,7 +559,7 @@ TEST_F(IslandLoopTest, SeqsBeginAtOneWhateverTheJoinSays) {
 TEST_F(IslandLoopTest, ASecondJoinGivesNoSeqASecondTime) {
   PushFirst();
   join_.set_island_epoch(2);
-  join_.set_next_seq(1);  // Of a coordinator that has not heard of #1.
+  join_.set_next_seq(1);  // A coordinator that does not know of #1.
   plan_.set_island_epoch(2);
   Join();
   Trace();
@@ -611,8 +601,6 @@ TEST_F(IslandLoopTest, EndsWhenAnotherProcessIsTheIsland) {
   Publish();
   EXPECT_EQ(NextLine(), "finish ABORTED");
 }
-
-// --- Stops -------------------------------------------------------------------
 
 TEST_F(IslandLoopTest, LeavesAtTheFirstStop) {
   Open(0);

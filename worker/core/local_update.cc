@@ -7,7 +7,7 @@ namespace atl::worker {
 
 void BlendIn(absl::Span<float> x, absl::Span<const float> v, float b) {
   if (b == 0) {
-    // 0 x + 1 V would lose the sign of a zero, and not be finite if x is not.
+    // 0 x + 1 V would lose the sign of a zero, and is not finite if x is not.
     std::copy(v.begin(), v.end(), x.begin());
     return;
   }

@@ -60,7 +60,7 @@ TEST(LocalUpdateTest, ABlendIsTheMeanThatThePaperTakes) {
   }
 }
 
-// The servers' step in f64, and what an island foresees of it: its own share.
+// An island's prediction against the servers' step in f64.
 TEST(EagerStepTest, ForeseesTheServersStepFromItsOwnShare) {
   std::mt19937_64 random(Seed());
   std::normal_distribution<double> normal;
@@ -96,7 +96,7 @@ TEST(EagerStepTest, ForeseesTheServersStepFromItsOwnShare) {
       const double foreseen = master - step(weight * own, &after);
       EXPECT_NEAR(p[0], foreseen, 2e-4) << "round " << round;
       EXPECT_EQ(x[0], p[0]);
-      // Inner steps while the answer is on its way are kept whole.
+      // Inner steps while the answer is in flight are kept whole.
       const double trained = normal(random);
       x[0] += static_cast<float>(trained);
       master -= step(weight * own + others, &after);
@@ -115,7 +115,7 @@ TEST(EagerStepTest, AnIslandThatJoinsLateLearnsTheMomentum) {
   outer.set_learning_rate(0.5);
   outer.set_momentum(0.9);
   const EagerStep eager(outer);
-  double master = 0, momentum = 10;  // The island thinks that it is 0.
+  double master = 0, momentum = 10;  // The island assumes 0.
   std::vector<float> m = {0}, p = {0};
   for (int round = 0; round < 12; ++round) {
     const std::vector<float> anchor = {static_cast<float>(master)};

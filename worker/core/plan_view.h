@@ -1,6 +1,5 @@
-// What an island reads off its newest plan.
-//
-// Pure; a view: what it points at must outlive it. Thread-compatible.
+// What an island reads from its newest plan. Pure. Refers to its fields, which
+// must outlive it. Thread-compatible.
 
 #ifndef WORKER_CORE_PLAN_VIEW_H_
 #define WORKER_CORE_PLAN_VIEW_H_
@@ -13,13 +12,13 @@
 
 namespace atl::worker {
 
-// Newest committed version of `fragment` in `plan`; -1 if there is none such.
+// Newest committed version of `fragment` in `plan`; -1 if none.
 int64_t CutVersion(const v1::IslandPlan& plan, int32_t fragment);
 
 struct PlanView {
   const v1::RunSpec& spec;
   const v1::IslandPlan& plan;
-  // What the Join told beside its plan.
+  // From the JoinResponse, outside its plan.
   const std::vector<v1::ContributionOutcome>& join_outcomes;
   int32_t slot;
   int64_t run_epoch;
@@ -28,27 +27,26 @@ struct PlanView {
     return worker::CutVersion(plan, fragment);
   }
   int64_t CutCommitSeq() const;
-  // nullptr: that round is not open.
+  // nullptr if that round is not open.
   const v1::OpenRound* FindOpen(int32_t fragment, int64_t version) const;
-  // What this island does in a round; nullptr: it is not expected.
+  // This island's part in a round; nullptr if it is not expected.
   const v1::SlotPlan* FindSlot(const v1::OpenRound& open) const;
-  // Its place among the expected islands, in the order of slots; -1: it is not
-  // one of them.
+  // Place among the expected islands, in slot order; -1 if not expected.
   int32_t SlotIndex(const v1::OpenRound& open) const {
     return FindSlot(open) == nullptr ? -1 : open.slot_index();
   }
-  // How this island's contribution ended; UNSPECIFIED: not yet.
+  // Outcome of this island's contribution; UNSPECIFIED: not decided yet.
   v1::Outcome FindOutcome(int32_t fragment, int64_t seq) const;
-  // True if the contribution with this anchor needs nothing of us any more.
+  // True if the contribution with this anchor needs nothing more from us.
   bool IsDecided(int32_t fragment, int64_t anchor_version, int64_t seq) const {
     return CutVersion(fragment) > anchor_version ||
            FindOutcome(fragment, seq) != v1::OUTCOME_UNSPECIFIED;
   }
-  // True if the plan says that a shard has lost it.
+  // True if the plan says that a shard lost it.
   bool NeedsRepush(int32_t fragment, int64_t seq) const;
   bool ShardAway() const;
-  // True if the newest version of `fragment` is its last. Of a run in rounds an
-  // island knows that by itself; of one with a budget of tokens the plan says.
+  // True if the newest version of `fragment` is its last. With a token budget
+  // the plan says so; otherwise the island counts rounds.
   bool Ended(int32_t fragment) const;
   bool AllEnded() const;
 };

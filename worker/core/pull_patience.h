@@ -1,6 +1,4 @@
-// How long a pull is of use while newer versions are committed.
-//
-// Pure. Thread-safe.
+// How long a pull stays useful during newer commits. Pure. Thread-safe.
 
 #ifndef WORKER_CORE_PULL_PATIENCE_H_
 #define WORKER_CORE_PULL_PATIENCE_H_
@@ -12,11 +10,12 @@
 
 namespace atl::worker {
 
-// Versions that may be committed while an older one of `fragment` is pulled: a
-// pull goes on as long as what it brings can be trained from, or brought up to
-// the newest by what servers keep of the way there. Else an island that takes
-// longer than a round for the whole view never has one, and never joins. An
-// async island trains from what it has pulled, so that it has to be fresh.
+// Versions that may be committed while an older one of `fragment` is being
+// pulled. A pull goes on as long as its result can be trained from, or can be
+// brought up to the newest version with the deltas that servers keep. Otherwise
+// an island that needs longer than a round to pull a replica would never
+// finish, and never join. An async island trains from what it pulled, so its
+// limit is the staleness bound.
 int64_t PullPatience(const v1::RunSpec& spec, const RunLayout& layout,
                      int32_t fragment);
 

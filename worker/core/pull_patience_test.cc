@@ -42,7 +42,7 @@ TEST_F(PullPatienceTest, IsTheChainThatServersKeepWhereThereIsAView) {
   EXPECT_EQ(Patience(), 100);
 }
 
-// It would begin from an anchor that nothing is merged from any more.
+// Beyond it the island would train from an anchor that no merge accepts.
 TEST_F(PullPatienceTest, IsTheStalenessOfAnAsyncRun) {
   spec_.mutable_exchange()->set_down(v1::CODEC_TOP_K);
   spec_.mutable_schedule()->set_timing(v1::TIMING_ELASTIC);

@@ -1,5 +1,5 @@
 // One island, H = 1, outer SGD with lr 1, inner SGD: pushing the outer gradient
-// and stepping by it gives back the very bits of the inner step
+// and stepping by it restores the exact bits of the inner step
 // (worker/DESIGN.md, "Bits").
 
 #include <cmath>
@@ -28,13 +28,13 @@ uint32_t ToBits(float value) {
 // theta - (theta - local), as an island and a server compute it.
 float RoundTrip(float theta, float local) {
   const volatile float outer_gradient = theta - local;
-  // The merge of one contribution with weight 1, added to nothing.
+  // The merge of one contribution with weight 1, added to zero.
   const volatile float merged = 0.0f + 1.0f * outer_gradient;
   const volatile float stepped = theta - 1.0f * merged;
   return stepped;
 }
 
-// Signed zeros apart: x - (x - y) is +0 where y is -0.
+// Ignores signed zeros: x - (x - y) is +0 where y is -0.
 bool Same(float a, float b) {
   return ToBits(a) == ToBits(b) || (a == 0 && b == 0);
 }
@@ -49,7 +49,7 @@ TEST(RoundTripTest, GivesBackAnInnerSgdStepForRandomBitPatterns) {
     const float theta = FromBits(static_cast<uint32_t>(random()));
     float update = FromBits(static_cast<uint32_t>(random()));
     if (i % 2 == 0 && std::isfinite(theta) && theta != 0) {
-      // Exponents near each other: where rounding is interesting.
+      // Exponents near each other, where rounding matters.
       const int shift = static_cast<int>(random() % 61) - 30;
       const float mantissa = FromBits(
           0x3f800000u | (static_cast<uint32_t>(random()) & 0x807fffffu));
@@ -85,8 +85,8 @@ TEST(RoundTripTest, GivesBackStepsOnTies) {
 }
 
 TEST(RoundTripTest, DoesNotGiveBackEveryValue) {
-  // AdamW multiplies by the decay first: such a value need not come back, which
-  // is why plain training has to take the same step to be equal.
+  // AdamW multiplies by the decay first, so a value need not be restored. Plain
+  // training must take the same step to be equal.
   const float theta = FromBits(0x3f7fffff);
   const float local = FromBits(0x33000001);
   EXPECT_FALSE(Same(RoundTrip(theta, local), local));

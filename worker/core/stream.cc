@@ -11,7 +11,7 @@ namespace {
 
 int32_t FragmentCount(const PlanView& view) { return view.plan.cut_size(); }
 
-// What this island weighs if all slots of the round do what they are asked.
+// This island's share of the merge if all slots do their steps.
 double ComputeShare(const PlanView& view, const v1::OpenRound& open,
                     const v1::SlotPlan& own) {
   if (view.spec.outer().weighting() == v1::WEIGHTING_UNIFORM) {
@@ -65,8 +65,6 @@ Stream::Position Stream::Begin(const PlanView& view,
   }
   return begin;
 }
-
-// --- What is due -------------------------------------------------------------
 
 Stream::Due Stream::FindDue(const PlanView& view, int32_t f) const {
   const Track& track = tracks_[f];
@@ -122,7 +120,7 @@ std::optional<Action> Stream::NextContribution(
     const Due due = FindDue(view, f);
     if (!due.expected || clock_ < due.step) continue;
     if (!due.open) {
-      // It is being sealed without us, reopened, or not opened yet.
+      // The round is sealed without this island, reopened, or not open yet.
       blocked = absl::StrCat("the round of fragment ", f,
                              " is not open for contributions");
       continue;
@@ -132,7 +130,7 @@ std::optional<Action> Stream::NextContribution(
       continue;
     }
     if (Unsaved()) {
-      blocked = "the contribution before is being saved";
+      blocked = "the previous contribution is being saved";
       continue;
     }
     // Fragments that were trained over the same steps go together.
@@ -146,7 +144,8 @@ std::optional<Action> Stream::NextContribution(
       action->step_count = clock_ - track.since_step;
       action->data_begin = track.data_begin;
       action->weight = due.weight;
-      // Rounds never go slower than an island that keeps up; tokens may.
+      // In a run in rounds the offset never falls, because rounds are never
+      // slower than an island that keeps up. A clock of tokens may be.
       const int64_t behind = due.start_step - track.since_step;
       action->rate_offset = HasTokenBudget(view.spec.schedule())
                                 ? behind
@@ -174,7 +173,7 @@ std::optional<Action> Stream::NextApply(
     const int64_t cut = view.CutVersion(f);
     if (!track.flight.has_value()) {
       if (held[f] <= track.local_version || held[f] != cut) continue;
-      // The version moved without a contribution of ours.
+      // The version advanced without our contribution.
       Action action = MakeAction(ActionKind::kApply,
                                  "its round went on without this island");
       action.adopt = true;
@@ -223,7 +222,7 @@ bool Stream::MayTrain(const PlanView& view) const {
 Action Stream::NextTraining(const PlanView& view,
                             const std::vector<int64_t>& held,
                             const Position& position) const {
-  // A push first: it travels while its island waits for another's answer.
+  // Pushes first: a contribution travels while the island waits for answers.
   std::optional<Action> contribution = NextContribution(view, held, position);
   if (contribution.has_value() && contribution->kind != ActionKind::kWait) {
     return *std::move(contribution);
@@ -299,7 +298,7 @@ int32_t Stream::NextPull(const PlanView& view,
     int64_t needed = INT64_MAX - 1;
     if (begun()) {
       const Track& track = tracks_[f];
-      // After a restart: only its answer is of use.
+      // After a restart the anchor is useless; only the answer is needed.
       if (track.flight.has_value() &&
           track.flight->anchor_version == view.CutVersion(f)) {
         continue;
@@ -317,12 +316,10 @@ int32_t Stream::NextPull(const PlanView& view,
   return next;
 }
 
-// --- What was done -----------------------------------------------------------
-
 void Stream::OnContributed(const Action& action) {
   // The learning rate follows the run: this island may be behind the others, or
-  // the run's clock may count tokens. Not when a plan comes, but with the step
-  // that is pushed, which is the same one however long the plan took.
+  // the run's clock may count tokens. The offset changes with the pushed step,
+  // not when a plan arrives, so a late plan cannot change bits.
   rate_offset_ = action.rate_offset;
   for (const AnchoredFragment& at : action.contributions) {
     if (at.fragment >= static_cast<int32_t>(tracks_.size())) continue;
@@ -387,7 +384,7 @@ void Stream::Unprove(const PlanView& view, bool all) {
   }
 }
 
-// --- The SAVE ----------------------------------------------------------------
+// --- The local checkpoint ----------------------------------------------------
 
 void Stream::AddTo(SaveSummary& save, const Action& contribute) const {
   Stream after = *this;

@@ -1,16 +1,15 @@
-// A streaming run seen by one island: one clock of inner steps, and where each
-// fragment is on it.
+// A streaming run seen by one island: one clock of inner steps, and the
+// position of each fragment on it.
 //
-// Pure: no thread, no clock but that of steps, no I/O. Thread-compatible.
+// Pure: no thread, no I/O, no clock except inner steps. Thread-compatible.
 //
-// A fragment is pushed when the steps of its round are done since its push
-// before, and its answer is applied `overlap` steps later: exactly so many in a
-// strict run, which waits for it; as soon as it is there in an elastic one,
-// which waits after `max_ahead_steps` more. Between the two it is in flight.
-// Several fragments can be. Where steps go on meanwhile (overlap > 0) a
-// contribution is taken at its step, and encoded and saved beside the steps
-// after it: one at a time, so that the next one waits for it. worker/DESIGN.md,
-// "Streaming", says why it gives the same bits after a restart.
+// A fragment is pushed when the steps of its round since its previous push are
+// done. Its answer is applied `overlap` steps later. A strict run waits for the
+// answer at that step. An elastic run applies it on arrival and waits only
+// after `max_ahead_steps` more. From push to apply the fragment is in flight;
+// several can be. If overlap > 0, a contribution is encoded and saved while
+// training goes on, one at a time. worker/DESIGN.md, "Streaming", says why a
+// restart gives the same bits.
 
 #ifndef WORKER_CORE_STREAM_H_
 #define WORKER_CORE_STREAM_H_
@@ -28,15 +27,15 @@ namespace atl::worker {
 
 class Stream {
  public:
-  // Data shard, and its next window.
+  // Data shard and its next window.
   using Position = std::pair<int32_t, int64_t>;
 
-  // A contribution that is made and whose answer is not applied.
+  // A contribution that is made and whose answer is not applied yet.
   struct Flight {
     int64_t seq = 0;
     int64_t anchor_version = 0;
     int64_t push_step = 0;
-    bool saved = true;  // Before that nothing of it is pushed.
+    bool saved = true;  // Until then nothing of it is pushed.
     bool pushed = false;
     bool refused = false;
   };
@@ -47,67 +46,62 @@ class Stream {
 
   // True if some round expects this island at the cut.
   bool CanBegin(const PlanView& view) const;
-  // Local parameters are the anchors, of the versions `held`, from now on: the
-  // clock is that of the earliest round that expects this island. Returns where
-  // its data begins: `position` or what the plan says, whichever is further.
-  // Requires: CanBegin().
+  // Local parameters are the anchors of versions `held`. The clock starts at
+  // the earliest round that expects this island. Returns where its data begins:
+  // the further of `position` and the plan's. Requires: CanBegin().
   Position Begin(const PlanView& view, const std::vector<int64_t>& held,
                  std::optional<Position> position);
 
-  // --- What to do, by lane ---
+  // --- Decisions, by lane ---
 
-  // `held` has the version of each anchor, -1 for none.
-  // A wait, with its reason, if nothing else is to be done.
+  // `held` has the version of each anchor, -1 for none. Returns a wait with its
+  // reason if there is nothing else to do.
   Action NextTraining(const PlanView& view, const std::vector<int64_t>& held,
                       const Position& position) const;
   std::optional<Action> NextPush(const PlanView& view) const;
   std::optional<Action> NextSave() const;
-  // The fragment to pull next, of those with another version than the cut: the
-  // one whose answer is applied first. Not of one in flight that has no answer.
-  // -1: none.
+  // The fragment to pull next, of those not held at the cut's version: the one
+  // whose answer is applied first, or -1. Not one in flight without an answer.
   int32_t NextPull(const PlanView& view,
                    const std::vector<int64_t>& held) const;
 
-  // --- What was done ---
+  // --- Results ---
 
   void OnTrained() { ++clock_; }
   void OnContributed(const Action& action);
   void OnApplied(const Action& action, const Position& position);
   void OnSaved(const Action& action);
-  // Pushed, or refused as a whole.
   void OnPushed(const Action& action, bool refused);
 
-  // After any news. Returns true if a contribution was decided against and its
-  // round opens again: what led there is not to be carried on.
+  // Call after any news. Returns true if a contribution was decided against and
+  // its round opens again: the optimizer state that led to it must be dropped.
   bool Settle(const PlanView& view);
   // A shard may have lost what was pushed to it; `all`: any contribution.
   void Unprove(const PlanView& view, bool all);
 
-  // --- The SAVE ---
+  // --- The local checkpoint ---
 
-  // Adds clock and tracks as they are once `contribute` is done.
+  // Adds the clock and the tracks as they are after `contribute`.
   void AddTo(SaveSummary& save, const Action& contribute) const;
-  // True if training can go on from `save`: each fragment is where it was, or
-  // one version further with the contribution merged.
+  // True if training can continue from `save`: each fragment is at its saved
+  // version, or one version further with the contribution merged.
   static bool Fits(const PlanView& view, const SaveSummary& save);
-  // Requires: Fits().
   void Restore(const SaveSummary& save);
 
-  // True while something is taken and not saved.
+  // True while a contribution is taken and not saved.
   bool Unsaved() const { return NextSave().has_value(); }
-  // True while something is not pushed that the shards should have.
+  // True while a contribution is not pushed that the shards should have.
   bool Unpushed(const PlanView& view) const;
 
  private:
   struct Track {
     int64_t local_version = -1;  // Anchor of the local values; -1: dropped.
-    int64_t since_step = 0;      // Clock at the push before, or at the begin.
+    int64_t since_step = 0;      // Clock at the previous push or the begin.
     int64_t data_begin = 0;      // First window after that.
     std::optional<Flight> flight;
   };
-  // What is known of a fragment's next push.
   struct Due {
-    bool expected = true;  // False: its round is open without this island.
+    bool expected = true;  // False: the open round excludes this island.
     bool open = false;
     int64_t step = 0;  // Clock at which it is due.
     int64_t start_step = 0;  // Of its round, if that is open.

@@ -1,6 +1,6 @@
-// Strict streaming runs of a few numbers: whatever dies, and however late, lost
-// or out of order plans, pushes and pulls are, every island computes what the
-// paper's algorithm does, and the same bits as undisturbed.
+// Strict streaming runs of a few numbers. Despite kills and late, lost or
+// reordered messages, every island computes the paper's algorithm, with the
+// bits of an undisturbed run.
 
 #include <algorithm>
 #include <array>
@@ -28,7 +28,7 @@ namespace {
 constexpr int32_t kBatch = 2;
 
 // One number a fragment. The gradient of each depends on all of them, on the
-// island and on what it reads, so that any other order gives other bits.
+// island and on the data, so any other order gives other bits.
 template <typename Real>
 void InnerStep(std::vector<Real>& x, int32_t slot, int64_t position,
                int64_t step) {
@@ -84,8 +84,6 @@ Shape RandomShape(std::mt19937_64& random) {
   return shape;
 }
 
-// --- The servers -------------------------------------------------------------
-
 template <typename Real>
 struct Fragment {
   Real value = 0;
@@ -106,8 +104,7 @@ struct Fragment {
 
 // --- Streaming DiLoCo, arXiv 2501.18512, algorithm 2, in f64 -----------------
 
-// The fragments at the end, computed as the paper writes it: one loop over
-// inner steps, no messages.
+// As in the paper: one loop over inner steps, no messages.
 std::vector<double> PaperResult(const Shape& shape) {
   const v1::ScheduleSpec& schedule = shape.spec.schedule();
   const int32_t count = shape.fragment_count();
@@ -116,7 +113,7 @@ std::vector<double> PaperResult(const Shape& shape) {
   std::vector<Fragment<double>> global(count);
   std::vector<std::vector<double>> local(
       shape.island_count, std::vector<double>(count, 0.0));
-  // The outer gradients on their way, by the step at which they are received.
+  // The outer gradients in flight, by the step at which they are received.
   std::map<int64_t, std::map<int32_t, std::vector<double>>> sent;
   for (int64_t t = 1; t <= step_count + schedule.overlap_step_count(); ++t) {
     for (int32_t m = 0; m < shape.island_count; ++m) {
@@ -147,8 +144,6 @@ std::vector<double> PaperResult(const Shape& shape) {
   return result;
 }
 
-// --- A run of loops ----------------------------------------------------------
-
 class World {
  public:
   World(const Shape& shape, uint64_t seed, bool disturbed)
@@ -167,7 +162,6 @@ class World {
     for (int32_t i = 0; i < shape.island_count; ++i) NewLife(i);
   }
 
-  // The bits of all fragments at the end.
   std::vector<float> Run() {
     for (int i = 0; i < 200000; ++i) {
       if (testing::Test::HasFatalFailure()) break;
@@ -175,7 +169,7 @@ class World {
       if (disturbed_ && Roll(60) == 0) Kill(island);
       if (!disturbed_ || Roll(3) != 0) Deliver(island);
       if (disturbed_ && Roll(8) == 0 && !old_.empty()) {
-        // Late, but in order: the control link sees to that.
+        // An older plan, mostly, which must not count.
         IslandLoop& loop = *islands_[island].loop;
         const v1::IslandPlan& old = old_[Roll(old_.size())][island];
         if (old.revision() >= loop.plan().revision()) loop.OnPlan(old);
@@ -213,11 +207,11 @@ class World {
   struct Island {
     std::unique_ptr<IslandLoop> loop;
     int64_t epoch = 0;
-    int64_t seq_max = 0;  // That a shard has seen.
+    int64_t seq_max = 0;  // The largest that a shard has seen.
     Model model;
     std::map<Key, Contribution> contributions;
     std::optional<Save> save;
-    std::optional<Save> taken;  // To be the next one.
+    std::optional<Save> taken;
     std::vector<v1::ContributionOutcome> outcomes;
     std::array<std::optional<Action>, kLaneCount> running;
   };
@@ -261,7 +255,7 @@ class World {
     island.loop = std::make_unique<IslandLoop>("run");
     const size_t count = shape_.fragment_count();
     const std::vector<float> zeros(count, 0.0f);
-    // What is not restored must not matter.
+    // Values that are not restored must not matter.
     island.model = {std::vector<float>(count, NAN),
                     std::vector<float>(count, NAN), zeros, zeros};
     island.contributions.clear();
@@ -279,12 +273,12 @@ class World {
     island.loop->OnJoined(join);
   }
   void Kill(int32_t i) {
-    // A fresh run starts from version 0; later there is a save.
+    // Without a save a fresh run starts from version 0; later there is one.
     ++kill_count_;
     NewLife(i);
   }
 
-  // Disturbed, what a lane does takes a while, and anything comes meanwhile.
+  // If disturbed, an action takes a while, and anything comes meanwhile.
   void Step(int32_t i, Lane lane) {
     Island& island = islands_[i];
     std::optional<Action>& running = island.running[static_cast<size_t>(lane)];
@@ -369,7 +363,7 @@ class World {
     }
     const std::vector<std::string> before = OthersNext(*island.loop);
     island.loop->OnDone(action, status);
-    // Nobody wakes the other lanes for a step.
+    // An inner step does not wake the other lanes.
     if (action.kind == ActionKind::kTrain && status.ok()) {
       ASSERT_EQ(OthersNext(*island.loop), before);
     }
@@ -389,7 +383,7 @@ class World {
     return absl::MakeSpan(values).subspan(f, 1);
   }
   static void KeepTaken(Island& island) {
-    // What others are in flight was saved before.
+    // The other contributions in flight were saved before.
     for (const SavedTrack& track : island.taken->summary.tracks) {
       const auto kept = island.contributions.find({track.fragment, track.seq});
       if (kept != island.contributions.end()) {
@@ -400,7 +394,6 @@ class World {
     island.save = *std::exchange(island.taken, std::nullopt);
   }
   void Contribute(Island& island, const Action& action) {
-    // One at a time.
     ASSERT_FALSE(island.taken.has_value());
     Model& model = island.model;
     Save save;
@@ -442,7 +435,7 @@ class World {
     const int32_t f = action.fragment;
     const auto made = island.contributions.find({f, action.seq});
     if (made == island.contributions.end()) {
-      // Merged while this push of it was under way, and let go.
+      // Merged during this push, and dropped.
       const auto& outcomes = island.outcomes;
       ASSERT_TRUE(std::any_of(outcomes.begin(), outcomes.end(),
                               [&](const v1::ContributionOutcome& outcome) {
@@ -505,7 +498,7 @@ class World {
   std::vector<std::vector<v1::IslandPlan>> old_;  // By island.
   std::vector<Island> islands_;
   int kill_count_ = 0;
-  int save_count_ = 0;  // Beside steps.
+  int save_count_ = 0;  // Concurrent with steps.
 };
 
 TEST(StreamTrajectoryTest, IsThePapersAndTheSameBitsWhateverHappens) {
@@ -541,7 +534,7 @@ TEST(StreamTrajectoryTest, IsThePapersAndTheSameBitsWhateverHappens) {
   }
   EXPECT_GT(streaming_count, 50);
   EXPECT_GT(kill_count, 500) << "too few kills to prove it";
-  EXPECT_GT(save_count, 500) << "too few saves beside steps to prove it";
+  EXPECT_GT(save_count, 500) << "too few concurrent saves to prove it";
 }
 
 }  // namespace

@@ -1,6 +1,5 @@
-// Batches of a run: which tokens a step trains on, and which are evaluated.
-//
-// Thread-compatible.
+// The batches of a run: the tokens that a step trains on, and those that an
+// evaluation reads. Thread-compatible.
 //
 //   B  sequences a batch    T  tokens a sequence
 
@@ -28,22 +27,19 @@ struct Batch {
 
 class BatchReader {
  public:
-  // Takes the shape from `spec` (inner.batch_size, inner.seed,
-  // model.sequence_length, model.vocab_size, data).
-  //
-  // INVALID_ARGUMENT: a data shard is too short for one window; the message
-  // says what to do.
+  // Takes the shape from `spec`: inner.batch_size, inner.seed,
+  // model.sequence_length, model.vocab_size, data. INVALID_ARGUMENT: a data
+  // shard is too short for one window; the message gives a remedy.
   static absl::StatusOr<BatchReader> Create(std::unique_ptr<DataSet> data_set,
                                             const v1::RunSpec& spec);
 
   // Fills `batch` with windows [position, position + B) of `data_shard`.
-  //
-  // INVALID_ARGUMENT: a token is not in the vocabulary, or there is no such
-  // data shard. Others as DataSet::Read.
+  // INVALID_ARGUMENT: a token is not in the vocabulary, or no such data shard.
+  // Others as DataSet::Read.
   absl::Status Read(int32_t data_shard, int64_t position, Batch& batch) const;
 
   // The held-out windows of an evaluation: evaluation.batch_count batches.
-  // Empty if nothing, or too little, is held out.
+  // Empty if too little is held out.
   absl::StatusOr<Batch> ReadEvaluation() const;
 
   const DataSet& data_set() const { return *data_set_; }

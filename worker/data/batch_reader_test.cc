@@ -9,7 +9,6 @@
 namespace atl::worker {
 namespace {
 
-// Tokens 0, 1, 2, ... modulo 251.
 class CountingDataSet : public DataSet {
  public:
   CountingDataSet(const v1::DataSpec& spec, int64_t count)

@@ -32,7 +32,7 @@ absl::StatusOr<std::vector<DataFile>> ListDirectory(const std::string& root,
   if (error) return Failed(root, error);
   for (const auto end = fs::end(at); at != end; at.increment(error)) {
     if (error) return Failed(root, error);
-    // The link itself, not what it points at.
+    // The status of the link, not of its target.
     const fs::file_status status = at->symlink_status(error);
     if (error) return Failed(at->path().string(), error);
     if (status.type() != fs::file_type::regular) continue;

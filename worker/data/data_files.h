@@ -1,6 +1,4 @@
-// The files of a data set, and their order.
-//
-// Looks at the file system. Thread-compatible.
+// The files of a data set, and their order. Thread-compatible.
 
 #ifndef WORKER_DATA_DATA_FILES_H_
 #define WORKER_DATA_DATA_FILES_H_
@@ -14,22 +12,21 @@
 
 namespace atl::worker {
 
-// One file with tokens.
 struct DataFile {
   std::string relative_path;  // To the root; empty if the root is the file.
-  std::string path;           // To open it.
+  std::string path;
   int64_t size_bytes = 0;     // > 0.
 };
 
-// The files below `root`, or `root` itself, in the order of their relative
-// paths: regular files, not empty; for LLMC and UINT16 only *.bin in a
-// directory. Symbolic links below `root` are not followed.
+// The files below `root`, or `root` itself, sorted by relative path. Only
+// regular, non-empty files, and for LLMC and UINT16 only *.bin in a directory.
+// Does not follow symbolic links below `root`.
 //
-// NOT_FOUND: nothing is at `root`. INVALID_ARGUMENT: there is no such file.
+// NOT_FOUND: nothing is at `root`. INVALID_ARGUMENT: no file qualifies.
 absl::StatusOr<std::vector<DataFile>> ListDataFiles(const std::string& root,
                                                     v1::DataFormat format);
 
-// Shuffles `files` as worker/data/DESIGN.md says. Pure.
+// Shuffles `files` as worker/data/DESIGN.md, Files, defines. Pure.
 void ShuffleDataFiles(uint64_t seed, std::vector<DataFile>& files);
 
 }  // namespace atl::worker

@@ -21,7 +21,6 @@ namespace {
 
 constexpr int64_t kReadBytes = 1 << 20;
 
-// An open file descriptor.
 class Descriptor {
  public:
   static absl::StatusOr<Descriptor> Open(const std::string& path) {
@@ -65,7 +64,7 @@ class Descriptor {
   int fd_;
 };
 
-// A file's tokens in the sequence of all.
+// A file's tokens within the sequence of all tokens.
 struct Piece {
   DataFile file;
   int64_t first_token = 0;
@@ -77,7 +76,7 @@ struct Piece {
 absl::StatusOr<Piece> LlmcPiece(const DataFile& file) {
   const auto wrong = [&](absl::string_view what) {
     return absl::InvalidArgumentError(absl::StrCat(
-        "data file ", file.path, " is no llm.c token file: ", what,
+        "data file ", file.path, " is not an llm.c token file: ", what,
         "; check the format of the run's data"));
   };
   if (file.size_bytes < kTokenFileHeaderBytes) return wrong("it has no header");
@@ -101,7 +100,7 @@ absl::StatusOr<Piece> LlmcPiece(const DataFile& file) {
   if (header[2] < 0 || file.size_bytes - kTokenFileHeaderBytes !=
                            kind->token_bytes * header[2]) {
     return wrong(absl::StrCat("its header says ", header[2],
-                              " tokens, which its length does not fit"));
+                              " tokens, but its length does not match"));
   }
   return piece;
 }
@@ -143,7 +142,6 @@ class FileDataSet : public DataSet {
     token_count_ = pieces_.back().first_token + pieces_.back().token_count;
   }
 
-  // Reads all into memory if it is small.
   absl::Status Hold() {
     if (token_count_ * token_bytes_ > kHeldBytesMax) return absl::OkStatus();
     std::string held(token_count_ * token_bytes_, '\0');
@@ -212,7 +210,7 @@ class FileDataSet : public DataSet {
       for (int64_t k = token_bytes_; k-- > 0;) {
         token = token << 8 | static_cast<uint8_t>(bytes[token_bytes_ * i + k]);
       }
-      // A number above every vocabulary stays one.
+      // Clamps a token that exceeds int32; it stays out of every vocabulary.
       tokens[i] = static_cast<int32_t>(std::min<uint32_t>(token, INT32_MAX));
     }
   }
@@ -226,7 +224,7 @@ class FileDataSet : public DataSet {
     while (count > 0) {
       const int64_t begin = offset - piece->first_token;
       const int64_t part = std::min(count, piece->token_count - begin);
-      // Opened anew: a set may have more files than a process descriptors.
+      // Opened each time: a set may have more files than a process may open.
       ASSIGN_OR_RETURN(const Descriptor descriptor,
                        Descriptor::Open(piece->file.path));
       RETURN_IF_ERROR(descriptor.ReadAt(

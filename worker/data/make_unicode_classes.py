@@ -3,7 +3,7 @@
 
     make_unicode_classes.py > unicode_classes.cc
 
-Python's unicodedata says so, of the version of Unicode that it knows.
+The source is Python's unicodedata, with its version of Unicode.
 """
 
 import unicodedata

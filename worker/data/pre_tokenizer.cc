@@ -18,8 +18,7 @@ struct Character {
   size_t bytes = 1;
 };
 
-// The code point at the start of `text` in `code`; its length, or 0 if it is
-// not UTF-8.
+// Decodes the first code point; returns its length, or 0 if not UTF-8.
 size_t DecodeUtf8(absl::string_view text, uint32_t& code) {
   const auto byte = [&](size_t i) { return static_cast<uint8_t>(text[i]); };
   const uint8_t first = byte(0);
@@ -57,8 +56,7 @@ Character ReadCharacter(absl::string_view text) {
   return character;
 }
 
-// Bytes of the run of characters of `kind` at the start of `text`, of at most
-// `count_max` of them.
+// Bytes of the leading characters of `kind`, at most `count_max` characters.
 size_t CountRun(Class kind, absl::string_view text,
                 size_t count_max = absl::string_view::npos) {
   size_t at = 0;
@@ -89,7 +87,7 @@ size_t Contraction(absl::string_view text, bool any_case) {
       same &= c == ending[i];
     }
     if (same) return 1 + ending.size();
-    // Case folding knows one more s, U+017F.
+    // Case folding adds one more s, U+017F.
     if (any_case && ending == "s" && text.substr(1, 2) == "\xc5\xbf") return 3;
   }
   return 0;
@@ -99,7 +97,7 @@ size_t Contraction(absl::string_view text, bool any_case) {
 size_t Spaces(absl::string_view text) {
   const size_t run = CountRun(Class::kSpace, text);
   if (run == text.size()) return run;
-  // All but the last one, which goes with what follows; or the only one.
+  // All but the last space, which belongs to the next piece; or the only one.
   size_t at = 0;
   for (size_t next = 0; next < run;) {
     at = next;

@@ -1,4 +1,4 @@
-// llm.c's token files: what they look like, and how they are written.
+// llm.c's token files, and a writer.
 //
 //   int32[256]  magic, version, token count; the rest is 0
 //   tokens      little-endian: uint16 with magic 20240520 and version 1, uint32
@@ -20,7 +20,6 @@
 
 namespace atl::worker {
 
-// One of the two kinds.
 struct TokenFileKind {
   int32_t magic = 0;
   int32_t version = 0;
@@ -35,22 +34,21 @@ class TokenFileWriter {
  public:
   static constexpr int64_t kFileTokensMax = int64_t{1} << 25;
 
-  // `directory` is made if it is not there. Files have uint16 tokens if
-  // `vocab_size` is at most 65536, else uint32; a file has at most
-  // `file_tokens_max`, which one buffer holds. `file_system` outlives the
-  // writer.
+  // Creates `directory` if necessary. Files have uint16 tokens if `vocab_size`
+  // is at most 65536, otherwise uint32. A file has at most `file_tokens_max`
+  // tokens, all buffered in memory. `file_system` must outlive the writer.
   //
-  // ALREADY_EXISTS: the directory has a *.bin, whose tokens would be read
-  // together with these. Others: the system's.
+  // ALREADY_EXISTS: the directory has a *.bin, which a reader would mix with
+  // these. Others: the system's.
   static absl::StatusOr<std::unique_ptr<TokenFileWriter>> Create(
       FileSystem& file_system, const std::string& directory, int32_t vocab_size,
       int64_t file_tokens_max = kFileTokensMax);
 
-  // `tokens` are in [0, vocab_size). A file that is full is on disk on return.
+  // Requires: tokens in [0, vocab_size). Full files are on disk on return.
   absl::Status Append(absl::Span<const int32_t> tokens);
 
-  // Writes what is left. A file is there whole or not at all, but of several
-  // only the first may be there after an error.
+  // Writes the rest. Files are whole or absent; after an error the last ones
+  // are absent.
   absl::Status Finish();
 
   int64_t token_count() const { return token_count_; }

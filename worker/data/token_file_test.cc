@@ -26,7 +26,6 @@ class TokenFileTest : public testing::Test {
   }
   void TearDown() override { std::filesystem::remove_all(directory_); }
 
-  // All tokens of the directory, in the order of files.
   std::vector<int32_t> ReadAll(int files) {
     std::vector<int32_t> all;
     for (int i = 0; i < files; ++i) {

@@ -31,7 +31,7 @@ absl::Status Wrong(absl::string_view what) {
   return absl::InvalidArgumentError(absl::StrCat("tokenizer: ", what));
 }
 
-// A field of an object, or null.
+// A field of an object; null if absent.
 const Json& At(const Json& json, const char* name) {
   static const Json* const kNull = new Json();
   const auto found = json.is_object() ? json.find(name) : json.end();
@@ -43,8 +43,8 @@ bool IsTrue(const Json& json, const char* name) {
   return value.is_boolean() && value.get<bool>();
 }
 
-// GPT-2's characters for bytes: printable ones stand for themselves, the others
-// for code points from 256 on, in order.
+// GPT-2's characters for bytes: printable bytes are themselves; the others are
+// code points from 256 on, in order.
 std::vector<uint32_t> ByteCharacters() {
   std::vector<uint32_t> characters(256);
   uint32_t next = 256;
@@ -62,7 +62,6 @@ std::string Utf8(uint32_t code) {  // Below 0x800.
           static_cast<char>(0x80 | (code & 0x3f))};
 }
 
-// The bytes that a token of a byte-level vocabulary stands for.
 absl::StatusOr<std::string> AsBytes(
     const absl::flat_hash_map<std::string, char>& alphabet,
     absl::string_view token) {
@@ -72,8 +71,8 @@ absl::StatusOr<std::string> AsBytes(
     const auto found = alphabet.find(token.substr(0, length));
     if (found == alphabet.end()) {
       return Wrong(absl::StrCat("token \"", token,
-                                "\" is not of the bytes' alphabet: only "
-                                "byte-level BPE is known here"));
+                                "\" is outside the byte alphabet: only "
+                                "byte-level BPE is supported"));
     }
     bytes.push_back(found->second);
     token.remove_prefix(length);
@@ -81,8 +80,7 @@ absl::StatusOr<std::string> AsBytes(
   return bytes;
 }
 
-// The expression of a pre-tokenizer, which is ByteLevel, or Split then
-// ByteLevel.
+// The expression of a pre-tokenizer: ByteLevel, or Split then ByteLevel.
 absl::StatusOr<PreTokenizer> ReadPreTokenizer(const Json& json) {
   const Json* byte_level = &json;
   absl::string_view pattern = kGpt2Pattern;
@@ -120,7 +118,6 @@ absl::StatusOr<PreTokenizer> ReadPreTokenizer(const Json& json) {
 
 }  // namespace
 
-// Puts a tokenizer together.
 class Tokenizer::Builder {
  public:
   absl::Status AddToken(const std::string& bytes, int64_t id) {
@@ -132,7 +129,7 @@ class Tokenizer::Builder {
   }
   absl::Status AddAdded(const std::string& text, int64_t id) {
     if (text.empty()) return Wrong("an added token is empty");
-    // It may stand in the vocabulary too.
+    // It may be in the vocabulary too.
     const bool known = id >= 0 && id < made_.vocab_size();
     if (!known || made_.bytes_[id].empty()) RETURN_IF_ERROR(SetBytes(text, id));
     made_.bytes_[id] = text;
@@ -145,7 +142,6 @@ class Tokenizer::Builder {
                      });
     return absl::OkStatus();
   }
-  // `left` and `right` merge into their concatenation.
   absl::Status AddMerge(const std::string& left, const std::string& right,
                         int32_t rank) {
     const auto a = made_.ids_.find(left), b = made_.ids_.find(right);
@@ -160,7 +156,7 @@ class Tokenizer::Builder {
                           Merge{rank, both->second});
     return absl::OkStatus();
   }
-  // Any two tokens merge whose concatenation is one; its id is the rank.
+  // Two tokens merge if their concatenation is a token; its id is the rank.
   void MergeByRank() {
     for (const auto& [bytes, id] : made_.ids_) {
       for (size_t cut = 1; cut < bytes.size(); ++cut) {
@@ -181,7 +177,7 @@ class Tokenizer::Builder {
     for (int b = 0; b < 256; ++b) {
       const auto found = made_.ids_.find(std::string(1, static_cast<char>(b)));
       if (found == made_.ids_.end()) {
-        return Wrong(absl::StrCat("byte ", b, " is no token"));
+        return Wrong(absl::StrCat("byte ", b, " has no token"));
       }
       made_.byte_ids_[b] = found->second;
     }
@@ -245,17 +241,18 @@ absl::StatusOr<std::pair<std::string, std::string>> ReadMerge(
         absl::StrSplit(entry.get_ref<const std::string&>(), ' ');
     if (parts.size() == 2) return std::make_pair(parts[0], parts[1]);
   }
-  return Wrong(absl::StrCat("an entry of model.merges is ", entry.dump()));
+  return Wrong(
+      absl::StrCat("model.merges has an invalid entry: ", entry.dump()));
 }
 
 absl::Status CheckModel(const Json& json) {
   const Json& model = At(json, "model");
-  // Old files leave the type out.
+  // Old files omit the type.
   if (!model.is_object() || model.value("type", Json("BPE")) != "BPE") {
     return Wrong("model is not BPE");
   }
   if (!At(json, "normalizer").is_null()) {
-    return Wrong("it has a normalizer, which is not known here");
+    return Wrong("it has a normalizer, which is not supported");
   }
   for (const char* name :
        {"dropout", "continuing_subword_prefix", "end_of_word_suffix"}) {
@@ -331,9 +328,9 @@ void Tokenizer::EncodePiece(absl::string_view piece,
       return;
     }
   }
-  // Symbols in a list; the lowest rank merges first, of equal ones the left.
+  // Symbols in a list. The lowest rank merges first, of equal ranks the left.
   struct Symbol {
-    int32_t id, before, after;  // -1: none; id -1: merged into another.
+    int32_t id, before, after;  // -1: none; id -1: merged into another symbol.
   };
   struct Candidate {
     int32_t rank, left, left_id, right_id, id;
@@ -363,7 +360,7 @@ void Tokenizer::EncodePiece(absl::string_view piece,
     Symbol& left = symbols[best.left];
     if (left.id != best.left_id || left.after < 0 ||
         symbols[left.after].id != best.right_id) {
-      continue;  // One of the two has merged since.
+      continue;  // One of the two has merged already.
     }
     Symbol& right = symbols[left.after];
     left.id = best.id;
@@ -389,7 +386,7 @@ void Tokenizer::EncodePart(absl::string_view text,
 
 std::vector<int32_t> Tokenizer::Encode(absl::string_view text) const {
   std::vector<int32_t> ids;
-  size_t begin = 0;  // Of the part that is not encoded yet.
+  size_t begin = 0;  // Begin of the text that is not encoded yet.
   for (size_t at = 0; at < text.size();) {
     const AddedToken* match = nullptr;
     for (const AddedToken& token : added_[static_cast<uint8_t>(text[at])]) {

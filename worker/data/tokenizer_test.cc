@@ -1,5 +1,5 @@
-// Holds tokenizers to what tokenizers (Hugging Face) and tiktoken encode: the
-// files of testdata/make_tokenizer_golden.py.
+// Compares with Hugging Face's tokenizers and tiktoken, through the files of
+// testdata/make_tokenizer_golden.py.
 
 #include "worker/data/tokenizer.h"
 
@@ -30,7 +30,6 @@ std::string Text(const std::string& name) {
   return {std::istreambuf_iterator<char>(in), {}};
 }
 
-// A text and its ids.
 using Case = std::pair<std::string, std::vector<int32_t>>;
 
 std::vector<Case> Cases(const std::string& name) {
@@ -72,7 +71,7 @@ TEST(TokenizerTest, ATiktokenFileEncodesAsTiktoken) {
   HoldToCases(Tokenizer::FromTiktoken(Text("gpt2.tiktoken")), "tiktoken.cases");
 }
 
-// Reads a text in parts of at most `part`, as a long file is.
+// Reads a text in parts of at most `part`, as a long file is read.
 std::vector<int32_t> EncodeInParts(const Tokenizer& tokenizer,
                                    absl::string_view text, size_t part) {
   std::vector<int32_t> ids;
@@ -138,7 +137,7 @@ TEST(TokenizerTest, AnyBytesComeBack) {
       ASSERT_EQ(tokenizer->Decode(ids), bytes);
       for (int32_t id : ids) ASSERT_LT(id, tokenizer->vocab_size());
     }
-    // One piece without a merge to spare, and a long one.
+    // One very long piece.
     const std::string longest(200000, 'e');
     EXPECT_EQ(tokenizer->Decode(tokenizer->Encode(longest)), longest);
   }

@@ -1,6 +1,4 @@
-// Classes of Unicode code points that pre-tokenizers tell apart.
-//
-// Pure. Thread-safe.
+// Unicode classes that pre-tokenizers use. Pure. Thread-safe.
 
 #ifndef WORKER_DATA_UNICODE_CLASSES_H_
 #define WORKER_DATA_UNICODE_CLASSES_H_

@@ -16,7 +16,7 @@ uint64_t Mix(uint64_t x) {
   return x ^ (x >> 31);
 }
 
-// What is hashed apart, so that a phase and an order share no numbers.
+// Keeps the hashes of a phase and of an order distinct.
 enum Purpose : uint64_t { kPhase = 1, kOrder = 2 };
 
 uint64_t EpochHash(uint64_t seed, Purpose purpose, int64_t epoch) {
@@ -48,7 +48,7 @@ uint64_t Permutation::Once(uint64_t value) const {
 }
 
 uint64_t Permutation::operator()(uint64_t rank) const {
-  // The domain is less than four times the size: a few steps on average.
+  // The domain is less than 4 * size: a few iterations on average.
   uint64_t value = Once(rank);
   while (value >= size_) value = Once(value);
   return value;
@@ -95,7 +95,7 @@ std::vector<int64_t> EvaluationOffsets(int64_t token_count,
   const int64_t all = (token_count - 1) / sequence_length;
   const int64_t count = std::min(all, window_count);
   for (int64_t i = 0; i < count; ++i) {
-    // i * all would overflow only past 2^31 windows of each.
+    // i * all overflows 64 bits past about 2^31 windows.
     const int64_t window =
         static_cast<int64_t>(static_cast<__int128>(i) * all / count);
     offsets.push_back(window * sequence_length);

@@ -1,6 +1,6 @@
-// Which windows of a data shard are read, in which order.
+// The order of the windows of a data shard.
 //
-// Pure. Immutable, so thread-safe. worker/data/DESIGN.md defines it.
+// Pure. Immutable, so thread-safe. worker/data/DESIGN.md, Windows, defines it.
 //
 //   T  tokens a sequence; a window is T + 1 tokens
 //   n  tokens of the data shard, n >= T + 1
@@ -19,13 +19,12 @@ namespace atl::worker {
 // SplitMix64's finaliser, twice, over seed + (counter + 1) * golden ratio.
 uint64_t CounterHash(uint64_t seed, uint64_t counter);
 
-// A permutation of [0, size) that needs no table: a Feistel network with cycle
-// walking.
+// A permutation of [0, size): a Feistel network with cycle walking.
 class Permutation {
  public:
   // Requires: 1 <= size <= 2^62.
   Permutation(uint64_t key, uint64_t size);
-  // Where `rank` goes. Requires: rank < size.
+  // Requires: rank < size.
   uint64_t operator()(uint64_t rank) const;
 
  private:
@@ -44,10 +43,10 @@ class WindowOrder {
                                             int64_t shard_token_count,
                                             int64_t sequence_length);
 
-  // P.
+  // Returns P.
   int64_t windows_per_epoch() const { return windows_per_epoch_; }
-  // Offset in the data shard of the first token of the window at `position`
-  // (>= 0); the window ends within the shard.
+  // Offset in the data shard of the first token of the window at `position` (>=
+  // 0); the window ends within the shard.
   int64_t Offset(int64_t position) const;
 
  private:
@@ -59,8 +58,8 @@ class WindowOrder {
   int64_t phase_count_ = 0;
 };
 
-// Offsets of the held-out windows that an evaluation reads: `window_count` of
-// them spread evenly, or all if there are fewer. Empty if there is none.
+// Offsets of the held-out windows of an evaluation: `window_count` evenly
+// spread windows, or all if there are fewer.
 std::vector<int64_t> EvaluationOffsets(int64_t token_count,
                                        int64_t sequence_length,
                                        int64_t window_count);

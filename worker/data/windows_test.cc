@@ -77,7 +77,7 @@ TEST(WindowOrderTest, EpochsAndDataShardsDiffer) {
 }
 
 TEST(WindowOrderTest, IsWhatItWas) {
-  // Runs that were started by an older program go on with the same windows.
+  // Runs of older programs must continue with the same windows.
   const auto order = WindowOrder::Create(42, 1, 5000, 128);
   ASSERT_TRUE(order.ok());
   EXPECT_EQ(order->windows_per_epoch(), 38);

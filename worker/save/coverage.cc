@@ -19,7 +19,7 @@ absl::Status Coverage::Add(absl::Span<const IndexRange> spans) {
   for (const IndexRange span : all) {
     if (!covered_.empty() && span.begin < covered_.back().end) {
       return absl::DataLossError(absl::StrCat(
-          "it has element ", span.begin, ", which another file has, too"));
+          "it has element ", span.begin, ", which another file also has"));
     }
     if (!covered_.empty() && span.begin == covered_.back().end) {
       covered_.back().end = span.end;
@@ -46,7 +46,7 @@ absl::Status Coverage::Check(const HeldLayout& held) const {
     }
   }
   if (missing.empty()) return absl::OkStatus();
-  return absl::DataLossError(absl::StrCat("no file has the elements ",
+  return absl::DataLossError(absl::StrCat("no file has elements ",
                                           absl::StrJoin(missing, ", ")));
 }
 

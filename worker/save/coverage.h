@@ -1,5 +1,4 @@
-// Which elements of a model the files of a SAVE have together.
-//
+// Which elements of a model the files of a local checkpoint cover together.
 // Pure. Thread-compatible.
 
 #ifndef WORKER_SAVE_COVERAGE_H_
@@ -16,14 +15,11 @@ namespace atl::worker {
 
 class Coverage {
  public:
-  // Adds what one file has: ranges of the model order that do not overlap.
-  //
-  // DATA_LOSS: another file has some of it, too.
+  // Adds one file's ranges of the model order, which do not overlap. DATA_LOSS:
+  // another file has some of these elements.
   absl::Status Add(absl::Span<const IndexRange> spans);
 
-  // OK: the files have all of `held`.
-  //
-  // DATA_LOSS: they have not; the message says which elements are missing.
+  // DATA_LOSS: the files lack elements of `held`; the message names them.
   absl::Status Check(const HeldLayout& held) const;
 
  private:

@@ -15,7 +15,7 @@
 namespace atl::worker {
 namespace {
 
-// Neighbours in a common numbering, and where they begin in some array.
+// A range in a common numbering, and its offset in an array.
 struct Place {
   IndexRange at;
   int64_t offset = 0;
@@ -25,8 +25,8 @@ struct Place {
   }
 };
 
-// What of the model, or of a fragment, an array has; numbered as the model's
-// elements, whose order is also that of a fragment's.
+// The elements of the model, or of a fragment, that an array has. Numbered as
+// in the model, whose order is also that of a fragment.
 struct Part {
   std::vector<Place> places;
   int64_t element_count = 0;
@@ -54,8 +54,7 @@ Part PartOfFragment(const HeldLayout& held, int32_t fragment) {
   return part;
 }
 
-// Calls `use(range, from, to)` for what both have: from and to are its places
-// in their arrays.
+// Calls `use(range, from, to)` for each common range, with its offsets.
 template <typename Use>
 void ForEachShared(const std::vector<Place>& from, const std::vector<Place>& to,
                    const Use& use) {
@@ -72,12 +71,12 @@ void ForEachShared(const std::vector<Place>& from, const std::vector<Place>& to,
 }
 
 absl::Status OfAnother(absl::string_view what) {
-  return absl::DataLossError(absl::StrCat("it is of another ", what));
+  return absl::DataLossError(absl::StrCat("it belongs to another ", what));
 }
 
-// Brings to `to`, which has `wanted`, what it wants of `from`, and uses that
-// up. `from` has all of `part`, or nothing if files have no such array;
-// `present` says what the files before had.
+// Moves the elements that `wanted` shares with `part` from `from` to `to`.
+// `from` has all of `part`, or is empty if files lack this array; `present`
+// says whether earlier files had it.
 absl::Status TakeShared(const Part& part, std::vector<float>& from,
                         const Part& wanted, std::vector<float>& to,
                         std::optional<bool>& present) {
@@ -89,7 +88,7 @@ absl::Status TakeShared(const Part& part, std::vector<float>& from,
   }
   if (part.element_count == 0) return absl::OkStatus();
   if (present.has_value() && *present == given.empty()) {
-    return OfAnother("save than the files of other processes");
+    return OfAnother("local checkpoint than other files");
   }
   present = !given.empty();
   if (given.empty()) return absl::OkStatus();
@@ -152,14 +151,14 @@ absl::Status SaveAssembler::AddContributions(const HeldLayout& source,
                                              Save& part) {
   const RunLayout& layout = held_.layout();
   if (part.contributions.size() != save_.contributions.size()) {
-    return OfAnother("save than the files of other processes");
+    return OfAnother("local checkpoint than other files");
   }
   for (size_t i = 0; i < part.contributions.size(); ++i) {
     const EncodedContribution& theirs = part.contributions[i];
     EncodedContribution& ours = save_.contributions[i];
     const int32_t f = theirs.info.key().fragment();
     if (theirs.info.SerializeAsString() != ours.info.SerializeAsString()) {
-      return OfAnother("save than the files of other processes");
+      return OfAnother("local checkpoint than other files");
     }
     if (f < 0 || f >= layout.fragment_count() ||
         theirs.info.codec() != ToProto(codec_)) {
@@ -189,14 +188,14 @@ absl::Status SaveAssembler::AddContributions(const HeldLayout& source,
 
 absl::Status SaveAssembler::AddFeedback(const HeldLayout& source, Save& part) {
   if (part.feedback.size() != save_.feedback.size()) {
-    return OfAnother("save than the files of other processes");
+    return OfAnother("local checkpoint than other files");
   }
   for (size_t i = 0; i < part.feedback.size(); ++i) {
     SavedFeedback& theirs = part.feedback[i];
     SavedFeedback& ours = save_.feedback[i];
     const int32_t f = theirs.key.fragment();
     if (theirs.key.SerializeAsString() != ours.key.SerializeAsString()) {
-      return OfAnother("save than the files of other processes");
+      return OfAnother("local checkpoint than other files");
     }
     if (f < 0 || f >= held_.layout().fragment_count()) {
       return OfAnother("layout");

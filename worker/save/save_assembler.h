@@ -1,7 +1,6 @@
-// Puts what one process needs of a SAVE together from the files of those that
-// wrote it, who may have been more or fewer, and have held other parts of the
-// model. A SAVE is one of elements and blocks, not of processes: no bit of it
-// changes.
+// Assembles one process's part of a local checkpoint from files of other
+// processes, which may differ in number and in the parts that they hold. Files
+// hold elements and blocks, not ranks, so no bit changes.
 //
 // Pure. Thread-compatible.
 
@@ -24,24 +23,22 @@ namespace atl::worker {
 
 class SaveAssembler {
  public:
-  // For a process that has `held`, which must outlive it; of the save that
-  // `outline` is one file of. `codec` is the run's for contributions.
+  // For a process that holds `held`, which must outlive it. `outline` is of one
+  // file of the local checkpoint. `codec` is the run's for contributions.
   SaveAssembler(const HeldLayout& held, const codec::Codec& codec,
                 const SaveOutline& outline);
 
-  // Takes what is wanted of one file.
-  //
-  // DATA_LOSS: it is of another layout, codec or save than the others, or has
-  // elements that one before had. The assembler is of no use then.
+  // Takes the needed elements of one file. DATA_LOSS: the file has another
+  // layout, codec or local checkpoint than the earlier ones, or repeats
+  // elements. Do not use the assembler after that.
   absl::Status Add(Save part);
 
-  // What the process needs, as if it had written it.
-  //
-  // DATA_LOSS: elements were in no file; the message says which.
+  // The process's part, as if it had written it. DATA_LOSS: no file has some
+  // elements; the message names them.
   absl::StatusOr<Save> Finish();
 
  private:
-  // Whether files have an array; those without elements cannot say.
+  // Whether files have an array; unknown while they have no elements.
   using Presence = std::optional<bool>;
 
   absl::Status AddContributions(const HeldLayout& source, Save& part);

@@ -37,10 +37,11 @@ std::string ToHex(const google::protobuf::MessageLite& message) {
 }
 
 absl::Status Damaged(absl::string_view what) {
-  return absl::DataLossError(absl::StrCat("the save is damaged: ", what));
+  return absl::DataLossError(
+      absl::StrCat("the local checkpoint is damaged: ", what));
 }
 
-// Calls `take(member)` for each member of a SaveArrays, in the order of the file.
+// Calls `take(member)` for each member of a SaveArrays, in file order.
 template <typename Arrays, typename Take>
 void ForEachArray(Arrays& arrays, const Take& take) {
   take(arrays.first_moment);
@@ -83,7 +84,7 @@ Json HeaderJson(const SaveHeader& header) {
                               {"seq", track.seq},
                               {"push_step", track.push_step}});
   }
-  // Not there if all is held, so that such files are as they ever were.
+  // Omitted if all is held, which keeps such files unchanged.
   if (header.held.has_value()) {
     json["held"] = Json::array();
     for (const IndexRange range : *header.held) {
@@ -93,7 +94,6 @@ Json HeaderJson(const SaveHeader& header) {
   return json;
 }
 
-// Reads an integer; false if it is not there.
 template <typename T>
 bool Get(const Json& json, const char* name, T& value) {
   const auto found = json.find(name);
@@ -166,12 +166,12 @@ absl::StatusOr<SaveHeader> ParseHeader(const Json& json) {
   RETURN_IF_ERROR(ParseTracks(json, summary));
   const auto held = json.find("held");
   if (held == json.end()) return header;
-  if (!held->is_array()) return Damaged("what it holds is no list");
+  if (!held->is_array()) return Damaged("held is not a list");
   header.held.emplace();
   for (const Json& range : *held) {
     if (!range.is_array() || range.size() != 2 ||
         !range[0].is_number_integer() || !range[1].is_number_integer()) {
-      return Damaged("what it holds is no list of ranges");
+      return Damaged("held is not a list of ranges");
     }
     header.held->push_back({range[0].get<int64_t>(), range[1].get<int64_t>()});
   }
@@ -187,14 +187,14 @@ absl::Status ReadExactly(const RandomAccessFile& file, int64_t offset,
   return absl::OkStatus();
 }
 
-// Reads sections one after the other; their lengths were checked.
+// Reads sections in order; their lengths were checked.
 class SectionReader {
  public:
   SectionReader(const RandomAccessFile& file, int64_t offset,
                 const Json& sections)
       : file_(file), offset_(offset), sections_(sections) {}
 
-  // The next one, as many T.
+  // The next section, as values of T.
   template <typename T>
   absl::Status Next(std::vector<T>& values) {
     const Json& section = sections_[index_++];
@@ -202,7 +202,7 @@ class SectionReader {
     uint32_t crc = 0;
     if (!Get(section, "bytes", bytes) || !Get(section, "crc32c", crc) ||
         bytes % static_cast<int64_t>(sizeof(T)) != 0) {
-      return Damaged("a section is not of whole numbers");
+      return Damaged("a section holds a partial element");
     }
     values.resize(bytes / sizeof(T));
     RETURN_IF_ERROR(ReadExactly(
@@ -229,12 +229,12 @@ absl::StatusOr<Json> ReadHeaderJson(const RandomAccessFile& file,
   uint32_t numbers[3];
   std::memcpy(numbers, preamble + kMagicBytes, sizeof(numbers));
   if (std::memcmp(preamble, kMagic, kMagicBytes) != 0) {
-    return Damaged("it does not begin as one");
+    return Damaged("it does not begin with ATOLLSAV");
   }
   if (numbers[0] != kSaveFormat) {
-    return absl::DataLossError(absl::StrCat("the save has format ", numbers[0],
-                                            ", this program reads ",
-                                            kSaveFormat));
+    return absl::DataLossError(
+        absl::StrCat("the local checkpoint has format ", numbers[0],
+                     ", but this program reads ", kSaveFormat));
   }
   if (numbers[1] > kHeaderBytesMax) return Damaged("its header is too long");
   std::string text(numbers[1], '\0');
@@ -248,7 +248,6 @@ absl::StatusOr<Json> ReadHeaderJson(const RandomAccessFile& file,
   return json;
 }
 
-// A file that is open, with what it says of itself.
 struct OpenedSave {
   std::unique_ptr<RandomAccessFile> file;
   int64_t file_bytes = 0;
@@ -257,20 +256,20 @@ struct OpenedSave {
   Json sections;
 };
 
-// That the sections are as many and as long as they have to be.
+// Checks the number and lengths of the sections.
 absl::Status CheckSections(const OpenedSave& opened) {
   const Json& sections = opened.sections;
   if (!sections.is_array() ||
       sections.size() != kArrayCount + opened.outline.contributions.size() +
                              2 * opened.outline.feedback.size()) {
-    return Damaged("its sections are not as many as its header needs");
+    return Damaged("its number of sections does not match its header");
   }
   int64_t left = opened.file_bytes - opened.offset;
   for (const Json& section : sections) {
     int64_t bytes = 0;
     if (!section.is_object() || !Get(section, "bytes", bytes) || bytes < 0 ||
         bytes > left) {
-      return Damaged("a section does not fit into it");
+      return Damaged("a section exceeds the file");
     }
     left -= bytes;
   }

@@ -1,13 +1,12 @@
-// The SAVE of an island: what it needs to go on after a crash without a change
-// of bits (worker/DESIGN.md, "The local checkpoint").
+// The file format of local checkpoints: what an island needs to continue after
+// a crash with the same bits (worker/DESIGN.md, "The local checkpoint").
 //
-// The file: 8 bytes "ATOLLSAV", then as little-endian uint32 the format (4),
-// the header's length and its CRC-32C; the header, JSON; then the sections, one
-// after the other: those of SaveArrays, the bytes of every contribution, then of
-// every fragment with error feedback e before and after. The header lists the
-// sections with length and CRC-32C, and holds 64-bit numbers as JSON integers,
-// messages as hex. Where an island is several processes each has a file, which
-// says what it holds of the model ("held").
+// The file: 8 bytes "ATOLLSAV"; as little-endian uint32 the format (4), the
+// header's length and its CRC-32C; the header, JSON; the sections. Sections are
+// those of SaveArrays, the bytes of every contribution, then e before and after
+// of every fragment with error feedback. The header has length and CRC-32C of
+// each section, 64-bit numbers as JSON integers, messages as hex, and in "held"
+// the part of the model that this process holds.
 //
 // Functions are thread-safe for different paths.
 
@@ -32,33 +31,31 @@ namespace atl::worker {
 
 inline constexpr uint32_t kSaveFormat = 4;
 
-// All but the numbers in bulk.
+// Everything except the large arrays.
 struct SaveHeader {
-  // Its contributions are those of the sections: ReadSave fills them in.
+  // ReadSave sets its contributions from the sections.
   SaveSummary summary;
   int64_t step = 0;  // Next, by the run's clock.
   int64_t optimizer_step_count = 0;
   int64_t restart_step_count = -1;  // IslandState::restart_step_count.
-  // Of a process that holds a part of the model: which elements of the model
-  // order, rising. Arrays and contributions are of these. Not there: all.
+  // The elements of the model order that the process holds, rising; arrays and
+  // contributions are of these. nullopt: all.
   std::optional<std::vector<IndexRange>> held;
 };
 
-// `header`, without its contributions, as it stands in the file; and back.
-//
-// DATA_LOSS: it is none.
+// The text of `header` in the file, without its contributions; and back.
+// DATA_LOSS: invalid text.
 std::string SaveHeaderText(const SaveHeader& header);
 absl::StatusOr<SaveHeader> ParseSaveHeaderText(absl::string_view text);
 
-// What stands before the numbers in bulk, and says what they are.
+// A local checkpoint without its large arrays.
 struct SaveOutline {
   SaveHeader header;  // With summary.contributions.
   std::vector<v1::ContributionInfo> contributions;
   std::vector<v1::ContributionKey> feedback;
 };
 
-// A name for what the files of all processes of one save say alike, and no
-// other save does.
+// The same for all files of one local checkpoint, and for no other.
 std::string NameOfSave(const SaveOutline& outline);
 
 // The error feedback of a fragment: FeedbackView with its own memory.
@@ -70,52 +67,45 @@ struct SavedFeedback {
   FeedbackView View() const { return {key, before, after}; }
 };
 
-// The numbers in bulk, each of the model's elements; one that the run does not
-// have is empty.
+// The large arrays: one value a held element; empty if the run has none.
 template <typename Floats>
 struct SaveArrays {
   Floats first_moment;
   Floats second_moment;
-  // Of a streaming run: local parameters, and what eager updates know of each
-  // fragment (worker/core/local_update.h: m, P).
+  // Streaming runs: local parameters; m and P of worker/core/local_update.h.
   Floats local;
   Floats eager_momentum;
   Floats eager_foreseen;
 };
 
-// A SAVE that was read.
 struct Save {
   SaveHeader header;
   SaveArrays<std::vector<float>> arrays;
-  // What is not known to be decided, each as it is pushed.
+  // Contributions without a known outcome, each as pushed.
   std::vector<EncodedContribution> contributions;
   std::vector<SavedFeedback> feedback;
 };
 
-// What is written: a Save whose arrays are elsewhere.
+// A Save to write, whose memory the caller owns.
 struct SaveView {
   SaveArrays<absl::Span<const float>> arrays;
   std::vector<const EncodedContribution*> contributions;
   absl::Span<const FeedbackView> feedback;
 };
 
-// Replaces the SAVE at `path`: durable and whole on return, the old one after
-// an error.
-//
-// Errors as the file system's; RESOURCE_EXHAUSTED: the disk is full.
+// Replaces the local checkpoint at `path`: durable and complete on return;
+// after an error the old one stays. RESOURCE_EXHAUSTED: the disk is full.
+// Others: the file system's.
 absl::Status WriteSave(FileSystem& file_system, const std::string& path,
                        const SaveHeader& header, const SaveView& view);
 
-// Reads what the SAVE at `path` is, without its numbers in bulk.
-//
-// As ReadSave; a file that is not as long as it has to be is damaged.
+// Reads the outline of the local checkpoint at `path`. Errors as ReadSave;
+// DATA_LOSS also if the file has the wrong length.
 absl::StatusOr<SaveOutline> ReadSaveOutline(FileSystem& file_system,
                                             const std::string& path);
 
-// Reads the SAVE at `path`.
-//
-// NOT_FOUND: there is none. DATA_LOSS: it is damaged, or of another format; the
-// message says how. Else as the file system's.
+// Reads the local checkpoint at `path`. NOT_FOUND: none. DATA_LOSS: damaged, or
+// another format; the message says how. Others: the file system's.
 absl::StatusOr<Save> ReadSave(FileSystem& file_system, const std::string& path);
 
 }  // namespace atl::worker

@@ -33,7 +33,7 @@ std::string MakeFileName(const SavePlace& place, int process_index,
   return absl::StrCat(name, is_next ? kNextEnding : kEnding);
 }
 
-// Whose a file is; nothing if it is no SAVE of the island.
+// The writer of a file; nullopt if it is no local checkpoint of the island.
 struct Owner {
   int process_index = 0;
   int process_count = 1;
@@ -58,7 +58,7 @@ std::optional<Owner> ParseOwner(const SavePlace& place,
         continue;
       }
     }
-    // No other spelling of the numbers, and nothing that is left.
+    // Rejects other spellings of the numbers and trailing text.
     if (MakeFileName(place, owner.process_index, owner.process_count,
                      is_next) == name) {
       return owner;
@@ -67,7 +67,7 @@ std::optional<Owner> ParseOwner(const SavePlace& place,
   return std::nullopt;
 }
 
-// By name.
+// Sorted by name.
 absl::StatusOr<std::vector<std::string>> ListOwn(FileSystem& file_system,
                                                  const SavePlace& place) {
   auto names = file_system.List(place.directory);
@@ -76,7 +76,7 @@ absl::StatusOr<std::vector<std::string>> ListOwn(FileSystem& file_system,
   return names;
 }
 
-// True if one of `held`, or all if there is none, is one that `wanted` has.
+// True if `wanted` has one of `held` (nullopt: all).
 bool HasSome(const std::optional<std::vector<IndexRange>>& held,
              const HeldLayout& wanted) {
   if (!held.has_value()) return wanted.element_count() > 0;
@@ -92,8 +92,7 @@ bool IsSame(const std::optional<std::vector<IndexRange>>& held,
   return held.has_value() ? *held == wanted.spans() : wanted.is_all();
 }
 
-// The files of which a process that has `held` needs some: the one that has the
-// same, or else those that have something of it.
+// The file with exactly `held`, otherwise all files with some of it.
 std::vector<const SaveSet::File*> FilesFor(const SaveSet& set,
                                            const HeldLayout& held) {
   const auto own = absl::c_find_if(set.files, [&](const SaveSet::File& file) {
@@ -107,17 +106,16 @@ std::vector<const SaveSet::File*> FilesFor(const SaveSet& set,
   return files;
 }
 
-// Adds what a file that has `held` has of a model of `layout`.
 absl::Status AddTo(Coverage& coverage, const RunLayout& layout,
                    const std::optional<std::vector<IndexRange>>& held) {
   const absl::StatusOr<HeldLayout> source =
       held.has_value() ? HeldLayout::Create(layout, *held)
                        : absl::StatusOr<HeldLayout>(HeldLayout(layout));
-  if (!source.ok()) return absl::DataLossError("it is of another layout");
+  if (!source.ok()) return absl::DataLossError("it belongs to another layout");
   return coverage.Add(source->spans());
 }
 
-// The first copy that is whole; the error of the first, if none is.
+// The first undamaged copy; the first error if there is none.
 absl::StatusOr<Save> ReadCopy(FileSystem& file_system,
                               const SaveSet::File& file) {
   absl::Status first;
@@ -129,7 +127,7 @@ absl::StatusOr<Save> ReadCopy(FileSystem& file_system,
   return first;
 }
 
-// The files of other processes that are not here; empty: all are.
+// The missing files of other processes; empty if none is missing.
 std::string MissingFiles(const SavePlace& place, const SaveSet& set) {
   std::vector<std::string> missing;
   for (int i = 0; i < set.process_count; ++i) {
@@ -199,10 +197,10 @@ FoundSaves FindSaves(FileSystem& file_system, const SavePlace& place) {
     } else {
       found.notes.push_back(absl::StrCat(
           path, ": it has other elements than ", other->paths.front(),
-          ", which is of the same process and save"));
+          ", another file of the same process"));
     }
   }
-  // Numbers of contributions never go back, nor do epochs of the run.
+  // Contribution numbers and epochs of the run never decrease.
   absl::c_stable_sort(found.sets, [](const SaveSet& a, const SaveSet& b) {
     const auto age = [](const SaveSet& set) {
       const SaveSummary& summary = set.outline.header.summary;
@@ -226,11 +224,12 @@ absl::Status CheckSaveSet(const SavePlace& place, const SaveSet& set,
   if (status.ok() || missing.empty()) return status;
   return absl::Status(
       status.code(),
-      absl::StrCat(status.message(), "; ", place.directory,
-                   " has not this save, one of ", set.process_count,
-                   " processes, in ", missing,
-                   " (where their number changes the files of all have to lie "
-                   "in one --work-dir)"));
+      absl::StrCat(
+          status.message(), "; ", place.directory,
+          " lacks files of this local checkpoint of ", set.process_count,
+          " processes: ", missing,
+          " (after a change of their number, put the files of all into "
+          "one --work-dir)"));
 }
 
 absl::StatusOr<Save> ReadSaveSet(FileSystem& file_system,
@@ -255,7 +254,7 @@ void RemoveOtherSaves(FileSystem& file_system, const SavePlace& place,
   for (const std::string& name : *names) {
     const std::optional<Owner> owner = ParseOwner(place, name);
     if (!owner.has_value() || owner->process_count == process_count) continue;
-    // Another process may be quicker.
+    // Another process may have removed it.
     file_system.Remove(absl::StrCat(place.directory, "/", name)).IgnoreError();
     removed = true;
   }

@@ -1,15 +1,14 @@
-// The SAVEs of an island in a directory: which there are, and what one process
-// needs of one, whoever wrote it.
+// Finds an island's local checkpoints in a directory, and reads one process's
+// part of one, whichever processes wrote it.
 //
-// An island of one process has RUN.ISLAND.save. Of N processes the I-th has
-// RUN.ISLAND.I-of-N.save, and RUN.ISLAND.I-of-N.save.next until all have theirs
-// (worker/island/group/DESIGN.md).
+// An island of one process has RUN.ISLAND.save. Of N processes, the I-th has
+// RUN.ISLAND.I-of-N.save, and RUN.ISLAND.I-of-N.save.next until all processes
+// have theirs (worker/island/group/DESIGN.md).
 //
-// A process needs the files that have what it holds. Its own alone where it
-// holds what it held then; else those of others, too, so that all of them have
-// to lie in this directory.
+// A process reads only its own file if it holds the same part as when it wrote;
+// otherwise also those of others, so all must be in this directory.
 //
-// Functions are thread-safe while nobody writes.
+// Functions are thread-safe while no process writes.
 
 #ifndef WORKER_SAVE_SAVE_SET_H_
 #define WORKER_SAVE_SAVE_SET_H_
@@ -27,57 +26,53 @@
 
 namespace atl::worker {
 
-// Where the SAVEs of an island are.
+// The directory and name of an island's local checkpoints.
 struct SavePlace {
   std::string directory;
   std::string run_id;
   std::string island_id;
 };
 
-// The path of process `process_index` of `process_count`; with `is_next` that
-// of the save that is not everywhere yet.
+// The path of process `process_index` of `process_count`; `is_next`: of the new
+// file, until all processes have theirs.
 std::string SavePath(const SavePlace& place, int process_index,
                      int process_count, bool is_next = false);
 
-// The files of one SAVE that are here.
+// The files of one local checkpoint in the directory.
 struct SaveSet {
-  std::string name;  // The same on all processes, and of no other save.
+  std::string name;  // Same on all processes; unique.
   int process_count = 1;
-  SaveOutline outline;  // Of one of them: all say the same but for `held`.
+  SaveOutline outline;  // Of one file; only `held` differs in others.
   struct File {
     int process_index = 0;
-    std::vector<std::string> paths;  // More than one: copies, by name.
+    std::vector<std::string> paths;  // More than one: copies.
     std::optional<std::vector<IndexRange>> held;
   };
-  std::vector<File> files;  // Each process at most once.
+  std::vector<File> files;
 };
 
 struct FoundSaves {
   std::vector<SaveSet> sets;      // The newest first.
-  std::vector<std::string> notes;  // What is not used, and why.
+  std::vector<std::string> notes;  // Unused files, and why.
 };
 FoundSaves FindSaves(FileSystem& file_system, const SavePlace& place);
 
-// Whether `set` has all that a process that has `held` needs, as far as its files
-// say what they have: nothing in bulk is read.
-//
-// DATA_LOSS: it has not, or two files have the same elements, or one is of
-// another layout; the message says which, and what to do.
+// Checks that the files of `set` cover `held`, without reading their arrays.
+// DATA_LOSS: elements are missing, two files have the same ones, or a file has
+// another layout; the message names it and a remedy.
 absl::Status CheckSaveSet(const SavePlace& place, const SaveSet& set,
                           const HeldLayout& held);
 
-// What a process that has `held` needs of `set`; checksums are looked at. Where
-// a file is damaged a copy of it is read.
-//
-// DATA_LOSS: as CheckSaveSet, and then no file was read; or a file is damaged or
-// does not fit the others.
+// Reads the part `held` of `set`, with checksums. Uses another copy if a file
+// is damaged. DATA_LOSS: as CheckSaveSet, before any array is read; or a file
+// is damaged or does not fit the others.
 absl::StatusOr<Save> ReadSaveSet(FileSystem& file_system,
                                  const SavePlace& place, const SaveSet& set,
                                  const HeldLayout& held,
                                  const codec::Codec& codec);
 
-// Removes the SAVEs of other numbers of processes, which are older than that of
-// `process_count`. Best effort.
+// Removes local checkpoints of other process counts, which are older than that
+// of `process_count`. Best effort.
 void RemoveOtherSaves(FileSystem& file_system, const SavePlace& place,
                       int process_count);
 

@@ -1,5 +1,5 @@
-// What a process reads of a SAVE that other processes wrote is what it would
-// have written itself, or it is told what is missing.
+// A process reads from others' files what it would have written itself, or gets
+// an error that names the missing parts.
 
 #include "worker/save/save_set.h"
 
@@ -29,7 +29,6 @@ namespace {
 constexpr int64_t kBlock = 4096;
 const SavePlace kPlace = {"/save", "run", "island"};
 
-// Counts the files that are opened.
 class CountingFileSystem : public ForwardingFileSystem {
  public:
   using ForwardingFileSystem::ForwardingFileSystem;
@@ -66,7 +65,7 @@ class SaveSetTest : public testing::Test {
     cuts_.push_back(layout_->element_count());
   }
 
-  // The model in `count` parts of whole blocks, some perhaps without any.
+  // Cuts the model into `count` parts of whole blocks; some may be empty.
   std::vector<HeldLayout> Cut(int count) {
     std::vector<int64_t> ends = {0, layout_->element_count()};
     for (int i = 1; i < count; ++i) {
@@ -81,14 +80,12 @@ class SaveSetTest : public testing::Test {
     return parts;
   }
 
-  // Two parts, of which neither is empty.
   std::vector<HeldLayout> Halves() const {
     return {*HeldLayout::Create(*layout_, {{0, cuts_[3]}}),
             *HeldLayout::Create(*layout_,
                                 {{cuts_[3], layout_->element_count()}})};
   }
 
-  // A value of array `array` for an element of the model.
   static float MakeValue(int array, int64_t element) {
     return static_cast<float>(100000 * array + element);
   }
@@ -96,7 +93,7 @@ class SaveSetTest : public testing::Test {
     return static_cast<char>(17 * fragment + 5 * block + i % 101);
   }
 
-  // What a process that has `held` writes of the save with number `seq`.
+  // What a process that has `held` writes of the local checkpoint number `seq`.
   Save MakeSave(const HeldLayout& held, int64_t seq) const {
     Save save;
     save.header.summary.run_id = "run";
@@ -135,7 +132,7 @@ class SaveSetTest : public testing::Test {
                               piece.tensor_offset;
         for (int64_t i = begin; i < begin + piece.element_count; ++i) {
           feedback.before.push_back(MakeValue(4, i));
-          // The second fragment's is not on its way.
+          // The second fragment's is not in flight.
           if (f == 0) feedback.after.push_back(MakeValue(5, i));
         }
       }
@@ -207,7 +204,7 @@ class SaveSetTest : public testing::Test {
   std::mt19937_64 random_;
   FakeFileSystem files_;
   std::unique_ptr<RunLayout> layout_;
-  std::vector<int64_t> cuts_;  // Of the model order, at blocks.
+  std::vector<int64_t> cuts_;  // In the model order, at blocks.
   const codec::Codec& codec_ = ToCodec(v1::CODEC_INT8);
 };
 
@@ -241,7 +238,7 @@ TEST_F(SaveSetTest, TheNewestComesFirstWhoeverWroteIt) {
   for (int i = 0; i < 3; ++i) {
     EXPECT_EQ(found.sets[i].outline.header.summary.seq, 9 - i);
   }
-  // Nobody's are those of other islands, or names that are nearly right.
+  // Names of other islands, and names that are nearly right.
   for (const char* name :
        {"run.island-2.save", "run2.island.save", "run.island.0-of-2.save.tmp",
         "run.island.00-of-2.save", "run.island.0-of-1.save",
@@ -256,8 +253,7 @@ TEST_F(SaveSetTest, TheNewestComesFirstWhoeverWroteIt) {
   EXPECT_TRUE(files_.Exists("/save/run.island-2.save"));
 }
 
-// A process died while saves were replaced: some files are in their place, and
-// some are the next ones still.
+// A process died while files were replaced: some still have the next name.
 TEST_F(SaveSetTest, FilesOfOneSaveAreOneUnderEitherName) {
   const std::vector<HeldLayout> writers = Halves();
   WriteAll(writers, 7);
@@ -269,7 +265,7 @@ TEST_F(SaveSetTest, FilesOfOneSaveAreOneUnderEitherName) {
   const auto newest = Read(found.sets[0], all);
   ASSERT_TRUE(newest.ok()) << newest.status();
   ExpectSame(*newest, MakeSave(all, 8));
-  // Of the one before a file is gone.
+  // A file of the previous one is gone.
   EXPECT_EQ(Read(found.sets[1], all).status().code(),
             absl::StatusCode::kDataLoss);
 }
@@ -289,13 +285,13 @@ TEST_F(SaveSetTest, WhatIsMissingIsSaid) {
         std::string("run.island.1-of-2.save"), std::string("--work-dir")}) {
     EXPECT_TRUE(absl::StrContains(save.status().message(), what)) << what;
   }
-  // Who needs nothing of it does not miss it.
+  // A process that needs nothing of the missing file can read.
   const auto own = Read(found.sets[0], writers[0]);
   ASSERT_TRUE(own.ok()) << own.status();
   ExpectSame(*own, MakeSave(writers[0], 7));
 }
 
-// Of gigabytes that lack a part none are read to find that out.
+// An incomplete local checkpoint is detected without reading arrays.
 TEST_F(SaveSetTest, NothingIsReadOfASaveThatIsNotComplete) {
   CountingFileSystem counting(files_);
   const HeldLayout all(*layout_);
@@ -313,11 +309,10 @@ TEST_F(SaveSetTest, NothingIsReadOfASaveThatIsNotComplete) {
   EXPECT_EQ(counting.open_count, 2);
   EXPECT_TRUE(read(writers[1]).ok());
   EXPECT_EQ(counting.open_count, 1);
-  // A file is gone.
   ASSERT_TRUE(files_.Remove(SavePath(kPlace, 1, 2)).ok());
   EXPECT_EQ(read(all).code(), absl::StatusCode::kDataLoss);
   EXPECT_EQ(counting.open_count, 0);
-  // Two have the same.
+  // Two have the same elements.
   ASSERT_TRUE(Write(MakeSave(writers[0], 7), 1, 2).ok());
   EXPECT_EQ(read(all).code(), absl::StatusCode::kDataLoss);
   EXPECT_EQ(counting.open_count, 0);
@@ -329,7 +324,7 @@ TEST_F(SaveSetTest, NothingIsReadOfASaveThatIsNotComplete) {
   EXPECT_EQ(counting.open_count, 0);
 }
 
-// A process's file lies under both names, or was copied to one of them.
+// A process's file exists under both names, or was copied to one of them.
 TEST_F(SaveSetTest, OfTwoCopiesOneThatIsWholeIsRead) {
   const std::vector<HeldLayout> writers = Halves();
   const HeldLayout all(*layout_);
@@ -356,7 +351,7 @@ TEST_F(SaveSetTest, OfTwoCopiesOneThatIsWholeIsRead) {
       Read(FindSaves(files_, kPlace).sets[0], all).status();
   EXPECT_EQ(status.code(), absl::StatusCode::kDataLoss);
   EXPECT_TRUE(absl::StrContains(status.message(), paths[0])) << status;
-  // What says that it has something else is no copy.
+  // A file with other elements is no copy.
   write();
   ASSERT_TRUE(Write(MakeSave(writers[0], 7), 1, 2, /*is_next=*/true).ok());
   const FoundSaves found = FindSaves(files_, kPlace);
@@ -370,7 +365,7 @@ TEST_F(SaveSetTest, ADamagedFileOfOneProcessIsNotUsed) {
   const HeldLayout all(*layout_);
   const std::string path = SavePath(kPlace, 1, 2);
   WriteAll(writers, 7);
-  // In the numbers in bulk: seen when they are read.
+  // Damage in the arrays is found when they are read.
   Damage(path, GetSize(path) - 1);
   FoundSaves found = FindSaves(files_, kPlace);
   ASSERT_EQ(found.sets.size(), 1);
@@ -379,7 +374,7 @@ TEST_F(SaveSetTest, ADamagedFileOfOneProcessIsNotUsed) {
   EXPECT_TRUE(absl::StrContains(status.message(), path)) << status;
   EXPECT_TRUE(absl::StrContains(status.message(), "checksum")) << status;
   EXPECT_TRUE(Read(found.sets[0], writers[0]).ok());
-  // In the header: it is no file of the set.
+  // Damage in the header removes the file from the set.
   WriteAll(writers, 7);
   Damage(path, 40);
   found = FindSaves(files_, kPlace);
@@ -389,8 +384,7 @@ TEST_F(SaveSetTest, ADamagedFileOfOneProcessIsNotUsed) {
   EXPECT_FALSE(Read(found.sets[0], all).ok());
 }
 
-// Two that say the same may not both have an element, and a file may not say
-// that it has what it has not.
+// No two files may have one element, nor may a file claim what it lacks.
 TEST_F(SaveSetTest, FilesThatDoNotFitTogetherAreNotUsed) {
   const HeldLayout all(*layout_);
   const HeldLayout first = *HeldLayout::Create(*layout_, {{0, cuts_[3]}});

@@ -1,5 +1,5 @@
-// A fixture for tests of whole islands over a MemoryService: the real loop,
-// engine, data and SAVE, on a file system that forgets what was not synced.
+// Fixture for tests of whole islands over a MemoryService. Everything else is
+// real, on a file system that forgets unsynced writes.
 
 #ifndef WORKER_API_TESTING_ISLAND_FIXTURE_H_
 #define WORKER_API_TESTING_ISLAND_FIXTURE_H_
@@ -48,7 +48,6 @@ class IslandFixture : public testing::Test {
     return options;
   }
 
-  // Runs one island to its end.
   absl::StatusOr<IslandProgress> RunOne(MemoryService& service,
                                         const RunIslandOptions& options) {
     const auto coordinator = service.MakeCoordinator();
@@ -63,7 +62,6 @@ class IslandFixture : public testing::Test {
     return RunIslandOver(options, links);
   }
 
-  // Runs `count` islands, "a", "b", ..., to the run's end.
   void RunAll(MemoryService& service, int count, int thread_count = 1) {
     std::vector<std::thread> threads;
     for (int i = 0; i < count; ++i) {
@@ -71,7 +69,7 @@ class IslandFixture : public testing::Test {
         RunIslandOptions options =
             Options(std::string(1, static_cast<char>('a' + i)));
         options.thread_count = thread_count;
-        // Slots by the order of joins: one after the other.
+        // Slots follow the order of joins, so join one after the other.
         while (joined_ < i) std::this_thread::yield();
         options.on_progress = [&, i](const IslandProgress& progress) {
           if (progress.slot == i) {
@@ -87,9 +85,8 @@ class IslandFixture : public testing::Test {
     joined_ = 0;
   }
 
-  // Runs island `island_id` to the run's end, killed after `action_count` actions and
-  // restarted; nothing that it had not synced is left. False if it does not
-  // end.
+  // Runs island `island_id` to the run's end, killed after `action_count`
+  // actions and restarted without unsynced writes. False if it does not end.
   bool RunKilledOnce(MemoryService& service, const std::string& island_id,
                      int action_count) {
     for (int lives = 0; lives < 40; ++lives) {

@@ -11,7 +11,6 @@ namespace {
 
 class FaultyCollective;
 
-// What the groups of one rank share. Thread-compatible, as the rank is.
 struct Fate {
   FaultPlan plan;
   int64_t call_count = 0;
@@ -91,7 +90,6 @@ class FaultyCollective : public Collective {
   const int size_;
   const std::string name_;
   std::unique_ptr<Collective> inner_;  // Null once dead.
-  // Shared with the groups that were split from this one.
   const std::shared_ptr<Fate> fate_;
 };
 

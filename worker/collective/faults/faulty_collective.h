@@ -1,6 +1,4 @@
-// A Collective that goes wrong where a test wants it to.
-//
-// Thread-compatible, as any Collective.
+// A Collective with injected faults, for tests. Thread-compatible.
 
 #ifndef WORKER_COLLECTIVE_FAULTS_FAULTY_COLLECTIVE_H_
 #define WORKER_COLLECTIVE_FAULTS_FAULTY_COLLECTIVE_H_
@@ -17,18 +15,16 @@
 
 namespace atl::collective {
 
-// What happens before which call. Calls are counted from 0, over Run, Start and
-// Split, and over all groups that are split from the faulty one.
+// Faults by call. Calls count from 0, over Run, Start and Split, and over all
+// groups that are split from the faulty one.
 struct FaultPlan {
-  // Leaves at this call, and makes none from then on: UNAVAILABLE. -1: never.
+  // Leaves at this call; every later call returns UNAVAILABLE. -1: never.
   int64_t die_at_call = -1;
-  // Is called before each call, on the caller's thread: a test waits or counts
-  // here. May be null.
+  // Called before each call, on the caller's thread. May be null.
   std::function<void(int64_t call)> before_call;
 };
 
-// `inner` with the faults of `plan`. Groups that are split from it go wrong
-// with it: a rank dies in all of them.
+// `inner` with the faults of `plan`. Groups split from it share them.
 std::unique_ptr<Collective> MakeFaulty(std::unique_ptr<Collective> inner,
                                        FaultPlan plan);
 

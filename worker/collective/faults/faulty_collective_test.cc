@@ -61,7 +61,7 @@ TEST(FaultyCollectiveTest, RanksThatComeLateChangeNoBit) {
   auto ranks = world.TakeRanks();
   for (int r = 0; r < 3; ++r) {
     FaultPlan plan;
-    // Gives its time slice away, now and then a lot of them.
+    // Yields, sometimes many times.
     plan.before_call = [random = std::mt19937(seed + r)](int64_t) mutable {
       for (int i = random() % 5 == 0 ? 20 : 0; i > 0; --i) {
         std::this_thread::yield();

@@ -16,7 +16,7 @@ LocalWorld::LocalWorld(int size, const WorldOptions& options)
   for (int rank = 0; rank < size; ++rank) {
     absl::StatusOr<std::unique_ptr<Collective>> member =
         Member::Create(group, rank);
-    CHECK_OK(member);  // Nothing is dialled.
+    CHECK_OK(member);  // Dials nothing.
     ranks_.push_back(*std::move(member));
   }
 }

@@ -14,13 +14,13 @@ namespace atl::collective {
 // Thread-compatible.
 class LocalWorld {
  public:
-  // Of `size` >= 1 ranks.
+  // `size` >= 1.
   explicit LocalWorld(int size, const WorldOptions& options = {});
   LocalWorld(const LocalWorld&) = delete;
   LocalWorld& operator=(const LocalWorld&) = delete;
 
-  // The world as each rank sees it, each for a thread of its own; once. They
-  // and what is split from them end before this object.
+  // One Collective a rank, each for one thread; call once. These and all groups
+  // split from them must end before this object.
   std::vector<std::unique_ptr<Collective>> TakeRanks();
 
  private:

@@ -77,7 +77,7 @@ absl::Status NcclWatchdog::Break(const absl::Status& status) {
     MutexLock lock(&mutex_);
     if (!status_.ok()) return status_;
     status_ = status;
-    // Kernels that wait for a peer end; calls from now on are refused.
+    // Ends the kernels that wait for a peer; later calls are refused.
     for (const std::shared_ptr<NcclComm>& comm : comms_) {
       if (comm->comm != nullptr) (void)ncclCommAbort(comm->comm);
       comm->comm = nullptr;
@@ -135,7 +135,7 @@ absl::Status NcclWatchdog::Use(
 }
 
 void NcclWatchdog::Destroy(NcclComm& comm) {
-  // Peers may be gone: what does not end well in time is aborted.
+  // Peers may be gone: an end that takes too long becomes an abort.
   const bool finalized = Use(comm, "ending a group", [](ncclComm_t c) {
                            return ncclCommFinalize(c);
                          }).ok();
@@ -164,7 +164,7 @@ absl::Status NcclWatchdog::Await(const CudaEvent& event) {
     if (state != cudaErrorNotReady) {
       return Break(CudaStatus(state, "a collective call"));
     }
-    RETURN_IF_ERROR(status());  // The watch keeps the time.
+    RETURN_IF_ERROR(status());  // Watch() enforces the deadline.
     absl::SleepFor(kPollEvery);
   }
 }

@@ -1,10 +1,10 @@
-// The fate that all NCCL communicators of one rank share: who waits for what on
-// the device, until when, and how it ends.
+// The first error that all NCCL communicators of one rank share, and the
+// deadlines of device work.
 //
-// A thread of its own looks, a few hundred times a second, at what is queued,
-// at NCCL's errors, and at the world of the control collective. The first error
-// aborts all communicators, so that no kernel waits on, and ends the control
-// world, which tells the other ranks. Thread-safe.
+// A thread polls, a few hundred times a second, the queued events, NCCL's
+// errors and the control world. The first error aborts all communicators, so
+// that no kernel keeps waiting, and ends the control world, which tells the
+// other ranks. Thread-safe.
 
 #ifndef WORKER_COLLECTIVE_NCCL_NCCL_WATCHDOG_H_
 #define WORKER_COLLECTIVE_NCCL_NCCL_WATCHDOG_H_
@@ -30,16 +30,15 @@
 
 namespace atl::collective {
 
-// "NCCL failed in `what`: ..."; UNAVAILABLE, as a peer's end looks.
+// "NCCL failed in `what`: ..."; UNAVAILABLE, as when a peer ends.
 absl::Status NcclStatus(ncclResult_t result, absl::string_view what);
 absl::Status CudaStatus(cudaError_t error, absl::string_view what);
 
 // A communicator that Break may abort at any time.
 struct NcclComm {
-  ncclComm_t comm = nullptr;  // Null once it was aborted.
+  ncclComm_t comm = nullptr;  // Null after an abort.
 };
 
-// An event that ends itself.
 class CudaEvent {
  public:
   static absl::StatusOr<std::shared_ptr<CudaEvent>> Create();
@@ -47,8 +46,8 @@ class CudaEvent {
   CudaEvent(const CudaEvent&) = delete;
   CudaEvent& operator=(const CudaEvent&) = delete;
   cudaEvent_t get() const { return event_; }
-  // Success once it has happened; cudaErrorNotReady before, which is not kept
-  // as the thread's last error: the next kernel would be blamed for it.
+  // cudaSuccess once the event happened. cudaErrorNotReady before; the thread's
+  // last error is then cleared, because the next kernel would report it.
   cudaError_t state() const;
 
  private:
@@ -58,32 +57,31 @@ class CudaEvent {
 
 class NcclWatchdog {
  public:
-  // `control` outlives it.
+  // `control` must outlive the watchdog.
   NcclWatchdog(Collective& control, int device, absl::Duration call_timeout);
   ~NcclWatchdog();
   NcclWatchdog(const NcclWatchdog&) = delete;
   NcclWatchdog& operator=(const NcclWatchdog&) = delete;
 
   absl::Duration call_timeout() const { return call_timeout_; }
-  // OK while the world has not ended.
   absl::Status status() const ABSL_LOCKS_EXCLUDED(mutex_);
 
-  // Ends the world; the first call counts. Returns what it ended with.
+  // Ends the world. Only the first call counts. Returns its error.
   absl::Status Break(const absl::Status& status) ABSL_LOCKS_EXCLUDED(mutex_);
 
-  // Takes a communicator to watch. It must not block.
+  // Watches a nonblocking communicator.
   std::shared_ptr<NcclComm> Adopt(ncclComm_t comm) ABSL_LOCKS_EXCLUDED(mutex_);
 
   // Calls `use` with the communicator, unless the world has ended, and waits
-  // until NCCL has taken what was asked of it, bounded by the call's timeout.
+  // until NCCL accepts the work, within the call timeout.
   absl::Status Use(NcclComm& comm, absl::string_view what,
                    absl::FunctionRef<ncclResult_t(ncclComm_t)> use)
       ABSL_LOCKS_EXCLUDED(mutex_);
 
-  // Gives an idle communicator back.
+  // Destroys an idle communicator.
   void Destroy(NcclComm& comm) ABSL_LOCKS_EXCLUDED(mutex_);
 
-  // `event` is due within the call's timeout, or the world ends with `late`.
+  // `event` must happen within the call timeout, or the world ends with `late`.
   void Expect(std::shared_ptr<CudaEvent> event, std::string late)
       ABSL_LOCKS_EXCLUDED(mutex_);
   // Waits on the host for an expected event, or for the end of the world.
@@ -97,7 +95,6 @@ class NcclWatchdog {
   };
 
   void Watch() ABSL_LOCKS_EXCLUDED(mutex_);
-  // What is wrong now, if anything is.
   absl::Status Look() ABSL_LOCKS_EXCLUDED(mutex_);
 
   Collective& control_;
@@ -111,7 +108,7 @@ class NcclWatchdog {
   std::list<Expected> expected_ ABSL_GUARDED_BY(mutex_);
   bool stopping_ ABSL_GUARDED_BY(mutex_) = false;
 
-  std::thread thread_;  // Last: it uses all else.
+  std::thread thread_;  // Last: it uses all other members.
 };
 
 }  // namespace atl::collective

@@ -47,14 +47,13 @@ ncclConfig_t Config() {
   return config;
 }
 
-// What ranks compare with check_calls.
 struct CallWords {
   int64_t kind, type, reduction, root, count;
 };
 
 class NcclCollective final : public Collective {
  public:
-  // `control` is the group's on CPUs: `own`, or the world's.
+  // `control` is the group's CPU collective: `own`, or the world's.
   NcclCollective(std::shared_ptr<NcclWatchdog> fate, NcclOptions options,
                  std::shared_ptr<NcclComm> comm, Collective& control,
                  std::unique_ptr<Collective> own, std::string name)
@@ -67,7 +66,6 @@ class NcclCollective final : public Collective {
         size_(control.size()),
         name_(std::move(name)) {}
 
-  // Makes the group's stream, and what a barrier sums.
   absl::Status Init() {
     RETURN_IF_ERROR(
         CudaStatus(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking),
@@ -105,7 +103,7 @@ class NcclCollective final : public Collective {
   absl::StatusOr<std::unique_ptr<Collective>> Split(
       int color, absl::string_view name) override {
     RETURN_IF_ERROR(fate_->status());
-    // NCCL splits no communicator whose calls are under way.
+    // NCCL does not split a communicator while its calls run.
     if (last_ != nullptr) RETURN_IF_ERROR(fate_->Await(*last_));
     ncclComm_t made = nullptr;
     auto control = control_.Split(color, name);
@@ -149,7 +147,6 @@ class NcclCollective final : public Collective {
     const absl::StatusOr<std::shared_ptr<CudaEvent>> done_;
   };
 
-  // The stream of computation waits.
   absl::Status WaitFor(const CudaEvent& done) {
     RETURN_IF_ERROR(fate_->status());
     return CudaStatus(
@@ -157,7 +154,7 @@ class NcclCollective final : public Collective {
         "waiting for a collective call");
   }
 
-  // Queues the call behind the stream of computation; the event is its end.
+  // Queues the call after the compute stream's work; the event marks its end.
   absl::StatusOr<std::shared_ptr<CudaEvent>> Queue(const Call& call) {
     RETURN_IF_ERROR(fate_->status());
     absl::Status status = ValidateCall(call, rank_, size_);
@@ -243,7 +240,6 @@ class NcclCollective final : public Collective {
     return ncclInternalError;
   }
 
-  // INVALID_ARGUMENT: ranks make different calls.
   absl::Status CompareCalls(const Call& call) {
     const CallWords own = {
         static_cast<int64_t>(call.kind), static_cast<int64_t>(call.type),
@@ -278,7 +274,7 @@ class NcclCollective final : public Collective {
   const int rank_, size_;
   const std::string name_;
   cudaStream_t stream_ = nullptr;
-  float* token_ = nullptr;           // What a barrier sums.
+  float* token_ = nullptr;           // A barrier sums it.
   std::shared_ptr<CudaEvent> last_;  // The end of the newest call.
 };
 

@@ -1,5 +1,4 @@
-// The world of devices over an emulated NCCL, whose streams are threads: who
-// waits for whom, what results are, and how it ends.
+// The world of devices over an emulated NCCL, whose streams are threads.
 
 #include "worker/collective/nccl/nccl_world.h"
 
@@ -39,8 +38,7 @@ cudaStream_t NewStream() {
   return stream;
 }
 
-// A world whose calls have ended for the host, too, once they were waited for:
-// what tests of host memory need.
+// Wait() blocks the host too, as tests of host memory need.
 class Synchronous final : public Collective {
  public:
   Synchronous(Rank inner, cudaStream_t stream)
@@ -120,7 +118,7 @@ class NcclWorldTest : public testing::Test {
     });
     return ranks_;
   }
-  // As Make, of ranks whose results the host may read.
+  // As Make, with results that the host may read.
   std::vector<Rank>& MakeSynchronous(int size, bool check_calls) {
     Make(size, check_calls);
     for (int r = 0; r < size; ++r) {
@@ -165,7 +163,7 @@ TEST_F(NcclWorldTest, SplitsByColorIntoStreamsOfTheirOwn) {
     EXPECT_EQ(*without == nullptr, r == 0);
     RunRandomProgram(seed_ + r % 2, 20, 100, **half);
     if (*without != nullptr) RunRandomProgram(seed_, 20, 100, **without);
-    // A group of a group, which outlives it.
+    // A group of a group outlives it.
     auto pair = (*half)->Split(0, "pair");
     ASSERT_TRUE(pair.ok()) << pair.status();
     half->reset();
@@ -173,7 +171,7 @@ TEST_F(NcclWorldTest, SplitsByColorIntoStreamsOfTheirOwn) {
   });
 }
 
-// Computation is slow, and the host waits for none of it.
+// Computation is slow, and the host never waits for it.
 TEST_F(NcclWorldTest, CallsFollowComputationAndComputationFollowsThem) {
   constexpr int kRounds = 20;
   std::vector<std::vector<float>> data(2, std::vector<float>(1000, 1));
@@ -190,7 +188,7 @@ TEST_F(NcclWorldTest, CallsFollowComputationAndComputationFollowsThem) {
       ASSERT_TRUE(pending.Wait().ok());
       Launch(stream, [own] { own[0] /= 2; });
     }
-    // Nothing has happened yet, and the host is here.
+    // The streams have not run yet, and the host did not wait.
     EXPECT_EQ(own[0], 1);
     if (++here == 2) go.Notify();
     EXPECT_EQ(cudaStreamSynchronize(stream), cudaSuccess);
@@ -199,7 +197,7 @@ TEST_F(NcclWorldTest, CallsFollowComputationAndComputationFollowsThem) {
   });
 }
 
-// Of a call that is under way the runtime says an error that is none.
+// cudaErrorNotReady of a running call must not stay as the last error.
 TEST_F(NcclWorldTest, WaitingLeavesNoErrorBehind) {
   RunRanks(Make(2), [&](int r, Rank& rank) {
     if (r == 0) Launch(streams_[0], [] { AwaitUnreadyQueries(100); });
@@ -208,7 +206,7 @@ TEST_F(NcclWorldTest, WaitingLeavesNoErrorBehind) {
   });
 }
 
-// The emulator ends the process where a communicator is split too early.
+// The emulator ends the process if a communicator is split too early.
 TEST_F(NcclWorldTest, AGroupIsSplitOnceItsCallsHaveEnded) {
   std::vector<std::vector<float>> data(2, std::vector<float>(10, 1));
   RunRanks(Make(2), [&](int r, Rank& rank) {
@@ -226,11 +224,11 @@ TEST_F(NcclWorldTest, AWaitIsBoundedAndTheCallIsNamed) {
   std::vector<float> data(10);
   Notification gave_up;
   RunRanks(Make(2, false, absl::Seconds(3)), [&](int r, Rank& rank) {
-    // The first call connects, so that the next one waits on the stream.
+    // The first call connects, so the next one waits on the stream.
     ASSERT_TRUE(rank->Barrier().ok());
     if (r == 1) {
       EXPECT_TRUE(gave_up.WaitWithTimeout(absl::Minutes(1)));
-      // What the other had sent may be enough for one call.
+      // Bytes that the other rank sent may be enough for one call.
       absl::Status status = rank->Barrier();
       if (status.ok()) status = rank->Barrier();
       EXPECT_FALSE(status.ok());
@@ -245,8 +243,7 @@ TEST_F(NcclWorldTest, AWaitIsBoundedAndTheCallIsNamed) {
   });
 }
 
-// A rank that never makes its first call keeps the host of the other waiting,
-// within the same bound.
+// The timeout also bounds the wait for a rank that makes no first call.
 TEST_F(NcclWorldTest, TheFirstCallOfAGroupIsBoundedToo) {
   Notification gave_up;
   RunRanks(Make(2, false, absl::Seconds(3)), [&](int r, Rank& rank) {
@@ -283,7 +280,7 @@ TEST_F(NcclWorldTest, AbortReachesRanksThatWaitInOtherGroups) {
 TEST_F(NcclWorldTest, WhatNcclFindsEndsTheWorldForAll) {
   RunRanks(Make(2), [&](int r, Rank& rank) {
     ASSERT_TRUE(rank->Barrier().ok());
-    // It makes no further call: its watch finds out.
+    // This rank makes no further call: its watchdog notices.
     if (r == 1) return FailCommunicators(1);
     const absl::Status status = rank->Barrier();
     EXPECT_EQ(status.code(), absl::StatusCode::kUnavailable) << status;
@@ -300,7 +297,7 @@ TEST_F(NcclWorldTest, CallsThatDifferAreNamedWhereCallsAreChecked) {
     float* const own = data.data() + 64 * r;
     const absl::Status status = rank->Run(Call::AllReduce(
         DataType::kF32, Reduction::kSum, own, own, 8 + r));
-    // Who is slower may hear of the end first.
+    // A slower rank may hear of the end first.
     if (status.code() == absl::StatusCode::kInvalidArgument) ++named;
     EXPECT_TRUE(Says(status, "all-reduce sum of 8 f32")) << status;
     EXPECT_TRUE(Says(status, "all-reduce sum of 9 f32")) << status;

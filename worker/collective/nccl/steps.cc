@@ -76,7 +76,7 @@ class Maker {
                       .in = static_cast<const char*>(call_.in) + begin * bytes_,
                       .count = count});
   }
-  // The same of the output; from the rank itself a copy of what it would send.
+  // The same for the output; a copy if `peer` is the rank itself.
   void Receive(int peer, int64_t begin, int64_t count) {
     if (count == 0) return;
     char* const out = static_cast<char*>(call_.out) + begin * bytes_;
@@ -126,7 +126,7 @@ class Maker {
   const Call& call_;
   const int rank_, size_;
   const int64_t bytes_;
-  int64_t own_begin_ = 0;  // Of what the rank would send to itself.
+  int64_t own_begin_ = 0;  // Input of the rank's copy to itself.
   std::vector<Step> steps_;
 };
 

@@ -1,7 +1,4 @@
-// What a call is to NCCL: collectives that it has, and sends, receives and
-// copies for the rest.
-//
-// Pure.
+// Maps a call to NCCL's collectives, sends, receives and copies. Pure.
 
 #ifndef WORKER_COLLECTIVE_NCCL_STEPS_H_
 #define WORKER_COLLECTIVE_NCCL_STEPS_H_
@@ -24,19 +21,19 @@ enum class StepKind : uint8_t {
   kCopy,  // From the rank's own input to its own output.
 };
 
-// The call's type, reduction and root hold for it. `count` are elements of the
-// call's type; of kSend and kReceive in a batch of transfers bytes.
+// The call's type, reduction and root apply. `count` is in elements of the
+// call's type; in bytes for kSend and kReceive of a batch of transfers.
 struct Step {
   StepKind kind;
-  int peer = 0;  // Of kSend and kReceive.
+  int peer = 0;
   const void* in = nullptr;
   void* out = nullptr;
   int64_t count = 0;
 };
 
-// All sends and receives of a call go on at once. None: nothing is to be done.
-// A barrier is not one: it is a sum that the caller makes of its own buffer.
-// `call` passes ValidateCall.
+// All sends and receives of a call run concurrently. Empty: nothing to do. A
+// barrier has no steps: the caller runs it as a sum over its own buffer.
+// Requires: `call` passes ValidateCall.
 std::vector<Step> PlanSteps(const Call& call, int rank, int size);
 
 }  // namespace atl::collective

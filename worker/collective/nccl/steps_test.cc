@@ -1,4 +1,4 @@
-// Runs the steps of all ranks as NCCL would, and looks at what arrives.
+// Runs the steps of all ranks as NCCL would, and checks the results.
 
 #include "worker/collective/nccl/steps.h"
 
@@ -23,7 +23,7 @@ class StepsTest : public testing::Test {
  protected:
   StepsTest() : random_(std::random_device()()), n_(2 + random_() % 4) {}
 
-  // A number that says who wrote it, and where.
+  // A number that encodes its writer and position.
   static Words Input(int rank, int64_t count) {
     Words words(count);
     for (int64_t i = 0; i < count; ++i) {
@@ -32,7 +32,7 @@ class StepsTest : public testing::Test {
     return words;
   }
 
-  // Sends and receives of each pair meet in order.
+  // Matches the sends and receives of each pair in order.
   void RunMoves(const std::vector<Call>& calls, int64_t step_bytes) {
     std::map<std::pair<int, int>, std::deque<Step>> sent;
     std::vector<std::vector<Step>> steps;

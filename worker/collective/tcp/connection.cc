@@ -20,7 +20,7 @@ namespace {
 
 constexpr char kCipher[] = "TLS_AES_128_GCM_SHA256";
 constexpr unsigned char kCipherNumber[] = {0x13, 0x01};
-// Crosses the network in the clear, so it says nothing.
+// Sent unencrypted, so it must reveal nothing.
 constexpr char kIdentity[] = "atoll world";
 constexpr size_t kRecordBytes = 16384;
 
@@ -28,7 +28,7 @@ bool WouldBlock(int error) {
   return error == EAGAIN || error == EWOULDBLOCK || error == EINTR;
 }
 
-// --- A socket as OpenSSL wants it: without signals, and without blocking -----
+// --- A socket BIO for OpenSSL: no signals, non-blocking ----------------------
 
 int GetFd(BIO* bio) {
   return static_cast<int>(reinterpret_cast<intptr_t>(BIO_get_data(bio)));
@@ -76,12 +76,10 @@ std::string PeerText(int fd) {
 
 }  // namespace
 
-// --- The secret --------------------------------------------------------------
-
 struct WorldKey::State {
   ~State() { SSL_CTX_free(context); }
 
-  // A session that is nothing but the key; null if there is no memory.
+  // A session that holds only the key; null if out of memory.
   SSL_SESSION* MakeSession(SSL* ssl) const {
     SSL_SESSION* const session = SSL_SESSION_new();
     const SSL_CIPHER* const cipher = SSL_CIPHER_find(ssl, kCipherNumber);
@@ -100,7 +98,7 @@ struct WorldKey::State {
         SSL_CTX_get_app_data(SSL_get_SSL_CTX(ssl)));
   }
 
-  // Who dials offers the key,
+  // The dialling side offers the key.
   static int Use(SSL* ssl, const EVP_MD* /*hash*/, const unsigned char** id,
                  size_t* id_size, SSL_SESSION** session) {
     *id = reinterpret_cast<const unsigned char*>(kIdentity);
@@ -108,8 +106,7 @@ struct WorldKey::State {
     *session = Of(ssl).MakeSession(ssl);
     return *session != nullptr ? 1 : 0;
   }
-  // and who is dialled knows it by its name. Without it there is no handshake:
-  // nobody has a certificate.
+  // The accepting side finds it by name. Without it the handshake fails.
   static int Find(SSL* ssl, const unsigned char* id, size_t id_size,
                   SSL_SESSION** session) {
     *session = nullptr;
@@ -154,8 +151,6 @@ absl::StatusOr<std::shared_ptr<const WorldKey>> WorldKey::Create(
   return std::shared_ptr<const WorldKey>(new WorldKey(std::move(state)));
 }
 
-// --- A connection ------------------------------------------------------------
-
 absl::StatusOr<Connection> Connection::Make(
     UniqueFd fd, std::shared_ptr<const WorldKey> key) {
   Connection made;
@@ -178,7 +173,7 @@ absl::StatusOr<Connection> Connection::Dialled(
     UniqueFd fd, std::shared_ptr<const WorldKey> key) {
   ASSIGN_OR_RETURN(Connection made, Make(std::move(fd), std::move(key)));
   SSL_set_connect_state(made.ssl_.get());
-  // Should a stranger show a certificate: nobody signs one that we trust.
+  // Rejects any certificate, because no authority is trusted.
   SSL_set_verify(made.ssl_.get(), SSL_VERIFY_PEER, nullptr);
   made.events_ = POLLOUT;
   return made;
@@ -196,10 +191,10 @@ absl::StatusOr<bool> Connection::Handshake() {
   ERR_clear_error();
   const int result = SSL_do_handshake(ssl_.get());
   if (result == 1) {
-    // Not by a certificate, should that ever come to be possible.
+    // Guards against any other way to authenticate.
     if (SSL_session_reused(ssl_.get()) != 1) {
       return absl::PermissionDeniedError(
-          absl::StrCat(PeerText(fd()), " has not shown the secret"));
+          absl::StrCat(PeerText(fd()), " did not prove the secret"));
     }
     events_ = POLLIN;
     return true;
@@ -234,7 +229,7 @@ absl::Status Connection::HandshakeError(int result) const {
     case SSL_R_PACKET_LENGTH_TOO_LONG:
     case SSL_R_BAD_RECORD_TYPE:
       return absl::InvalidArgumentError(absl::StrCat(
-          PeerText(fd()), " is no process of a world (", why, ")"));
+          PeerText(fd()), " is not a process of a world (", why, ")"));
     default:
       return absl::PermissionDeniedError(
           absl::StrCat(PeerText(fd()), " has another secret (", why, ")"));
@@ -250,12 +245,12 @@ ssize_t Connection::Send(absl::Span<const iovec> parts) {
         sendmsg(fd(), &message, MSG_NOSIGNAL | MSG_DONTWAIT);
     return count < 0 && WouldBlock(errno) ? 0 : count;
   }
-  // Not in the middle of a record; then with one of the next.
+  // Changes keys only between records.
   if (left_bytes_ <= 0 &&
       SSL_key_update(ssl_.get(), SSL_KEY_UPDATE_NOT_REQUESTED) == 1) {
     left_bytes_ = key_->state_->rekey_bytes;
   }
-  // A record each time; a header goes with what follows it.
+  // One record each time; a header shares it with the bytes that follow.
   absl::Span<const iovec> left = parts;
   absl::string_view record(static_cast<const char*>(left[0].iov_base),
                            std::min(left[0].iov_len, kRecordBytes));
@@ -300,7 +295,7 @@ ssize_t Connection::Receive(absl::Span<const iovec> parts) {
           SSL_read_ex(ssl_.get(), static_cast<char*>(part.iov_base) + filled,
                       part.iov_len - filled, &count);
       if (result != 1) {
-        // What has come before the end is told first.
+        // Reports the bytes that came before the end first.
         if (total > 0) return total;
         const int error = SSL_get_error(ssl_.get(), result);
         return error == SSL_ERROR_WANT_READ || error == SSL_ERROR_WANT_WRITE
@@ -326,7 +321,7 @@ absl::StatusOr<Connection> Connect(const rpc::HostPort& endpoint,
     if (!WaitFor(connection.fd(), connection.events(), deadline)) {
       return absl::UnavailableError(absl::StrCat(
           rpc::JoinHostPort(endpoint.host, endpoint.port),
-          " does not go on with the handshake"));
+          " did not finish the handshake in time"));
     }
   }
 }

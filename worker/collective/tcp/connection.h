@@ -1,11 +1,10 @@
-// A connection of two processes of a world, each of which has proven to the
-// other that it knows the world's secret.
+// A connection between two processes of a world. Each side proves to the other
+// that it knows the world's secret.
 //
-// TLS 1.3 with the secret as its pre-shared key, and an ephemeral key exchange
-// beside it (RFC 8446, 2.2 and 4.2.9, psk_dhe_ke). No certificates: whoever
-// lacks the secret can finish the handshake in neither role, and learns nothing
-// of it. Then bytes go on encrypted, or, where both sides want it so, in the
-// clear.
+// TLS 1.3 with the secret as pre-shared key and an ephemeral key exchange (RFC
+// 8446, 2.2 and 4.2.9, psk_dhe_ke). No certificates: without the secret neither
+// role can finish the handshake, and it reveals nothing of the secret. After
+// that bytes are encrypted, or plain text if both sides agree.
 
 #ifndef WORKER_COLLECTIVE_TCP_CONNECTION_H_
 #define WORKER_COLLECTIVE_TCP_CONNECTION_H_
@@ -30,8 +29,8 @@ namespace atl::collective {
 // A secret, ready for handshakes. Thread-safe.
 class WorldKey {
  public:
-  // Each side of a connection changes its keys after so many bytes: AES-GCM is
-  // good for 2^24.5 records of 16 KiB (RFC 8446, 5.5).
+  // Each side changes its keys after this many bytes: AES-GCM is safe for
+  // 2^24.5 records of 16 KiB (RFC 8446, 5.5).
   static constexpr int64_t kRekeyBytes = int64_t{64} << 30;
 
   // INVALID_ARGUMENT: `secret` is empty.
@@ -51,38 +50,33 @@ class WorldKey {
 // Thread-compatible.
 class Connection {
  public:
-  Connection() = default;  // None.
+  Connection() = default;  // Not connected.
   Connection(Connection&&) = default;
   Connection& operator=(Connection&&) = default;
 
-  // Over a socket on which nothing has moved, and which does not block.
-  // Handshake comes next.
+  // Takes an unused, non-blocking socket. Call Handshake next.
   static absl::StatusOr<Connection> Dialled(
       UniqueFd fd, std::shared_ptr<const WorldKey> key);
   static absl::StatusOr<Connection> Accepted(
       UniqueFd fd, std::shared_ptr<const WorldKey> key);
 
-  // Goes on with the handshake as far as it can now. True: it is done, and each
-  // side knows that the other knows the secret. False: again, when poll has
-  // events().
+  // Continues the handshake without blocking. True: done, and both sides have
+  // proven the secret. False: call again when poll reports events().
   //
   // PERMISSION_DENIED: the other side has another secret. INVALID_ARGUMENT: it
-  // speaks something else. UNAVAILABLE: it closed the connection.
+  // speaks another protocol. UNAVAILABLE: it closed the connection.
   absl::StatusOr<bool> Handshake();
   short events() const { return events_; }
 
-  // As sendmsg and recvmsg that do not block: how many bytes have moved, 0 if
-  // none can now, -1 if the connection has ended. Requires: the handshake is
-  // done. A Send that moved nothing, or a part, is followed by one that begins
-  // with the bytes that are left.
+  // Like non-blocking sendmsg and recvmsg: bytes moved, 0 if none can move now,
+  // -1 if the connection has ended. Requires: the handshake is done. After a
+  // partial Send the next one must start with the remaining bytes.
   ssize_t Send(absl::Span<const iovec> parts);
   ssize_t Receive(absl::Span<const iovec> parts);
 
-  // What follows goes in the clear, both ways; the other side does the same
-  // after the same bytes.
+  // Ends encryption both ways; the other side must do so at the same byte.
   void GoInTheClear() { ssl_.reset(); }
 
-  // For poll.
   int fd() const { return fd_.get(); }
   bool valid() const { return fd_.valid(); }
 
@@ -97,10 +91,10 @@ class Connection {
 
   UniqueFd fd_;
   std::shared_ptr<const WorldKey> key_;
-  std::unique_ptr<SSL, FreeSsl> ssl_;  // Null: in the clear. Ends before fd_.
+  std::unique_ptr<SSL, FreeSsl> ssl_;  // Null: plain text. Ends before fd_.
   short events_ = 0;
-  int64_t left_bytes_ = 0;             // To send until the next change of keys.
-  std::unique_ptr<char[]> record_;     // Small pieces, together.
+  int64_t left_bytes_ = 0;             // To send until the next key change.
+  std::unique_ptr<char[]> record_;     // Joins small pieces.
 };
 
 // Dials `endpoint` once, and does the handshake. INVALID_ARGUMENT and
@@ -109,7 +103,7 @@ absl::StatusOr<Connection> Connect(const rpc::HostPort& endpoint,
                                    std::shared_ptr<const WorldKey> key,
                                    absl::Time deadline);
 
-// Sends all of `bytes`. UNAVAILABLE: the other end closed, or too late.
+// Sends all of `bytes`. UNAVAILABLE: the peer closed, or `deadline` passed.
 absl::Status SendAll(Connection& connection, absl::string_view bytes,
                      absl::Time deadline);
 

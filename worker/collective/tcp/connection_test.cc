@@ -25,7 +25,7 @@ absl::Time Soon() { return SystemClock().Now() + absl::Minutes(1); }
 
 using Made = absl::StatusOr<Connection>;
 
-// Two sockets, and between them a wire that hears, and may change, every byte.
+// Two sockets and a wire between them that records, and may change, every byte.
 class Wire {
  public:
   Wire() {
@@ -37,7 +37,7 @@ class Wire {
     }
   }
 
-  // Carries what there is from side to side; true if there was something.
+  // Carries available bytes both ways; true if there were any.
   bool Carry() {
     bool moved = false;
     for (int from = 0; from < 2; ++from) {
@@ -58,7 +58,7 @@ class Wire {
 
   UniqueFd ends[2];
   std::string heard;            // All bytes of both directions.
-  size_t change_at = ~size_t{0};  // A byte that does not arrive as it was.
+  size_t change_at = ~size_t{0};  // A byte that the wire changes.
 
  private:
   UniqueFd inner_[2];
@@ -74,7 +74,6 @@ class ConnectionTest : public testing::Test {
     return bytes;
   }
 
-  // Each side's handshake, to its end. Secrets as they are given.
   void Shake(const std::string& dialling, const std::string& accepting,
              absl::Status statuses[2],
              int64_t rekey_bytes = WorldKey::kRekeyBytes) {
@@ -97,12 +96,11 @@ class ConnectionTest : public testing::Test {
     }
   }
 
-  // Sends `bytes` in pieces, a header first now and then, and receives them in
-  // others.
+  // Sends `bytes` in pieces, some with a header, and receives other pieces.
   void Exchange(int from, const std::string& bytes) {
     std::string received;
     size_t sent = 0;
-    size_t header = 0, data = 0;  // Of the call that is being sent.
+    size_t header = 0, data = 0;
     while (received.size() < bytes.size()) {
       if (header + data == 0) {
         header = std::min<size_t>(random_() % 3 == 0 ? 0 : 40,
@@ -154,7 +152,7 @@ TEST_F(ConnectionTest, WhoKnowsTheSecretIsHeard) {
   wire_.heard.clear();
   Exchange(0, bytes);
   Exchange(1, bytes);
-  // Nobody else understands them.
+  // An eavesdropper cannot read them.
   EXPECT_FALSE(absl::StrContains(wire_.heard, bytes.substr(5000, 16)));
 }
 
@@ -162,7 +160,7 @@ TEST_F(ConnectionTest, InTheClearBytesAreAsTheyAre) {
   absl::Status statuses[2];
   Shake("secret", "secret", statuses);
   ASSERT_TRUE(statuses[0].ok() && statuses[1].ok());
-  // What is said before is not lost.
+  // Bytes sent before are not lost.
   const std::string hello = RandomBytes(100);
   ASSERT_TRUE(SendAll(sides_[0], hello, Soon()).ok());
   sides_[0].GoInTheClear();
@@ -210,7 +208,7 @@ TEST_F(ConnectionTest, AByteThatWasChangedIsNeverDelivered) {
     }
     std::string got(1000, '\0');
     const iovec room = {got.data(), got.size()};
-    // A length that was made longer waits for bytes that never come.
+    // After a changed length the receiver waits for bytes that never come.
     EXPECT_LE(sides_[1].Receive({&room, 1}), 0);
   }
 }
@@ -219,7 +217,7 @@ TEST_F(ConnectionTest, AnEndIsAnEnd) {
   absl::Status statuses[2];
   Shake("secret", "secret", statuses);
   sides_[0] = Connection();
-  wire_ = Wire();  // The wire is cut too.
+  wire_ = Wire();  // Cuts the wire too.
   char byte;
   const iovec room = {&byte, 1};
   EXPECT_EQ(sides_[1].Receive({&room, 1}), -1);
@@ -227,7 +225,7 @@ TEST_F(ConnectionTest, AnEndIsAnEnd) {
   EXPECT_TRUE(absl::IsUnavailable(SendAll(sides_[1], "more", Soon())));
 }
 
-// A TLS server of somebody else, with a certificate of its own making.
+// A foreign TLS server with a self-signed certificate.
 class Impostor {
  public:
   Impostor() : key_(EVP_EC_gen("P-256")), certificate_(X509_new()) {

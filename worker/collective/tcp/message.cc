@@ -32,7 +32,7 @@ class Writer {
   std::string bytes_;
 };
 
-// Reads as long as there is something; ok() says whether there was.
+// Reads past the end give zeros and make ok() false.
 class Reader {
  public:
   explicit Reader(absl::string_view bytes) : bytes_(bytes) {}
@@ -106,7 +106,7 @@ absl::StatusOr<size_t> MessageBytes(absl::string_view bytes) {
   const uint32_t magic = head.Length();
   const uint32_t length = head.Length();
   if (magic != kMagic) {
-    return absl::InvalidArgumentError("what came is no message of a world");
+    return absl::InvalidArgumentError("the bytes are not a message of a world");
   }
   if (length > kMessageBytesMax) {
     return absl::InvalidArgumentError("a message is too long");

@@ -1,9 +1,8 @@
-// What processes of a world tell each other, beside the bytes of calls.
+// Messages between the processes of a world, apart from the bytes of calls.
 //
-// Pure. On the wire, between ends that know each other: "ATLM", the length of
-// what follows (4 bytes), the fields in the order of the struct; numbers are
-// little-endian and 8 bytes, strings and lists begin with their length in 4
-// bytes. Every message has all fields.
+// Pure. On the wire, after the handshake: "ATLM", the length of the rest (4
+// bytes), all fields in the order of the struct. Numbers are little-endian, 8
+// bytes; strings and lists begin with their length in 4 bytes.
 
 #ifndef WORKER_COLLECTIVE_TCP_MESSAGE_H_
 #define WORKER_COLLECTIVE_TCP_MESSAGE_H_
@@ -20,12 +19,12 @@
 namespace atl::collective {
 
 enum class MessageType : uint8_t {
-  kJoin = 1,  // To process 0, first: what the sender is and where it listens.
-  kControl = 2,  // First between two others: who dials.
-  kLink = 3,  // First: the bytes of a group's calls between two ranks follow.
-  kRefusal = 4,  // The answer to any of these: code and text; then it closes.
-  kRoster = 5,   // The answer to kJoin once all have come.
-  kBye = 6,      // On a control connection: this process needs nobody any more.
+  kJoin = 1,  // To process 0, first: the sender, and where it listens.
+  kControl = 2,  // First, between two others: who dials.
+  kLink = 3,  // First: bytes of a group's calls between two ranks follow.
+  kRefusal = 4,  // Answer to any of these: code and text; then it closes.
+  kRoster = 5,   // Answer to kJoin once all processes have come.
+  kBye = 6,      // Control connection: this process needs no other any longer.
   kBroken = 7,   // The world has ended: code and text.
   kLeft = 8,     // `rank` left `group` after `call_count` calls.
 };
@@ -43,8 +42,8 @@ struct Message {
   int64_t process_count = 0;
   int64_t rank_count = 0;
   int64_t port = 0;
-  int64_t rank = 0;  // Of kLink: who dials.
-  int64_t peer = 0;  // Of kLink: who is dialled.
+  int64_t rank = 0;  // kLink: the rank that dials.
+  int64_t peer = 0;  // kLink: the rank that is dialled.
   int64_t call_count = 0;
   std::string layout;
   std::string group;
@@ -57,15 +56,12 @@ inline constexpr size_t kMessageBytesMax = 256 << 10;
 
 std::string EncodeMessage(const Message& message);
 
-// Bytes of the message that begins with `bytes`, as far as that is known: the
-// head's until the head is there.
-//
-// INVALID_ARGUMENT: it is none, or longer than kMessageBytesMax.
+// Bytes of the message at the front of `bytes`; kMessageHeadBytes if its head
+// is incomplete. INVALID_ARGUMENT: no message, or above kMessageBytesMax.
 absl::StatusOr<size_t> MessageBytes(absl::string_view bytes);
 
-// Takes the first message off `buffer`, or nothing if it is not whole yet.
-//
-// INVALID_ARGUMENT: as above, or its fields do not fit its length.
+// Removes the first message from `buffer`; nullopt if it is incomplete.
+// INVALID_ARGUMENT: as MessageBytes, or fields do not fit the length.
 absl::StatusOr<std::optional<Message>> TakeMessage(std::string& buffer);
 
 }  // namespace atl::collective

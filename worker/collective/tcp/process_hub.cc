@@ -18,11 +18,11 @@ namespace atl::collective {
 namespace {
 
 constexpr int kPollMs = 500;
-// Accepted before those that are there are looked at again.
+// Connections accepted between two looks at the others.
 constexpr int kAcceptsMax = 64;
 constexpr size_t kParkedMax = 16384;
 
-// All of `bytes` now, or false.
+// Sends all of `bytes` without blocking; false if it cannot.
 bool SendNow(Connection& connection, absl::string_view bytes) {
   while (!bytes.empty()) {
     const iovec part = {const_cast<char*>(bytes.data()), bytes.size()};
@@ -76,8 +76,6 @@ void ProcessHub::Stop() {
   world_ = nullptr;
 }
 
-// --- The thread --------------------------------------------------------------
-
 void ProcessHub::Loop() {
   std::vector<pollfd> polled;
   std::vector<int> processes;
@@ -114,9 +112,9 @@ void ProcessHub::Loop() {
       if (keep && now >= it->deadline) {
         keep = false;
         NoteRefusal(*it, absl::DeadlineExceededError(absl::StrCat(
-                             "it has not said in ",
+                             "no complete first message within ",
                              absl::FormatDuration(identity_.timeouts.hello),
-                             " what it wants")));
+                             " of connecting")));
       }
       it = keep ? std::next(it) : strangers_.erase(it);
     }
@@ -130,7 +128,7 @@ void ProcessHub::Loop() {
 void ProcessHub::Fail(const absl::Status& why) {
   const absl::Status failure = absl::UnavailableError(
       absl::StrCat("process ", identity_.process_index,
-                   " hears the others no more: ", why.message()));
+                   " lost the other processes: ", why.message()));
   World* world;
   {
     MutexLock lock(&mutex_);
@@ -147,7 +145,7 @@ void ProcessHub::AcceptAll() {
                         SOCK_NONBLOCK | SOCK_CLOEXEC));
     const bool no_descriptor = errno == EMFILE || errno == ENFILE;
     if (!fd.valid() && (!no_descriptor || strangers_.empty())) return;
-    // They may all be there to keep others out.
+    // The waiting ones may be there to keep others out.
     if (!fd.valid() ||
         static_cast<int>(strangers_.size()) >= identity_.strangers_max) {
       strangers_.pop_front();
@@ -175,7 +173,7 @@ absl::StatusOr<std::optional<Message>> ProcessHub::ReadHello(
         stranger.buffer.size() > kMessageHeadBytes) {
       return TakeMessage(stranger.buffer);
     }
-    // No byte more than the message: what follows belongs to a call.
+    // Reads no byte past the message: the rest belongs to a call.
     const size_t have = stranger.buffer.size();
     stranger.buffer.resize(needed);
     const iovec room = {&stranger.buffer[have], needed - have};
@@ -197,7 +195,7 @@ bool ProcessHub::ReadStranger(Stranger& stranger) {
   }
   if (refusal.ok()) return false;
   NoteRefusal(stranger, refusal);
-  // If it does not fit into the socket's buffer, nobody reads it.
+  // If it does not fit the socket's buffer, the peer reads nothing anyway.
   if (stranger.knows_secret) {
     SendNow(stranger.connection,
             EncodeMessage(StatusMessage(MessageType::kRefusal, refusal)));
@@ -225,7 +223,8 @@ absl::Status ProcessHub::Admit(const Message& hello, Stranger& stranger) {
         hello.process_index >= identity_.process_count ||
         controls_.count(process) > 0) {
       return absl::AlreadyExistsError(
-          absl::StrCat("no place for process ", hello.process_index));
+          absl::StrCat("connected already, or may not dial here: process ",
+                       hello.process_index));
     }
     controls_[process] = {std::move(stranger.connection)};
   } else if (hello.type == MessageType::kLink) {
@@ -235,12 +234,13 @@ absl::Status ProcessHub::Admit(const Message& hello, Stranger& stranger) {
     const LinkKey key(hello.group, static_cast<int>(hello.rank),
                       static_cast<int>(hello.peer));
     if (parked_.count(key) > 0) {
-      return absl::AlreadyExistsError("that connection is there already");
+      return absl::AlreadyExistsError("this connection exists already");
     }
     if (identity_.calls_in_the_clear) stranger.connection.GoInTheClear();
     parked_.emplace(key, std::move(stranger.connection));
   } else {
-    return absl::InvalidArgumentError("not how one begins");
+    return absl::InvalidArgumentError(
+        "a connection cannot begin with this message");
   }
   condition_.SignalAll();
   return absl::OkStatus();
@@ -248,7 +248,7 @@ absl::Status ProcessHub::Admit(const Message& hello, Stranger& stranger) {
 
 absl::Status ProcessHub::AdmitJoin(const Message& hello, Stranger& stranger) {
   if (identity_.process_index != 0) {
-    return absl::FailedPreconditionError("only process 0 is joined");
+    return absl::FailedPreconditionError("only process 0 accepts joins");
   }
   if (hello.process_count != identity_.process_count ||
       hello.layout != identity_.layout) {
@@ -341,10 +341,10 @@ void ProcessHub::ControlEnded(int process) {
     const bool said_bye = controls_[process].said_bye;
     controls_.erase(process);
     if (!complete_ && identity_.process_index == 0) {
-      joined_[process].reset();  // Another may take its place.
+      joined_[process].reset();  // Another process may take its place.
     } else {
       ended_.insert(process);
-      // Whoever says goodbye harms only those that still need it.
+      // A goodbye harms only the waits that still need the process.
       if (!said_bye) world = world_;
     }
     condition_.SignalAll();
@@ -357,8 +357,6 @@ void ProcessHub::ControlEnded(int process) {
   MutexLock lock(&mutex_);
   condition_.SignalAll();
 }
-
-// --- Coming together ---------------------------------------------------------
 
 std::string ProcessHub::MakeName(int process) const {
   std::string name = absl::StrCat("process ", process);
@@ -473,8 +471,6 @@ absl::Status ProcessHub::ConnectAll(World* world, absl::Time deadline) {
   return AwaitAll(deadline);
 }
 
-// --- RemoteWorld -------------------------------------------------------------
-
 absl::StatusOr<std::unique_ptr<RemoteLinks>> ProcessHub::Connect(
     const std::string& group, int rank, const std::vector<int>& world_ranks,
     absl::Time deadline) {
@@ -544,7 +540,7 @@ void ProcessHub::TellAll(const Message& message) {
   MutexLock lock(&mutex_);
   condition_.SignalAll();
   for (auto& [process, control] : controls_) {
-    // It reads nothing, or a message was cut: its end tells it enough.
+    // The peer reads nothing, or a message was cut; closing tells it enough.
     if (!SendNow(control.connection, bytes)) {
       (void)shutdown(control.connection.fd(), SHUT_RDWR);
     }

@@ -1,12 +1,10 @@
-// What one process of a world listens to: who joins, who dials, who goes.
+// Accepts and watches the connections of one process of a world.
 //
-// One thread accepts connections, does their handshakes, reads their first
-// message, and watches the control connections to the other processes. Whoever
-// has not proven in time that it knows the secret, and said what it wants, is
-// sent away; when many are at it, so is the one who has been for longest. A
-// connection that carries the bytes of a group is parked until the rank that it
-// is for takes it.
-// Thread-safe.
+// One thread accepts connections, does handshakes, reads first messages, and
+// watches the control connections to other processes. It closes a connection
+// that does not prove the secret and state its purpose in time. If there are
+// too many of those it closes the oldest. A connection for the bytes of a group
+// is parked until its rank takes it. Thread-safe.
 
 #ifndef WORKER_COLLECTIVE_TCP_PROCESS_HUB_H_
 #define WORKER_COLLECTIVE_TCP_PROCESS_HUB_H_
@@ -38,15 +36,15 @@
 
 namespace atl::collective {
 
-// How long a hub waits, beside the deadlines that it is given. All > 0.
+// Timeouts of a hub, in addition to the deadlines of its calls. All > 0.
 struct HubTimeouts {
-  // From when a connection is accepted until it has said what it wants.
+  // From accept to the first message.
   absl::Duration hello = absl::Seconds(10);
-  // Until a rank of another process is dialled, and knows who dials.
+  // To dial a rank of another process and finish the handshake.
   absl::Duration dial = absl::Seconds(30);
-  // Until a process that has joined has taken the roster.
+  // For a joined process to take the roster.
   absl::Duration roster_send = absl::Seconds(10);
-  // Until the thread has looked at all that has come.
+  // Until the thread has read all news.
   absl::Duration news = absl::Seconds(1);
 };
 
@@ -61,41 +59,33 @@ class ProcessHub : public RemoteWorld {
     int strangers_max = 1024;
     std::shared_ptr<const WorldKey> key;
     HubTimeouts timeouts = {};
-    // Of timeouts.hello; outlives the hub.
+    // For timeouts.hello; outlives the hub.
     const Clock* clock = &SystemClock();
   };
 
-  // Listens on `listener` from now on.
   static absl::StatusOr<std::unique_ptr<ProcessHub>> Create(Identity identity,
                                                             UniqueFd listener);
   ~ProcessHub() override;
 
-  // --- While a world comes together -----------------------------------------
-
-  // Process 0: waits until all have joined, tells them of each other, and
-  // returns the table. `own` is its entry.
-  //
-  // DEADLINE_EXCEEDED: names the processes that did not come, and says who was
-  // refused last, and why.
+  // Process 0: waits until all have joined, sends each the table, and returns
+  // it. `own` is its entry. DEADLINE_EXCEEDED: names the missing processes, and
+  // the last refused one with the reason.
   absl::StatusOr<std::vector<ProcessEntry>> CollectRoster(ProcessEntry own,
                                                           absl::Time deadline)
       ABSL_LOCKS_EXCLUDED(mutex_);
 
-  // The others: takes the connection to process 0, with what it said.
+  // Other processes: takes the connection to process 0 and its roster.
   void AdoptRoster(Connection control, std::vector<ProcessEntry> roster)
       ABSL_LOCKS_EXCLUDED(mutex_);
 
-  // Dials those below and awaits those above, so that there is a control
-  // connection between any two. From then on their ends end `world`, which
-  // ends after this object has stopped.
+  // Dials lower processes and waits for higher ones, until every pair has a
+  // control connection. From then on the end of one ends `world`, which must
+  // outlive the hub's Stop().
   absl::Status ConnectAll(World* world, absl::Time deadline)
       ABSL_LOCKS_EXCLUDED(mutex_);
 
-  // Says goodbye and ends the thread. The world may end then.
+  // Says goodbye and ends the thread. The world may end after it.
   void Stop() ABSL_LOCKS_EXCLUDED(mutex_);
-
-  // --- RemoteWorld
-  // -------------------------------------------------------------
 
   absl::StatusOr<std::unique_ptr<RemoteLinks>> Connect(
       const std::string& group, int rank, const std::vector<int>& world_ranks,
@@ -106,14 +96,13 @@ class ProcessHub : public RemoteWorld {
                 int64_t call_count) override;
 
  private:
-  // Dialled and not yet known. Of the thread alone.
+  // Accepted, not yet identified. Used only by the thread.
   struct Stranger {
     Connection connection;
     absl::Time deadline;
     bool knows_secret = false;
     std::string buffer = {};
   };
-  // A connection to another process.
   struct Control {
     Connection connection;
     std::string buffer = {};
@@ -124,14 +113,14 @@ class ProcessHub : public RemoteWorld {
   ProcessHub(Identity identity, UniqueFd listener, UniqueFd waker);
 
   void Loop();
-  // The thread cannot go on: ends the world, and whatever waits for others.
+  // The thread cannot continue: ends the world and every wait.
   void Fail(const absl::Status& why) ABSL_LOCKS_EXCLUDED(mutex_);
   void AcceptAll();
-  // False: it is done with, known or refused.
+  // False: done with it, identified or refused.
   bool ReadStranger(Stranger& stranger) ABSL_LOCKS_EXCLUDED(mutex_);
-  // Its first message; nullopt: it is not whole yet.
+  // The first message; nullopt while it is incomplete.
   absl::StatusOr<std::optional<Message>> ReadHello(Stranger& stranger);
-  // Keeps it for whoever waits in vain.
+  // Keeps the reason for the message of a wait that times out.
   void NoteRefusal(const Stranger& stranger, const absl::Status& why)
       ABSL_LOCKS_EXCLUDED(mutex_);
   absl::Status Admit(const Message& hello, Stranger& stranger)
@@ -144,12 +133,11 @@ class ProcessHub : public RemoteWorld {
   void ControlEnded(int process) ABSL_LOCKS_EXCLUDED(mutex_);
   void TellAll(const Message& message) ABSL_LOCKS_EXCLUDED(mutex_);
   Message Hello(MessageType type) const;
-  // Waits until `ready`, the world's or the thread's end, or the deadline, which
-  // the message explains with `what`.
+  // Waits until `ready`, the end of the world or the thread, or the deadline;
+  // `what` explains a timeout in the message.
   absl::Status Await(absl::Time deadline, absl::FunctionRef<bool()> ready,
                      absl::FunctionRef<std::string()> what)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  // Until there is a connection to each other process.
   absl::Status AwaitAll(absl::Time deadline)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   std::string MakeName(int process) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
@@ -160,13 +148,13 @@ class ProcessHub : public RemoteWorld {
   const UniqueFd waker_;
   std::thread thread_;
 
-  std::list<Stranger> strangers_;  // Of the thread alone.
+  std::list<Stranger> strangers_;
 
   Mutex mutex_;
   CondVar condition_;
   bool stopping_ ABSL_GUARDED_BY(mutex_) = false;
-  absl::Status failure_ ABSL_GUARDED_BY(mutex_);  // Why the thread has ended.
-  // Rounds of the thread: begun, ended, and up to which it does not wait.
+  absl::Status failure_ ABSL_GUARDED_BY(mutex_);  // Why the thread ended.
+  // The thread's poll rounds: begun, ended, and up to which it must not block.
   int64_t begun_ ABSL_GUARDED_BY(mutex_) = 0;
   int64_t ended_round_ ABSL_GUARDED_BY(mutex_) = 0;
   int64_t wanted_round_ ABSL_GUARDED_BY(mutex_) = 0;

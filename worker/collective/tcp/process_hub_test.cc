@@ -32,10 +32,10 @@ constexpr absl::Duration kPatience = absl::Minutes(1);
 
 absl::Time Soon() { return SystemClock().Now() + kPatience; }
 
-// For what fails before.
+// For waits that fail earlier.
 absl::Time InAWhile() { return SystemClock().Now() + absl::Seconds(10); }
 
-// True once the other end has closed; false if it has not until `deadline`.
+// True once the other end has closed; false at `deadline`.
 bool IsSentAway(int fd, absl::Time deadline) {
   char bytes[256];
   while (WaitFor(fd, POLLIN, deadline)) {
@@ -45,7 +45,7 @@ bool IsSentAway(int fd, absl::Time deadline) {
   return false;
 }
 
-// Runs `wait`. False: it did not end until `let_go` was called.
+// Runs `wait`. False if it did not end until `let_go` was called.
 bool EndsByItself(const std::function<void()>& wait,
                   const std::function<void()>& let_go) {
   Notification ended;
@@ -59,7 +59,6 @@ bool EndsByItself(const std::function<void()>& wait,
   return in_time;
 }
 
-// Says nothing until it is let go.
 class StuckClock : public Clock {
  public:
   absl::Time Now() const override {
@@ -73,7 +72,7 @@ class StuckClock : public Clock {
   Notification let_go_;
 };
 
-// While it lives poll fails: for more descriptors than a process may have.
+// While it lives poll fails: too many descriptors.
 class FewDescriptors {
  public:
   FewDescriptors() {
@@ -87,11 +86,11 @@ class FewDescriptors {
   rlimit before_;
 };
 
-// The hub of process 0 of two; the test is the other one.
+// The hub of process 0 of two; the test is the other process.
 class ProcessHubTest : public testing::Test {
  protected:
   ProcessHubTest() {
-    // Each test shortens its own; nothing else may need any of them.
+    // Each test shortens its own timeout; nothing else may need them.
     identity_.process_count = 2;
     identity_.key = *WorldKey::Create("secret");
     identity_.clock = &clock_;
@@ -106,7 +105,6 @@ class ProcessHubTest : public testing::Test {
     hub_ = *ProcessHub::Create(identity_, std::move(listener));
   }
 
-  // A connection that has proven that it knows the secret.
   Connection Friend() {
     absl::StatusOr<Connection> made =
         Connect({"127.0.0.1", port_}, identity_.key, Soon());
@@ -114,7 +112,6 @@ class ProcessHubTest : public testing::Test {
     return *std::move(made);
   }
 
-  // Joins as process 1, which listens at `port`.
   Connection Join(int port) {
     Connection connection = Friend();
     Message hello;
@@ -142,7 +139,7 @@ TEST_F(ProcessHubTest, WhoDoesNotSayWhatItWantsIsSentAwayInTimeAndNotBefore) {
   ASSERT_TRUE(
       SendAll(slow, EncodeMessage(Message()).substr(0, 20), Soon()).ok());
   const int fds[] = {silent.get(), slow.fd()};
-  hub_->ReadNews();  // So both have been accepted.
+  hub_->ReadNews();  // Both are accepted then.
   clock_.Advance(identity_.timeouts.hello - moment);
   hub_->ReadNews();
   EXPECT_FALSE(IsSentAway(silent.get(), SystemClock().Now()));
@@ -154,7 +151,7 @@ TEST_F(ProcessHubTest, WhoDoesNotSayWhatItWantsIsSentAwayInTimeAndNotBefore) {
       hub_->CollectRoster({"127.0.0.1", port_, 1}, absl::InfinitePast())
           .status();
   EXPECT_TRUE(absl::StrContains(vain.message(),
-                                "it has not said in 10s what it wants"))
+                                "no complete first message within 10s"))
       << vain;
 }
 
@@ -178,7 +175,7 @@ TEST_F(ProcessHubTest, WhoDoesNotTakeTheRosterIsNotWaitedFor) {
 TEST_F(ProcessHubTest, ARankThatDoesNotAnswerIsNotDialledForEver) {
   identity_.timeouts.dial = absl::Milliseconds(1);
   Start();
-  // Connections to it are made, and nobody takes part in a handshake.
+  // Accepts connections, but does no handshake.
   UniqueFd deaf = *Listen({"127.0.0.1", 0});
   const Connection joined = Join(LocalEndpoint(deaf.get())->port);
   ASSERT_TRUE(hub_->CollectRoster({"127.0.0.1", port_, 1}, Soon()).ok());
@@ -192,12 +189,12 @@ TEST_F(ProcessHubTest, ARankThatDoesNotAnswerIsNotDialledForEver) {
       },
       [&] { deaf = UniqueFd(); }));
   EXPECT_TRUE(absl::StrContains(connected.message(),
-                                "does not go on with the handshake"))
+                                "did not finish the handshake in time"))
       << connected;
   hub_->Stop();
 }
 
-// What reads news is busy for ever.
+// The thread that reads news is busy for ever.
 TEST_F(ProcessHubTest, NewsAreNotWaitedForWhereNobodyReadsThem) {
   StuckClock stuck;
   identity_.clock = &stuck;
@@ -218,7 +215,7 @@ TEST_F(ProcessHubTest, WhoComesTogetherHearsWhyNobodyListensAnyMore) {
   }
   EXPECT_TRUE(absl::IsUnavailable(gathered)) << gathered;
   EXPECT_TRUE(absl::StrContains(gathered.message(),
-                                "process 0 hears the others no more: cannot "
+                                "process 0 lost the other processes: cannot "
                                 "poll 2 connections: "))
       << gathered;
 }
@@ -233,7 +230,7 @@ TEST_F(ProcessHubTest, AWorldEndsForAllWhereNobodyListensAnyMore) {
   absl::Status connected;
   {
     FewDescriptors few;
-    // Rank 0 is to dial rank 1, which is here.
+    // Rank 0 should dial rank 1, which is here.
     connected = hub_->Connect("world", 1, {1, 0}, InAWhile()).status();
     EXPECT_TRUE(
         EndsByItself([&] { hub_->ReadNews(); }, [&] { hub_->Stop(); }));
@@ -242,7 +239,7 @@ TEST_F(ProcessHubTest, AWorldEndsForAllWhereNobodyListensAnyMore) {
       << connected;
   hub_->Stop();
   EXPECT_EQ(world.status(), connected);
-  // The other process, too.
+  // The other process ends too.
   std::string told;
   char bytes[4096];
   while (WaitFor(joined.fd(), POLLIN, InAWhile())) {

@@ -27,8 +27,8 @@ constexpr int kRanks = 2;  // Each.
 constexpr int kVictim = 1;
 constexpr int kCalls = 200;
 
-// What a process does: all ranks sum without end, until the victim kills
-// itself in its 100th call. Then they say what they got.
+// A child process: all ranks sum without end, until the victim kills itself in
+// its 100th call. Then they print their status.
 int Child(int process, int port, int listener) {
   TcpWorldOptions options;
   options.rendezvous = absl::StrCat("127.0.0.1:", port);
@@ -105,7 +105,7 @@ TEST(ProcessesTest, OneThatIsKilledEndsTheCallsOfAllOthersAtOnce) {
   }
   const absl::Duration after = absl::Now() - killed;
   std::cout << "all others had ended " << after << " after it\n";
-  EXPECT_LT(after, absl::Seconds(20));  // Of calls that may take ten minutes.
+  EXPECT_LT(after, absl::Seconds(20));  // The call timeout is 10 minutes.
 }
 
 }  // namespace

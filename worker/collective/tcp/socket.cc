@@ -58,11 +58,11 @@ absl::StatusOr<Addresses> Resolve(const HostPort& endpoint, bool passive) {
 }
 
 void SetOption(int fd, int level, int option, int value) {
-  // A socket without one of them still works.
+  // A socket works without these options.
   (void)setsockopt(fd, level, option, &value, sizeof(value));
 }
 
-// One end of the socket `fd`, as `get` (getsockname or getpeername) has it.
+// One address of socket `fd`; `get` is getsockname or getpeername.
 absl::StatusOr<HostPort> ReadEndpoint(int fd,
                                       int (*get)(int, sockaddr*, socklen_t*),
                                       absl::string_view what) {
@@ -99,9 +99,7 @@ absl::Status ConnectTo(int fd, const addrinfo& address, absl::Time deadline) {
   return absl::OkStatus();
 }
 
-// A socket at the first address of `endpoint` for which `open` succeeds.
-//
-// UNAVAILABLE: there is none; the message is that of the last.
+// UNAVAILABLE: `open` fails for all addresses; the message is the last one's.
 absl::StatusOr<UniqueFd> OpenFirst(
     const HostPort& endpoint, bool passive,
     absl::FunctionRef<absl::Status(int, const addrinfo&)> open) {
@@ -189,7 +187,7 @@ absl::StatusOr<UniqueFd> MakeWaker() {
 
 void SetWaker(int fd) {
   const uint64_t one = 1;
-  (void)!write(fd, &one, sizeof(one));  // Full means that it is set.
+  (void)!write(fd, &one, sizeof(one));  // Full: it is set already.
 }
 
 void ClearWaker(int fd) {

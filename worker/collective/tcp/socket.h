@@ -14,7 +14,7 @@
 
 namespace atl::collective {
 
-// Closes its descriptor at the end.
+// Closes its descriptor when destroyed.
 class UniqueFd {
  public:
   UniqueFd() = default;
@@ -30,29 +30,25 @@ class UniqueFd {
   int fd_ = -1;
 };
 
-// Listens at `endpoint`; port 0 takes a free one. Does not block.
-//
-// UNAVAILABLE: the address is taken or is not this machine's. NOT_FOUND: the
-// host has no address.
+// Listens at `endpoint`, non-blocking; port 0 takes a free one. UNAVAILABLE:
+// the address is taken or not local. NOT_FOUND: the host has no address.
 absl::StatusOr<UniqueFd> Listen(const rpc::HostPort& endpoint);
 
-// Connects once. The descriptor does not block and has the options of Tune.
-//
-// UNAVAILABLE: nobody listens, or no answer until `deadline`. NOT_FOUND: the
-// host has no address.
+// Connects once, non-blocking, with Tune. UNAVAILABLE: nobody listens, or no
+// answer until `deadline`. NOT_FOUND: the host has no address.
 absl::StatusOr<UniqueFd> Dial(const rpc::HostPort& endpoint, absl::Time deadline);
 
-// Small messages go at once; a host that is gone is noticed in about 12 s.
+// Sends small messages at once; detects a lost host in about 12 s.
 void Tune(int fd);
 
-// The end of a connected or listening socket that is here, or the other one.
+// The own or the other address of a connected or listening socket.
 absl::StatusOr<rpc::HostPort> LocalEndpoint(int fd);
 absl::StatusOr<rpc::HostPort> PeerEndpoint(int fd);
 
-// Waits until `fd` has what `events` of poll ask for. False after `deadline`.
+// Waits until `fd` has one of poll's `events`. False after `deadline`.
 bool WaitFor(int fd, short events, absl::Time deadline);
 
-// An event that wakes a poll, as eventfd. RESOURCE_EXHAUSTED: no descriptor.
+// An eventfd that wakes a poll. RESOURCE_EXHAUSTED: no descriptor left.
 absl::StatusOr<UniqueFd> MakeWaker();
 void SetWaker(int fd);
 void ClearWaker(int fd);

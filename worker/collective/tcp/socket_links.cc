@@ -17,7 +17,6 @@ namespace {
 
 constexpr int64_t kHeaderBytes = sizeof(CallHeader);
 
-// Takes `count` moved bytes off what is left.
 template <typename Progress>
 void Advance(int64_t count, Progress& progress) {
   const int64_t header = std::min(count, progress.header_left);
@@ -141,7 +140,7 @@ absl::Status SocketLinks::Await(absl::Span<const Send> sends,
   const int64_t left_ms =
       absl::ToInt64Milliseconds(deadline - SystemClock().Now());
   if (left_ms <= 0) {
-    // All of them: one that came may itself wait for one that did not.
+    // Names all missing peers: a peer that came may wait for one that did not.
     std::string awaited;
     for (int peer = 0; peer < static_cast<int>(connections_.size()); ++peer) {
       for (size_t i = 1; i < polled_.size(); ++i) {
@@ -181,7 +180,7 @@ absl::Status SocketLinks::Run(absl::Span<const Send> sends,
   const auto done = [](const Progress& progress) { return progress.done(); };
   for (;;) {
     absl::StatusOr<bool> pushed = Push(sends);
-    // What is there is looked at first: it may say why the peer has gone.
+    // Reads first: the bytes may say why the peer has gone.
     ASSIGN_OR_RETURN(const bool pulled, Pull(receives, check));
     RETURN_IF_ERROR(pushed.status());
     if (std::all_of(sending_.begin(), sending_.end(), done) &&

@@ -1,7 +1,6 @@
-// RemoteLinks over a connection to each rank of the group elsewhere.
-//
-// No thread: the caller of Run moves the bytes, in both directions at once,
-// straight between the connections and the buffers of the call.
+// RemoteLinks over one connection to each rank of other processes. No thread:
+// the caller of Run moves the bytes, in both directions at once, directly
+// between the connections and the buffers of the call.
 
 #ifndef WORKER_COLLECTIVE_TCP_SOCKET_LINKS_H_
 #define WORKER_COLLECTIVE_TCP_SOCKET_LINKS_H_
@@ -23,8 +22,8 @@ namespace atl::collective {
 
 class SocketLinks : public RemoteLinks {
  public:
-  // `connections[peer]` leads to that rank; not valid for ranks here. `group`
-  // and `rank` are for messages.
+  // `connections[peer]` leads to that rank; invalid for ranks of this process.
+  // `group` and `rank` are for messages.
   static absl::StatusOr<std::unique_ptr<RemoteLinks>> Create(
       std::string group, int rank, std::vector<Connection> connections);
 
@@ -35,7 +34,7 @@ class SocketLinks : public RemoteLinks {
   void Wake() override { SetWaker(waker_.get()); }
 
  private:
-  // What is left of a send or a receive: of its header, then of its data.
+  // Bytes left of a send or a receive: first header, then data.
   struct Progress {
     int64_t header_left = 0;
     int64_t data_left = 0;
@@ -50,7 +49,7 @@ class SocketLinks : public RemoteLinks {
         waker_(std::move(waker)),
         headers_(connections_.size()) {}
 
-  // Moves what can be moved now; true if anything was.
+  // Moves as many bytes as it can; true if any moved.
   absl::StatusOr<bool> Push(absl::Span<const Send> sends);
   absl::StatusOr<bool> Pull(absl::Span<const Receive> receives, Check check);
   absl::StatusOr<bool> PullOne(const Receive& receive, Progress& progress,
@@ -67,7 +66,7 @@ class SocketLinks : public RemoteLinks {
   std::vector<Connection> connections_;
   const UniqueFd waker_;
 
-  // Of the Run that runs, kept to be used again.
+  // Of the current Run; reused.
   std::vector<Progress> sending_;
   std::vector<Progress> receiving_;
   std::vector<bool> busy_;           // By peer, within one pass.

@@ -33,7 +33,7 @@ absl::Status Validate(const TcpWorldOptions& options) {
   return absl::OkStatus();
 }
 
-// Dials until somebody listens who takes part in a handshake.
+// Dials until a listener takes part in a handshake.
 absl::StatusOr<Connection> ConnectPatiently(
     const rpc::HostPort& endpoint, const std::shared_ptr<const WorldKey>& key,
     absl::Time deadline) {
@@ -49,7 +49,6 @@ absl::StatusOr<Connection> ConnectPatiently(
   }
 }
 
-// The first message that comes.
 absl::StatusOr<Message> ReadMessage(Connection& connection,
                                     absl::Time deadline) {
   std::string buffer;
@@ -71,7 +70,7 @@ absl::StatusOr<Message> ReadMessage(Connection& connection,
   }
 }
 
-// What all processes have to want.
+// What all processes must agree on.
 std::string MakeLayout(const TcpWorldOptions& options) {
   return absl::StrCat(options.layout, options.calls_in_the_clear
                                           ? " in the clear"
@@ -89,14 +88,14 @@ Message JoinMessage(const TcpWorldOptions& options, int port) {
   return hello;
 }
 
-// Joins process 0 and listens where the others will dial.
+// Joins process 0 and listens where the other processes will dial.
 absl::StatusOr<std::vector<ProcessEntry>> JoinFirst(
     const TcpWorldOptions& options, const rpc::HostPort& rendezvous,
     const ProcessHub::Identity& identity, absl::Time deadline,
     std::unique_ptr<ProcessHub>& hub) {
   ASSIGN_OR_RETURN(Connection control,
                    ConnectPatiently(rendezvous, identity.key, deadline));
-  // The address that leads to process 0 is the one that others reach.
+  // Others can reach the address that leads to process 0.
   ASSIGN_OR_RETURN(rpc::HostPort own, LocalEndpoint(control.fd()));
   own.port = 0;
   ASSIGN_OR_RETURN(UniqueFd listener, Listen(own));
@@ -111,9 +110,9 @@ absl::StatusOr<std::vector<ProcessEntry>> JoinFirst(
   }
   if (answer.type != MessageType::kRoster ||
       static_cast<int>(answer.processes.size()) != options.process_count) {
-    return absl::UnavailableError("process 0 answered what makes no sense");
+    return absl::UnavailableError("process 0 sent an invalid answer");
   }
-  // It does not know the name by which it is reached.
+  // Process 0 does not know the name by which others reach it.
   answer.processes[0].host = rendezvous.host;
   answer.processes[0].port = rendezvous.port;
   hub->AdoptRoster(std::move(control), answer.processes);
@@ -172,8 +171,7 @@ absl::StatusOr<std::unique_ptr<TcpWorld>> TcpWorld::Join(
 
 TcpWorld::~TcpWorld() {
   ranks_.clear();
-  // The hub's thread ends before the world that it may end; the world's groups
-  // are gone.
+  // The hub's thread uses the world, so it ends first. The groups are gone.
   if (hub_ != nullptr) hub_->Stop();
 }
 

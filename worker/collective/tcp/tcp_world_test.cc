@@ -62,7 +62,7 @@ class Processes : public TestWorld {
     const int count = static_cast<int>(rank_counts.size());
     std::vector<Joined> joined(count);
     std::vector<std::thread> threads;
-    // The last comes first: it has to dial until somebody listens.
+    // The last starts first: it must dial until process 0 listens.
     for (int index = count - 1; index >= 0; --index) {
       TcpWorldOptions own = meeting.Options(index, count);
       own.rank_count = rank_counts[index];
@@ -115,7 +115,6 @@ class TcpWorldTest : public testing::Test {
       joined_ = TcpWorld::Join(std::move(options));
     });
   }
-  // The right process 1 comes, and the world is whole.
   void CompleteWithSecond() {
     Joined second = TcpWorld::Join(meeting_.Options(1, 2));
     first_.join();
@@ -158,22 +157,20 @@ TEST_F(TcpWorldTest, RefusesStrangersWithAReasonAndGoesOn) {
   CompleteWithSecond();
 }
 
-// Bytes over a socket of its own, unasked. What is answered is not read.
+// A raw socket that sends bytes and ignores the answers.
 class Stranger {
  public:
   explicit Stranger(int port)
       : fd_(*Dial({"127.0.0.1", port}, Soon())) {}
 
-  // False: the other end has closed.
   bool Say(absl::string_view bytes) {
     return send(fd_.get(), bytes.data(), bytes.size(), MSG_NOSIGNAL) ==
            static_cast<ssize_t>(bytes.size());
   }
-  // A moment, in which nothing comes.
   void Pause() {
     WaitFor(fd_.get(), POLLIN, SystemClock().Now() + absl::Milliseconds(1));
   }
-  // True once the other end has closed, in time.
+  // True once the other end has closed, before `deadline`.
   bool IsSentAway(absl::Time deadline = Soon()) {
     char bytes[256];
     while (WaitFor(fd_.get(), POLLIN, deadline)) {
@@ -187,7 +184,6 @@ class Stranger {
   UniqueFd fd_;
 };
 
-// The first message of whoever has `secret`.
 std::string FirstBytes(absl::string_view secret) {
   int ends[2];
   EXPECT_EQ(socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK, 0, ends), 0);
@@ -206,7 +202,7 @@ TEST_F(TcpWorldTest, StrangersNeitherEnterNorKeepOthersOut) {
   SCOPED_TRACE(seed);
   std::mt19937 random(seed);
   StartFirst();
-  // Speak something else.
+  // These speak another protocol.
   for (const std::string& words :
        {std::string("GET / HTTP/1.1\r\n\r\n"), std::string(300, '\0'),
         EncodeMessage(Message()), std::string("\x16\x03\x01\xff\xff\x01")}) {
@@ -221,7 +217,7 @@ TEST_F(TcpWorldTest, StrangersNeitherEnterNorKeepOthersOut) {
     }
     Stranger(meeting_.port).Say(garbage);
   }
-  // Begin as one who knows the secret, and end otherwise, or not at all.
+  // These begin with a valid message, and then deviate or stop.
   const std::string hello = FirstBytes("secret");
   ASSERT_GT(hello.size(), 100u);
   for (int i = 0; i < 50; ++i) {
@@ -230,18 +226,17 @@ TEST_F(TcpWorldTest, StrangersNeitherEnterNorKeepOthersOut) {
     Stranger(meeting_.port).Say(changed);
     Stranger(meeting_.port).Say(hello.substr(0, random() % hello.size()));
   }
-  // Who plays back what was heard gets no further than the handshake: it cannot
-  // say the next word.
+  // A replay of recorded bytes fails in the handshake.
   Stranger echo(meeting_.port);
   EXPECT_TRUE(echo.Say(hello));
   EXPECT_TRUE(echo.Say(hello));
   EXPECT_TRUE(echo.IsSentAway());
-  // Say nothing at all, and are still there when the world is whole.
+  // These stay silent, and are still connected when the world is complete.
   std::vector<std::unique_ptr<Stranger>> silent;
   for (int i = 0; i < 100; ++i) {
     silent.push_back(std::make_unique<Stranger>(meeting_.port));
   }
-  // Trickles.
+  // This one sends single bytes.
   Stranger slow(meeting_.port);
   std::atomic<bool> done{false};
   std::thread trickle([&] {
@@ -268,7 +263,7 @@ TEST_F(TcpWorldTest, OfManyWhoSayNothingThoseWhoCameFirstAreSentAway) {
   for (int i = 0; i < 16; ++i) EXPECT_TRUE(silent[i]->IsSentAway());
   const absl::Time begin = SystemClock().Now();
   CompleteWithSecond();
-  // Not because the others' time was over.
+  // Not because a timeout removed the others.
   EXPECT_LT(SystemClock().Now() - begin, absl::Seconds(9));
   EXPECT_FALSE(silent.back()->IsSentAway(SystemClock().Now()));
 }
@@ -290,7 +285,7 @@ TEST_F(TcpWorldTest, WhoWaitsInVainHearsWhoWasRefused) {
 }
 
 TEST_F(TcpWorldTest, WhoListensThereHasToKnowTheSecretToo) {
-  // A server that has never heard of it: whatever it is sent, it answers.
+  // A server without the secret: it answers anything.
   std::thread server([this] {
     const int listener = meeting_.listener.get();
     ASSERT_TRUE(WaitFor(listener, POLLIN, Soon()));
@@ -303,13 +298,12 @@ TEST_F(TcpWorldTest, WhoListensThereHasToKnowTheSecretToo) {
   });
   TcpWorldOptions options = meeting_.Options(1, 2);
   ExpectRefused(std::move(options), absl::StatusCode::kInvalidArgument,
-                "is no process of a world");
+                "is not a process of a world");
   server.join();
 }
 
 TEST_F(TcpWorldTest, RefusesASecondProcessWithTheSameIndex) {
-  // Of three, so that the first one waits meanwhile. No world ends before all
-  // have come together.
+  // Three processes: the first waits. No world ends before all have joined.
   Joined zeroth;
   std::thread first([&zeroth, options = meeting_.Options(0, 3)]() mutable {
     zeroth = TcpWorld::Join(std::move(options));
@@ -329,11 +323,11 @@ TEST_F(TcpWorldTest, RefusesASecondProcessWithTheSameIndex) {
   // Connections are read in the order in which they came.
   ExpectRefused(meeting_.Options(1, 3), absl::StatusCode::kAlreadyExists,
                 "process 1 has joined already, from 127.0.0.1");
-  // The first of them goes, and its place is free for the right one.
+  // The first of them goes, and the right one may take its place.
   *early = Connection();
   Joined second;
   std::thread joins([&] {
-    // Until process 0 has seen that the place is free.
+    // Until process 0 has noticed that the place is free.
     do {
       second = TcpWorld::Join(meeting_.Options(1, 3));
     } while (absl::IsAlreadyExists(second.status()));

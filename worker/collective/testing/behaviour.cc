@@ -41,7 +41,7 @@ TEST_P(BehaviourTest, EveryCallGivesWhatItsDefinitionSays) {
 }
 
 TEST_P(BehaviourTest, LargeCallsToo) {
-  // Parts of several slices where few ranks share them.
+  // Parts of several slices, with few ranks.
   const int64_t count_max = 600'000 / (GetParam().size * GetParam().size);
   RunRanks(Make(), [&](int, Rank& rank) {
     RunRandomProgram(seed_, /*call_count=*/12, count_max, *rank);
@@ -69,7 +69,7 @@ TEST_P(BehaviourTest, SplitsByColorIntoStreamsOfTheirOwn) {
     auto without = rank->Split(r == 0 ? -1 : 3, "without");
     ASSERT_TRUE(without.ok()) << without.status();
     EXPECT_EQ(*without == nullptr, r == 0);
-    // Calls of one group wait for none of another.
+    // Groups do not wait for each other.
     std::vector<float> sum = {1};
     Pending later;
     if (r % 2 == 0) {
@@ -84,7 +84,7 @@ TEST_P(BehaviourTest, SplitsByColorIntoStreamsOfTheirOwn) {
     EXPECT_TRUE(later.Wait().ok());
     EXPECT_EQ(sum[0], rank->size());
     if (*without != nullptr) RunRandomProgram(seed_, 30, 100, **without);
-    // A group of a group, which outlives it.
+    // A group of a group outlives it.
     auto quarter = (*half)->Split((*half)->rank() / 2, "quarter");
     ASSERT_TRUE(quarter.ok()) << quarter.status();
     half->reset();
@@ -128,7 +128,7 @@ TEST_P(BehaviourTest, UnevenCountsThatDoNotMatchAreAnError) {
     if (r == 0) receive[n - 1] = 3;
     absl::Status status = rank->Run(Call::AllToAllUneven(
         DataType::kF32, in.data(), out.data(), send, receive));
-    // Ranks elsewhere, for whom all is right, learn it with their next call.
+    // Ranks in other processes may learn it with their next call.
     if (status.ok()) status = rank->Barrier();
     EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument) << status;
     EXPECT_TRUE(Says(status, "rank 0")) << status;
@@ -148,7 +148,7 @@ TEST_P(BehaviourTest, SendsAndReceivesOfDifferentLengthsAreAnError) {
     } else {
       return;
     }
-    // The bytes of a send may all be on their way before the receiver looks.
+    // A send may end before the receiver looks.
     if (r == 0 && status.ok()) status = rank->Receive(last, data, 1);
     EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument) << status;
     EXPECT_TRUE(Says(status, "rank 0")) << status;
@@ -187,7 +187,7 @@ TEST_P(BehaviourTest, ARankThatLeavesEndsThePendingCallsOfAll) {
       EXPECT_TRUE(status.ok()) << status;
       return rank.reset();
     }
-    // Who is slow may learn it before it has left the barrier.
+    // A slow rank may learn it while still in the barrier.
     std::vector<float> data(100'000, 1);
     if (status.ok()) status = rank->AllReduce(absl::MakeSpan(data));
     EXPECT_EQ(status.code(), absl::StatusCode::kUnavailable) << status;
@@ -219,8 +219,7 @@ TEST_P(BehaviourTest, AbortReachesRanksThatWaitInOtherGroups) {
       ASSERT_TRUE(pair.ok()) << pair.status();
       return rank->Abort("out of memory");
     }
-    // Waits for a rank that never comes, or in a group without it; may still
-    // be splitting.
+    // Waits for a rank that never comes, or in another group, or still splits.
     absl::Status status = pair.status();
     char byte;
     if (status.ok()) {
@@ -253,7 +252,7 @@ TEST_P(BehaviourTest, AWaitIsBoundedAndSaysForWhom) {
   RunRanks(Make(absl::Milliseconds(200)), [&](int r, Rank& rank) {
     if (r == absent) {
       EXPECT_TRUE(all_gave_up.WaitWithTimeout(absl::Minutes(1)));
-      // What they had sent may be enough for one call.
+      // Bytes that the others sent may be enough for one call.
       absl::Status status = rank->Barrier();
       if (status.ok()) status = rank->Barrier();
       EXPECT_EQ(status.code(), absl::StatusCode::kDeadlineExceeded) << status;

@@ -1,6 +1,4 @@
-// What every world must do, as tests over how one is made.
-//
-// A test program instantiates BehaviourTest with its worlds.
+// Tests for every world. A program instantiates BehaviourTest with its own.
 
 #ifndef WORKER_COLLECTIVE_TESTING_BEHAVIOUR_H_
 #define WORKER_COLLECTIVE_TESTING_BEHAVIOUR_H_

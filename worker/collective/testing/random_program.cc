@@ -16,7 +16,7 @@ namespace {
 
 using ByteVector = std::vector<uint8_t>;
 
-// Values of the type as f32, before they are stored as it.
+// Values as f32, before they are stored in the type.
 float Tree(const std::vector<float>& values, int begin, int end, bool sum) {
   if (end - begin == 1) return values[begin];
   int power = 1;
@@ -50,7 +50,7 @@ void Store(float value, int64_t i, DataType type, ByteVector& data) {
   std::memcpy(&data[2 * i], &high, 2);
 }
 
-// SplitMix64: cheap, for every rank makes the inputs of all.
+// SplitMix64: cheap, because every rank makes the inputs of all.
 uint64_t Next(uint64_t& state) {
   uint64_t z = (state += 0x9e3779b97f4a7c15);
   z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9;
@@ -76,7 +76,7 @@ ByteVector Input(uint64_t seed, int step, int rank, int64_t count,
   return data;
 }
 
-// A call with its buffers and what must be in `out` after it.
+// A call with its buffers and the expected contents of `out`.
 struct Step {
   Call call;
   ByteVector in;
@@ -270,8 +270,8 @@ class Program {
                                     counts[me_], receive_counts);
   }
 
-  // Around a ring in both directions, in an order that differs by rank, and
-  // twice to the right.
+  // Around a ring in both directions, twice to the right, in an order that
+  // differs by rank.
   void MakeTransfers(int i, int64_t count, Step& step) {
     if (n_ == 1) return;
     const int right = (me_ + 1) % n_;

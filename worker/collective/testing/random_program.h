@@ -1,4 +1,4 @@
-// Random calls whose results each rank knows beforehand.
+// Random calls with results that each rank can compute beforehand.
 
 #ifndef WORKER_COLLECTIVE_TESTING_RANDOM_PROGRAM_H_
 #define WORKER_COLLECTIVE_TESTING_RANDOM_PROGRAM_H_
@@ -9,11 +9,10 @@
 
 namespace atl::collective {
 
-// Makes `call_count` calls, which are a function of `seed` and the group's size
-// alone, and holds every byte that comes out of them to what the inputs of all
-// ranks, which are functions of `seed` too, give. Some are started and waited
-// for later. Counts go up to `count_max` elements a rank. Fails the test if
-// anything differs.
+// Makes `call_count` calls, a function of `seed` and the group's size, and
+// compares every output byte with the definition. Inputs are functions of
+// `seed` too. Some calls are started and waited for later. Counts go up to
+// `count_max` elements a rank. Fails the test at any difference.
 void RunRandomProgram(uint64_t seed, int call_count, int64_t count_max,
                       Collective& collective);
 

@@ -1,4 +1,3 @@
-// Runs the ranks of a world, each on a thread of its own.
 
 #ifndef WORKER_COLLECTIVE_TESTING_RANKS_H_
 #define WORKER_COLLECTIVE_TESTING_RANKS_H_
@@ -12,9 +11,8 @@
 
 namespace atl::collective {
 
-// Calls f(rank, its Collective) for each rank and waits for all. A rank's
-// Collective is `ranks[rank]`, and ends only when the caller ends it, unless f
-// resets the unique_ptr.
+// Calls f(rank, ranks[rank]) for each rank, on a thread of its own, and waits
+// for all. A Collective outlives the call, unless f resets its pointer.
 template <typename F>
 void RunRanks(std::vector<std::unique_ptr<Collective>>& ranks, const F& f) {
   std::vector<std::thread> threads;

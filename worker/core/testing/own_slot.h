@@ -1,4 +1,4 @@
-// For tests that make plans: rounds as the coordinator tells them to an island.
+// Test helper: rounds as the coordinator tells them to an island.
 
 #ifndef WORKER_CORE_TESTING_OWN_SLOT_H_
 #define WORKER_CORE_TESTING_OWN_SLOT_H_
@@ -10,8 +10,8 @@
 
 namespace atl::worker {
 
-// Of all slots of `open`, in order, leaves that of the receiver, if it is
-// there, and says of the others what an island is told.
+// Keeps of the slots of `open` only the receiver's, if present, and replaces
+// the others by the summary that an island gets.
 inline void KeepOwnSlot(int32_t slot, v1::OpenRound& open) {
   v1::OpenRound told = open;
   told.clear_slots();

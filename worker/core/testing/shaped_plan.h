@@ -1,5 +1,4 @@
-// What a coordinator tells one island, as a test shapes it, and the loop under
-// it. For tests. Thread-compatible.
+// Test helper: what a coordinator tells one island, and a loop that gets it.
 
 #ifndef WORKER_CORE_TESTING_SHAPED_PLAN_H_
 #define WORKER_CORE_TESTING_SHAPED_PLAN_H_
@@ -14,8 +13,8 @@
 
 namespace atl::worker {
 
-// The join and the plan of the island in slot kSlot of a run that is active. It
-// has a batch and a server; a schedule and fragments are the test's.
+// The join and the plan of the island in slot kSlot of an active run, with a
+// batch and a server. The test adds the schedule and fragments.
 class ShapedPlan {
  protected:
   static constexpr char kRun[] = "run";
@@ -29,28 +28,24 @@ class ShapedPlan {
   int64_t Version(int32_t fragment) const {
     return plan_.cut(fragment).version();
   }
-  // The next fragment, at `version`.
   void AddFragment(int64_t version = 0);
-  // The fragment's open round is over, if there is one.
+  // Ends the fragment's open round, if there is one.
   void Close(int32_t fragment);
-  // A commit gives `fragment` its next version.
   void Advance(int32_t fragment);
-  // The outcome of this island's contribution `seq`.
   void Decide(int32_t fragment, int64_t seq, v1::Outcome outcome);
 
   v1::JoinResponse join_;  // Without its plan.
   v1::IslandPlan plan_;
 };
 
-// With a loop that is told so.
 class IslandLoopFixture : public testing::Test, protected ShapedPlan {
  protected:
   IslandLoopFixture() : loop_(kRun) {}
 
   void Join();
-  // The plan as it stands, as the next revision.
+  // Sends the current plan as the next revision.
   void Publish();
-  // A new process.
+  // Simulates a new process.
   void NewLoop();
 
   IslandLoop loop_;

@@ -1,16 +1,16 @@
 #!/usr/bin/env python3
-"""Writes the golden files of tokenizer_test: what the references encode.
+"""Writes the golden files of tokenizer_test: encodings of the references.
 
 usage: make_tokenizer_golden.py OUTPUT_DIR      (needs tokenizers, tiktoken)
 
-Two small byte-level BPEs are learnt from text made of a seed, with GPT-2's
-pre-tokenizer and with Llama 3's. For each NAME of the two:
+Trains two small byte-level BPEs on generated text, one with GPT-2's
+pre-tokenizer and one with Llama 3's. For each NAME of the two:
 
   tokenizer_NAME.json       as Hugging Face's tokenizers saves it, with two added
                             tokens; llama3 ignores merges for whole pieces
   tokenizer_NAME.cases      one text a line, hexadecimal, and its ids
 
-and of gpt2 also gpt2.tiktoken with tiktoken.cases. Texts mix scripts, digits of
+For gpt2 also gpt2.tiktoken with tiktoken.cases. Texts mix scripts, digits of
 several scripts, kinds of space, contractions, marks and symbols.
 """
 

@@ -1,4 +1,4 @@
-// What this machine computes with. Thread-safe.
+// The devices of this machine. Thread-safe.
 
 #ifndef WORKER_ISLAND_GROUP_DEVICE_H_
 #define WORKER_ISLAND_GROUP_DEVICE_H_
@@ -14,17 +14,15 @@
 
 namespace atl::worker {
 
-// The processor: kind "cpu", its model's name ("cpu" if the system does not
-// say), the machine's memory in bytes (0 if it does not say).
+// The processor: kind "cpu", its model's name ("cpu" if unknown), the machine's
+// memory in bytes (0 if unknown).
 v1::Device DescribeCpu();
-// For a Join: the device of rank `rank`; of a processor the same.
+// For a Join: the device of rank `rank`; on a CPU DescribeCpu().
 v1::Device DescribeDevice(const engine::Devices& devices, int rank);
 
-// Whether this program can compute on `device`, "cpu", "cuda" or "cuda:N", on
-// this machine.
-//
-// INVALID_ARGUMENT: that is no device. FAILED_PRECONDITION: the program was
-// built without it, or the machine has none; the message says what to do.
+// Checks that this program can compute on `device`, "cpu", "cuda" or "cuda:N",
+// on this machine. INVALID_ARGUMENT: not a device. FAILED_PRECONDITION: not
+// built in, or the machine has none; the message gives a remedy.
 absl::Status CheckDevice(absl::string_view device);
 
 // A trainer of one rank. Errors of engine::Trainer and engine::Devices.

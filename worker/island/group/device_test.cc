@@ -9,7 +9,7 @@ TEST(DeviceTest, DescribesThisMachine) {
   const v1::Device device = DescribeCpu();
   EXPECT_EQ(device.kind(), "cpu");
   EXPECT_FALSE(device.name().empty());
-  // What builds this has a GiB at least.
+  // Every build machine has at least a GiB.
   EXPECT_GT(device.memory_bytes(), int64_t{1} << 30);
 }
 

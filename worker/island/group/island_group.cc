@@ -16,14 +16,13 @@ namespace {
 using collective::Call;
 using collective::DataType;
 
-// The first call of a message: its length and as much of it as fits, which is
-// nearly always all.
+// The first call of a message: its length and, nearly always, all of it.
 constexpr size_t kFrameBytes = 512;
 constexpr size_t kInlineBytes = kFrameBytes - sizeof(uint32_t);
-// Longer ones are no message of ours.
+// Longer messages are invalid.
 constexpr uint32_t kMessageBytesMax = 256 << 20;
 
-// ErrorInfo's place in a status; its reason is in the value's bytes.
+// ErrorInfo's key in a status payload; the value is the reason.
 constexpr char kErrorInfoUrl[] = "type.googleapis.com/google.rpc.ErrorInfo";
 
 using Frame = std::array<char, kFrameBytes>;
@@ -43,7 +42,7 @@ uint32_t SizeIn(const char* frame) {
   return size;
 }
 
-// "stop code message".
+// Stop level, code, message.
 std::string EncodeVerdict(int stop, const absl::Status& status) {
   std::string text;
   text += static_cast<char>(stop);
@@ -90,7 +89,7 @@ absl::StatusOr<std::string> IslandGroup::Receive(Lane lane) {
   if (!got.ok()) return Lost(got);
   const size_t size = SizeIn(frame.data());
   if (size > kMessageBytesMax) {
-    return Lost(absl::InternalError("process 0 sent what is no message"));
+    return Lost(absl::InternalError("process 0 sent an invalid message"));
   }
   std::string message(size, '\0');
   std::memcpy(message.data(), frame.data() + sizeof(uint32_t),
@@ -117,7 +116,7 @@ absl::StatusOr<std::vector<std::string>> IslandGroup::Exchange(
     const char* const frame = frames.data() + i * kFrameBytes;
     const size_t size = SizeIn(frame);
     if (size > kMessageBytesMax) {
-      return Lost(absl::InternalError("a process sent what is no message"));
+      return Lost(absl::InternalError("a process sent an invalid message"));
     }
     messages.emplace_back(frame + sizeof(uint32_t),
                           std::min(size, kInlineBytes));
@@ -183,10 +182,10 @@ absl::Status IslandGroup::Lost(const absl::Status& status) {
     MutexLock lock(&mutex_);
     if (!lost_.ok()) return lost_;
     lost_ = Refuse(absl::StatusCode::kUnavailable, kProcessLost,
-                   absl::StrCat("the processes of the island are apart: ",
+                   absl::StrCat("the island lost a process: ",
                                 status.message()));
   }
-  // Who waits in another lane wakes up.
+  // Wakes the threads that wait in other lanes.
   Abort(status.message());
   return lost();
 }

@@ -1,13 +1,13 @@
-// The processes of one island, as one of them sees them: what process 0 has
-// decided, and what became of it everywhere.
+// The processes of one island, as one of them sees them. Process 0 leads: it
+// sends each command, all processes run it on the part of the model that they
+// hold, and all learn of any error.
 //
-// Process 0 leads. It sends what is to be done, all do it on what they hold,
-// and all learn what went wrong anywhere. Each lane is a stream of its own, for
-// one thread at a time; stop() and lost() may be called from any.
+// Each lane is an independent stream, for one thread at a time. Any thread may
+// call stop() and lost().
 //
 // The first error of the group itself (a process died, or did not come in time)
-// ends it for all: the attempt of the island is over. Every call then returns
-// lost(): UNAVAILABLE with the reason ISLAND_PROCESS_LOST, and who it was.
+// ends the island's attempt for all. Every call then returns lost():
+// UNAVAILABLE with the reason ISLAND_PROCESS_LOST, and the process.
 
 #ifndef WORKER_ISLAND_GROUP_ISLAND_GROUP_H_
 #define WORKER_ISLAND_GROUP_ISLAND_GROUP_H_
@@ -37,41 +37,41 @@ class IslandGroup {
  public:
   using Lanes = std::array<std::unique_ptr<collective::Collective>, kLaneCount>;
 
-  // One group a lane, each with the processes of the island as its ranks.
+  // One group a lane; its ranks are the processes of the island.
   explicit IslandGroup(Lanes lanes);
 
   int process_index() const { return index_; }
   int process_count() const { return count_; }
   bool leads() const { return index_ == 0; }
 
-  // Of process 0: `message` goes to all others, which Receive() it.
+  // Process 0 sends `message` to all others, which call Receive().
   absl::Status Send(Lane lane, absl::string_view message);
   absl::StatusOr<std::string> Receive(Lane lane);
 
-  // All give a message and get those of all, by process.
+  // Every process gives a message and gets all messages, by process.
   absl::StatusOr<std::vector<std::string>> Exchange(Lane lane,
                                                     absl::string_view message);
 
-  // All say how it went here. OK if it went well everywhere; else the first
-  // error that is not CANCELLED, or one that is: the same for all, but that
-  // who made it gets it as it was. Carries who wants to stop, too.
+  // Every process gives its status. OK if all are OK; otherwise all get the
+  // first error that is not CANCELLED, or a CANCELLED one. The failed process
+  // gets its own error unchanged. Also exchanges stop requests.
   absl::Status Agree(Lane lane, const absl::Status& status);
 
-  // This process wants to stop: 1 cleanly, 2 at once.
+  // Requests a stop of the island: 1 cleanly, 2 at once.
   void RequestStop(int level);
-  // The most that any process wanted when it was last asked.
+  // The highest stop request of any process, as of the last Agree().
   int stop() const { return stop_; }
 
   // OK until the group has ended.
   absl::Status lost() const;
-  // Ends it for all, with `reason`.
+  // Ends the group for all, with `reason`.
   void Abort(absl::string_view reason);
 
  private:
   collective::Collective& At(Lane lane) {
     return *lanes_[static_cast<size_t>(lane)];
   }
-  // Notes how the group ended; returns what all calls return from then on.
+  // Records the end of the group; returns the status of all later calls.
   absl::Status Lost(const absl::Status& status);
 
   const int index_;

@@ -15,10 +15,9 @@
 namespace atl::worker {
 namespace {
 
-// Processes that are threads.
 class IslandGroupTest : public testing::Test {
  protected:
-  // Calls `process` in each of `count` processes.
+  // Calls `process` in each of `count` processes, which are threads.
   void RunAll(int count, const std::function<void(IslandGroup&)>& process) {
     std::vector<std::unique_ptr<collective::LocalWorld>> worlds;
     std::vector<IslandGroup::Lanes> lanes(count);
@@ -37,7 +36,6 @@ class IslandGroupTest : public testing::Test {
     for (std::thread& thread : threads) thread.join();
   }
 
-  // Of any length, also such as need more than one call.
   std::string Message(std::mt19937_64& random) const {
     const int lengths[] = {0, 1, 507, 508, 509, 5000};
     std::string message(lengths[random() % 6], ' ');
@@ -75,7 +73,7 @@ TEST_F(IslandGroupTest, CarriesMessagesOfAnyLengthInEachLane) {
 TEST_F(IslandGroupTest, AnErrorOfOneIsOneOfAll) {
   RunAll(3, [&](IslandGroup& group) {
     EXPECT_TRUE(group.Agree(Lane::kTraining, absl::OkStatus()).ok());
-    // What went wrong, rather than what was given up because of it.
+    // The cause wins over the CANCELLED that it led to.
     const absl::Status own[] = {absl::CancelledError("stopped"),
                                 absl::OkStatus(),
                                 absl::DataLossError("damaged")};

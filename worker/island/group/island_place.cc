@@ -11,10 +11,10 @@
 namespace atl::worker {
 namespace {
 
-// Parts that keep a pipeline of S stages busy for all but 1/3 of its time.
+// Micro-batches that keep a pipeline of S stages busy for 2/3 of its time.
 constexpr int64_t kMicroBatchesAStage = 2;
 
-// "cuda" of "cuda:1". Of what is no device the text.
+// "cuda" of "cuda:1"; the text itself if it is not a device.
 std::string ToKind(const std::string& device) {
   const auto spec = engine::ParseDeviceSpec(device);
   if (!spec.ok()) return device;
@@ -49,8 +49,8 @@ absl::StatusOr<engine::Mesh> MakeMesh(const IslandPlace& place) {
   if (place.process_count == 1) {
     if (place.rendezvous.empty()) return mesh;
     return absl::InvalidArgumentError(
-        "a rendezvous is for an island of several processes; say how many "
-        "with processes, or leave it out");
+        "a rendezvous is given, but the island has one process: set processes "
+        "too, or leave it out");
   }
   if (!rpc::ParseHostPort(place.rendezvous).ok()) {
     return absl::InvalidArgumentError(absl::StrCat(

@@ -1,7 +1,5 @@
-// Where a process stands in its island, and how the island's ranks share the
-// work, as the command line says it.
-//
-// Pure.
+// The place of a process in its island, and how the ranks share the work, as on
+// the command line. Pure.
 
 #ifndef WORKER_ISLAND_GROUP_ISLAND_PLACE_H_
 #define WORKER_ISLAND_GROUP_ISLAND_PLACE_H_
@@ -20,43 +18,39 @@ struct IslandPlace {
   std::string mesh;  // "dp_shard=4,tp=2"; empty: one rank.
   int process_count = 1;
   int process_index = 0;   // In [0, process_count).
-  std::string rendezvous;  // HOST:PORT where process 0 listens; of several.
-  // engine/parallel/mesh_options.h. All processes say the same.
+  std::string rendezvous;  // HOST:PORT of process 0, if several.
+  // engine/parallel/mesh_options.h. The same on all processes.
   engine::ShardingMode sharding = engine::ShardingMode::kZero3;
   engine::PipelineKind pipeline = engine::PipelineKind::kOneForwardOneBackward;
   int chunk_count = 1;
-  int micro_batch_count = 0;  // 0: one, or what keeps a pipeline busy.
+  int micro_batch_count = 0;  // 0: one, or enough for a pipeline.
   engine::ActivationCheckpointing checkpointing =
       engine::ActivationCheckpointing::kNone;
-  // The inner optimizer's state in the host's memory, not a device's; not with
-  // a directory.
+  // Inner optimizer state in host memory; excludes a directory.
   bool optimizer_on_host = false;
-  // Each process says its own.
+  // May differ between processes.
   std::string optimizer_directory;
-  std::string device;  // "cpu", "cuda", "cuda:N"; empty: "cpu". All one kind.
-  // How often in a row an island of several processes starts again without
-  // having contributed in between, >= 0.
+  std::string device;  // "cpu", "cuda", "cuda:N"; empty: "cpu".
+  // Restarts in a row without a contribution, if several processes; >= 0.
   int restart_count_max = 10;
 };
 
-// The mesh.
-//
-// INVALID_ARGUMENT: the mesh or the device is none, its ranks do not divide
-// among the processes, or a number or the rendezvous is missing or wrong. One
-// sentence.
+// Parses and checks the mesh. INVALID_ARGUMENT: invalid mesh or device, ranks
+// that do not divide among the processes, or a missing or wrong number or
+// rendezvous. One sentence.
 absl::StatusOr<engine::Mesh> MakeMesh(const IslandPlace& place);
 
-// How `mesh`, of `place`, trains batches of `batch_size` sequences. A pipeline
-// whose micro-batches are not said has as many as there may be of equal size,
-// up to two a stage.
+// How `mesh`, of `place`, trains batches of `batch_size` sequences. By default
+// a pipeline has as many micro-batches of equal size as possible, at most two a
+// stage.
 engine::MeshOptions MakeMeshOptions(const IslandPlace& place,
                                     const engine::Mesh& mesh,
                                     int64_t batch_size);
 
-// True if one rank alone trains, and nothing is asked of it that needs a mesh.
+// True if one rank trains alone and no option needs a mesh.
 bool IsPlainRank(const IslandPlace& place, const engine::Mesh& mesh);
 
-// What all processes have to say alike, in a line.
+// The options that must be equal on all processes, in a line.
 std::string DescribeAgreement(const IslandPlace& place,
                               const engine::Mesh& mesh);
 

@@ -52,7 +52,7 @@ absl::StatusOr<std::unique_ptr<IslandWorld>> IslandWorld::Over(
   return world;
 }
 
-// The first rank of each process is in the group, in a call that all make.
+// The first rank of each process joins the groups; all ranks must call Split.
 absl::Status IslandWorld::SplitGroup() {
   const int first = ranks_.front()->rank();
   IslandGroup::Lanes lanes;

@@ -1,7 +1,4 @@
-// The ranks that one process brings to its island, and the group in which it
-// hears what to do.
-//
-// Thread-compatible.
+// The ranks of one process of an island, and its group. Thread-compatible.
 
 #ifndef WORKER_ISLAND_GROUP_ISLAND_WORLD_H_
 #define WORKER_ISLAND_GROUP_ISLAND_WORLD_H_
@@ -29,28 +26,26 @@ namespace atl::worker {
 
 class IslandWorld {
  public:
-  // Meets the other processes of the island, if there are some, by
-  // `rendezvous`. `devices`, which outlive it, are those of place.device.
-  //
-  // INVALID_ARGUMENT: `place` is wrong (MakeMesh). Else as TcpWorld::Join.
+  // Joins the other processes of the island, if any, with `rendezvous`.
+  // `devices`, which must outlive the result, are those of place.device.
+  // INVALID_ARGUMENT: `place` is wrong (MakeMesh). Others as TcpWorld::Join.
   static absl::StatusOr<std::unique_ptr<IslandWorld>> Join(
       const IslandPlace& place, const Rendezvous& rendezvous,
       absl::Duration join_timeout,
       engine::Devices& devices = engine::CpuDevices());
 
-  // The world of `ranks` that were made elsewhere, of a process of several, on
-  // CPUs.
+  // A world of existing `ranks`, on CPUs, for one process of several.
   static absl::StatusOr<std::unique_ptr<IslandWorld>> Over(
       const engine::Mesh& mesh,
       std::vector<std::unique_ptr<collective::Collective>> ranks);
 
-  // Null where the island is one process.
+  // Null if the island has one process.
   IslandGroup* group() { return group_.get(); }
 
-  // Of the island, the first that this process brings.
+  // The first rank of this process, in the island.
   int first_rank() const { return first_rank_; }
 
-  // A trainer over the ranks, which ends before this object. Once.
+  // A trainer over the ranks, which must end before this object. Call once.
   absl::StatusOr<std::unique_ptr<engine::Trainer>> MakeTrainer(
       const engine::TrainerOptions& options);
 
@@ -65,15 +60,14 @@ class IslandWorld {
   engine::Devices& devices_;
   std::unique_ptr<collective::LocalWorld> local_;
   std::unique_ptr<collective::TcpWorld> tcp_;
-  // Until they are the trainer's.
+  // Moved to the trainer.
   std::vector<std::unique_ptr<collective::Collective>> ranks_;
   int first_rank_ = 0;
   std::unique_ptr<IslandGroup> group_;
 };
 
-// What keeps an island at `place` from training `spec`, in a sentence.
-//
-// INVALID_ARGUMENT: the mesh does not fit the model or the batch.
+// Checks that an island at `place` can train `spec`. INVALID_ARGUMENT: the mesh
+// does not fit the model or the batch. One sentence.
 absl::Status CheckRunForPlace(const IslandPlace& place,
                               const v1::RunSpec& spec);
 

@@ -13,11 +13,11 @@ namespace {
 
 absl::Status Unreadable() {
   return absl::InternalError(
-      "process 0 of the island sent what is no command: start all processes "
+      "process 0 of the island sent an invalid command: start all processes "
       "with the same program");
 }
 
-// What users are told to do goes by the reason (cli/output/error.h).
+// The CLI chooses its advice by the reason (cli/output/error.h).
 std::string GetReasonText(const absl::Status& status) {
   const std::optional<rpc::ErrorReason> reason = rpc::GetReason(status);
   return reason.has_value() ? reason->reason : "";

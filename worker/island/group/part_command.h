@@ -1,6 +1,4 @@
-// What all processes of an island do at a time, as a value and as a message.
-//
-// Pure.
+// A command to all processes of an island, as a value and as a message. Pure.
 
 #ifndef WORKER_ISLAND_GROUP_PART_COMMAND_H_
 #define WORKER_ISLAND_GROUP_PART_COMMAND_H_
@@ -21,28 +19,28 @@ namespace atl::worker {
 
 struct PartCommand {
   Action action;
-  // kContribute: what the SAVE says; what is held is each process's own.
+  // kContribute: the local checkpoint's header; each process adds its `held`.
   SaveHeader save;
-  // Known since the command before, of the training lane alone.
+  // Outcomes since the previous command, in the training lane only.
   std::vector<v1::ContributionOutcome> resolved;
-  // kPush, kPull, kEvaluate. The island's id is known to all.
+  // kPush, kPull, kEvaluate. All processes know the island's id.
   int64_t island_epoch = 0;
   std::string session_secret;
   server::ShardRoutes routes;
 };
 
-// True if it is about the servers.
+// True if the action talks to the servers.
 bool NeedsSession(ActionKind kind);
 
-// All but what other processes do not need: the reason, evaluator and so on.
+// Omits what other processes do not need: the reason, the evaluator and so on.
 std::string EncodeCommand(const PartCommand& command);
 
-// INTERNAL: it is none; the processes are of different versions.
+// INTERNAL: not a command; the processes have different versions.
 absl::StatusOr<PartCommand> DecodeCommand(absl::string_view message);
 
-// What process 0 says first: the run, or why there is none to work on.
+// The first message of process 0: the run, or why there is none.
 std::string EncodeSetup(const absl::StatusOr<v1::Run>& run);
-// The run. INTERNAL: as DecodeCommand. Else the error of process 0.
+// The run, or the error of process 0. INTERNAL: as DecodeCommand.
 absl::StatusOr<v1::Run> DecodeSetup(absl::string_view message);
 
 }  // namespace atl::worker

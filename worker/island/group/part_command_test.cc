@@ -46,7 +46,7 @@ TEST(PartCommandTest, ComesBackAsItWas) {
   sent.resolved[0].set_outcome(v1::OUTCOME_MERGED);
   const auto got = DecodeCommand(EncodeCommand(sent));
   ASSERT_TRUE(got.ok()) << got.status();
-  // Written again it is the same, so nothing is lost or changed.
+  // Encoded again it is the same, so nothing is lost.
   EXPECT_EQ(EncodeCommand(*got), EncodeCommand(sent));
   EXPECT_EQ(got->action.kind, ActionKind::kContribute);
   EXPECT_EQ(got->action.from_version, -1);
@@ -130,7 +130,7 @@ TEST(PartCommandTest, AnyMessageIsReadOrRefused) {
   for (int i = 0; i < 20000; ++i) {
     const std::string message = any.Changed(seeds);
     const auto command = DecodeCommand(message);
-    // What comes is as good as what is sent.
+    // An accepted message can be sent again.
     EXPECT_TRUE(!command.ok() || DecodeCommand(EncodeCommand(*command)).ok());
     DecodeSetup(message).IgnoreError();
   }

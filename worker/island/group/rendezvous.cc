@@ -24,7 +24,6 @@ constexpr size_t kSecretBytesMin = 16;
 constexpr size_t kMachineSecretBytes = 32;
 constexpr int64_t kFileBytesMax = 1 << 20;
 
-// Closes and removes what was made on the way.
 struct Draft {
   ~Draft() {
     if (fd >= 0) ::close(fd);
@@ -34,8 +33,8 @@ struct Draft {
   int fd = -1;
 };
 
-// Makes the file with fresh random bytes, whole or not at all, unless another
-// process is faster; only its owner can read it.
+// Creates the file with random bytes, atomically, unless another process is
+// faster. Only its owner can read it.
 absl::Status MakeMachineSecret(const std::string& path) {
   RETURN_IF_ERROR(PosixFileSystem().CreateDirectories(ParentDirectory(path)));
   std::string bytes(kMachineSecretBytes, '\0');
@@ -67,9 +66,9 @@ absl::StatusOr<std::string> MachineSecret(const std::string& path) {
       (found.st_mode & (S_IRWXG | S_IRWXO)) != 0) {
     return absl::InvalidArgumentError(absl::StrCat(
         path,
-        " is the secret by which processes of this machine meet, and "
-        "others than you may read or write it; remove it, and a new one "
-        "is made"));
+        " is the secret of this machine's processes, but other users may "
+        "read or write it: remove the file, and the next start makes a new "
+        "one"));
   }
   return ReadFile(PosixFileSystem(), path, kFileBytesMax);
 }
@@ -80,7 +79,7 @@ absl::StatusOr<std::string> SecretBytes(const RendezvousOptions& options,
     ASSIGN_OR_RETURN(
         std::string bytes,
         ReadFile(PosixFileSystem(), options.secret_path, kFileBytesMax));
-    // An editor's newline is not a part of it.
+    // Ignores the newline of an editor.
     bytes = std::string(absl::StripTrailingAsciiWhitespace(bytes));
     if (bytes.size() < kSecretBytesMin) {
       return absl::InvalidArgumentError(absl::StrCat(
@@ -96,10 +95,10 @@ absl::StatusOr<std::string> SecretBytes(const RendezvousOptions& options,
   if (loopback) return MachineSecret(options.machine_secret_path);
   if (options.insecure) return std::string();
   return absl::InvalidArgumentError(absl::StrCat(
-      "the processes are to meet at ", options.address,
-      ", which is not this machine, and nothing keeps strangers out: give all "
-      "of them the same --rendezvous-secret FILE, or the island's --tls-key; "
-      "--insecure lets in whoever comes, in the clear"));
+      "the rendezvous ", options.address,
+      " is not on this machine, and there is no secret: give all processes the "
+      "same --rendezvous-secret FILE, or the island's --tls-key; with "
+      "--insecure any process may join, without encryption"));
 }
 
 }  // namespace

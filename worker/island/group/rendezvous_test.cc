@@ -44,7 +44,7 @@ class RendezvousTest : public testing::Test {
 };
 
 TEST_F(RendezvousTest, OneMachineHasASecretOfItsOwn) {
-  // Whoever makes it, all have the same.
+  // One process creates it, and all get the same.
   std::vector<absl::StatusOr<Rendezvous>> made(8,
                                                absl::UnknownError("not made"));
   std::vector<std::thread> threads;
@@ -64,7 +64,7 @@ TEST_F(RendezvousTest, OneMachineHasASecretOfItsOwn) {
   const std::filesystem::directory_iterator files(
       absl::StrCat(directory_, "/state"));
   EXPECT_EQ(std::distance(begin(files), end(files)), 1);
-  // Another machine has another.
+  // Another machine has another secret.
   options_.machine_secret_path += "2";
   EXPECT_NE(MakeRendezvous(options_)->secret, made[0]->secret);
 }
@@ -72,14 +72,14 @@ TEST_F(RendezvousTest, OneMachineHasASecretOfItsOwn) {
 TEST_F(RendezvousTest, AMachinesSecretThatOthersReadIsNone) {
   ASSERT_TRUE(MakeRendezvous(options_).ok());
   ASSERT_EQ(::chmod(options_.machine_secret_path.c_str(), 0644), 0);
-  ExpectRefused(absl::StatusCode::kInvalidArgument, "others than you");
+  ExpectRefused(absl::StatusCode::kInvalidArgument, "other users");
 }
 
 TEST_F(RendezvousTest, ASecretIsOfItsFileItsRunAndItsIsland) {
   options_.secret_path = Write("secret", "0123456789abcdef");
   const std::string secret = MakeRendezvous(options_)->secret;
   EXPECT_EQ(MakeRendezvous(options_)->secret, secret);
-  // An editor's newline is not a part of it.
+  // Ignores the newline of an editor.
   options_.secret_path = Write("again", "0123456789abcdef\n");
   EXPECT_EQ(MakeRendezvous(options_)->secret, secret);
   RendezvousOptions other = options_;
@@ -91,7 +91,7 @@ TEST_F(RendezvousTest, ASecretIsOfItsFileItsRunAndItsIsland) {
   other = options_;
   other.secret_path = Write("other", "0123456789abcdeF");
   EXPECT_NE(MakeRendezvous(other)->secret, secret);
-  // It goes before the key, and the key before the machine's.
+  // It precedes the key, and the key precedes the machine's.
   options_.tls_key_path = Write("key", "a private key of an island");
   EXPECT_EQ(MakeRendezvous(options_)->secret, secret);
   options_.secret_path = "";
@@ -106,7 +106,6 @@ TEST_F(RendezvousTest, OffTheMachineASecretHasToBeGivenAndBytesAreEncrypted) {
   ExpectRefused(absl::StatusCode::kInvalidArgument, "--rendezvous-secret FILE");
   options_.secret_path = Write("secret", "0123456789abcdef");
   EXPECT_FALSE(MakeRendezvous(options_)->in_the_clear);
-  // Asked for.
   options_.insecure = true;
   EXPECT_TRUE(MakeRendezvous(options_)->in_the_clear);
   options_.secret_path = "";

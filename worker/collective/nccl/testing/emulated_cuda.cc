@@ -55,10 +55,10 @@ class Stream {
   CondVar condition_;
   std::deque<std::function<void()>> work_ ABSL_GUARDED_BY(mutex_);
   bool ending_ ABSL_GUARDED_BY(mutex_) = false;
-  std::thread thread_;  // Last: it uses all else.
+  std::thread thread_;  // Last: it uses all other members.
 };
 
-// How often an event was recorded, and how often that has happened.
+// How often an event was recorded, and how often it happened.
 class Marks {
  public:
   int64_t Record() ABSL_LOCKS_EXCLUDED(mutex_) {
@@ -90,7 +90,7 @@ class Marks {
   int64_t happened_ ABSL_GUARDED_BY(mutex_) = 0;
 };
 
-// What is queued keeps it, so that an event may end before it has happened.
+// Queued work shares it, so an event may be destroyed before it happens.
 using Event = std::shared_ptr<Marks>;
 
 Stream& ToStream(cudaStream_t stream) {
@@ -98,7 +98,7 @@ Stream& ToStream(cudaStream_t stream) {
 }
 Event& ToEvent(cudaEvent_t event) { return *reinterpret_cast<Event*>(event); }
 
-// Of queries that found an event not there.
+// Counts cudaErrorNotReady.
 struct Queries {
   Mutex mutex;
   CondVar condition;
@@ -168,7 +168,6 @@ cudaError_t cudaStreamCreateWithFlags(cudaStream_t* stream, unsigned) {
   return Done();
 }
 
-// What is queued is done first.
 cudaError_t cudaStreamDestroy(cudaStream_t stream) {
   delete &ToStream(stream);
   return Done();
@@ -200,7 +199,7 @@ cudaError_t cudaEventQuery(cudaEvent_t event) {
     ++queries.count;
     queries.condition.SignalAll();
   }
-  // Kept as other errors are.
+  // Kept, as the runtime keeps other errors.
   return atl::collective::last_error = cudaErrorNotReady;
 }
 

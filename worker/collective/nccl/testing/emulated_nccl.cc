@@ -24,14 +24,14 @@
 namespace atl::collective {
 namespace {
 
-// A communicator says so often that it is in progress, beside real reasons.
+// How often a communicator reports ncclInProgress without need.
 constexpr int kPolls = 3;
 
 using Bytes = std::vector<char>;
 
 enum class OpKind { kBroadcast, kReduce, kAllReduce, kReduceScatter, kAllGather };
 
-// One collective call of a group, as its ranks come to it.
+// One collective call of a group, as its ranks arrive.
 struct Meeting {
   std::map<int, Bytes> inputs;  // By rank.
   int left_count = 0;
@@ -39,27 +39,25 @@ struct Meeting {
 
 struct Group;
 
-// A color of a split, and what each rank gave.
+// What each rank gave in a split.
 struct SplitRound {
   std::map<int, std::pair<int, int>> given;  // By rank: color, key.
   std::map<int, std::shared_ptr<Group>> groups;  // By color.
 };
 
-// What the ranks of a communicator share.
 struct Group {
   explicit Group(int n) : size(n) {}
   const int size;
   Mutex mutex;
   CondVar condition;
   std::vector<bool> joined ABSL_GUARDED_BY(mutex) = std::vector<bool>(size);
-  // Ranks that have made a first collective call: it waits for all of them.
+  // Ranks that made a first collective call, which waits for all of them.
   std::vector<bool> connected ABSL_GUARDED_BY(mutex) = std::vector<bool>(size);
   std::map<int64_t, Meeting> meetings ABSL_GUARDED_BY(mutex);
   std::map<std::pair<int, int>, std::deque<Bytes>> mail ABSL_GUARDED_BY(mutex);
   std::map<int64_t, SplitRound> splits ABSL_GUARDED_BY(mutex);
 };
 
-// A rank of a group, while work of it may be queued.
 struct Member {
   std::shared_ptr<Group> group;
   int rank = 0;
@@ -67,7 +65,7 @@ struct Member {
   std::atomic<bool> aborted{false};
   std::atomic<bool> ended{false};
   std::atomic<int> under_way{0};
-  // The host's side; a communicator is one thread's at a time but for its state.
+  // Host side; one thread at a time uses a communicator, except its state.
   Mutex mutex;
   std::function<bool()> progress ABSL_GUARDED_BY(mutex);  // Null: idle.
   int polls ABSL_GUARDED_BY(mutex) = 0;
@@ -91,7 +89,7 @@ namespace {
 Mutex worlds_mutex;
 int64_t world_count ABSL_GUARDED_BY(worlds_mutex) = 0;
 
-// The world of an id. Never given back, as aborted communicators are.
+// The world of an id. Never freed, like aborted communicators.
 std::shared_ptr<Group> FindWorld(int64_t id, int size) {
   static auto& worlds = *new std::map<int64_t, std::shared_ptr<Group>>;
   MutexLock lock(&worlds_mutex);
@@ -102,7 +100,7 @@ std::shared_ptr<Group> FindWorld(int64_t id, int size) {
 }
 
 ncclComm_t NewComm(std::shared_ptr<Group> group, int rank, int world_rank) {
-  // Kept, so that the use of one that has ended is seen and not wild.
+  // Kept, so that a use after the end is detected.
   static Mutex mutex;
   static auto& comms = *new std::vector<std::unique_ptr<ncclComm>>;
   auto comm = std::make_unique<ncclComm>();
@@ -121,10 +119,10 @@ Member& ToMember(ncclComm_t comm) {
   return *comm->member;
 }
 
-// Goes on in ncclCommGetAsyncError until `progress` is true.
+// ncclCommGetAsyncError polls `progress` until it returns true.
 ncclResult_t Begin(Member& member, std::function<bool()> progress) {
   MutexLock lock(&member.mutex);
-  CHECK(member.progress == nullptr);  // Asked too early.
+  CHECK(member.progress == nullptr);  // Called too early.
   member.progress = std::move(progress);
   member.polls = kPolls;
   return ncclInProgress;
@@ -136,7 +134,6 @@ bool AllJoined(Group& group, std::vector<bool> Group::*ranks) {
   return std::find(of.begin(), of.end(), false) == of.end();
 }
 
-// Waits until `holds()`; false if the communicator is aborted.
 template <typename F>
 bool AwaitAborted(Member& member, F&& holds)
     ABSL_EXCLUSIVE_LOCKS_REQUIRED(member.group->mutex) {
@@ -206,7 +203,6 @@ void Give(const Collect& c, const Meeting& meeting, int rank) {
   }
 }
 
-// On the stream.
 void Meet(Member& member, const Collect& c, int64_t number) {
   Group& group = *member.group;
   const size_t count =
@@ -221,7 +217,7 @@ void Meet(Member& member, const Collect& c, int64_t number) {
       })) {
     return;
   }
-  // Else ranks make different calls.
+  // Otherwise ranks make different calls.
   CHECK_EQ(meeting.inputs.begin()->second.size(),
            meeting.inputs[member.rank].size());
   Give(c, meeting, member.rank);
@@ -251,12 +247,12 @@ void Carry(Member& member, const Post& post) {
   mail.pop_front();
 }
 
-// What a thread has asked for since ncclGroupStart.
+// The calls of a thread since ncclGroupStart.
 struct Batch {
   int depth = 0;
   std::shared_ptr<Member> member;
   cudaStream_t stream = nullptr;
-  bool meets = false;  // Not sends and receives alone.
+  bool meets = false;  // Has more than sends and receives.
   std::vector<std::function<void(Member&)>> sends, others;
 };
 thread_local Batch batch;
@@ -288,7 +284,7 @@ void AddTo(ncclComm_t comm, cudaStream_t stream) {
   Member& member = ToMember(comm);
   {
     MutexLock lock(&member.mutex);
-    CHECK(member.progress == nullptr);  // Asked too early.
+    CHECK(member.progress == nullptr);  // Called too early.
   }
   CHECK(batch.member == nullptr || batch.member == comm->member);
   batch.member = comm->member;
@@ -317,7 +313,7 @@ ncclResult_t AddPost(ncclComm_t comm, cudaStream_t stream, const Post& post) {
   return EndBatch();
 }
 
-// The groups of a round, once all ranks have given their colors.
+// The groups of a split, once all ranks have given their colors.
 bool TakeSplit(Member& parent, int64_t number, ncclComm_t* made) {
   Group& group = *parent.group;
   MutexLock lock(&group.mutex);

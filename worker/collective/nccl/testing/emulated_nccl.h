@@ -1,14 +1,12 @@
-// NCCL and the part of the CUDA runtime that nccl/ calls, over host memory: so a
-// world of devices is tested on machines without one. Linked in place of both.
+// Emulates NCCL and the part of the CUDA runtime that nccl/ uses, over host
+// memory, for tests without a device. Link it in place of both.
 //
-// Nothing is done at once: a stream is a thread, a communicator that does not
-// block says ncclInProgress a few times, and only then is what was asked of it
-// on its stream. A group's first call waits on all its ranks, as connections do.
-// What NCCL forbids ends the process: a call of a communicator that is still in
-// progress, was aborted or destroyed, or is split while calls are under way.
-// Reductions are those of reduction.h.
-//
-// Thread-safe.
+// Everything is asynchronous: a stream is a thread, and a nonblocking
+// communicator returns ncclInProgress a few times before it queues the work. A
+// group's first call waits for all its ranks, as connections do. A call that
+// NCCL forbids ends the process: on a communicator that is in progress, aborted
+// or destroyed, or a split while calls are running. Reductions are those of
+// reduction.h. Thread-safe.
 
 #ifndef WORKER_COLLECTIVE_NCCL_TESTING_EMULATED_NCCL_H_
 #define WORKER_COLLECTIVE_NCCL_TESTING_EMULATED_NCCL_H_
@@ -20,14 +18,13 @@
 
 namespace atl::collective {
 
-// Queues what a kernel would do.
+// Queues a kernel.
 void Launch(cudaStream_t stream, std::function<void()> kernel);
 
-// Waits until cudaEventQuery has said so often from now on, to any thread, that an
-// event is not there yet.
+// Waits for `count` more cudaErrorNotReady of cudaEventQuery, in any thread.
 void AwaitUnreadyQueries(int count);
 
-// From now on communicators of this rank of the world say that they failed.
+// From now on communicators of this rank of the world report failure.
 void FailCommunicators(int world_rank);
 void FailNoCommunicators();
 
