@@ -90,7 +90,7 @@ expect 2 dev up laptop --dir "$work/dev" --down fast
 has err "--down: 'fast' is no bandwidth"
 # A device: none is tried where there is none, whatever the machine.
 expect 2 join 127.0.0.1:1 --device gpu
-has err '--device: "gpu" is no device; there are cpu, cuda and cuda:N'
+has err '--device: "gpu" is not a device: use cpu, cuda or cuda:N'
 CUDA_VISIBLE_DEVICES='' expect 10 join 127.0.0.1:1 --device cuda
 has err "--device cuda:"
 grep -qF -e "--config=cuda" -e "driver" "$work/err" || has err "what is missing"

@@ -1,10 +1,8 @@
 // atoll-coordinator: the control plane of Atoll.
 //
-// Serves RunService, TrainingStateService, IslandService and ServerService, on
-// one port unless flags say otherwise, keeps its state in --data-dir, and dials
-// nobody. SIGTERM or
-// SIGINT stop it; whatever stops it, started again on the same directory it
-// goes on where it was.
+// Serves RunService, TrainingStateService, IslandService and ServerService,
+// keeps its state in --data-dir, and dials nobody. SIGTERM or SIGINT stop it.
+// After any stop it continues from the same directory.
 
 #include <csignal>
 #include <cstdio>
@@ -45,7 +43,7 @@ struct Flags {
   SnapshotPolicy snapshots;
 };
 
-// "4711\n" of "127.0.0.1:4711".
+// "127.0.0.1:4711" gives "4711\n".
 std::string PortLine(const std::string& address) {
   return address.substr(address.rfind(':') + 1) + "\n";
 }
@@ -106,8 +104,8 @@ absl::Status Serve(const Flags& flags, const sigset_t& stop_signals) {
 }  // namespace atl::coordinator
 
 int main(int argc, char** argv) {
-  // Before any thread is made, so that all inherit it and only sigwait sees
-  // these signals.
+  // Before any thread starts, so that all threads inherit the mask and only
+  // sigwait receives these signals.
   sigset_t stop_signals;
   sigemptyset(&stop_signals);
   sigaddset(&stop_signals, SIGTERM);
@@ -127,7 +125,7 @@ int main(int argc, char** argv) {
   app.add_option("--query-listen", flags.listeners.query,
                  "host:port for queries alone; default: as --listen");
   app.add_option("--data-dir", flags.data_dir,
-                 "Directory of the coordinator's state; made if missing")
+                 "Directory of the coordinator's state; created if missing")
       ->required();
   app.add_option("--port-file", flags.port_file,
                  "File that the port of --listen is written to once serving");
@@ -139,15 +137,15 @@ int main(int argc, char** argv) {
                  "Seconds after which a silent server is away")
       ->capture_default_str();
   app.add_option("--connection-age-s", flags.connection_age_s,
-                 "Seconds after which a connection has to be made anew; what "
-                 "goes on is cut as long after that, a minute at most")
+                 "Seconds after which callers must reconnect; open calls are "
+                 "cut after as many seconds again, at most a minute")
       ->capture_default_str();
   app.add_option("--log-records-max", flags.snapshots.log_records_max,
-                 "Records of a run after which a snapshot replaces them, if "
-                 "they are not fewer bytes than it")
+                 "Records after which a snapshot replaces a run's log, once "
+                 "they have at least the snapshot's bytes")
       ->capture_default_str();
   app.add_option("--log-bytes-max", flags.snapshots.log_bytes_max,
-                 "The same by their bytes")
+                 "The same limit in bytes")
       ->capture_default_str();
   atl::rpc::AddSecurityFlags(app, flags.listeners.security);
   app.footer(

@@ -175,11 +175,14 @@ TEST(ParameterServerTest, ACheckpointIsDurableWithItsManifestAndGoneWithIt) {
     return r.checkpoints_size() == 1 && r.checkpoints(0).durable() &&
            r.checkpoints(0).pin_id() == "round-1";
   };
-  const std::string path = "data/runs/small/checkpoints/round-1.json";
+  const auto path = [](int shard) {
+    return absl::StrCat("data/runs/small/shard-", shard,
+                        "/checkpoints/round-1.json");
+  };
   cluster.Publish();
   for (int shard = 0; shard < 2; ++shard) {
     ASSERT_OK(cluster.WaitForReport(shard, durable).status());
-    EXPECT_TRUE(cluster.fs(shard).Exists(path));
+    EXPECT_TRUE(cluster.fs(shard).Exists(path(shard)));
   }
   for (int v = 1; v < 4; ++v) ASSERT_OK(cluster.Round(v, 1));
   cluster.CutPower(1);
@@ -203,9 +206,9 @@ TEST(ParameterServerTest, ACheckpointIsDurableWithItsManifestAndGoneWithIt) {
   EXPECT_TRUE(absl::IsOutOfRange(cluster.Pull(0, 1).status()));
   // A pull of both ends with the first of them that has released it.
   for (int shard = 0; shard < 2; ++shard) {
-    while (cluster.fs(shard).Exists(path) && absl::Now() < end) {
+    while (cluster.fs(shard).Exists(path(shard)) && absl::Now() < end) {
     }
-    EXPECT_FALSE(cluster.fs(shard).Exists(path));
+    EXPECT_FALSE(cluster.fs(shard).Exists(path(shard)));
   }
 }
 
@@ -224,7 +227,7 @@ TEST(ParameterServerTest, AContributionThatIsDamagedIsLostAndComesAgain) {
   const auto lost = cluster.Info(0, 0, 0, gradient);
   ASSERT_OK(cluster.Push(lost, gradient));
   // More segments are made for the round; the first is the one that is used.
-  const std::string log = "data/runs/small/log";
+  const std::string log = "data/runs/small/shard-0/log";
   const auto names = cluster.fs(0).List(log);
   for (const std::string& name : *names) {
     auto file = cluster.fs(0).OpenForWrite(log + "/" + name);
@@ -261,7 +264,7 @@ TEST(ParameterServerTest, ACommittedContributionThatIsDamagedStopsTheShard) {
   ASSERT_OK(digest.status());
   cluster.CutPower(0);
   cluster.AddCommit(0, 0, *digest);
-  const std::string log = "data/runs/small/log";
+  const std::string log = "data/runs/small/shard-0/log";
   const auto names = cluster.fs(0).List(log);
   for (const std::string& name : *names) {
     auto file = cluster.fs(0).OpenForWrite(log + "/" + name);
@@ -281,7 +284,7 @@ TEST(ParameterServerTest, ARunThatCannotBeOpenedIsReportedUnderItsEpoch) {
   ASSERT_OK(cluster.StartAll());
   ASSERT_OK(cluster.Begin());
   cluster.Stop(0);
-  const std::string versions = "data/runs/small/versions";
+  const std::string versions = "data/runs/small/shard-0/versions";
   const auto names = cluster.fs(0).List(versions);
   for (const std::string& name : *names) {
     ASSERT_OK(cluster.fs(0).Remove(versions + "/" + name));

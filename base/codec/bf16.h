@@ -1,18 +1,17 @@
-// bf16, rounded to the nearest or stochastically.
-//
-// Pure. Thread-safe. No allocation.
+// bf16, rounded to the nearest or stochastically. Pure. Thread-safe. No
+// allocation.
 //
 // Block: n bf16 (the upper half of a binary32), little-endian, in order: 2 n
-// bytes. Both codecs decode alike.
+// bytes. Both codecs decode the same way.
 //
-// Error, for |v| up to the largest finite bf16 M = 2^128 - 2^120; beyond it v
+// Error, for |v| up to the largest finite bf16 M = 2^128 - 2^120; greater |v|
 // becomes sign(v) M:
 //   nearest, ties to even    |v - d| <= max(2^-8 |v|, 2^-134)
 //   stochastic               |v - d| <  max(2^-7 |v|, 2^-133), and the mean of
 //                            d over seeds is v to within 2^-16 of bf16's step
-// The stochastic one adds 16 random bits below the last place and cuts. They
-// are keyed by the seed and the element (BlockKey), so that they depend on
-// neither path, thread nor sharding. A value that is a bf16 stays.
+// The stochastic codec adds 16 random bits below the last place and truncates.
+// The bits are keyed by the seed and the element (BlockKey), so they depend on
+// neither path, thread nor sharding. A value that is a bf16 is unchanged.
 //
 // Refused: a value or a bf16 that is NaN or infinite.
 

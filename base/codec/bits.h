@@ -1,8 +1,8 @@
 // Bit patterns of f32 and bf16, little-endian bytes, counter-based random bits.
 //
-// Pure. No allocation. For the CPU and for CUDA alike: what the codecs' plain
-// definitions stand on. Only IEEE 754 operations with one rounding each, so
-// that every compiler gives the same bits (no contraction, no flush to zero).
+// Pure. No allocation. Runs on the CPU and on CUDA; the codecs' plain
+// definitions use it. Only IEEE 754 operations with one rounding each, so every
+// compiler gives the same bits (no contraction, no flush to zero).
 
 #ifndef BASE_CODEC_BITS_H_
 #define BASE_CODEC_BITS_H_
@@ -19,7 +19,7 @@
 
 namespace atl::codec {
 
-// All bits of a magnitude that is infinite; a NaN's are greater.
+// The bits of an infinite magnitude; a NaN's are greater.
 inline constexpr uint32_t kInfinityBits = 0x7f800000;
 inline constexpr uint32_t kMagnitudeMask = 0x7fffffff;
 // The largest finite bf16, 2^128 - 2^120.
@@ -37,7 +37,7 @@ ATL_CODEC_FN float FromBits(uint32_t bits) {
   return value;
 }
 
-// |value|'s bits: their order is the order of magnitudes.
+// The bits of |value|: they sort as magnitudes do.
 ATL_CODEC_FN uint32_t MagnitudeBits(float value) {
   return ToBits(value) & kMagnitudeMask;
 }
@@ -66,14 +66,14 @@ ATL_CODEC_FN bool IsFiniteBf16(uint16_t bits) {
   return (bits & 0x7f80) != 0x7f80;
 }
 
-// Magnitude bits `magnitude` (finite) with `addend` added below bf16's last
-// place, then cut; saturates at the largest finite bf16. Returns bf16 bits.
+// Adds `addend` to finite magnitude bits, below bf16's last place, and
+// truncates to bf16 bits. Saturates at the largest finite bf16.
 ATL_CODEC_FN uint16_t CutToBf16(uint32_t magnitude, uint32_t addend) {
   const uint32_t cut = (magnitude + addend) >> 16;
   return static_cast<uint16_t>(cut < kBf16Max ? cut : kBf16Max);
 }
 
-// The nearest bf16, ties to even; past the largest finite one that one.
+// The nearest bf16, ties to even; saturates at the largest finite one.
 // Requires: `value` is finite.
 ATL_CODEC_FN uint16_t NearestBf16(float value) {
   const uint32_t magnitude = MagnitudeBits(value);
@@ -82,19 +82,18 @@ ATL_CODEC_FN uint16_t NearestBf16(float value) {
   return static_cast<uint16_t>(sign | CutToBf16(magnitude, addend));
 }
 
-// The bf16 that is the least one >= `value`; saturates.
-// Requires: `value` is finite and >= 0.
+// The least bf16 >= `value`; saturates. Requires: `value` is finite and >= 0.
 ATL_CODEC_FN uint16_t LeastBf16AtLeast(float value) {
   return CutToBf16(ToBits(value), 0xffff);
 }
 
-// Two words that (seed, place) give: the key of a block's random bits.
+// The key of a block's random bits.
 struct RandomKey {
   uint32_t add = 0;
   uint32_t flip = 0;
 };
 
-// The key of the block whose first element has number `place`. The mixer is
+// The key of the block whose first element is number `place`. The mixer is
 // SplitMix64's (Steele, Lea and Flood 2014).
 ATL_CODEC_FN RandomKey MakeRandomKey(uint64_t seed, uint64_t place) {
   uint64_t x = seed;

@@ -1,6 +1,4 @@
-// The grid that shards, codecs, chunks and digests are cut on.
-//
-// Pure.
+// The grid on which shards, codecs, chunks and digests are cut. Pure.
 
 #ifndef BASE_CODEC_BLOCK_GRID_H_
 #define BASE_CODEC_BLOCK_GRID_H_
@@ -9,14 +7,14 @@
 
 namespace atl::codec {
 
-// Elements of a block; the last block of a tensor may be shorter.
+// Elements of a block. The last block of a tensor may be shorter.
 inline constexpr int64_t kBlockElements = 4096;
 
 // Largest payload of a chunk in bytes: 64 blocks of f32.
 inline constexpr int64_t kChunkPayloadBytesMax = int64_t{1} << 20;
 
-// Chunks are cut into multiples of so many blocks, so that they are the same
-// ones whoever cuts: the largest that every codec has room for.
+// A chunk holds a multiple of this many blocks, so every program cuts the same
+// chunks. 64 is the largest count that fits with every codec.
 inline constexpr int64_t kChunkBlocksUnit = 64;
 
 // Blocks of a tensor of `element_count` (>= 0) elements.

@@ -16,7 +16,7 @@ namespace atl::codec {
 namespace {
 
 // Calls `body(key, element offset, n, byte offset, bytes)` for every block.
-// `values_size` and `encoded_size` are what the caller has.
+// `values_size` and `encoded_size` are the sizes of the caller's spans.
 template <typename Body>
 absl::Status ForEachBlock(const Codec& codec, const BlockRun& run,
                           size_t values_size, size_t encoded_size, Body body) {
@@ -48,7 +48,8 @@ absl::Status ForEachBlock(const Codec& codec, const BlockRun& run,
   if (block != end || element != values_size || byte != encoded_size) {
     return absl::InvalidArgumentError(absl::StrCat(
         "blocks ", run.first_block, " to ", end, " (", CodecName(codec.id()),
-        ") have not ", values_size, " elements in ", encoded_size, " bytes"));
+        ") do not have ", values_size, " elements in ", encoded_size,
+        " bytes"));
   }
   return absl::OkStatus();
 }

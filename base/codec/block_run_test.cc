@@ -142,7 +142,7 @@ TEST_F(BlockRunTest, RefusesSizesThatDoNotFit) {
   }
 }
 
-// However well the sizes fit them.
+// Even if the sizes of the spans fit these counts.
 TEST_F(BlockRunTest, RefusesBlocksOfNoElementAndOfMoreThanABlockHas) {
   const Codec& codec = GetCodec(CodecId::kF32);
   for (const int32_t count : {-1, 0, 4097}) {
@@ -151,7 +151,7 @@ TEST_F(BlockRunTest, RefusesBlocksOfNoElementAndOfMoreThanABlockHas) {
     bad.element_counts = counts;
     std::vector<float> values(4096 + std::max(0, count));
     const std::string bytes(values.size() * sizeof(float), '\0');
-    // Not by the codec, whose word is another.
+    // This message is ForEachBlock's, not the codec's.
     EXPECT_EQ(DecodeRun(codec, bad, bytes, absl::MakeSpan(values)).message(),
               absl::StrCat("block 41 has ", count, " elements"));
   }
@@ -201,7 +201,7 @@ TEST_F(ErrorFeedbackTest, SumsOfDecodedValuesAreSumsOfGradients) {
       residual += e * e;
       total += gradients[i] * gradients[i];
     }
-    // What was not said yet is small beside what was.
+    // The last residual is small compared with the sum of gradients.
     EXPECT_LT(residual, (id == CodecId::kTopK ? 0.8 : 0.01) * total)
         << CodecName(id);
   }
@@ -229,7 +229,7 @@ TEST_F(ErrorFeedbackTest, MovesOnOnlyWhenMerged) {
   EXPECT_EQ(bytes, first);
   const std::vector<float> after(feedback.after().begin(),
                                  feedback.after().end());
-  // As a save gives it back.
+  // Restored from a local checkpoint.
   ErrorFeedback restored(size_);
   restored.Restore(feedback.before(), feedback.after());
   EXPECT_TRUE(restored.pending());

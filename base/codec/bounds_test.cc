@@ -1,4 +1,4 @@
-// What each header says of its codec's error, sizes and refusals.
+// What each header states about its codec's error, sizes and refusals.
 
 #include <algorithm>
 #include <cmath>
@@ -108,8 +108,8 @@ TEST_F(BoundsTest, StochasticBf16IsOneOfTheTwoNeighbours) {
   }
 }
 
-// The mean of many draws is the value: it fails if bits are biased, the same
-// for all seeds, or the same for all elements.
+// The mean of many draws is the value. This fails if bits are biased, or the
+// same for all seeds or all elements.
 TEST_F(BoundsTest, StochasticBf16IsUnbiased) {
   const float value = 1.0f + 0.3f / 128;  // 0.3 of a step above a bf16.
   const std::vector<float> v(4096, value);

@@ -22,7 +22,7 @@ constexpr uint32_t Multiply(uint32_t a, uint32_t b) {
   return product;
 }
 
-// x^(8 * size_bytes) modulo P: multiplying a CRC register by it appends that
+// x^(8 * size_bytes) modulo P. Multiplying a CRC register by it appends that
 // many zero bytes.
 constexpr uint32_t ZeroBytes(uint64_t size_bytes) {
   uint32_t square = kOne >> 8;  // x^8.
@@ -34,8 +34,9 @@ constexpr uint32_t ZeroBytes(uint64_t size_bytes) {
   return power;
 }
 
-// a * b * x^32 modulo P: the instruction takes 64 bits over 32 more. The
-// product of reflected polynomials is one bit short.
+// a * b * x^32 modulo P. The x^32 comes from the CRC instruction, which reduces
+// 64 bits over 32 more. The shift is needed because a product of reflected
+// polynomials is one bit short.
 __attribute__((target("pclmul,sse4.2"))) uint32_t MultiplyByX32(uint32_t a,
                                                               uint32_t b) {
   const __m128i product = _mm_clmulepi64_si128(
@@ -45,7 +46,8 @@ __attribute__((target("pclmul,sse4.2"))) uint32_t MultiplyByX32(uint32_t a,
   return static_cast<uint32_t>(_mm_crc32_u64(0, wide << 1));
 }
 
-// Multiplies by one fixed polynomial, a byte of the factor at a time.
+// Multiplies by one fixed polynomial, with a table for each byte of the
+// operand.
 class FixedMultiplier {
  public:
   constexpr explicit FixedMultiplier(uint32_t factor) : table_() {
@@ -66,10 +68,10 @@ class FixedMultiplier {
 };
 
 // Bytes of one of three interleaved streams: long ones for bulk, short ones for
-// what is left of it. Multiples of 8.
+// the rest. Multiples of 8.
 constexpr size_t kLongBytes = 4096;
 constexpr size_t kShortBytes = 256;
-// What CombineCrc32c is asked for most: a block of f32.
+// The most frequent length in CombineCrc32c: a block of f32.
 constexpr uint64_t kBlockBytes = 16384;
 
 const FixedMultiplier& LongShift() {
@@ -87,7 +89,7 @@ uint64_t Load64(const char* data) {
   return word;
 }
 
-// Consumes as many groups of three streams of `stream_bytes` as there are.
+// Consumes as many groups of three streams of `stream_bytes` as `size` holds.
 uint32_t ExtendInterleaved(uint32_t crc, size_t stream_bytes,
                            const FixedMultiplier& shift, const char*& data,
                            size_t& size) {
@@ -111,15 +113,15 @@ uint32_t ExtendInterleaved(uint32_t crc, size_t stream_bytes,
 
 // --- Folding -----------------------------------------------------------------
 
-// Bytes that are folded at a time: four registers.
+// Bytes folded at a time: four registers.
 constexpr size_t kFoldBytes = 256;
 constexpr uint32_t kFoldFar[2] = {ZeroBytes(kFoldBytes + 4),
                                   ZeroBytes(kFoldBytes - 4)};
 
-// What takes 16 bytes over the next `distance_bytes`: for their first eight and
-// their last eight. A product of reflected polynomials is one bit short, hence
-// the shift. Gopal et al., "Fast CRC Computation for Generic Polynomials Using
-// PCLMULQDQ Instruction" (2009).
+// The factors that fold 16 bytes over the next `distance_bytes`: one for the
+// first eight bytes and one for the last eight. The shift is needed because a
+// product of reflected polynomials is one bit short. Gopal et al., "Fast CRC
+// Computation for Generic Polynomials Using PCLMULQDQ Instruction" (2009).
 __attribute__((target("avx512f"))) __m512i FoldFactors(
     const uint32_t (&powers)[2]) {
   const long long first = static_cast<long long>(uint64_t{powers[0]} << 1);
@@ -127,7 +129,7 @@ __attribute__((target("avx512f"))) __m512i FoldFactors(
   return _mm512_set_epi64(last, first, last, first, last, first, last, first);
 }
 
-// `state` taken over the distance of `factors`, plus `next`.
+// `state` folded over the distance of `factors`, plus `next`.
 __attribute__((target("avx512f,vpclmulqdq"))) inline __m512i Fold(
     __m512i state, __m512i factors, __m512i next) {
   return _mm512_ternarylogic_epi64(
@@ -135,8 +137,8 @@ __attribute__((target("avx512f,vpclmulqdq"))) inline __m512i Fold(
       _mm512_clmulepi64_epi128(state, factors, 0x11), next, 0x96);
 }
 
-// Four registers that folded bytes in turn, as 64 bytes that have the same
-// remainder as all of them; then that remainder.
+// Folds the four registers to 64 bytes with the same remainder, and returns
+// that remainder.
 __attribute__((target("avx512f,vpclmulqdq"))) uint64_t Remainder(
     const __m512i (&state)[4]) {
   static constexpr uint32_t kNear[2] = {ZeroBytes(64 + 4), ZeroBytes(64 - 4)};
@@ -152,9 +154,9 @@ __attribute__((target("avx512f,vpclmulqdq"))) uint64_t Remainder(
   return wide;
 }
 
-// The first kFoldBytes of `data`, to whose first four bytes the register is
-// added. Loops over the registers are unrolled by hand: at -O2 g++ does not,
-// and keeps them in memory, at half the speed.
+// Loads the first kFoldBytes of `data`, and adds the CRC register to the first
+// four. Loops over the registers are unrolled with a pragma: at -O2 g++ does
+// not unroll them, keeps the registers in memory and is half as fast.
 __attribute__((target("avx512f,vpclmulqdq"))) inline void Begin(
     uint32_t crc, const char* data, __m512i (&state)[4]) {
 #pragma GCC unroll 4
@@ -164,7 +166,7 @@ __attribute__((target("avx512f,vpclmulqdq"))) inline void Begin(
       _mm512_zextsi128_si512(_mm_cvtsi32_si128(static_cast<int>(crc))));
 }
 
-// Consumes as many kFoldBytes as there are.
+// Consumes as many kFoldBytes as `size` holds.
 // Requires: CanFoldCrc32c(), size >= kFoldBytes.
 __attribute__((target("avx512f,vpclmulqdq"))) uint32_t ExtendFolded(
     uint32_t crc, const char*& data, size_t& size) {
@@ -182,9 +184,9 @@ __attribute__((target("avx512f,vpclmulqdq"))) uint32_t ExtendFolded(
   return static_cast<uint32_t>(Remainder(state));
 }
 
-// The same beside the CRC instruction: of each group the first bytes are
-// folded, and six streams of kWideWords words a step take the others. A group
-// is a block of f32 but for 16 bytes.
+// The same, concurrently with the CRC instruction. The first bytes of each
+// group are folded; six streams of kWideWords words a step take the rest. A
+// group is 16 bytes shorter than a block of f32.
 constexpr int kWideStreams = 6;
 constexpr size_t kWideWords = 5;
 constexpr size_t kWideSteps = 33;
@@ -192,7 +194,7 @@ constexpr size_t kWideStreamBytes = kWideSteps * kWideWords * 8;
 constexpr size_t kWideBytes =
     kWideSteps * kFoldBytes + kWideStreams * kWideStreamBytes;
 
-// Consumes as many kWideBytes as there are.
+// Consumes as many kWideBytes as `size` holds.
 // Requires: CanFoldCrc32c().
 __attribute__((target("avx512f,vpclmulqdq"))) uint32_t ExtendFoldedMixed(
     uint32_t crc, const char*& data, size_t& size) {
@@ -230,16 +232,16 @@ __attribute__((target("avx512f,vpclmulqdq"))) uint32_t ExtendFoldedMixed(
   return crc;
 }
 
-// --- Folding beside the instruction -----------------------------------------
+// --- Folding concurrently with the instruction -------------------------------
 
-// Where products are of 256 bits, folding is as fast as the instruction, and
-// both work at the same time: of each step's bytes four registers fold the
-// first, and three streams of kMixedWords words each take the others.
+// Folding with products of 256 bits is as fast as the CRC instruction, and both
+// can run at the same time. Four registers fold the first bytes of each step;
+// three streams of kMixedWords words each take the rest.
 constexpr size_t kMixedFoldBytes = 128;
 constexpr size_t kMixedWords = 5;
 constexpr size_t kMixedStreamBytes = kMixedWords * 8;
 constexpr size_t kMixedStepBytes = kMixedFoldBytes + 3 * kMixedStreamBytes;
-// Steps of a group: as many as fit a block of f32, and few, for what is left.
+// Steps of a long group, the most that fit a block of f32, and of a short one.
 constexpr size_t kMixedLongSteps = 64;
 constexpr size_t kMixedShortSteps = 16;
 
@@ -262,8 +264,8 @@ ATL_MIXED inline __m256i Load256(const char* data) {
   return _mm256_loadu_si256(reinterpret_cast<const __m256i*>(data));
 }
 
-// Consumes as many groups of kSteps steps as there are: of each group first
-// what is folded, then the streams, one after the other.
+// Consumes as many groups of kSteps steps as `size` holds. A group is its
+// folded bytes, then the streams, one after the other.
 template <size_t kSteps>
 ATL_MIXED uint32_t ExtendMixedGroups(uint32_t crc, const char*& data,
                                      size_t& size) {
@@ -281,7 +283,7 @@ ATL_MIXED uint32_t ExtendMixedGroups(uint32_t crc, const char*& data,
     uint64_t crc2 = 0;
     __m256i state[4];
     for (int i = 0; i < 4; ++i) state[i] = Load256(data + 32 * i);
-    // The register is added to the first four bytes.
+    // Adds the CRC register to the first four bytes.
     state[0] = _mm256_xor_si256(
         state[0],
         _mm256_zextsi128_si256(_mm_cvtsi32_si128(static_cast<int>(crc))));
@@ -300,7 +302,7 @@ ATL_MIXED uint32_t ExtendMixedGroups(uint32_t crc, const char*& data,
     for (int i = 1; i < 4; ++i) {
       state[i] = Fold256(state[i - 1], near, state[i]);
     }
-    // 32 bytes that have the same remainder as all that was folded.
+    // 32 bytes with the same remainder as all folded bytes.
     uint64_t rest[4];
     _mm256_storeu_si256(reinterpret_cast<__m256i*>(rest), state[3]);
     uint64_t wide = 0;
@@ -315,7 +317,7 @@ ATL_MIXED uint32_t ExtendMixedGroups(uint32_t crc, const char*& data,
 
 #undef ATL_MIXED
 
-// Consumes the rest of `size` bytes by the CRC instruction alone.
+// Consumes all `size` bytes with the CRC instruction alone.
 uint32_t ExtendRegister(uint32_t crc, const char* data, size_t size) {
   if (size >= 3 * kLongBytes) {
     crc = ExtendInterleaved(crc, kLongBytes, LongShift(), data, size);
@@ -337,8 +339,9 @@ uint32_t ExtendRegister(uint32_t crc, const char* data, size_t size) {
 }  // namespace
 
 uint32_t ExtendCrc32c(uint32_t crc, absl::string_view bytes) {
-  // AMD's instruction takes up to two words a cycle (Zen 5), its products take
-  // two cycles; others have it the other way round, and fold alone.
+  // AMD's CRC instruction takes up to two words a cycle (Zen 5), and its
+  // products take two cycles. On other processors products are faster, so they
+  // fold alone.
   static const bool is_amd = __builtin_cpu_is("amd");
   if (bytes.size() < 2 * kFoldBytes || !CanFoldCrc32c()) {
     return CanMixCrc32c() ? ExtendCrc32cMixed(crc, bytes)
@@ -396,7 +399,7 @@ uint32_t CombineCrc32c(uint32_t a_crc, uint32_t b_crc, uint64_t b_size_bytes) {
   if (b_size_bytes < 4 || !can_multiply) {
     return Multiply(ZeroBytes(b_size_bytes), a_crc) ^ b_crc;
   }
-  // Blocks of one codec follow each other, and the power is the dear part.
+  // Consecutive blocks have the same size, and the power is the expensive part.
   struct Power {
     uint64_t size_bytes = 4;
     uint32_t value = kOne;  // x^(8 * size_bytes - 32).

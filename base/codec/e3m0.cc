@@ -48,7 +48,8 @@ struct E3m0Vector : VectorLoops {
     for (size_t i = 0; i < Plain::kElements; i += kLanes) {
       const VF value = hn::LoadU(df, v + i);
       const VI magnitude = ToMagnitudeBits(value);
-      // c < 0 is below every level; the cut exponent tells 1 from 0.
+      // c < 0 is below every level. The truncated exponent distinguishes 1 from
+      // 0.
       VI c =
           hn::Sub(hn::ShiftRight<23>(hn::Add(magnitude, half)), zero_exponent);
       const VI least = hn::Min(
@@ -63,7 +64,7 @@ struct E3m0Vector : VectorLoops {
         const VF d = ToLevels(code, zero_exponent);
         hn::StoreU(hn::Sub(value, d), df, v + i);
       }
-      // Two neighbours' bytes become one.
+      // Packs the bytes of two neighbours into one.
       const DU16Half du16;
       const DU8Half out;
       const auto pairs =

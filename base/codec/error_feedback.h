@@ -1,16 +1,16 @@
-// What an island did not yet say of its outer gradients: the residual of one
-// fragment, which its next contribution carries (Seide et al. 2014; with a
-// decay, SparseLoCo, arXiv 2508.15706).
-//
-// Pure. Thread-compatible. Allocates when made, and never again.
+// Error feedback of one fragment: the residual of an island's outer gradients,
+// which its next contribution carries (Seide et al. 2014; with a decay,
+// SparseLoCo, arXiv 2508.15706). Pure. Thread-compatible. Allocates only when
+// constructed.
 //
 //   F       elements of the fragment
-//   before  [F], f32: e, as of the last contribution that was merged
-//   after   [F], f32: e' - Dec(q) of the contribution on its way,
+//   before  [F], f32: e, after the last merged contribution
+//   after   [F], f32: e' - Dec(q) of the pending contribution,
 //           e' = decay * e + g
 //
-// before stays bit for bit until the outcome is known. MERGED: after takes its
-// place; anything else: after is dropped. A save holds both.
+// `before` stays bit for bit until the outcome is known. If the contribution is
+// MERGED, `after` replaces it; otherwise `after` is dropped. The local
+// checkpoint holds both.
 
 #ifndef BASE_CODEC_ERROR_FEEDBACK_H_
 #define BASE_CODEC_ERROR_FEEDBACK_H_
@@ -28,17 +28,15 @@ namespace atl::codec {
 
 class ErrorFeedback {
  public:
-  // All zeros, no contribution on its way.
+  // All zeros, no pending contribution.
   explicit ErrorFeedback(size_t element_count)
       : before_(element_count), after_(element_count) {}
 
-  // Encodes `gradient`, shape [F], of the blocks `runs`, which together are all
-  // of it, one after the other, to `encoded`. The contribution is then on its
-  // way.
-  //
-  // FAILED_PRECONDITION: one already is; its outcome comes first.
-  // INVALID_ARGUMENT: as EncodeRunWithFeedback; none is then on its way, and
-  // before is as it was.
+  // Encodes `gradient`, shape [F], to `encoded`. `runs` are its blocks, in
+  // order and complete. The contribution is then pending.
+  // FAILED_PRECONDITION: a contribution is pending; call Resolve first.
+  // INVALID_ARGUMENT: as EncodeRunWithFeedback. Nothing is then pending, and
+  // `before` is unchanged.
   absl::Status Encode(const Codec& codec, absl::Span<const BlockRun> runs,
                       float decay, absl::Span<const float> gradient,
                       absl::Span<char> encoded) {
@@ -58,22 +56,22 @@ class ErrorFeedback {
     return absl::OkStatus();
   }
 
-  // The outcome of the contribution on its way. Nothing happens if none is.
+  // Takes the outcome of the pending contribution. No effect if none is.
   void Resolve(bool merged) {
     if (pending_ && merged) std::swap(before_, after_);
     pending_ = false;
   }
 
-  // As a save had it: before, and after if a contribution was on its way.
-  // Requires: `before` has shape [F], `after` too or is empty.
+  // Restores the state from a local checkpoint. Requires: `before` has shape
+  // [F]; `after` has shape [F] if a contribution was pending, else it is empty.
   void Restore(absl::Span<const float> before, absl::Span<const float> after) {
     before_.assign(before.begin(), before.end());
     pending_ = !after.empty();
     if (pending_) after_.assign(after.begin(), after.end());
   }
 
-  // Room for a gradient, shape [F], that Encode may be given: after's place, so
-  // that there is no third array. Requires: !pending().
+  // Memory for a gradient, shape [F], that Encode may be given. It is `after`'s
+  // memory, so no third array is needed. Requires: !pending().
   absl::Span<float> Room() { return absl::MakeSpan(after_); }
 
   bool pending() const { return pending_; }

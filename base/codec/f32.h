@@ -1,9 +1,7 @@
-// The f32 codec: values as they are.
-//
-// Pure. Thread-safe. No allocation.
+// The f32 codec: values as they are. Pure. Thread-safe. No allocation.
 //
 // Block: n binary32, little-endian, in order: 4 n bytes.
-// Error: none; every finite bit pattern comes back, -0 and subnormals too.
+// Error: none; every finite bit pattern is preserved, -0 and subnormals too.
 // Refused: a value that is NaN or infinite.
 
 #ifndef BASE_CODEC_F32_H_

@@ -1,5 +1,4 @@
-// The f32 codec without a copy: elements in memory are their encoding.
-//
+// The f32 codec without a copy: elements in memory are their own encoding.
 // Pure.
 
 #ifndef BASE_CODEC_F32_BYTES_H_

@@ -1,7 +1,6 @@
-// What is done to the values of a block while they are in the first-level
-// cache: small loops that the compiler does not vectorise by itself.
-//
-// Pure. Thread-safe. No allocation.
+// Small loops over the values of a block in the L1 cache, written with SIMD
+// because the compiler does not vectorise them. Pure. Thread-safe. No
+// allocation.
 
 #ifndef BASE_CODEC_F32_VALUES_H_
 #define BASE_CODEC_F32_VALUES_H_
@@ -14,7 +13,7 @@
 
 namespace atl::codec {
 
-// Plain definition: no value is NaN or infinite.
+// Plain definition of AllFinite: no value is NaN or infinite.
 inline bool AllFinitePlain(absl::Span<const float> x) {
   for (const float value : x) {
     if ((std::bit_cast<uint32_t>(value) & 0x7fffffffu) >= 0x7f800000u) {
@@ -26,7 +25,7 @@ inline bool AllFinitePlain(absl::Span<const float> x) {
 
 bool AllFinite(absl::Span<const float> x);
 
-// difference = a - b, shape [n]; `difference` may be either.
+// difference = a - b, shape [n]. `difference` may be `a` or `b`.
 void Subtract(size_t n, const float* a, const float* b, float* difference);
 
 }  // namespace atl::codec

@@ -1,4 +1,4 @@
-// From a codec's format to its Codec. Internal to base/codec.
+// Makes a Codec from a codec's format. Internal to base/codec.
 //
 // A format is a struct of static functions over raw pointers:
 //
@@ -8,7 +8,7 @@
 //                const float* gradient, float* after)
 //   template <bool kResidual> BlockFault Encode(
 //       const BlockKey&, size_t n, Values<kResidual>* v, uint8_t* encoded)
-//     kResidual: also v = v - Dec(Enc(v))
+//     kResidual: v = v - Dec(Enc(v)) too
 //   template <Into kInto> BlockFault Decode(
 //       size_t n, const uint8_t* encoded, float weight, float* out)
 
@@ -26,14 +26,14 @@
 
 namespace atl::codec {
 
-// What becomes of a decoded value d.
+// How a decoded value d reaches the output.
 enum class Into {
   kSet,    // out = d
   kScale,  // out = weight * d
   kAdd,    // out = out + weight * d
 };
 
-// Values that an encoder reads, or reads and replaces.
+// The values that an encoder reads; with kResidual it also replaces them.
 template <bool kResidual, typename T = float>
 using Values = std::conditional_t<kResidual, T, const T>;
 
@@ -59,13 +59,13 @@ ATL_CODEC_FN void CombinePlain(size_t n, T decay, const T* before,
   }
 }
 
-// A format whose blocks are cut into sub-blocks of S::kElements elements with a
-// scale each: the scales of all sub-blocks, then the codes of all of them.
+// A format that cuts a block into sub-blocks of S::kElements elements, each
+// with its own scale. A block is all scales, then all codes.
 //
 //   S::kScaleBytes, S::CodeBytes(m), S::CombineFull
 //   S::Plain::EncodeSub<kResidual>(m, v, scale, codes), DecodeSub<kInto>(...)
-//   S::EncodeFull<kResidual>(v, scale, codes), DecodeFull<kInto>(...):
-//     the same for m == S::kElements; only if S::kVectorised.
+//   S::EncodeFull<kResidual>(v, scale, codes), DecodeFull<kInto>(...): for
+//     m == S::kElements, only if S::kVectorised.
 template <typename S>
 struct SubBlocked {
   static constexpr CodecId kId = S::Plain::kId;
@@ -148,7 +148,6 @@ struct PlainSub {
   }
 };
 
-// The Codec of format F.
 template <typename F, SimdPath kPath>
 class ToCodec final : public Codec {
  public:
@@ -172,7 +171,7 @@ class ToCodec final : public Codec {
     if (!Fits(n, encoded.size()) || before.size() != n || after.size() != n) {
       return BlockFault::kWrongSize;
     }
-    // In the first-level cache; `after` is written once, and not read first.
+    // `values` stays in the L1 cache. `after` is written once and not read.
     alignas(64) float values[kBlockElements];
     F::Combine(n, decay, before.data(), gradient.data(), values);
     const BlockFault fault =
@@ -213,9 +212,9 @@ class ToCodec final : public Codec {
   }
 };
 
-// The Codec on `path` of a format whose plain definition is F: the one here, or
-// one of the vectorised, each made where its instructions are compiled, and only
-// if it is asked for.
+// The Codec on `path` of the format whose plain definition is F. `avx2` and
+// `avx512` return the vectorised codecs from the units compiled for those
+// instructions; only the requested codec is constructed.
 template <typename F>
 const Codec& OnPath(SimdPath path, const Codec& (*avx2)(),
                     const Codec& (*avx512)()) {

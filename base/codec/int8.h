@@ -1,6 +1,5 @@
-// 8-bit integers with a scale for every 256 elements.
-//
-// Pure. Thread-safe. No allocation.
+// 8-bit integers with a scale for every 256 elements. Pure. Thread-safe. No
+// allocation.
 //
 // Block of n elements, in sub-blocks of 256 (the last may be shorter):
 //   2 bytes a sub-block   scale s, bf16 bits, little-endian
@@ -12,17 +11,15 @@
 //   q = v * (1 / s), rounded to the nearest, ties to even;   d = q * s
 //
 // Error: |v - d| <= s (1/2 + 2^-6), and s <= max(2^-126, (1 + 2^-7) a / 127).
-// (The 2^-6 is of magnitudes at the end of f32's range, where s is capped, and
-// of the roundings of 1 / s, v * (1 / s) and q * s, which are far smaller.)
+// The 2^-6 covers magnitudes near the end of f32's range, where s is capped. It
+// also covers the far smaller roundings of 1 / s, v * (1 / s) and q * s.
 //
-// Why 256: a scale costs 1/16 bit an element. Sub-blocks of half the size lower
-// the greatest of normal values by 0.1 bit, which is a gain of the same size;
-// longer ones lose more than they save. Why bf16: f32 would cost 1/16 bit more
-// for steps that are finer by 0.4 % (0.006 bit) on average; f16 has not f32's
-// range.
+// Why 256: a scale costs 1/16 bit an element. Halving the sub-block lowers the
+// greatest of normally distributed values by 0.1 bit, which gains as much as
+// the extra scales cost. Longer ones lose more than they save.
 //
 // Refused: a value that is not finite; a scale below 2^-126 or above
-// 2^121 (1 + 2^-7), q = -128. So what decodes is finite.
+// 2^121 (1 + 2^-7); q = -128. So decoded values are finite.
 
 #ifndef BASE_CODEC_INT8_H_
 #define BASE_CODEC_INT8_H_
@@ -40,15 +37,15 @@ struct Int8Plain {
   static constexpr CodecId kId = CodecId::kInt8;
   static constexpr size_t kElements = 256;
   static constexpr size_t kScaleBytes = 2;
-  // bf16 bits of 2^-126, and of 2^121 (1 + 2^-7): times 127 it is finite, and
-  // the greatest f32 over it still rounds to 127.
+  // bf16 bits of 2^-126, and of 2^121 (1 + 2^-7). The latter times 127 is
+  // finite, and the greatest f32 divided by it still rounds to 127.
   static constexpr uint16_t kScaleMin = 0x0080;
   static constexpr uint16_t kScaleMax = 0x7c01;
 
   ATL_CODEC_FN static constexpr size_t CodeBytes(size_t m) { return m; }
 
-  // Adding and subtracting it rounds to an integer, to the nearest, ties to
-  // even, and leaves that integer in the low bits of the sum.
+  // Adding and subtracting it rounds to the nearest integer, ties to even. The
+  // sum has that integer in its low bits.
   template <typename T>
   ATL_CODEC_FN static constexpr T Rounder() {
     return sizeof(T) == 4 ? T{12582912} : T{6755399441055744};

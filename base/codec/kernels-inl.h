@@ -1,4 +1,4 @@
-// What the vector kernels of all codecs share; included once for each
+// What the vector kernels of all codecs share, included once for each
 // instruction set (Highway). Internal to base/codec.
 
 #if defined(BASE_CODEC_KERNELS_INL_H_) == defined(HWY_TARGET_TOGGLE)
@@ -30,14 +30,13 @@ using VF = hn::Vec<DF>;
 using VI = hn::Vec<DI>;
 using VU = hn::Vec<DU>;
 
-// Divides the elements of every sub-block.
+// A divisor of every sub-block's element count.
 constexpr size_t kLanes = HWY_LANES(float);
 
-// The path that this instruction set is.
+// The path of this instruction set.
 constexpr SimdPath kPath =
     HWY_TARGET == HWY_AVX3 ? SimdPath::kAvx512 : SimdPath::kAvx2;
 
-// What every codec's loops have.
 struct VectorLoops {
   // after = decay * before + gradient, shape [n].
   static void Combine(size_t n, float decay, const float* before,
@@ -53,7 +52,7 @@ struct VectorLoops {
   }
 };
 
-// Deliver for a vector.
+// Deliver for vectors.
 template <Into kInto>
 HWY_INLINE void DeliverVector(VF d, VF weight, float* out) {
   const DF df;
@@ -66,14 +65,14 @@ HWY_INLINE void DeliverVector(VF d, VF weight, float* out) {
   }
 }
 
-// |v|'s bits, as signed numbers (their sign bit is 0).
+// The bits of |v|, as signed numbers (their sign bit is 0).
 HWY_INLINE VI ToMagnitudeBits(VF v) {
   const DI di;
   return hn::And(hn::BitCast(di, v),
                  hn::Set(di, static_cast<int32_t>(kMagnitudeMask)));
 }
 
-// The greatest magnitude's bits in v, shape [n], n a multiple of 4 kLanes.
+// The bits of the greatest magnitude in v, shape [n], n a multiple of 4 kLanes.
 HWY_INLINE uint32_t GreatestMagnitude(size_t n, const float* v) {
   const DF df;
   const DI di;

@@ -108,7 +108,7 @@ TEST_F(PathsTest, FeedbackGivesTheSameBytesAndResiduals) {
       if (faults[0] != BlockFault::kNone) continue;
       ASSERT_EQ(bytes[0], bytes[1]) << label << ", kind " << kind;
       ASSERT_TRUE(SameBits(after[0], after[1])) << label << ", kind " << kind;
-      // after is e' less what the bytes say.
+      // after is e' less the decoded bytes.
       std::vector<float> d(n);
       ASSERT_EQ(other.Decode(bytes[1], absl::MakeSpan(d)), BlockFault::kNone);
       for (size_t i = 0; i < n; ++i) {
@@ -158,7 +158,7 @@ TEST_F(PathsTest, DecodeGivesTheSameValuesInAllForms) {
   });
 }
 
-// The bytes of fixed values: held so that no compiler, CPU or change moves
+// Encodings of fixed values, so that no compiler, CPU or code change alters
 // them.
 TEST_F(PathsTest, BytesAreThoseOfTheFormat) {
   const std::pair<CodecId, uint32_t> expected[] = {
@@ -169,7 +169,7 @@ TEST_F(PathsTest, BytesAreThoseOfTheFormat) {
       {CodecId::kE3m0, 2940931711},
       {CodecId::kTwoBit, 2272230975},
       {CodecId::kTopK, 1269856544}};
-  // 3700 values of 40 exponents, from integers alone.
+  // 3700 values of 40 exponents, made with integers only.
   std::vector<float> v(3700);
   for (size_t i = 0; i < v.size(); ++i) {
     const uint32_t high = Random16({1, 2}, static_cast<uint32_t>(i));
@@ -193,8 +193,8 @@ TEST_F(PathsTest, BytesAreThoseOfTheFormat) {
   }
 }
 
-// On every path the same fault or the same finite values, and nothing past the
-// end is written.
+// Every path gives the same fault or the same finite values, and writes nothing
+// past the end.
 TEST_F(PathsTest, AnyBytesDecodeToFiniteValuesOrAFault) {
   ForEachPath([&](const Codec& plain, const Codec& other,
                   const std::string& label) {
@@ -234,7 +234,7 @@ TEST_F(PathsTest, AWrongSizeIsAFault) {
         << label;
     std::vector<float> empty, many(4097);
     EXPECT_EQ(other.Decode("", absl::MakeSpan(empty)), BlockFault::kWrongSize);
-    // One of them a codec without a bound would want for one element more.
+    // One of these sizes is right for 4097 elements.
     for (size_t more = 0; more <= sizeof(float); ++more) {
       bytes.assign(other.EncodedBytes(4096) + more, '\0');
       EXPECT_EQ(other.Decode(bytes, absl::MakeSpan(many)),

@@ -1,6 +1,4 @@
-// SHA-256 (FIPS 180-4), by OpenSSL.
-//
-// Thread-compatible.
+// SHA-256 (FIPS 180-4), by OpenSSL. Thread-compatible.
 
 #ifndef BASE_CODEC_SHA256_H_
 #define BASE_CODEC_SHA256_H_
@@ -16,7 +14,7 @@ namespace atl::codec {
 
 using Sha256Digest = std::array<uint8_t, 32>;
 
-// Hashes bytes that come in pieces.
+// Hashes bytes that arrive in pieces.
 class Sha256 {
  public:
   Sha256();
@@ -24,10 +22,9 @@ class Sha256 {
   Sha256(const Sha256&) = delete;
   Sha256& operator=(const Sha256&) = delete;
 
-  // Appends `bytes`.
   void Update(absl::string_view bytes);
 
-  // The digest of all bytes. Ends this object's use.
+  // The digest of all bytes. The object must not be used afterwards.
   Sha256Digest Finish();
 
  private:
@@ -35,7 +32,6 @@ class Sha256 {
   std::unique_ptr<Context> context_;
 };
 
-// The digest of `bytes`.
 Sha256Digest ComputeSha256(absl::string_view bytes);
 
 // 64 lower-case hex digits.

@@ -10,7 +10,7 @@ namespace atl::codec {
 
 void StreamCopy(size_t size, const char* from, char* to) {
   constexpr size_t kLineBytes = 64;
-  // Whole lines of `to`.
+  // Copies the bytes before the first whole line of `to`.
   const size_t before =
       std::min(size, -reinterpret_cast<uintptr_t>(to) % kLineBytes);
   if (before > 0) std::memcpy(to, from, before);
@@ -24,7 +24,7 @@ void StreamCopy(size_t size, const char* from, char* to) {
     _mm256_stream_si256(reinterpret_cast<__m256i*>(to + i + 32), high);
   }
   if (i < size) std::memcpy(to + i, from + i, size - i);
-  // Stores of this kind are ordered by nothing else.
+  // Nothing else orders non-temporal stores.
   _mm_sfence();
 }
 

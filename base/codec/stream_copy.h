@@ -1,6 +1,4 @@
-// Copies what is not read again soon.
-//
-// Pure. Thread-safe. No allocation.
+// Copies bytes that are not read again soon. Pure. Thread-safe. No allocation.
 
 #ifndef BASE_CODEC_STREAM_COPY_H_
 #define BASE_CODEC_STREAM_COPY_H_
@@ -9,8 +7,8 @@
 
 namespace atl::codec {
 
-// `to` = `from`, both of `size` bytes, past the caches: lines of `to` are
-// neither read first nor kept. Other threads see them as after a memcpy.
+// Copies `size` bytes past the caches: cache lines of `to` are neither read
+// first nor kept. Other threads see the bytes as after a memcpy.
 void StreamCopy(size_t size, const char* from, char* to);
 
 }  // namespace atl::codec

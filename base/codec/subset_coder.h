@@ -1,34 +1,33 @@
-// Which k of n elements: a range coder with an exact model of fixed size.
+// Codes which k of n elements are taken: a range coder with an exact model of
+// fixed size. Pure. No allocation. The same integers on the CPU and on CUDA.
 //
-// Pure. No allocation. The same integers everywhere: for the CPU and for CUDA.
+// A subset of k of the U = 2^level places takes SubsetBytes(k) bytes, whatever
+// the subset: 59 for 64 of 4096, where log2 C(4096, 64) = 471.29 bits are
+// 58.91.
 //
-// A subset of k of the U = 2^level places is written in SubsetBytes(k) bytes,
-// whatever the subset; 64 of 4096 in 59, where log2 C(4096, 64) = 471.29 bits
-// are 58.91. So an index costs 7.375 bits against 12, the sizes of blocks are
-// known beforehand, and clustered sets cost what random ones do.
-//
-// Model. The places are halved again and again. In a range of 2 h places of
-// which k are taken, j of the left half are taken in C(h, j) C(h, k - j) of the
-// C(2 h, k) ways; j is coded with that probability, in 2^-31ths
+// Model. The places are halved again and again. A range has 2 h places, of
+// which k are taken. j of them are in its left half in C(h, j) C(h, k - j) of
+// the C(2 h, k) ways. j is coded with that probability, in units of 2^-31
 // (SubsetModel). With k = 1 the place itself is coded, uniformly; with k = 0 or
 // k = 2 h nothing is. The left half comes first.
 //
-// Rounding: every j but the most probable has its share rounded up, so that it
-// loses nothing; that one has the rest and loses at most 65 units of 2^-31,
-// less than 2^-21 of itself. The coder keeps a range of at least 2^56, so a
-// step loses less than 2^-25 of its share. A subset has less than 200 steps:
-// together less than 0.0002 bit, and SubsetBytes leaves 0.09 bit at least.
+// Rounding. Every j but the most probable has its share rounded up and loses
+// nothing. The most probable j has the rest and loses at most 65 units of
+// 2^-31, less than 2^-21 of its share. The coder keeps a range of at least
+// 2^56, so a step loses less than 2^-25 of its share. A subset has fewer than
+// 200 steps: together less than 0.0002 bit, and SubsetBytes leaves at least
+// 0.09 bit.
 //
 // Coder (after Martin 1979, with carries). The code is a binary fraction in
-// [0, 1), most significant byte first. Interval [low, low + range), at first
-// [0, 2^64 - 1) * 2^-64; a symbol with the shares [c, c + f) of 2^b makes it
-// [low + r c, low + r c + r f), r = floor(range / 2^b); while range < 2^56 both
-// are multiplied by 256, and the top byte of low is the code's next. At the end
-// the code is the number of SubsetBytes(k) bytes that is the least in the
-// interval: since the interval is wider than its last place, there is one.
+// [0, 1), most significant byte first. The interval [low, low + range) starts
+// as [0, 2^64 - 1) * 2^-64. A symbol with the shares [c, c + f) of 2^b makes it
+// [low + r c, low + r c + r f), r = floor(range / 2^b). While range < 2^56,
+// both are multiplied by 256, and the top byte of low is the next code byte.
+// The final code is the least number of SubsetBytes(k) bytes in the interval.
+// There is one, because the interval is wider than that number's last place.
 //
-// Decoding takes any bytes: what comes out are k ascending places below U.
-// (More than one byte string may stand for a subset; the encoder writes one.)
+// Any bytes decode to k ascending places below U. (More than one byte string
+// may stand for a subset; the encoder writes one.)
 
 #ifndef BASE_CODEC_SUBSET_CODER_H_
 #define BASE_CODEC_SUBSET_CODER_H_
@@ -47,7 +46,7 @@ class RangeEncoder {
   ATL_CODEC_FN RangeEncoder(uint8_t* code, size_t size)
       : code_(code), size_(size) {}
 
-  // A symbol with the shares [begin, begin + share) of 2^bits; bits <= 31.
+  // Codes a symbol with the shares [begin, begin + share) of 2^bits (<= 2^31).
   ATL_CODEC_FN void Put(uint64_t begin, uint64_t share, int bits) {
     const uint64_t unit = range_ >> bits;
     Add(unit * begin);
@@ -60,7 +59,6 @@ class RangeEncoder {
     }
   }
 
-  // Writes the rest.
   ATL_CODEC_FN void Finish() {
     if (count_ < size_ && size_ - count_ < 8) {
       const int cut = 64 - 8 * static_cast<int>(size_ - count_);
@@ -93,7 +91,7 @@ class RangeEncoder {
   uint64_t range_ = ~uint64_t{0};
 };
 
-// Reads a code of `size` bytes; past its end come zeros.
+// Reads a code of `size` bytes, followed by zeros.
 class RangeDecoder {
  public:
   ATL_CODEC_FN RangeDecoder(const uint8_t* code, size_t size)
@@ -101,7 +99,7 @@ class RangeDecoder {
     for (int i = 0; i < 8; ++i) Shift();
   }
 
-  // The place, in [0, 2^bits), that the code is at; Take comes next.
+  // The current place of the code, in [0, 2^bits). Take must follow.
   ATL_CODEC_FN uint64_t Peek(int bits) {
     unit_ = range_ >> bits;
     const uint64_t place = code_ / unit_;
@@ -109,7 +107,7 @@ class RangeDecoder {
     return place < last ? place : last;
   }
 
-  // Takes the symbol with the shares [begin, begin + share) around it.
+  // Consumes the symbol around it, with the shares [begin, begin + share).
   ATL_CODEC_FN void Take(uint64_t begin, uint64_t share) {
     code_ -= unit_ * begin;
     range_ = unit_ * share;
@@ -131,18 +129,18 @@ class RangeDecoder {
   uint64_t unit_ = 0;
 };
 
-// A range of places that is still to be coded.
+// A range of places to be coded.
 struct SubsetNode {
   uint16_t begin;  // Its first place.
   uint8_t level;   // It has 2^level places,
-  uint8_t count;   // of which so many (> 0) are taken.
+  uint8_t count;   // of which `count` (> 0) are taken.
 };
 
-// Most nodes that wait: a right half a level, and the one at hand.
+// Most nodes on the stack: a right half for each level, and the current one.
 inline constexpr int kSubsetStack = kSubsetLevelMax + 1;
 
-// Writes which `k` (1 to 64) of 2^`level` places are taken, in ascending order
-// in `places`, to `code`, of SubsetBytes(k).
+// Writes which `k` (1 to 64) of 2^`level` places are taken. `places` is
+// ascending; `code` has SubsetBytes(k) bytes.
 // Requires: level == SubsetLevel(k).
 ATL_CODEC_FN void EncodeSubset(const SubsetModel& model, int level, size_t k,
                                const uint16_t* places, uint8_t* code) {
@@ -177,8 +175,8 @@ ATL_CODEC_FN void EncodeSubset(const SubsetModel& model, int level, size_t k,
   coder.Finish();
 }
 
-// Reads what EncodeSubset wrote: `k` ascending places below 2^level, for any
-// bytes.
+// Reads what EncodeSubset wrote. Any bytes give `k` ascending places below
+// 2^level.
 ATL_CODEC_FN void DecodeSubset(const SubsetModel& model, int level, size_t k,
                                const uint8_t* code, uint16_t* places) {
   RangeDecoder coder(code, SubsetBytes(k));

@@ -1,7 +1,6 @@
-// The probabilities of subset_coder.h, as a table of integers.
-//
-// Pure. Made by the compiler, with IEEE 754 double operations of one rounding
-// each: the same numbers everywhere, which a test holds by their checksum.
+// The probabilities of subset_coder.h, as a table of integers. Pure. Made at
+// compile time with IEEE 754 double operations of one rounding each, so the
+// numbers are the same everywhere. A test checks their checksum.
 
 #ifndef BASE_CODEC_SUBSET_MODEL_H_
 #define BASE_CODEC_SUBSET_MODEL_H_
@@ -13,15 +12,15 @@
 
 namespace atl::codec {
 
-// Most places of a subset are 2^12, most taken ones 64.
+// A subset has at most 2^12 places, of which at most 64 are taken.
 inline constexpr int kSubsetLevelMax = 12;
 inline constexpr int kSubsetCountMax = 64;
 
-// Of n elements (1 to 4096) so many are taken: 64 of every 4096, one at least.
+// How many of n (1 to 4096) elements are taken: one for every 64, rounded up.
 ATL_CODEC_FN constexpr size_t SubsetCount(size_t n) { return (n + 63) / 64; }
 
-// The places of a subset of k are 2^SubsetLevel(k): the least power of two that
-// holds every n with SubsetCount(n) == k.
+// A subset of k has 2^SubsetLevel(k) places: the least power of two that holds
+// every n with SubsetCount(n) == k.
 ATL_CODEC_FN constexpr int SubsetLevel(size_t k) {
   int level = 6;
   while ((size_t{1} << level) < 64 * k) ++level;
@@ -48,9 +47,9 @@ ATL_CODEC_FN constexpr size_t SubsetBytes(size_t k) {
 #endif
 }
 
-// For every level (1 to 12) and count k (2 to 64, below 2^level) the shares of
-// j = 0..k taken places in the left half, summed up: a row of k + 1 numbers,
-// the first 0, in units of 2^-31; after the last comes 2^31.
+// One row for every level (1 to 12) and count k (2 to 64, below 2^level): the
+// cumulative shares of j = 0..k taken places in the left half. A row has k + 1
+// numbers in units of 2^-31. The first is 0; 2^31 follows the last.
 class SubsetModel {
  public:
   static constexpr int kBits = 31;
@@ -70,13 +69,13 @@ class SubsetModel {
     return shares_ + begins_[level][k];
   }
 
-  // The share of j in a row of k + 1.
+  // The share of j in a row of k + 1 numbers.
   ATL_CODEC_FN static uint64_t Share(const uint32_t* row, int k, int j) {
     const uint64_t end = j == k ? uint64_t{1} << kBits : row[j + 1];
     return end - row[j];
   }
 
-  // The j whose share has the place `at`: never one whose share is 0.
+  // The j whose share contains `at`; its share is never 0.
   ATL_CODEC_FN static int Find(const uint32_t* row, int k, uint32_t at) {
     int j = 0;
     for (int i = 1; i <= k; ++i) j += row[i] <= at ? 1 : 0;
@@ -88,8 +87,8 @@ class SubsetModel {
   constexpr const uint32_t* table() const { return shares_; }
 
  private:
-  // Shares of j = 0..k for halves of h places. Probabilities fall from the
-  // middle to both sides by ratios of integers.
+  // Shares of j = 0..k for halves of h places. Probabilities fall from the mode
+  // to both sides by ratios of integers.
   static constexpr void FillRow(int64_t h, int64_t k, uint32_t* row) {
     double weights[kSubsetCountMax + 1] = {};
     const int64_t least = k > h ? k - h : 0;

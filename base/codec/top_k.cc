@@ -26,8 +26,8 @@ struct TopKVector : VectorLoops {
 
   static size_t EncodedBytes(size_t n) { return TopKBytes::EncodedBytes(n); }
 
-  // Candidates of a whole block: keys of a superset of the 64 greatest, in
-  // ascending order of places. Returns their count, 0 if a value is not finite.
+  // Keys of a superset of the 64 greatest of a whole block, in ascending order
+  // of places. Returns their count, 0 if a value is not finite.
   static size_t Candidates(const float* v, uint64_t* keys) {
     const DF df;
     const DI di;
@@ -64,7 +64,7 @@ struct TopKVector : VectorLoops {
     return count;
   }
 
-  // The places of the k greatest of n keys, which are in order of places.
+  // The places of the k greatest of `count` keys, which are sorted by place.
   static void ChooseAmong(size_t count, uint64_t* keys, size_t k,
                           uint16_t* places) {
     uint64_t sorted[kBlock];
@@ -110,8 +110,8 @@ struct TopKVector : VectorLoops {
     const BlockFault fault =
         TopKBytes::Read(TheSubsetModel(), n, encoded, places, values);
     if (fault != BlockFault::kNone) return fault;
-    // What is not sent is +0 in all three forms: set, times the weight, added
-    // times the weight. The last two matter for the signs of zeros.
+    // An element that is not sent is +0 in all three forms. The weight matters
+    // for the sign of zeros.
     const VF weights = hn::Set(df, weight);
     const size_t k = SubsetCount(n);
     const size_t whole = n - n % kLanes;

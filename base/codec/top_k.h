@@ -1,35 +1,26 @@
-// The 64 greatest of every 4096 elements, in 2 bits each, their places by an
-// entropy coder: what SparseLoCo sends (arXiv 2508.15706), with fewer bytes.
-// Meant for error feedback, which keeps what was not sent.
+// The 64 greatest of every 4096 elements, in 2 bits each, with their places
+// entropy-coded: SparseLoCo's scheme (arXiv 2508.15706) in fewer bytes. Needs
+// error feedback, which keeps the elements that are not sent. Pure.
+// Thread-safe. No allocation.
 //
-// Pure. Thread-safe. No allocation.
-//
-// Block of n elements, of which k = ceil(n / 64) are sent: those of the
-// greatest magnitudes, of equal ones those of the lowest index. In this order:
+// A block of n elements sends the k = ceil(n / 64) of greatest magnitude; among
+// equal ones the lowest index goes first. In this order:
 //   3 bytes               H and R of two_level.h over the k values in the order
-//                         of their places, base the least of their magnitudes
+//                         of their places; base is their least magnitude
 //   ceil(k / 8) bytes     signs, as in two_bit.h
 //   ceil(k / 8) bytes     classes
 //   SubsetBytes(k) bytes  the places, subset_coder.h
 // An element that is not sent decodes to 0.
 //
-// 78 bytes for 4096 elements, 210.05 times fewer than f32:
-//   3 + 8 + 8 + 59, against 59 + 16 + 0 for places and codes without a scale,
-//   of which log2 C(4096, 64) / 8 = 58.91 cannot be saved.
-// With a chunk's header of 100 bytes for its 13,443 blocks still 210.0, and at
-// least 205 in any chunk of 60 whole blocks or more.
+// 78 bytes for 4096 elements, 210.05 times fewer than f32 (base/DESIGN.md,
+// Codecs). log2 C(4096, 64) / 8 = 58.91 of them cannot be saved.
 //
-// Error: elements that are not sent are off by themselves; the sum of squares
-// of the others' errors is two_level.h's, never more than their own. So with T
-// the set that is sent, sum (v - d)^2 <= sum v^2 - (what the levels of T keep).
+// Error: an element that is not sent is off by itself. With T the set that is
+// sent, sum (v - d)^2 <= sum v^2 - (what the levels of T keep, two_level.h).
 //
-// Why sizes do not depend on the set: a code that gains on clustered sets has
-// blocks of varying size, whose places in files and chunks are known only after
-// encoding. The loss against the best code for uniform sets is 0.7 bit a block.
-//
-// Refused: a value that is not finite; an H that is negative or not finite;
-// bits past the last code; a place past the last element (n that is no power of
-// two). So what decodes is finite.
+// Refused: a value that is not finite; a negative or not finite H; bits past
+// the last code; a place past the last element (if n is not a power of two). So
+// decoded values are finite.
 
 #ifndef BASE_CODEC_TOP_K_H_
 #define BASE_CODEC_TOP_K_H_
@@ -48,17 +39,16 @@
 
 namespace atl::codec {
 
-// The order that values are taken in: greater is earlier.
+// The order in which values are chosen: the greatest key first.
 ATL_CODEC_FN uint64_t TopKey(float v, size_t i) {
   return static_cast<uint64_t>(MagnitudeBits(v)) << 32 |
          (0xffffffffu - static_cast<uint32_t>(i));
 }
 
-// The table, made by the compiler.
 const SubsetModel& TheSubsetModel();
 
-// All of the format but the choice of places and what is done with every
-// element.
+// The format without the choice of places and without the loops over all
+// elements.
 struct TopKBytes {
   ATL_CODEC_FN static size_t PlaneBytes(size_t k) { return (k + 7) / 8; }
   ATL_CODEC_FN static size_t EncodedBytes(size_t n) {
@@ -66,8 +56,8 @@ struct TopKBytes {
     return kTwoLevelsBytes + 2 * PlaneBytes(k) + SubsetBytes(k);
   }
 
-  // Writes the k values at `places` (ascending) of `v`; kResidual: subtracts
-  // there what they decode to.
+  // Writes the k values at `places` (ascending) of `v`. With kResidual,
+  // subtracts their decoded values from `v`.
   template <bool kResidual>
   ATL_CODEC_FN static void Write(const SubsetModel& model, size_t k,
                                  const uint16_t* places, Values<kResidual>* v,
@@ -103,7 +93,7 @@ struct TopKBytes {
   }
 };
 
-// Plain definition. The places are found one after another in O(n k).
+// Plain definition. Finds the places one after another, in O(n k).
 struct TopKPlain {
   static constexpr CodecId kId = CodecId::kTopK;
 

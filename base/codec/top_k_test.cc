@@ -26,7 +26,7 @@ double Log2Choose(double n, double k) {
 
 class SubsetCoderTest : public ValuesTest {
  protected:
-  // `k` ascending places below `end`, all of them sets of one kind.
+  // `k` ascending places below `end`, a set of the given kind.
   std::vector<uint16_t> Places(int kind, size_t k, size_t end) {
     std::vector<uint16_t> all(end);
     std::iota(all.begin(), all.end(), uint16_t{0});
@@ -63,7 +63,7 @@ TEST_F(SubsetCoderTest, TheTableIsTheOneOfTheFormat) {
   const absl::string_view bytes(reinterpret_cast<const char*>(model.table()),
                                 SubsetModel::kSize * sizeof(uint32_t));
   EXPECT_EQ(Crc32c(bytes), 4062471032u);
-  // Each row's shares are the probabilities, rounded.
+  // Each row's shares are the rounded probabilities.
   for (int level = 2; level <= kSubsetLevelMax; ++level) {
     for (int k = 2; k <= 64 && k < 1 << level; ++k) {
       const double h = 1 << (level - 1);
@@ -109,7 +109,7 @@ TEST_F(SubsetCoderTest, GivesBackEverySetInThatSize) {
   }
 }
 
-// Small sets, all of them: no two have the same code.
+// All small sets: no two have the same code.
 TEST_F(SubsetCoderTest, GivesBackAllPairs) {
   for (uint16_t a = 0; a < 128; ++a) {
     for (uint16_t b = a + 1; b < 128; ++b) {
@@ -152,8 +152,8 @@ class TopKTest : public ValuesTest {
   }
 };
 
-// Every byte: a chunk of 1 MiB behind a header of 100 bytes, its message's
-// frame and its checksum among them.
+// Counts every byte of a 1 MiB chunk, with 100 bytes for its header, message
+// frame and checksum.
 TEST_F(TopKTest, IsTwoHundredTimesSmaller) {
   const size_t block = GetCodec(CodecId::kTopK).EncodedBytes(4096);
   EXPECT_EQ(block, 78u);

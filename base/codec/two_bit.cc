@@ -56,7 +56,7 @@ struct TwoBitVector : VectorLoops {
   static constexpr size_t kPlaneBytes = Plain::kElements / 8;
   static constexpr size_t kParts = kSumLanes / kLanes;
 
-  // The group of a whole sub-block, and its plane of classes.
+  // Quantises a whole sub-block, and writes its plane of classes.
   static TwoLevelGroup MakeGroup(const float* v, uint8_t* classes) {
     const DF df;
     LaneSums sums;

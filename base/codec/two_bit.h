@@ -1,24 +1,22 @@
-// 2 bits an element with two levels for every 512 elements. Meant for error
-// feedback: alone it costs a third of a run's progress.
-//
-// Pure. Thread-safe. No allocation.
+// 2 bits an element, with two levels for every 512 elements. Needs error
+// feedback: without it a run loses a third of its progress. Pure. Thread-safe.
+// No allocation.
 //
 // Block of n elements, in sub-blocks of 512 (the last may be shorter):
 //   3 bytes a sub-block   H and R of two_level.h, base 0
 //   per sub-block of m    ceil(m / 8) bytes of signs (1: negative), then as
-//   many
-//                         of classes (1: high); element i is bit i % 8 of byte
-//                         i / 8; bits past the last element are 0
+//                         many of classes (1: high); element i is bit i % 8 of
+//                         byte i / 8; bits past the last element are 0
 // 1048 bytes for 4096 elements, 15.63 times fewer than f32.
 //
-// Error: as two_level.h states for a group; an element's is at most
+// Error: as two_level.h states for a group; one element's is at most
 // max(t, max |v| - H, H).
 //
-// Why 512: two levels cost 3/64 bit an element there. Why planes: a vector's
-// comparison is its plane, on a CPU and on a GPU.
+// Why 512: two levels cost 3/64 bit an element there. Why planes: a plane is
+// the mask of a vector comparison, on a CPU and on a GPU.
 //
-// Refused: a value that is not finite; an H that is negative or not finite; a
-// bit past the last element that is not 0. So what decodes is finite.
+// Refused: a value that is not finite; a negative or not finite H; a nonzero
+// bit past the last element. So decoded values are finite.
 
 #ifndef BASE_CODEC_TWO_BIT_H_
 #define BASE_CODEC_TWO_BIT_H_
@@ -54,7 +52,7 @@ struct TwoBitPlain {
     return BlockFault::kNone;
   }
 
-  // The planes of `m` values.
+  // Encodes the two planes of `m` values.
   template <bool kResidual>
   ATL_CODEC_FN static void EncodePlanes(size_t m, Values<kResidual>* v,
                                         const TwoLevelGroup& group,

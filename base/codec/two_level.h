@@ -1,27 +1,24 @@
 // The 2-bit quantiser of two_bit.h and top_k.h: a sign and one of two
-// magnitudes.
+// magnitudes. Pure. Thread-safe. No allocation. Runs on the CPU and on CUDA.
 //
-// Pure. Thread-safe. No allocation. For the CPU and for CUDA.
-//
-// Of the m values of a group, with magnitudes a_i:
+// For the m values of a group, with magnitudes a_i:
 //   mean = sum(a_i) / m
-//   t    = mean + (mean - base) / 4, as f32; base is 0, or for top-k the least
+//   t    = mean + (mean - base) / 4, as f32; base is 0, for top-k the least
 //          magnitude. If no a_i >= t, then t = 0.
 //   hi   = the mean of the a_i >= t,  lo = the mean of the a_i < t (0 if none)
-// Sums are f64, over 16 lanes: a_i goes to lane i % 16, lanes are added in
-// order. The sum of the low class is the whole sum less the high one's.
+// Sums are f64, over 16 lanes: a_i goes to lane i % 16, and lanes are added in
+// order. The sum of the low class is the whole sum less the high class's.
 //
-// Wire: H, bf16 bits of hi (nearest), and R, one byte: lo / H in 256ths,
-// rounded down after adding a half, at most 255. A value decodes to sign * H,
-// or to sign * L with L = H * (R / 256).
+// Wire: H, bf16 bits of hi (nearest), and R, one byte: 256 lo / H, rounded half
+// up, at most 255. A value decodes to sign * H or sign * L, L = H * (R / 256).
 //
-// Means are what leaves the least squared error for given classes:
-//   sum (v - d)^2 = sum v^2 - n_hi (hi^2 - (H - hi)^2) - n_lo (lo^2 - (L -
-//   lo)^2)
+// For given classes the means leave the least squared error:
+//   sum (v - d)^2 = sum v^2 - n_hi (hi^2 - (H - hi)^2)
+//                           - n_lo (lo^2 - (L - lo)^2)
 // with |H - hi| <= 2^-8 hi (for normal H), L <= 2 lo and |L - lo| <= 2^-8 H. So
-// the error is never greater than the values are, which error feedback needs:
-// with exact levels it is at most (1 - (sum a)^2 / (m sum a^2)) sum v^2, as for
-// the scaled sign (Karimireddy et al., arXiv 1901.09847).
+// the error never exceeds the values, which error feedback needs. With exact
+// levels it is at most (1 - (sum a)^2 / (m sum a^2)) sum v^2, as for the scaled
+// sign (Karimireddy et al., arXiv 1901.09847).
 
 #ifndef BASE_CODEC_TWO_LEVEL_H_
 #define BASE_CODEC_TWO_LEVEL_H_
@@ -65,7 +62,7 @@ ATL_CODEC_FN TwoLevels LoadTwoLevels(const uint8_t* from) {
   return levels;
 }
 
-// t from the sum of magnitudes of `count` (> 0) values.
+// t from the sum of `count` (> 0) magnitudes.
 ATL_CODEC_FN float ComputeThreshold(double sum, size_t count, double base) {
   const double mean = sum / static_cast<double>(count);
   const double t = mean + (mean - base) * 0.25;
@@ -73,7 +70,7 @@ ATL_CODEC_FN float ComputeThreshold(double sum, size_t count, double base) {
   return static_cast<float>(t < most ? t : most);
 }
 
-// The levels from the sums of both classes and of the high one (not empty).
+// The levels, from the sum of all magnitudes and of the high class (not empty).
 ATL_CODEC_FN TwoLevels ToLevels(double sum, size_t count, double high_sum,
                                 size_t high_count) {
   TwoLevels levels;
@@ -126,7 +123,7 @@ ATL_CODEC_FN TwoLevelGroup MakeTwoLevels(size_t m, const float* v,
   return group;
 }
 
-// sign(v)'s and the class's bit, and what they decode to.
+// The class bit of v.
 ATL_CODEC_FN bool IsHigh(float v, float threshold) {
   return FromBits(MagnitudeBits(v)) >= threshold;
 }

@@ -1,7 +1,6 @@
 #include "base/codec/xxh3.h"
 
-// Compiled here, with this build's AVX2, and not linked: Debian's library is
-// built for SSE2.
+// Compiled here with this build's AVX2: Debian's library is built for SSE2.
 #define XXH_INLINE_ALL
 #include <xxhash.h>
 

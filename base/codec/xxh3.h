@@ -1,5 +1,4 @@
-// XXH3-128, by xxHash: fast, and not for adversaries.
-//
+// XXH3-128, by xxHash: fast, but not secure against adversaries.
 // Thread-compatible.
 
 #ifndef BASE_CODEC_XXH3_H_
@@ -12,7 +11,6 @@
 
 namespace atl::codec {
 
-// 128 bits of a hash.
 struct Hash128 {
   uint64_t high = 0;
   uint64_t low = 0;
@@ -23,7 +21,7 @@ struct Hash128 {
 // XXH3-128 of `bytes` under `seed`.
 Hash128 ComputeXxh3(absl::string_view bytes, uint64_t seed = 0);
 
-// XXH3-128, seed 0, of bytes that come in pieces.
+// XXH3-128, seed 0, of bytes that arrive in pieces.
 class Xxh3 {
  public:
   Xxh3();
@@ -31,7 +29,6 @@ class Xxh3 {
   Xxh3(const Xxh3&) = delete;
   Xxh3& operator=(const Xxh3&) = delete;
 
-  // Appends `bytes`.
   void Update(absl::string_view bytes);
 
   // The hash of all bytes so far.

@@ -20,8 +20,8 @@ struct Armed {
   int hit = 1;
 };
 
-// Written once, before threads start; never freed, so that a thread that
-// outlives main may still read it.
+// Written once, before threads start. Never freed: a thread may read it after
+// main returns.
 std::atomic<const Armed*> armed{nullptr};
 std::atomic<int> hit_count{0};
 

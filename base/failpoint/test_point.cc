@@ -19,7 +19,7 @@ struct Holder {
   std::shared_ptr<const Hook> hook ABSL_GUARDED_BY(mutex);
 };
 
-// Never freed, so that a thread that outlives main may still read it.
+// Never freed: a thread may read it after main returns.
 Holder& TheHolder() {
   static Holder* const holder = new Holder;
   return *holder;

@@ -1,8 +1,5 @@
-// Named places where a test of one process may step between two steps of ours,
-// so that it need not hope for an unlucky moment.
-//
-// With no hook set, TestPoint is one load.
-//
+// Named places where a test in the same process can interpose between two
+// steps, instead of relying on timing. Without a hook, TestPoint is one load.
 // Thread-safe.
 
 #ifndef BASE_FAILPOINT_TEST_POINT_H_
@@ -14,13 +11,13 @@
 
 namespace atl {
 
-// Calls the hook, if one is set, in the caller's thread. To be called with no
-// lock held.
+// Calls the hook, if one is set, in the caller's thread. Call it without
+// holding a lock.
 void TestPoint(absl::string_view name);
 
-// Sets the hook while it lives; one at a time. A call that is under way when it
-// ends goes on: what `hook` refers to must outlive the threads that may be in
-// it.
+// Sets the hook during its lifetime; one at a time. The destructor does not
+// wait for running calls: what `hook` refers to must outlive the threads that
+// may call it.
 class ScopedTestHook {
  public:
   explicit ScopedTestHook(std::function<void(absl::string_view name)> hook);

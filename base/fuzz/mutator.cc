@@ -14,7 +14,7 @@ using google::protobuf::FieldDescriptor;
 using google::protobuf::Message;
 using google::protobuf::Reflection;
 
-// Of a repeated field that is made longer.
+// The size up to which repeated fields grow.
 constexpr int kElementsMax = 64;
 constexpr size_t kBytesMax = 1 << 16;
 
@@ -51,7 +51,7 @@ void Mutator::ChangeRepeated(Message& message, const FieldDescriptor* field) {
   if (size == 0 || (choice == 0 && size < kElementsMax)) {
     if (is_message) {
       Message* added = reflection->AddMessage(&message, field);
-      if (size > 0) {  // A double.
+      if (size > 0) {  // A duplicate.
         added->CopyFrom(reflection->GetRepeatedMessage(
             message, field, static_cast<int>(Pick(size))));
       } else {
@@ -77,13 +77,13 @@ void Mutator::ChangeRepeated(Message& message, const FieldDescriptor* field) {
   }
 }
 
-// Of a repeated field element `index`, which is added if it is the size.
+// For a repeated field sets element `index`; index == size appends.
 void Mutator::SetScalar(Message& message, const FieldDescriptor* field,
                         int index) {
   const Reflection* r = message.GetReflection();
   const bool repeated = field->is_repeated();
   const bool adds = repeated && index == r->FieldSize(message, field);
-  // Calls the reflection's method for `Kind`.
+  // Calls the reflection method of `Kind`.
 #define ATL_SET(Kind, value_of)                                          \
   do {                                                                   \
     const auto now = adds       ? decltype(r->Get##Kind(message, field)) \
@@ -194,7 +194,7 @@ std::string Mutator::AnyString(std::string now, bool is_bytes) {
       return now.substr(0, now.size() / 2);
     default:
       ChangeBytes(now, now);
-      // A message's strings are UTF-8, which its parser has seen to.
+      // Strings of parsed messages are always UTF-8.
       if (!is_bytes) {
         for (char& c : now) c = static_cast<char>(c & 0x7f);
       }
@@ -247,7 +247,7 @@ void Mutator::ChangeBytes(const std::string& other, std::string& bytes) {
       return;
     }
     case 6: {
-      // A number, where one is near.
+      // Replaces a digit at or after `at` by an extreme number.
       const auto digit = std::find_if(
           bytes.begin() + static_cast<std::ptrdiff_t>(at), bytes.end(),
           [](unsigned char c) { return std::isdigit(c) != 0; });

@@ -1,7 +1,5 @@
-// Changes messages and bytes at random, for tests of what has to bear anything
-// that a peer, a file or a user may say.
-//
-// Thread-compatible.
+// Changes messages and bytes at random, for tests of code that must accept any
+// input from a peer, a file or a user. Thread-compatible.
 
 #ifndef BASE_FUZZ_MUTATOR_H_
 #define BASE_FUZZ_MUTATOR_H_
@@ -20,18 +18,17 @@ class Mutator {
  public:
   explicit Mutator(uint64_t seed) : random_(seed) {}
 
-  // In [0, count).
+  // A random number in [0, count).
   size_t Pick(size_t count) {
     return std::uniform_int_distribution<size_t>(0, count - 1)(random_);
   }
 
-  // Changes 1 to 4 fields of `message`, or of messages in it: to the ends of
-  // their ranges and beyond what makes sense; elements come, go and change
-  // places.
+  // Changes 1 to 4 fields of `message` or of nested messages: to extreme or
+  // senseless values. Elements are added, removed and swapped.
   void Change(google::protobuf::Message& message);
 
   // One of `seeds` (not empty) with 1 to 8 changes: bytes, cuts, repetitions,
-  // digits made into large numbers, parts of other seeds.
+  // digits replaced by large numbers, parts of other seeds.
   std::string Changed(const std::vector<std::string>& seeds);
 
  private:

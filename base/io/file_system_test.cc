@@ -1,5 +1,5 @@
-// One contract, held by the machine's file system and by the fake; then what
-// only the fake can do.
+// The contract of a FileSystem, for the machine's and for the fake; then what
+// only the fake does.
 
 #include "base/io/file_system.h"
 
@@ -69,7 +69,7 @@ TEST_P(FileSystemTest, WhatIsWrittenStraightIsThereWhateverWasCached) {
   size_t size = room.size();
   char* const aligned =
       static_cast<char*>(std::align(kStraight, 2 * kStraight, begin, size));
-  // Under another name, as what is made is renamed before it is written.
+  // Renamed before the write, as its users do.
   ASSERT_TRUE(fs().Rename(Path("a"), Path("b")).ok());
   ASSERT_TRUE(
       file->WriteStraightAt(kStraight, {aligned, 2 * kStraight}).ok());
@@ -77,7 +77,7 @@ TEST_P(FileSystemTest, WhatIsWrittenStraightIsThereWhateverWasCached) {
                          std::string(2 * kStraight, 'b') +
                          std::string(kStraight, 'a');
   EXPECT_EQ(Read("b"), expected);
-  // What does not lie at multiples is written all the same.
+  // Unaligned bytes are written too.
   ASSERT_TRUE(file->WriteStraightAt(5, "xyz").ok());
   expected.replace(5, 3, "xyz");
   EXPECT_EQ(Read("b"), expected);
@@ -158,7 +158,7 @@ TEST(FakeFileSystemTest, AFullDiskRefusesAndLeavesTheOldFile) {
   EXPECT_TRUE(WriteFileAtomically(fs, "/a", "longer than 8").ok());
 }
 
-// As a disk's that gets full: some of the bytes get there.
+// A disk that becomes full takes only some of the bytes.
 TEST(PosixFileSystemTest, AWriteThatIsCutShortSaysWhy) {
   std::string pattern = testing::TempDir() + "/short_XXXXXX";
   const std::string path = std::string(mkdtemp(pattern.data())) + "/a";

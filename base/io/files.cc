@@ -32,7 +32,7 @@ absl::StatusOr<std::unique_ptr<AtomicFile>> AtomicFile::Create(
     FileSystem& file_system, const std::string& path) {
   auto file = std::unique_ptr<AtomicFile>(new AtomicFile(file_system, path));
   const std::string temporary = MakeTemporaryName(path);
-  // What a crash left would stick out behind a shorter file.
+  // A longer file left by a crash would keep its old end.
   if (file_system.Exists(temporary)) {
     RETURN_IF_ERROR(file_system.Remove(temporary));
   }

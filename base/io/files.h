@@ -1,4 +1,4 @@
-// Whole files over a FileSystem. Thread-safe as it is.
+// Whole files over a FileSystem. As thread-safe as the FileSystem.
 
 #ifndef BASE_IO_FILES_H_
 #define BASE_IO_FILES_H_
@@ -15,30 +15,29 @@
 
 namespace atl {
 
-// The bytes of a file.
-//
-// RESOURCE_EXHAUSTED: it has more than `bytes_max`. Else as OpenForRead.
+// Reads a whole file.
+// RESOURCE_EXHAUSTED: it has more than `bytes_max` bytes. Otherwise as
+// OpenForRead.
 absl::StatusOr<std::string> ReadFile(FileSystem& file_system,
                                      const std::string& path,
                                      int64_t bytes_max = int64_t{1} << 30);
 
-// A file that appears whole or not at all, written piece by piece.
+// A file written in pieces that appears whole or not at all. Thread-compatible.
 //
-// The bytes go to PATH.tmp; Commit syncs it, renames it to PATH and syncs the
-// directory. Without a Commit the old file stands and PATH.tmp is removed.
-// Thread-compatible.
+// The bytes go to PATH.tmp. Commit syncs it, renames it to PATH and syncs the
+// directory. Without a Commit the destructor removes PATH.tmp, and PATH keeps
+// its old content.
 class AtomicFile {
  public:
-  // Errors as the file system's. `file_system` must outlive the file.
+  // `file_system` must outlive the file. Errors as the file system's.
   static absl::StatusOr<std::unique_ptr<AtomicFile>> Create(
       FileSystem& file_system, const std::string& path);
   ~AtomicFile();
   AtomicFile(const AtomicFile&) = delete;
   AtomicFile& operator=(const AtomicFile&) = delete;
 
-  // Appends `bytes`.
   absl::Status Append(absl::string_view bytes);
-  // Puts the file in place, durable on return.
+  // Puts the file in place. Durable on return.
   absl::Status Commit();
 
   int64_t size_bytes() const { return size_bytes_; }
@@ -54,14 +53,15 @@ class AtomicFile {
   bool committed_ = false;
 };
 
-// Replaces `path` by `bytes`: after a crash at any time the file is the old one
-// or the new one, whole. Durable on return. By an AtomicFile: after an error
-// the old file stands, and PATH.tmp is gone where it could be removed.
+// Replaces the content of `path` by `bytes`, with an AtomicFile. After a crash
+// at any time the file is the whole old one or the whole new one. Durable on
+// return. After an error the old file is intact, and PATH.tmp is removed if
+// possible.
 absl::Status WriteFileAtomically(FileSystem& file_system,
                                  const std::string& path,
                                  absl::string_view bytes);
 
-// The directory that holds `path`; "." if it names none.
+// The directory of `path`; "." if `path` has no directory.
 std::string ParentDirectory(const std::string& path);
 
 }  // namespace atl

@@ -78,7 +78,7 @@ class PosixFile : public RandomAccessFile {
       const ssize_t n =
           pwrite(straight_fd_, bytes.data(), bytes.size(), offset);
       if (n < 0 && errno == EINTR) continue;
-      // The disk wants larger multiples, or the file system cannot after all.
+      // The disk needs larger multiples, or the file system lacks O_DIRECT.
       if ((n < 0 && errno == EINVAL) || (n >= 0 && !is_whole(n)) || n == 0) {
         return RandomAccessFile::WriteStraightAt(offset, bytes);
       }
@@ -110,14 +110,14 @@ class PosixFile : public RandomAccessFile {
   }
 
  private:
-  // Writes all of `vectors` at `*offset` and moves it behind them.
+  // Writes all of `vectors` at `*offset`, and advances `*offset` past them.
   absl::Status WriteVectors(int64_t* offset, iovec* vectors, size_t count) {
     while (count > 0) {
       ssize_t n = pwritev(fd_, vectors, static_cast<int>(count), *offset);
       if (n < 0 && errno == EINTR) continue;
       if (n < 0) return LastError("write", path_);
       if (n == 0 && vectors->iov_len > 0) {
-        // Nothing got there, and nobody says why: again it might, for ever.
+        // Without an error nothing was written. A retry could loop forever.
         return ErrnoToStatus(EIO, absl::StrCat("write ", path_));
       }
       *offset += n;
@@ -134,7 +134,7 @@ class PosixFile : public RandomAccessFile {
     return absl::OkStatus();
   }
 
-  // The same file, under whatever name, opened a second time.
+  // Opens the same file again; works after a rename.
   bool OpenStraight() {
     std::call_once(straight_once_, [this] {
       straight_fd_ = open(absl::StrCat("/proc/self/fd/", fd_).c_str(),
@@ -147,7 +147,7 @@ class PosixFile : public RandomAccessFile {
   const std::string path_;
   const bool writable_;
   std::once_flag straight_once_;
-  int straight_fd_ = -1;  // -1 also if the file system cannot.
+  int straight_fd_ = -1;  // Also -1 if the file system lacks O_DIRECT.
 };
 
 class Posix : public FileSystem {

@@ -1,4 +1,4 @@
-// The machine's own file system.
+// The machine's file system.
 
 #ifndef BASE_IO_POSIX_FILE_SYSTEM_H_
 #define BASE_IO_POSIX_FILE_SYSTEM_H_
@@ -7,7 +7,7 @@
 
 namespace atl {
 
-// Never freed. Thread-safe.
+// Never destroyed. Thread-safe.
 FileSystem& PosixFileSystem();
 
 }  // namespace atl

@@ -1,6 +1,5 @@
-// Digests of parameters that do not depend on how they are sharded.
-//
-// Pure. Thread-compatible.
+// Digests of parameters, independent of how they are sharded. Pure.
+// Thread-compatible.
 
 #ifndef BASE_LAYOUT_DIGEST_H_
 #define BASE_LAYOUT_DIGEST_H_
@@ -16,7 +15,7 @@
 
 namespace atl {
 
-// 128 bits, added modulo 2^128.
+// 128-bit integer; addition is modulo 2^128.
 struct Digest128 {
   uint64_t high = 0;
   uint64_t low = 0;
@@ -33,32 +32,32 @@ struct Digest128 {
   static Digest128 FromProto(const v1::Digest& digest);
   // 32 lower-case hex digits.
   std::string ToHex() const;
-  // Nothing if `hex` is not what ToHex gives.
+  // Null if `hex` is not in the format of ToHex.
   static std::optional<Digest128> FromHex(absl::string_view hex);
 };
 
-// XXH3-128 of the elements' little-endian bytes, seeded with the block's
-// number in its fragment.
+// XXH3-128 of the elements' little-endian bytes, seeded with the block's number
+// in its fragment.
 Digest128 BlockDigest(int64_t block, absl::string_view bytes);
 Digest128 BlockDigest(int64_t block, absl::Span<const float> elements);
 
-// Sum of BlockDigest over `blocks` of `fragment`; `elements` are the elements
-// that these blocks cover, shape [layout.BlockElements(fragment, blocks)].
+// Sum of BlockDigest over `blocks` of `fragment`. `elements` are the elements
+// of these blocks, shape [layout.BlockElements(fragment, blocks)].
 Digest128 RangeDigest(const RunLayout& layout, int32_t fragment,
                       IndexRange blocks, absl::Span<const float> elements);
 
-// XXH3-128, seed 0, of an encoded contribution: what ContributionInfo.digest
-// holds where one process pushes it.
+// XXH3-128, seed 0, of an encoded contribution: ContributionInfo.digest if one
+// process pushes the whole contribution.
 Digest128 ContributionDigest(absl::Span<const char> encoded);
 
 // XXH3-128 of an encoded block, seeded with the block's number in its fragment.
-// The sum over all blocks is what ContributionInfo.digest holds where several
-// processes push one contribution: the same for any number of them.
+// Its sum over all blocks is ContributionInfo.digest if several processes push
+// one contribution, and does not depend on their number.
 Digest128 EncodedBlockDigest(int64_t block, absl::Span<const char> encoded);
 
 // SHA-256 (64 hex digits) over the SHA-256 of each block's little-endian f32
-// bytes in the model order. `elements` has shape [layout.element_count()], in
-// the model order.
+// bytes. Blocks and `elements`, shape [layout.element_count()], are in the
+// model order.
 std::string ParametersSha256(const RunLayout& layout,
                              absl::Span<const float> elements);
 

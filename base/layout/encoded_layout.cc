@@ -62,7 +62,7 @@ int64_t EncodedLayout::WholeOffset(int64_t block) const {
       tensors_.begin(), tensors_.end(), block,
       [](int64_t b, const Place& tensor) { return b < tensor.first_block; });
   const Place& tensor = *(after - 1);
-  // Only a tensor's last block is short, and what follows it has its own place.
+  // Only a tensor's last block is short, and the next tensor has its own Place.
   return tensor.offset + (block - tensor.first_block) * full_block_bytes_;
 }
 

@@ -23,7 +23,7 @@ RunLayout RandomLayout(std::mt19937_64& random) {
   for (int i = 0; i < tensors; ++i) {
     v1::TensorSpec* tensor = layout.add_tensors();
     tensor->set_name("t" + std::to_string(i));
-    // Whole blocks only, now and then.
+    // Sometimes a multiple of the block size.
     tensor->add_shape(random() % 4 == 0 ? codec::kBlockElements
                                         : 1 + random() % 9000);
     tensor->add_shape(1 + random() % 5);

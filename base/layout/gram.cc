@@ -16,7 +16,7 @@ namespace {
 
 constexpr double kUnitsAOne = 18446744073709551616.0;  // 2^64.
 
-// Sums stay below it, so that adding two never wraps.
+// Sums stay below this, so adding two never wraps.
 constexpr absl::int128 kUnitsMax = absl::MakeInt128(int64_t{1} << 62, 0);
 
 }  // namespace
@@ -27,9 +27,9 @@ ExactSum::ExactSum(absl::int128 units)
 
 ExactSum ExactSum::Round(double value) {
   constexpr double kMax = 4611686018427387904.0;  // 2^62.
-  // Written so that NaN fails it.
+  // In this form NaN fails too.
   if (!(value > -kMax && value < kMax)) return ExactSum(absl::Int128Min());
-  // Scaling by a power of two is exact, nearbyint rounds ties to even.
+  // Scaling by a power of two is exact; nearbyint rounds ties to even.
   return ExactSum(absl::int128(std::nearbyint(value * kUnitsAOne)));
 }
 

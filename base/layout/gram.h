@@ -1,15 +1,13 @@
-// Sums that do not depend on how a vector is cut: inner products of
-// contributions, added over blocks, shards and tiles in any order.
+// Inner products of contributions, as sums that do not depend on how vectors
+// are cut: blocks, shards and tiles may be added in any order. Pure.
+// Thread-compatible.
 //
-// Pure. Thread-compatible.
-//
-// The inner product of two blocks is an f64; it is rounded once to a whole
-// multiple of 2^-64 and from there on added as a 128-bit integer. So what is
-// lost is at most 2^-65 a block (a block whose product is smaller counts as 0),
-// and what is added is exact. |sums| are below 2^62; a sum that is not, or that
-// something not finite went into, is `overflow` for good. Vectors whose squared
-// norms are below 2^62 overflow no sum of their products, however it is cut
-// (Cauchy and Schwarz).
+// The inner product of two blocks is an f64. It is rounded once to a multiple
+// of 2^-64 and then added as a 128-bit integer. So a block loses at most 2^-65
+// (a smaller product counts as 0), and sums are exact. |sums| are below 2^62. A
+// larger sum, or one with a value that is not finite, is `overflow`
+// permanently. If the squared norms of vectors are below 2^62, no sum of their
+// products overflows, however it is cut (Cauchy and Schwarz).
 
 #ifndef BASE_LAYOUT_GRAM_H_
 #define BASE_LAYOUT_GRAM_H_
@@ -28,12 +26,11 @@ namespace atl {
 // A sum in units of 2^-64.
 class ExactSum {
  public:
-  // 0.
   ExactSum() = default;
-  // The nearest multiple of 2^-64, ties to the even one; overflow if `value`
-  // is not finite or not below 2^62.
+  // The nearest multiple of 2^-64, ties to even; overflow if `value` is not
+  // finite or |value| >= 2^62.
   static ExactSum Round(double value);
-  // From high and low 64 bits, two's complement.
+  // From the high and low 64 bits, two's complement.
   static ExactSum FromBits(uint64_t high, uint64_t low);
 
   ExactSum& operator+=(const ExactSum& other);
@@ -50,7 +47,7 @@ class ExactSum {
   }
   uint64_t low() const { return absl::Int128Low64(units_); }
 
-  // Overflow is less than every sum.
+  // Overflow sorts before every sum.
   friend bool operator<(const ExactSum& a, const ExactSum& b) {
     return a.units_ < b.units_;
   }
@@ -67,7 +64,7 @@ class ExactSum {
   absl::int128 units_ = 0;  // Int128Min: overflow.
 };
 
-// Inner products of n vectors with each other: symmetric, n >= 0.
+// Inner products of n vectors with each other: symmetric.
 class GramMatrix {
  public:
   // Bytes of an entry in ToBytes.
@@ -77,24 +74,24 @@ class GramMatrix {
   explicit GramMatrix(int n = 0);
 
   int n() const { return n_; }
-  // Entries that are kept: n (n + 1) / 2.
+  // Stored entries: n (n + 1) / 2.
   static int64_t EntryCount(int n) { return int64_t{n} * (n + 1) / 2; }
 
   // <x_i, x_j>. Requires: 0 <= i, j < n().
   const ExactSum& at(int i, int j) const {
     return i >= j ? entries_[EntryCount(i) + j] : entries_[EntryCount(j) + i];
   }
-  // Adds one block's products: those of row 0 with 0, 1 with 0, 1 with 1, ...
-  // Requires: EntryCount(n()) of them.
+  // Adds one block's products: rows 0 with 0, 1 with 0, 1 with 1, ...
+  // Requires: products.size() == EntryCount(n()).
   void AddProducts(absl::Span<const double> products);
-  // Adds another range's matrix. Requires: of the same n.
+  // Adds the matrix of another range. Requires: other.n() == n().
   GramMatrix& operator+=(const GramMatrix& other);
-  // True if an entry is.
+  // True if any entry has overflowed.
   bool overflow() const;
 
-  // Entries in the order of AddProducts, each 16 bytes, little-endian.
+  // Entries in the order of AddProducts, 16 little-endian bytes each.
   std::string ToBytes() const;
-  // INVALID_ARGUMENT: not of EntryCount(n) entries.
+  // INVALID_ARGUMENT: `bytes` does not have EntryCount(n) entries.
   static absl::StatusOr<GramMatrix> FromBytes(int n, absl::string_view bytes);
 
   friend bool operator==(const GramMatrix& a, const GramMatrix& b) {

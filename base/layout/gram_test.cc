@@ -18,7 +18,7 @@ class GramTest : public testing::Test {
     RecordProperty("seed", static_cast<int>(seed_));
     trace_ = "seed " + std::to_string(seed_);
   }
-  // Of any size that a block's product may have.
+  // A product of any size that a block can give.
   double RandomProduct() {
     std::uniform_int_distribution<int> exponent(-70, 40);
     std::uniform_real_distribution<double> mantissa(-1, 1);

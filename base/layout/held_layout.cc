@@ -11,7 +11,7 @@
 namespace atl {
 namespace {
 
-// Adds `range` behind the others, which it may touch.
+// Appends `range`, and joins it to the last one if they are adjacent.
 void Append(std::vector<IndexRange>& ranges, IndexRange range) {
   if (!ranges.empty() && ranges.back().end == range.begin) {
     ranges.back().end = range.end;

@@ -1,10 +1,9 @@
-// What of a layout one process holds: whole blocks, anywhere in the model.
+// The part of a layout that one process holds: whole blocks, anywhere in the
+// model. Pure. Immutable, so thread-safe. The layout must outlive it.
 //
-// Pure. Immutable, so thread-safe. The layout must outlive it.
-//
-// Two orders, both without gaps: the held order is the model order of what is
-// held; the held order of a fragment is the fragment's flat order of what is
-// held of it. Where all is held they are the model order and the flat order.
+// It defines two orders without gaps. The held order is the model order of the
+// held elements. The held order of a fragment is its flat order of the held
+// elements. If all is held, they are the model order and the flat order.
 
 #ifndef BASE_LAYOUT_HELD_LAYOUT_H_
 #define BASE_LAYOUT_HELD_LAYOUT_H_
@@ -18,47 +17,46 @@
 
 namespace atl {
 
-// Elements of one tensor that are neighbours in each order.
+// Elements of one tensor that are consecutive in each order.
 struct HeldPiece {
   int32_t tensor = 0;           // Index in the layout.
-  int64_t tensor_offset = 0;    // Of its first element in the tensor.
-  int64_t held_offset = 0;      // The same in the held order,
+  int64_t tensor_offset = 0;    // Of its first element, in the tensor,
+  int64_t held_offset = 0;      // in the held order,
   int64_t fragment_offset = 0;  // and in the held order of the fragment.
   int64_t element_count = 0;
 };
 
 class HeldLayout {
  public:
-  // All of it.
+  // Holds the whole layout.
   explicit HeldLayout(const RunLayout& layout);
 
-  // What lies in `spans` of the model order: rising, not overlapping.
-  //
-  // INVALID_ARGUMENT: they are not so, reach beyond the model, or cut a block.
+  // Holds `spans` of the model order, which are ascending and do not overlap.
+  // INVALID_ARGUMENT: they overlap or descend, reach beyond the model, or cut a
+  // block.
   static absl::StatusOr<HeldLayout> Create(const RunLayout& layout,
                                            absl::Span<const IndexRange> spans);
 
   const RunLayout& layout() const { return *layout_; }
-  // True if all of the layout is held.
   bool is_all() const { return element_count_ == layout_->element_count(); }
-  // Ranges of the model order, rising, not touching.
+  // Ranges of the model order, ascending, not adjacent.
   const std::vector<IndexRange>& spans() const { return spans_; }
 
-  // Elements that are held, of the model and of one fragment.
+  // Held elements, of the model and of one fragment.
   int64_t element_count() const { return element_count_; }
   int64_t fragment_element_count(int32_t fragment) const {
     return fragments_[fragment].element_count;
   }
-  // That of the fragment with the most.
+  // The most held elements of any fragment.
   int64_t fragment_element_count_max() const;
 
-  // Blocks of `fragment`, rising, not touching.
+  // Held blocks of `fragment`, ascending, not adjacent.
   const std::vector<IndexRange>& fragment_blocks(int32_t fragment) const {
     return fragments_[fragment].blocks;
   }
-  // Of all fragments.
+  // Held blocks of every fragment, by fragment.
   std::vector<std::vector<IndexRange>> blocks() const;
-  // What is held of `fragment`, in its flat order.
+  // Held pieces of `fragment`, in its flat order.
   const std::vector<HeldPiece>& pieces(int32_t fragment) const {
     return fragments_[fragment].pieces;
   }

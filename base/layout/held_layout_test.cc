@@ -20,7 +20,7 @@ class HeldLayoutTest : public testing::Test {
   HeldLayoutTest() {
     v1::Layout layout;
     layout.set_fragment_count(2);
-    // Tensor 1, of another fragment, lies between those of fragment 0.
+    // Tensor 1, in fragment 1, lies between tensors of fragment 0.
     for (const int64_t size : {2 * kBlock + 100, kBlock, 3 * kBlock, 7l}) {
       v1::TensorSpec* tensor = layout.add_tensors();
       tensor->set_name("t" + std::to_string(layout.tensors_size()));
@@ -48,7 +48,7 @@ class HeldLayoutTest : public testing::Test {
                               "seed " + std::to_string(seed_)};
   std::mt19937_64 random_{seed_};
   std::unique_ptr<RunLayout> layout_;
-  std::vector<IndexRange> blocks_;  // Of the model order.
+  std::vector<IndexRange> blocks_;  // In the model order.
 };
 
 TEST_F(HeldLayoutTest, AllOfALayoutIsInItsOwnOrders) {
@@ -71,7 +71,7 @@ TEST_F(HeldLayoutTest, AllOfALayoutIsInItsOwnOrders) {
   }
 }
 
-// Every element of every process, found by its number in the model.
+// Identifies every element of every process by its number in the model.
 TEST_F(HeldLayoutTest, PartsHoldEachElementOnceInBothOrders) {
   for (int trial = 0; trial < 50; ++trial) {
     std::vector<std::vector<IndexRange>> parts(3);
@@ -122,7 +122,7 @@ TEST_F(HeldLayoutTest, PartsHoldEachElementOnceInBothOrders) {
 TEST_F(HeldLayoutTest, RefusesWhatIsNoWholeBlocksInOrder) {
   const int64_t all = layout_->element_count();
   const std::vector<IndexRange> wrong[] = {
-      {{0, 100}},  // Ends within a block.
+      {{0, 100}},  // Ends inside a block.
       {{1, all}},
       {{0, all + 1}},
       {{0, kBlock}, {0, kBlock}},

@@ -1,7 +1,5 @@
-// Ids that clients choose: runs, islands, servers, pins. They become file
-// names and metric labels, so nothing but [a-z0-9-]{1,63} is let in.
-//
-// Pure. Thread-safe.
+// Ids that clients choose: runs, islands, servers, pins. Only [a-z0-9-]{1,63}
+// is valid, because ids become file names and metric labels. Pure. Thread-safe.
 
 #ifndef BASE_LAYOUT_IDS_H_
 #define BASE_LAYOUT_IDS_H_
@@ -11,10 +9,8 @@
 
 namespace atl {
 
-// OK if `id` matches [a-z0-9-]{1,63}.
-//
-// INVALID_ARGUMENT: it does not; the message names `what` ("run_id"; may be
-// empty).
+// INVALID_ARGUMENT: `id` does not match [a-z0-9-]{1,63}. The message names
+// `what` ("run_id"; may be empty).
 absl::Status ValidateId(absl::string_view what, absl::string_view id);
 
 }  // namespace atl

@@ -1,12 +1,10 @@
-// Version 0 of the parameters: the first value of any element, by its place.
+// Version 0 of the parameters: the initial value of any element. Pure.
+// Thread-safe.
 //
-// Pure. Immutable after it is made, so thread-safe.
-//
-// Counter-based: an element's value depends on (seed, tensor, element) and on
-// nothing else, so that any sharding and any thread count give the same
-// parameters. The same bits on every CPU: only IEEE 754 additions,
-// multiplications, divisions and square roots in f64, never contracted, and
-// no function of libm.
+// Counter-based: a value depends only on (seed, tensor, element), so any
+// sharding and any thread count give the same parameters. The same bits on
+// every CPU: only IEEE 754 additions, multiplications, divisions and square
+// roots in f64, never contracted, and no libm function.
 //
 //   bits  Philox4x32-10 (Salmon et al., SC 2011), key = seed, counter =
 //         (element low, element high, tensor, 0); its first two words
@@ -25,16 +23,15 @@
 
 namespace atl {
 
-// Writes elements [first_element, first_element + out.size()) of tensor number
-// `tensor` (its index in the layout) to `out`.
-// Requires: `init` is one that RunLayout accepts.
+// Writes elements [first_element, first_element + out.size()) of the tensor
+// with index `tensor` in the layout. Requires: RunLayout accepts `init`.
 void GenerateInit(const v1::TensorInit& init, uint64_t seed, int32_t tensor,
                   int64_t first_element, absl::Span<float> out);
 
-// The quantile of the standard normal distribution at 0 < u < 1.
+// The quantile of the standard normal distribution; 0 < u < 1.
 double NormalQuantile(double u);
 
-// The natural logarithm of x > 0, normal; absolute error below 1e-15.
+// The natural logarithm of a normal x > 0; absolute error below 1e-15.
 double DeterministicLog(double x);
 
 }  // namespace atl

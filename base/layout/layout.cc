@@ -118,7 +118,7 @@ absl::StatusOr<RunLayout> RunLayout::Create(const v1::Layout& layout) {
     RETURN_IF_ERROR(ValidateTensor(tensor, layout.fragment_count()));
     ASSIGN_OR_RETURN(const int64_t element_count, ElementCount(tensor));
     if (!names.insert(tensor.name()).second) {
-      return TensorError(tensor, "its name comes twice");
+      return TensorError(tensor, "another tensor has the same name");
     }
     Fragment& fragment = result.fragments_[tensor.fragment()];
     TensorPlace place;
@@ -190,7 +190,7 @@ int64_t RunLayout::FirstBlockAt(int32_t fragment, int64_t element) const {
 IndexRange RunLayout::ShardBlocks(int32_t fragment, int32_t shard,
                                   int32_t shard_count) const {
   const int64_t count = fragments_[fragment].element_count;
-  // count <= 2^40 and shard_count < 2^23, so that the product fits.
+  // count <= 2^40 and shard_count < 2^23, so the product fits.
   return {FirstBlockAt(fragment, count * shard / shard_count),
           FirstBlockAt(fragment, count * (shard + 1) / shard_count)};
 }

@@ -1,15 +1,14 @@
-// A run's layout, checked, with the tables that everyone cuts tensors by.
+// A run's layout, validated, with the tables by which every program cuts
+// tensors. Pure. Immutable after Create, so thread-safe.
 //
-// Pure. Immutable after Create, so thread-safe.
+// Each tensor is cut from its start into blocks of kBlockElements (4096)
+// elements. Its last block may be shorter; no block crosses tensors. The flat
+// order of a fragment is its tensors in layout order, each row-major, and its
+// blocks are numbered from 0 in that order. A shard holds one range of
+// consecutive whole blocks of every fragment, balanced by elements.
 //
-// Each tensor is cut into blocks of kBlockElements (4096) elements from its
-// start; its last block may be shorter, and no block crosses tensors. The flat
-// order of a fragment is its tensors in layout order, each row-major. Blocks of
-// a fragment are numbered from 0 in that order. A shard holds, of every
-// fragment, one range of consecutive whole blocks, balanced by elements.
-//
-// The model order is all tensors in layout order, whatever their fragment: it
-// is the order of an island's flat parameter buffer and of a checkpoint.
+// The model order is all tensors in layout order, whatever their fragment: the
+// order of an island's flat parameter buffer and of a checkpoint.
 
 #ifndef BASE_LAYOUT_LAYOUT_H_
 #define BASE_LAYOUT_LAYOUT_H_
@@ -34,14 +33,14 @@ struct IndexRange {
   }
 };
 
-// One tensor's place in the flat orders. All counts are elements.
+// One tensor's place in both orders. All counts are elements.
 struct TensorPlace {
   std::string name;
   int32_t tensor = 0;           // Index in the layout.
-  int32_t fragment = 0;         // Its fragment.
+  int32_t fragment = 0;
   int64_t element_count = 0;    // Product of its shape.
   int64_t model_offset = 0;     // Of its first element in the model order.
-  int64_t fragment_offset = 0;  // The same in the fragment's flat order.
+  int64_t fragment_offset = 0;  // In the fragment's flat order.
   int64_t first_block = 0;      // Number of its first block in the fragment.
   int64_t block_count = 0;
 };
@@ -52,10 +51,9 @@ class RunLayout {
   static constexpr int64_t kMaxElements = int64_t{1} << 40;
   static constexpr int kMaxTensors = 1 << 16;
 
-  // Checks `layout` and builds the tables.
-  //
+  // Validates `layout` and builds the tables.
   // INVALID_ARGUMENT: a name is empty, longer than 256 bytes, has characters
-  // outside [A-Za-z0-9._-], or comes twice; a dimension is not positive; the
+  // outside [A-Za-z0-9._-], or is not unique; a dimension is not positive; the
   // layout is too large; a fragment is empty or out of range; an enum is not
   // set; an init value is not finite. The message names the tensor.
   static absl::StatusOr<RunLayout> Create(const v1::Layout& layout);
@@ -71,7 +69,7 @@ class RunLayout {
   int64_t element_count() const { return element_count_; }
   // In layout order.
   const std::vector<TensorPlace>& tensors() const { return tensors_; }
-  // Indices into tensors() of the tensors of `fragment`, in flat order.
+  // Indices into tensors(), in flat order.
   const std::vector<int32_t>& fragment_tensors(int32_t fragment) const {
     return fragments_[fragment].tensors;
   }
@@ -82,20 +80,19 @@ class RunLayout {
     return fragments_[fragment].block_count;
   }
 
-  // Offset, in the fragment's flat order, of the first element of `block`;
-  // for block == fragment_block_count() the fragment's element count.
+  // Offset, in the fragment's flat order, of the first element of `block`. For
+  // block == fragment_block_count() it is the fragment's element count.
   // Requires: 0 <= block <= fragment_block_count(fragment).
   int64_t BlockOffset(int32_t fragment, int64_t block) const;
 
-  // Elements [begin, end) of the fragment's flat order that `blocks` cover.
+  // Elements of `blocks`, in the fragment's flat order.
   IndexRange BlockElements(int32_t fragment, IndexRange blocks) const;
 
-  // The tensor that `block` belongs to.
   const TensorPlace& BlockTensor(int32_t fragment, int64_t block) const;
 
-  // Blocks of `fragment` that `shard` of `shard_count` holds; may be empty.
-  // The cut before shard s is the first block that starts at or after
-  // floor(element_count * s / shard_count).
+  // Blocks of `fragment` on `shard` of `shard_count`; may be empty. Shard s
+  // begins at the first block that starts at or after floor(element_count * s /
+  // shard_count).
   // Requires: 0 <= shard < shard_count.
   IndexRange ShardBlocks(int32_t fragment, int32_t shard,
                          int32_t shard_count) const;
@@ -109,7 +106,7 @@ class RunLayout {
 
   RunLayout() = default;
 
-  // First block whose offset is >= `element`.
+  // The first block whose offset is >= `element`.
   int64_t FirstBlockAt(int32_t fragment, int64_t element) const;
 
   uint64_t fingerprint_ = 0;

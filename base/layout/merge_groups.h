@@ -1,11 +1,10 @@
-// Which tensors of a fragment a merge looks at together.
+// Groups of a fragment's tensors that a merge rule handles together. Pure.
+// Immutable after construction, so thread-safe.
 //
-// Pure. Immutable after it is made, so thread-safe.
-//
-// A rule with a verdict has one Gram matrix and one row of coefficients a
-// group: RDA groups of one tensor each, without those of the classes that it
-// merges by the plain mean; the others one group, the whole fragment. Tensors
-// of no group are merged with the seal's weights.
+// A rule with a verdict has one Gram matrix and one row of coefficients for
+// each group. RDA has one group for each tensor, except tensors of the classes
+// that it merges by the plain mean. The other such rules have one group, the
+// whole fragment. A tensor in no group is merged with the seal's weights.
 
 #ifndef BASE_LAYOUT_MERGE_GROUPS_H_
 #define BASE_LAYOUT_MERGE_GROUPS_H_
@@ -22,13 +21,13 @@ class MergeGroups {
  public:
   static constexpr int kNone = -1;
 
-  // Of `fragment` of `layout`, which is the one of `spec`.
+  // Requires: `layout` is the layout of `spec`.
   MergeGroups(const RunLayout& layout, const v1::RunSpec& spec,
               int32_t fragment);
 
   int count() const { return count_; }
-  // Group of the tensor with this index in the layout, in [0, count()), or
-  // kNone. Requires: the tensor is of the fragment.
+  // The group in [0, count()) of the tensor with this layout index, or kNone.
+  // Requires: the tensor belongs to the fragment.
   int FindGroup(int32_t tensor) const {
     return groups_[tensor - first_tensor_];
   }

@@ -7,8 +7,8 @@
 namespace atl {
 namespace {
 
-// Tensors 0 to 4: embedding, matrix, vector, matrix, embedding; the third is
-// of fragment 1.
+// Tensors 0 to 4: embedding, matrix, vector, matrix, embedding. Tensor 2 is in
+// fragment 1.
 v1::RunSpec MakeSpec(v1::MergeRuleKind rule) {
   v1::RunSpec spec;
   spec.mutable_outer()->mutable_merge()->set_rule(rule);

@@ -1,6 +1,4 @@
-// How a run's rounds follow each other, as its schedule says.
-//
-// Pure. Thread-safe.
+// How a run's rounds follow each other. Pure. Thread-safe.
 
 #ifndef BASE_LAYOUT_RUN_TIMING_H_
 #define BASE_LAYOUT_RUN_TIMING_H_
@@ -11,16 +9,16 @@
 
 namespace atl {
 
-// True for an async run: elastic, and contributions count whose anchor is up to
-// `max_staleness` versions older than what they are merged into. Every fragment
-// then has one standing OPEN, and every contribution makes a version.
+// True for an async run: elastic timing, and a contribution's anchor may be up
+// to `max_staleness` versions older than the version it is merged into. Every
+// fragment then has one standing OPEN, and every contribution makes a version.
 inline bool IsAsync(const v1::ScheduleSpec& schedule) {
   return schedule.timing() == v1::TIMING_ELASTIC &&
          schedule.max_staleness() > 0;
 }
 
 // True if a contribution from `anchor_version`, any number, may still be merged
-// into `version` (>= 0). In synchronous runs that is the anchor itself.
+// into `version` (>= 0). A synchronous run allows no staleness.
 inline bool IsFreshEnough(const v1::ScheduleSpec& schedule,
                           int64_t anchor_version, int64_t version) {
   return anchor_version >= version - schedule.max_staleness();

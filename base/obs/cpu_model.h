@@ -1,4 +1,4 @@
-// The processor's name, for people. Thread-safe.
+// The processor's name. Thread-safe.
 
 #ifndef BASE_OBS_CPU_MODEL_H_
 #define BASE_OBS_CPU_MODEL_H_
@@ -9,12 +9,12 @@
 
 namespace atl {
 
-// The first "model name" of the text of a /proc/cpuinfo, at most 128 bytes;
-// `otherwise` without.
+// The first "model name" in the text of /proc/cpuinfo, at most 128 bytes;
+// `otherwise` if there is none.
 std::string CpuModelName(absl::string_view cpuinfo,
                          absl::string_view otherwise);
 
-// That of this machine.
+// The same for this machine.
 std::string ThisCpuModelName(absl::string_view otherwise);
 
 }  // namespace atl

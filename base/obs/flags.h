@@ -1,4 +1,4 @@
-// The spelling of flags on every command line: --run-id, as in other tools.
+// Flag spelling on every command line: --run-id, with dashes.
 // style-ok(flag): the alias --run_id means the same.
 
 #ifndef BASE_OBS_FLAGS_H_
@@ -10,11 +10,11 @@
 
 namespace atl {
 
-// The flag of a setting or field: "tls_cert" -> "--tls-cert".
+// The flag for a setting or field: "tls_cert" -> "--tls-cert".
 std::string FlagName(absl::string_view name);
 
-// Rewrites each flag of a command line, in place, to its spelling with dashes.
-// Values stay as they are: those after "=", and every argument behind "--".
+// Replaces underscores by dashes in the flag names of a command line, in place.
+// Keeps values: the text after "=", and every argument after "--".
 void SpellFlagsWithDashes(int argc, char** argv);
 
 }  // namespace atl

@@ -41,7 +41,7 @@ int LatencyHistogram::FindBucket(absl::Duration latency) {
         std::floor(std::log(seconds / kFirstBoundSeconds) / std::log(kRatio)));
   }
   bucket = std::clamp(bucket, 0, kBucketCount - 1);
-  // The logarithm rounds: bounds are what UpperBound says.
+  // The logarithm rounds; UpperBound defines the buckets.
   while (bucket < kBucketCount - 1 && latency > UpperBound(bucket)) ++bucket;
   return bucket;
 }

@@ -1,8 +1,8 @@
-// How long something took, over many times: count, quantiles, the longest.
+// Counts latencies: number, quantiles, maximum.
 //
-// Pure; thread-compatible. Bounded: one counter for each 5 % step between
-// 100 us and 1,000 s, so a quantile is at most 5 % above the true one (below
-// 100 us: at most 100 us; above 1,000 s: the longest seen).
+// Pure; thread-compatible. Bounded: one counter for each 5 % step between 100
+// us and 1,000 s. So a quantile is at most 5 % above the true one (below 100
+// us: at most 100 us; above 1,000 s: the maximum).
 
 #ifndef BASE_OBS_LATENCY_HISTOGRAM_H_
 #define BASE_OBS_LATENCY_HISTOGRAM_H_
@@ -16,18 +16,19 @@ namespace atl {
 
 class LatencyHistogram {
  public:
-  // Adds one; a negative `latency` counts as zero.
+  // Adds one latency; a negative one counts as zero.
   void Add(absl::Duration latency);
 
   int64_t count() const { return count_; }
-  // The longest; zero without any.
+  // The longest latency; zero if there is none.
   absl::Duration max() const { return max_; }
-  // The smallest bound that at least the share `q` of all is not above, never
-  // more than max(); zero without any. Requires: 0 <= q <= 1.
+  // An upper bound of the share `q` of all latencies, at most max(); zero if
+  // there is none. Requires: 0 <= q <= 1.
   absl::Duration Quantile(double q) const;
 
  private:
-  // ceil(log(1,000 s / 100 us) / log(1.05)) steps and one for what is above.
+  // ceil(log(1,000 s / 100 us) / log(1.05)) steps, and one for longer
+  // latencies.
   static constexpr int kBucketCount = 332;
 
   static int FindBucket(absl::Duration latency);

@@ -18,8 +18,8 @@ namespace {
 
 std::atomic<int> minimum_severity{0};
 
-// What a line has before its file name. Replaced ones are kept, for a line may
-// be reading one.
+// The start of a line's file name. Replaced prefixes are kept, because another
+// thread may be reading one.
 struct ProgramPrefix {
   std::string text;  // "name ", or empty.
   const ProgramPrefix* earlier;
@@ -36,7 +36,7 @@ Sink& TheSink() {
   return sink;
 }
 
-// False if nobody has taken the line.
+// False if no sink is set.
 bool SendToSink(LogSeverity severity, absl::string_view line,
                 absl::string_view text) {
   Sink& sink = TheSink();
@@ -107,7 +107,7 @@ Message::~Message() {
                                absl::string_view(line).substr(text_begin_));
   if (!sent || severity_ == LogSeverity::kFatal) {
     line += '\n';
-    // A log that cannot be written has nowhere to complain.
+    // If the log cannot be written, there is nowhere to report it.
     (void)!write(STDERR_FILENO, line.data(), line.size());
   }
   if (severity_ == LogSeverity::kFatal) std::abort();

@@ -1,8 +1,6 @@
-// LOG(INFO) << ..., in Abseil's names and shapes: one line a message to stderr,
+// LOG(INFO) << ..., with Abseil's names: one line for each message to stderr,
 // `I1121 04:25:12.123456 file.cc:12] text` in UTC, with the program's name
-// before the file if it was set.
-//
-// Thread-safe: a line is written with one call.
+// before the file if it is set. Thread-safe: each line is one write.
 
 #ifndef BASE_OBS_LOG_H_
 #define BASE_OBS_LOG_H_
@@ -17,31 +15,29 @@ namespace atl {
 
 enum class LogSeverity { kInfo = 0, kWarning = 1, kError = 2, kFatal = 3 };
 
-// Drops messages below `severity`; FATAL always is written. Default: INFO.
+// Drops messages below `severity`, but never FATAL ones. Default: INFO.
 void SetMinimumLogSeverity(LogSeverity severity);
 
-// Reads "info", "warning" or "error" and sets the minimum.
-//
-// INVALID_ARGUMENT: `name` is none of them; nothing is changed.
+// Sets the minimum to "info", "warning" or "error".
+// INVALID_ARGUMENT: `name` is none of them; nothing changes.
 absl::Status SetMinimumLogSeverity(absl::string_view name);
 
-// Puts `name` before the file name in every later line, so that lines of
-// several programs on one terminal can be told apart. Empty (the default):
-// nothing.
+// Puts `name` before the file name in every later line, to distinguish programs
+// that share a terminal. Default: empty.
 void SetLogProgramName(absl::string_view name);
 
-// Takes what would go to stderr.
+// Receives log lines instead of stderr.
 class LogSink {
  public:
   virtual ~LogSink() = default;
-  // `line` is whole, without its newline, `text` the part of it behind "] ".
+  // `line` is complete, without its newline; `text` is the part after "] ".
   // Called by any thread, one call at a time; must not log.
   virtual void Send(LogSeverity severity, absl::string_view line,
                     absl::string_view text) = 0;
 };
 
-// Lines go to `sink` until the next call, FATAL ones to stderr as well; null:
-// to stderr. Returns when nobody is in the sink before any more.
+// Sends lines to `sink` until the next call, FATAL ones to stderr as well.
+// Null: to stderr. On return no call of the previous sink is running.
 void SetLogSink(LogSink* sink);
 
 namespace log_internal {

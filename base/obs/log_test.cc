@@ -19,7 +19,7 @@ class LogTest : public ::testing::Test {
     SetLogProgramName("");
   }
 
-  // What `log` writes to stderr.
+  // Returns what `log` writes to stderr.
   template <typename Log>
   static std::string Written(Log&& log) {
     ::testing::internal::CaptureStderr();
@@ -49,7 +49,7 @@ TEST_F(LogTest, DropsWhatIsBelowTheMinimumWithoutEvaluatingIt) {
               MatchesRegex("W.*\\] 1\n"));
 }
 
-// What a sink was sent.
+// Records the lines that the sink received.
 class Kept : public LogSink {
  public:
   void Send(LogSeverity severity, absl::string_view line,

@@ -18,10 +18,10 @@ namespace atl {
 namespace {
 
 constexpr int kGoesOn = -1;
-// Of open files: fewer are told.
+// Lower limits of open files are logged.
 constexpr uint64_t kFewFiles = 4096;
 
-// CLI11 reports by exceptions; they end in its macro.
+// CLI11 reports by exceptions, which its macro catches.
 int Parse(CLI::App& app, int argc, char** argv) {
   CLI11_PARSE(app, argc, argv);
   return kGoesOn;
@@ -40,14 +40,14 @@ std::optional<int> ParseCommandLine(CLI::App& app, int argc, char** argv) {
 
 uint64_t RaiseOpenFileLimit() {
   rlimit limit = {};
-  getrlimit(RLIMIT_NOFILE, &limit);  // Fails for wrong arguments alone.
+  getrlimit(RLIMIT_NOFILE, &limit);  // Fails only for wrong arguments.
   const rlim_t before = std::exchange(limit.rlim_cur, limit.rlim_max);
-  // A system may have a bound of its own below.
+  // The system may have a lower limit than the hard limit.
   if (setrlimit(RLIMIT_NOFILE, &limit) != 0) limit.rlim_cur = before;
   if (limit.rlim_cur < kFewFiles) {
     LOG(WARNING) << "may have " << limit.rlim_cur
-                 << " open files at once, connections among them; the hard "
-                    "limit (`ulimit -Hn`) is what lets it have more";
+                 << " open files at once, including connections; raise the "
+                    "hard limit (`ulimit -Hn`) to allow more";
   }
   return limit.rlim_cur;
 }

@@ -1,5 +1,4 @@
-// What the programs that serve have in common: a command line that ends with
-// the same exit codes, what the system lets them have, and a last word.
+// What all servers share: command line, open-file limit, exit code.
 
 #ifndef BASE_OBS_PROGRAM_H_
 #define BASE_OBS_PROGRAM_H_
@@ -12,18 +11,18 @@
 
 namespace atl {
 
-// Adds --version to `app` and reads the command line with it, whose flags may
-// be spelt with dashes or underscores. The exit code if
-// the program is over: 0 after --help and --version, 2 after a wrong command
-// line, which stderr is told.
+// Adds --version to `app` and parses the command line, whose flags may be spelt
+// with dashes or underscores. Returns an exit code if the program must end: 0
+// after --help and --version, 2 after a wrong command line (reported to
+// stderr).
 std::optional<int> ParseCommandLine(CLI::App& app, int argc, char** argv);
 
-// Lets the process have as many open files as the system allows it, and
-// returns how many that are. The log has it if they are few for a program that
-// serves: each connection is one, each log segment and version's file another.
+// Raises the process's limit of open files to the hard limit, and returns it.
+// Logs a warning if it is low for a server: each connection, log segment and
+// version's file needs one.
 uint64_t RaiseOpenFileLimit();
 
-// Tells stderr why `app` ends, if `status` is not OK, and gives the exit code
+// Reports an error in `status` to stderr, and returns the exit code
 // (base/status/exit_code.h).
 int EndProgram(const CLI::App& app, const absl::Status& status);
 

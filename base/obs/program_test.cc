@@ -12,7 +12,7 @@ namespace {
 
 using ::testing::HasSubstr;
 
-// What the log has of it.
+// Returns what RaiseOpenFileLimit logs.
 std::string Raise(rlim_t soft, rlim_t hard) {
   const rlimit limit = {soft, hard};
   EXPECT_EQ(setrlimit(RLIMIT_NOFILE, &limit), 0);
@@ -24,7 +24,7 @@ std::string Raise(rlim_t soft, rlim_t hard) {
   return ::testing::internal::GetCapturedStderr();
 }
 
-// The process keeps the lowest hard limit that it had: one test.
+// One test only: the process keeps the lowest hard limit that it set.
 TEST(ProgramTest, TakesAsManyOpenFilesAsItMayHaveAndTellsIfTheyAreFew) {
   rlimit before = {};
   ASSERT_EQ(getrlimit(RLIMIT_NOFILE, &before), 0);

@@ -1,8 +1,8 @@
-// What RocksDB has to say, as lines of our log.
+// RocksDB's messages as lines of our log.
 //
-// Its own log file must not be used: once a write to it has failed, as on a
-// full disk, the library asserts that nobody writes there again, and writes
-// there again when it is closed (7.8).
+// RocksDB must not use its own log file: after a failed write to it, as on a
+// full disk, the library (7.8) aborts at its next write, at the latest on
+// close.
 
 #ifndef BASE_OBS_ROCKSDB_LOG_H_
 #define BASE_OBS_ROCKSDB_LOG_H_

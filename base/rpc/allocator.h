@@ -1,4 +1,4 @@
-// How the heap of a program that moves bulk data is set up.
+// Heap settings for programs that move bulk data.
 
 #ifndef BASE_RPC_ALLOCATOR_H_
 #define BASE_RPC_ALLOCATOR_H_
@@ -7,10 +7,10 @@
 
 namespace atl::rpc {
 
-// Large blocks stay in the heap: by default the library hands the slices that
-// gRPC receives into back to the kernel, and faulting them in again with the
-// next message costs more than moving the bytes. For a main, before it starts
-// threads. A program without glibc's malloc has nothing to set.
+// Keeps large blocks in the heap. By default malloc returns the slices that
+// gRPC receives into to the kernel, and faulting them in again costs more than
+// moving the bytes. Call it in main before threads start. Only for glibc's
+// malloc; other allocators need nothing.
 inline void TuneAllocator() {
   mallopt(M_MMAP_THRESHOLD, 8 << 20);
   mallopt(M_TRIM_THRESHOLD, 512 << 20);

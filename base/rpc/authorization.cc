@@ -28,7 +28,7 @@ constexpr RoleSet kServer = Bit(Role::kServer);
 constexpr RoleSet kReader = Bit(Role::kReader);
 constexpr RoleSet kAll = kOperator | kIsland | kServer | kReader;
 
-// The table. A method that is not here is denied to everyone.
+// A method that is not in the table is denied to everyone.
 const absl::flat_hash_map<absl::string_view, RoleSet>& Table() {
   static const auto* const table =
       new absl::flat_hash_map<absl::string_view, RoleSet>({
@@ -78,7 +78,7 @@ absl::StatusOr<Caller> CallerFrom(const grpc::AuthContext& context) {
   const auto names = context.FindPropertyValues(GRPC_X509_CN_PROPERTY_NAME);
   if (names.size() != 1) {
     return absl::UnauthenticatedError(
-        "the certificate has no single common name; it must be "
+        "the certificate must have exactly one common name, "
         "\"atoll:ROLE:ID\"");
   }
   return ParseCommonName(absl::string_view(names[0].data(), names[0].size()));
@@ -154,7 +154,7 @@ bool IsKnownMethod(absl::string_view method) {
 
 absl::StatusOr<Caller> GetCaller(const grpc::ServerContextBase& context) {
   const std::shared_ptr<const grpc::AuthContext> auth = context.auth_context();
-  // A TLS listener lets nobody in without a certificate that it verified.
+  // A TLS listener accepts only peers with a verified certificate.
   if (auth == nullptr || !auth->IsPeerAuthenticated()) return Caller{};
   return CallerFrom(*auth);
 }

@@ -1,17 +1,16 @@
-// Who may call what: one table, default deny.
+// Which role may call which method: one table, default deny.
 //
 // A caller's role:
 //   * plaintext (loopback, or --insecure): operator;
-//   * mutual TLS: from the common name of its certificate, "atoll:ROLE:ID",
-//     with ROLE operator, island, server or reader and an ID of
-//     [a-z0-9-]{1,63} (X.509 bounds the whole name to 64 bytes).
+//   * mutual TLS: from the certificate's common name "atoll:ROLE:ID". ROLE is
+//     operator, island, server or reader; ID matches [a-z0-9-]{1,63} (X.509
+//     limits the whole name to 64 bytes).
 //
-// Under TLS the check runs for every call, before its handler, in gRPC's
-// authentication step (MakeRoleChecker, set by base/rpc/listener.h), so that a
-// handler cannot forget it. What a role may do to *whose* objects is a
-// handler's matter: CheckActsFor.
+// Under TLS, gRPC's authentication step checks every call before its handler
+// (MakeRoleChecker, set by base/rpc/listener.h). So a handler cannot forget the
+// check. Handlers check whose objects a role may touch: CheckActsFor.
 //
-// Pure but for MakeRoleChecker, GetCaller and GetCallerName. Thread-safe.
+// Pure except MakeRoleChecker, GetCaller and GetCallerName. Thread-safe.
 
 #ifndef BASE_RPC_AUTHORIZATION_H_
 #define BASE_RPC_AUTHORIZATION_H_
@@ -33,44 +32,37 @@ inline constexpr int kRoleCount = 4;
 // "operator", "island", "server", "reader".
 absl::string_view RoleName(Role role);
 
-// Who calls.
 struct Caller {
   Role role = Role::kOperator;
-  std::string id;  // Empty in plaintext: whoever they say.
+  std::string id;  // Empty in plaintext, where callers name themselves.
 };
 
 // The caller that a certificate's common name stands for.
-//
-// UNAUTHENTICATED: it is not "atoll:ROLE:ID".
+// UNAUTHENTICATED: `common_name` is not "atoll:ROLE:ID".
 absl::StatusOr<Caller> ParseCommonName(absl::string_view common_name);
 
 // OK if `role` may call `method` ("/atoll.v1.RunService/GetRun").
-//
-// PERMISSION_DENIED: it may not, or the method is not in the table. Without
-// details: gRPC's authentication step sends code and message alone.
+// PERMISSION_DENIED: it may not, or the method is not in the table. No details:
+// gRPC's authentication step sends only code and message.
 absl::Status CheckRole(absl::string_view method, Role role);
 
-// True if the table has a row for `method`.
 bool IsKnownMethod(absl::string_view method);
 
 // The caller of a running call.
-//
-// UNAUTHENTICATED: a certificate whose name is not ours.
+// UNAUTHENTICATED: the certificate's name is not "atoll:ROLE:ID".
 absl::StatusOr<Caller> GetCaller(const grpc::ServerContextBase& context);
 
-// Who a running call counts for where callers share what is bounded:
-// "island:anna", as its certificate says; in plaintext the host that it comes
-// from, "ipv4:127.0.0.1". No two processes of an island count apart.
+// The name under which a running call counts against limits that callers share.
+// Under TLS it is from the certificate, "island:anna"; in plaintext it is the
+// caller's host, "ipv4:127.0.0.1". All processes of an island share one name.
 std::string GetCallerName(const grpc::ServerContextBase& context);
 
-// OK if `caller` may act for the island (or server) `id`: an operator for any,
-// an island or a server for itself alone.
-//
+// OK if `caller` may act for the island (or server) `id`. An operator may act
+// for any, an island or a server only for itself.
 // PERMISSION_DENIED: it may not. ErrorInfo NOT_YOURS with role and id.
 absl::Status CheckActsFor(const Caller& caller, Role role,
                           absl::string_view id);
 
-// The step that a TLS listener runs before every call.
 std::shared_ptr<grpc::AuthMetadataProcessor> MakeRoleChecker();
 
 }  // namespace atl::rpc

@@ -17,7 +17,7 @@
 namespace atl::rpc {
 namespace {
 
-// Every method of every service of the contract, by the descriptors.
+// Every method of every service, from the descriptors.
 std::set<std::string> AllMethods() {
   std::set<std::string> methods;
   for (const google::protobuf::FileDescriptor* file :
@@ -37,7 +37,7 @@ std::set<std::string> AllMethods() {
   return methods;
 }
 
-// What the contract says, written down a second time: o i s r.
+// The contract's table, written a second time. Roles: o i s r.
 const std::map<std::string, std::string>& Expected() {
   static const auto* const expected = new std::map<std::string, std::string>({
       {"/atoll.v1.IslandService/Heartbeat", "oi"},

@@ -43,7 +43,7 @@ void Prepare(const CallOptions& options, grpc::ClientContext& context) {
 }
 
 absl::Status NamePeer(const absl::Status& status, absl::string_view peer) {
-  // gRPC's own answer, of a port without this service, has no words.
+  // gRPC's own answer, from a port without this service, has no message.
   if (absl::IsUnimplemented(status) && status.message().empty()) {
     return absl::UnimplementedError(absl::StrCat(
         peer.empty() ? "the other side" : peer,

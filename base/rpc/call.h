@@ -27,22 +27,22 @@ inline constexpr char kSessionMetadata[] = "atoll-session";
 // `bytes` in lower-case hex, as kSessionMetadata carries a session secret.
 std::string ToHex(absl::string_view bytes);
 
-// A person should hear by then what is waited for.
+// After this long, a person should be told what the program waits for.
 inline constexpr absl::Duration kSlowAfter = absl::Seconds(2);
 
 struct CallOptions {
   absl::Duration timeout = absl::Seconds(10);  // > 0.
   std::string session;  // Value of kSessionMetadata; empty for none.
-  // Who is called, for messages: "coordinator 127.0.0.1:7400".
+  // Name of the callee for messages: "coordinator 127.0.0.1:7400".
   std::string peer;
-  // Called once if there is no answer for kSlowAfter, from another thread. May
-  // be empty.
+  // Called once, from another thread, if there is no answer within kSlowAfter.
+  // May be empty.
   std::function<void()> on_slow = nullptr;
-  std::stop_token stop = {};  // Requested: the call ends at once.
+  std::stop_token stop = {};  // A stop request ends the call at once.
 };
 
-// Calls `on_slow` once it has lived for `after`, if it lives so long. What is
-// called has ended when it is gone.
+// Calls `on_slow` from another thread if the object lives longer than `after`.
+// The destructor waits for that call to return.
 class SlowWatch {
  public:
   SlowWatch(std::function<void()> on_slow, absl::Duration after);
@@ -57,17 +57,17 @@ class SlowWatch {
   std::thread thread_;  // None without `on_slow`.
 };
 
-// Puts deadline and session on `context`.
+// Sets the deadline and the session on `context`.
 void Prepare(const CallOptions& options, grpc::ClientContext& context);
 
-// `status` with the peer's name in front if it says that the peer cannot be
-// reached or did not answer in time, or that it does not know the method.
+// Prefixes `status` with the peer's name if the peer cannot be reached, does
+// not answer in time, or does not know the method.
 absl::Status NamePeer(const absl::Status& status, absl::string_view peer);
 
 // Calls `method` (&v1::RunService::Stub::GetRun) on `stub`.
 //
-// The service's own errors; DEADLINE_EXCEEDED after `timeout`; UNAVAILABLE if
-// it cannot be reached; CANCELLED if it was stopped.
+// Errors: those of the service; DEADLINE_EXCEEDED: no answer within `timeout`;
+// UNAVAILABLE: the peer cannot be reached; CANCELLED: stopped.
 template <typename Stub, typename Request, typename Response>
 absl::StatusOr<Response> Call(Stub& stub,
                               grpc::Status (Stub::*method)(grpc::ClientContext*,

@@ -22,7 +22,7 @@ TEST(CallTest, SaysThatAPortWithoutTheServiceIsNotTheOneMeant) {
   EXPECT_EQ(status.message(),
             "coordinator 127.0.0.1:7401 does not know this method: it is "
             "another program, or an older one");
-  // One that says more is left as it is.
+  // An error with a message stays as it is.
   EXPECT_EQ(NamePeer(absl::UnimplementedError("gzip"), "x").message(), "gzip");
 }
 

@@ -23,7 +23,7 @@ grpc::ChannelArguments MakeArguments(const ChannelOptions& options) {
                                     : kDataMessageBytesMax;
   arguments.SetMaxReceiveMessageSize(message_bytes_max);
   arguments.SetMaxSendMessageSize(message_bytes_max);
-  // A connection of its own.
+  // Do not share connections between channels.
   arguments.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);
   arguments.SetInt(GRPC_ARG_KEEPALIVE_TIME_MS,
                    Milliseconds(options.keepalive_time));
@@ -45,9 +45,9 @@ grpc::ChannelArguments MakeArguments(const ChannelOptions& options) {
   arguments.SetInt(GRPC_ARG_HTTP2_MAX_FRAME_SIZE,
                    options.kind == ChannelKind::kData ? kPullFrameBytesMax
                                                       : kFrameBytesMax);
-  // Retries are ours: gRPC's would buffer what is sent.
+  // Our callers retry. gRPC's retries would buffer what is sent.
   arguments.SetInt(GRPC_ARG_ENABLE_RETRIES, 0);
-  // No proxy from the environment: addresses are dialled as they are given.
+  // Ignore proxy settings of the environment: dial addresses as given.
   arguments.SetInt(GRPC_ARG_ENABLE_HTTP_PROXY, 0);
   arguments.SetServiceConfigJSON("{}");
   arguments.SetInt(GRPC_ARG_MAX_METADATA_SIZE, 16 << 10);

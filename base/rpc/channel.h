@@ -1,8 +1,7 @@
-// How we dial: channels to coordinators and servers.
+// Channels to coordinators and servers.
 //
-// Every channel made here is a connection of its own, never shared behind our
-// back: control and data must not share one, for a saturated link must not
-// starve a heartbeat.
+// Every channel is a connection of its own. Control and data must not share
+// one: a saturated link must not starve a heartbeat.
 
 #ifndef BASE_RPC_CHANNEL_H_
 #define BASE_RPC_CHANNEL_H_
@@ -19,10 +18,9 @@ namespace atl::rpc {
 
 // Largest control message, either way.
 inline constexpr int kControlMessageBytesMax = 4 << 20;
-// Largest data message: a chunk of 1 MiB and its header, with room.
+// Largest data message: a chunk of 1 MiB, its header, and a margin.
 inline constexpr int kDataMessageBytesMax = 2 << 20;
 
-// What a channel carries.
 enum class ChannelKind {
   kControl,  // Small messages.
   kData,     // Bulk.
@@ -32,27 +30,24 @@ struct ChannelOptions {
   ChannelKind kind = ChannelKind::kControl;
   TlsFiles tls;           // Empty: plaintext.
   bool insecure = false;  // Plaintext off loopback.
-  // A ping after this long without traffic, and the wait for its answer before
-  // the connection is given up.
+  // Time without traffic before a ping, and the wait for its answer before the
+  // connection is closed.
   absl::Duration keepalive_time = absl::Seconds(20);
   absl::Duration keepalive_timeout = absl::Seconds(20);
-  // What the peer may send on a call before we ask for it, beside the message
-  // that we wait for; 0 lets gRPC find out what the link carries.
+  // Bytes that the peer may send on a call ahead of the message being read. 0:
+  // gRPC adapts it to the link's capacity.
   int receive_window_bytes = 0;
-  // Bounds of the wait between two attempts to connect.
+  // Bounds of the wait between two connection attempts.
   absl::Duration reconnect_delay_min = absl::Milliseconds(50);
   absl::Duration reconnect_delay_max = absl::Seconds(2);
-  // Longest attempt to connect.
   absl::Duration connect_timeout = absl::Seconds(10);
 };
 
-// For a channel of `kind`.
 ChannelOptions MakeChannelOptions(ChannelKind kind, const Security& security);
 
-// A new channel to `address` (host:port). Connects at the first call.
-//
-// INVALID_ARGUMENT: the address is malformed; it is off loopback and neither
-// TLS files nor `insecure` are given; the files do not fit.
+// A new channel to `address` (host:port). It connects at the first call.
+// INVALID_ARGUMENT: the address is malformed; it is off loopback without TLS
+// files or `insecure`; the TLS files do not match.
 // NOT_FOUND: a TLS file cannot be read.
 absl::StatusOr<std::shared_ptr<grpc::Channel>> MakeChannel(
     const std::string& address, const ChannelOptions& options);

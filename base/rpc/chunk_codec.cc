@@ -26,31 +26,29 @@ constexpr uint8_t kFragmentTag = 2 << 3;
 constexpr uint8_t kSlotTag = 3 << 3;
 constexpr uint8_t kSeqTag = 4 << 3;
 
-// The most bytes that a message has before its payload: two lengths, a key of
-// four numbers, three numbers, a checksum, padding and their tags.
+// Bound of a message's bytes before its payload: two lengths, a key of four
+// numbers, three numbers, a checksum, padding and their tags.
 constexpr size_t kPrefixBytesMax = 512;
 
 // --- Padding -----------------------------------------------------------------
 
-// The kernel copies what is sent with `rep movsb`, often to the beginning of a
-// page: what comes before the payload is then the distance, modulo 4096, from
-// where the payload lies to where it is copied. AMD's processors (Zen 3) take
-// twelve times as long while that is 1 to 31, and the distance of memory that
-// malloc gave (16 bytes into a page) would be just that.
+// A copy of the payload by `rep movsb` is slow if its distance from the
+// payload, modulo 4096, is 1 to 31 (base/rpc/DESIGN.md, Chunks). It often
+// starts a page, so the distance depends on the bytes before the payload.
 constexpr size_t kPageBytes = 4096;
-// The head of an HTTP/2 frame, and gRPC's of a message.
+// The header of an HTTP/2 frame, and gRPC's header of a message.
 constexpr size_t kFrameHeadBytes = 9;
 constexpr size_t kMessageHeadBytes = 5;
-// A message that the window cuts has more frames, and each moves what follows.
+// If the window splits a message, the headers of further frames move the rest.
 constexpr size_t kFurtherFramesMax = 16;
 constexpr size_t kDistanceMin = 32;
 constexpr size_t kDistanceMax =
     kPageBytes - kFurtherFramesMax * kFrameHeadBytes;
-// What is smaller is not worth it.
+// Smaller payloads are not worth padding.
 constexpr size_t kPaddedBytesMin = 4096;
 
-// Bytes of padding, its tag and length included: 0 for none, else 3 at least,
-// for protobuf writes no empty field.
+// Bytes of padding with its tag and length: 0 for none, else at least 3,
+// because protobuf writes no empty field.
 size_t PaddingBytes(size_t prefix_bytes, const grpc::Slice& payload) {
   if (payload.size() < kPaddedBytesMin) return 0;
   const size_t distance =
@@ -62,7 +60,7 @@ size_t PaddingBytes(size_t prefix_bytes, const grpc::Slice& payload) {
 
 // --- Writing -----------------------------------------------------------------
 
-// Bytes of a known bound, appended one by one.
+// Appends bytes to a buffer of fixed capacity.
 class PrefixWriter {
  public:
   void Byte(uint8_t byte) { bytes_[size_++] = byte; }
@@ -73,7 +71,7 @@ class PrefixWriter {
     }
     Byte(static_cast<uint8_t>(value));
   }
-  // As proto3: a number that is 0 is left out; negative ones take ten bytes.
+  // As proto3: 0 is omitted; a negative number takes ten bytes.
   void Number(uint8_t tag, int64_t value) {
     if (value == 0) return;
     Byte(tag);
@@ -84,11 +82,11 @@ class PrefixWriter {
     Byte(tag);
     for (int i = 0; i < 4; ++i) Byte(static_cast<uint8_t>(value >> (8 * i)));
   }
-  // `size` bytes of padding in all: 0, or at least 3.
+  // `size` bytes of padding in total: 0, or at least 3.
   void Padding(size_t size) {
     if (size == 0) return;
     Byte(kPaddingTag);
-    // A length of 128 takes two bytes itself: a byte more does no harm.
+    // A length of 128 needs two bytes; the extra byte is harmless.
     const size_t length = size - 2;
     Varint(length);
     std::memset(bytes_ + size_, 0, length);
@@ -108,8 +106,8 @@ class PrefixWriter {
 
 // --- Reading -----------------------------------------------------------------
 
-// Reads through slices as if they were one string. Every method that returns
-// false leaves it at an end that does not matter: the caller gives up.
+// Reads slices as one string. After a method returns false the position is
+// unspecified; callers stop.
 class SliceCursor {
  public:
   explicit SliceCursor(const std::vector<grpc::Slice>& slices)
@@ -152,7 +150,7 @@ class SliceCursor {
     return true;
   }
 
-  // A length that does not reach past `end`.
+  // Reads a length that does not reach past `end`.
   bool Length(size_t end, size_t* length) {
     uint64_t value;
     if (!Varint(&value) || position_ > end || value > end - position_) {
@@ -162,8 +160,8 @@ class SliceCursor {
     return true;
   }
 
-  // Moves past `length` (<= remaining()) bytes, and lists where they lie in
-  // `pieces` unless that is null.
+  // Skips `length` (<= remaining()) bytes, and appends them to `pieces`, in
+  // place, unless that is null.
   void Take(size_t length, std::vector<absl::string_view>* pieces) {
     while (length > 0) {
       SkipEmptySlices();
@@ -190,8 +188,8 @@ class SliceCursor {
   const std::vector<grpc::Slice>& slices_;
   size_t size_ = 0;
   size_t position_ = 0;
-  size_t index_ = 0;   // Of the slice that is read.
-  size_t offset_ = 0;  // In it.
+  size_t index_ = 0;   // The current slice.
+  size_t offset_ = 0;  // Within that slice.
 };
 
 // As protobuf: the low 32 bits of the varint.
@@ -260,7 +258,7 @@ bool ReadChunk(SliceCursor& cursor, size_t end, ReceivedChunk* chunk) {
         break;
       case kPayloadTag:
         if (!cursor.Length(end, &length)) return false;
-        // Of several the last one counts.
+        // Of several payloads the last one counts.
         chunk->payload.clear();
         chunk->payload_bytes = length;
         cursor.Take(length, &chunk->payload);

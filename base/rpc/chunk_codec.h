@@ -1,19 +1,19 @@
-// Chunks on the wire without a copy.
+// Reads and writes chunks on the wire without copying the payload.
 //
 // PushOuterGradientRequest, ImportParametersRequest, PullParametersResponse and
 // PullKeptResponse have one shape: a oneof of a header (field 1) and a Chunk
-// (field 15). A chunk is at most 1 MiB of payload behind some forty bytes. To
-// parse it as protobuf copies the payload; here the few bytes before it are read
-// and written by hand, and the payload stays where it lies: borrowed memory on
-// its way out, gRPC's slices on its way in.
+// (field 15). A chunk is at most 1 MiB of payload after some forty bytes.
+// Parsing it as protobuf copies the payload. Here those few bytes are read and
+// written by hand. The payload stays in place: in borrowed memory when sent, in
+// gRPC's slices when received.
 //
-// The bytes are exactly protobuf's. Where the payload would be copied slowly
-// (DESIGN.md, "Chunks"), the field `padding` is among them. What the fast
-// reader does not expect (unknown fields, a header, anything odd) goes to the
-// protobuf library, so that both accept the same messages with the same
-// meaning.
+// The bytes are exactly protobuf's. They include the field `padding` if the
+// payload would otherwise be copied slowly (base/rpc/DESIGN.md, Chunks).
+// Messages that the fast reader does not expect (unknown fields, a header,
+// anything unusual) go to the protobuf library. So both accept the same
+// messages with the same meaning.
 //
-// Pure. Thread-safe but for the objects named thread-compatible.
+// Pure. Thread-safe, except for objects marked thread-compatible.
 
 #ifndef BASE_RPC_CHUNK_CODEC_H_
 #define BASE_RPC_CHUNK_CODEC_H_
@@ -34,14 +34,14 @@
 
 namespace atl::rpc {
 
-// The fields of a v1::Chunk but for its payload.
+// The fields of a v1::Chunk except its payload.
 struct ChunkHeader {
-  bool has_key = false;   // False in a pull: the four numbers are 0.
+  bool has_key = false;   // False in a pull: the four key fields are 0.
   int64_t run_epoch = 0;  // Chunk.key
   int32_t fragment = 0;   // Chunk.key
   int32_t slot = 0;       // Chunk.key
   int64_t seq = 0;        // Chunk.key
-  int32_t codec = 0;      // A v1::Codec, or a number that is none.
+  int32_t codec = 0;      // A v1::Codec number, maybe an unknown one.
   int64_t first_block = 0;
   int32_t block_count = 0;
   uint32_t crc32c = 0;
@@ -49,13 +49,13 @@ struct ChunkHeader {
   friend bool operator==(const ChunkHeader&, const ChunkHeader&) = default;
 };
 
-// A chunk that was received. Move-only: the pieces point into the slices.
+// A received chunk. Move-only, because the pieces point into the slices.
 // Thread-compatible.
 struct ReceivedChunk {
   ChunkHeader header;
   std::vector<absl::string_view> payload;  // In order; their concatenation.
   size_t payload_bytes = 0;                // Of all pieces.
-  std::vector<grpc::Slice> slices;         // What the pieces point into.
+  std::vector<grpc::Slice> slices;         // The memory of the pieces.
 
   ReceivedChunk() = default;
   ReceivedChunk(ReceivedChunk&&) = default;
@@ -63,31 +63,30 @@ struct ReceivedChunk {
   ReceivedChunk(const ReceivedChunk&) = delete;
   ReceivedChunk& operator=(const ReceivedChunk&) = delete;
 
-  // Copies the payload to `out`, which has room for payload_bytes.
+  // Copies the payload to `out`, of payload_bytes bytes.
   void CopyPayload(char* out) const;
 };
 
-// Reads a chunk's payload from the front. The chunk's pieces must outlive it and
-// its copies.
+// Reads a chunk's payload from the front. The chunk must outlive this and its
+// copies. Every method requires: `size` bytes are left.
 class PayloadReader {
  public:
   explicit PayloadReader(const ReceivedChunk& chunk)
       : payload_(&chunk.payload) {}
 
-  // Copies the next `size` bytes to `out`. Requires: there are so many left.
+  // Copies the next `size` bytes to `out`.
   void Read(size_t size, char* out);
-  // The next `size` bytes: where they lie, or, if they are in several pieces,
+  // Returns the next `size` bytes in place if they are in one piece, else
   // copied to `room`.
   absl::string_view Next(size_t size, char* room);
-  // Lists where they lie.
+  // Appends the next `size` bytes to `pieces`, in place.
   void Take(size_t size, std::vector<absl::string_view>* pieces);
-  // Moves past them.
   void Skip(size_t size);
 
  private:
   const std::vector<absl::string_view>* payload_;
-  size_t piece_ = 0;   // Of the next byte.
-  size_t offset_ = 0;  // In it.
+  size_t piece_ = 0;   // The piece of the next byte.
+  size_t offset_ = 0;  // Within that piece.
 };
 
 // The checksum of a chunk: CRC-32C over run_epoch, fragment, slot, seq, codec,
@@ -96,47 +95,43 @@ class PayloadReader {
 uint32_t ChunkCrc32c(const ChunkHeader& header,
                      absl::Span<const absl::string_view> payload);
 
-// OK if the chunk's checksum is right.
-//
-// DATA_LOSS: it is not.
+// DATA_LOSS: the chunk's checksum does not match.
 absl::Status CheckCrc32c(const ReceivedChunk& chunk);
 
-// One message with a chunk; field 15 of any of the four. The payload's bytes
-// are not copied: the slice keeps, or borrows, them. It has padding, 256 bytes
-// at most, if the payload lies where the kernel would copy it slowly.
+// Encodes one message with a chunk, field 15 in all four types. The slice keeps
+// or borrows the payload, which is not copied. Adds padding, at most 256 bytes,
+// if the kernel would copy the payload slowly.
 grpc::ByteBuffer EncodeChunk(const ChunkHeader& header, grpc::Slice payload);
 
-// `payload` as a slice that borrows it. `released(argument)` is called once
-// when gRPC lets go of it, from any thread, perhaps after the call has ended.
+// Wraps `payload` in a slice that borrows it. gRPC calls `released(argument)`
+// once when it drops the slice: from any thread, perhaps after the call has
+// ended.
 grpc::Slice BorrowSlice(absl::string_view payload, void (*released)(void*),
                         void* argument);
 
-// Any message, by the protobuf library.
 grpc::ByteBuffer EncodeMessage(const google::protobuf::MessageLite& message);
 
-// False if the bytes are no such message.
+// False if `bytes` are not a message of this type.
 bool DecodeMessage(const grpc::ByteBuffer& bytes,
                    google::protobuf::MessageLite* message);
 
-// Reads `bytes` as a message that holds one chunk and nothing else. False, with
-// `chunk` in any valid state, if it is not: then DecodeMessage decides.
+// Reads `bytes` as a message with one chunk and nothing else. If it is not,
+// returns false with `chunk` in any valid state; call DecodeMessage then.
 bool DecodePlainChunk(const grpc::ByteBuffer& bytes, ReceivedChunk* chunk);
 
-// A v1::Chunk as a received one: copies the payload once.
+// Converts a v1::Chunk; copies the payload once.
 ReceivedChunk FromProto(const v1::Chunk& chunk);
 
-// A bulk message that was received; `Message` is one of the four.
+// A received bulk message; `Message` is one of the four.
 template <typename Message>
 struct BulkMessage {
-  // True: `chunk` holds it. False: `message` does, with a header or with
-  // nothing set.
+  // True: `chunk` is set. False: `message` is, with a header or with nothing.
   bool is_chunk = false;
   ReceivedChunk chunk;
   Message message;
 };
 
-// Reads any bytes.
-//
+// Decodes any bytes.
 // INVALID_ARGUMENT: they are not a `Message`.
 template <typename Message>
 absl::StatusOr<BulkMessage<Message>> DecodeBulk(const grpc::ByteBuffer& bytes) {

@@ -166,7 +166,6 @@ TEST_F(ChunkCodecTest, BorrowsThePayloadAndSaysWhenItIsReleased) {
     ReceivedChunk chunk;
     ASSERT_TRUE(DecodePlainChunk(message, &chunk));
     ASSERT_EQ(chunk.payload.size(), 1);
-    // The same memory, not a copy of it.
     EXPECT_EQ(static_cast<const void*>(chunk.payload[0].data()),
               static_cast<const void*>(payload.data()));
     EXPECT_EQ(released_count, 0);
@@ -174,8 +173,8 @@ TEST_F(ChunkCodecTest, BorrowsThePayloadAndSaysWhenItIsReleased) {
   EXPECT_EQ(released_count, 1);
 }
 
-// How far behind its source, modulo 4096, a copy of the payload begins that
-// begins a page with the message, behind heads of 9 and 5 bytes.
+// The distance, modulo 4096, from the payload to a copy of it. The copy of the
+// message starts a page after headers of 9 and 5 bytes.
 size_t CopyDistance(const grpc::ByteBuffer& message) {
   std::vector<grpc::Slice> slices;
   EXPECT_TRUE(message.Dump(&slices).ok());
@@ -193,7 +192,7 @@ TEST_F(ChunkCodecTest, MovesAPayloadThatWouldBeCopiedSlowly) {
         header, BorrowSlice({memory.data() + at, payload.size()},
                             [](void*) {}, nullptr));
     const size_t distance = CopyDistance(message);
-    // Seventeen frames have sixteen heads more.
+    // Seventeen frames have sixteen more headers.
     EXPECT_GE(distance, 32);
     EXPECT_LE(distance, 4096 - 16 * 9);
     ReceivedChunk chunk;
@@ -205,7 +204,7 @@ TEST_F(ChunkCodecTest, MovesAPayloadThatWouldBeCopiedSlowly) {
     EXPECT_LE(push.chunk().padding().size(), 256);
     if (!push.chunk().padding().empty()) ++padded_count;
   }
-  // Those of 176 addresses, or nearly.
+  // About 176 addresses need padding.
   EXPECT_GT(padded_count, 100);
   EXPECT_LT(padded_count, 300);
 }
@@ -273,7 +272,7 @@ TEST_F(ChunkCodecTest, NoticesAnyChangedBitOfWhatTheChecksumCovers) {
 
 // --- Any bytes: as protobuf reads them ---------------------------------------
 
-// DecodeBulk must accept and understand exactly what protobuf does.
+// DecodeBulk must accept the same bytes as protobuf, with the same meaning.
 template <typename Message>
 void ExpectSameAsProtobuf(const std::string& bytes,
                           const grpc::ByteBuffer& buffer) {
@@ -325,7 +324,7 @@ TEST_F(ChunkCodecTest, MeansWhatProtobufMeansForFieldsInAnyOrder) {
     std::string chunk;
     const int field_count = static_cast<int>(random_() % 7);
     for (int f = 0; f < field_count; ++f) {
-      // Mostly the fields of a chunk with their types, sometimes others.
+      // Mostly a chunk's fields with their types, sometimes others.
       static constexpr int kKnown[][2] = {
           {2, 0}, {3, 0}, {4, 0}, {5, 5}, {6, 2}, {15, 2}};
       if (random_() % 8 != 0) {

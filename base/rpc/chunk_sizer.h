@@ -1,9 +1,9 @@
-// How large the next chunk of a stream should be: what the transport takes over
-// in a tenth of a second or less.
+// The size of a stream's next chunk: what the transport accepts in a tenth of a
+// second or less.
 //
-// Large chunks cost the least, but a slow stream with large ones looks dead to
-// whoever counts whole messages, keeps a cap only roughly, and loses much to a
-// cut.
+// Large chunks cost least. But on a slow stream a watchdog that counts whole
+// messages takes the stream for dead. They also exceed a bandwidth cap in
+// bursts, and lose much when the connection breaks.
 //
 // Pure. Thread-compatible.
 
@@ -22,12 +22,12 @@ class ChunkSizer {
   static constexpr int64_t kBytesMin = 16 << 10;
   static constexpr int64_t kBytesStart = kBytesMin;
   static constexpr int64_t kBytesMax = 1 << 20;
-  // Of a pull: together with what its reader lets through beside it, a window
-  // and a frame (server/client/DESIGN.md), no more than kBytesMax.
+  // For a pull. With the receive window and one frame, which its reader also
+  // accepts, it is at most kBytesMax (server/client/DESIGN.md, A download).
   static constexpr int64_t kPullBytesMax = 3 << 18;
 
-  // `bytes_max`: a multiple of kBytesMin, at most kBytesMax. Begins with
-  // `bytes_start`, or what is nearest to it.
+  // `bytes_max`: a multiple of kBytesMin, at most kBytesMax. Starts at
+  // `bytes_start`, clamped to [kBytesMin, bytes_max].
   explicit ChunkSizer(int64_t bytes_max = kBytesMax,
                       int64_t bytes_start = kBytesStart)
       : bytes_max_(bytes_max),
@@ -37,10 +37,10 @@ class ChunkSizer {
   // blocks, and at least one.)
   int64_t bytes() const { return bytes_; }
 
-  // The transport took `span` to take a chunk over. A few may be quick because
-  // a buffer had room, so the size doubles only after four in a row. A chunk
-  // that waits for a window takes a `round_trip`, if it is known, whatever its
-  // size is: that does not count.
+  // Records that the transport took `span` to accept a chunk. A free buffer can
+  // make a few chunks fast, so the size doubles only after four in a row.
+  // `round_trip`, if known, is subtracted: a chunk that waits for a window
+  // takes that long, whatever its size.
   void Moved(absl::Duration span,
              absl::Duration round_trip = absl::ZeroDuration()) {
     span -= std::min(round_trip, kRoundTripMax);
@@ -54,7 +54,7 @@ class ChunkSizer {
     }
   }
 
-  // The stream broke or was ended.
+  // Records that the stream broke or was ended.
   void Failed() {
     quick_count_ = 0;
     bytes_ = std::max(bytes_ / 2, kBytesMin);
@@ -64,7 +64,7 @@ class ChunkSizer {
   static constexpr absl::Duration kSlow = absl::Milliseconds(100);
   static constexpr absl::Duration kQuick = absl::Milliseconds(25);
   static constexpr int kQuickCount = 4;
-  // What looks longer is a link that is busy.
+  // A longer round trip is caused by a busy link.
   static constexpr absl::Duration kRoundTripMax = absl::Milliseconds(200);
 
   int64_t bytes_max_;

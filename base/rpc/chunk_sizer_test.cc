@@ -7,16 +7,16 @@
 namespace atl::rpc {
 namespace {
 
-// Moves chunks for `span` at a rate, through a buffer that takes over at once
-// what it has room for. Returns the longest time between two chunks that have
-// come at the other end, of the last half.
+// Sends chunks for `span` at a rate, through a buffer that accepts at once what
+// fits. Returns the longest time between two arrivals in the last half of
+// `span`.
 absl::Duration LongestGap(ChunkSizer& sizer, double bytes_per_second,
                           int64_t buffer_bytes, absl::Duration span) {
   double queued = 0;  // In the buffer.
   absl::Duration now, last, longest;
   while (now < span) {
     const auto bytes = static_cast<double>(sizer.bytes());
-    // Taken over when the buffer has room for it, or is empty.
+    // Accepted when it fits in the buffer, or the buffer is empty.
     const double excess =
         std::max(0.0, queued + bytes - static_cast<double>(buffer_bytes));
     const absl::Duration wait =
@@ -58,7 +58,7 @@ TEST(ChunkSizerTest, ARoundTripThatEveryChunkWaitsForDoesNotKeepThemSmall) {
   }
   EXPECT_EQ(blind.bytes(), ChunkSizer::kBytesMin);
   EXPECT_EQ(knowing.bytes(), ChunkSizer::kBytesMax);
-  // A link that is slow, and not far, does not pass for a far one.
+  // A slow link is not mistaken for a distant one.
   for (int i = 0; i < 24; ++i) {
     knowing.Moved(absl::Seconds(1), absl::Seconds(1));
   }
@@ -92,7 +92,7 @@ TEST(ChunkSizerTest, AFewQuickOnesProveNothing) {
   EXPECT_EQ(sizer.bytes(), ChunkSizer::kBytesStart);
 }
 
-// A watchdog that wants one chunk in 20 s sees far more of them.
+// A watchdog that expects one chunk in 20 s sees far more.
 TEST(ChunkSizerTest, ChunksOfASlowStreamComeOften) {
   for (const double rate : {2e3, 2e4, 1e5, 1e6, 1e7}) {
     for (const int64_t buffer : {0, 64 << 10, 512 << 10}) {

@@ -11,10 +11,10 @@ void AddSecurityFlags(CLI::App& app, Security& security) {
   app.add_option("--tls-key", security.tls.key,
                  "The private key of --tls-cert (PEM).");
   app.add_option("--tls-ca", security.tls.ca,
-                 "Who signs the certificates of the other side (PEM).");
+                 "CA that signs the certificates of our peers (PEM).");
   app.add_flag("--insecure", security.insecure,
-               "Plaintext off loopback too: whoever reaches the port is an "
-               "operator.");
+               "Allow plaintext off loopback: anyone who reaches the port "
+               "acts as an operator.");
 }
 
 }  // namespace atl::rpc

@@ -1,4 +1,4 @@
-// The flags of security that every program has in common.
+// The security flags of every program.
 
 #ifndef BASE_RPC_FLAGS_H_
 #define BASE_RPC_FLAGS_H_

@@ -11,7 +11,7 @@
 namespace atl::rpc {
 namespace {
 
-// gRPC's words without the tree of causes that it puts behind them.
+// Logs gRPC's message without the tree of causes that follows it.
 void TakeLog(gpr_log_func_args* args) {
   absl::string_view text = args->message;
   LOG(INFO) << "gRPC: " << text.substr(0, text.find(" {"));

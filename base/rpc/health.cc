@@ -20,8 +20,8 @@ namespace {
 // status UNKNOWN.
 constexpr char kServing[] = {0x08, 0x01};
 
-// HealthCheckRequest{service}: field 1, a string of less than 128 bytes. For the
-// whole server it is empty.
+// HealthCheckRequest{service}: field 1, a string of less than 128 bytes. For
+// the whole server it is empty.
 std::string RequestFor(absl::string_view service) {
   if (service.empty()) return "";
   return absl::StrCat("\n", std::string(1, static_cast<char>(service.size())),
@@ -54,7 +54,7 @@ absl::Status CheckServing(const std::shared_ptr<grpc::Channel>& channel,
     }
   }
   if (bytes != std::string(kServing, sizeof(kServing))) {
-    return absl::UnavailableError("it is up, but does not serve");
+    return absl::UnavailableError("it is up, but not serving");
   }
   return absl::OkStatus();
 }

@@ -1,4 +1,4 @@
-// Asks a server's standard health service whether it serves.
+// Asks the standard health service of a server whether it is serving.
 
 #ifndef BASE_RPC_HEALTH_H_
 #define BASE_RPC_HEALTH_H_
@@ -12,11 +12,11 @@
 
 namespace atl::rpc {
 
-// OK if grpc.health.v1.Health answers SERVING for `service` within `timeout`;
-// the empty name is the server.
-//
-// UNAVAILABLE: it cannot be reached, or answers anything else: the process is
-// starting, recovering or stopping. NOT_FOUND: it knows no such name.
+// OK if grpc.health.v1.Health answers SERVING for `service` within `timeout`.
+// The empty name stands for the whole server.
+// UNAVAILABLE: it cannot be reached, or gives another answer: the process is
+// starting, recovering or stopping.
+// NOT_FOUND: it does not know the name.
 // INVALID_ARGUMENT: the name has more than 127 bytes.
 // DEADLINE_EXCEEDED: no answer.
 absl::Status CheckServing(const std::shared_ptr<grpc::Channel>& channel,

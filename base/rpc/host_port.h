@@ -1,6 +1,4 @@
-// "HOST:PORT" read and written.
-//
-// Pure. Thread-safe.
+// Parses and formats "HOST:PORT". Pure. Thread-safe.
 
 #ifndef BASE_RPC_HOST_PORT_H_
 #define BASE_RPC_HOST_PORT_H_
@@ -12,21 +10,20 @@
 
 namespace atl::rpc {
 
-// A host, a name or a number, and a port.
+// A host (a name or an IP address) and a port.
 struct HostPort {
   std::string host;  // Without brackets.
   int port = 0;      // [0, 65535].
 };
 
-// Reads "host:port" or "[v6]:port".
-//
+// Parses "host:port" or "[v6]:port".
 // INVALID_ARGUMENT: not of that form.
 absl::StatusOr<HostPort> ParseHostPort(absl::string_view address);
 
-// The inverse: an IPv6 number gets brackets.
+// Formats an address. An IPv6 address gets brackets.
 std::string JoinHostPort(absl::string_view host, int port);
 
-// True for "localhost", 127.0.0.0/8 and ::1: nothing leaves the machine.
+// True for "localhost", 127.0.0.0/8 and ::1.
 bool IsLoopbackHost(absl::string_view host);
 
 }  // namespace atl::rpc

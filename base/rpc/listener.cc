@@ -68,7 +68,7 @@ void SetLimits(const RpcServer::Spec& spec, grpc::ServerBuilder& builder) {
   builder.AddChannelArgument(GRPC_ARG_MAX_CONNECTION_AGE_MS, Milliseconds(age));
   builder.AddChannelArgument(GRPC_ARG_MAX_CONNECTION_AGE_GRACE_MS,
                              Milliseconds(std::min(age, kConnectionGraceMax)));
-  // A port that another process listens on is an error, not shared with it.
+  // If another process listens on the port, fail instead of sharing it.
   builder.AddChannelArgument(GRPC_ARG_ALLOW_REUSEPORT, 0);
   builder.AddChannelArgument(GRPC_ARG_MAX_CONCURRENT_STREAMS, 1024);
   builder.AddChannelArgument(GRPC_ARG_MAX_METADATA_SIZE, 16 << 10);
@@ -104,7 +104,7 @@ absl::Status CheckListener(const ListenerOptions& options) {
     return absl::InvalidArgumentError(absl::StrCat(
         "will not listen on ", options.address,
         " in plaintext: give --tls-cert, --tls-key and --tls-ca, or "
-        "--insecure to let whoever reaches the port be an operator"));
+        "--insecure to let anyone who reaches the port act as an operator"));
   }
   return absl::OkStatus();
 }

@@ -1,9 +1,8 @@
-// How we serve: one listening port with its services.
+// A listening port with its gRPC services.
 //
-// On loopback plaintext is the default. Off loopback a listener refuses to
-// start without mutual TLS or an explicit --insecure. Under TLS every call is
-// checked against the role table (base/rpc/authorization.h) before any handler
-// runs.
+// Plaintext is the default on loopback. Off loopback a listener starts only
+// with mutual TLS or an explicit --insecure. Under TLS every call is checked
+// against the role table (base/rpc/authorization.h) before its handler runs.
 //
 //   RpcServer::Spec spec;
 //   spec.listener.address = "127.0.0.1:0";
@@ -12,8 +11,8 @@
 //   server->SetServing(true);  // Once recovered.
 //
 // Every listener also serves health (NOT_SERVING until SetServing) and
-// reflection. No message is ever compressed: a compressed one could unfold to
-// any size.
+// reflection. Compression is off: a compressed message could expand to any
+// size.
 
 #ifndef BASE_RPC_LISTENER_H_
 #define BASE_RPC_LISTENER_H_
@@ -33,23 +32,20 @@
 
 namespace atl::rpc {
 
-// Where to listen, and how.
 struct ListenerOptions {
-  std::string address = "127.0.0.1:0";  // host:port; port 0 takes a free one.
+  std::string address = "127.0.0.1:0";  // host:port; port 0 picks a free one.
   TlsFiles tls;
   bool insecure = false;  // Plaintext off loopback.
-  // A connection of this age, give or take a tenth, is told to take no more
-  // calls, and is closed after as long again, a minute at most. What goes on by
-  // then ends with UNAVAILABLE: watches and bulk streams are made again where
-  // they were. Nothing else bounds a request whose bytes never end.
+  // At this age, give or take a tenth, a connection accepts no further calls.
+  // It is closed after the same time again, at most a minute. Calls still open
+  // then end with UNAVAILABLE; watches and bulk streams reconnect and resume.
+  // Nothing else bounds a request whose bytes never end.
   absl::Duration connection_age_max = absl::Minutes(10);
 };
 
-// OK if a listener may start with these options.
-//
-// INVALID_ARGUMENT: the address is malformed; only some TLS files are given, or
-// TLS and --insecure; the address is off loopback and neither is; connections
-// have less than a second. Messages name the flags.
+// INVALID_ARGUMENT: the address is malformed; some TLS files are missing; both
+// TLS and --insecure are given, or neither off loopback; `connection_age_max`
+// is not in [1 s, 24 h]. Messages name the flags.
 absl::Status CheckListener(const ListenerOptions& options);
 
 // A running gRPC server. Thread-safe.
@@ -61,18 +57,18 @@ class RpcServer {
     std::vector<grpc::Service*> services;
     // Largest message, either way.
     int message_bytes_max = kControlMessageBytesMax;
-    // Bound of gRPC's buffers, all connections together.
+    // Bound of gRPC's buffers, for all connections together.
     int64_t memory_bytes_max = int64_t{1} << 30;
-    // What a peer may send on a call before anybody reads it, beside the
-    // message that is being read; 0 lets gRPC find out what the link carries.
+    // Bytes that a peer may send on a call ahead of the message being read. 0:
+    // gRPC adapts it to the link's capacity.
     int receive_window_bytes = 0;
-    // Bound of the threads of handlers that are synchronous.
+    // Bound of the threads for synchronous handlers.
     int thread_count_max = 64;
-    // A connection that has not said who it is by then (TLS, and HTTP/2's first
-    // frame) is closed. gRPC's own bound is two minutes, and keepalive begins
-    // after TLS.
+    // A connection must complete TLS and send HTTP/2's first frame within this
+    // time, or it is closed. gRPC's own bound is two minutes, and keepalive
+    // begins only after TLS.
     absl::Duration handshake_timeout = absl::Seconds(20);
-    // A ping after this long without traffic; the wait for its answer.
+    // Time without traffic before a ping, and the wait for its answer.
     absl::Duration keepalive_time = absl::Seconds(20);
     absl::Duration keepalive_timeout = absl::Seconds(20);
     // Calls that are still open this long after Stop are cancelled.
@@ -80,30 +76,27 @@ class RpcServer {
   };
 
   // Listens and serves.
-  //
-  // INVALID_ARGUMENT: as CheckListener; a TLS file does not fit.
+  // INVALID_ARGUMENT: as CheckListener, or a TLS file does not match.
   // NOT_FOUND: a TLS file cannot be read.
-  // FAILED_PRECONDITION: the port cannot be had.
+  // FAILED_PRECONDITION: the port cannot be bound.
   static absl::StatusOr<std::unique_ptr<RpcServer>> Start(const Spec& spec);
 
-  // Stops, as Stop does.
   ~RpcServer();
   RpcServer(const RpcServer&) = delete;
   RpcServer& operator=(const RpcServer&) = delete;
 
-  // The port that it listens on.
   int port() const { return port_; }
   // host:port, with the host of the listener's address.
   const std::string& address() const { return address_; }
 
-  // What health answers, for every name. Recovered is not merely open: say
-  // true once calls can be served.
+  // Sets the health answer for every name. Pass true only when calls can be
+  // served: after recovery.
   void SetServing(bool serving);
-  // What it answers for a name of its own, until the next SetServing of all.
+  // Sets the answer for one name, until the next SetServing for all.
   void SetServing(const std::string& name, bool serving);
 
-  // Takes no more calls, waits for the open ones up to `stop_grace`, then
-  // cancels them and waits for their handlers. Idempotent.
+  // Refuses new calls, waits up to `stop_grace` for open ones, then cancels
+  // them and waits for their handlers. Idempotent.
   void Stop();
 
  private:

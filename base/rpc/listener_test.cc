@@ -27,7 +27,7 @@
 namespace atl::rpc {
 namespace {
 
-// Answers GetRun with who called.
+// GetRun returns the name of its caller.
 class RunServiceDouble : public v1::RunService::Service {
  public:
   grpc::Status GetRun(grpc::ServerContext* context,
@@ -196,11 +196,11 @@ TEST_F(ListenerTest, IsHealthyOnlyWhenTold) {
   EXPECT_FALSE(CheckServing(*channel, absl::Seconds(20)).ok());
 }
 
-// It holds an open file of ours, whoever it is.
+// A silent connection holds an open file, whoever the peer is.
 TEST_F(ListenerTest, ClosesAConnectionThatSaysNothing) {
   RpcServer::Spec spec;
   spec.handshake_timeout = absl::Milliseconds(50);
-  spec.keepalive_time = absl::Hours(1);  // Would find it out, too.
+  spec.keepalive_time = absl::Hours(1);  // Would close it, too.
   const auto server = RpcServer::Start(spec);
   ASSERT_TRUE(server.ok()) << server.status();
   const int peer = socket(AF_INET, SOCK_STREAM, 0);
@@ -214,7 +214,7 @@ TEST_F(ListenerTest, ClosesAConnectionThatSaysNothing) {
   ASSERT_EQ(connect(peer, reinterpret_cast<const sockaddr*>(&address),
                     sizeof(address)),
             0);
-  // Ours comes first; then there is an end to it.
+  // Our frames arrive first, then the end of the stream.
   char bytes[256];
   ssize_t count = 0;
   do {
@@ -329,7 +329,7 @@ TEST_F(ListenerTest, LetsNobodyInWithoutACertificateOfItsAuthority) {
   std::filesystem::create_directories(elsewhere);
   TestAuthority other(elsewhere);
   TlsFiles forged = other.Issue("atoll:operator:eve");
-  forged.ca = options.tls.ca;  // Trusts the server, is not trusted by it.
+  forged.ca = options.tls.ca;  // It trusts the server, but not vice versa.
   EXPECT_EQ(GetRun(*server, forged).status().code(),
             absl::StatusCode::kUnavailable);
   EXPECT_EQ(service_.call_count, 0);

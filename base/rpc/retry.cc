@@ -52,7 +52,7 @@ Backoff::Backoff(const RetryPolicy& policy, uint64_t seed)
     : policy_(policy), state_(seed) {}
 
 absl::Duration Backoff::Next(const absl::Status& status) {
-  // 2^60 is far past any bound: the exponent is cut so that nothing overflows.
+  // The exponent is capped: 2^60 exceeds any bound, and nothing overflows.
   const double growth =
       std::pow(policy_.multiplier, std::min(attempt_count_, 60));
   ++attempt_count_;

@@ -1,10 +1,9 @@
-// When a call is made again, and after how long.
+// Which calls are retried, and after which delay. Pure: no clock, no sleep; the
+// jitter comes from a seed. Thread-compatible.
 //
-// Pure: no clock, no sleep; the jitter comes from a seed. Thread-compatible.
-//
-// The n-th wait (from 0) is drawn evenly from [d/2, d), d = min(initial *
-// multiplier^n, max): exponential backoff with jitter, so that peers that lost
-// the same server do not come back in step.
+// Wait n (from 0) is drawn uniformly from [d/2, d),
+// d = min(initial * multiplier^n, max): exponential backoff with jitter, so
+// that peers that lost the same server do not return at the same time.
 
 #ifndef BASE_RPC_RETRY_H_
 #define BASE_RPC_RETRY_H_
@@ -22,35 +21,34 @@ struct RetryPolicy {
   double multiplier = 2.0;                                 // >= 1.
 };
 
-// What a code asks of its caller (the error table of proto/DESIGN.md).
+// What an error code asks of the caller (the error table of proto/DESIGN.md).
 enum class RetryClass {
-  // OK, or an error that the same call meets again.
+  // OK, or an error that a retry would repeat.
   kNever,
   // UNAVAILABLE; DATA_LOSS on the wire: the same call again, with backoff.
   kBackoff,
-  // RESOURCE_EXHAUSTED: the same call again, from four times the delay on.
+  // RESOURCE_EXHAUSTED: the same call again, with four times the delay.
   kLongBackoff,
-  // FAILED_PRECONDITION: again once the plan has changed.
+  // FAILED_PRECONDITION: again after the plan has changed.
   kAfterPlanChange,
-  // ABORTED; NOT_FOUND on a data call: fetch the plan and decide anew.
+  // ABORTED; NOT_FOUND on a data call: fetch the plan and decide again.
   kAfterDecision,
 };
 
-// The class of a unary control call.
 RetryClass ClassifyControl(const absl::Status& status);
 // The class of a push or a pull.
 RetryClass ClassifyData(const absl::Status& status);
 
-// One sequence of attempts.
+// Delays of one sequence of attempts.
 class Backoff {
  public:
   Backoff(const RetryPolicy& policy, uint64_t seed);
 
-  // The wait before the next attempt after `status`. A RetryInfo in it is a
-  // lower bound (up to a minute).
+  // The delay before the next attempt after `status`. A RetryInfo in it is a
+  // lower bound (at most a minute).
   absl::Duration Next(const absl::Status& status);
 
-  // To be called when an attempt made progress: the delays start over.
+  // Call it when an attempt makes progress: the delays start over.
   void Reset() { attempt_count_ = 0; }
 
   int attempt_count() const { return attempt_count_; }

@@ -17,7 +17,7 @@ namespace {
 
 constexpr absl::string_view kTypeUrlPrefix = "type.googleapis.com/";
 
-// `message`, at most kStatusMessageBytesMax, not cut inside a UTF-8 character.
+// Truncates to kStatusMessageBytesMax, not inside a UTF-8 character.
 std::string CutMessage(absl::string_view message) {
   if (message.size() <= kStatusMessageBytesMax) return std::string(message);
   return std::string(CutUtf8(message, kStatusMessageBytesMax - 3)) + "...";

@@ -1,11 +1,11 @@
-// absl::Status to grpc::Status and back: the one place that does it.
+// Converts absl::Status to grpc::Status and back.
 //
-// Codes have the same numbers on both sides. Payloads of an absl::Status whose
-// key is a type URL (base/rpc/status_details.h) travel as google.rpc.Status in
-// the trailer `grpc-status-details-bin`, as any gRPC client expects them.
+// Codes have the same numbers on both sides. Payloads whose key is a type URL
+// (base/rpc/status_details.h) travel as google.rpc.Status in the trailer
+// `grpc-status-details-bin`, the gRPC convention.
 //
-// Trailers are small: a message is cut to kStatusMessageBytesMax, and details
-// past kStatusDetailsBytesMax are left out, the largest first.
+// Trailers must be small. Messages are truncated to kStatusMessageBytesMax;
+// details beyond kStatusDetailsBytesMax are dropped, the largest first.
 //
 // Pure. Thread-safe.
 
@@ -24,8 +24,7 @@ inline constexpr size_t kStatusDetailsBytesMax = 4096;
 
 grpc::Status ToGrpc(const absl::Status& status);
 
-// A code that absl does not know becomes UNKNOWN; details that cannot be read
-// are dropped.
+// An unknown code becomes UNKNOWN; unreadable details are dropped.
 absl::Status FromGrpc(const grpc::Status& status);
 
 }  // namespace atl::rpc

@@ -36,7 +36,7 @@ std::optional<Message> FindDetail(const absl::Status& status) {
   return message;
 }
 
-// Durations of google.protobuf reach +-10,000 years; waits do not.
+// A protobuf Duration can be +-10,000 years; a wait is at most a day.
 constexpr absl::Duration kDelayMax = absl::Hours(24);
 
 }  // namespace

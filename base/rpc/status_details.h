@@ -1,9 +1,10 @@
-// Typed details of an error: what google.rpc calls ErrorInfo, RetryInfo and
-// BadRequest, kept as payloads of an absl::Status.
+// Typed details of an error: google.rpc's ErrorInfo, RetryInfo and BadRequest
+// as payloads of an absl::Status.
 //
-// A payload's key is its type URL ("type.googleapis.com/google.rpc.ErrorInfo"),
-// its value the serialised message, so that base/rpc/status.h moves them on and
-// off the wire without knowing them.
+// The payload's key is the type URL
+// ("type.googleapis.com/google.rpc.ErrorInfo"), its value the serialised
+// message. So base/rpc/status.h can move payloads to and from the wire without
+// knowing their types.
 //
 // Pure. Thread-safe. Adding to an OK status does nothing.
 
@@ -21,41 +22,41 @@
 
 namespace atl::rpc {
 
-// The domain of every ErrorInfo of ours.
+// The domain of all our ErrorInfos.
 inline constexpr absl::string_view kErrorDomain = "atoll.v1";
 
-// What an ErrorInfo says.
+// The content of an ErrorInfo.
 struct ErrorReason {
   std::string reason;  // UPPER_SNAKE_CASE, e.g. "STALE_ISLAND_EPOCH".
-  // What the reason speaks of, e.g. {"island_epoch", "3"}; sorted by name.
+  // Values for the reason, e.g. {"island_epoch", "3"}; sorted by name.
   std::vector<std::pair<std::string, std::string>> metadata;
 };
 
 // One wrong field of a request.
 struct FieldViolation {
   std::string field;        // Path from the request, "spec.inner.batch_size".
-  std::string description;  // What is wrong and what would be right.
+  std::string description;  // What is wrong, and what is valid.
 };
 
-// `status` with an ErrorInfo; one that it has is replaced.
+// Sets the ErrorInfo, replacing any that `status` has.
 absl::Status WithReason(absl::Status status, const ErrorReason& reason);
 
-// `status` with an ErrorInfo whose reason is its code's name, unless it has a
-// reason or field violations: whoever calls finds a reason in every error.
+// Adds an ErrorInfo whose reason is the name of the status code, unless
+// `status` has a reason or field violations. So every error has a reason.
 absl::Status WithDefaultReason(absl::Status status);
 
-// `status` with a RetryInfo: the caller should wait at least `delay` (>= 0).
+// Adds a RetryInfo: the caller should wait at least `delay` (>= 0).
 absl::Status WithRetryDelay(absl::Status status, absl::Duration delay);
 
-// `status` with a BadRequest; one that it has is replaced.
+// Sets the BadRequest, replacing any that `status` has.
 absl::Status WithFieldViolations(absl::Status status,
                                  const std::vector<FieldViolation>& violations);
 
-// INVALID_ARGUMENT that names every violation in its message and carries them
-// as a BadRequest. Requires: not empty.
+// INVALID_ARGUMENT with every violation in its message and in a BadRequest.
+// Requires: `violations` is not empty.
 absl::Status InvalidFields(const std::vector<FieldViolation>& violations);
 
-// The detail, if `status` has one that can be read.
+// The detail; null or empty if `status` has none that can be read.
 std::optional<ErrorReason> GetReason(const absl::Status& status);
 std::optional<absl::Duration> GetRetryDelay(const absl::Status& status);
 std::vector<FieldViolation> GetFieldViolations(const absl::Status& status);

@@ -20,7 +20,7 @@ TEST(StatusTest, KeepsEveryCodeOnItsWay) {
 }
 
 TEST(StatusTest, TakesAnUnheardOfCodeForUnknown) {
-  // 31 is the greatest that the enumeration can hold.
+  // 31 is the greatest value that the enum can hold.
   for (const int code : {17, 31}) {
     const grpc::Status wire(static_cast<grpc::StatusCode>(code), "what");
     EXPECT_EQ(FromGrpc(wire).code(), absl::StatusCode::kUnknown);
@@ -81,7 +81,7 @@ TEST(StatusTest, FitsIntoATrailerWhateverItHolds) {
   EXPECT_LE(wire.error_message().size(), kStatusMessageBytesMax);
   EXPECT_LE(wire.error_details().size(),
             kStatusMessageBytesMax + kStatusDetailsBytesMax + 64);
-  // The small detail stays, the large one goes.
+  // The small detail is kept, the large one dropped.
   EXPECT_TRUE(GetReason(FromGrpc(wire)).has_value());
   EXPECT_TRUE(GetFieldViolations(FromGrpc(wire)).empty());
 }

@@ -59,7 +59,7 @@ Certificate FirstCertificate(const std::string& pem) {
       PEM_read_bio_X509(MakeBio(pem).get(), nullptr, nullptr, nullptr));
 }
 
-// A key with a password cannot be read: nobody is there to ask.
+// Refuses keys with a password: nobody is there to enter it.
 int NoPassword(char*, int, int, void*) { return -1; }
 
 // Infinitely long ago if `time` is malformed.

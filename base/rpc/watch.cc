@@ -4,7 +4,7 @@ namespace atl::rpc {
 
 bool IsFinal(const absl::Status& status) {
   switch (status.code()) {
-    // The peer is away, overloaded, stopping, or broke off in the middle.
+    // The peer is unreachable, overloaded or stopping, or the stream broke.
     case absl::StatusCode::kUnavailable:
     case absl::StatusCode::kResourceExhausted:
     case absl::StatusCode::kCancelled:

@@ -1,13 +1,13 @@
-// Keeps a server's stream of whole states alive and hands over the newest.
+// Keeps a server stream of whole states open, and returns the newest state.
 //
-// A plan is level, not edge: a receiver that missed any number needs only the
-// last one. So a Watch reads as fast as messages come, keeps one, and opens the
-// stream again, with backoff, whenever it breaks.
+// A receiver that missed states needs only the last one (level, not edge). So a
+// Watch reads as fast as messages arrive, keeps only one, and reopens the
+// stream with backoff whenever it breaks.
 //
 //   Watch<v1::WatchPlanResponse> watch(options, [&](grpc::ClientContext* c) {
 //     return stub->WatchPlan(c, request);
 //   });
-//   ASSIGN_OR_RETURN(auto newest, watch.Next(deadline, stop));
+//   ASSIGN_OR_RETURN(auto newest, watch.Next(is_news, deadline, stop));
 
 #ifndef BASE_RPC_WATCH_H_
 #define BASE_RPC_WATCH_H_
@@ -35,24 +35,24 @@ namespace atl::rpc {
 
 struct WatchOptions {
   RetryPolicy retry;
-  uint64_t seed = 0;  // Of the backoff's jitter.
+  uint64_t seed = 0;  // For the backoff's jitter.
 };
 
-// True if a stream that ended so will not be had again by asking again: it
-// ended with OK, or the caller is refused. False for a peer that is away.
+// True if reopening a stream that ended with `status` is useless: it ended with
+// OK, or the peer refuses the caller. False if the peer is unreachable.
 bool IsFinal(const absl::Status& status);
 
-// Thread-safe. Messages are handed to whoever calls Next first.
+// Thread-safe.
 template <typename Message>
 class Watch {
  public:
-  // Opens the stream on a context that the Watch has made.
+  // Opens the stream on a context owned by the Watch.
   using Open =
       std::function<std::unique_ptr<grpc::ClientReaderInterface<Message>>(
           grpc::ClientContext*)>;
 
-  // True if `came` says less than `held`: then it does not replace it. Relays,
-  // and peers that did not hear that they are replaced, send such messages.
+  // True if `came` is older than `held` and must not replace it. Relays and
+  // outdated peers send such messages.
   using IsOlder = std::function<bool(const Message& came, const Message& held)>;
 
   Watch(const WatchOptions& options, Open open, IsOlder is_older = nullptr)
@@ -61,7 +61,6 @@ class Watch {
         is_older_(std::move(is_older)),
         thread_([this](std::stop_token stop) { Run(stop); }) {}
 
-  // Ends the stream and waits for the thread.
   ~Watch() {
     thread_.request_stop();
     MutexLock lock(&mutex_);
@@ -71,24 +70,27 @@ class Watch {
   Watch(const Watch&) = delete;
   Watch& operator=(const Watch&) = delete;
 
-  // Waits for a message that no call of Next has returned, and returns the
-  // newest.
-  //
-  // DEADLINE_EXCEEDED: none came.
+  // True if the caller does not have `message` yet.
+  using IsNews = std::function<bool(const Message& message)>;
+
+  // Waits until the newest message is news, and returns it.
+  // DEADLINE_EXCEEDED: none arrived in time.
   // CANCELLED: `stop` was requested.
-  // OUT_OF_RANGE: the peer has ended the stream: no more come.
-  // The peer's error if asking again is of no use.
-  absl::StatusOr<Message> Next(absl::Time deadline, std::stop_token stop = {}) {
+  // OUT_OF_RANGE: the peer has ended the stream; no further messages.
+  // Otherwise the peer's final error.
+  absl::StatusOr<Message> Next(const IsNews& is_news, absl::Time deadline,
+                               std::stop_token stop = {}) {
     const std::stop_callback wake(stop, [this] { WakeAll(); });
     MutexLock lock(&mutex_);
+    const auto has_news = [&] {
+      mutex_.AssertHeld();
+      return newest_.has_value() && is_news(*newest_);
+    };
     changed_.AwaitWithTimeout(&mutex_, deadline - absl::Now(), [&] {
-      return newest_.has_value() || end_.has_value() || stop.stop_requested();
+      mutex_.AssertHeld();
+      return has_news() || end_.has_value() || stop.stop_requested();
     });
-    if (newest_.has_value()) {
-      Message message = *std::move(newest_);
-      newest_.reset();
-      return message;
-    }
+    if (has_news()) return *newest_;
     if (end_.has_value()) {
       if (end_->ok()) return absl::OutOfRangeError("the stream has ended");
       return *end_;
@@ -120,7 +122,6 @@ class Watch {
     }
   }
 
-  // Reads one stream to its end.
   absl::Status ReadStream(const std::stop_token& stop, Backoff& backoff) {
     grpc::ClientContext context;
     {
@@ -151,13 +152,12 @@ class Watch {
   const IsOlder is_older_;
   Mutex mutex_;
   CondVar changed_;
-  // Of the open stream.
+  // The context of the open stream.
   grpc::ClientContext* context_ ABSL_GUARDED_BY(mutex_) = nullptr;
-  // Not handed over yet.
   std::optional<Message> newest_ ABSL_GUARDED_BY(mutex_);
-  // Why no more come.
+  // Why the stream ended for good.
   std::optional<absl::Status> end_ ABSL_GUARDED_BY(mutex_);
-  // Last: it uses all of the above.
+  // Last, because it uses all of the above.
   std::jthread thread_;
 };
 

@@ -17,7 +17,7 @@ namespace {
 
 constexpr absl::Duration kLong = absl::Seconds(30);
 
-// Streams what the test says, a script a stream.
+// Streams the test's scripts, one for each stream.
 class PlanServiceDouble : public v1::ServerService::Service {
  public:
   struct Script {
@@ -106,15 +106,16 @@ class WatchTest : public ::testing::Test {
         std::move(is_older));
   }
 
-  // Takes messages until `revision` comes; 0 if the watch ends before.
+  static PlanWatch::IsNews After(int64_t revision) {
+    return [revision](const v1::WatchServerPlanResponse& message) {
+      return message.plan().revision() > revision;
+    };
+  }
+
+  // Waits for `revision` or a later one; 0 if the watch ends first.
   static int64_t Await(PlanWatch& watch, int64_t revision) {
-    while (true) {
-      const auto message = watch.Next(absl::Now() + kLong);
-      if (!message.ok()) return 0;
-      if (message->plan().revision() >= revision) {
-        return message->plan().revision();
-      }
-    }
+    const auto message = watch.Next(After(revision - 1), absl::Now() + kLong);
+    return message.ok() ? message->plan().revision() : 0;
   }
 
   WatchOptions options_;
@@ -129,24 +130,25 @@ TEST_F(WatchTest, HandsOverTheNewestAndDropsWhatItReplaces) {
   int taken_count = 0;
   int64_t revision = 0;
   while (revision < 500) {
-    const auto message = watch->Next(absl::Now() + kLong);
+    const auto message = watch->Next(After(revision), absl::Now() + kLong);
     ASSERT_TRUE(message.ok()) << message.status();
     EXPECT_GT(message->plan().revision(), revision);
     revision = message->plan().revision();
     ++taken_count;
   }
   EXPECT_LE(taken_count, 500);
-  EXPECT_EQ(watch->Next(absl::Now()).status().code(),
+  EXPECT_EQ(watch->Next(After(500), absl::Now()).status().code(),
             absl::StatusCode::kDeadlineExceeded);
 }
 
-TEST_F(WatchTest, AnOlderMessageReplacesNoneThatWasNotTaken) {
+TEST_F(WatchTest, AnOlderMessageReplacesNone) {
   service_.Add({7, 7, false, absl::UnavailableError("stopping")});
   service_.Add({3, 3, false, absl::UnavailableError("of yesterday")});
   const auto watch = Open(&IsOlder);
-  // The second stream has been read to its end when the third is asked for.
+  // When the third stream is requested, the second one has been read to its
+  // end.
   service_.AwaitStreamCount(3);
-  const auto message = watch->Next(absl::Now() + kLong);
+  const auto message = watch->Next(After(0), absl::Now() + kLong);
   ASSERT_TRUE(message.ok()) << message.status();
   EXPECT_EQ(message->plan().revision(), 7);
 }
@@ -179,10 +181,10 @@ TEST_F(WatchTest, EndsWhenThePeerRefuses) {
                 WithReason(absl::AbortedError("an older life"),
                            {"STALE_INCARNATION", {}})});
   const auto watch = Open();
-  const auto message = watch->Next(absl::Now() + kLong);
+  const auto message = watch->Next(After(0), absl::Now() + kLong);
   EXPECT_EQ(message.status().code(), absl::StatusCode::kAborted);
   EXPECT_EQ(GetReason(message.status())->reason, "STALE_INCARNATION");
-  EXPECT_EQ(watch->Next(absl::Now() + kLong).status().code(),
+  EXPECT_EQ(watch->Next(After(7), absl::Now() + kLong).status().code(),
             absl::StatusCode::kAborted);
 }
 
@@ -190,7 +192,7 @@ TEST_F(WatchTest, HandsOverTheLastMessageBeforeItSaysThatTheStreamHasEnded) {
   service_.Add({7, 7, false, absl::OkStatus()});
   const auto watch = Open();
   EXPECT_EQ(Await(*watch, 7), 7);
-  EXPECT_EQ(watch->Next(absl::Now() + kLong).status().code(),
+  EXPECT_EQ(watch->Next(After(7), absl::Now() + kLong).status().code(),
             absl::StatusCode::kOutOfRange);
 }
 
@@ -198,9 +200,11 @@ TEST_F(WatchTest, WaitsNoLongerThanItsCallerWants) {
   const auto watch = Open();
   std::stop_source stop;
   stop.request_stop();
-  EXPECT_EQ(watch->Next(absl::Now() + kLong, stop.get_token()).status().code(),
+  EXPECT_EQ(watch->Next(After(0), absl::Now() + kLong, stop.get_token())
+                .status()
+                .code(),
             absl::StatusCode::kCancelled);
-  EXPECT_EQ(watch->Next(absl::Now()).status().code(),
+  EXPECT_EQ(watch->Next(After(0), absl::Now()).status().code(),
             absl::StatusCode::kDeadlineExceeded);
 }
 

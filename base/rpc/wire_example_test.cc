@@ -1,5 +1,5 @@
-// The worked example of proto/DESIGN.md, computed: whoever writes a client from
-// that file can trust its bytes.
+// Computes the worked example of proto/DESIGN.md, so that authors of clients
+// can trust its bytes.
 
 #include <cstring>
 #include <fstream>
@@ -104,7 +104,8 @@ TEST_F(WireExampleTest, HasTheChunkOfTheDocument) {
                       absl::StrFormat("%02x", *p));
     }
   }
-  // As the document breaks the line: before the payload, and it.
+  // As the document breaks lines: the bytes before the payload, then the
+  // payload.
   const size_t payload_at = hex.size() - (Payload().size() * 3 - 1);
   ExpectInDocument("start of the message", hex.substr(0, payload_at - 1));
   ExpectInDocument("payload", hex.substr(payload_at));

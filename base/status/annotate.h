@@ -1,6 +1,4 @@
-// Says more about an error: what was being done, and what errno means.
-//
-// Pure.
+// Adds context to errors, and converts errno. Pure.
 
 #ifndef BASE_STATUS_ANNOTATE_H_
 #define BASE_STATUS_ANNOTATE_H_
@@ -10,12 +8,12 @@
 
 namespace atl {
 
-// `status` with "context: " before its message; its code and payloads stay. OK
+// `status` with "context: " before its message. Code and payloads stay; OK
 // stays OK.
 absl::Status Annotate(const absl::Status& status, absl::string_view context);
 
-// The status that `error_number`, an errno of a file or socket call, means
-// here, with the message "context: " and the error's text:
+// Converts the errno of a file or socket call. The message is "context: " and
+// the text of the error.
 //
 //   ENOSPC, EDQUOT, EFBIG, EMFILE, ENFILE, ENOMEM   RESOURCE_EXHAUSTED
 //   EIO, EUCLEAN                                    DATA_LOSS

@@ -1,9 +1,8 @@
-// CHECK and friends, in Abseil's names and shapes: assertions for our own bugs.
-// They stay on in every build; DCHECKs are off with NDEBUG.
+// CHECK and friends, with Abseil's names: assertions for our own bugs. CHECKs
+// are on in every build, DCHECKs off with NDEBUG.
 //
-// A failed check prints the file, the line and the condition to stderr, with
-// whatever was streamed into it, and aborts. Nothing that a peer, a disk or a
-// flag can do may reach one.
+// A failed check prints file, line, condition and the streamed text to stderr,
+// and aborts. Input from a peer, a disk or a flag must never fail one.
 
 #ifndef BASE_STATUS_CHECK_H_
 #define BASE_STATUS_CHECK_H_
@@ -35,7 +34,7 @@ struct Voidify {
   void operator&(std::ostream&) const {}
 };
 
-// Writes `value` if it can be printed, an enum as its number.
+// Writes `value` if it is printable, an enum as its number.
 template <typename T>
 void Print(std::ostream& out, const T& value) {
   if constexpr (requires { out << value; }) {
@@ -47,7 +46,7 @@ void Print(std::ostream& out, const T& value) {
   }
 }
 
-// "a == b (1 against 2)".
+// Returns "a == b (1 against 2)".
 template <typename A, typename B>
 std::unique_ptr<std::string> Describe(const A& a, const B& b,
                                       const char* condition) {

@@ -1,7 +1,5 @@
-// A text that is cut to a bound, between characters: protobuf takes no half
-// ones.
-//
-// Pure. Thread-safe.
+// Truncates text between characters, because protobuf strings must be valid
+// UTF-8. Pure. Thread-safe.
 
 #ifndef BASE_STATUS_CUT_UTF8_H_
 #define BASE_STATUS_CUT_UTF8_H_
@@ -12,7 +10,7 @@
 
 namespace atl {
 
-// The first characters of `text`, valid UTF-8, that fit in `bytes_max` bytes.
+// The most characters of `text`, valid UTF-8, that fit in `bytes_max` bytes.
 inline absl::string_view CutUtf8(absl::string_view text, size_t bytes_max) {
   if (text.size() <= bytes_max) return text;
   const auto continues = [&](size_t at) {

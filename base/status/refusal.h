@@ -1,8 +1,6 @@
-// Errors with a reason that programs may switch on: google.rpc.ErrorInfo with
-// the domain "atoll.v1", and google.rpc.RetryInfo, as payloads under their type
-// URLs. base/rpc puts them on the wire.
-//
-// Pure. Thread-safe.
+// Errors with a machine-readable reason: google.rpc.ErrorInfo with the domain
+// "atoll.v1", and google.rpc.RetryInfo, as payloads under their type URLs.
+// base/rpc sends them on the wire. Pure. Thread-safe.
 
 #ifndef BASE_STATUS_REFUSAL_H_
 #define BASE_STATUS_REFUSAL_H_
@@ -13,16 +11,16 @@
 
 namespace atl {
 
-// An error with `reason`, in UPPER_SNAKE_CASE. proto/DESIGN.md, "Errors", lists
-// them; `message` says what was wrong and what to do.
+// An error with `reason`, in UPPER_SNAKE_CASE, from the list in
+// proto/DESIGN.md, Errors. `message` says what was wrong and what to do.
 absl::Status Refuse(absl::StatusCode code, absl::string_view reason,
                     absl::string_view message);
 
-// The same; ask again after `delay` (>= 0).
+// The same; the caller should retry after `delay` (>= 0).
 absl::Status RefuseForNow(absl::StatusCode code, absl::string_view reason,
                           absl::string_view message, absl::Duration delay);
 
-// `status` with `reason`, unless it is OK or has one.
+// Adds `reason` unless `status` is OK or has one.
 absl::Status WithReasonIfNone(absl::Status status, absl::string_view reason);
 
 }  // namespace atl

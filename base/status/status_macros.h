@@ -1,5 +1,5 @@
-// RETURN_IF_ERROR and ASSIGN_OR_RETURN, in the shape that upstream Abseil gives
-// them: an error leaves the function at once, as it is.
+// RETURN_IF_ERROR and ASSIGN_OR_RETURN, as in upstream Abseil: an error leaves
+// the function at once, unchanged.
 
 #ifndef BASE_STATUS_STATUS_MACROS_H_
 #define BASE_STATUS_STATUS_MACROS_H_
@@ -9,7 +9,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 
-// Evaluates `expr`, an absl::Status, and returns it if it is not OK.
+// Returns `expr`, an absl::Status, if it is not OK.
 #define RETURN_IF_ERROR(expr)                  \
   do {                                         \
     ::absl::Status atl_status_ = (expr);       \
@@ -19,9 +19,9 @@
 #define ATL_STATUS_CONCAT_INNER_(a, b) a##b
 #define ATL_STATUS_CONCAT_(a, b) ATL_STATUS_CONCAT_INNER_(a, b)
 
-// Evaluates `rexpr`, an absl::StatusOr<T>; returns its status if it is not OK,
+// Evaluates `rexpr`, an absl::StatusOr<T>. Returns its status if it is not OK,
 // else moves its value to `lhs`, which may declare a variable. An `lhs` with a
-// comma outside parentheses needs parentheses of its own.
+// comma outside parentheses must be parenthesised.
 #define ASSIGN_OR_RETURN(lhs, rexpr) \
   ATL_ASSIGN_OR_RETURN_(ATL_STATUS_CONCAT_(atl_statusor_, __LINE__), lhs, rexpr)
 

@@ -1,7 +1,6 @@
-// std::mutex with thread-safety annotations, and a condition variable.
-//
-// Not absl::Mutex: Debian's build of it makes ThreadSanitizer report races that
-// are none. Thread-safe.
+// std::mutex with thread-safety annotations, and a condition variable. Not
+// absl::Mutex: with Debian's build ThreadSanitizer reports false races.
+// Thread-safe.
 
 #ifndef BASE_SYNC_MUTEX_H_
 #define BASE_SYNC_MUTEX_H_
@@ -21,7 +20,7 @@ class ABSL_LOCKABLE Mutex {
  public:
   void Lock() ABSL_EXCLUSIVE_LOCK_FUNCTION() { mutex_.lock(); }
   void Unlock() ABSL_UNLOCK_FUNCTION() { mutex_.unlock(); }
-  // Tells the analysis, without proof, that the caller holds it.
+  // Tells the analysis, unchecked, that the caller holds the mutex.
   void AssertHeld() const ABSL_ASSERT_EXCLUSIVE_LOCK() {}
 
  private:
@@ -29,7 +28,6 @@ class ABSL_LOCKABLE Mutex {
   std::mutex mutex_;
 };
 
-// Holds a mutex for a scope.
 class ABSL_SCOPED_LOCKABLE MutexLock {
  public:
   explicit MutexLock(Mutex* mutex) ABSL_EXCLUSIVE_LOCK_FUNCTION(mutex)
@@ -54,7 +52,7 @@ class CondVar {
     lock.release();
   }
 
-  // Waits at most `timeout`, by a clock that never jumps. True if it timed out.
+  // Waits at most `timeout`, on a monotonic clock. True if it timed out.
   bool WaitWithTimeout(Mutex* mutex, absl::Duration timeout)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex) {
     std::unique_lock<std::mutex> lock(mutex->mutex_, std::adopt_lock);
@@ -68,13 +66,13 @@ class CondVar {
     return timed_out;
   }
 
-  // Waits until `deadline` of the system's clock at most. True if it passed.
+  // Waits until `deadline` of the system's clock. True if it timed out.
   bool WaitWithDeadline(Mutex* mutex, absl::Time deadline) {
     return WaitWithTimeout(mutex, deadline - absl::Now());
   }
 
-  // Waits until `condition()` holds, which is called under the mutex, but at
-  // most `timeout`. Returns whether it holds.
+  // Waits at most `timeout` until `condition()` holds, and returns whether it
+  // does. `condition` is called under the mutex.
   template <typename Condition>
   bool AwaitWithTimeout(Mutex* mutex, absl::Duration timeout,
                         Condition&& condition)

@@ -1,7 +1,6 @@
-// An event that happens once: one thread notifies, any number wait.
-//
-// Thread-safe. As absl::Notification, over a Mutex that ThreadSanitizer
-// understands.
+// An event that happens once: one thread notifies, any number wait. Like
+// absl::Notification, over a Mutex that ThreadSanitizer understands.
+// Thread-safe.
 
 #ifndef BASE_SYNC_NOTIFICATION_H_
 #define BASE_SYNC_NOTIFICATION_H_
@@ -17,7 +16,7 @@ class Notification {
   Notification(const Notification&) = delete;
   Notification& operator=(const Notification&) = delete;
 
-  // Wakes all that wait, now and later. A second call changes nothing.
+  // Wakes all present and future waiters. Idempotent.
   void Notify() {
     MutexLock lock(&mutex_);
     notified_ = true;
@@ -39,7 +38,7 @@ class Notification {
  private:
   mutable Mutex mutex_;
   mutable CondVar condition_;
-  bool notified_ = false;  // Guarded by mutex_; read in a predicate under it.
+  bool notified_ = false;  // Guarded by mutex_, also in predicates.
 };
 
 }  // namespace atl

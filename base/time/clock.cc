@@ -17,7 +17,7 @@ class RealClock : public Clock {
   absl::Time Now() const override { return zero_ + SteadyTime(); }
 
  private:
-  const absl::Time zero_ = absl::Now() - SteadyTime();  // Of the steady clock.
+  const absl::Time zero_ = absl::Now() - SteadyTime();  // At steady time 0.
 };
 
 }  // namespace

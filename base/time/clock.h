@@ -1,4 +1,4 @@
-// The clock seam: what reads the time takes a Clock, so that a test gives it.
+// The clock seam: code that reads the time takes a Clock, so tests can set it.
 
 #ifndef BASE_TIME_CLOCK_H_
 #define BASE_TIME_CLOCK_H_
@@ -14,9 +14,9 @@ class Clock {
   virtual absl::Time Now() const = 0;
 };
 
-// The machine's clock as it was when the process first asked, and from there on
-// by the one that never jumps: whoever sets the machine's clock ends no lease
-// and stretches none. Never freed.
+// The machine's clock at the first call, advanced by the monotonic clock. So
+// setting the machine's clock neither ends nor extends a lease. Never
+// destroyed.
 const Clock& SystemClock();
 
 }  // namespace atl

@@ -1,14 +1,12 @@
-// Says when bytes may move so that they keep to a rate.
+// Schedules bytes to keep to a rate. Pure: callers pass the time.
+// Thread-compatible.
 //
-// Pure: the time is handed in. Thread-compatible.
-//
-// Whoever takes first moves first, and each waits for those before it, so that
-// takers share the rate by the bytes that they ask for. In any span of length T
-// no more moves than
+// Takes are served in order, each after the previous ones, so takers share the
+// rate in proportion to the bytes they request. In any span of length T at most
 //
 //   rate * (T + credit_max) + the largest single take
 //
-// for a take moves as a whole when its first byte is due.
+// bytes move, because a take moves as a whole when its first byte is due.
 
 #ifndef BASE_TIME_TOKEN_BUCKET_H_
 #define BASE_TIME_TOKEN_BUCKET_H_
@@ -21,16 +19,16 @@ namespace atl {
 
 class TokenBucket {
  public:
-  // `bytes_per_second` > 0. Time in which nothing was due counts as unused up
-  // to `credit_max` >= 0: what a timer wakes late is made up for.
+  // `bytes_per_second` > 0. Idle time up to `credit_max` (>= 0) is credited, to
+  // compensate for timers that fire late.
   TokenBucket(double bytes_per_second, absl::Duration credit_max)
       : bytes_per_second_(bytes_per_second), credit_max_(credit_max) {}
 
-  // Takes `bytes` >= 0; returns when they may move: `now` or later. `now` may
-  // go backwards: it is a time before the last one, no more.
+  // Takes `bytes` (>= 0). Returns when they may move: `now` or later. `now` may
+  // be earlier than at the last call.
   absl::Time Take(int64_t bytes, absl::Time now);
 
-  // `bytes` that were taken are not going to move.
+  // Returns `bytes` that were taken but will not move.
   void GiveBack(int64_t bytes) { due_ -= ToSpan(bytes); }
 
  private:
@@ -40,7 +38,7 @@ class TokenBucket {
 
   const double bytes_per_second_;
   const absl::Duration credit_max_;
-  absl::Time due_ = absl::InfinitePast();  // Of the next byte to be taken.
+  absl::Time due_ = absl::InfinitePast();  // When the next byte is due.
 };
 
 }  // namespace atl

@@ -14,10 +14,10 @@ namespace {
 
 constexpr absl::Time kStart = absl::UnixEpoch();
 
-// What moved, and when; in the order of time.
+// Bytes moved at a time; in order of time.
 using Moves = std::vector<std::pair<absl::Time, int64_t>>;
 
-// The most that moved in any `span`.
+// The most bytes moved in any `span`.
 int64_t MostIn(const Moves& moves, absl::Duration span) {
   int64_t most = 0, sum = 0;
   size_t first = 0;
@@ -39,7 +39,7 @@ class TokenBucketTest : public ::testing::Test {
     return std::uniform_int_distribution<int64_t>(min, max)(random_);
   }
 
-  // `stream_count` streams that always have more to send, for `span`: each
+  // `stream_count` streams that always have more to send, for `span`. Each
   // takes, waits, wakes up to `late_max` late, sends, takes again.
   Moves Saturate(TokenBucket& bucket, int stream_count, int64_t take_max,
                  absl::Duration late_max, absl::Duration span) {
@@ -102,11 +102,11 @@ TEST_F(TokenBucketTest, AClockThatGoesBackChangesNothing) {
             kStart + absl::Milliseconds(500));
 }
 
-// The promise of a cap: within 5 % over any few seconds, whoever shares it.
+// The guarantee of a cap: within 5 % over any few seconds, with any sharing.
 TEST_F(TokenBucketTest, AnyThreeSecondsOfManyStreamsAreWithinFivePercent) {
   for (int trial = 0; trial < 20; ++trial) {
     const double rate = std::exp2(Random(18, 32));
-    // As a sender cuts: a fortieth of a second.
+    // As a sender takes: a fortieth of a second.
     const auto take_max = static_cast<int64_t>(rate / 40);
     const int stream_count = static_cast<int>(Random(1, 12));
     TokenBucket bucket(rate, absl::Milliseconds(50));
@@ -116,7 +116,7 @@ TEST_F(TokenBucketTest, AnyThreeSecondsOfManyStreamsAreWithinFivePercent) {
     EXPECT_LE(most, 1.05 * 3 * rate) << rate << ", " << stream_count;
     int64_t sum = 0;
     for (const auto& [time, bytes] : moves) sum += bytes;
-    // Nor is the rate wasted, though every timer is late.
+    // The rate is used up although every timer is late.
     EXPECT_GE(static_cast<double>(sum), 0.95 * 20 * rate)
         << rate << ", " << stream_count;
   }

@@ -1,28 +1,24 @@
 // The newest plan of a stream of plans, by position.
 //
-// What IslandControlClient and ServerControlClient have in common: a Watch, the
-// last plan that it gave, and the rule that a plan of an older life of the
-// coordinator never follows a newer one.
+// Used by IslandControlClient and ServerControlClient. A plan of an older life
+// of the coordinator never follows a newer one.
 
 #ifndef COORDINATOR_CLIENT_PLAN_WATCH_H_
 #define COORDINATOR_CLIENT_PLAN_WATCH_H_
 
-#include <optional>
 #include <stop_token>
 #include <utility>
 
-#include "absl/base/thread_annotations.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
 #include "base/rpc/watch.h"
-#include "base/sync/mutex.h"
+#include "base/status/status_macros.h"
 #include "coordinator/client/plan_position.h"
 
 namespace atl::coordinator {
 
-// `Response` is a message with one field `plan`. Thread-safe, for one waiter at
-// a time.
+// `Response` is a message with one field `plan`. Thread-safe.
 template <typename Response, typename Plan>
 class PlanWatch {
  public:
@@ -36,34 +32,16 @@ class PlanWatch {
   // As IslandControlClient::WaitForPlan.
   absl::StatusOr<Plan> WaitForPlan(const PlanPosition& after,
                                    absl::Time deadline, std::stop_token stop) {
-    while (true) {
-      if (auto plan = NewestAfter(after); plan.has_value()) {
-        return *std::move(plan);
-      }
-      absl::StatusOr<Response> response = watch_.Next(deadline, stop);
-      if (!response.ok()) return response.status();
-      Offer(std::move(*response->mutable_plan()));
-    }
+    ASSIGN_OR_RETURN(Response response, watch_.Next(
+                                            [&](const Response& newest) {
+                                              return ToPosition(newest.plan()) >
+                                                     after;
+                                            },
+                                            deadline, std::move(stop)));
+    return std::move(*response.mutable_plan());
   }
 
  private:
-  std::optional<Plan> NewestAfter(const PlanPosition& after) {
-    MutexLock lock(&mutex_);
-    if (!newest_.has_value() || ToPosition(*newest_) <= after) {
-      return std::nullopt;
-    }
-    return newest_;
-  }
-
-  void Offer(Plan plan) {
-    MutexLock lock(&mutex_);
-    if (!newest_.has_value() || ToPosition(*newest_) < ToPosition(plan)) {
-      newest_ = std::move(plan);
-    }
-  }
-
-  Mutex mutex_;
-  std::optional<Plan> newest_ ABSL_GUARDED_BY(mutex_);
   rpc::Watch<Response> watch_;
 };
 

@@ -1,5 +1,5 @@
-// Messages that nobody honest sends: whatever they say, the coordinator's core
-// refuses them or goes on, and its log can be replayed.
+// Messages that no honest peer sends: the coordinator's core refuses them or
+// continues, and its log can be replayed.
 
 #include <algorithm>
 #include <cstdint>
@@ -28,7 +28,7 @@ std::string IslandId(size_t i) { return absl::StrCat("i", i); }
 class AnyMessageTest : public testing::Test {
  protected:
   AnyMessageTest() : seed_(std::random_device()()), any_(seed_) {
-    // Before: what goes wrong ends the process.
+    // Printed first, because a failure may end the process.
     std::printf("seed: %llu\n", static_cast<unsigned long long>(seed_));
     std::fflush(stdout);
   }
@@ -71,7 +71,7 @@ class AnyMessageTest : public testing::Test {
         run.FollowPlan(shard, any_.Pick(2) == 0);
         break;
       case 7:
-        // It may have been refused: a spec may leave it no place.
+        // The island may not be a member: some specs leave no place for it.
         if (run.machine().CheckIsland(run.Credentials(id)).ok()) {
           run.PushAgain(id);
         }
@@ -97,8 +97,7 @@ class AnyMessageTest : public testing::Test {
   Mutator any_;
 };
 
-// What a shard that lies may have merged, and how often, is not asked: it holds
-// the parameters.
+// Does not check what a lying shard has merged: the shard holds the parameters.
 TEST_F(AnyMessageTest, NoReportOfAShardEndsTheCoordinatorOrItsReplay) {
   int64_t changed_count = 0;
   for (int trial = 0; trial < 60; ++trial) {
@@ -120,7 +119,7 @@ TEST_F(AnyMessageTest, NoReportOfAShardEndsTheCoordinatorOrItsReplay) {
   EXPECT_GT(changed_count, 1000);
 }
 
-// Sums of what is taken do not overflow.
+// Sums of accepted values do not overflow.
 TEST_F(AnyMessageTest, ProgressBeyondReasonIsRefused) {
   RunSimulation run(SimpleSpec());
   run.StartServers();
@@ -148,7 +147,7 @@ TEST_F(AnyMessageTest, WhateverSpecIsTakenCanBeRun) {
       ++refused_count;
       continue;
     }
-    if (spec.server_count() > 8) continue;  // Takes long, and is as any other.
+    if (spec.server_count() > 8) continue;  // Slow, and no different.
     ++run_count;
     RunSimulation run(spec);
     run.StartServers();

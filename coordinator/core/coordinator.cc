@@ -18,12 +18,11 @@
 namespace atl::coordinator {
 namespace {
 
-// Volatile series are sampled no more often.
+// Shortest time between two samples of the volatile series.
 constexpr absl::Duration kSamplePeriod = absl::Seconds(1);
 
-// True once a shard has told, of a run that has ended and has no pin, that it
-// keeps no contribution of it, and nothing for pins: until then it has to be
-// told that the run has ended, and that the pins are gone.
+// True once a shard has reported that it keeps nothing of an ended run without
+// pins. Until then its plans must tell it about the end and the lost pins.
 bool HasLetGo(const ObservedShard& shard) {
   return shard.reported && shard.report.stored().empty() &&
          shard.report.refused().empty() && shard.report.held_for_pins() == 0;
@@ -40,8 +39,6 @@ absl::Status CheckAddress(const std::string& address) {
 }
 
 }  // namespace
-
-// --- Recovery ----------------------------------------------------------------
 
 absl::Status Coordinator::Restore(const LogSnapshot& log) {
   const storage::v1::Snapshot& snapshot = log.snapshot;
@@ -60,8 +57,8 @@ absl::Status Coordinator::Restore(const LogSnapshot& log) {
                         FromProto(snapshot.time()));
   }
   if (!snapshot.has_coordinator() || !log.run_id.empty()) {
-    return absl::DataLossError(absl::StrCat("the snapshot of run \"",
-                                            log.run_id, "\" is another log's"));
+    return absl::DataLossError(absl::StrCat(
+        "the snapshot of run \"", log.run_id, "\" belongs to another log"));
   }
   own_revision_ = snapshot.revision();
   coordinator_epoch_ = snapshot.coordinator().coordinator_epoch();
@@ -82,7 +79,7 @@ absl::Status Coordinator::Replay(const LogEntry& entry) {
 absl::Status Coordinator::ReplayOwn(const storage::v1::Record& record) {
   if (record.revision() != own_revision_ + 1) {
     return absl::DataLossError(
-        absl::StrCat("the coordinator's log does not fit together: record ",
+        absl::StrCat("the coordinator's log is inconsistent: record ",
                      record.revision(), " follows ", own_revision_));
   }
   own_revision_ = record.revision();
@@ -93,7 +90,7 @@ absl::Status Coordinator::ReplayOwn(const storage::v1::Record& record) {
   } else {
     return absl::DataLossError(absl::StrCat("the coordinator's record ",
                                             record.revision(),
-                                            " is of no kind that it has"));
+                                            " has an unknown type"));
   }
   return absl::OkStatus();
 }
@@ -134,8 +131,6 @@ void Coordinator::EmitOwn(storage::v1::Record record, absl::Time now) {
   CHECK_OK(ReplayOwn(record));
   own_entries_.push_back({"", std::move(record)});
 }
-
-// --- Runs --------------------------------------------------------------------
 
 absl::StatusOr<v1::CreateRunResponse> Coordinator::CreateRun(
     const v1::CreateRunRequest& request, absl::Time now) {
@@ -186,7 +181,7 @@ absl::StatusOr<RunMachine*> Coordinator::FindRun(const std::string& run_id) {
 absl::StatusOr<v1::ListRunsResponse> Coordinator::ListRuns(
     const v1::ListRunsRequest& request) const {
   ASSIGN_OR_RETURN(const int64_t size, PageSize(request.page_size()));
-  // A token is the last run of the page before; runs are kept.
+  // The token is the last run of the previous page. Runs are never deleted.
   if (!request.page_token().empty() &&
       runs_.find(request.page_token()) == runs_.end()) {
     return InvalidFields(
@@ -203,8 +198,6 @@ absl::StatusOr<v1::ListRunsResponse> Coordinator::ListRuns(
   }
   return response;
 }
-
-// --- Servers -----------------------------------------------------------------
 
 absl::StatusOr<v1::RegisterServerResponse> Coordinator::RegisterServer(
     const v1::RegisterServerRequest& request, absl::Time now) {
@@ -287,7 +280,7 @@ absl::StatusOr<v1::ReportShardsResponse> Coordinator::ReportShards(
     server.info.alive = true;
     TellRuns(request.server_id(), /*restarted=*/false, now);
   }
-  // The same again is another part of it, or says the same.
+  // An equal report_seq is another part of the same report, or a repeat.
   if (request.report_seq() >= server.report_seq) {
     server.report_seq = request.report_seq();
     for (const v1::ShardReport& part : request.shards()) {
@@ -337,8 +330,6 @@ std::vector<std::string> Coordinator::AliveServers() const {
   return ids;
 }
 
-// --- Time --------------------------------------------------------------------
-
 void Coordinator::Advance(absl::Time now) {
   for (auto& [id, server] : servers_) {
     if (!server.info.alive || server.lease_end > now) continue;
@@ -360,8 +351,6 @@ absl::Time Coordinator::NextTimer() const {
   }
   return next;
 }
-
-// --- Results -----------------------------------------------------------------
 
 void Coordinator::NoteRecord(const LogEntry& entry) {
   Log& log = logs_[entry.run_id];
@@ -440,7 +429,7 @@ Effects Coordinator::TakeEffects(absl::Time now) {
   return effects;
 }
 
-// Grows over restarts too, so that a receiver may compare it alone.
+// Grows over restarts too, so receivers compare only this number.
 int64_t Coordinator::PlanRevision() const {
   return (coordinator_epoch_ << 40) + plan_count_;
 }

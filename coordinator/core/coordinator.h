@@ -1,8 +1,7 @@
-// The coordinator: several runs and the registry of servers.
+// All runs of a coordinator, and the registry of servers.
 //
-// Pure: no thread, no clock, no I/O. Thread-compatible. As with RunMachine,
-// the caller makes the records of an event durable before it lets anything of
-// the new state be seen; TakeEffects gives all that an event has led to.
+// Pure: no thread, no clock, no I/O. Thread-compatible. The caller makes the
+// records from TakeEffects durable before anyone may see the new state.
 
 #ifndef COORDINATOR_CORE_COORDINATOR_H_
 #define COORDINATOR_CORE_COORDINATOR_H_
@@ -29,23 +28,21 @@
 
 namespace atl::coordinator {
 
-// Bounds of a coordinator.
 inline constexpr int64_t kRunsMax = 1024;
 inline constexpr int64_t kRegisteredServersMax = 1024;
 
 struct CoordinatorOptions {
-  // A server that is silent for this long is away.
+  // A server that is silent for this long counts as away.
   absl::Duration server_lease_duration = absl::Seconds(10);
-  // When a log is replaced by a snapshot; for each log by itself.
+  // Applies to each log separately.
   SnapshotPolicy snapshots;
 };
 
-// What events have led to since the last TakeEffects.
 struct Effects {
-  Batch batch;                         // To be made durable.
-  std::vector<std::string> reasons;    // For the log.
-  std::set<std::string> changed_runs;  // Plans of these are to be sent again.
-  bool servers_changed = false;        // Plans of all servers too.
+  Batch batch;                         // To make durable.
+  std::vector<std::string> reasons;    // For the program's log.
+  std::set<std::string> changed_runs;  // Send the plans of these again.
+  bool servers_changed = false;        // Send the plans of all servers.
 };
 
 class Coordinator : public ServerDirectory {
@@ -54,28 +51,27 @@ class Coordinator : public ServerDirectory {
 
   // --- Recovery --------------------------------------------------------------
 
-  // Takes the snapshot of a log in, before any of its entries.
+  // Loads the snapshot of a log, before the log's entries.
   //
-  // DATA_LOSS: it is not whole. FAILED_PRECONDITION: its format is a newer
-  // one.
+  // DATA_LOSS: it is incomplete or of another log.
+  // FAILED_PRECONDITION: its format is newer than this program's.
   absl::Status Restore(const LogSnapshot& snapshot);
-  // Takes an entry of a log in; those of one log in order, from the one behind
-  // its snapshot on.
+  // Replays a log's next entry; the first one follows the log's snapshot.
   //
   // DATA_LOSS: the entry does not follow.
   absl::Status Replay(const LogEntry& entry);
-  // Of all that was taken in, the newest; the distant past if nothing was. No
-  // time that is given from now on may be before it, or what waits for a lease
-  // or a window would wait for as long as the clock was set back.
+  // The newest time among snapshots and records; InfinitePast without any. No
+  // later call may pass an earlier time, or leases and windows would grow by as
+  // much as the clock was set back.
   absl::Time newest_time() const;
-  // Begins this life: coordinator_epoch + 1, all leases whole.
+  // Starts this life: coordinator_epoch + 1, every lease anew.
   void Start(absl::Time now);
 
   int64_t coordinator_epoch() const { return coordinator_epoch_; }
 
   // --- Runs ------------------------------------------------------------------
 
-  // Errors as RunService.CreateRun has them.
+  // Errors: as RunService.CreateRun.
   absl::StatusOr<v1::CreateRunResponse> CreateRun(
       const v1::CreateRunRequest& request, absl::Time now);
 
@@ -90,13 +86,11 @@ class Coordinator : public ServerDirectory {
 
   absl::StatusOr<v1::RegisterServerResponse> RegisterServer(
       const v1::RegisterServerRequest& request, absl::Time now);
-  // OK if this is the newest life of a server.
+  // OK if `incarnation` is the newest of the server.
   absl::Status CheckServer(const std::string& server_id,
                            int64_t incarnation) const;
   absl::StatusOr<v1::ReportShardsResponse> ReportShards(
       const v1::ReportShardsRequest& request, absl::Time now);
-
-  // --- Time ------------------------------------------------------------------
 
   void Advance(absl::Time now);
   absl::Time NextTimer() const;
@@ -105,11 +99,10 @@ class Coordinator : public ServerDirectory {
 
   Effects TakeEffects(absl::Time now);
 
-  // The plans as they stand. Requires for an island's: the run, the slot.
+  // The present plans. Requires: `run` has a member with `slot`.
   v1::IslandPlan IslandPlan(const RunMachine& run, int32_t slot) const;
   v1::ServerPlan ServerPlan(const std::string& server_id) const;
 
-  // The volatile series of `run_id`.
   const VolatileSeries& series(const std::string& run_id) {
     return series_[run_id];
   }
@@ -127,7 +120,7 @@ class Coordinator : public ServerDirectory {
   };
 
   absl::Status ReplayOwn(const storage::v1::Record& record);
-  // A log as far as it was taken in or handed out.
+  // How far a log was replayed or handed out.
   struct Log {
     LogTail tail;
     google::protobuf::Timestamp time;  // Of its newest record.
@@ -146,7 +139,7 @@ class Coordinator : public ServerDirectory {
   int64_t plan_count_ = 0;
   std::map<std::string, Server> servers_;
   std::map<std::string, std::unique_ptr<RunMachine>> runs_;
-  std::map<std::string, Log> logs_;  // By run_id; the own one under "".
+  std::map<std::string, Log> logs_;  // By run_id; "" is the coordinator's.
   std::map<std::string, VolatileSeries> series_;
   std::map<std::string, absl::Time> sample_times_;
   std::vector<LogEntry> own_entries_;

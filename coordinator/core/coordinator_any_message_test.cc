@@ -1,6 +1,6 @@
-// Requests that nobody honest sends, among those of two runs that go on: the
-// coordinator refuses them or goes on, every plan and answer can be made, and
-// what it has written down says what it knows, with and without snapshots.
+// Mixes requests that no honest peer sends into those of two runs. The
+// coordinator refuses them or continues. Every plan and answer can be built,
+// and its log gives its state, with and without snapshots.
 
 #include <cstdint>
 #include <cstdio>
@@ -29,7 +29,7 @@ const char* const kRuns[] = {"one", "two"};
 class CoordinatorAnyMessageTest : public testing::Test {
  protected:
   CoordinatorAnyMessageTest() : seed_(std::random_device()()), any_(seed_) {
-    // Before: what goes wrong ends the process.
+    // Printed first, because a failure may end the process.
     std::printf("seed: %llu\n", static_cast<unsigned long long>(seed_));
     std::fflush(stdout);
   }
@@ -55,7 +55,7 @@ class CoordinatorAnyMessageTest : public testing::Test {
     Take();
   }
 
-  // True for one message in some.
+  // Changes one message in eight.
   template <typename Message>
   Message Maybe(Message message) {
     if (any_.Pick(8) != 0) return message;
@@ -72,7 +72,7 @@ class CoordinatorAnyMessageTest : public testing::Test {
     core_->RegisterServer(request, now_).status().IgnoreError();
   }
 
-  // What an honest server says of its plan, changed or cut in places.
+  // An honest server's report of its plan, altered or cut in places.
   void Report(int server) {
     v1::ReportShardsRequest request;
     request.set_server_id(absl::StrCat("server-", server));
@@ -101,7 +101,7 @@ class CoordinatorAnyMessageTest : public testing::Test {
       }
       const auto parts_left = static_cast<int32_t>(any_.Pick(6));
       if (parts_left >= 3) continue;
-      // The rest of it, or what is none, comes with the next one.
+      // The next report brings the other parts, or parts that do not fit.
       report.set_part(static_cast<int32_t>(any_.Pick(2)));
       report.set_parts_left(parts_left);
     }
@@ -282,7 +282,7 @@ class CoordinatorAnyMessageTest : public testing::Test {
     Take();
   }
 
-  // What was decided is on the disk; then everyone is told.
+  // Stores the decisions, then sends the plans.
   void Take() {
     Effects effects = core_->TakeEffects(now_);
     for (LogEntry& entry : effects.batch.entries) {
@@ -305,8 +305,7 @@ class CoordinatorAnyMessageTest : public testing::Test {
     }
   }
 
-  // A life on what is on the disk: from the newest snapshots, or on the whole
-  // log.
+  // Recovers from the newest snapshots, or from the whole log.
   std::unique_ptr<Coordinator> Recovered(bool from_snapshots) {
     auto recovered = std::make_unique<Coordinator>(options_);
     for (auto& [run_id, entries] : entries_) {

@@ -1,5 +1,4 @@
-// The small decisions that rounds are made of: weights, samples, steps, data
-// shards, and the table of outcomes.
+// Small decisions: weights, samples, steps, data shards, the table of outcomes.
 
 #include <algorithm>
 #include <cmath>
@@ -54,11 +53,11 @@ TEST(WeightsTest, AreTheSameForAllIfUniform) {
 }
 
 TEST(WeightsTest, AreTokensSquaredPerStepIfSaid) {
-  // Twice the tokens in as many steps counts four times as much.
+  // Twice the tokens in equally many steps: four times the weight.
   EXPECT_THAT(NormalizedWeights(v1::WEIGHTING_TOKENS_SQUARED_PER_STEP,
                                 {100, 200}, {5, 5}),
               ElementsAre(0.2f, 0.8f));
-  // As many tokens in half of the steps counts twice as much.
+  // Equally many tokens in half the steps: twice the weight.
   EXPECT_THAT(NormalizedWeights(v1::WEIGHTING_TOKENS_SQUARED_PER_STEP,
                                 {100, 100}, {10, 5}),
               ElementsAre(1.0f / 3, 2.0f / 3));

@@ -1,5 +1,4 @@
-// A member that heartbeats and never delivers: what a run does, what it says of
-// it, and what an operator can do.
+// A member that heartbeats but never delivers, and what an operator can do.
 
 #include <string>
 
@@ -21,7 +20,7 @@ class HeldRoundTest : public RunSimulationTest {
   v1::GetRunStateResponse Shown() const {
     return BuildRunState(run_->machine(), *run_);
   }
-  // Of the only round that waits.
+  // The only waiting round.
   v1::WaitingRound Waiting() const {
     const v1::GetRunStateResponse shown = Shown();
     EXPECT_EQ(shown.waiting_rounds_size(), 1) << shown.ShortDebugString();
@@ -41,7 +40,7 @@ class HeldRoundTest : public RunSimulationTest {
   }
 };
 
-// Its bits do not depend on time: nothing that a clock says ends its rounds.
+// The run's bits do not depend on time, so no clock ends its rounds.
 TEST_F(HeldRoundTest, AStrictRunTakesNoDeadlineAndWaitsForWhoHeartbeats) {
   v1::RunSpec timed = SimpleSpec();
   timed.mutable_schedule()->mutable_round_deadline()->set_seconds(60);
@@ -50,7 +49,7 @@ TEST_F(HeldRoundTest, AStrictRunTakesNoDeadlineAndWaitsForWhoHeartbeats) {
   EXPECT_EQ(violations[0].field, "spec.schedule.round_deadline");
 
   Start(SimpleSpec());
-  JoinReady("i2");  // A spare; it is not asked unless somebody goes.
+  JoinReady("i2");  // Spare: only asked if another leaves.
   run_->PushAll("i0");
   run_->Pass(absl::Minutes(10));
   EXPECT_EQ(Phase(), RoundPhase::kOpen);
@@ -68,7 +67,7 @@ TEST_F(HeldRoundTest, TheStateSaysWhoHoldsARoundUpAndSinceWhen) {
   run_->Pass(absl::Minutes(10));
   EXPECT_EQ(FromProto(Waiting().since_time()), opened);
   EXPECT_EQ(SampledWait(), 600);
-  run_->Push("i0", 0, 0);  // A part moves nothing.
+  run_->Push("i0", 0, 0);  // A part is no progress.
   EXPECT_EQ(Waiting().received_count(), 0);
   run_->PushAll("i0");
   const absl::Time received = run_->now();
@@ -137,7 +136,7 @@ TEST_F(HeldRoundTest, TheNextRoundWaitsAnew) {
   EXPECT_EQ(Waiting().version(), 1);
   EXPECT_EQ(Waiting().received_count(), 0);
   EXPECT_EQ(FromProto(Waiting().since_time()), run_->now());
-  // Who was received in the round before is news in this one.
+  // An island counts as new in each round.
   run_->Pass(absl::Minutes(1));
   run_->PushAll("i0");
   EXPECT_EQ(Waiting().received_count(), 1);
@@ -174,8 +173,8 @@ TEST_F(HeldRoundTest, OnlyWhatGoesOnWithADeliveryWaits) {
   EXPECT_EQ(Shown().waiting_rounds_size(), 0);
 }
 
-// Without a quorum a deadline asks who else is ready, or begins again; the
-// state goes on saying since when.
+// Without a quorum a deadline asks other ready islands or starts over. The
+// state still shows since when the round waits.
 TEST_F(HeldRoundTest, ADeadlineWithoutAQuorumAsksOthersOrStartsOver) {
   v1::RunSpec spec = ElasticSpec();
   spec.mutable_schedule()->set_min_quorum(2);
@@ -237,7 +236,7 @@ TEST_F(HeldRoundTest, WithoutASpareItIsSaidThatAnotherIslandIsMissing) {
   EXPECT_EQ(Phase(), RoundPhase::kSealed);
 }
 
-// What a shard holds that has not reported yet is not to be given up.
+// A shard that has not reported may hold contributions.
 TEST_F(HeldRoundTest, NoRoundIsGivenUpBeforeAllItsShardsHaveReported) {
   v1::RunSpec spec = SimpleSpec();
   spec.mutable_schedule()->set_min_quorum(1);
@@ -303,7 +302,7 @@ TEST_F(HeldRoundTest, WhatARemovedIslandHadPushedStays) {
 TEST_F(HeldRoundTest, ARemovedIslandStaysOutUntilItIsLetInAgain) {
   Start(SimpleSpec());
   ASSERT_TRUE(run_->Remove("i1").ok());
-  ASSERT_TRUE(run_->Remove("i1").ok());  // The same again is nothing.
+  ASSERT_TRUE(run_->Remove("i1").ok());  // No effect.
   EXPECT_EQ(FindState("i1"), v1::ISLAND_STATE_REMOVED);
   for (const int64_t snapshot : {int64_t{0}, run_->state().revision()}) {
     run_->Restart(snapshot);

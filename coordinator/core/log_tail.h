@@ -1,9 +1,9 @@
-// How long a log has grown since its newest snapshot, and when the next is due.
+// Measures a log since its newest snapshot and tells when the next one is due.
 //
-// A snapshot is due once the records behind the newest one pass a bound, and
-// are at least as many bytes as that snapshot is: so snapshots at most double
-// what is written, and a replay reads at most the bound or as much again as
-// the snapshot, whichever is more.
+// A snapshot is due once the records after the newest one exceed a limit and
+// have at least as many bytes as that snapshot. So snapshots at most double the
+// bytes written. A replay reads at most the limit, or the snapshot's size again
+// if that is more.
 //
 // Pure. Thread-compatible.
 
@@ -15,15 +15,14 @@
 namespace atl::coordinator {
 
 struct SnapshotPolicy {
-  // Records behind the newest snapshot, >= 1, and their bytes, >= 1: either
-  // makes the next one due.
+  // Records after the newest snapshot, and their bytes; each >= 1. Reaching
+  // either limit makes the next snapshot due.
   int64_t log_records_max = 4096;
   int64_t log_bytes_max = int64_t{4} << 20;
 };
 
 class LogTail {
  public:
-  // The log has one more record.
   void Add(int64_t byte_count) {
     ++record_count_;
     byte_count_ += byte_count;
@@ -35,7 +34,7 @@ class LogTail {
            byte_count_ >= snapshot_byte_count_;
   }
 
-  // The log up to `revision` has a snapshot of so many bytes.
+  // Notes a snapshot of the log up to `revision`.
   void Cut(int64_t revision, int64_t snapshot_byte_count) {
     record_count_ = 0;
     byte_count_ = 0;
@@ -43,7 +42,7 @@ class LogTail {
     snapshot_byte_count_ = snapshot_byte_count;
   }
 
-  // Of the newest snapshot; 0 if there is none.
+  // Revision of the newest snapshot; 0 if there is none.
   int64_t snapshot_revision() const { return snapshot_revision_; }
 
  private:

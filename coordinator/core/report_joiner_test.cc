@@ -1,5 +1,3 @@
-// What parts of a report make, and what no report does.
-
 #include "coordinator/core/report_joiner.h"
 
 #include <functional>
@@ -13,7 +11,7 @@
 namespace atl::coordinator {
 namespace {
 
-// Of shard 3, with the seqs [begin, end) stored.
+// A part of shard 3 that stores the seqs [begin, end).
 v1::ShardReport Part(int32_t part, int32_t parts_left, int begin, int end) {
   v1::ShardReport report;
   report.set_run_id("run");
@@ -67,14 +65,14 @@ TEST(ReportJoinerTest, PartsThatDoNotFollowMakeNothing) {
     EXPECT_FALSE(joiner.Add(1, Part(1, 0, 0, 4)).has_value());
     EXPECT_FALSE(joiner.Add(1, Part(0, 1, 0, 4)).has_value());
     EXPECT_FALSE(joiner.Add(other.report_seq, other.part).has_value());
-    // Nor does what would have followed.
+    // The rest of the dropped report is ignored too.
     EXPECT_FALSE(joiner.Add(1, Part(1, 0, 4, 6)).has_value());
     EXPECT_FALSE(joiner.Add(2, Part(0, 1, 0, 4)).has_value());
     EXPECT_TRUE(joiner.Add(2, Part(1, 0, 4, 6)).has_value());
   }
 }
 
-// What one server may send: few bytes each that are many here.
+// Few bytes on the wire may take much memory.
 TEST(ReportJoinerTest, PartsWithoutEndAreGivenUpByTheMemoryThatTheyTake) {
   v1::ShardReport large = Part(0, 1, 0, 0);
   large.add_refused()->set_reason(std::string(4 << 20, 'x'));
@@ -98,7 +96,7 @@ TEST(ReportJoinerTest, PartsWithoutEndAreGivenUpByTheMemoryThatTheyTake) {
   }
 }
 
-// The largest that servers make: plan_parts_test has the same on the wire.
+// The largest report of a server; plan_parts_test sends the same over the wire.
 TEST(ReportJoinerTest, TheLargestReportIsTaken) {
   v1::ShardReport report = Part(0, 1, 0, 0);
   constexpr int kUndecidedMax = 4 * 32768;
@@ -119,7 +117,7 @@ TEST(ReportJoinerTest, TheLargestReportIsTaken) {
   EXPECT_LT(report.SpaceUsedLong(), kReportBytesMax / 2);
 }
 
-// However much it had, given up or complete.
+// However large it was, and whether dropped or complete.
 TEST(ReportJoinerTest, NothingStaysOfAReportThatIsTaken) {
   ReportJoiner joiner;
   EXPECT_FALSE(joiner.Add(1, Part(0, 1, 0, 1000)).has_value());

@@ -1,6 +1,6 @@
-// What can happen to a run, from outside: the argument of RunMachine::Step.
+// Events of a run: the argument of RunMachine::Step.
 //
-// Plain values; messages are referred to and must outlive the call. Pure.
+// Plain values. The messages of an event must outlive the call.
 
 #ifndef COORDINATOR_CORE_RUN_EVENT_H_
 #define COORDINATOR_CORE_RUN_EVENT_H_
@@ -16,7 +16,7 @@
 
 namespace atl::coordinator {
 
-// Who an island says it is.
+// The identity that an island claims.
 struct IslandCredentials {
   std::string island_id;
   int64_t island_epoch = 0;
@@ -25,24 +25,22 @@ struct IslandCredentials {
 
 namespace event {
 
-// --- The first of a life
-// ------------------------------------------------------
+// --- The first of a life -----------------------------------------------------
 
-// A new run is recorded. Requires: ids and spec were validated.
+// Records a new run. Requires: ids and spec were validated.
 struct Create {
   std::string run_id;
   const v1::RunSpec& spec;
 };
-// All of the log was taken in: leases are whole.
+// The whole log was replayed. Every lease starts anew.
 struct Recovered {};
 
-// --- Islands: errors as island_service.proto has them
-// -------------------------
+// --- Islands: errors as island_service.proto has them ------------------------
 
-// The answer has no plan; the caller adds it.
+// The caller adds the plan to the answer.
 struct Join {
   const v1::JoinRequest& request;
-  std::string session_secret;  // 32 random bytes that the caller has made.
+  std::string session_secret;  // 32 random bytes, made by the caller.
 };
 struct Heartbeat {
   IslandCredentials island;
@@ -59,8 +57,7 @@ struct Leave {
   IslandCredentials island;
 };
 
-// --- Operators: errors as run_service.proto has them
-// --------------------------
+// --- Operators: errors as run_service.proto has them -------------------------
 
 struct Pause {};
 struct Resume {};
@@ -73,26 +70,24 @@ struct Export {
   const v1::ExportCheckpointRequest& request;
 };
 
-// --- Servers
-// ------------------------------------------------------------------
+// --- Servers -----------------------------------------------------------------
 
-// A shard's report, by the present life of the server that owns it; others are
-// ignored.
+// A shard's report. Ignored unless `server_id` owns the shard. The caller has
+// checked that the report comes from the server's newest incarnation.
 struct ShardReported {
   std::string server_id;
   v1::ShardReport report;
 };
-// A server registered, came back or went away. `restarted`: what its shards
-// reported before no longer holds.
+// A server registered, returned or went away. If `restarted`, the earlier
+// reports of its shards are void.
 struct ServerChanged {
   std::string server_id;
   bool restarted = false;
 };
 
-// --- Time
-// ---------------------------------------------------------------------
+// --- Time --------------------------------------------------------------------
 
-// Nothing happened, and something may be due.
+// Time passed; something may be due.
 struct Tick {};
 
 }  // namespace event
@@ -104,7 +99,7 @@ using RunEvent =
                  event::Export, event::ShardReported, event::ServerChanged,
                  event::Tick>;
 
-// What the caller is answered, beside the status.
+// The answer to the caller, besides the status.
 struct RunAnswer {
   v1::JoinResponse joined;                // Of Join.
   v1::ExportCheckpointResponse exported;  // Of Export.

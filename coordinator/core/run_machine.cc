@@ -1,5 +1,4 @@
-// Events of a run, and how they are recorded. What follows from them by itself
-// is in run_machine_advance.cc.
+// Events of a run and their records. run_machine_advance.cc: what follows.
 
 #include "coordinator/core/run_machine.h"
 
@@ -24,9 +23,8 @@
 namespace atl::coordinator {
 namespace {
 
-// A restarted island's seq starts so far beyond what was seen of it, so that a
-// contribution of its earlier life that nobody has reported keeps its key. It
-// may have one of each fragment on its way.
+// A restarted island skips this many seqs, or one per fragment if that is more.
+// So an unreported contribution of its earlier life keeps its key.
 constexpr int64_t kSeqGapMin = 16;
 
 std::string HashSecret(const std::string& secret) {
@@ -45,8 +43,6 @@ absl::Duration IslandLeaseDuration(const v1::RunSpec& spec) {
 absl::Duration RunMachine::LeaseDuration() const {
   return IslandLeaseDuration(state_.spec());
 }
-
-// --- Beginnings --------------------------------------------------------------
 
 absl::StatusOr<RunAnswer> RunMachine::Step(const RunEvent& event,
                                            absl::Time now) {
@@ -110,8 +106,6 @@ void RunMachine::ResizeObservations() {
   observed_.timers.resize(state_.fragments().size());
 }
 
-// --- Islands -----------------------------------------------------------------
-
 absl::Status RunMachine::CheckNotEnded() const {
   if (!state_.ended()) return absl::OkStatus();
   return Refuse(absl::StatusCode::kFailedPrecondition, "RUN_ENDED",
@@ -143,7 +137,7 @@ absl::Status RunMachine::CheckIsland(const IslandCredentials& island) const {
         absl::StrCat("island ", island.island_id, " was never given epoch ",
                      island.island_epoch, ": Join first"));
   }
-  // Of hashes: how long a comparison takes says nothing about the secret.
+  // Compares hashes, so that timing reveals nothing about the secret.
   if (HashSecret(island.session_secret) != member->record.session_sha256()) {
     return Refuse(absl::StatusCode::kUnauthenticated, "WRONG_SESSION",
                   "the metadata atoll-session does not hold the secret that "
@@ -165,7 +159,7 @@ void RunMachine::Touch(const std::string& island_id) {
 }
 
 int64_t RunMachine::SeqSeen(int32_t slot) const {
-  // What is greater was refused, or is a lie of a shard.
+  // A greater seq was refused, or a shard lies.
   const int64_t seq_max = FindSeqMax(state_.members()[slot]);
   int64_t seq = state_.outcomes().SeqMax(slot, seq_max);
   const auto see = [&](const v1::ContributionKey& key) {
@@ -199,18 +193,18 @@ absl::Status RunMachine::Take(const event::Join& join, RunAnswer& answer) {
                   absl::StrCat("the island's data set has fingerprint \"",
                                request.capabilities().data_fingerprint(),
                                "\", the run's has \"", data.fingerprint(),
-                               "\": it must be the same files"));
+                               "\": use the same files"));
   }
   const Member* old = state_.FindMember(request.island_id());
   if (old != nullptr && old->removed()) {
     return Refuse(
         absl::StatusCode::kPermissionDenied, "ISLAND_REMOVED",
-        absl::StrCat("an operator has put island ", request.island_id(),
-                     " out of run ", state_.run_id(),
+        absl::StrCat("an operator removed island ", request.island_id(),
+                     " from run ", state_.run_id(),
                      "; `atoll island readmit ", state_.run_id(), " ",
-                     request.island_id(), "` lets it in again"));
+                     request.island_id(), "` lets it join again"));
   }
-  // A run may be older than the bound.
+  // The run may be older than the bound.
   const int32_t islands_max = std::max(
       IslandsMax(state_.spec()), state_.spec().schedule().island_count_min());
   if (old == nullptr &&
@@ -244,8 +238,7 @@ absl::Status RunMachine::Take(const event::Join& join, RunAnswer& answer) {
                                      " data shards are read by other islands"),
                         LeaseDuration());
   }
-  // A strict run goes on with the same members whatever restarts, so a member
-  // that was ready stays expected.
+  // A strict run keeps its members over restarts: a ready one stays expected.
   const bool stays_ready =
       old != nullptr && old->ready() &&
       state_.spec().schedule().timing() == v1::TIMING_STRICT;
@@ -378,8 +371,6 @@ absl::Status RunMachine::Take(const event::Leave& leave, RunAnswer& answer) {
   return absl::OkStatus();
 }
 
-// --- Operators ---------------------------------------------------------------
-
 absl::Status RunMachine::Take(const event::ShardReported& reported,
                               RunAnswer& answer) {
   const v1::ShardReport& report = reported.report;
@@ -389,13 +380,13 @@ absl::Status RunMachine::Take(const event::ShardReported& reported,
     return absl::OkStatus();
   }
   ObservedShard& shard = observed_.shards[report.shard()];
-  // A refusal changes what other shards may expect to be sealed.
+  // A refusal changes what other shards may expect in the SEAL.
   if (!shard.reported ||
       shard.report.persisted_commit_seq() != report.persisted_commit_seq() ||
       shard.report.refused_size() != report.refused_size()) {
     plan_changed_ = true;
   }
-  // What a run that has ended leaves is told in parts.
+  // An ended run's plan names its leftover contributions in parts.
   if (state_.ended() &&
       shard.report.stored_size() > static_cast<int>(kDroppedMax) &&
       shard.report.stored_size() != report.stored_size()) {
@@ -420,8 +411,6 @@ absl::Status RunMachine::Take(const event::ServerChanged& changed,
   Advance();
   return absl::OkStatus();
 }
-
-// --- Emission ----------------------------------------------------------------
 
 void RunMachine::Emit(storage::v1::Record record) {
   record.set_revision(state_.revision() + 1);

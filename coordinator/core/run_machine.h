@@ -2,14 +2,12 @@
 //
 // Pure: no thread, no clock, no I/O. Thread-compatible.
 //
-// Step takes one event in, decides all that follows from it, and applies the
-// records that it makes to its own state at once. The caller takes them with
-// TakeRecords, makes them durable, and only then lets anything of the new state
-// be seen: plans, answers, queries. If it cannot make them durable it drops the
-// machine and replays the log into a new one.
+// Step takes one event, decides what follows and applies the resulting records
+// to its own state at once. The caller makes the records from TakeRecords
+// durable before plans, answers or queries show the new state. If that fails,
+// it drops the machine and replays the log into a new one.
 //
-// Times never run backwards here: an earlier `now` than seen counts as the
-// newest one seen.
+// Time never runs backwards: an earlier `now` counts as the newest one seen.
 
 #ifndef COORDINATOR_CORE_RUN_MACHINE_H_
 #define COORDINATOR_CORE_RUN_MACHINE_H_
@@ -33,8 +31,8 @@
 
 namespace atl::coordinator {
 
-// Leases that exports may hold at once, and checkpoints that a run makes by
-// itself and keeps beside its last: older ones are released.
+// Leases that exports may hold at once, and automatic checkpoints that a run
+// keeps besides `final`; older checkpoints are released.
 inline constexpr int kPinLeasesMax = 16;
 inline constexpr int kCheckpointsMax = 32;
 
@@ -47,49 +45,47 @@ class RunMachine {
 
   // --- Recovery: before the first step ---------------------------------------
 
-  // Takes the state after record `revision` of the log, made at `time`. Before
-  // any record.
+  // Loads the state after record `revision`, made at `time`. Before any Replay.
   //
   // DATA_LOSS: as RunState::Restore.
   absl::Status Restore(const storage::v1::RunSnapshot& snapshot,
                        int64_t revision, absl::Time time);
-  // Takes a record of the log in; event::Recovered follows the last one.
+  // Replays a record. event::Recovered follows the last one.
   //
   // DATA_LOSS: as RunState::Apply.
   absl::Status Replay(const storage::v1::Record& record);
 
-  // --- The one door ----------------------------------------------------------
+  // --- Events ----------------------------------------------------------------
 
-  // Takes `event` in, at `now`, and decides all that follows from it and from
-  // the time. Errors are those of the event's caller; the state is then as it
-  // was, but for what the time has made due.
+  // Handles `event` at `now`. Most events, and always Tick, decide everything
+  // that is due. Returns the error for the event's caller. After an error no
+  // record was made; only the machine's time and an island's lease may have
+  // advanced.
   absl::StatusOr<RunAnswer> Step(const RunEvent& event, absl::Time now);
 
-  // OK for a member's newest life.
+  // OK if the credentials are those of a member's newest epoch.
   //
   // FAILED_PRECONDITION: not a member, or its lease has ended.
   // ABORTED: the epoch is not the newest.
   // UNAUTHENTICATED: the secret is not its session's.
   absl::Status CheckIsland(const IslandCredentials& island) const;
-  // When event::Tick has to come at the latest, without another event.
+  // When event::Tick is needed if no other event comes before.
   absl::Time NextTimer() const;
 
   // --- Results ---------------------------------------------------------------
 
-  // Records made since the last call, in order, and a sentence for each
-  // decision among them.
+  // The records since the last call, in order, and a sentence per decision.
   std::vector<storage::v1::Record> TakeRecords();
   std::vector<std::string> TakeReasons();
-  // True if a plan may have changed since the last call.
   bool TakePlanChanged();
 
   const RunState& state() const { return state_; }
   const Observations& observed() const { return observed_; }
-  // What an active or starting run waits for; empty if for nothing.
+  // Why an active or starting run makes no progress; empty if it does.
   const std::string& waits_for() const { return waits_for_; }
 
  private:
-  // One a kind of event: run_machine.cc, run_machine_operators.cc.
+  // In run_machine.cc and run_machine_operators.cc.
   absl::Status Take(const event::Create& create, RunAnswer& answer);
   absl::Status Take(const event::Recovered& recovered, RunAnswer& answer);
   absl::Status Take(const event::Join& join, RunAnswer& answer);
@@ -105,7 +101,6 @@ class RunMachine {
   absl::Status Take(const event::ShardReported& reported, RunAnswer& answer);
   absl::Status Take(const event::ServerChanged& changed, RunAnswer& answer);
   absl::Status Take(const event::Tick& tick, RunAnswer& answer);
-  // Decides all that is due at now_.
   void Advance();
 
   void Emit(storage::v1::Record record);
@@ -116,16 +111,15 @@ class RunMachine {
   void EmitPin(const v1::Pin& pin, absl::Duration lease_duration);
   void EmitRelease(const std::string& pin_id);
 
-  // One pass over all that may be due; true if a record was made.
+  // Makes one pass over everything that may be due; true if it made a record.
   bool AdvanceOnce();
   void AdvanceStart();
-  // A shard that has stopped pauses the run, so that an operator sees why.
   void PauseOnFault();
   void ExpireLeases();
   void ExpirePins();
   void AdvanceSealed();
   void AdvanceOpen();
-  // `committed`: the fragment that has a new version.
+  // Makes an automatic checkpoint if a commit of `committed` makes one due.
   void KeepCheckpoint(int32_t committed);
   void CompleteIfDone();
 
@@ -135,7 +129,7 @@ class RunMachine {
   void SetNow(absl::Time now) { now_ = std::max(now_, now); }
   void ResizeObservations();
   v1::Pin MakePin(const std::string& pin_id, bool checkpoint) const;
-  // Whether a pin can keep the contributions that `request` asks for.
+  // Checks that a pin can keep the contributions that `request` asks for.
   absl::Status CheckKeep(const v1::ExportCheckpointRequest& request) const;
   int64_t SeqSeen(int32_t slot) const;
   absl::Duration LeaseDuration() const;
@@ -152,7 +146,7 @@ class RunMachine {
   bool plan_changed_ = false;
 };
 
-// How long an island of a run with `spec` may be silent.
+// How long an island of the run may be silent before it is LOST.
 absl::Duration IslandLeaseDuration(const v1::RunSpec& spec);
 
 }  // namespace atl::coordinator

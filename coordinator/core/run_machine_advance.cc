@@ -1,4 +1,4 @@
-// What is due in a run by itself: each part decides from the state, the reports
+// Decides what is due in a run: each part decides from the state, the reports
 // and the time, until nothing more follows.
 
 #include <algorithm>
@@ -21,7 +21,7 @@ namespace atl::coordinator {
 
 void RunMachine::Advance() {
   ResizeObservations();
-  // Each pass makes a record or is the last; the bound is for our own bugs.
+  // Each pass but the last makes a record. The limit catches our own bugs.
   for (int pass = 0; AdvanceOnce(); ++pass) CHECK_LT(pass, 100000);
 }
 
@@ -201,8 +201,8 @@ void RunMachine::KeepCheckpoint(int32_t committed) {
   const int64_t every = state_.spec().checkpoint_every_round_count();
   const int64_t version = state_.fragments()[0].newest.version();
   if (every == 0 || version % every != 0 || IsAtEnd(state_, 0)) return;
-  // Fragments of an async or a streaming run are hardly ever at one version:
-  // the cut is what fragment 0 finds.
+  // Fragments of an async or streaming run are rarely at one version. A commit
+  // of fragment 0 makes the cut.
   const bool apart = is_async() || IsStreaming(state_.spec().schedule());
   if (apart && committed != 0) return;
   for (const FragmentState& fragment : state_.fragments()) {

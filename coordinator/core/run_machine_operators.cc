@@ -1,4 +1,4 @@
-// What operators ask of a run: pause, resume, cancel, remove, export.
+// Requests of operators to a run: pause, resume, cancel, remove, export.
 
 #include "coordinator/core/run_machine.h"
 
@@ -21,8 +21,7 @@ namespace {
 constexpr absl::Duration kPinLeaseDefault = absl::Minutes(10);
 constexpr absl::Duration kPinLeaseMax = absl::Hours(24);
 
-// True of the names that a run gives to its own checkpoints: KeepCheckpoint,
-// CompleteIfDone.
+// A run's own checkpoints have these names (KeepCheckpoint, CompleteIfDone).
 bool IsCheckpointId(absl::string_view pin_id) {
   if (pin_id == "final") return true;
   return absl::ConsumePrefix(&pin_id, "round-") && !pin_id.empty() &&
@@ -93,8 +92,8 @@ absl::Status RunMachine::Take(const event::RemoveIsland& remove,
     EmitMember(std::move(member));
     reasons_.push_back(
         absl::StrCat("island ", island_id,
-                     readmit ? " may join again: an operator lets it in"
-                             : " is removed: an operator has put it out"));
+                     readmit ? " may join again: an operator readmitted it"
+                             : " is removed by an operator"));
   }
   Advance();
   return absl::OkStatus();
@@ -109,9 +108,9 @@ absl::Status RunMachine::CheckKeep(
   if (bytes == 0) return absl::OkStatus();
   if (state_.spec().durability() == v1::DURABILITY_ISLAND) {
     return Refuse(absl::StatusCode::kFailedPrecondition, "NOTHING_TO_KEEP",
-                  "at durability level ISLAND servers merge contributions as "
-                  "they come and have none to keep: a run that is to be "
-                  "replayed is created at level PROCESS or MACHINE");
+                  "at durability level ISLAND servers merge contributions "
+                  "immediately and keep none: to replay a run, create it at "
+                  "level PROCESS or MACHINE");
   }
   const auto held = state_.pins().find(request.pin_id());
   if (held != state_.pins().end() &&
@@ -120,8 +119,8 @@ absl::Status RunMachine::CheckKeep(
         absl::StatusCode::kFailedPrecondition, "PIN_IS_MADE",
         absl::StrCat("pin ", request.pin_id(), " was made to keep ",
                      held->second.pin.keep_bytes_max(),
-                     " bytes of contributions, and that cannot be changed: "
-                     "take another id"));
+                     " bytes of contributions, which cannot be changed: "
+                     "choose another pin id"));
   }
   return absl::OkStatus();
 }
@@ -184,7 +183,7 @@ absl::Status RunMachine::Take(const event::Export& asked, RunAnswer& answer) {
     pin.set_keep_bytes_max(request.keep_bytes_max());
     EmitPin(pin, lease);
   } else if (!held->second.pin.checkpoint()) {
-    // Who only reads what it keeps does not cut its time.
+    // A reader never shortens this pin's lease.
     if (held->second.pin.keep_bytes_max() > 0 &&
         request.keep_bytes_max() == 0) {
       lease = std::max(lease, held->second.lease_duration);
@@ -197,7 +196,5 @@ absl::Status RunMachine::Take(const event::Export& asked, RunAnswer& answer) {
   *answer.exported.mutable_pin() = state_.pins().at(request.pin_id()).pin;
   return absl::OkStatus();
 }
-
-// --- Servers -----------------------------------------------------------------
 
 }  // namespace atl::coordinator

@@ -1,5 +1,3 @@
-// Traces of one run: what each event leads to.
-
 #include "coordinator/core/run_machine.h"
 
 #include <cstdint>
@@ -94,7 +92,7 @@ TEST_F(RunMachineTest, CountsATokenOnceHoweverManyFragmentsItTrained) {
     }
     run_->FollowPlans();
     ASSERT_EQ(Version(f), 1);
-    // Thirds of 2 x 80 tokens; the sum is rounded down, not each.
+    // Thirds of 2 x 80 tokens. Only the sum is rounded down.
     EXPECT_EQ(tokens(), expected[f]);
   }
   run_->Settle();
@@ -118,7 +116,7 @@ TEST_F(RunMachineTest, CountsWhatIsMergedOfAStreamingRunByFragments) {
   run_->FollowPlans();
   ASSERT_EQ(Version(0), 1);
   ASSERT_EQ(Version(1), 0);
-  // Fragment 0 was pushed after 2 of its 4 steps, of 20 tokens each.
+  // Fragment 0 was pushed after 2 of 4 steps of 20 tokens.
   EXPECT_EQ(run_->state().merged_token_count(), 2 * 2 * 20 / 2);
   run_->Settle();
   ASSERT_EQ(State(), v1::RUN_STATE_COMPLETED);
@@ -209,7 +207,7 @@ TEST_F(RunMachineTest, WhatClaimsNoStepsIsRejected) {
   EXPECT_EQ(run_->FindOutcome("i1"), v1::OUTCOME_REJECTED);
 }
 
-// Its staleness would be below zero.
+// Its staleness would be negative.
 TEST_F(RunMachineTest, WhatIsFromAVersionThatThereIsNotIsRejected) {
   Start(AsyncSpec());
   run_->alter_report = [](v1::ShardReport& report) {
@@ -225,7 +223,7 @@ TEST_F(RunMachineTest, WhatIsFromAVersionThatThereIsNotIsRejected) {
 TEST_F(RunMachineTest, AwaitsAStrictMemberThatRestarts) {
   Start(SimpleSpec());
   run_->PushAll("i0");
-  ASSERT_TRUE(run_->Join("i1").ok());  // Killed and back: ready all the same.
+  ASSERT_TRUE(run_->Join("i1").ok());  // Restarted, and still ready.
   EXPECT_TRUE(run_->state().FindMember("i1")->ready());
   EXPECT_EQ(Phase(), RoundPhase::kOpen);
   run_->PushAll("i1");
@@ -335,7 +333,7 @@ TEST_F(RunMachineTest, SealsAnElasticRoundAfterTheGraceWindow) {
 
 TEST_F(RunMachineTest, DecidesAPartialContributionWithTheCommit) {
   Start(ElasticSpec());
-  run_->Push("i1", 0, 0);  // Whole on no other shard.
+  run_->Push("i1", 0, 0);  // Not on every shard.
   run_->PushAll("i0");
   run_->Pass(absl::Seconds(1));
   run_->FollowPlans();
@@ -368,7 +366,7 @@ TEST_F(RunMachineTest, SealsAtTheDeadlineWithAQuorum) {
   spec.mutable_schedule()->mutable_round_deadline()->set_seconds(10);
   Start(spec);
   run_->Pass(absl::Seconds(11));
-  EXPECT_EQ(Phase(), RoundPhase::kOpen);  // Without one it re-arms.
+  EXPECT_EQ(Phase(), RoundPhase::kOpen);  // Without a quorum it re-arms.
   run_->PushAll("i0");
   EXPECT_EQ(Phase(), RoundPhase::kOpen);
   run_->Pass(absl::Seconds(10));
@@ -389,7 +387,7 @@ TEST_F(RunMachineTest, PausesWhenRefusalsLeaveTooFew) {
   run_->CheckAllDecided();
 }
 
-// It is in records and snapshots for good.
+// Records and snapshots keep the reason forever.
 TEST_F(RunMachineTest, TakesOfAReasonOnlySoMuch) {
   Start(SimpleSpec());
   run_->alter_report = [](v1::ShardReport& report) {
@@ -405,8 +403,7 @@ TEST_F(RunMachineTest, TakesOfAReasonOnlySoMuch) {
   EXPECT_LT(run_->state().ToSnapshot().ByteSizeLong(), 10'000);
 }
 
-// It comes when the next round is open already, which awaits its island all the
-// same.
+// The next round is open by then and still awaits the island.
 TEST_F(RunMachineTest, ARefusalThatComesLateIsOfItsOwnRound) {
   Start(ElasticSpec());
   ASSERT_TRUE(run_->Train("i1", 0));
@@ -423,7 +420,7 @@ TEST_F(RunMachineTest, ARefusalThatComesLateIsOfItsOwnRound) {
   EXPECT_EQ(run_->fragment(0).sealed.seal().contributions_size(), 2);
 }
 
-// It leaves nobody, and would stop the run.
+// Otherwise no contribution would be left, and the run would stop.
 TEST_F(RunMachineTest, ARefusalThatComesLatePausesNothing) {
   v1::RunSpec spec = SimpleSpec();
   spec.mutable_schedule()->set_min_quorum(1);
@@ -552,12 +549,12 @@ TEST_F(RunMachineTest, LetsOthersReadALostIslandsDataInElasticRuns) {
     run_->FollowPlans();
   }
   EXPECT_THAT(read, ElementsAre(0, 1));
-  // Each goes on where its last merged contribution ended.
+  // Each shard continues where its last merged contribution ended.
   EXPECT_GE(run_->state().DataPosition(0, 0), 16);
   EXPECT_GE(run_->state().DataPosition(1, 0), 8);
 }
 
-// Who reads its data shard next goes on from there.
+// The next reader of the data shard continues there.
 TEST_F(RunMachineTest, AClaimMovesTheDataOnByWhatThePlanLetItReadAtMost) {
   for (const int64_t more : {int64_t{5}, int64_t{1} << 52}) {
     Start(SimpleSpec());
@@ -604,7 +601,7 @@ TEST_F(RunMachineTest, WeighsByTheTokensThatThePlanAllows) {
   Start(spec);
   run_->PushAll("i0");
   run_->PushAll("i1");
-  // Both claim 200 tokens, which is what ten steps of 2 x 10 tokens are.
+  // Both claim 200 tokens: ten steps of 2 x 10 tokens.
   const v1::Seal& seal = run_->fragment(0).sealed.seal();
   EXPECT_EQ(seal.contributions(0).token_count(), 200);
   EXPECT_FLOAT_EQ(seal.contributions(0).weight(), 0.5f);
@@ -647,15 +644,14 @@ TEST_F(RunMachineTest, PinsACutUntilItsLeaseEnds) {
   EXPECT_EQ(pinned->exported.pin().cut(0).version(), 1);  // The same cut.
   run_->Pass(absl::Seconds(4));
   EXPECT_EQ(run_->state().pins().size(), 1u);
-  run_->Restart();  // The lease is whole again.
+  run_->Restart();  // The lease starts anew.
   run_->Pass(absl::Seconds(4));
   EXPECT_EQ(run_->state().pins().size(), 1u);
   run_->Pass(absl::Seconds(2));
   EXPECT_EQ(run_->state().pins().size(), 0u);
 }
 
-// Bytes of a round of SimpleSpec: two contributions, a page on each of two
-// shards.
+// Bytes of a SimpleSpec round: two contributions, with a page on two shards.
 int64_t RoundBytes(const RunState& state) {
   return 2 * (4 * state.layout().element_count() + 2 * 4096);
 }
@@ -677,7 +673,7 @@ TEST_F(RunMachineTest, APinKeepsContributionsUpToItsBytes) {
     run_->FollowPlans();
     ASSERT_EQ(Version(), round);
     EXPECT_EQ(pin().kept_bytes(), std::min(round, 2) * bytes);
-    // The first that has no room is where it ends, for good.
+    // The first commit over the budget ends the collection for good.
     EXPECT_EQ(pin().keep_end(), round < 3 ? 0 : 3);
   }
   run_->Restart();
@@ -701,14 +697,14 @@ TEST_F(RunMachineTest, WhatAPinKeepsIsSaidWhenItIsMade) {
   EXPECT_EQ(
       run_->machine().Step(event::Export{request}, run_->now()).status().code(),
       absl::StatusCode::kFailedPrecondition);
-  // Renewed by who does not ask for it again, too.
+  // A request without keep_bytes_max renews it too.
   request.set_keep_bytes_max(0);
   request.mutable_lease_duration()->set_seconds(7200);
   const auto renewed =
       run_->machine().Step(event::Export{request}, run_->now());
   ASSERT_TRUE(renewed.ok());
   EXPECT_EQ(renewed->exported.pin().keep_bytes_max(), 1000);
-  // And by a reader whose lease is shorter for as long as it had.
+  // A reader with a shorter lease does not shorten it.
   request.mutable_lease_duration()->set_seconds(60);
   ASSERT_TRUE(run_->machine().Step(event::Export{request}, run_->now()).ok());
   EXPECT_EQ(run_->state().pins().at("audit").lease_duration, absl::Hours(2));
@@ -727,8 +723,7 @@ TEST_F(RunMachineTest, ThereIsNothingToKeepAtLevelIsland) {
             std::string::npos);
 }
 
-// Else it would be the newest cut that is read, until the checkpoint is made
-// and takes its place.
+// Otherwise the newest cut would stand in until the checkpoint replaced it.
 TEST_F(RunMachineTest, ACheckpointThatIsNotThereIsNotMade) {
   v1::RunSpec spec = SimpleSpec();
   spec.set_checkpoint_every_round_count(2);
@@ -780,7 +775,7 @@ TEST_F(RunMachineTest, KeepsACheckpointEverySoManyRounds) {
   EXPECT_EQ(run_->state().pins().at("round-2").pin.cut(1).version(), 2);
 }
 
-// A plan names 256 at most.
+// A plan names at most 256.
 TEST_F(RunMachineTest, WhatAnEndedRunLeavesOnAShardIsToldUntilNothingIsLeft) {
   Start(SimpleSpec(), 1);
   std::set<int64_t> left;
@@ -796,7 +791,7 @@ TEST_F(RunMachineTest, WhatAnEndedRunLeavesOnAShardIsToldUntilNothingIsLeft) {
   ASSERT_TRUE(run_->machine().Step(event::Cancel{}, run_->now()).status().ok());
   int told_count = 0;
   while (!left.empty()) {
-    // Else nobody would send it.
+    // Otherwise nobody would send the plan.
     ASSERT_TRUE(run_->machine().TakePlanChanged());
     const v1::ServerRunPlan plan =
         BuildServerRunPlan(run_->state(), run_->machine().observed(), 0);
@@ -815,7 +810,7 @@ TEST_F(RunMachineTest, WaitsForARestartedServersReportBeforeItSeals) {
   run_->RestartServer(1);
   run_->Push("i1", 0, 0);
   EXPECT_EQ(Phase(), RoundPhase::kOpen);
-  run_->Push("i1", 0, 1);  // Its first report names what it holds, whole.
+  run_->Push("i1", 0, 1);  // Its first report has everything.
   EXPECT_EQ(Phase(), RoundPhase::kSealed);
 }
 
@@ -855,8 +850,7 @@ TEST_F(RunMachineTest, ASeqThatNoIslandReachesIsNotOneThatItUsed) {
   }
 }
 
-// Shards take the greatest seq, and nothing greater: an island that has used it
-// once would never be heard again.
+// Shards accept no greater seq: the island could never contribute again.
 TEST_F(RunMachineTest, AnIslandThatClaimsTheGreatestSeqIsRefusedAndGoesOn) {
   Start(ElasticSpec());
   run_->alter_report = [](v1::ShardReport& report) {
@@ -905,7 +899,7 @@ TEST_F(RunMachineTest, APageOfIslandsAfterTheLastIsEmpty) {
   EXPECT_EQ(BuildIslands(run_->machine(), request)->islands_size(), 1);
 }
 
-// Each of its fragments may have one on its way that nobody has reported.
+// Each fragment may have an unreported contribution.
 TEST_F(RunMachineTest, ANewLifeOfAnIslandLeavesOutASeqAFragment) {
   constexpr int kFragments = 40;
   Start(SimpleSpec(kFragments));
@@ -920,7 +914,7 @@ TEST_F(RunMachineTest, GoesOnAfterARestartAtEveryRecord) {
   run_->Settle();
   ASSERT_EQ(State(), v1::RUN_STATE_COMPLETED);
   const int64_t commit_seq = run_->state().commit_seq();
-  // The same run, with a restart after every step.
+  // The same run, restarted after every step.
   Start(SimpleSpec(2));
   int64_t revision = -1;
   while (revision != run_->state().revision()) {
@@ -957,7 +951,7 @@ TEST_F(RunMachineTest, ARunOfManyFragmentsTakesFewerIslands) {
   const absl::Status full = run_->Join("one-more");
   EXPECT_EQ(full.code(), absl::StatusCode::kResourceExhausted);
   EXPECT_THAT(std::string(full.message()), HasSubstr("128 islands"));
-  // Whoever is in it comes back.
+  // Members can still rejoin.
   EXPECT_TRUE(run_->Join("i0").ok());
 }
 

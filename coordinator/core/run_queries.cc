@@ -18,7 +18,7 @@ namespace {
 constexpr int64_t kPageSizeDefault = 50;
 constexpr int64_t kPageSizeMax = 500;
 
-// The number that a page begins after; 0 for the first.
+// The number before the page; 0 for the first page.
 absl::StatusOr<int64_t> PageStart(const std::string& token) {
   if (token.empty()) return 0;
   int64_t start = 0;
@@ -59,13 +59,13 @@ LiveTotals ComputeTotals(const RunMachine& machine) {
   return totals;
 }
 
-// Since when nothing has come to the open round of `fragment`.
+// Since when nothing has arrived for the open round of `fragment`.
 absl::Time WaitsSince(const RunMachine& machine, size_t fragment) {
   return std::max(machine.state().fragments()[fragment].open_time,
                   machine.observed().timers[fragment].wait.received_time);
 }
 
-// True if the open round of `fragment` goes on only when somebody delivers.
+// True if only a delivery can advance the open round of `fragment`.
 bool IsWaiting(const RunState& state, size_t fragment) {
   return state.state() == v1::RUN_STATE_ACTIVE &&
          !IsAsync(state.spec().schedule()) &&
@@ -92,7 +92,7 @@ void AddWaitingRounds(const RunMachine& machine,
   }
 }
 
-// For how long the open round that has waited longest has; zero for none.
+// The time that the longest waiting round has waited; zero without one.
 absl::Duration LongestWait(const RunMachine& machine, absl::Time now) {
   absl::Duration longest = absl::ZeroDuration();
   for (size_t f = 0; f < machine.state().fragments().size(); ++f) {
@@ -208,7 +208,7 @@ absl::StatusOr<v1::ListIslandsResponse> BuildIslands(
   const RunState& state = machine.state();
   const auto count = static_cast<int64_t>(state.members().size());
   v1::ListIslandsResponse response;
-  // A token of nobody's may be any number.
+  // A forged token may hold any number.
   const int64_t end =
       start + std::min(size, std::max<int64_t>(0, count - start));
   for (int64_t slot = start; slot < end; ++slot) {
@@ -243,7 +243,7 @@ absl::StatusOr<v1::ListIslandsResponse> BuildIslands(
 
 namespace {
 
-// What the shards say of a checkpoint.
+// Adds the shards' reports of a checkpoint.
 void SetDurable(const RunMachine& machine, v1::Checkpoint& checkpoint) {
   bool durable = true;
   const std::vector<ObservedShard>& shards = machine.observed().shards;
@@ -265,7 +265,7 @@ void SetDurable(const RunMachine& machine, v1::Checkpoint& checkpoint) {
   checkpoint.set_durable(durable);
 }
 
-// Shards that keep no contributions any more for a lease that wants them.
+// Adds the shards that no longer keep contributions for this lease.
 void SetGivenUp(const RunMachine& machine, v1::Checkpoint& checkpoint) {
   const std::vector<ObservedShard>& shards = machine.observed().shards;
   for (size_t shard = 0; shard < shards.size(); ++shard) {
@@ -288,7 +288,7 @@ void SetGivenUp(const RunMachine& machine, v1::Checkpoint& checkpoint) {
 absl::StatusOr<v1::ListCheckpointsResponse> BuildCheckpoints(
     const RunMachine& machine, const v1::ListCheckpointsRequest& request) {
   ASSIGN_OR_RETURN(const int64_t size, PageSize(request.page_size()));
-  // A token is "commit_seq pin_id" of the last pin of the page before.
+  // A token is "commit_seq pin_id" of the last pin of the previous page.
   std::pair<int64_t, std::string> after = {-1, ""};
   if (!request.page_token().empty()) {
     const std::string& token = request.page_token();
@@ -349,7 +349,6 @@ absl::StatusOr<v1::GetMetricsResponse> BuildMetrics(
     const RunMachine& machine, const VolatileSeries& series,
     const v1::GetMetricsRequest& request) {
   const RunState& state = machine.state();
-  // In the order of names.
   const std::map<std::string,
                  std::pair<std::string, const std::deque<v1::MetricPoint>*>>
       all = {

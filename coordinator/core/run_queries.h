@@ -1,6 +1,4 @@
-// What readers are told of one run.
-//
-// Pure. Thread-safe.
+// Builds the answers to queries about one run. Pure. Thread-safe.
 
 #ifndef COORDINATOR_CORE_RUN_QUERIES_H_
 #define COORDINATOR_CORE_RUN_QUERIES_H_
@@ -15,7 +13,7 @@
 
 namespace atl::coordinator {
 
-// Points of the series that do not come from records, newest last.
+// Points of the series that do not come from records; the newest is last.
 struct VolatileSeries {
   std::deque<v1::MetricPoint> tokens_per_second;
   std::deque<v1::MetricPoint> live_count;
@@ -26,7 +24,7 @@ struct VolatileSeries {
   std::deque<v1::MetricPoint> hindered_count;  // Shards.
 };
 
-// The run as others see it, with or without the tensors of its layout.
+// `with_tensors`: with the tensors of the run's layout.
 v1::Run BuildRun(const RunMachine& machine, bool with_tensors);
 
 v1::GetRunStateResponse BuildRunState(const RunMachine& machine,
@@ -38,12 +36,12 @@ absl::StatusOr<v1::ListIslandsResponse> BuildIslands(
 absl::StatusOr<v1::ListCheckpointsResponse> BuildCheckpoints(
     const RunMachine& machine, const v1::ListCheckpointsRequest& request);
 
-// A page of rounds by commit_seq, [begin, end); the caller reads them from the
-// history, and those of the evaluations that belong to them.
+// A page of rounds: commit_seq in [begin, end). The caller reads the rounds and
+// their evaluations from the history.
 struct RoundsPage {
   int64_t begin = 1;
   int64_t end = 1;
-  bool last = true;  // Nothing follows.
+  bool last = true;  // No further page.
 };
 // INVALID_ARGUMENT: page_size, page_token or after_commit_seq is wrong.
 absl::StatusOr<RoundsPage> PlanRounds(const RunState& state,
@@ -54,7 +52,6 @@ absl::StatusOr<v1::GetMetricsResponse> BuildMetrics(
     const RunMachine& machine, const VolatileSeries& series,
     const v1::GetMetricsRequest& request);
 
-// Adds a point of each volatile series, as the run stands at `now`.
 void SampleSeries(const RunMachine& machine, absl::Time now,
                   VolatileSeries& series);
 

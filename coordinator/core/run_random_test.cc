@@ -1,6 +1,5 @@
-// Runs in a random order of steps: whoever pushes, follows, leaves, restarts
-// or is refused when, the log keeps its invariants, and the run ends once it is
-// left alone.
+// Runs in a random order of pushes, plans, leaves, restarts and refusals. The
+// log keeps its invariants, and the run ends once it is left alone.
 
 #include <cstdint>
 #include <map>
@@ -36,7 +35,7 @@ class RandomRun {
     run_.CheckLog();
   }
 
-  // Nothing goes wrong any more: the run has to end.
+  // From here on nothing fails, so the run must end.
   void Finish() {
     run_.finite = true;
     run_.stalled = false;
@@ -66,8 +65,8 @@ class RandomRun {
     run_.CheckAllDecided();
   }
 
-  // Whatever part of the log a snapshot stands for, snapshot and rest say what
-  // the whole log says, and two snapshots of one state are the same bytes.
+  // A snapshot at any place plus the rest gives what the whole log gives. Two
+  // snapshots of one state have equal bytes.
   void CheckSnapshots() {
     const std::vector<storage::v1::Record>& log = run_.log();
     std::set<int64_t> cuts = {1, static_cast<int64_t>(log.size())};
@@ -133,8 +132,7 @@ class RandomRun {
     kKindCount,
   };
 
-  // What happens often in one run never does in another: with everything
-  // always, nothing gets far.
+  // Each run has its own frequencies: with all kinds frequent it hardly moves.
   std::discrete_distribution<int> AnyWeights() {
     std::vector<double> weights;
     for (int kind = 0; kind < static_cast<int>(Kind::kKindCount); ++kind) {
@@ -160,7 +158,7 @@ class RandomRun {
         run_.Ready(id).IgnoreError();
         break;
       case Kind::kLeave:
-        // Some with a contribution that nobody has heard of yet.
+        // Sometimes with an unreported contribution.
         if (Pick(2) == 0) run_.Train(id, f);
         run_.Leave(id).IgnoreError();
         break;
@@ -239,7 +237,7 @@ class RandomRun {
     run_.Flush();
   }
 
-  // A lease of a cut, or its end. Whoever has one reads this cut alone.
+  // Leases or releases a cut. A holder always reads the same cut.
   void Pin() {
     v1::ExportCheckpointRequest request;
     const char* const ids[] = {"a", "b", "round-2", "final"};
@@ -255,7 +253,7 @@ class RandomRun {
   int lost_count_ = 0;
 };
 
-// Staggered, overlapping, blended: each by chance, one of them at least.
+// Staggered, overlapping or blended, at random, but at least one of them.
 void MakeStreaming(std::mt19937_64& random, v1::RunSpec& spec) {
   v1::ScheduleSpec& schedule = *spec.mutable_schedule();
   schedule.set_sample_fraction(1);

@@ -1,11 +1,10 @@
-// Scripted traces: what happens to a run, and what the coordinator decides, as
-// text that a reviewer reads as a diff.
+// Scripted traces as text: events of a run and the coordinator's decisions.
 //
-// testdata/*.trace has a line "> VERB ARGUMENTS" for each step, and below it
-// what follows: records as "record N KIND {fields}", reasons as "- reason",
-// what is waited for as "waits: ...". Lines that begin with "#" are comments.
-// `bazel run //coordinator/core:trace_test -- --rewrite=$PWD` writes the files
-// anew.
+// testdata/*.trace has a line "> VERB ARGUMENTS" for each step. Below it are
+// the results: records as "record N KIND {fields}", reasons as "- reason", and
+// what the run waits for as "waits: ...". Lines that begin with "#" are
+// comments. `bazel run //coordinator/core:trace_test -- --rewrite=$PWD`
+// rewrites the files.
 
 #include <algorithm>
 #include <fstream>
@@ -33,9 +32,9 @@ namespace atl::coordinator {
 namespace {
 
 constexpr char kFolder[] = "coordinator/core/testdata/";
-std::string rewrite_root;  // NOLINT: of the command line.
+std::string rewrite_root;  // NOLINT: set by a flag.
 
-// A record's fields without what only numbers bytes: times and digests.
+// A record's fields without times and digests of bytes.
 std::string Describe(const storage::v1::Record& record) {
   storage::v1::Record shown = record;
   shown.clear_time();
@@ -43,7 +42,7 @@ std::string Describe(const storage::v1::Record& record) {
   std::string text = shown.ShortDebugString();
   std::string out;
   for (size_t i = 0; i < text.size();) {
-    // Bytes and long strings: their length tells enough.
+    // Of bytes and long strings only the length is shown.
     if (text[i] == '"') {
       size_t end = i + 1;
       while (end < text.size() && text[end] != '"') {
@@ -62,7 +61,7 @@ std::string Describe(const storage::v1::Record& record) {
 
 class Player {
  public:
-  // What follows from one step.
+  // The results of one step.
   std::string Play(const std::string& line) {
     const std::vector<std::string> words = absl::StrSplit(line, ' ');
     const auto verb = verbs_.find(words[0]);
@@ -146,7 +145,7 @@ class Player {
              run_->RefusePush(w[1], Number(w, 2), Number(w, 3));
              return Done();
            }},
-          // Shards take their plans in, merge, apply, persist and report.
+          // Shards follow their plans: merge, apply, persist and report.
           {"follow",
            [this](const Words& w) {
              if (w.size() > 1)

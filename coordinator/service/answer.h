@@ -1,6 +1,4 @@
-// How a handler hands a unary call to the event loop and answers it.
-//
-// Thread-safe.
+// Hands a unary call to the event loop and answers it. Thread-safe.
 
 #ifndef COORDINATOR_SERVICE_ANSWER_H_
 #define COORDINATOR_SERVICE_ANSWER_H_
@@ -20,7 +18,7 @@
 
 namespace atl::coordinator {
 
-// Answers the call with what `decide` returns, once that is durable.
+// Answers the call with the result of `decide`, once its records are durable.
 template <typename Response>
 grpc::ServerUnaryReactor* Answer(
     EventLoop& loop, grpc::CallbackServerContext* context, Response* response,
@@ -34,18 +32,15 @@ grpc::ServerUnaryReactor* Answer(
   return reactor;
 }
 
-// Answers the call with an error, at once.
+// Answers the call with an error at once.
 grpc::ServerUnaryReactor* AnswerError(grpc::CallbackServerContext* context,
                                       const absl::Status& status);
 
-// OK if the caller may act for island or server `id`.
-//
-// UNAUTHENTICATED, PERMISSION_DENIED: as base/rpc/authorization.h.
+// OK if the caller may act for `id`. Errors: as base/rpc/authorization.h.
 absl::Status CheckCaller(const grpc::CallbackServerContext& context,
                          rpc::Role role, const std::string& id);
 
-// The session secret in the metadata "atoll-session"; empty if there is none
-// or it is not hex.
+// The secret in the metadata "atoll-session"; empty if missing or not hex.
 std::string SessionSecret(const grpc::CallbackServerContext& context);
 
 }  // namespace atl::coordinator

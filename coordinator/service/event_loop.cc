@@ -12,18 +12,17 @@
 namespace atl::coordinator {
 namespace {
 
-// Longest sleep without an event or a timer.
 constexpr absl::Duration kIdleMax = absl::Seconds(10);
 constexpr int64_t kReplayPage = 1024;
 
-// Where tests kill the program. Whole names, so that a test finds them in the
-// binary: what is not written here cannot be forgotten there.
+// Points where tests kill the program. The names are spelled out, so that a
+// test finds all of them in the binary.
 struct Failpoints {
   const char* before;
   const char* after;
 };
 
-// Of an island's record: what an operator does is told apart.
+// An operator's change of an island has its own name.
 Failpoints NameFailpoints(v1::IslandState state) {
   if (state == v1::ISLAND_STATE_REMOVED) {
     return {"coordinator.removal.before", "coordinator.removal.after"};
@@ -166,7 +165,7 @@ absl::Status EventLoop::Recover() {
   ahead_ = std::max(ahead_, coordinator->newest_time() - spec_.clock->Now());
   if (ahead_ > absl::Minutes(1)) {
     LOG(WARNING) << "the newest record is " << absl::FormatDuration(ahead_)
-                 << " ahead of the clock: times of records will be, too";
+                 << " ahead of the clock; new records continue from its time";
   }
   const absl::Time now = Now();
   coordinator->Start(now);
@@ -174,7 +173,7 @@ absl::Status EventLoop::Recover() {
   RETURN_IF_ERROR(MakeDurable(effects.batch));
   LOG(INFO) << "epoch " << coordinator->coordinator_epoch() << ", from "
             << snapshot_count << " snapshots and " << record_count
-            << " records behind them";
+            << " records after them";
   for (const std::string& reason : effects.reasons) LOG(INFO) << reason;
   coordinator_ = std::move(coordinator);
   return absl::OkStatus();
@@ -236,8 +235,8 @@ void EventLoop::RunBatch(std::deque<Event> batch) {
   const Effects effects = coordinator_->TakeEffects(now);
   const absl::Status durable = MakeDurable(effects.batch);
   if (!durable.ok()) {
-    LOG(ERROR) << "cannot write down what was decided: " << durable
-               << "; nothing of it was told to anyone; will try again";
+    LOG(ERROR) << "cannot store the newest decisions: " << durable
+               << "; nobody has seen them; will try again";
     failure_ = durable;
     recovery_time_ = now + spec_.recovery_period;
     for (Event& event : batch) event.answer(durable);
@@ -247,8 +246,6 @@ void EventLoop::RunBatch(std::deque<Event> batch) {
   Publish(effects);
   for (Event& event : batch) event.answer(absl::OkStatus());
 }
-
-// --- Streams -----------------------------------------------------------------
 
 bool EventLoop::Feed(const IslandWatch& watch) {
   if (watch.sink->done()) return false;
@@ -304,8 +301,8 @@ void EventLoop::Publish(const Effects& effects) {
   });
 }
 
-// A caller that comes again without having ended its stream, because the link
-// broke or because it means harm, takes nobody else's place.
+// A caller may reconnect without having ended its stream, after a broken link
+// or with bad intent. It must not take the streams of others.
 template <typename Watch, typename IsSame>
 void EventLoop::MakeRoom(std::list<Watch>& watches, size_t count_max,
                          IsSame is_same) {
@@ -314,7 +311,7 @@ void EventLoop::MakeRoom(std::list<Watch>& watches, size_t count_max,
   watches.remove_if([&](const Watch& watch) {
     if (count < count_max || !is_same(watch)) return false;
     watch.sink->End(Refuse(absl::StatusCode::kUnavailable, "REPLACED",
-                           "newer streams of its caller took its place"));
+                           "newer streams of the same caller replaced it"));
     --count;
     return true;
   });

@@ -1,14 +1,13 @@
 // The one thread that the coordinator's core runs on.
 //
-// Events queue up. The thread takes all that wait, lets the core decide them
-// one by one, makes the records of all of them durable in one synced batch,
-// and only then answers them and sends plans. So nothing is seen that could
-// still be lost, and a slow disk makes batches, not a queue. The thread also
-// wakes for the core's timers.
+// The thread takes all queued events, lets the core decide them one by one, and
+// makes their records durable in one synced batch. Only then does it answer the
+// events and send plans. So nothing is seen that could still be lost, and a
+// slow disk makes larger batches, not a longer queue. Core timers wake it too.
 //
 // If a batch cannot be made durable, its events are answered with the error,
-// the core is built again from the store, and until that works every event is
-// refused with the same error: nothing of the failed batch was seen.
+// and the core is rebuilt from the store. Until that works every event is
+// refused with the same error.
 //
 // Thread-safe.
 
@@ -38,22 +37,20 @@
 
 namespace atl::coordinator {
 
-// Where plans of one stream go. Called by the loop's thread alone; must not
-// block.
+// Receives a stream's plans, from the loop's thread alone. Must not block.
 template <typename Plan>
 class PlanSink {
  public:
   virtual ~PlanSink() = default;
-  // The newest plan; what it replaces need not be sent.
+  // The newest plan. It replaces plans that are not sent yet.
   virtual void Offer(Plan plan) = 0;
-  // Nothing follows.
+  // No plan follows.
   virtual void End(absl::Status status) = 0;
   // True once the receiver is gone.
   virtual bool done() const = 0;
 };
 
-// Is told how far a run's log is durable, and whether the run has ended.
-// As PlanSink.
+// Learns how far a run's log is durable, and of its end. As PlanSink.
 class LogSink {
  public:
   virtual ~LogSink() = default;
@@ -66,35 +63,34 @@ class EventLoop {
  public:
   struct Spec {
     Store* store = nullptr;        // Must outlive the loop.
-    const Clock* clock = nullptr;  // The same.
+    const Clock* clock = nullptr;  // Must outlive the loop.
     CoordinatorOptions coordinator;
-    // Events that may wait; more are refused with RESOURCE_EXHAUSTED.
+    // Queued events; further ones are refused with RESOURCE_EXHAUSTED.
     size_t queue_max = 8192;
     // Streams of each kind.
     size_t streams_max = 4096;
-    // Of these, of one island's, or one server's, plan: its newest ones.
+    // Of these, per island or server. A newer stream ends the oldest.
     size_t streams_a_caller_max = 4;
-    // Between two attempts to come back after a failed append.
+    // Time between two attempts to recover from a failed append.
     absl::Duration recovery_period = absl::Seconds(1);
   };
 
-  // Replays the store, begins a new life of the coordinator, durably, and
-  // starts the thread.
+  // Replays the store, makes a new epoch durable, starts the thread.
   //
-  // DATA_LOSS: the logs do not fit together. Else the store's errors.
+  // DATA_LOSS: a log is inconsistent. Also the errors of the store.
   static absl::StatusOr<std::unique_ptr<EventLoop>> Start(const Spec& spec);
 
   ~EventLoop();
   EventLoop(const EventLoop&) = delete;
   EventLoop& operator=(const EventLoop&) = delete;
 
-  // Refuses all events from now on with UNAVAILABLE, ends all streams, and
-  // joins the thread. Idempotent.
+  // Refuses further events with UNAVAILABLE, ends the streams, joins the
+  // thread. Idempotent.
   void Stop();
 
-  // Lets `decide` run on the thread and hands its result to `answer` once all
-  // that it recorded is durable. `answer` is called exactly once, on the thread
-  // or, if the event is refused, by this call.
+  // Runs `decide` on the thread and passes its result to `answer` once its
+  // records are durable. Calls `answer` exactly once: on the thread, or within
+  // this call if the event is refused.
   template <typename Result>
   void Post(
       std::function<absl::StatusOr<Result>(Coordinator&, absl::Time)> decide,
@@ -117,14 +113,13 @@ class EventLoop {
     PostEvent(std::move(event));
   }
 
-  // Streams. Each sink is sent what there is at once, then every change; it is
-  // dropped once it is done or was ended. A refused one is ended with the
-  // error.
+  // Each sink gets the present state at once, then every change. A sink is
+  // dropped when done or ended. A refused sink is ended with the error.
   void WatchIsland(const std::string& run_id, const IslandCredentials& island,
                    std::shared_ptr<PlanSink<v1::IslandPlan>> sink);
   void WatchServer(const std::string& server_id, int64_t incarnation,
                    std::shared_ptr<PlanSink<v1::ServerPlan>> sink);
-  // Errors as TrainingStateService.WatchRun.
+  // Errors: as TrainingStateService.WatchRun.
   void WatchLog(const std::string& run_id, int64_t after_revision,
                 std::shared_ptr<LogSink> sink);
 
@@ -153,31 +148,30 @@ class EventLoop {
   explicit EventLoop(const Spec& spec) : spec_(spec) {}
 
   void PostEvent(Event event);
-  // The clock's time; of a clock that was set back since what the store has,
-  // so much more that it goes on from there.
+  // The clock's time, shifted so that it never precedes the newest stored time.
   absl::Time Now() const { return spec_.clock->Now() + ahead_; }
   void Run();
-  // Builds the core from the store and begins a new life.
+  // Rebuilds the core from the store and begins a new life.
   absl::Status Recover();
   void RunBatch(std::deque<Event> batch);
   absl::Status MakeDurable(const Batch& batch);
   void Publish(const Effects& effects);
-  // Ends the oldest of those `watches` for which `is_same` holds, until there
-  // are fewer than `count_max`.
+  // Ends the oldest watches with `is_same` until fewer than `count_max` are
+  // left.
   template <typename Watch, typename IsSame>
   static void MakeRoom(std::list<Watch>& watches, size_t count_max,
                        IsSame is_same);
-  // Sends its plan to a stream; false if the stream is over.
+  // Sends its plan to a stream; false if the stream has ended.
   bool Feed(const IslandWatch& watch);
   bool Feed(const ServerWatch& watch);
   void EndAll();
 
   const Spec spec_;
 
-  // --- Of the thread alone ---
+  // --- Used by the thread only -----------------------------------------------
   std::unique_ptr<Coordinator> coordinator_;
-  absl::Duration ahead_;  // Of the clock; >= 0.
-  absl::Status failure_;  // Not OK: the core is to be built again.
+  absl::Duration ahead_;  // Added to the clock; >= 0.
+  absl::Status failure_;  // Not OK: the core must be rebuilt.
   absl::Time recovery_time_ = absl::InfinitePast();
   std::list<IslandWatch> island_watches_;
   std::list<ServerWatch> server_watches_;

@@ -1,4 +1,4 @@
-// The loop without the wire, by a clock that the test sets.
+// The loop without gRPC, on a clock that the test sets.
 
 #include "coordinator/service/event_loop.h"
 
@@ -51,7 +51,7 @@ class EventLoopTest : public testing::Test {
     loop_ = *EventLoop::Start(spec_);
   }
 
-  // Done, and all that follows by the time that it is.
+  // Runs `what` on the loop, with everything that follows from it.
   void Do(std::function<void(Coordinator&, absl::Time)> what) {
     std::promise<void> answered;
     loop_->Post<bool>(
@@ -82,7 +82,7 @@ class EventLoopTest : public testing::Test {
   }
 
   bool IsPresent(const std::string& island_id) {
-    Do([](Coordinator&, absl::Time) {});  // What is due by now.
+    Do([](Coordinator&, absl::Time) {});  // Lets due timers fire.
     bool present = false;
     Do([&](Coordinator& coordinator, absl::Time) {
       present = (*coordinator.FindRun("run"))
@@ -106,8 +106,7 @@ class EventLoopTest : public testing::Test {
   std::unique_ptr<EventLoop> loop_;
 };
 
-// Else nothing that waits would end for as long as that was: no lease, no grace
-// window, no deadline.
+// Otherwise leases, grace windows and deadlines would last longer by that time.
 TEST_F(EventLoopTest, LeasesEndAfterAStartWithAClockThatWasSetBack) {
   Join("island");
   clock_.Set(clock_.Now() - absl::Hours(1000));
@@ -134,7 +133,7 @@ TEST_F(EventLoopTest, OneIslandCannotTakeTheStreamsOfOthers) {
   EXPECT_EQ(sinks[0]->end, absl::StatusCode::kUnavailable);
 }
 
-// Else what it has of a cancelled run is on its disk for ever.
+// Otherwise its disk would keep a cancelled run's contributions forever.
 TEST_F(EventLoopTest, AServerIsToldOfARunThatHasEndedUntilItHasLetGo) {
   v1::ReportShardsRequest reports[2];
   for (int32_t shard : {0, 1}) {

@@ -30,7 +30,7 @@ IslandCredentials ReadCredentials(const grpc::CallbackServerContext& context,
   return {request.island_id(), request.island_epoch(), SessionSecret(context)};
 }
 
-// Answers a call of a member: `decide` gets the run and who calls.
+// Answers a member's call: `decide` gets the run and the caller.
 template <typename Request, typename Response>
 grpc::ServerUnaryReactor* AnswerMember(
     EventLoop& loop, grpc::CallbackServerContext* context,

@@ -1,8 +1,8 @@
-// One Watch stream that sends the newest plan and leaves out those that the
-// receiver is too slow for. Holds no thread.
+// A Watch stream that sends the newest plan and skips plans for which the
+// receiver is too slow. Holds no thread.
 //
-// A plan that is more than a message goes in several, and is not left out once
-// the first of them is on its way: else none might ever come whole.
+// A plan that exceeds one message is sent in parts. Once its first part is
+// sent, the plan is not skipped; otherwise no plan might ever arrive whole.
 //
 // Thread-safe. Keeps itself alive until gRPC is done with it.
 
@@ -30,7 +30,7 @@ template <typename Response, typename Plan>
 class LatestWriter : public grpc::ServerWriteReactor<Response>,
                      public PlanSink<Plan> {
  public:
-  // Makes one or more messages of a plan, in their order.
+  // Splits a plan into one or more messages, in order.
   using Cut = std::function<std::deque<Response>(Plan)>;
 
   static std::shared_ptr<LatestWriter> Make(Cut cut = Whole) {
@@ -95,7 +95,7 @@ class LatestWriter : public grpc::ServerWriteReactor<Response>,
     return parts;
   }
 
-  // Starts what can be started: a write, or the end.
+  // Starts the next write, or finishes the stream.
   void Pump() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
     if (writing_ || finished_) return;
     if (parts_.empty() && next_.has_value()) {

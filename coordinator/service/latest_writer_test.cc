@@ -1,5 +1,4 @@
-// Plans and reports over loopback, from the coordinator's stream to the
-// server's client.
+// Plans and reports over loopback, between coordinator and server client.
 
 #include "coordinator/service/latest_writer.h"
 
@@ -23,7 +22,7 @@ namespace atl::coordinator {
 namespace {
 
 constexpr absl::Duration kPatience = absl::Seconds(20);
-// Two control messages cannot hold it.
+// Together they exceed two control messages.
 constexpr int kRunCount = 3000;
 constexpr size_t kRunBytes = 4000;
 

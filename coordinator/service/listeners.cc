@@ -14,8 +14,8 @@
 namespace atl::coordinator {
 namespace {
 
-// Of gRPC's buffers: sixty of the largest messages at a time. gRPC refuses a
-// message that is too large only once it has it, so this is the bound.
+// Limit of gRPC's buffers: about sixty of the largest messages. gRPC refuses an
+// oversized message only after receiving it, so this is the effective bound.
 constexpr int64_t kPortMemoryBytesMax = int64_t{256} << 20;
 
 enum class ServiceKind { kRun, kTrainingState, kIsland, kServer };
@@ -26,7 +26,6 @@ struct PortPlan {
   std::vector<ServiceKind> services;
 };
 
-// Every port with its services, the main one first.
 std::vector<PortPlan> PlanPorts(const Listeners::Spec& spec) {
   std::vector<PortPlan> ports = {{"main", spec.main, {ServiceKind::kRun}}};
   auto place = [&](const std::string& name, const std::string& address,

@@ -1,10 +1,9 @@
-// The coordinator's ports: which service is served where.
+// The coordinator's ports.
 //
-// All services share the main address unless one is given an address of its
-// own, so that an operator may put islands, servers and readers behind
-// different firewalls. An own port of islands or servers serves RunService too:
-// both read a run (GetRun) before they take part in it. Who may call what does
-// not depend on the port: base/rpc/authorization.h has the one table.
+// All services share the main address. A service may have an address of its
+// own, so that an operator can use different firewalls. A separate port of
+// islands or servers also serves RunService, because both call GetRun first.
+// Permissions do not depend on the port: base/rpc/authorization.h.
 
 #ifndef COORDINATOR_SERVICE_LISTENERS_H_
 #define COORDINATOR_SERVICE_LISTENERS_H_
@@ -28,26 +27,25 @@ class Listeners {
  public:
   // Addresses are host:port; port 0 takes a free one.
   struct Spec {
-    std::string main = "127.0.0.1:0";  // RunService, and what has no own.
+    std::string main = "127.0.0.1:0";  // RunService; default of the others.
     std::string island;                // IslandService; empty: at main.
     std::string server;                // ServerService; empty: at main.
     std::string query;                 // TrainingStateService; empty: at main.
     rpc::Security security;       // Of every port.
-    // As of rpc::ListenerOptions.
+    // As in rpc::ListenerOptions.
     absl::Duration connection_age_max = absl::Minutes(10);
   };
 
-  // A port that serves.
   struct Port {
     std::string name;     // "main", "island", "server" or "query".
-    std::string address;  // host:port, the port as taken.
+    std::string address;  // host:port, with the port that was taken.
   };
 
-  // OK if all ports may be opened: rpc::CheckListener of each.
+  // OK if all ports may be opened (rpc::CheckListener).
   static absl::Status Check(const Spec& spec);
 
-  // Opens all ports or none. `loop` must outlive the listeners. Errors as
-  // rpc::RpcServer::Start has them, with the port's name.
+  // Opens all ports or none. `loop` must outlive the listeners. Errors: as
+  // rpc::RpcServer::Start, with the port's name.
   static absl::StatusOr<std::unique_ptr<Listeners>> Start(EventLoop& loop,
                                                           const Spec& spec);
   ~Listeners();
@@ -57,7 +55,7 @@ class Listeners {
   // The main port first.
   const std::vector<Port>& ports() const { return ports_; }
 
-  // As of rpc::RpcServer, for every port.
+  // As in rpc::RpcServer, for every port.
   void SetServing(bool serving);
   void Stop();
 

@@ -1,5 +1,3 @@
-// Which service answers on which port.
-
 #include "coordinator/service/listeners.h"
 
 #include <functional>
@@ -33,8 +31,8 @@ class ListenersTest : public testing::Test {
   }
   ~ListenersTest() override { loop_->Stop(); }
 
-  // The code that an empty call of each service gets at `address`: anything
-  // but UNIMPLEMENTED says that it is served there.
+  // The code of an empty call to each service at `address`. Any code but
+  // UNIMPLEMENTED means that the service is served.
   static std::map<std::string, bool> ServedAt(const std::string& address) {
     const auto channel =
         grpc::CreateChannel(address, grpc::InsecureChannelCredentials());

@@ -13,8 +13,7 @@
 namespace atl::coordinator {
 namespace {
 
-// Syncs so many records at once: a sync for each round would be all that it
-// does.
+// Records per append: a sync for each round would take nearly all the time.
 constexpr size_t kBatchEntries = 4096;
 
 template <typename T>
@@ -76,7 +75,7 @@ class LongRun {
     }
   }
 
-  // Both shards report what they have; all that was committed is persisted.
+  // Both shards report; every commit is persisted.
   void Report(const std::vector<v1::ContributionInfo>& stored,
               int64_t prepared_version) {
     const int64_t commit_seq = (*core_.FindRun("run"))->state().commit_seq();
@@ -125,7 +124,7 @@ class LongRun {
     Report(stored, -1);
     Report(stored, version);
     CHECK_EQ((*core_.FindRun("run"))->state().commit_seq(), version + 1);
-    // Nobody's lease ends on the way.
+    // Keeps all leases alive.
     RunMachine& run = **core_.FindRun("run");
     for (int i = 0; i < island_count_; ++i) {
       CHECK_OK(run.Step(event::Heartbeat{{absl::StrCat("island-", i), 1,
@@ -135,7 +134,7 @@ class LongRun {
     }
   }
 
-  // A snapshot is of the end of its batch, so it ends it.
+  // A snapshot must be of the last record of its batch, so the batch ends here.
   absl::Status Collect() {
     Batch made = core_.TakeEffects(now_).batch;
     MoveTo(made.entries, batch_.entries);

@@ -1,6 +1,5 @@
-// Writes what a coordinator has on its disk after a run of many rounds: its
-// islands and servers are played against the core, and what it decides goes to
-// a store. For tests and benchmarks.
+// Writes the store that a coordinator leaves after many rounds. Islands and
+// servers are simulated against the core. For tests and benchmarks.
 
 #ifndef COORDINATOR_SERVICE_LONG_RUN_H_
 #define COORDINATOR_SERVICE_LONG_RUN_H_
@@ -12,10 +11,10 @@
 
 namespace atl::coordinator {
 
-// Runs "run" of SimpleSpec with `island_count` islands for `round_count`
-// rounds, and leaves it active with the next one open.
+// Plays `round_count` rounds of run "run", a SimpleSpec with `island_count`
+// islands. Leaves the run active with the next round open.
 //
-// The store's errors. Requires: an empty store; both counts >= 1.
+// Returns the store's errors. Requires: an empty store; both counts >= 1.
 absl::Status WriteLongRun(const CoordinatorOptions& options, int island_count,
                           int64_t round_count, Store& store);
 

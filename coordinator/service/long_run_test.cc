@@ -1,4 +1,4 @@
-// However many rounds a run has had, a start reads a bounded part of its log,
+// A start reads a bounded part of the log, however many rounds a run has had,
 // and readers find every round.
 
 #include "coordinator/service/long_run.h"
@@ -23,8 +23,8 @@ TEST(LongRunTest, StartsFromABoundedPartOfTheLog) {
   MemoryStore store;
   constexpr int64_t kRounds = 500;
   ASSERT_TRUE(WriteLongRun(options, 3, kRounds, store).ok());
-  // Three records a round; a snapshot is some kilobytes of outcomes and points,
-  // so not every hundred records make one.
+  // A round makes three records. A snapshot has several kilobytes of outcomes
+  // and points, so one is written less often than every hundred records.
   EXPECT_LT(RecordsBehindSnapshot(store), 600);
   EXPECT_LT(store.Scan("run", 0, 1 << 20)->size(), 1200u);
 
@@ -49,7 +49,7 @@ TEST(LongRunTest, ASnapshotStopsGrowingWithTheRounds) {
     EXPECT_TRUE(WriteLongRun(options, 1, round_count, store).ok());
     return (*store.ReadSnapshot("run"))->ByteSizeLong();
   };
-  // 4096 points of two series are the last to fill up.
+  // The 4096 points of two series fill up last.
   const size_t full = size_after(kMetricPointsMax + 1000);
   const size_t later = size_after(kMetricPointsMax + 4000);
   EXPECT_NEAR(later, full, 0.02 * full);

@@ -14,7 +14,7 @@
 namespace atl::coordinator {
 namespace {
 
-// Records read at once, and bytes after which a message is full.
+// Records per read, and bytes that fill a message.
 constexpr int64_t kPageRecords = 32;
 constexpr size_t kMessageBytes = 1 << 20;
 
@@ -51,7 +51,7 @@ bool RunEventWriter::done() const {
 void RunEventWriter::OnWriteDone(bool ok) {
   MutexLock lock(&mutex_);
   writing_ = false;
-  if (!ok && !end_.has_value()) end_ = absl::CancelledError("it broke");
+  if (!ok && !end_.has_value()) end_ = absl::CancelledError("the stream broke");
   Pump();
 }
 
@@ -78,8 +78,8 @@ absl::Status RunEventWriter::ReadPage() {
   if (absl::IsOutOfRange(scanned.status())) {
     return Refuse(absl::StatusCode::kOutOfRange, "REVISION_COMPACTED",
                   absl::StrCat(scanned.status().message(),
-                               ": list the run (GetRunState, ListRounds), then "
-                               "watch behind the revision that it has"));
+                               ": read the run (GetRunState, ListRounds), then "
+                               "watch from its revision on"));
   }
   RETURN_IF_ERROR(scanned.status());
   const std::vector<storage::v1::Record>& records = *scanned;

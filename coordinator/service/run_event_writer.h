@@ -1,6 +1,6 @@
-// One WatchRun stream: the events of a run's durable log, in order, from a
-// revision on. Reads the log a page at a time as the receiver takes it, so a
-// slow one costs no memory. Holds no thread. Ends with the run.
+// A WatchRun stream: the events of a run's durable log, in order, after a
+// revision. Reads the log page by page as the receiver takes it, so a slow
+// receiver costs no memory. Holds no thread. Ends with the run.
 //
 // Thread-safe. Keeps itself alive until gRPC is done with it.
 

@@ -8,7 +8,7 @@
 namespace atl::coordinator {
 namespace {
 
-// Takes `event` into a run, and answers with the run after it.
+// Hands `event` to a run and answers with the run's new state.
 template <typename Request, typename Response, typename Event>
 grpc::ServerUnaryReactor* Steer(EventLoop& loop,
                                 grpc::CallbackServerContext* context,

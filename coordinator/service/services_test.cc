@@ -1,5 +1,5 @@
-// The services over loopback, on a store in memory: a whole strict run through
-// the wire, streams, sessions, and a store that refuses.
+// The services over loopback, on a store in memory: a whole strict run,
+// streams, sessions, and a store that fails.
 
 #include <functional>
 #include <memory>
@@ -271,7 +271,7 @@ class ServicesTest : public testing::Test {
     return events;
   }
 
-  // A run from its creation to its end.
+  // Plays a run from its creation to its end.
   void RunAll() {
     ASSERT_TRUE(CreateRun().ok());
     StartServers();
@@ -296,7 +296,7 @@ class ServicesTest : public testing::Test {
   std::unique_ptr<Life> life_;
   std::vector<v1::ContributionInfo> pushed_;
   int64_t report_seq_ = 0;
-  // In every report, of another run_epoch.
+  // Refused contributions of another run_epoch in every report.
   int refused_elsewhere_count_ = 0;
 };
 
@@ -390,7 +390,7 @@ TEST_F(ServicesTest, TellsAWatcherOfCompactedRevisionsToListAgain) {
       rpc::FromGrpc(life_->states->WatchRun(&context, request)->Finish());
   EXPECT_EQ(refused.code(), absl::StatusCode::kOutOfRange);
   EXPECT_EQ(rpc::GetReason(refused)->reason, "REVISION_COMPACTED");
-  // From there on nothing is missing; 0 is all that is kept.
+  // Watching from there misses nothing; 0 gives everything kept.
   const std::vector<v1::RunEvent> kept = WatchToTheEnd(compacted);
   ASSERT_FALSE(kept.empty());
   EXPECT_EQ(kept.back().run_state_changed().state(), v1::RUN_STATE_COMPLETED);
@@ -462,7 +462,7 @@ TEST_F(ServicesTest, TellsNothingOfWhatItCouldNotWriteDown) {
   store_.FailAppends(absl::OkStatus());
   absl::StatusOr<v1::JoinResponse> joined = Join("a");
   while (!joined.ok()) joined = Join("a");
-  EXPECT_EQ(joined->island_epoch(), 1);  // The refused one never was.
+  EXPECT_EQ(joined->island_epoch(), 1);  // The refused Join left no trace.
   EXPECT_EQ(joined->plan().coordinator_epoch(), 2);
 }
 

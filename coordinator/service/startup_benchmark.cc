@@ -1,11 +1,11 @@
-// How long a coordinator takes to come back, by the rounds that its run has
-// had, with snapshots and without.
+// Start time of a coordinator by the rounds of its run, with and without
+// snapshots.
 //
 // usage: startup_benchmark DIRECTORY [ROUNDS [ISLANDS]]
 //
-// Writes a store of each kind below DIRECTORY, which must be empty, then opens
-// each five times and prints the median time from opening the database to
-// being ready to serve, and what the logs hold.
+// Writes a store of each kind below DIRECTORY, which must be empty. Opens each
+// five times and prints the median time until the coordinator is ready to
+// serve, and what the logs hold.
 
 #include <algorithm>
 #include <chrono>

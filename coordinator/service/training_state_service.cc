@@ -14,11 +14,10 @@
 namespace atl::coordinator {
 namespace {
 
-// A page ends early once it holds so much: messages are bounded.
+// A page ends early at this size, because messages are bounded.
 constexpr int64_t kPageBytes = 2 << 20;
 
-// Adds to rounds of fragment 0 what came after their commits: the evaluations
-// of the versions that they made.
+// Adds evaluations to the rounds of fragment 0. They came after the commits.
 absl::Status AddEvaluations(const Store& store, const std::string& run_id,
                             v1::ListRoundsResponse& response) {
   std::map<int64_t, v1::Round*> rounds;  // By version.
@@ -40,7 +39,6 @@ absl::Status AddEvaluations(const Store& store, const std::string& run_id,
   return absl::OkStatus();
 }
 
-// Reads the rounds of a page from the history.
 absl::StatusOr<v1::ListRoundsResponse> ReadRounds(const Store& store,
                                                   const std::string& run_id,
                                                   const RoundsPage& page) {
@@ -52,11 +50,11 @@ absl::StatusOr<v1::ListRoundsResponse> ReadRounds(const Store& store,
   for (const HistoryRow& row : rows) {
     if (row.number != next++ ||
         !response.add_rounds()->ParseFromString(row.value)) {
-      return absl::DataLossError("the history lacks a round that it had");
+      return absl::DataLossError("the history lacks a round");
     }
   }
   if (rows.empty() && page.begin < page.end) {
-    return absl::DataLossError("the history lacks a round that it had");
+    return absl::DataLossError("the history lacks a round");
   }
   if (!page.last || next < page.end) {
     response.set_next_page_token(absl::StrCat(next - 1));
@@ -96,7 +94,7 @@ grpc::ServerUnaryReactor* TrainingStateServiceImpl::ListIslands(
 grpc::ServerUnaryReactor* TrainingStateServiceImpl::ListRounds(
     grpc::CallbackServerContext* context, const v1::ListRoundsRequest* request,
     v1::ListRoundsResponse* response) {
-  // The history is read once the page's rounds are durable, in the answer.
+  // The answer reads the history, once the page's rounds are durable.
   grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
   loop_.Post<RoundsPage>(
       [request](Coordinator& coordinator,

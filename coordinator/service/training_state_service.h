@@ -1,5 +1,4 @@
-// TrainingStateService: hands each call to the core or the store. Holds no
-// rule. Thread-safe.
+// TrainingStateService: hands calls to the core or the store. Thread-safe.
 
 #ifndef COORDINATOR_SERVICE_TRAINING_STATE_SERVICE_H_
 #define COORDINATOR_SERVICE_TRAINING_STATE_SERVICE_H_

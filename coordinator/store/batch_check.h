@@ -1,6 +1,4 @@
-// What every store checks before it writes, and says in the same words.
-//
-// Thread-safe.
+// Checks that all stores share. Thread-safe.
 
 #ifndef COORDINATOR_STORE_BATCH_CHECK_H_
 #define COORDINATOR_STORE_BATCH_CHECK_H_
@@ -16,18 +14,16 @@
 
 namespace atl::coordinator {
 
-// Newest revision of each log that a batch appends to or has a snapshot of,
-// once it is written. `newest` gives the one before, 0 for a log that is not
-// there.
+// Newest revision of each log that a batch appends to or snapshots, after the
+// batch. `newest` returns the revision before the batch, 0 for an unknown log.
 //
-// INVALID_ARGUMENT: the batch does not fit, as Store::Append says. Else the
-// errors of `newest`.
+// INVALID_ARGUMENT: as Store::Append. Also the errors of `newest`.
 absl::StatusOr<std::map<std::string, int64_t>> RevisionsAfter(
     const Batch& batch,
     const std::function<absl::StatusOr<int64_t>(const std::string& run_id)>&
         newest);
 
-// OUT_OF_RANGE: what is asked for of the log of `run_id` was deleted.
+// OUT_OF_RANGE: the requested records of the log of `run_id` were deleted.
 absl::Status Compacted(const std::string& run_id, int64_t compacted_revision);
 
 }  // namespace atl::coordinator

@@ -63,7 +63,7 @@ std::string Seal(std::string bytes) {
   return bytes;
 }
 
-// The same bytes for the same snapshot.
+// Equal snapshots give equal bytes.
 std::string SerializeDeterministically(const storage::v1::Snapshot& snapshot) {
   std::string bytes;
   {
@@ -121,7 +121,7 @@ absl::StatusOr<std::unique_ptr<RocksDbStore>> RocksDbStore::Open(
   rocksdb::Options options;
   options.create_if_missing = true;
   options.paranoid_checks = true;
-  // A torn tail of the log is what a crash leaves; anything else is not.
+  // A crash leaves a torn tail of RocksDB's log; any other damage is an error.
   options.wal_recovery_mode =
       rocksdb::WALRecoveryMode::kTolerateCorruptedTailRecords;
   options.write_buffer_size = 8 << 20;
@@ -228,7 +228,7 @@ absl::StatusOr<int64_t> RocksDbStore::NewestRevision(
 
 absl::Status RocksDbStore::Append(const Batch& batch) {
   MutexLock lock(&mutex_);
-  // After an error of its disk RocksDB refuses writes until it is told to try.
+  // After a disk error RocksDB refuses writes until Resume.
   RETURN_IF_ERROR(ToStatus(db_->Resume(), directory_));
   const auto& known = newest_;
   const auto newest =

@@ -1,4 +1,4 @@
-// A Store in a RocksDB of its own.
+// A Store in a RocksDB. Thread-safe.
 //
 // Keys and values, format 2:
 //   "format"                                 decimal kStoreFormat
@@ -6,11 +6,9 @@
 //   "log/" run_id "/" revision               storage.v1.Record, serialised
 //   "round/" run_id "/" commit_seq           v1.Round, serialised
 //   "snapshot/" run_id                       storage.v1.Snapshot, serialised
-// with numbers as 16 hex digits, so that keys sort by them. Values end with
-// the CRC-32C of what precedes, little-endian. Format 1 had logs alone, whole;
-// it is brought to format 2 when it is opened.
-//
-// Thread-safe.
+// Numbers are 16 hex digits, so that keys sort by them. Each value but "format"
+// ends with the CRC-32C of the bytes before it, little-endian. Format 1 had
+// only logs without snapshots; opening it upgrades it to format 2.
 
 #ifndef COORDINATOR_STORE_ROCKSDB_STORE_H_
 #define COORDINATOR_STORE_ROCKSDB_STORE_H_
@@ -33,10 +31,11 @@ namespace atl::coordinator {
 
 class RocksDbStore : public Store {
  public:
-  // Opens the store in `directory`, which is made if it is not there.
+  // Opens the store in `directory` and makes the directory if needed.
   //
-  // FAILED_PRECONDITION: another process holds it, or it has a newer format.
-  // DATA_LOSS: it cannot be read.
+  // FAILED_PRECONDITION: another process has the store open, the format is
+  // newer, or the directory is a parameter server's.
+  // DATA_LOSS: the store cannot be read.
   // RESOURCE_EXHAUSTED, UNAVAILABLE: the disk refuses.
   static absl::StatusOr<std::unique_ptr<RocksDbStore>> Open(
       const std::string& directory);
@@ -58,9 +57,9 @@ class RocksDbStore : public Store {
   RocksDbStore(std::string directory, std::unique_ptr<rocksdb::DB> db);
 
   absl::Status CheckFormat();
-  // Writes the history that format 1 did not have, then the format.
+  // Writes the history that format 1 lacks, then the new format.
   absl::Status UpgradeFromFormat1();
-  // OUT_OF_RANGE: the record behind `after_revision` was deleted.
+  // OUT_OF_RANGE: the record after `after_revision` was deleted.
   absl::Status CheckKept(const std::string& run_id,
                          int64_t after_revision) const;
   absl::StatusOr<int64_t> NewestRevision(const std::string& run_id) const;
@@ -69,7 +68,7 @@ class RocksDbStore : public Store {
   const std::unique_ptr<rocksdb::DB> db_;
 
   Mutex mutex_;
-  // The newest revision of each log that was asked for.
+  // Cache of the newest revision of each log.
   std::map<std::string, int64_t> newest_ ABSL_GUARDED_BY(mutex_);
 };
 

@@ -1,4 +1,4 @@
-// One contract, held by both stores; then what only the one on disk can do.
+// The contract of both stores, then that of the store on disk.
 
 #include "coordinator/store/store.h"
 
@@ -74,7 +74,6 @@ Batch Rows(const std::string& run_id, HistoryTable table,
   return batch;
 }
 
-// Numbers of the rows that are read.
 std::vector<int64_t> Numbers(const Store& store, const std::string& run_id,
                              HistoryTable table, int64_t begin, int64_t end,
                              int64_t bytes_max = 1 << 20) {
@@ -107,7 +106,6 @@ std::vector<int64_t> Revisions(const Store& store, const std::string& run_id,
   return revisions;
 }
 
-// Opens the database under a store.
 std::unique_ptr<rocksdb::DB> OpenRaw(const std::string& directory) {
   rocksdb::DB* opened = nullptr;
   rocksdb::Options options;
@@ -175,7 +173,7 @@ TEST_P(StoreTest, DeletesWithASnapshotWhatItSays) {
                                 Records("a-b", 1, 4)}))
                   .ok());
   EXPECT_FALSE(store_->ReadSnapshot("a")->has_value());
-  // With records of the same batch, and with nothing deleted.
+  // With records of the same batch, and without deletions.
   ASSERT_TRUE(
       store_->Append(All({Records("a", 10, 13), MakeSnapshot("a", 12, 0)}))
           .ok());
@@ -229,7 +227,7 @@ TEST_P(StoreTest, ReadsHistoryByRange) {
   EXPECT_THAT(Numbers(*store_, "a", kRounds, 4, 300), ElementsAre());
   EXPECT_THAT(Numbers(*store_, "a", kEvaluations, 0, 9), ElementsAre(0, 2));
   EXPECT_THAT(Numbers(*store_, "none", kRounds, 0, 9), ElementsAre());
-  // "a1" is the first two bytes, "a2" the next: a page has at least one row.
+  // Each row has two bytes ("a1", "a2"). A page has at least one row.
   EXPECT_THAT(Numbers(*store_, "a", kRounds, 1, 9, 1), ElementsAre(1));
   EXPECT_THAT(Numbers(*store_, "a", kRounds, 1, 9, 2), ElementsAre(1));
   EXPECT_THAT(Numbers(*store_, "a", kRounds, 1, 9, 3), ElementsAre(1, 2));

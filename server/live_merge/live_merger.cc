@@ -25,21 +25,22 @@ absl::StatusOr<std::shared_ptr<LiveMerger>> LiveMerger::Create(
         " needs all contributions at once: level ISLAND has none"));
   }
   std::optional<HeldVersion> from =
-      store.FindVersion(set.fragment, set.version);
+      store.versions().Find(set.fragment, set.version);
   if (!from) {
     return absl::FailedPreconditionError(absl::StrCat(
         "fragment ", set.fragment, " has no version ", set.version, " here"));
   }
   ASSIGN_OR_RETURN(std::shared_ptr<VersionFile> to,
-                   store.NewVersion(set.fragment, set.version + 1));
+                   store.versions().New(set.fragment, set.version + 1));
   // What is prepared here outlives the process: by the sum that it is made
   // from, or, if the step reads and writes files anyway, by its own file.
   std::shared_ptr<VersionFile> sum;
   absl::Cleanup give_up = [&, to] {
-    store.GiveUp(set.fragment, set.version + 1, to, sum);
+    store.versions().GiveUp(set.fragment, set.version + 1, to);
+    store.sums().GiveUp(set.fragment, set.version + 1, sum);
   };
   if (to->InMemory()) {
-    ASSIGN_OR_RETURN(sum, store.NewSum(set.fragment, set.version + 1));
+    ASSIGN_OR_RETURN(sum, store.sums().New(set.fragment, set.version + 1));
   } else {
     to->WriteThrough();
   }
@@ -74,7 +75,8 @@ LiveMerger::LiveMerger(RunStore& store, const OuterOptimizer& optimizer,
 }
 
 LiveMerger::~LiveMerger() {
-  store_.GiveUp(set_.fragment, set_.version + 1, to_, sum_);
+  store_.versions().GiveUp(set_.fragment, set_.version + 1, to_);
+  store_.sums().GiveUp(set_.fragment, set_.version + 1, sum_);
 }
 
 IndexRange LiveMerger::CellBlocks(int64_t cell) const {
@@ -316,16 +318,17 @@ absl::StatusOr<PreparedFact> LiveMerger::Publish(int64_t attempt) {
 
 absl::StatusOr<std::string> LiveMerger::MakeOneAgain(
     RunStore& store, const OuterOptimizer& optimizer,
-    const RunStore::Unmade& unmade) {
-  const int32_t fragment = unmade.prepared.fragment;
-  const int64_t version = unmade.prepared.version;
+    const PreparedFact& prepared, const VersionFile& sum) {
+  const int32_t fragment = prepared.fragment;
+  const int64_t version = prepared.version;
   const ShardRange& range = store.range(fragment);
-  const std::optional<HeldVersion> from = store.FindVersion(fragment, version);
+  const std::optional<HeldVersion> from =
+      store.versions().Find(fragment, version);
   if (!from) return absl::DataLossError("the version before it is not here");
   ASSIGN_OR_RETURN(std::shared_ptr<VersionFile> to,
-                   store.NewVersion(fragment, version + 1));
+                   store.versions().New(fragment, version + 1));
   const absl::Cleanup give_up = [&store, fragment, version, made = to] {
-    store.GiveUp(fragment, version + 1, made, nullptr);
+    store.versions().GiveUp(fragment, version + 1, made);
   };
   ASSIGN_OR_RETURN(
       const std::unique_ptr<ReplicaMaker> replica,
@@ -334,9 +337,8 @@ absl::StatusOr<std::string> LiveMerger::MakeOneAgain(
   TileBuffers buffers;
   for (size_t i = 0; i < results.size(); ++i) {
     const IndexRange blocks = TileBlocks(range, static_cast<int64_t>(i));
-    const absl::Status read =
-        unmade.sum->Read(0, blocks, buffers.gradient.data());
-    if (unmade.sum->disk_has_failed()) {
+    const absl::Status read = sum.Read(0, blocks, buffers.gradient.data());
+    if (sum.disk_has_failed()) {
       return absl::UnavailableError(read.message());
     }
     if (!read.ok()) return std::string(read.message());
@@ -346,25 +348,28 @@ absl::StatusOr<std::string> LiveMerger::MakeOneAgain(
   }
   PreparedFact fact;
   RETURN_IF_ERROR(AddUp(results, fact));
-  if (fact.digest != unmade.prepared.digest ||
-      fact.replica_digest != unmade.prepared.replica_digest) {
+  if (fact.digest != prepared.digest ||
+      fact.replica_digest != prepared.replica_digest) {
     return std::string("it comes out differently");
   }
   if (replica != nullptr) replica->Publish();
-  store.AdoptUnmade(unmade, std::move(to));
+  store.versions().AdoptUnmade(prepared, std::move(to));
   return std::string();
 }
 
 absl::Status LiveMerger::MakeAgain(RunStore& store,
                                    const OuterOptimizer& optimizer) {
-  for (const RunStore::Unmade& unmade : store.UnmadeVersions()) {
-    const int32_t fragment = unmade.prepared.fragment;
-    const int64_t version = unmade.prepared.version + 1;
+  for (const PreparedFact& prepared : store.versions().FindUnmade()) {
+    const int32_t fragment = prepared.fragment;
+    const int64_t version = prepared.version + 1;
+    const std::shared_ptr<VersionFile> sum =
+        store.sums().Find(fragment, version);
+    if (sum == nullptr) continue;
     const std::string what = absl::StrCat(
         "run ", store.run().run_id(), ": version ", version, " of fragment ",
         fragment, " was prepared and cannot be made again");
     const absl::StatusOr<std::string> why_not =
-        MakeOneAgain(store, optimizer, unmade);
+        MakeOneAgain(store, optimizer, prepared, *sum);
     if (!why_not.ok()) return Annotate(why_not.status(), what);
     if (why_not->empty()) continue;
     LOG(WARNING) << what << ", and is given up: " << *why_not;

@@ -136,7 +136,7 @@ class LiveMerger : public FoldingSet {
   // made.
   static absl::StatusOr<std::string> MakeOneAgain(
       RunStore& store, const OuterOptimizer& optimizer,
-      const RunStore::Unmade& unmade);
+      const PreparedFact& prepared, const VersionFile& sum);
 
   // Takes a cell in if it is whole; if `fold`, what there is of it. True if it
   // has taken in anything.

@@ -62,7 +62,8 @@ struct Bench : MergeBench {
   std::vector<std::string> Unfinished() {
     std::vector<std::string> found;
     for (const char* directory : {"versions", "sums"}) {
-      const auto names = fs.List(std::string("data/runs/run/") + directory);
+      const auto names =
+          fs.List(std::string("data/runs/run/shard-0/") + directory);
       if (!names.ok()) continue;
       for (const std::string& name : *names) {
         if (name.find("f0-v1") == 0) found.push_back(name);
@@ -73,7 +74,7 @@ struct Bench : MergeBench {
 
   // D of version 1; empty if it is not held.
   std::string ReadDelta() {
-    const auto chain = store->deltas()->Chain(0, 0, 1);
+    const auto chain = store->versions().deltas()->Chain(0, 0, 1);
     if (chain.empty()) return "";
     std::string bytes(chain[0]->payload_bytes(), '\0');
     CHECK(chain[0]->Read(store->range(0).blocks(), bytes.data()).ok());
@@ -333,13 +334,14 @@ TEST_F(LiveMergerTest, ADamagedSumIsGivenUp) {
         Offer(bench, *live_merger, i, cell, [] {});
       }
     }
-    ASSERT_TRUE(bench.store->RecordPrepared(*live_merger->Publish(0)).ok());
+    ASSERT_TRUE(
+        bench.store->versions().RecordPrepared(*live_merger->Publish(0)).ok());
   }
-  auto sum = *bench.fs.OpenForWrite("data/runs/run/sums/f0-v1.sum");
+  auto sum = *bench.fs.OpenForWrite("data/runs/run/shard-0/sums/f0-v1.sum");
   ASSERT_TRUE(sum->WriteAt(4096 + 77, "x").ok());
   bench.Open();
   EXPECT_TRUE(bench.store->Recovered().prepared_here.empty());
-  EXPECT_FALSE(bench.store->FindVersion(0, 1).has_value());
+  EXPECT_FALSE(bench.store->versions().Find(0, 1).has_value());
 }
 
 void LiveMergerTest::ExpectThatItOutlivesTheProcess(int64_t memory_bytes) {
@@ -355,7 +357,7 @@ void LiveMergerTest::ExpectThatItOutlivesTheProcess(int64_t memory_bytes) {
       }
     }
     fact = *live_merger->Publish(2);
-    ASSERT_TRUE(bench.store->RecordPrepared(fact).ok());
+    ASSERT_TRUE(bench.store->versions().RecordPrepared(fact).ok());
   }
   const auto theta = bench.Read(1, 0);
   const auto momentum = bench.Read(1, 1);
@@ -393,14 +395,14 @@ TEST_F(LiveMergerTest,
     ASSERT_TRUE(made.ok()) << made.status();
     EXPECT_EQ(made->replica_digest, expected.replica_digest);
     EXPECT_NE(made->replica_digest, made->digest);
-    ASSERT_TRUE(bench.store->RecordPrepared(*made).ok());
+    ASSERT_TRUE(bench.store->versions().RecordPrepared(*made).ok());
   }
   const std::string delta = log.ReadDelta();
   EXPECT_EQ(delta.size(), kElements * 2);
   for (const bool again : {false, true}) {
     if (again) bench.Open();
-    ExpectSameBits(bench.Read(1, bench.store->replica_array()),
-                   log.Read(1, log.store->replica_array()));
+    ExpectSameBits(bench.Read(1, bench.store->versions().replica_array()),
+                   log.Read(1, log.store->versions().replica_array()));
     // The delta was in memory alone: it is made again from the versions.
     EXPECT_EQ(bench.ReadDelta(), delta) << again;
   }
@@ -419,7 +421,7 @@ TEST_F(LiveMergerTest, WithoutItsRecordAPreparedVersionIsMadeAgain) {
   }
   bench.Open();
   EXPECT_TRUE(bench.store->Recovered().prepared_here.empty());
-  EXPECT_FALSE(bench.store->FindVersion(0, 1).has_value());
+  EXPECT_FALSE(bench.store->versions().Find(0, 1).has_value());
 }
 
 // Whatever a passing error says of a disk, it says nothing of what is there.
@@ -435,7 +437,9 @@ TEST_F(LiveMergerTest, WhatTheDiskDoesNotGiveNowIsThereForAnotherStart) {
           Offer(bench, *live_merger, i, cell, [] {});
         }
       }
-      ASSERT_TRUE(bench.store->RecordPrepared(*live_merger->Publish(2)).ok());
+      ASSERT_TRUE(bench.store->versions()
+                      .RecordPrepared(*live_merger->Publish(2))
+                      .ok());
     }
     const auto theta = bench.Read(1, 0);
     const auto momentum = bench.Read(1, 1);
@@ -502,7 +506,7 @@ TEST_F(LiveMergerTest, AnAttemptThatEndsLateLeavesTheNextOneItsFiles) {
   ASSERT_TRUE(made.ok()) << made.status();
   // It could not be recorded: it may be published again.
   bench.store->Unpublish(0, 1);
-  EXPECT_FALSE(bench.store->FindVersion(0, 1).has_value());
+  EXPECT_FALSE(bench.store->versions().Find(0, 1).has_value());
   ASSERT_TRUE(live_merger->Publish(1).ok());
   v1::Commit commit;
   commit.set_commit_seq(1);
@@ -520,9 +524,9 @@ TEST_F(LiveMergerTest, WhoMergedLiveAndEndsLateLeavesTheNextSumItsFile) {
   }
   ASSERT_TRUE(older->Publish(0).ok());
   bench.store->DiscardVersion(0, 1);  // The round is aborted.
-  const auto again = bench.store->NewSum(0, 1);
+  const auto again = bench.store->sums().New(0, 1);
   ASSERT_TRUE(again.ok()) << again.status();
-  const auto later = bench.store->NewSum(0, 3);
+  const auto later = bench.store->sums().New(0, 3);
   ASSERT_TRUE(later.ok()) << later.status();
   older = nullptr;  // Its last stream ends.
   EXPECT_TRUE(bench.fs.Exists((*again)->path()));

@@ -50,7 +50,7 @@ struct Bench : MergeBench {
   }
 
   void Commit(const v1::Seal& seal) {
-    store->CommitVersion(0, seal.version() + 1, seal.version() + 1);
+    store->versions().Commit(0, seal.version() + 1, seal.version() + 1);
   }
 
   void Persist(const v1::Seal& seal) {
@@ -65,7 +65,7 @@ struct Bench : MergeBench {
   }
 
   VersionFile& File(int64_t version) {
-    return *store->FindVersion(0, version)->file;
+    return *store->versions().Find(0, version)->file;
   }
 
   const unsigned seed;
@@ -83,7 +83,7 @@ class CarriedRoundsTest : public testing::TestWithParam<v1::Codec> {
   }
 
   void ExpectSameVersion(Bench& a, Bench& b, int64_t version) {
-    for (int array = 0; array <= a.store->state_count(); ++array) {
+    for (int array = 0; array <= a.store->versions().state_count(); ++array) {
       const std::vector<float> of_a = a.Read(version, array);
       const std::vector<float> of_b = b.Read(version, array);
       EXPECT_EQ(
@@ -127,7 +127,7 @@ TEST_P(CarriedRoundsTest, TheNextVersionIsMadeInThePlaceOfTheNewest) {
     }
     ExpectSameVersion(bench, files, v + 1);
     // As the shard releases them.
-    for (Bench* one : {&bench, &files}) one->store->RemoveVersion(0, v - 1);
+    for (Bench* one : {&bench, &files}) one->store->versions().Remove(0, v - 1);
   }
   bench.Open();
   ExpectSameVersion(bench, files, kRounds);
@@ -152,20 +152,21 @@ TEST_P(CarriedRoundsTest, AReplicaThatIsLeftOutIsMadeOfTheVersionBefore) {
     EXPECT_FALSE(files.File(v + 1).replica_left_out());
     bench.File(v + 1).DropImage();
     ExpectSameVersion(bench, files, v + 1);
-    bench.store->RemoveVersion(0, v - 1);
-    EXPECT_FALSE(bench.store->FindVersion(0, v - 1).has_value());
+    bench.store->versions().Remove(0, v - 1);
+    EXPECT_FALSE(bench.store->versions().Find(0, v - 1).has_value());
     // Version v - 1 stays as long as V of v is made from it.
-    EXPECT_EQ(bench.fs.Exists(
-                  absl::StrCat("data/runs/run/versions/f0-v", v - 1, ".ver")),
+    EXPECT_EQ(bench.fs.Exists(absl::StrCat(
+                  "data/runs/run/shard-0/versions/f0-v", v - 1, ".ver")),
               v % 2 == 1);
     bench.Open();
     ExpectSameVersion(bench, files, v + 1);
-    bench.store->RemoveVersion(0, v - 1);
+    bench.store->versions().Remove(0, v - 1);
     ExpectSameVersion(bench, files, v);
   }
   // Version 4 has its own, 3 is made of that of 2, which is not whole any more.
-  bench.store->RemoveVersion(0, 4);
-  auto file = *bench.fs.OpenForWrite("data/runs/run/versions/f0-v2.ver");
+  bench.store->versions().Remove(0, 4);
+  auto file =
+      *bench.fs.OpenForWrite("data/runs/run/shard-0/versions/f0-v2.ver");
   ASSERT_TRUE(file->WriteAt(4096 + 2 * (kElements * 4 + 4096), "xxxx").ok());
   std::vector<float> elements(kElements);
   EXPECT_TRUE(absl::IsDataLoss(
@@ -180,7 +181,7 @@ TEST_P(CarriedRoundsTest, WithoutTheVersionBeforeANewestReplicaIsDataLoss) {
   bench.Commit(seal);
   bench.Persist(seal);
   bench.store.reset();
-  ASSERT_TRUE(bench.fs.Remove("data/runs/run/versions/f0-v0.ver").ok());
+  ASSERT_TRUE(bench.fs.Remove("data/runs/run/shard-0/versions/f0-v0.ver").ok());
   auto runs = ListRuns(bench.records);
   const auto opened = RunStore::Open(bench.fs, bench.records, "data",
                                      (*runs)[0], 1, bench.images);

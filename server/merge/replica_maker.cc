@@ -10,9 +10,10 @@ namespace atl::server {
 absl::StatusOr<std::unique_ptr<ReplicaMaker>> ReplicaMaker::Create(
     RunStore& store, int32_t fragment, int64_t version,
     std::shared_ptr<VersionFile> from, std::shared_ptr<VersionFile> to) {
-  if (store.deltas() == nullptr) return std::unique_ptr<ReplicaMaker>();
+  if (store.versions().deltas() == nullptr)
+    return std::unique_ptr<ReplicaMaker>();
   ASSIGN_OR_RETURN(std::shared_ptr<DeltaFile> delta,
-                   store.deltas()->New(fragment, version));
+                   store.versions().deltas()->New(fragment, version));
   return absl::WrapUnique(new ReplicaMaker(store, fragment, version,
                                            std::move(from), std::move(to),
                                            std::move(delta)));
@@ -23,7 +24,7 @@ ReplicaMaker::ReplicaMaker(RunStore& store, int32_t fragment, int64_t version,
                            std::shared_ptr<VersionFile> to,
                            std::shared_ptr<DeltaFile> delta)
     : store_(store),
-      layout_(store.deltas()->layout(fragment)),
+      layout_(store.versions().deltas()->layout(fragment)),
       version_(version),
       step_(layout_, store.run().spec().exchange(), version),
       from_(std::move(from)),
@@ -33,7 +34,7 @@ ReplicaMaker::ReplicaMaker(RunStore& store, int32_t fragment, int64_t version,
 absl::Status ReplicaMaker::MakeTile(IndexRange blocks, const float* theta,
                                     ReplicaBuffers& buffers, Digest128& digest,
                                     bool& finite) const {
-  const int array = store_.replica_array();
+  const int array = store_.versions().replica_array();
   const size_t count = static_cast<size_t>(
       store_.range(layout_.fragment()).ElementCount(blocks));
   VersionImage keep_from, keep_to, keep_delta;
@@ -66,7 +67,7 @@ absl::Status ReplicaMaker::MakeTile(IndexRange blocks, const float* theta,
 }
 
 void ReplicaMaker::Publish() const {
-  store_.deltas()->Publish(layout_.fragment(), version_, delta_);
+  store_.versions().deltas()->Publish(layout_.fragment(), version_, delta_);
 }
 
 }  // namespace atl::server

@@ -69,16 +69,16 @@ absl::StatusOr<Digest128> RoundMerger::MakeVersion0(
   const v1::RunSpec& spec = store.run().spec();
   std::shared_ptr<Contribution> import;
   if (spec.init().import()) {
-    import = store.Find(ContributionKey::OfImport(fragment));
+    import = store.contributions().Find(ContributionKey::OfImport(fragment));
     if (import == nullptr || import->state() != Contribution::State::kStored) {
       return absl::FailedPreconditionError(
           absl::StrCat("fragment ", fragment, " is not imported"));
     }
   }
   ASSIGN_OR_RETURN(std::shared_ptr<VersionFile> file,
-                   store.NewVersion(fragment, 0));
+                   store.versions().New(fragment, 0));
   const absl::Cleanup give_up = [&store, fragment, made = file] {
-    store.GiveUp(fragment, 0, made, nullptr);
+    store.versions().GiveUp(fragment, 0, made);
   };
   std::vector<TileResult> results(TileCount(range));
   pool_.Run(TileCount(range), [&](int worker, int64_t tile) {
@@ -97,9 +97,9 @@ absl::StatusOr<Digest128> RoundMerger::MakeVersion0(
       result.status =
           WriteInitialState(*file, range, optimizer, blocks, buffers.gradient);
     }
-    if (result.status.ok() && store.replica_array() != 0) {
-      result.status =
-          file->Write(store.replica_array(), blocks, buffers.theta.data());
+    if (result.status.ok() && store.versions().replica_array() != 0) {
+      result.status = file->Write(store.versions().replica_array(), blocks,
+                                  buffers.theta.data());
     }
     buffers.gradient.resize(buffers.theta.size());
   });
@@ -109,8 +109,8 @@ absl::StatusOr<Digest128> RoundMerger::MakeVersion0(
     digest += result.digest;
   }
   HeldVersion held = {std::move(file), 0, digest};
-  if (store.replica_array() != 0) held.replica_digest = digest;
-  store.PublishVersion(fragment, 0, std::move(held));
+  if (store.versions().replica_array() != 0) held.replica_digest = digest;
+  store.versions().Publish(fragment, 0, std::move(held));
   return digest;
 }
 
@@ -137,15 +137,16 @@ absl::StatusOr<PreparedFact> RoundMerger::Merge(RunStore& store,
   ASSIGN_OR_RETURN(const SealedSet set, SealedSet::Open(store, rule, seal));
   Round round{store.range(fragment), optimizer, seal, set};
   const std::optional<HeldVersion> from =
-      store.FindVersion(fragment, seal.version());
+      store.versions().Find(fragment, seal.version());
   if (!from) {
     return absl::FailedPreconditionError(absl::StrCat(
         "fragment ", fragment, " has no version ", seal.version(), " here"));
   }
   round.from = from->file;
-  ASSIGN_OR_RETURN(round.to, store.NewVersion(fragment, seal.version() + 1));
+  ASSIGN_OR_RETURN(round.to,
+                   store.versions().New(fragment, seal.version() + 1));
   const absl::Cleanup give_up = [&store, &seal, made = round.to] {
-    store.GiveUp(seal.fragment(), seal.version() + 1, made, nullptr);
+    store.versions().GiveUp(seal.fragment(), seal.version() + 1, made);
   };
   ASSIGN_OR_RETURN(round.replica,
                    ReplicaMaker::Create(store, fragment, seal.version() + 1,
@@ -163,7 +164,7 @@ absl::StatusOr<PreparedFact> RoundMerger::Merge(RunStore& store,
   fact.attempt = seal.attempt();
   RETURN_IF_ERROR(AddUp(results, fact));
   if (round.replica != nullptr) round.replica->Publish();
-  store.PublishVersion(
+  store.versions().Publish(
       fragment, seal.version() + 1,
       {std::move(round.to), 0, fact.digest, fact.replica_digest});
   return fact;

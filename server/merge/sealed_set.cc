@@ -15,7 +15,8 @@ absl::StatusOr<SealedSet> SealedSet::Open(RunStore& store,
   std::vector<std::shared_ptr<const EncodedSource>> contributions;
   for (const v1::SealedContribution& sealed : seal.contributions()) {
     const auto key = ContributionKey::FromProto(sealed.key());
-    std::shared_ptr<Contribution> contribution = store.Find(key);
+    std::shared_ptr<Contribution> contribution =
+        store.contributions().Find(key);
     if (contribution == nullptr ||
         contribution->state() != Contribution::State::kStored) {
       return absl::FailedPreconditionError(

@@ -21,7 +21,9 @@ namespace {
 constexpr int kSlots = 3;
 constexpr int64_t kManyBytes = int64_t{1} << 40;
 constexpr int64_t kByte = 4096 + 5;  // Of a segment's first block.
-const char kLog[] = "data/runs/small/log";
+std::string LogOf(int shard) {
+  return absl::StrCat("data/runs/small/shard-", shard, "/log");
+}
 
 v1::Run MakeRun(int server_count) {
   v1::Run run = SmallRun();
@@ -153,7 +155,7 @@ class ReplayTest : public testing::Test {
 
   // What is in the log of a shard's run.
   std::vector<std::string> Segments(int shard) {
-    return *cluster_->fs(shard).List(kLog);
+    return *cluster_->fs(shard).List(LogOf(shard));
   }
 
   v1::Run run_;
@@ -202,7 +204,7 @@ TEST_F(ReplayTest, AByteThatHasChangedNamesTheContribution) {
   Play(0);
   Play(1);
   for (const std::string& name : Segments(1)) {
-    auto file = cluster_->fs(1).OpenForWrite(absl::StrCat(kLog, "/", name));
+    auto file = cluster_->fs(1).OpenForWrite(absl::StrCat(LogOf(1), "/", name));
     ASSERT_TRUE(file.ok());
     char byte;
     ASSERT_TRUE((*file)->ReadAt(kByte, absl::MakeSpan(&byte, 1)).ok());

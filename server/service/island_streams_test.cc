@@ -237,7 +237,7 @@ class IslandStreamsTest : public testing::Test {
 TEST_F(IslandStreamsTest, AStreamMayBeToldToBeginAsSoonAsItIsListed) {
   Notification told;
   const ScopedTestHook hook([&](absl::string_view point) {
-    if (point == "a set is told to be gathered") told.Notify();
+    if (point == "a live merge begins") told.Notify();
     if (point == "an upload is listed") told.WaitWithTimeout(kPatience);
   });
   Begin();

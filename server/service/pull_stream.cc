@@ -103,7 +103,7 @@ absl::Status PullStream::Open(const grpc::ByteBuffer& bytes) {
   header->set_content(source_.content);
   if (source_.content == v1::PULL_CONTENT_CHAIN) {
     header->set_codec(static_cast<v1::Codec>(
-        shard_->store().deltas()->layout(fragment_).codec().id()));
+        shard_->store().versions().deltas()->layout(fragment_).codec().id()));
     header->set_from_version(source_.from_version);
   }
   WriteFirst(response);
@@ -123,7 +123,7 @@ absl::Status PullStream::OpenKept(const grpc::ByteBuffer& bytes) {
                                             : source_.kept->info().codec());
   if (source_.kept != nullptr) {
     *header->mutable_digest() = source_.digest.ToProto();
-    if (shard_->store().deltas() != nullptr) {
+    if (shard_->store().versions().deltas() != nullptr) {
       *header->mutable_replica_digest() = source_.replica_digest.ToProto();
     }
   }
@@ -177,7 +177,8 @@ absl::Status PullStream::Load(IndexRange blocks, rpc::ChunkHeader& header,
   // when they were made; Read has checked what came from the disk.
   if (source_.content == v1::PULL_CONTENT_CHAIN) {
     const DeltaFile& delta = *source_.chain[link_];
-    const EncodedLayout& layout = shard_->store().deltas()->layout(fragment_);
+    const EncodedLayout& layout =
+        shard_->store().versions().deltas()->layout(fragment_);
     const char* bytes = delta.Map(blocks, &payload.loan->image);
     if (bytes == nullptr) {
       char* const buffer =
@@ -233,7 +234,7 @@ absl::Status PullStream::Load(IndexRange blocks, rpc::ChunkHeader& header,
 int64_t PullStream::ChunkBlocks() const {
   if (source_.content == v1::PULL_CONTENT_CHAIN) {
     return std::min(
-        shard_->store().deltas()->layout(fragment_).chunk_blocks(
+        shard_->store().versions().deltas()->layout(fragment_).chunk_blocks(
             sizer_.bytes()),
         codec::kChunkBlocksUnit);
   }

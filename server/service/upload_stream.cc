@@ -64,7 +64,7 @@ absl::Status UploadStream::TakeHeader(const grpc::ByteBuffer& message) {
   contribution_ = std::move(opened.contribution);
   // Once it is listed others call this stream: all that they need is set. That
   // is before the state is looked at, so that no settlement is missed.
-  if (contribution_->is_merged_live()) return BeginLive();
+  if (!contribution_->keeps_bytes()) return BeginLive();
   shard_->waiters().Add(contribution_->key(), gate());
   RETURN_IF_ERROR(CheckMember());
   switch (contribution_->state()) {

@@ -15,7 +15,6 @@
 #include "base/layout/exchange.h"
 #include "base/obs/log.h"
 #include "base/status/annotate.h"
-#include "base/status/cut_utf8.h"
 #include "base/status/refusal.h"
 #include "base/status/status_macros.h"
 #include "server/core/checkpoint_keeper.h"
@@ -25,9 +24,6 @@ namespace atl::server {
 namespace {
 
 using Code = absl::StatusCode;
-
-// Of what a report says that the shard cannot do now.
-constexpr size_t kBlockedReasonBytesMax = 512;
 
 ShardShape MakeShape(const RunStore& store) {
   ShardShape shape;
@@ -59,7 +55,9 @@ absl::StatusOr<std::unique_ptr<Shard>> Shard::Create(
   ASSIGN_OR_RETURN(std::unique_ptr<RunStore> store,
                    RunStore::Open(fs, records, data_dir, record,
                                   optimizer->state_count(), resources.images));
-  RETURN_IF_ERROR(LiveMerger::MakeAgain(*store, *optimizer));
+  if (store->merges_live()) {
+    RETURN_IF_ERROR(LiveMerger::MakeAgain(*store, *optimizer));
+  }
   ShardShape shape = MakeShape(*store);
   std::unique_ptr<Shard> shard(new Shard(
       resources, std::move(store), std::move(optimizer), std::move(shape)));
@@ -73,6 +71,10 @@ Shard::Shard(const ShardResources& resources, std::unique_ptr<RunStore> store,
       store_(std::move(store)),
       optimizer_(std::move(optimizer)),
       rule_(MakeMergeRule(store_->run().spec().outer())),
+      live_(store_->merges_live()
+                ? std::make_unique<LiveRounds>(*store_, *optimizer_, *rule_,
+                                               waiters_, resources_.held)
+                : nullptr),
       machine_(std::move(shape), store_->Recovered()) {}
 
 // --- Agent ------------------------------------------------------------------
@@ -81,7 +83,7 @@ void Shard::OnPlan(const v1::ServerRunPlan& plan) {
   {
     MutexLock lock(&mutex_);
     machine_.OnPlan(plan);
-    ForgetBlockedReasons();
+    blocked_reasons_.Forget(machine_.plan());
   }
   for (const int32_t slot : waiters_.Slots()) {
     const absl::Status member = CheckMember(slot);
@@ -113,9 +115,8 @@ v1::ShardReport Shard::Report() const {
   {
     MutexLock lock(&mutex_);
     report = machine_.Report();
-    if (!blocked_reasons_.empty()) {
-      report.set_blocked_reason(blocked_reasons_.begin()->second);
-    }
+    const std::string blocked = blocked_reasons_.First();
+    if (!blocked.empty()) report.set_blocked_reason(blocked);
   }
   report.set_received_bytes(received_bytes_);
   report.set_sent_bytes(sent_bytes_);
@@ -133,7 +134,7 @@ void Shard::Changed() { resources_.on_change(); }
 
 void Shard::Advance() {
   std::vector<std::pair<ContributionKey, absl::Status>> to_settle;
-  std::vector<MergedLive> done;
+  std::vector<std::shared_ptr<const void>> done;
   {
     MutexLock lock(&mutex_);
     AdvanceLocked();
@@ -177,17 +178,17 @@ void Shard::Post(Action action) {
       resources_.disk_queue.Post([this, action] { RunReserve(action); });
       return;
     case ActionKind::kDiscard:
-      // At once, so that it cannot meet the next attempt's file.
+      // Not on a queue: the next attempt's file must not exist yet.
       store_->DiscardVersion(action.fragment, action.version);
       return;
     case ActionKind::kApply:
       failpoint::Hit("server.commit.before");
-      store_->CommitVersion(action.fragment, action.version,
-                            action.commit.commit_seq());
+      store_->versions().Commit(action.fragment, action.version,
+                                action.commit.commit_seq());
       failpoint::Hit("server.commit.after");
-      if (!store_->merges_live()) return;
-      // Now, and not before, they may be let go.
-      live_done_.push_back(std::exchange(merged_live_[action.fragment], {}));
+      if (live_ == nullptr) return;
+      // From here on the round's streams may be told its outcome.
+      live_done_.push_back(live_->End(action.fragment));
       for (const v1::ContributionOutcome& outcome : action.commit.outcomes()) {
         to_settle_.push_back({ContributionKey::FromProto(outcome.key()),
                               DecidedStatus(outcome)});
@@ -216,75 +217,27 @@ void Shard::Post(Action action) {
       resources_.disk_queue.Post([this, action] {
         {
           MutexLock lock(&mutex_);
-          blocked_reasons_.erase(
-              {kReadBlockedReason, action.fragment, action.version});
+          blocked_reasons_.Erase({BlockedReasons::Cause::kReadVersion,
+                                  action.fragment, action.version, ""});
         }
-        store_->RemoveVersion(action.fragment, action.version);
+        store_->versions().Remove(action.fragment, action.version);
         readers_.OnReleased(action.fragment, action.version);
       });
       return;
   }
 }
 
-Shard::Cause Shard::ToCause(const Action& action) {
-  return {static_cast<int>(action.kind), action.fragment, 0,
-          action.pin.pin_id()};
-}
-
-void Shard::ForgetBlockedReasons() {
-  const v1::ServerRunPlan& plan = machine_.plan();
-  const bool has_ended = plan.run_state() == v1::RUN_STATE_COMPLETED ||
-                         plan.run_state() == v1::RUN_STATE_CANCELLED;
-  const auto has_pin = [&](const std::string& pin_id) {
-    return std::any_of(
-        plan.pins().begin(), plan.pins().end(),
-        [&](const v1::Pin& pin) { return pin.pin_id() == pin_id; });
-  };
-  const auto merges = [&](int32_t fragment) {
-    return std::any_of(
-        plan.seals().begin(), plan.seals().end(),
-        [&](const v1::Seal& seal) { return seal.fragment() == fragment; });
-  };
-  const auto takes = [&](int32_t fragment) {
-    return merges(fragment) ||
-           std::any_of(plan.open_rounds().begin(), plan.open_rounds().end(),
-                       [&](const v1::OpenRound& open) {
-                         return open.fragment() == fragment;
-                       });
-  };
-  std::erase_if(blocked_reasons_, [&](const auto& entry) {
-    const Cause& cause = entry.first;
-    if (cause.kind == static_cast<int>(ActionKind::kPrepare) ||
-        cause.kind == static_cast<int>(ActionKind::kMeasure)) {
-      return !merges(cause.fragment);
-    }
-    // Imports come before there is any round.
-    if (cause.kind == kLogBlockedReason &&
-        plan.run_state() == v1::RUN_STATE_ACTIVE && !takes(cause.fragment)) {
-      return true;
-    }
-    // What it still does once it has ended is done for a COMMIT or a pin.
-    return (!cause.pin_id.empty() && !has_pin(cause.pin_id)) ||
-           (has_ended && cause.pin_id.empty() &&
-            cause.kind != static_cast<int>(ActionKind::kPersist) &&
-            cause.kind != kReadBlockedReason);
-  });
-}
-
-void Shard::NoteBlockedReason(const Cause& cause, absl::string_view name,
+void Shard::NoteBlockedReason(const BlockedReasons::Cause& cause,
+                              absl::string_view name,
                               const absl::Status& status) {
-  const std::string why(
-      CutUtf8(absl::StrCat(name, " failed: ", status.message()),
-              kBlockedReasonBytesMax));
-  std::string& blocked_reason = blocked_reasons_[cause];
-  // It may fail in the same way for hours.
-  if (blocked_reason != why) {
+  const std::string why = absl::StrCat(name, " failed: ", status.message());
+  if (blocked_reasons_.Note(cause, why)) {
     LOG(WARNING) << "run " << store_->run().run_id() << " shard "
-                 << store_->shard() << ", tried again until it can: " << why;
+                 << store_->shard()
+                 << ", tried again until it succeeds: " << why;
   }
-  blocked_reason = why;
-  // The plan may have come while it was tried.
-  ForgetBlockedReasons();
+  // A newer plan may have arrived in the meantime.
+  blocked_reasons_.Forget(machine_.plan());
 }
 
 void Shard::Ended(const Action& action, const absl::Status& status) {
@@ -292,8 +245,8 @@ void Shard::Ended(const Action& action, const absl::Status& status) {
     if (absl::IsResourceExhausted(status)) no_room_ = true;
     MutexLock lock(&mutex_);
     if (action.kind == ActionKind::kReserve) {
-      // No hindrance: what has no room later says so then. It may fail in the
-      // same way for hours.
+      // No blocked reason: the round that needs the space reports it. The same
+      // failure may repeat for hours, so it is logged once.
       std::string why =
           absl::StrCat(action.ToString(), " failed: ", status.message());
       std::string& logged = logged_reserves_[action.fragment];
@@ -304,27 +257,24 @@ void Shard::Ended(const Action& action, const absl::Status& status) {
       }
     } else if (action.kind == ActionKind::kWriteManifest &&
                !CheckpointKeeper::MayPass(status)) {
-      // The checkpoint's fault tells of it.
-      blocked_reasons_.erase(ToCause(action));
+      // The checkpoint's fault reports it.
+      blocked_reasons_.Erase(BlockedReasons::ToCause(action));
       LOG(ERROR) << "run " << store_->run().run_id() << " shard "
                  << store_->shard() << ", given up: " << action.ToString()
                  << " failed: " << status.message();
     } else {
-      NoteBlockedReason(ToCause(action), action.ToString(), status);
+      NoteBlockedReason(BlockedReasons::ToCause(action), action.ToString(),
+                        status);
     }
     machine_.OnFailed(action, status);
-    // Not at once: what lacked room a moment ago lacks it now.
+    // At the next Tick: a disk that is full now stays full for a moment.
     retry_ = true;
   } else {
     {
       MutexLock lock(&mutex_);
-      blocked_reasons_.erase(ToCause(action));
+      blocked_reasons_.Erase(BlockedReasons::ToCause(action));
       if (action.kind == ActionKind::kPrepare) {
-        // What comes before it has been done, or was not needed.
-        for (const ActionKind kind :
-             {ActionKind::kMeasure, ActionKind::kLiveMerge}) {
-          blocked_reasons_.erase({static_cast<int>(kind), action.fragment});
-        }
+        blocked_reasons_.OnPrepared(action.fragment);
       }
     }
     Advance();
@@ -334,7 +284,7 @@ void Shard::Ended(const Action& action, const absl::Status& status) {
 
 absl::Status Shard::OnLogError(const v1::ContributionInfo& info,
                                const absl::Status& error) {
-  // It was freed meanwhile: no error of the disk.
+  // It was freed in the meantime: no error of the disk.
   if (absl::IsAborted(error)) return error;
   const auto key = ContributionKey::FromProto(info.key());
   absl::Status told = error;
@@ -345,18 +295,17 @@ absl::Status Shard::OnLogError(const v1::ContributionInfo& info,
           absl::StrCat("cannot take ", key.ToString(), ": ", error.ToString()));
       told = machine_.CheckServes();
     } else {
-      // Not whose: many may try for hours.
+      // Without the island: many islands may try for hours.
       NoteBlockedReason(
-          {kLogBlockedReason, key.fragment},
+          {BlockedReasons::Cause::kTakeContributions, key.fragment, 0, ""},
           absl::StrCat("take contributions to fragment ", key.fragment), error);
       if (absl::IsResourceExhausted(error)) {
         no_room_ = true;
       } else {
-        // Whatever its code says to a caller of the disk, an island can do
-        // nothing about it.
+        // Whatever the disk's code is, an island can only wait.
         told = Refuse(Code::kUnavailable, "DISK_FAILS",
                       absl::StrCat("the server's disk: ", error.message(),
-                                   "; its operator has to look at it"));
+                                   "; its operator must look at it"));
       }
     }
   }

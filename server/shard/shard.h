@@ -8,7 +8,6 @@
 #define SERVER_SHARD_SHARD_H_
 
 #include <atomic>
-#include <compare>
 #include <cstdint>
 #include <functional>
 #include <map>
@@ -29,10 +28,9 @@
 #include "base/sync/mutex.h"
 #include "server/core/merge/merge_rule.h"
 #include "server/core/outer_optimizer/outer_optimizer.h"
+#include "server/core/blocked_reasons.h"
 #include "server/core/shard_machine.h"
-#include "server/live_merge/live_merger.h"
-#include "server/live_merge/live_upload.h"
-#include "server/live_merge/receive_budget.h"
+#include "server/live_merge/live_rounds.h"
 #include "server/merge/round_merger.h"
 #include "server/merge/work_queue.h"
 #include "server/store/run_store.h"
@@ -178,22 +176,9 @@ class Shard : public LiveMergeHost {
   void Advance();
   void AdvanceLocked() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void Post(Action action) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  // What can be hindered, one at a time: an action of a kind on a fragment, to
-  // take contributions to it, to read one of its versions.
-  struct Cause {
-    int kind = 0;  // An ActionKind, kLogBlockedReason or kReadBlockedReason.
-    int32_t fragment = 0;
-    int64_t version = 0;  // kReadBlockedReason's.
-    std::string pin_id;   // Of actions on checkpoints.
-
-    friend auto operator<=>(const Cause&, const Cause&) = default;
-  };
-  static Cause ToCause(const Action& action);
-  void NoteBlockedReason(const Cause& cause, absl::string_view name,
-                         const absl::Status& status)
+  void NoteBlockedReason(const BlockedReasons::Cause& cause,
+                         absl::string_view name, const absl::Status& status)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  // Forgets what the newest plan wants no more.
-  void ForgetBlockedReasons() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   // The disk did not do what a contribution needs: what its streams are told.
   // The operator is told too; damage stops the shard, all else may pass.
   absl::Status OnLogError(const v1::ContributionInfo& info,
@@ -212,7 +197,6 @@ class Shard : public LiveMergeHost {
   void DropImports();
   void RunMeasure(const Action& action);
   void RunLiveMerge(const Action& action);
-  absl::StatusOr<PreparedFact> Prepare(const v1::Seal& seal);
   void RunPrepare(const Action& action);
   // Nobody may hear of a version that is not recorded as prepared.
   void GiveUpPrepared(int32_t fragment, int64_t version);
@@ -234,6 +218,7 @@ class Shard : public LiveMergeHost {
   const std::unique_ptr<OuterOptimizer> optimizer_;
   const std::unique_ptr<MergeRule> rule_;
   PushWaiters waiters_;
+  const std::unique_ptr<LiveRounds> live_;  // Null at other durabilities.
   VersionReaders readers_;
   std::atomic<int64_t> received_bytes_{0};
   std::atomic<int64_t> sent_bytes_{0};
@@ -241,25 +226,14 @@ class Shard : public LiveMergeHost {
 
   mutable Mutex mutex_;
   ShardMachine machine_ ABSL_GUARDED_BY(mutex_);
-  // Level ISLAND: what is merged as it comes, by fragment.
-  struct MergedLive {
-    std::shared_ptr<LiveMerger> live_merger;
-    std::vector<std::shared_ptr<Contribution>> contributions;
-  };
-  std::map<int32_t, MergedLive> merged_live_ ABSL_GUARDED_BY(mutex_);
-  // What was applied, and ends once the lock is released.
-  std::vector<MergedLive> live_done_ ABSL_GUARDED_BY(mutex_);
+  // Live merges that are committed: freed once the lock is released.
+  std::vector<std::shared_ptr<const void>> live_done_ ABSL_GUARDED_BY(mutex_);
   // Streams to be told once the lock is released.
   std::vector<std::pair<ContributionKey, absl::Status>> to_settle_
       ABSL_GUARDED_BY(mutex_);
-  // What failed last and is tried again at the next Tick.
+  // An action failed: the next Tick tries again.
   bool retry_ ABSL_GUARDED_BY(mutex_) = false;
-  // Of what is hindered beside actions: to take contributions, to read
-  // versions.
-  static constexpr int kLogBlockedReason = -1;
-  static constexpr int kReadBlockedReason = 1000;  // Told last.
-  // What fails now, and why; until the same succeeds, or is wanted no more.
-  std::map<Cause, std::string> blocked_reasons_ ABSL_GUARDED_BY(mutex_);
+  BlockedReasons blocked_reasons_ ABSL_GUARDED_BY(mutex_);
   std::string logged_wait_ ABSL_GUARDED_BY(mutex_);
   std::map<int32_t, std::string> logged_reserves_ ABSL_GUARDED_BY(mutex_);
 };

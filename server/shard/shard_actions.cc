@@ -1,4 +1,4 @@
-// What the machine's actions do: each runs on a queue of ShardResources.
+// The machine's actions. Each runs on a queue of ShardResources.
 
 #include "server/shard/shard.h"
 
@@ -22,7 +22,7 @@ void Shard::RunMakeVersion0(const Action& action) {
   const absl::StatusOr<Digest128> digest =
       resources_.merger.MakeVersion0(*store_, *optimizer_, action.fragment);
   absl::Status status = digest.status();
-  if (status.ok()) status = store_->PersistVersion0(action.fragment);
+  if (status.ok()) status = store_->versions().PersistVersion0(action.fragment);
   if (status.ok()) {
     {
       MutexLock lock(&mutex_);
@@ -39,13 +39,14 @@ void Shard::DropImports() {
     MutexLock lock(&mutex_);
     for (int32_t f = 0; f < store_->layout().fragment_count(); ++f) {
       const auto key = ContributionKey::OfImport(f);
-      if (machine_.version(f) >= 0 && store_->Find(key) != nullptr) {
+      if (machine_.version(f) >= 0 &&
+          store_->contributions().Find(key) != nullptr) {
         keys.push_back(key);
       }
     }
   }
   if (keys.empty()) return;
-  const absl::Status dropped = store_->Drop(keys);
+  const absl::Status dropped = store_->contributions().Drop(keys);
   if (!dropped.ok()) {
     LOG(WARNING) << "run " << store_->run().run_id()
                  << ": an import that is version 0 keeps its space until the "
@@ -72,72 +73,24 @@ void Shard::RunMeasure(const Action& action) {
 }
 
 void Shard::RunLiveMerge(const Action& action) {
-  const LiveSet& set = action.live_merge;
-  MergedLive old;
-  {
-    MutexLock lock(&mutex_);
-    old = std::exchange(merged_live_[action.fragment], {});
-  }
-  if (old.live_merger != nullptr) {
-    for (const ContributionKey& key : old.live_merger->set().keys) {
-      waiters_.Tell(key, &PushWaiter::OnRestart);
-    }
-    TestPoint("a set is given up");
-    old = {};
-  }
-  if (set.keys.empty()) {
-    // Nothing is wanted that could be hindered.
-    MutexLock lock(&mutex_);
-    blocked_reasons_.erase(ToCause(action));
-    return;
-  }
-  MergedLive made;
-  made.contributions = store_->Renew(set.keys, set.id);
-  absl::Status status;
-  if (made.contributions.size() != set.keys.size()) {
-    status = absl::UnavailableError("a contribution is not bound any more");
-  } else {
-    absl::StatusOr<std::shared_ptr<LiveMerger>> live_merger =
-        LiveMerger::Create(*store_, *optimizer_, *rule_, set);
-    status = live_merger.status();
-    if (live_merger.ok()) made.live_merger = *std::move(live_merger);
-  }
+  const absl::Status status = live_->Start(action.fragment, action.live_merge);
   if (!status.ok()) {
     Ended(action, status);
     return;
   }
-  resources_.held.AddSet(made.live_merger);
-  {
-    MutexLock lock(&mutex_);
-    merged_live_[action.fragment] = std::move(made);
-    blocked_reasons_.erase(ToCause(action));
-  }
-  for (const ContributionKey& key : set.keys) {
-    waiters_.Tell(key, &PushWaiter::OnLiveMerge);
-  }
-  TestPoint("a set is told to be gathered");
+  MutexLock lock(&mutex_);
+  blocked_reasons_.Erase(BlockedReasons::ToCause(action));
 }
 
 absl::StatusOr<LivePlace> Shard::FindLiveMerge(
     const v1::ContributionInfo& info) const {
   const auto key = ContributionKey::FromProto(info.key());
-  LivePlace found;
   MutexLock lock(&mutex_);
   if (machine_.decided(key) ||
       info.anchor_version() < machine_.version(key.fragment)) {
     return DroppedStatus(key);
   }
-  const auto it = merged_live_.find(key.fragment);
-  if (it == merged_live_.end() || it->second.live_merger == nullptr)
-    return found;
-  const std::vector<ContributionKey>& keys = it->second.live_merger->set().keys;
-  for (size_t i = 0; i < keys.size(); ++i) {
-    if (!(keys[i] == key)) continue;
-    found.contribution = it->second.contributions[i];
-    found.live_merger = it->second.live_merger;
-    found.index = static_cast<int>(i);
-  }
-  return found;
+  return live_->Find(key);
 }
 
 bool Shard::IsDecided(const ContributionKey& key) const {
@@ -145,28 +98,16 @@ bool Shard::IsDecided(const ContributionKey& key) const {
   return machine_.decided(key);
 }
 
-absl::StatusOr<PreparedFact> Shard::Prepare(const v1::Seal& seal) {
-  if (!store_->merges_live()) {
-    return resources_.merger.Merge(*store_, *optimizer_, *rule_, seal);
-  }
-  std::shared_ptr<LiveMerger> live_merger;
-  {
-    MutexLock lock(&mutex_);
-    live_merger = merged_live_[seal.fragment()].live_merger;
-  }
-  if (live_merger == nullptr || !live_merger->set().Merges(seal)) {
-    return absl::FailedPreconditionError("another set was gathered");
-  }
-  return live_merger->Publish(seal.attempt());
-}
-
 void Shard::RunPrepare(const Action& action) {
   const absl::Time begin = absl::Now();
-  const absl::StatusOr<PreparedFact> prepared = Prepare(action.seal);
+  const absl::StatusOr<PreparedFact> prepared =
+      live_ != nullptr
+          ? live_->Prepare(action.seal)
+          : resources_.merger.Merge(*store_, *optimizer_, *rule_, action.seal);
   absl::Status status = prepared.status();
   if (absl::IsDataLoss(status)) status = LoseDamaged(action.seal, status);
   if (status.ok()) {
-    status = store_->RecordPrepared(*prepared);
+    status = store_->versions().RecordPrepared(*prepared);
     if (!status.ok()) GiveUpPrepared(action.fragment, action.version + 1);
   }
   if (status.ok()) {
@@ -180,11 +121,11 @@ void Shard::RunPrepare(const Action& action) {
 
 void Shard::GiveUpPrepared(int32_t fragment, int64_t version) {
   const std::optional<HeldVersion> held =
-      store_->FindVersion(fragment, version);
+      store_->versions().Find(fragment, version);
   store_->Unpublish(fragment, version);
-  // What was gathered has it still, and may come to be prepared.
-  if (held.has_value() && !store_->merges_live()) {
-    store_->GiveUp(fragment, version, held->file, nullptr);
+  // A live merge still has the file, and may be prepared later.
+  if (held.has_value() && live_ == nullptr) {
+    store_->versions().GiveUp(fragment, version, held->file);
   }
 }
 
@@ -192,17 +133,18 @@ absl::Status Shard::LoseDamaged(const v1::Seal& seal,
                                 const absl::Status& damage) {
   {
     MutexLock lock(&mutex_);
-    // Nobody has it any more: whatever can be repaired is to stay.
+    // No island has it any longer: an operator may repair what is here.
     if (machine_.IsCommitted(seal)) return damage;
   }
-  const std::vector<ContributionKey> keys = store_->FindDamaged(seal);
+  const std::vector<ContributionKey> keys =
+      store_->contributions().FindDamaged(seal);
   if (keys.empty()) return damage;
-  RETURN_IF_ERROR(store_->Lose(keys));
+  RETURN_IF_ERROR(store_->contributions().Lose(keys));
   {
     MutexLock lock(&mutex_);
     for (const ContributionKey& key : keys) {
-      // It may have come again meanwhile.
-      const auto again = store_->Find(key);
+      // An island may have pushed it again.
+      const auto again = store_->contributions().Find(key);
       if (again != nullptr && again->state() == Contribution::State::kStored) {
         continue;
       }
@@ -240,7 +182,7 @@ void Shard::RunPersist(const Action& action) {
 }
 
 void Shard::RunDrop(const Action& action) {
-  const absl::Status status = store_->Drop(action.keys);
+  const absl::Status status = store_->contributions().Drop(action.keys);
   if (!status.ok()) OnQuietError(action, status);
   for (const ContributionKey& key : action.keys) {
     waiters_.Settle(key, DroppedStatus(key));
@@ -274,7 +216,8 @@ void Shard::RunWriteManifest(const Action& action) {
 
 void Shard::RunDropManifest(const Action& action) {
   const absl::Status status = store_->manifests().Drop(action.pin.pin_id());
-  // It names files that go now: the next start says so, and tries again.
+  // The manifest names files that are deleted now. The next start reports that
+  // and tries again.
   if (!status.ok()) OnQuietError(action, status);
   {
     MutexLock lock(&mutex_);
@@ -294,7 +237,7 @@ void Shard::RunDropKept(const Action& action) {
                  << action.ToString() << ": " << action.reason;
   }
   if (!status.ok()) OnQuietError(action, status);
-  // An open file keeps its bytes on the disk, however slowly it is read.
+  // An open file keeps its bytes on the disk until its reader closes it.
   readers_.OnKeptDropped([&](const ContributionKey& key) {
     return store_->kept().Has(key) ? absl::OkStatus()
                                    : NotKept(key, action.reason);
@@ -309,7 +252,5 @@ void Shard::GiveUpKept() {
   }
   Advance();
 }
-
-// --- Handlers ---------------------------------------------------------------
 
 }  // namespace atl::server

@@ -55,7 +55,7 @@ absl::StatusOr<Shard::PullSource> Shard::OpenPull(
   // Before it is looked for: whoever finds it is known when it is released.
   source.reading = readers_.Begin(fragment, source.version, reader);
   std::optional<HeldVersion> held =
-      store_->FindVersion(fragment, source.version);
+      store_->versions().Find(fragment, source.version);
   if (!held) {
     return VersionReleased(fragment, source.version, "is no longer held");
   }
@@ -73,7 +73,7 @@ absl::Status Shard::ChooseContent(const v1::PullParametersRequest& request,
   }
   if (request.content() != v1::PULL_CONTENT_REPLICA) {
     return Refuse(Code::kInvalidArgument, "INVALID_FIELDS",
-                  "content must be PARAMETERS or VIEW");
+                  "content must be PARAMETERS or REPLICA");
   }
   if (request.has_from_version() &&
       (request.from_version() < 0 || request.from_version() > source.version)) {
@@ -82,11 +82,11 @@ absl::Status Shard::ChooseContent(const v1::PullParametersRequest& request,
                                " is not in [0, ", source.version, "]"));
   }
   source.content = v1::PULL_CONTENT_REPLICA;
-  source.array = store_->replica_array();
-  if (store_->deltas() == nullptr) return absl::OkStatus();
+  source.array = store_->versions().replica_array();
+  if (store_->versions().deltas() == nullptr) return absl::OkStatus();
   source.digest = source.held.replica_digest;
   if (!request.has_from_version()) return absl::OkStatus();
-  source.chain = store_->deltas()->Chain(
+  source.chain = store_->versions().deltas()->Chain(
       request.fragment(), request.from_version(), source.version);
   if (source.chain.empty()) return absl::OkStatus();
   source.content = v1::PULL_CONTENT_CHAIN;
@@ -168,11 +168,11 @@ absl::Status Shard::NotKept(const ContributionKey& key,
 
 void Shard::OnDamagedDelta(int32_t fragment, int64_t version,
                            const absl::Status& damage) {
-  LOG(ERROR) << "run " << store_->run().run_id() << ": D of version " << version
-             << " of fragment " << fragment
-             << " cannot be read, islands get the view in full: "
+  LOG(ERROR) << "run " << store_->run().run_id() << ": the delta of version "
+             << version << " of fragment " << fragment
+             << " cannot be read, islands get the whole replica: "
              << damage.ToString();
-  store_->deltas()->Remove(fragment, version);
+  store_->versions().deltas()->Remove(fragment, version);
 }
 
 absl::Status Shard::OnDamagedVersion(int32_t fragment, int64_t version,
@@ -189,7 +189,7 @@ absl::Status Shard::OnDamagedVersion(int32_t fragment, int64_t version,
       told = machine_.CheckServes();
     } else if (machine_.Holds(fragment, version)) {
       NoteBlockedReason(
-          {kReadBlockedReason, fragment, version},
+          {BlockedReasons::Cause::kReadVersion, fragment, version, ""},
           absl::StrCat("read fragment ", fragment, " version ", version),
           damage);
     }

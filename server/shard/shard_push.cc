@@ -46,7 +46,7 @@ absl::StatusOr<std::shared_ptr<Contribution>> Shard::OpenPush(
     RETURN_IF_ERROR(machine_.AdmitPush(header, session_sha256));
   }
   absl::StatusOr<std::shared_ptr<Contribution>> bound =
-      store_->Bind(header.info());
+      store_->contributions().Bind(header.info());
   if (!bound.ok()) return OnLogError(header.info(), bound.status());
   const std::shared_ptr<Contribution> contribution = *std::move(bound);
   // Another stream may have bound the key meanwhile.
@@ -61,8 +61,8 @@ absl::StatusOr<std::shared_ptr<Contribution>> Shard::OpenPush(
     MutexLock lock(&mutex_);
     machine_.OnBound(header.info());
   }
-  // It may have been the last that a set waits for.
-  if (store_->merges_live()) Advance();
+  // A live merge may have waited for this contribution only.
+  if (live_ != nullptr) Advance();
   return contribution;
 }
 
@@ -87,7 +87,8 @@ absl::StatusOr<std::shared_ptr<Contribution>> Shard::OpenImport(
       if (done) break;
     }
     if (bound) return contribution;
-    absl::StatusOr<std::shared_ptr<Contribution>> made = store_->Bind(info);
+    absl::StatusOr<std::shared_ptr<Contribution>> made =
+        store_->contributions().Bind(info);
     if (!made.ok()) return OnLogError(info, made.status());
     contribution = *std::move(made);
     if (contribution->info().SerializeAsString() != info.SerializeAsString()) {
@@ -109,7 +110,7 @@ absl::StatusOr<bool> Shard::WriteBlocks(
     absl::Span<const absl::string_view> pieces,
     absl::Span<const BlockFact> facts) {
   absl::StatusOr<bool> last =
-      store_->WriteBlocks(contribution, blocks, pieces, facts);
+      store_->contributions().WriteBlocks(contribution, blocks, pieces, facts);
   if (!last.ok()) return OnLogError(contribution.info(), last.status());
   return last;
 }
@@ -129,7 +130,7 @@ void Shard::RunFinish(const std::shared_ptr<Contribution>& contribution) {
   }
   absl::StatusOr<double> norm_squared = 0.0;
   if (whole.ok()) {
-    norm_squared = store_->Finish(*contribution);
+    norm_squared = store_->contributions().Finish(*contribution);
   } else {
     norm_squared = whole;
     contribution->Reopen();
@@ -147,19 +148,21 @@ void Shard::RunFinish(const std::shared_ptr<Contribution>& contribution) {
     MutexLock lock(&mutex_);
     if (key.is_import()) {
       machine_.OnImported(key.fragment);
-    } else if (machine_.Knows(key) && store_->Find(key) == contribution) {
+    } else if (machine_.Knows(key) &&
+               store_->contributions().Find(key) == contribution) {
       machine_.OnStored(contribution->info(), *norm_squared,
                         contribution->live_set_id());
     } else {
       // It was dropped, or is about to be, and nobody would do so again.
       status = DroppedStatus(key);
     }
-    blocked_reasons_.erase({kLogBlockedReason, key.fragment});
+    blocked_reasons_.Erase(
+        {BlockedReasons::Cause::kTakeContributions, key.fragment, 0, ""});
   }
   Advance();
   Changed();
-  // At level ISLAND the COMMIT settles it.
-  if (!contribution->is_merged_live()) waiters_.Settle(key, status);
+  // Without its bytes here only the COMMIT settles it.
+  if (contribution->keeps_bytes()) waiters_.Settle(key, status);
 }
 
 absl::Status Shard::CheckWhole(const Contribution& contribution) const {
@@ -188,9 +191,10 @@ void Shard::RefuseWhole(const Contribution& contribution,
   const ContributionKey& key = contribution.key();
   const ContributionKey keys[] = {key};
   const std::string text(CutUtf8(reason.message(), kRefusalBytesMax));
-  const absl::Status refused = key.is_import()
-                                   ? store_->Drop(keys)
-                                   : store_->Refuse(contribution.info(), text);
+  const absl::Status refused =
+      key.is_import()
+          ? store_->contributions().Drop(keys)
+          : store_->contributions().Refuse(contribution.info(), text);
   if (!refused.ok()) {
     // Nobody may hear of what a start would not know.
     waiters_.Settle(key, OnLogError(contribution.info(),

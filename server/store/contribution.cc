@@ -19,7 +19,7 @@ Contribution::Contribution(const v1::ContributionInfo& info,
       key_(ContributionKey::FromProto(info.key())),
       encoded_(encoded),
       segment_number_(segment == nullptr ? 0 : segment->number),
-      is_merged_live_(segment == nullptr),
+      keeps_bytes_(segment != nullptr),
       live_set_id_(live_set_id),
       absent_count_(encoded.range().block_count()),
       missing_count_(absent_count_),
@@ -86,7 +86,7 @@ void Contribution::Leave() const {
 
 absl::Status Contribution::Write(IndexRange blocks,
                                  absl::Span<const absl::string_view> pieces) {
-  if (is_merged_live_) return absl::OkStatus();
+  if (!keeps_bytes_) return absl::OkStatus();
   if (!Enter()) return absl::AbortedError("the contribution was dropped");
   const absl::Status written = segment_->file->WriteAt(
       kHeaderPageBytes + encoded_.ByteOffset(blocks.begin), pieces);

@@ -58,9 +58,10 @@ class Contribution : public EncodedSource {
   const EncodedRange& encoded() const override { return encoded_; }
   std::string ToString() const override { return key_.ToString(); }
   int64_t segment_number() const { return segment_number_; }
-  // Level ISLAND: its blocks are only counted.
-  bool is_merged_live() const { return is_merged_live_; }
-  // The set that it is gathered for; 0 for none.
+  // False at durability `island`: blocks are merged as they arrive, and only
+  // counted here.
+  bool keeps_bytes() const { return keeps_bytes_; }
+  // The live set that it is merged in; 0 for none.
   int64_t live_set_id() const { return live_set_id_; }
 
   State state() const;
@@ -138,7 +139,7 @@ class Contribution : public EncodedSource {
   const ContributionKey key_;
   const EncodedRange& encoded_;
   const int64_t segment_number_;
-  const bool is_merged_live_;
+  const bool keeps_bytes_;
   const int64_t live_set_id_;
 
   mutable Mutex mutex_;

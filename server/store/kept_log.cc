@@ -6,17 +6,10 @@
 #include "absl/strings/str_cat.h"
 #include "base/failpoint/failpoint.h"
 #include "base/status/status_macros.h"
+#include "server/store/parse_record.h"
 #include "server/store/server_records.pb.h"
 
 namespace atl::server {
-namespace {
-
-absl::Status Damaged(const RecordStore::Record& record) {
-  return absl::DataLossError(
-      absl::StrCat("record ", record.first, " is damaged"));
-}
-
-}  // namespace
 
 void KeptLog::Put(int64_t commit_seq, const Contribution& contribution) {
   MutexLock lock(&mutex_);
@@ -31,17 +24,12 @@ std::set<int64_t> KeptLog::Commits() const {
   return commits;
 }
 
-bool KeptLog::Fits(int32_t fragment) const {
-  return fragment >= 0 &&
-         fragment < static_cast<int32_t>(encoded_ranges_.size()) &&
-         !encoded_ranges_[fragment].range().empty();
-}
-
 std::set<std::string> KeptLog::Paths() const {
   MutexLock lock(&mutex_);
   std::set<std::string> paths;
   for (const auto& [commit_seq, all] : kept_) {
-    for (const Kept& kept : all) paths.insert(names_.SegmentPath(kept.segment));
+    for (const Kept& kept : all)
+      paths.insert(context_.names.SegmentPath(kept.segment));
   }
   return paths;
 }
@@ -58,20 +46,20 @@ bool KeptLog::Has(const ContributionKey& key) const {
 
 absl::StatusOr<KeptContribution> KeptLog::Find(
     const ContributionKey& key) const {
-  const std::string name = names_.KeyedName("kept", key);
-  ASSIGN_OR_RETURN(const std::string value, records_.Get(name));
+  const std::string name = context_.names.KeyedName("kept", key);
+  ASSIGN_OR_RETURN(const std::string value, context_.records.Get(name));
   records::KeptRecord record;
   if (!record.ParseFromString(value) ||
       record.stored().block_crc32c_size() !=
-          encoded_ranges_[key.fragment].range().block_count()) {
-    return Damaged({name, value});
+          context_.encoded_ranges[key.fragment].range().block_count()) {
+    return DamagedRecord({name, value});
   }
   auto segment = std::make_unique<Segment>();
   segment->number = record.stored().segment();
-  segment->payload_bytes = encoded_ranges_[key.fragment].byte_count();
-  segment->path = names_.SegmentPath(segment->number);
+  segment->payload_bytes = context_.encoded_ranges[key.fragment].byte_count();
+  segment->path = context_.names.SegmentPath(segment->number);
   absl::StatusOr<std::unique_ptr<RandomAccessFile>> file =
-      fs_.OpenForRead(segment->path);
+      context_.fs.OpenForRead(segment->path);
   if (!file.ok()) {
     if (!Has(key)) {
       return absl::NotFoundError(absl::StrCat(name, " was dropped meanwhile"));
@@ -83,7 +71,7 @@ absl::StatusOr<KeptContribution> KeptLog::Find(
   segment->file = *std::move(file);
   KeptContribution kept;
   kept.contribution = std::make_shared<Contribution>(
-      record.stored().info(), encoded_ranges_[key.fragment],
+      record.stored().info(), context_.encoded_ranges[key.fragment],
       std::move(segment));
   kept.contribution->MarkStored(
       record.stored().norm_squared(),
@@ -104,8 +92,9 @@ void KeptLog::Remove(absl::Span<const int64_t> commit_seqs,
       if (!found.empty()) freed = std::move(found.mapped());
     }
     for (const Kept& kept : freed) {
-      fs_.Remove(names_.SegmentPath(kept.segment)).IgnoreError();
-      batch->Delete(names_.KeyedName("kept", kept.key));
+      context_.fs.Remove(context_.names.SegmentPath(kept.segment))
+          .IgnoreError();
+      batch->Delete(context_.names.KeyedName("kept", kept.key));
     }
   }
 }
@@ -116,9 +105,9 @@ absl::Status KeptLog::Drop(absl::Span<const int64_t> commit_seqs,
   failpoint::Hit("server.kept.before");
   Remove(commit_seqs, &batch);
   for (const std::string& pin : pins) {
-    batch.Delete(names_.RecordName(absl::StrCat("given_up/", pin)));
+    batch.Delete(context_.names.RecordName(absl::StrCat("given_up/", pin)));
   }
-  RETURN_IF_ERROR(records_.Write(batch, Sync::kProcess));
+  RETURN_IF_ERROR(context_.records.Write(batch, Sync::kProcess));
   failpoint::Hit("server.kept.after");
   return absl::OkStatus();
 }
@@ -130,7 +119,7 @@ absl::Status KeptLog::GiveUp(absl::Span<const int64_t> commit_seqs,
   record.set_reason(reason);
   const auto note = [&](RecordBatch* batch) {
     for (const std::string& pin : pins) {
-      batch->Put(names_.RecordName(absl::StrCat("given_up/", pin)),
+      batch->Put(context_.names.RecordName(absl::StrCat("given_up/", pin)),
                  record.SerializeAsString());
     }
   };
@@ -139,23 +128,23 @@ absl::Status KeptLog::GiveUp(absl::Span<const int64_t> commit_seqs,
   // for there may be room only then.
   RecordBatch noted;
   note(&noted);
-  records_.Write(noted, Sync::kMachine).IgnoreError();
+  context_.records.Write(noted, Sync::kMachine).IgnoreError();
   RecordBatch batch;
   Remove(commit_seqs, &batch);
   note(&batch);
-  RETURN_IF_ERROR(records_.Write(batch, Sync::kMachine));
+  RETURN_IF_ERROR(context_.records.Write(batch, Sync::kMachine));
   failpoint::Hit("server.kept.after");
   return absl::OkStatus();
 }
 
 absl::Status KeptLog::Recover() {
   ASSIGN_OR_RETURN(const std::vector<RecordStore::Record> kept,
-                   records_.Scan(names_.RecordName("kept/")));
+                   context_.records.Scan(context_.names.RecordName("kept/")));
   for (const RecordStore::Record& value : kept) {
     records::KeptRecord record;
     if (!record.ParseFromString(value.second) ||
-        !Fits(record.stored().info().key().fragment())) {
-      return Damaged(value);
+        !context_.HoldsBlocks(record.stored().info().key().fragment())) {
+      return DamagedRecord(value);
     }
     const int64_t segment = record.stored().segment();
     MutexLock lock(&mutex_);
@@ -163,12 +152,12 @@ absl::Status KeptLog::Recover() {
         {ContributionKey::FromProto(record.stored().info().key()), segment});
     last_segment_ = std::max(last_segment_, segment);
   }
-  const std::string prefix = names_.RecordName("given_up/");
+  const std::string prefix = context_.names.RecordName("given_up/");
   ASSIGN_OR_RETURN(const std::vector<RecordStore::Record> given_up,
-                   records_.Scan(prefix));
+                   context_.records.Scan(prefix));
   for (const RecordStore::Record& value : given_up) {
     records::KeepEndRecord record;
-    if (!record.ParseFromString(value.second)) return Damaged(value);
+    if (!record.ParseFromString(value.second)) return DamagedRecord(value);
     given_up_[value.first.substr(prefix.size())] = record.reason();
   }
   return absl::OkStatus();

@@ -18,14 +18,12 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
-#include "base/io/file_system.h"
 #include "base/layout/digest.h"
 #include "base/sync/mutex.h"
 #include "server/core/contribution_key.h"
 #include "server/store/contribution.h"
-#include "server/store/encoded_range.h"
 #include "server/store/record_store.h"
-#include "server/store/shard_names.h"
+#include "server/store/store_context.h"
 
 namespace atl::server {
 
@@ -38,13 +36,8 @@ struct KeptContribution {
 
 class KeptLog {
  public:
-  // All must outlive it. `encoded_ranges`: by fragment, in the run's codec.
-  KeptLog(FileSystem& fs, RecordStore& records, const ShardNames& names,
-          const std::vector<EncodedRange>& encoded_ranges)
-      : fs_(fs),
-        records_(records),
-        names_(names),
-        encoded_ranges_(encoded_ranges) {}
+  // `context` must outlive it.
+  explicit KeptLog(const StoreContext& context) : context_(context) {}
 
   // Reads the records; before any other call.
   //
@@ -86,16 +79,12 @@ class KeptLog {
     int64_t segment;
   };
 
-  bool Fits(int32_t fragment) const;
   // Removes the files of what these commits merged, then adds the deletion of
   // its records to `batch`: a crash between them leaves what can be dropped
   // again.
   void Remove(absl::Span<const int64_t> commit_seqs, RecordBatch* batch);
 
-  FileSystem& fs_;
-  RecordStore& records_;
-  const ShardNames& names_;
-  const std::vector<EncodedRange>& encoded_ranges_;
+  const StoreContext& context_;
   std::map<std::string, std::string> given_up_;
   int64_t last_segment_ = 0;
 

@@ -52,22 +52,24 @@ std::string Sha256Hex(absl::string_view bytes) {
 absl::Status ManifestStore::Write(int64_t run_epoch, const v1::Pin& pin) {
   RETURN_IF_ERROR(ValidateId("pin_id", pin.pin_id()));
   Manifest manifest;
-  manifest.run_id = names_.run_id();
+  manifest.run_id = context_.run.run_id();
   manifest.run_epoch = run_epoch;
   manifest.pin_id = pin.pin_id();
   manifest.commit_seq = pin.commit_seq();
-  manifest.layout_fingerprint = layout_.fingerprint();
-  manifest.shard = shard_;
-  manifest.shard_count = shard_count_;
+  manifest.layout_fingerprint = context_.layout.fingerprint();
+  manifest.shard = context_.shard;
+  manifest.shard_count = context_.shard_count;
   for (const v1::FragmentVersion& version : pin.cut()) {
     const int32_t f = version.fragment();
-    if (f < 0 || f >= layout_.fragment_count()) {
+    if (f < 0 || f >= context_.layout.fragment_count()) {
       return absl::InvalidArgumentError(
           absl::StrCat("pin ", pin.pin_id(), " names fragment ", f));
     }
-    if (ShardRange(layout_, f, shard_, shard_count_).empty()) continue;
+    if (ShardRange(context_.layout, f, context_.shard, context_.shard_count)
+            .empty())
+      continue;
     const std::optional<HeldVersion> held = find_version_(f, version.version());
-    const std::string path = names_.VersionPath(f, version.version());
+    const std::string path = context_.names.VersionPath(f, version.version());
     if (!held || held->file->path() != path) {
       return absl::DataLossError(absl::StrCat(path, " is missing or damaged"));
     }
@@ -77,8 +79,8 @@ absl::Status ManifestStore::Write(int64_t run_epoch, const v1::Pin& pin) {
     file.commit_seq = version.commit_seq();
     file.shard_digest = held->digest.ToHex();
     file.digest = Digest128::FromProto(version.digest()).ToHex();
-    file.file = path.substr(names_.directory().size() + 1);
-    RETURN_IF_ERROR(Measure(fs_, path, &file));
+    file.file = path.substr(context_.names.directory().size() + 1);
+    RETURN_IF_ERROR(Measure(context_.fs, path, &file));
   }
   {
     MutexLock lock(&mutex_);
@@ -94,8 +96,8 @@ absl::Status ManifestStore::Write(int64_t run_epoch, const v1::Pin& pin) {
   }
   const std::string text = ToJson(manifest);
   failpoint::Hit("server.manifest.before");
-  RETURN_IF_ERROR(
-      WriteFileAtomically(fs_, names_.ManifestPath(pin.pin_id()), text));
+  RETURN_IF_ERROR(WriteFileAtomically(
+      context_.fs, context_.names.ManifestPath(pin.pin_id()), text));
   failpoint::Hit("server.manifest.after");
   MutexLock lock(&mutex_);
   manifests_[pin.pin_id()] = {run_epoch, pin.commit_seq(), Sha256Hex(text)};
@@ -108,17 +110,19 @@ absl::Status ManifestStore::Drop(const std::string& pin_id) {
     MutexLock lock(&mutex_);
     manifests_.erase(pin_id);
   }
-  const absl::Status removed = fs_.Remove(names_.ManifestPath(pin_id));
+  const absl::Status removed =
+      context_.fs.Remove(context_.names.ManifestPath(pin_id));
   if (!removed.ok() && !absl::IsNotFound(removed)) return removed;
-  return fs_.SyncDirectory(absl::StrCat(names_.directory(), "/checkpoints"));
+  return context_.fs.SyncDirectory(context_.names.checkpoints());
 }
 
 absl::StatusOr<ManifestFact> ManifestStore::Check(
     const std::string& pin_id, absl::string_view text) const {
   ASSIGN_OR_RETURN(const Manifest manifest, ParseManifest(text));
-  if (manifest.run_id != names_.run_id() || manifest.pin_id != pin_id ||
-      manifest.layout_fingerprint != layout_.fingerprint() ||
-      manifest.shard != shard_ || manifest.shard_count != shard_count_) {
+  if (manifest.run_id != context_.run.run_id() || manifest.pin_id != pin_id ||
+      manifest.layout_fingerprint != context_.layout.fingerprint() ||
+      manifest.shard != context_.shard ||
+      manifest.shard_count != context_.shard_count) {
     return absl::DataLossError("it is of another run, pin, layout or shard");
   }
   ManifestFact fact;
@@ -126,11 +130,13 @@ absl::StatusOr<ManifestFact> ManifestStore::Check(
   fact.run_epoch = manifest.run_epoch;
   fact.commit_seq = manifest.commit_seq;
   for (const ManifestFile& file : manifest.files) {
-    if (file.fragment < 0 || file.fragment >= layout_.fragment_count()) {
+    if (file.fragment < 0 ||
+        file.fragment >= context_.layout.fragment_count()) {
       return absl::DataLossError("it names a fragment that the run has not");
     }
     fact.versions[file.fragment] = file.version;
-    const std::string path = names_.VersionPath(file.fragment, file.version);
+    const std::string path =
+        context_.names.VersionPath(file.fragment, file.version);
     // Open has checked header and table; the bytes are checked when read.
     const std::optional<HeldVersion> held =
         find_version_(file.fragment, file.version);
@@ -139,7 +145,7 @@ absl::StatusOr<ManifestFact> ManifestStore::Check(
       continue;
     }
     ASSIGN_OR_RETURN(const std::unique_ptr<RandomAccessFile> opened,
-                     fs_.OpenForRead(path));
+                     context_.fs.OpenForRead(path));
     ASSIGN_OR_RETURN(const int64_t size_bytes, opened->Size());
     if (size_bytes != file.size_bytes) {
       fact.fault = absl::StrCat(path, " has ", size_bytes, " bytes, and had ",
@@ -152,32 +158,33 @@ absl::StatusOr<ManifestFact> ManifestStore::Check(
 }
 
 absl::Status ManifestStore::Recover() {
-  const std::string directory =
-      absl::StrCat(names_.directory(), "/checkpoints");
-  ASSIGN_OR_RETURN(const std::vector<std::string> names, fs_.List(directory));
+  const std::string directory = context_.names.checkpoints();
+  ASSIGN_OR_RETURN(const std::vector<std::string> names,
+                   context_.fs.List(directory));
   for (const std::string& name : names) {
     const std::string path = absl::StrCat(directory, "/", name);
     absl::string_view pin_id = name;
     if (!absl::ConsumeSuffix(&pin_id, kSuffix) ||
         !ValidateId("pin_id", std::string(pin_id)).ok()) {
-      RETURN_IF_ERROR(fs_.Remove(path));  // What a crash left half made.
+      RETURN_IF_ERROR(
+          context_.fs.Remove(path));  // What a crash left half made.
       continue;
     }
     const absl::StatusOr<std::string> text =
-        ReadFile(fs_, path, kManifestBytesMax);
+        ReadFile(context_.fs, path, kManifestBytesMax);
     absl::StatusOr<ManifestFact> fact =
         text.ok() ? Check(std::string(pin_id), *text) : text.status();
     if (!fact.ok()) {
       // The versions are what counts: it is written again from them, if their
       // pin is still there.
-      LOG(ERROR) << "run " << names_.run_id() << ": " << path
+      LOG(ERROR) << "run " << context_.run.run_id() << ": " << path
                  << " is damaged and written again: "
                  << fact.status().ToString();
-      RETURN_IF_ERROR(fs_.Remove(path));
+      RETURN_IF_ERROR(context_.fs.Remove(path));
       continue;
     }
     if (!fact->fault.empty()) {
-      LOG(ERROR) << "run " << names_.run_id() << ": checkpoint " << pin_id
+      LOG(ERROR) << "run " << context_.run.run_id() << ": checkpoint " << pin_id
                  << " is damaged here: " << fact->fault;
     }
     MutexLock lock(&mutex_);

@@ -1,5 +1,5 @@
-// The manifests of checkpoints (DESIGN.md, "Manifest"): written, checked at a
-// start, deleted.
+// Writes, checks and deletes the manifests of checkpoints (DESIGN.md,
+// "Manifest").
 //
 // Thread-safe. Calls `find_version` with no lock held.
 
@@ -19,11 +19,9 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 #include "atoll/v1/plan.pb.h"
-#include "base/io/file_system.h"
-#include "base/layout/layout.h"
 #include "base/sync/mutex.h"
 #include "server/core/checkpoint_keeper.h"
-#include "server/store/shard_names.h"
+#include "server/store/store_context.h"
 #include "server/store/version_file.h"
 
 namespace atl::server {
@@ -33,28 +31,21 @@ class ManifestStore {
   using FindVersion = std::function<std::optional<HeldVersion>(
       int32_t fragment, int64_t version)>;
 
-  // All must outlive it. `find_version`: the version, if the shard holds it.
-  ManifestStore(FileSystem& fs, const ShardNames& names,
-                const RunLayout& layout, int32_t shard, int32_t shard_count,
-                FindVersion find_version)
-      : fs_(fs),
-        names_(names),
-        layout_(layout),
-        shard_(shard),
-        shard_count_(shard_count),
-        find_version_(std::move(find_version)) {}
+  // `context` must outlive it. `find_version`: the version, if the shard holds
+  // it.
+  ManifestStore(const StoreContext& context, FindVersion find_version)
+      : context_(context), find_version_(std::move(find_version)) {}
 
-  // Checks the manifests that are there against their versions' files; before
-  // any other call. One that is damaged is deleted, and written again by the
-  // plan.
+  // Checks the manifests against their versions' files. Must come before any
+  // other call. Deletes a damaged manifest; the plan writes it again.
   absl::Status Recover();
   // What Recover found.
   const std::vector<ManifestFact>& found() const { return found_; }
 
-  // Writes the manifest of a checkpoint, durably; its versions are persisted.
-  // Reads them whole, for their SHA-256.
+  // Writes the manifest of a checkpoint, durably. Requires: its versions are
+  // durable. Reads them whole, for their SHA-256.
   //
-  // DATA_LOSS: a version is not held any more, or cannot be read.
+  // DATA_LOSS: a version is no longer held, or cannot be read.
   // RESOURCE_EXHAUSTED: the disk is full.
   absl::Status Write(int64_t run_epoch, const v1::Pin& pin);
   // Deletes it, durably; OK if there is none.
@@ -67,17 +58,13 @@ class ManifestStore {
     std::string sha256;  // Of its bytes, hex.
   };
 
-  // What a manifest says, checked against the files that it names.
+  // Parses a manifest and checks the files that it names.
   //
-  // DATA_LOSS: it is not one of this pin.
+  // DATA_LOSS: it is not a manifest of this pin.
   absl::StatusOr<ManifestFact> Check(const std::string& pin_id,
                                      absl::string_view text) const;
 
-  FileSystem& fs_;
-  const ShardNames& names_;
-  const RunLayout& layout_;
-  const int32_t shard_;
-  const int32_t shard_count_;
+  const StoreContext& context_;
   const FindVersion find_version_;
   std::vector<ManifestFact> found_;
 

@@ -17,7 +17,7 @@ namespace {
 
 // Format of the names and values in the database.
 constexpr char kFormatName[] = "format";
-constexpr char kFormat[] = "1";
+constexpr char kFormat[] = "2";
 
 rocksdb::Slice ToSlice(absl::string_view text) {
   return rocksdb::Slice(text.data(), text.size());

@@ -35,7 +35,7 @@ absl::StatusOr<std::vector<records::RunRecord>> ListRuns(
 
 absl::Status CreateRun(RecordStore& records, const v1::Run& run, int32_t shard,
                        int32_t shard_count) {
-  const std::string name = absl::StrCat(kRunPrefix, run.run_id());
+  const std::string name = absl::StrCat(kRunPrefix, run.run_id(), "/", shard);
   const absl::StatusOr<std::string> existing = records.Get(name);
   if (existing.ok()) return absl::OkStatus();
   if (!absl::IsNotFound(existing.status())) return existing.status();

@@ -1,4 +1,4 @@
-// The runs that a server has a shard of, as its records name them.
+// The records that name the shards of a server: runs/RUN/SHARD.
 
 #ifndef SERVER_STORE_RUN_RECORDS_H_
 #define SERVER_STORE_RUN_RECORDS_H_
@@ -14,11 +14,13 @@
 
 namespace atl::server {
 
+// In the order of runs, then of shards.
+//
 // DATA_LOSS: a record is damaged, or of another format.
 absl::StatusOr<std::vector<records::RunRecord>> ListRuns(
     const RecordStore& records);
 
-// Writes the record of a new run, durably. Does nothing if there is one.
+// Writes the record of a new shard, durably. Does nothing if there is one.
 absl::Status CreateRun(RecordStore& records, const v1::Run& run, int32_t shard,
                        int32_t shard_count);
 

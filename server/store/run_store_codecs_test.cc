@@ -19,7 +19,7 @@
 namespace atl::server {
 namespace {
 
-const char kLog[] = "data/runs/run/log";
+const char kLog[] = "data/runs/run/shard-0/log";
 constexpr int64_t kPageBytes = 4096;
 
 class RunStoreCodecsTest : public testing::TestWithParam<codec::CodecId> {
@@ -77,7 +77,7 @@ class RunStoreCodecsTest : public testing::TestWithParam<codec::CodecId> {
   }
 
   std::shared_ptr<Contribution> Bind(const v1::ContributionInfo& info) {
-    auto bound = store_->Bind(info);
+    auto bound = store_->contributions().Bind(info);
     CHECK(bound.ok()) << bound.status();
     return *bound;
   }
@@ -110,7 +110,7 @@ class RunStoreCodecsTest : public testing::TestWithParam<codec::CodecId> {
                                            range.ByteCount({b, b + 1}))),
            1.0});
     }
-    const auto written = store_->WriteBlocks(
+    const auto written = store_->contributions().WriteBlocks(
         contribution, blocks,
         {absl::string_view(bytes.data() + range.ByteOffset(blocks.begin),
                            range.ByteCount(blocks))},
@@ -145,11 +145,12 @@ TEST_P(RunStoreCodecsTest, WhatIsStoredOutlivesAPowerCutInItsOwnSize) {
   {
     auto contribution = Bind(Info(2));
     ASSERT_TRUE(Write(*contribution, bytes, {0, 4}));
-    ASSERT_TRUE(store_->Finish(*contribution).ok());
+    ASSERT_TRUE(store_->contributions().Finish(*contribution).ok());
   }
   CutPowerAndReopen();
   EXPECT_EQ(SegmentSizes(), std::vector<int64_t>{range.byte_count()});
-  const auto found = store_->Find(ContributionKey::FromProto(Info(2).key()));
+  const auto found =
+      store_->contributions().Find(ContributionKey::FromProto(Info(2).key()));
   ASSERT_NE(found, nullptr);
   EXPECT_EQ(found->state(), Contribution::State::kStored);
   std::vector<char> read(found->encoded().ByteCount({1, 4}));
@@ -175,14 +176,14 @@ TEST_P(RunStoreCodecsTest, BlocksOfAPartOutliveTheProcess) {
   EXPECT_EQ(contribution->Missing(), (std::vector<IndexRange>{{0, 1}, {3, 4}}));
   ASSERT_FALSE(Write(*contribution, bytes, {0, 1}));
   ASSERT_TRUE(Write(*contribution, bytes, {3, 4}));
-  EXPECT_EQ(*store_->Finish(*contribution), 4.0);
+  EXPECT_EQ(*store_->contributions().Finish(*contribution), 4.0);
 }
 
 TEST_P(RunStoreCodecsTest, ADamagedBlockIsNamed) {
   const std::vector<char> bytes = Encoded(store_->encoded(0));
   auto contribution = Bind(Info(0));
   ASSERT_TRUE(Write(*contribution, bytes, {0, 4}));
-  ASSERT_TRUE(store_->Finish(*contribution).ok());
+  ASSERT_TRUE(store_->contributions().Finish(*contribution).ok());
   const auto names = fs_.List(kLog);
   auto file = fs_.OpenForWrite(std::string(kLog) + "/" + (*names)[0]);
   const int64_t at = kPageBytes + store_->encoded(0).ByteOffset(2);
@@ -203,16 +204,16 @@ TEST_P(RunStoreCodecsTest, AnImportHasASegmentOfItsOwnSize) {
   EXPECT_TRUE(import->encoded().is_f32());
   const std::vector<char> bytes = Encoded(import->encoded());
   ASSERT_TRUE(Write(*import, bytes, {0, 4}));
-  ASSERT_TRUE(store_->Finish(*import).ok());
+  ASSERT_TRUE(store_->contributions().Finish(*import).ok());
   EXPECT_EQ(SegmentSizes(), std::vector<int64_t>{10100 * 4});
   Reopen();
   const ContributionKey key = ContributionKey::OfImport(0);
-  import = store_->Find(key);
+  import = store_->contributions().Find(key);
   std::vector<float> elements(10100);
   ASSERT_TRUE(import->Read({0, 4}, elements.data()).ok());
   EXPECT_EQ(std::memcmp(elements.data(), bytes.data(), bytes.size()), 0);
   import.reset();
-  ASSERT_TRUE(store_->Drop({key}).ok());
+  ASSERT_TRUE(store_->contributions().Drop({key}).ok());
   const int64_t own = store_->encoded(0).byte_count();
   EXPECT_EQ(SegmentSizes().size(), GetParam() == codec::CodecId::kF32 ? 1 : 0);
   ASSERT_TRUE(store_->ReserveRound(0, 0, 2).ok());

@@ -26,10 +26,10 @@ namespace atl::server {
 namespace {
 
 constexpr int kStateCount = 1;
-const char kVersions[] = "data/runs/run/versions";
-const char kSums[] = "data/runs/run/sums";
-const char kLog[] = "data/runs/run/log";
-const char kCheckpoints[] = "data/runs/run/checkpoints";
+const char kVersions[] = "data/runs/run/shard-0/versions";
+const char kSums[] = "data/runs/run/shard-0/sums";
+const char kLog[] = "data/runs/run/shard-0/log";
+const char kCheckpoints[] = "data/runs/run/shard-0/checkpoints";
 
 v1::Run MakeRun(v1::Durability durability) {
   v1::Run run;
@@ -85,7 +85,7 @@ class RunStoreTest : public testing::Test {
   }
 
   absl::Status MakeVersion(int64_t version, float first) {
-    auto file = store_->NewVersion(0, version);
+    auto file = store_->versions().New(0, version);
     if (!file.ok()) return file.status();
     for (int array = 0; array < 1 + kStateCount; ++array) {
       const auto elements = Elements(first + static_cast<float>(array));
@@ -93,9 +93,10 @@ class RunStoreTest : public testing::Test {
           (*file)->Write(array, {0, 3}, elements.data());
       if (!written.ok()) return written;
     }
-    store_->PublishVersion(0, version,
-                           {*file, 0, Digest128{1, uint64_t(version)}});
-    return version == 0 ? store_->PersistVersion0(0) : absl::OkStatus();
+    store_->versions().Publish(0, version,
+                               {*file, 0, Digest128{1, uint64_t(version)}});
+    return version == 0 ? store_->versions().PersistVersion0(0)
+                        : absl::OkStatus();
   }
 
   static v1::Commit Commit(int64_t seq) {
@@ -115,7 +116,7 @@ class RunStoreTest : public testing::Test {
   }
 
   std::shared_ptr<Contribution> Bind(int32_t slot) {
-    auto bound = store_->Bind(Info(slot));
+    auto bound = store_->contributions().Bind(Info(slot));
     CHECK(bound.ok()) << bound.status();
     return *bound;
   }
@@ -140,7 +141,7 @@ class RunStoreTest : public testing::Test {
                                         range.ElementOffset(claimed.begin)),
           range.ElementCount(claimed) * 4);
       // In two pieces.
-      auto written = store_->WriteBlocks(
+      auto written = store_->contributions().WriteBlocks(
           contribution, claimed, {bytes.substr(0, 7), bytes.substr(7)}, facts);
       if (!written.ok()) return written.status();
       complete |= *written;
@@ -152,7 +153,7 @@ class RunStoreTest : public testing::Test {
     auto contribution = Bind(slot);
     auto complete = WriteBlocks(*contribution, {0, 3});
     ASSERT_TRUE(complete.ok() && *complete) << complete.status();
-    const auto norm = store_->Finish(*contribution);
+    const auto norm = store_->contributions().Finish(*contribution);
     ASSERT_TRUE(norm.ok()) << norm.status();
     EXPECT_EQ(*norm, 3.0);
   }
@@ -182,7 +183,7 @@ TEST_F(RunStoreTest, AVersionThatWasPersistedOutlivesAPowerCut) {
   ASSERT_TRUE(MakeVersion(0, 5).ok());
   ASSERT_TRUE(CutPowerAndReopen().ok());
   EXPECT_EQ(store_->Recovered().versions[0], 0);
-  const auto held = store_->FindVersion(0, 0);
+  const auto held = store_->versions().Find(0, 0);
   ASSERT_TRUE(held.has_value());
   std::vector<float> read(10000);
   ASSERT_TRUE(held->file->Read(1, {0, 3}, read.data()).ok());
@@ -193,7 +194,7 @@ TEST_F(RunStoreTest, AVersionThatWasNotPersistedIsGoneAndItsFileToo) {
   ASSERT_TRUE(MakeVersion(0, 5).ok());
   ASSERT_TRUE(MakeVersion(1, 7).ok());
   ASSERT_TRUE(Reopen().ok());
-  EXPECT_FALSE(store_->FindVersion(0, 1).has_value());
+  EXPECT_FALSE(store_->versions().Find(0, 1).has_value());
   EXPECT_EQ(fs_.List(kVersions)->size(), 1);
 }
 
@@ -215,8 +216,8 @@ TEST_F(RunStoreTest, ACrashBetweenRenameAndStateLeavesTheOldVersion) {
 
 TEST_F(RunStoreTest, AReaderGoesOnWithAVersionThatIsRemoved) {
   ASSERT_TRUE(MakeVersion(0, 5).ok());
-  const auto held = store_->FindVersion(0, 0);
-  store_->RemoveVersion(0, 0);
+  const auto held = store_->versions().Find(0, 0);
+  store_->versions().Remove(0, 0);
   std::vector<float> read(10000);
   ASSERT_TRUE(MakeVersion(1, 7).ok());
   EXPECT_TRUE(held->file->Read(0, {0, 3}, read.data()).ok());
@@ -229,25 +230,25 @@ TEST_F(RunStoreTest, AReleasedFileIsWrittenAgainAndNoneIsMade) {
   for (int64_t v = 1; v <= 6; ++v) {
     ASSERT_TRUE(MakeVersion(v, static_cast<float>(v)).ok());
     ASSERT_TRUE(store_->Persist(1, Commit(v), {}).ok());
-    store_->RemoveVersion(0, v - 1);
+    store_->versions().Remove(0, v - 1);
     // No room for a new file from now on.
     if (v == 2) fs_.SetCapacity(1);
   }
   std::vector<float> read(10000);
   ASSERT_TRUE(
-      store_->FindVersion(0, 6)->file->Read(0, {0, 3}, read.data()).ok());
+      store_->versions().Find(0, 6)->file->Read(0, {0, 3}, read.data()).ok());
   EXPECT_EQ(read, Elements(6));
   ASSERT_TRUE(CutPowerAndReopen().ok());
   EXPECT_EQ(store_->Recovered().versions[0], 6);
   EXPECT_EQ(fs_.List(kVersions)->size(), 1);
   ASSERT_TRUE(
-      store_->FindVersion(0, 6)->file->Read(0, {0, 3}, read.data()).ok());
+      store_->versions().Find(0, 6)->file->Read(0, {0, 3}, read.data()).ok());
   EXPECT_EQ(read, Elements(6));
 }
 
 TEST_F(RunStoreTest, ADamagedVersionIsNamed) {
   ASSERT_TRUE(MakeVersion(0, 5).ok());
-  const auto held = store_->FindVersion(0, 0);
+  const auto held = store_->versions().Find(0, 0);
   Damage(kVersions, 8000);  // In the last array.
   std::vector<float> read(10000);
   EXPECT_TRUE(held->file->Read(0, {0, 3}, read.data()).ok());
@@ -270,8 +271,8 @@ TEST_F(RunStoreTest, ADamagedOldVersionIsNotHeldAndTheRestGoesOn) {
   ASSERT_TRUE(MakeVersion(1, 7).ok());
   ASSERT_TRUE(store_->Persist(1, Commit(1), {}).ok());
   ASSERT_TRUE(Reopen().ok());
-  EXPECT_FALSE(store_->FindVersion(0, 0).has_value());
-  EXPECT_TRUE(store_->FindVersion(0, 1).has_value());
+  EXPECT_FALSE(store_->versions().Find(0, 0).has_value());
+  EXPECT_TRUE(store_->versions().Find(0, 1).has_value());
 }
 
 TEST_F(RunStoreTest, AMissingVersionIsNamed) {
@@ -383,7 +384,8 @@ TEST_F(RunStoreTest, WhatIsStoredOutlivesAPowerCut) {
   ASSERT_EQ(store_->Recovered().stored.size(), 1);
   EXPECT_EQ(store_->Recovered().stored[0].norm_squared, 3.0);
   std::vector<float> read(10000);
-  ASSERT_TRUE(store_->Find(ContributionKey::FromProto(Info(2).key()))
+  ASSERT_TRUE(store_->contributions()
+                  .Find(ContributionKey::FromProto(Info(2).key()))
                   ->Read({0, 3}, read.data())
                   .ok());
   EXPECT_EQ(read, Elements(2));
@@ -403,7 +405,7 @@ TEST_F(RunStoreTest, BlocksOfAPartOutliveTheProcess) {
   auto contribution = Bind(0);
   EXPECT_EQ(contribution->Missing(), (std::vector<IndexRange>{{0, 1}, {2, 3}}));
   ASSERT_TRUE(*WriteBlocks(*contribution, {0, 3}));
-  EXPECT_EQ(*store_->Finish(*contribution), 3.0);
+  EXPECT_EQ(*store_->contributions().Finish(*contribution), 3.0);
 }
 
 TEST_F(RunStoreTest, BlocksWhoseBytesAreWrongAfterACrashAreMissing) {
@@ -421,7 +423,7 @@ TEST_F(RunStoreTest, AllBlocksWithoutARecordAreFinishedLater) {
   EXPECT_EQ(contribution->state(), Contribution::State::kPartial);
   ASSERT_TRUE(contribution->TakeFinish());
   EXPECT_FALSE(contribution->TakeFinish());
-  EXPECT_TRUE(store_->Finish(*contribution).ok());
+  EXPECT_TRUE(store_->contributions().Finish(*contribution).ok());
 }
 
 TEST_F(RunStoreTest, ADamagedContributionIsNamed) {
@@ -430,7 +432,8 @@ TEST_F(RunStoreTest, ADamagedContributionIsNamed) {
   ASSERT_TRUE(Reopen().ok());
   std::vector<float> read(10000);
   const absl::Status status =
-      store_->Find(ContributionKey::FromProto(Info(2).key()))
+      store_->contributions()
+          .Find(ContributionKey::FromProto(Info(2).key()))
           ->Read({0, 3}, read.data());
   EXPECT_TRUE(absl::IsDataLoss(status));
   EXPECT_NE(status.message().find(".seg"), std::string::npos) << status;
@@ -493,7 +496,7 @@ TEST_F(RunStoreTest, ASegmentThatCannotBeReadAtAStartIsLostUntilItCan) {
 // Nor when no record names it.
 TEST_F(RunStoreTest, ASpareSegmentThatCannotBeReadAtAStartKeepsItsName) {
   StoreContribution(0);
-  ASSERT_TRUE(store_->Drop({Bind(0)->key()}).ok());
+  ASSERT_TRUE(store_->contributions().Drop({Bind(0)->key()}).ok());
   ASSERT_EQ(fs_.List(kLog)->size(), 1);
   fs_.AddFault({.call = FakeFileSystem::Fault::Call::kRead,
                 .path_part = ".seg",
@@ -528,17 +531,18 @@ TEST_F(RunStoreTest, DamagedContributionsOfASealAreFoundAndLost) {
   v1::Seal seal;
   *seal.add_contributions()->mutable_key() = Info(1).key();
   *seal.add_contributions()->mutable_key() = Info(2).key();
-  const std::vector<ContributionKey> damaged = store_->FindDamaged(seal);
+  const std::vector<ContributionKey> damaged =
+      store_->contributions().FindDamaged(seal);
   ASSERT_EQ(damaged.size(), 1);
   EXPECT_EQ(damaged[0].slot, 1);
-  ASSERT_TRUE(store_->Lose(damaged).ok());
-  EXPECT_EQ(store_->Find(damaged[0]), nullptr);
+  ASSERT_TRUE(store_->contributions().Lose(damaged).ok());
+  EXPECT_EQ(store_->contributions().Find(damaged[0]), nullptr);
   EXPECT_FALSE(fs_.Exists(path));
   ASSERT_TRUE(CutPowerAndReopen().ok());
   ASSERT_EQ(store_->Recovered().stored.size(), 1);
   EXPECT_EQ(store_->Recovered().stored[0].info.key().slot(), 2);
   StoreContribution(1);
-  EXPECT_TRUE(store_->FindDamaged(seal).empty());
+  EXPECT_TRUE(store_->contributions().FindDamaged(seal).empty());
 }
 
 TEST_F(RunStoreTest, SegmentsAreUsedAgain) {
@@ -548,7 +552,7 @@ TEST_F(RunStoreTest, SegmentsAreUsedAgain) {
     const std::vector<ContributionKey> keys = {
         ContributionKey::FromProto(Info(0).key()),
         ContributionKey::FromProto(Info(1).key())};
-    ASSERT_TRUE(store_->Drop(keys).ok());
+    ASSERT_TRUE(store_->contributions().Drop(keys).ok());
   }
   EXPECT_EQ(fs_.List(kLog)->size(), 2);
   ASSERT_TRUE(Reopen().ok());
@@ -567,7 +571,7 @@ TEST_F(RunStoreTest, ARunThatHasEndedLeavesNoSpareFile) {
   EXPECT_TRUE(fs_.List(kVersions)->empty());
   const ContributionKey keys[] = {
       ContributionKey::FromProto(Info(0).key())};
-  ASSERT_TRUE(store_->Drop(keys).ok());
+  ASSERT_TRUE(store_->contributions().Drop(keys).ok());
   store_->DropSpares();
   EXPECT_TRUE(fs_.List(kLog)->empty());
   // It can begin again.
@@ -580,7 +584,7 @@ TEST_F(RunStoreTest, ARunThatHasEndedLeavesNoSpareVersion) {
   ASSERT_TRUE(MakeVersion(0, 5).ok());
   ASSERT_TRUE(MakeVersion(1, 7).ok());
   ASSERT_TRUE(store_->Persist(1, Commit(1), {}).ok());
-  store_->RemoveVersion(0, 0);
+  store_->versions().Remove(0, 0);
   ASSERT_EQ(fs_.List(kVersions)->size(), 2);
   store_->DropSpares();
   EXPECT_EQ(fs_.List(kVersions)->size(), 1);
@@ -592,8 +596,8 @@ TEST_F(RunStoreTest, ARunThatHasEndedLeavesNoSpareVersion) {
 TEST_F(RunStoreTest, ARunThatHasEndedLeavesNoSpareSum) {
   Create(v1::DURABILITY_ISLAND);
   ASSERT_TRUE(MakeVersion(0, 5).ok());
-  const auto file = store_->NewVersion(0, 1);
-  const auto sum = store_->NewSum(0, 1);
+  const auto file = store_->versions().New(0, 1);
+  const auto sum = store_->sums().New(0, 1);
   ASSERT_TRUE(file.ok() && sum.ok());
   ASSERT_TRUE(store_->PublishPrepared(PreparedFact(), *file, *sum).ok());
   ASSERT_EQ(fs_.List(kSums)->size(), 1);
@@ -603,7 +607,7 @@ TEST_F(RunStoreTest, ARunThatHasEndedLeavesNoSpareSum) {
   ASSERT_EQ(fs_.List(kSums)->size(), 1) << "it is spare";
   store_->DropSpares();
   EXPECT_TRUE(fs_.List(kSums)->empty());
-  EXPECT_TRUE(store_->NewSum(0, 1).ok());
+  EXPECT_TRUE(store_->sums().New(0, 1).ok());
 }
 
 // Whoever tries for hours to reserve a round says the same each time.
@@ -630,21 +634,21 @@ TEST_F(RunStoreTest, ASegmentThatCannotBeMadeTakesNoNumber) {
 TEST_F(RunStoreTest, WhatCouldNotBeFreedIsFreedByTheNextThatCan) {
   StoreContribution(0);
   records_.FailWrites(absl::ResourceExhaustedError("full"));
-  EXPECT_FALSE(store_->Drop({Bind(0)->key()}).ok());
+  EXPECT_FALSE(store_->contributions().Drop({Bind(0)->key()}).ok());
   records_.FailWrites(absl::OkStatus());
   StoreContribution(1);
-  ASSERT_TRUE(store_->Drop({Bind(1)->key()}).ok());
+  ASSERT_TRUE(store_->contributions().Drop({Bind(1)->key()}).ok());
   StoreContribution(2);
   StoreContribution(3);
-  EXPECT_EQ(fs_.List("data/runs/run/log")->size(), 2u);
+  EXPECT_EQ(fs_.List("data/runs/run/shard-0/log")->size(), 2u);
 
   // The same key again takes what it had.
   records_.FailWrites(absl::ResourceExhaustedError("full"));
-  EXPECT_FALSE(store_->Drop({Bind(2)->key()}).ok());
+  EXPECT_FALSE(store_->contributions().Drop({Bind(2)->key()}).ok());
   records_.FailWrites(absl::OkStatus());
   StoreContribution(2);
   Bind(4);
-  EXPECT_EQ(fs_.List("data/runs/run/log")->size(), 3u);
+  EXPECT_EQ(fs_.List("data/runs/run/shard-0/log")->size(), 3u);
   ASSERT_TRUE(CutPowerAndReopen().ok());
   std::vector<float> elements(10000);
   for (const int32_t slot : {2, 3}) {
@@ -665,7 +669,7 @@ TEST_F(RunStoreTest, WhatIsBoundAnewOutlivesTheDeletionOfWhatItWas) {
     if (has_failed) {
       StoreContribution(1);
       records_.FailWrites(absl::ResourceExhaustedError("full"));
-      EXPECT_FALSE(store_->Drop(next).ok());
+      EXPECT_FALSE(store_->contributions().Drop(next).ok());
       records_.FailWrites(absl::OkStatus());
       next = {ContributionKey::FromProto(Info(1).key())};
     }
@@ -685,12 +689,12 @@ TEST_F(RunStoreTest, WhatIsBoundAnewOutlivesTheDeletionOfWhatItWas) {
       EXPECT_FALSE(changed.AwaitWithTimeout(&mutex, absl::Milliseconds(200),
                                             [&] { return is_stored; }));
     });
-    EXPECT_TRUE(store_->Drop(next).ok());
+    EXPECT_TRUE(store_->contributions().Drop(next).ok());
     again.join();
     ASSERT_TRUE(Reopen().ok());
     ASSERT_EQ(store_->Recovered().stored.size(), 1);
     EXPECT_EQ(store_->Recovered().stored[0].info.key().slot(), 0);
-    ASSERT_TRUE(store_->Drop({key}).ok());
+    ASSERT_TRUE(store_->contributions().Drop({key}).ok());
   }
 }
 
@@ -705,11 +709,11 @@ TEST_F(RunStoreTest, WhatACommitMergedStaysUntilItIsPersisted) {
   records_.FailWrites(absl::ResourceExhaustedError("full"));
   EXPECT_FALSE(store_->Persist(1, Commit(1), keys).ok());
   records_.FailWrites(absl::OkStatus());
-  ASSERT_TRUE(store_->Drop({Bind(1)->key()}).ok());
+  ASSERT_TRUE(store_->contributions().Drop({Bind(1)->key()}).ok());
   StoreContribution(2);
   ASSERT_TRUE(Reopen().ok());
   EXPECT_EQ(store_->Recovered().persisted_commit_seq, 0);
-  const auto merged = store_->Find(keys[0]);
+  const auto merged = store_->contributions().Find(keys[0]);
   ASSERT_NE(merged, nullptr);
   std::vector<float> elements(10000);
   EXPECT_TRUE(merged->Read({0, 3}, elements.data()).ok());
@@ -734,7 +738,7 @@ TEST_F(RunStoreTest, ARefusalIsRememberedAndFreesTheSegment) {
   v1::ContributionInfo info = Info(0);
   info.set_anchor_version(3);
   const auto key = ContributionKey::FromProto(info.key());
-  ASSERT_TRUE(store_->Refuse(info, "NaN").ok());
+  ASSERT_TRUE(store_->contributions().Refuse(info, "NaN").ok());
   ASSERT_TRUE(CutPowerAndReopen().ok());
   EXPECT_EQ(store_->Recovered().refused.at(key).reason, "NaN");
   EXPECT_EQ(store_->Recovered().refused.at(key).anchor_version, 3);
@@ -747,7 +751,7 @@ TEST_F(RunStoreTest, ARefusalIsRememberedAndFreesTheSegment) {
 
 TEST_F(RunStoreTest, AFullDiskRefusesAContributionAndLeavesNoFile) {
   fs_.SetCapacity(20000);
-  const auto bound = store_->Bind(Info(0));
+  const auto bound = store_->contributions().Bind(Info(0));
   EXPECT_TRUE(absl::IsResourceExhausted(bound.status())) << bound.status();
   EXPECT_TRUE(fs_.List(kLog)->empty());
   fs_.SetCapacity(1 << 30);
@@ -766,13 +770,13 @@ TEST_F(RunStoreTest, AReservedRoundNeedsNoMoreSpace) {
 
 TEST_F(RunStoreTest, AReservationThatComesLateLeavesTheVersionsFileAlone) {
   ASSERT_TRUE(MakeVersion(0, 5).ok());
-  auto file = store_->NewVersion(0, 1);
+  auto file = store_->versions().New(0, 1);
   ASSERT_TRUE(file.ok());
   ASSERT_TRUE(store_->ReserveRound(0, 0, 1).ok());
   for (int array = 0; array < 1 + kStateCount; ++array) {
     ASSERT_TRUE((*file)->Write(array, {0, 3}, Elements(7).data()).ok());
   }
-  store_->PublishVersion(0, 1, {*file, 0, Digest128{1, 1}});
+  store_->versions().Publish(0, 1, {*file, 0, Digest128{1, 1}});
   ASSERT_TRUE(store_->Persist(1, Commit(1), {}).ok());
   ASSERT_TRUE(Reopen().ok());
   EXPECT_EQ(store_->Recovered().versions[0], 1);
@@ -788,11 +792,11 @@ TEST_F(RunStoreTest, AnErrorOfTheDiskIsNotSwallowed) {
   EXPECT_EQ(contribution->Missing(), (std::vector<IndexRange>{{0, 3}}));
   ASSERT_TRUE(*WriteBlocks(*contribution, {0, 3}));
   records_.FailWrites(absl::ResourceExhaustedError("full"));
-  EXPECT_FALSE(store_->Finish(*contribution).ok());
+  EXPECT_FALSE(store_->contributions().Finish(*contribution).ok());
   EXPECT_EQ(contribution->state(), Contribution::State::kPartial);
   records_.FailWrites(absl::OkStatus());
   ASSERT_TRUE(contribution->TakeFinish());
-  EXPECT_TRUE(store_->Finish(*contribution).ok());
+  EXPECT_TRUE(store_->contributions().Finish(*contribution).ok());
 }
 
 // The system takes for written what a sync has failed to write, so that a second
@@ -803,16 +807,17 @@ TEST_F(RunStoreTest, WhatCouldNotBeSyncedHasToComeAgain) {
   fs_.AddFault({.call = FakeFileSystem::Fault::Call::kSync,
                 .path_part = "",
                 .error_number = EIO});
-  EXPECT_TRUE(absl::IsDataLoss(store_->Finish(*contribution).status()));
+  EXPECT_TRUE(
+      absl::IsDataLoss(store_->contributions().Finish(*contribution).status()));
   EXPECT_FALSE(contribution->TakeFinish());
-  EXPECT_EQ(store_->Find(contribution->key()), nullptr);
+  EXPECT_EQ(store_->contributions().Find(contribution->key()), nullptr);
   // Nor does the next life take it for whole.
   ASSERT_TRUE(Reopen().ok());
-  EXPECT_EQ(store_->Find(contribution->key()), nullptr);
+  EXPECT_EQ(store_->contributions().Find(contribution->key()), nullptr);
 
   StoreContribution(0);
   ASSERT_TRUE(CutPowerAndReopen().ok());
-  const auto stored = store_->Find(contribution->key());
+  const auto stored = store_->contributions().Find(contribution->key());
   ASSERT_NE(stored, nullptr);
   std::vector<float> elements(10000);
   EXPECT_TRUE(stored->Read({0, 3}, elements.data()).ok());

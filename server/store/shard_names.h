@@ -16,30 +16,41 @@ namespace atl::server {
 
 class ShardNames {
  public:
-  ShardNames(absl::string_view data_dir, absl::string_view run_id)
-      : directory_(absl::StrCat(data_dir, "/runs/", run_id)),
-        run_id_(run_id) {}
+  ShardNames(absl::string_view data_dir, absl::string_view run_id,
+             int32_t shard)
+      : run_directory_(absl::StrCat(data_dir, "/runs/", run_id)),
+        directory_(absl::StrCat(run_directory_, "/shard-", shard)),
+        record_prefix_(absl::StrCat("data/", run_id, "/", shard, "/")) {}
 
-  // DATA_DIR/runs/RUN; the files below are in its folders.
+  // DATA_DIR/runs/RUN.
+  const std::string& run_directory() const { return run_directory_; }
+  // DATA_DIR/runs/RUN/shard-SHARD; the folders below are in it.
   const std::string& directory() const { return directory_; }
-  const std::string& run_id() const { return run_id_; }
+
+  std::string versions() const { return directory_ + "/versions"; }
+  std::string sums() const { return directory_ + "/sums"; }
+  std::string deltas() const { return directory_ + "/deltas"; }
+  std::string log() const { return directory_ + "/log"; }
+  std::string checkpoints() const { return directory_ + "/checkpoints"; }
 
   std::string VersionPath(int32_t fragment, int64_t version) const {
-    return absl::StrCat(directory_, "/versions/f", fragment, "-v", version,
-                        ".ver");
+    return absl::StrCat(versions(), "/f", fragment, "-v", version, ".ver");
+  }
+  std::string SumPath(int32_t fragment, int64_t version) const {
+    return absl::StrCat(sums(), "/f", fragment, "-v", version, ".sum");
   }
   std::string SegmentPath(int64_t number) const {
-    return absl::StrFormat("%s/log/%010d.seg", directory_, number);
+    return absl::StrFormat("%s/%010d.seg", log(), number);
   }
   std::string ManifestPath(absl::string_view pin_id) const {
-    return absl::StrCat(directory_, "/checkpoints/", pin_id, ".json");
+    return absl::StrCat(checkpoints(), "/", pin_id, ".json");
   }
 
-  // data/RUN/KIND.
+  // data/RUN/SHARD/KIND.
   std::string RecordName(absl::string_view kind) const {
-    return absl::StrCat("data/", run_id_, "/", kind);
+    return absl::StrCat(record_prefix_, kind);
   }
-  // data/RUN/KIND/EPOCH-FRAGMENT-SLOT-SEQ, zero-padded.
+  // data/RUN/SHARD/KIND/EPOCH-FRAGMENT-SLOT-SEQ, zero-padded.
   std::string KeyedName(absl::string_view kind,
                         const ContributionKey& key) const {
     return absl::StrFormat("%s/%020d-%010d-%010d-%020d", RecordName(kind),
@@ -47,8 +58,9 @@ class ShardNames {
   }
 
  private:
+  std::string run_directory_;
   std::string directory_;
-  std::string run_id_;
+  std::string record_prefix_;
 };
 
 }  // namespace atl::server

@@ -291,7 +291,7 @@ class AsyncTest(cluster_module.IntegrationTest):
                 ({"outer": {"weighting": 1}}, "nothing to weigh"),
                 ({"schedule": {"timing": 1}}, "a strict run"),
                 ({"schedule": {"max_staleness": 0}}, "for async runs"),
-                ({"schedule": {"min_quorum": 2}}, "as it comes"),
+                ({"schedule": {"min_quorum": 2}}, "immediately"),
                 ({"durability": 3}, "ISLAND needs to know")):
             with self.assertRaises(Exception) as caught:
                 toy.create(self.cluster, run_file.merged(TOY, changes))

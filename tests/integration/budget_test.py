@@ -95,7 +95,7 @@ class BudgetTest(cluster_module.IntegrationTest):
     def test_a_run_without_a_length_or_with_a_bad_one_is_refused(self):
         self.cluster.start_coordinator()
         for schedule, reason in (
-                ({"round_count": 0, "token_count": 0}, "say how long"),
+                ({"round_count": 0, "token_count": 0}, "set one or both"),
                 ({"round_count": 0, "token_count": -1}, "in [32, "),
                 ({"round_count": 0, "token_count": 31}, "one inner step"),
                 ({"round_count": 3, "token_count": 2**62}, "at most 2^53")):

@@ -22,7 +22,7 @@ EVERY = {"checkpoint_every_round_count": 1, "schedule": {"round_count": 1000}}
 
 
 def manifest_path(cluster, server, pin_id):
-    return os.path.join(cluster.directory, server, "runs", "run",
+    return os.path.join(damage.shard_directory(cluster, server),
                         "checkpoints", pin_id + ".json")
 
 
@@ -70,7 +70,7 @@ class CheckpointTest(cluster_module.IntegrationTest):
             self.assertEqual(entry["commit_seq"], cut.commit_seq)
             self.assertEqual(entry["digest"], "%016x%016x" % (
                 cut.digest.high, cut.digest.low))
-            path = os.path.join(cluster.directory, server, "runs", "run",
+            path = os.path.join(damage.shard_directory(cluster, server),
                                 entry["file"])
             with open(path, "rb") as file:
                 data = file.read()

@@ -44,7 +44,7 @@ class DiskErrorTest(cluster_module.IntegrationTest):
             self.assertIn("on server %s has stopped" % VICTIM, told)
             self.assertIn(part, told)
             self.assertIn("Input/output error", told)
-            self.assertIn("start %s again, then `atoll run resume run`" %
+            self.assertIn("restart %s, then run `atoll run resume run`" %
                           VICTIM, told)
         # It does not go on by itself.
         disk.repair()

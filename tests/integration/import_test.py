@@ -1,6 +1,7 @@
 #!/usr/bin/python3
 """Version 0 from a model directory: same bits, resumed, or refused."""
 
+import glob
 import json
 import os
 import re
@@ -162,9 +163,9 @@ class ImportTest(cluster_module.IntegrationTest):
     def wait_initialized(self, server_id):
         """Until the shard holds a version file: its import was whole."""
         versions = os.path.join(self.cluster.directory, server_id, "runs",
-                                "run", "versions", "f0-v0.ver")
+                                "run", "shard-*", "versions", "f0-v0.ver")
         wait.until("%s has version 0" % server_id,
-                   lambda: os.path.exists(versions))
+                   lambda: glob.glob(versions))
 
     def test_a_killed_server_is_sent_only_the_rest(self):
         model, sha = self.make_model(WIDE)

@@ -71,10 +71,6 @@ void IslandLoop::OnJoined(const v1::JoinResponse& response) {
 
 void IslandLoop::OnPlan(const v1::IslandPlan& plan) {
   if (!joined_) return;
-  if (std::make_tuple(plan.coordinator_epoch(), plan.revision()) <
-      std::make_tuple(plan_.coordinator_epoch(), plan_.revision())) {
-    return;
-  }
   if (plan.island_epoch() > island_epoch_) {
     OnRefused(absl::AbortedError(
         "another process joined as this island; one of them has to end"));

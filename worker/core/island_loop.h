@@ -41,7 +41,7 @@ class IslandLoop {
 
   // Also after every later Join.
   void OnJoined(const v1::JoinResponse& response);
-  // Drops plans older than the newest one seen.
+  // A plan arrived. Plans come in the order of their positions.
   void OnPlan(const v1::IslandPlan& plan);
   void OnConnection(bool up);
   // The island was refused or fenced, or never reached the coordinator.

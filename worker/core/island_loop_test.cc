@@ -317,17 +317,6 @@ TEST_F(IslandLoopTest, PushesAgainAfterACoordinatorRestart) {
   EXPECT_EQ(Trace(), "report_ready 0; push f0 #1; wait");
 }
 
-TEST_F(IslandLoopTest, DropsPlansThatAreOlder) {
-  PushFirst();
-  Publish();
-  v1::IslandPlan old = plan_;
-  Commit(0);
-  Publish();
-  EXPECT_EQ(Trace(), "pull f0 v1; wait");
-  loop_.OnPlan(old);
-  EXPECT_EQ(NextLine(), "wait");
-}
-
 TEST_F(IslandLoopTest, AbandonsARoundThatWentOnWithoutIt) {
   Open(0);
   Join();

@@ -169,8 +169,10 @@ class World {
       if (disturbed_ && Roll(60) == 0) Kill(island);
       if (!disturbed_ || Roll(3) != 0) Deliver(island);
       if (disturbed_ && Roll(8) == 0 && !old_.empty()) {
-        // An older plan, mostly, which must not count.
-        islands_[island].loop->OnPlan(old_[Roll(old_.size())][island]);
+        // Late, but in order: the control link sees to that.
+        IslandLoop& loop = *islands_[island].loop;
+        const v1::IslandPlan& old = old_[Roll(old_.size())][island];
+        if (old.revision() >= loop.plan().revision()) loop.OnPlan(old);
       }
       Step(island, static_cast<Lane>(Roll(kLaneCount)));
       if (plan_.run_state() == v1::RUN_STATE_COMPLETED) {

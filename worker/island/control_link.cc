@@ -90,10 +90,10 @@ bool ControlLink::JoinUntilDone(std::stop_token stop) {
         return false;
       }
       const google::protobuf::Duration lease = response->lease_duration();
-      // Before any plan of the new life.
-      mailbox_.PutJoined(*std::move(response));
       {
         MutexLock lock(&mutex_);
+        position_ = coordinator::ToPosition(response->plan());
+        mailbox_.PutJoined(*std::move(response));
         was_member_ = true;
         member_ = true;
         connected_ = true;
@@ -193,9 +193,9 @@ bool ControlLink::KeepMembership(std::stop_token stop) {
 }
 
 void ControlLink::RunPlans(std::stop_token stop) {
-  coordinator::PlanPosition position;
   while (!stop.stop_requested()) {
     int64_t join_count = 0;
+    coordinator::PlanPosition position;
     {
       MutexLock lock(&mutex_);
       if (!member_ || rejoin_) {
@@ -203,22 +203,25 @@ void ControlLink::RunPlans(std::stop_token stop) {
         continue;
       }
       join_count = join_count_;
+      position = position_;
     }
     absl::StatusOr<v1::IslandPlan> plan =
         client_.WaitForPlan(position, kPlanWait, stop);
     if (plan.ok()) {
       {
-        // One that came while we joined again may be of the new life already,
-        // and would look like another process's.
+        // A plan that arrives during a new Join may belong to the new
+        // membership, and would look like another process's.
         MutexLock lock(&mutex_);
         if (!member_ || join_count != join_count_) continue;
       }
-      position = coordinator::ToPosition(*plan);
       const absl::Status taken = listener_.on_plan(*plan);
       if (!taken.ok()) {
         mailbox_.PutRefused(Annotate(taken, "cannot follow the run"));
         return;
       }
+      MutexLock lock(&mutex_);
+      if (!member_ || join_count != join_count_) continue;
+      position_ = coordinator::ToPosition(*plan);
       mailbox_.PutPlan(*std::move(plan));
       continue;
     }

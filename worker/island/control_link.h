@@ -24,6 +24,7 @@
 #include "base/rpc/retry.h"
 #include "base/sync/mutex.h"
 #include "coordinator/client/island_control_client.h"
+#include "coordinator/client/plan_position.h"
 #include "worker/island/mailbox.h"
 
 namespace atl::worker {
@@ -97,6 +98,8 @@ class ControlLink {
   bool was_member_ ABSL_GUARDED_BY(mutex_) = false;  // Joined once.
   bool member_ ABSL_GUARDED_BY(mutex_) = false;      // As far as is known.
   bool rejoin_ ABSL_GUARDED_BY(mutex_) = false;
+  // Of the newest plan that the mailbox has, also by a Join.
+  coordinator::PlanPosition position_ ABSL_GUARDED_BY(mutex_);
   bool connected_ ABSL_GUARDED_BY(mutex_) = false;
   bool stopping_ ABSL_GUARDED_BY(mutex_) = false;
   absl::Duration lease_ ABSL_GUARDED_BY(mutex_) = absl::Seconds(30);

@@ -1,5 +1,6 @@
 #include "worker/island/control_link.h"
 
+#include <atomic>
 #include <functional>
 #include <memory>
 #include <string>
@@ -29,7 +30,10 @@ class ControlLinkTest : public testing::Test {
         options_, client_, mailbox_,
         ControlLink::Listener{
             [this](const v1::JoinResponse&) { return join_check_; },
-            [this](const v1::IslandPlan&) { return plan_check_; }});
+            [this](const v1::IslandPlan&) {
+              ++plans_;
+              return plan_check_;
+            }});
   }
   // Hands news to the loop until `done`.
   void Until(const std::function<bool()>& done) {
@@ -41,6 +45,7 @@ class ControlLinkTest : public testing::Test {
 
   coordinator::FakeIslandControlClient client_;
   absl::Status join_check_, plan_check_;  // Before Start().
+  std::atomic<int> plans_{0};             // That the listener was given.
   Mailbox mailbox_;
   IslandLoop loop_;
   ControlLinkOptions options_;
@@ -102,6 +107,21 @@ TEST_F(ControlLinkTest, HandsPlansOn) {
   plan.set_revision(7);
   client_.SetPlan(plan);
   Until([&] { return loop_.plan().revision() == 7; });
+}
+
+TEST_F(ControlLinkTest, HandsNoPlanOnThatIsNotNewerThanTheJoins) {
+  v1::IslandPlan plan;
+  plan.set_revision(1);
+  plan.set_commit_seq(9);
+  client_.SetPlan(plan);
+  Start();
+  Until([&] { return loop_.joined(); });
+  EXPECT_EQ(loop_.plan().commit_seq(), 0);
+  plan.set_revision(2);
+  plan.set_commit_seq(3);
+  client_.SetPlan(plan);
+  Until([&] { return loop_.plan().revision() == 2; });
+  EXPECT_EQ(plans_, 1);
 }
 
 TEST_F(ControlLinkTest, WhatDoesNotFitTheRunIsRefusedAndNotHandedOn) {

@@ -13,6 +13,7 @@
 #include "worker/island/group/part_command.h"
 #include "worker/island/island_part.h"
 #include "worker/island/step_speed.h"
+#include "worker/island/transfer_bounds.h"
 
 namespace atl::worker {
 namespace {
@@ -76,9 +77,11 @@ class Member {
         part_->SetRoutes(command->routes);
       }
       PartResult result;
-      const absl::Status done = part_->Do(lane, *command, result);
+      // Process 0 ends transfers that a plan makes obsolete.
+      const absl::Status done =
+          part_->Do(lane, *command, {.idle_max = kTransferIdleMax}, result);
       RETURN_IF_ERROR(group_.lost());
-      // What is stopped is moot: process 0 knows why.
+      // A stopped transfer is obsolete: process 0 logs why.
       if (!done.ok() && !absl::IsCancelled(done)) {
         LOG(WARNING) << ActionName(action.kind) << " failed: " << done;
       }

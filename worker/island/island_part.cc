@@ -18,11 +18,7 @@ IslandPart::IslandPart(const RunIslandOptions& options,
       links_(links),
       group_(links.group),
       spec_(spec),
-      streaming_(IsStreaming(spec.schedule())) {
-  around_ = [](const TransferWhat&, const Transfer& transfer) {
-    return transfer({.idle_max = kTransferIdleMax});
-  };
-}
+      streaming_(IsStreaming(spec.schedule())) {}
 
 absl::StatusOr<std::unique_ptr<IslandPart>> IslandPart::Create(
     const RunIslandOptions& options, const IslandLinks& links,
@@ -128,8 +124,9 @@ void IslandPart::Resolve(const v1::ContributionOutcome& outcome) {
 // all before process 0 goes on. Steps touch nothing that other lanes do. A push
 // that process 0 knows to be decided may be an error elsewhere.
 absl::Status IslandPart::Do(Lane lane, const PartCommand& command,
+                            const server::CallBounds& bounds,
                             PartResult& result) {
-  const absl::Status done = DoHere(lane, command, result);
+  const absl::Status done = DoHere(lane, command, bounds, result);
   const ActionKind kind = command.action.kind;
   if (group_ == nullptr) return done;
   if (kind == ActionKind::kPush) {
@@ -143,6 +140,7 @@ absl::Status IslandPart::Do(Lane lane, const PartCommand& command,
 }
 
 absl::Status IslandPart::DoHere(Lane lane, const PartCommand& command,
+                                const server::CallBounds& bounds,
                                 PartResult& result) {
   const Action& action = command.action;
   switch (action.kind) {
@@ -153,7 +151,7 @@ absl::Status IslandPart::DoHere(Lane lane, const PartCommand& command,
     case ActionKind::kResetOptimizer:
       return state_->ResetOptimizer(action.warm_up);
     case ActionKind::kPull:
-      return Pull(action, lane);
+      return Pull(action, lane, bounds, result);
     case ActionKind::kBeginRound:
       return state_->BeginRound();
     case ActionKind::kTrain:
@@ -163,11 +161,11 @@ absl::Status IslandPart::DoHere(Lane lane, const PartCommand& command,
     case ActionKind::kSave:
       return SaveTaken(action, result);
     case ActionKind::kPush:
-      return Push(action, lane);
+      return Push(action, lane, bounds, result);
     case ActionKind::kApply:
       return state_->ApplyAnchor(action.fragment, action.adopt);
     case ActionKind::kEvaluate:
-      return Evaluate(action, result);
+      return Evaluate(action, bounds, result);
     default:
       return absl::InternalError(
           absl::StrCat(ActionName(action.kind), " is not for a part"));
@@ -185,7 +183,9 @@ absl::Status IslandPart::Train(const Action& action, PartResult& result) {
   return absl::OkStatus();
 }
 
-absl::Status IslandPart::Evaluate(const Action& action, PartResult& result) {
+absl::Status IslandPart::Evaluate(const Action& action,
+                                  const server::CallBounds& bounds,
+                                  PartResult& result) {
   absl::Status read;
   if (!evaluation_batch_.has_value()) {
     absl::StatusOr<Batch> batch = reader_->ReadEvaluation();
@@ -199,7 +199,7 @@ absl::Status IslandPart::Evaluate(const Action& action, PartResult& result) {
     return absl::OkStatus();
   }
   RETURN_IF_ERROR(state_->KeepLocal());
-  const absl::Status pulled = PullForEvaluation(action);
+  const absl::Status pulled = PullForEvaluation(action, bounds, result);
   const absl::StatusOr<double> evaluated =
       pulled.ok() ? state_->EvaluateLocal(*evaluation_batch_) : pulled;
   state_->TakeLocalBack();

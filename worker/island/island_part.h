@@ -13,7 +13,6 @@
 #define WORKER_ISLAND_ISLAND_PART_H_
 
 #include <cstdint>
-#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -39,14 +38,7 @@
 
 namespace atl::worker {
 
-// Longest that nothing of a push or pull moves before the loop looks around: a
-// slow link may take hours. An island that leaves gives a push so long in all.
-inline constexpr absl::Duration kTransferIdleMax = absl::Seconds(30);
-// The same of a push of level ISLAND, which waits for other islands and for
-// room: as long as a round may take. What ends it before is the plan.
-inline constexpr absl::Duration kGatherIdleMax = absl::Minutes(10);
-
-// What came of a command, beside its status.
+// What came of a command, besides its status.
 struct PartResult {
   std::optional<SaveSummary> save;  // kLoadSave: of all processes alike.
   int64_t saved_step = 0;           // kRestoreSave.
@@ -56,31 +48,13 @@ struct PartResult {
   int64_t byte_count = 0;
   std::optional<double> loss;  // kEvaluate: of `token_count`.
   int64_t token_count = 0;
-};
-
-// A push or pull of one fragment.
-struct TransferWhat {
-  ActionKind kind = ActionKind::kPull;  // kPush, kPull or kEvaluate.
-  Lane lane = Lane::kTraining;
-  int32_t fragment = 0;
-  int64_t version = 0;                                // kPull, kEvaluate.
-  const EncodedContribution* contribution = nullptr;  // kPush.
-  bool needs_repush = false;                          // kPush.
+  // kPush, kPull, kEvaluate: payload of all processes, and how long it took.
+  int64_t moved_bytes = 0;
+  absl::Duration moved_in;
 };
 
 class IslandPart {
  public:
-  // Does a transfer within bounds, all processes' parts of it, and says how
-  // many bytes moved in all.
-  struct Transferred {
-    absl::Status status;
-    int64_t payload_bytes = 0;
-  };
-  using Transfer = std::function<Transferred(server::CallBounds bounds)>;
-  // Calls `transfer` once, with bounds of its own.
-  using Around =
-      std::function<Transferred(const TransferWhat& what, const Transfer&)>;
-
   // Of `spec`, with all; opens the data, makes the trainer. `links` and its
   // group must outlive it. Where `measure_speed` is set two steps are timed.
   //
@@ -90,9 +64,6 @@ class IslandPart {
       const RunIslandOptions& options, const IslandLinks& links,
       const v1::RunSpec& spec);
 
-  // What bounds transfers here; without it what moves nothing for long ends.
-  void set_around(Around around) { around_ = std::move(around); }
-
   void SetIdentity(int64_t island_epoch, absl::string_view session_secret);
   void SetRoutes(const server::ShardRoutes& routes);
   // What others of the island need to transfer: what was set above.
@@ -100,7 +71,9 @@ class IslandPart {
 
   // Does one of: kLoadSave, kRestoreSave, kResetOptimizer, kPull, kBeginRound,
   // kTrain, kContribute, kSave, kPush, kApply, kEvaluate.
-  absl::Status Do(Lane lane, const PartCommand& command, PartResult& result);
+  // `bounds`: of the transfers of kPull, kPush and kEvaluate.
+  absl::Status Do(Lane lane, const PartCommand& command,
+                  const server::CallBounds& bounds, PartResult& result);
 
   // Contributions whose outcome is wanted, and what became of one. Not while
   // one is taken and not saved.
@@ -126,7 +99,7 @@ class IslandPart {
              const v1::RunSpec& spec);
 
   absl::Status DoHere(Lane lane, const PartCommand& command,
-                      PartResult& result);
+                      const server::CallBounds& bounds, PartResult& result);
   absl::Status Setup();
   absl::Status OpenData();
   absl::Status MeasureSpeed();
@@ -134,7 +107,8 @@ class IslandPart {
   absl::Status Agree(Lane lane, const absl::Status& status) const;
 
   absl::Status Train(const Action& action, PartResult& result);
-  absl::Status Evaluate(const Action& action, PartResult& result);
+  absl::Status Evaluate(const Action& action, const server::CallBounds& bounds,
+                        PartResult& result);
 
   // island_part_save.cc.
   SavePlace Place() const;
@@ -160,16 +134,24 @@ class IslandPart {
                              const SaveSpans& arrays);
 
   // island_part_transfer.cc.
-  absl::Status Pull(const Action& action, Lane lane);
-  absl::Status Push(const Action& action, Lane lane);
-  absl::Status PullForEvaluation(const Action& action);
+  absl::Status Pull(const Action& action, Lane lane,
+                    const server::CallBounds& bounds, PartResult& result);
+  absl::Status Push(const Action& action, Lane lane,
+                    const server::CallBounds& bounds, PartResult& result);
+  absl::Status PullForEvaluation(const Action& action,
+                                 const server::CallBounds& bounds,
+                                 PartResult& result);
   using Call = absl::FunctionRef<server::TransferOutcome(
       const server::CallBounds& bounds)>;
-  absl::Status Move(const TransferWhat& what, Call call,
-                    const std::optional<Digest128>& expected);
-  // `call` here, while the others do theirs.
-  Transferred Together(const TransferWhat& what, server::CallBounds bounds,
-                       Call call, server::TransferOutcome& outcome);
+  // A pull of this process's part, while the others pull theirs; adds to
+  // `result` what has moved.
+  absl::Status PullTogether(Lane lane, const server::CallBounds& bounds,
+                            const std::optional<Digest128>& expected, Call call,
+                            PartResult& result);
+  // The first error of all processes. `is_push`: not idle while one moves.
+  absl::Status Together(Lane lane, bool is_push, server::CallBounds bounds,
+                        Call call, server::TransferOutcome& outcome,
+                        PartResult& result);
   absl::Status CheckDigests(Lane lane, const server::TransferOutcome& outcome,
                             const std::optional<Digest128>& expected) const;
 
@@ -178,7 +160,6 @@ class IslandPart {
   IslandGroup* const group_;  // Null: alone.
   const v1::RunSpec spec_;
   const bool streaming_;
-  Around around_;
   std::unique_ptr<IslandState> state_;
   std::optional<ContributionEncoder> encoder_;
   std::optional<BatchReader> reader_;

@@ -120,7 +120,7 @@ class IslandPartTest : public IslandFixture {
       command.action.digest = ComputeDigest(command.action.fragment);
     }
     PartResult result;
-    const absl::Status status = part_->Do(lane, command, result);
+    const absl::Status status = part_->Do(lane, command, {}, result);
     ASSERT_TRUE(status.ok())
         << ActionName(command.action.kind) << ": " << status;
   }

@@ -7,7 +7,9 @@
 #include <utility>
 #include <vector>
 
+#include "absl/cleanup/cleanup.h"
 #include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
 #include "absl/time/time.h"
 #include "base/failpoint/failpoint.h"
 #include "base/layout/digest.h"
@@ -27,7 +29,7 @@ namespace {
 // does not wait for it.
 constexpr absl::Duration kTick = absl::Milliseconds(50);
 
-// One process's transfer, which goes on beside its lane.
+// One process's transfer, on a thread of its own.
 class RunningTransfer {
  public:
   RunningTransfer(
@@ -124,22 +126,21 @@ class IdleWatchOfAll {
 
 }  // namespace
 
-IslandPart::Transferred IslandPart::Together(const TransferWhat& what,
-                                             server::CallBounds bounds,
-                                             Call call,
-                                             server::TransferOutcome& outcome) {
-  Transferred result;
+absl::Status IslandPart::Together(Lane lane, bool is_push,
+                                  server::CallBounds bounds, Call call,
+                                  server::TransferOutcome& outcome,
+                                  PartResult& result) {
+  const absl::Time begin = absl::Now();
+  const absl::Cleanup measure = [&] { result.moved_in += absl::Now() - begin; };
   if (group_ == nullptr) {
     outcome = call(bounds);
-    result.status = outcome.status;
     for (const auto& shard : outcome.shards) {
-      result.payload_bytes += shard.payload_bytes;
+      result.moved_bytes += shard.payload_bytes;
     }
-    return result;
+    return outcome.status;
   }
-  // A push is over when all have pushed: it is not idle while one moves.
+  // A push is over when all processes have pushed.
   IdleWatchOfAll idle(bounds.idle_max);
-  const bool is_push = what.kind == ActionKind::kPush;
   if (is_push) bounds.idle_max = absl::InfiniteDuration();
   bool was_idle = false;
   int64_t told_route_count = -1;
@@ -157,11 +158,8 @@ IslandPart::Transferred IslandPart::Together(const TransferWhat& what,
       }
     }
     const absl::StatusOr<std::vector<std::string>> told =
-        group_->Exchange(what.lane, own.SerializeAsString());
-    if (!told.ok()) {
-      result.status = told.status();
-      return result;
-    }
+        group_->Exchange(lane, own.SerializeAsString());
+    RETURN_IF_ERROR(told.status());
     all_done = true;
     bool failed = false;
     for (size_t i = 0; i < told->size(); ++i) {
@@ -179,14 +177,14 @@ IslandPart::Transferred IslandPart::Together(const TransferWhat& what,
     if (failed || was_idle) running.Stop();
   }
   outcome = running.TakeOutcome();
-  for (const auto& state : states)
-    result.payload_bytes += state.payload_bytes();
-  result.status = FirstError(states, group_->process_index(), outcome.status);
-  if (was_idle && absl::IsCancelled(result.status)) {
-    result.status = absl::DeadlineExceededError(
+  for (const auto& state : states) result.moved_bytes += state.payload_bytes();
+  const absl::Status status =
+      FirstError(states, group_->process_index(), outcome.status);
+  if (was_idle && absl::IsCancelled(status)) {
+    return absl::DeadlineExceededError(
         "nothing of the push has moved for long, in any process");
   }
-  return result;
+  return status;
 }
 
 // What processes got of a shard adds up to what the shard has, and that of all
@@ -229,46 +227,43 @@ absl::Status IslandPart::CheckDigests(
   return absl::OkStatus();
 }
 
-absl::Status IslandPart::Move(const TransferWhat& what, Call call,
-                              const std::optional<Digest128>& expected) {
+absl::Status IslandPart::PullTogether(Lane lane,
+                                      const server::CallBounds& bounds,
+                                      const std::optional<Digest128>& expected,
+                                      Call call, PartResult& result) {
   server::TransferOutcome outcome;
-  const Transferred moved =
-      around_(what, [&](const server::CallBounds& bounds) {
-        Transferred result = Together(what, bounds, call, outcome);
-        if (group_ != nullptr && result.status.ok() &&
-            what.kind != ActionKind::kPush) {
-          result.status = CheckDigests(what.lane, outcome, expected);
-        }
-        return result;
-      });
-  return moved.status;
+  RETURN_IF_ERROR(
+      Together(lane, /*is_push=*/false, bounds, call, outcome, result));
+  return group_ == nullptr ? absl::OkStatus()
+                           : CheckDigests(lane, outcome, expected);
 }
 
-absl::Status IslandPart::Pull(const Action& action, Lane lane) {
-  const TransferWhat what = {.kind = ActionKind::kPull,
-                             .lane = lane,
-                             .fragment = action.fragment,
-                             .version = action.version};
-  // The plan has the digest of theta; of a view the shards say it themselves.
-  const bool is_view = HasReplica(spec_);
+absl::Status IslandPart::Pull(const Action& action, Lane lane,
+                              const server::CallBounds& bounds,
+                              PartResult& result) {
+  // The plan has the digest of theta; that of a replica comes from its shards.
+  const bool is_replica = HasReplica(spec_);
   const std::optional<Digest128> expected =
-      is_view ? std::nullopt
-              : std::make_optional(Digest128::FromProto(action.digest));
-  const auto pull = [&](const server::CallBounds& bounds) {
-    return is_view ? parameters_->PullReplica(
-                         action.fragment, action.version, action.from_version,
-                         state_->AnchorBuffer(action.fragment), bounds)
-                   : parameters_->Pull(
-                         action.fragment, action.version, expected,
-                         state_->FragmentBuffer(action.fragment), bounds);
+      is_replica ? std::nullopt
+                 : std::make_optional(Digest128::FromProto(action.digest));
+  const auto pull = [&](const server::CallBounds& call_bounds) {
+    return is_replica
+               ? parameters_->PullReplica(
+                     action.fragment, action.version, action.from_version,
+                     state_->AnchorBuffer(action.fragment), call_bounds)
+               : parameters_->Pull(action.fragment, action.version, expected,
+                                   state_->FragmentBuffer(action.fragment),
+                                   call_bounds);
   };
-  RETURN_IF_ERROR(Move(what, pull, expected));
+  RETURN_IF_ERROR(PullTogether(lane, bounds, expected, pull, result));
   state_->SetAnchor(action.fragment);
   failpoint::Hit("island.pulled.after");
   return absl::OkStatus();
 }
 
-absl::Status IslandPart::Push(const Action& action, Lane lane) {
+absl::Status IslandPart::Push(const Action& action, Lane lane,
+                              const server::CallBounds& bounds,
+                              PartResult& result) {
   const Outbox::Item item = outbox_.Find(action.fragment, action.seq);
   // Training goes on meanwhile, at another pace in each process.
   RETURN_IF_ERROR(Agree(
@@ -276,38 +271,36 @@ absl::Status IslandPart::Push(const Action& action, Lane lane) {
                 ? absl::AbortedError("the contribution is decided already")
                 : absl::OkStatus()));
   failpoint::Hit("island.push.before");
-  const TransferWhat what = {.kind = ActionKind::kPush,
-                             .lane = lane,
-                             .fragment = action.fragment,
-                             .contribution = item.get(),
-                             .needs_repush = action.needs_repush};
   const bool is_new = outbox_.TakeNew(item);
-  const auto push = [&](server::CallBounds bounds) {
-    bounds.is_new = is_new;
-    return parameters_->Push(item->info, item->bytes, bounds);
+  const auto push = [&](server::CallBounds call_bounds) {
+    call_bounds.is_new = is_new;
+    return parameters_->Push(item->info, item->bytes, call_bounds);
   };
-  RETURN_IF_ERROR(Move(what, push, std::nullopt));
+  server::TransferOutcome outcome;
+  RETURN_IF_ERROR(
+      Together(lane, /*is_push=*/true, bounds, push, outcome, result));
   failpoint::Hit("island.pushed.after");
   return absl::OkStatus();
 }
 
-// What is evaluated is theta: with a view it is not what anchors are.
-absl::Status IslandPart::PullForEvaluation(const Action& action) {
+// Evaluation is of theta, which anchors of a run with a replica are not.
+absl::Status IslandPart::PullForEvaluation(const Action& action,
+                                           const server::CallBounds& bounds,
+                                           PartResult& result) {
   if (!HasReplica(spec_)) {
     state_->SetLocalToAnchors();
     return absl::OkStatus();
   }
   for (const v1::FragmentVersion& at : action.cut) {
-    const TransferWhat what = {.kind = ActionKind::kEvaluate,
-                               .fragment = at.fragment(),
-                               .version = at.version()};
     const Digest128 expected = Digest128::FromProto(at.digest());
-    const auto pull = [&](const server::CallBounds& bounds) {
+    const auto pull = [&](const server::CallBounds& call_bounds) {
       return parameters_->Pull(at.fragment(), at.version(), expected,
-                               state_->FragmentBuffer(at.fragment()), bounds);
+                               state_->FragmentBuffer(at.fragment()),
+                               call_bounds);
     };
-    RETURN_IF_ERROR(Annotate(Move(what, pull, expected),
-                             "cannot pull what is to be evaluated"));
+    RETURN_IF_ERROR(
+        Annotate(PullTogether(Lane::kTraining, bounds, expected, pull, result),
+                 "cannot pull what is to be evaluated"));
     state_->SetLocal(at.fragment());
   }
   return absl::OkStatus();

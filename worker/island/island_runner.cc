@@ -81,10 +81,6 @@ absl::Status IslandRunner::Setup(const v1::Run& run) {
   spec_ = run.spec();
   streaming_ = IsStreaming(spec_.schedule());
   ASSIGN_OR_RETURN(part_, IslandPart::Create(options_, links_, spec_));
-  part_->set_around(
-      [this](const TransferWhat& what, const IslandPart::Transfer& transfer) {
-        return Bound(what, transfer);
-      });
   progress_.round_count = spec_.schedule().round_count();
   progress_.step_count = PlannedStepCount(spec_);
   return absl::OkStatus();
@@ -259,7 +255,9 @@ absl::Status IslandRunner::DoTogether(Lane lane, const Action& action) {
   }
   const absl::Time begin = absl::Now();
   PartResult result;
-  const absl::Status status = part_->Do(lane, command, result);
+  const absl::Status status = NeedsSession(action.kind)
+                                  ? DoTransfer(lane, command, result)
+                                  : part_->Do(lane, command, {}, result);
   if (action.kind == ActionKind::kLoadSave) {
     if (lost()) return status;
     MutexLock lock(&mutex_);

@@ -73,13 +73,9 @@ class IslandRunner {
   SaveHeader DescribeSave(const Action& action) const;
   void Contributed(const Action& action);
   void Evaluated(const Action& action, const PartResult& result);
-  // What bounds a transfer: news, and the wish to leave.
-  IslandPart::Transferred Bound(const TransferWhat& what,
-                                const IslandPart::Transfer& transfer);
-  IslandPart::Transferred BoundPush(const TransferWhat& what,
-                                    const IslandPart::Transfer& transfer);
-  IslandPart::Transferred BoundPull(const TransferWhat& what,
-                                    const IslandPart::Transfer& transfer);
+  // The part's share of a push, a pull or an evaluation, within bounds.
+  absl::Status DoTransfer(Lane lane, const PartCommand& command,
+                          PartResult& result);
   // Tells the other processes that it is over, in each lane.
   void EndOthers(Lane lane, const absl::Status& status);
   bool lost() const;

@@ -1,46 +1,22 @@
 #include <algorithm>
-#include <atomic>
-#include <functional>
 #include <optional>
-#include <stop_token>
 #include <utility>
 
-#include "absl/strings/string_view.h"
 #include "absl/time/clock.h"
-#include "base/layout/run_timing.h"
 #include "base/obs/log.h"
 #include "base/status/status_macros.h"
 #include "base/time/clock.h"
-#include "worker/core/plan_view.h"
-#include "worker/core/pull_patience.h"
 #include "worker/island/island_runner.h"
 #include "worker/island/retry_backoff.h"
+#include "worker/island/transfer_bounds.h"
 
-// Pushes, pulls and waits, and the threads that do them beside training.
+// Pushes, pulls and waits, and the threads that do them while training goes on.
 
 namespace atl::worker {
 namespace {
 
 // Longest wait without news.
 constexpr absl::Duration kIdleWait = absl::Seconds(1);
-
-// Says once of a transfer that nothing of it moves. A push whose payload is out
-// waits for servers, and at level ISLAND for a commit, as it should: of those
-// only what goes wrong is told.
-std::function<void(const server::Waiting&)> TellWaiting(
-    const TransferWhat& what) {
-  const bool is_push = what.kind == ActionKind::kPush;
-  return [is_push, fragment = what.fragment,
-          told = false](const server::Waiting& waiting) mutable {
-    if (told || (is_push && waiting.last_error.ok())) return;
-    told = true;
-    LOG(WARNING) << "the " << (is_push ? "push" : "pull") << " of fragment "
-                 << fragment << " waits for shard " << waiting.shard << ": "
-                 << (waiting.last_error.ok()
-                         ? absl::string_view("it does not answer")
-                         : waiting.last_error.message());
-  };
-}
 
 }  // namespace
 
@@ -116,14 +92,22 @@ absl::Status IslandRunner::Wait(Lane lane, const Action& action, int64_t seen,
   return absl::OkStatus();
 }
 
-IslandPart::Transferred IslandRunner::Bound(
-    const TransferWhat& what, const IslandPart::Transfer& transfer) {
-  const bool is_push = what.kind == ActionKind::kPush;
+absl::Status IslandRunner::DoTransfer(Lane lane, const PartCommand& command,
+                                      PartResult& result) {
+  const Action& action = command.action;
+  const bool is_push = action.kind == ActionKind::kPush;
+  bool is_leaving = false;
+  {
+    MutexLock lock(&mutex_);
+    is_leaving = stops_forwarded_ > 0;
+  }
+  const Outbox::Item item =
+      is_push ? part_->outbox().Find(action.fragment, action.seq) : nullptr;
+  const TransferBounds bounds(
+      {mailbox_, spec_, part_->layout(), options_.stop, is_leaving}, lane,
+      action, item == nullptr ? nullptr : &item->info);
   const server::TransferCounters before = part_->counters();
-  const absl::Time begin = absl::Now();
-  IslandPart::Transferred moved =
-      is_push ? BoundPush(what, transfer) : BoundPull(what, transfer);
-  const absl::Duration taken = absl::Now() - begin;
+  const absl::Status done = part_->Do(lane, command, bounds.call(), result);
   const server::TransferCounters after = part_->counters();
   const int64_t own_bytes =
       is_push ? after.sent_payload_bytes - before.sent_payload_bytes
@@ -131,84 +115,14 @@ IslandPart::Transferred IslandRunner::Bound(
   const int64_t others_bytes =
       links_.group == nullptr
           ? 0
-          : std::max<int64_t>(0, moved.payload_bytes - own_bytes);
+          : std::max<int64_t>(0, result.moved_bytes - own_bytes);
   MutexLock lock(&mutex_);
   (is_push ? others_sent_bytes_ : others_received_bytes_) += others_bytes;
-  if (is_push) meter_.Pushed(own_bytes + others_bytes, taken);
-  if (what.kind == ActionKind::kPull) {
-    meter_.Pulled(own_bytes + others_bytes, taken);
+  if (is_push) meter_.Pushed(own_bytes + others_bytes, result.moved_in);
+  if (action.kind == ActionKind::kPull) {
+    meter_.Pulled(own_bytes + others_bytes, result.moved_in);
   }
-  return moved;
-}
-
-IslandPart::Transferred IslandRunner::BoundPull(
-    const TransferWhat& what, const IslandPart::Transfer& transfer) {
-  server::CallBounds bounds;
-  bounds.idle_max = kTransferIdleMax;
-  bounds.on_waiting = TellWaiting(what);
-  const int64_t newest_max =
-      what.version +
-      (what.kind == ActionKind::kEvaluate
-           ? 1
-           : PullPatience(spec_, part_->layout(), what.fragment));
-  bounds.stop = mailbox_.BeginTransfer(
-      [&](const v1::IslandPlan& plan) {
-        return CutVersion(plan, what.fragment) > newest_max;
-      },
-      what.lane);
-  // Who leaves needs no parameters.
-  const std::stop_callback leave(options_.stop,
-                                 [this] { mailbox_.StopTransfer(); });
-  IslandPart::Transferred moved = transfer(bounds);
-  mailbox_.EndTransfer(what.lane);
-  return moved;
-}
-
-IslandPart::Transferred IslandRunner::BoundPush(
-    const TransferWhat& what, const IslandPart::Transfer& transfer) {
-  const v1::ContributionInfo& info = what.contribution->info;
-  server::CallBounds bounds;
-  bounds.idle_max = spec_.durability() == v1::DURABILITY_ISLAND
-                        ? kGatherIdleMax
-                        : kTransferIdleMax;
-  bounds.on_waiting = TellWaiting(what);
-  const bool stops_in_pause = !what.needs_repush;
-  if (what.needs_repush) {
-    LOG(WARNING) << "fragment " << what.fragment << ", contribution "
-                 << info.key().seq()
-                 << ": a shard has lost it: it is pushed again";
-  }
-  std::atomic<bool> decided{false};
-  bounds.stop = mailbox_.BeginTransfer(
-      [&](const v1::IslandPlan& plan) {
-        // Of an async run too old to count: it pulls the newest and goes on.
-        decided = !IsFreshEnough(spec_.schedule(), info.anchor_version(),
-                                 CutVersion(plan, info.key().fragment()));
-        return decided || plan.run_state() == v1::RUN_STATE_CANCELLED ||
-               (stops_in_pause && plan.run_state() == v1::RUN_STATE_PAUSED);
-      },
-      what.lane);
-  bool leaving = false;
-  {
-    MutexLock lock(&mutex_);
-    leaving = stops_forwarded_ > 0;
-  }
-  std::optional<std::stop_callback<std::function<void()>>> leave;
-  if (leaving) {
-    bounds.deadline = absl::Now() + kTransferIdleMax;
-  } else {
-    // Goes on, bounded, once the loop knows that it is to leave.
-    leave.emplace(options_.stop, [this] { mailbox_.StopTransfer(); });
-  }
-  IslandPart::Transferred moved = transfer(bounds);
-  // Before `decided` ends, which a plan would write.
-  mailbox_.EndTransfer(what.lane);
-  // At level ISLAND the plan may know of the commit before the servers' answer
-  // is here; that is what was waited for.
-  if (decided && absl::IsCancelled(moved.status)) {
-    moved.status = absl::OkStatus();
-  }
-  return moved;
+  return bounds.Settle(done);
 }
 
 }  // namespace atl::worker

@@ -7,66 +7,70 @@ namespace {
 
 size_t Index(Lane lane) { return static_cast<size_t>(lane); }
 
-// Outside the lock: callbacks run here.
+// Call without the lock: runs the callbacks of stop tokens.
 void StopAll(std::vector<std::stop_source> sources) {
   for (std::stop_source& source : sources) source.request_stop();
 }
 
 }  // namespace
 
-std::vector<std::stop_source> Mailbox::Came(const v1::IslandPlan* plan) {
-  std::vector<std::stop_source> moot;
-  if (plan != nullptr) {
-    newest_ = *plan;
-    for (const Transfer& transfer : transfers_) {
-      if (transfer.moot && transfer.moot(*plan)) moot.push_back(transfer.stop);
-    }
-  }
+void Mailbox::Came() {
   ++came_count_;
   changed_.SignalAll();
-  return moot;
+}
+
+std::vector<std::stop_source> Mailbox::SetPlan(v1::IslandPlan plan) {
+  newest_ = std::move(plan);
+  Came();
+  std::vector<std::stop_source> obsolete;
+  for (const Transfer& transfer : transfers_) {
+    if (transfer.is_obsolete && transfer.is_obsolete(*newest_)) {
+      obsolete.push_back(transfer.stop);
+    }
+  }
+  return obsolete;
 }
 
 void Mailbox::PutJoined(v1::JoinResponse response) {
-  std::vector<std::stop_source> moot;
+  std::vector<std::stop_source> obsolete;
   {
     MutexLock lock(&mutex_);
-    moot = Came(&response.plan());
+    obsolete = SetPlan(response.plan());
     joined_ = std::move(response);
-    // Of the life before: the response has a plan of its own.
-    plan_.reset();
+    // The loop gets it with the response.
+    plan_is_new_ = false;
   }
-  StopAll(std::move(moot));
+  StopAll(std::move(obsolete));
 }
 
 void Mailbox::PutPlan(v1::IslandPlan plan) {
-  std::vector<std::stop_source> moot;
+  std::vector<std::stop_source> obsolete;
   {
     MutexLock lock(&mutex_);
-    moot = Came(&plan);
-    plan_ = std::move(plan);
+    obsolete = SetPlan(std::move(plan));
+    plan_is_new_ = true;
   }
-  StopAll(std::move(moot));
+  StopAll(std::move(obsolete));
 }
 
 void Mailbox::PutConnection(bool up) {
   MutexLock lock(&mutex_);
   connection_ = up;
-  Came(nullptr);
+  Came();
 }
 
 void Mailbox::PutRefused(absl::Status status) {
   {
     MutexLock lock(&mutex_);
     if (!refused_.has_value()) refused_ = std::move(status);
-    Came(nullptr);
+    Came();
   }
   StopTransfer();
 }
 
 void Mailbox::Wake() {
   MutexLock lock(&mutex_);
-  Came(nullptr);
+  Came();
 }
 
 int64_t Mailbox::DrainInto(IslandLoop& loop) {
@@ -78,7 +82,7 @@ int64_t Mailbox::DrainInto(IslandLoop& loop) {
   {
     MutexLock lock(&mutex_);
     joined.swap(joined_);
-    plan.swap(plan_);
+    if (std::exchange(plan_is_new_, false)) plan = newest_;
     connection.swap(connection_);
     refused = refused_;
     came_count = drained_count_ = came_count_;
@@ -97,14 +101,14 @@ void Mailbox::Wait(absl::Duration timeout, std::optional<int64_t> seen) {
   }
 }
 
-std::stop_token Mailbox::BeginTransfer(ObsoleteCheck moot, Lane lane) {
+std::stop_token Mailbox::BeginTransfer(ObsoleteCheck is_obsolete, Lane lane) {
   MutexLock lock(&mutex_);
   Transfer& transfer = transfers_[Index(lane)];
-  transfer.moot = std::move(moot);
+  transfer.is_obsolete = std::move(is_obsolete);
   transfer.stop = std::stop_source();
-  // What came just before counts too.
+  // A plan that has just arrived counts too.
   if (closed_ || refused_.has_value() ||
-      (newest_.has_value() && transfer.moot(*newest_))) {
+      (newest_.has_value() && transfer.is_obsolete(*newest_))) {
     transfer.stop.request_stop();
   }
   return transfer.stop.get_token();
@@ -112,7 +116,7 @@ std::stop_token Mailbox::BeginTransfer(ObsoleteCheck moot, Lane lane) {
 
 void Mailbox::EndTransfer(Lane lane) {
   MutexLock lock(&mutex_);
-  transfers_[Index(lane)].moot = nullptr;
+  transfers_[Index(lane)].is_obsolete = nullptr;
   transfers_[Index(lane)].stop = std::stop_source(std::nostopstate);
 }
 
@@ -129,7 +133,7 @@ void Mailbox::CloseTransfers() {
   {
     MutexLock lock(&mutex_);
     closed_ = true;
-    Came(nullptr);
+    Came();
   }
   StopTransfer();
 }

@@ -1,7 +1,7 @@
-// News for the loop, from the threads that hear it to those that act on it.
+// News for the loop, from the threads that receive it to those that act on it.
 //
-// Plans are level-triggered, so only the newest is kept: the size is bounded.
-// Thread-safe.
+// Only the newest plan is kept: the size is bounded. Plans must arrive in the
+// order of their positions (control_link.h). Thread-safe.
 
 #ifndef WORKER_ISLAND_MAILBOX_H_
 #define WORKER_ISLAND_MAILBOX_H_
@@ -25,52 +25,54 @@ namespace atl::worker {
 
 class Mailbox {
  public:
-  // True for a plan that makes the transfer under way moot.
+  // True for a plan that makes the current transfer obsolete.
   using ObsoleteCheck = std::function<bool(const v1::IslandPlan&)>;
 
   void PutJoined(v1::JoinResponse response);
   void PutPlan(v1::IslandPlan plan);
   void PutConnection(bool up);
   void PutRefused(absl::Status status);
-  // Wakes up who waits: something outside changed.
+  // Wakes all waiting threads: something outside has changed.
   void Wake();
 
-  // Hands what came to `loop`. Returns how much has come so far, for Wait().
+  // Hands the news to `loop`. Returns the count of all news so far, for Wait().
   int64_t DrainInto(IslandLoop& loop);
 
-  // Waits until more has come than `seen`, at most `timeout`. Without `seen`:
-  // than when somebody drained last.
+  // Waits until the count of news exceeds `seen`, at most `timeout`. Without
+  // `seen`: the count at the last DrainInto().
   void Wait(absl::Duration timeout, std::optional<int64_t> seen = std::nullopt);
 
-  // From now until EndTransfer a plan for which `moot` is true, by itself or
-  // with a join, requests a stop of the returned token; so do StopTransfer()
-  // and PutRefused(). One transfer a lane.
-  std::stop_token BeginTransfer(ObsoleteCheck moot,
+  // Until EndTransfer a plan for which `is_obsolete` is true requests a stop of
+  // the returned token; so do StopTransfer() and PutRefused(). One transfer for
+  // each lane.
+  std::stop_token BeginTransfer(ObsoleteCheck is_obsolete,
                                 Lane lane = Lane::kTraining);
   void EndTransfer(Lane lane = Lane::kTraining);
-  // All of them.
+  // Stops all transfers.
   void StopTransfer();
-  // The same, and every one that begins later is stopped at once.
+  // Stops all transfers, also those that begin later.
   void CloseTransfers();
 
  private:
   struct Transfer {
-    ObsoleteCheck moot;
+    ObsoleteCheck is_obsolete;
     std::stop_source stop{std::nostopstate};
   };
 
-  // Notes that something came; the transfers that `plan` makes moot.
-  std::vector<std::stop_source> Came(const v1::IslandPlan* plan)
+  // Counts news and wakes all waiting threads.
+  void Came() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  // Returns the transfers that `plan` makes obsolete.
+  std::vector<std::stop_source> SetPlan(v1::IslandPlan plan)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
   Mutex mutex_;
   CondVar changed_;
   std::optional<v1::JoinResponse> joined_ ABSL_GUARDED_BY(mutex_);
-  std::optional<v1::IslandPlan> plan_ ABSL_GUARDED_BY(mutex_);
   std::optional<bool> connection_ ABSL_GUARDED_BY(mutex_);
   std::optional<absl::Status> refused_ ABSL_GUARDED_BY(mutex_);
-  // The newest plan, drained or not: what a transfer that begins is held to.
+  // The newest plan, and whether the loop lacks it.
   std::optional<v1::IslandPlan> newest_ ABSL_GUARDED_BY(mutex_);
+  bool plan_is_new_ ABSL_GUARDED_BY(mutex_) = false;
   int64_t came_count_ ABSL_GUARDED_BY(mutex_) = 0;
   int64_t drained_count_ ABSL_GUARDED_BY(mutex_) = 0;
   bool closed_ ABSL_GUARDED_BY(mutex_) = false;

@@ -39,7 +39,7 @@ TEST(MailboxTest, AJoinForgetsThePlansOfTheLifeBefore) {
   EXPECT_EQ(loop.plan().revision(), 3);
 }
 
-TEST(MailboxTest, APlanStopsATransferThatItMakesMoot) {
+TEST(MailboxTest, APlanStopsATransferThatItMakesObsolete) {
   Mailbox mailbox;
   const std::stop_token stop = mailbox.BeginTransfer(
       [](const v1::IslandPlan& plan) { return plan.cut(0).version() > 4; });

@@ -1,7 +1,7 @@
-// The codecs on a CUDA device: plain kernels, a thread a block of the grid.
+// The codecs on a CUDA device: plain kernels, one thread a block of the grid.
 //
-// They give the bits of every other path. Launches are queued; pointers are the
-// device's. This header needs no CUDA.
+// They give the same bits as every other path. Launches are asynchronous.
+// Pointers are device pointers. This header needs no CUDA.
 
 #ifndef BASE_CODEC_CUDA_DEVICE_CODEC_H_
 #define BASE_CODEC_CUDA_DEVICE_CODEC_H_
@@ -14,9 +14,9 @@
 
 namespace atl::codec::cuda {
 
-// The blocks that a launch works on, all of `n` elements: values [count, n] and
-// encoded [count, bytes], `bytes` being Codec::EncodedBytes(n); a fault a
-// block. Block b is that of first element b n.
+// The blocks of a launch, each of `n` elements: values [count, n], encoded
+// [count, bytes] with bytes = Codec::EncodedBytes(n), and one fault a block.
+// The first element of block b is number b n.
 struct Blocks {
   int64_t count = 0;
   size_t n = 0;
@@ -26,13 +26,13 @@ struct Blocks {
   BlockFault* faults = nullptr;
 };
 
-// encoded = Enc(values), then values = values - Dec(encoded). `model` is a copy
-// of TheSubsetModel on the device, for kTopK alone. `stream` is a cudaStream_t.
-// Returns the number of the launch's error, 0 for none.
+// encoded = Enc(values), then values = values - Dec(encoded). `model` is a
+// device copy of TheSubsetModel, for kTopK only. `stream` is a cudaStream_t.
+// Returns the launch's cudaError_t as a number, 0 for success.
 int EncodeBlocks(CodecId id, const Blocks& blocks, uint64_t seed,
                  const SubsetModel* model, void* stream);
 
-// values = values + weight Dec(encoded).
+// values = values + weight * Dec(encoded).
 int AccumulateBlocks(CodecId id, const Blocks& blocks, float weight,
                      const SubsetModel* model, void* stream);
 

@@ -1,7 +1,7 @@
-// The plain definitions as CUDA kernels, one block of the grid a thread.
+// The plain definitions as CUDA kernels, one thread a block of the grid.
 //
-// Compile with --fmad=false and without --use_fast_math: the bits are the
-// CPU's.
+// Compile with --fmad=false and without --use_fast_math, so that the bits equal
+// the CPU's.
 
 #include <cstddef>
 #include <cstdint>
@@ -43,7 +43,7 @@ __global__ void AccumulateKernel(Blocks blocks, float weight) {
       blocks.values + b * blocks.n);
 }
 
-// The same for top-k, whose table lies in device memory.
+// The same for top-k, whose model is in device memory.
 __global__ void EncodeTopKKernel(Blocks blocks, const SubsetModel* model) {
   const int64_t b = ThisBlock();
   if (b >= blocks.count) return;
@@ -141,7 +141,7 @@ int AccumulateBlocks(CodecId id, const Blocks& blocks, float weight,
       Accumulate<F32Plain>(blocks, weight, on);
       break;
     case CodecId::kBf16:
-    case CodecId::kBf16Stochastic:  // One format on the wire.
+    case CodecId::kBf16Stochastic:  // The same wire format.
       Accumulate<Bf16Plain<false>>(blocks, weight, on);
       break;
     case CodecId::kInt8:

@@ -1,4 +1,4 @@
-// libFuzzer's entry of FuzzDecode: see run_fuzzers.sh.
+// libFuzzer's entry to FuzzDecode: see run_fuzzers.sh.
 
 #include <cstddef>
 #include <cstdint>

@@ -1,4 +1,4 @@
-// libFuzzer's entry of FuzzEncode: see run_fuzzers.sh.
+// libFuzzer's entry to FuzzEncode: see run_fuzzers.sh.
 
 #include <cstddef>
 #include <cstdint>

@@ -1,21 +1,21 @@
 #!/usr/bin/env bash
-# Runs the codecs' fuzzers with libFuzzer and AddressSanitizer: clang 14 and its
-# runtime (Debian: clang-14 libclang-rt-14-dev), which the build itself does not
-# need.
+# Runs the codecs' fuzzers with libFuzzer and AddressSanitizer. Needs clang 14
+# and its runtime (Debian: clang-14 libclang-rt-14-dev), which the build itself
+# does not.
 #
 # usage: base/codec/fuzz/run_fuzzers.sh [INPUTS [DIRECTORY]]
 #
-# INPUTS of each target, 10000000 without it; programs and corpora are kept in
-# DIRECTORY, /tmp/atoll-fuzz without it. Fails at the first violation, and
-# libFuzzer names the file that holds the input.
+# Runs INPUTS of each target (default 10000000). Keeps programs and corpora in
+# DIRECTORY (default /tmp/atoll-fuzz). Fails at the first violation; libFuzzer
+# then names the file with the input.
 set -euo pipefail
 inputs=${1:-10000000}
 directory=${2:-${TMPDIR:-/tmp}/atoll-fuzz}
 cd "$(dirname "${BASH_SOURCE[0]}")/../../.."
 mkdir -p "$directory"
 
-# Without traces of comparisons: top-k compares each value with its threshold, and
-# two thirds of the time would go into noting that.
+# Without comparison tracing: top-k compares each value with its threshold, and
+# recording that would take two thirds of the time.
 flags=(
   -std=c++20 -O3 -g1 -mavx2 -mfma -mf16c -mbmi -mbmi2 -mlzcnt -mpopcnt
   -ffp-contract=off -fno-strict-aliasing -DHWY_DISABLE_PCLMUL_AES
@@ -35,7 +35,7 @@ for target in decode encode; do
     "${objects[@]}" "$directory/check.o" -o "$directory/${target}_fuzzer" \
     -lhwy -labsl_strings -labsl_throw_delegate -labsl_raw_logging_internal
   mkdir -p "$directory/$target"
-  # Long inputs are made of short ones: they are repeated.
+  # Short inputs suffice for long blocks: targets repeat them.
   "$directory/${target}_fuzzer" -runs="$inputs" -max_len=260 -verbosity=1 \
     -print_final_stats=1 -artifact_prefix="$directory/" "$directory/$target"
 done

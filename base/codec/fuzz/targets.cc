@@ -20,14 +20,14 @@ namespace {
 constexpr float kWeight = 0.37f;
 constexpr float kDecay = 0.95f;
 
-// One input, taken apart.
+// One parsed input.
 struct Input {
   CodecId id;
   size_t n;
   const uint8_t* rest;
   size_t rest_size;
 
-  // `size` bytes of the rest, from `skip` on, again and again.
+  // `size` bytes of `rest` from `skip` on, repeated as needed.
   std::string Bytes(size_t skip, size_t size) const {
     std::string bytes(size, '\0');
     for (size_t done = 0, at = skip % rest_size; done < size; at = 0) {
@@ -46,10 +46,10 @@ struct Input {
   }
 };
 
-// Most blocks are short, of at most one sub-block and a part: more inputs a
-// second. One input of some is of any length. Of top-k, whose plain path takes
-// O(n^2) and with that two thirds of all the time, one of eight of these: by
-// the sum of all bytes, which a mutation changes, for a fuzzer keeps long ones.
+// Most blocks are short, at most one sub-block and a part, for more inputs a
+// second. A few have any length; of top-k fewer still, because its plain path
+// is O(n^2) (base/DESIGN.md, Decisions). The sum of all bytes chooses those:
+// every mutation changes it, and a fuzzer keeps long inputs.
 bool Parse(const uint8_t* data, size_t size, Input* input) {
   if (size < 4) return false;
   const auto codecs = AllCodecs();
@@ -68,7 +68,7 @@ bool SameBits(const std::vector<float>& a, const std::vector<float>& b) {
   return std::memcmp(a.data(), b.data(), a.size() * sizeof(float)) == 0;
 }
 
-// Those that are held against the plain one.
+// The paths that are compared with the plain one.
 const std::vector<SimdPath>& Paths() {
   static const std::vector<SimdPath>& paths = *[] {
     auto* others = new std::vector<SimdPath>(SupportedPaths());
@@ -87,8 +87,8 @@ bool AllFinite(const std::vector<float>& values) {
                      [](float value) { return std::isfinite(value); });
 }
 
-// What one path makes of one input, each array of exactly its size: no byte
-// lies behind its last.
+// The result of one path on one input. Each array has exactly its size, so no
+// byte follows its last.
 struct Encoded {
   Encoded(size_t n, size_t bytes) : bytes(bytes), residual(n) {}
 
@@ -121,7 +121,7 @@ void FuzzDecode(const uint8_t* data, size_t size) {
   if (!Parse(data, size, &input)) return;
   const Codec& plain = GetCodec(input.id, SimdPath::kPlain);
   const std::string whole = input.Bytes(0, plain.EncodedBytes(input.n));
-  // A vector and not a string: no byte lies behind its last.
+  // A vector, not a string: no byte follows its last.
   const std::vector<char> exact(whole.begin(), whole.end());
   const absl::string_view encoded(exact.data(), exact.size());
   std::vector<float> values(input.n), scaled(input.n), sum(input.n, 0.5f);

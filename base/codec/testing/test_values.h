@@ -1,4 +1,4 @@
-// Inputs that codecs find hard, for tests and fuzzers.
+// Inputs that are hard for codecs, for tests and fuzzers.
 //
 // Deterministic for a seed.
 
@@ -19,7 +19,7 @@
 
 namespace atl::codec {
 
-// Fresh random inputs; a failure prints the seed.
+// Fresh random inputs; prints the seed on failure.
 class ValuesTest : public ::testing::Test {
  protected:
   ValuesTest() : seed_(std::random_device()()), random_(seed_) {
@@ -33,7 +33,7 @@ class ValuesTest : public ::testing::Test {
     return std::uniform_int_distribution<size_t>(low, high)(random_);
   }
 
-  // Finite, of every magnitude there is.
+  // A finite value of any magnitude.
   float AnyFinite() {
     for (;;) {
       const float value = FromBits(random_());
@@ -41,7 +41,7 @@ class ValuesTest : public ::testing::Test {
     }
   }
 
-  // An element count: often a whole block, sometimes any.
+  // An element count: often a whole block.
   size_t AnyCount() {
     static constexpr size_t kEdges[] = {1,   2,    63,   64,   65,   127, 128,
                                         255, 256,  257,  511,  512,  513, 767,
@@ -56,10 +56,9 @@ class ValuesTest : public ::testing::Test {
     }
   }
 
-  // How many kinds of values there are.
   static constexpr int kKinds = 12;
 
-  // `n` values of a kind.
+  // `n` values of the given kind.
   std::vector<float> ValuesOfKind(int kind, size_t n) {
     std::normal_distribution<float> normal;
     std::vector<float> v(n);
@@ -69,7 +68,7 @@ class ValuesTest : public ::testing::Test {
       const float z = normal(random_);
       const float sign = random_() % 2 == 0 ? 1.0f : -1.0f;
       switch (kind) {
-        case 0:  // As outer gradients are.
+        case 0:  // Like outer gradients.
           v[i] = 1e-3f * z;
           break;
         case 1:  // Every magnitude.

@@ -17,7 +17,7 @@ namespace {
 
 using Fault = FakeFileSystem::Fault;
 
-// As the messages of the real one begin.
+// The verb that starts the messages of PosixFileSystem.
 absl::string_view ToVerb(Fault::Call call) {
   switch (call) {
     case Fault::Call::kOpen:
@@ -48,7 +48,7 @@ absl::string_view ToVerb(Fault::Call call) {
 struct FakeFileSystem::Node {
   std::string bytes;
   std::string synced_bytes;
-  // Begin and end of what the next sync would make durable.
+  // Ranges, as begin and end, that the next sync makes durable.
   std::vector<std::pair<size_t, size_t>> unsynced;
 
   void Sync() {
@@ -69,7 +69,7 @@ struct FakeFileSystem::State {
   int64_t capacity ABSL_GUARDED_BY(mutex) = std::numeric_limits<int64_t>::max();
   std::vector<Fault> faults ABSL_GUARDED_BY(mutex);
 
-  // How a call ends. `written_bytes`: what a write gets done before it fails.
+  // The outcome of a call. `written_bytes`: what a failing write still writes.
   absl::Status Check(Fault::Call call, const std::string& path,
                      int64_t* written_bytes = nullptr) {
     for (auto fault = faults.begin(); fault != faults.end(); ++fault) {
@@ -89,7 +89,7 @@ struct FakeFileSystem::State {
     return absl::OkStatus();
   }
 
-  // By how many open files; no node that is not open.
+  // Open handles of each open node.
   std::map<const Node*, int> open_counts ABSL_GUARDED_BY(mutex);
 
   int64_t UsedBytes(bool with_open = false) const {
@@ -150,7 +150,7 @@ class FakeFileSystem::File : public RandomAccessFile {
       return absl::PermissionDeniedError(
           absl::StrCat("write ", path_, ": opened for reading"));
     }
-    int64_t room = 0;  // Of a write that fails.
+    int64_t room = 0;  // That a failing write may still use.
     const absl::Status failure =
         state_->Check(Fault::Call::kWrite, path_, &room);
     for (absl::string_view piece : pieces) {

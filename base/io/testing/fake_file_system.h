@@ -1,9 +1,8 @@
-// A FileSystem in memory for tests: it can be full, broken, and it can crash,
-// which forgets whatever was not synced.
+// A FileSystem in memory for tests. It can be full or broken, and it can crash
+// and forget everything that was not synced. Thread-safe.
 //
-// A file's bytes survive Crash() as of its last Sync(); a name survives if its
+// Crash() keeps a file's bytes as of its last Sync(), and a name if its
 // directory was synced after the name was made. Directories always survive.
-// Thread-safe.
 
 #ifndef BASE_IO_TESTING_FAKE_FILE_SYSTEM_H_
 #define BASE_IO_TESTING_FAKE_FILE_SYSTEM_H_
@@ -26,18 +25,18 @@ class FakeFileSystem : public FileSystem {
   FakeFileSystem();
   ~FakeFileSystem() override;
 
-  // Loses power: what was not synced is gone. Open files must not be used
-  // after it.
+  // Simulates a power loss: everything that was not synced is lost. Files
+  // opened before must not be used afterwards.
   void Crash();
-  // Bytes that all files together may have; writes beyond fail with
-  // RESOURCE_EXHAUSTED.
+  // Limits the bytes of all named files together. Writes beyond the limit fail
+  // with RESOURCE_EXHAUSTED.
   void SetCapacity(int64_t bytes);
-  // Bytes of all files, those included that have no name any more and are open.
-  // (What has no name does not count against the capacity.)
+  // Bytes of all files, including open files without a name. (The latter do not
+  // count against the capacity.)
   int64_t HeldBytes() const;
 
-  // Calls that fail as a real disk's do: what a sync that fails was to write is
-  // not tried by the next one.
+  // Calls that fail as on a real disk: after a failed sync, the next one does
+  // not retry its bytes.
   struct Fault {
     enum class Call {
       kOpen,
@@ -45,17 +44,17 @@ class FakeFileSystem : public FileSystem {
       kWrite,
       kSync,
       kReserve,  // Preallocate.
-      kRename,   // By the old name.
+      kRename,   // Matches the old name.
       kRemove,
       kSyncDirectory,
       kList,
     };
     Call call;
-    std::string path_part;  // Of paths that contain it.
-    int error_number = 0;   // The errno that it ends with.
-    int pass_count = 0;     // Calls that are let through before.
-    int fail_count = 1;     // Calls that fail; then the fault is over.
-    // A write gets so many bytes to its place before it fails.
+    std::string path_part;  // Matches paths that contain it.
+    int error_number = 0;   // The errno of the failure.
+    int pass_count = 0;     // Calls that succeed first.
+    int fail_count = 1;     // Calls that fail afterwards.
+    // Bytes that a failing write still writes.
     int64_t written_bytes = 0;
   };
   void AddFault(Fault fault);

@@ -1,7 +1,5 @@
-// Hands every call on to another file system: what a test's own one, which
-// changes a call or two, derives from.
-//
-// As thread-safe as the other.
+// Forwards every call to another file system. A test's own file system derives
+// from it and overrides a call or two. As thread-safe as the other one.
 
 #ifndef BASE_IO_TESTING_FORWARDING_FILE_SYSTEM_H_
 #define BASE_IO_TESTING_FORWARDING_FILE_SYSTEM_H_
@@ -19,7 +17,7 @@ namespace atl {
 
 class ForwardingFileSystem : public FileSystem {
  public:
-  // `files` outlives this.
+  // `files` must outlive this.
   explicit ForwardingFileSystem(FileSystem& files) : files_(files) {}
 
   absl::StatusOr<std::unique_ptr<RandomAccessFile>> OpenForRead(

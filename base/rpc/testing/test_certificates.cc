@@ -38,7 +38,7 @@ void AddExtension(X509* cert, X509* issuer, int nid, const char* value) {
   X509_EXTENSION_free(extension);
 }
 
-// A certificate of `key`, signed by `issuer` with `issuer_key`; by itself if
+// A certificate of `key`, signed by `issuer` with `issuer_key`; self-signed if
 // `issuer` is null.
 Cert MakeCert(const std::string& common_name, EVP_PKEY* key, X509* issuer,
               EVP_PKEY* issuer_key, int serial) {

@@ -1,4 +1,4 @@
-// A certificate authority for tests: keys and certificates made on the spot.
+// A certificate authority for tests that makes keys and certificates.
 
 #ifndef BASE_RPC_TESTING_TEST_CERTIFICATES_H_
 #define BASE_RPC_TESTING_TEST_CERTIFICATES_H_
@@ -12,14 +12,14 @@ namespace atl::rpc {
 
 class TestAuthority {
  public:
-  // Writes its files under `directory`, which exists.
+  // Writes its files under `directory`, which must exist.
   explicit TestAuthority(std::string directory);
   ~TestAuthority();
   TestAuthority(const TestAuthority&) = delete;
   TestAuthority& operator=(const TestAuthority&) = delete;
 
-  // A certificate for `common_name`, good for 127.0.0.1 and localhost, for an
-  // hour; the files of its owner.
+  // Issues a certificate for `common_name` and the hosts 127.0.0.1 and
+  // localhost, valid for an hour. Returns its owner's files.
   TlsFiles Issue(const std::string& common_name);
 
  private:

@@ -1,6 +1,4 @@
-// A clock that stands still until a test moves it.
-//
-// Thread-safe.
+// A clock that only a test advances. Thread-safe.
 
 #ifndef BASE_TIME_TESTING_FAKE_CLOCK_H_
 #define BASE_TIME_TESTING_FAKE_CLOCK_H_
@@ -27,7 +25,7 @@ class FakeClock : public Clock {
     now_ += duration;
   }
 
-  // Also backwards, as a machine's clock may be set.
+  // May go backwards, as a machine's clock can.
   void Set(absl::Time now) {
     MutexLock lock(&mutex_);
     now_ = now;

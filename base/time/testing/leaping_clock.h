@@ -1,8 +1,8 @@
-// In a test that links this, somebody sets the machine's clock an hour ahead
-// each time that it is read: whoever takes a deadline from it finds it passed
-// at the next look. SystemClock() has to hide that.
+// A test that links this sees the machine's clock jump an hour ahead at each
+// reading. A deadline computed from it has passed at the next reading.
+// SystemClock() must hide the jumps.
 //
-// For tests only. It takes the place of the C library's clock_gettime.
+// For tests only. Replaces the C library's clock_gettime.
 
 #ifndef BASE_TIME_TESTING_LEAPING_CLOCK_H_
 #define BASE_TIME_TESTING_LEAPING_CLOCK_H_
@@ -11,7 +11,7 @@
 
 namespace atl {
 
-// How far the clock is set ahead with each reading.
+// The jump at each reading.
 inline constexpr absl::Duration kClockLeap = absl::Hours(1);
 
 }  // namespace atl

@@ -1,6 +1,4 @@
-// What the core hands over to be made durable at once: all of it or none.
-//
-// Plain values; no behaviour. Pure. Thread-compatible.
+// Output of the core that becomes durable all together or not at all.
 
 #ifndef COORDINATOR_CORE_OUTPUTS_BATCH_H_
 #define COORDINATOR_CORE_OUTPUTS_BATCH_H_
@@ -13,14 +11,14 @@
 
 namespace atl::coordinator {
 
-// A record of the log of `run_id`; empty for the coordinator's own.
+// A record of the log of `run_id`; the coordinator's own log has the id "".
 struct LogEntry {
   std::string run_id;
   storage::v1::Record record;
 };
 
-// What readers may ask of a run's past, however long it is: rows by number,
-// written once, read by range, never held in memory.
+// Tables of a run's history, which may be long: rows are written once, read by
+// range and never held in memory.
 enum class HistoryTable {
   kRounds,       // v1.Round by commit_seq: from 1, without a gap.
   kEvaluations,  // v1.Evaluation by version, of those that were evaluated.
@@ -33,10 +31,10 @@ struct HistoryRow {
   std::string value;  // The message, serialised.
 };
 
-// Of storage.v1.Snapshot; another is refused.
+// Format of storage.v1.Snapshot. A newer one is refused.
 inline constexpr int64_t kSnapshotFormat = 1;
 
-// The state that the log of `run_id` says after this batch.
+// The state of the log of `run_id` after this batch.
 struct LogSnapshot {
   std::string run_id;
   storage::v1::Snapshot snapshot;

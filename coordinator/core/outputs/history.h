@@ -1,6 +1,4 @@
-// What a record leaves to a run's history.
-//
-// Pure. Thread-safe.
+// Converts records to rows of a run's history. Pure. Thread-safe.
 
 #ifndef COORDINATOR_CORE_OUTPUTS_HISTORY_H_
 #define COORDINATOR_CORE_OUTPUTS_HISTORY_H_
@@ -11,7 +9,7 @@
 
 namespace atl::coordinator {
 
-// The row of a COMMIT or of an evaluation; nullopt for all other records.
+// The row of a COMMIT or an evaluation; nullopt for all other records.
 std::optional<HistoryRow> ToHistory(const LogEntry& entry);
 
 }  // namespace atl::coordinator

@@ -15,10 +15,10 @@
 namespace atl::coordinator {
 namespace {
 
-// Of the reasons in an island's plan, all of them.
+// Limit for all reasons together in one island's plan.
 constexpr size_t kReasonsBytesMax = 16 << 10;
 
-// What every island is told of `open`.
+// The part of `open` that every island is told.
 v1::OpenRound SharedOpenRound(const v1::OpenRound& open) {
   v1::OpenRound shared;
   shared.set_fragment(open.fragment());
@@ -36,7 +36,6 @@ v1::OpenRound SharedOpenRound(const v1::OpenRound& open) {
   return shared;
 }
 
-// Adds what `slot` does in `open`, if it is expected there, to `told`.
 void AddSlot(const v1::OpenRound& open, int32_t slot, v1::OpenRound& told) {
   told.clear_slots();
   told.clear_slot_index();
@@ -48,7 +47,7 @@ void AddSlot(const v1::OpenRound& open, int32_t slot, v1::OpenRound& told) {
   told.set_slot_index(static_cast<int32_t>(at - open.slots().begin()));
 }
 
-// Keeps the newest reasons, those of the last outcomes, as far as they go.
+// Keeps the reasons of the newest outcomes, up to the limit.
 void ShortenReasons(
     google::protobuf::RepeatedPtrField<v1::ContributionOutcome>& outcomes) {
   size_t room = kReasonsBytesMax;
@@ -61,14 +60,14 @@ void ShortenReasons(
   }
 }
 
-// Tells a shard what it need not keep: first what it still reports though it
-// has ended, merged or not, so that all of that goes, however much it is, some
-// with each report; then the newest, of which it may have parts that no report
-// names.
+// Tells a shard which contributions it need not keep, at most kDroppedMax a
+// plan. First those that it still reports although they have ended, over as
+// many plans as needed. Then the newest: the shard may have parts of them that
+// no report names.
 void AddDropped(const RunState& state, const ObservedShard& shard,
                 v1::ServerRunPlan& plan) {
   std::set<ContributionPlace> told;
-  // What these decide is theirs to free.
+  // The commits of the plan free their contributions.
   std::set<ContributionPlace> committed;
   for (const v1::Commit& commit : plan.commits()) {
     for (const v1::ContributionOutcome& outcome : commit.outcomes()) {
@@ -87,7 +86,7 @@ void AddDropped(const RunState& state, const ObservedShard& shard,
   const auto add_ended = [&](const v1::ContributionKey& key) {
     if (!state.outcomes().Contains(key)) return;
     const v1::ContributionOutcome* const known = state.outcomes().Find(key);
-    // It may be forgotten how.
+    // The outcome may be forgotten.
     add(key, known == nullptr ? v1::OUTCOME_UNSPECIFIED : known->outcome());
   };
   for (const v1::StoredContribution& stored : shard.report.stored()) {
@@ -123,7 +122,7 @@ google::protobuf::RepeatedPtrField<v1::ShardPlacement> BuildPlacement(
 
 int64_t PersistedCommitSeq(const RunState& state,
                            const Observations& observed) {
-  // No commit is ever made further ahead than that.
+  // Commits never run further ahead than this.
   const int64_t least =
       std::max<int64_t>(0, state.commit_seq() - kCommitsAheadMax);
   int64_t persisted = state.commit_seq();
@@ -146,7 +145,7 @@ v1::IslandPlan BuildSharedIslandPlan(const RunState& state,
   plan.set_placement_epoch(state.placement_epoch());
   *plan.mutable_shards() = BuildPlacement(state, servers);
   if (state.started()) {
-    // An async OPEN stands while one contribution of it is merged.
+    // An async OPEN stands while one of its contributions is merged.
     const bool is_async = IsAsync(state.spec().schedule());
     for (const FragmentState& fragment : state.fragments()) {
       *plan.add_cut() = fragment.newest;

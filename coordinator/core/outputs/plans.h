@@ -1,6 +1,6 @@
-// Plans: what islands and servers are told, whole.
+// Builds plans: the complete instructions to islands and servers.
 //
-// Pure. Thread-safe. A plan's revision and coordinator_epoch are the caller's.
+// Pure. Thread-safe. The caller sets a plan's revision and coordinator_epoch.
 
 #ifndef COORDINATOR_CORE_OUTPUTS_PLANS_H_
 #define COORDINATOR_CORE_OUTPUTS_PLANS_H_
@@ -13,27 +13,27 @@
 
 namespace atl::coordinator {
 
-// The shards of a run, in order; an address is empty while its server is away.
+// The shards of a run, in order. An address is empty while its server is away.
 google::protobuf::RepeatedPtrField<v1::ShardPlacement> BuildPlacement(
     const RunState& state, const ServerDirectory& servers);
 
-// What every island of the run is told: all but `slot`, `island_epoch`,
-// `outcomes`, `needs_repush` and its own part in open rounds.
+// The part that all islands share: everything but `slot`, `island_epoch`,
+// `outcomes`, `needs_repush` and an island's own part in open rounds.
 v1::IslandPlan BuildSharedIslandPlan(const RunState& state,
                                      const Observations& observed,
                                      const ServerDirectory& servers);
 
-// Adds what only the island with `slot` is told.
+// Adds the part for the island with `slot`.
 void AddIsland(const RunState& state, const Observations& observed,
                int32_t slot, v1::IslandPlan& plan);
 
-// What the owner of `shard` is told of the run. Requires: placed.
+// The plan of one run for the owner of `shard`. Requires: placed.
 v1::ServerRunPlan BuildServerRunPlan(const RunState& state,
                                      const Observations& observed,
                                      int32_t shard);
 
 // Largest commit_seq that every shard has persisted, by the newest reports;
-// before all have reported, the least that it can be.
+// before all have reported, the least possible value.
 int64_t PersistedCommitSeq(const RunState& state, const Observations& observed);
 
 }  // namespace atl::coordinator

@@ -1,4 +1,4 @@
-// How large plans are, and that an island is told what is its own of rounds.
+// The sizes of plans, and what each island is told of a round.
 
 #include "coordinator/core/outputs/plans.h"
 
@@ -17,11 +17,11 @@
 namespace atl::coordinator {
 namespace {
 
-constexpr size_t kPlanBytesMax = 64 << 10;  // Of 24 fragments and servers.
+constexpr size_t kPlanBytesMax = 64 << 10;  // With 24 fragments and servers.
 constexpr size_t kLargestPlanBytesMax = 192 << 10;
-// A control message (proto/DESIGN.md, "Limits").
+// A control message (proto/DESIGN.md, Limits).
 constexpr size_t kMessageBytesMax = 4 << 20;
-constexpr int64_t kMany = int64_t{1} << 40;  // Of what is counted.
+constexpr int64_t kMany = int64_t{1} << 40;  // For counts.
 
 v1::Digest SomeDigest() {
   v1::Digest digest;
@@ -30,7 +30,7 @@ v1::Digest SomeDigest() {
   return digest;
 }
 
-// A run by its records, every name as long as names get, every count large.
+// A run with the longest names and large counts.
 class PlansTest : public testing::Test, public ServerDirectory {
  protected:
   void Start(int fragment_count, int island_count, int server_count) {
@@ -110,8 +110,8 @@ class PlansTest : public testing::Test, public ServerDirectory {
     Apply(record);
   }
 
-  // Of the sealed round; everybody's contribution is merged, and as many others
-  // rejected as a slot can have undecided.
+  // Commits the sealed round: merges each island's contribution and rejects as
+  // many others as a slot may have undecided.
   void Commit(int fragment) {
     storage::v1::Record record;
     v1::Commit& commit = *record.mutable_round_committed()->mutable_commit();
@@ -138,7 +138,7 @@ class PlansTest : public testing::Test, public ServerDirectory {
     Apply(record);
   }
 
-  // An outcome of `slot` in each fragment.
+  // Rejects one contribution of `slot` in each fragment.
   void Reject(int slot, int64_t seq, const std::string& reason) {
     storage::v1::Record record;
     for (size_t f = 0; f < state_.fragments().size(); ++f) {
@@ -197,7 +197,7 @@ TEST_F(PlansTest, AnIslandIsToldItsOwnSlotAndTheSumsOfAll) {
     EXPECT_EQ(open.step_count_sum(), 100 + 101 + 102);
     EXPECT_EQ(open.min_quorum(), 1000);
   }
-  // Made over for another one, nothing of it is left.
+  // Reusing the plan for another slot leaves nothing of the first.
   AddIsland(state_, observed_, 2, plan);
   ASSERT_EQ(plan.open_rounds(1).slots_size(), 1);
   EXPECT_EQ(plan.open_rounds(1).slots(0).slot(), 2);
@@ -218,7 +218,7 @@ TEST_F(PlansTest, AnIslandThatIsNotExpectedIsToldHowManyAre) {
 
 TEST_F(PlansTest, SlotsCountAsTheyAreOrdered) {
   Start(1, 5, 1);
-  // A sample: every other one.
+  // A sample of slots.
   storage::v1::Record record;
   record.mutable_round_aborted()->set_fragment(0);
   Apply(record);
@@ -230,7 +230,7 @@ TEST_F(PlansTest, SlotsCountAsTheyAreOrdered) {
   EXPECT_EQ(MakePlan(4).open_rounds(0).slot_index(), 2);
   EXPECT_EQ(MakePlan(4).open_rounds(0).slots(0).slot(), 4);
   EXPECT_TRUE(MakePlan(2).open_rounds(0).slots().empty());
-  // Whoever does not say how many steps takes one.
+  // A slot without a step count takes one step.
   EXPECT_EQ(MakePlan(2).open_rounds(0).step_count_sum(), 3);
 }
 
@@ -249,7 +249,7 @@ TEST_F(PlansTest, TheLargestPlansFitTheirBounds) {
   for (int round = 0; round < 2; ++round) {
     Reject(islands - 1, 100 + round, std::string(1000, 'x'));
   }
-  // As many contributions as a fragment takes undecided ones of a slot.
+  // As many undecided contributions as a slot may have in a fragment.
   for (int i = 0; i < 4 * kFragmentsMax; ++i) {
     Recall recall;
     recall.key = Key(i % kFragmentsMax, islands - 1);
@@ -264,7 +264,7 @@ TEST_F(PlansTest, TheLargestPlansFitTheirBounds) {
   EXPECT_EQ(plan.shards_size(), kServersMax);
   EXPECT_EQ(plan.needs_repush_size(), 4 * kFragmentsMax);
   EXPECT_LT(plan.ByteSizeLong(), kLargestPlanBytesMax);
-  // Sixteen commits that nobody has persisted, and all fragments sealed.
+  // Sixteen unpersisted commits, and all fragments sealed.
   for (int f = 0; f < kFragmentsMax; ++f) Seal(f);
   for (int f = 0; f < 16; ++f) {
     Commit(f);
@@ -307,11 +307,11 @@ TEST_F(PlansTest, AServerIsToldOfAllThatItStillReportsThoughItHasEnded) {
       key.set_seq(seq);
       *observed_.shards[1].report.add_stored()->mutable_info()->mutable_key() =
           key;
-      // The last of each has not ended.
+      // The last one of each fragment has not ended.
       if (seq <= 6) left.insert(key.ShortDebugString());
     }
   }
-  // Whoever reports nothing is told the newest.
+  // A shard that reports nothing is told the newest.
   EXPECT_EQ(BuildServerRunPlan(state_, observed_, 0).dropped(255).key().seq(),
             6);
   int part_count = 0;
@@ -336,7 +336,7 @@ TEST_F(PlansTest, AServerIsToldOfAllThatItStillReportsThoughItHasEnded) {
   EXPECT_EQ(observed_.shards[1].report.stored_size(), 100);
 }
 
-// Its commit is no longer told, and then it is forgotten how it ended.
+// First its commit leaves the plan, then its outcome is forgotten.
 TEST_F(PlansTest, WhatWasMergedAndIsStillReportedIsToldAsItEnded) {
   Start(1, 1, 1);
   Seal(0);
@@ -363,7 +363,7 @@ TEST_F(PlansTest, WhatWasMergedAndIsStillReportedIsToldAsItEnded) {
   EXPECT_EQ(told(), v1::OUTCOME_UNSPECIFIED);
 }
 
-// It frees them when it has merged them and not before.
+// The shard frees them after the merge.
 TEST_F(PlansTest, WhatACommitOfThePlanDecidesIsNotToldAsDropped) {
   Start(1, 2, 1);
   Seal(0);
@@ -397,7 +397,6 @@ TEST_F(PlansTest, TheNewestReasonsAreKeptAndCutBetweenCharacters) {
   }
   EXPECT_LE(reason_bytes, 16u << 10);
   EXPECT_EQ(plan.outcomes(0).reason(), "");
-  // A server needs none.
   const v1::ServerRunPlan server = BuildServerRunPlan(state_, observed_, 0);
   ASSERT_EQ(server.dropped_size(), 200);
   EXPECT_EQ(server.dropped(0).reason(), "");

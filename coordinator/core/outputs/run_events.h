@@ -1,6 +1,4 @@
-// A run's durable records as the events that WatchRun streams.
-//
-// Pure. Thread-safe.
+// Converts durable records to the events of WatchRun. Pure. Thread-safe.
 
 #ifndef COORDINATOR_CORE_OUTPUTS_RUN_EVENTS_H_
 #define COORDINATOR_CORE_OUTPUTS_RUN_EVENTS_H_
@@ -12,8 +10,8 @@
 
 namespace atl::coordinator {
 
-// The event of a record; nullopt for a record that readers are not told of
-// (placement, version 0, outcomes outside of rounds).
+// The event of a record; nullopt for records that readers do not see
+// (placement, version 0, verdicts, outcomes outside of rounds).
 std::optional<v1::RunEvent> ToEvent(const storage::v1::Record& record);
 
 }  // namespace atl::coordinator

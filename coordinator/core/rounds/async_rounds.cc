@@ -27,7 +27,7 @@ std::vector<int32_t> ReadySlots(const RunState& state) {
   return slots;
 }
 
-// Of the data shards that `slot` may read, the one that has been read least.
+// The data shard that was read least of those that `slot` may read.
 int32_t LeastRead(const RunState& state, const std::vector<int32_t>& dealt,
                   int32_t slot) {
   return *std::min_element(
@@ -36,7 +36,7 @@ int32_t LeastRead(const RunState& state, const std::vector<int32_t>& dealt,
       });
 }
 
-// What each ready island does for its next contribution to `fragment`, by slot.
+// The next plan of each ready island for `fragment`, by slot.
 std::map<int32_t, v1::SlotPlan> MakeNewPlans(const RunState& state,
                                              const Observations& observed,
                                              int32_t fragment) {

@@ -1,14 +1,14 @@
-// The rounds of an async run (arXiv 2401.09135): a fragment's OPEN stands
-// until a contribution is received; that one is sealed alone, whichever version
-// it was made from, and the COMMIT of the next version brings the next OPEN.
+// The rounds of an async run (arXiv 2401.09135). A fragment's OPEN stands until
+// a contribution is received. That one is sealed alone, whichever version it
+// was made from. The COMMIT of the next version brings the next OPEN.
 //
-// Pure functions of the durable state and the reports; none depends on time.
-// Thread-safe. For runs of which IsAsync() holds.
+// Pure functions of the durable state and the reports, not of time.
+// Thread-safe. Requires: IsAsync() of the run.
 //
-// What an island does is decided when its contribution before was, and stands
-// (FragmentState::standing_plans) whatever others commit meanwhile: DyLU's
-// steps, the clock of the learning rate, the data. An island that has no such
-// plan while the round is open has it opened again, at once.
+// An island's work is planned when its previous contribution is decided: DyLU's
+// steps, the learning rate's clock, the data. The plan stands
+// (FragmentState::standing_plans) however often other islands commit. If a
+// ready island has no plan in an open round, the round is reopened at once.
 
 #ifndef COORDINATOR_CORE_ROUNDS_ASYNC_ROUNDS_H_
 #define COORDINATOR_CORE_ROUNDS_ASYNC_ROUNDS_H_
@@ -21,18 +21,17 @@
 
 namespace atl::coordinator {
 
-// OPENs of the idle fragments that have not reached the last version, for
-// every ready island, and for those that are restarting and have a plan.
+// OPENs of the idle fragments that are not at their end. They name every ready
+// island, and restarting islands that have a plan.
 Decision DecideAsyncOpen(const RunState& state, const Observations& observed);
 
-// SEAL of the one received contribution that was made from the oldest version,
-// the first by (slot, seq) if there are several; or else an ABORT that lets a
-// ready island in that has no plan yet.
+// SEAL of the received contribution with the oldest anchor version, the first
+// by (slot, seq). Without one: an ABORT if a ready island has no plan.
 Decision DecideAsyncSeal(const RunState& state, const Observations& observed,
                          int32_t fragment);
 
-// Outcomes of contributions to `fragment` that no version can take any more:
-// refused, STALE, or what a run that is over leaves.
+// Outcomes of contributions to `fragment` that no version can take any longer:
+// REJECTED, STALE, or CANCELLED at the end of the run.
 std::vector<v1::ContributionOutcome> SettleAsync(const RunState& state,
                                                  const Observations& observed,
                                                  int32_t fragment);

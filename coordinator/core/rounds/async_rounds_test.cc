@@ -1,5 +1,3 @@
-// Traces of async runs: what each contribution leads to.
-
 #include "coordinator/core/rounds/async_rounds.h"
 
 #include <map>
@@ -23,7 +21,7 @@ class AsyncRoundsTest : public RunSimulationTest {
   void PushEverywhere(const std::string& id, int32_t f = 0) {
     for (int32_t s = 0; s < run_->shard_count(); ++s) run_->Push(id, f, s);
   }
-  // Its contribution is made, pushed and merged.
+  // Makes, pushes and merges a contribution of the island.
   void Merge(const std::string& id, int32_t f = 0) {
     const int64_t version = Version(f);
     PushEverywhere(id, f);
@@ -77,7 +75,7 @@ TEST_F(AsyncRoundsTest, MergesWhatCameTogetherOneByOneTheOldestAnchorFirst) {
   Start(AsyncSpec(), 3);
   run_->Train("i2", 0);
   Merge("i0");
-  // All three are there before anything is merged.
+  // All three train before anything is merged.
   run_->Train("i0", 0);
   run_->Train("i1", 0);
   run_->Push("i0", 0, 0);
@@ -106,7 +104,7 @@ TEST_F(AsyncRoundsTest, MergesFromAnOlderAnchorUpToMaxStalenessAndNoFurther) {
   Merge("i0");
   Merge("i1");  // Version 2, made from 0: just fresh enough.
   EXPECT_EQ(run_->FindOutcome("i1"), v1::OUTCOME_MERGED);
-  // Version 3: what i2 made from version 0 comes too late by one.
+  // Version 3: i2's contribution from version 0 is one version too late.
   run_->PushLate("i2", 0);
   EXPECT_EQ(run_->FindOutcome("i2"), v1::OUTCOME_STALE);
   EXPECT_EQ(Version(), 3);
@@ -138,7 +136,7 @@ TEST_F(AsyncRoundsTest, LeavesThePlanOfWhoIsInTheMiddleAloneUntilItsOutcome) {
   PushEverywhere("i1");
   run_->FollowPlans();
   ASSERT_EQ(run_->FindOutcome("i1"), v1::OUTCOME_MERGED);
-  // With the COMMIT that decides it comes what it does next: DyLU.
+  // The COMMIT that decides the contribution also brings the next plan: DyLU.
   EXPECT_EQ(MakePlan(1).step_count(), 1);
   EXPECT_EQ(MakePlan(1).start_step(), 3 * 4);
   EXPECT_EQ(run_->state().DataPosition(before.data_shard(), 1),
@@ -188,7 +186,7 @@ TEST_F(AsyncRoundsTest, AsksAJoinerAtOnceAlsoWhereNobodyElseIsLeft) {
 TEST_F(AsyncRoundsTest, KeepsThePlanOfARestartAndForgetsThatOfTheLost) {
   Start(AsyncSpec());
   const v1::SlotPlan before = MakePlan(1);
-  ASSERT_TRUE(run_->Join("i1").ok());  // Another life; not ready yet.
+  ASSERT_TRUE(run_->Join("i1").ok());  // A new life, not ready yet.
   Merge("i0");
   EXPECT_EQ(MakePlan(1).DebugString(), before.DebugString());
   run_->Pass(absl::Seconds(31), {"i1"});
@@ -203,7 +201,7 @@ TEST_F(AsyncRoundsTest, MergesWhatALostIslandHasLeftBehind) {
   run_->Push("i1", 0, 0);
   run_->Pass(absl::Seconds(31), {"i1"});
   Merge("i0");
-  PushEverywhere("i1");  // It was on its way.
+  PushEverywhere("i1");  // Pushed before it was lost.
   run_->FollowPlans();
   run_->FollowPlans();
   EXPECT_EQ(run_->FindOutcome("i1"), v1::OUTCOME_MERGED);
@@ -227,7 +225,7 @@ TEST_F(AsyncRoundsTest, FragmentsGoTheirOwnWayAndEndTogether) {
   Merge("i0", 0);
   EXPECT_EQ(Version(0), 2);
   EXPECT_EQ(Version(1), 0);
-  // The newest cut, whatever the other fragment is at.
+  // The newest cut, whatever version the other fragment has.
   ASSERT_TRUE(run_->state().pins().contains("round-2"));
   EXPECT_EQ(run_->state().pins().at("round-2").pin.cut(1).version(), 0);
   run_->Settle();

@@ -14,7 +14,7 @@ bool SameInfo(const v1::ContributionInfo& a, const v1::ContributionInfo& b) {
   return a.SerializeAsString() == b.SerializeAsString();
 }
 
-// Why a header makes no sense; empty if it does.
+// Why a header is invalid; empty if it is valid.
 std::string InfoFault(const RunState& state, const v1::ContributionInfo& info) {
   const int64_t version =
       state.fragments()[info.key().fragment()].newest.version();
@@ -87,7 +87,7 @@ SeenContributions CollectContributions(const RunState& state,
           seen.refusal = InfoFault(state, stored.info());
         }
       } else if (!SameInfo(*seen.info, stored.info())) {
-        seen.refusal = "shards were given different headers under its key";
+        seen.refusal = "shards received different headers for its key";
       }
       seen.stored_count += 1;
       seen.norm_squared += stored.norm_squared();
@@ -105,7 +105,7 @@ SeenContributions CollectContributions(const RunState& state,
               ? std::string("a shard refused it")
               : std::string(CutUtf8(refused.reason(), kReasonBytesMax));
     }
-    // What it had and has lost ends too.
+    // Lost contributions must end too.
     for (const auto& [place, info] : shards[shard].had) {
       if (!Belongs(state, fragment, info.key())) continue;
       SeenContribution& seen = all[{info.key().slot(), info.key().seq()}];
@@ -121,7 +121,7 @@ SeenContributions CollectContributions(const RunState& state,
   for (auto& [place, seen] : all) {
     if (is_judged && seen.refusal.empty() &&
         !(seen.norm_squared < kVerdictNormSquaredMax)) {
-      seen.refusal = "its norm is not below 2^26, as the merge rule needs it";
+      seen.refusal = "its norm is not below 2^26, the limit of the merge rule";
     }
     seen.received = seen.stored_count == holders.size() && seen.refusal.empty();
   }

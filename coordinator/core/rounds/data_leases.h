@@ -1,10 +1,10 @@
-// Which island reads which data shard.
+// Decides which island reads which data shard.
 //
-// A member that is joining or ready leases one data shard, alone, if the data
-// is shared (its fingerprint is set). In elastic runs the shards that nobody
-// leases, those of lost islands for one, are read too: each island of a round
-// takes its own and its part of the free ones in turn, by version. Local data
-// (no fingerprint) is everyone's own: shards are numbers, slot modulo count.
+// If the data is shared (its fingerprint is set), each joining or ready member
+// leases one data shard alone. Elastic runs also read the free shards, for
+// example those of lost islands: each island of a round takes its own shard and
+// its part of the free ones in turn, by version. Local data (no fingerprint)
+// belongs to its island: the shard is only a number, slot modulo count.
 //
 // Pure. Thread-safe.
 
@@ -18,16 +18,15 @@
 
 namespace atl::coordinator {
 
-// The shard for a member with `slot`: `previous` (-1: none) if it is free, else
-// slot modulo count if it is free, else the lowest free one; nullopt if none
-// is.
+// The shard for a member with `slot`, the first that is free of: `previous`
+// (-1: none), slot modulo count, the lowest free one. nullopt if none is free.
 std::optional<int32_t> ChooseDataShard(int32_t slot, int32_t previous,
                                        const std::set<int32_t>& leased,
                                        int32_t data_shard_count);
 
-// The shards that each of `slots` reads, its own first: `primary` has one for
-// each slot, `leased` all leased ones. With `adopt_free`, free shards are dealt
-// out in order, one a slot and round again.
+// The shards that each island reads, its own first. `primary` has one shard for
+// each island; `leased` has all leased shards. With `adopt_free`, free shards
+// are dealt in order, one to each island and round again.
 std::vector<std::vector<int32_t>> DealDataShards(
     const std::vector<int32_t>& primary, const std::set<int32_t>& leased,
     int32_t data_shard_count, bool adopt_free);

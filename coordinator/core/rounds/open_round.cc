@@ -18,9 +18,8 @@
 namespace atl::coordinator {
 namespace {
 
-// Fragments that may open now, those in one list together: in a streaming run
-// each idle one that is not at its end by itself, else all of the smallest
-// version.
+// Groups of idle fragments that may open now. In a streaming run each one is a
+// group; otherwise all of the smallest version are one.
 std::vector<std::vector<int32_t>> OpenableFragments(const RunState& state) {
   std::vector<int32_t> idle;
   int64_t version = INT64_MAX;
@@ -46,7 +45,7 @@ std::vector<std::vector<int32_t>> OpenableFragments(const RunState& state) {
   return {openable};
 }
 
-// Slots whose contribution to the next attempt at `fragment` is there already.
+// Slots whose contribution to the next attempt at `fragment` is received.
 std::set<int32_t> ReceivedSlots(const RunState& state,
                                 const Observations& observed,
                                 int32_t fragment) {
@@ -61,8 +60,7 @@ std::set<int32_t> ReceivedSlots(const RunState& state,
   return slots;
 }
 
-// What each of `slots` does in round `version` of `fragment`, and of those that
-// open with it.
+// The plans of `slots` for round `version` of `fragment` and of its group.
 std::vector<v1::SlotPlan> MakeSlotPlans(const RunState& state,
                                         const Observations& observed,
                                         const std::vector<int32_t>& slots,
@@ -79,8 +77,7 @@ std::vector<v1::SlotPlan> MakeSlotPlans(const RunState& state,
   if (elastic) {
     steps = ElasticSteps(Speeds(state, observed, slots), step_count);
   }
-  // Rounds of a streaming run overlap: an island reads one data shard for all
-  // of them.
+  // Streaming rounds overlap: an island reads one data shard for all.
   const std::vector<std::vector<int32_t>> dealt =
       DealToSlots(state, slots, elastic && !is_local && !IsStreaming(schedule));
   std::vector<v1::SlotPlan> plans;
@@ -96,7 +93,6 @@ std::vector<v1::SlotPlan> MakeSlotPlans(const RunState& state,
   return plans;
 }
 
-// OPENs of `openable`, which are of one version.
 Decision DecideOpenAmong(const RunState& state, const Observations& observed,
                          const std::vector<int32_t>& openable) {
   const v1::ScheduleSpec& schedule = state.spec().schedule();
@@ -130,7 +126,7 @@ Decision DecideOpenAmong(const RunState& state, const Observations& observed,
                           schedule.min_quorum()),
                most),
       schedule.sample_seed(), version, attempt);
-  // What is there already counts, and takes the place of what would be new.
+  // Received contributions count, and come before new islands.
   std::set<int32_t> expected = std::move(received);
   for (const int32_t slot : slots) {
     if (static_cast<int64_t>(expected.size()) < most) expected.insert(slot);

@@ -1,6 +1,6 @@
-// OPEN: which round begins, for whom, with how many steps on which data.
+// OPEN: which round begins, for which islands, with which steps and data.
 //
-// A pure function of the durable state and the reports. Thread-safe.
+// Pure functions of the durable state and the reports. Thread-safe.
 
 #ifndef COORDINATOR_CORE_ROUNDS_OPEN_ROUND_H_
 #define COORDINATOR_CORE_ROUNDS_OPEN_ROUND_H_
@@ -14,20 +14,20 @@
 
 namespace atl::coordinator {
 
-// OPENs of the fragments that may be opened now. Fragments of one version open
-// together, so that an island trains once for all of them; in a streaming run
-// each opens its own next round after its COMMIT. Expected are the
-// ready islands, or the round's sample of them; of a reopened round those too
-// whose contributions are received, for these outlive the attempt.
+// OPENs of the fragments that may open now. Fragments of one version open
+// together, so that an island trains once for all of them. In a streaming run
+// each fragment opens its own next round after its COMMIT. Expected are the
+// ready islands, or the round's sample of them. A reopened round also expects
+// the islands of received contributions, which outlive an attempt.
 Decision DecideOpen(const RunState& state, const Observations& observed);
 
-// Tokens a second of the islands in `slots`: the newest that each reported, or
-// what it said when it joined; 0 for one that has not said.
+// Tokens a second of the islands in `slots`: each island's newest report, or
+// else its claim at Join; 0 if unknown.
 std::vector<double> Speeds(const RunState& state, const Observations& observed,
                            const std::vector<int32_t>& slots);
 
 // The data shards that each of `slots` may read, in order: its own, and with
-// `adopt_free` those that no present island has (data_leases.h).
+// `adopt_free` its part of those that no present island leases (data_leases.h).
 std::vector<std::vector<int32_t>> DealToSlots(const RunState& state,
                                               const std::vector<int32_t>& slots,
                                               bool adopt_free);

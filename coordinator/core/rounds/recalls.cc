@@ -16,15 +16,14 @@
 namespace atl::coordinator {
 namespace {
 
-// Of a fault's text, what a sentence for people takes.
+// Limit of a fault's text in a sentence for people.
 constexpr size_t kFaultBytesMax = 512;
 
-// Its word counts: it has reported, and it works.
+// True if the shard has reported and has no fault.
 bool IsHeard(const ObservedShard& shard) {
   return shard.reported && shard.report.fault().empty();
 }
 
-// What one shard's newest report names.
 struct Named {
   std::set<ContributionPlace> here;  // Stored or refused.
   std::map<ContributionPlace, std::string> refused;
@@ -45,7 +44,7 @@ Named NamedBy(const ObservedShard& shard, int64_t run_epoch) {
   return named;
 }
 
-// True if the shard has merged the sealed round: it needs no contribution.
+// True if the shard has merged the sealed round, and so needs no contribution.
 bool HasPrepared(const ObservedShard& shard, const v1::Seal& seal) {
   return std::any_of(shard.report.prepared().begin(),
                      shard.report.prepared().end(),
@@ -56,7 +55,7 @@ bool HasPrepared(const ObservedShard& shard, const v1::Seal& seal) {
                      });
 }
 
-// Whether a round may still take it, as far as its header says.
+// True if a round may still merge it, judging by its header.
 bool MayBeMerged(const RunState& state, const v1::ContributionInfo& info) {
   if (!IsUndecided(state, info.key())) return false;
   const int64_t newest =
@@ -65,8 +64,7 @@ bool MayBeMerged(const RunState& state, const v1::ContributionInfo& info) {
          IsFreshEnough(state.spec().schedule(), info.anchor_version(), newest);
 }
 
-// Takes in what the shard has now; forgets what is decided or cannot be merged
-// any more.
+// Adds what the shard has now; drops what is decided or cannot be merged.
 void NoteHad(const RunState& state, const ObservedShard& shard,
              std::map<ContributionPlace, v1::ContributionInfo>& had) {
   if (shard.reported) {
@@ -80,8 +78,8 @@ void NoteHad(const RunState& state, const ObservedShard& shard,
   });
 }
 
-// What the owner of a sealed contribution that is lost makes of it; empty if
-// the round can wait for it.
+// The outcome of a lost, sealed contribution that will not come back; empty
+// while the round can wait for it.
 v1::ContributionOutcome LostOutcome(const RunState& state,
                                     const Observations& observed,
                                     const Recall& recall, absl::Time deadline,
@@ -142,7 +140,7 @@ bool UpdateRecalls(const RunState& state, absl::Time now,
       for (const storage::v1::SealedInfo& sealed : fragment.sealed.infos()) {
         const v1::ContributionKey& key = sealed.info().key();
         seen.had[ToPlace(key)] = sealed.info();
-        // Refused is what was pushed again and is not what was sealed.
+        // A refusal means that the second push differs from what was sealed.
         if (heard && !prepared &&
             (!named.here.contains(ToPlace(key)) ||
              named.refused.contains(ToPlace(key)))) {
@@ -231,9 +229,9 @@ std::string ShardFault(const RunState& state, const Observations& observed) {
     return absl::StrCat(
         "shard ", shard, " on server ", server,
         " has stopped: ", CutUtf8(seen.report.fault(), kFaultBytesMax),
-        ". Bring back what it "
-        "names (the disk, or a copy of the server's data directory) and start ",
-        server, " again, then `atoll run resume ", state.run_id(),
+        ". Restore what it names "
+        "(the disk, or a copy of the server's data directory) and restart ",
+        server, ", then run `atoll run resume ", state.run_id(),
         "`; or end the run with `atoll run cancel ", state.run_id(), "`");
   }
   return "";

@@ -1,9 +1,9 @@
-// Contributions that a shard had and has lost before their COMMIT: their owners
-// push the same bytes again; if one is away, or takes too long, its round is
-// aborted and goes on without it.
+// Contributions that a shard lost before their COMMIT. Their owners push the
+// same bytes again. If an owner is away or takes too long, the round is aborted
+// and continues without its contribution.
 //
-// A shard's report is its whole state, so a loss is an absence: of what a SEAL
-// names (every shard had it, or it would not have been sealed), and of what
+// A report is the shard's whole state, so a missing key is a loss. Expected are
+// the keys that a SEAL names, because every shard had them, and the keys that
 // this shard has reported before.
 //
 // Pure. Thread-compatible.
@@ -23,30 +23,30 @@
 
 namespace atl::coordinator {
 
-// How long a sealed round waits for what it needs again, where the run has no
-// round_deadline: a large contribution over a home uplink takes minutes.
+// How long a sealed round waits for a lost contribution if the run has no
+// round_deadline. A large contribution takes minutes over a home uplink.
 inline constexpr absl::Duration kRecallWait = absl::Minutes(10);
 
-// Brings `view.recalls` up to date with the reports. True if the keys that
-// islands are told have changed.
+// Updates `observed.recalls` from the reports. True if the set of lost keys has
+// changed, so that islands must be told.
 bool UpdateRecalls(const RunState& state, absl::Time now,
                    Observations& observed);
 
-// The keys that the island in `slot` has to push again, in order.
+// The keys that the island in `slot` must push again, in order.
 std::vector<v1::ContributionKey> NeedsRepush(const Observations& observed,
                                              int32_t slot);
 
-// What the losses mean for the sealed round of `fragment`: an ABORT if one
-// cannot be made good; no record and why the round waits, if it waits for one;
-// neither if nothing is lost.
+// Decides what losses mean for the sealed round of `fragment`: an ABORT if a
+// lost contribution will not come back; a reason without a record if the round
+// waits; an empty decision if nothing is lost.
 Decision DecideRecall(const RunState& state, const Observations& observed,
                       int32_t fragment, absl::Time now);
 
-// When DecideRecall has to be asked again at the latest without news.
+// Time by which DecideRecall must be asked again if nothing else happens.
 absl::Time RecallTimer(const RunState& state, const Observations& observed);
 
-// Why a shard has stopped and what an operator can do, in a sentence that
-// names server, shard and cause; empty if none has.
+// A sentence for operators if a shard has stopped: server, shard, cause and
+// remedy. Empty if none has.
 std::string ShardFault(const RunState& state, const Observations& observed);
 
 }  // namespace atl::coordinator

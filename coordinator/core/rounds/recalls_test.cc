@@ -1,5 +1,3 @@
-// What becomes of a run when a shard loses contributions, or stops.
-
 #include "coordinator/core/rounds/recalls.h"
 
 #include <cstdint>
@@ -23,7 +21,7 @@ using ::testing::HasSubstr;
 
 class RecallsTest : public RunSimulationTest {
  protected:
-  // Both islands have pushed to all shards; the round is sealed.
+  // Both islands push to all shards, and the round is sealed.
   void StartSealed(const v1::RunSpec& spec) {
     Start(spec);
     run_->PushAll("i0");
@@ -33,7 +31,7 @@ class RecallsTest : public RunSimulationTest {
   int64_t Version() const { return run_->fragment(0).newest.version(); }
   int64_t Attempt() const { return run_->fragment(0).attempt; }
   v1::RunState State() const { return run_->state().state(); }
-  // Seqs that the island is asked for.
+  // The seqs that the island must push again.
   std::vector<int64_t> Asked(const std::string& id) {
     std::vector<int64_t> seqs;
     for (const auto& key : run_->NeedsRepush(id)) seqs.push_back(key.seq());
@@ -74,7 +72,7 @@ TEST_F(RecallsTest, AReceivedOneIsNoLongerReceivedAndAskedFor) {
 
 TEST_F(RecallsTest, WhatHasNotComeYetIsNotAskedForAgain) {
   Start(SimpleSpec());
-  run_->Push("i0", 0, 0);  // On its way to shard 1.
+  run_->Push("i0", 0, 0);  // Still being pushed to shard 1.
   EXPECT_THAT(Asked("i0"), ElementsAre());
 }
 
@@ -103,7 +101,7 @@ TEST_F(RecallsTest, WhatIsOfNobodyOrCannotBeMergedIsNotNoted) {
     for (const ObservedShard& shard : run_->machine().observed().shards) {
       EXPECT_TRUE(shard.had.empty());
     }
-    // Nor is it when it is gone.
+    // Nor does its absence later.
     run_->alter_report = [](v1::ShardReport& report) { report.clear_stored(); };
     run_->FollowPlans();
     EXPECT_TRUE(run_->machine().observed().recalls.empty());
@@ -150,7 +148,7 @@ TEST_F(RecallsTest, AnOwnerThatLeftIsNotAwaited) {
   ASSERT_TRUE(run_->Leave("i1").ok());
   EXPECT_EQ(Attempt(), 1);
   EXPECT_EQ(run_->FindOutcome("i1"), v1::OUTCOME_DROPPED);
-  // What the other has pushed counts in the next attempt.
+  // The other island's contribution counts in the next attempt.
   EXPECT_EQ(Phase(), RoundPhase::kSealed);
   run_->FollowPlans();
   EXPECT_EQ(Version(), 1);
@@ -175,7 +173,7 @@ TEST_F(RecallsTest, AnOwnerThatDoesNotPushAgainIsAwaitedForABoundedTime) {
   run_->Pass(absl::Seconds(1));
   EXPECT_EQ(run_->FindOutcome("i1"), v1::OUTCOME_DROPPED);
   EXPECT_EQ(Attempt(), 1);
-  // A strict run asks its member again, for a new contribution.
+  // A strict run asks its member again for a contribution.
   EXPECT_THAT(run_->Expected(), ElementsAre(0, 1));
   run_->Settle();
   EXPECT_EQ(State(), v1::RUN_STATE_COMPLETED);
@@ -213,8 +211,6 @@ TEST_F(RecallsTest, APausedRunStillCommitsWhatItSealed) {
   EXPECT_EQ(Version(), 1);
 }
 
-// --- Shards that stop --------------------------------------------------------
-
 TEST_F(RecallsTest, AFaultPausesTheRunAndSaysWhichServerAndWhy) {
   Start(SimpleSpec());
   run_->SetFault(1, "DATA_LOSS: f0-v0.ver is missing");
@@ -233,7 +229,7 @@ TEST_F(RecallsTest, AFaultPausesTheRunAndSaysWhichServerAndWhy) {
   EXPECT_EQ(run_->state().state_reason(), reason);
 }
 
-// Half a character would make the record unreadable at the next start.
+// A record with half a character could not be read at the next start.
 TEST_F(RecallsTest, ALongFaultIsCutBetweenCharacters) {
   StartSealed(SimpleSpec());
   std::string fault = "a";

@@ -18,7 +18,7 @@
 namespace atl::coordinator {
 namespace {
 
-// By the version that it makes, as people count rounds.
+// People count rounds by the version that they make.
 std::string RoundName(const RunState& state, int32_t fragment) {
   return absl::StrCat("fragment ", fragment, ", round ",
                       state.fragments()[fragment].newest.version() + 1);
@@ -33,7 +33,6 @@ storage::v1::Record StateRecord(v1::RunState state, const std::string& reason) {
 
 // --- SEAL --------------------------------------------------------------------
 
-// The expected slots of an open round, by how far they are.
 struct RoundProgress {
   std::vector<const SeenContribution*> received;  // One a slot, by slot.
   std::vector<int32_t> awaited;
@@ -69,7 +68,7 @@ RoundProgress ComputeProgress(const RunState& state, const v1::OpenRound& open,
 }
 
 // The first shard of `fragment` that has not reported since its server or the
-// coordinator started; none: -1.
+// coordinator started; -1 if there is none.
 int32_t UnreportedShard(const RunState& state, const Observations& observed,
                         int32_t fragment) {
   for (const int32_t shard : ListShards(state, fragment)) {
@@ -78,7 +77,7 @@ int32_t UnreportedShard(const RunState& state, const Observations& observed,
   return -1;
 }
 
-// True if a ready island is not expected, so that a new attempt could ask it.
+// True if a ready island is not expected: a new attempt could ask it.
 bool HasOtherIslands(const RunState& state, const v1::OpenRound& open) {
   std::set<int32_t> expected;
   for (const v1::SlotPlan& plan : open.slots()) expected.insert(plan.slot());
@@ -107,7 +106,7 @@ void NoteWait(const RoundProgress& progress, absl::Time now, RoundWait& wait) {
   wait.awaited.assign(progress.awaited.begin(),
                       progress.awaited.begin() +
                           std::min(progress.awaited.size(), kAwaitedNamedMax));
-  // What is lost and comes again moves nothing.
+  // A second push after a loss does not count as progress.
   for (const SeenContribution* received : progress.received) {
     if (wait.received_slots.insert(received->key.slot()).second) {
       wait.received_time = now;
@@ -117,7 +116,7 @@ void NoteWait(const RoundProgress& progress, absl::Time now, RoundWait& wait) {
 
 // --- COMMIT ------------------------------------------------------------------
 
-// How an unsealed contribution ends with the commit of round `version`.
+// The outcome of an unsealed contribution when round `version` commits.
 v1::ContributionOutcome UnsealedOutcome(const RunState& state,
                                         const FragmentState& fragment,
                                         const SeenContribution& seen) {
@@ -145,12 +144,12 @@ v1::ContributionOutcome UnsealedOutcome(const RunState& state,
   }
   if (!seen.received && !state.members()[seen.key.slot()].present()) {
     return MakeOutcome(seen.key, v1::OUTCOME_DROPPED,
-                       "its island was gone before all shards had it");
+                       "its island was gone before all shards received it");
   }
   return MakeOutcome(seen.key, v1::OUTCOME_LATE);
 }
 
-// What the shards have prepared for a sealed round.
+// The sum of what the shards have prepared for a sealed round.
 struct Prepared {
   std::vector<int32_t> missing;
   bool finite = true;
@@ -164,7 +163,7 @@ Prepared CollectPrepared(const RunState& state, const Observations& observed,
   Prepared all;
   for (int32_t shard : ListShards(state, fragment)) {
     bool found = false;
-    // What a shard that has stopped had prepared is not to be built on.
+    // A stopped shard's preparations do not count.
     if (observed.shards[shard].reported &&
         observed.shards[shard].report.fault().empty()) {
       for (const v1::PreparedRound& prepared :
@@ -186,10 +185,10 @@ Prepared CollectPrepared(const RunState& state, const Observations& observed,
   return all;
 }
 
-// True if one more commit would be more than W beyond the slowest shard.
+// True if one more commit would be more than W ahead of the slowest shard.
 bool IsTooFarAhead(const RunState& state, const Observations& observed) {
   for (const ObservedShard& shard : observed.shards) {
-    // A report may say any number.
+    // Written without a sum: a report may hold any number.
     if (!shard.reported || shard.report.persisted_commit_seq() <
                                state.commit_seq() + 1 - kCommitsAheadMax) {
       return true;
@@ -198,7 +197,7 @@ bool IsTooFarAhead(const RunState& state, const Observations& observed) {
   return false;
 }
 
-// Mean of the losses that the merged islands report; none if none does.
+// Mean of the losses of the merged islands; not set if none reports one.
 void SetTrainingLoss(const RunState& state, const Observations& observed,
                      const v1::Seal& seal, v1::Round& round) {
   double sum = 0;
@@ -279,7 +278,7 @@ storage::v1::Record MakeCommit(const RunState& state,
   }
   for (const auto& [place, seen] :
        CollectContributions(state, observed.shards, fragment_index)) {
-    // Another version may take it: SettleAsync.
+    // Async: another version may take it (SettleAsync).
     if (merged.contains(place) || IsAsync(state.spec().schedule())) continue;
     *commit.add_outcomes() = UnsealedOutcome(state, fragment, seen);
     v1::RoundContribution& added = AddContribution(
@@ -318,7 +317,7 @@ storage::v1::Record MakeSeal(
   std::vector<int64_t> token_counts;
   std::vector<int64_t> step_counts;
   for (const SeenContribution* seen : contributions) {
-    // Async: what an island left behind that is gone has no plan any more.
+    // Async: the contribution of an absent island has no plan.
     int64_t planned = state.spec().schedule().inner_step_count();
     for (const v1::SlotPlan& plan : open.slots()) {
       if (plan.slot() == seen->key.slot()) planned = plan.step_count();
@@ -424,7 +423,7 @@ Decision DecideSeal(const RunState& state, const Observations& observed,
     }
     if (past_deadline) return seal("the deadline is reached with a quorum");
   } else if (unreported >= 0) {
-    // It may hold what would be given up.
+    // That shard may hold what would be given up.
     if (past_deadline) timers.deadline_start = now;
     return {{},
             absl::StrCat(name, ": waits for the report of shard ", unreported)};
@@ -557,7 +556,7 @@ std::vector<v1::ContributionOutcome> SettleCancelled(
     seen_keys.insert(place);
     outcomes.push_back(MakeOutcome(seen.key, v1::OUTCOME_CANCELLED));
   }
-  // A sealed one that no report names now is known all the same.
+  // Sealed contributions that no report names any longer end too.
   for (const v1::SealedContribution& sealed :
        state.fragments()[fragment].sealed.seal().contributions()) {
     if (!seen_keys.contains({sealed.key().slot(), sealed.key().seq()})) {

@@ -1,8 +1,8 @@
-// The decisions of a round that is open or sealed: SEAL, COMMIT, ABORT, and the
+// Decides on rounds that are open or sealed: SEAL, COMMIT, ABORT, and the
 // outcome of every contribution.
 //
-// Pure functions of the durable state, the reports and the time; each returns
-// what to record and why. Thread-safe.
+// Pure functions of the durable state, the reports and the time. Each returns
+// records and a reason. Thread-safe.
 
 #ifndef COORDINATOR_CORE_ROUNDS_ROUNDS_H_
 #define COORDINATOR_CORE_ROUNDS_ROUNDS_H_
@@ -19,19 +19,18 @@
 
 namespace atl::coordinator {
 
-// SEAL of an open round, or an ABORT that lets other islands in, or an ABORT
-// and a pause if refusals leave too few. Sets the timers of the round.
+// SEAL of an open round; an ABORT that lets other islands in; or an ABORT and a
+// pause if refusals leave too few contributions. Sets the timers of the round.
 Decision DecideSeal(const RunState& state, const Observations& observed,
                     int32_t fragment, absl::Time now, RoundTimers& timers);
 
-// What a SEAL of an open round will hold as far as can be known now: the slots
-// that are received or awaited, in order, with the weights that they have if
-// all claim the tokens that were planned.
+// A forecast of an open round's SEAL: the slots that are received or awaited,
+// in order. The weights assume that each island claims its planned tokens.
 std::vector<v1::LiveMergeSlot> ExpectedSeal(const RunState& state,
                                             const Observations& observed,
                                             int32_t fragment);
 
-// When DecideSeal has to be asked again at the latest without news.
+// Time by which DecideSeal must be asked again if nothing else happens.
 absl::Time SealTimer(const RunState& state, int32_t fragment,
                      const RoundTimers& timers);
 
@@ -39,27 +38,27 @@ absl::Time SealTimer(const RunState& state, int32_t fragment,
 Decision DecideCommit(const RunState& state, const Observations& observed,
                       int32_t fragment);
 
-// Outcomes of contributions that no round of `fragment` can take any more.
+// Outcomes of contributions that no round of `fragment` can take any longer.
 std::vector<v1::ContributionOutcome> SettleOld(const RunState& state,
                                                const Observations& observed,
                                                int32_t fragment);
 
-// Outcomes of everything undecided when a run is cancelled.
+// Outcomes of everything undecided in a cancelled run.
 std::vector<v1::ContributionOutcome> SettleCancelled(
     const RunState& state, const Observations& observed, int32_t fragment);
 
-// SEAL of the open round of `fragment` with `sealed`, in the order of (slot,
-// seq): their weights, and the tokens that count, by the OPEN's plans.
+// SEAL of the open round of `fragment` with these contributions, in the order
+// of (slot, seq). The OPEN's plans bound the tokens that count.
 storage::v1::Record MakeSeal(
     const RunState& state, int32_t fragment,
     const std::vector<const SeenContribution*>& sealed);
 
-// The record that ends the round under way with an ABORT.
+// The ABORT of the present round.
 storage::v1::Record MakeAbort(const RunState& state, int32_t fragment,
                               const std::string& reason,
                               std::vector<v1::ContributionOutcome> outcomes);
 
-// An outcome; `reason` only for REJECTED and DROPPED.
+// `reason`: for REJECTED and DROPPED only.
 v1::ContributionOutcome MakeOutcome(const v1::ContributionKey& key,
                                     v1::Outcome outcome,
                                     const std::string& reason = "");

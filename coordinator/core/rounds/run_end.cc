@@ -15,7 +15,7 @@ bool HasSpentItsTokens(const RunState& state, int32_t fragment) {
   if (IsAsync(schedule) || IsStreaming(schedule)) {
     return at.token_count >= schedule.token_count();
   }
-  // What has begun with the others ends with them.
+  // Fragments that open together end together.
   for (const FragmentState& other : state.fragments()) {
     if (other.newest.version() != at.newest.version()) return false;
   }

@@ -1,7 +1,7 @@
-// Where a run ends, and where its clock of steps stands.
+// Decides where a run ends, and computes its clock of steps.
 //
-// Pure. Thread-safe. Functions of what commits have left alone, so that whoever
-// replays the log finds the same end.
+// Pure. Thread-safe. Depends only on what commits have left in the state, so
+// that every replay of the log finds the same end.
 
 #ifndef COORDINATOR_CORE_ROUNDS_RUN_END_H_
 #define COORDINATOR_CORE_ROUNDS_RUN_END_H_
@@ -13,16 +13,16 @@
 
 namespace atl::coordinator {
 
-// True if no round of `fragment` opens any more: it has had its last round, or
-// the budget of tokens is merged. Fragments that open together end together,
-// once all are at one version and merged_token_count() is at the budget; those
-// of a streaming or an async run each by what was merged into them.
+// True if no further round of `fragment` opens: its last round is over, or the
+// token budget is merged. Fragments that open together end together, once all
+// are at one version and merged_token_count() has reached the budget. In
+// streaming and async runs each fragment ends by the tokens merged into it.
 bool IsAtEnd(const RunState& state, int32_t fragment);
 
 // Why the run is complete, in a sentence. Requires: IsAtEnd() of all fragments.
 std::string EndReason(const RunState& state);
 
-// Number on the run's clock of the first step of the next round of `fragment`
+// The run's step clock at the first step of the next round of `fragment`
 // (base/layout/run_length.h).
 int64_t FindStartStep(const RunState& state, int32_t fragment);
 

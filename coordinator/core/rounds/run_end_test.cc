@@ -1,5 +1,5 @@
-// Traces of runs with a budget of tokens: where they end, and what their clock
-// counts. A round of SimpleSpec merges 2 islands x 4 steps x 20 tokens.
+// Traces of runs with a token budget: their ends and their step clocks. A round
+// of SimpleSpec merges 2 islands x 4 steps x 20 tokens.
 
 #include "coordinator/core/rounds/run_end.h"
 
@@ -38,7 +38,7 @@ class RunEndTest : public RunSimulationTest {
   void PushEverywhere(const std::string& id, int32_t f) {
     for (int32_t s = 0; s < run_->shard_count(); ++s) run_->Push(id, f, s);
   }
-  // Everyone's contribution to the open round of `f` is merged.
+  // Merges the contributions of `ids` to the open round of `f`.
   void Merge(int32_t f, const std::vector<std::string>& ids = {"i0", "i1"}) {
     const int64_t version = Version(f);
     for (const std::string& id : ids) PushEverywhere(id, f);
@@ -102,7 +102,7 @@ TEST_F(RunEndTest, FragmentsThatOpenTogetherEndTogether) {
   for (int32_t f = 0; f < 3; ++f) Merge(f);
   Merge(0);
   Merge(1);
-  // Over the budget, and one fragment of the version is still to come.
+  // Over the budget, but one fragment has not reached the version.
   EXPECT_GE(Tokens(), 200);
   EXPECT_FALSE(Completed());
   EXPECT_THAT(Plan().ended_fragments(), IsEmpty());
@@ -212,8 +212,6 @@ TEST_F(RunEndTest, ContributionsWithoutTokensAreRefusedWhereTokensCount) {
   EXPECT_EQ(run_->FindOutcome("i0"), v1::OUTCOME_REJECTED);
   EXPECT_EQ(Tokens(), 0);
 }
-
-// --- The clock ---------------------------------------------------------------
 
 TEST_F(RunEndTest, TheClockOfAsManyIslandsAsExpectedCountsTheirSteps) {
   Start(WithBudget(SimpleSpec(), 1000));

@@ -6,7 +6,7 @@
 namespace atl::coordinator {
 namespace {
 
-// The finalizer of SplitMix64: every bit of the input moves every output bit.
+// The finalizer of SplitMix64: every input bit affects every output bit.
 uint64_t Mix(uint64_t x) {
   x += 0x9e3779b97f4a7c15u;
   x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9u;

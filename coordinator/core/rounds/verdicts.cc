@@ -18,15 +18,15 @@
 namespace atl::coordinator {
 namespace {
 
-// What the shards say of a sealed round, added up.
+// The sum of the shards' statistics of a sealed round.
 struct Statistics {
-  std::vector<int32_t> missing;  // Shards that have not said it.
+  std::vector<int32_t> missing;  // Shards without statistics yet.
   std::vector<GramMatrix> grams;
 };
 
 const v1::RoundStatistics* FindStatistics(const ObservedShard& shard,
                                           const v1::Seal& seal) {
-  // What a shard that has stopped says is not to be built on.
+  // A stopped shard's statistics do not count.
   if (!shard.reported || !shard.report.fault().empty()) return nullptr;
   for (const v1::RoundStatistics& statistics : shard.report.statistics()) {
     if (statistics.fragment() == seal.fragment() &&
@@ -38,7 +38,7 @@ const v1::RoundStatistics* FindStatistics(const ObservedShard& shard,
   return nullptr;
 }
 
-// INVALID_ARGUMENT: a shard's statistics are not those of the round.
+// INVALID_ARGUMENT: the statistics of a shard do not fit the round.
 absl::StatusOr<Statistics> CollectStatistics(const RunState& state,
                                              const Observations& observed,
                                              int32_t fragment) {
@@ -68,7 +68,7 @@ absl::StatusOr<Statistics> CollectStatistics(const RunState& state,
   return all;
 }
 
-// What the rule reads. INTERNAL: a sum overflows.
+// INTERNAL: a sum overflows.
 absl::StatusOr<VerdictInput> MakeInput(const FragmentState& fragment,
                                        std::vector<GramMatrix> grams) {
   VerdictInput input;
@@ -82,7 +82,7 @@ absl::StatusOr<VerdictInput> MakeInput(const FragmentState& fragment,
   for (int i = 0; i < seal.contributions_size(); ++i) {
     input.weights.push_back(
         static_cast<double>(seal.contributions(i).weight()));
-    // Over all groups: the whole fragment, but for tensors of no group.
+    // Summed over all groups: the fragment without tensors that have no group.
     ExactSum square;
     for (const GramMatrix& gram : grams) square += gram.at(i, i);
     if (square.overflow()) {

@@ -1,5 +1,4 @@
-// VERDICT: from the shards' statistics of a sealed round to the coefficients
-// that its merge takes.
+// VERDICT: merge coefficients of a sealed round from shard statistics.
 //
 // Pure functions of the durable state and the reports. Thread-safe.
 
@@ -14,12 +13,11 @@
 
 namespace atl::coordinator {
 
-// True if `fragment` is sealed and its merge rule needs a verdict that is not
-// there yet.
+// True if `fragment` is sealed and its merge rule still needs a verdict.
 bool WaitsForVerdict(const RunState& state, int32_t fragment);
 
 // VERDICT of such a round, once every shard with a block of the fragment has
-// reported its statistics; or an ABORT and a pause if none can be made.
+// reported its statistics. An ABORT and a pause if no verdict is possible.
 Decision DecideVerdict(const RunState& state, const Observations& observed,
                        int32_t fragment);
 

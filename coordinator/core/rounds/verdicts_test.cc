@@ -1,5 +1,3 @@
-// Traces of rounds whose merge needs a verdict, and what is refused of them.
-
 #include "coordinator/core/rounds/verdicts.h"
 
 #include <cmath>
@@ -24,7 +22,7 @@ using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 
-// Of `quorum` islands, two shards.
+// A spec with `quorum` islands and two shards.
 v1::RunSpec MakeSpec(v1::MergeRuleKind rule, int quorum = 3) {
   v1::RunSpec spec = SimpleSpec();
   spec.mutable_outer()->mutable_merge()->set_rule(rule);
@@ -36,7 +34,7 @@ v1::RunSpec MakeSpec(v1::MergeRuleKind rule, int quorum = 3) {
 
 class VerdictsTest : public testing::Test {
  protected:
-  // Islands "i0", "i1", ... as many as the quorum; all have pushed.
+  // Starts as many islands "i0", "i1", ... as the quorum; all push.
   void StartAndSeal(const v1::RunSpec& spec) {
     run_ = std::make_unique<RunSimulation>(spec);
     run_->StartServers();
@@ -64,7 +62,7 @@ class VerdictsTest : public testing::Test {
   std::unique_ptr<RunSimulation> run_;
 };
 
-// More would not fit a report.
+// A report holds no more statistics.
 TEST_F(VerdictsTest, AReopenedRoundAsksNoMoreThanItsStatisticsHaveRoomFor) {
   constexpr int kIslands = 90;
   v1::RunSpec spec = MakeSpec(v1::MERGE_RULE_KIND_NORM_CLIP, 60);
@@ -121,7 +119,7 @@ TEST_F(VerdictsTest, AVerdictFollowsOnceEveryShardHasItsStatistics) {
   EXPECT_FALSE(Seal().has_verdict());
   run_->FollowPlan(1);
   ASSERT_TRUE(Seal().has_verdict());
-  // Distances are sums of norms here: slot 0 is nearest to all.
+  // Distances are sums of norms here, so slot 0 is nearest to all.
   EXPECT_THAT(Row(), ElementsAre(1, 0, 0));
   // Sums over both shards: 2, 4 and 6.
   EXPECT_DOUBLE_EQ(Seal().verdict().median_norm(), 2.0);
@@ -137,7 +135,7 @@ TEST_F(VerdictsTest, ARestartOnEitherSideOfTheVerdictChangesNothing) {
   run_->FollowPlans();
   ASSERT_TRUE(Seal().has_verdict());
   EXPECT_THAT(Row(), ElementsAre(1, 0, 0));
-  // The verdict is in the log: it is not asked for again.
+  // The verdict is in the log; statistics are not asked for again.
   run_->Restart(run_->state().revision());
   ASSERT_TRUE(Seal().has_verdict());
   EXPECT_THAT(Row(), ElementsAre(1, 0, 0));
@@ -149,7 +147,7 @@ TEST_F(VerdictsTest, ARestartOnEitherSideOfTheVerdictChangesNothing) {
 TEST_F(VerdictsTest, TheRunningMedianIsOfCommitsAndOutlivesARestart) {
   StartAndSeal(MakeSpec(v1::MERGE_RULE_KIND_NORM_CLIP));
   run_->FollowPlans();
-  // Norms sqrt(2), 2, sqrt(6): the last is shortened to the median.
+  // Norms sqrt(2), 2, sqrt(6): the last one is clipped to the median.
   EXPECT_THAT(
       Row(), ElementsAre(testing::FloatEq(1 / 3.0f), testing::FloatEq(1 / 3.0f),
                          testing::FloatNear(0.2721655f, 1e-6f)));
@@ -163,7 +161,7 @@ TEST_F(VerdictsTest, TheRunningMedianIsOfCommitsAndOutlivesARestart) {
   run_->FollowPlans();
   run_->FollowPlans();
   EXPECT_THAT(run_->fragment(0).median_norms, ElementsAre(2.0, 2.0));
-  // The history tells readers what each merge multiplied by.
+  // The history shows the coefficients of each merge.
   int round_count = 0;
   for (const storage::v1::Record& record : run_->log()) {
     if (!record.has_round_committed()) continue;
@@ -196,7 +194,7 @@ TEST_F(VerdictsTest, WhatIsLostBeforeTheVerdictIsPushedAgainFirst) {
   run_->FollowPlans();
   ASSERT_TRUE(Seal().has_verdict());
   EXPECT_THAT(Row(), ElementsAre(1, 0, 0));
-  // And after it, before this shard has merged.
+  // A loss after the verdict, before this shard has merged.
   ASSERT_TRUE(run_->Lose("i0", 0, 0));
   run_->FollowPlans();
   EXPECT_EQ(run_->fragment(0).newest.version(), 0);
@@ -223,9 +221,6 @@ TEST_F(VerdictsTest, TheMeanAsksForNoStatistics) {
   EXPECT_EQ(run_->fragment(0).newest.version(), 1);
   EXPECT_THAT(run_->fragment(0).median_norms, IsEmpty());
 }
-
-// --- CreateRun
-// ----------------------------------------------------------------
 
 std::string Refused(const v1::RunSpec& spec) {
   std::string all;
@@ -275,7 +270,7 @@ TEST(RobustSpecTest, AConstantThatTheRuleDoesNotReadIsRefused) {
   spec = MakeSpec(v1::MERGE_RULE_KIND_KRUM);
   spec.mutable_outer()->mutable_merge()->add_mean_tensor_classes(
       v1::TENSOR_CLASS_EMBEDDING);
-  EXPECT_THAT(Refused(spec), HasSubstr("have its way"));
+  EXPECT_THAT(Refused(spec), HasSubstr("control them"));
   spec = MakeSpec(v1::MERGE_RULE_KIND_NORM_CLIP);
   spec.mutable_outer()->mutable_merge()->set_clip_factor(std::nan(""));
   EXPECT_THAT(Refused(spec), HasSubstr("outer.merge.clip_factor"));

@@ -1,4 +1,4 @@
-// Errors of the core, with the details that callers read (google.rpc).
+// Errors of the core, with the google.rpc details that callers read.
 //
 // A detail is a payload of the absl::Status under its type URL; base/rpc puts
 // it on the wire. Pure. Thread-safe.
@@ -18,18 +18,16 @@ namespace atl::coordinator {
 using atl::Refuse;
 using atl::RefuseForNow;
 
-// One wrong field of a request.
 struct FieldViolation {
   std::string field;        // Path from the request: "spec.inner.batch_size".
   std::string description;  // What is wrong and what would be right.
 };
 
-// INVALID_ARGUMENT that names every violation, with a BadRequest.
-// Requires: not empty.
+// INVALID_ARGUMENT with a BadRequest of all violations. Requires: not empty.
 absl::Status InvalidFields(const std::vector<FieldViolation>& violations);
 
-// OK if `id` is one (base/layout/ids.h), else INVALID_ARGUMENT that names
-// `field`, with a BadRequest.
+// OK if `id` is valid (base/layout/ids.h). Otherwise INVALID_ARGUMENT with a
+// BadRequest that names `field`.
 absl::Status CheckId(absl::string_view field, absl::string_view id);
 
 }  // namespace atl::coordinator

@@ -1,6 +1,4 @@
-// What islands may say of themselves.
-//
-// Pure. Thread-safe.
+// Checks what islands say of themselves. Pure. Thread-safe.
 
 #ifndef COORDINATOR_CORE_SPEC_ISLAND_REQUESTS_H_
 #define COORDINATOR_CORE_SPEC_ISLAND_REQUESTS_H_
@@ -12,11 +10,10 @@
 
 namespace atl::coordinator {
 
-// INVALID_ARGUMENT: no device, too large, or a number that makes no sense.
+// INVALID_ARGUMENT: no device, too large, or an impossible number.
 absl::Status CheckCapabilities(const v1::IslandCapabilities& capabilities);
 
-// Largest count in a progress report: sums over all islands of a run fit an
-// int64.
+// Largest count in a progress report: sums over all islands fit an int64.
 inline constexpr int64_t kProgressCountMax = int64_t{1} << 52;
 
 // INVALID_ARGUMENT: a number is negative or not finite, or a count above

@@ -8,8 +8,7 @@
 namespace atl::coordinator {
 namespace {
 
-// Codecs that say so little of a gradient that what they leave out has to be
-// said later.
+// Codecs that lose so much of a gradient that it must be sent later.
 bool NeedsFeedback(v1::Codec codec) {
   return codec == v1::CODEC_TWO_BIT || codec == v1::CODEC_TOP_K;
 }
@@ -31,27 +30,26 @@ void CheckExchange(const v1::RunSpec& spec,
   };
   require(v1::Codec_IsValid(exchange.up()), "exchange.up",
           "must be one of the codecs of this program");
-  // What one version leaves unsaid stays in theta - V and is part of what the
-  // next one says, so that any codec will do.
+  // Any codec works: the loss of one version stays in theta - replica and is
+  // part of the next version's difference.
   require(v1::Codec_IsValid(exchange.down()), "exchange.down",
           "must be one of the codecs of this program");
   if (exchange.error_feedback()) {
     require(!IsF32(exchange.up()), "exchange.error_feedback",
-            "must be false: exchange.up is F32, which leaves nothing unsaid");
+            "must be false: exchange.up is F32, which loses nothing");
     const double fraction = spec.schedule().sample_fraction();
     require(fraction == 0 || fraction == 1, "exchange.error_feedback",
             "must be false with client sampling (schedule.sample_fraction < "
-            "1): what an island has left unsaid would wait until it is drawn "
-            "again, and be wrong by then");
+            "1): what an island's codec lost would wait until the island is "
+            "sampled again, and be outdated by then");
     const double decay = exchange.error_feedback_decay();
-    // Also false for NaN.
+    // Also refuses NaN.
     require(decay >= 0 && decay <= 1, "exchange.error_feedback_decay",
             absl::StrCat("is ", decay, "; must be in (0, 1]; 0 means 1"));
   } else {
     require(!NeedsFeedback(exchange.up()), "exchange.error_feedback",
-            "must be true: exchange.up says so little of an outer gradient "
-            "that what it leaves out has to come later, or the run does not "
-            "converge");
+            "must be true: exchange.up loses so much of an outer gradient "
+            "that the run converges only if the loss is sent later");
     require(exchange.error_feedback_decay() == 0,
             "exchange.error_feedback_decay",
             "only exchange.error_feedback reads it: leave it 0");
@@ -61,8 +59,8 @@ void CheckExchange(const v1::RunSpec& spec,
               (rule != v1::MERGE_RULE_KIND_MEDIAN &&
                rule != v1::MERGE_RULE_KIND_TRIMMED_MEAN),
           "outer.merge.rule",
-          "must not be MEDIAN or TRIMMED_MEAN with exchange.up TOP_K: of most "
-          "elements most contributions say 0, and so would the merge");
+          "must not be MEDIAN or TRIMMED_MEAN with exchange.up TOP_K: most "
+          "contributions are 0 at most elements, and so would be the merge");
 }
 
 }  // namespace atl::coordinator

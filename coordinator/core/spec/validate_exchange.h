@@ -1,7 +1,4 @@
-// What CreateRun refuses of how islands and servers exchange tensors, each with
-// a sentence why.
-//
-// Pure. Thread-safe.
+// CreateRun's check of the exchange of tensors. Pure. Thread-safe.
 
 #ifndef COORDINATOR_CORE_SPEC_VALIDATE_EXCHANGE_H_
 #define COORDINATOR_CORE_SPEC_VALIDATE_EXCHANGE_H_
@@ -13,8 +10,8 @@
 
 namespace atl::coordinator {
 
-// Appends what is wrong with `spec.exchange`, and with it beside the rest of
-// `spec`, to `violations`.
+// Appends what is wrong with `spec.exchange`, alone and together with the rest
+// of `spec`, to `violations`.
 void CheckExchange(const v1::RunSpec& spec,
                    std::vector<FieldViolation>& violations);
 

@@ -15,7 +15,7 @@ namespace {
 
 using Change = std::function<void(v1::RunSpec&)>;
 
-// All fields that are named, one after another.
+// The fields of all violations, joined.
 std::string Refused(const v1::RunSpec& spec) {
   std::vector<FieldViolation> violations;
   CheckExchange(spec, violations);
@@ -33,7 +33,7 @@ TEST(ValidateExchangeTest, TakesEveryCodecWithWhatItNeeds) {
     for (const bool feedback : {false, true}) {
       v1::RunSpec spec = SimpleSpec();
       spec.mutable_exchange()->set_up(static_cast<v1::Codec>(codec));
-      // Down any one goes with any other.
+      // Every codec down goes with every codec up.
       spec.mutable_exchange()->set_down(
           static_cast<v1::Codec>(v1::CODEC_TOP_K + 1 - codec));
       spec.mutable_exchange()->set_error_feedback(feedback);

@@ -20,8 +20,7 @@
 namespace atl::coordinator {
 namespace {
 
-// The largest numbers of steps, rounds and seconds: far beyond use, so that no
-// sum or product of two overflows.
+// The largest steps, rounds and seconds. No sum or product of two overflows.
 constexpr int64_t kCountMax = int64_t{1} << 31;
 constexpr int64_t kSecondsMax = 30 * 24 * 3600;
 
@@ -44,7 +43,6 @@ class Checker {
         absl::StrCat("is ", value, "; must be in [", least, ", ", most, "]"));
   }
 
-  // In [0, 1).
   void Rate(double value, absl::string_view field) {
     Require(value >= 0 && value < 1, field,
             absl::StrCat("is ", value, "; must be in [0, 1)"));
@@ -82,7 +80,7 @@ void CheckLayout(const v1::RunSpec& spec, Checker& check) {
                 "init.fragment_digests",
                 init.import()
                     ? "must name the digest of every fragment's version 0"
-                    : "names what is imported, and init.import is not set");
+                    : "must be empty unless init.import is set");
   for (int f = 0; f < init.fragment_digests_size(); ++f) {
     check.Require(Digest128::FromHex(init.fragment_digests(f)).has_value(),
                   absl::StrCat("init.fragment_digests[", f, "]"),
@@ -173,8 +171,8 @@ void CheckInner(const v1::InnerSpec& inner, Checker& check) {
                 "must be F32 or BF16");
 }
 
-// Constants of a rule that does not read them are refused, so that nobody
-// believes in a defence that is not there.
+// Refuses constants that the rule does not read, so that nobody relies on a
+// defence that is not there.
 void CheckMergeConstants(const v1::MergeSpec& merge, Checker& check) {
   const v1::MergeRuleKind rule = merge.rule();
   const bool counts_hostile = rule == v1::MERGE_RULE_KIND_TRIMMED_MEAN ||
@@ -213,8 +211,8 @@ void CheckMergeConstants(const v1::MergeSpec& merge, Checker& check) {
   check.Require(
       rule == v1::MERGE_RULE_KIND_RDA || merge.mean_tensor_classes().empty(),
       "outer.merge.mean_tensor_classes",
-      "only RDA reads it: a plain mean of some tensors would let one "
-      "island have its way with them");
+      "only RDA reads it: with another rule a plain mean of some tensors "
+      "would let one island control them");
   for (const int tensor_class : merge.mean_tensor_classes()) {
     check.Require(tensor_class != v1::TENSOR_CLASS_UNSPECIFIED &&
                       v1::TensorClass_IsValid(tensor_class),
@@ -275,7 +273,6 @@ void CheckOuter(const v1::OuterSpec& outer, Checker& check) {
                     "outer.contribution_norm_max");
 }
 
-// What a rule asks of the number of contributions.
 void CheckMergeCounts(const v1::RunSpec& spec, Checker& check) {
   const v1::MergeSpec& merge = spec.outer().merge();
   const int64_t quorum = spec.schedule().min_quorum();
@@ -339,7 +336,6 @@ void CheckStrict(const v1::ScheduleSpec& schedule, Checker& check) {
                 "elastic timing");
 }
 
-// A rule that sets contributions of one round against each other.
 bool ComparesContributions(v1::MergeRuleKind rule) {
   return rule == v1::MERGE_RULE_KIND_RDA ||
          rule == v1::MERGE_RULE_KIND_TRIMMED_MEAN ||
@@ -355,27 +351,27 @@ void CheckAsyncOuter(const v1::OuterSpec& outer, Checker& check) {
                 "with: choose WEIGHTED_MEAN, NORM_CLIP or CENTRED_CLIP, or "
                 "leave schedule.max_staleness 0");
   check.Require(outer.weighting() == v1::WEIGHTING_UNIFORM, "outer.weighting",
-                "an async run merges one contribution at a time, so that there "
-                "is nothing to weigh it against: choose UNIFORM");
+                "an async run merges one contribution at a time, so there is "
+                "nothing to weigh it against: choose UNIFORM");
   check.Require(outer.optimizer() != v1::OUTER_OPTIMIZER_KIND_FEDAVG,
                 "outer.optimizer",
-                "FEDAVG takes the mean of a round's contributions whole; one "
-                "at a time their steps would add up instead: choose SGD with "
-                "a learning rate, or DELAYED_NESTEROV");
+                "FEDAVG applies the mean of a round's contributions in full; "
+                "one at a time, their full steps would add up: choose SGD "
+                "with a learning rate, or DELAYED_NESTEROV");
 }
 
 void CheckAsync(const v1::RunSpec& spec, Checker& check) {
   const v1::ScheduleSpec& schedule = spec.schedule();
   check.Require(
       schedule.min_quorum() <= 1, "schedule.min_quorum",
-      "an async run merges each contribution as it comes: leave it 1, "
+      "an async run merges each contribution immediately: leave it 1, "
       "or leave schedule.max_staleness 0");
   check.Require(schedule.grace_window().seconds() == 0 &&
                     schedule.grace_window().nanos() == 0,
                 "schedule.grace_window",
-                "an async run merges each contribution as it comes, without a "
-                "wait for others: leave it 0, or leave schedule.max_staleness "
-                "0");
+                "an async run merges each contribution immediately, without "
+                "waiting for others: leave it 0, or leave "
+                "schedule.max_staleness 0");
   check.Require(
       schedule.sample_fraction() == 0 || schedule.sample_fraction() == 1,
       "schedule.sample_fraction",
@@ -397,19 +393,18 @@ void CheckAsync(const v1::RunSpec& spec, Checker& check) {
                 "false");
   check.Require(spec.durability() != v1::DURABILITY_ISLAND, "durability",
                 "ISLAND needs to know before a push which contributions its "
-                "round will merge, and in an async run nobody does: choose "
-                "MACHINE or PROCESS");
+                "round will merge, and an async run does not: choose MACHINE "
+                "or PROCESS");
   CheckAsyncOuter(spec.outer(), check);
 }
 
-// When the run is over.
 void CheckLength(const v1::RunSpec& spec, Checker& check) {
   const v1::ScheduleSpec& schedule = spec.schedule();
   check.Require(
       schedule.round_count() != 0 || schedule.token_count() != 0,
       "schedule.round_count",
-      "is 0, and so is schedule.token_count: say how long the run is, "
-      "in rounds, in tokens, or both; what is reached first ends it");
+      "is 0, and so is schedule.token_count: set one or both; the run "
+      "ends at the limit that it reaches first");
   check.InRange(schedule.round_count(), 0, kCountMax, "schedule.round_count");
   int64_t step_count = 0;
   check.Require(!__builtin_mul_overflow(schedule.inner_step_count(),
@@ -461,7 +456,7 @@ void CheckSchedule(const v1::ScheduleSpec& schedule, Checker& check) {
   if (schedule.timing() == v1::TIMING_STRICT) CheckStrict(schedule, check);
 }
 
-// What only async runs take, and what they do not.
+// What only async runs accept, and what they do not.
 void CheckTiming(const v1::RunSpec& spec, Checker& check) {
   if (IsAsync(spec.schedule())) return CheckAsync(spec, check);
   check.Require(
@@ -505,13 +500,12 @@ void CheckData(const v1::RunSpec& spec, Checker& check) {
   }
 }
 
-// Shards merge contributions as they come, chunk by chunk in the order of
-// slots, and keep nothing of them.
+// At level ISLAND shards merge live, chunk by chunk by slot, and keep nothing.
 void CheckLevelIsland(const v1::RunSpec& spec, Checker& check) {
   const v1::ScheduleSpec& schedule = spec.schedule();
   check.Require(schedule.timing() == v1::TIMING_STRICT, "durability",
-                "ISLAND needs schedule.timing STRICT: every expected island is "
-                "waited for, and one that is slow holds up the pushes of all");
+                "ISLAND needs schedule.timing STRICT: shards wait for every "
+                "expected island, and a slow one delays the pushes of all");
   const v1::MergeRuleKind rule = spec.outer().merge().rule();
   check.Require(rule == v1::MERGE_RULE_KIND_UNSPECIFIED ||
                     rule == v1::MERGE_RULE_KIND_WEIGHTED_MEAN,
@@ -521,7 +515,6 @@ void CheckLevelIsland(const v1::RunSpec& spec, Checker& check) {
                 "and at this level shards keep none");
 }
 
-// What plans have room for.
 void CheckPlanSizes(const v1::RunSpec& spec, Checker& check) {
   const int32_t most = IslandsMax(spec);
   if (most == kIslandsMax) return;
@@ -530,8 +523,8 @@ void CheckPlanSizes(const v1::RunSpec& spec, Checker& check) {
                 absl::StrCat("is ", spec.schedule().island_count_min(),
                              ", and a run of ", spec.layout().fragment_count(),
                              " fragments takes at most ", most,
-                             " islands: what servers are told of all rounds "
-                             "would not fit a message; choose fewer "
+                             " islands: a server's plan of all rounds would "
+                             "not fit in one message; choose fewer "
                              "fragments"));
 }
 

@@ -1,7 +1,5 @@
-// What CreateRun refuses: every field out of range, and every combination that
-// makes no sense, each with a sentence why.
-//
-// Pure. Thread-safe.
+// Checks a run's spec for CreateRun: every field out of range and every invalid
+// combination gives a sentence. Pure. Thread-safe.
 
 #ifndef COORDINATOR_CORE_SPEC_VALIDATE_SPEC_H_
 #define COORDINATOR_CORE_SPEC_VALIDATE_SPEC_H_
@@ -14,21 +12,18 @@
 
 namespace atl::coordinator {
 
-// Bounds that keep plans small and memory bounded.
 inline constexpr int32_t kServersMax = 256;
 inline constexpr int32_t kFragmentsMax = 256;
 inline constexpr int32_t kDataShardsMax = 65536;
 inline constexpr int32_t kIslandsMax = 1024;
-// Fragments times islands of a run: the SEALs of all fragments, some 50 bytes a
-// contribution, are in one plan of a server, which is a message of 4 MiB at
-// most.
+// Fragments times islands of a run. One server's plan holds the SEALs of all
+// fragments, about 50 bytes a contribution, and must fit one message of 4 MiB.
 inline constexpr int32_t kFragmentsTimesIslandsMax = 32768;
 
-// Islands that a run of `spec` can have: kIslandsMax up to 32 fragments.
+// Islands that a run of `spec` may have: kIslandsMax for up to 32 fragments.
 int32_t IslandsMax(const v1::RunSpec& spec);
 
-// All that is wrong with `spec`; field paths start at "spec.". Empty if it can
-// be run.
+// Everything that is wrong with `spec`. Field paths start with "spec.".
 std::vector<FieldViolation> ValidateSpec(const v1::RunSpec& spec);
 
 }  // namespace atl::coordinator

@@ -1,5 +1,3 @@
-// Every field and combination that CreateRun refuses, one at a time.
-
 #include "coordinator/core/spec/validate_spec.h"
 
 #include <functional>
@@ -33,14 +31,14 @@ TEST(ValidateSpecTest, ARunIsGivenALengthInRoundsInTokensOrInBoth) {
   struct Length {
     int64_t round_count;
     int64_t token_count;
-    std::string field;  // Empty: it is taken.
+    std::string field;  // Empty: accepted.
     std::string words;
   };
   const Length lengths[] = {
       {3, 0, "", ""},
       {0, 20, "", ""},  // One step of two sequences of ten tokens.
       {3, int64_t{1} << 53, "", ""},
-      {0, 0, "spec.schedule.round_count", "say how long the run is"},
+      {0, 0, "spec.schedule.round_count", "set one or both"},
       {-1, 1000, "spec.schedule.round_count", "is -1"},
       {0, -1, "spec.schedule.token_count", "at least the tokens of one"},
       {3, 19, "spec.schedule.token_count", "is 19; must be in [20, "},
@@ -282,7 +280,7 @@ TEST(ValidateSpecTest, NamesWhatAnAsyncRunDoesNotTake) {
     }
     EXPECT_TRUE(named) << rule;
   }
-  // Naive async, and the clips, which look at one contribution at a time.
+  // Naive async, and the clips, which need only one contribution.
   v1::RunSpec naive = AsyncSpec();
   naive.mutable_outer()->set_optimizer(v1::OUTER_OPTIMIZER_KIND_NESTEROV);
   naive.mutable_outer()->set_buffer_count(0);
@@ -364,7 +362,7 @@ TEST(CoordinatorTest, TakesOnlyPageTokensThatItGave) {
   ASSERT_EQ(last->runs_size(), 1);
   EXPECT_EQ(last->runs(0).run_id(), "c");
   EXPECT_EQ(last->next_page_token(), "");
-  // Another method's, and one that looks like ours.
+  // Tokens of other methods or nearly valid ones.
   for (const char* token : {"1", "bb", "B"}) {
     list.set_page_token(token);
     EXPECT_EQ(coordinator.ListRuns(list).status().code(),

@@ -10,7 +10,7 @@
 namespace atl::coordinator {
 namespace {
 
-// Outer optimizers whose step an island can foresee from one gradient.
+// Outer optimizers whose step an island can predict from one gradient.
 bool IsForeseeable(v1::OuterOptimizerKind kind) {
   switch (kind) {
     case v1::OUTER_OPTIMIZER_KIND_SGD:
@@ -58,27 +58,27 @@ void ValidateStreaming(const v1::RunSpec& spec,
   if (!IsStreaming(schedule)) return;
   const double sample = schedule.sample_fraction();
   require(sample == 0 || sample == 1, "sample_fraction",
-          "a streaming island trains on through all rounds, so all of them ask "
-          "it: leave it 1, or let rounds wait (no overlap, no blend, fragments "
-          "together)");
+          "a streaming island trains through all rounds, so every round "
+          "expects it: leave it 1, or turn streaming off (no overlap, no "
+          "blend, fragments together)");
   require(
       !spec.inner().reset_each_round(), "overlap_step_count",
       "rounds of a streaming run overlap, so there is no place to reset the "
       "inner optimizer: leave inner.reset_each_round false");
   if (!schedule.eager()) return;
   require(overlap > 0, "eager",
-          "there is nothing to foresee without schedule.overlap_step_count");
+          "there is nothing to predict without schedule.overlap_step_count");
   require(blend == 0, "eager",
-          "an eager island corrects what it foresaw by the answer, a blending "
+          "an eager island corrects its prediction with the answer, a blending "
           "one mixes the answer in: leave schedule.blend 0");
   require(IsForeseeable(spec.outer().optimizer()), "eager",
-          "an island can foresee the step of SGD, MOMENTUM, NESTEROV, FEDAVG "
+          "an island can predict the step of SGD, MOMENTUM, NESTEROV, FEDAVG "
           "and FEDAVGM, not of this outer optimizer");
   const v1::MergeRuleKind rule = spec.outer().merge().rule();
   require(rule == v1::MERGE_RULE_KIND_UNSPECIFIED ||
               rule == v1::MERGE_RULE_KIND_WEIGHTED_MEAN,
           "eager",
-          "an island can foresee its share of a weighted mean, not of this "
+          "an island can predict its share of a weighted mean, not of this "
           "merge rule");
 }
 

@@ -1,7 +1,5 @@
-// What CreateRun refuses of a streaming schedule: overlap, blend, staggered
-// fragments, eager updates (worker/DESIGN.md, "Streaming").
-//
-// Pure. Thread-safe.
+// Checks a streaming schedule for CreateRun: overlap, blend, staggered
+// fragments, eager updates (worker/DESIGN.md, Streaming). Pure. Thread-safe.
 
 #ifndef COORDINATOR_CORE_SPEC_VALIDATE_STREAMING_H_
 #define COORDINATOR_CORE_SPEC_VALIDATE_STREAMING_H_
@@ -13,7 +11,7 @@
 
 namespace atl::coordinator {
 
-// Adds all that is wrong with it to `violations`.
+// Appends what is wrong to `violations`.
 void ValidateStreaming(const v1::RunSpec& spec,
                        std::vector<FieldViolation>& violations);
 

@@ -1,5 +1,3 @@
-// Every streaming schedule that CreateRun refuses, one at a time.
-
 #include "coordinator/core/spec/validate_streaming.h"
 
 #include <cstdint>
@@ -88,7 +86,7 @@ TEST(ValidateStreamingTest, NamesTheFieldOfEveryFault) {
       EXPECT_GT(violation.description.size(), 8u);
     }
     EXPECT_TRUE(named) << field;
-    // CreateRun asks it.
+    // CreateRun includes this check.
     EXPECT_GE(ValidateSpec(spec).size(), violations.size());
   }
 }
@@ -100,7 +98,7 @@ TEST(ValidateStreamingTest, LeavesRunsInRoundsAlone) {
   spec.mutable_inner()->set_reset_each_round(true);
   ValidateStreaming(spec, violations);
   EXPECT_TRUE(violations.empty());
-  // Too many steps are another's to refuse.
+  // Another check refuses too many steps.
   for (const int64_t steps : {int64_t{1}, INT64_MAX}) {
     spec.mutable_schedule()->set_inner_step_count(steps);
     ValidateStreaming(spec, violations);

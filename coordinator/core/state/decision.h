@@ -1,6 +1,4 @@
-// What the core decides: records to write, and why.
-//
-// A plain value. Pure. Thread-compatible.
+// A decision of the core: records to write, and why. A plain value.
 
 #ifndef COORDINATOR_CORE_STATE_DECISION_H_
 #define COORDINATOR_CORE_STATE_DECISION_H_
@@ -12,7 +10,7 @@
 
 namespace atl::coordinator {
 
-// Records to write, in order, and why; or none, and what is waited for.
+// Without records, `reason` says what is waited for.
 struct Decision {
   std::vector<storage::v1::Record> records;
   std::string reason;

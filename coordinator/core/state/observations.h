@@ -1,7 +1,7 @@
-// What a run's machine knows beside its durable state: reports, leases, timers.
-// All of it is rebuilt after a restart, from reports and time.
+// What a run's machine knows besides its durable state: reports, leases,
+// timers. After a restart, reports and time rebuild all of it.
 //
-// Plain values; no behaviour. Pure. Thread-compatible.
+// Plain values. Pure. Thread-compatible.
 
 #ifndef COORDINATOR_CORE_STATE_OBSERVATIONS_H_
 #define COORDINATOR_CORE_STATE_OBSERVATIONS_H_
@@ -21,77 +21,73 @@
 
 namespace atl::coordinator {
 
-// Islands that are named where a round waits for more.
+// How many awaited islands a waiting round names.
 inline constexpr size_t kAwaitedNamedMax = 5;
 
-// A server as the registry has it.
 struct ServerInfo {
   std::string server_id;
   std::string address;
   int64_t incarnation = 0;
   std::string program_version;
-  bool alive = false;  // Its lease is whole.
+  bool alive = false;  // Its lease has not ended.
 };
 
-// Who asks for a server.
 class ServerDirectory {
  public:
   virtual ~ServerDirectory() = default;
-  // nullptr if it never registered.
+  // nullptr if the server never registered.
   virtual const ServerInfo* FindServer(const std::string& server_id) const = 0;
-  // Ids of the servers whose leases are whole, those that hold the fewest
-  // shards first, then by id.
+  // Ids of the servers whose leases have not ended, by shard count, then by id.
   virtual std::vector<std::string> AliveServers() const = 0;
 };
 
-// A contribution of the run's present epoch: fragment, slot, seq.
+// Fragment, slot and seq of a contribution of the run's present epoch.
 using ContributionPlace = std::tuple<int32_t, int32_t, int64_t>;
 
 inline ContributionPlace ToPlace(const v1::ContributionKey& key) {
   return {key.fragment(), key.slot(), key.seq()};
 }
 
-// The newest report of a shard by its server's present life.
+// The newest report of a shard by its server's newest incarnation.
 struct ObservedShard {
   bool reported = false;
   v1::ShardReport report;
-  // Undecided contributions that it has had, over its server's lives; some may
-  // be lost now (recalls.h).
+  // Undecided contributions that the shard has had, over all incarnations of
+  // its server. Some may be lost now (rounds/recalls.h).
   std::map<ContributionPlace, v1::ContributionInfo> had;
 };
 
-// A contribution that shards had and have lost before its COMMIT.
+// A contribution that shards had and lost before its COMMIT.
 struct Recall {
   v1::ContributionKey key;
-  std::set<int32_t> shards;                   // That lack it.
-  absl::Time since = absl::InfiniteFuture();  // When the first was seen to.
+  std::set<int32_t> shards;                   // Those that lost it.
+  absl::Time since = absl::InfiniteFuture();  // When the first loss was seen.
 };
 
-// What is known of a member beside its record.
+// What is known of a member besides its record.
 struct ObservedMember {
   absl::Time lease_end = absl::InfiniteFuture();
   absl::Time last_heard = absl::InfinitePast();
   std::optional<v1::ReportProgressRequest> progress;
-  // Mean loss since its last contribution was due, for the round's history.
+  // Sum of losses since its last contribution was due, for the round's history.
   double loss_sum = 0;
   int64_t loss_step_count = 0;
 };
 
-// Whom one fragment's open round waits for, as DecideSeal last found it.
+// What DecideSeal last found that the open round of a fragment waits for.
 struct RoundWait {
   int received_count = 0;
   int awaited_count = 0;
-  std::vector<int32_t> awaited;      // Slots, the first kAwaitedNamedMax.
+  std::vector<int32_t> awaited;      // Slots; at most kAwaitedNamedMax.
   std::set<int32_t> received_slots;  // Received now, or before a loss.
-  // When the newest of them was first received, or the run was resumed since;
-  // never if neither was.
+  // When the newest of them was first received, or when the run was resumed
+  // since; InfinitePast if neither happened.
   absl::Time received_time = absl::InfinitePast();
 };
 
-// Timers of one fragment's open round.
 struct RoundTimers {
   absl::Time deadline_start = absl::InfinitePast();
-  absl::Time quorum_time = absl::InfiniteFuture();  // When it was met.
+  absl::Time quorum_time = absl::InfiniteFuture();  // When it was reached.
   RoundWait wait;
 };
 

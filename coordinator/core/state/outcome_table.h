@@ -1,8 +1,7 @@
-// How contributions ended: each key once.
+// How contributions ended. Each key ends once.
 //
-// Bounded: of every (slot, fragment) the newest outcomes are kept by seq, and
-// everything at or below the largest seq that was forgotten counts as decided,
-// for an island's seq only grows.
+// Bounded: each (slot, fragment) keeps its newest outcomes by seq. Seqs up to
+// the largest forgotten one count as decided: an island's seq only grows.
 //
 // Pure. Thread-compatible.
 
@@ -22,34 +21,29 @@ namespace atl::coordinator {
 
 class OutcomeTable {
  public:
-  // Outcomes kept of each (slot, fragment).
   static constexpr size_t kKeptMax = 64;
-  // What Newest gives at most: one synchronisation of a run with 256 fragments.
+  // Limit of Newest: one synchronisation of a run with 256 fragments.
   static constexpr size_t kNewestMax = 256;
 
-  // True if `key` has ended.
   bool Contains(const v1::ContributionKey& key) const;
 
-  // How `key` has ended; null if it has not, or if that is forgotten.
+  // The outcome of `key`; null if there is none, or if it is forgotten.
   const v1::ContributionOutcome* Find(const v1::ContributionKey& key) const;
 
-  // Records how a contribution ended. False, and nothing changes, if it had
-  // ended before.
+  // Returns false, and changes nothing, if the key had ended.
   bool Add(const v1::ContributionOutcome& outcome);
 
   // The newest kNewestMax outcomes of `slot`, by seq, then fragment.
   std::vector<v1::ContributionOutcome> Newest(int32_t slot) const;
 
-  // Largest seq of `slot`, at most `limit`, that is known to have ended; 0 if
-  // none has.
+  // Largest seq of `slot` up to `limit` that has ended; 0 if none has.
   int64_t SeqMax(int32_t slot, int64_t limit) const;
 
-  // The whole table as it is written down, by slot, then fragment; and back
-  // into an empty table.
+  // The whole table by slot, then fragment; Restore adds a row to a new table.
   std::vector<storage::v1::OutcomesSnapshot> ToSnapshot() const;
   void Restore(const storage::v1::OutcomesSnapshot& row);
 
-  // For comparing two tables in tests.
+  // For tests that compare two tables.
   std::string DebugString() const;
 
  private:

@@ -1,4 +1,4 @@
-// Times and durations of messages, to and from Abseil's. Pure. Thread-safe.
+// Converts times and durations between protobuf and Abseil. Pure. Thread-safe.
 
 #ifndef COORDINATOR_CORE_STATE_PROTO_TIME_H_
 #define COORDINATOR_CORE_STATE_PROTO_TIME_H_

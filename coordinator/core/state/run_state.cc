@@ -13,12 +13,12 @@
 namespace atl::coordinator {
 namespace {
 
-// What a shard's file of a contribution takes beside the contribution.
+// Disk space of a contribution's file on a shard besides its content.
 constexpr int64_t kFilePageBytes = 4096;
 
 absl::Status Misfit(absl::string_view what) {
   return absl::DataLossError(
-      absl::StrCat("the log does not fit together: ", what));
+      absl::StrCat("the log is inconsistent: ", what));
 }
 
 v1::MetricPoint Point(absl::Time time, int64_t commit_seq, double value) {
@@ -29,8 +29,8 @@ v1::MetricPoint Point(absl::Time time, int64_t commit_seq, double value) {
   return point;
 }
 
-// Where the data that `plan` lets an island read ends at the latest. What it
-// claims beyond would be skipped by whoever reads the data shard after it.
+// The last data position that `plan` lets an island read. A claim beyond it
+// would make the data shard's next reader skip data.
 int64_t DataEndMax(const v1::RunSpec& spec, const v1::SlotPlan& plan) {
   int64_t steps = std::max<int64_t>(1, plan.step_count());
   int64_t end = 0;
@@ -58,7 +58,7 @@ absl::Status RunState::Apply(const storage::v1::Record& record) {
         absl::StrCat("record ", record.revision(), " follows ", revision_));
   }
   if (created() == (record.body_case() == storage::v1::Record::kRunCreated)) {
-    return Misfit("the run's creation is its first record and no other");
+    return Misfit("the first record, and no other, must create the run");
   }
   revision_ = record.revision();
   const absl::Time time = FromProto(record.time());
@@ -114,8 +114,8 @@ absl::Status RunState::Apply(const storage::v1::Record& record) {
     case storage::v1::Record::BODY_NOT_SET:
       break;
   }
-  return Misfit(absl::StrCat("record ", record.revision(),
-                             " is of no kind that a run has"));
+  return Misfit(
+      absl::StrCat("record ", record.revision(), " has an unknown type"));
 }
 
 const Member* RunState::FindMember(const std::string& island_id) const {
@@ -161,7 +161,7 @@ absl::Status RunState::ApplyCreated(const storage::v1::RunCreated& body,
 
 absl::Status RunState::ApplyStarted(const storage::v1::RunStarted& body) {
   if (started() || body.version0_size() != fragments_.size()) {
-    return Misfit("a start that comes twice, or for other fragments");
+    return Misfit("a second start, or one of other fragments");
   }
   version0_.assign(body.version0().begin(), body.version0().end());
   for (int32_t f = 0; f < fragments_.size(); ++f) {
@@ -285,9 +285,9 @@ absl::Status RunState::ApplyCommitted(const storage::v1::RoundCommitted& body,
   return absl::OkStatus();
 }
 
-// Merged contributions move the data on, by what their plan let them read at
-// most; what was read in vain is read again.
-// A contribution that names another data shard than the plan did moves nothing.
+// Merged contributions advance the data position, by what their plan allows at
+// most. Data of unmerged contributions is read again. A contribution that names
+// another data shard than its plan advances nothing.
 void RunState::AdvanceData(const FragmentState& fragment) {
   const bool is_local = spec_.data().fingerprint().empty();
   for (const storage::v1::SealedInfo& sealed : fragment.sealed.infos()) {

@@ -1,10 +1,9 @@
-// The durable state of one run: what its records say.
+// The durable state of one run, as its records define it.
 //
-// Pure. Thread-compatible. Apply is the only thing that changes it, so that the
-// replay of a run's log gives the state that the log was written from; so does
-// a snapshot and the replay of the records behind it. Bounded by the run's
-// members, fragments and data shards, not by its rounds: what readers ask of
-// old rounds is history (history.h).
+// Pure. Thread-compatible. Only Apply and Restore change the state, so a replay
+// of the log gives the state that the log was written from. So does a snapshot
+// plus the records after it. The size is bounded by members, fragments and data
+// shards, not by rounds: old rounds are history (outputs/history.h).
 
 #ifndef COORDINATOR_CORE_STATE_RUN_STATE_H_
 #define COORDINATOR_CORE_STATE_RUN_STATE_H_
@@ -29,54 +28,49 @@
 
 namespace atl::coordinator {
 
-// Commits that may be made beyond what the slowest shard has persisted: W.
+// W: how far commits may run ahead of the slowest shard's persisted commit.
 inline constexpr int64_t kCommitsAheadMax = 16;
-// Newest points that a time series keeps.
 inline constexpr size_t kMetricPointsMax = 4096;
-// Newest versions whose evaluation is known.
 inline constexpr size_t kEvaluationsMax = 64;
-// Newest unmerged outcomes that servers are told.
+// Newest unmerged outcomes that a server's plan may name.
 inline constexpr size_t kDroppedMax = 256;
 
-// One island, present or past.
+// A present or past member.
 struct Member {
   storage::v1::MemberSet record;  // As last written.
-  int64_t local_position = 0;     // Next window of its own data, if local.
+  int64_t local_position = 0;     // Next window of its own, local data.
   int64_t merged_count = 0;
   int64_t unmerged_count = 0;
 
-  // Leases its data shard and may push.
+  // Leases a data shard and may push.
   bool present() const {
     return record.state() == v1::ISLAND_STATE_JOINING ||
            record.state() == v1::ISLAND_STATE_READY;
   }
   bool ready() const { return record.state() == v1::ISLAND_STATE_READY; }
-  // An operator has put it out.
   bool removed() const { return record.state() == v1::ISLAND_STATE_REMOVED; }
 };
 
-// Where the newest round of a fragment is.
 enum class RoundPhase { kIdle, kOpen, kSealed };
 
-// One fragment. The round under way makes `newest.version() + 1`.
+// One fragment. Its round makes version `newest.version() + 1`.
 struct FragmentState {
   v1::FragmentVersion newest;
   RoundPhase phase = RoundPhase::kIdle;
-  int64_t attempt = 0;              // Of the round under way, or the next.
+  int64_t attempt = 0;              // Of this round, or of the next one.
   v1::OpenRound open;               // kOpen and kSealed.
   absl::Time open_time;             // kOpen and kSealed.
   storage::v1::RoundSealed sealed;  // kSealed.
   absl::Time seal_time;             // kSealed.
-  // Median norms of the newest kMedianNormsMax commits that had a verdict,
-  // oldest first.
+  // Median norms of the newest kMedianNormsMax verdicts, oldest first.
   std::deque<double> median_norms;
-  // Async runs, by slot: what an island was last asked for, from the OPEN that
-  // first said so until a contribution of it is decided or it is gone.
+  // Async runs, by slot: what an island was last asked to do. A plan stands
+  // until a contribution of the island is decided or the island is gone.
   std::map<int32_t, v1::SlotPlan> standing_plans;
-  int64_t token_count = 0;  // In merged contributions to it.
+  int64_t token_count = 0;  // In contributions merged into it.
 };
 
-// A kept cut.
+// A cut that shards must keep.
 struct PinState {
   v1::Pin pin;
   absl::Time create_time;
@@ -93,18 +87,18 @@ class RunState {
  public:
   RunState() = default;
 
-  // Takes `record` in.
+  // Applies the next record.
   //
-  // DATA_LOSS: the record does not follow from the state; the state is then
-  // undefined and must be dropped. Never for a record that the core made.
+  // DATA_LOSS: it does not follow from the state, which is then undefined.
+  // Never occurs for a record that the core made.
   absl::Status Apply(const storage::v1::Record& record);
 
-  // All of it as it is written down. Requires: created.
+  // The whole state. Requires: created.
   storage::v1::RunSnapshot ToSnapshot() const;
-  // Begins as the state that `snapshot` was made of, after record `revision`.
+  // Restores the state after record `revision`.
   //
-  // DATA_LOSS: it is no whole snapshot, or there is a state already; the state
-  // is then undefined and must be dropped.
+  // DATA_LOSS: `snapshot` is incomplete, or the state not empty. The state is
+  // then undefined.
   absl::Status Restore(const storage::v1::RunSnapshot& snapshot,
                        int64_t revision);
 
@@ -126,9 +120,8 @@ class RunState {
 
   // --- Placement ---
   int64_t placement_epoch() const { return placement_epoch_; }
-  // In the order of shards; empty before the placement.
+  // By shard; empty before the placement.
   const std::vector<std::string>& server_ids() const { return server_ids_; }
-  // True once version 0 is decided.
   bool started() const { return !version0_.empty(); }
   const std::vector<v1::FragmentVersion>& version0() const { return version0_; }
 
@@ -138,7 +131,7 @@ class RunState {
   const Member* FindMember(const std::string& island_id) const;
 
   // --- Rounds ---
-  // In the order of fragments; empty before `created`.
+  // By fragment; empty before `created`.
   const std::vector<FragmentState>& fragments() const { return fragments_; }
   int64_t commit_seq() const { return commit_seq_; }
   absl::Time last_commit_time() const { return last_commit_time_; }
@@ -152,28 +145,26 @@ class RunState {
   }
   // Next window of `data_shard` for the island with `slot`.
   int64_t DataPosition(int32_t data_shard, int32_t slot) const;
-  // Tokens in merged contributions, each once: a contribution to one of P
-  // fragments holds a P-th of what its island trained on. Rounded down to whole
-  // tokens, over the sum and not over each.
+  // Tokens in merged contributions. A contribution to one of P fragments counts
+  // 1/P of its island's tokens. Only the sum is rounded down to whole tokens.
   int64_t merged_token_count() const { return MergedTokenCountWith(0); }
-  // The same, with a contribution to one fragment of `more` tokens merged.
+  // The same after a merge of `more` tokens into one fragment.
   int64_t MergedTokenCountWith(int64_t more) const;
 
   // --- Cuts ---
   const std::map<std::string, PinState>& pins() const { return pins_; }
 
   // --- History ---
-  // True if the parameters of `version` were evaluated, or if it is older than
-  // the newest kEvaluationsMax versions that were.
+  // Also true of versions older than the newest kEvaluationsMax known ones.
   bool IsEvaluated(int64_t version) const {
     return version < evaluations_begin_ || evaluations_.contains(version);
   }
-  // Of the newest version that was evaluated; nullptr if none was.
+  // nullptr if no version was evaluated.
   const v1::Evaluation* newest_evaluation() const {
     return evaluations_.empty() ? nullptr : &evaluations_.rbegin()->second;
   }
-  // One point a commit: loss of the islands, norm of the outer gradient; one
-  // an evaluation.
+  // One point per commit: loss of the islands, norm of the outer gradient. One
+  // point per evaluation: its loss.
   const std::deque<v1::MetricPoint>& loss_points() const {
     return loss_points_;
   }
@@ -184,7 +175,7 @@ class RunState {
     return evaluation_points_;
   }
 
-  // All of it as text, for comparing two states in tests.
+  // The whole state as text, for tests that compare states.
   std::string DebugString() const;
 
  private:
@@ -202,7 +193,7 @@ class RunState {
   void ApplyEvaluated(const v1::Evaluation& evaluation, absl::Time time);
   void ApplyOutcome(const v1::ContributionOutcome& outcome);
   void AdvanceData(const FragmentState& fragment);
-  // Counts what the next commit merges against what pins keep.
+  // Charges the next commit's contributions to the pins that keep them.
   void CountKept(const FragmentState& fragment);
   absl::Status RestoreFragment(const storage::v1::FragmentSnapshot& snapshot);
   FragmentState* FindFragment(int32_t fragment);

@@ -1,4 +1,4 @@
-// The state of a run as it is written down, and back.
+// Converts a run's state to a snapshot and back.
 
 #include <utility>
 
@@ -9,7 +9,7 @@ namespace atl::coordinator {
 namespace {
 
 absl::Status Broken() {
-  return absl::DataLossError("a run's snapshot does not fit together");
+  return absl::DataLossError("a run's snapshot is inconsistent");
 }
 
 storage::v1::MemberSnapshot ToSnapshot(const Member& member) {

@@ -1,5 +1,4 @@
-// What run_random_test does not reach: bounds that a short run keeps within,
-// and snapshots that nobody wrote.
+// Not in run_random_test: bounds that need a long run, invalid snapshots.
 
 #include "coordinator/core/state/run_state.h"
 
@@ -42,13 +41,13 @@ class RunStateTest : public testing::Test {
 
 TEST_F(RunStateTest, KnowsTheNewestEvaluationsAndCountsOlderOnesAsMade) {
   const auto max = static_cast<int64_t>(kEvaluationsMax);
-  // Every tenth version, the first two in the wrong order.
+  // Every tenth version, the first two in reverse order.
   Evaluate(20);
   Evaluate(10);
   for (int64_t i = 3; i <= max + 1; ++i) Evaluate(i * 10);
   EXPECT_EQ(state_.newest_evaluation()->version(), (max + 1) * 10);
   const auto check = [&](const RunState& state) {
-    EXPECT_TRUE(state.IsEvaluated(5));   // Older than all that are known.
+    EXPECT_TRUE(state.IsEvaluated(5));   // Older than all that are kept.
     EXPECT_TRUE(state.IsEvaluated(10));  // The one that was forgotten.
     EXPECT_FALSE(state.IsEvaluated(11));
     EXPECT_TRUE(state.IsEvaluated(20));
@@ -79,7 +78,7 @@ TEST_F(RunStateTest, RefusesASnapshotThatIsNotWhole) {
   EXPECT_EQ(restored.Restore(good, 2).code(), absl::StatusCode::kDataLoss);
 }
 
-// `record` of a fragment, a version, an attempt or a cut that it is not of.
+// Copies of `record` with a wrong fragment, version, attempt or cut.
 std::vector<storage::v1::Record> Misfits(const storage::v1::Record& record) {
   std::vector<storage::v1::Record> misfits;
   const auto change = [&](auto part_of) {

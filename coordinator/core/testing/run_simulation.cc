@@ -91,8 +91,6 @@ RunSimulation::RunSimulation(const v1::RunSpec& spec)
   Collect();
 }
 
-// --- Steps -------------------------------------------------------------------
-
 bool RunSimulation::Collect() {
   std::vector<storage::v1::Record> records = machine_->TakeRecords();
   if (loses_next_batch_ && !records.empty()) {
@@ -104,7 +102,7 @@ bool RunSimulation::Collect() {
     log_.push_back(std::move(record));
   }
   snapshots_[state().revision()] = state().DebugString();
-  // Else its caller would ask it again and again.
+  // Otherwise the caller would send Tick again and again.
   EXPECT_GT(machine_->NextTimer(), now_) << machine_->waits_for();
   return true;
 }
@@ -289,7 +287,7 @@ bool RunSimulation::RefuseLate(const std::string& island_id, int32_t f,
 
 void RunSimulation::Refuse(const v1::ContributionInfo& info, int32_t shard) {
   const Key key = {info.key().fragment(), info.key().slot(), info.key().seq()};
-  // Pushed again after a loss, and refused this time.
+  // A second push after a loss, refused.
   shards_[shard].lost.erase(key);
   shards_[shard].refused[key] = info.anchor_version();
   refused_anchors_.insert(
@@ -379,7 +377,7 @@ bool RunSimulation::PushAgain(const std::string& island_id) {
   bool pushed = false;
   for (const v1::ContributionKey& key : NeedsRepush(island_id)) {
     const auto made = islands_.at(island_id).newest.find(key.fragment());
-    // A newer life of the island has not kept it.
+    // A newer life of the island no longer has it.
     if (made == islands_.at(island_id).newest.end() ||
         made->second.key().seq() != key.seq()) {
       continue;
@@ -498,7 +496,7 @@ void RunSimulation::Replay(int64_t snapshot_revision) {
     for (int64_t i = 0; i < snapshot_revision; ++i) {
       ASSERT_TRUE(cut.Apply(log_[i]).ok());
     }
-    // As it would come back from a disk.
+    // Serialised, as on a disk.
     storage::v1::RunSnapshot snapshot;
     ASSERT_TRUE(snapshot.ParseFromString(cut.ToSnapshot().SerializeAsString()));
     const absl::Status restored =
@@ -516,7 +514,7 @@ void RunSimulation::Replay(int64_t snapshot_revision) {
   ASSERT_NE(before, snapshots_.end());
   EXPECT_EQ(state().DebugString(), before->second)
       << "from a snapshot of " << snapshot_revision << " records";
-  // What no shard has any more, nobody has known of since.
+  // Contributions that no shard has are unknown after a restart.
   for (const Shard& shard : shards_) {
     for (const Key& key : shard.lost) {
       if (std::none_of(shards_.begin(), shards_.end(), [&](const Shard& s) {
@@ -540,8 +538,6 @@ void RunSimulation::RestartServer(int32_t shard) {
   Collect();
 }
 
-// --- To look at --------------------------------------------------------------
-
 std::vector<int32_t> RunSimulation::Expected(int32_t f) const {
   std::vector<int32_t> slots;
   for (const v1::SlotPlan& plan : fragment(f).open.slots()) {
@@ -561,7 +557,7 @@ v1::Outcome RunSimulation::FindOutcome(const std::string& island_id,
   return v1::OUTCOME_UNSPECIFIED;
 }
 
-// What is sealed is fresh enough, and alone in an async run.
+// Sealed contributions are fresh enough; an async run seals one alone.
 static void CheckStaleness(const RunState& state,
                            const storage::v1::RoundSealed& sealed) {
   const v1::ScheduleSpec& schedule = state.spec().schedule();
@@ -610,7 +606,7 @@ void RunSimulation::CheckLog() {
   };
   for (const storage::v1::Record& record : log_) {
     if (record.has_pin_set()) {
-      // A cut is one for good, whoever asks for it again.
+      // A pin never moves to another cut.
       const v1::Pin& pin = record.pin_set().pin();
       const auto held = replayed.pins().find(pin.pin_id());
       EXPECT_TRUE(held == replayed.pins().end() ||

@@ -1,17 +1,16 @@
-// Centred clipping (arXiv 2012.10333): from a centre v, again and again
+// Centred clipping (arXiv 2012.10333). It repeats, from a centre v:
 //
 //   v = v + sum_i w_i (x_i - v) min(1, bound / |x_i - v|)
 //
-// so that nobody pulls it further than the bound each time. The paper starts
-// from the merge of the round before. Here v starts from 0, because every v is
-// then sum_i a_i x_i of this round's contributions, and all lengths follow from
-// their Gram matrix:
+// so that no island moves v further than the bound in one step. The paper
+// starts from the previous round's merge. Here v starts from 0, so that every v
+// is sum_i a_i x_i of this round, and the Gram matrix gives all lengths:
 //
 //   |x_i - v|^2 = G_ii - 2 (G a)_i + a' G a
 //   a_i = (1 - sum_j w_j s_j) a_i + w_i s_i,  s_i = min(1, bound / |x_i - v|)
 //
-// Zero is a centre that no island chose: a mean would already be the
-// attacker's. The bound is that of norm clipping.
+// No island chooses the centre 0, whereas an attacker can choose the mean. The
+// bound is that of norm clipping.
 
 #include <algorithm>
 #include <cmath>

@@ -1,7 +1,4 @@
-// How many contributions a round may ask for, so that what shards report of it
-// stays small.
-//
-// Pure. Thread-safe.
+// Limits a round's contributions, to keep reports small. Pure. Thread-safe.
 
 #ifndef COORDINATOR_CORE_VERDICT_CONTRIBUTIONS_MAX_H_
 #define COORDINATOR_CORE_VERDICT_CONTRIBUTIONS_MAX_H_
@@ -13,11 +10,11 @@
 
 namespace atl::coordinator {
 
-// A shard's statistics of all fragments, at most.
+// Limit of one shard's statistics of all fragments.
 inline constexpr int64_t kStatisticsBytesMax = int64_t{2} << 20;
 
-// As many as keep them there, >= 1; INT64_MAX if the merge rule needs no
-// verdict. `layout` is the one of `spec`.
+// The largest count within that limit, >= 1; INT64_MAX if the merge rule needs
+// no verdict. `layout` is the one of `spec`.
 int64_t ContributionsMax(const RunLayout& layout, const v1::RunSpec& spec);
 
 }  // namespace atl::coordinator

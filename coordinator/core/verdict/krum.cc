@@ -1,9 +1,7 @@
-// Krum (arXiv 1703.02757): the contribution with the least sum of squared
-// distances to its n - f - 2 nearest others is taken alone; multi-Krum takes
-// the mean of the m best. Distances are integers here, so that a tie is a tie,
-// and it goes to the lowest slot.
-//
-// n >= 2 f + 3.
+// Krum (arXiv 1703.02757) takes the contribution with the smallest sum of
+// squared distances to its n - f - 2 nearest others. Multi-Krum takes the mean
+// of the m best. n >= 2 f + 3. Distances are integers; ties go to the lowest
+// slot.
 
 #include <algorithm>
 #include <numeric>
@@ -55,7 +53,7 @@ class Krum final : public VerdictRule {
   }
 
  private:
-  // Contributions by their score, least first.
+  // Contributions by score, smallest first.
   std::vector<int> Ranking(const GramMatrix& gram) const {
     const int n = gram.n();
     const int near_count = n - byzantine_count_ - 2;

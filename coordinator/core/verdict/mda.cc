@@ -1,13 +1,13 @@
 // Minimum-diameter averaging (El-Mhamdi et al., Genuinely distributed Byzantine
 // machine learning, Distributed Computing 35, 2022): the mean of the n - f
-// contributions whose greatest distance from each other is the least. Several
-// sets may share their widest pair: the next widest decides between them, and so
-// on, so that the order of the islands does not. Distances are integers here, so
-// that a tie is a tie: where all are equal higher slots are left out.
+// contributions with the smallest diameter, their largest pairwise distance. Of
+// sets with equal diameter the next largest distances decide, so the order of
+// islands does not matter. Distances are exact integers. If all are equal,
+// higher slots are left out.
 //
-// n >= 2 f + 1. A set of n - f whose distances are all at most d is what is
-// left when f contributions cover all pairs that are further apart, so that sets
-// need not be tried one by one: 2^f covers for each of log(n^2) distances.
+// n >= 2 f + 1. A set of n - f has diameter <= d if the f others cover all
+// pairs that are further apart. So the search tries 2^f covers for each of
+// log(n^2) distances, not every set.
 
 #include <algorithm>
 #include <cstddef>
@@ -26,20 +26,20 @@
 namespace atl::coordinator {
 namespace {
 
-// What is left out so that no pair is further apart than a bound.
+// Finds what to leave out so that no kept pair is further apart than a bound.
 class Cover {
  public:
-  // `ranks[i][j]`, j < i: distances, as numbers that are in their order.
+  // `ranks[i][j]`, j < i: the ranks of the distances.
   explicit Cover(const std::vector<std::vector<int>>& ranks)
       : ranks_(ranks), out_(ranks.size(), false) {}
 
-  // Whether a cover of at most `count` contributions does for `bound`.
+  // True if leaving out at most `count` contributions meets `bound`.
   bool Exists(int bound, int count) {
     return Find(bound, count, [] { return true; });
   }
 
-  // Of all such covers the one whose kept distances, greatest first, come first
-  // in the order of the alphabet. Requires: Exists(bound, count).
+  // Of all such covers, the one whose kept distances, largest first, are
+  // lexicographically smallest. Requires: Exists(bound, count).
   std::vector<bool> FindBest(int bound, int count) {
     std::vector<bool> best;
     std::vector<int> best_ranks;
@@ -55,15 +55,14 @@ class Cover {
   }
 
  private:
-  // Goes through the covers, each in out_, until one is `taken`. Leaves out_ as
-  // it was.
+  // Visits the covers, each in out_, until `taken` accepts one. Restores out_.
   bool Find(int bound, int count, absl::FunctionRef<bool()> taken) {
     const int n = static_cast<int>(ranks_.size());
     for (int i = 0; i < n; ++i) {
       for (int j = 0; !out_[i] && j < i; ++j) {
         if (out_[j] || ranks_[i][j] <= bound) continue;
         if (count == 0) return false;
-        // One of the two has to go.
+        // One of the two must go.
         for (const int gone : {i, j}) {
           out_[gone] = true;
           const bool found = Find(bound, count - 1, taken);
@@ -76,7 +75,7 @@ class Cover {
     return taken();
   }
 
-  // Greatest first.
+  // Largest first.
   std::vector<int> KeptRanks() const {
     std::vector<int> kept;
     for (size_t i = 0; i < ranks_.size(); ++i) {
@@ -152,7 +151,7 @@ class MinimumDiameterAveraging final : public VerdictRule {
             sorted.begin()));
       }
     }
-    // The least diameter: the greatest distance of all is always one.
+    // The smallest diameter. The largest distance is always possible.
     int low = 0, high = static_cast<int>(sorted.size()) - 1;
     while (low < high) {
       const int middle = low + (high - low) / 2;
@@ -163,7 +162,7 @@ class MinimumDiameterAveraging final : public VerdictRule {
       }
     }
     std::vector<bool> out = Cover(ranks).FindBest(low, byzantine_count_);
-    // Where distances are equal fewer may do.
+    // With equal distances a smaller cover may suffice.
     int more = byzantine_count_ -
                static_cast<int>(std::count(out.begin(), out.end(), true));
     for (int i = n - 1; i >= 0 && more > 0; --i) {

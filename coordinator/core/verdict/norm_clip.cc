@@ -1,10 +1,11 @@
-// Norm clipping (arXiv 1911.07963, norm thresholding): a contribution longer
-// than a bound is shortened to it, and then all are averaged. The bound is not
-// a constant but a multiple of the running median norm, because outer gradients
-// shrink as a run goes on; less than half of the islands cannot move a median
-// beyond the others' norms.
+// Norm clipping (arXiv 1911.07963, norm thresholding): contributions longer
+// than a bound are shortened to it; then all are averaged.
 //
 //   c_i = w_i min(1, bound / |x_i|)
+//
+// The bound is a multiple of the running median norm, because outer gradients
+// shrink during a run. Less than half of the islands cannot move a median
+// beyond the norms of the others.
 
 #include <utility>
 

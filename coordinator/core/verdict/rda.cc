@@ -1,11 +1,10 @@
-// RDA of Decoupled DiLoCo (arXiv 2604.21428): directions and lengths are
-// averaged apart, because a plain mean of M gradients that are nearly
-// orthogonal is about sqrt(M) times shorter than they are. A tensor at a time:
+// RDA of Decoupled DiLoCo (arXiv 2604.21428) averages directions and lengths
+// separately, because a plain mean of M nearly orthogonal gradients is about
+// sqrt(M) times shorter than they are. For each tensor:
 //
 //   d = sum(w_i x_i / |x_i|), with 0 for x_i = 0;  n = sum(w_i |x_i|)
 //   out = n d / |d|, so c_i = (n / |d|) w_i / |x_i|;  c_i = w_i if |d| < 1e-6
-//
-// |d|^2 = sum_ij (w_i / |x_i|) (w_j / |x_j|) G_ij.
+//   |d|^2 = sum_ij (w_i / |x_i|) (w_j / |x_j|) G_ij
 
 #include <algorithm>
 #include <cmath>
@@ -49,7 +48,7 @@ class Rda final : public VerdictRule {
   }
 
  private:
-  // Empty if the directions cancel.
+  // Empty if the directions cancel out.
   static std::vector<double> Row(const std::vector<double>& weights,
                                  const GramMatrix& gram) {
     const int n = gram.n();

@@ -1,14 +1,13 @@
-// What a round's statistics come to: the coefficients c_i of its contributions,
-// so that the merge is sum(c_i x_i).
+// Computes a round's coefficients c_i, so that its merge is sum(c_i x_i).
 //
-// Pure. Immutable after it is made, so thread-safe. One file a choice. In f64,
-// every sum in the order of the contributions, and rounded to f32 at the end,
-// so that the coefficients are a function of the seal and of exact sums, which
+// Pure. Immutable after construction, so thread-safe. One file per rule. Rules
+// compute in f64, sum in the order of the contributions, and round to f32 at
+// the end. So the coefficients depend only on the seal and on exact sums, which
 // do not depend on the shards.
 //
 //   n     contributions of the seal
 //   x_i   contribution i, in the order of the seal
-//   w_i   its weight: normalised
+//   w_i   its normalised weight
 //   G     Gram matrix of a group of tensors: G_ij = <x_i, x_j>, exact
 
 #ifndef COORDINATOR_CORE_VERDICT_VERDICT_RULE_H_
@@ -26,21 +25,20 @@
 
 namespace atl::coordinator {
 
-// What a verdict is made from.
+// The statistics of a round.
 struct VerdictInput {
   std::vector<double> weights;  // w_i.
   std::vector<double> norms;    // |x_i| over the whole fragment.
-  // One a group of tensors; empty for a rule that needs norms only.
+  // One per group of tensors. Rules that need only norms do not read them.
   std::vector<GramMatrix> grams;
-  // Newest last: the median norm of each of the fragment's newest rounds that
-  // were committed.
+  // Median norms of the fragment's newest committed rounds, newest last.
   std::vector<double> past_median_norms;
 };
 
 struct Coefficients {
-  // One row of n a group.
+  // One row of n coefficients for each group.
   std::vector<std::vector<float>> rows;
-  // One sentence for people: "takes contribution 2".
+  // A sentence for logs: "takes contribution 2".
   std::string reason;
 };
 
@@ -48,7 +46,7 @@ class VerdictRule {
  public:
   virtual ~VerdictRule() = default;
 
-  // For people and logs: "krum".
+  // For logs: "krum".
   virtual absl::string_view name() const = 0;
   // Whether VerdictInput.grams is read.
   virtual bool needs_products() const = 0;
@@ -61,19 +59,18 @@ class VerdictRule {
 // The rule of a run; nullptr if its merge needs no verdict.
 std::unique_ptr<VerdictRule> MakeVerdictRule(const v1::MergeSpec& spec);
 
-// Contributions that a round of such a run asks for, at most: Gram matrices
-// and coefficients grow with n^2 and n, and reports and plans hold them.
+// Limit of the contributions that such a round asks for. Gram matrices grow
+// with n^2 and coefficients with n; reports and plans hold them.
 inline constexpr int kVerdictContributionsMax = 64;
-// Islands that MDA bears at most: its search doubles with each.
+// Hostile islands that MDA tolerates at most: each doubles its search.
 inline constexpr int kMdaByzantineMax = 8;
-// Medians that a fragment remembers: the longest window of the clips.
+// Medians that a fragment keeps: the longest window of the clips.
 inline constexpr size_t kMedianNormsMax = 64;
-// A contribution whose squared norm is not below it is refused in a run whose
-// merge needs a verdict: 2^52, so that no sum of products overflows (a norm of
-// 6.7e7).
+// 2^52. A run with verdicts refuses contributions whose squared norm is not
+// below this (norm 6.7e7), so that no sum of products overflows.
 inline constexpr double kVerdictNormSquaredMax = 4503599627370496.0;
 
-// One maker a choice; each is defined in the file of its name.
+// One maker per rule, defined in the rule's file.
 std::unique_ptr<VerdictRule> MakeRda();
 std::unique_ptr<VerdictRule> MakeNormClip(const v1::MergeSpec& spec);
 std::unique_ptr<VerdictRule> MakeCentredClip(const v1::MergeSpec& spec);
@@ -81,22 +78,21 @@ std::unique_ptr<VerdictRule> MakeKrum(const v1::MergeSpec& spec);
 std::unique_ptr<VerdictRule> MakeMinimumDiameterAveraging(
     const v1::MergeSpec& spec);
 
-// --- For those that choose ----------------------------------------------------
+// --- For rules that select contributions -------------------------------------
 
 // |x_i - x_j|^2, exact.
 ExactSum SquaredDistance(const GramMatrix& gram, int i, int j);
 
 // --- For the clips -----------------------------------------------------------
 
-// The median; of an even number the mean of the two middle values. Requires:
-// not empty.
+// Of an even count, the mean of the two middle values. Requires: not empty.
 double ComputeMedian(std::vector<double> values);
 
 // `clip_factor` times the median of the newest `clip_round_count` round
-// medians, this round's among them.
+// medians, this round's included.
 double ClipBound(const v1::MergeSpec& spec, const VerdictInput& input);
 
-// How much of a vector of length `norm` is left: min(1, bound / norm).
+// The factor that shortens a vector of length `norm`: min(1, bound / norm).
 double ClipScale(double bound, double norm);
 
 // Rounds to f32. INTERNAL: a value is not finite.

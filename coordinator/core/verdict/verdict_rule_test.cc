@@ -35,7 +35,7 @@ double SquaredDistance(const std::vector<double>& a,
   for (size_t e = 0; e < a.size(); ++e) sum += (a[e] - b[e]) * (a[e] - b[e]);
   return sum;
 }
-// The greatest squared distance of two that are `kept`.
+// The largest squared distance of two `kept` vectors.
 double Diameter(const Vectors& x, const std::vector<bool>& kept) {
   double diameter = 0;
   for (size_t i = 0; i < x.size(); ++i) {
@@ -67,7 +67,7 @@ VerdictInput MakeInput(const Vectors& x, std::vector<double> weights = {}) {
   return input;
 }
 
-// The merge that a row of coefficients stands for.
+// The merge that a row of coefficients gives.
 std::vector<double> Merged(const Vectors& x, const Coefficients& c,
                            int group = 0) {
   return Sum(x,
@@ -116,11 +116,9 @@ class VerdictRuleTest : public testing::Test {
   std::mt19937 random_;
 };
 
-// --- RDA (arXiv 2604.21428)
-// ---------------------------------------------------
+// --- RDA (arXiv 2604.21428) --------------------------------------------------
 
-// Direction and length are averaged apart: the result points where the mean of
-// the unit vectors does and is as long as the gradients are on average.
+// The result has the direction of the mean unit vector and the mean length.
 TEST_F(VerdictRuleTest, RdaHasTheMeanDirectionAndTheMeanLength) {
   SCOPED_TRACE(trace_);
   const auto rule = MakeVerdictRule(MakeSpec(v1::MERGE_RULE_KIND_RDA));
@@ -182,8 +180,7 @@ TEST_F(VerdictRuleTest, RdaDecidesEveryTensorByItself) {
   EXPECT_EQ(got->rows[1], rule->Decide(MakeInput(y))->rows[0]);
 }
 
-// --- Norm clip (arXiv 1911.07963)
-// ---------------------------------------------
+// --- Norm clip (arXiv 1911.07963) --------------------------------------------
 
 // An update whose norm exceeds the threshold is scaled down to it.
 TEST_F(VerdictRuleTest, NormClipShortensWhatIsLongerThanTheMedian) {
@@ -228,8 +225,7 @@ TEST_F(VerdictRuleTest, ABoundOfZeroClipsToZeroAndNotToNaN) {
   EXPECT_EQ(got->rows[0], (std::vector<float>{0.5f, 0.25f, 0.0f}));
 }
 
-// --- Centred clip (arXiv 2012.10333)
-// ------------------------------------------
+// --- Centred clip (arXiv 2012.10333) -----------------------------------------
 
 // v_{l+1} = v_l + sum of the clipped differences from v_l.
 TEST_F(VerdictRuleTest, CentredClipIteratesAsOnTheVectorsThemselves) {
@@ -262,11 +258,10 @@ TEST_F(VerdictRuleTest, CentredClipIteratesAsOnTheVectorsThemselves) {
   }
 }
 
-// --- Krum (arXiv 1703.02757)
-// --------------------------------------------------
+// --- Krum (arXiv 1703.02757) -------------------------------------------------
 
-// The score of a vector is the sum of its squared distances to the n - f - 2
-// vectors that are closest to it; the least score wins.
+// A vector's score is the sum of its squared distances to its n - f - 2 nearest
+// others. The smallest score wins.
 TEST_F(VerdictRuleTest, KrumTakesTheVectorNearestToItsNeighbours) {
   SCOPED_TRACE(trace_);
   for (int n = 3; n <= 12; ++n) {
@@ -323,8 +318,7 @@ TEST_F(VerdictRuleTest, KrumIsRefusedWithFewerThanTwoFAndThree) {
   EXPECT_EQ(got.status().code(), absl::StatusCode::kFailedPrecondition);
 }
 
-// A hostile contribution that is far away leaves the choice among the others
-// as it would be without it.
+// A hostile contribution that is far away does not change the choice.
 TEST_F(VerdictRuleTest, KrumWithOneFarAwayChoosesAsWithoutIt) {
   SCOPED_TRACE(trace_);
   Vectors x = Random(4, 10);
@@ -341,7 +335,7 @@ TEST_F(VerdictRuleTest, KrumWithOneFarAwayChoosesAsWithoutIt) {
 
 // --- Minimum-diameter averaging
 
-// Against its definition: all sets of n - f are tried.
+// Compares with the definition, which tries all sets of n - f.
 TEST_F(VerdictRuleTest, MdaAveragesTheSetOfLeastDiameter) {
   SCOPED_TRACE(trace_);
   for (int n = 1; n <= 9; ++n) {
@@ -369,8 +363,8 @@ TEST_F(VerdictRuleTest, MdaAveragesTheSetOfLeastDiameter) {
   }
 }
 
-// The widest pair, 0 and 1, is in two sets of three: the third nearer to both
-// is taken, whatever the slots.
+// Two sets of three contain the widest pair, 0 and 1. MDA takes the set whose
+// third is nearer to both, in any order of slots.
 TEST_F(VerdictRuleTest, MdaLooksFurtherWhereSetsShareTheWidestPair) {
   const Vectors x = {{0, 0}, {10, 0}, {5, 8}, {5, -7}, {100, 100}};
   std::vector<int> order(x.size());
@@ -397,8 +391,7 @@ TEST_F(VerdictRuleTest, MdaGivesATieToTheLowestSlots) {
   EXPECT_EQ(got->reason, "leaves out numbers 3 of 4 contributions");
 }
 
-// Whoever turns its step around is not among the nearest, however large the
-// others' noise.
+// A flipped contribution is not among the nearest, however large the noise.
 TEST_F(VerdictRuleTest, MdaLeavesASignFlipOut) {
   SCOPED_TRACE(trace_);
   Vectors x = Random(4, 4000);
@@ -419,7 +412,7 @@ TEST_F(VerdictRuleTest, MdaIsRefusedWithFewerThanTwoFAndOne) {
   EXPECT_EQ(got.status().code(), absl::StatusCode::kFailedPrecondition);
 }
 
-// As many as a round has, against as many as it bears: ends at once.
+// The largest round with the most hostile islands ends quickly.
 TEST_F(VerdictRuleTest, MdaIsQuickForAFullRound) {
   SCOPED_TRACE(trace_);
   const int f = kMdaByzantineMax;
@@ -429,9 +422,6 @@ TEST_F(VerdictRuleTest, MdaIsQuickForAFullRound) {
   ASSERT_TRUE(got.ok());
   EXPECT_EQ(std::count(got->rows[0].begin(), got->rows[0].end(), 0.0f), f);
 }
-
-// --- All
-// ----------------------------------------------------------------------
 
 TEST_F(VerdictRuleTest, APermutationOfTheIslandsPermutesTheCoefficients) {
   SCOPED_TRACE(trace_);

@@ -1,6 +1,4 @@
-// A Store in memory: everyone's fake. Errors can be injected.
-//
-// Thread-safe.
+// A Store in memory, for tests. Errors can be injected. Thread-safe.
 
 #ifndef COORDINATOR_STORE_TESTING_MEMORY_STORE_H_
 #define COORDINATOR_STORE_TESTING_MEMORY_STORE_H_
@@ -30,9 +28,8 @@ class MemoryStore : public Store {
       int64_t bytes_max) const override;
   absl::StatusOr<std::vector<std::string>> ListLogs() const override;
 
-  // Every Append fails with `status` until it is OK again.
+  // Every Append fails with `status` until it is set to OK.
   void FailAppends(absl::Status status);
-  // Appends that were made.
   int append_count() const;
 
  private:

@@ -40,7 +40,7 @@ MergeBench::MergeBench(v1::Durability durability, v1::Codec up, v1::Codec down,
   CHECK(CreateRun(records, MakeRun(durability, up, down), 0, 1).ok());
   Open();
   CHECK(merger.MakeVersion0(*store, *optimizer, 0).ok());
-  CHECK(store->PersistVersion0(0).ok());
+  CHECK(store->versions().PersistVersion0(0).ok());
 }
 
 void MergeBench::Open() {
@@ -60,7 +60,7 @@ void MergeBench::Store(const v1::ContributionInfo& info,
   const IndexRange blocks = store->range(0).blocks();
   const EncodedRange& range = store->encoded(0);
   CHECK(range.byte_count() == bytes.size());
-  auto bound = store->Bind(info);
+  auto bound = store->contributions().Bind(info);
   CHECK(bound.ok());
   CHECK(!(*bound)->Claim(blocks).empty());
   CHECK((*bound)->Write(blocks, {bytes}).ok());
@@ -70,7 +70,7 @@ void MergeBench::Store(const v1::ContributionInfo& info,
         bytes.substr(range.ByteOffset(b), range.ByteCount({b, b + 1})));
   }
   CHECK((*bound)->Settle(blocks, facts));
-  CHECK(store->Finish(**bound).ok());
+  CHECK(store->contributions().Finish(**bound).ok());
 }
 
 PreparedFact MergeBench::Merge(const v1::Seal& seal) {
@@ -81,7 +81,8 @@ PreparedFact MergeBench::Merge(const v1::Seal& seal) {
 
 std::vector<float> MergeBench::Read(int64_t version, int array) {
   std::vector<float> elements(kElements);
-  CHECK(store->FindVersion(0, version)
+  CHECK(store->versions()
+            .Find(0, version)
             ->file->Read(array, store->range(0).blocks(), elements.data())
             .ok());
   return elements;

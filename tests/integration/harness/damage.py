@@ -4,10 +4,18 @@ import glob
 import os
 
 
+def shard_directory(cluster, server, run_id="run"):
+    """Where a server keeps its shard of a run."""
+    found, = glob.glob(os.path.join(cluster.directory, server, "runs", run_id,
+                                    "shard-*"))
+    return found
+
+
 def files(cluster, server, room, suffix, run_id="run"):
     """Files of a run on a server, sorted: room is "log" or "versions"."""
     found = sorted(glob.glob(os.path.join(
-        cluster.directory, server, "runs", run_id, room, "*" + suffix)))
+        cluster.directory, server, "runs", run_id, "shard-*", room,
+        "*" + suffix)))
     assert found, "%s has no %s in its %s" % (server, suffix, room)
     return found
 
@@ -19,7 +27,8 @@ def segments(cluster, server):
 def segment_count(cluster, server, run_id="run"):
     """None is left of a run that has ended and keeps nothing."""
     return len(glob.glob(os.path.join(
-        cluster.directory, server, "runs", run_id, "log", "*.seg")))
+        cluster.directory, server, "runs", run_id, "shard-*", "log",
+        "*.seg")))
 
 
 def versions(cluster, server):

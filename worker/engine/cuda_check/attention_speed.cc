@@ -27,7 +27,7 @@ double Seconds() {
       .count();
 }
 
-// The median of `queue` with a wait behind it.
+// The median time of `queue`, including the wait for its work.
 absl::StatusOr<double> Median(cuda::CudaOps& ops,
                               absl::FunctionRef<void()> queue) {
   std::vector<double> seconds;
@@ -72,7 +72,7 @@ absl::Status MeasureAttention(const SpeedShape& shape, cuda::CudaOps& ops,
   ASSIGN_OR_RETURN(const double backward, Median(ops, [&] {
                      ops.AttentionBackward(s, qkv, out, log_sum, out, dqkv);
                    }));
-  // Two products of half a square each, and five.
+  // Forward has two products of half a square each, backward five.
   const double product =
       static_cast<double>(out_count) * static_cast<double>(s.sequence_length);
   const absl::StatusOr<std::string> library = ops.AttentionLibrary(s);

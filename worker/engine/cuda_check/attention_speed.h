@@ -1,4 +1,4 @@
-// How fast a device's attention is, by itself.
+// The speed of attention alone on a device.
 
 #ifndef WORKER_ENGINE_CUDA_CHECK_ATTENTION_SPEED_H_
 #define WORKER_ENGINE_CUDA_CHECK_ATTENTION_SPEED_H_
@@ -10,9 +10,9 @@
 
 namespace atl::engine::check {
 
-// Of a layer of `shape`, its whole batch: medians of some forward and backward
-// passes. The report says what made the forward pass, a library or kernels of
-// ours, and in the latter case why.
+// Measures one layer of `shape` with its whole batch: medians of several
+// forward and backward passes. Reports whether a library or our kernel computed
+// the forward pass, and why our kernel did.
 //
 // RESOURCE_EXHAUSTED: no memory. UNAVAILABLE: the device failed.
 absl::Status MeasureAttention(const SpeedShape& shape, cuda::CudaOps& ops,

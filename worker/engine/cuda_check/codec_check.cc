@@ -25,7 +25,7 @@ namespace {
 constexpr int64_t kBlocks = 37;
 constexpr float kWeight = 0.3f;
 
-// Of magnitudes from 2^-20 to 2^20, and zeros.
+// Magnitudes from 2^-20 to 2^20, and zeros.
 std::vector<float> RandomValues(int64_t count, std::mt19937_64& random) {
   std::normal_distribution<float> normal;
   std::vector<float> values(count);
@@ -42,7 +42,6 @@ absl::Status Same(const char* what, const void* a, const void* b,
   return absl::InternalError(absl::StrCat(what, " differ from the CPU's"));
 }
 
-// What a codec gives of all blocks.
 struct Outcome {
   std::vector<uint8_t> encoded;
   std::vector<float> left, sums;
@@ -130,7 +129,7 @@ absl::Status OnDevice(const codec::Codec& codec, size_t n, uint64_t seed,
   return ops.status();
 }
 
-// Decodes bytes that may be faulty on the device.
+// Decodes, on the device, bytes that may be faulty.
 absl::Status AccumulateOnDevice(const codec::Codec& codec, cuda::CudaOps& ops,
                                 FaultyBlocks& faulty) {
   codec::cuda::Blocks blocks;

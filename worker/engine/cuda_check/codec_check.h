@@ -1,4 +1,4 @@
-// The codecs' bits on a device against those of the CPU's fastest path.
+// Compares a device's codecs with the CPU's fastest path, bit by bit.
 
 #ifndef WORKER_ENGINE_CUDA_CHECK_CODEC_CHECK_H_
 #define WORKER_ENGINE_CUDA_CHECK_CODEC_CHECK_H_
@@ -11,11 +11,10 @@
 
 namespace atl::engine::check {
 
-// Encodes blocks of random values and adds their decoding up, on both. Every
-// byte of the encoding, what is left of the values, and the sums must be equal.
-// Of bytes that are faulty the device must say what the CPU says.
+// Encodes and accumulates blocks of random values on both. Encoded bytes,
+// remaining values, sums, and the faults of faulty bytes must be equal.
 //
-// INTERNAL: they are not.
+// INTERNAL: something differs.
 absl::Status CheckCodec(codec::CodecId id, uint64_t seed, cuda::CudaOps& ops);
 
 }  // namespace atl::engine::check

@@ -22,12 +22,12 @@ void Damage(int kind, std::mt19937_64& random, absl::Span<uint8_t> bytes) {
     case 1:  // One bit.
       bytes[place()] ^= static_cast<uint8_t>(1u << (random() % 8));
       return;
-    case 2:  // Some bits.
+    case 2:  // Several bits.
       for (int i = 0; i < 8; ++i) {
         bytes[place()] ^= static_cast<uint8_t>(1u << (random() % 8));
       }
       return;
-    case 3:  // NaN wherever it falls on a number; codes and scales of ones.
+    case 3:  // A NaN where it hits a number; else codes or scales of ones.
     case 4: {
       const size_t begin = place() / 4 * 4;
       const size_t end = std::min(bytes.size(), begin + 4);
@@ -35,7 +35,7 @@ void Damage(int kind, std::mt19937_64& random, absl::Span<uint8_t> bytes) {
                 kind == 3 ? 0xff : 0);
       return;
     }
-    case 5:  // The end: what pads the last codes.
+    case 5:  // The end, where padding follows the last codes.
       bytes.back() |= static_cast<uint8_t>(0x80u >> (random() % 8));
       return;
     case 6:
@@ -67,7 +67,7 @@ FaultyBlocks MakeFaultyBlocks(const codec::Codec& codec, size_t n,
   for (int64_t b = 0; b < kBlocks; ++b) {
     for (float& value : values) value = normal(random);
     uint8_t* const to = blocks.encoded.data() + b * size;
-    // Finite values have an encoding.
+    // Encode cannot fail: all values are finite.
     codec.Encode({seed, b * n}, values,
                  absl::MakeSpan(reinterpret_cast<char*>(to), size));
     Damage(static_cast<int>(b % kDamages), random, absl::MakeSpan(to, size));
@@ -84,7 +84,7 @@ absl::Status CheckFaults(const codec::Codec& codec, size_t n, uint64_t seed,
   const size_t size = codec.EncodedBytes(n);
   if (found.faults.size() != blocks.faults.size() ||
       found.sums.size() != blocks.sums.size()) {
-    return absl::InternalError("not one answer a block");
+    return absl::InternalError("the number of faults or of sums is wrong");
   }
   for (size_t b = 0; b < blocks.faults.size(); ++b) {
     float* const sums = expected.sums.data() + b * n;
@@ -93,8 +93,8 @@ absl::Status CheckFaults(const codec::Codec& codec, size_t n, uint64_t seed,
         blocks.weight, absl::MakeSpan(sums, n));
     if (found.faults[b] != fault) {
       return absl::InternalError(absl::StrCat(
-          "faulty block ", b, " of ", n, " elements: \"",
-          codec::FaultText(found.faults[b]), "\", and on the CPU \"",
+          "block ", b, " of ", n, " elements has the fault \"",
+          codec::FaultText(found.faults[b]), "\", but on the CPU \"",
           codec::FaultText(fault), "\""));
     }
     if (fault == codec::BlockFault::kNone &&

@@ -1,6 +1,4 @@
-// Whether a device says of faulty bytes what the CPU says.
-//
-// Pure.
+// Whether a device reports the CPU's faults for damaged bytes. Pure.
 
 #ifndef WORKER_ENGINE_CUDA_CHECK_CODEC_FAULTS_H_
 #define WORKER_ENGINE_CUDA_CHECK_CODEC_FAULTS_H_
@@ -15,27 +13,27 @@
 
 namespace atl::engine::check {
 
-// Blocks of `n` elements each, back to back.
+// Consecutive blocks of `n` elements.
 struct FaultyBlocks {
   size_t n = 0;
   float weight = 0;
   std::vector<uint8_t> encoded;
   std::vector<float> sums;
-  // One a block, by who decodes.
+  // One per block; the decoder sets it.
   std::vector<codec::BlockFault> faults;
 };
 
-// sums = sums + weight Dec(encoded), block by block, with the fault of each.
-// Sums of a block with a fault may be anything.
+// sums = sums + weight Dec(encoded), block by block, and each block's fault.
+// Sums of a faulty block are undefined.
 using Accumulate = std::function<absl::Status(FaultyBlocks& blocks)>;
 
-// Encodings by `codec` of blocks of `n` elements, of which each is as it should
-// be, or has a few bits flipped, bytes of ones or zeros, or any bytes at all.
+// Blocks of `n` elements, encoded by `codec`. A block is intact, or has a few
+// flipped bits, some bytes of ones or zeros, or random bytes.
 FaultyBlocks MakeFaultyBlocks(const codec::Codec& codec, size_t n,
                               uint64_t seed);
 
-// Holds `accumulate` to the faults that `codec` finds in such blocks, and to
-// the sums of those in which it finds none.
+// Compares `accumulate` with `codec` on such blocks: the faults of all blocks,
+// and the sums of blocks without a fault.
 //
 // INTERNAL: they differ.
 absl::Status CheckFaults(const codec::Codec& codec, size_t n, uint64_t seed,

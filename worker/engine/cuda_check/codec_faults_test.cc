@@ -14,7 +14,7 @@ namespace {
 
 using codec::BlockFault;
 
-// Decodes on the CPU's `path`; `report` changes what it says.
+// Decodes on the CPU's `path`; `report` changes the reported fault.
 template <typename Report>
 Accumulate OnPath(codec::CodecId id, codec::SimdPath path, Report report) {
   return [id, path, report](FaultyBlocks& blocks) {
@@ -37,7 +37,7 @@ class CodecFaultsTest : public testing::TestWithParam<codec::CodecId> {
     std::cout << "seed " << seed_ << std::endl;
   }
   const codec::Codec& codec() const { return codec::GetCodec(GetParam()); }
-  // What the CPU says of the blocks that are handed out.
+  // The CPU's faults for the generated blocks.
   std::multiset<BlockFault> Faults(size_t n) const {
     std::multiset<BlockFault> faults;
     EXPECT_TRUE(CheckFaults(codec(), n, seed_,
@@ -66,7 +66,7 @@ TEST_P(CodecFaultsTest, ThePlainDefinitionPasses) {
 TEST_P(CodecFaultsTest, SomeBlocksAreGoodAndSomeAreNot) {
   const std::multiset<BlockFault> faults = Faults(4096);
   const size_t good = faults.count(BlockFault::kNone);
-  EXPECT_GE(good, faults.size() / 8);  // Those that nothing was done to.
+  EXPECT_GE(good, faults.size() / 8);  // The undamaged ones.
   EXPECT_LT(good, faults.size());
 }
 

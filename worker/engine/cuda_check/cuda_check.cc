@@ -1,13 +1,12 @@
-// Checks a CUDA device, alone: operations, models and codecs against the CPU,
-// training speed, NCCL and meshes between processes on one device.
+// Checks a CUDA device: operations, models and codecs against the CPU, training
+// speed, and NCCL and meshes between processes on one device.
 //
 // usage: cuda_check [--device=N] [--seed=N] [--steps=N]
 //                   [--only=ops,model,codec,speed,nccl,mesh]
 //
-// Prints one JSON object a line, and last `N passed, N failed`. Ends with 0 if
-// all is well, 1 if a check failed, 2 for wrong arguments, 3 if there is no
-// device. It needs libcublasLt and libnccl beside it or where the linker looks;
-// all else is in it.
+// Prints one JSON object a line, and finally `N passed, N failed`. Exit codes:
+// 0 all passed, 1 a check failed, 2 wrong arguments, 3 no device. Only
+// libcublasLt and libnccl must be in its own folder or on the linker's path.
 
 #include <algorithm>
 #include <cstdint>
@@ -55,7 +54,7 @@ struct Arguments {
   int steps = 20;
   std::vector<std::string> only = {"ops",   "model", "codec",
                                    "speed", "nccl",  "mesh"};
-  NcclRank rank;  // Of a child: its rendezvous is not empty.
+  NcclRank rank;  // Of a child process: it has a rendezvous.
 };
 
 bool Parse(int argc, char** argv, Arguments* arguments) {
@@ -99,8 +98,8 @@ bool Wants(const Arguments& arguments, absl::string_view part) {
          arguments.only.end();
 }
 
-// New operations, so that an error of one check is not that of the next. Null,
-// and a failed check, if there are none.
+// New operations, so one check's error does not affect the next. On failure
+// reports a failed check and returns null.
 std::unique_ptr<cuda::CudaOps> MakeOps(const Arguments& arguments,
                                        ComputeType compute, Report& report,
                                        const cuda::CudaOptions& options = {}) {
@@ -110,8 +109,7 @@ std::unique_ptr<cuda::CudaOps> MakeOps(const Arguments& arguments,
   return nullptr;
 }
 
-// Attention of bfloat16 operands without a library, which has done part of the
-// cases before.
+// Our bf16 attention kernel. In the other cases a library may have replaced it.
 void CheckOwnAttention(const Arguments& arguments, Report& report) {
   const auto ops = MakeOps(arguments, ComputeType::kBf16, report,
                            {.fused_attention = false});
@@ -124,7 +122,7 @@ void CheckOwnAttention(const Arguments& arguments, Report& report) {
   }
 }
 
-// Says which library does attention, of the shapes that it does.
+// Reports which library computes attention, if any.
 void ReportAttentionLibrary(cuda::CudaOps& ops, Report& report) {
   const AttentionShape usual = {.batch = 1,
                                 .sequence_length = 512,
@@ -210,7 +208,7 @@ void CheckSpeed(const Arguments& arguments, Report& report) {
   }
 }
 
-// One rank of a mesh on this device.
+// One rank's part of the mesh checks on this device.
 void CheckMeshesOnDevice(const Arguments& arguments, Report& report) {
   const auto tcp = MeetRanks(arguments.rank);
   if (!tcp.ok()) return report.Check("meeting", tcp.status());

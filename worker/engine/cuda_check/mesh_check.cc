@@ -38,7 +38,7 @@ struct MeshCase {
   Architecture architecture = Architecture::kLlama;
   int micro_batch_count = 1;
   int chunk_count = 1;
-  double capacity_factor = 0;  // Of a mixture; 0: an expert takes all.
+  double capacity_factor = 0;  // Of a mixture; 0: no limit.
 };
 
 std::vector<MeshCase> MakeCases(int ranks) {
@@ -49,7 +49,7 @@ std::vector<MeshCase> MakeCases(int ranks) {
   constexpr auto kLlama = Architecture::kLlama;
   constexpr auto kGpt2 = Architecture::kGpt2;
   constexpr auto kMixtral = Architecture::kMixtral;
-  // So little that a fifth of all choices are passed by.
+  // So low that a fifth of all choices is dropped.
   const auto limited = [](const char* mesh) {
     return MeshCase{.mesh = mesh,
                     .architecture = kMixtral,
@@ -115,8 +115,8 @@ TrainerOptions MakeOptions(const MeshCase& mesh_case, ComputeType compute) {
     options.model.router_loss_weight = 0.01;
     options.model.expert_capacity_factor = mesh_case.capacity_factor;
   }
-  // With a large epsilon an update is smooth in the gradient, so that the order
-  // of sums stays as small as it is.
+  // A large epsilon makes updates smooth in the gradient, so errors from the
+  // order of sums do not grow.
   options.optimizer = {.epsilon = 0.01};
   options.schedule = {.peak = 0.01};
   options.batch_size = kBatch;
@@ -125,12 +125,12 @@ TrainerOptions MakeOptions(const MeshCase& mesh_case, ComputeType compute) {
   return options;
 }
 
-// What is compared, a step after the other.
+// The compared numbers, one per step.
 struct Trained {
-  std::vector<double> losses, norms;  // losses: one more, of all of it.
+  std::vector<double> losses, norms;  // losses has one more: after all steps.
 };
 
-// Trains on the ranks of which `rank` is this process's.
+// Trains with `rank`, this process's only rank.
 absl::StatusOr<Trained> Train(const TrainerOptions& options,
                               const MeshOptions& mesh,
                               std::unique_ptr<Collective> rank,
@@ -162,30 +162,30 @@ absl::StatusOr<Trained> Train(const TrainerOptions& options,
 absl::Status Compare(const char* what, const std::vector<double>& mesh,
                      const std::vector<double>& one, double bound) {
   for (size_t i = 0; i < one.size(); ++i) {
-    // Neither is a number is no match.
+    // A NaN fails the comparison, so it is a mismatch.
     if (std::abs(mesh[i] - one[i]) <= bound * std::abs(one[i])) continue;
     return absl::InternalError(absl::StrCat("the ", what, " of step ", i,
                                             " is ", mesh[i], ", on one rank ",
-                                            one[i], ", and may be off by ",
+                                            one[i], "; the error exceeds ",
                                             bound, " of it"));
   }
   return absl::OkStatus();
 }
 
-// Of the numbers themselves.
+// Relative to the numbers.
 struct Bounds {
   double loss, norm;
 };
 
 Bounds ChooseBounds(const MeshCase& mesh_case, ComputeType compute) {
-  // A token whose experts are nearly as good as others may get others: one of
-  // 512 then adds another loss, and with a capacity makes room for a later one
-  // at one expert and takes it at the other.
+  // A token may get other experts of nearly equal probability; one of 512 then
+  // has another loss. A capacity then also frees one expert's place and takes
+  // another's.
   if (IsMixture(mesh_case)) return {1e-3, 5e-2};
-  // Ranks round partial sums that one rank does not have, at 2^-9 each.
+  // Ranks round partial sums that one rank does not have, by 2^-9 each.
   if (compute == ComputeType::kBf16) return {5e-3, 5e-2};
-  // A sum of a few thousand terms in another order differs by some 1e-6 of
-  // their size, and 20 smooth steps carry a few of these on.
+  // Another order changes a sum of a few thousand terms by about 1e-6 of their
+  // size; 20 smooth steps accumulate a few of these.
   return {2e-5, 2e-4};
 }
 
@@ -200,7 +200,7 @@ absl::Status CheckMesh(const MeshCase& mesh_case, ComputeType compute,
                                       : PipelineKind::kOneForwardOneBackward,
                       .chunk_count = mesh_case.chunk_count};
   ASSIGN_OR_RETURN(mesh.mesh, Mesh::Parse(mesh_case.mesh));
-  // First, so that a rank that is late is late in a call that waits.
+  // First, so a slow rank is late in a call that waits.
   collective::LocalWorld alone(1);
   ASSIGN_OR_RETURN(
       const Trained one,
@@ -220,14 +220,14 @@ void CheckMeshes(Collective& world, Devices& devices, uint64_t seed, int steps,
                  Report& report) {
   for (ComputeType compute : {ComputeType::kF32, ComputeType::kBf16}) {
     for (const MeshCase& mesh_case : MakeCases(world.size())) {
-      // Rounded scores choose other experts.
+      // Rounded router scores would choose other experts.
       if (IsMixture(mesh_case) && compute == ComputeType::kBf16) continue;
       const absl::Status status =
           CheckMesh(mesh_case, compute, world, devices, seed, steps);
       report.Check(
           absl::StrCat(MakeName(mesh_case, compute), ", rank ", world.rank()),
           status);
-      // The world has ended with it.
+      // The error ended the world.
       if (!world.status().ok()) return;
     }
   }

@@ -1,4 +1,4 @@
-// Meshes of ranks, each a process's only one, against one rank.
+// Compares meshes of ranks, one per process, with a single rank.
 
 #ifndef WORKER_ENGINE_CUDA_CHECK_MESH_CHECK_H_
 #define WORKER_ENGINE_CUDA_CHECK_MESH_CHECK_H_
@@ -11,12 +11,12 @@
 
 namespace atl::engine::check {
 
-// What one rank of `world`, of 2 or 4, does of it; all call it with the same
-// `seed`. For each mesh of that many ranks (every dimension alone and the
-// smallest mixed ones, every way to shard, both pipelines) a small model trains
-// up to 20 `steps` on the mesh and on one rank, both on `devices`: each step's
-// loss and gradient norm, and the loss after it all, are the same but for the
-// order of sums, in f32 and with bf16 products (mixtures in f32 alone).
+// All ranks of `world`, 2 or 4, call this with the same `seed`. The cases are
+// meshes of that size: every dimension alone, the smallest mixed ones, every
+// way to shard, both pipelines. A small model trains up to 20 `steps` on the
+// mesh and on one rank, both on `devices`. Each step's loss and gradient norm
+// and the final loss must agree but for the order of sums, in f32 and with bf16
+// products (mixtures: f32 only).
 void CheckMeshes(collective::Collective& world, Devices& devices, uint64_t seed,
                  int steps, Report& report);
 

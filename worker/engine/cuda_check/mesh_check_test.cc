@@ -24,7 +24,7 @@ struct Outcome {
   std::string text;
 };
 
-// All ranks of a world of CPUs, each a thread that has `seeds` of its own.
+// Runs all ranks of a CPU world, one thread each, with the given `seeds`.
 Outcome Check(const std::vector<uint64_t>& seeds) {
   collective::LocalWorld world(static_cast<int>(seeds.size()));
   auto ranks = world.TakeRanks();
@@ -63,7 +63,6 @@ TEST(MeshCheckTest, CpuRanksPass) {
   EXPECT_EQ(four.passed, 4 * (9 + 6));
 }
 
-// The ranks of a mesh that train on other data than the one rank do not pass.
 TEST(MeshCheckTest, RanksThatDifferFail) {
   const Outcome outcome = Check({1, 2});
   EXPECT_GT(outcome.failed, 10) << outcome.text;

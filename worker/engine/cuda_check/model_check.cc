@@ -23,7 +23,7 @@ namespace {
 
 constexpr int kSteps = 20;
 
-// How far off what may be; losses of a loss, gradients of a tensor's largest.
+// Relative errors: of a loss, and of a gradient to its tensor's largest.
 struct Bounds {
   double loss, gradient, steps;
 };
@@ -55,7 +55,6 @@ class RandomBatch {
   const TokenBatch batch_;
 };
 
-// A decoder with its parameters and gradients, on any operations.
 template <typename T>
 class Replica {
  public:
@@ -116,8 +115,8 @@ absl::Status Near(const std::string& what, double actual, double expected,
                   double bound) {
   if (std::abs(actual - expected) <= bound) return absl::OkStatus();
   return absl::InternalError(absl::StrCat(what, " is ", actual,
-                                          ", by definition ", expected,
-                                          ", and may be off by ", bound));
+                                          ", expected ", expected,
+                                          " with an error of at most ", bound));
 }
 
 absl::Status CompareGradients(const ParameterLayout& layout,
@@ -127,8 +126,8 @@ absl::Status CompareGradients(const ParameterLayout& layout,
   double all = 0;
   for (double e : expected) all = std::max(all, std::abs(e));
   for (const ParameterSpec& spec : layout.parameters) {
-    // Of a tensor whose gradient is nothing but rounding, as a key's bias, the
-    // model's largest counts.
+    // A gradient that is only rounding error, as a key bias's, is bounded by
+    // the model's largest instead.
     double largest = 1e-3 * all;
     for (int64_t i = 0; i < spec.element_count; ++i) {
       largest = std::max(largest, std::abs(expected[spec.offset + i]));
@@ -169,7 +168,7 @@ std::vector<ModelCase> ModelCases() {
     cases[i].config.router_loss_weight = 0.02;
   }
   cases[3].config.expert_capacity_factor = 1.0;
-  // A length that libraries have attention for.
+  // A length for which libraries have attention.
   cases[4] = cases[0];
   cases[4].name = "llama of 64";
   cases[4].length = 64;
@@ -197,8 +196,8 @@ absl::Status CheckModel(const ModelCase& model_case, uint64_t seed,
   RETURN_IF_ERROR(ops.status());
   RETURN_IF_ERROR(Near("the loss", loss, expected, bounds.loss * expected));
   const bool routes = model_case.config.is_mixture();
-  // A choice between experts that are nearly as likely may fall either way in
-  // bfloat16, and then all behind it differs.
+  // Rounding may choose an expert of nearly equal probability and change the
+  // rest.
   if (compute == ComputeType::kF32 || !routes) {
     RETURN_IF_ERROR(Near("the router's loss", device.router_loss(),
                          exact.router_loss(), 1e-4 * exact.router_loss()));

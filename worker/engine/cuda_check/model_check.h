@@ -1,4 +1,4 @@
-// The model on a device against the model by definition.
+// Compares the model on a device with its definition.
 
 #ifndef WORKER_ENGINE_CUDA_CHECK_MODEL_CHECK_H_
 #define WORKER_ENGINE_CUDA_CHECK_MODEL_CHECK_H_
@@ -23,20 +23,19 @@ struct ModelCase {
 // Llama with grouped queries, GPT-2, and mixtures with and without capacity.
 std::vector<ModelCase> ModelCases();
 
-// Random parameters and tokens of `seed`: loss, router's loss and every
-// gradient against f64; then the losses of 20 AdamW steps against the
-// definition in f32. With kBf16 the bounds are wider.
+// Random parameters and tokens from `seed`. Compares the loss, the router's
+// loss and every gradient with f64. Then compares the losses of 20 AdamW steps
+// with the definition in f32. kBf16 has wider bounds.
 //
-// INTERNAL: a number is further off than it may be; the message says which.
+// INTERNAL: a number exceeds its bound; the message says which.
 absl::Status CheckModel(const ModelCase& model_case, uint64_t seed,
                         ComputeType compute, Ops& ops);
 
-// A step that is replayed against one that is called, both on `ops`: some steps
-// with a learning rate that changes have the same losses and norms, bit for
-// bit. Not of a mixture.
+// Compares replayed steps with called ones, both on `ops`. Losses and norms
+// must be equal bit for bit while the learning rate changes. Not for mixtures.
 //
-// INTERNAL: they have not. FAILED_PRECONDITION: `ops` does not replay, or gave
-// it up; the message says why.
+// INTERNAL: they differ. FAILED_PRECONDITION: `ops` does not replay, or gave it
+// up; the message says why.
 absl::Status CheckReplay(const ModelCase& model_case, uint64_t seed, Ops& ops);
 
 }  // namespace atl::engine::check

@@ -38,8 +38,7 @@ constexpr int kSpeedRuns = 10;
 
 using Bytes = std::vector<uint8_t>;
 
-// Small whole numbers: sums over ranks are exact in every type, whatever the
-// order.
+// Small integers: sums over ranks are exact in every type and order.
 int Number(int rank, int64_t i) {
   return static_cast<int>((i * 7 + rank * 5) % 13) - (rank + 3);
 }
@@ -104,8 +103,7 @@ class Rank {
   char* in() { return in_data_; }
   char* out() { return out_data_; }
 
-  // Makes `call`, whose input `input` is, and holds `expected` bytes of its
-  // output to what must be there.
+  // Runs `call` on `input` and compares its output with `expected`.
   absl::Status Hold(Collective& group, const Bytes& input,
                     const Bytes& expected, const Call& call) {
     ops_->FromHost(input.size(), input.data(), in());
@@ -120,7 +118,7 @@ class Rank {
     RETURN_IF_ERROR(world_->status());
     if (actual == expected) return absl::OkStatus();
     return absl::InternalError(
-        absl::StrCat(Describe(call), " gave something else"));
+        absl::StrCat(Describe(call), " gave wrong output"));
   }
 
   cuda::CudaOps& ops() { return *ops_; }
@@ -128,7 +126,7 @@ class Rank {
  private:
   Rank() = default;
 
-  // In this order: each stands on those before it.
+  // Each depends on those before it.
   std::unique_ptr<cuda::CudaOps> ops_;
   std::unique_ptr<collective::TcpWorld> tcp_;
   std::unique_ptr<Collective> control_;
@@ -241,7 +239,7 @@ absl::Status HoldTransfers(Rank& rank) {
   return rank.Hold(world, Input(me, kBytes, DataType::kBytes), expected, call);
 }
 
-// Groups of even and odd ranks, and one of all, whose call goes on meanwhile.
+// Groups of even and odd ranks, and a group of all that runs a call meanwhile.
 absl::Status HoldGroups(Rank& rank) {
   Collective& world = rank.world();
   const int n = world.size(), me = world.rank();
@@ -295,7 +293,7 @@ absl::Status MeasureAllReduce(Rank& rank, Report& report) {
   return absl::OkStatus();
 }
 
-// The last rank makes another call: all learn it, and the world has ended.
+// The last rank makes another call. All get an error, and the world ends.
 absl::Status HoldMismatch(Rank& rank) {
   Collective& world = rank.world();
   const bool other = world.rank() == world.size() - 1;
@@ -304,7 +302,7 @@ absl::Status HoldMismatch(Rank& rank) {
   if (status.code() != absl::StatusCode::kInvalidArgument &&
       status.code() != absl::StatusCode::kUnavailable) {
     return absl::InternalError(
-        absl::StrCat("ranks that differ got ", status.ToString()));
+        absl::StrCat("mismatched calls ended with ", status.ToString()));
   }
   if (world.Barrier().ok()) {
     return absl::InternalError("the world went on after an error");

@@ -1,4 +1,4 @@
-// NCCL's collectives between processes that share one device.
+// Checks NCCL's collectives between processes that share one device.
 
 #ifndef WORKER_ENGINE_CUDA_CHECK_NCCL_CHECK_H_
 #define WORKER_ENGINE_CUDA_CHECK_NCCL_CHECK_H_
@@ -8,8 +8,8 @@
 
 namespace atl::engine::check {
 
-// All that one rank does: every kind of call against what it must give, groups,
-// started calls, the speed of an all-reduce, and what ranks that differ get.
+// One rank's part: the result of every kind of call, groups, started calls, the
+// speed of an all-reduce, and the error when ranks make different calls.
 void CheckNccl(const NcclRank& rank, Report& report);
 
 }  // namespace atl::engine::check

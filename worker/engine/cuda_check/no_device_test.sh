@@ -1,6 +1,5 @@
 #!/usr/bin/env bash
-# What the program says where there is no device. With one it has nothing to
-# show here.
+# The output on a machine without a device. Skipped where there is one.
 set -uo pipefail
 
 program=$1
@@ -14,12 +13,12 @@ fail() {
   echo "$1: code $code, output: $output" >&2
   exit 1
 }
-[[ $code -eq 3 ]] || fail "a machine without a device has a code of its own"
+[[ $code -eq 3 ]] || fail "without a device the exit code must be 3"
 grep -q '"measure": "device", "found": false, "error": "[^"]' <<<"$output" ||
-  fail "it does not say what is missing"
+  fail "the output does not say what is missing"
 [[ $(tail -n 1 <<<"$output") == "0 passed, 0 failed" ]] ||
-  fail "the last line are no totals"
+  fail "the last line is not the totals"
 
 "$program" --only=nothing 2>/dev/null
 code=$?
-[[ $code -eq 2 ]] || fail "wrong arguments have a code of their own"
+[[ $code -eq 2 ]] || fail "with wrong arguments the exit code must be 2"

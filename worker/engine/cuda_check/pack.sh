@@ -1,8 +1,7 @@
 #!/usr/bin/env bash
-# Packs the check with the libraries that it needs, for a machine with a device
-# and the same libc: cuda_check.tar.gz in the working directory. CUDA's own are
-# left out (1 GiB): the other machine has them, or --with-cuda takes them along,
-# with them cuDNN, which the program opens while it runs.
+# Packs the check with its libraries as cuda_check.tar.gz into the working
+# directory, for a machine with a device and the same libc. Without --with-cuda
+# that machine must have CUDA's libraries (1 GiB) and cuDNN (optional).
 #
 # usage: pack.sh PROGRAM [--with-cuda]
 set -euo pipefail
@@ -15,7 +14,7 @@ cp "$program" "$folder/cuda_check/cuda_check"
 
 while read -r name _ path _; do
   case $name in
-    # libc and its parts are the other machine's.
+    # The other machine has its own libc.
     libc.so* | libm.so* | libpthread.so* | libdl.so* | librt.so* | ld-linux*)
       continue
       ;;

@@ -27,13 +27,13 @@ double Seconds() {
       .count();
 }
 
-// As f32, or the bits of bfloat16, which are the upper half of those.
+// Stores v as f32, or as bfloat16: its upper half.
 void Set(float v, float& to) { to = v; }
 void Set(float v, uint16_t& to) {
   to = static_cast<uint16_t>(std::bit_cast<uint32_t>(v) >> 16);
 }
 
-// Not zeros: of those a device makes faster products.
+// Not zeros, which make a device's products faster.
 template <typename Element>
 std::vector<Element> RandomValues() {
   std::vector<Element> values(kCount);

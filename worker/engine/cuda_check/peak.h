@@ -1,4 +1,4 @@
-// What a device's products reach at most, beside which a step is measured.
+// The peak speed of a device's products, for comparison with a step.
 
 #ifndef WORKER_ENGINE_CUDA_CHECK_PEAK_H_
 #define WORKER_ENGINE_CUDA_CHECK_PEAK_H_
@@ -9,8 +9,8 @@
 
 namespace atl::engine::check {
 
-// Operations a second of large square products by cuBLASLt on the stream of
-// `ops`, whose operands are there in `compute`'s type: nothing is converted.
+// Operations per second of large square cuBLASLt products on the stream of
+// `ops`. The operands already have `compute`'s type: nothing is converted.
 //
 // RESOURCE_EXHAUSTED: no memory. UNAVAILABLE: the device failed.
 absl::StatusOr<double> MeasurePeak(ComputeType compute, cuda::CudaOps& ops);

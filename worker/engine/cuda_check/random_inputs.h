@@ -1,5 +1,4 @@
-// What the checks train on, from a seed. Pure. Thread-compatible: the generator
-// is the caller's.
+// Random training inputs. Pure. Thread-compatible: callers own the generator.
 
 #ifndef WORKER_ENGINE_CUDA_CHECK_RANDOM_INPUTS_H_
 #define WORKER_ENGINE_CUDA_CHECK_RANDOM_INPUTS_H_
@@ -12,12 +11,12 @@
 
 namespace atl::engine::check {
 
-// Normal with a deviation of 0.08 around what a parameter begins with (its
-// constant, else 0), so that norms' scales are no ones and biases no zeros.
+// Normal with deviation 0.08 around a parameter's initial constant, or 0. So
+// norm scales are not all ones and biases not all zeros.
 std::vector<float> RandomParameters(const ParameterLayout& layout,
                                     std::mt19937_64& random);
 
-// Each of [0, vocab) is as likely.
+// Uniform in [0, vocab).
 std::vector<int32_t> RandomTokens(int64_t count, int64_t vocab,
                                   std::mt19937_64& random);
 

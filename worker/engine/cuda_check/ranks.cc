@@ -29,7 +29,7 @@ struct Process {
   std::FILE* output = nullptr;
 };
 
-// A port that nobody listened at just now.
+// A port that was free just now.
 absl::StatusOr<std::string> FreeRendezvous() {
   ASSIGN_OR_RETURN(const collective::UniqueFd listener,
                    collective::Listen({"127.0.0.1", 0}));
@@ -41,10 +41,10 @@ absl::StatusOr<Process> Start(const NcclRank& at, absl::string_view part,
                               uint64_t seed) {
   char path[4096];
   const ssize_t length = readlink("/proc/self/exe", path, sizeof(path) - 1);
-  if (length <= 0) return absl::InternalError("no path to this program");
+  if (length <= 0) return absl::InternalError("cannot find this program");
   std::vector<std::string> words = {
       "env",
-      // A host of its own, whose ranks reach others by loopback.
+      // NCCL must treat the rank as a host of its own and connect by loopback.
       absl::StrCat("NCCL_HOSTID=atoll-check-", at.rank),
       "NCCL_SOCKET_IFNAME=lo", std::string(path, static_cast<size_t>(length)),
       absl::StrCat("--rank=", at.rank, "/", at.size),
@@ -75,7 +75,7 @@ absl::StatusOr<Process> Start(const NcclRank& at, absl::string_view part,
   return process;
 }
 
-// Hands on what the rank prints until it ends.
+// Relays the rank's output until the rank ends.
 absl::Status Finish(const Process& process, Report& report) {
   char* line = nullptr;
   size_t capacity = 0;
@@ -92,7 +92,7 @@ absl::Status Finish(const Process& process, Report& report) {
   }
   if (WEXITSTATUS(status) > 1) {
     return absl::InternalError(
-        absl::StrCat("the process ended with ", WEXITSTATUS(status)));
+        absl::StrCat("the process exited with code ", WEXITSTATUS(status)));
   }
   return absl::OkStatus();
 }

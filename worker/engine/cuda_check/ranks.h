@@ -1,4 +1,4 @@
-// Runs this program again as the ranks of an NCCL world, a process each.
+// Runs this program again, one process for each rank of an NCCL world.
 
 #ifndef WORKER_ENGINE_CUDA_CHECK_RANKS_H_
 #define WORKER_ENGINE_CUDA_CHECK_RANKS_H_
@@ -14,24 +14,23 @@
 
 namespace atl::engine::check {
 
-// Which rank of which world a process is.
+// Which rank of which world this process is.
 struct NcclRank {
   int rank = 0;
   int size = 1;
-  std::string rendezvous;  // "127.0.0.1:PORT", where rank 0 listens.
+  std::string rendezvous;  // "127.0.0.1:PORT"; rank 0 listens there.
   int device = 0;
 };
 
-// `size` processes on `device`, each with an NCCL_HOSTID of its own: NCCL then
-// takes them for hosts that share nothing, and lets them use one device. They
-// check `part` with `seed`. What they print is relayed to `report`; a rank that
-// does not end well is a failed check.
+// Starts `size` processes on `device` that check `part` with `seed`. Each has
+// its own NCCL_HOSTID, so NCCL takes them for separate hosts that may share a
+// device. Relays their output to `report`. A rank that fails is a failed check.
 void RunNcclRanks(int size, int device, absl::string_view part, uint64_t seed,
                   Report& report);
 
-// The world of one rank each in which these processes meet, before NCCL.
+// The world in which these processes meet, one rank each, before NCCL.
 //
-// Errors of TcpWorld::Join.
+// Errors: those of TcpWorld::Join.
 absl::StatusOr<std::unique_ptr<collective::TcpWorld>> MeetRanks(
     const NcclRank& at);
 

@@ -1,6 +1,4 @@
-// What the check prints: one JSON object a line, and a last line of counts.
-//
-// Thread-compatible.
+// Prints one JSON object a line, then a line with totals. Thread-compatible.
 
 #ifndef WORKER_ENGINE_CUDA_CHECK_REPORT_H_
 #define WORKER_ENGINE_CUDA_CHECK_REPORT_H_
@@ -15,23 +13,21 @@
 
 namespace atl::engine::check {
 
-// `text` as a JSON string, with its quotes.
+// `text` as a quoted JSON string.
 std::string JsonString(absl::string_view text);
 
 class Report {
  public:
-  // Writes to `out`, which outlives it.
   explicit Report(std::FILE* out) : out_(out) {}
 
-  // {"check": `name`, "passed": true} or with the error's text.
+  // Prints {"check": `name`, "passed": true}, or false with the error's text.
   void Check(absl::string_view name, const absl::Status& status);
-  // {"measure": `name`, ...} of keys and values as JSON.
+  // Prints {"measure": `name`, ...}. The values are JSON already.
   void Measure(absl::string_view name,
                const std::vector<std::pair<std::string, std::string>>& values);
-  // A line that another process printed: counted, and handed on.
+  // Counts and prints a line from another process.
   void Relay(absl::string_view line);
 
-  // "N passed, N failed".
   void PrintTotals();
 
   int passed() const { return passed_; }

@@ -28,13 +28,12 @@ double Seconds() {
       .count();
 }
 
-// Waits for what is queued.
 void Wait(Ops& ops, const float* any) {
   float value = 0;
   ops.ToHost(sizeof(value), any, &value);
 }
 
-// Uniform numbers where the layout wants normal ones: only the speed counts.
+// Uniform where the layout wants normal: only speed matters.
 void FillParameters(const ParameterLayout& layout, Ops& ops, float* to) {
   std::vector<float> values;
   std::minstd_rand random(2);
@@ -127,7 +126,7 @@ absl::Status MeasureSpeed(
     });
     return optimizer->EndQueued().loss / static_cast<double>(rows);
   };
-  // As the trainer's: called, recorded, and from then on replayed.
+  // As in the trainer: called, recorded, then replayed.
   constexpr int kFirstSteps = 3;
   for (int step = 0; step < steps + kFirstSteps; ++step) {
     const double start = Seconds();

@@ -1,5 +1,5 @@
-// Training speed on a device: tokens a second and the share of the peak that
-// products reach in the same run (MFU).
+// Training speed on a device: tokens per second, and the share of the peak of
+// products in the same run (MFU).
 
 #ifndef WORKER_ENGINE_CUDA_CHECK_SPEED_H_
 #define WORKER_ENGINE_CUDA_CHECK_SPEED_H_
@@ -27,13 +27,13 @@ struct SpeedShape {
 // "124m" (GPT-2 small's size in Llama's shape) and "1b" (TinyLlama's).
 std::vector<SpeedShape> SpeedShapes();
 
-// Operations of a step: 6 P R + 12 L C T R for P parameters and R tokens, as
-// tests/benchmarks/engine counts them.
+// Operations of a step: 6 P R + 12 L C T R for P parameters and R tokens, as in
+// tests/benchmarks/engine.
 double CountOperations(const SpeedShape& shape, int64_t parameter_count);
 
-// Steps are forward, backward, clipping and AdamW on random tokens; the median
-// of `steps`, after some to warm up, counts. `measure_peak` gives operations a
-// second of products (peak.h); it is asked before and after.
+// A step is forward, backward, clipping and AdamW on random tokens. Reports the
+// median of `steps` after a warm-up. `measure_peak` (peak.h) runs before and
+// after; the larger result counts.
 absl::Status MeasureSpeed(
     const SpeedShape& shape, ComputeType compute, int steps,
     absl::FunctionRef<absl::StatusOr<double>()> measure_peak, Ops& ops,

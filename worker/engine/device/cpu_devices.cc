@@ -10,7 +10,7 @@ class Cpu final : public Devices {
  public:
   DeviceKind kind() const override { return DeviceKind::kCpu; }
   absl::StatusOr<DeviceDescription> Describe(int) const override {
-    return absl::UnimplementedError("a processor is described elsewhere");
+    return absl::UnimplementedError("Describe does not support cpu devices");
   }
   absl::Status CheckRanks(int, int) const override { return absl::OkStatus(); }
   absl::StatusOr<std::unique_ptr<Ops>> MakeOps(int, ComputeType compute,

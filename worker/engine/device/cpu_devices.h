@@ -1,4 +1,4 @@
-// The processor as Devices. Thread-safe, without state.
+// The CPU as Devices. Thread-safe and stateless.
 
 #ifndef WORKER_ENGINE_DEVICE_CPU_DEVICES_H_
 #define WORKER_ENGINE_DEVICE_CPU_DEVICES_H_
@@ -11,7 +11,7 @@ namespace atl::engine {
 
 std::unique_ptr<Devices> MakeCpuDevices();
 
-// One that always is.
+// An instance that is never destroyed.
 Devices& CpuDevices();
 
 }  // namespace atl::engine

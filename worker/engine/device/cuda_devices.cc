@@ -27,7 +27,7 @@ class Cuda final : public Devices {
     ASSIGN_OR_RETURN(const int device, DeviceOfRank(spec_, rank, count_));
     cudaDeviceProp properties = {};
     RETURN_IF_ERROR(cuda::ToStatus(cudaGetDeviceProperties(&properties, device),
-                                   "asking it", device));
+                                   "reading its properties", device));
     return DeviceDescription{
         .name = properties.name,
         .memory_bytes = static_cast<int64_t>(properties.totalGlobalMem)};
@@ -39,9 +39,9 @@ class Cuda final : public Devices {
     if (count <= devices) return absl::OkStatus();
     return absl::FailedPreconditionError(absl::StrCat(
         count, " ranks of this process would share ", devices,
-        " CUDA device(s), and NCCL takes one rank of a process a device: give "
-        "each rank a process of its own (with an NCCL_HOSTID of its own where "
-        "they share a device), or make the mesh smaller"));
+        " CUDA device(s), but NCCL allows a process only one rank on each "
+        "device: run each rank in its own process (with its own NCCL_HOSTID "
+        "where ranks share a device), or make the mesh smaller"));
   }
 
   absl::StatusOr<std::unique_ptr<Ops>> MakeOps(int rank, ComputeType compute,
@@ -72,8 +72,9 @@ absl::StatusOr<std::unique_ptr<Devices>> OpenCudaDevices(
   if (!count.ok()) {
     return absl::FailedPreconditionError(
         absl::StrCat(count.status().message(),
-                     "; this machine needs an NVIDIA GPU and a driver for CUDA "
-                     "as new as this program's (nvidia-smi shows both)"));
+                     "; this machine needs an NVIDIA GPU and a driver that "
+                     "supports this program's CUDA version (nvidia-smi shows "
+                     "both)"));
   }
   RETURN_IF_ERROR(DeviceOfRank(spec, /*rank=*/0, *count).status());
   return std::make_unique<Cuda>(spec, *count);

@@ -1,7 +1,7 @@
-// OpenDevices for kCuda: one of two, by how the program is built.
+// OpenDevices for kCuda. The build links one of:
 //
-//   cuda_devices.cc     with --config=cuda where nvcc is
-//   no_cuda_devices.cc  else: says so
+//   cuda_devices.cc     with --config=cuda where nvcc is found
+//   no_cuda_devices.cc  otherwise; returns an error
 
 #ifndef WORKER_ENGINE_DEVICE_CUDA_DEVICES_H_
 #define WORKER_ENGINE_DEVICE_CUDA_DEVICES_H_
@@ -13,7 +13,7 @@
 
 namespace atl::engine {
 
-// Errors of OpenDevices. Thread-safe.
+// Errors: those of OpenDevices. Thread-safe.
 absl::StatusOr<std::unique_ptr<Devices>> OpenCudaDevices(
     const DeviceSpec& spec);
 

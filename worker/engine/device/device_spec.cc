@@ -25,7 +25,7 @@ absl::StatusOr<DeviceSpec> ParseDeviceSpec(absl::string_view text) {
   }
   if (name == "cuda") return spec;
   int index = 0;
-  // Digits alone: SimpleAtoi also takes a sign and blanks.
+  // Digits only: SimpleAtoi also accepts a sign and blanks.
   if (absl::ConsumePrefix(&name, "cuda:") &&
       name.find_first_not_of("0123456789") == absl::string_view::npos &&
       absl::SimpleAtoi(name, &index)) {
@@ -34,8 +34,8 @@ absl::StatusOr<DeviceSpec> ParseDeviceSpec(absl::string_view text) {
   }
   return absl::InvalidArgumentError(absl::StrCat(
       "\"", text,
-      "\" is no device; there are cpu, cuda and cuda:N, the latter two with "
-      "\",graphs=off\" and \",cudnn=off\" behind"));
+      "\" is not a device: use cpu, cuda or cuda:N; \",graphs=off\" and "
+      "\",cudnn=off\" may follow cuda and cuda:N"));
 }
 
 std::string ToString(const DeviceSpec& spec) {

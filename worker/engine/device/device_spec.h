@@ -1,6 +1,4 @@
-// Which device an island's ranks compute on, as the command line says it.
-//
-// Pure.
+// Which device an island's ranks compute on, as the command line says. Pure.
 
 #ifndef WORKER_ENGINE_DEVICE_DEVICE_SPEC_H_
 #define WORKER_ENGINE_DEVICE_DEVICE_SPEC_H_
@@ -17,26 +15,26 @@ enum class DeviceKind { kCpu, kCuda };
 
 struct DeviceSpec {
   DeviceKind kind = DeviceKind::kCpu;
-  // Of all ranks of the process; else each has one by its number.
+  // For all ranks of the process. Unset: each rank's number decides.
   std::optional<int> index;
-  // Of kCuda: steps are recorded as CUDA graphs and replayed.
+  // kCuda: record steps as CUDA graphs and replay them.
   bool graphs = true;
-  // Of kCuda: attention is cuDNN's where it does the shape.
+  // kCuda: use cuDNN's attention for the shapes that it supports.
   bool cudnn = true;
 };
 
-// "cpu", "cuda" or "cuda:N", the latter two also with ",graphs=off" and behind
-// it ",cudnn=off"; "" is "cpu".
+// "cpu", "cuda" or "cuda:N"; "" is "cpu". ",graphs=off" and ",cudnn=off" may
+// follow the last two, in any order.
 //
-// INVALID_ARGUMENT: another text. One sentence.
+// INVALID_ARGUMENT: any other text. The message is one sentence.
 absl::StatusOr<DeviceSpec> ParseDeviceSpec(absl::string_view text);
 
-// The reverse.
+// The inverse of ParseDeviceSpec.
 std::string ToString(const DeviceSpec& spec);
 
-// The device of rank `rank` of the island, of `device_count` >= 1 here: the one
-// that is given, else those of the machine in turn, so that neighbouring ranks
-// have neighbouring devices whether they share a process or not.
+// The device of the island's rank `rank` on a machine with `device_count` >= 1:
+// spec.index if set, else rank mod device_count. So neighbouring ranks have
+// neighbouring devices, whether they share a process or not.
 //
 // INVALID_ARGUMENT: there is no such device.
 absl::StatusOr<int> DeviceOfRank(const DeviceSpec& spec, int rank,

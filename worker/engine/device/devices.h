@@ -1,11 +1,8 @@
-// What the ranks of a process compute on and how they talk: the one place where
-// a device is chosen.
+// What a process's ranks compute on, and how they communicate. Only this folder
+// chooses a device. Thread-safe.
 //
-//   cpu    CpuOps, in the host's memory, over the world that they met in
-//   cuda   CudaOps with cuBLASLt, in a device's memory, over NCCL, which stands
-//          on the world that they met in
-//
-// Thread-safe.
+//   cpu    CpuOps in host memory; ranks use the world that they joined
+//   cuda   CudaOps with cuBLASLt in device memory; NCCL on top of that world
 
 #ifndef WORKER_ENGINE_DEVICE_DEVICES_H_
 #define WORKER_ENGINE_DEVICE_DEVICES_H_
@@ -23,7 +20,7 @@
 
 namespace atl::engine {
 
-// For people, and for what an island says of itself.
+// For people, and for an island's description of itself.
 struct DeviceDescription {
   std::string name;
   int64_t memory_bytes = 0;
@@ -35,38 +32,37 @@ class Devices {
 
   virtual DeviceKind kind() const = 0;
 
-  // Of the device of rank `rank`. Not of kCpu.
+  // Describes rank `rank`'s device. Not for kCpu.
   virtual absl::StatusOr<DeviceDescription> Describe(int rank) const = 0;
 
-  // What keeps the `count` ranks from `first` from computing together, all in
-  // this process, in a sentence.
+  // Whether `count` ranks from `first` on, all in this process, can compute
+  // together. The message is one sentence.
   //
-  // FAILED_PRECONDITION: two of them have one device, which collectives refuse.
+  // FAILED_PRECONDITION: two have one device, which NCCL refuses.
   virtual absl::Status CheckRanks(int first, int count) const = 0;
 
-  // The operations of rank `rank` of the island. `thread_count` is a CPU's.
+  // The operations of the island's rank `rank`. `thread_count` applies to CPUs.
   //
   // UNAVAILABLE: the device failed. RESOURCE_EXHAUSTED: no memory.
   virtual absl::StatusOr<std::unique_ptr<Ops>> MakeOps(int rank,
                                                        ComputeType compute,
                                                        int thread_count) = 0;
 
-  // The world whose calls are made on memory of `ops`, which MakeOps made for
-  // the same rank, over the ranks of `control`, who all call it. Null: that is
-  // `control` itself; else it alone uses `control` from now on. Both outlive
-  // it.
+  // The world for calls on memory of `ops`, which MakeOps made for the same
+  // rank. All ranks of `control` must call this. Null means: use `control`
+  // itself. Otherwise only the result may use `control`. Both must outlive it.
   //
-  // FAILED_PRECONDITION: this program was built without NCCL. Errors of
-  // collective::JoinNccl.
+  // FAILED_PRECONDITION: the program was built without NCCL. Errors of
+  // JoinNccl.
   virtual absl::StatusOr<std::unique_ptr<collective::Collective>> JoinWorld(
       collective::Collective& control, Ops& ops) = 0;
 };
 
 // The devices of this machine that `spec` names.
 //
-// FAILED_PRECONDITION: this program was built without CUDA, or the machine has
-// no device that it can use; the message says what is missing and what to do.
-// INVALID_ARGUMENT: there is no device of that number.
+// FAILED_PRECONDITION: the program was built without CUDA, or the machine has
+// no usable device; the message says what to do.
+// INVALID_ARGUMENT: no device has that number.
 absl::StatusOr<std::unique_ptr<Devices>> OpenDevices(const DeviceSpec& spec);
 
 }  // namespace atl::engine

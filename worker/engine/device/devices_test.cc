@@ -24,7 +24,7 @@ TEST(DevicesTest, TheProcessorComputesInTheHostsMemory) {
   EXPECT_EQ(*own, nullptr);
 }
 
-// In a build without CUDA, and in one with it on a machine without a device.
+// Both without CUDA in the build, and with it on a machine without a device.
 TEST(DevicesTest, WithoutADeviceItSaysWhatIsMissingAndWhatToDo) {
   const auto devices = OpenDevices({.kind = DeviceKind::kCuda});
   if (devices.ok()) GTEST_SKIP() << "there is a device here";

@@ -1,7 +1,7 @@
-// JoinWorld of ranks on CUDA devices: one of two, by how the program is built.
+// Devices::JoinWorld for CUDA devices. The build links one of:
 //
-//   nccl_ranks.cc     where NCCL is
-//   no_nccl_ranks.cc  else: says so
+//   nccl_ranks.cc     where NCCL is found
+//   no_nccl_ranks.cc  otherwise; returns an error
 
 #ifndef WORKER_ENGINE_DEVICE_NCCL_RANKS_H_
 #define WORKER_ENGINE_DEVICE_NCCL_RANKS_H_
@@ -14,7 +14,6 @@
 
 namespace atl::engine {
 
-// As Devices::JoinWorld.
 absl::StatusOr<std::unique_ptr<collective::Collective>> JoinNcclRanks(
     collective::Collective& control, cuda::CudaOps& ops);
 

@@ -5,8 +5,8 @@ namespace atl::engine {
 
 absl::StatusOr<std::unique_ptr<Devices>> OpenCudaDevices(const DeviceSpec&) {
   return absl::FailedPreconditionError(
-      "this program was built without CUDA: build it where nvcc, cuBLASLt and "
-      "NCCL are, with bazel build --config=cuda //cli:atoll");
+      "this program was built without CUDA: build it on a machine with nvcc, "
+      "cuBLASLt and NCCL: bazel build --config=cuda //cli:atoll");
 }
 
 }  // namespace atl::engine

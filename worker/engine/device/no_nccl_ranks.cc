@@ -6,8 +6,9 @@ namespace atl::engine {
 absl::StatusOr<std::unique_ptr<collective::Collective>> JoinNcclRanks(
     collective::Collective&, cuda::CudaOps&) {
   return absl::FailedPreconditionError(
-      "this program was built without NCCL, over which ranks on CUDA devices "
-      "talk: build it where nccl.h and libnccl.so are, or train with one rank");
+      "this program was built without NCCL, which ranks on CUDA devices need: "
+      "build it on a machine with nccl.h and libnccl.so, or train with one "
+      "rank");
 }
 
 }  // namespace atl::engine

@@ -1,11 +1,11 @@
-// What matrices are multiplied in.
+// The number format of matrix products.
 
 #ifndef WORKER_ENGINE_OPS_COMPUTE_TYPE_H_
 #define WORKER_ENGINE_OPS_COMPUTE_TYPE_H_
 
 namespace atl::engine {
 
-// What matrix products are of. All else is f32 in both, if not said otherwise.
+// The operands of matrix products. All else is f32 unless stated otherwise.
 enum class ComputeType {
   kF32,
   kBf16,  // Operands rounded to bfloat16, products summed in f32.

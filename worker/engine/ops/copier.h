@@ -1,5 +1,4 @@
-// A way between the host and a device beside that of the operations, so that
-// one thread can copy while another computes.
+// Copies between host and device while another thread computes.
 
 #ifndef WORKER_ENGINE_OPS_COPIER_H_
 #define WORKER_ENGINE_OPS_COPIER_H_
@@ -11,17 +10,16 @@
 
 namespace atl::engine {
 
-// By itself for memory of the host. One thread at a time copies.
+// By default within host memory. One thread at a time may copy.
 class Copier {
  public:
   virtual ~Copier() = default;
 
-  // What is copied from now on comes behind what the operations have queued so
-  // far. Called by their thread, also while another copies.
+  // Later copies wait for all operations queued so far. The operations' thread
+  // calls this, also while another thread copies.
   virtual void Follow() {}
 
-  // As those of BasicOps; both wait until the copy is done, which operations
-  // that are called later then see.
+  // As in BasicOps, but both wait for the copy. Later operations see it.
   virtual void FromHost(size_t bytes, const void* host, void* to) {
     if (bytes > 0) std::memcpy(to, host, bytes);
   }

@@ -1,5 +1,4 @@
-// The operations on the vocabulary: embedding and loss. A part of BasicOps
-// (ops.h), whose rules hold here.
+// Embedding and cross-entropy. A part of BasicOps; the rules in ops.h apply.
 
 #ifndef WORKER_ENGINE_OPS_LOSS_OPS_H_
 #define WORKER_ENGINE_OPS_LOSS_OPS_H_
@@ -22,20 +21,18 @@ class LossOps {
                                  const int32_t* tokens, const T* dout,
                                  T* dtable) = 0;
 
-  // --- Cross-entropy of logits [R, V] --------------------------------------
-
   // losses [R] = -log softmax(logits)[target].
   virtual void CrossEntropy(int64_t rows, int64_t vocab, const T* logits,
                             const int32_t* targets, T* losses) = 0;
-  // The same, and overwrites logits with `scale` (softmax - onehot(target)).
+  // Also overwrites logits with `scale` (softmax - onehot(target)).
   virtual void CrossEntropyBackward(int64_t rows, int64_t vocab, T scale,
                                     T* logits, const int32_t* targets,
                                     T* losses) = 0;
 
-  // --- The same on a part of the vocabulary, where ranks share it ----------
+  // --- One rank's slice of the vocabulary ---------------------------------
 
-  // Embedding and its gradient with the rows [begin, begin + count) of a table,
-  // [count, C], alone: a token outside of them has the row 0, and no gradient.
+  // As above, for a table [count, C] that holds the rows [begin, begin +
+  // count). A token outside this range gets the row 0 and no gradient.
   virtual void EmbeddingSlice(int64_t rows, int64_t begin, int64_t count,
                               int64_t channels, const int32_t* tokens,
                               const T* table, T* out) = 0;
@@ -44,16 +41,16 @@ class LossOps {
                                       const int32_t* tokens, const T* dout,
                                       T* dtable) = 0;
 
-  // The cross-entropy of logits [R, count] that are the columns [begin, begin +
-  // count) of all: four steps, with a reduction over ranks behind the first
-  // (the largest) and behind the second (the sums).
+  // Cross-entropy of the columns [begin, begin + count): logits [R, count]. It
+  // takes four calls. The caller reduces over ranks `tops` (maximum) after the
+  // first, `sums` and `target_logits` (sum) after the second.
   //
-  // tops [R]: the largest of each row. (Of a row with a NaN it may be any
-  // value: the sum is then a NaN.)
+  // tops [R] = the largest logit of each row. A row with a NaN may have any:
+  // its sum is a NaN.
   virtual void LogitTops(int64_t rows, int64_t count, const T* logits,
                          T* tops) = 0;
-  // sums [R] = sum of exp(logit - top); target_logits [R]: that of the target,
-  // or 0 if it is not among the columns.
+  // sums [R] = sum of exp(logit - top). target_logits [R] = the target's logit,
+  // or 0 if the target is not among the columns.
   virtual void LogitSums(int64_t rows, int64_t begin, int64_t count,
                          const T* logits, const int32_t* targets, const T* tops,
                          T* sums, T* target_logits) = 0;

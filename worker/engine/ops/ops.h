@@ -1,14 +1,13 @@
-// The operations that a model is made of: the seam between the model, which is
-// written once, and the devices that compute it.
+// The operations of a model: the interface between the model, which is written
+// once, and the devices that compute it. Thread-compatible.
 //
-// One implementation a device: PlainOps (the definition, in f32 and f64),
-// CpuOps (the fast one) and CudaOps. Pointers are to memory() if they are not
-// said to be the host's. A call may return before its result is there; calls on
-// one object run in order, and the calls that return a value wait for it. A
-// device's error is kept in status(). Thread-compatible.
+// Implementations: PlainOps (the definition, in f32 and f64), CpuOps (fast) and
+// CudaOps. Pointers are into memory() unless stated to be the host's. A call
+// may return before its result is ready. Calls on one object run in order, and
+// calls that return a value wait for it. status() holds a device's error.
 //
-// Letters as in model_config.h; R rows, one a token. Matrices are row-major and
-// dense. Outputs never overlap inputs unless said. Token ids are valid.
+// Letters as in model/model_config.h; R rows, one per token. Matrices are dense
+// and row-major. Outputs overlap inputs only where stated. Token ids are valid.
 
 #ifndef WORKER_ENGINE_OPS_OPS_H_
 #define WORKER_ENGINE_OPS_OPS_H_
@@ -36,35 +35,34 @@ class BasicOps : public AttentionOps<T>,
                  public MixtureOps<T>,
                  public LossOps<T> {
  public:
-  // --- The device ----------------------------------------------------------
 
-  // Where the buffers of calls lie.
+  // Holds the buffers of calls.
   virtual Memory& memory() { return HostMemory(); }
-  // Copies from memory of the host, which may be used again at once, and into
-  // it, which waits.
+  // Copies from host memory, which the caller may reuse at once, and to host
+  // memory, which waits.
   virtual void FromHost(size_t bytes, const void* host, void* to) {
     if (bytes > 0) std::memcpy(to, host, bytes);
   }
   virtual void ToHost(size_t bytes, const void* from, void* host) {
     if (bytes > 0) std::memcpy(host, from, bytes);
   }
-  // A way of its own. The operations outlive it.
+  // Runs concurrently with the operations, which must outlive the copier.
   //
   // UNAVAILABLE: the device cannot be used.
   virtual absl::StatusOr<std::unique_ptr<Copier>> MakeCopier() {
     return std::make_unique<Copier>();
   }
-  // OK, or the first error of the device: what was computed since then means
-  // nothing. Does not wait.
+  // OK, or the first error of the device: later results are invalid. Never
+  // waits.
   virtual absl::Status status() const { return absl::OkStatus(); }
-  // Logits are made in runs of rows of about this many elements, so that [R, V]
-  // never exists whole. Part of what a gradient is: its sum follows these runs.
+  // The model computes logits in runs of rows of about this many elements, so
+  // [R, V] never exists whole. Gradients depend on it: they are sums over runs.
   virtual int64_t logit_run_elements() const { return int64_t{2} << 20; }
 
   // --- Linear maps: x [M, K], w [N, K], y [M, N] ---------------------------
 
-  // w is a parameter: an implementation may keep it in another form, from its
-  // first use until it is told that parameters have changed.
+  // Must be called after parameters change. An implementation may convert a
+  // parameter `w` at its first use and keep the converted copy until this call.
   virtual void ParametersChanged() {}
 
   // y = x w^T.
@@ -73,49 +71,48 @@ class BasicOps : public AttentionOps<T>,
   // dx = dy w.
   virtual void LinearBackwardInput(int64_t m, int64_t n, int64_t k, const T* dy,
                                    const T* w, T* dx) = 0;
-  // dw = dy^T x, added to what dw holds if `accumulate`.
+  // dw = dy^T x. `accumulate` adds to dw instead of overwriting it.
   virtual void LinearBackwardWeight(int64_t m, int64_t n, int64_t k,
                                     const T* dy, const T* x, T* dw,
                                     bool accumulate) = 0;
 
   // --- RMSNorm over rows of C channels -------------------------------------
 
-  // s = x + delta (delta may be null: s = x); rstd = 1 / sqrt(mean(s^2) + eps)
-  // [R]; y = s rstd gain. `sum` receives s; it may be x itself, and it may be
-  // null if delta is.
+  // s = x + delta (delta null: s = x); rstd [R] = 1 / sqrt(mean(s^2) + eps); y
+  // = s rstd gain. `sum` receives s; it may be x, or null if delta is null.
   virtual void AddRmsNorm(int64_t rows, int64_t channels, T eps, const T* x,
                           const T* delta, const T* gain, T* sum, T* y,
                           T* rstd) = 0;
-  // With n = s rstd and h = dy gain: ds = rstd (h - n mean(h n)), added to what
-  // ds holds if `accumulate`; dgain = sum over rows of dy n.
+  // With n = s rstd and h = dy gain: ds = rstd (h - n mean(h n)), added to ds
+  // if `accumulate`; dgain = sum over rows of dy n.
   virtual void RmsNormBackward(int64_t rows, int64_t channels, const T* dy,
                                const T* s, const T* rstd, const T* gain, T* ds,
                                T* dgain, bool accumulate) = 0;
 
   // --- LayerNorm over rows of C channels -----------------------------------
 
-  // y = (x - mean) rstd gain + bias, with mean [R] and rstd = 1 / sqrt(variance
-  // + eps) [R] of each row (the variance is over C, not C - 1).
+  // y = (x - mean) rstd gain + bias, with each row's mean [R] and rstd [R] = 1
+  // / sqrt(variance + eps). The variance divides by C, not C - 1.
   virtual void LayerNorm(int64_t rows, int64_t channels, T eps, const T* x,
                          const T* gain, const T* bias, T* y, T* mean,
                          T* rstd) = 0;
   // With n = (x - mean) rstd and h = dy gain: dx = rstd (h - mean(h) - n mean(h
-  // n)), added to what dx holds if `accumulate`; dgain = sum over rows of dy n,
-  // dbias = sum over rows of dy.
+  // n)), added to dx if `accumulate`; sums over rows: dgain of dy n, dbias of
+  // dy.
   virtual void LayerNormBackward(int64_t rows, int64_t channels, const T* dy,
                                  const T* x, const T* mean, const T* rstd,
                                  const T* gain, T* dx, T* dgain, T* dbias,
                                  bool accumulate) = 0;
 
-  // --- The residual stream, biases and positions ---------------------------
+  // --- The residual stream, biases and positions --------------------------
 
-  // out = x + delta; with a bias [C], which may be null, x + (delta + bias).
-  // `out` may be x or delta.
+  // out = x + delta, or x + (delta + bias) unless `bias` [C] is null. In place
+  // if `out` is x or delta.
   virtual void AddRows(int64_t rows, int64_t channels, const T* x,
                        const T* delta, const T* bias, T* out) = 0;
-  // y = y + bias in each row.
+  // Adds the bias to each row of y.
   virtual void AddBias(int64_t rows, int64_t channels, const T* bias, T* y) = 0;
-  // dbias = sum over rows of dy, added to what dbias holds if `accumulate`.
+  // dbias = sum over rows of dy, added to dbias if `accumulate`.
   virtual void BiasBackward(int64_t rows, int64_t channels, const T* dy,
                             T* dbias, bool accumulate) = 0;
   // x[r] = x[r] + table[r mod T]; table is [T, C].
@@ -133,23 +130,21 @@ class BasicOps : public AttentionOps<T>,
   virtual void SwiGluBackward(int64_t rows, int64_t inner, const T* gate_up,
                               const T* dy, T* dgate_up) = 0;
 
-  // --- GELU: x sigmoid(2 u), u = sqrt(2 / pi) (x + 0.044715 x^3), which is the
-  // tanh form, x (1 + tanh(u)) / 2 ------------------------------------------
+  // --- GELU: x sigmoid(2 u) = x (1 + tanh(u)) / 2 -------------------------
+  // u = sqrt(2 / pi) (x + 0.044715 x^3)
 
   virtual void Gelu(int64_t n, const T* x, T* y) = 0;
   // dx may be x itself.
   virtual void GeluBackward(int64_t n, const T* x, const T* dy, T* dx) = 0;
 
-  // --- Parts of a model, where ranks share one ------------------------------
+  // --- Slices of a model, where ranks share one ---------------------------
 
-  // Copies rows [rows, columns] between matrices of these row strides.
+  // Copies a [rows, columns] matrix. Strides are in elements from row to row.
   virtual void CopyColumns(int64_t rows, int64_t columns, const T* from,
                            int64_t from_stride, T* to, int64_t to_stride) = 0;
-  // Copies n elements.
   void Copy(int64_t n, const T* from, T* to) {
     if (n > 0) CopyColumns(1, n, from, n, to, n);
   }
-  // ToHost and FromHost of elements.
   void ReadValues(int64_t n, const T* x, T* host) {
     ToHost(static_cast<size_t>(n) * sizeof(T), x, host);
   }
@@ -160,12 +155,12 @@ class BasicOps : public AttentionOps<T>,
   // --- Flat vectors of n elements ------------------------------------------
 
   virtual void SetZero(int64_t n, T* x) = 0;
-  // y = y + alpha x, product and sum rounded apart.
+  // y = y + alpha x; the product and the sum are rounded separately.
   virtual void Axpy(int64_t n, T alpha, const T* x, T* y) = 0;
   // Sums in f64, in an order that does not depend on the thread count.
   virtual double Sum(int64_t n, const T* x) = 0;
   virtual double SumOfSquares(int64_t n, const T* x) = 0;
-  // p = p - lr (g scale): each product rounded, then subtracted.
+  // p = p - lr (g scale): each product is rounded, then subtracted.
   virtual void Sgd(int64_t n, T learning_rate, T gradient_scale, const T* g,
                    T* p) = 0;
   // With g = g gradient_scale: p = p (1 - lr wd); m = m + (1 - b1) (g - m);
@@ -174,34 +169,34 @@ class BasicOps : public AttentionOps<T>,
   virtual void AdamW(int64_t n, const AdamWStep<T>& step, const T* g, T* p,
                      T* m, T* v) = 0;
 
-  // --- Steps without a word to the host -------------------------------------
+  // --- Steps that a device can record and replay --------------------------
   //
-  // What a step says to a device once, so that it can be kept and done again:
-  // no call here returns a value or waits. Pointers are to memory(), also those
-  // of single numbers. By itself as for memory of the host.
+  // None of these calls returns a value from the device or waits. All pointers,
+  // also to single numbers, are into memory(). Defaults need host memory.
 
-  // Whether Replay may do other than call; else a step gains nothing by them.
+  // Whether Replay may do more than call `queue`; else these calls save
+  // nothing.
   virtual bool replays() const { return false; }
-  // Queues what `queue` queues. Each time that it is given for one `key`,
-  // `queue` makes the same calls with the same arguments, none of which returns
-  // a value, waits, or takes memory for the first time: what was queued once
-  // may be queued again without calling it.
+  // Queues what `queue` queues. For one `key`, `queue` makes the same calls
+  // with the same arguments each time. None returns a value, waits, or is the
+  // first to take its memory. So the work may be queued again without calling
+  // `queue`.
   virtual void Replay(int64_t key, absl::FunctionRef<void()> queue) { queue(); }
-  // What was given up since it was last asked, and why, in a sentence for a log
-  // (a step that cannot be kept, a library that refused); else empty.
+  // What was given up since the last call, and why, in a sentence for the log:
+  // a step that cannot be recorded, a library that refused. Else empty.
   virtual std::string TakeNote() { return ""; }
 
-  // *sum = sum of x, or of its squares: the bits of Sum and SumOfSquares.
+  // *sum = sum of x, or of its squares, with the bits of Sum and SumOfSquares.
   virtual void SumInto(int64_t n, const T* x, bool squares, double* sum) {
     *sum = squares ? SumOfSquares(n, x) : Sum(n, x);
   }
-  // With the norm sqrt(sums[1]): *scale = clip_norm / (norm + 1e-6), 1 at most;
-  // 1 if clip_norm <= 0. NaN if sums[0] or the norm is not finite.
+  // With norm = sqrt(sums[1]): *scale = min(1, clip_norm / (norm + 1e-6)), or 1
+  // if clip_norm <= 0. NaN if sums[0] or the norm is not finite.
   virtual void ClipInto(const double* sums, double clip_norm, T* scale) {
     *scale = ClipScale<T>(sums, clip_norm);
   }
-  // Sgd and AdamW with the numbers of *step, and *scale as gradient_scale. If
-  // that is a NaN they do nothing.
+  // Sgd and AdamW with the numbers of *step, but with *scale as gradient_scale.
+  // They do nothing if *scale is a NaN.
   virtual void SgdBy(int64_t n, const AdamWStep<T>* step, const T* scale,
                      const T* g, T* p) {
     if (*scale == *scale) Sgd(n, step->learning_rate, *scale, g, p);

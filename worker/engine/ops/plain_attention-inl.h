@@ -88,7 +88,7 @@ void PlainOps<T>::AttentionBackward(const AttentionShape& s, const T* qkv,
   }
 }
 
-// Head `head` of the 2 G in rows of keys and values, from the block's first.
+// Head `head` of the 2 G key and value heads, from the block's first key on.
 template <typename T>
 HeadView<T> KvHead(const AttentionBlock& block, T* keys_values, int64_t batch,
                    int64_t head) {

@@ -81,7 +81,7 @@ void PlainOps<T>::PlanDispatch(const RouteShape& shape, const int32_t* experts,
   int64_t slot = 0;
   for (int64_t e = 0; e < n; ++e) {
     begins[e] = slot;
-    int64_t chosen = 0;  // In this group, and before it.
+    int64_t chosen = 0;  // Before this choice: in this group, and `before` it.
     for (int64_t i = 0; i < choices; ++i) {
       if (i % of_group == 0) {
         chosen = before == nullptr

@@ -10,7 +10,7 @@
 namespace atl::engine {
 namespace {
 
-// One head of one sequence inside qkv, out or their gradients.
+// One head of one sequence, in qkv, out or their gradients.
 template <typename T>
 struct HeadView {
   T* data;
@@ -18,7 +18,7 @@ struct HeadView {
   T* row(int64_t t) const { return data + t * row_stride; }
 };
 
-// Index of a head among the H + 2 G heads of a qkv row.
+// `head` counts the H + 2 G heads of a qkv row.
 template <typename T>
 HeadView<T> QkvHead(const AttentionShape& s, T* qkv, int64_t batch,
                     int64_t head) {

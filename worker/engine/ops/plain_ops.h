@@ -1,8 +1,8 @@
-// The definition of every operation: one thread, one loop a formula, no SIMD.
+// The definition of every operation: one thread, one loop per formula, no SIMD.
+// Thread-compatible.
 //
-// A template over the element type: the fast implementations are held to it in
-// f32, gradients are held to finite differences in f64. Uses about T scratch
-// elements per call of an attention, from the heap. Thread-compatible.
+// Tests hold the fast implementations to it in f32, and its gradients to finite
+// differences in f64. Attention allocates about T elements of scratch per call.
 
 #ifndef WORKER_ENGINE_OPS_PLAIN_OPS_H_
 #define WORKER_ENGINE_OPS_PLAIN_OPS_H_

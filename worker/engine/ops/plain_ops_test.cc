@@ -1,5 +1,5 @@
-// Each operation's gradient, by definition in f64, against central finite
-// differences of its forward pass on fresh random inputs.
+// Compares each operation's gradient in f64 with central finite differences of
+// its forward pass, on random inputs.
 
 #include "worker/engine/ops/plain_ops.h"
 
@@ -32,8 +32,8 @@ class PlainOpsTest : public testing::Test {
     return values;
   }
 
-  // Holds `gradient`, of sum(weights * forward()) in `input`, to differences.
-  // `forward` reads `input`.
+  // Compares `gradient`, of sum(weights * forward()) in `input`, with finite
+  // differences. `forward` reads `input`.
   static void HoldGradient(Values& input, const Values& gradient,
                            const Values& weights,
                            const std::function<Values()>& forward) {
@@ -169,7 +169,7 @@ TEST_F(PlainOpsTest, GeluGradientIsAFiniteDifferenceAndTheTanhForm) {
   }
 }
 
-// A mixture of experts whose expert e multiplies by e + 1, with its balance.
+// A mixture whose expert e multiplies by e + 1, with its balance loss.
 TEST_F(PlainOpsTest, RoutingGradientIsAFiniteDifference) {
   const int64_t rows = 5, n = 4, channels = 3;
   for (int64_t k : {1, 2, 4}) {
@@ -266,7 +266,7 @@ TEST_F(PlainOpsTest, GroupsOfRowsHaveACapacityEachLessWhatCameBefore) {
   Values counts(6, 7.0);
   ops_.CountChoices(shape, experts.data(), counts.data());
   EXPECT_EQ(counts, (Values{2, 0, 2, 1, 1, 2}));
-  // Before the second group expert 0 was chosen, expert 1 more than it takes.
+  // Before the second group: one choice of expert 0, too many of expert 1.
   const Values before = {0, 0, 0, 1, 5, 0};
   ops_.PlanDispatch(shape, experts.data(), before.data(), slots.data(),
                     sources.data(), begins.data());
@@ -306,7 +306,7 @@ TEST_F(PlainOpsTest, RopeTurnsHalvesAndItsInverseIsItsGradient) {
   Values dqkv = dy;
   ops_.Rope(shape, table.data(), true, dqkv.data());
   HoldGradient(qkv, dqkv, dy, forward);
-  // Values, and the first position of each sequence, stay as they are.
+  // Values, and the first position of each sequence, do not change.
   const Values turned = forward();
   for (int64_t r = 0; r < shape.rows(); ++r) {
     for (int64_t i = 0; i < shape.qkv_size(); ++i) {
@@ -387,7 +387,7 @@ TEST_F(PlainOpsTest, CrossEntropyGradientIsAFiniteDifference) {
 }
 
 TEST_F(PlainOpsTest, CausalAttentionIsThatOfItsHalvesMerged) {
-  // The second half of each sequence attends to itself, then to the first.
+  // The second half of each sequence attends to itself, then to the first half.
   const int64_t batch = 2, half = 4, h = 4, g = 2, d = 6;
   const AttentionShape whole{batch, 2 * half, h, g, d};
   const AttentionBlock block{
@@ -400,7 +400,7 @@ TEST_F(PlainOpsTest, CausalAttentionIsThatOfItsHalvesMerged) {
   ops_.Attention(whole, qkv.data(), out.data(), log_sum.data());
   ops_.AttentionBackward(whole, qkv.data(), out.data(), log_sum.data(),
                          dout.data(), dqkv.data());
-  // Rows of half `i`, from the channel `column` on.
+  // Rows of half `i`, from channel `column` on.
   const auto cut = [&](const Values& from, int64_t i, int64_t row_size,
                        int64_t column) {
     Values to(batch * half * (row_size - column));
@@ -429,7 +429,7 @@ TEST_F(PlainOpsTest, CausalAttentionIsThatOfItsHalvesMerged) {
                            own_sum.data(), own_dout.data(), own_dqkv.data(),
                            other_dkv.data());
   near(own_dqkv, cut(dqkv, 1, width, 0));
-  // The first half's own gradients of keys and values come on top.
+  // Adds the first half's own gradients of keys and values.
   const Values first = cut(qkv, 0, width, 0), first_out = cut(out, 0, h * d, 0);
   Values sums(part.rows() * h), again(first_out.size()), dfirst(first.size());
   ops_.Attention(part, first.data(), again.data(), sums.data());

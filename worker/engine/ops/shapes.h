@@ -1,7 +1,7 @@
-// The shapes and numbers that operations take.
+// The shapes and numbers that operations take. Pure.
 //
-// Pure. It includes nothing that has code: kernels that are compiled for
-// another machine than the rest of the program see this and not ops.h.
+// Includes no code of the program: kernels compiled for other machines include
+// this file instead of ops.h.
 
 #ifndef WORKER_ENGINE_OPS_SHAPES_H_
 #define WORKER_ENGINE_OPS_SHAPES_H_
@@ -14,8 +14,8 @@
 namespace atl::engine {
 
 // Shape of a causal attention with grouped queries. A row of `qkv` holds H
-// query heads, then G key heads, then G value heads, each of D channels: [R,
-// (H + 2 G) D], R = B T. Query head h reads key/value head h / (H / G).
+// query heads, then G key heads, then G value heads, each of D channels: [R, (H
+// + 2 G) D], R = B T. Query head h reads key/value head h / (H / G).
 struct AttentionShape {
   int64_t batch = 1;            // B
   int64_t sequence_length = 1;  // T
@@ -30,11 +30,11 @@ struct AttentionShape {
   constexpr int64_t out_size() const { return head_count * head_dim; }
 };
 
-// Queries and keys of an attention that see each other all, without a mask:
-// rows [query_begin, query_begin + query_count) of each sequence of `shape`,
-// and rows [key_begin, key_begin + key_count) of each sequence of keys and
-// values that some other rank may have made: [B, T, 2 G D], a row holding G key
-// heads, then G value heads.
+// An attention without a mask. Queries are the rows [query_begin, query_begin +
+// query_count) of each sequence of `shape`. Keys are the rows [key_begin,
+// key_begin + key_count) of each sequence of keys and values [B, T, 2 G D],
+// which may come from another rank. A row holds G key heads, then G value
+// heads.
 struct AttentionBlock {
   AttentionShape shape;
   int64_t query_begin = 0;
@@ -47,19 +47,17 @@ struct AttentionBlock {
   }
 };
 
-// Which experts a mixture has, and how many a row goes to.
 struct RouteShape {
   int64_t rows = 1;               // R
   int64_t expert_count = 1;       // E
   int64_t experts_per_token = 1;  // K, at most E and kExpertsPerTokenMax.
-  int64_t group_rows = 1;  // Rows, one after the other, that share a capacity.
-  int64_t capacity = 1;    // Rows of a group that an expert takes at most.
+  int64_t group_rows = 1;  // Consecutive rows that share a capacity.
+  int64_t capacity = 1;    // Most rows of a group that an expert takes.
 
   constexpr int64_t group_count() const { return rows / group_rows; }  // N
 };
 inline constexpr int64_t kExpertsPerTokenMax = 16;
 
-// One AdamW step's numbers, see Ops::AdamW.
 template <typename T>
 struct AdamWStep {
   T learning_rate = 0;
@@ -69,10 +67,10 @@ struct AdamWStep {
   T weight_decay = 0;
   T bias_correction1 = 1;       // 1 - beta1^t
   T bias_correction2_sqrt = 1;  // sqrt(1 - beta2^t)
-  T gradient_scale = 1;         // What clipping multiplies g by.
+  T gradient_scale = 1;         // Multiplies g; from clipping.
 };
 
-// BasicOps::ClipInto: what a gradient with these sums is multiplied by.
+// The formula of BasicOps::ClipInto, with the same `sums`.
 template <typename T>
 T ClipScale(const double* sums, double clip_norm) {
   const double norm = std::sqrt(sums[1]);

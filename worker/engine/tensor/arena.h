@@ -1,8 +1,8 @@
-// One block of memory from which buffers are cut, made once.
+// One block of memory that is cut into buffers. Thread-compatible.
 //
-// Thread-compatible. An arena that was not created measures: it hands out null
-// and counts, so that one function says what buffers there are and is run
-// twice, first to learn the size, then to get them.
+// A default-constructed arena measures: it returns null and counts bytes. So
+// one function lists all buffers and runs twice, to learn the size and to get
+// them.
 
 #ifndef WORKER_ENGINE_TENSOR_ARENA_H_
 #define WORKER_ENGINE_TENSOR_ARENA_H_
@@ -21,55 +21,49 @@ class Arena {
  public:
   static constexpr size_t kAlignmentBytes = Memory::kAlignmentBytes;
 
-  // One that measures.
   Arena() = default;
 
-  // Takes `capacity_bytes` of zeroed memory from `memory`, which must outlive
-  // the arena. The pointers that it gives are to memory of that kind.
+  // Takes `capacity_bytes` of zeroed memory; `memory` must outlive the arena.
   //
   // Errors: those of Memory::Allocate.
   static absl::StatusOr<Arena> Create(size_t capacity_bytes,
                                       Memory& memory = HostMemory());
 
-  // As much as `take` cuts, which is run twice: on an arena that measures, then
-  // on this one.
+  // As large as `take` needs: runs it on a measuring arena, then on the result.
   static absl::StatusOr<Arena> CreateFor(absl::FunctionRef<void(Arena&)> take,
                                          Memory& memory = HostMemory());
 
-  // Over `capacity_bytes` of memory that someone else owns, aligned as
-  // kAlignmentBytes says.
+  // Over `capacity_bytes` of the caller's memory, aligned to kAlignmentBytes.
   static Arena Over(void* memory, size_t capacity_bytes);
 
   Arena(Arena&& other) noexcept;
   Arena& operator=(Arena&& other) noexcept;
   Arena(const Arena&) = delete;
   Arena& operator=(const Arena&) = delete;
-  // Gives it back; every pointer that it gave ends.
+  // Frees the memory, which invalidates all pointers from Take.
   ~Arena();
 
-  // The next `count` elements, at a multiple of kAlignmentBytes. Null if the
-  // arena measures. Taking more than the capacity is a bug and ends the
-  // process.
+  // The next `count` elements, aligned to kAlignmentBytes; null if the arena
+  // measures. Exceeding the capacity is a bug and ends the process.
   template <typename T>
   T* Take(int64_t count) {
     return reinterpret_cast<T*>(
         TakeBytes(static_cast<size_t>(count) * sizeof(T)));
   }
 
-  // The same as a matrix.
   template <typename T>
   TensorView<T> TakeTensor(int64_t rows, int64_t columns) {
     return {Take<T>(rows * columns), rows, columns};
   }
 
-  // What was taken so far, with padding.
+  // Bytes taken so far, with padding.
   size_t used_bytes() const { return used_bytes_; }
 
  private:
   char* TakeBytes(size_t bytes);
   void GiveBack();
 
-  Memory* memory_ = nullptr;  // Null: someone else's, or none.
+  Memory* memory_ = nullptr;  // Null: the caller's memory, or none.
   char* base_ = nullptr;      // Null while measuring.
   size_t capacity_bytes_ = 0;
   size_t used_bytes_ = 0;

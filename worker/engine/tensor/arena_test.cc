@@ -11,7 +11,7 @@
 namespace atl::engine {
 namespace {
 
-// What a user of an arena writes once.
+// Lists the buffers once, both for measuring and for taking.
 struct Buffers {
   explicit Buffers(Arena& arena)
       : matrix(arena.TakeTensor<float>(3, 5)), flags(arena.Take<char>(7)) {}
@@ -50,7 +50,7 @@ TEST(ArenaTest, MoreThanTheMachineHasIsAnError) {
   EXPECT_EQ(arena.status().code(), absl::StatusCode::kResourceExhausted);
 }
 
-// Memory that counts, as a device's would be.
+// Counts allocated bytes; not host memory.
 class CountedMemory final : public Memory {
  public:
   absl::StatusOr<void*> Allocate(size_t bytes) override {

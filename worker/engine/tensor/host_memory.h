@@ -1,4 +1,4 @@
-// How much of this machine's memory holds tensors.
+// How much memory of this machine holds tensors.
 
 #ifndef WORKER_ENGINE_TENSOR_HOST_MEMORY_H_
 #define WORKER_ENGINE_TENSOR_HOST_MEMORY_H_
@@ -7,8 +7,7 @@
 
 namespace atl::engine {
 
-// Bytes that HostMemory() (memory.h) has given and not taken back, as they were
-// asked for. Thread-safe.
+// Bytes requested from HostMemory() (memory.h) and not yet freed. Thread-safe.
 int64_t HostMemoryBytes();
 
 }  // namespace atl::engine

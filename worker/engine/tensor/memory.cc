@@ -25,14 +25,13 @@ class HostMemoryImpl final : public Memory {
  public:
   absl::StatusOr<void*> Allocate(size_t bytes) override {
     const size_t whole = RoundUp(std::max<size_t>(bytes, 1));
-    // One huge page more, so that the start can lie on the border of one; what
-    // is left before and behind goes back.
+    // One extra huge page aligns the start; the unused ends are unmapped.
     const size_t mapped = whole + kHugePageBytes;
     void* mapping = mmap(nullptr, mapped, PROT_READ | PROT_WRITE,
                          MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     if (mapping == MAP_FAILED) {
       return absl::ResourceExhaustedError(
-          absl::StrCat("no ", bytes, " bytes of memory for tensors"));
+          absl::StrCat("out of memory: tensors need ", bytes, " more bytes"));
     }
     char* const begin = static_cast<char*>(mapping);
     const size_t misfit = reinterpret_cast<uintptr_t>(begin) % kHugePageBytes;
@@ -41,7 +40,7 @@ class HostMemoryImpl final : public Memory {
     if (before < kHugePageBytes) {
       munmap(begin + before + whole, kHugePageBytes - before);
     }
-    // Advice: without huge pages all works, only slower.
+    // Advice: everything works without huge pages, only slower.
     (void)madvise(begin + before, whole, MADV_HUGEPAGE);
     bytes_ += static_cast<int64_t>(bytes);
     return begin + before;

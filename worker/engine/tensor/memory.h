@@ -1,6 +1,5 @@
-// Where buffers lie: the memory of the host or of a device.
-//
-// Thread-compatible, HostMemory thread-safe.
+// Memory for buffers: the host's or a device's. Thread-compatible; HostMemory()
+// is thread-safe.
 
 #ifndef WORKER_ENGINE_TENSOR_MEMORY_H_
 #define WORKER_ENGINE_TENSOR_MEMORY_H_
@@ -13,25 +12,24 @@ namespace atl::engine {
 
 class Memory {
  public:
-  // What every buffer's start is a multiple of.
+  // The alignment of every buffer.
   static constexpr size_t kAlignmentBytes = 64;
 
   virtual ~Memory() = default;
 
-  // `bytes` of zeroed memory. Zero bytes may give null.
+  // `bytes` of zeroed memory. Zero bytes may return null.
   //
-  // RESOURCE_EXHAUSTED: there is not so much. UNAVAILABLE: the device failed.
+  // RESOURCE_EXHAUSTED: out of memory. UNAVAILABLE: the device failed.
   virtual absl::StatusOr<void*> Allocate(size_t bytes) = 0;
 
-  // Takes back what Allocate gave for as many bytes; null is allowed. What was
-  // queued on a device before may still use it.
+  // Frees a result of Allocate for the same `bytes`; null is allowed. Work
+  // already queued on a device may still use it.
   virtual void Free(void* memory, size_t bytes) = 0;
 
-  // Whether the host can read and write it.
   virtual bool is_host() const = 0;
 };
 
-// This machine's, advised for huge pages, which no other buffer shares.
+// This machine's memory. Buffers are advised for huge pages and share none.
 Memory& HostMemory();
 
 }  // namespace atl::engine

@@ -1,6 +1,4 @@
-// A dense row-major matrix that someone else owns: a pointer and its shape.
-//
-// Pure. A vector is a matrix of one row.
+// A dense row-major matrix that someone else owns. A vector has one row. Pure.
 
 #ifndef WORKER_ENGINE_TENSOR_TENSOR_VIEW_H_
 #define WORKER_ENGINE_TENSOR_TENSOR_VIEW_H_

@@ -77,7 +77,7 @@ TEST(IslandPlaceTest, ProcessesAgreeOnTheKindOfTheirDevices) {
   other.device = "gpu";
   EXPECT_TRUE(
       absl::StartsWith(MakeMesh(other).status().message(),
-                       "\"gpu\" is no device; there are cpu, cuda and cuda:N"));
+                       "\"gpu\" is not a device: use cpu, cuda or cuda:N"));
 }
 
 TEST(IslandPlaceTest, MomentsOnTheHostAreAMeshsMatter) {

@@ -1,9 +1,9 @@
-// Causal attention of one sequence and one key/value head with the query heads
-// that share it. Included only by kernels_*.cc; see vector-inl.h.
+// Causal attention of one sequence, for one key/value head and its query heads.
+// Only kernels_*.cc include this file; see vector-inl.h.
 //
-// Queries are taken kAttentionBlockRows at a time against all keys before them,
-// so that scratch is O(T). Operands are packed with rows padded by zeros to
-// whole vectors; kScale = 1 / sqrt(D) is multiplied into the packed queries.
+// kAttentionBlockRows queries are computed at a time, against all keys before
+// them, so scratch is O(T). Packed rows are padded with zeros to whole vectors.
+// The packed queries include kScale = 1 / sqrt(D).
 //
 //   S  = (kScale Q) K^T        P = softmax(S), lower triangle   O = P V
 //   dP = dO V^T                dS = P (dP - rowsum(dO O))
@@ -27,11 +27,8 @@ ATL_ENGINE_INLINE int64_t RoundUp(int64_t n, int64_t to) {
   return (n + to - 1) / to * to;
 }
 
-// --- Small matrix products ---------------------------------------------------
-
 // c[i, j] = (kAdd ? c[i, j] : 0) + sum over p of a[i, p] b[p, j] for kRows rows
-// and kVectors whole vectors of columns. Strides are in elements; a may be
-// read across (column stride 1) or along (row stride 1).
+// and kVectors whole vectors of columns. One stride of `a` is 1, in elements.
 template <int kRows, int kVectors, bool kAdd>
 ATL_ENGINE_INLINE void Tile(int64_t depth, const float* a, int64_t a_row,
                             int64_t a_column, const float* b, int64_t b_row,
@@ -82,7 +79,7 @@ void TileRow(int64_t columns, int64_t depth, const float* a, int64_t a_row,
   }
 }
 
-// The same for any count of rows up to kTileRows.
+// TileRow for any number of rows.
 template <bool kAdd>
 ATL_ENGINE_INLINE void TileRows(int64_t rows, int64_t columns, int64_t depth,
                                 const float* a, int64_t a_row, int64_t a_column,
@@ -110,8 +107,6 @@ ATL_ENGINE_INLINE void TileRows(int64_t rows, int64_t columns, int64_t depth,
   }
 }
 
-// --- Packing -----------------------------------------------------------------
-
 // to[i, 0..width) = scale from[i, 0..columns), padded with zeros.
 ATL_ENGINE_INLINE void PackRows(int64_t rows, int64_t columns, int64_t width,
                                 float scale, const float* from, int64_t stride,
@@ -127,7 +122,7 @@ ATL_ENGINE_INLINE void PackRows(int64_t rows, int64_t columns, int64_t width,
   }
 }
 
-// Four rows of four, transposed: to[j, i] = from[i, j].
+// to[j, i] = from[i, j].
 ATL_ENGINE_INLINE void Transpose4x4(const float* from, int64_t from_row,
                                     float* to, int64_t to_row) {
   const __m128 a = _mm_loadu_ps(from), b = _mm_loadu_ps(from + from_row);
@@ -141,7 +136,7 @@ ATL_ENGINE_INLINE void Transpose4x4(const float* from, int64_t from_row,
   _mm_storeu_ps(to + 3 * to_row, _mm_movehl_ps(cd_high, ab_high));
 }
 
-// to[j, i] = from[i, j]; columns of `to` past `rows` are zero up to `width`.
+// to[j, i] = from[i, j]. Columns of `to` from `rows` to `width` become zero.
 ATL_ENGINE_INLINE void PackTransposed(int64_t rows, int64_t columns,
                                       int64_t width, const float* from,
                                       int64_t stride, float* to) {
@@ -179,12 +174,10 @@ ATL_ENGINE_INLINE void ZeroRow(int64_t begin, int64_t end, float* row) {
   }
 }
 
-// --- One head ----------------------------------------------------------------
-
-// Padded sizes and the packed operands, carved out of a task's scratch.
+// The packed operands in a task's scratch, and their padded sizes.
 struct Packed {
-  int64_t t_width;                     // T up to whole vectors
-  int64_t d_width;                     // D up to whole vectors
+  int64_t t_width;                     // T padded to whole vectors
+  int64_t d_width;                     // D padded to whole vectors
   float scale;                         // 1 / sqrt(D)
   float *k_transposed, *v_transposed;  // [D, t_width]
   float *k, *v, *q, *d_out, *dk, *dv;  // [T, d_width]
@@ -192,7 +185,6 @@ struct Packed {
   float* block;                        // [block, d_width]
 };
 
-// For `rows` of queries and `keys` of keys.
 ATL_ENGINE_INLINE Packed Carve(const AttentionTask& task, int64_t rows,
                                int64_t keys) {
   Packed s;
@@ -219,8 +211,8 @@ ATL_ENGINE_INLINE Packed Carve(const AttentionTask& task, int64_t rows,
   return s;
 }
 
-// out = left right over the keys that each group of query rows may see; rows
-// [begin, end), left [T, d_width], right [D, t_width], out [block, t_width].
+// out = left right for query rows [begin, end), at least where they see the
+// key. left [T, d_width], right [D, t_width], out [block, t_width].
 ATL_ENGINE_INLINE void LowerProducts(const Packed& s, int64_t head_dim,
                                      int64_t begin, int64_t end,
                                      const float* left, const float* right,
@@ -233,8 +225,8 @@ ATL_ENGINE_INLINE void LowerProducts(const Packed& s, int64_t head_dim,
   }
 }
 
-// Row `row` of scores becomes e^(score - top) over its row + 1 keys and zero
-// from there to `end`. Returns the sum, and top in *top.
+// Replaces the scores of row `row` with e^(score - top) for its first row + 1
+// keys and with zero from there to `end`. Returns their sum, and top in *top.
 ATL_ENGINE_INLINE float SoftmaxRow(int64_t row, int64_t end, float* scores,
                                    float* top) {
   const Vec lowest = Set(-__builtin_inff());
@@ -254,7 +246,7 @@ ATL_ENGINE_INLINE float SoftmaxRow(int64_t row, int64_t end, float* scores,
   return ReduceAdd(total);
 }
 
-// Forward of one query head, rows [begin, end).
+// Forward pass of one query head, rows [begin, end).
 ATL_ENGINE_INLINE void ForwardBlock(const AttentionTask& task, const Packed& s,
                                     int64_t begin, int64_t end, float* out,
                                     float* log_sum) {
@@ -295,7 +287,7 @@ void Attention(const AttentionTask& task) {
   }
 }
 
-// P and dS of rows [begin, end), over s.p and s.dp.
+// Replaces s.p by P and s.dp by dS, for rows [begin, end).
 ATL_ENGINE_INLINE void ScoreGradients(const AttentionTask& task,
                                       const Packed& s, int64_t begin,
                                       int64_t end, const float* out,
@@ -320,7 +312,7 @@ ATL_ENGINE_INLINE void ScoreGradients(const AttentionTask& task,
   }
 }
 
-// Backward of one query head, rows [begin, end): writes dq, adds to dk and dv.
+// Backward pass of one query head: writes dq, adds to dk and dv.
 ATL_ENGINE_INLINE void BackwardBlock(const AttentionTask& task, const Packed& s,
                                      int64_t begin, int64_t end,
                                      const float* out, const float* log_sum,
@@ -338,7 +330,7 @@ ATL_ENGINE_INLINE void BackwardBlock(const AttentionTask& task, const Packed& s,
              dq + begin * task.qkv_stride, task.qkv_stride);
   for (int64_t u = 0; u < end; u += kTileRows) {
     const int64_t rows = Smaller(kTileRows, end - u);
-    const int64_t first = Larger(begin, u);  // No query before it sees key u.
+    const int64_t first = Larger(begin, u);  // Earlier queries do not see u.
     const int64_t at = (first - begin) * s.t_width + u;
     TileRows<true>(rows, s.d_width, end - first, s.p + at, 1, s.t_width,
                    s.d_out + first * s.d_width, s.d_width, s.dv + u * s.d_width,

@@ -1,6 +1,5 @@
-// Attention without a mask between rows of queries and rows of keys that other
-// ranks have too: Ops::AttendBlock. Included only by kernels_*.cc; letters as
-// in attention-inl.h, but that P is over the block's keys alone.
+// Ops::AttendBlock: attention without a mask. Only kernels_*.cc include this
+// file. Letters as in attention-inl.h, but P covers the block's keys only.
 
 #ifndef WORKER_ENGINE_OPS_CPU_ATTENTION_BLOCK_INL_H_
 #define WORKER_ENGINE_OPS_CPU_ATTENTION_BLOCK_INL_H_
@@ -13,7 +12,7 @@
 
 namespace atl::engine::ATL_ENGINE_ISA {
 
-// out [rows, t_width] = left right over all keys; left [., d_width].
+// out [rows, t_width] = left [., d_width] right, over all keys.
 ATL_ENGINE_INLINE void AllProducts(const Packed& s, int64_t head_dim,
                                    int64_t rows, const float* left,
                                    const float* right, float* out) {
@@ -30,14 +29,14 @@ ATL_ENGINE_INLINE void MergeRow(int64_t n, float kept, float factor,
   });
 }
 
-// e^x for x <= 0, by the same polynomial as the rest.
+// e^x for x <= 0, with the polynomial of the vector code.
 ATL_ENGINE_INLINE float ComputeExp(float x) {
   float out[kLanes];
   Store(out, Exp(Set(x)), All{});
   return out[0];
 }
 
-// Queries [begin, end) of one head, which are packed in s.q.
+// Forward pass of one head, whose packed queries are in s.q.
 ATL_ENGINE_INLINE void MergeBlock(const AttentionTask& task, const Packed& s,
                                   int64_t begin, int64_t end, float* out,
                                   float* log_sum) {
@@ -83,7 +82,7 @@ void AttendBlock(const AttentionTask& task) {
   }
 }
 
-// P and dS of `rows` queries, over s.p and s.dp.
+// Replaces s.p by P and s.dp by dS.
 ATL_ENGINE_INLINE void BlockScoreGradients(const AttentionTask& task,
                                            const Packed& s, int64_t begin,
                                            int64_t rows, const float* out,
@@ -106,7 +105,7 @@ ATL_ENGINE_INLINE void BlockScoreGradients(const AttentionTask& task,
   }
 }
 
-// Queries [begin, end) of one head: adds to dq, and to s.dk and s.dv.
+// Backward pass of one head: adds to dq, s.dk and s.dv.
 ATL_ENGINE_INLINE void BlockGradients(const AttentionTask& task,
                                       const Packed& s, int64_t begin,
                                       int64_t end, const float* out,

@@ -1,4 +1,4 @@
-// The part of an attention that one task computes. Thread-safe.
+// Which part of an attention one task computes. Thread-safe.
 
 #ifndef WORKER_ENGINE_OPS_CPU_ATTENTION_TASK_H_
 #define WORKER_ENGINE_OPS_CPU_ATTENTION_TASK_H_
@@ -10,7 +10,7 @@
 
 namespace atl::engine {
 
-// The task of sequence index / G and key/value head index mod G.
+// Task `index` has sequence index / G and key/value head index mod G.
 AttentionTask MakeTask(const AttentionShape& shape, int64_t index,
                        const float* qkv, float* out, float* log_sum);
 

@@ -17,11 +17,10 @@
 namespace atl::engine {
 namespace {
 
-// Rows of a task of an operation that works on rows, and elements of one that
-// works on a flat vector. Part of what a result is: sums follow these tiles.
+// Elements of a task, on rows and on a flat vector. Sums depend on them.
 constexpr int64_t kRowsATask = 64;
 constexpr int64_t kElementsATask = 16384;
-// Tasks of the embedding's gradient: task i has the tokens with id mod 16 == i.
+// Task i of an embedding's gradient has the tokens with id mod 16 == i.
 constexpr int64_t kEmbeddingTasks = 16;
 
 int64_t TaskCount(int64_t n, int64_t size) { return (n + size - 1) / size; }
@@ -90,7 +89,7 @@ class CpuOps final : public Ops {
                          const float* gain, float* dx, float* dgain,
                          float* dbias, bool accumulate) override {
     const int64_t tasks = TaskCount(rows, kRowsATask);
-    // Of each task the gain's gradient, then the bias's.
+    // Each task's gradients of the gain, then of the bias.
     float* partial = float_scratch_.Get(tasks * 2 * channels);
     ForRows(rows, [&](int64_t begin, int64_t count) {
       float* mine = partial + begin / kRowsATask * 2 * channels;
@@ -150,7 +149,7 @@ class CpuOps final : public Ops {
   void PositionsBackward(int64_t rows, int64_t sequence_length,
                          int64_t channels, const float* dx,
                          float* dtable) override {
-    // A position is one task's, so that its rows come in order.
+    // One task handles all rows of a position, so they are added in order.
     ForRows(sequence_length, [&](int64_t begin, int64_t count) {
       for (int64_t t = begin; t < begin + count; ++t) {
         for (int64_t r = t; r < rows; r += sequence_length) {
@@ -248,7 +247,7 @@ class CpuOps final : public Ops {
     ForRows(shape.rows, [&](int64_t begin, int64_t count) {
       for (int64_t r = begin; r < begin + count; ++r) {
         const float* p = probabilities + r * n;
-        float* d = dlogits + r * n;  // Of the probabilities first.
+        float* d = dlogits + r * n;  // First the gradient of the probabilities.
         std::copy_n(balance, n, d);
         float mean = 0, total = 0;
         for (int64_t j = r * k; j < (r + 1) * k; ++j) {
@@ -504,7 +503,6 @@ class CpuOps final : public Ops {
   }
 
  private:
-  // f(begin, count) for runs of [0, n).
   template <typename F>
   void ForRuns(int64_t n, int64_t size, const F& f) {
     pool_.ParallelFor(TaskCount(n, size), [&](int64_t task, int) {
@@ -520,8 +518,8 @@ class CpuOps final : public Ops {
     ForRuns(n, kElementsATask, f);
   }
 
-  // out [n] = sum over tasks of partial[task, 0..n), in order, with `stride`
-  // elements a task; added to what out holds if `accumulate`.
+  // out [n] = sum over tasks of partial[task, 0..n), in order, added to out if
+  // `accumulate`. A task has `stride` elements.
   void SumTasks(int64_t tasks, int64_t stride, int64_t n, const float* partial,
                 float* out, bool accumulate) {
     if (!accumulate) std::copy_n(partial, n, out);
@@ -542,7 +540,6 @@ class CpuOps final : public Ops {
     return sum;
   }
 
-  // f(task) for each sequence and key/value head of a block.
   template <typename F>
   void ForBlocks(const AttentionBlock& block, const float* qkv,
                  const float* keys_values, float* out, float* log_sum,
@@ -576,7 +573,7 @@ class CpuOps final : public Ops {
   Scratch<float> float_scratch_;
   Scratch<double> double_scratch_;
   Scratch<int64_t> index_scratch_;
-  std::vector<Scratch<float>> thread_scratch_;  // One a thread.
+  std::vector<Scratch<float>> thread_scratch_;
 };
 
 }  // namespace

@@ -1,10 +1,10 @@
-// The operations on this machine's CPU: oneDNN for matrix products, vector
-// kernels for the rest, on a thread pool of its own.
+// The operations on the CPU: oneDNN for matrix products, vector kernels for the
+// rest, on its own thread pool.
 //
-// Work is cut by shape alone and sums run over fixed tiles in a fixed order, so
-// that results have the same bits for any thread count (on one type of CPU).
-// oneDNN is called with one thread: the calling threads' OpenMP thread count is
-// set to 1. Scratch grows in the first calls of a shape and is then kept.
+// Shapes alone decide how work is cut, and sums run over fixed tiles in a fixed
+// order. So on one type of CPU any thread count gives the same bits. oneDNN
+// gets one thread: the calling threads' OpenMP thread count becomes 1. Scratch
+// grows in the first calls of a shape and is kept.
 
 #ifndef WORKER_ENGINE_OPS_CPU_CPU_OPS_H_
 #define WORKER_ENGINE_OPS_CPU_CPU_OPS_H_
@@ -18,11 +18,11 @@
 
 namespace atl::engine {
 
-// The fastest on this CPU. `thread_count` >= 1.
+// The fastest for this CPU. `thread_count` >= 1.
 std::unique_ptr<Ops> MakeCpuOps(int thread_count,
                                 ComputeType compute = ComputeType::kF32);
 
-// With given parts, which must be able to run on this CPU.
+// With given kernels and products, which this CPU must support.
 std::unique_ptr<Ops> MakeCpuOps(int thread_count, const Kernels& kernels,
                                 ProductKind kind = ProductKind::kF32);
 

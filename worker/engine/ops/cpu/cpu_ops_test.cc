@@ -1,5 +1,5 @@
-// Holds CpuOps, with each set of kernels, to PlainOps<double> on fresh random
-// inputs, and its bits to those of one thread.
+// Compares CpuOps with PlainOps<double>, and its bits with those of one thread,
+// on random inputs and for each set of kernels.
 
 #include "worker/engine/ops/cpu/cpu_ops.h"
 
@@ -62,13 +62,13 @@ class CpuOpsTest : public testing::TestWithParam<const Kernels*> {
     return std::uniform_int_distribution<int64_t>(low, high)(random_);
   }
 
-  // An operation: reads and writes `buffers`, for any element type.
+  // An operation on `buffers`, for any element type.
   template <typename T>
   using Call = std::function<void(BasicOps<T>&, std::vector<std::vector<T>>&)>;
 
-  // Runs `call` in f64 by definition and in f32 on 1, 2 and 3 threads. All
-  // buffers must agree within `tolerance` of their largest value, and the bits
-  // must not depend on the thread count.
+  // Runs `call` on PlainOps in f64 and on CpuOps in f32 with 1, 2 and 3
+  // threads. All buffers must agree within `tolerance` of their largest value.
+  // Bits must not depend on the thread count.
   template <typename F>
   void Hold(const std::vector<std::vector<float>>& buffers, const F& call,
             double tolerance = 1e-5) {
@@ -189,7 +189,7 @@ TEST_P(CpuOpsTest, Bf16ProductsAreThoseOfRoundedOperands) {
                                  false);
         ops.LinearBackwardWeight(m, n, k, b[2].data(), b[0].data(), b[6].data(),
                                  true);
-        // A weight that has changed is read again once that is said.
+        // ParametersChanged makes the products read the weight again.
         for (auto& value : b[1]) value = value * 2;
         ops.ParametersChanged();
         ops.Linear(m, n, k, b[0].data(), b[1].data(), b[7].data());
@@ -226,7 +226,7 @@ TEST_P(CpuOpsTest, Bf16ProductsAreThoseOfRoundedOperands) {
 }
 
 TEST_P(CpuOpsTest, RmsNormAndItsGradientFollowTheDefinition) {
-  // Of few channels the gradient is a small difference of large numbers.
+  // With few channels the gradient is a small difference of large numbers.
   const LinearShape shapes[] = {{1, 9, 0},
                                 {3, 19, 0},
                                 {70, 128, 0},

@@ -1,4 +1,4 @@
-// The table of this compilation's kernels. Included only by kernels_*.cc.
+// The kernel table of one compilation. Only kernels_*.cc include this file.
 
 #ifndef WORKER_ENGINE_OPS_CPU_KERNEL_TABLE_INL_H_
 #define WORKER_ENGINE_OPS_CPU_KERNEL_TABLE_INL_H_

@@ -1,5 +1,4 @@
-// The kernels over rows and flat vectors. Included only by kernels_*.cc; see
-// vector-inl.h for the rule on what it may include.
+// Kernels over rows and flat vectors, only for kernels_*.cc; see vector-inl.h.
 
 #ifndef WORKER_ENGINE_OPS_CPU_KERNELS_INL_H_
 #define WORKER_ENGINE_OPS_CPU_KERNELS_INL_H_
@@ -12,10 +11,8 @@
 
 namespace atl::engine::ATL_ENGINE_ISA {
 
-// --- RMSNorm -----------------------------------------------------------------
-
-// Writes x + delta to `sum` if there is a delta, or a sum wanted; returns the
-// sum of squares.
+// Returns the sum of squares of x + delta, and writes x + delta to `sum` if
+// there is a delta or `sum` is not null.
 template <bool kHasDelta>
 ATL_ENGINE_INLINE float SumAndSquare(int64_t channels, const float* x,
                                      const float* delta, float* sum) {
@@ -89,8 +86,6 @@ void RmsNormBackward(int64_t rows, int64_t channels, const float* dy,
   }
 }
 
-// --- LayerNorm ---------------------------------------------------------------
-
 void LayerNorm(int64_t rows, int64_t channels, float eps, const float* x,
                const float* gain, const float* bias, float* y, float* mean,
                float* rstd) {
@@ -131,7 +126,7 @@ ATL_ENGINE_INLINE void LayerNormBackwardRow(int64_t channels, const float* dy,
     const Vec normed = Mul(Sub(Load(x + i, part), center), scale);
     Store(dbias + i, Add(Load(dbias + i, part), d), part);
     Store(dgain + i, Fma(d, normed, Load(dgain + i, part)), part);
-    const Vec h = Mul(d, g);  // 0 past the end.
+    const Vec h = Mul(d, g);  // 0 in lanes past the end.
     sum = Add(sum, h);
     dot = Fma(h, normed, dot);
   });
@@ -173,8 +168,6 @@ void AddRow(int64_t channels, const float* x, const float* delta,
   });
 }
 
-// --- Rotary embedding --------------------------------------------------------
-
 template <bool kInverse>
 ATL_ENGINE_INLINE void RopeHead(int64_t half, const float* cosines,
                                 const float* sines, float* z) {
@@ -208,8 +201,6 @@ void Rope(const AttentionShape& shape, const float* table, bool inverse,
   }
 }
 
-// --- SwiGLU ------------------------------------------------------------------
-
 void SwiGlu(int64_t rows, int64_t inner, const float* gate_up, float* y) {
   for (int64_t r = 0; r < rows; ++r) {
     const float* gate = gate_up + r * 2 * inner;
@@ -237,7 +228,7 @@ void SwiGluBackward(int64_t rows, int64_t inner, const float* gate_up,
       const Vec sigmoid = Sigmoid(g);
       const Vec silu = Mul(g, sigmoid);
       // d silu / d g = sigmoid (1 + g (1 - sigmoid)) = sigmoid + silu - silu
-      // sigmoid.
+      // sigmoid
       const Vec slope = Fnma(silu, sigmoid, Add(sigmoid, silu));
       Store(dgate + i, Mul(Mul(d, u), slope), part);
       Store(dup + i, Mul(d, silu), part);
@@ -245,12 +236,10 @@ void SwiGluBackward(int64_t rows, int64_t inner, const float* gate_up,
   }
 }
 
-// --- GELU --------------------------------------------------------------------
-
 inline constexpr float kGeluScale = 1.5957691216057308f;  // 2 sqrt(2 / pi)
 inline constexpr float kGeluCube = 0.044715f;
 
-// sigmoid(2 u) of Ops::Gelu.
+// sigmoid(2 u), with u as in Ops::Gelu.
 ATL_ENGINE_INLINE Vec GeluSigmoid(Vec x) {
   const Vec cube = Mul(Mul(x, x), Set(kGeluCube));
   return Sigmoid(Mul(Set(kGeluScale), Fma(cube, x, x)));
@@ -273,8 +262,6 @@ void GeluBackward(int64_t n, const float* x, const float* dy, float* dx) {
   });
 }
 
-// --- Cross-entropy -----------------------------------------------------------
-
 ATL_ENGINE_INLINE float FindMax(int64_t n, const float* x) {
   const Vec lowest = Set(-__builtin_inff());
   Vec top = lowest;
@@ -284,7 +271,7 @@ ATL_ENGINE_INLINE float FindMax(int64_t n, const float* x) {
   return ReduceMax(top);
 }
 
-// sum of e^(x - shift); writes the terms to `terms` if kStore.
+// Sum of e^(x - shift). kStore also writes the terms to `terms`.
 template <bool kStore>
 ATL_ENGINE_INLINE float SumExp(int64_t n, const float* x, float shift,
                                float* terms) {
@@ -328,7 +315,7 @@ void CrossEntropyBackward(int64_t rows, int64_t vocab, float scale,
     const float top = FindMax(vocab, row);
     const float target = row[targets[r]];
     const float total = SumExp<true>(vocab, row, top, row);
-    // A NaN or an infinite logit must reach the loss, whatever Exp made of it.
+    // A NaN or infinite logit must reach the loss even if Exp clamps it.
     losses[r] = __builtin_logf(total) + (top - target);
     const Vec factor = Set(scale / total);
     ForVectors(vocab, [&](int64_t i, auto part) {
@@ -350,8 +337,6 @@ void ScaledExp(int64_t n, float top, float factor, float* x) {
     Store(x + i, Mul(e, Set(factor)), part);
   });
 }
-
-// --- Flat vectors ------------------------------------------------------------
 
 void AddTo(int64_t n, const float* x, float* y) {
   ForVectors(n, [&](int64_t i, auto part) {
@@ -431,7 +416,7 @@ void AdamW(int64_t n, const AdamWStep<float>& a, const float* g, float* p,
     const Vec m1 = Fma(Sub(gradient, m0), one_minus_beta1, m0);
     const Vec squared = Mul(Mul(one_minus_beta2, gradient), gradient);
     const Vec v1 = Fma(beta2, v0, squared);
-    // Lanes past the end divide 0 by epsilon: no spurious NaN.
+    // Lanes past the end divide 0 by epsilon, so they give no NaN.
     const Vec root = Fma(Sqrt(v1), root_scale, epsilon);
     const Vec decayed = Mul(Load(p + i, part), decay);
     Store(p + i, Fnma(step_size, Div(m1, root), decayed), part);

@@ -5,7 +5,7 @@
 namespace atl::engine {
 namespace {
 
-// Lanes of the widest vector: what rows are padded to.
+// Lanes of the widest vector; rows are padded to a multiple of it.
 constexpr int64_t kLanesMax = 16;
 
 int64_t RoundUp(int64_t n) {

@@ -1,10 +1,9 @@
 // The single-threaded vector kernels of CpuOps, compiled once for AVX2 and once
-// for AVX-512 and chosen at run time.
+// for AVX-512. The program chooses at run time.
 //
-// Pure: no allocation, no thread. Each has its definition in PlainOps, whose
-// names and shapes it keeps; here it works on a run of rows or on one
-// (sequence, key/value head) of an attention. Every FMA is written out, sums
-// run in an order that depends on the shapes alone.
+// Pure: no allocation, no thread. PlainOps defines each kernel, with the same
+// name and shapes. A kernel computes a run of rows, or one (sequence, key/value
+// head) of an attention. FMAs are explicit; only shapes set the order of sums.
 
 #ifndef WORKER_ENGINE_OPS_CPU_KERNELS_H_
 #define WORKER_ENGINE_OPS_CPU_KERNELS_H_
@@ -15,27 +14,26 @@
 
 namespace atl::engine {
 
-// Query rows that an attention kernel takes at a time.
+// Queries that an attention kernel computes at a time.
 inline constexpr int64_t kAttentionBlockRows = 48;
 
-// Pointers of one attention task. Rows of one sequence, heads of one group.
+// One attention task: one sequence, one group of heads.
 struct AttentionTask {
   int64_t sequence_length = 0;  // T
-  // Of a block (the causal ones leave them 0): keys, and queries, whose rows
-  // are counted from the first that `q`, `out` and `log_sum` point at.
+  // Keys and queries of an attention block; causal attention leaves them 0. The
+  // rows of `q`, `out` and `log_sum` then begin at the block's first query.
   int64_t key_count = 0;
   int64_t query_count = 0;
   int64_t head_dim = 0;      // D
   int64_t group = 0;         // Query heads, H / G.
-  int64_t qkv_stride = 0;    // Elements from row to row of qkv and dqkv.
-  int64_t out_stride = 0;    // The same of out and dout.
-  int64_t kv_stride = 0;     // The same of k, v, dk and dv of a block.
+  int64_t qkv_stride = 0;    // Elements from row to row of qkv, dqkv.
+  int64_t out_stride = 0;    // The same for out and dout.
+  int64_t kv_stride = 0;     // The same for a block's k, v, dk and dv.
   const float* q = nullptr;  // First query head of the group, row 0.
   const float* k = nullptr;
   const float* v = nullptr;
-  float* out = nullptr;      // Forward writes, backward reads.
-  float* log_sum = nullptr;  // [group, T]; forward writes, backward reads.
-  // Backward only.
+  float* out = nullptr;      // Output of forward, input of backward.
+  float* log_sum = nullptr;  // [group, T]; likewise.
   const float* dout = nullptr;
   float* dq = nullptr;
   float* dk = nullptr;
@@ -43,11 +41,11 @@ struct AttentionTask {
   float* scratch = nullptr;  // AttentionScratchElements, 64-byte aligned.
 };
 
-// Elements of scratch that one task needs, forward or backward: O(T).
+// Scratch elements of one task, forward or backward: O(T).
 int64_t AttentionScratchElements(int64_t sequence_length, int64_t head_dim);
 
 struct Kernels {
-  const char* name;  // "avx2", "avx512".
+  const char* name;  // "avx2" or "avx512".
 
   void (*add_rms_norm)(int64_t rows, int64_t channels, float eps,
                        const float* x, const float* delta, const float* gain,
@@ -65,7 +63,7 @@ struct Kernels {
                               const float* x, const float* mean,
                               const float* rstd, const float* gain, float* dx,
                               float* dgain, float* dbias, bool accumulate);
-  // Of one row.
+  // One row.
   void (*add_row)(int64_t channels, const float* x, const float* delta,
                   const float* bias, float* out);
   // Rows [begin, end).
@@ -73,7 +71,7 @@ struct Kernels {
                int64_t begin, int64_t end, float* qkv);
   void (*attention)(const AttentionTask& task);
   void (*attention_backward)(const AttentionTask& task);
-  // Without a mask, added to what is there: Ops::AttendBlock.
+  // Ops::AttendBlock: no mask, merges into `out` and `log_sum`.
   void (*attend_block)(const AttentionTask& task);
   void (*attend_block_backward)(const AttentionTask& task);
   void (*swiglu)(int64_t rows, int64_t inner, const float* gate_up, float* y);
@@ -87,11 +85,11 @@ struct Kernels {
   void (*cross_entropy_backward)(int64_t rows, int64_t vocab, float scale,
                                  float* logits, const int32_t* targets,
                                  float* losses);
-  // The largest; sum of exp(x - top); x = exp(x - top) factor.
+  // max(x); sum of exp(x - top); x = exp(x - top) factor.
   float (*max_of)(int64_t n, const float* x);
   float (*sum_exp)(int64_t n, const float* x, float top);
   void (*scaled_exp)(int64_t n, float top, float factor, float* x);
-  // y = y + x.
+  // y = y + x. axpy rounds product and sum separately.
   void (*add)(int64_t n, const float* x, float* y);
   void (*axpy)(int64_t n, float alpha, const float* x, float* y);
   // y = alpha x; y = alpha x + y, rounded once; sum of x y.
@@ -104,18 +102,17 @@ struct Kernels {
               const float* g, float* p);
   void (*adamw)(int64_t n, const AdamWStep<float>& step, const float* g,
                 float* p, float* m, float* v);
-  // bfloat16, to nearest, ties to even; a NaN stays one. The first widens it
-  // again.
+  // Nearest bfloat16, ties to even; a NaN stays one. The first stores f32.
   void (*round_to_bf16)(int64_t n, const float* x, float* y);
   void (*to_bf16)(int64_t n, const float* x, uint16_t* y);
   // y = exp(x), for tests of the polynomial.
   void (*exponential)(int64_t n, const float* x, float* y);
 };
 
-// What this machine runs best: AVX-512 (F, BW, DQ, VL) if it has it, else AVX2.
+// AVX-512 if HasAvx512(), else AVX2.
 const Kernels& BestKernels();
 
-// Each compiled set; the AVX-512 one must run only where HasAvx512().
+// Avx512Kernels requires HasAvx512(): AVX-512 F, BW, DQ and VL.
 const Kernels& Avx2Kernels();
 const Kernels& Avx512Kernels();
 bool HasAvx512();

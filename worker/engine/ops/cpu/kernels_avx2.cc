@@ -1,4 +1,4 @@
-// The kernels for the least machine that Atoll runs on (AVX2 and FMA).
+// The kernels for the minimum machine: AVX2 and FMA.
 
 #include "worker/engine/ops/cpu/kernel_table-inl.h"
 #include "worker/engine/ops/cpu/kernels.h"

@@ -1,5 +1,4 @@
-// The same kernels with 16 lanes: compiled with AVX-512 F, BW, DQ and VL, and
-// called only where the CPU has them.
+// The kernels with 16 lanes: AVX-512 F, BW, DQ and VL.
 
 #include "worker/engine/ops/cpu/kernel_table-inl.h"
 #include "worker/engine/ops/cpu/kernels.h"

@@ -25,7 +25,6 @@ dnnl_memory_desc_t Matrix(int64_t rows, int64_t columns, dnnl_data_type_t type,
   return desc;
 }
 
-// A primitive and the shapes of what it reads and writes.
 struct Primitive {
   dnnl_primitive_t handle = nullptr;
   dnnl_memory_desc_t a, b, c, scratch;
@@ -69,7 +68,7 @@ class MatmulBf16::Primitives {
       ATL_CHECK_DNNL(dnnl_primitive_attr_set_post_ops(attributes, sum));
       dnnl_post_ops_destroy(sum);
     }
-    // Its own scratchpad would be that of the thread that makes it.
+    // The default scratchpad belongs to the thread that makes the primitive.
     ATL_CHECK_DNNL(dnnl_primitive_attr_set_scratchpad_mode(
         attributes, dnnl_scratchpad_mode_user));
     dnnl_matmul_desc_t desc;
@@ -104,7 +103,7 @@ int64_t MatmulBf16::ScratchBytes(const MatmulShape& shape) const {
 
 void MatmulBf16::Multiply(const MatmulShape& shape, const void* a,
                           const void* b, float* c, void* scratch) const {
-  omp_set_num_threads(1);  // Of this thread; its own threads change the bits.
+  omp_set_num_threads(1);  // For this thread; more would change the bits.
   const Primitive& primitive = primitives_->Get(shape);
   constexpr int kCount = 4;
   dnnl_memory_t memories[kCount] = {};

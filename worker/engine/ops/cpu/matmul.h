@@ -1,8 +1,7 @@
 // Products of bfloat16 matrices by oneDNN's matmul primitive, with one thread.
 //
-// A primitive is made the first time that a shape comes and is kept; which one
-// oneDNN chooses depends on the shape and the type of CPU alone. Prepare must
-// not run beside another call; Multiply may run in many threads.
+// Prepare makes a shape's primitive once. oneDNN chooses it by shape and type
+// of CPU alone. Multiply may run in many threads, Prepare in one and alone.
 
 #ifndef WORKER_ENGINE_OPS_CPU_MATMUL_H_
 #define WORKER_ENGINE_OPS_CPU_MATMUL_H_
@@ -12,8 +11,8 @@
 
 namespace atl::engine {
 
-// c [m, n] = a [m, k] b [k, n], added to what c holds if `accumulate`. Strides
-// in elements; of a and b one is 1, c's rows are dense.
+// c [m, n] = a [m, k] b [k, n], added to c if `accumulate`. Strides are in
+// elements. One stride of a and one of b is 1; c's rows are dense.
 struct MatmulShape {
   int64_t m, n, k;
   int64_t a_row, a_column;
@@ -29,19 +28,17 @@ class MatmulBf16 {
   MatmulBf16();
   ~MatmulBf16();
 
-  // Makes what Multiply needs for `shape`.
   void Prepare(const MatmulShape& shape);
-  // Bytes of scratch that a prepared shape needs.
   int64_t ScratchBytes(const MatmulShape& shape) const;
 
-  // a and b are bfloat16, c is f32; `scratch` is this call's own, 64-byte
-  // aligned. Requires that `shape` is prepared.
+  // a and b are bfloat16, c is f32. `scratch` is 64-byte aligned and not shared
+  // with other calls. Requires a prepared `shape`.
   void Multiply(const MatmulShape& shape, const void* a, const void* b,
                 float* c, void* scratch) const;
 
  private:
   class Primitives;
-  std::unique_ptr<Primitives> primitives_;  // Made at the first shape.
+  std::unique_ptr<Primitives> primitives_;  // Null until the first shape.
 };
 
 }  // namespace atl::engine

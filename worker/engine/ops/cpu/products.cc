@@ -17,16 +17,15 @@
 namespace atl::engine {
 namespace {
 
-// Tiles of matrix products, see CutOutput and CutWeight.
+// Tile sizes, see tiling.h.
 constexpr int64_t kLinearRowsMax = 256;
 constexpr int64_t kLinearColumnsMin = 128;
 constexpr int64_t kWeightTileMax = 352;
 constexpr int64_t kWeightTileMin = 32;
-// Elements of a task of a conversion.
 constexpr int64_t kElementsATask = 16384;
 
 bool HasAmxBf16() {
-  // oneDNN says what it would use, which asks the system for the tiles too.
+  // oneDNN also asks the system whether AMX tiles may be used.
   return dnnl_get_effective_cpu_isa() == dnnl_cpu_isa_avx512_core_amx;
 }
 
@@ -37,11 +36,11 @@ bool IsIntel() {
          c == signature_INTEL_ecx;
 }
 
-// c [m, n] = a b (+ c), row-major, of f32.
+// c [m, n] = a b (+ c), row-major f32.
 void MultiplyF32(char trans_a, char trans_b, int64_t m, int64_t n, int64_t k,
                  const float* a, int64_t lda, const float* b, int64_t ldb,
                  bool accumulate, float* c, int64_t ldc) {
-  omp_set_num_threads(1);  // Of this thread; its own threads change the bits.
+  omp_set_num_threads(1);  // For this thread; more would change the bits.
   const dnnl_status_t status =
       dnnl_sgemm(trans_a, trans_b, m, n, k, 1.0f, a, lda, b, ldb,
                  accumulate ? 1.0f : 0.0f, c, ldc);

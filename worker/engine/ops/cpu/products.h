@@ -1,5 +1,5 @@
-// The matrix products of CpuOps: Ops::Linear and its gradients, cut into tiles
-// that oneDNN computes with one thread each.
+// The matrix products of CpuOps: Ops::Linear and its gradients, cut into tiles.
+// oneDNN computes each tile with one thread.
 //
 //   kF32          f32 operands
 //   kBf16Rounded  operands rounded to bfloat16 (to nearest, ties to even) and
@@ -7,8 +7,8 @@
 //   kBf16Native   the same operands as bfloat16, for CPUs that multiply them
 //                 faster than f32
 //
-// Both bf16 kinds sum in f32, each in an order of its own. A weight is rounded
-// once, until ParametersChanged; other operands at each use. Thread-compatible.
+// Both bf16 kinds sum in f32, in different orders. A weight is rounded once
+// until ParametersChanged, other operands at each use. Thread-compatible.
 
 #ifndef WORKER_ENGINE_OPS_CPU_PRODUCTS_H_
 #define WORKER_ENGINE_OPS_CPU_PRODUCTS_H_
@@ -28,11 +28,11 @@ namespace atl::engine {
 
 enum class ProductKind { kF32, kBf16Rounded, kBf16Native };
 
-// Whether this CPU has instructions for kBf16Native: AVX512-BF16 or AMX-BF16.
+// Whether this CPU has AVX512-BF16 or AMX-BF16, which kBf16Native needs.
 bool HasBf16Products();
 
-// kBf16Native with AMX, or with AVX512-BF16 on other CPUs than Intel's, whose
-// AVX512-BF16 is half as fast as f32; else kBf16Rounded.
+// kBf16Native with AMX, or with AVX512-BF16 on CPUs that are not Intel's:
+// Intel's AVX512-BF16 is half as fast as f32. Otherwise kBf16Rounded.
 ProductKind BestBf16Products();
 
 class Products {
@@ -44,7 +44,6 @@ class Products {
         pool_(pool),
         thread_scratch_(pool.thread_count()) {}
 
-  // As Ops's.
   void Linear(int64_t m, int64_t n, int64_t k, const float* x, const float* w,
               float* y);
   void LinearBackwardInput(int64_t m, int64_t n, int64_t k, const float* dy,
@@ -54,11 +53,11 @@ class Products {
   void ParametersChanged() { ++epoch_; }
 
  private:
-  // A matrix in the form that products read: f32 or bfloat16.
+  // A matrix in the format of the product: f32 or bfloat16.
   struct Operand {
     const void* data;
     int64_t stride;              // Elements from row to row.
-    bool is_transposed = false;  // Read across: a row is a column.
+    bool is_transposed = false;  // Rows are read as columns.
 
     int64_t row_step() const { return is_transposed ? 1 : stride; }
     int64_t column_step() const { return is_transposed ? stride : 1; }
@@ -66,19 +65,17 @@ class Products {
   struct Weight {
     Scratch<uint16_t> bf16;
     Scratch<float> rounded;
-    int64_t epoch = -1;  // Of what it holds.
+    int64_t epoch = -1;  // Of the cached values.
   };
 
   Operand WeightOperand(const float* w, int64_t rows, int64_t columns);
   Operand Convert(const float* x, int64_t rows, int64_t columns,
                   Scratch<uint16_t>& bf16, Scratch<float>& rounded);
-  // The part of `a` that begins at (row, column) of what is read.
+  // The part of `a` from (row, column) on.
   Operand At(const Operand& a, int64_t row, int64_t column) const;
-  // c = a b (+ c) for each tile of c, whose rows have `ldc` elements; k is what
-  // is summed over.
+  // c = a b (+ c), tile by tile. `ldc` is c's row stride, `k` the inner size.
   void Multiply(const OutputTiles& tiles, int64_t k, const Operand& a,
                 const Operand& b, bool accumulate, float* c, int64_t ldc);
-  // Makes the primitives of all tiles, and scratch for them.
   void Prepare(const OutputTiles& tiles, const MatmulShape& shape);
 
   const ProductKind kind_;
@@ -87,10 +84,10 @@ class Products {
   MatmulBf16 matmul_;
   int64_t epoch_ = 0;
   std::unordered_map<const float*, Weight> weights_;
-  // Of the first and the second operand that is no weight.
+  // For the first and second operand if it is no weight.
   Scratch<uint16_t> bf16_[2];
   Scratch<float> rounded_[2];
-  std::vector<Scratch<char>> thread_scratch_;  // One a thread.
+  std::vector<Scratch<char>> thread_scratch_;
 };
 
 }  // namespace atl::engine

@@ -38,7 +38,7 @@ void PlanExpertDispatch(const RouteShape& shape, const int32_t* experts,
   const int64_t choices = shape.rows * shape.experts_per_token;
   const int64_t of_group = shape.group_rows * shape.experts_per_token;
   std::fill_n(begins, n + 1, 0);
-  // What is kept, by row; `next` counts the choices of a group.
+  // Marks kept choices, row by row. `next` counts the choices of a group.
   for (int64_t g = 0; g < shape.group_count(); ++g) {
     for (int64_t e = 0; e < n; ++e) {
       next[e] = before == nullptr ? 0 : static_cast<int64_t>(before[g * n + e]);

@@ -1,6 +1,4 @@
-// Which experts the rows of a mixture go to: the part of routing that is
-// integers and choices. Letters as in RouteShape; results are those that
-// MixtureOps promises. Thread-safe.
+// The integer part of routing, with RouteShape's letters. Thread-safe.
 
 #ifndef WORKER_ENGINE_OPS_CPU_ROUTING_H_
 #define WORKER_ENGINE_OPS_CPU_ROUTING_H_
@@ -11,8 +9,8 @@
 
 namespace atl::engine {
 
-// Of the n probabilities p the k greatest, of equal ones the lower first, and
-// their shares of the sum of them: experts [k], weights [k].
+// experts [k] = the k largest of n probabilities p, on ties the lower index;
+// weights [k] = their probabilities divided by their sum.
 void ChooseExperts(int64_t n, int64_t k, const float* p, int32_t* experts,
                    float* weights);
 

@@ -1,6 +1,4 @@
-// Memory of an implementation's own, for what lives within a call.
-//
-// Thread-compatible.
+// Temporary memory within a call. Thread-compatible.
 
 #ifndef WORKER_ENGINE_OPS_CPU_SCRATCH_H_
 #define WORKER_ENGINE_OPS_CPU_SCRATCH_H_
@@ -14,7 +12,7 @@
 
 namespace atl::engine {
 
-// Memory that only grows; what was there is lost when it does.
+// Growing loses its contents.
 template <typename T>
 class Scratch {
  public:

@@ -8,11 +8,11 @@
 namespace atl::engine {
 namespace {
 
-// About 100 us: longer than the gaps between two loops of a step (sleeping in
-// them costs a tenth of the speed of small models), short beside a time slice.
+// About 100 us: longer than the gaps between a step's loops (sleeping there
+// costs small models a tenth of their speed), short for a time slice.
 constexpr int kSpins = 2000;
 
-// Returns once `value` differs from `old`: spins, then sleeps.
+// Spins, then sleeps, until `value` differs from `old`.
 void WaitWhileEqual(const std::atomic<uint32_t>& value, uint32_t old) {
   for (int i = 0; i < kSpins; ++i) {
     if (value.load(std::memory_order_acquire) != old) return;

@@ -1,9 +1,8 @@
 // A few threads that take fixed shares of a loop.
 //
-// Which thread runs an index is a matter of speed alone: the work of an index
-// must not depend on it. The caller is thread 0; the others spin for a moment
-// between two loops and then sleep, so that several islands can share a CPU.
-// Thread-compatible: one loop at a time.
+// Results must not depend on which thread runs an index. The caller is thread
+// 0. Idle threads spin briefly and then sleep, so several islands can share a
+// CPU. Thread-compatible: one loop at a time.
 
 #ifndef WORKER_ENGINE_OPS_CPU_THREAD_POOL_H_
 #define WORKER_ENGINE_OPS_CPU_THREAD_POOL_H_
@@ -21,13 +20,12 @@ class ThreadPool {
   explicit ThreadPool(int thread_count);
   ThreadPool(const ThreadPool&) = delete;
   ThreadPool& operator=(const ThreadPool&) = delete;
-  // Ends and joins them.
   ~ThreadPool();
 
   int thread_count() const { return static_cast<int>(threads_.size()) + 1; }
 
-  // Calls f(index, thread) for each index in [0, count): consecutive ones go to
-  // the same thread, in rising order. Returns when all are done.
+  // Calls f(index, thread) for each index in [0, count) and waits for all. A
+  // thread gets consecutive indices in rising order.
   template <typename F>
   void ParallelFor(int64_t count, const F& f) {
     const int64_t threads = thread_count();
@@ -52,13 +50,13 @@ class ThreadPool {
   void Run(Function function, const void* context);
   void Loop(int thread);
 
-  // Written by Run before it moves epoch_, read by the threads after.
+  // Run writes these, then increments epoch_; then the threads read them.
   Function function_ = nullptr;
   const void* context_ = nullptr;
   bool stopping_ = false;
 
-  alignas(64) std::atomic<uint32_t> epoch_{0};    // Loops begun.
-  alignas(64) std::atomic<uint32_t> running_{0};  // Threads not done with it.
+  alignas(64) std::atomic<uint32_t> epoch_{0};    // Loops started.
+  alignas(64) std::atomic<uint32_t> running_{0};  // Threads still in the loop.
   std::vector<std::thread> threads_;
 };
 

@@ -33,7 +33,7 @@ TEST(ThreadPoolTest, ManyShortLoopsSeeEachOthersWrites) {
   ThreadPool pool(3);
   std::vector<int64_t> values(64, 0);
   for (int loop = 0; loop < 2000; ++loop) {
-    // Each index reads what another thread wrote in the loop before.
+    // Each index reads a value that another thread wrote in the previous loop.
     std::vector<int64_t> next(values.size());
     pool.ParallelFor(static_cast<int64_t>(values.size()), [&](int64_t i, int) {
       next[i] = values[(i + 31) % values.size()] + 1;

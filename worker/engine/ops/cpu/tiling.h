@@ -1,7 +1,5 @@
-// How a matrix product is cut into tasks: by its shape alone, never by the
-// thread count, so that any number of threads gives the same bits.
-//
-// Pure.
+// How a matrix product is cut into tasks: by shape alone, so any number of
+// threads gives the same bits. Pure.
 
 #ifndef WORKER_ENGINE_OPS_CPU_TILING_H_
 #define WORKER_ENGINE_OPS_CPU_TILING_H_
@@ -11,7 +9,7 @@
 
 namespace atl::engine {
 
-// [0, n) in `count` runs of `size`; the last one may be shorter, none is empty.
+// [0, n) in `count` runs of `size`. The last may be shorter; none is empty.
 struct Tiles {
   int64_t n = 0;
   int64_t size = 1;
@@ -21,9 +19,9 @@ struct Tiles {
   int64_t length(int64_t tile) const { return std::min(size, n - begin(tile)); }
 };
 
-// Cuts [0, n) into nearly equal tiles of at most about `size_max`, a multiple
-// of 16 each; from three tiles on their number is a multiple of four if that is
-// possible, so that 2 and 4 threads have equal shares.
+// Nearly equal tiles of at most about `size_max`. `size` is a multiple of 16.
+// From three tiles on, `count` is a multiple of four if possible, so 2 and 4
+// threads get equal shares.
 inline Tiles CutEvenly(int64_t n, int64_t size_max) {
   constexpr int64_t kMultiple = 16;
   int64_t count = std::max<int64_t>(1, (n + size_max - 1) / size_max);
@@ -33,15 +31,13 @@ inline Tiles CutEvenly(int64_t n, int64_t size_max) {
   return {n, size, (n + size - 1) / size};
 }
 
-// Tiles of an output of `rows` x `columns`.
 struct OutputTiles {
   Tiles rows;
   Tiles columns;
   int64_t count() const { return rows.count * columns.count; }
 };
 
-// Rows in tiles of up to `rows_max`; where this gives fewer than four, columns
-// are cut too.
+// Cuts rows into tiles of at most `rows_max`; if fewer than four, columns too.
 inline OutputTiles CutOutput(int64_t rows, int64_t columns, int64_t rows_max,
                              int64_t columns_min) {
   OutputTiles tiles{CutEvenly(rows, rows_max), {columns, columns, 1}};
@@ -52,9 +48,9 @@ inline OutputTiles CutOutput(int64_t rows, int64_t columns, int64_t rows_max,
   return tiles;
 }
 
-// For a weight's gradient, which reads all rows of two matrices: the longer
-// side is cut, in at least four tiles if each keeps `tile_min`, so that the
-// operand that every task reads whole is the smaller one.
+// For a weight's gradient, which reads all rows of two matrices. Cuts the
+// longer side, into at least four tiles if each keeps `tile_min`, because every
+// task reads all of the other operand.
 inline OutputTiles CutWeight(int64_t rows, int64_t columns, int64_t tile_min,
                              int64_t tile_max) {
   const auto cut = [&](int64_t n) {

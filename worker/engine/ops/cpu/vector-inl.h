@@ -1,10 +1,9 @@
-// A vector of f32 lanes: AVX-512 where the including file is compiled for it,
-// else AVX2 with FMA.
+// A vector of f32 lanes: AVX-512 if the includer is compiled for it, else AVX2
+// and FMA.
 //
-// Included only by kernels_*.cc, which are compiled with flags of their own. It
-// and what includes it use nothing of the standard library but integer types:
-// an inline function compiled here could else be the one that the linker keeps
-// for a machine that cannot run it.
+// Only kernels_*.cc include this file, each with its own compiler flags. This
+// file and its includers use only integer types of the standard library. Else
+// the linker could keep an inline function from here that some CPUs cannot run.
 
 #ifndef WORKER_ENGINE_OPS_CPU_VECTOR_INL_H_
 #define WORKER_ENGINE_OPS_CPU_VECTOR_INL_H_
@@ -23,8 +22,7 @@
 
 namespace atl::engine::ATL_ENGINE_ISA {
 
-// A whole vector, and the first `count` lanes of one (the others read as 0 and
-// are not written).
+// A whole vector, or its first `count` lanes. Others read as 0, stay unwritten.
 struct All {};
 struct First {
   int64_t count;
@@ -64,7 +62,7 @@ ATL_ENGINE_INLINE Vec Fms(Vec a, Vec b, Vec c) {
 ATL_ENGINE_INLINE Vec Fnma(Vec a, Vec b, Vec c) {
   return _mm512_fnmadd_ps(a, b, c);
 }
-// The lanes of `part` of v, the others are `other`.
+// v in the lanes of `part`, `other` elsewhere.
 ATL_ENGINE_INLINE Vec Keep(Vec v, Vec, All) { return v; }
 ATL_ENGINE_INLINE Vec Keep(Vec v, Vec other, First part) {
   return _mm512_mask_blend_ps(ToMask(part), other, v);
@@ -73,11 +71,11 @@ ATL_ENGINE_INLINE Vec Min(Vec a, Vec b) { return _mm512_min_ps(a, b); }
 ATL_ENGINE_INLINE Vec Round(Vec a) {
   return _mm512_roundscale_ps(a, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
 }
-// v 2^n, n whole and in [-126, 127].
+// v 2^n, for a whole n in [-126, 127].
 ATL_ENGINE_INLINE Vec ScaleByPowerOfTwo(Vec v, Vec n) {
   return _mm512_scalef_ps(v, n);
 }
-// 0 where x < limit, else v (also where x is NaN).
+// 0 where x < limit, else v, also where x is a NaN.
 ATL_ENGINE_INLINE Vec ZeroBelow(Vec v, Vec x, Vec limit) {
   return _mm512_maskz_mov_ps(_mm512_cmp_ps_mask(x, limit, _CMP_NLT_UQ), v);
 }
@@ -113,8 +111,7 @@ ATL_ENGINE_INLINE double WideReduceAdd(Wide v) {
   return sum;
 }
 
-// The nearest bfloat16 of each lane, ties to even, as f32; a quiet NaN of a
-// NaN.
+// The nearest bfloat16, ties to even, as f32. A NaN becomes a quiet NaN.
 ATL_ENGINE_INLINE Vec NearestBf16(Vec v) {
   const __m512i bits = _mm512_castps_si512(v);
   const __m512i odd =
@@ -248,7 +245,7 @@ ATL_ENGINE_INLINE void StoreUpperHalves(uint16_t* p, Vec v, First part) {
 
 #endif
 
-// Calls f(i, part) for each vector of [0, n), the last one maybe in part.
+// Calls f(i, part) for each vector of [0, n). The last one may be partial.
 template <typename F>
 ATL_ENGINE_INLINE void ForVectors(int64_t n, F f) {
   int64_t i = 0;
@@ -260,7 +257,7 @@ ATL_ENGINE_INLINE void ForVectors(int64_t n, F f) {
 // e^88.37 above it, NaN for NaN. Cephes' polynomial.
 ATL_ENGINE_INLINE Vec Exp(Vec x) {
   const Vec lowest = Set(-87.33f);
-  // In this order of arguments x86 hands a NaN on.
+  // x86 passes on a NaN only in this order of arguments.
   const Vec clamped = Max(lowest, Min(Set(88.37f), x));
   const Vec n = Round(Mul(clamped, Set(1.44269504088896341f)));
   Vec r = Fnma(n, Set(0.693359375f), clamped);
@@ -275,7 +272,6 @@ ATL_ENGINE_INLINE Vec Exp(Vec x) {
   return ZeroBelow(ScaleByPowerOfTwo(p, n), x, lowest);
 }
 
-// 1 / (1 + e^-x).
 ATL_ENGINE_INLINE Vec Sigmoid(Vec x) {
   return Div(Set(1.0f), Add(Set(1.0f), Exp(Sub(Set(0.0f), x))));
 }

@@ -1,11 +1,11 @@
-// Causal attention in f32 that never writes the score matrix: tiles of queries
+// Causal attention in f32 that never writes the scores: tiles of queries
 // against tiles of keys, with a running softmax (FlashAttention-2, arXiv
-// 2307.08691); the backward pass makes the probabilities anew from log_sum.
+// 2307.08691). The backward pass recomputes the probabilities from log_sum.
 //
-// 256 threads as 16 x 16: thread (y, x) has rows y, y + 16, ... of a tile and
-// columns or channels x, x + 16, ... The gradients of keys and values are
-// summed by the block that owns them, those of queries in a pass of their own:
-// scores are made twice more, and no two blocks add to one number.
+// 256 threads form a 16 x 16 grid: thread (y, x) has rows y, y + 16, ... of a
+// tile and columns or channels x, x + 16, ... One block sums the gradients of
+// its keys and values; a second pass sums those of queries. So scores are made
+// twice more, but no two blocks add to one number.
 
 #include <cstdint>
 
@@ -19,20 +19,20 @@ namespace {
 constexpr int kSide = 16;
 constexpr int kThreads = kSide * kSide;
 
-// Queries against keys: rows [query_begin, query_begin + query_count) of each
-// sequence of qkv, and `key_count` rows of keys and values.
+// Rows [query_begin, query_begin + query_count) of each sequence of qkv against
+// `key_count` rows of keys and values.
 struct Problem {
   AttentionShape shape;
   int64_t query_begin, query_count, key_count;
-  bool causal;  // Query i sees keys up to i; else all.
-  bool adds;    // To what an attention over other keys has left.
+  bool causal;  // Query i sees keys up to i; else all keys.
+  bool adds;    // To the attention over other keys in out and log_sum.
   const float* qkv;
-  // Key head 0 of the first key of sequence 0, value head 0 of the same, and
-  // the elements from sequence to sequence and from row to row.
+  // The first key head and value head of sequence 0, at their first key.
+  // Strides are from sequence to sequence and from row to row.
   const float *keys, *values;
   int64_t kv_batch_stride, kv_stride;
 
-  // Of a head's first query: in qkv (or its gradient), in out, in log_sum.
+  // A head's first query: in qkv (or its gradient), in out, in log_sum.
   __device__ int64_t QueryAt(int64_t batch, int64_t head) const {
     return (batch * shape.sequence_length + query_begin) * shape.qkv_size() +
            head * shape.head_dim;
@@ -45,27 +45,26 @@ struct Problem {
     return (batch * shape.head_count + head) * shape.sequence_length +
            query_begin;
   }
-  // Of a key head's first key, from `keys` or `values`.
+  // A key head's first key, in `keys` or `values`.
   __device__ int64_t KeyAt(int64_t batch, int64_t head) const {
     return batch * kv_batch_stride + head * shape.head_dim;
   }
   __device__ int64_t KeyHead(int64_t head) const {
     return head / (shape.head_count / shape.kv_head_count);
   }
-  // Keys that the queries of a tile of `rows` from `first` see, at most.
+  // How many keys `rows` queries from `first` on see at most.
   __device__ int64_t KeysBefore(int64_t first, int64_t rows) const {
     if (!causal) return key_count;
     return first + rows < key_count ? first + rows : key_count;
   }
 };
 
-// The part of an attention that one block has: `head` among the query heads, or
-// among the key heads.
+// A block's work. `head` is a query head or a key head.
 struct Place {
   int64_t batch, head, first;  // First row of its tile.
 };
 
-// Late tiles have more keys before them: they begin first.
+// Late tiles have more keys before them, so they start first.
 __device__ inline Place ToPlace(int64_t length, int64_t heads, int tile) {
   const int64_t tiles = (length + tile - 1) / tile;
   const int64_t others = blockIdx.x / tiles;
@@ -73,7 +72,7 @@ __device__ inline Place ToPlace(int64_t length, int64_t heads, int tile) {
           (tiles - 1 - blockIdx.x % tiles) * tile};
 }
 
-// Rows [first, first + kRows) of a head into `to` [kRows][kWidth + 1]; zero
+// Rows [first, first + kRows) of a head into `to` [kRows][kWidth + 1]. Zero
 // past the head's last channel and the sequence's last row.
 template <int kWidth, int kRows>
 __device__ inline void Load(const float* head, int64_t stride, int64_t first,
@@ -142,7 +141,7 @@ __device__ inline void AddWeighted(
   }
 }
 
-// Rows of the tile at `first` to a head in memory, or added to it.
+// Writes or adds a tile's rows, from `first` on, to a head.
 template <int kWidth, int kRows>
 __device__ inline void Store(const float (&from)[kRows / kSide][kWidth / kSide],
                              bool adds, int64_t stride, int64_t first,
@@ -183,7 +182,7 @@ __global__ void __launch_bounds__(kThreads)
   float top[kI], total[kI], sum[kI][kWidth / kSide];
 #pragma unroll
   for (int i = 0; i < kI; ++i) {
-    // What was left by other keys counts as one with that score.
+    // The attention over other keys counts as one key with this score.
     const int64_t row = at.first + y + kSide * i;
     const bool has_more = a.adds && row < length;
     top[i] = has_more ? head_sum[row] : -HUGE_VALF;
@@ -198,7 +197,7 @@ __global__ void __launch_bounds__(kThreads)
   }
   const int64_t past = a.KeysBefore(at.first, kRows);
   for (int64_t u = 0; u < past; u += kColumns) {
-    __syncthreads();  // k, v and p were read.
+    __syncthreads();  // Other threads may still read k, v and p.
     Load<kWidth, kColumns>(a.keys + key_at, a.kv_stride, u, a.key_count,
                            s.head_dim, k);
     Load<kWidth, kColumns>(a.values + key_at, a.kv_stride, u, a.key_count,
@@ -218,7 +217,7 @@ __global__ void __launch_bounds__(kThreads)
         tile_top = score[i][j] > tile_top ? score[i][j] : tile_top;
       }
       tile_top = WarpMax<kSide>(tile_top);
-      // Key 0 is in the first tile and seen by all, so this is finite.
+      // The first tile has key 0, which all queries see, so this is finite.
       const float new_top = tile_top > top[i] ? tile_top : top[i];
       const float keep = expf(top[i] - new_top);
       float tile_total = 0;
@@ -233,7 +232,7 @@ __global__ void __launch_bounds__(kThreads)
 #pragma unroll
       for (int c = 0; c < kWidth / kSide; ++c) sum[i][c] *= keep;
     }
-    __syncwarp();  // Rows of p are of the same half of a warp.
+    __syncwarp();  // Half a warp shares these rows of p.
     AddWeighted<kWidth, kRows, kColumns>(p, kColumns + 1, 1, v, sum);
   }
 #pragma unroll
@@ -247,7 +246,7 @@ __global__ void __launch_bounds__(kThreads)
                        head_out);
 }
 
-// dot[b, h, t] = out . dout of that row and head; a warp each.
+// dot[b, h, t] = out . dout of that row and head; one warp each.
 __global__ void DotKernel(AttentionShape s, const float* out, const float* dout,
                           float* dot) {
   const int64_t count = s.rows() * s.head_count;
@@ -269,7 +268,7 @@ __global__ void DotKernel(AttentionShape s, const float* out, const float* dout,
   }
 }
 
-// What both backward kernels have in shared memory.
+// Shared memory of both backward kernels.
 template <int kWidth, int kRows, int kColumns>
 struct BackwardTiles {
   float *q, *dout, *k, *v, *p, *dscore;
@@ -282,8 +281,8 @@ struct BackwardTiles {
         dscore(p + kRows * (kColumns + 1)) {}
 };
 
-// p and dscore of queries from `first` and keys from `u`. `log_sum` and `dot`
-// are of the head's first query.
+// p and dscore of queries from `first` and keys from `u` on. `log_sum` and
+// `dot` start at the head's first query.
 template <int kWidth, int kRows, int kColumns>
 __device__ inline void MakeGradients(
     const Problem& a, const BackwardTiles<kWidth, kRows, kColumns>& t,
@@ -341,7 +340,7 @@ __global__ void __launch_bounds__(kThreads)
     // Queries before the first key do not see it.
     const int64_t begin = a.causal ? at.first / kRows * kRows : 0;
     for (int64_t r = begin; r < a.query_count; r += kRows) {
-      __syncthreads();  // The tiles were read.
+      __syncthreads();  // Other threads may still read the tiles.
       Load<kWidth, kRows>(a.qkv + a.QueryAt(at.batch, h), s.qkv_size(), r,
                           a.query_count, s.head_dim, t.q);
       Load<kWidth, kRows>(dout + a.OutAt(at.batch, h), s.out_size(), r,
@@ -384,7 +383,7 @@ __global__ void __launch_bounds__(kThreads)
   }
   const int64_t past = a.KeysBefore(at.first, kRows);
   for (int64_t u = 0; u < past; u += kColumns) {
-    __syncthreads();  // The tiles were read.
+    __syncthreads();  // Other threads may still read the tiles.
     Load<kWidth, kColumns>(a.keys + key_at, a.kv_stride, u, a.key_count,
                            s.head_dim, t.k);
     Load<kWidth, kColumns>(a.values + key_at, a.kv_stride, u, a.key_count,
@@ -417,7 +416,6 @@ void Forward(cudaStream_t stream, const Problem& a, float* out,
              bytes, stream, a, Scale(a), out, log_sum);
 }
 
-// Where the gradients of a Problem's inputs lie.
 struct Gradients {
   float *dqkv, *dkeys, *dvalues;
 };

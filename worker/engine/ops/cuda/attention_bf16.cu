@@ -1,17 +1,17 @@
-// Causal attention by tensor cores: q, k, v, the probabilities and their
-// gradients rounded to bfloat16, sums and the softmax in f32. Otherwise as
-// attention.cu: tiles, a running softmax, and two passes backward.
+// Causal attention on tensor cores. q, k, v, the probabilities and their
+// gradients are rounded to bfloat16; sums and the softmax are f32. Otherwise as
+// in attention.cu: tiles, a running softmax, and two backward passes.
 //
-// A block is 4 warps; a warp has 16 rows of a tile (queries, or keys in
-// AttentionKeysKernel) against all its columns, as fragments of mma.m16n8k16.
-// With g = lane / 4 and t = lane % 4 (PTX ISA, "Matrix Fragments for
-// mma.m16n8k16"):
+// A block has 4 warps. A warp computes 16 rows of a tile (queries, or keys in
+// KeysKernel) against all its columns, as fragments of mma.m16n8k16. With g =
+// lane / 4 and t = lane % 4 (PTX ISA, "Matrix Fragments for mma.m16n8k16"):
 //
-//   A [16, 16]  a0 (g, 2t..), a1 (g + 8, 2t..), a2 (g, 2t + 8..), a3 (g + 8,
-//   ..) B [16, 8]   b0 (2t.., g), b1 (2t + 8.., g) C [16, 8]   c0 (g, 2t), c1
-//   (g, 2t + 1), c2 (g + 8, 2t), c3 (g + 8, 2t + 1)
+//   A [16, 16]  a0 (g, 2t..), a1 (g + 8, 2t..), a2 (g, 2t + 8..),
+//               a3 (g + 8, 2t + 8..)
+//   B [16, 8]   b0 (2t.., g), b1 (2t + 8.., g)
+//   C [16, 8]   c0 (g, 2t), c1 (g, 2t + 1), c2 (g + 8, 2t), c3 (g + 8, 2t + 1)
 //
-// So the C of a product, packed in pairs, is the A of the next.
+// So the C of one product, packed in pairs, is the A of the next.
 
 #include <cstdint>
 
@@ -23,12 +23,12 @@ namespace atl::engine::cuda {
 namespace {
 
 constexpr int kThreads = 128;
-constexpr int kOwn = 64;    // Rows of a block: 16 a warp.
-constexpr int kOther = 32;  // Columns at a time.
+constexpr int kOwn = 64;    // Rows of a block: 16 per warp.
+constexpr int kOther = 32;  // Columns per step.
 constexpr int kPadding =
-    8;  // Elements of a row in shared memory: no conflicts.
+    8;  // Elements per row in shared memory, against bank conflicts.
 
-// Two numbers as bfloat16, the first in the low half.
+// Rounds two numbers to bfloat16; the first is in the low half.
 __device__ inline uint32_t Pack(float low, float high) {
 #ifdef __CUDACC__
   uint32_t packed;
@@ -79,10 +79,10 @@ __device__ inline void Multiply(const FragmentA& a, const FragmentB& b,
 #endif
 }
 
-// A tile [rows][kColumns] of bfloat16 in shared memory, two a word.
+// A tile [rows][kColumns] of bfloat16 in shared memory, two per word.
 template <int kColumns>
 struct Tile {
-  static constexpr int kStride = (kColumns + kPadding) / 2;  // Words.
+  static constexpr int kStride = (kColumns + kPadding) / 2;  // In words.
   static constexpr int Words(int rows) { return rows * kStride; }
   uint32_t* data;
 
@@ -110,7 +110,6 @@ struct Head {
   }
 };
 
-// Rows [first, first + kRows) of a head.
 template <int kWidth, int kRows>
 __device__ inline void Load(const Head& head, int64_t first,
                             const Tile<kWidth>& to) {
@@ -121,7 +120,7 @@ __device__ inline void Load(const Head& head, int64_t first,
   }
 }
 
-// The same across: row c of the tile is channel c.
+// Transposed: row c of the tile is channel c.
 template <int kWidth, int kRows>
 __device__ inline void LoadAcross(const Head& head, int64_t first,
                                   const Tile<kRows>& to) {
@@ -149,7 +148,7 @@ __device__ inline void Dots(const Tile<kWidth>& a, int row,
   }
 }
 
-// sum += weights [16, kN] times values, of which `across` has channels as rows.
+// sum += weights [16, kN] times values. The rows of `across` are channels.
 template <int kWidth, int kN>
 __device__ inline void AddWeighted(const float (&weights)[kN / 8][4],
                                    const Tile<kN>& across,
@@ -167,7 +166,7 @@ __device__ inline void AddWeighted(const float (&weights)[kN / 8][4],
   }
 }
 
-// A warp's 16 rows from `row` to a head.
+// Writes a warp's 16 rows from `row` on.
 template <int kWidth>
 __device__ inline void Store(const float (&from)[kWidth / 8][4], int64_t row,
                              int64_t rows, int width, int64_t stride,
@@ -184,7 +183,7 @@ __device__ inline void Store(const float (&from)[kWidth / 8][4], int64_t row,
   }
 }
 
-// Where a block works; late tiles, which have more before them, first.
+// Late tiles start first: they have more keys before them.
 struct Place {
   int64_t batch, head, first;
 };
@@ -195,7 +194,7 @@ __device__ inline Place ToPlace(int64_t length, int64_t heads) {
           (tiles - 1 - blockIdx.x % tiles) * kOwn};
 }
 
-// Heads of qkv: h below H queries, then G keys, then G values.
+// Head h of qkv: H query heads, then G key heads, then G value heads.
 __device__ inline Head QkvHead(const AttentionShape& s, const float* qkv,
                                int64_t batch, int64_t h) {
   return {qkv + batch * s.sequence_length * s.qkv_size() + h * s.head_dim,
@@ -214,7 +213,7 @@ __global__ void __launch_bounds__(kThreads)
   ATL_DYNAMIC_SHARED(uint32_t, shared);
   const Tile<kWidth> q = {shared};
   const Tile<kWidth> k = {q.data + Tile<kWidth>::Words(kOwn)};
-  const Tile<kOther> v = {k.data + Tile<kWidth>::Words(kOther)};  // Across.
+  const Tile<kOther> v = {k.data + Tile<kWidth>::Words(kOther)};  // Transposed.
   const int64_t length = s.sequence_length;
   const Place at = ToPlace(length, s.head_count);
   const int64_t kv = s.head_count + at.head / (s.head_count / s.kv_head_count);
@@ -227,7 +226,7 @@ __global__ void __launch_bounds__(kThreads)
   float sum[kWidth / 8][4] = {};
   const int64_t past = at.first + kOwn < length ? at.first + kOwn : length;
   for (int64_t u = 0; u < past; u += kOther) {
-    __syncthreads();  // The tiles were read.
+    __syncthreads();  // Other threads may still read the tiles.
     Load<kWidth, kOther>(keys, u, k);
     LoadAcross<kWidth, kOther>(values, u, v);
     __syncthreads();
@@ -248,7 +247,7 @@ __global__ void __launch_bounds__(kThreads)
     float keep[2], tile_total[2] = {0, 0};
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
-      // Key 0 is in the first tile and seen by all, so this is finite.
+      // The first tile has key 0, which all queries see, so this is finite.
       new_top[half] = WarpMax<4>(new_top[half]);
       keep[half] = expf(top[half] - new_top[half]);
       top[half] = new_top[half];
@@ -287,8 +286,7 @@ __global__ void __launch_bounds__(kThreads)
                 out + (to.data - out));
 }
 
-// p and its gradient of one score, or zeros where the query does not see the
-// key.
+// p and its gradient for one score. Zero if the query does not see the key.
 struct Gradient {
   float p, dscore;
 };
@@ -301,7 +299,7 @@ __device__ inline Gradient ComputeGradient(float score, float dp, float scale,
   return {p, p * (dp - dot[query]) * scale};
 }
 
-// dk and dv of 64 keys: rows are keys, columns queries.
+// dk and dv of 64 keys. Rows are keys, columns queries.
 template <int kWidth>
 __global__ void __launch_bounds__(kThreads)
     KeysKernel(AttentionShape s, float scale, const float* qkv,
@@ -331,7 +329,7 @@ __global__ void __launch_bounds__(kThreads)
     const Head douts = OutHead(s, dout, at.batch, h);
     // Queries before the first key do not see it.
     for (int64_t r = at.first; r < length; r += kOther) {
-      __syncthreads();  // The tiles were read.
+      __syncthreads();  // Other threads may still read the tiles.
       Load<kWidth, kOther>(queries, r, q);
       Load<kWidth, kOther>(douts, r, d);
       LoadAcross<kWidth, kOther>(queries, r, q_across);
@@ -362,7 +360,7 @@ __global__ void __launch_bounds__(kThreads)
                 dqkv + (values.data - qkv));
 }
 
-// dq of 64 queries: rows are queries, columns keys.
+// dq of 64 queries. Rows are queries, columns keys.
 template <int kWidth>
 __global__ void __launch_bounds__(kThreads)
     QueriesKernel(AttentionShape s, float scale, const float* qkv,
@@ -388,7 +386,7 @@ __global__ void __launch_bounds__(kThreads)
   float dq[kWidth / 8][4] = {};
   const int64_t past = at.first + kOwn < length ? at.first + kOwn : length;
   for (int64_t u = 0; u < past; u += kOther) {
-    __syncthreads();  // The tiles were read.
+    __syncthreads();  // Other threads may still read the tiles.
     Load<kWidth, kOther>(keys, u, k);
     Load<kWidth, kOther>(values, u, v);
     LoadAcross<kWidth, kOther>(keys, u, k_across);

@@ -1,4 +1,4 @@
-// CudaOps' operations of a mixture of experts.
+// The mixture of experts of CudaOps.
 
 #include <cstdint>
 
@@ -45,7 +45,7 @@ void CudaOps::CountChoices(const RouteShape& shape, const int32_t* experts,
 void CudaOps::PlanDispatch(const RouteShape& shape, const int32_t* experts,
                            const float* before, int32_t* slots,
                            int32_t* sources, int64_t* begins) {
-  // The host reads them whatever happens.
+  // The host reads `begins` even after an error.
   std::fill_n(begins, shape.expert_count + 1, 0);
   if (!Begin()) return;
   const int64_t choices = shape.rows * shape.experts_per_token;
@@ -83,7 +83,5 @@ void CudaOps::CombineRowsBackward(const RouteShape& shape, int64_t channels,
                             dy, dweights);
   End("combined rows' gradient");
 }
-
-// --- Embedding and cross-entropy ---------------------------------------------
 
 }  // namespace atl::engine::cuda

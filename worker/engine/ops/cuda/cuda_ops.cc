@@ -22,12 +22,10 @@
 
 namespace atl::engine::cuda {
 
-// --- The device --------------------------------------------------------------
-
 absl::StatusOr<std::unique_ptr<CudaOps>> CudaOps::Create(
     int device, ComputeType compute, std::unique_ptr<Matmul> matmul,
     const CudaOptions& options, std::unique_ptr<FusedAttention> attention) {
-  RETURN_IF_ERROR(ToStatus(cudaSetDevice(device), "choosing it", device));
+  RETURN_IF_ERROR(ToStatus(cudaSetDevice(device), "selecting it", device));
   cudaStream_t stream = nullptr;
   RETURN_IF_ERROR(
       ToStatus(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking),
@@ -69,7 +67,7 @@ absl::Status CudaOps::Synchronize() {
 }
 
 bool CudaOps::Begin() {
-  return latch_.ok() && latch_.Check(cudaSetDevice(device()), "choosing it");
+  return latch_.ok() && latch_.Check(cudaSetDevice(device()), "selecting it");
 }
 
 void CudaOps::End(absl::string_view what) {
@@ -81,7 +79,7 @@ void CudaOps::FromHost(size_t bytes, const void* host, void* to) {
   latch_.Check(
       cudaMemcpyAsync(to, host, bytes, cudaMemcpyHostToDevice, stream_),
       "copying to it");
-  // The caller's memory may be pinned, and then the copy would go on.
+  // A copy from pinned memory would still run after the call.
   latch_.Check(cudaStreamSynchronize(stream_), "copying to it");
 }
 
@@ -104,8 +102,6 @@ void CudaOps::Replay(int64_t key, absl::FunctionRef<void()> queue) {
     recorder_.Run(key, queue);
   }
 }
-
-// --- Linear maps -------------------------------------------------------------
 
 const void* CudaOps::Operand(const float* x, int64_t count,
                              Scratch<uint16_t>& narrow) {
@@ -163,8 +159,6 @@ void CudaOps::LinearBackwardWeight(int64_t m, int64_t n, int64_t k,
            Operand(dy, m * n, second_), dw, accumulate);
 }
 
-// --- Norms -------------------------------------------------------------------
-
 void CudaOps::SumRows(int64_t rows, int64_t channels, const float* dy,
                       const float* x, const float* mean, const float* rstd,
                       float* out, bool accumulate) {
@@ -213,8 +207,6 @@ void CudaOps::LayerNormBackward(int64_t rows, int64_t channels, const float* dy,
   End("LayerNorm's gradient");
 }
 
-// --- The residual stream, biases and positions -------------------------------
-
 void CudaOps::AddRows(int64_t rows, int64_t channels, const float* x,
                       const float* delta, const float* bias, float* out) {
   if (!Begin()) return;
@@ -258,14 +250,12 @@ void CudaOps::Rope(const AttentionShape& shape, const float* table,
   End("the rotary embedding");
 }
 
-// --- Attention ---------------------------------------------------------------
-
 bool CudaOps::BeginAttention(const AttentionShape& shape) {
   if (!Begin()) return false;
   if (shape.head_dim <= kHeadDimMax) return true;
   return latch_.Fail(absl::InvalidArgumentError(
-      absl::StrCat("attention on CUDA has heads of up to ", kHeadDimMax,
-                   " channels, not of ", shape.head_dim)));
+      absl::StrCat("attention on CUDA supports heads of up to ", kHeadDimMax,
+                   " channels, not ", shape.head_dim)));
 }
 
 bool CudaOps::IsBf16(const AttentionShape& shape) const {
@@ -276,7 +266,8 @@ absl::StatusOr<std::string> CudaOps::AttentionLibrary(
     const AttentionShape& shape) {
   if (!Begin()) return status();
   if (attention_ == nullptr || !IsBf16(shape)) {
-    return absl::FailedPreconditionError("no library was asked for");
+    return absl::FailedPreconditionError(
+        "no attention library is in use, or this shape is computed in f32");
   }
   RETURN_IF_ERROR(attention_->ScratchBytes(shape).status());
   return attention_->name();
@@ -349,8 +340,6 @@ void CudaOps::AttendBlockBackward(const AttentionBlock& block, const float* qkv,
   End("the gradient of attention to a block");
 }
 
-// --- Activations -------------------------------------------------------------
-
 void CudaOps::SwiGlu(int64_t rows, int64_t inner, const float* gate_up,
                      float* y) {
   if (!Begin()) return;
@@ -412,8 +401,6 @@ void CudaOps::CrossEntropyBackward(int64_t rows, int64_t vocab, float scale,
   End("cross-entropy's gradient");
 }
 
-// --- Parts of a model --------------------------------------------------------
-
 void CudaOps::CopyColumns(int64_t rows, int64_t columns, const float* from,
                           int64_t from_stride, float* to, int64_t to_stride) {
   if (!Begin()) return;
@@ -473,8 +460,6 @@ void CudaOps::LogitGradients(int64_t rows, int64_t begin, int64_t count,
                        logits);
   End("gradients of logits");
 }
-
-// --- Flat vectors ------------------------------------------------------------
 
 void CudaOps::SetZero(int64_t n, float* x) {
   if (n <= 0 || !Begin()) return;

@@ -1,21 +1,18 @@
-// The operations on one CUDA device: cuBLASLt for matrix products, kernels of
-// ours for the rest, all queued on one stream.
+// The operations on one CUDA device: cuBLASLt for matrix products, our kernels
+// for the rest, all queued on one stream. Thread-compatible.
 //
 //   kF32   everything in f32; products without TF32
-//   kBf16  operands of products rounded to bfloat16 and summed in f32 by the
-//          tensor cores; weights are rounded once, until ParametersChanged. So
-//          are those of causal attention with heads of up to 128 channels: q,
-//          k, v, the probabilities and their gradients, and its output where
-//          a library makes it (FusedAttention). All else is f32: softmax,
-//          attention to blocks, and where heads are wider.
+//   kBf16  Products round operands to bfloat16; tensor cores sum in f32.
+//          Weights are rounded once, until ParametersChanged. Causal attention
+//          with heads of up to 128 channels also rounds q, k, v, the
+//          probabilities and their gradients, and its output if a library
+//          computes it (FusedAttention). All else is f32: softmax, AttendBlock,
+//          attention with wider heads.
 //
-// Sums are made in trees that depend on shapes alone and nothing is added by
-// atomic operations: same inputs, same bits, on one type of device and version
-// of cuBLASLt and cuDNN. Scratch grows in the first calls of a shape and is
-// then kept. After an error of the device (status()) calls do nothing and sums
-// are NaN.
-//
-// Thread-compatible.
+// Same inputs give the same bits, on one type of device and one version of
+// cuBLASLt and cuDNN: sums are trees that depend on shapes alone, and no float
+// is added atomically. Scratch grows in the first calls of a shape and is kept.
+// After a device error (status()) calls do nothing and sums are NaN.
 
 #ifndef WORKER_ENGINE_OPS_CUDA_CUDA_OPS_H_
 #define WORKER_ENGINE_OPS_CUDA_CUDA_OPS_H_
@@ -44,8 +41,7 @@ namespace atl::engine::cuda {
 
 class CudaOps final : public Ops {
  public:
-  // On device number `device`, with a stream of its own. make_cuda_ops.h gives
-  // them cuBLASLt and cuDNN. `attention` may be null.
+  // Makes a stream on `device`. `attention` may be null. See make_cuda_ops.h.
   //
   // UNAVAILABLE: the device cannot be used.
   static absl::StatusOr<std::unique_ptr<CudaOps>> Create(
@@ -55,15 +51,14 @@ class CudaOps final : public Ops {
   ~CudaOps() override;
 
   int device() const { return latch_.device(); }
-  // Where all is queued; communication waits for it and it for communication.
+  // All work is queued here. Communication and operations wait for each other.
   cudaStream_t stream() const { return stream_; }
   const DeviceMemory& device_memory() const { return memory_; }
-  // Waits for all that is queued; then status() tells of it too.
+  // Waits for all queued work; then status() has its errors.
   absl::Status Synchronize();
-  // The library that does attention of this shape, or the sentence why it is a
-  // kernel of ours.
+  // The library that computes this attention, or why our kernel does.
   absl::StatusOr<std::string> AttentionLibrary(const AttentionShape& shape);
-  // Steps that were launched as graphs which were there.
+  // Steps launched from an existing graph.
   int64_t replay_count() const { return recorder_.replay_count(); }
 
   Memory& memory() override { return memory_; }
@@ -71,7 +66,7 @@ class CudaOps final : public Ops {
   void ToHost(size_t bytes, const void* from, void* host) override;
   absl::StatusOr<std::unique_ptr<Copier>> MakeCopier() override;
   absl::Status status() const override { return latch_.status(); }
-  // 1 GiB of logits: a large vocabulary's products fill the device.
+  // 1 GiB of logits: products of a large vocabulary fill the device.
   int64_t logit_run_elements() const override { return int64_t{1} << 28; }
 
   void ParametersChanged() override { ++epoch_; }
@@ -201,10 +196,10 @@ class CudaOps final : public Ops {
     explicit Weight(Memory& memory) : bf16(memory) {}
     Scratch<uint16_t> bf16;
     int64_t count = 0;
-    int64_t epoch = -1;  // Of what it holds.
+    int64_t epoch = -1;  // Of the cached values.
   };
 
-  // Ends a stream, which is done first.
+  // Waits for a stream's work and destroys it.
   struct StreamOwner {
     using pointer = cudaStream_t;
     void operator()(cudaStream_t stream) const {
@@ -217,18 +212,18 @@ class CudaOps final : public Ops {
           std::unique_ptr<Matmul> matmul, const CudaOptions& options,
           std::unique_ptr<FusedAttention> attention);
 
-  // Before a call: false after an error.
+  // False after an error.
   bool Begin();
   bool BeginAttention(const AttentionShape& shape);
   bool IsBf16(const AttentionShape& shape) const;
   void AttendFused(const AttentionShape& shape, int64_t scratch_bytes,
                    const float* qkv, float* out, float* log_sum);
-  // After it: keeps what went wrong with its launch.
+  // Keeps an error of the launch, as failed in `what`.
   void End(absl::string_view what);
-  // `count` elements of scratch; null, and an error, if there is no memory.
+  // Null on failure; latch_ then has the error.
   template <typename T>
   T* Get(Scratch<T>& scratch, int64_t count);
-  // x [count] as products take it. Null after an error.
+  // x [count] as an operand of products. Null after an error.
   const void* Operand(const float* x, int64_t count, Scratch<uint16_t>& narrow);
   const void* WeightOperand(const float* w, int64_t count);
   void Multiply(ProductKind kind, int64_t m, int64_t n, int64_t k,
@@ -241,21 +236,21 @@ class CudaOps final : public Ops {
 
   const CudaOptions options_;
   const ComputeType compute_;
-  const OwnedStream owned_stream_;  // Ends after memory_, which uses it.
+  const OwnedStream owned_stream_;  // Before memory_, which uses it.
   const cudaStream_t stream_;
   ErrorLatch latch_;
   DeviceMemory memory_;
   std::unique_ptr<Matmul> matmul_;
-  std::unique_ptr<FusedAttention> attention_;  // Or null.
+  std::unique_ptr<FusedAttention> attention_;  // May be null.
   int64_t epoch_ = 0;
   std::unordered_map<const float*, Weight> weights_;
-  // Of the first and the second operand that is no weight.
+  // For the first and second operand if it is no weight.
   Scratch<uint16_t> first_, second_;
   Scratch<uint8_t> attention_scratch_;
   Scratch<float> row_sums_;   // [kRowTilesMax, C]
   Scratch<float> dots_;       // [B, H, T]
   Scratch<double> partials_;  // [kSumBlocksMax + 1]
-  Scratch<int32_t> sort_;     // EmbeddingScratch, or the counts of tiles.
+  Scratch<int32_t> sort_;     // EmbeddingScratch, or counts of tiles.
   Scratch<int64_t> begins_;   // [E + 1]
   Recorder recorder_;
 };

@@ -1,6 +1,6 @@
-// Holds CudaOps and its kernels to PlainOps<double> on fresh random inputs, on
-// a machine without a device: testing/emulator.h runs the kernels. What nvcc
-// makes of them is checked on a device, by //worker/engine/cuda_check.
+// Compares CudaOps with PlainOps<double> on random inputs, without a device:
+// testing/emulator.h runs the kernels. cuda_check tests the code that nvcc
+// makes.
 
 #include "worker/engine/ops/cuda/cuda_ops.h"
 
@@ -46,8 +46,7 @@ std::unique_ptr<CudaOps> Make(ComputeType compute = ComputeType::kF32) {
   return std::move(*ops);
 }
 
-// A library that does attention of even lengths, by definition: the memory of
-// the emulated device is the host's.
+// Computes even lengths by definition; the emulated device uses host memory.
 class EvenAttention final : public FusedAttention {
  public:
   static constexpr int64_t kScratchBytes = 100;
@@ -70,7 +69,7 @@ class EvenAttention final : public FusedAttention {
     std::vector<float> result(s.rows() * s.out_size());
     PlainOps<float>().Attention(s, wide.data(), result.data(), log_sum);
     for (size_t i = 0; i < result.size(); ++i) {
-      // To the nearest, but of ties away from zero.
+      // To the nearest, but ties away from zero.
       out[i] = static_cast<uint16_t>(
           (std::bit_cast<uint32_t>(result[i]) + 0x8000u) >> 16);
     }
@@ -81,7 +80,7 @@ class EvenAttention final : public FusedAttention {
   absl::Status status;
 };
 
-// The library stays the operations'.
+// The operations own the library.
 std::pair<std::unique_ptr<CudaOps>, EvenAttention*> MakeWithLibrary(
     ComputeType compute) {
   auto library = std::make_unique<EvenAttention>();
@@ -92,8 +91,8 @@ std::pair<std::unique_ptr<CudaOps>, EvenAttention*> MakeWithLibrary(
   return {std::move(*ops), attention};
 }
 
-// The order of threads between barriers may not matter: a kernel that lacks one
-// fails here.
+// Threads between barriers run in this order; a missing barrier changes
+// results.
 class CudaOpsTest : public testing::TestWithParam<Order> {
  protected:
   CudaOpsTest() { emulator::SetOrder(GetParam()); }
@@ -178,7 +177,7 @@ TEST_P(CudaOpsTest, AnUpdateByNumbersOfTheDeviceIsTheSame) {
       EXPECT_EQ(result(adamw, true, 2.0, clip_norm),
                 result(adamw, false, 2.0, clip_norm));
     }
-    // Nothing is done after a sum that is not finite.
+    // A non-finite sum prevents the update.
     EXPECT_EQ(result(adamw, true, NAN, 1.0), values);
     EXPECT_EQ(result(adamw, true, INFINITY, 0.0), values);
   }
@@ -190,7 +189,7 @@ TEST(CudaOpsAttentionTest, IsTheLibrarysForTheShapesThatItDoes) {
     const absl::Status status = HoldOpCase(op_case, *ops);
     EXPECT_TRUE(status.ok()) << status;
   }
-  // Two shapes of the cases at least, and each is computed twice.
+  // At least two shapes of the cases, each computed twice.
   EXPECT_GE(library->calls, 4);
   const int calls = library->calls;
 
@@ -263,7 +262,7 @@ TEST(CudaOpsRecorderTest, WhatTakesMemoryIsNotRecordedAndIsTold) {
   ASSERT_TRUE(ops->status().ok()) << ops->status();
   std::vector<float> values(64);
   ops->ReadValues(64, x, values.data());
-  EXPECT_EQ(values[0], 64.0f);  // Doubled six times, not more.
+  EXPECT_EQ(values[0], 64.0f);  // Doubled exactly six times.
   EXPECT_EQ(ops->replay_count(), 0);
   const std::string note = ops->TakeNote();
   EXPECT_TRUE(absl::StrContains(note, "not recorded as a CUDA graph")) << note;
@@ -305,7 +304,7 @@ TEST(CudaOpsErrorsTest, TheFirstFailedLaunchIsKeptAndNothingIsDoneAfterIt) {
 TEST(CudaOpsErrorsTest, AFullDeviceIsAnErrorThatSaysHowMuchWasAskedFor) {
   const std::unique_ptr<CudaOps> ops = Make();
   emulator::SetMemoryLimit(emulator::AllocatedBytes() + 1024);
-  // What is cached is freed before it gives up.
+  // Cached blocks are freed before the allocation fails.
   auto first = ops->memory().Allocate(600);
   ASSERT_TRUE(first.ok()) << first.status();
   ops->memory().Free(*first, 600);

@@ -1,6 +1,4 @@
-// What a device's operations may use.
-//
-// Pure.
+// Optional features of the CUDA operations. Pure.
 
 #ifndef WORKER_ENGINE_OPS_CUDA_CUDA_OPTIONS_H_
 #define WORKER_ENGINE_OPS_CUDA_CUDA_OPTIONS_H_
@@ -8,9 +6,9 @@
 namespace atl::engine::cuda {
 
 struct CudaOptions {
-  // Steps that can be are recorded as CUDA graphs and replayed.
+  // Records steps as CUDA graphs and replays them, if possible.
   bool graphs = true;
-  // Attention of bfloat16 operands is a library's, for the shapes that it does.
+  // kBf16 attention by a library, for the shapes that it supports.
   bool fused_attention = true;
 };
 

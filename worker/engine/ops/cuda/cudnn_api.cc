@@ -14,17 +14,17 @@ template <typename F>
 absl::Status Find(void* library, const char* name, F*& function) {
   function = reinterpret_cast<F*>(dlsym(library, name));
   if (function != nullptr) return absl::OkStatus();
-  return absl::UnavailableError(absl::StrCat("cuDNN here has no ", name));
+  return absl::UnavailableError(absl::StrCat("this cuDNN has no ", name));
 }
 
 absl::StatusOr<CudnnApi> Open() {
-  // And not libcudnn.so, which ends the process where this one is missing.
+  // Not libcudnn.so, which ends the process if this library is missing.
   const std::string name = absl::StrCat("libcudnn_graph.so.", CUDNN_MAJOR);
   void* const library =
       dlopen(name.c_str(), RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE);
   if (library == nullptr) {
     return absl::UnavailableError(
-        absl::StrCat("there is no cuDNN here: ", dlerror()));
+        absl::StrCat("cannot load cuDNN: ", dlerror()));
   }
   CudnnApi a;
   RETURN_IF_ERROR(Find(library, "cudnnGetVersion", a.get_version));
@@ -40,8 +40,8 @@ absl::StatusOr<CudnnApi> Open() {
   RETURN_IF_ERROR(Find(library, "cudnnBackendExecute", a.execute));
   if (a.get_version() < CUDNN_VERSION) {
     return absl::UnavailableError(
-        absl::StrCat("cuDNN here is ", a.get_version(), ", older than ",
-                     CUDNN_VERSION, ", which this was built with"));
+        absl::StrCat("cuDNN ", a.get_version(), " is older than ",
+                     CUDNN_VERSION, ", which this program was built with"));
   }
   return a;
 }

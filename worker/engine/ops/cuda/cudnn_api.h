@@ -1,5 +1,4 @@
-// cuDNN's functions, from a library that is opened while the program runs: it
-// starts, and computes, without one too.
+// cuDNN's functions, from a library opened at run time. It may be missing.
 
 #ifndef WORKER_ENGINE_OPS_CUDA_CUDNN_API_H_
 #define WORKER_ENGINE_OPS_CUDA_CUDNN_API_H_
@@ -29,17 +28,17 @@ struct CudnnApi {
   decltype(&cudnnBackendFinalize) finalize = nullptr;
   decltype(&cudnnBackendExecute) execute = nullptr;
 
-  // OK, or UNAVAILABLE with what cuDNN says of it.
+  // OK, or UNAVAILABLE with cuDNN's own message.
   absl::Status ToStatus(cudnnStatus_t error, absl::string_view what) const;
 };
 
-// The library of this machine, which stays open.
+// This machine's library, which stays open.
 //
-// UNAVAILABLE: there is none, or it is older than what this was compiled with.
+// UNAVAILABLE: it is missing, or older than at compile time.
 absl::StatusOr<const CudnnApi*> OpenCudnn();
 
-// One of cuDNN's descriptors: of a tensor, a step, a graph, what is done with
-// it. Calls after the first error do nothing. Thread-compatible.
+// A cuDNN descriptor: of a tensor, a step, a graph or an execution. After the
+// first error calls do nothing. Thread-compatible.
 class CudnnDescriptor {
  public:
   CudnnDescriptor(const CudnnApi& api, cudnnBackendDescriptorType_t type);
@@ -66,7 +65,6 @@ class CudnnDescriptor {
   void Set(cudnnBackendAttributeName_t name, cudnnBackendDescriptor_t value) {
     Set(name, CUDNN_TYPE_BACKEND_DESCRIPTOR, 1, &value);
   }
-  // What was set is complete.
   absl::Status Finalize() {
     if (status_.ok()) Keep(api_->finalize(get()), "checking a graph");
     return status_;

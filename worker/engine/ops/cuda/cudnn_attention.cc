@@ -41,13 +41,13 @@ class CudnnAttention final : public FusedAttention {
   absl::StatusOr<int64_t> ScratchBytes(const AttentionShape& shape) override {
     if (shape.sequence_length % kLengthStep != 0) {
       return absl::FailedPreconditionError(absl::StrCat(
-          "plans are made for lengths that ", kLengthStep, " divides"));
+          "cuDNN attention needs a length that ", kLengthStep, " divides"));
     }
     auto found = plans_.find(MakeKey(shape));
     if (found == plans_.end()) {
       if (plans_.size() >= kPlanCountMax) {
         return absl::ResourceExhaustedError(
-            absl::StrCat("there are ", kPlanCountMax, " plans already"));
+            absl::StrCat("all ", kPlanCountMax, " cuDNN plans are in use"));
       }
       found = plans_
                   .emplace(MakeKey(shape),
@@ -64,7 +64,7 @@ class CudnnAttention final : public FusedAttention {
                       void* scratch) override {
     const auto found = plans_.find(MakeKey(shape));
     if (found == plans_.end() || !found->second.ok()) {
-      return absl::UnavailableError("a shape that cuDNN was not asked for");
+      return absl::UnavailableError("no cuDNN plan: call ScratchBytes first");
     }
     if (stream != stream_) {
       RETURN_IF_ERROR(
@@ -73,7 +73,7 @@ class CudnnAttention final : public FusedAttention {
     }
     const int64_t keys = shape.head_count * shape.head_dim;
     const int64_t values = keys + shape.kv_head_count * shape.head_dim;
-    uint16_t* const row = const_cast<uint16_t*>(qkv);  // It is only read.
+    uint16_t* const row = const_cast<uint16_t*>(qkv);  // Read only.
     const auto memory_of = [&](GraphRole role) -> void* {
       switch (role) {
         case GraphRole::kQueries:
@@ -105,7 +105,7 @@ class CudnnAttention final : public FusedAttention {
 
   const CudnnApi& api_;
   const cudnnHandle_t handle_;
-  cudaStream_t stream_ = nullptr;  // The handle's.
+  cudaStream_t stream_ = nullptr;  // The handle's current stream.
   std::map<Key, absl::StatusOr<CudnnPlan>> plans_;
 };
 

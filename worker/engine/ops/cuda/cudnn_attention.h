@@ -1,8 +1,8 @@
-// Attention by cuDNN's kernels that never write the scores.
+// Attention by cuDNN kernels that never write the scores.
 //
-// Of shapes whose length is a multiple of 64, as those of training are: a plan
-// of a shape takes cuDNN a fraction of a second and stays, and generation has
-// every length once. Plans are bounded in number; further shapes are refused.
+// Lengths must be a multiple of 64, as in training: a plan costs a fraction of
+// a second, and generation has each length once. Plans are kept and limited in
+// number; further shapes are refused.
 
 #ifndef WORKER_ENGINE_OPS_CUDA_CUDNN_ATTENTION_H_
 #define WORKER_ENGINE_OPS_CUDA_CUDNN_ATTENTION_H_
@@ -16,8 +16,8 @@ namespace atl::engine::cuda {
 
 // On the calling thread's device.
 //
-// UNAVAILABLE: there is no cuDNN, here or when this was built, or it cannot use
-// the device. All else works without.
+// UNAVAILABLE: cuDNN is missing, here or at build time, or cannot use the
+// device. Everything else works without it.
 absl::StatusOr<std::unique_ptr<FusedAttention>> MakeCudnnAttention();
 
 }  // namespace atl::engine::cuda

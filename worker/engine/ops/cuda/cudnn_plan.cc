@@ -14,9 +14,9 @@
 namespace atl::engine::cuda {
 namespace {
 
-// Of all memory that is handed over.
+// Of all tensors that the caller supplies.
 constexpr int64_t kAlignment = 16;
-// Kernels that are tried.
+// How many kernels are tried.
 constexpr int64_t kOfferCountMax = 8;
 
 cudnnDataType_t ToType(GraphType type) {
@@ -57,12 +57,11 @@ cudnnPointwiseMode_t ToMode(GraphKind kind) {
     case GraphKind::kProduct:
     case GraphKind::kLargest:
     case GraphKind::kSum:
-      break;  // These are none.
+      break;  // Not element-wise.
   }
   return CUDNN_POINTWISE_IDENTITY;
 }
 
-// Makes descriptors, which are kept for the plan.
 class Builder {
  public:
   Builder(const CudnnApi& api, std::vector<CudnnDescriptor>& parts)
@@ -180,7 +179,7 @@ class Builder {
   std::vector<cudnnBackendDescriptor_t> tensors_;
 };
 
-// Configurations of kernels for `graph`, the best first.
+// Kernel configurations for `graph`, cuDNN's best first.
 absl::StatusOr<std::vector<CudnnDescriptor>> OffersFor(
     const CudnnApi& api, cudnnBackendDescriptor_t graph,
     cudnnBackendDescriptor_t properties) {
@@ -205,7 +204,7 @@ absl::StatusOr<std::vector<CudnnDescriptor>> OffersFor(
                            CUDNN_TYPE_BACKEND_DESCRIPTOR, kOfferCountMax,
                            &count, places.data()),
                    "choosing a kernel"));
-  // Those past the ones that it has stay empty.
+  // Drops the descriptors that cuDNN did not fill.
   count = std::clamp<int64_t>(count, 0, kOfferCountMax);
   while (static_cast<int64_t>(offers.size()) > count) offers.pop_back();
   return offers;
@@ -235,7 +234,7 @@ absl::StatusOr<CudnnPlan> CudnnPlan::Make(const CudnnApi& api,
   }
   ASSIGN_OR_RETURN(std::vector<CudnnDescriptor> offers,
                    OffersFor(api, whole, properties));
-  absl::Status why = absl::NotFoundError("cuDNN has no kernel for it");
+  absl::Status why = absl::NotFoundError("no cuDNN kernel for this attention");
   for (CudnnDescriptor& offer : offers) {
     CudnnDescriptor d(api, CUDNN_BACKEND_EXECUTION_PLAN_DESCRIPTOR);
     d.Set(CUDNN_ATTR_EXECUTION_PLAN_ENGINE_CONFIG, offer.get());

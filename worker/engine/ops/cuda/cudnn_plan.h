@@ -1,7 +1,7 @@
-// How cuDNN computes a graph: by which of its kernels, in how much memory.
+// A cuDNN execution plan for a graph: the kernel and its scratch size.
 //
-// Made for the device of a handle, or from a description of one where there is
-// none, and then it cannot be run. Thread-compatible.
+// It is for the device of a handle. A plan for a described device, which need
+// not exist, cannot run. Thread-compatible.
 
 #ifndef WORKER_ENGINE_OPS_CUDA_CUDNN_PLAN_H_
 #define WORKER_ENGINE_OPS_CUDA_CUDNN_PLAN_H_
@@ -20,27 +20,27 @@
 
 namespace atl::engine::cuda {
 
-// What a plan is for: one of both.
+// Set exactly one.
 struct CudnnTarget {
   cudnnHandle_t handle = nullptr;
-  // Of a device, as cuDNN writes them: JSON.
+  // cuDNN's JSON description of a device.
   absl::string_view properties = {};
 };
 
 class CudnnPlan {
  public:
-  // The kernel that cuDNN names first, of those that it has. It compiles it: a
-  // fraction of a second.
+  // Takes the first kernel offered that compiles, in a fraction of a second.
   //
-  // NOT_FOUND: it has none. UNAVAILABLE: it failed. The message says at what.
+  // NOT_FOUND: there is none. UNAVAILABLE: cuDNN failed; the message says
+  // where.
   static absl::StatusOr<CudnnPlan> Make(const CudnnApi& api,
                                         const AttentionGraph& graph,
                                         const CudnnTarget& target);
 
   int64_t scratch_bytes() const { return scratch_bytes_; }
 
-  // Queues it on the stream of the handle that it was made for. `memory_of`
-  // says where tensors of a role lie, aligned to 16 bytes.
+  // Queues the graph on the stream of `handle`, for which the plan was made.
+  // `memory_of` returns the memory of a role's tensor, aligned to 16 bytes.
   //
   // UNAVAILABLE: cuDNN or the device failed.
   absl::Status Run(cudnnHandle_t handle,
@@ -48,7 +48,7 @@ class CudnnPlan {
                    void* scratch) const;
 
  private:
-  // A tensor that is not within the graph.
+  // A tensor that the caller supplies, or a scalar.
   struct Argument {
     int64_t id = 0;
     GraphRole role = GraphRole::kScalar;
@@ -58,7 +58,7 @@ class CudnnPlan {
   explicit CudnnPlan(const CudnnApi& api) : api_(&api) {}
 
   const CudnnApi* api_;
-  std::vector<CudnnDescriptor> parts_;  // The last is the plan.
+  std::vector<CudnnDescriptor> parts_;  // The plan is the last.
   std::vector<Argument> arguments_;
   int64_t scratch_bytes_ = 0;
 };

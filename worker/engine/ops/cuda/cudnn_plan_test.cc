@@ -1,5 +1,5 @@
-// Whether cuDNN takes the graphs, for devices that are described and need not
-// be there (testing/no_driver.cc in the driver's place).
+// Whether cuDNN accepts the graphs for described devices, which need not exist.
+// testing/no_driver.cc replaces the driver.
 
 #include "worker/engine/ops/cuda/cudnn_plan.h"
 
@@ -16,8 +16,8 @@
 namespace atl::engine::cuda {
 namespace {
 
-// Of A100 (800), H200 (900) and B200 (1000), nearly: what kernels there are
-// goes by the version and by shared memory.
+// About A100 (800), H200 (900) and B200 (1000). The choice of kernels depends
+// on the version and on shared memory.
 std::string MakeProperties(int version) {
   return absl::StrCat(
       R"({"deviceVer":)", version, R"(,"maxSharedMemoryPerBlockOptin":)",
@@ -47,7 +47,7 @@ struct Case {
   AttentionShape shape;
 };
 
-// cuDNN compiles each, some for seconds.
+// cuDNN compiles each graph, some for seconds.
 TEST(CudnnPlanTest, HasAKernelThatWritesNoScoresOnEveryDevice) {
   for (const auto& [version, s] :
        {Case{900, {16, 1024, 12, 12, 64}}, Case{900, {4, 2048, 32, 4, 64}},

@@ -1,7 +1,5 @@
-// What the kernels share. For .cu files alone.
-//
-// nvcc compiles them for a device. In tests g++ compiles the same files and
-// testing/emulator.h runs them on the host.
+// What kernels share; only for .cu files. nvcc compiles them for a device. In
+// tests g++ compiles them and testing/emulator.h runs them on the host.
 
 #ifndef WORKER_ENGINE_OPS_CUDA_DEVICE_H_
 #define WORKER_ENGINE_OPS_CUDA_DEVICE_H_
@@ -15,11 +13,11 @@
 #define ATL_DYNAMIC_SHARED(T, name)                           \
   extern __shared__ __align__(16) unsigned char atl_shared[]; \
   T* const name = reinterpret_cast<T*>(atl_shared)
-// `kernel` in brackets: its name may have commas.
+// Parentheses around `kernel` allow commas in its name.
 #define ATL_KERNEL_NAME(...) __VA_ARGS__
 #define ATL_LAUNCH(kernel, grid, block, shared, stream, ...) \
   ATL_KERNEL_NAME kernel<<<grid, block, shared, stream>>>(__VA_ARGS__)
-// More than 48 KiB have to be asked for. An error comes back with the launch.
+// Requests more than 48 KiB of shared memory. The launch returns any error.
 #define ATL_ALLOW_SHARED(kernel, bytes)                                   \
   (void)cudaFuncSetAttribute(ATL_KERNEL_NAME kernel,                      \
                              cudaFuncAttributeMaxDynamicSharedMemorySize, \
@@ -34,7 +32,6 @@ namespace atl::engine::cuda {
 inline constexpr unsigned kAllLanes = 0xffffffffu;
 inline constexpr int kWarpSize = 32;
 
-// The thread's number in a grid of one dimension.
 __device__ inline int64_t GlobalThread() {
   return static_cast<int64_t>(blockIdx.x) * blockDim.x + threadIdx.x;
 }
@@ -42,8 +39,8 @@ __device__ inline int64_t GlobalThreads() {
   return static_cast<int64_t>(gridDim.x) * blockDim.x;
 }
 
-// a / b and a % b of numbers >= 0: divisions of 64 bits take several times as
-// long, and most shapes need none.
+// a / b and a % b of numbers >= 0, in 32 bits if possible: a 64-bit division
+// takes several times as long.
 struct Divided {
   int64_t quotient, rest;
 };
@@ -55,8 +52,8 @@ __device__ inline Divided Divide(int64_t a, int64_t b) {
   return {a / b, a % b};
 }
 
-// Sums and maxima over the lanes of a warp, or of aligned groups of `kWidth`
-// lanes; all lanes get the same bits.
+// Over a warp, or aligned groups of `kWidth` lanes. All lanes get the same
+// bits.
 template <int kWidth = kWarpSize, typename T>
 __device__ inline T WarpSum(T value) {
 #pragma unroll
@@ -75,13 +72,13 @@ __device__ inline T WarpMax(T value) {
   return value;
 }
 
-// Sum over a block of one dimension, in the order of warps; all threads get the
-// same bits. `shared` [32] may be used again after the next call or barrier.
+// Sum over a one-dimensional block, warp by warp. All threads get the same
+// bits. `shared` [32] may be reused after the next call or barrier.
 template <typename T>
 __device__ inline T BlockSum(T value, T* shared) {
   value = WarpSum(value);
   const int warps = blockDim.x / kWarpSize;
-  __syncthreads();  // Of what was read in `shared` before.
+  __syncthreads();  // Other threads may still read `shared`.
   if (threadIdx.x % kWarpSize == 0) shared[threadIdx.x / kWarpSize] = value;
   __syncthreads();
   T sum = 0;
@@ -89,7 +86,7 @@ __device__ inline T BlockSum(T value, T* shared) {
   return sum;
 }
 
-// bfloat16 by bits: to the nearest, ties to even; a NaN stays one.
+// To the nearest, ties to even; a NaN stays a NaN.
 __device__ inline uint16_t ToBf16(float x) {
   const uint32_t bits = __float_as_uint(x);
   if ((bits & 0x7fffffffu) > 0x7f800000u) {

@@ -16,7 +16,7 @@ DeviceMemory::~DeviceMemory() { FreeCached(); }
 absl::StatusOr<void*> DeviceMemory::Allocate(size_t bytes) {
   const size_t size = BlockBytes(bytes);
   ++change_count_;
-  RETURN_IF_ERROR(ToStatus(cudaSetDevice(device_), "choosing it", device_));
+  RETURN_IF_ERROR(ToStatus(cudaSetDevice(device_), "selecting it", device_));
   void* block = cache_.Take(bytes);
   if (block == nullptr) {
     cudaError_t error = cudaMalloc(&block, size);
@@ -26,10 +26,10 @@ absl::StatusOr<void*> DeviceMemory::Allocate(size_t bytes) {
       error = cudaMalloc(&block, size);
     }
     if (error != cudaSuccess) {
-      (void)cudaGetLastError();  // It is told here, and not again.
+      (void)cudaGetLastError();  // Clears it: the returned status reports it.
       return ToStatus(
           error,
-          absl::StrCat("allocating ", size, " bytes beside ", used_bytes_),
+          absl::StrCat("allocating ", size, " bytes on top of ", used_bytes_),
           device_);
     }
   }
@@ -51,7 +51,7 @@ void DeviceMemory::Free(void* memory, size_t bytes) {
 }
 
 void DeviceMemory::FreeCached() {
-  // An error here was, or will be, told by the stream that it broke.
+  // The broken stream reports this error itself.
   (void)cudaStreamSynchronize(stream_);
   for (void* block : cache_.TakeAll()) (void)cudaFree(block);
 }

@@ -1,9 +1,8 @@
-// The memory of one CUDA device, which keeps what it was given back: cudaMalloc
-// and cudaFree wait for the device, and these do not.
+// The memory of one CUDA device. Thread-compatible.
 //
-// A block may be given out again while work that was queued before still uses
-// it: all users queue on the one stream that `stream` is, in which the new
-// user's work comes later. Thread-compatible.
+// Keeps freed blocks, because cudaMalloc and cudaFree wait for the device. A
+// block may be reused while earlier queued work still uses it: all users queue
+// on `stream`, so the new work runs later.
 
 #ifndef WORKER_ENGINE_OPS_CUDA_DEVICE_MEMORY_H_
 #define WORKER_ENGINE_OPS_CUDA_DEVICE_MEMORY_H_
@@ -24,19 +23,17 @@ class DeviceMemory final : public Memory {
       : device_(device), stream_(stream) {}
   DeviceMemory(const DeviceMemory&) = delete;
   DeviceMemory& operator=(const DeviceMemory&) = delete;
-  // All was given back.
+  // All memory must be free.
   ~DeviceMemory() override;
 
-  // Zeroes the memory on the stream. When the device has no more, what is
-  // cached is freed first.
+  // Zeroes the memory on the stream. If full, frees cached blocks and retries.
   absl::StatusOr<void*> Allocate(size_t bytes) override;
   void Free(void* memory, size_t bytes) override;
   bool is_host() const override { return false; }
 
-  // How often it was asked for memory or given some back: while that is the
-  // same, every address means what it meant.
+  // Counts Allocate and Free. While it is unchanged, addresses stay valid.
   int64_t change_count() const { return change_count_; }
-  // Given out now, and the most that was at a time; without what is cached.
+  // Bytes allocated now, and the most so far; without cached blocks.
   size_t used_bytes() const { return used_bytes_; }
   size_t used_bytes_max() const { return used_bytes_max_; }
 

@@ -1,4 +1,4 @@
-// What computes each element by itself: one pass over memory each.
+// Element-wise operations: each is one pass over memory.
 
 #include <cstdint>
 
@@ -9,7 +9,6 @@
 namespace atl::engine::cuda {
 namespace {
 
-// Calls f(i) for i in [0, n).
 template <typename F>
 __global__ void ForEachKernel(int64_t n, F f) {
   for (int64_t i = GlobalThread(); i < n; i += GlobalThreads()) f(i);
@@ -72,7 +71,7 @@ struct PositionsBackwardAt {
   }
 };
 
-// i counts pairs of channels of the H + G heads that turn.
+// i counts pairs of channels of the H + G heads of queries and keys.
 struct RopeAt {
   int64_t half, heads, qkv_size, sequence_length;
   const float* table;
@@ -172,7 +171,7 @@ struct AdamWAt {
   }
 };
 
-// The same with numbers that the device has; none if the scale is a NaN.
+// SgdAt with numbers from device memory. Does nothing if the scale is a NaN.
 struct SgdByAt {
   const AdamWStep<float>* step;
   const float* scale;
@@ -257,7 +256,7 @@ void PositionsBackward(cudaStream_t stream, int64_t rows,
                        int64_t sequence_length, int64_t channels,
                        const float* dx, float* dtable) {
   const int64_t size = sequence_length * channels, count = rows * channels;
-  // Positions that no row has are left alone.
+  // Skips positions that no row has.
   ForEach(stream, size < count ? size : count,
           PositionsBackwardAt{count, size, dx, dtable});
 }

@@ -1,8 +1,8 @@
-// The gradient of an embedding: rows are sorted by token, stably, and each
-// token's rows are added by one block in rising order, as the definition does.
+// The gradient of an embedding. A stable sort orders rows by token; one block
+// per token adds its rows in rising order, as the definition does.
 //
-// The sort is a counting sort a digit of 8 bits, the lowest first: counts of
-// each tile, where each (digit, tile) begins, and the move.
+// The counting sort takes digits of 8 bits, the lowest first. It counts each
+// tile's digits, finds where each (digit, tile) begins, and moves the rows.
 
 #include <cstdint>
 
@@ -15,18 +15,17 @@ namespace {
 
 static_assert(kSortTile == kBlockThreads && kDigits == kBlockThreads);
 
-// The tokens whose rows a table has.
+// The table's range of tokens.
 struct Slice {
   int64_t begin, count;
-  // What is sorted by: a token's row; all that have none come last.
+  // A token's row in the table. Tokens outside it come last.
   __device__ int32_t MakeKey(int32_t token) const {
     const int64_t id = token - begin;
     return static_cast<int32_t>(id >= 0 && id < count ? id : count);
   }
 };
 
-// Number `index` of a sort; the rows are their own numbers before the first
-// pass.
+// Row `index` of the order so far. Null `rows`: not sorted yet.
 __device__ inline int32_t FindRow(const int32_t* rows, int64_t index) {
   return rows != nullptr ? rows[index] : static_cast<int32_t>(index);
 }
@@ -34,7 +33,7 @@ __device__ inline int ExtractDigit(int32_t key, int shift) {
   return static_cast<int>(key >> shift) & (kDigits - 1);
 }
 
-// counts[digit, tile]. A block a tile.
+// counts[digit, tile]. One block per tile.
 __global__ void CountDigitsKernel(int64_t count, int shift, Slice slice,
                                   const int32_t* tokens, const int32_t* rows,
                                   int32_t* counts) {
@@ -51,8 +50,8 @@ __global__ void CountDigitsKernel(int64_t count, int shift, Slice slice,
       shared[threadIdx.x];
 }
 
-// counts[digit, tile] becomes the place of the first such row: a thread a digit
-// adds up its tiles, and begins behind all lower digits. One block.
+// counts[digit, tile] becomes the place of its first row. One block: a thread
+// per digit adds up its tiles, after all lower digits.
 __global__ void PlaceDigitsKernel(int64_t tiles, int32_t* counts) {
   __shared__ int32_t totals[kDigits];
   int32_t* own = counts + threadIdx.x * tiles;
@@ -87,7 +86,7 @@ __global__ void MoveKernel(int64_t count, int shift, Slice slice,
   sorted[place] = row;
 }
 
-// A block for each place: the first of a token adds them all.
+// One block per place; the first place of a token adds all its rows.
 __global__ void AddSortedKernel(int64_t count, int64_t channels, Slice slice,
                                 const int32_t* tokens, const int32_t* sorted,
                                 const float* dout, float* dtable) {

@@ -1,6 +1,4 @@
-// Keeps the first error of a device.
-//
-// Thread-compatible.
+// Keeps the first error of a device. Thread-compatible.
 
 #ifndef WORKER_ENGINE_OPS_CUDA_ERROR_LATCH_H_
 #define WORKER_ENGINE_OPS_CUDA_ERROR_LATCH_H_
@@ -13,11 +11,10 @@
 
 namespace atl::engine::cuda {
 
-// What `error` means after `what` was asked of device `device`: OK for none,
-// else a sentence.
+// OK, or an error that says that `device` failed in `what`.
 //
-// RESOURCE_EXHAUSTED: out of memory. UNAVAILABLE: all others, which a device
-// does not recover from in this process.
+// RESOURCE_EXHAUSTED: out of memory. UNAVAILABLE: any other error; the device
+// does not recover in this process.
 absl::Status ToStatus(cudaError_t error, absl::string_view what, int device);
 
 class ErrorLatch {
@@ -28,10 +25,10 @@ class ErrorLatch {
   bool ok() const { return status_.ok(); }
   const absl::Status& status() const { return status_; }
 
-  // The first error counts. Returns whether all is well.
+  // Keeps the first error. Returns whether there is none.
   bool Check(cudaError_t error, absl::string_view what);
   bool Fail(const absl::Status& status);
-  // Gives the error back and is as new: it was of calls that were never made.
+  // Returns and clears the error. For calls that were recorded, not run.
   absl::Status Forget() { return std::exchange(status_, absl::OkStatus()); }
 
  private:

@@ -1,7 +1,5 @@
-// Causal attention of bfloat16 operands by a library: cuDNN where it is found
-// (cudnn_attention.h). What a library does not do is left to kernels of ours.
-//
-// Thread-compatible.
+// Causal attention of bfloat16 operands by a library (cudnn_attention.h). Our
+// kernels compute the shapes that it does not support. Thread-compatible.
 
 #ifndef WORKER_ENGINE_OPS_CUDA_FUSED_ATTENTION_H_
 #define WORKER_ENGINE_OPS_CUDA_FUSED_ATTENTION_H_
@@ -20,18 +18,17 @@ class FusedAttention {
  public:
   virtual ~FusedAttention() = default;
 
-  // The library and its version, for people.
   virtual std::string name() const = 0;
 
-  // Bytes of the device's memory that Attend takes beside its arguments. The
-  // first call of a shape may take a second; its answer stays the same.
+  // Bytes of device memory that Attend needs besides its arguments. A shape's
+  // first call may take a second; the answer stays the same.
   //
-  // Any error: the library does not do this shape, and the message says why.
+  // Any error: the library does not support the shape; the message says why.
   virtual absl::StatusOr<int64_t> ScratchBytes(const AttentionShape& shape) = 0;
 
-  // Ops::Attention of a shape that has ScratchBytes, queued on `stream`: qkv
-  // [R, (H + 2 G) D] and out [R, H D] are bfloat16, log_sum [B, H, T] f32. The
-  // same bits each time.
+  // Queues Ops::Attention on `stream`; ScratchBytes of the shape must be OK.
+  // qkv [R, (H + 2 G) D] and out [R, H D] are bfloat16, log_sum [B, H, T] is
+  // f32. Same inputs give the same bits.
   //
   // UNAVAILABLE: the library or the device failed.
   virtual absl::Status Attend(cudaStream_t stream, const AttentionShape& shape,

@@ -1,4 +1,4 @@
-// Matrix products by a kernel of ours: slow, for any shape.
+// Matrix products by our own kernel: slow, for any shape.
 
 #ifndef WORKER_ENGINE_OPS_CUDA_KERNEL_MATMUL_H_
 #define WORKER_ENGINE_OPS_CUDA_KERNEL_MATMUL_H_

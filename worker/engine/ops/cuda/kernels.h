@@ -1,10 +1,9 @@
-// The kernels, as host code calls them: each queues its work on `stream` and
-// returns; an error of the launch is in cudaGetLastError.
+// The kernels as host code calls them. A call queues its work on `stream` and
+// returns; cudaGetLastError has an error of the launch.
 //
-// Pointers are the device's. What a kernel computes is said in ops.h, in the
-// operation of the same name; here only what differs. Counts of zero are
-// allowed. No kernel adds to a float that another block adds to: same inputs,
-// same bits.
+// Pointers are to device memory. ops.h defines each kernel under the same name;
+// comments state differences. Counts may be zero. No two blocks add to one
+// float, so same inputs give the same bits.
 
 #ifndef WORKER_ENGINE_OPS_CUDA_KERNELS_H_
 #define WORKER_ENGINE_OPS_CUDA_KERNELS_H_
@@ -15,8 +14,6 @@
 #include "worker/engine/ops/shapes.h"
 
 namespace atl::engine::cuda {
-
-// --- elementwise.cu ----------------------------------------------------------
 
 void AddRows(cudaStream_t stream, int64_t rows, int64_t channels,
              const float* x, const float* delta, const float* bias, float* out);
@@ -46,17 +43,14 @@ void SgdBy(cudaStream_t stream, int64_t n, const AdamWStep<float>* step,
            const float* scale, const float* g, float* p);
 void AdamWBy(cudaStream_t stream, int64_t n, const AdamWStep<float>* step,
              const float* scale, const float* g, float* p, float* m, float* v);
-// narrow[i] = x[i] as bfloat16, to the nearest, ties to even.
+// Rounded to the nearest, ties to even.
 void ToBf16(cudaStream_t stream, int64_t n, const float* x, uint16_t* narrow);
-// The same number as a float.
 void FromBf16(cudaStream_t stream, int64_t n, const uint16_t* narrow, float* x);
 void GatherRows(cudaStream_t stream, int64_t count, int64_t channels,
                 const int32_t* sources, const float* x, float* out);
 void CopyColumns(cudaStream_t stream, int64_t rows, int64_t columns,
                  const float* from, int64_t from_stride, float* to,
                  int64_t to_stride);
-
-// --- norms.cu ----------------------------------------------------------------
 
 void AddRmsNorm(cudaStream_t stream, int64_t rows, int64_t channels, float eps,
                 const float* x, const float* delta, const float* gain,
@@ -74,10 +68,8 @@ void LayerNormBackwardInput(cudaStream_t stream, int64_t rows, int64_t channels,
                             const float* rstd, const float* gain, float* dx,
                             bool accumulate);
 
-// --- sums.cu -----------------------------------------------------------------
-
-// out[c] = sum over rows of dy[r, c] f, added to what is there if `accumulate`:
-// f is 1 (x null), x[r, c] rstd[r] (mean null), or (x[r, c] - mean[r]) rstd[r].
+// out[c] = sum over rows of dy[r, c] f, added to out if `accumulate`. f is 1 if
+// x is null, x[r, c] rstd[r] if mean is null, else (x[r, c] - mean[r]) rstd[r].
 // `partial` is scratch [kRowTilesMax, C].
 void SumColumns(cudaStream_t stream, int64_t rows, int64_t channels,
                 const float* dy, const float* x, const float* mean,
@@ -88,20 +80,17 @@ void SumElements(cudaStream_t stream, int64_t n, const float* x, bool squares,
 void ClipInto(cudaStream_t stream, const double* sums, double clip_norm,
               float* scale);
 
-// --- attention.cu ------------------------------------------------------------
-
 // head_dim <= kHeadDimMax.
 void Attention(cudaStream_t stream, const AttentionShape& shape,
                const float* qkv, float* out, float* log_sum);
-// `dot` is scratch [B, H, T]: of each row of out with that of dout.
+// `dot` is scratch [B, H, T]; it receives AttentionDots.
 void AttentionBackward(cudaStream_t stream, const AttentionShape& shape,
                        const float* qkv, const float* out, const float* log_sum,
                        const float* dout, float* dot, float* dqkv);
 
-// That `dot`.
+// dot [B, H, T] = dot product of each row of out with that of dout.
 void AttentionDots(cudaStream_t stream, const AttentionShape& shape,
                    const float* out, const float* dout, float* dot);
-// `dot` as for AttentionBackward.
 void AttendBlock(cudaStream_t stream, const AttentionBlock& block,
                  const float* qkv, const float* keys_values, float* out,
                  float* log_sum);
@@ -111,18 +100,14 @@ void AttendBlockBackward(cudaStream_t stream, const AttentionBlock& block,
                          const float* dout, float* dot, float* dqkv,
                          float* dkeys_values);
 
-// --- attention_bf16.cu -------------------------------------------------------
-
-// The same by tensor cores, of rounded q, k, v and probabilities; head_dim <=
-// kBf16HeadDimMax.
+// The same on tensor cores, with q, k, v and the probabilities rounded.
+// head_dim <= kBf16HeadDimMax.
 void AttentionBf16(cudaStream_t stream, const AttentionShape& shape,
                    const float* qkv, float* out, float* log_sum);
 void AttentionBackwardBf16(cudaStream_t stream, const AttentionShape& shape,
                            const float* qkv, const float* out,
                            const float* log_sum, const float* dout, float* dot,
                            float* dqkv);
-
-// --- loss.cu -----------------------------------------------------------------
 
 void CrossEntropy(cudaStream_t stream, int64_t rows, int64_t vocab,
                   const float* logits, const int32_t* targets, float* losses);
@@ -141,15 +126,13 @@ void LogitGradients(cudaStream_t stream, int64_t rows, int64_t begin,
                     int64_t count, float scale, const int32_t* targets,
                     const float* tops, const float* sums, float* logits);
 
-// --- mixture.cu --------------------------------------------------------------
-
 void Route(cudaStream_t stream, const RouteShape& shape, const float* logits,
            float* probabilities, int32_t* experts, float* weights);
 void RouteBackward(cudaStream_t stream, const RouteShape& shape,
                    const float* probabilities, const int32_t* experts,
                    const float* weights, const float* dweights,
                    const float* balance, float* dlogits);
-// AddRouteTotals' counts alone; the sums are SumColumns.
+// The counts of AddRouteTotals; SumColumns makes its sums.
 void AddChoices(cudaStream_t stream, const RouteShape& shape,
                 const int32_t* experts, float* counts);
 void CountChoices(cudaStream_t stream, const RouteShape& shape,
@@ -167,24 +150,20 @@ void CombineRowsBackward(cudaStream_t stream, const RouteShape& shape,
                          const float* weights, const float* y,
                          const float* dout, float* dy, float* dweights);
 
-// --- embedding.cu ------------------------------------------------------------
-
 void EmbeddingSlice(cudaStream_t stream, int64_t rows, int64_t begin,
                     int64_t count, int64_t channels, const int32_t* tokens,
                     const float* table, float* out);
-// Scratch of EmbeddingSliceBackward, in int32 elements.
+// Elements of `scratch` of EmbeddingSliceBackward.
 int64_t EmbeddingScratch(int64_t rows, int64_t count);
-// With begin = 0 and count = V that of the whole table.
+// begin = 0 and count = V give the whole table.
 void EmbeddingSliceBackward(cudaStream_t stream, int64_t rows, int64_t begin,
                             int64_t count, int64_t channels,
                             const int32_t* tokens, const float* dout,
                             int32_t* scratch, float* dtable);
 
-// --- product.cu --------------------------------------------------------------
-
-// c[i, j] = sum over k of a(i, k) b(k, j), added to what c holds if
-// `accumulate`; c is [rows, columns], row-major. An operand is read at i
-// row_step + k step. Slow: for what cuBLASLt has no algorithm for, and tests.
+// c[i, j] = sum over k of a(i, k) b(k, j), added to c if `accumulate`. c is
+// [rows, columns], row-major. Element (i, k) of an operand is at i outer_step +
+// k inner_step. Slow: for tests, and shapes without a cuBLASLt algorithm.
 struct ProductOperand {
   const void* data = nullptr;
   int64_t outer_step = 0;  // Along c's rows or columns.

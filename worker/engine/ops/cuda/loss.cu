@@ -1,5 +1,5 @@
-// Cross-entropy: a block a row, which reads its logits once for the loss and
-// once more for the gradient.
+// Cross-entropy: a block per row reads logits once for each of loss and
+// gradient.
 
 #include <cstdint>
 
@@ -18,7 +18,7 @@ struct SoftmaxSum {
   float sum;
 };
 
-// What a sum counts once the top has risen; exp(-inf + inf) is no number.
+// The sum for a new top. exp(-inf - -inf) would be a NaN.
 __device__ inline float Rescaled(float sum, float from, float to) {
   return from == to ? sum : sum * expf(from - to);
 }
@@ -28,8 +28,7 @@ __device__ inline SoftmaxSum Merge(SoftmaxSum a, SoftmaxSum b) {
   return {top, Rescaled(a.sum, a.top, top) + Rescaled(b.sum, b.top, top)};
 }
 
-// log of the sum of exp over a row; all threads get it. A NaN among the logits
-// is one in the result.
+// log of a row's sum of exp, for all threads. A NaN logit gives a NaN.
 __device__ inline float LogSumExp(int64_t vocab, const float* row,
                                   SoftmaxSum* shared) {
   SoftmaxSum own = {-HUGE_VALF, 0};
@@ -42,7 +41,7 @@ __device__ inline float LogSumExp(int64_t vocab, const float* row,
     const float sum = __shfl_xor_sync(kAllLanes, own.sum, mask);
     own = Merge(own, {top, sum});
   }
-  __syncthreads();  // Of what was read in `shared` before.
+  __syncthreads();  // Other threads may still read `shared`.
   if (threadIdx.x % kWarpSize == 0) shared[threadIdx.x / kWarpSize] = own;
   __syncthreads();
   SoftmaxSum all = shared[0];
@@ -63,7 +62,7 @@ __global__ void CrossEntropyKernel(int64_t rows, int64_t vocab, float scale,
     const float log_total = LogSumExp(vocab, row, shared);
     if (threadIdx.x == 0) losses[r] = log_total - row[target];
     if (!kBackward) continue;
-    __syncthreads();  // The target's logit was read.
+    __syncthreads();  // Others may still read the target's logit.
     float* out = gradient + r * vocab;
     for (int64_t i = threadIdx.x; i < vocab; i += blockDim.x) {
       const float value = scale * expf(row[i] - log_total);
@@ -72,10 +71,10 @@ __global__ void CrossEntropyKernel(int64_t rows, int64_t vocab, float scale,
   }
 }
 
-// The largest of a block's values; all threads get it.
+// The largest of a block's values, for all threads.
 __device__ inline float BlockMax(float value, float* shared) {
   value = WarpMax(value);
-  __syncthreads();  // Of what was read in `shared` before.
+  __syncthreads();  // Other threads may still read `shared`.
   if (threadIdx.x % kWarpSize == 0) shared[threadIdx.x / kWarpSize] = value;
   __syncthreads();
   value = shared[0];

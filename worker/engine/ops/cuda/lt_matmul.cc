@@ -22,10 +22,9 @@
 namespace atl::engine::cuda {
 namespace {
 
-// Recipes that are kept. Experts of a mixture have another shape in each step:
-// all are forgotten once there are so many.
+// All recipes are dropped at this number: each step has new expert shapes.
 constexpr size_t kRecipeCountMax = 4096;
-// What NVIDIA advises for Hopper.
+// NVIDIA's advice for Hopper.
 constexpr size_t kWorkspaceBytes = size_t{32} << 20;
 
 absl::Status LtStatus(cublasStatus_t error, absl::string_view what) {
@@ -34,7 +33,6 @@ absl::Status LtStatus(cublasStatus_t error, absl::string_view what) {
                                              cublasLtGetStatusString(error)));
 }
 
-// Owners of the library's descriptors.
 template <typename T, cublasStatus_t (*kDestroy)(T)>
 struct Owner {
   using pointer = T;
@@ -49,15 +47,15 @@ using Layout = Owned<cublasLtMatrixLayout_t, cublasLtMatrixLayoutDestroy>;
 using Preference =
     Owned<cublasLtMatmulPreference_t, cublasLtMatmulPreferenceDestroy>;
 
-// Of a shape: everything but the pointers.
+// All of a product but the pointers.
 struct Recipe {
   Desc desc;
   Layout a, b, d;
   cublasLtMatmulAlgo_t algorithm = {};
-  bool found = false;  // Else the library has nothing for it.
+  bool found = false;  // False: the library has no algorithm.
 };
 
-// Kind, m, n, k, bf16, and the alignment of all pointers.
+// Kind, m, n, k, bf16, and the common alignment of all pointers.
 using Key = std::tuple<ProductKind, int64_t, int64_t, int64_t, bool, int>;
 
 absl::StatusOr<Layout> MakeLayout(bool is_bf16, int64_t rows, int64_t columns,
@@ -149,7 +147,7 @@ class LtMatmul final : public Matmul {
     const Preference preference(made);
     RETURN_IF_ERROR(Prefer(made, CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES,
                            uint64_t{kWorkspaceBytes}));
-    // All but sums in place, which are atomic.
+    // All but in-place sums, which are atomic.
     RETURN_IF_ERROR(Prefer(made, CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK,
                            uint32_t{CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE |
                                     CUBLASLT_REDUCTION_SCHEME_OUTPUT_TYPE}));

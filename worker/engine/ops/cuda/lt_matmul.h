@@ -1,8 +1,7 @@
 // Matrix products by cuBLASLt: f32 without TF32, bfloat16 natively.
 //
-// An algorithm is asked for once a shape and kept. Only those are taken that
-// give the same bits each time (no sums by atomic operations). A shape without
-// one falls to the kernel of ours.
+// A shape's algorithm is chosen once. Those that sum atomically are excluded,
+// so same inputs give the same bits. If none is left, our own kernel runs.
 
 #ifndef WORKER_ENGINE_OPS_CUDA_LT_MATMUL_H_
 #define WORKER_ENGINE_OPS_CUDA_LT_MATMUL_H_
@@ -14,10 +13,9 @@
 
 namespace atl::engine::cuda {
 
-// On `device`, the calling thread's.
+// `device` is the calling thread's.
 //
-// UNAVAILABLE: cuBLASLt cannot be made there. RESOURCE_EXHAUSTED: no memory for
-// its workspace.
+// UNAVAILABLE: cuBLASLt cannot start. RESOURCE_EXHAUSTED: no workspace memory.
 absl::StatusOr<std::unique_ptr<Matmul>> MakeLtMatmul(int device);
 
 }  // namespace atl::engine::cuda

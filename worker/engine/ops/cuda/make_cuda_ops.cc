@@ -21,18 +21,18 @@ absl::StatusOr<int> DeviceCount() {
         "no CUDA device can be used here: ", cudaGetErrorString(error)));
   }
   if (count == 0) {
-    return absl::UnavailableError("there is no CUDA device here");
+    return absl::UnavailableError("this machine has no CUDA device");
   }
   return count;
 }
 
 absl::StatusOr<std::unique_ptr<CudaOps>> MakeCudaOps(
     int device, ComputeType compute, const CudaOptions& options) {
-  RETURN_IF_ERROR(ToStatus(cudaSetDevice(device), "choosing it", device));
+  RETURN_IF_ERROR(ToStatus(cudaSetDevice(device), "selecting it", device));
   ASSIGN_OR_RETURN(std::unique_ptr<Matmul> matmul, MakeLtMatmul(device));
   std::unique_ptr<FusedAttention> attention;
   if (compute == ComputeType::kBf16 && options.fused_attention) {
-    // Without one all is done by kernels of ours.
+    // Without cuDNN our own kernels compute attention.
     auto made = MakeCudnnAttention();
     if (made.ok()) attention = *std::move(made);
   }

@@ -1,5 +1,4 @@
-// CudaOps with cuBLASLt, and with cuDNN where there is one. For programs that
-// link CUDA.
+// CudaOps with cuBLASLt, and with cuDNN if found. For programs that link CUDA.
 
 #ifndef WORKER_ENGINE_OPS_CUDA_MAKE_CUDA_OPS_H_
 #define WORKER_ENGINE_OPS_CUDA_MAKE_CUDA_OPS_H_

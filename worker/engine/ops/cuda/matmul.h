@@ -1,4 +1,4 @@
-// The seam to what multiplies matrices on a device.
+// Interface: multiplies matrices on a device.
 
 #ifndef WORKER_ENGINE_OPS_CUDA_MATMUL_H_
 #define WORKER_ENGINE_OPS_CUDA_MATMUL_H_
@@ -11,16 +11,15 @@
 
 namespace atl::engine::cuda {
 
-// One implementation a library: cuBLASLt (lt_matmul.h), and a kernel of ours
-// (kernel_matmul.h). Thread-compatible.
+// cuBLASLt (lt_matmul.h) or our kernel (kernel_matmul.h). Thread-compatible.
 class Matmul {
  public:
   virtual ~Matmul() = default;
 
-  // Queues a product of ops.h on `stream`: `kind` says which, and what `first`
-  // and `second` are. Both are f32, or both bfloat16 if `is_bf16`; `out` is
-  // f32, and added to if `accumulate`. Products are summed in f32, the same way
-  // each time. m, n, k >= 1.
+  // Queues a product of ops.h on `stream`. `kind` names it and its operands
+  // `first` and `second`: both f32, or both bfloat16 if `is_bf16`. `out` is
+  // f32, added to if `accumulate`. Sums are f32, always in one order. m, n, k
+  // >= 1.
   //
   // UNAVAILABLE: the library or the device failed.
   virtual absl::Status Multiply(cudaStream_t stream, ProductKind kind,

@@ -1,5 +1,4 @@
-// The mixture of experts: routing a warp a row, choices sorted by expert, rows
-// gathered and combined.
+// The mixture of experts: routing, sorting choices by expert, moving rows.
 
 #include <cstdint>
 
@@ -11,19 +10,19 @@ namespace atl::engine::cuda {
 namespace {
 
 constexpr int64_t kRowBlocksMax = 1 << 20;
-constexpr int kExpertsALane = 32;  // So 1024 experts at most.
+constexpr int kExpertsALane = 32;  // 1024 experts at most.
 
 unsigned RowBlocks(int64_t rows) {
   return static_cast<unsigned>(rows < kRowBlocksMax ? rows : kRowBlocksMax);
 }
 
-// An expert and its probability; -1: none yet.
+// An expert and its probability; expert -1: none yet.
 struct Choice {
   float probability;
   int expert;
 };
 
-// The likelier; of equal ones the lower.
+// The likelier choice; on ties the lower expert.
 __device__ inline Choice Likelier(Choice a, Choice b) {
   if (a.expert < 0) return b;
   if (b.expert < 0) return a;
@@ -63,7 +62,7 @@ __global__ void RouteKernel(RouteShape shape, const float* logits,
         const int e_other = __shfl_xor_sync(kAllLanes, best.expert, mask);
         best = Likelier(best, {p_other, e_other});
       }
-      // With a NaN the lanes may not agree: the first one's word counts.
+      // With a NaN the lanes may disagree; lane 0 decides.
       best.probability = __shfl_sync(kAllLanes, best.probability, 0);
       best.expert = __shfl_sync(kAllLanes, best.expert, 0);
       if (best.expert % kWarpSize == lane) {
@@ -113,7 +112,7 @@ __global__ void RouteBackwardKernel(RouteShape shape,
   }
 }
 
-// A block an expert.
+// One block per expert.
 __global__ void AddChoicesKernel(int64_t choices, const int32_t* experts,
                                  float* counts) {
   __shared__ int shared[kWarpSize];
@@ -126,7 +125,7 @@ __global__ void AddChoicesKernel(int64_t choices, const int32_t* experts,
   if (threadIdx.x == 0) counts[expert] += static_cast<float>(count);
 }
 
-// A block a group.
+// One block per group.
 __global__ void CountChoicesKernel(RouteShape shape, const int32_t* experts,
                                    float* counts) {
   ATL_DYNAMIC_SHARED(int, own);  // [E]
@@ -146,11 +145,11 @@ __global__ void CountChoicesKernel(RouteShape shape, const int32_t* experts,
   }
 }
 
-// slots[i]: 0 for a choice that the capacity of its group takes, else -1. A
-// block a group, a tile after the other.
+// slots[i] = 0 if the expert's capacity in this group admits choice i, else -1.
+// One block per group, one tile after the other.
 __global__ void KeepChoicesKernel(RouteShape shape, const int32_t* experts,
                                   const float* before, int32_t* slots) {
-  ATL_DYNAMIC_SHARED(int, taken);  // [E], chosen before the tile.
+  ATL_DYNAMIC_SHARED(int, taken);  // [E], choices before the tile.
   __shared__ int32_t chosen[kSortTile];
   const int n = static_cast<int>(shape.expert_count);
   const int64_t choices = shape.group_rows * shape.experts_per_token;
@@ -177,8 +176,8 @@ __global__ void KeepChoicesKernel(RouteShape shape, const int32_t* experts,
   }
 }
 
-// tile_counts[e, tile]: how often e is among the tile's choices, of those that
-// `kept` [R, K] has not as -1; null: all. A block a tile.
+// tile_counts[e, tile]: how often the tile chooses e, without choices whose
+// `kept` [R, K] is -1 (null: all). One block per tile.
 __global__ void CountTilesKernel(int64_t choices, int64_t tiles,
                                  int expert_count, const int32_t* experts,
                                  const int32_t* kept, int32_t* tile_counts) {
@@ -195,8 +194,8 @@ __global__ void CountTilesKernel(int64_t choices, int64_t tiles,
   }
 }
 
-// tile_counts[e, tile] becomes how often e is chosen before the tile, and
-// begins the first slot of each expert. One block.
+// tile_counts[e, tile] becomes the choices of e before the tile, and begins
+// each expert's first slot. One block.
 __global__ void PlaceTilesKernel(int64_t tiles, int expert_count,
                                  int32_t* tile_counts, int64_t* begins) {
   for (int e = threadIdx.x; e < expert_count; e += blockDim.x) {
@@ -214,7 +213,7 @@ __global__ void PlaceTilesKernel(int64_t tiles, int expert_count,
   for (int e = 0; e < expert_count; ++e) begins[e + 1] += begins[e];
 }
 
-// Where `limited`, slots that are -1 stay so.
+// `limited`: slots that are -1 stay -1.
 __global__ void PlaceChoicesKernel(RouteShape shape, int64_t tiles,
                                    bool limited, const int32_t* experts,
                                    const int32_t* tile_counts,
@@ -253,7 +252,7 @@ __global__ void CombineRowsKernel(RouteShape shape, int64_t channels,
   }
 }
 
-// A block a choice: its slot is its own, so dy may be y.
+// One block per choice. No other choice has its slot, so dy may be y.
 __global__ void CombineRowsBackwardKernel(RouteShape shape, int64_t channels,
                                           const int32_t* slots,
                                           const float* weights, const float* y,
@@ -270,7 +269,7 @@ __global__ void CombineRowsBackwardKernel(RouteShape shape, int64_t channels,
         dot += d[c] * y[slot * channels + c];
       }
     }
-    dot = BlockSum(dot, shared);  // And all of y's row was read.
+    dot = BlockSum(dot, shared);  // Now y's row has been read, too.
     if (threadIdx.x == 0) dweights[i] = dot;
     if (slot < 0) continue;
     for (int64_t c = threadIdx.x; c < channels; c += blockDim.x) {

@@ -1,4 +1,4 @@
-// In builds without cuDNN.
+// For builds without cuDNN.
 
 #include <memory>
 

@@ -1,4 +1,4 @@
-// Norms: a block a row.
+// Norms: one block per row.
 
 #include <cstdint>
 
@@ -9,7 +9,7 @@
 namespace atl::engine::cuda {
 namespace {
 
-// A grid has so many blocks at most; they go on over the rows in strides.
+// Blocks stride over further rows.
 constexpr int64_t kRowBlocksMax = 1 << 20;
 
 unsigned RowBlocks(int64_t rows) {
@@ -34,7 +34,7 @@ __global__ void AddRmsNormKernel(int64_t rows, int64_t channels, float eps,
     const float scale =
         1.0f / sqrtf(squares / static_cast<float>(channels) + eps);
     if (threadIdx.x == 0) rstd[r] = scale;
-    // A thread reads what it wrote: `sum` may be x.
+    // `sum` may be x: a thread reads only what it wrote.
     const float* s = sum != nullptr ? sum : x;
     for (int64_t c = threadIdx.x; c < channels; c += blockDim.x) {
       y[row + c] = s[row + c] * scale * gain[c];

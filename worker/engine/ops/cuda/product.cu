@@ -1,5 +1,5 @@
-// A matrix product of ours, for any strides: tiles of 16 x 16 in shared memory.
-// What cuBLASLt has no algorithm for, and what tests multiply with.
+// Matrix products with any strides, in tiles of 16 x 16: for tests, and for
+// shapes without a cuBLASLt algorithm.
 
 #include <cstdint>
 

@@ -39,11 +39,11 @@ void Recorder::Run(int64_t key, absl::FunctionRef<void()> queue) {
 bool Recorder::Record(int64_t key, absl::FunctionRef<void()> queue) {
   const auto old = graphs_.find(key);
   if (old != graphs_.end()) {
-    // It may still be going on; the runtime keeps it until it has ended.
+    // The graph may still be running; the runtime keeps it until it ends.
     (void)cudaGraphExecDestroy(old->second);
     graphs_.erase(old);
   }
-  // Calls of other threads are none of its business.
+  // Other threads may call the runtime during the capture.
   cudaError_t error =
       cudaStreamBeginCapture(stream_, cudaStreamCaptureModeThreadLocal);
   cudaGraph_t graph = nullptr;
@@ -51,7 +51,7 @@ bool Recorder::Record(int64_t key, absl::FunctionRef<void()> queue) {
   if (error == cudaSuccess) {
     queue();
     error = cudaStreamEndCapture(stream_, &graph);
-    // What went wrong was not done: it is called again.
+    // The calls were recorded, not run; the caller repeats them.
     status = latch_.Forget();
   }
   cudaGraphExec_t made = nullptr;
@@ -59,7 +59,7 @@ bool Recorder::Record(int64_t key, absl::FunctionRef<void()> queue) {
     error = cudaGraphInstantiate(&made, graph, 0);
   }
   if (graph != nullptr) (void)cudaGraphDestroy(graph);
-  (void)cudaGetLastError();  // It is told here, and not again.
+  (void)cudaGetLastError();  // Clears it: `status` reports it.
   status.Update(ToStatus(error, "recording a step", latch_.device()));
   if (!status.ok()) {
     note_ = absl::StrCat("a step is not recorded as a CUDA graph: ",

@@ -1,8 +1,7 @@
-// Runs of calls that are recorded as CUDA graphs and replayed: one launch in
-// place of one a kernel.
+// Records sequences of calls as CUDA graphs and replays each with one launch
+// instead of one per kernel. Thread-compatible.
 //
-// A run that cannot be recorded (replay_policy.h) is called as it is, and a
-// sentence says so. Thread-compatible.
+// What cannot be recorded (plan/replay_policy.h) is called; TakeNote says why.
 
 #ifndef WORKER_ENGINE_OPS_CUDA_RECORDER_H_
 #define WORKER_ENGINE_OPS_CUDA_RECORDER_H_
@@ -22,23 +21,21 @@ namespace atl::engine::cuda {
 
 class Recorder {
  public:
-  // All outlive it; the device is the current one in each call.
+  // The arguments outlive the recorder. Callers make the device current.
   Recorder(cudaStream_t stream, const DeviceMemory& memory, ErrorLatch& latch)
       : stream_(stream), memory_(memory), latch_(latch) {}
   Recorder(const Recorder&) = delete;
   Recorder& operator=(const Recorder&) = delete;
-  // Nothing that it launched is still going on.
+  // No launched graph may be running.
   ~Recorder();
 
-  // As BasicOps::Replay. An error of the device is the latch's.
   void Run(int64_t key, absl::FunctionRef<void()> queue);
 
   int64_t replay_count() const { return replay_count_; }
-  // As BasicOps::TakeNote.
   std::string TakeNote() { return std::exchange(note_, ""); }
 
  private:
-  // Records, and says whether there is a graph now.
+  // Whether there is a graph now; if not, note_ says why.
   bool Record(int64_t key, absl::FunctionRef<void()> queue);
   void Launch(int64_t key);
 

@@ -1,9 +1,6 @@
-// The part of the CUDA runtime that host code here uses.
-//
-// The toolkit's own header, or in tests, which are compiled with
-// ATL_CUDA_EMULATED, a few functions of the same names over host memory: so the
-// code around kernels, and the kernels themselves, run on machines without a
-// device too.
+// The CUDA runtime functions that host code here uses: the toolkit's header.
+// Tests define ATL_CUDA_EMULATED and get functions of the same names over host
+// memory. So kernels and the code around them also run without a device.
 
 #ifndef WORKER_ENGINE_OPS_CUDA_RUNTIME_H_
 #define WORKER_ENGINE_OPS_CUDA_RUNTIME_H_

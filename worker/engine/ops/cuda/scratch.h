@@ -1,6 +1,4 @@
-// Device memory that grows and is then kept.
-//
-// Thread-compatible.
+// Device memory that grows and is then kept. Thread-compatible.
 
 #ifndef WORKER_ENGINE_OPS_CUDA_SCRATCH_H_
 #define WORKER_ENGINE_OPS_CUDA_SCRATCH_H_
@@ -22,9 +20,9 @@ class Scratch {
   Scratch& operator=(const Scratch&) = delete;
   ~Scratch() { memory_.Free(data_, bytes_); }
 
-  // At least `count` elements; what they held is lost if they grow.
+  // At least `count` elements. Growing loses their contents.
   //
-  // Errors: those of Memory::Allocate; there is no scratch then.
+  // Errors: those of Memory::Allocate; the scratch is then empty.
   absl::StatusOr<T*> Get(int64_t count) {
     const size_t bytes = static_cast<size_t>(count) * sizeof(T);
     if (bytes > bytes_) {

@@ -27,7 +27,7 @@ class StreamCopier final : public Copier {
 
   absl::Status Init() {
     const int device = latch_.device();
-    RETURN_IF_ERROR(ToStatus(cudaSetDevice(device), "choosing it", device));
+    RETURN_IF_ERROR(ToStatus(cudaSetDevice(device), "selecting it", device));
     RETURN_IF_ERROR(
         ToStatus(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking),
                  "making a stream", device));
@@ -54,22 +54,22 @@ class StreamCopier final : public Copier {
   void Copy(size_t bytes, const void* from, void* to, cudaMemcpyKind kind) {
     if (is_lost_) {
       latch_.Fail(absl::UnavailableError(
-          "copies do not follow what the CUDA device computes"));
+          "the CUDA copies cannot wait for the computation"));
     }
     if (bytes == 0 || !latch_.ok()) return;
-    if (!latch_.Check(cudaSetDevice(latch_.device()), "choosing it") ||
+    if (!latch_.Check(cudaSetDevice(latch_.device()), "selecting it") ||
         !latch_.Check(cudaMemcpyAsync(to, from, bytes, kind, stream_),
-                      "copying beside")) {
+                      "copying on a second stream")) {
       return;
     }
-    latch_.Check(cudaStreamSynchronize(stream_), "copying beside");
+    latch_.Check(cudaStreamSynchronize(stream_), "copying on a second stream");
   }
 
   const cudaStream_t followed_;
   cudaStream_t stream_ = nullptr;
   cudaEvent_t event_ = nullptr;
-  ErrorLatch latch_;                  // Of the thread that copies.
-  std::atomic<bool> is_lost_{false};  // An error of Follow.
+  ErrorLatch latch_;                  // For the copying thread.
+  std::atomic<bool> is_lost_{false};  // Follow failed.
 };
 
 }  // namespace

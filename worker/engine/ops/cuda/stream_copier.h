@@ -1,4 +1,4 @@
-// A Copier on a stream of its own.
+// A Copier on its own stream.
 
 #ifndef WORKER_ENGINE_OPS_CUDA_STREAM_COPIER_H_
 #define WORKER_ENGINE_OPS_CUDA_STREAM_COPIER_H_
@@ -11,7 +11,7 @@
 
 namespace atl::engine::cuda {
 
-// Follows what is queued on `stream`, which outlives it.
+// Its Follow waits for `stream`, which must outlive it.
 //
 // UNAVAILABLE: the device cannot be used.
 absl::StatusOr<std::unique_ptr<Copier>> MakeStreamCopier(int device,

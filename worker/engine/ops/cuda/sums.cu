@@ -1,4 +1,4 @@
-// Sums over rows and over vectors, each in a fixed tree.
+// Sums over rows and over vectors, each as a fixed tree.
 
 #include <cstdint>
 
@@ -9,8 +9,8 @@
 namespace atl::engine::cuda {
 namespace {
 
-constexpr int kColumns = 32;    // Of a block.
-constexpr int kRowsAtOnce = 8;  // The same.
+constexpr int kColumns = 32;    // Per block.
+constexpr int kRowsAtOnce = 8;  // Per block.
 
 struct Terms {
   int64_t channels;
@@ -23,8 +23,8 @@ struct Terms {
   }
 };
 
-// partial[tile, c] = sum over the tile's rows: those of each of 8 threads, then
-// these in order.
+// partial[tile, c] = sum over the tile's rows: 8 threads sum some rows each,
+// and their sums are added in order.
 __global__ void SumTilesKernel(int64_t rows, int64_t tile_rows, Terms terms,
                                float* partial) {
   __shared__ float shared[kRowsAtOnce][kColumns];
@@ -68,7 +68,6 @@ __global__ void SumBlocksKernel(int64_t n, int64_t elements, const float* x,
   if (threadIdx.x == 0) partial[blockIdx.x] = sum;
 }
 
-// One block.
 __global__ void SumOfPartialsKernel(int64_t blocks, const double* partial,
                                     double* result) {
   __shared__ double shared[kWarpSize];
@@ -78,11 +77,11 @@ __global__ void SumOfPartialsKernel(int64_t blocks, const double* partial,
   if (threadIdx.x == 0) *result = sum;
 }
 
-// One warp, of which one thread computes: ClipScale's formula.
+// ClipScale's formula. One warp, of which one thread computes.
 __global__ void ClipKernel(const double* sums, double clip_norm, float* scale) {
   if (threadIdx.x != 0) return;
   const double norm = sqrt(sums[1]);
-  // What is not finite gives a NaN here.
+  // A NaN if a sum is not finite.
   const double unknown = (sums[0] - sums[0]) + (norm - norm);
   double factor = 1.0;
   if (clip_norm > 0 && clip_norm / (norm + 1e-6) < 1.0) {

@@ -24,8 +24,7 @@ size_t Pages(size_t bytes) {
   return (bytes + kPageBytes - 1) / kPageBytes * kPageBytes;
 }
 
-// Copies beside what is computed, which here needs no order: operations are
-// done when they return.
+// Needs no order with operations, which are done when they return.
 class FakeDeviceCopier final : public Copier {
  public:
   explicit FakeDeviceCopier(const FakeDeviceMemory& memory) : memory_(memory) {}
@@ -54,9 +53,9 @@ FakeDeviceMemory::~FakeDeviceMemory() {
 
 absl::StatusOr<void*> FakeDeviceMemory::Allocate(size_t bytes) {
   const size_t begin = used_bytes_, whole = Pages(bytes);
-  // A page that is nobody's lies between two.
+  // An unmapped page separates buffers.
   if (whole + kPageBytes > kBytes - begin) {
-    return absl::ResourceExhaustedError("no more memory apart");
+    return absl::ResourceExhaustedError("the fake device is out of memory");
   }
   used_bytes_ += whole + kPageBytes;
   CHECK_EQ(mprotect(contents_ + begin, whole, PROT_READ | PROT_WRITE), 0);

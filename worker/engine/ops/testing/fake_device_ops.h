@@ -1,12 +1,10 @@
-// Operations whose memory the host cannot touch: a device for tests on any
-// machine, with the sums of the operations that it stands on.
+// PlainOps on a fake device whose memory the host cannot touch. For tests.
 //
-// Buffers are addresses without memory behind them, so that the host that reads
-// or writes one ends the process; the operations find their contents at a fixed
-// distance. The other way round, an operation that is given memory of the host,
-// and a copy whose host side is the device's, end the process with a sentence.
-// What was freed, and what lies a page behind a buffer, cannot be touched by
-// operations either. For tests. Thread-compatible; a Copier may be used beside.
+// Buffers are addresses without memory: a host access ends the process.
+// Operations find the contents at a fixed distance. Host memory in an
+// operation, or device memory as a copy's host side, also ends the process.
+// Nothing can touch freed memory or the page after a buffer. Thread-compatible;
+// a Copier may run concurrently.
 
 #ifndef WORKER_ENGINE_OPS_TESTING_FAKE_DEVICE_OPS_H_
 #define WORKER_ENGINE_OPS_TESTING_FAKE_DEVICE_OPS_H_
@@ -29,14 +27,13 @@ class FakeDeviceMemory final : public Memory {
   FakeDeviceMemory(const FakeDeviceMemory&) = delete;
   FakeDeviceMemory& operator=(const FakeDeviceMemory&) = delete;
 
-  // Never the same address twice. RESOURCE_EXHAUSTED after 1 GiB.
+  // Never returns an address twice. RESOURCE_EXHAUSTED after 1 GiB.
   absl::StatusOr<void*> Allocate(size_t bytes) override;
   void Free(void* memory, size_t bytes) override;
   bool is_host() const override { return false; }
 
   bool Has(const void* address) const;
-  // Where the contents are; null of null. Ends the process for what is not its
-  // own.
+  // The contents at `address`; null for null. Other addresses end the process.
   void* Contents(const void* address) const;
 
  private:
@@ -45,7 +42,7 @@ class FakeDeviceMemory final : public Memory {
   size_t used_bytes_ = 0;
 };
 
-// Over PlainOps. Instantiated for float and double.
+// Instantiated for float and double.
 template <typename T>
 class FakeDeviceOps final : public BasicOps<T> {
  public:

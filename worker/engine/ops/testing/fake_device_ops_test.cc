@@ -19,7 +19,7 @@ TEST(FakeDeviceOpsTest, EveryOperationFindsItsMemory) {
   for (const OpCase& op_case : MakeOpCases({.seed = seed, .small = true})) {
     FakeDeviceOps<float> ops;
     PlainOps<float> plain;
-    // Which may be a little further off than what is fast.
+    // PlainOps may exceed a tolerance that is meant for fast implementations.
     EXPECT_EQ(HoldOpCase(op_case, ops), HoldOpCase(op_case, plain))
         << op_case.name;
   }
@@ -53,7 +53,7 @@ TEST(FakeDeviceOpsDeathTest, WhoTouchesTheOthersMemoryEnds) {
   EXPECT_DEATH(ops.SetZero(8, host.data()), "memory of the host");
   EXPECT_DEATH(ops.ToHost(4, x, x), "ends on the device");
   EXPECT_DEATH(ops.FromHost(4, x, x), "begins on the device");
-  EXPECT_DEATH(ops.SetZero(1, x + 1024), "");  // Behind it.
+  EXPECT_DEATH(ops.SetZero(1, x + 1024), "");  // Past its end.
   ops.memory().Free(x, 4096);
   EXPECT_DEATH(ops.SetZero(1, x), "");
 }

@@ -116,7 +116,7 @@ void AddNorms(Maker& make) {
                 make.Random(rows * c), make.Random(rows * c), make.Random(c)},
                {}, [=, rows = rows, c = c](auto& ops, const auto& b) {
                  const auto& f = b.floats;
-                 // In place where there is a delta and gradients are added.
+                 // In place if there is a delta and gradients are added.
                  auto* sum = !with_delta ? nullptr : accumulate ? f[0] : f[3];
                  ops.AddRmsNorm(rows, c, 1e-5, f[0],
                                 with_delta ? f[1] : nullptr, f[2], sum, f[4],
@@ -191,7 +191,7 @@ void AddActivations(Maker& make) {
   }
 }
 
-// q and k so that the softmax is neither flat nor a maximum.
+// Chooses q and k so that the softmax is neither flat nor one-hot.
 OpCase& AddAttention(Maker& make, const AttentionShape& s, double tolerance) {
   const int64_t rows = s.rows(), out = rows * s.out_size();
   return make.Add(
@@ -315,8 +315,8 @@ void AddLoss(Maker& make) {
       {1, 2}, {5, 33}, {20, 257}, {3, 5000}};
   if (!make.small()) shapes.push_back({130, 50'304});
   for (const auto& [rows, vocab] : shapes) {
-    // A target that is all but certain leaves p - 1, which is rounding alone:
-    // of two tokens one often is, if their logits are far apart.
+    // A nearly certain target leaves p - 1, mostly rounding error. With two
+    // tokens that is frequent if their logits are far apart.
     const float spread = vocab == 2 ? 1.0f : 5.0f;
     make.Add(
         absl::StrCat("cross_entropy ", rows, "x", vocab),
@@ -331,7 +331,7 @@ void AddLoss(Maker& make) {
   }
 }
 
-// Parts of a model, where ranks share one.
+// Slices of a model, where ranks share one.
 void AddSlices(Maker& make) {
   for (int64_t vocab : {int64_t{5}, int64_t{700}}) {
     const int64_t rows = make.Between(1, 150), c = make.Between(1, 30);
@@ -364,7 +364,7 @@ void AddSlices(Maker& make) {
   }
 }
 
-// The output and the sums that a block adds to are an attention's.
+// A block adds to the output and the sums of an attention.
 void AddBlocks(Maker& make) {
   for (int64_t d : {int64_t{6}, int64_t{64}, int64_t{100}}) {
     AttentionBlock block;
@@ -433,7 +433,6 @@ float NearestBf16(float x) {
   return x;
 }
 
-// The result of a case in `memory`'s memory, which is taken and given back.
 template <typename T>
 struct Outcome {
   std::vector<std::vector<T>> floats;
@@ -492,7 +491,7 @@ absl::Status Compare(const OpCase& op_case, const Outcome<float>& actual,
                      const Outcome<double>& expected) {
   if (actual.ints != expected.ints) {
     return absl::InternalError(absl::StrCat(
-        op_case.name, ": choices, slots or sources are not the definition's"));
+        op_case.name, ": choices, slots or sources are wrong"));
   }
   for (size_t b = 0; b < actual.floats.size(); ++b) {
     double largest = 0;
@@ -503,11 +502,11 @@ absl::Status Compare(const OpCase& op_case, const Outcome<float>& actual,
       const double a = actual.floats[b][i], e = expected.floats[b][i];
       const double bound =
           op_case.tolerance * (std::abs(e) + 0.1 * largest + 1e-30);
-      // Not a > b: a NaN is an error.
+      // Not a > b: a NaN must be an error.
       if (std::abs(a - e) <= bound) continue;
       return absl::InternalError(
           absl::StrCat(op_case.name, ": buffer ", b, " element ", i, " is ", a,
-                       ", by definition ", e, ", and may be off by ", bound));
+                       ", expected ", e, " with an error of at most ", bound));
     }
   }
   return absl::OkStatus();
@@ -538,8 +537,8 @@ std::vector<OpCase> MakeBf16Cases(const OpCaseOptions& options) {
   Maker make(options);
   AddLinear(make);
   for (const AttentionShape& shape : AttentionShapes(make)) {
-    // q, k, v and dout are exact; probabilities and their gradients are rounded
-    // to 8 bits in between, of which each sum has many.
+    // q, k, v and dout are exact. Probabilities and their gradients are rounded
+    // to 8 bits, and each sum has many of them.
     AddAttention(make, shape, 0.03).operands = {0, 3};
   }
   return std::move(make.cases);
@@ -548,8 +547,7 @@ std::vector<OpCase> MakeBf16Cases(const OpCaseOptions& options) {
 absl::Status HoldOpCase(const OpCase& op_case, Ops& ops) {
   Outcome<double> expected;
   PlainOps<double> plain;
-  // Rounding what is rounded already changes nothing, so it is always done
-  // where a case has operands and may be run with any compute type.
+  // Operands are always rounded: any compute type keeps them.
   const bool round = !op_case.operands.empty();
   RETURN_IF_ERROR(
       RunCase<double>(op_case, round, op_case.run_f64, plain, expected));
@@ -561,7 +559,7 @@ absl::Status HoldOpCase(const OpCase& op_case, Ops& ops) {
     if (std::memcmp(first.floats[b].data(), second.floats[b].data(),
                     first.floats[b].size() * sizeof(float)) != 0) {
       return absl::InternalError(absl::StrCat(
-          op_case.name, ": buffer ", b, " has other bits the second time"));
+          op_case.name, ": buffer ", b, " has different bits in run 2"));
     }
   }
   return absl::OkStatus();

@@ -1,5 +1,5 @@
-// Every operation as a case with fresh random inputs, to hold an implementation
-// to the definition in f64. For tests and for the program that checks a device.
+// Every operation as a test case on random inputs: compares an implementation
+// with the definition in f64. For tests and cuda_check.
 
 #ifndef WORKER_ENGINE_OPS_TESTING_OP_CASES_H_
 #define WORKER_ENGINE_OPS_TESTING_OP_CASES_H_
@@ -14,7 +14,7 @@
 
 namespace atl::engine {
 
-// Buffers of a case as a call gets them, in the memory of its operations.
+// Buffers in the memory of the operations.
 template <typename T>
 struct OpBuffers {
   std::vector<T*> floats;
@@ -23,12 +23,12 @@ struct OpBuffers {
 
 struct OpCase {
   std::string name;
-  // What the buffers hold before; all are compared after.
+  // The contents before the run. All buffers are compared after it.
   std::vector<std::vector<float>> floats;
   std::vector<std::vector<int32_t>> ints;
-  // Of a value and a tenth of its buffer's largest.
+  // Relative to a value plus a tenth of its buffer's largest.
   double tolerance = 1e-5;
-  // Buffers that products read: of bfloat16 these are rounded first.
+  // Buffers that products read; rounded first for bfloat16.
   std::vector<size_t> operands;
   std::function<void(BasicOps<float>&, const OpBuffers<float>&)> run_f32;
   std::function<void(BasicOps<double>&, const OpBuffers<double>&)> run_f64;
@@ -36,21 +36,19 @@ struct OpCase {
 
 struct OpCaseOptions {
   uint64_t seed = 1;
-  // Shapes of a few thousand elements, for what is slow; else up to millions.
+  // Up to thousands of elements, for slow implementations; else up to millions.
   bool small = true;
 };
 
-// All operations, in shapes that are odd and even, small and not.
 std::vector<OpCase> MakeOpCases(const OpCaseOptions& options);
 
-// What products of bfloat16 operands, and attention on them, may be off: cases
-// with operands alone are made.
+// Cases with operands, with tolerances for bfloat16 products and attention.
 std::vector<OpCase> MakeBf16Cases(const OpCaseOptions& options);
 
 // Runs the case twice with `ops` and once by definition.
 //
-// INTERNAL: a value is further off than it may be, or the two runs have
-// different bits; the message says where. Also the error of `ops` itself.
+// INTERNAL: a value exceeds its tolerance, or the runs have different bits; the
+// message says where. Errors of `ops`.
 absl::Status HoldOpCase(const OpCase& op_case, Ops& ops);
 
 }  // namespace atl::engine

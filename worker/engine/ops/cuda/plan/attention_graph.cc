@@ -31,7 +31,7 @@ class Builder {
   int Scalar(float value) {
     return Add({.role = GraphRole::kScalar, .value = value});
   }
-  // Without gaps, columns the fastest.
+  // Without gaps; columns are contiguous.
   int Packed(GraphRole role, GraphType type, const Sizes& sizes) {
     GraphTensor tensor{.role = role, .type = type, .sizes = sizes};
     for (int i = 2; i >= 0; --i) {
@@ -39,7 +39,7 @@ class Builder {
     }
     return Add(tensor);
   }
-  // `count` heads side by side in rows of `width` channels.
+  // `count` heads next to each other in rows of `width` channels.
   int Heads(GraphRole role, int64_t count, int64_t width) {
     const int64_t length = s_.sequence_length;
     return Add({.role = role,
@@ -88,7 +88,7 @@ AttentionGraph MakeAttentionGraph(const AttentionShape& s) {
   const int products = b.Step(K::kProduct, {q, k}, b.scores());
   const int scaled = b.Step(K::kMultiply, {products, scale}, b.scores());
 
-  // Of what a query does not see nothing is left behind exp.
+  // exp turns -inf into 0 for keys that a query does not see.
   const int nothing = b.Scalar(-std::numeric_limits<float>::infinity());
   const int row =
       b.Step(K::kRowNumber, {scaled}, b.scores(), GraphType::kInt32);

@@ -1,12 +1,11 @@
-// A causal attention as cuDNN's graph API takes it: tensors, and steps from
-// tensors to tensors. cuDNN has kernels for whole graphs of this form, which
-// never write the scores, and refuses others; which steps there are and in what
-// order is that form, and not a choice of ours.
-//
+// A causal attention for cuDNN's graph API: tensors and steps between them.
 // Pure.
 //
-// Sizes are [B, heads, rows, columns], letters as in AttentionShape. A head of
-// keys or values is that of H / G heads of queries.
+// cuDNN computes graphs of this form with one kernel that never writes the
+// scores, and refuses others. So cuDNN dictates the steps and their order.
+//
+// Sizes are [B, heads, rows, columns], letters as in AttentionShape. H / G
+// query heads share a head of keys and values.
 
 #ifndef WORKER_ENGINE_OPS_CUDA_PLAN_ATTENTION_GRAPH_H_
 #define WORKER_ENGINE_OPS_CUDA_PLAN_ATTENTION_GRAPH_H_
@@ -21,10 +20,10 @@ namespace atl::engine::cuda {
 
 enum class GraphType { kBf16, kF32, kInt32, kBool };
 
-// What a tensor is to the caller, who has memory for all but the first two.
+// The caller supplies memory for all but the first two.
 enum class GraphRole {
   kWithin,  // Between two steps.
-  kScalar,  // A number, given with the graph.
+  kScalar,  // A number, part of the graph.
   kQueries,
   kKeys,
   kValues,
@@ -38,29 +37,29 @@ struct GraphTensor {
   GraphRole role = GraphRole::kWithin;
   GraphType type = GraphType::kF32;
   Sizes sizes = {1, 1, 1, 1};
-  Sizes strides = {1, 1, 1, 1};  // Elements.
+  Sizes strides = {1, 1, 1, 1};  // In elements.
   float value = 0;               // Of a scalar.
 };
 
 enum class GraphKind {
   kProduct,  // Of matrices.
-  // By elements; a size of 1 stands for all.
+  // By elements; a size of 1 is broadcast.
   kMultiply,
   kAdd,
   kSubtract,
   kDivide,
   kExp,
   kLog,
-  kRowNumber,  // Where an element is among the rows.
+  kRowNumber,  // The row index of each element.
   kColumnNumber,
-  kAtLeast,  // Whether first >= second.
+  kAtLeast,  // first >= second.
   kSelect,   // third ? first : second.
   // Over columns.
   kLargest,
   kSum,
 };
 
-// Tensors by their index.
+// Indices into `tensors`.
 struct GraphStep {
   GraphKind kind = GraphKind::kProduct;
   std::vector<int> inputs;
@@ -72,8 +71,8 @@ struct AttentionGraph {
   std::vector<GraphStep> steps;
 };
 
-// From queries, keys and values (bf16, as they lie in rows of qkv) to the
-// output (bf16, [R, H D]) and log_sum (f32, [B, H, T]).
+// Inputs are q, k and v (bf16, in rows of qkv). Outputs are out (bf16, [R, H
+// D]) and log_sum (f32, [B, H, T]).
 AttentionGraph MakeAttentionGraph(const AttentionShape& shape);
 
 }  // namespace atl::engine::cuda

@@ -1,4 +1,4 @@
-// Holds the graphs to the definition by doing what their steps say, in f64.
+// Evaluates the graphs in f64 and compares them with the definition.
 
 #include "worker/engine/ops/cuda/plan/attention_graph.h"
 
@@ -19,7 +19,7 @@ namespace {
 using Values = std::vector<double>;
 using Place = GraphTensor::Sizes;
 
-// f(place) for each element of a tensor, the last size the fastest.
+// Calls f(place) for each element of a tensor, the last size fastest.
 template <typename F>
 void ForEach(const Place& sizes, const F& f) {
   Place p = {};
@@ -32,8 +32,7 @@ void ForEach(const Place& sizes, const F& f) {
   }
 }
 
-// Does the steps of a graph. Tensors within it are kept without gaps, the
-// others in memory of the caller.
+// The graph's inner tensors have no gaps; others are in the caller's memory.
 class Evaluator {
  public:
   Evaluator(const AttentionGraph& graph, std::map<GraphRole, double*> memory)
@@ -62,7 +61,7 @@ class Evaluator {
     while (++i < 4) stride *= sizes[i];
     return stride;
   }
-  // Of a tensor that has one element, or shared heads, where `sizes` has more.
+  // Broadcasts a tensor with one element, or with shared heads, to `sizes`.
   double Read(int tensor, const Place& p, const Place& sizes) {
     const GraphTensor& t = At(tensor);
     if (t.role == GraphRole::kScalar) return t.value;
@@ -168,7 +167,7 @@ class AttentionGraphTest : public testing::TestWithParam<AttentionShape> {
   static void ExpectNear(const Values& actual, const Values& expected) {
     ASSERT_EQ(actual.size(), expected.size());
     for (size_t i = 0; i < actual.size(); ++i) {
-      // The scale is a float in the graph.
+      // The graph holds the scale as a float.
       ASSERT_NEAR(actual[i], expected[i], 3e-6) << "element " << i;
     }
   }

@@ -1,7 +1,7 @@
-// Blocks of device memory that were given back and may be given out again.
+// Which freed blocks of device memory to reuse.
 //
-// Pure: which block, not the memory. Sizes are rounded so that buffers of
-// nearly one size share blocks. Thread-compatible.
+// Pure: addresses, not memory. Rounded sizes let buffers of similar size share
+// blocks. Thread-compatible.
 
 #ifndef WORKER_ENGINE_OPS_CUDA_PLAN_BLOCK_CACHE_H_
 #define WORKER_ENGINE_OPS_CUDA_PLAN_BLOCK_CACHE_H_
@@ -12,17 +12,15 @@
 
 namespace atl::engine::cuda {
 
-// What a block for `bytes` has: a multiple of 512 B below 1 MiB, else of 2 MiB.
+// The block's size: a multiple of 512 B below 1 MiB, else of 2 MiB.
 size_t BlockBytes(size_t bytes);
 
 class BlockCache {
  public:
-  // A block of exactly BlockBytes(bytes) that was put back, the last first;
-  // null if there is none.
+  // The last block put back with this BlockBytes; null if there is none.
   void* Take(size_t bytes);
-  // Puts back a block that was made for `bytes`.
   void Put(void* block, size_t bytes);
-  // All blocks, which the cache forgets.
+  // Empties the cache and returns its blocks.
   std::vector<void*> TakeAll();
 
   size_t cached_bytes() const { return cached_bytes_; }

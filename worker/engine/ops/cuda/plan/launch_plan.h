@@ -1,7 +1,5 @@
-// How work is cut into blocks of threads, by shape alone, so that sums have the
-// same bits on every device.
-//
-// Pure.
+// How work is cut into blocks of threads: by shape alone, so sums have the same
+// bits on every device. Pure.
 
 #ifndef WORKER_ENGINE_OPS_CUDA_PLAN_LAUNCH_PLAN_H_
 #define WORKER_ENGINE_OPS_CUDA_PLAN_LAUNCH_PLAN_H_
@@ -11,17 +9,16 @@
 
 namespace atl::engine::cuda {
 
-// Threads of a block where nothing else is said.
+// The default block size.
 inline constexpr int kBlockThreads = 256;
 
-// A multiple of 32 in [32, 1024] for blocks that take one row of `channels`.
+// For blocks that take one row: a multiple of 32 in [32, 1024].
 int RowThreads(int64_t channels);
 
-// Blocks of a kernel whose threads go over `count` elements in strides.
+// Blocks for threads that stride over `count` elements.
 unsigned ElementBlocks(int64_t count);
 
-// Sums over rows: `tiles` of `rows` rows each (the last may be shorter), at
-// most kRowTilesMax.
+// Sums over rows: `tiles` of `rows` rows. The last may be shorter.
 inline constexpr int64_t kRowTilesMax = 128;
 struct RowTiles {
   int64_t rows = 0;
@@ -29,7 +26,7 @@ struct RowTiles {
 };
 RowTiles PlanRowTiles(int64_t rows);
 
-// Sums over a flat vector: blocks of `elements` each, at most kSumBlocksMax.
+// Sums over a flat vector: `blocks` of `elements`.
 inline constexpr int64_t kSumBlocksMax = 1024;
 struct SumBlocks {
   int64_t elements = 0;
@@ -37,8 +34,8 @@ struct SumBlocks {
 };
 SumBlocks PlanSum(int64_t count);
 
-// Heads of an attention are padded to `width` channels; a block takes `rows`
-// queries against `columns` keys at a time.
+// Heads are padded to `width` channels. A block computes `rows` queries against
+// `columns` keys at a time.
 inline constexpr int64_t kHeadDimMax = 256;
 inline constexpr int64_t kBf16HeadDimMax = 128;  // attention_bf16.cu
 struct AttentionTiles {
@@ -49,17 +46,17 @@ struct AttentionTiles {
 AttentionTiles PlanAttention(int64_t head_dim);
 AttentionTiles PlanAttentionBackward(int64_t head_dim);
 
-// Bytes of shared memory: forward holds q, k, v and the probabilities, backward
-// q, k, v, dout, the probabilities and their gradients, all with one float of
-// padding a row.
+// Bytes of shared memory, rows padded by one float. Forward holds q, k, v and
+// the probabilities; backward q, k, v, dout, the probabilities and their
+// gradients.
 size_t AttentionSharedBytes(const AttentionTiles& tiles);
 size_t AttentionBackwardSharedBytes(const AttentionTiles& tiles);
 
-// What every device from sm_80 on lets a block have.
+// Shared memory that every device from sm_80 on allows a block.
 inline constexpr size_t kSharedBytesMax = size_t{99} << 10;
 
-// A stable sort by digits of kDigitBits: `passes` for keys below `key_count`,
-// over tiles of kSortTile keys.
+// A stable radix sort of keys below `key_count`, `passes` over `tiles` of
+// kSortTile keys.
 inline constexpr int kDigitBits = 8;
 inline constexpr int kDigits = 1 << kDigitBits;
 inline constexpr int64_t kSortTile = 256;

@@ -1,8 +1,7 @@
-// A matrix product in the terms of BLAS, whose matrices are column-major.
+// A matrix product in the terms of BLAS, whose matrices are column-major. Pure.
 //
-// Pure. A row-major matrix is the transpose of a column-major one, so each
-// product of ops.h is asked for as its transpose: D = op(A) op(B) with D [m,
-// n], op(A) [m, k] and op(B) [k, n].
+// A row-major matrix is a transposed column-major one. So each product of ops.h
+// is transposed: D = op(A) op(B) with D [m, n], op(A) [m, k], op(B) [k, n].
 
 #ifndef WORKER_ENGINE_OPS_CUDA_PLAN_PRODUCT_PLAN_H_
 #define WORKER_ENGINE_OPS_CUDA_PLAN_PRODUCT_PLAN_H_
@@ -18,7 +17,7 @@ enum class ProductKind {
   kBackwardWeight,  // first x, second dy, out dw
 };
 
-// A is `first` and B is `second`, as above.
+// A is `first` and B is `second`.
 struct ProductPlan {
   bool transpose_a = false;
   bool transpose_b = false;
@@ -27,7 +26,7 @@ struct ProductPlan {
 };
 ProductPlan PlanProduct(ProductKind kind, int64_t m, int64_t n, int64_t k);
 
-// The largest power of two up to 256 that divides the address.
+// The largest power of two, up to 256, that divides the address.
 int FindAlignment(const void* pointer);
 
 }  // namespace atl::engine::cuda

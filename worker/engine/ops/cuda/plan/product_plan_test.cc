@@ -1,4 +1,4 @@
-// Holds the plans to the definitions by doing what a BLAS would.
+// Runs the plans as a BLAS would and compares with the definitions.
 
 #include "worker/engine/ops/cuda/plan/product_plan.h"
 

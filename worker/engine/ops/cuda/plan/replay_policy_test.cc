@@ -32,7 +32,7 @@ TEST(ReplayPolicyTest, AnotherShapeIsARunOfItsOwn) {
 TEST(ReplayPolicyTest, WhereMemoryChangedItIsRecordedAnew) {
   ReplayPolicy policy;
   policy.Next(1, 0);
-  for (int i = 0; i < 20; ++i) {  // However often, if it was of use.
+  for (int i = 0; i < 20; ++i) {  // After a replay, changes are no failure.
     ASSERT_EQ(policy.Next(1, i), kRecord);
     policy.Recorded(1, i);
     ASSERT_EQ(policy.Next(1, i), kReplay);

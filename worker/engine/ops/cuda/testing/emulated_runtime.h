@@ -1,14 +1,11 @@
-// Functions of the CUDA runtime over host memory, for tests. Everything is
-// done at once, so that a stream is nothing. Thread-compatible.
-//
-// A fault can be planned: the n-th call from now fails.
+// The CUDA runtime over host memory, for tests. Calls do their work
+// immediately, so a stream does nothing. Thread-compatible.
 
 #ifndef WORKER_ENGINE_OPS_CUDA_TESTING_EMULATED_RUNTIME_H_
 #define WORKER_ENGINE_OPS_CUDA_TESTING_EMULATED_RUNTIME_H_
 
 #include <cstddef>
 
-// Names and values of the toolkit.
 enum cudaError_t {
   cudaSuccess = 0,
   cudaErrorMemoryAllocation = 2,
@@ -48,9 +45,8 @@ cudaError_t cudaEventDestroy(cudaEvent_t event);
 cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream);
 cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event,
                                 unsigned flags);
-// While a stream is captured, kernels and zeroing are kept and not done; what
-// may not be captured (memory, waiting, copies from and to the host) is an
-// error, and ends the capture.
+// A capture records kernels and zeroing instead of running them. Memory,
+// waiting, and copies from or to the host fail and invalidate it.
 cudaError_t cudaStreamBeginCapture(cudaStream_t stream,
                                    cudaStreamCaptureMode mode);
 cudaError_t cudaStreamEndCapture(cudaStream_t stream, cudaGraph_t* graph);
@@ -66,14 +62,13 @@ const char* cudaGetErrorString(cudaError_t error);
 
 namespace atl::engine::emulator {
 
-// Of cudaMalloc: the most that may be allocated at a time.
+// Total bytes that cudaMalloc may allocate.
 void SetMemoryLimit(size_t bytes);
-// Allocated now.
 size_t AllocatedBytes();
-// The `countdown`-th launch of a kernel from now (1: the next) fails with
-// `error`, which cudaGetLastError then gives once. 0: none does.
+// The `countdown`-th kernel launch from now (1: the next) fails with `error`,
+// which cudaGetLastError returns once. 0: none fails.
 void FailLaunch(int countdown, cudaError_t error);
-// Graphs cannot be captured from now on, or again.
+// Whether captures fail to start.
 void RefuseCapture(bool refuse);
 
 }  // namespace atl::engine::emulator

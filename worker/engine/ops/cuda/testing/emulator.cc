@@ -28,8 +28,8 @@ struct Thread {
 };
 
 struct Machine {
-  std::vector<Thread> threads;  // As many as the largest block had.
-  std::vector<char> slots;      // 64 bytes a thread.
+  std::vector<Thread> threads;  // As many as in the largest block so far.
+  std::vector<char> slots;      // 64 bytes per thread.
   std::vector<char> shared;
   std::vector<int> order;
   const std::function<void()>* body = nullptr;
@@ -45,11 +45,11 @@ struct Machine {
   size_t allocated = 0;
   std::unordered_map<void*, size_t> sizes;
   bool refuses_capture = false;
-  // What is captured; null: nothing is.
+  // Null outside a capture.
   std::unique_ptr<std::vector<std::function<void()>>> captured;
   bool capture_is_valid = false;
 
-  // Whether a call that may not be captured may be made: else the capture ends.
+  // Whether an uncapturable call may run. If not, the capture is invalid.
   bool MayCall() {
     if (captured == nullptr) return true;
     capture_is_valid = false;
@@ -65,7 +65,7 @@ Machine& TheMachine() {
 }  // namespace
 }  // namespace atl::engine::emulator
 
-// Saves the registers that a call keeps, changes stacks, and goes on there.
+// Saves the callee-saved registers and switches to the stack `to`.
 extern "C" void AtlEmulatorSwitch(void** save, void* to);
 asm(R"(
 .text
@@ -105,15 +105,15 @@ void ThreadMain() {
   CHECK(false);
 }
 
-// A stack on which a switch finds ThreadMain to return to.
+// A switch to this stack enters ThreadMain.
 void Prepare(Thread& thread) {
   if (thread.stack == nullptr) {
     thread.stack = std::make_unique<char[]>(kStackBytes);
   }
   uintptr_t top = reinterpret_cast<uintptr_t>(thread.stack.get()) + kStackBytes;
-  top = top / 16 * 16 - 24;  // As a call leaves it: 8 below a multiple of 16.
+  top = top / 16 * 16 - 24;  // 8 below a multiple of 16, as after a call.
   auto* words = reinterpret_cast<void**>(top);
-  words[0] = nullptr;  // Where ThreadMain would return to.
+  words[0] = nullptr;  // ThreadMain's return address.
   *--words = reinterpret_cast<void*>(&ThreadMain);
   for (int i = 0; i < 6; ++i) *--words = nullptr;
   thread.stack_pointer = words;
@@ -128,8 +128,7 @@ void RunThread(int t) {
                     machine.threads[t].stack_pointer);
 }
 
-// Lets go on who waited for a barrier that all have reached. False if nobody is
-// left.
+// Releases the threads at complete barriers. False if all threads are done.
 bool Release(Machine& machine) {
   int done = 0, at_block = 0;
   bool released = false;
@@ -142,7 +141,7 @@ bool Release(Machine& machine) {
       done += state == State::kDone;
     }
     if (at_warp == 0) continue;
-    CHECK_EQ(at_warp, kWarp);  // Else a lane is elsewhere or has ended.
+    CHECK_EQ(at_warp, kWarp);  // Otherwise a lane is elsewhere or has ended.
     released = true;
     for (int t = first; t < first + kWarp; ++t) {
       machine.threads[t].state = State::kReady;
@@ -150,7 +149,7 @@ bool Release(Machine& machine) {
   }
   if (released) return true;
   if (done == machine.thread_count) return false;
-  CHECK_EQ(at_block, machine.thread_count);  // Else a thread has ended.
+  CHECK_EQ(at_block, machine.thread_count);  // Otherwise a thread has ended.
   for (int t = 0; t < machine.thread_count; ++t) {
     machine.threads[t].state = State::kReady;
   }
@@ -159,7 +158,7 @@ bool Release(Machine& machine) {
 
 void RunBlock(Machine& machine) {
   for (int t = 0; t < machine.thread_count; ++t) Prepare(machine.threads[t]);
-  // What is read before it is written shows.
+  // Makes a read before the first write visible.
   std::fill(machine.shared.begin(), machine.shared.end(),
             static_cast<char>(0xff));
   do {
@@ -191,7 +190,7 @@ void Launch(dim3 grid, dim3 block, size_t shared_bytes,
     return;
   }
   machine.thread_count = static_cast<int>(block.x * block.y * block.z);
-  // What a device allows; all kernels here work in whole warps.
+  // A device's limits. All our kernels use whole warps.
   CHECK(machine.thread_count >= kWarp && machine.thread_count <= 1024);
   CHECK_EQ(machine.thread_count % kWarp, 0);
   CHECK(grid.x >= 1 && grid.x <= 0x7fffffffu);
@@ -255,7 +254,7 @@ cudaError_t cudaMalloc(void** memory, size_t bytes) {
   }
   *memory = std::aligned_alloc(256, (bytes + 255) / 256 * 256);
   if (*memory == nullptr) return cudaErrorMemoryAllocation;
-  std::memset(*memory, 0xff, bytes);  // As if it held anything.
+  std::memset(*memory, 0xff, bytes);  // Like memory with old contents.
   machine.allocated += bytes;
   machine.sizes[*memory] = bytes;
   return cudaSuccess;

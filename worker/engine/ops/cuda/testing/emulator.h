@@ -1,15 +1,13 @@
-// Runs CUDA kernels on the host, so that tests can hold them to definitions on
-// a machine without a device: the words of CUDA C++ that kernels here use.
+// Runs CUDA kernels on the host, so tests can check them without a device. Has
+// the parts of CUDA C++ that our kernels use. For tests; thread-hostile.
 //
-// One thread of the host: blocks run one after the other, the threads of a
-// block as coroutines that change at barriers and at exchanges within a warp.
-// What a kernel may not do ends the process with a sentence: a barrier that not
-// all threads of the block (or of the warp) reach, and a shared memory that is
-// larger than was asked for. Threads between two barriers run in an order that
-// SetOrder chooses; a kernel whose result depends on it lacks a barrier.
+// One host thread runs the blocks one after the other. A block's threads are
+// coroutines that switch at barriers and at exchanges within a warp, in the
+// order from SetOrder; a kernel whose result depends on it lacks a barrier. The
+// process ends if not all threads of a block (or warp) reach a barrier, or if a
+// kernel uses more shared memory than it requested.
 //
-// It says nothing about speed, about memory that is read too early by another
-// block, or about how nvcc compiles. For tests; thread-hostile.
+// Does not show speed, races between blocks, or how nvcc compiles.
 
 #ifndef WORKER_ENGINE_OPS_CUDA_TESTING_EMULATOR_H_
 #define WORKER_ENGINE_OPS_CUDA_TESTING_EMULATOR_H_
@@ -31,7 +29,7 @@ struct float4 {
   float x, y, z, w;
 };
 
-// Of the thread that runs.
+// Of the current thread.
 extern dim3 threadIdx, blockIdx, blockDim, gridDim;
 
 #define __global__
@@ -47,19 +45,18 @@ namespace atl::engine::emulator {
 enum class Order { kRising, kFalling, kShuffled };
 void SetOrder(Order order);
 
-// Runs `thread` for each thread of each block.
 void Launch(dim3 grid, dim3 block, size_t shared_bytes,
             const std::function<void()>& thread);
 
 void SyncThreads();
 void SyncWarp();
-// Memory of a block of its launch's size.
+// The block's dynamic shared memory.
 void* DynamicShared();
 
 inline constexpr int kWarp = 32;
 int Lane();
-// Of the warp that runs, 64 bytes a lane, in turns of two so that one exchange
-// cannot overtake another.
+// 64 bytes per lane of the current warp. The two barriers of an exchange keep
+// the next one from overtaking it.
 char* LaneSlot(int lane);
 
 template <typename T>
@@ -72,7 +69,7 @@ T Exchange(T value, int source_lane) {
   return value;
 }
 
-// What all lanes of the warp have.
+// Each lane gets all lanes' values.
 template <typename T>
 void ExchangeAll(const T& own, T (&all)[kWarp]) {
   static_assert(sizeof(T) <= 64);
@@ -119,7 +116,7 @@ inline unsigned __float_as_uint(float value) {
 
 #define ATL_DYNAMIC_SHARED(T, name) \
   T* const name = static_cast<T*>(::atl::engine::emulator::DynamicShared())
-// In brackets where the name of the kernel has a comma.
+// Parentheses around `kernel` allow commas in its name.
 #define ATL_KERNEL_NAME(...) __VA_ARGS__
 #define ATL_LAUNCH(kernel, grid, block, shared, stream, ...) \
   ::atl::engine::emulator::Launch(                           \

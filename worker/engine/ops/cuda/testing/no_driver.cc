@@ -1,6 +1,6 @@
-// CUDA's driver, as far as cuDNN calls it to make a plan without a device: code
-// is taken and not looked at, and all that needs a device fails. So a test sees
-// whether cuDNN has a kernel for a graph, on machines without a driver too.
+// Stands in for the CUDA driver so that cuDNN can make a plan without a device.
+// It accepts code unread; all calls that need a device fail. So a test can see
+// whether cuDNN has a kernel for a graph.
 
 extern "C" {
 

@@ -1,4 +1,4 @@
-// What V and D of a run with a view are made again from.
+// How the replicas and deltas of a run are made again.
 
 #include <algorithm>
 #include <map>
@@ -13,45 +13,44 @@
 #include "base/obs/log.h"
 #include "base/status/status_macros.h"
 #include "server/core/replica.h"
-#include "server/store/run_store.h"
+#include "server/store/version_store.h"
 
 namespace atl::server {
 namespace {
 
-// What is read at a time: 1 MiB.
-constexpr int64_t kReadBlocks = 64;
+constexpr int64_t kReadBlocks = 64;  // 1 MiB.
 
 }  // namespace
 
-VersionFile::ArrayMaker RunStore::MakerOfReplica(
+VersionFile::ArrayMaker VersionStore::MakerOfReplica(
     int32_t fragment, int64_t version, const VersionFile& file,
     std::shared_ptr<VersionFile> before) {
   const EncodedLayout& layout = deltas_->layout(fragment);
-  const ReplicaStep step(layout, run_.spec().exchange(), version);
+  const ReplicaStep step(layout, context_.run.spec().exchange(), version);
   // The file has the maker, and so outlives it.
   return [&file, before = std::move(before), array = replica_array(),
-          &range = ranges_[fragment], &layout,
+          &range = context_.ranges[fragment], &layout,
           step](IndexRange blocks, float* replica) {
     std::vector<float> theta(static_cast<size_t>(range.ElementCount(blocks)));
     std::string delta(static_cast<size_t>(layout.ByteCount(blocks)), '\0');
     RETURN_IF_ERROR(file.Read(0, blocks, theta.data()));
     RETURN_IF_ERROR(before->Read(array, blocks, replica));
-    // What comes out is checked by who asked.
+    // VersionFile::Read checks the result.
     step.Advance(blocks, theta.data(), replica, replica, delta.data());
     return absl::OkStatus();
   };
 }
 
-void RunStore::LeaveOutReplica(int32_t fragment, int64_t version,
-                               VersionFile& file) {
+void VersionStore::LeaveOutReplica(int32_t fragment, int64_t version,
+                                   VersionFile& file) {
   if (deltas_ == nullptr || !file.InMemory() || file.replica_left_out()) return;
-  const std::optional<HeldVersion> before = FindVersion(fragment, version - 1);
+  const std::optional<HeldVersion> before = Find(fragment, version - 1);
   if (!before || before->file->replica_left_out()) return;
   file.LeaveOutReplica(MakerOfReplica(fragment, version, file, before->file));
 }
 
-absl::Status RunStore::RecoverReplicas() {
-  std::map<std::pair<int32_t, int64_t>, HeldVersion> versions;
+absl::Status VersionStore::RecoverReplicas() {
+  std::map<Place, HeldVersion> versions;
   {
     MutexLock lock(&mutex_);
     versions = versions_;
@@ -66,24 +65,24 @@ absl::Status RunStore::RecoverReplicas() {
       continue;
     }
     const std::string why =
-        absl::StrCat("the view of ", held.file->path(),
+        absl::StrCat("the replica of ", held.file->path(),
                      " is made from that of the version before, which is not "
                      "here or has none");
     MutexLock lock(&mutex_);
     if (version == state_.fragments(fragment).version()) {
       return absl::DataLossError(why);
     }
-    LOG(ERROR) << "run " << run_.run_id()
+    LOG(ERROR) << "run " << context_.run.run_id()
                << ": an old version is lost: " << why;
     versions_.erase(place);
   }
   return absl::OkStatus();
 }
 
-absl::Status RunStore::RecoverDeltas() {
-  if (!HasReplica(run_.spec())) return absl::OkStatus();
-  const std::string directory = absl::StrCat(names_.directory(), "/deltas");
-  RETURN_IF_ERROR(fs_.CreateDirectories(directory));
+absl::Status VersionStore::RecoverDeltas() {
+  if (!has_replica()) return absl::OkStatus();
+  const std::string directory = context_.names.deltas();
+  RETURN_IF_ERROR(context_.fs.CreateDirectories(directory));
   std::vector<int64_t> persisted;
   {
     MutexLock lock(&mutex_);
@@ -92,19 +91,21 @@ absl::Status RunStore::RecoverDeltas() {
     }
   }
   ASSIGN_OR_RETURN(
-      deltas_,
-      DeltaRing::Open(fs_, directory, {run_.run_id(), shard_},
-                      DownCodec(run_.spec()), ranges_, persisted, images_));
+      deltas_, DeltaRing::Open(context_.fs, directory,
+                               {context_.run.run_id(), context_.shard},
+                               DownCodec(context_.run.spec()), context_.ranges,
+                               persisted, images_));
   RETURN_IF_ERROR(RecoverReplicas());
-  for (int32_t f = 0; f < layout_.fragment_count(); ++f) {
-    if (ranges_[f].empty()) continue;
+  for (int32_t f = 0; f < context_.layout.fragment_count(); ++f) {
+    if (context_.ranges[f].empty()) continue;
     // The newest persisted version, and one that an earlier process prepared.
     for (const int64_t version : {persisted[f], persisted[f] + 1}) {
       const absl::StatusOr<bool> made = MakeDeltaAgain(f, version);
       if (!made.ok()) {
-        LOG(WARNING) << "run " << run_.run_id() << ": no D of version "
-                     << version << " of fragment " << f
-                     << ", islands get the view in full: " << made.status();
+        LOG(WARNING) << "run " << context_.run.run_id()
+                     << ": no delta of version " << version << " of fragment "
+                     << f
+                     << ", islands get the whole replica: " << made.status();
       } else if (*made && version == persisted[f]) {
         deltas_->Persist(f, version);
       }
@@ -113,16 +114,16 @@ absl::Status RunStore::RecoverDeltas() {
   return absl::OkStatus();
 }
 
-absl::StatusOr<bool> RunStore::MakeDeltaAgain(int32_t fragment,
-                                              int64_t version) {
-  const std::optional<HeldVersion> from = FindVersion(fragment, version - 1);
-  const std::optional<HeldVersion> to = FindVersion(fragment, version);
+absl::StatusOr<bool> VersionStore::MakeDeltaAgain(int32_t fragment,
+                                                  int64_t version) {
+  const std::optional<HeldVersion> from = Find(fragment, version - 1);
+  const std::optional<HeldVersion> to = Find(fragment, version);
   if (!from || !to || !deltas_->Chain(fragment, version - 1, version).empty()) {
     return false;
   }
-  const ShardRange& range = ranges_[fragment];
+  const ShardRange& range = context_.ranges[fragment];
   const EncodedLayout& layout = deltas_->layout(fragment);
-  const ReplicaStep step(layout, run_.spec().exchange(), version);
+  const ReplicaStep step(layout, context_.run.spec().exchange(), version);
   ASSIGN_OR_RETURN(const std::shared_ptr<DeltaFile> delta,
                    deltas_->New(fragment, version));
   std::vector<float> theta, replica_before, replica;
@@ -145,7 +146,7 @@ absl::StatusOr<bool> RunStore::MakeDeltaAgain(int32_t fragment,
     RETURN_IF_ERROR(delta->Write(blocks, encoded.data()));
   }
   if (digest != to->replica_digest) {
-    return absl::DataLossError("it does not lead to the view that is held");
+    return absl::DataLossError("it does not lead to the replica that is held");
   }
   deltas_->Publish(fragment, version, delta);
   return true;

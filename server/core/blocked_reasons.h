@@ -1,0 +1,55 @@
+// What a shard tries to do and cannot, and why: until it succeeds, or the plan
+// no longer wants it.
+//
+// Pure. Thread-compatible.
+
+#ifndef SERVER_CORE_BLOCKED_REASONS_H_
+#define SERVER_CORE_BLOCKED_REASONS_H_
+
+#include <compare>
+#include <cstdint>
+#include <map>
+#include <string>
+
+#include "absl/strings/string_view.h"
+#include "atoll/v1/plan.pb.h"
+#include "server/core/shard_machine.h"
+
+namespace atl::server {
+
+class BlockedReasons {
+ public:
+  // What fails: an action of a kind on a fragment or a checkpoint, taking
+  // contributions to a fragment, or reading one of its versions.
+  struct Cause {
+    static constexpr int kTakeContributions = -1;
+    static constexpr int kReadVersion = 1000;  // Reported last.
+
+    int kind = 0;  // An ActionKind or one of the above.
+    int32_t fragment = 0;
+    int64_t version = 0;  // Of kReadVersion.
+    std::string pin_id;   // Of actions on checkpoints.
+
+    friend auto operator<=>(const Cause&, const Cause&) = default;
+  };
+  static Cause ToCause(const Action& action);
+
+  // Notes the reason, cut to what a report holds. True if it is new: the caller
+  // logs it, once.
+  bool Note(const Cause& cause, absl::string_view reason);
+  void Erase(const Cause& cause) { reasons_.erase(cause); }
+  // The prepared version needs no measuring and no live merge any longer.
+  void OnPrepared(int32_t fragment);
+  // Forgets what `plan`, the newest one, no longer wants.
+  void Forget(const v1::ServerRunPlan& plan);
+
+  // The reason that a report names; empty if there is none.
+  std::string First() const;
+
+ private:
+  std::map<Cause, std::string> reasons_;
+};
+
+}  // namespace atl::server
+
+#endif  // SERVER_CORE_BLOCKED_REASONS_H_

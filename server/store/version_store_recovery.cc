@@ -1,0 +1,197 @@
+// How a start finds the versions of a shard: the records, then the files that
+// they name. All other files are removed.
+
+#include <cstdio>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "base/obs/log.h"
+#include "base/status/status_macros.h"
+#include "server/store/parse_record.h"
+#include "server/store/version_store.h"
+
+namespace atl::server {
+
+absl::Status VersionStore::Recover() {
+  RETURN_IF_ERROR(RecoverState());
+  RETURN_IF_ERROR(RecoverFiles());
+  return RecoverDeltas();
+}
+
+absl::Status VersionStore::RecoverState() {
+  const std::string name = context_.names.RecordName("state");
+  const absl::StatusOr<std::string> value = context_.records.Get(name);
+  if (value.ok()) {
+    ASSIGN_OR_RETURN(records::StateRecord state,
+                     ParseRecord<records::StateRecord>({name, *value}));
+    if (state.fragments_size() != context_.layout.fragment_count()) {
+      return absl::DataLossError(
+          absl::StrCat("record ", name, " does not fit the layout"));
+    }
+    MutexLock lock(&mutex_);
+    state_ = std::move(state);
+  } else if (absl::IsNotFound(value.status())) {
+    MutexLock lock(&mutex_);
+    state_.set_run_epoch(context_.run.run_epoch());
+    for (const ShardRange& range : context_.ranges) {
+      // A fragment of which the shard holds no block is at version 0.
+      state_.add_fragments()->set_version(range.empty() ? 0 : -1);
+    }
+  } else {
+    return value.status();
+  }
+  ASSIGN_OR_RETURN(
+      const std::vector<RecordStore::Record> prepared,
+      context_.records.Scan(context_.names.RecordName("prepared/")));
+  for (const RecordStore::Record& record : prepared) {
+    ASSIGN_OR_RETURN(const records::PreparedRecord fact,
+                     ParseRecord<records::PreparedRecord>(record));
+    if (fact.fragment() < 0 ||
+        fact.fragment() >= context_.layout.fragment_count()) {
+      return absl::DataLossError(
+          absl::StrCat("record ", record.first, " does not fit the layout"));
+    }
+    MutexLock lock(&mutex_);
+    prepared_.push_back({fact.fragment(), fact.version(), fact.attempt(),
+                         Digest128::FromProto(fact.digest()), fact.finite(),
+                         fact.norm_squared(),
+                         Digest128::FromProto(fact.replica_digest())});
+  }
+  return absl::OkStatus();
+}
+
+absl::Status VersionStore::RecoverFiles() {
+  ASSIGN_OR_RETURN(const std::vector<std::string> names,
+                   context_.fs.List(context_.names.versions()));
+  records::StateRecord state;
+  {
+    MutexLock lock(&mutex_);
+    state = state_;
+  }
+  for (const std::string& name : names) {
+    RETURN_IF_ERROR(RecoverFile(name, state));
+  }
+  return CheckDurable(state);
+}
+
+absl::Status VersionStore::RecoverFile(const std::string& name,
+                                       const records::StateRecord& state) {
+  const std::string path = absl::StrCat(context_.names.versions(), "/", name);
+  long long fragment = -1, version = -1;
+  char end = 0;
+  const bool named = std::sscanf(name.c_str(), "f%lld-v%lld.ve%c", &fragment,
+                                 &version, &end) == 3 &&
+                     end == 'r' && fragment >= 0 &&
+                     fragment < context_.layout.fragment_count();
+  const int32_t f = static_cast<int32_t>(fragment);
+  // A version that STATE does not name may be prepared, and its contributions
+  // gone.
+  if (context_.merges_live && named &&
+      version == state.fragments(f).version() + 1) {
+    ASSIGN_OR_RETURN(const bool adopted, AdoptPrepared(path, f, version));
+    if (adopted) return absl::OkStatus();
+  }
+  // A crash left it incomplete, or renamed it before STATE was written.
+  if (!named || !absl::EndsWith(name, ".ver") ||
+      version > state.fragments(f).version()) {
+    return context_.fs.Remove(path);
+  }
+  absl::StatusOr<std::shared_ptr<VersionFile>> opened =
+      VersionFile::Open(context_.fs, path, context_.ranges[f], state_count_);
+  if (opened.ok()) {
+    const VersionIdentity& found = (*opened)->identity();
+    if (found.run_id != context_.run.run_id() ||
+        found.shard != context_.shard || found.version != version) {
+      opened = absl::DataLossError(
+          absl::StrCat(path, " is another version than its name says"));
+    }
+  }
+  if (!opened.ok()) {
+    if (version == state.fragments(f).version()) return opened.status();
+    // No version is made from it any longer: a reader of it is told that it is
+    // not held. The file stays, so that an operator can look at it.
+    LOG(ERROR) << "run " << context_.run.run_id()
+               << ": an old version is lost: " << opened.status().ToString();
+    return absl::OkStatus();
+  }
+  const std::shared_ptr<VersionFile> file = *std::move(opened);
+  const VersionIdentity& identity = file->identity();
+  Publish(
+      f, version,
+      {file, identity.commit_seq, identity.digest, identity.replica_digest});
+  return absl::OkStatus();
+}
+
+absl::Status VersionStore::CheckDurable(
+    const records::StateRecord& state) const {
+  for (int32_t f = 0; f < context_.layout.fragment_count(); ++f) {
+    const records::FragmentState& fragment = state.fragments(f);
+    if (context_.ranges[f].empty() || fragment.version() < 0) continue;
+    const std::string path = context_.names.VersionPath(f, fragment.version());
+    const std::optional<HeldVersion> held = Find(f, fragment.version());
+    if (!held) return absl::DataLossError(absl::StrCat(path, " is missing"));
+    if (held->digest != Digest128::FromProto(fragment.digest())) {
+      return absl::DataLossError(
+          absl::StrCat(path, " has another digest than its record"));
+    }
+  }
+  return absl::OkStatus();
+}
+
+absl::StatusOr<bool> VersionStore::AdoptPrepared(const std::string& path,
+                                                 int32_t fragment,
+                                                 int64_t version) {
+  std::optional<PreparedFact> recorded;
+  {
+    MutexLock lock(&mutex_);
+    for (const PreparedFact& fact : prepared_) {
+      if (fact.fragment == fragment && fact.version + 1 == version) {
+        recorded = fact;
+      }
+    }
+  }
+  const ShardRange& range = context_.ranges[fragment];
+  if (!recorded || range.empty()) return false;
+  absl::StatusOr<std::unique_ptr<VersionFile>> opened = VersionFile::Open(
+      context_.fs, path, range, state_count_, /*writable=*/true);
+  if (absl::IsUnavailable(opened.status())) return opened.status();
+  if (!opened.ok()) return false;
+  const VersionIdentity& identity = (*opened)->identity();
+  if (identity.run_id != context_.run.run_id() ||
+      identity.shard != context_.shard || identity.version != version ||
+      identity.digest != recorded->digest ||
+      identity.replica_digest != recorded->replica_digest) {
+    return false;
+  }
+  // Every block is read: after a power loss some may not be on the disk.
+  Digest128 digest, replica_digest;
+  std::vector<float> elements;
+  for (int64_t b = range.blocks().begin; b < range.blocks().end; ++b) {
+    const IndexRange block = {b, b + 1};
+    elements.resize(range.ElementCount(block));
+    for (int array = 0; array <= state_count_; ++array) {
+      const absl::Status read = (*opened)->Read(array, block, elements.data());
+      if ((*opened)->disk_has_failed()) {
+        return absl::UnavailableError(read.message());
+      }
+      if (!read.ok()) return false;
+      if (array == 0) digest += BlockDigest(b, elements);
+    }
+    // The replica is the last array.
+    if (has_replica()) replica_digest += BlockDigest(b, elements);
+  }
+  if (digest != recorded->digest ||
+      replica_digest != recorded->replica_digest) {
+    return false;
+  }
+  Publish(fragment, version, {*std::move(opened), 0, digest, replica_digest});
+  MutexLock lock(&mutex_);
+  prepared_here_.insert(fragment);
+  return true;
+}
+
+}  // namespace atl::server

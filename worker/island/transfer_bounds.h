@@ -1,0 +1,72 @@
+// What bounds the transfers of one action: plans that make them obsolete, the
+// wish to leave, and the time in which nothing moves.
+//
+// Lives for as long as the action is done. Thread-compatible.
+
+#ifndef WORKER_ISLAND_TRANSFER_BOUNDS_H_
+#define WORKER_ISLAND_TRANSFER_BOUNDS_H_
+
+#include <atomic>
+#include <functional>
+#include <optional>
+#include <stop_token>
+
+#include "absl/status/status.h"
+#include "absl/time/time.h"
+#include "atoll/v1/plan.pb.h"
+#include "atoll/v1/run.pb.h"
+#include "base/layout/layout.h"
+#include "server/client/parameter_client.h"
+#include "worker/core/action.h"
+#include "worker/island/mailbox.h"
+
+namespace atl::worker {
+
+// Longest that nothing of a push or pull moves before the loop looks again at
+// its plan: a slow link may take hours. An island that leaves gives a push this
+// long in all.
+inline constexpr absl::Duration kTransferIdleMax = absl::Seconds(30);
+// The same for a push at durability `island`, which waits for other islands and
+// for the server's memory: as long as a round may take. A newer plan ends it
+// earlier.
+inline constexpr absl::Duration kLiveMergeIdleMax = absl::Minutes(10);
+
+class TransferBounds {
+ public:
+  struct Env {
+    Mailbox& mailbox;
+    const v1::RunSpec& spec;
+    const RunLayout& layout;
+    std::stop_token leave;  // The island is asked to leave.
+    bool is_leaving;        // The loop knows of it.
+  };
+
+  // `action`: kPush, kPull or kEvaluate, of `lane`. `info`: of the contribution
+  // that kPush sends; null if it is decided already.
+  TransferBounds(const Env& env, Lane lane, const Action& action,
+                 const v1::ContributionInfo* info);
+  ~TransferBounds();
+  TransferBounds(const TransferBounds&) = delete;
+  TransferBounds& operator=(const TransferBounds&) = delete;
+
+  const server::CallBounds& call() const { return call_; }
+  // How the action ended, given how its transfers did. A push that a plan
+  // stopped because its contribution is decided is done: the plan may know the
+  // commit before the servers' answer arrives.
+  absl::Status Settle(const absl::Status& status) const;
+
+ private:
+  Mailbox::ObsoleteCheck PushCheck(const v1::RunSpec& spec,
+                                   const Action& action,
+                                   const v1::ContributionInfo& info);
+
+  Mailbox& mailbox_;
+  const Lane lane_;
+  std::atomic<bool> decided_{false};
+  server::CallBounds call_;
+  std::optional<std::stop_callback<std::function<void()>>> leave_;
+};
+
+}  // namespace atl::worker
+
+#endif  // WORKER_ISLAND_TRANSFER_BOUNDS_H_
