@@ -2,8 +2,7 @@
 //
 // Thread-compatible.
 
-#ifndef CLI_CONTEXT_H_
-#define CLI_CONTEXT_H_
+#pragma once
 
 #include <functional>
 #include <memory>
@@ -69,5 +68,3 @@ class Context {
 };
 
 }  // namespace atl::cli
-
-#endif  // CLI_CONTEXT_H_

@@ -5,8 +5,7 @@
 // To be made before the process has other threads: it blocks the signals for
 // the caller, and threads that are made later inherit that.
 
-#ifndef CLI_INTERRUPT_H_
-#define CLI_INTERRUPT_H_
+#pragma once
 
 #include <functional>
 #include <stop_token>
@@ -40,5 +39,3 @@ class Interrupt {
 };
 
 }  // namespace atl::cli
-
-#endif  // CLI_INTERRUPT_H_

@@ -6,8 +6,7 @@
 //                    ParameterServer::Start(options, environment));
 //   server->port();
 
-#ifndef SERVER_PARAMETER_SERVER_H_
-#define SERVER_PARAMETER_SERVER_H_
+#pragma once
 
 #include <cstdint>
 #include <functional>
@@ -162,5 +161,3 @@ class ParameterServer final : public ShardDirectory {
 };
 
 }  // namespace atl::server
-
-#endif  // SERVER_PARAMETER_SERVER_H_

@@ -15,8 +15,7 @@
 //
 // Refused: a value or a bf16 that is NaN or infinite.
 
-#ifndef BASE_CODEC_BF16_H_
-#define BASE_CODEC_BF16_H_
+#pragma once
 
 #include <cstddef>
 #include <cstdint>
@@ -86,5 +85,3 @@ const Codec& Bf16Codec(SimdPath path);
 const Codec& Bf16StochasticCodec(SimdPath path);
 
 }  // namespace atl::codec
-
-#endif  // BASE_CODEC_BF16_H_

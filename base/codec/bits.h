@@ -4,8 +4,7 @@
 // definitions use it. Only IEEE 754 operations with one rounding each, so every
 // compiler gives the same bits (no contraction, no flush to zero).
 
-#ifndef BASE_CODEC_BITS_H_
-#define BASE_CODEC_BITS_H_
+#pragma once
 
 #include <cstddef>
 #include <cstdint>
@@ -124,5 +123,3 @@ ATL_CODEC_FN uint32_t Random16(RandomKey key, uint32_t index) {
 }
 
 }  // namespace atl::codec
-
-#endif  // BASE_CODEC_BITS_H_

@@ -1,7 +1,6 @@
 // The grid on which shards, codecs, chunks and digests are cut. Pure.
 
-#ifndef BASE_CODEC_BLOCK_GRID_H_
-#define BASE_CODEC_BLOCK_GRID_H_
+#pragma once
 
 #include <cstdint>
 
@@ -23,5 +22,3 @@ constexpr int64_t BlockCount(int64_t element_count) {
 }
 
 }  // namespace atl::codec
-
-#endif  // BASE_CODEC_BLOCK_GRID_H_

@@ -5,8 +5,7 @@
 // encodings of its blocks, back to back. Callers know each block's element
 // count from the layout (base/layout), so counts are not sent.
 
-#ifndef BASE_CODEC_BLOCK_RUN_H_
-#define BASE_CODEC_BLOCK_RUN_H_
+#pragma once
 
 #include <cstddef>
 #include <cstdint>
@@ -89,5 +88,3 @@ absl::Status DecodeAccumulateRun(const Codec& codec, const BlockRun& run,
                                  absl::Span<float> sum);
 
 }  // namespace atl::codec
-
-#endif  // BASE_CODEC_BLOCK_RUN_H_

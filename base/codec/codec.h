@@ -13,8 +13,7 @@
 // bytes: it accesses nothing outside the spans, and values decoded without a
 // fault are finite.
 
-#ifndef BASE_CODEC_CODEC_H_
-#define BASE_CODEC_CODEC_H_
+#pragma once
 
 #include <cstddef>
 #include <cstdint>
@@ -127,5 +126,3 @@ const Codec& GetCodec(CodecId id, SimdPath path);
 const Codec* FindCodec(int32_t number);
 
 }  // namespace atl::codec
-
-#endif  // BASE_CODEC_CODEC_H_

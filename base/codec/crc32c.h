@@ -6,8 +6,7 @@
 // concurrently with the instruction. Those of 512 bits run alone or
 // concurrently, whichever is faster. The plain definition is kept for the test.
 
-#ifndef BASE_CODEC_CRC32C_H_
-#define BASE_CODEC_CRC32C_H_
+#pragma once
 
 #include <cstddef>
 #include <cstdint>
@@ -45,5 +44,3 @@ uint32_t ExtendCrc32cNarrow(uint32_t crc, absl::string_view bytes);
 uint32_t ExtendCrc32cPlain(uint32_t crc, absl::string_view bytes);
 
 }  // namespace atl::codec
-
-#endif  // BASE_CODEC_CRC32C_H_

@@ -27,8 +27,7 @@
 // Refused: a value that is not finite; b outside 8 to 254; a nonzero half byte
 // past the last element. So decoded values are finite and never subnormal.
 
-#ifndef BASE_CODEC_E3M0_H_
-#define BASE_CODEC_E3M0_H_
+#pragma once
 
 #include <cstddef>
 #include <cstdint>
@@ -117,5 +116,3 @@ struct E3m0Plain {
 const Codec& E3m0Codec(SimdPath path);
 
 }  // namespace atl::codec
-
-#endif  // BASE_CODEC_E3M0_H_

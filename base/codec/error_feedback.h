@@ -12,8 +12,7 @@
 // MERGED, `after` replaces it; otherwise `after` is dropped. The local
 // checkpoint holds both.
 
-#ifndef BASE_CODEC_ERROR_FEEDBACK_H_
-#define BASE_CODEC_ERROR_FEEDBACK_H_
+#pragma once
 
 #include <cstddef>
 #include <utility>
@@ -86,5 +85,3 @@ class ErrorFeedback {
 };
 
 }  // namespace atl::codec
-
-#endif  // BASE_CODEC_ERROR_FEEDBACK_H_

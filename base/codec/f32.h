@@ -4,8 +4,7 @@
 // Error: none; every finite bit pattern is preserved, -0 and subnormals too.
 // Refused: a value that is NaN or infinite.
 
-#ifndef BASE_CODEC_F32_H_
-#define BASE_CODEC_F32_H_
+#pragma once
 
 #include <cstddef>
 #include <cstdint>
@@ -55,5 +54,3 @@ struct F32Plain {
 const Codec& F32Codec(SimdPath path);
 
 }  // namespace atl::codec
-
-#endif  // BASE_CODEC_F32_H_

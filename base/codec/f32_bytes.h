@@ -1,8 +1,7 @@
 // The f32 codec without a copy: elements in memory are their own encoding.
 // Pure.
 
-#ifndef BASE_CODEC_F32_BYTES_H_
-#define BASE_CODEC_F32_BYTES_H_
+#pragma once
 
 #include "absl/types/span.h"
 
@@ -15,5 +14,3 @@ inline absl::Span<const char> F32Bytes(absl::Span<const float> elements) {
 }
 
 }  // namespace atl::codec
-
-#endif  // BASE_CODEC_F32_BYTES_H_

@@ -2,8 +2,7 @@
 // because the compiler does not vectorise them. Pure. Thread-safe. No
 // allocation.
 
-#ifndef BASE_CODEC_F32_VALUES_H_
-#define BASE_CODEC_F32_VALUES_H_
+#pragma once
 
 #include <bit>
 #include <cstddef>
@@ -29,5 +28,3 @@ bool AllFinite(absl::Span<const float> x);
 void Subtract(size_t n, const float* a, const float* b, float* difference);
 
 }  // namespace atl::codec
-
-#endif  // BASE_CODEC_F32_VALUES_H_

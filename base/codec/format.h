@@ -12,8 +12,7 @@
 //   template <Into kInto> BlockFault Decode(
 //       size_t n, const uint8_t* encoded, float weight, float* out)
 
-#ifndef BASE_CODEC_FORMAT_H_
-#define BASE_CODEC_FORMAT_H_
+#pragma once
 
 #include <cstddef>
 #include <cstdint>
@@ -231,5 +230,3 @@ const Codec& OnPath(SimdPath path, const Codec& (*avx2)(),
 }
 
 }  // namespace atl::codec
-
-#endif  // BASE_CODEC_FORMAT_H_

@@ -21,8 +21,7 @@
 // Refused: a value that is not finite; a scale below 2^-126 or above
 // 2^121 (1 + 2^-7); q = -128. So decoded values are finite.
 
-#ifndef BASE_CODEC_INT8_H_
-#define BASE_CODEC_INT8_H_
+#pragma once
 
 #include <cstddef>
 #include <cstdint>
@@ -106,5 +105,3 @@ struct Int8Plain {
 const Codec& Int8Codec(SimdPath path);
 
 }  // namespace atl::codec
-
-#endif  // BASE_CODEC_INT8_H_

@@ -1,7 +1,6 @@
 // SHA-256 (FIPS 180-4), by OpenSSL. Thread-compatible.
 
-#ifndef BASE_CODEC_SHA256_H_
-#define BASE_CODEC_SHA256_H_
+#pragma once
 
 #include <array>
 #include <cstdint>
@@ -38,5 +37,3 @@ Sha256Digest ComputeSha256(absl::string_view bytes);
 std::string ToHex(const Sha256Digest& digest);
 
 }  // namespace atl::codec
-
-#endif  // BASE_CODEC_SHA256_H_

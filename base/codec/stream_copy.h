@@ -1,7 +1,6 @@
 // Copies bytes that are not read again soon. Pure. Thread-safe. No allocation.
 
-#ifndef BASE_CODEC_STREAM_COPY_H_
-#define BASE_CODEC_STREAM_COPY_H_
+#pragma once
 
 #include <cstddef>
 
@@ -12,5 +11,3 @@ namespace atl::codec {
 void StreamCopy(size_t size, const char* from, char* to);
 
 }  // namespace atl::codec
-
-#endif  // BASE_CODEC_STREAM_COPY_H_

@@ -29,8 +29,7 @@
 // Any bytes decode to k ascending places below U. (More than one byte string
 // may stand for a subset; the encoder writes one.)
 
-#ifndef BASE_CODEC_SUBSET_CODER_H_
-#define BASE_CODEC_SUBSET_CODER_H_
+#pragma once
 
 #include <cstddef>
 #include <cstdint>
@@ -214,5 +213,3 @@ ATL_CODEC_FN void DecodeSubset(const SubsetModel& model, int level, size_t k,
 }
 
 }  // namespace atl::codec
-
-#endif  // BASE_CODEC_SUBSET_CODER_H_

@@ -2,8 +2,7 @@
 // compile time with IEEE 754 double operations of one rounding each, so the
 // numbers are the same everywhere. A test checks their checksum.
 
-#ifndef BASE_CODEC_SUBSET_MODEL_H_
-#define BASE_CODEC_SUBSET_MODEL_H_
+#pragma once
 
 #include <cstddef>
 #include <cstdint>
@@ -125,5 +124,3 @@ class SubsetModel {
 };
 
 }  // namespace atl::codec
-
-#endif  // BASE_CODEC_SUBSET_MODEL_H_

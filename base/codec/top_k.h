@@ -22,8 +22,7 @@
 // the last code; a place past the last element (if n is not a power of two). So
 // decoded values are finite.
 
-#ifndef BASE_CODEC_TOP_K_H_
-#define BASE_CODEC_TOP_K_H_
+#pragma once
 
 #include <cstddef>
 #include <cstdint>
@@ -156,5 +155,3 @@ struct TopKPlain {
 const Codec& TopKCodec(SimdPath path);
 
 }  // namespace atl::codec
-
-#endif  // BASE_CODEC_TOP_K_H_

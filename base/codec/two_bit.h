@@ -18,8 +18,7 @@
 // Refused: a value that is not finite; a negative or not finite H; a nonzero
 // bit past the last element. So decoded values are finite.
 
-#ifndef BASE_CODEC_TWO_BIT_H_
-#define BASE_CODEC_TWO_BIT_H_
+#pragma once
 
 #include <cstddef>
 #include <cstdint>
@@ -110,5 +109,3 @@ struct TwoBitPlain {
 const Codec& TwoBitCodec(SimdPath path);
 
 }  // namespace atl::codec
-
-#endif  // BASE_CODEC_TWO_BIT_H_

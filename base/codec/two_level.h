@@ -20,8 +20,7 @@
 // levels it is at most (1 - (sum a)^2 / (m sum a^2)) sum v^2, as for the scaled
 // sign (Karimireddy et al., arXiv 1901.09847).
 
-#ifndef BASE_CODEC_TWO_LEVEL_H_
-#define BASE_CODEC_TWO_LEVEL_H_
+#pragma once
 
 #include <cstddef>
 #include <cstdint>
@@ -135,5 +134,3 @@ ATL_CODEC_FN float TwoLevelValue(bool negative, bool is_high, float high,
 }
 
 }  // namespace atl::codec
-
-#endif  // BASE_CODEC_TWO_LEVEL_H_

@@ -1,8 +1,7 @@
 // XXH3-128, by xxHash: fast, but not secure against adversaries.
 // Thread-compatible.
 
-#ifndef BASE_CODEC_XXH3_H_
-#define BASE_CODEC_XXH3_H_
+#pragma once
 
 #include <cstdint>
 #include <memory>
@@ -40,5 +39,3 @@ class Xxh3 {
 };
 
 }  // namespace atl::codec
-
-#endif  // BASE_CODEC_XXH3_H_

@@ -5,8 +5,7 @@
 // armed place the process kills itself with SIGKILL. As in a power cut, no
 // destructor runs. If nothing is armed, Hit is one atomic load.
 
-#ifndef BASE_FAILPOINT_FAILPOINT_H_
-#define BASE_FAILPOINT_FAILPOINT_H_
+#pragma once
 
 #include "absl/status/status.h"
 #include "absl/strings/string_view.h"
@@ -25,5 +24,3 @@ void Hit(absl::string_view name);
 int HitCount();
 
 }  // namespace atl::failpoint
-
-#endif  // BASE_FAILPOINT_FAILPOINT_H_

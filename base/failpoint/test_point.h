@@ -2,8 +2,7 @@
 // steps, instead of relying on timing. Without a hook, TestPoint is one load.
 // Thread-safe.
 
-#ifndef BASE_FAILPOINT_TEST_POINT_H_
-#define BASE_FAILPOINT_TEST_POINT_H_
+#pragma once
 
 #include <functional>
 
@@ -27,5 +26,3 @@ class ScopedTestHook {
 };
 
 }  // namespace atl
-
-#endif  // BASE_FAILPOINT_TEST_POINT_H_

@@ -1,8 +1,7 @@
 // Changes messages and bytes at random, for tests of code that must accept any
 // input from a peer, a file or a user. Thread-compatible.
 
-#ifndef BASE_FUZZ_MUTATOR_H_
-#define BASE_FUZZ_MUTATOR_H_
+#pragma once
 
 #include <cstddef>
 #include <cstdint>
@@ -46,5 +45,3 @@ class Mutator {
 };
 
 }  // namespace atl
-
-#endif  // BASE_FUZZ_MUTATOR_H_

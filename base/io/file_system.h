@@ -7,8 +7,7 @@
 // DATA_LOSS: the disk cannot be read or written (EIO); UNKNOWN: any other
 // error. Messages name the path.
 
-#ifndef BASE_IO_FILE_SYSTEM_H_
-#define BASE_IO_FILE_SYSTEM_H_
+#pragma once
 
 #include <cstdint>
 #include <memory>
@@ -98,5 +97,3 @@ class FileSystem {
 };
 
 }  // namespace atl
-
-#endif  // BASE_IO_FILE_SYSTEM_H_

@@ -1,7 +1,6 @@
 // Whole files over a FileSystem. As thread-safe as the FileSystem.
 
-#ifndef BASE_IO_FILES_H_
-#define BASE_IO_FILES_H_
+#pragma once
 
 #include <cstdint>
 #include <memory>
@@ -65,5 +64,3 @@ absl::Status WriteFileAtomically(FileSystem& file_system,
 std::string ParentDirectory(const std::string& path);
 
 }  // namespace atl
-
-#endif  // BASE_IO_FILES_H_

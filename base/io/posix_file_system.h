@@ -1,7 +1,6 @@
 // The machine's file system.
 
-#ifndef BASE_IO_POSIX_FILE_SYSTEM_H_
-#define BASE_IO_POSIX_FILE_SYSTEM_H_
+#pragma once
 
 #include "base/io/file_system.h"
 
@@ -11,5 +10,3 @@ namespace atl {
 FileSystem& PosixFileSystem();
 
 }  // namespace atl
-
-#endif  // BASE_IO_POSIX_FILE_SYSTEM_H_

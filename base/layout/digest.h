@@ -1,8 +1,7 @@
 // Digests of parameters, independent of how they are sharded. Pure.
 // Thread-compatible.
 
-#ifndef BASE_LAYOUT_DIGEST_H_
-#define BASE_LAYOUT_DIGEST_H_
+#pragma once
 
 #include <cstdint>
 #include <optional>
@@ -62,5 +61,3 @@ std::string ParametersSha256(const RunLayout& layout,
                              absl::Span<const float> elements);
 
 }  // namespace atl
-
-#endif  // BASE_LAYOUT_DIGEST_H_

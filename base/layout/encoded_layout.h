@@ -6,8 +6,7 @@
 // known before encoding: in an island's memory, in a chunk, in a server's file.
 // A process that holds only some of the blocks has these back to back.
 
-#ifndef BASE_LAYOUT_ENCODED_LAYOUT_H_
-#define BASE_LAYOUT_ENCODED_LAYOUT_H_
+#pragma once
 
 #include <cstdint>
 #include <vector>
@@ -81,5 +80,3 @@ class EncodedLayout {
 };
 
 }  // namespace atl
-
-#endif  // BASE_LAYOUT_ENCODED_LAYOUT_H_

@@ -1,8 +1,7 @@
 // The codecs of a run, up and down, and what follows from them. Pure.
 // Thread-safe.
 
-#ifndef BASE_LAYOUT_EXCHANGE_H_
-#define BASE_LAYOUT_EXCHANGE_H_
+#pragma once
 
 #include <algorithm>
 #include <cstdint>
@@ -52,5 +51,3 @@ inline v1::Codec ToProto(const codec::Codec& codec) {
 }
 
 }  // namespace atl
-
-#endif  // BASE_LAYOUT_EXCHANGE_H_

@@ -9,8 +9,7 @@
 // (Streaming DiLoCo, arXiv 2501.18512) never stops training: each fragment is
 // pushed on its own schedule, and the answer is applied some steps later.
 
-#ifndef BASE_LAYOUT_FRAGMENT_SCHEDULE_H_
-#define BASE_LAYOUT_FRAGMENT_SCHEDULE_H_
+#pragma once
 
 #include <cstdint>
 
@@ -35,5 +34,3 @@ int64_t StartStep(const v1::ScheduleSpec& schedule, int32_t fragment_count,
                   int32_t p, int64_t version);
 
 }  // namespace atl
-
-#endif  // BASE_LAYOUT_FRAGMENT_SCHEDULE_H_

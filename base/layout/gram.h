@@ -9,8 +9,7 @@
 // permanently. If the squared norms of vectors are below 2^62, no sum of their
 // products overflows, however it is cut (Cauchy and Schwarz).
 
-#ifndef BASE_LAYOUT_GRAM_H_
-#define BASE_LAYOUT_GRAM_H_
+#pragma once
 
 #include <cstdint>
 #include <string>
@@ -104,5 +103,3 @@ class GramMatrix {
 };
 
 }  // namespace atl
-
-#endif  // BASE_LAYOUT_GRAM_H_

@@ -5,8 +5,7 @@
 // held elements. The held order of a fragment is its flat order of the held
 // elements. If all is held, they are the model order and the flat order.
 
-#ifndef BASE_LAYOUT_HELD_LAYOUT_H_
-#define BASE_LAYOUT_HELD_LAYOUT_H_
+#pragma once
 
 #include <cstdint>
 #include <vector>
@@ -77,5 +76,3 @@ class HeldLayout {
 };
 
 }  // namespace atl
-
-#endif  // BASE_LAYOUT_HELD_LAYOUT_H_

@@ -1,8 +1,7 @@
 // Ids that clients choose: runs, islands, servers, pins. Only [a-z0-9-]{1,63}
 // is valid, because ids become file names and metric labels. Pure. Thread-safe.
 
-#ifndef BASE_LAYOUT_IDS_H_
-#define BASE_LAYOUT_IDS_H_
+#pragma once
 
 #include "absl/status/status.h"
 #include "absl/strings/string_view.h"
@@ -14,5 +13,3 @@ namespace atl {
 absl::Status ValidateId(absl::string_view what, absl::string_view id);
 
 }  // namespace atl
-
-#endif  // BASE_LAYOUT_IDS_H_

@@ -13,8 +13,7 @@
 //         about 1e-15
 //   x     f32(standard deviation * z)
 
-#ifndef BASE_LAYOUT_INIT_GENERATOR_H_
-#define BASE_LAYOUT_INIT_GENERATOR_H_
+#pragma once
 
 #include <cstdint>
 
@@ -35,5 +34,3 @@ double NormalQuantile(double u);
 double DeterministicLog(double x);
 
 }  // namespace atl
-
-#endif  // BASE_LAYOUT_INIT_GENERATOR_H_

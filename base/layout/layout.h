@@ -10,8 +10,7 @@
 // The model order is all tensors in layout order, whatever their fragment: the
 // order of an island's flat parameter buffer and of a checkpoint.
 
-#ifndef BASE_LAYOUT_LAYOUT_H_
-#define BASE_LAYOUT_LAYOUT_H_
+#pragma once
 
 #include <cstdint>
 #include <string>
@@ -116,5 +115,3 @@ class RunLayout {
 };
 
 }  // namespace atl
-
-#endif  // BASE_LAYOUT_LAYOUT_H_

@@ -6,8 +6,7 @@
 // that it merges by the plain mean. The other such rules have one group, the
 // whole fragment. A tensor in no group is merged with the seal's weights.
 
-#ifndef BASE_LAYOUT_MERGE_GROUPS_H_
-#define BASE_LAYOUT_MERGE_GROUPS_H_
+#pragma once
 
 #include <cstdint>
 #include <vector>
@@ -39,5 +38,3 @@ class MergeGroups {
 };
 
 }  // namespace atl
-
-#endif  // BASE_LAYOUT_MERGE_GROUPS_H_

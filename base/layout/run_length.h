@@ -12,8 +12,7 @@
 // whatever the number of islands and of their steps. Both forms agree for a run
 // whose rounds have K contributions of H steps.
 
-#ifndef BASE_LAYOUT_RUN_LENGTH_H_
-#define BASE_LAYOUT_RUN_LENGTH_H_
+#pragma once
 
 #include <cstdint>
 
@@ -47,5 +46,3 @@ int64_t TokensAClockStep(const v1::RunSpec& spec);
 int64_t PlannedStepCount(const v1::RunSpec& spec);
 
 }  // namespace atl
-
-#endif  // BASE_LAYOUT_RUN_LENGTH_H_

@@ -1,7 +1,6 @@
 // How a run's rounds follow each other. Pure. Thread-safe.
 
-#ifndef BASE_LAYOUT_RUN_TIMING_H_
-#define BASE_LAYOUT_RUN_TIMING_H_
+#pragma once
 
 #include <cstdint>
 
@@ -25,5 +24,3 @@ inline bool IsFreshEnough(const v1::ScheduleSpec& schedule,
 }
 
 }  // namespace atl
-
-#endif  // BASE_LAYOUT_RUN_TIMING_H_

@@ -1,7 +1,6 @@
 // The processor's name. Thread-safe.
 
-#ifndef BASE_OBS_CPU_MODEL_H_
-#define BASE_OBS_CPU_MODEL_H_
+#pragma once
 
 #include <string>
 
@@ -18,5 +17,3 @@ std::string CpuModelName(absl::string_view cpuinfo,
 std::string ThisCpuModelName(absl::string_view otherwise);
 
 }  // namespace atl
-
-#endif  // BASE_OBS_CPU_MODEL_H_

@@ -1,8 +1,7 @@
 // Flag spelling on every command line: --run-id, with dashes.
 // style-ok(flag): the alias --run_id means the same.
 
-#ifndef BASE_OBS_FLAGS_H_
-#define BASE_OBS_FLAGS_H_
+#pragma once
 
 #include <string>
 
@@ -18,5 +17,3 @@ std::string FlagName(absl::string_view name);
 void SpellFlagsWithDashes(int argc, char** argv);
 
 }  // namespace atl
-
-#endif  // BASE_OBS_FLAGS_H_

@@ -4,8 +4,7 @@
 // us and 1,000 s. So a quantile is at most 5 % above the true one (below 100
 // us: at most 100 us; above 1,000 s: the maximum).
 
-#ifndef BASE_OBS_LATENCY_HISTOGRAM_H_
-#define BASE_OBS_LATENCY_HISTOGRAM_H_
+#pragma once
 
 #include <array>
 #include <cstdint>
@@ -40,5 +39,3 @@ class LatencyHistogram {
 };
 
 }  // namespace atl
-
-#endif  // BASE_OBS_LATENCY_HISTOGRAM_H_

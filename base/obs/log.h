@@ -2,8 +2,7 @@
 // `I1121 04:25:12.123456 file.cc:12] text` in UTC, with the program's name
 // before the file if it is set. Thread-safe: each line is one write.
 
-#ifndef BASE_OBS_LOG_H_
-#define BASE_OBS_LOG_H_
+#pragma once
 
 #include <sstream>
 
@@ -72,5 +71,3 @@ inline constexpr LogSeverity kFATAL = LogSeverity::kFatal;
             ::atl::log_internal::Message(::atl::log_internal::k##severity, \
                                          __FILE__, __LINE__)               \
                 .stream()
-
-#endif  // BASE_OBS_LOG_H_

@@ -1,7 +1,6 @@
 // What all servers share: command line, open-file limit, exit code.
 
-#ifndef BASE_OBS_PROGRAM_H_
-#define BASE_OBS_PROGRAM_H_
+#pragma once
 
 #include <cstdint>
 #include <optional>
@@ -27,5 +26,3 @@ uint64_t RaiseOpenFileLimit();
 int EndProgram(const CLI::App& app, const absl::Status& status);
 
 }  // namespace atl
-
-#endif  // BASE_OBS_PROGRAM_H_

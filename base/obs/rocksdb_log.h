@@ -4,8 +4,7 @@
 // full disk, the library (7.8) aborts at its next write, at the latest on
 // close.
 
-#ifndef BASE_OBS_ROCKSDB_LOG_H_
-#define BASE_OBS_ROCKSDB_LOG_H_
+#pragma once
 
 #include <memory>
 
@@ -18,5 +17,3 @@ namespace atl {
 std::shared_ptr<rocksdb::Logger> RocksDbLog();
 
 }  // namespace atl
-
-#endif  // BASE_OBS_ROCKSDB_LOG_H_

@@ -1,7 +1,6 @@
 // Heap settings for programs that move bulk data.
 
-#ifndef BASE_RPC_ALLOCATOR_H_
-#define BASE_RPC_ALLOCATOR_H_
+#pragma once
 
 #include <malloc.h>
 
@@ -18,5 +17,3 @@ inline void TuneAllocator() {
 }
 
 }  // namespace atl::rpc
-
-#endif  // BASE_RPC_ALLOCATOR_H_

@@ -12,8 +12,7 @@
 //
 // Pure except MakeRoleChecker, GetCaller and GetCallerName. Thread-safe.
 
-#ifndef BASE_RPC_AUTHORIZATION_H_
-#define BASE_RPC_AUTHORIZATION_H_
+#pragma once
 
 #include <memory>
 #include <string>
@@ -66,5 +65,3 @@ absl::Status CheckActsFor(const Caller& caller, Role role,
 std::shared_ptr<grpc::AuthMetadataProcessor> MakeRoleChecker();
 
 }  // namespace atl::rpc
-
-#endif  // BASE_RPC_AUTHORIZATION_H_

@@ -1,7 +1,6 @@
 // One unary call with a deadline, errors as absl::Status.
 
-#ifndef BASE_RPC_CALL_H_
-#define BASE_RPC_CALL_H_
+#pragma once
 
 #include <functional>
 #include <stop_token>
@@ -91,5 +90,3 @@ absl::StatusOr<Response> Call(Stub& stub,
 }
 
 }  // namespace atl::rpc
-
-#endif  // BASE_RPC_CALL_H_

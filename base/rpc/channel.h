@@ -3,8 +3,7 @@
 // Every channel is a connection of its own. Control and data must not share
 // one: a saturated link must not starve a heartbeat.
 
-#ifndef BASE_RPC_CHANNEL_H_
-#define BASE_RPC_CHANNEL_H_
+#pragma once
 
 #include <memory>
 #include <string>
@@ -53,5 +52,3 @@ absl::StatusOr<std::shared_ptr<grpc::Channel>> MakeChannel(
     const std::string& address, const ChannelOptions& options);
 
 }  // namespace atl::rpc
-
-#endif  // BASE_RPC_CHANNEL_H_

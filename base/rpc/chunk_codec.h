@@ -15,8 +15,7 @@
 //
 // Pure. Thread-safe, except for objects marked thread-compatible.
 
-#ifndef BASE_RPC_CHUNK_CODEC_H_
-#define BASE_RPC_CHUNK_CODEC_H_
+#pragma once
 
 #include <cstddef>
 #include <cstdint>
@@ -153,5 +152,3 @@ absl::StatusOr<BulkMessage<Message>> DecodeBulk(const grpc::ByteBuffer& bytes) {
 }
 
 }  // namespace atl::rpc
-
-#endif  // BASE_RPC_CHUNK_CODEC_H_

@@ -7,8 +7,7 @@
 //
 // Pure. Thread-compatible.
 
-#ifndef BASE_RPC_CHUNK_SIZER_H_
-#define BASE_RPC_CHUNK_SIZER_H_
+#pragma once
 
 #include <algorithm>
 #include <cstdint>
@@ -73,5 +72,3 @@ class ChunkSizer {
 };
 
 }  // namespace atl::rpc
-
-#endif  // BASE_RPC_CHUNK_SIZER_H_

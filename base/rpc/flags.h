@@ -1,7 +1,6 @@
 // The security flags of every program.
 
-#ifndef BASE_RPC_FLAGS_H_
-#define BASE_RPC_FLAGS_H_
+#pragma once
 
 #include "CLI/App.hpp"
 #include "base/rpc/tls.h"
@@ -13,5 +12,3 @@ namespace atl::rpc {
 void AddSecurityFlags(CLI::App& app, Security& security);
 
 }  // namespace atl::rpc
-
-#endif  // BASE_RPC_FLAGS_H_

@@ -1,7 +1,6 @@
 // HTTP/2 frame sizes for bulk data.
 
-#ifndef BASE_RPC_FRAMES_H_
-#define BASE_RPC_FRAMES_H_
+#pragma once
 
 namespace atl::rpc {
 
@@ -15,5 +14,3 @@ inline constexpr int kFrameBytesMax = 1 << 20;
 inline constexpr int kPullFrameBytesMax = 128 << 10;
 
 }  // namespace atl::rpc
-
-#endif  // BASE_RPC_FRAMES_H_

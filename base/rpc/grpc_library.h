@@ -12,8 +12,7 @@
 // gRPC's log goes to our log, always at INFO: what matters is returned as a
 // status, too.
 
-#ifndef BASE_RPC_GRPC_LIBRARY_H_
-#define BASE_RPC_GRPC_LIBRARY_H_
+#pragma once
 
 namespace atl::rpc {
 
@@ -21,5 +20,3 @@ namespace atl::rpc {
 void KeepGrpcRunning();
 
 }  // namespace atl::rpc
-
-#endif  // BASE_RPC_GRPC_LIBRARY_H_

@@ -1,7 +1,6 @@
 // Asks the standard health service of a server whether it is serving.
 
-#ifndef BASE_RPC_HEALTH_H_
-#define BASE_RPC_HEALTH_H_
+#pragma once
 
 #include <memory>
 
@@ -24,5 +23,3 @@ absl::Status CheckServing(const std::shared_ptr<grpc::Channel>& channel,
                           absl::string_view service = "");
 
 }  // namespace atl::rpc
-
-#endif  // BASE_RPC_HEALTH_H_

@@ -1,7 +1,6 @@
 // Parses and formats "HOST:PORT". Pure. Thread-safe.
 
-#ifndef BASE_RPC_HOST_PORT_H_
-#define BASE_RPC_HOST_PORT_H_
+#pragma once
 
 #include <string>
 
@@ -27,5 +26,3 @@ std::string JoinHostPort(absl::string_view host, int port);
 bool IsLoopbackHost(absl::string_view host);
 
 }  // namespace atl::rpc
-
-#endif  // BASE_RPC_HOST_PORT_H_

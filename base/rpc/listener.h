@@ -14,8 +14,7 @@
 // reflection. Compression is off: a compressed message could expand to any
 // size.
 
-#ifndef BASE_RPC_LISTENER_H_
-#define BASE_RPC_LISTENER_H_
+#pragma once
 
 #include <cstdint>
 #include <memory>
@@ -109,5 +108,3 @@ class RpcServer {
 };
 
 }  // namespace atl::rpc
-
-#endif  // BASE_RPC_LISTENER_H_

@@ -5,8 +5,7 @@
 // d = min(initial * multiplier^n, max): exponential backoff with jitter, so
 // that peers that lost the same server do not return at the same time.
 
-#ifndef BASE_RPC_RETRY_H_
-#define BASE_RPC_RETRY_H_
+#pragma once
 
 #include <cstdint>
 
@@ -60,5 +59,3 @@ class Backoff {
 };
 
 }  // namespace atl::rpc
-
-#endif  // BASE_RPC_RETRY_H_

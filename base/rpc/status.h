@@ -9,8 +9,7 @@
 //
 // Pure. Thread-safe.
 
-#ifndef BASE_RPC_STATUS_H_
-#define BASE_RPC_STATUS_H_
+#pragma once
 
 #include <cstddef>
 
@@ -28,5 +27,3 @@ grpc::Status ToGrpc(const absl::Status& status);
 absl::Status FromGrpc(const grpc::Status& status);
 
 }  // namespace atl::rpc
-
-#endif  // BASE_RPC_STATUS_H_

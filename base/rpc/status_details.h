@@ -8,8 +8,7 @@
 //
 // Pure. Thread-safe. Adding to an OK status does nothing.
 
-#ifndef BASE_RPC_STATUS_DETAILS_H_
-#define BASE_RPC_STATUS_DETAILS_H_
+#pragma once
 
 #include <optional>
 #include <string>
@@ -62,5 +61,3 @@ std::optional<absl::Duration> GetRetryDelay(const absl::Status& status);
 std::vector<FieldViolation> GetFieldViolations(const absl::Status& status);
 
 }  // namespace atl::rpc
-
-#endif  // BASE_RPC_STATUS_DETAILS_H_

@@ -3,8 +3,7 @@
 // TLS is always mutual: a listener requires a certificate signed by its CA from
 // every caller, and a caller verifies the listener's.
 
-#ifndef BASE_RPC_TLS_H_
-#define BASE_RPC_TLS_H_
+#pragma once
 
 #include <string>
 
@@ -63,5 +62,3 @@ absl::Status CheckKey(const std::string& cert_pem, const std::string& key_pem);
 absl::StatusOr<std::string> ReadCommonName(const std::string& cert_pem);
 
 }  // namespace atl::rpc
-
-#endif  // BASE_RPC_TLS_H_

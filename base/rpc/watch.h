@@ -9,8 +9,7 @@
 //   });
 //   ASSIGN_OR_RETURN(auto newest, watch.Next(is_news, deadline, stop));
 
-#ifndef BASE_RPC_WATCH_H_
-#define BASE_RPC_WATCH_H_
+#pragma once
 
 #include <cstdint>
 #include <functional>
@@ -162,5 +161,3 @@ class Watch {
 };
 
 }  // namespace atl::rpc
-
-#endif  // BASE_RPC_WATCH_H_

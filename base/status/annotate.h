@@ -1,7 +1,6 @@
 // Adds context to errors, and converts errno. Pure.
 
-#ifndef BASE_STATUS_ANNOTATE_H_
-#define BASE_STATUS_ANNOTATE_H_
+#pragma once
 
 #include "absl/status/status.h"
 #include "absl/strings/string_view.h"
@@ -28,5 +27,3 @@ absl::Status Annotate(const absl::Status& status, absl::string_view context);
 absl::Status ErrnoToStatus(int error_number, absl::string_view context);
 
 }  // namespace atl
-
-#endif  // BASE_STATUS_ANNOTATE_H_

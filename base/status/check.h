@@ -4,8 +4,7 @@
 // A failed check prints file, line, condition and the streamed text to stderr,
 // and aborts. Input from a peer, a disk or a flag must never fail one.
 
-#ifndef BASE_STATUS_CHECK_H_
-#define BASE_STATUS_CHECK_H_
+#pragma once
 
 #include <memory>
 #include <sstream>
@@ -116,5 +115,3 @@ const absl::Status& GetStatus(const absl::StatusOr<T>& statusor) {
 #define DCHECK_LE(a, b) DCHECK((a) <= (b))
 #define DCHECK_GT(a, b) DCHECK((a) > (b))
 #define DCHECK_GE(a, b) DCHECK((a) >= (b))
-
-#endif  // BASE_STATUS_CHECK_H_

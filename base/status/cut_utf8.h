@@ -1,8 +1,7 @@
 // Truncates text between characters, because protobuf strings must be valid
 // UTF-8. Pure. Thread-safe.
 
-#ifndef BASE_STATUS_CUT_UTF8_H_
-#define BASE_STATUS_CUT_UTF8_H_
+#pragma once
 
 #include <cstddef>
 
@@ -21,5 +20,3 @@ inline absl::string_view CutUtf8(absl::string_view text, size_t bytes_max) {
 }
 
 }  // namespace atl
-
-#endif  // BASE_STATUS_CUT_UTF8_H_

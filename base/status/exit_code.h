@@ -1,7 +1,6 @@
 // Exit codes of all our programs, for scripts. Pure. Thread-safe.
 
-#ifndef BASE_STATUS_EXIT_CODE_H_
-#define BASE_STATUS_EXIT_CODE_H_
+#pragma once
 
 #include "absl/status/status.h"
 
@@ -30,5 +29,3 @@ enum class ExitCode : int {
 ExitCode CodeToExitCode(absl::StatusCode code);
 
 }  // namespace atl
-
-#endif  // BASE_STATUS_EXIT_CODE_H_

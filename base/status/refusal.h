@@ -2,8 +2,7 @@
 // "atoll.v1", and google.rpc.RetryInfo, as payloads under their type URLs.
 // base/rpc sends them on the wire. Pure. Thread-safe.
 
-#ifndef BASE_STATUS_REFUSAL_H_
-#define BASE_STATUS_REFUSAL_H_
+#pragma once
 
 #include "absl/status/status.h"
 #include "absl/strings/string_view.h"
@@ -24,5 +23,3 @@ absl::Status RefuseForNow(absl::StatusCode code, absl::string_view reason,
 absl::Status WithReasonIfNone(absl::Status status, absl::string_view reason);
 
 }  // namespace atl
-
-#endif  // BASE_STATUS_REFUSAL_H_

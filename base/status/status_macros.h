@@ -1,8 +1,7 @@
 // RETURN_IF_ERROR and ASSIGN_OR_RETURN, as in upstream Abseil: an error leaves
 // the function at once, unchanged.
 
-#ifndef BASE_STATUS_STATUS_MACROS_H_
-#define BASE_STATUS_STATUS_MACROS_H_
+#pragma once
 
 #include <utility>
 
@@ -29,5 +28,3 @@
   auto statusor = (rexpr);                          \
   if (!statusor.ok()) return statusor.status();     \
   lhs = *std::move(statusor)
-
-#endif  // BASE_STATUS_STATUS_MACROS_H_

@@ -2,8 +2,7 @@
 // absl::Mutex: with Debian's build ThreadSanitizer reports false races.
 // Thread-safe.
 
-#ifndef BASE_SYNC_MUTEX_H_
-#define BASE_SYNC_MUTEX_H_
+#pragma once
 
 #include <algorithm>
 #include <chrono>
@@ -95,5 +94,3 @@ class CondVar {
 };
 
 }  // namespace atl
-
-#endif  // BASE_SYNC_MUTEX_H_

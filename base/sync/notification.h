@@ -2,8 +2,7 @@
 // absl::Notification, over a Mutex that ThreadSanitizer understands.
 // Thread-safe.
 
-#ifndef BASE_SYNC_NOTIFICATION_H_
-#define BASE_SYNC_NOTIFICATION_H_
+#pragma once
 
 #include "absl/time/time.h"
 #include "base/sync/mutex.h"
@@ -42,5 +41,3 @@ class Notification {
 };
 
 }  // namespace atl
-
-#endif  // BASE_SYNC_NOTIFICATION_H_

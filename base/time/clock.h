@@ -1,7 +1,6 @@
 // The clock seam: code that reads the time takes a Clock, so tests can set it.
 
-#ifndef BASE_TIME_CLOCK_H_
-#define BASE_TIME_CLOCK_H_
+#pragma once
 
 #include "absl/time/time.h"
 
@@ -20,5 +19,3 @@ class Clock {
 const Clock& SystemClock();
 
 }  // namespace atl
-
-#endif  // BASE_TIME_CLOCK_H_

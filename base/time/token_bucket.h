@@ -8,8 +8,7 @@
 //
 // bytes move, because a take moves as a whole when its first byte is due.
 
-#ifndef BASE_TIME_TOKEN_BUCKET_H_
-#define BASE_TIME_TOKEN_BUCKET_H_
+#pragma once
 
 #include <cstdint>
 
@@ -42,5 +41,3 @@ class TokenBucket {
 };
 
 }  // namespace atl
-
-#endif  // BASE_TIME_TOKEN_BUCKET_H_

@@ -3,8 +3,7 @@
 //
 // Pure but for Read and Write. Thread-safe.
 
-#ifndef CLI_COMMANDS_DEV_RESULT_H_
-#define CLI_COMMANDS_DEV_RESULT_H_
+#pragma once
 
 #include <cstdint>
 #include <string>
@@ -51,5 +50,3 @@ absl::Status WriteJson(const std::string& path, const Json& json);
 absl::StatusOr<DevResult> ReadDevResult(const std::string& path);
 
 }  // namespace atl::cli
-
-#endif  // CLI_COMMANDS_DEV_RESULT_H_

@@ -3,8 +3,7 @@
 //
 // Thread-safe.
 
-#ifndef CLI_COMMANDS_ISLAND_REPORTER_H_
-#define CLI_COMMANDS_ISLAND_REPORTER_H_
+#pragma once
 
 #include <cstdint>
 #include <ostream>
@@ -71,5 +70,3 @@ class LogToReporter {
 };
 
 }  // namespace atl::cli
-
-#endif  // CLI_COMMANDS_ISLAND_REPORTER_H_

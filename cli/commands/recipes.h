@@ -3,8 +3,7 @@
 //
 // Pure. Thread-safe.
 
-#ifndef CLI_COMMANDS_RECIPES_H_
-#define CLI_COMMANDS_RECIPES_H_
+#pragma once
 
 #include <vector>
 
@@ -19,5 +18,3 @@ namespace atl::cli {
 absl::StatusOr<std::vector<worker::Recipe>> ReadRecipes();
 
 }  // namespace atl::cli
-
-#endif  // CLI_COMMANDS_RECIPES_H_

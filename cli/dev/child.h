@@ -7,8 +7,7 @@
 // Thread-compatible; to be used from one thread, the one that outlives the
 // children: Linux ties the death signal to the thread that forks.
 
-#ifndef CLI_DEV_CHILD_H_
-#define CLI_DEV_CHILD_H_
+#pragma once
 
 #include <sys/types.h>
 
@@ -98,5 +97,3 @@ class Child {
 };
 
 }  // namespace atl::cli
-
-#endif  // CLI_DEV_CHILD_H_

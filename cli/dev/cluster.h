@@ -3,8 +3,7 @@
 //
 // Thread-compatible; to be used from the process's first thread (child.h).
 
-#ifndef CLI_DEV_CLUSTER_H_
-#define CLI_DEV_CLUSTER_H_
+#pragma once
 
 #include <functional>
 #include <map>
@@ -125,5 +124,3 @@ class Cluster {
 };
 
 }  // namespace atl::cli
-
-#endif  // CLI_DEV_CLUSTER_H_

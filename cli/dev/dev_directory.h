@@ -11,8 +11,7 @@
 //
 // Thread-compatible.
 
-#ifndef CLI_DEV_DEV_DIRECTORY_H_
-#define CLI_DEV_DEV_DIRECTORY_H_
+#pragma once
 
 #include <memory>
 #include <string>
@@ -58,5 +57,3 @@ class DevDirectory {
 int ReadPortFile(const std::string& path);
 
 }  // namespace atl::cli
-
-#endif  // CLI_DEV_DEV_DIRECTORY_H_

@@ -1,8 +1,7 @@
 // --up and --down: what an island may use of its link, all its processes
 // together.
 
-#ifndef CLI_FLAGS_CAP_FLAGS_H_
-#define CLI_FLAGS_CAP_FLAGS_H_
+#pragma once
 
 #include <string>
 #include <vector>
@@ -34,5 +33,3 @@ absl::StatusOr<server::BandwidthCaps> ReadCaps(const CapFlags& flags,
 std::vector<std::string> CapArguments(const CapFlags& flags);
 
 }  // namespace atl::cli
-
-#endif  // CLI_FLAGS_CAP_FLAGS_H_

@@ -1,7 +1,6 @@
 // --device: what an island computes on.
 
-#ifndef CLI_FLAGS_DEVICE_FLAG_H_
-#define CLI_FLAGS_DEVICE_FLAG_H_
+#pragma once
 
 #include <string>
 
@@ -21,5 +20,3 @@ void AddDeviceFlag(CLI::App& command, const std::string& what,
 absl::Status CheckDeviceFlag(const std::string& device);
 
 }  // namespace atl::cli
-
-#endif  // CLI_FLAGS_DEVICE_FLAG_H_

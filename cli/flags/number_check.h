@@ -2,8 +2,7 @@
 //
 // Pure. Thread-safe.
 
-#ifndef CLI_FLAGS_NUMBER_CHECK_H_
-#define CLI_FLAGS_NUMBER_CHECK_H_
+#pragma once
 
 #include "CLI/CLI.hpp"
 
@@ -16,5 +15,3 @@ CLI::Validator Positive();
 CLI::Validator NotNegative();
 
 }  // namespace atl::cli
-
-#endif  // CLI_FLAGS_NUMBER_CHECK_H_

@@ -1,7 +1,6 @@
 // A run file on the command line, and what else the line says of the run.
 
-#ifndef CLI_FLAGS_RUN_FILE_FLAGS_H_
-#define CLI_FLAGS_RUN_FILE_FLAGS_H_
+#pragma once
 
 #include <string>
 
@@ -16,5 +15,3 @@ void AddRunFileFlags(CLI::App& command, std::string& file,
                      RunFileChanges& changes);
 
 }  // namespace atl::cli
-
-#endif  // CLI_FLAGS_RUN_FILE_FLAGS_H_

@@ -4,8 +4,7 @@
 //
 // Thread-compatible.
 
-#ifndef CLI_FLAGS_SERVER_WAIT_H_
-#define CLI_FLAGS_SERVER_WAIT_H_
+#pragma once
 
 #include <functional>
 #include <optional>
@@ -67,5 +66,3 @@ class ServerWait {
 };
 
 }  // namespace atl::cli
-
-#endif  // CLI_FLAGS_SERVER_WAIT_H_

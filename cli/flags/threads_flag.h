@@ -1,7 +1,6 @@
 // --threads: how many threads a command computes with.
 
-#ifndef CLI_FLAGS_THREADS_FLAG_H_
-#define CLI_FLAGS_THREADS_FLAG_H_
+#pragma once
 
 #include "CLI/App.hpp"
 
@@ -14,5 +13,3 @@ void AddThreadsFlag(CLI::App& command, int& threads);
 int ChooseThreadCount(int threads);
 
 }  // namespace atl::cli
-
-#endif  // CLI_FLAGS_THREADS_FLAG_H_

@@ -2,8 +2,7 @@
 //
 // Pure. Thread-safe.
 
-#ifndef CLI_OUTPUT_DESCRIBE_H_
-#define CLI_OUTPUT_DESCRIBE_H_
+#pragma once
 
 #include <cstdint>
 #include <string>
@@ -69,5 +68,3 @@ std::string DescribeEvent(const v1::RunEvent& event,
                           const v1::ScheduleSpec& schedule);
 
 }  // namespace atl::cli
-
-#endif  // CLI_OUTPUT_DESCRIBE_H_

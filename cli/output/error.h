@@ -4,8 +4,7 @@
 //
 // Pure. Thread-safe.
 
-#ifndef CLI_OUTPUT_ERROR_H_
-#define CLI_OUTPUT_ERROR_H_
+#pragma once
 
 #include <optional>
 #include <string>
@@ -45,5 +44,3 @@ bool IsHandshakeFailure(const absl::Status& status);
 std::optional<ExitCode> GetExitCode(const absl::Status& status);
 
 }  // namespace atl::cli
-
-#endif  // CLI_OUTPUT_ERROR_H_

@@ -2,8 +2,7 @@
 //
 // Pure. Thread-safe.
 
-#ifndef CLI_OUTPUT_EXIT_CODE_H_
-#define CLI_OUTPUT_EXIT_CODE_H_
+#pragma once
 
 #include "absl/status/status.h"
 #include "base/status/exit_code.h"
@@ -15,5 +14,3 @@ namespace atl::cli {
 ExitCode ToExitCode(const absl::Status& status);
 
 }  // namespace atl::cli
-
-#endif  // CLI_OUTPUT_EXIT_CODE_H_

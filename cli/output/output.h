@@ -15,8 +15,7 @@
 // strings in it, times are RFC 3339 in UTC, both as proto3's JSON mapping has
 // them.
 
-#ifndef CLI_OUTPUT_OUTPUT_H_
-#define CLI_OUTPUT_OUTPUT_H_
+#pragma once
 
 #include <ostream>
 #include <string>
@@ -85,5 +84,3 @@ class Output {
 };
 
 }  // namespace atl::cli
-
-#endif  // CLI_OUTPUT_OUTPUT_H_

@@ -3,8 +3,7 @@
 //
 // Thread-safe, but for what others write to the stream.
 
-#ifndef CLI_OUTPUT_PROGRESS_H_
-#define CLI_OUTPUT_PROGRESS_H_
+#pragma once
 
 #include <ostream>
 #include <string>
@@ -58,5 +57,3 @@ class Progress {
 };
 
 }  // namespace atl::cli
-
-#endif  // CLI_OUTPUT_PROGRESS_H_

@@ -2,8 +2,7 @@
 //
 // Pure. Thread-compatible.
 
-#ifndef CLI_OUTPUT_TABLE_H_
-#define CLI_OUTPUT_TABLE_H_
+#pragma once
 
 #include <cstdint>
 #include <string>
@@ -69,5 +68,3 @@ std::string FormatSpan(absl::Duration duration);
 std::string Printable(absl::string_view text);
 
 }  // namespace atl::cli
-
-#endif  // CLI_OUTPUT_TABLE_H_

@@ -3,8 +3,7 @@
 //
 // Pure. Thread-safe.
 
-#ifndef CLI_PRESETS_PRESETS_H_
-#define CLI_PRESETS_PRESETS_H_
+#pragma once
 
 #include <optional>
 #include <string>
@@ -20,5 +19,3 @@ std::optional<std::string> FindPreset(absl::string_view name);
 std::string PresetNames();
 
 }  // namespace atl::cli
-
-#endif  // CLI_PRESETS_PRESETS_H_

@@ -1,7 +1,6 @@
 // Makes a run file's spec whole: what follows from the model and the data.
 
-#ifndef CLI_RUN_FILE_COMPLETE_SPEC_H_
-#define CLI_RUN_FILE_COMPLETE_SPEC_H_
+#pragma once
 
 #include "absl/status/status.h"
 #include "cli/run_file/run_file.h"
@@ -23,5 +22,3 @@ absl::Status CompleteLayout(RunFile* run);
 absl::Status CompleteSpec(RunFile* run);
 
 }  // namespace atl::cli
-
-#endif  // CLI_RUN_FILE_COMPLETE_SPEC_H_

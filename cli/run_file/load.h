@@ -1,7 +1,6 @@
 // Reads a run file, or a preset by its name, from the disk.
 
-#ifndef CLI_RUN_FILE_LOAD_H_
-#define CLI_RUN_FILE_LOAD_H_
+#pragma once
 
 #include <cstdint>
 #include <string>
@@ -42,5 +41,3 @@ absl::StatusOr<RunFile> LoadRunFile(const std::string& path,
                                     const RunFileChanges& changes);
 
 }  // namespace atl::cli
-
-#endif  // CLI_RUN_FILE_LOAD_H_

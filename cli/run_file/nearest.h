@@ -2,8 +2,7 @@
 //
 // Pure. Thread-safe.
 
-#ifndef CLI_RUN_FILE_NEAREST_H_
-#define CLI_RUN_FILE_NEAREST_H_
+#pragma once
 
 #include <string>
 #include <vector>
@@ -22,5 +21,3 @@ std::string NearestName(absl::string_view word,
                         const std::vector<std::string>& names);
 
 }  // namespace atl::cli
-
-#endif  // CLI_RUN_FILE_NEAREST_H_

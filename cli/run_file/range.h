@@ -2,8 +2,7 @@
 //
 // Pure. Thread-safe.
 
-#ifndef CLI_RUN_FILE_RANGE_H_
-#define CLI_RUN_FILE_RANGE_H_
+#pragma once
 
 #include <string>
 
@@ -17,5 +16,3 @@ namespace atl::cli {
 std::string RangeFault(absl::string_view path, double value);
 
 }  // namespace atl::cli
-
-#endif  // CLI_RUN_FILE_RANGE_H_

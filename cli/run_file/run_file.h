@@ -33,8 +33,7 @@
 // async run (schedule.max_staleness above 0) has min_quorum 1 and weighting
 // uniform unless the file says otherwise.
 
-#ifndef CLI_RUN_FILE_RUN_FILE_H_
-#define CLI_RUN_FILE_RUN_FILE_H_
+#pragma once
 
 #include <cstdint>
 #include <functional>
@@ -99,5 +98,3 @@ absl::StatusOr<RunFile> ParseRunFile(absl::string_view text,
                                      const RunFileOptions& options);
 
 }  // namespace atl::cli
-
-#endif  // CLI_RUN_FILE_RUN_FILE_H_

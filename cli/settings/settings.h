@@ -7,8 +7,7 @@
 // Pure: the environment comes as a map, which main reads, and the profile as
 // text. Thread-compatible.
 
-#ifndef CLI_SETTINGS_SETTINGS_H_
-#define CLI_SETTINGS_SETTINGS_H_
+#pragma once
 
 #include <map>
 #include <string>
@@ -88,5 +87,3 @@ class Settings {
 std::string DefaultProfilePath(const Environment& environment);
 
 }  // namespace atl::cli
-
-#endif  // CLI_SETTINGS_SETTINGS_H_

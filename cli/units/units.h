@@ -3,8 +3,7 @@
 // Pure. Thread-safe. Strict: a number without its unit is an error, and so is a
 // unit in the wrong case, for Mb/s and MB/s differ by eight.
 
-#ifndef CLI_UNITS_UNITS_H_
-#define CLI_UNITS_UNITS_H_
+#pragma once
 
 #include <cstdint>
 #include <string>
@@ -49,5 +48,3 @@ std::string FormatBandwidth(double bytes_per_second);
 std::string FormatSize(int64_t count);
 
 }  // namespace atl::cli
-
-#endif  // CLI_UNITS_UNITS_H_

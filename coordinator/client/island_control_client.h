@@ -7,8 +7,7 @@
 //
 // Thread-safe.
 
-#ifndef COORDINATOR_CLIENT_ISLAND_CONTROL_CLIENT_H_
-#define COORDINATOR_CLIENT_ISLAND_CONTROL_CLIENT_H_
+#pragma once
 
 #include <cstdint>
 #include <functional>
@@ -97,5 +96,3 @@ absl::StatusOr<std::unique_ptr<IslandControlClient>> MakeIslandControlClient(
     const IslandControlClientOptions& options);
 
 }  // namespace atl::coordinator
-
-#endif  // COORDINATOR_CLIENT_ISLAND_CONTROL_CLIENT_H_

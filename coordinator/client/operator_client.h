@@ -7,8 +7,7 @@
 //
 // Thread-safe.
 
-#ifndef COORDINATOR_CLIENT_OPERATOR_CLIENT_H_
-#define COORDINATOR_CLIENT_OPERATOR_CLIENT_H_
+#pragma once
 
 #include <functional>
 #include <memory>
@@ -100,5 +99,3 @@ absl::StatusOr<std::unique_ptr<OperatorClient>> MakeOperatorClient(
     const OperatorClientOptions& options);
 
 }  // namespace atl::coordinator
-
-#endif  // COORDINATOR_CLIENT_OPERATOR_CLIENT_H_

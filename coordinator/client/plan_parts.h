@@ -4,8 +4,7 @@
 //
 // Pure. Thread-compatible.
 
-#ifndef COORDINATOR_CLIENT_PLAN_PARTS_H_
-#define COORDINATOR_CLIENT_PLAN_PARTS_H_
+#pragma once
 
 #include <cstddef>
 #include <cstdint>
@@ -52,5 +51,3 @@ class PlanJoiner {
 };
 
 }  // namespace atl::coordinator
-
-#endif  // COORDINATOR_CLIENT_PLAN_PARTS_H_

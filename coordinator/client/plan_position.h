@@ -2,8 +2,7 @@
 //
 // Pure.
 
-#ifndef COORDINATOR_CLIENT_PLAN_POSITION_H_
-#define COORDINATOR_CLIENT_PLAN_POSITION_H_
+#pragma once
 
 #include <compare>
 #include <cstdint>
@@ -26,5 +25,3 @@ PlanPosition ToPosition(const Plan& plan) {
 }
 
 }  // namespace atl::coordinator
-
-#endif  // COORDINATOR_CLIENT_PLAN_POSITION_H_

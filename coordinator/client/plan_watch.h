@@ -3,8 +3,7 @@
 // Used by IslandControlClient and ServerControlClient. A plan of an older life
 // of the coordinator never follows a newer one.
 
-#ifndef COORDINATOR_CLIENT_PLAN_WATCH_H_
-#define COORDINATOR_CLIENT_PLAN_WATCH_H_
+#pragma once
 
 #include <stop_token>
 #include <utility>
@@ -46,5 +45,3 @@ class PlanWatch {
 };
 
 }  // namespace atl::coordinator
-
-#endif  // COORDINATOR_CLIENT_PLAN_WATCH_H_

@@ -5,8 +5,7 @@
 //
 // Thread-safe.
 
-#ifndef COORDINATOR_CLIENT_SERVER_CONTROL_CLIENT_H_
-#define COORDINATOR_CLIENT_SERVER_CONTROL_CLIENT_H_
+#pragma once
 
 #include <cstdint>
 #include <memory>
@@ -70,5 +69,3 @@ absl::StatusOr<std::unique_ptr<ServerControlClient>> MakeServerControlClient(
     const ServerControlClientOptions& options);
 
 }  // namespace atl::coordinator
-
-#endif  // COORDINATOR_CLIENT_SERVER_CONTROL_CLIENT_H_

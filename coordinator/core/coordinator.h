@@ -3,8 +3,7 @@
 // Pure: no thread, no clock, no I/O. Thread-compatible. The caller makes the
 // records from TakeEffects durable before anyone may see the new state.
 
-#ifndef COORDINATOR_CORE_COORDINATOR_H_
-#define COORDINATOR_CORE_COORDINATOR_H_
+#pragma once
 
 #include <cstdint>
 #include <map>
@@ -148,5 +147,3 @@ class Coordinator : public ServerDirectory {
 };
 
 }  // namespace atl::coordinator
-
-#endif  // COORDINATOR_CORE_COORDINATOR_H_

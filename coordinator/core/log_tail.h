@@ -7,8 +7,7 @@
 //
 // Pure. Thread-compatible.
 
-#ifndef COORDINATOR_CORE_LOG_TAIL_H_
-#define COORDINATOR_CORE_LOG_TAIL_H_
+#pragma once
 
 #include <cstdint>
 
@@ -53,5 +52,3 @@ class LogTail {
 };
 
 }  // namespace atl::coordinator
-
-#endif  // COORDINATOR_CORE_LOG_TAIL_H_

@@ -1,7 +1,6 @@
 // Joins the parts of a large shard report. Pure. Thread-compatible.
 
-#ifndef COORDINATOR_CORE_REPORT_JOINER_H_
-#define COORDINATOR_CORE_REPORT_JOINER_H_
+#pragma once
 
 #include <cstddef>
 #include <cstdint>
@@ -38,5 +37,3 @@ class ReportJoiner {
 };
 
 }  // namespace atl::coordinator
-
-#endif  // COORDINATOR_CORE_REPORT_JOINER_H_

@@ -2,8 +2,7 @@
 //
 // Plain values. The messages of an event must outlive the call.
 
-#ifndef COORDINATOR_CORE_RUN_EVENT_H_
-#define COORDINATOR_CORE_RUN_EVENT_H_
+#pragma once
 
 #include <cstdint>
 #include <string>
@@ -106,5 +105,3 @@ struct RunAnswer {
 };
 
 }  // namespace atl::coordinator
-
-#endif  // COORDINATOR_CORE_RUN_EVENT_H_

@@ -9,8 +9,7 @@
 //
 // Time never runs backwards: an earlier `now` counts as the newest one seen.
 
-#ifndef COORDINATOR_CORE_RUN_MACHINE_H_
-#define COORDINATOR_CORE_RUN_MACHINE_H_
+#pragma once
 
 #include <algorithm>
 #include <cstdint>
@@ -150,5 +149,3 @@ class RunMachine {
 absl::Duration IslandLeaseDuration(const v1::RunSpec& spec);
 
 }  // namespace atl::coordinator
-
-#endif  // COORDINATOR_CORE_RUN_MACHINE_H_

@@ -1,7 +1,6 @@
 // Builds the answers to queries about one run. Pure. Thread-safe.
 
-#ifndef COORDINATOR_CORE_RUN_QUERIES_H_
-#define COORDINATOR_CORE_RUN_QUERIES_H_
+#pragma once
 
 #include <cstdint>
 #include <string>
@@ -61,5 +60,3 @@ void SampleSeries(const RunMachine& machine, absl::Time now,
 absl::StatusOr<int64_t> PageSize(int32_t page_size);
 
 }  // namespace atl::coordinator
-
-#endif  // COORDINATOR_CORE_RUN_QUERIES_H_

@@ -1,7 +1,6 @@
 // Hands a unary call to the event loop and answers it. Thread-safe.
 
-#ifndef COORDINATOR_SERVICE_ANSWER_H_
-#define COORDINATOR_SERVICE_ANSWER_H_
+#pragma once
 
 #include <functional>
 #include <string>
@@ -44,5 +43,3 @@ absl::Status CheckCaller(const grpc::CallbackServerContext& context,
 std::string SessionSecret(const grpc::CallbackServerContext& context);
 
 }  // namespace atl::coordinator
-
-#endif  // COORDINATOR_SERVICE_ANSWER_H_

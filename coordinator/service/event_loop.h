@@ -11,8 +11,7 @@
 //
 // Thread-safe.
 
-#ifndef COORDINATOR_SERVICE_EVENT_LOOP_H_
-#define COORDINATOR_SERVICE_EVENT_LOOP_H_
+#pragma once
 
 #include <cstddef>
 #include <cstdint>
@@ -186,5 +185,3 @@ class EventLoop {
 };
 
 }  // namespace atl::coordinator
-
-#endif  // COORDINATOR_SERVICE_EVENT_LOOP_H_

@@ -1,7 +1,6 @@
 // IslandService: hands each call to the core. Holds no rule. Thread-safe.
 
-#ifndef COORDINATOR_SERVICE_ISLAND_SERVICE_H_
-#define COORDINATOR_SERVICE_ISLAND_SERVICE_H_
+#pragma once
 
 #include "atoll/v1/island_service.grpc.pb.h"
 #include "coordinator/service/event_loop.h"
@@ -39,5 +38,3 @@ class IslandServiceImpl : public v1::IslandService::CallbackService {
 };
 
 }  // namespace atl::coordinator
-
-#endif  // COORDINATOR_SERVICE_ISLAND_SERVICE_H_

@@ -6,8 +6,7 @@
 //
 // Thread-safe. Keeps itself alive until gRPC is done with it.
 
-#ifndef COORDINATOR_SERVICE_LATEST_WRITER_H_
-#define COORDINATOR_SERVICE_LATEST_WRITER_H_
+#pragma once
 
 #include <deque>
 #include <functional>
@@ -125,5 +124,3 @@ class LatestWriter : public grpc::ServerWriteReactor<Response>,
 };
 
 }  // namespace atl::coordinator
-
-#endif  // COORDINATOR_SERVICE_LATEST_WRITER_H_

@@ -5,8 +5,7 @@
 // islands or servers also serves RunService, because both call GetRun first.
 // Permissions do not depend on the port: base/rpc/authorization.h.
 
-#ifndef COORDINATOR_SERVICE_LISTENERS_H_
-#define COORDINATOR_SERVICE_LISTENERS_H_
+#pragma once
 
 #include <memory>
 #include <string>
@@ -68,5 +67,3 @@ class Listeners {
 };
 
 }  // namespace atl::coordinator
-
-#endif  // COORDINATOR_SERVICE_LISTENERS_H_

@@ -1,8 +1,7 @@
 // Writes the store that a coordinator leaves after many rounds. Islands and
 // servers are simulated against the core. For tests and benchmarks.
 
-#ifndef COORDINATOR_SERVICE_LONG_RUN_H_
-#define COORDINATOR_SERVICE_LONG_RUN_H_
+#pragma once
 
 #include <cstdint>
 
@@ -19,5 +18,3 @@ absl::Status WriteLongRun(const CoordinatorOptions& options, int island_count,
                           int64_t round_count, Store& store);
 
 }  // namespace atl::coordinator
-
-#endif  // COORDINATOR_SERVICE_LONG_RUN_H_

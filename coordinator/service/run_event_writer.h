@@ -4,8 +4,7 @@
 //
 // Thread-safe. Keeps itself alive until gRPC is done with it.
 
-#ifndef COORDINATOR_SERVICE_RUN_EVENT_WRITER_H_
-#define COORDINATOR_SERVICE_RUN_EVENT_WRITER_H_
+#pragma once
 
 #include <cstdint>
 #include <memory>
@@ -63,5 +62,3 @@ class RunEventWriter : public grpc::ServerWriteReactor<v1::WatchRunResponse>,
 };
 
 }  // namespace atl::coordinator
-
-#endif  // COORDINATOR_SERVICE_RUN_EVENT_WRITER_H_

@@ -1,7 +1,6 @@
 // RunService: hands each call to the core. Holds no rule. Thread-safe.
 
-#ifndef COORDINATOR_SERVICE_RUN_SERVICE_H_
-#define COORDINATOR_SERVICE_RUN_SERVICE_H_
+#pragma once
 
 #include "atoll/v1/run_service.grpc.pb.h"
 #include "coordinator/service/event_loop.h"
@@ -45,5 +44,3 @@ class RunServiceImpl : public v1::RunService::CallbackService {
 };
 
 }  // namespace atl::coordinator
-
-#endif  // COORDINATOR_SERVICE_RUN_SERVICE_H_

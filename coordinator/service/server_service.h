@@ -1,7 +1,6 @@
 // ServerService: hands each call to the core. Holds no rule. Thread-safe.
 
-#ifndef COORDINATOR_SERVICE_SERVER_SERVICE_H_
-#define COORDINATOR_SERVICE_SERVER_SERVICE_H_
+#pragma once
 
 #include "atoll/v1/server_service.grpc.pb.h"
 #include "coordinator/service/event_loop.h"
@@ -30,5 +29,3 @@ class ServerServiceImpl : public v1::ServerService::CallbackService {
 };
 
 }  // namespace atl::coordinator
-
-#endif  // COORDINATOR_SERVICE_SERVER_SERVICE_H_

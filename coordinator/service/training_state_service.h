@@ -1,7 +1,6 @@
 // TrainingStateService: hands calls to the core or the store. Thread-safe.
 
-#ifndef COORDINATOR_SERVICE_TRAINING_STATE_SERVICE_H_
-#define COORDINATOR_SERVICE_TRAINING_STATE_SERVICE_H_
+#pragma once
 
 #include "atoll/v1/training_state_service.grpc.pb.h"
 #include "coordinator/service/event_loop.h"
@@ -43,5 +42,3 @@ class TrainingStateServiceImpl
 };
 
 }  // namespace atl::coordinator
-
-#endif  // COORDINATOR_SERVICE_TRAINING_STATE_SERVICE_H_

@@ -1,7 +1,6 @@
 // Checks that all stores share. Thread-safe.
 
-#ifndef COORDINATOR_STORE_BATCH_CHECK_H_
-#define COORDINATOR_STORE_BATCH_CHECK_H_
+#pragma once
 
 #include <cstdint>
 #include <functional>
@@ -27,5 +26,3 @@ absl::StatusOr<std::map<std::string, int64_t>> RevisionsAfter(
 absl::Status Compacted(const std::string& run_id, int64_t compacted_revision);
 
 }  // namespace atl::coordinator
-
-#endif  // COORDINATOR_STORE_BATCH_CHECK_H_

@@ -10,8 +10,7 @@
 // ends with the CRC-32C of the bytes before it, little-endian. Format 1 had
 // only logs without snapshots; opening it upgrades it to format 2.
 
-#ifndef COORDINATOR_STORE_ROCKSDB_STORE_H_
-#define COORDINATOR_STORE_ROCKSDB_STORE_H_
+#pragma once
 
 #include <map>
 #include <memory>
@@ -73,5 +72,3 @@ class RocksDbStore : public Store {
 };
 
 }  // namespace atl::coordinator
-
-#endif  // COORDINATOR_STORE_ROCKSDB_STORE_H_

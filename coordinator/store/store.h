@@ -11,8 +11,7 @@
 //
 // Thread-safe. Only one thread at a time may append.
 
-#ifndef COORDINATOR_STORE_STORE_H_
-#define COORDINATOR_STORE_STORE_H_
+#pragma once
 
 #include <cstdint>
 #include <optional>
@@ -71,5 +70,3 @@ class Store {
 };
 
 }  // namespace atl::coordinator
-
-#endif  // COORDINATOR_STORE_STORE_H_

@@ -3,8 +3,7 @@
 // headers, HTTP/2, TCP/IP (4 to 6 % on Ethernet) and control messages come on
 // top.
 
-#ifndef SERVER_CLIENT_BANDWIDTH_H_
-#define SERVER_CLIENT_BANDWIDTH_H_
+#pragma once
 
 #include <algorithm>
 #include <cstdint>
@@ -81,5 +80,3 @@ inline absl::Status CheckCaps(const BandwidthCaps& caps, int32_t shard_count) {
 }
 
 }  // namespace atl::server
-
-#endif  // SERVER_CLIENT_BANDWIDTH_H_

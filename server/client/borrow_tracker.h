@@ -2,8 +2,7 @@
 // even after the call's end, the transport may read the slices until they are
 // sent. So the lender waits here before it frees the memory. Thread-safe.
 
-#ifndef SERVER_CLIENT_BORROW_TRACKER_H_
-#define SERVER_CLIENT_BORROW_TRACKER_H_
+#pragma once
 
 #include <cstdint>
 
@@ -52,5 +51,3 @@ class BorrowTracker {
 };
 
 }  // namespace atl::server
-
-#endif  // SERVER_CLIENT_BORROW_TRACKER_H_

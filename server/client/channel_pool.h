@@ -1,8 +1,7 @@
 // Data channels, created on first use: several to each address, each with its
 // own connection. Thread-safe.
 
-#ifndef SERVER_CLIENT_CHANNEL_POOL_H_
-#define SERVER_CLIENT_CHANNEL_POOL_H_
+#pragma once
 
 #include <map>
 #include <memory>
@@ -38,5 +37,3 @@ class ChannelPool {
 };
 
 }  // namespace atl::server
-
-#endif  // SERVER_CLIENT_CHANNEL_POOL_H_

@@ -1,7 +1,6 @@
 // Delays a callback without a thread. Thread-safe.
 
-#ifndef SERVER_CLIENT_DELAY_H_
-#define SERVER_CLIENT_DELAY_H_
+#pragma once
 
 #include <functional>
 #include <memory>
@@ -41,5 +40,3 @@ class Delay {
 };
 
 }  // namespace atl::server
-
-#endif  // SERVER_CLIENT_DELAY_H_

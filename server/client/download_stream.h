@@ -6,8 +6,7 @@
 // Chunks of a replica may be a chain of deltas. Each group of blocks then comes
 // once a version, and is added to what the caller holds.
 
-#ifndef SERVER_CLIENT_DOWNLOAD_STREAM_H_
-#define SERVER_CLIENT_DOWNLOAD_STREAM_H_
+#pragma once
 
 #include <cstdint>
 #include <memory>
@@ -96,5 +95,3 @@ std::unique_ptr<BulkStream> MakeDownloadStream(
     StreamEvents& events);
 
 }  // namespace atl::server
-
-#endif  // SERVER_CLIENT_DOWNLOAD_STREAM_H_

@@ -1,7 +1,6 @@
 // Detects that nothing has moved for too long. Pure; thread-compatible.
 
-#ifndef SERVER_CLIENT_IDLE_WATCH_H_
-#define SERVER_CLIENT_IDLE_WATCH_H_
+#pragma once
 
 #include <cstdint>
 
@@ -33,5 +32,3 @@ class IdleWatch {
 };
 
 }  // namespace atl::server
-
-#endif  // SERVER_CLIENT_IDLE_WATCH_H_

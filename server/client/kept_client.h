@@ -2,8 +2,7 @@
 // state, or merged contributions (ParameterService.PullKept). For operators who
 // replay a run; bandwidth caps do not apply. Thread-safe. Calls block.
 
-#ifndef SERVER_CLIENT_KEPT_CLIENT_H_
-#define SERVER_CLIENT_KEPT_CLIENT_H_
+#pragma once
 
 #include <cstdint>
 #include <memory>
@@ -72,5 +71,3 @@ absl::StatusOr<std::unique_ptr<KeptClient>> MakeKeptClient(
     ShardRoutes routes);
 
 }  // namespace atl::server
-
-#endif  // SERVER_CLIENT_KEPT_CLIENT_H_

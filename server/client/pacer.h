@@ -1,8 +1,7 @@
 // Keeps all streams of one direction under a cap: a TokenBucket with a lock and
 // a clock. Thread-safe.
 
-#ifndef SERVER_CLIENT_PACER_H_
-#define SERVER_CLIENT_PACER_H_
+#pragma once
 
 #include <cstdint>
 
@@ -38,5 +37,3 @@ class Pacer {
 };
 
 }  // namespace atl::server
-
-#endif  // SERVER_CLIENT_PACER_H_

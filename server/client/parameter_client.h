@@ -12,8 +12,7 @@
 // Thread-safe: several fragments may move at once, each call on its own thread.
 // Calls block.
 
-#ifndef SERVER_CLIENT_PARAMETER_CLIENT_H_
-#define SERVER_CLIENT_PARAMETER_CLIENT_H_
+#pragma once
 
 #include <cstdint>
 #include <memory>
@@ -150,5 +149,3 @@ absl::StatusOr<std::unique_ptr<ParameterClient>> MakeParameterClient(
     const ParameterClientOptions& options, const RunLayout& layout);
 
 }  // namespace atl::server
-
-#endif  // SERVER_CLIENT_PARAMETER_CLIENT_H_

@@ -1,7 +1,6 @@
 // The addresses of a run's shards, which may change during calls. Thread-safe.
 
-#ifndef SERVER_CLIENT_ROUTE_TABLE_H_
-#define SERVER_CLIENT_ROUTE_TABLE_H_
+#pragma once
 
 #include <cstdint>
 #include <memory>
@@ -43,5 +42,3 @@ class RouteTable {
 };
 
 }  // namespace atl::server
-
-#endif  // SERVER_CLIENT_ROUTE_TABLE_H_

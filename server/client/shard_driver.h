@@ -2,8 +2,7 @@
 // streams a shard, and reopens broken streams. A ShardPart decides what they
 // carry.
 
-#ifndef SERVER_CLIENT_SHARD_DRIVER_H_
-#define SERVER_CLIENT_SHARD_DRIVER_H_
+#pragma once
 
 #include <atomic>
 #include <cstdint>
@@ -125,5 +124,3 @@ TransferOutcome DriveShards(
     const DriverOptions& options, const CallBounds& bounds);
 
 }  // namespace atl::server
-
-#endif  // SERVER_CLIENT_SHARD_DRIVER_H_

@@ -1,7 +1,6 @@
 // The addresses of a run's shards, from a plan.
 
-#ifndef SERVER_CLIENT_SHARD_ROUTES_H_
-#define SERVER_CLIENT_SHARD_ROUTES_H_
+#pragma once
 
 #include <cstdint>
 #include <vector>
@@ -23,5 +22,3 @@ ShardRoutes ToRoutes(const Plan& plan) {
 }
 
 }  // namespace atl::server
-
-#endif  // SERVER_CLIENT_SHARD_ROUTES_H_

@@ -1,7 +1,6 @@
 // How many streams a call uses, and how large chunks may be. Pure. Thread-safe.
 
-#ifndef SERVER_CLIENT_STRIPES_H_
-#define SERVER_CLIENT_STRIPES_H_
+#pragma once
 
 #include <algorithm>
 #include <cstdint>
@@ -55,5 +54,3 @@ inline int64_t ChunkBytesMax(int64_t in_flight_bytes_max, int stream_count) {
 }
 
 }  // namespace atl::server
-
-#endif  // SERVER_CLIENT_STRIPES_H_

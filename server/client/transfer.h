@@ -1,7 +1,6 @@
 // The bounds and the outcome of a push or a pull.
 
-#ifndef SERVER_CLIENT_TRANSFER_H_
-#define SERVER_CLIENT_TRANSFER_H_
+#pragma once
 
 #include <cstdint>
 #include <functional>
@@ -72,5 +71,3 @@ struct TransferOutcome {
 };
 
 }  // namespace atl::server
-
-#endif  // SERVER_CLIENT_TRANSFER_H_

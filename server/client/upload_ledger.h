@@ -13,8 +13,7 @@
 //   sent --missing--> sent, because the stream is open
 //   unknown, held --missing, but asked before it became so--> the same
 
-#ifndef SERVER_CLIENT_UPLOAD_LEDGER_H_
-#define SERVER_CLIENT_UPLOAD_LEDGER_H_
+#pragma once
 
 #include <cstdint>
 #include <vector>
@@ -80,5 +79,3 @@ class UploadLedger {
 };
 
 }  // namespace atl::server
-
-#endif  // SERVER_CLIENT_UPLOAD_LEDGER_H_

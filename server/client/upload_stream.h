@@ -5,8 +5,7 @@
 //   client: header            server: missing ranges, or stored
 //   client: chunks, close     server: stored, OK
 
-#ifndef SERVER_CLIENT_UPLOAD_STREAM_H_
-#define SERVER_CLIENT_UPLOAD_STREAM_H_
+#pragma once
 
 #include <cstdint>
 #include <memory>
@@ -53,5 +52,3 @@ std::unique_ptr<BulkStream> MakeUploadStream(
     StreamEvents& events);
 
 }  // namespace atl::server
-
-#endif  // SERVER_CLIENT_UPLOAD_STREAM_H_

@@ -3,8 +3,7 @@
 //
 // Pure. Thread-compatible.
 
-#ifndef SERVER_CORE_BLOCKED_REASONS_H_
-#define SERVER_CORE_BLOCKED_REASONS_H_
+#pragma once
 
 #include <compare>
 #include <cstdint>
@@ -51,5 +50,3 @@ class BlockedReasons {
 };
 
 }  // namespace atl::server
-
-#endif  // SERVER_CORE_BLOCKED_REASONS_H_

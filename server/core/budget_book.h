@@ -14,8 +14,7 @@
 // ends: the next contribution of a set needs no budget, and each becomes the
 // next in turn. Pure: no thread, no clock, no I/O. Thread-compatible.
 
-#ifndef SERVER_CORE_BUDGET_BOOK_H_
-#define SERVER_CORE_BUDGET_BOOK_H_
+#pragma once
 
 #include <cstddef>
 #include <cstdint>
@@ -96,5 +95,3 @@ class BudgetBook {
 };
 
 }  // namespace atl::server
-
-#endif  // SERVER_CORE_BUDGET_BOOK_H_

@@ -9,8 +9,7 @@
 //   writing --OnFailed--> missing, or broken permanently
 //   any but writing --its PIN is gone--> dropping --OnDropped--> forgotten
 
-#ifndef SERVER_CORE_CHECKPOINT_KEEPER_H_
-#define SERVER_CORE_CHECKPOINT_KEEPER_H_
+#pragma once
 
 #include <cstdint>
 #include <functional>
@@ -82,5 +81,3 @@ class CheckpointKeeper {
 };
 
 }  // namespace atl::server
-
-#endif  // SERVER_CORE_CHECKPOINT_KEEPER_H_

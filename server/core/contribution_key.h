@@ -1,7 +1,6 @@
 // A contribution's key as a value that can key maps. Pure. Thread-compatible.
 
-#ifndef SERVER_CORE_CONTRIBUTION_KEY_H_
-#define SERVER_CORE_CONTRIBUTION_KEY_H_
+#pragma once
 
 #include <cstdint>
 #include <string>
@@ -55,5 +54,3 @@ struct ContributionKey {
 };
 
 }  // namespace atl::server
-
-#endif  // SERVER_CORE_CONTRIBUTION_KEY_H_

@@ -1,8 +1,7 @@
 // The contributions that a round of level ISLAND merges while they arrive.
 // Pure. Thread-compatible.
 
-#ifndef SERVER_CORE_LIVE_SET_H_
-#define SERVER_CORE_LIVE_SET_H_
+#pragma once
 
 #include <cstdint>
 #include <vector>
@@ -30,5 +29,3 @@ struct LiveSet {
 };
 
 }  // namespace atl::server
-
-#endif  // SERVER_CORE_LIVE_SET_H_

@@ -7,8 +7,7 @@
 // last, so that they can finish. If callers outnumber the places, the rest must
 // ask again. Pure: no thread, no clock, no I/O. Thread-compatible.
 
-#ifndef SERVER_CORE_PLACES_H_
-#define SERVER_CORE_PLACES_H_
+#pragma once
 
 #include <cstdint>
 #include <map>
@@ -51,5 +50,3 @@ class Places {
 };
 
 }  // namespace atl::server
-
-#endif  // SERVER_CORE_PLACES_H_

@@ -8,8 +8,7 @@
 // nobody else's. Of equals the newest goes: the oldest read is nearest to its
 // end. Pure: no thread, no clock, no I/O. Thread-compatible.
 
-#ifndef SERVER_CORE_RELEASED_READS_H_
-#define SERVER_CORE_RELEASED_READS_H_
+#pragma once
 
 #include <cstdint>
 #include <map>
@@ -53,5 +52,3 @@ class ReleasedReads {
 };
 
 }  // namespace atl::server
-
-#endif  // SERVER_CORE_RELEASED_READS_H_

@@ -11,8 +11,7 @@
 // gives the same bytes, for any cut into shards and tiles.
 // Pure. Immutable, so thread-safe.
 
-#ifndef SERVER_CORE_REPLICA_H_
-#define SERVER_CORE_REPLICA_H_
+#pragma once
 
 #include <cstdint>
 
@@ -53,5 +52,3 @@ class ReplicaStep {
 };
 
 }  // namespace atl::server
-
-#endif  // SERVER_CORE_REPLICA_H_

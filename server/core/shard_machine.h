@@ -21,8 +21,7 @@
 // A restart is the same path: the machine starts from what was persisted and
 // redoes the plan's commits from its stored contributions.
 
-#ifndef SERVER_CORE_SHARD_MACHINE_H_
-#define SERVER_CORE_SHARD_MACHINE_H_
+#pragma once
 
 #include <cstddef>
 #include <cstdint>
@@ -370,5 +369,3 @@ class ShardMachine {
 };
 
 }  // namespace atl::server
-
-#endif  // SERVER_CORE_SHARD_MACHINE_H_

@@ -1,7 +1,6 @@
 // The vectorised loops of one instruction set. Internal to kernels/.
 
-#ifndef SERVER_KERNELS_LOOP_TABLE_H_
-#define SERVER_KERNELS_LOOP_TABLE_H_
+#pragma once
 
 #include <cstdint>
 
@@ -42,5 +41,3 @@ bool HasAvx512();
 const LoopTable& BestLoops();
 
 }  // namespace atl::kernels
-
-#endif  // SERVER_KERNELS_LOOP_TABLE_H_

@@ -1,8 +1,7 @@
 // The element-wise operations on a contribution: the check on arrival and the
 // weighted sum. Pure. Thread-safe. No allocation.
 
-#ifndef SERVER_KERNELS_MERGE_KERNELS_H_
-#define SERVER_KERNELS_MERGE_KERNELS_H_
+#pragma once
 
 #include <cmath>
 #include <cstdint>
@@ -64,5 +63,3 @@ NormResult CheckAndNorm(int64_t n, const UnalignedF32* x);
 bool AllFinite(int64_t n, const float* x);
 
 }  // namespace atl::kernels
-
-#endif  // SERVER_KERNELS_MERGE_KERNELS_H_

@@ -4,8 +4,7 @@
 //   n     elements of the tile, >= 0
 //   rows  row_count arrays of shape [n], f32, finite, not overlapping
 
-#ifndef SERVER_KERNELS_ORDER_KERNELS_H_
-#define SERVER_KERNELS_ORDER_KERNELS_H_
+#pragma once
 
 #include <algorithm>
 #include <cstdint>
@@ -78,5 +77,3 @@ void Products(int64_t n, int row_count, const float* const* rows,
               double* products);
 
 }  // namespace atl::kernels
-
-#endif  // SERVER_KERNELS_ORDER_KERNELS_H_

@@ -1,8 +1,7 @@
 // Made by make_goldens.py with PyTorch 2.15.0+cu132, ATEN_CPU_CAPABILITY=avx2.
 // Bits of f32 values. Do not edit.
 
-#ifndef SERVER_KERNELS_OUTER_STEP_GOLDENS_H_
-#define SERVER_KERNELS_OUTER_STEP_GOLDENS_H_
+#pragma once
 
 #include <cstdint>
 
@@ -297,5 +296,3 @@ constexpr uint32_t kNesterovSmallMomentum[] = {
     0x3eac5c82, 0x3e3b90e2, 0x3e964bf1, 0x3d935717, 0x3e46931a, 0x3ee9c6bd};
 
 }  // namespace atl::kernels::goldens
-
-#endif  // SERVER_KERNELS_OUTER_STEP_GOLDENS_H_

@@ -17,8 +17,7 @@
 // are Algorithm 2 of arXiv 2003.00295 with Delta = -g. Delayed Nesterov is
 // Algorithm 3 of arXiv 2401.09135.
 
-#ifndef SERVER_KERNELS_OUTER_STEPS_H_
-#define SERVER_KERNELS_OUTER_STEPS_H_
+#pragma once
 
 #include <cmath>
 #include <cstdint>
@@ -183,5 +182,3 @@ void DelayedNesterovStep(int64_t n, const DelayedConstants<float>& c,
                          InOut<float> m, InOut<float> sum);
 
 }  // namespace atl::kernels
-
-#endif  // SERVER_KERNELS_OUTER_STEPS_H_

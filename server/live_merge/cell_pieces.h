@@ -8,8 +8,7 @@
 //
 // Thread-safe.
 
-#ifndef SERVER_LIVE_MERGE_CELL_PIECES_H_
-#define SERVER_LIVE_MERGE_CELL_PIECES_H_
+#pragma once
 
 #include <cstdint>
 #include <map>
@@ -90,5 +89,3 @@ class CellPieces {
 };
 
 }  // namespace atl::server
-
-#endif  // SERVER_LIVE_MERGE_CELL_PIECES_H_

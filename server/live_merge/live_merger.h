@@ -17,8 +17,7 @@
 //
 // Thread-safe.
 
-#ifndef SERVER_LIVE_MERGE_LIVE_MERGER_H_
-#define SERVER_LIVE_MERGE_LIVE_MERGER_H_
+#pragma once
 
 #include <cstdint>
 #include <deque>
@@ -183,5 +182,3 @@ class LiveMerger : public FoldingSet {
 };
 
 }  // namespace atl::server
-
-#endif  // SERVER_LIVE_MERGE_LIVE_MERGER_H_

@@ -3,8 +3,7 @@
 //
 // Thread-safe. Start and Prepare block on the disk, and come from one thread.
 
-#ifndef SERVER_LIVE_MERGE_LIVE_ROUNDS_H_
-#define SERVER_LIVE_MERGE_LIVE_ROUNDS_H_
+#pragma once
 
 #include <cstdint>
 #include <map>
@@ -72,5 +71,3 @@ class LiveRounds {
 };
 
 }  // namespace atl::server
-
-#endif  // SERVER_LIVE_MERGE_LIVE_ROUNDS_H_

@@ -5,8 +5,7 @@
 // Thread-safe: the stream's calls come one at a time, the On... events from any
 // thread. Steps are in DESIGN.md, "A round of level ISLAND".
 
-#ifndef SERVER_LIVE_MERGE_LIVE_UPLOAD_H_
-#define SERVER_LIVE_MERGE_LIVE_UPLOAD_H_
+#pragma once
 
 #include <cstdint>
 #include <memory>
@@ -147,5 +146,3 @@ class LiveUpload {
 };
 
 }  // namespace atl::server
-
-#endif  // SERVER_LIVE_MERGE_LIVE_UPLOAD_H_

@@ -7,8 +7,7 @@
 //
 // Thread-safe.
 
-#ifndef SERVER_LIVE_MERGE_RECEIVE_BUDGET_H_
-#define SERVER_LIVE_MERGE_RECEIVE_BUDGET_H_
+#pragma once
 
 #include <cstdint>
 #include <functional>
@@ -216,5 +215,3 @@ class ReceiveBudget : public std::enable_shared_from_this<ReceiveBudget> {
 };
 
 }  // namespace atl::server
-
-#endif  // SERVER_LIVE_MERGE_RECEIVE_BUDGET_H_

@@ -1,7 +1,6 @@
 // Adds encoded blocks of one contribution to a merged sum. Pure. Thread-safe.
 
-#ifndef SERVER_MERGE_ADD_BLOCKS_H_
-#define SERVER_MERGE_ADD_BLOCKS_H_
+#pragma once
 
 #include "absl/status/status.h"
 #include "base/layout/layout.h"
@@ -20,5 +19,3 @@ absl::Status AddBlocks(const MergeKernels& kernels, const MergeRule& rule,
                        float weight, const char* encoded, float* g);
 
 }  // namespace atl::server
-
-#endif  // SERVER_MERGE_ADD_BLOCKS_H_

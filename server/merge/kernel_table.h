@@ -1,7 +1,6 @@
 // The vectorised kernels for the core's rules. Thread-safe; stateless.
 
-#ifndef SERVER_MERGE_KERNEL_TABLE_H_
-#define SERVER_MERGE_KERNEL_TABLE_H_
+#pragma once
 
 #include "server/core/merge/merge_rule.h"
 #include "server/core/outer_optimizer/outer_optimizer.h"
@@ -12,5 +11,3 @@ const OuterKernels& FastOuterKernels();
 const MergeKernels& FastMergeKernels();
 
 }  // namespace atl::server
-
-#endif  // SERVER_MERGE_KERNEL_TABLE_H_

@@ -2,8 +2,7 @@
 // cache. Pure except for version files. Thread-safe for different tiles and
 // buffers.
 
-#ifndef SERVER_MERGE_MERGE_TILE_H_
-#define SERVER_MERGE_MERGE_TILE_H_
+#pragma once
 
 #include <cstdint>
 #include <vector>
@@ -62,5 +61,3 @@ TileResult StepTile(const OuterStep& step, IndexRange blocks,
 absl::Status AddUp(absl::Span<const TileResult> results, PreparedFact& fact);
 
 }  // namespace atl::server
-
-#endif  // SERVER_MERGE_MERGE_TILE_H_

@@ -1,8 +1,7 @@
 // Makes the replica and the delta of a version during its merge, while each
 // tile of theta is in cache. Thread-safe for different tiles and buffers.
 
-#ifndef SERVER_MERGE_REPLICA_MAKER_H_
-#define SERVER_MERGE_REPLICA_MAKER_H_
+#pragma once
 
 #include <cstdint>
 #include <memory>
@@ -62,5 +61,3 @@ class ReplicaMaker {
 };
 
 }  // namespace atl::server
-
-#endif  // SERVER_MERGE_REPLICA_MAKER_H_

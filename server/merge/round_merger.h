@@ -10,8 +10,7 @@
 // Thread-compatible: one call at a time, because calls share the tile buffers.
 // Blocks for as long as the disk and the arithmetic take.
 
-#ifndef SERVER_MERGE_ROUND_MERGER_H_
-#define SERVER_MERGE_ROUND_MERGER_H_
+#pragma once
 
 #include <cstdint>
 #include <memory>
@@ -69,5 +68,3 @@ class RoundMerger {
 };
 
 }  // namespace atl::server
-
-#endif  // SERVER_MERGE_ROUND_MERGER_H_

@@ -2,8 +2,7 @@
 // merge, and statistics for a verdict. Immutable after Open, so thread-safe.
 // Calls block on the disk.
 
-#ifndef SERVER_MERGE_SEALED_SET_H_
-#define SERVER_MERGE_SEALED_SET_H_
+#pragma once
 
 #include <cstdint>
 #include <memory>
@@ -73,5 +72,3 @@ class SealedSet {
 };
 
 }  // namespace atl::server
-
-#endif  // SERVER_MERGE_SEALED_SET_H_

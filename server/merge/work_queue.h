@@ -1,8 +1,7 @@
 // Threads that run tasks in the order of posting, and threads that share the
 // tiles of one task. Thread-safe.
 
-#ifndef SERVER_MERGE_WORK_QUEUE_H_
-#define SERVER_MERGE_WORK_QUEUE_H_
+#pragma once
 
 #include <cstdint>
 #include <deque>
@@ -69,5 +68,3 @@ class TilePool {
 };
 
 }  // namespace atl::server
-
-#endif  // SERVER_MERGE_WORK_QUEUE_H_

@@ -2,8 +2,7 @@
 // current one, several items at a time, and no more. One thread calls Next;
 // reads run on threads of its own.
 
-#ifndef SERVER_REPLAY_READ_AHEAD_H_
-#define SERVER_REPLAY_READ_AHEAD_H_
+#pragma once
 
 #include <cstddef>
 #include <functional>
@@ -73,5 +72,3 @@ class ReadAhead {
 };
 
 }  // namespace atl::server
-
-#endif  // SERVER_REPLAY_READ_AHEAD_H_

@@ -7,8 +7,7 @@
 // Blocks for as long as the network and the arithmetic take. Memory: theta, the
 // optimizer's state and the replica of one fragment, and kPieceBytes.
 
-#ifndef SERVER_REPLAY_REPLAY_H_
-#define SERVER_REPLAY_REPLAY_H_
+#pragma once
 
 #include <cstdint>
 #include <functional>
@@ -100,5 +99,3 @@ absl::StatusOr<ReplayResult> Replay(const ReplayOptions& options,
                                     KeptClient& kept);
 
 }  // namespace atl::server
-
-#endif  // SERVER_REPLAY_REPLAY_H_

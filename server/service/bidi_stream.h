@@ -1,8 +1,7 @@
 // The writing half of a bulk stream: sends answers in order, then the status.
 // UploadStream inherits it. Thread-safe.
 
-#ifndef SERVER_SERVICE_BIDI_STREAM_H_
-#define SERVER_SERVICE_BIDI_STREAM_H_
+#pragma once
 
 #include <deque>
 #include <memory>
@@ -86,5 +85,3 @@ class BidiStream
 };
 
 }  // namespace atl::server
-
-#endif  // SERVER_SERVICE_BIDI_STREAM_H_

@@ -1,8 +1,7 @@
 // Checks and decodes one encoded block of a contribution. Pure. Thread-safe. No
 // allocation.
 
-#ifndef SERVER_SERVICE_BLOCK_CHECK_H_
-#define SERVER_SERVICE_BLOCK_CHECK_H_
+#pragma once
 
 #include <cstdint>
 
@@ -22,5 +21,3 @@ CheckedBlock CheckBlock(const codec::Codec& codec, absl::string_view encoded,
                         int64_t element_count);
 
 }  // namespace atl::server
-
-#endif  // SERVER_SERVICE_BLOCK_CHECK_H_

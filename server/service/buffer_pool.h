@@ -1,8 +1,7 @@
 // Reusable buffers of a chunk's size: a steady stream has no page faults.
 // Thread-safe. Shared: a slice that gRPC still holds keeps the pool alive.
 
-#ifndef SERVER_SERVICE_BUFFER_POOL_H_
-#define SERVER_SERVICE_BUFFER_POOL_H_
+#pragma once
 
 #include <cstdint>
 #include <memory>
@@ -46,5 +45,3 @@ class BufferPool {
 };
 
 }  // namespace atl::server
-
-#endif  // SERVER_SERVICE_BUFFER_POOL_H_

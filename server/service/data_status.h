@@ -1,7 +1,6 @@
 // The final status of a bulk stream.
 
-#ifndef SERVER_SERVICE_DATA_STATUS_H_
-#define SERVER_SERVICE_DATA_STATUS_H_
+#pragma once
 
 #include "absl/status/status.h"
 
@@ -13,5 +12,3 @@ namespace atl::server {
 absl::Status ToDataStatus(absl::Status status);
 
 }  // namespace atl::server
-
-#endif  // SERVER_SERVICE_DATA_STATUS_H_

@@ -1,8 +1,7 @@
 // One ImportParameters stream: a fragment of version 0, stored like a
 // contribution until it is complete (server/DESIGN.md, An import).
 
-#ifndef SERVER_SERVICE_IMPORT_STREAM_H_
-#define SERVER_SERVICE_IMPORT_STREAM_H_
+#pragma once
 
 #include <memory>
 #include <vector>
@@ -28,5 +27,3 @@ class ImportStream final : public UploadStream {
 };
 
 }  // namespace atl::server
-
-#endif  // SERVER_SERVICE_IMPORT_STREAM_H_

@@ -1,8 +1,7 @@
 // ParameterService: a reactor for each stream, bulk messages as gRPC slices.
 // Thread-safe.
 
-#ifndef SERVER_SERVICE_PARAMETER_SERVICE_H_
-#define SERVER_SERVICE_PARAMETER_SERVICE_H_
+#pragma once
 
 #include "atoll/v1/parameter_service.grpc.pb.h"
 #include "server/service/service_context.h"
@@ -39,5 +38,3 @@ class ParameterServiceImpl final
 };
 
 }  // namespace atl::server
-
-#endif  // SERVER_SERVICE_PARAMETER_SERVICE_H_

@@ -2,8 +2,7 @@
 // a chain of deltas, or of a kept contribution. Blocks are lent from memory or
 // read from files. Deletes itself when gRPC is done with it.
 
-#ifndef SERVER_SERVICE_PULL_STREAM_H_
-#define SERVER_SERVICE_PULL_STREAM_H_
+#pragma once
 
 #include <cstdint>
 #include <memory>
@@ -96,5 +95,3 @@ class PullStream final : public grpc::ServerWriteReactor<grpc::ByteBuffer>,
 };
 
 }  // namespace atl::server
-
-#endif  // SERVER_SERVICE_PULL_STREAM_H_

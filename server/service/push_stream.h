@@ -1,7 +1,6 @@
 // One PushOuterGradient stream: an island's contribution.
 
-#ifndef SERVER_SERVICE_PUSH_STREAM_H_
-#define SERVER_SERVICE_PUSH_STREAM_H_
+#pragma once
 
 #include <memory>
 #include <vector>
@@ -27,5 +26,3 @@ class PushStream final : public UploadStream {
 };
 
 }  // namespace atl::server
-
-#endif  // SERVER_SERVICE_PUSH_STREAM_H_

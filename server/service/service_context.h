@@ -1,7 +1,6 @@
 // What the handlers of ParameterService share.
 
-#ifndef SERVER_SERVICE_SERVICE_CONTEXT_H_
-#define SERVER_SERVICE_SERVICE_CONTEXT_H_
+#pragma once
 
 #include <memory>
 #include <string>
@@ -40,5 +39,3 @@ struct ServiceContext {
 };
 
 }  // namespace atl::server
-
-#endif  // SERVER_SERVICE_SERVICE_CONTEXT_H_

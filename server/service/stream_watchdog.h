@@ -2,8 +2,7 @@
 // keep forever. Shares a bounded number of places between callers
 // (server/core/places.h). Thread-safe.
 
-#ifndef SERVER_SERVICE_STREAM_WATCHDOG_H_
-#define SERVER_SERVICE_STREAM_WATCHDOG_H_
+#pragma once
 
 #include <atomic>
 #include <cstdint>
@@ -85,5 +84,3 @@ class StreamWatchdog {
 };
 
 }  // namespace atl::server
-
-#endif  // SERVER_SERVICE_STREAM_WATCHDOG_H_

@@ -2,8 +2,7 @@
 // PushOuterGradient and ImportParameters (server/DESIGN.md, A push). Deletes
 // itself when gRPC is done with it.
 
-#ifndef SERVER_SERVICE_UPLOAD_STREAM_H_
-#define SERVER_SERVICE_UPLOAD_STREAM_H_
+#pragma once
 
 #include <cstdint>
 #include <memory>
@@ -119,5 +118,3 @@ std::unique_ptr<google::protobuf::MessageLite> UploadAnswer(
 }
 
 }  // namespace atl::server
-
-#endif  // SERVER_SERVICE_UPLOAD_STREAM_H_

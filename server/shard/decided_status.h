@@ -1,8 +1,7 @@
 // What a stream is told of a contribution that the run has decided.
 // Thread-safe.
 
-#ifndef SERVER_SHARD_DECIDED_STATUS_H_
-#define SERVER_SHARD_DECIDED_STATUS_H_
+#pragma once
 
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
@@ -26,5 +25,3 @@ inline absl::Status DecidedStatus(const v1::ContributionOutcome& outcome) {
 }
 
 }  // namespace atl::server
-
-#endif  // SERVER_SHARD_DECIDED_STATUS_H_

@@ -4,8 +4,7 @@
 // Thread-safe. Nothing here blocks on the disk but the calls that say so; the
 // machine's actions run on the queues of ShardResources.
 
-#ifndef SERVER_SHARD_SHARD_H_
-#define SERVER_SHARD_SHARD_H_
+#pragma once
 
 #include <atomic>
 #include <cstdint>
@@ -239,5 +238,3 @@ class Shard : public LiveMergeHost {
 };
 
 }  // namespace atl::server
-
-#endif  // SERVER_SHARD_SHARD_H_

@@ -5,8 +5,7 @@
 // by whoever claims it first; a copy that comes later is not looked at.
 // Blocks are named by their number in the fragment.
 
-#ifndef SERVER_STORE_CONTRIBUTION_H_
-#define SERVER_STORE_CONTRIBUTION_H_
+#pragma once
 
 #include <cstdint>
 #include <memory>
@@ -165,5 +164,3 @@ class Contribution : public EncodedSource {
 };
 
 }  // namespace atl::server
-
-#endif  // SERVER_STORE_CONTRIBUTION_H_

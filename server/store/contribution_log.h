@@ -8,8 +8,7 @@
 //
 // Thread-safe. Bytes are read and written outside the lock.
 
-#ifndef SERVER_STORE_CONTRIBUTION_LOG_H_
-#define SERVER_STORE_CONTRIBUTION_LOG_H_
+#pragma once
 
 #include <cstdint>
 #include <map>
@@ -178,5 +177,3 @@ class ContributionLog {
 };
 
 }  // namespace atl::server
-
-#endif  // SERVER_STORE_CONTRIBUTION_LOG_H_

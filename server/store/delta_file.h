@@ -12,8 +12,7 @@
 // Thread-safe: Write and Read of different blocks may run at the same time.
 // Blocks are named by their number in the fragment.
 
-#ifndef SERVER_STORE_DELTA_FILE_H_
-#define SERVER_STORE_DELTA_FILE_H_
+#pragma once
 
 #include <cstdint>
 #include <memory>
@@ -125,5 +124,3 @@ class DeltaFile {
 };
 
 }  // namespace atl::server
-
-#endif  // SERVER_STORE_DELTA_FILE_H_

@@ -6,8 +6,7 @@
 //
 // Thread-safe. Bytes are read and written outside the lock.
 
-#ifndef SERVER_STORE_DELTA_RING_H_
-#define SERVER_STORE_DELTA_RING_H_
+#pragma once
 
 #include <cstdint>
 #include <map>
@@ -111,5 +110,3 @@ class DeltaRing {
 };
 
 }  // namespace atl::server
-
-#endif  // SERVER_STORE_DELTA_RING_H_

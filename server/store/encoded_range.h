@@ -3,8 +3,7 @@
 //
 // Pure. Immutable, so thread-safe. The layout must outlive it.
 
-#ifndef SERVER_STORE_ENCODED_RANGE_H_
-#define SERVER_STORE_ENCODED_RANGE_H_
+#pragma once
 
 #include <cstdint>
 
@@ -45,5 +44,3 @@ class EncodedRange {
 };
 
 }  // namespace atl::server
-
-#endif  // SERVER_STORE_ENCODED_RANGE_H_

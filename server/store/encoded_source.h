@@ -2,8 +2,7 @@
 //
 // Thread-safe.
 
-#ifndef SERVER_STORE_ENCODED_SOURCE_H_
-#define SERVER_STORE_ENCODED_SOURCE_H_
+#pragma once
 
 #include <string>
 
@@ -33,5 +32,3 @@ class EncodedSource {
 };
 
 }  // namespace atl::server
-
-#endif  // SERVER_STORE_ENCODED_SOURCE_H_

@@ -1,8 +1,7 @@
 // The first 4096 bytes of every file of ours: a magic number, a format number
 // and a message, checked by a CRC. DESIGN.md, "Header page".
 
-#ifndef SERVER_STORE_HEADER_PAGE_H_
-#define SERVER_STORE_HEADER_PAGE_H_
+#pragma once
 
 #include <cstdint>
 #include <string>
@@ -57,5 +56,3 @@ absl::Status EndsEarly(const std::string& path, int64_t offset, int64_t count,
                        size_t wanted);
 
 }  // namespace atl::server
-
-#endif  // SERVER_STORE_HEADER_PAGE_H_

@@ -4,8 +4,7 @@
 // Thread-safe. RunStore writes the record of a kept contribution in the batch
 // of the STATE that merged it, then tells it here.
 
-#ifndef SERVER_STORE_KEPT_LOG_H_
-#define SERVER_STORE_KEPT_LOG_H_
+#pragma once
 
 #include <cstdint>
 #include <map>
@@ -94,5 +93,3 @@ class KeptLog {
 };
 
 }  // namespace atl::server
-
-#endif  // SERVER_STORE_KEPT_LOG_H_

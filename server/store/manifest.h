@@ -4,8 +4,7 @@
 //
 // Pure functions of values. Thread-safe.
 
-#ifndef SERVER_STORE_MANIFEST_H_
-#define SERVER_STORE_MANIFEST_H_
+#pragma once
 
 #include <cstdint>
 #include <string>
@@ -48,5 +47,3 @@ std::string ToJson(const Manifest& manifest);
 absl::StatusOr<Manifest> ParseManifest(absl::string_view text);
 
 }  // namespace atl::server
-
-#endif  // SERVER_STORE_MANIFEST_H_

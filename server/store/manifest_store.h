@@ -3,8 +3,7 @@
 //
 // Thread-safe. Calls `find_version` with no lock held.
 
-#ifndef SERVER_STORE_MANIFEST_STORE_H_
-#define SERVER_STORE_MANIFEST_STORE_H_
+#pragma once
 
 #include <cstdint>
 #include <functional>
@@ -73,5 +72,3 @@ class ManifestStore {
 };
 
 }  // namespace atl::server
-
-#endif  // SERVER_STORE_MANIFEST_STORE_H_

@@ -1,7 +1,6 @@
 // Parses a record of a shard.
 
-#ifndef SERVER_STORE_PARSE_RECORD_H_
-#define SERVER_STORE_PARSE_RECORD_H_
+#pragma once
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
@@ -24,5 +23,3 @@ absl::StatusOr<Message> ParseRecord(const RecordStore::Record& record) {
 }
 
 }  // namespace atl::server
-
-#endif  // SERVER_STORE_PARSE_RECORD_H_

@@ -3,8 +3,7 @@
 // An implementation is thread-safe. Two exist: RocksDB, and one in memory that
 // tests use and that can forget what was not synced.
 
-#ifndef SERVER_STORE_RECORD_STORE_H_
-#define SERVER_STORE_RECORD_STORE_H_
+#pragma once
 
 #include <string>
 #include <utility>
@@ -64,5 +63,3 @@ class RecordStore {
 std::string PrefixEnd(absl::string_view prefix);
 
 }  // namespace atl::server
-
-#endif  // SERVER_STORE_RECORD_STORE_H_

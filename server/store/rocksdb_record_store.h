@@ -2,8 +2,7 @@
 //
 // Thread-safe. One process at a time holds the directory (RocksDB's LOCK).
 
-#ifndef SERVER_STORE_ROCKSDB_RECORD_STORE_H_
-#define SERVER_STORE_ROCKSDB_RECORD_STORE_H_
+#pragma once
 
 #include <memory>
 #include <string>
@@ -41,5 +40,3 @@ class RocksDbRecordStore final : public RecordStore {
 };
 
 }  // namespace atl::server
-
-#endif  // SERVER_STORE_ROCKSDB_RECORD_STORE_H_

@@ -1,7 +1,6 @@
 // The records that name the shards of a server: runs/RUN/SHARD.
 
-#ifndef SERVER_STORE_RUN_RECORDS_H_
-#define SERVER_STORE_RUN_RECORDS_H_
+#pragma once
 
 #include <cstdint>
 #include <vector>
@@ -25,5 +24,3 @@ absl::Status CreateRun(RecordStore& records, const v1::Run& run, int32_t shard,
                        int32_t shard_count);
 
 }  // namespace atl::server
-
-#endif  // SERVER_STORE_RUN_RECORDS_H_

@@ -5,8 +5,7 @@
 //
 // Thread-safe.
 
-#ifndef SERVER_STORE_RUN_STORE_H_
-#define SERVER_STORE_RUN_STORE_H_
+#pragma once
 
 #include <cstdint>
 #include <memory>
@@ -113,5 +112,3 @@ class RunStore {
 };
 
 }  // namespace atl::server
-
-#endif  // SERVER_STORE_RUN_STORE_H_

@@ -1,8 +1,7 @@
 // Where the files of one shard of a run lie, and what its records are called.
 // A value. Thread-safe.
 
-#ifndef SERVER_STORE_SHARD_NAMES_H_
-#define SERVER_STORE_SHARD_NAMES_H_
+#pragma once
 
 #include <cstdint>
 #include <string>
@@ -64,5 +63,3 @@ class ShardNames {
 };
 
 }  // namespace atl::server
-
-#endif  // SERVER_STORE_SHARD_NAMES_H_

@@ -3,8 +3,7 @@
 //
 // Pure. Thread-safe. The layout must outlive it.
 
-#ifndef SERVER_STORE_SHARD_RANGE_H_
-#define SERVER_STORE_SHARD_RANGE_H_
+#pragma once
 
 #include <cstdint>
 
@@ -46,5 +45,3 @@ class ShardRange {
 };
 
 }  // namespace atl::server
-
-#endif  // SERVER_STORE_SHARD_RANGE_H_

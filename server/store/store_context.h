@@ -3,8 +3,7 @@
 //
 // Immutable, so thread-safe.
 
-#ifndef SERVER_STORE_STORE_CONTEXT_H_
-#define SERVER_STORE_STORE_CONTEXT_H_
+#pragma once
 
 #include <cstdint>
 #include <string>
@@ -61,5 +60,3 @@ struct StoreContext {
 };
 
 }  // namespace atl::server
-
-#endif  // SERVER_STORE_STORE_CONTEXT_H_

@@ -4,8 +4,7 @@
 //
 // Thread-safe. Bytes are read and written outside the locks.
 
-#ifndef SERVER_STORE_SUM_STORE_H_
-#define SERVER_STORE_SUM_STORE_H_
+#pragma once
 
 #include <cstdint>
 #include <map>
@@ -77,5 +76,3 @@ class SumStore {
 };
 
 }  // namespace atl::server
-
-#endif  // SERVER_STORE_SUM_STORE_H_

@@ -13,8 +13,7 @@
 // Thread-safe: Write and Read of different blocks may run at the same time.
 // Blocks are named by their number in the fragment.
 
-#ifndef SERVER_STORE_VERSION_FILE_H_
-#define SERVER_STORE_VERSION_FILE_H_
+#pragma once
 
 #include <atomic>
 #include <cstdint>
@@ -208,5 +207,3 @@ struct HeldVersion {
 };
 
 }  // namespace atl::server
-
-#endif  // SERVER_STORE_VERSION_FILE_H_

@@ -7,8 +7,7 @@
 //
 // Thread-safe.
 
-#ifndef SERVER_STORE_VERSION_IMAGE_H_
-#define SERVER_STORE_VERSION_IMAGE_H_
+#pragma once
 
 #include <cstdint>
 #include <map>
@@ -61,5 +60,3 @@ class ImagePool : public std::enable_shared_from_this<ImagePool> {
 };
 
 }  // namespace atl::server
-
-#endif  // SERVER_STORE_VERSION_IMAGE_H_

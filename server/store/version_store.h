@@ -7,8 +7,7 @@
 //
 // Thread-safe. Bytes are read and written outside the locks.
 
-#ifndef SERVER_STORE_VERSION_STORE_H_
-#define SERVER_STORE_VERSION_STORE_H_
+#pragma once
 
 #include <cstdint>
 #include <map>
@@ -191,5 +190,3 @@ class VersionStore {
 };
 
 }  // namespace atl::server
-
-#endif  // SERVER_STORE_VERSION_STORE_H_

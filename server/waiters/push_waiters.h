@@ -3,8 +3,7 @@
 // missing and no stream sends any longer. Thread-safe. Calls a stream holding
 // only its gate, never after that is closed.
 
-#ifndef SERVER_WAITERS_PUSH_WAITERS_H_
-#define SERVER_WAITERS_PUSH_WAITERS_H_
+#pragma once
 
 #include <cstdint>
 #include <map>
@@ -114,5 +113,3 @@ class PushWaiters {
 };
 
 }  // namespace atl::server
-
-#endif  // SERVER_WAITERS_PUSH_WAITERS_H_

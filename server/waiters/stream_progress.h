@@ -1,7 +1,6 @@
 // The progress of a stream of chunks, as its watchdog sees it.
 
-#ifndef SERVER_WAITERS_STREAM_PROGRESS_H_
-#define SERVER_WAITERS_STREAM_PROGRESS_H_
+#pragma once
 
 #include <atomic>
 #include <cstdint>
@@ -22,5 +21,3 @@ struct StreamProgress {
 };
 
 }  // namespace atl::server
-
-#endif  // SERVER_WAITERS_STREAM_PROGRESS_H_

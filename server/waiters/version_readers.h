@@ -3,8 +3,7 @@
 // kept contributions end when these are dropped. Thread-safe. Calls a stream
 // while holding only the stream's gate.
 
-#ifndef SERVER_WAITERS_VERSION_READERS_H_
-#define SERVER_WAITERS_VERSION_READERS_H_
+#pragma once
 
 #include <cstdint>
 #include <map>
@@ -88,5 +87,3 @@ class VersionReaders {
 };
 
 }  // namespace atl::server
-
-#endif  // SERVER_WAITERS_VERSION_READERS_H_

@@ -5,8 +5,7 @@
 //
 // Thread-compatible.
 
-#ifndef TESTS_BENCHMARKS_CHILD_PROCESS_H_
-#define TESTS_BENCHMARKS_CHILD_PROCESS_H_
+#pragma once
 
 #include <sys/types.h>
 
@@ -69,5 +68,3 @@ class ChildProcess {
 };
 
 }  // namespace atl::benchmarks
-
-#endif  // TESTS_BENCHMARKS_CHILD_PROCESS_H_

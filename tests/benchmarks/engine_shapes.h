@@ -2,8 +2,7 @@
 //
 // Pure but for FillParameters. Thread-safe.
 
-#ifndef TESTS_BENCHMARKS_ENGINE_SHAPES_H_
-#define TESTS_BENCHMARKS_ENGINE_SHAPES_H_
+#pragma once
 
 #include <cstdint>
 #include <random>
@@ -30,5 +29,3 @@ TrainerOptions MakeOptions(const BenchmarkShape& shape, int threads);
 void FillParameters(Trainer& trainer, std::mt19937& random);
 
 }  // namespace atl::engine
-
-#endif  // TESTS_BENCHMARKS_ENGINE_SHAPES_H_

@@ -3,8 +3,7 @@
 //
 // Not thread-safe.
 
-#ifndef TESTS_BENCHMARKS_ROUND_CLUSTER_H_
-#define TESTS_BENCHMARKS_ROUND_CLUSTER_H_
+#pragma once
 
 #include <sys/types.h>
 
@@ -71,5 +70,3 @@ class RoundCluster {
 };
 
 }  // namespace atl::benchmarks
-
-#endif  // TESTS_BENCHMARKS_ROUND_CLUSTER_H_

@@ -4,8 +4,7 @@
 // use. What an island does besides and this does not: inner steps, and the SAVE
 // before the push.
 
-#ifndef TESTS_BENCHMARKS_ROUND_ISLAND_H_
-#define TESTS_BENCHMARKS_ROUND_ISLAND_H_
+#pragma once
 
 #include <string>
 
@@ -41,5 +40,3 @@ struct RoundIslandOptions {
 int RunIsland(const RoundIslandOptions& options);
 
 }  // namespace atl::benchmarks
-
-#endif  // TESTS_BENCHMARKS_ROUND_ISLAND_H_

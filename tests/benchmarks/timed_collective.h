@@ -2,8 +2,7 @@
 //
 // Thread-compatible, as any Collective.
 
-#ifndef TESTS_BENCHMARKS_TIMED_COLLECTIVE_H_
-#define TESTS_BENCHMARKS_TIMED_COLLECTIVE_H_
+#pragma once
 
 #include <memory>
 
@@ -18,5 +17,3 @@ std::unique_ptr<Collective> MakeTimed(std::unique_ptr<Collective> inner,
                                       double* waited);
 
 }  // namespace atl::collective
-
-#endif  // TESTS_BENCHMARKS_TIMED_COLLECTIVE_H_

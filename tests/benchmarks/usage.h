@@ -1,7 +1,6 @@
 // What processes have used: processor time and memory of their own.
 
-#ifndef TESTS_BENCHMARKS_USAGE_H_
-#define TESTS_BENCHMARKS_USAGE_H_
+#pragma once
 
 #include <sys/types.h>
 
@@ -53,5 +52,3 @@ class MemoryWatch {
 };
 
 }  // namespace atl::benchmarks
-
-#endif  // TESTS_BENCHMARKS_USAGE_H_

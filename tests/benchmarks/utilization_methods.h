@@ -2,8 +2,7 @@
 //
 // Pure. Thread-safe.
 
-#ifndef TESTS_BENCHMARKS_UTILIZATION_METHODS_H_
-#define TESTS_BENCHMARKS_UTILIZATION_METHODS_H_
+#pragma once
 
 #include <array>
 #include <cstdint>
@@ -58,5 +57,3 @@ worker::planner::Exchange MakeExchange(const OurMethod& method,
                                        const SimulatedModel& model);
 
 }  // namespace atl::benchmarks
-
-#endif  // TESTS_BENCHMARKS_UTILIZATION_METHODS_H_

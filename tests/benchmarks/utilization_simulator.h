@@ -10,8 +10,7 @@
 //
 // Pure. Thread-safe.
 
-#ifndef TESTS_BENCHMARKS_UTILIZATION_SIMULATOR_H_
-#define TESTS_BENCHMARKS_UTILIZATION_SIMULATOR_H_
+#pragma once
 
 #include <cstdint>
 #include <functional>
@@ -65,5 +64,3 @@ double LeastBandwidth(const std::function<double(double)>& utilization,
                       double target);
 
 }  // namespace atl::benchmarks
-
-#endif  // TESTS_BENCHMARKS_UTILIZATION_SIMULATOR_H_

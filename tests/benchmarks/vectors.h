@@ -4,8 +4,7 @@
 // 1e-6, the same in every round; the parameters start at 0. So the mean and the
 // Nesterov step are known, and every island checks what it received.
 
-#ifndef TESTS_BENCHMARKS_VECTORS_H_
-#define TESTS_BENCHMARKS_VECTORS_H_
+#pragma once
 
 #include <cstddef>
 #include <cstdint>
@@ -42,5 +41,3 @@ std::string CheckParameters(absl::Span<const float> parameters,
                             double tolerance = kExact);
 
 }  // namespace atl::benchmarks
-
-#endif  // TESTS_BENCHMARKS_VECTORS_H_

@@ -6,8 +6,7 @@
 // step while the chunk is in cache; then it broadcasts the parameters. Islands
 // send and receive at once.
 
-#ifndef TESTS_BENCHMARKS_YARDSTICK_H_
-#define TESTS_BENCHMARKS_YARDSTICK_H_
+#pragma once
 
 #include <cstddef>
 #include <string>
@@ -30,5 +29,3 @@ int RunYardstickIsland(int index, int island_count, size_t element_count,
                        int port);
 
 }  // namespace atl::benchmarks
-
-#endif  // TESTS_BENCHMARKS_YARDSTICK_H_

@@ -1,8 +1,7 @@
 // A model directory as version 0 of a run. Functions block, print nothing and
 // are thread-safe.
 
-#ifndef WORKER_API_IMPORT_MODEL_H_
-#define WORKER_API_IMPORT_MODEL_H_
+#pragma once
 
 #include <cstdint>
 #include <functional>
@@ -57,5 +56,3 @@ absl::Status ImportModel(const ModelToImport& model, const v1::Run& run,
                          const ImportModelOptions& options);
 
 }  // namespace atl::worker
-
-#endif  // WORKER_API_IMPORT_MODEL_H_

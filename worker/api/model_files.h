@@ -1,8 +1,7 @@
 // Models as files: export, evaluation, generation. import_model.h has imports.
 // Functions block, print nothing; thread-safe for different directories.
 
-#ifndef WORKER_API_MODEL_FILES_H_
-#define WORKER_API_MODEL_FILES_H_
+#pragma once
 
 #include <cstdint>
 #include <functional>
@@ -116,5 +115,3 @@ absl::StatusOr<int64_t> WriteValidationFile(const v1::DataSpec& data,
                                             const std::string& path);
 
 }  // namespace atl::worker
-
-#endif  // WORKER_API_MODEL_FILES_H_

@@ -2,8 +2,7 @@
 // caller's thread, which computes; two more threads talk to the coordinator. It
 // prints nothing: progress goes to a callback, news for operators to the log.
 
-#ifndef WORKER_API_RUN_ISLAND_H_
-#define WORKER_API_RUN_ISLAND_H_
+#pragma once
 
 #include <functional>
 
@@ -42,5 +41,3 @@ absl::StatusOr<IslandProgress> RunIslandOver(const RunIslandOptions& options,
                                              const IslandLinks& links);
 
 }  // namespace atl::worker
-
-#endif  // WORKER_API_RUN_ISLAND_H_

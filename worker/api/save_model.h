@@ -1,7 +1,6 @@
 // Writes parameters from memory as a model directory.
 
-#ifndef WORKER_API_SAVE_MODEL_H_
-#define WORKER_API_SAVE_MODEL_H_
+#pragma once
 
 #include <string>
 
@@ -22,5 +21,3 @@ absl::StatusOr<std::string> SaveModel(const v1::RunSpec& spec,
                                       const std::string& directory);
 
 }  // namespace atl::worker
-
-#endif  // WORKER_API_SAVE_MODEL_H_

@@ -1,7 +1,6 @@
 // Makes token files, for `[data] format = "llmc"`, from text files.
 
-#ifndef WORKER_API_TOKENIZE_H_
-#define WORKER_API_TOKENIZE_H_
+#pragma once
 
 #include <cstdint>
 #include <functional>
@@ -50,5 +49,3 @@ struct TokenizeResult {
 absl::StatusOr<TokenizeResult> Tokenize(const TokenizeOptions& options);
 
 }  // namespace atl::worker
-
-#endif  // WORKER_API_TOKENIZE_H_

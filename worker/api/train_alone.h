@@ -1,8 +1,7 @@
 // One island without a service: the same inner steps as an island of a run, on
 // data shard 0. The baseline for a run's loss, and the definition of its bits.
 
-#ifndef WORKER_API_TRAIN_ALONE_H_
-#define WORKER_API_TRAIN_ALONE_H_
+#pragma once
 
 #include <cstdint>
 #include <functional>
@@ -55,5 +54,3 @@ struct TrainAloneResult {
 absl::StatusOr<TrainAloneResult> TrainAlone(const TrainAloneOptions& options);
 
 }  // namespace atl::worker
-
-#endif  // WORKER_API_TRAIN_ALONE_H_

@@ -12,8 +12,7 @@
 //
 // Thread-safe for different directories.
 
-#ifndef WORKER_CHECKPOINT_CHECKPOINT_H_
-#define WORKER_CHECKPOINT_CHECKPOINT_H_
+#pragma once
 
 #include <cstdint>
 #include <stop_token>
@@ -84,5 +83,3 @@ absl::Status ReadCheckpoint(FileSystem& file_system,
                             std::stop_token stop = {});
 
 }  // namespace atl::worker
-
-#endif  // WORKER_CHECKPOINT_CHECKPOINT_H_

@@ -1,8 +1,7 @@
 // Hugging Face's config.json and generation_config.json for llama, gpt2 and
 // mixtral. Dropout is ignored: there is none here. Pure. Thread-safe.
 
-#ifndef WORKER_CHECKPOINT_MODEL_CONFIG_FILE_H_
-#define WORKER_CHECKPOINT_MODEL_CONFIG_FILE_H_
+#pragma once
 
 #include <string>
 
@@ -22,5 +21,3 @@ std::string GenerationConfigJson(const v1::ModelSpec& model);
 absl::StatusOr<v1::ModelSpec> ParseModelConfig(absl::string_view json);
 
 }  // namespace atl::worker
-
-#endif  // WORKER_CHECKPOINT_MODEL_CONFIG_FILE_H_

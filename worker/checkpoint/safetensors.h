@@ -7,8 +7,7 @@
 //
 // Pure. Thread-safe.
 
-#ifndef WORKER_CHECKPOINT_SAFETENSORS_H_
-#define WORKER_CHECKPOINT_SAFETENSORS_H_
+#pragma once
 
 #include <cstdint>
 #include <string>
@@ -46,5 +45,3 @@ absl::StatusOr<std::vector<SafetensorsEntry>> ParseSafetensorsHeader(
     absl::string_view json, int64_t data_bytes);
 
 }  // namespace atl::worker
-
-#endif  // WORKER_CHECKPOINT_SAFETENSORS_H_

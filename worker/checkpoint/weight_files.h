@@ -4,8 +4,7 @@
 // Open reads and checks headers; values are read later, as f32. BF16 and F16
 // are widened, which is exact. Thread-compatible.
 
-#ifndef WORKER_CHECKPOINT_WEIGHT_FILES_H_
-#define WORKER_CHECKPOINT_WEIGHT_FILES_H_
+#pragma once
 
 #include <cstdint>
 #include <memory>
@@ -63,5 +62,3 @@ absl::StatusOr<std::vector<std::string>> ListWeightFiles(
     FileSystem& file_system, const std::string& directory);
 
 }  // namespace atl::worker
-
-#endif  // WORKER_CHECKPOINT_WEIGHT_FILES_H_

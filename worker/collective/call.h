@@ -6,8 +6,7 @@
 //   n      ranks in the group
 //   count  elements, of the call's type
 
-#ifndef WORKER_COLLECTIVE_CALL_H_
-#define WORKER_COLLECTIVE_CALL_H_
+#pragma once
 
 #include <cstddef>
 #include <cstdint>
@@ -108,5 +107,3 @@ std::string DescribeCall(CallKind kind, DataType type, Reduction reduction,
 absl::Status ValidateCall(const Call& call, int rank, int size);
 
 }  // namespace atl::collective
-
-#endif  // WORKER_COLLECTIVE_CALL_H_

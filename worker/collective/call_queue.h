@@ -1,8 +1,7 @@
 // Runs the calls of one rank of one group in order: Run() on the caller's
 // thread, Start() on its own, made by the first Start(). Thread-compatible.
 
-#ifndef WORKER_COLLECTIVE_CALL_QUEUE_H_
-#define WORKER_COLLECTIVE_CALL_QUEUE_H_
+#pragma once
 
 #include <deque>
 #include <functional>
@@ -50,5 +49,3 @@ class CallQueue {
 };
 
 }  // namespace atl::collective
-
-#endif  // WORKER_COLLECTIVE_CALL_QUEUE_H_

@@ -28,8 +28,7 @@
 // Wait makes that stream wait for the call. Errors may then come with a later
 // call. On a CPU both wait on the host.
 
-#ifndef WORKER_COLLECTIVE_COLLECTIVE_H_
-#define WORKER_COLLECTIVE_COLLECTIVE_H_
+#pragma once
 
 #include <memory>
 #include <string>
@@ -118,5 +117,3 @@ class Collective {
 };
 
 }  // namespace atl::collective
-
-#endif  // WORKER_COLLECTIVE_COLLECTIVE_H_

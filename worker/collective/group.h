@@ -4,8 +4,7 @@
 // Thread-safe. No bytes move here: a rank publishes its call, and other ranks
 // of the process read and write its buffers between two barriers.
 
-#ifndef WORKER_COLLECTIVE_GROUP_H_
-#define WORKER_COLLECTIVE_GROUP_H_
+#pragma once
 
 #include <atomic>
 #include <cstdint>
@@ -204,5 +203,3 @@ class Group::LocalTransfers {
 };
 
 }  // namespace atl::collective
-
-#endif  // WORKER_COLLECTIVE_GROUP_H_

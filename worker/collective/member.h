@@ -7,8 +7,7 @@
 // part. It gets that part from all ranks, reduces it in cache-sized pieces, and
 // stores it for all ranks of the process.
 
-#ifndef WORKER_COLLECTIVE_MEMBER_H_
-#define WORKER_COLLECTIVE_MEMBER_H_
+#pragma once
 
 #include <cstddef>
 #include <cstdint>
@@ -108,5 +107,3 @@ class Member : public Collective {
 };
 
 }  // namespace atl::collective
-
-#endif  // WORKER_COLLECTIVE_MEMBER_H_

@@ -12,8 +12,7 @@
 // f32, and rounded once, to nearest, ties to even. Each element is independent,
 // so bits do not depend on how a buffer is cut.
 
-#ifndef WORKER_COLLECTIVE_REDUCTION_H_
-#define WORKER_COLLECTIVE_REDUCTION_H_
+#pragma once
 
 #include <cstdint>
 
@@ -29,5 +28,3 @@ void ReduceInputs(DataType type, Reduction reduction,
                   void* out);
 
 }  // namespace atl::collective
-
-#endif  // WORKER_COLLECTIVE_REDUCTION_H_

@@ -2,8 +2,7 @@
 // implemented in tcp/. Two ranks of a group have one byte stream in each
 // direction; a call's header precedes its bytes.
 
-#ifndef WORKER_COLLECTIVE_REMOTE_H_
-#define WORKER_COLLECTIVE_REMOTE_H_
+#pragma once
 
 #include <cstdint>
 #include <memory>
@@ -94,5 +93,3 @@ class RemoteWorld {
 };
 
 }  // namespace atl::collective
-
-#endif  // WORKER_COLLECTIVE_REMOTE_H_

@@ -1,8 +1,7 @@
 // The actions of an island: the vocabulary between IslandLoop and the code that
 // performs them. Pure values.
 
-#ifndef WORKER_CORE_ACTION_H_
-#define WORKER_CORE_ACTION_H_
+#pragma once
 
 #include <cstdint>
 #include <string>
@@ -127,5 +126,3 @@ struct SaveSummary {
 };
 
 }  // namespace atl::worker
-
-#endif  // WORKER_CORE_ACTION_H_

@@ -1,8 +1,7 @@
 // Validates what a coordinator sends, so that the other parts of an island need
 // not check it again. Pure. Thread-safe.
 
-#ifndef WORKER_CORE_CHECK_PLAN_H_
-#define WORKER_CORE_CHECK_PLAN_H_
+#pragma once
 
 #include <cstdint>
 
@@ -26,5 +25,3 @@ absl::Status CheckJoin(const v1::RunSpec& spec,
                        const v1::JoinResponse& response);
 
 }  // namespace atl::worker
-
-#endif  // WORKER_CORE_CHECK_PLAN_H_

@@ -17,8 +17,7 @@
 // e belongs to this island and slot: a contribution under another slot or
 // run_epoch starts from e = 0, as in a new island.
 
-#ifndef WORKER_CORE_CONTRIBUTION_ENCODER_H_
-#define WORKER_CORE_CONTRIBUTION_ENCODER_H_
+#pragma once
 
 #include <cstdint>
 #include <optional>
@@ -115,5 +114,3 @@ class ContributionEncoder {
 };
 
 }  // namespace atl::worker
-
-#endif  // WORKER_CORE_CONTRIBUTION_ENCODER_H_

@@ -9,8 +9,7 @@
 // any time. In a streaming run (stream.h) the caller does this for each lane
 // concurrently. OnStarted() keeps a lane from an anchor that another lane uses.
 
-#ifndef WORKER_CORE_ISLAND_LOOP_H_
-#define WORKER_CORE_ISLAND_LOOP_H_
+#pragma once
 
 #include <array>
 #include <cstdint>
@@ -222,5 +221,3 @@ class IslandLoop {
 };
 
 }  // namespace atl::worker
-
-#endif  // WORKER_CORE_ISLAND_LOOP_H_

@@ -7,8 +7,7 @@
 //   x  local parameters      A  anchor at the push
 //   g  A - x at the push      V  the answer: the new anchor
 
-#ifndef WORKER_CORE_LOCAL_UPDATE_H_
-#define WORKER_CORE_LOCAL_UPDATE_H_
+#pragma once
 
 #include "absl/types/span.h"
 #include "atoll/v1/run.pb.h"
@@ -66,5 +65,3 @@ class EagerStep {
 };
 
 }  // namespace atl::worker
-
-#endif  // WORKER_CORE_LOCAL_UPDATE_H_

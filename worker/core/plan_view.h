@@ -1,8 +1,7 @@
 // What an island reads from its newest plan. Pure. Refers to its fields, which
 // must outlive it. Thread-compatible.
 
-#ifndef WORKER_CORE_PLAN_VIEW_H_
-#define WORKER_CORE_PLAN_VIEW_H_
+#pragma once
 
 #include <cstdint>
 #include <vector>
@@ -52,5 +51,3 @@ struct PlanView {
 };
 
 }  // namespace atl::worker
-
-#endif  // WORKER_CORE_PLAN_VIEW_H_

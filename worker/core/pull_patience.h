@@ -1,7 +1,6 @@
 // How long a pull stays useful during newer commits. Pure. Thread-safe.
 
-#ifndef WORKER_CORE_PULL_PATIENCE_H_
-#define WORKER_CORE_PULL_PATIENCE_H_
+#pragma once
 
 #include <cstdint>
 
@@ -20,5 +19,3 @@ int64_t PullPatience(const v1::RunSpec& spec, const RunLayout& layout,
                      int32_t fragment);
 
 }  // namespace atl::worker
-
-#endif  // WORKER_CORE_PULL_PATIENCE_H_

@@ -11,8 +11,7 @@
 // training goes on, one at a time. worker/DESIGN.md, "Streaming", says why a
 // restart gives the same bits.
 
-#ifndef WORKER_CORE_STREAM_H_
-#define WORKER_CORE_STREAM_H_
+#pragma once
 
 #include <cstdint>
 #include <optional>
@@ -125,5 +124,3 @@ class Stream {
 };
 
 }  // namespace atl::worker
-
-#endif  // WORKER_CORE_STREAM_H_

@@ -3,8 +3,7 @@
 //
 //   B  sequences a batch    T  tokens a sequence
 
-#ifndef WORKER_DATA_BATCH_READER_H_
-#define WORKER_DATA_BATCH_READER_H_
+#pragma once
 
 #include <cstdint>
 #include <memory>
@@ -57,5 +56,3 @@ class BatchReader {
 };
 
 }  // namespace atl::worker
-
-#endif  // WORKER_DATA_BATCH_READER_H_

@@ -1,7 +1,6 @@
 // The files of a data set, and their order. Thread-compatible.
 
-#ifndef WORKER_DATA_DATA_FILES_H_
-#define WORKER_DATA_DATA_FILES_H_
+#pragma once
 
 #include <cstdint>
 #include <string>
@@ -30,5 +29,3 @@ absl::StatusOr<std::vector<DataFile>> ListDataFiles(const std::string& root,
 void ShuffleDataFiles(uint64_t seed, std::vector<DataFile>& files);
 
 }  // namespace atl::worker
-
-#endif  // WORKER_DATA_DATA_FILES_H_

@@ -3,8 +3,7 @@
 //
 // Reads with pread; holds small sets in memory. Thread-safe after Open.
 
-#ifndef WORKER_DATA_DATA_SET_H_
-#define WORKER_DATA_DATA_SET_H_
+#pragma once
 
 #include <cstdint>
 #include <memory>
@@ -60,5 +59,3 @@ class DataSet {
 };
 
 }  // namespace atl::worker
-
-#endif  // WORKER_DATA_DATA_SET_H_

@@ -2,8 +2,7 @@
 // Thread-safe. Text is UTF-8; each invalid byte counts as a character that is
 // neither letter, number nor space.
 
-#ifndef WORKER_DATA_PRE_TOKENIZER_H_
-#define WORKER_DATA_PRE_TOKENIZER_H_
+#pragma once
 
 #include <cstddef>
 
@@ -33,5 +32,3 @@ inline constexpr absl::string_view kLlama3Pattern =
 size_t NextPiece(PreTokenizer kind, absl::string_view text);
 
 }  // namespace atl::worker
-
-#endif  // WORKER_DATA_PRE_TOKENIZER_H_

@@ -6,8 +6,7 @@
 //
 // Thread-compatible.
 
-#ifndef WORKER_DATA_TOKEN_FILE_H_
-#define WORKER_DATA_TOKEN_FILE_H_
+#pragma once
 
 #include <cstdint>
 #include <memory>
@@ -71,5 +70,3 @@ class TokenFileWriter {
 };
 
 }  // namespace atl::worker
-
-#endif  // WORKER_DATA_TOKEN_FILE_H_

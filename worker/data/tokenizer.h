@@ -11,8 +11,7 @@
 //
 // Immutable: thread-safe.
 
-#ifndef WORKER_DATA_TOKENIZER_H_
-#define WORKER_DATA_TOKENIZER_H_
+#pragma once
 
 #include <cstdint>
 #include <memory>
@@ -87,5 +86,3 @@ class Tokenizer {
 };
 
 }  // namespace atl::worker
-
-#endif  // WORKER_DATA_TOKENIZER_H_

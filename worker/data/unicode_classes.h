@@ -1,7 +1,6 @@
 // Unicode classes that pre-tokenizers use. Pure. Thread-safe.
 
-#ifndef WORKER_DATA_UNICODE_CLASSES_H_
-#define WORKER_DATA_UNICODE_CLASSES_H_
+#pragma once
 
 #include <cstdint>
 
@@ -12,5 +11,3 @@ bool IsUnicodeNumber(uint32_t code);  // General category N*: \p{N}.
 bool IsUnicodeSpace(uint32_t code);   // White_Space: \s.
 
 }  // namespace atl::worker
-
-#endif  // WORKER_DATA_UNICODE_CLASSES_H_

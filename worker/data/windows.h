@@ -6,8 +6,7 @@
 //   n  tokens of the data shard, n >= T + 1
 //   P  windows an epoch, max(1, floor((n - 1) / T) - 1)
 
-#ifndef WORKER_DATA_WINDOWS_H_
-#define WORKER_DATA_WINDOWS_H_
+#pragma once
 
 #include <cstdint>
 #include <vector>
@@ -65,5 +64,3 @@ std::vector<int64_t> EvaluationOffsets(int64_t token_count,
                                        int64_t window_count);
 
 }  // namespace atl::worker
-
-#endif  // WORKER_DATA_WINDOWS_H_

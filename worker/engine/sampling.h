@@ -2,8 +2,7 @@
 //
 // Pure: the random number comes from the caller. Thread-safe.
 
-#ifndef WORKER_ENGINE_SAMPLING_H_
-#define WORKER_ENGINE_SAMPLING_H_
+#pragma once
 
 #include <cstdint>
 
@@ -24,5 +23,3 @@ int32_t SampleToken(absl::Span<const float> logits, double temperature,
 double CounterUniform(uint64_t seed, uint64_t counter);
 
 }  // namespace atl::engine
-
-#endif  // WORKER_ENGINE_SAMPLING_H_

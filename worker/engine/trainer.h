@@ -10,8 +10,7 @@
 // "held" below. All of them then make the same calls in the same order, and an
 // error of one is an error of all.
 
-#ifndef WORKER_ENGINE_TRAINER_H_
-#define WORKER_ENGINE_TRAINER_H_
+#pragma once
 
 #include <cstdint>
 #include <functional>
@@ -158,5 +157,3 @@ class Trainer {
 };
 
 }  // namespace atl::engine
-
-#endif  // WORKER_ENGINE_TRAINER_H_

@@ -2,8 +2,7 @@
 //
 // Pure.
 
-#ifndef WORKER_ENGINE_TRAINER_CHECKS_H_
-#define WORKER_ENGINE_TRAINER_CHECKS_H_
+#pragma once
 
 #include <cstdint>
 
@@ -27,5 +26,3 @@ absl::Status ValidatePrefix(const TrainerOptions& options,
                             absl::Span<const int32_t> tokens);
 
 }  // namespace atl::engine
-
-#endif  // WORKER_ENGINE_TRAINER_CHECKS_H_

@@ -5,8 +5,7 @@
 // Two threads: one joins, renews the lease and reports; one follows the plan.
 // Thread-safe.
 
-#ifndef WORKER_ISLAND_CONTROL_LINK_H_
-#define WORKER_ISLAND_CONTROL_LINK_H_
+#pragma once
 
 #include <cstdint>
 #include <functional>
@@ -115,5 +114,3 @@ class ControlLink {
 };
 
 }  // namespace atl::worker
-
-#endif  // WORKER_ISLAND_CONTROL_LINK_H_

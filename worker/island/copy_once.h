@@ -4,8 +4,7 @@
 // Whoever comes first makes it; the other waits for it then, and for nothing
 // else, so that neither waits for a thread that has not begun. Thread-safe.
 
-#ifndef WORKER_ISLAND_COPY_ONCE_H_
-#define WORKER_ISLAND_COPY_ONCE_H_
+#pragma once
 
 #include <functional>
 
@@ -37,5 +36,3 @@ class CopyOnce {
 };
 
 }  // namespace atl::worker
-
-#endif  // WORKER_ISLAND_COPY_ONCE_H_

@@ -2,8 +2,7 @@
 // the part of the model that it holds. It talks to the servers, and with the
 // coordinator not at all.
 
-#ifndef WORKER_ISLAND_ISLAND_MEMBER_H_
-#define WORKER_ISLAND_ISLAND_MEMBER_H_
+#pragma once
 
 #include "absl/status/statusor.h"
 #include "worker/island/options.h"
@@ -20,5 +19,3 @@ absl::StatusOr<IslandProgress> RunMember(const RunIslandOptions& options,
                                          const IslandLinks& links);
 
 }  // namespace atl::worker
-
-#endif  // WORKER_ISLAND_ISLAND_MEMBER_H_

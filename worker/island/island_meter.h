@@ -2,8 +2,7 @@
 //
 // Pure: times are handed in. Thread-compatible.
 
-#ifndef WORKER_ISLAND_ISLAND_METER_H_
-#define WORKER_ISLAND_ISLAND_METER_H_
+#pragma once
 
 #include <cstdint>
 #include <map>
@@ -69,5 +68,3 @@ class IslandMeter {
 };
 
 }  // namespace atl::worker
-
-#endif  // WORKER_ISLAND_ISLAND_METER_H_

@@ -9,8 +9,7 @@
 // IslandLoop lets them; SetIdentity and SetRoutes may be called from any
 // thread.
 
-#ifndef WORKER_ISLAND_ISLAND_PART_H_
-#define WORKER_ISLAND_ISLAND_PART_H_
+#pragma once
 
 #include <cstdint>
 #include <memory>
@@ -200,5 +199,3 @@ class IslandPart {
 };
 
 }  // namespace atl::worker
-
-#endif  // WORKER_ISLAND_ISLAND_PART_H_

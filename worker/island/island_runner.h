@@ -5,8 +5,7 @@
 //
 // Thread-compatible but for OnJoined and OnPlan, which the control link calls.
 
-#ifndef WORKER_ISLAND_ISLAND_RUNNER_H_
-#define WORKER_ISLAND_ISLAND_RUNNER_H_
+#pragma once
 
 #include <cstdint>
 #include <map>
@@ -119,5 +118,3 @@ class IslandRunner {
 };
 
 }  // namespace atl::worker
-
-#endif  // WORKER_ISLAND_ISLAND_RUNNER_H_

@@ -14,8 +14,7 @@
 // says "with all" is one that all processes of the island have to make, in the
 // same order; its error is one of all (Trainer says which).
 
-#ifndef WORKER_ISLAND_ISLAND_STATE_H_
-#define WORKER_ISLAND_ISLAND_STATE_H_
+#pragma once
 
 #include <cstdint>
 #include <functional>
@@ -162,5 +161,3 @@ class IslandState {
 };
 
 }  // namespace atl::worker
-
-#endif  // WORKER_ISLAND_ISLAND_STATE_H_

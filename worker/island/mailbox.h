@@ -3,8 +3,7 @@
 // Only the newest plan is kept: the size is bounded. Plans must arrive in the
 // order of their positions (control_link.h). Thread-safe.
 
-#ifndef WORKER_ISLAND_MAILBOX_H_
-#define WORKER_ISLAND_MAILBOX_H_
+#pragma once
 
 #include <array>
 #include <cstdint>
@@ -80,5 +79,3 @@ class Mailbox {
 };
 
 }  // namespace atl::worker
-
-#endif  // WORKER_ISLAND_MAILBOX_H_

@@ -1,8 +1,7 @@
 // What an island is told, what it is made of, and what it says of itself:
 // plain values that every part of it shares.
 
-#ifndef WORKER_ISLAND_OPTIONS_H_
-#define WORKER_ISLAND_OPTIONS_H_
+#pragma once
 
 #include <cstdint>
 #include <functional>
@@ -126,5 +125,3 @@ struct IslandLinks {
 };
 
 }  // namespace atl::worker
-
-#endif  // WORKER_ISLAND_OPTIONS_H_

@@ -3,8 +3,7 @@
 // Who trains puts them in and takes them out; who pushes holds one while it
 // does. Thread-safe.
 
-#ifndef WORKER_ISLAND_OUTBOX_H_
-#define WORKER_ISLAND_OUTBOX_H_
+#pragma once
 
 #include <cstdint>
 #include <memory>
@@ -39,5 +38,3 @@ class Outbox {
 };
 
 }  // namespace atl::worker
-
-#endif  // WORKER_ISLAND_OUTBOX_H_

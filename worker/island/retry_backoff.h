@@ -2,8 +2,7 @@
 //
 // Pure. Thread-safe.
 
-#ifndef WORKER_ISLAND_RETRY_BACKOFF_H_
-#define WORKER_ISLAND_RETRY_BACKOFF_H_
+#pragma once
 
 #include <algorithm>
 
@@ -21,5 +20,3 @@ inline absl::Duration RetryBackoff(int failure_count) {
 }
 
 }  // namespace atl::worker
-
-#endif  // WORKER_ISLAND_RETRY_BACKOFF_H_

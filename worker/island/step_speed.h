@@ -6,8 +6,7 @@
 //
 // Pure: times are handed in. Thread-compatible.
 
-#ifndef WORKER_ISLAND_STEP_SPEED_H_
-#define WORKER_ISLAND_STEP_SPEED_H_
+#pragma once
 
 #include <algorithm>
 #include <cmath>
@@ -38,5 +37,3 @@ class StepSpeed {
 };
 
 }  // namespace atl::worker
-
-#endif  // WORKER_ISLAND_STEP_SPEED_H_

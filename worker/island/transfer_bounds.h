@@ -3,8 +3,7 @@
 //
 // Lives for as long as the action is done. Thread-compatible.
 
-#ifndef WORKER_ISLAND_TRANSFER_BOUNDS_H_
-#define WORKER_ISLAND_TRANSFER_BOUNDS_H_
+#pragma once
 
 #include <atomic>
 #include <functional>
@@ -68,5 +67,3 @@ class TransferBounds {
 };
 
 }  // namespace atl::worker
-
-#endif  // WORKER_ISLAND_TRANSFER_BOUNDS_H_

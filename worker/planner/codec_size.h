@@ -2,8 +2,7 @@
 //
 // Pure. Thread-safe. What a block takes is base/codec's to say.
 
-#ifndef WORKER_PLANNER_CODEC_SIZE_H_
-#define WORKER_PLANNER_CODEC_SIZE_H_
+#pragma once
 
 #include <cstdint>
 #include <optional>
@@ -22,5 +21,3 @@ std::optional<codec::CodecId> FindCodecNamed(absl::string_view name);
 int64_t EncodedBytes(codec::CodecId codec, int64_t element_count);
 
 }  // namespace atl::worker::planner
-
-#endif  // WORKER_PLANNER_CODEC_SIZE_H_

@@ -52,8 +52,7 @@
 // the run's time, the mean over its islands. One that is not asked stands, and
 // that counts as time in which it does not compute.
 
-#ifndef WORKER_PLANNER_FORECAST_H_
-#define WORKER_PLANNER_FORECAST_H_
+#pragma once
 
 #include <cstdint>
 #include <string>
@@ -188,5 +187,3 @@ absl::StatusOr<Forecast> Predict(const Exchange& exchange,
                                  const Service& service, const Flow& flow = {});
 
 }  // namespace atl::worker::planner
-
-#endif  // WORKER_PLANNER_FORECAST_H_

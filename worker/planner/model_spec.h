@@ -2,8 +2,7 @@
 //
 // Pure. Thread-safe.
 
-#ifndef WORKER_PLANNER_MODEL_SPEC_H_
-#define WORKER_PLANNER_MODEL_SPEC_H_
+#pragma once
 
 #include <cstdint>
 
@@ -63,5 +62,3 @@ absl::StatusOr<engine::TrainerOptions> MakeTrainerOptions(
     const v1::RunSpec& spec, int thread_count);
 
 }  // namespace atl::worker
-
-#endif  // WORKER_PLANNER_MODEL_SPEC_H_

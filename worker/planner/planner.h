@@ -3,8 +3,7 @@
 //
 // Pure. Thread-safe.
 
-#ifndef WORKER_PLANNER_PLANNER_H_
-#define WORKER_PLANNER_PLANNER_H_
+#pragma once
 
 #include <cstdint>
 #include <optional>
@@ -116,5 +115,3 @@ absl::StatusOr<std::vector<planner::Candidate>> ForecastOfRecipes(
     absl::Span<const Recipe> recipes);
 
 }  // namespace atl::worker
-
-#endif  // WORKER_PLANNER_PLANNER_H_

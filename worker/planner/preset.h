@@ -4,8 +4,7 @@
 // (deploy/config/NAME.toml), read and handed in by the caller: nothing of it is
 // said again here.
 
-#ifndef WORKER_PLANNER_PRESET_H_
-#define WORKER_PLANNER_PRESET_H_
+#pragma once
 
 #include <cstdint>
 #include <string>
@@ -58,5 +57,3 @@ Choice Choose(absl::Span<const Candidate> candidates, double target,
               bool data_is_local);
 
 }  // namespace atl::worker::planner
-
-#endif  // WORKER_PLANNER_PRESET_H_

@@ -1,8 +1,7 @@
 // Which elements of a model the files of a local checkpoint cover together.
 // Pure. Thread-compatible.
 
-#ifndef WORKER_SAVE_COVERAGE_H_
-#define WORKER_SAVE_COVERAGE_H_
+#pragma once
 
 #include <vector>
 
@@ -27,5 +26,3 @@ class Coverage {
 };
 
 }  // namespace atl::worker
-
-#endif  // WORKER_SAVE_COVERAGE_H_

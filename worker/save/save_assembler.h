@@ -4,8 +4,7 @@
 //
 // Pure. Thread-compatible.
 
-#ifndef WORKER_SAVE_SAVE_ASSEMBLER_H_
-#define WORKER_SAVE_SAVE_ASSEMBLER_H_
+#pragma once
 
 #include <cstdint>
 #include <optional>
@@ -53,5 +52,3 @@ class SaveAssembler {
 };
 
 }  // namespace atl::worker
-
-#endif  // WORKER_SAVE_SAVE_ASSEMBLER_H_

@@ -10,8 +10,7 @@
 //
 // Functions are thread-safe for different paths.
 
-#ifndef WORKER_SAVE_SAVE_FILE_H_
-#define WORKER_SAVE_SAVE_FILE_H_
+#pragma once
 
 #include <cstdint>
 #include <optional>
@@ -109,5 +108,3 @@ absl::StatusOr<SaveOutline> ReadSaveOutline(FileSystem& file_system,
 absl::StatusOr<Save> ReadSave(FileSystem& file_system, const std::string& path);
 
 }  // namespace atl::worker
-
-#endif  // WORKER_SAVE_SAVE_FILE_H_

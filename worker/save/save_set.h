@@ -10,8 +10,7 @@
 //
 // Functions are thread-safe while no process writes.
 
-#ifndef WORKER_SAVE_SAVE_SET_H_
-#define WORKER_SAVE_SAVE_SET_H_
+#pragma once
 
 #include <optional>
 #include <string>
@@ -77,5 +76,3 @@ void RemoveOtherSaves(FileSystem& file_system, const SavePlace& place,
                       int process_count);
 
 }  // namespace atl::worker
-
-#endif  // WORKER_SAVE_SAVE_SET_H_

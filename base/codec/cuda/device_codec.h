@@ -3,8 +3,7 @@
 // They give the same bits as every other path. Launches are asynchronous.
 // Pointers are device pointers. This header needs no CUDA.
 
-#ifndef BASE_CODEC_CUDA_DEVICE_CODEC_H_
-#define BASE_CODEC_CUDA_DEVICE_CODEC_H_
+#pragma once
 
 #include <cstddef>
 #include <cstdint>
@@ -37,5 +36,3 @@ int AccumulateBlocks(CodecId id, const Blocks& blocks, float weight,
                      const SubsetModel* model, void* stream);
 
 }  // namespace atl::codec::cuda
-
-#endif  // BASE_CODEC_CUDA_DEVICE_CODEC_H_

@@ -5,8 +5,7 @@
 // is repeated as needed. Every path of this CPU runs on memory of exactly the
 // allowed size, so that AddressSanitizer detects any access outside.
 
-#ifndef BASE_CODEC_FUZZ_TARGETS_H_
-#define BASE_CODEC_FUZZ_TARGETS_H_
+#pragma once
 
 #include <cstddef>
 #include <cstdint>
@@ -23,5 +22,3 @@ void FuzzDecode(const uint8_t* data, size_t size);
 void FuzzEncode(const uint8_t* data, size_t size);
 
 }  // namespace atl::codec
-
-#endif  // BASE_CODEC_FUZZ_TARGETS_H_

@@ -2,8 +2,7 @@
 //
 // Deterministic for a seed.
 
-#ifndef BASE_CODEC_TESTING_TEST_VALUES_H_
-#define BASE_CODEC_TESTING_TEST_VALUES_H_
+#pragma once
 
 #include <cmath>
 #include <cstddef>
@@ -120,5 +119,3 @@ class ValuesTest : public ::testing::Test {
 };
 
 }  // namespace atl::codec
-
-#endif  // BASE_CODEC_TESTING_TEST_VALUES_H_

@@ -4,8 +4,7 @@
 // Crash() keeps a file's bytes as of its last Sync(), and a name if its
 // directory was synced after the name was made. Directories always survive.
 
-#ifndef BASE_IO_TESTING_FAKE_FILE_SYSTEM_H_
-#define BASE_IO_TESTING_FAKE_FILE_SYSTEM_H_
+#pragma once
 
 #include <cstdint>
 #include <map>
@@ -86,5 +85,3 @@ class FakeFileSystem : public FileSystem {
 };
 
 }  // namespace atl
-
-#endif  // BASE_IO_TESTING_FAKE_FILE_SYSTEM_H_

@@ -1,8 +1,7 @@
 // Forwards every call to another file system. A test's own file system derives
 // from it and overrides a call or two. As thread-safe as the other one.
 
-#ifndef BASE_IO_TESTING_FORWARDING_FILE_SYSTEM_H_
-#define BASE_IO_TESTING_FORWARDING_FILE_SYSTEM_H_
+#pragma once
 
 #include <cstdint>
 #include <memory>
@@ -57,5 +56,3 @@ class ForwardingFileSystem : public FileSystem {
 };
 
 }  // namespace atl
-
-#endif  // BASE_IO_TESTING_FORWARDING_FILE_SYSTEM_H_

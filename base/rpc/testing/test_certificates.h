@@ -1,7 +1,6 @@
 // A certificate authority for tests that makes keys and certificates.
 
-#ifndef BASE_RPC_TESTING_TEST_CERTIFICATES_H_
-#define BASE_RPC_TESTING_TEST_CERTIFICATES_H_
+#pragma once
 
 #include <memory>
 #include <string>
@@ -30,5 +29,3 @@ class TestAuthority {
 };
 
 }  // namespace atl::rpc
-
-#endif  // BASE_RPC_TESTING_TEST_CERTIFICATES_H_

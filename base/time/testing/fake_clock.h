@@ -1,7 +1,6 @@
 // A clock that only a test advances. Thread-safe.
 
-#ifndef BASE_TIME_TESTING_FAKE_CLOCK_H_
-#define BASE_TIME_TESTING_FAKE_CLOCK_H_
+#pragma once
 
 #include "absl/time/time.h"
 #include "base/sync/mutex.h"
@@ -37,5 +36,3 @@ class FakeClock : public Clock {
 };
 
 }  // namespace atl
-
-#endif  // BASE_TIME_TESTING_FAKE_CLOCK_H_

@@ -4,8 +4,7 @@
 //
 // For tests only. Replaces the C library's clock_gettime.
 
-#ifndef BASE_TIME_TESTING_LEAPING_CLOCK_H_
-#define BASE_TIME_TESTING_LEAPING_CLOCK_H_
+#pragma once
 
 #include "absl/time/time.h"
 
@@ -15,5 +14,3 @@ namespace atl {
 inline constexpr absl::Duration kClockLeap = absl::Hours(1);
 
 }  // namespace atl
-
-#endif  // BASE_TIME_TESTING_LEAPING_CLOCK_H_

@@ -1,8 +1,7 @@
 // Reads the parameters of a cut from the servers and writes them as a model
 // directory.
 
-#ifndef CLI_COMMANDS_RUN_EXPORT_RUN_H_
-#define CLI_COMMANDS_RUN_EXPORT_RUN_H_
+#pragma once
 
 #include <cstdint>
 #include <functional>
@@ -49,5 +48,3 @@ absl::StatusOr<Exported> ExportRun(const Context& context,
                                    const ExportOptions& options);
 
 }  // namespace atl::cli
-
-#endif  // CLI_COMMANDS_RUN_EXPORT_RUN_H_

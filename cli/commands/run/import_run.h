@@ -1,8 +1,7 @@
 // Gives a run its version 0: reads a model directory, checks it against the
 // run, and pushes to the servers what they do not have yet.
 
-#ifndef CLI_COMMANDS_RUN_IMPORT_RUN_H_
-#define CLI_COMMANDS_RUN_IMPORT_RUN_H_
+#pragma once
 
 #include <cstdint>
 #include <functional>
@@ -48,5 +47,3 @@ absl::StatusOr<Imported> ImportRun(const Context& context,
                                    const ImportOptions& options);
 
 }  // namespace atl::cli
-
-#endif  // CLI_COMMANDS_RUN_IMPORT_RUN_H_

@@ -3,8 +3,7 @@
 // Each function adds a subcommand to `app`; parsing it sets context.action.
 // Both outlive the parse and the action.
 
-#ifndef CLI_COMMANDS_RUN_RUN_COMMANDS_H_
-#define CLI_COMMANDS_RUN_RUN_COMMANDS_H_
+#pragma once
 
 #include "CLI/App.hpp"
 #include "cli/context.h"
@@ -23,5 +22,3 @@ void AddRunImport(CLI::App& app, Context& context);
 void AddRunPin(CLI::App& app, Context& context);
 
 }  // namespace atl::cli
-
-#endif  // CLI_COMMANDS_RUN_RUN_COMMANDS_H_

@@ -3,8 +3,7 @@
 // A test sets Join's answer, the newest plan and the errors of calls, and reads
 // what was reported. Thread-safe.
 
-#ifndef COORDINATOR_CLIENT_TESTING_FAKE_ISLAND_CONTROL_CLIENT_H_
-#define COORDINATOR_CLIENT_TESTING_FAKE_ISLAND_CONTROL_CLIENT_H_
+#pragma once
 
 #include <mutex>
 #include <string>
@@ -55,5 +54,3 @@ class FakeIslandControlClient : public IslandControlClient {
 };
 
 }  // namespace atl::coordinator
-
-#endif  // COORDINATOR_CLIENT_TESTING_FAKE_ISLAND_CONTROL_CLIENT_H_

@@ -3,8 +3,7 @@
 //
 // Thread-safe.
 
-#ifndef COORDINATOR_CLIENT_TESTING_FAKE_PLAN_SOURCE_H_
-#define COORDINATOR_CLIENT_TESTING_FAKE_PLAN_SOURCE_H_
+#pragma once
 
 #include <condition_variable>
 #include <deque>
@@ -88,5 +87,3 @@ class FakePlanSource {
 };
 
 }  // namespace atl::coordinator
-
-#endif  // COORDINATOR_CLIENT_TESTING_FAKE_PLAN_SOURCE_H_

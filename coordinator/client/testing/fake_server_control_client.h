@@ -1,7 +1,6 @@
 // An in-memory ServerControlClient, for tests of servers. Thread-safe.
 
-#ifndef COORDINATOR_CLIENT_TESTING_FAKE_SERVER_CONTROL_CLIENT_H_
-#define COORDINATOR_CLIENT_TESTING_FAKE_SERVER_CONTROL_CLIENT_H_
+#pragma once
 
 #include <condition_variable>
 #include <mutex>
@@ -48,5 +47,3 @@ class FakeServerControlClient : public ServerControlClient {
 };
 
 }  // namespace atl::coordinator
-
-#endif  // COORDINATOR_CLIENT_TESTING_FAKE_SERVER_CONTROL_CLIENT_H_

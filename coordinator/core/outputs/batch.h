@@ -1,7 +1,6 @@
 // Output of the core that becomes durable all together or not at all.
 
-#ifndef COORDINATOR_CORE_OUTPUTS_BATCH_H_
-#define COORDINATOR_CORE_OUTPUTS_BATCH_H_
+#pragma once
 
 #include <cstdint>
 #include <string>
@@ -51,5 +50,3 @@ struct Batch {
 };
 
 }  // namespace atl::coordinator
-
-#endif  // COORDINATOR_CORE_OUTPUTS_BATCH_H_

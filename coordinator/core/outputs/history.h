@@ -1,7 +1,6 @@
 // Converts records to rows of a run's history. Pure. Thread-safe.
 
-#ifndef COORDINATOR_CORE_OUTPUTS_HISTORY_H_
-#define COORDINATOR_CORE_OUTPUTS_HISTORY_H_
+#pragma once
 
 #include <optional>
 
@@ -13,5 +12,3 @@ namespace atl::coordinator {
 std::optional<HistoryRow> ToHistory(const LogEntry& entry);
 
 }  // namespace atl::coordinator
-
-#endif  // COORDINATOR_CORE_OUTPUTS_HISTORY_H_

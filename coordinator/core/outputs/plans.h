@@ -2,8 +2,7 @@
 //
 // Pure. Thread-safe. The caller sets a plan's revision and coordinator_epoch.
 
-#ifndef COORDINATOR_CORE_OUTPUTS_PLANS_H_
-#define COORDINATOR_CORE_OUTPUTS_PLANS_H_
+#pragma once
 
 #include <cstdint>
 
@@ -37,5 +36,3 @@ v1::ServerRunPlan BuildServerRunPlan(const RunState& state,
 int64_t PersistedCommitSeq(const RunState& state, const Observations& observed);
 
 }  // namespace atl::coordinator
-
-#endif  // COORDINATOR_CORE_OUTPUTS_PLANS_H_

@@ -1,7 +1,6 @@
 // Converts durable records to the events of WatchRun. Pure. Thread-safe.
 
-#ifndef COORDINATOR_CORE_OUTPUTS_RUN_EVENTS_H_
-#define COORDINATOR_CORE_OUTPUTS_RUN_EVENTS_H_
+#pragma once
 
 #include <optional>
 
@@ -15,5 +14,3 @@ namespace atl::coordinator {
 std::optional<v1::RunEvent> ToEvent(const storage::v1::Record& record);
 
 }  // namespace atl::coordinator
-
-#endif  // COORDINATOR_CORE_OUTPUTS_RUN_EVENTS_H_

@@ -10,8 +10,7 @@
 // (FragmentState::standing_plans) however often other islands commit. If a
 // ready island has no plan in an open round, the round is reopened at once.
 
-#ifndef COORDINATOR_CORE_ROUNDS_ASYNC_ROUNDS_H_
-#define COORDINATOR_CORE_ROUNDS_ASYNC_ROUNDS_H_
+#pragma once
 
 #include <vector>
 
@@ -37,5 +36,3 @@ std::vector<v1::ContributionOutcome> SettleAsync(const RunState& state,
                                                  int32_t fragment);
 
 }  // namespace atl::coordinator
-
-#endif  // COORDINATOR_CORE_ROUNDS_ASYNC_ROUNDS_H_

@@ -1,7 +1,6 @@
 // Collects undecided contributions from shard reports. Pure. Thread-safe.
 
-#ifndef COORDINATOR_CORE_ROUNDS_CONTRIBUTIONS_H_
-#define COORDINATOR_CORE_ROUNDS_CONTRIBUTIONS_H_
+#pragma once
 
 #include <cstddef>
 #include <cstdint>
@@ -61,5 +60,3 @@ int64_t FindSeqMax(const Member& member);
 std::vector<int32_t> ListShards(const RunState& state, int32_t fragment);
 
 }  // namespace atl::coordinator
-
-#endif  // COORDINATOR_CORE_ROUNDS_CONTRIBUTIONS_H_

@@ -8,8 +8,7 @@
 //
 // Pure. Thread-safe.
 
-#ifndef COORDINATOR_CORE_ROUNDS_DATA_LEASES_H_
-#define COORDINATOR_CORE_ROUNDS_DATA_LEASES_H_
+#pragma once
 
 #include <cstdint>
 #include <optional>
@@ -32,5 +31,3 @@ std::vector<std::vector<int32_t>> DealDataShards(
     int32_t data_shard_count, bool adopt_free);
 
 }  // namespace atl::coordinator
-
-#endif  // COORDINATOR_CORE_ROUNDS_DATA_LEASES_H_

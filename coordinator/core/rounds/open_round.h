@@ -2,8 +2,7 @@
 //
 // Pure functions of the durable state and the reports. Thread-safe.
 
-#ifndef COORDINATOR_CORE_ROUNDS_OPEN_ROUND_H_
-#define COORDINATOR_CORE_ROUNDS_OPEN_ROUND_H_
+#pragma once
 
 #include <cstdint>
 #include <vector>
@@ -33,5 +32,3 @@ std::vector<std::vector<int32_t>> DealToSlots(const RunState& state,
                                               bool adopt_free);
 
 }  // namespace atl::coordinator
-
-#endif  // COORDINATOR_CORE_ROUNDS_OPEN_ROUND_H_

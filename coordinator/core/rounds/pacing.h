@@ -1,7 +1,6 @@
 // How many inner steps an island takes in a round. Pure. Thread-safe.
 
-#ifndef COORDINATOR_CORE_ROUNDS_PACING_H_
-#define COORDINATOR_CORE_ROUNDS_PACING_H_
+#pragma once
 
 #include <cstdint>
 #include <vector>
@@ -22,5 +21,3 @@ std::vector<int64_t> DyluSteps(const std::vector<double>& speeds,
                                int64_t inner_step_count);
 
 }  // namespace atl::coordinator
-
-#endif  // COORDINATOR_CORE_ROUNDS_PACING_H_

@@ -8,8 +8,7 @@
 //
 // Pure. Thread-compatible.
 
-#ifndef COORDINATOR_CORE_ROUNDS_RECALLS_H_
-#define COORDINATOR_CORE_ROUNDS_RECALLS_H_
+#pragma once
 
 #include <cstdint>
 #include <string>
@@ -50,5 +49,3 @@ absl::Time RecallTimer(const RunState& state, const Observations& observed);
 std::string ShardFault(const RunState& state, const Observations& observed);
 
 }  // namespace atl::coordinator
-
-#endif  // COORDINATOR_CORE_ROUNDS_RECALLS_H_

@@ -4,8 +4,7 @@
 // Pure functions of the durable state, the reports and the time. Each returns
 // records and a reason. Thread-safe.
 
-#ifndef COORDINATOR_CORE_ROUNDS_ROUNDS_H_
-#define COORDINATOR_CORE_ROUNDS_ROUNDS_H_
+#pragma once
 
 #include <string>
 #include <vector>
@@ -64,5 +63,3 @@ v1::ContributionOutcome MakeOutcome(const v1::ContributionKey& key,
                                     const std::string& reason = "");
 
 }  // namespace atl::coordinator
-
-#endif  // COORDINATOR_CORE_ROUNDS_ROUNDS_H_

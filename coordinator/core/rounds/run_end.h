@@ -3,8 +3,7 @@
 // Pure. Thread-safe. Depends only on what commits have left in the state, so
 // that every replay of the log finds the same end.
 
-#ifndef COORDINATOR_CORE_ROUNDS_RUN_END_H_
-#define COORDINATOR_CORE_ROUNDS_RUN_END_H_
+#pragma once
 
 #include <cstdint>
 #include <string>
@@ -27,5 +26,3 @@ std::string EndReason(const RunState& state);
 int64_t FindStartStep(const RunState& state, int32_t fragment);
 
 }  // namespace atl::coordinator
-
-#endif  // COORDINATOR_CORE_ROUNDS_RUN_END_H_

@@ -1,7 +1,6 @@
 // Client sampling: which of the ready islands a round asks. Pure. Thread-safe.
 
-#ifndef COORDINATOR_CORE_ROUNDS_SAMPLING_H_
-#define COORDINATOR_CORE_ROUNDS_SAMPLING_H_
+#pragma once
 
 #include <cstdint>
 #include <vector>
@@ -17,5 +16,3 @@ std::vector<int32_t> SampleSlots(const std::vector<int32_t>& slots,
                                  int64_t attempt);
 
 }  // namespace atl::coordinator
-
-#endif  // COORDINATOR_CORE_ROUNDS_SAMPLING_H_

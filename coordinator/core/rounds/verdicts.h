@@ -2,8 +2,7 @@
 //
 // Pure functions of the durable state and the reports. Thread-safe.
 
-#ifndef COORDINATOR_CORE_ROUNDS_VERDICTS_H_
-#define COORDINATOR_CORE_ROUNDS_VERDICTS_H_
+#pragma once
 
 #include <cstdint>
 
@@ -22,5 +21,3 @@ Decision DecideVerdict(const RunState& state, const Observations& observed,
                        int32_t fragment);
 
 }  // namespace atl::coordinator
-
-#endif  // COORDINATOR_CORE_ROUNDS_VERDICTS_H_

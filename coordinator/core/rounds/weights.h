@@ -1,7 +1,6 @@
 // The token weights of a round's contributions. Pure. Thread-safe.
 
-#ifndef COORDINATOR_CORE_ROUNDS_WEIGHTS_H_
-#define COORDINATOR_CORE_ROUNDS_WEIGHTS_H_
+#pragma once
 
 #include <cstdint>
 #include <vector>
@@ -33,5 +32,3 @@ std::vector<float> NormalizedWeights(v1::Weighting weighting,
                                      const std::vector<int64_t>& step_counts);
 
 }  // namespace atl::coordinator
-
-#endif  // COORDINATOR_CORE_ROUNDS_WEIGHTS_H_

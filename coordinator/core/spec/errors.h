@@ -3,8 +3,7 @@
 // A detail is a payload of the absl::Status under its type URL; base/rpc puts
 // it on the wire. Pure. Thread-safe.
 
-#ifndef COORDINATOR_CORE_SPEC_ERRORS_H_
-#define COORDINATOR_CORE_SPEC_ERRORS_H_
+#pragma once
 
 #include <string>
 #include <vector>
@@ -31,5 +30,3 @@ absl::Status InvalidFields(const std::vector<FieldViolation>& violations);
 absl::Status CheckId(absl::string_view field, absl::string_view id);
 
 }  // namespace atl::coordinator
-
-#endif  // COORDINATOR_CORE_SPEC_ERRORS_H_

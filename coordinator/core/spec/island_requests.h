@@ -1,7 +1,6 @@
 // Checks what islands say of themselves. Pure. Thread-safe.
 
-#ifndef COORDINATOR_CORE_SPEC_ISLAND_REQUESTS_H_
-#define COORDINATOR_CORE_SPEC_ISLAND_REQUESTS_H_
+#pragma once
 
 #include <cstdint>
 
@@ -21,5 +20,3 @@ inline constexpr int64_t kProgressCountMax = int64_t{1} << 52;
 absl::Status CheckProgress(const v1::ReportProgressRequest& request);
 
 }  // namespace atl::coordinator
-
-#endif  // COORDINATOR_CORE_SPEC_ISLAND_REQUESTS_H_

@@ -1,7 +1,6 @@
 // CreateRun's check of the exchange of tensors. Pure. Thread-safe.
 
-#ifndef COORDINATOR_CORE_SPEC_VALIDATE_EXCHANGE_H_
-#define COORDINATOR_CORE_SPEC_VALIDATE_EXCHANGE_H_
+#pragma once
 
 #include <vector>
 
@@ -16,5 +15,3 @@ void CheckExchange(const v1::RunSpec& spec,
                    std::vector<FieldViolation>& violations);
 
 }  // namespace atl::coordinator
-
-#endif  // COORDINATOR_CORE_SPEC_VALIDATE_EXCHANGE_H_

@@ -1,8 +1,7 @@
 // Checks a run's spec for CreateRun: every field out of range and every invalid
 // combination gives a sentence. Pure. Thread-safe.
 
-#ifndef COORDINATOR_CORE_SPEC_VALIDATE_SPEC_H_
-#define COORDINATOR_CORE_SPEC_VALIDATE_SPEC_H_
+#pragma once
 
 #include <cstdint>
 #include <vector>
@@ -27,5 +26,3 @@ int32_t IslandsMax(const v1::RunSpec& spec);
 std::vector<FieldViolation> ValidateSpec(const v1::RunSpec& spec);
 
 }  // namespace atl::coordinator
-
-#endif  // COORDINATOR_CORE_SPEC_VALIDATE_SPEC_H_

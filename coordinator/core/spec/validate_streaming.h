@@ -1,8 +1,7 @@
 // Checks a streaming schedule for CreateRun: overlap, blend, staggered
 // fragments, eager updates (worker/DESIGN.md, Streaming). Pure. Thread-safe.
 
-#ifndef COORDINATOR_CORE_SPEC_VALIDATE_STREAMING_H_
-#define COORDINATOR_CORE_SPEC_VALIDATE_STREAMING_H_
+#pragma once
 
 #include <vector>
 
@@ -16,5 +15,3 @@ void ValidateStreaming(const v1::RunSpec& spec,
                        std::vector<FieldViolation>& violations);
 
 }  // namespace atl::coordinator
-
-#endif  // COORDINATOR_CORE_SPEC_VALIDATE_STREAMING_H_

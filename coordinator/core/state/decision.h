@@ -1,7 +1,6 @@
 // A decision of the core: records to write, and why. A plain value.
 
-#ifndef COORDINATOR_CORE_STATE_DECISION_H_
-#define COORDINATOR_CORE_STATE_DECISION_H_
+#pragma once
 
 #include <string>
 #include <vector>
@@ -17,5 +16,3 @@ struct Decision {
 };
 
 }  // namespace atl::coordinator
-
-#endif  // COORDINATOR_CORE_STATE_DECISION_H_

@@ -3,8 +3,7 @@
 //
 // Plain values. Pure. Thread-compatible.
 
-#ifndef COORDINATOR_CORE_STATE_OBSERVATIONS_H_
-#define COORDINATOR_CORE_STATE_OBSERVATIONS_H_
+#pragma once
 
 #include <cstddef>
 #include <cstdint>
@@ -100,5 +99,3 @@ struct Observations {
 };
 
 }  // namespace atl::coordinator
-
-#endif  // COORDINATOR_CORE_STATE_OBSERVATIONS_H_

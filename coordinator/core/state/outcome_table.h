@@ -5,8 +5,7 @@
 //
 // Pure. Thread-compatible.
 
-#ifndef COORDINATOR_CORE_STATE_OUTCOME_TABLE_H_
-#define COORDINATOR_CORE_STATE_OUTCOME_TABLE_H_
+#pragma once
 
 #include <cstdint>
 #include <map>
@@ -55,5 +54,3 @@ class OutcomeTable {
 };
 
 }  // namespace atl::coordinator
-
-#endif  // COORDINATOR_CORE_STATE_OUTCOME_TABLE_H_

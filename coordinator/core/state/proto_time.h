@@ -1,7 +1,6 @@
 // Converts times and durations between protobuf and Abseil. Pure. Thread-safe.
 
-#ifndef COORDINATOR_CORE_STATE_PROTO_TIME_H_
-#define COORDINATOR_CORE_STATE_PROTO_TIME_H_
+#pragma once
 
 #include "absl/time/time.h"
 #include "google/protobuf/duration.pb.h"
@@ -17,5 +16,3 @@ absl::Time FromProto(const google::protobuf::Timestamp& time);
 absl::Duration FromProto(const google::protobuf::Duration& duration);
 
 }  // namespace atl::coordinator
-
-#endif  // COORDINATOR_CORE_STATE_PROTO_TIME_H_

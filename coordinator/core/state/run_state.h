@@ -5,8 +5,7 @@
 // plus the records after it. The size is bounded by members, fragments and data
 // shards, not by rounds: old rounds are history (outputs/history.h).
 
-#ifndef COORDINATOR_CORE_STATE_RUN_STATE_H_
-#define COORDINATOR_CORE_STATE_RUN_STATE_H_
+#pragma once
 
 #include <cstdint>
 #include <deque>
@@ -235,5 +234,3 @@ class RunState {
 };
 
 }  // namespace atl::coordinator
-
-#endif  // COORDINATOR_CORE_STATE_RUN_STATE_H_

@@ -4,8 +4,7 @@
 // The machine's records form a log. CheckLog checks it. Restart replays it into
 // a new machine, as after a crash of the coordinator.
 
-#ifndef COORDINATOR_CORE_TESTING_RUN_SIMULATION_H_
-#define COORDINATOR_CORE_TESTING_RUN_SIMULATION_H_
+#pragma once
 
 #include <cstdint>
 #include <functional>
@@ -184,5 +183,3 @@ class RunSimulation : public ServerDirectory {
 };
 
 }  // namespace atl::coordinator
-
-#endif  // COORDINATOR_CORE_TESTING_RUN_SIMULATION_H_

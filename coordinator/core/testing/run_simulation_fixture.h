@@ -1,7 +1,6 @@
 // A test on a simulated run.
 
-#ifndef COORDINATOR_CORE_TESTING_RUN_SIMULATION_FIXTURE_H_
-#define COORDINATOR_CORE_TESTING_RUN_SIMULATION_FIXTURE_H_
+#pragma once
 
 #include <cstdint>
 #include <memory>
@@ -30,5 +29,3 @@ class RunSimulationTest : public testing::Test {
 };
 
 }  // namespace atl::coordinator
-
-#endif  // COORDINATOR_CORE_TESTING_RUN_SIMULATION_FIXTURE_H_

@@ -1,7 +1,6 @@
 // Limits a round's contributions, to keep reports small. Pure. Thread-safe.
 
-#ifndef COORDINATOR_CORE_VERDICT_CONTRIBUTIONS_MAX_H_
-#define COORDINATOR_CORE_VERDICT_CONTRIBUTIONS_MAX_H_
+#pragma once
 
 #include <cstdint>
 
@@ -18,5 +17,3 @@ inline constexpr int64_t kStatisticsBytesMax = int64_t{2} << 20;
 int64_t ContributionsMax(const RunLayout& layout, const v1::RunSpec& spec);
 
 }  // namespace atl::coordinator
-
-#endif  // COORDINATOR_CORE_VERDICT_CONTRIBUTIONS_MAX_H_

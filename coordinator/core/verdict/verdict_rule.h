@@ -10,8 +10,7 @@
 //   w_i   its normalised weight
 //   G     Gram matrix of a group of tensors: G_ij = <x_i, x_j>, exact
 
-#ifndef COORDINATOR_CORE_VERDICT_VERDICT_RULE_H_
-#define COORDINATOR_CORE_VERDICT_VERDICT_RULE_H_
+#pragma once
 
 #include <cstddef>
 #include <memory>
@@ -99,5 +98,3 @@ double ClipScale(double bound, double norm);
 absl::StatusOr<std::vector<float>> RoundRow(const std::vector<double>& row);
 
 }  // namespace atl::coordinator
-
-#endif  // COORDINATOR_CORE_VERDICT_VERDICT_RULE_H_

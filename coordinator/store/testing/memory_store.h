@@ -1,7 +1,6 @@
 // A Store in memory, for tests. Errors can be injected. Thread-safe.
 
-#ifndef COORDINATOR_STORE_TESTING_MEMORY_STORE_H_
-#define COORDINATOR_STORE_TESTING_MEMORY_STORE_H_
+#pragma once
 
 #include <map>
 #include <optional>
@@ -46,5 +45,3 @@ class MemoryStore : public Store {
 };
 
 }  // namespace atl::coordinator
-
-#endif  // COORDINATOR_STORE_TESTING_MEMORY_STORE_H_

@@ -4,8 +4,7 @@
 // It holds no header of ours, because a change would recompile everything. No
 // file may rely on it: tests/style requires an include wherever a name is used.
 
-#ifndef DEPLOY_BAZEL_PRECOMPILED_LIBRARY_H_
-#define DEPLOY_BAZEL_PRECOMPILED_LIBRARY_H_
+#pragma once
 
 #include <algorithm>
 #include <cstdint>
@@ -32,5 +31,3 @@
 #include <google/protobuf/message.h>
 #include <google/protobuf/repeated_field.h>
 #include <google/protobuf/timestamp.pb.h>
-
-#endif  // DEPLOY_BAZEL_PRECOMPILED_LIBRARY_H_

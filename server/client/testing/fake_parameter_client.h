@@ -1,8 +1,7 @@
 // A ParameterClient in memory, for tests of its callers: one version store
 // instead of shards. Thread-safe.
 
-#ifndef SERVER_CLIENT_TESTING_FAKE_PARAMETER_CLIENT_H_
-#define SERVER_CLIENT_TESTING_FAKE_PARAMETER_CLIENT_H_
+#pragma once
 
 #include <condition_variable>
 #include <deque>
@@ -73,5 +72,3 @@ class FakeParameterClient : public ParameterClient {
 };
 
 }  // namespace atl::server
-
-#endif  // SERVER_CLIENT_TESTING_FAKE_PARAMETER_CLIENT_H_

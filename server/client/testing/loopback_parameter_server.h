@@ -2,8 +2,7 @@
 // It uses the protobuf library, which checks our hand-written bytes.
 // Thread-safe.
 
-#ifndef SERVER_CLIENT_TESTING_LOOPBACK_PARAMETER_SERVER_H_
-#define SERVER_CLIENT_TESTING_LOOPBACK_PARAMETER_SERVER_H_
+#pragma once
 
 #include <condition_variable>
 #include <cstdint>
@@ -127,5 +126,3 @@ class LoopbackParameterServer : public v1::ParameterService::Service {
 };
 
 }  // namespace atl::server
-
-#endif  // SERVER_CLIENT_TESTING_LOOPBACK_PARAMETER_SERVER_H_

@@ -2,8 +2,7 @@
 // contributions, one Gram matrix a group of tensors. Pure. Thread-compatible:
 // each thread fills its own. Sums are exact, so they can be added in any order.
 
-#ifndef SERVER_CORE_MERGE_GRAM_SUMS_H_
-#define SERVER_CORE_MERGE_GRAM_SUMS_H_
+#pragma once
 
 #include <cstdint>
 #include <vector>
@@ -38,5 +37,3 @@ class GramSums {
 };
 
 }  // namespace atl::server
-
-#endif  // SERVER_CORE_MERGE_GRAM_SUMS_H_

@@ -14,8 +14,7 @@
 //
 // Rules are element-wise: any cut of a fragment into tiles gives the same bits.
 
-#ifndef SERVER_CORE_MERGE_MERGE_RULE_H_
-#define SERVER_CORE_MERGE_MERGE_RULE_H_
+#pragma once
 
 #include <cstdint>
 #include <memory>
@@ -100,5 +99,3 @@ std::unique_ptr<MergeRule> MakeTrimmedMean(int trim_count);
 std::unique_ptr<MergeRule> MakeMedian();
 
 }  // namespace atl::server
-
-#endif  // SERVER_CORE_MERGE_MERGE_RULE_H_

@@ -1,8 +1,7 @@
 // Makers for MakeOuterOptimizer only, each defined in the file of its name.
 // INVALID_ARGUMENT: a constant is out of range; the message names the field.
 
-#ifndef SERVER_CORE_OUTER_OPTIMIZER_CHOICES_H_
-#define SERVER_CORE_OUTER_OPTIMIZER_CHOICES_H_
+#pragma once
 
 #include <memory>
 
@@ -38,5 +37,3 @@ OuterKernels::Adaptive MakeAdaptive(const v1::OuterSpec& spec);
 float InitialSecondMoment(const v1::OuterSpec& spec);
 
 }  // namespace atl::server
-
-#endif  // SERVER_CORE_OUTER_OPTIMIZER_CHOICES_H_

@@ -9,8 +9,7 @@
 // Only Delayed Nesterov's step depends on the version. A rule is element-wise:
 // any cut of a fragment into tiles gives the same bits.
 
-#ifndef SERVER_CORE_OUTER_OPTIMIZER_OUTER_OPTIMIZER_H_
-#define SERVER_CORE_OUTER_OPTIMIZER_OUTER_OPTIMIZER_H_
+#pragma once
 
 #include <cstdint>
 #include <memory>
@@ -97,5 +96,3 @@ absl::StatusOr<std::unique_ptr<OuterOptimizer>> MakeOuterOptimizer(
     const v1::OuterSpec& spec);
 
 }  // namespace atl::server
-
-#endif  // SERVER_CORE_OUTER_OPTIMIZER_OUTER_OPTIMIZER_H_

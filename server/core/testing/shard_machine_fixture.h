@@ -1,7 +1,6 @@
 // A ShardMachine under test, with its plan and disk. Thread-compatible.
 
-#ifndef SERVER_CORE_TESTING_SHARD_MACHINE_FIXTURE_H_
-#define SERVER_CORE_TESTING_SHARD_MACHINE_FIXTURE_H_
+#pragma once
 
 #include <cstdint>
 #include <optional>
@@ -139,5 +138,3 @@ class ShardMachineTest : public testing::Test {
 };
 
 }  // namespace atl::server
-
-#endif  // SERVER_CORE_TESTING_SHARD_MACHINE_FIXTURE_H_

@@ -1,8 +1,7 @@
 // A store in memory for a run with one tensor, and a merger of its rounds.
 // Thread-compatible.
 
-#ifndef SERVER_MERGE_TESTING_MERGE_BENCH_H_
-#define SERVER_MERGE_TESTING_MERGE_BENCH_H_
+#pragma once
 
 #include <cstdint>
 #include <memory>
@@ -46,5 +45,3 @@ struct MergeBench {
 };
 
 }  // namespace atl::server
-
-#endif  // SERVER_MERGE_TESTING_MERGE_BENCH_H_

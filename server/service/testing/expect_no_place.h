@@ -1,7 +1,6 @@
 // The error of a stream that has no place.
 
-#ifndef SERVER_SERVICE_TESTING_EXPECT_NO_PLACE_H_
-#define SERVER_SERVICE_TESTING_EXPECT_NO_PLACE_H_
+#pragma once
 
 #include "absl/status/status.h"
 #include "base/rpc/status_details.h"
@@ -18,5 +17,3 @@ inline void ExpectNoPlace(const absl::Status& status) {
 }
 
 }  // namespace atl::server
-
-#endif  // SERVER_SERVICE_TESTING_EXPECT_NO_PLACE_H_

@@ -2,8 +2,7 @@
 // coordinator. Waits end with an error after kPatience. Not thread-safe, except
 // that Push may run in several threads.
 
-#ifndef SERVER_SERVICE_TESTING_TEST_CLUSTER_H_
-#define SERVER_SERVICE_TESTING_TEST_CLUSTER_H_
+#pragma once
 
 #include <cstdint>
 #include <functional>
@@ -152,5 +151,3 @@ class TestCluster {
 };
 
 }  // namespace atl::server
-
-#endif  // SERVER_SERVICE_TESTING_TEST_CLUSTER_H_

@@ -3,8 +3,7 @@
 // Thread-safe. Keeps what Sync::kMachine made durable apart from the rest, so
 // that a test can cut the power.
 
-#ifndef SERVER_STORE_TESTING_MEMORY_RECORD_STORE_H_
-#define SERVER_STORE_TESTING_MEMORY_RECORD_STORE_H_
+#pragma once
 
 #include <functional>
 #include <map>
@@ -40,5 +39,3 @@ class MemoryRecordStore final : public RecordStore {
 };
 
 }  // namespace atl::server
-
-#endif  // SERVER_STORE_TESTING_MEMORY_RECORD_STORE_H_

@@ -2,8 +2,7 @@
 //
 // Pure. Thread-safe.
 
-#ifndef TESTS_BENCHMARKS_QUALITY_ATTACK_H_
-#define TESTS_BENCHMARKS_QUALITY_ATTACK_H_
+#pragma once
 
 #include <string>
 
@@ -33,5 +32,3 @@ absl::StatusOr<Attack> ParseAttack(const std::string& text);
 void Apply(const Attack& attack, absl::Span<float> g);
 
 }  // namespace atl::benchmarks
-
-#endif  // TESTS_BENCHMARKS_QUALITY_ATTACK_H_

@@ -1,8 +1,7 @@
 // Fixture for tests of whole islands over a MemoryService. Everything else is
 // real, on a file system that forgets unsynced writes.
 
-#ifndef WORKER_API_TESTING_ISLAND_FIXTURE_H_
-#define WORKER_API_TESTING_ISLAND_FIXTURE_H_
+#pragma once
 
 #include <unistd.h>
 
@@ -116,5 +115,3 @@ class IslandFixture : public testing::Test {
 };
 
 }  // namespace atl::worker
-
-#endif  // WORKER_API_TESTING_ISLAND_FIXTURE_H_

@@ -1,7 +1,6 @@
 // A Collective with injected faults, for tests. Thread-compatible.
 
-#ifndef WORKER_COLLECTIVE_FAULTS_FAULTY_COLLECTIVE_H_
-#define WORKER_COLLECTIVE_FAULTS_FAULTY_COLLECTIVE_H_
+#pragma once
 
 #include <cstdint>
 #include <functional>
@@ -29,5 +28,3 @@ std::unique_ptr<Collective> MakeFaulty(std::unique_ptr<Collective> inner,
                                        FaultPlan plan);
 
 }  // namespace atl::collective
-
-#endif  // WORKER_COLLECTIVE_FAULTS_FAULTY_COLLECTIVE_H_

@@ -1,7 +1,6 @@
 // A world whose ranks are threads of this process.
 
-#ifndef WORKER_COLLECTIVE_LOCAL_LOCAL_WORLD_H_
-#define WORKER_COLLECTIVE_LOCAL_LOCAL_WORLD_H_
+#pragma once
 
 #include <memory>
 #include <vector>
@@ -29,5 +28,3 @@ class LocalWorld {
 };
 
 }  // namespace atl::collective
-
-#endif  // WORKER_COLLECTIVE_LOCAL_LOCAL_WORLD_H_

@@ -6,8 +6,7 @@
 // that no kernel keeps waiting, and ends the control world, which tells the
 // other ranks. Thread-safe.
 
-#ifndef WORKER_COLLECTIVE_NCCL_NCCL_WATCHDOG_H_
-#define WORKER_COLLECTIVE_NCCL_NCCL_WATCHDOG_H_
+#pragma once
 
 #include <cuda_runtime_api.h>
 #include <nccl.h>
@@ -112,5 +111,3 @@ class NcclWatchdog {
 };
 
 }  // namespace atl::collective
-
-#endif  // WORKER_COLLECTIVE_NCCL_NCCL_WATCHDOG_H_

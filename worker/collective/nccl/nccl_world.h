@@ -14,8 +14,7 @@
 //            DEADLINE_EXCEEDED after call_timeout; the message names the call.
 //            With `check_calls` the error comes at once and names the rank.
 
-#ifndef WORKER_COLLECTIVE_NCCL_NCCL_WORLD_H_
-#define WORKER_COLLECTIVE_NCCL_NCCL_WORLD_H_
+#pragma once
 
 #include <cuda_runtime_api.h>
 
@@ -45,5 +44,3 @@ absl::StatusOr<std::unique_ptr<Collective>> JoinNccl(
     Collective& control, const NcclOptions& options);
 
 }  // namespace atl::collective
-
-#endif  // WORKER_COLLECTIVE_NCCL_NCCL_WORLD_H_

@@ -1,7 +1,6 @@
 // Maps a call to NCCL's collectives, sends, receives and copies. Pure.
 
-#ifndef WORKER_COLLECTIVE_NCCL_STEPS_H_
-#define WORKER_COLLECTIVE_NCCL_STEPS_H_
+#pragma once
 
 #include <cstdint>
 #include <vector>
@@ -37,5 +36,3 @@ struct Step {
 std::vector<Step> PlanSteps(const Call& call, int rank, int size);
 
 }  // namespace atl::collective
-
-#endif  // WORKER_COLLECTIVE_NCCL_STEPS_H_

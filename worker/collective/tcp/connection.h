@@ -6,8 +6,7 @@
 // role can finish the handshake, and it reveals nothing of the secret. After
 // that bytes are encrypted, or plain text if both sides agree.
 
-#ifndef WORKER_COLLECTIVE_TCP_CONNECTION_H_
-#define WORKER_COLLECTIVE_TCP_CONNECTION_H_
+#pragma once
 
 #include <openssl/ssl.h>
 #include <sys/types.h>
@@ -108,5 +107,3 @@ absl::Status SendAll(Connection& connection, absl::string_view bytes,
                      absl::Time deadline);
 
 }  // namespace atl::collective
-
-#endif  // WORKER_COLLECTIVE_TCP_CONNECTION_H_

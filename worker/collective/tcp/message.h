@@ -4,8 +4,7 @@
 // bytes), all fields in the order of the struct. Numbers are little-endian, 8
 // bytes; strings and lists begin with their length in 4 bytes.
 
-#ifndef WORKER_COLLECTIVE_TCP_MESSAGE_H_
-#define WORKER_COLLECTIVE_TCP_MESSAGE_H_
+#pragma once
 
 #include <cstddef>
 #include <cstdint>
@@ -65,5 +64,3 @@ absl::StatusOr<size_t> MessageBytes(absl::string_view bytes);
 absl::StatusOr<std::optional<Message>> TakeMessage(std::string& buffer);
 
 }  // namespace atl::collective
-
-#endif  // WORKER_COLLECTIVE_TCP_MESSAGE_H_

@@ -6,8 +6,7 @@
 // too many of those it closes the oldest. A connection for the bytes of a group
 // is parked until its rank takes it. Thread-safe.
 
-#ifndef WORKER_COLLECTIVE_TCP_PROCESS_HUB_H_
-#define WORKER_COLLECTIVE_TCP_PROCESS_HUB_H_
+#pragma once
 
 #include <poll.h>
 
@@ -169,5 +168,3 @@ class ProcessHub : public RemoteWorld {
 };
 
 }  // namespace atl::collective
-
-#endif  // WORKER_COLLECTIVE_TCP_PROCESS_HUB_H_

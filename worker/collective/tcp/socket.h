@@ -1,7 +1,6 @@
 // Sockets as values: owned descriptors, listening, dialling with a deadline.
 
-#ifndef WORKER_COLLECTIVE_TCP_SOCKET_H_
-#define WORKER_COLLECTIVE_TCP_SOCKET_H_
+#pragma once
 
 #include <string>
 #include <utility>
@@ -54,5 +53,3 @@ void SetWaker(int fd);
 void ClearWaker(int fd);
 
 }  // namespace atl::collective
-
-#endif  // WORKER_COLLECTIVE_TCP_SOCKET_H_

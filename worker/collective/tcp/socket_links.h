@@ -2,8 +2,7 @@
 // the caller of Run moves the bytes, in both directions at once, directly
 // between the connections and the buffers of the call.
 
-#ifndef WORKER_COLLECTIVE_TCP_SOCKET_LINKS_H_
-#define WORKER_COLLECTIVE_TCP_SOCKET_LINKS_H_
+#pragma once
 
 #include <poll.h>
 
@@ -75,5 +74,3 @@ class SocketLinks : public RemoteLinks {
 };
 
 }  // namespace atl::collective
-
-#endif  // WORKER_COLLECTIVE_TCP_SOCKET_LINKS_H_

@@ -6,8 +6,7 @@
 // refuses, with a reason, a process with another secret (connection.h), another
 // world or an index that is taken.
 
-#ifndef WORKER_COLLECTIVE_TCP_TCP_WORLD_H_
-#define WORKER_COLLECTIVE_TCP_TCP_WORLD_H_
+#pragma once
 
 #include <memory>
 #include <string>
@@ -74,5 +73,3 @@ class TcpWorld {
 };
 
 }  // namespace atl::collective
-
-#endif  // WORKER_COLLECTIVE_TCP_TCP_WORLD_H_

@@ -1,7 +1,6 @@
 // Tests for every world. A program instantiates BehaviourTest with its own.
 
-#ifndef WORKER_COLLECTIVE_TESTING_BEHAVIOUR_H_
-#define WORKER_COLLECTIVE_TESTING_BEHAVIOUR_H_
+#pragma once
 
 #include <functional>
 #include <memory>
@@ -46,5 +45,3 @@ class BehaviourTest : public testing::TestWithParam<WorldKind> {
 };
 
 }  // namespace atl::collective
-
-#endif  // WORKER_COLLECTIVE_TESTING_BEHAVIOUR_H_

@@ -1,7 +1,6 @@
 // Random calls with results that each rank can compute beforehand.
 
-#ifndef WORKER_COLLECTIVE_TESTING_RANDOM_PROGRAM_H_
-#define WORKER_COLLECTIVE_TESTING_RANDOM_PROGRAM_H_
+#pragma once
 
 #include <cstdint>
 
@@ -17,5 +16,3 @@ void RunRandomProgram(uint64_t seed, int call_count, int64_t count_max,
                       Collective& collective);
 
 }  // namespace atl::collective
-
-#endif  // WORKER_COLLECTIVE_TESTING_RANDOM_PROGRAM_H_

@@ -1,6 +1,5 @@
 
-#ifndef WORKER_COLLECTIVE_TESTING_RANKS_H_
-#define WORKER_COLLECTIVE_TESTING_RANKS_H_
+#pragma once
 
 #include <memory>
 #include <thread>
@@ -24,5 +23,3 @@ void RunRanks(std::vector<std::unique_ptr<Collective>>& ranks, const F& f) {
 }
 
 }  // namespace atl::collective
-
-#endif  // WORKER_COLLECTIVE_TESTING_RANKS_H_

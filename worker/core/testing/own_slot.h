@@ -1,7 +1,6 @@
 // Test helper: rounds as the coordinator tells them to an island.
 
-#ifndef WORKER_CORE_TESTING_OWN_SLOT_H_
-#define WORKER_CORE_TESTING_OWN_SLOT_H_
+#pragma once
 
 #include <algorithm>
 #include <cstdint>
@@ -28,5 +27,3 @@ inline void KeepOwnSlot(int32_t slot, v1::OpenRound& open) {
 }
 
 }  // namespace atl::worker
-
-#endif  // WORKER_CORE_TESTING_OWN_SLOT_H_

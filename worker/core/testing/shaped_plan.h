@@ -1,7 +1,6 @@
 // Test helper: what a coordinator tells one island, and a loop that gets it.
 
-#ifndef WORKER_CORE_TESTING_SHAPED_PLAN_H_
-#define WORKER_CORE_TESTING_SHAPED_PLAN_H_
+#pragma once
 
 #include <cstdint>
 
@@ -52,5 +51,3 @@ class IslandLoopFixture : public testing::Test, protected ShapedPlan {
 };
 
 }  // namespace atl::worker
-
-#endif  // WORKER_CORE_TESTING_SHAPED_PLAN_H_

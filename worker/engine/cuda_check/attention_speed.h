@@ -1,7 +1,6 @@
 // The speed of attention alone on a device.
 
-#ifndef WORKER_ENGINE_CUDA_CHECK_ATTENTION_SPEED_H_
-#define WORKER_ENGINE_CUDA_CHECK_ATTENTION_SPEED_H_
+#pragma once
 
 #include "absl/status/status.h"
 #include "worker/engine/cuda_check/report.h"
@@ -19,5 +18,3 @@ absl::Status MeasureAttention(const SpeedShape& shape, cuda::CudaOps& ops,
                               Report& report);
 
 }  // namespace atl::engine::check
-
-#endif  // WORKER_ENGINE_CUDA_CHECK_ATTENTION_SPEED_H_

@@ -1,7 +1,6 @@
 // Compares a device's codecs with the CPU's fastest path, bit by bit.
 
-#ifndef WORKER_ENGINE_CUDA_CHECK_CODEC_CHECK_H_
-#define WORKER_ENGINE_CUDA_CHECK_CODEC_CHECK_H_
+#pragma once
 
 #include <cstdint>
 
@@ -18,5 +17,3 @@ namespace atl::engine::check {
 absl::Status CheckCodec(codec::CodecId id, uint64_t seed, cuda::CudaOps& ops);
 
 }  // namespace atl::engine::check
-
-#endif  // WORKER_ENGINE_CUDA_CHECK_CODEC_CHECK_H_

@@ -1,7 +1,6 @@
 // Whether a device reports the CPU's faults for damaged bytes. Pure.
 
-#ifndef WORKER_ENGINE_CUDA_CHECK_CODEC_FAULTS_H_
-#define WORKER_ENGINE_CUDA_CHECK_CODEC_FAULTS_H_
+#pragma once
 
 #include <cstddef>
 #include <cstdint>
@@ -40,5 +39,3 @@ absl::Status CheckFaults(const codec::Codec& codec, size_t n, uint64_t seed,
                          const Accumulate& accumulate);
 
 }  // namespace atl::engine::check
-
-#endif  // WORKER_ENGINE_CUDA_CHECK_CODEC_FAULTS_H_

@@ -1,7 +1,6 @@
 // Compares meshes of ranks, one per process, with a single rank.
 
-#ifndef WORKER_ENGINE_CUDA_CHECK_MESH_CHECK_H_
-#define WORKER_ENGINE_CUDA_CHECK_MESH_CHECK_H_
+#pragma once
 
 #include <cstdint>
 
@@ -21,5 +20,3 @@ void CheckMeshes(collective::Collective& world, Devices& devices, uint64_t seed,
                  int steps, Report& report);
 
 }  // namespace atl::engine::check
-
-#endif  // WORKER_ENGINE_CUDA_CHECK_MESH_CHECK_H_

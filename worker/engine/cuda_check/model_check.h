@@ -1,7 +1,6 @@
 // Compares the model on a device with its definition.
 
-#ifndef WORKER_ENGINE_CUDA_CHECK_MODEL_CHECK_H_
-#define WORKER_ENGINE_CUDA_CHECK_MODEL_CHECK_H_
+#pragma once
 
 #include <cstdint>
 #include <string>
@@ -39,5 +38,3 @@ absl::Status CheckModel(const ModelCase& model_case, uint64_t seed,
 absl::Status CheckReplay(const ModelCase& model_case, uint64_t seed, Ops& ops);
 
 }  // namespace atl::engine::check
-
-#endif  // WORKER_ENGINE_CUDA_CHECK_MODEL_CHECK_H_

@@ -1,7 +1,6 @@
 // Checks NCCL's collectives between processes that share one device.
 
-#ifndef WORKER_ENGINE_CUDA_CHECK_NCCL_CHECK_H_
-#define WORKER_ENGINE_CUDA_CHECK_NCCL_CHECK_H_
+#pragma once
 
 #include "worker/engine/cuda_check/ranks.h"
 #include "worker/engine/cuda_check/report.h"
@@ -13,5 +12,3 @@ namespace atl::engine::check {
 void CheckNccl(const NcclRank& rank, Report& report);
 
 }  // namespace atl::engine::check
-
-#endif  // WORKER_ENGINE_CUDA_CHECK_NCCL_CHECK_H_

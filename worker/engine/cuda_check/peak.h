@@ -1,7 +1,6 @@
 // The peak speed of a device's products, for comparison with a step.
 
-#ifndef WORKER_ENGINE_CUDA_CHECK_PEAK_H_
-#define WORKER_ENGINE_CUDA_CHECK_PEAK_H_
+#pragma once
 
 #include "absl/status/statusor.h"
 #include "worker/engine/ops/compute_type.h"
@@ -16,5 +15,3 @@ namespace atl::engine::check {
 absl::StatusOr<double> MeasurePeak(ComputeType compute, cuda::CudaOps& ops);
 
 }  // namespace atl::engine::check
-
-#endif  // WORKER_ENGINE_CUDA_CHECK_PEAK_H_

@@ -1,7 +1,6 @@
 // Random training inputs. Pure. Thread-compatible: callers own the generator.
 
-#ifndef WORKER_ENGINE_CUDA_CHECK_RANDOM_INPUTS_H_
-#define WORKER_ENGINE_CUDA_CHECK_RANDOM_INPUTS_H_
+#pragma once
 
 #include <cstdint>
 #include <random>
@@ -21,5 +20,3 @@ std::vector<int32_t> RandomTokens(int64_t count, int64_t vocab,
                                   std::mt19937_64& random);
 
 }  // namespace atl::engine::check
-
-#endif  // WORKER_ENGINE_CUDA_CHECK_RANDOM_INPUTS_H_

@@ -1,7 +1,6 @@
 // Runs this program again, one process for each rank of an NCCL world.
 
-#ifndef WORKER_ENGINE_CUDA_CHECK_RANKS_H_
-#define WORKER_ENGINE_CUDA_CHECK_RANKS_H_
+#pragma once
 
 #include <cstdint>
 #include <memory>
@@ -35,5 +34,3 @@ absl::StatusOr<std::unique_ptr<collective::TcpWorld>> MeetRanks(
     const NcclRank& at);
 
 }  // namespace atl::engine::check
-
-#endif  // WORKER_ENGINE_CUDA_CHECK_RANKS_H_

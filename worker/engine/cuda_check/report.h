@@ -1,7 +1,6 @@
 // Prints one JSON object a line, then a line with totals. Thread-compatible.
 
-#ifndef WORKER_ENGINE_CUDA_CHECK_REPORT_H_
-#define WORKER_ENGINE_CUDA_CHECK_REPORT_H_
+#pragma once
 
 #include <cstdio>
 #include <string>
@@ -40,5 +39,3 @@ class Report {
 };
 
 }  // namespace atl::engine::check
-
-#endif  // WORKER_ENGINE_CUDA_CHECK_REPORT_H_

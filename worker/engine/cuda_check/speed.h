@@ -1,8 +1,7 @@
 // Training speed on a device: tokens per second, and the share of the peak of
 // products in the same run (MFU).
 
-#ifndef WORKER_ENGINE_CUDA_CHECK_SPEED_H_
-#define WORKER_ENGINE_CUDA_CHECK_SPEED_H_
+#pragma once
 
 #include <cstdint>
 #include <string>
@@ -40,5 +39,3 @@ absl::Status MeasureSpeed(
     Report& report);
 
 }  // namespace atl::engine::check
-
-#endif  // WORKER_ENGINE_CUDA_CHECK_SPEED_H_

@@ -1,7 +1,6 @@
 // The CPU as Devices. Thread-safe and stateless.
 
-#ifndef WORKER_ENGINE_DEVICE_CPU_DEVICES_H_
-#define WORKER_ENGINE_DEVICE_CPU_DEVICES_H_
+#pragma once
 
 #include <memory>
 
@@ -15,5 +14,3 @@ std::unique_ptr<Devices> MakeCpuDevices();
 Devices& CpuDevices();
 
 }  // namespace atl::engine
-
-#endif  // WORKER_ENGINE_DEVICE_CPU_DEVICES_H_

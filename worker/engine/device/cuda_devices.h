@@ -3,8 +3,7 @@
 //   cuda_devices.cc     with --config=cuda where nvcc is found
 //   no_cuda_devices.cc  otherwise; returns an error
 
-#ifndef WORKER_ENGINE_DEVICE_CUDA_DEVICES_H_
-#define WORKER_ENGINE_DEVICE_CUDA_DEVICES_H_
+#pragma once
 
 #include <memory>
 
@@ -18,5 +17,3 @@ absl::StatusOr<std::unique_ptr<Devices>> OpenCudaDevices(
     const DeviceSpec& spec);
 
 }  // namespace atl::engine
-
-#endif  // WORKER_ENGINE_DEVICE_CUDA_DEVICES_H_

@@ -1,7 +1,6 @@
 // Which device an island's ranks compute on, as the command line says. Pure.
 
-#ifndef WORKER_ENGINE_DEVICE_DEVICE_SPEC_H_
-#define WORKER_ENGINE_DEVICE_DEVICE_SPEC_H_
+#pragma once
 
 #include <optional>
 #include <string>
@@ -41,5 +40,3 @@ absl::StatusOr<int> DeviceOfRank(const DeviceSpec& spec, int rank,
                                  int device_count);
 
 }  // namespace atl::engine
-
-#endif  // WORKER_ENGINE_DEVICE_DEVICE_SPEC_H_

@@ -4,8 +4,7 @@
 //   cpu    CpuOps in host memory; ranks use the world that they joined
 //   cuda   CudaOps with cuBLASLt in device memory; NCCL on top of that world
 
-#ifndef WORKER_ENGINE_DEVICE_DEVICES_H_
-#define WORKER_ENGINE_DEVICE_DEVICES_H_
+#pragma once
 
 #include <cstdint>
 #include <memory>
@@ -66,5 +65,3 @@ class Devices {
 absl::StatusOr<std::unique_ptr<Devices>> OpenDevices(const DeviceSpec& spec);
 
 }  // namespace atl::engine
-
-#endif  // WORKER_ENGINE_DEVICE_DEVICES_H_

@@ -3,8 +3,7 @@
 //   nccl_ranks.cc     where NCCL is found
 //   no_nccl_ranks.cc  otherwise; returns an error
 
-#ifndef WORKER_ENGINE_DEVICE_NCCL_RANKS_H_
-#define WORKER_ENGINE_DEVICE_NCCL_RANKS_H_
+#pragma once
 
 #include <memory>
 
@@ -18,5 +17,3 @@ absl::StatusOr<std::unique_ptr<collective::Collective>> JoinNcclRanks(
     collective::Collective& control, cuda::CudaOps& ops);
 
 }  // namespace atl::engine
-
-#endif  // WORKER_ENGINE_DEVICE_NCCL_RANKS_H_

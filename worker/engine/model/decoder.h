@@ -4,8 +4,7 @@
 // the memory of the operations; tokens and what is returned are the host's.
 // Activations live in one arena, made by Create. Thread-compatible.
 
-#ifndef WORKER_ENGINE_MODEL_DECODER_H_
-#define WORKER_ENGINE_MODEL_DECODER_H_
+#pragma once
 
 #include <cstdint>
 #include <memory>
@@ -95,5 +94,3 @@ extern template class Decoder<float>;
 extern template class Decoder<double>;
 
 }  // namespace atl::engine
-
-#endif  // WORKER_ENGINE_MODEL_DECODER_H_

@@ -6,8 +6,7 @@
 // With tp a rank has F of the inner channels: whole rows in, parts of a sum
 // out.
 
-#ifndef WORKER_ENGINE_MODEL_DENSE_MLP_H_
-#define WORKER_ENGINE_MODEL_DENSE_MLP_H_
+#pragma once
 
 #include <cstdint>
 #include <memory>
@@ -27,5 +26,3 @@ std::unique_ptr<Mlp<T>> MakeDenseMlp(const ModelConfig& config,
                                      Keep keep);
 
 }  // namespace atl::engine
-
-#endif  // WORKER_ENGINE_MODEL_DENSE_MLP_H_

@@ -5,8 +5,7 @@
 // Rows: R of a micro-batch, of which the residual stream has R' = R / tp here
 // (model/unit_slice.h). Thread-compatible.
 
-#ifndef WORKER_ENGINE_MODEL_EXCHANGE_H_
-#define WORKER_ENGINE_MODEL_EXCHANGE_H_
+#pragma once
 
 #include <cstdint>
 
@@ -63,5 +62,3 @@ void ReduceOverTp(Workspace<T>& work, int64_t n, T* x,
                   collective::Reduction reduction);
 
 }  // namespace atl::engine
-
-#endif  // WORKER_ENGINE_MODEL_EXCHANGE_H_

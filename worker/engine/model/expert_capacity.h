@@ -3,8 +3,7 @@
 //
 // Thread-compatible.
 
-#ifndef WORKER_ENGINE_MODEL_EXPERT_CAPACITY_H_
-#define WORKER_ENGINE_MODEL_EXPERT_CAPACITY_H_
+#pragma once
 
 #include <cstdint>
 
@@ -27,5 +26,3 @@ const T* ChosenBefore(Workspace<T>& work, const RouteShape& shape,
                       const int32_t* experts);
 
 }  // namespace atl::engine
-
-#endif  // WORKER_ENGINE_MODEL_EXPERT_CAPACITY_H_

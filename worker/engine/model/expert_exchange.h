@@ -10,8 +10,7 @@
 // One object is one layer's dispatch of one micro-batch; it borrows the arrays
 // that say how many. Thread-compatible.
 
-#ifndef WORKER_ENGINE_MODEL_EXPERT_EXCHANGE_H_
-#define WORKER_ENGINE_MODEL_EXPERT_EXCHANGE_H_
+#pragma once
 
 #include <cstdint>
 
@@ -87,5 +86,3 @@ class ExpertExchange {
 };
 
 }  // namespace atl::engine
-
-#endif  // WORKER_ENGINE_MODEL_EXPERT_EXCHANGE_H_

@@ -3,8 +3,7 @@
 //
 // Pure. Thread-safe.
 
-#ifndef WORKER_ENGINE_MODEL_LOCAL_ELEMENTS_H_
-#define WORKER_ENGINE_MODEL_LOCAL_ELEMENTS_H_
+#pragma once
 
 #include <algorithm>
 #include <cstdint>
@@ -45,5 +44,3 @@ void PutIntoGlobal(const LocalLayout& local_layout, const T* local, T* global) {
 }
 
 }  // namespace atl::engine
-
-#endif  // WORKER_ENGINE_MODEL_LOCAL_ELEMENTS_H_

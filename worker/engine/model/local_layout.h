@@ -9,8 +9,7 @@
 // of parallel/mesh.h, not kShardGroup); with ep = 1 nothing moves and they
 // count as dense. A slice that is the whole model has the layout of the model.
 
-#ifndef WORKER_ENGINE_MODEL_LOCAL_LAYOUT_H_
-#define WORKER_ENGINE_MODEL_LOCAL_LAYOUT_H_
+#pragma once
 
 #include <cstdint>
 #include <vector>
@@ -64,5 +63,3 @@ struct LocalLayout {
 LocalLayout MakeLocalLayout(const ModelConfig& config, const UnitSlice& slice);
 
 }  // namespace atl::engine
-
-#endif  // WORKER_ENGINE_MODEL_LOCAL_LAYOUT_H_

@@ -9,8 +9,7 @@
 // what is passed by; with cp a rank learns from the others what of a sequence
 // comes before its parts of it (model/expert_capacity.h).
 
-#ifndef WORKER_ENGINE_MODEL_MIXTURE_H_
-#define WORKER_ENGINE_MODEL_MIXTURE_H_
+#pragma once
 
 #include <cstdint>
 #include <memory>
@@ -30,5 +29,3 @@ std::unique_ptr<Mlp<T>> MakeMixture(const ModelConfig& config,
                                     Keep keep);
 
 }  // namespace atl::engine
-
-#endif  // WORKER_ENGINE_MODEL_MIXTURE_H_

@@ -8,8 +8,7 @@
 //
 // Conventions as in model/parts.h. Thread-compatible.
 
-#ifndef WORKER_ENGINE_MODEL_MLP_H_
-#define WORKER_ENGINE_MODEL_MLP_H_
+#pragma once
 
 #include <cstdint>
 
@@ -74,5 +73,3 @@ class Mlp {
 };
 
 }  // namespace atl::engine
-
-#endif  // WORKER_ENGINE_MODEL_MLP_H_

@@ -2,8 +2,7 @@
 //
 // Pure. Thread-compatible.
 
-#ifndef WORKER_ENGINE_MODEL_MODEL_CONFIG_H_
-#define WORKER_ENGINE_MODEL_MODEL_CONFIG_H_
+#pragma once
 
 #include <cstdint>
 
@@ -71,5 +70,3 @@ struct ModelConfig {
 absl::Status ValidateModelConfig(const ModelConfig& config);
 
 }  // namespace atl::engine
-
-#endif  // WORKER_ENGINE_MODEL_MODEL_CONFIG_H_

@@ -41,8 +41,7 @@
 // Tensor follows tensor without a gap, each row-major. q, k, v and gate, up
 // are neighbours, so that one matrix product serves them together.
 
-#ifndef WORKER_ENGINE_MODEL_PARAMETER_LAYOUT_H_
-#define WORKER_ENGINE_MODEL_PARAMETER_LAYOUT_H_
+#pragma once
 
 #include <cstdint>
 #include <string>
@@ -110,5 +109,3 @@ inline constexpr double kInitStddev = 0.02;
 ParameterLayout MakeParameterLayout(const ModelConfig& config);
 
 }  // namespace atl::engine
-
-#endif  // WORKER_ENGINE_MODEL_PARAMETER_LAYOUT_H_

@@ -4,8 +4,7 @@
 // `parameters` and `gradients` are a unit's span. A gradient is written, or
 // added to what is there if `accumulate`. Thread-compatible.
 
-#ifndef WORKER_ENGINE_MODEL_PARTS_H_
-#define WORKER_ENGINE_MODEL_PARTS_H_
+#pragma once
 
 #include <cstdint>
 #include <initializer_list>
@@ -104,5 +103,3 @@ const T* FindBias(const LinearMap& map, const T* parameters) {
 }
 
 }  // namespace atl::engine
-
-#endif  // WORKER_ENGINE_MODEL_PARTS_H_

@@ -18,8 +18,7 @@
 //
 // Without a cp group it is the plain attention. Thread-compatible.
 
-#ifndef WORKER_ENGINE_MODEL_RING_ATTENTION_H_
-#define WORKER_ENGINE_MODEL_RING_ATTENTION_H_
+#pragma once
 
 #include <cstdint>
 
@@ -46,5 +45,3 @@ void RingAttentionBackward(Workspace<T>& work, const AttentionShape& shape,
                            const T* dout, T* dqkv);
 
 }  // namespace atl::engine
-
-#endif  // WORKER_ENGINE_MODEL_RING_ATTENTION_H_

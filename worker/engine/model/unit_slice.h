@@ -12,8 +12,7 @@
 //   ep  Rank e of n has the experts [e E / n, (e + 1) E / n), and reads other
 //       sequences than its peers.
 
-#ifndef WORKER_ENGINE_MODEL_UNIT_SLICE_H_
-#define WORKER_ENGINE_MODEL_UNIT_SLICE_H_
+#pragma once
 
 #include <cstdint>
 #include <vector>
@@ -78,5 +77,3 @@ std::vector<int32_t> CutSequences(const UnitSlice& slice, int64_t batch,
                                   const int32_t* tokens);
 
 }  // namespace atl::engine
-
-#endif  // WORKER_ENGINE_MODEL_UNIT_SLICE_H_

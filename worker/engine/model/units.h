@@ -32,8 +32,7 @@
 //
 // Thread-compatible: units are constant, a workspace is one thread's.
 
-#ifndef WORKER_ENGINE_MODEL_UNITS_H_
-#define WORKER_ENGINE_MODEL_UNITS_H_
+#pragma once
 
 #include <cstddef>
 #include <cstdint>
@@ -215,5 +214,3 @@ extern template class HeadUnit<float>;
 extern template class HeadUnit<double>;
 
 }  // namespace atl::engine
-
-#endif  // WORKER_ENGINE_MODEL_UNITS_H_

@@ -13,8 +13,7 @@
 // of its part of a sequence, R' = R / tp of them in the residual stream, Q, F
 // and V its part of them; S the rows that its experts take at most.
 
-#ifndef WORKER_ENGINE_MODEL_WORKSPACE_H_
-#define WORKER_ENGINE_MODEL_WORKSPACE_H_
+#pragma once
 
 #include <cstdint>
 #include <memory>
@@ -161,5 +160,3 @@ extern template class Workspace<float>;
 extern template class Workspace<double>;
 
 }  // namespace atl::engine
-
-#endif  // WORKER_ENGINE_MODEL_WORKSPACE_H_

@@ -1,7 +1,6 @@
 // Rotary embedding and attention. A part of BasicOps; the rules in ops.h apply.
 
-#ifndef WORKER_ENGINE_OPS_ATTENTION_OPS_H_
-#define WORKER_ENGINE_OPS_ATTENTION_OPS_H_
+#pragma once
 
 #include <cstdint>
 
@@ -48,5 +47,3 @@ class AttentionOps {
 };
 
 }  // namespace atl::engine
-
-#endif  // WORKER_ENGINE_OPS_ATTENTION_OPS_H_

@@ -1,7 +1,6 @@
 // The number format of matrix products.
 
-#ifndef WORKER_ENGINE_OPS_COMPUTE_TYPE_H_
-#define WORKER_ENGINE_OPS_COMPUTE_TYPE_H_
+#pragma once
 
 namespace atl::engine {
 
@@ -12,5 +11,3 @@ enum class ComputeType {
 };
 
 }  // namespace atl::engine
-
-#endif  // WORKER_ENGINE_OPS_COMPUTE_TYPE_H_

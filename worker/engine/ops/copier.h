@@ -1,7 +1,6 @@
 // Copies between host and device while another thread computes.
 
-#ifndef WORKER_ENGINE_OPS_COPIER_H_
-#define WORKER_ENGINE_OPS_COPIER_H_
+#pragma once
 
 #include <cstddef>
 #include <cstring>
@@ -32,5 +31,3 @@ class Copier {
 };
 
 }  // namespace atl::engine
-
-#endif  // WORKER_ENGINE_OPS_COPIER_H_

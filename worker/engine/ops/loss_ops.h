@@ -1,7 +1,6 @@
 // Embedding and cross-entropy. A part of BasicOps; the rules in ops.h apply.
 
-#ifndef WORKER_ENGINE_OPS_LOSS_OPS_H_
-#define WORKER_ENGINE_OPS_LOSS_OPS_H_
+#pragma once
 
 #include <cstdint>
 
@@ -64,5 +63,3 @@ class LossOps {
 };
 
 }  // namespace atl::engine
-
-#endif  // WORKER_ENGINE_OPS_LOSS_OPS_H_

@@ -1,8 +1,7 @@
 // A mixture of experts. A part of BasicOps, with its rules (ops.h). Letters as
 // in RouteShape.
 
-#ifndef WORKER_ENGINE_OPS_MIXTURE_OPS_H_
-#define WORKER_ENGINE_OPS_MIXTURE_OPS_H_
+#pragma once
 
 #include <cstdint>
 
@@ -62,5 +61,3 @@ class MixtureOps {
 };
 
 }  // namespace atl::engine
-
-#endif  // WORKER_ENGINE_OPS_MIXTURE_OPS_H_

@@ -9,8 +9,7 @@
 // Letters as in model/model_config.h; R rows, one per token. Matrices are dense
 // and row-major. Outputs overlap inputs only where stated. Token ids are valid.
 
-#ifndef WORKER_ENGINE_OPS_OPS_H_
-#define WORKER_ENGINE_OPS_OPS_H_
+#pragma once
 
 #include <cstddef>
 #include <cstdint>
@@ -212,5 +211,3 @@ class BasicOps : public AttentionOps<T>,
 using Ops = BasicOps<float>;
 
 }  // namespace atl::engine
-
-#endif  // WORKER_ENGINE_OPS_OPS_H_

@@ -4,8 +4,7 @@
 // Tests hold the fast implementations to it in f32, and its gradients to finite
 // differences in f64. Attention allocates about T elements of scratch per call.
 
-#ifndef WORKER_ENGINE_OPS_PLAIN_OPS_H_
-#define WORKER_ENGINE_OPS_PLAIN_OPS_H_
+#pragma once
 
 #include <cstdint>
 
@@ -122,5 +121,3 @@ extern template class PlainOps<float>;
 extern template class PlainOps<double>;
 
 }  // namespace atl::engine
-
-#endif  // WORKER_ENGINE_OPS_PLAIN_OPS_H_

@@ -3,8 +3,7 @@
 // Includes no code of the program: kernels compiled for other machines include
 // this file instead of ops.h.
 
-#ifndef WORKER_ENGINE_OPS_SHAPES_H_
-#define WORKER_ENGINE_OPS_SHAPES_H_
+#pragma once
 
 #include <algorithm>
 #include <cmath>
@@ -82,5 +81,3 @@ T ClipScale(const double* sums, double clip_norm) {
 }
 
 }  // namespace atl::engine
-
-#endif  // WORKER_ENGINE_OPS_SHAPES_H_

@@ -4,8 +4,7 @@
 // Thread-compatible. The moments may be read and written between steps: with
 // the step count they are all the state there is.
 
-#ifndef WORKER_ENGINE_OPTIMIZER_INNER_OPTIMIZER_H_
-#define WORKER_ENGINE_OPTIMIZER_INNER_OPTIMIZER_H_
+#pragma once
 
 #include <cstdint>
 #include <memory>
@@ -90,5 +89,3 @@ class InnerOptimizer {
 };
 
 }  // namespace atl::engine
-
-#endif  // WORKER_ENGINE_OPTIMIZER_INNER_OPTIMIZER_H_

@@ -2,8 +2,7 @@
 //
 // Pure. Thread-compatible.
 
-#ifndef WORKER_ENGINE_OPTIMIZER_LEARNING_RATE_SCHEDULE_H_
-#define WORKER_ENGINE_OPTIMIZER_LEARNING_RATE_SCHEDULE_H_
+#pragma once
 
 #include <cstdint>
 
@@ -31,5 +30,3 @@ double RestartWarmupFactor(int64_t steps_since_restart,
                            int64_t warmup_step_count);
 
 }  // namespace atl::engine
-
-#endif  // WORKER_ENGINE_OPTIMIZER_LEARNING_RATE_SCHEDULE_H_

@@ -2,8 +2,7 @@
 //
 // Pure. Thread-compatible.
 
-#ifndef WORKER_ENGINE_OPTIMIZER_OPTIMIZER_OPTIONS_H_
-#define WORKER_ENGINE_OPTIMIZER_OPTIMIZER_OPTIONS_H_
+#pragma once
 
 #include "absl/status/status.h"
 
@@ -34,5 +33,3 @@ struct OptimizerOptions {
 absl::Status ValidateOptimizerOptions(const OptimizerOptions& options);
 
 }  // namespace atl::engine
-
-#endif  // WORKER_ENGINE_OPTIMIZER_OPTIMIZER_OPTIONS_H_

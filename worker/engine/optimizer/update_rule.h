@@ -2,8 +2,7 @@
 //
 // Pure.
 
-#ifndef WORKER_ENGINE_OPTIMIZER_UPDATE_RULE_H_
-#define WORKER_ENGINE_OPTIMIZER_UPDATE_RULE_H_
+#pragma once
 
 #include <algorithm>
 #include <cmath>
@@ -39,5 +38,3 @@ AdamWStep<T> AdamWStepAt(const OptimizerOptions& options, int64_t step_count,
 }
 
 }  // namespace atl::engine
-
-#endif  // WORKER_ENGINE_OPTIMIZER_UPDATE_RULE_H_

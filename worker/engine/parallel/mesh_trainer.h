@@ -26,8 +26,7 @@
 //
 // gradients() is empty; gradient_norm() and router_loss() are the mesh's.
 
-#ifndef WORKER_ENGINE_PARALLEL_MESH_TRAINER_H_
-#define WORKER_ENGINE_PARALLEL_MESH_TRAINER_H_
+#pragma once
 
 #include <memory>
 #include <vector>
@@ -67,5 +66,3 @@ absl::StatusOr<std::unique_ptr<Trainer>> MakeMeshTrainer(
     Devices& devices = CpuDevices());
 
 }  // namespace atl::engine
-
-#endif  // WORKER_ENGINE_PARALLEL_MESH_TRAINER_H_

@@ -4,8 +4,7 @@
 // schedule needs, so that a send never waits for what its receiver has yet to
 // do (pipeline_schedule.h): one for each chunk under way and one to write.
 
-#ifndef WORKER_ENGINE_PARALLEL_PIPELINE_LINKS_H_
-#define WORKER_ENGINE_PARALLEL_PIPELINE_LINKS_H_
+#pragma once
 
 #include <cstdint>
 #include <deque>
@@ -64,5 +63,3 @@ extern template class PipelineSender<float>;
 extern template class PipelineSender<double>;
 
 }  // namespace atl::engine
-
-#endif  // WORKER_ENGINE_PARALLEL_PIPELINE_LINKS_H_

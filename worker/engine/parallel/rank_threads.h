@@ -2,8 +2,7 @@
 //
 // Thread-compatible: one call at a time.
 
-#ifndef WORKER_ENGINE_PARALLEL_RANK_THREADS_H_
-#define WORKER_ENGINE_PARALLEL_RANK_THREADS_H_
+#pragma once
 
 #include <cstdint>
 #include <thread>
@@ -43,5 +42,3 @@ class RankThreads {
 };
 
 }  // namespace atl::engine
-
-#endif  // WORKER_ENGINE_PARALLEL_RANK_THREADS_H_

@@ -8,8 +8,7 @@
 // All that is computed and exchanged lies in memory of the operations, which
 // the host need not be able to read; what callers give and get is the host's.
 
-#ifndef WORKER_ENGINE_PARALLEL_RANK_TRAINER_H_
-#define WORKER_ENGINE_PARALLEL_RANK_TRAINER_H_
+#pragma once
 
 #include <cstdint>
 #include <memory>
@@ -179,5 +178,3 @@ extern template class RankTrainer<float>;
 extern template class RankTrainer<double>;
 
 }  // namespace atl::engine
-
-#endif  // WORKER_ENGINE_PARALLEL_RANK_TRAINER_H_

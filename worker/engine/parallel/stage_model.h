@@ -15,8 +15,7 @@
 //   backward  (receive the gradient, ReceivedGradient), BackwardUnit of each
 //             unit, the last first, Close
 
-#ifndef WORKER_ENGINE_PARALLEL_STAGE_MODEL_H_
-#define WORKER_ENGINE_PARALLEL_STAGE_MODEL_H_
+#pragma once
 
 #include <cstdint>
 #include <memory>
@@ -165,5 +164,3 @@ extern template class StageModel<float>;
 extern template class StageModel<double>;
 
 }  // namespace atl::engine
-
-#endif  // WORKER_ENGINE_PARALLEL_STAGE_MODEL_H_

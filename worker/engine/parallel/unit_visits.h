@@ -3,8 +3,7 @@
 //
 // Pure.
 
-#ifndef WORKER_ENGINE_PARALLEL_UNIT_VISITS_H_
-#define WORKER_ENGINE_PARALLEL_UNIT_VISITS_H_
+#pragma once
 
 #include <vector>
 
@@ -37,5 +36,3 @@ std::vector<int> CountFlights(const RankLayout& layout,
 std::vector<PipelineAction> ForwardActions(const RankLayout& layout);
 
 }  // namespace atl::engine
-
-#endif  // WORKER_ENGINE_PARALLEL_UNIT_VISITS_H_

@@ -4,8 +4,7 @@
 // one function lists all buffers and runs twice, to learn the size and to get
 // them.
 
-#ifndef WORKER_ENGINE_TENSOR_ARENA_H_
-#define WORKER_ENGINE_TENSOR_ARENA_H_
+#pragma once
 
 #include <cstddef>
 #include <cstdint>
@@ -70,5 +69,3 @@ class Arena {
 };
 
 }  // namespace atl::engine
-
-#endif  // WORKER_ENGINE_TENSOR_ARENA_H_

@@ -1,7 +1,6 @@
 // How much memory of this machine holds tensors.
 
-#ifndef WORKER_ENGINE_TENSOR_HOST_MEMORY_H_
-#define WORKER_ENGINE_TENSOR_HOST_MEMORY_H_
+#pragma once
 
 #include <cstdint>
 
@@ -11,5 +10,3 @@ namespace atl::engine {
 int64_t HostMemoryBytes();
 
 }  // namespace atl::engine
-
-#endif  // WORKER_ENGINE_TENSOR_HOST_MEMORY_H_

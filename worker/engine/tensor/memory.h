@@ -1,8 +1,7 @@
 // Memory for buffers: the host's or a device's. Thread-compatible; HostMemory()
 // is thread-safe.
 
-#ifndef WORKER_ENGINE_TENSOR_MEMORY_H_
-#define WORKER_ENGINE_TENSOR_MEMORY_H_
+#pragma once
 
 #include <cstddef>
 
@@ -33,5 +32,3 @@ class Memory {
 Memory& HostMemory();
 
 }  // namespace atl::engine
-
-#endif  // WORKER_ENGINE_TENSOR_MEMORY_H_

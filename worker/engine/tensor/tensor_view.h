@@ -1,7 +1,6 @@
 // A dense row-major matrix that someone else owns. A vector has one row. Pure.
 
-#ifndef WORKER_ENGINE_TENSOR_TENSOR_VIEW_H_
-#define WORKER_ENGINE_TENSOR_TENSOR_VIEW_H_
+#pragma once
 
 #include <cstdint>
 
@@ -18,5 +17,3 @@ struct TensorView {
 };
 
 }  // namespace atl::engine
-
-#endif  // WORKER_ENGINE_TENSOR_TENSOR_VIEW_H_

@@ -3,8 +3,7 @@
 //
 // For tests.
 
-#ifndef WORKER_ENGINE_TESTDATA_GOLDEN_H_
-#define WORKER_ENGINE_TESTDATA_GOLDEN_H_
+#pragma once
 
 #include <cstdint>
 #include <string>
@@ -56,5 +55,3 @@ struct GoldenResults {
 GoldenResults ReadGoldenResults(const GoldenCase& golden);
 
 }  // namespace atl::engine
-
-#endif  // WORKER_ENGINE_TESTDATA_GOLDEN_H_

@@ -1,7 +1,6 @@
 // The devices of this machine. Thread-safe.
 
-#ifndef WORKER_ISLAND_GROUP_DEVICE_H_
-#define WORKER_ISLAND_GROUP_DEVICE_H_
+#pragma once
 
 #include <memory>
 
@@ -30,5 +29,3 @@ absl::StatusOr<std::unique_ptr<engine::Trainer>> MakeTrainerOn(
     engine::Devices& devices, const engine::TrainerOptions& options);
 
 }  // namespace atl::worker
-
-#endif  // WORKER_ISLAND_GROUP_DEVICE_H_

@@ -9,8 +9,7 @@
 // ends the island's attempt for all. Every call then returns lost():
 // UNAVAILABLE with the reason ISLAND_PROCESS_LOST, and the process.
 
-#ifndef WORKER_ISLAND_GROUP_ISLAND_GROUP_H_
-#define WORKER_ISLAND_GROUP_ISLAND_GROUP_H_
+#pragma once
 
 #include <array>
 #include <atomic>
@@ -84,5 +83,3 @@ class IslandGroup {
 };
 
 }  // namespace atl::worker
-
-#endif  // WORKER_ISLAND_GROUP_ISLAND_GROUP_H_

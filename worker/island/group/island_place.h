@@ -1,8 +1,7 @@
 // The place of a process in its island, and how the ranks share the work, as on
 // the command line. Pure.
 
-#ifndef WORKER_ISLAND_GROUP_ISLAND_PLACE_H_
-#define WORKER_ISLAND_GROUP_ISLAND_PLACE_H_
+#pragma once
 
 #include <cstdint>
 #include <string>
@@ -55,5 +54,3 @@ std::string DescribeAgreement(const IslandPlace& place,
                               const engine::Mesh& mesh);
 
 }  // namespace atl::worker
-
-#endif  // WORKER_ISLAND_GROUP_ISLAND_PLACE_H_

@@ -1,7 +1,6 @@
 // The ranks of one process of an island, and its group. Thread-compatible.
 
-#ifndef WORKER_ISLAND_GROUP_ISLAND_WORLD_H_
-#define WORKER_ISLAND_GROUP_ISLAND_WORLD_H_
+#pragma once
 
 #include <memory>
 #include <optional>
@@ -72,5 +71,3 @@ absl::Status CheckRunForPlace(const IslandPlace& place,
                               const v1::RunSpec& spec);
 
 }  // namespace atl::worker
-
-#endif  // WORKER_ISLAND_GROUP_ISLAND_WORLD_H_

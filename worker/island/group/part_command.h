@@ -1,7 +1,6 @@
 // A command to all processes of an island, as a value and as a message. Pure.
 
-#ifndef WORKER_ISLAND_GROUP_PART_COMMAND_H_
-#define WORKER_ISLAND_GROUP_PART_COMMAND_H_
+#pragma once
 
 #include <cstdint>
 #include <string>
@@ -44,5 +43,3 @@ std::string EncodeSetup(const absl::StatusOr<v1::Run>& run);
 absl::StatusOr<v1::Run> DecodeSetup(absl::string_view message);
 
 }  // namespace atl::worker
-
-#endif  // WORKER_ISLAND_GROUP_PART_COMMAND_H_

@@ -1,8 +1,7 @@
 // Secures the rendezvous of an island's processes: the secret that each proves
 // to each (worker/collective/tcp), and whether bytes are encrypted.
 
-#ifndef WORKER_ISLAND_GROUP_RENDEZVOUS_H_
-#define WORKER_ISLAND_GROUP_RENDEZVOUS_H_
+#pragma once
 
 #include <string>
 
@@ -41,5 +40,3 @@ struct Rendezvous {
 absl::StatusOr<Rendezvous> MakeRendezvous(const RendezvousOptions& options);
 
 }  // namespace atl::worker
-
-#endif  // WORKER_ISLAND_GROUP_RENDEZVOUS_H_

@@ -4,8 +4,7 @@
 // It is as small as the protocol allows and no model of the real programs: the
 // tests of whole runs use those. Thread-safe.
 
-#ifndef WORKER_ISLAND_TESTING_MEMORY_SERVICE_H_
-#define WORKER_ISLAND_TESTING_MEMORY_SERVICE_H_
+#pragma once
 
 #include <condition_variable>
 #include <cstdint>
@@ -121,5 +120,3 @@ class MemoryService {
 };
 
 }  // namespace atl::worker
-
-#endif  // WORKER_ISLAND_TESTING_MEMORY_SERVICE_H_

@@ -1,7 +1,6 @@
 // A run that is small enough for a test, and its data.
 
-#ifndef WORKER_ISLAND_TESTING_TINY_RUN_H_
-#define WORKER_ISLAND_TESTING_TINY_RUN_H_
+#pragma once
 
 #include <cstdint>
 #include <string>
@@ -29,5 +28,3 @@ std::string WriteTinyText(const std::string& directory, uint64_t seed,
                           int64_t size_bytes);
 
 }  // namespace atl::worker
-
-#endif  // WORKER_ISLAND_TESTING_TINY_RUN_H_

@@ -8,8 +8,7 @@
 // or destroyed, or a split while calls are running. Reductions are those of
 // reduction.h. Thread-safe.
 
-#ifndef WORKER_COLLECTIVE_NCCL_TESTING_EMULATED_NCCL_H_
-#define WORKER_COLLECTIVE_NCCL_TESTING_EMULATED_NCCL_H_
+#pragma once
 
 #include <cuda_runtime_api.h>
 #include <nccl.h>
@@ -29,5 +28,3 @@ void FailCommunicators(int world_rank);
 void FailNoCommunicators();
 
 }  // namespace atl::collective
-
-#endif  // WORKER_COLLECTIVE_NCCL_TESTING_EMULATED_NCCL_H_

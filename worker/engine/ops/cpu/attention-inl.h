@@ -9,8 +9,7 @@
 //   dP = dO V^T                dS = P (dP - rowsum(dO O))
 //   dQ = kScale dS K           dK = dS^T (kScale Q)             dV = P^T dO
 
-#ifndef WORKER_ENGINE_OPS_CPU_ATTENTION_INL_H_
-#define WORKER_ENGINE_OPS_CPU_ATTENTION_INL_H_
+#pragma once
 
 #include <cstdint>
 
@@ -367,5 +366,3 @@ void AttentionBackward(const AttentionTask& task) {
 }
 
 }  // namespace atl::engine::ATL_ENGINE_ISA
-
-#endif  // WORKER_ENGINE_OPS_CPU_ATTENTION_INL_H_

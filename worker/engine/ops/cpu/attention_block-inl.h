@@ -1,8 +1,7 @@
 // Ops::AttendBlock: attention without a mask. Only kernels_*.cc include this
 // file. Letters as in attention-inl.h, but P covers the block's keys only.
 
-#ifndef WORKER_ENGINE_OPS_CPU_ATTENTION_BLOCK_INL_H_
-#define WORKER_ENGINE_OPS_CPU_ATTENTION_BLOCK_INL_H_
+#pragma once
 
 #include <cstdint>
 
@@ -157,5 +156,3 @@ void AttendBlockBackward(const AttentionTask& task) {
 }
 
 }  // namespace atl::engine::ATL_ENGINE_ISA
-
-#endif  // WORKER_ENGINE_OPS_CPU_ATTENTION_BLOCK_INL_H_

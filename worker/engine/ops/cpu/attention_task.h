@@ -1,7 +1,6 @@
 // Which part of an attention one task computes. Thread-safe.
 
-#ifndef WORKER_ENGINE_OPS_CPU_ATTENTION_TASK_H_
-#define WORKER_ENGINE_OPS_CPU_ATTENTION_TASK_H_
+#pragma once
 
 #include <cstdint>
 
@@ -15,5 +14,3 @@ AttentionTask MakeTask(const AttentionShape& shape, int64_t index,
                        const float* qkv, float* out, float* log_sum);
 
 }  // namespace atl::engine
-
-#endif  // WORKER_ENGINE_OPS_CPU_ATTENTION_TASK_H_

@@ -6,8 +6,7 @@
 // gets one thread: the calling threads' OpenMP thread count becomes 1. Scratch
 // grows in the first calls of a shape and is kept.
 
-#ifndef WORKER_ENGINE_OPS_CPU_CPU_OPS_H_
-#define WORKER_ENGINE_OPS_CPU_CPU_OPS_H_
+#pragma once
 
 #include <memory>
 
@@ -27,5 +26,3 @@ std::unique_ptr<Ops> MakeCpuOps(int thread_count, const Kernels& kernels,
                                 ProductKind kind = ProductKind::kF32);
 
 }  // namespace atl::engine
-
-#endif  // WORKER_ENGINE_OPS_CPU_CPU_OPS_H_

@@ -1,7 +1,6 @@
 // The kernel table of one compilation. Only kernels_*.cc include this file.
 
-#ifndef WORKER_ENGINE_OPS_CPU_KERNEL_TABLE_INL_H_
-#define WORKER_ENGINE_OPS_CPU_KERNEL_TABLE_INL_H_
+#pragma once
 
 #include "worker/engine/ops/cpu/attention-inl.h"
 #include "worker/engine/ops/cpu/attention_block-inl.h"
@@ -49,5 +48,3 @@ inline constexpr Kernels MakeKernels(const char* name) {
 }
 
 }  // namespace atl::engine::ATL_ENGINE_ISA
-
-#endif  // WORKER_ENGINE_OPS_CPU_KERNEL_TABLE_INL_H_

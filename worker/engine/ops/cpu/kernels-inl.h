@@ -1,7 +1,6 @@
 // Kernels over rows and flat vectors, only for kernels_*.cc; see vector-inl.h.
 
-#ifndef WORKER_ENGINE_OPS_CPU_KERNELS_INL_H_
-#define WORKER_ENGINE_OPS_CPU_KERNELS_INL_H_
+#pragma once
 
 #include <cstdint>
 
@@ -444,5 +443,3 @@ void Exponential(int64_t n, const float* x, float* y) {
 }
 
 }  // namespace atl::engine::ATL_ENGINE_ISA
-
-#endif  // WORKER_ENGINE_OPS_CPU_KERNELS_INL_H_

@@ -5,8 +5,7 @@
 // name and shapes. A kernel computes a run of rows, or one (sequence, key/value
 // head) of an attention. FMAs are explicit; only shapes set the order of sums.
 
-#ifndef WORKER_ENGINE_OPS_CPU_KERNELS_H_
-#define WORKER_ENGINE_OPS_CPU_KERNELS_H_
+#pragma once
 
 #include <cstdint>
 
@@ -118,5 +117,3 @@ const Kernels& Avx512Kernels();
 bool HasAvx512();
 
 }  // namespace atl::engine
-
-#endif  // WORKER_ENGINE_OPS_CPU_KERNELS_H_

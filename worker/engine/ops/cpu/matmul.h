@@ -3,8 +3,7 @@
 // Prepare makes a shape's primitive once. oneDNN chooses it by shape and type
 // of CPU alone. Multiply may run in many threads, Prepare in one and alone.
 
-#ifndef WORKER_ENGINE_OPS_CPU_MATMUL_H_
-#define WORKER_ENGINE_OPS_CPU_MATMUL_H_
+#pragma once
 
 #include <cstdint>
 #include <memory>
@@ -42,5 +41,3 @@ class MatmulBf16 {
 };
 
 }  // namespace atl::engine
-
-#endif  // WORKER_ENGINE_OPS_CPU_MATMUL_H_

@@ -10,8 +10,7 @@
 // Both bf16 kinds sum in f32, in different orders. A weight is rounded once
 // until ParametersChanged, other operands at each use. Thread-compatible.
 
-#ifndef WORKER_ENGINE_OPS_CPU_PRODUCTS_H_
-#define WORKER_ENGINE_OPS_CPU_PRODUCTS_H_
+#pragma once
 
 #include <cstdint>
 #include <memory>
@@ -91,5 +90,3 @@ class Products {
 };
 
 }  // namespace atl::engine
-
-#endif  // WORKER_ENGINE_OPS_CPU_PRODUCTS_H_

@@ -1,7 +1,6 @@
 // The integer part of routing, with RouteShape's letters. Thread-safe.
 
-#ifndef WORKER_ENGINE_OPS_CPU_ROUTING_H_
-#define WORKER_ENGINE_OPS_CPU_ROUTING_H_
+#pragma once
 
 #include <cstdint>
 
@@ -24,5 +23,3 @@ void PlanExpertDispatch(const RouteShape& shape, const int32_t* experts,
                         int32_t* sources, int64_t* begins);
 
 }  // namespace atl::engine
-
-#endif  // WORKER_ENGINE_OPS_CPU_ROUTING_H_

@@ -1,7 +1,6 @@
 // Temporary memory within a call. Thread-compatible.
 
-#ifndef WORKER_ENGINE_OPS_CPU_SCRATCH_H_
-#define WORKER_ENGINE_OPS_CPU_SCRATCH_H_
+#pragma once
 
 #include <cstddef>
 #include <cstdint>
@@ -38,5 +37,3 @@ class Scratch {
 };
 
 }  // namespace atl::engine
-
-#endif  // WORKER_ENGINE_OPS_CPU_SCRATCH_H_

@@ -4,8 +4,7 @@
 // 0. Idle threads spin briefly and then sleep, so several islands can share a
 // CPU. Thread-compatible: one loop at a time.
 
-#ifndef WORKER_ENGINE_OPS_CPU_THREAD_POOL_H_
-#define WORKER_ENGINE_OPS_CPU_THREAD_POOL_H_
+#pragma once
 
 #include <atomic>
 #include <cstdint>
@@ -61,5 +60,3 @@ class ThreadPool {
 };
 
 }  // namespace atl::engine
-
-#endif  // WORKER_ENGINE_OPS_CPU_THREAD_POOL_H_

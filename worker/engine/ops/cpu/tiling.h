@@ -1,8 +1,7 @@
 // How a matrix product is cut into tasks: by shape alone, so any number of
 // threads gives the same bits. Pure.
 
-#ifndef WORKER_ENGINE_OPS_CPU_TILING_H_
-#define WORKER_ENGINE_OPS_CPU_TILING_H_
+#pragma once
 
 #include <algorithm>
 #include <cstdint>
@@ -61,5 +60,3 @@ inline OutputTiles CutWeight(int64_t rows, int64_t columns, int64_t tile_min,
 }
 
 }  // namespace atl::engine
-
-#endif  // WORKER_ENGINE_OPS_CPU_TILING_H_

@@ -5,8 +5,7 @@
 // file and its includers use only integer types of the standard library. Else
 // the linker could keep an inline function from here that some CPUs cannot run.
 
-#ifndef WORKER_ENGINE_OPS_CPU_VECTOR_INL_H_
-#define WORKER_ENGINE_OPS_CPU_VECTOR_INL_H_
+#pragma once
 
 #include <immintrin.h>
 
@@ -277,5 +276,3 @@ ATL_ENGINE_INLINE Vec Sigmoid(Vec x) {
 }
 
 }  // namespace atl::engine::ATL_ENGINE_ISA
-
-#endif  // WORKER_ENGINE_OPS_CPU_VECTOR_INL_H_

@@ -14,8 +14,7 @@
 // is added atomically. Scratch grows in the first calls of a shape and is kept.
 // After a device error (status()) calls do nothing and sums are NaN.
 
-#ifndef WORKER_ENGINE_OPS_CUDA_CUDA_OPS_H_
-#define WORKER_ENGINE_OPS_CUDA_CUDA_OPS_H_
+#pragma once
 
 #include <cstdint>
 #include <memory>
@@ -264,5 +263,3 @@ T* CudaOps::Get(Scratch<T>& scratch, int64_t count) {
 }
 
 }  // namespace atl::engine::cuda
-
-#endif  // WORKER_ENGINE_OPS_CUDA_CUDA_OPS_H_

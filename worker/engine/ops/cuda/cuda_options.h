@@ -1,7 +1,6 @@
 // Optional features of the CUDA operations. Pure.
 
-#ifndef WORKER_ENGINE_OPS_CUDA_CUDA_OPTIONS_H_
-#define WORKER_ENGINE_OPS_CUDA_CUDA_OPTIONS_H_
+#pragma once
 
 namespace atl::engine::cuda {
 
@@ -13,5 +12,3 @@ struct CudaOptions {
 };
 
 }  // namespace atl::engine::cuda
-
-#endif  // WORKER_ENGINE_OPS_CUDA_CUDA_OPTIONS_H_

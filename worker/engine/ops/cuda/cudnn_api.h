@@ -1,7 +1,6 @@
 // cuDNN's functions, from a library opened at run time. It may be missing.
 
-#ifndef WORKER_ENGINE_OPS_CUDA_CUDNN_API_H_
-#define WORKER_ENGINE_OPS_CUDA_CUDNN_API_H_
+#pragma once
 
 #include <cudnn.h>
 
@@ -84,5 +83,3 @@ class CudnnDescriptor {
 };
 
 }  // namespace atl::engine::cuda
-
-#endif  // WORKER_ENGINE_OPS_CUDA_CUDNN_API_H_

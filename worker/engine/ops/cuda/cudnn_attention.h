@@ -4,8 +4,7 @@
 // a second, and generation has each length once. Plans are kept and limited in
 // number; further shapes are refused.
 
-#ifndef WORKER_ENGINE_OPS_CUDA_CUDNN_ATTENTION_H_
-#define WORKER_ENGINE_OPS_CUDA_CUDNN_ATTENTION_H_
+#pragma once
 
 #include <memory>
 
@@ -21,5 +20,3 @@ namespace atl::engine::cuda {
 absl::StatusOr<std::unique_ptr<FusedAttention>> MakeCudnnAttention();
 
 }  // namespace atl::engine::cuda
-
-#endif  // WORKER_ENGINE_OPS_CUDA_CUDNN_ATTENTION_H_

@@ -3,8 +3,7 @@
 // It is for the device of a handle. A plan for a described device, which need
 // not exist, cannot run. Thread-compatible.
 
-#ifndef WORKER_ENGINE_OPS_CUDA_CUDNN_PLAN_H_
-#define WORKER_ENGINE_OPS_CUDA_CUDNN_PLAN_H_
+#pragma once
 
 #include <cudnn.h>
 
@@ -64,5 +63,3 @@ class CudnnPlan {
 };
 
 }  // namespace atl::engine::cuda
-
-#endif  // WORKER_ENGINE_OPS_CUDA_CUDNN_PLAN_H_

@@ -1,8 +1,7 @@
 // What kernels share; only for .cu files. nvcc compiles them for a device. In
 // tests g++ compiles them and testing/emulator.h runs them on the host.
 
-#ifndef WORKER_ENGINE_OPS_CUDA_DEVICE_H_
-#define WORKER_ENGINE_OPS_CUDA_DEVICE_H_
+#pragma once
 
 #include <cstdint>
 
@@ -99,5 +98,3 @@ __device__ inline float FromBf16(uint16_t x) {
 }
 
 }  // namespace atl::engine::cuda
-
-#endif  // WORKER_ENGINE_OPS_CUDA_DEVICE_H_

@@ -4,8 +4,7 @@
 // block may be reused while earlier queued work still uses it: all users queue
 // on `stream`, so the new work runs later.
 
-#ifndef WORKER_ENGINE_OPS_CUDA_DEVICE_MEMORY_H_
-#define WORKER_ENGINE_OPS_CUDA_DEVICE_MEMORY_H_
+#pragma once
 
 #include <cstddef>
 #include <cstdint>
@@ -49,5 +48,3 @@ class DeviceMemory final : public Memory {
 };
 
 }  // namespace atl::engine::cuda
-
-#endif  // WORKER_ENGINE_OPS_CUDA_DEVICE_MEMORY_H_

@@ -1,7 +1,6 @@
 // Keeps the first error of a device. Thread-compatible.
 
-#ifndef WORKER_ENGINE_OPS_CUDA_ERROR_LATCH_H_
-#define WORKER_ENGINE_OPS_CUDA_ERROR_LATCH_H_
+#pragma once
 
 #include <utility>
 
@@ -37,5 +36,3 @@ class ErrorLatch {
 };
 
 }  // namespace atl::engine::cuda
-
-#endif  // WORKER_ENGINE_OPS_CUDA_ERROR_LATCH_H_

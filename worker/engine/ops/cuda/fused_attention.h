@@ -1,8 +1,7 @@
 // Causal attention of bfloat16 operands by a library (cudnn_attention.h). Our
 // kernels compute the shapes that it does not support. Thread-compatible.
 
-#ifndef WORKER_ENGINE_OPS_CUDA_FUSED_ATTENTION_H_
-#define WORKER_ENGINE_OPS_CUDA_FUSED_ATTENTION_H_
+#pragma once
 
 #include <cstdint>
 #include <string>
@@ -37,5 +36,3 @@ class FusedAttention {
 };
 
 }  // namespace atl::engine::cuda
-
-#endif  // WORKER_ENGINE_OPS_CUDA_FUSED_ATTENTION_H_

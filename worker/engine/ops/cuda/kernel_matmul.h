@@ -1,7 +1,6 @@
 // Matrix products by our own kernel: slow, for any shape.
 
-#ifndef WORKER_ENGINE_OPS_CUDA_KERNEL_MATMUL_H_
-#define WORKER_ENGINE_OPS_CUDA_KERNEL_MATMUL_H_
+#pragma once
 
 #include <memory>
 
@@ -12,5 +11,3 @@ namespace atl::engine::cuda {
 std::unique_ptr<Matmul> MakeKernelMatmul(int device);
 
 }  // namespace atl::engine::cuda
-
-#endif  // WORKER_ENGINE_OPS_CUDA_KERNEL_MATMUL_H_

@@ -5,8 +5,7 @@
 // comments state differences. Counts may be zero. No two blocks add to one
 // float, so same inputs give the same bits.
 
-#ifndef WORKER_ENGINE_OPS_CUDA_KERNELS_H_
-#define WORKER_ENGINE_OPS_CUDA_KERNELS_H_
+#pragma once
 
 #include <cstdint>
 
@@ -174,5 +173,3 @@ void Product(cudaStream_t stream, int64_t rows, int64_t columns, int64_t inner,
              float* c, bool accumulate);
 
 }  // namespace atl::engine::cuda
-
-#endif  // WORKER_ENGINE_OPS_CUDA_KERNELS_H_

@@ -3,8 +3,7 @@
 // A shape's algorithm is chosen once. Those that sum atomically are excluded,
 // so same inputs give the same bits. If none is left, our own kernel runs.
 
-#ifndef WORKER_ENGINE_OPS_CUDA_LT_MATMUL_H_
-#define WORKER_ENGINE_OPS_CUDA_LT_MATMUL_H_
+#pragma once
 
 #include <memory>
 
@@ -19,5 +18,3 @@ namespace atl::engine::cuda {
 absl::StatusOr<std::unique_ptr<Matmul>> MakeLtMatmul(int device);
 
 }  // namespace atl::engine::cuda
-
-#endif  // WORKER_ENGINE_OPS_CUDA_LT_MATMUL_H_

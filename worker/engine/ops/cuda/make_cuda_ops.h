@@ -1,7 +1,6 @@
 // CudaOps with cuBLASLt, and with cuDNN if found. For programs that link CUDA.
 
-#ifndef WORKER_ENGINE_OPS_CUDA_MAKE_CUDA_OPS_H_
-#define WORKER_ENGINE_OPS_CUDA_MAKE_CUDA_OPS_H_
+#pragma once
 
 #include <memory>
 
@@ -21,5 +20,3 @@ absl::StatusOr<std::unique_ptr<CudaOps>> MakeCudaOps(
     int device, ComputeType compute, const CudaOptions& options = {});
 
 }  // namespace atl::engine::cuda
-
-#endif  // WORKER_ENGINE_OPS_CUDA_MAKE_CUDA_OPS_H_

@@ -1,7 +1,6 @@
 // Interface: multiplies matrices on a device.
 
-#ifndef WORKER_ENGINE_OPS_CUDA_MATMUL_H_
-#define WORKER_ENGINE_OPS_CUDA_MATMUL_H_
+#pragma once
 
 #include <cstdint>
 
@@ -29,5 +28,3 @@ class Matmul {
 };
 
 }  // namespace atl::engine::cuda
-
-#endif  // WORKER_ENGINE_OPS_CUDA_MATMUL_H_

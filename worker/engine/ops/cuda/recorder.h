@@ -3,8 +3,7 @@
 //
 // What cannot be recorded (plan/replay_policy.h) is called; TakeNote says why.
 
-#ifndef WORKER_ENGINE_OPS_CUDA_RECORDER_H_
-#define WORKER_ENGINE_OPS_CUDA_RECORDER_H_
+#pragma once
 
 #include <cstdint>
 #include <map>
@@ -49,5 +48,3 @@ class Recorder {
 };
 
 }  // namespace atl::engine::cuda
-
-#endif  // WORKER_ENGINE_OPS_CUDA_RECORDER_H_

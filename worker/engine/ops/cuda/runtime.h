@@ -2,13 +2,10 @@
 // Tests define ATL_CUDA_EMULATED and get functions of the same names over host
 // memory. So kernels and the code around them also run without a device.
 
-#ifndef WORKER_ENGINE_OPS_CUDA_RUNTIME_H_
-#define WORKER_ENGINE_OPS_CUDA_RUNTIME_H_
+#pragma once
 
 #ifdef ATL_CUDA_EMULATED
 #include "worker/engine/ops/cuda/testing/emulated_runtime.h"
 #else
 #include <cuda_runtime_api.h>
 #endif
-
-#endif  // WORKER_ENGINE_OPS_CUDA_RUNTIME_H_

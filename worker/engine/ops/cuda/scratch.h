@@ -1,7 +1,6 @@
 // Device memory that grows and is then kept. Thread-compatible.
 
-#ifndef WORKER_ENGINE_OPS_CUDA_SCRATCH_H_
-#define WORKER_ENGINE_OPS_CUDA_SCRATCH_H_
+#pragma once
 
 #include <cstddef>
 #include <cstdint>
@@ -43,5 +42,3 @@ class Scratch {
 };
 
 }  // namespace atl::engine::cuda
-
-#endif  // WORKER_ENGINE_OPS_CUDA_SCRATCH_H_

@@ -1,7 +1,6 @@
 // A Copier on its own stream.
 
-#ifndef WORKER_ENGINE_OPS_CUDA_STREAM_COPIER_H_
-#define WORKER_ENGINE_OPS_CUDA_STREAM_COPIER_H_
+#pragma once
 
 #include <memory>
 
@@ -18,5 +17,3 @@ absl::StatusOr<std::unique_ptr<Copier>> MakeStreamCopier(int device,
                                                          cudaStream_t stream);
 
 }  // namespace atl::engine::cuda
-
-#endif  // WORKER_ENGINE_OPS_CUDA_STREAM_COPIER_H_

@@ -6,8 +6,7 @@
 // Nothing can touch freed memory or the page after a buffer. Thread-compatible;
 // a Copier may run concurrently.
 
-#ifndef WORKER_ENGINE_OPS_TESTING_FAKE_DEVICE_OPS_H_
-#define WORKER_ENGINE_OPS_TESTING_FAKE_DEVICE_OPS_H_
+#pragma once
 
 #include <cstddef>
 #include <cstdint>
@@ -170,5 +169,3 @@ extern template class FakeDeviceOps<float>;
 extern template class FakeDeviceOps<double>;
 
 }  // namespace atl::engine
-
-#endif  // WORKER_ENGINE_OPS_TESTING_FAKE_DEVICE_OPS_H_

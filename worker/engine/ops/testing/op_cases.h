@@ -1,8 +1,7 @@
 // Every operation as a test case on random inputs: compares an implementation
 // with the definition in f64. For tests and cuda_check.
 
-#ifndef WORKER_ENGINE_OPS_TESTING_OP_CASES_H_
-#define WORKER_ENGINE_OPS_TESTING_OP_CASES_H_
+#pragma once
 
 #include <cstdint>
 #include <functional>
@@ -52,5 +51,3 @@ std::vector<OpCase> MakeBf16Cases(const OpCaseOptions& options);
 absl::Status HoldOpCase(const OpCase& op_case, Ops& ops);
 
 }  // namespace atl::engine
-
-#endif  // WORKER_ENGINE_OPS_TESTING_OP_CASES_H_

@@ -16,8 +16,7 @@
 // the capitals are the sizes. Processes hold ranks in this order, so that
 // neighbours share one.
 
-#ifndef WORKER_ENGINE_PARALLEL_LAYOUT_MESH_H_
-#define WORKER_ENGINE_PARALLEL_LAYOUT_MESH_H_
+#pragma once
 
 #include <array>
 #include <cstdint>
@@ -142,5 +141,3 @@ class Mesh {
 };
 
 }  // namespace atl::engine
-
-#endif  // WORKER_ENGINE_PARALLEL_LAYOUT_MESH_H_

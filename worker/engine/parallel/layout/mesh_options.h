@@ -2,8 +2,7 @@
 //
 // Pure.
 
-#ifndef WORKER_ENGINE_PARALLEL_LAYOUT_MESH_OPTIONS_H_
-#define WORKER_ENGINE_PARALLEL_LAYOUT_MESH_OPTIONS_H_
+#pragma once
 
 #include <string>
 
@@ -48,5 +47,3 @@ struct MeshOptions {
 };
 
 }  // namespace atl::engine
-
-#endif  // WORKER_ENGINE_PARALLEL_LAYOUT_MESH_OPTIONS_H_

@@ -21,8 +21,7 @@
 // micro-batches, so that a gradient is the same sum, bit for bit, whatever the
 // schedule.
 
-#ifndef WORKER_ENGINE_PARALLEL_LAYOUT_PIPELINE_SCHEDULE_H_
-#define WORKER_ENGINE_PARALLEL_LAYOUT_PIPELINE_SCHEDULE_H_
+#pragma once
 
 #include <cstdint>
 #include <string>
@@ -93,5 +92,3 @@ absl::StatusOr<std::vector<int>> SplitLayers(absl::Span<const double> costs,
                                              int stage_count);
 
 }  // namespace atl::engine
-
-#endif  // WORKER_ENGINE_PARALLEL_LAYOUT_PIPELINE_SCHEDULE_H_

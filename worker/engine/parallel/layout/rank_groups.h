@@ -2,8 +2,7 @@
 //
 // Thread-compatible: a rank's, as its Collectives are.
 
-#ifndef WORKER_ENGINE_PARALLEL_LAYOUT_RANK_GROUPS_H_
-#define WORKER_ENGINE_PARALLEL_LAYOUT_RANK_GROUPS_H_
+#pragma once
 
 #include <memory>
 
@@ -45,5 +44,3 @@ absl::StatusOr<RankGroups> MakeRankGroups(const MeshOptions& options,
                                           collective::Collective& world);
 
 }  // namespace atl::engine
-
-#endif  // WORKER_ENGINE_PARALLEL_LAYOUT_RANK_GROUPS_H_

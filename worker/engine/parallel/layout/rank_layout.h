@@ -21,8 +21,7 @@
 // copy of the embedding's unit behind its own: both give gradients for it and
 // both update it alike.
 
-#ifndef WORKER_ENGINE_PARALLEL_LAYOUT_RANK_LAYOUT_H_
-#define WORKER_ENGINE_PARALLEL_LAYOUT_RANK_LAYOUT_H_
+#pragma once
 
 #include <array>
 #include <cstdint>
@@ -145,5 +144,3 @@ void ForEachShardRun(const RankLayout& layout,
                      absl::FunctionRef<void(const ShardRun&)> f);
 
 }  // namespace atl::engine
-
-#endif  // WORKER_ENGINE_PARALLEL_LAYOUT_RANK_LAYOUT_H_

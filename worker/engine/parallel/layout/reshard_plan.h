@@ -10,8 +10,7 @@
 // other by all-to-all, unit by unit, so that the buffers are those of one unit.
 // Between two ranks they travel in the model's order.
 
-#ifndef WORKER_ENGINE_PARALLEL_LAYOUT_RESHARD_PLAN_H_
-#define WORKER_ENGINE_PARALLEL_LAYOUT_RESHARD_PLAN_H_
+#pragma once
 
 #include <cstdint>
 #include <vector>
@@ -63,5 +62,3 @@ class ReshardPlan {
 };
 
 }  // namespace atl::engine
-
-#endif  // WORKER_ENGINE_PARALLEL_LAYOUT_RESHARD_PLAN_H_

@@ -6,8 +6,7 @@
 // exchanges; what is held, and what runs are read to and written from, is the
 // host's.
 
-#ifndef WORKER_ENGINE_PARALLEL_LAYOUT_RESHARDER_H_
-#define WORKER_ENGINE_PARALLEL_LAYOUT_RESHARDER_H_
+#pragma once
 
 #include <cstdint>
 #include <memory>
@@ -70,5 +69,3 @@ extern template class Resharder<float>;
 extern template class Resharder<double>;
 
 }  // namespace atl::engine
-
-#endif  // WORKER_ENGINE_PARALLEL_LAYOUT_RESHARDER_H_

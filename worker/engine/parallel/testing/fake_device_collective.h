@@ -4,8 +4,7 @@
 //
 // Thread-compatible, as what it stands on.
 
-#ifndef WORKER_ENGINE_PARALLEL_TESTING_FAKE_DEVICE_COLLECTIVE_H_
-#define WORKER_ENGINE_PARALLEL_TESTING_FAKE_DEVICE_COLLECTIVE_H_
+#pragma once
 
 #include <memory>
 
@@ -20,5 +19,3 @@ std::unique_ptr<collective::Collective> MakeFakeDeviceCollective(
     collective::Collective& inner, const FakeDeviceMemory& memory);
 
 }  // namespace atl::engine
-
-#endif  // WORKER_ENGINE_PARALLEL_TESTING_FAKE_DEVICE_COLLECTIVE_H_

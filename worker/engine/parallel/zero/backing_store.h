@@ -2,8 +2,7 @@
 //
 // Thread-compatible. Starts with zeros.
 
-#ifndef WORKER_ENGINE_PARALLEL_ZERO_BACKING_STORE_H_
-#define WORKER_ENGINE_PARALLEL_ZERO_BACKING_STORE_H_
+#pragma once
 
 #include <cstdint>
 #include <memory>
@@ -41,5 +40,3 @@ absl::StatusOr<std::unique_ptr<BackingStore>> MakeFileStore(
     const std::string& directory, int64_t byte_count);
 
 }  // namespace atl::engine
-
-#endif  // WORKER_ENGINE_PARALLEL_ZERO_BACKING_STORE_H_

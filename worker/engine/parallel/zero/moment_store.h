@@ -4,8 +4,7 @@
 // which a pass over all of it reads one chunk ahead and writes one behind on a
 // thread of its own, with a device through a Copier. Starts with zeros.
 
-#ifndef WORKER_ENGINE_PARALLEL_ZERO_MOMENT_STORE_H_
-#define WORKER_ENGINE_PARALLEL_ZERO_MOMENT_STORE_H_
+#pragma once
 
 #include <cstdint>
 #include <memory>
@@ -61,5 +60,3 @@ absl::StatusOr<std::unique_ptr<MomentStore<T>>> MakeOffloadedMomentStore(
     std::unique_ptr<BackingStore> store, BasicOps<T>& ops);
 
 }  // namespace atl::engine
-
-#endif  // WORKER_ENGINE_PARALLEL_ZERO_MOMENT_STORE_H_

@@ -2,8 +2,7 @@
 //
 // Thread-compatible. What it does to an element is InnerOptimizer's.
 
-#ifndef WORKER_ENGINE_PARALLEL_ZERO_SHARD_OPTIMIZER_H_
-#define WORKER_ENGINE_PARALLEL_ZERO_SHARD_OPTIMIZER_H_
+#pragma once
 
 #include <cstdint>
 #include <memory>
@@ -74,5 +73,3 @@ extern template class ShardOptimizer<float>;
 extern template class ShardOptimizer<double>;
 
 }  // namespace atl::engine
-
-#endif  // WORKER_ENGINE_PARALLEL_ZERO_SHARD_OPTIMIZER_H_

@@ -4,8 +4,7 @@
 // the unit. With two, the dense one would run into the experts, so it is
 // gathered beside the unit and copied to its place.
 
-#ifndef WORKER_ENGINE_PARALLEL_ZERO_UNIT_FRAME_H_
-#define WORKER_ENGINE_PARALLEL_ZERO_UNIT_FRAME_H_
+#pragma once
 
 #include <algorithm>
 #include <cstdint>
@@ -52,5 +51,3 @@ struct UnitFrame {
 };
 
 }  // namespace atl::engine
-
-#endif  // WORKER_ENGINE_PARALLEL_ZERO_UNIT_FRAME_H_

@@ -18,8 +18,7 @@
 //
 //   a step: for each pass and unit Begin, compute, End; then Finish
 
-#ifndef WORKER_ENGINE_PARALLEL_ZERO_UNIT_GRADIENTS_H_
-#define WORKER_ENGINE_PARALLEL_ZERO_UNIT_GRADIENTS_H_
+#pragma once
 
 #include <cstdint>
 #include <memory>
@@ -78,5 +77,3 @@ absl::StatusOr<std::unique_ptr<UnitGradients<T>>> MakeGradientsBehind(
     BasicOps<T>& ops);
 
 }  // namespace atl::engine
-
-#endif  // WORKER_ENGINE_PARALLEL_ZERO_UNIT_GRADIENTS_H_

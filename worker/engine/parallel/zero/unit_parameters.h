@@ -11,8 +11,7 @@
 //
 // Parameters start at 0.
 
-#ifndef WORKER_ENGINE_PARALLEL_ZERO_UNIT_PARAMETERS_H_
-#define WORKER_ENGINE_PARALLEL_ZERO_UNIT_PARAMETERS_H_
+#pragma once
 
 #include <cstdint>
 #include <memory>
@@ -74,5 +73,3 @@ absl::StatusOr<std::unique_ptr<UnitParameters<T>>> MakeGatheredParameters(
     BasicOps<T>& ops);
 
 }  // namespace atl::engine
-
-#endif  // WORKER_ENGINE_PARALLEL_ZERO_UNIT_PARAMETERS_H_

@@ -7,8 +7,7 @@
 // Sizes are [B, heads, rows, columns], letters as in AttentionShape. H / G
 // query heads share a head of keys and values.
 
-#ifndef WORKER_ENGINE_OPS_CUDA_PLAN_ATTENTION_GRAPH_H_
-#define WORKER_ENGINE_OPS_CUDA_PLAN_ATTENTION_GRAPH_H_
+#pragma once
 
 #include <array>
 #include <cstdint>
@@ -76,5 +75,3 @@ struct AttentionGraph {
 AttentionGraph MakeAttentionGraph(const AttentionShape& shape);
 
 }  // namespace atl::engine::cuda
-
-#endif  // WORKER_ENGINE_OPS_CUDA_PLAN_ATTENTION_GRAPH_H_

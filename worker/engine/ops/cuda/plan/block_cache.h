@@ -3,8 +3,7 @@
 // Pure: addresses, not memory. Rounded sizes let buffers of similar size share
 // blocks. Thread-compatible.
 
-#ifndef WORKER_ENGINE_OPS_CUDA_PLAN_BLOCK_CACHE_H_
-#define WORKER_ENGINE_OPS_CUDA_PLAN_BLOCK_CACHE_H_
+#pragma once
 
 #include <cstddef>
 #include <map>
@@ -31,5 +30,3 @@ class BlockCache {
 };
 
 }  // namespace atl::engine::cuda
-
-#endif  // WORKER_ENGINE_OPS_CUDA_PLAN_BLOCK_CACHE_H_

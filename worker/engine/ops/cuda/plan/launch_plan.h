@@ -1,8 +1,7 @@
 // How work is cut into blocks of threads: by shape alone, so sums have the same
 // bits on every device. Pure.
 
-#ifndef WORKER_ENGINE_OPS_CUDA_PLAN_LAUNCH_PLAN_H_
-#define WORKER_ENGINE_OPS_CUDA_PLAN_LAUNCH_PLAN_H_
+#pragma once
 
 #include <cstddef>
 #include <cstdint>
@@ -67,5 +66,3 @@ struct SortPlan {
 SortPlan PlanSort(int64_t count, int64_t key_count);
 
 }  // namespace atl::engine::cuda
-
-#endif  // WORKER_ENGINE_OPS_CUDA_PLAN_LAUNCH_PLAN_H_

@@ -3,8 +3,7 @@
 // A row-major matrix is a transposed column-major one. So each product of ops.h
 // is transposed: D = op(A) op(B) with D [m, n], op(A) [m, k], op(B) [k, n].
 
-#ifndef WORKER_ENGINE_OPS_CUDA_PLAN_PRODUCT_PLAN_H_
-#define WORKER_ENGINE_OPS_CUDA_PLAN_PRODUCT_PLAN_H_
+#pragma once
 
 #include <cstdint>
 
@@ -30,5 +29,3 @@ ProductPlan PlanProduct(ProductKind kind, int64_t m, int64_t n, int64_t k);
 int FindAlignment(const void* pointer);
 
 }  // namespace atl::engine::cuda
-
-#endif  // WORKER_ENGINE_OPS_CUDA_PLAN_PRODUCT_PLAN_H_

@@ -3,8 +3,7 @@
 // For values that are cheap to make again. Most runs use few keys; in the
 // others no key is likelier than another.
 
-#ifndef WORKER_ENGINE_OPS_CUDA_PLAN_RECIPE_CACHE_H_
-#define WORKER_ENGINE_OPS_CUDA_PLAN_RECIPE_CACHE_H_
+#pragma once
 
 #include <cstddef>
 #include <map>
@@ -35,5 +34,3 @@ class RecipeCache {
 };
 
 }  // namespace atl::engine::cuda
-
-#endif  // WORKER_ENGINE_OPS_CUDA_PLAN_RECIPE_CACHE_H_

@@ -6,8 +6,7 @@
 // invalid before its first replay. After kFailureCountMax failures a sequence
 // is only called.
 
-#ifndef WORKER_ENGINE_OPS_CUDA_PLAN_REPLAY_POLICY_H_
-#define WORKER_ENGINE_OPS_CUDA_PLAN_REPLAY_POLICY_H_
+#pragma once
 
 #include <cstdint>
 #include <map>
@@ -40,5 +39,3 @@ class ReplayPolicy {
 };
 
 }  // namespace atl::engine::cuda
-
-#endif  // WORKER_ENGINE_OPS_CUDA_PLAN_REPLAY_POLICY_H_

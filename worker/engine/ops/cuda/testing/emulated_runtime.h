@@ -1,8 +1,7 @@
 // The CUDA runtime over host memory, for tests. Calls do their work
 // immediately, so a stream does nothing. Thread-compatible.
 
-#ifndef WORKER_ENGINE_OPS_CUDA_TESTING_EMULATED_RUNTIME_H_
-#define WORKER_ENGINE_OPS_CUDA_TESTING_EMULATED_RUNTIME_H_
+#pragma once
 
 #include <cstddef>
 
@@ -72,5 +71,3 @@ void FailLaunch(int countdown, cudaError_t error);
 void RefuseCapture(bool refuse);
 
 }  // namespace atl::engine::emulator
-
-#endif  // WORKER_ENGINE_OPS_CUDA_TESTING_EMULATED_RUNTIME_H_

@@ -9,8 +9,7 @@
 //
 // Does not show speed, races between blocks, or how nvcc compiles.
 
-#ifndef WORKER_ENGINE_OPS_CUDA_TESTING_EMULATOR_H_
-#define WORKER_ENGINE_OPS_CUDA_TESTING_EMULATOR_H_
+#pragma once
 
 #include <cmath>
 #include <cstddef>
@@ -122,5 +121,3 @@ inline unsigned __float_as_uint(float value) {
   ::atl::engine::emulator::Launch(                           \
       grid, block, shared, [=]() { ATL_KERNEL_NAME kernel(__VA_ARGS__); })
 #define ATL_ALLOW_SHARED(kernel, bytes) ((void)(bytes))
-
-#endif  // WORKER_ENGINE_OPS_CUDA_TESTING_EMULATOR_H_

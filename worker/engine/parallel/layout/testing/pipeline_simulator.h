@@ -1,8 +1,7 @@
 // Plays pipeline schedules against each other: the proof that they neither
 // deadlock nor mix up messages, and what they cost.
 
-#ifndef WORKER_ENGINE_PARALLEL_LAYOUT_TESTING_PIPELINE_SIMULATOR_H_
-#define WORKER_ENGINE_PARALLEL_LAYOUT_TESTING_PIPELINE_SIMULATOR_H_
+#pragma once
 
 #include <cstdint>
 #include <vector>
@@ -39,5 +38,3 @@ absl::StatusOr<PipelineReport> SimulatePipeline(
     const PipelineCosts& costs = {});
 
 }  // namespace atl::engine
-
-#endif  // WORKER_ENGINE_PARALLEL_LAYOUT_TESTING_PIPELINE_SIMULATOR_H_
