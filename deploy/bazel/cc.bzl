@@ -2,7 +2,9 @@
 
 The sources of a library `x` are x.cc and x.h, if they exist, unless `srcs` or
 `hdrs` are given. `test_deps`, even an empty list, adds the test x_test.cc,
-which gets the library's deps and these. A cc_test is small by default.
+which gets the library's deps and these. A cc_test is small by default. Every
+target gets Abseil; a test gets GoogleTest with its main, unless it names a
+`@gtest` label.
 
 Each target uses a precompiled header. A target with its own flags, except
 warnings, does not: g++ accepts a precompiled header only with the flags that it
@@ -15,12 +17,13 @@ def _warns_only(flag):
     return flag == "-w" or flag.startswith("-W")
 
 def _begins_with(name, kwargs):
-    """Returns `kwargs` with the precompiled header `name` added."""
+    """Returns `kwargs` with Abseil and the precompiled header `name` added."""
+    out = dict(kwargs)
+    out["deps"] = kwargs.get("deps", []) + ["@absl"]
     copts = kwargs.get("copts", [])
     if not kwargs.get("srcs") or [f for f in copts if not _warns_only(f)]:
-        return kwargs
-    out = dict(kwargs)
-    out["deps"] = kwargs.get("deps", []) + select({
+        return out
+    out["deps"] += select({
         _ROOM + "off": [],
         "//conditions:default": [_ROOM + name],
     })
@@ -49,8 +52,7 @@ def cc_library(test_deps = None, test_tags = [], **kwargs):
         cc_test(
             name = kwargs["name"] + "_test",
             tags = test_tags,
-            deps = [":" + kwargs["name"], "@gtest//:gtest_main"] +
-                   kwargs.get("deps", []) + test_deps,
+            deps = [":" + kwargs["name"]] + kwargs.get("deps", []) + test_deps,
         )
 
 def cc_binary(**kwargs):
@@ -60,4 +62,6 @@ def cc_test(**kwargs):
     out = dict(kwargs)
     out.setdefault("srcs", [kwargs["name"] + ".cc"])
     out.setdefault("size", "small")
+    if not [d for d in out.get("deps", []) if d.startswith("@gtest")]:
+        out["deps"] = out.get("deps", []) + ["@gtest//:gtest_main"]
     native.cc_test(**_begins_with("test", out))

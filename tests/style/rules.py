@@ -223,9 +223,8 @@ def headers(path, text):
                     'begins without a comment that says what it is')
   if path.endswith('-inl.h'):  # Included once for each instruction set.
     return
-  guard = re.sub(r'[^A-Za-z0-9]', '_', path).upper() + '_'
-  if '#ifndef %s\n#define %s\n' % (guard, guard) not in text:
-    yield Violation(path, 1, 'header', 'the include guard is not ' + guard)
+  if '\n#pragma once\n' not in text:
+    yield Violation(path, 1, 'header', 'it has no #pragma once')
 
 
 _PROTO_ITEM = re.compile(
