@@ -3,8 +3,8 @@
 //   kLlama    down(silu(gate(x)) up(x))
 //   kGpt2     c_proj(gelu(c_fc(x)))
 //
-// With tp a rank has F of the inner channels: whole rows in, parts of a sum
-// out.
+// With tp a rank has F of the inner channels: it takes whole rows and returns
+// its part of a sum.
 
 #ifndef WORKER_ENGINE_MODEL_DENSE_MLP_H_
 #define WORKER_ENGINE_MODEL_DENSE_MLP_H_
@@ -19,7 +19,7 @@
 
 namespace atl::engine {
 
-// That of layer `layer`. Instantiated for float and double.
+// Makes the MLP of layer `layer`. Instantiated for float and double.
 template <typename T>
 std::unique_ptr<Mlp<T>> MakeDenseMlp(const ModelConfig& config,
                                      const ParameterLayout& layout,

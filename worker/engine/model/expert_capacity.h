@@ -1,5 +1,6 @@
-// What of a sequence other ranks have, where an expert has a capacity: rows
-// that come earlier in it are taken first, whoever has them.
+// Expert choices in the parts of a sequence that other cp ranks have. An expert
+// with a capacity takes earlier rows of a sequence first, on whichever rank
+// they are.
 //
 // Thread-compatible.
 
@@ -13,13 +14,14 @@
 
 namespace atl::engine {
 
-// With cp. [N, E]: how often each expert is chosen before each of this rank's N
-// runs (model/unit_slice.h, SequenceRuns) in the run's sequence. `experts` are
-// the choices of this rank's rows, `shape` has a group a run. Good until the
-// workspace is used. All ranks of the cp group make the call.
+// With cp only. Returns [N, E]: for each of this rank's N runs
+// (model/unit_slice.h, SequenceRuns), how often each expert is chosen before it
+// in its sequence. `experts` are the choices of this rank's rows. `shape` has
+// one group per run. Valid until the workspace is used again. All ranks of the
+// cp group must call it.
 //
-// Null after an error. Latches INVALID_ARGUMENT: there are more runs than of
-// sequences of the model's length.
+// Null after an error. Latches INVALID_ARGUMENT if there are more runs than
+// those of whole sequences of the model's length.
 //
 // Instantiated for float and double.
 template <typename T>

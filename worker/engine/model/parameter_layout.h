@@ -1,10 +1,10 @@
-// The named parameters of a model and where each lies in the flat buffer.
+// The named parameters of a model and the place of each in the flat buffer.
 //
 // Pure: a function of ModelConfig alone, without oneDNN. Thread-compatible.
 //
-// Canonical order: the tensors of a model's units one after the other, the
-// embedding, the blocks, the head (model/units.h). For Llama and GPT-2 it is
-// the order of a Hugging Face state dict. Llama:
+// Canonical order: the tensors of the embedding, then those of each block, then
+// those of the head (model/units.h). For Llama and GPT-2 it is the order of a
+// Hugging Face state dict. Llama:
 //
 //   model.embed_tokens.weight                        [V, C]
 //   then for each layer N:
@@ -38,8 +38,8 @@
 //     mlp.c_proj.weight [F, C], .bias [C]
 //   transformer.ln_f.weight, transformer.ln_f.bias   [C]
 //
-// Tensor follows tensor without a gap, each row-major. q, k, v and gate, up
-// are neighbours, so that one matrix product serves them together.
+// Tensors are row-major and follow each other without a gap. q, k, v and gate,
+// up are adjacent, so one matrix product computes them together.
 
 #ifndef WORKER_ENGINE_MODEL_PARAMETER_LAYOUT_H_
 #define WORKER_ENGINE_MODEL_PARAMETER_LAYOUT_H_
@@ -52,22 +52,20 @@
 
 namespace atl::engine {
 
-// What a parameter is for.
 enum class ParameterClass {
   kMatrix,     // The weight of a linear map.
   kEmbedding,  // The token embedding, or an untied output head.
   kVector,     // A gain of a norm, or a bias.
 };
 
-// Where a parameter's first value comes from.
+// The source of a parameter's first value.
 enum class ParameterInit {
   kNormal,   // Normal with mean 0 and standard deviation `init_value`.
   kConstant  // `init_value`.
 };
 
-// One named parameter.
 struct ParameterSpec {
-  std::string name;            // Hugging Face's.
+  std::string name;            // Hugging Face's name.
   std::vector<int64_t> shape;  // Row-major.
   int64_t offset = 0;          // Of its first element in the flat buffer.
   int64_t element_count = 0;   // Product of `shape`.
@@ -78,13 +76,14 @@ struct ParameterSpec {
   double init_value = 0;  // See ParameterInit.
 
   // How ranks divide it (model/local_layout.h).
-  int64_t expert = -1;     // Whose it is, of a mixture's; -1: of none.
-  int cut_dimension = -1;  // Of `shape`, divided by tp; -1: it is not.
-  // Lengths along that dimension that are divided one by one; empty: as one.
+  int64_t expert = -1;     // Index of its expert; -1: none.
+  int cut_dimension = -1;  // Dimension of `shape` that tp divides; -1: none.
+  // Lengths along that dimension that are divided separately; empty: one
+  // length.
   std::vector<int64_t> cut_parts;
 };
 
-// A range of the flat buffer.
+// A range of elements of the flat buffer.
 struct ParameterSpan {
   int64_t begin = 0;
   int64_t end = 0;
@@ -97,16 +96,16 @@ struct ParameterLayout {
   int64_t element_count = 0;         // Length of the flat buffer.
   std::vector<ParameterSpan> units;  // L + 2, without gaps.
 
-  // The parameter of that name, or null.
+  // The parameter named `name`, or null.
   const ParameterSpec* Find(const std::string& name) const;
 };
 
-// Standard deviation of the first weights; those that write into the residual
-// stream (o_proj, down_proj, w2, c_proj) get it over sqrt(2 L) (GPT-2's
-// scaling).
+// Standard deviation of initial weights. Weights that write into the residual
+// stream (o_proj, down_proj, w2, c_proj) have it divided by sqrt(2 L), as in
+// GPT-2.
 inline constexpr double kInitStddev = 0.02;
 
-// The layout of `config`, which must pass ValidateModelConfig.
+// Requires that `config` passes ValidateModelConfig.
 ParameterLayout MakeParameterLayout(const ModelConfig& config);
 
 }  // namespace atl::engine
