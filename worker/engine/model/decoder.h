@@ -1,8 +1,8 @@
-// A whole decoder on one rank. It calls its units one after the other.
+// A whole decoder on one rank.
 //
 // Parameters and gradients are flat buffers in the order of ParameterLayout, in
 // the memory of the operations. Tokens and results are in host memory.
-// Activations are in one arena that Create allocates. Thread-compatible.
+// Activations are in one arena. Thread-compatible.
 
 #ifndef WORKER_ENGINE_MODEL_DECODER_H_
 #define WORKER_ENGINE_MODEL_DECODER_H_
@@ -25,11 +25,9 @@ namespace atl::engine {
 template <typename T>
 class Decoder {
  public:
-  // Allocates buffers for batches of up to `rows_max` tokens, in sequences of
-  // up to config.sequence_length_max. `ops` must outlive the decoder. `config`
-  // must pass ValidateModelConfig.
-  //
-  // RESOURCE_EXHAUSTED: not enough memory.
+  // Allocates buffers for up to `rows_max` tokens, in sequences of up to
+  // config.sequence_length_max. `ops` must outlive the decoder. `config` must
+  // pass ValidateModelConfig. RESOURCE_EXHAUSTED: not enough memory.
   static absl::StatusOr<std::unique_ptr<Decoder>> Create(
       const ModelConfig& config, int64_t rows_max, BasicOps<T>& ops);
 
@@ -41,10 +39,10 @@ class Decoder {
   T ForwardBackward(const T* parameters, const TokenBatch& batch, T* gradients);
 
   // ForwardBackward in parts, for a step that is queued and read later. Fetch
-  // copies the tokens to where the operations read them, always at the same
-  // address. Its result is valid until the next call of the decoder.
-  // QueueForwardBackward takes that batch and writes the losses of its rows()
-  // to losses(). With a mixture it waits for the experts' row counts.
+  // copies the tokens to a fixed address for the operations; its result is
+  // valid until the decoder's next call. QueueForwardBackward writes the losses
+  // of the batch's rows() to losses(). With a mixture it waits for the experts'
+  // row counts.
   TokenBatch Fetch(const TokenBatch& batch);
   void QueueForwardBackward(const T* parameters, const TokenBatch& fetched,
                             T* gradients);
@@ -58,15 +56,15 @@ class Decoder {
   double router_loss() const { return router_loss_; }
 
   // Logits [V] at `position` of one sequence of `length` tokens, valid until
-  // the next call. Each call computes the whole sequence.
+  // the next call. Computes the whole sequence.
   const T* Logits(const T* parameters, const int32_t* tokens, int64_t length,
                   int64_t position);
 
  private:
   Decoder(const ModelConfig& config, std::unique_ptr<Workspace<T>> workspace);
-  // Declares all buffers: the first run measures, the second allocates.
+  // Runs twice: once to measure, once to allocate.
   void TakeBuffers(Arena& arena);
-  // Runs all units up to and including the last norm.
+  // Includes the last norm.
   void Forward(const T* parameters, const TokenBatch& batch);
   void SetRouterLoss(int64_t rows);
   // Offset of the head's table in a flat buffer.

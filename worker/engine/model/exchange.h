@@ -1,9 +1,7 @@
-// The exchanges between a unit and the ranks that share its model. A call does
-// nothing if the group is null or after an error. It leaves its error in the
-// workspace.
-//
-// A micro-batch has R rows. The residual stream has R' = R / tp of them on this
-// rank (model/unit_slice.h). Thread-compatible.
+// Exchanges between a unit and the ranks that share its model. A call does
+// nothing if the group is null or after an error. Errors go to the workspace.
+// R' = R / tp is the rank's share of the residual stream's R rows.
+// Thread-compatible.
 
 #ifndef WORKER_ENGINE_MODEL_EXCHANGE_H_
 #define WORKER_ENGINE_MODEL_EXCHANGE_H_
@@ -16,7 +14,6 @@
 
 namespace atl::engine {
 
-// The type that ranks exchange.
 template <typename T>
 constexpr collective::DataType ToDataType() {
   return sizeof(T) == sizeof(double) ? collective::DataType::kF64
@@ -46,15 +43,14 @@ const T* GatherRows(Workspace<T>& work, int64_t rows, const T* mine, T* whole) {
   return StartGatherRows(work, rows, mine, whole).Wait(work);
 }
 
-// The buffer [R, C] for this rank's part of a product that tp ranks sum:
-// work.partial, or `mine` without tp. ReduceRows then reduces it to `mine` [R',
-// C].
+// Where a product that tp ranks share puts its part of a sum, [R, C]:
+// work.partial, or `mine` [R', C] without tp. ReduceRows takes it from there.
 template <typename T>
 T* PartialRows(Workspace<T>& work, T* mine) {
   return work.groups.tp != nullptr ? work.partial.data : mine;
 }
 // mine [R', C] = this rank's rows of the sum of `partial` [R, C] over tp ranks.
-// Without tp both are the same buffer and nothing happens.
+// Without tp both are one buffer and nothing happens.
 template <typename T>
 void ReduceRows(Workspace<T>& work, int64_t rows, const T* partial, T* mine);
 

@@ -1,8 +1,6 @@
-// Expert choices in the parts of a sequence that other cp ranks have. An expert
-// with a capacity takes earlier rows of a sequence first, on whichever rank
-// they are.
-//
-// Thread-compatible.
+// With cp, counts the expert choices that other ranks have in a sequence. An
+// expert with a capacity takes the earliest rows of a sequence first, on
+// whichever rank they are. Thread-compatible.
 
 #ifndef WORKER_ENGINE_MODEL_EXPERT_CAPACITY_H_
 #define WORKER_ENGINE_MODEL_EXPERT_CAPACITY_H_
@@ -14,16 +12,14 @@
 
 namespace atl::engine {
 
-// With cp only. Returns [N, E]: for each of this rank's N runs
-// (model/unit_slice.h, SequenceRuns), how often each expert is chosen before it
-// in its sequence. `experts` are the choices of this rank's rows. `shape` has
-// one group per run. Valid until the workspace is used again. All ranks of the
-// cp group must call it.
+// Returns [N, E], valid until the workspace is used again: for each of this
+// rank's N runs (model/unit_slice.h, SequenceRuns), how often each expert is
+// chosen before it in its sequence. `experts` are the choices of this rank's
+// rows; `shape` has one group per run. Needs cp, and all ranks of the cp group
+// must call it. Instantiated for float and double.
 //
 // Null after an error. Latches INVALID_ARGUMENT if there are more runs than
 // those of whole sequences of the model's length.
-//
-// Instantiated for float and double.
 template <typename T>
 const T* ChosenBefore(Workspace<T>& work, const RouteShape& shape,
                       const int32_t* experts);

@@ -1,13 +1,9 @@
 // Sends rows to experts on other ranks, and back.
 //
-// A rank sorts its rows by slot, and therefore by expert (Ops::PlanDispatch).
-// It sends each rank of the ep group the rows for that rank's experts, in an
-// all-to-all of uneven parts. Counts travel first. Each part lands in place: by
-// expert, then by rank, then by row. That is the order on one rank with all
-// rows. Without ep, slots are already in that order and nothing moves.
-//
-// One object is one layer's dispatch of one micro-batch. It borrows its arrays
-// of counts. Thread-compatible.
+// A rank's slots sort its rows by expert (Ops::PlanDispatch), and therefore by
+// rank. An all-to-all sends the counts, then the rows. Rows arrive by expert,
+// then by rank, then by row: the order on one rank with all rows. Without ep,
+// slots are in that order already and nothing moves.
 
 #ifndef WORKER_ENGINE_MODEL_EXPERT_EXCHANGE_H_
 #define WORKER_ENGINE_MODEL_EXPERT_EXCHANGE_H_
@@ -22,7 +18,8 @@
 
 namespace atl::engine {
 
-// Instantiated for float and double.
+// One layer's dispatch of one micro-batch. Borrows its arrays of counts.
+// Thread-compatible. Instantiated for float and double.
 template <typename T>
 class ExpertExchange {
  public:
@@ -41,9 +38,9 @@ class ExpertExchange {
   // learns the same. This rank receives at most `rows_max` rows
   // (ExpertRowsMax).
   //
-  // Latches INVALID_ARGUMENT, and aborts the ep group, if more rows come. Then
-  // ranks of the ep group have micro-batches of different sizes, or experts
-  // have a capacity and sequences are not of the model's length.
+  // If more come, latches INVALID_ARGUMENT and aborts the ep group: its ranks
+  // have micro-batches of different sizes, or experts have a capacity and
+  // sequences are not of the model's length.
   void ShareCounts(Workspace<T>& work, int64_t rows_max) const;
 
   // Number of rows of this rank's e-th expert, and its first row.
@@ -60,7 +57,6 @@ class ExpertExchange {
     int64_t begin = 0;
     int64_t count = 0;
   };
-  // The rows sent to a rank, and the rows that arrive from it.
   struct Parts {
     Rows from, to;
   };
@@ -74,8 +70,7 @@ class ExpertExchange {
     const int64_t* const at = begins_ + p * experts_ + e;
     return {at[0], at[1] - at[0]};
   }
-  // Sends the rows of each (rank, expert) from their place in `from`, and
-  // receives into their place in `to`.
+  // Sends from the parts' places in `from`, receives into those in `to`.
   void Move(Workspace<T>& work, const T* from, T* to,
             absl::FunctionRef<Parts(int, int64_t)> parts_of) const;
 

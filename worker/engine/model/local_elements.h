@@ -1,7 +1,5 @@
-// Cuts a rank's part out of a whole model's elements, and puts it back. For
-// tests only: programs move elements by spans (parallel/layout/rank_layout.h).
-//
-// Pure. Thread-safe.
+// Copies between a rank's elements and a whole model's. For tests only:
+// programs move spans (parallel/layout/rank_layout.h). Pure. Thread-safe.
 
 #ifndef WORKER_ENGINE_MODEL_LOCAL_ELEMENTS_H_
 #define WORKER_ENGINE_MODEL_LOCAL_ELEMENTS_H_
@@ -27,8 +25,7 @@ void ForEachRun(const LocalLayout& local_layout, F f) {
   }
 }
 
-// local [layout.element_count] = this rank's part of `global`, which is in the
-// model's flat order.
+// local [layout.element_count] = this rank's part of `global`.
 template <typename T>
 void CutToLocal(const LocalLayout& local_layout, const T* global, T* local) {
   ForEachRun(local_layout, [&](int64_t to, int64_t from, int64_t count) {

@@ -1,13 +1,10 @@
 // The parameters of a slice of a model: which part of each this rank has, and
-// where it is in the rank's flat order.
-//
-// Pure: a function of ModelConfig and UnitSlice. Thread-compatible.
+// where it is in the rank's flat order. Pure. Thread-compatible.
 //
 // A rank's flat order is that of parameter_layout.h, with each parameter cut to
 // the rank's part. With ep > 1 the experts' parameters come last in each unit,
 // because they are sharded over other ranks than the rest (kExpertShardGroup of
-// parallel/layout/mesh.h, not kShardGroup). With ep = 1 nothing moves and they
-// count as dense. A slice that is the whole model has the model's layout.
+// parallel/layout/mesh.h, not kShardGroup). With ep = 1 they count as dense.
 
 #ifndef WORKER_ENGINE_MODEL_LOCAL_LAYOUT_H_
 #define WORKER_ENGINE_MODEL_LOCAL_LAYOUT_H_
@@ -32,16 +29,15 @@ struct Rectangle {
   int64_t column_count = 0;
 };
 
-// Where the parameter with the same index in LocalLayout::layout is in the
-// model.
+// Where the parameter of the same index in LocalLayout::layout is in the model.
 struct LocalParameter {
   int64_t global_index = 0;  // Index in the model's
                              // ParameterLayout::parameters.
   // Divided by tp. If false, all ranks of a tp group hold the same values and
   // equal gradients: a norm or a save takes them from one rank.
   bool cut_by_tp = false;
-  // Belongs to an expert, with ep > 1: ranks of an ep group hold different
-  // ones. If false, all of them hold the same.
+  // Of an expert, with ep > 1: ranks of an ep group hold different ones. If
+  // false, all of them hold the same.
   bool is_expert = false;
   std::vector<Rectangle> rectangles;  // Cover the rank's part once.
 };
@@ -55,14 +51,14 @@ struct LocalUnit {
 
 struct LocalLayout {
   UnitSlice slice;
-  // The rank's parameters: the model's names; shapes, offsets and units of this
-  // rank. Units are made from it (model/units.h).
+  // The model's names; shapes, offsets and units of this rank. Units are made
+  // from it (model/units.h).
   ParameterLayout layout;
   std::vector<LocalParameter> parameters;  // Parallel to layout.parameters.
   std::vector<LocalUnit> units;            // L + 2
 };
 
-// Requires ValidateSlice(config, slice).
+// Requires that ValidateSlice(config, slice) is OK.
 LocalLayout MakeLocalLayout(const ModelConfig& config, const UnitSlice& slice);
 
 }  // namespace atl::engine

@@ -2,12 +2,10 @@
 // experts of the router's weight times the expert's down(silu(gate(x)) up(x)).
 // model_config.h defines the router's loss and the expert capacity.
 //
-// With tp each rank has the whole router and all rows, and so makes the same
-// choices. Each expert is divided like a dense MLP. With ep, rows travel to the
-// ranks of their experts and back (model/expert_exchange.h). Expert capacity is
-// per sequence, so no other sequence decides which rows are dropped. With cp a
-// rank learns the choices in the earlier parts of a sequence from other ranks
-// (model/expert_capacity.h).
+// With tp each rank has the whole router and all rows, so all make the same
+// choices; experts are divided like a dense MLP. With ep, rows travel to their
+// experts (model/expert_exchange.h). With cp and a capacity, ranks exchange
+// choices of their parts of a sequence (model/expert_capacity.h).
 
 #ifndef WORKER_ENGINE_MODEL_MIXTURE_H_
 #define WORKER_ENGINE_MODEL_MIXTURE_H_

@@ -1,12 +1,9 @@
-// The second half of a block: computes what the MLP adds to the residual stream
-// from the normed stream.
-//
-// Made by model/dense_mlp.h and model/mixture.h.
+// The second half of a block: what the MLP adds to the residual stream. Made by
+// model/dense_mlp.h and model/mixture.h.
 //
 // With tp, x and dout are whole rows, the same on all ranks of a group. delta
-// and dx are this rank's part of a sum over the group; the caller reduces them.
-//
-// Conventions are those of model/parts.h. Thread-compatible.
+// and dx are this rank's part of a sum that the caller reduces. Conventions are
+// those of model/parts.h. Thread-compatible.
 
 #ifndef WORKER_ENGINE_MODEL_MLP_H_
 #define WORKER_ENGINE_MODEL_MLP_H_
@@ -18,17 +15,15 @@
 
 namespace atl::engine {
 
-// Router statistics of all layers for one micro-batch. They travel with the
-// activations, because the load-balancing loss multiplies sums over all layers
-// and rows. Null pointers in models without experts.
+// Router statistics of all layers for one micro-batch: the load-balancing loss
+// multiplies sums over all layers and rows. Null without experts.
 //
 // A forward pass adds this rank's rows; tp ranks see the same rows and add the
-// same numbers. Where several ranks share a micro-batch, their driver sums
-// counts and sums after all its forwards and before its first backward. It sums
-// over ranks that read other tokens (kLossGroup of parallel/layout/mesh.h) and
-// ranks with other layers (pp), and sets `rows` to the group's tokens. The loss
-// is then that of one rank with all these sequences. The gradients of the
-// ranks' own rows sum to its gradient.
+// same. If ranks share a micro-batch, their driver sums counts and sums between
+// its last forward and its first backward: over ranks with other tokens
+// (kLossGroup of parallel/layout/mesh.h) and with other layers (pp). It sets
+// `rows` to the group's tokens. Loss and summed gradients then equal those of
+// one rank with all these sequences.
 template <typename T>
 struct RouterTotals {
   T* counts = nullptr;  // [E], choices of each expert
@@ -44,7 +39,7 @@ struct RouterTotals {
 enum class Keep {
   kAll,
   // Inputs of parts, outputs of products and of attention. Backward recomputes
-  // what is cheap, with the same bits: norms, and SwiGLU or GELU.
+  // norms and SwiGLU or GELU, with the same bits.
   kProducts,
 };
 
@@ -53,8 +48,7 @@ class Mlp {
  public:
   virtual ~Mlp() = default;
 
-  // Takes from `saved` what the backward pass needs for `rows` rows. Only
-  // measures if the arena measures.
+  // Takes from `saved` what the backward pass needs, or measures it.
   virtual void TakeSaved(int64_t rows, Arena& saved) const = 0;
 
   // Writes `delta` [R, C] from `x` [R, C], without the last map's bias, and

@@ -1,6 +1,4 @@
-// The shape of a decoder, in Hugging Face's terms.
-//
-// Pure. Thread-compatible.
+// The shape of a decoder, in Hugging Face's terms. Pure. Thread-compatible.
 
 #ifndef WORKER_ENGINE_MODEL_MODEL_CONFIG_H_
 #define WORKER_ENGINE_MODEL_MODEL_CONFIG_H_
@@ -57,17 +55,15 @@ struct ModelConfig {
 
   // D. Must be even with rotary positions, which rotate pairs of channels.
   int64_t head_dim() const { return hidden_size / head_count; }
-  // Channels of queries, keys and values of one row: C + 2 G D.
+  // C + 2 G D: channels of queries, keys and values of one row.
   int64_t qkv_size() const {
     return hidden_size + 2 * kv_head_count * head_dim();
   }
 };
 
-// OK if the engine can build `config`.
-//
-// INVALID_ARGUMENT: a size is out of range or does not divide as it must; the
-// message names the field. Sizes are bounded (each dimension by 2^24, layers by
-// 2^16, parameters by 2^40), so no product of them overflows.
+// INVALID_ARGUMENT, naming the field: a size is out of range or does not divide
+// as it must. Sizes are bounded (each dimension by 2^24, layers by 2^16,
+// parameters by 2^40), so no product of them overflows.
 absl::Status ValidateModelConfig(const ModelConfig& config);
 
 }  // namespace atl::engine

@@ -1,5 +1,5 @@
-// Norms and linear maps of a unit: the places of their parameters in the unit's
-// span, and both passes.
+// Norms and linear maps of a unit: offsets of their parameters, and both
+// passes.
 //
 // `parameters` and `gradients` are a unit's span. A gradient is written, or
 // added if `accumulate`. Thread-compatible.
@@ -38,12 +38,11 @@ struct NormState {
   T* mean = nullptr;    // [R], LayerNorm's
 };
 
-// Takes the buffers of a norm. Keep::kProducts leaves `normed` null.
+// Keep::kProducts leaves `normed` null.
 template <typename T>
 NormState<T> TakeNorm(const ModelConfig& config, int64_t rows, Keep keep,
                       Arena& arena);
 
-// Sets a null `normed` to work.normed.
 template <typename T>
 void UseNormed(Workspace<T>& work, NormState<T>& state) {
   if (state.normed == nullptr) state.normed = work.normed;
@@ -68,9 +67,9 @@ void BackwardNorm(Workspace<T>& work, const NormMap& map, const T* parameters,
                   const T* dy, T* dx, bool add_to_dx, T* gradients,
                   bool accumulate);
 
-// Call it once per unit, after BackwardNorm of all its norms. `maps` are the
-// norms in the order of their slots. Sums the gradients of gains and biases
-// over tp ranks and puts them in place. Does nothing without tp.
+// Sums the gradients of gains and biases over tp ranks and puts them in place.
+// Call it once per unit, after BackwardNorm of all its norms; `maps` has them
+// in the order of their slots. Does nothing without tp.
 template <typename T>
 void SumNormGradients(Workspace<T>& work, std::initializer_list<NormMap> maps,
                       T* gradients, bool accumulate);
@@ -96,7 +95,6 @@ void BackwardLinear(Workspace<T>& work, const LinearMap& map,
                     const T* parameters, int64_t rows, const T* x, const T* dy,
                     T* dx, T* gradients, bool accumulate);
 
-// The bias, or null.
 template <typename T>
 const T* FindBias(const LinearMap& map, const T* parameters) {
   return map.bias < 0 ? nullptr : parameters + map.bias;

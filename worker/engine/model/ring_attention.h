@@ -1,21 +1,19 @@
 // Causal attention over sequences that a cp group divides. Keys and values
-// travel round the ring of ranks while each rank computes.
+// travel round the ring of ranks while each rank computes. Thread-compatible.
 //
-// Each rank keeps the rows of its queries and outputs. Rank c of n has chunk c
-// and chunk 2 n - 1 - c of 2 n (unit_slice.h). Keys then come from three kinds
-// of ranks:
+// Queries and outputs stay. Rank c of n has chunk c and chunk 2 n - 1 - c of 2
+// n (unit_slice.h). So the keys of this rank need the causal mask. All queries
+// see the first half of a lower rank's keys, and none sees the second. The
+// second half of the queries sees all keys of a higher rank, and the first
+// none. Each step after the first is therefore T^2 / 2 products without a mask,
+// on every rank.
 //
-//   this rank     causal mask
-//   a lower rank  all queries see the first half, none sees the second
-//   a higher rank the second half of the queries sees all, the first none
-//
-// So each step after the first is T^2 / 2 products without a mask, on every
-// rank. The softmax over each step's keys is merged by its logarithm; scores
+// Outputs of the steps merge by the logarithm of their softmax sums. Scores
 // exist only for a few rows of T at a time. The backward pass sends keys and
-// values round again. The sum of their gradients follows them and ends on its
-// own rank.
+// values round again; the sum of their gradients follows and ends on its own
+// rank.
 //
-// Without a cp group this is plain attention. Thread-compatible.
+// Without a cp group this is plain attention.
 
 #ifndef WORKER_ENGINE_MODEL_RING_ATTENTION_H_
 #define WORKER_ENGINE_MODEL_RING_ATTENTION_H_

@@ -1,36 +1,30 @@
 // The units of a decoder: embedding | block 0 | ... | block L - 1 | head.
+// Thread-compatible: units are constant; a workspace belongs to one thread.
 //
-// A pipeline stage places whole units, and a sharded rank gathers whole units.
-// A unit has one contiguous span of the flat parameters
-// (ParameterLayout::units), and calls take that span alone. The residual stream
-// x [R, C] travels between units.
+// A pipeline stage places whole units; a sharded rank gathers whole units. A
+// unit has one contiguous span of the flat parameters (ParameterLayout::units).
+// The residual stream x [R, C] travels between units.
 //
-// A unit object holds only offsets. What its backward pass needs is in a buffer
-// of the caller, one for each (unit, micro-batch) in progress. The buffer has
-// saved_bytes(rows) bytes and Arena's alignment. So backward passes may run in
-// any order of micro-batches, and a caller may drop a saved buffer and fill it
-// again by another Forward of the same input.
-//
-// Backward takes the gradient of the unit's output and returns that of its
-// input. It reads the input x again and overwrites the saved buffer. Gradients
-// of parameters are written, or added if `accumulate`.
+// A unit holds only offsets. Each (unit, micro-batch) in progress has a buffer
+// of the caller with saved_bytes(rows) bytes and Arena's alignment. So backward
+// passes may run in any order, and a caller may drop the buffer and fill it
+// again by another Forward of the same input. Backward reads the input x again,
+// overwrites the buffer, and writes gradients of parameters, or adds them if
+// `accumulate`.
 //
 // On a slice of a model (model/unit_slice.h) a unit is made from LocalLayout's
 // `layout`, and the workspace has the groups. `rows` and TokenBatch then
-// describe what a tp group computes together: B T tokens, T the length of the
-// rank's part of a sequence (CutSequences). All ranks of a tp group get the
-// same batch. The residual stream and its gradient have stream_rows(rows) rows
-// on this rank. All ranks of a group call the same units in the same order.
+// describe the B T tokens that a tp group computes together, T the length of
+// the rank's part of a sequence (CutSequences). All ranks of a tp group get the
+// same batch. A rank has stream_rows(rows) rows of the residual stream and its
+// gradient. All ranks of a group call the same units in the same order.
 //
 // When Backward returns, the gradient of a parameter that tp divides is
-// complete for this rank's part. That of any other parameter is bit-identical
-// on all tp ranks. Both cover the rank's own tokens: the caller sums them over
+// complete for this rank's part. Any other gradient is bit-identical on all tp
+// ranks. Both cover the rank's own tokens: the caller sums them over
 // kShardGroup (and dp_replicate), and those of experts with ep > 1 over
-// kExpertShardGroup.
-//
-// After an error of a group, calls do nothing (Workspace::status).
-//
-// Thread-compatible: units are constant; a workspace belongs to one thread.
+// kExpertShardGroup. After an error of a group, calls do nothing
+// (Workspace::status).
 
 #ifndef WORKER_ENGINE_MODEL_UNITS_H_
 #define WORKER_ENGINE_MODEL_UNITS_H_
@@ -102,11 +96,9 @@ class BlockUnit {
   const ParameterSpan& span() const { return span_; }
   size_t saved_bytes(int64_t rows) const;
 
-  // Keep::kProducts makes the saved buffer smaller by 2 C + F numbers per row,
-  // which Backward recomputes. Llama's without tp is 7 C + 3 F otherwise.
-  //
-  // `out` must not be x. `batch` gives the shape; its tokens are not read. Adds
-  // to `totals`.
+  // Keep::kProducts makes the saved buffer smaller by 2 C + F numbers per row
+  // (of Llama's 7 C + 3 F without tp); Backward recomputes them. `out` must not
+  // be x. `batch` gives the shape; its tokens are not read. Adds to `totals`.
   void Forward(Workspace<T>& work, const T* parameters, const TokenBatch& batch,
                const T* x, void* saved, T* out,
                const RouterTotals<T>& totals) const;
@@ -126,7 +118,6 @@ class BlockUnit {
     T* middle;                              // [R', C], x after attention
   };
   State Take(int64_t rows, Arena& saved) const;
-  // Recomputes a norm's output if it was not kept.
   void Renorm(Workspace<T>& work, const NormMap& map, const T* parameters,
               int64_t stream_rows, const T* x, NormState<T>& state) const;
   Arena Open(void* saved, int64_t rows) const;
@@ -190,8 +181,7 @@ class HeadUnit {
   // Writes the logits of `rows` rows of `normed` to work.logits.
   void Project(Workspace<T>& work, const T* table, int64_t rows,
                const T* normed) const;
-  // Reduces the softmax statistics of these logits over the whole vocabulary,
-  // and computes their losses.
+  // Reduces these logits' softmax statistics over tp, and computes the losses.
   void Normalize(Workspace<T>& work, int64_t rows, const int32_t* targets,
                  T* losses) const;
   // Computes the losses of `rows` rows, and turns their logits into gradients.

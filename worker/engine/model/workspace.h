@@ -1,17 +1,13 @@
 // What the units of a model share on one rank: operations, constants, and
-// scratch for one call.
+// scratch for one call. Except for the rotary table, nothing here outlives a
+// unit's call. Thread-compatible.
 //
-// Except for the rotary table, nothing here outlives a unit's call. What the
-// backward pass needs is in buffers of the caller (model/units.h).
-// Thread-compatible.
+// Calls to other ranks return nothing: the workspace keeps the first error of a
+// group. From then on units do nothing and leave their outputs unchanged.
 //
-// Units reach the ranks that share their model through the workspace. The calls
-// return nothing: the workspace keeps the first error of a group. From then on
-// units do nothing and leave their outputs unchanged.
-//
-// Letters are those of model_config.h, for this rank. R = B T rows, T the
-// length of its part of a sequence; the residual stream has R' = R / tp rows.
-// Q, F and V are this rank's part. S is the most rows that its experts take.
+// Letters are those of model_config.h, for this rank: R = B T rows, T its part
+// of a sequence; R' = R / tp rows of the residual stream; Q, F and V its part;
+// S the most rows that its experts take.
 
 #ifndef WORKER_ENGINE_MODEL_WORKSPACE_H_
 #define WORKER_ENGINE_MODEL_WORKSPACE_H_
@@ -124,8 +120,8 @@ class Workspace {
   T* expert_counts = nullptr;  // [2, E], sent and received
   // In a mixture with cp and a capacity only: expert choices of this rank's
   // runs of sequences, then those of all cp ranks.
-  T* run_counts = nullptr;      // [1 + cp, N, E]
-  int64_t run_count_max = 0;    // N: two per sequence.
+  T* run_counts = nullptr;    // [1 + cp, N, E]
+  int64_t run_count_max = 0;  // N: two per sequence.
 
   // Host memory for `count` numbers that belong to the address `saved` in the
   // memory of the operations: `saved` itself, or a buffer of its own with a
