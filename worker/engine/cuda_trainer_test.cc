@@ -1,6 +1,6 @@
-// The trainer on CudaOps, whose kernels an emulator runs: a device has memory
-// of its own, so what is not copied is not there. Held to PyTorch as the CPU's
-// trainer is.
+// The trainer on CudaOps, with an emulator for its kernels. The emulated device
+// has its own memory, so a missing copy shows. Compared to PyTorch like the
+// CPU's trainer.
 
 #include <algorithm>
 #include <cmath>
@@ -81,7 +81,7 @@ TEST(CudaTrainerTest, InBf16ItLearnsAsInF32) {
   EXPECT_TRUE(differs) << "nothing was rounded";
 }
 
-// A model of a few hundred parameters and its trainer, for tests of many steps:
+// Options of a model with a few hundred parameters, for tests of many steps:
 // the emulator is slow.
 TrainerOptions SmallOptions(Architecture architecture) {
   TrainerOptions options;
@@ -104,7 +104,8 @@ TrainerOptions SmallOptions(Architecture architecture) {
   return options;
 }
 
-// What nine steps leave; the learning rate changes with each, the batch once.
+// Results of nine steps. The learning rate changes at each step, the batch
+// once.
 struct Trained {
   std::vector<float> losses, parameters;
   int64_t replay_count = 0;
@@ -133,7 +134,7 @@ Trained Train(Architecture architecture, ComputeType compute, bool graphs,
     EXPECT_TRUE(loss.ok()) << loss.status();
     trained.losses.push_back(loss.value_or(NAN));
     trained.losses.push_back(static_cast<float>(trainer->gradient_norm()));
-    // Leaves other things in scratch.
+    // Changes the scratch.
     if (step == 6) {
       EXPECT_TRUE(trainer->EvaluateLoss(inputs, targets).ok());
     }
@@ -161,8 +162,8 @@ TEST(CudaTrainerTest, AReplayedStepHasTheBitsOfACalledOne) {
     EXPECT_EQ(replayed.losses, called.losses);
     EXPECT_EQ(replayed.parameters, called.parameters);
     EXPECT_EQ(called.replay_count, 0);
-    // Experts take rows that the host has to know. Else the first step is
-    // called, the second recorded, and that of another batch called.
+    // A mixture never replays: the host must know its row counts. Otherwise the
+    // first step calls, the second records, and the other batch's step calls.
     EXPECT_EQ(replayed.replay_count,
               architecture == Architecture::kMixtral ? 0 : 6);
   }

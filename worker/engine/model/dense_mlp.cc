@@ -15,7 +15,6 @@
 namespace atl::engine {
 namespace {
 
-// Llama's.
 template <typename T>
 class GatedMlp final : public Mlp<T> {
  public:
@@ -36,8 +35,8 @@ class GatedMlp final : public Mlp<T> {
   }
   const T* bias(const T*) const override { return nullptr; }
 
-  void Forward(Workspace<T>& work, const T* parameters, int64_t rows,
-               int64_t, const T* x, Arena& saved, T* delta,
+  void Forward(Workspace<T>& work, const T* parameters, int64_t rows, int64_t,
+               const T* x, Arena& saved, T* delta,
                const RouterTotals<T>&) const override {
     const State state = Open(work, rows, saved);
     ForwardLinear(work, gate_up_, parameters, rows, x, state.gate_up);
@@ -66,7 +65,7 @@ class GatedMlp final : public Mlp<T> {
 
  private:
   struct State {
-    T* gate_up;  // [R, 2 F]; backward puts the gradient there
+    T* gate_up;  // [R, 2 F]; backward overwrites it with the gradient
     T* swiglu;   // [R, F], the workspace's if it is not kept
   };
   State Take(int64_t rows, Arena& saved) const {
@@ -86,7 +85,6 @@ class GatedMlp final : public Mlp<T> {
   LinearMap gate_up_, down_;
 };
 
-// GPT-2's.
 template <typename T>
 class GeluMlp final : public Mlp<T> {
  public:
@@ -113,8 +111,8 @@ class GeluMlp final : public Mlp<T> {
     return FindBias(down_, parameters);
   }
 
-  void Forward(Workspace<T>& work, const T* parameters, int64_t rows,
-               int64_t, const T* x, Arena& saved, T* delta,
+  void Forward(Workspace<T>& work, const T* parameters, int64_t rows, int64_t,
+               const T* x, Arena& saved, T* delta,
                const RouterTotals<T>&) const override {
     const State state = Open(work, rows, saved);
     ForwardLinear(work, up_, parameters, rows, x, state.up);
@@ -142,7 +140,7 @@ class GeluMlp final : public Mlp<T> {
 
  private:
   struct State {
-    T* up;    // [R, F], with its bias; backward puts the gradient there
+    T* up;    // [R, F], with its bias; backward overwrites it with the gradient
     T* gelu;  // [R, F], the workspace's if it is not kept
   };
   State Take(int64_t rows, Arena& saved) const {

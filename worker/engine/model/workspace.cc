@@ -21,7 +21,7 @@ namespace {
 
 constexpr int64_t kLogitRowsMin = 256;
 
-// Sequences of sequence_length_max that a rank's `rows` are parts of.
+// Sequences of sequence_length_max of which a rank's `rows` are parts.
 int64_t SequenceCountMax(const ModelConfig& config, const UnitSlice& slice,
                          int64_t rows) {
   const int64_t length = config.sequence_length_max / slice.cp_size;

@@ -94,7 +94,8 @@ void InnerOptimizer::QueueStep(int64_t rows, const float* losses,
 
 InnerOptimizer::Sums InnerOptimizer::EndQueued() {
   constexpr double kUnknown = std::numeric_limits<double>::quiet_NaN();
-  double sums[2] = {kUnknown, kUnknown};  // After an error they stay so.
+  double sums[2] = {kUnknown, kUnknown};  // They keep this value after an
+                                          // error.
   ops_.ToHost(sizeof(sums), sums_, sums);
   const Sums result = {.loss = sums[0], .gradient_norm = std::sqrt(sums[1])};
   if (std::isfinite(result.loss) && std::isfinite(result.gradient_norm)) {
@@ -105,8 +106,8 @@ InnerOptimizer::Sums InnerOptimizer::EndQueued() {
 
 void InnerOptimizer::StepAdamW(double learning_rate, double gradient_scale,
                                const float* gradients, float* parameters) {
-  AdamWStep<float> step = AdamWStepAt<float>(options_, step_count_,
-                                             learning_rate, gradient_scale);
+  AdamWStep<float> step =
+      AdamWStepAt<float>(options_, step_count_, learning_rate, gradient_scale);
   for (const Segment& segment : segments_) {
     step.weight_decay =
         segment.decayed ? static_cast<float>(options_.weight_decay) : 0.0f;
