@@ -1,10 +1,10 @@
-// Parameters are gathered ahead of need: the order in which a rank of ZeRO-3
-// starts its gathers and computes, as a trace.
+// Parameters are gathered ahead: a trace of the order in which a ZeRO-3 rank
+// starts gathers and computes.
 //
 //   gU   starts to gather unit U    cU   begins to compute with unit U
 //
 // Of a Llama of 3 blocks, unit 0 is the embedding and unit 4 the head. The
-// gradient of an embedding reads no parameters, so the last gather has no c.
+// embedding's gradient reads no parameters, so the last gather has no c.
 
 #include <cstdint>
 #include <map>
@@ -31,11 +31,11 @@ using collective::Pending;
 
 constexpr int64_t kLength = 8;
 
-// Of one rank.
+// Events of one rank.
 class Trace {
  public:
-  // A shard at `from` goes to the slot [to, to + bytes). Shards lie in the
-  // order of units.
+  // A shard at `from` is gathered into the slot [to, to + bytes). Shards are in
+  // the order of units.
   void Gather(const void* from, const void* to, int64_t bytes) {
     slots_[static_cast<const char*>(to)] = {bytes, from};
     shards_.emplace(from, 0);
@@ -50,13 +50,15 @@ class Trace {
     auto slot = slots_.upper_bound(at);
     if (slot == slots_.begin()) return;
     --slot;
-    if (at - slot->first >= slot->second.bytes) return;  // Of no unit.
+    if (at - slot->first >= slot->second.bytes)
+      return;  // Not a unit's
+               // parameter.
     const Event event{false, slot->second.shard};
     if (event != last_read_) events_.push_back(event);
     last_read_ = event;
   }
 
-  // Since the last time, once all units have been seen.
+  // The events since the last call. Requires that all units have been gathered.
   std::string Take() {
     std::string text;
     for (const auto& [is_gather, shard] : events_) {
@@ -71,11 +73,11 @@ class Trace {
  private:
   struct Slot {
     int64_t bytes = 0;
-    const void* shard = nullptr;  // Of the unit that it holds.
+    const void* shard = nullptr;  // Of its unit.
   };
   using Event = std::pair<bool, const void*>;
   std::map<const char*, Slot> slots_;
-  std::map<const void*, int> shards_;  // To the unit.
+  std::map<const void*, int> shards_;  // To unit numbers.
   std::vector<Event> events_;
   Event last_read_;
 };
@@ -109,7 +111,7 @@ class TracedCollective final : public Collective {
   Trace& trace_;
 };
 
-// Each unit's passes read a parameter by one of these.
+// In each of a unit's passes, one of these operations reads a parameter.
 class TracedOps final : public PlainOps<double> {
  public:
   explicit TracedOps(Trace& trace) : trace_(trace) {}
@@ -144,44 +146,41 @@ struct Traces {
   std::string step, evaluation;
 };
 
-// Of rank 0 of two that share all.
+// Traces of rank 0 of two ranks.
 Traces RecordTraces(bool tied) {
-  const RankTrainerOptions options{
-      .model = {.vocab_size = 29,
-                .hidden_size = 16,
-                .intermediate_size = 24,
-                .layer_count = 3,
-                .head_count = 4,
-                .kv_head_count = 2,
-                .sequence_length_max = kLength,
-                .tie_embeddings = tied},
-      .mesh = {.mesh = *Mesh::Parse("dp_shard=2"),
-               .sharding = ShardingMode::kZero3},
-      .batch_size = 2,
-      .sequence_length = kLength};
+  const RankTrainerOptions options{.model = {.vocab_size = 29,
+                                             .hidden_size = 16,
+                                             .intermediate_size = 24,
+                                             .layer_count = 3,
+                                             .head_count = 4,
+                                             .kv_head_count = 2,
+                                             .sequence_length_max = kLength,
+                                             .tie_embeddings = tied},
+                                   .mesh = {.mesh = *Mesh::Parse("dp_shard=2"),
+                                            .sharding = ShardingMode::kZero3},
+                                   .batch_size = 2,
+                                   .sequence_length = kLength};
   const ParameterLayout layout = MakeParameterLayout(options.model);
   const std::vector<double> start(layout.element_count, 0.1);
   const std::vector<int32_t> tokens(2 * kLength, 3);
   Traces traces[2];
   LocalWorld world(2);
   auto members = world.TakeRanks();
-  collective::RunRanks(
-      members, [&](int r, std::unique_ptr<Collective>& member) {
-        Trace trace;
-        TracedOps ops(trace);
-        TracedCollective traced(std::move(member), trace);
-        auto made = RankTrainer<double>::Create(options, layout, traced, ops);
-        ASSERT_TRUE(made.ok()) << made.status();
-        RankTrainer<double>& trainer = **made;
-        ASSERT_TRUE(
-            trainer.ScatterParameters(start.data() + trainer.held().begin)
-                .ok());
-        ASSERT_TRUE(trainer.Step(tokens.data(), tokens.data(), 2, 0.01).ok());
-        traces[r].step = trace.Take();
-        ASSERT_TRUE(
-            trainer.EvaluateLoss(tokens.data(), tokens.data(), 2).ok());
-        traces[r].evaluation = trace.Take();
-      });
+  collective::RunRanks(members, [&](int r,
+                                    std::unique_ptr<Collective>& member) {
+    Trace trace;
+    TracedOps ops(trace);
+    TracedCollective traced(std::move(member), trace);
+    auto made = RankTrainer<double>::Create(options, layout, traced, ops);
+    ASSERT_TRUE(made.ok()) << made.status();
+    RankTrainer<double>& trainer = **made;
+    ASSERT_TRUE(
+        trainer.ScatterParameters(start.data() + trainer.held().begin).ok());
+    ASSERT_TRUE(trainer.Step(tokens.data(), tokens.data(), 2, 0.01).ok());
+    traces[r].step = trace.Take();
+    ASSERT_TRUE(trainer.EvaluateLoss(tokens.data(), tokens.data(), 2).ok());
+    traces[r].evaluation = trace.Take();
+  });
   EXPECT_EQ(traces[0].step, traces[1].step);
   EXPECT_EQ(traces[0].evaluation, traces[1].evaluation);
   return traces[0];
@@ -197,7 +196,7 @@ TEST(GatherOrderTest, TheNextUnitIsOnItsWayBeforeAUnitComputes) {
 
 TEST(GatherOrderTest, ATiedTableIsOnItsWayBeforeTheBlockBelowTheHeadComputes) {
   const Traces traces = RecordTraces(/*tied=*/true);
-  // Of the head's forward pass without logits the table is not a part.
+  // Without logits the head's forward pass does not read the table.
   EXPECT_EQ(traces.step,
             "g0 g1 c0 g2 c1 g3 c2 g4 c3 g0 c4 "
             "g3 c0 g2 c3 g1 c2 g0 c1");

@@ -136,7 +136,7 @@ int Mesh::RankIn(int rank, MeshDimensions dimensions) const {
 }
 
 int Mesh::ComputeColor(int rank, MeshDimensions dimensions) const {
-  // The group's first rank.
+  // The first rank of the group.
   MeshVector coordinates = ToCoordinates(rank);
   for (int d = 0; d < kMeshDimensionCount; ++d) {
     if (dimensions.Has(d)) coordinates[d] = 0;
@@ -162,8 +162,8 @@ absl::Status Mesh::Validate(const MeshModel& model) const {
            MustDivide("tp", tp, model.feed_forward_size,
                       "columns of the feed-forward layer"),
            MustDivide("ep", ep, model.expert_count, "experts"),
-           // Each rank takes two pieces, so that a causal mask gives all the
-           // same work.
+           // Each rank takes two pieces, which balances the work of a causal
+           // mask.
            MustDivide("2 cp", cp == 1 ? 1 : 2 * cp, model.sequence_length,
                       "positions of a sequence"),
            MustDivide("cp tp", cp * tp, model.sequence_length,

@@ -15,7 +15,7 @@ namespace {
 using collective::Call;
 using collective::Pending;
 
-// What a unit's gathers wait for.
+// The gathers of one unit.
 struct UnitPending {
   Pending spans[2];
 
@@ -26,8 +26,8 @@ struct UnitPending {
   }
 };
 
-// Starts to gather the spans of `unit` into `frame` at `data`, in place if
-// `shard_of(span)` is there already.
+// Starts to gather the spans of `unit` into `frame` at `data`; in place if
+// `shard_of(span)` is already there.
 template <typename T, typename ShardOf>
 void StartGathers(const RankLayout& layout, RankGroups& groups, int unit,
                   const UnitFrame& frame, T* data, const ShardOf& shard_of,
@@ -123,7 +123,7 @@ class WholeParameters final : public UnitParameters<T> {
   RankGroups& groups_;
   BasicOps<T>& ops_;
   Arena arena_;
-  std::vector<Unit> units_;  // Ends before the memory that it waits for.
+  std::vector<Unit> units_;  // Destroyed before the memory that it waits for.
 };
 
 template <typename T>
@@ -170,7 +170,7 @@ class GatheredParameters final : public UnitParameters<T> {
   void Release(int unit) override {
     Slot* const slot = FindSlot(unit);
     if (slot == nullptr) return;
-    // An error of it comes back with the next call.
+    // The next call returns its error.
     slot->pending.Wait().IgnoreError();
     slot->unit = -1;
   }
@@ -198,7 +198,7 @@ class GatheredParameters final : public UnitParameters<T> {
  private:
   struct Slot {
     T* data = nullptr;
-    int unit = -1;  // Held, or being gathered; -1: free.
+    int unit = -1;  // Present or arriving; -1: free.
     bool is_arriving = false;
     UnitFrame frame;
     UnitPending pending;
@@ -221,7 +221,7 @@ class GatheredParameters final : public UnitParameters<T> {
   BasicOps<T>& ops_;
   Arena arena_;
   T* shards_ = nullptr;
-  std::vector<Slot> slots_;  // Ends before the memory that it waits for.
+  std::vector<Slot> slots_;  // Destroyed before the memory that it waits for.
 };
 
 }  // namespace
