@@ -154,7 +154,8 @@ TEST_F(DecoderTest, EveryGradientIsTheFiniteDifferenceOfTheLoss) {
       if (std::abs(slope - gradient[i]) > bound) {
         slope = (4 * difference(h / 2) - slope) / 3;
       }
-      ASSERT_NEAR(gradient[i], slope, bound) << "parameter " << i;
+      ASSERT_NEAR(gradient[i], slope, bound)
+          << "parameter " << i;
     }
   }
 }
@@ -285,8 +286,8 @@ TEST_F(DecoderTest, WithACapacitySequencesAreAloneAndLaterTokensNotSeen) {
 
   for (int64_t length = 1; length <= config.sequence_length_max; ++length) {
     const auto logits = [&](int64_t of) {
-      const double* at = decoder->Logits(parameters.data(),
-                                         problem.inputs.data(), of, length - 1);
+      const double* at = decoder->Logits(
+          parameters.data(), problem.inputs.data(), of, length - 1);
       return std::vector<double>(at, at + config.vocab_size);
     };
     const std::vector<double> prefix = logits(length);

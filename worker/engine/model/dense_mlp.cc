@@ -35,8 +35,8 @@ class GatedMlp final : public Mlp<T> {
   }
   const T* bias(const T*) const override { return nullptr; }
 
-  void Forward(Workspace<T>& work, const T* parameters, int64_t rows, int64_t,
-               const T* x, Arena& saved, T* delta,
+  void Forward(Workspace<T>& work, const T* parameters, int64_t rows,
+               int64_t, const T* x, Arena& saved, T* delta,
                const RouterTotals<T>&) const override {
     const State state = Open(work, rows, saved);
     ForwardLinear(work, gate_up_, parameters, rows, x, state.gate_up);
@@ -111,8 +111,8 @@ class GeluMlp final : public Mlp<T> {
     return FindBias(down_, parameters);
   }
 
-  void Forward(Workspace<T>& work, const T* parameters, int64_t rows, int64_t,
-               const T* x, Arena& saved, T* delta,
+  void Forward(Workspace<T>& work, const T* parameters, int64_t rows,
+               int64_t, const T* x, Arena& saved, T* delta,
                const RouterTotals<T>&) const override {
     const State state = Open(work, rows, saved);
     ForwardLinear(work, up_, parameters, rows, x, state.up);

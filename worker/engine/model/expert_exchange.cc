@@ -66,9 +66,10 @@ void ExpertExchange<T>::ShareCounts(Workspace<T>& work,
   received_[all] = row;
   if (sane) return;
   std::fill_n(received_, all + 1, 0);
-  const std::string what = absl::StrCat(
-      "more rows come to the experts of a rank than the ", rows_max,
-      " that equal micro-batches of whole sequences can give");
+  const std::string what =
+      absl::StrCat("more rows come to the experts of a rank than the ",
+                   rows_max,
+                   " that equal micro-batches of whole sequences can give");
   work.Latch(absl::InvalidArgumentError(what));
   work.groups.ep->Abort(what);  // Otherwise the other ranks wait for this one.
 }

@@ -471,9 +471,9 @@ TEST_F(SlicesTest, WithACapacityRanksTakeTheRowsThatOneRankTakes) {
          {Sizes{.tp = 2}, Sizes{.cp = 2}, Sizes{.cp = 4}, Sizes{.cp = 8},
           Sizes{.ep = 2}, Sizes{.ep = 4}, Sizes{.tp = 2, .cp = 2},
           Sizes{.cp = 2, .ep = 2}, Sizes{.tp = 2, .cp = 2, .ep = 2}}) {
-      SCOPED_TRACE(testing::Message()
-                   << k << " experts, tp " << sizes.tp << " cp " << sizes.cp
-                   << " ep " << sizes.ep);
+      SCOPED_TRACE(testing::Message() << k << " experts, tp " << sizes.tp
+                                      << " cp " << sizes.cp << " ep "
+                                      << sizes.ep);
       ExpectSameAsOneRank(config, sizes, config.sequence_length_max);
     }
   }
@@ -483,7 +483,8 @@ TEST_F(SlicesTest, WithACapacityShorterSequencesAreAnErrorNotAnOverrun) {
   ModelConfig config = Mixtral(2);
   config.expert_capacity_factor = 0.7;
   config.sequence_length_max = 64;
-  for (const auto& result : RunMesh<double>(Draw(config, 1, 8), {.cp = 2})) {
+  for (const auto& result :
+       RunMesh<double>(Draw(config, 1, 8), {.cp = 2})) {
     EXPECT_EQ(result.status.code(), absl::StatusCode::kInvalidArgument);
   }
 }

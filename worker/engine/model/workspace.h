@@ -120,8 +120,8 @@ class Workspace {
   T* expert_counts = nullptr;  // [2, E], sent and received
   // In a mixture with cp and a capacity only: expert choices of this rank's
   // runs of sequences, then those of all cp ranks.
-  T* run_counts = nullptr;    // [1 + cp, N, E]
-  int64_t run_count_max = 0;  // N: two per sequence.
+  T* run_counts = nullptr;      // [1 + cp, N, E]
+  int64_t run_count_max = 0;    // N: two per sequence.
 
   // Host memory for `count` numbers that belong to the address `saved` in the
   // memory of the operations: `saved` itself, or a buffer of its own with a

@@ -106,8 +106,8 @@ InnerOptimizer::Sums InnerOptimizer::EndQueued() {
 
 void InnerOptimizer::StepAdamW(double learning_rate, double gradient_scale,
                                const float* gradients, float* parameters) {
-  AdamWStep<float> step =
-      AdamWStepAt<float>(options_, step_count_, learning_rate, gradient_scale);
+  AdamWStep<float> step = AdamWStepAt<float>(options_, step_count_,
+                                             learning_rate, gradient_scale);
   for (const Segment& segment : segments_) {
     step.weight_decay =
         segment.decayed ? static_cast<float>(options_.weight_decay) : 0.0f;

@@ -50,9 +50,8 @@ class Trace {
     auto slot = slots_.upper_bound(at);
     if (slot == slots_.begin()) return;
     --slot;
-    if (at - slot->first >= slot->second.bytes)
-      return;  // Not a unit's
-               // parameter.
+    if (at - slot->first >= slot->second.bytes) return;  // Not a unit's
+                                                         // parameter.
     const Event event{false, slot->second.shard};
     if (event != last_read_) events_.push_back(event);
     last_read_ = event;
@@ -148,39 +147,42 @@ struct Traces {
 
 // Traces of rank 0 of two ranks.
 Traces RecordTraces(bool tied) {
-  const RankTrainerOptions options{.model = {.vocab_size = 29,
-                                             .hidden_size = 16,
-                                             .intermediate_size = 24,
-                                             .layer_count = 3,
-                                             .head_count = 4,
-                                             .kv_head_count = 2,
-                                             .sequence_length_max = kLength,
-                                             .tie_embeddings = tied},
-                                   .mesh = {.mesh = *Mesh::Parse("dp_shard=2"),
-                                            .sharding = ShardingMode::kZero3},
-                                   .batch_size = 2,
-                                   .sequence_length = kLength};
+  const RankTrainerOptions options{
+      .model = {.vocab_size = 29,
+                .hidden_size = 16,
+                .intermediate_size = 24,
+                .layer_count = 3,
+                .head_count = 4,
+                .kv_head_count = 2,
+                .sequence_length_max = kLength,
+                .tie_embeddings = tied},
+      .mesh = {.mesh = *Mesh::Parse("dp_shard=2"),
+               .sharding = ShardingMode::kZero3},
+      .batch_size = 2,
+      .sequence_length = kLength};
   const ParameterLayout layout = MakeParameterLayout(options.model);
   const std::vector<double> start(layout.element_count, 0.1);
   const std::vector<int32_t> tokens(2 * kLength, 3);
   Traces traces[2];
   LocalWorld world(2);
   auto members = world.TakeRanks();
-  collective::RunRanks(members, [&](int r,
-                                    std::unique_ptr<Collective>& member) {
-    Trace trace;
-    TracedOps ops(trace);
-    TracedCollective traced(std::move(member), trace);
-    auto made = RankTrainer<double>::Create(options, layout, traced, ops);
-    ASSERT_TRUE(made.ok()) << made.status();
-    RankTrainer<double>& trainer = **made;
-    ASSERT_TRUE(
-        trainer.ScatterParameters(start.data() + trainer.held().begin).ok());
-    ASSERT_TRUE(trainer.Step(tokens.data(), tokens.data(), 2, 0.01).ok());
-    traces[r].step = trace.Take();
-    ASSERT_TRUE(trainer.EvaluateLoss(tokens.data(), tokens.data(), 2).ok());
-    traces[r].evaluation = trace.Take();
-  });
+  collective::RunRanks(
+      members, [&](int r, std::unique_ptr<Collective>& member) {
+        Trace trace;
+        TracedOps ops(trace);
+        TracedCollective traced(std::move(member), trace);
+        auto made = RankTrainer<double>::Create(options, layout, traced, ops);
+        ASSERT_TRUE(made.ok()) << made.status();
+        RankTrainer<double>& trainer = **made;
+        ASSERT_TRUE(
+            trainer.ScatterParameters(start.data() + trainer.held().begin)
+                .ok());
+        ASSERT_TRUE(trainer.Step(tokens.data(), tokens.data(), 2, 0.01).ok());
+        traces[r].step = trace.Take();
+        ASSERT_TRUE(
+            trainer.EvaluateLoss(tokens.data(), tokens.data(), 2).ok());
+        traces[r].evaluation = trace.Take();
+      });
   EXPECT_EQ(traces[0].step, traces[1].step);
   EXPECT_EQ(traces[0].evaluation, traces[1].evaluation);
   return traces[0];

@@ -314,8 +314,7 @@ absl::Status ValidateMeshTrainer(const TrainerOptions& options,
       options.sequence_length != options.model.sequence_length_max) {
     return absl::InvalidArgumentError(absl::StrCat(
         "on a mesh with cp or ep an expert's capacity needs sequences of the "
-        "model's length, ",
-        options.model.sequence_length_max, ", not of ",
+        "model's length, ", options.model.sequence_length_max, ", not of ",
         options.sequence_length));
   }
   if (mesh_options.micro_batch_count < 1) {

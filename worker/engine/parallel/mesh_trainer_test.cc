@@ -132,7 +132,8 @@ Course CourseOfOneRank(const TrainerOptions& options, const State& from,
   Course course;
   for (size_t i = 0; i < tokens.inputs.size(); ++i) {
     const int64_t step = from.step_count + static_cast<int64_t>(i);
-    const auto loss = trainer->Step(tokens.inputs[i], tokens.targets[i], step);
+    const auto loss =
+        trainer->Step(tokens.inputs[i], tokens.targets[i], step);
     EXPECT_TRUE(loss.ok()) << loss.status();
     course.losses.push_back(loss.value_or(NAN));
   }
@@ -150,12 +151,12 @@ Course CourseInF64(const TrainerOptions& options, const State& from,
   auto members = world.TakeRanks();
   PlainOps<double> ops;
   const ParameterLayout layout = MakeParameterLayout(options.model);
-  auto trainer =
-      *RankTrainer<double>::Create({.model = options.model,
-                                    .optimizer = options.optimizer,
-                                    .batch_size = options.batch_size,
-                                    .sequence_length = options.sequence_length},
-                                   layout, *members[0], ops);
+  auto trainer = *RankTrainer<double>::Create(
+      {.model = options.model,
+       .optimizer = options.optimizer,
+       .batch_size = options.batch_size,
+       .sequence_length = options.sequence_length},
+      layout, *members[0], ops);
   EXPECT_TRUE(trainer->ScatterParameters(Wide(from.parameters).data()).ok());
   if (!from.first_moment.empty()) {
     EXPECT_TRUE(trainer->ScatterMoment(0, Wide(from.first_moment).data()).ok());
@@ -177,8 +178,8 @@ Course CourseInF64(const TrainerOptions& options, const State& from,
   const auto prefix = TakePrefix(tokens);
   std::vector<int32_t> padded(prefix.begin(), prefix.end());
   padded.resize(options.sequence_length);
-  const double* const logits =
-      *trainer->Logits(padded.data(), static_cast<int64_t>(prefix.size()) - 1);
+  const double* const logits = *trainer->Logits(
+      padded.data(), static_cast<int64_t>(prefix.size()) - 1);
   course.logits.assign(logits, logits + options.model.vocab_size);
   course.parameters.resize(layout.element_count);
   EXPECT_TRUE(trainer->GatherParameters(course.parameters.data()).ok());
@@ -415,9 +416,9 @@ TEST_F(MeshTrainerTest, TrainsAsTheTrainerOfOneRank) {
   options_.optimizer = {.epsilon = 1e-5};
   options_.schedule = {.peak = 0.01};
   const std::vector<MeshCase> dense = {
-      {"dp_shard=2"},     {"dp_replicate=2,dp_shard=2", 1, 2},
-      {"tp=2"},           {"cp=2"},
-      {"pp=2", 4},        {"pp=2,dp_shard=2", 2},
+      {"dp_shard=2"},    {"dp_replicate=2,dp_shard=2", 1, 2},
+      {"tp=2"},          {"cp=2"},
+      {"pp=2", 4},       {"pp=2,dp_shard=2", 2},
       {"pp=2,tp=2", 2, 2}};
   const std::vector<MeshCase> mixture = {{"ep=2"}, {"dp_shard=2,ep=2"}};
   // An expert takes 12 of a sequence's 16 rows.
@@ -641,9 +642,9 @@ TEST_F(MeshTrainerTest, ARankThatFailsAloneTellsTheOthersWhy) {
     processes.emplace_back([&, i] {
       MeshOptions mesh = On("dp_shard=2");
       if (i == 1) mesh.optimizer_directory = "/nowhere/at/all";
-      statuses[i] =
-          MakeMeshTrainer(options_, mesh, absl::MakeSpan(members).subspan(i, 1))
-              .status();
+      statuses[i] = MakeMeshTrainer(options_, mesh,
+                                    absl::MakeSpan(members).subspan(i, 1))
+                        .status();
     });
   }
   for (std::thread& process : processes) process.join();

@@ -140,8 +140,8 @@ class CountingOps final : public PlainOps<double> {
                     int64_t* begins) override {
     PlainOps<double>::PlanDispatch(shape, experts, before, slots, sources,
                                    begins);
-    passed_by += std::count(slots, slots + shape.rows * shape.experts_per_token,
-                            int32_t{-1});
+    passed_by += std::count(
+        slots, slots + shape.rows * shape.experts_per_token, int32_t{-1});
   }
 
   int64_t passed_by = 0;
@@ -323,9 +323,10 @@ class MeshTest : public testing::Test {
          {&Outcome::losses, &Outcome::norms, &Outcome::router_losses,
           &Outcome::logits, &Outcome::parameters, &Outcome::first_moment,
           &Outcome::second_moment}) {
-      const double tolerance =
-          kTolerated * Difference(one.changed.*member, one.outcome.*member);
-      const double difference = Difference(mesh.*member, one.outcome.*member);
+      const double tolerance = kTolerated * Difference(one.changed.*member,
+                                                       one.outcome.*member);
+      const double difference =
+          Difference(mesh.*member, one.outcome.*member);
       EXPECT_LE(difference, tolerance) << what;
       if (tolerance > 0) worst_ = std::max(worst_, difference / tolerance);
     }
@@ -470,7 +471,8 @@ TEST_F(MeshTest, TensorContextAndExpertParallel) {
 // The division of sequences among ranks and micro-batches must not change what
 // experts take.
 TEST_F(MeshTest, ExpertsWithACapacityPassByTheRowsThatOneRankDoes) {
-  const MeshCase one{.shape = "mixture", .layers = 3, .capacity_factor = 0.6};
+  const MeshCase one{
+      .shape = "mixture", .layers = 3, .capacity_factor = 0.6};
   std::vector<MeshCase> cases;
   const auto add = [&](const char* mesh, int micro_batches, bool has_balance) {
     MeshCase c = one;

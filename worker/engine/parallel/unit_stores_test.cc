@@ -315,8 +315,8 @@ class CountedGradients {
 };
 
 TEST(UnitStoresTest, ReductionsBeginBeforeTheBackwardPassEnds) {
-  for (ShardingMode mode :
-       {ShardingMode::kReplicate, ShardingMode::kZero1, ShardingMode::kZero2}) {
+  for (ShardingMode mode : {ShardingMode::kReplicate, ShardingMode::kZero1,
+                            ShardingMode::kZero2}) {
     const MeshOptions options{.mesh = *Mesh::Parse("dp_shard=1"),
                               .sharding = mode};
     LocalWorld world(1);
