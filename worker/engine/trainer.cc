@@ -106,9 +106,9 @@ class SingleRankTrainer final : public Trainer {
     RETURN_IF_ERROR(ValidateWindows(options_, inputs, targets));
     const TokenBatch batch = MakeBatch(inputs, targets);
     if (batch.batch > options_.batch_size) {
-      return absl::InvalidArgumentError(
-          absl::StrCat(batch.batch, " sequences in a step, more than ",
-                       options_.batch_size));
+      return absl::InvalidArgumentError(absl::StrCat(
+          batch.batch, " sequences in a step, more than batch_size ",
+          options_.batch_size));
     }
     const double rate =
         LearningRateAt(options_.schedule, step) * learning_rate_factor;

@@ -99,8 +99,7 @@ absl::Status Check(const Compute& compute, const Link& link,
 struct Costs {
   std::vector<double> up, merge, down, codec;  // Per fragment.
   double up_sum = 0, merge_sum = 0, down_sum = 0, codec_sum = 0;
-  double up_window = 0, down_window = 0;  // Waits for windows, part of the
-                                          // sums.
+  double up_window = 0, down_window = 0;  // In sums, for windows.
   bool codec_blocks = true;
   double save = 0;          // Per synchronization.
   double round_trip = 0;    // One trip.

@@ -67,8 +67,7 @@ namespace atl::worker::planner {
 // A run's exchange.
 struct Exchange {
   int64_t inner_step_count = 1;            // H >= 1.
-  std::vector<int64_t> fragment_elements;  // Per fragment, each >= 1; not
-                                           // empty.
+  std::vector<int64_t> fragment_elements;  // Each >= 1; not empty.
   bool streaming = false;                  // Fragments at different steps.
   int64_t overlap_step_count = 0;          // In [0, H).
   // Steps past the overlap before an island waits for a late answer, >= 0; for

@@ -67,9 +67,9 @@ void ExpertExchange<T>::ShareCounts(Workspace<T>& work,
   if (sane) return;
   std::fill_n(received_, all + 1, 0);
   const std::string what =
-      absl::StrCat("more rows come to the experts of a rank than the ",
-                   rows_max,
-                   " that equal micro-batches of whole sequences can give");
+      absl::StrCat("the experts of a rank receive more than ", rows_max,
+                   " rows: ranks of the ep group need micro-batches of equal "
+                   "size and whole sequences");
   work.Latch(absl::InvalidArgumentError(what));
   work.groups.ep->Abort(what);  // Otherwise the other ranks wait for this one.
 }

@@ -59,8 +59,7 @@ void CutByTp(const UnitSlice& slice, int64_t offset, ParameterSpec& spec,
     return;
   }
   const int64_t length = spec.shape[spec.cut_dimension];
-  int64_t outer = 1, inner = 1;  // Products of the dimensions before and after
-                                 // it.
+  int64_t outer = 1, inner = 1;  // Sizes before and after it.
   for (size_t i = 0; i < spec.shape.size(); ++i) {
     if (static_cast<int>(i) < spec.cut_dimension) outer *= spec.shape[i];
     if (static_cast<int>(i) > spec.cut_dimension) inner *= spec.shape[i];

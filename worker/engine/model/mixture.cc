@@ -131,8 +131,7 @@ class Mixture final : public Mlp<T> {
     T* taken;           // [S, C], input of this rank's experts, by expert
     T* gate_up;         // [S, 2 F]; backward overwrites it with the gradient
     T* swiglu;          // [S, F], the workspace's if it is not kept
-    T* out;             // [R K, C], by slot; backward overwrites it with the
-                        // gradient
+    T* out;             // [R K, C], by slot; backward overwrites it, too
   };
   State Take(int64_t rows, Arena& saved) const {
     const int64_t choices = rows * experts_per_token_;

@@ -81,7 +81,7 @@ absl::Status CheckGpt2(const ModelConfig& config) {
   if (config.kv_head_count != config.head_count) {
     return absl::InvalidArgumentError(absl::StrCat(
         "model: kv_head_count is ", config.kv_head_count,
-        ", but GPT-2 has as many as head_count (", config.head_count, ")"));
+        ", but in GPT-2 it must equal head_count (", config.head_count, ")"));
   }
   if (!config.tie_embeddings) {
     return absl::InvalidArgumentError(

@@ -75,7 +75,7 @@ absl::Status Workspace<T>::CheckGroups() const {
       return absl::OkStatus();
     }
     return absl::InvalidArgumentError(absl::StrCat(
-        "the group of ", name, " has not rank ", rank, " of ", size));
+        "the group of ", name, " must have this rank as ", rank, " of ", size));
   };
   RETURN_IF_ERROR(check("tp", groups.tp, slice.tp_size, slice.tp_rank));
   RETURN_IF_ERROR(check("cp", groups.cp, slice.cp_size, slice.cp_rank));

@@ -50,8 +50,7 @@ class Trace {
     auto slot = slots_.upper_bound(at);
     if (slot == slots_.begin()) return;
     --slot;
-    if (at - slot->first >= slot->second.bytes) return;  // Not a unit's
-                                                         // parameter.
+    if (at - slot->first >= slot->second.bytes) return;  // No unit's.
     const Event event{false, slot->second.shard};
     if (event != last_read_) events_.push_back(event);
     last_read_ = event;

@@ -160,7 +160,8 @@ class MeshTrainer final : public Trainer {
     const int64_t count = SequenceCount(inputs);
     if (count > options_.batch_size) {
       return absl::InvalidArgumentError(absl::StrCat(
-          count, " sequences in a step, more than ", options_.batch_size));
+          count, " sequences in a step, more than batch_size ",
+          options_.batch_size));
     }
     RETURN_IF_ERROR(ValidateSequenceCount(mesh_options_, count, "a step"));
     const double rate =
@@ -219,11 +220,9 @@ class MeshTrainer final : public Trainer {
  private:
   // A rank of this process. During a call only its thread uses it.
   struct Rank {
-    std::unique_ptr<Collective> met;  // The world in which the ranks found each
-                                      // other.
+    std::unique_ptr<Collective> met;  // The world that connects them.
     std::unique_ptr<Ops> ops;
-    std::unique_ptr<Collective> of_device;        // The device's world; null:
-                                                  // the ranks use `met`.
+    std::unique_ptr<Collective> of_device;        // Null: it is `met`.
     std::unique_ptr<RankTrainer<float>> trainer;  // Destroyed first.
     Collective& world() { return of_device == nullptr ? *met : *of_device; }
     RankTrainer<float>::StepResult result;
@@ -318,12 +317,12 @@ absl::Status ValidateMeshTrainer(const TrainerOptions& options,
         options.sequence_length));
   }
   if (mesh_options.micro_batch_count < 1) {
-    return absl::InvalidArgumentError("a step has no micro-batch");
+    return absl::InvalidArgumentError("a step needs at least one micro-batch");
   }
   const int pp = mesh_options.mesh.size(MeshDimension::kPp);
   if (mesh_options.chunk_count > 1 && pp == 1) {
     return absl::InvalidArgumentError(
-        "chunks of a stage need a pipeline of 2 ranks at least");
+        "several chunks per rank need a pipeline of at least 2 ranks");
   }
   RETURN_IF_ERROR(
       ValidatePipeline({.kind = mesh_options.pipeline,

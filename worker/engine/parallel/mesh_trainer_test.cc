@@ -721,7 +721,8 @@ TEST_F(MeshTrainerTest, RefusesWhatDoesNotDivide) {
             "a batch of 8 sequences cannot be divided into 1 micro-batches on "
             "each of 3 ranks");
   EXPECT_EQ(message(On("pp=4", 4)), "pp = 4 is more than the 3 layers");
-  EXPECT_EQ(message(On("dp_shard=2", 0)), "a step has no micro-batch");
+  EXPECT_EQ(message(On("dp_shard=2", 0)),
+            "a step needs at least one micro-batch");
   MeshOptions chunked = On("pp=2", 2);
   chunked.pipeline = PipelineKind::kInterleaved;
   chunked.chunk_count = 2;

@@ -77,8 +77,7 @@ class StageModel {
     int micro_batch = 0;
     int unit = 0;
     const T* parameters = nullptr;
-    const T* table = nullptr;  // The span of the table's unit; for the head
-                               // only.
+    const T* table = nullptr;  // The head's only: the table's unit.
   };
   // `message` receives the output of the chunk's last unit.
   void ForwardUnit(const Pass& pass, T* message);

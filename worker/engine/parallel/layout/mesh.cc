@@ -56,13 +56,13 @@ absl::StatusOr<Mesh> Mesh::Parse(absl::string_view text) {
     }
     if (named[d]) {
       return Refuse(
-          absl::StrCat(pair.first, " stands twice in \"", text, "\""));
+          absl::StrCat(pair.first, " appears twice in \"", text, "\""));
     }
     named[d] = true;
     int size = 0;
     if (!absl::SimpleAtoi(pair.second, &size) || size < 1) {
       return Refuse(absl::StrCat(
-          "\"", part, "\" is not a dimension and its size, as tp=2"));
+          "\"", part, "\" is not a dimension with its size, for example tp=2"));
     }
     mesh.sizes_[d] = size;
     rank_count *= size;

@@ -87,12 +87,12 @@ absl::Status ValidatePipeline(const PipelineShape& shape) {
   if (shape.rank_count < 1 || shape.chunk_count < 1 ||
       shape.micro_batch_count < 1) {
     return absl::InvalidArgumentError(
-        "a pipeline needs a rank, a chunk and a micro-batch at least");
+        "a pipeline needs at least one rank, one chunk and one micro-batch");
   }
   if (shape.kind != PipelineKind::kInterleaved) {
     if (shape.chunk_count == 1) return absl::OkStatus();
     return absl::InvalidArgumentError(absl::StrCat(
-        shape.chunk_count, " chunks a rank need the interleaved schedule"));
+        shape.chunk_count, " chunks per rank need the interleaved schedule"));
   }
   if (shape.micro_batch_count % shape.rank_count != 0) {
     return absl::InvalidArgumentError(
@@ -130,7 +130,8 @@ absl::StatusOr<std::vector<int>> SplitLayers(absl::Span<const double> costs,
   std::vector<double> before(n + 1, 0);
   for (int i = 0; i < n; ++i) {
     if (!(costs[i] >= 0 && costs[i] < 1e300)) {
-      return absl::InvalidArgumentError("a layer's cost is not a number >= 0");
+      return absl::InvalidArgumentError(
+          "a layer's cost must be finite and >= 0");
     }
     before[i + 1] = before[i] + costs[i];
   }

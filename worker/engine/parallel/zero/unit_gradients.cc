@@ -419,8 +419,7 @@ class GradientsBehind final : public GradientsBase<T> {
   }
 
   T* sums_ = nullptr;
-  std::vector<Slot> slots_;     // Destroyed before the memory that they wait
-                                // for.
+  std::vector<Slot> slots_;     // Destroyed before their memory.
   std::deque<Slot*> reducing_;  // The oldest first.
   std::vector<bool> has_sum_;   // By span, in this step.
 };

@@ -144,8 +144,9 @@ class GatheredParameters final : public UnitParameters<T> {
     if (FindSlot(unit) != nullptr) return absl::OkStatus();
     Slot* const slot = FindSlot(-1);
     if (slot == nullptr) {
-      return absl::FailedPreconditionError(absl::StrCat(
-          "unit ", unit, " finds all ", slots_.size(), " slots taken"));
+      return absl::FailedPreconditionError(
+          absl::StrCat("unit ", unit, " needs a slot, but all ", slots_.size(),
+                       " are in use"));
     }
     slot->unit = unit;
     slot->is_arriving = true;

@@ -202,7 +202,7 @@ absl::StatusOr<PipelineReport> SimulatePipeline(
     const PipelineCosts& costs) {
   RETURN_IF_ERROR(ValidatePipeline(shape));
   if (static_cast<int>(schedules.size()) != shape.rank_count) {
-    return absl::InternalError("one schedule a rank is needed");
+    return absl::InternalError("each rank needs one schedule");
   }
   return Simulation(shape, schedules, costs).Play();
 }
