@@ -1,6 +1,5 @@
-// The trainer on CudaOps, with an emulator for its kernels. The emulated device
-// has its own memory, so a missing copy shows. Compared to PyTorch like the
-// CPU's trainer.
+// The trainer on CudaOps with emulated kernels, compared to PyTorch. The
+// emulated device has its own memory, so a missing copy shows.
 
 #include <algorithm>
 #include <cmath>
@@ -81,8 +80,7 @@ TEST(CudaTrainerTest, InBf16ItLearnsAsInF32) {
   EXPECT_TRUE(differs) << "nothing was rounded";
 }
 
-// Options of a model with a few hundred parameters, for tests of many steps:
-// the emulator is slow.
+// A few hundred parameters, for tests of many steps: the emulator is slow.
 TrainerOptions SmallOptions(Architecture architecture) {
   TrainerOptions options;
   options.model = {.architecture = architecture,
@@ -104,8 +102,7 @@ TrainerOptions SmallOptions(Architecture architecture) {
   return options;
 }
 
-// Results of nine steps. The learning rate changes at each step, the batch
-// once.
+// Results of nine steps; the rate changes at each, the batch once.
 struct Trained {
   std::vector<float> losses, parameters;
   int64_t replay_count = 0;

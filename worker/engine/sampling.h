@@ -1,5 +1,4 @@
-// Samples a token from logits. Pure: the random number comes from the caller.
-// Thread-safe.
+// Samples a token. Pure: the random number is the caller's. Thread-safe.
 
 #ifndef WORKER_ENGINE_SAMPLING_H_
 #define WORKER_ENGINE_SAMPLING_H_
@@ -11,10 +10,9 @@
 namespace atl::engine {
 
 // Draws a token from softmax(`logits` / `temperature`) by inverting its
-// distribution at `uniform` in [0, 1). Sums run in f64 from the lowest index.
+// distribution at `uniform` in [0, 1), with f64 sums from the lowest index.
 // `temperature` <= 0 takes the largest logit, the lowest index among equals.
-// `logits` must not be empty. Non-finite values are never drawn; if all are
-// non-finite, returns 0.
+// `logits` must not be empty. Non-finite values are never drawn; 0 if all are.
 int32_t SampleToken(absl::Span<const float> logits, double temperature,
                     double uniform);
 

@@ -1,13 +1,14 @@
 // A replica of the model in training: parameters, gradients, inner optimizer.
 //
-// Create allocates all buffers; a step allocates none. Thread-compatible: one
-// call at a time. For the same parameters, optimizer state and tokens, results
-// have the same bits for any `thread_count`.
+// Create allocates all buffers, Step none. Thread-compatible: one call at a
+// time. For the
+// same parameters, optimizer state and tokens, results have the same bits for
+// any `thread_count`.
 //
 // Flat buffers are f32 in the order of ParameterLayout. A replica may span
 // several processes, each with a Trainer that holds a part of the parameters
-// (held()). They all make the same calls in the same order, and an error of one
-// is an error of all.
+// (held()). They all make the same calls in the same order and get the same
+// errors.
 
 #ifndef WORKER_ENGINE_TRAINER_H_
 #define WORKER_ENGINE_TRAINER_H_
@@ -39,8 +40,7 @@ struct TrainerOptions {
   ComputeType compute = ComputeType::kF32;
 };
 
-// The inner optimizer's whole state: a save and restore keeps the bits of the
-// next step.
+// The optimizer's whole state: a restore keeps the bits of the next step.
 struct OptimizerState {
   // AdamW's m and v of the held elements, in their order; empty for SGD.
   absl::Span<float> first_moment;
@@ -52,8 +52,6 @@ struct OptimizerState {
 class Trainer {
  public:
   // Parameters start at zero: the caller fills parameters() from the servers.
-  // The optimizer starts fresh.
-  //
   // INVALID_ARGUMENT: an option is out of range. RESOURCE_EXHAUSTED: not enough
   // memory.
   static absl::StatusOr<std::unique_ptr<Trainer>> Create(
@@ -84,13 +82,11 @@ class Trainer {
   // moments. Scatter gives them the contents of parameters() and
   // optimizer_state(); Gather fills these from the ranks. Call Scatter after a
   // write and before the next Step or loss. Call Gather after the last Step and
-  // before a read or write.
+  // before a read or write. UNAVAILABLE: a rank is gone.
   //
   // A mesh keeps no second copy while it trains: between a Step that it accepts
   // and the next Gather these spans are empty and Scatter does nothing. One
   // rank on a CPU has a single copy, and both do nothing.
-  //
-  // UNAVAILABLE: a rank is gone.
   virtual absl::Status Scatter() { return absl::OkStatus(); }
   virtual absl::Status Gather() { return absl::OkStatus(); }
 
@@ -103,12 +99,10 @@ class Trainer {
     return false;
   }
 
-  // The held elements' gradients of the last Step, before clipping. Empty on a
-  // device and on a mesh.
+  // Held gradients of the last Step before clipping; empty on device or mesh.
   virtual absl::Span<const float> gradients() const = 0;
 
-  // The optimizer's state. The caller may read or write the moments between
-  // calls.
+  // The caller may read or write the moments between calls.
   virtual OptimizerState optimizer_state() = 0;
 
   // Sets the step count of moments that were written through optimizer_state().
@@ -120,13 +114,11 @@ class Trainer {
 
   // One inner step: forward, backward, clip, optimizer, with the learning rate
   // LearningRateAt(schedule, step) * `learning_rate_factor`. `inputs` and
-  // `targets` have shape [n, T], row-major, n in [1, batch_size]; targets[i] is
-  // the token after inputs[i]. Returns the mean loss before the update, in nats
-  // per token.
+  // `targets` have shape [n, T], row-major, n in [1, batch_size]; targets[i]
+  // follows inputs[i]. Returns the mean loss before the update, in nats/token.
   //
   // INVALID_ARGUMENT: a shape is wrong or a token is not in [0, V). INTERNAL:
-  // loss or gradient is not finite. Both leave parameters and optimizer
-  // unchanged.
+  // loss or gradient is not finite. Neither changes parameters or optimizer.
   virtual absl::StatusOr<float> Step(absl::Span<const int32_t> inputs,
                                      absl::Span<const int32_t> targets,
                                      int64_t step,
@@ -135,9 +127,8 @@ class Trainer {
   // Global norm of the last Step's gradient, before clipping.
   virtual double gradient_norm() const = 0;
 
-  // router_loss_weight times the load-balancing loss of the last Step; 0
-  // without experts. The step's gradient includes it, the returned loss does
-  // not.
+  // router_loss_weight times the last Step's load-balancing loss; 0 without
+  // experts. The gradient includes it, the returned loss does not.
   virtual double router_loss() const = 0;
 
   // Mean loss of `inputs` and `targets` in nats per token, shape [n, T] for any

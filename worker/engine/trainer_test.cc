@@ -143,8 +143,7 @@ TEST(TrainerTest, InBf16ItLearnsAsInF32WithBitsThatThreadsDoNotChange) {
     for (int step = 0; step < kGoldenSteps; ++step) {
       const float loss = StepOn(*trainers[0], golden, step);
       EXPECT_EQ(loss, StepOn(*trainers[1], golden, step));
-      // bfloat16 has 8 bits: an operand's relative error is at most 2^-9, and
-      // the loss here is near 4.
+      // bfloat16 has 8 bits: relative error at most 2^-9; the loss is near 4.
       EXPECT_NEAR(loss, expected.step_losses[step], 0.04) << "step " << step;
       differs |= std::abs(loss - expected.step_losses[step]) > 1e-5;
     }
@@ -178,8 +177,7 @@ TEST(TrainerTest, ARestoredOptimizerGoesOnWithTheSameBits) {
   for (float v : second->optimizer_state().second_moment) ASSERT_EQ(v, 0.0f);
 }
 
-// A reader may read parameters and moments during a step, until before_write is
-// called.
+// Parameters and moments stay readable until before_write is called.
 TEST(TrainerTest, SaysBeforeItWritesWhenBothPassesAreDone) {
   const GoldenCase golden = GoldenCases()[0];
   auto trainer = MakeGolden(golden);

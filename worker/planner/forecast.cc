@@ -120,8 +120,7 @@ double Sum(const std::vector<double>& values) {
   return std::accumulate(values.begin(), values.end(), 0.0);
 }
 
-// Payload bytes per second of one island of `asked_count`, on a link of
-// `link_rate`.
+// Payload bytes per second of one of `asked_count` islands.
 double PayloadRate(double link_rate, const Link& link, const Service& service,
                    double asked_count) {
   double rate = link_rate;
@@ -293,8 +292,8 @@ double Utilization(const Exchange& exchange, const Compute& compute,
          RoundSeconds(exchange, compute, costs, service.island_count);
 }
 
-// Payload bytes per second for kFullShare, by bisection: utilization does not
-// fall as bandwidth grows.
+// Payload bytes per second for kFullShare, by bisection: utilization never
+// falls with bandwidth.
 double BandwidthForFullShare(const Exchange& exchange, const Compute& compute,
                              const Link& link, const Service& service,
                              const Flow& flow) {

@@ -64,22 +64,18 @@
 
 namespace atl::worker::planner {
 
-// A run's exchange.
 struct Exchange {
   int64_t inner_step_count = 1;            // H >= 1.
   std::vector<int64_t> fragment_elements;  // Each >= 1; not empty.
   bool streaming = false;                  // Fragments at different steps.
   int64_t overlap_step_count = 0;          // In [0, H).
-  // Steps past the overlap before an island waits for a late answer, >= 0; for
-  // elastic streams.
+  // Steps past the overlap before an elastic stream waits for an answer, >= 0.
   int64_t ahead_step_count = 0;
   codec::CodecId up_codec = codec::CodecId::kF32;
   codec::CodecId down_codec = codec::CodecId::kF32;
-  // h: 1 at durability level `island`, whose shards accept chunks only once all
-  // islands are present.
+  // h: 1 at level `island`: its shards take chunks once all islands are there.
   int header_trip_count = 0;
-  // p >= 1: 2 if the merge needs factors from sums over all shards (RDA, clips,
-  // Krum, MDA).
+  // p >= 1: 2 for factors from sums over all shards (RDA, clips, Krum, MDA).
   int merge_pass_count = 1;
   // False: a merge takes one contribution, immediately.
   bool is_synchronous = true;
@@ -103,7 +99,6 @@ struct Compute {
   double slowest_ratio = 1;
 };
 
-// The island's link.
 struct Link {
   double up_bytes_per_second = 0;    // > 0; infinity is allowed.
   double down_bytes_per_second = 0;  // > 0; infinity is allowed.
@@ -112,8 +107,7 @@ struct Link {
   double payload_share = 0.94;  // In (0, 1].
 };
 
-// The streams of a transfer and their windows (server/client/DESIGN.md). The
-// default has no limits.
+// Streams of a transfer (server/client/DESIGN.md). The default has no limits.
 struct Flow {
   int stream_count = 0;         // Of all shards together; 0: no limit.
   int shard_count = 1;          // >= 1; each has at least one stream.
@@ -146,7 +140,6 @@ inline Service OfIslands(Service service, const Exchange& exchange) {
   return service;
 }
 
-// The bottleneck of an island.
 enum class Bound {
   kCompute,    // None: it computes at least 95 % of the time.
   kUplink,     //
@@ -158,8 +151,6 @@ enum class Bound {
   kSampling,   // Rounds that do not ask for it.
 };
 
-// "compute", "uplink", "downlink", "round_trip", "merge", "codec", "slowest",
-// "sampling".
 absl::string_view BoundName(Bound bound);
 
 // Islands that a round asks for, of `island_count` (>= 1) ready ones.

@@ -102,8 +102,7 @@ TEST(ForecastTest, FragmentsMeetTheirTripsAndSavesAsTheyGo) {
   const auto seconds = [&] {
     return MustPredict(exchange, PlainCompute(), link, service).round_seconds;
   };
-  // Together: one local checkpoint, four pushes, each with its answer, and four
-  // pulls.
+  // Together: one local checkpoint, four pushes with their answers, four pulls.
   EXPECT_DOUBLE_EQ(seconds(), 10 + 0.125 + 4 * (1 + 0.5) + 4 * (1 + 0.5));
   // One after another, each waited for.
   exchange.streaming = true;

@@ -28,7 +28,7 @@ v1::TensorClass ToTensorClass(engine::ParameterClass parameter_class) {
   return v1::TENSOR_CLASS_MATRIX;
 }
 
-// Elements of each layer. The first layer includes the embedding, the last one
+// Elements of each layer. The first one includes the embedding, the last one
 // all that follows it.
 std::vector<int64_t> LayerSizes(const engine::ParameterLayout& parameters,
                                 int32_t layer_count) {
@@ -41,9 +41,8 @@ std::vector<int64_t> LayerSizes(const engine::ParameterLayout& parameters,
   return sizes;
 }
 
-// The fragment of each layer: adjacent layers, with the fewest possible
-// elements in the largest fragment. Requires: 1 <= fragment_count <=
-// sizes.size().
+// The fragment of each layer: adjacent layers, with the smallest possible
+// largest fragment. Requires: 1 <= fragment_count <= sizes.size().
 std::vector<int32_t> BalancedFragments(const std::vector<int64_t>& sizes,
                                        int32_t fragment_count) {
   // Fills fragments up to `capacity` and returns their number. Every fragment

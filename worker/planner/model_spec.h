@@ -1,5 +1,4 @@
-// Converts a run's messages to the engine's options, and back. Pure.
-// Thread-safe.
+// A run's messages to the engine's options, and back. Pure. Thread-safe.
 
 #ifndef WORKER_PLANNER_MODEL_SPEC_H_
 #define WORKER_PLANNER_MODEL_SPEC_H_
@@ -22,7 +21,7 @@ enum class FragmentAssignment {
   // depth (arXiv 2501.18512, section 2.2).
   kStrided,
   // Adjacent layers, with the smallest possible largest fragment: pushes take
-  // about the same time.
+  // similar times.
   kBalanced,
 };
 
@@ -41,18 +40,15 @@ int32_t CountFragments(int64_t layer_count, int64_t layers_a_fragment,
                        int32_t fragment_count);
 
 // The layout of `model`: its parameters in canonical order with classes and
-// first values, assigned to fragments.
-//
-// INVALID_ARGUMENT: as MakeModelConfig, or fragment_count is not in [1,
-// layers].
+// first values, assigned to fragments. INVALID_ARGUMENT: as MakeModelConfig, or
+// fragment_count is not in [1, layers].
 absl::StatusOr<v1::Layout> BuildLayout(
     const v1::ModelSpec& model, int32_t fragment_count = 1,
     FragmentAssignment assignment = FragmentAssignment::kStrided);
 
-// Options of the trainer of a run on this machine.
-//
-// INVALID_ARGUMENT: as MakeModelConfig; the layout's tensors are not the
-// model's; an optimizer's option is out of range.
+// Options of a run's trainer on this machine. INVALID_ARGUMENT: as
+// MakeModelConfig; the layout's tensors are not the model's; an optimizer's
+// option is out of range.
 absl::StatusOr<engine::TrainerOptions> MakeTrainerOptions(
     const v1::RunSpec& spec, int thread_count);
 

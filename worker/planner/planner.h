@@ -26,9 +26,7 @@ struct PlannedModel {
 };
 
 // A model known only by its size. `layer_count` 0: 24 layers at 1e9 elements,
-// growing with the cube root (48 at 1e10, 108 at 1e11), as is usual for such
-// sizes.
-//
+// growing with the cube root, as usual (48 at 1e10, 108 at 1e11).
 // INVALID_ARGUMENT: no elements, or fewer elements than layers.
 absl::StatusOr<PlannedModel> ModelOfSize(int64_t element_count,
                                          int64_t layer_count);
@@ -49,26 +47,23 @@ planner::Exchange ExchangeOfRun(const v1::RunSpec& spec);
 struct Recipe {
   const planner::Preset* preset = nullptr;
   v1::RunSpec spec;  // Without its layout's tensors.
-  // CountFragments' argument for a model with other layers, with the spec's
-  // layout.fragment_count.
+  // CountFragments' argument, with the spec's layout.fragment_count.
   int64_t layers_a_fragment = 0;
   FragmentAssignment assignment = FragmentAssignment::kStrided;
 };
 
 // The exchange of a run of `model` whose run file has only the recipe's preset
 // and [model]. `fragment_count` above 0 replaces the recipe's.
-//
 // INVALID_ARGUMENT: the model has fewer layers than fragments.
 absl::StatusOr<planner::Exchange> ExchangeOfRecipe(const Recipe& recipe,
                                                    const PlannedModel& model,
                                                    int64_t fragment_count = 0);
 
-// The fixed costs of a decision and of a local checkpoint in this version's
-// services and islands, at a durability level. They are estimates from a trace
-// of rounds on two cores and a local disk
-// (tests/benchmarks/results/slow_link.md). A decision is everything between the
-// last byte of a contribution at a shard and the departure of the commit to
-// islands.
+// This version's fixed costs of a decision and a local checkpoint, at a
+// durability level. They are estimates from a trace of rounds on two cores and
+// a local disk (tests/benchmarks/results/slow_link.md). A decision is
+// everything from the last byte of a contribution at a shard to the commit's
+// departure.
 planner::Service MakeService(v1::Durability durability);
 
 // `service` with the commit time of the recipe's durability.
@@ -96,17 +91,14 @@ struct IslandMeasurements {
 // The forecast for a run of `spec` on that link, with the run's fewest islands,
 // all as fast as this one, and MakeService's servers. Measured transfers
 // already include round trips and window waits, contributions their local
-// checkpoint.
-//
-// FAILED_PRECONDITION: the speed, a push or a pull is not measured yet.
+// checkpoint. FAILED_PRECONDITION: the speed, a push or a pull is not measured
+// yet.
 absl::StatusOr<planner::Forecast> ForecastOfRun(
     const v1::RunSpec& spec, const IslandMeasurements& measured);
 
 // The same for each of `recipes`, in order: `spec` gives model, batch and
 // islands, the recipe all else. Omits recipes that need more layers than the
-// model has.
-//
-// FAILED_PRECONDITION: as ForecastOfRun.
+// model has. FAILED_PRECONDITION: as ForecastOfRun.
 absl::StatusOr<std::vector<planner::Candidate>> ForecastOfRecipes(
     const v1::RunSpec& spec, const IslandMeasurements& measured,
     absl::Span<const Recipe> recipes);

@@ -77,8 +77,7 @@ TEST(PlannerTest, ARunsForecastFollowsFromWhatWasMeasured) {
       ForecastOfRun(spec, measured);
   ASSERT_TRUE(forecast.ok()) << forecast.status();
   EXPECT_NEAR(forecast->compute_seconds, 2, 1e-9);
-  // Decoding and merging take milliseconds here; the contribution includes the
-  // local checkpoint.
+  // Decoding and merging take milliseconds here; S was measured.
   const double decided = MakeService(spec.durability()).commit_seconds;
   EXPECT_NEAR(forecast->round_seconds, 2 + 0.5 + 1.5 + 0.25 + decided, 0.005);
   EXPECT_EQ(forecast->up_bytes, bytes);

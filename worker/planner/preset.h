@@ -20,13 +20,11 @@ struct Preset {
   absl::string_view name;  // Also its run file's.
   // Its cost besides time, in a few words; empty if unknown.
   absl::string_view price;
-  // For data that must not leave its island; other presets share out their
-  // data.
+  // For data that must not leave its island; others share out their data.
   bool is_for_local_data = false;
 };
 
-// In order of preference at equal time: the fewest changes to plain training
-// first.
+// In order of preference at equal time: fewest changes to plain training first.
 absl::Span<const Preset> Presets();
 
 // `element_count` elements in `fragment_count` parts, both >= 1. Parts differ
@@ -48,9 +46,8 @@ struct Choice {
 // Default for the share of time that an island should compute.
 inline constexpr double kTargetUtilization = 0.95;
 
-// The first preset, in the order of Presets(), whose utilization reaches
-// `target`; otherwise the one with the highest. Considers only presets for this
-// kind of data.
+// Of the presets for this kind of data: the first, in the order of Presets(),
+// whose utilization reaches `target`; otherwise the one with the highest.
 Choice Choose(absl::Span<const Candidate> candidates, double target,
               bool data_is_local);
 

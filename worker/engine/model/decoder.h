@@ -1,8 +1,6 @@
-// A whole decoder on one rank.
-//
-// Parameters and gradients are flat buffers in the order of ParameterLayout, in
-// the memory of the operations. Tokens and results are in host memory.
-// Activations are in one arena. Thread-compatible.
+// A whole decoder on one rank. Parameters and gradients are flat buffers in the
+// order of ParameterLayout, in the memory of the operations. Tokens and results
+// are in host memory. Activations are in one arena. Thread-compatible.
 
 #ifndef WORKER_ENGINE_MODEL_DECODER_H_
 #define WORKER_ENGINE_MODEL_DECODER_H_
@@ -39,16 +37,15 @@ class Decoder {
   T ForwardBackward(const T* parameters, const TokenBatch& batch, T* gradients);
 
   // ForwardBackward in parts, for a step that is queued and read later. Fetch
-  // copies the tokens to a fixed address for the operations; its result is
-  // valid until the decoder's next call. QueueForwardBackward writes the losses
-  // of the batch's rows() to losses(). With a mixture it waits for the experts'
-  // row counts.
+  // copies the tokens to a fixed address for the operations, valid until the
+  // decoder's next call. QueueForwardBackward writes the losses of the batch's
+  // rows() to losses(). With a mixture it waits for the experts' row counts.
   TokenBatch Fetch(const TokenBatch& batch);
   void QueueForwardBackward(const T* parameters, const TokenBatch& fetched,
                             T* gradients);
   const T* losses() const { return work_->losses; }
 
-  // Mean loss alone, in nats per token.
+  // Mean loss alone.
   T Loss(const T* parameters, const TokenBatch& batch);
 
   // config.router_loss_weight times the load-balancing loss of the last
@@ -67,7 +64,6 @@ class Decoder {
   // Includes the last norm.
   void Forward(const T* parameters, const TokenBatch& batch);
   void SetRouterLoss(int64_t rows);
-  // Offset of the head's table in a flat buffer.
   int64_t TableOffset() const;
 
   const ModelConfig config_;

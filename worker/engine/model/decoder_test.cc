@@ -107,8 +107,7 @@ ModelConfig TinyGpt2() {
   return config;
 }
 
-// A mixture that chooses `k` of three experts. With a capacity it drops some
-// rows.
+// Chooses `k` of three experts. With a capacity it drops some rows.
 ModelConfig TinyMixture(int64_t k, double capacity_factor) {
   ModelConfig config = Tiny(false);
   config.architecture = Architecture::kMixtral;

@@ -1,10 +1,6 @@
-// The MLPs without experts.
-//
-//   kLlama    down(silu(gate(x)) up(x))
-//   kGpt2     c_proj(gelu(c_fc(x)))
-//
-// With tp a rank has F of the inner channels: it takes whole rows and returns
-// its part of a sum.
+// The MLPs without experts: kLlama's is down(silu(gate(x)) up(x)), kGpt2's is
+// c_proj(gelu(c_fc(x))). With tp a rank has F of the inner channels: it takes
+// whole rows and returns its part of a sum.
 
 #ifndef WORKER_ENGINE_MODEL_DENSE_MLP_H_
 #define WORKER_ENGINE_MODEL_DENSE_MLP_H_

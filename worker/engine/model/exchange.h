@@ -1,7 +1,6 @@
 // Exchanges between a unit and the ranks that share its model. A call does
 // nothing if the group is null or after an error. Errors go to the workspace.
-// R' = R / tp is the rank's share of the residual stream's R rows.
-// Thread-compatible.
+// R' = R / tp is the rank's share of the stream's R rows. Thread-compatible.
 
 #ifndef WORKER_ENGINE_MODEL_EXCHANGE_H_
 #define WORKER_ENGINE_MODEL_EXCHANGE_H_
@@ -37,7 +36,6 @@ struct GatheredRows {
 template <typename T>
 GatheredRows<T> StartGatherRows(Workspace<T>& work, int64_t rows, const T* mine,
                                 T* whole);
-// The same, and waits for it.
 template <typename T>
 const T* GatherRows(Workspace<T>& work, int64_t rows, const T* mine, T* whole) {
   return StartGatherRows(work, rows, mine, whole).Wait(work);

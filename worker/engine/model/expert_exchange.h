@@ -35,15 +35,13 @@ class ExpertExchange {
                  const int64_t* begins, int64_t* received);
 
   // Tells the other ranks how many rows come to each of their experts, and
-  // learns the same. This rank receives at most `rows_max` rows
-  // (ExpertRowsMax).
-  //
-  // If more come, latches INVALID_ARGUMENT and aborts the ep group: its ranks
-  // have micro-batches of different sizes, or experts have a capacity and
-  // sequences are not of the model's length.
+  // learns the same. This rank receives at most `rows_max` (ExpertRowsMax). If
+  // more come, latches INVALID_ARGUMENT and aborts the ep group: its
+  // micro-batches differ in size, or experts have a capacity and sequences are
+  // not of the model's length.
   void ShareCounts(Workspace<T>& work, int64_t rows_max) const;
 
-  // Number of rows of this rank's e-th expert, and its first row.
+  // Rows of this rank's e-th expert: their number and the first one.
   int64_t count(int64_t e) const { return begin(e + 1) - begin(e); }
   int64_t begin(int64_t e) const;
 

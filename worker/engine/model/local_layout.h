@@ -50,8 +50,7 @@ struct LocalUnit {
 
 struct LocalLayout {
   UnitSlice slice;
-  // The model's names; shapes, offsets and units of this rank. Units are made
-  // from it (model/units.h).
+  // The model's names; this rank's shapes, offsets and units. Units use it.
   ParameterLayout layout;
   std::vector<LocalParameter> parameters;  // Parallel to layout.parameters.
   std::vector<LocalUnit> units;            // L + 2

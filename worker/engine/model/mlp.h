@@ -30,12 +30,10 @@ struct RouterTotals {
   T* sums = nullptr;    // [E], sums of its probabilities
   // The micro-batch's share of the step's loss. Backward reads it.
   T scale = 1;
-  // Tokens that the totals cover if they were summed over ranks; 0 if they
-  // cover this rank's rows alone.
+  // Tokens that the totals cover if summed over ranks; 0: this rank's rows.
   int64_t rows = 0;
 };
 
-// What a block saves for the backward pass.
 enum class Keep {
   kAll,
   // Inputs of parts, outputs of products and of attention. Backward recomputes
@@ -57,11 +55,11 @@ class Mlp {
   virtual void Forward(Workspace<T>& work, const T* parameters, int64_t rows,
                        int64_t sequence_length, const T* x, Arena& saved,
                        T* delta, const RouterTotals<T>& totals) const = 0;
-  // The last map's bias [C], or null.
+  // [C], or null.
   virtual const T* bias(const T* parameters) const = 0;
 
-  // Writes dx [R, C] from `dout` [R, C]. Overwrites `saved`. `totals` are those
-  // of all layers.
+  // Writes dx [R, C] from `dout` [R, C] and totals of all layers; uses up
+  // `saved`.
   virtual void Backward(Workspace<T>& work, const T* parameters, int64_t rows,
                         const T* x, Arena& saved, const T* dout,
                         const RouterTotals<T>& totals, T* dx, T* gradients,

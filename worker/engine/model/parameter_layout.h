@@ -69,8 +69,7 @@ struct ParameterSpec {
   // How ranks divide it (model/local_layout.h).
   int64_t expert = -1;     // Index of its expert; -1: none.
   int cut_dimension = -1;  // Dimension of `shape` that tp divides; -1: none.
-  // Lengths along that dimension that are divided separately; empty: one
-  // length.
+  // Lengths along that dimension that are divided separately; empty: one.
   std::vector<int64_t> cut_parts;
 };
 
@@ -89,9 +88,8 @@ struct ParameterLayout {
   const ParameterSpec* Find(const std::string& name) const;
 };
 
-// Standard deviation of initial weights. Weights that write into the residual
-// stream (o_proj, down_proj, w2, c_proj) have it divided by sqrt(2 L), as in
-// GPT-2.
+// Standard deviation of initial weights. Weights that write into the stream
+// (o_proj, down_proj, w2, c_proj) have it over sqrt(2 L), as in GPT-2.
 inline constexpr double kInitStddev = 0.02;
 
 // Requires that `config` passes ValidateModelConfig.

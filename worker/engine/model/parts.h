@@ -1,8 +1,6 @@
 // Norms and linear maps of a unit: offsets of their parameters, and both
-// passes.
-//
-// `parameters` and `gradients` are a unit's span. A gradient is written, or
-// added if `accumulate`. Thread-compatible.
+// passes. `parameters` and `gradients` are a unit's span. A gradient is
+// written, or added if `accumulate`. Thread-compatible.
 
 #ifndef WORKER_ENGINE_MODEL_PARTS_H_
 #define WORKER_ENGINE_MODEL_PARTS_H_

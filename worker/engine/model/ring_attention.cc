@@ -41,8 +41,7 @@ class Ring {
                           qkv + shape_.out_size(), shape_.qkv_size());
   }
 
-  // Adds two transfers: `mine` to the next rank, and the previous rank's into
-  // `arriving`.
+  // Sends `mine` to the next rank, receives the previous one's in `arriving`.
   void Pass(const T* mine, T* arriving, std::vector<Transfer>& transfers) {
     const int64_t bytes = count() * static_cast<int64_t>(sizeof(T));
     transfers.push_back(collective::SendTo((rank_ + 1) % size_, mine, bytes));
@@ -140,8 +139,7 @@ void RingAttentionBackward(Workspace<T>& work, const AttentionShape& shape,
   T *held = work.keys_values[0], *arriving = work.keys_values[1];
   T *sum = work.kv_gradients[0], *arriving_sum = work.kv_gradients[1];
   T* const own = work.kv_gradients[2];
-  // Sends keys and values for step `step`, and the gradient sums of the
-  // previous step's.
+  // Sends keys and values for step `step`, and the previous step's gradients.
   const auto pass = [&](int step) -> Pending {
     std::vector<Transfer> transfers;
     if (step < ring.size()) ring.Pass(held, arriving, transfers);

@@ -1,19 +1,17 @@
 // Causal attention over sequences that a cp group divides. Keys and values
 // travel round the ring of ranks while each rank computes. Thread-compatible.
+// Without a cp group this is plain attention.
 //
 // Queries and outputs stay. Rank c of n has chunk c and chunk 2 n - 1 - c of 2
 // n (unit_slice.h). So the keys of this rank need the causal mask. All queries
 // see the first half of a lower rank's keys, and none sees the second. The
 // second half of the queries sees all keys of a higher rank, and the first
-// none. Each step after the first is therefore T^2 / 2 products without a mask,
-// on every rank.
+// none. So each later step is T^2 / 2 products without a mask, on every rank.
 //
 // Outputs of the steps merge by the logarithm of their softmax sums. Scores
 // exist only for a few rows of T at a time. The backward pass sends keys and
 // values round again; the sum of their gradients follows and ends on its own
 // rank.
-//
-// Without a cp group this is plain attention.
 
 #ifndef WORKER_ENGINE_MODEL_RING_ATTENTION_H_
 #define WORKER_ENGINE_MODEL_RING_ATTENTION_H_
@@ -25,8 +23,7 @@
 
 namespace atl::engine {
 
-// The rotary table [T, D] of this rank's `sequence_length` positions; null if
-// positions are learned.
+// The rotary table [T, D] of this rank's positions; null if they are learned.
 template <typename T>
 const T* LocalRopeTable(Workspace<T>& work, int64_t sequence_length);
 

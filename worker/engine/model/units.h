@@ -7,24 +7,22 @@
 //
 // A unit holds only offsets. Each (unit, micro-batch) in progress has a buffer
 // of the caller with saved_bytes(rows) bytes and Arena's alignment. So backward
-// passes may run in any order, and a caller may drop the buffer and fill it
-// again by another Forward of the same input. Backward reads the input x again,
-// overwrites the buffer, and writes gradients of parameters, or adds them if
-// `accumulate`.
+// passes may run in any order, and another Forward of the same input may fill
+// the buffer again. Backward reads the input x again, overwrites the buffer,
+// and writes gradients of parameters, or adds them if `accumulate`.
 //
 // On a slice of a model (model/unit_slice.h) a unit is made from LocalLayout's
 // `layout`, and the workspace has the groups. `rows` and TokenBatch then
 // describe the B T tokens that a tp group computes together, T the length of
 // the rank's part of a sequence (CutSequences). All ranks of a tp group get the
-// same batch. A rank has stream_rows(rows) rows of the residual stream and its
-// gradient. All ranks of a group call the same units in the same order.
+// same batch. A rank has stream_rows(rows) rows of the stream and its gradient.
+// All ranks of a group call the same units in the same order.
 //
-// When Backward returns, the gradient of a parameter that tp divides is
-// complete for this rank's part. Any other gradient is bit-identical on all tp
-// ranks. Both cover the rank's own tokens: the caller sums them over
-// kShardGroup (and dp_replicate), and those of experts with ep > 1 over
-// kExpertShardGroup. After an error of a group, calls do nothing
-// (Workspace::status).
+// After Backward the gradient of a parameter that tp divides is complete for
+// this rank's part. Any other gradient is bit-identical on all tp ranks. Both
+// cover the rank's own tokens: the caller sums them over kShardGroup (and
+// dp_replicate), those of experts with ep > 1 over kExpertShardGroup. After an
+// error of a group, calls do nothing (Workspace::status).
 
 #ifndef WORKER_ENGINE_MODEL_UNITS_H_
 #define WORKER_ENGINE_MODEL_UNITS_H_
@@ -42,8 +40,7 @@
 
 namespace atl::engine {
 
-// B sequences of T tokens: `inputs` and `targets` have shape [B, T], ids in [0,
-// V).
+// B sequences of T tokens: `inputs` and `targets` are [B, T], ids in [0, V).
 struct TokenBatch {
   int64_t batch = 0;            // B
   int64_t sequence_length = 0;  // T, on this rank
@@ -138,8 +135,7 @@ class BlockUnit {
 // The last norm, the projection onto the vocabulary, and the cross-entropy.
 // `table` [V, C] is the projection: in the head's own span, or the embedding's
 // if it is tied. With tp each rank has the logits of its part of the
-// vocabulary. The ranks reduce the maximum and the sum of exponentials; they
-// never gather logits.
+// vocabulary; ranks reduce only the maximum and the sum of exponentials.
 template <typename T>
 class HeadUnit {
  public:
@@ -151,11 +147,9 @@ class HeadUnit {
   int64_t table_offset() const { return table_; }
   size_t saved_bytes(int64_t rows) const;
 
-  // Computes the norm.
   void Forward(Workspace<T>& work, const T* parameters, int64_t rows,
                const T* x, void* saved) const;
-  // Sum of the losses of `batch` in nats, after Forward; the same on all tp
-  // ranks.
+  // Sum of the losses in nats, after Forward; the same on all tp ranks.
   double Loss(Workspace<T>& work, const T* table, const TokenBatch& batch,
               void* saved) const;
   // Loss, and the gradient of `scale` times that sum: of x in `dx`, of the

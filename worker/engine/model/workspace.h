@@ -46,26 +46,21 @@ int64_t ExpertCapacity(const ModelConfig& config);
 int64_t ExpertRowsMax(const ModelConfig& config, const UnitSlice& slice,
                       int64_t rows);
 
-// Instantiated for float and double.
 template <typename T>
 class Workspace {
  public:
   // Allocates scratch for up to `rows_max` rows R. `config` must pass
   // ValidateModelConfig and ValidateSlice. `ops` and the groups must outlive
-  // the workspace.
-  //
-  // INVALID_ARGUMENT: the size or rank of a group differs from the slice's.
+  // it. INVALID_ARGUMENT: the size or rank of a group differs from the slice's.
   // RESOURCE_EXHAUSTED: not enough memory.
   static absl::StatusOr<std::unique_ptr<Workspace>> Create(
       const ModelConfig& config, const UnitSlice& slice,
       const UnitGroups& groups, int64_t rows_max, BasicOps<T>& ops);
-  // The same for one rank.
   static absl::StatusOr<std::unique_ptr<Workspace>> Create(
       const ModelConfig& config, int64_t rows_max, BasicOps<T>& ops) {
     return Create(config, UnitSlice{}, UnitGroups{}, rows_max, ops);
   }
 
-  // The first error of a group.
   const absl::Status& status() const { return status_; }
   bool ok() const { return status_.ok(); }
   // Keeps `status` if it is the first error.
@@ -123,9 +118,8 @@ class Workspace {
   T* run_counts = nullptr;      // [1 + cp, N, E]
   int64_t run_count_max = 0;    // N: two per sequence.
 
-  // Host memory for `count` numbers that belong to the address `saved` in the
-  // memory of the operations: `saved` itself, or a buffer of its own with a
-  // device.
+  // Host memory for `count` numbers that belong to `saved` in the operations'
+  // memory: `saved` itself, or its own buffer with a device.
   int64_t* OnHost(int64_t* saved, int64_t count) {
     if (ops.memory().is_host()) return saved;
     std::vector<int64_t>& numbers = host_numbers_[saved];
@@ -142,7 +136,7 @@ class Workspace {
         rows_max(rows_max),
         ops(ops) {}
   absl::Status CheckGroups() const;
-  // Declares all buffers: the first run measures, the second allocates.
+  // Runs twice: once to measure, once to allocate.
   void TakeBuffers(Arena& arena);
   void TakeSliceBuffers(Arena& arena);
   void TakeMixtureBuffers(Arena& arena);

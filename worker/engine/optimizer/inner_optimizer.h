@@ -1,8 +1,6 @@
 // The inner optimizer over flat buffers: clips by the global norm and updates,
-// in one pass over parameters and state.
-//
-// Thread-compatible. The moments and the step count are the whole state; the
-// caller may read and write the moments between steps.
+// in one pass. Thread-compatible. The moments and the step count are the whole
+// state; the caller may read and write the moments between steps.
 
 #ifndef WORKER_ENGINE_OPTIMIZER_INNER_OPTIMIZER_H_
 #define WORKER_ENGINE_OPTIMIZER_INNER_OPTIMIZER_H_
@@ -22,22 +20,20 @@ namespace atl::engine {
 
 class InnerOptimizer {
  public:
-  // Starts fresh. `options` must pass ValidateOptimizerOptions; `ops` must
-  // outlive the optimizer. RESOURCE_EXHAUSTED: not enough memory for the
-  // moments.
+  // `options` must pass ValidateOptimizerOptions; `ops` must outlive the
+  // optimizer. RESOURCE_EXHAUSTED: not enough memory for the moments.
   static absl::StatusOr<std::unique_ptr<InnerOptimizer>> Create(
       const OptimizerOptions& options, const ParameterLayout& layout, Ops& ops);
 
   // Updates `parameters` by `gradients`, both of layout's length. Returns the
-  // gradient's global norm before clipping. If it is not finite, changes
-  // nothing.
+  // global norm before clipping; if it is not finite, changes nothing.
   double Step(double learning_rate, const float* gradients, float* parameters);
 
-  // Step in parts, for a step that is queued once and replayed. The bits are
-  // Step's. BeginQueued sends the learning rate to the device. QueueStep sums
+  // Step in parts, with the same bits, for a step that is queued once and
+  // replayed. BeginQueued sends the learning rate to the device. QueueStep sums
   // `losses` [rows] and the gradient, and updates unless a sum is not finite;
-  // it reads nothing back. EndQueued waits for the sums, and counts the step if
-  // they are finite.
+  // it reads nothing back. EndQueued waits, and counts the step if both are
+  // finite.
   void BeginQueued(double learning_rate);
   void QueueStep(int64_t rows, const float* losses, const float* gradients,
                  float* parameters);
@@ -47,14 +43,12 @@ class InnerOptimizer {
   };
   Sums EndQueued();
 
-  // AdamW's m and v, shape [element_count], in the memory of the operations;
-  // empty for SGD.
+  // AdamW's m and v, [element_count], in the operations' memory; empty for SGD.
   absl::Span<float> first_moment() { return first_moment_; }
   absl::Span<float> second_moment() { return second_moment_; }
   int64_t step_count() const { return step_count_; }
   void set_step_count(int64_t step_count) { step_count_ = step_count; }
 
-  // Sets moments and step count to zero.
   void Reset();
 
  private:

@@ -19,8 +19,7 @@ struct LearningRateSchedule {
   double final_fraction = 0.1;    // In [0, 1]; 1 keeps the peak.
 };
 
-// The rate at `step` >= 0, computed in f64. After total_step_count it stays at
-// the final fraction.
+// The rate at `step` >= 0, in f64. It stays constant after total_step_count.
 double LearningRateAt(const LearningRateSchedule& schedule, int64_t step);
 
 // A factor <= 1 for the first steps after the optimizer is reset during a run:

@@ -1,6 +1,5 @@
-// A rank of a mesh on CudaOps with emulated kernels: the device's operations
-// provide all that parallel/ needs. One rank, because the emulator is one
-// device of one thread.
+// A rank of a mesh on CudaOps with emulated kernels: they provide all that
+// parallel/ needs. One rank, as the emulator is one device of one thread.
 
 #include <cstdint>
 #include <iostream>

@@ -34,8 +34,8 @@ constexpr int64_t kLength = 8;
 // Events of one rank.
 class Trace {
  public:
-  // A shard at `from` is gathered into the slot [to, to + bytes). Shards are in
-  // the order of units.
+  // A shard at `from` is gathered into [to, to + bytes). Shards are in unit
+  // order.
   void Gather(const void* from, const void* to, int64_t bytes) {
     slots_[static_cast<const char*>(to)] = {bytes, from};
     shards_.emplace(from, 0);

@@ -1,29 +1,27 @@
 // A replica of the model that trains on a mesh of ranks, each a thread with a
-// device.
+// device. gradients() is empty; gradient_norm() and router_loss() are the
+// mesh's.
 //
 // In training a rank has only its shards: from a Step to the next Gather,
 // parameters() and the moments of optimizer_state() are empty and their memory
 // is released. From a Gather to the next Step a process has them a second time:
 // 12 bytes per held element (4 with SGD).
 //
-// A process has one or more adjacent ranks. Each process has a Trainer, and all
-// make the same calls of Scatter, Gather, Step, EvaluateLoss and
-// NextTokenLogits, in the same order with the same arguments. Apart from the
-// order of sums, results do not depend on the mesh. Nor do held elements;
-// held() depends on the process.
+// A process has one or more adjacent ranks and one Trainer. All processes make
+// the same calls of Scatter, Gather, Step, EvaluateLoss and NextTokenLogits, in
+// the same order with the same arguments. Apart from the order of sums, results
+// and held elements do not depend on the mesh; held() depends on the process.
 //
 // Step takes the whole island's batch in each process: n sequences, n a
 // multiple of D m. Micro-batch j is the j-th of m equal parts. Rank d of the D
-// ranks of kBatchGroup takes the d-th of D equal parts of a micro-batch. So a
-// mesh trains like one rank with m micro-batches; without a load-balancing
-// loss, like one rank with any number of them.
+// ranks of kBatchGroup takes the d-th of D equal parts of it. So a mesh trains
+// like one rank with m micro-batches; without a load-balancing loss, with any
+// number.
 //
 // INVALID_ARGUMENT, and a loss or gradient that is not finite, leave the
 // trainer unchanged. Any other error of a rank ends the trainer on all ranks:
 // this and all later calls return UNAVAILABLE with the failed rank and the
 // reason. Build a new world then.
-//
-// gradients() is empty; gradient_norm() and router_loss() are the mesh's.
 
 #ifndef WORKER_ENGINE_PARALLEL_MESH_TRAINER_H_
 #define WORKER_ENGINE_PARALLEL_MESH_TRAINER_H_
@@ -41,11 +39,9 @@
 
 namespace atl::engine {
 
-// Checks all options without a world, also for the command line.
-//
-// INVALID_ARGUMENT: an option is out of range; the model does not divide by the
-// mesh or the pipeline; the batch is not a multiple of ranks times
-// micro-batches.
+// Needs no world; the command line uses it, too. INVALID_ARGUMENT: an option is
+// out of range; the model does not divide by the mesh or the pipeline; the
+// batch is not a multiple of ranks times micro-batches.
 absl::Status ValidateMeshTrainer(const TrainerOptions& options,
                                  const MeshOptions& mesh_options);
 
@@ -57,7 +53,7 @@ absl::Status ValidateMeshTrainer(const TrainerOptions& options,
 // processes have one kind of device.
 //
 // INVALID_ARGUMENT: as above, or the world has another size.
-// RESOURCE_EXHAUSTED: not enough memory or disk. Errors of Collective and of
+// RESOURCE_EXHAUSTED: not enough memory or disk. Errors of Collective and
 // Devices.
 absl::StatusOr<std::unique_ptr<Trainer>> MakeMeshTrainer(
     const TrainerOptions& options, const MeshOptions& mesh_options,

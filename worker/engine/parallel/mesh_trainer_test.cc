@@ -58,8 +58,7 @@ TrainerOptions Options() {
   return options;
 }
 
-// Llama with a mixture whose rows take all experts: rounding cannot change the
-// choice.
+// Llama with a mixture whose rows take all experts, whatever the rounding.
 ModelConfig Mixture() {
   return {.architecture = Architecture::kMixtral,
           .vocab_size = 61,

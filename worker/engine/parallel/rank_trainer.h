@@ -1,9 +1,9 @@
 // One rank of a mesh: its units, its shards, its share of each step.
 //
 // Thread-compatible: the rank's thread makes all calls. All ranks of the mesh
-// make the same calls with the same arguments. An error ends the rank. It comes
-// from Collective or the operations; otherwise the caller must abort the world
-// with it.
+// make the same calls with the same arguments. An error ends the rank: one of
+// Collective or the operations, otherwise the caller must abort the world with
+// it.
 //
 // Everything computed or exchanged is in memory of the operations, which the
 // host may be unable to read. Arguments and results are in host memory.
@@ -54,15 +54,12 @@ struct RankMemory {
   int64_t activation_bytes = 0;
 };
 
-// Instantiated for float and double.
 template <typename T>
 class RankTrainer {
  public:
   // Options must pass ValidateMeshTrainer. `layout` is the model's. `world` is
   // the rank in the mesh; it and `ops` outlive the trainer. Parameters start at
-  // 0, the optimizer starts fresh.
-  //
-  // RESOURCE_EXHAUSTED: no memory or disk. Errors of Collective.
+  // 0. RESOURCE_EXHAUSTED: no memory or disk. Errors of Collective.
   static absl::StatusOr<std::unique_ptr<RankTrainer>> Create(
       const RankTrainerOptions& options, const ParameterLayout& layout,
       collective::Collective& world, BasicOps<T>& ops);
@@ -85,12 +82,10 @@ class RankTrainer {
                                       const int32_t* targets,
                                       int64_t sequence_count);
 
-  // Logits [V] at `position` of one sequence of T tokens, on all ranks; valid
-  // until the next call.
+  // Logits [V] at `position` of a sequence of T tokens, until the next call.
   absl::StatusOr<const T*> Logits(const int32_t* tokens, int64_t position);
 
-  // The rank's held part of the model (reshard_plan.h). `held` below has its
-  // size.
+  // The rank's held part of the model (reshard_plan.h), of the size of `held`.
   const ParameterSpan& held() const { return resharder_->held(); }
   absl::Status ScatterParameters(const T* held);
   absl::Status GatherParameters(T* held);
@@ -113,7 +108,6 @@ class RankTrainer {
   absl::Status InitShards();
   absl::Status InitBuffers(int64_t rows);
 
-  // A run of actions on this rank's micro-batches.
   struct Passes {
     absl::Span<const PipelineAction> actions;
     absl::Span<const UnitVisit> visits;
@@ -130,8 +124,7 @@ class RankTrainer {
   absl::Status RunAction(const PipelineAction& action, Passes& passes);
   absl::Status RunForward(const PipelineAction& action, Passes& passes);
   absl::Status RunBackward(const PipelineAction& action, Passes& passes);
-  // Gathers the parameters of the next visit, and prefetches those of later
-  // ones.
+  // Gathers the next visit's parameters and prefetches later ones.
   absl::StatusOr<typename StageModel<T>::Pass> BeginVisit(
       const PipelineAction& action, const Passes& passes);
   void EndVisit(const Passes& passes);
@@ -140,7 +133,6 @@ class RankTrainer {
   // `micro_batch`. `targets` may be null.
   TokenBatch BatchAt(const int32_t* inputs, const int32_t* targets,
                      int64_t first, int64_t count, int micro_batch);
-  // Runs the forward passes of one micro-batch through all chunks.
   absl::Status RunForwards(Passes& passes);
   // Sums a micro-batch's router totals over ranks, after its last layer.
   absl::Status SumRouters(const PipelineAction& action, Passes& passes);

@@ -126,8 +126,7 @@ struct Outcome {
   double evaluated = 0;  // Loss of 5 sequences, after the last step.
   Values logits;
   Values parameters, first_moment, second_moment;
-  // Choices that experts dropped in the steps. tp ranks see the same rows and
-  // count once.
+  // Choices that experts dropped in the steps; a tp group counts once.
   int64_t passed_by = 0;
   std::vector<RankMemory> memory;
 };
@@ -468,8 +467,7 @@ TEST_F(MeshTest, TensorContextAndExpertParallel) {
   ExpectTrainsAsOneRank(cases);
 }
 
-// The division of sequences among ranks and micro-batches must not change what
-// experts take.
+// The division of a batch must not change what experts take.
 TEST_F(MeshTest, ExpertsWithACapacityPassByTheRowsThatOneRankDoes) {
   const MeshCase one{
       .shape = "mixture", .layers = 3, .capacity_factor = 0.6};
@@ -498,8 +496,7 @@ TEST_F(MeshTest, ExpertsWithACapacityPassByTheRowsThatOneRankDoes) {
   cases.back().mesh = "pp=2,cp=2";
   cases.back().checkpointing = ActivationCheckpointing::kFull;
   ExpectTrainsAsOneRank(cases);
-  // An expert takes 3 of a sequence's 8 rows, so experts take at most 12 of 16
-  // choices.
+  // An expert takes 3 of a sequence's 8 rows: at most 12 of 16 choices.
   const Outcome& taken = Reference(one).outcome;
   const int64_t choices = kSteps * kSequences * kLength * 2 * one.layers;
   EXPECT_GE(taken.passed_by, choices / 4);

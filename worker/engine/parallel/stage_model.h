@@ -1,9 +1,7 @@
 // The units of a rank's stages, and the activations of micro-batches in
-// progress.
-//
-// Thread-compatible. Allocates nothing after Create. The caller passes
-// parameters and gradients unit by unit (RankLayout::units). All buffers, and
-// the tokens of a batch, are in memory of the operations.
+// progress. Thread-compatible. Allocates nothing after Create. The caller
+// passes parameters and gradients unit by unit (RankLayout::units). All
+// buffers, and the tokens of a batch, are in memory of the operations.
 //
 // A message between stages is the residual stream [stream_rows, C]. With a
 // mixture, RouterTotals follow: counts [E] and sums [E] over layers. A forward
@@ -36,14 +34,12 @@
 
 namespace atl::engine {
 
-// Instantiated for float and double.
 template <typename T>
 class StageModel {
  public:
   // `rows_max` tokens per micro-batch, as TokenBatch counts them.
   // `flight_counts`, by chunk: the most micro-batches in progress at a time.
-  // All references and groups outlive it. RESOURCE_EXHAUSTED: not enough
-  // memory.
+  // All references outlive it. RESOURCE_EXHAUSTED: not enough memory.
   static absl::StatusOr<std::unique_ptr<StageModel>> Create(
       const ModelConfig& config, const RankLayout& rank_layout,
       ActivationCheckpointing checkpointing, const UnitGroups& groups,
@@ -55,8 +51,7 @@ class StageModel {
   // The first error of a group of the units. After it, units do nothing.
   const absl::Status& status() const { return work_->status(); }
 
-  // A micro-batch's share of a step's router loss, and its tokens on all ranks
-  // that share it.
+  // A micro-batch's share of the router loss, and its tokens on all ranks.
   struct RouterShare {
     double scale = 1;
     int64_t rows = 0;
@@ -66,12 +61,10 @@ class StageModel {
             const RouterShare& share);
   void Close(int chunk, int micro_batch);
 
-  // input() is where the previous stage's message goes; Received says that it
-  // arrived.
+  // Where the previous stage's message goes; Received tells that it arrived.
   T* input(int chunk, int micro_batch);
   void Received(int chunk, int micro_batch);
 
-  // Arguments of one pass of a unit.
   struct Pass {
     int chunk = 0;
     int micro_batch = 0;
@@ -87,8 +80,8 @@ class StageModel {
     bool accumulate = false;
   };
   // `message` holds the gradient of the chunk's output, and receives that of
-  // its input; the head only writes it. `table`: of the table's unit, for the
-  // head only.
+  // its input. `table`: of the table's unit. The head only writes `message`,
+  // and only the head uses `table`.
   void BackwardUnit(const Pass& pass, T* message, const Gradients& gradients,
                     const Gradients& table);
   // `message` arrived from the next stage.
@@ -97,13 +90,11 @@ class StageModel {
   void CompleteGradient(int chunk, int micro_batch, T* message) const;
 
   // Sum of losses in nats, after the head's forward pass. BackwardUnit of the
-  // head leaves it in last_loss(), and multiplies its gradient by the loss
-  // scale.
+  // head leaves it in last_loss(); the loss scale multiplies only the gradient.
   double Loss(const Pass& pass);
   void set_loss_scale(T scale) { loss_scale_ = scale; }
   double last_loss() const { return last_loss_; }
-  // Logits of row `row` of the rank's part of the vocabulary; valid until the
-  // next call.
+  // Logits of row `row`, of the rank's ids; valid until the next call.
   const T* Logits(const Pass& pass, int64_t row);
 
   // The totals [2 E] of the micro-batch after all layers, which the caller sums
@@ -119,7 +110,6 @@ class StageModel {
   }
 
  private:
-  // One micro-batch in progress in a chunk.
   struct Flight {
     int micro_batch = -1;  // -1: free.
     TokenBatch batch;
@@ -132,7 +122,7 @@ class StageModel {
              ActivationCheckpointing checkpointing,
              std::unique_ptr<Workspace<T>> work,
              const std::vector<int>& flight_counts);
-  // Declares all buffers: the first run measures, the second allocates.
+  // Runs twice: once to measure, once to allocate.
   void TakeBuffers(Arena& arena);
   // Elements of the residual stream of `batch` on this rank.
   int64_t StreamCount(const TokenBatch& batch) const;

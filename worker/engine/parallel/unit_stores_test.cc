@@ -1,6 +1,5 @@
-// Parameters and gradients in all sharding modes, bit for bit against the same
-// training without sharding: units of random sizes, some with experts, which
-// fewer ranks share.
+// Parameters and gradients in all sharding modes, bit for bit against training
+// without shards: random units, some with experts that fewer ranks share.
 
 #include <algorithm>
 #include <cstdint>
@@ -54,9 +53,8 @@ float Tree(const std::vector<float>& values, size_t begin, size_t end) {
   return Tree(values, begin, begin + power) + Tree(values, begin + power, end);
 }
 
-// Element `e` of `unit` after training from `value`: summed over the ranks of
-// each replica, then over replicas. `passes_first`: each rank sums its passes
-// first.
+// Element `e` of `unit` after training from `value`: summed over each replica's
+// ranks, then over replicas. `passes_first`: ranks sum passes first.
 float Train(float value, const std::vector<std::vector<int>>& replicas,
             int unit, int64_t e, bool passes_first) {
   for (int step = 0; step < kSteps; ++step) {
@@ -164,8 +162,7 @@ class Rank {
     }
   }
 
-  // Calls f(value, unit, element) for every element that the rank computes
-  // with.
+  // Calls f(value, unit, element) for all that the rank computes with.
   template <typename F>
   void ForParameters(const F& f) {
     for (int u = 0; u < static_cast<int>(sizes_.size()); ++u) {
@@ -195,8 +192,7 @@ class Rank {
     parameters_->Release(u);
   }
 
-  // Calls f(parameter, gradient, unit, element) for every element that the rank
-  // keeps.
+  // Calls f(parameter, gradient, unit, element) for all that the rank keeps.
   template <typename F>
   void ForShards(const F& f) {
     for (size_t s = 0; s < layout_.spans.size(); ++s) {
@@ -283,8 +279,7 @@ class CountedGradients {
   CountedGradients(const CountedGradients&) = delete;
   CountedGradients& operator=(const CountedGradients&) = delete;
 
-  // A pass from the last unit to the first: the number of calls that each
-  // started.
+  // A pass from the last unit to the first; the calls that each started.
   std::vector<int64_t> Pass(bool is_last) {
     std::vector<int64_t> started;
     for (int u = 4; u >= 0; --u) {
@@ -349,9 +344,9 @@ TEST(UnitStoresTest, SumsOverReplicasBeginBeforeTheBackwardPassEnds) {
       CountedGradients gradients(options, std::move(inner));
       std::vector<int64_t> started = gradients.Pass(/*is_last=*/true);
       started.push_back(gradients.Finish());
-      // Each unit starts its reduction. From the second unit, or the second
-      // reuse of a slot, it also starts an earlier unit's sum over copies;
-      // Finish starts the rest.
+      // Each unit starts its reduction. From the second unit or second reuse of
+      // a slot, it also starts an earlier sum over copies; Finish starts the
+      // rest.
       EXPECT_EQ(started, mode == ShardingMode::kZero1
                              ? std::vector<int64_t>({1, 2, 2, 2, 2, 1})
                              : std::vector<int64_t>({1, 1, 2, 2, 2, 2}));

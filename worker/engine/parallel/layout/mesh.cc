@@ -162,8 +162,7 @@ absl::Status Mesh::Validate(const MeshModel& model) const {
            MustDivide("tp", tp, model.feed_forward_size,
                       "columns of the feed-forward layer"),
            MustDivide("ep", ep, model.expert_count, "experts"),
-           // Each rank takes two pieces, which balances the work of a causal
-           // mask.
+           // Two pieces per rank balance the work of a causal mask.
            MustDivide("2 cp", cp == 1 ? 1 : 2 * cp, model.sequence_length,
                       "positions of a sequence"),
            MustDivide("cp tp", cp * tp, model.sequence_length,

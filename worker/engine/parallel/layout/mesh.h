@@ -96,10 +96,9 @@ class Mesh {
   Mesh() { sizes_.fill(1); }
 
   // Reads "dp_shard=4,tp=2": dimensions in any order, each at most once. A
-  // missing dimension is 1; "" is one rank.
-  //
-  // INVALID_ARGUMENT: an unknown or repeated name, a size that is not a
-  // positive number, more than 65536 ranks in all.
+  // missing dimension is 1; "" is one rank. INVALID_ARGUMENT: an unknown or
+  // repeated name, a size that is not a positive number, more than 65536 ranks
+  // in all.
   static absl::StatusOr<Mesh> Parse(absl::string_view text);
 
   // Parse's inverse: the dimensions above 1, in order.
@@ -109,7 +108,6 @@ class Mesh {
     return sizes_[static_cast<int>(dimension)];
   }
   int rank_count() const;
-  // Ranks per group.
   int size(MeshDimensions dimensions) const;
 
   // Require: rank in [0, rank_count()); coordinates within the sizes.
@@ -123,13 +121,11 @@ class Mesh {
   std::vector<int> FindGroup(int rank, MeshDimensions dimensions) const;
   // Index of `rank` in its group.
   int RankIn(int rank, MeshDimensions dimensions) const;
-  // A number in [0, rank_count()) that identifies the group: the color for
-  // Collective::Split.
+  // Identifies the group, in [0, rank_count()): Collective::Split's color.
   int ComputeColor(int rank, MeshDimensions dimensions) const;
 
-  // INVALID_ARGUMENT: `model` cannot run on this mesh: more stages than layers;
-  // heads, feed-forward width, experts or sequence do not divide; ep without
-  // experts.
+  // INVALID_ARGUMENT: more stages than layers; heads, feed-forward width,
+  // experts or sequence do not divide; ep without experts.
   absl::Status Validate(const MeshModel& model) const;
 
  private:

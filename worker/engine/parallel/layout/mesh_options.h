@@ -40,8 +40,7 @@ struct MeshOptions {
   // If not empty, the optimizer's state is in unnamed files of this existing
   // directory, not in memory. The files end with the trainer.
   std::string optimizer_directory;
-  // The optimizer's state is in host memory, not in the device's. Not with
-  // optimizer_directory.
+  // The optimizer's state is in host memory. Not with optimizer_directory.
   bool optimizer_on_host = false;
 };
 

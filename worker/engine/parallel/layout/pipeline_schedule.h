@@ -82,10 +82,8 @@ std::vector<PipelineAction> MakePipelineSchedule(const PipelineShape& shape,
 
 // Cuts layers into `stage_count` runs that minimize the largest cost of a run,
 // then the sum of squared costs. Returns stage_count + 1 boundaries, from 0 to
-// costs.size().
-//
-// INVALID_ARGUMENT: fewer layers than stages, or no stage; a cost is negative
-// or not finite.
+// costs.size(). INVALID_ARGUMENT: fewer layers than stages, or no stage; a cost
+// is negative or not finite.
 absl::StatusOr<std::vector<int>> SplitLayers(absl::Span<const double> costs,
                                              int stage_count);
 

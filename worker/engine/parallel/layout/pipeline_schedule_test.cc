@@ -74,8 +74,7 @@ TEST(PipelineScheduleTest, NeverDeadlocksAndWaitsAsTheFormulaSays) {
     costs.backward = backward;
     ForEachShape([&](const PipelineShape& shape) {
       const int p = shape.rank_count;
-      // One slot per link must not deadlock. The papers assume that a send
-      // never waits.
+      // One slot per link must not deadlock. In the papers no send waits.
       costs.way_capacity = 1;
       const auto tight = SimulatePipeline(shape, All(shape), costs);
       ASSERT_TRUE(tight.ok()) << Name(shape) << ": " << tight.status();

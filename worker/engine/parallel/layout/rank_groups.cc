@@ -6,8 +6,7 @@
 namespace atl::engine {
 namespace {
 
-// Makes groups of the two ranks at each boundary of the pipeline, one boundary
-// after the other.
+// Makes a group of the two ranks at each boundary of the pipeline, in order.
 absl::Status SplitPipeline(const MeshOptions& options,
                            collective::Collective& world, RankGroups& groups) {
   const Mesh& mesh = options.mesh;

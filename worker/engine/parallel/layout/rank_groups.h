@@ -21,17 +21,15 @@ inline constexpr collective::DataType kDataTypeOf<double> =
 struct RankGroups {
   using Group = std::unique_ptr<collective::Collective>;
 
-  // Parameters are all-gathered and gradients reduced over these; [1] is for
-  // experts. With kReplicate `gathers` are null and `reductions` are all
-  // copies.
+  // For all-gathers of parameters and reductions of gradients; [1]: experts.
+  // With kReplicate `gathers` are null and `reductions` are all copies.
   Group gathers[2];
   Group reductions[2];
   // Copies of a shard, over dp_replicate. Null if there is one copy.
   Group replicas;
   // Ranks that share this rank's units; null for a size of 1.
   Group tp, cp, ep;
-  // kLossGroup, over which a mixture's router totals are summed; null if this
-  // rank is alone.
+  // kLossGroup, which sums a mixture's router totals; null if of one rank.
   Group loss;
   // The ranks of embedding and head, if both have a tied table.
   Group table;

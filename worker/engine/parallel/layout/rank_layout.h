@@ -94,8 +94,7 @@ struct RankLayout {
   };
   std::vector<Chunk> chunks;
   int stage_count = 1;  // Of the whole pipeline.
-  // Indices in `units`; -1: on another rank. `table` is the unit with a tied
-  // head's table.
+  // Indices in `units`; -1: on another rank. `table`: the tied head's table.
   int embedding = -1;
   int head = -1;
   int table = -1;

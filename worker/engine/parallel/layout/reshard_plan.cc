@@ -39,8 +39,7 @@ std::vector<Crossing> FindCrossings(const ModelConfig& config,
       done += count;
     }
   });
-  // A table's copy may come last in the rank's order. Both ends use the model's
-  // order.
+  // A table's copy may come last. Both ends use the model's order.
   std::stable_sort(crossings.begin(), crossings.end(),
                    [](const Crossing& a, const Crossing& b) {
                      return a.global_begin < b.global_begin;

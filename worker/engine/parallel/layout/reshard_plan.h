@@ -23,8 +23,7 @@ namespace atl::engine {
 
 inline constexpr int64_t kHeldBlockElements = 4096;
 
-// Boundaries of the held parts, rank_count + 1, from 0 to element_count. A part
-// may be empty.
+// Boundaries of held parts, rank_count + 1, from 0. A part may be empty.
 std::vector<int64_t> HeldBoundaries(const ParameterLayout& layout,
                                     int rank_count);
 

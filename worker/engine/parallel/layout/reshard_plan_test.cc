@@ -79,8 +79,7 @@ TEST_P(ReshardPlanTest, ShardsGetTheirElementsAndHoldersGetThemBackOnce) {
   for (int holder = 0; holder < ranks_; ++holder) {
     for (int owner = 0; owner < ranks_; ++owner) {
       for (size_t unit = 0; unit < layout_.units.size(); ++unit) {
-        // As a message: one end writes it in its order, the other reads in its
-        // own.
+        // One end writes the message in its order, the other reads in its own.
         std::vector<int64_t> message;
         std::vector<bool> is_counted;
         for (const auto& run : plans[holder].units()[unit].held[owner]) {

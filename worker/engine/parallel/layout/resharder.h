@@ -47,8 +47,7 @@ class Resharder {
   Resharder(ReshardPlan plan, collective::Collective& world, BasicOps<T>& ops)
       : plan_(std::move(plan)), world_(world), ops_(ops) {}
 
-  // Sends `send_counts` elements of host_sent_ and receives into
-  // host_received_.
+  // Sends `send_counts` of host_sent_ and receives into host_received_.
   absl::Status Exchange(std::vector<int64_t> send_counts,
                         std::vector<int64_t> receive_counts);
 
@@ -58,8 +57,7 @@ class Resharder {
   Arena arena_, host_arena_;
   T* sent_ = nullptr;
   T* received_ = nullptr;
-  // Host access to sent_ and received_: the same buffers, or others with a
-  // device.
+  // The same buffers for the host; others with a device.
   T* host_sent_ = nullptr;
   T* host_received_ = nullptr;
 };

@@ -1,6 +1,5 @@
-// A Collective on the memory of FakeDeviceOps, in NCCL's place: a world of CPU
-// ranks for tests on any machine. A call on host memory ends the process.
-// Thread-compatible.
+// A Collective on the memory of FakeDeviceOps, in NCCL's place, for tests on
+// any machine. A call on host memory ends the process. Thread-compatible.
 
 #ifndef WORKER_ENGINE_PARALLEL_TESTING_FAKE_DEVICE_COLLECTIVE_H_
 #define WORKER_ENGINE_PARALLEL_TESTING_FAKE_DEVICE_COLLECTIVE_H_

@@ -17,8 +17,7 @@ class BackingStore {
  public:
   virtual ~BackingStore() = default;
 
-  // Requires [offset, offset + byte_count) within the store. DATA_LOSS: the
-  // disk failed.
+  // The range must be within the store. DATA_LOSS: the disk failed.
   virtual absl::Status Read(int64_t offset, void* data, int64_t byte_count) = 0;
   virtual absl::Status Write(int64_t offset, const void* data,
                              int64_t byte_count) = 0;
@@ -29,10 +28,8 @@ absl::StatusOr<std::unique_ptr<BackingStore>> MakeMemoryStore(
     int64_t byte_count);
 
 // An unnamed file in `directory` with all its space reserved. It ends with the
-// object or the process.
-//
-// RESOURCE_EXHAUSTED: the disk is full. INVALID_ARGUMENT: no file can be made
-// there.
+// object or the process. RESOURCE_EXHAUSTED: the disk is full.
+// INVALID_ARGUMENT: no file can be made there.
 absl::StatusOr<std::unique_ptr<BackingStore>> MakeFileStore(
     const std::string& directory, int64_t byte_count);
 

@@ -38,8 +38,7 @@ class MomentStore {
   // them. Errors of BackingStore: some chunks may then be unchanged.
   virtual absl::Status Update(absl::FunctionRef<void(const Chunk&)> f) = 0;
 
-  // Copies elements of m (`moment` 0) or v (1) from `begin`, to and from the
-  // host.
+  // Elements from `begin` of m (`moment` 0) or v (1), to or from the host.
   virtual absl::Status Read(int moment, int64_t begin, absl::Span<T> out) = 0;
   virtual absl::Status Write(int moment, int64_t begin,
                              absl::Span<const T> in) = 0;
@@ -54,8 +53,8 @@ absl::StatusOr<std::unique_ptr<MomentStore<T>>> MakeMomentStore(
     int64_t element_count, BasicOps<T>& ops);
 
 // Keeps the moments in `store`, which has 2 element_count elements. A chunk has
-// `chunk_count` >= 1 elements; three are in memory, and with a device three in
-// host memory too.
+// `chunk_count` >= 1 elements; three are in memory, and with a device three
+// more in host memory.
 template <typename T>
 absl::StatusOr<std::unique_ptr<MomentStore<T>>> MakeOffloadedMomentStore(
     int64_t element_count, int64_t chunk_count,

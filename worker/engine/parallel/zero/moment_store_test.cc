@@ -169,8 +169,7 @@ class OrderedStore final : public BackingStore {
   int& late_count_;
 };
 
-// A chunk is computed while the next one is read and the previous one is
-// written.
+// Reads, computation and writes of three chunks overlap.
 TEST(MomentStoreTest, ReadsAheadAndWritesBehind) {
   PlainOps<float> ops;
   Begun reads(kOrderedChunks), computes(kOrderedChunks);

@@ -18,8 +18,7 @@ struct UnitFrame {
   int64_t size = 0;  // Elements, a multiple of kShardAlignment.
   // Where each of the unit's spans is gathered to.
   int64_t span_begin[2] = {0, 0};
-  // Dense elements to copy between span_begin[0] and the unit's start; 0 if
-  // they are in place.
+  // Dense elements to copy from span_begin[0] to the unit's start; 0: none.
   int64_t copy_count = 0;
 
   static UnitFrame Of(const RankLayout& layout, int unit) {

@@ -39,8 +39,7 @@ class UnitGradients {
 
   struct Buffer {
     T* data = nullptr;  // The unit's elements.
-    // Holds the sum of earlier passes, and the pass adds to it. False: the pass
-    // overwrites it.
+    // True: adds to the sum of earlier passes. False: overwrites.
     bool accumulate = false;
   };
   // Opens the gradient of `unit` until End. For an open unit, returns the same
@@ -61,9 +60,8 @@ class UnitGradients {
   virtual int64_t buffer_bytes() const = 0;
 };
 
-// Arguments and errors as of MakeWholeParameters and MakeGatheredParameters
-// (unit_parameters.h). `bucket_bytes`: units are reduced together up to this
-// size.
+// As MakeWholeParameters and MakeGatheredParameters (unit_parameters.h).
+// `bucket_bytes`: units are reduced together up to this size.
 template <typename T>
 absl::StatusOr<std::unique_ptr<UnitGradients<T>>> MakeBucketedGradients(
     const RankLayout& layout, RankGroups& groups, int64_t bucket_bytes,

@@ -35,8 +35,7 @@ class UnitParameters {
   // FAILED_PRECONDITION: every slot holds another unit that is not released.
   virtual absl::Status Prefetch(int unit) = 0;
 
-  // The unit's parameters, valid until Release. Errors of Prefetch and of
-  // Collective.
+  // The unit's parameters until Release. Errors of Prefetch and Collective.
   virtual absl::StatusOr<const T*> Gather(int unit) = 0;
 
   // Ends the use of `unit`; does nothing if it is not present.
@@ -52,8 +51,7 @@ class UnitParameters {
   // Tells that shards were written: later gathers read the new values.
   virtual absl::Status ShardsChanged() = 0;
 
-  // A unit may take another's memory: Gather returns new contents at an old
-  // address.
+  // A unit may reuse memory: Gather returns new contents at an old address.
   virtual bool reuses_memory() const = 0;
 
   // Bytes of parameters that stay, and of slots.

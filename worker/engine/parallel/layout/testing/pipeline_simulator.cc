@@ -11,16 +11,14 @@
 namespace atl::engine {
 namespace {
 
-// A link from a stage to its neighbour: the messages on it and their send
-// times.
+// A link from a stage to its neighbour: its messages and their send times.
 struct Way {
   struct Item {
     int micro_batch;
     int64_t sent_at;
   };
   std::deque<Item> items;
-  // When each message was received: the n-th send waits for the (n -
-  // capacity)-th.
+  // By message: the n-th send waits for receive number n - capacity.
   std::vector<int64_t> received_at;
   int sent_count = 0;
 };
