@@ -131,7 +131,6 @@ Trained Train(Architecture architecture, ComputeType compute, bool graphs,
     EXPECT_TRUE(loss.ok()) << loss.status();
     trained.losses.push_back(loss.value_or(NAN));
     trained.losses.push_back(static_cast<float>(trainer->gradient_norm()));
-    // Changes the scratch.
     if (step == 6) {
       EXPECT_TRUE(trainer->EvaluateLoss(inputs, targets).ok());
     }

@@ -1,14 +1,12 @@
 // A replica of the model in training: parameters, gradients, inner optimizer.
 //
 // Create allocates all buffers, Step none. Thread-compatible: one call at a
-// time. For the
-// same parameters, optimizer state and tokens, results have the same bits for
-// any `thread_count`.
+// time. For the same parameters, optimizer state and tokens, results have the
+// same bits for any `thread_count`.
 //
 // Flat buffers are f32 in the order of ParameterLayout. A replica may span
 // several processes, each with a Trainer that holds a part of the parameters
-// (held()). They all make the same calls in the same order and get the same
-// errors.
+// (held()). They all make the same calls in the same order, and share errors.
 
 #ifndef WORKER_ENGINE_TRAINER_H_
 #define WORKER_ENGINE_TRAINER_H_

@@ -108,7 +108,7 @@ struct Costs {
   int64_t up_bytes = 0, down_bytes = 0;
 };
 
-// t. HidingStepCount is at least the overlap, which is below H.
+// t: at least the overlap, which is below H.
 int64_t HidingStepCount(const Exchange& exchange) {
   const int64_t ahead =
       std::min(exchange.ahead_step_count,
@@ -293,7 +293,7 @@ double Utilization(const Exchange& exchange, const Compute& compute,
 }
 
 // Payload bytes per second for kFullShare, by bisection: utilization never
-// falls with bandwidth.
+// falls as bandwidth grows.
 double BandwidthForFullShare(const Exchange& exchange, const Compute& compute,
                              const Link& link, const Service& service,
                              const Flow& flow) {
@@ -323,7 +323,6 @@ double TripSeconds(const Costs& costs) {
          costs.up_window + costs.down_window;
 }
 
-// The largest part of a round besides computation.
 Bound LargestBound(const Exchange& exchange, const Compute& compute,
                    const Costs& costs, int island_count, double round_seconds) {
   const double computing =

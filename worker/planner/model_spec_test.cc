@@ -65,8 +65,7 @@ TEST(ModelSpecTest, BalancesNeighbouringLayersByBytes) {
         *BuildLayout(Model(), count, FragmentAssignment::kBalanced);
     const absl::StatusOr<RunLayout> run = RunLayout::Create(layout);
     ASSERT_TRUE(run.ok()) << run.status();
-    // Layers are in order; the embedding is in fragment 0, the head in the
-    // last.
+    // The embedding is in fragment 0, layers follow in order, then the head.
     int32_t before = 0;
     for (const v1::TensorSpec& tensor : layout.tensors()) {
       EXPECT_GE(tensor.fragment(), before) << tensor.name();

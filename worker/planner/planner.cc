@@ -44,7 +44,6 @@ bool NeedsVerdict(v1::MergeRuleKind rule) {
   }
 }
 
-// The formula's inputs, from measurements.
 struct Scene {
   planner::Compute compute;
   planner::Link link;

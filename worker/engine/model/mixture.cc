@@ -184,7 +184,6 @@ class Mixture final : public Mlp<T> {
             .experts_per_token = experts_per_token_};
   }
 
-  // Backward pass of the e-th expert of this rank.
   void BackwardExpert(Workspace<T>& work, const T* parameters, int64_t e,
                       const ExpertExchange<T>& exchange, const State& s,
                       const T* dout, T* gradients, bool accumulate) const {

@@ -73,7 +73,6 @@ void AddMatrix(const std::string& prefix, const std::string& name, int64_t rows,
   if (cut >= 0) builder.CutLast(cut);
 }
 
-// The MLP of a Llama, or the mixture of a Mixtral.
 void AddGatedMlp(const ModelConfig& config, const std::string& prefix,
                  LayoutBuilder& builder) {
   const int64_t channels = config.hidden_size;

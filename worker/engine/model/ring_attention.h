@@ -10,8 +10,7 @@
 //
 // Outputs of the steps merge by the logarithm of their softmax sums. Scores
 // exist only for a few rows of T at a time. The backward pass sends keys and
-// values round again; the sum of their gradients follows and ends on its own
-// rank.
+// values round again; the sum of their gradients follows and ends at home.
 
 #ifndef WORKER_ENGINE_MODEL_RING_ATTENTION_H_
 #define WORKER_ENGINE_MODEL_RING_ATTENTION_H_

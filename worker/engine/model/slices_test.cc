@@ -64,7 +64,6 @@ struct Problem {
   int64_t tokens(int ep) const { return ep * batch * length; }
 };
 
-// A rank's result.
 template <typename T>
 struct Result {
   LocalLayout layout;

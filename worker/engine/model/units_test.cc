@@ -43,7 +43,6 @@ ModelConfig Config(Architecture architecture) {
   return config;
 }
 
-// A block of memory with Arena's alignment.
 class Buffer {
  public:
   explicit Buffer(size_t bytes) : arena_(*Arena::Create(bytes)) {

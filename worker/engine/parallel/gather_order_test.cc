@@ -31,11 +31,9 @@ using collective::Pending;
 
 constexpr int64_t kLength = 8;
 
-// Events of one rank.
 class Trace {
  public:
-  // A shard at `from` is gathered into [to, to + bytes). Shards are in unit
-  // order.
+  // A shard at `from` is gathered into [to, to + bytes), in unit order.
   void Gather(const void* from, const void* to, int64_t bytes) {
     slots_[static_cast<const char*>(to)] = {bytes, from};
     shards_.emplace(from, 0);
@@ -44,7 +42,6 @@ class Trace {
     events_.push_back({true, from});
     last_read_ = {};
   }
-  // An operation reads `parameter`.
   void Read(const void* parameter) {
     const char* const at = static_cast<const char*>(parameter);
     auto slot = slots_.upper_bound(at);

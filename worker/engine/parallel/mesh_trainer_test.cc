@@ -73,7 +73,6 @@ ModelConfig Mixture() {
           .router_loss_weight = 0.1};
 }
 
-// The state before training.
 struct State {
   std::vector<float> parameters, first_moment, second_moment;
   int64_t step_count = 0;
@@ -83,7 +82,6 @@ struct Batches {
   std::vector<std::vector<int32_t>> inputs, targets;
 };
 
-// Results of training.
 struct Course {
   std::vector<double> losses;
   double evaluated = 0;  // Of the first step's tokens, after the last step.
@@ -100,7 +98,6 @@ double Distance(const std::vector<double>& a, const std::vector<double>& b) {
   return std::sqrt(sum);
 }
 
-// The largest difference of two lists of numbers.
 double LargestDifference(const std::vector<double>& a,
                          const std::vector<double>& b) {
   EXPECT_EQ(a.size(), b.size());

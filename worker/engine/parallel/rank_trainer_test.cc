@@ -120,7 +120,6 @@ RankTrainerOptions MakeOptions(const MeshCase& c) {
           .sequence_length = kLength};
 }
 
-// Results of training.
 struct Outcome {
   Values losses, norms, router_losses;
   double evaluated = 0;  // Loss of 5 sequences, after the last step.

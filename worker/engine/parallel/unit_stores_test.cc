@@ -40,7 +40,6 @@ float ComputeGradient(float parameter, int rank, int pass, int unit,
   return parameter * 0.37f + data * 0.0101f;
 }
 
-// Shared, because it has no state.
 Ops& Plain() {
   static Ops& ops = *new PlainOps<float>;
   return ops;
@@ -344,8 +343,8 @@ TEST(UnitStoresTest, SumsOverReplicasBeginBeforeTheBackwardPassEnds) {
       CountedGradients gradients(options, std::move(inner));
       std::vector<int64_t> started = gradients.Pass(/*is_last=*/true);
       started.push_back(gradients.Finish());
-      // Each unit starts its reduction. From the second unit or second reuse of
-      // a slot, it also starts an earlier sum over copies; Finish starts the
+      // Each unit starts its reduction. From the second unit or reuse of a
+      // slot, it also starts an earlier sum over copies; Finish starts the
       // rest.
       EXPECT_EQ(started, mode == ShardingMode::kZero1
                              ? std::vector<int64_t>({1, 2, 2, 2, 2, 1})

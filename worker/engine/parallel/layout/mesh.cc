@@ -136,7 +136,6 @@ int Mesh::RankIn(int rank, MeshDimensions dimensions) const {
 }
 
 int Mesh::ComputeColor(int rank, MeshDimensions dimensions) const {
-  // The first rank of the group.
   MeshVector coordinates = ToCoordinates(rank);
   for (int d = 0; d < kMeshDimensionCount; ++d) {
     if (dimensions.Has(d)) coordinates[d] = 0;

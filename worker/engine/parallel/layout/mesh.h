@@ -1,5 +1,4 @@
-// The mesh of an island: coordinates and groups of its ranks. Pure.
-// Thread-safe.
+// Coordinates and groups of the ranks of an island's mesh. Pure. Thread-safe.
 //
 // Dimensions, named as in torchtitan, slowest first. (torchtitan splits
 // dp_shard in two with experts; the inner half is ep here.)
@@ -97,8 +96,7 @@ class Mesh {
 
   // Reads "dp_shard=4,tp=2": dimensions in any order, each at most once. A
   // missing dimension is 1; "" is one rank. INVALID_ARGUMENT: an unknown or
-  // repeated name, a size that is not a positive number, more than 65536 ranks
-  // in all.
+  // repeated name, a size that is not a positive number, over 65536 ranks.
   static absl::StatusOr<Mesh> Parse(absl::string_view text);
 
   // Parse's inverse: the dimensions above 1, in order.

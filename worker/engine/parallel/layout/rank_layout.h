@@ -1,8 +1,6 @@
 // The part of a model that one rank of a mesh computes with, and the part of it
-// that the rank keeps.
-//
-// Pure: a function of model, mesh and rank, so each rank knows it for every
-// other. Thread-safe.
+// that the rank keeps. Pure: a function of model, mesh and rank, so each rank
+// knows it for every other. Thread-safe.
 //
 // A rank has the units (model/units.h) of its pipeline stages, each as a flat
 // span: the whole unit, or the rank's slices of its matrices. In a unit, dense
@@ -41,7 +39,6 @@ namespace atl::engine {
 // 64 bytes of f32: no two ranks write the same cache line.
 inline constexpr int64_t kShardAlignment = 16;
 
-// A parameter, or the rank's part of it.
 struct UnitParameter {
   int64_t begin = 0;  // In the rank's unit.
   int64_t count = 0;
@@ -52,7 +49,6 @@ struct UnitParameter {
   std::vector<Rectangle> rectangles;
 };
 
-// A unit as a rank computes with it.
 struct RankUnit {
   int unit = 0;  // In ParameterLayout::units.
   int64_t dense_count = 0;

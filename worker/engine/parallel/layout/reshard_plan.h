@@ -47,7 +47,6 @@ class ReshardPlan {
   ReshardPlan(const ModelConfig& config, const ParameterLayout& layout,
               const MeshOptions& options, int rank);
 
-  // This rank's held part of the model.
   const ParameterSpan& held() const { return held_; }
   const std::vector<UnitExchange>& units() const { return units_; }
   // Largest number of elements that one unit's exchange sends or receives.

@@ -1,9 +1,7 @@
 // Moves parameters and moments between the ranks' shards and the processes'
-// held parts (ReshardPlan).
-//
-// Thread-compatible. All ranks of the world make the same calls. Its buffers
-// are as large as one unit, in memory of the operations, for the world to
-// exchange. Held parts, and the arrays of runs, are in host memory.
+// held parts (ReshardPlan). Thread-compatible. All ranks of the world make the
+// same calls. Buffers for the exchange are as large as one unit, in memory of
+// the operations. Held parts, and the arrays of runs, are in host memory.
 
 #ifndef WORKER_ENGINE_PARALLEL_LAYOUT_RESHARDER_H_
 #define WORKER_ENGINE_PARALLEL_LAYOUT_RESHARDER_H_
@@ -23,7 +21,6 @@
 
 namespace atl::engine {
 
-// Instantiated for float and double.
 template <typename T>
 class Resharder {
  public:

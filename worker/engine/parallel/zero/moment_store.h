@@ -1,9 +1,7 @@
-// The moments m and v of a rank's optimizer, by element in state order.
-// Initially zero. Thread-compatible.
-//
-// They are in memory of the operations, or in a BackingStore. A pass over a
-// BackingStore reads one chunk ahead and writes one behind on its own thread,
-// with a device through a Copier.
+// The moments m and v of a rank's optimizer, by element in state order,
+// initially zero. They are in memory of the operations, or in a BackingStore. A
+// pass over a BackingStore reads one chunk ahead and writes one behind on its
+// own thread, with a device through a Copier. Thread-compatible.
 
 #ifndef WORKER_ENGINE_PARALLEL_ZERO_MOMENT_STORE_H_
 #define WORKER_ENGINE_PARALLEL_ZERO_MOMENT_STORE_H_
@@ -43,7 +41,6 @@ class MomentStore {
   virtual absl::Status Write(int moment, int64_t begin,
                              absl::Span<const T> in) = 0;
 
-  // Memory of the operations that it uses.
   virtual int64_t memory_bytes() const = 0;
 };
 

@@ -20,7 +20,6 @@
 
 namespace atl::engine {
 
-// Instantiated for float and double.
 template <typename T>
 class ShardOptimizer {
  public:
@@ -44,7 +43,6 @@ class ShardOptimizer {
   MomentStore<T>* moments() { return moments_.get(); }
   int64_t step_count() const { return step_count_; }
   void set_step_count(int64_t step_count) { step_count_ = step_count; }
-  // Sets the moments to 0.
   absl::Status Reset();
 
  private:

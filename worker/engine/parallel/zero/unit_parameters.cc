@@ -15,7 +15,6 @@ namespace {
 using collective::Call;
 using collective::Pending;
 
-// The gathers of one unit.
 struct UnitPending {
   Pending spans[2];
 

@@ -41,7 +41,6 @@ class UnitParameters {
   // Ends the use of `unit`; does nothing if it is not present.
   virtual void Release(int unit) = 0;
 
-  // This rank's shard of `span`, [shard_count].
   virtual T* shard(int span) = 0;
 
   // Waits until no gather reads shards, so that they may be written. After a
