@@ -1,6 +1,5 @@
-// The trainer on CudaOps, whose kernels an emulator runs: a device has memory
-// of its own, so what is not copied is not there. Held to PyTorch as the CPU's
-// trainer is.
+// The trainer on CudaOps with emulated kernels, compared to PyTorch. The
+// emulated device has its own memory, so a missing copy shows.
 
 #include <algorithm>
 #include <cmath>
@@ -81,8 +80,7 @@ TEST(CudaTrainerTest, InBf16ItLearnsAsInF32) {
   EXPECT_TRUE(differs) << "nothing was rounded";
 }
 
-// A model of a few hundred parameters and its trainer, for tests of many steps:
-// the emulator is slow.
+// A few hundred parameters, for tests of many steps: the emulator is slow.
 TrainerOptions SmallOptions(Architecture architecture) {
   TrainerOptions options;
   options.model = {.architecture = architecture,
@@ -104,7 +102,7 @@ TrainerOptions SmallOptions(Architecture architecture) {
   return options;
 }
 
-// What nine steps leave; the learning rate changes with each, the batch once.
+// Results of nine steps; the rate changes at each, the batch once.
 struct Trained {
   std::vector<float> losses, parameters;
   int64_t replay_count = 0;
@@ -133,7 +131,6 @@ Trained Train(Architecture architecture, ComputeType compute, bool graphs,
     EXPECT_TRUE(loss.ok()) << loss.status();
     trained.losses.push_back(loss.value_or(NAN));
     trained.losses.push_back(static_cast<float>(trainer->gradient_norm()));
-    // Leaves other things in scratch.
     if (step == 6) {
       EXPECT_TRUE(trainer->EvaluateLoss(inputs, targets).ok());
     }
@@ -161,8 +158,8 @@ TEST(CudaTrainerTest, AReplayedStepHasTheBitsOfACalledOne) {
     EXPECT_EQ(replayed.losses, called.losses);
     EXPECT_EQ(replayed.parameters, called.parameters);
     EXPECT_EQ(called.replay_count, 0);
-    // Experts take rows that the host has to know. Else the first step is
-    // called, the second recorded, and that of another batch called.
+    // A mixture never replays: the host must know its row counts. Otherwise the
+    // first step calls, the second records, and the other batch's step calls.
     EXPECT_EQ(replayed.replay_count,
               architecture == Architecture::kMixtral ? 0 : 6);
   }

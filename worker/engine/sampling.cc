@@ -9,7 +9,7 @@
 namespace atl::engine {
 namespace {
 
-// The lowest index of the largest finite logit, or -1.
+// Lowest index of the largest finite logit, or -1.
 int32_t ArgMax(absl::Span<const float> logits) {
   int32_t best = -1;
   for (size_t i = 0; i < logits.size(); ++i) {

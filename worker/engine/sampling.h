@@ -1,6 +1,4 @@
-// Picks a token from logits.
-//
-// Pure: the random number comes from the caller. Thread-safe.
+// Samples a token. Pure: the random number is the caller's. Thread-safe.
 
 #pragma once
 
@@ -10,16 +8,14 @@
 
 namespace atl::engine {
 
-// A token drawn from softmax(`logits` / `temperature`) by inverting its
-// distribution at `uniform` in [0, 1); sums run in f64 from the lowest index.
+// Draws a token from softmax(`logits` / `temperature`) by inverting its
+// distribution at `uniform` in [0, 1), with f64 sums from the lowest index.
 // `temperature` <= 0 takes the largest logit, the lowest index among equals.
-// `logits` must not be empty; values that are not finite count as never chosen,
-// and if no value is finite the answer is 0.
+// `logits` must not be empty. Non-finite values are never drawn; 0 if all are.
 int32_t SampleToken(absl::Span<const float> logits, double temperature,
                     double uniform);
 
-// A number in [0, 1) that depends on nothing but the two arguments (SplitMix64
-// of them): the `counter`-th number of the stream named by `seed`.
+// The `counter`-th number in [0, 1) of the stream `seed`: SplitMix64 of both.
 double CounterUniform(uint64_t seed, uint64_t counter);
 
 }  // namespace atl::engine

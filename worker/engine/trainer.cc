@@ -25,8 +25,8 @@
 namespace atl::engine {
 namespace {
 
-// Prefixes of NextTokenLogits are padded up to a multiple of this many tokens,
-// which causal attention does not let earlier ones see.
+// NextTokenLogits pads prefixes to a multiple of this many tokens; causal
+// attention hides the padding from earlier tokens.
 constexpr int64_t kPrefixMultiple = 32;
 
 class SingleRankTrainer final : public Trainer {
@@ -34,7 +34,6 @@ class SingleRankTrainer final : public Trainer {
   SingleRankTrainer(const TrainerOptions& options, std::unique_ptr<Ops> ops)
       : options_(options), ops_(std::move(ops)) {}
 
-  // Makes all buffers.
   absl::Status Init() {
     ASSIGN_OR_RETURN(
         decoder_, Decoder<float>::Create(
@@ -79,7 +78,7 @@ class SingleRankTrainer final : public Trainer {
     return ops_->status();
   }
   bool set_before_write(std::function<void()> before_write) override {
-    // Of a device the host's copies change in Gather alone.
+    // With a device only Gather changes the host's copies.
     if (ops_->memory().is_host()) before_write_ = std::move(before_write);
     return true;
   }
@@ -107,13 +106,13 @@ class SingleRankTrainer final : public Trainer {
     RETURN_IF_ERROR(ValidateWindows(options_, inputs, targets));
     const TokenBatch batch = MakeBatch(inputs, targets);
     if (batch.batch > options_.batch_size) {
-      return absl::InvalidArgumentError(
-          absl::StrCat(batch.batch, " sequences in a step, more than ",
-                       options_.batch_size));
+      return absl::InvalidArgumentError(absl::StrCat(
+          batch.batch, " sequences in a step, more than batch_size ",
+          options_.batch_size));
     }
     const double rate =
         LearningRateAt(options_.schedule, step) * learning_rate_factor;
-    // What experts are given, and so their shapes, is known to the host alone.
+    // Only the host knows a mixture's row counts, and so its shapes.
     if (ops_->replays() && !options_.model.is_mixture()) {
       if (before_write_) before_write_();
       return StepQueued(batch, rate);
@@ -170,12 +169,12 @@ class SingleRankTrainer final : public Trainer {
   }
 
  private:
-  // What the device and the host have both.
+  // A buffer that exists on the device and on the host.
   struct Copy {
     absl::Span<float> device, host;
   };
 
-  // The spans that callers see: the same buffers on a CPU, else copies.
+  // The spans that callers see: the same buffers on a CPU, copies otherwise.
   absl::Status InitHost() {
     const absl::Span<float> first = optimizer_->first_moment();
     const absl::Span<float> second = optimizer_->second_moment();
@@ -205,8 +204,8 @@ class SingleRankTrainer final : public Trainer {
     return absl::OkStatus();
   }
 
-  // A step whose forward and backward pass and update are queued, or queued
-  // again, at once; the host waits at its end alone.
+  // A step that queues, or replays, both passes and the update at once. The
+  // host waits only at the end.
   absl::StatusOr<float> StepQueued(const TokenBatch& host_batch, double rate) {
     const TokenBatch batch = decoder_->Fetch(host_batch);
     optimizer_->BeginQueued(rate);
@@ -250,7 +249,7 @@ class SingleRankTrainer final : public Trainer {
   Arena arena_;
   absl::Span<float> device_parameters_;
   absl::Span<float> device_gradients_;
-  Arena host_arena_;  // With a device.
+  Arena host_arena_;  // Used with a device only.
   std::vector<Copy> copies_;
   ParameterSpan held_;
   absl::Span<float> parameters_;

@@ -1,5 +1,5 @@
-// A step makes no objects: every `new` of the process is counted here. (oneDNN
-// takes its packing buffers with malloc, which keeps them.)
+// A step allocates no objects: this file counts every `new` of the process.
+// (oneDNN takes packing buffers with malloc, which keeps them.)
 
 #include <atomic>
 #include <cstdint>

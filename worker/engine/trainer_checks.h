@@ -1,6 +1,4 @@
-// What every Trainer checks of its options and of tokens that it is given.
-//
-// Pure.
+// Checks of a Trainer's options and tokens. Pure.
 
 #pragma once
 
@@ -21,7 +19,7 @@ absl::Status ValidateWindows(const TrainerOptions& options,
                              absl::Span<const int32_t> inputs,
                              absl::Span<const int32_t> targets);
 
-// INVALID_ARGUMENT: not 1 to T tokens, or one that is not in [0, V).
+// INVALID_ARGUMENT: there are not 1 to T tokens, or one is not in [0, V).
 absl::Status ValidatePrefix(const TrainerOptions& options,
                             absl::Span<const int32_t> tokens);
 

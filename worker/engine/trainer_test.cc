@@ -35,7 +35,6 @@ std::unique_ptr<Trainer> Make(const TrainerOptions& options) {
   return std::move(*trainer);
 }
 
-// A trainer of a golden case with its first parameters.
 std::unique_ptr<Trainer> MakeGolden(const GoldenCase& golden,
                                     int thread_count = 1) {
   auto trainer = Make(MakeOptions(golden, thread_count));
@@ -93,10 +92,10 @@ TEST(TrainerTest, TwentyAdamWStepsLoseAsPyTorchDoes) {
                   2e-5 * expected.step_losses[step])
           << "step " << step;
     }
-    // AdamW divides by the root of v: elements whose gradient is nearly zero
-    // amplify rounding, so the whole is compared, not each.
-    // A bias of keys moves nothing (softmax takes no notice of what all scores
-    // share), so its gradient is rounding alone.
+    // AdamW divides by the root of v, so it amplifies rounding in elements
+    // whose gradient is nearly zero. The test therefore compares whole vectors.
+    // A bias of keys shifts all scores alike and softmax ignores it, so its
+    // gradient is rounding alone.
     const int64_t channels = golden.config.hidden_size;
     std::set<int64_t> noise;
     for (const ParameterSpec& spec : trainer->layout().parameters) {
@@ -144,8 +143,7 @@ TEST(TrainerTest, InBf16ItLearnsAsInF32WithBitsThatThreadsDoNotChange) {
     for (int step = 0; step < kGoldenSteps; ++step) {
       const float loss = StepOn(*trainers[0], golden, step);
       EXPECT_EQ(loss, StepOn(*trainers[1], golden, step));
-      // bfloat16 has 8 bits: an operand is off by 2^-9 at most, and here a loss
-      // is near 4.
+      // bfloat16 has 8 bits: relative error at most 2^-9; the loss is near 4.
       EXPECT_NEAR(loss, expected.step_losses[step], 0.04) << "step " << step;
       differs |= std::abs(loss - expected.step_losses[step]) > 1e-5;
     }
@@ -179,8 +177,7 @@ TEST(TrainerTest, ARestoredOptimizerGoesOnWithTheSameBits) {
   for (float v : second->optimizer_state().second_moment) ASSERT_EQ(v, 0.0f);
 }
 
-// Who reads parameters and moments beside a step has all of the step but its
-// update for it.
+// Parameters and moments stay readable until before_write is called.
 TEST(TrainerTest, SaysBeforeItWritesWhenBothPassesAreDone) {
   const GoldenCase golden = GoldenCases()[0];
   auto trainer = MakeGolden(golden);
@@ -197,7 +194,7 @@ TEST(TrainerTest, SaysBeforeItWritesWhenBothPassesAreDone) {
       ++called;
       EXPECT_TRUE(SameBits(trainer->parameters(), before));
       EXPECT_TRUE(SameBits(moment, moment_before));
-      // The update itself may scale them.
+      // The update may scale gradients.
       EXPECT_TRUE(std::any_of(trainer->gradients().begin(),
                               trainer->gradients().end(),
                               [](float g) { return g != 0; }));
@@ -206,7 +203,7 @@ TEST(TrainerTest, SaysBeforeItWritesWhenBothPassesAreDone) {
     EXPECT_EQ(called, 1);
     EXPECT_FALSE(SameBits(trainer->parameters(), before));
     EXPECT_TRUE(SameBits(trainer->parameters(), same->parameters()));
-    // Of the next step's passes, not of these.
+    // The next step's check must see the gradients of its own passes.
     std::fill(const_cast<float*>(trainer->gradients().data()),
               const_cast<float*>(trainer->gradients().data()) +
                   trainer->gradients().size(),
@@ -308,7 +305,7 @@ TEST(TrainerTest, APoisonedParameterIsAnErrorAndNotAStep) {
   const GoldenTokens tokens = MakeGoldenTokens(golden, 0);
   for (float bad : {std::numeric_limits<float>::quiet_NaN(),
                     std::numeric_limits<float>::infinity()}) {
-    // An element of a q, a k, a gate and a down projection, and of a norm.
+    // An element of each: q, k, gate and down projection, and a norm.
     for (const char* name : {"model.layers.0.self_attn.q_proj.weight",
                              "model.layers.1.self_attn.k_proj.weight",
                              "model.layers.0.mlp.gate_proj.weight",

@@ -14,8 +14,7 @@
 namespace atl::worker::planner {
 namespace {
 
-// Trips between a push and its answer, beside that of its header; forecast.h
-// says which.
+// Round trips of an answer without those of its header (forecast.h).
 constexpr double kRoundTrips = 2;
 constexpr double kFullShare = 0.95;
 
@@ -31,10 +30,11 @@ absl::Status CheckExchange(const Exchange& exchange) {
     return Refuse("inner_step_count must be at least 1");
   }
   if (exchange.fragment_elements.empty()) {
-    return Refuse("there must be a fragment");
+    return Refuse(
+        "fragment_elements is empty: a run needs at least one fragment");
   }
   for (const int64_t elements : exchange.fragment_elements) {
-    if (elements < 1) return Refuse("a fragment must have an element");
+    if (elements < 1) return Refuse("a fragment has no elements");
   }
   if (exchange.overlap_step_count < 0 ||
       exchange.overlap_step_count >= exchange.inner_step_count) {
@@ -43,13 +43,14 @@ absl::Status CheckExchange(const Exchange& exchange) {
         "inner_step_count");
   }
   if (exchange.ahead_step_count < 0) {
-    return Refuse("an island cannot go on for less than no steps");
+    return Refuse("ahead_step_count must be at least 0");
   }
   if (exchange.header_trip_count < 0 || exchange.merge_pass_count < 1) {
-    return Refuse("a push has no header or a merge no pass");
+    return Refuse(
+        "header_trip_count must be at least 0 and merge_pass_count at least 1");
   }
   if (exchange.quorum < 0 || !(exchange.grace_seconds >= 0)) {
-    return Refuse("a quorum and a grace window cannot be less than 0");
+    return Refuse("quorum and grace_seconds must be at least 0");
   }
   if (!(exchange.sample_fraction > 0 && exchange.sample_fraction <= 1)) {
     return Refuse("sample_fraction must be in (0, 1]");
@@ -60,53 +61,54 @@ absl::Status CheckExchange(const Exchange& exchange) {
 absl::Status Check(const Compute& compute, const Link& link,
                    const Service& service) {
   if (!IsPositive(compute.step_seconds) || !IsFinite(compute.step_seconds)) {
-    return Refuse("an inner step must take some time");
+    return Refuse("step_seconds must be finite and above 0");
   }
   if (!(compute.slowest_ratio >= 1) || !IsFinite(compute.slowest_ratio)) {
-    return Refuse("the slowest island cannot be faster than this one");
+    return Refuse("slowest_ratio must be finite and at least 1");
   }
   if (!IsPositive(link.up_bytes_per_second) ||
       !IsPositive(link.down_bytes_per_second)) {
-    return Refuse("a link must carry something");
+    return Refuse("a link's bytes per second must be above 0, each way");
   }
   if (!(link.round_trip_seconds >= 0) || !IsFinite(link.round_trip_seconds)) {
-    return Refuse("a round trip cannot take less than no time");
+    return Refuse("round_trip_seconds must be finite and at least 0");
   }
   if (!(link.payload_share > 0 && link.payload_share <= 1)) {
     return Refuse("payload_share must be in (0, 1]");
   }
-  if (service.island_count < 1) return Refuse("there must be an island");
+  if (service.island_count < 1) return Refuse("island_count is below 1");
   if (!IsPositive(service.merge_bytes_per_second) ||
       !IsPositive(service.encode_bytes_per_second) ||
       !IsPositive(service.decode_bytes_per_second)) {
-    return Refuse("merging, encoding and decoding must have a throughput");
+    return Refuse(
+        "bytes per second of merging, encoding and decoding must be above 0");
   }
   if (!(service.commit_seconds >= 0) || !IsFinite(service.commit_seconds)) {
-    return Refuse("a commit cannot take less than no time");
+    return Refuse("commit_seconds must be finite and at least 0");
   }
   if (!(service.save_seconds >= 0) || !IsFinite(service.save_seconds)) {
-    return Refuse("a save cannot take less than no time");
+    return Refuse("save_seconds must be finite and at least 0");
   }
   if (!(service.server_bytes_per_second >= 0)) {
-    return Refuse("the servers' bandwidth cannot be less than 0");
+    return Refuse("server_bytes_per_second must be at least 0");
   }
   return absl::OkStatus();
 }
 
-// Seconds of a round, by what takes them.
+// Seconds of a round, by cause.
 struct Costs {
-  std::vector<double> up, merge, down, codec;  // A fragment.
+  std::vector<double> up, merge, down, codec;  // Per fragment.
   double up_sum = 0, merge_sum = 0, down_sum = 0, codec_sum = 0;
-  double up_window = 0, down_window = 0;  // Of the sums, for windows.
+  double up_window = 0, down_window = 0;  // In sums, for windows.
   bool codec_blocks = true;
-  double save = 0;          // A synchronisation.
+  double save = 0;          // Per synchronization.
   double round_trip = 0;    // One trip.
   double answer_trips = 0;  // From a push to its answer.
-  double header_trips = 0;  // Those of them before its payload.
+  double header_trips = 0;  // Part of them: before its payload.
   int64_t up_bytes = 0, down_bytes = 0;
 };
 
-// t: never below the overlap, which itself is less than H.
+// t: at least the overlap, which is below H.
 int64_t HidingStepCount(const Exchange& exchange) {
   const int64_t ahead =
       std::min(exchange.ahead_step_count,
@@ -118,8 +120,7 @@ double Sum(const std::vector<double>& values) {
   return std::accumulate(values.begin(), values.end(), 0.0);
 }
 
-// Payload bytes a second of one island of `asked_count`, of a link that carries
-// `link_rate`.
+// Payload bytes per second of one of `asked_count` islands.
 double PayloadRate(double link_rate, const Link& link, const Service& service,
                    double asked_count) {
   double rate = link_rate;
@@ -133,12 +134,15 @@ absl::Status Check(const Flow& flow) {
   if (flow.stream_count < 0 || flow.shard_count < 1 ||
       !IsPositive(flow.stripe_bytes_min) || !(flow.window_bytes >= 0) ||
       !IsPositive(flow.up_chunk_bytes) || !IsPositive(flow.down_chunk_bytes)) {
-    return Refuse("streams, shards and chunks must be some");
+    return Refuse(
+        "flow: stream_count and window_bytes must be at least 0, shard_count "
+        "at "
+        "least 1, stripe and chunk sizes above 0");
   }
   return absl::OkStatus();
 }
 
-// Seconds that streams stand for windows while `bytes` move at `rate`.
+// Seconds that streams wait for windows while `bytes` move at `rate`.
 double WindowSeconds(double bytes, double rate, double round_trip,
                      const Flow& flow, double chunk_bytes) {
   if (flow.stream_count == 0) return 0;
@@ -197,23 +201,23 @@ Costs ComputeCosts(const Exchange& exchange, const Link& link,
   return costs;
 }
 
-// From the first push of a synchronisation of all fragments to the last pull.
+// Seconds from the first push of all fragments to the last pull.
 double LatencyTogether(const Costs& costs) {
   const double trip = costs.round_trip;
-  double pushed = 0;  // The last byte has left.
+  double pushed = 0;  // When the last byte is sent.
   double committed = 0;
   for (size_t f = 0; f < costs.up.size(); ++f) {
     pushed += (costs.header_trips + (f == 0 ? 0 : 1)) * trip + costs.up[f];
     committed = std::max(pushed + trip / 2, committed) + costs.merge[f];
   }
-  // Each fragment is encoded before the first push begins.
+  // All fragments are encoded before the first push.
   return committed + trip / 2 + static_cast<double>(costs.down.size()) * trip +
          costs.down_sum +
          (costs.codec_blocks ? 0 : costs.save + costs.codec_sum);
 }
 
-// How much later than this island the last one pushes that a round waits for,
-// where islands of other speeds take other numbers of steps.
+// How much later than this island the last awaited island pushes, if islands of
+// other speeds take other numbers of steps.
 double Lateness(const Exchange& exchange, const Compute& compute,
                 int island_count) {
   const int64_t asked = AskedIslandCount(exchange, island_count);
@@ -226,7 +230,7 @@ double Lateness(const Exchange& exchange, const Compute& compute,
              : late;
 }
 
-// Seconds that an island stands in a round.
+// Seconds per round that an island is idle.
 double StopSeconds(const Exchange& exchange, const Compute& compute,
                    const Costs& costs, int island_count) {
   const double late = Lateness(exchange, compute, island_count);
@@ -267,14 +271,14 @@ double RoundSeconds(const Exchange& exchange, const Compute& compute,
                        (costs.codec_blocks ? costs.codec_sum + saves : 0) +
                        StopSeconds(exchange, compute, costs, island_count) +
                        WaitForSlowest(exchange, compute);
-  // One asynchronous contribution after the other goes through the servers.
+  // The servers merge asynchronous contributions one after the other.
   const double merging =
       costs.merge_sum * (exchange.is_synchronous ? 1 : island_count);
   return std::max(
       {alone, costs.up_sum, merging, costs.down_sum, costs.codec_sum});
 }
 
-// Of all rounds, those that ask for an island: the mean over islands.
+// Share of rounds that ask for an island, the mean over islands.
 double AskedShare(const Exchange& exchange, int island_count) {
   return static_cast<double>(AskedIslandCount(exchange, island_count)) /
          island_count;
@@ -288,8 +292,8 @@ double Utilization(const Exchange& exchange, const Compute& compute,
          RoundSeconds(exchange, compute, costs, service.island_count);
 }
 
-// Payload bytes a second for kFullShare, by bisection: utilization does not
-// fall as bandwidth grows.
+// Payload bytes per second for kFullShare, by bisection: utilization never
+// falls as bandwidth grows.
 double BandwidthForFullShare(const Exchange& exchange, const Compute& compute,
                              const Link& link, const Service& service,
                              const Flow& flow) {
@@ -312,14 +316,13 @@ double BandwidthForFullShare(const Exchange& exchange, const Compute& compute,
   return std::exp(high);
 }
 
-// Of answers, and those that streams stand for windows.
+// Seconds of round trips: of answers, and waits for windows.
 double TripSeconds(const Costs& costs) {
   return costs.answer_trips * costs.round_trip *
              static_cast<double>(costs.up.size()) +
          costs.up_window + costs.down_window;
 }
 
-// The part of a round that is largest beside computing.
 Bound LargestBound(const Exchange& exchange, const Compute& compute,
                    const Costs& costs, int island_count, double round_seconds) {
   const double computing =
@@ -327,7 +330,7 @@ Bound LargestBound(const Exchange& exchange, const Compute& compute,
   const double standing = round_seconds - computing;
   const double waiting = WaitForSlowest(exchange, compute);
   if (computing / round_seconds >= kFullShare) {
-    // Only the sample keeps it from computing.
+    // Only sampling keeps it from computing.
     return Bound::kSampling;
   }
   if (waiting >= standing / 2) return Bound::kSlowest;
@@ -365,30 +368,30 @@ std::string Why(const Exchange& exchange, const Compute& compute,
     case Bound::kCompute: {
       const double added = forecast.round_seconds - forecast.compute_seconds;
       if (added < 1e-4 * forecast.compute_seconds) {
-        return absl::StrCat("all of the exchange hides behind ", computing,
-                            " a round");
+        return absl::StrCat("the whole exchange overlaps with ", computing,
+                            " per round");
       }
       return absl::StrCat("the exchange adds ", Seconds(added), " to ",
-                          computing, " a round");
+                          computing, " per round");
     }
     case Bound::kUplink:
       return absl::StrCat("the uplink is busy for ",
                           Seconds(costs.up_sum - costs.up_window),
-                          " a round, beside ", computing);
+                          " per round, next to ", computing);
     case Bound::kDownlink:
       return absl::StrCat("the downlink is busy for ",
                           Seconds(costs.down_sum - costs.down_window),
-                          " a round, beside ", computing);
+                          " per round, next to ", computing);
     case Bound::kMerge:
       return absl::StrCat("the servers merge for ", Seconds(costs.merge_sum),
-                          " a round, beside ", computing);
+                          " per round, next to ", computing);
     case Bound::kRoundTrip:
       return absl::StrCat("round trips of ", Seconds(costs.round_trip),
                           " take ", Seconds(TripSeconds(costs)),
-                          " a round, beside ", computing);
+                          " per round, next to ", computing);
     case Bound::kCodec:
       return absl::StrCat("encoding and decoding take ",
-                          Seconds(costs.codec_sum), " a round, beside ",
+                          Seconds(costs.codec_sum), " per round, next to ",
                           computing);
     case Bound::kSlowest:
       return absl::StrCat("every round waits ",
@@ -396,7 +399,7 @@ std::string Why(const Exchange& exchange, const Compute& compute,
                           " for the slowest island");
     case Bound::kSampling:
       return absl::StrFormat(
-          "a round asks for %d of %d islands, the others stand",
+          "a round asks for %d of %d islands; the others are idle",
           AskedIslandCount(exchange, island_count), island_count);
   }
   return "";
@@ -447,7 +450,7 @@ absl::StatusOr<Forecast> Predict(const Exchange& exchange,
       asked_share * forecast.compute_seconds / forecast.round_seconds;
   forecast.up_bytes = costs.up_bytes;
   forecast.down_bytes = costs.down_bytes;
-  // What nobody asks of it an island does not fetch.
+  // An island fetches nothing in rounds that do not ask for it.
   const double rounds_per_hour = asked_share * 3600 / forecast.round_seconds;
   forecast.up_bytes_per_hour =
       static_cast<double>(costs.up_bytes) * rounds_per_hour;

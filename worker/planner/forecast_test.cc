@@ -83,10 +83,10 @@ TEST(ForecastTest, EveryPartOfARoundTakesItsTime) {
                           0.5 /* decode */ + 0.125 /* save */;
   Exchange exchange = PlainExchange();
   EXPECT_DOUBLE_EQ(seconds(exchange), expected);
-  // Shards that answer a header first.
+  // Shards answer a header first.
   exchange.header_trip_count = 1;
   EXPECT_DOUBLE_EQ(seconds(exchange), expected + 0.5);
-  // A verdict: contributions are read and decided twice.
+  // With a verdict, contributions are read and decided twice.
   exchange.header_trip_count = 0;
   exchange.merge_pass_count = 2;
   EXPECT_DOUBLE_EQ(seconds(exchange), expected + 1 + 0.25);
@@ -102,12 +102,12 @@ TEST(ForecastTest, FragmentsMeetTheirTripsAndSavesAsTheyGo) {
   const auto seconds = [&] {
     return MustPredict(exchange, PlainCompute(), link, service).round_seconds;
   };
-  // Together: one SAVE, four pushes, each with its answer, and four pulls.
+  // Together: one local checkpoint, four pushes with their answers, four pulls.
   EXPECT_DOUBLE_EQ(seconds(), 10 + 0.125 + 4 * (1 + 0.5) + 4 * (1 + 0.5));
   // One after another, each waited for.
   exchange.streaming = true;
   EXPECT_DOUBLE_EQ(seconds(), 10 + 4 * (0.125 + 1 + 1 + 2 * 0.5));
-  // Behind steps: an island of ours saves beside them.
+  // With an overlap, this version's islands save in the background.
   exchange.overlap_step_count = 15;
   service = OfIslands(service, exchange);
   EXPECT_DOUBLE_EQ(seconds(), 10 + 4 * (0.125 + 1 + 1 + 2 * 0.5 - 1.5));
@@ -129,13 +129,13 @@ TEST(ForecastTest, StreamsStandForTheirWindows) {
     EXPECT_TRUE(forecast.ok()) << forecast.status();
     return forecast.value_or(Forecast()).round_seconds;
   };
-  // 1 MB a stream: 0.9 MB behind the window are one chunk up, and three down.
-  // 0.4 MB are under way for 0.4 s of each trip.
+  // 1 MB per stream: the 0.9 MB past the window are one chunk up, three down.
+  // 0.4 MB in flight cover 0.4 s of each round trip.
   EXPECT_NEAR(seconds(), 10 + 2 * 0.5 + 8 + (1 + 3) * (0.5 - 0.4), 1e-9);
-  // Slower links are never idle for that.
+  // Slower links are never idle for windows.
   link.up_bytes_per_second = link.down_bytes_per_second = 5e5;
   EXPECT_NEAR(seconds(), 10 + 2 * 0.5 + 16, 1e-9);
-  // Faster ones are all the time: a stream for each shard has twice as much.
+  // Faster links always are; a stream per shard then has twice the bytes.
   link.up_bytes_per_second = link.down_bytes_per_second = kInfinity;
   EXPECT_NEAR(seconds(), 10 + 2 * 0.5 + (1 + 3) * 0.5, 1e-9);
   flow.stripe_bytes_min = 1.5e6;
@@ -159,7 +159,7 @@ TEST(ForecastTest, ACodecBesideTheComputingIsLatencyThatOverlapHides) {
   EXPECT_NEAR(seconds(), 10 + 0.1, 1e-9);
   service.codec_blocks = true;
   EXPECT_DOUBLE_EQ(seconds(), 10 + 2);
-  // Islands of ours encode beside the steps that there are.
+  // This version's islands encode in the background if there is an overlap.
   service = OfIslands(service, exchange);
   EXPECT_NEAR(seconds(), 10 + 0.1, 1e-9);
   exchange.overlap_step_count = 0;
@@ -187,7 +187,7 @@ TEST(ForecastTest, ASampledIslandStandsInTheOtherRounds) {
       MustPredict(exchange, PlainCompute(), link, service);
   EXPECT_DOUBLE_EQ(forecast.utilization, 0.25);
   EXPECT_EQ(forecast.bound, Bound::kSampling);
-  // It fetches only what it trains on.
+  // It fetches only in rounds that it takes part in.
   EXPECT_DOUBLE_EQ(forecast.up_bytes_per_hour, 4e6 * 360 * 0.25);
   EXPECT_DOUBLE_EQ(forecast.down_bytes_per_hour, 4e6 * 360 * 0.25);
 }
@@ -197,18 +197,18 @@ TEST(ForecastTest, ASampledRoundIsThatOfTheIslandsThatItAsksFor) {
   exchange.sample_fraction = 0.5;
   exchange.awaits_slowest = false;
   Service service = FreeService();
-  service.merge_bytes_per_second = 4e6;  // A second each.
+  service.merge_bytes_per_second = 4e6;  // One second each.
   service.server_bytes_per_second = 4e6;
   const auto forecast = [&](int island_count) {
     service.island_count = island_count;
     return MustPredict(exchange, PlainCompute(), PlainLink(), service);
   };
-  // One of two: nobody else is waited for, and has a part of the link.
+  // One of two: it waits for no other island and has the whole link.
   EXPECT_DOUBLE_EQ(forecast(2).round_seconds, 10 + 8 + 1);
   EXPECT_DOUBLE_EQ(forecast(2).utilization, 0.5 * 10 / (10 + 8 + 1));
   // Four of eight: half a step for the last of them.
   EXPECT_DOUBLE_EQ(forecast(8).round_seconds, 10 + 8 + 4 + 0.05);
-  // As many as a quorum takes.
+  // At least a quorum.
   exchange.quorum = 6;
   EXPECT_EQ(AskedIslandCount(exchange, 8), 6);
   EXPECT_EQ(AskedIslandCount(exchange, 4), 4);
@@ -217,19 +217,19 @@ TEST(ForecastTest, ASampledRoundIsThatOfTheIslandsThatItAsksFor) {
 
 TEST(ForecastTest, OverlapHidesAnExchangeThatIsShortEnough) {
   Exchange exchange = PlainExchange();
-  exchange.overlap_step_count = 80;  // 8 s: all of it.
+  exchange.overlap_step_count = 80;  // 8 s: hides everything.
   EXPECT_DOUBLE_EQ(
       MustPredict(exchange, PlainCompute(), PlainLink(), FreeService())
           .utilization,
       1);
-  exchange.overlap_step_count = 60;  // All but 2 s.
+  exchange.overlap_step_count = 60;  // Hides all but 2 s.
   EXPECT_DOUBLE_EQ(
       MustPredict(exchange, PlainCompute(), PlainLink(), FreeService())
           .round_seconds,
       12);
 }
 
-// Of an elastic stream, which goes on past the overlap.
+// An elastic stream continues past the overlap.
 TEST(ForecastTest, StepsAheadHideAnAnswerThatIsLate) {
   Exchange exchange = PlainExchange();
   exchange.streaming = true;
@@ -242,7 +242,7 @@ TEST(ForecastTest, StepsAheadHideAnAnswerThatIsLate) {
   EXPECT_DOUBLE_EQ(seconds(0), 10 + 8 - 2);
   EXPECT_DOUBLE_EQ(seconds(30), 10 + 8 - 5);
   EXPECT_DOUBLE_EQ(seconds(60), 10);
-  // A round's steps but one, however many it may go on for.
+  // At most a round's steps less one, for any limit.
   exchange.fragment_elements = {1000000, 500000};
   EXPECT_DOUBLE_EQ(seconds(1000), seconds(79));
   EXPECT_GT(seconds(0), seconds(79));
@@ -313,7 +313,7 @@ TEST(ForecastTest, AnAsynchronousIslandWaitsForItsOwnMergeAlone) {
   EXPECT_DOUBLE_EQ(
       MustPredict(exchange, compute, PlainLink(), service).round_seconds,
       10 + 4 + 4 + 1);
-  // But all merges go through the same servers.
+  // All merges still share the servers.
   service.island_count = 50;
   EXPECT_DOUBLE_EQ(
       MustPredict(exchange, compute, PlainLink(), service).round_seconds, 50);

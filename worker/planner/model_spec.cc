@@ -28,8 +28,8 @@ v1::TensorClass ToTensorClass(engine::ParameterClass parameter_class) {
   return v1::TENSOR_CLASS_MATRIX;
 }
 
-// Elements of each layer; the embedding counts to the first, what comes after
-// the last layer to that.
+// Elements of each layer. The first one includes the embedding, the last one
+// all that follows it.
 std::vector<int64_t> LayerSizes(const engine::ParameterLayout& parameters,
                                 int32_t layer_count) {
   std::vector<int64_t> sizes(layer_count, 0);
@@ -41,12 +41,12 @@ std::vector<int64_t> LayerSizes(const engine::ParameterLayout& parameters,
   return sizes;
 }
 
-// The fragment of each layer: runs of neighbours, as few elements as can be in
-// the largest. Requires: 1 <= fragment_count <= sizes.size().
+// The fragment of each layer: adjacent layers, with the smallest possible
+// largest fragment. Requires: 1 <= fragment_count <= sizes.size().
 std::vector<int32_t> BalancedFragments(const std::vector<int64_t>& sizes,
                                        int32_t fragment_count) {
-  // Fills fragments up to `capacity`; returns how many it takes. No fragment is
-  // left without a layer: the last layers go one a fragment if need be.
+  // Fills fragments up to `capacity` and returns their number. Every fragment
+  // gets a layer: if necessary the last layers get one each.
   std::vector<int32_t> fragments(sizes.size());
   const auto fill = [&](int64_t capacity) {
     int32_t fragment = 0;
@@ -77,7 +77,6 @@ std::vector<int32_t> BalancedFragments(const std::vector<int64_t>& sizes,
   return fragments;
 }
 
-// The fragment of each layer.
 std::vector<int32_t> DealLayers(const engine::ParameterLayout& parameters,
                                 int32_t layer_count, int32_t fragment_count,
                                 FragmentAssignment assignment) {
@@ -127,8 +126,7 @@ absl::StatusOr<engine::ModelConfig> MakeModelConfig(
   } else if (model.architecture() != "llama") {
     return absl::InvalidArgumentError(
         absl::StrCat("model architecture \"", model.architecture(),
-                     "\" is not known here; \"llama\", \"gpt2\" and "
-                     "\"mixtral\" are"));
+                     "\" is unknown; use \"llama\", \"gpt2\" or \"mixtral\""));
   }
   config.vocab_size = model.vocab_size();
   config.hidden_size = model.hidden_size();
@@ -152,8 +150,9 @@ absl::StatusOr<FragmentAssignment> ParseFragmentAssignment(
     absl::string_view name) {
   if (name == "strided") return FragmentAssignment::kStrided;
   if (name == "balanced") return FragmentAssignment::kBalanced;
-  return absl::InvalidArgumentError(absl::StrCat(
-      "layers are dealt \"strided\" or \"balanced\", not \"", name, "\""));
+  return absl::InvalidArgumentError(
+      absl::StrCat("fragment assignment is \"", name,
+                   "\", not \"strided\" or \"balanced\""));
 }
 
 int32_t CountFragments(int64_t layer_count, int64_t layers_a_fragment,
@@ -189,7 +188,7 @@ absl::StatusOr<v1::Layout> BuildLayout(const v1::ModelSpec& model,
     }
     tensor->set_dtype(v1::DATA_TYPE_F32);
     tensor->set_tensor_class(ToTensorClass(parameter.parameter_class));
-    // Unit 0 is what comes before the layers, the last one what comes after.
+    // Unit 0 precedes the layers, the last unit follows them.
     const int64_t unit = parameter.unit;
     tensor->set_fragment(unit == 0            ? 0
                          : unit > layer_count ? fragment_count - 1

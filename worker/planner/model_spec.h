@@ -1,6 +1,4 @@
-// From a run's messages to the engine's options, and back.
-//
-// Pure. Thread-safe.
+// A run's messages to the engine's options, and back. Pure. Thread-safe.
 
 #pragma once
 
@@ -15,49 +13,41 @@
 
 namespace atl::worker {
 
-// How layers are dealt to P fragments. The token embedding always goes with
-// fragment 0, the last norm and the output head with fragment P - 1.
+// How layers are assigned to P fragments. Fragment 0 always has the token
+// embedding, fragment P - 1 the last norm and the output head.
 enum class FragmentAssignment {
-  // Layer l belongs to fragment l mod P: each fragment is spread over the depth
-  // of the model (arXiv 2501.18512, section 2.2).
+  // Layer l belongs to fragment l mod P, so each fragment spans the model's
+  // depth (arXiv 2501.18512, section 2.2).
   kStrided,
-  // Neighbouring layers, cut so that the fragment with most bytes has as few as
-  // can be: every push takes about as long.
+  // Adjacent layers, with the smallest possible largest fragment: pushes take
+  // similar times.
   kBalanced,
 };
 
-// The engine's shape of `model`.
-//
 // INVALID_ARGUMENT: the architecture is unknown, or a size is out of range.
 absl::StatusOr<engine::ModelConfig> MakeModelConfig(const v1::ModelSpec& model);
 
-// "strided" or "balanced": how run files call an assignment.
-//
-// INVALID_ARGUMENT: it is neither.
+// Parses a run file's "strided" or "balanced". INVALID_ARGUMENT: neither.
 absl::StatusOr<FragmentAssignment> ParseFragmentAssignment(
     absl::string_view name);
 
-// How many fragments a model of `layer_count` (>= 1) layers has where
-// `layers_a_fragment` of them make one, the last one perhaps fewer, but no more
-// than `fragment_count` (0: no bound). Where `layers_a_fragment` is 0 it is
-// `fragment_count`, or 1, whatever the layers: BuildLayout tells whether there
-// are enough.
+// Fragments of a model of `layer_count` (>= 1) layers: `layers_a_fragment`
+// layers each (the last may have fewer), but at most `fragment_count` fragments
+// (0: no limit). If `layers_a_fragment` is 0, returns `fragment_count`, or 1 if
+// that is 0 too. BuildLayout checks that there are enough layers.
 int32_t CountFragments(int64_t layer_count, int64_t layers_a_fragment,
                        int32_t fragment_count);
 
-// The layout of `model`: its parameters in canonical order with their classes
-// and first values, dealt to fragments.
-//
-// INVALID_ARGUMENT: as MakeModelConfig; or fragment_count is not in
-// [1, layers].
+// The layout of `model`: its parameters in canonical order with classes and
+// first values, assigned to fragments. INVALID_ARGUMENT: as MakeModelConfig, or
+// fragment_count is not in [1, layers].
 absl::StatusOr<v1::Layout> BuildLayout(
     const v1::ModelSpec& model, int32_t fragment_count = 1,
     FragmentAssignment assignment = FragmentAssignment::kStrided);
 
-// What trains a run of `spec` on this machine.
-//
-// INVALID_ARGUMENT: as MakeModelConfig; the layout's tensors are not the
-// model's; an optimizer's option is out of range.
+// Options of a run's trainer on this machine. INVALID_ARGUMENT: as
+// MakeModelConfig; the layout's tensors are not the model's; an optimizer's
+// option is out of range.
 absl::StatusOr<engine::TrainerOptions> MakeTrainerOptions(
     const v1::RunSpec& spec, int thread_count);
 

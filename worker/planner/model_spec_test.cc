@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cstdint>
-
 #include <set>
 #include <string>
 
@@ -66,7 +65,7 @@ TEST(ModelSpecTest, BalancesNeighbouringLayersByBytes) {
         *BuildLayout(Model(), count, FragmentAssignment::kBalanced);
     const absl::StatusOr<RunLayout> run = RunLayout::Create(layout);
     ASSERT_TRUE(run.ok()) << run.status();
-    // Layers are in order, the embedding in the first, the head in the last.
+    // The embedding is in fragment 0, layers follow in order, then the head.
     int32_t before = 0;
     for (const v1::TensorSpec& tensor : layout.tensors()) {
       EXPECT_GE(tensor.fragment(), before) << tensor.name();
@@ -74,7 +73,7 @@ TEST(ModelSpecTest, BalancesNeighbouringLayersByBytes) {
     }
     EXPECT_EQ(layout.tensors(0).fragment(), 0);
     EXPECT_EQ(before, count - 1);
-    // As good as any other dealing of equal layers.
+    // At least as even as the other assignment, for equal layers.
     int64_t largest = 0, strided = 0;
     const RunLayout other = *RunLayout::Create(*BuildLayout(Model(), count));
     for (int32_t f = 0; f < count; ++f) {

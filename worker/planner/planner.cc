@@ -30,7 +30,7 @@ std::vector<int64_t> CountFragmentElements(const v1::Layout& layout) {
   return elements;
 }
 
-// Whether the merge takes factors from sums over all shards.
+// Whether the merge needs factors from sums over all shards.
 bool NeedsVerdict(v1::MergeRuleKind rule) {
   switch (rule) {
     case v1::MERGE_RULE_KIND_RDA:
@@ -44,7 +44,6 @@ bool NeedsVerdict(v1::MergeRuleKind rule) {
   }
 }
 
-// What the formula wants to know, from what was measured.
 struct Scene {
   planner::Compute compute;
   planner::Link link;
@@ -140,7 +139,7 @@ planner::Exchange ExchangeOfRun(const v1::RunSpec& spec) {
   exchange.streaming =
       schedule.fragment_schedule() == v1::FRAGMENT_SCHEDULE_STAGGERED;
   exchange.overlap_step_count = schedule.overlap_step_count();
-  // Elsewhere it goes on only while a service is away.
+  // Other runs continue past the overlap only while a service is unavailable.
   if (IsStreaming(schedule) && schedule.timing() == v1::TIMING_ELASTIC) {
     exchange.ahead_step_count = schedule.max_ahead_steps();
   }
@@ -176,8 +175,8 @@ absl::StatusOr<planner::Exchange> ExchangeOfRecipe(const Recipe& recipe,
 
 planner::Service MakeService(v1::Durability durability) {
   planner::Service service;
-  // A SAVE is synced at every level; a contribution, PREPARED and what the
-  // coordinator decides at level MACHINE.
+  // A local checkpoint is synced at every level. Contributions, PREPARED and
+  // the coordinator's decisions are synced only at level `machine`.
   service.save_seconds = 0.025;
   const bool is_synced = durability != v1::DURABILITY_PROCESS &&
                          durability != v1::DURABILITY_ISLAND;
@@ -214,7 +213,7 @@ absl::StatusOr<std::vector<planner::Candidate>> ForecastOfRecipes(
     const v1::RunSpec& spec, const IslandMeasurements& measured,
     absl::Span<const Recipe> recipes) {
   ASSIGN_OR_RETURN(Scene scene, MakeScene(spec, measured));
-  // Fragments that travel one by one meet it each time.
+  // Fragments that travel one by one pay it each time.
   scene.link.round_trip_seconds = measured.round_trip_seconds;
   ASSIGN_OR_RETURN(const PlannedModel model, ModelOfSpec(spec.model()));
   std::vector<planner::Candidate> candidates;

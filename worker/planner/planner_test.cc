@@ -24,7 +24,7 @@ int64_t Sum(const std::vector<int64_t>& values) {
   return std::accumulate(values.begin(), values.end(), int64_t{0});
 }
 
-// The sizes of arXiv 2501.18512, Table 4.
+// Sizes of arXiv 2501.18512, Table 4.
 TEST(PlannerTest, AModelsLayersFollowFromItsSize) {
   EXPECT_EQ(ModelOfSize(1000000000, 0)->layer_count, 24);
   EXPECT_NEAR(ModelOfSize(10000000000, 0)->layer_count, 48, 4);
@@ -77,7 +77,7 @@ TEST(PlannerTest, ARunsForecastFollowsFromWhatWasMeasured) {
       ForecastOfRun(spec, measured);
   ASSERT_TRUE(forecast.ok()) << forecast.status();
   EXPECT_NEAR(forecast->compute_seconds, 2, 1e-9);
-  // Decoding and merging take milliseconds here; the SAVE was measured.
+  // Decoding and merging take milliseconds here; S was measured.
   const double decided = MakeService(spec.durability()).commit_seconds;
   EXPECT_NEAR(forecast->round_seconds, 2 + 0.5 + 1.5 + 0.25 + decided, 0.005);
   EXPECT_EQ(forecast->up_bytes, bytes);
@@ -92,7 +92,7 @@ TEST(PlannerTest, EveryRecipeIsForecastForTheLinkThatWasMeasured) {
   const int64_t bytes = 4 * ExchangeOfRun(spec).fragment_elements[0];
   IslandMeasurements measured;
   measured.tokens_per_second = 10.0 * TokensAStep(spec);
-  // In f32, in 4 bits, and with more fragments than there are layers.
+  // In f32, in 4 bits, and with more fragments than layers.
   std::vector<Recipe> recipes(3);
   for (size_t i = 0; i < recipes.size(); ++i) {
     recipes[i].preset = &planner::Presets()[i];
@@ -168,7 +168,7 @@ TEST(PlannerTest, ARunsExchangeIsPlannedAsItIs) {
   EXPECT_EQ(exchange.overlap_step_count, 5);
   EXPECT_FALSE(exchange.is_synchronous);
 
-  // Past the overlap only elastic streams go on.
+  // Only elastic streams continue past the overlap.
   schedule.set_max_ahead_steps(7);
   EXPECT_EQ(ExchangeOfRun(spec).ahead_step_count, 7);
   schedule.set_timing(v1::TIMING_STRICT);
@@ -212,7 +212,7 @@ TEST(PlannerTest, ARunIsPlannedWithItsQuorumItsVerdictAndItsDurability) {
 }
 
 TEST(PlannerTest, FarServersMakeStreamsWaitForWindows) {
-  // 4 MB over 4 streams: 64 KiB of each cross unasked.
+  // 4 MB over 4 streams: 64 KiB of each need no round trip.
   planner::Exchange exchange;
   exchange.inner_step_count = 10;
   exchange.fragment_elements = {1000000};
@@ -223,7 +223,7 @@ TEST(PlannerTest, FarServersMakeStreamsWaitForWindows) {
   const auto seconds = [&](const planner::Flow& flow) {
     return planner::Predict(exchange, compute, link, {}, flow)->round_seconds;
   };
-  // A trip more for the one chunk of a push, two for those of a pull.
+  // One round trip more for the one chunk of a push, two for those of a pull.
   EXPECT_NEAR(seconds(MakeFlow(1)) - seconds({}), 3 * 0.1, 1e-3);
   EXPECT_NEAR(seconds(MakeFlow(4)) - seconds({}), 3 * 0.1, 1e-3);
 }

@@ -10,7 +10,7 @@ absl::Span<const Preset> Presets() {
   static constexpr Preset kPresets[] = {
       {"diloco", ""},
       {"streaming", ""},
-      {"decoupled", "stragglers weigh less, and answers may count late"},
+      {"decoupled", "slow islands weigh less, and answers may be applied late"},
       {"sparseloco", "needs some hundreds of rounds"},
       // arXiv 2502.12996.
       {"eager", "a little loss (2.52 against 2.50 at 1B)"},
@@ -37,12 +37,13 @@ Choice Choose(absl::Span<const Candidate> candidates, double target,
     for (const Candidate& candidate : candidates) {
       if (candidate.preset->name != preset.name) continue;
       if (candidate.forecast.utilization >= target) {
-        return {&candidate,
-                absl::StrFormat("it computes %.1f %% of the time, and of those "
-                                "that reach %.3g %% it changes least about "
-                                "training: %s",
-                                100 * candidate.forecast.utilization,
-                                100 * target, candidate.forecast.why)};
+        return {
+            &candidate,
+            absl::StrFormat("it computes %.1f %% of the time; of the presets "
+                            "that reach %.3g %% it changes plain training "
+                            "least: %s",
+                            100 * candidate.forecast.utilization, 100 * target,
+                            candidate.forecast.why)};
       }
       if (choice.candidate == nullptr ||
           candidate.forecast.utilization >
@@ -53,7 +54,8 @@ Choice Choose(absl::Span<const Candidate> candidates, double target,
   }
   if (choice.candidate != nullptr) {
     choice.why = absl::StrFormat(
-        "it comes nearest to computing %.3g %% of the time, with %.3g %%: %s",
+        "no preset computes %.3g %% of the time; it comes nearest, with "
+        "%.3g %%: %s",
         100 * target, 100 * choice.candidate->forecast.utilization,
         choice.candidate->forecast.why);
   }

@@ -18,7 +18,6 @@ const Preset& Find(absl::string_view name) {
   return Presets()[0];
 }
 
-// Candidates of these presets with these utilizations.
 std::vector<Candidate> Candidates(
     std::vector<std::pair<std::string, double>> list) {
   std::vector<Candidate> candidates;

@@ -91,7 +91,7 @@ TokenBatch Decoder<T>::Fetch(const TokenBatch& batch) {
 
 template <typename T>
 void Decoder<T>::Forward(const T* parameters, const TokenBatch& batch) {
-  work_->ops.ParametersChanged();  // They may have, since the last call.
+  work_->ops.ParametersChanged();  // The caller may have changed them.
   if (config_.is_mixture()) {
     work_->ops.SetZero(config_.expert_count, totals_.counts);
     work_->ops.SetZero(config_.expert_count, totals_.sums);

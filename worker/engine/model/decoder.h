@@ -1,8 +1,6 @@
-// A whole decoder on one rank: its units, driven one after the other.
-//
-// Parameters and gradients are flat buffers in the order of ParameterLayout, in
-// the memory of the operations; tokens and what is returned are the host's.
-// Activations live in one arena, made by Create. Thread-compatible.
+// A whole decoder on one rank. Parameters and gradients are flat buffers in the
+// order of ParameterLayout, in the memory of the operations. Tokens and results
+// are in host memory. Activations are in one arena. Thread-compatible.
 
 #pragma once
 
@@ -24,26 +22,23 @@ namespace atl::engine {
 template <typename T>
 class Decoder {
  public:
-  // Buffers for batches of up to `rows_max` tokens in sequences of up to
-  // config.sequence_length_max. `ops` must outlive the decoder; `config` must
-  // pass ValidateModelConfig.
-  //
-  // RESOURCE_EXHAUSTED: not enough memory.
+  // Allocates buffers for up to `rows_max` tokens, in sequences of up to
+  // config.sequence_length_max. `ops` must outlive the decoder. `config` must
+  // pass ValidateModelConfig. RESOURCE_EXHAUSTED: not enough memory.
   static absl::StatusOr<std::unique_ptr<Decoder>> Create(
       const ModelConfig& config, int64_t rows_max, BasicOps<T>& ops);
 
   const ParameterLayout& layout() const { return layout_; }
 
-  // Mean loss in nats a token; writes all of `gradients`: the gradient of that
-  // mean plus router_loss(). Requires 1 <= rows() <= rows_max and T <=
-  // sequence_length_max.
+  // Returns the mean loss in nats per token. Writes all of `gradients`: the
+  // gradient of that mean plus router_loss(). Requires 1 <= rows() <= rows_max
+  // and T <= sequence_length_max.
   T ForwardBackward(const T* parameters, const TokenBatch& batch, T* gradients);
 
-  // The same in parts, for a step that is queued and read later. Fetch gives
-  // the batch with its tokens where the operations read them, at the same place
-  // each time, good until the next call of the decoder; QueueForwardBackward
-  // takes that, and leaves the losses of its rows() in losses(). Of a mixture
-  // it waits for what experts are given.
+  // ForwardBackward in parts, for a step that is queued and read later. Fetch
+  // copies the tokens to a fixed address for the operations, valid until the
+  // decoder's next call. QueueForwardBackward writes the losses of the batch's
+  // rows() to losses(). With a mixture it waits for the experts' row counts.
   TokenBatch Fetch(const TokenBatch& batch);
   void QueueForwardBackward(const T* parameters, const TokenBatch& fetched,
                             T* gradients);
@@ -52,23 +47,22 @@ class Decoder {
   // Mean loss alone.
   T Loss(const T* parameters, const TokenBatch& batch);
 
-  // config.router_loss_weight times the loss that balances experts in the last
-  // call of one of the two; 0 without experts.
+  // config.router_loss_weight times the load-balancing loss of the last
+  // ForwardBackward or Loss; 0 without experts.
   double router_loss() const { return router_loss_; }
 
-  // Logits [V] at `position` of one sequence of `length` tokens; the pointer is
-  // good until the next call. The whole sequence is computed each time.
+  // Logits [V] at `position` of one sequence of `length` tokens, valid until
+  // the next call. Computes the whole sequence.
   const T* Logits(const T* parameters, const int32_t* tokens, int64_t length,
                   int64_t position);
 
  private:
   Decoder(const ModelConfig& config, std::unique_ptr<Workspace<T>> workspace);
-  // Says what buffers there are; run first to measure, then to take them.
+  // Runs twice: once to measure, once to allocate.
   void TakeBuffers(Arena& arena);
-  // Up to and with the last norm.
+  // Includes the last norm.
   void Forward(const T* parameters, const TokenBatch& batch);
   void SetRouterLoss(int64_t rows);
-  // Of the head's table in a flat buffer.
   int64_t TableOffset() const;
 
   const ModelConfig config_;
@@ -79,8 +73,8 @@ class Decoder {
   const HeadUnit<T> head_;
 
   Arena arena_;
-  std::vector<T*> streams_;   // [R, C]: before each block, and after the last.
-  std::vector<void*> saved_;  // Of each block, then of the head.
+  std::vector<T*> streams_;   // [R, C]: before each block, then after the last.
+  std::vector<void*> saved_;  // One for each block, then the head's.
   RouterTotals<T> totals_;
   T* stream_gradient_ = nullptr;  // [R, C]
   int32_t* inputs_ = nullptr;     // [R]

@@ -1,5 +1,5 @@
-// Gradients of the decoder: in f64 against central finite differences, and in
-// f32 on the CPU against f64 by definition.
+// The decoder's gradients: in f64 against central finite differences, and in
+// f32 on the CPU against the f64 definition.
 
 #include "worker/engine/model/decoder.h"
 
@@ -23,7 +23,6 @@
 namespace atl::engine {
 namespace {
 
-// A model, a batch, and parameters drawn for them.
 struct Problem {
   ModelConfig config;
   TokenBatch batch;
@@ -37,7 +36,7 @@ class DecoderTest : public testing::Test {
     std::cout << "seed " << seed_ << std::endl;
   }
 
-  // Weights normal with deviation 0.3, gains near 1.
+  // Weights are normal with deviation 0.3; gains are near 1.
   Problem Draw(const ModelConfig& config, int64_t batch, int64_t length) {
     Problem problem;
     problem.config = config;
@@ -68,7 +67,7 @@ class DecoderTest : public testing::Test {
     return *std::move(decoder);
   }
 
-  // The whole loss, and its gradient unless `gradient` is null.
+  // Returns the loss. Writes its gradient unless `gradient` is null.
   template <typename T>
   static T Run(const Problem& problem, Decoder<T>& decoder,
                const std::vector<T>& parameters, std::vector<T>* gradient) {
@@ -79,7 +78,7 @@ class DecoderTest : public testing::Test {
     if (gradient == nullptr) {
       loss = decoder.Loss(parameters.data(), batch);
     } else {
-      // Whatever was there must not matter.
+      // Backward must overwrite old values.
       gradient->assign(parameters.size(), T(7));
       loss =
           decoder.ForwardBackward(parameters.data(), batch, gradient->data());
@@ -108,7 +107,7 @@ ModelConfig TinyGpt2() {
   return config;
 }
 
-// `k` of three experts; some rows are not taken if there is a capacity.
+// Chooses `k` of three experts. With a capacity it drops some rows.
 ModelConfig TinyMixture(int64_t k, double capacity_factor) {
   ModelConfig config = Tiny(false);
   config.architecture = Architecture::kMixtral;
@@ -150,7 +149,7 @@ TEST_F(DecoderTest, EveryGradientIsTheFiniteDifferenceOfTheLoss) {
       };
       const double bound = 1e-7 * (1 + std::abs(gradient[i]));
       double slope = difference(h);
-      // Where the loss bends much, without the term of h^2 (Richardson).
+      // Cancels the h^2 term (Richardson) where the loss bends strongly.
       if (std::abs(slope - gradient[i]) > bound) {
         slope = (4 * difference(h / 2) - slope) / 3;
       }
@@ -160,7 +159,8 @@ TEST_F(DecoderTest, EveryGradientIsTheFiniteDifferenceOfTheLoss) {
   }
 }
 
-// Larger shapes: tiles, chunks of logits, heads that are no whole vectors.
+// Larger shapes: several tiles and chunks of logits, heads that are not a
+// multiple of the vector width.
 std::vector<std::pair<ModelConfig, std::pair<int64_t, int64_t>>> Shapes() {
   ModelConfig odd{.vocab_size = 53,
                   .hidden_size = 36,
@@ -204,7 +204,7 @@ TEST_F(DecoderTest, OnTheCpuItComputesWhatTheDefinitionDoes) {
                     std::vector<double>(problem.parameters.begin(),
                                         problem.parameters.end()),
                     &expected);
-    // In f32, too: what rounding alone does to it.
+    // The f32 definition shows how much rounding alone changes a gradient.
     PlainOps<float> rounding;
     std::vector<float> rounded;
     Run<float>(problem, *Make<float>(problem, rounding), problem.parameters,
@@ -229,7 +229,7 @@ TEST_F(DecoderTest, OnTheCpuItComputesWhatTheDefinitionDoes) {
         largest = std::max(largest, std::abs(e));
         off = std::max(off, std::abs(rounded[spec.offset + i] - e));
       }
-      // Parameters that amplify rounding do so in any order of sums.
+      // Some parameters amplify rounding in any order of sums.
       const double bound = 1e-5 * largest + 4 * off;
       for (int64_t i = 0; i < spec.element_count; ++i) {
         ASSERT_NEAR(first[spec.offset + i], expected[spec.offset + i], bound)
@@ -261,8 +261,8 @@ TEST_F(DecoderTest, LossDoesNotNeedTheGradientAndLogitsDoNotSeeLaterTokens) {
   }
 }
 
-// An expert's capacity is one of each sequence, and of the model's length: what
-// comes behind a token, or beside its sequence, decides nothing of it.
+// An expert's capacity is per sequence of the model's length. Later tokens and
+// other sequences must not change a row.
 TEST_F(DecoderTest, WithACapacitySequencesAreAloneAndLaterTokensNotSeen) {
   const ModelConfig config = TinyMixture(2, 0.6);
   const Problem problem = Draw(config, 3, config.sequence_length_max);

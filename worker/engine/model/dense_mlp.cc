@@ -15,7 +15,6 @@
 namespace atl::engine {
 namespace {
 
-// Llama's.
 template <typename T>
 class GatedMlp final : public Mlp<T> {
  public:
@@ -66,7 +65,7 @@ class GatedMlp final : public Mlp<T> {
 
  private:
   struct State {
-    T* gate_up;  // [R, 2 F]; backward puts the gradient there
+    T* gate_up;  // [R, 2 F]; backward overwrites it with the gradient
     T* swiglu;   // [R, F], the workspace's if it is not kept
   };
   State Take(int64_t rows, Arena& saved) const {
@@ -86,7 +85,6 @@ class GatedMlp final : public Mlp<T> {
   LinearMap gate_up_, down_;
 };
 
-// GPT-2's.
 template <typename T>
 class GeluMlp final : public Mlp<T> {
  public:
@@ -142,7 +140,7 @@ class GeluMlp final : public Mlp<T> {
 
  private:
   struct State {
-    T* up;    // [R, F], with its bias; backward puts the gradient there
+    T* up;    // [R, F], with its bias; backward overwrites it with the gradient
     T* gelu;  // [R, F], the workspace's if it is not kept
   };
   State Take(int64_t rows, Arena& saved) const {

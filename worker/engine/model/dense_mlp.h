@@ -1,10 +1,6 @@
-// The MLPs without experts.
-//
-//   kLlama    down(silu(gate(x)) up(x))
-//   kGpt2     c_proj(gelu(c_fc(x)))
-//
-// With tp a rank has F of the inner channels: whole rows in, parts of a sum
-// out.
+// The MLPs without experts: kLlama's is down(silu(gate(x)) up(x)), kGpt2's is
+// c_proj(gelu(c_fc(x))). With tp a rank has F of the inner channels: it takes
+// whole rows and returns its part of a sum.
 
 #pragma once
 
@@ -18,7 +14,7 @@
 
 namespace atl::engine {
 
-// That of layer `layer`. Instantiated for float and double.
+// Makes the MLP of layer `layer`. Instantiated for float and double.
 template <typename T>
 std::unique_ptr<Mlp<T>> MakeDenseMlp(const ModelConfig& config,
                                      const ParameterLayout& layout,

@@ -1,9 +1,6 @@
-// What units do with the ranks that they share a model with. Each does nothing
-// where the group is null, and after an error, which it leaves in the
-// workspace.
-//
-// Rows: R of a micro-batch, of which the residual stream has R' = R / tp here
-// (model/unit_slice.h). Thread-compatible.
+// Exchanges between a unit and the ranks that share its model. A call does
+// nothing if the group is null or after an error. Errors go to the workspace.
+// R' = R / tp is the rank's share of the stream's R rows. Thread-compatible.
 
 #pragma once
 
@@ -15,7 +12,6 @@
 
 namespace atl::engine {
 
-// What ranks exchange.
 template <typename T>
 constexpr collective::DataType ToDataType() {
   return sizeof(T) == sizeof(double) ? collective::DataType::kF64
@@ -34,29 +30,28 @@ struct GatheredRows {
   }
 };
 
-// Starts to gather `mine` [R', C] of all tp ranks into `whole` [R, C]. Without
-// tp the rows are `mine` itself, and `whole` is not used.
+// Starts an all-gather of `mine` [R', C] over the tp ranks into `whole` [R, C].
+// Without tp the result is `mine`, and `whole` is not used.
 template <typename T>
 GatheredRows<T> StartGatherRows(Workspace<T>& work, int64_t rows, const T* mine,
                                 T* whole);
-// The same, waited for.
 template <typename T>
 const T* GatherRows(Workspace<T>& work, int64_t rows, const T* mine, T* whole) {
   return StartGatherRows(work, rows, mine, whole).Wait(work);
 }
 
-// Where a product that tp ranks share puts its part of a sum, [R, C], which
-// ReduceRows then brings to `mine` [R', C]: work.partial, or without tp `mine`.
+// Where a product that tp ranks share puts its part of a sum, [R, C]:
+// work.partial, or `mine` [R', C] without tp. ReduceRows takes it from there.
 template <typename T>
 T* PartialRows(Workspace<T>& work, T* mine) {
   return work.groups.tp != nullptr ? work.partial.data : mine;
 }
-// mine [R', C] = this rank's rows of the sum over tp ranks of `partial` [R, C].
-// Without tp they are the same and nothing happens.
+// mine [R', C] = this rank's rows of the sum of `partial` [R, C] over tp ranks.
+// Without tp both are one buffer and nothing happens.
 template <typename T>
 void ReduceRows(Workspace<T>& work, int64_t rows, const T* partial, T* mine);
 
-// x [n] = its sum, or largest, over tp ranks.
+// x [n] = its sum or maximum over tp ranks.
 template <typename T>
 void ReduceOverTp(Workspace<T>& work, int64_t n, T* x,
                   collective::Reduction reduction);

@@ -33,8 +33,8 @@ const T* ChosenBefore(Workspace<T>& work, const RouteShape& shape,
   std::vector<T> chosen(n);
   for (int64_t sequence = 0; sequence < shape.group_count(); sequence += 2) {
     chosen.assign(n, T(0));
-    // In the order of positions: the first runs of the ranks, then the second
-    // ones, the last rank's first.
+    // In the order of positions: the first runs of all ranks, then the second
+    // ones from the last rank to the first.
     for (int64_t chunk = 0; chunk < 2 * ranks; ++chunk) {
       const bool second = chunk >= ranks;
       const int64_t rank = second ? 2 * ranks - 1 - chunk : chunk;

@@ -1,7 +1,6 @@
-// What of a sequence other ranks have, where an expert has a capacity: rows
-// that come earlier in it are taken first, whoever has them.
-//
-// Thread-compatible.
+// With cp, counts the expert choices that other ranks have in a sequence. An
+// expert with a capacity takes the earliest rows of a sequence first, on
+// whichever rank they are. Thread-compatible.
 
 #pragma once
 
@@ -12,15 +11,14 @@
 
 namespace atl::engine {
 
-// With cp. [N, E]: how often each expert is chosen before each of this rank's N
-// runs (model/unit_slice.h, SequenceRuns) in the run's sequence. `experts` are
-// the choices of this rank's rows, `shape` has a group a run. Good until the
-// workspace is used. All ranks of the cp group make the call.
+// Returns [N, E], valid until the workspace is used again: for each of this
+// rank's N runs (model/unit_slice.h, SequenceRuns), how often each expert is
+// chosen before it in its sequence. `experts` are the choices of this rank's
+// rows; `shape` has one group per run. Needs cp, and all ranks of the cp group
+// must call it. Instantiated for float and double.
 //
-// Null after an error. Latches INVALID_ARGUMENT: there are more runs than of
-// sequences of the model's length.
-//
-// Instantiated for float and double.
+// Null after an error. Latches INVALID_ARGUMENT if there are more runs than
+// those of whole sequences of the model's length.
 template <typename T>
 const T* ChosenBefore(Workspace<T>& work, const RouteShape& shape,
                       const int32_t* experts);

@@ -41,7 +41,7 @@ void ExpertExchange<T>::ShareCounts(Workspace<T>& work,
   const int64_t all = size_ * experts_;
   std::fill_n(received_, all + 1, 0);
   if (!work.ok()) return;
-  // As numbers of the device's type, which hold such counts exactly.
+  // The ranks exchange counts as T, which represents them exactly.
   std::vector<T> counts(all);
   for (int64_t i = 0; i < all; ++i) {
     counts[i] = static_cast<T>(begins_[i + 1] - begins_[i]);
@@ -67,11 +67,11 @@ void ExpertExchange<T>::ShareCounts(Workspace<T>& work,
   if (sane) return;
   std::fill_n(received_, all + 1, 0);
   const std::string what =
-      absl::StrCat("more rows come to the experts of a rank than the ",
-                   rows_max,
-                   " that equal micro-batches of whole sequences can give");
+      absl::StrCat("the experts of a rank receive more than ", rows_max,
+                   " rows: ranks of the ep group need micro-batches of equal "
+                   "size and whole sequences");
   work.Latch(absl::InvalidArgumentError(what));
-  work.groups.ep->Abort(what);  // Nobody is to wait for this rank.
+  work.groups.ep->Abort(what);  // Otherwise the other ranks wait for this one.
 }
 
 template <typename T>

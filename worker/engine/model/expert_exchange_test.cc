@@ -38,7 +38,6 @@ ModelConfig Config() {
   return config;
 }
 
-// A rank's workspace and slots.
 struct Side {
   Side(int rank, Collective& group, const std::vector<int64_t>& begins,
        int64_t rows)
@@ -59,7 +58,7 @@ TEST(ExpertExchangeTest, RowsLieByExpertThenByRankAndComeBack) {
   const uint64_t seed = std::random_device()();
   std::cout << "seed " << seed << std::endl;
   std::mt19937_64 random(seed);
-  // How many rows each rank has for each expert: some have none.
+  // Rows of each rank for each expert; some are 0.
   std::vector<std::vector<int64_t>> begins(kRanks,
                                            std::vector<int64_t>(kExperts + 1));
   for (auto& own : begins) {
@@ -105,7 +104,7 @@ TEST(ExpertExchangeTest, RowsLieByExpertThenByRankAndComeBack) {
 }
 
 TEST(ExpertExchangeTest, MoreRowsThanThereIsRoomForEndTheWorld) {
-  // All of all ranks come to rank 2, which expects fewer.
+  // All rows of all ranks go to rank 2, which expects fewer.
   const std::vector<int64_t> begins = {0, 0, 0, 0, 0, kRows, kRows};
   collective::LocalWorld world(kRanks);
   auto ranks = world.TakeRanks();

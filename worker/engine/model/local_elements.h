@@ -1,7 +1,5 @@
-// A rank's part of a whole model's elements, and back. For tests: programs move
-// what ranks hold by spans (parallel/rank_layout.h).
-//
-// Pure. Thread-safe.
+// Copies between a rank's elements and a whole model's. For tests only:
+// programs move spans (parallel/layout/rank_layout.h). Pure. Thread-safe.
 
 #pragma once
 
@@ -12,8 +10,8 @@
 
 namespace atl::engine {
 
-// Calls f(local_begin, global_begin, count) for each run of elements that lie
-// side by side in the rank's flat order and in the model's.
+// Calls f(local_begin, global_begin, count) for each run of elements that is
+// contiguous in both the rank's and the model's flat order.
 template <typename F>
 void ForEachRun(const LocalLayout& local_layout, F f) {
   for (const LocalParameter& parameter : local_layout.parameters) {
@@ -26,8 +24,7 @@ void ForEachRun(const LocalLayout& local_layout, F f) {
   }
 }
 
-// local [layout.element_count] = this rank's part of `global`, in the model's
-// flat order.
+// local [layout.element_count] = this rank's part of `global`.
 template <typename T>
 void CutToLocal(const LocalLayout& local_layout, const T* global, T* local) {
   ForEachRun(local_layout, [&](int64_t to, int64_t from, int64_t count) {

@@ -12,12 +12,12 @@
 namespace atl::engine {
 namespace {
 
-// Whether ranks of an ep group hold different parts of it.
+// Whether ranks of an ep group hold different parts of `spec`.
 bool DividedByEp(const ParameterSpec& spec, const UnitSlice& slice) {
   return spec.expert >= 0 && slice.ep_size > 1;
 }
 
-// Indices of the parameters that the rank has, in its order.
+// Indices in `model` of the rank's parameters, in its order.
 std::vector<int64_t> ComputeOrder(const ModelConfig& config,
                                   const ParameterLayout& model,
                                   const UnitSlice& slice) {
@@ -41,8 +41,8 @@ std::vector<int64_t> ComputeOrder(const ModelConfig& config,
   return order;
 }
 
-// Cuts `spec`, which is the model's, to the rank's part at `offset`; says in
-// `parameter` where that lies.
+// Cuts the model's `spec` to the rank's part at `offset`, and sets
+// `parameter`'s rectangles.
 void CutByTp(const UnitSlice& slice, int64_t offset, ParameterSpec& spec,
              LocalParameter& parameter) {
   const int64_t global_begin = spec.offset;
@@ -59,7 +59,7 @@ void CutByTp(const UnitSlice& slice, int64_t offset, ParameterSpec& spec,
     return;
   }
   const int64_t length = spec.shape[spec.cut_dimension];
-  int64_t outer = 1, inner = 1;  // Products of the dimensions around it.
+  int64_t outer = 1, inner = 1;  // Sizes before and after it.
   for (size_t i = 0; i < spec.shape.size(); ++i) {
     if (static_cast<int>(i) < spec.cut_dimension) outer *= spec.shape[i];
     if (static_cast<int>(i) > spec.cut_dimension) inner *= spec.shape[i];

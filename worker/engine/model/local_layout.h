@@ -1,13 +1,10 @@
-// The parameters of a slice of a model: what of each this rank has, and where
-// in its own flat order.
+// The parameters of a slice of a model: which part of each this rank has, and
+// where it is in the rank's flat order. Pure. Thread-compatible.
 //
-// Pure: a function of ModelConfig and UnitSlice. Thread-compatible.
-//
-// The flat order of a rank is that of parameter_layout.h, each parameter cut to
+// A rank's flat order is that of parameter_layout.h, with each parameter cut to
 // the rank's part. With ep > 1 the experts' parameters come last in each unit,
-// for then they are sharded over other ranks than the rest (kExpertShardGroup
-// of parallel/mesh.h, not kShardGroup); with ep = 1 nothing moves and they
-// count as dense. A slice that is the whole model has the layout of the model.
+// because they are sharded over other ranks than the rest (kExpertShardGroup of
+// parallel/layout/mesh.h, not kShardGroup). With ep = 1 they count as dense.
 
 #pragma once
 
@@ -20,8 +17,8 @@
 
 namespace atl::engine {
 
-// row_count runs of column_count elements, in the rank's flat order and in the
-// model's: element (i, j) is at begin + i stride + j of each.
+// row_count runs of column_count elements each, in the rank's and in the
+// model's flat order. In each, element (i, j) is at begin + i stride + j.
 struct Rectangle {
   int64_t local_begin = 0;
   int64_t local_stride = 0;
@@ -31,19 +28,19 @@ struct Rectangle {
   int64_t column_count = 0;
 };
 
-// How the parameter of the same place in LocalLayout::layout lies in the model.
+// Where the parameter of the same index in LocalLayout::layout is in the model.
 struct LocalParameter {
-  int64_t global_index = 0;  // In the model's ParameterLayout::parameters.
-  // Divided by tp. If not, all ranks of a tp group hold the same, and their
-  // gradients are equal: a norm or a save takes it from one of them.
+  int64_t global_index = 0;  // In the model's layout.
+  // Divided by tp. If false, all ranks of a tp group hold the same values and
+  // equal gradients: a norm or a save takes them from one rank.
   bool cut_by_tp = false;
   // Of an expert, with ep > 1: ranks of an ep group hold different ones. If
-  // not, all of them hold the same.
+  // false, all of them hold the same.
   bool is_expert = false;
-  std::vector<Rectangle> rectangles;  // They cover the rank's part once.
+  std::vector<Rectangle> rectangles;  // Cover the rank's part once.
 };
 
-// One unit's span, [dense_count elements, then expert_count].
+// One unit's span: dense_count elements, then expert_count.
 struct LocalUnit {
   ParameterSpan span;
   int64_t dense_count = 0;
@@ -52,14 +49,13 @@ struct LocalUnit {
 
 struct LocalLayout {
   UnitSlice slice;
-  // The rank's parameters: names as in the model, shapes, offsets and units as
-  // the rank has them. Units are made of it (model/units.h).
+  // The model's names; this rank's shapes, offsets and units. Units use it.
   ParameterLayout layout;
-  std::vector<LocalParameter> parameters;  // As layout.parameters.
+  std::vector<LocalParameter> parameters;  // Parallel to layout.parameters.
   std::vector<LocalUnit> units;            // L + 2
 };
 
-// Requires ValidateSlice(config, slice).
+// Requires that ValidateSlice(config, slice) is OK.
 LocalLayout MakeLocalLayout(const ModelConfig& config, const UnitSlice& slice);
 
 }  // namespace atl::engine

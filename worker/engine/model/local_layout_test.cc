@@ -44,7 +44,7 @@ std::vector<int64_t> Indices(int64_t count) {
   return indices;
 }
 
-// Which element of the model each element of the rank is.
+// The model's element index of each element of the rank.
 std::vector<int64_t> ListElements(const LocalLayout& local,
                                   const ParameterLayout& model) {
   std::vector<int64_t> elements(local.layout.element_count, -1);

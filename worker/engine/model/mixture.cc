@@ -61,7 +61,7 @@ class Mixture final : public Mlp<T> {
                const RouterTotals<T>& totals) const override {
     const State s = Open(work, rows, saved);
     const RouteShape shape = MakeShape(rows);
-    // The logits are not kept: the probabilities say all.
+    // The backward pass needs only the probabilities.
     T* const logits = work.router_gradient.data;
     ForwardLinear(work, router_, parameters, rows, x, logits);
     work.ops.Route(shape, logits, s.probabilities, s.experts, s.weights);
@@ -70,7 +70,7 @@ class Mixture final : public Mlp<T> {
     PlanSlots(work, shape, sequence_length, s);
     const ExpertExchange<T> exchange = Exchange(s);
     exchange.ShareCounts(work, ExpertRowsMax(config_, slice_, rows));
-    // By slot; where another rank has the expert, they are sent there.
+    // Rows by slot; Dispatch sends them to experts on other ranks.
     const bool sends = work.groups.ep != nullptr;
     T* const by_slot = sends ? work.slot_rows.data : s.taken;
     work.ops.GatherRows(s.begins[expert_count_], channels_, s.sources, x,
@@ -102,7 +102,7 @@ class Mixture final : public Mlp<T> {
     T* const dchoices = work.choice_gradient.data;
     work.ops.CombineRowsBackward(shape, channels_, s.slots, s.weights, s.out,
                                  dout, s.out, dchoices);
-    // s.out was this rank's part of what an expert gave.
+    // s.out was this rank's part of the experts' output.
     ReduceOverTp(work, rows * experts_per_token_, dchoices,
                  collective::Reduction::kSum);
     const bool sends = work.groups.ep != nullptr;
@@ -128,10 +128,10 @@ class Mixture final : public Mlp<T> {
     int32_t* sources;   // [R K]
     int64_t* begins;    // [E + 1]
     int64_t* received;  // ExpertExchange's
-    T* taken;           // [S, C], rows of this rank's experts, by expert
-    T* gate_up;         // [S, 2 F]; backward puts the gradient there
+    T* taken;           // [S, C], input of this rank's experts, by expert
+    T* gate_up;         // [S, 2 F]; backward overwrites it with the gradient
     T* swiglu;          // [S, F], the workspace's if it is not kept
-    T* out;             // [R K, C], by slot; backward puts the gradient there
+    T* out;             // [R K, C], by slot; backward overwrites it, too
   };
   State Take(int64_t rows, Arena& saved) const {
     const int64_t choices = rows * experts_per_token_;
@@ -151,7 +151,7 @@ class Mixture final : public Mlp<T> {
     s.out = saved.Take<T>(choices * channels_);
     return s;
   }
-  // The same, with what the host reads where it can.
+  // Take, with host memory for the arrays that the host reads.
   State Open(Workspace<T>& work, int64_t rows, Arena& saved) const {
     State s = Take(rows, saved);
     s.begins = work.OnHost(s.begins, expert_count_ + 1);
@@ -160,7 +160,7 @@ class Mixture final : public Mlp<T> {
     if (keep_ == Keep::kProducts) s.swiglu = work.activated;
     return s;
   }
-  // Each choice's slot, with the capacity of the experts.
+  // Assigns slots to choices within the experts' capacity.
   void PlanSlots(Workspace<T>& work, RouteShape shape, int64_t sequence_length,
                  const State& s) const {
     shape.group_rows = sequence_length;
@@ -184,7 +184,6 @@ class Mixture final : public Mlp<T> {
             .experts_per_token = experts_per_token_};
   }
 
-  // The gradients of one expert, and of what it was given.
   void BackwardExpert(Workspace<T>& work, const T* parameters, int64_t e,
                       const ExpertExchange<T>& exchange, const State& s,
                       const T* dout, T* gradients, bool accumulate) const {
@@ -212,8 +211,8 @@ class Mixture final : public Mlp<T> {
                    gradients, accumulate);
   }
 
-  // The gradient of the router, and what it adds to dx. All tp ranks have all
-  // rows here, so that each adds those of its own part of the stream.
+  // Writes the router's gradient and adds to dx. All tp ranks see all rows
+  // here, so each adds only the rows of its own part of the stream.
   void BackwardRouter(Workspace<T>& work, const T* parameters, int64_t rows,
                       const T* x, const State& s, const RouterTotals<T>& totals,
                       T* dx, T* gradients, bool accumulate) const {
@@ -233,7 +232,7 @@ class Mixture final : public Mlp<T> {
                      dx + first * channels_);
   }
 
-  // The gradient of a row's probabilities by the loss that balances experts.
+  // Computes the gradient of the load-balancing loss by a row's probabilities.
   void SetBalance(Workspace<T>& work, int64_t rows,
                   const RouterTotals<T>& totals) const {
     const double all = static_cast<double>(
@@ -250,9 +249,9 @@ class Mixture final : public Mlp<T> {
   const Keep keep_;
   const UnitSlice slice_;
   const int64_t channels_, inner_, expert_count_, experts_per_token_;
-  const Range own_;  // The experts that are this rank's.
+  const Range own_;  // This rank's experts.
   LinearMap router_;
-  std::vector<LinearMap> gate_up_, down_;  // One an expert of its own.
+  std::vector<LinearMap> gate_up_, down_;  // One per expert in own_.
 };
 
 }  // namespace

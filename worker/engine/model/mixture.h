@@ -1,13 +1,11 @@
-// The mixture of experts of a kMixtral: for each row the sum over its K experts
-// of the router's weight times the expert's down(silu(gate(x)) up(x)).
-// model_config.h says what the router's loss and an expert's capacity are.
+// The mixture of experts of kMixtral. A row's output is the sum over its K
+// experts of the router's weight times the expert's down(silu(gate(x)) up(x)).
+// model_config.h defines the router's loss and the expert capacity.
 //
-// With tp the router is whole on each rank, which sees all rows and so makes
-// the same choices; each expert is divided as a dense MLP is. With ep rows go
-// to the ranks that have their experts and back (model/expert_exchange.h). An
-// expert's capacity is one of each sequence, so that no other sequence decides
-// what is passed by; with cp a rank learns from the others what of a sequence
-// comes before its parts of it (model/expert_capacity.h).
+// With tp each rank has the whole router and all rows, so all make the same
+// choices; experts are divided like a dense MLP. With ep, rows travel to their
+// experts (model/expert_exchange.h). With cp and a capacity, ranks exchange
+// choices of their parts of a sequence (model/expert_capacity.h).
 
 #pragma once
 
@@ -21,7 +19,7 @@
 
 namespace atl::engine {
 
-// That of layer `layer`. Instantiated for float and double.
+// Makes the mixture of layer `layer`. Instantiated for float and double.
 template <typename T>
 std::unique_ptr<Mlp<T>> MakeMixture(const ModelConfig& config,
                                     const ParameterLayout& layout,

@@ -1,12 +1,9 @@
-// The second half of a block: what it adds to the residual stream, from the
-// normed stream.
+// The second half of a block: what the MLP adds to the residual stream. Made by
+// model/dense_mlp.h and model/mixture.h.
 //
-// model/dense_mlp.h and model/mixture.h make them.
-//
-// With tp, x and dout are whole rows and the same on all ranks of a group;
-// delta and dx are this rank's part of a sum over them, which its caller makes.
-//
-// Conventions as in model/parts.h. Thread-compatible.
+// With tp, x and dout are whole rows, the same on all ranks of a group. delta
+// and dx are this rank's part of a sum that the caller reduces. Conventions are
+// those of model/parts.h. Thread-compatible.
 
 #pragma once
 
@@ -17,33 +14,29 @@
 
 namespace atl::engine {
 
-// What routers of all layers did with one micro-batch: it travels with the
-// activations, because the loss that balances experts multiplies sums over all
-// layers and rows. Null pointers in models without experts.
+// Router statistics of all layers for one micro-batch: the load-balancing loss
+// multiplies sums over all layers and rows. Null without experts.
 //
-// A forward adds what this rank's rows did (tp ranks, who see the same rows,
-// add the same). Where several ranks have parts of a micro-batch, their driver,
-// once all forwards and no backward of it have run, sums counts and sums over
-// the ranks that read other tokens (kLossGroup of parallel/mesh.h) and those
-// that have other layers (pp), and sets `rows` to the tokens of that group. The
-// loss is then that of one rank with all these sequences, and the gradients of
-// the ranks' own rows add up to its gradient.
+// A forward pass adds this rank's rows; tp ranks see the same rows and add the
+// same. If ranks share a micro-batch, their driver sums counts and sums between
+// its last forward and its first backward: over ranks with other tokens
+// (kLossGroup of parallel/layout/mesh.h) and with other layers (pp). It sets
+// `rows` to the group's tokens. Loss and summed gradients then equal those of
+// one rank with all these sequences.
 template <typename T>
 struct RouterTotals {
   T* counts = nullptr;  // [E], choices of each expert
-  T* sums = nullptr;    // [E], its probabilities
-  // The micro-batch's share of the step's loss; backward reads it.
+  T* sums = nullptr;    // [E], sums of its probabilities
+  // The micro-batch's share of the step's loss. Backward reads it.
   T scale = 1;
-  // Tokens behind the totals, where they were summed over ranks; 0: they are of
-  // this rank's rows alone.
+  // Tokens that the totals cover if summed over ranks; 0: this rank's rows.
   int64_t rows = 0;
 };
 
-// What a block's saved buffer keeps for the backward pass.
 enum class Keep {
   kAll,
-  // Inputs of parts, outputs of products and of attention. What is cheap is
-  // made again, to the same bits: norms, and SwiGLU or GELU.
+  // Inputs of parts, outputs of products and of attention. Backward recomputes
+  // norms and SwiGLU or GELU, with the same bits.
   kProducts,
 };
 
@@ -52,20 +45,20 @@ class Mlp {
  public:
   virtual ~Mlp() = default;
 
-  // Takes what the backward pass needs of `rows` rows; measures if the arena
-  // does.
+  // Takes from `saved` what the backward pass needs, or measures it.
   virtual void TakeSaved(int64_t rows, Arena& saved) const = 0;
 
-  // `delta` [R, C] from `x` [R, C], without the last map's bias; adds to
-  // `totals`. `saved` holds what TakeSaved takes. Rows are of sequences of
-  // which this rank has `sequence_length` each.
+  // Writes `delta` [R, C] from `x` [R, C], without the last map's bias, and
+  // adds to `totals`. `saved` holds what TakeSaved takes. This rank has
+  // `sequence_length` rows of each sequence.
   virtual void Forward(Workspace<T>& work, const T* parameters, int64_t rows,
                        int64_t sequence_length, const T* x, Arena& saved,
                        T* delta, const RouterTotals<T>& totals) const = 0;
-  // The last map's bias [C], or null.
+  // [C], or null.
   virtual const T* bias(const T* parameters) const = 0;
 
-  // dx [R, C] from `dout` [R, C]. Uses `saved` up. `totals` are of all layers.
+  // Writes dx [R, C] from `dout` [R, C] and totals of all layers; uses up
+  // `saved`.
   virtual void Backward(Workspace<T>& work, const T* parameters, int64_t rows,
                         const T* x, Arena& saved, const T* dout,
                         const RouterTotals<T>& totals, T* dx, T* gradients,

@@ -43,12 +43,12 @@ absl::Status CheckSizes(const ModelConfig& c) {
   return absl::OkStatus();
 }
 
-// In f64, which holds it without overflow.
+// In f64, which does not overflow.
 double ApproximateParameterCount(const ModelConfig& c) {
   const double channels = static_cast<double>(c.hidden_size);
   const double experts =
       c.is_mixture() ? static_cast<double>(c.expert_count) : 1.0;
-  // Biases and the router are less than the 16 channels.
+  // 16 channels more than cover biases and the router.
   const double layer =
       channels *
       (static_cast<double>(c.qkv_size()) + channels +
@@ -81,7 +81,7 @@ absl::Status CheckGpt2(const ModelConfig& config) {
   if (config.kv_head_count != config.head_count) {
     return absl::InvalidArgumentError(absl::StrCat(
         "model: kv_head_count is ", config.kv_head_count,
-        ", but GPT-2 has as many as head_count (", config.head_count, ")"));
+        ", but in GPT-2 it must equal head_count (", config.head_count, ")"));
   }
   if (!config.tie_embeddings) {
     return absl::InvalidArgumentError(

@@ -14,7 +14,6 @@ namespace {
 
 class LayoutBuilder {
  public:
-  // Begins the next unit.
   void BeginUnit() {
     layout_.units.push_back({layout_.element_count, layout_.element_count});
   }
@@ -23,12 +22,12 @@ class LayoutBuilder {
     Add(std::move(name), {rows, columns}, parameter_class,
         ParameterInit::kNormal, stddev);
   }
-  // A gain (1) or a bias (0).
+  // A gain (value 1) or a bias (0).
   void AddVector(std::string name, int64_t channels, double value) {
     Add(std::move(name), {channels}, ParameterClass::kVector,
         ParameterInit::kConstant, value);
   }
-  // Of the parameter that was added last.
+  // Sets how tp divides the parameter that was added last.
   void CutLast(int dimension, std::vector<int64_t> parts = {}) {
     layout_.parameters.back().cut_dimension = dimension;
     layout_.parameters.back().cut_parts = std::move(parts);
@@ -64,8 +63,8 @@ double ResidualStddev(const ModelConfig& config) {
   return kInitStddev / std::sqrt(2.0 * static_cast<double>(config.layer_count));
 }
 
-// Adds the weight `prefix` + `name` + ".weight", which tp divides along
-// dimension `cut`: 0 by what it gives, 1 by what it takes.
+// Adds the weight `prefix` + `name` + ".weight". tp divides its rows (`cut` 0),
+// its columns (1), or nothing (-1).
 void AddMatrix(const std::string& prefix, const std::string& name, int64_t rows,
                int64_t columns, int cut, double stddev,
                LayoutBuilder& builder) {
@@ -74,7 +73,6 @@ void AddMatrix(const std::string& prefix, const std::string& name, int64_t rows,
   if (cut >= 0) builder.CutLast(cut);
 }
 
-// The MLP of a Llama, or the mixture of a Mixtral.
 void AddGatedMlp(const ModelConfig& config, const std::string& prefix,
                  LayoutBuilder& builder) {
   const int64_t channels = config.hidden_size;
@@ -130,8 +128,8 @@ void AddGpt2Layer(const ModelConfig& config, int64_t layer,
     builder.AddVector(absl::StrCat(prefix, name, ".weight"), channels, 1.0);
     builder.AddVector(absl::StrCat(prefix, name, ".bias"), channels, 0.0);
   };
-  // tp divides what the maps into an attention or an MLP give, in `parts`, and
-  // what those out of it take: the bias of the latter is whole.
+  // tp divides the outputs of the maps into an attention or an MLP, in `parts`,
+  // and the inputs of the maps out of it. The bias of a map out of it is whole.
   const auto map_in = [&](const char* name, int64_t out,
                           const std::vector<int64_t>& parts) {
     AddMatrix(prefix, name, channels, out, /*cut=*/1, kInitStddev, builder);

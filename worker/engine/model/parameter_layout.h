@@ -1,45 +1,37 @@
-// The named parameters of a model and where each lies in the flat buffer.
-//
+// The named parameters of a model and the place of each in the flat buffer.
 // Pure: a function of ModelConfig alone, without oneDNN. Thread-compatible.
 //
-// Canonical order: the tensors of a model's units one after the other, the
-// embedding, the blocks, the head (model/units.h). For Llama and GPT-2 it is
-// the order of a Hugging Face state dict. Llama:
+// Canonical order: the tensors of the embedding, of each block, of the head
+// (model/units.h). For Llama and GPT-2 it is the order of a Hugging Face state
+// dict. Llama:
 //
-//   model.embed_tokens.weight                        [V, C]
-//   then for each layer N:
-//     model.layers.N.self_attn.q_proj.weight         [C, C]
-//     model.layers.N.self_attn.k_proj.weight         [G D, C]
-//     model.layers.N.self_attn.v_proj.weight         [G D, C]
-//     model.layers.N.self_attn.o_proj.weight         [C, C]
-//     model.layers.N.mlp.gate_proj.weight            [F, C]
-//     model.layers.N.mlp.up_proj.weight              [F, C]
-//     model.layers.N.mlp.down_proj.weight            [C, F]
-//     model.layers.N.input_layernorm.weight          [C]
-//     model.layers.N.post_attention_layernorm.weight [C]
-//   model.norm.weight                                [C]
-//   lm_head.weight (untied only)                     [V, C]
+//   model.embed_tokens.weight [V, C]
+//   for each layer N, below model.layers.N:
+//     self_attn.q_proj.weight [C, C], k_proj [G D, C], v_proj [G D, C],
+//     self_attn.o_proj.weight [C, C]
+//     mlp.gate_proj.weight [F, C], up_proj [F, C], down_proj [C, F]
+//     input_layernorm.weight [C], post_attention_layernorm.weight [C]
+//   model.norm.weight [C], lm_head.weight (untied only) [V, C]
 //
 // Mixtral: instead of mlp.*, below block_sparse_moe:
 //
-//     gate.weight                                    [E, C]
-//     then for each expert M: experts.M.w1.weight (gate) [F, C],
-//     experts.M.w3.weight (up) [F, C], experts.M.w2.weight (down) [C, F]
+//     gate.weight [E, C], then for each expert M, below experts.M:
+//     w1.weight (gate) [F, C], w3.weight (up) [F, C], w2.weight (down) [C, F]
 //
 // GPT-2, whose linear maps are stored input-major:
 //
 //   transformer.wte.weight [V, C], transformer.wpe.weight [T, C]
-//   then for each layer N, below transformer.h.N:
-//     ln_1.weight, ln_1.bias                         [C]
+//   for each layer N, below transformer.h.N:
+//     ln_1.weight, ln_1.bias [C]
 //     attn.c_attn.weight [C, 3 C], .bias [3 C]
 //     attn.c_proj.weight [C, C], .bias [C]
-//     ln_2.weight, ln_2.bias                         [C]
+//     ln_2.weight, ln_2.bias [C]
 //     mlp.c_fc.weight [C, F], .bias [F]
 //     mlp.c_proj.weight [F, C], .bias [C]
-//   transformer.ln_f.weight, transformer.ln_f.bias   [C]
+//   transformer.ln_f.weight, transformer.ln_f.bias [C]
 //
-// Tensor follows tensor without a gap, each row-major. q, k, v and gate, up
-// are neighbours, so that one matrix product serves them together.
+// Tensors are row-major, without gaps. q, k, v and gate, up are adjacent, so
+// one matrix product computes them together.
 
 #pragma once
 
@@ -51,22 +43,19 @@
 
 namespace atl::engine {
 
-// What a parameter is for.
 enum class ParameterClass {
   kMatrix,     // The weight of a linear map.
   kEmbedding,  // The token embedding, or an untied output head.
   kVector,     // A gain of a norm, or a bias.
 };
 
-// Where a parameter's first value comes from.
 enum class ParameterInit {
   kNormal,   // Normal with mean 0 and standard deviation `init_value`.
   kConstant  // `init_value`.
 };
 
-// One named parameter.
 struct ParameterSpec {
-  std::string name;            // Hugging Face's.
+  std::string name;            // Hugging Face's name.
   std::vector<int64_t> shape;  // Row-major.
   int64_t offset = 0;          // Of its first element in the flat buffer.
   int64_t element_count = 0;   // Product of `shape`.
@@ -77,35 +66,32 @@ struct ParameterSpec {
   double init_value = 0;  // See ParameterInit.
 
   // How ranks divide it (model/local_layout.h).
-  int64_t expert = -1;     // Whose it is, of a mixture's; -1: of none.
-  int cut_dimension = -1;  // Of `shape`, divided by tp; -1: it is not.
-  // Lengths along that dimension that are divided one by one; empty: as one.
+  int64_t expert = -1;     // Index of its expert; -1: none.
+  int cut_dimension = -1;  // Dimension of `shape` that tp divides; -1: none.
+  // Lengths along that dimension that are divided separately; empty: one.
   std::vector<int64_t> cut_parts;
 };
 
-// A range of the flat buffer.
 struct ParameterSpan {
   int64_t begin = 0;
   int64_t end = 0;
   int64_t size() const { return end - begin; }
 };
 
-// All parameters in canonical order.
 struct ParameterLayout {
   std::vector<ParameterSpec> parameters;
   int64_t element_count = 0;         // Length of the flat buffer.
   std::vector<ParameterSpan> units;  // L + 2, without gaps.
 
-  // The parameter of that name, or null.
+  // Null if there is no parameter of that name.
   const ParameterSpec* Find(const std::string& name) const;
 };
 
-// Standard deviation of the first weights; those that write into the residual
-// stream (o_proj, down_proj, w2, c_proj) get it over sqrt(2 L) (GPT-2's
-// scaling).
+// Standard deviation of initial weights. Weights that write into the stream
+// (o_proj, down_proj, w2, c_proj) have it over sqrt(2 L), as in GPT-2.
 inline constexpr double kInitStddev = 0.02;
 
-// The layout of `config`, which must pass ValidateModelConfig.
+// Requires that `config` passes ValidateModelConfig.
 ParameterLayout MakeParameterLayout(const ModelConfig& config);
 
 }  // namespace atl::engine

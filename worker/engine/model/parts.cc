@@ -15,7 +15,7 @@ namespace atl::engine {
 
 namespace {
 
-// Where the gradients of a norm, gain and bias, wait to be summed over tp.
+// Where a norm's gradients wait for the sum over tp.
 template <typename T>
 T* SharedGradient(Workspace<T>& work, const NormMap& map) {
   const int64_t vectors = work.config.is_gpt2() ? 2 : 1;
@@ -78,7 +78,7 @@ void BackwardNorm(Workspace<T>& work, const NormMap& map, const T* parameters,
                   const T* dy, T* dx, bool add_to_dx, T* gradients,
                   bool accumulate) {
   const int64_t channels = work.config.hidden_size;
-  // Straight into place, unless it has to be added or summed.
+  // Straight into place, unless the gradient is added or summed over tp.
   T* gain_out = gradients + map.gain;
   T* bias_out = gradients + map.bias;
   if (work.groups.tp != nullptr) {
@@ -131,7 +131,7 @@ void ForwardLinear(Workspace<T>& work, const LinearMap& map,
                    const T* parameters, int64_t rows, const T* x, T* y) {
   const T* weight = parameters + map.weight;
   if (map.input_major) {
-    // y = x w, which is what the gradient of an output-major input is.
+    // y = x w is the input gradient of an output-major map.
     work.ops.LinearBackwardInput(rows, map.in, map.out, x, weight, y);
   } else {
     work.ops.Linear(rows, map.out, map.in, x, weight, y);

@@ -1,8 +1,6 @@
-// Norms and linear maps as units use them: which parameters they have in a
-// unit's span, and both passes.
-//
-// `parameters` and `gradients` are a unit's span. A gradient is written, or
-// added to what is there if `accumulate`. Thread-compatible.
+// Norms and linear maps of a unit: offsets of their parameters, and both
+// passes. `parameters` and `gradients` are a unit's span. A gradient is
+// written, or added if `accumulate`. Thread-compatible.
 
 #pragma once
 
@@ -29,7 +27,7 @@ struct NormMap {
   int slot = 0;       // Which of the unit's norms it is: 0 or 1.
 };
 
-// What the backward pass needs, besides the norm's input.
+// What the backward pass needs besides the norm's input.
 template <typename T>
 struct NormState {
   T* normed = nullptr;  // [R, C], the output
@@ -37,18 +35,16 @@ struct NormState {
   T* mean = nullptr;    // [R], LayerNorm's
 };
 
-// Without its output if that is not kept.
+// Keep::kProducts leaves `normed` null.
 template <typename T>
 NormState<T> TakeNorm(const ModelConfig& config, int64_t rows, Keep keep,
                       Arena& arena);
 
-// What a norm that TakeNorm took without its output puts it in: work.normed.
 template <typename T>
 void UseNormed(Workspace<T>& work, NormState<T>& state) {
   if (state.normed == nullptr) state.normed = work.normed;
 }
 
-// Norms x [R, C].
 template <typename T>
 void ForwardNorm(Workspace<T>& work, const NormMap& map, const T* parameters,
                  int64_t rows, const T* x, NormState<T>& state);
@@ -59,18 +55,18 @@ void ForwardAddNorm(Workspace<T>& work, const NormMap& map, const T* parameters,
                     int64_t rows, const T* x, const T* bias, T* sum,
                     NormState<T>& state);
 
-// From `dy` the gradient of x, written to dx or added to it if `add_to_dx`.
-// With tp the gradients of gain and bias are of this rank's rows alone and wait
-// for SumNormGradients.
+// Computes the gradient of x from `dy`, and writes it to dx or adds it if
+// `add_to_dx`. With tp the gradients of gain and bias cover this rank's rows
+// alone until SumNormGradients.
 template <typename T>
 void BackwardNorm(Workspace<T>& work, const NormMap& map, const T* parameters,
                   int64_t rows, const T* x, const NormState<T>& state,
                   const T* dy, T* dx, bool add_to_dx, T* gradients,
                   bool accumulate);
 
-// Once a unit, after the BackwardNorm of all of `maps`, which are its norms in
-// the order of their slots: sums the gradients of gains and biases over tp
-// ranks and puts them in their places. Without tp they are there.
+// Sums the gradients of gains and biases over tp ranks and puts them in place.
+// Call it once per unit, after BackwardNorm of all its norms; `maps` has them
+// in the order of their slots. Does nothing without tp.
 template <typename T>
 void SumNormGradients(Workspace<T>& work, std::initializer_list<NormMap> maps,
                       T* gradients, bool accumulate);
@@ -82,7 +78,7 @@ struct LinearMap {
   int64_t out = 0;
   int64_t weight = 0;        // [out, in], or [in, out] if input_major.
   int64_t bias = -1;         // [out]; -1: none.
-  bool input_major = false;  // As GPT-2 stores it.
+  bool input_major = false;  // GPT-2's order.
 };
 
 // y [R, out] from x [R, in], without the bias.
@@ -90,13 +86,12 @@ template <typename T>
 void ForwardLinear(Workspace<T>& work, const LinearMap& map,
                    const T* parameters, int64_t rows, const T* x, T* y);
 
-// The gradients of weight and bias, then dx unless it is null.
+// Computes the gradients of weight and bias, then dx unless it is null.
 template <typename T>
 void BackwardLinear(Workspace<T>& work, const LinearMap& map,
                     const T* parameters, int64_t rows, const T* x, const T* dy,
                     T* dx, T* gradients, bool accumulate);
 
-// The bias, or null.
 template <typename T>
 const T* FindBias(const LinearMap& map, const T* parameters) {
   return map.bias < 0 ? nullptr : parameters + map.bias;

@@ -17,7 +17,7 @@ using collective::Call;
 using collective::Pending;
 using collective::Transfer;
 
-// One rank's place in the ring, and what goes round it.
+// One rank's place in the ring, and its transfers.
 template <typename T>
 class Ring {
  public:
@@ -31,7 +31,7 @@ class Ring {
   int size() const { return size_; }
   int64_t count() const { return shape_.rows() * kv_size_; }
 
-  // Keys and values of qkv, or their gradients of dqkv, as rows of their own.
+  // Copies keys and values out of qkv, or their gradients out of dqkv.
   void Take(const T* qkv, T* keys_values) {
     work_.ops.CopyColumns(shape_.rows(), kv_size_, qkv + shape_.out_size(),
                           shape_.qkv_size(), keys_values, kv_size_);
@@ -41,8 +41,7 @@ class Ring {
                           qkv + shape_.out_size(), shape_.qkv_size());
   }
 
-  // Adds to `transfers`: `mine` goes to the next rank, what the one before
-  // sends arrives in `arriving`.
+  // Sends `mine` to the next rank, receives the previous one's in `arriving`.
   void Pass(const T* mine, T* arriving, std::vector<Transfer>& transfers) {
     const int64_t bytes = count() * static_cast<int64_t>(sizeof(T));
     transfers.push_back(collective::SendTo((rank_ + 1) % size_, mine, bytes));
@@ -53,17 +52,17 @@ class Ring {
     if (!work_.ok()) return {};
     return work_.groups.cp->Start(Call::Transfers(std::move(transfers)));
   }
-  // Whether all is well.
+  // True if there is no error.
   bool Wait(Pending& pending) {
     work_.Latch(pending.Wait());
     return work_.ok();
   }
 
-  // What this rank's queries see of the keys that it holds after `step` steps,
-  // which are those of the rank that many before it.
+  // The part of the held keys that this rank's queries see after `step` steps.
+  // These are the keys of the rank `step` places before it.
   AttentionBlock FindBlock(int step) const {
     const int64_t length = shape_.sequence_length, half = length / 2;
-    if (step <= rank_) {  // Of a rank below.
+    if (step <= rank_) {  // Keys of a lower rank.
       return {.shape = shape_, .query_count = length, .key_count = half};
     }
     return {.shape = shape_,
@@ -140,8 +139,7 @@ void RingAttentionBackward(Workspace<T>& work, const AttentionShape& shape,
   T *held = work.keys_values[0], *arriving = work.keys_values[1];
   T *sum = work.kv_gradients[0], *arriving_sum = work.kv_gradients[1];
   T* const own = work.kv_gradients[2];
-  // Keys and values for step `step`, and the sums that those of the step before
-  // have gathered so far.
+  // Sends keys and values for step `step`, and the previous step's gradients.
   const auto pass = [&](int step) -> Pending {
     std::vector<Transfer> transfers;
     if (step < ring.size()) ring.Pass(held, arriving, transfers);
@@ -163,7 +161,7 @@ void RingAttentionBackward(Workspace<T>& work, const AttentionShape& shape,
     std::swap(sum, arriving_sum);
     work.ops.Axpy(ring.count(), T(1), own, sum);
   }
-  // The sum of this rank's own keys and values is with the next rank's.
+  // The next rank has the sum for this rank's keys and values.
   std::vector<Transfer> transfers;
   ring.Pass(sum, arriving_sum, transfers);
   pending = ring.Start(std::move(transfers));

@@ -1,5 +1,5 @@
-// Units on slices of a model, each rank a thread: loss and gradients of any
-// division by tp, cp and ep are those of one rank with all of the sequences.
+// Units on slices of a model, with a thread per rank. Any division by tp, cp
+// and ep must give the loss and gradients of one rank with all sequences.
 
 #include <algorithm>
 #include <cmath>
@@ -51,26 +51,25 @@ struct Sizes {
   }
 };
 
-// A model, and kMicroBatches micro-batches for each rank that reads its own.
+// A model, and kMicroBatches micro-batches for each ep rank.
 constexpr int kMicroBatches = 2;
 struct Problem {
   ModelConfig config;
-  int64_t batch = 2;  // Sequences of a micro-batch and ep rank.
+  int64_t batch = 2;  // Sequences per micro-batch and ep rank.
   int64_t length = 0;
   std::vector<float> parameters;
-  // Of micro-batch m and ep rank e of n: [m, e, batch, length].
+  // [m, e, batch, length]: micro-batch m of ep rank e of n.
   std::vector<int32_t> inputs, targets;
 
   int64_t tokens(int ep) const { return ep * batch * length; }
 };
 
-// What a rank ends with.
 template <typename T>
 struct Result {
   LocalLayout layout;
   std::vector<T> gradients;
   double loss = 0;          // Sum over its tokens.
-  int64_t saved_bytes = 0;  // Of a block.
+  int64_t saved_bytes = 0;  // Of one block.
   absl::Status status;
 };
 
@@ -79,7 +78,7 @@ constexpr DataType ToType() {
   return sizeof(T) == 8 ? DataType::kF64 : DataType::kF32;
 }
 
-// One rank: units driven as a pipeline drives them.
+// One rank, which calls units as a pipeline does.
 template <typename T>
 class Rank {
  public:
@@ -112,7 +111,7 @@ class Rank {
     gradients_.assign(parameters_.size(), T(77));
   }
 
-  // Forwards all micro-batches, then takes them back in the other order.
+  // Runs all forward passes, then the backward passes in reverse order.
   Result<T> Run() {
     std::vector<std::unique_ptr<Flight>> flights;
     for (int m = 0; m < kMicroBatches; ++m) flights.push_back(Take(m));
@@ -201,7 +200,7 @@ class Rank {
                        flight.streams[i].data(), flight.saved[i],
                        flight.streams[i + 1].data(), flight.router);
   }
-  // What the driver of a mesh does between the passes.
+  // Sums router totals between the passes, as a mesh's driver does.
   void ShareTotals(Flight& flight) {
     if (flight.totals.empty() || !work_->ok()) return;
     work_->Latch(loss_->Run(Call::AllReduce(
@@ -261,7 +260,7 @@ std::vector<Result<T>> RunMesh(const Problem& problem, const Sizes& sizes,
   return results;
 }
 
-// Mean loss and gradient of one rank with the sequences of all.
+// Mean loss and gradient of one rank with all sequences.
 template <typename T>
 double RunOne(const Problem& problem, int ep, std::vector<double>& gradients) {
   const auto ops = MakeOps(T());
@@ -312,8 +311,8 @@ class SlicesTest : public testing::Test {
     return problem;
   }
 
-  // The mean loss of all ranks, and for each tp rank the sum over the others of
-  // the gradients that it has, as pairs with `expected`; `use` sees each pair.
+  // Returns the mean loss of all ranks. For each tp rank, sums gradients over
+  // the other ranks and passes each (sum, `expected`) pair to `use`.
   template <typename T, typename F>
   static double Sum(const Problem& problem, const Sizes& sizes,
                     const std::vector<Result<T>>& results,
@@ -343,7 +342,7 @@ class SlicesTest : public testing::Test {
     return loss / static_cast<double>(kMicroBatches * problem.tokens(sizes.ep));
   }
 
-  // What tp does not divide has the same bits on all of its ranks.
+  // Gradients that tp does not divide must be bit-identical on all tp ranks.
   template <typename T>
   static void ExpectSharedGradientsEqual(
       const Sizes& sizes, const std::vector<Result<T>>& results) {
@@ -389,8 +388,7 @@ class SlicesTest : public testing::Test {
   std::mt19937_64 random_;
 };
 
-// Eight heads, of which two query heads share one of keys and values; a
-// vocabulary that no tp divides.
+// Eight query heads, two per key/value head; no tp divides the vocabulary.
 ModelConfig Llama(bool tied) {
   return {.vocab_size = 13,
           .hidden_size = 16,
@@ -438,7 +436,7 @@ TEST_F(SlicesTest, ContextParallelRanksComputeTheSame) {
     for (const ModelConfig& config : {Llama(false), Gpt2(), Mixtral(2)}) {
       ModelConfig longer = config;
       longer.sequence_length_max = 24;
-      // One token a chunk, and several.
+      // One token per chunk, then several.
       ExpectSameAsOneRank(longer, {.cp = cp}, 2 * cp);
       ExpectSameAsOneRank(longer, {.cp = cp}, 24 / (2 * cp) * (2 * cp));
     }
@@ -463,7 +461,7 @@ TEST_F(SlicesTest, PairsOfDimensionsComputeTheSame) {
   ExpectSameAsOneRank(Mixtral(2), {.tp = 2, .cp = 2, .ep = 2}, 8);
 }
 
-// Sequences are of the model's length, of which an expert takes a part.
+// Sequences have the model's length, and experts drop some of their rows.
 TEST_F(SlicesTest, WithACapacityRanksTakeTheRowsThatOneRankTakes) {
   for (const int64_t k : {1, 2, 4}) {
     ModelConfig config = Mixtral(k);
@@ -496,7 +494,7 @@ TEST_F(SlicesTest, InF32TheyAreAsNearToTheTruthAsOneRankIs) {
   wide.hidden_size = 64;
   wide.intermediate_size = 96;
   wide.sequence_length_max = 64;
-  // Each row to all experts: no choice can hang on a rounding.
+  // Every row goes to all experts: rounding cannot change a choice.
   ModelConfig mixture = Mixtral(4);
   mixture.hidden_size = 48;
   const std::pair<ModelConfig, Sizes> cases[] = {{wide, {.tp = 4}},
@@ -510,8 +508,8 @@ TEST_F(SlicesTest, InF32TheyAreAsNearToTheTruthAsOneRankIs) {
     std::vector<double> exact, one;
     const double loss = RunOne<double>(problem, sizes.ep, exact);
     const double one_loss = RunOne<float>(problem, sizes.ep, one);
-    // Rounding of one rank, relative to each tensor's largest gradient. A mesh
-    // rounds as often, in another order, and sums over ranks besides.
+    // Rounding errors of one rank, relative to each tensor's largest gradient.
+    // A mesh rounds as often, in another order, and also sums over ranks.
     const ParameterLayout layout = MakeParameterLayout(config);
     std::vector<double> scales(exact.size());
     double error = 0;
@@ -552,7 +550,7 @@ TEST_F(SlicesTest, WhatIsMadeAgainHasTheSameBits) {
       EXPECT_EQ(kept[rank].loss, made[rank].loss);
       EXPECT_EQ(kept[rank].gradients, made[rank].gradients);
     }
-    // Two norms of half of 12 rows, and half of the inner channels of all.
+    // Two norms of half of 12 rows, and half of the inner channels of 12 rows.
     EXPECT_GE(
         kept[0].saved_bytes - made[0].saved_bytes,
         4 * (2 * 6 * config.hidden_size + 12 * config.intermediate_size / 2));

@@ -38,13 +38,14 @@ absl::Status ValidateSlice(const ModelConfig& config, const UnitSlice& slice) {
   RETURN_IF_ERROR(ValidateDivides("inner channels of the MLP",
                                   config.intermediate_size, "tp", tp));
   if (config.vocab_size < tp) {
-    return absl::InvalidArgumentError(absl::StrCat(
-        "a vocabulary of ", config.vocab_size, " ids for tp=", tp, " ranks"));
+    return absl::InvalidArgumentError(
+        absl::StrCat("vocab_size ", config.vocab_size,
+                     " is smaller than tp=", tp, ": use a smaller tp"));
   }
   if (ep == 1) return absl::OkStatus();
   if (!config.is_mixture()) {
     return absl::InvalidArgumentError(
-        absl::StrCat("ep=", ep, " for a model without experts"));
+        absl::StrCat("ep=", ep, ", but the model has no experts"));
   }
   return ValidateDivides("experts", config.expert_count, "ep", ep);
 }

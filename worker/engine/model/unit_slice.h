@@ -1,14 +1,13 @@
-// A rank's slice of a model: which part of every matrix (tp), of every sequence
-// (cp) and of the experts (ep) is its own. parallel/mesh.h says who sits where.
-//
+// A rank's slice of a model: its part of every matrix (tp), of every sequence
+// (cp) and of the experts (ep). parallel/layout/mesh.h assigns slices to ranks.
 // Pure. Thread-safe.
 //
 //   tp  Attention is divided by heads, an MLP by its inner channels, the
 //       vocabulary by ids. Between products the residual stream is divided by
 //       rows: rank t of n has the rows [t R / n, (t + 1) R / n).
 //   cp  A sequence is cut into 2 n chunks; rank c has chunk c, then chunk
-//       2 n - 1 - c. Under a causal mask all ranks then attend to as many keys,
-//       and no block between two ranks needs a mask (model/ring_attention.h).
+//       2 n - 1 - c. Then all ranks attend to as many keys
+//       (model/ring_attention.h).
 //   ep  Rank e of n has the experts [e E / n, (e + 1) E / n), and reads other
 //       sequences than its peers.
 
@@ -30,13 +29,12 @@ struct UnitSlice {
   int ep_size = 1;
   int ep_rank = 0;
 
-  // Rows of the residual stream on this rank, of `rows` = B T tokens that the
-  // ranks of a tp group compute together (T is the length on this rank).
+  // This rank's rows of the residual stream. `rows` = B T is the number of
+  // tokens that its tp group computes together, T the length on this rank.
   int64_t stream_rows(int64_t rows) const { return rows / tp_size; }
 };
 
-// [begin, end) of `size` things, for rank `rank` of `rank_count`; as even as it
-// gets.
+// Rank `rank`'s part of `size` items, divided as evenly as possible.
 struct Range {
   int64_t begin = 0;
   int64_t end = 0;
@@ -46,32 +44,27 @@ inline Range ComputeRange(int64_t size, int rank, int rank_count) {
   return {size * rank / rank_count, size * (rank + 1) / rank_count};
 }
 
-// The ids of the vocabulary whose rows of a table are this rank's.
 inline Range FindVocabulary(const ModelConfig& config, const UnitSlice& slice) {
   return ComputeRange(config.vocab_size, slice.tp_rank, slice.tp_size);
 }
 
-// OK if `config` can be divided so.
-//
-// INVALID_ARGUMENT, with a sentence: heads, key/value heads or inner channels
-// do not divide by tp, the vocabulary is smaller than tp, experts do not divide
-// by ep, ep without experts, a rank outside its size.
+// INVALID_ARGUMENT: heads, key/value heads or inner channels do not divide by
+// tp; the vocabulary is smaller than tp; experts do not divide by ep; ep
+// without experts; a rank is outside its size.
 absl::Status ValidateSlice(const ModelConfig& config, const UnitSlice& slice);
 
-// OK if batches of `batch` sequences of `sequence_length` tokens (whole ones,
-// before cp) can be divided so.
-//
+// Checks batches of `batch` whole sequences of `sequence_length` tokens.
 // INVALID_ARGUMENT: the length does not divide by 2 cp, or the rows by tp.
 absl::Status ValidateBatch(const UnitSlice& slice, int64_t batch,
                            int64_t sequence_length);
 
-// Positions of a whole sequence of `sequence_length` that this rank has, in the
-// order in which it has them: one run, or two of the same length if cp > 1.
+// This rank's positions of a whole sequence of `sequence_length` tokens, in the
+// rank's order: one run, or two of equal length if cp > 1.
 std::vector<Range> SequenceRuns(const UnitSlice& slice,
                                 int64_t sequence_length);
 
-// Of tokens [batch, sequence_length] those of this rank, [batch,
-// sequence_length / cp]: what its units take as inputs and as targets.
+// This rank's tokens [batch, sequence_length / cp] of `tokens` [batch,
+// sequence_length]: the inputs or targets of its units.
 std::vector<int32_t> CutSequences(const UnitSlice& slice, int64_t batch,
                                   int64_t sequence_length,
                                   const int32_t* tokens);

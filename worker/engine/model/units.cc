@@ -67,7 +67,7 @@ void EmbeddingUnit<T>::Forward(Workspace<T>& work, const T* parameters,
     work.ops.EmbeddingSlice(rows, vocabulary_.begin, vocabulary_.size(),
                             channels, batch.inputs, parameters + table_, whole);
   }
-  // Once in the sum over tp.
+  // Only one rank adds positions: ReduceRows sums over tp.
   if (positions_ >= 0 && slice_.tp_rank == 0) {
     work.ops.AddPositions(
         rows, batch.sequence_length, channels,
@@ -261,7 +261,7 @@ void BlockUnit<T>::BackwardAttention(Workspace<T>& work, const T* parameters,
   const T* dout = GatherRows<T>(work, rows, dx, work.gathered_gradient.data);
   Renorm(work, attention_norm_, parameters, slice_.stream_rows(rows), x,
          s.attention_norm);
-  // Arrives while the attention is taken back.
+  // Overlaps with the backward pass of the attention.
   GatheredRows<T> normed = StartGatherRows<T>(
       work, rows, s.attention_norm.normed, work.gathered.data);
   BackwardLinear(work, o_, parameters, rows, static_cast<const T*>(s.attention),

@@ -1,36 +1,28 @@
 // The units of a decoder: embedding | block 0 | ... | block L - 1 | head.
+// Thread-compatible: units are constant; a workspace belongs to one thread.
 //
-// A unit is what a pipeline stage places and what a sharded rank gathers: it
-// has one contiguous span of the flat parameters (ParameterLayout::units), and
-// calls take that span alone. Between units travels the residual stream x
-// [R, C]. A unit object holds offsets only: what the backward pass needs lies
-// in a buffer of the caller, one for every (unit, micro-batch) that is under
-// way, of saved_bytes(rows) bytes, aligned as Arena aligns. So micro-batches
-// may be forwarded and taken back in any order, and what a forward saved may be
-// dropped and made again by another forward of the same input.
+// A pipeline stage places whole units; a sharded rank gathers whole units. A
+// unit has one contiguous span of the flat parameters (ParameterLayout::units).
+// The residual stream x [R, C] travels between units.
 //
-// Backward takes the gradient of the unit's output and gives that of its input;
-// it reads the input x again and uses the saved buffer up. Gradients of
-// parameters are written, or added to what is there if `accumulate`.
+// A unit holds only offsets. Each (unit, micro-batch) in progress has a buffer
+// of the caller with saved_bytes(rows) bytes and Arena's alignment. So backward
+// passes may run in any order, and another Forward of the same input may fill
+// the buffer again. Backward reads the input x again, overwrites the buffer,
+// and writes gradients of parameters, or adds them if `accumulate`.
 //
-// On a slice of a model (model/unit_slice.h) a unit is made of LocalLayout's
-// `layout`, and the workspace has the groups. `rows` and TokenBatch are then of
-// what a tp group computes together, B T with T the length of the rank's part
-// of a sequence (CutSequences); all ranks of a tp group are given the same
-// batch. A residual stream, and its gradient, has the rank's stream_rows(rows)
-// of these rows. All ranks of a group call the same units in the same order.
-// When Backward returns, the gradient of
+// On a slice of a model (model/unit_slice.h) a unit is made from LocalLayout's
+// `layout`, and the workspace has the groups. `rows` and TokenBatch then
+// describe the B T tokens that a tp group computes together, T the length of
+// the rank's part of a sequence (CutSequences). All ranks of a tp group get the
+// same batch. A rank has stream_rows(rows) rows of the stream and its gradient.
+// All ranks of a group call the same units in the same order.
 //
-//   what tp divides         is whole: nothing of it is elsewhere
-//   what tp does not divide is the same on all tp ranks, bit for bit
-//   either                  is of the rank's own tokens: it is to be summed
-//   over
-//                           kShardGroup (and dp_replicate), that of an expert
-//                           with ep > 1 over kExpertShardGroup
-//
-// After an error of a group calls do nothing, see Workspace::status.
-//
-// Thread-compatible: units are constant, a workspace is one thread's.
+// After Backward the gradient of a parameter that tp divides is complete for
+// this rank's part. Any other gradient is bit-identical on all tp ranks. Both
+// cover the rank's own tokens: the caller sums them over kShardGroup (and
+// dp_replicate), those of experts with ep > 1 over kExpertShardGroup. After an
+// error of a group, calls do nothing (Workspace::status).
 
 #pragma once
 
@@ -47,18 +39,17 @@
 
 namespace atl::engine {
 
-// Tokens of B sequences of T: `inputs` and `targets` have shape [B, T], ids in
-// [0, V).
+// B sequences of T tokens: `inputs` and `targets` are [B, T], ids in [0, V).
 struct TokenBatch {
   int64_t batch = 0;            // B
-  int64_t sequence_length = 0;  // T, of this rank
+  int64_t sequence_length = 0;  // T, on this rank
   const int32_t* inputs = nullptr;
   const int32_t* targets = nullptr;
 
   int64_t rows() const { return batch * sequence_length; }
 };
 
-// The token embedding [V, C], with GPT-2 also that of positions.
+// The token embedding [V, C], and GPT-2's position embedding.
 template <typename T>
 class EmbeddingUnit {
  public:
@@ -71,19 +62,19 @@ class EmbeddingUnit {
 
   void Forward(Workspace<T>& work, const T* parameters, const TokenBatch& batch,
                T* x) const;
-  // `add_to_table`: the token embedding's gradient is added to, whatever
-  // `accumulate` says, because a tied head has written it.
+  // `add_to_table`: adds to the token embedding's gradient even without
+  // `accumulate`, because a tied head has written it.
   void Backward(Workspace<T>& work, const TokenBatch& batch, const T* dx,
                 T* gradients, bool accumulate, bool add_to_table) const;
 
  private:
-  // The learned positions of the rank's part of a sequence, [T, C].
+  // The learned positions [T, C] of the rank's part of a sequence.
   const T* LocalPositions(Workspace<T>& work, const T* parameters,
                           int64_t sequence_length) const;
   void BackwardPositions(Workspace<T>& work, const TokenBatch& batch,
                          const T* dx, T* gradients, bool accumulate) const;
 
-  const Range vocabulary_;  // The ids that are this rank's.
+  const Range vocabulary_;  // This rank's ids.
   const UnitSlice slice_;
   ParameterSpan span_;
   int64_t table_ = 0;
@@ -91,7 +82,7 @@ class EmbeddingUnit {
 };
 
 // x = x + attention(norm(x)); x = x + mlp(norm(x)). With kGpt2 the norms are
-// LayerNorms and the maps have biases; else queries and keys are rotated.
+// LayerNorms and the maps have biases; otherwise queries and keys are rotated.
 template <typename T>
 class BlockUnit {
  public:
@@ -101,16 +92,14 @@ class BlockUnit {
   const ParameterSpan& span() const { return span_; }
   size_t saved_bytes(int64_t rows) const;
 
-  // With Keep::kProducts the saved buffer is smaller by 2 C + F numbers a row
-  // (Llama's without tp: 7 C + 3 F otherwise) and Backward makes them again.
-  //
-  // `out` may not be x. `batch` gives the shape; its tokens are not read. Adds
-  // to `totals`.
+  // Keep::kProducts makes the saved buffer smaller by 2 C + F numbers per row
+  // (of Llama's 7 C + 3 F without tp); Backward recomputes them. `out` must not
+  // be x. `batch` gives the shape; its tokens are not read. Adds to `totals`.
   void Forward(Workspace<T>& work, const T* parameters, const TokenBatch& batch,
                const T* x, void* saved, T* out,
                const RouterTotals<T>& totals) const;
-  // `dx` is the gradient of the output, and becomes that of x. `totals` are
-  // those of all layers' forwards.
+  // `dx` is the gradient of the output on entry and that of x on return.
+  // `totals` cover the forward passes of all layers.
   void Backward(Workspace<T>& work, const T* parameters,
                 const TokenBatch& batch, const T* x, void* saved,
                 const RouterTotals<T>& totals, T* dx, T* gradients,
@@ -118,14 +107,13 @@ class BlockUnit {
 
  private:
   struct State {
-    NormState<T> attention_norm, mlp_norm;  // Of [R', C]
+    NormState<T> attention_norm, mlp_norm;  // For [R', C]
     T* qkv;                                 // [R, Q], rotated
     T* attention;                           // [R, C / tp]
     T* log_sum;                             // [B, H / tp, T]
     T* middle;                              // [R', C], x after attention
   };
   State Take(int64_t rows, Arena& saved) const;
-  // Makes a norm's output again, where it was not kept.
   void Renorm(Workspace<T>& work, const NormMap& map, const T* parameters,
               int64_t stream_rows, const T* x, NormState<T>& state) const;
   Arena Open(void* saved, int64_t rows) const;
@@ -144,10 +132,9 @@ class BlockUnit {
 };
 
 // The last norm, the projection onto the vocabulary, and the cross-entropy.
-// `table` is what it projects with, [V, C]: of the head's own span, or the
-// embedding's if it is tied. With tp each rank has the logits of its part of
-// the vocabulary; they are not gathered, but their largest and the sum of their
-// exponentials are reduced.
+// `table` [V, C] is the projection: in the head's own span, or the embedding's
+// if it is tied. With tp each rank has the logits of its part of the
+// vocabulary; ranks reduce only the maximum and the sum of exponentials.
 template <typename T>
 class HeadUnit {
  public:
@@ -159,16 +146,13 @@ class HeadUnit {
   int64_t table_offset() const { return table_; }
   size_t saved_bytes(int64_t rows) const;
 
-  // The norm.
   void Forward(Workspace<T>& work, const T* parameters, int64_t rows,
                const T* x, void* saved) const;
-  // Sum of the losses in nats of `batch`, after Forward; the same on all tp
-  // ranks.
+  // Sum of the losses in nats, after Forward; the same on all tp ranks.
   double Loss(Workspace<T>& work, const T* table, const TokenBatch& batch,
               void* saved) const;
-  // The same, and the gradient of `scale` times that sum: of x in `dx`, of the
-  // span in `gradients` (a table of its own excepted), of the table in
-  // `dtable`.
+  // Loss, and the gradient of `scale` times that sum: of x in `dx`, of the
+  // table in `dtable`, of the rest of the span in `gradients`.
   double Backward(Workspace<T>& work, const T* parameters, const T* table,
                   const TokenBatch& batch, const T* x, void* saved, T scale,
                   T* dx, T* gradients, T* dtable, bool accumulate) const {
@@ -176,31 +160,30 @@ class HeadUnit {
                   gradients, dtable, accumulate);
     return work.ok() ? work.ops.Sum(batch.rows(), work.losses) : 0;
   }
-  // The same without the sum, whose terms are in work.losses.
+  // Backward without the sum. Its terms are in work.losses.
   void QueueBackward(Workspace<T>& work, const T* parameters, const T* table,
                      const TokenBatch& batch, const T* x, void* saved, T scale,
                      T* dx, T* gradients, T* dtable, bool accumulate) const;
-  // Logits of row `row`, after Forward, of the rank's part of the vocabulary
-  // (FindVocabulary); good until the workspace is used.
+  // Logits of row `row`, after Forward, for the rank's part of the vocabulary
+  // (FindVocabulary). Valid until the workspace is used again.
   const T* Logits(Workspace<T>& work, const T* table, int64_t rows, int64_t row,
                   void* saved) const;
 
  private:
   NormState<T> Open(void* saved, int64_t rows) const;
-  // The logits of `rows` rows of `normed` in the workspace's buffer.
+  // Writes the logits of `rows` rows of `normed` to work.logits.
   void Project(Workspace<T>& work, const T* table, int64_t rows,
                const T* normed) const;
-  // What the softmax of all of the vocabulary needs of such logits, and their
-  // losses.
+  // Reduces these logits' softmax statistics over tp, and computes the losses.
   void Normalize(Workspace<T>& work, int64_t rows, const int32_t* targets,
                  T* losses) const;
-  // Of rows [begin, begin + rows), losses and the gradient of the logits.
+  // Computes the losses of `rows` rows, and turns their logits into gradients.
   void BackwardLogits(Workspace<T>& work, int64_t rows, T scale,
                       const int32_t* targets, T* losses) const;
 
   const ModelConfig config_;
   const UnitSlice slice_;
-  const Range vocabulary_;  // The ids that are this rank's.
+  const Range vocabulary_;  // This rank's ids.
   ParameterSpan span_;
   NormMap norm_;
   int64_t table_ = -1;

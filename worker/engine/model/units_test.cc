@@ -1,5 +1,5 @@
-// Units driven as a pipeline drives them: micro-batches under way together, in
-// another order than one after the other, each with a buffer of its own.
+// Units called as a pipeline calls them: concurrent micro-batches in any order,
+// each with its own buffer.
 
 #include "worker/engine/model/units.h"
 
@@ -43,7 +43,6 @@ ModelConfig Config(Architecture architecture) {
   return config;
 }
 
-// A block of memory as Arena aligns it.
 class Buffer {
  public:
   explicit Buffer(size_t bytes) : arena_(*Arena::Create(bytes)) {
@@ -56,7 +55,7 @@ class Buffer {
   char* data_;
 };
 
-// One micro-batch on its way: a stream and a buffer for each unit.
+// One micro-batch in progress: a stream and a buffer for each unit.
 struct Flight {
   TokenBatch batch;
   std::vector<Values> streams;
@@ -170,7 +169,7 @@ TEST_P(UnitsTest, MicroBatchesInAnyOrderSumToTheWholeBatch) {
   const std::vector<int32_t> inputs = Tokens(4 * length);
   const std::vector<int32_t> targets = Tokens(4 * length);
   const double scale = 1.0 / static_cast<double>(2 * length);
-  // What the decoder computes of each half, and the mean of the two.
+  // The decoder's results for each half, and their mean.
   auto decoder = *Decoder<double>::Create(config_, 2 * length, ops_);
   Values expected(layout_.element_count), half(layout_.element_count);
   std::vector<TokenBatch> batches;
@@ -198,7 +197,7 @@ TEST_P(UnitsTest, MicroBatchesInAnyOrderSumToTheWholeBatch) {
     head_.Forward(*work_, FindParameters(head_.span()), 2 * length,
                   flight.streams.back().data(), flight.saved.back().data());
   }
-  // Back in the other order; the second adds to what the first wrote.
+  // Backward passes in reverse order; the second adds to the first's gradients.
   gradients_.assign(layout_.element_count, 77.0);
   double sum = 0;
   for (bool accumulate : {false, true}) {

@@ -21,7 +21,7 @@ namespace {
 
 constexpr int64_t kLogitRowsMin = 256;
 
-// Sequences of sequence_length_max that a rank's `rows` are parts of.
+// Sequences of sequence_length_max of which a rank's `rows` are parts.
 int64_t SequenceCountMax(const ModelConfig& config, const UnitSlice& slice,
                          int64_t rows) {
   const int64_t length = config.sequence_length_max / slice.cp_size;
@@ -75,7 +75,7 @@ absl::Status Workspace<T>::CheckGroups() const {
       return absl::OkStatus();
     }
     return absl::InvalidArgumentError(absl::StrCat(
-        "the group of ", name, " has not rank ", rank, " of ", size));
+        "the group of ", name, " must have this rank as ", rank, " of ", size));
   };
   RETURN_IF_ERROR(check("tp", groups.tp, slice.tp_size, slice.tp_rank));
   RETURN_IF_ERROR(check("cp", groups.cp, slice.cp_size, slice.cp_rank));

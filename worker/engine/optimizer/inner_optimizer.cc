@@ -94,7 +94,7 @@ void InnerOptimizer::QueueStep(int64_t rows, const float* losses,
 
 InnerOptimizer::Sums InnerOptimizer::EndQueued() {
   constexpr double kUnknown = std::numeric_limits<double>::quiet_NaN();
-  double sums[2] = {kUnknown, kUnknown};  // After an error they stay so.
+  double sums[2] = {kUnknown, kUnknown};  // Stays after an error.
   ops_.ToHost(sizeof(sums), sums_, sums);
   const Sums result = {.loss = sums[0], .gradient_norm = std::sqrt(sums[1])};
   if (std::isfinite(result.loss) && std::isfinite(result.gradient_norm)) {

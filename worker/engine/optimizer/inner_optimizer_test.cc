@@ -1,5 +1,4 @@
-// The inner optimizer against its formulas in f64. (Its agreement with PyTorch
-// is held by trainer_test.)
+// Against formulas in f64. (trainer_test compares it to PyTorch.)
 
 #include "worker/engine/optimizer/inner_optimizer.h"
 

@@ -1,6 +1,4 @@
-// The learning rate as a function of the inner step.
-//
-// Pure. Thread-compatible.
+// The learning rate as a function of the inner step. Pure. Thread-compatible.
 
 #pragma once
 
@@ -8,7 +6,7 @@
 
 namespace atl::engine {
 
-// Linear warm-up, then a cosine down to a share of the peak. With w =
+// Linear warm-up, then a cosine down to a fraction of the peak. With w =
 // warmup_step_count, n = total_step_count, f = final_fraction, at step s:
 //
 //   peak * min(1, (s + 1) / w)
@@ -16,16 +14,15 @@ namespace atl::engine {
 struct LearningRateSchedule {
   double peak = 1e-3;             // > 0.
   int64_t warmup_step_count = 0;  // >= 0; 0 is no warm-up.
-  int64_t total_step_count = 0;   // Steps planned; 0 keeps the peak for ever.
+  int64_t total_step_count = 0;   // Planned steps; 0 never decays.
   double final_fraction = 0.1;    // In [0, 1]; 1 keeps the peak.
 };
 
-// The rate at `step` >= 0, computed in f64. Past the planned end it stays at
-// the floor.
+// The rate at `step` >= 0, in f64. It stays constant after total_step_count.
 double LearningRateAt(const LearningRateSchedule& schedule, int64_t step);
 
-// A factor <= 1 for the first steps after an optimizer started afresh in the
-// middle of a run: (k + 1) / `warmup_step_count` for the k-th step, then 1.
+// A factor <= 1 for the first steps after the optimizer is reset during a run:
+// (k + 1) / `warmup_step_count` for the k-th step, then 1.
 double RestartWarmupFactor(int64_t steps_since_restart,
                            int64_t warmup_step_count);
 

@@ -1,6 +1,4 @@
-// What the inner optimizer does with a gradient.
-//
-// Pure. Thread-compatible.
+// Options of the inner optimizer. Pure. Thread-compatible.
 
 #pragma once
 
@@ -10,7 +8,7 @@ namespace atl::engine {
 
 enum class OptimizerKind {
   // theta = theta - lr * g: one multiplication, then one subtraction, each
-  // rounded; no weight decay, no state.
+  // rounded. No weight decay, no state.
   kSgd,
   // AdamW (arXiv 1711.05101, algorithm 2), as PyTorch computes it.
   kAdamW,
@@ -22,9 +20,9 @@ struct OptimizerOptions {
   double beta2 = 0.95;        // AdamW, in [0, 1).
   double epsilon = 1e-8;      // AdamW, > 0.
   double weight_decay = 0.1;  // AdamW, >= 0.
-  // If false, parameters of class kVector are not decayed.
+  // If false, kVector parameters are not decayed.
   bool decay_vectors = true;
-  // Largest global norm of the gradient, as clip_grad_norm_ applies it: g *
+  // Maximum global norm of the gradient, applied as clip_grad_norm_ does: g *
   // min(1, clip_norm / (norm + 1e-6)). 0 does not clip.
   double clip_norm = 1.0;
 };

@@ -1,6 +1,4 @@
-// The numbers of one step of the inner optimizer, from its options.
-//
-// Pure.
+// The numbers of one optimizer step. Pure.
 
 #pragma once
 
@@ -13,14 +11,14 @@
 
 namespace atl::engine {
 
-// What a gradient of global norm `norm` is multiplied by: clip_grad_norm_ adds
-// 1e-6 to the norm that it divides by.
+// The factor for a gradient of global norm `norm`. clip_grad_norm_ adds 1e-6 to
+// the norm that it divides by.
 inline double ClipFactor(const OptimizerOptions& options, double norm) {
   if (options.clip_norm <= 0) return 1.0;
   return std::min(1.0, options.clip_norm / (norm + 1e-6));
 }
 
-// AdamW's `step_count`-th step, from 1, without its weight decay.
+// The `step_count`-th step (from 1), without weight decay.
 template <typename T>
 AdamWStep<T> AdamWStepAt(const OptimizerOptions& options, int64_t step_count,
                          double learning_rate, double gradient_scale) {

@@ -1,6 +1,5 @@
-// A rank of a mesh on CudaOps, whose kernels an emulator runs: that the
-// device's operations have all that parallel/ asks of them. One rank, for the
-// emulator is one device of one thread.
+// A rank of a mesh on CudaOps with emulated kernels: they provide all that
+// parallel/ needs. One rank, as the emulator is one device of one thread.
 
 #include <cstdint>
 #include <iostream>
@@ -17,7 +16,7 @@
 namespace atl::engine {
 namespace {
 
-// The emulator's memory is the host's, so that a world of CPU ranks reads it.
+// The emulator uses host memory, so a world of CPU ranks can read it.
 class EmulatedDevices final : public Devices {
  public:
   DeviceKind kind() const override { return DeviceKind::kCuda; }
@@ -51,7 +50,7 @@ TrainerOptions Options(Architecture architecture) {
     options.model.experts_per_token = 2;
     options.model.router_loss_weight = 0.1;
   }
-  // With a large epsilon an update is smooth in the gradient.
+  // A large epsilon makes an update smooth in the gradient.
   options.optimizer = {.epsilon = 0.1};
   options.schedule = {.peak = 0.05};
   options.batch_size = 4;

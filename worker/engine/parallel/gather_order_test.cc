@@ -1,10 +1,10 @@
-// Parameters are gathered ahead of need: the order in which a rank of ZeRO-3
-// starts its gathers and computes, as a trace.
+// Parameters are gathered ahead: a trace of the order in which a ZeRO-3 rank
+// starts gathers and computes.
 //
 //   gU   starts to gather unit U    cU   begins to compute with unit U
 //
 // Of a Llama of 3 blocks, unit 0 is the embedding and unit 4 the head. The
-// gradient of an embedding reads no parameters, so the last gather has no c.
+// embedding's gradient reads no parameters, so the last gather has no c.
 
 #include <cstdint>
 #include <map>
@@ -31,11 +31,9 @@ using collective::Pending;
 
 constexpr int64_t kLength = 8;
 
-// Of one rank.
 class Trace {
  public:
-  // A shard at `from` goes to the slot [to, to + bytes). Shards lie in the
-  // order of units.
+  // A shard at `from` is gathered into [to, to + bytes), in unit order.
   void Gather(const void* from, const void* to, int64_t bytes) {
     slots_[static_cast<const char*>(to)] = {bytes, from};
     shards_.emplace(from, 0);
@@ -44,19 +42,18 @@ class Trace {
     events_.push_back({true, from});
     last_read_ = {};
   }
-  // An operation reads `parameter`.
   void Read(const void* parameter) {
     const char* const at = static_cast<const char*>(parameter);
     auto slot = slots_.upper_bound(at);
     if (slot == slots_.begin()) return;
     --slot;
-    if (at - slot->first >= slot->second.bytes) return;  // Of no unit.
+    if (at - slot->first >= slot->second.bytes) return;  // No unit's.
     const Event event{false, slot->second.shard};
     if (event != last_read_) events_.push_back(event);
     last_read_ = event;
   }
 
-  // Since the last time, once all units have been seen.
+  // The events since the last call. Requires that all units have been gathered.
   std::string Take() {
     std::string text;
     for (const auto& [is_gather, shard] : events_) {
@@ -71,11 +68,11 @@ class Trace {
  private:
   struct Slot {
     int64_t bytes = 0;
-    const void* shard = nullptr;  // Of the unit that it holds.
+    const void* shard = nullptr;  // Of its unit.
   };
   using Event = std::pair<bool, const void*>;
   std::map<const char*, Slot> slots_;
-  std::map<const void*, int> shards_;  // To the unit.
+  std::map<const void*, int> shards_;  // To unit numbers.
   std::vector<Event> events_;
   Event last_read_;
 };
@@ -109,7 +106,7 @@ class TracedCollective final : public Collective {
   Trace& trace_;
 };
 
-// Each unit's passes read a parameter by one of these.
+// In each of a unit's passes, one of these operations reads a parameter.
 class TracedOps final : public PlainOps<double> {
  public:
   explicit TracedOps(Trace& trace) : trace_(trace) {}
@@ -144,7 +141,7 @@ struct Traces {
   std::string step, evaluation;
 };
 
-// Of rank 0 of two that share all.
+// Traces of rank 0 of two ranks.
 Traces RecordTraces(bool tied) {
   const RankTrainerOptions options{
       .model = {.vocab_size = 29,
@@ -197,7 +194,7 @@ TEST(GatherOrderTest, TheNextUnitIsOnItsWayBeforeAUnitComputes) {
 
 TEST(GatherOrderTest, ATiedTableIsOnItsWayBeforeTheBlockBelowTheHeadComputes) {
   const Traces traces = RecordTraces(/*tied=*/true);
-  // Of the head's forward pass without logits the table is not a part.
+  // Without logits the head's forward pass does not read the table.
   EXPECT_EQ(traces.step,
             "g0 g1 c0 g2 c1 g3 c2 g4 c3 g0 c4 "
             "g3 c0 g2 c3 g1 c2 g0 c1");

@@ -60,7 +60,7 @@ class MeshTrainer final : public Trainer {
   }
 
   ~MeshTrainer() override {
-    // Each rank leaves on its own: its groups wait for what it started.
+    // On the ranks' threads: each rank's groups wait for the rank's own calls.
     threads_->Run([this](int i) {
       ranks_[i].trainer = nullptr;
       ranks_[i].of_device = nullptr;
@@ -124,14 +124,14 @@ class MeshTrainer final : public Trainer {
       std::fill(moment.begin(), moment.end(), 0.0f);
     }
     step_count_ = 0;
-    // An error is every later call's.
+    // All later calls return an error.
     OnRanks([](Rank& rank) {
       return rank.trainer->ResetOptimizer();
     }).IgnoreError();
   }
 
   absl::Status Scatter() override {
-    // Nothing can have been written since the ranks' last step.
+    // These spans are empty, so the caller cannot have written them.
     if (is_given_back_) return ended_;
     return OnRanks([this](Rank& rank) -> absl::Status {
       const int64_t at = rank.trainer->held().begin - held_.begin;
@@ -160,7 +160,8 @@ class MeshTrainer final : public Trainer {
     const int64_t count = SequenceCount(inputs);
     if (count > options_.batch_size) {
       return absl::InvalidArgumentError(absl::StrCat(
-          count, " sequences in a step, more than ", options_.batch_size));
+          count, " sequences in a step, more than batch_size ",
+          options_.batch_size));
     }
     RETURN_IF_ERROR(ValidateSequenceCount(mesh_options_, count, "a step"));
     const double rate =
@@ -217,12 +218,12 @@ class MeshTrainer final : public Trainer {
   }
 
  private:
-  // Of this process. Its thread alone touches it while a call runs.
+  // A rank of this process. During a call only its thread uses it.
   struct Rank {
-    std::unique_ptr<Collective> met;  // How the ranks found each other.
+    std::unique_ptr<Collective> met;  // The world that connects them.
     std::unique_ptr<Ops> ops;
-    std::unique_ptr<Collective> of_device;        // Null: they talk over `met`.
-    std::unique_ptr<RankTrainer<float>> trainer;  // Ends before all.
+    std::unique_ptr<Collective> of_device;        // Null: it is `met`.
+    std::unique_ptr<RankTrainer<float>> trainer;  // Destroyed first.
     Collective& world() { return of_device == nullptr ? *met : *of_device; }
     RankTrainer<float>::StepResult result;
     const float* logits = nullptr;
@@ -235,7 +236,7 @@ class MeshTrainer final : public Trainer {
     return static_cast<int64_t>(tokens.size()) / options_.sequence_length;
   }
 
-  // Memory for what is held, of zeros.
+  // Allocates zeroed memory for held elements.
   absl::Status TakeHeld() {
     const auto take = [this](Arena& arena) {
       const size_t count = held_.size();
@@ -249,16 +250,16 @@ class MeshTrainer final : public Trainer {
     is_given_back_ = false;
     return absl::OkStatus();
   }
-  // What ranks have from now on is not what is held.
+  // Releases it: after a step the ranks have newer values.
   void GiveHeldBack() {
     arena_ = Arena();
     parameters_ = moments_[0] = moments_[1] = {};
     is_given_back_ = true;
   }
 
-  // Does `f` on all ranks of the process. The first error ends the trainer, and
-  // the world with it: a rank that failed alone must not leave others waiting.
-  // Later calls, and this one too but for Init, give it as UNAVAILABLE.
+  // Runs `f` on all ranks of the process. The first error ends the trainer and
+  // aborts the world: other ranks must not wait for a failed one. This call
+  // (except in Init) and all later ones return it as UNAVAILABLE.
   template <typename F>
   absl::Status OnRanks(const F& f) {
     RETURN_IF_ERROR(ended_);
@@ -268,7 +269,7 @@ class MeshTrainer final : public Trainer {
       return status;
     });
     for (const absl::Status& status : statuses) {
-      // What a rank says of itself comes before what it heard.
+      // A rank's own error takes precedence over one that it heard of.
       const bool is_own = !status.ok() && !absl::IsUnavailable(status);
       if (first_error_.ok() || (absl::IsUnavailable(first_error_) && is_own)) {
         first_error_ = status;
@@ -285,7 +286,7 @@ class MeshTrainer final : public Trainer {
   Devices& devices_;
   const ParameterLayout layout_;
   ParameterSpan held_;
-  Arena arena_;  // Of what is held, while it is.
+  Arena arena_;  // Held elements, if present.
   bool is_given_back_ = false;
   absl::Span<float> parameters_;
   absl::Span<float> moments_[2];
@@ -293,8 +294,8 @@ class MeshTrainer final : public Trainer {
   int64_t step_count_ = 0;
   double gradient_norm_ = 0;
   double router_loss_ = 0;
-  absl::Status first_error_;  // Of a rank.
-  absl::Status ended_;        // The same, as callers get it.
+  absl::Status first_error_;  // Of any rank.
+  absl::Status ended_;        // first_error_ as callers get it.
   std::vector<Rank> ranks_;
   std::unique_ptr<RankThreads> threads_;
 };
@@ -316,12 +317,12 @@ absl::Status ValidateMeshTrainer(const TrainerOptions& options,
         options.sequence_length));
   }
   if (mesh_options.micro_batch_count < 1) {
-    return absl::InvalidArgumentError("a step has no micro-batch");
+    return absl::InvalidArgumentError("a step needs at least one micro-batch");
   }
   const int pp = mesh_options.mesh.size(MeshDimension::kPp);
   if (mesh_options.chunk_count > 1 && pp == 1) {
     return absl::InvalidArgumentError(
-        "chunks of a stage need a pipeline of 2 ranks at least");
+        "several chunks per rank need a pipeline of at least 2 ranks");
   }
   RETURN_IF_ERROR(
       ValidatePipeline({.kind = mesh_options.pipeline,

@@ -1,30 +1,27 @@
 // A replica of the model that trains on a mesh of ranks, each a thread with a
-// device.
+// device. gradients() is empty; gradient_norm() and router_loss() are the
+// mesh's.
 //
-// While it trains a rank has its shards alone: from a Step to the next Gather
-// parameters() and the moments of optimizer_state() are empty, and their memory
-// is given back. At a Gather, and until the next Step, a process has them a
-// second time, 12 bytes of each element that it holds (4 with SGD).
+// In training a rank has only its shards: from a Step to the next Gather,
+// parameters() and the moments of optimizer_state() are empty and their memory
+// is released. From a Gather to the next Step a process has them a second time:
+// 12 bytes per held element (4 with SGD).
 //
-// A process brings one or more neighbouring ranks of the mesh; each process has
-// a Trainer, and all make the same calls in the same order with the same
-// arguments (engine/trainer.h says which need it: Scatter, Gather, Step,
-// EvaluateLoss, NextTokenLogits). Results, and what is held, do not depend on
-// the mesh but for the order of sums; held() does, by process.
+// A process has one or more adjacent ranks and one Trainer. All processes make
+// the same calls of Scatter, Gather, Step, EvaluateLoss and NextTokenLogits, in
+// the same order with the same arguments. Apart from the order of sums, results
+// and held elements do not depend on the mesh; held() depends on the process.
 //
-// Step takes the whole island's batch in each process, n sequences, n a
-// multiple of D m. Micro-batch j is the j-th of m equal parts of them, and rank
-// d of the D ranks of kBatchGroup takes the d-th of D equal parts of that. So a
-// mesh trains as one rank with as many micro-batches, also where the loss that
-// balances experts is one of a micro-batch; without that loss as one rank with
-// any number of them.
+// Step takes the whole island's batch in each process: n sequences, n a
+// multiple of D m. Micro-batch j is the j-th of m equal parts. Rank d of the D
+// ranks of kBatchGroup takes the d-th of D equal parts of it. So a mesh trains
+// like one rank with m micro-batches; without a load-balancing loss, with any
+// number.
 //
-// Errors. INVALID_ARGUMENT and a loss or gradient that is not finite leave the
-// trainer as it was. Any other error of any rank ends the trainer on all ranks:
-// the call, and all later ones, return UNAVAILABLE with the rank that failed
-// and why. Build a new world.
-//
-// gradients() is empty; gradient_norm() and router_loss() are the mesh's.
+// INVALID_ARGUMENT, and a loss or gradient that is not finite, leave the
+// trainer unchanged. Any other error of a rank ends the trainer on all ranks:
+// this and all later calls return UNAVAILABLE with the failed rank and the
+// reason. Build a new world then.
 
 #pragma once
 
@@ -41,24 +38,21 @@
 
 namespace atl::engine {
 
-// What is wrong with them together, before there is a world: the command line
-// asks.
-//
-// INVALID_ARGUMENT: an option is out of range; the model does not divide as the
-// mesh or the pipeline wants; the batch is not a multiple of ranks times
-// micro-batches. One sentence.
+// Needs no world; the command line uses it, too. INVALID_ARGUMENT: an option is
+// out of range; the model does not divide by the mesh or the pipeline; the
+// batch is not a multiple of ranks times micro-batches.
 absl::Status ValidateMeshTrainer(const TrainerOptions& options,
                                  const MeshOptions& mesh_options);
 
-// `world_ranks` are the ranks of this process, as LocalWorld or TcpWorld gives
-// them: neighbours, in order, of a world of mesh.rank_count() ranks. They are
-// moved from, and end with the trainer, before their world. All processes call
-// it. options.thread_count threads compute, divided among the process's ranks,
-// one each at least. Each rank computes on its device of `devices`, which
-// outlive the trainer, and all processes have devices of one kind.
+// `world_ranks` are the ranks of this process from LocalWorld or TcpWorld:
+// adjacent, in order, in a world of mesh.rank_count() ranks. The trainer takes
+// them and ends before their world. All processes call it. options.thread_count
+// compute threads are divided among the process's ranks, at least one each.
+// Each rank computes on its device of `devices`, which outlive the trainer; all
+// processes have one kind of device.
 //
 // INVALID_ARGUMENT: as above, or the world has another size.
-// RESOURCE_EXHAUSTED: not enough memory or disk. Errors of Collective and of
+// RESOURCE_EXHAUSTED: not enough memory or disk. Errors of Collective and
 // Devices.
 absl::StatusOr<std::unique_ptr<Trainer>> MakeMeshTrainer(
     const TrainerOptions& options, const MeshOptions& mesh_options,

@@ -1,15 +1,13 @@
-// The trainer of a mesh behind the interface of all trainers, with the fast
-// operations, in f32. (That any mesh trains the same model is
-// rank_trainer_test's, in f64.)
+// The mesh trainer through the Trainer interface, with the fast operations, in
+// f32. (rank_trainer_test shows in f64 that any mesh trains the same model.)
 //
-// The tolerance. One rank and a mesh both compute the course of f64 with
-// roundings of their own; how far these carry it away over the steps depends on
-// model and data, so it is measured: one rank's distance from f64 in the same
-// test. A mesh makes as many roundings of the same size in other places, so its
-// distance is as large but for chance, which the root of the sum of squares
-// over all parameters evens out: kFactor times as far is allowed. Of a loss,
-// one number of few digits, the largest distance of all steps counts, and the
-// f32 that it is told in may add its own rounding.
+// The tolerance. One rank and a mesh both follow the f64 training with their
+// own rounding errors. Model and data decide how these grow, so the test
+// measures one rank's distance from f64. A mesh has as many rounding errors of
+// the same size in other places. Its distance may differ only by chance, which
+// the root of the sum of squares over all parameters averages: kFactor times
+// the distance is allowed. A loss is one number of few digits, so its largest
+// distance over all steps counts, plus the rounding of its f32 value.
 
 #include "worker/engine/parallel/mesh_trainer.h"
 
@@ -60,8 +58,7 @@ TrainerOptions Options() {
   return options;
 }
 
-// Llama with a mixture in which a row takes all experts: no rounding decides
-// which.
+// Llama with a mixture whose rows take all experts, whatever the rounding.
 ModelConfig Mixture() {
   return {.architecture = Architecture::kMixtral,
           .vocab_size = 61,
@@ -76,21 +73,18 @@ ModelConfig Mixture() {
           .router_loss_weight = 0.1};
 }
 
-// What a trainer starts from.
 struct State {
   std::vector<float> parameters, first_moment, second_moment;
   int64_t step_count = 0;
 };
 
-// By step.
 struct Batches {
   std::vector<std::vector<int32_t>> inputs, targets;
 };
 
-// What came of it.
 struct Course {
   std::vector<double> losses;
-  double evaluated = 0;  // Of the first step's tokens, after the last.
+  double evaluated = 0;  // Of the first step's tokens, after the last step.
   std::vector<double> logits;
   std::vector<double> parameters;
 };
@@ -104,14 +98,13 @@ double Distance(const std::vector<double>& a, const std::vector<double>& b) {
   return std::sqrt(sum);
 }
 
-// Losses and norms as numbers, of all the largest difference.
 double LargestDifference(const std::vector<double>& a,
                          const std::vector<double>& b) {
   EXPECT_EQ(a.size(), b.size());
   double most = 0;
   for (size_t i = 0; i < a.size() && i < b.size(); ++i) {
     const double d = std::abs(a[i] - b[i]);
-    most = d <= most ? most : d;  // A NaN is the largest.
+    most = d <= most ? most : d;  // A NaN counts as the largest.
   }
   return most;
 }
@@ -147,7 +140,7 @@ Course CourseOfOneRank(const TrainerOptions& options, const State& from,
   return course;
 }
 
-// The same in f64 with the definition of each operation.
+// CourseOfOneRank in f64, with the definition of each operation.
 Course CourseInF64(const TrainerOptions& options, const State& from,
                    const Batches& tokens) {
   LocalWorld world(1);
@@ -189,7 +182,7 @@ Course CourseInF64(const TrainerOptions& options, const State& from,
   return course;
 }
 
-// The mesh is as near to f64 as one rank.
+// The mesh must be as near to f64 as one rank.
 void ExpectAsNear(const Course& mesh, const Course& one, const Course& truth,
                   const std::string& what) {
   const double u = std::numeric_limits<float>::epsilon() / 2;
@@ -214,7 +207,7 @@ MeshOptions On(const std::string& mesh, int micro_batches = 1) {
   return {.mesh = *Mesh::Parse(mesh), .micro_batch_count = micro_batches};
 }
 
-// Ranks with the definition's sums, whose memory the host can touch or not.
+// Ranks with PlainOps, in host memory or in memory that the host cannot access.
 class TestDevices final : public Devices {
  public:
   explicit TestDevices(bool is_apart) : is_apart_(is_apart) {}
@@ -244,7 +237,7 @@ class TestDevices final : public Devices {
   const bool is_apart_;
 };
 
-// A mesh in one or more processes, each a thread of this one.
+// A mesh in one or more processes, each a thread of this process.
 class Island {
  public:
   Island(const TrainerOptions& options, const MeshOptions& mesh,
@@ -270,7 +263,7 @@ class Island {
     OnProcesses([this](int i) { trainers_[i] = nullptr; });
   }
 
-  // Calls f(i) for each process at the same time.
+  // Calls f(i) for each process concurrently.
   template <typename F>
   void OnProcesses(const F& f) {
     std::vector<std::thread> threads;
@@ -330,7 +323,7 @@ class Island {
     course.parameters = Wide(Parameters());
     return course;
   }
-  // Of the first process; all have the same.
+  // The first process's loss; all processes have the same.
   absl::StatusOr<float> Step(const std::vector<int32_t>& inputs,
                              const std::vector<int32_t>& targets, int step) {
     std::vector<absl::StatusOr<float>> losses(
@@ -441,9 +434,9 @@ TEST_F(MeshTrainerTest, TrainsAsTheTrainerOfOneRank) {
   }
 }
 
-// Operands of products are rounded to bf16, and a sum in another order may round
-// one to its other neighbour: a mesh is as far from f64 as one rank in bf16 is.
-// Gathered units change places, and rounded weights are kept by place.
+// bf16 operands may round to another neighbour if a sum has another order, so a
+// mesh is as far from f64 as one rank in bf16. Gathered units change addresses,
+// and rounded weights are cached by address.
 TEST_F(MeshTrainerTest, InBf16AMeshTrainsAsOneRank) {
   options_.compute = ComputeType::kBf16;
   const State start{.parameters = start_};
@@ -456,7 +449,7 @@ TEST_F(MeshTrainerTest, InBf16AMeshTrainsAsOneRank) {
     Island island(options_, On(c.mesh, c.micro_batches));
     const Course mesh = island.Run(start, tokens);
     ExpectAsNear(mesh, one, truth, c.mesh);
-    // A control: in f32 it would be far nearer.
+    // A control: f32 would be far nearer.
     EXPECT_GE(Distance(mesh.parameters, truth.parameters), rounding / kFactor);
   }
 }
@@ -552,16 +545,16 @@ TEST_F(MeshTrainerTest, WhatIsHeldEndsWithAStepAndComesBackWithGather) {
   const auto inputs = Tokens(8), targets = Tokens(8);
   for (Island* i : {&island, &other}) i->Load(start_);
   Trainer& trainer = island.trainer();
-  // A loss needs what was scattered, and leaves it.
+  // A loss needs the scattered values and keeps them.
   ASSERT_TRUE(trainer.EvaluateLoss(inputs, targets).ok());
   EXPECT_EQ(trainer.parameters(), absl::MakeSpan(start_));
-  // So does a step that is refused.
+  // So does a rejected step.
   EXPECT_FALSE(trainer.Step(inputs, absl::MakeSpan(targets).first(3), 0).ok());
   EXPECT_EQ(trainer.parameters(), absl::MakeSpan(start_));
   ASSERT_TRUE(island.Step(inputs, targets, 0).ok());
   EXPECT_TRUE(trainer.parameters().empty());
   EXPECT_TRUE(trainer.optimizer_state().first_moment.empty());
-  // Nothing was written, so there is nothing to give to the ranks.
+  // Nothing was written, so Scatter has nothing to do.
   EXPECT_TRUE(trainer.Scatter().ok());
   ASSERT_TRUE(island.Step(targets, inputs, 1).ok());
   ASSERT_TRUE(other.Step(inputs, targets, 0).ok());
@@ -575,8 +568,8 @@ TEST_F(MeshTrainerTest, WhatIsHeldEndsWithAStepAndComesBackWithGather) {
             other.trainer().optimizer_state().second_moment);
 }
 
-// All memory that the process takes for tensors, whoever takes it: shards and
-// what is gathered, activations, messages, and what the process holds.
+// All memory that the process allocates for tensors: shards, gathered units,
+// activations, messages, and held elements.
 TEST_F(MeshTrainerTest, InAllARankOfZero3HasThreeTenthsAndABlock) {
   constexpr int kRanks = 4;
   options_.model = {.vocab_size = 61,
@@ -587,7 +580,7 @@ TEST_F(MeshTrainerTest, InAllARankOfZero3HasThreeTenthsAndABlock) {
                     .kv_head_count = 4,
                     .sequence_length_max = 2};
   options_.optimizer = {};
-  // Two rows a rank: activations are small beside parameters.
+  // Two rows per rank: activations are small next to parameters.
   options_.batch_size = kRanks;
   options_.sequence_length = 2;
   const ParameterLayout layout = MakeParameterLayout(options_.model);
@@ -607,7 +600,7 @@ TEST_F(MeshTrainerTest, InAllARankOfZero3HasThreeTenthsAndABlock) {
   std::cout << "a rank's share of one rank's: " << in_step / kRanks / one
             << ", a block's: " << block * kBytes / one << std::endl;
   EXPECT_LE(in_step / kRanks, 0.3 * one + static_cast<double>(block * kBytes));
-  // With what a process holds, at a sync: 12 bytes an element more.
+  // With held elements, at a sync: 12 bytes per element more.
   island.Parameters();
   const int64_t at_sync = HostMemoryBytes() - before;
   EXPECT_NEAR(static_cast<double>(at_sync - in_step), 0.75 * one, 256);
@@ -628,7 +621,7 @@ TEST_F(MeshTrainerTest, ARankThatDiesEndsTheTrainerEverywhere) {
       }
       EXPECT_EQ(status.code(), absl::StatusCode::kUnavailable) << status;
       EXPECT_TRUE(absl::StrContains(status.message(), "left")) << status;
-      // And stays so.
+      // Later calls return the same.
       EXPECT_EQ(trainer.Scatter(), status);
       EXPECT_EQ(trainer.Gather(), status);
     });
@@ -724,7 +717,8 @@ TEST_F(MeshTrainerTest, RefusesWhatDoesNotDivide) {
             "a batch of 8 sequences cannot be divided into 1 micro-batches on "
             "each of 3 ranks");
   EXPECT_EQ(message(On("pp=4", 4)), "pp = 4 is more than the 3 layers");
-  EXPECT_EQ(message(On("dp_shard=2", 0)), "a step has no micro-batch");
+  EXPECT_EQ(message(On("dp_shard=2", 0)),
+            "a step needs at least one micro-batch");
   MeshOptions chunked = On("pp=2", 2);
   chunked.pipeline = PipelineKind::kInterleaved;
   chunked.chunk_count = 2;

@@ -12,7 +12,7 @@ absl::Status PipelineSender<T>::Init(collective::Collective* group,
                                      Memory& memory) {
   group_ = group;
   capacity_ = capacity;
-  // Without a way, one: what a pass writes beside what it sends.
+  // Without a link a pass still writes to one buffer.
   buffers_.resize(group == nullptr ? 1 : capacity + 1);
   const auto take = [&](Arena& arena) {
     for (T*& buffer : buffers_) buffer = arena.Take<T>(count_max);

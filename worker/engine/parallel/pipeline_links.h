@@ -1,8 +1,8 @@
-// A rank's ways to the stages before and after its own.
+// A rank's links to adjacent stages.
 //
-// Thread-compatible. A way has as many buffers as a pipeline that follows its
-// schedule needs, so that a send never waits for what its receiver has yet to
-// do (pipeline_schedule.h): one for each chunk under way and one to write.
+// Thread-compatible. A link has enough buffers that a send of the schedule
+// never waits for later work of its receiver (pipeline_schedule.h): one per
+// chunk in progress and one to write.
 
 #pragma once
 
@@ -19,26 +19,24 @@
 
 namespace atl::engine {
 
-// What a rank sends one way. Instantiated for float and double.
+// The sending end of a link. Instantiated for float and double.
 template <typename T>
 class PipelineSender {
  public:
-  // `group` (null: there is no way) and `memory`, where its buffers lie,
-  // outlive it. Of messages of up to `count_max` elements, `capacity` of them
-  // under way.
-  //
-  // RESOURCE_EXHAUSTED: no memory.
+  // `group` (null: no link) and `memory`, which has the buffers, outlive it. A
+  // message has up to `count_max` elements; `capacity` messages may be in
+  // flight. RESOURCE_EXHAUSTED: no memory.
   absl::Status Init(collective::Collective* group, int64_t count_max,
                     int capacity, Memory& memory);
 
-  // A free buffer [count_max]; the same until Send.
+  // A free buffer [count_max]; it changes only in Send.
   T* buffer() { return buffers_[next_]; }
 
-  // Sends `count` elements of buffer(). Waits until the receiver has all but
-  // `capacity` - 1 of what was sent before.
+  // Sends `count` elements of buffer(). Waits until at most `capacity` - 1
+  // earlier messages are in flight.
   absl::Status Send(int64_t count);
 
-  // Waits until all was received.
+  // Waits until all messages are received.
   absl::Status Finish();
 
   int64_t buffer_bytes() const {
@@ -54,7 +52,7 @@ class PipelineSender {
   std::deque<collective::Pending> under_way_;
 };
 
-// Waits for a message of `count` elements and puts it to `data`.
+// Waits for a message of `count` elements and writes it to `data`.
 template <typename T>
 absl::Status ReceiveMessage(collective::Collective& group, T* data,
                             int64_t count);

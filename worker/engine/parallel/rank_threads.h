@@ -1,5 +1,4 @@
-// Threads that do the same thing at the same time, one a rank.
-//
+// Threads that run the same function concurrently, one per rank.
 // Thread-compatible: one call at a time.
 
 #pragma once
@@ -22,8 +21,7 @@ class RankThreads {
   RankThreads(const RankThreads&) = delete;
   RankThreads& operator=(const RankThreads&) = delete;
 
-  // Calls f(i) on thread i, for each, and waits for all. Returns what they
-  // returned.
+  // Calls f(i) on each thread i, waits for all, and returns their results.
   std::vector<absl::Status> Run(absl::FunctionRef<absl::Status(int)> f)
       ABSL_LOCKS_EXCLUDED(mutex_);
 

@@ -13,8 +13,8 @@ namespace {
 using collective::Call;
 using collective::Reduction;
 
-// Gradients of copies are summed in buckets of this size, as PyTorch's DDP has
-// them: large enough for bandwidth, small enough to begin early.
+// Size of the buckets in which copies' gradients are summed, as in PyTorch's
+// DDP: large enough for bandwidth, small enough to start early.
 constexpr int64_t kBucketBytes = int64_t{25} << 20;
 
 PipelineShape MakeShape(const MeshOptions& options) {
@@ -83,7 +83,7 @@ absl::Status RankTrainer<T>::Init(const ParameterLayout& layout) {
                                                options_.mesh, world_.rank()),
                                    world_, ops_));
   RETURN_IF_ERROR(ops_.status());
-  // All ranks are there, or none.
+  // Fails on all ranks if one failed.
   return world_.Barrier();
 }
 
@@ -115,8 +115,8 @@ absl::Status RankTrainer<T>::SumOverWorld(absl::Span<double> values) {
 
 template <typename T>
 absl::Status RankTrainer<T>::InitShards() {
-  // One unit computes while the next arrives, or the one before leaves; a tied
-  // table stays beside them.
+  // One unit computes while the next one arrives or the previous one leaves; a
+  // tied table has its own slot.
   const int slots = layout_.table >= 0 ? 3 : 2;
   switch (options_.mesh.sharding) {
     case ShardingMode::kReplicate: {
@@ -219,7 +219,7 @@ absl::Status RankTrainer<T>::SumRouters(const PipelineAction& action,
         Call::AllReduce(kDataTypeOf<T>, Reduction::kSum, totals.data(),
                         totals.data(), static_cast<int64_t>(totals.size()))));
   }
-  // Of the sums that all of the group have, one rank tells.
+  // All ranks of the group have the same sums; only the first counts them.
   if (options_.mesh.mesh.RankIn(world_.rank(), kLossGroup) == 0) {
     passes.router_loss += model_->RouterLoss(action.chunk, action.micro_batch);
   }
@@ -248,7 +248,7 @@ absl::Status RankTrainer<T>::RunBackward(const PipelineAction& action,
     RETURN_IF_ERROR(model_->status());
     EndVisit(passes);
     RETURN_IF_ERROR(gradients_->End(unit, is_last));
-    // The embedding's own gradient follows, if it is here.
+    // The embedding's own pass ends it if this rank has the embedding.
     if (is_tied_head && layout_.embedding < 0) {
       RETURN_IF_ERROR(gradients_->End(layout_.table, is_last));
     }
@@ -305,7 +305,7 @@ template <typename T>
 absl::Status RankTrainer<T>::RunForwards(Passes& passes) {
   passes.actions = forward_actions_;
   passes.visits = loss_visits_;
-  passes.router.rows = 1;  // Nobody asks for their loss.
+  passes.router.rows = 1;  // Any value: this router loss is not read.
   RETURN_IF_ERROR(Run(passes));
   for (size_t c = 0; c < layout_.chunks.size(); ++c) {
     model_->Close(static_cast<int>(c), 0);
@@ -339,7 +339,7 @@ TokenBatch RankTrainer<T>::BatchAt(const int32_t* inputs,
           .targets = targets == nullptr ? nullptr : targets_[micro_batch]};
 }
 
-// --- What others call --------------------------------------------------------
+// --- Public calls ------------------------------------------------------------
 
 template <typename T>
 absl::StatusOr<typename RankTrainer<T>::StepResult> RankTrainer<T>::Step(
@@ -392,8 +392,8 @@ absl::StatusOr<double> RankTrainer<T>::EvaluateLoss(const int32_t* inputs,
       options_.batch_size / (batch_ranks_ * options_.mesh.micro_batch_count);
   double loss = 0;
   for (int64_t at = 0; at < sequence_count;) {
-    // All ranks take as many. Of the last few, who has none left takes part
-    // with a sequence that does not count.
+    // All ranks take equally many. Near the end, a rank without a sequence
+    // computes one that does not count.
     const int64_t left = sequence_count - at;
     const int64_t count =
         std::min(count_max, std::max<int64_t>(1, left / batch_ranks_));
@@ -415,7 +415,7 @@ absl::StatusOr<const T*> RankTrainer<T>::Logits(const int32_t* tokens,
                                                 int64_t position) {
   ops_.ParametersChanged();
   const UnitSlice& slice = layout_.local.slice;
-  // Where the position is, in the rank's part of the sequence.
+  // Row of the position in the rank's part of the sequence.
   int64_t row = -1, before = 0;
   for (const Range& run : SequenceRuns(slice, options_.sequence_length)) {
     if (position >= run.begin && position < run.end) {
@@ -423,7 +423,7 @@ absl::StatusOr<const T*> RankTrainer<T>::Logits(const int32_t* tokens,
     }
     before += run.size();
   }
-  // All copies compute the same; one of them tells what it has.
+  // All copies compute the same; one of them contributes its result.
   Passes passes{.logits_row = std::max<int64_t>(row, 0)};
   passes.batches.push_back(BatchAt(tokens, nullptr, 0, 1, 0));
   RETURN_IF_ERROR(RunForwards(passes));

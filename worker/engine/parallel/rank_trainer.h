@@ -1,12 +1,12 @@
 // One rank of a mesh: its units, its shards, its share of each step.
 //
-// Thread-compatible: a rank's thread makes all calls. All ranks of the mesh
-// make the same calls with the same arguments. A status that is not OK ends the
-// rank: it is one of Collective's or of the operations', or the caller has to
-// abort the world with it.
+// Thread-compatible: the rank's thread makes all calls. All ranks of the mesh
+// make the same calls with the same arguments. An error ends the rank: one of
+// Collective or the operations, otherwise the caller must abort the world with
+// it.
 //
-// All that is computed and exchanged lies in memory of the operations, which
-// the host need not be able to read; what callers give and get is the host's.
+// Everything computed or exchanged is in memory of the operations, which the
+// host may be unable to read. Arguments and results are in host memory.
 
 #pragma once
 
@@ -44,34 +44,31 @@ struct RankTrainerOptions {
   int64_t sequence_length = 1;  // T
 };
 
-// Bytes that a rank has taken, by what for.
+// Bytes that a rank has allocated, by purpose.
 struct RankMemory {
-  int64_t parameter_bytes = 0;  // Kept all the time.
+  int64_t parameter_bytes = 0;  // Parameters that stay.
   int64_t gradient_bytes = 0;
   int64_t moment_bytes = 0;
-  int64_t buffer_bytes = 0;  // Of gathered units and of gradients under way.
+  int64_t buffer_bytes = 0;  // Gathered units, and gradients in reduction.
   int64_t activation_bytes = 0;
 };
 
-// Instantiated for float and double.
 template <typename T>
 class RankTrainer {
  public:
-  // Options pass ValidateMeshTrainer. `layout` is the model's. `world` is the
-  // rank in the mesh; both and `ops` outlive it. Parameters are 0, the
-  // optimizer is fresh.
-  //
-  // RESOURCE_EXHAUSTED: no memory or disk. Errors of Collective.
+  // Options must pass ValidateMeshTrainer. `layout` is the model's. `world` is
+  // the rank in the mesh; it and `ops` outlive the trainer. Parameters start at
+  // 0. RESOURCE_EXHAUSTED: no memory or disk. Errors of Collective.
   static absl::StatusOr<std::unique_ptr<RankTrainer>> Create(
       const RankTrainerOptions& options, const ParameterLayout& layout,
       collective::Collective& world, BasicOps<T>& ops);
 
-  // What an island computes with its sequences, on all ranks the same.
+  // The island's result, the same on all ranks.
   struct StepResult {
-    double loss = 0;  // Mean, in nats a token.
+    double loss = 0;  // Mean, in nats per token.
     double gradient_norm = 0;
     double router_loss = 0;
-    // Neither loss nor norm is finite: nothing was updated.
+    // False: loss or norm is not finite, and nothing was updated.
     bool is_finite = true;
   };
   // One step on the island's `inputs` and `targets`, [n, T], n a multiple of
@@ -79,20 +76,19 @@ class RankTrainer {
   absl::StatusOr<StepResult> Step(const int32_t* inputs, const int32_t* targets,
                                   int64_t sequence_count, double learning_rate);
 
-  // Mean loss in nats a token of any n >= 1 sequences.
+  // Mean loss of any n >= 1 sequences, in nats per token.
   absl::StatusOr<double> EvaluateLoss(const int32_t* inputs,
                                       const int32_t* targets,
                                       int64_t sequence_count);
 
-  // Logits [V] at `position` of one sequence of T tokens, on all ranks; good
-  // until the next call.
+  // Logits [V] at `position` of a sequence of T tokens, until the next call.
   absl::StatusOr<const T*> Logits(const int32_t* tokens, int64_t position);
 
-  // What the rank holds of the model, see reshard_plan.h. `held` has its size.
+  // The rank's held part of the model (reshard_plan.h), of the size of `held`.
   const ParameterSpan& held() const { return resharder_->held(); }
   absl::Status ScatterParameters(const T* held);
   absl::Status GatherParameters(T* held);
-  // Of m (`moment` 0) or v (1); there are none with SGD.
+  // Of m (`moment` 0) or v (1). Not with SGD.
   absl::Status ScatterMoment(int moment, const T* held);
   absl::Status GatherMoment(int moment, T* held);
 
@@ -111,15 +107,14 @@ class RankTrainer {
   absl::Status InitShards();
   absl::Status InitBuffers(int64_t rows);
 
-  // A run of actions on micro-batches of this rank.
   struct Passes {
     absl::Span<const PipelineAction> actions;
     absl::Span<const UnitVisit> visits;
     std::vector<TokenBatch> batches;  // By micro-batch.
     typename StageModel<T>::RouterShare router;
-    bool makes_loss = false;  // In the forward pass of the head.
-    int64_t logits_row = -1;  // The same, of logits; -1: none.
-    // Results, where the head is.
+    bool makes_loss = false;  // The head's forward pass computes the loss.
+    int64_t logits_row = -1;  // If not -1, it computes the logits of this row.
+    // Results, on the head's rank.
     double loss = 0;
     double router_loss = 0;
     const T* logits = nullptr;  // Of the rank's part of the vocabulary.
@@ -128,7 +123,7 @@ class RankTrainer {
   absl::Status RunAction(const PipelineAction& action, Passes& passes);
   absl::Status RunForward(const PipelineAction& action, Passes& passes);
   absl::Status RunBackward(const PipelineAction& action, Passes& passes);
-  // The parameters of the next visit, and the start of those after it.
+  // Gathers the next visit's parameters and prefetches later ones.
   absl::StatusOr<typename StageModel<T>::Pass> BeginVisit(
       const PipelineAction& action, const Passes& passes);
   void EndVisit(const Passes& passes);
@@ -137,11 +132,10 @@ class RankTrainer {
   // `micro_batch`. `targets` may be null.
   TokenBatch BatchAt(const int32_t* inputs, const int32_t* targets,
                      int64_t first, int64_t count, int micro_batch);
-  // Runs the forward passes of one micro-batch through all chunks.
   absl::Status RunForwards(Passes& passes);
-  // Sums the routers of a micro-batch over ranks, after its last layer.
+  // Sums a micro-batch's router totals over ranks, after its last layer.
   absl::Status SumRouters(const PipelineAction& action, Passes& passes);
-  // Sums `values`, 3 at most, over the world.
+  // Sums `values`, at most 3, over the world.
   absl::Status SumOverWorld(absl::Span<double> values);
   T* Shard(UnitParameters<T>& of, const ReshardPlan::Run& run) {
     return of.shard(run.span) + run.offset;
@@ -153,7 +147,7 @@ class RankTrainer {
   BasicOps<T>& ops_;
   const int batch_ranks_;  // D
   const int batch_rank_;
-  // No other rank counts the losses of its tokens: the first of its tp group.
+  // This rank counts its tokens' losses: it is the first of its tp group.
   const bool counts_loss_;
   std::vector<PipelineAction> actions_, forward_actions_;
   std::vector<UnitVisit> visits_, loss_visits_;
@@ -171,7 +165,7 @@ class RankTrainer {
   // A rank's parts of sequences, by micro-batch, [rows] each.
   std::vector<int32_t*> inputs_, targets_;
   std::vector<T> host_logits_;
-  size_t next_visit_ = 0;  // Of the passes that run.
+  size_t next_visit_ = 0;  // Of the running passes.
 };
 
 extern template class RankTrainer<float>;

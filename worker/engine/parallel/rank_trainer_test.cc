@@ -1,18 +1,19 @@
 // Meshes against one rank, in f64: any mesh trains the same model.
 //
-// The tolerance. A mesh computes the same sums as one rank in another order. Let
-// u = 2^-53, and n the terms of the longest chain of additions behind a gradient
-// (rows of the batch, channels of each product on the way, layers). A sum of n
-// terms is the exact one of terms that are each changed by less than n u of
-// themselves, in whatever order, so a step of either is the exact one from
-// parameters that are changed by n u; over S steps the changes add up to S n u
-// at most. What such a change makes of a result depends on model and data, so it
-// is measured beside: one rank starts from parameters that are changed at random
-// by kChange of themselves, and of each result a mesh may differ by
-// S n u / kChange of what that one differs by. Chains are taken to be twice 2000
-// long, for both differ from what is exact. That is about 1e-8 of a parameter,
-// where a mistake (a wrong scale, a row twice, a unit that was not summed) shows
-// in the first step as the learning rate, 1e-2; what is seen is below 1e-10.
+// The tolerance. A mesh computes the same sums as one rank in another order.
+// Let u = 2^-53, and n the terms of the longest chain of additions behind a
+// gradient (rows of the batch, channels of each product on the way, layers). A
+// computed sum of n terms is the exact sum of terms that each change by a
+// fraction below n u, in any order. So a step is the exact step from parameters
+// changed by n u; over S steps the changes add up to at most S n u.
+//
+// Model and data decide the effect of such a change, so the test measures it.
+// One rank starts from parameters with a random relative change of kChange.
+// Each result of a mesh may differ by S n u / kChange of that rank's
+// difference. Chains count as twice 2000 terms, because both sides differ from
+// the exact result. The tolerance is about 1e-8 of a parameter. A bug (a wrong
+// scale, a row twice, a unit without its sum) shows in the first step as the
+// learning rate, 1e-2. Measured differences are below 1e-10.
 
 #include "worker/engine/parallel/rank_trainer.h"
 
@@ -84,9 +85,9 @@ struct MeshCase {
   int chunks = 1;
   int64_t layers = 5;
   ActivationCheckpointing checkpointing = ActivationCheckpointing::kNone;
-  // Of a mixture.
-  double capacity_factor = 0;  // 0: an expert takes all.
-  bool has_balance = true;     // With the loss that balances experts.
+  // For a mixture.
+  double capacity_factor = 0;  // 0: no limit.
+  bool has_balance = true;     // With the load-balancing loss.
 };
 
 std::string ToString(const MeshCase& c) {
@@ -119,19 +120,17 @@ RankTrainerOptions MakeOptions(const MeshCase& c) {
           .sequence_length = kLength};
 }
 
-// What training left.
 struct Outcome {
   Values losses, norms, router_losses;
-  double evaluated = 0;  // Of 5 sequences, after the last step.
+  double evaluated = 0;  // Loss of 5 sequences, after the last step.
   Values logits;
   Values parameters, first_moment, second_moment;
-  // Choices of the steps that experts did not take; tp ranks see the same rows
-  // and are counted once.
+  // Choices that experts dropped in the steps; a tp group counts once.
   int64_t passed_by = 0;
   std::vector<RankMemory> memory;
 };
 
-// Counts what experts do not take.
+// Counts the choices that experts drop.
 class CountingOps final : public PlainOps<double> {
  public:
   void PlanDispatch(const RouteShape& shape, const int32_t* experts,
@@ -155,7 +154,7 @@ class MeshTest : public testing::Test {
     }
   }
 
-  // One for all tests, so that they share their references.
+  // One seed for all tests, which share their references.
   static uint64_t Seed() {
     static const uint64_t seed = [] {
       const uint64_t chosen = std::random_device()();
@@ -171,7 +170,7 @@ class MeshTest : public testing::Test {
     return tokens;
   }
 
-  // The start is the same for all meshes of a model.
+  // All meshes of a model start from the same parameters.
   Values MakeStart(const ModelConfig& config) const {
     std::mt19937_64 random(seed_ + config.layer_count);
     std::normal_distribution<double> normal(0.0, 0.2);
@@ -185,7 +184,7 @@ class MeshTest : public testing::Test {
     return values;
   }
 
-  // Takes `steps` steps, from step `first` of the data.
+  // Runs `steps` steps, from step `first` of the data.
   void RunRank(const RankTrainerOptions& options, Collective& world,
                const Outcome& from, int64_t first, int64_t steps,
                Outcome& outcome) {
@@ -276,11 +275,11 @@ class MeshTest : public testing::Test {
     return Run(options, {.parameters = MakeStart(options.model)});
   }
 
-  // One rank: with as many micro-batches where the loss that balances experts
-  // is one of a micro-batch, else with all rows at once.
+  // One rank: with the mesh's micro-batches if there is a load-balancing loss,
+  // otherwise with all rows at once.
   struct Pair {
     Outcome outcome;
-    Outcome changed;  // From parameters that are changed by kChange.
+    Outcome changed;  // From parameters changed by kChange.
   };
   const Pair& Reference(const MeshCase& c) {
     using Key = std::tuple<std::string, int64_t, int, double, bool>;
@@ -311,7 +310,7 @@ class MeshTest : public testing::Test {
     double most = a.size() == b.size() ? 0 : INFINITY;
     for (size_t i = 0; i < a.size() && i < b.size(); ++i) {
       const double d = std::abs(a[i] - b[i]);
-      most = d <= most ? most : d;  // A NaN is the largest.
+      most = d <= most ? most : d;  // A NaN counts as the largest.
     }
     return most;
   }
@@ -329,7 +328,7 @@ class MeshTest : public testing::Test {
       EXPECT_LE(difference, tolerance) << what;
       if (tolerance > 0) worst_ = std::max(worst_, difference / tolerance);
     }
-    // One number: as the losses of the steps.
+    // One number, compared like the losses of the steps.
     EXPECT_LE(std::abs(mesh.evaluated - one.outcome.evaluated),
               kTolerated * Difference(one.changed.losses, one.outcome.losses))
         << what;
@@ -340,7 +339,7 @@ class MeshTest : public testing::Test {
       const Pair& one = Reference(c);
       const Outcome mesh = Run(c);
       ExpectSame(mesh, one, ToString(c));
-      // What is made again is counted again.
+      // A recomputed pass is counted again.
       if (c.checkpointing != ActivationCheckpointing::kFull) {
         EXPECT_EQ(mesh.passed_by, one.outcome.passed_by) << ToString(c);
       }
@@ -350,13 +349,13 @@ class MeshTest : public testing::Test {
               << " of what is tolerated" << std::endl;
   }
 
-  // Ranks compute with memory that the host cannot touch.
+  // Ranks compute in memory that the host cannot access.
   bool is_apart_ = false;
   const uint64_t seed_;
   std::mt19937_64 random_;
   std::vector<std::vector<int32_t>> inputs_, targets_;  // By step.
   double worst_ = 0;
-  Mutex mutex_;  // Guards Outcome::passed_by of the run under way.
+  Mutex mutex_;  // Guards Outcome::passed_by of the current run.
 };
 
 constexpr ShardingMode kModes[] = {ShardingMode::kReplicate,
@@ -467,8 +466,7 @@ TEST_F(MeshTest, TensorContextAndExpertParallel) {
   ExpectTrainsAsOneRank(cases);
 }
 
-// Who has which sequences, or which part of one, and in how many micro-batches,
-// decides nothing of what experts take.
+// The division of a batch must not change what experts take.
 TEST_F(MeshTest, ExpertsWithACapacityPassByTheRowsThatOneRankDoes) {
   const MeshCase one{
       .shape = "mixture", .layers = 3, .capacity_factor = 0.6};
@@ -497,13 +495,12 @@ TEST_F(MeshTest, ExpertsWithACapacityPassByTheRowsThatOneRankDoes) {
   cases.back().mesh = "pp=2,cp=2";
   cases.back().checkpointing = ActivationCheckpointing::kFull;
   ExpectTrainsAsOneRank(cases);
-  // An expert takes 3 of a sequence's 8 rows, so that of 16 choices 12 at most
-  // are taken.
+  // An expert takes 3 of a sequence's 8 rows: at most 12 of 16 choices.
   const Outcome& taken = Reference(one).outcome;
   const int64_t choices = kSteps * kSequences * kLength * 2 * one.layers;
   EXPECT_GE(taken.passed_by, choices / 4);
   EXPECT_LT(taken.passed_by, choices / 2);
-  // A control: what is passed by counts.
+  // A control: without a capacity nothing is dropped.
   MeshCase all = one;
   all.capacity_factor = 0;
   EXPECT_EQ(Reference(all).outcome.passed_by, 0);
@@ -553,7 +550,7 @@ TEST_F(MeshTest, CheckpointedActivations) {
     }
   }
   ExpectTrainsAsOneRank(cases);
-  // Each keeps less than the one before, and computes the same bits.
+  // Each mode keeps less than the previous one and computes the same bits.
   RankTrainerOptions options = MakeOptions({});
   const Outcome start{.parameters = MakeStart(options.model)};
   const Outcome all = Run(options, start, 0, 3);
@@ -587,7 +584,7 @@ TEST_F(MeshTest, AStateSavedUnderOneMeshGoesOnUnderAnother) {
                 (half.*member).end());
   }
   ExpectSame(whole, expected, "saved and loaded");
-  // Without a step between nothing changes, bit for bit.
+  // Without a step in between, every bit stays the same.
   for (const char* mesh : {"dp_shard=3", "pp=3,dp_replicate=2", "pp=5"}) {
     RankTrainerOptions options = MakeOptions({.mesh = mesh, .shape = "gpt2"});
     options.batch_size = 6;
@@ -598,7 +595,7 @@ TEST_F(MeshTest, AStateSavedUnderOneMeshGoesOnUnderAnother) {
   }
 }
 
-// As on a device: whoever reads or writes its memory from the host ends this.
+// As on a device: an access to its memory from the host ends the process.
 TEST_F(MeshTest, RanksWithMemoryApartComputeTheSameBits) {
   std::vector<MeshCase> cases;
   for (ShardingMode mode : kModes) {
@@ -670,11 +667,11 @@ TEST_F(MeshTest, MemoryFallsWithShards) {
     for (const RankMemory& memory : Run(options, start, 0, 1).memory) {
       const double share =
           static_cast<double>(kept(memory)) / static_cast<double>(one);
-      // Shards are padded to 16 elements a unit.
+      // Each unit's shards are padded to 16 elements.
       EXPECT_NEAR(share, expected[static_cast<int>(mode)], 0.01);
       if (mode != ShardingMode::kZero3) continue;
       EXPECT_LE(kept(memory), 0.3 * one);
-      // Two units gathered, two gradients with their shards.
+      // Two gathered units, two gradients with their shards.
       EXPECT_LE(memory.buffer_bytes, 5 * block);
     }
   }

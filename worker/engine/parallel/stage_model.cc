@@ -82,7 +82,7 @@ void StageModel<T>::TakeBuffers(Arena& arena) {
       for (size_t i = 0; i < flight.inputs.size(); ++i) {
         const int u = begin + static_cast<int>(i);
         if (u == rank_layout_.embedding) continue;
-        // The first may be a message.
+        // The first input may be a message.
         flight.inputs[i] = arena.Take<T>(stream + (i == 0 ? totals : 0));
         size_t saved = 0;
         if (u == rank_layout_.head) {
@@ -220,7 +220,7 @@ void StageModel<T>::BackwardHead(const Pass& pass, Flight& flight, T* message,
     const RankUnit& unit = rank_layout_.units[rank_layout_.table];
     dtable = table.data + embedding_->table_offset();
     if (unit.is_table_copy && !table.accumulate) {
-      // Of what lies beside the table there is no gradient here.
+      // The head computes only the table's gradient; the rest of the unit is 0.
       work_->ops.SetZero(unit.element_count(), table.data);
     }
     CHECK_EQ(accumulate, table.accumulate);

@@ -1,19 +1,17 @@
-// The units of a rank's stages, and what they keep between the passes of
-// micro-batches that are under way.
+// The units of a rank's stages, and the activations of micro-batches in
+// progress. Thread-compatible. Allocates nothing after Create. The caller
+// passes parameters and gradients unit by unit (RankLayout::units). All
+// buffers, and the tokens of a batch, are in memory of the operations.
 //
-// Thread-compatible. Makes no object after Create. Parameters and gradients are
-// the caller's, unit by unit (units of RankLayout, by their place there). All
-// buffers, and the tokens of a batch, lie in memory of the operations.
-//
-// A message between stages is the residual stream [stream_rows, C], then, of a
-// mixture, the sums over layers of its routers (RouterTotals): counts [E] and
-// sums [E]. On the way forward they grow; on the way back they are those of all
-// layers, and the stream is its gradient.
+// A message between stages is the residual stream [stream_rows, C]. With a
+// mixture, RouterTotals follow: counts [E] and sums [E] over layers. A forward
+// message has those of the layers so far, a backward message those of all
+// layers and the stream's gradient.
 //
 //   forward   Open, (receive into input(), Received), ForwardUnit of each unit,
 //             Close if no backward pass follows
 //   backward  (receive the gradient, ReceivedGradient), BackwardUnit of each
-//             unit, the last first, Close
+//             unit in reverse order, Close
 
 #pragma once
 
@@ -35,15 +33,12 @@
 
 namespace atl::engine {
 
-// Instantiated for float and double.
 template <typename T>
 class StageModel {
  public:
-  // `rows_max` tokens a micro-batch, as TokenBatch counts them.
-  // `flight_counts`, by chunk: micro-batches that are under way at a time at
-  // most. All references and groups outlive it.
-  //
-  // RESOURCE_EXHAUSTED: not enough memory.
+  // `rows_max` tokens per micro-batch, as TokenBatch counts them.
+  // `flight_counts`, by chunk: the most micro-batches in progress at a time.
+  // All references outlive it. RESOURCE_EXHAUSTED: not enough memory.
   static absl::StatusOr<std::unique_ptr<StageModel>> Create(
       const ModelConfig& config, const RankLayout& rank_layout,
       ActivationCheckpointing checkpointing, const UnitGroups& groups,
@@ -52,31 +47,29 @@ class StageModel {
   // Elements of a message of `batch`.
   int64_t message_count(const TokenBatch& batch) const;
 
-  // The first error of a group that units talk in; they do nothing after it.
+  // The first error of a group of the units. After it, units do nothing.
   const absl::Status& status() const { return work_->status(); }
 
-  // The share of a micro-batch in a step's router loss, and its tokens on all
-  // ranks that read other parts of it.
+  // A micro-batch's share of the router loss, and its tokens on all ranks.
   struct RouterShare {
     double scale = 1;
     int64_t rows = 0;
   };
-  // Begins the passes of `micro_batch` through `chunk`.
+  // Starts the passes of `micro_batch` through `chunk`.
   void Open(int chunk, int micro_batch, const TokenBatch& batch,
             const RouterShare& share);
   void Close(int chunk, int micro_batch);
 
-  // Where the message from the stage before goes, and that it is there.
+  // Where the previous stage's message goes; Received tells that it arrived.
   T* input(int chunk, int micro_batch);
   void Received(int chunk, int micro_batch);
 
-  // What a pass of a unit works on.
   struct Pass {
     int chunk = 0;
     int micro_batch = 0;
     int unit = 0;
     const T* parameters = nullptr;
-    const T* table = nullptr;  // The span of the table's unit; the head's only.
+    const T* table = nullptr;  // The head's only: the table's unit.
   };
   // `message` receives the output of the chunk's last unit.
   void ForwardUnit(const Pass& pass, T* message);
@@ -85,43 +78,41 @@ class StageModel {
     T* data = nullptr;
     bool accumulate = false;
   };
-  // The gradient of the chunk's output is in `message`, and becomes that of its
-  // input; the head writes it. `table`: of the table's unit; the head's only.
+  // `message` holds the gradient of the chunk's output, and receives that of
+  // its input. `table`: of the table's unit. The head only writes `message`,
+  // and only the head uses `table`.
   void BackwardUnit(const Pass& pass, T* message, const Gradients& gradients,
                     const Gradients& table);
-  // `message` came from the stage behind.
+  // `message` arrived from the next stage.
   void ReceivedGradient(int chunk, int micro_batch, const T* message);
-  // Writes the router's totals behind the gradient.
+  // Writes the router totals after the gradient.
   void CompleteGradient(int chunk, int micro_batch, T* message) const;
 
-  // After the forward pass of the head: the sum of losses in nats, times
-  // `scale` (and its gradient with BackwardUnit, which returns nothing: the sum
-  // is kept here until the next).
+  // Sum of losses in nats, after the head's forward pass. BackwardUnit of the
+  // head leaves it in last_loss(); the loss scale multiplies only the gradient.
   double Loss(const Pass& pass);
   void set_loss_scale(T scale) { loss_scale_ = scale; }
   double last_loss() const { return last_loss_; }
-  // Logits of row `row`, of the rank's part of the vocabulary; good until the
-  // next call.
+  // Logits of row `row`, of the rank's ids; valid until the next call.
   const T* Logits(const Pass& pass, int64_t row);
 
-  // The totals of the micro-batch, [2 E], once all layers were passed: to be
-  // summed over the ranks that read other parts of it. Empty without experts.
+  // The totals [2 E] of the micro-batch after all layers, which the caller sums
+  // over the ranks that share it. Empty without experts.
   absl::Span<T> router_totals(int chunk, int micro_batch);
-  // The loss that balances experts, of these sums, times its weight and the
+  // The load-balancing loss of these sums, times its weight and the
   // micro-batch's share; 0 without experts.
   double RouterLoss(int chunk, int micro_batch);
 
-  // Of what is kept between passes.
+  // Of activations and buffers.
   int64_t activation_bytes() const {
     return static_cast<int64_t>(arena_.used_bytes());
   }
 
  private:
-  // One micro-batch on its way through a chunk.
   struct Flight {
     int micro_batch = -1;  // -1: free.
     TokenBatch batch;
-    std::vector<T*> inputs;    // By unit of the chunk; none of an embedding.
+    std::vector<T*> inputs;    // By unit of the chunk; null for an embedding.
     std::vector<void*> saved;  // By unit of the chunk.
     RouterTotals<T> totals;
   };
@@ -130,7 +121,7 @@ class StageModel {
              ActivationCheckpointing checkpointing,
              std::unique_ptr<Workspace<T>> work,
              const std::vector<int>& flight_counts);
-  // Says what buffers there are; run first to measure, then to take them.
+  // Runs twice: once to measure, once to allocate.
   void TakeBuffers(Arena& arena);
   // Elements of the residual stream of `batch` on this rank.
   int64_t StreamCount(const TokenBatch& batch) const;
@@ -144,14 +135,14 @@ class StageModel {
   const RankLayout& rank_layout_;
   const ActivationCheckpointing checkpointing_;
   const std::unique_ptr<Workspace<T>> work_;
-  std::unique_ptr<EmbeddingUnit<T>> embedding_;  // Also for a table's offset.
+  std::unique_ptr<EmbeddingUnit<T>> embedding_;  // Also gives a table's offset.
   std::unique_ptr<HeadUnit<T>> head_;
   std::vector<std::unique_ptr<BlockUnit<T>>> blocks_;  // By unit of the rank.
 
   Arena arena_;
   std::vector<std::vector<Flight>> flights_;  // By chunk.
-  // For a forward pass that is made again: what a block saves, its output,
-  // which nobody reads, and totals that are added to once more.
+  // For a recomputed forward pass: a block's saved buffer, its output, which is
+  // not read, and totals, which are already counted.
   void* again_saved_ = nullptr;
   T* again_out_ = nullptr;
   RouterTotals<T> again_totals_;

@@ -1,6 +1,5 @@
-// Parameters and gradients in all sharding modes against the same training with
-// everything in one place, bit for bit: units of random sizes, some with
-// experts, which fewer ranks share.
+// Parameters and gradients in all sharding modes, bit for bit against training
+// without shards: random units, some with experts that fewer ranks share.
 
 #include <algorithm>
 #include <cstdint>
@@ -25,7 +24,7 @@ using collective::Collective;
 using collective::LocalWorld;
 
 constexpr int kSteps = 3;
-constexpr int kPasses = 2;  // Micro-batches a step.
+constexpr int kPasses = 2;  // Micro-batches per step.
 constexpr float kRate = 0.01f;
 
 struct UnitSize {
@@ -33,7 +32,7 @@ struct UnitSize {
   int64_t experts;  // 0: none.
 };
 
-// A gradient that any change of parameter, rank, pass or element changes.
+// A gradient that depends on parameter, rank, pass and element.
 float ComputeGradient(float parameter, int rank, int pass, int unit,
                       int64_t e) {
   const float data =
@@ -41,7 +40,6 @@ float ComputeGradient(float parameter, int rank, int pass, int unit,
   return parameter * 0.37f + data * 0.0101f;
 }
 
-// It has no state.
 Ops& Plain() {
   static Ops& ops = *new PlainOps<float>;
   return ops;
@@ -54,9 +52,8 @@ float Tree(const std::vector<float>& values, size_t begin, size_t end) {
   return Tree(values, begin, begin + power) + Tree(values, begin + power, end);
 }
 
-// Element `e` of `unit` after training, from `value`: summed over the ranks of
-// each replica, then over replicas. `passes_first`: each rank adds up its
-// passes before ranks are summed.
+// Element `e` of `unit` after training from `value`: summed over each replica's
+// ranks, then over replicas. `passes_first`: ranks sum passes first.
 float Train(float value, const std::vector<std::vector<int>>& replicas,
             int unit, int64_t e, bool passes_first) {
   for (int step = 0; step < kSteps; ++step) {
@@ -145,7 +142,7 @@ class Rank {
             : *MakeWholeParameters<float>(layout_, groups_, Plain());
   }
 
-  // `start(unit, e)` is the value of an element to begin with.
+  // `start(unit, e)` is an element's initial value.
   template <typename F>
   void Run(const F& start) {
     ForShards(
@@ -164,7 +161,7 @@ class Rank {
     }
   }
 
-  // Calls f(value, unit, element) of all that the rank computes with.
+  // Calls f(value, unit, element) for all that the rank computes with.
   template <typename F>
   void ForParameters(const F& f) {
     for (int u = 0; u < static_cast<int>(sizes_.size()); ++u) {
@@ -194,7 +191,7 @@ class Rank {
     parameters_->Release(u);
   }
 
-  // Calls f(parameter, gradient, unit, element) of all that the rank keeps.
+  // Calls f(parameter, gradient, unit, element) for all that the rank keeps.
   template <typename F>
   void ForShards(const F& f) {
     for (size_t s = 0; s < layout_.spans.size(); ++s) {
@@ -234,7 +231,7 @@ TEST(UnitStoresTest, TrainToTheBitsOfOnePlaceInAllModes) {
         size.experts = has_experts && random() % 2 ? 1 + random() % 2000 : 0;
       }
       const auto start = [&](int ep, int unit, int64_t e) {
-        // Each rank of an ep group has experts of its own.
+        // Each rank of an ep group has its own experts.
         const int64_t at = e < sizes[unit].dense ? e : e * 3 + ep;
         return static_cast<float>((at * 29 + unit) % 201) * 0.01f - 1;
       };
@@ -265,7 +262,7 @@ TEST(UnitStoresTest, TrainToTheBitsOfOnePlaceInAllModes) {
 }
 
 // A rank's gradients of five units of 4000 bytes, in buckets of two from the
-// end, in a world that counts its calls.
+// end. Its world counts calls.
 class CountedGradients {
  public:
   CountedGradients(const MeshOptions& options,
@@ -281,7 +278,7 @@ class CountedGradients {
   CountedGradients(const CountedGradients&) = delete;
   CountedGradients& operator=(const CountedGradients&) = delete;
 
-  // A pass from the last unit to the first; what each of them started.
+  // A pass from the last unit to the first; the calls that each started.
   std::vector<int64_t> Pass(bool is_last) {
     std::vector<int64_t> started;
     for (int u = 4; u >= 0; --u) {
@@ -334,8 +331,8 @@ TEST(UnitStoresTest, ReductionsBeginBeforeTheBackwardPassEnds) {
   }
 }
 
-// What is summed over a group first, then over copies of that: the second sum
-// of a unit begins behind a later unit's pass, not behind them all.
+// Gradients are summed over a group, then over copies. The second sum of a unit
+// starts after a later unit's pass, not after the whole backward pass.
 TEST(UnitStoresTest, SumsOverReplicasBeginBeforeTheBackwardPassEnds) {
   for (ShardingMode mode : {ShardingMode::kZero1, ShardingMode::kZero2}) {
     const MeshOptions options{.mesh = *Mesh::Parse("dp_replicate=2"),
@@ -346,8 +343,9 @@ TEST(UnitStoresTest, SumsOverReplicasBeginBeforeTheBackwardPassEnds) {
       CountedGradients gradients(options, std::move(inner));
       std::vector<int64_t> started = gradients.Pass(/*is_last=*/true);
       started.push_back(gradients.Finish());
-      // Its reduction and, from the second unit or from the second slot that
-      // is used again, the sum of an earlier one; the rest at the end.
+      // Each unit starts its reduction. From the second unit or reuse of a
+      // slot, it also starts an earlier sum over copies; Finish starts the
+      // rest.
       EXPECT_EQ(started, mode == ShardingMode::kZero1
                              ? std::vector<int64_t>({1, 2, 2, 2, 2, 1})
                              : std::vector<int64_t>({1, 1, 2, 2, 2, 2}));
@@ -385,7 +383,7 @@ TEST(UnitStoresTest, SaysWhenAllSlotsAreTaken) {
   auto parameters = *MakeGatheredParameters<float>(layout, groups, 2, Plain());
   EXPECT_TRUE(parameters->Prefetch(0).ok());
   EXPECT_TRUE(parameters->Prefetch(1).ok());
-  EXPECT_TRUE(parameters->Prefetch(1).ok());  // It is there.
+  EXPECT_TRUE(parameters->Prefetch(1).ok());  // Already present.
   EXPECT_EQ(parameters->Gather(2).status().code(),
             absl::StatusCode::kFailedPrecondition);
   parameters->Release(0);

@@ -1,7 +1,5 @@
-// Which of a rank's units each pass of a schedule needs, in order: what is
-// gathered ahead, and how many activations are kept.
-//
-// Pure.
+// The units that each pass of a schedule needs, in order. They decide which
+// units are gathered ahead and how many activations are kept. Pure.
 
 #pragma once
 
@@ -13,22 +11,22 @@
 
 namespace atl::engine {
 
-// The parameters that one pass of a unit reads: its own, and a tied head's
-// table where it makes logits.
+// The parameters that one pass reads: the unit's own, and a tied head's table
+// if the pass makes logits.
 struct UnitVisit {
-  int unit = 0;    // Of RankLayout::units.
+  int unit = 0;    // In RankLayout::units.
   int table = -1;  // The same; -1: none.
 
   bool Needs(int of) const { return of == unit || of == table; }
 };
 
-// All passes of units of `actions`. `loss_forward`: there are no backward
-// passes, and the head makes logits in the forward one.
+// All unit passes of `actions`. `loss_forward`: there are no backward passes,
+// and the head makes logits in the forward pass.
 std::vector<UnitVisit> ListUnitVisits(const RankLayout& layout,
                                       absl::Span<const PipelineAction> actions,
                                       bool loss_forward);
 
-// By chunk, the micro-batches that are under way at a time at most.
+// By chunk, the most micro-batches in progress at a time.
 std::vector<int> CountFlights(const RankLayout& layout,
                               absl::Span<const PipelineAction> actions);
 

@@ -10,8 +10,7 @@
 namespace atl::engine {
 namespace {
 
-// Units 0 to 3 of a tied model on the last of two ranks: blocks 0 and 1, the
-// head, the table's copy.
+// On the last of two ranks of a tied model: blocks 0 and 1, head, table copy.
 RankLayout LastRank() {
   RankLayout layout;
   layout.units.resize(4);

@@ -56,13 +56,13 @@ absl::StatusOr<Mesh> Mesh::Parse(absl::string_view text) {
     }
     if (named[d]) {
       return Refuse(
-          absl::StrCat(pair.first, " stands twice in \"", text, "\""));
+          absl::StrCat(pair.first, " appears twice in \"", text, "\""));
     }
     named[d] = true;
     int size = 0;
     if (!absl::SimpleAtoi(pair.second, &size) || size < 1) {
       return Refuse(absl::StrCat(
-          "\"", part, "\" is not a dimension and its size, as tp=2"));
+          "\"", part, "\" is not a dimension with its size, for example tp=2"));
     }
     mesh.sizes_[d] = size;
     rank_count *= size;
@@ -136,7 +136,6 @@ int Mesh::RankIn(int rank, MeshDimensions dimensions) const {
 }
 
 int Mesh::ComputeColor(int rank, MeshDimensions dimensions) const {
-  // The group's first rank.
   MeshVector coordinates = ToCoordinates(rank);
   for (int d = 0; d < kMeshDimensionCount; ++d) {
     if (dimensions.Has(d)) coordinates[d] = 0;
@@ -162,8 +161,7 @@ absl::Status Mesh::Validate(const MeshModel& model) const {
            MustDivide("tp", tp, model.feed_forward_size,
                       "columns of the feed-forward layer"),
            MustDivide("ep", ep, model.expert_count, "experts"),
-           // Each rank takes two pieces, so that a causal mask gives all the
-           // same work.
+           // Two pieces per rank balance the work of a causal mask.
            MustDivide("2 cp", cp == 1 ? 1 : 2 * cp, model.sequence_length,
                       "positions of a sequence"),
            MustDivide("cp tp", cp * tp, model.sequence_length,

@@ -1,6 +1,4 @@
-// What an island chooses about how its ranks share the work.
-//
-// Pure.
+// How an island's ranks share the work. Pure.
 
 #pragma once
 
@@ -11,8 +9,8 @@
 
 namespace atl::engine {
 
-// What the ranks of kShardGroup (an expert's: kExpertShardGroup) divide among
-// them; the rest each has whole. dp_replicate always has copies.
+// What the ranks of kShardGroup (experts: kExpertShardGroup) divide. Each rank
+// has the rest whole. dp_replicate always has copies.
 enum class ShardingMode {
   kReplicate,  // Nothing: DDP.
   kZero1,      // The optimizer's state.
@@ -23,26 +21,25 @@ enum class ShardingMode {
 // What a forward pass keeps of a block for its backward pass.
 enum class ActivationCheckpointing {
   kNone,
-  // Its input, and what products and attention gave; norms and activation
-  // functions are computed again.
+  // Its input, and the outputs of products and attention. Norms and activation
+  // functions are recomputed.
   kSelective,
-  kFull,  // Its input; all is computed again.
+  kFull,  // Its input; the rest is recomputed.
 };
 
 struct MeshOptions {
   Mesh mesh;
-  // m: the sequences of a step are cut into so many parts, which are computed
-  // one after the other and whose gradients are added up. >= 1.
+  // m: the parts of a step's sequences. They are computed one after the other,
+  // and their gradients are summed. >= 1.
   int micro_batch_count = 1;
   ShardingMode sharding = ShardingMode::kZero3;
   PipelineKind pipeline = PipelineKind::kOneForwardOneBackward;
-  int chunk_count = 1;  // v: stages a rank; above 1 only with kInterleaved.
+  int chunk_count = 1;  // v: stages per rank; above 1 only with kInterleaved.
   ActivationCheckpointing checkpointing = ActivationCheckpointing::kNone;
-  // Not "": the optimizer's state lies in files of this directory, which is
-  // there, and not in memory. They have no name and end with the trainer.
+  // If not empty, the optimizer's state is in unnamed files of this existing
+  // directory, not in memory. The files end with the trainer.
   std::string optimizer_directory;
-  // The optimizer's state lies in the host's memory, beside that of a device.
-  // Not with a directory.
+  // The optimizer's state is in host memory. Not with optimizer_directory.
   bool optimizer_on_host = false;
 };
 

@@ -92,10 +92,10 @@ TEST(MeshTest, GroupsPartitionTheRanksWhateverTheMesh) {
         const std::vector<int> group = mesh.FindGroup(rank, dimensions);
         ASSERT_EQ(group.size(), mesh.size(dimensions));
         ASSERT_TRUE(std::is_sorted(group.begin(), group.end()));
-        // What Split does with the color is the same.
+        // Split orders the group by rank, too.
         ASSERT_EQ(group[mesh.RankIn(rank, dimensions)], rank);
         ASSERT_EQ(mesh.ComputeColor(rank, dimensions), group[0]);
-        // Members differ in these dimensions alone.
+        // Members differ only in these dimensions.
         const MeshVector own = mesh.ToCoordinates(rank);
         for (int other : group) {
           const MeshVector theirs = mesh.ToCoordinates(other);

@@ -13,7 +13,7 @@ struct Pass {
   int chunk;
 };
 
-// Appends the passes of one rank with their transfers.
+// Appends one rank's passes and their transfers.
 class Writer {
  public:
   Writer(const PipelineShape& shape, int rank) : shape_(shape), rank_(rank) {}
@@ -46,8 +46,8 @@ class Writer {
   std::vector<PipelineAction> actions_;
 };
 
-// The k-th forward of a rank: p micro-batches of chunk 0, then the same of
-// chunk 1, and so on, then the next p. Backwards take chunks the other way.
+// The k-th forward of a rank: p micro-batches of chunk 0, then of chunk 1, and
+// so on, then the next p micro-batches. Backwards take chunks in reverse order.
 Pass PassAt(const PipelineShape& shape, int k, bool backward) {
   const int p = shape.rank_count;
   const int round = k / (p * shape.chunk_count);
@@ -69,8 +69,8 @@ int WarmUp(const PipelineShape& shape, int rank) {
     case PipelineKind::kInterleaved:
       break;
   }
-  // With one chunk this is 1F1B; else a rank keeps twice as far ahead, so that
-  // a chunk's backward finds its gradient ready.
+  // With one chunk this is 1F1B. Otherwise a rank keeps twice as far ahead: a
+  // chunk's backward then finds its gradient ready.
   if (shape.chunk_count == 1) return std::min(all, p - 1 - rank);
   return std::min(all, 2 * (p - 1 - rank) + (shape.chunk_count - 1) * p);
 }
@@ -87,12 +87,12 @@ absl::Status ValidatePipeline(const PipelineShape& shape) {
   if (shape.rank_count < 1 || shape.chunk_count < 1 ||
       shape.micro_batch_count < 1) {
     return absl::InvalidArgumentError(
-        "a pipeline needs a rank, a chunk and a micro-batch at least");
+        "a pipeline needs at least one rank, one chunk and one micro-batch");
   }
   if (shape.kind != PipelineKind::kInterleaved) {
     if (shape.chunk_count == 1) return absl::OkStatus();
     return absl::InvalidArgumentError(absl::StrCat(
-        shape.chunk_count, " chunks a rank need the interleaved schedule"));
+        shape.chunk_count, " chunks per rank need the interleaved schedule"));
   }
   if (shape.micro_batch_count % shape.rank_count != 0) {
     return absl::InvalidArgumentError(
@@ -106,7 +106,7 @@ absl::Status ValidatePipeline(const PipelineShape& shape) {
 std::vector<PipelineAction> MakePipelineSchedule(const PipelineShape& shape,
                                                  int rank) {
   Writer writer(shape, rank);
-  // GPipe and 1F1B take micro-batches one after the other, whatever divides.
+  // GPipe and 1F1B take micro-batches in order, for any m.
   const auto pass = [&](int k, bool backward) {
     return shape.chunk_count == 1 ? Pass{k, 0} : PassAt(shape, k, backward);
   };
@@ -130,12 +130,13 @@ absl::StatusOr<std::vector<int>> SplitLayers(absl::Span<const double> costs,
   std::vector<double> before(n + 1, 0);
   for (int i = 0; i < n; ++i) {
     if (!(costs[i] >= 0 && costs[i] < 1e300)) {
-      return absl::InvalidArgumentError("a layer's cost is not a number >= 0");
+      return absl::InvalidArgumentError(
+          "a layer's cost must be finite and >= 0");
     }
     before[i + 1] = before[i] + costs[i];
   }
-  // best[k][i]: the first i layers in k runs. First the least maximum, then,
-  // below it, the least sum of squares.
+  // best[k][i]: the first i layers in k runs. Minimizes the maximum, then the
+  // sum of squares below that maximum.
   constexpr double kNone = 1e308;
   std::vector<std::vector<double>> best(stage_count + 1,
                                         std::vector<double>(n + 1, kNone));

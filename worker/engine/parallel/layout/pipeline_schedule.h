@@ -1,25 +1,22 @@
-// What each rank of a pipeline does, in which order.
-//
-// Pure. Thread-safe.
+// The actions of each rank of a pipeline, in order. Pure. Thread-safe.
 //
 //   p  ranks of the pipeline
-//   v  chunks a rank (virtual stages); 1 but for kInterleaved
-//   m  micro-batches a step
+//   v  chunks per rank (virtual stages); 1 except for kInterleaved
+//   m  micro-batches per step
 //   stage s = chunk * p + rank, in [0, v p): consecutive layers
 //
 //   kGpipe        all forwards, then all backwards (arXiv 1811.06965)
-//   kOneForwardOneBackward  warm-up of p - 1 - rank forwards, then forward and
+//   kOneForwardOneBackward  p - 1 - rank warm-up forwards, then forward and
 //                 backward in turns: at most min(m, p - rank) micro-batches are
 //                 alive (arXiv 2006.09503, PipeDream-Flush)
-//   kInterleaved  the same with v chunks a rank, taken p micro-batches at a
+//   kInterleaved  the same with v chunks per rank, taken p micro-batches at a
 //                 time (arXiv 2104.04473, section 2.2); p divides m
 //
-// With equal stages and free transfers the share of time that a rank waits is
-// (p - 1) / (v m + p - 1) in all three.
+// With equal stages and free transfers, a rank waits for (p - 1) / (v m + p -
+// 1) of the time in all three.
 //
-// In every schedule the backwards of a chunk come in the order of
-// micro-batches, so that a gradient is the same sum, bit for bit, whatever the
-// schedule.
+// Every schedule runs the backwards of a chunk in the order of micro-batches.
+// So a gradient is the same sum, bit for bit, for all schedules.
 
 #pragma once
 
@@ -45,22 +42,22 @@ struct PipelineShape {
 };
 
 enum class PipelineActionKind {
-  // From the rank of the stage before. Not for stage 0.
+  // From the previous stage's rank. Not for stage 0.
   kReceiveActivation,
   kForward,
-  // To the rank of the stage after. Not for the last stage.
+  // To the next stage's rank. Not for the last stage.
   kSendActivation,
-  // From the rank of the stage after. Not for the last stage.
+  // From the next stage's rank. Not for the last stage.
   kReceiveGradient,
   kBackward,
-  // To the rank of the stage before. Not for stage 0.
+  // To the previous stage's rank. Not for stage 0.
   kSendGradient,
 };
 
 struct PipelineAction {
   PipelineActionKind kind = PipelineActionKind::kForward;
   int micro_batch = 0;
-  int chunk = 0;  // Of the rank that acts.
+  int chunk = 0;  // Of the acting rank.
 
   bool operator==(const PipelineAction& other) const {
     return kind == other.kind && micro_batch == other.micro_batch &&
@@ -68,26 +65,24 @@ struct PipelineAction {
   }
 };
 
-// "F2.0": micro-batch 2 of chunk 0. R, F, S are the forward's receive, pass and
-// send; r, B, s the backward's.
+// "F2.0": micro-batch 2 of chunk 0. R, F, S: receive, pass and send of a
+// forward; r, B, s: of a backward.
 std::string ToString(const PipelineAction& action);
 
-// INVALID_ARGUMENT: a count below 1; chunks without kInterleaved; kInterleaved
-// where p does not divide m.
+// INVALID_ARGUMENT: a count below 1; several chunks without kInterleaved;
+// kInterleaved with an m that p does not divide.
 absl::Status ValidatePipeline(const PipelineShape& shape);
 
-// What `rank` does in one step, in order. A send hands its buffer over and ends
-// once what was sent before it on the same way has been received; a receive
-// waits. `shape` passes ValidatePipeline.
+// The actions of `rank` in one step, in order. A send hands over its buffer and
+// ends when earlier sends on its link have been received. A receive waits.
+// Requires that `shape` passes ValidatePipeline.
 std::vector<PipelineAction> MakePipelineSchedule(const PipelineShape& shape,
                                                  int rank);
 
-// Cuts layers into `stage_count` runs so that the costliest run costs as little
-// as it can; of these, the one with the least sum of squares. Returns
-// stage_count + 1 boundaries, from 0 to costs.size().
-//
-// INVALID_ARGUMENT: fewer layers than stages, or none; a cost that is negative
-// or not finite.
+// Cuts layers into `stage_count` runs that minimize the largest cost of a run,
+// then the sum of squared costs. Returns stage_count + 1 boundaries, from 0 to
+// costs.size(). INVALID_ARGUMENT: fewer layers than stages, or no stage; a cost
+// is negative or not finite.
 absl::StatusOr<std::vector<int>> SplitLayers(absl::Span<const double> costs,
                                              int stage_count);
 

@@ -74,8 +74,7 @@ TEST(PipelineScheduleTest, NeverDeadlocksAndWaitsAsTheFormulaSays) {
     costs.backward = backward;
     ForEachShape([&](const PipelineShape& shape) {
       const int p = shape.rank_count;
-      // With one slot a way nothing deadlocks; what the papers assume is that a
-      // send never waits.
+      // One slot per link must not deadlock. In the papers no send waits.
       costs.way_capacity = 1;
       const auto tight = SimulatePipeline(shape, All(shape), costs);
       ASSERT_TRUE(tight.ok()) << Name(shape) << ": " << tight.status();
@@ -137,12 +136,12 @@ TEST(PipelineScheduleTest, TheSimulationFindsWhatIsWrong) {
 TEST(PipelineScheduleTest, TheSimulationNamesADeadlockAndAWrongOrder) {
   const PipelineShape shape = {PipelineKind::kOneForwardOneBackward, 2, 1, 2};
   Schedules schedules = All(shape);
-  // Rank 0 wants a gradient before it has sent what it is of.
+  // Rank 0 wants a gradient before it has sent the activation.
   schedules[0] = {{PipelineActionKind::kForward, 0, 0},
                   {PipelineActionKind::kReceiveGradient, 0, 0}};
   EXPECT_TRUE(absl::StrContains(
       SimulatePipeline(shape, schedules).status().message(), "a deadlock"));
-  // Gradients in the other order give other bits.
+  // Another order of gradients gives other bits.
   const PipelineShape gpipe = {PipelineKind::kGpipe, 1, 1, 2};
   EXPECT_TRUE(absl::StrContains(
       SimulatePipeline(gpipe, {{{PipelineActionKind::kForward, 0, 0},
@@ -161,7 +160,7 @@ TEST(PipelineScheduleTest, RefusesWhatCannotBe) {
   EXPECT_TRUE(ValidatePipeline({PipelineKind::kInterleaved, 2, 2, 4}).ok());
 }
 
-// The least maximum by trying every cut.
+// The least maximum, by brute force.
 double BestByTrying(const std::vector<double>& costs, int stages,
                     size_t begin) {
   if (stages == 1) {
@@ -205,7 +204,7 @@ TEST(SplitLayersTest, TheLargestStageIsAsSmallAsItCanBe) {
 TEST(SplitLayersTest, SpreadsWhatIsLeftEvenly) {
   EXPECT_EQ(*SplitLayers(std::vector<double>(6, 1), 4),
             (std::vector<int>{0, 1, 2, 4, 6}));
-  // An embedding and a head as dear as two layers each.
+  // An embedding and a head that each cost as much as three layers.
   EXPECT_EQ(*SplitLayers(std::vector<double>{3, 1, 1, 1, 1, 1, 1, 3}, 4),
             (std::vector<int>{0, 1, 4, 7, 8}));
   EXPECT_FALSE(SplitLayers(std::vector<double>{1, 1}, 3).ok());

@@ -6,14 +6,14 @@
 namespace atl::engine {
 namespace {
 
-// The two ranks at each boundary of the pipeline, one boundary after the other.
+// Makes a group of the two ranks at each boundary of the pipeline, in order.
 absl::Status SplitPipeline(const MeshOptions& options,
                            collective::Collective& world, RankGroups& groups) {
   const Mesh& mesh = options.mesh;
   const int pp = mesh.size(MeshDimension::kPp);
   const int stage = mesh.Coordinate(world.rank(), MeshDimension::kPp);
   const int color = mesh.ComputeColor(world.rank(), MeshDimension::kPp);
-  // With chunks the last rank hands on to the first.
+  // With chunks the last rank sends to the first.
   const int boundary_count = options.chunk_count > 1 ? pp : pp - 1;
   for (int below = 0; below < boundary_count; ++below) {
     const int above = (below + 1) % pp;
@@ -43,7 +43,7 @@ absl::StatusOr<RankGroups> MakeRankGroups(const MeshOptions& options,
   const bool replicate = options.sharding == ShardingMode::kReplicate;
   RankGroups groups;
   for (int i = 0; i < 2; ++i) {
-    // Without experts apart both groups are one.
+    // Without ep both groups are the same.
     if (i == 1 && mesh.size(MeshDimension::kEp) == 1) continue;
     const MeshDimensions shards = i == 0 ? kShardGroup : kExpertShardGroup;
     const char* suffix = i == 0 ? "" : "_experts";

@@ -1,6 +1,5 @@
-// The groups that a rank of a mesh talks in, each a stream of its own.
-//
-// Thread-compatible: a rank's, as its Collectives are.
+// The groups of a rank of a mesh. Each is a stream of its own.
+// Thread-compatible: they belong to the rank's thread.
 
 #pragma once
 
@@ -21,24 +20,24 @@ inline constexpr collective::DataType kDataTypeOf<double> =
 struct RankGroups {
   using Group = std::unique_ptr<collective::Collective>;
 
-  // Over whom parameters are gathered and gradients reduced; [1] for experts.
+  // For all-gathers of parameters and reductions of gradients; [1]: experts.
   // With kReplicate `gathers` are null and `reductions` are all copies.
   Group gathers[2];
   Group reductions[2];
-  // Copies of a shard: over dp_replicate. Null if there is but one.
+  // Copies of a shard, over dp_replicate. Null if there is one copy.
   Group replicas;
-  // With whom the rank shares its units; null where a size is 1.
+  // Ranks that share this rank's units; null for a size of 1.
   Group tp, cp, ep;
-  // Over whom the routers of a mixture are summed: kLossGroup; null if alone.
+  // kLossGroup, which sums a mixture's router totals; null if of one rank.
   Group loss;
-  // The ranks of embedding and head, if a tied table is on both.
+  // The ranks of embedding and head, if both have a tied table.
   Group table;
-  // The boundaries of the rank's stages, by direction; null where there is
-  // none. Two ranks each, the other is 1 - rank().
+  // Links to the adjacent stages, by direction; null where there is no stage.
+  // Each has two ranks; the other is 1 - rank().
   Group forward_in, forward_out, backward_in, backward_out;
 };
 
-// All ranks of `world`, which has the mesh's, make them together.
+// All ranks of `world`, which has the mesh's size, call it together.
 absl::StatusOr<RankGroups> MakeRankGroups(const MeshOptions& options,
                                           bool tied_table,
                                           collective::Collective& world);

@@ -120,7 +120,7 @@ class Builder {
   RankLayout result_;
 };
 
-// Elements [begin, end) of its unit that a rank has of `span`.
+// A rank's elements [begin, end) of `span`, in the unit.
 struct Owned {
   int64_t begin;
   int64_t end;
@@ -140,8 +140,8 @@ absl::StatusOr<std::vector<int>> SplitStages(const ModelConfig& config,
         absl::StrCat(stage_count, " pipeline stages are more than the ",
                      config.layer_count, " layers"));
   }
-  // Multiplications a token. An embedding is looked up, but its gradient and
-  // its memory are not nothing.
+  // Multiplications per token. The lookup of an embedding has none, but its
+  // gradient and memory cost something.
   const double channels = static_cast<double>(config.hidden_size);
   const double inner = static_cast<double>(config.intermediate_size);
   double block = channels * static_cast<double>(config.qkv_size()) +

@@ -6,7 +6,7 @@
 namespace atl::engine {
 namespace {
 
-// Elements [begin, end) of the model between a rank's shards and a holder.
+// Consecutive elements that are in a rank's shards and in a holder's part.
 struct Crossing {
   int unit = 0;
   int holder = 0;
@@ -14,7 +14,7 @@ struct Crossing {
   ReshardPlan::Run shard;
 };
 
-// All of `rank`'s, in the model's order within a unit and holder.
+// All crossings of `rank`, in the model's order within a unit and holder.
 std::vector<Crossing> FindCrossings(const ModelConfig& config,
                                     const MeshOptions& options, int rank,
                                     const std::vector<int64_t>& boundaries) {
@@ -39,7 +39,7 @@ std::vector<Crossing> FindCrossings(const ModelConfig& config,
       done += count;
     }
   });
-  // A table's copy may come behind: with its unit, in the order of both ends.
+  // A table's copy may come last. Both ends use the model's order.
   std::stable_sort(crossings.begin(), crossings.end(),
                    [](const Crossing& a, const Crossing& b) {
                      return a.global_begin < b.global_begin;
@@ -63,7 +63,7 @@ std::vector<int64_t> HeldBoundaries(const ParameterLayout& layout,
   std::vector<int64_t> boundaries = {0};
   size_t parameter = 0;
   for (int rank = 1; rank < rank_count; ++rank) {
-    // Not element_count * rank, which may overflow.
+    // Without element_count * rank, which may overflow.
     const int64_t target =
         layout.element_count / rank_count * rank +
         layout.element_count % rank_count * rank / rank_count;

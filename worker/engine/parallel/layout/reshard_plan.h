@@ -1,14 +1,12 @@
-// From what the ranks of a mesh compute with to what its processes hold, and
-// back.
+// Maps the shards that ranks compute with to the elements that processes hold,
+// and back. Pure. Thread-safe after construction.
 //
-// Pure. Thread-safe once made.
-//
-// Held: the model's flat order in equal parts, one a rank, each whole blocks of
-// 4096 elements from a parameter's start; a process holds those of its ranks.
-// So what is saved and pushed has nothing to do with the mesh. Computed with:
-// shards of slices of units (rank_layout.h). Elements travel from one to the
-// other by all-to-all, unit by unit, so that the buffers are those of one unit.
-// Between two ranks they travel in the model's order.
+// Held: equal parts of the model's flat order, one per rank, each in whole
+// blocks of 4096 elements from a parameter's start. A process holds those of
+// its ranks, so saves and pushes do not depend on the mesh. Computed with:
+// shards of slices of units (rank_layout.h). Elements travel by all-to-all,
+// unit by unit, so buffers are as large as one unit. Between two ranks they
+// travel in the model's order.
 
 #pragma once
 
@@ -24,35 +22,33 @@ namespace atl::engine {
 
 inline constexpr int64_t kHeldBlockElements = 4096;
 
-// Boundaries of what ranks hold, rank_count + 1, from 0 to element_count. Some
-// may hold nothing.
+// Boundaries of held parts, rank_count + 1, from 0. A part may be empty.
 std::vector<int64_t> HeldBoundaries(const ParameterLayout& layout,
                                     int rank_count);
 
 class ReshardPlan {
  public:
-  // Consecutive elements on this rank's side of a way.
+  // Consecutive elements on this rank's side of an exchange.
   struct Run {
-    int span = 0;        // Of its shards; not used where it holds.
-    int64_t offset = 0;  // In that shard, or in what the rank holds.
+    int span = 0;        // Span of the shard; unused on the held side.
+    int64_t offset = 0;  // In that shard, or in this rank's held part.
     int64_t count = 0;
-    bool is_counted = true;  // Travels back too.
+    bool is_counted = true;  // Also travels back.
   };
-  // What this rank exchanges with each rank, for one unit of the model.
+  // What this rank exchanges with each rank for one unit of the model.
   struct UnitExchange {
-    // With rank p: its part of this rank's shards, by what p holds.
+    // By rank p: the runs of this rank's shards that p holds.
     std::vector<std::vector<Run>> shards;
-    // With rank p: its part of what this rank holds, by p's shards.
+    // By rank p: the runs of this rank's held part that are in p's shards.
     std::vector<std::vector<Run>> held;
   };
 
   ReshardPlan(const ModelConfig& config, const ParameterLayout& layout,
               const MeshOptions& options, int rank);
 
-  // What this rank holds of the model.
   const ParameterSpan& held() const { return held_; }
   const std::vector<UnitExchange>& units() const { return units_; }
-  // Elements that a unit's exchange sends or receives at most.
+  // Largest number of elements that one unit's exchange sends or receives.
   int64_t exchange_count_max() const { return exchange_count_max_; }
 
  private:

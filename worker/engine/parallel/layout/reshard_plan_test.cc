@@ -1,5 +1,5 @@
-// Where every element of a model goes, by brute force: the shards of all ranks
-// filled with each element's place in the model, through plans and back.
+// Follows every element of a model by brute force: fills the shards of all
+// ranks with each element's index in the model, through plans and back.
 
 #include "worker/engine/parallel/layout/reshard_plan.h"
 
@@ -31,7 +31,7 @@ ModelConfig Config(bool mixture) {
   return config;
 }
 
-// All of a rank's shards, by span; -1 where nothing was put.
+// All of a rank's shards, by span; -1 for an element that was not written.
 using Shards = std::vector<std::vector<int64_t>>;
 
 class ReshardPlanTest : public testing::TestWithParam<
@@ -79,7 +79,7 @@ TEST_P(ReshardPlanTest, ShardsGetTheirElementsAndHoldersGetThemBackOnce) {
   for (int holder = 0; holder < ranks_; ++holder) {
     for (int owner = 0; owner < ranks_; ++owner) {
       for (size_t unit = 0; unit < layout_.units.size(); ++unit) {
-        // As a message: elements in the order of one end, taken in the other's.
+        // One end writes the message in its order, the other reads in its own.
         std::vector<int64_t> message;
         std::vector<bool> is_counted;
         for (const auto& run : plans[holder].units()[unit].held[owner]) {
@@ -108,7 +108,7 @@ TEST_P(ReshardPlanTest, ShardsGetTheirElementsAndHoldersGetThemBackOnce) {
     ASSERT_GE(copies[e], 1) << e;
     ASSERT_EQ(counted[e], 1) << e;
   }
-  // Within a unit a rank has a parameter's elements where its rectangles say.
+  // Within a unit, a parameter's elements are where its rectangles say.
   for (int rank = 0; rank < ranks_; ++rank) {
     const RankLayout& own = layouts[rank];
     for (size_t s = 0; s < own.spans.size(); ++s) {

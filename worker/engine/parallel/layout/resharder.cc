@@ -13,7 +13,6 @@ namespace {
 
 using Runs = std::vector<std::vector<ReshardPlan::Run>>;
 
-// Elements for each rank.
 std::vector<int64_t> CountByRank(const Runs& by_rank, bool counted_only) {
   std::vector<int64_t> counts;
   for (const auto& runs : by_rank) {

@@ -1,10 +1,7 @@
-// Moves parameters and moments between the shards of ranks and what processes
-// hold, as a ReshardPlan says.
-//
-// Thread-compatible. All ranks of the world make the same calls. Its buffers
-// are those of one unit, in memory of the operations, which is what the world
-// exchanges; what is held, and what runs are read to and written from, is the
-// host's.
+// Moves parameters and moments between the ranks' shards and the processes'
+// held parts (ReshardPlan). Thread-compatible. All ranks of the world make the
+// same calls. Buffers for the exchange are as large as one unit, in memory of
+// the operations. Held parts, and the arrays of runs, are in host memory.
 
 #pragma once
 
@@ -23,25 +20,22 @@
 
 namespace atl::engine {
 
-// Instantiated for float and double.
 template <typename T>
 class Resharder {
  public:
-  // `world` and `ops` outlive it.
-  //
-  // RESOURCE_EXHAUSTED: no memory.
+  // `world` and `ops` outlive it. RESOURCE_EXHAUSTED: no memory.
   static absl::StatusOr<std::unique_ptr<Resharder>> Create(
       ReshardPlan plan, collective::Collective& world, BasicOps<T>& ops);
 
   const ParameterSpan& held() const { return plan_.held(); }
 
-  // From `held` [held().size()] of all ranks to their shards: `write` puts the
-  // elements of a run of this rank's.
+  // Sends `held` [held().size()] of all ranks to their shards. `write` stores a
+  // run of this rank's shards.
   using Write =
       absl::FunctionRef<absl::Status(const ReshardPlan::Run&, const T* in)>;
   absl::Status Scatter(const T* held, Write write);
 
-  // Back: each element from the rank that counts it.
+  // The reverse: each element comes from the rank that counts it.
   using Read = absl::FunctionRef<absl::Status(const ReshardPlan::Run&, T* out)>;
   absl::Status Gather(Read read, T* held);
 
@@ -49,8 +43,7 @@ class Resharder {
   Resharder(ReshardPlan plan, collective::Collective& world, BasicOps<T>& ops)
       : plan_(std::move(plan)), world_(world), ops_(ops) {}
 
-  // Sends `send_counts` elements of host_sent_ and waits for what arrives in
-  // host_received_.
+  // Sends `send_counts` of host_sent_ and receives into host_received_.
   absl::Status Exchange(std::vector<int64_t> send_counts,
                         std::vector<int64_t> receive_counts);
 
@@ -60,7 +53,7 @@ class Resharder {
   Arena arena_, host_arena_;
   T* sent_ = nullptr;
   T* received_ = nullptr;
-  // Where the host reads and writes them: there, or with a device elsewhere.
+  // The same buffers for the host; others with a device.
   T* host_sent_ = nullptr;
   T* host_received_ = nullptr;
 };

@@ -15,7 +15,7 @@ using collective::Transfer;
 
 class FakeDeviceCollective final : public Collective {
  public:
-  // Of `inner`, or of `own`, which is it.
+  // `own` is `inner`, or null if the caller owns it.
   FakeDeviceCollective(Collective& inner, std::unique_ptr<Collective> own,
                        const FakeDeviceMemory& memory)
       : own_(std::move(own)), inner_(inner), memory_(memory) {}

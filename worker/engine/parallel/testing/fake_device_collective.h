@@ -1,8 +1,5 @@
-// A rank whose calls are made on the memory of FakeDeviceOps, as a device's
-// are: a world of CPU ranks in NCCL's place, for tests on any machine. A call
-// on memory of the host ends the process.
-//
-// Thread-compatible, as what it stands on.
+// A Collective on the memory of FakeDeviceOps, in NCCL's place, for tests on
+// any machine. A call on host memory ends the process. Thread-compatible.
 
 #pragma once
 
@@ -13,8 +10,7 @@
 
 namespace atl::engine {
 
-// Makes the calls of `inner`, which outlives it, on the contents of `memory`,
-// which does too.
+// Calls `inner` on the contents of `memory`. Both outlive it.
 std::unique_ptr<collective::Collective> MakeFakeDeviceCollective(
     collective::Collective& inner, const FakeDeviceMemory& memory);
 

@@ -88,16 +88,16 @@ absl::StatusOr<std::unique_ptr<BackingStore>> MakeFileStore(
   const int file = mkostemp(path.data(), O_CLOEXEC);
   if (file < 0) {
     return absl::InvalidArgumentError(
-        absl::StrCat("no file for the optimizer's state in \"", directory,
-                     "\": ", strerror(errno)));
+        absl::StrCat("cannot create a file for the optimizer's state in \"",
+                     directory, "\": ", strerror(errno)));
   }
   auto store = std::make_unique<FileStore>(file);
   unlink(path.c_str());
   const int error = byte_count == 0 ? 0 : posix_fallocate(file, 0, byte_count);
   if (error != 0) {
     return absl::ResourceExhaustedError(absl::StrCat(
-        "no ", byte_count, " bytes for the optimizer's state in \"", directory,
-        "\": ", strerror(error)));
+        "cannot reserve ", byte_count, " bytes for the optimizer's state in \"",
+        directory, "\": ", strerror(error)));
   }
   return store;
 }

@@ -61,7 +61,7 @@ class InMemory final : public MomentStore<T> {
   T* moments_[2] = {nullptr, nullptr};
 };
 
-// Does one thing after the other on a thread of its own.
+// Runs tasks in order on its own thread.
 class Background {
  public:
   Background() : thread_([this] { Loop(); }) {}
@@ -74,14 +74,14 @@ class Background {
     thread_.join();
   }
 
-  // Returns the number of the task, from 1. After an error none is done.
+  // Returns the task's number, from 1. After an error no task runs.
   int64_t Add(std::function<absl::Status()> task) {
     MutexLock lock(&mutex_);
     tasks_.push_back(std::move(task));
     changed_.SignalAll();
     return ++added_count_;
   }
-  // Waits until that task and all before it are done: the first error.
+  // Waits for that task and all before it. Returns the first error.
   absl::Status Wait(int64_t number) {
     MutexLock lock(&mutex_);
     while (done_count_ < number) changed_.Wait(&mutex_);
@@ -145,8 +145,8 @@ class Offloaded final : public MomentStore<T> {
 
   absl::Status Update(absl::FunctionRef<void(const Chunk&)> f) override {
     const int64_t n = (element_count_ + chunk_count_ - 1) / chunk_count_;
-    // read 0, read 1, write 0, read 2, write 1, ...: a buffer is read into
-    // three chunks later, behind its write.
+    // Order: read 0, read 1, write 0, read 2, write 1, ... A buffer is reused
+    // three chunks later, after its write.
     int64_t next = n > 0 ? AddRead(0) : 0;
     int64_t last = 0;
     for (int64_t i = 0; i < n; ++i) {
@@ -230,10 +230,10 @@ class Offloaded final : public MomentStore<T> {
   const std::unique_ptr<BackingStore> store_;
   Arena arena_, host_arena_;
   Chunk buffers_[kBufferCount];
-  // Where the store's bytes are: the same, or with a device the host's.
+  // The store's end: `buffers_`, or host memory with a device.
   Chunk host_buffers_[kBufferCount];
-  std::unique_ptr<Copier> copier_;  // With a device.
-  Background background_;           // Its thread uses all above.
+  std::unique_ptr<Copier> copier_;  // With a device only.
+  Background background_;           // Its thread uses all members above.
 };
 
 }  // namespace

@@ -1,8 +1,7 @@
-// The moments of a rank's optimizer, m and v, by element in state order.
-//
-// Thread-compatible. In memory of the operations, or behind a BackingStore, of
-// which a pass over all of it reads one chunk ahead and writes one behind on a
-// thread of its own, with a device through a Copier. Starts with zeros.
+// The moments m and v of a rank's optimizer, by element in state order,
+// initially zero. They are in memory of the operations, or in a BackingStore. A
+// pass over a BackingStore reads one chunk ahead and writes one behind on its
+// own thread, with a device through a Copier. Thread-compatible.
 
 #pragma once
 
@@ -32,28 +31,26 @@ class MomentStore {
     T* second = nullptr;  // v
   };
 
-  // Calls `f` with all elements, a chunk at a time, in order; it may write.
-  // Errors of BackingStore: some chunks may then be as they were.
+  // Calls `f` with all elements in order, one chunk at a time. `f` may write
+  // them. Errors of BackingStore: some chunks may then be unchanged.
   virtual absl::Status Update(absl::FunctionRef<void(const Chunk&)> f) = 0;
 
-  // Elements from `begin` of m (`moment` 0) or v (1), to and from the host.
+  // Elements from `begin` of m (`moment` 0) or v (1), to or from the host.
   virtual absl::Status Read(int moment, int64_t begin, absl::Span<T> out) = 0;
   virtual absl::Status Write(int moment, int64_t begin,
                              absl::Span<const T> in) = 0;
 
-  // Of memory of the operations.
   virtual int64_t memory_bytes() const = 0;
 };
 
-// `ops` outlives it.
-//
-// RESOURCE_EXHAUSTED: not enough memory.
+// `ops` outlives it. RESOURCE_EXHAUSTED: not enough memory.
 template <typename T>
 absl::StatusOr<std::unique_ptr<MomentStore<T>>> MakeMomentStore(
     int64_t element_count, BasicOps<T>& ops);
 
-// Behind `store`, of 2 element_count elements. `chunk_count` >= 1: elements of
-// a chunk; three are in memory, and with a device three of the host's.
+// Keeps the moments in `store`, which has 2 element_count elements. A chunk has
+// `chunk_count` >= 1 elements; three are in memory, and with a device three
+// more in host memory.
 template <typename T>
 absl::StatusOr<std::unique_ptr<MomentStore<T>>> MakeOffloadedMomentStore(
     int64_t element_count, int64_t chunk_count,

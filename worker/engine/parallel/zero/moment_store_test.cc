@@ -120,12 +120,12 @@ TEST(MomentStoreTest, ADiskThatFailsIsAnErrorWhereverItFails) {
   }
 }
 
-// What has begun, by chunk; said by one thread and awaited by the other.
+// Lets one thread wait until another has begun a chunk.
 class Begun {
  public:
   explicit Begun(int count) : promises_(count) {}
   void Say(int64_t chunk) { promises_[chunk].set_value(); }
-  // False: not within a bound that only a mistake reaches, now or before.
+  // False after a timeout, now or earlier. Only a bug reaches the timeout.
   bool Await(int64_t chunk) {
     is_late_ =
         is_late_ || promises_[chunk].get_future().wait_for(
@@ -139,10 +139,10 @@ class Begun {
 };
 
 constexpr int kOrderedChunks = 7;
-constexpr int64_t kOrderedElements = 10;  // Of a chunk.
+constexpr int64_t kOrderedElements = 10;  // Per chunk.
 
-// Says when a chunk's m is read. Writes it only once the next chunk is being
-// computed, as if the disk were that slow.
+// Tells when a chunk's m is read. Delays its write until the next chunk is
+// being computed, like a slow disk.
 class OrderedStore final : public BackingStore {
  public:
   OrderedStore(Begun& reads, Begun& computes, int& late_count)
@@ -169,8 +169,7 @@ class OrderedStore final : public BackingStore {
   int& late_count_;
 };
 
-// Neither waits for the other: a chunk is computed while the next one is read
-// and the one before is written.
+// Reads, computation and writes of three chunks overlap.
 TEST(MomentStoreTest, ReadsAheadAndWritesBehind) {
   PlainOps<float> ops;
   Begun reads(kOrderedChunks), computes(kOrderedChunks);

@@ -10,7 +10,7 @@
 namespace atl::engine {
 namespace {
 
-// Of moments that are offloaded: 1 MiB of m in f32.
+// Chunk of offloaded moments: 1 MiB of m in f32.
 constexpr int64_t kChunkElements = int64_t{1} << 18;
 
 }  // namespace

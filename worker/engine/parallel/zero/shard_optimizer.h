@@ -1,6 +1,5 @@
-// The inner optimizer of a rank: over its shards, chunk by chunk of moments.
-//
-// Thread-compatible. What it does to an element is InnerOptimizer's.
+// The inner optimizer of a rank's shards, chunk by chunk of moments. It updates
+// an element as InnerOptimizer does. Thread-compatible.
 
 #pragma once
 
@@ -20,20 +19,18 @@
 
 namespace atl::engine {
 
-// Instantiated for float and double.
 template <typename T>
 class ShardOptimizer {
  public:
-  // A fresh one. Moments lie in memory of `ops`, or where `mesh` says.
-  // `layout` and `ops` outlive it; `segments` are the layout's.
-  //
-  // Errors of MakeMomentStore and MakeFileStore.
+  // Starts fresh. Moments are in memory of `ops`, or where `mesh` says.
+  // `layout` and `ops` outlive it; `segments` are the layout's. Errors of
+  // MakeMomentStore and MakeFileStore.
   static absl::StatusOr<std::unique_ptr<ShardOptimizer>> Create(
       const OptimizerOptions& options, const MeshOptions& mesh,
       const RankLayout& layout, std::vector<StateSegment> segments,
       BasicOps<T>& ops);
 
-  // Sum of squares of the elements that this rank counts, over its shards.
+  // Sum of squares over the elements that this rank counts.
   using ShardOf = absl::FunctionRef<T*(int span)>;
   double SumOfSquares(ShardOf gradients) const;
 
@@ -41,11 +38,10 @@ class ShardOptimizer {
   absl::Status Step(double learning_rate, double norm, ShardOf gradients,
                     ShardOf parameters);
 
-  // Null for SGD, which has none.
+  // Null for SGD.
   MomentStore<T>* moments() { return moments_.get(); }
   int64_t step_count() const { return step_count_; }
   void set_step_count(int64_t step_count) { step_count_ = step_count; }
-  // Makes the moments 0.
   absl::Status Reset();
 
  private:
@@ -56,7 +52,7 @@ class ShardOptimizer {
         segments_(std::move(segments)),
         ops_(ops) {}
 
-  // AdamW on elements of `segment` that `chunk` has.
+  // AdamW on the elements of `segment` in `chunk`.
   void StepSegment(const StateSegment& segment, const AdamWStep<T>& step,
                    const typename MomentStore<T>::Chunk& chunk,
                    ShardOf gradients, ShardOf parameters);

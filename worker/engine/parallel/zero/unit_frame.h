@@ -1,8 +1,8 @@
-// How a rank's unit lies in a buffer that its spans are gathered to.
+// The places of a rank's unit and its gathered spans in a buffer. Pure.
 //
-// Pure. A gathered span has padding at its end. With one span that is behind
-// the unit. With two, the dense one would run into the experts, so it is
-// gathered beside the unit and copied to its place.
+// A gathered span ends with padding. A single span's padding follows the unit.
+// Of two, the dense span's padding would overlap the experts, so it is gathered
+// after them and copied to its place.
 
 #pragma once
 
@@ -15,10 +15,9 @@ namespace atl::engine {
 
 struct UnitFrame {
   int64_t size = 0;  // Elements, a multiple of kShardAlignment.
-  // Where a span is gathered to, for each of the unit's.
+  // Where each of the unit's spans is gathered to.
   int64_t span_begin[2] = {0, 0};
-  // Dense elements to copy between span_begin[0] and the unit's start; 0 if
-  // they are in place.
+  // Dense elements to copy from span_begin[0] to the unit's start; 0: none.
   int64_t copy_count = 0;
 
   static UnitFrame Of(const RankLayout& layout, int unit) {
@@ -40,7 +39,6 @@ struct UnitFrame {
     return frame;
   }
 
-  // The largest of all units.
   static int64_t SizeMax(const RankLayout& layout) {
     int64_t size = 0;
     for (size_t u = 0; u < layout.units.size(); ++u) {

@@ -24,7 +24,7 @@ Call SumInPlace(T* data, int64_t count) {
   return Call::AllReduce(kDataTypeOf<T>, Reduction::kSum, data, data, count);
 }
 
-// What all ways share: which units are open, and sums over copies of shards.
+// Common to all kinds: open units, and sums over copies of shards.
 template <typename T>
 class GradientsBase : public UnitGradients<T> {
  public:
@@ -41,14 +41,14 @@ class GradientsBase : public UnitGradients<T> {
   }
 
  protected:
-  // Waits until shards are the sums over their group.
+  // Waits until shards hold the sums over their group.
   virtual absl::Status FinishReductions() = 0;
 
   Collective& FindReductions(const ShardSpan& span) {
     return *groups_.reductions[span.is_expert];
   }
 
-  // Sums a shard over its copies, once it is the sum over its group.
+  // Starts to sum a shard over its copies. The shard holds its group's sum.
   void StartReplicaSum(int span) {
     if (groups_.replicas == nullptr) return;
     replica_sums_.push_back(groups_.replicas->Start(
@@ -61,7 +61,7 @@ class GradientsBase : public UnitGradients<T> {
   Arena arena_;
 
  private:
-  // The first rank's and the last one's gradient of a tied table.
+  // Sums a tied table's gradient over the first and the last rank.
   absl::Status SumTable() {
     if (!layout_.shares_table) return absl::OkStatus();
     const int unit = layout_.table >= 0 ? layout_.table : layout_.embedding;
@@ -113,7 +113,7 @@ class WholeGradients : public GradientsBase<T> {
 
   virtual absl::Status StartReduction(int unit) = 0;
 
-  // One after the other, without gaps.
+  // Takes memory for all units, without gaps.
   absl::Status TakeUnits(const std::vector<int64_t>& sizes) {
     int64_t all = 0;
     for (int64_t size : sizes) all += size;
@@ -150,7 +150,7 @@ class BucketedGradients final : public WholeGradients<T> {
                       kShardAlignment * kShardAlignment);
     }
     RETURN_IF_ERROR(this->TakeUnits(sizes));
-    // From the end, which is the first to be there.
+    // From the last unit, whose gradient is ready first.
     const int64_t count_max = bucket_bytes / static_cast<int64_t>(sizeof(T));
     bucket_of_.resize(sizes.size());
     for (int u = static_cast<int>(sizes.size()) - 1; u >= 0; --u) {
@@ -174,13 +174,13 @@ class BucketedGradients final : public WholeGradients<T> {
   }
 
  private:
-  // Neighbouring units, or one with experts.
+  // Adjacent units, or one unit with experts.
   struct Bucket {
     bool is_alone = false;
     int first_unit = 0;
     int unit_count = 0;
     int64_t count = 0;
-    int ended_count = 0;  // Units that have had their last pass.
+    int ended_count = 0;  // Units whose last pass has ended.
   };
 
   absl::Status StartReduction(int unit) override {
@@ -256,7 +256,7 @@ class ScatteredGradients final : public WholeGradients<T> {
                   kDataTypeOf<T>, Reduction::kSum, Gathered(at), shard(at),
                   span.shard_count)));
     }
-    // Those of the unit before had this one's pass to end in.
+    // The previous unit's reductions overlapped with this unit's pass.
     return Settle(std::move(before));
   }
 
@@ -265,7 +265,7 @@ class ScatteredGradients final : public WholeGradients<T> {
     return Base::FinishReductions();
   }
 
-  // Waits for them, and starts to sum what they gave over its copies.
+  // Waits for `reductions`, and starts to sum their shards over copies.
   absl::Status Settle(Reductions reductions) {
     for (auto& [span, pending] : reductions) {
       RETURN_IF_ERROR(pending.Wait());
@@ -310,7 +310,7 @@ class GradientsBehind final : public GradientsBase<T> {
     free->unit = unit;
     free->is_open = true;
     free->frame = UnitFrame::Of(this->layout_, unit);
-    // What pads is reduced with the rest.
+    // Padding is reduced too, so it must be 0.
     const RankUnit& rank_unit = this->layout_.units[unit];
     for (int i = 0; i < rank_unit.span_count; ++i) {
       const ShardSpan& span = this->layout_.spans[rank_unit.first_span + i];
@@ -356,7 +356,7 @@ class GradientsBehind final : public GradientsBase<T> {
  private:
   struct Slot {
     T* full = nullptr;
-    T* reduced = nullptr;  // Its spans' shards.
+    T* reduced = nullptr;  // The shards of its spans.
     int unit = -1;
     bool is_open = false;
     bool is_last = false;
@@ -388,7 +388,7 @@ class GradientsBehind final : public GradientsBase<T> {
     return nullptr;
   }
 
-  // Waits for the oldest reduction and adds it.
+  // Waits for the oldest reduction and adds its result.
   absl::Status SettleOldest() {
     Slot* const slot = reducing_.front();
     reducing_.pop_front();
@@ -419,9 +419,9 @@ class GradientsBehind final : public GradientsBase<T> {
   }
 
   T* sums_ = nullptr;
-  std::vector<Slot> slots_;     // End before the memory that they wait for.
+  std::vector<Slot> slots_;     // Destroyed before their memory.
   std::deque<Slot*> reducing_;  // The oldest first.
-  std::vector<bool> has_sum_;   // By span: of this step.
+  std::vector<bool> has_sum_;   // By span, in this step.
 };
 
 }  // namespace

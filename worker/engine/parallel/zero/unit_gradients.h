@@ -1,22 +1,20 @@
-// A rank's gradients: of units, as backward passes give them, and of shards,
-// summed over the mesh, as its optimizer takes them.
+// A rank's gradients: of units, from backward passes, and of shards, summed
+// over the mesh, for the optimizer.
 //
 // Thread-compatible. All ranks of the groups make the same calls in the same
-// order. Sums over passes are added in the order of passes, sums over ranks are
-// the collective's tree. Three ways:
+// order: for each pass and unit Begin, compute, End; then Finish. Passes are
+// summed in their order, ranks by the collective's tree. Three kinds:
 //
-//   bucketed   whole gradients add up over the passes; with the last pass, all
-//              copies of a bucket of units are summed while the backward pass
-//              goes on (DDP)
-//   scattered  the same, and each rank gets the sum of its shard alone (ZeRO-1)
-//   behind     each pass is reduced to shards behind it, out of constant
-//              buffers (ZeRO-2, ZeRO-3)
+//   bucketed   whole gradients add up over the passes; from the last pass on,
+//              buckets of units are summed over all copies during the backward
+//              pass (DDP)
+//   scattered  the same, but each rank gets the sum of its shard alone (ZeRO-1)
+//   behind     each pass's gradient is reduced to shards in the background, in
+//              buffers of constant size (ZeRO-2, ZeRO-3)
 //
-// Where there are copies of shards their sums follow: over dp_replicate while
-// the backward pass goes on, one unit or a slot behind its own reduction; over
-// the two ranks of a tied table at the end.
-//
-//   a step: for each pass and unit Begin, compute, End; then Finish
+// Copies of shards are then summed: over dp_replicate during the backward pass,
+// one unit or slot after their own reduction; over the two ranks of a tied
+// table at the end.
 
 #pragma once
 
@@ -40,22 +38,21 @@ class UnitGradients {
 
   struct Buffer {
     T* data = nullptr;  // The unit's elements.
-    // Holds the sum of earlier passes, to be added to; else anything, to be
-    // written.
+    // True: adds to the sum of earlier passes. False: overwrites.
     bool accumulate = false;
   };
-  // Opens the gradient of `unit`, until End. Of a unit that is open, the same
-  // again. Errors of Collective.
+  // Opens the gradient of `unit` until End. For an open unit, returns the same
+  // buffer again. Errors of Collective.
   virtual absl::StatusOr<Buffer> Begin(int unit) = 0;
 
-  // The pass has written or added all of it. `is_last`: of the step.
+  // The pass has written or added the whole gradient. `is_last`: of the step.
   virtual absl::Status End(int unit, bool is_last) = 0;
 
   // Waits for all reductions. shard() then holds the step's gradient, and the
-  // next Begin is of the next step.
+  // next Begin starts the next step.
   virtual absl::Status Finish() = 0;
 
-  // This rank's shard of `span`, [shard_count]; 0 where it pads.
+  // This rank's shard of `span`, [shard_count]; padding is 0.
   virtual T* shard(int span) = 0;
 
   virtual int64_t kept_bytes() const = 0;

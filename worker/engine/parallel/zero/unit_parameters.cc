@@ -15,7 +15,6 @@ namespace {
 using collective::Call;
 using collective::Pending;
 
-// What a unit's gathers wait for.
 struct UnitPending {
   Pending spans[2];
 
@@ -26,8 +25,8 @@ struct UnitPending {
   }
 };
 
-// Starts to gather the spans of `unit` into `frame` at `data`, in place if
-// `shard_of(span)` is there already.
+// Starts to gather the spans of `unit` into `frame` at `data`; in place if
+// `shard_of(span)` is already there.
 template <typename T, typename ShardOf>
 void StartGathers(const RankLayout& layout, RankGroups& groups, int unit,
                   const UnitFrame& frame, T* data, const ShardOf& shard_of,
@@ -123,7 +122,7 @@ class WholeParameters final : public UnitParameters<T> {
   RankGroups& groups_;
   BasicOps<T>& ops_;
   Arena arena_;
-  std::vector<Unit> units_;  // Ends before the memory that it waits for.
+  std::vector<Unit> units_;  // Destroyed before the memory that it waits for.
 };
 
 template <typename T>
@@ -144,8 +143,9 @@ class GatheredParameters final : public UnitParameters<T> {
     if (FindSlot(unit) != nullptr) return absl::OkStatus();
     Slot* const slot = FindSlot(-1);
     if (slot == nullptr) {
-      return absl::FailedPreconditionError(absl::StrCat(
-          "unit ", unit, " finds all ", slots_.size(), " slots taken"));
+      return absl::FailedPreconditionError(
+          absl::StrCat("unit ", unit, " needs a slot, but all ", slots_.size(),
+                       " are in use"));
     }
     slot->unit = unit;
     slot->is_arriving = true;
@@ -170,7 +170,7 @@ class GatheredParameters final : public UnitParameters<T> {
   void Release(int unit) override {
     Slot* const slot = FindSlot(unit);
     if (slot == nullptr) return;
-    // An error of it comes back with the next call.
+    // The next call returns its error.
     slot->pending.Wait().IgnoreError();
     slot->unit = -1;
   }
@@ -198,7 +198,7 @@ class GatheredParameters final : public UnitParameters<T> {
  private:
   struct Slot {
     T* data = nullptr;
-    int unit = -1;  // Held, or being gathered; -1: free.
+    int unit = -1;  // Present or arriving; -1: free.
     bool is_arriving = false;
     UnitFrame frame;
     UnitPending pending;
@@ -221,7 +221,7 @@ class GatheredParameters final : public UnitParameters<T> {
   BasicOps<T>& ops_;
   Arena arena_;
   T* shards_ = nullptr;
-  std::vector<Slot> slots_;  // Ends before the memory that it waits for.
+  std::vector<Slot> slots_;  // Destroyed before the memory that it waits for.
 };
 
 }  // namespace

@@ -1,15 +1,14 @@
-// A rank's parameters, as units that it computes with and as shards that its
-// optimizer writes.
+// A rank's parameters: as units for computation, and as shards that the
+// optimizer writes. They start at 0.
 //
 // Thread-compatible. All ranks of the groups make the same calls in the same
-// order. Two ways:
+// order. Two kinds:
 //
-//   whole     every unit is there at all times; what the optimizer wrote is
-//             gathered behind it, while the next step begins (DDP, ZeRO-1, -2)
-//   gathered  a unit is there from Gather to Release, in one of so many slots
-//             of constant size, gathered ahead of need (ZeRO-3, FSDP)
-//
-// Parameters start at 0.
+//   whole     every unit is present at all times; the optimizer's result is
+//             gathered in the background while the next step begins (DDP,
+//             ZeRO-1, ZeRO-2)
+//   gathered  a unit is present from Gather to Release, in one of `slot_count`
+//             slots of constant size, and is gathered ahead (ZeRO-3, FSDP)
 
 #pragma once
 
@@ -31,39 +30,35 @@ class UnitParameters {
  public:
   virtual ~UnitParameters() = default;
 
-  // Starts to gather `unit` of the layout, unless that has begun.
-  //
-  // FAILED_PRECONDITION: every slot holds another unit that was not released.
+  // Starts to gather `unit` of the layout, unless it has started.
+  // FAILED_PRECONDITION: every slot holds another unit that is not released.
   virtual absl::Status Prefetch(int unit) = 0;
 
-  // The unit's parameters, until Release. Errors of Prefetch and of Collective.
+  // The unit's parameters until Release. Errors of Prefetch and Collective.
   virtual absl::StatusOr<const T*> Gather(int unit) = 0;
 
-  // Ends the use of `unit`; does nothing if it is not there.
+  // Ends the use of `unit`; does nothing if it is not present.
   virtual void Release(int unit) = 0;
 
-  // This rank's shard of `span`, [shard_count].
   virtual T* shard(int span) = 0;
 
-  // Waits until shards may be written: nothing is being gathered. (After a step
-  // that used all units, nothing is.)
+  // Waits until no gather reads shards, so that they may be written. After a
+  // step that used all units it returns immediately.
   virtual absl::Status Settle() = 0;
 
-  // Shards were written: what is gathered from now on has it.
+  // Tells that shards were written: later gathers read the new values.
   virtual absl::Status ShardsChanged() = 0;
 
-  // A unit may lie where another was: Gather gives new contents.
+  // A unit may reuse memory: Gather returns new contents at an old address.
   virtual bool reuses_memory() const = 0;
 
-  // Of parameters that are kept, and of slots.
+  // Bytes of parameters that stay, and of slots.
   virtual int64_t kept_bytes() const = 0;
   virtual int64_t buffer_bytes() const = 0;
 };
 
-// All lies in memory of `ops`. `layout`, `groups` and `ops` outlive it.
-// `slot_count` >= 2: units that are gathered at a time.
-//
-// RESOURCE_EXHAUSTED: no memory.
+// All memory is that of `ops`. `layout`, `groups` and `ops` outlive it.
+// `slot_count` >= 2: units present at a time. RESOURCE_EXHAUSTED: no memory.
 template <typename T>
 absl::StatusOr<std::unique_ptr<UnitParameters<T>>> MakeWholeParameters(
     const RankLayout& layout, RankGroups& groups, BasicOps<T>& ops);

@@ -11,14 +11,14 @@
 namespace atl::engine {
 namespace {
 
-// A way from one stage to its neighbour: what is on it, and since when.
+// A link from a stage to its neighbour: its messages and their send times.
 struct Way {
   struct Item {
     int micro_batch;
     int64_t sent_at;
   };
   std::deque<Item> items;
-  // When each item was received: the n-th send needs the (n - capacity)-th.
+  // By message: the n-th send waits for receive number n - capacity.
   std::vector<int64_t> received_at;
   int sent_count = 0;
 };
@@ -182,12 +182,12 @@ class Simulation {
   const PipelineShape& shape_;
   const std::vector<std::vector<PipelineAction>>& schedules_;
   const PipelineCosts costs_;
-  std::vector<size_t> next_;  // By rank: its next action,
-  std::vector<int64_t> now_;  // and when it is free for it.
+  std::vector<size_t> next_;  // By rank: its next action.
+  std::vector<int64_t> now_;  // When it is free for it.
   std::vector<int> live_;
   std::vector<int> live_max_;
-  std::vector<Way> forward_ways_;   // Into each stage from the one before.
-  std::vector<Way> backward_ways_;  // Into each stage from the one after.
+  std::vector<Way> forward_ways_;   // Into each stage from the previous one.
+  std::vector<Way> backward_ways_;  // Into each stage from the next one.
   std::vector<std::vector<Progress>> passes_;  // By stage and micro-batch.
   std::vector<int> backward_count_;
 };
@@ -200,7 +200,7 @@ absl::StatusOr<PipelineReport> SimulatePipeline(
     const PipelineCosts& costs) {
   RETURN_IF_ERROR(ValidatePipeline(shape));
   if (static_cast<int>(schedules.size()) != shape.rank_count) {
-    return absl::InternalError("one schedule a rank is needed");
+    return absl::InternalError("each rank needs one schedule");
   }
   return Simulation(shape, schedules, costs).Play();
 }
