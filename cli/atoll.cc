@@ -168,8 +168,9 @@ absl::Status ParseFailure(const CLI::App& app, const CLI::ParseError& error) {
     message = absl::StrCat("there is no command \"", command, " ", rest.front(),
                            "\"");
   }
-  return UsageError(message, absl::StrCat("`", command,
-                                          " --help` lists the commands and flags."));
+  return UsageError(
+      message,
+      absl::StrCat("`", command, " --help` lists the commands and flags."));
 }
 
 int Main(int argc, char** argv) {

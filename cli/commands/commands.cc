@@ -10,8 +10,8 @@ void AddCommands(CLI::App& app, Context& context) {
     CLI::App* result = app.add_subcommand(name, help);
     result->require_subcommand(1);
     result->fallthrough();
-    result->footer(absl::StrCat("`atoll ", name,
-                                " COMMAND --help` shows an example."));
+    result->footer(
+        absl::StrCat("`atoll ", name, " COMMAND --help` shows an example."));
     return *result;
   };
   CLI::App& run = group("run", "Create, watch and steer runs");

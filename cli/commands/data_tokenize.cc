@@ -39,9 +39,9 @@ absl::Status TokenizeData(Context& context,
   data["document_token"] = result.document_token;
   Fields fields;
   fields.Add("tokens", FormatCount(result.token_count));
-  fields.Add("input", absl::StrCat(FormatBytes(result.input_bytes), " in ",
-                                FormatCount(result.input_file_count),
-                                " files"));
+  fields.Add("input",
+             absl::StrCat(FormatBytes(result.input_bytes), " in ",
+                          FormatCount(result.input_file_count), " files"));
   fields.Add("before each file", result.document_token.empty()
                                      ? "nothing"
                                      : result.document_token);
@@ -59,9 +59,11 @@ void AddDataTokenize(CLI::App& app, Context& context) {
   CLI::App* command = app.add_subcommand(
       "tokenize", "Turn text into token files with a byte-level BPE");
   command->footer(
-      "The tokenizer is Hugging Face's tokenizer.json or a *.tiktoken file. It\n"
+      "The tokenizer is Hugging Face's tokenizer.json or a *.tiktoken file. "
+      "It\n"
       "must split text with the regular expression of GPT-2 or Llama 3. The\n"
-      "output has llm.c's format: uint16, or uint32 if the vocabulary has more\n"
+      "output has llm.c's format: uint16, or uint32 if the vocabulary has "
+      "more\n"
       "than 65,536 tokens.\n"
       "Example:\n  atoll data tokenize --tokenizer tokenizer.json --input text "
       "--output tokens");

@@ -124,8 +124,11 @@ void AddDevReport(CLI::App& app, Context& context) {
       ->required();
   command->add_option("--baseline", options->baseline,
                       "Model of `dev baseline` to compare with");
-  command->add_option("--output", options->output, "File to write the summary to");
-  command->add_option("--prompt", options->prompt, "Text that the sample continues")
+  command->add_option("--output", options->output,
+                      "File to write the summary to");
+  command
+      ->add_option("--prompt", options->prompt,
+                   "Text that the sample continues")
       ->capture_default_str();
   command
       ->add_option("--sample-tokens", options->sample_tokens,

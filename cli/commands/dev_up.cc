@@ -461,7 +461,8 @@ void AddDevUp(CLI::App& app, Context& context) {
   CLI::App* command = app.add_subcommand(
       "up", "Run a coordinator, servers and islands on this machine");
   command->footer(
-      "DIR holds everything: logs, state, endpoints.json once the servers run,\n"
+      "DIR holds everything: logs, state, endpoints.json once the servers "
+      "run,\n"
       "and the exported model at the end. Processes that die are restarted.\n"
       "Ctrl-C stops; the same command with the same DIR resumes the run.\n"
       "Examples:\n"
@@ -470,7 +471,9 @@ void AddDevUp(CLI::App& app, Context& context) {
       "  atoll dev up laptop --model /tmp/my/export --dir /tmp/tune");
   auto options = std::make_shared<DevUpOptions>();
   AddRunFileFlags(*command, options->file, options->changes);
-  command->add_option("--dir", options->directory, "Directory for logs, state and the model")
+  command
+      ->add_option("--dir", options->directory,
+                   "Directory for logs, state and the model")
       ->required();
   command->add_option("--threads", options->threads, "Threads of each island")
       ->check(CLI::Range(1, 256));

@@ -63,12 +63,14 @@ void AddEval(CLI::App& app, Context& context) {
   CLI::App* command =
       app.add_subcommand("eval", "Compute a model's loss on data");
   command->footer(
-      "Reads windows [kT, kT + T] of the data, where T is the model's sequence\n"
+      "Reads windows [kT, kT + T] of the data, where T is the model's "
+      "sequence\n"
       "length. The inputs are the first T tokens, the targets the last T.\n"
       "Tokens after the last whole window are dropped.\n"
       "Example:\n  atoll eval --model model --data held-out.txt -o json");
   auto options = std::make_shared<EvalOptions>();
-  command->add_option("--model", options->model, "Directory of the exported model")
+  command
+      ->add_option("--model", options->model, "Directory of the exported model")
       ->required();
   command->add_option("--data", options->data, "A file, or a directory")
       ->required();

@@ -55,7 +55,8 @@ void AddGenerate(CLI::App& app, Context& context) {
       "Example:\n  atoll generate --model model --prompt '#include <' "
       "--seed 1");
   auto options = std::make_shared<GenerateOptions>();
-  command->add_option("--model", options->model, "Directory of the exported model")
+  command
+      ->add_option("--model", options->model, "Directory of the exported model")
       ->required();
   command->add_option("--prompt", options->prompt, "Text to continue")
       ->required();
@@ -64,7 +65,9 @@ void AddGenerate(CLI::App& app, Context& context) {
       "tokenizer.json or *.tiktoken; default: the model's own, else bytes");
   command->add_option("--seed", options->seed, "Seed of the sampling")
       ->capture_default_str();
-  command->add_option("--max-tokens", options->max_tokens, "Tokens to generate, at most")
+  command
+      ->add_option("--max-tokens", options->max_tokens,
+                   "Tokens to generate, at most")
       ->check(Positive())
       ->capture_default_str();
   command

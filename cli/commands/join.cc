@@ -123,9 +123,9 @@ absl::StatusOr<std::string> OnlyRun(const Context& context,
     request.set_page_token(response->next_page_token());
   } while (!request.page_token().empty());
   if (found.empty()) {
-    return WithReason(
-        absl::NotFoundError(absl::StrCat("there is no active run at ", address)),
-        "NO_RUN");
+    return WithReason(absl::NotFoundError(
+                          absl::StrCat("there is no active run at ", address)),
+                      "NO_RUN");
   }
   return found;
 }
@@ -299,8 +299,9 @@ void AddMeshFlags(CLI::App& command, worker::IslandPlace& place) {
   AddEnum(command, "--pipeline", {"gpipe", "1f1b", "interleaved"},
           "Schedule of the pipeline stages (pp)", place.pipeline);
   command
-      .add_option("--chunks", place.chunk_count,
-                  "Stages per pp rank; above 1 only with --pipeline interleaved")
+      .add_option(
+          "--chunks", place.chunk_count,
+          "Stages per pp rank; above 1 only with --pipeline interleaved")
       ->check(CLI::Range(1, 1024))
       ->capture_default_str();
   command
@@ -327,7 +328,8 @@ void AddJoin(CLI::App& app, Context& context) {
   CLI::App* command = app.add_subcommand(
       "join", "Join a run as an island: train on this machine");
   command->footer(
-      "The first Ctrl-C leaves cleanly, the second ends at once; neither loses\n"
+      "The first Ctrl-C leaves cleanly, the second ends at once; neither "
+      "loses\n"
       "an acknowledged contribution. The same command with the same island id\n"
       "and directory resumes.\n"
       "Examples:\n"
@@ -338,7 +340,8 @@ void AddJoin(CLI::App& app, Context& context) {
       "  atoll join 10.0.0.7:7400 --device cuda --mesh dp_shard=8\n"
       "An island of two processes with four ranks each, started like "
       "torchrun.\n"
-      "The second process has --process-index 1. A restarted process finds the\n"
+      "The second process has --process-index 1. A restarted process finds "
+      "the\n"
       "other, and the island resumes from the servers' parameters:\n"
       "  atoll join 10.0.0.7:7400 --island-id rack --mesh dp_shard=4,tp=2 \\\n"
       "    --processes 2 --process-index 0 --rendezvous 10.0.1.1:29500 \\\n"
@@ -393,8 +396,9 @@ void AddJoin(CLI::App& app, Context& context) {
                    "process, with no contribution between; then exit code 11")
       ->check(CLI::Range(0, 1000000))
       ->capture_default_str();
-  command->add_option("--failpoint", options->failpoint,
-                      "For tests: die at failpoint NAME, or at its Nth hit, NAME@N");
+  command->add_option(
+      "--failpoint", options->failpoint,
+      "For tests: die at failpoint NAME, or at its Nth hit, NAME@N");
   command->callback([&context, options] {
     context.action = [options](Context& context) {
       return Join(context, *options);

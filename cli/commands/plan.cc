@@ -514,18 +514,21 @@ void AddNumbers(CLI::App& command, PlanOptions& options) {
 }  // namespace
 
 void AddPlan(CLI::App& app, Context& context) {
-  CLI::App* command = app.add_subcommand(
-      "plan", "Predict how well each preset uses a link");
+  CLI::App* command =
+      app.add_subcommand("plan", "Predict how well each preset uses a link");
   command->footer(
       "Computes a formula from your inputs; measures nothing and contacts no\n"
       "server. COMPUTES is the share of the run's time that an island trains.\n"
       "If a round samples only some islands, the idle time of the others\n"
-      "counts. 95 % AT is the bandwidth, each way, at which an island computes\n"
+      "counts. 95 % AT is the bandwidth, each way, at which an island "
+      "computes\n"
       "95 % of the time.\n"
       "A PRESET is the run file of that name (preset = \"streaming\") with "
       "this\n"
-      "model and these islands. --inner-steps and the like replace the keys of\n"
-      "the run file. With fewer inner steps the plan also shortens the overlap\n"
+      "model and these islands. --inner-steps and the like replace the keys "
+      "of\n"
+      "the run file. With fewer inner steps the plan also shortens the "
+      "overlap\n"
       "and lowers the fragment count; a run file must do that itself.\n"
       "Examples:\n"
       "  atoll plan --link 20Mb/s --rtt 40ms --model 1.2B "
@@ -540,9 +543,13 @@ void AddPlan(CLI::App& app, Context& context) {
       ->required();
   command->add_option("--link", options->link,
                       "An island's bandwidth each way: 20Mb/s, 5MB/s");
-  command->add_option("--up", options->up, "Bandwidth from the island, instead of --link");
-  command->add_option("--down", options->down, "Bandwidth to the island, instead of --link");
-  command->add_option("--rtt", options->rtt, "Round-trip time to the servers: 40ms")
+  command->add_option("--up", options->up,
+                      "Bandwidth from the island, instead of --link");
+  command->add_option("--down", options->down,
+                      "Bandwidth to the island, instead of --link");
+  command
+      ->add_option("--rtt", options->rtt,
+                   "Round-trip time to the servers: 40ms")
       ->capture_default_str();
   command
       ->add_option("--merge", options->merge,

@@ -97,16 +97,17 @@ absl::StatusOr<std::vector<v1::Round>> ListDecisions(
   } while (!request.page_token().empty());
   if (beyond > 0) {
     const std::string text = absl::StrCat(
-        "pin ", pin.pin_id(), " kept contributions up to commit ", pin.keep_end() - 1,
-        ": ", beyond, " later commits cannot be replayed");
+        "pin ", pin.pin_id(), " kept contributions up to commit ",
+        pin.keep_end() - 1, ": ", beyond, " later commits cannot be replayed");
     if (flags.to > 0) return CannotReplay(text, "BEYOND_WHAT_IS_KEPT");
     context.output().Message(text);
   }
   if (flags.to > 0 &&
       (rounds.empty() || rounds.back().commit_seq() != flags.to)) {
-    return CannotReplay(absl::StrCat("commit ", flags.to,
-                                     " is not a commit after pin ", pin.pin_id()),
-                        "NO_SUCH_COMMIT");
+    return CannotReplay(
+        absl::StrCat("commit ", flags.to, " is not a commit after pin ",
+                     pin.pin_id()),
+        "NO_SUCH_COMMIT");
   }
   if (rounds.empty()) {
     return CannotReplay(absl::StrCat("no kept commit comes after "
@@ -290,7 +291,8 @@ void AddReplay(CLI::App& app, Context& context) {
       "replay", "Recompute the versions after a pin and compare them");
   command->footer(
       "Reads a pin's cut and the contributions kept after it. Merges them as\n"
-      "the coordinator decided, with the servers' arithmetic, and compares each\n"
+      "the coordinator decided, with the servers' arithmetic, and compares "
+      "each\n"
       "digest with the committed one. Exits with 5 if one differs.\n"
       "Needs the role operator, and memory for the largest fragment and its\n"
       "outer optimizer's state.\n"

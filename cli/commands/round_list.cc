@@ -94,7 +94,9 @@ void AddRoundList(CLI::App& app, Context& context) {
       ->add_option("--after", options->after,
                    "List only rounds with a greater commit number")
       ->check(NotNegative());
-  command->add_option("--limit", options->limit, "List at most this many rounds; 0: all")
+  command
+      ->add_option("--limit", options->limit,
+                   "List at most this many rounds; 0: all")
       ->check(NotNegative())
       ->capture_default_str();
   command->callback([&context, options] {

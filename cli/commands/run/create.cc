@@ -51,8 +51,8 @@ absl::Status CreateRun(Context& context, const CreateOptions& options) {
   if (run.spec.init().import() && !options.validate_only &&
       created.state() == v1::RUN_STATE_STARTING) {
     context.output().Message(
-        absl::StrCat("the run waits for its model: atoll run import ", run.run_id,
-                     " --model ", run.model_directory));
+        absl::StrCat("the run waits for its model: atoll run import ",
+                     run.run_id, " --model ", run.model_directory));
   }
   return absl::OkStatus();
 }

@@ -61,7 +61,8 @@ void AddRunExport(CLI::App& app, Context& context) {
   CLI::App* command = app.add_subcommand(
       "export", "Write a run's parameters as a model directory (safetensors)");
   command->footer(
-      "The directory loads in transformers (AutoModelForCausalLM), `atoll eval`\n"
+      "The directory loads in transformers (AutoModelForCausalLM), `atoll "
+      "eval`\n"
       "and `atoll generate`.\n"
       "Example:\n  atoll run export laptop --output model");
   auto flags = std::make_shared<RunExportOptions>();

@@ -61,11 +61,12 @@ absl::Status Import(Context& context, const RunImportOptions& options) {
 }  // namespace
 
 void AddRunImport(CLI::App& app, Context& context) {
-  CLI::App* command = app.add_subcommand(
-      "import", "Upload the model that a run starts from");
+  CLI::App* command =
+      app.add_subcommand("import", "Upload the model that a run starts from");
   command->footer(
       "The run file names the model under [init]. The directory holds\n"
-      "config.json and safetensors (one file, or several with their index; F32,\n"
+      "config.json and safetensors (one file, or several with their index; "
+      "F32,\n"
       "BF16 or F16). The model is checked before anything is sent. After an\n"
       "interruption the same command continues from what the servers have.\n"
       "Example:\n"

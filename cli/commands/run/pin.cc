@@ -36,8 +36,8 @@ absl::Status Pin(Context& context, const PinOptions& options) {
     Json data;
     data["pin_id"] = options.pin_id;
     data["released"] = true;
-    context.output().Print(data,
-                           absl::StrCat("pin ", options.pin_id, " is released\n"));
+    context.output().Print(
+        data, absl::StrCat("pin ", options.pin_id, " is released\n"));
     return absl::OkStatus();
   }
   const v1::Pin& pin = response.pin();
@@ -57,8 +57,10 @@ void AddRunPin(CLI::App& app, Context& context) {
   CLI::App* command = app.add_subcommand(
       "pin", "Keep the newest cut and the contributions merged after it");
   command->footer(
-      "With --keep-mb the servers keep the contributions of every later commit,\n"
-      "up to that many MB, for `atoll replay`. The same command renews the pin.\n"
+      "With --keep-mb the servers keep the contributions of every later "
+      "commit,\n"
+      "up to that many MB, for `atoll replay`. The same command renews the "
+      "pin.\n"
       "Example:\n  atoll run pin laptop --id audit --keep-mb 2000");
   auto options = std::make_shared<PinOptions>();
   command->add_option("run", options->run_id, "Id of the run")->required();
