@@ -94,9 +94,9 @@ absl::StatusOr<RunFile> LoadRunFile(const std::string& path,
   if (!text.has_value()) {
     return WithHint(
         WithReason(absl::NotFoundError(absl::StrCat("there is no run file ",
-                                                    path, " that can be read")),
+                                                    path, " or preset of that name")),
                    "RUN_FILE_NOT_FOUND"),
-        absl::StrCat("Give a TOML file, or a preset: ", PresetNames(), "."));
+        absl::StrCat("Give a readable TOML file or a preset: ", PresetNames(), "."));
   }
   absl::StatusOr<RunFile> run = ParseRunFile(*text, options);
   if (!run.ok()) return run;
