@@ -37,7 +37,9 @@ absl::StatusOr<std::string> FindProgram(const std::string& executable,
       WithReason(absl::NotFoundError(absl::StrCat("there is neither ",
                                                   installed, " nor ", built)),
                  "PROGRAM_NOT_FOUND"),
-      absl::StrCat("Build //", folder, ":", name, ", or give its path with --coordinator-binary and --server-binary."));
+      absl::StrCat(
+          "Build //", folder, ":", name,
+          ", or give its path with --coordinator-binary and --server-binary."));
 }
 
 }  // namespace

@@ -7,8 +7,9 @@ namespace atl::cli {
 void AddRunFileFlags(CLI::App& command, std::string& file,
                      RunFileChanges& changes) {
   command.add_option("file", file, "Run file, or a preset's name")->required();
-  command.add_option("--run-id,--run", changes.run_id,
-                     "Id of the run; default: run_id in the file, else its name");
+  command.add_option(
+      "--run-id,--run", changes.run_id,
+      "Id of the run; default: run_id in the file, else its name");
   command
       .add_option("--servers", changes.server_count,
                   "Number of servers, instead of the file's")

@@ -124,12 +124,14 @@ std::string GetHint(const absl::Status& status) {
     case absl::StatusCode::kDeadlineExceeded:
       // A push or pull that timed out (server/client).
       if (absl::StrContains(status.message(), "nothing has moved")) {
-        return "Is that server running and reachable from here? `atoll run show "
+        return "Is that server running and reachable from here? `atoll run "
+               "show "
                "RUN` lists the servers.";
       }
       return "Try again, or raise --timeout.";
     case absl::StatusCode::kUnauthenticated:
-      return "Give a valid certificate with --tls-cert, --tls-key and --tls-ca.";
+      return "Give a valid certificate with --tls-cert, --tls-key and "
+             "--tls-ca.";
     case absl::StatusCode::kPermissionDenied:
       return "The role of this certificate does not permit this; use an "
              "operator's certificate.";

@@ -10,8 +10,8 @@
 
 namespace atl::cli {
 
-// The exit code of `status`: the one set with WithExitCode (error.h), else 7 for
-// a failed TLS handshake, else CodeToExitCode.
+// The exit code of `status`: the one set with WithExitCode (error.h), else 7
+// for a failed TLS handshake, else CodeToExitCode.
 ExitCode ToExitCode(const absl::Status& status);
 
 }  // namespace atl::cli

@@ -61,8 +61,8 @@ class Output {
   void PrintList(absl::string_view name, const Json& items,
                  absl::string_view text);
 
-  // Prints one event of a stream: a line of text, or a jsonl envelope. With json
-  // FinishStream prints all events as a list.
+  // Prints one event of a stream: a line of text, or a jsonl envelope. With
+  // json FinishStream prints all events as a list.
   void PrintEvent(const Json& event, absl::string_view line);
   void FinishStream(absl::string_view name);
 

@@ -66,8 +66,8 @@ struct RunFile {
   std::string fragment_pattern = "strided";
   // layout.layers_a_fragment; 0: layout.fragment_count holds.
   int64_t layers_a_fragment = 0;
-  // The file or its preset gives data.fingerprint. Empty: each island has its own
-  // data.
+  // The file or its preset gives data.fingerprint. Empty: each island has its
+  // own data.
   bool has_fingerprint = false;
 };
 
@@ -93,8 +93,8 @@ v1::RunSpec DefaultRunSpec();
 //
 // INVALID_ARGUMENT: not TOML; an unknown key (with the nearest known one); a
 // value of the wrong type or out of range; an unknown enum value or preset; a
-// missing key without a default. One line per fault, with "NAME:LINE: " in front
-// if it has a line; at most the first 20 faults.
+// missing key without a default. One line per fault, with "NAME:LINE: " in
+// front if it has a line; at most the first 20 faults.
 absl::StatusOr<RunFile> ParseRunFile(absl::string_view text,
                                      const RunFileOptions& options);
 

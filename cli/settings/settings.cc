@@ -76,8 +76,9 @@ absl::StatusOr<std::map<std::string, ProfileValue>> ParseProfile(
       node.visit([&](auto&& n) { stream << n; });
       value = stream.str();
     } else {
-      return ProfileError(path, line,
-                          absl::StrCat("'", name, "' must be a string, number or boolean"));
+      return ProfileError(
+          path, line,
+          absl::StrCat("'", name, "' must be a string, number or boolean"));
     }
     if (definition->is_path && !value.empty() && value[0] != '/') {
       value = absl::StrCat(Directory(path), "/", value);
@@ -112,8 +113,10 @@ const std::vector<SettingDefinition>& SettingDefinitions() {
       {"coordinator", "127.0.0.1:7400", "HOST:PORT of the coordinator"},
       {"format", "table", "Format of results: table, json or jsonl"},
       {"timeout", "30s", "Longest wait for one answer: 30s, 2m"},
-      {"insecure", "false", "true: allow unencrypted connections to other machines"},
-      {"tls_ca", "", "PEM file of the CA that signed the other side's certificate", true},
+      {"insecure", "false",
+       "true: allow unencrypted connections to other machines"},
+      {"tls_ca", "",
+       "PEM file of the CA that signed the other side's certificate", true},
       {"tls_cert", "", "PEM file of this side's certificate", true},
       {"tls_key", "", "PEM file of this side's private key", true},
   };

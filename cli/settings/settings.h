@@ -1,7 +1,8 @@
 // Settings of the `atoll` command and the origin of each.
 //
-// Precedence: flag, then environment (ATOLL_*), then profile file, then default.
-// (CLI11's own support is not used: there a file beats the environment.)
+// Precedence: flag, then environment (ATOLL_*), then profile file, then
+// default. (CLI11's own support is not used: there a file beats the
+// environment.)
 //
 // Pure: main passes the environment as a map and the profile as text.
 // Thread-compatible.

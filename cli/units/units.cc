@@ -35,8 +35,8 @@ bool TakeNumber(absl::string_view* text, double* number) {
   return std::isfinite(*number);
 }
 
-// Takes one of `letters` from `text`: the i-th, from 0, is 1000^(i + 1). Returns
-// 1 if `text` begins with none of them.
+// Takes one of `letters` from `text`: the i-th, from 0, is 1000^(i + 1).
+// Returns 1 if `text` begins with none of them.
 double TakeScale(absl::string_view letters, absl::string_view* text) {
   if (text->empty()) return 1;
   const size_t power = letters.find(text->front());
@@ -87,8 +87,9 @@ absl::StatusOr<double> ParseSeconds(absl::string_view text) {
   const bool has_unit = !text.empty() && absl::ascii_isalpha(text.back());
   if (!has_unit || !absl::ParseDuration(std::string(text), &duration) ||
       duration < absl::ZeroDuration() || duration == absl::InfiniteDuration()) {
-    return UsageError(absl::StrCat("'", text, "' is not a duration"),
-                      "Write a number and us, ms, s, m or h, e.g. 40ms or 1.5s.");
+    return UsageError(
+        absl::StrCat("'", text, "' is not a duration"),
+        "Write a number and us, ms, s, m or h, e.g. 40ms or 1.5s.");
   }
   return absl::ToDoubleSeconds(duration);
 }

@@ -265,21 +265,21 @@ class CliTest(cluster_module.IntegrationTest):
         done = self.atoll("run", "export", "run", model, "--patience", "3s",
                           check=TIMEOUT)
         # Told once, for a log is no terminal; or again with another reason.
-        who = "waits for server server-1 at %s, at most 3s: " % address
+        who = "waiting for server server-1 at %s, at most 3s: " % address
         told = [line for line in done.stderr.splitlines()
-                if line.startswith("waits for")]
+                if line.startswith("waiting for")]
         self.assertTrue(told, done.stderr)
         for one, following in zip(told, told[1:]):
             self.assertNotEqual(one, following)
         for line in told:
             self.assertTrue(line.startswith(who), line)
-            self.assertTrue(line.endswith(" (--patience; Ctrl-C ends it)"),
+            self.assertTrue(line.endswith(" (--patience; Ctrl-C stops it)"),
                             line)
         for ends in (True, False):
             export = self.begin("export-%s" % ends, "run", "export", "run",
                                 model, "--patience", "5m", "--timeout", "1h")
             wait.until("it says what it waits for",
-                       lambda: "waits for server" in export.tail())
+                       lambda: "waiting for server" in export.tail())
             if ends:
                 # Nor does it wait for a coordinator that is silent.
                 coordinator = cluster.processes["coordinator"]
@@ -303,7 +303,7 @@ class CliTest(cluster_module.IntegrationTest):
         coordinator = cluster.processes["coordinator"]
         coordinator.signal(signal.SIGSTOP)
         self.addCleanup(coordinator.signal, signal.SIGCONT)
-        who = "waits for coordinator %s, at most " % cluster.coordinator_address
+        who = "waiting for coordinator %s, at most " % cluster.coordinator_address
         for command in (("run", "list"), ("run", "show", "run"),
                         ("island", "list", "run"),
                         ("run", "export", "run", "model"),
@@ -312,7 +312,7 @@ class CliTest(cluster_module.IntegrationTest):
             with self.subTest(command=command):
                 done = self.atoll(*command, "--timeout", "3s", check=None)
                 self.assertIn(done.returncode, (TIMEOUT, CONNECTION))
-                self.assertIn(who + "3s (--timeout; Ctrl-C ends it)",
+                self.assertIn(who + "3s (--timeout; Ctrl-C stops it)",
                               done.stderr)
         # And what it says of Ctrl-C is so.
         for name, command, code in (

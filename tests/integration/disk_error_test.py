@@ -73,7 +73,7 @@ class DiskErrorTest(cluster_module.IntegrationTest):
                    lambda: any(s.blocked_reason for s in
                                cluster.run_state().servers))
         told = self.shown()
-        self.assertIn("tries again", told)
+        self.assertIn("retrying", told)
         self.assertIn(part, told)
         self.assertIn(text, told)
         disk.repair()

@@ -90,7 +90,7 @@ class ReplayTest(cluster_module.IntegrationTest):
         self.cluster.kill("server-0")
         done = self.cluster.run_cli("replay", "run", "--from", "audit",
                                     "--patience", "3s", check=3)
-        self.assertIn("waits for server server-0 at %s, at most 3s" % address,
+        self.assertIn("waiting for server server-0 at %s, at most 3s" % address,
                       done.stderr)
 
     def test_kill_9_of_servers_loses_nothing_that_is_kept(self):
