@@ -303,7 +303,8 @@ class CliTest(cluster_module.IntegrationTest):
         coordinator = cluster.processes["coordinator"]
         coordinator.signal(signal.SIGSTOP)
         self.addCleanup(coordinator.signal, signal.SIGCONT)
-        who = "waiting for coordinator %s, at most " % cluster.coordinator_address
+        who = ("waiting for coordinator %s, at most "
+               % cluster.coordinator_address)
         for command in (("run", "list"), ("run", "show", "run"),
                         ("island", "list", "run"),
                         ("run", "export", "run", "model"),
