@@ -137,8 +137,7 @@ double CopyTraffic(Arrays& arrays, size_t blocks, int repetitions) {
 
 struct Operation {
   const char* name;
-  double
-      traffic;  // f32 arrays read and written; encoded bytes are extra.
+  double traffic;  // f32 arrays read and written; encoded bytes are extra.
   std::function<codec::BlockFault(size_t block)> run;
 };
 

@@ -537,7 +537,8 @@ int Main(int argc, char** argv) {
       "until it says that they are in its log; at island, where chunks are "
       "merged as they come and nothing is said before the commit, until the "
       "islands' last byte has gone to the network.");
-  app.add_flag("--json", flags.json, "Print one JSON object a line, nothing else");
+  app.add_flag("--json", flags.json,
+               "Print one JSON object a line, nothing else");
   app.add_option("--mib", flags.mib, "Size of the vector")
       ->check(CLI::Range(1, 1 << 14));
   app.add_option("--repetitions", flags.repetitions, "Measured rounds")

@@ -39,7 +39,7 @@ struct ClusterOptions {
   int round_count = 1;        // Rounds to play.
   v1::Durability durability = v1::DURABILITY_PROCESS;
   v1::ExchangeSpec exchange;  // F32 both ways if nothing is set.
-  std::string directory;  // Created, and removed at the end.
+  std::string directory;      // Created, and removed at the end.
   std::string coordinator_binary;
   std::string server_binary;
   // Command of an island; Start adds --index and --coordinator.

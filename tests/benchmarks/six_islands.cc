@@ -329,7 +329,8 @@ int Benchmark(Flags flags) {
 int Main(int argc, char** argv) {
   Flags flags;
   CLI::App app("Six islands of a large model against one host's server.");
-  app.add_flag("--json", flags.json, "Print one JSON object a line, nothing else");
+  app.add_flag("--json", flags.json,
+               "Print one JSON object a line, nothing else");
   app.add_option("--megabytes", flags.megabytes, "Size of the model, f32")
       ->check(CLI::Range(1, 1 << 20));
   app.add_option("--islands", flags.islands, "Islands")

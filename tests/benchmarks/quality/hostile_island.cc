@@ -46,7 +46,8 @@ class HostileClient final : public server::ParameterClient {
                                absl::Span<const char> encoded,
                                const server::CallBounds& bounds) override {
     if (info.codec() != v1::CODEC_F32) {
-      return {.status = absl::UnimplementedError("attacks need f32 contributions")};
+      return {.status =
+                  absl::UnimplementedError("attacks need f32 contributions")};
     }
     std::vector<float> altered(encoded.size() / sizeof(float));
     std::memcpy(altered.data(), encoded.data(), encoded.size());
