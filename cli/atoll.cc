@@ -1,5 +1,5 @@
-// The `atoll` command. Reads the command line and the environment, which
-// nothing else does, and runs one subcommand.
+// The `atoll` command: reads the command line and the environment, and runs one
+// subcommand. No other file of cli reads them.
 
 #include <sys/ioctl.h>
 #include <unistd.h>
@@ -42,7 +42,7 @@ Environment ReadEnvironment() {
   return environment;
 }
 
-// Values of the flags that settings have, as given.
+// Values of the settings' flags, as given.
 struct SettingFlags {
   std::map<std::string, std::string> values;
   std::string profile;
@@ -53,7 +53,7 @@ void AddSettingFlags(CLI::App& app, SettingFlags& flags) {
   for (const SettingDefinition& definition : SettingDefinitions()) {
     if (definition.name == "insecure") {
       app.add_flag("--insecure", flags.insecure,
-                   "Plaintext to another machine, unprotected");
+                   "Allow unencrypted connections to other machines");
       continue;
     }
     const std::string name =
@@ -65,7 +65,7 @@ void AddSettingFlags(CLI::App& app, SettingFlags& flags) {
                  "Profile file with settings (TOML)");
 }
 
-// The values that are on the command line.
+// Only the flags that are on the command line.
 std::map<std::string, std::string> GivenFlags(const CLI::App& app,
                                               const SettingFlags& flags) {
   std::map<std::string, std::string> given;
@@ -126,8 +126,7 @@ std::string Executable(const char* argv0) {
   return length > 0 ? std::string(path, length) : std::string(argv0);
 }
 
-// The format that the command line asks for, for errors that come before the
-// settings are known.
+// The output format of errors that occur before the settings are resolved.
 OutputFormat EarlyFormat(const SettingFlags& flags,
                          const Environment& environment) {
   std::string text = flags.values.at("format");
@@ -148,7 +147,7 @@ absl::Status RunAction(const CLI::App& app, const SettingFlags& flags,
   return context.action(context);
 }
 
-// The subcommand that was parsed last: "atoll run create".
+// The full name of the parsed subcommand: "atoll run create".
 std::string ParsedCommand(const CLI::App& app) {
   std::string name = app.get_name();
   const CLI::App* at = &app;
@@ -159,22 +158,23 @@ std::string ParsedCommand(const CLI::App& app) {
   return name;
 }
 
-// What is wrong with the command line.
+// The usage error for a command line that CLI11 rejects.
 absl::Status ParseFailure(const CLI::App& app, const CLI::ParseError& error) {
   const std::string command = ParsedCommand(app);
   std::string message = error.what();
   const std::vector<std::string> rest = app.remaining(/*recurse=*/true);
-  // CLI11 misses the subcommand that is wrong.
+  // CLI11's message does not name the unknown subcommand.
   if (message == "A subcommand is required" && !rest.empty()) {
     message = absl::StrCat("there is no command \"", command, " ", rest.front(),
                            "\"");
   }
-  return UsageError(message, absl::StrCat("`", command,
-                                          " --help` shows what there is."));
+  return UsageError(
+      message,
+      absl::StrCat("`", command, " --help` lists the commands and flags."));
 }
 
 int Main(int argc, char** argv) {
-  // What went wrong is told once, as an error; who runs for hours tells more.
+  // Errors are printed once, by Output. `atoll join` logs more.
   SetMinimumLogSeverity(LogSeverity::kWarning);
   const Environment environment = ReadEnvironment();
   Output output(OutputFormat::kTable, std::cout, std::cerr);
@@ -184,14 +184,14 @@ int Main(int argc, char** argv) {
   context.progress_options = ProgressOptions(environment);
 
   CLI::App app(
-      "Atoll trains one model on islands of hardware that are poorly "
-      "connected.");
+      "Atoll trains one model on islands of hardware with slow links between "
+      "them.");
   app.name("atoll");
   app.footer(
       "Start with:\n"
-      "  atoll dev up laptop --dir /tmp/laptop    everything on this machine\n"
-      "  atoll join HOST:PORT --run RUN           bring an island\n"
-      "  atoll run list --coordinator HOST:PORT   ask what runs");
+      "  atoll dev up laptop --dir /tmp/laptop    a whole run on this machine\n"
+      "  atoll join HOST:PORT --run RUN           add an island to a run\n"
+      "  atoll run list --coordinator HOST:PORT   list the runs");
   app.require_subcommand(1);
   app.fallthrough();
   app.set_version_flag("--version", absl::StrCat("atoll ", kProgramVersion));
@@ -199,7 +199,7 @@ int Main(int argc, char** argv) {
   AddSettingFlags(app, flags);
   AddCommands(app, context);
 
-  // CLI11 reports by exceptions; they end here.
+  // CLI11 reports errors as exceptions; none leaves this block.
   try {
     SpellFlagsWithDashes(argc, argv);
     app.parse(argc, argv);

@@ -42,9 +42,9 @@ Context::MakeOperatorClient(const std::string& address,
   options.stop = use.stop;
   options.on_waiting = [this, progress = use.progress](
                            absl::string_view peer, absl::Duration patience) {
-    const std::string line = absl::StrCat("waits for ", peer, ", at most ",
+    const std::string line = absl::StrCat("waiting for ", peer, ", at most ",
                                           absl::FormatDuration(patience),
-                                          " (--timeout; Ctrl-C ends it)");
+                                          " (--timeout; Ctrl-C stops it)");
     if (progress != nullptr) {
       progress->Note(line);
     } else {

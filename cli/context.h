@@ -1,4 +1,4 @@
-// What every subcommand is given, and how it hands over its work.
+// What every subcommand receives, and where it stores its action.
 //
 // Thread-compatible.
 
@@ -23,28 +23,27 @@ namespace atl::cli {
 
 class Context {
  public:
-  // Both outlive this; `messages` is the stream for people.
+  // Both outlive this. `messages` is the stream for people.
   Context(Output& output, std::ostream& messages)
       : output_(output), messages_(messages) {}
 
-  // Filled in by main before the action runs.
+  // Set by main before the action runs.
   Settings settings;
   std::string executable;              // Path of the running binary.
-  std::string state_directory;         // Where islands may save by default.
+  std::string state_directory;         // Default parent of --dir of islands.
   Progress::Options progress_options;  // Of the message stream.
 
-  // What the chosen subcommand does; set while the command line is parsed.
+  // The work of the chosen subcommand; set while the command line is parsed.
   std::function<absl::Status(Context&)> action;
 
   Output& output() { return output_; }
   std::ostream& messages() { return messages_; }
 
-  // How a command goes with its client.
+  // How a command uses its client.
   struct ClientUse {
-    // Calls end at once when it is requested: whoever has an Interrupt gives
-    // its first().
+    // Ends calls at once. A command with an Interrupt passes its first().
     std::stop_token stop = {};
-    // Says what a call waits for, and outlives the client; else messages().
+    // Shows what a call waits for; outlives the client. Null: messages().
     Progress* progress = nullptr;
   };
 
@@ -58,7 +57,7 @@ class Context {
   absl::StatusOr<std::unique_ptr<coordinator::OperatorClient>>
   MakeOperatorClient(const std::string& address, const ClientUse& use) const;
 
-  // What the settings say of connections.
+  // Connection options from the settings.
   rpc::Security MakeSecurity() const;
   rpc::ChannelOptions MakeChannelOptions(rpc::ChannelKind kind) const;
 

@@ -17,7 +17,7 @@ sigset_t StopSignals() {
   return set;
 }
 
-// Dies of `number` as a process does that knows nothing of signals.
+// Ends the process by the default action of signal `number`.
 void DieBySignal(int number) {
   signal(number, SIG_DFL);
   const sigset_t set = StopSignals();

@@ -1,9 +1,9 @@
-// Ctrl-C as a request: the first one asks to end cleanly, and the second kills
-// the process at once, whatever it does; or asks to end now, and the third
-// kills. SIGTERM counts as SIGINT does.
+// Turns Ctrl-C into a stop request. The first signal asks the command to end
+// cleanly; the second kills the process. With `kill_at` 3 the second asks it to
+// end at once, and the third kills. SIGTERM counts like SIGINT.
 //
-// To be made before the process has other threads: it blocks the signals for
-// the caller, and threads that are made later inherit that.
+// Create it before other threads: it blocks both signals in the calling thread,
+// and later threads inherit the mask.
 
 #pragma once
 
@@ -17,8 +17,8 @@ class Interrupt {
  public:
   // The second signal kills.
   Interrupt() : Interrupt(nullptr, 2) {}
-  // `on_first` is called in a thread of its own at the first signal. The
-  // signal with the number `kill_at`, from 1, kills.
+  // The first signal calls `on_first` on another thread. Signal `kill_at`,
+  // counted from 1, kills the process.
   Interrupt(std::function<void()> on_first, int kill_at);
   ~Interrupt();
   Interrupt(const Interrupt&) = delete;

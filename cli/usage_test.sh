@@ -1,11 +1,11 @@
 #!/usr/bin/env bash
-# Runs the binary as a person would: help, wrong calls, exit codes, streams.
+# Runs the binary like a user: help, wrong calls, exit codes, streams.
 set -uo pipefail
 
 atoll=$1
 work=$(mktemp -d "${TEST_TMPDIR:-/tmp}/usage.XXXXXX")
 trap 'rm -rf "$work"' EXIT
-# Nothing of the caller's settings.
+# Ignore the caller's settings.
 export HOME=$work
 unset XDG_CONFIG_HOME ATOLL_PROFILE ATOLL_COORDINATOR ATOLL_FORMAT
 failed=0
@@ -58,7 +58,7 @@ expect 0 --help
 for command in "${commands[@]}"; do has out "${command%% *}"; done
 expect 0 --version
 has out "atoll "
-# A default is told where there is one.
+# Help shows defaults.
 expect 0 run import --help
 has out "--patience TEXT=5m"
 expect 0 --help
@@ -83,12 +83,12 @@ expect 2 join 127.0.0.1:1 --threads many
 expect 2 join 127.0.0.1:1 --run x --processes 2
 has err "--mesh"
 expect 2 join 127.0.0.1:1 --up 5
-has err "--up: '5' is no bandwidth"
+has err "--up: '5' is not a bandwidth"
 expect 2 join 127.0.0.1:1 --down 50kb/s
 has err "--down 50kb/s is less than 100 kb/s"
 expect 2 dev up laptop --dir "$work/dev" --down fast
-has err "--down: 'fast' is no bandwidth"
-# A device: none is tried where there is none, whatever the machine.
+has err "--down: 'fast' is not a bandwidth"
+# --device: CUDA_VISIBLE_DEVICES hides any GPU of the machine.
 expect 2 join 127.0.0.1:1 --device gpu
 has err '--device: "gpu" is not a device: use cpu, cuda or cuda:N'
 CUDA_VISIBLE_DEVICES='' expect 10 join 127.0.0.1:1 --device cuda
@@ -105,7 +105,7 @@ expect 2 run list --timeout soon
 expect 2 version -o yaml
 has err "table, json and jsonl"
 
-# A plan needs nobody; its quantities have units.
+# A plan needs no coordinator; its quantities have units.
 plan=(plan --model 1B --tokens-per-second 80000)
 expect 0 "${plan[@]}" --link 20Mb/s --rtt 40ms
 has out "PRESET"
@@ -125,32 +125,32 @@ has out '"preset":"sparseloco"'
 expect 2 "${plan[@]}"
 has err "--link"
 expect 2 "${plan[@]}" --link 20
-has err "--link: '20' is no bandwidth"
+has err "--link: '20' is not a bandwidth"
 expect 0 "${plan[@]}" --link 20Mb/s --tokens 20B
 has out "20B IN"
 has out "20B tokens take"
-has out "Its price: a little loss"
+has out "Its cost: a little loss"
 has out "each way it would compute 95 %"
 expect 0 "${plan[@]}" --link 20Mb/s --local-data
 has out "Take fedopt"
-has out "Compared were fedavg and fedopt alone"
+has out "Compared: only fedavg and fedopt"
 expect 2 "${plan[@]}" --link 0Mb/s
-has err "--link: '0Mb/s' is no bandwidth"
+has err "--link: '0Mb/s' is not a bandwidth"
 expect 2 "${plan[@]}" --link 20Mb/s --rtt=-40ms
-has err "--rtt: '-40ms' is no duration"
+has err "--rtt: '-40ms' is not a duration"
 expect 2 "${plan[@]}" --link 20Mb/s --inner-steps 0
 has err "--inner-steps: must be above 0, not 0"
 for model in 0 -1B; do
   expect 2 plan --model=$model --link 20Mb/s --tokens-per-second 80000
-  has err "--model: '$model' is no count"
+  has err "--model: '$model' is not a count"
 done
 expect 8 plan --model streming --link 20Mb/s --tokens-per-second 80000
 has err "or a preset: async"
 expect 2 plan --model 1B --link 20Mb/s --tokens-per-second nan
-has err "--tokens-per-second: 'nan' is no number"
+has err "--tokens-per-second: 'nan' is not a number"
 expect 2 "${plan[@]}" --link 20Mbps
 expect 2 "${plan[@]}" --link 20Mb/s --rtt 40
-has err "--rtt: '40' is no duration"
+has err "--rtt: '40' is not a duration"
 expect 2 "${plan[@]}" --link 20Mb/s --up-codec zip
 has err "e3m0"
 expect 2 "${plan[@]}" --link 20Mb/s --overlap 500
@@ -167,7 +167,7 @@ has out '"exit_code": 2'
 has out '"reason": "USAGE"'
 has err "run"
 
-# Version and settings need nobody.
+# version and settings need no coordinator.
 expect 0 version -o json
 has out '"schema_version": 1'
 has out '"status": "ok"'
@@ -185,17 +185,17 @@ expect 4 settings
 has err "profile.toml:1: unknown setting 'coordinatr'; did you mean"
 rm "$work/.config/atoll/profile.toml"
 
-# Run files are checked before anyone is dialled.
+# Run files are checked before any network call.
 printf 'preset = "laptop"\n[inner]\nlearning_rte = 1.0\n' >"$work/bad.toml"
 expect 4 run create "$work/bad.toml"
 has err "bad.toml:3: unknown key 'inner.learning_rte'; did you mean"
 expect 8 run create "$work/none.toml"
 expect 4 dev up "$work/bad.toml" --dir "$work/dev"
 
-# Nobody listens there.
+# No process listens at that port.
 expect 6 run list --coordinator 127.0.0.1:1 --timeout 5s
 has err "127.0.0.1:1"
-# Off loopback nothing is sent in the clear unasked.
+# Without --insecure, plaintext is allowed only on loopback.
 expect 4 run list --coordinator 192.0.2.1:7400
 has err "insecure"
 
@@ -203,7 +203,7 @@ has err "insecure"
 expect 8 eval --model "$work/none" --data "$work/bad.toml"
 expect 8 generate --model "$work/none" --prompt x
 
-# A tokenizer that is none.
+# A file that is not a tokenizer.
 expect 4 data tokenize --tokenizer "$work/bad.toml" --input "$work" \
   --output "$work/tokens"
 has err "bad.toml"

@@ -1,4 +1,4 @@
-"""Counts cases of made-up build events as tests/run.sh would."""
+"""Counts cases of invented build events, as tests/run.sh would."""
 
 import contextlib
 import io

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# Installs what is missing, builds everything and runs all tests. The last line
-# is `N passed, N failed`: test cases, those of cached results included.
-# Arguments are handed to `bazel test`, e.g. --config=asan //base/...
+# Installs missing packages, builds everything and runs all tests. The last line
+# is `N passed, N failed`, in test cases, with those of cached results.
+# Arguments go to `bazel test`, e.g. --config=asan //base/...
 set -uo pipefail
 
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
@@ -19,7 +19,7 @@ for argument in "$@"; do
 done
 [[ ${#targets[@]} -gt 0 ]] || set -- "$@" //...
 
-# CUDA is compiled and linked where a toolkit is; no test needs a device.
+# Builds CUDA where a toolkit exists; no test needs a device.
 if ./deploy/bazel/cuda/find_cuda.sh >/dev/null; then
   set -- --config=cuda "$@"
 else

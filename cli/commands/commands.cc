@@ -10,11 +10,11 @@ void AddCommands(CLI::App& app, Context& context) {
     CLI::App* result = app.add_subcommand(name, help);
     result->require_subcommand(1);
     result->fallthrough();
-    result->footer(absl::StrCat("`atoll ", name,
-                                " COMMAND --help` has an example of each."));
+    result->footer(
+        absl::StrCat("`atoll ", name, " COMMAND --help` shows an example."));
     return *result;
   };
-  CLI::App& run = group("run", "Create runs, watch and steer them");
+  CLI::App& run = group("run", "Create, watch and steer runs");
   AddRunCreate(run, context);
   AddRunList(run, context);
   AddRunShow(run, context);
@@ -25,16 +25,16 @@ void AddCommands(CLI::App& app, Context& context) {
   AddRunExport(run, context);
   AddRunImport(run, context);
   AddRunPin(run, context);
-  CLI::App& island = group("island", "The islands of a run");
+  CLI::App& island = group("island", "List, remove and readmit islands");
   AddIslandList(island, context);
   AddIslandRemove(island, context);
   AddIslandReadmit(island, context);
-  AddRoundList(group("round", "The committed rounds of a run"), context);
+  AddRoundList(group("round", "List the committed rounds of a run"), context);
   AddReplay(app, context);
   AddJoin(app, context);
   AddPlan(app, context);
-  AddDataTokenize(group("data", "What islands read"), context);
-  CLI::App& dev = group("dev", "Everything on one machine");
+  AddDataTokenize(group("data", "Prepare training data"), context);
+  CLI::App& dev = group("dev", "Run a whole system on this machine");
   AddDevUp(dev, context);
   AddDevBaseline(dev, context);
   AddDevReport(dev, context);

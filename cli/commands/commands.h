@@ -16,13 +16,9 @@ void AddIslandRemove(CLI::App& app, Context& context);
 void AddIslandReadmit(CLI::App& app, Context& context);
 void AddRoundList(CLI::App& app, Context& context);
 
-// atoll replay
+// atoll replay, join, plan
 void AddReplay(CLI::App& app, Context& context);
-
-// atoll join
 void AddJoin(CLI::App& app, Context& context);
-
-// atoll plan
 void AddPlan(CLI::App& app, Context& context);
 
 // atoll data ...
@@ -39,7 +35,7 @@ void AddGenerate(CLI::App& app, Context& context);
 void AddSettings(CLI::App& app, Context& context);
 void AddVersion(CLI::App& app, Context& context);
 
-// All of them, in their groups, with the options that settings have.
+// Adds all subcommands, in their groups.
 void AddCommands(CLI::App& app, Context& context);
 
 }  // namespace atl::cli

@@ -39,9 +39,9 @@ absl::Status TokenizeData(Context& context,
   data["document_token"] = result.document_token;
   Fields fields;
   fields.Add("tokens", FormatCount(result.token_count));
-  fields.Add("of", absl::StrCat(FormatBytes(result.input_bytes), " in ",
-                                FormatCount(result.input_file_count),
-                                " files"));
+  fields.Add("input",
+             absl::StrCat(FormatBytes(result.input_bytes), " in ",
+                          FormatCount(result.input_file_count), " files"));
   fields.Add("before each file", result.document_token.empty()
                                      ? "nothing"
                                      : result.document_token);
@@ -57,11 +57,14 @@ absl::Status TokenizeData(Context& context,
 
 void AddDataTokenize(CLI::App& app, Context& context) {
   CLI::App* command = app.add_subcommand(
-      "tokenize", "Make token files of text, with a byte-level BPE");
+      "tokenize", "Turn text into token files with a byte-level BPE");
   command->footer(
-      "Reads a tokenizer.json of Hugging Face's or a *.tiktoken file, with the\n"
-      "expression of GPT-2 or of Llama 3, and writes files as llm.c has them:\n"
-      "uint16, or uint32 if the vocabulary has more than 65,536 tokens.\n"
+      "The tokenizer is Hugging Face's tokenizer.json or a *.tiktoken file. "
+      "It\n"
+      "must split text with the regular expression of GPT-2 or Llama 3. The\n"
+      "output has llm.c's format: uint16, or uint32 if the vocabulary has "
+      "more\n"
+      "than 65,536 tokens.\n"
       "Example:\n  atoll data tokenize --tokenizer tokenizer.json --input text "
       "--output tokens");
   auto options = std::make_shared<worker::TokenizeOptions>();
@@ -71,14 +74,14 @@ void AddDataTokenize(CLI::App& app, Context& context) {
       ->required();
   command
       ->add_option("--input", options->input,
-                   "A text file, or a directory of them")
+                   "A text file, or a directory of text files")
       ->required();
   command->add_option("--output", options->output, "Directory to write")
       ->required();
   command->add_option(
       "--document-token", options->document_token,
-      "Added token before each file; \"\" for none; not given: "
-      "<|endoftext|> or <|end_of_text|>, if the tokenizer has it");
+      "Token to put before each file; \"\": none. Default: <|endoftext|> or "
+      "<|end_of_text|>, if the tokenizer has one");
   command->callback([&context, options] {
     context.action = [options](Context& context) {
       return TokenizeData(context, *options);

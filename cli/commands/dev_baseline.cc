@@ -69,10 +69,10 @@ absl::Status Baseline(Context& context, const BaselineOptions& options) {
 
 void AddDevBaseline(CLI::App& app, Context& context) {
   CLI::App* command = app.add_subcommand(
-      "baseline", "Train what one island alone would, to compare a run with");
+      "baseline", "Train the same model alone, to compare a run with");
   command->footer(
-      "As many inner steps as each island of the run takes, on all of the\n"
-      "training text, without coordinator and servers.\n"
+      "Takes as many inner steps as each island of the run, on all of the\n"
+      "training text, without a coordinator or servers.\n"
       "Example:\n  atoll dev baseline laptop --output alone");
   auto options = std::make_shared<BaselineOptions>();
   command->add_option("file", options->file, "Run file, or a preset's name")
@@ -80,12 +80,12 @@ void AddDevBaseline(CLI::App& app, Context& context) {
   command->add_option("--output", options->output, "Directory to write")
       ->required();
   command->add_option("--tokens", options->changes.tokens,
-                      "As many steps as a run of so many tokens (20B), in "
-                      "place of the file's length");
+                      "Take as many steps as a run of this many tokens (20B), "
+                      "instead of the file's length");
   command->add_option("--data", options->changes.data_path,
-                      "Place of the data, if not as the file says");
+                      "Path of the data, instead of the file's");
   AddThreadsFlag(*command, options->threads);
-  AddDeviceFlag(*command, "it", options->device);
+  AddDeviceFlag(*command, "this command", options->device);
   command->callback([&context, options] {
     context.action = [options](Context& context) {
       return Baseline(context, *options);

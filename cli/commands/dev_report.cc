@@ -87,9 +87,8 @@ absl::Status Report(Context& context, const ReportOptions& options) {
     return WithHint(
         absl::FailedPreconditionError(absl::StrCat(
             "the run in ", options.directory,
-            " has no model or no held-out text: it is ", result.state)),
-        "Let `atoll dev up` come to its end on a run with "
-        "data.validation_fraction.");
+            " has no model or no held-out text; its state is ", result.state)),
+        "Let `atoll dev up` finish a run that sets data.validation_fraction.");
   }
   ASSIGN_OR_RETURN(const double loss,
                    ComputeLoss(result.checkpoint, result.validation_file));
@@ -117,20 +116,23 @@ absl::Status Report(Context& context, const ReportOptions& options) {
 
 void AddDevReport(CLI::App& app, Context& context) {
   CLI::App* command = app.add_subcommand(
-      "report", "Evaluate what `dev up` has trained, and sum it up");
+      "report", "Evaluate the model of `dev up` and print a summary");
   command->footer(
       "Example:\n  atoll dev report --dir /tmp/laptop --output summary.json");
   auto options = std::make_shared<ReportOptions>();
-  command->add_option("--dir", options->directory, "Directory of `dev up`")
+  command->add_option("--dir", options->directory, "The --dir of `dev up`")
       ->required();
   command->add_option("--baseline", options->baseline,
                       "Model of `dev baseline` to compare with");
-  command->add_option("--output", options->output, "File for the summary");
-  command->add_option("--prompt", options->prompt, "Start of the sample")
+  command->add_option("--output", options->output,
+                      "File to write the summary to");
+  command
+      ->add_option("--prompt", options->prompt,
+                   "Text that the sample continues")
       ->capture_default_str();
   command
       ->add_option("--sample-tokens", options->sample_tokens,
-                   "Length of the sample")
+                   "Length of the sample in tokens")
       ->check(Positive())
       ->capture_default_str();
   command->callback([&context, options] {

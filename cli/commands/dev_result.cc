@@ -102,7 +102,8 @@ absl::StatusOr<DevResult> ReadDevResult(const std::string& path) {
   const std::string text(std::istreambuf_iterator<char>(file), {});
   const Json json = Json::parse(text, nullptr, /*allow_exceptions=*/false);
   if (!json.is_object() || !json.contains("run_id")) {
-    return absl::DataLossError(absl::StrCat(path, " is not a result"));
+    return absl::DataLossError(
+        absl::StrCat(path, " is not a result of `atoll dev up`"));
   }
   const auto text_of = [&](const char* name) {
     return json.contains(name) && json[name].is_string()

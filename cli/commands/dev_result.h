@@ -1,7 +1,7 @@
-// What a run on one machine came to: DIR/result.json and what `atoll dev up`
+// The result of a run on one machine: DIR/result.json, and what `atoll dev up`
 // prints.
 //
-// Pure but for Read and Write. Thread-safe.
+// Pure except WriteJson and ReadDevResult. Thread-safe.
 
 #pragma once
 
@@ -23,30 +23,30 @@ struct DevResult {
   int64_t inner_steps_per_island = 0;
   int islands = 0;
   int servers = 0;
-  double last_evaluation_loss = 0;  // Of the islands' own evaluation; 0: none.
+  double last_evaluation_loss = 0;  // From the islands' evaluation; 0: none.
   int64_t merged_tokens = 0;
-  double seconds = 0;            // From the first opening to the last commit.
-  double tokens_per_second = 0;  // Of all islands together, waits included.
+  double seconds = 0;  // From the first round's open to the last commit.
+  double tokens_per_second = 0;  // Of all islands together, with waits.
   int64_t bytes_up = 0;          // Payload that was merged.
   int64_t bytes_down = 0;        // Payload that islands pulled.
-  std::string checkpoint;        // Directory of the export; empty without.
+  std::string checkpoint;        // Directory of the export; empty: none.
   std::string validation_file;   // Empty without held-out tokens.
   std::string parameters_sha256;
 };
 
-// From what the coordinator says of a run at its end.
+// Computes the result. `rounds`: the committed rounds, in their order.
 DevResult Summarize(const v1::GetRunStateResponse& state,
                     const std::vector<v1::Round>& rounds);
 
 Json ToData(const DevResult& result);
 std::string ToText(const DevResult& result);
 
-// Writes `json` to `path` by a rename.
+// Writes `json` to `path` atomically, by a rename.
 absl::Status WriteJson(const std::string& path, const Json& json);
 
-// Reads what WriteJson wrote of a DevResult.
+// Reads a file that WriteJson(path, ToData(result)) wrote.
 //
-// NOT_FOUND: there is no such file. DATA_LOSS: it is not one of ours.
+// NOT_FOUND: there is no such file. DATA_LOSS: the file is not a result.
 absl::StatusOr<DevResult> ReadDevResult(const std::string& path);
 
 }  // namespace atl::cli

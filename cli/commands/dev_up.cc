@@ -38,11 +38,11 @@ namespace {
 
 constexpr absl::Duration kTick = absl::Milliseconds(50);
 constexpr absl::Duration kQueryInterval = absl::Milliseconds(500);
-// How long islands have to evaluate the last version and end by themselves.
+// Time for islands to evaluate the last version and exit.
 constexpr absl::Duration kIslandEndTimeout = absl::Seconds(60);
-// A round that takes longer is worth a word on what it waits for.
+// After this long without a new round, the line says what the run waits for.
 constexpr absl::Duration kPatience = absl::Seconds(20);
-// How long the coordinator has to accept a run.
+// Time for the coordinator to answer, restarts included.
 constexpr absl::Duration kCreateTimeout = absl::Seconds(60);
 
 struct DevUpOptions {
@@ -59,7 +59,7 @@ struct DevUpOptions {
   std::vector<std::string> child_flags;
 };
 
-// "server-0=--failpoint=x" by child.
+// Parses "server-0=--failpoint=x" into flags by child.
 absl::StatusOr<std::map<std::string, std::vector<std::string>>> ParseChildFlags(
     const std::vector<std::string>& flags) {
   std::map<std::string, std::vector<std::string>> by_child;
@@ -69,14 +69,13 @@ absl::StatusOr<std::map<std::string, std::vector<std::string>>> ParseChildFlags(
     if (parts.first.empty() || parts.second.empty()) {
       return UsageError(
           absl::StrCat("--child-flag ", flag, " is not of the form NAME=FLAG"),
-          "For example server-0=--failpoint=server.commit.after");
+          "Example: server-0=--failpoint=server.commit.after");
     }
     by_child[parts.first].push_back(parts.second);
   }
   return by_child;
 }
 
-// One `atoll dev up`.
 class DevUp {
  public:
   DevUp(Context& context, const DevUpOptions& options)
@@ -91,10 +90,10 @@ class DevUp {
   absl::StatusOr<Cluster::Options> ClusterOptions();
   absl::Status Serve();
   absl::Status CreateRun();
-  // Gives the run the model that it starts from, if it waits for one.
+  // Imports the initial model, if the run waits for one.
   absl::Status Import();
   absl::Status WriteEndpoints();
-  // Until the run ends (or for ever, with `keep`) or Ctrl-C.
+  // Returns when the run has ended. CANCELLED: Ctrl-C.
   absl::Status Watch();
   absl::Status AwaitIslands();
   absl::Status Finish();
@@ -104,7 +103,7 @@ class DevUp {
   void ShowState(absl::Time now);
   int64_t InnerSteps();
   bool stopped() const { return interrupt_->first().stop_requested(); }
-  // Tends the processes for one tick.
+  // Tends the processes, then sleeps for one tick. CANCELLED: Ctrl-C.
   absl::Status Tick();
 
   Context& context_;
@@ -116,10 +115,11 @@ class DevUp {
   std::unique_ptr<Cluster> cluster_;
   std::unique_ptr<coordinator::OperatorClient> client_;
   v1::GetRunStateResponse state_;
-  // For the time left: where this life of the command began.
+  // Share done and time when this process first saw an open round; for the
+  // time left.
   std::optional<std::pair<double, absl::Time>> first_seen_;
   int64_t last_rounds_ = -1;
-  absl::Time last_change_;  // Of last_rounds_.
+  absl::Time last_change_;  // When last_rounds_ last changed.
   DevResult result_;
 };
 
@@ -140,7 +140,7 @@ absl::Status DevUp::Run() {
   }
   if (status.ok() && stopped() && !HasEnded(state_.run().state())) {
     context_.output().Message(
-        absl::StrCat("stopped; the same command goes on where it was: --dir ",
+        absl::StrCat("stopped; the same command resumes the run: --dir ",
                      directory_->path()));
   }
   if (status.ok()) {
@@ -215,8 +215,8 @@ absl::Status DevUp::Import() {
       state_.run().state() != v1::RUN_STATE_STARTING) {
     return absl::OkStatus();
   }
-  // In a thread of its own: children may die meanwhile, and only this one may
-  // start them again.
+  // The import has its own thread: children may die meanwhile, and only this
+  // thread may restart them (cli/dev/child.h).
   Mutex mutex;
   std::string line;
   std::optional<absl::StatusOr<Imported>> imported;
@@ -269,10 +269,10 @@ absl::Status DevUp::CreateRun() {
           WithReason(status, "RUN_DIFFERS"),
           absl::StrCat(directory_->path(),
                        " holds a run with this id and another run file, or "
-                       "its data has changed. Give another --dir, or remove "
-                       "it."));
+                       "its data has changed. Give another --dir, or delete "
+                       "this one."));
     }
-    // It may have been killed just now, and be on its way back.
+    // The coordinator may be restarting.
     if (!absl::IsUnavailable(status) || absl::Now() > deadline) return status;
     RETURN_IF_ERROR(Tick());
   }
@@ -321,7 +321,7 @@ absl::Status DevUp::Watch() {
       next_query = now + kQueryInterval;
       absl::StatusOr<v1::GetRunStateResponse> state =
           client_->GetRunState(request);
-      // A coordinator that is away comes back, or Tend gives up on it.
+      // After an error Tick restarts the coordinator or returns the error.
       if (state.ok()) state_ = *std::move(state);
       ShowState(now);
     }
@@ -330,7 +330,8 @@ absl::Status DevUp::Watch() {
   return absl::OkStatus();
 }
 
-// Inner steps that the slowest live island has taken; by rounds if none tells.
+// Inner steps of the slowest live island, at least those of the complete
+// rounds.
 int64_t DevUp::InnerSteps() {
   int64_t steps = -1;
   v1::ListIslandsRequest request;
@@ -384,7 +385,7 @@ void DevUp::ShowState(absl::Time now) {
   if (state_.run().state() != v1::RUN_STATE_ACTIVE) {
     absl::StrAppend(&line, "  ", EnumName(state_.run().state()));
   }
-  // While rounds come, nobody needs to know what the next one waits for.
+  // While rounds complete, what the next one waits for is noise.
   const bool quiet = state_.run().state() == v1::RUN_STATE_ACTIVE &&
                      now - last_change_ < kPatience;
   if (!state_.run().state_reason().empty() && !quiet) {
@@ -418,8 +419,8 @@ absl::StatusOr<std::vector<v1::Round>> DevUp::ListRounds() {
 
 absl::Status DevUp::Finish() {
   ASSIGN_OR_RETURN(const std::vector<v1::Round> rounds, ListRounds());
-  // Bytes that islands pulled are told by those that live; a life of this
-  // command before the present one has told its own.
+  // received_bytes is what live islands report; an earlier process of this
+  // command may have seen more.
   absl::StatusOr<DevResult> before =
       ReadDevResult(directory_->File("result.json"));
   result_ = Summarize(state_, rounds);
@@ -450,7 +451,7 @@ absl::Status DevUp::WaitForInterrupt() {
   progress_.Clear();
   progress_.Note(absl::StrCat("the run has ended; coordinator ",
                               cluster_->coordinator_address(),
-                              " serves until Ctrl-C"));
+                              " keeps serving until Ctrl-C"));
   for (;;) RETURN_IF_ERROR(Tick());
 }
 
@@ -458,37 +459,39 @@ absl::Status DevUp::WaitForInterrupt() {
 
 void AddDevUp(CLI::App& app, Context& context) {
   CLI::App* command = app.add_subcommand(
-      "up", "Run coordinator, servers and islands on this machine");
+      "up", "Run a coordinator, servers and islands on this machine");
   command->footer(
-      "Everything lies in DIR: logs, state, endpoints.json once it serves, "
-      "the\n"
-      "exported model at the end. Processes that die are started again.\n"
-      "Ctrl-C stops; the same command on the same DIR goes on.\n"
+      "DIR holds everything: logs, state, endpoints.json once the servers "
+      "run,\n"
+      "and the exported model at the end. Processes that die are restarted.\n"
+      "Ctrl-C stops; the same command with the same DIR resumes the run.\n"
       "Examples:\n"
       "  atoll dev up laptop --dir /tmp/laptop\n"
       "  atoll dev up my.toml --dir /tmp/my --servers 3 --islands 2 --keep\n"
       "  atoll dev up laptop --model /tmp/my/export --dir /tmp/tune");
   auto options = std::make_shared<DevUpOptions>();
   AddRunFileFlags(*command, options->file, options->changes);
-  command->add_option("--dir", options->directory, "Directory of it all")
+  command
+      ->add_option("--dir", options->directory,
+                   "Directory for logs, state and the model")
       ->required();
   command->add_option("--threads", options->threads, "Threads of each island")
       ->check(CLI::Range(1, 256));
   AddDeviceFlag(*command, "each island", options->device);
   AddCapFlags(*command, "each island", options->caps);
   command->add_flag("--keep", options->keep,
-                    "Serve on after the run's end, until Ctrl-C");
+                    "Keep serving after the run ends, until Ctrl-C");
   command->add_flag("--no-restart", options->no_restart,
-                    "Leave processes that die dead");
+                    "Do not restart processes that die");
   command->add_option("--coordinator-binary", options->coordinator_binary,
                       "Path of atoll-coordinator");
   command->add_option("--server-binary", options->server_binary,
                       "Path of atoll-server");
   command
       ->add_option("--child-flag", options->child_flags,
-                   "NAME=FLAG: a flag for the first start of a process, "
-                   "as server-0=--failpoint=server.commit.after; may "
-                   "come several times")
+                   "NAME=FLAG: a flag for the first start of a process, e.g. "
+                   "server-0=--failpoint=server.commit.after; may be "
+                   "repeated")
       ->take_all();
   command->callback([&context, options] {
     context.action = [options](Context& context) {

@@ -61,20 +61,22 @@ absl::Status Eval(Context& context, const EvalOptions& options) {
 
 void AddEval(CLI::App& app, Context& context) {
   CLI::App* command =
-      app.add_subcommand("eval", "Loss of an exported model on a file");
+      app.add_subcommand("eval", "Compute a model's loss on data");
   command->footer(
-      "Windows [kT, kT + T] of the data, T the model's sequence length: "
-      "inputs\n"
-      "the first T tokens, targets the last T; the rest is dropped.\n"
+      "Reads windows [kT, kT + T] of the data, where T is the model's "
+      "sequence\n"
+      "length. The inputs are the first T tokens, the targets the last T.\n"
+      "Tokens after the last whole window are dropped.\n"
       "Example:\n  atoll eval --model model --data held-out.txt -o json");
   auto options = std::make_shared<EvalOptions>();
-  command->add_option("--model", options->model, "Exported model's directory")
+  command
+      ->add_option("--model", options->model, "Directory of the exported model")
       ->required();
   command->add_option("--data", options->data, "A file, or a directory")
       ->required();
   command
       ->add_option("--data-format", options->data_format,
-                   "bytes (a token each), llmc or uint16")
+                   "bytes (one token each), llmc or uint16")
       ->check(CLI::IsMember({"bytes", "llmc", "uint16"}))
       ->capture_default_str();
   AddThreadsFlag(*command, options->threads);

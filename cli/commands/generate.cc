@@ -49,27 +49,30 @@ absl::Status Generate(Context& context, const GenerateOptions& options) {
 
 void AddGenerate(CLI::App& app, Context& context) {
   CLI::App* command =
-      app.add_subcommand("generate", "Let an exported model write");
+      app.add_subcommand("generate", "Generate text with an exported model");
   command->footer(
       "The same model, prompt, seed and temperature give the same text.\n"
       "Example:\n  atoll generate --model model --prompt '#include <' "
       "--seed 1");
   auto options = std::make_shared<GenerateOptions>();
-  command->add_option("--model", options->model, "Exported model's directory")
+  command
+      ->add_option("--model", options->model, "Directory of the exported model")
       ->required();
-  command->add_option("--prompt", options->prompt, "Text to go on from")
+  command->add_option("--prompt", options->prompt, "Text to continue")
       ->required();
   command->add_option(
       "--tokenizer", options->tokenizer,
-      "tokenizer.json or *.tiktoken; not given: the model's own, else bytes");
-  command->add_option("--seed", options->seed, "Of the choice of tokens")
+      "tokenizer.json or *.tiktoken; default: the model's own, else bytes");
+  command->add_option("--seed", options->seed, "Seed of the sampling")
       ->capture_default_str();
-  command->add_option("--max-tokens", options->max_tokens, "Tokens to write")
+  command
+      ->add_option("--max-tokens", options->max_tokens,
+                   "Tokens to generate, at most")
       ->check(Positive())
       ->capture_default_str();
   command
       ->add_option("--temperature", options->temperature,
-                   "0 takes the likeliest token; 1 the model's distribution")
+                   "0: always the likeliest token; 1: the model's distribution")
       ->check(NotNegative())
       ->capture_default_str();
   AddThreadsFlag(*command, options->threads);

@@ -38,7 +38,7 @@ void AddRemoval(CLI::App& app, Context& context, const std::string& name,
 
 void AddIslandRemove(CLI::App& app, Context& context) {
   AddRemoval(app, context, "remove",
-             "Put an island out: no round waits for it, and it cannot join",
+             "Remove an island: no round waits for it, and it cannot join",
              /*readmit=*/false);
 }
 

@@ -12,8 +12,8 @@
 namespace atl::cli {
 namespace {
 
-// What the first transfers let expect: "estimate from 3.4 MB up at 80 Mb/s and
-// 3.4 MB down at 90 Mb/s: 93.1 % of the time computing, ...".
+// The estimate from the first transfers: "estimate from 3.4 MB in 0.34 s
+// (80 Mb/s) up and ... down, ...: 93.1 % of the time computing, ...".
 std::string ForecastLine(const worker::IslandProgress& at) {
   const auto moved = [](const worker::Measured& m) {
     return absl::StrCat(
@@ -33,7 +33,7 @@ std::string ForecastLine(const worker::IslandProgress& at) {
       daily(forecast.down_bytes_per_hour), " down a day; ", forecast.why);
 }
 
-// What each preset would make of this link, and which to take.
+// The predicted utilization of each preset on this link, and the one to take.
 std::string RecipesLine(const worker::IslandProgress& at) {
   std::string line = "computing, by preset";
   if (at.measured.round_trip_seconds > 0) {
@@ -76,8 +76,8 @@ void IslandReporter::Report(const worker::IslandProgress& at, absl::Time now) {
     progress_.Note(ForecastLine(at));
     if (!at.recipes.empty()) progress_.Note(RecipesLine(at));
   }
-  // A speed is there once a step was trained; before, a step may jump to where
-  // the run is.
+  // The speed is 0 until this process has trained a step. Until then `step`
+  // may jump to the run's position.
   if (first_step_ < 0 && at.tokens_per_second > 0) {
     first_step_ = at.step;
     first_time_ = now;
@@ -114,11 +114,11 @@ std::string IslandReporter::Line(const worker::IslandProgress& at,
       FormatCount(static_cast<int64_t>(at.tokens_per_second)),
       " tokens/s  loss ", at.loss > 0 ? FormatLoss(at.loss) : "-", "  left ",
       Left(at, now), "  ", at.activity);
-  // Of what everybody does all the time the reason says nothing.
+  // The reason of "train" says nothing new.
   if (at.activity != "train" && !at.reason.empty()) {
     absl::StrAppend(&line, ": ", at.reason);
   }
-  // Last, for a terminal of 80 columns cuts what is behind.
+  // Bytes come last: a terminal of 80 columns cuts the end.
   absl::StrAppend(&line, "  up ", FormatBytes(at.sent_bytes), "  down ",
                   FormatBytes(at.received_bytes));
   return line;

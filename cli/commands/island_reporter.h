@@ -1,5 +1,5 @@
-// Tells a volunteer how an island does: one line that is overwritten on a
-// terminal, lines at a bounded rate elsewhere, and above it what happens once.
+// Reports an island's progress: one line that is overwritten on a terminal,
+// lines at a bounded rate elsewhere. Single events appear above it.
 //
 // Thread-safe.
 
@@ -27,18 +27,18 @@ class IslandReporter : public LogSink {
         interval_(options.live ? absl::Milliseconds(100) : options.interval),
         progress_(options, stream) {}
 
-  // Shows where the island stands at `now`, as often as makes sense.
+  // Shows the progress at `now`, at most once an interval.
   void Report(const worker::IslandProgress& at, absl::Time now);
 
-  // A line that stays.
+  // Prints a line that stays.
   void Note(absl::string_view line);
 
-  // The log: its text alone on a terminal, its lines whole elsewhere. What gRPC
-  // says is left out: what matters of it is told as an error.
+  // Prints a log record: its text on a terminal, its whole line elsewhere.
+  // Drops gRPC's records: our own errors report its failures.
   void Send(LogSeverity severity, absl::string_view line,
             absl::string_view text) override;
 
-  // Takes the live line away.
+  // Removes the live line.
   void Clear();
 
  private:
@@ -54,13 +54,13 @@ class IslandReporter : public LogSink {
   absl::Time next_time_ ABSL_GUARDED_BY(mutex_) = absl::InfinitePast();
   int64_t evaluated_version_ ABSL_GUARDED_BY(mutex_) = -1;
   bool forecast_told_ ABSL_GUARDED_BY(mutex_) = false;
-  // The first step seen in this life that was trained in it, and when, for the
+  // The first step that this process trained (-1: none yet), and when; for the
   // time left.
   int64_t first_step_ ABSL_GUARDED_BY(mutex_) = -1;
   absl::Time first_time_ ABSL_GUARDED_BY(mutex_);
 };
 
-// Sends the log to `reporter` while it lives.
+// Sends the log to `reporter` for as long as this object exists.
 class LogToReporter {
  public:
   explicit LogToReporter(IslandReporter& reporter) { SetLogSink(&reporter); }

@@ -31,8 +31,8 @@ TEST_F(IslandReporterTest, TellsTheTimeLeftOfStepsTrainedInThisLife) {
   at.step_count = 1000;
   reporter.Report(at, begin_);
   EXPECT_THAT(stream_.str(), HasSubstr("left -"));
-  // The island comes to a run that is at step 400. No report is of training:
-  // steps may be too short for that.
+  // The island joins a run at step 400. No report shows "train": a step may be
+  // shorter than the time between reports.
   at.step = 400;
   at.tokens_per_second = 5;
   at.activity = "push";

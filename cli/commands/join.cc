@@ -45,27 +45,27 @@ struct JoinOptions {
   std::string failpoint;
 };
 
-// What is wrong with the flags of the mesh, before anybody is called.
+// Checks the mesh's flags before any network call.
 absl::Status CheckPlace(const JoinOptions& options) {
   const absl::Status fits = worker::MakeMesh(options.place).status();
   if (!fits.ok()) {
     const bool no_mesh =
         options.place.process_count > 1 && options.place.mesh.empty();
-    return UsageError(no_mesh ? "--processes wants --mesh, the ranks that they "
-                                "share"
+    return UsageError(no_mesh ? "--processes needs --mesh: the ranks that the "
+                                "processes share"
                               : fits.message(),
                       "`atoll join --help` shows an example with two "
                       "processes.");
   }
   if (options.place.process_count > 1 && options.island_id.empty()) {
-    return UsageError("several processes need the same --island-id",
-                      "Name the island; a host's name would be each "
-                      "process's own.");
+    return UsageError("an island of several processes needs --island-id",
+                      "Give every process the same --island-id: the default, "
+                      "the host's name, differs between hosts.");
   }
   return absl::OkStatus();
 }
 
-// This machine's name as an id.
+// The host's name as a valid id.
 std::string HostId() {
   char name[256] = {};
   if (::gethostname(name, sizeof(name) - 1) != 0) return "island";
@@ -77,13 +77,12 @@ std::string HostId() {
   return id.empty() ? "island" : id;
 }
 
-// What an island is called that is not named: as its certificate says, else as
-// this machine.
+// The island id without --island-id: the certificate's, else the host's name.
 std::string DefaultIslandId(const rpc::Security& security) {
   if (security.tls.empty()) return HostId();
   const absl::StatusOr<rpc::TlsMaterial> material =
       rpc::ReadTlsFiles(security.tls);
-  // What is wrong with the files is told when they are used.
+  // The client reports a fault of the files when it uses them.
   if (!material.ok()) return HostId();
   const absl::StatusOr<std::string> name =
       rpc::ReadCommonName(material->cert_pem);
@@ -93,7 +92,7 @@ std::string DefaultIslandId(const rpc::Security& security) {
                                                            : HostId();
 }
 
-// The run to join when none is named: the only one that has not ended.
+// The run to join without --run: the only one that has not ended.
 absl::StatusOr<std::string> OnlyRun(const Context& context,
                                     const std::string& address,
                                     std::stop_token stop) {
@@ -107,31 +106,31 @@ absl::StatusOr<std::string> OnlyRun(const Context& context,
         client->ListRuns(request);
     if (absl::IsPermissionDenied(response.status())) {
       return WithHint(response.status(),
-                      "An island may not list runs: say which to join with "
-                      "--run; who runs it knows its id.");
+                      "An island may not list runs. Give --run; the run's "
+                      "operator knows its id.");
     }
     RETURN_IF_ERROR(response.status());
     for (const v1::Run& run : response->runs()) {
       if (HasEnded(run.state())) continue;
       if (!found.empty()) {
-        return UsageError("there are several runs",
-                          absl::StrCat("Say which with --run; `atoll run list "
+        return UsageError("there are several active runs",
+                          absl::StrCat("Choose one with --run; `atoll run list "
                                        "--coordinator ",
-                                       address, "` shows them."));
+                                       address, "` lists them."));
       }
       found = run.run_id();
     }
     request.set_page_token(response->next_page_token());
   } while (!request.page_token().empty());
   if (found.empty()) {
-    return WithReason(
-        absl::NotFoundError(absl::StrCat("no run is going on at ", address)),
-        "NO_RUN");
+    return WithReason(absl::NotFoundError(
+                          absl::StrCat("there is no active run at ", address)),
+                      "NO_RUN");
   }
   return found;
 }
 
-// Bytes a second and seconds; null for what was not measured.
+// Units: bytes per second, and seconds. null: not measured.
 Json ToData(const worker::IslandMeasurements& measured) {
   const auto rate = [](const worker::Measured& m) {
     return m.seconds > 0 ? Json(static_cast<double>(m.bytes) / m.seconds)
@@ -256,7 +255,7 @@ absl::Status Join(Context& context, JoinOptions options) {
   reporter.Clear();
   if (worker::IsProcessLost(end.status())) {
     return WithHint(WithExitCode(end.status(), ExitCode::kProcessLost),
-                    "Start all processes of the island again; it goes on from "
+                    "Start all processes of the island again; it resumes from "
                     "the servers' parameters.");
   }
   if (!end.ok()) return end.status();
@@ -274,7 +273,7 @@ absl::Status Join(Context& context, JoinOptions options) {
   return absl::OkStatus();
 }
 
-// The names of an enumeration's values, in their order, as an option.
+// Adds an option whose values are `names`, in the order of Enum's values.
 template <typename Enum>
 void AddEnum(CLI::App& command, const std::string& flag,
              const std::vector<std::string>& names, const std::string& help,
@@ -291,34 +290,35 @@ void AddEnum(CLI::App& command, const std::string& flag,
       ->default_str(names[static_cast<size_t>(value)]);
 }
 
-// How ranks share the work.
+// Adds the flags for how ranks share the work.
 void AddMeshFlags(CLI::App& command, worker::IslandPlace& place) {
   AddEnum(command, "--sharding", {"replicate", "zero1", "zero2", "zero3"},
-          "What ranks of dp_shard divide: nothing, optimizer, and gradients, "
-          "and parameters",
+          "What dp_shard ranks divide: nothing (replicate), the optimizer's "
+          "state (zero1), also gradients (zero2), also parameters (zero3)",
           place.sharding);
   AddEnum(command, "--pipeline", {"gpipe", "1f1b", "interleaved"},
-          "Schedule of the stages of pp", place.pipeline);
+          "Schedule of the pipeline stages (pp)", place.pipeline);
   command
-      .add_option("--chunks", place.chunk_count,
-                  "Stages a rank of pp; above 1 with --pipeline interleaved")
+      .add_option(
+          "--chunks", place.chunk_count,
+          "Stages per pp rank; above 1 only with --pipeline interleaved")
       ->check(CLI::Range(1, 1024))
       ->capture_default_str();
   command
       .add_option("--micro-batches", place.micro_batch_count,
-                  "Parts of a step's batch, one after the other; 0: one, or "
-                  "what keeps a pipeline busy")
+                  "Micro-batches per step, one after the other; 0: one, or "
+                  "as many as keep a pipeline busy")
       ->check(CLI::Range(0, 65536))
       ->capture_default_str();
   AddEnum(command, "--checkpointing", {"none", "selective", "full"},
-          "What is computed again in the backward pass: nothing, norms and "
-          "activation functions, all but a block's input",
+          "What the backward pass recomputes: nothing (none), norms and "
+          "activation functions (selective), all but each block's input (full)",
           place.checkpointing);
   command.add_option("--optimizer-dir", place.optimizer_directory,
-                     "Directory on a fast disk for the inner optimizer's "
-                     "state, which is then not in memory");
+                     "Keep the inner optimizer's state in this directory, on a "
+                     "fast disk, instead of memory");
   command.add_flag("--optimizer-host", place.optimizer_on_host,
-                   "The inner optimizer's state in the host's memory, where "
+                   "Keep the inner optimizer's state in the host's memory when "
                    "ranks compute on devices");
 }
 
@@ -326,80 +326,79 @@ void AddMeshFlags(CLI::App& command, worker::IslandPlace& place) {
 
 void AddJoin(CLI::App& app, Context& context) {
   CLI::App* command = app.add_subcommand(
-      "join", "Be an island: train here and take part in a run");
+      "join", "Join a run as an island: train on this machine");
   command->footer(
-      "The first Ctrl-C leaves cleanly, the second ends at once; both lose\n"
-      "nothing that was acknowledged. Started again with the same island id\n"
-      "and directory it goes on where it was.\n"
-      "Example:\n"
+      "The first Ctrl-C leaves cleanly, the second ends at once; neither "
+      "loses\n"
+      "an acknowledged contribution. The same command with the same island id\n"
+      "and directory resumes.\n"
+      "Examples:\n"
       "  atoll join 10.0.0.7:7400 --run laptop --island-id kitchen "
       "--threads 4\n"
       "  atoll join 10.0.0.7:7400 --up 5Mb/s --down 20Mb/s\n"
-      "An island on the GPUs of this machine, one rank each:\n"
+      "An island on the GPUs of this machine, one rank per GPU:\n"
       "  atoll join 10.0.0.7:7400 --device cuda --mesh dp_shard=8\n"
       "An island of two processes with four ranks each, started like "
-      "torchrun's\n"
-      "(the second with --process-index 1); one that is started again finds "
+      "torchrun.\n"
+      "The second process has --process-index 1. A restarted process finds "
       "the\n"
-      "others, and the island goes on from the servers' parameters:\n"
+      "other, and the island resumes from the servers' parameters:\n"
       "  atoll join 10.0.0.7:7400 --island-id rack --mesh dp_shard=4,tp=2 \\\n"
       "    --processes 2 --process-index 0 --rendezvous 10.0.1.1:29500 \\\n"
       "    --rendezvous-secret rack.secret\n"
-      "The secret is the same on all machines, made once by `openssl rand -hex "
-      "32`;\n"
-      "an island with --tls-key needs none, nor do processes of one machine.");
+      "Make the secret once with `openssl rand -hex 32` and copy it to all\n"
+      "machines. An island with --tls-key, or on one machine, needs none.");
   auto options = std::make_shared<JoinOptions>();
   command->add_option("address", options->address,
-                      "HOST:PORT of the coordinator; the setting without it");
+                      "HOST:PORT of the coordinator; default: --coordinator");
   command->add_option("--run", options->run_id,
-                      "Id of the run; the only one that goes on without it");
+                      "Id of the run; default: the only active run");
   command->add_option("--island-id", options->island_id,
-                      "Name of this island, kept over restarts; without it the "
-                      "certificate's, else the host's");
+                      "Id of this island, the same after a restart; default: "
+                      "the certificate's id, else the host's name");
   command->add_option("--data", options->data_path,
-                      "Where the data is on this machine, if not where the "
-                      "run says");
+                      "Path of the data on this machine, instead of the run's");
   command->add_option("--dir,--work-dir", options->work_directory,
-                      "Directory for what this island saves");
+                      "Directory for this island's local checkpoints");
   AddThreadsFlag(*command, options->threads);
   AddDeviceFlag(*command, "this island", options->place.device);
   AddCapFlags(*command, "this island, all its processes together,",
               options->caps);
   command
       ->add_option("--streams", options->streams,
-                   "Connections that a large push or pull is spread over")
+                   "Connections to spread a large push or pull over")
       ->check(CLI::Range(1, 64))
       ->capture_default_str();
   command->add_option("--mesh", options->place.mesh,
-                      "Ranks of the whole island, as dp_shard=4,tp=2: pp, "
-                      "dp_replicate, dp_shard, ep, cp, tp; one rank without "
-                      "it");
+                      "Ranks of the whole island, e.g. dp_shard=4,tp=2; names: "
+                      "pp, dp_replicate, dp_shard, ep, cp, tp; default: one "
+                      "rank");
   command
       ->add_option("--processes", options->place.process_count,
-                   "Processes of the island, which share its ranks evenly")
+                   "Processes of the island; they share its ranks evenly")
       ->check(CLI::Range(1, 65536))
       ->capture_default_str();
   command
       ->add_option("--process-index", options->place.process_index,
-                   "Which of them this is; 0 talks with the coordinator")
+                   "Index of this process, from 0; 0 talks to the coordinator")
       ->capture_default_str();
   command->add_option("--rendezvous", options->place.rendezvous,
                       "HOST:PORT where process 0 listens for the others; "
-                      "encrypted if that is not this machine, unless "
-                      "--insecure");
+                      "encrypted between machines, unless --insecure");
   command->add_option("--rendezvous-secret", options->rendezvous_secret,
                       "File with the secret that all processes of the island "
-                      "have, and strangers do not; without it the file of "
-                      "--tls-key, and on one machine one that is made there");
+                      "share; default: the --tls-key file, else, on one "
+                      "machine, a generated file");
   AddMeshFlags(*command, options->place);
   command
       ->add_option("--restarts", options->place.restart_count_max,
-                   "How often in a row the processes meet again after one was "
-                   "lost, without a contribution in between; then exit code 11")
+                   "Most restarts of the island in a row after losing a "
+                   "process, with no contribution between; then exit code 11")
       ->check(CLI::Range(0, 1000000))
       ->capture_default_str();
-  command->add_option("--failpoint", options->failpoint,
-                      "For tests: dies at NAME or at its Nth hit, NAME@N");
+  command->add_option(
+      "--failpoint", options->failpoint,
+      "For tests: die at failpoint NAME, or at its Nth hit, NAME@N");
   command->callback([&context, options] {
     context.action = [options](Context& context) {
       return Join(context, *options);

@@ -28,7 +28,7 @@ namespace {
 
 namespace planner = worker::planner;
 
-// Tokens of an inner step where nothing says how many.
+// An inner step has their product of tokens if nothing says how many.
 constexpr int64_t kBatchSequences = 8;
 constexpr int64_t kSequenceTokens = 1024;
 
@@ -53,15 +53,15 @@ struct PlanOptions {
   bool local_data = false;
 };
 
-// What is planned: a model and, from a run file, how its run exchanges.
+// What is planned: a model and, from a run file, its run.
 struct Subject {
   worker::PlannedModel model;
   std::optional<v1::RunSpec> run;
   int64_t tokens_a_step = 0;
-  int64_t token_count = 0;  // To be merged in all; 0: not said.
+  int64_t token_count = 0;  // To merge in all; 0: not given.
 };
 
-// What the presets are compared for.
+// The conditions under which presets are compared.
 struct Scene {
   planner::Compute compute;
   planner::Link link;
@@ -69,10 +69,10 @@ struct Scene {
   planner::Flow flow;
 };
 
-// A preset, or the run file's own settings, as it is planned.
+// One planned exchange: a preset's, or the run file's own.
 struct Row {
   std::string name;
-  const planner::Preset* preset = nullptr;  // Null for the run file's own.
+  const planner::Preset* preset = nullptr;  // Null: the run file's own.
   planner::Exchange exchange;
   planner::Service service;
   planner::Forecast forecast;
@@ -87,7 +87,7 @@ bool IsDirectory(const std::string& path) {
   return ::stat(path.c_str(), &info) == 0 && S_ISDIR(info.st_mode);
 }
 
-// The model that --model names: a count, a directory, or a run file.
+// Reads --model: a count, a directory, or a run file.
 absl::StatusOr<Subject> ReadSubject(const PlanOptions& options) {
   Subject subject;
   if (IsDirectory(options.model)) {
@@ -134,13 +134,13 @@ absl::StatusOr<Subject> ReadSubject(const PlanOptions& options) {
   return subject;
 }
 
-// The bandwidth that `text` says, or else `other`.
+// Parses `text`, or `other` (of --link) if `text` is empty.
 absl::StatusOr<double> Bandwidth(const std::string& flag,
                                  const std::string& text,
                                  const std::string& other) {
   if (text.empty() && other.empty()) {
     return UsageError(absl::StrCat(flag, " is missing"),
-                      "Say --link 20Mb/s, or --up and --down.");
+                      "Give --link 20Mb/s, or --up and --down.");
   }
   absl::StatusOr<double> rate = ParseBandwidth(text.empty() ? other : text);
   RETURN_IF_ERROR(Named(text.empty() ? "--link" : flag, rate.status()));
@@ -203,7 +203,7 @@ absl::Status SetCodec(const std::string& flag, const std::string& name,
   return absl::OkStatus();
 }
 
-// `exchange` with what the command line says otherwise.
+// Applies the changes of the command line to `exchange`.
 absl::StatusOr<planner::Exchange> Change(const PlanOptions& options,
                                          planner::Exchange exchange) {
   if (options.inner_steps > 0) exchange.inner_step_count = options.inner_steps;
@@ -212,7 +212,7 @@ absl::StatusOr<planner::Exchange> Change(const PlanOptions& options,
     return UsageError(
         absl::StrCat("--overlap ", options.overlap, " is not shorter than ",
                      exchange.inner_step_count, " inner steps"),
-        "A fragment's answer must be there before its next push.");
+        "A fragment's answer must arrive before its next push.");
   }
   exchange.overlap_step_count =
       std::min(exchange.overlap_step_count, exchange.inner_step_count - 1);
@@ -222,8 +222,8 @@ absl::StatusOr<planner::Exchange> Change(const PlanOptions& options,
   return exchange;
 }
 
-// Of a recipe that streams: what the command line says, or no more than the
-// steps between which they go; 0 for the recipe's own.
+// The fragment count of a recipe that streams: --fragments, else at most
+// --inner-steps. 0: the recipe's own count.
 int64_t FragmentsFor(const PlanOptions& options, const worker::Recipe& recipe,
                      const Subject& subject) {
   if (options.fragments > 0 || options.inner_steps == 0) {
@@ -287,7 +287,7 @@ int64_t AskedIslands(const Row& row) {
   return planner::AskedIslandCount(row.exchange, row.service.island_count);
 }
 
-// How long all islands take for the tokens that are asked for; 0: for none.
+// Seconds that all islands take for `subject.token_count` tokens.
 double ToSeconds(const Row& row, const Subject& subject) {
   const double tokens_a_round =
       static_cast<double>(subject.tokens_a_step) *
@@ -326,7 +326,7 @@ Json ToData(const Row& row, const Subject& subject,
   return data;
 }
 
-// The bandwidth at which it computes 95 % of the time.
+// The bandwidth at which an island computes 95 % of the time, or `never`.
 std::string FullAt(const planner::Forecast& forecast, const char* never) {
   return forecast.bytes_per_second_for_95 > 0
              ? FormatBandwidth(forecast.bytes_per_second_for_95)
@@ -376,13 +376,14 @@ std::string MakeTable(const std::vector<Row>& rows, const Subject& subject) {
 std::string Assumptions(const Subject& subject, const Scene& scene) {
   return absl::StrFormat(
       "%s parameters, %d layers; a step of %d tokens takes %.3g s; %d islands; "
-      "up %s, down %s, round trip %.3g ms, %.0f %% of it payload.\n"
-      "UP and DOWN are an island's payload a round, UP/H and DOWN/H an hour. "
-      "95 %% AT is the bandwidth\n"
-      "each way at which it computes 95 %% of the time; never: something else "
-      "than bandwidth is in the way.\n"
-      "Of f32, servers merge %s/s, an island encodes or decodes %s/s. A "
-      "decision takes %.3g ms, a SAVE %.3g ms.\n",
+      "up %s, down %s, round trip %.3g ms, %.0f %% of the bandwidth is "
+      "payload.\n"
+      "UP and DOWN are an island's payload per round, UP/H and DOWN/H per "
+      "hour. 95 %% AT is the bandwidth\n"
+      "each way at which an island computes 95 %% of the time; never: "
+      "something other than bandwidth is the limit.\n"
+      "Servers merge %s/s of f32, an island encodes or decodes %s/s. A "
+      "commit takes %.3g ms, a local checkpoint %.3g ms.\n",
       FormatSize(subject.model.element_count), subject.model.layer_count,
       subject.tokens_a_step, scene.compute.step_seconds,
       scene.service.island_count,
@@ -401,7 +402,7 @@ std::string Advice(const planner::Choice& take, const std::vector<Row>& rows,
   const planner::Forecast& forecast = take.candidate->forecast;
   std::string text = absl::StrCat("Take ", preset.name, ": ", take.why, ".\n");
   if (!preset.price.empty()) {
-    absl::StrAppend(&text, "Its price: ", preset.price, ".\n");
+    absl::StrAppend(&text, "Its cost: ", preset.price, ".\n");
   }
   for (const Row& row : rows) {
     if (row.preset != &preset || subject.token_count == 0) continue;
@@ -415,14 +416,14 @@ std::string Advice(const planner::Choice& take, const std::vector<Row>& rows,
         forecast.bytes_per_second_for_95 > 0
             ? absl::StrCat("At ", FullAt(forecast, ""),
                            " each way it would compute 95 %. ")
-            : "No bandwidth would take it to 95 %. ",
-        "More inner steps a round (--inner-steps), a codec of\nfewer bits "
-        "(--up-codec, --down-codec) or a smaller model ask for less.\n");
+            : "No bandwidth lets it compute 95 %. ",
+        "More inner steps a round (--inner-steps),\na codec of fewer bits "
+        "(--up-codec, --down-codec) or a smaller model need less bandwidth.\n");
   }
   absl::StrAppend(&text,
-                  options.local_data ? "Compared were fedavg and fedopt alone"
-                                     : "Not compared were fedavg and fedopt",
-                  ", which are for data that may not leave its island "
+                  options.local_data ? "Compared: only fedavg and fedopt"
+                                     : "Not compared: fedavg and fedopt",
+                  ", the presets for data that must stay on its island "
                   "(--local-data).\n");
   return text;
 }
@@ -470,33 +471,34 @@ absl::Status Plan(Context& context, const PlanOptions& options) {
 void AddNumbers(CLI::App& command, PlanOptions& options) {
   command
       .add_option("--tokens-per-second", options.tokens_per_second,
-                  "Tokens that an island trains on a second")
+                  "Tokens per second that an island trains on")
       ->required()
       ->check(Positive());
   command
       .add_option("--slowest-tokens-per-second",
                   options.slowest_tokens_per_second,
-                  "The same of the slowest island, if islands differ")
+                  "The same for the slowest island, if islands differ")
       ->check(Positive());
   command.add_option("--tokens-per-step", options.tokens_per_step,
-                     "Tokens an inner step; 8 sequences without it");
+                     "Tokens per inner step; default: 8 sequences");
   command.add_option("--tokens", options.tokens,
-                     "Tokens in all (20B), for how long they take; a run "
-                     "file's budget without it");
+                     "Total tokens (20B), to predict the run's duration; "
+                     "default: the run file's token budget");
   command
-      .add_option("--islands", options.islands, "Islands; 4, or the run file's")
+      .add_option("--islands", options.islands,
+                  "Number of islands; default: the run file's, else 4")
       ->check(CLI::Range(1, 1000000));
   command
       .add_option("--layers", options.layers,
-                  "Layers, for a model given by its size")
+                  "Number of layers, for a model given by its size")
       ->check(CLI::Range(1, 1000000));
   command
       .add_option("--inner-steps", options.inner_steps,
-                  "Inner steps a round, instead of each preset's")
+                  "Inner steps per round, instead of each preset's")
       ->check(Positive());
   command
       .add_option("--fragments", options.fragments,
-                  "Fragments of the presets that stream")
+                  "Number of fragments of the presets that stream")
       ->check(Positive());
   command
       .add_option("--overlap", options.overlap,
@@ -504,7 +506,7 @@ void AddNumbers(CLI::App& command, PlanOptions& options) {
       ->check(NotNegative());
   command
       .add_option("--target", options.target,
-                  "Share of time that should be computing")
+                  "Share of the time that an island should compute")
       ->check(CLI::Range(0.01, 1.0))
       ->capture_default_str();
 }
@@ -512,20 +514,22 @@ void AddNumbers(CLI::App& command, PlanOptions& options) {
 }  // namespace
 
 void AddPlan(CLI::App& app, Context& context) {
-  CLI::App* command = app.add_subcommand(
-      "plan", "Predict what each way to exchange costs on a link");
+  CLI::App* command =
+      app.add_subcommand("plan", "Predict how well each preset uses a link");
   command->footer(
-      "Nothing is measured and nobody is asked: a formula, and the formula's\n"
-      "inputs are yours. COMPUTES is the share of the run's time that an\n"
-      "island trains; where a round asks only some islands, the time that the\n"
-      "others stand counts. 95 % AT is the bandwidth, each way, that would\n"
-      "take it to 95 %.\n"
-      "A PRESET is the run file of its name (preset = \"streaming\") with "
+      "Computes a formula from your inputs; measures nothing and contacts no\n"
+      "server. COMPUTES is the share of the run's time that an island trains.\n"
+      "If a round samples only some islands, the idle time of the others\n"
+      "counts. 95 % AT is the bandwidth, each way, at which an island "
+      "computes\n"
+      "95 % of the time.\n"
+      "A PRESET is the run file of that name (preset = \"streaming\") with "
       "this\n"
-      "model and these islands; --inner-steps and the like change it here as\n"
-      "the same keys would in a run file, where fewer inner steps may also "
-      "ask\n"
-      "for a shorter overlap and fewer fragments; here they follow.\n"
+      "model and these islands. --inner-steps and the like replace the keys "
+      "of\n"
+      "the run file. With fewer inner steps the plan also shortens the "
+      "overlap\n"
+      "and lowers the fragment count; a run file must do that itself.\n"
       "Examples:\n"
       "  atoll plan --link 20Mb/s --rtt 40ms --model 1.2B "
       "--tokens-per-second 30000\n"
@@ -534,31 +538,35 @@ void AddPlan(CLI::App& app, Context& context) {
   auto options = std::make_shared<PlanOptions>();
   command
       ->add_option("--model", options->model,
-                   "Parameters (1.2B), a directory with a config.json, or a "
-                   "run file or preset")
+                   "Number of parameters (1.2B), directory with a config.json, "
+                   "run file, or preset")
       ->required();
   command->add_option("--link", options->link,
                       "An island's bandwidth each way: 20Mb/s, 5MB/s");
-  command->add_option("--up", options->up, "The same from the island");
-  command->add_option("--down", options->down, "The same to the island");
-  command->add_option("--rtt", options->rtt, "Round trip to the servers: 40ms")
+  command->add_option("--up", options->up,
+                      "Bandwidth from the island, instead of --link");
+  command->add_option("--down", options->down,
+                      "Bandwidth to the island, instead of --link");
+  command
+      ->add_option("--rtt", options->rtt,
+                   "Round-trip time to the servers: 40ms")
       ->capture_default_str();
   command
       ->add_option("--merge", options->merge,
-                   "f32 bytes of contributions that all servers merge a second")
+                   "Rate at which all servers together merge f32 contributions")
       ->capture_default_str();
   command
       ->add_option("--codec", options->codec,
-                   "f32 bytes that an island encodes, or decodes, a second")
+                   "Rate at which an island encodes or decodes f32 values")
       ->capture_default_str();
   command->add_option("--server-link", options->server_link,
-                      "All servers' bandwidth each way, shared by the islands");
+                      "Bandwidth each way of all servers together");
   command->add_option("--up-codec", options->up_codec,
                       "Codec of outer gradients, instead of each preset's");
   command->add_option("--down-codec", options->down_codec,
                       "Codec of what servers send, instead of each preset's");
   command->add_flag("--local-data", options->local_data,
-                    "Data may not leave its island: compare fedavg and fedopt");
+                    "Data must stay on its island: compare fedavg and fedopt");
   AddNumbers(*command, *options);
   command->callback([&context, options] {
     context.action = [options](Context& context) {

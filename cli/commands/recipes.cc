@@ -18,7 +18,7 @@ absl::StatusOr<std::vector<worker::Recipe>> ReadRecipes() {
     options.default_run_id = std::string(preset.name);
     options.find_preset = FindPreset;
     options.preset_names = PresetNames();
-    // Where the data is changes nothing of how it exchanges.
+    // A preset needs a data path; the path does not affect the exchange.
     absl::StatusOr<RunFile> file =
         ParseRunFile(absl::StrCat("preset = \"", preset.name,
                                   "\"\n[data]\npath = \"text\"\n"),

@@ -1,5 +1,5 @@
-// The presets as recipes that a link is planned for: what the planner knows of
-// each, and the run file that its name stands for.
+// The presets as recipes for the planner: the planner's entry of each preset
+// with the run file of that name.
 //
 // Pure. Thread-safe.
 
@@ -12,9 +12,9 @@
 
 namespace atl::cli {
 
-// All of them, in the planner's order.
+// All recipes, in the planner's order.
 //
-// INTERNAL: a preset has no built-in run file, or one that cannot be read.
+// INTERNAL: a preset has no built-in run file, or a faulty one.
 absl::StatusOr<std::vector<worker::Recipe>> ReadRecipes();
 
 }  // namespace atl::cli

@@ -32,8 +32,8 @@ worker::Recipe Find(absl::string_view name) {
   return Recipes().front();
 }
 
-// That a run exchanges as `recipe` is planned for its model, if its file says no
-// more than the preset's name and `more`.
+// Expects that a run file of the preset's name and `more` exchanges as `recipe`
+// is planned for its model.
 void ExpectSameExchange(const worker::Recipe& recipe, const std::string& more) {
   SCOPED_TRACE(recipe.preset->name);
   const std::string path =
@@ -76,7 +76,7 @@ TEST(RecipesTest, APresetIsPlannedAsARunOfItsNameExchanges) {
   }
 }
 
-// What a person does who was told to take a preset.
+// A user takes a preset on the advice of `atoll plan`.
 TEST(RecipesTest, APresetIsPlannedAsItRunsForAModelOfOnesOwn) {
   for (const worker::Recipe& recipe : Recipes()) {
     ExpectSameExchange(recipe, "[model]\nlayer_count = 30\n");

@@ -1,4 +1,4 @@
-// atoll replay: makes the versions after a pin again, and compares.
+// atoll replay: recomputes the versions after a pin and compares digests.
 #include <cstdint>
 #include <memory>
 #include <string>
@@ -39,7 +39,7 @@ absl::Status CannotReplay(const std::string& message,
   return WithReason(absl::FailedPreconditionError(message), reason);
 }
 
-// The pin, which must be there: asked for by its id alone it would be made.
+// Finds the pin in the list. ExportCheckpoint would create a missing one.
 absl::StatusOr<v1::Pin> FindPin(coordinator::OperatorClient& client,
                                 const ReplayFlags& flags) {
   v1::ListCheckpointsRequest request;
@@ -55,8 +55,8 @@ absl::StatusOr<v1::Pin> FindPin(coordinator::OperatorClient& client,
                 absl::StrCat("pin ", flags.pin_id, " keeps no contributions"),
                 "NOTHING_IS_KEPT"),
             absl::StrCat("atoll run pin ", flags.run_id,
-                         " --id NAME --keep-mb N makes one that does, for what "
-                         "comes after it"));
+                         " --id NAME --keep-mb N makes a pin that keeps later "
+                         "contributions"));
       }
       if (checkpoint.shards_size() > 0) {
         const v1::CheckpointShard& shard = checkpoint.shards(0);
@@ -73,12 +73,12 @@ absl::StatusOr<v1::Pin> FindPin(coordinator::OperatorClient& client,
                     "NO_SUCH_PIN");
 }
 
-// The commits to make again.
+// Lists the commits to replay.
 absl::StatusOr<std::vector<v1::Round>> ListDecisions(
     Context& context, coordinator::OperatorClient& client,
     const ReplayFlags& flags, const v1::Pin& pin) {
   std::vector<v1::Round> rounds;
-  int64_t beyond = 0;  // What was not kept any more.
+  int64_t beyond = 0;  // Commits whose contributions were not kept.
   v1::ListRoundsRequest request;
   request.set_run_id(flags.run_id);
   request.set_page_size(500);
@@ -97,19 +97,20 @@ absl::StatusOr<std::vector<v1::Round>> ListDecisions(
   } while (!request.page_token().empty());
   if (beyond > 0) {
     const std::string text = absl::StrCat(
-        "pin ", pin.pin_id(), " had room up to commit ", pin.keep_end() - 1,
-        ": ", beyond, " after it cannot be replayed");
+        "pin ", pin.pin_id(), " kept contributions up to commit ",
+        pin.keep_end() - 1, ": ", beyond, " later commits cannot be replayed");
     if (flags.to > 0) return CannotReplay(text, "BEYOND_WHAT_IS_KEPT");
     context.output().Message(text);
   }
   if (flags.to > 0 &&
       (rounds.empty() || rounds.back().commit_seq() != flags.to)) {
-    return CannotReplay(absl::StrCat("commit ", flags.to,
-                                     " is not one after pin ", pin.pin_id()),
-                        "NO_SUCH_COMMIT");
+    return CannotReplay(
+        absl::StrCat("commit ", flags.to, " is not a commit after pin ",
+                     pin.pin_id()),
+        "NO_SUCH_COMMIT");
   }
   if (rounds.empty()) {
-    return CannotReplay(absl::StrCat("nothing that is kept was committed after "
+    return CannotReplay(absl::StrCat("no kept commit comes after "
                                      "pin ",
                                      pin.pin_id()),
                         "NOTHING_TO_REPLAY");
@@ -129,14 +130,14 @@ Json ToJson(const server::ReplayedCommit& commit) {
   return json;
 }
 
-// "shard 1's part of the view is 12.., and 34.. was committed".
+// "shard 1's part of the replica comes out as 12.., and 34.. was committed".
 std::string DescribeDifference(const server::ReplayDifference& difference) {
   return absl::StrCat(
       difference.shard < 0
           ? std::string("its digest")
           : absl::StrCat("shard ", difference.shard, "'s part of ",
-                         difference.is_replica ? "the view" : "it"),
-      " comes out as ", difference.replayed.ToHex(), ", and ",
+                         difference.is_replica ? "the replica" : "it"),
+      " is ", difference.replayed.ToHex(), ", but ",
       difference.committed.ToHex(), " was committed");
 }
 
@@ -173,7 +174,7 @@ std::string StateText(const server::ReplayResult& result) {
                       " of ", result.states.size(), " fragments",
                       compared == result.states.size()
                           ? "\n"
-                          : "; the others' is not held any more\n");
+                          : "; the servers no longer hold the others'\n");
 }
 
 absl::Status Show(Context& context, const ReplayFlags& flags,
@@ -196,7 +197,7 @@ absl::Status Show(Context& context, const ReplayFlags& flags,
     for (const Json& commit : commits) output.PrintEvent(commit, "");
     return status;
   }
-  // An error is all that there is of a JSON envelope.
+  // With json the error's envelope is the only output.
   if (!status.ok() && output.format() == OutputFormat::kJson) return status;
   Json data;
   data["run_id"] = flags.run_id;
@@ -227,7 +228,7 @@ absl::Status RunReplay(Context& context, const ReplayFlags& flags) {
   ASSIGN_OR_RETURN(options.from, FindPin(*client, flags));
   ASSIGN_OR_RETURN(options.rounds,
                    ListDecisions(context, *client, flags, options.from));
-  // Says where its shards are, and begins its lease anew.
+  // Returns the addresses of the shards, and renews the pin's lease.
   v1::ExportCheckpointRequest request;
   request.set_run_id(flags.run_id);
   request.set_pin_id(flags.pin_id);
@@ -287,13 +288,14 @@ absl::Status RunReplay(Context& context, const ReplayFlags& flags) {
 
 void AddReplay(CLI::App& app, Context& context) {
   CLI::App* command = app.add_subcommand(
-      "replay", "Make the versions after a pin again, and compare");
+      "replay", "Recompute the versions after a pin and compare them");
   command->footer(
-      "Reads a pin's cut and the contributions that were kept for it, merges\n"
-      "them as the coordinator decided, with the servers' arithmetic, and\n"
-      "compares each digest with what was committed. Needs the role operator,\n"
-      "and memory for the largest fragment and its outer optimizer's state.\n"
-      "Exits with 5 if one differs.\n"
+      "Reads a pin's cut and the contributions kept after it. Merges them as\n"
+      "the coordinator decided, with the servers' arithmetic, and compares "
+      "each\n"
+      "digest with the committed one. Exits with 5 if one differs.\n"
+      "Needs the role operator, and memory for the largest fragment and its\n"
+      "outer optimizer's state.\n"
       "Example:\n"
       "  atoll run pin laptop --id audit --keep-mb 2000\n"
       "  atoll replay laptop --from audit");
@@ -305,7 +307,7 @@ void AddReplay(CLI::App& app, Context& context) {
       ->required();
   command
       ->add_option("--to", flags->to,
-                   "Last commit to make again; the newest without it")
+                   "Last commit to replay; default: the newest")
       ->check(CLI::Range(int64_t{1}, int64_t{1} << 62));
   AddThreadsFlag(*command, flags->threads);
   AddPatience(*command, flags->patience);

@@ -86,15 +86,17 @@ absl::Status ListRounds(Context& context, const RoundListOptions& options) {
 
 void AddRoundList(CLI::App& app, Context& context) {
   CLI::App* command = app.add_subcommand(
-      "list", "List committed rounds and what became of each contribution");
+      "list", "List committed rounds and the outcome of each contribution");
   command->footer("Example:\n  atoll round list laptop --after 20 -o jsonl");
   auto options = std::make_shared<RoundListOptions>();
   command->add_option("run", options->run_id, "Id of the run")->required();
   command
       ->add_option("--after", options->after,
-                   "Only rounds with a greater commit number")
+                   "List only rounds with a greater commit number")
       ->check(NotNegative());
-  command->add_option("--limit", options->limit, "At most so many; 0 for all")
+  command
+      ->add_option("--limit", options->limit,
+                   "List at most this many rounds; 0: all")
       ->check(NotNegative())
       ->capture_default_str();
   command->callback([&context, options] {

@@ -29,9 +29,8 @@ void AddSettings(CLI::App& app, Context& context) {
   CLI::App* command = app.add_subcommand(
       "settings", "Show each setting and where its value comes from");
   command->footer(
-      "A flag beats the environment (ATOLL_COORDINATOR), that beats the "
-      "profile\n(~/.config/atoll/profile.toml, or ATOLL_PROFILE), that beats "
-      "the default.\n"
+      "Order of precedence: a flag, the environment (ATOLL_COORDINATOR), the\n"
+      "profile (~/.config/atoll/profile.toml, or ATOLL_PROFILE), the default.\n"
       "Example:\n  ATOLL_COORDINATOR=10.0.0.7:7400 atoll settings");
   command->callback([&context] { context.action = ShowSettings; });
 }

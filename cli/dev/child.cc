@@ -18,11 +18,11 @@
 namespace atl::cli {
 namespace {
 
-// Runs in the child, between fork and exec: only what a signal handler may do.
+// Runs in the child between fork and exec: async-signal-safe calls only.
 [[noreturn]] void Exec(char* const* argv, int log_fd, pid_t parent) {
   ::setpgid(0, 0);
   ::prctl(PR_SET_PDEATHSIG, SIGKILL);
-  // The parent may have died before the line above.
+  // The parent may have died before prctl.
   if (::getppid() != parent) ::_exit(125);
   sigset_t none;
   sigemptyset(&none);
@@ -51,7 +51,7 @@ std::optional<absl::Duration> RestartBudget::Die(absl::Time now) {
   deaths_.push_back(now);
   const int count = static_cast<int>(deaths_.size());
   if (count > count_max_) return std::nullopt;
-  // The first few at once: a kill is to be healed, not punished.
+  // A single kill is repaired at once; repeated deaths are slowed down.
   if (count <= 3) return absl::ZeroDuration();
   return std::min(absl::Milliseconds(100) * (1 << std::min(count - 4, 5)),
                   absl::Seconds(2));

@@ -1,11 +1,11 @@
-// One program that `atoll dev up` keeps alive.
+// One child process of `atoll dev up`.
 //
-// A child dies with its parent (PR_SET_PDEATHSIG), however that ends, has a
-// process group of its own, so that Ctrl-C at a terminal reaches only the
-// parent, and appends its output to a log file.
+// A child dies with its parent (PR_SET_PDEATHSIG), even after kill -9. It has
+// its own process group, so that Ctrl-C at a terminal reaches only the parent.
+// It appends its output to a log file.
 //
-// Thread-compatible; to be used from one thread, the one that outlives the
-// children: Linux ties the death signal to the thread that forks.
+// Thread-compatible. Use it only from a thread that outlives the children:
+// Linux ties the death signal to the thread that forks.
 
 #pragma once
 
@@ -33,15 +33,15 @@ struct ChildExit {
   std::string ToString() const;
 };
 
-// How often and how fast a child that dies is started again. Pure.
+// How often and how soon a dead child is restarted. Pure.
 class RestartBudget {
  public:
   // At most `count_max` deaths in `window`.
   RestartBudget(int count_max, absl::Duration window)
       : count_max_(count_max), window_(window) {}
 
-  // Counts a death at `now`; returns how long to wait before the next start,
-  // or nothing if the budget is used up.
+  // Counts a death at `now`. Returns the wait before the next start, or nothing
+  // if the budget is exhausted.
   std::optional<absl::Duration> Die(absl::Time now);
 
  private:
@@ -56,13 +56,12 @@ class Child {
     std::string name;      // "server-0"
     std::string log_path;  // Appended to.
     std::string pid_path;  // Holds the pid while it runs.
-    // The command line for the n-th start (0 for the first); [0] is the path of
-    // the program.
+    // The command line of the n-th start, from 0; [0] is the program's path.
     std::function<std::vector<std::string>(int start_count)> command;
   };
 
   explicit Child(Options options) : options_(std::move(options)) {}
-  // Kills it.
+  // Kills the child.
   ~Child();
   Child(const Child&) = delete;
   Child& operator=(const Child&) = delete;
@@ -72,22 +71,22 @@ class Child {
   bool running() const { return pid_ > 0; }
   int start_count() const { return start_count_; }
 
-  // Starts it. Requires: not running.
+  // Starts the child. Requires: not running.
   //
-  // NOT_FOUND: the program is not there or may not be executed. Others: the
-  // log cannot be opened, no process can be made.
+  // NOT_FOUND: no executable program at the path. INTERNAL: the log cannot be
+  // opened. RESOURCE_EXHAUSTED: fork failed.
   absl::Status Start();
 
-  // Looks whether it has ended since the last call; does not wait.
+  // Returns how the child ended, once, if it has ended. Does not wait.
   std::optional<ChildExit> Poll();
 
-  // Sends a signal if it runs.
+  // Sends a signal if the child runs.
   void Signal(int signal);
 
-  // Waits until it has ended, at most `timeout`, then kills it.
+  // Waits until the child has ended; kills it after `timeout`.
   void Await(absl::Duration timeout);
 
-  // The last lines of its log, for messages.
+  // The last lines of the log, for messages.
   std::string LogTail(int line_count) const;
 
  private:

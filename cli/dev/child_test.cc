@@ -52,7 +52,7 @@ TEST_F(ChildTest, TellsTheExitCodeAndKeepsTheLog) {
   EXPECT_EQ(End(child).exit_code, 7);
   EXPECT_THAT(child.LogTail(10), HasSubstr("out\nerr\n"));
   EXPECT_FALSE(child.running());
-  // And again, onto the same log.
+  // A second start appends to the same log.
   ASSERT_TRUE(child.Start().ok());
   End(child);
   EXPECT_EQ(child.LogTail(1), "err\n");
@@ -77,7 +77,7 @@ TEST_F(ChildTest, AProgramThatIsNotThereIsAnError) {
 }
 
 TEST_F(ChildTest, DiesWithItsParent) {
-  // A parent that starts a child and is killed; the child's pid is in a file.
+  // The parent starts a child and is killed. The child's pid is in a file.
   const Child::Options options = Shell("exec sleep 600");
   const std::string pid_path = options.pid_path;
   const pid_t parent = ::fork();
@@ -92,7 +92,7 @@ TEST_F(ChildTest, DiesWithItsParent) {
   pid_t pid = 0;
   std::ifstream(pid_path) >> pid;
   ASSERT_GT(pid, 0);
-  // An orphan that has died may stay a zombie of whoever adopts it.
+  // A dead orphan may stay a zombie of the process that adopts it.
   const auto alive = [&] {
     std::ifstream stat(absl::StrCat("/proc/", pid, "/stat"));
     std::string line;

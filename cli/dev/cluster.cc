@@ -37,7 +37,9 @@ absl::StatusOr<std::string> FindProgram(const std::string& executable,
       WithReason(absl::NotFoundError(absl::StrCat("there is neither ",
                                                   installed, " nor ", built)),
                  "PROGRAM_NOT_FOUND"),
-      absl::StrCat("Build //", folder, ":", name, ", or say where it is."));
+      absl::StrCat(
+          "Build //", folder, ":", name,
+          ", or give its path with --coordinator-binary and --server-binary."));
 }
 
 }  // namespace
@@ -90,8 +92,7 @@ absl::Status Cluster::AddMember(Role role, const std::string& name,
 
 absl::Status Cluster::StartMember(Member& member) {
   member.start_time = absl::InfiniteFuture();
-  // A file of the life before says nothing of this one; where the port is
-  // known it is kept.
+  // A port file of an earlier process is stale; a known port is kept.
   if (!member.port_path.empty() && member.port == 0) {
     ::unlink(member.port_path.c_str());
   }
@@ -178,11 +179,11 @@ absl::Status Cluster::HandleExit(Member& member, const ChildExit& exit,
   const std::string what =
       absl::StrCat(member.child->name(), " ", exit.ToString());
   if (!options_.restart) {
-    Note(absl::StrCat(what, "; not started again"));
+    Note(absl::StrCat(what, "; not restarted"));
     member.ended = true;
     return absl::OkStatus();
   }
-  // A command line or a run that is wrong stays wrong.
+  // A restart does not repair a wrong command line or run.
   if (member.role == Role::kIsland &&
       (exit.exit_code == 2 || exit.exit_code == 4)) {
     return GiveUp(member, what);
@@ -194,7 +195,7 @@ absl::Status Cluster::HandleExit(Member& member, const ChildExit& exit,
                              "th time in ",
                              absl::FormatDuration(options_.restart_window)));
   }
-  Note(absl::StrCat(what, "; starting it again"));
+  Note(absl::StrCat(what, "; restarting it"));
   member.start_time = now + *delay;
   return absl::OkStatus();
 }

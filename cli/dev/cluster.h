@@ -1,7 +1,7 @@
-// The processes of one `atoll dev up`: a coordinator, servers and islands, each
-// started again when it dies, within a budget.
+// The processes of one `atoll dev up`: a coordinator, servers and islands. Each
+// is restarted when it dies, within a budget.
 //
-// Thread-compatible; to be used from the process's first thread (child.h).
+// Thread-compatible. Use it only from the process's first thread (child.h).
 
 #pragma once
 
@@ -28,10 +28,10 @@ struct Programs {
   std::string server;
 };
 
-// Finds the programs beside the running `executable`: as installed
+// Finds the programs next to the running `executable`: as installed
 // (DIR/atoll-coordinator) or as built (DIR/../coordinator/atoll-coordinator).
 //
-// NOT_FOUND: a program is at neither place; the message names both.
+// NOT_FOUND: a program is at neither path; the message names both.
 absl::StatusOr<Programs> FindPrograms(const std::string& executable);
 
 class Cluster {
@@ -41,52 +41,52 @@ class Cluster {
     int server_count = 1;
     int island_count = 1;
     int threads = 1;  // Of each island.
-    // Flags that every start of an island gets.
+    // Flags for every start of an island.
     std::vector<std::string> island_flags;
     bool restart = true;
-    // Flags that a child ("server-0") gets at its first start only.
+    // Flags by child ("server-0"), for its first start only.
     std::map<std::string, std::vector<std::string>> first_flags;
     // Longest wait until a child serves.
     absl::Duration start_timeout = absl::Seconds(60);
-    // At most so many deaths of a child in `restart_window`.
+    // Most deaths of a child in `restart_window`.
     int restart_count_max = 10;
     absl::Duration restart_window = absl::Minutes(1);
     std::stop_token stop;
-    // Told what happens: "server-0 was killed by signal 9; started again".
+    // Receives events: "server-0 was killed by signal 9; restarting it".
     std::function<void(const std::string&)> on_note;
   };
 
   // `directory` outlives this.
   Cluster(const DevDirectory& directory, Options options)
       : directory_(directory), options_(std::move(options)) {}
-  // Kills what runs.
+  // Kills all children.
   ~Cluster() = default;
   Cluster(const Cluster&) = delete;
   Cluster& operator=(const Cluster&) = delete;
 
-  // Each starts its children and waits until they serve. A second start of a
-  // coordinator or server, after a death, is at the same port.
+  // Each starts its children and waits until they serve. A restarted
+  // coordinator or server keeps its port.
   //
   // DEADLINE_EXCEEDED: a child does not serve in time. CANCELLED: `stop`.
   // Others: as Tend.
   absl::Status StartCoordinator();
   absl::Status StartServers();
-  // Does not wait: islands serve nobody.
+  // Does not wait: islands do not listen.
   absl::Status StartIslands(const std::string& run_id);
 
-  // Notices deaths and starts again what is due. To be called some times a
+  // Detects deaths and restarts children when due. Call it several times a
   // second.
   //
-  // ABORTED: a child died more often than its budget allows, or in a way that
-  // starting again will not heal (exit codes 2 and 4 of an island); the message
-  // has the end of its log.
+  // ABORTED: a child exceeded its budget, or died in a way that a restart does
+  // not repair (an island's exit codes 2 and 4); the message has the end of its
+  // log. Others: as Child::Start.
   absl::Status Tend(absl::Time now);
 
-  // True when no island runs or is to be started again.
+  // True when no island runs or awaits a restart.
   bool IslandsEnded() const;
 
-  // Ends islands at once (a run goes on where it was, for it is as if they were
-  // away), then servers and the coordinator in order.
+  // Kills the islands, then ends the servers and the coordinator by SIGTERM.
+  // Killed islands stay members, so that the run can resume with them.
   void Stop();
 
   // "127.0.0.1:PORT"; empty before it serves.
@@ -103,10 +103,10 @@ class Cluster {
     std::string port_path;                           // Empty for an island.
     int port = 0;                                    // 0 before it has served.
     absl::Time start_time = absl::InfiniteFuture();  // Of the next start.
-    bool ended = false;                              // For good.
+    bool ended = false;                              // Not restarted.
   };
 
-  // Adds a member; `arguments` are those after the program, without --listen.
+  // Adds and starts a member. `arguments` lack the program and --listen.
   absl::Status AddMember(Role role, const std::string& name,
                          const std::string& program,
                          std::vector<std::string> arguments);

@@ -19,7 +19,7 @@ using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::SizeIs;
 
-// Programs are shell scripts that note their arguments.
+// The programs are shell scripts that record their arguments.
 class ClusterTest : public ::testing::Test {
  protected:
   ClusterTest()
@@ -45,7 +45,7 @@ class ClusterTest : public ::testing::Test {
     return lines;
   }
 
-  // Writes the port to the file that --port-file names, then goes on.
+  // Writes the port to the file of --port-file, then sleeps.
   static std::string Serve(const std::string& port) {
     return absl::StrCat("for a in \"$@\"; do case $a in --port-file=*) echo ",
                         port, " > ${a#*=};; esac; done\nexec sleep 600");
@@ -62,7 +62,7 @@ class ClusterTest : public ::testing::Test {
     return options;
   }
 
-  // Tends until `done`, bounded.
+  // Tends until `done`, for a bounded time.
   absl::Status TendUntil(Cluster& cluster, const std::function<bool()>& done) {
     for (int i = 0; i < 20000; ++i) {
       absl::Status status = cluster.Tend(absl::Now());
@@ -107,8 +107,8 @@ TEST_F(ClusterTest, AKilledServerComesBackAtItsPortWithoutFirstFlags) {
   ::kill(pid, SIGKILL);
   ASSERT_TRUE(
       TendUntil(cluster, [&] { return Calls("server").size() == 2; }).ok());
-  EXPECT_THAT(notes_, ElementsAre("server-0 was killed by signal 9; starting "
-                                  "it again"));
+  EXPECT_THAT(notes_, ElementsAre("server-0 was killed by signal 9; "
+                                  "restarting it"));
   EXPECT_THAT(Calls("server"),
               ElementsAre(HasSubstr("--failpoint=x"),
                           HasSubstr("--listen=127.0.0.1:4712")));

@@ -23,7 +23,7 @@ absl::Status MakeDirectories(const std::string& path) {
   std::filesystem::create_directories(path, error);
   if (!error) return absl::OkStatus();
   return absl::InternalError(
-      absl::StrCat("cannot make ", path, ": ", error.message()));
+      absl::StrCat("cannot create ", path, ": ", error.message()));
 }
 
 }  // namespace

@@ -1,7 +1,7 @@
-// The directory of one `atoll dev up`: where everything of it lies.
+// The directory of one `atoll dev up`.
 //
-//   DIR/lock               held while it runs
-//   DIR/endpoints.json     written once everything serves
+//   DIR/lock               held while the command runs
+//   DIR/endpoints.json     written once the servers serve
 //   DIR/result.json        written at the end of the run
 //   DIR/coordinator/       data/, port, pid, log
 //   DIR/server-0/ ...      the same
@@ -25,13 +25,13 @@ namespace atl::cli {
 
 class DevDirectory {
  public:
-  // Makes `path` if it is not there and takes its lock.
+  // Creates `path` if necessary and takes its lock.
   //
-  // ALREADY_EXISTS: another process holds it; the message has its pid. Others:
-  // the directory cannot be made or written.
+  // ALREADY_EXISTS: another process holds the lock; the message has its pid.
+  // INTERNAL: the directory cannot be created or written.
   static absl::StatusOr<std::unique_ptr<DevDirectory>> Open(
       const std::string& path);
-  // Lets the lock go.
+  // Releases the lock.
   ~DevDirectory();
   DevDirectory(const DevDirectory&) = delete;
   DevDirectory& operator=(const DevDirectory&) = delete;
@@ -42,7 +42,7 @@ class DevDirectory {
   // "PATH/name".
   std::string File(absl::string_view name) const;
 
-  // Makes the directory of one child and returns its path.
+  // Creates the directory of one child and returns its path.
   absl::StatusOr<std::string> MakeChildDirectory(absl::string_view name) const;
 
  private:

@@ -8,7 +8,7 @@
 namespace atl::cli {
 namespace {
 
-// 0 for an empty text.
+// Returns 0 for an empty text.
 absl::StatusOr<double> ReadCap(const std::string& flag, const std::string& text,
                                int process_count) {
   if (text.empty()) return 0;
@@ -22,8 +22,8 @@ absl::StatusOr<double> ReadCap(const std::string& flag, const std::string& text,
                          ? ""
                          : absl::StrCat(" for each of the island's ",
                                         process_count, " processes")),
-        "Slower streams may be taken for dead by the servers. Leave the flag "
-        "out for no cap.");
+        "Servers may close slower streams as dead. Leave the flag out for no "
+        "cap.");
   }
   return cap;
 }
@@ -33,10 +33,10 @@ absl::StatusOr<double> ReadCap(const std::string& flag, const std::string& text,
 void AddCapFlags(CLI::App& command, const std::string& whose, CapFlags& flags) {
   command.add_option("--up", flags.up,
                      absl::StrCat("Most that ", whose,
-                                  " sends to all servers: 5Mb/s, 1MB/s; no "
-                                  "cap without it"));
+                                  " sends to all servers: 5Mb/s, 1MB/s; "
+                                  "default: no cap"));
   command.add_option("--down", flags.down,
-                     "The same for what it receives from them");
+                     "The same for what it receives from all servers");
 }
 
 absl::StatusOr<server::BandwidthCaps> ReadCaps(const CapFlags& flags,

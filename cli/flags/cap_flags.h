@@ -1,5 +1,4 @@
-// --up and --down: what an island may use of its link, all its processes
-// together.
+// --up and --down: bandwidth caps of an island, all its processes together.
 
 #pragma once
 
@@ -12,24 +11,24 @@
 
 namespace atl::cli {
 
-// As they were written; empty for no cap.
+// The flags as written; empty: no cap.
 struct CapFlags {
   std::string up;
   std::string down;
 };
 
-// Adds the two to `command`. `whose` ("this island") is for the help. `flags`
-// must outlive the parse.
+// Adds both flags to `command`. The help says `whose` caps they are ("this
+// island"). `flags` must outlive the parse.
 void AddCapFlags(CLI::App& command, const std::string& whose, CapFlags& flags);
 
-// The caps of an island of `process_count` (>= 1) processes.
+// Parses the caps of an island of `process_count` (>= 1) processes.
 //
-// INVALID_ARGUMENT (a usage error that names the flag): no bandwidth, or less
-// than server::kCapBytesPerSecondMin for each process.
+// INVALID_ARGUMENT (a usage error that names the flag): not a bandwidth, or
+// below server::kCapBytesPerSecondMin for each process.
 absl::StatusOr<server::BandwidthCaps> ReadCaps(const CapFlags& flags,
                                                int process_count = 1);
 
-// The command line that says `flags`.
+// The command-line arguments for `flags`.
 std::vector<std::string> CapArguments(const CapFlags& flags);
 
 }  // namespace atl::cli

@@ -12,10 +12,10 @@ void AddDeviceFlag(CLI::App& command, const std::string& what,
   command
       .add_option("--device", device,
                   absl::StrCat("Where ", what,
-                               " computes: cpu, cuda or cuda:N; of several "
-                               "CUDA devices ranks take one each, in turn; "
-                               "with ,graphs=off without CUDA graphs, with "
-                               ",cudnn=off without cuDNN"))
+                               " computes: cpu, cuda or cuda:N. With cuda, "
+                               "ranks take the CUDA devices in turn. Add "
+                               ",graphs=off to disable CUDA graphs, "
+                               ",cudnn=off to disable cuDNN"))
       ->capture_default_str();
 }
 
@@ -24,14 +24,13 @@ absl::Status CheckDeviceFlag(const std::string& device) {
   if (status.ok()) return status;
   if (absl::IsInvalidArgument(status)) {
     return UsageError(absl::StrCat("--device: ", status.message()),
-                      "Without the flag the processor computes.");
+                      "Leave the flag out to compute on the CPU.");
   }
   return WithReason(
       WithHint(
           WithExitCode(WithContext(status, absl::StrCat("--device ", device)),
                        ExitCode::kPreflightFailed),
-          "Without the flag, or with --device cpu, the processor "
-          "computes."),
+          "Use --device cpu, or leave the flag out, to compute on the CPU."),
       "NO_DEVICE");
 }
 

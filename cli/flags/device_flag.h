@@ -9,14 +9,16 @@
 
 namespace atl::cli {
 
-// Adds the flag to `command`: where `what` ("this island") computes.
+// Adds the flag to `command`. The help names `what` ("this island") computes.
+// Default: "cpu".
 void AddDeviceFlag(CLI::App& command, const std::string& what,
                    std::string& device);
 
-// Whether this program can compute there, on this machine, with a hint.
+// Checks that this program can compute on `device` on this machine. Errors have
+// a hint.
 //
-// A usage error (exit code 2): that is no device. Exit code 10: there is none
-// here.
+// A usage error (exit code 2): not a device. Exit code 10 (NO_DEVICE): this
+// build or machine lacks it.
 absl::Status CheckDeviceFlag(const std::string& device);
 
 }  // namespace atl::cli

@@ -9,10 +9,10 @@
 namespace atl::cli {
 namespace {
 
-// The sentence if `text` is no finite number; empty, and `number`, if it is.
+// Reads a finite number. Returns the error sentence, or "" if `number` is set.
 std::string Read(const std::string& text, double* number) {
   if (absl::SimpleAtod(text, number) && std::isfinite(*number)) return "";
-  return absl::StrCat("'", text, "' is no number");
+  return absl::StrCat("'", text, "' is not a number");
 }
 
 }  // namespace

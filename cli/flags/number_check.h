@@ -1,4 +1,4 @@
-// Checks of numbers on the command line, with a sentence for a person.
+// Checks of numbers on the command line. A failed check is one short sentence.
 //
 // Pure. Thread-safe.
 

@@ -24,7 +24,7 @@ TEST(NumberCheckTest, SaysInAFewWordsWhatIsWrong) {
   EXPECT_EQ(NotNegative()(text), "must be at least 0, not -3");
   for (const char* word : {"nan", "inf", "many", "3x", ""}) {
     text = word;
-    const std::string wrong = "'" + text + "' is no number";
+    const std::string wrong = "'" + text + "' is not a number";
     EXPECT_EQ(Positive()(text), wrong);
     EXPECT_EQ(NotNegative()(text), wrong);
   }

@@ -1,4 +1,4 @@
-// A run file on the command line, and what else the line says of the run.
+// The run file argument and the flags that override parts of it.
 
 #pragma once
 
@@ -9,8 +9,8 @@
 
 namespace atl::cli {
 
-// Adds FILE and the flags that change what it says to `command`. `file` and
-// `changes` must outlive the parse.
+// Adds FILE and the overriding flags to `command`. `file` and `changes` must
+// outlive the parse.
 void AddRunFileFlags(CLI::App& command, std::string& file,
                      RunFileChanges& changes);
 

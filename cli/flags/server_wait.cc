@@ -10,7 +10,7 @@ namespace atl::cli {
 namespace {
 
 constexpr absl::Duration kQueryInterval = absl::Milliseconds(300);
-// Longer than from one OnWaiting to the next: after it nobody waits any more.
+// Longer than the time between two OnWaiting calls: after it the wait is over.
 constexpr absl::Duration kWaitingMax = absl::Seconds(3);
 
 }  // namespace
@@ -18,7 +18,7 @@ constexpr absl::Duration kWaitingMax = absl::Seconds(3);
 void AddPatience(CLI::App& command, std::string& patience) {
   command
       .add_option("--patience", patience,
-                  "How long no byte may come from the servers before it gives "
+                  "Longest time without a byte from the servers before giving "
                   "up: 30s, 5m")
       ->capture_default_str();
 }
@@ -40,10 +40,10 @@ std::string DescribeWaiting(const server::Waiting& waiting,
                           : waiting.last_error.ok()
                               ? "it does not answer"
                               : std::string(waiting.last_error.message());
-  // The reason before the hint: a terminal cuts the end off.
-  return absl::StrCat("waits for ", who, ", at most ",
+  // The reason comes before the hint: a terminal cuts the end of the line.
+  return absl::StrCat("waiting for ", who, ", at most ",
                       absl::FormatDuration(patience), ": ", why,
-                      " (--patience; Ctrl-C ends it)");
+                      " (--patience; Ctrl-C stops it)");
 }
 
 server::ShardRoutes RoutesOfState(const v1::GetRunStateResponse& state) {

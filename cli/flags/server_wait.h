@@ -1,6 +1,6 @@
-// What a command says and does while a run's servers do not answer: names the
-// one that it waits for, for how long, and how to end that; and looks whether
-// it has come back elsewhere.
+// Handles waits for a run's servers: shows which server the command waits for,
+// for how long and how to stop, and asks the coordinator for the server's new
+// address.
 //
 // Thread-compatible.
 
@@ -21,33 +21,34 @@
 
 namespace atl::cli {
 
-// --patience of a command that reads from servers; ParsePatience takes it.
+// Adds --patience for a command that reads from servers; parse its value with
+// ParsePatience.
 void AddPatience(CLI::App& command, std::string& patience);
 
-// "waits for server s1 at 10.0.0.5:7401, at most 1m: connection refused
-// (--patience; Ctrl-C ends it)". Pure.
+// "waiting for server s1 at 10.0.0.5:7401, at most 1m: connection refused
+// (--patience; Ctrl-C stops it)". Pure.
 std::string DescribeWaiting(const server::Waiting& waiting,
                             const server::ShardRoutes& routes,
                             absl::Duration patience);
 
-// Where the shards are that `state` is of. It has no placement's epoch.
+// The routes of the shards in `state`, without a placement epoch.
 server::ShardRoutes RoutesOfState(const v1::GetRunStateResponse& state);
 
 class ServerWait {
  public:
-  // Called from a thread of its own, with where shards are by now.
+  // Receives new routes, on another thread.
   using SetRoutes = std::function<void(const server::ShardRoutes&)>;
-  // Gets the line that is to be seen.
+  // Receives the line to show.
   using Show = std::function<void(const std::string&)>;
 
-  // `client` outlives this. Calls nobody before the first wait.
+  // `client` outlives this. Makes no call before the first wait.
   ServerWait(coordinator::OperatorClient& client, std::string run_id,
              server::ShardRoutes routes, absl::Duration patience,
              SetRoutes set_routes, Show show);
 
-  // For server::CallBounds::on_waiting, and all that hand it on: about once a
-  // second while nothing comes. The coordinator is asked only so long, and not
-  // again after an answer that asking does not change.
+  // A handler for server::CallBounds::on_waiting, called about once a second
+  // during a wait. The coordinator is asked only during a wait, and no longer
+  // after a final error.
   void OnWaiting(const server::Waiting& waiting);
 
  private:

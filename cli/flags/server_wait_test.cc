@@ -30,25 +30,25 @@ TEST(ServerWaitTest, NamesTheServerTheBoundAndHowToEndIt) {
                                    absl::UnavailableError("refused")};
   EXPECT_EQ(
       DescribeWaiting(waiting, Routes("127.0.0.1:7401"), absl::Minutes(1)),
-      "waits for server s1 at 127.0.0.1:7401, at most 1m: refused "
-      "(--patience; Ctrl-C ends it)");
+      "waiting for server s1 at 127.0.0.1:7401, at most 1m: refused "
+      "(--patience; Ctrl-C stops it)");
 }
 
 TEST(ServerWaitTest, TellsOneThatIsAwayFromOneThatIsSilent) {
   const server::Waiting silent = {absl::Seconds(2), 1, absl::OkStatus()};
   EXPECT_EQ(DescribeWaiting(silent, Routes(""), absl::Seconds(5)),
-            "waits for server s1, at most 5s: it is away (--patience; Ctrl-C "
-            "ends it)");
+            "waiting for server s1, at most 5s: it is away (--patience; Ctrl-C "
+            "stops it)");
   EXPECT_EQ(DescribeWaiting(silent, Routes("h:1"), absl::Seconds(5)),
-            "waits for server s1 at h:1, at most 5s: it does not answer "
-            "(--patience; Ctrl-C ends it)");
-  // Of a plan without names.
+            "waiting for server s1 at h:1, at most 5s: it does not answer "
+            "(--patience; Ctrl-C stops it)");
+  // Routes without server names.
   EXPECT_EQ(DescribeWaiting(silent, {}, absl::Seconds(5)),
-            "waits for the server of shard 1, at most 5s: it does not answer "
-            "(--patience; Ctrl-C ends it)");
+            "waiting for the server of shard 1, at most 5s: it does not answer "
+            "(--patience; Ctrl-C stops it)");
 }
 
-// Gives every question one answer, and counts them.
+// Answers every call with `answer`, and counts the calls.
 class StateServiceDouble : public v1::TrainingStateService::Service {
  public:
   explicit StateServiceDouble(grpc::Status answer) : answer_(answer) {}
@@ -61,7 +61,7 @@ class StateServiceDouble : public v1::TrainingStateService::Service {
     return answer_;
   }
 
-  // Whether it was asked `count` times within `timeout`.
+  // Whether it received `count` calls within `timeout`.
   bool WasAsked(int count, absl::Duration timeout) {
     MutexLock lock(&mutex_);
     return changed_.AwaitWithTimeout(&mutex_, timeout,
@@ -75,7 +75,7 @@ class StateServiceDouble : public v1::TrainingStateService::Service {
   int count_ ABSL_GUARDED_BY(mutex_) = 0;
 };
 
-// Whether whoever waits asks the coordinator again after `answer`.
+// Whether a wait asks the coordinator again after `answer`.
 bool AsksAgainAfter(const grpc::Status& answer, absl::Duration timeout) {
   StateServiceDouble states(answer);
   rpc::RpcServer::Spec spec;
@@ -87,7 +87,7 @@ bool AsksAgainAfter(const grpc::Status& answer, absl::Duration timeout) {
   ServerWait wait(
       *client, "run", Routes("h:1"), absl::Minutes(1),
       [](const server::ShardRoutes&) {}, nullptr);
-  // Nobody waits yet.
+  // No wait has begun.
   EXPECT_FALSE(states.WasAsked(1, absl::Milliseconds(50)));
   wait.OnWaiting({absl::Seconds(2), 1, absl::OkStatus()});
   EXPECT_TRUE(states.WasAsked(1, absl::Seconds(30)));

@@ -8,7 +8,7 @@
 namespace atl::cli {
 
 void AddThreadsFlag(CLI::App& command, int& threads) {
-  command.add_option("--threads", threads, "Threads that compute; 0 for all")
+  command.add_option("--threads", threads, "Threads to compute with; 0: all")
       ->check(CLI::Range(0, 256))
       ->capture_default_str();
 }

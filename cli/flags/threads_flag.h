@@ -9,7 +9,7 @@ namespace atl::cli {
 // Adds the flag to `command`: 0 to 256.
 void AddThreadsFlag(CLI::App& command, int& threads);
 
-// What the flag's value means: 0 is all that the machine has.
+// The thread count for the flag's value; 0: all hardware threads.
 int ChooseThreadCount(int threads);
 
 }  // namespace atl::cli

@@ -22,7 +22,7 @@ std::string Because(const std::string& reason) {
   return reason.empty() ? "" : absl::StrCat(": ", reason);
 }
 
-// " of fragment 2" unless it is the only likely one.
+// " of fragment 2"; empty for fragment 0.
 std::string OfFragment(int32_t fragment) {
   return fragment == 0 ? "" : absl::StrCat(" of fragment ", fragment);
 }
@@ -67,15 +67,15 @@ std::string DescribeShortRun(const v1::RunSpec& spec) {
   const int64_t round_count = spec.schedule().round_count();
   const int64_t step_count = spec.schedule().inner_step_count();
   const int64_t warmup = spec.inner().warmup_step_count();
-  // Without a product, which could overflow.
+  // A division, because the product could overflow.
   if (round_count == 0 || step_count == 0 ||
       warmup / step_count < round_count) {
     return "";
   }
-  return absl::StrCat("the run ends while its learning rate still warms up: ",
+  return absl::StrCat("the run ends before its learning rate has warmed up: ",
                       round_count, " rounds of ", step_count,
                       " steps, and inner.warmup_step_count = ", warmup,
-                      "; give it about a tenth of all steps");
+                      "; set it to about a tenth of all steps");
 }
 
 std::string DescribeRounds(int64_t done_count, int64_t round_count) {
@@ -89,7 +89,7 @@ std::string DescribeKept(const v1::Pin& pin) {
                                   FormatBytes(pin.keep_bytes_max()));
   if (pin.keep_end() > 0) {
     absl::StrAppend(&text, ", up to commit ", pin.keep_end() - 1,
-                    ": there is no room for more");
+                    ": its --keep-mb is used up");
   }
   return text;
 }
@@ -225,7 +225,7 @@ std::string DescribeEvent(const v1::RunEvent& event,
                           FormatLoss(event.evaluated().loss()));
       break;
     case v1::RunEvent::EVENT_NOT_SET:
-      text = "an event that this program does not know";
+      text = "an event unknown to this version of atoll";
       break;
   }
   return absl::StrCat(FormatTimestamp(ToTime(event.time())), "  ",

@@ -1,4 +1,4 @@
-// The protocol's values as people read them.
+// The protocol's values as text for people.
 //
 // Pure. Thread-safe.
 
@@ -20,49 +20,49 @@ std::string EnumName(v1::RunState state);
 std::string EnumName(v1::Outcome outcome);
 std::string EnumName(v1::IslandState state);
 
-// A table of one row: the run, its state and why it has that.
+// A table of one row: the run, its state and the reason of the state.
 std::string DescribeRun(const v1::Run& run);
 
-// How tensors travel: "top_k up with error feedback (decay 0.95), bf16 down".
+// The codecs: "top_k up with error feedback (decay 0.95), bf16 down".
 std::string DescribeExchange(const v1::ExchangeSpec& exchange);
 
-// The epoch for a time that is not set.
+// Converts a timestamp; an unset one is the epoch.
 absl::Time ToTime(const google::protobuf::Timestamp& time);
 
-// True once the run computes nothing more.
+// True for COMPLETED and CANCELLED.
 bool HasEnded(v1::RunState state);
 
-// Smallest version of all fragments: complete rounds.
+// Complete rounds: the smallest version of all fragments.
 int64_t CompleteRounds(const v1::GetRunStateResponse& state);
 
-// How much of the run is done, in [0, 1]: of its rounds or of its tokens,
-// whichever is further.
+// The share of the run that is done, in [0, 1]: the larger of its share of
+// rounds and of tokens.
 double DoneShare(const v1::GetRunStateResponse& state);
 
-// How long a run is: "30", or "-" where it is not given.
+// The length of a run: "30", or "-" if not given.
 std::string PlannedRounds(const v1::ScheduleSpec& schedule);
 std::string PlannedTokens(const v1::ScheduleSpec& schedule);
 
-// A sentence if `spec` ends before its learning rate has warmed up, as where a
-// preset's rounds or steps are cut and the rest is not; else empty.
+// A warning if `spec` ends before its learning rate has warmed up, for example
+// when a file shortens a preset but keeps its warm-up; else empty.
 std::string DescribeShortRun(const v1::RunSpec& spec);
 
-// "12 of 30", and "12" of a run whose length in rounds is not given (0).
+// "12 of 30", or "12" if round_count is 0 (not given).
 std::string DescribeRounds(int64_t done_count, int64_t round_count);
 
-// "1,234", and of a run with a budget of tokens "1,234 of 5,000 (24.7 %)".
+// "1,234", or "1,234 of 5,000 (24.7 %)" for a run with a token budget.
 std::string DescribeTokens(int64_t merged_token_count,
                            const v1::ScheduleSpec& schedule);
 
-// What a pin keeps of contributions: "1.2 MB of 20 MB", and where it ended.
+// The contributions that a pin keeps: "1.2 MB of 20 MB", and where it stopped.
 std::string DescribeKept(const v1::Pin& pin);
 
-// For whom the round waits that has waited longest, by the number that it will
-// have when it is committed: "for b, c and 4 more since 2026-11-21T04:05:06Z:
-// round 12 has 2 of 8". Empty if none waits.
+// The islands that the longest-waiting round waits for: "for b, c and 4 more
+// since 2026-11-21T04:05:06Z: round 12 has 2 of 8". The number is the round's
+// number at its commit. Empty: no round waits.
 std::string DescribeWait(const v1::GetRunStateResponse& state);
 
-// One line for an event of a run with this schedule:
+// One line for an event of a run with `schedule`:
 // "2026-11-21T04:05:06Z  round 12 committed: 3 merged".
 std::string DescribeEvent(const v1::RunEvent& event,
                           const v1::ScheduleSpec& schedule);

@@ -17,7 +17,7 @@ v1::ScheduleSpec Schedule(int64_t round_count, int64_t token_count) {
   return schedule;
 }
 
-// A run whose two fragments are at these versions.
+// A run with two fragments at these versions.
 v1::GetRunStateResponse State(const v1::ScheduleSpec& schedule, int64_t first,
                               int64_t second, int64_t merged_token_count) {
   v1::GetRunStateResponse state;
@@ -45,7 +45,7 @@ TEST(DescribeTest, TellsWhereARunEndsBeforeItHasWarmedUp) {
   EXPECT_THAT(DescribeShortRun(spec),
               HasSubstr("30 rounds of 20 steps, and inner.warmup_step_count = "
                         "600"));
-  // Tokens end it: nobody knows how many steps these are.
+  // Tokens end the run; their number of steps is unknown.
   spec.mutable_schedule()->set_round_count(0);
   EXPECT_EQ(DescribeShortRun(spec), "");
 }
@@ -79,7 +79,7 @@ TEST(DescribeTest, APinSaysWhatItKeepsAndWhereItEnded) {
   EXPECT_THAT(DescribeKept(pin), HasSubstr("up to commit 11"));
 }
 
-// Of a round that the other side calls `version`.
+// Adds a wait of the round that the protocol calls `version`.
 v1::WaitingRound* AddWait(v1::GetRunStateResponse& state, int64_t version,
                           int64_t since_s) {
   v1::WaitingRound* const round = state.add_waiting_rounds();
@@ -122,7 +122,7 @@ TEST(DescribeTest, ACommitOfARunByTokensTellsHowManyAreMerged) {
   EXPECT_THAT(DescribeEvent(event, Schedule(0, 1000)),
               EndsWith("round 12 committed, 614 of 1,000 (61.4 %) tokens"));
   EXPECT_THAT(DescribeEvent(event, Schedule(30, 0)), Not(HasSubstr("tokens")));
-  // Of a coordinator that did not count yet.
+  // An older coordinator does not count tokens.
   round.clear_merged_token_count();
   EXPECT_THAT(DescribeEvent(event, Schedule(0, 1000)),
               Not(HasSubstr("tokens")));

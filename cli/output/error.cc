@@ -26,28 +26,28 @@ std::optional<std::string> Payload(const absl::Status& status,
   return std::string(*cord);
 }
 
-// What to do about an error that the other side gave a reason of its own.
-// Empty: nothing closer than its code says.
+// The hint for a reason that the other side gave. Empty: no special hint.
 absl::string_view HintOfReason(absl::string_view reason) {
   if (reason == "NO_SUCH_RUN") {
-    return "`atoll run list` shows the runs that there are.";
+    return "`atoll run list` lists the runs.";
   }
   if (reason == "NOT_STARTED") {
     return "`atoll run show RUN` says what the run waits for.";
   }
   if (reason == "STALE_ISLAND_EPOCH") {
-    return "One process at a time may be an island: give one of them another "
+    return "Two processes use one island id: give one of them another "
            "--island-id.";
   }
   if (reason == "NO_SUCH_ISLAND") {
-    return "`atoll island list RUN` shows the islands that there are.";
+    return "`atoll island list RUN` lists the islands.";
   }
   if (reason == "ISLAND_REMOVED") {
-    return "Ask whoever steers the run; another --island-id is another island.";
+    return "Ask the run's operator for `atoll island readmit`, or join with "
+           "another --island-id.";
   }
   if (reason == "NOT_YOURS") {
-    return "A certificate stands for the one id in its common name, "
-           "atoll:ROLE:ID; use that id, or another certificate.";
+    return "A certificate is valid only for the id in its common name, "
+           "atoll:ROLE:ID. Use that id, or another certificate.";
   }
   return "";
 }
@@ -94,7 +94,6 @@ std::string GetReason(const absl::Status& status) {
   if (std::optional<std::string> reason = Payload(status, kReasonUrl)) {
     return *reason;
   }
-  // What the other side said, as google.rpc.ErrorInfo.
   if (std::optional<rpc::ErrorReason> reason = rpc::GetReason(status)) {
     return reason->reason;
   }
@@ -106,36 +105,40 @@ std::string GetHint(const absl::Status& status) {
   const absl::string_view of_reason = HintOfReason(GetReason(status));
   if (!of_reason.empty()) return std::string(of_reason);
   if (IsHandshakeFailure(status)) {
-    return "The two sides do not trust each other: --tls-ca has to be who "
-           "signed the other side's certificate, and that one has to be good "
-           "for the host that is dialled.";
+    return "The TLS certificates do not match: --tls-ca must hold the CA that "
+           "signed the other side's certificate, and that certificate must "
+           "name the host that is dialled.";
   }
   switch (status.code()) {
     case absl::StatusCode::kUnavailable:
-      // So a listener with TLS ends a caller whose certificate it does not
-      // take.
+      // A TLS listener closes the connection like this if it rejects the
+      // caller's certificate.
       if (absl::StrContains(status.message(), "Socket closed")) {
-        return "Somebody answered and closed the connection: does it want TLS, "
-               "or a certificate that another --tls-ca signed?";
+        return "The other side closed the connection. Does it require TLS, or "
+               "a certificate from another CA? Check --tls-cert, --tls-key and "
+               "--tls-ca.";
       }
       return "Is the coordinator running, and is --coordinator (or "
-             "ATOLL_COORDINATOR) its address? `atoll settings` shows what is "
-             "used.";
+             "ATOLL_COORDINATOR) its address? `atoll settings` shows the "
+             "address in use.";
     case absl::StatusCode::kDeadlineExceeded:
-      // A push or a pull that was given up (server/client).
+      // A push or pull that timed out (server/client).
       if (absl::StrContains(status.message(), "nothing has moved")) {
-        return "Is that server running, and does it answer from here? `atoll "
-               "run show RUN` lists the servers.";
+        return "Is that server running and reachable from here? `atoll run "
+               "show "
+               "RUN` lists the servers.";
       }
-      return "Try again, or give more time with --timeout.";
+      return "Try again, or raise --timeout.";
     case absl::StatusCode::kUnauthenticated:
-      return "Give --tls-cert, --tls-key and --tls-ca of a valid certificate.";
+      return "Give a valid certificate with --tls-cert, --tls-key and "
+             "--tls-ca.";
     case absl::StatusCode::kPermissionDenied:
-      return "This certificate's role may not do that; use an operator's.";
+      return "The role of this certificate does not permit this; use an "
+             "operator's certificate.";
     case absl::StatusCode::kUnimplemented:
-      return "Is --coordinator (or ATOLL_COORDINATOR) the coordinator's "
-             "address, and no server's? One older than this command has to be "
-             "upgraded.";
+      return "Is --coordinator (or ATOLL_COORDINATOR) the address of the "
+             "coordinator, not of a server? A coordinator older than this "
+             "command must be upgraded.";
     default:
       return "";
   }

@@ -1,6 +1,5 @@
-// What an error tells a person beside its code and message: a reason that a
-// script can compare, and a hint that says what to do next. Both travel as
-// payloads of the absl::Status.
+// Adds to an error a reason that a script can compare, and a hint on what to do
+// next. Both are payloads of the absl::Status.
 //
 // Pure. Thread-safe.
 
@@ -15,26 +14,26 @@
 
 namespace atl::cli {
 
-// Sets the reason: UPPER_SNAKE_CASE, stable over versions. Nothing for OK.
+// Sets the reason: UPPER_SNAKE_CASE, stable over versions. OK stays unchanged.
 absl::Status WithReason(absl::Status status, absl::string_view reason);
 
-// Sets the hint: a sentence, best with the next command to run.
+// Sets the hint: a sentence, if possible with the next command to run.
 absl::Status WithHint(absl::Status status, absl::string_view hint);
 
-// Sets another exit code than the status code's own.
+// Overrides the exit code of the status code.
 absl::Status WithExitCode(absl::Status status, ExitCode code);
 
-// Puts "`context`: " before the message and keeps code and payloads.
+// Prepends "`context`: " to the message; keeps the code and payloads.
 absl::Status WithContext(const absl::Status& status, absl::string_view context);
 
 // An error in how the command was called: exit code 2.
 absl::Status UsageError(absl::string_view message, absl::string_view hint = "");
 
-// The reason; if none was set, that of the google.rpc.ErrorInfo that came with
-// the status, else the status code's name ("NOT_FOUND").
+// The reason that was set, else the reason of the status's
+// google.rpc.ErrorInfo, else the status code's name ("NOT_FOUND").
 std::string GetReason(const absl::Status& status);
 
-// The hint; if none was set, one for the status code, or empty.
+// The hint that was set, else one for the reason or the status code, or empty.
 std::string GetHint(const absl::Status& status);
 
 // True if a TLS handshake failed: the sides do not trust each other.

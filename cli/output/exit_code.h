@@ -9,8 +9,8 @@
 
 namespace atl::cli {
 
-// The code for `status`: one that was set with WithExitCode (error.h), else 7
-// for a handshake that failed, else that of CodeToExitCode.
+// The exit code of `status`: the one set with WithExitCode (error.h), else 7
+// for a failed TLS handshake, else CodeToExitCode.
 ExitCode ToExitCode(const absl::Status& status);
 
 }  // namespace atl::cli

@@ -9,7 +9,7 @@
 namespace atl::cli {
 namespace {
 
-// Bytes that are not UTF-8 come out as U+FFFD: dump must not throw.
+// Invalid UTF-8 becomes U+FFFD, because dump must not throw.
 std::string Dump(const Json& json, int indent) {
   return json.dump(indent, ' ', false, Json::error_handler_t::replace);
 }
@@ -30,7 +30,7 @@ absl::StatusOr<OutputFormat> ParseOutputFormat(absl::string_view text) {
   if (text == "json") return OutputFormat::kJson;
   if (text == "jsonl") return OutputFormat::kJsonl;
   return UsageError(absl::StrCat("unknown output format '", text, "'"),
-                    "Formats are table, json and jsonl.");
+                    "The formats are table, json and jsonl.");
 }
 
 Json ToJson(const google::protobuf::Message& message) {

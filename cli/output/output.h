@@ -1,5 +1,4 @@
-// Where a command's results go: data on one stream, everything else on the
-// other.
+// A command's results: data on one stream, everything else on the other.
 //
 // Thread-compatible.
 //
@@ -10,10 +9,9 @@
 //    "error": {"code": "NOT_FOUND", "reason": "...", "message": "...",
 //              "hint": "..."}}
 //
-// json prints one envelope for a command, indented; jsonl one for each item of
-// a list or event of a watch, a line each. 64-bit numbers of the protocol are
-// strings in it, times are RFC 3339 in UTC, both as proto3's JSON mapping has
-// them.
+// json prints one indented envelope per command; jsonl one line per item of a
+// list or event of a watch. As in proto3's JSON mapping, 64-bit numbers of the
+// protocol are strings, and times are RFC 3339 in UTC.
 
 #pragma once
 
@@ -31,7 +29,7 @@ namespace atl::cli {
 
 using Json = nlohmann::ordered_json;
 
-// Grows when a reader of the envelope could break.
+// Raised by a change that could break a reader of the envelope.
 inline constexpr int kSchemaVersion = 1;
 
 enum class OutputFormat { kTable, kJson, kJsonl };
@@ -41,8 +39,8 @@ enum class OutputFormat { kTable, kJson, kJsonl };
 // INVALID_ARGUMENT (a usage error): another word.
 absl::StatusOr<OutputFormat> ParseOutputFormat(absl::string_view text);
 
-// `message` by proto3's JSON mapping with the names of the .proto file and
-// with fields that hold their default.
+// `message` in proto3's JSON mapping, with the field names of the .proto file
+// and with fields that hold their default.
 Json ToJson(const google::protobuf::Message& message);
 
 class Output {
@@ -54,24 +52,24 @@ class Output {
   OutputFormat format() const { return format_; }
   void set_format(OutputFormat format) { format_ = format; }
 
-  // Prints the whole result of a command: `text` for people, `data` else.
+  // Prints the whole result of a command: `text` as a table, `data` as JSON.
   void Print(const Json& data, absl::string_view text);
 
-  // Prints a list: `text` for people; json: {"`name`": [items]}; jsonl: each
-  // item by itself.
+  // Prints a list. table: `text`; json: {"`name`": [items]}; jsonl: an envelope
+  // per item.
   void PrintList(absl::string_view name, const Json& items,
                  absl::string_view text);
 
-  // Prints one event of a stream: a line of text, or a jsonl envelope. In the
-  // format json events are kept and FinishStream prints them as a list.
+  // Prints one event of a stream: a line of text, or a jsonl envelope. With
+  // json FinishStream prints all events as a list.
   void PrintEvent(const Json& event, absl::string_view line);
   void FinishStream(absl::string_view name);
 
-  // A line for people on the other stream.
+  // Prints a line on the message stream.
   void Message(absl::string_view line);
 
-  // Prints the error, if it is one, and returns the exit code. In the formats
-  // json and jsonl its envelope is data; a line is on the other stream anyway.
+  // Prints an error and returns the exit code. The message stream always gets
+  // the message; json and jsonl also print an envelope as data.
   ExitCode Finish(const absl::Status& status);
 
  private:

@@ -1,7 +1,7 @@
 // Progress of a long command on the message stream: one line that is
 // overwritten on a terminal, plain lines at a bounded rate elsewhere.
 //
-// Thread-safe, but for what others write to the stream.
+// Thread-safe, if nothing else writes to the stream.
 
 #pragma once
 
@@ -18,11 +18,11 @@ namespace atl::cli {
 class Progress {
  public:
   struct Options {
-    // True if the stream is a terminal that understands "\r" and "erase line".
+    // The stream is a terminal that supports "\r" and "erase line".
     bool live = false;
-    // Columns of the terminal; longer lines are cut there.
+    // Columns of the terminal; longer lines are cut.
     int columns = 80;
-    // Off a terminal, at most one line in so long, unless it is important.
+    // Without a terminal: the least time between two lines.
     absl::Duration interval = absl::Seconds(2);
   };
 
@@ -32,14 +32,14 @@ class Progress {
   Progress(const Progress&) = delete;
   Progress& operator=(const Progress&) = delete;
 
-  // Shows where the work stands at `now`. Off a terminal a line that equals
-  // the last one printed, or that comes before its time, is left out.
+  // Shows the progress at `now`. Without a terminal, drops a line that repeats
+  // the last printed one or comes before `interval` has passed.
   void Update(absl::string_view line, absl::Time now);
 
   // Prints a line that stays, above the live line.
   void Note(absl::string_view line);
 
-  // Takes the live line away; prints what Update last left out.
+  // Removes the live line; prints the last line that Update dropped.
   void Clear();
 
  private:
@@ -48,10 +48,10 @@ class Progress {
   const Options options_;
   Mutex mutex_;
   std::ostream& stream_ ABSL_GUARDED_BY(mutex_);
-  std::string line_ ABSL_GUARDED_BY(mutex_);  // What is to be seen.
-  // Last line printed off a terminal.
+  std::string line_ ABSL_GUARDED_BY(mutex_);  // The current line.
+  // Last line printed without a terminal.
   std::string printed_ ABSL_GUARDED_BY(mutex_);
-  // A live line stands on the terminal.
+  // The terminal shows a live line.
   bool drawn_ ABSL_GUARDED_BY(mutex_) = false;
   absl::Time printed_time_ ABSL_GUARDED_BY(mutex_) = absl::InfinitePast();
 };

@@ -10,7 +10,7 @@
 namespace atl::cli {
 namespace {
 
-// Columns that `text` takes on a terminal, counting each code point as one.
+// The width of `text` on a terminal: one column per code point.
 size_t Width(absl::string_view text) {
   size_t width = 0;
   for (char c : text) width += (static_cast<unsigned char>(c) & 0xC0) != 0x80;

@@ -1,4 +1,4 @@
-// Text tables and numbers for people.
+// Tables and numbers as text for people.
 //
 // Pure. Thread-compatible.
 
@@ -23,13 +23,13 @@ class Table {
   // A title that begins with '>' makes its column right-aligned.
   explicit Table(std::vector<std::string> titles);
 
-  // Adds a row; missing cells are empty, surplus ones are dropped.
+  // Adds a row. Missing cells are empty; surplus cells are dropped.
   void AddRow(std::vector<std::string> cells);
 
   bool empty() const { return rows_.empty(); }
 
-  // The lines, each ended by a newline; no trailing spaces. Control characters
-  // in cells come out as '?'.
+  // The lines, each with a newline and no trailing spaces. Control characters
+  // in cells become '?'.
   std::string ToString() const;
 
  private:
@@ -57,11 +57,11 @@ std::string FormatCount(int64_t count);
 // "1.3683", or "-" for a value that is not finite.
 std::string FormatLoss(double loss);
 
-// "2026-11-21T04:05:06Z"; empty for a time that is not set (the epoch).
+// "2026-11-21T04:05:06Z"; empty for the epoch (a time that is not set).
 std::string FormatTimestamp(absl::Time time);
 
-// "42s", "3m05s", "2h07m", from 100 hours on "12 days", from 999 days on
-// "3.4 years"; "-" for a negative or infinite one.
+// "42s", "3m05s", "2h07m"; from 100 hours "12 days", from 999 days
+// "3.4 years"; "-" for a negative or infinite duration.
 std::string FormatSpan(absl::Duration duration);
 
 // `text` with control characters replaced by '?'.

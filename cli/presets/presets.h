@@ -1,5 +1,4 @@
-// The run files of deploy/config, built into the binary: it needs no file
-// beside it.
+// The run files of deploy/config, built into the binary.
 //
 // Pure. Thread-safe.
 

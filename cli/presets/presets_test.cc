@@ -60,7 +60,7 @@ TEST(PresetsTest, FedavgSamplesClientsWhoseDataIsLocal) {
   EXPECT_TRUE(run.spec.inner().reset_each_round());
   EXPECT_TRUE(run.has_fingerprint);
   EXPECT_EQ(run.spec.data().fingerprint(), "");
-  // A quorum is reached by the sampled half.
+  // The sampled half can reach the quorum.
   EXPECT_LE(run.spec.schedule().min_quorum(),
             std::floor(run.spec.schedule().sample_fraction() *
                        run.spec.schedule().island_count_min()));
@@ -109,7 +109,7 @@ TEST(PresetsTest, StreamingHasThePapersSettings) {
   EXPECT_EQ(run.spec.exchange().down(), v1::CODEC_E3M0);
   EXPECT_EQ(run.spec.outer().learning_rate(), 0.4);
   EXPECT_EQ(run.spec.outer().momentum(), 0.9);
-  // Thirty rounds are too few for that momentum.
+  // Thirty rounds are too few for this momentum.
   EXPECT_GE(run.spec.schedule().round_count(), 100);
   EXPECT_EQ(run.spec.inner().warmup_step_count(),
             run.spec.schedule().round_count() *
@@ -123,7 +123,7 @@ TEST(PresetsTest, EagerIsStreamingBehindAWholeRound) {
             eager.schedule().inner_step_count() - 1);
   const v1::RunSpec streaming = ReadPreset("streaming").spec;
   *eager.mutable_schedule() = streaming.schedule();
-  // What is foreseen wrong must not grow.
+  // A smaller momentum keeps errors of the prediction from growing.
   EXPECT_LT(eager.outer().momentum(), streaming.outer().momentum());
   eager.mutable_outer()->set_momentum(streaming.outer().momentum());
   EXPECT_EQ(eager.SerializeAsString(), streaming.SerializeAsString());
@@ -135,7 +135,7 @@ TEST(PresetsTest, DecoupledIsElasticWithAQuorumAndRda) {
   EXPECT_LT(run.spec.schedule().min_quorum(),
             run.spec.schedule().island_count_min());
   EXPECT_EQ(run.spec.schedule().overlap_step_count(), 2);
-  // One fragment at every step, of a model that has as many layers.
+  // One fragment per step, for a model with as many layers.
   EXPECT_EQ(run.layers_a_fragment, 1);
   EXPECT_EQ(run.spec.layout().fragment_count(), 24);
   EXPECT_EQ(run.spec.schedule().inner_step_count(), 24);
@@ -157,7 +157,7 @@ TEST(PresetsTest, SparselocoFeedsBackWhatItLeavesOutAndHasNoMomentum) {
   EXPECT_EQ(spec.outer().learning_rate(), 1);
   EXPECT_EQ(spec.outer().momentum(), 0);
   EXPECT_EQ(spec.schedule().inner_step_count(), 30);
-  // Thirty rounds are too few for what is fed back to come.
+  // Error feedback needs more than thirty rounds.
   EXPECT_GE(spec.schedule().round_count(), 200);
   EXPECT_EQ(
       spec.inner().warmup_step_count(),

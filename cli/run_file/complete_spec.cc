@@ -17,9 +17,9 @@ namespace {
 
 using google::protobuf::TextFormat;
 
-// Takes [model] from the config.json of the model to import. What the file
-// says itself must agree, but for how it is trained: the length of windows, the
-// weight of the loss that balances experts, and their capacity.
+// Takes [model] from the config.json of the model to import. Keys that the file
+// gives must agree, except those of training: the window length, and the
+// experts' balancing loss and capacity.
 absl::Status FollowConfig(RunFile* run) {
   ASSIGN_OR_RETURN(v1::ModelSpec config,
                    worker::ReadModelSpec(run->model_directory));

@@ -1,4 +1,4 @@
-// Makes a run file's spec whole: what follows from the model and the data.
+// Completes a run file's spec with values that follow from the model and data.
 
 #pragma once
 
@@ -7,18 +7,18 @@
 
 namespace atl::cli {
 
-// Fills in the layout: its tensors, and how many fragments it has.
+// Fills in the layout: its tensors and fragment count.
 //
-// INVALID_ARGUMENT: [model] is none, or has fewer layers than fragments.
+// INVALID_ARGUMENT: [model] is invalid, or has fewer layers than fragments.
 absl::Status CompleteLayout(RunFile* run);
 
-// Fills in the layout and, unless the file gives one, data.fingerprint,
-// which reads the whole data set; for a run that imports also [model] and
-// init, which reads the whole model.
+// Fills in the layout and, unless the file gives it, data.fingerprint, which
+// reads the whole data set. For a run with an import it also fills in [model]
+// and init, which reads the whole model.
 //
-// INVALID_ARGUMENT: no such model or data; the file says another [model] than
-// the one to import has. NOT_FOUND: model or data are not there. DATA_LOSS: the
-// model is damaged.
+// INVALID_ARGUMENT: the model or data is invalid, or [model] contradicts the
+// model to import. NOT_FOUND: no such model or data. DATA_LOSS: the model is
+// damaged.
 absl::Status CompleteSpec(RunFile* run);
 
 }  // namespace atl::cli

@@ -93,10 +93,12 @@ absl::StatusOr<RunFile> LoadRunFile(const std::string& path,
   }
   if (!text.has_value()) {
     return WithHint(
-        WithReason(absl::NotFoundError(absl::StrCat("there is no run file ",
-                                                    path, " that can be read")),
-                   "RUN_FILE_NOT_FOUND"),
-        absl::StrCat("Give a TOML file, or a preset: ", PresetNames(), "."));
+        WithReason(
+            absl::NotFoundError(absl::StrCat("there is no run file ", path,
+                                             " or preset of that name")),
+            "RUN_FILE_NOT_FOUND"),
+        absl::StrCat("Give a readable TOML file or a preset: ", PresetNames(),
+                     "."));
   }
   absl::StatusOr<RunFile> run = ParseRunFile(*text, options);
   if (!run.ok()) return run;

@@ -1,4 +1,4 @@
-// Reads a run file, or a preset by its name, from the disk.
+// Loads a run file from the disk, or a preset by its name.
 
 #pragma once
 
@@ -11,32 +11,30 @@
 
 namespace atl::cli {
 
-// What the command line changes of a run file.
+// Overrides from the command line. Empty or 0: as the file says.
 struct RunFileChanges {
-  std::string run_id;        // Empty: as the file says.
-  int32_t server_count = 0;  // 0: as the file says.
-  // 0: as the file says. Else island_count_min; min_quorum is at most it, and
-  // data_shard_count follows where it was island_count_min.
+  std::string run_id;
+  int32_t server_count = 0;
+  // Sets island_count_min and limits min_quorum to it. data_shard_count follows
+  // if it was equal to island_count_min.
   int32_t island_count = 0;
-  // Empty: as the file says. Else token_count ("1.8M"), in place of whatever
-  // length the file has.
+  // Sets token_count ("1.8M"); replaces the file's length.
   std::string tokens;
-  std::string data_path;        // Empty: as the file says.
-  std::string model_directory;  // Empty: as the file says.
+  std::string data_path;
+  std::string model_directory;
 };
 
-// Applies `changes` to `run`, but for model_directory, which tells what a file
-// has to say. Pure.
+// Applies `changes` to `run`, except model_directory: the parser needs that one
+// (RunFileOptions). Pure.
 //
-// INVALID_ARGUMENT: `changes.tokens` is no count. `run` is undefined then.
+// INVALID_ARGUMENT: `changes.tokens` is not a count; `run` is then undefined.
 absl::Status ApplyChanges(const RunFileChanges& changes, RunFile* run);
 
-// Reads the run file `path`; a name without a slash or a dot that is no file
-// is a preset's ("laptop"). The run's id is by default the file's name without
-// its ending, what an id may not hold replaced by '-'.
+// Reads the run file `path`, or else the preset of that name ("laptop"). The
+// default run id is the file's name without its extension; characters that an
+// id may not have become '-'.
 //
-// NOT_FOUND: there is neither such a file nor such a preset. INVALID_ARGUMENT:
-// as ParseRunFile.
+// NOT_FOUND: no such file or preset. INVALID_ARGUMENT: as ParseRunFile.
 absl::StatusOr<RunFile> LoadRunFile(const std::string& path,
                                     const RunFileChanges& changes);
 

@@ -1,4 +1,4 @@
-// Finds what a person may have meant by a word that is not known.
+// Finds the name that an unknown word may stand for.
 //
 // Pure. Thread-safe.
 
@@ -12,11 +12,11 @@
 namespace atl::cli {
 
 // Fewest insertions, deletions, replacements and swaps of neighbours that turn
-// `a` into `b` (restricted Damerau-Levenshtein).
+// `a` into `b` (restricted Damerau-Levenshtein distance).
 int EditDistance(absl::string_view a, absl::string_view b);
 
-// The name nearest to `word`, the first of equals; empty if all are further
-// than a third of the longer word, rounded up.
+// The name nearest to `word`; of equals the first. Empty if every distance is
+// above a third of the longer word, rounded up.
 std::string NearestName(absl::string_view word,
                         const std::vector<std::string>& names);
 

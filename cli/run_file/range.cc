@@ -10,7 +10,7 @@ namespace {
 
 constexpr double kInfinity = std::numeric_limits<double>::infinity();
 
-// How the ends of a range count.
+// Which end of a range is excluded.
 enum Ends { kClosed, kOpenBelow, kOpenAbove };
 
 struct Range {
@@ -20,7 +20,7 @@ struct Range {
   Ends ends = kClosed;
 };
 
-// As the comments of proto/atoll/v1/run.proto say.
+// From the comments of proto/atoll/v1/run.proto.
 constexpr Range kRanges[] = {
     {"checkpoint_every_round_count", 0, kInfinity},
     {"data.data_shard_count", 0, 1 << 20},

@@ -10,9 +10,8 @@
 
 namespace atl::cli {
 
-// What is wrong with `value` for the key `path` ("inner.beta1"): "must be at
-// least 1, is 0"; empty if nothing is. A value that is not finite is wrong for
-// every key.
+// The fault of `value` for the key `path` ("inner.beta1"): "must be at least 1,
+// is 0". Empty: no fault. A value that is not finite is a fault for every key.
 std::string RangeFault(absl::string_view path, double value);
 
 }  // namespace atl::cli

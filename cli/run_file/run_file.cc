@@ -35,7 +35,7 @@ using google::protobuf::Message;
 constexpr int kMaxFaults = 20;
 constexpr int64_t kLayersMax = 1 << 16;
 
-// Lines of an error message, in the order in which they were found.
+// The lines of an error message, in the order of detection.
 class Faults {
  public:
   void Add(const std::string& file, int line, absl::string_view text) {
@@ -56,15 +56,15 @@ class Faults {
     return WithHint(
         WithReason(absl::InvalidArgumentError(absl::StrJoin(told, "\n")),
                    "RUN_FILE_INVALID"),
-        "Keys and their meanings are those of RunSpec in "
-        "proto/atoll/v1/run.proto; deploy/config has examples.");
+        "The keys are the fields of RunSpec in proto/atoll/v1/run.proto; "
+        "deploy/config has examples.");
   }
 
  private:
   std::vector<std::string> lines_;
 };
 
-// What a key follows from that a file may not give; empty if it may.
+// The source of a key that a file must not give; empty: the file may give it.
 absl::string_view DerivedFrom(const FieldDescriptor& field) {
   if (field.containing_type() == v1::Layout::descriptor()) {
     return field.name() == "tensors" ? "[model]" : "";
@@ -80,18 +80,17 @@ bool IsDuration(const FieldDescriptor& field) {
          field.message_type() == google::protobuf::Duration::descriptor();
 }
 
-// "INNER_OPTIMIZER_KIND_ADAMW" -> "adamw": the prefix is that of value 0.
+// "INNER_OPTIMIZER_KIND_ADAMW" -> "adamw". The prefix comes from value 0.
 std::string EnumValueName(const EnumValueDescriptor& value) {
   absl::string_view prefix = value.type()->value(0)->name();
   prefix = absl::StripSuffix(prefix, "UNSPECIFIED");
   return absl::AsciiStrToLower(absl::StripPrefix(value.name(), prefix));
 }
 
-// Puts the values of one file into a message by reflection.
+// Reads the values of one file into a message by reflection.
 class Reader {
  public:
-  // The paths of the keys that were read are added to `given`; `other_keys`
-  // are read by somebody else.
+  // Adds the paths of the keys that it reads to `given`. Skips `other_keys`.
   Reader(std::string file, std::vector<std::string> other_keys,
          std::set<std::string>* given, Faults* faults)
       : file_(std::move(file)),
@@ -99,7 +98,7 @@ class Reader {
         given_(*given),
         faults_(*faults) {}
 
-  // `path` is "" at the top, "inner." inside of [inner].
+  // `path` is "" at the top, "inner." inside [inner].
   void ReadTable(const toml::table& table, const std::string& path,
                  Message* message) {
     const Descriptor& type = *message->GetDescriptor();
@@ -151,7 +150,7 @@ class Reader {
     if (!nearest.empty()) {
       absl::StrAppend(&text, "; did you mean '", path, nearest, "'?");
     } else {
-      absl::StrAppend(&text, "; known are ", absl::StrJoin(names, ", "));
+      absl::StrAppend(&text, "; known keys are ", absl::StrJoin(names, ", "));
     }
     Fault(line, text);
   }
@@ -208,8 +207,8 @@ class Reader {
     if (text == nullptr || !absl::ParseDuration(text->get(), &value) ||
         value == absl::InfiniteDuration() || value < absl::ZeroDuration()) {
       Fault(line, absl::StrCat("'", path,
-                               "' must be a duration as \"30s\", \"500ms\" or "
-                               "\"1m30s\", not negative"));
+                               "' must be a duration, at least 0: \"30s\", "
+                               "\"500ms\" or \"1m30s\""));
       return;
     }
     google::protobuf::Duration duration;
@@ -220,14 +219,14 @@ class Reader {
         ->CopyFrom(duration);
   }
 
-  // Lists are of names; those of a preset are replaced whole.
+  // Lists hold enum names. A list replaces the preset's whole list.
   void ReadList(const toml::node& node, const FieldDescriptor& field,
                 const std::string& path, int line, Message* message) {
     const toml::array* list = node.as_array();
     if (field.cpp_type() != FieldDescriptor::CPPTYPE_ENUM) {
       Fault(line, absl::StrCat("'", path, "' cannot be given in a file"));
     } else if (list == nullptr) {
-      Fault(line, absl::StrCat("'", path, "' must be a list, as [\"...\"]"));
+      Fault(line, absl::StrCat("'", path, "' must be a list: [\"...\"]"));
     } else {
       message->GetReflection()->ClearField(message, &field);
       for (const toml::node& item : *list) {
@@ -336,7 +335,7 @@ std::optional<std::string> StringAt(const toml::table& table, const char* path,
   return std::nullopt;
 }
 
-// A path of the file, made absolute.
+// Makes a path of the file absolute.
 std::string PathFrom(const RunFileOptions& options, const std::string& path) {
   if (path.empty() || options.directory.empty() ||
       absl::StartsWith(path, "/")) {
@@ -358,8 +357,8 @@ void ReadFragmentPattern(const toml::table& table, const std::string& name,
               "\"balanced\"");
 }
 
-// A file's own count of fragments is in place of its preset's layers of one,
-// and the other way round.
+// A file's own fragment_count replaces its preset's layers_a_fragment, and the
+// other way round.
 void ReadLayersAFragment(const toml::table& table, const std::string& name,
                          RunFile* run, std::set<std::string>* given,
                          Faults* faults) {
@@ -381,7 +380,7 @@ void ReadLayersAFragment(const toml::table& table, const std::string& name,
   run->layers_a_fragment = count->get();
 }
 
-// Reads one file into `run`; with `allow_preset` its preset goes before it.
+// Reads one file into `run`; with `allow_preset` reads its preset first.
 void ReadFile(absl::string_view text, const std::string& name,
               const RunFileOptions& options, bool allow_preset, RunFile* run,
               std::set<std::string>* given, Faults* faults) {
@@ -424,7 +423,7 @@ void ReadFile(absl::string_view text, const std::string& name,
   ReadFragmentPattern(table, name, run, faults);
   ReadLayersAFragment(table, name, run, given, faults);
   if (!allow_preset) return;
-  // The length that this file gives is in place of its preset's.
+  // This file's length replaces its preset's.
   const bool has_rounds = table.at_path("schedule.round_count").node() != nullptr;
   const bool has_tokens = table.at_path("schedule.token_count").node() != nullptr;
   if (has_rounds && !has_tokens) {
@@ -440,7 +439,7 @@ void ReadFile(absl::string_view text, const std::string& name,
   }
 }
 
-// Takes the defaults back that the chosen optimizers do not read.
+// Clears defaults that the chosen optimizers do not use.
 void DropUnread(const std::set<std::string>& given, v1::RunSpec* spec) {
   if (spec->inner().optimizer() == v1::INNER_OPTIMIZER_KIND_SGD &&
       given.count("inner.weight_decay") == 0) {
@@ -456,7 +455,7 @@ void DropUnread(const std::set<std::string>& given, v1::RunSpec* spec) {
   }
 }
 
-// What follows from other values.
+// Fills in defaults that follow from other values.
 void FillIn(const std::set<std::string>& given, v1::RunSpec* spec) {
   v1::ModelSpec& model = *spec->mutable_model();
   if (model.kv_head_count() == 0) model.set_kv_head_count(model.head_count());
@@ -474,7 +473,7 @@ void FillIn(const std::set<std::string>& given, v1::RunSpec* spec) {
   }
   v1::ScheduleSpec& schedule = *spec->mutable_schedule();
   if (IsAsync(schedule)) {
-    // One contribution a version: no other values make sense.
+    // An async version merges one contribution.
     if (schedule.min_quorum() == 0) schedule.set_min_quorum(1);
     if (given.count("outer.weighting") == 0) {
       spec->mutable_outer()->set_weighting(v1::WEIGHTING_UNIFORM);
@@ -506,14 +505,14 @@ void CheckComplete(const std::string& name, const RunFile& run,
   if (run.spec.schedule().round_count() == 0 &&
       run.spec.schedule().token_count() == 0) {
     faults->Add(name,
-                "'schedule.round_count' is missing (or say "
-                "schedule.token_count: the run ends once so many tokens are "
-                "merged)");
+                "'schedule.round_count' is missing (or give "
+                "schedule.token_count: the run ends after that many merged "
+                "tokens)");
   }
   if (run.spec.data().path().empty() && !run.has_fingerprint) {
     faults->Add(name,
-                "'data.path' is missing (or say data.fingerprint = \"\" if "
-                "every island has data of its own)");
+                "'data.path' is missing (or give data.fingerprint = \"\" if "
+                "every island has its own data)");
   }
   absl::Status id = ValidateId("run_id", run.run_id);
   if (!id.ok()) faults->Add(name, id.message());

@@ -228,7 +228,7 @@ TEST(RunFileTest, DefaultsHoldForOptimizersThatReadThem) {
       "[outer]\noptimizer = \"fedavg\"\n");
   EXPECT_EQ(run.spec.outer().momentum(), 0);
   EXPECT_EQ(run.spec.inner().weight_decay(), 0);
-  // What is said stays, and the coordinator refuses it.
+  // An explicit value stays; the coordinator refuses it.
   EXPECT_EQ(Read("preset = \"tiny\"\n[inner]\noptimizer = \"sgd\"\n"
                  "weight_decay = 0.5\n")
                 .spec.inner()
@@ -244,7 +244,7 @@ TEST(RunFileTest, AnAsyncRunMergesOneContributionAtATime) {
   EXPECT_EQ(spec.outer().weighting(), v1::WEIGHTING_UNIFORM);
   EXPECT_EQ(spec.outer().momentum(), 0.9);
   EXPECT_EQ(spec.schedule().min_quorum(), 1);
-  // What is said stays, and the coordinator refuses it.
+  // An explicit value stays; the coordinator refuses it.
   EXPECT_EQ(Read(async + "weighting = \"tokens\"\n").spec.outer().weighting(),
             v1::WEIGHTING_TOKENS);
 }

@@ -15,7 +15,7 @@
 namespace atl::cli {
 namespace {
 
-// A profile's values by name, with the lines they stand on.
+// A value of the profile and its line.
 struct ProfileValue {
   std::string value;
   int line = 0;
@@ -76,8 +76,9 @@ absl::StatusOr<std::map<std::string, ProfileValue>> ParseProfile(
       node.visit([&](auto&& n) { stream << n; });
       value = stream.str();
     } else {
-      return ProfileError(path, line,
-                          absl::StrCat("'", name, "' is not a string"));
+      return ProfileError(
+          path, line,
+          absl::StrCat("'", name, "' must be a string, number or boolean"));
     }
     if (definition->is_path && !value.empty() && value[0] != '/') {
       value = absl::StrCat(Directory(path), "/", value);
@@ -111,11 +112,13 @@ const std::vector<SettingDefinition>& SettingDefinitions() {
   static const auto& definitions = *new std::vector<SettingDefinition>{
       {"coordinator", "127.0.0.1:7400", "HOST:PORT of the coordinator"},
       {"format", "table", "Format of results: table, json or jsonl"},
-      {"timeout", "30s", "Longest time for one answer, as 30s or 2m"},
-      {"insecure", "false", "true: plaintext to another machine, unprotected"},
-      {"tls_ca", "", "PEM file: who signed the other side's certificate", true},
-      {"tls_cert", "", "PEM file: this side's certificate", true},
-      {"tls_key", "", "PEM file: this side's private key", true},
+      {"timeout", "30s", "Longest wait for one answer: 30s, 2m"},
+      {"insecure", "false",
+       "true: allow unencrypted connections to other machines"},
+      {"tls_ca", "",
+       "PEM file of the CA that signed the other side's certificate", true},
+      {"tls_cert", "", "PEM file of this side's certificate", true},
+      {"tls_key", "", "PEM file of this side's private key", true},
   };
   return definitions;
 }
@@ -162,7 +165,7 @@ absl::StatusOr<Settings> Settings::Resolve(const Sources& sources) {
   const std::string& insecure = settings.Get("insecure");
   if (insecure != "true" && insecure != "false") {
     return UsageError(
-        absl::StrCat("insecure is true or false, not '", insecure, "'"));
+        absl::StrCat("insecure must be true or false, not '", insecure, "'"));
   }
   settings.insecure_ = insecure == "true";
   return settings;
@@ -172,7 +175,7 @@ const std::string& Settings::Get(absl::string_view name) const {
   for (const Setting& setting : settings_) {
     if (setting.name == name) return setting.value;
   }
-  // Not one of ours: a bug in the caller.
+  // An unknown name is a bug of the caller.
   std::abort();
 }
 

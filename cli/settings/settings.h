@@ -1,11 +1,11 @@
-// Settings of the `atoll` command and where each came from.
+// Settings of the `atoll` command and the origin of each.
 //
-// One order, always: flag, then environment (ATOLL_*), then profile file, then
-// default. (CLI11's own order lets a file beat the environment; its environment
-// and file support is not used.)
+// Precedence: flag, then environment (ATOLL_*), then profile file, then
+// default. (CLI11's own support is not used: there a file beats the
+// environment.)
 //
-// Pure: the environment comes as a map, which main reads, and the profile as
-// text. Thread-compatible.
+// Pure: main passes the environment as a map and the profile as text.
+// Thread-compatible.
 
 #pragma once
 
@@ -20,7 +20,7 @@
 
 namespace atl::cli {
 
-// Variables by name, as main saw them.
+// Environment variables by name.
 using Environment = std::map<std::string, std::string>;
 
 enum class SettingSource { kDefault, kProfile, kEnvironment, kFlag };
@@ -28,19 +28,18 @@ enum class SettingSource { kDefault, kProfile, kEnvironment, kFlag };
 // "default", "profile", "environment", "flag".
 absl::string_view SettingSourceName(SettingSource source);
 
-// One setting that exists.
 struct SettingDefinition {
   std::string name;           // "tls_ca"; the flag is --tls-ca, the variable
                               // ATOLL_TLS_CA.
   std::string default_value;  // Empty for none.
   std::string help;
-  bool is_path = false;  // Profile values are relative to the profile.
+  bool is_path = false;  // In a profile: relative to its directory.
 };
 
-// All of them, in the order in which they are shown.
+// All settings, in the order of `atoll settings`.
 const std::vector<SettingDefinition>& SettingDefinitions();
 
-// A setting's value and origin.
+// A resolved setting.
 struct Setting {
   std::string name;
   std::string value;
@@ -50,25 +49,25 @@ struct Setting {
 
 class Settings {
  public:
-  // What was given. `flags` holds only flags that are on the command line.
+  // The inputs. `flags` holds only flags on the command line.
   struct Sources {
     std::map<std::string, std::string> flags;
     Environment environment;
     std::string profile_path;  // For messages; empty without a profile.
-    std::string profile_text;  // TOML; each key the name of a setting.
+    std::string profile_text;  // TOML; each key is a setting's name.
   };
 
   // Resolves every setting.
   //
-  // INVALID_ARGUMENT: the profile is no TOML, has an unknown key (the message
-  // has its line and the nearest name) or a value that is not a string, number
-  // or boolean; or a value does not parse (timeout, insecure).
+  // INVALID_ARGUMENT: the profile is not TOML, has an unknown key (the message
+  // has its line and the nearest name), or a value that is not a string, number
+  // or boolean; or timeout or insecure does not parse.
   static absl::StatusOr<Settings> Resolve(const Sources& sources);
 
-  // The value of `name`, which is one of SettingDefinitions().
+  // The value of `name`, which must be one of SettingDefinitions().
   const std::string& Get(absl::string_view name) const;
 
-  // All, in the order of SettingDefinitions().
+  // All settings, in the order of SettingDefinitions().
   const std::vector<Setting>& all() const { return settings_; }
 
   // The settings "timeout" and "insecure".
@@ -81,7 +80,7 @@ class Settings {
   bool insecure_ = false;
 };
 
-// Where the profile is: ATOLL_PROFILE, else
+// The path of the profile: ATOLL_PROFILE, else
 // $XDG_CONFIG_HOME/atoll/profile.toml, else $HOME/.config/atoll/profile.toml,
 // else empty.
 std::string DefaultProfilePath(const Environment& environment);

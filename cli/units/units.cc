@@ -14,7 +14,7 @@
 namespace atl::cli {
 namespace {
 
-// The number at the start of `text`: digits, at most one point; the rest stays.
+// Takes the number at the start of `text`: digits and at most one point.
 bool TakeNumber(absl::string_view* text, double* number) {
   size_t length = 0;
   bool point = false, digit = false;
@@ -35,8 +35,8 @@ bool TakeNumber(absl::string_view* text, double* number) {
   return std::isfinite(*number);
 }
 
-// The power of 1000 that `letters` has at the place of the first character of
-// `text`, which is taken; 1 if it is none of them.
+// Takes one of `letters` from `text`: the i-th, from 0, is 1000^(i + 1).
+// Returns 1 if `text` begins with none of them.
 double TakeScale(absl::string_view letters, absl::string_view* text) {
   if (text->empty()) return 1;
   const size_t power = letters.find(text->front());
@@ -45,7 +45,7 @@ double TakeScale(absl::string_view letters, absl::string_view* text) {
   return std::pow(1000.0, static_cast<double>(power + 1));
 }
 
-// Three digits of `value` and the letter of its power of 1000.
+// Formats `value` as three digits and the letter of its power of 1000.
 std::string Scaled(double value, absl::string_view letters) {
   size_t power = 0;
   while (value >= 999.5 && power < letters.size()) {
@@ -64,9 +64,9 @@ absl::StatusOr<double> ParseBandwidth(absl::string_view text) {
   double number = 0;
   const auto wrong = [&] {
     return UsageError(
-        absl::StrCat("'", text, "' is no bandwidth"),
+        absl::StrCat("'", text, "' is not a bandwidth"),
         "Write a positive number and b/s, kb/s, Mb/s, Gb/s or Tb/s (bits), or "
-        "B/s, kB/s, MB/s, GB/s or TB/s (bytes): 20Mb/s.");
+        "B/s, kB/s, MB/s, GB/s or TB/s (bytes), e.g. 20Mb/s.");
   };
   if (!TakeNumber(&rest, &number)) return wrong();
   const double scale = TakeScale("kMGT", &rest);
@@ -87,8 +87,9 @@ absl::StatusOr<double> ParseSeconds(absl::string_view text) {
   const bool has_unit = !text.empty() && absl::ascii_isalpha(text.back());
   if (!has_unit || !absl::ParseDuration(std::string(text), &duration) ||
       duration < absl::ZeroDuration() || duration == absl::InfiniteDuration()) {
-    return UsageError(absl::StrCat("'", text, "' is no duration"),
-                      "Write a number and us, ms, s, m or h: 40ms, 1.5s.");
+    return UsageError(
+        absl::StrCat("'", text, "' is not a duration"),
+        "Write a number and us, ms, s, m or h, e.g. 40ms or 1.5s.");
   }
   return absl::ToDoubleSeconds(duration);
 }
@@ -97,7 +98,7 @@ absl::StatusOr<absl::Duration> ParsePatience(const std::string& text) {
   absl::Duration patience;
   if (!absl::ParseDuration(text, &patience) ||
       patience <= absl::ZeroDuration()) {
-    return UsageError("--patience must be a duration as 30s or 5m");
+    return UsageError("--patience must be a positive duration, e.g. 30s or 5m");
   }
   return patience;
 }
@@ -112,8 +113,8 @@ absl::StatusOr<int64_t> ParseCount(absl::string_view text) {
     }
   }
   return UsageError(
-      absl::StrCat("'", text, "' is no count"),
-      "Write a number from 1 to 1000T, with k, M, B or T: 1.2B, 350M.");
+      absl::StrCat("'", text, "' is not a count"),
+      "Write a number from 1 to 1000T, with k, M, B or T, e.g. 1.2B.");
 }
 
 bool LooksLikeCount(absl::string_view text) {

@@ -23,7 +23,7 @@ absl::Status Errno(absl::string_view what) {
   return absl::ErrnoToStatus(errno, what);
 }
 
-// In the child, between fork and exec: only calls that are safe there.
+// Runs in the child between fork and exec: async-signal-safe calls only.
 [[noreturn]] void Exec(char* const* arguments, int in, int out, int log) {
   prctl(PR_SET_PDEATHSIG, SIGKILL);
   dup2(in, STDIN_FILENO);

@@ -1,7 +1,7 @@
-// A child process that is spoken to in lines.
+// A child process that takes orders as lines.
 //
 // Its standard input and output are pipes: the benchmark writes an order, the
-// child does it and answers. Its standard error is the caller's.
+// child executes it and answers. Its standard error is the caller's.
 //
 // Thread-compatible.
 
@@ -23,28 +23,28 @@ namespace atl::benchmarks {
 
 class ChildProcess {
  public:
-  // Starts `command`, whose first element is the program's path. It is killed
-  // when this process dies, however it dies. If `log_path` is given, both
-  // output streams go to that file and ReadLine gives nothing.
+  // Starts `command`; its first element is the program's path. The child dies
+  // with this process, even after kill -9. With a `log_path`, both output
+  // streams go to that file and ReadLine returns nothing.
   static absl::StatusOr<std::unique_ptr<ChildProcess>> Start(
       const std::vector<std::string>& command,
       const std::string& log_path = "");
 
-  // Kills and reaps it.
+  // Kills and reaps the child.
   ~ChildProcess();
 
   ChildProcess(const ChildProcess&) = delete;
   ChildProcess& operator=(const ChildProcess&) = delete;
 
-  // Gives one order. UNAVAILABLE: the child has ended.
+  // Sends one order. UNAVAILABLE: the child has ended.
   absl::Status WriteLine(absl::string_view line);
 
-  // The child's next answer, without its end of line.
+  // Returns the child's next answer, without the end of line.
   //
   // UNAVAILABLE: the child has ended. DEADLINE_EXCEEDED: no answer in time.
   absl::StatusOr<std::string> ReadLine(absl::Duration timeout);
 
-  // ReadLine, and UNKNOWN with the child's words if they are not `expected`.
+  // As ReadLine. UNKNOWN: the answer is not `expected`; the message has it.
   absl::Status Expect(absl::string_view expected, absl::Duration timeout);
 
   // True once the child has ended.

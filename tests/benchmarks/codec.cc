@@ -1,23 +1,22 @@
-// Speed of the codecs, on every path of this CPU, beside the memory's own.
+// Speed of the codecs on every path of this CPU, compared with a copy.
 //
 // usage: codec [--json] [--codecs=int8,top_k] [--paths=avx512] [--mib=256]
 //              [--repetitions=5]
 //
-// One thread. Values are f32, in DRAM (--mib of each array, huge pages where
-// the system gives them) or in L2 (128 KiB of each array, again and again).
-// Speeds are bytes of f32 a second, the median of the repetitions. What is
-// done:
+// One thread. Values are f32, in DRAM (--mib of each array, huge pages if
+// available) or in L2 (128 KiB of each array, repeatedly). Speeds are bytes of
+// f32 a second, the median of the repetitions. Operations:
 //
 //   encode      values -> bytes
 //   feedback    gradient, e -> bytes, next e
 //   decode      bytes -> values
 //   accumulate  bytes, sum -> sum
 //
-// `traffic` is what an operation reads and writes, encoded bytes too; its share
-// of the memory's is taken against a copy in the same place, right before and
-// after. In DRAM a copy is what one core can move with ordinary stores; in L2
-// it is limited by loads and stores alone. With --json each result is one JSON
-// object a line and nothing else is written to standard output.
+// `traffic` is what an operation reads and writes, with encoded bytes. It is
+// compared with a copy in the same place right before and after. In DRAM a copy
+// shows what one core can move with ordinary stores; in L2 only loads and
+// stores limit it. With --json, standard output has one JSON object per result
+// and nothing else.
 
 #include "base/codec/codec.h"
 
@@ -46,7 +45,7 @@ namespace {
 
 constexpr size_t kBlock = static_cast<size_t>(codec::kBlockElements);
 constexpr size_t kCacheBlocks = 8;  // 128 KiB.
-// The plain definitions are slow: so many blocks are enough of them.
+// Blocks for the plain definitions, which are slow.
 constexpr size_t kPlainBlocks = 512;
 constexpr double kSecondsMin = 0.02;  // Of one repetition.
 
@@ -58,7 +57,7 @@ struct Arguments {
   std::vector<std::string> paths;
 };
 
-// CPU time of this thread: what others do on the core meanwhile does not count.
+// CPU time of this thread: other programs on the core do not count.
 double Seconds() {
   timespec time;
   clock_gettime(CLOCK_THREAD_CPUTIME_ID, &time);
@@ -66,7 +65,7 @@ double Seconds() {
          1e-9 * static_cast<double>(time.tv_nsec);
 }
 
-// Memory with huge pages, touched, for the life of the process.
+// Touched memory with huge pages. Never freed.
 template <typename T>
 absl::Span<T> Allocate(size_t count) {
   const size_t bytes = (count * sizeof(T) + (2 << 20)) & ~size_t{(2 << 20) - 1};
@@ -95,7 +94,7 @@ struct Arrays {
     }
     std::mt19937 random(1);
     std::normal_distribution<float> normal(0.0f, 1e-3f);
-    // One mebibyte of values, again and again: drawing all takes too long.
+    // One mebibyte of values, repeated: drawing all takes too long.
     const size_t drawn = std::min(values.size(), size_t{1} << 18);
     for (size_t i = 0; i < drawn; ++i) values[i] = normal(random);
     for (size_t i = drawn; i < values.size(); ++i)
@@ -127,7 +126,7 @@ double Speed(size_t blocks, int repetitions,
   return speeds[speeds.size() / 2];
 }
 
-// Bytes a second, read and written, of a copy of `blocks` blocks.
+// Bytes read and written per second by a copy of `blocks` blocks.
 double CopyTraffic(Arrays& arrays, size_t blocks, int repetitions) {
   const size_t bytes = blocks * kBlock * sizeof(float);
   return 2 * Speed(blocks, repetitions, [&] {
@@ -138,8 +137,7 @@ double CopyTraffic(Arrays& arrays, size_t blocks, int repetitions) {
 
 struct Operation {
   const char* name;
-  double
-      traffic;  // f32 arrays read and written; the encoded bytes come beside.
+  double traffic;  // f32 arrays read and written; encoded bytes are extra.
   std::function<codec::BlockFault(size_t block)> run;
 };
 

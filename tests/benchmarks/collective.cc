@@ -1,15 +1,15 @@
-// What the ranks of an island reach together: bytes a second of all-reduce,
-// all-gather and reduce-scatter, in threads and in processes over loopback TCP,
-// in the clear and encrypted, beside Gloo's ring in the same run; and how long
-// ranks take to come together.
+// Speed of an island's collectives: bytes a second of all-reduce, all-gather
+// and reduce-scatter, in threads and in processes over loopback TCP, in
+// plaintext and encrypted, compared with Gloo's ring in the same run. Also the
+// time of a rendezvous.
 //
 // usage: collective [--json] [--mib=64] [--runs=7]
 //
-// One vector of f32 a rank (all-gather and reduce-scatter: the gathered one).
-// A rate is the vector's bytes over the median time of so many runs, from the
-// word to start until the last rank has ended; Gloo's runs and ours, in the clear
-// and encrypted, take turns. A rendezvous is that of a world whose listener is
-// there, its ranks threads of one process.
+// One vector of f32 per rank (all-gather and reduce-scatter: the gathered one).
+// A rate is the vector's bytes over the median time of --runs runs, from the
+// start order until the last rank has ended. Gloo's runs and ours, in plaintext
+// and encrypted, alternate. The rendezvous has a listener already, and its
+// ranks are threads of one process.
 
 #include "worker/collective/collective.h"
 
@@ -51,7 +51,7 @@ struct Flags {
   bool json = false;
   int64_t mib = 64;
   int runs = 7;
-  // Of a child: its place in a world, and how its rank's bytes go.
+  // Of a child: its place in a world, and whether its bytes are encrypted.
   bool encrypted = false;
   int index = -1;
   int count = 0;
@@ -68,7 +68,7 @@ double Now() {
       .count();
 }
 
-// One rank's buffers and what it does with them.
+// One rank's buffers and operations.
 class Rank {
  public:
   Rank(Collective& collective, int64_t count)
@@ -91,7 +91,7 @@ class Rank {
                                                in_.data(), out_.data(), part_));
   }
 
-  // "" or what is wrong with what Make left.
+  // Returns "" or the fault of the result.
   std::string Check(const std::string& name) const {
     const int n = collective_.size();
     const size_t count = name == kCases[2] ? part_ : in_.size();
@@ -169,7 +169,7 @@ collective::TcpWorldOptions MakeWorldOptions(int index, int count, int port,
   return options;
 }
 
-// A child: one rank that does what it is told, a line at a time.
+// A child: one rank that follows orders, one per line.
 int Child(const Flags& flags) {
   collective::TcpWorldOptions options =
       MakeWorldOptions(flags.index, flags.count, flags.port, flags.encrypted);
@@ -212,7 +212,7 @@ class Children {
     }
     return absl::OkStatus();
   }
-  // Gives all one order; seconds until the last has answered.
+  // Sends all one order. Returns the seconds until the last answer.
   absl::StatusOr<double> Time(const std::string& order,
                               const std::string& answer = "done") {
     const double start = Now();
@@ -301,8 +301,8 @@ absl::Status RunProcesses(const Flags& flags, int ranks, ProcessTimes& times) {
   return absl::OkStatus();
 }
 
-// Seconds from the first dial until all of a world are together, each a thread
-// with a rank: handshakes, joins, and the connections of ranks.
+// Seconds from the first dial until all ranks of a world, each a thread, are
+// connected: handshakes, joins, and the connections between ranks.
 absl::StatusOr<double> TimeRendezvous(int ranks, bool encrypted) {
   ASSIGN_OR_RETURN(collective::UniqueFd listener,
                    collective::Listen({"127.0.0.1", 0}));

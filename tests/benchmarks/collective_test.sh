@@ -1,6 +1,6 @@
 #!/bin/sh
-# A short run of the collective benchmark: every case is there, beside Gloo's
-# ring, and its sums are right. No time is judged.
+# A short run of the collective benchmark: every case and Gloo's ring are in the
+# output, and the sums are right. No time is judged.
 set -eu
 collective="$1"
 out="$TEST_TMPDIR/out"

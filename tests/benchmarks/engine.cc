@@ -1,18 +1,18 @@
-// Training speed of the engine: tokens a second and the share of oneDNN's peak
-// of the same type, taken in the same run.
+// Training speed of the engine: tokens a second, and the share of oneDNN's peak
+// for the same type, measured in the same run.
 //
 // usage: engine [--json] [--shapes=quick,4m,14m,124m] [--threads=1,2]
 //               [--compute=f32,bf16] [--steps=N]
 //
-// A step is forward, backward, clipping and AdamW on random tokens. For each
-// shape and thread count the median of N steps (default 5, more for small
-// shapes) counts. Operations a step are 6 P R + 12 L C T R for P parameters
+// A step is forward, backward, clipping and AdamW on random tokens. The result
+// is the median of N steps (default 5, more for small shapes) for each shape
+// and thread count. Operations per step are 6 P R + 12 L C T R for P parameters
 // (a tied head counted once) and R tokens. A peak is the best of several runs
 // of a 2048 x 2048 x 2048 product with as many threads, right before and after:
 // of f32, and of bfloat16 operands summed in f32. A CPU whose bf16 peak is
 // below its f32 peak computes bf16 by f32 products (worker/engine/DESIGN.md),
-// so its share can be above 1. With --json each result is one JSON object a
-// line and nothing else is written to standard output.
+// so its share can exceed 1. With --json, standard output has one JSON object
+// per result and nothing else.
 
 #include <omp.h>
 
@@ -43,7 +43,7 @@ namespace {
 
 struct Arguments {
   bool json = false;
-  int steps = 0;  // 0: by the size of the shape.
+  int steps = 0;  // 0: depends on the shape.
   std::vector<std::string> shapes = {"quick", "4m", "14m", "124m"};
   std::vector<int> threads = {1, 2};
   std::vector<std::string> computes = {"f32", "bf16"};
@@ -57,10 +57,9 @@ double Seconds() {
 
 constexpr int64_t kPeakSize = 2048;
 
-// The best of several runs, in operations a second, of the product of kPeakSize
-// cubed that `make` makes, with `threads` threads of oneDNN's own; 0 if it
-// makes none. Runs in a thread of its own, for the thread count is set a
-// thread.
+// Operations a second of the best of several runs of the kPeakSize^3 product
+// that `make` creates, with `threads` of oneDNN's threads; 0: no product. Runs
+// on another thread, because the thread count is set per thread.
 double MeasureBest(int threads,
                    const std::function<std::function<void()>()>& make) {
   double best = 0;
@@ -89,8 +88,8 @@ double PeakF32(int threads) {
   });
 }
 
-// Weights are in the layout that oneDNN prefers; nothing is made if it has no
-// such product here.
+// Weights have the layout that oneDNN prefers. Creates nothing if oneDNN lacks
+// this product on the CPU.
 double PeakBf16(int threads) {
   return MeasureBest(threads, []() -> std::function<void()> {
     using Type = dnnl::memory::data_type;
@@ -121,7 +120,8 @@ double PeakFlops(int threads, ComputeType compute) {
   return compute == ComputeType::kBf16 ? PeakBf16(threads) : PeakF32(threads);
 }
 
-// Median seconds a step, after two to warm up; negative if the trainer fails.
+// Median seconds per step, after two warm-up steps; negative: the trainer
+// fails.
 double SecondsAStep(Trainer& trainer, const BenchmarkShape& shape, int steps,
                     std::mt19937& random) {
   std::uniform_int_distribution<int32_t> token(

@@ -1,6 +1,6 @@
-// Models that the engine's benchmarks train, those of the yardstick among them.
+// Models that the engine's benchmarks train.
 //
-// Pure but for FillParameters. Thread-safe.
+// Pure except FillParameters. Thread-safe.
 
 #pragma once
 
@@ -18,14 +18,14 @@ struct BenchmarkShape {
   int64_t layers, channels, vocab, heads, batch, length;
 };
 
-// "tiny", "quick", "even" (a pipeline's stages are), "4m", "14m" or "124m"; null
-// if it is none.
+// Finds "tiny", "quick", "even" (equal pipeline stages), "4m", "14m" or "124m";
+// null for another name.
 const BenchmarkShape* FindShape(absl::string_view name);
 
-// A Llama of this shape, AdamW, f32; its head is its own.
+// A Llama of this shape with an untied head, AdamW, f32.
 TrainerOptions MakeOptions(const BenchmarkShape& shape, int threads);
 
-// Fills trainer.parameters(), which holds all of the model, as training starts.
+// Fills trainer.parameters(), which holds the whole model, with initial values.
 void FillParameters(Trainer& trainer, std::mt19937& random);
 
 }  // namespace atl::engine

@@ -1,6 +1,6 @@
 #!/bin/sh
-# A short run of the engine benchmark: --json prints exactly the objects that
-# readers of it expect, and a wrong argument is refused. No time is judged.
+# A short run of the engine benchmark: --json prints exactly the expected
+# objects, and a wrong argument is refused. No time is judged.
 set -eu
 engine="$1"
 out="$TEST_TMPDIR/out"

@@ -4,8 +4,8 @@
 //     gloo_ring --index=0 --island-count=2 --mib=256 --rendezvous=DIR
 //
 // Follows orders on standard input: "go V" plays a round and answers "done";
-// "sum" is the ring alone, without the mean; "check V" answers "ok" or what is
-// wrong with the mean.
+// "sum" runs only the ring, without the mean; "check V" answers "ok" or the
+// fault of the mean.
 
 #include <gloo/allreduce.h>
 #include <gloo/rendezvous/context.h>
@@ -101,7 +101,7 @@ int Main(int argc, char** argv) {
       ->required();
   atl::SpellFlagsWithDashes(argc, argv);
   CLI11_PARSE(app, argc, argv);
-  // Gloo reports by exceptions.
+  // Gloo reports errors as exceptions.
   try {
     Peer peer(flags);
     std::cout << "ready" << std::endl;

@@ -1,26 +1,26 @@
-// How a mesh of CPU ranks scales: steps of the same batch on one rank and on a
-// mesh in turns, every rank with one thread.
+// Scaling of a mesh of CPU ranks: steps of the same batch alternate between one
+// rank and the mesh. Every rank has one thread.
 //
 // usage: mesh [--json] [--shape=quick] [--steps=N]
 // [--meshes=MESH:MODE:SCHEDULE:M;...]
 //
 // MODE is replicate, zero1, zero2 or zero3; SCHEDULE gpipe, 1f1b or
-// interleaved2 (two chunks a rank); M micro-batches. One rank computes as many.
-// With n ranks, T_1 and T_n the medians of N steps (default 9):
+// interleaved2 (two chunks per rank); M micro-batches. The single rank has as
+// many. With n ranks, T_1 and T_n are the medians of N steps (default 9):
 //
 //   scaling      T_1 / T_n
-//   idle_share   1 - T_1 / (n T_n): of the ranks' time, what is not one rank's
-//                work: waiting, transfers, what is computed twice. With more
-//                ranks than processors it says little.
-//   wait_share   of the ranks' time, what they spend in calls of collectives:
-//                waiting for each other, and the copies that these are
-//   bubble       (p - 1) / (v m + p - 1), what a pipeline of equal stages waits
+//   idle_share   1 - T_1 / (n T_n): the share of the ranks' time that a single
+//                rank would not need: waits, transfers, duplicate work. Not
+//                meaningful with more ranks than processors.
+//   wait_share   the share of the ranks' time inside collectives: waits for
+//                each other, and copies
+//   bubble       (p - 1) / (v m + p - 1), the wait of a pipeline of equal
+//                stages
 //
-// Stages are equal in the shape `even`, whose embedding and head are small: its
-// wait_share is to be held against the bubble.
+// Stages are equal in the shape `even`, which has a small embedding and head:
+// compare its wait_share with the bubble.
 //
-// With --json each result is one JSON object a line and nothing else is written
-// to standard output.
+// With --json, standard output has one JSON object per result and nothing else.
 
 #include <algorithm>
 #include <chrono>
@@ -109,14 +109,14 @@ class Runner {
     status_ = trainer_->Step(tokens_, tokens_, 0).status();
     seconds_.push_back(Seconds() - start);
   }
-  // Of the ranks' time, without the first two steps, what they waited.
+  // Share of the ranks' time that they waited, without the first two steps.
   double WaitShare() const {
     const double all =
         std::accumulate(seconds_.begin() + 2, seconds_.end(), 0.0);
     return std::accumulate(waited_.begin(), waited_.end(), 0.0) /
            (all * static_cast<double>(waited_.size()));
   }
-  // Without the first two.
+  // Without the first two steps.
   double Median() {
     std::sort(seconds_.begin() + 2, seconds_.end());
     return seconds_[2 + (seconds_.size() - 2) / 2];

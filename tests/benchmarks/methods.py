@@ -1,11 +1,11 @@
-"""Ways to exchange, as changes of a run file: what benchmarks compare.
+"""The methods that benchmarks compare, as changes of a run file.
 
-One table for all of them, so that a link's utilization and a method's loss are
-those of the same settings. The changes are to deploy/config/laptop.toml: three
-islands, 30 rounds of 20 steps. What papers give for hundreds of rounds (momentum
-0.9, outer rate 0.7 or 0.4) ends badly after 30; where a value here is not the
-paper's, the line says so. What a preset has otherwise, and why, is in
-DIFFERENCES; values_of_preset() takes the preset as it is.
+All benchmarks share this table, so that a link's utilization and a method's
+loss have the same settings. The changes apply to deploy/config/laptop.toml:
+three islands, 30 rounds of 20 steps. The papers' values for hundreds of rounds
+(momentum 0.9, outer rate 0.7 or 0.4) give a bad loss after 30; a comment marks
+each value that is not the paper's. DIFFERENCES lists the differences from each
+preset, with reasons. values_of_preset() returns the preset unchanged.
 """
 
 import json
@@ -20,18 +20,18 @@ sys.path[:0] = [os.path.join(os.path.dirname(os.path.realpath(__file__)), "..",
 from harness import processes
 from harness import run_file
 
-# Four fragments of one layer each, pushed one after another.
+# Four fragments of one layer each, pushed one after the other.
 _STAGGERED = {
     "layout": {"fragment_count": 4},
     "schedule": {"fragment_schedule": "staggered", "overlap_step_count": 5,
                  "blend": 0.5},
 }
 
-# What comes as it comes: one contribution is a version, and round_count counts
-# contributions. Slower islands take fewer steps for each.
+# One contribution is one version; round_count counts contributions. Slower
+# islands take fewer steps per contribution.
 _ASYNC = {
     "schedule": {"timing": "elastic", "min_quorum": 1, "max_staleness": 16},
-    # One contribution a version: there is nothing to weigh.
+    # One contribution per version needs no weights.
     "outer": {"weighting": "uniform"},
 }
 
@@ -44,12 +44,12 @@ def _codec(up, down="f32", feedback=False, decay=1.0):
 
 
 def _outer(optimizer, **values):
-    # Momentum and rate of laptop.toml are Nesterov's: others have their own.
+    # Momentum and rate of laptop.toml are for Nesterov only.
     return {"outer": dict({"optimizer": optimizer, "momentum": 0.0}, **values)}
 
 
 METHODS = {
-    # Codecs, islands to servers; the last also back.
+    # Codecs from islands to servers; the last one also back.
     "diloco": {},
     "bf16": _codec("bf16"),
     "bf16_stochastic": _codec("bf16_stochastic"),
@@ -59,12 +59,12 @@ METHODS = {
     "two_bit_ef": _codec("two_bit", feedback=True),
     "top_k_ef": _codec("top_k", feedback=True, decay=0.95),
     "int8_bf16_ef": _codec("int8", "bf16", feedback=True),
-    # arXiv 2508.15706, but H = 20 for 30.
+    # arXiv 2508.15706, but H = 20 instead of 30.
     "sparseloco": run_file.merged(
         _outer("sgd", learning_rate=1.0),
         _codec("top_k", feedback=True, decay=0.95)),
     # arXiv 1602.05629 and 2003.00295: fresh optimizer state each round. The
-    # rate of the adaptive ones is this model's.
+    # rates of the adaptive ones are tuned for this model.
     "averaging": _outer("fedavg"),
     "fedavg": run_file.merged(
         _outer("fedavg"), {"inner": {"reset_each_round": True}}),
@@ -80,18 +80,19 @@ METHODS = {
     "fedadagrad": run_file.merged(
         _outer("fedadagrad", learning_rate=0.05, beta1=0.0, tau=1e-3),
         {"inner": {"reset_each_round": True}}),
-    # arXiv 2501.18512; its outer rate of 0.4 is for its 0.9 of momentum.
+    # arXiv 2501.18512; its outer rate of 0.4 belongs to momentum 0.9.
     "streaming_f32": _STAGGERED,
     "streaming": run_file.merged(_STAGGERED, _codec("e3m0", "e3m0")),
     "streaming_ef": run_file.merged(
         _STAGGERED, _codec("e3m0", "e3m0", feedback=True)),
-    # arXiv 2502.12996: behind a whole round but one step. What the others pushed
-    # comes a round late: the outer rate is less. 0.4 gives 1.61 nats a byte, 0.9
-    # gives 1.94, one seed each (the paper's own form, in PyTorch, 1.63 and 1.82).
+    # arXiv 2502.12996: overlap of a whole round minus one step. The others'
+    # gradients arrive a round late, so the outer rate is lower. 0.4 gives 1.61
+    # nats a byte, 0.9 gives 1.94, one seed each (the paper's form in PyTorch:
+    # 1.63 and 1.82).
     "eager": run_file.merged(
         _STAGGERED, _codec("e3m0", "e3m0"), {"outer": {"learning_rate": 0.4}},
         {"schedule": {"overlap_step_count": 19, "blend": 0.0, "eager": True}}),
-    # A quorum of two, weights by quantity times quality, RDA but for the
+    # A quorum of two, weights by quantity times quality, RDA except for the
     # embeddings.
     "decoupled": run_file.merged(
         _STAGGERED, _codec("int8", "bf16", feedback=True),
@@ -100,8 +101,9 @@ METHODS = {
                              "mean_tensor_classes": ["embedding"]}},
          "schedule": {"timing": "elastic", "min_quorum": 2,
                       "grace_window": "500ms", "overlap_step_count": 2}}),
-    # arXiv 2401.09135. Both take one step for each contribution. Delayed
-    # Nesterov has less momentum than rounds have: staleness acts as some.
+    # arXiv 2401.09135. Both take one outer step per contribution. Delayed
+    # Nesterov has less momentum than rounds, because staleness acts like
+    # momentum.
     "async_naive": run_file.merged(
         _ASYNC, {"outer": {"optimizer": "nesterov"}}),
     "async": run_file.merged(
@@ -109,13 +111,13 @@ METHODS = {
                        buffer_count=3)),
 }
 
-# By a method's name the preset that it is a short form of.
+# The preset of which each method is a short form.
 PRESETS = {"diloco": "diloco", "streaming": "streaming", "eager": "eager",
            "decoupled": "decoupled", "sparseloco": "sparseloco",
            "async": "async", "fedavg": "fedavg", "fedadam": "fedopt"}
 
-# What every method has otherwise than its preset: a key, or all keys below it,
-# and why.
+# Differences of every method from its preset: a key, or all keys below it, and
+# the reason.
 _SHORT = {
     "model": "the quickstart's, for all methods",
     "data": "the quickstart's, for all methods",
@@ -140,8 +142,7 @@ _FEDERATED = {
     "schedule.sample_seed": "quality's row fedavg_sampled has it",
 }
 
-# By method: the same of this one alone. A test holds that nothing else differs,
-# and that all of it does.
+# Further differences by method. A test checks that exactly these keys differ.
 DIFFERENCES = {
     "diloco": {
         "inner.batch_size": "512 sequences are for accelerators",
@@ -182,8 +183,7 @@ DIFFERENCES = {
     "fedadam": _FEDERATED,
 }
 
-# What a run file means by these keys if it has none (a value of nothing counts
-# as none).
+# The defaults of these keys in a run file (an empty value counts as missing).
 _DEFAULTS = {"inner.epsilon": 1e-8, "layout.fragment_pattern": "strided"}
 
 # Merge rules for one hostile island of four; Krum needs five.
@@ -205,13 +205,13 @@ def preset(name):
 
 
 def values_of(method, *changes):
-    """A whole run file's values: the quickstart's with `method` and changes."""
+    """A whole run file: the quickstart's with `method` and changes."""
     return run_file.merged(preset("laptop"), METHODS[method], *changes)
 
 
 def values_of_preset(name, *changes):
-    """A preset as it is shipped, with the quickstart's model and text, dealt to
-    the preset's islands, and changes."""
+    """A shipped preset with the quickstart's model, its text split over the
+    preset's islands, and changes."""
     values, laptop = preset(name), preset("laptop")
     shards = values["data"]["data_shard_count"]
     values["model"] = laptop["model"]
@@ -230,14 +230,14 @@ def _leaves(values, path=""):
 
 
 def differing_keys(method):
-    """Keys that `method` and its preset do not say alike: "outer.momentum"."""
+    """Keys in which `method` differs from its preset: "outer.momentum"."""
     ours, theirs = _leaves(values_of(method)), _leaves(preset(PRESETS[method]))
     return {key for key in set(ours) | set(theirs)
             if ours.get(key) != theirs.get(key)}
 
 
 def reason_of(method, key):
-    """Why `method` has another `key` than its preset; None if nothing says."""
+    """Why `method` differs from its preset in `key`; None: no reason listed."""
     for reasons in (DIFFERENCES[method], _SHORT):
         for listed, why in reasons.items():
             if key == listed or key.startswith(listed + "."):

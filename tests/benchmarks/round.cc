@@ -1,39 +1,39 @@
-// One outer round of a large f32 vector through the real path, beside a
+// One outer round of a large f32 vector through the real path, compared with a
 // raw-socket yardstick and Gloo's ring in the same process tree.
 //
 //     bazel run -c opt //tests/benchmarks:round -- --json
 //
-// Cases: `push`, one way, of raw TCP's speed; `f32_nesterov`, the whole round;
-// `int8_bf16`, the same with int8 up with error feedback and bf16 down, encoding
-// and decoding included, beside the same yardstick of f32; `gloo`, the ring.
+// Cases: `push`, one way, as a share of raw TCP's speed; `f32_nesterov`, the
+// whole round; `int8_bf16`, the round with int8 and error feedback up and bf16
+// down, with encoding and decoding, against the same f32 yardstick; `gloo`, the
+// ring.
 //
-// A coordinator, a server and N islands run as processes, a set for every
-// durability, and so do the yardstick and Gloo's peers. Repetitions are
-// interleaved: one round of each, and so on, the first not counted. A round
-// lasts from the order to push until every island holds the new parameters,
-// checked; the next round begins when the one before is durable. What is
-// compared is the ratio of medians: a machine's noise is in both.
+// A coordinator, a server and N islands run as processes, one set for every
+// durability; so do the yardstick and Gloo's peers. Repetitions are
+// interleaved, one round of each; the first is not counted. A round lasts from
+// the order to push until every island holds and has checked the new
+// parameters. The next round begins when the previous one is durable. The
+// result is the ratio of medians, because a machine's noise affects both.
 //
-// Ours does what the yardstick does not: CRC-32C of every chunk, digests of
-// contributions and parameters, a synced decision, and a new version on disk,
-// behind the commit. At level island a version's merged gradient is kept too;
-// process keeps a log of contributions that survives kill -9, machine one that
-// survives a power cut.
+// Unlike the yardstick, ours computes a CRC-32C of every chunk and digests of
+// contributions and parameters, syncs the decision, and writes the new version
+// to disk after the commit. Level island also keeps a version's merged
+// gradient; process keeps a log of contributions that survives kill -9, machine
+// one that survives a power cut.
 //
 // `push` lasts from the first byte that any island sends until the server has
-// received all bytes of all islands, as the raw sockets' does until they were
-// read. At process and machine it has checked them then, has them in its log,
-// and says so to the islands. At island nothing is said before the commit, so
-// that the end is when the last island has handed its last byte to the network:
-// what the server has not read then is at most a chunk a stream and what HTTP/2
-// lets through beside it, 1.25 MiB (2 % of 256 MiB over four streams). What the
-// server did until then is in it, as everywhere: at island a chunk is checked
-// and merged before the next is read. The processor's seconds there are those
-// up to the commit.
+// received all bytes of all islands; with raw sockets until they were read. At
+// process and machine the server has then checked and logged them and told the
+// islands. At island there is no answer before the commit, so the end is when
+// the last island has handed its last byte to the network. The server has then
+// not read at most a chunk per stream and HTTP/2's window, 1.25 MiB (2 % of 256
+// MiB over four streams). The server's work until then is included: at island
+// it checks and merges a chunk before it reads the next. CPU seconds at island
+// include all work up to the commit.
 //
-// Beside raw TCP stand raw sockets that do the least that a push has to
-// (`least_ratio`, of raw TCP's speed): a checksum a chunk at both ends and a
-// look at every value, and, for process and machine, a copy into a file.
+// `least_ratio` compares, with raw TCP's speed, raw sockets with the minimal
+// work of a push: a checksum per chunk at both ends, a check of every value
+// and, for process and machine, a copy into a file.
 
 #include <signal.h>
 #include <stdlib.h>
@@ -77,7 +77,7 @@ struct Flags {
   std::string coordinator_binary = "coordinator/atoll-coordinator";
   std::string server_binary = "server/atoll-server";
   std::string gloo_binary = "tests/benchmarks/gloo_ring";
-  // How this program starts itself as a part of the benchmark.
+  // Flags with which the benchmark starts itself as a child.
   std::string role;
   int index = 0;
   int island_count = 0;
@@ -88,7 +88,7 @@ struct Flags {
   double gigabytes() const { return 4e-9 * static_cast<double>(mib << 18); }
 };
 
-// What something took, once a repetition.
+// Times of one thing, one per repetition.
 struct Series {
   std::vector<double> seconds;
   std::vector<double> cpu_seconds;
@@ -104,10 +104,10 @@ struct OurResult {
   std::string durability;
   Series round;
   Series push;
-  // From the last byte pushed to the commit's news; at level island, where a
-  // round is merged as it comes, from the first byte.
+  // From the last pushed byte until the islands learn of the commit; at level
+  // island (live merge) from the first byte.
   Series merge;
-  int64_t server_bytes = 0;  // Most anonymous memory of the server.
+  int64_t server_bytes = 0;  // Peak anonymous memory of the server.
 };
 
 struct Result {
@@ -116,7 +116,7 @@ struct Result {
   std::vector<OurResult> ours;
   Series yardstick;
   Series raw;
-  // Raw sockets that do the least that a push has to, and raw ones beside them.
+  // Raw sockets with the minimal work of a push.
   Series checked;
   Series logged;
   Series raw_beside;
@@ -240,7 +240,7 @@ absl::Status StartOurs(const Flags& flags, const std::string& name,
   return cluster->Start(options);
 }
 
-// When the last of the islands has learnt of the commit.
+// When the last island has learnt of the commit.
 absl::StatusOr<int64_t> LastCommit(const Children& islands) {
   int64_t last = 0;
   for (const auto& island : islands) {
@@ -255,7 +255,7 @@ absl::StatusOr<int64_t> LastCommit(const Children& islands) {
   return last;
 }
 
-// One round; the push within it is timed by the islands themselves.
+// Plays one round. The islands time the push in it.
 absl::Status PlayOurs(const RoundCluster& cluster, int version,
                       OurResult* result) {
   const Children& islands = cluster.islands();
@@ -301,7 +301,7 @@ absl::Status PlayOurs(const RoundCluster& cluster, int version,
 
 // --- Measuring ---------------------------------------------------------------
 
-// After the rounds, which would have to share the disk with what is logged.
+// Runs after the rounds, which would otherwise share the disk with its log.
 absl::Status MeasureLeast(const Flags& flags, const Yardstick& yardstick,
                           Result* result) {
   for (int i = 0; i <= flags.repetitions; ++i) {
@@ -334,7 +334,7 @@ absl::StatusOr<Result> Measure(const Flags& flags, const std::string& name,
     ASSIGN_OR_RETURN(gloo, StartGloo(flags, island_count));
   }
   for (int version = 0; version <= flags.repetitions; ++version) {
-    if (version == 1) {  // What was faulted in, dialled and warmed up.
+    if (version == 1) {  // Drop the warm-up.
       for (OurResult& ours : result.ours) {
         ours.round = ours.push = ours.merge = {};
       }
@@ -372,12 +372,12 @@ absl::StatusOr<Result> Measure(const Flags& flags, const std::string& name,
 
 // --- Printing ----------------------------------------------------------------
 
-// Processor seconds for each of `gigabytes` that crossed the network.
+// Processor seconds per gigabyte that crossed the network.
 double CpuPerGb(const Series& series, double gigabytes) {
   return Median(series.cpu_seconds) / gigabytes;
 }
 
-// The least that a push of ours has to do beside TCP, with raw sockets.
+// The raw sockets with the minimal work of a push at this durability.
 const Series& FindLeast(const Result& result, const OurResult& ours) {
   return ours.durability == "island" ? result.checked : result.logged;
 }
@@ -405,7 +405,7 @@ void PrintPush(const Flags& flags, const Result& result,
       CpuName());
 }
 
-// Gigabytes are those of f32, whatever travels.
+// Gigabytes are of f32, whatever the codec.
 void PrintJson(const Flags& flags, const Result& result) {
   const double pushed = result.islands * flags.gigabytes();
   const double moved = 2 * pushed;
@@ -537,10 +537,11 @@ int Main(int argc, char** argv) {
       "until it says that they are in its log; at island, where chunks are "
       "merged as they come and nothing is said before the commit, until the "
       "islands' last byte has gone to the network.");
-  app.add_flag("--json", flags.json, "One object a line, nothing else");
+  app.add_flag("--json", flags.json,
+               "Print one JSON object a line, nothing else");
   app.add_option("--mib", flags.mib, "Size of the vector")
       ->check(CLI::Range(1, 1 << 14));
-  app.add_option("--repetitions", flags.repetitions, "Rounds that count")
+  app.add_option("--repetitions", flags.repetitions, "Measured rounds")
       ->check(CLI::Range(1, 1000));
   app.add_option("--islands", flags.islands, "Numbers of islands");
   app.add_option("--durability", flags.durabilities,
@@ -548,10 +549,10 @@ int Main(int argc, char** argv) {
       ->check(CLI::IsMember({"island", "process", "machine"}));
   app.add_option("--cases", flags.cases, "any of f32_nesterov and int8_bf16")
       ->check(CLI::IsMember({"f32_nesterov", "int8_bf16"}));
-  app.add_option("--gloo", flags.gloo, "Whether Gloo's ring is measured too");
+  app.add_option("--gloo", flags.gloo, "Also measure Gloo's ring");
   const char* temporary = getenv("TEST_TMPDIR");
   flags.directory = temporary != nullptr ? temporary : "/tmp";
-  app.add_option("--dir", flags.directory, "Where servers keep their files");
+  app.add_option("--dir", flags.directory, "Directory for the servers' files");
   app.add_option("--coordinator-binary", flags.coordinator_binary, "");
   app.add_option("--server-binary", flags.server_binary, "");
   app.add_option("--gloo-binary", flags.gloo_binary, "");
@@ -563,7 +564,7 @@ int Main(int argc, char** argv) {
   app.add_option("--coordinator", flags.coordinator)->group(hidden);
   atl::SpellFlagsWithDashes(argc, argv);
   CLI11_PARSE(app, argc, argv);
-  // A child that has ended is an error, not our end.
+  // A write to an ended child is an error; it must not kill this process.
   signal(SIGPIPE, SIG_IGN);
   return RunRole(flags);
 }

@@ -15,9 +15,9 @@
 namespace atl::benchmarks {
 namespace {
 
-constexpr int kColumns = 4096;  // Of the tensor; the vector is a multiple.
+constexpr int kColumns = 4096;  // Of the tensor; divides the vector's length.
 
-// What the benchmark asks of a run: one tensor, no training, Nesterov.
+// The benchmark's run: one tensor, no training, Nesterov.
 v1::RunSpec MakeSpec(const ClusterOptions& options) {
   v1::RunSpec spec;
   v1::TensorSpec& tensor = *spec.mutable_layout()->add_tensors();
@@ -57,11 +57,11 @@ v1::RunSpec MakeSpec(const ClusterOptions& options) {
   v1::ScheduleSpec& schedule = *spec.mutable_schedule();
   schedule.set_timing(v1::TIMING_STRICT);
   schedule.set_inner_step_count(1);
-  // One more than is played, so that the run does not end under the islands.
+  // One more than played, so that the run does not end during the benchmark.
   schedule.set_round_count(options.round_count + 1);
   schedule.set_island_count_min(options.island_count);
   schedule.set_min_quorum(options.island_count);
-  // Nothing here renews a lease.
+  // The benchmark renews no lease.
   schedule.mutable_lease_duration()->set_seconds(3600);
 
   v1::DataSpec& data = *spec.mutable_data();
@@ -75,7 +75,7 @@ v1::RunSpec MakeSpec(const ClusterOptions& options) {
   return spec;
 }
 
-// Starts a service and returns its address, once it serves.
+// Starts a service, waits until it serves and returns its address.
 absl::StatusOr<std::string> StartService(const std::string& directory,
                                          const std::string& name,
                                          std::vector<std::string> command,

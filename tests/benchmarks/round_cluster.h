@@ -1,5 +1,5 @@
 // The real path of the round benchmark as processes: a coordinator, a server
-// and islands (round_island.h), with one run of one large tensor.
+// and islands (round_island.h) with one run of one large tensor.
 //
 // Not thread-safe.
 
@@ -21,40 +21,39 @@ namespace atl::benchmarks {
 
 using Children = std::vector<std::unique_ptr<ChildProcess>>;
 
-// Longest wait for anything that a child is asked: of gigabytes, on a machine
-// that others use.
+// Longest wait for a child's answer: gigabytes, on a shared machine.
 inline constexpr absl::Duration kPatience = absl::Minutes(10);
 
-// Gives all children the same order, without waiting.
+// Sends all children the same order, without waiting.
 absl::Status GiveAll(const Children& children, const std::string& order);
-// Waits for this answer of each.
+// Waits for `answer` from each child.
 absl::Status ExpectAll(const Children& children, const std::string& answer);
-// Both.
+// GiveAll, then ExpectAll.
 absl::Status OrderAll(const Children& children, const std::string& order,
                       const std::string& answer);
 
 struct ClusterOptions {
   int island_count = 1;
   int64_t element_count = 0;  // A multiple of 4096.
-  int round_count = 1;        // Rounds that are played.
+  int round_count = 1;        // Rounds to play.
   v1::Durability durability = v1::DURABILITY_PROCESS;
   v1::ExchangeSpec exchange;  // F32 both ways if nothing is set.
-  std::string directory;  // Made, and removed at the end.
+  std::string directory;      // Created, and removed at the end.
   std::string coordinator_binary;
   std::string server_binary;
-  // What starts an island; --index and --coordinator are added.
+  // Command of an island; Start adds --index and --coordinator.
   std::vector<std::string> island_command;
 };
 
 class RoundCluster {
  public:
   RoundCluster() = default;
-  // Ends the processes and removes their files.
+  // Kills the processes and removes their files.
   ~RoundCluster();
   RoundCluster(const RoundCluster&) = delete;
   RoundCluster& operator=(const RoundCluster&) = delete;
 
-  // Starts everything; the islands have joined and hold version 0.
+  // Starts everything. Afterwards the islands have joined and hold version 0.
   absl::Status Start(const ClusterOptions& options);
 
   const Children& islands() const { return islands_; }

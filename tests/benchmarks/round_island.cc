@@ -29,7 +29,7 @@
 namespace atl::benchmarks {
 namespace {
 
-// Longest wait for anything: of gigabytes, on a machine that others use.
+// Longest wait: gigabytes, on a shared machine.
 constexpr absl::Duration kPatience = absl::Minutes(10);
 
 int64_t Nanoseconds(clockid_t clock) {
@@ -43,7 +43,7 @@ class RoundIsland {
   explicit RoundIsland(const RoundIslandOptions& options) : options_(options) {}
 
   absl::Status Start();
-  // Does one order; returns the answer.
+  // Executes one order; returns the answer.
   absl::StatusOr<std::string> Follow(const std::string& order);
 
  private:
@@ -53,7 +53,7 @@ class RoundIsland {
   absl::Status WaitForVersion(int64_t version);
   absl::Status Describe(int64_t version);
   absl::Status Encode();
-  // What travels of the contribution.
+  // The encoded contribution.
   absl::Span<const char> Encoded() const {
     return encoder_ == nullptr ? codec::F32Bytes(gradient_)
                                : absl::MakeConstSpan(contribution_.bytes);
@@ -73,8 +73,7 @@ class RoundIsland {
   int64_t next_seq_ = 1;
   absl::Span<float> gradient_;
   absl::Span<float> parameters_;
-  // Null in a run whose contributions are f32: then the gradient is sent from
-  // where it is.
+  // Null for f32 contributions: the gradient is then sent without a copy.
   std::unique_ptr<worker::ContributionEncoder> encoder_;
   worker::EncodedContribution contribution_;
   bool has_replica_ = false;
@@ -179,7 +178,7 @@ absl::Status RoundIsland::Describe(int64_t version) {
   return absl::OkStatus();
 }
 
-// Without training the outer gradient is there already.
+// Without training the outer gradient already exists.
 absl::Status RoundIsland::Encode() {
   if (encoder_ != nullptr) {
     encoder_->GradientRoom(contribution_);

@@ -1,7 +1,6 @@
 #!/bin/sh
-# A small run of the round benchmark: every island checks the values it gets,
-# and --json prints exactly the objects that readers of it expect. No time is
-# judged.
+# A small run of the round benchmark: every island checks its values, and --json
+# prints exactly the expected objects. No time is judged.
 set -eu
 round="$1"
 out="$TEST_TMPDIR/out"

@@ -1,13 +1,13 @@
 #!/usr/bin/python3
-"""Makes the throughputs that `utilization` reads from what was measured here.
+"""Converts measurements of this machine into the input of `utilization`.
 
 usage: services.py --codec FILE --round FILE > services.json
 
-FILEs hold what `codec --json` and `round --json` printed. A codec's throughput
-is that of one thread on the fastest path, from DRAM: `feedback` for encoding,
-`decode`. A merge's is that of the round with most islands, at the level that is
-given: all contributions, f32, over the time from the last byte pushed until the
-islands know of the commit.
+The FILEs are the output of `codec --json` and `round --json`. A codec's
+throughput is that of one thread on the fastest path from DRAM: `feedback` for
+encoding, `decode` for decoding. The merge's throughput comes from the round
+with the most islands at the given level: the f32 bytes of all contributions
+over the time from the last pushed byte until the islands know of the commit.
 """
 
 import argparse

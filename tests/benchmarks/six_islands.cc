@@ -1,21 +1,21 @@
 // Six islands with a model of 3.2 GB of f32 against one host's server: seconds
-// a round, and whether the server's memory stays where it was.
+// per round, and whether the server's memory grows.
 //
 //     bazel run -c opt //tests/benchmarks:six_islands -- --json
 //     bazel run -c opt //tests/benchmarks:six_islands -- --megabytes 64
 //
-// All processes are real, and all bytes cross the loopback interface: its own
-// count stands beside the payload's. The islands push one shared buffer and
-// pull into another, because six replicas would not fit a machine of 24 GiB;
-// every island checks what it pulled. A round lasts from the order to push
-// until every island holds the new parameters; the next begins when the one
-// before is durable. The first is not timed.
+// All processes are real, and all bytes cross the loopback interface; the
+// output has its byte count and the payload's. The islands push one shared
+// buffer and pull into another, because six replicas would not fit a machine of
+// 24 GiB. Every island checks what it pulls. A round lasts from the order to
+// push until every island holds the new parameters. The next round begins when
+// the previous one is durable. The first is not timed.
 //
-// Memory is anonymous memory of coordinator and server, looked at every 10 ms;
-// the page cache, which holds the servers' files for as long as nobody else
-// needs the room, stands beside it.
+// Memory is anonymous memory of coordinator and server, sampled every 10 ms.
+// The page cache, which holds the server's files until the memory is needed, is
+// reported separately.
 //
-// With --json one object a line, of each durability:
+// With --json one object a line for each durability:
 //   {"case": "six_islands", "durability", "islands", "model_mib", "rounds",
 //    "seconds", "seconds_max", "server_peak_mib", "server_final_mib",
 //    "peak_over_model", "growth", "page_cache_mib", "dirty_mib",
@@ -65,14 +65,14 @@ struct Flags {
   std::string directory;
   std::string coordinator_binary = "coordinator/atoll-coordinator";
   std::string server_binary = "server/atoll-server";
-  // How this program starts itself as an island.
+  // Flags with which the benchmark starts itself as an island.
   std::string role;
   int index = 0;
   std::string coordinator;
   std::string gradient;
   std::string parameters;
 
-  // At least `megabytes`, of whole blocks.
+  // At least `megabytes`, in whole blocks.
   int64_t element_count() const {
     const int64_t elements = megabytes * 1'000'000 / 4;
     return (elements + kBlockElements - 1) / kBlockElements * kBlockElements;
@@ -89,10 +89,10 @@ double Median(std::vector<double> values) {
   return n % 2 == 1 ? values[n / 2] : (values[n / 2 - 1] + values[n / 2]) / 2;
 }
 
-// A file without a name that children map by its path.
+// An anonymous file that children map by its /proc path.
 class SharedBuffer {
  public:
-  // UNAVAILABLE: the system gives none.
+  // UNAVAILABLE: the system refuses the memory.
   absl::Status Make(const char* name, int64_t bytes) {
     file_ = memfd_create(name, MFD_CLOEXEC);
     if (file_ < 0 || ftruncate(file_, bytes) != 0) {
@@ -124,7 +124,7 @@ int64_t AvailableBytes() {
 
 // RESOURCE_EXHAUSTED: this machine is too small or too full.
 absl::Status CheckRoom(const Flags& flags) {
-  // Two shared buffers, and what the server may have; islands hold pieces.
+  // Two shared buffers and the server's memory; islands need little.
   const int64_t memory = 6 * flags.model_bytes() + (int64_t{1} << 30);
   const int64_t available = AvailableBytes();
   if (available < memory) {
@@ -139,7 +139,7 @@ absl::Status CheckRoom(const Flags& flags) {
   if (statvfs(flags.directory.c_str(), &info) == 0 &&
       static_cast<int64_t>(info.f_bavail * info.f_frsize) < disk) {
     return absl::ResourceExhaustedError(absl::StrFormat(
-        "%.0f MiB are needed in %s; choose another place with --dir, or "
+        "%.0f MiB are needed in %s; choose another directory with --dir, or "
         "--force",
         Mib(disk), flags.directory));
   }
@@ -150,7 +150,7 @@ struct Result {
   std::string durability;
   std::vector<double> seconds;
   double cpu_seconds = 0;           // Of all timed rounds.
-  std::vector<int64_t> peak_bytes;  // Servers' anonymous memory, a round.
+  std::vector<int64_t> peak_bytes;  // The server's anonymous memory, by round.
   int64_t final_bytes = 0;
   PageCache page_cache;         // At the end.
   int64_t payload_bytes = 0;    // Up and down, a round.
@@ -198,10 +198,10 @@ absl::Status Play(const Flags& flags, const RoundCluster& cluster, int version,
   const double seconds = absl::ToDoubleSeconds(absl::Now() - start);
   const double used = CpuSeconds(cluster.pids()) - cpu;
   result->loopback_bytes = LoopbackBytes() - loopback;
-  // All islands hold the same buffer, and each has checked its digest.
+  // All islands share one buffer, and each has checked its digest.
   RETURN_IF_ERROR(islands[0]->WriteLine(absl::StrCat("check ", version + 1)));
   RETURN_IF_ERROR(islands[0]->Expect("ok", kPatience));
-  // What is written behind the commit is a part of the round's memory.
+  // Memory for writes after the commit belongs to the round.
   RETURN_IF_ERROR(
       OrderAll(islands, absl::StrCat("open ", version + 1), "open"));
   result->peak_bytes.push_back(memory.peak_bytes());
@@ -259,7 +259,7 @@ void Print(const Flags& flags, const Result& result) {
       *std::max_element(result.peak_bytes.begin(), result.peak_bytes.end());
   const double over_model =
       static_cast<double>(peak) / static_cast<double>(flags.model_bytes());
-  // The first round's memory is still being touched.
+  // The first round still touches new memory.
   const double growth = static_cast<double>(result.peak_bytes.back()) /
                         static_cast<double>(result.peak_bytes[1]);
   const double gigabytes = 1e-9 * static_cast<double>(result.payload_bytes);
@@ -329,12 +329,13 @@ int Benchmark(Flags flags) {
 int Main(int argc, char** argv) {
   Flags flags;
   CLI::App app("Six islands of a large model against one host's server.");
-  app.add_flag("--json", flags.json, "One object a line, nothing else");
+  app.add_flag("--json", flags.json,
+               "Print one JSON object a line, nothing else");
   app.add_option("--megabytes", flags.megabytes, "Size of the model, f32")
       ->check(CLI::Range(1, 1 << 20));
   app.add_option("--islands", flags.islands, "Islands")
       ->check(CLI::Range(1, 64));
-  app.add_option("--rounds", flags.rounds, "Rounds that count")
+  app.add_option("--rounds", flags.rounds, "Measured rounds")
       ->check(CLI::Range(1, 1000));
   app.add_option("--durability", flags.durabilities,
                  "any of island, process and machine")
@@ -343,7 +344,7 @@ int Main(int argc, char** argv) {
                "Try where memory or disk seem too small");
   const char* temporary = getenv("TEST_TMPDIR");
   flags.directory = temporary != nullptr ? temporary : "/tmp";
-  app.add_option("--dir", flags.directory, "Where the server keeps its files");
+  app.add_option("--dir", flags.directory, "Directory for the server's files");
   app.add_option("--coordinator-binary", flags.coordinator_binary, "");
   app.add_option("--server-binary", flags.server_binary, "");
   const std::string hidden;
@@ -354,13 +355,13 @@ int Main(int argc, char** argv) {
   app.add_option("--parameters", flags.parameters)->group(hidden);
   atl::SpellFlagsWithDashes(argc, argv);
   CLI11_PARSE(app, argc, argv);
-  // A child that has ended is an error, not our end.
+  // A write to an ended child is an error; it must not kill this process.
   signal(SIGPIPE, SIG_IGN);
   if (flags.role.empty()) return Benchmark(flags);
   return RunIsland({.coordinator = flags.coordinator,
                     .run_id = "round",
                     .island_id = absl::StrCat("island-", flags.index),
-                    // All push the same, which is then the mean.
+                    // All push the same gradient, so it is the mean.
                     .island_count = 1,
                     .shared_gradient = flags.gradient,
                     .shared_parameters = flags.parameters});

@@ -1,7 +1,6 @@
 #!/bin/sh
-# A small run of the benchmark of six islands: the values are right, the bytes
-# are all there, and --json prints exactly the object that readers of it expect.
-# No time is judged.
+# A small run of the six_islands benchmark: the values are right, all bytes are
+# counted, and --json prints exactly the expected object. No time is judged.
 set -eu
 six_islands="$1"
 out="$TEST_TMPDIR/out"
@@ -34,7 +33,7 @@ for row in rows:
         assert row[key] > 0, row
 PYTHON
 
-# A machine that is too small says so, and what to do.
+# Too little memory is an error that says what to do.
 if "$six_islands" --megabytes 1000000 --durability process 2> "$out"; then
   echo "a terabyte found room" >&2
   exit 1

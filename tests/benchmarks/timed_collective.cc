@@ -9,7 +9,7 @@
 namespace atl::collective {
 namespace {
 
-// Adds its own life to a sum.
+// Adds its lifetime in seconds to a sum.
 class Stopwatch {
  public:
   explicit Stopwatch(double* sum)

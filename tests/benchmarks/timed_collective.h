@@ -1,6 +1,6 @@
-// A Collective that notes how long its rank waits in it.
+// A Collective that measures how long its rank waits in it.
 //
-// Thread-compatible, as any Collective.
+// Thread-compatible, like any Collective.
 
 #pragma once
 
@@ -10,9 +10,9 @@
 
 namespace atl::collective {
 
-// `inner`, and the seconds that Run and the Wait of what was started take are
-// added to *waited, which outlives it and is read while no call is made. Groups
-// that are split from it add theirs.
+// Wraps `inner` and adds the seconds that Run and the Wait of started
+// operations take to *waited. `waited` outlives the collective; read it only
+// while no call runs. Groups split from it add their time too.
 std::unique_ptr<Collective> MakeTimed(std::unique_ptr<Collective> inner,
                                       double* waited);
 

@@ -1,4 +1,4 @@
-// What processes have used: processor time and memory of their own.
+// Resource usage of processes: processor time and anonymous memory.
 
 #pragma once
 
@@ -12,31 +12,29 @@
 
 namespace atl::benchmarks {
 
-// Processor seconds of all threads of `pids` so far, user and system. A process
-// that is gone counts nothing.
+// Processor seconds, user and system, of all threads of `pids` so far. An ended
+// process counts 0.
 double CpuSeconds(const std::vector<pid_t>& pids);
 
-// Anonymous memory of `pid` now, in bytes: without files' pages. 0 if it is
-// gone.
+// Anonymous memory of `pid` in bytes, without pages of files. 0: it has ended.
 int64_t AnonymousBytes(pid_t pid);
 
-// Bytes that the loopback interface of this network namespace has carried, all
-// headers included. 0 if there is none.
+// Bytes that the loopback interface of this network namespace has carried, with
+// all headers. 0: there is no such interface.
 int64_t LoopbackBytes();
 
-// Pages of files that the system keeps in memory, without shared memory, and
-// how much of them is not on the disk yet; bytes.
+// Bytes of file pages in memory, without shared memory, and bytes of them that
+// are not yet on the disk.
 struct PageCache {
   int64_t cached = 0;
   int64_t dirty = 0;
 };
 PageCache PageCacheBytes();
 
-// "Intel(R) Xeon(R) Processor, 2 cores", as the system names it.
+// "Intel(R) Xeon(R) Processor, 2 cores".
 std::string CpuName();
 
-// The most anonymous memory that a process has had, looked at every 10 ms by a
-// thread.
+// Peak anonymous memory of a process. A thread samples it every 10 ms.
 class MemoryWatch {
  public:
   explicit MemoryWatch(pid_t pid);

@@ -1,24 +1,25 @@
-// Share of time computing against bandwidth, simulated, for 1B, 10B and 100B
-// parameters: data-parallel, DiLoCo and Streaming DiLoCo as arXiv 2501.18512
-// has them, beside its published figures, and ours with our codecs.
+// Simulated share of computing time against bandwidth for 1B, 10B and 100B
+// parameters: data-parallel, DiLoCo and Streaming DiLoCo as in arXiv
+// 2501.18512, compared with its published figures; and our methods with our
+// codecs.
 //
 //     bazel run -c opt //tests/benchmarks:utilization -- --json
 //     bazel run -c opt //tests/benchmarks:utilization -- --services FILE
 //
-// What runs on our machines is an input: FILE is a JSON object whose keys are
+// FILE has the speeds of our machines: a JSON object with the keys
 //
 //   merge_bytes_per_second   f32 bytes of contributions that a server merges
 //   commit_seconds           a round's decisions
 //   encode_bytes_per_second, decode_bytes_per_second
-//                            f32 bytes of a host: a number, or one a codec
-//                            ({"e3m0": 9e9, ...}, the rest by default)
+//                            f32 bytes of a host: a number, or one per codec
+//                            ({"e3m0": 9e9, ...}; others: the default)
 //
-// as the round and codec benchmarks measure them. Our rows count round trips,
-// the merge, and 6 % of the link for TCP/IP; the published ones count none of
-// these. A model has a host an island, and a server, for every billion
-// parameters (--hosts-per-billion): they encode and merge side by side.
+// as measured by the round and codec benchmarks. Our rows include round trips,
+// the merge, and 6 % of the link for TCP/IP; the published rows include none of
+// these. For every billion parameters an island has a host, and the model a
+// server (--hosts-per-billion). They encode and merge in parallel.
 //
-// With --json each result is one JSON object a line, in the order
+// With --json each result is one JSON object a line, in this order:
 //   {"case": "reduction", "model", "method", "utilization": [5 targets],
 //    "gigabits_per_second": [5], "published_gigabits_per_second": [5]}
 //   {"case": "servers", the same without published figures; null: no bandwidth
@@ -61,7 +62,7 @@ constexpr double kGigabit = 1e9 / 8;  // Bytes.
 struct Flags {
   bool json = false;
   std::string services;
-  int islands = 2;  // As the paper's simulation.
+  int islands = 2;  // As in the paper.
   double rtt_ms = 20;
   double payload_share = 0.94;
   double hosts_per_billion = 1;
@@ -69,10 +70,10 @@ struct Flags {
 
 // --- Inputs ------------------------------------------------------------------
 
-// What was measured; a host and a server.
+// Measured speeds of a host and a server.
 class Services {
  public:
-  // INVALID_ARGUMENT: FILE is no such object.
+  // NOT_FOUND, INVALID_ARGUMENT: FILE cannot be read, or has another form.
   static absl::StatusOr<Services> Read(const std::string& path) {
     Services services;
     if (path.empty()) return services;
@@ -83,7 +84,7 @@ class Services {
     services.json_ = Json::parse(file, nullptr, false);
     if (!services.json_.is_object()) {
       return absl::InvalidArgumentError(
-          absl::StrCat(path, " is no JSON object"));
+          absl::StrCat(path, " is not a JSON object"));
     }
     for (const auto& [key, value] : services.json_.items()) {
       const bool a_codec =

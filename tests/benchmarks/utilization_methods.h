@@ -1,4 +1,4 @@
-// The models and methods that utilization.cc compares, with published figures.
+// The models, methods and published figures of utilization.cc.
 //
 // Pure. Thread-safe.
 
@@ -15,7 +15,7 @@
 
 namespace atl::benchmarks {
 
-// Shares of time computing that a bandwidth is looked for.
+// Target shares of computing time.
 inline constexpr std::array<double, 5> kTargets = {0.5, 0.8, 0.9, 0.95, 0.99};
 
 // A model of arXiv 2501.18512, Table 4: layers and seconds of a step.
@@ -28,9 +28,9 @@ struct SimulatedModel {
 absl::Span<const SimulatedModel> SimulatedModels();
 
 // A row of that table: gigabits a second for each of kTargets. The figures lie
-// on a grid of steps of a factor 10^(4/49) = 1.207 (0.1, ... 184.2, 222.3 ...)
-// and are its last point below the target, so that the least bandwidth is up to
-// that factor more.
+// on a grid with a factor of 10^(4/49) = 1.207 between points (0.1, ... 184.2,
+// 222.3 ...). Each is the last point below the target, so the least sufficient
+// bandwidth is up to that factor higher.
 struct PublishedMethod {
   const char* name;
   double bits_an_element;

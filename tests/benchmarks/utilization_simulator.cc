@@ -16,19 +16,19 @@ using worker::planner::Exchange;
 using worker::planner::Link;
 using worker::planner::Service;
 
-// Rounds before and while it is measured: the first ones fill the lanes.
+// Rounds before and during the measurement: the first ones fill the lanes.
 constexpr int64_t kWarmUpRounds = 4;
 constexpr int64_t kRounds = 4;
 
-// Steps after which fragment `f` of `count` syncs, modulo H; in [1, H].
+// The step of a round, in [1, H], after which fragment `f` of `count` syncs.
 int64_t SyncStep(int64_t f, int64_t count, int64_t inner_step_count) {
   return std::max<int64_t>(1, (f + 1) * inner_step_count / count);
 }
 
-// Something that does one thing at a time, in the order in which it is asked.
+// A resource that does one job at a time, in order of request.
 class Lane {
  public:
-  // Asked at `now` for `seconds` of work; returns when that is done.
+  // Requests `seconds` of work at `now`; returns its end time.
   double Take(double now, double seconds) {
     free_ = std::max(free_, now) + seconds;
     return free_;
@@ -38,7 +38,7 @@ class Lane {
   double free_ = 0;
 };
 
-// Calls in the order of their times; at one time, in the order they were made.
+// Callbacks by time; at equal times in the order of insertion.
 class Events {
  public:
   double now() const { return now_; }
@@ -47,7 +47,7 @@ class Events {
     queue_.push({time, count_++, std::move(call)});
   }
 
-  // Until nothing is left or `done`.
+  // Runs until no event is left or `done`.
   void Run(const bool& done) {
     while (!queue_.empty() && !done) {
       Event event = queue_.top();
@@ -101,7 +101,7 @@ class ServerSimulation {
   }
 
  private:
-  // A synchronisation of one fragment by one island: its number of the round.
+  // One island's synchronisation of a fragment in a round.
   using Sync = std::pair<int64_t, int64_t>;  // Fragment, round.
 
   struct Island {
@@ -111,8 +111,8 @@ class ServerSimulation {
     std::map<int64_t, std::vector<Sync>> due;  // By the step they are applied.
     std::map<Sync, bool> arrived;
     bool waits = false;
-    // Together: what is to be pushed, in order; and pulled, once all are
-    // committed.
+    // Without streaming: pushes to make, in order, and committed fragments to
+    // pull once all are committed.
     std::vector<Sync> to_push, committed;
     size_t pushed = 0;
   };
@@ -201,7 +201,7 @@ class ServerSimulation {
     }
   }
 
-  // Goes on with the next step if all that it needs is there.
+  // Starts the next step if all that it needs has arrived.
   void Await(size_t i) {
     Island& island = islands_[i];
     const auto due = island.due.find(island.step);
@@ -307,7 +307,7 @@ double SimulateReduction(const Reduction& reduction, double bytes_per_second) {
   const int64_t period = reduction.inner_step_count;
   const int64_t begin = kWarmUpRounds * period;
   const int64_t end = begin + kRounds * period;
-  // When a layer's result is there, by the step whose forward pass needs it.
+  // When a layer's result is ready, by the step whose forward pass needs it.
   std::map<int64_t, std::vector<std::pair<int64_t, double>>> needed;
   Lane link;
   double now = 0, begin_time = 0;

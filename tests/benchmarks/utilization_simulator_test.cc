@@ -22,10 +22,10 @@ using worker::planner::Service;
 
 constexpr double kInfinity = std::numeric_limits<double>::infinity();
 
-// How far the planner's formula may be from a simulation, as a difference of
-// utilizations. Where they differ: fragments of a stream that queue behind each
-// other, and answers that one stop serves, though they are due at several. One
-// run in a thousand is off by more than 0.1; most agree to four digits.
+// Largest difference between the planner's utilization and the simulated one.
+// They differ if fragments of a stream queue behind each other, and if one stop
+// waits for answers that are due at several. One run in a thousand is off by
+// more than 0.1; most agree to four digits.
 constexpr double kPlannerError = 0.25;
 constexpr double kPlannerMeanError = 0.005;
 
@@ -67,7 +67,7 @@ class Chance {
   std::mt19937_64 random_;
 };
 
-// A run in which computing and exchanging take times of one order.
+// A run in which computing and exchanging take similar times.
 struct RandomRun {
   Exchange exchange;
   double step_seconds;
@@ -145,14 +145,14 @@ TEST(ReductionTest, OneLayerReducesAfterItsStep) {
 }
 
 // On a slow link a step is the forward pass, the first backward layer and all
-// of the reductions, less what the next forward pass hides: nothing.
+// reductions; the next forward pass hides none of them.
 TEST(ReductionTest, DataParallelIsBoundByTheBytes) {
   Reduction reduction;
   reduction.layer_count = 10;
   reduction.layer_bytes = 1e6;
   reduction.step_seconds = 0.3;
   EXPECT_NEAR(SimulateReduction(reduction, 1e6), 0.3 / (0.1 + 0.02 + 10), 1e-9);
-  // On a fast one only the last layer's reduction shows.
+  // On a fast link only the last layer's reduction is visible.
   EXPECT_NEAR(SimulateReduction(reduction, 1e8), 0.3 / (0.3 + 0.01), 1e-9);
 }
 
@@ -184,7 +184,7 @@ TEST(ServersTest, OneFragmentWithoutOverlapIsTheSumOfItsParts) {
       exchange.streaming = streaming;
       EXPECT_NEAR(SimulateServers(exchange, {0.1, 0.1, 0.1}, link, service),
                   10 / round, 1e-9);
-      // Where shards answer a header first.
+      // The shards answer a header first.
       exchange.header_trip_count = 1;
       EXPECT_NEAR(SimulateServers(exchange, {0.1, 0.1, 0.1}, link, service),
                   10 / (round + 0.5), 1e-9);
@@ -211,7 +211,7 @@ TEST(ServersTest, OverlapHidesSoManySteps) {
   exchange.overlap_step_count = 80;
   EXPECT_NEAR(SimulateServers(exchange, {0.1}, PlainLink(1e6), FreeService()),
               1, 1e-9);
-  // As do the steps after it, while an answer is late.
+  // Steps after the overlap also hide a late answer.
   exchange.overlap_step_count = 20;
   exchange.ahead_step_count = 40;
   EXPECT_NEAR(SimulateServers(exchange, {0.1}, PlainLink(1e6), FreeService()),
@@ -325,9 +325,9 @@ TEST(ServersTest, ThePlannersFormulaIsWithinItsBound) {
 
 // --- Published figures -------------------------------------------------------
 
-// Each published figure is the last point of its grid below the target; ours
-// then is 1 to 1.21 times it. The steps' times are rounded to one or two
-// digits, so some room on both sides.
+// Each published figure is the last grid point below the target, so ours is 1
+// to 1.21 times it. The published step times have one or two digits, hence some
+// tolerance on both sides.
 TEST(ReductionTest, ReproducesThePublishedTable) {
   int count = 0;
   for (size_t m = 0; m < SimulatedModels().size(); ++m) {

@@ -1,6 +1,6 @@
 #!/bin/sh
-# --json prints exactly the objects that readers of it expect, throughputs are
-# read from a file, and a wrong file is refused.
+# --json prints exactly the expected objects, throughputs come from a file, and
+# a wrong file is refused.
 set -eu
 utilization="$1"
 out="$TEST_TMPDIR/out"
@@ -41,7 +41,7 @@ echo '{"merge_bytes_per_second": 1e7,
 slow=$(utilization_of)
 /usr/bin/python3 -c "assert $slow < 0.1 * $fast, ($slow, $fast)"
 
-# What codec and round print becomes what is read here.
+# services.py converts the output of codec and round.
 cat > "$TEST_TMPDIR/codec" <<'JSON'
 {"case": "f32", "operation": "feedback", "place": "dram", "path": "avx2", "gb_per_second": 2}
 {"case": "f32", "operation": "feedback", "place": "dram", "path": "plain", "gb_per_second": 1}

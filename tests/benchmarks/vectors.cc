@@ -21,10 +21,9 @@ double Gradient(int index, size_t element) {
 }  // namespace
 
 absl::Span<float> MakeVector(size_t element_count) {
-  // An odd number of huge pages: lines at a distance of 256 MiB are the same to
-  // the first-level cache of some processors (server/store/version_image.cc has
-  // which), and a loop over two such vectors takes up to thirteen times as
-  // long.
+  // An odd number of huge pages. Lines 256 MiB apart alias in the first-level
+  // cache of some processors (server/store/version_image.cc lists them), and a
+  // loop over two such vectors takes up to thirteen times as long.
   constexpr size_t kHugePageBytes = 2 << 20;
   const size_t bytes =
       ((element_count * sizeof(float) + kHugePageBytes - 1) / kHugePageBytes |

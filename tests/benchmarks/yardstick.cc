@@ -24,17 +24,17 @@
 namespace atl::benchmarks {
 namespace {
 
-// 1 MiB: of 256 KiB a round takes a fifth longer (Zen 5), for the ends wait for
-// each other more often.
+// 1 MiB: with 256 KiB a round takes a fifth longer (Zen 5), because the ends
+// wait for each other more often.
 constexpr size_t kChunkElements = 256 * 1024;
 
-// The first byte of an island: what comes.
+// The first byte from an island: the kind of its message.
 constexpr char kRound = 1;
 constexpr char kRaw = 2;
 constexpr char kChecked = 3;
 constexpr char kLogged = 4;
 
-// Moves all of `bytes`; false once the other end is gone.
+// Moves all of `bytes`; false if the other end has closed.
 bool ReceiveAll(int socket, void* data, size_t bytes) {
   char* at = static_cast<char*>(data);
   while (bytes > 0) {
@@ -65,7 +65,7 @@ bool ReceiveFloats(int socket, absl::Span<float> values) {
   return ReceiveAll(socket, values.data(), values.size() * sizeof(float));
 }
 
-// Each chunk and its CRC-32C.
+// Sends each chunk with its CRC-32C.
 bool SendChecked(int socket, absl::Span<const float> values) {
   for (; !values.empty(); values.remove_prefix(
            std::min(kChunkElements, values.size()))) {
@@ -79,7 +79,7 @@ bool SendChecked(int socket, absl::Span<const float> values) {
   return true;
 }
 
-// What SendChecked sent is what has come, and finite.
+// Whether `chunk` has the checksum of SendChecked and only finite values.
 bool IsRight(int socket, absl::Span<const float> chunk) {
   uint32_t crc = 0;
   if (!ReceiveAll(socket, &crc, sizeof(crc))) return false;
@@ -101,7 +101,7 @@ sockaddr_in Loopback(int port) {
   return address;
 }
 
-// One chunk of every island into the sum, then the mean and the outer step.
+// Sums one chunk of every island, then takes the mean and the outer step.
 bool MergeChunk(const std::vector<int>& islands, absl::Span<float> sum,
                 absl::Span<float> received, absl::Span<float> theta,
                 absl::Span<float> momentum) {
@@ -121,8 +121,8 @@ bool MergeChunk(const std::vector<int>& islands, absl::Span<float> sum,
   return true;
 }
 
-// Takes a vector of `island`, as `order` says, and says so; `log` is the file
-// that it goes into if it is logged. False if it is wrong, or the island gone.
+// Receives a vector of `island` as `order` says, and confirms it. `log` is the
+// file of a logged vector. False: the vector is wrong or the island has closed.
 bool DrainOne(int island, char order, int log, size_t element_count) {
   std::vector<float> chunk(kChunkElements);
   for (size_t at = 0; at < element_count; at += kChunkElements) {
@@ -140,7 +140,7 @@ bool DrainOne(int island, char order, int log, size_t element_count) {
   return SendAll(island, &order, 1);
 }
 
-// Takes a vector of every island at the same time.
+// Receives a vector of every island at the same time.
 bool Drain(const std::vector<int>& islands, const std::vector<int>& logs,
            char order, size_t element_count) {
   std::atomic<bool> ok{true};
@@ -154,7 +154,7 @@ bool Drain(const std::vector<int>& islands, const std::vector<int>& logs,
   return ok;
 }
 
-// False once an island is gone.
+// False: an island has closed.
 bool ServeRound(const std::vector<int>& islands, const std::vector<int>& logs,
                 absl::Span<float> theta, absl::Span<float> momentum,
                 absl::Span<float> scratch) {
@@ -212,7 +212,7 @@ int RunYardstickServer(int island_count, size_t element_count,
       std::cerr << "yardstick: cannot write " << path << "\n";
       return 1;
     }
-    unlink(path.c_str());  // It is there for as long as it is open.
+    unlink(path.c_str());  // Exists as long as it is open.
     logs.push_back(log);
   }
   while (ServeRound(islands, logs, theta, momentum, scratch)) {

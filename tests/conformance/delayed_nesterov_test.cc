@@ -1,11 +1,11 @@
-// Delayed Nesterov against arXiv 2401.09135, algorithm 3, written down a second
-// time, line by line and in double, with the stream of gradients that an async
-// run gives it: islands of different speeds, each from the version that it
-// started from.
+// Delayed Nesterov against a second implementation of arXiv 2401.09135,
+// algorithm 3, line by line and in double. Its gradients are those of an async
+// run: islands of different speeds, each from the version that it started from.
 //
 //   receive g_t;  D = D + g_t
 //   if (t + 1) mod N == 0:  m = beta m + D / N
-//                           theta -= eps ((1 - c N + c) beta m + g_t / N); D = 0
+//                           theta -= eps ((1 - c N + c) beta m + g_t / N); D =
+//                           0
 //   else:                   theta -= eps (c beta m + g_t / N)
 
 #include <cmath>
@@ -25,7 +25,7 @@ namespace {
 
 constexpr int kElements = 517;
 
-// Ours: one step a version, as a shard takes it.
+// Our optimizer: one step per version, as on a shard.
 class Ours {
  public:
   explicit Ours(const v1::OuterSpec& spec, std::vector<float> theta)
@@ -52,7 +52,7 @@ class Ours {
   std::vector<float> state_[2];
 };
 
-// The paper's.
+// The paper's algorithm.
 struct Paper {
   double n, c, beta, eps;
   int64_t t = 0;
@@ -123,7 +123,7 @@ TEST_F(DelayedNesterovTest, IsThePapersAlgorithm3) {
   }
 }
 
-// With N = 1, where c makes no difference to (1 - cN + c) = 1, it is Nesterov.
+// With N = 1, (1 - cN + c) = 1 for every c, and it is Nesterov.
 TEST_F(DelayedNesterovTest, OverOneContributionIsNesterov) {
   const std::vector<float> theta = Normal(1);
   v1::OuterSpec nesterov = Spec(0, 0);
@@ -142,8 +142,8 @@ TEST_F(DelayedNesterovTest, OverOneContributionIsNesterov) {
   }
 }
 
-// An async run on a quadratic: island k gives half its way from the anchor to
-// the minimum, plus noise, and is back after `period[k]` ticks.
+// An async run on a quadratic: island k pushes half the way from its anchor to
+// the minimum, plus noise, every `periods[k]` ticks.
 double Distance(const v1::OuterSpec& spec, std::vector<int> periods,
                 uint64_t seed) {
   std::mt19937_64 random(seed);
@@ -170,9 +170,8 @@ double Distance(const v1::OuterSpec& spec, std::vector<int> periods,
   return tail / tail_count;
 }
 
-// The paper's point (section 5.1): applied one by one, plain Nesterov takes the
-// momentum in once a contribution, and does not hold where Delayed Nesterov
-// does.
+// The paper's claim (section 5.1): plain Nesterov adds the momentum once per
+// contribution, and diverges where Delayed Nesterov is stable.
 TEST_F(DelayedNesterovTest, HoldsWhereNaiveAsyncNesterovDoesNot) {
   v1::OuterSpec naive = Spec(0, 0);
   naive.set_optimizer(v1::OUTER_OPTIMIZER_KIND_NESTEROV);

@@ -1,15 +1,15 @@
-// Trains a run's model alone, with nothing between its steps: the twin that
-// runs are held to.
+// Trains a run's model alone, with nothing between its steps, to compare runs
+// with.
 //
 //     plain_training --spec SPEC.bin --parameters V0.bin --out OUT.bin
 //
 // SPEC.bin is a serialised atoll.v1.RunSpec with one fragment, V0.bin its
 // version 0 as f32 in layout order. Takes H * rounds steps on data shard 0 and
-// writes the parameters. With --round-trip it takes, after every step, the same
-// f32 step that an outer SGD with rate 1 makes of it: theta - (theta - theta').
+// writes the parameters. With --round-trip it applies, after every step, the
+// f32 step of an outer SGD with rate 1: theta - (theta - theta').
 //
-// It shares the trainer and the batches with the island, and neither its loop,
-// nor the servers, nor the coordinator.
+// It shares only the trainer and the batches with the island, not its loop, the
+// servers or the coordinator.
 
 #include <fstream>
 #include <iostream>
@@ -81,7 +81,7 @@ absl::Status Train(const Flags& flags) {
   ASSIGN_OR_RETURN(const std::string spec_bytes, ReadAll(flags.spec));
   v1::RunSpec spec;
   if (!spec.ParseFromString(spec_bytes)) {
-    return absl::InvalidArgumentError(absl::StrCat(flags.spec, ": no RunSpec"));
+    return absl::InvalidArgumentError(absl::StrCat(flags.spec, ": not a RunSpec"));
   }
   const engine::TrainerOptions options = MakeOptions(spec);
   ASSIGN_OR_RETURN(auto trainer, engine::Trainer::Create(options));

@@ -2,8 +2,8 @@
 """A run that changes nothing equals plain training, bit for bit.
 
 One island, H = 1, outer SGD with rate 1: theta - 1 * (theta - theta') is
-theta' again. For inner SGD written as multiply, then subtract, this holds in
-f32 exactly; with AdamW the same rounding step is taken in the twin.
+theta'. For inner SGD as a multiply and a subtract this holds exactly in f32.
+With AdamW plain_training takes the same rounding step.
 """
 
 import os
@@ -34,7 +34,7 @@ class PlainTrainingTest(cluster_module.IntegrationTest):
         }, *changes)
 
     def train(self, values, *flags):
-        """Returns (parameters of the run, of the twin, of version 0)."""
+        """Returns the parameters of (the run, plain training, version 0)."""
         cluster = self.cluster
         cluster.start_coordinator()
         cluster.start_servers(values["server_count"])

@@ -1,16 +1,16 @@
-// Attack x merge rule x share of hostile islands, on a quadratic: what each
-// rule holds against, and that the plain mean does not.
+// Attack x merge rule x share of hostile islands, on a quadratic: the attacks
+// that each rule withstands, and that the plain mean does not.
 //
-// Islands hold outer gradients 0.5 (theta - target) + noise of their own. The
-// whole way of a merge is walked: exact sums over two shards, the verdict, the
-// sum with its coefficients, the outer step.
+// Islands have outer gradients 0.5 (theta - target) + their own noise. A merge
+// has all its stages: exact sums over two shards, the verdict, the weighted
+// sum, the outer step.
 //
-// What a rule can promise is that hostile islands move no merge further than
-// the honest ones differ among themselves: by 1.5 of their standard deviations
-// an element. The quadratic's minimum then moves by twice that (the gradient
-// is half the distance), so a run has held if it ends within
-// (2 * 1.5 * 0.05)^2 = 0.0225 of the run without hostile islands, where 1 was
-// there to lose.
+// A rule can promise only that hostile islands move a merge no further than the
+// honest ones differ: by 1.5 of their standard deviations per element. That
+// moves the quadratic's minimum by twice as much (the gradient is half the
+// distance). So a run has withstood an attack if its final loss is within
+// (2 * 1.5 * 0.05)^2 = 0.0225 of the run without hostile islands. The initial
+// loss is 1.
 
 #include <algorithm>
 #include <cmath>
@@ -41,7 +41,7 @@ constexpr double kBroken = 0.5;
 
 using Vectors = std::vector<std::vector<float>>;
 
-// The merge of one round, as coordinator and servers do it.
+// The merge of one round, as in the coordinator and the servers.
 class Merger {
  public:
   explicit Merger(const v1::MergeSpec& spec) {
@@ -99,7 +99,7 @@ class Merger {
   std::vector<double> medians_;
 };
 
-// What hostile islands send, all the same, if they see the honest ones.
+// The common contribution of all hostile islands, which see the honest ones.
 using Attack = std::function<std::vector<float>(const Vectors& honest)>;
 
 std::vector<float> ComputeMean(const Vectors& x) {
@@ -118,7 +118,7 @@ Attack Times(float factor) {
   };
 }
 
-// Always the same way, as long as twenty honest gradients are at the start.
+// A constant direction, twenty times as long as an initial honest gradient.
 std::vector<float> Drift(const Vectors& honest) {
   return std::vector<float>(kElements, 10.0f);
 }
@@ -130,9 +130,9 @@ std::vector<float> InnerProduct(const Vectors& honest) {
   return x;
 }
 
-// A little is enough (arXiv 1902.06156): inside the honest spread, always to
-// the same side. Below 1 standard deviation it is nearer to all than they are
-// to each other, so that Krum takes it.
+// A little is enough (arXiv 1902.06156): a constant shift inside the honest
+// spread. Below 1 standard deviation it is nearer to all honest islands than
+// they are to each other, so Krum selects it.
 Attack LittleIsEnough(double deviations) {
   return [deviations](const Vectors& honest) {
     std::vector<float> x = ComputeMean(honest);
@@ -153,7 +153,7 @@ class RobustMergeTest : public testing::Test {
     RecordProperty("seed", std::to_string(seed_));
   }
 
-  // Loss at the end; it is 1 at the start.
+  // Returns the final loss; the initial loss is 1.
   double Run(const v1::MergeSpec& spec, int hostile_count,
              const Attack& attack) const {
     std::mt19937 random(seed_);
@@ -205,7 +205,7 @@ TEST_F(RobustMergeTest, EachRuleHoldsWhereThePlainMeanFails) {
       {"times 100", Times(100.0f), true},
       {"drift", Drift, true},
       {"inner product", InnerProduct, true},
-      // Meant for servers that look for outliers; the mean bears it here.
+      // Meant for servers that reject outliers; the mean withstands it here.
       {"a little is enough, 0.9", LittleIsEnough(0.9), false},
       {"a little is enough, 1.5", LittleIsEnough(1.5), false},
   };
@@ -236,8 +236,8 @@ TEST_F(RobustMergeTest, EachRuleHoldsWhereThePlainMeanFails) {
   }
 }
 
-// Controls, one a rule: without what it defends by, or against more hostile
-// islands than it is told of, the same bound is missed by far.
+// One control per rule: without its defence, or with more hostile islands than
+// it expects, it misses the bound by far.
 TEST_F(RobustMergeTest, EachRuleBreaksWithoutItsDefence) {
   SCOPED_TRACE("seed " + std::to_string(seed_));
   for (const v1::MergeRuleKind clip : {v1::MERGE_RULE_KIND_NORM_CLIP,

@@ -1,5 +1,5 @@
 #!/usr/bin/python3
-"""A Python client with nothing but an address asks what happened."""
+"""A Python client that knows only an address reads a run's history."""
 
 import datetime
 import json
@@ -31,7 +31,7 @@ class ApiClientTest(cluster_module.IntegrationTest):
         server = self.cluster.client(self.cluster.server_address("server-0"))
         self.assertIn("atoll.v1.ParameterService",
                       server.schema.service_names())
-        # And every method's messages can be made from what it tells.
+        # Reflection suffices to make every method's messages.
         for name in COORDINATOR_SERVICES:
             service = self.cluster.coordinator.service(name.split(".")[-1])
             self.assertTrue(service.method_names)
@@ -155,7 +155,7 @@ class ApiClientTest(cluster_module.IntegrationTest):
             after_revision=cluster.run_state().run.revision)
         toy.play_round(members, 8, cases.seed())
         self.assertIn(9, [e.round_committed.version for e in events])
-        # The command does both by itself, and shows no round twice.
+        # `run watch` does both, and shows no round twice.
         done = processes.run_cli(
             "run", "watch", "run", "--after", "1", "-o", "jsonl",
             "--coordinator", cluster.coordinator_address, check=0)

@@ -1,6 +1,5 @@
 #!/usr/bin/python3
-"""Async runs: every contribution makes a version, and nobody waits for anybody.
-"""
+"""Async runs: every contribution makes a version, and no island waits."""
 
 import collections
 import signal
@@ -16,7 +15,7 @@ from harness import wait
 
 MAX_STALENESS = 6
 
-# What makes a run of real islands async.
+# Changes that make a run of real islands async.
 ASYNC = {
     "outer": {"optimizer": "delayed_nesterov", "learning_rate": 0.7,
               "momentum": 0.5, "buffer_count": 3, "weighting": "uniform"},
@@ -27,7 +26,7 @@ ASYNC = {
     "checkpoint_every_round_count": 10,
 }
 
-# The same of a toy run; numbers are those of run.proto.
+# The same for a toy run; numbers as in run.proto.
 DELAYED_NESTEROV, NESTEROV, UNIFORM = 9, 3, 3
 TOY = {
     "outer": {"optimizer": DELAYED_NESTEROV, "learning_rate": 0.7,
@@ -39,7 +38,7 @@ TOY = {
 
 
 class Slowed:
-    """A process that runs a quarter of the time, as on a slow machine."""
+    """A process that runs a quarter of the time, like a slow machine."""
 
     SLICE_S = 0.004
 
@@ -70,7 +69,7 @@ class AsyncTest(cluster_module.IntegrationTest):
         return self.cluster
 
     def merged_of(self, rounds):
-        """By island: its merged contributions, in the order of versions."""
+        """Merged contributions by island, in the order of versions."""
         merged = collections.defaultdict(list)
         for r in rounds:
             for c in r.contributions:
@@ -79,7 +78,7 @@ class AsyncTest(cluster_module.IntegrationTest):
         return merged
 
     def assert_async_run_whole(self):
-        """One contribution a version, each once, none too old; and every
+        """One contribution per version, each once, none too stale; every
         outcome is recorded."""
         cluster = self.cluster
         rounds = self.assert_rounds_whole(cluster, self.values)
@@ -106,7 +105,7 @@ class AsyncTest(cluster_module.IntegrationTest):
         rounds = self.assert_async_run_whole()
         merged = self.merged_of(rounds)
         self.assertEqual(sorted(merged), ["island-0", "island-1", "island-2"])
-        # Nobody waited for the others: some were made from older versions.
+        # No island waited: some contributions are from older versions.
         self.assertTrue(any(
             r.version - 1 > c.info.anchor_version
             for r in rounds for c in r.contributions))
@@ -144,8 +143,8 @@ class AsyncTest(cluster_module.IntegrationTest):
                     max(steps["island-0"], steps["island-1"]) >= 30)
 
         wait.until("DyLU gives the slow one fewer steps", settled)
-        # It goes on to be merged. How often is tests/simulation's to say, where
-        # nothing else takes time.
+        # It keeps being merged. tests/simulation checks how often, because
+        # there nothing else takes time.
         before = cluster.run_state().commit_seq
 
         def merged_again():
@@ -178,7 +177,7 @@ class AsyncTest(cluster_module.IntegrationTest):
         self.assert_async_run_whole()
 
     def die_and_end(self, name, point):
-        """`name` kills itself at `point`, comes back, and the run ends."""
+        """`name` kills itself at `point` and is restarted; the run ends."""
         cluster = self.start({name: point})
         cluster.await_failpoint(name)
         cluster.restart(name)
@@ -203,11 +202,11 @@ class AsyncTest(cluster_module.IntegrationTest):
     def test_killed_while_it_trains(self):
         self.die_and_end("island-0", "island.trained.after@5")
 
-    # --- Python islands: each push is the test's ---------------------------------
+    # --- Python islands: the test controls each push ------------------------------
 
     def play(self, name, order, seed, server_count, outer=None):
-        """Contributions of `order` one by one, (member, anchor) each; returns
-        the parameters of each version, as bytes, and what was sent."""
+        """Pushes contributions in `order`, (member, anchor) each. Returns the
+        parameters of each version, as bytes, and the contributions."""
         cluster = self.new_cluster(name)
         members = toy.start(cluster, TOY, {"outer": outer or {}},
                             server_count=server_count)
@@ -272,8 +271,8 @@ class AsyncTest(cluster_module.IntegrationTest):
         first.wait_version(5)
         outcome = second.wait_outcome(half.seq)
         self.assertEqual(outcome.outcome, cluster_module.STALE)
-        # By one too old: taken, to be told so, which may be before the other
-        # shard has it.
+        # Too stale by one: accepted and then reported as STALE, possibly before
+        # the other shard has it.
         early.push_to(0)
         outcome = second.wait_outcome(early.seq)
         self.assertEqual(outcome.outcome, cluster_module.STALE)

@@ -1,8 +1,8 @@
 #!/usr/bin/python3
-"""Bad input is an error code that says what to do, and the run goes on.
+"""Bad input gives an error that says what to do, and the run continues.
 
-An island in Python sends what no island should. Each case ends by playing the
-run to its end and comparing with a run that was left in peace.
+An island in Python sends invalid input. Each case then plays the run to its end
+and compares it with an undisturbed run.
 """
 
 import contextlib
@@ -50,7 +50,7 @@ class BadInputTest(cluster_module.IntegrationTest):
         return details
 
     def peaceful(self):
-        """SHA-256 of the toy run that nobody disturbs; made once."""
+        """SHA-256 of the undisturbed toy run; played once."""
         cls = type(self)
         if not hasattr(cls, "_peaceful"):
             cluster = self.new_cluster("peaceful")
@@ -61,8 +61,8 @@ class BadInputTest(cluster_module.IntegrationTest):
 
     @contextlib.contextmanager
     def disturbed(self):
-        """A toy run with its first round open; afterwards it must end as the
-        peaceful one does."""
+        """A toy run with its first round open; it must end like the undisturbed
+        one."""
         self.peaceful()
         members = toy.start(self.cluster)
         for member in members:
@@ -73,7 +73,7 @@ class BadInputTest(cluster_module.IntegrationTest):
                          self.peaceful())
 
     def clean_pair(self):
-        """SHA-256 of two islands, at slots 1 and 2, that nobody disturbs."""
+        """SHA-256 of an undisturbed run of two islands, at slots 1 and 2."""
         cls = type(self)
         if not hasattr(cls, "_pair"):
             cluster = self.new_cluster("pair")
@@ -85,8 +85,8 @@ class BadInputTest(cluster_module.IntegrationTest):
 
     @contextlib.contextmanager
     def with_a_liar(self):
-        """Yields (liar, honest) in an open round. Then the liar leaves, and
-        the run must end as that of the honest two alone does."""
+        """Yields (liar, honest) in an open round. Then the liar leaves, and the
+        run must end like that of the two honest islands."""
         self.clean_pair()
         liar, *honest = toy.start(self.cluster, toy.TRIO, island_count=3)
         for member in [liar] + honest:
@@ -302,7 +302,7 @@ class BadInputTest(cluster_module.IntegrationTest):
                 (ABORTED, dict(shard=1 << 30)),
                 (ABORTED, dict(layout_fingerprint=1)),
                 (ABORTED, dict(placement_epoch=0)),
-                # Newer than the server's: it may be behind.
+                # Newer than the server's plan, which may be old.
                 (UNAVAILABLE, dict(placement_epoch=1 << 40)),
                 (UNAVAILABLE, dict(island_epoch=99)),
                 (ABORTED, dict(island_epoch=0)),
@@ -345,7 +345,7 @@ class BadInputTest(cluster_module.IntegrationTest):
             begin, end = good.blocks(0)
             self.assert_error(DATA_LOSS, good.push_to, 0,
                               chunks=[good.chunk(begin, end, crc_flip=1)])
-            # A right payload under wrong numbers has a wrong checksum too.
+            # A correct payload with wrong numbers has a wrong checksum.
             shifted = dict(good.chunk(begin, begin + 1), first_block=begin + 1)
             self.assert_error(DATA_LOSS, good.push_to, 0, chunks=[shifted])
             for member in members:
@@ -396,8 +396,8 @@ class BadInputTest(cluster_module.IntegrationTest):
         self.assertEqual(merged, {honest.slot})
 
     def poisoned(self, poison):
-        """Rounds of three islands of which one always pushes poison: the
-        run equals that of the other two alone."""
+        """Rounds of three islands, one of which always pushes poison: the run
+        equals that of the other two."""
         members = toy.start(self.cluster, toy.TRIO, island_count=3)
         poisoner = members[0]
         honest = members[1:]
@@ -462,9 +462,8 @@ class BadInputTest(cluster_module.IntegrationTest):
         honest.contribution(honest.random_values("truth"), 0).push()
         other = liar.random_values("lie")
         lie.payload = arithmetic.to_bytes(other)
-        # No shard alone can tell, but a run whose bits depend on who checks
-        # would be worse than one that merges what was sent: the parts must
-        # be named in the outcome whatever it is.
+        # A single shard cannot detect this. The bits must not depend on which
+        # shard checks, so the outcome must name the parts in any case.
         try:
             lie.push()
         except grpc.RpcError as error:
@@ -482,7 +481,7 @@ class BadInputTest(cluster_module.IntegrationTest):
                 begin, end = first.blocks(shard)
                 pieces = [first.chunk(b, b + 1) for b in range(begin, end)]
                 if len(pieces) > 1:
-                    # One piece, then the stream ends early.
+                    # One chunk, then the stream ends early.
                     self.assert_error(UNAVAILABLE, first.push_to, shard,
                                       chunks=[pieces[-1]])
                     again = first.push_to(shard, chunks=list(
@@ -492,7 +491,7 @@ class BadInputTest(cluster_module.IntegrationTest):
                     self.assertTrue(again[-1].stored)
                 else:
                     first.push_to(shard)
-                # And once more: it is there already.
+                # A repeated push: the shard already has it.
                 self.assertTrue(first.push_to(shard)[0].stored)
             for member in members:
                 member.next_seq = 1

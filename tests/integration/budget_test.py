@@ -1,6 +1,6 @@
 #!/usr/bin/python3
-"""Runs that end after so many merged tokens: with the bits of the rounds that
-merge as many, at the same commit whenever the coordinator dies near the end."""
+"""Runs that end by merged tokens: they have the bits of the rounds that merge
+as many, and end at the same commit if the coordinator dies near the end."""
 
 import grpc
 
@@ -32,8 +32,8 @@ ASYNC = {
 CONTRIBUTION_TOKENS = 8 * 2 * 32  # At most.
 ASYNC_TOKENS = 12 * CONTRIBUTION_TOKENS - 100
 
-# Where the coordinator dies: around the SEAL and the COMMIT of the last round,
-# of which that commit's batch has the last checkpoint and the end as well.
+# Where the coordinator dies: around the SEAL and the COMMIT of the last round.
+# The batch of that COMMIT also holds the last checkpoint and the end.
 SYNC_POINTS = ("commit.after@3", "open.after@4", "seal.before@4",
                "seal.after@4", "commit.before@4", "commit.after@4",
                "pin.before", "state.after@2")
@@ -46,31 +46,32 @@ ASYNC_POINTS = ("seal.after@12", "commit.before@12", "commit.after@12",
 class BudgetTest(cluster_module.IntegrationTest):
 
     def by_tokens(self, token_count, *changes):
-        """Values of a run that only its tokens end."""
+        """Values of a run that ends only by its tokens."""
         return self.run_values({"schedule": {"token_count": token_count,
                                              "round_count": None}}, *changes)
 
     def play(self, cluster, values, point=None):
-        """A run from its start to its end; the coordinator dies at `point`."""
+        """Plays a whole run; the coordinator dies at `point`."""
         armed = {}
         if point is not None:
             cluster.guard("coordinator")
             armed["coordinator"] = "coordinator." + point
-        # It comes back from a snapshot.
+        # It restarts from a snapshot.
         cluster.start_run(values, armed, cluster_module.SNAPSHOTS)
         if point is not None:
             cluster.await_death("%s is reached" % point)
         cluster.wait_state(cluster_module.COMPLETED)
         state = cluster.run_state()
         self.assertIn("its budget of", state.run.state_reason)
-        # Each commit says what was merged by then, and none came after the end.
+        # Each commit has the merged tokens so far, and none comes after the
+        # end.
         told = [r.merged_token_count for r in cluster.rounds()]
         self.assertEqual(told, sorted(told))
         self.assertEqual(told[-1], state.merged_token_count)
         return state
 
     def undisturbed(self, name, values):
-        """SHA-256 and merged tokens of the run without a death, made once."""
+        """SHA-256 and merged tokens of the run without a death; played once."""
         def make(cluster):
             state = self.play(cluster, values)
             return cluster.parameters_sha256(), state.merged_token_count
@@ -123,7 +124,7 @@ class BudgetTest(cluster_module.IntegrationTest):
         self.assert_rounds_whole(self.cluster, values)
         self.assertEqual((self.cluster.parameters_sha256(),
                           state.merged_token_count), expected)
-        # The last cut is evaluated under the version that is its newest.
+        # The evaluation of the last cut names its newest version.
         wait.until("the last cut is evaluated", lambda: (
             self.cluster.run_state().evaluation.version == 4))
 

@@ -1,5 +1,5 @@
 #!/usr/bin/python3
-"""Checkpoints on the servers: files with a manifest that anyone can check."""
+"""Checkpoints on the servers: files with a manifest."""
 
 import hashlib
 import json
@@ -16,7 +16,7 @@ from harness import processes
 from harness import toy
 from harness import wait
 
-# A checkpoint every round, and more rounds than checkpoints are kept of.
+# A checkpoint every round, and more rounds than kept checkpoints.
 KEPT = 32
 EVERY = {"checkpoint_every_round_count": 1, "schedule": {"round_count": 1000}}
 
@@ -39,7 +39,7 @@ class CheckpointTest(cluster_module.IntegrationTest):
                 member.wait_open(version)
             for contribution in toy.gradients(self.members, version,
                                               cases.seed()):
-                # A server that comes back has to hear its plan first.
+                # A restarted server needs its plan first.
                 self.cluster.retry(contribution.push)
             for member in self.members:
                 member.wait_version(version + 1)
@@ -49,7 +49,7 @@ class CheckpointTest(cluster_module.IntegrationTest):
         self.members = toy.start(self.cluster, EVERY, *changes)
 
     def check_manifest(self, server, shard, pin, parent):
-        """Everything that it says, from the files and the plan alone."""
+        """Recomputes the whole manifest from the files and the plan."""
         cluster = self.cluster
         manifest = read_manifest(cluster, server, pin.pin_id)
         run = cluster.runs.GetRun(run_id="run").run
@@ -106,7 +106,7 @@ class CheckpointTest(cluster_module.IntegrationTest):
             arithmetic.sum_digests([(int(p[:16], 16), int(p[16:], 16))
                                     for p in parts]),
             (newest.high, newest.low))
-        # Gone with its pin, and its version after it.
+        # Deleted with its pin, and then its version.
         self.play(3, KEPT + 2)
         self.assertNotIn("round-1", self.cluster.checkpoints())
         for s in placements:
@@ -160,8 +160,8 @@ class CheckpointTest(cluster_module.IntegrationTest):
         wait.until("it is written again", same)
 
     def broken(self, happen):
-        """Something happens to a checkpoint's file while its server is down;
-        says so, and the run goes on. Returns the checkpoint."""
+        """Damages a checkpoint's file while its server is down. It is reported,
+        and the run continues. Returns the checkpoint."""
         self.start({"schedule": {"round_count": 5}})
         self.play(0, 4)
         self.cluster.wait_durable("round-1")
@@ -190,7 +190,7 @@ class CheckpointTest(cluster_module.IntegrationTest):
         shown = processes.run_cli("run", "show", "run", "--coordinator",
                                   cluster.coordinator_address, check=0)
         self.assertIn("f0-v1.ver", " ".join(shown.stdout.split()))
-        # Nothing else is concerned.
+        # Nothing else is affected.
         self.assertEqual(cluster.run_state().run.state,
                          cluster_module.ACTIVE)
         self.play(4, 5)

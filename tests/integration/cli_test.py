@@ -1,5 +1,5 @@
 #!/usr/bin/python3
-"""The `atoll` command as scripts use it: envelopes and exit codes."""
+"""The `atoll` command in scripts: envelopes and exit codes."""
 
 import json
 import os
@@ -56,7 +56,7 @@ class CliTest(cluster_module.IntegrationTest):
         lines = self.atoll("run", "watch", "run", "-o", "jsonl").stdout
         for line in lines.splitlines():
             self.assertEqual(json.loads(line)["status"], "ok")
-        # Tables are for people, and data alone is on stdout.
+        # stdout has only data, here as a table.
         table = self.atoll("run", "list").stdout
         self.assertIn("run", table)
         self.assertNotIn("\x1b", table)
@@ -146,7 +146,7 @@ class CliTest(cluster_module.IntegrationTest):
         values = self.run_values()
         path = self.cluster.write_run_file(values)
         self.data("run", "create", path, "--run-id", "a")
-        # The same again is the same run; other content is a conflict.
+        # The same file gives the same run; other content is a conflict.
         self.data("run", "create", path, "--run-id", "a")
         other = self.cluster.write_run_file(
             self.run_values({"init": {"seed": 1234}}), "other")
@@ -159,7 +159,7 @@ class CliTest(cluster_module.IntegrationTest):
         self.atoll("run", "list", "--timeout", "2s", check=CONNECTION)
 
     def serve(self, program, *arguments):
-        """Exit code and words of a program that cannot serve."""
+        """Exit code and output of a program that cannot serve."""
         done = subprocess.run([processes.binary(program)] + list(arguments),
                               stdin=subprocess.DEVNULL, text=True,
                               stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
@@ -171,7 +171,7 @@ class CliTest(cluster_module.IntegrationTest):
         cluster = self.cluster
         cluster.start_coordinator()
         cluster.start_servers(1)
-        # Its second life: a stranger's first is older.
+        # Its second life: the first life of another process is older.
         cluster.kill("server-0")
         cluster.start_server("server-0")
         taken = cluster.coordinator_address
@@ -241,7 +241,7 @@ class CliTest(cluster_module.IntegrationTest):
         self.assertIn("fingerprint", island.tail())
 
     def begin(self, name, *arguments):
-        """A command that goes on, with its output in a log."""
+        """Starts a command that keeps running, with its output in a log."""
         process = processes.Process(
             name, [processes.binary(processes.CLI), *arguments,
                    "--coordinator", self.cluster.coordinator_address],
@@ -250,7 +250,7 @@ class CliTest(cluster_module.IntegrationTest):
         return process
 
     def interrupt(self, process, code):
-        """Ctrl-C, which ends a command soon, whatever it waits for."""
+        """Sends Ctrl-C, which must end the command soon during any wait."""
         process.signal(signal.SIGINT)
         self.assertEqual(process.wait(5), code, process.tail())
         if code == FAILED:
@@ -264,24 +264,24 @@ class CliTest(cluster_module.IntegrationTest):
         cluster.kill("server-1")
         done = self.atoll("run", "export", "run", model, "--patience", "3s",
                           check=TIMEOUT)
-        # Told once, for a log is no terminal; or again with another reason.
-        who = "waits for server server-1 at %s, at most 3s: " % address
+        # A log is not a terminal: a line appears once per reason.
+        who = "waiting for server server-1 at %s, at most 3s: " % address
         told = [line for line in done.stderr.splitlines()
-                if line.startswith("waits for")]
+                if line.startswith("waiting for")]
         self.assertTrue(told, done.stderr)
         for one, following in zip(told, told[1:]):
             self.assertNotEqual(one, following)
         for line in told:
             self.assertTrue(line.startswith(who), line)
-            self.assertTrue(line.endswith(" (--patience; Ctrl-C ends it)"),
+            self.assertTrue(line.endswith(" (--patience; Ctrl-C stops it)"),
                             line)
         for ends in (True, False):
             export = self.begin("export-%s" % ends, "run", "export", "run",
                                 model, "--patience", "5m", "--timeout", "1h")
             wait.until("it says what it waits for",
-                       lambda: "waits for server" in export.tail())
+                       lambda: "waiting for server" in export.tail())
             if ends:
-                # Nor does it wait for a coordinator that is silent.
+                # Ctrl-C also works with a silent coordinator.
                 coordinator = cluster.processes["coordinator"]
                 coordinator.signal(signal.SIGSTOP)
                 self.interrupt(export, FAILED)
@@ -299,11 +299,12 @@ class CliTest(cluster_module.IntegrationTest):
         cluster.create_run(self.run_values())
         watch = self.begin("watch", "run", "watch", "run")
         wait.until("it watches", lambda: "ACTIVE" in watch.tail())
-        # It is there, and says nothing.
+        # The coordinator is silent but not closed.
         coordinator = cluster.processes["coordinator"]
         coordinator.signal(signal.SIGSTOP)
         self.addCleanup(coordinator.signal, signal.SIGCONT)
-        who = "waits for coordinator %s, at most " % cluster.coordinator_address
+        who = ("waiting for coordinator %s, at most "
+               % cluster.coordinator_address)
         for command in (("run", "list"), ("run", "show", "run"),
                         ("island", "list", "run"),
                         ("run", "export", "run", "model"),
@@ -312,9 +313,9 @@ class CliTest(cluster_module.IntegrationTest):
             with self.subTest(command=command):
                 done = self.atoll(*command, "--timeout", "3s", check=None)
                 self.assertIn(done.returncode, (TIMEOUT, CONNECTION))
-                self.assertIn(who + "3s (--timeout; Ctrl-C ends it)",
+                self.assertIn(who + "3s (--timeout; Ctrl-C stops it)",
                               done.stderr)
-        # And what it says of Ctrl-C is so.
+        # Ctrl-C works as the line says.
         for name, command, code in (
                 ("export", ("run", "export", "run", "model"), FAILED),
                 ("import", ("run", "import", "run", "--model", "m"), FAILED),
@@ -331,7 +332,7 @@ class CliTest(cluster_module.IntegrationTest):
         coordinator.signal(signal.SIGCONT)
         wait.until("the island has joined",
                    lambda: len(cluster.islands()) == 1)
-        # Away: a watch asks again and says so.
+        # The coordinator is away: a watch retries and says so.
         cluster.kill("coordinator")
         wait.until("the watch says that it waits",
                    lambda: who in watch.tail())

@@ -1,10 +1,10 @@
 #!/usr/bin/python3
 """Encoded contributions from end to end.
 
-Every codec: the same bits on any number of servers, whoever dies while
-contributions are on their way, and with the error feedback in the SAVE. Islands
-in Python, which know the formats from their manuals alone, check what a merge
-of encoded contributions is, and send bytes that no encoder writes.
+Every codec: the same bits on any number of servers, with deaths during pushes,
+and with error feedback in the local checkpoint. Islands in Python, which know
+the formats only from their manuals, check the merge of encoded contributions
+and send bytes that no encoder writes.
 """
 
 import grpc
@@ -17,7 +17,7 @@ from harness import codecs
 from harness import python_island
 from harness import toy
 
-# Codec, further keys of [exchange], and who dies where.
+# Codec, further keys of [exchange], and the failpoint.
 RUNS = {
     "bf16": ({}, ("server-0", "server.chunk.after@3")),
     "bf16_stochastic": ({"seed": 9}, ("island-2", "island.push.before@2")),
@@ -29,8 +29,8 @@ RUNS = {
               ("island-1", "island.save.after@3")),
 }
 
-# Where else the island with error feedback dies: each time another part of what
-# its SAVE holds is what it goes on from.
+# Further failpoints of the island with error feedback. Each resumes from
+# another part of the local checkpoint.
 LIVES = ["island.push.before@3", "island.pushed.after@3",
          "island.pulled.after@3"]
 
@@ -66,7 +66,7 @@ class CodecRunTest(cluster_module.IntegrationTest):
                          self.reference("top_k")[0])
 
     def test_chunks_of_several_cells_at_level_island_give_the_same_bits(self):
-        # Two hundred blocks: a chunk of int8 is three cells of a gathered merge.
+        # Two hundred blocks: a chunk of int8 has three cells of a live merge.
         values = self.run_values(exchange("int8"), {
             "model": {"hidden_size": 256, "intermediate_size": 512,
                       "layer_count": 1},
@@ -110,7 +110,7 @@ _add_cases()
 
 
 class EncodedMergeTest(cluster_module.IntegrationTest):
-    """Islands in Python: theta = theta - mean(what was sent)."""
+    """Islands in Python: theta = theta - mean(decoded contributions)."""
 
     def start(self):
         return toy.start(self.cluster, {"exchange": {"up": codecs.Int8.number}})

@@ -1,8 +1,8 @@
 #!/usr/bin/python3
 """Connections that are cut in the middle of a fragment.
 
-A push or a pull goes on where the server, or the island, has come to: what
-crosses twice is what was on its way.
+A push or a pull resumes where the receiver stopped: only bytes in flight cross
+twice.
 """
 
 import json
@@ -11,7 +11,7 @@ from harness import cases
 from harness import cluster as cluster_module
 from harness import cutter
 
-# 10 MB: a shard's part goes over several streams.
+# 10 MB: a shard's part uses several streams.
 LAYERS = 4
 ROUNDS = 4
 MODEL = {
@@ -26,9 +26,9 @@ MODEL = {
 }
 CUTS = 6
 
-# What a stream can have on its way: a chunk, and what the reader lets be sent
-# ahead; of a pull a frame beside it, and its chunks are smaller, so that all of
-# this is less than the largest chunk.
+# The most that a stream can have in flight: a chunk and the reader's window,
+# for a pull also a frame. A pull's chunks are smaller, so its total is below
+# the largest chunk.
 CHUNK = 1 << 20
 PULL_CHUNK = 768 << 10
 PULL_AHEAD = 64 << 10
@@ -46,7 +46,7 @@ class CutTest(cluster_module.IntegrationTest):
         self.cut_every(2_500_000, [])
 
     def test_a_cut_of_the_largest_chunks_costs_no_more(self):
-        # A stream's chunks have grown by then.
+        # The stream's chunks have grown by then.
         self.cut_every(4_300_000, ["--streams=1"])
 
     def cut_every(self, count, arguments):
@@ -67,7 +67,7 @@ class CutTest(cluster_module.IntegrationTest):
                                       arguments=["-o", "json", *arguments])
         cluster.wait_state(cluster_module.COMPLETED)
         self.assertEqual(island.wait(60), 0, island.tail())
-        # What is asked below comes over the relay, too.
+        # The queries below also use the relay.
         handed_on = dict(relay.handed_on)
         self.assert_strict_run_whole(cluster, values)
         self.assertEqual(cluster.parameters_sha256(), reference)
@@ -81,7 +81,7 @@ class CutTest(cluster_module.IntegrationTest):
               "connections that carried %s" % (
                   size, said["sent_bytes"], said["received_bytes"], handed_on,
                   relay.cuts, relay.carried), flush=True)
-        # Nothing is proven by cuts that were not made.
+        # Missing cuts would prove nothing.
         self.assertEqual(relay.cuts, {cutter.UP: CUTS, cutter.DOWN: CUTS})
         # A connection carries one stream at a time.
         lost = {way: cuts * ON_ITS_WAY[way]
@@ -90,7 +90,7 @@ class CutTest(cluster_module.IntegrationTest):
                              rounds * size + lost[cutter.UP])
         self.assertLessEqual(handed_on[cutter.UP],
                              FRAMING * (rounds * size + lost[cutter.UP]))
-        # What came whole is never asked for again.
+        # A complete fragment is never pulled again.
         self.assertEqual(said["received_bytes"] % size, 0)
         self.assertLessEqual(
             handed_on[cutter.DOWN],

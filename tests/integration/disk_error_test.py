@@ -1,7 +1,7 @@
 #!/usr/bin/python3
-"""A server's disk that fails: told with the file and the cause, nothing is lost
-or counted twice, and on a whole disk the run ends with the bits that it would
-have had."""
+"""A server's disk that fails: the run reports the file and the cause, nothing
+is lost or counted twice, and on a repaired disk the run ends with the same
+bits."""
 
 import errno
 
@@ -18,7 +18,7 @@ VICTIM = "server-1"
 class DiskErrorTest(cluster_module.IntegrationTest):
 
     def start(self, durability):
-        """A run in its middle, and the victim's disk."""
+        """Starts a run; returns the victim's disk during the run."""
         self.values = self.run_values({"durability": durability,
                                        "schedule": {"round_count": 40}})
         self.reference, spec = self.once(durability, lambda cluster: (
@@ -29,13 +29,13 @@ class DiskErrorTest(cluster_module.IntegrationTest):
         return disk
 
     def shown(self):
-        """What an operator sees."""
+        """The output for an operator."""
         shown = processes.run_cli("run", "show", "run", "--coordinator",
                                   self.cluster.coordinator_address, check=0)
         return " ".join(shown.stdout.split())
 
     def stops(self, durability, call, part):
-        """Until the server is started again on a whole disk."""
+        """The run stops until the server restarts on a repaired disk."""
         cluster = self.cluster
         disk = self.start(durability)
         disk.fail(call, part, errno.EIO)
@@ -46,7 +46,7 @@ class DiskErrorTest(cluster_module.IntegrationTest):
             self.assertIn("Input/output error", told)
             self.assertIn("restart %s, then run `atoll run resume run`" %
                           VICTIM, told)
-        # It does not go on by itself.
+        # It does not recover by itself.
         disk.repair()
         self.assertEqual(cluster.run_state().run.state, cluster_module.PAUSED)
         with self.assertRaises(grpc.RpcError):
@@ -65,7 +65,7 @@ class DiskErrorTest(cluster_module.IntegrationTest):
                          self.reference)
 
     def passes(self, call, part, error_number, text):
-        """It is shown while it lasts, and nobody has to do anything."""
+        """The fault is shown while it lasts, and the run recovers by itself."""
         cluster = self.cluster
         disk = self.start("process")
         disk.fail(call, part, error_number)
@@ -73,7 +73,7 @@ class DiskErrorTest(cluster_module.IntegrationTest):
                    lambda: any(s.blocked_reason for s in
                                cluster.run_state().servers))
         told = self.shown()
-        self.assertIn("tries again", told)
+        self.assertIn("retrying", told)
         self.assertIn(part, told)
         self.assertIn(text, told)
         disk.repair()

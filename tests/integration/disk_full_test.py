@@ -1,9 +1,9 @@
 #!/usr/bin/python3
-"""A full disk is an error, and the run goes on once there is space.
+"""A full disk is an error, and the run continues once there is space.
 
-Each case has a small tmpfs of its own. That takes a private mount namespace:
-the script starts itself again under `unshare --mount`, or skips where that is
-not permitted.
+Each case has its own small tmpfs, which needs a private mount namespace: the
+script restarts itself under `unshare --mount`, or skips if that is not
+permitted.
 """
 
 import errno
@@ -23,8 +23,8 @@ _INSIDE = "ATOLL_TEST_MOUNT_NAMESPACE"
 
 
 class Filler:
-    """Takes every byte of a file system, also those that others free, until it
-    is closed."""
+    """Takes every byte of a file system, also bytes freed later, until it is
+    closed."""
 
     def __init__(self, path):
         self._path = os.path.join(path, "filler")
@@ -54,8 +54,8 @@ class Filler:
 
 class DiskFullTest(cluster_module.IntegrationTest):
 
-    # (SHA-256, spec) of the undisturbed run, which is every case's: whoever is
-    # first has it run.
+    # (SHA-256, spec) of the undisturbed run for all cases; the first case plays
+    # it.
     _undisturbed = None
 
     def setUp(self):
@@ -73,13 +73,13 @@ class DiskFullTest(cluster_module.IntegrationTest):
         return path
 
     def told(self):
-        """Whether someone says in a log that there is no space."""
+        """Whether a log reports that there is no space."""
         return any(word in process.tail(400).lower()
                    for process in self.cluster.processes.values()
                    for word in ("no space", "resource_exhausted"))
 
     def revive(self):
-        """Starts again who has ended, as a supervisor does. Nobody crashes."""
+        """Restarts ended processes like a supervisor; none may crash."""
         for name, process in list(self.cluster.processes.items()):
             if process.poll() is None:
                 continue
@@ -117,8 +117,8 @@ class DiskFullTest(cluster_module.IntegrationTest):
         return values, reference, self.small_disk(victim)
 
     def fill_in_mid_run(self, victim):
-        """What was reserved may be used; what was not is an error. Either way
-        the run ends with the right bits once there is space."""
+        """Reserved space may be used; without it a write is an error. In both
+        cases the run ends with the right bits once there is space."""
         values, reference, disk = self.prepare(victim)
         cluster = self.cluster
         cluster.start_coordinator()
@@ -134,7 +134,7 @@ class DiskFullTest(cluster_module.IntegrationTest):
         self.finish(values, reference)
 
     def wait_told_or_completed(self, victim):
-        """What was reserved may be enough for all rounds that are left."""
+        """The reserved space may be enough for all remaining rounds."""
 
         def settled():
             if self.told() or self.cluster.processes[victim].poll() is not None:
@@ -145,7 +145,7 @@ class DiskFullTest(cluster_module.IntegrationTest):
         wait.until("the run ends, or someone reports the full disk", settled)
 
     def fill_before_the_run(self, victim):
-        """Nothing is reserved yet: someone must say what is missing."""
+        """Nothing is reserved yet: a process must report the lack of space."""
         values, reference, disk = self.prepare(victim)
         cluster = self.cluster
         cluster.start_coordinator()
@@ -160,7 +160,7 @@ class DiskFullTest(cluster_module.IntegrationTest):
         self.finish(values, reference)
 
     def fill_before_the_start(self, victim, start):
-        """It ends with an error that names the cause, and starts later."""
+        """The process ends with an error that names the cause; it starts later."""
         disk = self.small_disk(victim)
         filler = Filler(disk)
         self.cluster.may_end(victim)
@@ -176,7 +176,7 @@ class DiskFullTest(cluster_module.IntegrationTest):
         self.fill_in_mid_run("server-1")
 
     def stop_on_a_full_disk(self, victim, fill):
-        """Asked to end while there is no space, it ends, and comes back."""
+        """Stopped without space, the process ends, and restarts later."""
         values, reference, disk = self.prepare(victim)
         cluster = self.cluster
         cluster.start_coordinator()
@@ -230,7 +230,7 @@ class DiskFullTest(cluster_module.IntegrationTest):
 
 
 def _enter():
-    """Starts this script again in a mount namespace of its own."""
+    """Restarts this script in its own mount namespace."""
     if os.environ.get(_INSIDE):
         return
     probe = ["unshare", "--mount", "--propagation", "private", "sh", "-c",

@@ -1,6 +1,6 @@
 #!/usr/bin/python3
-"""Versions that travel in a codec that loses something: strict runs keep their
-bits over servers and kills, islands hold the servers' replica, people get theta."""
+"""Versions in a lossy codec: strict runs keep their bits over servers and
+kills, islands hold the servers' replica, and an export is theta."""
 
 import array
 import struct
@@ -17,14 +17,14 @@ F32, BF16 = 1, 2
 
 
 class StrictDownlinkTest(cluster_module.IntegrationTest):
-    """Real islands; undisturbed, then with something killed."""
+    """Real islands, undisturbed and with kills."""
 
     def values(self, down, *changes):
         return self.run_values({"exchange": {"down": down, "seed": 5}},
                                *changes)
 
     def expect_same_bits(self, down, points, *changes):
-        """`points`: who dies where, a run each."""
+        """`points`: the process and failpoint of each run."""
         values = self.values(down, *changes)
         undisturbed = self.new_cluster("undisturbed")
         expected = self.run_strict(undisturbed, values)
@@ -56,25 +56,25 @@ class StrictDownlinkTest(cluster_module.IntegrationTest):
         self.expect_same_bits("bf16", [
             # COMMIT is known, nothing of the version is on the disk.
             ("server-0", "server.commit.after@2"),
-            # Version and delta are there, STATE is not.
+            # Version and delta are on the disk, STATE is not.
             ("server-1", "server.state.renamed@2"),
-            # The newest version's file does without V.
+            # The newest version's file leaves the replica out.
             ("server-0", "server.state.after@1"),
         ])
 
     def test_two_bit_keeps_its_bits_at_level_island(self):
-        # Versions outlive their contributions; what leads to one is made again.
+        # Versions outlive their contributions; the deltas are recomputed.
         self.expect_same_bits("two_bit", [
             ("server-0", "server.prepared.after@2"),
-            # Made again from version 1, whose file does without V.
+            # Recomputed from version 1, whose file leaves the replica out.
             ("server-1", "server.commit.after@2"),
         ], {"durability": "island"})
 
     def test_int8_keeps_its_bits_when_an_island_is_killed(self):
         self.expect_same_bits("int8", [
-            # In a round: it begins again from the view of its cut.
+            # In a round: it restarts from the replica of its cut.
             ("island-1", "island.trained.after@5"),
-            # It has the next version already.
+            # It already has the next version.
             ("island-2", "island.pulled.after@3"),
             ("server-0", "server.state.after@3"),
         ], {"exchange": {"up": "int8", "error_feedback": True}})
@@ -114,10 +114,10 @@ class ElasticDownlinkTest(cluster_module.IntegrationTest):
 
 
 class WireTest(cluster_module.IntegrationTest):
-    """What an island in another language does with the contract."""
+    """The contract from the view of an island in another language."""
 
     def pull(self, run, plan, version, **fields):
-        """Of all shards: [(header, [(first, count, payload)])]."""
+        """Pulls from all shards: [(header, [(first, count, payload)])]."""
         answers = []
         for shard, placement in enumerate(plan.shards):
             service = self.cluster.client(placement.address).service(
@@ -146,7 +146,7 @@ class WireTest(cluster_module.IntegrationTest):
         return data
 
     def replay(self, run, plan, held, from_version, version):
-        """V of `version`, from V of `from_version`; bf16 in Python."""
+        """The replica of `version`, from that of `from_version`; bf16 in Python."""
         layout = arithmetic.LayoutView(run.spec.layout)
         replica = array.array("f", held)
         digests = []
@@ -192,14 +192,14 @@ class WireTest(cluster_module.IntegrationTest):
             self.assertEqual(self.full_view(run, plan, version + 1),
                              replicas[-1])
         cluster.wait_state(cluster_module.COMPLETED)
-        # Two versions at once; with bf16 no more: then in full.
+        # Two versions at once; bf16 sends more than two in full.
         self.assertEqual(self.replay(run, plan, replicas[1], 1, 3), replicas[3])
         headers = [header for header, _ in self.pull(
             run, plan, 3, content=REPLICA, from_version=0)]
         self.assertEqual([h.content for h in headers], [REPLICA, REPLICA])
         theta = cluster.parameters()[0]
         self.assertNotEqual(theta, replicas[3])
-        # bf16 has 8 bits: what is left unsaid is small against a step.
+        # bf16 has 8 bits: the remaining error is small against a step.
         left = max(abs(a - b) for a, b in zip(array.array("f", theta),
                                               array.array("f", replicas[3])))
         self.assertLess(left, 1e-3)

@@ -1,5 +1,5 @@
 #!/usr/bin/python3
-"""Elastic runs: an island dies and does not come back; the rest goes on."""
+"""Elastic runs: an island dies for good; the rest continues."""
 
 from harness import cases
 from harness import cluster as cluster_module
@@ -24,7 +24,7 @@ class ElasticTest(cluster_module.IntegrationTest):
         return None
 
     def assert_rest_goes_on(self, after_commit):
-        """The others commit, and one of them reads the lost data shard."""
+        """The others commit, and one of them reads the orphaned data shard."""
         cluster = self.cluster
 
         def lost():
@@ -119,14 +119,14 @@ class ElasticTest(cluster_module.IntegrationTest):
             self.assertEqual(device.kind, "cpu")
             self.assertNotEqual(device.name, "")
             self.assertGreater(device.memory_bytes, 1 << 30)
-            # Measured before the first round, so that this one fits already.
+            # Measured before the first round, so that it already fits.
             self.assertGreater(island.capabilities.tokens_per_second, 0)
         cluster.runs.CancelRun(run_id="run")
 
     def test_a_slow_island_gets_fewer_steps_and_less_weight(self):
-        # Sequences as long as 3 to 1 take as long: threads and batches are the
-        # same, so speed is told by a stand-in: the coordinator's plan must
-        # follow what islands report of themselves.
+        # Real islands here have equal speed (same threads and batches), so
+        # Python islands report speeds: the coordinator's plan must follow the
+        # reports.
         from harness import toy
         cluster = self.cluster
         members = toy.start(cluster, {"schedule": dict(
@@ -153,7 +153,7 @@ def _add_cases():
     names = processes.failpoints(processes.CLI, "island")
     assert names, "no failpoint in the island"
     for name in names:
-        # Places that only an island that ends by itself comes to.
+        # Only an island that ends by itself reaches these points.
         if name.startswith(("island.leave.", "island.evaluated.")):
             continue
         if name.startswith("island.joined."):

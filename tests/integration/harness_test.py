@@ -1,5 +1,5 @@
 #!/usr/bin/python3
-"""What the other tests stand on, held to published values."""
+"""Checks the harness against published values."""
 
 import types
 import unittest
@@ -91,7 +91,7 @@ class HarnessTest(unittest.TestCase):
 
 
 class CheckerTest(unittest.TestCase):
-    """Controls: what the checkers of every run must catch, made by hand."""
+    """Controls: faults made by hand that the checkers must detect."""
 
     VALUES = {
         "schedule": {"island_count_min": 2, "round_count": 2,

@@ -1,8 +1,8 @@
 #!/usr/bin/python3
-"""Peers that are too slow, take nothing, or send little that unfolds to much.
+"""Peers that are too slow, read nothing, or send decompression bombs.
 
-A server ends their streams within its bound, keeps its memory, and the islands
-beside them end with the bits that they would have had.
+A server ends their streams within its bound and bounds its memory. The honest
+islands end with the bits of the undisturbed run.
 """
 
 import threading
@@ -23,17 +23,17 @@ PUSH = "/atoll.v1.ParameterService/PushOuterGradient"
 PULL = "/atoll.v1.ParameterService/PullParameters"
 IMPORT = "/atoll.v1.ParameterService/ImportParameters"
 
-# A stream is ended after one to two of these, and a second; the rest is for a
+# A stream ends after one to two of these plus a second; the rest allows for a
 # loaded machine.
 WINDOW_S = 1
 BOUND_S = 15
 
-# One megabyte: more than any window that nobody opens.
+# One megabyte: more than an initial HTTP/2 window.
 LARGE = {"layout": {"tensors": [
     {"name": "embedding", "shape": [512, 512], "dtype": 1, "tensor_class": 2,
      "fragment": 0, "init": {"kind": 2, "value": 0.02}}]}}
 
-# Two cells of level ISLAND, of 64 and of 4 blocks, and one round of them.
+# Two cells at level ISLAND, of 64 and of 4 blocks; one round.
 CELLS = {"layout": {"tensors": [
     {"name": "embedding", "shape": [512, 544], "dtype": 1, "tensor_class": 2,
      "fragment": 0, "init": {"kind": 2, "value": 0.02}}]},
@@ -46,7 +46,7 @@ AGAIN = (grpc.StatusCode.RESOURCE_EXHAUSTED, grpc.StatusCode.UNAVAILABLE,
 class HostilePeerTest(cluster_module.IntegrationTest):
 
     def start(self, *changes, window_s=WINDOW_S, arguments=()):
-        """An active toy run of two islands and one impatient server."""
+        """Starts a toy run of two islands and a server with short timeouts."""
         cluster = self.cluster
         cluster.start_coordinator()
         self.server = cluster.start_server(
@@ -64,7 +64,7 @@ class HostilePeerTest(cluster_module.IntegrationTest):
         return made
 
     def assert_ended(self, calls, each_tick=lambda call: None):
-        """All of them end within the bound, whatever they go on to do."""
+        """All of them end within the bound, whatever they do meanwhile."""
         start = time.monotonic()
 
         def ended():
@@ -78,7 +78,7 @@ class HostilePeerTest(cluster_module.IntegrationTest):
         return time.monotonic() - start
 
     def play_through(self, members, version):
-        """A round of islands that try again what may be tried again."""
+        """Plays a round with islands that retry retriable errors."""
         for member in members:
             member.wait_open(version)
         for contribution in toy.gradients(members, version, cases.seed()):
@@ -125,14 +125,14 @@ class HostilePeerTest(cluster_module.IntegrationTest):
         self.assertEqual(self.cluster.parameters_sha256(), self.undisturbed())
 
     def test_streams_that_fill_every_place_delay_an_island_and_no_more(self):
-        # Long enough that 256 are there at a time, on a loaded machine too.
+        # Long enough to have 256 at a time, also on a loaded machine.
         members = self.start(window_s=3)
         slow = []
         contribution = members[0].contribution(
             members[0].random_values("x"), 0)
 
         def refused():
-            # Whoever was ended is replaced.
+            # Replace ended calls.
             slow[:] = [call for call in slow if call.look()]
             slow.extend(self.call(PUSH) for _ in range(256 - len(slow)))
             try:
@@ -157,7 +157,7 @@ class HostilePeerTest(cluster_module.IntegrationTest):
 
         def trickle():
             yield method.request_class(header=contribution.header(0))
-            # The smallest block again and again: four bytes of payload.
+            # Repeat the smallest block: four bytes of payload.
             while not ended.wait(0.2):
                 yield method.request_class(
                     chunk=contribution.chunk(end - 1, end))
@@ -170,7 +170,7 @@ class HostilePeerTest(cluster_module.IntegrationTest):
                          str(error))
         self.assertIn("moved less than", error.message)
         self.assertLess(time.monotonic() - start, BOUND_S)
-        # What came is kept: the rest is enough.
+        # The received part is kept; only the rest is missing.
         missing = contribution.push_to(0)[0].missing
         self.assertEqual([(r.begin, r.end) for r in missing],
                          [(begin, end - 1)])
@@ -189,8 +189,8 @@ class HostilePeerTest(cluster_module.IntegrationTest):
 
         def trickle():
             yield method.request_class(header=contribution.header(0))
-            # Twice the minimum: half a minute for the whole, but for the last,
-            # which never comes.
+            # Twice the minimum rate: half a minute for the whole, without the
+            # last block, which never arrives.
             for block in range(begin, end - 1):
                 yield method.request_class(
                     chunk=contribution.chunk(block, block + 1))
@@ -210,14 +210,14 @@ class HostilePeerTest(cluster_module.IntegrationTest):
         self.addCleanup(pushing.join)
         self.addCleanup(stopped.set)
         wait.until("it trickles", lambda: sent)
-        # A reader of the newest version that takes nothing more.
+        # A reader of the newest version that stops reading.
         pulling = self.call(PULL, window=1000)
         pulling.send(raw_http2.message(self.pull_request(fast)), end=True)
         for version in range(3):
             self.play_through([fast], version)
         self.assertLess(len(sent), end - begin - 1)
-        # Versions are committed and released; those who trickle go with the
-        # server, which waits for nobody.
+        # Versions are committed and released. The slow peers end with the
+        # server, which does not wait for them.
         self.cluster.may_end("server-0")
         start = time.monotonic()
         self.assertEqual(self.server.stop(timeout=BOUND_S), 0)
@@ -227,10 +227,10 @@ class HostilePeerTest(cluster_module.IntegrationTest):
             grpc.StatusCode.ABORTED, grpc.StatusCode.CANCELLED),
                       str(errors[0]))
 
-    # --- Calls that never are whole ---------------------------------------------
+    # --- Calls that never complete ----------------------------------------------
 
     def trickle(self, path):
-        """A call of one message, whose bytes come one by one."""
+        """A call with one message, sent byte by byte."""
         call = self.call(path)
         self.assertTrue(call.send(b"\0\0\0\x40\0"))
         return call
@@ -258,14 +258,14 @@ class HostilePeerTest(cluster_module.IntegrationTest):
             return not any(call.is_connected() for call in calls)
 
         wait.until("%d connections are closed" % len(calls), closed, BOUND_S)
-        # Everyone else's were closed as often, and nobody lost anything.
+        # The other peers' calls were closed as often, and no data was lost.
         self.address = cluster.server_address("server-0")
         for version in range(3):
             self.play_through(members, version)
         cluster.wait_state(cluster_module.COMPLETED)
         self.assertEqual(cluster.parameters_sha256(), self.undisturbed())
 
-    # --- Peers that take nothing ------------------------------------------------
+    # --- Peers that read nothing ------------------------------------------------
 
     def pull_request(self, member):
         plan = member.newest_plan()
@@ -288,7 +288,7 @@ class HostilePeerTest(cluster_module.IntegrationTest):
         self.assert_ended(stuck)
         self.assertGreater(max(call.answer_bytes for call in stuck), 30000)
         self.assertEqual(self.cluster.parameters(), before)
-        # Fifty stuck chunks of 1 MiB and what they are made from.
+        # Fifty stuck chunks of 1 MiB and their sources.
         self.assertLess(self.server_peak(), 300 << 20)
 
     def test_pushers_who_take_no_answer_are_ended(self):
@@ -307,7 +307,7 @@ class HostilePeerTest(cluster_module.IntegrationTest):
             return call
 
         waiting = [stuck() for _ in range(3)]
-        # One sends everything, unasked, and waits for ever for "stored".
+        # One sends everything, unasked, and waits forever for "stored".
         whole = stuck()
         begin, end = contribution.blocks(0)
         for block in range(begin, end):
@@ -322,13 +322,13 @@ class HostilePeerTest(cluster_module.IntegrationTest):
         members = self.start(CELLS, {"durability": 3}, window_s=20,
                              arguments=["--live-merge-mib=2"])
         honest = toy.gradients(members, 0, cases.seed())
-        # What else the second island has: the first block of every cell.
+        # The second island sends only the first block of every cell.
         hostile = members[1].contribution(members[1].random_values("x"), 0)
         pushes = [threading.Thread(target=self.push_patiently, args=(one, 0))
                   for one in honest]
         pushes[0].start()
-        # There is no room to begin the second, or, if the honest one has brought
-        # everything by then, nobody brings the rest.
+        # Either there is no memory for the second cell, or, if the honest
+        # island has sent everything, the rest never arrives.
         with self.assertRaises(grpc.RpcError) as caught:
             hostile.push_to(0, chunks=[hostile.chunk(64 * cell, 64 * cell + 1)
                                        for cell in range(2)])
@@ -337,7 +337,7 @@ class HostilePeerTest(cluster_module.IntegrationTest):
                       [(grpc.StatusCode.RESOURCE_EXHAUSTED, "QUEUE_FULL"),
                        (grpc.StatusCode.UNAVAILABLE, "BLOCKS_MISSING")],
                       details.message)
-        # It goes on with another contribution, and may: its cells are given up.
+        # It may continue with another contribution: its old cells are dropped.
         honest[1].info["key"]["seq"] = members[1].next_seq
         members[1].next_seq += 1
         pushes[1].start()
@@ -353,7 +353,7 @@ class HostilePeerTest(cluster_module.IntegrationTest):
     # --- Bombs ------------------------------------------------------------------
 
     def server_peak(self, process=None):
-        """Most memory since the last look, in bytes."""
+        """Peak memory since the last call, in bytes."""
         pid = (process or self.server).pid
         with open("/proc/%d/status" % pid, encoding="ascii") as file:
             peak = [int(line.split()[1]) << 10 for line in file
@@ -399,7 +399,7 @@ class HostilePeerTest(cluster_module.IntegrationTest):
         piece = bytes(1 << 20)
         self.server_peak(coordinator)
         call = self.call("/atoll.v1.RunService/CreateRun")
-        # gRPC looks at a message's length when it has all of it.
+        # gRPC checks a message's length only when it is complete.
         call.send(b"\0\xff\xff\xff\xff")
         for _ in range(2 * quota // len(piece)):
             call.send(piece)

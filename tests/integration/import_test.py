@@ -1,5 +1,5 @@
 #!/usr/bin/python3
-"""Version 0 from a model directory: same bits, resumed, or refused."""
+"""Version 0 from a model directory: same bits, resumable, or refused."""
 
 import glob
 import json
@@ -17,7 +17,7 @@ from harness import wait
 
 INVALID_CONFIG, UNHEALTHY, CONNECTION, NOT_FOUND, CONFLICT = 4, 5, 6, 8, 9
 
-# 8.5 MiB in several chunks a shard.
+# 8.5 MiB in several chunks per shard.
 WIDE = {"model": {"vocab_size": 8192, "hidden_size": 128, "head_count": 4,
                   "kv_head_count": 2, "intermediate_size": 128},
         "durability": "machine"}
@@ -44,8 +44,8 @@ class ImportTest(cluster_module.IntegrationTest):
             self.cluster.start_server("server-%d" % index)
 
     def make_model(self, *changes, rounds=False, name="origin"):
-        """Exports version 0, or a trained version, of a run; (directory, its
-        parameters_sha256). Its cluster is gone when it returns."""
+        """Exports version 0, or a trained version, of a run. Returns
+        (directory, parameters_sha256); its cluster has ended."""
         cluster = self.new_cluster(name)
         values = self.run_values(*changes)
         if rounds:
@@ -60,7 +60,7 @@ class ImportTest(cluster_module.IntegrationTest):
         return os.path.join(cluster.directory, "export-" + name), sha
 
     def import_values(self, model, *changes):
-        """A run file that imports `model` and says nothing of its shape."""
+        """A run file that imports `model` without giving its shape."""
         values = self.run_values({"init": {"model": model}})
         del values["model"]
         return run_file.merged(values, *changes)
@@ -78,14 +78,14 @@ class ImportTest(cluster_module.IntegrationTest):
         self.create(model, {"server_count": 3})
         self.assertEqual(self.cluster.run_state().run.state,
                          cluster_module.STARTING)
-        # In two files, as large models are kept.
+        # In two files, like a large model.
         split = model_files.split(model, model + "-split")
         done = self.data("run", "import", "run", "--model", split)
         self.assertEqual(done["parameters_sha256"], sha)
         self.assertEqual(done["state"], "ACTIVE")
         self.assertEqual(done["sent_bytes"], done["size_bytes"])
         self.assertEqual(self.cluster.parameters_sha256(), sha)
-        # The same again does nothing.
+        # Repeating the command does nothing.
         self.assertEqual(
             self.data("run", "import", "run", "--model", model)["sent_bytes"],
             0)
@@ -120,7 +120,7 @@ class ImportTest(cluster_module.IntegrationTest):
                            "mixtral": "model.layers.1.block_sparse_moe.experts"
                                       ".2.w3.weight"}[architecture],
                           model_files.read(model))
-            # It is trained, in bf16, to another version of the same shape.
+            # A trained version of the same shape, in bf16.
             path = self.cluster.write_run_file(self.import_values(
                 model, {"inner": {"compute": "bf16"},
                         "schedule": {"round_count": 1}}), architecture)
@@ -139,7 +139,7 @@ class ImportTest(cluster_module.IntegrationTest):
         model, sha = self.make_model(WIDE)
         self.start()
         self.create(model)
-        # Both shards are placed; one of them then takes nothing.
+        # Both shards are placed; then one stops accepting data.
         self.wait_placed()
         self.cluster.kill("server-1")
         client = self.cluster._start("import", [
@@ -161,7 +161,7 @@ class ImportTest(cluster_module.IntegrationTest):
                    lambda: len(self.cluster.run_state().servers) == 2)
 
     def wait_initialized(self, server_id):
-        """Until the shard holds a version file: its import was whole."""
+        """Waits until the shard has a version file: its import is complete."""
         versions = os.path.join(self.cluster.directory, server_id, "runs",
                                 "run", "shard-*", "versions", "f0-v0.ver")
         wait.until("%s has version 0" % server_id,
@@ -183,7 +183,7 @@ class ImportTest(cluster_module.IntegrationTest):
                     self.cluster.coordinator_address, "-o", "json"])
                 self.cluster.wait_state(cluster_module.ACTIVE)
                 self.assertEqual(client.wait(), 0, client.tail())
-                # Twice at most what was on its way.
+                # At most twice the bytes in flight.
                 size, sent = (int(re.search(r'"%s": (\d+)' % name,
                                             client.tail()).group(1))
                               for name in ("size_bytes", "sent_bytes"))
@@ -238,7 +238,7 @@ class ImportTest(cluster_module.IntegrationTest):
                 self.assertEqual(error["reason"], "MODEL_UNUSABLE")
                 self.assertIn("other.weight" if kind == "extra" else name,
                               error["message"])
-                # Nor can a run be made of it.
+                # Creating a run from it fails too.
                 path = self.cluster.write_run_file(
                     self.import_values(other), "bad")
                 self.assertEqual(
@@ -251,7 +251,7 @@ class ImportTest(cluster_module.IntegrationTest):
         self.data("run", "import", "run", "--model", model)
 
     def corrupt(self, model):
-        """A flipped bit is found by the manifest, a short file without it."""
+        """The manifest detects a flipped bit; a short file needs no manifest."""
         flipped = model_files.copy(model, model + "-flipped")
         path = os.path.join(flipped, "model.safetensors")
         with open(path, "r+b") as file:

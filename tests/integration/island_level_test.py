@@ -1,9 +1,9 @@
 #!/usr/bin/python3
-"""Durability `island`: contributions are merged as they come, kept by nobody.
+"""Durability `island`: contributions are merged on arrival (live merge).
 
-The bits are those of a run at level process, however the work is spread and
-whoever dies: before a round is prepared its islands push again, and what is
-prepared outlives the server.
+The bits are those of a run at level process, for any distribution of the work
+and any death. Before a round is prepared its islands push again; a prepared
+round survives the server.
 """
 
 import random
@@ -13,7 +13,7 @@ from harness import cluster as cluster_module
 
 LEVEL = {"durability": "island"}
 
-# Where a server, the coordinator or an island kills itself: around everything
+# Where a server, the coordinator or an island kills itself: around every record
 # that decides who still has a contribution.
 POINTS = [
     ("server-0", "server.stored.before@2"),
@@ -87,8 +87,7 @@ class IslandLevelTest(cluster_module.IntegrationTest):
             reference)
 
     def test_streaming_pushes_wait_for_one_commit_after_the_other(self):
-        # Two fragments are in flight at once, and an island comes back with
-        # both of them.
+        # Two fragments are in flight, and a restarted island has both.
         streaming = {
             "layout": {"fragment_count": 2},
             "schedule": {"fragment_schedule": "staggered",
@@ -116,7 +115,7 @@ class IslandLevelTest(cluster_module.IntegrationTest):
             "schedule": {"lease_duration": "3s", "min_quorum": 2},
             "evaluation": {"every_round_count": 0}})
         cluster.start_run(values, {"server-0": "server.prepared.before@2"})
-        # What was sealed is in no log, and one owner does not come back.
+        # Sealed contributions are in no log, and one owner does not return.
         cluster.await_failpoint("server-0")
         cluster.kill("island-2")
         cluster.restart("server-0")

@@ -1,10 +1,10 @@
 #!/usr/bin/python3
 """kill -9 before and after every durable record, then a restart.
 
-One case for each named point that is compiled into a program (failpoints are
-found in the binaries, so a new one is tested without a line here). The victim
-kills itself at the point, is started again, and the run must end with the bits
-of the undisturbed run. A point that is never reached fails its case.
+One case for each failpoint in a program; the names come from the binaries, so a
+new one needs no change here. The victim kills itself at the point and is
+restarted, and the run must end with the bits of the undisturbed run. A point
+that is never reached fails its case.
 """
 
 import signal
@@ -19,8 +19,8 @@ from harness import run_file
 from harness import toy
 from harness import wait
 
-# Points that are passed once in a strict run; all others are armed for their
-# second time, so that something is there to be lost.
+# Points that a strict run passes once. All others are armed for their second
+# hit, so that there is something to lose.
 ONCE = (
     "coordinator.epoch.",
     "coordinator.run.",
@@ -30,17 +30,17 @@ ONCE = (
     "server.run.",
     "server.version0.",
     "island.joined.",
-    # Each evaluation is another island's turn.
+    # Each evaluation is by another island.
     "island.evaluated.",
 )
 
-# Points that count for more the later they are: the first snapshots stand for
-# little, and delete nothing.
+# Points that are armed later: the first snapshots cover little and delete
+# nothing.
 LATER = {"coordinator.snapshot.": 4}
 
-# Points that an undisturbed strict run does not pass, and the scenario that
-# makes them happen (a method of SpecialKillTest). A new point that has none and
-# is not passed fails its case, which is the reminder.
+# Points that an undisturbed strict run does not pass, and their scenario (a
+# method of SpecialKillTest). A new point that needs a scenario and has none
+# fails its case.
 SPECIAL = {
     "server.refused.": "refuse",
     "server.drop.": "late",
@@ -69,8 +69,8 @@ def scenario_of(name):
 class KillTest(cluster_module.IntegrationTest):
     """Three islands and two servers; one of all these dies once.
 
-    The coordinator takes snapshots as often as it can, so that what it comes
-    back from is one, mostly; the undisturbed run takes none.
+    The coordinator takes a snapshot after every record, so that it usually
+    restarts from one; the undisturbed run takes none.
     """
 
     @classmethod
@@ -99,7 +99,7 @@ class KillTest(cluster_module.IntegrationTest):
 
 
 class SpecialKillTest(cluster_module.IntegrationTest):
-    """Points that only trouble passes; islands in Python make the trouble."""
+    """Points that only faults reach; islands in Python cause the faults."""
 
     def kill_at(self, victim, name):
         self.victim, self.name = victim, name
@@ -120,19 +120,19 @@ class SpecialKillTest(cluster_module.IntegrationTest):
         self.cluster.coordinator.wait_ready(wait.PATIENCE_S)
 
     def dying(self, call, *args, **kwargs):
-        """Makes a call that may lose its server on the way."""
+        """Makes a call during which the server may die."""
         try:
             return call(*args, **kwargs)
         except grpc.RpcError as error:
             self.assertIn(error.code(), (
                 grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.CANCELLED,
                 grpc.StatusCode.UNKNOWN, grpc.StatusCode.INVALID_ARGUMENT,
-                # Decided on the way: the run is faster than the push.
+                # Decided meanwhile: the run is faster than the push.
                 grpc.StatusCode.ABORTED))
             return None
 
     def expected(self, *changes, members=slice(None), island_count=3):
-        """SHA-256 of the same run without the trouble."""
+        """SHA-256 of the same run without the fault."""
         cluster = self.new_cluster("undisturbed")
         everyone = toy.start(cluster, *changes, island_count=island_count)
         for member in everyone:
@@ -168,8 +168,8 @@ class SpecialKillTest(cluster_module.IntegrationTest):
         self.assertEqual(self.cluster.parameters_sha256(), expected)
 
     def push_until_stored(self, contribution):
-        """Pushes again and again, as islands do while a server comes back. A
-        round that is over without or with it ends that too."""
+        """Repeats a push, like islands while a server restarts. Also ends when
+        the round is over, with the contribution or without."""
 
         def stored():
             try:
@@ -190,8 +190,8 @@ class SpecialKillTest(cluster_module.IntegrationTest):
         for member in fast:
             member.wait_version(1)
         late = slow.contribution(slow.random_values("late"), 0, step_count=4)
-        # The victim first: the other may learn of the outcome before the push
-        # comes to it, and has then nothing to drop.
+        # The victim first: the other shard may learn of the outcome before the
+        # push, and then has nothing to drop.
         order = sorted(range(2), key=lambda s:
                        slow.plan.shards[s].server_id != self.victim)
         for shard in order:
@@ -216,7 +216,7 @@ class SpecialKillTest(cluster_module.IntegrationTest):
         self.revive()
 
         def merged():
-            # What is found to be lost only now has to come once more.
+            # Contributions that are found lost only now must be pushed again.
             for contribution in made:
                 try:
                     contribution.push()
@@ -257,13 +257,13 @@ class SpecialKillTest(cluster_module.IntegrationTest):
         wait.until("each has kept it", lambda: all(
             server.persisted_commit_seq >= 1
             for server in self.cluster.run_state().servers))
-        # The victim dies while it frees what it has kept.
+        # The victim dies while it frees the kept contributions.
         self.cluster.pin(pin_id="audit", release=True)
         self.revive()
         for contribution in toy.gradients(members, 1, cases.seed()):
             self.push_until_stored(contribution)
         self.cluster.wait_state(cluster_module.COMPLETED)
-        # Two of each round, were any kept.
+        # There would be two per round, if any were kept.
         wait.until("what was kept is gone", lambda: damage.segment_count(
             self.cluster, self.victim) == 0)
         self.assertEqual(self.cluster.parameters_sha256(),
@@ -324,7 +324,7 @@ class SpecialKillTest(cluster_module.IntegrationTest):
             cluster.parameters(pinned=pinned)
 
     def without_one(self, cluster, members, take_out, let_in):
-        """A run of four rounds, of which two go on without the third island;
+        """Plays a run of four rounds, two of them without the third island;
         returns its SHA-256."""
         toy.play_round(members, 0, cases.seed())
         pair = members[:2]
@@ -410,7 +410,7 @@ class StormTest(cluster_module.IntegrationTest):
 
 
 class SteeringKillTest(cluster_module.IntegrationTest):
-    """The record of a run's state, when an operator changes it."""
+    """The record of a run's state after an operator's change."""
 
     def steer(self, point, calls, state):
         cluster = self.cluster

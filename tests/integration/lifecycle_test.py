@@ -1,5 +1,5 @@
 #!/usr/bin/python3
-"""Joining, pausing, ending, and runs beside each other."""
+"""Joining, pausing, ending, and concurrent runs."""
 
 import grpc
 
@@ -28,7 +28,7 @@ class JoinerTest(cluster_module.IntegrationTest):
         self.assertEqual(
             joiner.layout.fragment_digest(0, held),
             (plan.cut[0].digest.high, plan.cut[0].digest.low))
-        # What it holds is version 0 and all that was merged, in f32.
+        # It holds version 0 and all merged steps, in f32.
         joiner.ready(plan.commit_seq)
         toy.play_round([first], 2, cases.seed(), ready=False)
         joiner.wait_open(3)
@@ -118,7 +118,7 @@ class SteeringTest(cluster_module.IntegrationTest):
         toy.play_round(members, 0, cases.seed())
         self.assertEqual(cluster.runs.PauseRun(run_id="run").run.state,
                          cluster_module.PAUSED)
-        # Twice is once.
+        # PauseRun is idempotent.
         cluster.runs.PauseRun(run_id="run")
         members[0].wait_plan("the pause", lambda p: p.run_state == 3)
         state = cluster.run_state()
@@ -162,7 +162,7 @@ class SteeringTest(cluster_module.IntegrationTest):
         run = cluster.runs.CancelRun(run_id="run").run
         self.assertEqual(run.state, cluster_module.CANCELLED)
         cluster.runs.CancelRun(run_id="run")
-        # The watch ends with the run; its last plan says all.
+        # The watch ends with the run; its last plan has the final state.
         last = [response.plan for response in plans][-1]
         self.assertEqual(last.run_state, cluster_module.CANCELLED)
         outcomes = {o.key.seq: o.outcome for o in last.outcomes}
@@ -293,7 +293,7 @@ class SamplingTest(cluster_module.IntegrationTest):
                                 island_count=4)
             seen = []
             for version in range(4):
-                # An island's plan has its own slot, if the sample has it.
+                # An island's plan has its own slot if it is sampled.
                 asked = [m for m in members if m.wait_open(version).slots]
                 self.assertEqual(len(asked), 2)
                 seen.append([m.slot for m in asked])
@@ -343,7 +343,7 @@ class CoordinatorRestartTest(cluster_module.IntegrationTest):
         toy.gradients(members[:1], 0, cases.seed())[0].push()
         cluster.kill("coordinator")
         cluster.restart("coordinator")
-        # Nothing is pushed again: the servers tell what they hold.
+        # Nothing is pushed again: the servers report what they hold.
         cluster.client(cluster.coordinator_address).wait_ready(20)
         members[1].wait_open(0)
         toy.gradients(members[1:], 0, cases.seed())[0].push()

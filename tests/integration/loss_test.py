@@ -1,6 +1,6 @@
 #!/usr/bin/python3
-"""A shard loses what it had: before a COMMIT it is pushed again and no bit
-changes; after it the shard stops, and the run says so."""
+"""A shard loses contributions. Before a COMMIT they are pushed again and no bit
+changes; after it the shard stops and the run reports it."""
 
 import os
 
@@ -34,8 +34,8 @@ class LossTest(cluster_module.IntegrationTest):
         self.cluster.await_failpoint(VICTIM)
 
     def lose_before_commit(self, point, happen):
-        """In the first round: in a later one, what an earlier round committed
-        may not be persisted yet, and that is another loss."""
+        """Loses contributions in the first round. In a later one an earlier
+        commit may not be persisted yet, which is another kind of loss."""
         reference = self.undisturbed()
         self.start(point)
         for path in damage.segments(self.cluster, VICTIM):
@@ -64,12 +64,12 @@ class LossTest(cluster_module.IntegrationTest):
     def test_what_is_stored_and_not_sealed_is_pushed_again(self):
         self.lose_before_commit("server.stored.after@2", damage.remove)
 
-    # --- What every island in every language is told ---------------------------
+    # --- The protocol for islands in any language ------------------------------
 
     def sealed_toys(self, *changes, island_count=2,
                     point="server.prepared.before"):
-        """Members whose contributions are sealed, and of which the victim has
-        lost all; it runs again. It died at `point`."""
+        """Returns members with sealed contributions that the victim has lost.
+        The victim died at `point` and runs again."""
         cluster = self.cluster
         cluster.start_service({VICTIM: point})
         members = toy.start(cluster, *changes, island_count=island_count)
@@ -80,7 +80,7 @@ class LossTest(cluster_module.IntegrationTest):
             try:
                 contribution.push()
             except grpc.RpcError:
-                pass  # With the last one the victim may die before its answer.
+                pass  # The victim may die before it answers the last one.
         cluster.await_failpoint(VICTIM)
         for path in damage.segments(cluster, VICTIM):
             damage.flip(path)
@@ -127,7 +127,7 @@ class LossTest(cluster_module.IntegrationTest):
         self.assertEqual(self.cluster.parameters_sha256(), expected)
 
     def stored(self, contribution):
-        """Pushes as islands do while a server comes back."""
+        """Pushes like an island while a server restarts."""
         try:
             contribution.member.newest_plan()
             return contribution.push()
@@ -139,9 +139,8 @@ class LossTest(cluster_module.IntegrationTest):
             return None
 
     def push_until_merged(self, made):
-        """As islands do: pushes whenever the plan asks for it. A shard finds a
-        loss when it reads what it has, which may be after it said that it has
-        it."""
+        """Pushes whenever the plan asks for it, like an island. A shard detects
+        a loss when it reads the data, possibly after it reported "stored"."""
 
         def merged():
             waiting = False

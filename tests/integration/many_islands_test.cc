@@ -1,8 +1,8 @@
-// More islands than any table here was made for, over connections of their
-// own: a coordinator, two servers and all islands, in one process.
+// Many islands, each with its own connections: a coordinator, two servers and
+// all islands in one process.
 //
-// Places are few, one island is killed and comes back, all wait for another:
-// the bits are the same at both levels.
+// There are few places, one island is killed and restarted, and all wait for a
+// slow one. The bits are the same at both levels.
 
 #include <algorithm>
 #include <atomic>
@@ -44,10 +44,10 @@ constexpr int kFragments = 4;
 constexpr int kStraggler = 3;
 constexpr int kVictim = 66;
 constexpr char kRun[] = "many";
-// Enough for a busy machine; nobody waits so long for anything.
+// Enough for a busy machine; a passing test never waits this long.
 constexpr absl::Duration kPatience = absl::Minutes(2);
 
-// The largest plan that came.
+// Records the size of the largest plan.
 class MeasuredControl : public coordinator::ServerControlClient {
  public:
   explicit MeasuredControl(std::unique_ptr<ServerControlClient> control)
@@ -91,7 +91,7 @@ struct Server {
   std::unique_ptr<server::ParameterServer> server;
 };
 
-// What islands are doing, for those that wait for it.
+// The islands' progress, for islands that wait for it.
 class Gate {
  public:
   void Note(int island, bool waits) {
@@ -131,10 +131,10 @@ class Gate {
   int joined_count_ ABSL_GUARDED_BY(mutex_) = 0;
 };
 
-// A run of all islands, from its creation to its end.
+// A whole run of all islands.
 class World {
  public:
-  // `live_merge_bytes_max`: room on a server for what waits to be merged.
+  // `live_merge_bytes_max`: a server's memory budget for unmerged chunks.
   explicit World(v1::Durability durability,
                  int64_t live_merge_bytes_max = int64_t{1} << 30)
       : spec_(Spec(durability)), live_merge_bytes_max_(live_merge_bytes_max) {}
@@ -263,7 +263,7 @@ class World {
     EXPECT_TRUE(ended.ok()) << island << ": " << ended;
   }
 
-  // One life of an island; the victim's first ends between two contributions.
+  // One life of an island. The victim's first ends between two contributions.
   absl::Status RunIsland(int island, int life, FakeFileSystem& files) {
     std::stop_source kill;
     worker::RunIslandOptions options;
@@ -309,7 +309,7 @@ TEST(ManyIslandsTest, GiveTheSameBitsAtBothLevels) {
   const std::string expected = World(v1::DURABILITY_PROCESS).Run();
   EXPECT_NE(expected, "");
   EXPECT_EQ(World(v1::DURABILITY_ISLAND).Run(), expected);
-  // A thirteenth of what they push at a time: they take turns.
+  // A thirteenth of the bytes they push at a time, so the islands take turns.
   const absl::Time begin = SystemClock().Now();
   EXPECT_EQ(World(v1::DURABILITY_ISLAND, 256 << 10).Run(), expected);
   std::cout << "in little room: " << SystemClock().Now() - begin << "\n";

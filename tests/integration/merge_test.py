@@ -1,6 +1,6 @@
 #!/usr/bin/python3
-"""Merge rules from end to end: the same bits however the work is spread, and a
-minority that lies."""
+"""Merge rules from end to end: the same bits for any distribution of the work,
+and a hostile minority."""
 
 from harness import arithmetic
 from harness import cases
@@ -92,7 +92,7 @@ class MergeTest(cluster_module.IntegrationTest):
             contribution.push()
         members[0].wait_version(1)
         after = theta(1)
-        # Krum takes one contribution as it is, and the step subtracts it.
+        # Krum takes one contribution unchanged; the step subtracts it.
         matches = [contribution for contribution in sent if all(
             abs(b - g - a) <= 1e-6 for b, g, a in
             zip(before, arithmetic.from_bytes(contribution.payload), after))]

@@ -1,7 +1,7 @@
 #!/usr/bin/python3
-"""Durability `island` with islands of several real processes: each pushes what
-it holds, and cells that two of them share are put together. The bits are those
-of level process with an island a process, whoever dies."""
+"""Durability `island` with islands of several real processes. Each pushes the
+part it holds; cells shared by two processes are joined. The bits are those of
+level process with one process per island, for any death."""
 
 from harness import cases
 from harness import cluster as cluster_module
@@ -16,7 +16,7 @@ STREAMING = {
                  "overlap_step_count": 4, "blend": 0.5},
 }
 
-# Meshes of the second and the third island, and their processes: they are cut
+# Meshes and process counts of the second and third island; they cut the model
 # at different places.
 MESHES = (("dp_shard=2", 2), ("tp=2,pp=2", 4))
 
@@ -37,7 +37,7 @@ POINTS = [
 class MeshIslandLevelTest(cluster_module.IntegrationTest):
 
     def start(self, cluster, values, armed=None, together=False):
-        """`together`: an island is one process."""
+        """`together`: one process per island."""
         cluster.start_service(armed)
         cluster.create_run(values)
         cluster.start_mesh_islands(
@@ -45,7 +45,7 @@ class MeshIslandLevelTest(cluster_module.IntegrationTest):
             armed)
 
     def reference(self, *changes):
-        """SHA-256 of the same run at level process, an island a process."""
+        """SHA-256 of the same run at level process, one process per island."""
         values = self.run_values(BASE, *changes)
 
         def make(cluster):

@@ -1,6 +1,6 @@
 #!/usr/bin/python3
-"""Where the processes of an island meet: who is let in, who is sent away and
-hears why, and that no stranger keeps the island from its run."""
+"""The rendezvous of an island's processes: who is accepted, who is refused with
+a reason, and that no stranger keeps the island from its run."""
 
 import os
 import socket
@@ -74,7 +74,7 @@ class MeshRendezvousTest(cluster_module.IntegrationTest):
                               name="stranger")
         self.refused(stranger, 7, "has another secret")
         self.assertIn("--rendezvous-secret", stranger.tail())
-        # Nor is the machine's own secret enough.
+        # The machine's own secret is not enough.
         self.refused(self.start(1, name="neighbour"), 7, "has another secret")
         self.start(1, *secret)
         self.finish()
@@ -115,13 +115,13 @@ class MeshRendezvousTest(cluster_module.IntegrationTest):
                 try:
                     slow.sendall(bytes([byte]))
                 except OSError:
-                    return  # It was sent away: ten seconds were over.
+                    return  # Refused after ten seconds.
 
         trickler = threading.Thread(target=trickle)
         trickler.start()
         try:
             self.start(1)
-            # They stay while it trains, and more come.
+            # They stay while the island trains, and more connect.
             self.cluster.wait_commits(1)
             for _ in range(50):
                 dial(b"\x16\x03\x01")
@@ -152,7 +152,7 @@ class MeshRendezvousTest(cluster_module.IntegrationTest):
                        for name in ("rack.1", "twin"))
 
         wait.until("the second of them hears it", told)
-        # Whichever of the two was first: one of them is enough.
+        # One of the two twins is enough, whichever was first.
         self.cluster.kill("twin")
         start(2, "rack.2")
         start(3, "rack.3")

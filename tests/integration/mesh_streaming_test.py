@@ -1,6 +1,6 @@
 #!/usr/bin/python3
 """Streaming runs with an island of several real processes: the bits of the same
-meshes in one process each, whatever dies; training that goes on."""
+meshes in one process each, for any death; training continues."""
 
 from harness import cases
 from harness import cluster as cluster_module
@@ -23,9 +23,9 @@ ENCODED = {"exchange": {"up": "int8", "error_feedback": True, "down": "bf16"}}
 TWO_BIT = {"exchange": {"up": "two_bit", "error_feedback": True},
            "schedule": {"blend": 0.0, "eager": True}}
 
-# Where a process of the third island kills itself, armed for a time when
-# fragments are in flight. Saves are written by both processes, and either may
-# be the one that has not.
+# Where a process of the third island kills itself, armed for a hit while
+# fragments are in flight. Both processes write local checkpoints, and either
+# may lack the newest.
 POINTS = [
     (0, "island.trained.after@12", ()),
     (1, "island.trained.after@12", (ENCODED,)),
@@ -48,15 +48,15 @@ POINTS = [
 class MeshStreamingTest(cluster_module.IntegrationTest):
 
     def start(self, cluster, values, process_count=2, armed=None):
-        """One rank; two that share a model; four, tensor parallel and in a
-        pipeline, in `process_count` processes."""
+        """Starts islands of one rank; of two that share a model; of four,
+        tensor and pipeline parallel, in `process_count` processes."""
         cluster.start_service(armed)
         cluster.create_run(values)
         cluster.start_mesh_islands(
             [("dp_shard=2", 1), ("tp=2,pp=2", process_count)], armed)
 
     def in_one_process(self, *changes):
-        """SHA-256 of the undisturbed run whose islands are a process each, made
+        """SHA-256 of the undisturbed run with one process per island; played
         once."""
         values = self.run_values(BASE, *changes)
 

@@ -1,6 +1,6 @@
 #!/usr/bin/python3
 """Islands with different meshes in one run: one rank; two that share a model;
-four, tensor parallel and in a pipeline, in two processes."""
+four, tensor and pipeline parallel, in two processes."""
 
 import math
 import os
@@ -14,22 +14,22 @@ from harness import wait
 
 MODEL = {"model": {"kv_head_count": 2}}
 
-# The tolerance. AdamW makes steps of what sums in another order round
-# differently; how far that leads is measured, in the same run on single ranks
-# with each step's batch in parts. A mesh makes as many roundings in other
-# places, so it is as far away but for chance, which the root of the sum of
-# squares over all parameters evens out: FACTOR times as far is allowed. The
-# epsilon is large, so that an update is smooth in the gradient: else a few
-# elements, whose gradients are next to nothing, are most of the distance.
+# The tolerance. Sums in another order round differently, and AdamW amplifies
+# that. The effect is measured in the same run on single ranks, with each step's
+# batch in parts. A mesh makes as many roundings in other places, so its
+# distance is similar; the root of the sum of squares over all parameters
+# averages out chance. FACTOR times that distance is allowed. The epsilon is
+# large, so that an update is smooth in the gradient: otherwise a few elements
+# with tiny gradients dominate the distance.
 FACTOR = 4
-# The held-out loss is one number, and where it is by chance alike says nothing
-# of another: it may change by what such a distance is worth on the way that the
-# run itself took. A loss is told in f32, and its own sums round: so much more.
+# The held-out loss is one number and may agree by chance. It may change as much
+# as the run's own loss changes over such a distance, plus the rounding of a
+# loss that is summed and reported in f32.
 LOSS_ROUNDING = 1e-6
 
 
 def distance(a, b):
-    """The root of the sum of squares, of f32 bytes."""
+    """The Euclidean distance of f32 bytes."""
     return math.dist(arithmetic.from_bytes(a), arithmetic.from_bytes(b))
 
 
@@ -37,7 +37,7 @@ class MeshTest(cluster_module.IntegrationTest):
 
     def start(self, cluster, values, armed=None, flags=((), ()),
               directory=None):
-        """`flags`: further ones of the second and of the third island, which
+        """`flags`: extra flags of the second and the third island; the third
         saves in `directory`."""
         cluster.start_service(armed)
         cluster.create_run(values)
@@ -71,8 +71,8 @@ class MeshTest(cluster_module.IntegrationTest):
         return self.once("undisturbed", make)
 
     def course(self, name, start):
-        """[(parameters, held-out loss)] after rounds 2 and 4 of a run whose
-        islands `start(cluster)` starts."""
+        """[(parameters, held-out loss)] after rounds 2 and 4 of a run with the
+        islands that `start(cluster)` starts."""
         values = self.run_values(MODEL, {"checkpoint_every_round_count": 2,
                                          "inner": {"epsilon": 0.01}})
         cluster = self.new_cluster(name)
@@ -108,10 +108,9 @@ class MeshTest(cluster_module.IntegrationTest):
               % (apart, allowed, loss_apart, slope))
         self.assertLessEqual(apart, allowed)
         self.assertLessEqual(loss_apart, slope * allowed + LOSS_ROUNDING)
-        # A control: they are not the same run.
+        # A control: the runs are not identical.
         self.assertGreater(apart, 0)
-        # And another, for a tolerance that lets anything pass: two rounds are
-        # much further.
+        # A control of the tolerance: two rounds are much further apart.
         self.assertLess(allowed, 0.01 * distance(end, halfway))
 
     def test_what_ranks_keep_and_in_which_order_changes_no_bit(self):
@@ -150,7 +149,7 @@ class MeshTest(cluster_module.IntegrationTest):
         cluster.start_mesh_island("island-2", "tp=2,pp=2",
                                   directory="island-2-saves")
         self.assertEqual(self.finish(cluster, values), self.undisturbed())
-        # None is left of the two.
+        # No local checkpoint of two parts is left.
         self.assertEqual(os.listdir(saves), ["run.island-2.save"])
 
     def test_the_run_goes_on_without_a_process_and_takes_it_back(self):
@@ -168,7 +167,7 @@ class MeshTest(cluster_module.IntegrationTest):
                    lambda: len(merged_after(0)) == 3)
         cluster.kill("island-2.1")
         before = cluster.run_state().commit_seq
-        # What was on its way may still be merged.
+        # Contributions in flight may still be merged.
         cluster.wait_commits(before + 6)
         wait.until("the others go on", lambda: merged_after(before + 3) ==
                    {"island-0", "island-1"})

@@ -1,8 +1,8 @@
 #!/usr/bin/python3
-"""The power fails at level `machine`: what was not synced is gone.
+"""A power failure at level `machine`: unsynced writes are lost.
 
-kill_test's scenario with the difference that the victim starts again from what
-its disk was asked to keep (harness/power.py).
+As kill_test, but the victim restarts with only what it had synced
+(harness/power.py).
 """
 
 import os
@@ -17,7 +17,7 @@ from harness import power
 from harness import processes
 from harness import wait
 
-# Where each has just said, or is about to say, that something is durable.
+# Points just before or after a process reports that something is durable.
 POINTS = [
     ("coordinator", "coordinator.run.after"),
     ("coordinator", "coordinator.open.after@2"),
@@ -38,8 +38,8 @@ POINTS = [
     ("island-1", "island.pushed.after@2"),
 ]
 
-# Where a server has always written something that it did not sync: records of
-# chunks, a version under way. Elsewhere it depends on who pushes meanwhile.
+# Points at which a server always has unsynced writes: records of chunks, an
+# unfinished version. At other points it depends on concurrent pushes.
 LOSSES = {"server.stored.before@2", "server.prepared.after@2",
           "server.state.sealed@2"}
 
@@ -65,10 +65,10 @@ class PowerCutTest(cluster_module.IntegrationTest):
         if point in LOSSES:
             self.assertTrue(disk.losses[0], "the cut lost nothing")
 
-    # --- Controls: a promise that is broken is seen -------------------------------
+    # --- Controls: a broken promise is detected -----------------------------------
 
     def lie_to(self, victim, point):
-        """The same with a disk that keeps nothing of what is synced."""
+        """As above, with a disk that keeps nothing on a sync."""
         cluster = self.cluster
         cluster.cut_power_of(victim, lies=True)
         cluster.guard(victim)
@@ -109,7 +109,7 @@ class PowerCutTest(cluster_module.IntegrationTest):
 
 
 class DiskTest(cluster_module.IntegrationTest):
-    """The tool itself: a program that syncs some of what it does."""
+    """Tests the tool with a program that syncs some of its writes."""
 
     SCRIPT = """
 import os, signal, sys

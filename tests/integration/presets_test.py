@@ -1,8 +1,8 @@
 #!/usr/bin/python3
 """Every preset, from its name in a run file to a model that has learnt.
 
-Small models and few rounds in place of the preset's, all else as it stands:
-what a user of the name gets is what runs here.
+The model is smaller and the rounds are fewer than the preset's; everything else
+is the preset.
 """
 
 import json
@@ -16,10 +16,10 @@ from harness import processes
 from harness import run_file
 from harness import wait
 
-# As many layers as presets have fragments.
+# Enough layers for several fragments.
 MODEL = dict(run_file.BASE["model"], layer_count=4)
 
-# Less work; how a preset exchanges stays as it is.
+# Less work; the exchange stays the preset's.
 CHANGES = {
     "async": {"schedule": {"round_count": 24}},
     "decoupled": {"schedule": {"round_count": 4}},
@@ -34,7 +34,7 @@ CHANGES = {
     "streaming": {"schedule": {"round_count": 4}},
 }
 
-# Nats a byte of one who knows nothing.
+# Nats a byte of a uniform guess.
 UNIFORM = math.log(256)
 
 
@@ -56,7 +56,7 @@ class PresetRunTest(cluster_module.IntegrationTest):
         cluster.start_servers(spec.server_count)
         cluster.wait_state(cluster_module.ACTIVE)
         cluster.pin(pin_id="audit", keep_bytes_max=1 << 34)
-        # Where each client has data of its own, it brings it.
+        # A client with its own data passes its path.
         own = None if spec.data.fingerprint else self.text
         cluster.start_islands(count=spec.schedule.island_count_min, data=own)
         cluster.wait_state(cluster_module.COMPLETED)
@@ -65,11 +65,11 @@ class PresetRunTest(cluster_module.IntegrationTest):
         self.assertEqual(len(fragments), max(1, spec.layout.fragment_count))
         self.assertEqual(len(rounds), spec.schedule.round_count *
                          len(fragments))
-        # An island may report it after the last commit.
+        # An island may report the evaluation after the last commit.
         loss = wait.until("an evaluation is there",
                           lambda: cluster.run_state().evaluation.loss)
         self.assertLess(loss, UNIFORM - 0.1)
-        # G5: the same versions again, from what was kept.
+        # G5: recomputes the same versions from the kept contributions.
         done = cluster.run_cli("replay", "run", "--from", "audit", "-o", "json",
                                check=0)
         replayed = json.loads(done.stdout)["data"]

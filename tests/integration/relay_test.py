@@ -2,8 +2,8 @@
 """A run whose every message goes through a relay that misbehaves.
 
 Half of the messages between islands, servers and the coordinator are
-duplicated, delayed, reordered or cut; the run ends with the bits of the
-undisturbed one, and nothing is counted twice.
+duplicated, delayed, reordered or cut. The run ends with the bits of the
+undisturbed run, and nothing is counted twice.
 """
 
 import collections
@@ -34,7 +34,7 @@ class RelayTest(cluster_module.IntegrationTest):
         self.expect_no_bit_changes(self.run_values(MODEL))
 
     def test_encoded_contributions_with_error_feedback_neither(self):
-        # Of half the bytes: more of it, for as many chunks.
+        # bf16 halves the bytes: a larger model for as many chunks.
         self.expect_no_bit_changes(self.run_values(MODEL, {
             "model": {"layer_count": 5},
             "exchange": {"up": "bf16", "error_feedback": True}}))
@@ -67,7 +67,7 @@ class RelayTest(cluster_module.IntegrationTest):
         self.assert_mischief(data + list(control.values()))
 
     def assert_mischief(self, relays):
-        """A test of chaos that caused none would prove nothing."""
+        """Checks that every kind of fault happened; otherwise the test is void."""
         counts = sum((r.counts for r in relays), collections.Counter())
         print(dict(counts), flush=True)
         for name in ("twice", "delayed", "replayed ReportShards",

@@ -1,5 +1,5 @@
 #!/usr/bin/python3
-"""What a pin keeps, and `atoll replay`, over real programs (G5)."""
+"""The contributions that a pin keeps, and `atoll replay`, with real programs (G5)."""
 
 import json
 
@@ -23,7 +23,7 @@ class ReplayTest(cluster_module.IntegrationTest):
             for member in members:
                 member.wait_open(version)
             for contribution in toy.gradients(members, version, cases.seed()):
-                # A server that comes back has to hear its plan first.
+                # A restarted server needs its plan first.
                 self.cluster.retry(contribution.push)
             for member in members:
                 member.wait_version(version + 1)
@@ -59,7 +59,7 @@ class ReplayTest(cluster_module.IntegrationTest):
             digest = rounds[int(commit["commit_seq"])].digest
             self.assertEqual(commit["replayed_digest"], "%016x%016x" % (
                 digest.high, digest.low))
-        # Momentum, element by element.
+        # The momentum, element by element.
         self.assertEqual(data["states"],
                          [{"fragment": 0, "version": "6", "compared": True}])
         shown = self.cluster.run_cli("replay", "run", "--from", "audit",
@@ -90,7 +90,7 @@ class ReplayTest(cluster_module.IntegrationTest):
         self.cluster.kill("server-0")
         done = self.cluster.run_cli("replay", "run", "--from", "audit",
                                     "--patience", "3s", check=3)
-        self.assertIn("waits for server server-0 at %s, at most 3s" % address,
+        self.assertIn("waiting for server server-0 at %s, at most 3s" % address,
                       done.stderr)
 
     def test_kill_9_of_servers_loses_nothing_that_is_kept(self):
@@ -115,7 +115,7 @@ class ReplayTest(cluster_module.IntegrationTest):
         self.play(members, 0, 1)
         self.pin("--keep-mb", "100")
         self.play(members, 1, 4)
-        # Two contributions a round; beside them two are reserved.
+        # Two contributions per round; space for two more is reserved.
         self.assertGreaterEqual(
             len(damage.segments(self.cluster, "server-0")), 2 * 3)
         self.pin("--release")

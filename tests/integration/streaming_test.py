@@ -1,6 +1,6 @@
 #!/usr/bin/python3
-"""Streaming runs over real programs: fragments staggered, answers applied some
-steps after their push. The same bits whatever dies; training that goes on."""
+"""Streaming runs with real programs: staggered fragments, answers applied some
+steps after their push. The same bits for any death; training continues."""
 
 from harness import cases
 from harness import cluster as cluster_module
@@ -17,23 +17,23 @@ STREAMING = {
         "overlap_step_count": 2,
         "blend": 0.5,
     },
-    # Each evaluation is another island's turn.
+    # Each evaluation is by another island.
     "evaluation": {"every_round_count": 1},
 }
 EAGER = {"schedule": {"blend": 0.0, "overlap_step_count": 4, "eager": True}}
 ENCODED = {"exchange": {"up": "int8", "error_feedback": True, "down": "bf16"}}
 
-# Passed once in a strict run; the others are armed for a later time, when
-# several fragments have been in flight.
+# Points passed once in a strict run. The others are armed for a later hit,
+# after several fragments were in flight.
 ONCE = ("island.joined.", "island.evaluated.")
-# An undisturbed run does not pass it.
+# An undisturbed run does not pass these.
 NEVER = ("island.leave.",)
 
 
 class StreamingTest(cluster_module.IntegrationTest):
 
     def reference(self, *changes):
-        """SHA-256 of the undisturbed run, made once."""
+        """SHA-256 of the undisturbed run; played once."""
         values = self.run_values(STREAMING, *changes)
         return self.once(changes, lambda c: self.run_strict(c, values))
 
@@ -89,7 +89,7 @@ class StreamingTest(cluster_module.IntegrationTest):
         self.assertGreaterEqual(len(kills), 5, "too few kills to prove it")
 
     def test_islands_train_on_while_every_server_is_away(self):
-        """G10: to the step at which the answer is due, and no further."""
+        """G10: they train until the step at which the answer is due."""
         changes = {"schedule": {"overlap_step_count": 4, "round_count": 30},
                    "evaluation": {"every_round_count": 0}}
         values = self.run_values(STREAMING, changes)
@@ -106,7 +106,7 @@ class StreamingTest(cluster_module.IntegrationTest):
             steps = [island.progress.step for island in cluster.islands()]
             return len(steps) == 3 and all(s - 4 in pushes for s in steps)
 
-        # They report once a second, so one look could be by chance.
+        # Islands report once a second, so one look could be chance.
         wait.until("the islands wait for an answer", waiting)
         before = [island.progress.step for island in cluster.islands()]
         wait.until("they still do", waiting)

@@ -1,5 +1,5 @@
 #!/usr/bin/python3
-"""Undisturbed strict runs: the same bits however the work is spread."""
+"""Undisturbed strict runs: the same bits for any distribution of the work."""
 
 from harness import arithmetic
 from harness import cases
@@ -18,7 +18,7 @@ class StrictRunTest(cluster_module.IntegrationTest):
         values = self.run_values()
         cluster = self.cluster
         sha = self.run_strict(cluster, values)
-        # Whoever counts: the exporting client says the same of the same cut.
+        # The exporting client computes the same digest of the same cut.
         self.assertEqual(cluster.export_sha256(), sha)
         state = cluster.run_state()
         self.assertEqual(state.merged_token_count, 3 * 4 * 3 * 2 * 32)
@@ -51,7 +51,7 @@ class StrictRunTest(cluster_module.IntegrationTest):
             self.reference())
 
     def test_more_servers_than_blocks_give_the_same_bits(self):
-        # Some shards hold nothing of a fragment, and nobody waits for them.
+        # Some shards hold nothing of a fragment; no round waits for them.
         values = self.run_values({"server_count": 5})
         self.assertEqual(self.run_strict(self.cluster, values),
                          self.reference())
@@ -93,7 +93,7 @@ class DevUpTest(cluster_module.IntegrationTest):
                                  "--servers", "2", "--islands", "3", check=0,
                                  timeout=120)
         self.assertIn("endpoints.json", "".join(_files(directory)))
-        # Started again on a run that has ended: it says so and ends.
+        # Restarted on an ended run, it says so and exits.
         again = processes.run_cli("dev", "up", path, "--dir", directory,
                                   "--servers", "2", "--islands", "3",
                                   timeout=120)

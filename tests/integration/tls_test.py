@@ -1,5 +1,5 @@
 #!/usr/bin/python3
-"""Mutual TLS between real processes: who gets in, and who may call what."""
+"""Mutual TLS between real processes: who may connect, and who may call what."""
 
 import json
 import os
@@ -35,10 +35,10 @@ class Security:
         return self._issued[key]
 
     def flags(self, process):
-        """What harness/cluster.py gives to a process."""
+        """The TLS flags of a process, for harness/cluster.py."""
         role = "operator" if process == "cli" else \
             "island" if process.startswith("island") else "server"
-        # The processes of an island, ISLAND.0, ISLAND.1, have its certificate.
+        # The processes ISLAND.0, ISLAND.1 share their island's certificate.
         return self.certificate(role, process.split(".")[0]).flags
 
     @property
@@ -47,7 +47,7 @@ class Security:
 
 
 class ReadmeSecurity:
-    """The certificates that README.md says how to make, for loopback."""
+    """Certificates made as README.md describes, for loopback."""
 
     def __init__(self, directory):
         os.makedirs(directory)
@@ -88,7 +88,7 @@ class TlsTest(cluster_module.IntegrationTest):
         self.cluster = self.new_cluster("tls", self.security)
 
     def start(self, server_count=1):
-        """A toy run of one island; every class of caller has its own port."""
+        """Starts a toy run of one island; every class of caller has its own port."""
         self.cluster.start_coordinator_with_own_ports()
         self.cluster.start_servers(server_count)
         toy.create(self.cluster, {
@@ -137,7 +137,7 @@ class TlsTest(cluster_module.IntegrationTest):
         cluster.start_mesh_island("island-0", "dp_shard=2", 2)
         cluster.wait_state(cluster_module.COMPLETED)
         self.assert_strict_run_whole(cluster, values)
-        # They needed no secret of the machine.
+        # They needed no machine secret.
         self.assertFalse(os.path.exists(os.path.join(
             cluster.directory, "state", "atoll", "rendezvous.secret")))
 
@@ -149,7 +149,7 @@ class TlsTest(cluster_module.IntegrationTest):
             names = self.cluster.client(address).schema.service_names()
             for role in ROLES:
                 caller = self.caller(address, role)
-                # Descriptors come by reflection, which all may use, as health.
+                # All callers may use reflection and health.
                 self.assertEqual(caller.health(), 1)
                 for name in names:
                     if not name.startswith("atoll."):
@@ -161,15 +161,14 @@ class TlsTest(cluster_module.IntegrationTest):
                         self.check_cell(getattr(service, method), role,
                                         role in allowed(name, method),
                                         (address, name, method))
-        # The table has no row of what nobody serves, nor the other way round.
+        # The table and the served methods are the same set.
         self.assertEqual(seen, allowed.methods(seen))
         self.assertGreater(len(seen), 20)
         self.assertEqual(self.cluster.run_state().run.state,
                          cluster_module.ACTIVE)
 
     def check_cell(self, method, role, is_allowed, where):
-        """Calls with an empty message: whatever else is wrong with that, the
-        role is what is looked at first."""
+        """Calls with an empty message. The role is checked before the message."""
         request = method.request_class()
         if method.kind.startswith("stream"):
             request = iter([request])
@@ -181,12 +180,12 @@ class TlsTest(cluster_module.IntegrationTest):
                 answer.cancel()
         except grpc.RpcError as failure:
             error = client.protocols.ErrorDetails(failure)
-        # The role alone is refused without a reason (proto/DESIGN.md, 7).
+        # A refusal by role has no reason (proto/DESIGN.md, 7).
         denied = error is not None and (error.code, error.reason) == (DENIED,
                                                                       "")
         self.assertEqual(denied, not is_allowed, (where, role, str(error)))
         if error is not None and not denied:
-            # Nor does an unrelated failure hide what the role may do.
+            # An unrelated failure must not hide the result.
             self.assertNotIn(error.code, (
                 grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.UNAUTHENTICATED,
                 grpc.StatusCode.UNIMPLEMENTED, grpc.StatusCode.UNKNOWN,
@@ -246,13 +245,13 @@ class TlsTest(cluster_module.IntegrationTest):
             "server_count": 1,
             "schedule": {"round_count": 2, "min_quorum": 1,
                          "island_count_min": 1}}))
-        # An island's name is its certificate's.
+        # The default island id is the certificate's.
         join = ("join", cluster.coordinator_address, "--threads=1", "--dir",
                 os.path.join(cluster.directory, "kitchen"),
                 *security.flags("kitchen"))
         processes.run_cli(*join, "--run=run", check=0)
         self.assertEqual([i.island_id for i in cluster.islands()], ["kitchen"])
-        # It may not ask which runs there are, and is told what to say.
+        # It may not list runs; the error says to give --run.
         done = processes.run_cli(*join, check=FORBIDDEN)
         self.assertIn("--run", done.stderr)
         mixed = security.flags("anna")[:1] + security.flags("kitchen")[1:]
@@ -270,7 +269,7 @@ class TlsTest(cluster_module.IntegrationTest):
     def test_an_island_acts_for_no_other_island(self):
         self.start()
         cluster = self.cluster
-        # With its epoch and its secret: all but its certificate.
+        # The caller has the victim's epoch and secret, but not its certificate.
         victim = cluster.join("run", "island-0")
         thief = self.caller(cluster.dialled_by("island"), "island", "thief")
         service = thief.service("IslandService")
@@ -312,7 +311,7 @@ class TlsTest(cluster_module.IntegrationTest):
     # --- Who gets in ------------------------------------------------------------
 
     def assert_kept_out(self, credentials):
-        """No port answers, not even health."""
+        """Checks that no port answers, not even health."""
         for address in self.addresses():
             stranger = client.Client(address, credentials)
             error = client.error_of(stranger.health, timeout=10)
@@ -334,7 +333,7 @@ class TlsTest(cluster_module.IntegrationTest):
             other = certificates.Authority(os.path.join(
                 self.cluster.directory, "other-ca"))
             stranger = other.issue("atoll:operator:stranger")
-            # It trusts ours, so that it is the one who is refused.
+            # It trusts our authority, so the server must refuse it.
             self.assert_kept_out(certificates.Certificate(
                 stranger.cert, stranger.key, good.authority.ca).credentials)
         with self.subTest("an expired certificate"):
@@ -375,7 +374,7 @@ class TlsTest(cluster_module.IntegrationTest):
 
 
 class _RoleTable:
-    """The rows of a table of roles: who may call (service, method)."""
+    """A table of roles: who may call (service, method)."""
 
     def __init__(self, rows):
         self._rows = rows  # [(service, method or "all", roles)]
@@ -387,7 +386,7 @@ class _RoleTable:
         return ()
 
     def methods(self, served):
-        """What its rows name; "all" is whatever `served` has of a service."""
+        """The methods of its rows; "all" means all of `served` for a service."""
         named = set()
         for service, method, _ in self._rows:
             named |= {m for m in served if m[0] == service} \
@@ -400,7 +399,7 @@ _FOR_ALL = ("grpc.health.v1.Health",
 
 
 def read_role_table():
-    """The table of proto/ISLAND.md, section 2: the contract itself."""
+    """The table of proto/ISLAND.md, section 2."""
     with open(processes.source("proto/ISLAND.md"), encoding="utf-8") as file:
         text = file.read()
     head = re.search(r"\| method \|(.+)\|\n", text)

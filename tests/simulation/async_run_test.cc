@@ -1,7 +1,7 @@
-// A whole async run in one thread from one seed: the coordinator's core, the
-// shards' and the islands', with time, transfers, arithmetic and disks made up.
-// Islands are of different speeds and anyone dies at any instant; the log is
-// judged afterwards, from its records alone.
+// A whole async run in one thread from one seed: the cores of the coordinator,
+// the shards and the islands, with simulated time, transfers, arithmetic and
+// disks. Islands have different speeds, and any process may die at any tick.
+// Afterwards the test judges the log from its records alone.
 
 #include <algorithm>
 #include <cstdint>
@@ -35,7 +35,7 @@ constexpr int kShards = 2;
 constexpr int64_t kSteps = 8;  // H.
 constexpr absl::Duration kTick = absl::Milliseconds(10);
 
-// What a shard's process leaves behind.
+// What remains of a shard's process after its death.
 struct Disk {
   server::RecoveredShard kept;
   std::map<ContributionKey, server::StoredFact> stored;
@@ -55,7 +55,7 @@ struct Island {
   std::optional<worker::Action> doing;  // Until `busy_until`.
   int64_t busy_until = 0;
   std::optional<worker::SaveSummary> save;
-  std::vector<v1::ContributionInfo> contributions;  // Of the save.
+  std::vector<v1::ContributionInfo> contributions;  // In the local checkpoint.
   std::string secret;
   int64_t epoch = 0;
   int64_t plan_revision = -1;
@@ -64,7 +64,7 @@ struct Island {
 
 class World : public coordinator::ServerDirectory {
  public:
-  // Plans and reports of a shard are on their way for about `ticks_a_message`.
+  // Plans and reports of a shard take about `ticks_a_message`.
   World(const v1::RunSpec& spec, std::vector<int> ticks_a_step, uint64_t seed,
         int ticks_a_message = 2)
       : spec_(spec), layout_(*RunLayout::Create(spec.layout())),
@@ -94,7 +94,7 @@ class World : public coordinator::ServerDirectory {
   // True if the run completed within `tick_count`, with a death about every
   // `ticks_a_death` (0: none).
   bool Run(int64_t tick_count, int ticks_a_death) {
-    // What shards have to tell when the islands are gone.
+    // Time for the shards' last reports after the islands have ended.
     constexpr int kTicksAfter = 100;
     int ticks_after = 0;
     while (tick_ < tick_count) {
@@ -119,7 +119,7 @@ class World : public coordinator::ServerDirectory {
     return false;
   }
 
-  // The log's own story: what must hold of every async run.
+  // Checks the invariants of every async run in the log.
   void Judge() {
     std::set<std::tuple<int32_t, int32_t, int64_t>> decided;
     std::map<int32_t, int64_t> versions;
@@ -535,15 +535,15 @@ TEST(AsyncRunTest, ASlowIslandTakesFewerStepsAsOftenAsTheOthers) {
   world.Judge();
   ASSERT_EQ(world.steps().size(), 4u);
   for (const auto& [slot, steps] : world.steps()) {
-    // DyLU: H, and a quarter of it; each its share of the contributions.
+    // DyLU: H steps, or a quarter of them for the slow island.
     for (const int64_t count : steps) {
       EXPECT_EQ(count, slot == 3 ? kSteps / 4 : kSteps);
     }
     EXPECT_GE(steps.size(), 12u) << "slot " << slot;
   }
-  // Four islands at the same pace: three versions come meanwhile.
+  // Four islands at the same pace: three other versions come in between.
   EXPECT_NEAR(static_cast<double>(world.staleness_sum()) / 80, 3, 0.7);
-  // Every period is somebody's, and the last version too.
+  // Every period is evaluated, and so is the last version.
   EXPECT_TRUE(world.evaluated().contains(80));
   EXPECT_GE(world.evaluated().size(), 17u);
 }

@@ -1,10 +1,9 @@
-"""Files stand on their own includes, for all that a precompiled header hides.
+"""Finds includes that a file lacks but a precompiled header hides.
 
-deploy/bazel/cc.bzl puts a header before each file, so that g++ no longer misses
-what the file forgot to include of it. This does: a file that uses a name must
-reach the header of that name by its includes, its own or through headers of
-ours. Headers of the generated code's library are not looked at: whatever needs
-one has a generated header, which includes it.
+deploy/bazel/cc.bzl puts a header before each file, so g++ does not notice a
+missing include. This check does: a file that uses a name must reach that name's
+header by its own includes or through our headers. Headers of protobuf are not
+checked, because generated headers include them.
 """
 
 import re
@@ -27,7 +26,7 @@ _ALGORITHMS = (
     'set_union|shuffle|sort|stable_sort|swap_ranges|transform|unique|'
     'upper_bound')
 
-# For each header: what it is included for.
+# For each header: the names that need it.
 USES = {
     'algorithm': r'\bstd::(ranges::)?(%s)\s*\(' % _ALGORITHMS,
     'cstdint': r'\bu?int(8|16|32|64)_t\b',
@@ -55,7 +54,7 @@ USES = {
 
 
 def hidden(files):
-  """What the precompiled headers in `files` include of others, in order."""
+  """The foreign headers that precompiled headers include, in order."""
   paths = []
   for header in HEADERS:
     for _, included, _ in source_text.includes(files.get(header, '')):
@@ -65,7 +64,7 @@ def hidden(files):
 
 
 class Reach:
-  """What each file includes, its own and through headers in `files`."""
+  """The includes of each file, direct and through headers in `files`."""
 
   def __init__(self, files):
     self._direct = {

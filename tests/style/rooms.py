@@ -1,7 +1,7 @@
-"""Which room may include what: the architecture, as far as includes show it.
+"""Which room may include what: the architecture, as includes show it.
 
-BUILD says the same with package_groups; this sees headers of the system too,
-for these are found by every compilation.
+The package_groups of BUILD say the same; this also checks system headers, which
+every compilation can reach.
 """
 
 import collections
@@ -12,8 +12,8 @@ SHIPPED = ('base',) + PROGRAMS + ('cli',)
 OURS = ('base', 'coordinator', 'server', 'worker', 'cli', 'tests', 'deploy',
         'proto', 'atoll')
 
-# What every pure room may include of ours: messages (never stubs), encodings,
-# the layout's tables, and error values.
+# Our headers that every pure room may include: messages (never stubs),
+# encodings, the layout's tables, and error values.
 _PURE_OURS = r'^(base/(codec|status|layout)/|atoll/([a-z0-9]+/)*[a-z_]+(?<!\.grpc)\.pb\.h$)'
 
 _NETWORK = r'^(grpc|grpcpp|grpc\+\+|sys/socket|netinet|arpa)/|\.grpc\.pb\.h$'
@@ -26,8 +26,8 @@ _TIME_AND_CHANCE = r'^(chrono|ctime|time\.h|absl/time/clock\.h)$|^absl/random/'
 _FILES = (r'^(fstream|filesystem|iostream|cstdio|stdio\.h|unistd\.h|fcntl\.h|'
           r'dirent\.h)$|^sys/')
 
-# allowed: None, or the only paths of ours that may be included (a pattern).
-# forbidden: pattern and why, of any path.
+# allowed: None, or a pattern of the only paths of ours that it may include.
+# forbidden: (pattern, reason) for any path.
 Room = collections.namedtuple('Room', 'name allowed forbidden')
 
 
@@ -65,7 +65,7 @@ def _kernels(path, program, folder):
 
 
 def room_of(path):
-  """The Room that `path` lies in; None where only directions are checked."""
+  """The Room of `path`; None: only directions are checked."""
   parts = path.split('/')
   program = parts[0]
   if program not in PROGRAMS or len(parts) < 3:
@@ -95,7 +95,7 @@ def room_of(path):
   return None
 
 
-# For each folder at the root: what it may include of the others.
+# For each root folder: the paths of ours that it may include.
 _DIRECTIONS = {
     'base': r'^(base|atoll)/',
     'coordinator': r'^(base|atoll|coordinator)/',

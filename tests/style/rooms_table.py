@@ -3,9 +3,9 @@
 
     tests/style/rooms_table.py > table.md
 
-The sentence is the first comment of the folder's BUILD. Files are those that
-lie in the folder itself; lines are those of production C++, CUDA, protos,
-BUILD, .bzl and Markdown files, so that 0 is a folder of tests.
+The sentence is the first one of the folder's BUILD. Files are those directly in
+the folder. Lines are of production C++, CUDA, protos, BUILD, .bzl and Markdown,
+so a folder of tests has 0.
 """
 
 import os
@@ -15,7 +15,7 @@ import subprocess
 _COUNTED = re.compile(r'\.(h|cc|cu|inc|proto|bzl|md)$|(^|/)BUILD$')
 _TESTS = re.compile(r'^tests/|_test\.|/testing/|testdata|fuzz')
 _SKIPPED = re.compile(r'^deploy/bazel/external|/testdata$|^\.ci')
-# Folders without a BUILD of their own.
+# Folders without a BUILD.
 _SENTENCES = {
     'base': 'What every program stands on; its rooms are below.',
     'deploy': 'How it is built, shipped and started.',

@@ -1,7 +1,6 @@
 """The rules: each takes a file's path and text and yields violations.
 
-A place that has a reason says so on its line or on the line above, as
-`style-ok(RULE): why`, and is not reported.
+`style-ok(RULE): why` on the line or the line above permits an exception.
 """
 
 import collections
@@ -13,8 +12,8 @@ import source_text
 
 Violation = collections.namedtuple('Violation', 'path line rule message')
 
-# Hard ceilings, past what one aims at (header 250, test 800, function 70,
-# 80 columns).
+# Hard ceilings above the targets (header 250, test 800, function 70 lines, 80
+# columns).
 HEADER_LINES_MAX = 500
 SOURCE_LINES_MAX = 600
 TEST_LINES_MAX = 1500
@@ -143,7 +142,7 @@ _OTHERS_FLAGS = r'--(test_\w+|disk_cache|local_\w+|\w+_out|descriptor_\w+)$'
 
 
 def flags(path, text):
-  """A flag of ours is spelt with dashes, wherever people read it."""
+  """Our flags are spelt with dashes in all text for people."""
   if not path.endswith(('.h', '.cc', '.md', '.toml', '.proto')):
     return
   for line, match in _matches(_UNDERSCORE_FLAG, text):
@@ -234,7 +233,7 @@ _PROTO_ITEM = re.compile(
 
 
 def protos(path, text):
-  """Everything in the contract has a comment, each method its errors."""
+  """Everything in a proto has a comment; each method lists its errors."""
   if not path.startswith('proto/atoll/') or not path.endswith('.proto'):
     return
   lines = text.split('\n')
@@ -295,9 +294,9 @@ def folders_say_what_they_hold(files):
 
 
 def _folder_includes(files):
-  """{folder: {folder: (path, line, included)}} of what is shipped.
+  """{folder: {folder: (path, line, included)}} of shipped code.
 
-  A program's main file stands above all folders and is left out.
+  A program's main file may include all folders and is skipped.
   """
   edges = collections.defaultdict(dict)
   for path, text in files.items():
@@ -314,7 +313,7 @@ def _folder_includes(files):
 
 
 def no_circles(files):
-  """Across files: includes between folders go one way."""
+  """Across files: includes between folders have no cycle."""
   edges = _folder_includes(files)
 
   def reached(start):
@@ -336,7 +335,7 @@ def no_circles(files):
 
 
 def own_includes(files):
-  """Across files: no file rests on what a precompiled header includes."""
+  """Across files: no file relies on a precompiled header's includes."""
   for header in precompiled.hidden(files):
     if header not in precompiled.USES:
       yield Violation(

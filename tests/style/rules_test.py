@@ -1,4 +1,4 @@
-"""Plants each violation and sees it found, and what is right let through."""
+"""Plants each violation and checks that only violations are found."""
 
 import os
 import sys

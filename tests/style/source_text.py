@@ -1,4 +1,4 @@
-"""What the rules need to know of a C++ file, without a compiler."""
+"""Parses C++ files as far as the rules need, without a compiler."""
 
 import functools
 import re
@@ -13,13 +13,13 @@ _TOKENS = re.compile(
 
 
 def _blank(text):
-  """`text` with every character but line ends made a space."""
+  """`text` with every character except line ends replaced by a space."""
   return re.sub(r'[^\n]', ' ', text)
 
 
-@functools.lru_cache(maxsize=None)  # Several rules want it.
+@functools.lru_cache(maxsize=None)  # Several rules call it.
 def code_only(text):
-  """`text` with comments, strings and characters blanked, lines kept."""
+  """`text` with comments, strings and characters blanked; lines stay."""
 
   def replace(match):
     token = match.group(0)
@@ -58,7 +58,7 @@ _NOT_FUNCTION = re.compile(
 def functions(code):
   """Yields (line number, line count) of each outermost function body.
 
-  `code` comes from code_only. A block is a function's if what stands before it,
+  `code` comes from code_only. A block is a function's if the text before it,
   since the last statement, has a parameter list and opens no type or namespace.
   """
   code = re.sub(r'^[ \t]*#(?:[^\n]*\\\n)*[^\n]*', lambda m: _blank(m.group(0)),
@@ -95,9 +95,8 @@ _NO_METHOD = re.compile(
 def classes(code):
   """Yields (line number, name, public methods) of each class.
 
-  `code` comes from code_only. Constructors, destructors, deleted methods,
-  friends and overrides, which are their interface's, do not count; an overload
-  does.
+  `code` comes from code_only. Overloads count. Constructors, destructors,
+  deleted methods, friends and overrides do not.
   """
   code = re.sub(r'^[ \t]*#(?:[^\n]*\\\n)*[^\n]*', lambda m: _blank(m.group(0)),
                 code, flags=re.M)

@@ -14,7 +14,7 @@ import tree  # pylint: disable=wrong-import-position
 
 
 def workspace_root():
-  """The sources' folder: where the link to WORKSPACE in the runfiles leads."""
+  """The sources' folder: the target of the runfiles' link to WORKSPACE."""
   runfiles = os.environ.get('TEST_SRCDIR')
   if runfiles:
     link = os.path.join(runfiles, os.environ['TEST_WORKSPACE'], 'WORKSPACE')

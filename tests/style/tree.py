@@ -2,7 +2,7 @@
 
 import os
 
-# Folders at the root that are no part of the sources.
+# Root folders that are not sources.
 _NOT_SOURCES = ('quickstart-out', 'test-out', 'shared', 'venv', 'node_modules')
 _TEXT_NAMES = ('BUILD', 'WORKSPACE', 'Dockerfile', 'run', '.bazelrc',
                '.gitignore', '.bazelignore')
@@ -19,14 +19,14 @@ def is_checked(path):
     return False
   if '__pycache__' in parts:
     return False
-  # These hold what they look for.
+  # These contain the patterns that they look for.
   if parts[:2] == ['tests', 'style']:
     return parts[-1] == 'BUILD'
   return parts[-1] in _TEXT_NAMES or parts[-1].endswith(_TEXT_ENDINGS)
 
 
 def read_tree(root):
-  """The files under `root` that are checked: a dict from path to text."""
+  """The checked files under `root`: a dict from path to text."""
   files = {}
   for folder, folders, names in os.walk(root):
     below = os.path.relpath(folder, root)

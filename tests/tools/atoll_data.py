@@ -1,5 +1,6 @@
 """The tokens of a run of format "bytes", as worker/data/DESIGN.md defines them,
-derived again in Python: their order, their split, and which windows are read.
+reimplemented in Python: their order, their split, and the windows that are
+read.
 """
 
 import os
@@ -20,7 +21,7 @@ def counter_hash(seed, counter):
 
 
 def read_tokens(path, seed):
-    """All bytes of the files of `path`, in the order of a shuffle."""
+    """All bytes of the files of `path`, in shuffled order."""
     if os.path.isfile(path):
         names = [path]
     else:
@@ -44,7 +45,7 @@ def read_tokens(path, seed):
 
 
 def split(tokens, validation_fraction):
-    """(training, held out)."""
+    """Returns (training, held out)."""
     held_out = int(len(tokens) * validation_fraction)
     begin = len(tokens) - held_out
     return tokens[:begin], tokens[begin:]
@@ -75,7 +76,7 @@ class Windows:
         return left << self._half_bits | right
 
     def offset(self, position):
-        """Of the first token of the window at `position`, in the shard."""
+        """The offset in the shard of the first token of window `position`."""
         epoch, rank = divmod(position, self.per_epoch)
         phase = self._epoch_hash(1, epoch) % self._phases
         order = self._epoch_hash(2, epoch)

@@ -32,8 +32,8 @@ absl::Status CreateRun(Context& context, const CreateOptions& options) {
   absl::StatusOr<v1::CreateRunResponse> response = client->CreateRun(request);
   if (absl::IsAlreadyExists(response.status())) {
     return WithHint(response.status(),
-                    "Give another id with --run-id, or look at the one there "
-                    "is: atoll run show " +
+                    "Give another id with --run-id, or look at the existing "
+                    "run: atoll run show " +
                         run.run_id);
   }
   RETURN_IF_ERROR(response.status());
@@ -51,8 +51,8 @@ absl::Status CreateRun(Context& context, const CreateOptions& options) {
   if (run.spec.init().import() && !options.validate_only &&
       created.state() == v1::RUN_STATE_STARTING) {
     context.output().Message(
-        absl::StrCat("it waits for its model: atoll run import ", run.run_id,
-                     " --model ", run.model_directory));
+        absl::StrCat("the run waits for its model: atoll run import ",
+                     run.run_id, " --model ", run.model_directory));
   }
   return absl::OkStatus();
 }
@@ -64,13 +64,12 @@ void AddRunCreate(CLI::App& app, Context& context) {
       app.add_subcommand("create", "Create a run from a run file");
   command->footer(absl::StrCat(
       "FILE is TOML with the fields of RunSpec, or a preset: ", PresetNames(),
-      ".\nThe same file and id again give the same run, so that a retry is "
-      "safe.\n"
+      ".\nA retry is safe: the same file and id give the same run.\n"
       "Example:\n  atoll run create my.toml --run-id spring"));
   auto options = std::make_shared<CreateOptions>();
   AddRunFileFlags(*command, options->file, options->changes);
   command->add_flag("--validate-only", options->validate_only,
-                    "Only check; create nothing");
+                    "Only check the file; create nothing");
   command->callback([&context, options] {
     context.action = [options](Context& context) {
       return CreateRun(context, *options);

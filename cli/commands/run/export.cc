@@ -31,7 +31,7 @@ absl::Status Export(Context& context, const RunExportOptions& flags) {
                    context.MakeOperatorClient({options.stop, &progress}));
   const absl::Time begin = absl::Now();
   options.on_progress = [&](const std::string& line) {
-    // One that is done at once says nothing.
+    // A fast export shows no progress.
     if (absl::Now() - begin < absl::Seconds(1)) return;
     progress.Update(line, absl::Now());
   };
@@ -59,9 +59,10 @@ absl::Status Export(Context& context, const RunExportOptions& flags) {
 
 void AddRunExport(CLI::App& app, Context& context) {
   CLI::App* command = app.add_subcommand(
-      "export", "Write a run's parameters as safetensors, for other tools");
+      "export", "Write a run's parameters as a model directory (safetensors)");
   command->footer(
-      "DIR then loads in transformers (AutoModelForCausalLM), in `atoll eval`\n"
+      "The directory loads in transformers (AutoModelForCausalLM), `atoll "
+      "eval`\n"
       "and `atoll generate`.\n"
       "Example:\n  atoll run export laptop --output model");
   auto flags = std::make_shared<RunExportOptions>();
@@ -71,12 +72,12 @@ void AddRunExport(CLI::App& app, Context& context) {
       ->add_option("output,--output", options->directory, "Directory to write")
       ->required();
   command->add_option("--checkpoint", options->checkpoint,
-                      "Id of a kept checkpoint, \"final\" for one; the newest "
-                      "cut without it");
+                      "Id of a kept checkpoint, e.g. \"final\"; default: the "
+                      "newest cut");
   command
       ->add_option("--weight-file-mb", options->weight_file_mb_max,
-                   "Longest weight file in MB; more goes into several files "
-                   "with an index")
+                   "Largest weight file in MB; a larger model gets several "
+                   "files and an index")
       ->check(CLI::Range(1, 1000000))
       ->capture_default_str();
   AddPatience(*command, flags->patience);

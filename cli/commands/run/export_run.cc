@@ -20,7 +20,7 @@ namespace atl::cli {
 namespace {
 
 constexpr absl::Duration kPinLease = absl::Minutes(10);
-// So long an export that was stopped takes to say so to the coordinator.
+// Time for a cancelled export to release its pin.
 constexpr absl::Duration kReleaseTimeout = absl::Milliseconds(500);
 
 std::string RandomPinId() {
@@ -28,7 +28,7 @@ std::string RandomPinId() {
   return absl::StrFormat("export-%08x%08x", device(), device());
 }
 
-// Lets the cut go when the export is over, however it ended.
+// Releases the pin when the export ends, also after an error.
 class PinRelease {
  public:
   PinRelease(coordinator::OperatorClient& client, std::string run_id,
@@ -43,7 +43,7 @@ class PinRelease {
     request.set_run_id(run_id_);
     request.set_pin_id(pin_id_);
     request.set_release(true);
-    // Its lease ends by itself if this is not heard.
+    // If the call fails the lease expires by itself.
     if (stop_.stop_requested()) {
       client_.InBackground({}, kReleaseTimeout)
           ->ExportCheckpoint(request)
@@ -105,7 +105,7 @@ absl::StatusOr<Exported> ExportRun(const Context& context,
     is_waiting = true;
   };
   export_options.on_progress = [&](int64_t done, int64_t total) {
-    // What it waits for stays to be seen until something comes.
+    // The line of what it waits for stays until a byte arrives.
     if (is_waiting && done == shown) return;
     is_waiting = false;
     shown = done;

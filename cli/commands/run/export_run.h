@@ -18,15 +18,15 @@ namespace atl::cli {
 
 struct ExportOptions {
   std::string run_id;
-  std::string directory;   // Made; replaced if it is an export already.
-  std::string checkpoint;  // Pin to read; empty pins the newest cut for now.
-  int64_t weight_file_mb_max =  // Longest weight file.
+  std::string directory;   // Created; an earlier export is replaced.
+  std::string checkpoint;  // Pin to read; empty: pins the newest cut meanwhile.
+  int64_t weight_file_mb_max =  // Largest weight file.
       worker::kWeightFileBytesMax / 1000000;
-  // How long no byte may come from the servers before it is given up.
+  // Longest time without a byte from the servers.
   absl::Duration patience = absl::Minutes(1);
   std::stop_token stop;
-  // Where it stands, or what it waits for, as a line; about once a second. May
-  // be empty.
+  // Receives a line on the progress, or on what the export waits for, about
+  // once a second. May be empty.
   std::function<void(const std::string&)> on_progress;
 };
 
@@ -38,11 +38,11 @@ struct Exported {
   int64_t received_bytes = 0;  // Payload pulled.
 };
 
-// Pins, reads, writes and releases the pin.
+// Pins the cut, reads it, writes the directory and releases the pin.
 //
 // NOT_FOUND, FAILED_PRECONDITION, RESOURCE_EXHAUSTED: as ExportCheckpoint.
-// UNAVAILABLE, DEADLINE_EXCEEDED: a server does not answer for long. CANCELLED:
-// stopped.
+// UNAVAILABLE, DEADLINE_EXCEEDED: no answer from a server for `patience`.
+// CANCELLED: stopped.
 absl::StatusOr<Exported> ExportRun(const Context& context,
                                    coordinator::OperatorClient& client,
                                    const ExportOptions& options);

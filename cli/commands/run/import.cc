@@ -61,14 +61,14 @@ absl::Status Import(Context& context, const RunImportOptions& options) {
 }  // namespace
 
 void AddRunImport(CLI::App& app, Context& context) {
-  CLI::App* command = app.add_subcommand(
-      "import", "Give a run the model that it was created to start from");
+  CLI::App* command =
+      app.add_subcommand("import", "Upload the model that a run starts from");
   command->footer(
-      "The run's file names the model under [init]. DIR holds config.json and\n"
-      "safetensors (one file, or several with their index; F32, BF16 or "
-      "F16).\n"
-      "Everything is checked before anything is sent. Cut at any point, the\n"
-      "same command goes on from what the servers have.\n"
+      "The run file names the model under [init]. The directory holds\n"
+      "config.json and safetensors (one file, or several with their index; "
+      "F32,\n"
+      "BF16 or F16). The model is checked before anything is sent. After an\n"
+      "interruption the same command continues from what the servers have.\n"
       "Example:\n"
       "  atoll run create tune.toml --run-id tune\n"
       "  atoll run import tune --model export");
@@ -78,7 +78,7 @@ void AddRunImport(CLI::App& app, Context& context) {
       ->required();
   command
       ->add_option("--patience", options->patience,
-                   "How long nothing may move before it gives up: 30s, 5m")
+                   "Longest time without progress before giving up: 30s, 5m")
       ->capture_default_str();
   command->callback([&context, options] {
     context.action = [options](Context& context) {

@@ -26,10 +26,11 @@ namespace atl::cli {
 namespace {
 
 constexpr absl::Duration kQueryInterval = absl::Milliseconds(300);
-constexpr char kGoOn[] = "The same command goes on from what the servers have.";
+constexpr char kGoOn[] =
+    "The same command continues from what the servers have.";
 
-// Follows the run while it is imported: gives its routes to `shards`, and stops
-// the push when the run cannot start any more or nothing moves. Thread-safe.
+// Follows the run during the import: passes new routes to `shards`, and stops
+// the push if the run can no longer start or nothing moves. Thread-safe.
 class RunFollower {
  public:
   RunFollower(coordinator::OperatorClient& client, std::string run_id,
@@ -42,10 +43,10 @@ class RunFollower {
         moved_time_(absl::Now()),
         thread_([this](std::stop_token stop) { Follow(stop); }) {}
 
-  // Requested when the push has to end.
+  // Requested when the push must end.
   std::stop_token stop() const { return stop_.get_token(); }
 
-  // Bytes that the servers have.
+  // Reports how many bytes the servers have.
   void Moved(int64_t bytes) {
     MutexLock lock(&mutex_);
     if (bytes == bytes_) return;
@@ -53,18 +54,18 @@ class RunFollower {
     moved_time_ = absl::Now();
   }
 
-  // Why the push had to end, if not by the caller's stop.
+  // Why the push must end; OK if only the caller stopped it.
   absl::Status status() const {
     MutexLock lock(&mutex_);
     return status_;
   }
-  // What the run waits for; empty if that is not known.
+  // What the run waits for; empty: unknown.
   std::string reason() const {
     MutexLock lock(&mutex_);
     return reason_;
   }
 
-  // Where the shards were said to be last.
+  // The newest routes from the coordinator.
   server::ShardRoutes routes() const {
     MutexLock lock(&mutex_);
     return routes_;
@@ -129,7 +130,7 @@ class RunFollower {
       }
     } else if (absl::IsUnavailable(answer.status()) ||
                absl::IsDeadlineExceeded(answer.status())) {
-      // The import does not need it but at the end.
+      // The import needs the coordinator only at its end.
       reason_ = std::string(answer.status().message());
     } else {
       status_ = answer.status();
@@ -168,7 +169,7 @@ class ProgressLine {
 
   std::string At(int64_t done, int64_t total, const std::string& reason) {
     const absl::Time now = absl::Now();
-    // What the servers had before is not of this command's speed.
+    // Bytes that the servers had before do not count for the speed.
     if (!first_.has_value()) first_ = {done, now};
     std::string line = absl::StrCat("import ", run_id_, "  ", FormatBytes(done),
                                     " of ", FormatBytes(total));
@@ -190,14 +191,14 @@ class ProgressLine {
   std::optional<std::pair<int64_t, absl::Time>> first_;
 };
 
-// Errors of the check get what a person can do.
+// Adds a reason and a hint to an error of the check.
 absl::Status Explain(const absl::Status& status, const std::string& run_id) {
   if (absl::IsAlreadyExists(status)) {
     return WithHint(WithReason(status, "OTHER_MODEL"),
-                    absl::StrCat("atoll run show ", run_id,
-                                 " shows the run; a run file with this model "
-                                 "under [init] and another run_id makes one "
-                                 "for it."));
+                    absl::StrCat("`atoll run show ", run_id,
+                                 "` shows the run. For this model create a "
+                                 "run with another run_id and this model "
+                                 "under [init]."));
   }
   if (absl::IsFailedPrecondition(status)) {
     return WithReason(status, "NOT_IMPORTABLE");
@@ -252,7 +253,7 @@ absl::StatusOr<Imported> ImportRun(const Context& context,
   bool is_waiting = false;
   import_options.on_progress = [&](int64_t done, int64_t total) {
     follower.Moved(done);
-    // What it waits for stays to be seen until something moves.
+    // The line of what it waits for stays until something moves.
     if (!options.on_progress || (is_waiting && done == shown)) return;
     is_waiting = false;
     shown = done;

@@ -1,5 +1,5 @@
 // Gives a run its version 0: reads a model directory, checks it against the
-// run, and pushes to the servers what they do not have yet.
+// run, and pushes what the servers lack.
 
 #pragma once
 
@@ -17,10 +17,10 @@ namespace atl::cli {
 
 struct ImportOptions {
   std::string directory;  // config.json and safetensors.
-  // How long nothing may move, nor the run start, before it is given up.
+  // Longest time without progress, or until the run has started.
   absl::Duration patience = absl::Minutes(5);
   std::stop_token stop;
-  // Where it stands, as a line; about once a second. May be empty.
+  // Receives a line on the progress about once a second. May be empty.
   std::function<void(const std::string&)> on_progress;
 };
 
@@ -28,19 +28,20 @@ struct Imported {
   std::string directory;  // Absolute.
   std::string parameters_sha256;
   int64_t size_bytes = 0;  // Of the parameters.
-  int64_t sent_bytes = 0;  // Payload pushed; 0 if the servers had it all.
+  int64_t sent_bytes = 0;  // Payload pushed; 0: the servers had it all.
   v1::RunState state = v1::RUN_STATE_UNSPECIFIED;  // Not STARTING.
 };
 
-// Imports into `run`, which RunService.GetRun gave, and returns when it has
-// started. Nothing is sent before the model was checked whole. Cut at any
-// point, the same call goes on from what the servers have; after the run has
-// started from this model it does nothing.
+// Imports into `run` (from GetRun) and returns when the run has started. Sends
+// nothing before the whole model was checked. After an interruption the same
+// call continues from what the servers have; once the run has started from this
+// model it does nothing.
 //
-// NOT_FOUND, INVALID_ARGUMENT, DATA_LOSS: the model cannot be read, or is not
-// of the run's shape. FAILED_PRECONDITION: the run makes its version 0 itself,
-// or has ended. ALREADY_EXISTS: it was created for another model.
-// DEADLINE_EXCEEDED: `patience` is over. CANCELLED: stopped.
+// NOT_FOUND, INVALID_ARGUMENT, DATA_LOSS: the model cannot be read, or does not
+// fit the run. FAILED_PRECONDITION: the run makes its version 0 itself, or is
+// cancelled. UNAVAILABLE: a shard has stopped. ALREADY_EXISTS: the run was
+// created for another model. DEADLINE_EXCEEDED: nothing has moved for
+// `patience`. CANCELLED: stopped.
 absl::StatusOr<Imported> ImportRun(const Context& context,
                                    coordinator::OperatorClient& client,
                                    const v1::Run& run,

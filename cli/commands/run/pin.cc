@@ -1,4 +1,4 @@
-// atoll run pin: keeps a cut, and what is merged after it, for `atoll replay`.
+// atoll run pin: keeps a cut and the contributions merged after it.
 #include <cstdint>
 #include <memory>
 #include <string>
@@ -36,8 +36,8 @@ absl::Status Pin(Context& context, const PinOptions& options) {
     Json data;
     data["pin_id"] = options.pin_id;
     data["released"] = true;
-    context.output().Print(data,
-                           absl::StrCat("pin ", options.pin_id, " is gone\n"));
+    context.output().Print(
+        data, absl::StrCat("pin ", options.pin_id, " is released\n"));
     return absl::OkStatus();
   }
   const v1::Pin& pin = response.pin();
@@ -55,26 +55,27 @@ absl::Status Pin(Context& context, const PinOptions& options) {
 
 void AddRunPin(CLI::App& app, Context& context) {
   CLI::App* command = app.add_subcommand(
-      "pin", "Keep the newest cut, and what is merged after it");
+      "pin", "Keep the newest cut and the contributions merged after it");
   command->footer(
-      "With --keep-mb the servers keep what every later commit merges, until\n"
-      "it comes to so many MB, for `atoll replay`. The same command again\n"
-      "renews the pin.\n"
+      "With --keep-mb the servers keep the contributions of every later "
+      "commit,\n"
+      "up to that many MB, for `atoll replay`. The same command renews the "
+      "pin.\n"
       "Example:\n  atoll run pin laptop --id audit --keep-mb 2000");
   auto options = std::make_shared<PinOptions>();
   command->add_option("run", options->run_id, "Id of the run")->required();
   command->add_option("--id", options->pin_id, "Id of the pin")->required();
   command
       ->add_option("--keep-mb", options->keep_mb,
-                   "Contributions to keep, in MB over all servers; none "
-                   "without it")
+                   "MB of contributions to keep, over all servers; default: "
+                   "none")
       ->check(CLI::Range(int64_t{1}, int64_t{1000000000}));
   command
       ->add_option("--hours", options->hours,
-                   "How long the pin stays if it is not renewed (24)")
+                   "Hours until the pin expires unless renewed (24)")
       ->check(CLI::Range(0.01, 24.0));
   command->add_flag("--release", options->release,
-                    "Let the pin go, and what is kept for it");
+                    "Release the pin and delete what it keeps");
   command->callback([&context, options] {
     context.action = [options](Context& context) {
       return Pin(context, *options);

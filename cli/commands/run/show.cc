@@ -12,7 +12,7 @@
 namespace atl::cli {
 namespace {
 
-// "yes", "not yet", or what is wrong.
+// "yes", "not yet", or the fault.
 std::string DescribeDurable(const v1::Checkpoint& checkpoint) {
   for (const v1::CheckpointShard& shard : checkpoint.shards()) {
     if (shard.fault().empty()) continue;
@@ -50,14 +50,14 @@ std::string DescribeCheckpoints(
   return text;
 }
 
-// Why a server keeps a run from going on; empty if it does not.
+// Why a server blocks the run; empty: it does not.
 std::string DescribeFault(const v1::ServerState& server) {
   if (!server.fault().empty()) return server.fault();
   if (!server.alive() && !server.placement().server_id().empty()) {
-    return "away: start it again on its --data-dir";
+    return "away: restart it with its --data-dir";
   }
   if (server.blocked_reason().empty()) return "";
-  return absl::StrCat("tries again: ", server.blocked_reason());
+  return absl::StrCat("retrying: ", server.blocked_reason());
 }
 
 std::string DescribeState(const v1::GetRunStateResponse& state) {
@@ -159,7 +159,8 @@ absl::Status ShowRun(Context& context, const std::string& run_id) {
 }  // namespace
 
 void AddRunShow(CLI::App& app, Context& context) {
-  CLI::App* command = app.add_subcommand("show", "Show where a run stands");
+  CLI::App* command =
+      app.add_subcommand("show", "Show a run's state and progress");
   command->footer("Example:\n  atoll run show laptop -o json");
   auto run_id = std::make_shared<std::string>();
   command->add_option("run", *run_id, "Id of the run")->required();

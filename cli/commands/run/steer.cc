@@ -35,17 +35,17 @@ void AddSteering(CLI::App& app, Context& context, const std::string& name,
 
 void AddRunPause(CLI::App& app, Context& context) {
   AddSteering<v1::PauseRunRequest, &coordinator::OperatorClient::PauseRun>(
-      app, context, "pause", "Open and seal no more rounds");
+      app, context, "pause", "Pause a run: open and seal no more rounds");
 }
 
 void AddRunResume(CLI::App& app, Context& context) {
   AddSteering<v1::ResumeRunRequest, &coordinator::OperatorClient::ResumeRun>(
-      app, context, "resume", "Go on after a pause");
+      app, context, "resume", "Resume a paused run");
 }
 
 void AddRunCancel(CLI::App& app, Context& context) {
   AddSteering<v1::CancelRunRequest, &coordinator::OperatorClient::CancelRun>(
-      app, context, "cancel", "End a run for good");
+      app, context, "cancel", "End a run permanently");
 }
 
 }  // namespace atl::cli

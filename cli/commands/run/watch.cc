@@ -21,13 +21,12 @@ struct WatchOptions {
   int64_t after_revision = 0;
 };
 
-// Where a watch goes on.
+// Where a watch resumes.
 struct Place {
-  int64_t revision = 0;    // Events up to here are not wanted, or printed.
+  int64_t revision = 0;    // Of the newest event to skip.
   int64_t commit_seq = 0;  // Of the newest round that was printed.
 };
 
-// Prints the events of a run.
 class Printer {
  public:
   Printer(const v1::ScheduleSpec& schedule, Output& output)
@@ -43,8 +42,8 @@ class Printer {
   Output& output_;
 };
 
-// In place of events that are compacted: the rounds that were committed since
-// `place` and the state that the run is in. Moves `place` to that state.
+// Replaces compacted events: prints the rounds committed since `place` and the
+// run's current state. Moves `place` to that state.
 absl::Status ListInstead(const std::string& run_id,
                          coordinator::OperatorClient& client, Printer& printer,
                          Place& place) {
@@ -55,7 +54,7 @@ absl::Status ListInstead(const std::string& run_id,
   const int64_t revision = state.run().revision();
   printer.Message(absl::StrCat("events after revision ", place.revision,
                                " are compacted: lists the rounds since, then "
-                               "goes on behind revision ",
+                               "resumes after revision ",
                                revision));
   v1::ListRoundsRequest request;
   request.set_run_id(run_id);
@@ -86,11 +85,11 @@ absl::Status ListInstead(const std::string& run_id,
   return absl::OkStatus();
 }
 
-// Until the run ends, or CANCELLED when `stop` is requested.
+// Prints events until the run ends. CANCELLED: `stop` was requested.
 absl::Status PrintEvents(Context& context, const WatchOptions& options,
                          std::stop_token stop) {
   ASSIGN_OR_RETURN(auto client, context.MakeOperatorClient({.stop = stop}));
-  // What does not change while it is watched: the run's specification.
+  // The spec does not change during the watch.
   v1::GetRunRequest run_request;
   run_request.set_run_id(options.run_id);
   ASSIGN_OR_RETURN(const v1::GetRunResponse run, client->GetRun(run_request));
@@ -118,7 +117,7 @@ absl::Status PrintEvents(Context& context, const WatchOptions& options,
 absl::Status WatchRun(Context& context, const WatchOptions& options) {
   Interrupt interrupt;
   absl::Status status = PrintEvents(context, options, interrupt.first());
-  // Ctrl-C is how a watch is meant to end.
+  // Ctrl-C is the normal end of a watch.
   if (absl::IsCancelled(status) && interrupt.first().stop_requested()) {
     status = absl::OkStatus();
   }
@@ -132,14 +131,14 @@ void AddRunWatch(CLI::App& app, Context& context) {
   CLI::App* command = app.add_subcommand(
       "watch", "Print what happens in a run until it ends or Ctrl-C");
   command->footer(
-      "Each event has a revision; --after REVISION goes on behind it. Where\n"
-      "events are no longer kept, committed rounds are printed instead.\n"
+      "Each event has a revision; --after REVISION resumes after it. If the\n"
+      "events are no longer kept, the committed rounds are printed instead.\n"
       "Example:\n  atoll run watch laptop -o jsonl --after 120");
   auto options = std::make_shared<WatchOptions>();
   command->add_option("run", options->run_id, "Id of the run")->required();
   command
       ->add_option("--after", options->after_revision,
-                   "Only events with a greater revision")
+                   "Print only events with a greater revision")
       ->check(NotNegative());
   command->callback([&context, options] {
     context.action = [options](Context& context) {

@@ -1,4 +1,4 @@
-// What a hostile island makes of an honest outer gradient.
+// How a hostile island alters an honest outer gradient.
 //
 // Pure. Thread-safe.
 
@@ -12,9 +12,9 @@
 namespace atl::benchmarks {
 
 enum class AttackKind {
-  kSignFlip,  // -factor * g: away from where the data leads.
+  kSignFlip,  // -factor * g: against the honest direction.
   kScale,     // factor * g: one island outweighs all others.
-  kDrift,     // g + factor * rms(g) in every element: always the same way.
+  kDrift,     // g + factor * rms(g) in every element.
 };
 
 struct Attack {
@@ -22,13 +22,13 @@ struct Attack {
   double factor = 1;  // Finite, > 0.
 };
 
-// "sign_flip", "scale:100", "drift:1"; the factor is 1 without a number.
+// Parses "sign_flip", "scale:100", "drift:1"; the default factor is 1.
 //
 // INVALID_ARGUMENT: no such attack, or no such factor.
 absl::StatusOr<Attack> ParseAttack(const std::string& text);
 
-// Turns `g` into what is pushed. The same for the same g, so that a push that
-// is repeated carries the same bytes.
+// Alters `g` in place. Deterministic, so that a repeated push has the same
+// bytes.
 void Apply(const Attack& attack, absl::Span<float> g);
 
 }  // namespace atl::benchmarks

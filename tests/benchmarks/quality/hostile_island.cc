@@ -1,12 +1,12 @@
-// An island that trains honestly and pushes something else: for the quality
-// benchmark's rows with a hostile island. No part of the product.
+// An island that trains honestly and pushes altered gradients, for the quality
+// benchmark. Not part of the product.
 //
 //   hostile_island join HOST:PORT --run R --island-id I --dir D --threads N
 //       --attack sign_flip|scale:100|drift:1
 //
-// All but the push is `atoll join`'s own code; between the island and its
-// client for parameters stands one that alters each outer gradient and its
-// digest, so that no shard can tell it from an honest one by its form.
+// Everything except the push is `atoll join`'s code. A client between the
+// island and its parameter client alters each outer gradient and its digest, so
+// that a shard cannot detect it by its form.
 
 #include <cstring>
 #include <iostream>
@@ -46,7 +46,8 @@ class HostileClient final : public server::ParameterClient {
                                absl::Span<const char> encoded,
                                const server::CallBounds& bounds) override {
     if (info.codec() != v1::CODEC_F32) {
-      return {.status = absl::UnimplementedError("attacks are on f32 alone")};
+      return {.status =
+                  absl::UnimplementedError("attacks need f32 contributions")};
     }
     std::vector<float> altered(encoded.size() / sizeof(float));
     std::memcpy(altered.data(), encoded.data(), encoded.size());
@@ -106,7 +107,7 @@ int Main(int argc, char** argv) {
   worker::RunIslandOptions options;
   std::string verb;
   std::string attack_text;
-  CLI::App app("An island that pushes something else than it has learnt");
+  CLI::App app("An island that trains honestly and pushes altered gradients");
   app.add_option("verb", verb)->required()->check(CLI::IsMember({"join"}));
   app.add_option("address", options.coordinator_address)->required();
   app.add_option("--run", options.run_id)->required();

@@ -1,4 +1,4 @@
-"""Whether a claim holds: from losses, seed by seed. Pure."""
+"""Judges claims from losses, seed by seed. Pure."""
 
 import collections
 import math
@@ -12,13 +12,13 @@ HOLDS, FAILS, OPEN, SHOWN = "holds", "fails", "open", ""
 # One-sided 95 % quantiles of Student's t by degrees of freedom.
 _T95 = (6.314, 2.920, 2.353, 2.132, 2.015, 1.943, 1.895, 1.860, 1.833)
 
-# Of the relative differences of the seeds that both have: their number, mean,
-# standard deviation, and half the width of the one-sided 95 % interval.
+# Relative differences over the common seeds: count, mean, standard deviation,
+# and half the width of the one-sided 95 % interval.
 Difference = collections.namedtuple("Difference", "count mean spread half")
 
 
 def mean_and_spread(values):
-    """Mean and standard deviation; the latter is nan for one value."""
+    """Mean and standard deviation (nan for one value)."""
     if any(math.isinf(v) for v in values):
         return math.inf, math.nan
     spread = statistics.stdev(values) if len(values) > 1 else math.nan
@@ -26,8 +26,8 @@ def mean_and_spread(values):
 
 
 def difference(losses, reference):
-    """Of two {seed: loss}; None if they have no seed in common. A loss that
-    there is none of, for the run did not end, is infinite."""
+    """The Difference of two {seed: loss}; None without a common seed. The loss
+    of a run that did not end is infinite."""
     seeds = sorted(set(losses) & set(reference))
     if not seeds:
         return None
@@ -43,7 +43,7 @@ def difference(losses, reference):
 
 
 def verdict(relation, bound, seen):
-    """HOLDS or FAILS if 95 % of such measurements would say so, else OPEN."""
+    """HOLDS or FAILS at 95 % confidence, else OPEN."""
     if relation == BESIDE:
         return SHOWN
     if seen is None:

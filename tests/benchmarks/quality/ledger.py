@@ -1,4 +1,4 @@
-"""What has been run: one JSON object a line, never changed, only added to."""
+"""The record of finished runs: one JSON object a line, append-only."""
 
 import hashlib
 import json
@@ -6,11 +6,11 @@ import os
 
 
 def digest_of(row, values, text):
-    """Of all that decides a row's result but the program: its run file, who is
-    hostile or slow, and the text that is read."""
+    """Digest of a row's inputs except the program: its run file, its hostile or
+    slow island, and the text."""
     content = {"play": row.play, "values": values, "hostile": row.hostile,
                "slow": row.slow, "text": text}
-    # The place of the text does not matter.
+    # The path of the text does not matter.
     content["values"] = dict(values, data={k: v for k, v in
                                            values["data"].items()
                                            if k != "path"})
@@ -21,7 +21,7 @@ def digest_of(row, values, text):
 class Ledger:
     """The entries of one file, by config and commit.
 
-    A line that was cut short by a kill is left out; the row is run again.
+    Skips a line that a kill cut short; that row runs again.
     """
 
     def __init__(self, path):
@@ -38,8 +38,7 @@ class Ledger:
             pass
 
     def find(self, digest, commit, any_commit=False):
-        """The newest entry of this config; of this commit, unless any will do.
-        """
+        """The newest entry of this config and, unless `any_commit`, commit."""
         for entry in reversed(self._entries):
             if entry["digest"] == digest and (
                     any_commit or entry["commit"] == commit):
@@ -49,7 +48,7 @@ class Ledger:
     def add(self, entry):
         os.makedirs(os.path.dirname(self._path), exist_ok=True)
         with open(self._path, "a+b") as file:
-            # Behind a line that was cut short, on a line of its own.
+            # Begin a new line after one that was cut short.
             file.seek(0, os.SEEK_END)
             if file.tell() > 0:
                 file.seek(-1, os.SEEK_END)

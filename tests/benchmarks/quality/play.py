@@ -1,5 +1,4 @@
-"""Plays one row with one seed: real processes, then the loss of what came out.
-"""
+"""Plays one row with one seed: real processes, then the model's loss."""
 
 import json
 import os
@@ -18,9 +17,9 @@ from harness import cluster as cluster_module
 from harness import processes
 from harness import run_file
 
-# The longest that a run may take; a row is about two minutes.
+# Time limit of a run; a row takes about two minutes.
 _TIMEOUT_S = 3 * 3600
-# What a slow island's time is cut into.
+# Time slice of a slow island.
 _SLICE_S = 0.1
 _LOOK_S = 0.25
 
@@ -28,11 +27,11 @@ _HOSTILE = "tests/benchmarks/quality/hostile_island"
 
 
 class NotHere(Exception):
-    """This row cannot be run; the message says why."""
+    """This row cannot run here; the message says why."""
 
 
 class _Slowed:
-    """A process that may run a share of the time: a slow machine."""
+    """A process that runs only a share of the time, like a slow machine."""
 
     def __init__(self, process, factor):
         self._process = process
@@ -54,7 +53,7 @@ class _Slowed:
 
 
 def _start_islands(cluster, row, count):
-    """The last one is the hostile or the slow one."""
+    """Starts the islands; the last one is the hostile or slow one."""
     cluster.start_islands(count=count - 1)
     last = "island-%d" % (count - 1)
     if row.hostile:
@@ -64,7 +63,7 @@ def _start_islands(cluster, row, count):
 
 
 def _await_end(cluster):
-    """The run's last state: COMPLETED, or PAUSED where it cannot go on."""
+    """Waits for COMPLETED, or PAUSED if the run cannot continue; returns it."""
     deadline = time.monotonic() + _TIMEOUT_S
     pause = threading.Event()
     while time.monotonic() < deadline:
@@ -127,7 +126,7 @@ def _play_run(row, values, directory, held_out):
 
 
 def _train_alone(values, directory, name):
-    """The model of `atoll dev baseline` on this run file."""
+    """Returns the model of `atoll dev baseline` for this run file."""
     os.makedirs(directory, exist_ok=True)
     path = os.path.join(directory, name + ".toml")
     with open(path, "w", encoding="utf-8") as file:
@@ -153,7 +152,7 @@ def _play_alone(values, directory, held_out):
 
 
 def version_0(values, directory):
-    """An export of the parameters that a run starts from: one step alone, so
+    """Exports the initial parameters of a run: one training step with a rate so
     small that it changes no bit."""
     still = {"inner": {"learning_rate": 1e-30, "weight_decay": 0.0,
                        "warmup_step_count": 0, "batch_size": 1},
@@ -187,8 +186,7 @@ def _play_torch(row, values, directory, torch_python):
 def play(row, values, directory, held_out, torch_python=None):
     """{"loss", "ended", ...}; the loss is None for a run that did not end.
 
-    Raises NotHere for a run that the coordinator refuses at its creation, or
-    for PyTorch where there is none.
+    Raises NotHere if the coordinator refuses the run, or if PyTorch is missing.
     """
     if row.play == rows_module.ALONE:
         return _play_alone(values, directory, held_out)

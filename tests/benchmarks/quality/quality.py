@@ -1,12 +1,11 @@
-"""What exchanging less costs in validation loss, on the quickstart's model.
+"""Measures how much validation loss less communication costs.
 
 usage: quality [--rows A,B] [--seeds 1,2,3] [--out DIR] [--list] [--report]
 
-Each row is trained with each seed, as real processes; a row that is in DIR
-already, with the same config and commit, is not run again, so that the program
-may be stopped and started at will. Then it judges what was claimed and writes
-DIR/quality.md. A row whose feature the coordinator refuses is listed with its
-sentence.
+Trains each row on the quickstart's model with each seed, as real processes. A
+row that is in DIR with the same config and commit does not run again, so the
+program may be stopped and restarted. Then it judges the claims and writes
+DIR/quality.md. A row that the coordinator refuses is listed with the reason.
 """
 
 import argparse
@@ -30,16 +29,16 @@ import report
 import rows as rows_module
 from harness import text
 
-_DATA_SEED = 1  # The text's order, as laptop.toml has it.
+_DATA_SEED = 1  # The text's order, as in laptop.toml.
 
 
 def workspace():
-    """The tree that the results belong to."""
+    """The source tree that the results belong to."""
     return os.environ.get("BUILD_WORKSPACE_DIRECTORY", os.path.realpath(_TREE))
 
 
 def commit_of(tree):
-    """The commit; with a + if files that git knows differ from it."""
+    """The commit; with a + if tracked files differ from it."""
     def git(*arguments):
         return subprocess.run(["git", "-C", tree] + list(arguments),
                               stdout=subprocess.PIPE, check=True,
@@ -63,7 +62,7 @@ def cpu_model():
 
 
 def newest_headers():
-    """The text that the quickstart takes."""
+    """The text of the quickstart."""
     root = "/usr/include/c++"
     names = [n for n in os.listdir(root)
              if os.path.isdir(os.path.join(root, n))]
@@ -82,7 +81,7 @@ def find_torch(given):
 
 
 class Bench:
-    """The rows of one call."""
+    """The rows of one invocation."""
 
     def __init__(self, arguments, scratch):
         self._arguments = arguments
@@ -106,7 +105,7 @@ class Bench:
 
     def run(self, row, seed):
         if row.name in self.missing and not self._arguments.report:
-            return  # Refused already, with another seed.
+            return  # Refused with another seed.
         values = rows_module.values_of(row, seed, self._data,
                                        self._arguments.smoke)
         digest = ledger_module.digest_of(row, values, self._text)
@@ -180,23 +179,23 @@ def parse(argv):
     known = rows_module.by_name()
     parser = argparse.ArgumentParser(prog="quality",
                                      description=__doc__.split("\n\n")[0])
-    parser.add_argument("--rows", help="some of the rows, by name")
+    parser.add_argument("--rows", help="names of the rows to run; default: all")
     parser.add_argument("--seeds", default="1,2,3")
-    parser.add_argument("--out", help="where results are kept "
+    parser.add_argument("--out", help="directory for results "
                         "(tests/benchmarks/results/quality)")
     parser.add_argument("--data", default=newest_headers(),
                         help="text to train on (%(default)s)")
     parser.add_argument("--any-commit", action="store_true",
-                        help="rows of other commits count too; the table names "
+                        help="also use rows of other commits; the table names "
                         "them")
     parser.add_argument("--report", action="store_true",
-                        help="run nothing: only judge and write the table")
+                        help="run nothing; only judge and write the table")
     parser.add_argument("--list", action="store_true",
-                        help="print the rows and what is claimed")
+                        help="print the rows and their claims")
     parser.add_argument("--smoke", action="store_true",
-                        help="a tiny model and text: does it work at all?")
+                        help="smoke test with a tiny model and text")
     parser.add_argument("--torch-python",
-                        help="an interpreter with torch, for the reference")
+                        help="Python interpreter with torch, for the reference")
     parser.add_argument("--nice", type=int, default=5)
     arguments = parser.parse_args(argv)
     chosen = arguments.rows.split(",") if arguments.rows else [
@@ -230,7 +229,7 @@ def main():
     scratch = tempfile.mkdtemp(prefix="atoll-quality-")
     try:
         bench = Bench(arguments, scratch)
-        # Seed by seed: a first look at everything comes first.
+        # Seed by seed, so that every row has an early result.
         for seed in arguments.seeds:
             for row in arguments.rows:
                 bench.run(row, seed)

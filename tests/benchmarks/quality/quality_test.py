@@ -1,4 +1,4 @@
-"""The quality benchmark: its judgement, its memory, and a tiny run of it."""
+"""Tests the quality benchmark: its judge, its ledger, and a tiny run."""
 
 import json
 import math
@@ -27,7 +27,7 @@ from harness import text
 class JudgeTest(unittest.TestCase):
 
     def test_compares_seed_by_seed(self):
-        # Far apart from seed to seed, but always one percent between them.
+        # The seeds differ widely, but the rows always by one percent.
         reference = {1: 1.0, 2: 2.0, 3: 4.0}
         seen = judge.difference({s: 1.01 * v for s, v in reference.items()},
                                 reference)
@@ -228,7 +228,7 @@ class SmokeTest(unittest.TestCase):
                 sorted((n, s) for n in names.split(",") for s in (1, 2)))
             losses = {(e["row"], e["seed"]): e["loss"] for e in entries}
             for seed in (1, 2):
-                # Two rounds are enough to see which way things go.
+                # Two rounds are enough to see the order.
                 self.assertLess(losses["diloco", seed],
                                 losses["single", seed])
                 self.assertGreater(losses["mean_x100", seed],

@@ -1,4 +1,4 @@
-"""The table that goes into tests/benchmarks/results/. Pure."""
+"""Formats the table of tests/benchmarks/results/. Pure."""
 
 import math
 
@@ -60,7 +60,7 @@ def claims_of(rows, played):
 
 
 def markdown(rows, played, missing, header):
-    """`missing` has, by row's name, why it was not run."""
+    """The table as Markdown. `missing`: by row's name, why it did not run."""
     lines = list(header)
     lines += ["", "Loss: nats a byte on all held-out text, mean and standard "
               "deviation over seeds. Difference: of the loss to the "
@@ -93,7 +93,7 @@ def markdown(rows, played, missing, header):
         last = [_millions(entries, "tokens"), _millions(entries, "bytes_up"),
                 _millions(entries, "bytes_down"),
                 ", ".join(sorted({e["commit"] for e in entries}))]
-        # The first claim on the row's own line, more below it.
+        # The first claim is on the row's line, further claims below.
         told = judged.get(row.name) or [None]
         for index, claim in enumerate(told):
             middle = ["", "", ""]

@@ -1,4 +1,4 @@
-"""The rows of the quality benchmark: what is run, and what must hold of it."""
+"""The rows of the quality benchmark and their claims."""
 
 import collections
 import functools
@@ -11,12 +11,12 @@ sys.path[:0] = [os.path.join(os.path.dirname(os.path.realpath(__file__)), "..")]
 import methods
 from harness import run_file
 
-# How a row plays: a run of islands and servers, one trainer alone, or either in
+# Kinds of rows: a run of islands and servers, one trainer alone, or either in
 # PyTorch.
 RUN, ALONE, TORCH, TORCH_ALONE = "run", "alone", "torch", "torch alone"
 
-# Of a claim: no more than `bound` above the reference's loss, at least so much
-# above it, or only shown beside it.
+# Relations of a claim: at most `bound` above the reference's loss, at least
+# `bound` above it, or only compared.
 WITHIN, WORSE, BESIDE = "within", "worse by", "beside"
 
 # `bound` is a share of the reference's loss.
@@ -52,12 +52,12 @@ def _alone(name, what, *claims, play=ALONE, **inner):
 _FOUR = {"schedule": {"island_count_min": 4, "min_quorum": 4},
          "data": {"data_shard_count": 4}}
 
-# What is pushed for g: the first turns each step around, the second outweighs
-# all others, the third pulls every merge the same way.
+# Altered gradients: the first reverses each step, the second outweighs all
+# others, the third shifts every merge in one direction.
 _ATTACKS = (("sign_flip", "sign_flip"), ("x100", "scale:100"),
             ("drift", "drift:3"))
-# Which rules are held against which attack: a clip bounds how far a merge goes,
-# not where.
+# The rules tested against each attack. A clip bounds the length of a merge, not
+# its direction.
 _AGAINST = {
     "sign_flip": ("mda", "trimmed_mean", "median"),
     "x100": ("mda", "norm_clip", "trimmed_mean", "median", "centred_clip"),
@@ -78,14 +78,14 @@ def _hostile_rows():
                        hostile=attack)
 
 
-# What the rows above merge: 30 rounds of three islands, 20 steps of 8 x 128
-# tokens each.
+# Tokens merged by the rows above: 30 rounds of three islands, 20 steps of
+# 8 x 128 tokens.
 TOKENS = 30 * 3 * 20 * 8 * 128
 
-# How many contributions that takes, islands' speeds decide: the first that
-# reaches it is the last. So a row has at most one contribution of a fast island
-# more, 20 x 8 x 128 tokens or 1.1 %. The clock of the learning rate counts all
-# islands' steps, of which the warm-up is 10 %.
+# The islands' speeds decide the number of contributions: the first one that
+# reaches the budget is the last. So a row has at most one extra contribution of
+# a fast island, 20 x 8 x 128 tokens or 1.1 %. The learning rate's clock counts
+# all islands' steps; the warm-up is 10 % of them.
 _BY_TOKENS = {"schedule": {"token_count": TOKENS, "round_count": None},
               "inner": {"warmup_step_count": 180}}
 
@@ -108,8 +108,8 @@ _LONG = {"schedule": {"round_count": 120},
 
 
 def _preset_row(name, step_count, reference, suffix="", long=False):
-    """A preset as it is shipped, of as many inner steps of an island as
-    `reference`, as far as its rounds divide them."""
+    """A shipped preset with as many inner steps per island as `reference`,
+    rounded to whole rounds."""
     shipped = methods.preset(name)
     schedule, inner = shipped["schedule"], shipped["inner"]
     rounds = max(1, step_count // schedule["inner_step_count"])
@@ -126,7 +126,7 @@ def _preset_row(name, step_count, reference, suffix="", long=False):
         changes["inner"]["batch_size"] = 8
         what += ", 8 sequences for %d" % inner["batch_size"]
     if schedule.get("max_staleness", 0) > 0:
-        # round_count counts contributions, and so does the rate's clock.
+        # round_count and the learning rate's clock count contributions.
         rounds *= schedule["island_count_min"]
         changes["inner"]["warmup_step_count"] = (
             rounds * schedule["inner_step_count"] // 10)
@@ -135,8 +135,8 @@ def _preset_row(name, step_count, reference, suffix="", long=False):
                 changes=changes, long=long, preset=name)
 
 
-# A preset is meant for more rounds than 600 steps have: the long rows, four
-# times as many, are nearer to what it is for.
+# A preset is meant for more rounds than fit into 600 steps. The long rows have
+# four times as many.
 def _preset_rows(step_count, reference, suffix="", long=False):
     for name in sorted(methods.PRESETS.values()):
         yield _preset_row(name, step_count, reference, suffix, long)
@@ -144,8 +144,8 @@ def _preset_rows(step_count, reference, suffix="", long=False):
 
 ROWS = [
     _alone("single", "one island, as many steps"),
-    # Exactly what data parallelism over three islands computes: one optimizer,
-    # gradients averaged over 3 x 8 sequences a step, clipped after that.
+    # Equal to data parallelism over three islands: one optimizer, gradients
+    # averaged over 3 x 8 sequences per step, then clipped.
     _alone("data_parallel", "one optimizer on three islands' batches",
            batch_size=24),
     _row("diloco", "f32 both ways", _within("single", 0.0),
@@ -200,8 +200,8 @@ ROWS = [
     *_preset_rows(2400, "diloco_120", "_long", long=True),
 ]
 
-# A model that trains a round in a fraction of a second. H stays: overlaps are
-# shorter than it.
+# A model that trains a round in a fraction of a second. H stays, because it
+# must exceed the overlaps.
 SMOKE = {
     "model": {"hidden_size": 32, "intermediate_size": 64, "head_count": 2,
               "kv_head_count": 1, "sequence_length": 32},
@@ -215,8 +215,8 @@ def by_name():
 
 
 def values_of(row, seed, data_path, smoke=False):
-    """The run file of one row and seed. The text and its split are the same
-    for all seeds; the start and the order of the data are not."""
+    """The run file of one row and seed. All seeds share the text and its split,
+    but not the initial values and the data order."""
     changes = [row.changes]
     if smoke:
         changes.append(SMOKE)
@@ -229,5 +229,5 @@ def values_of(row, seed, data_path, smoke=False):
         *changes,
         {"init": {"seed": seed}, "inner": {"seed": seed},
          "data": {"path": data_path},
-         # Of the end alone, and on all held-out text, afterwards.
+         # Evaluated only after the end, on all held-out text.
          "evaluation": {"every_round_count": 0}})

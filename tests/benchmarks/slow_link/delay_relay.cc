@@ -1,10 +1,10 @@
-// A TCP relay that hands every byte on a set time after it came, both ways.
+// A TCP relay that forwards every byte after a fixed delay, both ways.
 //
 //   delay_relay --delay-ms 10 127.0.0.1:7400=10.77.0.1:7400 ...
 //
 // Each argument is LISTEN=TARGET. Prints "ready" once all listen, and runs
-// until it is killed. A connection whose target does not answer is closed. What
-// waits for its time is bounded: a sender that is faster is not read meanwhile.
+// until it is killed. Closes a connection if its target does not answer. The
+// queue of delayed bytes is bounded: a faster sender is not read meanwhile.
 
 #include <arpa/inet.h>
 #include <netinet/in.h>
@@ -35,7 +35,7 @@ namespace {
 using Clock = std::chrono::steady_clock;
 
 constexpr size_t kReadMax = 64 << 10;
-// Of one direction: 1 Gb/s for 60 ms.
+// Queued bytes of one direction: 1 Gb/s for 60 ms.
 constexpr size_t kWaitingMax = 8 << 20;
 
 struct Route {
@@ -55,7 +55,7 @@ bool ParseAddress(const std::string& text, sockaddr_in* address) {
   return inet_pton(AF_INET, parts[0].c_str(), &address->sin_addr) == 1;
 }
 
-// Both ends of a connection; closed when the last direction is done.
+// Both ends of a connection. The last direction closes them.
 class Pair {
  public:
   Pair(int a, int b) : a_(a), b_(b) {}
@@ -75,7 +75,7 @@ class Pair {
   const int b_;
 };
 
-// One direction: what came, with the time when it may go on.
+// One direction: the received bytes with their release times.
 class Direction {
  public:
   Direction(std::shared_ptr<Pair> pair, int from, int to, Clock::duration delay)
@@ -89,7 +89,7 @@ class Direction {
       std::unique_lock<std::mutex> lock(mutex_);
       changed_.wait(lock, [&] { return waiting_ < kWaitingMax || broken_; });
       waiting_ += bytes.size();
-      // An empty one says that no more comes.
+      // An empty entry marks the end of the stream.
       queue_.push_back({Clock::now() + delay_, std::move(bytes)});
       changed_.notify_all();
       if (count <= 0 || broken_) return;

@@ -1,20 +1,20 @@
 """Islands behind slow links, in network namespaces that end with the program.
 
-The services stay in the caller's own namespace, which must be private (see
-slow_link.py). Each island has a namespace of its own, joined to the caller's by
-a pair of virtual interfaces with a token bucket filter at either end. Addresses
-in plans are of loopback, so a relay listens there in the island's namespace, at
-the ports that the services have, and goes over the link to a relay beside them;
-the first of the two adds half a round trip each way.
+The services stay in the caller's namespace, which must be private (see
+slow_link.py). Each island has its own namespace, joined to the caller's by a
+pair of virtual interfaces with a token bucket filter at either end. Plans have
+loopback addresses. So a relay listens on loopback in the island's namespace, at
+the services' ports, and connects over the link to a relay next to the services.
+The first relay adds half a round trip each way.
 """
 
 import os
 import subprocess
 
-# Where `ip` and `tc` are, whatever PATH the caller has.
+# `ip` and `tc` may be missing from the caller's PATH.
 os.environ["PATH"] = os.environ.get("PATH", "/usr/bin:/bin") + ":/usr/sbin:/sbin"
 
-# What waits in front of a link at most: a home router's buffer.
+# Queue limit in front of a link: a home router's buffer.
 _QUEUE_MS = 100
 
 
@@ -35,7 +35,7 @@ class Link:
         self._here = "10.77.%d.1" % index
         self._there = "10.77.%d.2" % index
         self._processes = []
-        # Holds the island's namespace open; it ends with this program's pipe.
+        # Keeps the island's namespace open; ends with this program's pipe.
         self._holder = subprocess.Popen(
             ["unshare", "--net", "sh", "-c", "echo made; cat"],
             stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
@@ -50,7 +50,7 @@ class Link:
     def _shape(self, name, address, bits_per_second, prefix):
         _run(*prefix, "ip", "address", "add", address + "/24", "dev", name)
         _run(*prefix, "ip", "link", "set", name, "up")
-        # Enough for what a timer tick lets through, and one large packet.
+        # The bytes of one timer tick, at least one large packet.
         burst = max(65536, bits_per_second // 8 // 250)
         _run(*prefix, "tc", "qdisc", "add", "dev", name, "root", "tbf", "rate",
              "%dbit" % bits_per_second, "burst", str(burst), "latency",
@@ -58,16 +58,16 @@ class Link:
 
     @property
     def interface(self):
-        """The end beside the services: it receives what the island sends."""
+        """The services' end of the link: it receives the island's bytes."""
         return "at%dh" % self._index
 
     @property
     def prefix(self):
-        """What starts a program behind the link."""
+        """The command prefix that starts a program behind the link."""
         return ("nsenter", "--net=/proc/%d/ns/net" % self._holder.pid)
 
     def relay(self, ports):
-        """Makes the services at these ports of loopback visible behind it."""
+        """Makes services at these loopback ports reachable behind the link."""
         self._start((), ["%s:%d=127.0.0.1:%d" % (self._here, p, p)
                          for p in ports])
         self._start(self.prefix,
@@ -95,10 +95,10 @@ class Link:
 
 
 def in_private_namespace(argv):
-    """Starts the program again in a network namespace of its own.
+    """Restarts the program in its own network namespace.
 
-    Returns if it is there already. Exits with 2 and a sentence if that is not
-    permitted on this machine.
+    Returns if it already runs in one. Exits with 2 and a message if the machine
+    does not permit it.
     """
     if os.environ.get("ATOLL_PRIVATE_NETWORK") == "1":
         _run("ip", "link", "set", "lo", "up")

@@ -1,4 +1,4 @@
-"""How much of its time an island computes behind a slow link.
+"""Measures the share of its time that an island computes behind a slow link.
 
 usage: slow_link [--json] [--links 1Gb/s,100Mb/s,50Mb/s,10Mb/s] [--cases A,B]
                  [--rtt-ms 20] [--islands 2] [--rounds 4]
@@ -6,27 +6,26 @@ usage: slow_link [--json] [--links 1Gb/s,100Mb/s,50Mb/s,10Mb/s] [--cases A,B]
        slow_link --payload [--links 10Mb/s]
        slow_link --up 5Mb/s --down 20Mb/s [--links 100Mb/s] [--seconds 10]
 
-For each link and case: a run over real processes, the islands in network
-namespaces of their own behind links of that bandwidth (`tc tbf`) and round
+For each link and case it plays a run with real processes. The islands have
+their own network namespaces behind links of that bandwidth (`tc tbf`) and round
 trip (a relay). Prints the share of the run's time that islands spent in inner
-steps, their mean; the run's time is from the first step of any to the last of
-any, so that an island which no round asks for stands. Beside it the planner's
-prediction of the same from the same speed, bytes up and down an island,
-heartbeats' latency, and how busy the processors were with other programs: that
-takes from the steps, so a share beside other work is not that of a quiet
-machine. A case that the coordinator refuses is named with its sentence.
+steps, as the mean over islands. The run's time is from the first step of any
+island to the last of any, so an island that a round does not ask counts as
+idle. Also prints the planner's prediction from the same speed, bytes up and
+down per island, heartbeat latency, and how busy the processors were with other
+programs. Other programs slow the steps down, so such a share is not that of a
+quiet machine. A case that the coordinator refuses is listed with the reason.
 
-A case takes a quarter of a minute to a minute. `--rows FILE` adds each row to
-FILE as it is done and leaves out those that are there, and `--minutes` begins
-no case after so many, so that a table can be made piece by piece.
+A case takes a quarter of a minute to a minute. `--rows FILE` appends each
+finished row to FILE and skips rows that are there. `--minutes` limits the time
+in which cases begin. So a table can be made piece by piece.
 
-`--payload` runs instead one 204.8 MB outer gradient over the slowest link: it
-must arrive, and no lease may end, else the exit status is 1. `--up` and
-`--down` run instead an island with these caps behind a faster link, with a
-model that keeps each direction busy for about `--seconds`, and print what
-crossed the link as a share of the cap: the least, the median and the most of
-all windows of 3 s in which it was busy, framing taken off. Needs root, `ip`
-and `tc`.
+`--payload` instead sends one 204.8 MB outer gradient over the slowest link. It
+must arrive without the end of a lease, else the exit status is 1. `--up` and
+`--down` instead run an island with these caps behind a faster link, with a
+model that keeps each direction busy for about `--seconds`. They print the
+traffic as a share of the cap, without framing: the least, median and most of
+all busy windows of 3 s. Needs root, `ip` and `tc`.
 """
 
 import argparse
@@ -58,7 +57,7 @@ from harness import text
 
 _UNITS = {"b/s": 1, "kb/s": 10**3, "Mb/s": 10**6, "Gb/s": 10**9}
 
-# The quickstart's model, 0.86 million parameters; nothing but training is timed.
+# The quickstart's model, 0.86 million parameters; only training is timed.
 _MODEL = {
     "inner": {"warmup_step_count": 10},
     "evaluation": {"every_round_count": 0},
@@ -68,8 +67,8 @@ _MODEL = {
 _of = functools.partial(functools.partial, methods.values_of)
 _of_preset = functools.partial(functools.partial, methods.values_of_preset)
 
-# What the table shows, by what makes its run file: methods.py's settings, which
-# are those of short rounds, then presets as they are shipped.
+# The table's cases and their run files: the short rounds of methods.py, then
+# the shipped presets.
 CASES = {
     "diloco": _of("diloco"),
     "diloco_h100": _of("diloco", {"schedule": {"inner_step_count": 100}}),
@@ -109,7 +108,7 @@ _PAYLOAD_BYTES = 4 * (2 * 256 * 640 + 640 + 10 * (
     2 * 640 + 4 * 640 * 640 + 3 * 640 * 1796))
 
 
-# One step on one short sequence a round: what counts is what crosses the link.
+# One step on one short sequence per round: only the traffic matters.
 _CAPPED = run_file.merged(_PAYLOAD, {
     "model": {"hidden_size": 256, "intermediate_size": 512, "layer_count": 1,
               "head_count": 4, "kv_head_count": 4},
@@ -147,15 +146,14 @@ def relay_program():
 
 
 def outcome_of(process):
-    """What `atoll join -o json` says at its end."""
+    """The final output of `atoll join -o json`."""
     with open(process.log_path, encoding="utf-8", errors="replace") as file:
         log = file.read()
     return json.loads(log[log.rindex('{\n  "schema_version"'):])["data"]
 
 
 class Processors:
-    """How busy they are from now on: with what was started here, and with all
-    else."""
+    """Load of the processors from now on: by our processes, and by others."""
 
     def __init__(self):
         self._time = time.monotonic()
@@ -163,11 +161,11 @@ class Processors:
         self._ours = self._our_seconds()
 
     def seconds(self):
-        """Of ours: of processes that have ended and were waited for."""
+        """CPU seconds of our processes that have ended and were reaped."""
         return self._our_seconds() - self._ours
 
     def other_share(self):
-        """Of all processors' time."""
+        """Share of all processors' time that other programs used."""
         span = (time.monotonic() - self._time) * os.cpu_count()
         others = self._all_seconds() - self._all - self.seconds()
         return max(0.0, others / span)
@@ -176,7 +174,7 @@ class Processors:
     def _all_seconds():
         with open("/proc/stat", encoding="ascii") as file:
             numbers = [int(word) for word in file.readline().split()[1:]]
-        # All but idle and iowait; guests' are in user's already.
+        # All except idle and iowait; user already includes guests.
         busy = sum(numbers[:8]) - numbers[3] - numbers[4]
         return busy / os.sysconf("SC_CLK_TCK")
 
@@ -205,16 +203,17 @@ def _when(word):
 
 
 def computing_share(said):
-    """Of the run's time: the mean of what islands spent in steps."""
+    """Share of the run's time in steps, mean over islands."""
     computing = sum(one["computing_seconds"] for one in said) / len(said)
     return computing / span_of_run(said)
 
 
 def pauses_of(said):
-    """What islands did or waited for beside steps in the run's time, by what:
-    seconds of the mean island. "between actions" is what lies between them,
-    "before and behind" what an island stands while another has begun, or not
-    ended."""
+    """Time outside of steps, by activity: seconds of the mean island.
+
+    "between actions" is the time between activities. "before and behind" is the
+    idle time before an island's own first step and after its last.
+    """
     seconds = collections.Counter()
     for one in said:
         for pause in one["pauses"]:
@@ -227,18 +226,18 @@ def pauses_of(said):
 
 
 def share_of_so_many_rounds(lasting, asked_share, rounds):
-    """Of the time of a run of `rounds` rounds, what is computing if `lasting`
-    is that of a run that goes on.
+    """The computing share of `rounds` rounds, from the share `lasting` of an
+    endless run.
 
-    Nobody computes behind the last exchange, so that of R rounds' exchanges
-    R - 1 are seen. `asked_share` of the islands is at work in a round.
+    No island computes after the last exchange, so only R - 1 exchanges of R
+    rounds count. `asked_share` of the islands works in a round.
     """
     standing = asked_share / lasting - 1
     return asked_share / (1 + (rounds - 1) / rounds * standing)
 
 
 def predict(path, link_name, arguments, tokens_per_second):
-    """The planner's word on this run file, from the speed that was seen."""
+    """The planner's forecast for this run file, from the measured speed."""
     done = processes.run_cli(
         "plan", "--model", path, "--link", link_name, "--rtt",
         "%gms" % arguments.rtt_ms, "--islands", str(arguments.islands),
@@ -251,9 +250,9 @@ def predict(path, link_name, arguments, tokens_per_second):
 
 def run_case(directory, values, bits_per_second, arguments, timeout,
              flags=(), recorders=None):
-    """One run; returns what the islands said at their end, and its file.
+    """Plays one run; returns the islands' final outputs and the run file.
 
-    `flags` are for the islands; `recorders` gets one for each link.
+    `flags` are for the islands; `recorders` receives one per link.
     """
     cluster = cluster_module.Cluster(directory)
     made = []
@@ -290,14 +289,14 @@ def run_case(directory, values, bits_per_second, arguments, timeout,
 
 
 def key_of(case, bits_per_second, arguments):
-    """What names a row."""
+    """The key of a row."""
     return {"case": case, "link": format_link(bits_per_second),
             "rtt_ms": arguments.rtt_ms, "islands": arguments.islands,
             "rounds": arguments.rounds}
 
 
 def transfers_of(result):
-    """What crossed the links, and whether membership held."""
+    """The traffic of the links, and whether membership held."""
     said, members, _ = result
     latency = [one["heartbeat_latency_seconds"] for one in said]
     return {
@@ -306,7 +305,7 @@ def transfers_of(result):
         "heartbeats": sum(one["count"] for one in latency),
         "heartbeat_p99_s": max(one["p99"] for one in latency),
         "heartbeat_max_s": max(one["max"] for one in latency),
-        # An island whose lease ended would have joined again.
+        # An island would rejoin after the end of its lease.
         "rejoins": sum(member.island_epoch for member in members) - len(said),
     }
 
@@ -334,7 +333,7 @@ def values_of(case, arguments, data):
     values = CASES[case](_MODEL, data)
     schedule = values["schedule"]
     is_async = schedule.get("max_staleness", 0) > 0
-    # A quorum of one or two stays; a strict run awaits all that are asked.
+    # A quorum of one or two stays; a strict run awaits all asked islands.
     asked = max(1, int(schedule.get("sample_fraction", 1) * arguments.islands))
     quorum = min(schedule["min_quorum"], asked)
     return run_file.merged(values, {
@@ -342,7 +341,7 @@ def values_of(case, arguments, data):
             "island_count_min": arguments.islands,
             "min_quorum": (quorum if schedule["timing"] == "elastic" else
                            arguments.islands),
-            # Each contribution is a version where nobody is awaited.
+            # In an async run each contribution is a version.
             "round_count": arguments.rounds * (arguments.islands if is_async
                                                else 1)},
         "data": {"data_shard_count": arguments.islands}})
@@ -356,7 +355,7 @@ def show_refused(case, why, as_json):
 
 
 def measure_cap(directory, data, arguments, name, cap):
-    """One island with the cap `name`, "up" or "down", and no other."""
+    """Runs one island with only the cap `name`, "up" or "down"."""
     layers = max(1, round(cap / 8 * arguments.seconds / _LAYER_BYTES))
     values = run_file.merged(run_file.BASE, _CAPPED, data,
                              {"model": {"layer_count": layers}})
@@ -397,7 +396,7 @@ def show(row, as_json):
 
 
 def faults_of(row):
-    """What is wrong with the payload's row, in sentences."""
+    """The faults of the payload's row, as sentences."""
     wrong = ["%s is %d and not %d" % (word, row[word], _PAYLOAD_BYTES)
              for word in ("bytes_up", "bytes_down")
              if row[word] != _PAYLOAD_BYTES]
@@ -407,8 +406,8 @@ def faults_of(row):
 
 
 def measure_payload(directory, data, arguments):
-    """One outer gradient up and one version down over the slowest link.
-    Returns its row, and what is wrong."""
+    """Sends one outer gradient up and one version down over the slowest link.
+    Returns its row and its faults."""
     slowest = min(arguments.links)
     values = run_file.merged(run_file.BASE, _PAYLOAD, data)
     processors = Processors()
@@ -435,7 +434,7 @@ def show_payload(row, as_json):
 
 
 def rows_of(path):
-    """The rows of a file, or none; a line that was cut short is left out."""
+    """The rows of a file; skips a line that was cut short."""
     rows = []
     try:
         with open(path, encoding="utf-8") as file:
@@ -455,7 +454,7 @@ def is_done(rows, key):
 
 
 def run_table(directory, data, arguments):
-    """Every case at every link, but for those that are done."""
+    """Runs every case at every link, except finished ones."""
     done = rows_of(arguments.rows) if arguments.rows else []
     refused = set()
     begin = time.monotonic()
@@ -466,7 +465,7 @@ def run_table(directory, data, arguments):
                 continue
             if (arguments.minutes and
                     time.monotonic() - begin > 60 * arguments.minutes):
-                print("the time is over; the same command goes on with %s at "
+                print("the time is over; the same command continues with %s at "
                       "%s" % (case, format_link(link)), file=sys.stderr)
                 return
             processors = Processors()
@@ -489,7 +488,7 @@ def parse(argv):
     parser = argparse.ArgumentParser(
         description=__doc__.split("\n\n")[0], prog="slow_link")
     parser.add_argument("--json", action="store_true",
-                        help="one object a line")
+                        help="print one JSON object a line")
     parser.add_argument("--links", default="1Gb/s,100Mb/s,50Mb/s,10Mb/s",
                         help="bandwidths, each way (%(default)s)")
     parser.add_argument("--cases", default=",".join(CASES),
@@ -498,15 +497,15 @@ def parse(argv):
     parser.add_argument("--islands", type=int, default=2)
     parser.add_argument("--rounds", type=int, default=4)
     parser.add_argument("--rows", metavar="FILE",
-                        help="add rows to it, and leave out those it has")
+                        help="append rows to FILE and skip those in it")
     parser.add_argument("--minutes", type=float,
-                        help="begin no case after so many")
+                        help="begin no case after this many minutes")
     parser.add_argument("--payload", action="store_true",
                         help="204.8 MB over the slowest link, once")
     parser.add_argument("--up", help="measure this cap: 5Mb/s")
     parser.add_argument("--down", help="measure this cap: 20Mb/s")
     parser.add_argument("--seconds", type=float, default=10,
-                        help="how long the smaller cap is kept busy at a time")
+                        help="seconds to keep the smaller cap busy at a time")
     arguments = parser.parse_args(argv)
     try:
         arguments.links = [parse_link(w) for w in arguments.links.split(",")]

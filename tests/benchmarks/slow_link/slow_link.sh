@@ -1,6 +1,6 @@
 #!/bin/sh
-# Starts the benchmark with Debian's interpreter; see slow_link.py. Under `bazel
-# run` the programs are below the working directory.
+# Starts slow_link.py with Debian's interpreter. Under `bazel run` the programs
+# are below the working directory.
 set -eu
 here="$(dirname "$(readlink -f "$0")")"
 if [ -z "${ATOLL_BIN:-}" ] && [ -x "$PWD/cli/atoll" ]; then

@@ -1,4 +1,4 @@
-"""The relay hands bytes on, and a small run behind shaped links is whole."""
+"""Tests the relay, the arithmetic, and a small run behind shaped links."""
 
 import json
 import os
@@ -47,7 +47,7 @@ class RelayTest(unittest.TestCase):
                 caller.shutdown(socket.SHUT_WR)
                 with answerer.makefile("rb") as file:
                     self.assertEqual(file.read(), bytes_up)
-                # The other way is still open.
+                # The other direction is still open.
                 answerer.sendall(bytes_down)
                 answerer.shutdown(socket.SHUT_WR)
                 with caller.makefile("rb") as file:
@@ -72,7 +72,7 @@ class RelayTest(unittest.TestCase):
 class TrafficTest(unittest.TestCase):
 
     def points(self, rates):
-        """Ten a second; a rate a second."""
+        """Ten points a second; one rate for each second."""
         points, count = [(0.0, 0)], 0
         for second, rate in enumerate(rates):
             for tenth in range(1, 11):
@@ -120,14 +120,14 @@ class SlowLinkTest(unittest.TestCase):
         for share in (row["computing"], row["predicted"]):
             self.assertGreater(share, 0)
             self.assertLess(share, 1)
-        # Two rounds of 0.86 million parameters; nobody needs the last version.
+        # Two rounds of 0.86 million parameters; the last version is not pulled.
         self.assertEqual(row["bytes_up"], 2 * 4 * 857216)
         self.assertEqual(row["bytes_down"], 2 * 4 * 857216)
         self.assertGreater(row["heartbeats"], 0)
         self.assertGreaterEqual(row["heartbeat_max_s"], row["heartbeat_p99_s"])
         self.assertEqual(row["rejoins"], 0)
         self.assertGreater(row["cpu_seconds"], 0)
-        # What is in the file is not run again.
+        # Rows in the file do not run again.
         self.assertEqual(slow_link.rows_of(rows), [row])
         arguments = slow_link.parse(["--rounds", "2"])
         done = slow_link.rows_of(rows)
@@ -150,11 +150,11 @@ class SlowLinkTest(unittest.TestCase):
             return {"training_begin_time": "2026-11-22T08:00:%sZ" % begin,
                     "training_end_time": "2026-11-22T08:00:%sZ" % end,
                     "computing_seconds": seconds}
-        # Ten seconds of the run; either is asked for a half of it.
+        # Ten seconds of the run; each island is asked for half of it.
         self.assertAlmostEqual(slow_link.computing_share(
             [one("00.000000", "05.500000", 4),
              one("05.000000", "10.000000", 3)]), 0.35)
-        # So is it predicted: R rounds of which R - 1 exchanges are seen.
+        # The prediction agrees: R rounds, of which R - 1 exchanges count.
         self.assertAlmostEqual(
             slow_link.share_of_so_many_rounds(0.4, 0.5, 10**9), 0.4)
         self.assertAlmostEqual(

@@ -1,4 +1,4 @@
-"""What crosses an interface, second by second, and how that fits a cap."""
+"""The traffic of an interface over time, compared with a cap."""
 
 import threading
 import time
@@ -7,7 +7,7 @@ _INTERVAL_S = 0.05
 
 
 def _counters(interface):
-    """Bytes received and sent since it was made."""
+    """Bytes received and sent since its creation."""
     with open("/proc/net/dev", encoding="ascii") as file:
         for line in file:
             name, _, values = line.partition(":")
@@ -18,7 +18,7 @@ def _counters(interface):
 
 
 class Recorder:
-    """Looks at an interface until it is closed.
+    """Samples an interface until it is closed.
 
     `samples`: [(seconds, bytes received, bytes sent)].
     """
@@ -41,8 +41,8 @@ class Recorder:
 
 
 def busy_stretches(points, bytes_per_second, idle_s=1.0):
-    """The parts of [(seconds, bytes so far)] in which bytes move at no less
-    than half the rate over any `idle_s`."""
+    """The parts of [(seconds, bytes so far)] in which bytes move at least at
+    half the rate over any `idle_s`."""
     stretches, current = [], []
     first = 0
     for index, (now, count) in enumerate(points):
@@ -55,14 +55,14 @@ def busy_stretches(points, bytes_per_second, idle_s=1.0):
             current = current or [points[max(0, index - 1)]]
             current.append((now, count))
         elif current:
-            # The end was noticed late.
+            # The end is detected `idle_s` late.
             stretches.append([p for p in current if p[0] <= now - idle_s])
             current = []
     return [s for s in stretches + [current] if s]
 
 
 def shares_of(points, bytes_per_second, window_s):
-    """Of every window within a busy stretch: its bytes over the cap's."""
+    """For every window within a busy stretch: its bytes over the cap's."""
     shares = []
     for stretch in busy_stretches(points, bytes_per_second):
         first = 0

@@ -1,8 +1,8 @@
-"""What an island in another language must compute, written from the protos.
+"""What an island in another language must compute, from the protos alone.
 
-Nothing here is shared with the C++ programs: layouts, ranges, checksums and
-digests are derived again from proto/DESIGN.md and the comments of the protos,
-so that a test that uses them also checks that those are right.
+Shares nothing with the C++ programs. Layouts, ranges, checksums and digests
+follow proto/DESIGN.md and the comments of the protos, so tests that use them
+also check those documents.
 """
 
 import array
@@ -62,7 +62,7 @@ _XXHASH.XXH3_128bits_withSeed.argtypes = [
 
 
 def xxh3_128(data, seed=0):
-    """(high, low)."""
+    """The digest as (high, low)."""
     data = bytes(data)
     value = _XXHASH.XXH3_128bits_withSeed(data, len(data), seed)
     return value.high64, value.low64
@@ -88,7 +88,7 @@ class Fragment:
 
 
 class LayoutView:
-    """atoll.v1.Layout, cut as every party cuts it."""
+    """An atoll.v1.Layout, cut into blocks as every party cuts it."""
 
     def __init__(self, layout):
         self.layout = layout
@@ -123,13 +123,13 @@ class LayoutView:
         total = self.fragments[fragment].element_count
 
         def cut(s):
-            # The first block at or after total * s / shard_count, whole.
+            # The first whole block at or after total * s / shard_count.
             return bisect.bisect_left(offsets, total * s // shard_count)
 
         return cut(shard), cut(shard + 1)
 
     def parameters_sha256(self, fragments):
-        """Of whole fragments as f32 bytes, {fragment: bytes}."""
+        """The SHA-256 of whole fragments, {fragment: f32 bytes}."""
         outer = hashlib.sha256()
         for _, fragment, first, count in self.places:
             data = fragments[fragment]

@@ -1,7 +1,7 @@
 """A disk that breaks while a process uses it.
 
-An unchanged program runs with power/broken_disk.cc before its libc, which fails
-the calls that it is told to fail, from when it is told until it is repaired.
+An unchanged program runs with power/broken_disk.cc preloaded. It fails the
+given calls until the disk is repaired.
 """
 
 import os
@@ -12,22 +12,22 @@ LIBRARY = "tests/integration/power/libbroken_disk.so"
 
 
 class Disk:
-    """What one process writes to. It begins whole."""
+    """The disk of one process, initially without faults."""
 
     def __init__(self, directory):
         self._fault = directory + ".fault"
 
     def environment(self):
-        """For the next start of the process."""
+        """The environment for the next start of the process."""
         return {"LD_PRELOAD": processes.binary(LIBRARY),
                 "ATOLL_DISK_FAULT": self._fault}
 
     def cut(self):
-        """The process ended: everything that was written is there."""
+        """After the process ended: keeps everything that was written."""
 
     def fail(self, call, part, error_number):
-        """`call` ("write", "sync", "read") on files whose path contains `part`
-        ends with this errno."""
+        """Makes `call` ("write", "sync", "read") fail with this errno on files
+        whose path contains `part`."""
         with open(self._fault + ".new", "w", encoding="ascii") as file:
             file.write("%s %s %d\n" % (call, part, error_number))
         os.rename(self._fault + ".new", self._fault)

@@ -2,10 +2,10 @@
 
 Bazel's own Python rules need a toolchain that Debian does not configure, so a
 test is a script that ends with `cases.main()`. Cases are unittest methods;
-Bazel's sharding (TEST_TOTAL_SHARDS) deals them out one by one. By hand:
+Bazel's sharding (TEST_TOTAL_SHARDS) distributes them one by one. By hand:
 
     tests/integration/kill_test.py                 all cases
-    tests/integration/kill_test.py NAME...         those whose name contains
+    tests/integration/kill_test.py NAME...         names that contain NAME
 """
 
 import os
@@ -26,7 +26,7 @@ _SEED = int(os.environ.get("ATOLL_TEST_SEED", random.SystemRandom().getrandbits(
 
 
 class _Result(unittest.TestResult):
-    """Remembers each case's time and what it says when it fails."""
+    """Records each case's time and its failure text."""
 
     def __init__(self):
         super().__init__()
@@ -108,7 +108,7 @@ def _write_xml(path, name, rows):
 
 
 def main():
-    """Runs the cases of __main__; the exit status says whether all passed."""
+    """Runs the cases of __main__. Exit status 0: all passed."""
     module = sys.modules["__main__"]
     # Cases go by the name of the script, not by "__main__".
     name = os.path.splitext(os.path.basename(module.__file__))[0]
@@ -124,13 +124,13 @@ def main():
     if "TEST_SHARD_STATUS_FILE" in os.environ:
         with open(os.environ["TEST_SHARD_STATUS_FILE"], "w"):
             pass
-    # Cases of one class share what setUpClass makes; each shard makes its own.
+    # Cases of one class share the result of setUpClass; each shard has its own.
     tests = tests[shard::shard_count]
     print("%d cases, seed %d (ATOLL_TEST_SEED repeats it)" % (
         len(tests), seed()), flush=True)
     result = _Result()
     unittest.TestSuite(tests).run(result)
-    # A failing setUpClass has no case of its own: it counts as one.
+    # A failing setUpClass has no case; it counts as one.
     for test, text in result.errors:
         if isinstance(test, unittest.suite._ErrorHolder):
             result.rows.append(("%s.%s" % (name, test.id().replace(" ", "_")),

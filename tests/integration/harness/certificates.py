@@ -1,7 +1,7 @@
-"""Certificates that a test makes with openssl, as an operator would.
+"""Certificates that a test makes with openssl, like an operator.
 
-A caller's role and id are in the common name, "atoll:ROLE:ID"; whoever is
-dialled is also good for loopback's names (proto/ISLAND.md, section 2).
+A caller's role and id are in the common name, "atoll:ROLE:ID". A certificate of
+a listener also has loopback's names (proto/ISLAND.md, section 2).
 """
 
 import os
@@ -22,7 +22,7 @@ _NEW_KEY = ("-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes")
 
 
 class Certificate:
-    """Paths of the three files that a program is given."""
+    """Paths of a program's three TLS files."""
 
     def __init__(self, cert, key, ca):
         self.cert, self.key, self.ca = cert, key, ca
@@ -57,7 +57,7 @@ class Authority:
                  cwd=directory)
 
     def issue(self, common_name, days=2, dialled=False):
-        """A certificate; `days` of -1 ended yesterday."""
+        """Issues a certificate; with `days` -1 it expired yesterday."""
         stem = "%d" % len(os.listdir(self._directory))
         cwd = self._directory
         _openssl("req", *_NEW_KEY, "-keyout", stem + ".key", "-out",
@@ -71,5 +71,5 @@ class Authority:
 
     @property
     def credentials_without_certificate(self):
-        """Of a caller that trusts this authority and shows nothing."""
+        """Credentials of a caller that trusts this authority but presents none."""
         return grpc.ssl_channel_credentials(_read(self.ca))

@@ -1,7 +1,7 @@
 """A gRPC client that learns services through server reflection.
 
-No generated code: descriptors come from the server that is called, as they
-would for someone who has only its address.
+No generated code: descriptors come from the called server, so a client needs
+only its address.
 """
 
 import threading
@@ -13,7 +13,7 @@ from google.protobuf import message_factory
 
 from harness import protocols
 
-# Bound of every unary call that does not say otherwise.
+# Default timeout of a unary call.
 CALL_TIMEOUT_S = 20.0
 
 _REFLECTION = ("/grpc.reflection.v1alpha.ServerReflection/"
@@ -21,7 +21,7 @@ _REFLECTION = ("/grpc.reflection.v1alpha.ServerReflection/"
 
 
 class Schema:
-    """Descriptors that one server tells of itself."""
+    """Descriptors of one server, from its reflection."""
 
     def __init__(self, channel):
         self._ask = channel.stream_stream(
@@ -76,11 +76,11 @@ class Schema:
         return self._factory.GetPrototype(descriptor)
 
     def message_named(self, full_name):
-        """A class by full name; its file must be known already."""
+        """A class by full name; its file must already be known."""
         return self.message_class(self._pool.FindMessageTypeByName(full_name))
 
     def enum(self, full_name):
-        """{name: number} of an enum whose file is known already."""
+        """{name: number} of an enum; its file must already be known."""
         found = self._pool.FindEnumTypeByName(full_name)
         return {value.name: value.number for value in found.values}
 
@@ -101,7 +101,7 @@ class Method:
         self.kind = kind
         self._call = getattr(channel, kind)(
             "/%s/%s" % (service, descriptor.name),
-            # bytes pass as they are: a test may send what is no message.
+            # bytes pass unchanged: a test may send an invalid message.
             request_serializer=lambda m: m if isinstance(
                 m, bytes) else m.SerializeToString(),
             response_deserializer=self.response_class.FromString,
@@ -129,19 +129,19 @@ class Service:
 
 
 class Client:
-    """Everything that one address serves."""
+    """A client of all services at one address."""
 
     def __init__(self, address, credentials=None):
-        """`credentials`: of TLS; plaintext without."""
+        """`credentials`: for TLS; None: plaintext."""
         self.address = address
         options = [
             ("grpc.max_receive_message_length", 16 << 20),
             ("grpc.initial_reconnect_backoff_ms", 50),
-            # What a handshake may take, on a loaded machine.
+            # Time for a handshake on a loaded machine.
             ("grpc.min_reconnect_backoff_ms", 10000),
             ("grpc.max_reconnect_backoff_ms", 200),
             ("grpc.enable_http_proxy", 0),
-            # Each client has its own connection, whoever else is there.
+            # Each client has its own connection.
             ("grpc.use_local_subchannel_pool", 1),
         ]
         if credentials is None:
@@ -166,7 +166,7 @@ class Client:
             return self._services[name]
 
     def raw_call(self, path, timeout=CALL_TIMEOUT_S):
-        """Calls whatever `path` names, unary, with an empty message."""
+        """Makes a unary call to `path` with an empty message."""
         return self._channel.unary_unary(path)(b"", timeout=timeout)
 
     def message(self, name):
@@ -187,7 +187,7 @@ class Client:
                      timeout=timeout).status
 
     def wait_ready(self, timeout):
-        """Waits until the address can be called."""
+        """Waits until the address accepts calls."""
         grpc.channel_ready_future(self._channel).result(timeout=timeout)
 
     def close(self):

@@ -1,4 +1,4 @@
-"""A cluster of real processes, and the verbs that tests are written in."""
+"""A cluster of real processes, and the methods that tests use."""
 
 import collections
 import json
@@ -31,14 +31,14 @@ MERGED, LATE, STALE, REJECTED, DROPPED, OUTCOME_CANCELLED = 1, 2, 3, 4, 5, 6
 JOINING, READY, LOST, LEFT, REMOVED, READMITTED = 1, 2, 3, 4, 5, 6
 
 
-# The coordinator's argument for a snapshot after every record.
+# Makes the coordinator take a snapshot after every record.
 SNAPSHOTS = ("--log-records-max=1",)
 
 _OWN_PORT = re.compile(r"its (\w+) port is (\S+)")
 
 
 def planned_steps(values, a_round):
-    """Inner steps of an island in a round of a strict run."""
+    """Inner steps of an island for round `a_round` of a strict run."""
     schedule = values["schedule"]
     steps = schedule["inner_step_count"]
     staggered = schedule.get("fragment_schedule") == "staggered"
@@ -50,32 +50,32 @@ def planned_steps(values, a_round):
 
 
 class Died(AssertionError):
-    """A process ended that should have gone on."""
+    """A process ended unexpectedly."""
 
 
 class Cluster:
     """Processes of one test, all below one directory.
 
-    `security` is None for plaintext. Else it says, by the name of a process
-    ("cli" for short commands), which flags it gets: `flags(name)`, and what
-    the test's own clients show: `credentials`.
+    `security` is None for plaintext. Otherwise `flags(name)` gives the flags of
+    a process by name ("cli" for short commands), and `credentials` are those of
+    the test's own clients.
     """
 
     def __init__(self, directory, security=None):
         self.directory = directory
         self._security = security
-        self._own_ports = {}   # Who dials the coordinator there: address.
+        self._own_ports = {}   # Address of the coordinator by class of callers.
         os.makedirs(directory, exist_ok=True)
-        self._ports = {}       # Name of a service: the port it keeps.
+        self._ports = {}       # Port by name of a service; kept over restarts.
         self._clients = {}     # Address: Client.
-        self.processes = {}    # Name: the newest Process.
-        self._servers = []     # Ids, in the order of their first start.
+        self.processes = {}    # Newest Process by name.
+        self._servers = []     # Ids in the order of their first start.
         self._doomed = set()   # Names of processes that may end.
         self._islands = {}     # Name: arguments of start_island.
-        self._coordinator_arguments = []  # As it was started last.
+        self._coordinator_arguments = []  # Of its last start.
         self._disks = {}       # Name: its power.Disk or broken_disk.Disk.
-        self._guarded = None   # Who is started again when it kills itself.
-        self.deaths = []       # Names, as they were started again.
+        self._guarded = None   # Name of the process to restart after its death.
+        self.deaths = []       # Names of restarted processes, in order.
 
     # --- Processes --------------------------------------------------------------
 
@@ -90,7 +90,7 @@ class Cluster:
         log = os.path.join(self.directory, name + ".log")
         if port_file and os.path.exists(port_file):
             os.unlink(port_file)
-        # Where programs keep what is the machine's.
+        # Where programs keep state of the machine.
         environment = {"XDG_STATE_HOME": os.path.join(self.directory, "state")}
         if name in self._disks:
             environment.update(self._disks[name].environment())
@@ -101,7 +101,7 @@ class Cluster:
 
     def _serve(self, name, relative, arguments, failpoint, data_dir, prefix):
         if failpoint and name not in self._ports:
-            # It may die before it tells its port, and comes back at it.
+            # It may die before it reports its port, and must return there.
             self._ports[name] = processes.free_port()
         port_file = os.path.join(self.directory, name + ".port")
         command = [
@@ -114,20 +114,20 @@ class Cluster:
         try:
             self._ports[name] = processes.read_port(process, port_file)
         except AssertionError:
-            # A failpoint on the way up: the test waits for the death.
+            # A failpoint during the start: the test waits for the death.
             if not failpoint or process.poll() != -signal.SIGKILL:
                 raise
         return process
 
     def start_coordinator(self, failpoint=None, data_dir=None, prefix=(),
                           arguments=()):
-        """Starts it, or starts it again at the same address."""
+        """Starts the coordinator, or restarts it at the same address."""
         self._coordinator_arguments = list(arguments)
         return self._serve("coordinator", processes.COORDINATOR,
                            list(arguments), failpoint, data_dir, prefix)
 
     def start_coordinator_with_own_ports(self):
-        """Islands, servers and queries each have a port of their own."""
+        """Starts it with separate ports for islands, servers and queries."""
         names = ("island", "server", "query")
         process = self.start_coordinator(
             arguments=["--%s-listen=127.0.0.1:0" % n for n in names])
@@ -150,8 +150,7 @@ class Cluster:
         ] + list(arguments), failpoint, data_dir, prefix)
 
     def start_servers(self, count, armed=None):
-        """`armed`, here and below: failpoints of those that are to die, by
-        name."""
+        """`armed`, here and below: failpoints by name of the process."""
         for index in range(count):
             name = "server-%d" % index
             self.start_server(name, failpoint=(armed or {}).get(name))
@@ -159,9 +158,8 @@ class Cluster:
     def start_island(self, run_id, island_id, failpoint=None, threads=1,
                      data=None, arguments=(), prefix=(),
                      program=processes.CLI, name=None, directory=None):
-        """`program` has a `join` with the flags of ours. `name` is that of the
-        process, where an island has several; `directory` that of its saves, if
-        it is not the process's own."""
+        """`program` has a `join` with our flags. `name` is the process's, for
+        an island of several; `directory` overrides that of its saves."""
         if name is None:
             name = (island_id if run_id == "run"
                     else "%s-%s" % (run_id, island_id))
@@ -183,8 +181,8 @@ class Cluster:
 
     def start_mesh_island(self, island_id, mesh, process_count=1, armed=None,
                           arguments=(), directory=None):
-        """An island with ranks; its processes are ISLAND.0, ISLAND.1, ... if
-        there are several; `directory` as start_island."""
+        """Starts an island with ranks. Several processes are ISLAND.0,
+        ISLAND.1, ...; `directory` as in start_island."""
         if process_count == 1:
             return self.start_island(
                 "run", island_id, failpoint=(armed or {}).get(island_id),
@@ -200,11 +198,12 @@ class Cluster:
                               list(arguments))
 
     def start_mesh_islands(self, meshes, armed=None, directory=None):
-        """island-0 has one rank, then each of `meshes` is an island: (mesh,
-        processes, further arguments ...). The last one saves in `directory`."""
+        """Starts island-0 with one rank, then an island for each of `meshes`:
+        (mesh, processes, further arguments ...). The last saves in
+        `directory`."""
         self.start_island("run", "island-0",
                           failpoint=(armed or {}).get("island-0"))
-        # One after the other: who comes first has the first data shard.
+        # One after the other, because the first gets the first data shard.
         for index, (mesh, process_count, *arguments) in enumerate(meshes, 1):
             wait.until("%d islands have joined" % index,
                        lambda: len(self.islands()) >= index)
@@ -219,26 +218,26 @@ class Cluster:
                               **kwargs)
 
     def start_service(self, armed=None, arguments=()):
-        """A coordinator with these arguments, and two servers."""
+        """Starts a coordinator with these arguments, and two servers."""
         self.start_coordinator(failpoint=(armed or {}).get("coordinator"),
                                arguments=arguments)
         self.start_servers(2, armed)
 
     def start_run(self, values, armed=None, arguments=()):
-        """A run from its start, and three islands."""
+        """Starts the services, a run, and three islands."""
         self.start_service(armed, arguments)
         self.create_run(values)
         self.start_islands(armed=armed)
 
     def start_armed(self, spec, armed):
-        """The same of a RunSpec. The coordinator takes snapshots as often as
-        it can, so that it comes back from one."""
+        """As start_run, for a RunSpec. The coordinator takes a snapshot after
+        every record, so that it restarts from one."""
         self.start_service(armed, SNAPSHOTS)
         self.create_run_of(spec)
         self.start_islands(armed=armed)
 
     def restart(self, name):
-        """Starts a killed process again, as it was, without a failpoint."""
+        """Restarts a killed process with its arguments, without a failpoint."""
         assert self.processes[name].poll() is not None, name + " still runs"
         if name in self._disks:
             self._disks[name].cut()
@@ -250,15 +249,15 @@ class Cluster:
         return self.start_island(**self._islands[name])
 
     def cut_power_of(self, name, lies=False):
-        """Before the start of `name`: whenever it is started again, what it
-        had not synced is gone. Returns its power.Disk."""
+        """Call before the start of `name`: each restart loses all unsynced
+        writes. Returns its power.Disk."""
         disk = power.Disk(os.path.join(self.directory, name), lies)
         self._disks[name] = disk
         return disk
 
     def break_disk_of(self, name):
-        """Before the start of `name`: its disk can be made to fail. Returns its
-        broken_disk.Disk."""
+        """Call before the start of `name`: its disk can be made to fail.
+        Returns its broken_disk.Disk."""
         disk = broken_disk.Disk(os.path.join(self.directory, name))
         self._disks[name] = disk
         return disk
@@ -269,7 +268,7 @@ class Cluster:
         return self.processes[name].kill()
 
     def await_failpoint(self, name, timeout=wait.PATIENCE_S):
-        """Waits until `name` has killed itself where its failpoint is."""
+        """Waits until `name` has killed itself at its failpoint."""
         process = self.processes[name]
 
         def gone():
@@ -283,12 +282,12 @@ class Cluster:
             (name, process.poll(), process.tail()))
 
     def guard(self, name):
-        """From now on every wait starts `name` again if it kills itself."""
+        """From now on every wait restarts `name` if it kills itself."""
         self._guarded = name
 
     def kill_after_every_commit(self, version):
-        """After each commit, until that of `version`, one process dies and
-        comes back. Returns who."""
+        """Kills and restarts one process after each commit up to `version`.
+        Returns their names."""
         generator = random.Random(cases.seed())
         kills = []
         for event in self.events():
@@ -312,11 +311,11 @@ class Cluster:
         wait.until(what, died)
 
     def may_end(self, name):
-        """Says that this process may end by itself."""
+        """Permits this process to end by itself."""
         self._doomed.add(name)
 
     def check_alive(self):
-        """Raises Died if a process ended with an error that no one asked."""
+        """Raises Died if a process ended with an unexpected error."""
         guarded = self.processes.get(self._guarded)
         if guarded is not None and guarded.poll() == -signal.SIGKILL:
             self.deaths.append(self._guarded)
@@ -338,7 +337,7 @@ class Cluster:
             known.close()
 
     def describe(self):
-        """The ends of all logs, for a test that has failed."""
+        """The ends of all logs, for a failed test."""
         return "\n".join("--- %s (status %s)\n%s" % (n, p.poll(), p.tail(15))
                          for n, p in self.processes.items())
 
@@ -349,11 +348,11 @@ class Cluster:
         return "127.0.0.1:%d" % self._ports["coordinator"]
 
     def dialled_by(self, who):
-        """Where an "island", a "server" or a "query" finds the coordinator."""
+        """The coordinator's address for an "island", "server" or "query"."""
         return self._own_ports.get(who, self.coordinator_address)
 
     def dial_through(self, who, address):
-        """From now on they find the coordinator there."""
+        """Makes them dial the coordinator at `address` from now on."""
         self._own_ports[who] = address
 
     @property
@@ -392,7 +391,7 @@ class Cluster:
             "TrainingStateService")
 
     def retry(self, call, timeout=wait.PATIENCE_S, **fields):
-        """Calls until it is not UNAVAILABLE: what a client should do."""
+        """Repeats the call while it is UNAVAILABLE, as a client should."""
         last = []
 
         def attempt():
@@ -416,7 +415,7 @@ class Cluster:
         return path
 
     def create_run(self, values, run_id="run"):
-        """Creates a run from a run file, as an operator does."""
+        """Creates a run from a run file, like an operator."""
         path = self.write_run_file(values, run_id)
         self.run_cli("run", "create", path, "--run-id", run_id, "-o", "json",
                      check=0)
@@ -435,7 +434,7 @@ class Cluster:
         return self.retry(create)
 
     def spec(self, run_id="run"):
-        """The RunSpec as the coordinator completed it."""
+        """The RunSpec, completed by the coordinator."""
         return self.runs.GetRun(run_id=run_id).run.spec
 
     def run_state(self, run_id="run"):
@@ -443,7 +442,7 @@ class Cluster:
 
     def events(self, run_id="run", after_revision=0,
                timeout=wait.PATIENCE_S):
-        """Watches a run, over restarts of the coordinator, by revision."""
+        """Watches a run by revision, over restarts of the coordinator."""
         revision = after_revision
 
         def watch():
@@ -471,11 +470,11 @@ class Cluster:
                     raise
                 failures += 1
                 self.check_alive()
-                # Waits, bounded, until someone answers again.
+                # Waits, for a bounded time, until the coordinator answers.
                 self.retry(self.runs.GetRun, run_id=run_id)
 
     def wait_state(self, state, run_id="run", timeout=wait.PATIENCE_S):
-        """Waits until the run is in `state`; fails when a process dies."""
+        """Waits until the run is in `state`; fails if a process dies."""
 
         def reached():
             self.check_alive()
@@ -504,7 +503,7 @@ class Cluster:
         """All committed rounds, read in pages."""
         result, token = [], ""
         while True:
-            # A coordinator that was restarted breaks the first call.
+            # The first call after a restart of the coordinator fails.
             page = self.retry(lambda: self.state.ListRounds(
                 run_id=run_id, page_size=page_size, page_token=token))
             result += page.rounds
@@ -533,7 +532,7 @@ class Cluster:
             lambda: self.state.ListIslands(run_id=run_id)).islands)
 
     def join(self, run_id="run", island_id="python-0", **capabilities):
-        """A Python island, joined."""
+        """Returns a Python island that has joined."""
         return python_island.Member(self, run_id, island_id, **capabilities)
 
     # --- Parameters -------------------------------------------------------------
@@ -558,13 +557,13 @@ class Cluster:
         return result
 
     def parameters_sha256(self, run_id="run"):
-        """Of the newest cut, as the servers hold it."""
+        """The SHA-256 of the newest cut on the servers."""
         pinned = self.pin(run_id)
         layout = arithmetic.LayoutView(pinned.run.spec.layout)
         return layout.parameters_sha256(self.parameters(run_id, pinned))
 
     def export_sha256(self, run_id="run"):
-        """parameters_sha256 as the manifest of `atoll run export` says it."""
+        """parameters_sha256 from the manifest of `atoll run export`."""
         directory = os.path.join(self.directory, "export-" + run_id)
         self.run_cli("run", "export", run_id, directory, "-o", "json",
                      check=0)
@@ -574,7 +573,7 @@ class Cluster:
 
 
 class IntegrationTest(unittest.TestCase):
-    """A test with a cluster of its own and a text of the class's own."""
+    """A test with its own cluster; its class has its own text."""
 
     maxDiff = None
 
@@ -584,7 +583,7 @@ class IntegrationTest(unittest.TestCase):
             prefix="atoll-", dir=os.environ.get("TEST_TMPDIR"))
         cls.text = text.write_text(os.path.join(cls.root, "text"),
                                    cases.seed())
-        cls._made = {}  # What once() made, by key.
+        cls._made = {}  # Results of once() by key.
 
     @classmethod
     def tearDownClass(cls):
@@ -596,7 +595,7 @@ class IntegrationTest(unittest.TestCase):
         self.cluster = self.new_cluster("cluster")
 
     def new_cluster(self, name, security=None):
-        """A further cluster; it ends with the test."""
+        """Another cluster; it ends with the test."""
         made = Cluster(os.path.join(self.root, self._testMethodName, name),
                        security)
         self._clusters.append(made)
@@ -604,8 +603,8 @@ class IntegrationTest(unittest.TestCase):
         return made
 
     def once(self, key, make):
-        """What `make` returned when it was called for the first test of this
-        class that asked for `key`, with a cluster of its own."""
+        """The result of `make` with its own cluster, called only for the first
+        test of this class that asks for `key`."""
         made, key = type(self)._made, repr(key)
         if key not in made:
             cluster = self.new_cluster("made-%d" % len(made))
@@ -622,11 +621,11 @@ class IntegrationTest(unittest.TestCase):
         return run_file.merged(run_file.BASE, {"data": {"path": cls.text}},
                                *changes)
 
-    # --- What must hold of every run --------------------------------------------
+    # --- Invariants of every run -------------------------------------------------
 
     def assert_taken_back(self, cluster, victim, island_id, values):
         """An elastic run of two fragments loses the process `victim` of
-        `island_id`, goes on, and merges the island again. Cancels the run."""
+        `island_id`, continues, and merges the island again. Cancels the run."""
         cluster.wait_commits(4)
         cluster.kill(victim)
         before = cluster.run_state().commit_seq
@@ -677,7 +676,7 @@ class IntegrationTest(unittest.TestCase):
         return rounds
 
     def assert_strict_run_whole(self, cluster, values, run_id="run"):
-        """The above, and that each island is in each round, with its tokens."""
+        """As above; and each round has every island, with its tokens."""
         rounds = self.assert_rounds_whole(cluster, values, run_id)
         schedule = values["schedule"]
         count = schedule["island_count_min"]
@@ -705,7 +704,7 @@ class IntegrationTest(unittest.TestCase):
 
     def run_strict(self, cluster, values, run_id="run", islands=None,
                    threads=1, servers=None):
-        """An undisturbed run from create to the end; returns its SHA-256."""
+        """Plays an undisturbed run to its end; returns its SHA-256."""
         cluster.start_coordinator()
         cluster.start_servers(servers or values["server_count"])
         cluster.create_run(values, run_id)
@@ -714,15 +713,16 @@ class IntegrationTest(unittest.TestCase):
         return self.finish_strict(cluster, values, run_id)
 
     def finish_strict(self, cluster, values, run_id="run"):
-        """The end of a strict run that is whole; returns its SHA-256."""
+        """Waits for the end of a strict run and checks it; returns its SHA-256."""
         cluster.wait_state(COMPLETED, run_id)
         self.assert_strict_run_whole(cluster, values, run_id)
         return cluster.parameters_sha256(run_id)
 
     def assert_a_death_changes_no_bit(self, cluster, values, expected, victim,
                                       point, start):
-        """`start(armed)` starts a strict run; whoever dies comes back, once,
-        whenever that is: the last evaluation may come after the run's end."""
+        """`start(armed)` starts a strict run. The armed process dies once and
+        is restarted, at any time: the last evaluation may come after the run's
+        end."""
         cluster.guard(victim)
         start({victim: point})
         cluster.await_death("%s is reached" % point)

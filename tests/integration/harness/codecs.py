@@ -1,7 +1,7 @@
 """Encodings of outer gradients, from their manuals in base/codec alone.
 
-A codec here is an object with `number`, `sizes(count)`: bytes of a block,
-`encode(values)` and `decode(data, count)` of one block.
+A codec is an object with `number`, `sizes(count)` (the bytes of a block), and
+`encode(values)` and `decode(data, count)` for one block.
 """
 
 import struct
@@ -50,7 +50,7 @@ class Int8:
 
     @classmethod
     def _scale(cls, most):
-        # The least bf16 that is not less than most / 127.
+        # The least bf16 that is at least most / 127.
         bits = _bits(arithmetic.f32(most / 127.0))
         scale = (bits + 0xffff) >> 16
         return min(max(scale, cls.SCALE_MIN), cls.SCALE_MAX)

@@ -1,8 +1,8 @@
-"""A TCP relay that breaks connections in the middle of what they carry.
+"""A TCP relay that breaks connections in the middle of their data.
 
-It knows nothing of HTTP/2: it counts the bytes that it hands on, and when so
-many have gone one way it hands on no more of that connection and resets both
-ends. What it had read and not handed on is lost, as in a real cut.
+It knows nothing of HTTP/2. It counts forwarded bytes, and after a given number
+in one direction it resets both ends of that connection. Bytes that it has read
+but not forwarded are lost, as in a real cut.
 """
 
 import socket
@@ -17,13 +17,12 @@ UP, DOWN = "up", "down"
 
 
 class Cutter:
-    """`cut_every`: bytes one way, {UP: n, DOWN: m}, after which the connection
-    that carries the next one is cut; `cuts_max` of them at most each way.
+    """Cuts the connection of the next byte after `cut_every` bytes, {UP: n,
+    DOWN: m}, at most `cuts_max` times each way.
 
     `handed_on` and `cuts`: bytes and cuts so far, by direction. `carried`: cuts
-    by the direction in which most of the connection's last bytes went: what
-    little goes the other way, answers and window updates, may be what a cut
-    counted.
+    by the direction of most of the connection's last bytes. A cut may have
+    counted the few bytes of the other direction (answers, window updates).
     """
 
     def __init__(self, cut_every, cuts_max):
@@ -44,7 +43,7 @@ class Cutter:
         return "127.0.0.1:%d" % self._listener.getsockname()[1]
 
     def forward_to(self, address):
-        """Connections wait until this has been said."""
+        """Sets the target; connections wait until then."""
         host, port = address.rsplit(":", 1)
         self._target = (host, int(port))
         self._ready.set()
@@ -83,7 +82,7 @@ class Cutter:
         callee.close()
 
     def _admit(self, direction, count, recent):
-        """How many of `count` bytes may go on, and whether that is the end."""
+        """How many of `count` bytes to forward, and whether to cut then."""
         with self._lock:
             if self.cuts[direction] >= self._cuts_max:
                 self.handed_on[direction] += count
@@ -117,7 +116,7 @@ class Cutter:
                     self._reset(source, target)
                     return
         except OSError:
-            # The other direction's thread wakes up, too.
+            # Wakes up the other direction's thread too.
             for end in (source, target):
                 try:
                     end.shutdown(socket.SHUT_RDWR)
@@ -129,7 +128,7 @@ class Cutter:
         for end in ends:
             try:
                 end.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _RESET)
-                # A close alone waits for the other thread's recv.
+                # close() alone would wait for the other thread's recv.
                 end.shutdown(socket.SHUT_RD)
                 end.close()
             except OSError:

@@ -1,4 +1,4 @@
-"""What can happen to files on a server's disk."""
+"""Damages files on a server's disk."""
 
 import glob
 import os
@@ -25,7 +25,7 @@ def segments(cluster, server):
 
 
 def segment_count(cluster, server, run_id="run"):
-    """None is left of a run that has ended and keeps nothing."""
+    """Log segments on a server; 0 for an ended run that keeps nothing."""
     return len(glob.glob(os.path.join(
         cluster.directory, server, "runs", run_id, "shard-*", "log",
         "*.seg")))
@@ -40,13 +40,13 @@ def remove(path):
 
 
 def shorten(path):
-    """Leaves the header page and a little more."""
+    """Truncates the file to the header page and a little more."""
     os.truncate(path, 4096 + 100)
 
 
 def flip(path, offset=4096 + 10):
-    """Changes one byte; by default behind the header page, where the first
-    block's are."""
+    """Changes one byte; by default after the header page, in the first
+    block."""
     with open(path, "r+b") as file:
         file.seek(offset)
         byte = file.read(1)

@@ -1,4 +1,4 @@
-"""Model directories, read and changed without the programs under test."""
+"""Reads and changes model directories without the programs under test."""
 
 import json
 import os
@@ -33,7 +33,7 @@ def encode(tensors):
 
 
 def copy(source, target, tensors=None):
-    """A copy of a model directory, with other weights and no manifest."""
+    """Copies a model directory, with other weights and no manifest."""
     shutil.copytree(source, target)
     if tensors is not None:
         os.unlink(os.path.join(target, "manifest.json"))
@@ -43,7 +43,7 @@ def copy(source, target, tensors=None):
 
 
 def split(source, target):
-    """The same model in two files with an index, as large ones are kept."""
+    """Writes the same model as two files with an index, like a large one."""
     tensors = read(source)
     shutil.copytree(source, target)
     for name in ("manifest.json", "model.safetensors"):

@@ -1,10 +1,9 @@
-"""A power cut: what a process did not sync is gone.
+"""A power cut: a process loses everything that it did not sync.
 
-An unchanged program runs with power/durable_image.cc before its libc, which
-keeps an image of what was synced. After kill -9 `cut` puts that image in the
-place of the program's directory: no written byte and no entry of a directory is
-there that was not synced. A real disk keeps more than that, or less of what it
-was not asked to keep; a program that survives this does not count on luck.
+An unchanged program runs with power/durable_image.cc preloaded, which keeps an
+image of what was synced. After kill -9 `cut` replaces the program's directory
+with that image: unsynced bytes and directory entries are lost. A real disk may
+keep some of them.
 """
 
 import os
@@ -16,17 +15,17 @@ LIBRARY = "tests/integration/power/libdurable_image.so"
 
 
 class Disk:
-    """The directory of one process. `lies`: syncs keep nothing."""
+    """The directory of one process. `lies`: a sync keeps nothing."""
 
     def __init__(self, directory, lies=False):
         self.directory = os.path.realpath(directory)
         self._image = self.directory + ".image"
         self._lies = lies
-        self.losses = []  # Of each cut: paths that differ from before.
+        self.losses = []  # Changed paths, by cut.
         os.makedirs(self.directory, exist_ok=True)
 
     def environment(self):
-        """For the next start of the process."""
+        """The environment for the next start of the process."""
         shutil.rmtree(self._image, ignore_errors=True)
         os.makedirs(self._image)
         result = {"LD_PRELOAD": processes.binary(LIBRARY),
@@ -37,7 +36,7 @@ class Disk:
         return result
 
     def cut(self):
-        """To be called when the process is dead, before it starts again."""
+        """Call after the process has died and before its restart."""
         with open(os.path.join(self._image, "root"), encoding="ascii") as file:
             root = file.read()
         after = self.directory + ".after"
@@ -53,7 +52,7 @@ class Disk:
         os.mkdir(path)
         entries = os.path.join(self._image, "dirs", key)
         if not os.path.exists(entries):
-            return  # Made, but never synced itself: it is empty.
+            return  # Created but never synced: empty.
         with open(entries, encoding="utf-8") as file:
             lines = file.read().splitlines()
         for line in lines:
@@ -65,7 +64,7 @@ class Disk:
             elif os.path.exists(source):
                 shutil.copyfile(source, target)
             else:
-                open(target, "wb").close()  # Named, its bytes never synced.
+                open(target, "wb").close()  # Its entry was synced, its bytes not.
 
 
 def _tree(root):

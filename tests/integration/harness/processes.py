@@ -1,4 +1,4 @@
-"""Real processes of the programs under test, on free ports of loopback."""
+"""Real processes of the programs under test, on free loopback ports."""
 
 import os
 import re
@@ -8,7 +8,7 @@ import subprocess
 
 from harness import wait
 
-# Where the binaries lie: in a Bazel test the runfiles, by hand bazel-bin.
+# The binaries: in a Bazel test from the runfiles, by hand from bazel-bin.
 _TREE = os.path.join(os.path.dirname(os.path.realpath(__file__)), "..", "..",
                      "..")
 _ROOTS = [
@@ -49,8 +49,8 @@ _FAILPOINT = re.compile(
 def failpoints(relative, program):
     """Names of the failpoints that are compiled into a program, sorted.
 
-    Read from the binary's string constants, so that no list can be forgotten:
-    a place that someone adds tomorrow is tested tomorrow.
+    Read from the binary's string constants, so a new failpoint is tested
+    without an entry in a list.
     """
     with open(binary(relative), "rb") as file:
         data = file.read()
@@ -92,7 +92,7 @@ class Process:
                                 "\n%s" % (self.name, timeout, self.tail()))
 
     def kill(self):
-        """kill -9, and waits until it is gone."""
+        """kill -9, and waits for the end."""
         if self.poll() is None:
             self._popen.send_signal(signal.SIGKILL)
         return self._popen.wait()
@@ -101,7 +101,7 @@ class Process:
         self._popen.send_signal(number)
 
     def stop(self, timeout=10):
-        """Ends it politely, then not."""
+        """Sends SIGTERM, then SIGKILL."""
         if self.poll() is None:
             self._popen.send_signal(signal.SIGTERM)
             try:
@@ -117,7 +117,7 @@ class Process:
 
 
 def free_port():
-    """A port that nobody listens on now."""
+    """A port without a listener."""
     with socket.socket() as listener:
         listener.bind(("127.0.0.1", 0))
         return listener.getsockname()[1]
@@ -144,7 +144,7 @@ def read_port(process, port_file, timeout=wait.PATIENCE_S):
 def run_cli(*arguments, timeout=wait.PATIENCE_S, env=None, check=None, cwd=None):
     """Runs the `atoll` command to its end; returns CompletedProcess (text).
 
-    `check`: the exit status that is asked for; None takes any.
+    `check`: the expected exit status; None: any.
     """
     environment = {k: v for k, v in os.environ.items()
                    if not k.startswith("ATOLL_")}
@@ -153,7 +153,7 @@ def run_cli(*arguments, timeout=wait.PATIENCE_S, env=None, check=None, cwd=None)
     done = subprocess.run(
         [binary(CLI)] + [str(a) for a in arguments], stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
-        # Generated text is bytes that a model made: whatever they are.
+        # Generated text may be any bytes.
         errors="surrogateescape", timeout=timeout, env=environment, cwd=cwd)
     if check is not None and done.returncode != check:
         raise AssertionError("atoll %s: exit %d, not %d\nstdout: %s\nstderr: %s"

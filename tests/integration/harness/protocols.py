@@ -1,8 +1,8 @@
-"""Messages of protocols that no generated Python exists for here.
+"""Messages of protocols without generated Python.
 
 Server reflection v1alpha, health checking and google.rpc's error details are
-public and never change, so their few messages are described by hand: the tests
-need nothing but Debian's python3-grpcio and python3-protobuf.
+public and stable, so their few messages are described by hand. The tests need
+only Debian's python3-grpcio and python3-protobuf.
 """
 
 from google.protobuf import any_pb2
@@ -70,7 +70,7 @@ def _build():
         (6, "list_services_response", package + "ListServiceResponse"),
         (7, "error_response", package + "ErrorResponse"),
     ])
-    # A request says what it asks by which field is present, even if empty.
+    # The field that is present, even if empty, selects the request.
     request = reflection.message_type[0]
     request.oneof_decl.add(name="message_request")
     for field in request.field[1:]:
@@ -138,7 +138,7 @@ HEALTH_SERVING = 1
 
 
 class ErrorDetails:
-    """What a failed call carries beside its code: google.rpc details.
+    """The google.rpc details of a failed call.
 
     reason: ErrorInfo.reason, or "" without one.
     fields: the field names of BadRequest.

@@ -1,8 +1,8 @@
-"""An island that trains nothing: it speaks the protocol, and can lie in it.
+"""An island without training: it speaks the protocol, and can violate it.
 
 Written from proto/ alone, through reflection. `Member` is the control side
-(IslandService), `push` and `pull` the data side (ParameterService). The verbs
-do one step each, so that a test decides what happens when.
+(IslandService), `push` and `pull` the data side (ParameterService). Each method
+takes one step, so that a test controls the order.
 """
 
 import queue
@@ -18,7 +18,7 @@ CHUNK_BLOCKS = 64
 
 
 class Member:
-    """One island of one run, joined."""
+    """One island of one run that has joined."""
 
     def __init__(self, cluster, run_id, island_id, **capabilities):
         self.cluster = cluster
@@ -74,7 +74,7 @@ class Member:
                                   **self.who)
 
     def newest_plan(self):
-        """The plan as it stands now."""
+        """The current plan."""
         call = self.service.WatchPlan(metadata=self.metadata, timeout=20,
                                       **self.who)
         self.plan = next(iter(call)).plan
@@ -94,7 +94,7 @@ class Member:
                         call.cancel()
                         return self.plan
             except grpc.RpcError as error:
-                # A coordinator that was restarted breaks the connection.
+                # A restart of the coordinator breaks the connection.
                 if error.code() == grpc.StatusCode.UNAVAILABLE:
                     return None
                 raise wait.TimedOut(
@@ -145,7 +145,7 @@ class Member:
                             changes)
 
     def random_values(self, seed, fragment=0, scale=0.01):
-        """Values that depend on nothing but the seed."""
+        """Values that depend only on the seed."""
         generator = random.Random(seed)
         count = self.layout.fragments[fragment].element_count
         return [arithmetic.f32(generator.gauss(0, scale))
@@ -160,7 +160,7 @@ def find_open(plan, fragment, version):
 
 
 class Contribution:
-    """An outer gradient, ready to push. `info` and `header` may be bent."""
+    """An outer gradient to push. Tests may alter `info` and `header`."""
 
     def __init__(self, member, values, version, fragment, seq, codec, changes):
         self.member = member
@@ -200,7 +200,7 @@ class Contribution:
         self.info.update(changes)
 
     def change_payload(self, change):
-        """Applies `change` to the bytes; the digest stays theirs."""
+        """Applies `change` to the bytes and updates their digest."""
         data = bytearray(self.payload)
         change(data)
         self.payload = bytes(data)
@@ -222,7 +222,7 @@ class Contribution:
         return header
 
     def blocks(self, shard):
-        """[begin, end) that `shard` holds."""
+        """The blocks [begin, end) that `shard` holds."""
         return self.member.layout.shard_blocks(
             self.fragment, shard, len(self.member.plan.shards))
 
@@ -249,7 +249,7 @@ class Contribution:
                 address=None, timeout=20):
         """Pushes to one shard; returns the responses.
 
-        `chunks`: what to send instead of what the server misses.
+        `chunks`: what to send instead of what the server lacks.
         """
         plan = self.member.plan
         client = self.member.cluster.client(
@@ -297,12 +297,12 @@ class Contribution:
         return self
 
 
-# What a client tries again: a server that starts, or whose plan is behind.
+# Codes to retry: a server that is starting, or whose plan is old.
 _AGAIN = (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.FAILED_PRECONDITION)
 
 
 class _Part:
-    """What came of one shard's blocks so far."""
+    """The received blocks of one shard."""
 
     def __init__(self, begin):
         self.position = begin
@@ -313,8 +313,8 @@ class _Part:
 def pull(*args, **kwargs):
     """One whole fragment as f32 bytes, from all shards; checks every chunk.
 
-    Asks again until the servers have the version, and goes on where a stream
-    was cut; bounded.
+    Retries until the servers have the version, and resumes after a cut stream,
+    for a bounded time.
     """
     parts = {}
 

@@ -1,8 +1,8 @@
 """One gRPC call over a bare socket, frame by frame.
 
-A gRPC library always sends whole messages and always takes what comes. This
-does neither unless it is told to, as a peer that means harm, or has died, does
-not. Plaintext; one stream a connection; no thread.
+A gRPC library always sends whole messages and always reads. This does neither
+unless told to, like a malicious or dead peer. Plaintext; one stream per
+connection; no thread.
 """
 
 import select
@@ -18,12 +18,12 @@ _FRAME_BYTES_MAX = 16384
 
 
 def message(payload, compressed=False):
-    """A message as gRPC puts it into DATA frames."""
+    """A message in the framing of gRPC's DATA frames."""
     return struct.pack(">BI", compressed, len(payload)) + payload
 
 
 def _header(name, value):
-    # HPACK: a literal that is not indexed, its name spelled out.
+    # HPACK: a literal without indexing, with a literal name.
     name, value = name.encode(), value.encode()
     assert len(name) < 127 and len(value) < 127
     return b"\0%c%b%c%b" % (len(name), name, len(value), value)
@@ -32,15 +32,15 @@ def _header(name, value):
 class RawCall:
     """`path`: "/atoll.v1.ParameterService/PullParameters".
 
-    `window`: bytes of answers that we ever take. Nothing is acknowledged, so
-    the server may send no more than that.
+    `window`: total bytes of answers to accept. Nothing is acknowledged, so the
+    server may not send more.
     """
 
     def __init__(self, address, path, metadata=(), window=65535):
         host, port = address.rsplit(":", 1)
         self._socket = socket.create_connection((host, int(port)), timeout=20)
         self._in = b""
-        self._send_window = 65535  # Of the stream; the connection's is larger.
+        self._send_window = 65535  # Of the stream; that of the connection is larger.
         self._connection_window = 65535
         self._initial_window = 65535
         self.is_open = True
@@ -67,8 +67,8 @@ class RawCall:
                    struct.pack(">BBI", kind, flags, stream) + payload)
 
     def send(self, data, end=False):
-        """Sends bytes of the request, in as many frames as it takes. Returns
-        whether the call was open all the time."""
+        """Sends bytes of the request in frames. Returns whether the call stayed
+        open."""
         data = memoryview(data)
         while self.is_open:
             room = min(self._send_window, self._connection_window,
@@ -86,7 +86,7 @@ class RawCall:
         return self.is_open
 
     def look(self, timeout=0.0):
-        """Takes what has come; waits for it for at most `timeout` seconds.
+        """Reads the received bytes; waits for them at most `timeout` seconds.
         Returns whether the call is open."""
         while self.is_open:
             ready, _, _ = select.select([self._socket], [], [], timeout)
@@ -143,8 +143,8 @@ class RawCall:
                 self._initial_window = value
 
     def is_connected(self):
-        """Throws away what has come; False once the server has closed the
-        connection, which may be long after the call has ended."""
+        """Discards received bytes. False: the server has closed the connection,
+        possibly long after the call has ended."""
         ready, _, _ = select.select([self._socket], [], [], 0)
         if not ready:
             return True

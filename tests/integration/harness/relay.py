@@ -1,18 +1,18 @@
 """A relay between programs that duplicates, delays, reorders and cuts.
 
-It stands where a server would, passes every call on to the real one, byte for
-byte, and does to about half of the messages what networks, retries and proxies
-do to some:
+It takes the place of a server and forwards every call to the real one, byte for
+byte. About half of the messages suffer what networks, retries and proxies do to
+some:
 
-  unary calls   are sent twice, held back, and sent once more later, after newer
-                ones (`replayed`);
-  watches       show an older message again after a newer one;
-  pulls         are asked for twice, and cut in the middle;
-  pushes        go over two streams at once, their chunks out of order and
-                twice; some end in the middle; whole ones are pushed again later.
+  unary calls   are sent twice, delayed, and sent again after newer calls
+                (`replayed`);
+  watches       repeat an older message after a newer one;
+  pulls         are requested twice, and cut in the middle;
+  pushes        go over two streams at once, with chunks reordered and repeated;
+                some end in the middle; whole pushes are repeated later.
 
-One late message is never made: a second Join. It is a new life of the island by
-definition, and the old one ends; twice at once is fine.
+A Join is never repeated late: by definition it starts a new life of the island
+and ends the old one. Twice at once is allowed.
 """
 
 import collections
@@ -37,16 +37,16 @@ _CUT = object()
 
 
 def _time_left(context):
-    """Seconds until the caller's deadline, or None: gRPC says centuries."""
+    """Seconds until the caller's deadline; None instead of centuries."""
     seconds = context.time_remaining()
     return seconds if seconds and seconds < 1e6 else None
 
 
 class Relay:
-    """`push_classes`: a function that gives the request's and the response's
-    class of PushOuterGradient; asked for when the first push comes.
+    """`push_classes`: a function that returns the request and response classes
+    of PushOuterGradient; called at the first push.
 
-    `counts`: how often each mischief was done, by name.
+    `counts`: the number of injected faults by name.
     """
 
     def __init__(self, seed, push_classes=None):
@@ -54,7 +54,7 @@ class Relay:
         self._push_classes = push_classes
         self._random = random.Random(seed)
         self._lock = threading.Lock()
-        self._late = []         # Requests of calls that may come again.
+        self._late = []         # Requests that may be repeated.
         self._late_pushes = []  # [(metadata, messages)]
         self._ready = threading.Event()
         self._ended = threading.Event()
@@ -69,7 +69,7 @@ class Relay:
         return "127.0.0.1:%d" % self.port
 
     def forward_to(self, address):
-        """Calls wait until this has been said."""
+        """Sets the target; calls wait until then."""
         self._channel = grpc.insecure_channel(address, options=_OPTIONS)
         self._ready.set()
 
@@ -110,7 +110,7 @@ class Relay:
 
     @staticmethod
     def _fail(context, error):
-        """Ends the call as the real server ended it."""
+        """Ends the call with the real server's status."""
         details = [m for m in error.trailing_metadata() or ()
                    if m.key == "grpc-status-details-bin"]
         context.set_trailing_metadata(details)
@@ -127,7 +127,7 @@ class Relay:
                 self._channel.unary_unary(a_path)(
                     a_request, metadata=a_metadata, timeout=5)
             except grpc.RpcError:
-                pass  # What comes of a copy is nobody's concern.
+                pass  # The result of a copy does not matter.
 
         late = self._pick(self._late, 0.5)
         if late is not None:
@@ -194,7 +194,7 @@ class Relay:
             stream.cancel()
 
     def _send_chunks(self, metadata, header, requests, streams, answers):
-        """In groups of three, shuffled, each to either stream or to both."""
+        """Sends chunks in shuffled groups of three, to one stream or both."""
         sent = [header]
         group = []
 
@@ -220,11 +220,11 @@ class Relay:
                 group.append(chunk)
                 if len(group) == 3:
                     flush()
-                    # Both streams end, and so does the pusher's.
+                    # Ends both streams and the pusher's.
                     if self._chance("push cut", 0.25):
                         answers.put(_CUT)
                         return
-        except Exception:  # The pusher has gone.
+        except Exception:  # The pusher has ended.
             pass
         flush()
         with self._lock:
@@ -234,7 +234,7 @@ class Relay:
             stream.half_close()
 
     def _answers(self, answers, streams, context):
-        """What a pusher hears: one "missing", one "stored", or an error."""
+        """The pusher's answers: one "missing", one "stored", or an error."""
         response_class = self._push_classes()[1]
         told_missing = False
         left = len(streams)
@@ -244,7 +244,7 @@ class Relay:
                 context.abort(grpc.StatusCode.UNAVAILABLE, "cut")
             if isinstance(answer, grpc.RpcError):
                 left -= 1
-                # One of two streams may miss what the other brings.
+                # A stream may lack chunks that the other carries.
                 if left == 0 or answer.code() != grpc.StatusCode.UNAVAILABLE:
                     self._fail(context, answer)
                 continue
@@ -259,7 +259,7 @@ class Relay:
                 yield answer
 
     def _push_again(self, path, metadata, messages):
-        """A whole push of the past; what comes of it is its own."""
+        """Repeats an earlier push; ignores its result."""
         self.counts["push again"] += 1
         try:
             for _ in self._channel.stream_stream(path)(
@@ -300,7 +300,7 @@ class _Upstream:
 
 
 class _Handler(grpc.GenericRpcHandler):
-    """Every method there is, as bytes."""
+    """Handles every method, as bytes."""
 
     def __init__(self, relay):
         self._relay = relay

@@ -3,8 +3,8 @@
 
 import copy
 
-# 29 thousand parameters in 20 tensors: more than one block in some, less than
-# one in most.
+# 29 thousand parameters in 20 tensors: some of several blocks, most smaller
+# than one.
 BASE = {
     "durability": "process",
     "server_count": 2,
@@ -60,8 +60,8 @@ BASE = {
     "evaluation": {"every_round_count": 2, "batch_count": 1},
 }
 
-# Changes that make a run elastic. Its islands may come and go: leases are as
-# short as a loaded machine allows.
+# Changes that make a run elastic. Leases are as short as a loaded machine
+# permits.
 ELASTIC = {
     "schedule": {
         "timing": "elastic",
@@ -75,8 +75,7 @@ ELASTIC = {
 
 
 def merged(base, *changes):
-    """`base` with nested changes, of which None takes a key out; arguments are
-    not changed."""
+    """`base` with nested changes; None removes a key. Arguments stay unchanged."""
     result = copy.deepcopy(base)
     for change in changes:
         for key, value in change.items():

@@ -1,4 +1,4 @@
-"""A small text that a model can learn something from, made from a seed."""
+"""A small text that a model can learn from, made from a seed."""
 
 import os
 import random

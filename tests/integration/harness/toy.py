@@ -1,7 +1,7 @@
-"""A run of a few tensors that islands in Python can take part in.
+"""A run of a few tensors for islands in Python.
 
-The coordinator and the servers know nothing of models, so that any layout will
-do; a round takes milliseconds, and the test decides every push.
+The coordinator and the servers know nothing of models, so any layout works. A
+round takes milliseconds, and the test controls every push.
 """
 
 from harness import run_file
@@ -31,14 +31,14 @@ SPEC = {
         "final_learning_rate_fraction": 1.0, "beta1": 0.9, "beta2": 0.95,
         "epsilon": 1e-8, "seed": 1,
     },
-    # theta = theta - mean(g): what a merge gives is easily computed here.
+    # theta = theta - mean(g): the result of a merge is easy to compute.
     "outer": {"optimizer": 1, "learning_rate": 1.0, "weighting": 1},
     "schedule": {
         "timing": 1, "inner_step_count": 4, "round_count": 3,
         "island_count_min": 2, "min_quorum": 2,
         "lease_duration": {"seconds": 30},
     },
-    # Shared data: islands in Python say that they see it.
+    # Shared data: islands in Python claim to see it.
     "data": {"format": 1, "path": "/nowhere", "data_shard_count": 4,
              "fingerprint": "ab" * 32, "seed": 1},
     "evaluation": {"every_round_count": 0, "batch_count": 1},
@@ -60,7 +60,7 @@ def create(cluster, *changes, run_id="run", **call):
 
 
 def start(cluster, *changes, run_id="run", island_count=2, server_count=2):
-    """Coordinator, servers, a run that is active, and its ready islands."""
+    """Starts a coordinator, servers and an active run; returns ready islands."""
     if "coordinator" not in cluster.processes:
         cluster.start_coordinator()
         cluster.start_servers(server_count)
@@ -103,7 +103,7 @@ def play(cluster, members, seed, round_count=3, run_id="run"):
     return cluster.parameters_sha256(run_id)
 
 
-# Three islands of which two are enough; SPECIAL scenarios and liars use it.
+# Three islands with a quorum of two, for SPECIAL scenarios and hostile islands.
 TRIO = {"schedule": {"min_quorum": 2, "island_count_min": 3, "round_count": 2},
         "outer": {"contribution_norm_max": 1e6}}
 
@@ -112,22 +112,22 @@ RDA = {"rule": 2, "mean_tensor_classes": [2]}  # Not of embeddings.
 NORM_CLIP = {"rule": 3}
 TRIMMED_MEAN = {"rule": 4, "byzantine_count": 1}
 MEDIAN = {"rule": 5}
-# Random vectors of one length are all nearer to their mean than that length: a
-# bound of the median norm would clip none of them and give the plain mean.
+# Random vectors of equal norm are all nearer to their mean than that norm. The
+# median norm as bound would clip none of them and give the plain mean.
 CENTRED_CLIP = {"rule": 6, "clip_factor": 0.5}
 KRUM = {"rule": 7, "byzantine_count": 1}
 MDA = {"rule": 8, "byzantine_count": 1}
 
 
 def robust(merge, *changes, island_count=5):
-    """Changes for a run of so many islands that merges by `merge`."""
+    """Changes for a run of `island_count` islands that merges by `merge`."""
     return ({"schedule": {"min_quorum": island_count,
                           "island_count_min": island_count},
              "data": {"data_shard_count": island_count},
              "outer": {"merge": merge}},) + changes
 
 
-# A step of this rate takes gradients of 1e38 beyond f32, though each is finite.
+# With this rate finite gradients of 1e38 overflow f32 in the step.
 STEEP = {"outer": {"learning_rate": 10.0}}
 
 

@@ -1,26 +1,25 @@
-"""Bounded waits on a state that can be seen; never a wait for time to pass."""
+"""Bounded waits for a visible state, never for time to pass."""
 
 import os
 import threading
 import time
 
-# Everything that must happen "soon" happens within this on a loaded machine.
-# It is a bound on a hang, not an expectation: nothing waits it out.
+# Bound on a hang, also on a loaded machine. No passing test waits this long.
 PATIENCE_S = float(os.environ.get("ATOLL_TEST_PATIENCE_S", "60"))
 
-# How often a state is looked at that nobody announces.
+# Poll interval for a state without notification.
 _POLL_S = 0.02
 
 
 class TimedOut(AssertionError):
-    """The state did not come about."""
+    """The state was not reached in time."""
 
 
 def until(what, predicate, timeout=PATIENCE_S):
     """Returns the first true value of `predicate()`.
 
-    `what` says, for people, what is awaited. Raises TimedOut with the last
-    value seen.
+    `what` describes the state for people. Raises TimedOut with the last value
+    seen.
     """
     deadline = time.monotonic() + timeout
     pause = threading.Event()

@@ -1,10 +1,10 @@
-// Fails calls on files of a program, as a disk does that breaks.
+// Fails calls on files of a program, like a broken disk.
 //
-// Preloaded into an unchanged program (LD_PRELOAD), it stands before what
-// writes, syncs and reads files. While there is a file ATOLL_DISK_FAULT, which
-// says "CALL PART ERRNO", a CALL ("write", "sync" or "read") on a file whose
-// path contains PART ends with ERRNO, a number. The file may come and go while
-// the program runs.
+// Preloaded into an unchanged program (LD_PRELOAD), it intercepts writes, syncs
+// and reads of files. While the file ATOLL_DISK_FAULT exists and says "CALL
+// PART ERRNO", a CALL ("write", "sync" or "read") on a file whose path contains
+// PART fails with ERRNO, a number. The file may appear and disappear while the
+// program runs.
 //
 // Thread-safe. harness/broken_disk.py writes the file.
 
@@ -20,13 +20,13 @@
 
 namespace {
 
-// The call that this one stands before.
+// The intercepted libc function.
 template <typename Function>
 Function* Next(const char* name) {
   return reinterpret_cast<Function*>(dlsym(RTLD_NEXT, name));
 }
 
-// True, with errno, if `call` on `fd` fails.
+// True, with errno set, if `call` on `fd` must fail.
 bool Fails(const char* call, int fd) {
   const int before = errno;
   const char* const fault = std::getenv("ATOLL_DISK_FAULT");

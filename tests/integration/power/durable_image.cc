@@ -1,19 +1,19 @@
-// Keeps an image of what a program has made durable, and nothing else.
+// Keeps an image of exactly what a program has made durable.
 //
-// Preloaded into an unchanged program (LD_PRELOAD), it stands before fsync and
-// fdatasync. What is synced below the directory ATOLL_DISK_ROOT is copied to
-// ATOLL_DISK_IMAGE; so whenever the program is killed, the image is what a disk
-// that keeps nothing unasked would have after the power failed:
+// Preloaded into an unchanged program (LD_PRELOAD), it intercepts fsync and
+// fdatasync. It copies what is synced below the directory ATOLL_DISK_ROOT to
+// ATOLL_DISK_IMAGE. So at any kill the image is the content, after a power
+// failure, of a disk that keeps only synced data:
 //
 //   root          the key of the root directory
 //   files/KEY     a file's bytes when it was last synced
 //   dirs/KEY      a directory's entries when it was last synced, a line each:
 //                 "d" or "f", KEY, name
 //
-// A key is an inode's number and its time of birth, because numbers are used
-// again. Syncing a file does not sync the entry that names it, nor the other
-// way round. What is below the root when the program starts is durable. Nothing
-// is really synced, so the program is faster than without.
+// A key is an inode's number and its time of birth, because numbers are reused.
+// Syncing a file does not sync its directory entry, and the other way round.
+// The content of the root at the program's start is durable. Nothing is really
+// synced, so the program runs faster.
 //
 // Thread-safe. harness/power.py makes a directory of an image.
 
@@ -47,7 +47,7 @@ std::string Image() { return std::getenv("ATOLL_DISK_IMAGE"); }
 std::string MakeKey(int directory, const char* name, int flags) {
   struct statx info;
   if (statx(directory, name, flags, STATX_INO | STATX_BTIME, &info) != 0) {
-    return "";  // It is gone.
+    return "";  // It does not exist.
   }
   if ((info.stx_mask & STATX_BTIME) == 0) Die("no time of birth");
   char key[64];
@@ -58,7 +58,7 @@ std::string MakeKey(int directory, const char* name, int flags) {
   return key;
 }
 
-// All or nothing, for whoever is killed meanwhile.
+// Atomic, also if the process is killed meanwhile.
 void Publish(const std::string& bytes, const std::string& path) {
   const std::string temporary = path + ".tmp";
   std::FILE* file = std::fopen(temporary.c_str(), "wb");
@@ -71,7 +71,7 @@ void Publish(const std::string& bytes, const std::string& path) {
 }
 
 void KeepFile(int fd, const std::string& key) {
-  // Opened anew: `fd` may be for writing alone.
+  // Reopened, because `fd` may be write-only.
   const std::string self = "/proc/self/fd/" + std::to_string(fd);
   const int in = open(self.c_str(), O_RDONLY | O_CLOEXEC);
   if (in < 0) Die("cannot read " + self);
@@ -153,7 +153,7 @@ __attribute__((constructor)) void Begin() {
 int Sync(int fd) {
   if (Root() == nullptr || !IsBelowRoot(fd)) return 0;
   std::lock_guard<std::mutex> lock(Lock());
-  // A disk that lies: a control that must be caught.
+  // A disk that lies: a control that the test must detect.
   if (std::getenv("ATOLL_DISK_LIES") == nullptr) Keep(fd);
   return 0;
 }
