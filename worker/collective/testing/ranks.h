@@ -1,3 +1,4 @@
+// Runs a function on every rank of a world, one thread for each.
 
 #pragma once
 
