@@ -1,5 +1,5 @@
-// A process of an island other than process 0: executes process 0's commands on
-// its part of the model. It calls the servers, never the coordinator.
+// A process of an island other than process 0: executes process 0's commands
+// on its part of the model. It calls the servers, never the coordinator.
 
 #ifndef WORKER_ISLAND_ISLAND_MEMBER_H_
 #define WORKER_ISLAND_ISLAND_MEMBER_H_
@@ -9,8 +9,8 @@
 
 namespace atl::worker {
 
-// Works until process 0 ends the island. Requires: links.group. The progress has
-// the island's steps and tokens, and this process's bytes.
+// Works until process 0 ends the island. Requires: links.group. The progress
+// has the island's steps and tokens, and this process's bytes.
 //
 // Errors of process 0. CANCELLED: stopped at once here. UNAVAILABLE with the
 // reason ISLAND_PROCESS_LOST: another process is gone.

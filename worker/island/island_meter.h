@@ -16,7 +16,7 @@ namespace atl::worker {
 
 // One kind of activity of the training thread that is not a step.
 struct Pause {
-  std::string what;   // "contribute", "apply", "wait: pulling fragment".
+  std::string what;  // "contribute", "apply", "wait: pulling fragment".
   int64_t count = 0;
   absl::Duration span;
 };

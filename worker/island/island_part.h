@@ -71,8 +71,8 @@ class IslandPart {
   absl::Status Do(Lane lane, const PartCommand& command,
                   const server::CallBounds& bounds, PartResult& result);
 
-  // Contributions whose outcome is needed, and the outcome of one. Not between a
-  // kContribute and the end of its kSave.
+  // Contributions whose outcome is needed, and the outcome of one. Not between
+  // a kContribute and the end of its kSave.
   std::vector<v1::ContributionKey> Pending() const {
     return encoder_->Pending();
   }
@@ -162,7 +162,7 @@ class IslandPart {
   std::unique_ptr<server::ParameterClient> parameters_;
   std::string data_fingerprint_;
   double tokens_per_second_ = 0;
-  std::optional<Save> save_;  // From kLoadSave to kRestoreSave or kContribute.
+  std::optional<Save> save_;     // Loaded, and neither restored nor outdated.
   bool others_removed_ = false;  // Saves of other process counts.
   Outbox outbox_;
   // A contribution between its step and its local checkpoint. A retry neither

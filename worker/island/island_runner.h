@@ -1,6 +1,6 @@
-// Executes the actions of IslandLoop. The caller's thread trains. A streaming run
-// has three more threads: push, pull, and one that encodes and saves. In an
-// island of several processes, process 0 has the runner and leads the others
+// Executes the actions of IslandLoop. The caller's thread trains. A streaming
+// run has three more threads: push, pull, and one that encodes and saves. In an
+// island of several processes, process 0 runs it and leads the others
 // (island_member.h).
 //
 // Thread-compatible, except OnJoined and OnPlan, which the control link calls.

@@ -53,7 +53,7 @@ class IslandState {
 
   // Runs `before_write` on the caller's thread before local(), optimizer(),
   // eager_momentum() or eager_foreseen() may change. Train() runs it as late as
-  // its Trainer can.
+  // its Trainer can. May also run when nothing changes.
   void set_before_write(std::function<void()> before_write);
 
   const RunLayout& layout() const { return layout_; }
@@ -89,14 +89,14 @@ class IslandState {
   void OuterGradient(int32_t fragment, absl::Span<float> out) const;
 
   // Collective; streaming runs. Applies the anchor of `fragment` to the local
-  // parameters: BlendIn(), or in an eager run EagerStep::Correct(). With `adopt`
-  // they become the anchor, and m becomes 0.
+  // parameters: BlendIn(), or in an eager run EagerStep::Correct(). With
+  // `adopt` they become the anchor, and m becomes 0.
   absl::Status ApplyAnchor(int32_t fragment, bool adopt);
   // In an eager run, after OuterGradient(): EagerStep::Foresee() with this
   // island's `weight` in the merge. Elsewhere nothing.
   void Foresee(int32_t fragment, double weight);
 
-  // Local parameters; m and P of an eager run (core/local_update.h), else empty.
+  // Local parameters; m and P of an eager run (core/local_update.h), or empty.
   absl::Span<const float> local() const;
   absl::Span<float> mutable_local();
   absl::Span<float> eager_momentum() { return absl::MakeSpan(momentum_); }

@@ -55,8 +55,8 @@ struct IslandProgress {
   std::optional<planner::Forecast> forecast;
   // The forecasts for RunIslandOptions.recipes, made with `forecast`.
   std::vector<planner::Candidate> recipes;
-  // Inner steps' share of the time from the first one's begin to the last one's
-  // end, in [0, 1]; their time; that begin and end.
+  // Training time runs from the first inner step's begin to the last one's end.
+  // Steps take `computing` of it; `utilization` is that share, in [0, 1].
   double utilization = 0;
   absl::Duration computing;
   absl::Time training_begin_time = absl::InfiniteFuture();
@@ -83,8 +83,8 @@ struct RunIslandOptions {
   // data_path, work_directory, thread_count and `caps`. Each process takes its
   // share of its own `caps`.
   IslandPlace place;
-  // How processes authenticate each other, if not by the key in `security`
-  // (group/rendezvous.h, RendezvousOptions).
+  // How the processes authenticate each other: RendezvousOptions
+  // (group/rendezvous.h) has the order.
   std::string rendezvous_secret_path;
   std::string machine_secret_path;
   std::string program_version;
@@ -112,7 +112,7 @@ struct IslandLinks {
   FileSystem* file_system = nullptr;
   std::function<absl::StatusOr<std::unique_ptr<engine::Trainer>>(
       const engine::TrainerOptions&)>
-      make_trainer = engine::Trainer::Create;
+      make_trainer = engine::Trainer::Create;  // One rank.
   std::function<v1::Device()> describe_device = DescribeCpu;
   // Null: one process. Processes other than 0 need no get_run or coordinator.
   IslandGroup* group = nullptr;

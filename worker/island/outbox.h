@@ -31,7 +31,7 @@ class Outbox {
  private:
   mutable Mutex mutex_;
   std::vector<Item> items_ ABSL_GUARDED_BY(mutex_);
-  std::vector<Item> new_ ABSL_GUARDED_BY(mutex_);  // Subset of items_.
+  std::vector<Item> new_ ABSL_GUARDED_BY(mutex_);     // Subset of items_.
   std::vector<Item> spares_ ABSL_GUARDED_BY(mutex_);  // Removed.
 };
 
