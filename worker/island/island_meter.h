@@ -26,8 +26,8 @@ class IslandMeter {
   // An inner step ran from `begin` to `end`. Steps are added in order.
   void Stepped(absl::Time begin, absl::Time end);
 
-  // The training thread spent `span` on `what`, which is not a step. Digits in
-  // `what` are dropped, so that there are few kinds.
+  // The training thread spent `span` on `what`, which is not a step. Drops the
+  // digits of `what`, to have few kinds.
   void Paused(absl::string_view what, absl::Duration span);
 
   // A push or pull moved `bytes` of payload; or `bytes` of f32 outer gradients

@@ -53,7 +53,6 @@ class IslandPart {
  public:
   // Collective. Opens the data, creates the trainer; in an elastic run measures
   // its speed over two steps. `links` and its group must outlive the part.
-  //
   // INVALID_ARGUMENT, FAILED_PRECONDITION, NOT_FOUND, RESOURCE_EXHAUSTED: as
   // RunIsland.
   static absl::StatusOr<std::unique_ptr<IslandPart>> Create(
@@ -66,8 +65,7 @@ class IslandPart {
   void AddSession(PartCommand& command) const;
 
   // Collective. `bounds` apply to the transfers of kPull, kPush and kEvaluate.
-  //
-  // INTERNAL: kWait, kReportReady, kLeave or kFinish.
+  // INTERNAL: kWait, kReportReady, kLeave and kFinish are not for a part.
   absl::Status Do(Lane lane, const PartCommand& command,
                   const server::CallBounds& bounds, PartResult& result);
 
@@ -99,7 +97,6 @@ class IslandPart {
   absl::Status Setup();
   absl::Status OpenData();
   absl::Status MeasureSpeed();
-  // The first error of any process.
   absl::Status Agree(Lane lane, const absl::Status& status) const;
 
   absl::Status Train(const Action& action, PartResult& result);
@@ -108,10 +105,9 @@ class IslandPart {
 
   // island_part_save.cc.
   SavePlace Place() const;
-  // `is_next`: its path until all processes have written theirs.
   std::string OwnSavePath(bool is_next) const;
   absl::Status LoadSave(PartResult& result);
-  // Sends `own` to all processes; returns all messages, by process index.
+  // IslandGroup::Exchange, also for one process.
   absl::StatusOr<std::vector<std::string>> OfAllProcesses(
       const std::string& own);
   absl::Status RestoreSave(PartResult& result);
@@ -182,8 +178,7 @@ class IslandPart {
   };
   TakenContribution TakeOne(const Action& action, const AnchoredFragment& at);
   Taken taken_;
-  // Runs in the save lane, or in the training lane before that overwrites the
-  // arrays.
+  // Runs in the save lane, or in the training lane before it writes the arrays.
   CopyOnce copy_;
   Batch batch_;
 

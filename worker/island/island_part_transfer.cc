@@ -20,13 +20,10 @@
 #include "island_command.pb.h"
 #include "worker/island/island_part.h"
 
-// Pushes and pulls by all processes of an island together.
-
 namespace atl::worker {
 namespace {
 
-// The longest time between two exchanges of transfer states. A transfer's end
-// shortens it.
+// Longest time between two exchanges of transfer states.
 constexpr absl::Duration kTick = absl::Milliseconds(50);
 
 // One process's transfer, on a thread of its own.

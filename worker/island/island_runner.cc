@@ -22,7 +22,6 @@ namespace atl::worker {
 namespace {
 
 constexpr absl::Duration kFlushMax = absl::Seconds(5);
-// The longest wait between two attempts to read the run.
 constexpr absl::Duration kRunReadWaitMax = absl::Milliseconds(500);
 
 }  // namespace
@@ -166,7 +165,7 @@ void IslandRunner::EndOthers(Lane lane, const absl::Status& status) {
   PartCommand command;
   command.action.kind = ActionKind::kFinish;
   command.action.status = status;
-  // A process that cannot be told sees that the group has ended.
+  // If Send fails, the group has ended for all processes.
   links_.group->Send(lane, EncodeCommand(command)).IgnoreError();
 }
 

@@ -56,19 +56,17 @@ class IslandRunner {
   void Done(const Action& action, const absl::Status& status);
   void ForwardStops() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void Do(const Action& action, int64_t seen);
-  // In all processes; records the result.
+  // Executes it in all processes and records the result.
   absl::Status DoTogether(Lane lane, const Action& action);
   absl::Status Wait(Lane lane, const Action& action, int64_t seen,
                     std::optional<absl::Time>& wait_until);
   void StartLanes();
   void StopLanes();
-  // Executes the lane's actions until StopLanes().
   void RunLane(Lane lane);
   void LearnOutcomes() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void TellOutcomes() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void TellServers(const v1::IslandPlan& plan);
   void Trained(const Action& action, const PartResult& result);
-  // The training thread spent `span` on `action`, which is not a step.
   void Paused(const Action& action, absl::Duration span);
   SaveHeader DescribeSave(const Action& action) const;
   void Contributed(const Action& action);

@@ -15,7 +15,6 @@
 namespace atl::worker {
 namespace {
 
-// Longest wait without news.
 constexpr absl::Duration kIdleWait = absl::Seconds(1);
 
 }  // namespace
@@ -61,8 +60,8 @@ void IslandRunner::RunLane(Lane lane) {
   }
 }
 
-// Also tells the other processes that process 0 is alive, and learns of lost
-// processes and of stop requests.
+// Also shows the other processes that process 0 lives, and learns of lost ones
+// and of stop requests.
 absl::Status IslandRunner::Wait(Lane lane, const Action& action, int64_t seen,
                                 std::optional<absl::Time>& wait_until) {
   if (links_.group != nullptr) {

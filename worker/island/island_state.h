@@ -36,7 +36,6 @@ using TrainerMaker =
     std::function<absl::StatusOr<std::unique_ptr<engine::Trainer>>(
         const engine::TrainerOptions&)>;
 
-// The result of one inner step.
 struct StepResult {
   float loss = 0;            // Nats a token, before the update.
   double gradient_norm = 0;  // Before clipping.
@@ -70,14 +69,11 @@ class IslandState {
   // Sets every anchor to version 0, as servers make it without an import.
   void InitAnchors(const v1::RunSpec& spec);
 
-  // Collective. Sets local parameters to the anchors; resets the optimizer if
-  // the run wants that.
+  // Collective. Local parameters = anchors; a fresh optimizer if configured.
   absl::Status BeginRound();
 
   // Collective. One inner step on `batch`, the same in all processes, at `step`
-  // of the run's clock.
-  //
-  // As Trainer::Step.
+  // of the run's clock. Errors as Trainer::Step.
   absl::StatusOr<StepResult> Train(const Batch& batch, int64_t step);
 
   // Collective. Gets parameters and optimizer from the ranks. Required before
@@ -105,9 +101,8 @@ class IslandState {
   engine::OptimizerState optimizer() { return trainer_->optimizer_state(); }
   void SetOptimizerStepCount(int64_t step_count);
 
-  // In a streaming run, keep local parameters around an evaluation, which
-  // overwrites them. In a run in rounds no round is open then. KeepLocal() is
-  // collective.
+  // Keep the local parameters of a streaming run over an evaluation. In rounds
+  // they do nothing: no round is under way then. KeepLocal() is collective.
   absl::Status KeepLocal();
   void TakeLocalBack();
 

@@ -74,17 +74,16 @@ struct RunIslandOptions {
   std::string data_path;       // Empty: the path in the run's spec.
   std::string work_directory;  // For the local checkpoint; created if missing.
   int thread_count = 1;        // Compute threads, >= 1.
-  // Of all processes together; each gets the share that it holds of the model.
+  // For all processes together. Each takes the share of its own caps that it
+  // holds of the model.
   server::BandwidthCaps caps;
   // Connections for one large push, >= 1.
   int stream_count = server::kDefaultStreamCount;
   rpc::Security security;
   // All processes of an island have the same options, except for process_index,
-  // data_path, work_directory, thread_count and `caps`. Each process takes its
-  // share of its own `caps`.
+  // data_path, work_directory, thread_count and `caps`.
   IslandPlace place;
-  // How the processes authenticate each other: RendezvousOptions
-  // (group/rendezvous.h) has the order.
+  // As in RendezvousOptions (group/rendezvous.h).
   std::string rendezvous_secret_path;
   std::string machine_secret_path;
   std::string program_version;
@@ -93,11 +92,9 @@ struct RunIslandOptions {
   std::vector<Recipe> recipes;
   std::stop_token stop;          // Leaves the run cleanly.
   std::stop_token stop_at_once;  // Ends without a clean leave.
-  // Called on the training thread before each action. May be empty. Must not
-  // block.
+  // Runs on the training thread before each action. May be empty. Never blocks.
   std::function<void(const IslandProgress&)> on_progress;
-  // Longest wait for an unreachable coordinator, before and after the first
-  // join.
+  // Longest wait for an unreachable coordinator, before and after the join.
   absl::Duration join_patience = absl::Minutes(5);
   absl::Duration patience = absl::Hours(1);
 };

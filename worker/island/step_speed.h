@@ -1,6 +1,6 @@
-// Tokens a second of inner steps, over about the last five seconds of steps.
-// A ratio of decayed sums, not a mean of speeds: a slow step counts with its
-// full time. Pure. Thread-compatible.
+// Tokens a second of inner steps, over about the last five seconds. A ratio of
+// decayed sums, not a mean of speeds: a slow step counts with its full time.
+// Pure. Thread-compatible.
 
 #ifndef WORKER_ISLAND_STEP_SPEED_H_
 #define WORKER_ISLAND_STEP_SPEED_H_

@@ -1,6 +1,5 @@
-// A coordinator with servers in memory, for tests of whole islands: strict
-// synchronous rounds, uniform mean, outer SGD. Only the protocol is as in the
-// real programs. Thread-safe.
+// A minimal coordinator with servers in memory, for tests of whole islands:
+// strict synchronous rounds, uniform mean, outer SGD. Thread-safe.
 
 #ifndef WORKER_ISLAND_TESTING_MEMORY_SERVICE_H_
 #define WORKER_ISLAND_TESTING_MEMORY_SERVICE_H_
@@ -55,7 +54,6 @@ class MemoryService {
   std::vector<float> parameters() const;
   std::string parameters_sha256() const;
   int64_t version() const;
-  // In the order of the merges.
   std::vector<v1::ContributionInfo> merged() const;
   std::vector<v1::Evaluation> evaluations() const;
   int leave_count() const;
