@@ -59,8 +59,8 @@ std::string IslandPart::OwnSavePath(bool is_next) const {
                                       group_->process_count(), is_next);
 }
 
-// Loads the newest local checkpoint that is complete for every process. After a
-// crash only some may have the newest, but all have the one before.
+// Loads the newest local checkpoint, of any process count, that is complete for
+// all processes. After a crash some may lack the newest; all have the previous.
 absl::Status IslandPart::LoadSave(PartResult& result) {
   save_.reset();
   const FoundSaves found = FindSaves(*links_.file_system, Place());

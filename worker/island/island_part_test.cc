@@ -150,8 +150,8 @@ bool Same(const Arrays& a, const Arrays& b) {
          a.eager_foreseen == b.eager_foreseen;
 }
 
-// The save lane may run steps and applies late. Covers a trainer that calls
-// before_write and one of several ranks, which does not.
+// The save lane may run after later steps and applies. Covers a trainer that
+// calls before_write and one of several ranks, which does not.
 TEST_F(IslandPartTest, WhatASaveHoldsIsOfItsStepHoweverLateItIsWritten) {
   for (const std::string mesh : {"", "dp_shard=2"}) {
     for (const bool eager : {false, true}) {

@@ -186,7 +186,7 @@ Action IslandRunner::NextAction(Lane lane, int64_t* seen) {
 }
 
 void IslandRunner::Done(const Action& action, const absl::Status& status) {
-  // The attempt is over: a failed action says nothing about the run.
+  // The attempt is over: the loop must not act on this result.
   if (lost()) return;
   if (absl::IsCancelled(status)) {
     LOG(INFO) << ActionName(action.kind) << " cancelled: " << status.message();
