@@ -50,7 +50,7 @@ class Member {
   }
 
  private:
-  // Does the commands of `lane`, to the last.
+  // Executes the commands of `lane` until kFinish.
   absl::Status Follow(Lane lane) {
     while (true) {
       ASSIGN_OR_RETURN(const std::string message, group_.Receive(lane));

@@ -10,12 +10,11 @@
 #include "worker/island/retry_backoff.h"
 #include "worker/island/transfer_bounds.h"
 
-// Pushes, pulls and waits, and the threads that do them while training goes on.
+// Pushes, pulls and waits, and the background threads of a streaming run.
 
 namespace atl::worker {
 namespace {
 
-// Longest wait without news.
 constexpr absl::Duration kIdleWait = absl::Seconds(1);
 
 }  // namespace
@@ -47,7 +46,7 @@ void IslandRunner::RunLane(Lane lane) {
     }
     if (stopped) return EndOthers(lane, absl::OkStatus());
     if (lost()) {
-      mailbox_.Wake();  // The computing thread ends the attempt.
+      mailbox_.Wake();  // The training thread ends the attempt.
       return;
     }
     int64_t seen = 0;
@@ -61,8 +60,8 @@ void IslandRunner::RunLane(Lane lane) {
   }
 }
 
-// Whoever leads others tells them that it waits, so that they do not take it
-// for gone, and hears if one of them is, or wants to stop.
+// Also shows the other processes that process 0 lives, and learns of lost ones
+// and of stop requests.
 absl::Status IslandRunner::Wait(Lane lane, const Action& action, int64_t seen,
                                 std::optional<absl::Time>& wait_until) {
   if (links_.group != nullptr) {
