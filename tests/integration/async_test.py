@@ -202,7 +202,7 @@ class AsyncTest(cluster_module.IntegrationTest):
     def test_killed_while_it_trains(self):
         self.die_and_end("island-0", "island.trained.after@5")
 
-    # --- Python islands: the test controls each push ------------------------------
+    # --- Python islands: the test controls each push -----------------------------
 
     def play(self, name, order, seed, server_count, outer=None):
         """Pushes contributions in `order`, (member, anchor) each. Returns the

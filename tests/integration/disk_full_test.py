@@ -160,7 +160,7 @@ class DiskFullTest(cluster_module.IntegrationTest):
         self.finish(values, reference)
 
     def fill_before_the_start(self, victim, start):
-        """The process ends with an error that names the cause; it starts later."""
+        """It ends with an error that names the cause, and starts later."""
         disk = self.small_disk(victim)
         filler = Filler(disk)
         self.cluster.may_end(victim)

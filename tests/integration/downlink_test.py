@@ -146,7 +146,7 @@ class WireTest(cluster_module.IntegrationTest):
         return data
 
     def replay(self, run, plan, held, from_version, version):
-        """The replica of `version`, from that of `from_version`; bf16 in Python."""
+        """The replica of `version`, from `from_version`'s; bf16 in Python."""
         layout = arithmetic.LayoutView(run.spec.layout)
         replica = array.array("f", held)
         digests = []

@@ -250,7 +250,7 @@ class ImportTest(cluster_module.IntegrationTest):
         self.data("run", "import", "run", "--model", model)
 
     def corrupt(self, model):
-        """The manifest detects a flipped bit; a short file needs no manifest."""
+        """The manifest detects a flipped bit, but a short file needs none."""
         flipped = model_files.copy(model, model + "-flipped")
         path = os.path.join(flipped, "model.safetensors")
         with open(path, "r+b") as file:

@@ -1,5 +1,5 @@
 #!/usr/bin/python3
-"""The contributions that a pin keeps, and `atoll replay`, with real programs (G5)."""
+"""Pins that keep contributions, and `atoll replay`, with real programs (G5)."""
 
 import json
 

@@ -88,7 +88,7 @@ class TlsTest(cluster_module.IntegrationTest):
         self.cluster = self.new_cluster("tls", self.security)
 
     def start(self, server_count=1):
-        """Starts a toy run of one island; every class of caller has its own port."""
+        """Starts a toy run of one island, with a port for every class of caller."""
         self.cluster.start_coordinator_with_own_ports()
         self.cluster.start_servers(server_count)
         toy.create(self.cluster, {
@@ -168,7 +168,7 @@ class TlsTest(cluster_module.IntegrationTest):
                          cluster_module.ACTIVE)
 
     def check_cell(self, method, role, is_allowed, where):
-        """Calls with an empty message. The role is checked before the message."""
+        """Calls with an empty message: the role is checked before it."""
         request = method.request_class()
         if method.kind.startswith("stream"):
             request = iter([request])
@@ -386,7 +386,7 @@ class _RoleTable:
         return ()
 
     def methods(self, served):
-        """The methods of its rows; "all" means all of `served` for a service."""
+        """The methods of its rows; "all" means all of a service in `served`."""
         named = set()
         for service, method, _ in self._rows:
             named |= {m for m in served if m[0] == service} \

@@ -71,5 +71,5 @@ class Authority:
 
     @property
     def credentials_without_certificate(self):
-        """Credentials of a caller that trusts this authority but presents none."""
+        """Credentials that trust this authority and present no certificate."""
         return grpc.ssl_channel_credentials(_read(self.ca))

@@ -621,7 +621,7 @@ class IntegrationTest(unittest.TestCase):
         return run_file.merged(run_file.BASE, {"data": {"path": cls.text}},
                                *changes)
 
-    # --- Invariants of every run -------------------------------------------------
+    # --- Invariants of every run ------------------------------------------------
 
     def assert_taken_back(self, cluster, victim, island_id, values):
         """An elastic run of two fragments loses the process `victim` of
@@ -713,7 +713,7 @@ class IntegrationTest(unittest.TestCase):
         return self.finish_strict(cluster, values, run_id)
 
     def finish_strict(self, cluster, values, run_id="run"):
-        """Waits for the end of a strict run and checks it; returns its SHA-256."""
+        """Waits for the end of a strict run, checks it, returns its SHA-256."""
         cluster.wait_state(COMPLETED, run_id)
         self.assert_strict_run_whole(cluster, values, run_id)
         return cluster.parameters_sha256(run_id)

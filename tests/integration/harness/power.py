@@ -64,7 +64,7 @@ class Disk:
             elif os.path.exists(source):
                 shutil.copyfile(source, target)
             else:
-                open(target, "wb").close()  # Its entry was synced, its bytes not.
+                open(target, "wb").close()  # Only its entry was synced.
 
 
 def _tree(root):

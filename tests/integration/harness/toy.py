@@ -60,7 +60,7 @@ def create(cluster, *changes, run_id="run", **call):
 
 
 def start(cluster, *changes, run_id="run", island_count=2, server_count=2):
-    """Starts a coordinator, servers and an active run; returns ready islands."""
+    """Starts a coordinator, servers and a run; returns its ready islands."""
     if "coordinator" not in cluster.processes:
         cluster.start_coordinator()
         cluster.start_servers(server_count)
