@@ -40,7 +40,6 @@ class Context {
   Output& output() { return output_; }
   std::ostream& messages() { return messages_; }
 
-  // How a command uses its client.
   struct ClientUse {
     // Ends calls at once. A command with an Interrupt passes its first().
     std::stop_token stop = {};
@@ -48,7 +47,6 @@ class Context {
     Progress* progress = nullptr;
   };
 
-  // A client of the coordinator that the settings name.
   absl::StatusOr<std::unique_ptr<coordinator::OperatorClient>>
   MakeOperatorClient(const ClientUse& use) const;
   absl::StatusOr<std::unique_ptr<coordinator::OperatorClient>>
@@ -58,7 +56,6 @@ class Context {
   absl::StatusOr<std::unique_ptr<coordinator::OperatorClient>>
   MakeOperatorClient(const std::string& address, const ClientUse& use) const;
 
-  // Connection options from the settings.
   rpc::Security MakeSecurity() const;
   rpc::ChannelOptions MakeChannelOptions(rpc::ChannelKind kind) const;
 

@@ -177,7 +177,6 @@ class AsyncTest(cluster_module.IntegrationTest):
         self.assert_async_run_whole()
 
     def die_and_end(self, name, point):
-        """`name` kills itself at `point` and is restarted; the run ends."""
         cluster = self.start({name: point})
         cluster.await_failpoint(name)
         cluster.restart(name)

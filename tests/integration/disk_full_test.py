@@ -73,7 +73,6 @@ class DiskFullTest(cluster_module.IntegrationTest):
         return path
 
     def told(self):
-        """Whether a log reports that there is no space."""
         return any(word in process.tail(400).lower()
                    for process in self.cluster.processes.values()
                    for word in ("no space", "resource_exhausted"))
@@ -230,7 +229,6 @@ class DiskFullTest(cluster_module.IntegrationTest):
 
 
 def _enter():
-    """Restarts this script in its own mount namespace."""
     if os.environ.get(_INSIDE):
         return
     probe = ["unshare", "--mount", "--propagation", "private", "sh", "-c",

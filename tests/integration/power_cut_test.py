@@ -68,7 +68,6 @@ class PowerCutTest(cluster_module.IntegrationTest):
     # --- Controls: a broken promise is detected --------------------------------
 
     def lie_to(self, victim, point):
-        """As above, with a disk that keeps nothing on a sync."""
         cluster = self.cluster
         cluster.cut_power_of(victim, lies=True)
         cluster.guard(victim)

@@ -23,7 +23,6 @@ class ReplayTest(cluster_module.IntegrationTest):
             for member in members:
                 member.wait_open(version)
             for contribution in toy.gradients(members, version, cases.seed()):
-                # A restarted server needs its plan first.
                 self.cluster.retry(contribution.push)
             for member in members:
                 member.wait_version(version + 1)

@@ -97,14 +97,12 @@ class TlsTest(cluster_module.IntegrationTest):
         self.cluster.wait_state(cluster_module.ACTIVE)
 
     def caller(self, address, role, name="somebody"):
-        """A client with a certificate of `role`."""
         made = client.Client(address, self.security.certificate(
             role, name).credentials)
         self.addCleanup(made.close)
         return made
 
     def addresses(self):
-        """Every port of the coordinator and of the servers."""
         cluster = self.cluster
         return [cluster.coordinator_address] + [
             cluster.dialled_by(who) for who in ("island", "server", "query")
@@ -288,7 +286,6 @@ class TlsTest(cluster_module.IntegrationTest):
         header = data.PushOuterGradient.request_class(header=push.header(0))
         self.assert_not_yours(data.PushOuterGradient, [header],
                               metadata=victim.metadata)
-        # The island itself may.
         own = self.caller(cluster.server_address("server-0"), "island",
                           "island-0").service("ParameterService")
         answer = own.PushOuterGradient(iter([header]),

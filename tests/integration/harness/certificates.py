@@ -44,8 +44,6 @@ def _read(path):
 
 
 class Authority:
-    """A certificate authority below one directory."""
-
     def __init__(self, directory):
         self._directory = directory
         os.makedirs(directory)

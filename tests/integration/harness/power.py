@@ -25,7 +25,6 @@ class Disk:
         os.makedirs(self.directory, exist_ok=True)
 
     def environment(self):
-        """The environment for the next start of the process."""
         shutil.rmtree(self._image, ignore_errors=True)
         os.makedirs(self._image)
         result = {"LD_PRELOAD": processes.binary(LIBRARY),

@@ -96,7 +96,6 @@ def play_round(members, version, seed, ready=True):
 
 
 def play(cluster, members, seed, round_count=3, run_id="run"):
-    """A whole undisturbed run; returns its SHA-256."""
     for version in range(round_count):
         play_round(members, version, seed)
     cluster.wait_state(4, run_id)
