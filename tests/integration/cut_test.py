@@ -46,7 +46,6 @@ class CutTest(cluster_module.IntegrationTest):
         self.cut_every(2_500_000, [])
 
     def test_a_cut_of_the_largest_chunks_costs_no_more(self):
-        # The stream's chunks have grown by then.
         self.cut_every(4_300_000, ["--streams=1"])
 
     def cut_every(self, count, arguments):
@@ -67,7 +66,6 @@ class CutTest(cluster_module.IntegrationTest):
                                       arguments=["-o", "json", *arguments])
         cluster.wait_state(cluster_module.COMPLETED)
         self.assertEqual(island.wait(60), 0, island.tail())
-        # The queries below also use the relay.
         handed_on = dict(relay.handed_on)
         self.assert_strict_run_whole(cluster, values)
         self.assertEqual(cluster.parameters_sha256(), reference)
@@ -81,7 +79,6 @@ class CutTest(cluster_module.IntegrationTest):
               "connections that carried %s" % (
                   size, said["sent_bytes"], said["received_bytes"], handed_on,
                   relay.cuts, relay.carried), flush=True)
-        # Missing cuts would prove nothing.
         self.assertEqual(relay.cuts, {cutter.UP: CUTS, cutter.DOWN: CUTS})
         # A connection carries one stream at a time.
         lost = {way: cuts * ON_ITS_WAY[way]
@@ -97,7 +94,6 @@ class CutTest(cluster_module.IntegrationTest):
             FRAMING * (said["received_bytes"] + lost[cutter.DOWN]))
 
     def size(self, cluster):
-        """Payload of one version: every parameter, as f32."""
         run = cluster.runs.GetRun(run_id="run").run
         tensors = run.spec.layout.tensors
         count = 0

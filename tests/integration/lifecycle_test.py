@@ -118,7 +118,6 @@ class SteeringTest(cluster_module.IntegrationTest):
         toy.play_round(members, 0, cases.seed())
         self.assertEqual(cluster.runs.PauseRun(run_id="run").run.state,
                          cluster_module.PAUSED)
-        # PauseRun is idempotent.
         cluster.runs.PauseRun(run_id="run")
         members[0].wait_plan("the pause", lambda p: p.run_state == 3)
         state = cluster.run_state()

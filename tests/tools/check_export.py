@@ -38,7 +38,6 @@ def parse_arguments():
 
 
 def our_loss(atoll, model, data, data_format):
-    """(loss, tokens) as `atoll eval` says."""
     done = subprocess.run(
         [atoll, "eval", "--model", model, "--data", data, "--data-format",
          data_format, "-o", "json"],
@@ -58,7 +57,6 @@ def read_tokens(data, data_format):
 
 
 def their_loss(model_directory, tokens, batch):
-    """(loss, tokens) of the model in transformers."""
     import torch
     import transformers
 
