@@ -204,9 +204,15 @@ class SteeringTest(cluster_module.IntegrationTest):
         cluster.kill("coordinator")
         cluster.restart("coordinator")
         cluster.coordinator.wait_ready(wait.PATIENCE_S)
-        error = client.error_of(members[1].service.Join, run_id="run",
-                                island_id="python-1",
-                                capabilities=members[1].capabilities)
+
+        def refused():
+            # The channel may not have noticed yet that it is back.
+            error = client.error_of(members[1].service.Join, run_id="run",
+                                    island_id="python-1",
+                                    capabilities=members[1].capabilities)
+            return error.code != grpc.StatusCode.UNAVAILABLE and error
+
+        error = wait.until("the coordinator answers python-1", refused)
         self.assertEqual((error.code, error.reason),
                          (grpc.StatusCode.PERMISSION_DENIED, "ISLAND_REMOVED"))
         states = {i.island_id: i.state for i in cluster.islands()}
