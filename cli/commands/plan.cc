@@ -28,7 +28,7 @@ namespace {
 
 namespace planner = worker::planner;
 
-// An inner step has their product of tokens if nothing says how many.
+// Their product is the default for the tokens of an inner step.
 constexpr int64_t kBatchSequences = 8;
 constexpr int64_t kSequenceTokens = 1024;
 

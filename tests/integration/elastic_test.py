@@ -23,7 +23,6 @@ class ElasticTest(cluster_module.IntegrationTest):
         return None
 
     def assert_rest_goes_on(self, after_commit):
-        """The others commit, and one of them reads the orphaned data shard."""
         cluster = self.cluster
 
         def lost():

@@ -158,7 +158,7 @@ class Bench:
                 model["sequence_length"],
                 "made-up text" if self._arguments.smoke else self._data,
                 self._text["bytes"], self._text["held_out"]),
-            "Seeds are of the start and of the order of the data. CPU: %s." %
+            "Seeds set the initial values and the order of the data. CPU: %s." %
             "; ".join(cpus),
         ]
 

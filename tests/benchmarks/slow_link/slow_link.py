@@ -190,7 +190,6 @@ def span_of(one):
 
 
 def span_of_run(said):
-    """Seconds from the first step of any island to the last of any."""
     return (max(_when(one["training_end_time"]) for one in said) -
             min(_when(one["training_begin_time"]) for one in said)
             ).total_seconds()
@@ -291,7 +290,6 @@ def key_of(case, bits_per_second, arguments):
 
 
 def transfers_of(result):
-    """The traffic of the links, and whether membership held."""
     said, members, _ = result
     latency = [one["heartbeat_latency_seconds"] for one in said]
     return {

@@ -298,8 +298,6 @@ class Cluster:
         return kills
 
     def await_death(self, what):
-        """Waits until the guarded process has killed itself once."""
-
         def died():
             self.check_alive()
             return self.deaths
@@ -307,7 +305,6 @@ class Cluster:
         wait.until(what, died)
 
     def may_end(self, name):
-        """Permits this process to end by itself."""
         self._doomed.add(name)
 
     def check_alive(self):
@@ -415,8 +412,6 @@ class Cluster:
         return run_id
 
     def create_run_of(self, spec, run_id="run"):
-        """Creates a run of a RunSpec message, or its bytes."""
-
         def create():
             method = self.runs.CreateRun
             request = method.request_class(run_id=run_id)
@@ -465,8 +460,6 @@ class Cluster:
                 self.retry(self.runs.GetRun, run_id=run_id)
 
     def wait_state(self, state, run_id="run", timeout=wait.PATIENCE_S):
-        """Waits until the run is in `state`; fails if a process dies."""
-
         def reached():
             self.check_alive()
             now = self.run_state(run_id)

@@ -118,8 +118,6 @@ def free_port():
 
 
 def read_port(process, port_file, timeout=wait.PATIENCE_S):
-    """The port in `port_file`, once `process` has written it."""
-
     def look():
         if process.poll() is not None:
             raise AssertionError(

@@ -297,8 +297,6 @@ class _Upstream:
 
 
 class _Handler(grpc.GenericRpcHandler):
-    """Handles every method, as bytes."""
-
     def __init__(self, relay):
         self._relay = relay
 
