@@ -1,9 +1,9 @@
-// One contribution as it arrives in the log: which blocks are there, and their
-// bytes in a segment file.
+// One contribution while it arrives in the log: which blocks are present, and
+// their bytes in a segment file.
 //
-// Thread-safe: several streams may write one contribution. A block is written
-// by whoever claims it first; a copy that comes later is not looked at.
-// Blocks are named by their number in the fragment.
+// Thread-safe: several streams may write one contribution. The first stream to
+// claim a block writes it; later copies are ignored. Block numbers count from
+// the fragment's first block.
 
 #ifndef SERVER_STORE_CONTRIBUTION_H_
 #define SERVER_STORE_CONTRIBUTION_H_
@@ -28,15 +28,15 @@
 namespace atl::server {
 
 // A file of the log: a header page, then the encoded blocks of one contribution
-// at their final offsets. DESIGN.md, "Segment".
+// at their final offsets (server/store/DESIGN.md, Segment).
 struct Segment {
   int64_t number = 0;
-  int64_t payload_bytes = 0;  // What it has room for.
+  int64_t payload_bytes = 0;  // Space after the header page.
   std::string path;
   std::unique_ptr<RandomAccessFile> file;
 };
 
-// What is known of a block besides its bytes.
+// What a record keeps about a block.
 struct BlockFact {
   uint32_t crc32c = 0;
   double norm_squared = 0;
@@ -46,9 +46,9 @@ class Contribution : public EncodedSource {
  public:
   enum class State { kPartial, kStored, kRefused };
 
-  // A contribution of which nothing has come. Without a segment its blocks are
-  // only counted: whoever writes them keeps nothing (level ISLAND).
-  // `encoded` is that of the info's codec, and must outlive it.
+  // A contribution without any block. `segment` is null at durability `island`:
+  // blocks are counted, their bytes are not kept. `encoded` has the info's
+  // codec and must outlive the contribution.
   Contribution(const v1::ContributionInfo& info, const EncodedRange& encoded,
                std::unique_ptr<Segment> segment, int64_t live_set_id = 0);
 
@@ -58,42 +58,43 @@ class Contribution : public EncodedSource {
   const EncodedRange& encoded() const override { return encoded_; }
   std::string ToString() const override { return key_.ToString(); }
   int64_t segment_number() const { return segment_number_; }
-  // False at durability `island`: blocks are merged as they arrive, and only
-  // counted here.
+  // False if it was made without a segment.
   bool keeps_bytes() const { return keeps_bytes_; }
-  // The live set that it is merged in; 0 for none.
+  // The LiveSet that merges it; 0 for none.
   int64_t live_set_id() const { return live_set_id_; }
 
   State state() const;
-  // Ranges that are not there and that nobody writes now, in order.
+  // Ranges that are absent and that no stream has claimed, in order.
   std::vector<IndexRange> Missing() const;
   // True if there are none.
   bool HasAll() const;
 
-  // Takes those of `blocks` that are not there for the caller, who must say
-  // how each ended with Settle. Empty if all are there, or come from another
-  // stream, or the contribution is not PARTIAL.
+  // Claims the missing ones of `blocks` for the caller, which must call Settle
+  // for each. Empty if all are present or claimed by other streams, or if the
+  // contribution is not PARTIAL.
   std::vector<IndexRange> Claim(IndexRange blocks);
-  // Writes the encoding of claimed blocks, which `pieces` are one after the
-  // other, into the segment.
+  // Writes the encoding of claimed blocks, the concatenation of `pieces`, into
+  // the segment. Does nothing without a segment.
   //
-  // RESOURCE_EXHAUSTED: the disk is full.
+  // RESOURCE_EXHAUSTED: the disk is full. ABORTED: the segment was released.
   absl::Status Write(IndexRange blocks,
                      absl::Span<const absl::string_view> pieces);
-  // Ends a claim: `facts` has one entry a block, or is empty if they could not
-  // be written. Returns true if all blocks are there now: whoever gets this
-  // has to finish the contribution, and nobody else gets it.
+  // Ends a claim: `facts` has one entry a block, or is empty if the blocks
+  // could not be written. Returns true, to one caller only, if all blocks are
+  // present now: that caller must finish the contribution.
   bool Settle(IndexRange blocks, absl::Span<const BlockFact> facts);
-  // Takes back that `blocks` are there: their bytes turned out not to be.
+  // Marks present blocks as missing: their bytes were not found.
   void Unsettle(IndexRange blocks);
-  // Lets somebody else finish it, after an error.
+  // After an error: another caller may finish it.
   void Reopen();
-  // If all blocks are there and nobody finishes it: true, and the caller must.
+  // True if all blocks are present and no other caller finishes it: the caller
+  // must finish it.
   bool TakeFinish();
-  // Keeps everyone from finishing it, to refuse it; false if it is too late.
+  // Reserves it for a refusal, so that no caller can finish it. False if one
+  // finishes it already.
   bool TakeRefusal();
 
-  // Requires: it has a segment.
+  // Requires: it has a segment. ABORTED: the segment was released.
   absl::Status ReadEncoded(IndexRange blocks, char* bytes) const override;
   // Makes the segment's bytes durable.
   absl::Status Sync();
@@ -102,19 +103,20 @@ class Contribution : public EncodedSource {
   double NormSquared() const;
   std::vector<uint32_t> BlockCrcs() const;
 
-  // PARTIAL -> STORED, and where a start finds it STORED.
+  // PARTIAL -> STORED; also for a contribution that a start finds STORED.
   void MarkStored(double norm_squared, std::vector<uint32_t> block_crcs);
   // PARTIAL -> REFUSED.
   void MarkRefused(std::string reason);
   std::string refused_reason() const;
-  // Gives the segment up for another contribution; waits for readers, writers
-  // and holders of a SegmentUse. The contribution is of no use then.
+  // Takes the segment away, for another contribution. Waits for readers,
+  // writers and SegmentUses. Afterwards the contribution cannot be read or
+  // written.
   std::unique_ptr<Segment> ReleaseSegment();
 
-  // True once that was asked for: nothing that is written gets there.
+  // True from the beginning of ReleaseSegment: writes are ABORTED.
   bool is_released() const;
 
-  // Keeps the segment from being given up while records about it are written.
+  // Keeps the segment from being released while records about it are written.
   class SegmentUse {
    public:
     explicit SegmentUse(const Contribution& contribution)
@@ -124,7 +126,7 @@ class Contribution : public EncodedSource {
     }
     SegmentUse(const SegmentUse&) = delete;
     SegmentUse& operator=(const SegmentUse&) = delete;
-    // False if it was given up before.
+    // False if it was released before.
     bool ok() const { return ok_; }
 
    private:
@@ -158,7 +160,7 @@ class Contribution : public EncodedSource {
   std::string refused_reason_ ABSL_GUARDED_BY(mutex_);
   std::unique_ptr<Segment> segment_;  // Used while user_count_ > 0.
 
-  // Takes a use of the segment; false if it was given up.
+  // Begins a use of the segment; false if it was released.
   bool Enter() const;
   void Leave() const;
   uint32_t BlockCrc(int64_t block) const;
