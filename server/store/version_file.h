@@ -42,7 +42,7 @@ struct VersionIdentity {
   int64_t version = 0;
   int64_t commit_seq = 0;
   Digest128 digest;               // This shard's part.
-  Digest128 replica_digest;       // The same of the replica, if the run has one.
+  Digest128 replica_digest;       // The same of the replica, if there is one.
   bool replica_left_out = false;  // The replica is not in the file.
 };
 
