@@ -58,9 +58,8 @@ class CellPieces {
   // `encoded`: of the contribution's range; must outlive this object.
   explicit CellPieces(const EncodedRange& encoded) : encoded_(encoded) {}
 
-  // True if some pieces of the cell whose first block is `first` are here.
+  // True if the cell whose first block is `first` is incomplete here.
   bool IsOpen(int64_t first) const ABSL_LOCKS_EXCLUDED(mutex_);
-  // Incomplete cells.
   size_t open_count() const ABSL_LOCKS_EXCLUDED(mutex_);
   // True if one of them is held over budget.
   bool HoldsBeyond() const ABSL_LOCKS_EXCLUDED(mutex_);

@@ -84,9 +84,8 @@ class Shard : public LiveMergeHost {
   PushWaiters& waiters() { return waiters_; }
 
   // Admits a push and binds its key. Returns the contribution that the stream
-  // writes. Blocks on the disk for a new key.
-  //
-  // Errors of ParameterService.PushOuterGradient.
+  // writes. Errors of ParameterService.PushOuterGradient. Blocks on the disk
+  // for a new key.
   absl::StatusOr<std::shared_ptr<Contribution>> OpenPush(
       const v1::PushHeader& header, absl::string_view session_sha256);
   // OK if the newest plan allows a push of `slot`. Call it after the stream is
@@ -95,9 +94,8 @@ class Shard : public LiveMergeHost {
   // FAILED_PRECONDITION, NOT_A_MEMBER: the slot's island is no longer a member.
   absl::Status CheckMember(int32_t slot) const;
   // Admits an import. Returns the contribution that the stream writes; null if
-  // version 0 exists and is the same. Blocks on the disk the first time.
-  //
-  // Errors of ParameterService.ImportParameters.
+  // version 0 exists and is the same. Errors of
+  // ParameterService.ImportParameters. Blocks on the disk the first time.
   absl::StatusOr<std::shared_ptr<Contribution>> OpenImport(
       const v1::ImportHeader& header);
   // As ContributionLog::WriteBlocks, but returns the error that ends the
@@ -106,15 +104,11 @@ class Shard : public LiveMergeHost {
                                    IndexRange blocks,
                                    absl::Span<const absl::string_view> pieces,
                                    absl::Span<const BlockFact> facts);
-  // Finishes a contribution on the finish queue, then settles its waiters.
-  // Requires: all its blocks are present, and the caller must finish it.
+  // LiveMergeHost; contributions of other durabilities are finished by
+  // FinishLater too.
   void FinishLater(std::shared_ptr<Contribution> contribution) override;
-  // PushWaiter::OnLiveMerge follows once the set is known.
-  //
-  // ABORTED: the contribution or its round is decided.
   absl::StatusOr<LivePlace> FindLiveMerge(
       const v1::ContributionInfo& info) const override;
-  // True if a COMMIT or the plan has decided it: its streams are settled.
   bool IsDecided(const ContributionKey& key) const override;
   // Refuses the contribution and settles its waiters. An import is dropped
   // instead, so that a correct one can be pushed. Blocks on the disk. Requires:
@@ -140,19 +134,16 @@ class Shard : public LiveMergeHost {
     Digest128 replica_digest;  // Of the version that it was merged into.
   };
   // Opens what PullParameters reads. Ignores `range` of the request. The reader
-  // is displaced later if too many released versions have readers.
-  //
-  // Errors of ParameterService.PullParameters.
+  // is displaced later if too many released versions have readers. Errors of
+  // ParameterService.PullParameters.
   absl::StatusOr<PullSource> OpenPull(const v1::PullParametersRequest& request,
                                       const Reader& reader);
   // Opens what PullKept reads: `held` and `array`, or `kept`. Ignores `range`
-  // of the request. Blocks on the disk.
-  //
-  // Errors of ParameterService.PullKept.
+  // of the request. Errors of ParameterService.PullKept. Blocks on the disk.
   absl::StatusOr<PullSource> OpenKept(const v1::PullKeptRequest& request,
                                       const Reader& reader);
 
-  // True once after this shard found the disk full.
+  // True, once, after this shard found the disk full.
   bool TakeNoRoom() { return no_room_.exchange(false); }
   // A shard of the server found the disk full: gives up what pins keep.
   void GiveUpKept();
@@ -179,7 +170,6 @@ class Shard : public LiveMergeHost {
   absl::Status NotKept(const ContributionKey& key,
                        const std::string& given_up) const;
 
-  // Posts the machine's next actions.
   void Advance();
   void AdvanceLocked() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void Post(Action action) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
@@ -234,9 +224,9 @@ class Shard : public LiveMergeHost {
 
   mutable Mutex mutex_;
   ShardMachine machine_ ABSL_GUARDED_BY(mutex_);
-  // Live merges that are committed; freed after the lock is released.
+  // Committed live merges, to free after the lock is released.
   std::vector<std::shared_ptr<const void>> live_done_ ABSL_GUARDED_BY(mutex_);
-  // Outcomes for streams; told after the lock is released.
+  // Outcomes, to tell streams after the lock is released.
   std::vector<std::pair<ContributionKey, absl::Status>> to_settle_
       ABSL_GUARDED_BY(mutex_);
   // An action failed: the next Tick tries again.

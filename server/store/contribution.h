@@ -36,10 +36,9 @@ struct Segment {
   std::unique_ptr<RandomAccessFile> file;
 };
 
-// What a record keeps about a block.
 struct BlockFact {
-  uint32_t crc32c = 0;
-  double norm_squared = 0;
+  uint32_t crc32c = 0;      // Of its encoding.
+  double norm_squared = 0;  // Of its decoded values.
 };
 
 class Contribution : public EncodedSource {
@@ -58,7 +57,6 @@ class Contribution : public EncodedSource {
   const EncodedRange& encoded() const override { return encoded_; }
   std::string ToString() const override { return key_.ToString(); }
   int64_t segment_number() const { return segment_number_; }
-  // False if it was made without a segment.
   bool keeps_bytes() const { return keeps_bytes_; }
   // The LiveSet that merges it; 0 for none.
   int64_t live_set_id() const { return live_set_id_; }
@@ -66,7 +64,6 @@ class Contribution : public EncodedSource {
   State state() const;
   // Ranges that are absent and that no stream has claimed, in order.
   std::vector<IndexRange> Missing() const;
-  // True if there are none.
   bool HasAll() const;
 
   // Claims the missing ones of `blocks` for the caller, which must call Settle
@@ -87,16 +84,13 @@ class Contribution : public EncodedSource {
   void Unsettle(IndexRange blocks);
   // After an error: another caller may finish it.
   void Reopen();
-  // True if all blocks are present and no other caller finishes it: the caller
-  // must finish it.
+  // True if all blocks are present and the caller must finish it.
   bool TakeFinish();
-  // Reserves it for a refusal, so that no caller can finish it. False if one
-  // finishes it already.
+  // Prevents a finish, to refuse it. False if a caller finishes it already.
   bool TakeRefusal();
 
   // Requires: it has a segment. ABORTED: the segment was released.
   absl::Status ReadEncoded(IndexRange blocks, char* bytes) const override;
-  // Makes the segment's bytes durable.
   absl::Status Sync();
 
   // Sum of squares over the range, added in the order of blocks.
@@ -105,18 +99,16 @@ class Contribution : public EncodedSource {
 
   // PARTIAL -> STORED; also for a contribution that a start finds STORED.
   void MarkStored(double norm_squared, std::vector<uint32_t> block_crcs);
-  // PARTIAL -> REFUSED.
   void MarkRefused(std::string reason);
   std::string refused_reason() const;
-  // Takes the segment away, for another contribution. Waits for readers,
-  // writers and SegmentUses. Afterwards the contribution cannot be read or
-  // written.
+  // Takes the segment away, for another contribution, after readers, writers
+  // and SegmentUses are done. From then on reads and writes are ABORTED.
   std::unique_ptr<Segment> ReleaseSegment();
-
-  // True from the beginning of ReleaseSegment: writes are ABORTED.
+  // True from the beginning of ReleaseSegment.
   bool is_released() const;
 
-  // Keeps the segment from being released while records about it are written.
+  // Keeps the segment from being released while records about it are written;
+  // not ok() if it was released before.
   class SegmentUse {
    public:
     explicit SegmentUse(const Contribution& contribution)
@@ -126,7 +118,6 @@ class Contribution : public EncodedSource {
     }
     SegmentUse(const SegmentUse&) = delete;
     SegmentUse& operator=(const SegmentUse&) = delete;
-    // False if it was released before.
     bool ok() const { return ok_; }
 
    private:

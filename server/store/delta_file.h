@@ -76,8 +76,6 @@ class DeltaFile {
   // RESOURCE_EXHAUSTED: the disk is full. DATA_LOSS: it cannot be written.
   absl::Status Write(IndexRange blocks, const char* bytes);
 
-  // Reads the bytes of `blocks`.
-  //
   // DATA_LOSS: a checksum does not match; the message names the file.
   absl::Status Read(IndexRange blocks, char* bytes) const;
 
@@ -98,7 +96,6 @@ class DeltaFile {
     MutexLock lock(&mutex_);
     return path_;
   }
-  // After the file was renamed.
   void set_path(std::string path) {
     MutexLock lock(&mutex_);
     path_ = std::move(path);

@@ -47,11 +47,9 @@ class DeltaRing {
       const codec::Codec& codec, const std::vector<ShardRange>& ranges,
       absl::Span<const int64_t> versions, std::shared_ptr<ImagePool> images);
 
-  // Layout of the fragment's deltas.
   const EncodedLayout& layout(int32_t fragment) const {
     return fragments_[fragment].layout;
   }
-  // Deltas that the ring keeps.
   int64_t kept_count(int32_t fragment) const {
     return fragments_[fragment].kept_count;
   }

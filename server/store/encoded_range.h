@@ -31,11 +31,9 @@ class EncodedRange {
   int64_t ByteOffset(int64_t block) const {
     return encoded_.ByteOffset(block) - begin_;
   }
-  // Bytes of the encoding of `blocks`.
   int64_t ByteCount(IndexRange blocks) const {
     return encoded_.ByteCount(blocks);
   }
-  // Bytes of the whole range.
   int64_t byte_count() const { return ByteCount(range_.blocks()); }
 
  private:

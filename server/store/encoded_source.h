@@ -18,9 +18,8 @@ class EncodedSource {
  public:
   virtual ~EncodedSource() = default;
 
-  // Offsets of its blocks.
   virtual const EncodedRange& encoded() const = 0;
-  // Names the contribution in messages.
+  // For messages.
   virtual std::string ToString() const = 0;
   // Reads the encoding of `blocks` into `bytes`, of
   // encoded().ByteCount(blocks).

@@ -63,9 +63,7 @@ class KeptLog {
                       absl::Span<const std::string> pins,
                       const std::string& reason);
 
-  // The commits whose contributions are kept.
   std::set<int64_t> Commits() const;
-  // Paths of all segments.
   std::set<std::string> Paths() const;
   // What Recover found: the reason for each pin that was given up, by
   // PIN_ID@COMMIT_SEQ, and the greatest number of a segment.

@@ -88,7 +88,6 @@ class VersionFile {
   // null if the array has no image. Elements must not change after Write.
   float* Map(int array, IndexRange blocks, VersionImage* keep);
 
-  // True if all arrays have images.
   bool InMemory() const;
 
   // Computes the elements of blocks of an array that is not in the file.
@@ -127,8 +126,8 @@ class VersionFile {
   // outlive the process. Must come before the first Write.
   void WriteThrough();
 
-  // Writes header and table, unsynced. Requires: WriteThrough was called, and
-  // every block of every array was written since.
+  // Writes header and table, unsynced. Requires: every block of every array was
+  // written into the file (without images, or after WriteThrough).
   absl::Status WriteHeader(const VersionIdentity& identity);
 
   // Writes images, table and header, and syncs the file. The state is written
@@ -145,7 +144,6 @@ class VersionFile {
     MutexLock lock(&mutex_);
     return path_;
   }
-  // After the file was renamed.
   void set_path(std::string path) {
     MutexLock lock(&mutex_);
     path_ = std::move(path);
@@ -158,11 +156,8 @@ class VersionFile {
 
   int64_t ArrayOffset(int array) const;
   int64_t TableOffset() const;
-  // The image of `array`; null if there is none.
   float* FindImage(int array, VersionImage* keep) const;
-  // Fills the table's entries for `blocks` of `array`.
   void NoteCrcs(int array, IndexRange blocks, const float* elements);
-  // Writes the arrays that have images.
   absl::Status WriteImages();
   absl::Status WriteImage(int array);
   // Reads all of `out` from the file. Sets disk_has_failed_ if the disk fails.

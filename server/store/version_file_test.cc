@@ -154,7 +154,7 @@ TEST_F(VersionFileTest, ArraysThatNoImageHasAreInTheFileAtOnceAndChecked) {
     }
     ASSERT_TRUE(file.Seal({"run", 0, 7, 7, {1, 2}}).ok());
     sealed[with_image] = Bytes();
-    // The place of array 1 on a page; array 0 contains the same bytes.
+    // The place of array 1.
     const std::string bytes = Bytes();
     const auto first = elements_of(1);
     const size_t at =
