@@ -58,7 +58,7 @@ class KeptLog {
   // records of `pins`. Open readers are not affected.
   absl::Status Drop(absl::Span<const int64_t> commit_seqs,
                     absl::Span<const std::string> pins);
-  // Removes them, and records durably that the pins were given up.
+  // Removes the contributions, and records durably that `pins` were given up.
   absl::Status GiveUp(absl::Span<const int64_t> commit_seqs,
                       absl::Span<const std::string> pins,
                       const std::string& reason);
