@@ -1,7 +1,7 @@
 // All that a server keeps of one shard of a run, over a FileSystem and a
-// RecordStore. Four stores have the parts; this class opens them in order, and
-// writes the one batch that concerns them all (Persist). DESIGN.md has the
-// formats and what a crash at each step leaves.
+// RecordStore. Five stores have the parts; this class opens them in order, and
+// writes the one batch that concerns them all (Persist). server/store/DESIGN.md
+// has the formats and what a crash at each step leaves.
 //
 // Thread-safe.
 
