@@ -12,7 +12,7 @@
 #include "base/status/status_macros.h"
 #include "server/store/contribution_log.h"
 #include "server/store/header_page.h"
-#include "server/store/parse_record.h"
+#include "server/store/records/parse_record.h"
 
 namespace atl::server {
 

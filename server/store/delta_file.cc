@@ -9,7 +9,7 @@
 #include "base/codec/crc32c.h"
 #include "base/status/status_macros.h"
 #include "server/store/header_page.h"
-#include "server_records.pb.h"
+#include "server/store/records/server_records.pb.h"
 
 namespace atl::server {
 namespace {

@@ -6,8 +6,8 @@
 #include "absl/strings/str_cat.h"
 #include "base/failpoint/failpoint.h"
 #include "base/status/status_macros.h"
-#include "server/store/parse_record.h"
-#include "server/store/server_records.pb.h"
+#include "server/store/records/parse_record.h"
+#include "server/store/records/server_records.pb.h"
 
 namespace atl::server {
 

@@ -21,7 +21,7 @@
 #include "base/sync/mutex.h"
 #include "server/core/contribution_key.h"
 #include "server/store/contribution.h"
-#include "server/store/record_store.h"
+#include "server/store/records/record_store.h"
 #include "server/store/store_context.h"
 
 namespace atl::server {

@@ -24,11 +24,11 @@
 #include "server/store/contribution_log.h"
 #include "server/store/kept_log.h"
 #include "server/store/manifest_store.h"
-#include "server/store/record_store.h"
+#include "server/store/records/record_store.h"
 #include "server/store/store_context.h"
 #include "server/store/sum_store.h"
 #include "server/store/version_store.h"
-#include "server_records.pb.h"
+#include "server/store/records/server_records.pb.h"
 
 namespace atl::server {
 

@@ -20,7 +20,7 @@
 #include "gtest/gtest.h"
 #include "server/store/manifest.h"
 #include "server/store/testing/memory_record_store.h"
-#include "server/store/run_records.h"
+#include "server/store/records/run_records.h"
 
 namespace atl::server {
 namespace {

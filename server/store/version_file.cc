@@ -11,7 +11,7 @@
 #include "base/codec/stream_copy.h"
 #include "base/status/status_macros.h"
 #include "server/store/header_page.h"
-#include "server_records.pb.h"
+#include "server/store/records/server_records.pb.h"
 
 namespace atl::server {
 namespace {

@@ -11,7 +11,7 @@
 #include "absl/strings/str_cat.h"
 #include "base/obs/log.h"
 #include "base/status/status_macros.h"
-#include "server/store/parse_record.h"
+#include "server/store/records/parse_record.h"
 #include "server/store/version_store.h"
 
 namespace atl::server {

@@ -12,7 +12,7 @@
 
 #include "absl/base/thread_annotations.h"
 #include "base/sync/mutex.h"
-#include "server/store/record_store.h"
+#include "server/store/records/record_store.h"
 
 namespace atl::server {
 

@@ -1,4 +1,4 @@
-#include "server/store/rocksdb_record_store.h"
+#include "server/store/records/rocksdb_record_store.h"
 
 #include <filesystem>
 #include <system_error>

@@ -1,6 +1,6 @@
 // The contract of RecordStore, on every implementation.
 
-#include "server/store/record_store.h"
+#include "server/store/records/record_store.h"
 
 #include <sys/resource.h>
 
@@ -11,7 +11,7 @@
 #include <utility>
 
 #include "gtest/gtest.h"
-#include "server/store/rocksdb_record_store.h"
+#include "server/store/records/rocksdb_record_store.h"
 #include "server/store/testing/memory_record_store.h"
 
 namespace atl::server {

@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
-#include "server/store/record_store.h"
+#include "server/store/records/record_store.h"
 
 namespace rocksdb {
 class DB;
