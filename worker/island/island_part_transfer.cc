@@ -274,10 +274,7 @@ absl::Status IslandPart::Push(const Action& action, Lane lane,
     return parameters_->Push(item->info, item->bytes, call_bounds);
   };
   server::TransferOutcome outcome;
-  RETURN_IF_ERROR(
-      Together(lane, /*is_push=*/true, bounds, push, outcome, result));
-  failpoint::Hit("island.pushed.after");
-  return absl::OkStatus();
+  return Together(lane, /*is_push=*/true, bounds, push, outcome, result);
 }
 
 // Pulls theta in a run with a replica; its anchors are not theta.

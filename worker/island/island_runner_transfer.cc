@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "absl/time/clock.h"
+#include "base/failpoint/failpoint.h"
 #include "base/obs/log.h"
 #include "base/status/status_macros.h"
 #include "base/time/clock.h"
@@ -106,7 +107,9 @@ absl::Status IslandRunner::DoTransfer(Lane lane, const PartCommand& command,
       {mailbox_, spec_, part_->layout(), options_.stop, is_leaving}, lane,
       action, item == nullptr ? nullptr : &item->info);
   const server::TransferCounters before = part_->counters();
-  const absl::Status done = part_->Do(lane, command, bounds.call(), result);
+  const absl::Status done =
+      bounds.Settle(part_->Do(lane, command, bounds.call(), result));
+  if (is_push && done.ok()) failpoint::Hit("island.pushed.after");
   const server::TransferCounters after = part_->counters();
   const int64_t own_bytes =
       is_push ? after.sent_payload_bytes - before.sent_payload_bytes
@@ -121,7 +124,7 @@ absl::Status IslandRunner::DoTransfer(Lane lane, const PartCommand& command,
   if (action.kind == ActionKind::kPull) {
     meter_.Pulled(own_bytes + others_bytes, result.moved_in);
   }
-  return bounds.Settle(done);
+  return done;
 }
 
 }  // namespace atl::worker
