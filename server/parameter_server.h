@@ -82,8 +82,7 @@ class ParameterServer final : public ShardDirectory {
   // are still served.
   static constexpr char kShardsHealth[] = "atoll.shards";
   // Bytes of blocks that wait to be merged at level ISLAND.
-  int64_t receive_budget() const { return held_->bytes(); }
-  const ReceiveBudget& held() const { return *held_; }
+  const ReceiveBudget& receive_budget() const { return *held_; }
 
   // Ends the streams, then the rest. Idempotent.
   void Stop();

@@ -246,7 +246,6 @@ class ShardMachine {
   absl::Status CheckPlace(int64_t run_epoch, int64_t placement_epoch,
                           uint64_t layout_fingerprint, int32_t shard) const;
 
-  bool has_plan() const { return has_plan_; }
   // The newest plan; default values before the first.
   const v1::ServerRunPlan& plan() const { return plan_; }
   // True for the newest version, and for others held for rounds, readers and
@@ -261,7 +260,6 @@ class ShardMachine {
   int64_t version(int32_t fragment) const {
     return fragments_[fragment].version;
   }
-  int64_t applied_commit_seq() const { return applied_commit_seq_; }
   // True if a record of the key is here that no persisted COMMIT has decided.
   bool Knows(const ContributionKey& key) const;
   // Why contributions kept for a planned pin were given up; empty if none were.

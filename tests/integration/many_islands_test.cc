@@ -173,7 +173,7 @@ class World {
       absl::StrAppend(&digests, version.digest().ShortDebugString(), "\n");
     }
     for (const auto& one : servers_) {
-      EXPECT_EQ(one->server->receive_budget(), 0);
+      EXPECT_EQ(one->server->receive_budget().bytes(), 0);
       std::cout << "largest plan " << one->control->plan_bytes_max()
                 << ", report " << one->control->report_bytes_max() << "\n";
     }
