@@ -14,7 +14,6 @@
 #include "base/layout/init_generator.h"
 #include "gtest/gtest.h"
 #include "server/client/testing/fake_parameter_client.h"
-#include "worker/api/import_model.h"
 #include "worker/api/train_alone.h"
 #include "worker/island/testing/tiny_run.h"
 
