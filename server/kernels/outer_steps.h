@@ -141,8 +141,8 @@ struct DelayedConstants {
 //   if `flush`: m = beta m + sum / N; sum = 0;
 //               theta = theta - lr ((1 - c N + c) beta m + g / N)
 //   else:       theta = theta - lr (c beta m + g / N)
-// The empty sum is -0 (see core/outer_optimizer/nesterov.cc). With N = 1 and c
-// = 0 this is NesterovStepPlain, bit for bit.
+// The empty sum is -0 (see WithMomentum of core/outer_optimizer). With N = 1 and
+// c = 0 this is NesterovStepPlain, bit for bit.
 template <typename T>
 void DelayedNesterovStepPlain(int64_t n, const DelayedConstants<T>& c,
                               bool flush, const T* g, InOutOf<T> theta,
