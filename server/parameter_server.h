@@ -56,7 +56,6 @@ class ParameterServer final : public ShardDirectory {
     // together. When it is used up, islands are admitted one after the other.
     int64_t live_merge_bytes_max = int64_t{1} << 30;
     StreamLimits stream_limits;
-    absl::Duration report_interval_max = absl::Seconds(5);
   };
   // Its dependencies, which must outlive it.
   struct Environment {

@@ -352,12 +352,8 @@ absl::StatusOr<std::string> Generate(const GenerateOptions& options) {
     const int32_t token = engine::SampleToken(
         logits, options.temperature, engine::CounterUniform(options.seed, i));
     tokens.push_back(token);
-    const size_t before = text.size();
     text += tokenizer.has_value() ? tokenizer->Decode({token})
                                   : std::string(1, static_cast<char>(token));
-    if (options.on_text) {
-      options.on_text(absl::string_view(text).substr(before));
-    }
   }
   return text;
 }

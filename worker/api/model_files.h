@@ -135,8 +135,6 @@ struct GenerateOptions {
   int64_t token_count_max = 200;
   int thread_count = 1;
   std::stop_token stop;
-  // Each token's bytes at once; may be empty.
-  std::function<void(absl::string_view)> on_text;
 };
 
 // The continuation of `prompt`. A pure function of the model, the prompt, the
