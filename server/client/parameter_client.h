@@ -32,7 +32,6 @@
 #include "base/rpc/channel.h"
 #include "base/rpc/retry.h"
 #include "server/client/bandwidth.h"
-#include "server/client/shard_routes.h"
 #include "server/client/stripes.h"
 #include "server/client/transfer.h"
 

@@ -14,7 +14,7 @@
 #include "base/rpc/channel.h"
 #include "base/sync/mutex.h"
 #include "grpcpp/channel.h"
-#include "server/client/shard_routes.h"
+#include "server/client/transfer.h"
 
 namespace atl::server {
 
