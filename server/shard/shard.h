@@ -174,7 +174,7 @@ class Shard : public LiveMergeHost {
   // Names the machine's next actions and posts them.
   void Advance();
   void AdvanceLocked() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  void Post(Action action) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void Post(ShardAction action) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void NoteBlockedReason(const BlockedReasons::Cause& cause,
                          absl::string_view name, const absl::Status& status)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
@@ -183,31 +183,31 @@ class Shard : public LiveMergeHost {
   absl::Status OnLogError(const v1::ContributionInfo& info,
                           const absl::Status& error);
   // Work that nobody waits for could not be done: damage stops the shard.
-  void OnQuietError(const Action& action, const absl::Status& error);
+  void OnQuietError(const ShardAction& action, const absl::Status& error);
   // Tells the machine how an action ended, and goes on.
-  void Ended(const Action& action, const absl::Status& status);
+  void Ended(const ShardAction& action, const absl::Status& status);
   void Changed();
   // What a pull gives of `source`'s version.
   absl::Status ChooseContent(const v1::PullParametersRequest& request,
                              PullSource& source);
 
-  void RunMakeVersion0(const Action& action);
+  void RunMakeVersion0(const ShardAction& action);
   // Frees imports that are version 0 now.
   void DropImports();
-  void RunMeasure(const Action& action);
-  void RunLiveMerge(const Action& action);
-  void RunPrepare(const Action& action);
+  void RunMeasure(const ShardAction& action);
+  void RunLiveMerge(const ShardAction& action);
+  void RunPrepare(const ShardAction& action);
   // Nobody may hear of a version that is not recorded as prepared.
   void GiveUpPrepared(int32_t fragment, int64_t version);
   // A merge of `seal` met damage, `damage`: contributions that are damaged are
   // lost, and the merge is tried again; if none is, the damage stands.
   absl::Status LoseDamaged(const v1::Seal& seal, const absl::Status& damage);
-  void RunPersist(const Action& action);
-  void RunDrop(const Action& action);
-  void RunReserve(const Action& action);
-  void RunWriteManifest(const Action& action);
-  void RunDropManifest(const Action& action);
-  void RunDropKept(const Action& action);
+  void RunPersist(const ShardAction& action);
+  void RunDrop(const ShardAction& action);
+  void RunReserve(const ShardAction& action);
+  void RunWriteManifest(const ShardAction& action);
+  void RunDropManifest(const ShardAction& action);
+  void RunDropKept(const ShardAction& action);
   void RunFinish(const std::shared_ptr<Contribution>& contribution);
   // Why a contribution that is whole cannot be taken.
   absl::Status CheckWhole(const Contribution& contribution) const;
