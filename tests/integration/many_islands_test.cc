@@ -289,7 +289,7 @@ class World {
       }
       has_contributed = true;
     };
-    return worker::RunIslandAltered(
+    return worker::RunIsland(
                options,
                [&](worker::IslandLinks& links) { links.file_system = &files; })
         .status();
