@@ -25,6 +25,7 @@ constexpr char kIncarnationName[] = "server/incarnation";
 constexpr char kServerIdName[] = "server/id";
 
 constexpr int kBackgroundNice = 10;
+constexpr absl::Duration kReportIntervalMax = absl::Seconds(5);
 
 // Largest message: a chunk of 1 MiB, its header, and some slack.
 constexpr int kMessageBytesMax = rpc::kDataMessageBytesMax;
@@ -447,8 +448,7 @@ void ParameterServer::SendReports(std::stop_token stop) {
     bool is_due;
     {
       MutexLock lock(&mutex_);
-      const absl::Duration interval =
-          std::min(lease_ / 3, options_.report_interval_max);
+      const absl::Duration interval = std::min(lease_ / 3, kReportIntervalMax);
       const Clock& clock = SystemClock();
       const auto due = [&] {
         mutex_.AssertHeld();

@@ -56,7 +56,6 @@ class ParameterServer final : public ShardDirectory {
     // together. When it is used up, islands are admitted one after the other.
     int64_t live_merge_bytes_max = int64_t{1} << 30;
     StreamLimits stream_limits;
-    absl::Duration report_interval_max = absl::Seconds(5);
   };
   // Its dependencies, which must outlive it.
   struct Environment {
@@ -82,8 +81,7 @@ class ParameterServer final : public ShardDirectory {
   // are still served.
   static constexpr char kShardsHealth[] = "atoll.shards";
   // Bytes of blocks that wait to be merged at level ISLAND.
-  int64_t receive_budget() const { return held_->bytes(); }
-  const ReceiveBudget& held() const { return *held_; }
+  const ReceiveBudget& receive_budget() const { return *held_; }
 
   // Ends the streams, then the rest. Idempotent.
   void Stop();

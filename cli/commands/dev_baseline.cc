@@ -12,7 +12,7 @@
 #include "cli/output/table.h"
 #include "cli/run_file/complete_spec.h"
 #include "cli/run_file/load.h"
-#include "worker/api/save_model.h"
+#include "worker/api/model_files.h"
 #include "worker/api/train_alone.h"
 
 namespace atl::cli {

@@ -251,7 +251,8 @@ absl::Status RunReplay(Context& context, const ReplayFlags& flags) {
   kept_options.channel = channel;
   ASSIGN_OR_RETURN(
       const std::unique_ptr<server::KeptClient> kept,
-      server::MakeKeptClient(kept_options, layout, server::ToRoutes(pinned)));
+      server::KeptClient::Create(kept_options, layout,
+                                 server::ToRoutes(pinned)));
 
   Interrupt interrupt;
   Progress progress(context.progress_options, context.messages());

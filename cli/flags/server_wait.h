@@ -16,7 +16,6 @@
 #include "absl/time/time.h"
 #include "base/sync/mutex.h"
 #include "coordinator/client/operator_client.h"
-#include "server/client/shard_routes.h"
 #include "server/client/transfer.h"
 
 namespace atl::cli {

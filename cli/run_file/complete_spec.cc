@@ -8,7 +8,6 @@
 #include "cli/output/error.h"
 #include "google/protobuf/descriptor.h"
 #include "google/protobuf/text_format.h"
-#include "worker/api/import_model.h"
 #include "worker/api/model_files.h"
 #include "worker/api/planner.h"
 

@@ -34,34 +34,24 @@ struct BandwidthCaps {
   double down_bytes_per_second = 0;
 };
 
-// One process's share of `caps`, for processes that hold a model between them:
-// proportional to its `held` of `all` elements (0 <= held <= all, all >= 1).
-// Shares sum to the caps, so an exchange takes all processes equally long. A
-// process that holds nothing moves nothing and gets 0.
-inline BandwidthCaps TakePart(const BandwidthCaps& caps, int64_t held,
-                              int64_t all) {
-  const double share = static_cast<double>(held) / static_cast<double>(all);
-  return {.up_bytes_per_second = share * caps.up_bytes_per_second,
-          .down_bytes_per_second = share * caps.down_bytes_per_second};
-}
-
-// The same for one of `process_count` processes, each with streams to
-// `shard_count` servers. If the cap gives each process the least it needs, a
-// smaller share is raised to that least.
+// The share of `caps` of one of `process_count` processes that hold a model
+// between them: proportional to its `held` of `all` elements (0 <= held <= all,
+// all >= 1). Shares sum to the caps, so an exchange takes all processes equally
+// long. A process that holds nothing moves nothing and gets 0. Each process has
+// streams to `shard_count` servers: if the cap gives each process the least it
+// needs, a smaller share is raised to that least.
 inline BandwidthCaps TakePart(const BandwidthCaps& caps, int64_t held,
                               int64_t all, int process_count,
                               int32_t shard_count) {
+  const double share = static_cast<double>(held) / static_cast<double>(all);
   const double least = LeastCapBytesPerSecond(shard_count);
-  const auto lift = [&](double cap, double part) {
+  const auto take = [&](double cap) {
+    const double part = share * cap;
     const bool enough = cap >= process_count * least;
     return part > 0 && enough ? std::max(part, least) : part;
   };
-  BandwidthCaps part = TakePart(caps, held, all);
-  part.up_bytes_per_second =
-      lift(caps.up_bytes_per_second, part.up_bytes_per_second);
-  part.down_bytes_per_second =
-      lift(caps.down_bytes_per_second, part.down_bytes_per_second);
-  return part;
+  return {.up_bytes_per_second = take(caps.up_bytes_per_second),
+          .down_bytes_per_second = take(caps.down_bytes_per_second)};
 }
 
 // INVALID_ARGUMENT: a cap is neither 0 nor at least LeastCapBytesPerSecond.

@@ -5,22 +5,28 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "absl/time/time.h"
 #include "base/layout/encoded_layout.h"
 #include "base/rpc/call.h"
 #include "base/rpc/chunk_codec.h"
+#include "base/rpc/retry.h"
 #include "base/rpc/status.h"
 #include "base/rpc/tls.h"
 #include "base/status/status_macros.h"
 #include "grpcpp/client_context.h"
 #include "grpcpp/generic/generic_stub.h"
 #include "grpcpp/support/byte_buffer.h"
-#include "server/client/route_table.h"
 #include "server/client/shard_driver.h"
 
 namespace atl::server {
 namespace {
 
 using Message = v1::PullKeptResponse;
+
+constexpr rpc::RetryPolicy kRetry = {.initial_delay = absl::Milliseconds(10),
+                                     .max_delay = absl::Seconds(2)};
+// A stream that moves nothing for this long is cancelled and retried.
+constexpr absl::Duration kStallTimeout = absl::Seconds(60);
 
 struct Download {
   const EncodedLayout* layout = nullptr;
@@ -166,86 +172,64 @@ class KeptPart : public ShardPart {
   Download download_;
 };
 
-class GrpcKeptClient : public KeptClient {
- public:
-  GrpcKeptClient(const KeptClientOptions& options, const RunLayout& layout,
-                 ShardRoutes routes)
-      : options_(options), layout_(layout), routes_(options.channel) {
-    routes_.Set(std::move(routes));
-  }
-
-  void SetRoutes(ShardRoutes routes) override {
-    routes_.Set(std::move(routes));
-  }
-
-  absl::Status Pull(const v1::PullKeptRequest& wanted,
-                    const codec::Codec& codec, IndexRange blocks,
-                    absl::Span<char> out, const CallBounds& bounds,
-                    std::vector<KeptDigests>* digests) override {
-    const int32_t fragment = wanted.fragment();
-    if (fragment < 0 || fragment >= layout_.fragment_count() ||
-        blocks.begin < 0 || blocks.begin > blocks.end ||
-        blocks.end > layout_.fragment_block_count(fragment)) {
-      return absl::InvalidArgumentError("no such fragment, or no such blocks");
-    }
-    const EncodedLayout layout(layout_, fragment, codec);
-    if (static_cast<int64_t>(out.size()) != layout.ByteCount(blocks)) {
-      return absl::InvalidArgumentError(
-          absl::StrCat("these blocks take ", layout.ByteCount(blocks),
-                       " bytes, not ", out.size()));
-    }
-    std::vector<std::unique_ptr<ShardPart>> parts;
-    for (int32_t shard = 0; shard < options_.shard_count; ++shard) {
-      const IndexRange held =
-          layout_.ShardBlocks(fragment, shard, options_.shard_count);
-      Download download;
-      download.layout = &layout;
-      download.blocks = {std::max(held.begin, blocks.begin),
-                         std::min(held.end, blocks.end)};
-      if (download.blocks.begin >= download.blocks.end) continue;
-      download.next_block = download.blocks.begin;
-      download.out = out;
-      download.out_begin = blocks.begin;
-      download.digests.shard = shard;
-      v1::PullKeptRequest request = wanted;
-      request.set_run_id(options_.run_id);
-      request.set_layout_fingerprint(layout_.fingerprint());
-      request.set_shard(shard);
-      parts.push_back(std::make_unique<KeptPart>(routes_, std::move(request),
-                                                 std::move(download)));
-    }
-    const absl::Status status =
-        DriveShards(parts,
-                    {options_.retry, options_.seed, options_.stall_timeout},
-                    bounds)
-            .status;
-    if (digests == nullptr) return status;
-    digests->clear();
-    for (const auto& part : parts) {
-      digests->push_back(static_cast<const KeptPart&>(*part).digests());
-    }
-    return status;
-  }
-
- private:
-  const KeptClientOptions options_;
-  const RunLayout& layout_;
-  RouteTable routes_;
-};
-
 }  // namespace
 
-absl::StatusOr<std::unique_ptr<KeptClient>> MakeKeptClient(
+absl::StatusOr<std::unique_ptr<KeptClient>> KeptClient::Create(
     const KeptClientOptions& options, const RunLayout& layout,
     ShardRoutes routes) {
   if (options.shard_count < 1) {
     return absl::InvalidArgumentError("shard_count must be at least 1");
   }
-  if (options.stall_timeout <= absl::ZeroDuration()) {
-    return absl::InvalidArgumentError("stall_timeout must be positive");
-  }
   RETURN_IF_ERROR(rpc::CheckTlsFiles(options.channel.tls));
-  return std::make_unique<GrpcKeptClient>(options, layout, std::move(routes));
+  auto client = std::unique_ptr<KeptClient>(new KeptClient(options, layout));
+  client->SetRoutes(std::move(routes));
+  return client;
+}
+
+absl::Status KeptClient::Pull(const v1::PullKeptRequest& wanted,
+                              const codec::Codec& codec, IndexRange blocks,
+                              absl::Span<char> out, const CallBounds& bounds,
+                              std::vector<KeptDigests>* digests) {
+  const int32_t fragment = wanted.fragment();
+  if (fragment < 0 || fragment >= layout_.fragment_count() ||
+      blocks.begin < 0 || blocks.begin > blocks.end ||
+      blocks.end > layout_.fragment_block_count(fragment)) {
+    return absl::InvalidArgumentError("no such fragment, or no such blocks");
+  }
+  const EncodedLayout layout(layout_, fragment, codec);
+  if (static_cast<int64_t>(out.size()) != layout.ByteCount(blocks)) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("these blocks take ", layout.ByteCount(blocks),
+                     " bytes, not ", out.size()));
+  }
+  std::vector<std::unique_ptr<ShardPart>> parts;
+  for (int32_t shard = 0; shard < options_.shard_count; ++shard) {
+    const IndexRange held =
+        layout_.ShardBlocks(fragment, shard, options_.shard_count);
+    Download download;
+    download.layout = &layout;
+    download.blocks = {std::max(held.begin, blocks.begin),
+                       std::min(held.end, blocks.end)};
+    if (download.blocks.begin >= download.blocks.end) continue;
+    download.next_block = download.blocks.begin;
+    download.out = out;
+    download.out_begin = blocks.begin;
+    download.digests.shard = shard;
+    v1::PullKeptRequest request = wanted;
+    request.set_run_id(options_.run_id);
+    request.set_layout_fingerprint(layout_.fingerprint());
+    request.set_shard(shard);
+    parts.push_back(std::make_unique<KeptPart>(routes_, std::move(request),
+                                               std::move(download)));
+  }
+  const absl::Status status =
+      DriveShards(parts, {kRetry, /*seed=*/0, kStallTimeout}, bounds).status;
+  if (digests == nullptr) return status;
+  digests->clear();
+  for (const auto& part : parts) {
+    digests->push_back(static_cast<const KeptPart&>(*part).digests());
+  }
+  return status;
 }
 
 }  // namespace atl::server

@@ -8,19 +8,19 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "absl/time/time.h"
 #include "absl/types/span.h"
 #include "atoll/v1/parameter_service.pb.h"
 #include "base/codec/codec.h"
 #include "base/layout/digest.h"
 #include "base/layout/layout.h"
 #include "base/rpc/channel.h"
-#include "base/rpc/retry.h"
 #include "server/client/parameter_client.h"
+#include "server/client/route_table.h"
 #include "server/client/transfer.h"
 
 namespace atl::server {
@@ -33,12 +33,22 @@ struct KeptDigests {
   std::optional<Digest128> replica_digest;
 };
 
+struct KeptClientOptions {
+  std::string run_id;
+  int32_t shard_count = 0;  // RunSpec.server_count, >= 1.
+  rpc::ChannelOptions channel;
+};
+
 class KeptClient {
  public:
-  virtual ~KeptClient() = default;
+  // Dials nothing before the first call. `layout` must outlive the client.
+  // INVALID_ARGUMENT: an option is wrong.
+  static absl::StatusOr<std::unique_ptr<KeptClient>> Create(
+      const KeptClientOptions& options, const RunLayout& layout,
+      ShardRoutes routes);
 
   // Calls in progress use the new routes from their next attempt on.
-  virtual void SetRoutes(ShardRoutes routes) = 0;
+  void SetRoutes(ShardRoutes routes) { routes_.Set(std::move(routes)); }
 
   // Reads `blocks`, encoded by `codec`, into `out`, which has exactly their
   // bytes. `wanted` names the fragment and the contribution or array. `digests`
@@ -47,27 +57,18 @@ class KeptClient {
   //   OUT_OF_RANGE: not held or not kept; the message says why.
   //   INVALID_ARGUMENT, ABORTED, PERMISSION_DENIED, ...: as the shard says.
   // After a few tries: DATA_LOSS, damaged; the message names the contribution.
-  virtual absl::Status Pull(const v1::PullKeptRequest& wanted,
-                            const codec::Codec& codec, IndexRange blocks,
-                            absl::Span<char> out, const CallBounds& bounds,
-                            std::vector<KeptDigests>* digests) = 0;
-};
+  absl::Status Pull(const v1::PullKeptRequest& wanted,
+                    const codec::Codec& codec, IndexRange blocks,
+                    absl::Span<char> out, const CallBounds& bounds,
+                    std::vector<KeptDigests>* digests);
 
-struct KeptClientOptions {
-  std::string run_id;
-  int32_t shard_count = 0;  // RunSpec.server_count, >= 1.
-  rpc::ChannelOptions channel;
-  rpc::RetryPolicy retry = {.initial_delay = absl::Milliseconds(10),
-                            .max_delay = absl::Seconds(2)};
-  uint64_t seed = 0;  // Of the jitter of retries.
-  // A stream that moves nothing for this long is cancelled and retried.
-  absl::Duration stall_timeout = absl::Seconds(60);
-};
+ private:
+  KeptClient(const KeptClientOptions& options, const RunLayout& layout)
+      : options_(options), layout_(layout), routes_(options.channel) {}
 
-// Dials nothing before the first call. `layout` must outlive the client.
-// INVALID_ARGUMENT: an option is wrong.
-absl::StatusOr<std::unique_ptr<KeptClient>> MakeKeptClient(
-    const KeptClientOptions& options, const RunLayout& layout,
-    ShardRoutes routes);
+  const KeptClientOptions options_;
+  const RunLayout& layout_;
+  RouteTable routes_;
+};
 
 }  // namespace atl::server

@@ -407,8 +407,7 @@ class GrpcParameterClient : public ParameterClient {
     const int64_t even_bytes = layout.byte_count() / options_.shard_count;
     const int stream_count =
         StreamCount(even_bytes, up_pacer_) * options_.shard_count;
-    upload.chunk_bytes_max =
-        ChunkBytesMax(options_.in_flight_bytes_max, stream_count);
+    upload.chunk_bytes_max = ChunkBytesMax(stream_count);
     if (options_.whole_units) {
       upload.chunk_bytes_max = std::max(
           upload.chunk_bytes_max,

@@ -32,7 +32,6 @@
 #include "base/rpc/channel.h"
 #include "base/rpc/retry.h"
 #include "server/client/bandwidth.h"
-#include "server/client/shard_routes.h"
 #include "server/client/stripes.h"
 #include "server/client/transfer.h"
 
@@ -116,14 +115,11 @@ struct ParameterClientOptions {
   BandwidthCaps caps;  // Of all calls together.
   // Level ISLAND: servers merge units of codec::kChunkBlocksUnit blocks, so
   // chunks are whole units, or parts of one where the link or the cap is too
-  // slow.
+  // slow. kInFlightBytesMax (stripes.h) does not shrink them below a unit.
   bool whole_units = false;
   // Streams of a large call, >= 1, each with its own connection; a shard has at
   // least one (stripes.h).
   int stream_count = kDefaultStreamCount;
-  // Bound on a call's bytes that its streams hold and have not yet sent, >= 1
-  // MiB. With `whole_units` it does not shrink chunks below a unit.
-  int64_t in_flight_bytes_max = 32 << 20;
   // A plan reaches islands and servers at about the same time, so the first
   // answer is often "not here yet" for a millisecond or two.
   rpc::RetryPolicy retry = {.initial_delay = absl::Milliseconds(2),

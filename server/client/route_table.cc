@@ -9,32 +9,46 @@
 
 namespace atl::server {
 
+RouteTable::RouteTable(rpc::ChannelOptions options)
+    : options_(std::move(options)) {
+  options_.kind = rpc::ChannelKind::kData;
+}
+
 void RouteTable::Set(ShardRoutes routes) {
   std::set<std::string> addresses;
   for (const auto& shard : routes.shards) addresses.insert(shard.address());
-  {
-    MutexLock lock(&mutex_);
-    routes_ = std::move(routes);
-  }
-  pool_.KeepOnly(addresses);
+  MutexLock lock(&mutex_);
+  routes_ = std::move(routes);
+  std::erase_if(channels_, [&](const auto& entry) {
+    return !addresses.contains(entry.first.first);
+  });
+}
+
+void RouteTable::DropAll() {
+  MutexLock lock(&mutex_);
+  channels_.clear();
 }
 
 absl::StatusOr<Route> RouteTable::Find(int32_t shard, int index) {
-  Route route;
+  MutexLock lock(&mutex_);
   std::string address;
-  {
-    MutexLock lock(&mutex_);
-    for (const auto& placement : routes_.shards) {
-      if (placement.shard() == shard) address = placement.address();
-    }
-    route.placement_epoch = routes_.placement_epoch;
+  for (const auto& placement : routes_.shards) {
+    if (placement.shard() == shard) address = placement.address();
   }
   if (address.empty()) {
     return absl::UnavailableError(
         absl::StrCat("the server of shard ", shard, " is away"));
   }
+  Route route;
   route.peer = absl::StrCat("shard ", shard, " at ", address);
-  ASSIGN_OR_RETURN(route.channel, pool_.Get(address, index));
+  route.placement_epoch = routes_.placement_epoch;
+  const auto found = channels_.find({address, index});
+  if (found != channels_.end()) {
+    route.channel = found->second;
+    return route;
+  }
+  ASSIGN_OR_RETURN(route.channel, rpc::MakeChannel(address, options_));
+  channels_[{address, index}] = route.channel;
   return route;
 }
 

@@ -1,18 +1,20 @@
-// The addresses of a run's shards, which may change during calls. Thread-safe.
+// The addresses of a run's shards, which may change during calls, and the data
+// channels to them. Thread-safe.
 
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <memory>
 #include <string>
+#include <utility>
 
 #include "absl/base/thread_annotations.h"
 #include "absl/status/statusor.h"
 #include "base/rpc/channel.h"
 #include "base/sync/mutex.h"
 #include "grpcpp/channel.h"
-#include "server/client/channel_pool.h"
-#include "server/client/shard_routes.h"
+#include "server/client/transfer.h"
 
 namespace atl::server {
 
@@ -24,21 +26,26 @@ struct Route {
 
 class RouteTable {
  public:
-  explicit RouteTable(const rpc::ChannelOptions& options) : pool_(options) {}
+  // `options.kind` is ignored: it is kData.
+  explicit RouteTable(rpc::ChannelOptions options);
 
+  // Drops channels to other addresses. A connection closes with its last call.
   void Set(ShardRoutes routes);
 
-  // The route with the `index`-th connection.
+  // The route with the `index`-th (>= 0) channel, which is created on first
+  // use and has its own connection.
   // UNAVAILABLE: the shard has no address now. Otherwise as rpc::MakeChannel.
   absl::StatusOr<Route> Find(int32_t shard, int index);
 
   // Closes all connections once their calls have ended.
-  void DropAll() { pool_.KeepOnly({}); }
+  void DropAll();
 
  private:
-  ChannelPool pool_;
+  rpc::ChannelOptions options_;
   Mutex mutex_;
   ShardRoutes routes_ ABSL_GUARDED_BY(mutex_);
+  std::map<std::pair<std::string, int>, std::shared_ptr<grpc::Channel>>
+      channels_ ABSL_GUARDED_BY(mutex_);
 };
 
 }  // namespace atl::server

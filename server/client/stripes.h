@@ -46,10 +46,13 @@ inline IndexRange TakeStripe(IndexRange part, int count, int index) {
   return {cut(index), cut(index + 1)};
 }
 
+// Bound on a call's bytes that its streams hold and have not yet sent.
+inline constexpr int64_t kInFlightBytesMax = 32 << 20;
+
 // Largest payload of a chunk. Each of `stream_count` (>= 1) streams holds two
-// (one being written, one prepared), together at most `in_flight_bytes_max`.
-inline int64_t ChunkBytesMax(int64_t in_flight_bytes_max, int stream_count) {
-  return std::clamp(in_flight_bytes_max / (2 * stream_count),
+// (one being written, one prepared), together at most kInFlightBytesMax.
+inline int64_t ChunkBytesMax(int stream_count) {
+  return std::clamp(kInFlightBytesMax / (2 * stream_count),
                     rpc::ChunkSizer::kBytesMin, rpc::ChunkSizer::kBytesMax);
 }
 

@@ -53,10 +53,10 @@ TEST(StripesTest, StripesAreThePartInOrderAndNoneIsEmpty) {
 }
 
 TEST(StripesTest, ManyStreamsHaveSmallerChunks) {
-  EXPECT_EQ(ChunkBytesMax(32 << 20, 1), 1 << 20);
-  EXPECT_EQ(ChunkBytesMax(32 << 20, 16), 1 << 20);
-  EXPECT_EQ(ChunkBytesMax(32 << 20, 64), 256 << 10);
-  EXPECT_EQ(ChunkBytesMax(1 << 20, 1000), 16 << 10);
+  EXPECT_EQ(ChunkBytesMax(1), 1 << 20);
+  EXPECT_EQ(ChunkBytesMax(16), 1 << 20);
+  EXPECT_EQ(ChunkBytesMax(64), 256 << 10);
+  EXPECT_EQ(ChunkBytesMax(32000), 16 << 10);
 }
 
 }  // namespace

@@ -1,4 +1,5 @@
-// The bounds and the outcome of a push or a pull.
+// The addresses of a run's shards; the bounds and the outcome of a push or a
+// pull.
 
 #pragma once
 
@@ -9,9 +10,22 @@
 
 #include "absl/status/status.h"
 #include "absl/time/time.h"
+#include "atoll/v1/plan.pb.h"
 #include "base/layout/digest.h"
 
 namespace atl::server {
+
+struct ShardRoutes {
+  int64_t placement_epoch = 0;
+  // All shards, in order; an absent one has no address.
+  std::vector<v1::ShardPlacement> shards;
+};
+
+// From any message with both fields, such as v1::IslandPlan.
+template <typename Plan>
+ShardRoutes ToRoutes(const Plan& plan) {
+  return {plan.placement_epoch(), {plan.shards().begin(), plan.shards().end()}};
+}
 
 // Idle time before the caller's on_waiting is called.
 inline constexpr absl::Duration kWaitingAfter = absl::Seconds(2);

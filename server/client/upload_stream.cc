@@ -67,12 +67,12 @@ std::vector<IndexRange> Common(absl::Span<const IndexRange> a,
   return common;
 }
 
-class UploadStream
+class PushCall
     : public BulkStream,
       public grpc::ClientBidiReactor<grpc::ByteBuffer, grpc::ByteBuffer> {
  public:
-  UploadStream(const std::shared_ptr<grpc::Channel>& channel, Upload upload,
-               StreamEvents& events)
+  PushCall(const std::shared_ptr<grpc::Channel>& channel, Upload upload,
+           StreamEvents& events)
       : stub_(channel), upload_(std::move(upload)), events_(events) {
     if (!upload_.session.empty()) {
       context_.AddMetadata(rpc::kSessionMetadata, upload_.session);
@@ -286,7 +286,7 @@ class UploadStream
 std::unique_ptr<BulkStream> MakeUploadStream(
     const std::shared_ptr<grpc::Channel>& channel, Upload upload,
     StreamEvents& events) {
-  return std::make_unique<UploadStream>(channel, std::move(upload), events);
+  return std::make_unique<PushCall>(channel, std::move(upload), events);
 }
 
 }  // namespace atl::server

@@ -147,7 +147,7 @@ TEST_F(AnyMessageTest, NoPlanEndsTheServer) {
       plan.add_pins()->set_pin_id("pin");
       any_.Change(plan);
       machine_->OnPlan(plan);
-      for (const Action& action : machine_->NextActions()) {
+      for (const ShardAction& action : machine_->NextActions()) {
         // The caller indexes by these.
         ASSERT_TRUE(action.fragment == 0 || action.fragment == 1)
             << action.ToString();

@@ -16,7 +16,7 @@ bool IsA(const BlockedReasons::Cause& cause, ActionKind kind) {
 
 }  // namespace
 
-BlockedReasons::Cause BlockedReasons::ToCause(const Action& action) {
+BlockedReasons::Cause BlockedReasons::ToCause(const ShardAction& action) {
   return {static_cast<int>(action.kind), action.fragment, 0,
           action.pin.pin_id()};
 }

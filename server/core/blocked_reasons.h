@@ -31,7 +31,7 @@ class BlockedReasons {
 
     friend auto operator<=>(const Cause&, const Cause&) = default;
   };
-  static Cause ToCause(const Action& action);
+  static Cause ToCause(const ShardAction& action);
 
   // Notes the reason, cut to what a report holds. True if it is new: the caller
   // logs it, once.

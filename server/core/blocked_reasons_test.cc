@@ -67,7 +67,7 @@ TEST(BlockedReasonsTest, TakingContributionsIsForgottenWithoutARound) {
 
 TEST(BlockedReasonsTest, ACheckpointIsForgottenWithItsPin) {
   BlockedReasons reasons;
-  Action action;
+  ShardAction action;
   action.kind = ActionKind::kWriteManifest;
   action.pin.set_pin_id("round-1");
   reasons.Note(BlockedReasons::ToCause(action), "no room");

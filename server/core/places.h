@@ -34,8 +34,6 @@ class Places {
   void Leave(int64_t holder);
   void Remove(int64_t holder);
 
-  int taken_count() const { return static_cast<int>(callers_of_.size()); }
-
  private:
   // The holder whose place a caller with `count` places would get.
   std::optional<int64_t> FindDisplaced(size_t count) const;

@@ -73,12 +73,12 @@ TEST_F(PlacesTest, OneThatLeavesItsPlaceCountsForNobody) {
   for (int i = 0; i < 8; ++i) EXPECT_TRUE(Take("a"));
   places_.Leave(2);
   places_.Leave(2);
-  EXPECT_EQ(places_.taken_count(), 7);
   EXPECT_TRUE(Take("b"));
   EXPECT_TRUE(displaced_.empty());
   // Its place is already lost.
   Remove(2);
-  EXPECT_EQ(places_.taken_count(), 8);
+  EXPECT_TRUE(Take("c"));
+  EXPECT_EQ(displaced_.size(), 1u);
 }
 
 TEST_F(PlacesTest, FewAreGoingAtATime) {
@@ -88,7 +88,6 @@ TEST_F(PlacesTest, FewAreGoingAtATime) {
   EXPECT_FALSE(places_.Take(11, "d").is_taken);
   places_.Remove(8);
   EXPECT_EQ(places_.Take(12, "d").displaced, 6);
-  EXPECT_EQ(places_.taken_count(), 8);
 }
 
 // Compared with the rule stated over a plain map.
@@ -105,7 +104,6 @@ TEST_F(PlacesTest, NobodyIsRefusedForWhoHasMoreThanAShare) {
       most = std::max(most, holders.size());
       total += holders.size();
     }
-    ASSERT_EQ(places_.taken_count(), static_cast<int>(total));
     if (random() % 3 == 0 && total > 0) {
       auto it = held_.begin();
       while (it->second.empty()) ++it;

@@ -55,7 +55,7 @@ constexpr int kReservedContributionsMax = 64;
 
 }  // namespace
 
-std::string Action::ToString() const {
+std::string ShardAction::ToString() const {
   std::string text(KindName(kind));
   if (kind == ActionKind::kDrop) {
     return absl::StrCat(
@@ -255,7 +255,8 @@ void ShardMachine::OnVersionDamaged(int32_t fragment, int64_t version,
   }
 }
 
-void ShardMachine::OnFailed(const Action& action, const absl::Status& status) {
+void ShardMachine::OnFailed(const ShardAction& action,
+                            const absl::Status& status) {
   if (action.kind == ActionKind::kWriteManifest) {
     // A failed checkpoint must not stop rounds.
     return checkpoints_.OnFailed(action.pin.pin_id(), status);
@@ -309,8 +310,8 @@ void ShardMachine::Forget(const ContributionKey& key) {
 
 // --- Effects ----------------------------------------------------------------
 
-std::vector<Action> ShardMachine::NextActions() {
-  std::vector<Action> actions;
+std::vector<ShardAction> ShardMachine::NextActions() {
+  std::vector<ShardAction> actions;
   waiting_reason_.clear();
   if (!has_plan_) {
     if (fault_.empty()) NameDropSpares(&actions);
@@ -340,20 +341,20 @@ std::vector<Action> ShardMachine::NextActions() {
   return actions;
 }
 
-void ShardMachine::NameVersion0(std::vector<Action>* actions) {
+void ShardMachine::NameVersion0(std::vector<ShardAction>* actions) {
   if (plan_.run_state() == v1::RUN_STATE_CANCELLED) return;
   for (size_t f = 0; f < fragments_.size(); ++f) {
     Fragment& fragment = fragments_[f];
     if (fragment.version >= 0 || fragment.version0_named) continue;
     if (shape_.import && !fragment.imported) continue;
     fragment.version0_named = true;
-    Action action{ActionKind::kMakeVersion0};
+    ShardAction action{ActionKind::kMakeVersion0};
     action.fragment = static_cast<int32_t>(f);
     actions->push_back(std::move(action));
   }
 }
 
-void ShardMachine::NameReserves(std::vector<Action>* actions) {
+void ShardMachine::NameReserves(std::vector<ShardAction>* actions) {
   for (const v1::OpenRound& round : plan_.open_rounds()) {
     const int32_t f = round.fragment();
     if (f < 0 || f >= static_cast<int32_t>(fragments_.size())) continue;
@@ -363,7 +364,7 @@ void ShardMachine::NameReserves(std::vector<Action>* actions) {
       continue;
     }
     fragment.reserved_version = round.version();
-    Action action{ActionKind::kReserve};
+    ShardAction action{ActionKind::kReserve};
     action.fragment = f;
     action.version = round.version();
     action.count = std::min(plan_.members_size(), kReservedContributionsMax);
@@ -378,7 +379,7 @@ const v1::Commit* ShardMachine::NextCommit() const {
   return nullptr;
 }
 
-void ShardMachine::NameApplies(std::vector<Action>* actions) {
+void ShardMachine::NameApplies(std::vector<ShardAction>* actions) {
   while (const v1::Commit* commit = NextCommit()) {
     const int32_t f = commit->fragment();
     if (f < 0 || f >= static_cast<int32_t>(fragments_.size())) {
@@ -415,7 +416,7 @@ void ShardMachine::NameApplies(std::vector<Action>* actions) {
       decided_.insert(ContributionKey::FromProto(outcome.key()));
     }
     to_persist_.push_back(*commit);
-    Action action{ActionKind::kApply};
+    ShardAction action{ActionKind::kApply};
     action.fragment = f;
     action.version = commit->version();
     action.commit = *commit;
@@ -494,7 +495,7 @@ bool ShardMachine::SealIsStored(const v1::Seal& seal) {
   return true;
 }
 
-void ShardMachine::NamePrepare(int32_t f, std::vector<Action>* actions) {
+void ShardMachine::NamePrepare(int32_t f, std::vector<ShardAction>* actions) {
   Fragment& fragment = fragments_[f];
   if (!shape_.fragments[f].holds) return;
   const v1::Seal* seal = WantedSeal(f);
@@ -504,7 +505,7 @@ void ShardMachine::NamePrepare(int32_t f, std::vector<Action>* actions) {
     held_.erase({f, fragment.version + 1});
     // The live merge was consumed by it.
     if (shape_.live_merge) DiscardLiveMerge(f);
-    Action action{ActionKind::kDiscard};
+    ShardAction action{ActionKind::kDiscard};
     action.fragment = f;
     action.version = fragment.version + 1;
     actions->push_back(std::move(action));
@@ -523,7 +524,7 @@ void ShardMachine::NamePrepare(int32_t f, std::vector<Action>* actions) {
     return;
   if (!SealIsStored(*seal)) return;
   fragment.preparing = {fragment.version, seal->attempt()};
-  Action action{ActionKind::kPrepare};
+  ShardAction action{ActionKind::kPrepare};
   action.fragment = f;
   action.version = fragment.version;
   action.attempt = seal->attempt();
@@ -532,7 +533,7 @@ void ShardMachine::NamePrepare(int32_t f, std::vector<Action>* actions) {
 }
 
 void ShardMachine::NameMeasure(const v1::Seal& seal,
-                               std::vector<Action>* actions) {
+                               std::vector<ShardAction>* actions) {
   Fragment& fragment = fragments_[seal.fragment()];
   if (fragment.measured && (fragment.measured->version != seal.version() ||
                             fragment.measured->attempt != seal.attempt())) {
@@ -541,7 +542,7 @@ void ShardMachine::NameMeasure(const v1::Seal& seal,
   if (fragment.measured || fragment.measuring) return;
   if (!SealIsStored(seal)) return;
   fragment.measuring = {seal.version(), seal.attempt()};
-  Action action{ActionKind::kMeasure};
+  ShardAction action{ActionKind::kMeasure};
   action.fragment = seal.fragment();
   action.version = seal.version();
   action.attempt = seal.attempt();
@@ -549,10 +550,10 @@ void ShardMachine::NameMeasure(const v1::Seal& seal,
   actions->push_back(std::move(action));
 }
 
-void ShardMachine::NamePersist(std::vector<Action>* actions) {
+void ShardMachine::NamePersist(std::vector<ShardAction>* actions) {
   if (persisting_ || to_persist_.empty()) return;
   persisting_ = true;
-  Action action{ActionKind::kPersist};
+  ShardAction action{ActionKind::kPersist};
   action.commit = to_persist_.front();
   action.fragment = action.commit.fragment();
   action.version = action.commit.version();

@@ -120,12 +120,12 @@ struct RecoveredShard {
   std::set<int32_t> prepared_here;
   // Commits with contributions that are kept for a pin.
   std::set<int64_t> kept_commits;
-  // Pins (as in Action::pins) that lost what was kept for them, and why.
+  // Pins (as in ShardAction::pins) that lost what was kept for them, and why.
   std::map<std::string, std::string> given_up;
 };
 
-// Each kind: the fields of Action that it uses, what to do, and the event that
-// reports success, if any. OnFailed reports a failure.
+// Each kind: the fields of ShardAction that it uses, what to do, and the event
+// that reports success, if any. OnFailed reports a failure.
 enum class ActionKind {
   kMakeVersion0,  // fragment: generate it or read the import, persist it;
                   // OnVersion0.
@@ -149,7 +149,7 @@ enum class ActionKind {
                    // pins, reason: record that they were given up.
 };
 
-struct Action {
+struct ShardAction {
   ActionKind kind;
   int32_t fragment = 0;
   int64_t version = 0;
@@ -209,14 +209,14 @@ class ShardMachine {
   // An action failed. DATA_LOSS, INTERNAL and INVALID_ARGUMENT stop the shard,
   // except for kWriteManifest, which breaks only its checkpoint. After any
   // other error NextActions may name the action again.
-  void OnFailed(const Action& action, const absl::Status& status);
+  void OnFailed(const ShardAction& action, const absl::Status& status);
   void OnFault(absl::string_view reason);
 
   // --- Effects --------------------------------------------------------------
 
   // New actions that may start now. After the shard has stopped, only
   // kLiveMerge that gives up its live merges.
-  std::vector<Action> NextActions();
+  std::vector<ShardAction> NextActions();
 
   // The report for the coordinator, without byte counters.
   v1::ShardReport Report() const;
@@ -246,7 +246,6 @@ class ShardMachine {
   absl::Status CheckPlace(int64_t run_epoch, int64_t placement_epoch,
                           uint64_t layout_fingerprint, int32_t shard) const;
 
-  bool has_plan() const { return has_plan_; }
   // The newest plan; default values before the first.
   const v1::ServerRunPlan& plan() const { return plan_; }
   // True for the newest version, and for others held for rounds, readers and
@@ -261,7 +260,6 @@ class ShardMachine {
   int64_t version(int32_t fragment) const {
     return fragments_[fragment].version;
   }
-  int64_t applied_commit_seq() const { return applied_commit_seq_; }
   // True if a record of the key is here that no persisted COMMIT has decided.
   bool Knows(const ContributionKey& key) const;
   // Why contributions kept for a planned pin were given up; empty if none were.
@@ -292,20 +290,20 @@ class ShardMachine {
     std::optional<std::pair<int64_t, int64_t>> measuring;  // As preparing.
   };
 
-  void NameVersion0(std::vector<Action>* actions);
-  void NameReserves(std::vector<Action>* actions);
-  void NameApplies(std::vector<Action>* actions);
-  void NameLiveSet(int32_t f, std::vector<Action>* actions);
-  void NameGiveUp(int32_t f, std::vector<Action>* actions);
-  void NamePrepare(int32_t f, std::vector<Action>* actions);
+  void NameVersion0(std::vector<ShardAction>* actions);
+  void NameReserves(std::vector<ShardAction>* actions);
+  void NameApplies(std::vector<ShardAction>* actions);
+  void NameLiveSet(int32_t f, std::vector<ShardAction>* actions);
+  void NameGiveUp(int32_t f, std::vector<ShardAction>* actions);
+  void NamePrepare(int32_t f, std::vector<ShardAction>* actions);
   // For a seal without its verdict: measures it, unless that is done.
-  void NameMeasure(const v1::Seal& seal, std::vector<Action>* actions);
-  void NamePersist(std::vector<Action>* actions);
-  void NameDrops(std::vector<Action>* actions);
-  void NameReleases(std::vector<Action>* actions);
-  void NameManifests(std::vector<Action>* actions);
-  void NameKept(std::vector<Action>* actions);
-  void NameDropSpares(std::vector<Action>* actions);
+  void NameMeasure(const v1::Seal& seal, std::vector<ShardAction>* actions);
+  void NamePersist(std::vector<ShardAction>* actions);
+  void NameDrops(std::vector<ShardAction>* actions);
+  void NameReleases(std::vector<ShardAction>* actions);
+  void NameManifests(std::vector<ShardAction>* actions);
+  void NameKept(std::vector<ShardAction>* actions);
+  void NameDropSpares(std::vector<ShardAction>* actions);
 
   // Empty if what is kept for it was not given up.
   std::string WhyGivenUp(const v1::Pin& pin) const;

@@ -94,18 +94,18 @@ bool ShardMachine::MergesLiveForPlan(int32_t f) const {
   return false;
 }
 
-void ShardMachine::NameGiveUp(int32_t f, std::vector<Action>* actions) {
+void ShardMachine::NameGiveUp(int32_t f, std::vector<ShardAction>* actions) {
   Fragment& fragment = fragments_[f];
   if (!fragment.holds_live_merge) return;
   DiscardLiveMerge(f);
   fragment.holds_live_merge = false;
-  Action action{ActionKind::kLiveMerge};
+  ShardAction action{ActionKind::kLiveMerge};
   action.fragment = f;
   action.version = fragment.version;
   actions->push_back(std::move(action));
 }
 
-void ShardMachine::NameLiveSet(int32_t f, std::vector<Action>* actions) {
+void ShardMachine::NameLiveSet(int32_t f, std::vector<ShardAction>* actions) {
   Fragment& fragment = fragments_[f];
   if (!shape_.live_merge || !shape_.fragments[f].holds || fragment.prepared ||
       fragment.preparing) {
@@ -125,7 +125,7 @@ void ShardMachine::NameLiveSet(int32_t f, std::vector<Action>* actions) {
   wanted->id = ++live_merge_count_;
   fragment.live_merge = wanted;
   fragment.holds_live_merge = true;
-  Action action{ActionKind::kLiveMerge};
+  ShardAction action{ActionKind::kLiveMerge};
   action.fragment = f;
   action.version = fragment.version;
   action.live_merge = *std::move(wanted);

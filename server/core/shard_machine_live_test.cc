@@ -72,9 +72,9 @@ class LiveMergeTest : public testing::Test {
     machine_->OnPlan(plan_);
   }
 
-  std::vector<Action> Next(ActionKind kind) {
-    std::vector<Action> found;
-    for (Action& action : machine_->NextActions()) {
+  std::vector<ShardAction> Next(ActionKind kind) {
+    std::vector<ShardAction> found;
+    for (ShardAction& action : machine_->NextActions()) {
       if (action.kind == kind) found.push_back(std::move(action));
     }
     return found;
@@ -82,7 +82,7 @@ class LiveMergeTest : public testing::Test {
 
   // The slots of the set that is named now; empty for none.
   std::string MergedLive() {
-    const std::vector<Action> actions = Next(ActionKind::kLiveMerge);
+    const std::vector<ShardAction> actions = Next(ActionKind::kLiveMerge);
     if (actions.empty()) return "";
     set_ = actions[0].live_merge;
     return absl::StrJoin(set_.keys, " ", [](std::string* out, const auto& key) {
@@ -303,7 +303,7 @@ TEST_F(LiveMergeTest, WhatIsNotWantedAnyMoreIsGivenUpOnce) {
     ASSERT_EQ(MergedLive(), "0 1");
     Take(0);
     end();
-    const std::vector<Action> actions = Next(ActionKind::kLiveMerge);
+    const std::vector<ShardAction> actions = Next(ActionKind::kLiveMerge);
     ASSERT_EQ(actions.size(), 1);
     EXPECT_TRUE(actions[0].live_merge.keys.empty());
     EXPECT_EQ(StoredCount(), 0);
@@ -329,7 +329,7 @@ TEST_F(LiveMergeTest, WhatADiskDidNotTakeIsMergedLiveAnew) {
   MergedLive();
   Take(0);
   Seal({0});
-  std::vector<Action> actions = Next(ActionKind::kPrepare);
+  std::vector<ShardAction> actions = Next(ActionKind::kPrepare);
   ASSERT_EQ(actions.size(), 1);
   machine_->OnFailed(actions[0], absl::ResourceExhaustedError("full"));
   actions = Next(ActionKind::kPrepare);
@@ -344,7 +344,7 @@ TEST_F(LiveMergeTest, WhatADiskDidNotTakeIsMergedLiveAnew) {
 TEST_F(LiveMergeTest, AFailureIsTriedAgain) {
   Open({0});
   machine_->OnBound(Info(0));
-  const std::vector<Action> actions = Next(ActionKind::kLiveMerge);
+  const std::vector<ShardAction> actions = Next(ActionKind::kLiveMerge);
   ASSERT_EQ(actions.size(), 1);
   machine_->OnFailed(actions[0], absl::ResourceExhaustedError("no memory"));
   EXPECT_EQ(MergedLive(), "0");

@@ -22,8 +22,8 @@ bool ShardMachine::Knows(const ContributionKey& key) const {
          lost_.count(key);
 }
 
-void ShardMachine::NameDrops(std::vector<Action>* actions) {
-  Action action{ActionKind::kDrop};
+void ShardMachine::NameDrops(std::vector<ShardAction>* actions) {
+  ShardAction action{ActionKind::kDrop};
   for (const v1::ContributionOutcome& outcome : plan_.dropped()) {
     const auto key = ContributionKey::FromProto(outcome.key());
     if (decided_.count(key)) continue;  // kPersist frees it.
@@ -73,7 +73,7 @@ void ShardMachine::NameDrops(std::vector<Action>* actions) {
   actions->push_back(std::move(action));
 }
 
-void ShardMachine::NameReleases(std::vector<Action>* actions) {
+void ShardMachine::NameReleases(std::vector<ShardAction>* actions) {
   std::set<std::pair<int32_t, int64_t>> pinned;
   for (const v1::Pin& pin : plan_.pins()) {
     for (const v1::FragmentVersion& version : pin.cut()) {
@@ -88,7 +88,7 @@ void ShardMachine::NameReleases(std::vector<Action>* actions) {
       ++it;
       continue;
     }
-    Action action{ActionKind::kRelease};
+    ShardAction action{ActionKind::kRelease};
     action.fragment = it->first;
     action.version = it->second;
     actions->push_back(std::move(action));
@@ -96,17 +96,17 @@ void ShardMachine::NameReleases(std::vector<Action>* actions) {
   }
 }
 
-void ShardMachine::NameManifests(std::vector<Action>* actions) {
+void ShardMachine::NameManifests(std::vector<ShardAction>* actions) {
   CheckpointKeeper::Work work = checkpoints_.Next(
       plan_.pins(), run_epoch_,
       [this](int32_t f) { return fragments_[f].persisted_version; });
   for (std::string& pin_id : work.to_drop) {
-    Action action{ActionKind::kDropManifest};
+    ShardAction action{ActionKind::kDropManifest};
     action.pin.set_pin_id(std::move(pin_id));
     actions->push_back(std::move(action));
   }
   for (v1::Pin& pin : work.to_write) {
-    Action action{ActionKind::kWriteManifest};
+    ShardAction action{ActionKind::kWriteManifest};
     action.pin = std::move(pin);
     actions->push_back(std::move(action));
   }
@@ -126,9 +126,9 @@ bool ShardMachine::IsKept(int64_t commit_seq) const {
       });
 }
 
-void ShardMachine::NameKept(std::vector<Action>* actions) {
+void ShardMachine::NameKept(std::vector<ShardAction>* actions) {
   if (std::exchange(no_room_, false) && !kept_commits_.empty()) {
-    Action action{ActionKind::kGiveUpKept};
+    ShardAction action{ActionKind::kGiveUpKept};
     action.reason = "the server's disk was full, and rounds come first";
     for (const v1::Pin& pin : plan_.pins()) {
       if (pin.keep_bytes_max() == 0) continue;
@@ -139,7 +139,7 @@ void ShardMachine::NameKept(std::vector<Action>* actions) {
     kept_commits_.clear();
     actions->push_back(std::move(action));
   }
-  Action action{ActionKind::kDropKept};
+  ShardAction action{ActionKind::kDropKept};
   for (auto it = kept_commits_.begin(); it != kept_commits_.end();) {
     if (IsKept(*it)) {
       ++it;
@@ -163,13 +163,13 @@ void ShardMachine::NameKept(std::vector<Action>* actions) {
   actions->push_back(std::move(action));
 }
 
-void ShardMachine::NameDropSpares(std::vector<Action>* actions) {
+void ShardMachine::NameDropSpares(std::vector<ShardAction>* actions) {
   const bool has_ended = unplanned_ ||
                          plan_.run_state() == v1::RUN_STATE_COMPLETED ||
                          plan_.run_state() == v1::RUN_STATE_CANCELLED;
   // Freed files become spares.
-  const bool frees =
-      std::any_of(actions->begin(), actions->end(), [](const Action& action) {
+  const bool frees = std::any_of(
+      actions->begin(), actions->end(), [](const ShardAction& action) {
         return action.kind == ActionKind::kDrop ||
                action.kind == ActionKind::kDiscard ||
                action.kind == ActionKind::kPersist ||

@@ -290,7 +290,7 @@ TEST_F(KernelTest, F32StaysNearTheSameRuleInF64) {
     std::vector<float> g(n);
     for (float& value : g) value = normal(random_);
     const std::vector<double> g64(g.begin(), g.end());
-    FedAdamStep(n, c, g.data(), theta.data(), m.data(), v.data());
+    BestLoops().fed_adam(n, c, g.data(), theta.data(), m.data(), v.data());
     FedAdamStepPlain(n, d, g64.data(), theta64.data(), m64.data(), v64.data());
     for (int i = 0; i < n; ++i) {
       EXPECT_NEAR(theta[i], theta64[i], 1e-5 * (1 + std::abs(theta64[i])));

@@ -1,4 +1,5 @@
-// The vectorised loops of one instruction set. Internal to kernels/.
+// The vectorised loops of one instruction set: the same bits as the plain
+// definitions of their names. Pure. Thread-safe. No allocation.
 
 #pragma once
 
@@ -27,8 +28,11 @@ struct LoopTable {
   void (*accumulate)(int64_t, float, const float*, float*);
   NormResult (*check_and_norm)(int64_t, const UnalignedF32*);
   bool (*all_finite)(int64_t, const float*);
+  // Batcher's odd-even merge network over whole rows: n log^2(row_count) steps.
   void (*sort_rows)(int64_t, int, float* const*);
+  // Requires: row_count >= 1.
   void (*mean_of_rows)(int64_t, int, const float* const*, float*);
+  // The products have shape [row_count (row_count + 1) / 2].
   void (*products)(int64_t, int, const float* const*, double*);
 };
 
@@ -38,6 +42,7 @@ const LoopTable& Avx2Loops();
 const LoopTable& Avx512Loops();
 // True if the CPU has AVX-512 F, BW, DQ and VL.
 bool HasAvx512();
+// What the CPU has.
 const LoopTable& BestLoops();
 
 }  // namespace atl::kernels

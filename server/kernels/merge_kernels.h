@@ -1,5 +1,6 @@
 // The element-wise operations on a contribution: the check on arrival and the
-// weighted sum. Pure. Thread-safe. No allocation.
+// weighted sum, as plain definitions; loop_table.h has the vectorised ones.
+// Pure. Thread-safe. No allocation.
 
 #pragma once
 
@@ -19,8 +20,6 @@ struct NormResult {
   double sum_of_squares = 0;  // Valid only if `finite`.
   bool finite = true;         // False if an element is NaN or infinite.
 };
-
-// --- Plain definitions ------------------------------------------------------
 
 // sum = weight * x, shape [n].
 template <typename T>
@@ -54,12 +53,5 @@ bool AllFinitePlain(int64_t n, const T* x) {
   }
   return true;
 }
-
-// --- Vectorised, AVX-512 or AVX2 as the CPU has it; the same bits -----------
-
-void Scale(int64_t n, float weight, const float* x, float* sum);
-void Accumulate(int64_t n, float weight, const float* x, float* sum);
-NormResult CheckAndNorm(int64_t n, const UnalignedF32* x);
-bool AllFinite(int64_t n, const float* x);
 
 }  // namespace atl::kernels

@@ -1,5 +1,6 @@
 // The operations of robust merges on a tile of several contributions:
-// element-wise sorting, and inner products. Pure. Thread-safe. No allocation.
+// element-wise sorting, and inner products, as plain definitions; loop_table.h
+// has the vectorised ones. Pure. Thread-safe. No allocation.
 //
 //   n     elements of the tile, >= 0
 //   rows  row_count arrays of shape [n], f32, finite, not overlapping
@@ -22,8 +23,6 @@ inline int32_t OrderKey(float value) {
   std::memcpy(&bits, &value, sizeof(bits));
   return bits ^ ((bits >> 31) & 0x7fffffff);
 }
-
-// --- Plain definitions ------------------------------------------------------
 
 // Sorts every column: rows[0][i] <= rows[1][i] <= ...
 inline void SortRowsPlain(int64_t n, int row_count, float* const* rows) {
@@ -64,16 +63,5 @@ inline void ProductsPlain(int64_t n, int row_count, const float* const* rows,
     }
   }
 }
-
-// --- Vectorised, AVX-512 or AVX2 as the CPU has it; the same bits -----------
-
-// Batcher's odd-even merge network over whole rows: n log^2(row_count) steps.
-void SortRows(int64_t n, int row_count, float* const* rows);
-// Requires: row_count >= 1.
-void MeanOfRows(int64_t n, int row_count, const float* const* rows,
-                float* mean);
-// products has shape [row_count (row_count + 1) / 2].
-void Products(int64_t n, int row_count, const float* const* rows,
-              double* products);
 
 }  // namespace atl::kernels

@@ -56,7 +56,7 @@ void BM_WeightedSum(benchmark::State& state) {
   Tile tile(state);
   for (auto _ : state) {
     for (const float* row : tile.rows) {
-      Accumulate(kElements, 0.1f, row, tile.sum.data());
+      BestLoops().accumulate(kElements, 0.1f, row, tile.sum.data());
     }
     benchmark::ClobberMemory();
   }
@@ -66,7 +66,7 @@ void BM_WeightedSum(benchmark::State& state) {
 void BM_SortRows(benchmark::State& state) {
   Tile tile(state);
   for (auto _ : state) {
-    SortRows(kElements, tile.row_count, tile.rows.data());
+    BestLoops().sort_rows(kElements, tile.row_count, tile.rows.data());
     benchmark::ClobberMemory();
   }
   CountBytes(state);
@@ -75,7 +75,8 @@ void BM_SortRows(benchmark::State& state) {
 void BM_Products(benchmark::State& state) {
   Tile tile(state);
   for (auto _ : state) {
-    Products(kElements, tile.row_count, tile.rows.data(), tile.products.data());
+    BestLoops().products(kElements, tile.row_count, tile.rows.data(),
+                         tile.products.data());
     benchmark::ClobberMemory();
   }
   CountBytes(state);

@@ -90,8 +90,8 @@ TEST_F(OrderKernelTest, TheOrderOfTheRowsCannotBeSeen) {
   Matrix matrix = Values(9, 500);
   Matrix shuffled = matrix;
   std::shuffle(shuffled.begin(), shuffled.end(), random_);
-  SortRows(500, 9, Pointers(matrix).data());
-  SortRows(500, 9, Pointers(shuffled).data());
+  BestLoops().sort_rows(500, 9, Pointers(matrix).data());
+  BestLoops().sort_rows(500, 9, Pointers(shuffled).data());
   ExpectSameBits(matrix, shuffled);
 }
 
@@ -129,7 +129,7 @@ TEST_F(OrderKernelTest, ProductsHaveTheBitsOfThePlainOnes) {
     for (int r = 0; r < row_count; ++r) {
       // The norm that the push computed.
       EXPECT_EQ(expected[r * (r + 1) / 2 + r],
-                CheckAndNorm(n, rows[r]).sum_of_squares);
+                BestLoops().check_and_norm(n, rows[r]).sum_of_squares);
     }
   }
 }
@@ -149,7 +149,7 @@ TEST_F(OrderKernelTest, ProductsAreThoseOfFloat64) {
   }
   double products[3];
   const std::vector<float*> rows = Pointers(matrix);
-  Products(4096, 2, rows.data(), products);
+  BestLoops().products(4096, 2, rows.data(), products);
   EXPECT_NEAR(products[1], static_cast<double>(expected),
               1e-14 * static_cast<double>(size));
 }

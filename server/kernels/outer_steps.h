@@ -1,5 +1,6 @@
-// The element-wise steps of the outer optimizers, vectorised. Pure.
-// Thread-safe. No allocation.
+// The element-wise steps of the outer optimizers, as plain definitions, for
+// float and double; loop_table.h has the vectorised ones. Pure. Thread-safe. No
+// allocation.
 //
 //   n      elements, >= 0
 //   g      merged outer gradient, shape [n], f32: old minus new
@@ -37,8 +38,6 @@ struct InOut {
 // Not deduced, so that a plain pointer converts.
 template <typename T>
 using InOutOf = InOut<std::type_identity_t<T>>;
-
-// --- Plain definitions, for float and double --------------------------------
 
 // theta = theta - lr g.
 template <typename T>
@@ -142,8 +141,8 @@ struct DelayedConstants {
 //   if `flush`: m = beta m + sum / N; sum = 0;
 //               theta = theta - lr ((1 - c N + c) beta m + g / N)
 //   else:       theta = theta - lr (c beta m + g / N)
-// The empty sum is -0 (see core/outer_optimizer/nesterov.cc). With N = 1 and c
-// = 0 this is NesterovStep, bit for bit.
+// The empty sum is -0 (see WithMomentum of core/outer_optimizer). With N = 1 and
+// c = 0 this is NesterovStepPlain, bit for bit.
 template <typename T>
 void DelayedNesterovStepPlain(int64_t n, const DelayedConstants<T>& c,
                               bool flush, const T* g, InOutOf<T> theta,
@@ -162,23 +161,5 @@ void DelayedNesterovStepPlain(int64_t n, const DelayedConstants<T>& c,
     theta.out[i] = std::fma(-c.lr, std::fma(weight, next, share), theta.in[i]);
   }
 }
-
-// --- Vectorised, AVX-512 or AVX2 as the CPU has it --------------------------
-
-void SgdStep(int64_t n, float lr, const float* g, InOut<float> theta);
-void MomentumStep(int64_t n, float lr, float momentum, const float* g,
-                  InOut<float> theta, InOut<float> m);
-void NesterovStep(int64_t n, float lr, float momentum, const float* g,
-                  InOut<float> theta, InOut<float> m);
-void FedAdamStep(int64_t n, const AdaptiveConstants<float>& c, const float* g,
-                 InOut<float> theta, InOut<float> m, InOut<float> v);
-void FedYogiStep(int64_t n, const AdaptiveConstants<float>& c, const float* g,
-                 InOut<float> theta, InOut<float> m, InOut<float> v);
-void FedAdagradStep(int64_t n, const AdaptiveConstants<float>& c,
-                    const float* g, InOut<float> theta, InOut<float> m,
-                    InOut<float> v);
-void DelayedNesterovStep(int64_t n, const DelayedConstants<float>& c,
-                         bool flush, const float* g, InOut<float> theta,
-                         InOut<float> m, InOut<float> sum);
 
 }  // namespace atl::kernels

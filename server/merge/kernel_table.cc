@@ -1,11 +1,12 @@
 #include "server/merge/kernel_table.h"
 
-#include "server/kernels/merge_kernels.h"
-#include "server/kernels/order_kernels.h"
+#include "server/kernels/loop_table.h"
 #include "server/kernels/outer_steps.h"
 
 namespace atl::server {
 namespace {
+
+using kernels::BestLoops;
 
 kernels::AdaptiveConstants<float> ToKernel(const OuterKernels::Adaptive& c) {
   return {c.lr, c.beta1, c.one_minus_beta1, c.beta2, c.one_minus_beta2, c.tau};
@@ -22,31 +23,31 @@ kernels::InOut<float> State(const OuterTile& t, int i) {
 class OuterTable final : public OuterKernels {
  public:
   void Sgd(float lr, const OuterTile& t) const override {
-    kernels::SgdStep(t.count, lr, t.gradient, Theta(t));
+    BestLoops().sgd(t.count, lr, t.gradient, Theta(t));
   }
   void Momentum(float lr, float momentum, const OuterTile& t) const override {
-    kernels::MomentumStep(t.count, lr, momentum, t.gradient, Theta(t),
-                          State(t, 0));
+    BestLoops().momentum(t.count, lr, momentum, t.gradient, Theta(t),
+                         State(t, 0));
   }
   void Nesterov(float lr, float momentum, const OuterTile& t) const override {
-    kernels::NesterovStep(t.count, lr, momentum, t.gradient, Theta(t),
-                          State(t, 0));
+    BestLoops().nesterov(t.count, lr, momentum, t.gradient, Theta(t),
+                         State(t, 0));
   }
   void FedAdam(const Adaptive& c, const OuterTile& t) const override {
-    kernels::FedAdamStep(t.count, ToKernel(c), t.gradient, Theta(t),
+    BestLoops().fed_adam(t.count, ToKernel(c), t.gradient, Theta(t),
                          State(t, 0), State(t, 1));
   }
   void FedYogi(const Adaptive& c, const OuterTile& t) const override {
-    kernels::FedYogiStep(t.count, ToKernel(c), t.gradient, Theta(t),
+    BestLoops().fed_yogi(t.count, ToKernel(c), t.gradient, Theta(t),
                          State(t, 0), State(t, 1));
   }
   void FedAdagrad(const Adaptive& c, const OuterTile& t) const override {
-    kernels::FedAdagradStep(t.count, ToKernel(c), t.gradient, Theta(t),
+    BestLoops().fed_adagrad(t.count, ToKernel(c), t.gradient, Theta(t),
                             State(t, 0), State(t, 1));
   }
   void DelayedNesterov(const Delayed& c, bool flush,
                        const OuterTile& t) const override {
-    kernels::DelayedNesterovStep(
+    BestLoops().delayed_nesterov(
         t.count, {c.lr, c.momentum, c.buffer_count, c.carried, c.flushed},
         flush, t.gradient, Theta(t), State(t, 0), State(t, 1));
   }
@@ -56,22 +57,22 @@ class MergeTable final : public MergeKernels {
  public:
   void Scale(int64_t n, float weight, const float* x,
              float* sum) const override {
-    kernels::Scale(n, weight, x, sum);
+    BestLoops().scale(n, weight, x, sum);
   }
   void Accumulate(int64_t n, float weight, const float* x,
                   float* sum) const override {
-    kernels::Accumulate(n, weight, x, sum);
+    BestLoops().accumulate(n, weight, x, sum);
   }
   void SortRows(int64_t n, int row_count, float* const* rows) const override {
-    kernels::SortRows(n, row_count, rows);
+    BestLoops().sort_rows(n, row_count, rows);
   }
   void MeanOfRows(int64_t n, int row_count, const float* const* rows,
                   float* mean) const override {
-    kernels::MeanOfRows(n, row_count, rows, mean);
+    BestLoops().mean_of_rows(n, row_count, rows, mean);
   }
   void Products(int64_t n, int row_count, const float* const* rows,
                 double* products) const override {
-    kernels::Products(n, row_count, rows, products);
+    BestLoops().products(n, row_count, rows, products);
   }
 };
 

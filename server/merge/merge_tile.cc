@@ -4,6 +4,7 @@
 
 #include "base/codec/block_grid.h"
 #include "base/status/status_macros.h"
+#include "server/kernels/loop_table.h"
 #include "server/kernels/merge_kernels.h"
 #include "server/merge/kernel_table.h"
 
@@ -57,7 +58,7 @@ TileResult StepTile(const OuterStep& step, IndexRange blocks,
   TileResult result;
   const int64_t count = step.range.ElementCount(blocks);
   const kernels::NormResult merged =
-      kernels::CheckAndNorm(count, buffers.gradient.data());
+      kernels::BestLoops().check_and_norm(count, buffers.gradient.data());
   result.norm_squared = merged.sum_of_squares;
   result.finite = merged.finite;
   OuterTile tile;
@@ -68,7 +69,7 @@ TileResult StepTile(const OuterStep& step, IndexRange blocks,
   result.status = LoadTile(step, blocks, buffers, tile, keep);
   if (!result.status.ok()) return result;
   step.optimizer.Step(FastOuterKernels(), tile);
-  result.finite &= kernels::AllFinite(count, tile.theta);
+  result.finite &= kernels::BestLoops().all_finite(count, tile.theta);
   result.digest = RangeDigest(step.range.layout(), step.range.fragment(),
                               blocks, absl::MakeConstSpan(tile.theta, count));
   if (step.replica != nullptr && result.finite) {
@@ -79,7 +80,7 @@ TileResult StepTile(const OuterStep& step, IndexRange blocks,
   }
   result.status = step.to.Write(0, blocks, tile.theta);
   for (int i = 0; i < step.optimizer.state_count() && result.status.ok(); ++i) {
-    result.finite &= kernels::AllFinite(count, tile.state[i]);
+    result.finite &= kernels::BestLoops().all_finite(count, tile.state[i]);
     result.status = step.to.Write(1 + i, blocks, tile.state[i]);
   }
   return result;

@@ -22,6 +22,7 @@
 #include "server/core/outer_optimizer/outer_optimizer.h"
 #include "server/core/replica.h"
 #include "server/merge/kernel_table.h"
+#include "server/merge/merge_tile.h"
 #include "server/merge/sealed_set.h"
 #include "server/merge/work_queue.h"
 #include "server/replay/read_ahead.h"
@@ -33,8 +34,6 @@ namespace atl::server {
 namespace {
 
 constexpr int64_t kPieceBlocksMin = 64;
-// Blocks that are merged and stepped in cache.
-constexpr int64_t kTileBlocks = 4;
 
 class Piece : public EncodedSource {
  public:

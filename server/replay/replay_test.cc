@@ -124,7 +124,7 @@ class ReplayTest : public testing::Test {
     KeptClientOptions kept_options;
     kept_options.run_id = run_.run_id();
     kept_options.shard_count = run_.spec().server_count();
-    auto kept = MakeKeptClient(kept_options, cluster_->layout(), routes);
+    auto kept = KeptClient::Create(kept_options, cluster_->layout(), routes);
     if (!kept.ok()) return kept.status();
     ReplayOptions replay;
     replay.run = run_;

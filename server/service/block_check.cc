@@ -2,6 +2,7 @@
 
 #include "absl/types/span.h"
 #include "base/codec/block_grid.h"
+#include "server/kernels/loop_table.h"
 #include "server/kernels/merge_kernels.h"
 
 namespace atl::server {
@@ -24,7 +25,7 @@ CheckedBlock CheckBlock(const codec::Codec& codec, absl::string_view encoded,
     if (checked.fault != codec::BlockFault::kNone) return checked;
   }
   const kernels::NormResult norm =
-      kernels::CheckAndNorm(element_count, elements);
+      kernels::BestLoops().check_and_norm(element_count, elements);
   checked.sum_of_squares = norm.sum_of_squares;
   if (!norm.finite) checked.fault = codec::BlockFault::kNotFinite;
   return checked;

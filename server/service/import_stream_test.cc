@@ -1,7 +1,5 @@
 // Imports by hand: what is kept, what is refused, and what becomes version 0.
 
-#include "server/service/import_stream.h"
-
 #include <chrono>
 #include <limits>
 #include <memory>

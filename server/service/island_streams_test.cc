@@ -204,7 +204,7 @@ class IslandStreamsTest : public testing::Test {
 
   bool WaitForHeld(const std::function<bool(int64_t bytes)>& done) {
     const absl::Time deadline = absl::Now() + kPatience;
-    while (!done(cluster_->server(0).receive_budget())) {
+    while (!done(cluster_->server(0).receive_budget().bytes())) {
       if (absl::Now() > deadline) return false;
       std::this_thread::yield();
     }
@@ -218,8 +218,8 @@ class IslandStreamsTest : public testing::Test {
 
   void ExpectNothingIsHeld() {
     EXPECT_TRUE(WaitForHeld([](int64_t bytes) { return bytes == 0; }));
-    EXPECT_EQ(cluster_->server(0).held().over_budget_bytes(), 0);
-    EXPECT_FALSE(cluster_->server(0).held().AnyoneWaits());
+    EXPECT_EQ(cluster_->server(0).receive_budget().over_budget_bytes(), 0);
+    EXPECT_FALSE(cluster_->server(0).receive_budget().AnyoneWaits());
   }
 
   std::unique_ptr<TestCluster> cluster_;
@@ -299,7 +299,8 @@ TEST_F(IslandStreamsTest, WithoutRoomIslandsAreAskedOneAfterTheOther) {
   for (int slot = 0; slot < 3; ++slot) {
     ASSERT_EQ(pushes[slot]->AskedFor(), all) << slot;
     // The later ones are not asked before it is complete.
-    EXPECT_EQ(cluster_->server(0).held().AnyoneWaits(), slot < 2) << slot;
+    EXPECT_EQ(cluster_->server(0).receive_budget().AnyoneWaits(), slot < 2)
+        << slot;
     SendAll(*pushes[slot], slot);
   }
   ASSERT_EQ(CommitRound(0), expected);
@@ -340,7 +341,7 @@ TEST_F(IslandStreamsTest, AStreamThatFindsNoRoomForItsNextChunkIsReadLater) {
   ASSERT_EQ(second.AskedFor(), all);
   std::thread sender([&] { SendAll(second, 1); });  // Not read yet.
   EXPECT_TRUE(waits.WaitWithTimeout(kPatience));
-  EXPECT_EQ(cluster_->server(0).receive_budget(), 15 * 16384);
+  EXPECT_EQ(cluster_->server(0).receive_budget().bytes(), 15 * 16384);
   EXPECT_EQ(first.AskedFor(), all);
   SendAll(first, 0);
   sender.join();
@@ -365,14 +366,14 @@ TEST_F(IslandStreamsTest, OfAContributionFewStreamsReserveRoomAtATime) {
   }
   RawPush fifth(*cluster_, infos_[1]);
   ASSERT_TRUE(waits.WaitWithTimeout(kPatience));
-  EXPECT_EQ(cluster_->server(0).receive_budget(), 4 << 20);
-  EXPECT_FALSE(cluster_->server(0).held().IsScarce());
+  EXPECT_EQ(cluster_->server(0).receive_budget().bytes(), 4 << 20);
+  EXPECT_FALSE(cluster_->server(0).receive_budget().IsScarce());
   // The next contribution reserves nothing.
   ASSERT_EQ(firsts.front().AskedFor(), all);
   for (int i = 0; i < 5; ++i) {
     ASSERT_EQ(firsts.emplace_back(*cluster_, infos_[0]).AskedFor(), all) << i;
   }
-  EXPECT_EQ(cluster_->server(0).receive_budget(), 4 << 20);
+  EXPECT_EQ(cluster_->server(0).receive_budget().bytes(), 4 << 20);
   const std::vector<char> encoded =
       cluster_->Encode(0, cluster_->Gradient(0, 1, 0));
   const size_t last_bytes = 15 * 16384;
@@ -450,7 +451,7 @@ TEST_F(IslandStreamsTest, AStreamThatGoesOnWithACellNeedsNoMoreRoom) {
                     block_bytes, cell_bytes - block_bytes));
   });
   EXPECT_TRUE(waits.WaitWithTimeout(kPatience));
-  EXPECT_EQ(cluster_->server(0).receive_budget(), cell_bytes);
+  EXPECT_EQ(cluster_->server(0).receive_budget().bytes(), cell_bytes);
   const std::vector<char> firsts =
       cluster_->Encode(0, cluster_->Gradient(0, 0, 0));
   first.Send({0, 64}, absl::MakeConstSpan(firsts).first(cell_bytes));
@@ -492,7 +493,7 @@ TEST_F(IslandStreamsTest, WhoWaitsForRoomEndsWithItsSet) {
   }
   // They leave a moment after their status.
   const absl::Time deadline = absl::Now() + kPatience;
-  while (cluster_->server(0).held().AnyoneWaits()) {
+  while (cluster_->server(0).receive_budget().AnyoneWaits()) {
     ASSERT_LT(absl::Now(), deadline);
     std::this_thread::yield();
   }
@@ -513,7 +514,7 @@ TEST_F(IslandStreamsTest, WhatCameBeforeAStreamEndedIsNotAskedForAgain) {
     });
   }
   WaitToBeAskedFor(infos_[1], {{3, 79}});
-  EXPECT_GT(cluster_->server(0).receive_budget(), 0);
+  EXPECT_GT(cluster_->server(0).receive_budget().bytes(), 0);
   EXPECT_TRUE(absl::IsUnavailable(first.Finish()));
   cluster_->plan().clear_seals();
   EXPECT_EQ(Round(0, 2), expected);
@@ -540,7 +541,7 @@ TEST_F(IslandStreamsTest, CellsThatNobodyFinishesAreGivenUpForWhoNeedsRoom) {
   }
   // The block is kept until the other island needs the budget.
   ASSERT_TRUE(gone.WaitWithTimeout(kPatience));
-  EXPECT_EQ(cluster_->server(0).receive_budget(), cell_bytes);
+  EXPECT_EQ(cluster_->server(0).receive_budget().bytes(), cell_bytes);
   first.Send({64, 65});
   EXPECT_TRUE(WaitForHeld([](int64_t held) { return held == 15 * 16384; }));
   EXPECT_TRUE(absl::IsUnavailable(first.Finish()));
@@ -583,7 +584,7 @@ class TwinStreamsTest : public IslandStreamsTest {
     ASSERT_TRUE(is_paused_.WaitWithTimeout(kPatience));
     BeginTwin();
     ASSERT_TRUE(waits_.WaitWithTimeout(kPatience));
-    EXPECT_EQ(cluster_->server(0).receive_budget(), kCellBytes);
+    EXPECT_EQ(cluster_->server(0).receive_budget().bytes(), kCellBytes);
   }
   void BeginTwin() {
     twins_first_.emplace(*cluster_, infos_[0], /*to_twin=*/true);
@@ -622,7 +623,7 @@ TEST_F(TwinStreamsTest, WhatARunCanFoldIsFoldedForAnother) {
   ASSERT_TRUE(WaitForHeld([](int64_t held) { return held == 15 * 16384; }));
   BeginTwin();
   EXPECT_EQ(twins_second_->AskedFor(), all_);
-  EXPECT_EQ(cluster_->server(0).receive_budget(), 1 << 20);
+  EXPECT_EQ(cluster_->server(0).receive_budget().bytes(), 1 << 20);
 }
 
 // Otherwise other runs would never find budget.

@@ -1,6 +1,5 @@
 #include "server/service/parameter_service.h"
 
-#include "server/service/import_stream.h"
 #include "server/service/pull_stream.h"
 #include "server/service/push_stream.h"
 
@@ -8,7 +7,7 @@ namespace atl::server {
 
 grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::ByteBuffer>*
 ParameterServiceImpl::PushOuterGradient(grpc::CallbackServerContext* call) {
-  return PushStream::Start(call, context_);
+  return StartPush(call, context_);
 }
 
 grpc::ServerWriteReactor<grpc::ByteBuffer>*
@@ -19,7 +18,7 @@ ParameterServiceImpl::PullParameters(grpc::CallbackServerContext* call,
 
 grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::ByteBuffer>*
 ParameterServiceImpl::ImportParameters(grpc::CallbackServerContext* call) {
-  return ImportStream::Start(call, context_);
+  return StartImport(call, context_);
 }
 
 grpc::ServerWriteReactor<grpc::ByteBuffer>* ParameterServiceImpl::PullKept(

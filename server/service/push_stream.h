@@ -1,28 +1,23 @@
-// One PushOuterGradient stream: an island's contribution.
+// The streams that bring blocks: PushOuterGradient, an island's contribution,
+// and ImportParameters, a fragment of version 0, which is stored like a
+// contribution until it is complete (server/DESIGN.md, An import).
 
 #pragma once
 
-#include <memory>
-#include <vector>
-
 #include "grpcpp/server_context.h"
-#include "server/service/upload_stream.h"
+#include "grpcpp/support/byte_buffer.h"
+#include "grpcpp/support/server_callback.h"
+#include "server/service/service_context.h"
 
 namespace atl::server {
 
-class PushStream final : public UploadStream {
- public:
-  // Starts the stream. What `context` refers to must outlive it.
-  static PushStream* Start(grpc::CallbackServerContext* call,
-                           const ServiceContext& context);
+using BlockReactor =
+    grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::ByteBuffer>;
 
- private:
-  PushStream(grpc::CallbackServerContext* call, const ServiceContext& context)
-      : UploadStream(call, context) {}
-
-  absl::StatusOr<Opened> Open(const grpc::ByteBuffer& message) override;
-  std::unique_ptr<google::protobuf::MessageLite> MakeAnswer(
-      const std::vector<IndexRange>& missing, bool stored) const override;
-};
+// Starts a stream. What `context` refers to must outlive it.
+BlockReactor* StartPush(grpc::CallbackServerContext* call,
+                        const ServiceContext& context);
+BlockReactor* StartImport(grpc::CallbackServerContext* call,
+                          const ServiceContext& context);
 
 }  // namespace atl::server

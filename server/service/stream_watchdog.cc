@@ -11,6 +11,12 @@
 namespace atl::server {
 namespace {
 
+// Fewer bytes in a window: too slow.
+constexpr int64_t kWindowBytesMin = 16 << 10;
+// Longest wait for memory (level ISLAND); clients give up after a minute
+// (ParameterClientOptions::stall_timeout).
+constexpr absl::Duration kBudgetWaitMax = absl::Seconds(50);
+
 absl::Status NoPlace(absl::string_view why) {
   return RefuseForNow(absl::StatusCode::kResourceExhausted, "TOO_MANY_STREAMS",
                       why, absl::Seconds(1));
@@ -90,7 +96,7 @@ void StreamWatchdog::Check() {
       if (turn != std::exchange(entry.room_turn, turn)) {
         entry.room_wait_start = now;
       } else if (turn != 0 &&
-                 now - entry.room_wait_start >= limits_.room_wait_max) {
+                 now - entry.room_wait_start >= kBudgetWaitMax) {
         without_room.push_back(entry.gate);
       }
       if (entry.progress->waits_for_us && !entry.progress->answering) {
@@ -99,7 +105,7 @@ void StreamWatchdog::Check() {
         continue;
       }
       if (now - entry.window_start < limits_.window) continue;
-      if (bytes - entry.bytes_at_start < limits_.window_bytes_min) {
+      if (bytes - entry.bytes_at_start < kWindowBytesMin) {
         slow.push_back(entry.gate);
       }
       entry.window_start = now;
@@ -110,9 +116,8 @@ void StreamWatchdog::Check() {
   for (const auto& gate : slow) {
     gate->CallTooSlow(
         Refuse(absl::StatusCode::kDeadlineExceeded, "TOO_SLOW",
-               absl::StrCat("the stream moved less than ",
-                            limits_.window_bytes_min, " bytes in ",
-                            absl::FormatDuration(limits_.window),
+               absl::StrCat("the stream moved less than ", kWindowBytesMin,
+                            " bytes in ", absl::FormatDuration(limits_.window),
                             ": call again to resume")));
   }
 }

@@ -25,10 +25,6 @@ namespace atl::server {
 struct StreamLimits {
   int stream_count_max = 256;                 // Places for one kind.
   absl::Duration window = absl::Seconds(20);  // Speed is measured over this.
-  int64_t window_bytes_min = 16 << 10;        // Fewer in a window: too slow.
-  // Longest wait for memory (level ISLAND); clients give up after a minute
-  // (DriverOptions::stall_timeout).
-  absl::Duration room_wait_max = absl::Seconds(50);
 };
 
 class StreamWatchdog {

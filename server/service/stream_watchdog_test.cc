@@ -30,7 +30,7 @@ class FakeStream : public PushWaiter {
 class StreamWatchdogTest : public testing::Test {
  protected:
   StreamWatchdogTest()
-      : watchdog_({2, absl::Seconds(20), 1000}, clock_, /*run_thread=*/false) {
+      : watchdog_({2, absl::Seconds(20)}, clock_, /*run_thread=*/false) {
     EXPECT_TRUE(Add(stream_));
   }
 
@@ -59,9 +59,9 @@ TEST_F(StreamWatchdogTest, EndsAStreamOfOneByteASecond) {
 }
 
 TEST_F(StreamWatchdogTest, LeavesAStreamThatMovesEnoughInEveryWindow) {
-  for (int window = 0; window < 10; ++window) Pass(20, 1000);
+  for (int window = 0; window < 10; ++window) Pass(20, 16 << 10);
   EXPECT_TRUE(stream_.ended.ok());
-  Pass(20, 999);
+  Pass(20, (16 << 10) - 1);
   EXPECT_FALSE(stream_.ended.ok());
 }
 

@@ -12,7 +12,6 @@
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
 #include "base/rpc/chunk_codec.h"
-#include "base/status/refusal.h"
 #include "server/live_merge/live_upload.h"
 #include "server/service/bidi_stream.h"
 #include "server/service/service_context.h"
@@ -20,15 +19,17 @@
 namespace atl::server {
 
 class UploadStream : public BidiStream, private UploadSender {
+ public:
+  UploadStream(grpc::CallbackServerContext* call, const ServiceContext& context)
+      : BidiStream(call, context.push_watchdog), context_(context) {}
+  using BidiStream::Begin;
+
  protected:
   struct Opened {
     Shard* shard = nullptr;
     // Null if nothing is missing: the answer is `stored`.
     std::shared_ptr<Contribution> contribution;
   };
-
-  UploadStream(grpc::CallbackServerContext* call, const ServiceContext& context)
-      : BidiStream(call, context.push_watchdog), context_(context) {}
 
   // Parses and admits the header. Errors as the call's.
   virtual absl::StatusOr<Opened> Open(const grpc::ByteBuffer& message) = 0;
@@ -84,37 +85,5 @@ class UploadStream : public BidiStream, private UploadSender {
   std::shared_ptr<Contribution> contribution_;  // Set by the header.
   std::unique_ptr<LiveUpload> live_;  // At level ISLAND; set by the header.
 };
-
-// The header of a stream's first message. INVALID_ARGUMENT: there is none.
-template <typename Request>
-auto ReadHeader(const grpc::ByteBuffer& message)
-    -> absl::StatusOr<std::decay_t<decltype(Request().header())>> {
-  absl::StatusOr<rpc::BulkMessage<Request>> decoded =
-      rpc::DecodeBulk<Request>(message);
-  if (!decoded.ok()) {
-    return WithReasonIfNone(decoded.status(), "UNREADABLE_MESSAGE");
-  }
-  if (!decoded->message.has_header()) {
-    return Refuse(absl::StatusCode::kInvalidArgument, "WRONG_ORDER",
-                  "the first message must be the header");
-  }
-  return decoded->message.header();
-}
-
-// The answer that names missing blocks, or says `stored`.
-template <typename Response>
-std::unique_ptr<google::protobuf::MessageLite> UploadAnswer(
-    const std::vector<IndexRange>& missing, bool stored) {
-  // Bounds the message; the rest is named next time.
-  constexpr size_t kRangesMax = 65536;
-  auto answer = std::make_unique<Response>();
-  for (size_t i = 0; i < missing.size() && i < kRangesMax; ++i) {
-    auto* range = answer->add_missing();
-    range->set_begin(missing[i].begin);
-    range->set_end(missing[i].end);
-  }
-  answer->set_stored(stored);
-  return answer;
-}
 
 }  // namespace atl::server

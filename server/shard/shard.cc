@@ -147,7 +147,7 @@ void Shard::Advance() {
 
 void Shard::AdvanceLocked() {
   const bool was_stopped = !machine_.fault().empty();
-  for (Action& action : machine_.NextActions()) Post(std::move(action));
+  for (ShardAction& action : machine_.NextActions()) Post(std::move(action));
   if (!was_stopped && !machine_.fault().empty()) {
     LOG(ERROR) << "run " << store_->run().run_id() << " shard "
                << store_->shard() << " stops: " << machine_.fault();
@@ -160,7 +160,7 @@ void Shard::AdvanceLocked() {
   }
 }
 
-void Shard::Post(Action action) {
+void Shard::Post(ShardAction action) {
   switch (action.kind) {
     case ActionKind::kMakeVersion0:
       resources_.merge_queue.Post([this, action] { RunMakeVersion0(action); });
@@ -240,7 +240,7 @@ void Shard::NoteBlockedReason(const BlockedReasons::Cause& cause,
   blocked_reasons_.Forget(machine_.plan());
 }
 
-void Shard::Ended(const Action& action, const absl::Status& status) {
+void Shard::Ended(const ShardAction& action, const absl::Status& status) {
   if (!status.ok()) {
     if (absl::IsResourceExhausted(status)) no_room_ = true;
     MutexLock lock(&mutex_);
@@ -314,7 +314,7 @@ absl::Status Shard::OnLogError(const v1::ContributionInfo& info,
   return told;
 }
 
-void Shard::OnQuietError(const Action& action, const absl::Status& error) {
+void Shard::OnQuietError(const ShardAction& action, const absl::Status& error) {
   LOG(WARNING) << "run " << store_->run().run_id() << ": " << action.ToString()
                << " failed: " << error.ToString();
   if (!absl::IsDataLoss(error)) return;

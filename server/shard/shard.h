@@ -171,7 +171,7 @@ class Shard : public LiveMergeHost {
 
   void Advance();
   void AdvanceLocked() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  void Post(Action action) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void Post(ShardAction action) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void NoteBlockedReason(const BlockedReasons::Cause& cause,
                          absl::string_view name, const absl::Status& status)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
@@ -180,32 +180,32 @@ class Shard : public LiveMergeHost {
   absl::Status OnLogError(const v1::ContributionInfo& info,
                           const absl::Status& error);
   // An action that is not tried again failed. DATA_LOSS stops the shard.
-  void OnQuietError(const Action& action, const absl::Status& error);
+  void OnQuietError(const ShardAction& action, const absl::Status& error);
   // Tells the machine how an action ended, and posts the next ones.
-  void Ended(const Action& action, const absl::Status& status);
+  void Ended(const ShardAction& action, const absl::Status& status);
   void Changed();
   // Chooses between parameters, replica and chain of `source`'s version.
   absl::Status ChooseContent(const v1::PullParametersRequest& request,
                              PullSource& source);
 
-  void RunMakeVersion0(const Action& action);
+  void RunMakeVersion0(const ShardAction& action);
   // Frees imports whose version 0 is durable.
   void DropImports();
-  void RunMeasure(const Action& action);
-  void RunLiveMerge(const Action& action);
-  void RunPrepare(const Action& action);
+  void RunMeasure(const ShardAction& action);
+  void RunLiveMerge(const ShardAction& action);
+  void RunPrepare(const ShardAction& action);
   // Undoes the publication of a version that could not be recorded as prepared.
   void GiveUpPrepared(int32_t fragment, int64_t version);
   // A merge of `seal` met `damage`. If contributions are damaged: forgets them
   // and returns UNAVAILABLE, so that the merge is tried again. If none is
   // damaged, or the seal is committed: returns `damage`.
   absl::Status LoseDamaged(const v1::Seal& seal, const absl::Status& damage);
-  void RunPersist(const Action& action);
-  void RunDrop(const Action& action);
-  void RunReserve(const Action& action);
-  void RunWriteManifest(const Action& action);
-  void RunDropManifest(const Action& action);
-  void RunDropKept(const Action& action);
+  void RunPersist(const ShardAction& action);
+  void RunDrop(const ShardAction& action);
+  void RunReserve(const ShardAction& action);
+  void RunWriteManifest(const ShardAction& action);
+  void RunDropManifest(const ShardAction& action);
+  void RunDropKept(const ShardAction& action);
   void RunFinish(const std::shared_ptr<Contribution>& contribution);
   // Checks a complete contribution: digest of an import, norm of a push.
   absl::Status CheckWhole(const Contribution& contribution) const;

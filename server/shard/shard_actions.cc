@@ -18,7 +18,7 @@
 
 namespace atl::server {
 
-void Shard::RunMakeVersion0(const Action& action) {
+void Shard::RunMakeVersion0(const ShardAction& action) {
   const absl::StatusOr<Digest128> digest =
       resources_.merger.MakeVersion0(*store_, *optimizer_, action.fragment);
   absl::Status status = digest.status();
@@ -55,7 +55,7 @@ void Shard::DropImports() {
   }
 }
 
-void Shard::RunMeasure(const Action& action) {
+void Shard::RunMeasure(const ShardAction& action) {
   const absl::Time begin = absl::Now();
   failpoint::Hit("server.measured.before");
   absl::StatusOr<MeasuredFact> measured =
@@ -72,7 +72,7 @@ void Shard::RunMeasure(const Action& action) {
   Ended(action, status);
 }
 
-void Shard::RunLiveMerge(const Action& action) {
+void Shard::RunLiveMerge(const ShardAction& action) {
   const absl::Status status = live_->Start(action.fragment, action.live_merge);
   if (!status.ok()) {
     Ended(action, status);
@@ -98,7 +98,7 @@ bool Shard::IsDecided(const ContributionKey& key) const {
   return machine_.decided(key);
 }
 
-void Shard::RunPrepare(const Action& action) {
+void Shard::RunPrepare(const ShardAction& action) {
   const absl::Time begin = absl::Now();
   const absl::StatusOr<PreparedFact> prepared =
       live_ != nullptr
@@ -156,7 +156,7 @@ absl::Status Shard::LoseDamaged(const v1::Seal& seal,
                    damage.message(), "), and are pushed again"));
 }
 
-void Shard::RunPersist(const Action& action) {
+void Shard::RunPersist(const ShardAction& action) {
   const absl::Time begin = absl::Now();
   int64_t run_epoch;
   {
@@ -181,7 +181,7 @@ void Shard::RunPersist(const Action& action) {
   Ended(action, status);
 }
 
-void Shard::RunDrop(const Action& action) {
+void Shard::RunDrop(const ShardAction& action) {
   const absl::Status status = store_->contributions().Drop(action.keys);
   if (!status.ok()) OnQuietError(action, status);
   for (const ContributionKey& key : action.keys) {
@@ -191,13 +191,13 @@ void Shard::RunDrop(const Action& action) {
   Changed();
 }
 
-void Shard::RunReserve(const Action& action) {
+void Shard::RunReserve(const ShardAction& action) {
   const absl::Status status =
       store_->ReserveRound(action.fragment, action.version, action.count);
   if (!status.ok()) Ended(action, status);
 }
 
-void Shard::RunWriteManifest(const Action& action) {
+void Shard::RunWriteManifest(const ShardAction& action) {
   const absl::Time begin = absl::Now();
   int64_t run_epoch;
   {
@@ -214,7 +214,7 @@ void Shard::RunWriteManifest(const Action& action) {
   Ended(action, status);
 }
 
-void Shard::RunDropManifest(const Action& action) {
+void Shard::RunDropManifest(const ShardAction& action) {
   const absl::Status status = store_->manifests().Drop(action.pin.pin_id());
   // The manifest names files that are deleted now. The next start reports that
   // and tries again.
@@ -226,7 +226,7 @@ void Shard::RunDropManifest(const Action& action) {
   Advance();
 }
 
-void Shard::RunDropKept(const Action& action) {
+void Shard::RunDropKept(const ShardAction& action) {
   const bool given_up = action.kind == ActionKind::kGiveUpKept;
   const absl::Status status =
       given_up ? store_->kept().GiveUp(action.commit_seqs, action.pins,

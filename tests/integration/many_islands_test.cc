@@ -169,7 +169,7 @@ class World {
       absl::StrAppend(&digests, version.digest().ShortDebugString(), "\n");
     }
     for (const auto& one : servers_) {
-      EXPECT_EQ(one->server->receive_budget(), 0);
+      EXPECT_EQ(one->server->receive_budget().bytes(), 0);
       std::cout << "largest plan " << one->control->plan_bytes_max()
                 << ", report " << one->control->report_bytes_max() << "\n";
     }
@@ -284,7 +284,7 @@ class World {
       }
       has_contributed = true;
     };
-    return worker::RunIslandAltered(
+    return worker::RunIsland(
                options,
                [&](worker::IslandLinks& links) { links.file_system = &files; })
         .status();

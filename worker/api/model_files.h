@@ -1,5 +1,5 @@
-// Models as files: export, evaluation, generation. import_model.h has imports.
-// Functions block, print nothing; thread-safe for different directories.
+// Models as files: import, export, evaluation, generation. Functions block,
+// print nothing; thread-safe for different directories.
 
 #pragma once
 
@@ -7,11 +7,13 @@
 #include <functional>
 #include <stop_token>
 #include <string>
+#include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 #include "absl/time/time.h"
+#include "absl/types/span.h"
 #include "atoll/v1/run.pb.h"
 #include "atoll/v1/run_service.pb.h"
 #include "base/layout/layout.h"
@@ -20,6 +22,41 @@
 #include "worker/checkpoint/checkpoint.h"
 
 namespace atl::worker {
+
+// A complete, validated model.
+struct ModelToImport {
+  // Shape [layout.element_count()], in the model order.
+  std::vector<float> parameters;
+  // As InitSpec.fragment_digests.
+  std::vector<std::string> fragment_digests;
+  std::string parameters_sha256;
+};
+
+// Reads the model in `directory` for a run of `layout`. As ReadCheckpoint;
+// INVALID_ARGUMENT: a value is not finite; the message names its tensor.
+absl::StatusOr<ModelToImport> ReadModelToImport(const std::string& directory,
+                                                const v1::Layout& layout,
+                                                std::stop_token stop = {});
+
+// Checks that `run` starts from `model`. FAILED_PRECONDITION: the run generates
+// version 0 itself. ALREADY_EXISTS: it was created for another model.
+absl::Status CheckImport(const ModelToImport& model, const v1::Run& run);
+
+struct ImportModelOptions {
+  std::stop_token stop;
+  // Bytes that the shards have, and in all; about once a second, on the
+  // caller's thread. May be empty.
+  std::function<void(int64_t, int64_t)> on_progress;
+  // CallBounds::on_waiting.
+  std::function<void(const server::Waiting&)> on_waiting;
+};
+
+// Pushes the parts of `model` that the shards of `run` lack as version 0.
+// `client` must have the routes of all shards. As CheckImport; as
+// ParameterClient::Import.
+absl::Status ImportModel(const ModelToImport& model, const v1::Run& run,
+                         server::ParameterClient& client,
+                         const ImportModelOptions& options);
 
 struct ExportedModel {
   std::string parameters_sha256;
@@ -50,6 +87,15 @@ struct ExportModelOptions {
 absl::StatusOr<ExportedModel> ExportModel(
     const v1::ExportCheckpointResponse& pinned, server::ParameterClient& client,
     const ExportModelOptions& options);
+
+// Writes `parameters`, in the model order of `spec.layout`, as a model of shape
+// `spec.model` (worker/checkpoint/checkpoint.h). Returns their SHA-256.
+//
+// As RunLayout::Create and WriteCheckpoint; INVALID_ARGUMENT: the number of
+// parameters is not the layout's.
+absl::StatusOr<std::string> SaveModel(const v1::RunSpec& spec,
+                                      absl::Span<const float> parameters,
+                                      const std::string& directory);
 
 // The shape of the model in `directory`, for the spec of a run that imports it.
 // NOT_FOUND, INVALID_ARGUMENT: no model that this program can train.
@@ -89,8 +135,6 @@ struct GenerateOptions {
   int64_t token_count_max = 200;
   int thread_count = 1;
   std::stop_token stop;
-  // Each token's bytes at once; may be empty.
-  std::function<void(absl::string_view)> on_text;
 };
 
 // The continuation of `prompt`. A pure function of the model, the prompt, the

@@ -187,11 +187,7 @@ absl::StatusOr<IslandProgress> RunIslandOver(const RunIslandOptions& options,
   return runner->Run();
 }
 
-absl::StatusOr<IslandProgress> RunIsland(const RunIslandOptions& options) {
-  return RunIslandAltered(options, [](IslandLinks&) {});
-}
-
-absl::StatusOr<IslandProgress> RunIslandAltered(
+absl::StatusOr<IslandProgress> RunIsland(
     const RunIslandOptions& options,
     const std::function<void(IslandLinks&)>& alter) {
   const rpc::ChannelOptions control =

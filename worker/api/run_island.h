@@ -23,7 +23,11 @@ namespace atl::worker {
 // UNAVAILABLE: the coordinator was away for too long, or, with the reason
 // ISLAND_PROCESS_LOST, the island lost a process. PERMISSION_DENIED: its
 // processes have different secrets. INTERNAL: training failed.
-absl::StatusOr<IslandProgress> RunIsland(const RunIslandOptions& options);
+//
+// `alter` may change the links.
+absl::StatusOr<IslandProgress> RunIsland(
+    const RunIslandOptions& options,
+    const std::function<void(IslandLinks&)>& alter = [](IslandLinks&) {});
 
 // Options for the server connections of a process that holds `held`, in a run
 // of `spec`. INVALID_ARGUMENT: its share of a bandwidth cap is less than
@@ -32,11 +36,7 @@ absl::StatusOr<server::ParameterClientOptions> MakeParameterOptions(
     const RunIslandOptions& options, const v1::RunSpec& spec,
     const HeldLayout& held);
 
-// RunIsland, after `alter` has changed the links.
-absl::StatusOr<IslandProgress> RunIslandAltered(
-    const RunIslandOptions& options,
-    const std::function<void(IslandLinks&)>& alter);
-
+// RunIsland over existing links.
 absl::StatusOr<IslandProgress> RunIslandOver(const RunIslandOptions& options,
                                              const IslandLinks& links);
 

@@ -104,13 +104,6 @@ class Collective {
     return Run(Call::AllReduce(DataType::kF32, reduction, data.data(),
                                data.data(), static_cast<int64_t>(data.size())));
   }
-  absl::Status Broadcast(absl::Span<float> data, int root) {
-    return Run(Call::Broadcast(DataType::kF32, data.data(),
-                               static_cast<int64_t>(data.size()), root));
-  }
-  absl::Status Send(int peer, const void* data, int64_t byte_count) {
-    return Run(Call::Transfers({SendTo(peer, data, byte_count)}));
-  }
   absl::Status Receive(int peer, void* data, int64_t byte_count) {
     return Run(Call::Transfers({ReceiveFrom(peer, data, byte_count)}));
   }

@@ -55,10 +55,6 @@ class ContributionEncoder {
   // held.layout() must outlive the encoder. Requires: CreateRun accepts `spec`.
   ContributionEncoder(const HeldLayout& held, const v1::RunSpec& spec);
 
-  int64_t byte_count(int32_t fragment) const {
-    return fragments_[fragment].layout.byte_count();
-  }
-
   // Begins contribution `into.info.key` and returns a buffer for its outer
   // gradient, [F], uninitialised, that the caller fills before Encode(). If the
   // outcome of the fragment's previous contribution is unknown, it counts as

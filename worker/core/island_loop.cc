@@ -92,7 +92,9 @@ void IslandLoop::OnPlan(const v1::IslandPlan& plan) {
   }
   if (sync_.has_value()) {
     for (Sync::Part& part : sync_->parts) {
-      if (unproven || NeedsRepush(*sync_, part)) part.pushed = false;
+      if (unproven || View().NeedsRepush(part.at.fragment, sync_->seq)) {
+        part.pushed = false;
+      }
     }
   }
   stream_.Unprove(View(), unproven);
@@ -254,42 +256,20 @@ void IslandLoop::OnContributed(const Action& action) {
   round_.reset();
 }
 
-int64_t IslandLoop::CutVersion(int32_t fragment) const {
-  return View().CutVersion(fragment);
-}
-
-int64_t IslandLoop::CutCommitSeq() const { return View().CutCommitSeq(); }
-
 bool IslandLoop::ReadyReported() const {
   return ready_reported_ ==
          std::make_pair(island_epoch_, plan_.coordinator_epoch());
 }
 
-const v1::OpenRound* IslandLoop::FindOpen(int32_t fragment,
-                                          int64_t version) const {
-  return View().FindOpen(fragment, version);
-}
-
-const v1::SlotPlan* IslandLoop::FindSlot(const v1::OpenRound& open) const {
-  return View().FindSlot(open);
-}
-
-v1::Outcome IslandLoop::FindOutcome(int32_t fragment, int64_t seq) const {
-  return View().FindOutcome(fragment, seq);
-}
-
 v1::Outcome IslandLoop::FindOutcome(const v1::ContributionKey& key) const {
   return key.run_epoch() == run_epoch_ && key.slot() == slot_
-             ? FindOutcome(key.fragment(), key.seq())
+             ? View().FindOutcome(key.fragment(), key.seq())
              : v1::OUTCOME_UNSPECIFIED;
 }
 
 bool IslandLoop::PartDecided(const Sync& sync, const Sync::Part& part) const {
-  return Obsolete(part.at) || Decided(FindOutcome(part.at.fragment, sync.seq));
-}
-
-bool IslandLoop::NeedsRepush(const Sync& sync, const Sync::Part& part) const {
-  return View().NeedsRepush(part.at.fragment, sync.seq);
+  return Obsolete(part.at) ||
+         Decided(View().FindOutcome(part.at.fragment, sync.seq));
 }
 
 bool IslandLoop::Away() const { return !connected_ || View().ShardAway(); }
@@ -370,9 +350,9 @@ void IslandLoop::SettleRound() {
   auto& fragments = round_->fragments;
   const auto overtaken = [this](const AnchoredFragment& at) {
     if (async()) return Obsolete(at);
-    if (CutVersion(at.fragment) != at.anchor_version) return true;
-    const v1::OpenRound* open = FindOpen(at.fragment, at.anchor_version);
-    return open != nullptr && FindSlot(*open) == nullptr;
+    if (View().CutVersion(at.fragment) != at.anchor_version) return true;
+    const v1::OpenRound* open = View().FindOpen(at.fragment, at.anchor_version);
+    return open != nullptr && View().FindSlot(*open) == nullptr;
   };
   fragments.erase(
       std::remove_if(fragments.begin(), fragments.end(), overtaken),
@@ -395,8 +375,8 @@ void IslandLoop::ReconcileSave(const SaveSummary& save) {
   Sync sync;
   sync.seq = save.seq;
   for (const AnchoredFragment& at : save.contributions) {
-    const int64_t cut = CutVersion(at.fragment);
-    const v1::Outcome outcome = FindOutcome(at.fragment, save.seq);
+    const int64_t cut = View().CutVersion(at.fragment);
+    const v1::Outcome outcome = View().FindOutcome(at.fragment, save.seq);
     const bool open =
         cut >= at.anchor_version && !Obsolete(at) && !Decided(outcome);
     const bool merged = outcome == v1::OUTCOME_MERGED &&

@@ -115,14 +115,8 @@ class IslandLoop {
   PlanView View() const {
     return {spec_, plan_, join_outcomes_, slot_, run_epoch_};
   }
-  int64_t CutVersion(int32_t fragment) const;
-  int64_t CutCommitSeq() const;
   bool ReadyReported() const;
-  const v1::OpenRound* FindOpen(int32_t fragment, int64_t version) const;
-  const v1::SlotPlan* FindSlot(const v1::OpenRound& open) const;
-  v1::Outcome FindOutcome(int32_t fragment, int64_t seq) const;
   bool PartDecided(const Sync& sync, const Sync::Part& part) const;
-  bool NeedsRepush(const Sync& sync, const Sync::Part& part) const;
   bool Away() const;
 
   void OnPushed(const Action& action, const absl::Status& status);

@@ -14,15 +14,17 @@ namespace atl::worker {
 bool IslandLoop::async() const { return IsAsync(spec_.schedule()); }
 
 bool IslandLoop::Obsolete(const AnchoredFragment& at) const {
-  const int64_t cut = CutVersion(at.fragment);
+  const int64_t cut = View().CutVersion(at.fragment);
   return !IsFreshEnough(spec_.schedule(), at.anchor_version, cut) ||
          (async() && View().Ended(at.fragment));
 }
 
 bool IslandLoop::DecidedAgainst(const Sync& sync,
                                 const Sync::Part& part) const {
-  if (!async()) return CutVersion(part.at.fragment) == part.at.anchor_version;
-  const v1::Outcome outcome = FindOutcome(part.at.fragment, sync.seq);
+  if (!async()) {
+    return View().CutVersion(part.at.fragment) == part.at.anchor_version;
+  }
+  const v1::Outcome outcome = View().FindOutcome(part.at.fragment, sync.seq);
   return outcome == v1::OUTCOME_REJECTED || outcome == v1::OUTCOME_DROPPED;
 }
 
@@ -47,7 +49,7 @@ void IslandLoop::NoteWanted() {
   for (size_t f = 0; is_stale && f < held_.size(); ++f) {
     is_stale = held_[f] >= wanted_[f] &&
                !IsFreshEnough(spec_.schedule(), held_[f],
-                              CutVersion(static_cast<int32_t>(f)));
+                              View().CutVersion(static_cast<int32_t>(f)));
   }
   if (is_stale) wanted_.clear();
   if (!wanted_.empty()) return;
@@ -61,8 +63,9 @@ std::optional<IslandLoop::Round> IslandLoop::ChooseAsyncRound() const {
   Round round;
   for (int32_t f = 0; f < plan_.cut_size(); ++f) {
     if (View().Ended(f)) continue;
-    const v1::OpenRound* open = FindOpen(f, CutVersion(f));
-    const v1::SlotPlan* slot = open == nullptr ? nullptr : FindSlot(*open);
+    const v1::OpenRound* open = View().FindOpen(f, View().CutVersion(f));
+    const v1::SlotPlan* slot =
+        open == nullptr ? nullptr : View().FindSlot(*open);
     if (slot == nullptr) return std::nullopt;
     const int64_t step_count = std::max<int64_t>(1, slot->step_count());
     if (round.fragments.empty()) {
@@ -84,15 +87,15 @@ std::optional<IslandLoop::Round> IslandLoop::ChooseAsyncRound() const {
 
 int64_t IslandLoop::EvaluatedVersion() const {
   if (async() && !held_.empty()) return held_[0];
-  if (!streaming()) return CutVersion(0);
+  if (!streaming()) return View().CutVersion(0);
   // Streaming fragments are never all at one version: take the one that all
   // have reached. A token budget may end them at different versions: then the
   // newest names the last cut.
-  int64_t least = CutVersion(0);
-  int64_t newest = CutVersion(0);
+  int64_t least = View().CutVersion(0);
+  int64_t newest = View().CutVersion(0);
   for (int32_t f = 1; f < plan_.cut_size(); ++f) {
-    least = std::min(least, CutVersion(f));
-    newest = std::max(newest, CutVersion(f));
+    least = std::min(least, View().CutVersion(f));
+    newest = std::max(newest, View().CutVersion(f));
   }
   return View().AllEnded() ? newest : least;
 }
@@ -107,12 +110,12 @@ bool IslandLoop::AsyncEvaluationDue() const {
   if (turn.count <= 0 || turn.index < 0) return false;
   if (plan_.run_state() == v1::RUN_STATE_COMPLETED) {
     // The version is pulled first if the turn is this island's.
-    const int64_t last = CutVersion(0);
+    const int64_t last = View().CutVersion(0);
     return evaluated_version_ < last && last % turn.count == turn.index;
   }
   const int64_t version = EvaluatedVersion();
   if (version <= evaluated_version_ ||
-      (View().Ended(0) && version >= CutVersion(0))) {
+      (View().Ended(0) && version >= View().CutVersion(0))) {
     return false;
   }
   const int64_t newest = version / every;

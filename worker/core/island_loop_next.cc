@@ -100,7 +100,7 @@ std::optional<Action> IslandLoop::NextSync() const {
   const bool paused = plan_.run_state() == v1::RUN_STATE_PAUSED;
   const auto pushes = [&](const Sync::Part& part) {
     return !part.pushed && !part.refused && !PartDecided(*sync_, part) &&
-           (!paused || NeedsRepush(*sync_, part));
+           (!paused || View().NeedsRepush(part.at.fragment, sync_->seq));
   };
   if (paused &&
       std::none_of(sync_->parts.begin(), sync_->parts.end(), pushes)) {
@@ -115,7 +115,7 @@ std::optional<Action> IslandLoop::NextSync() const {
   for (const Sync::Part& part : sync_->parts) {
     if (!pushes(part)) continue;
     if (lanes_[0].backing_off) return Wait("a push failed");
-    const bool needs_repush = NeedsRepush(*sync_, part);
+    const bool needs_repush = View().NeedsRepush(part.at.fragment, sync_->seq);
     Action action = MakeAction(
         ActionKind::kPush, needs_repush ? "a shard has lost the contribution"
                                         : "the contribution is saved");
@@ -152,7 +152,8 @@ std::optional<Action> IslandLoop::NextInRound() const {
   }
   // Not open: sealed without us, or reopened. Async islands ignore this.
   for (const AnchoredFragment& at : round.fragments) {
-    if (!async() && FindOpen(at.fragment, at.anchor_version) == nullptr) {
+    if (!async() &&
+        View().FindOpen(at.fragment, at.anchor_version) == nullptr) {
       return Wait("the round is not open for contributions");
     }
   }
@@ -176,7 +177,7 @@ bool IslandLoop::EvaluationDue() const {
   if (version <= evaluated_version_ || version == 0) return false;
   const bool is_last = View().AllEnded();
   if (version % every != 0 && !is_last) return false;
-  const auto found = evaluators_.find(is_last ? CutVersion(0) : version);
+  const auto found = evaluators_.find(is_last ? View().CutVersion(0) : version);
   if (found == evaluators_.end() || found->second.count <= 0) return false;
   return version % found->second.count == found->second.index;
 }
@@ -189,8 +190,8 @@ bool IslandLoop::PullWanted() const {
   // In a sampled run an island pulls only what it is asked to train.
   if (!ReadyReported()) return true;
   for (const v1::OpenRound& open : plan_.open_rounds()) {
-    if (open.version() == CutVersion(open.fragment()) &&
-        FindSlot(open) != nullptr) {
+    if (open.version() == View().CutVersion(open.fragment()) &&
+        View().FindSlot(open) != nullptr) {
       return true;
     }
   }
@@ -219,7 +220,7 @@ Action IslandLoop::MakePull(int32_t fragment) const {
 
 Action IslandLoop::ReadyReport(std::string reason) const {
   Action action = MakeAction(ActionKind::kReportReady, std::move(reason));
-  action.commit_seq = CutCommitSeq();
+  action.commit_seq = View().CutCommitSeq();
   action.island_epoch = island_epoch_;
   action.coordinator_epoch = plan_.coordinator_epoch();
   return action;
@@ -237,7 +238,7 @@ std::optional<Action> IslandLoop::NextEvaluation() const {
   if (!HeldAll() || !EvaluationDue()) return std::nullopt;
   Action action = MakeAction(ActionKind::kEvaluate, "it is this island's turn");
   action.version = EvaluatedVersion();
-  action.commit_seq = async() ? held_commit_seq_ : CutCommitSeq();
+  action.commit_seq = async() ? held_commit_seq_ : View().CutCommitSeq();
   action.cut.assign(plan_.cut().begin(), plan_.cut().end());
   return action;
 }
@@ -260,10 +261,11 @@ std::optional<IslandLoop::Round> IslandLoop::ChooseRound() const {
   int64_t version_max = -1;
   for (const v1::OpenRound& open : plan_.open_rounds()) {
     const int32_t f = open.fragment();
-    if (f < 0 || f >= plan_.cut_size() || open.version() != CutVersion(f)) {
+    if (f < 0 || f >= plan_.cut_size() ||
+        open.version() != View().CutVersion(f)) {
       continue;
     }
-    const v1::SlotPlan* slot = FindSlot(open);
+    const v1::SlotPlan* slot = View().FindSlot(open);
     if (slot == nullptr) continue;
     if (!round.fragments.empty() && slot->start_step() > round.start_step) {
       continue;
@@ -281,9 +283,9 @@ std::optional<IslandLoop::Round> IslandLoop::ChooseRound() const {
   }
   if (round.fragments.empty()) return std::nullopt;
   for (int f = 0; f < plan_.cut_size(); ++f) {
-    const int64_t version = CutVersion(f);
+    const int64_t version = View().CutVersion(f);
     if (version <= version_max && !View().Ended(f) &&
-        FindOpen(f, version) == nullptr) {
+        View().FindOpen(f, version) == nullptr) {
       return std::nullopt;
     }
   }

@@ -62,7 +62,7 @@ void IslandLoop::OnAppliedInStream(const Action& action) {
 }
 
 SaveSummary IslandLoop::StreamSave(const Action& contribute) const {
-  SaveSummary save = FindEvaluator(CutVersion(0) + 1);
+  SaveSummary save = FindEvaluator(View().CutVersion(0) + 1);
   if (stream_.begun()) stream_.AddTo(save, contribute);
   return save;
 }

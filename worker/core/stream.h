@@ -40,7 +40,6 @@ class Stream {
   };
 
   bool begun() const { return !tracks_.empty(); }
-  int64_t clock() const { return clock_; }
   void Drop();
 
   // True if some round expects this island at the cut.

@@ -15,7 +15,6 @@
 #include "absl/strings/strip.h"
 #include "base/status/annotate.h"
 #include "base/status/status_macros.h"
-#include "worker/save/coverage.h"
 #include "worker/save/save_assembler.h"
 
 namespace atl::worker {

@@ -20,7 +20,7 @@
 #include "cli/output/exit_code.h"
 #include "cli/output/table.h"
 #include "server/client/parameter_client.h"
-#include "worker/api/import_model.h"
+#include "worker/api/model_files.h"
 
 namespace atl::cli {
 namespace {

@@ -1,5 +1,5 @@
 // How the contributions of a sealed round become one outer gradient. Pure.
-// Immutable, so thread-safe. One file a rule.
+// Immutable, so thread-safe.
 //
 //   n    contributions of the round
 //   x_i  contribution i, f32, in the order of the seal: (slot, seq)
@@ -87,15 +87,5 @@ enum class MergeNeeds {
 MergeNeeds FindNeeds(const v1::MergeSpec& spec);
 
 std::unique_ptr<MergeRule> MakeMergeRule(const v1::OuterSpec& spec);
-
-// Makers, each defined in the file of its name.
-
-// g = w_0 x_0 + w_1 x_1 + ..., from the left.
-std::unique_ptr<MergeRule> MakeWeightedSum();
-// The mean without the `trim_count` least and greatest values of every element,
-// fewer if that would leave none. Requires: trim_count >= 0.
-std::unique_ptr<MergeRule> MakeTrimmedMean(int trim_count);
-// The middle value of every element, or half the sum of the two middle ones.
-std::unique_ptr<MergeRule> MakeMedian();
 
 }  // namespace atl::server

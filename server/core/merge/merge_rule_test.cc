@@ -128,7 +128,8 @@ TEST_F(MergeRuleTest, TheWeightedSumAddsTheProductsFromTheLeft) {
 TEST_F(MergeRuleTest, OneContributionWithWeightOneIsItself) {
   const std::vector<float> x = {1.5f, -2.25f, 0.0f};
   std::vector<float> g(3);
-  MakeWeightedSum()->Add(PlainKernels(), 0, 1.0f, 3, x.data(), g.data());
+  MakeMergeRule(v1::OuterSpec())
+      ->Add(PlainKernels(), 0, 1.0f, 3, x.data(), g.data());
   EXPECT_EQ(g, x);
 }
 
@@ -154,7 +155,9 @@ TEST_F(MergeRuleTest, TheTrimmedMeanLeavesOutTheLeastAndTheGreatest) {
 
 TEST_F(MergeRuleTest, TrimmingMoreThanThereIsLeavesTheMiddle) {
   const std::vector<std::vector<float>> x = {{5.0f}, {1.0f}, {3.0f}};
-  EXPECT_EQ(MergeRows(*MakeTrimmedMean(7), x)[0], 3.0f);
+  const auto rule =
+      MakeMergeRule(MakeSpec(v1::MERGE_RULE_KIND_TRIMMED_MEAN, 7));
+  EXPECT_EQ(MergeRows(*rule, x)[0], 3.0f);
 }
 
 // arXiv 1803.01498, definition 1: coordinate by coordinate.

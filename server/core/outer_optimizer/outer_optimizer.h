@@ -1,5 +1,5 @@
 // Outer optimizers: version v of a fragment and its merged outer gradient
-// become version v + 1. Pure. Immutable, so thread-safe. One file an optimizer.
+// become version v + 1. Pure. Immutable, so thread-safe.
 //
 //   g      merged outer gradient, f32: old minus new; every rule subtracts it
 //   theta  master parameters, f32

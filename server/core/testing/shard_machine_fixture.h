@@ -134,7 +134,7 @@ class ShardMachineTest : public testing::Test {
   int64_t max_staleness_ = 0;  // The same.
   v1::ServerRunPlan plan_;
   std::optional<ShardMachine> machine_;
-  std::vector<Action> actions_;
+  std::vector<ShardAction> actions_;
 };
 
 }  // namespace atl::server

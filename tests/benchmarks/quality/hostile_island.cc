@@ -88,7 +88,7 @@ class HostileClient final : public server::ParameterClient {
 
 absl::Status Join(const worker::RunIslandOptions& options,
                   const Attack& attack) {
-  return worker::RunIslandAltered(
+  return worker::RunIsland(
              options,
              [&](worker::IslandLinks& links) {
                links.make_parameter_client =

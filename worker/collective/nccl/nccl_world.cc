@@ -54,10 +54,10 @@ struct CallWords {
 class NcclCollective final : public Collective {
  public:
   // `control` is the group's CPU collective: `own`, or the world's.
-  NcclCollective(std::shared_ptr<NcclWatchdog> fate, NcclOptions options,
+  NcclCollective(std::shared_ptr<NcclWatchdog> watchdog, NcclOptions options,
                  std::shared_ptr<NcclComm> comm, Collective& control,
                  std::unique_ptr<Collective> own, std::string name)
-      : fate_(std::move(fate)),
+      : watchdog_(std::move(watchdog)),
         options_(options),
         comm_(std::move(comm)),
         own_control_(std::move(own)),
@@ -79,8 +79,8 @@ class NcclCollective final : public Collective {
 
   ~NcclCollective() override {
     (void)cudaSetDevice(options_.device);
-    if (last_ != nullptr) fate_->Await(*last_).IgnoreError();
-    fate_->Destroy(*comm_);
+    if (last_ != nullptr) watchdog_->Await(*last_).IgnoreError();
+    watchdog_->Destroy(*comm_);
     if (stream_ != nullptr) (void)cudaStreamSynchronize(stream_);
     (void)cudaFree(token_);
     if (stream_ != nullptr) (void)cudaStreamDestroy(stream_);
@@ -92,7 +92,7 @@ class NcclCollective final : public Collective {
 
   absl::Status Run(const Call& call) override {
     ASSIGN_OR_RETURN(const std::shared_ptr<CudaEvent> done, Queue(call));
-    if (call.kind == CallKind::kBarrier) return fate_->Await(*done);
+    if (call.kind == CallKind::kBarrier) return watchdog_->Await(*done);
     return WaitFor(*done);
   }
 
@@ -102,34 +102,34 @@ class NcclCollective final : public Collective {
 
   absl::StatusOr<std::unique_ptr<Collective>> Split(
       int color, absl::string_view name) override {
-    RETURN_IF_ERROR(fate_->status());
+    RETURN_IF_ERROR(watchdog_->status());
     // NCCL does not split a communicator while its calls run.
-    if (last_ != nullptr) RETURN_IF_ERROR(fate_->Await(*last_));
+    if (last_ != nullptr) RETURN_IF_ERROR(watchdog_->Await(*last_));
     ncclComm_t made = nullptr;
     auto control = control_.Split(color, name);
-    if (!control.ok()) return fate_->Break(control.status());
-    RETURN_IF_ERROR(fate_->Use(*comm_, "making a group", [&](ncclComm_t c) {
+    if (!control.ok()) return watchdog_->Break(control.status());
+    RETURN_IF_ERROR(watchdog_->Use(*comm_, "making a group", [&](ncclComm_t c) {
       ncclConfig_t config = Config();
       return ncclCommSplit(c, color < 0 ? NCCL_SPLIT_NOCOLOR : color, rank_,
                            &made, &config);
     }));
     if (color < 0) return std::unique_ptr<Collective>();
     if (made == nullptr) {
-      return fate_->Break(absl::UnavailableError("NCCL made no group"));
+      return watchdog_->Break(absl::UnavailableError("NCCL made no group"));
     }
     auto group = std::make_unique<NcclCollective>(
-        fate_, options_, fate_->Adopt(made), **control, std::move(*control),
-        absl::StrCat(name_, "/", name));
+        watchdog_, options_, watchdog_->Adopt(made), **control,
+        std::move(*control), absl::StrCat(name_, "/", name));
     const absl::Status ready = group->Init();
-    if (!ready.ok()) return fate_->Break(ready);
+    if (!ready.ok()) return watchdog_->Break(ready);
     return group;
   }
 
   void Abort(absl::string_view reason) override {
-    (void)fate_->Break(absl::UnavailableError(
+    (void)watchdog_->Break(absl::UnavailableError(
         absl::StrCat("rank ", rank_, " of ", name_, " aborted: ", reason)));
   }
-  absl::Status status() const override { return fate_->status(); }
+  absl::Status status() const override { return watchdog_->status(); }
 
  private:
   class Queued final : public Pending::Work {
@@ -148,7 +148,7 @@ class NcclCollective final : public Collective {
   };
 
   absl::Status WaitFor(const CudaEvent& done) {
-    RETURN_IF_ERROR(fate_->status());
+    RETURN_IF_ERROR(watchdog_->status());
     return CudaStatus(
         cudaStreamWaitEvent(options_.compute_stream, done.get(), 0),
         "waiting for a collective call");
@@ -156,15 +156,15 @@ class NcclCollective final : public Collective {
 
   // Queues the call after the compute stream's work; the event marks its end.
   absl::StatusOr<std::shared_ptr<CudaEvent>> Queue(const Call& call) {
-    RETURN_IF_ERROR(fate_->status());
+    RETURN_IF_ERROR(watchdog_->status());
     absl::Status status = ValidateCall(call, rank_, size_);
     if (status.ok() && options_.check_calls) status = CompareCalls(call);
     if (!status.ok()) {
-      return fate_->Break(
+      return watchdog_->Break(
           Annotate(status, absl::StrCat("rank ", rank_, " of ", name_)));
     }
     auto done = QueueValid(call);
-    if (!done.ok()) return fate_->Break(done.status());
+    if (!done.ok()) return watchdog_->Break(done.status());
     last_ = *done;
     return done;
   }
@@ -178,15 +178,15 @@ class NcclCollective final : public Collective {
                    "recording an event"));
     RETURN_IF_ERROR(CudaStatus(cudaStreamWaitEvent(stream_, ready->get(), 0),
                                "waiting for computation"));
-    RETURN_IF_ERROR(fate_->Use(*comm_, Describe(call), [&](ncclComm_t comm) {
-      return MakeSteps(call, comm);
-    }));
+    RETURN_IF_ERROR(watchdog_->Use(
+        *comm_, Describe(call),
+        [&](ncclComm_t comm) { return MakeSteps(call, comm); }));
     ASSIGN_OR_RETURN(std::shared_ptr<CudaEvent> done, CudaEvent::Create());
     RETURN_IF_ERROR(CudaStatus(cudaEventRecord(done->get(), stream_),
                                "recording an event"));
-    fate_->Expect(done, absl::StrCat("rank ", rank_, " of ", name_,
-                                     " waited too long for other ranks in ",
-                                     Describe(call)));
+    watchdog_->Expect(done, absl::StrCat("rank ", rank_, " of ", name_,
+                                         " waited too long for other ranks in ",
+                                         Describe(call)));
     return done;
   }
 
@@ -265,8 +265,8 @@ class NcclCollective final : public Collective {
     return absl::OkStatus();
   }
 
-  const std::shared_ptr<NcclWatchdog>
-      fate_;  // Shared with the rank's other groups.
+  // Shared with the rank's other groups.
+  const std::shared_ptr<NcclWatchdog> watchdog_;
   const NcclOptions options_;
   const std::shared_ptr<NcclComm> comm_;
   const std::unique_ptr<Collective> own_control_;  // Null: the world's.
@@ -284,31 +284,31 @@ absl::StatusOr<std::unique_ptr<Collective>> JoinNccl(
     Collective& control, const NcclOptions& options) {
   RETURN_IF_ERROR(
       CudaStatus(cudaSetDevice(options.device), "choosing a device"));
-  auto fate = std::make_shared<NcclWatchdog>(control, options.device,
-                                             options.call_timeout);
+  auto watchdog = std::make_shared<NcclWatchdog>(control, options.device,
+                                                 options.call_timeout);
   ncclUniqueId id = {};
   if (control.rank() == 0) {
     const absl::Status status =
         NcclStatus(ncclGetUniqueId(&id), "making the world's id");
-    if (!status.ok()) return fate->Break(status);
+    if (!status.ok()) return watchdog->Break(status);
   }
   const absl::Status told =
       control.Run(Call::Broadcast(DataType::kBytes, &id, sizeof(id), 0));
-  if (!told.ok()) return fate->Break(told);
+  if (!told.ok()) return watchdog->Break(told);
   ncclComm_t made = nullptr;
   ncclConfig_t config = Config();
   const absl::Status begun =
       NcclStatus(ncclCommInitRankConfig(&made, control.size(), id,
                                         control.rank(), &config),
                  "joining the world");
-  if (!begun.ok()) return fate->Break(begun);
-  std::shared_ptr<NcclComm> comm = fate->Adopt(made);
-  RETURN_IF_ERROR(fate->Use(*comm, "joining the world",
-                            [](ncclComm_t) { return ncclSuccess; }));
-  auto world = std::make_unique<NcclCollective>(fate, options, std::move(comm),
-                                                control, nullptr, "world");
+  if (!begun.ok()) return watchdog->Break(begun);
+  std::shared_ptr<NcclComm> comm = watchdog->Adopt(made);
+  RETURN_IF_ERROR(watchdog->Use(*comm, "joining the world",
+                                [](ncclComm_t) { return ncclSuccess; }));
+  auto world = std::make_unique<NcclCollective>(
+      watchdog, options, std::move(comm), control, nullptr, "world");
   const absl::Status ready = world->Init();
-  if (!ready.ok()) return fate->Break(ready);
+  if (!ready.ok()) return watchdog->Break(ready);
   return world;
 }
 

@@ -142,7 +142,7 @@ TEST_P(BehaviourTest, SendsAndReceivesOfDifferentLengthsAreAnError) {
     char data[8] = {};
     absl::Status status;
     if (r == 0) {
-      status = rank->Send(last, data, 8);
+      status = rank->Run(Call::Transfers({SendTo(last, data, 8)}));
     } else if (r == last) {
       status = rank->Receive(0, data, 7);
     } else {
@@ -160,8 +160,10 @@ TEST_P(BehaviourTest, ASendAgainstAnotherCallIsAnError) {
   RunRanks(Make(), [&](int r, Rank& rank) {
     std::vector<char> data(8 << 20);  // More than sockets hold.
     const int last = rank->size() - 1;
-    const absl::Status status =
-        r == last ? rank->Send(0, data.data(), data.size()) : rank->Barrier();
+    const absl::Status status = rank->Run(
+        r == last ? Call::Transfers({SendTo(
+                        0, data.data(), static_cast<int64_t>(data.size()))})
+                  : Call::Barrier());
     EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument) << status;
     EXPECT_TRUE(Says(status, "barrier")) << status;
     EXPECT_TRUE(Says(status, "send and receive")) << status;
