@@ -37,14 +37,14 @@ class CellPieces {
   // Beyond that bound, so that a round goes on, contributions that are next
   // begin cells while the server has fewer bytes beyond it than these, and one
   // cell each whatever it has.
-  static constexpr int64_t kBeyondBytesMax = int64_t{64} << 20;
+  static constexpr int64_t kOverBudgetBytesMax = int64_t{64} << 20;
 
   // A cell, in one piece.
   struct Whole {
     IndexRange blocks;
     rpc::ReceivedChunk chunk;  // Its payload is the cell's encoding.
     std::vector<BlockFact> facts;
-    std::optional<ReceiveBudget::Hold> room;  // For its encoding.
+    std::optional<ReceiveBudget::Hold> hold;  // For its encoding.
 
    private:
     friend class CellPieces;
@@ -66,14 +66,14 @@ class CellPieces {
 
   // Copies the encoding of `blocks` of cell `cell`, which nobody has brought
   // before: what `encoded` reads next. Returns the cell if it is whole now, and
-  // forgets it; else null. `room` is for the encoding of the cell; it is kept
+  // forgets it; else null. `hold` is for the encoding of the cell; it is kept
   // if this begins it.
   //
-  // RESOURCE_EXHAUSTED: this would begin it, without `room`; nothing is kept.
+  // RESOURCE_EXHAUSTED: this would begin it, without `hold`; nothing is kept.
   absl::StatusOr<std::shared_ptr<Whole>> Add(
       IndexRange cell, IndexRange blocks, rpc::PayloadReader encoded,
       absl::Span<const BlockFact> facts,
-      std::optional<ReceiveBudget::Hold> room) ABSL_LOCKS_EXCLUDED(mutex_);
+      std::optional<ReceiveBudget::Hold> hold) ABSL_LOCKS_EXCLUDED(mutex_);
 
   // Nobody goes on with the cells that are begun, until something is added.
   void Abandon() ABSL_LOCKS_EXCLUDED(mutex_);

@@ -26,7 +26,7 @@
 namespace atl::server {
 
 // A stream has no room for the blocks that it brings: RESOURCE_EXHAUSTED.
-absl::Status NoRoomToWait();
+absl::Status NoBudgetToWait();
 
 // A set that is gathered, as far as it can make room.
 class FoldingSet {
@@ -59,7 +59,9 @@ class ReceiveBudget : public std::enable_shared_from_this<ReceiveBudget> {
     }
 
     // The bound did not allow it.
-    bool is_over_budget() const { return kind_ == BudgetBook::Kind::kBeyond; }
+    bool is_over_budget() const {
+      return kind_ == BudgetBook::Kind::kOverBudget;
+    }
     int64_t bytes() const { return bytes_; }
     // Parts `bytes` of it, which are held for themselves.
     Hold Split(int64_t bytes) {
@@ -99,7 +101,7 @@ class ReceiveBudget : public std::enable_shared_from_this<ReceiveBudget> {
     bool is_in() const { return held_->IsIn(number_); }
     // The room for which it has waited, reserved, once; none if it was let in
     // without, because its contribution is next. Requires: is_in().
-    std::optional<Hold> TakeRoom() { return held_->TakeRoom(number_); }
+    std::optional<Hold> TakeBudget() { return held_->TakeBudget(number_); }
 
    private:
     const std::shared_ptr<ReceiveBudget> held_;
@@ -115,7 +117,7 @@ class ReceiveBudget : public std::enable_shared_from_this<ReceiveBudget> {
   ReceiveBudget(int64_t bytes_max, int64_t slice_bytes_max, Post post = nullptr)
       : slice_bytes_max_(slice_bytes_max),
         post_(std::move(post)),
-        room_(bytes_max) {}
+        book_(bytes_max) {}
 
   // `bytes` (> 0) for `holder`; none if the bound does not allow it.
   // What is abandoned makes room for it: to be called with no lock held.
@@ -124,8 +126,8 @@ class ReceiveBudget : public std::enable_shared_from_this<ReceiveBudget> {
   Hold TakeOverBudget(const void* holder, int64_t bytes);
 
   // Waits for room. It may be in when this returns; if it is not, it is let in
-  // when there is some: then `gate` is called (OnRoom). If others have what it
-  // waits for, room is made of what can be.
+  // when there is some: then `gate` is called (OnBudget). If others have what
+  // it waits for, room is made of what can be.
   std::unique_ptr<Ticket> Wait(const BudgetBook::Ticket& ticket,
                                std::shared_ptr<WaiterGate> gate);
   bool AnyoneWaits() const;
@@ -162,12 +164,12 @@ class ReceiveBudget : public std::enable_shared_from_this<ReceiveBudget> {
 
   int64_t bytes() const {
     MutexLock lock(&mutex_);
-    return room_.bytes();
+    return book_.bytes();
   }
   // Of them, beyond the bound.
   int64_t over_budget_bytes() const {
     MutexLock lock(&mutex_);
-    return room_.over_budget_bytes();
+    return book_.over_budget_bytes();
   }
 
  private:
@@ -175,16 +177,16 @@ class ReceiveBudget : public std::enable_shared_from_this<ReceiveBudget> {
     std::shared_ptr<WaiterGate> gate;
     BudgetBook::Ticket ticket;
     bool is_in = false;
-    std::optional<Hold> room;
+    std::optional<Hold> hold;
   };
 
-  std::optional<Hold> TakeIfRoom(const void* holder, int64_t bytes);
+  std::optional<Hold> TakeIfFree(const void* holder, int64_t bytes);
   void Receive(const void* holder, int64_t bytes);
   void Give(const void* holder, int64_t bytes, BudgetBook::Kind kind);
   // What is posted once the lock is free.
   struct Due {
     std::vector<std::shared_ptr<WaiterGate>> gates;  // Of who was let in.
-    bool makes_room = false;
+    bool frees_budget = false;
   };
   // Lets in who can be. Those of `numbers` are in already, and need no room.
   Due LetIn(const std::vector<int64_t>& numbers = {})
@@ -197,20 +199,20 @@ class ReceiveBudget : public std::enable_shared_from_this<ReceiveBudget> {
   void MakeRoom();
   void Leave(int64_t number);
   bool IsIn(int64_t number) const;
-  std::optional<Hold> TakeRoom(int64_t number);
+  std::optional<Hold> TakeBudget(int64_t number);
 
   const int64_t slice_bytes_max_;
   const Post post_;
   mutable Mutex mutex_;
-  BudgetBook room_ ABSL_GUARDED_BY(mutex_);
+  BudgetBook book_ ABSL_GUARDED_BY(mutex_);
   int64_t last_number_ ABSL_GUARDED_BY(mutex_) = 0;
   std::map<int64_t, Waiter> waiters_ ABSL_GUARDED_BY(mutex_);
   std::map<const void*, std::function<void()>> abandoned_
       ABSL_GUARDED_BY(mutex_);
   std::vector<std::weak_ptr<FoldingSet>> sets_ ABSL_GUARDED_BY(mutex_);
-  bool is_scarce_ ABSL_GUARDED_BY(mutex_) = false;  // As room_ says.
+  bool is_scarce_ ABSL_GUARDED_BY(mutex_) = false;  // As book_ says.
   // MakeRoom is posted, and has not begun.
-  bool makes_room_ ABSL_GUARDED_BY(mutex_) = false;
+  bool frees_budget_ ABSL_GUARDED_BY(mutex_) = false;
   int64_t slice_bytes_ ABSL_GUARDED_BY(mutex_) = 0;
 };
 
