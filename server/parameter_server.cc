@@ -108,13 +108,13 @@ ParameterServer::ParameterServer(const Options& options,
       disk_queue_(1, kBackgroundNice),
       finish_queue_(options.finish_thread_count),
       low_queue_(1, kBackgroundNice),
-      room_queue_(1),
+      budget_queue_(1),
       images_(ImagePool::Create(options.image_bytes_max)),
       held_(std::make_shared<ReceiveBudget>(
           options.live_merge_bytes_max,
           rpc::RpcServer::Spec().memory_bytes_max / 4,
           [this](std::function<void()> task) {
-            room_queue_.Post(std::move(task));
+            budget_queue_.Post(std::move(task));
           })),
       push_watchdog_(options.stream_limits, SystemClock()),
       pull_watchdog_(options.stream_limits, SystemClock()) {}
@@ -139,7 +139,7 @@ void ParameterServer::Stop() {
   merge_queue_.Stop();
   disk_queue_.Stop();
   low_queue_.Stop();
-  room_queue_.Stop();
+  budget_queue_.Stop();
 }
 
 // --- Shards -----------------------------------------------------------------

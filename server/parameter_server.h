@@ -132,7 +132,7 @@ class ParameterServer final : public ShardDirectory {
   WorkQueue disk_queue_;
   WorkQueue finish_queue_;
   WorkQueue low_queue_;
-  WorkQueue room_queue_;  // Tells streams of level ISLAND of free memory.
+  WorkQueue budget_queue_;  // Tells streams of level ISLAND of free memory.
   const std::shared_ptr<ImagePool> images_;
   const std::shared_ptr<ReceiveBudget> held_;
 

@@ -36,7 +36,7 @@ void BudgetBook::Receive(const void* holder, int64_t bytes) {
 void BudgetBook::Give(const void* holder, int64_t bytes, Kind kind) {
   if (bytes == 0) return;
   bytes_ -= bytes;
-  if (kind == Kind::kBeyond) over_budget_bytes_ -= bytes;
+  if (kind == Kind::kOverBudget) over_budget_bytes_ -= bytes;
   const auto own = by_holder_.find(holder);
   if (kind == Kind::kReserved) own->second.reserved_bytes -= bytes;
   if ((own->second.bytes -= bytes) == 0) by_holder_.erase(own);

@@ -35,7 +35,7 @@ class BudgetBook {
   enum class Kind {
     kReserved,  // Taken before they arrived.
     kCome,
-    kBeyond,  // Arrived, and exceed the budget.
+    kOverBudget,  // Arrived, and exceed the budget.
   };
 
   // `bytes_max` bounds all bytes except those over budget.

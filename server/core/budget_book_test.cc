@@ -14,69 +14,69 @@ class BudgetBookTest : public testing::Test {
  protected:
   const void* Holder(int index, int set = 0) { return &holders_[set][index]; }
   void Wait(int64_t number, int index, int64_t bytes = 10, int set = 0) {
-    room_.Wait(number, {Holder(index, set), bytes, &holders_[set], index});
+    book_.Wait(number, {Holder(index, set), bytes, &holders_[set], index});
   }
 
   const char holders_[2][8] = {};
-  BudgetBook room_{100};
+  BudgetBook book_{100};
 };
 
 TEST_F(BudgetBookTest, WhoIsMergedFirstComesInFirst) {
-  room_.TakeOverBudget(Holder(0), 100);
+  book_.TakeOverBudget(Holder(0), 100);
   Wait(1, 5);
   Wait(2, 3);
   Wait(3, 4);
   Wait(4, 3);
-  EXPECT_EQ(room_.LetIn(), Numbers());
-  room_.Give(Holder(0), 15, Kind::kBeyond);
-  EXPECT_EQ(room_.LetIn(), Numbers({2}));
-  room_.Give(Holder(0), 20, Kind::kBeyond);
-  EXPECT_EQ(room_.LetIn(), Numbers({4, 3}));
-  room_.Give(Holder(0), 65, Kind::kBeyond);
-  EXPECT_EQ(room_.LetIn(), Numbers({1}));
-  EXPECT_EQ(room_.waiting_count(), 0u);
-  EXPECT_EQ(room_.bytes(), 40);
+  EXPECT_EQ(book_.LetIn(), Numbers());
+  book_.Give(Holder(0), 15, Kind::kOverBudget);
+  EXPECT_EQ(book_.LetIn(), Numbers({2}));
+  book_.Give(Holder(0), 20, Kind::kOverBudget);
+  EXPECT_EQ(book_.LetIn(), Numbers({4, 3}));
+  book_.Give(Holder(0), 65, Kind::kOverBudget);
+  EXPECT_EQ(book_.LetIn(), Numbers({1}));
+  EXPECT_EQ(book_.waiting_count(), 0u);
+  EXPECT_EQ(book_.bytes(), 40);
 }
 
 TEST_F(BudgetBookTest, WhoDoesNotFitIsPassedOver) {
-  ASSERT_TRUE(room_.Take(Holder(1), 50));
+  ASSERT_TRUE(book_.Take(Holder(1), 50));
   Wait(1, 1);
   Wait(2, 2, 60);
   Wait(3, 3);
-  EXPECT_EQ(room_.LetIn(), Numbers({3}));
-  EXPECT_EQ(room_.waiting_count(), 2u);
+  EXPECT_EQ(book_.LetIn(), Numbers({3}));
+  EXPECT_EQ(book_.waiting_count(), 2u);
 }
 
 TEST_F(BudgetBookTest, WhoIsNextNeedsNoRoom) {
-  room_.TakeOverBudget(Holder(0, 1), 1000);
+  book_.TakeOverBudget(Holder(0, 1), 1000);
   Wait(1, 0);
   Wait(2, 1);
   Wait(3, 2);
   Wait(4, 0, 10, /*set=*/1);
-  EXPECT_EQ(room_.LetInNext(&holders_[0], 1), Numbers({1, 2}));
-  EXPECT_EQ(room_.waiting_count(), 2u);
-  EXPECT_EQ(room_.bytes(), 1000);
+  EXPECT_EQ(book_.LetInNext(&holders_[0], 1), Numbers({1, 2}));
+  EXPECT_EQ(book_.waiting_count(), 2u);
+  EXPECT_EQ(book_.bytes(), 1000);
 }
 
 TEST_F(BudgetBookTest, WhoNeedsNoRoomAnyMoreWaitsForNone) {
-  room_.TakeOverBudget(Holder(0, 1), 1000);
+  book_.TakeOverBudget(Holder(0, 1), 1000);
   Wait(1, 1);
   Wait(2, 2);
   Wait(3, 1);
-  EXPECT_EQ(room_.LetInHolder(Holder(1)), Numbers({1, 3}));
-  EXPECT_EQ(room_.LetInHolder(Holder(1)), Numbers());
-  EXPECT_EQ(room_.waiting_count(), 1u);
-  EXPECT_EQ(room_.bytes(), 1000);
+  EXPECT_EQ(book_.LetInHolder(Holder(1)), Numbers({1, 3}));
+  EXPECT_EQ(book_.LetInHolder(Holder(1)), Numbers());
+  EXPECT_EQ(book_.waiting_count(), 1u);
+  EXPECT_EQ(book_.bytes(), 1000);
 }
 
 TEST_F(BudgetBookTest, WhoHasLeftIsNotLetIn) {
   Wait(1, 0);
   Wait(2, 0);
-  room_.Leave(1);
-  room_.Leave(1);
-  EXPECT_EQ(room_.LetIn(), Numbers({2}));
-  room_.Leave(2);
-  EXPECT_EQ(room_.bytes(), 10);
+  book_.Leave(1);
+  book_.Leave(1);
+  EXPECT_EQ(book_.LetIn(), Numbers({2}));
+  book_.Leave(2);
+  EXPECT_EQ(book_.bytes(), 10);
 }
 
 // An admitted stream may never send anything.
@@ -87,49 +87,49 @@ class ReservedRoomTest : public BudgetBookTest {
   // `count` streams of a contribution wait; returns how many are admitted.
   size_t LetIn(int index, int count) {
     for (int i = 0; i < count; ++i) Wait(++number_, index, kMib);
-    return room_.LetIn().size();
+    return book_.LetIn().size();
   }
 
   int64_t number_ = 0;
 };
 
 TEST_F(ReservedRoomTest, OfWhatIsFreeAContributionReservesASixteenth) {
-  room_ = BudgetBook(1024 * kMib);
+  book_ = BudgetBook(1024 * kMib);
   // After 60 of them there are 964 MiB left.
   EXPECT_EQ(LetIn(1, 256), 60u);
   EXPECT_EQ(LetIn(2, 256), 56u);
-  EXPECT_FALSE(room_.IsScarce());
+  EXPECT_FALSE(book_.IsScarce());
 }
 
 TEST_F(ReservedRoomTest, HoweverLittleIsLeftFourStreamsOfAContributionAreRead) {
-  room_ = BudgetBook(10 * kMib);
+  book_ = BudgetBook(10 * kMib);
   EXPECT_EQ(LetIn(1, 256), 4u);
   // The reservation limit, not the budget, holds the others back.
-  EXPECT_FALSE(room_.IsScarce());
+  EXPECT_FALSE(book_.IsScarce());
   EXPECT_EQ(LetIn(2, 256), 3u);
-  EXPECT_TRUE(room_.IsScarce());
+  EXPECT_TRUE(book_.IsScarce());
 }
 
 TEST_F(ReservedRoomTest, WhatHasComeOrIsGivenBackIsReservedNoMore) {
-  room_ = BudgetBook(32 * kMib);
+  book_ = BudgetBook(32 * kMib);
   EXPECT_EQ(LetIn(1, 8), 4u);
-  room_.Receive(Holder(1), 2 * kMib);
-  EXPECT_EQ(room_.bytes(), 4 * kMib);
+  book_.Receive(Holder(1), 2 * kMib);
+  EXPECT_EQ(book_.bytes(), 4 * kMib);
   EXPECT_EQ(LetIn(1, 0), 2u);
-  EXPECT_EQ(room_.bytes(), 6 * kMib);
-  room_.Give(Holder(1), kMib, Kind::kReserved);
+  EXPECT_EQ(book_.bytes(), 6 * kMib);
+  book_.Give(Holder(1), kMib, Kind::kReserved);
   EXPECT_EQ(LetIn(1, 0), 1u);
   // Arrived bytes do not count as reserved.
-  room_.Give(Holder(1), 2 * kMib, Kind::kCome);
+  book_.Give(Holder(1), 2 * kMib, Kind::kCome);
   EXPECT_EQ(LetIn(1, 0), 0u);
-  EXPECT_EQ(room_.bytes(), 4 * kMib);
+  EXPECT_EQ(book_.bytes(), 4 * kMib);
 }
 
 TEST_F(ReservedRoomTest, WhoIsNextIsNotHeldUpByWhatIsReserved) {
-  room_ = BudgetBook(32 * kMib);
+  book_ = BudgetBook(32 * kMib);
   EXPECT_EQ(LetIn(1, 8), 4u);
-  EXPECT_EQ(room_.LetInNext(&holders_[0], 1), Numbers({5, 6, 7, 8}));
-  EXPECT_EQ(room_.bytes(), 4 * kMib);
+  EXPECT_EQ(book_.LetInNext(&holders_[0], 1), Numbers({5, 6, 7, 8}));
+  EXPECT_EQ(book_.bytes(), 4 * kMib);
 }
 
 }  // namespace

@@ -20,17 +20,17 @@ size_t CellPieces::open_count() const {
 bool CellPieces::HoldsBeyond() const {
   MutexLock lock(&mutex_);
   return absl::c_any_of(open_, [](const auto& one) {
-    return one.second->room->is_over_budget();
+    return one.second->hold->is_over_budget();
   });
 }
 
 absl::StatusOr<std::shared_ptr<CellPieces::Whole>> CellPieces::Add(
     IndexRange cell, IndexRange blocks, rpc::PayloadReader encoded,
     absl::Span<const BlockFact> facts,
-    std::optional<ReceiveBudget::Hold> room) {
+    std::optional<ReceiveBudget::Hold> hold) {
   MutexLock lock(&mutex_);
-  if (open_.count(cell.begin) == 0 && !room.has_value()) {
-    return absl::ResourceExhaustedError("no budget for a new cell");
+  if (open_.count(cell.begin) == 0 && !hold.has_value()) {
+    return absl::ResourceExhaustedError("a cell would begin without room");
   }
   std::shared_ptr<Whole>& open = open_[cell.begin];
   if (open == nullptr) {
@@ -42,7 +42,7 @@ absl::StatusOr<std::shared_ptr<CellPieces::Whole>> CellPieces::Add(
     open->chunk.payload = {{open->bytes.get(), size}};
     open->chunk.payload_bytes = size;
     open->missing_count = cell.size();
-    open->room.emplace(*std::move(room));
+    open->hold.emplace(*std::move(hold));
   }
   encoded.Read(
       static_cast<size_t>(encoded_.ByteCount(blocks)),

@@ -37,14 +37,14 @@ class CellPieces {
   // A round must make progress without budget too. So a contribution that is
   // next may begin cells while the server is over budget by less than this, and
   // may always begin one cell.
-  static constexpr int64_t kBeyondBytesMax = int64_t{64} << 20;
+  static constexpr int64_t kOverBudgetBytesMax = int64_t{64} << 20;
 
   // A cell, in one buffer.
   struct Whole {
     IndexRange blocks;
     rpc::ReceivedChunk chunk;  // Its payload is the cell's encoding.
     std::vector<BlockFact> facts;
-    std::optional<ReceiveBudget::Hold> room;  // Budget for its encoding.
+    std::optional<ReceiveBudget::Hold> hold;  // For its encoding.
 
    private:
     friend class CellPieces;
@@ -73,7 +73,7 @@ class CellPieces {
   absl::StatusOr<std::shared_ptr<Whole>> Add(
       IndexRange cell, IndexRange blocks, rpc::PayloadReader encoded,
       absl::Span<const BlockFact> facts,
-      std::optional<ReceiveBudget::Hold> room) ABSL_LOCKS_EXCLUDED(mutex_);
+      std::optional<ReceiveBudget::Hold> hold) ABSL_LOCKS_EXCLUDED(mutex_);
 
   // Marks the incomplete cells as abandoned; Add clears that for its cell.
   void Abandon() ABSL_LOCKS_EXCLUDED(mutex_);

@@ -24,10 +24,10 @@ constexpr int kOfferedChunksMax = 4;
 // slices it is copied, so that gRPC gets its memory back.
 class HeldChunk {
  public:
-  HeldChunk(rpc::ReceivedChunk chunk, ReceiveBudget::Hold room,
+  HeldChunk(rpc::ReceivedChunk chunk, ReceiveBudget::Hold hold,
             std::shared_ptr<ReceiveBudget> held)
       : chunk_(std::move(chunk)),
-        room_(std::move(room)),
+        hold_(std::move(hold)),
         slice_bytes_(static_cast<int64_t>(chunk_.payload_bytes)),
         held_(std::move(held)) {
     if (held_->AddSliceBytes(slice_bytes_)) return;
@@ -46,7 +46,7 @@ class HeldChunk {
  private:
   rpc::ReceivedChunk chunk_;
   std::unique_ptr<char[]> copy_;
-  const ReceiveBudget::Hold room_;
+  const ReceiveBudget::Hold hold_;
   int64_t slice_bytes_;
   const std::shared_ptr<ReceiveBudget> held_;
 };
@@ -96,7 +96,7 @@ void LiveUpload::AskForMissing() {
   // If no block is missing, the stream waits for the commit.
   if (missing.empty()) {
     MutexLock lock(&mutex_);
-    read_room_.reset();
+    read_budget_.reset();
     return;
   }
   progress_.waits_for_us = false;
@@ -114,17 +114,19 @@ bool LiveUpload::HasRoom() {
   const Contribution& contribution = *place_.contribution;
   if (contribution.HasAll() || place_.live_merger->next() >= place_.index) {
     EndTicket();
-    if (contribution.HasAll()) read_room_.reset();
+    if (contribution.HasAll()) read_budget_.reset();
     return true;
   }
   // For a chunk of whole cells, or for the cell that a part begins.
   const int64_t bytes =
       std::min<int64_t>(codec::kChunkPayloadBytesMax,
                         bound_->encoded().ByteCount(bound_->range().blocks()));
-  if (read_room_.has_value() && read_room_->bytes() < bytes) read_room_.reset();
+  if (read_budget_.has_value() && read_budget_->bytes() < bytes) {
+    read_budget_.reset();
+  }
   // The rest of an incomplete cell has its budget: waiting would hold that
   // budget longer.
-  if (read_room_.has_value() ||
+  if (read_budget_.has_value() ||
       (part_cell_.has_value() &&
        place_.live_merger->pieces(place_.index).IsOpen(*part_cell_))) {
     EndTicket();
@@ -141,17 +143,17 @@ bool LiveUpload::HasRoom() {
   }
   // Asked once only: the ticket may be let in at any moment; OnRoom follows.
   if (!ticket_->is_in()) {
-    progress_.room_turn = ticket_->number();
+    progress_.budget_turn = ticket_->number();
     return false;
   }
-  read_room_ = ticket_->TakeRoom();
+  read_budget_ = ticket_->TakeBudget();
   EndTicket();
   return true;
 }
 
 void LiveUpload::EndTicket() {
   ticket_.reset();
-  progress_.room_turn = 0;
+  progress_.budget_turn = 0;
 }
 
 void LiveUpload::OnRestart() {
@@ -174,7 +176,7 @@ void LiveUpload::OnTaken() {
   sender_.ReadOn();
 }
 
-void LiveUpload::OnRoom() {
+void LiveUpload::OnBudget() {
   bool asks = false;
   {
     MutexLock lock(&mutex_);
@@ -215,7 +217,7 @@ void LiveUpload::ReadOnOrPause(const LivePlace& place) {
   {
     MutexLock lock(&mutex_);
     const bool is_full = offered_count_ >= kOfferedChunksMax;
-    if (is_full) read_room_.reset();  // No message is read that needs it.
+    if (is_full) read_budget_.reset();  // Nothing is read that could need it.
     waits = !is_full && !HasRoom();
     if (is_full || waits) {
       is_paused_ = true;
@@ -231,14 +233,14 @@ void LiveUpload::ReadOnOrPause(const LivePlace& place) {
 void LiveUpload::Leave() {
   LivePlace place;
   bool crowded = false;
-  std::optional<ReceiveBudget::Hold> room;
+  std::optional<ReceiveBudget::Hold> hold;
   std::unique_ptr<ReceiveBudget::Ticket> ticket;
   {
     MutexLock lock(&mutex_);
     at_header_ = false;
-    room.swap(read_room_);
+    hold.swap(read_budget_);
     ticket.swap(ticket_);
-    progress_.room_turn = 0;
+    progress_.budget_turn = 0;
     if (!joined_) return;
     joined_ = false;
     std::swap(crowded, crowded_);
@@ -282,11 +284,11 @@ absl::Status LiveUpload::Offer(rpc::ReceivedChunk& chunk, IndexRange blocks,
   }
   LiveMerger& live_merger = *place.live_merger;
   // Parts of cells are copied, and their cells have their own budget.
-  std::optional<ReceiveBudget::Hold> room;
+  std::optional<ReceiveBudget::Hold> hold;
   if (live_merger.HasWholeCell(blocks)) {
-    room = TakeRoom(place, static_cast<int64_t>(chunk.payload_bytes),
+    hold = TakeBudget(place, static_cast<int64_t>(chunk.payload_bytes),
                     /*begins_cell=*/false);
-    if (!room.has_value()) return NoRoomToWait();
+    if (!hold.has_value()) return NoBudgetToWait();
   }
   // Cells and parts of cells that no other stream has brought.
   CellPieces& pieces = live_merger.pieces(place.index);
@@ -318,17 +320,17 @@ absl::Status LiveUpload::Offer(rpc::ReceivedChunk& chunk, IndexRange blocks,
     }
   }
   for (const auto& [all, piece] : parts) {
-    std::optional<ReceiveBudget::Hold> cell_room;
+    std::optional<ReceiveBudget::Hold> cell_budget;
     if (!pieces.IsOpen(all.begin)) {
       const int64_t bytes = bound_->encoded().ByteCount(all);
-      if (whole.empty() && room.has_value() && room->bytes() >= bytes) {
-        cell_room = room->Split(bytes);  // The chunk itself need not wait.
+      if (whole.empty() && hold.has_value() && hold->bytes() >= bytes) {
+        cell_budget = hold->Split(bytes);  // The chunk itself does not wait.
       } else {
-        cell_room = TakeRoom(place, bytes, /*begins_cell=*/true);
+        cell_budget = TakeBudget(place, bytes, /*begins_cell=*/true);
       }
-      if (!cell_room.has_value()) {
+      if (!cell_budget.has_value()) {
         place.contribution->Settle(piece, {});
-        status = NoRoomToWait();
+        status = NoBudgetToWait();
         continue;
       }
     }
@@ -339,10 +341,10 @@ absl::Status LiveUpload::Offer(rpc::ReceivedChunk& chunk, IndexRange blocks,
         pieces.Add(all, piece, payload,
                    absl::MakeConstSpan(facts).subspan(
                        piece.begin - blocks.begin, piece.size()),
-                   std::move(cell_room));
-    if (!complete.ok()) {  // The cell was given up in the meantime.
+                   std::move(cell_budget));
+    if (!complete.ok()) {  // It was open, and was given up since.
       place.contribution->Settle(piece, {});
-      status = NoRoomToWait();
+      status = NoBudgetToWait();
     } else if (*complete != nullptr) {
       put_together.push_back(*std::move(complete));
     } else {
@@ -353,9 +355,9 @@ absl::Status LiveUpload::Offer(rpc::ReceivedChunk& chunk, IndexRange blocks,
   // True: other streams wait for memory, so cells are folded immediately.
   const bool scarce = budget_->IsScarce();
   if (!whole.empty()) {
-    const bool at_once = scarce || room->is_over_budget();
+    const bool at_once = scarce || hold->is_over_budget();
     const auto held = std::make_shared<HeldChunk>(std::move(chunk),
-                                                  *std::move(room), budget_);
+                                                  *std::move(hold), budget_);
     OfferCells(place, whole,
                std::make_shared<Offered>(blocks, held->chunk(),
                                          std::move(facts), held),
@@ -365,7 +367,7 @@ absl::Status LiveUpload::Offer(rpc::ReceivedChunk& chunk, IndexRange blocks,
     OfferCells(place, {live_merger.ToCells(one->blocks).begin},
                std::make_shared<Offered>(one->blocks, one->chunk,
                                          std::move(one->facts), one),
-               scarce || one->room->is_over_budget());
+               scarce || one->hold->is_over_budget());
   }
   // A ticket that began to wait meanwhile may have folded before this offer.
   if (!scarce && budget_->IsScarce()) live_merger.FoldWaiting();
@@ -378,29 +380,28 @@ absl::Status LiveUpload::Offer(rpc::ReceivedChunk& chunk, IndexRange blocks,
   return status;
 }
 
-std::optional<ReceiveBudget::Hold> LiveUpload::TakeRoom(const LivePlace& place,
-                                                        int64_t bytes,
-                                                        bool begins_cell) {
+std::optional<ReceiveBudget::Hold> LiveUpload::TakeBudget(
+    const LivePlace& place, int64_t bytes, bool begins_cell) {
   {
     MutexLock lock(&mutex_);
-    if (read_room_.has_value() && read_room_->bytes() >= bytes) {
-      return read_room_->Receive(bytes);
+    if (read_budget_.has_value() && read_budget_->bytes() >= bytes) {
+      return read_budget_->Receive(bytes);
     }
   }
   const void* const holder = place.contribution.get();
-  std::optional<ReceiveBudget::Hold> room = budget_->Take(holder, bytes);
-  if (room.has_value()) return room;
+  std::optional<ReceiveBudget::Hold> hold = budget_->Take(holder, bytes);
+  if (hold.has_value()) return hold;
   // Otherwise all streams could wait for each other's memory.
   const bool may_be_over_budget =
       !begins_cell ||
-      budget_->over_budget_bytes() < CellPieces::kBeyondBytesMax ||
+      budget_->over_budget_bytes() < CellPieces::kOverBudgetBytesMax ||
       !place.live_merger->pieces(place.index).HoldsBeyond();
   if (may_be_over_budget && place.live_merger->next() >= place.index) {
-    room.emplace(budget_->TakeOverBudget(holder, bytes));
+    hold.emplace(budget_->TakeOverBudget(holder, bytes));
   } else {
     place.live_merger->FoldWaiting();
   }
-  return room;
+  return hold;
 }
 
 void LiveUpload::OfferCells(const LivePlace& place,

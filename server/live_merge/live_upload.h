@@ -83,7 +83,7 @@ class LiveUpload {
   // The PushWaiter events of these names.
   void OnRestart();
   void OnTaken();
-  void OnRoom();
+  void OnBudget();
   // Takes checked blocks in; keeps the chunk's memory while they wait.
   //
   // INVALID_ARGUMENT: no blocks were asked for, or too many cells are
@@ -120,8 +120,9 @@ class LiveUpload {
   // Empty if the budget is exhausted, unless the round cannot progress without
   // them. `begins_cell`: they wait for the rest of their cell, so few may
   // exceed the budget.
-  std::optional<ReceiveBudget::Hold> TakeRoom(const LivePlace& place,
-                                              int64_t bytes, bool begins_cell);
+  std::optional<ReceiveBudget::Hold> TakeBudget(const LivePlace& place,
+                                                int64_t bytes,
+                                                bool begins_cell);
 
   LiveMergeHost& host_;
   UploadSender& sender_;
@@ -135,7 +136,7 @@ class LiveUpload {
   // The stream waits at its header: no block is asked for yet.
   bool at_header_ ABSL_GUARDED_BY(mutex_) = false;
   // Budget for the next message, or the ticket that waits for it.
-  std::optional<ReceiveBudget::Hold> read_room_ ABSL_GUARDED_BY(mutex_);
+  std::optional<ReceiveBudget::Hold> read_budget_ ABSL_GUARDED_BY(mutex_);
   std::unique_ptr<ReceiveBudget::Ticket> ticket_ ABSL_GUARDED_BY(mutex_);
   // First block of the cell that this stream last brought a part of.
   std::optional<int64_t> part_cell_ ABSL_GUARDED_BY(mutex_);

@@ -4,7 +4,7 @@
 
 namespace atl::server {
 
-absl::Status NoRoomToWait() {
+absl::Status NoBudgetToWait() {
   return RefuseForNow(absl::StatusCode::kResourceExhausted, "QUEUE_FULL",
                       "memory for live merges is exhausted: push again later",
                       absl::Seconds(1));
@@ -12,17 +12,17 @@ absl::Status NoRoomToWait() {
 
 std::optional<ReceiveBudget::Hold> ReceiveBudget::Take(const void* holder,
                                                        int64_t bytes) {
-  std::optional<Hold> hold = TakeIfRoom(holder, bytes);
+  std::optional<Hold> hold = TakeIfFree(holder, bytes);
   if (hold.has_value() || !GiveUpAbandoned()) return hold;
-  return TakeIfRoom(holder, bytes);
+  return TakeIfFree(holder, bytes);
 }
 
-std::optional<ReceiveBudget::Hold> ReceiveBudget::TakeIfRoom(const void* holder,
+std::optional<ReceiveBudget::Hold> ReceiveBudget::TakeIfFree(const void* holder,
                                                              int64_t bytes) {
   Due due;
   {
     MutexLock lock(&mutex_);
-    if (!room_.Take(holder, bytes)) return std::nullopt;
+    if (!book_.Take(holder, bytes)) return std::nullopt;
     LookForScarcity(due);
   }
   PostAll(std::move(due));
@@ -34,18 +34,18 @@ ReceiveBudget::Hold ReceiveBudget::TakeOverBudget(const void* holder,
   Due due;
   {
     MutexLock lock(&mutex_);
-    room_.TakeOverBudget(holder, bytes);
+    book_.TakeOverBudget(holder, bytes);
     LookForScarcity(due);
   }
   PostAll(std::move(due));
-  return Hold(shared_from_this(), holder, bytes, BudgetBook::Kind::kBeyond);
+  return Hold(shared_from_this(), holder, bytes, BudgetBook::Kind::kOverBudget);
 }
 
 void ReceiveBudget::Receive(const void* holder, int64_t bytes) {
   Due due;
   {
     MutexLock lock(&mutex_);
-    room_.Receive(holder, bytes);
+    book_.Receive(holder, bytes);
     due = LetIn();
   }
   PostAll(std::move(due));
@@ -57,9 +57,9 @@ void ReceiveBudget::Give(const void* holder, int64_t bytes,
   Due due;
   {
     MutexLock lock(&mutex_);
-    room_.Give(holder, bytes, kind);
+    book_.Give(holder, bytes, kind);
     const auto abandoned = abandoned_.find(holder);
-    if (abandoned != abandoned_.end() && !room_.Holds(holder)) {
+    if (abandoned != abandoned_.end() && !book_.Holds(holder)) {
       forgotten.swap(abandoned->second);
       abandoned_.erase(abandoned);
     }
@@ -77,7 +77,7 @@ std::unique_ptr<ReceiveBudget::Ticket> ReceiveBudget::Wait(
     number = ++last_number_;
     Waiter& own = waiters_[number];
     own.ticket = ticket;
-    room_.Wait(number, ticket);
+    book_.Wait(number, ticket);
     due = LetIn();
     // A ticket that is let in immediately needs no call.
     own.gate = std::move(gate);
@@ -97,9 +97,9 @@ ReceiveBudget::Due ReceiveBudget::LetIn(const std::vector<int64_t>& numbers) {
     return &waiter;
   };
   for (const int64_t number : numbers) let_in(number);
-  for (const int64_t number : room_.LetIn()) {
+  for (const int64_t number : book_.LetIn()) {
     Waiter* const waiter = let_in(number);
-    waiter->room.emplace(Hold(shared_from_this(), waiter->ticket.holder,
+    waiter->hold.emplace(Hold(shared_from_this(), waiter->ticket.holder,
                               waiter->ticket.bytes,
                               BudgetBook::Kind::kReserved));
   }
@@ -108,28 +108,28 @@ ReceiveBudget::Due ReceiveBudget::LetIn(const std::vector<int64_t>& numbers) {
 }
 
 void ReceiveBudget::LookForScarcity(Due& due) {
-  const bool was_scarce = std::exchange(is_scarce_, room_.IsScarce());
+  const bool was_scarce = std::exchange(is_scarce_, book_.IsScarce());
   if (is_scarce_ && !was_scarce) AskForRoom(due);
 }
 
 void ReceiveBudget::AskForRoom(Due& due) {
-  if (!std::exchange(makes_room_, true)) due.makes_room = true;
+  if (!std::exchange(frees_budget_, true)) due.frees_budget = true;
 }
 
 void ReceiveBudget::PostAll(Due due) {
   if (!due.gates.empty()) {
     post_([gates = std::move(due.gates)] {
-      for (const auto& gate : gates) gate->Call(&PushWaiter::OnRoom);
+      for (const auto& gate : gates) gate->Call(&PushWaiter::OnBudget);
     });
   }
-  if (due.makes_room) {
+  if (due.frees_budget) {
     post_([held = shared_from_this()] { held->MakeRoom(); });
   }
 }
 
 bool ReceiveBudget::AnyoneWaits() const {
   MutexLock lock(&mutex_);
-  return room_.waiting_count() > 0;
+  return book_.waiting_count() > 0;
 }
 
 bool ReceiveBudget::IsScarce() const {
@@ -141,7 +141,7 @@ void ReceiveBudget::LetInNext(const void* set, int index) {
   Due due;
   {
     MutexLock lock(&mutex_);
-    due = LetIn(room_.LetInNext(set, index));
+    due = LetIn(book_.LetInNext(set, index));
   }
   PostAll(std::move(due));
 }
@@ -150,7 +150,7 @@ void ReceiveBudget::LetInHolder(const void* holder) {
   Due due;
   {
     MutexLock lock(&mutex_);
-    due = LetIn(room_.LetInHolder(holder));
+    due = LetIn(book_.LetInHolder(holder));
   }
   PostAll(std::move(due));
 }
@@ -165,7 +165,7 @@ void ReceiveBudget::MakeRoom() {
   std::vector<std::weak_ptr<FoldingSet>> sets;
   {
     MutexLock lock(&mutex_);
-    makes_room_ = false;
+    frees_budget_ = false;
     sets = sets_;
   }
   for (const std::weak_ptr<FoldingSet>& weak : sets) {
@@ -176,12 +176,12 @@ void ReceiveBudget::MakeRoom() {
 }
 
 void ReceiveBudget::Leave(int64_t number) {
-  std::optional<Hold> room;  // Destroyed after the lock is released.
+  std::optional<Hold> hold;  // Ends after the lock.
   MutexLock lock(&mutex_);
-  room_.Leave(number);
-  is_scarce_ = room_.IsScarce();
+  book_.Leave(number);
+  is_scarce_ = book_.IsScarce();  // It may not be any more.
   const auto it = waiters_.find(number);
-  room = std::move(it->second.room);
+  hold = std::move(it->second.hold);
   waiters_.erase(it);
 }
 
@@ -190,15 +190,15 @@ bool ReceiveBudget::IsIn(int64_t number) const {
   return waiters_.at(number).is_in;
 }
 
-std::optional<ReceiveBudget::Hold> ReceiveBudget::TakeRoom(int64_t number) {
+std::optional<ReceiveBudget::Hold> ReceiveBudget::TakeBudget(int64_t number) {
   MutexLock lock(&mutex_);
-  return std::exchange(waiters_.at(number).room, std::nullopt);
+  return std::exchange(waiters_.at(number).hold, std::nullopt);
 }
 
 void ReceiveBudget::Abandon(const void* holder, std::function<void()> give_up) {
   {
     MutexLock lock(&mutex_);
-    if (!room_.Holds(holder)) return;
+    if (!book_.Holds(holder)) return;
     if (!is_scarce_) {
       abandoned_[holder].swap(give_up);
       return;

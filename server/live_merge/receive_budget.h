@@ -26,7 +26,7 @@
 namespace atl::server {
 
 // RESOURCE_EXHAUSTED, QUEUE_FULL: no budget for the blocks of a stream.
-absl::Status NoRoomToWait();
+absl::Status NoBudgetToWait();
 
 // A live merge, as far as it can free memory.
 class FoldingSet {
@@ -58,7 +58,9 @@ class ReceiveBudget : public std::enable_shared_from_this<ReceiveBudget> {
     }
 
     // True if the bound did not allow it.
-    bool is_over_budget() const { return kind_ == BudgetBook::Kind::kBeyond; }
+    bool is_over_budget() const {
+      return kind_ == BudgetBook::Kind::kOverBudget;
+    }
     int64_t bytes() const { return bytes_; }
     // Moves `bytes` (at most bytes()) to a Hold of their own.
     Hold Split(int64_t bytes) {
@@ -98,7 +100,7 @@ class ReceiveBudget : public std::enable_shared_from_this<ReceiveBudget> {
     bool is_in() const { return held_->IsIn(number_); }
     // Returns its reservation, once. Empty if it was let in without one,
     // because its contribution is next or complete. Requires: is_in().
-    std::optional<Hold> TakeRoom() { return held_->TakeRoom(number_); }
+    std::optional<Hold> TakeBudget() { return held_->TakeBudget(number_); }
 
    private:
     const std::shared_ptr<ReceiveBudget> held_;
@@ -114,7 +116,7 @@ class ReceiveBudget : public std::enable_shared_from_this<ReceiveBudget> {
   ReceiveBudget(int64_t bytes_max, int64_t slice_bytes_max, Post post = nullptr)
       : slice_bytes_max_(slice_bytes_max),
         post_(std::move(post)),
-        room_(bytes_max) {}
+        book_(bytes_max) {}
 
   // Takes `bytes` (> 0) for `holder`; empty if the bound does not allow it,
   // even after abandoned bytes are given up. Call it with no lock held.
@@ -161,12 +163,12 @@ class ReceiveBudget : public std::enable_shared_from_this<ReceiveBudget> {
 
   int64_t bytes() const {
     MutexLock lock(&mutex_);
-    return room_.bytes();
+    return book_.bytes();
   }
   // Of them, taken over budget.
   int64_t over_budget_bytes() const {
     MutexLock lock(&mutex_);
-    return room_.over_budget_bytes();
+    return book_.over_budget_bytes();
   }
 
  private:
@@ -174,16 +176,16 @@ class ReceiveBudget : public std::enable_shared_from_this<ReceiveBudget> {
     std::shared_ptr<WaiterGate> gate;
     BudgetBook::Ticket ticket;
     bool is_in = false;
-    std::optional<Hold> room;
+    std::optional<Hold> hold;
   };
 
-  std::optional<Hold> TakeIfRoom(const void* holder, int64_t bytes);
+  std::optional<Hold> TakeIfFree(const void* holder, int64_t bytes);
   void Receive(const void* holder, int64_t bytes);
   void Give(const void* holder, int64_t bytes, BudgetBook::Kind kind);
   // What to post after the lock is released.
   struct Due {
-    std::vector<std::shared_ptr<WaiterGate>> gates;  // Of tickets let in.
-    bool makes_room = false;
+    std::vector<std::shared_ptr<WaiterGate>> gates;  // Of who was let in.
+    bool frees_budget = false;
   };
   // Lets tickets in: `numbers`, which need no budget, and all that fit.
   Due LetIn(const std::vector<int64_t>& numbers = {})
@@ -196,20 +198,20 @@ class ReceiveBudget : public std::enable_shared_from_this<ReceiveBudget> {
   void MakeRoom();
   void Leave(int64_t number);
   bool IsIn(int64_t number) const;
-  std::optional<Hold> TakeRoom(int64_t number);
+  std::optional<Hold> TakeBudget(int64_t number);
 
   const int64_t slice_bytes_max_;
   const Post post_;
   mutable Mutex mutex_;
-  BudgetBook room_ ABSL_GUARDED_BY(mutex_);
+  BudgetBook book_ ABSL_GUARDED_BY(mutex_);
   int64_t last_number_ ABSL_GUARDED_BY(mutex_) = 0;
   std::map<int64_t, Waiter> waiters_ ABSL_GUARDED_BY(mutex_);
   std::map<const void*, std::function<void()>> abandoned_
       ABSL_GUARDED_BY(mutex_);
   std::vector<std::weak_ptr<FoldingSet>> sets_ ABSL_GUARDED_BY(mutex_);
-  bool is_scarce_ ABSL_GUARDED_BY(mutex_) = false;  // room_.IsScarce().
+  bool is_scarce_ ABSL_GUARDED_BY(mutex_) = false;  // As book_ says.
   // MakeRoom is posted and has not begun.
-  bool makes_room_ ABSL_GUARDED_BY(mutex_) = false;
+  bool frees_budget_ ABSL_GUARDED_BY(mutex_) = false;
   int64_t slice_bytes_ ABSL_GUARDED_BY(mutex_) = 0;
 };
 

@@ -102,7 +102,7 @@ class WaitingStream : public PushWaiter {
   void OnSettled(const absl::Status&) override {}
   void OnTooSlow(const absl::Status&) override {}
   void OnDisplaced(const absl::Status&) override {}
-  void OnRoom() override { ++called_count; }
+  void OnBudget() override { ++called_count; }
 
   int called_count = 0;
 };
@@ -113,7 +113,7 @@ TEST_F(ReceiveBudgetTest, WhoWaitsIsCalledOnceThereIsRoom) {
   {
     const auto at_once = held_->Wait({&holders_[1], 100, this, 1}, gate);
     EXPECT_TRUE(at_once->is_in());
-    EXPECT_EQ(at_once->TakeRoom()->bytes(), 100);
+    EXPECT_EQ(at_once->TakeBudget()->bytes(), 100);
   }
   EXPECT_TRUE(posted_.empty());
   holds_.push_back(held_->TakeOverBudget(&holders_[0], 600));
@@ -123,7 +123,7 @@ TEST_F(ReceiveBudgetTest, WhoWaitsIsCalledOnceThereIsRoom) {
   EXPECT_TRUE(held_->AnyoneWaits());
   held_->LetInNext(this, 0);
   EXPECT_TRUE(next->is_in());
-  EXPECT_FALSE(next->TakeRoom().has_value());
+  EXPECT_FALSE(next->TakeBudget().has_value());
   EXPECT_FALSE(ticket->is_in());
   holds_.clear();
   EXPECT_TRUE(ticket->is_in());
@@ -204,7 +204,7 @@ TEST_F(ReceiveBudgetTest, WhoHasReservedEnoughWaitsUntilItHasCome) {
   EXPECT_FALSE(held->IsScarce());
   // It waits only for reservations of its own contribution.
   EXPECT_TRUE(posted_.empty());
-  std::optional<ReceiveBudget::Hold> reserved = first->TakeRoom();
+  std::optional<ReceiveBudget::Hold> reserved = first->TakeBudget();
   const ReceiveBudget::Hold come = reserved->Receive(kTurn);
   EXPECT_TRUE(second->is_in());
   EXPECT_FALSE(third->is_in());
@@ -226,7 +226,7 @@ TEST_F(ReceiveBudgetTest, WhoHasEverythingWaitsNoMore) {
   const auto ticket = held_->Wait({&holders_[1], 100, this, 1}, gate);
   held_->LetInHolder(&holders_[1]);
   EXPECT_TRUE(ticket->is_in());
-  EXPECT_FALSE(ticket->TakeRoom().has_value());
+  EXPECT_FALSE(ticket->TakeBudget().has_value());
   EXPECT_FALSE(held_->AnyoneWaits());
   ASSERT_EQ(posted_.size(), 2u);
   posted_[1]();

@@ -82,7 +82,7 @@ void StreamWatchdog::Remove(const WaiterGate* gate) {
 
 void StreamWatchdog::Check() {
   const absl::Time now = clock_.Now();
-  std::vector<std::shared_ptr<WaiterGate>> slow, without_room;
+  std::vector<std::shared_ptr<WaiterGate>> slow, without_budget;
   {
     MutexLock lock(&mutex_);
     for (auto& [key, entry] : entries_) {
@@ -92,12 +92,12 @@ void StreamWatchdog::Check() {
         entry.seen_ending = true;
         continue;
       }
-      const int64_t turn = entry.progress->room_turn;
-      if (turn != std::exchange(entry.room_turn, turn)) {
-        entry.room_wait_start = now;
+      const int64_t turn = entry.progress->budget_turn;
+      if (turn != std::exchange(entry.budget_turn, turn)) {
+        entry.budget_wait_start = now;
       } else if (turn != 0 &&
-                 now - entry.room_wait_start >= kBudgetWaitMax) {
-        without_room.push_back(entry.gate);
+                 now - entry.budget_wait_start >= kBudgetWaitMax) {
+        without_budget.push_back(entry.gate);
       }
       if (entry.progress->waits_for_us && !entry.progress->answering) {
         entry.window_start = now;
@@ -112,7 +112,7 @@ void StreamWatchdog::Check() {
       entry.bytes_at_start = bytes;
     }
   }
-  for (const auto& gate : without_room) gate->CallDisplaced(NoRoomToWait());
+  for (const auto& gate : without_budget) gate->CallDisplaced(NoBudgetToWait());
   for (const auto& gate : slow) {
     gate->CallTooSlow(
         Refuse(absl::StatusCode::kDeadlineExceeded, "TOO_SLOW",

@@ -60,8 +60,8 @@ class StreamWatchdog {
     absl::Time window_start;
     int64_t bytes_at_start = 0;
     bool seen_ending = false;
-    int64_t room_turn = 0;  // The ticket at the last check.
-    absl::Time room_wait_start;
+    int64_t budget_turn = 0;  // The ticket at the last check.
+    absl::Time budget_wait_start;
   };
 
   void Run();

@@ -67,16 +67,16 @@ TEST_F(StreamWatchdogTest, LeavesAStreamThatMovesEnoughInEveryWindow) {
 
 TEST_F(StreamWatchdogTest, TellsAStreamThatWaitsTooLongForRoomToComeAgain) {
   stream_.progress->waits_for_us = true;
-  stream_.progress->room_turn = 1;
+  stream_.progress->budget_turn = 1;
   Pass(1, 0);
   Pass(49, 0);
-  stream_.progress->room_turn = 0;
+  stream_.progress->budget_turn = 0;
   Pass(100, 0);
   // Each ticket has its own time.
-  stream_.progress->room_turn = 2;
+  stream_.progress->budget_turn = 2;
   Pass(1, 0);
   Pass(49, 0);
-  stream_.progress->room_turn = 3;
+  stream_.progress->budget_turn = 3;
   Pass(1, 0);
   Pass(49, 0);
   EXPECT_TRUE(stream_.displaced.ok());

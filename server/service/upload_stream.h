@@ -52,7 +52,7 @@ class UploadStream : public BidiStream, private UploadSender {
   void OnLiveMerge() final { live_->Begin(); }
   void OnRestart() final { live_->OnRestart(); }
   void OnTaken() final { live_->OnTaken(); }
-  void OnRoom() final { live_->OnRoom(); }
+  void OnBudget() final { live_->OnBudget(); }
 
   // UploadSender:
   void AskFor(const std::vector<IndexRange>& missing) final {

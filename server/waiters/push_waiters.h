@@ -35,7 +35,7 @@ class PushWaiter {
   // Level ISLAND: the block that had to wait was merged.
   virtual void OnTaken() {}
   // Level ISLAND: there is memory for its next chunk.
-  virtual void OnRoom() {}
+  virtual void OnBudget() {}
 };
 
 // Lets callers outlive the waiter, which may end at any time.

@@ -13,7 +13,7 @@ struct StreamProgress {
   std::atomic<bool> waits_for_us{false};
   // Unique number of its ticket for memory, 0 for none; waits_for_us is then
   // true.
-  std::atomic<int64_t> room_turn{0};
+  std::atomic<int64_t> budget_turn{0};
   // True while an answer is written that the peer must read.
   std::atomic<bool> answering{false};
   // True once it was told to end; it has a moment to send its status.
