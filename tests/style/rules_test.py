@@ -94,6 +94,10 @@ class IncludesTest(unittest.TestCase):
     self.refuses('coordinator/service/x.cc', '"server/client/x.h"')
     self.refuses('server/service/x.cc', '"worker/api/x.h"')
     self.refuses('worker/api/x.cc', '"server/core/x.h"')
+    self.allows('worker/island/testing/x.cc', '"server/core/x.h"')
+    self.refuses('worker/island/testing/x.cc', '"server/shard/x.h"')
+    self.refuses('worker/core/testing/x.cc', '"server/core/x.h"')
+    self.refuses('coordinator/service/testing/x.cc', '"server/core/x.h"')
     self.refuses('cli/commands/x.cc', '"worker/engine/trainer.h"')
     self.refuses('cli/commands/x.cc', '"tests/benchmarks/vectors.h"')
 

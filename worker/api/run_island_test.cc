@@ -6,10 +6,13 @@
 #include <stop_token>
 #include <string>
 
+#include "absl/base/thread_annotations.h"
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "base/layout/held_layout.h"
 #include "base/layout/layout.h"
 #include "base/obs/log.h"
+#include "base/sync/mutex.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "server/client/bandwidth.h"
@@ -277,9 +280,17 @@ class KeptLog : public LogSink {
   KeptLog() { SetLogSink(this); }
   ~KeptLog() override { SetLogSink(nullptr); }
   void Send(LogSeverity, absl::string_view, absl::string_view text) override {
-    absl::StrAppend(&texts, text, "\n");
+    MutexLock lock(&mutex_);
+    absl::StrAppend(&texts_, text, "\n");
   }
-  std::string texts;
+  std::string texts() const {
+    MutexLock lock(&mutex_);
+    return texts_;
+  }
+
+ private:
+  mutable Mutex mutex_;
+  std::string texts_ ABSL_GUARDED_BY(mutex_);
 };
 
 TEST_F(RunIslandTest, SaysWhichServerIsAwayAndWhatWasNotMerged) {
@@ -290,20 +301,23 @@ TEST_F(RunIslandTest, SaysWhichServerIsAwayAndWhatWasNotMerged) {
   RunIslandOptions options = Options("a");
   options.on_progress = [&, told = int64_t{0}](
                             const IslandProgress& p) mutable {
+    // Away from version 2 on, until the island says so.
+    service.SetServerAway(p.version == 2 &&
+                          !absl::StrContains(log.texts(), "s0 is away"));
+    if (p.reason == "the run is paused") service.SetState(v1::RUN_STATE_ACTIVE);
     if (p.version == told) return;
     told = p.version;
-    service.SetServerAway(p.version == 2 || p.version == 3);
-    const bool rejected = p.version == 4;
-    service.TellOutcomes(rejected ? v1::OUTCOME_REJECTED : v1::OUTCOME_MERGED,
-                         rejected ? "a value is not finite" : "");
+    if (p.version != 4) return;
+    service.FailPushes(1, absl::InvalidArgumentError("a value is not finite"));
   };
   ASSERT_TRUE(RunOne(service, options).ok());
   SetLogSink(nullptr);
-  EXPECT_THAT(log.texts, HasSubstr("server s0 is away; its shards wait"));
-  EXPECT_THAT(log.texts, HasSubstr("server s0 is back at memory\n"));
-  EXPECT_THAT(log.texts, HasSubstr("contribution 5 of fragment 0 is not merged: "
-                                   "REJECTED, a value is not finite\n"));
-  EXPECT_THAT(log.texts, Not(HasSubstr("contribution 4 of fragment 0 is not")));
+  const std::string texts = log.texts();
+  EXPECT_THAT(texts, HasSubstr("server s0 is away; its shards wait"));
+  EXPECT_THAT(texts, HasSubstr("server s0 is back at memory:1\n"));
+  EXPECT_THAT(texts, HasSubstr("contribution 5 of fragment 0 is not merged: "
+                               "REJECTED, a value is not finite\n"));
+  EXPECT_THAT(texts, Not(HasSubstr("contribution 4 of fragment 0 is not")));
 }
 
 TEST_F(RunIslandTest, AFullDiskStopsTheContributionUntilThereIsRoom) {

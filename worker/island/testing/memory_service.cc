@@ -1,20 +1,64 @@
 #include "worker/island/testing/memory_service.h"
 
 #include <algorithm>
+#include <optional>
+#include <stop_token>
 #include <utility>
 
 #include "absl/strings/string_view.h"
-#include "absl/time/clock.h"
+#include "absl/time/time.h"
+#include "atoll/v1/island_service.pb.h"
+#include "atoll/v1/parameter_service.pb.h"
+#include "atoll/v1/run_service.pb.h"
+#include "atoll/v1/server_service.pb.h"
 #include "base/codec/block_run.h"
 #include "base/codec/codec.h"
-#include "base/layout/digest.h"
+#include "base/codec/sha256.h"
 #include "base/layout/encoded_layout.h"
-#include "base/layout/fragment_schedule.h"
+#include "base/layout/exchange.h"
 #include "base/layout/init_generator.h"
 #include "base/status/check.h"
-#include "worker/core/testing/own_slot.h"
+#include "base/status/status_macros.h"
+#include "coordinator/core/run_queries.h"
 
 namespace atl::worker {
+namespace {
+
+namespace event = coordinator::event;
+using server::ContributionKey;
+
+constexpr char kRunId[] = "test";
+constexpr char kServerId[] = "s0";
+// Far shorter than an island's lease.
+constexpr absl::Duration kServerLease = absl::Seconds(1);
+
+std::string MakeSecret() { return std::string(32, 's'); }
+
+server::ShardShape MakeShape(const v1::RunSpec& spec, const RunLayout& layout) {
+  server::ShardShape shape;
+  shape.run_id = kRunId;
+  shape.layout_fingerprint = layout.fingerprint();
+  shape.codec = ToProto(UpCodec(spec));
+  shape.fragments.assign(layout.fragment_count(), {true, true});
+  return shape;
+}
+
+// Accepts the digest of one process and of several: another number of processes
+// may have written the local checkpoint.
+void CheckDigest(const v1::ContributionInfo& info, const EncodedLayout& places,
+                 absl::Span<const char> encoded) {
+  Digest128 sum;
+  const int64_t block_count =
+      places.layout().fragment_block_count(places.fragment());
+  for (int64_t b = 0; b < block_count; ++b) {
+    sum += EncodedBlockDigest(b, encoded.subspan(places.ByteOffset(b),
+                                                 places.ByteCount({b, b + 1})));
+  }
+  const Digest128 name = Digest128::FromProto(info.digest());
+  CHECK(name == sum || name == ContributionDigest(encoded));
+}
+
+}  // namespace
 
 class MemoryCoordinator : public coordinator::IslandControlClient {
  public:
@@ -23,84 +67,58 @@ class MemoryCoordinator : public coordinator::IslandControlClient {
   absl::StatusOr<v1::JoinResponse> Join(
       const v1::JoinRequest& request) override {
     std::lock_guard<std::mutex> lock(service_.mutex_);
-    island_id_ = request.island_id();
-    auto [at, is_new] = service_.members_.try_emplace(island_id_);
-    MemoryService::Member& member = at->second;
-    if (is_new) member.slot = service_.members_.size() - 1;
-    epoch_ = ++member.epoch;
-    member.known = true;
-    v1::JoinResponse response;
-    response.mutable_run()->set_run_id("test");
-    *response.mutable_run()->mutable_spec() = service_.spec_;
-    response.mutable_run()->set_run_epoch(1);
-    response.mutable_run()->set_state(service_.state_);
-    response.set_island_epoch(epoch_);
-    response.set_slot(member.slot);
-    response.set_session_secret(std::string(32, 's'));
-    // An earlier process may have used more seqs: a rejoin skips some.
-    response.set_next_seq(member.seq_max + (epoch_ == 1 ? 1 : 16));
-    for (const auto& outcome : member.outcomes) {
-      *response.add_outcomes() = outcome;
-    }
-    response.set_data_shard(member.slot);
-    response.mutable_lease_duration()->set_seconds(30);
-    service_.Changed();
-    *response.mutable_plan() = service_.PlanFor(member);
-    return response;
+    ASSIGN_OR_RETURN(coordinator::RunAnswer answer,
+                     service_.Step(event::Join{request, MakeSecret()}));
+    v1::JoinResponse& joined = answer.joined;
+    island_ = {request.island_id(), joined.island_epoch(),
+               joined.session_secret()};
+    slot_ = joined.slot();
+    *joined.mutable_run() = coordinator::BuildRun(*service_.run_, true);
+    *joined.mutable_plan() =
+        service_.coordinator_.IslandPlan(*service_.run_, slot_);
+    return joined;
   }
 
   absl::Status ReportReady(int64_t commit_seq) override {
     std::lock_guard<std::mutex> lock(service_.mutex_);
-    MemoryService::Member& member = service_.members_[island_id_];
-    if (!member.known) return absl::FailedPreconditionError("no member");
-    member.ready = true;
-    service_.OpenIfDue();
-    service_.Changed();
-    return absl::OkStatus();
+    return service_.Step(event::Ready{island_, commit_seq}).status();
   }
 
   absl::StatusOr<absl::Duration> Heartbeat() override {
     std::lock_guard<std::mutex> lock(service_.mutex_);
-    const MemoryService::Member& member = service_.members_[island_id_];
-    if (!member.known) return absl::FailedPreconditionError("no member");
-    if (member.epoch > epoch_) return absl::AbortedError("fenced");
-    return absl::Milliseconds(300);
+    RETURN_IF_ERROR(service_.Step(event::Heartbeat{island_}).status());
+    return coordinator::IslandLeaseDuration(service_.spec_);
   }
 
   absl::StatusOr<v1::IslandPlan> WaitForPlan(
       const coordinator::PlanPosition& after, absl::Duration timeout,
       std::stop_token stop) override {
     std::unique_lock<std::mutex> lock(service_.mutex_);
-    service_.changed_.wait_for(
+    const bool came = service_.changed_.wait_for(
         lock, stop, absl::ToChronoMilliseconds(timeout),
         [&] { return service_.revision_ > after.revision; });
     if (stop.stop_requested()) return absl::CancelledError("");
-    const MemoryService::Member& member = service_.members_[island_id_];
-    if (!member.known) return absl::FailedPreconditionError("no member");
-    if (service_.revision_ <= after.revision) {
-      return absl::DeadlineExceededError("");
-    }
-    return service_.PlanFor(member);
+    RETURN_IF_ERROR(service_.run_->CheckIsland(island_));
+    if (!came) return absl::DeadlineExceededError("");
+    return service_.coordinator_.IslandPlan(*service_.run_, slot_);
   }
 
   absl::Status ReportProgress(v1::ReportProgressRequest progress) override {
     std::lock_guard<std::mutex> lock(service_.mutex_);
-    for (const v1::Evaluation& evaluation : progress.evaluations()) {
-      service_.evaluations_.push_back(evaluation);
-    }
-    return absl::OkStatus();
+    return service_.Step(event::Progress{island_, progress}).status();
   }
 
   absl::Status Leave(absl::string_view reason) override {
     std::lock_guard<std::mutex> lock(service_.mutex_);
     ++service_.leave_count_;
-    return absl::OkStatus();
+    return service_.Step(event::Leave{island_}).status();
   }
 
  private:
   MemoryService& service_;
-  std::string island_id_;
-  int64_t epoch_ = 0;
+  // service_.mutex_ guards both.
+  coordinator::IslandCredentials island_;
+  int32_t slot_ = 0;
 };
 
 class MemoryParameters : public server::ParameterClient {
@@ -108,49 +126,65 @@ class MemoryParameters : public server::ParameterClient {
   MemoryParameters(MemoryService& service, HeldLayout held)
       : service_(service), held_(std::move(held)) {}
 
-  void SetRoutes(server::ShardRoutes routes) override {}
-  void SetIdentity(server::PushIdentity identity) override {}
+  void SetRoutes(server::ShardRoutes routes) override {
+    std::lock_guard<std::mutex> lock(service_.mutex_);
+    placement_epoch_ = routes.placement_epoch;
+  }
+
+  void SetIdentity(server::PushIdentity identity) override {
+    std::lock_guard<std::mutex> lock(service_.mutex_);
+    island_epoch_ = identity.island_epoch;
+    const codec::Sha256Digest digest =
+        codec::ComputeSha256(identity.session_secret);
+    session_sha256_.assign(digest.begin(), digest.end());
+  }
 
   server::TransferOutcome Push(const v1::ContributionInfo& info,
                                absl::Span<const char> encoded,
                                const server::CallBounds& bounds) override {
+    // Without a block here there is no shard to push to.
+    if (held_.fragment_blocks(info.key().fragment()).empty()) return {};
     std::unique_lock<std::mutex> lock(service_.mutex_);
-    if (!service_.changed_.wait(lock, bounds.stop,
-                                [&] { return !service_.pushes_held_; })) {
-      return {absl::CancelledError("stopped"), {}};
-    }
+    const auto wait = [&](auto is_over) {
+      return service_.changed_.wait(lock, bounds.stop, is_over);
+    };
+    const server::TransferOutcome stopped = {absl::CancelledError("stopped"),
+                                             {}};
+    if (!wait([&] { return !service_.pushes_held_; })) return stopped;
     if (service_.push_failure_count_ > 0) {
       --service_.push_failure_count_;
-      return {service_.push_failure_, {}};
-    }
-    const int32_t f = info.key().fragment();
-    counters_.sent_payload_bytes += static_cast<int64_t>(encoded.size());
-    for (auto& [id, member] : service_.members_) {
-      if (member.slot == info.key().slot()) {
-        member.seq_max = std::max(member.seq_max, info.key().seq());
+      const absl::Status failure = service_.push_failure_;
+      if (absl::IsInvalidArgument(failure)) {
+        service_.shard_.OnRefused(info, failure.message());
+        service_.Settle();
       }
+      return {failure, {}};
     }
-    if (info.anchor_version() != service_.versions_[f]) {
-      return {absl::OkStatus(), {}};  // Late or merged already.
-    }
-    const auto found = service_.stored_[f].find(info.key().slot());
-    if (found != service_.stored_[f].end()) {
-      CHECK(found->second.info.SerializeAsString() == info.SerializeAsString());
-      return {absl::OkStatus(), {}};
-    }
-    if (held_.is_all()) {
-      CheckDigest(info, encoded);
-      service_.stored_[f][info.key().slot()] = {info, Decode(info, encoded)};
-      service_.MergeIfComplete(f);
-      return {absl::OkStatus(), {}};
-    }
-    TakePart(info, encoded);
-    // Waits until the other processes have pushed their parts.
-    const bool stored = service_.changed_.wait(lock, bounds.stop, [&] {
-      return service_.versions_[f] != info.anchor_version() ||
-             service_.stored_[f].count(info.key().slot()) > 0;
+    counters_.sent_payload_bytes += static_cast<int64_t>(encoded.size());
+    v1::PushHeader header;
+    *header.mutable_info() = info;
+    header.set_island_epoch(island_epoch_);
+    header.set_layout_fingerprint(service_.layout_.fingerprint());
+    header.set_placement_epoch(placement_epoch_);
+    const std::string session_sha256 = session_sha256_;
+    absl::Status status;
+    // As a real client, tries again if the server's plan is behind.
+    const bool answered = wait([&] {
+      status = service_.shard_.AdmitPush(header, session_sha256);
+      return !absl::IsUnavailable(status) &&
+             !absl::IsFailedPrecondition(status) &&
+             !absl::IsResourceExhausted(status);
     });
-    return {stored ? absl::OkStatus() : absl::CancelledError("stopped"), {}};
+    if (!answered) return stopped;
+    if (!status.ok()) return {status, {}};
+    service_.TakeBlocks(info, held_, encoded);
+    // Other processes push the other blocks. What is merged is here no longer.
+    const auto key = ContributionKey::FromProto(info.key());
+    const bool stored = wait([&] {
+      const auto found = service_.contributions_.find(key);
+      return found == service_.contributions_.end() || found->second.stored;
+    });
+    return stored ? server::TransferOutcome() : stopped;
   }
 
   server::TransferOutcome Pull(int32_t fragment, int64_t version,
@@ -158,10 +192,10 @@ class MemoryParameters : public server::ParameterClient {
                                absl::Span<float> out,
                                const server::CallBounds& bounds) override {
     std::lock_guard<std::mutex> lock(service_.mutex_);
-    if (version != service_.versions_[fragment]) {
+    if (!service_.shard_.Holds(fragment, version)) {
       return {absl::OutOfRangeError("no longer held"), {}};
     }
-    const std::vector<float>& values = service_.values_[fragment];
+    const std::vector<float>& values = service_.values_.at({fragment, version});
     server::TransferOutcome outcome;
     server::ShardDigest digest;
     float* to = out.data();
@@ -173,9 +207,7 @@ class MemoryParameters : public server::ParameterClient {
       to += at.size();
     }
     CHECK(to == out.data() + out.size());
-    digest.all = RangeDigest(
-        service_.layout_, fragment,
-        {0, service_.layout_.fragment_block_count(fragment)}, values);
+    digest.all = service_.ComputeDigest(fragment, version);
     if (!held_.is_all()) outcome.digests = {digest};
     counters_.received_payload_bytes += out.size() * sizeof(float);
     return outcome;
@@ -199,117 +231,42 @@ class MemoryParameters : public server::ParameterClient {
   }
 
  private:
-  // Accepts the digest of one process and of several: another number of
-  // processes may have written the local checkpoint.
-  void CheckDigest(const v1::ContributionInfo& info,
-                   absl::Span<const char> encoded) const {
-    const int32_t f = info.key().fragment();
-    const EncodedLayout places(service_.layout_, f,
-                               *codec::FindCodec(info.codec()));
-    Digest128 sum;
-    for (int64_t b = 0; b < service_.layout_.fragment_block_count(f); ++b) {
-      sum += EncodedBlockDigest(
-          b,
-          encoded.subspan(places.ByteOffset(b), places.ByteCount({b, b + 1})));
-    }
-    const Digest128 name = Digest128::FromProto(info.digest());
-    CHECK(name == sum || name == ContributionDigest(encoded));
-  }
-
-  // Stores one process's part of a contribution.
-  void TakePart(const v1::ContributionInfo& info,
-                absl::Span<const char> encoded) {
-    const int32_t f = info.key().fragment();
-    const RunLayout& layout = service_.layout_;
-    MemoryService::Partial& partial = service_.partial_[f][info.key().slot()];
-    if (partial.stored.info.SerializeAsString() != info.SerializeAsString()) {
-      partial = {};
-      partial.stored.info = info;
-      partial.stored.elements.resize(layout.fragment_element_count(f));
-      partial.has.resize(layout.fragment_element_count(f));
-    }
-    const codec::Codec& codec = *codec::FindCodec(info.codec());
-    const EncodedLayout places(layout, f, codec, held_.fragment_blocks(f));
-    const EncodedLayout whole(layout, f, codec);
-    partial.bytes.resize(whole.byte_count());
-    const std::vector<float> elements = Decode(info, encoded);
-    const float* from = elements.data();
-    for (const IndexRange blocks : places.held()) {
-      const IndexRange at = layout.BlockElements(f, blocks);
-      if (partial.has[at.begin]) return;  // A repeat.
-      std::copy_n(from, at.size(), partial.stored.elements.begin() + at.begin);
-      std::fill_n(partial.has.begin() + at.begin, at.size(), true);
-      from += at.size();
-      std::copy_n(encoded.begin() + places.ByteOffset(blocks.begin),
-                  places.ByteCount(blocks),
-                  partial.bytes.begin() + whole.ByteOffset(blocks.begin));
-    }
-    if (!std::all_of(partial.has.begin(), partial.has.end(),
-                     [](bool has) { return has; })) {
-      return;
-    }
-    CheckDigest(info, partial.bytes);
-    service_.stored_[f][info.key().slot()] = std::move(partial.stored);
-    service_.partial_[f].erase(info.key().slot());
-    service_.changed_.notify_all();
-    service_.MergeIfComplete(f);
-  }
-
-  std::vector<float> Decode(const v1::ContributionInfo& info,
-                            absl::Span<const char> encoded) const {
-    const int32_t f = info.key().fragment();
-    const codec::Codec* const codec = codec::FindCodec(info.codec());
-    CHECK(codec != nullptr);
-    const EncodedLayout places(service_.layout_, f, *codec,
-                               held_.fragment_blocks(f));
-    std::vector<int32_t> counts;
-    for (const IndexRange blocks : places.held()) {
-      const std::vector<int32_t> some = places.ElementCounts(blocks);
-      counts.insert(counts.end(), some.begin(), some.end());
-    }
-    codec::BlockRun run;
-    run.element_counts = counts;
-    std::vector<float> elements(held_.fragment_element_count(f));
-    CHECK(codec::DecodeRun(*codec, run,
-                           absl::string_view(encoded.data(), encoded.size()),
-                           absl::MakeSpan(elements))
-              .ok());
-    return elements;
-  }
-
   MemoryService& service_;
   const HeldLayout held_;
+  // service_.mutex_ guards the rest.
+  int64_t placement_epoch_ = 0;
+  int64_t island_epoch_ = 0;
+  std::string session_sha256_;
   server::TransferCounters counters_;
 };
 
 MemoryService::MemoryService(const v1::RunSpec& spec)
-    : spec_(spec), layout_(*RunLayout::Create(spec.layout())) {
-  const int32_t count = layout_.fragment_count();
-  versions_.assign(count, 0);
-  commit_seqs_.assign(count, 0);
-  open_.resize(count);
-  stored_.resize(count);
-  partial_.resize(count);
-  values_.resize(count);
-  for (int32_t f = 0; f < count; ++f) {
-    values_[f].resize(layout_.fragment_element_count(f));
+    : spec_(spec),
+      layout_(*RunLayout::Create(spec.layout())),
+      coordinator_({.server_lease_duration = kServerLease}),
+      shard_(MakeShape(spec_, layout_), {}) {
+  for (int32_t f = 0; f < layout_.fragment_count(); ++f) {
+    values_[{f, 0}].resize(layout_.fragment_element_count(f));
   }
   for (const TensorPlace& tensor : layout_.tensors()) {
     GenerateInit(spec.layout().tensors(tensor.tensor).init(),
                  spec.init().seed(), tensor.tensor, 0,
-                 absl::MakeSpan(values_[tensor.fragment])
+                 absl::MakeSpan(values_[{tensor.fragment, 0}])
                      .subspan(tensor.fragment_offset, tensor.element_count));
   }
-}
-
-v1::Run MemoryService::run() const {
-  std::lock_guard<std::mutex> lock(mutex_);
-  v1::Run run;
-  run.set_run_id("test");
-  *run.mutable_spec() = spec_;
-  run.set_state(state_);
-  run.set_run_epoch(1);
-  return run;
+  coordinator_.Start(now_);
+  v1::RegisterServerRequest server;
+  server.set_server_id(kServerId);
+  server.set_address("memory:1");
+  server.set_incarnation(1);
+  CHECK_OK(coordinator_.RegisterServer(server, now_).status());
+  v1::CreateRunRequest run;
+  run.set_run_id(kRunId);
+  *run.mutable_spec() = spec;
+  CHECK_OK(coordinator_.CreateRun(run, now_).status());
+  run_ = *coordinator_.FindRun(kRunId);
+  Settle();
+  CHECK(run_->state().started());
 }
 
 std::unique_ptr<coordinator::IslandControlClient>
@@ -326,127 +283,145 @@ std::unique_ptr<server::ParameterClient> MemoryService::MakeParameters(
   return std::make_unique<MemoryParameters>(*this, held);
 }
 
-v1::IslandPlan MemoryService::PlanFor(const Member& member) const {
-  v1::IslandPlan plan;
-  plan.set_revision(revision_);
-  plan.set_coordinator_epoch(1);
-  plan.set_run_id("test");
-  plan.set_run_epoch(1);
-  plan.set_run_state(state_);
-  plan.set_slot(member.slot);
-  plan.set_island_epoch(member.epoch);
-  plan.set_commit_seq(commit_seq_);
-  plan.set_placement_epoch(1);
-  v1::ShardPlacement* shard = plan.add_shards();
-  shard->set_server_id("s0");
-  shard->set_address(server_away_ ? "" : "memory");
-  for (int32_t f = 0; f < layout_.fragment_count(); ++f) {
-    v1::FragmentVersion* cut = plan.add_cut();
-    cut->set_fragment(f);
-    cut->set_version(versions_[f]);
-    cut->set_commit_seq(commit_seqs_[f]);
-    *cut->mutable_digest() =
-        RangeDigest(layout_, f, {0, layout_.fragment_block_count(f)},
-                    values_[f])
-            .ToProto();
-    if (open_[f].empty()) continue;
-    v1::OpenRound* open = plan.add_open_rounds();
-    open->set_fragment(f);
-    open->set_version(versions_[f]);
-    for (const int32_t slot : open_[f]) {
-      v1::SlotPlan* slot_plan = open->add_slots();
-      slot_plan->set_slot(slot);
-      const int64_t start_step = StartStep(
-          spec_.schedule(), layout_.fragment_count(), f, versions_[f]);
-      slot_plan->set_start_step(start_step);
-      slot_plan->set_step_count(PushStep(spec_.schedule(),
-                                         layout_.fragment_count(), f,
-                                         versions_[f]) -
-                                start_step);
-      slot_plan->set_data_shard(slot);
+// --- The two cores -----------------------------------------------------------
+
+absl::StatusOr<coordinator::RunAnswer> MemoryService::Step(
+    const coordinator::RunEvent& event) {
+  absl::StatusOr<coordinator::RunAnswer> answer = run_->Step(event, now_);
+  Settle();
+  return answer;
+}
+
+void MemoryService::Settle() {
+  for (bool changed = true; changed;) {
+    if (!server_away_) {
+      v1::ReportShardsRequest report;
+      report.set_server_id(kServerId);
+      report.set_incarnation(1);
+      *report.add_shards() = shard_.Report();
+      CHECK_OK(coordinator_.ReportShards(report, now_).status());
     }
-    KeepOwnSlot(member.slot, *open);
+    const coordinator::Effects effects = coordinator_.TakeEffects(now_);
+    for (const coordinator::LogEntry& entry : effects.batch.entries) {
+      for (const v1::RoundContribution& contribution :
+           entry.record.round_committed().round().contributions()) {
+        if (contribution.outcome() != v1::OUTCOME_MERGED) continue;
+        merged_.push_back(contribution.info());
+      }
+      if (entry.record.has_evaluated()) {
+        evaluations_.push_back(entry.record.evaluated().evaluation());
+      }
+    }
+    const v1::ServerPlan plan = coordinator_.ServerPlan(kServerId);
+    revision_ = plan.revision();
+    for (const v1::ServerRunPlan& run : plan.runs()) shard_.OnPlan(run);
+    const std::vector<server::Action> actions = shard_.NextActions();
+    for (const server::Action& action : actions) Do(action);
+    CHECK(shard_.fault().empty()) << shard_.fault();
+    changed = effects.servers_changed || !effects.changed_runs.empty() ||
+              !actions.empty();
   }
-  for (const auto& outcome : member.outcomes) *plan.add_outcomes() = outcome;
-  return plan;
-}
-
-void MemoryService::SetServerAway(bool away) {
-  std::lock_guard<std::mutex> lock(mutex_);
-  server_away_ = away;
-  Changed();
-}
-
-void MemoryService::TellOutcomes(v1::Outcome outcome, std::string reason) {
-  std::lock_guard<std::mutex> lock(mutex_);
-  told_outcome_ = outcome;
-  told_reason_ = std::move(reason);
-}
-
-void MemoryService::Changed() {
-  ++revision_;
   changed_.notify_all();
 }
 
-bool MemoryService::Complete() const {
-  return std::all_of(versions_.begin(), versions_.end(), [this](int64_t v) {
-    return v >= spec_.schedule().round_count();
-  });
+void MemoryService::Do(const server::Action& action) {
+  switch (action.kind) {
+    case server::ActionKind::kMakeVersion0:
+      return shard_.OnVersion0(action.fragment,
+                               ComputeDigest(action.fragment, 0));
+    case server::ActionKind::kPrepare:
+      return Prepare(action.seal);
+    case server::ActionKind::kPersist:
+      for (const ContributionKey& key : action.keys) contributions_.erase(key);
+      return shard_.OnPersisted(action.commit.commit_seq());
+    case server::ActionKind::kDrop:
+      for (const ContributionKey& key : action.keys) contributions_.erase(key);
+      return;
+    case server::ActionKind::kDiscard:
+    case server::ActionKind::kRelease:
+      values_.erase({action.fragment, action.version});
+      return;
+    case server::ActionKind::kWriteManifest:
+      return shard_.OnManifestWritten(action.pin.pin_id());
+    case server::ActionKind::kDropManifest:
+      return shard_.OnManifestDropped(action.pin.pin_id());
+    default:
+      return;  // It is about a disk.
+  }
 }
 
-void MemoryService::OpenIfDue() {
-  if (state_ != v1::RUN_STATE_ACTIVE) return;
-  std::vector<int32_t> slots;
-  for (const auto& [id, member] : members_) {
-    if (member.ready && member.known) slots.push_back(member.slot);
-  }
-  std::sort(slots.begin(), slots.end());
-  if (static_cast<int>(slots.size()) < spec_.schedule().island_count_min()) {
-    return;
-  }
-  for (int32_t f = 0; f < layout_.fragment_count(); ++f) {
-    if (open_[f].empty() && versions_[f] < spec_.schedule().round_count()) {
-      open_[f] = slots;
-    }
-  }
-}
-
-void MemoryService::MergeIfComplete(int32_t f) {
-  for (const int32_t slot : open_[f]) {
-    if (stored_[f].count(slot) == 0) return;
-  }
-  const float weight =
-      static_cast<float>(1.0 / static_cast<double>(open_[f].size()));
-  std::vector<float> mean(values_[f].size(), 0.0f);
-  ++commit_seq_;
-  for (const auto& [slot, stored] : stored_[f]) {
+void MemoryService::Prepare(const v1::Seal& seal) {
+  const int32_t f = seal.fragment();
+  const EncodedLayout places(layout_, f, UpCodec(spec_));
+  const std::vector<int32_t> counts =
+      places.ElementCounts({0, layout_.fragment_block_count(f)});
+  codec::BlockRun run;
+  run.element_counts = counts;
+  std::vector<float>& values = values_[{f, seal.version() + 1}];
+  values = values_.at({f, seal.version()});
+  std::vector<float> elements(values.size());
+  std::vector<float> mean(values.size(), 0.0f);
+  for (const v1::SealedContribution& sealed : seal.contributions()) {
+    const auto key = ContributionKey::FromProto(sealed.key());
+    CHECK_OK(codec::DecodeRun(places.codec(), run, contributions_.at(key).bytes,
+                              absl::MakeSpan(elements)));
+    const float weight = sealed.weight();
     for (size_t i = 0; i < mean.size(); ++i) {
-      const float scaled = weight * stored.elements[i];
+      const float scaled = weight * elements[i];
       mean[i] = mean[i] + scaled;
-    }
-    merged_.push_back(stored.info);
-    for (auto& [id, member] : members_) {
-      if (member.slot != slot) continue;
-      v1::ContributionOutcome outcome;
-      *outcome.mutable_key() = stored.info.key();
-      outcome.set_outcome(told_outcome_);
-      outcome.set_reason(told_reason_);
-      member.outcomes.push_back(outcome);
     }
   }
   const float rate = static_cast<float>(spec_.outer().learning_rate());
   for (size_t i = 0; i < mean.size(); ++i) {
     const float step = rate * mean[i];
-    values_[f][i] = values_[f][i] - step;
+    values[i] = values[i] - step;
   }
-  ++versions_[f];
-  commit_seqs_[f] = commit_seq_;
-  stored_[f].clear();
-  open_[f].clear();
-  if (Complete()) state_ = v1::RUN_STATE_COMPLETED;
-  OpenIfDue();
-  Changed();
+  server::PreparedFact prepared;
+  prepared.fragment = f;
+  prepared.version = seal.version();
+  prepared.attempt = seal.attempt();
+  prepared.digest = ComputeDigest(f, seal.version() + 1);
+  shard_.OnPrepared(prepared);
 }
+
+void MemoryService::TakeBlocks(const v1::ContributionInfo& info,
+                               const HeldLayout& held,
+                               absl::Span<const char> encoded) {
+  const int32_t f = info.key().fragment();
+  const EncodedLayout whole(layout_, f, UpCodec(spec_));
+  const EncodedLayout part(layout_, f, UpCodec(spec_), held.fragment_blocks(f));
+  auto [at, is_new] =
+      contributions_.try_emplace(ContributionKey::FromProto(info.key()));
+  Contribution& contribution = at->second;
+  if (contribution.stored) return;
+  if (is_new) {
+    contribution.bytes.resize(whole.byte_count());
+    contribution.has.resize(layout_.fragment_block_count(f));
+    shard_.OnBound(info);
+  }
+  for (const IndexRange blocks : part.held()) {
+    std::copy_n(encoded.begin() + part.ByteOffset(blocks.begin),
+                part.ByteCount(blocks),
+                contribution.bytes.begin() + whole.ByteOffset(blocks.begin));
+    std::fill_n(contribution.has.begin() + blocks.begin, blocks.size(), true);
+  }
+  contribution.stored =
+      std::find(contribution.has.begin(), contribution.has.end(), false) ==
+      contribution.has.end();
+  if (!contribution.stored) return;
+  CheckDigest(info, whole, contribution.bytes);
+  shard_.OnStored(info, /*norm_squared=*/0);
+  Settle();
+}
+
+Digest128 MemoryService::ComputeDigest(int32_t fragment,
+                                       int64_t version) const {
+  return RangeDigest(layout_, fragment,
+                     {0, layout_.fragment_block_count(fragment)},
+                     values_.at({fragment, version}));
+}
+
+// --- What tests do -----------------------------------------------------------
 
 void MemoryService::FailPushes(int count, absl::Status status) {
   std::lock_guard<std::mutex> lock(mutex_);
@@ -457,34 +432,60 @@ void MemoryService::FailPushes(int count, absl::Status status) {
 void MemoryService::HoldPushes(bool hold) {
   std::lock_guard<std::mutex> lock(mutex_);
   pushes_held_ = hold;
-  Changed();
+  changed_.notify_all();
 }
 
 void MemoryService::EndLeases() {
   std::lock_guard<std::mutex> lock(mutex_);
-  for (auto& [id, member] : members_) member.known = false;
-  Changed();
+  now_ += coordinator::IslandLeaseDuration(spec_);
+  Settle();
 }
 
 void MemoryService::Fence(const std::string& island_id) {
-  std::lock_guard<std::mutex> lock(mutex_);
-  ++members_[island_id].epoch;
-  Changed();
+  v1::JoinRequest request;
+  request.set_island_id(island_id);
+  request.mutable_capabilities()->add_devices()->set_kind("cpu");
+  CHECK_OK(MakeCoordinator()->Join(request).status());
 }
 
 void MemoryService::SetState(v1::RunState state) {
   std::lock_guard<std::mutex> lock(mutex_);
-  state_ = state;
-  OpenIfDue();
-  Changed();
+  if (state == v1::RUN_STATE_PAUSED) {
+    CHECK_OK(Step(event::Pause()).status());
+  } else if (state == v1::RUN_STATE_ACTIVE) {
+    CHECK_OK(Step(event::Resume()).status());
+  } else {
+    CHECK(state == v1::RUN_STATE_CANCELLED);
+    CHECK_OK(Step(event::Cancel()).status());
+  }
+}
+
+void MemoryService::SetServerAway(bool away) {
+  std::lock_guard<std::mutex> lock(mutex_);
+  if (server_away_ == away) return;
+  server_away_ = away;
+  if (away) {
+    now_ += kServerLease;
+    coordinator_.Advance(now_);
+  }
+  Settle();
+}
+
+// --- What tests see ----------------------------------------------------------
+
+v1::Run MemoryService::run() const {
+  std::lock_guard<std::mutex> lock(mutex_);
+  return coordinator::BuildRun(*run_, /*with_tensors=*/true);
 }
 
 std::vector<float> MemoryService::parameters() const {
   std::lock_guard<std::mutex> lock(mutex_);
   std::vector<float> parameters(layout_.element_count());
   for (const TensorPlace& tensor : layout_.tensors()) {
-    std::copy_n(values_[tensor.fragment].begin() + tensor.fragment_offset,
-                tensor.element_count, parameters.begin() + tensor.model_offset);
+    const int32_t f = tensor.fragment;
+    std::copy_n(
+        values_.at({f, shard_.version(f)}).begin() + tensor.fragment_offset,
+        tensor.element_count, parameters.begin() + tensor.model_offset);
   }
   return parameters;
 }
@@ -495,29 +496,11 @@ std::string MemoryService::parameters_sha256() const {
 
 int64_t MemoryService::version() const {
   std::lock_guard<std::mutex> lock(mutex_);
-  return *std::min_element(versions_.begin(), versions_.end());
-}
-
-std::vector<v1::ContributionInfo> MemoryService::merged() const {
-  std::lock_guard<std::mutex> lock(mutex_);
-  return merged_;
-}
-
-std::vector<v1::Evaluation> MemoryService::evaluations() const {
-  std::lock_guard<std::mutex> lock(mutex_);
-  return evaluations_;
-}
-
-int MemoryService::leave_count() const {
-  std::lock_guard<std::mutex> lock(mutex_);
-  return leave_count_;
-}
-
-void MemoryService::AwaitVersion(int64_t version) {
-  std::unique_lock<std::mutex> lock(mutex_);
-  changed_.wait(lock, [&] {
-    return *std::min_element(versions_.begin(), versions_.end()) >= version;
-  });
+  int64_t version = shard_.version(0);
+  for (int32_t f = 1; f < layout_.fragment_count(); ++f) {
+    version = std::min(version, shard_.version(f));
+  }
+  return version;
 }
 
 }  // namespace atl::worker

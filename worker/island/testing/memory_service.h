@@ -1,5 +1,7 @@
-// A minimal coordinator with servers in memory, for tests of whole islands:
-// strict synchronous rounds, uniform mean, outer SGD. Thread-safe.
+// A coordinator and one server in memory, for tests of whole islands. The real
+// cores decide; messages, clock and disk are simulated. The server merges a
+// weighted mean by outer SGD. Time passes only when a test lets a lease end.
+// Thread-safe.
 
 #pragma once
 
@@ -8,24 +10,32 @@
 #include <map>
 #include <memory>
 #include <mutex>
-#include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/time/time.h"
+#include "absl/types/span.h"
 #include "atoll/v1/plan.pb.h"
 #include "atoll/v1/run.pb.h"
 #include "base/layout/digest.h"
 #include "base/layout/held_layout.h"
 #include "base/layout/layout.h"
 #include "coordinator/client/island_control_client.h"
+#include "coordinator/core/coordinator.h"
+#include "coordinator/core/run_event.h"
+#include "coordinator/core/run_machine.h"
 #include "server/client/parameter_client.h"
+#include "server/core/contribution_key.h"
+#include "server/core/shard_machine.h"
 
 namespace atl::worker {
 
 class MemoryService {
  public:
-  // A run of `spec` named "test". Requires: the layout is valid.
+  // A run of `spec` named "test". Requires: the coordinator accepts `spec`.
   explicit MemoryService(const v1::RunSpec& spec);
 
   v1::Run run() const;
@@ -35,84 +45,81 @@ class MemoryService {
   std::unique_ptr<server::ParameterClient> MakeParameters(
       const HeldLayout& held);
 
-  // The next `count` pushes return `status` and store nothing.
+  // The next `count` pushes return `status` and store nothing. If it is
+  // INVALID_ARGUMENT, the server refuses these contributions for good.
   void FailPushes(int count, absl::Status status);
   // While true, pushes wait, as on a dead link.
   void HoldPushes(bool hold);
-  // Forgets all members, as if all leases had ended.
+  // Lets the leases of all islands end.
   void EndLeases();
-  // As if another process joined as `island_id`.
+  // Joins as another process of `island_id`.
   void Fence(const std::string& island_id);
+  // As an operator: PAUSED, ACTIVE or CANCELLED.
   void SetState(v1::RunState state);
-  // Plans give the server no address; it keeps serving.
+  // While true, the coordinator hears nothing of the server, which goes on
+  // serving: it stores contributions, and no round is sealed.
   void SetServerAway(bool away);
-  // Later contributions are merged, but reported with this outcome.
-  void TellOutcomes(v1::Outcome outcome, std::string reason);
 
   // Parameters of the newest cut, in the model order.
   std::vector<float> parameters() const;
   std::string parameters_sha256() const;
-  int64_t version() const;
-  std::vector<v1::ContributionInfo> merged() const;
-  std::vector<v1::Evaluation> evaluations() const;
-  int leave_count() const;
-  // Waits until every fragment is at `version` or later.
-  void AwaitVersion(int64_t version);
+  int64_t version() const;  // Of the fragment that is the furthest behind.
+  std::vector<v1::ContributionInfo> merged() const {
+    std::lock_guard<std::mutex> lock(mutex_);
+    return merged_;
+  }
+  std::vector<v1::Evaluation> evaluations() const {
+    std::lock_guard<std::mutex> lock(mutex_);
+    return evaluations_;
+  }
+  int leave_count() const {
+    std::lock_guard<std::mutex> lock(mutex_);
+    return leave_count_;
+  }
 
  private:
   friend class MemoryCoordinator;
   friend class MemoryParameters;
 
-  struct Member {
-    int32_t slot = 0;
-    int64_t epoch = 0;
-    bool ready = false;
-    bool known = true;
-    int64_t seq_max = 0;
-    std::vector<v1::ContributionOutcome> outcomes;
-  };
-  struct Stored {
-    v1::ContributionInfo info;
-    std::vector<float> elements;
-  };
-  // A contribution whose processes have not all pushed yet.
-  struct Partial {
-    Stored stored;
-    std::vector<bool> has;    // By element.
-    std::vector<char> bytes;  // The whole contribution, encoded.
+  struct Contribution {
+    std::string bytes;      // Of all blocks, encoded.
+    std::vector<bool> has;  // By block.
+    bool stored = false;    // All blocks are here.
   };
 
   // All require mutex_.
-  v1::IslandPlan PlanFor(const Member& member) const;
-  void Changed();
-  void OpenIfDue();
-  void MergeIfComplete(int32_t fragment);
-  bool Complete() const;
+  absl::StatusOr<coordinator::RunAnswer> Step(
+      const coordinator::RunEvent& event);
+  // Passes on reports and plans until nothing follows from them, and wakes all
+  // who wait.
+  void Settle();
+  void Do(const server::Action& action);
+  void Prepare(const v1::Seal& seal);
+  // Takes the blocks `held` of a contribution that was admitted.
+  void TakeBlocks(const v1::ContributionInfo& info, const HeldLayout& held,
+                  absl::Span<const char> encoded);
+  Digest128 ComputeDigest(int32_t fragment, int64_t version) const;
 
   const v1::RunSpec spec_;
   const RunLayout layout_;
 
   mutable std::mutex mutex_;
   mutable std::condition_variable_any changed_;
-  int64_t revision_ = 1;
-  v1::RunState state_ = v1::RUN_STATE_ACTIVE;
-  std::map<std::string, Member> members_;
-  std::vector<std::vector<float>> values_;  // By fragment.
-  std::vector<int64_t> versions_;           // By fragment.
-  std::vector<int64_t> commit_seqs_;        // By fragment.
-  std::vector<std::vector<int32_t>> open_;  // Expected slots, by fragment.
-  std::vector<std::map<int32_t, Stored>> stored_;    // By fragment, slot.
-  std::vector<std::map<int32_t, Partial>> partial_;  // By fragment, slot.
-  int64_t commit_seq_ = 0;
+  absl::Time now_ = absl::UnixEpoch();
+  coordinator::Coordinator coordinator_;
+  coordinator::RunMachine* run_ = nullptr;
+  int64_t revision_ = 0;  // Of the newest plans.
+  bool server_away_ = false;
+  server::ShardMachine shard_;
+  // By fragment and version.
+  std::map<std::pair<int32_t, int64_t>, std::vector<float>> values_;
+  std::map<server::ContributionKey, Contribution> contributions_;
   bool pushes_held_ = false;
   int push_failure_count_ = 0;
   absl::Status push_failure_;
   std::vector<v1::ContributionInfo> merged_;
   std::vector<v1::Evaluation> evaluations_;
   int leave_count_ = 0;
-  bool server_away_ = false;
-  v1::Outcome told_outcome_ = v1::OUTCOME_MERGED;
-  std::string told_reason_;
 };
 
 }  // namespace atl::worker

@@ -29,7 +29,7 @@ v1::RunSpec TinyRun(const TinyRunOptions& options) {
   inner->set_beta1(0.9);
   inner->set_beta2(0.95);
   inner->set_epsilon(1e-8);
-  inner->set_weight_decay(0.1);
+  if (options.adamw) inner->set_weight_decay(0.1);
   inner->set_clip_norm(1);
   inner->set_warmup_step_count(2);
   inner->set_final_learning_rate_fraction(0.1);

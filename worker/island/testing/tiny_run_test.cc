@@ -5,6 +5,7 @@
 #include "base/io/files.h"
 #include "base/io/posix_file_system.h"
 #include "base/layout/layout.h"
+#include "coordinator/core/spec/validate_spec.h"
 #include "gtest/gtest.h"
 
 namespace atl::worker {
@@ -17,6 +18,14 @@ TEST(TinyRunTest, HasALayoutThatEveryoneTakes) {
     const auto layout = RunLayout::Create(TinyRun(options).layout());
     ASSERT_TRUE(layout.ok()) << layout.status();
     EXPECT_EQ(layout->fragment_count(), fragment_count);
+  }
+}
+
+TEST(TinyRunTest, TheCoordinatorAcceptsIt) {
+  TinyRunOptions options;
+  for (const bool adamw : {false, true}) {
+    options.adamw = adamw;
+    EXPECT_TRUE(coordinator::ValidateSpec(TinyRun(options)).empty());
   }
 }
 
