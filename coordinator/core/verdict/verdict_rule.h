@@ -47,8 +47,6 @@ class VerdictRule {
 
   // For logs: "krum".
   virtual absl::string_view name() const = 0;
-  // Whether VerdictInput.grams is read.
-  virtual bool needs_products() const = 0;
   // FAILED_PRECONDITION: there are too few contributions for the rule.
   // INTERNAL: a coefficient is not finite.
   virtual absl::StatusOr<Coefficients> Decide(
