@@ -3,7 +3,7 @@
 // Pure. Thread-compatible. Only Apply and Restore change the state, so a replay
 // of the log gives the state that the log was written from. So does a snapshot
 // plus the records after it. The size is bounded by members, fragments and data
-// shards, not by rounds: old rounds are history (outputs/history.h).
+// shards, not by rounds: old rounds are history (outputs/batch.h).
 
 #pragma once
 
