@@ -7,7 +7,6 @@
 #include <cstdint>
 #include <vector>
 
-#include "coordinator/core/state/decision.h"
 #include "coordinator/core/state/observations.h"
 #include "coordinator/core/state/run_state.h"
 

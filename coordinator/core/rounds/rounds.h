@@ -12,7 +12,6 @@
 #include "absl/time/time.h"
 #include "atoll/storage/v1/coordinator_records.pb.h"
 #include "coordinator/core/rounds/contributions.h"
-#include "coordinator/core/state/decision.h"
 #include "coordinator/core/state/observations.h"
 #include "coordinator/core/state/run_state.h"
 

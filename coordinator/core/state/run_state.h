@@ -76,6 +76,13 @@ struct PinState {
   absl::Duration lease_duration;  // Zero for a checkpoint.
 };
 
+// What a part of the core decides: records to write, and why. Without records,
+// `reason` says what is waited for.
+struct Decision {
+  std::vector<storage::v1::Record> records;
+  std::string reason;
+};
+
 // A commit that some shard may still have to apply.
 struct RecentCommit {
   v1::Commit commit;
