@@ -199,8 +199,7 @@ absl::StatusOr<v1::ListRunsResponse> Coordinator::ListRuns(
   // The token is the last run of the previous page. Runs are never deleted.
   if (!request.page_token().empty() &&
       runs_.find(request.page_token()) == runs_.end()) {
-    return InvalidFields(
-        {{"page_token", "is not one that this method returned"}});
+    return WrongPageToken();
   }
   v1::ListRunsResponse response;
   for (auto run = runs_.upper_bound(request.page_token()); run != runs_.end();

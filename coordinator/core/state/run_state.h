@@ -89,6 +89,10 @@ struct RecentCommit {
   v1::Seal seal;
 };
 
+// Appends a point to a series and drops the oldest beyond kMetricPointsMax.
+void PushPoint(std::deque<v1::MetricPoint>& points, absl::Time time,
+               int64_t commit_seq, double value);
+
 class RunState {
  public:
   RunState() = default;
