@@ -14,17 +14,15 @@ grpc::ServerUnaryReactor* Steer(EventLoop& loop,
                                 grpc::CallbackServerContext* context,
                                 const Request* request, Response* response,
                                 Event event) {
-  return Answer<Response>(
-      loop, context, response,
-      [=](Coordinator& coordinator,
-          absl::Time now) -> absl::StatusOr<Response> {
-        ASSIGN_OR_RETURN(RunMachine* const run,
-                         coordinator.FindRun(request->run_id()));
-        RETURN_IF_ERROR(run->Step(event, now).status());
-        Response steered;
-        *steered.mutable_run() = BuildRun(*run, /*with_tensors=*/true);
-        return steered;
-      });
+  return AnswerForRun(loop, context, request, response,
+                      [=](Coordinator& coordinator, RunMachine& run,
+                          absl::Time now) -> absl::StatusOr<Response> {
+                        RETURN_IF_ERROR(run.Step(event, now).status());
+                        Response steered;
+                        *steered.mutable_run() =
+                            BuildRun(run, /*with_tensors=*/true);
+                        return steered;
+                      });
 }
 
 class RunServiceImpl : public v1::RunService::CallbackService {
@@ -44,14 +42,12 @@ class RunServiceImpl : public v1::RunService::CallbackService {
   grpc::ServerUnaryReactor* GetRun(grpc::CallbackServerContext* context,
                                    const v1::GetRunRequest* request,
                                    v1::GetRunResponse* response) override {
-    return Answer<v1::GetRunResponse>(
-        loop_, context, response,
-        [=](Coordinator& coordinator,
+    return AnswerForRun(
+        loop_, context, request, response,
+        [=](Coordinator& coordinator, RunMachine& run,
             absl::Time now) -> absl::StatusOr<v1::GetRunResponse> {
-          ASSIGN_OR_RETURN(RunMachine* const run,
-                           coordinator.FindRun(request->run_id()));
           v1::GetRunResponse found;
-          *found.mutable_run() = BuildRun(*run, /*with_tensors=*/true);
+          *found.mutable_run() = BuildRun(run, /*with_tensors=*/true);
           return found;
         });
   }
@@ -96,19 +92,17 @@ class RunServiceImpl : public v1::RunService::CallbackService {
       grpc::CallbackServerContext* context,
       const v1::ExportCheckpointRequest* request,
       v1::ExportCheckpointResponse* response) override {
-    return Answer<v1::ExportCheckpointResponse>(
-        loop_, context, response,
-        [=](Coordinator& coordinator,
+    return AnswerForRun(
+        loop_, context, request, response,
+        [=](Coordinator& coordinator, RunMachine& run,
             absl::Time now) -> absl::StatusOr<v1::ExportCheckpointResponse> {
-          ASSIGN_OR_RETURN(RunMachine* const run,
-                           coordinator.FindRun(request->run_id()));
           ASSIGN_OR_RETURN(RunAnswer answer,
-                           run->Step(event::Export{*request}, now));
+                           run.Step(event::Export{*request}, now));
           v1::ExportCheckpointResponse& pinned = answer.exported;
           if (request->release()) return pinned;
-          *pinned.mutable_run() = BuildRun(*run, /*with_tensors=*/true);
-          *pinned.mutable_shards() = BuildPlacement(run->state(), coordinator);
-          pinned.set_placement_epoch(run->state().placement_epoch());
+          *pinned.mutable_run() = BuildRun(run, /*with_tensors=*/true);
+          *pinned.mutable_shards() = BuildPlacement(run.state(), coordinator);
+          pinned.set_placement_epoch(run.state().placement_epoch());
           return pinned;
         });
   }

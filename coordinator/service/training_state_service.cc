@@ -72,13 +72,10 @@ class TrainingStateServiceImpl
       grpc::CallbackServerContext* context,
       const v1::GetRunStateRequest* request,
       v1::GetRunStateResponse* response) override {
-    return Answer<v1::GetRunStateResponse>(
-        loop_, context, response,
-        [=](Coordinator& coordinator,
-            absl::Time now) -> absl::StatusOr<v1::GetRunStateResponse> {
-          ASSIGN_OR_RETURN(RunMachine* const run,
-                           coordinator.FindRun(request->run_id()));
-          return BuildRunState(*run, coordinator);
+    return AnswerForRun(
+        loop_, context, request, response,
+        [=](Coordinator& coordinator, RunMachine& run, absl::Time now) {
+          return BuildRunState(run, coordinator);
         });
   }
 
@@ -86,13 +83,10 @@ class TrainingStateServiceImpl
       grpc::CallbackServerContext* context,
       const v1::ListIslandsRequest* request,
       v1::ListIslandsResponse* response) override {
-    return Answer<v1::ListIslandsResponse>(
-        loop_, context, response,
-        [=](Coordinator& coordinator,
-            absl::Time now) -> absl::StatusOr<v1::ListIslandsResponse> {
-          ASSIGN_OR_RETURN(RunMachine* const run,
-                           coordinator.FindRun(request->run_id()));
-          return BuildIslands(*run, *request);
+    return AnswerForRun(
+        loop_, context, request, response,
+        [=](Coordinator& coordinator, RunMachine& run, absl::Time now) {
+          return BuildIslands(run, *request);
         });
   }
 
@@ -126,13 +120,10 @@ class TrainingStateServiceImpl
       grpc::CallbackServerContext* context,
       const v1::GetMetricsRequest* request,
       v1::GetMetricsResponse* response) override {
-    return Answer<v1::GetMetricsResponse>(
-        loop_, context, response,
-        [=](Coordinator& coordinator,
-            absl::Time now) -> absl::StatusOr<v1::GetMetricsResponse> {
-          ASSIGN_OR_RETURN(RunMachine* const run,
-                           coordinator.FindRun(request->run_id()));
-          return BuildMetrics(*run, coordinator.series(request->run_id()),
+    return AnswerForRun(
+        loop_, context, request, response,
+        [=](Coordinator& coordinator, RunMachine& run, absl::Time now) {
+          return BuildMetrics(run, coordinator.series(request->run_id()),
                               *request);
         });
   }
@@ -150,13 +141,10 @@ class TrainingStateServiceImpl
       grpc::CallbackServerContext* context,
       const v1::ListCheckpointsRequest* request,
       v1::ListCheckpointsResponse* response) override {
-    return Answer<v1::ListCheckpointsResponse>(
-        loop_, context, response,
-        [=](Coordinator& coordinator,
-            absl::Time now) -> absl::StatusOr<v1::ListCheckpointsResponse> {
-          ASSIGN_OR_RETURN(RunMachine* const run,
-                           coordinator.FindRun(request->run_id()));
-          return BuildCheckpoints(*run, *request);
+    return AnswerForRun(
+        loop_, context, request, response,
+        [=](Coordinator& coordinator, RunMachine& run, absl::Time now) {
+          return BuildCheckpoints(run, *request);
         });
   }
 
