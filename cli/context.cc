@@ -1,6 +1,5 @@
 #include "cli/context.h"
 
-#include <random>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -38,7 +37,6 @@ Context::MakeOperatorClient(const std::string& address,
   options.address = address;
   options.channel = MakeChannelOptions(rpc::ChannelKind::kControl);
   options.timeout = settings.timeout();
-  options.seed = std::random_device()();
   options.stop = use.stop;
   options.on_waiting = [this, progress = use.progress](
                            absl::string_view peer, absl::Duration patience) {

@@ -151,11 +151,9 @@ absl::Status Run(const Flags& flags, const sigset_t& signals) {
 
   const rpc::ChannelOptions channel =
       rpc::MakeChannelOptions(rpc::ChannelKind::kControl, flags.security);
-  coordinator::ServerControlClientOptions control_options;
-  control_options.address = flags.coordinator;
-  control_options.channel = channel;
-  ASSIGN_OR_RETURN(std::unique_ptr<coordinator::ServerControlClient> control,
-                   coordinator::MakeServerControlClient(control_options));
+  ASSIGN_OR_RETURN(
+      std::unique_ptr<coordinator::ServerControlClient> control,
+      coordinator::MakeServerControlClient(flags.coordinator, channel));
   coordinator::OperatorClientOptions run_options;
   run_options.address = flags.coordinator;
   run_options.channel = channel;

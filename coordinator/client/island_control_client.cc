@@ -13,6 +13,9 @@
 namespace atl::coordinator {
 namespace {
 
+constexpr absl::Duration kTimeout = absl::Seconds(10);
+constexpr absl::Duration kHeartbeatTimeout = absl::Seconds(5);
+
 using Service = v1::IslandService;
 using IslandPlanWatch = PlanWatch<v1::WatchPlanResponse, v1::IslandPlan>;
 
@@ -25,11 +28,6 @@ struct Membership {
   std::shared_ptr<IslandPlanWatch> watch;
 };
 
-absl::Duration ToDuration(const google::protobuf::Duration& duration) {
-  return absl::Seconds(duration.seconds()) +
-         absl::Nanoseconds(duration.nanos());
-}
-
 class GrpcIslandControlClient : public IslandControlClient {
  public:
   GrpcIslandControlClient(const IslandControlClientOptions& options,
@@ -38,7 +36,7 @@ class GrpcIslandControlClient : public IslandControlClient {
 
   absl::StatusOr<v1::JoinResponse> Join(
       const v1::JoinRequest& request) override {
-    rpc::CallOptions call = Options(options_.timeout, "");
+    rpc::CallOptions call = Options(kTimeout, "");
     if (options_.on_join_waiting) {
       call.on_slow = [&] { options_.on_join_waiting(call.peer); };
     }
@@ -61,18 +59,18 @@ class GrpcIslandControlClient : public IslandControlClient {
     auto request = For<v1::ReportReadyRequest>(*member);
     request.set_commit_seq(commit_seq);
     return rpc::Call(*stub_, &Service::Stub::ReportReady, request,
-                     Options(options_.timeout, member->session))
+                     Options(kTimeout, member->session))
         .status();
   }
 
   absl::StatusOr<absl::Duration> Heartbeat() override {
     ASSIGN_OR_RETURN(const auto member, Member());
-    ASSIGN_OR_RETURN(
-        const v1::HeartbeatResponse response,
-        rpc::Call(*stub_, &Service::Stub::Heartbeat,
-                  For<v1::HeartbeatRequest>(*member),
-                  Options(options_.heartbeat_timeout, member->session)));
-    return ToDuration(response.lease_duration());
+    ASSIGN_OR_RETURN(const v1::HeartbeatResponse response,
+                     rpc::Call(*stub_, &Service::Stub::Heartbeat,
+                               For<v1::HeartbeatRequest>(*member),
+                               Options(kHeartbeatTimeout, member->session)));
+    return absl::Seconds(response.lease_duration().seconds()) +
+           absl::Nanoseconds(response.lease_duration().nanos());
   }
 
   absl::StatusOr<v1::IslandPlan> WaitForPlan(const PlanPosition& after,
@@ -89,7 +87,7 @@ class GrpcIslandControlClient : public IslandControlClient {
     progress.set_island_id(member->island_id);
     progress.set_island_epoch(member->island_epoch);
     return rpc::Call(*stub_, &Service::Stub::ReportProgress, progress,
-                     Options(options_.timeout, member->session))
+                     Options(kTimeout, member->session))
         .status();
   }
 
@@ -102,7 +100,7 @@ class GrpcIslandControlClient : public IslandControlClient {
     auto request = For<v1::LeaveRequest>(*member);
     request.set_reason(std::string(reason));
     return rpc::Call(*stub_, &Service::Stub::Leave, request,
-                     Options(options_.timeout, member->session))
+                     Options(kTimeout, member->session))
         .status();
   }
 
@@ -125,7 +123,6 @@ class GrpcIslandControlClient : public IslandControlClient {
   std::shared_ptr<IslandPlanWatch> MakeWatch(const Membership& member) {
     const auto request = For<v1::WatchPlanRequest>(member);
     return std::make_shared<IslandPlanWatch>(
-        rpc::WatchOptions{options_.watch_retry, options_.seed},
         [this, request, session = member.session](grpc::ClientContext* context)
             -> std::unique_ptr<
                 grpc::ClientReaderInterface<v1::WatchPlanResponse>> {
@@ -152,10 +149,8 @@ class GrpcIslandControlClient : public IslandControlClient {
 
 absl::StatusOr<std::unique_ptr<IslandControlClient>> MakeIslandControlClient(
     const IslandControlClientOptions& options) {
-  rpc::ChannelOptions channel_options = options.channel;
-  channel_options.kind = rpc::ChannelKind::kControl;
   ASSIGN_OR_RETURN(const auto channel,
-                   rpc::MakeChannel(options.address, channel_options));
+                   rpc::MakeChannel(options.address, options.channel));
   return std::make_unique<GrpcIslandControlClient>(options, channel);
 }
 

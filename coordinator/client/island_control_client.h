@@ -21,7 +21,6 @@
 #include "absl/time/time.h"
 #include "atoll/v1/island_service.pb.h"
 #include "base/rpc/channel.h"
-#include "base/rpc/retry.h"
 #include "coordinator/client/plan_position.h"
 
 namespace atl::coordinator {
@@ -76,13 +75,8 @@ class IslandControlClient {
 };
 
 struct IslandControlClientOptions {
-  std::string address;                         // host:port
-  rpc::ChannelOptions channel;                 // kControl.
-  absl::Duration timeout = absl::Seconds(10);  // Of every call.
-  absl::Duration heartbeat_timeout = absl::Seconds(5);
-  // Retries of the plan's stream; short, because all work waits for the plan.
-  rpc::RetryPolicy watch_retry{absl::Milliseconds(100), absl::Seconds(1)};
-  uint64_t seed = 0;  // Seeds the jitter of these retries.
+  std::string address;          // host:port
+  rpc::ChannelOptions channel;  // kControl.
   // Called from another thread if a Join has no answer after rpc::kSlowAfter.
   // May be empty.
   std::function<void(absl::string_view peer)> on_join_waiting;

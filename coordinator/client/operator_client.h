@@ -20,60 +20,11 @@
 #include "absl/time/time.h"
 #include "atoll/v1/run_service.pb.h"
 #include "atoll/v1/training_state_service.pb.h"
+#include "base/rpc/call.h"
 #include "base/rpc/channel.h"
 #include "base/rpc/retry.h"
 
 namespace atl::coordinator {
-
-class OperatorClient {
- public:
-  virtual ~OperatorClient() = default;
-
-  // RunService.
-  virtual absl::StatusOr<v1::CreateRunResponse> CreateRun(
-      const v1::CreateRunRequest& request) = 0;
-  virtual absl::StatusOr<v1::GetRunResponse> GetRun(
-      const v1::GetRunRequest& request) = 0;
-  virtual absl::StatusOr<v1::ListRunsResponse> ListRuns(
-      const v1::ListRunsRequest& request) = 0;
-  virtual absl::StatusOr<v1::PauseRunResponse> PauseRun(
-      const v1::PauseRunRequest& request) = 0;
-  virtual absl::StatusOr<v1::ResumeRunResponse> ResumeRun(
-      const v1::ResumeRunRequest& request) = 0;
-  virtual absl::StatusOr<v1::CancelRunResponse> CancelRun(
-      const v1::CancelRunRequest& request) = 0;
-  virtual absl::StatusOr<v1::RemoveIslandResponse> RemoveIsland(
-      const v1::RemoveIslandRequest& request) = 0;
-  virtual absl::StatusOr<v1::ExportCheckpointResponse> ExportCheckpoint(
-      const v1::ExportCheckpointRequest& request) = 0;
-
-  // TrainingStateService.
-  virtual absl::StatusOr<v1::GetRunStateResponse> GetRunState(
-      const v1::GetRunStateRequest& request) = 0;
-  virtual absl::StatusOr<v1::ListIslandsResponse> ListIslands(
-      const v1::ListIslandsRequest& request) = 0;
-  virtual absl::StatusOr<v1::ListRoundsResponse> ListRounds(
-      const v1::ListRoundsRequest& request) = 0;
-  virtual absl::StatusOr<v1::GetMetricsResponse> GetMetrics(
-      const v1::GetMetricsRequest& request) = 0;
-  virtual absl::StatusOr<v1::ListCheckpointsResponse> ListCheckpoints(
-      const v1::ListCheckpointsRequest& request) = 0;
-
-  // Passes every event after request.after_revision to `on_event`, in order and
-  // once, until the run ends (OK), `on_event` returns false (OK), or `stop` is
-  // requested (CANCELLED). A broken stream is reopened after the last event. If
-  // no stream works for `patience`, returns the stream's error.
-  virtual absl::Status WatchRun(
-      v1::WatchRunRequest request, absl::Duration patience,
-      const std::function<bool(const v1::RunEvent&)>& on_event,
-      std::stop_token stop) = 0;
-
-  // Returns a client for background calls on the same connection; it may
-  // outlive this one. It never calls on_waiting. Its unary calls last at most
-  // `timeout_max` and end when `stop` is requested, not on this client's stop.
-  virtual std::unique_ptr<OperatorClient> InBackground(
-      std::stop_token stop, absl::Duration timeout_max) const = 0;
-};
 
 struct OperatorClientOptions {
   std::string address;                         // host:port
@@ -83,13 +34,78 @@ struct OperatorClientOptions {
   // A WatchRun stream that lasted this long worked, even without an event.
   // Longer than any attempt to connect.
   absl::Duration watch_had_after = absl::Minutes(1);
-  uint64_t seed = 0;  // Seeds the jitter of watch_retry.
   // Called from any thread if `peer` has not answered for rpc::kSlowAfter.
   // `patience` is how long the call waits in all. WatchRun calls it once per
   // outage. May be empty.
   std::function<void(absl::string_view peer, absl::Duration patience)>
       on_waiting;
   std::stop_token stop;  // Once requested, unary calls end at once.
+};
+
+class OperatorClient {
+ public:
+  // A client on `channel`, of kind kControl.
+  OperatorClient(const OperatorClientOptions& options,
+                 std::shared_ptr<grpc::Channel> channel);
+  ~OperatorClient();
+  OperatorClient(const OperatorClient&) = delete;
+  OperatorClient& operator=(const OperatorClient&) = delete;
+
+  // RunService.
+  absl::StatusOr<v1::CreateRunResponse> CreateRun(
+      const v1::CreateRunRequest& request);
+  absl::StatusOr<v1::GetRunResponse> GetRun(const v1::GetRunRequest& request);
+  absl::StatusOr<v1::ListRunsResponse> ListRuns(
+      const v1::ListRunsRequest& request);
+  absl::StatusOr<v1::PauseRunResponse> PauseRun(
+      const v1::PauseRunRequest& request);
+  absl::StatusOr<v1::ResumeRunResponse> ResumeRun(
+      const v1::ResumeRunRequest& request);
+  absl::StatusOr<v1::CancelRunResponse> CancelRun(
+      const v1::CancelRunRequest& request);
+  absl::StatusOr<v1::RemoveIslandResponse> RemoveIsland(
+      const v1::RemoveIslandRequest& request);
+  absl::StatusOr<v1::ExportCheckpointResponse> ExportCheckpoint(
+      const v1::ExportCheckpointRequest& request);
+
+  // TrainingStateService.
+  absl::StatusOr<v1::GetRunStateResponse> GetRunState(
+      const v1::GetRunStateRequest& request);
+  absl::StatusOr<v1::ListIslandsResponse> ListIslands(
+      const v1::ListIslandsRequest& request);
+  absl::StatusOr<v1::ListRoundsResponse> ListRounds(
+      const v1::ListRoundsRequest& request);
+  absl::StatusOr<v1::ListCheckpointsResponse> ListCheckpoints(
+      const v1::ListCheckpointsRequest& request);
+
+  // Passes every event after request.after_revision to `on_event`, in order and
+  // once, until the run ends (OK), `on_event` returns false (OK), or `stop` is
+  // requested (CANCELLED). A broken stream is reopened after the last event. If
+  // no stream works for `patience`, returns the stream's error.
+  absl::Status WatchRun(
+      v1::WatchRunRequest request, absl::Duration patience,
+      const std::function<bool(const v1::RunEvent&)>& on_event,
+      std::stop_token stop);
+
+  // Returns a client for background calls on the same connection; it may
+  // outlive this one. It never calls on_waiting. Its unary calls last at most
+  // `timeout_max` and end when `stop` is requested, not on this client's stop.
+  std::unique_ptr<OperatorClient> InBackground(
+      std::stop_token stop, absl::Duration timeout_max) const;
+
+ private:
+  struct Stubs;
+
+  rpc::CallOptions CallOptions() const;
+  // Reads one stream to its end and advances `request` past its events.
+  absl::Status ReadEvents(
+      v1::WatchRunRequest& request, bool& heard,
+      const std::function<bool(const v1::RunEvent&)>& on_event,
+      const std::stop_token& stop, bool& wanted);
+
+  const OperatorClientOptions options_;
+  const std::shared_ptr<grpc::Channel> channel_;
+  const std::unique_ptr<Stubs> stubs_;
 };
 
 // Returns a client with its own connection.

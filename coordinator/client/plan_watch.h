@@ -5,6 +5,7 @@
 
 #pragma once
 
+#include <random>
 #include <stop_token>
 #include <utility>
 
@@ -21,10 +22,11 @@ namespace atl::coordinator {
 template <typename Response, typename Plan>
 class PlanWatch {
  public:
-  PlanWatch(const rpc::WatchOptions& options,
-            typename rpc::Watch<Response>::Open open)
-      : watch_(options, std::move(open),
-               [](const Response& came, const Response& held) {
+  // Retries are short, because all work waits for the plan.
+  explicit PlanWatch(typename rpc::Watch<Response>::Open open)
+      : watch_({{absl::Milliseconds(100), absl::Seconds(1)},
+                std::random_device()()},
+               std::move(open), [](const Response& came, const Response& held) {
                  return ToPosition(came.plan()) < ToPosition(held.plan());
                }) {}
 

@@ -70,15 +70,17 @@ struct Registration {
 
 class GrpcServerControlClient : public ServerControlClient {
  public:
-  GrpcServerControlClient(const ServerControlClientOptions& options,
+  GrpcServerControlClient(const std::string& address,
                           const std::shared_ptr<grpc::Channel>& channel)
-      : options_(options), stub_(Service::NewStub(channel)) {}
+      : call_options_{absl::Seconds(10), "",
+                      absl::StrCat("coordinator ", address)},
+        stub_(Service::NewStub(channel)) {}
 
   absl::StatusOr<v1::RegisterServerResponse> RegisterServer(
       const v1::RegisterServerRequest& request) override {
-    ASSIGN_OR_RETURN(
-        v1::RegisterServerResponse response,
-        rpc::Call(*stub_, &Service::Stub::RegisterServer, request, Options()));
+    ASSIGN_OR_RETURN(v1::RegisterServerResponse response,
+                     rpc::Call(*stub_, &Service::Stub::RegisterServer, request,
+                               call_options_));
     auto registration = std::make_shared<Registration>();
     registration->server_id = request.server_id();
     registration->incarnation = request.incarnation();
@@ -103,27 +105,20 @@ class GrpcServerControlClient : public ServerControlClient {
     report.set_incarnation(registration->incarnation);
     v1::ReportShardsResponse response;
     for (const v1::ReportShardsRequest& part : CutReport(std::move(report))) {
-      ASSIGN_OR_RETURN(
-          response,
-          rpc::Call(*stub_, &Service::Stub::ReportShards, part, Options()));
+      ASSIGN_OR_RETURN(response, rpc::Call(*stub_, &Service::Stub::ReportShards,
+                                           part, call_options_));
     }
     return absl::Seconds(response.lease_duration().seconds()) +
            absl::Nanoseconds(response.lease_duration().nanos());
   }
 
  private:
-  rpc::CallOptions Options() const {
-    return {options_.timeout, "",
-            absl::StrCat("coordinator ", options_.address)};
-  }
-
   // The stub outlives every watch: both belong to this object.
   std::shared_ptr<ServerPlanWatch> MakeWatch(const Registration& registration) {
     v1::WatchServerPlanRequest request;
     request.set_server_id(registration.server_id);
     request.set_incarnation(registration.incarnation);
     return std::make_shared<ServerPlanWatch>(
-        rpc::WatchOptions{options_.watch_retry, options_.seed},
         [this, request](grpc::ClientContext* context)
             -> std::unique_ptr<
                 grpc::ClientReaderInterface<v1::WatchServerPlanResponse>> {
@@ -141,7 +136,7 @@ class GrpcServerControlClient : public ServerControlClient {
     return registration_;
   }
 
-  const ServerControlClientOptions options_;
+  const rpc::CallOptions call_options_;
   const std::unique_ptr<Service::Stub> stub_;
   Mutex mutex_;
   std::shared_ptr<Registration> registration_ ABSL_GUARDED_BY(mutex_);
@@ -150,12 +145,9 @@ class GrpcServerControlClient : public ServerControlClient {
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<ServerControlClient>> MakeServerControlClient(
-    const ServerControlClientOptions& options) {
-  rpc::ChannelOptions channel_options = options.channel;
-  channel_options.kind = rpc::ChannelKind::kControl;
-  ASSIGN_OR_RETURN(const auto channel,
-                   rpc::MakeChannel(options.address, channel_options));
-  return std::make_unique<GrpcServerControlClient>(options, channel);
+    const std::string& address, const rpc::ChannelOptions& channel) {
+  ASSIGN_OR_RETURN(const auto made, rpc::MakeChannel(address, channel));
+  return std::make_unique<GrpcServerControlClient>(address, made);
 }
 
 }  // namespace atl::coordinator

@@ -17,7 +17,6 @@
 #include "absl/time/time.h"
 #include "atoll/v1/server_service.pb.h"
 #include "base/rpc/channel.h"
-#include "base/rpc/retry.h"
 #include "coordinator/client/plan_position.h"
 
 namespace atl::coordinator {
@@ -53,19 +52,11 @@ class ServerControlClient {
       v1::ReportShardsRequest report) = 0;
 };
 
-struct ServerControlClientOptions {
-  std::string address;                         // host:port
-  rpc::ChannelOptions channel;                 // kControl.
-  absl::Duration timeout = absl::Seconds(10);  // Of every call.
-  // Retries of the plan's stream; short, because all work waits for the plan.
-  rpc::RetryPolicy watch_retry{absl::Milliseconds(100), absl::Seconds(1)};
-  uint64_t seed = 0;  // Seeds the jitter of these retries.
-};
-
-// Returns a client with its own connection.
+// Returns a client with its own connection to `address` (host:port). `channel`
+// is of kind kControl.
 //
 // Errors as rpc::MakeChannel.
 absl::StatusOr<std::unique_ptr<ServerControlClient>> MakeServerControlClient(
-    const ServerControlClientOptions& options);
+    const std::string& address, const rpc::ChannelOptions& channel);
 
 }  // namespace atl::coordinator

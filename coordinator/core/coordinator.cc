@@ -8,7 +8,6 @@
 #include "base/layout/ids.h"
 #include "base/status/check.h"
 #include "base/status/status_macros.h"
-#include "coordinator/core/outputs/history.h"
 #include "coordinator/core/outputs/plans.h"
 #include "coordinator/core/spec/errors.h"
 #include "coordinator/core/spec/validate_spec.h"
@@ -36,6 +35,22 @@ absl::Status CheckAddress(const std::string& address) {
     return InvalidFields({{"address", "must be host:port"}});
   }
   return absl::OkStatus();
+}
+
+// The history row of a COMMIT or an evaluation; nullopt for other records.
+std::optional<HistoryRow> ToHistory(const LogEntry& entry) {
+  const storage::v1::Record& record = entry.record;
+  if (record.has_round_committed()) {
+    const v1::Round& round = record.round_committed().round();
+    return HistoryRow{entry.run_id, HistoryTable::kRounds, round.commit_seq(),
+                      round.SerializeAsString()};
+  }
+  if (record.has_evaluated()) {
+    const v1::Evaluation& evaluation = record.evaluated().evaluation();
+    return HistoryRow{entry.run_id, HistoryTable::kEvaluations,
+                      evaluation.version(), evaluation.SerializeAsString()};
+  }
+  return std::nullopt;
 }
 
 }  // namespace
@@ -184,8 +199,7 @@ absl::StatusOr<v1::ListRunsResponse> Coordinator::ListRuns(
   // The token is the last run of the previous page. Runs are never deleted.
   if (!request.page_token().empty() &&
       runs_.find(request.page_token()) == runs_.end()) {
-    return InvalidFields(
-        {{"page_token", "is not one that this method returned"}});
+    return WrongPageToken();
   }
   v1::ListRunsResponse response;
   for (auto run = runs_.upper_bound(request.page_token()); run != runs_.end();

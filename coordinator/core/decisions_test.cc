@@ -9,9 +9,7 @@
 #include <string>
 #include <vector>
 
-#include "coordinator/core/rounds/data_leases.h"
-#include "coordinator/core/rounds/pacing.h"
-#include "coordinator/core/rounds/sampling.h"
+#include "coordinator/core/rounds/slot_plans.h"
 #include "coordinator/core/rounds/weights.h"
 #include "coordinator/core/state/outcome_table.h"
 #include "gmock/gmock.h"

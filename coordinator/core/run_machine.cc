@@ -13,8 +13,8 @@
 #include "base/status/check.h"
 #include "base/status/status_macros.h"
 #include "coordinator/core/rounds/contributions.h"
-#include "coordinator/core/rounds/data_leases.h"
 #include "coordinator/core/rounds/recalls.h"
+#include "coordinator/core/rounds/slot_plans.h"
 #include "coordinator/core/spec/errors.h"
 #include "coordinator/core/spec/island_requests.h"
 #include "coordinator/core/spec/validate_spec.h"
@@ -38,10 +38,6 @@ std::string HashSecret(const std::string& secret) {
 absl::Duration IslandLeaseDuration(const v1::RunSpec& spec) {
   const absl::Duration lease = FromProto(spec.schedule().lease_duration());
   return lease > absl::ZeroDuration() ? lease : absl::Seconds(30);
-}
-
-absl::Duration RunMachine::LeaseDuration() const {
-  return IslandLeaseDuration(state_.spec());
 }
 
 absl::StatusOr<RunAnswer> RunMachine::Step(const RunEvent& event,
@@ -88,7 +84,7 @@ absl::Status RunMachine::Take(const event::Recovered& recovered,
   for (const Member& member : state_.members()) {
     if (member.present()) {
       observed_.members[member.record.slot()].lease_end =
-          now_ + LeaseDuration();
+          now_ + IslandLeaseDuration(state_.spec());
     }
   }
   for (const auto& [pin_id, pin] : state_.pins()) {
@@ -155,7 +151,7 @@ void RunMachine::Touch(const std::string& island_id) {
   ObservedMember& observed =
       observed_.members[state_.FindMember(island_id)->record.slot()];
   observed.last_heard = now_;
-  observed.lease_end = now_ + LeaseDuration();
+  observed.lease_end = now_ + IslandLeaseDuration(state_.spec());
 }
 
 int64_t RunMachine::SeqSeen(int32_t slot) const {
@@ -214,7 +210,7 @@ absl::Status RunMachine::Take(const event::Join& join, RunAnswer& answer) {
         absl::StrCat("the run has had ", islands_max,
                      " islands, the most that one of ",
                      state_.fragments().size(), " fragments can have"),
-        LeaseDuration());
+        IslandLeaseDuration(state_.spec()));
   }
   storage::v1::MemberSet member;
   if (old != nullptr) member = old->record;
@@ -236,7 +232,7 @@ absl::Status RunMachine::Take(const event::Join& join, RunAnswer& answer) {
     return RefuseForNow(absl::StatusCode::kResourceExhausted, "NO_DATA_SHARD",
                         absl::StrCat("all ", data.data_shard_count(),
                                      " data shards are read by other islands"),
-                        LeaseDuration());
+                        IslandLeaseDuration(state_.spec()));
   }
   // A strict run keeps its members over restarts: a ready one stays expected.
   const bool stays_ready =
@@ -282,7 +278,8 @@ absl::Status RunMachine::Take(const event::Join& join, RunAnswer& answer) {
   }
   response.set_data_shard(*data_shard);
   response.set_data_position(state_.DataPosition(*data_shard, member.slot()));
-  *response.mutable_lease_duration() = ToProto(LeaseDuration());
+  *response.mutable_lease_duration() =
+      ToProto(IslandLeaseDuration(state_.spec()));
   return absl::OkStatus();
 }
 
@@ -428,13 +425,6 @@ void RunMachine::Emit(storage::v1::Record record) {
 void RunMachine::EmitAll(Decision decision) {
   for (storage::v1::Record& record : decision.records) Emit(std::move(record));
   reasons_.push_back(std::move(decision.reason));
-}
-
-void RunMachine::EmitState(v1::RunState state, const std::string& reason) {
-  storage::v1::Record record;
-  record.mutable_run_state_set()->set_state(state);
-  record.mutable_run_state_set()->set_reason(reason);
-  Emit(std::move(record));
 }
 
 void RunMachine::EmitMember(storage::v1::MemberSet member) {

@@ -104,7 +104,6 @@ class RunMachine {
 
   void Emit(storage::v1::Record record);
   void EmitAll(Decision decision);
-  void EmitState(v1::RunState state, const std::string& reason);
   void EmitMember(storage::v1::MemberSet member);
   void EmitOutcomes(std::vector<v1::ContributionOutcome> outcomes);
   void EmitPin(const v1::Pin& pin, absl::Duration lease_duration);
@@ -122,7 +121,6 @@ class RunMachine {
   void KeepCheckpoint(int32_t committed);
   void CompleteIfDone();
 
-  bool is_async() const;
   absl::Status CheckNotEnded() const;
   void Touch(const std::string& island_id);
   void SetNow(absl::Time now) { now_ = std::max(now_, now); }
@@ -131,7 +129,6 @@ class RunMachine {
   // Checks that a pin can keep the contributions that `request` asks for.
   absl::Status CheckKeep(const v1::ExportCheckpointRequest& request) const;
   int64_t SeqSeen(int32_t slot) const;
-  absl::Duration LeaseDuration() const;
   void Wait(const std::string& reason);
 
   const ServerDirectory& servers_;

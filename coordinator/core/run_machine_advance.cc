@@ -30,8 +30,9 @@ bool RunMachine::AdvanceOnce() {
   waits_for_.clear();
   ExpirePins();
   for (int32_t f = 0; state_.started() && f < state_.fragments().size(); ++f) {
-    EmitOutcomes(is_async() ? SettleAsync(state_, observed_, f)
-                            : SettleOld(state_, observed_, f));
+    EmitOutcomes(IsAsync(state_.spec().schedule())
+                     ? SettleAsync(state_, observed_, f)
+                     : SettleOld(state_, observed_, f));
   }
   if (state_.ended()) return state_.revision() != revision;
   ExpireLeases();
@@ -57,7 +58,7 @@ void RunMachine::PauseOnFault() {
                         state_.state_reason() == fault)) {
     return;
   }
-  EmitState(v1::RUN_STATE_PAUSED, fault);
+  Emit(MakeStateRecord(v1::RUN_STATE_PAUSED, fault));
   reasons_.push_back(absl::StrCat("is paused: ", fault));
 }
 
@@ -115,7 +116,7 @@ void RunMachine::AdvanceStart() {
     *version.mutable_digest() = digests[f].ToProto();
   }
   Emit(std::move(record));
-  EmitState(v1::RUN_STATE_ACTIVE, "");
+  Emit(MakeStateRecord(v1::RUN_STATE_ACTIVE, ""));
   reasons_.push_back("every shard has version 0: it is active");
 }
 
@@ -125,9 +126,9 @@ void RunMachine::ExpireLeases() {
     if (!member.present() || observed_.members[slot].lease_end > now_) continue;
     storage::v1::MemberSet lost = member.record;
     lost.set_state(v1::ISLAND_STATE_LOST);
-    reasons_.push_back(absl::StrCat("island ", lost.island_id(),
-                                    " is lost: it was silent for ",
-                                    absl::FormatDuration(LeaseDuration())));
+    reasons_.push_back(absl::StrCat(
+        "island ", lost.island_id(), " is lost: it was silent for ",
+        absl::FormatDuration(IslandLeaseDuration(state_.spec()))));
     EmitMember(std::move(lost));
   }
 }
@@ -170,11 +171,12 @@ void RunMachine::AdvanceSealed() {
 }
 
 void RunMachine::AdvanceOpen() {
+  const bool is_async = IsAsync(state_.spec().schedule());
   for (int32_t f = 0; f < state_.fragments().size(); ++f) {
     if (state_.fragments()[f].phase != RoundPhase::kOpen) continue;
-    Decision decision = is_async() ? DecideAsyncSeal(state_, observed_, f)
-                                   : DecideSeal(state_, observed_, f, now_,
-                                                observed_.timers[f]);
+    Decision decision =
+        is_async ? DecideAsyncSeal(state_, observed_, f)
+                 : DecideSeal(state_, observed_, f, now_, observed_.timers[f]);
     if (decision.records.empty()) {
       Wait(decision.reason);
       continue;
@@ -182,8 +184,8 @@ void RunMachine::AdvanceOpen() {
     EmitAll(std::move(decision));
     if (state_.state() != v1::RUN_STATE_ACTIVE) return;
   }
-  Decision decision = is_async() ? DecideAsyncOpen(state_, observed_)
-                                 : DecideOpen(state_, observed_);
+  Decision decision = is_async ? DecideAsyncOpen(state_, observed_)
+                               : DecideOpen(state_, observed_);
   if (decision.records.empty()) {
     if (!decision.reason.empty()) Wait(decision.reason);
     return;
@@ -195,15 +197,14 @@ void RunMachine::AdvanceOpen() {
   EmitAll(std::move(decision));
 }
 
-bool RunMachine::is_async() const { return IsAsync(state_.spec().schedule()); }
-
 void RunMachine::KeepCheckpoint(int32_t committed) {
   const int64_t every = state_.spec().checkpoint_every_round_count();
   const int64_t version = state_.fragments()[0].newest.version();
   if (every == 0 || version % every != 0 || IsAtEnd(state_, 0)) return;
   // Fragments of an async or streaming run are rarely at one version. A commit
   // of fragment 0 makes the cut.
-  const bool apart = is_async() || IsStreaming(state_.spec().schedule());
+  const v1::ScheduleSpec& schedule = state_.spec().schedule();
+  const bool apart = IsAsync(schedule) || IsStreaming(schedule);
   if (apart && committed != 0) return;
   for (const FragmentState& fragment : state_.fragments()) {
     if (!apart && fragment.newest.version() != version) return;
@@ -227,7 +228,7 @@ void RunMachine::CompleteIfDone() {
     if (!IsAtEnd(state_, f)) return;
   }
   EmitPin(MakePin("final", /*checkpoint=*/true), absl::ZeroDuration());
-  EmitState(v1::RUN_STATE_COMPLETED, EndReason(state_));
+  Emit(MakeStateRecord(v1::RUN_STATE_COMPLETED, EndReason(state_)));
   reasons_.push_back("is complete");
 }
 

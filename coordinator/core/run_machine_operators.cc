@@ -33,7 +33,7 @@ bool IsCheckpointId(absl::string_view pin_id) {
 absl::Status RunMachine::Take(const event::Pause& pause, RunAnswer& answer) {
   RETURN_IF_ERROR(CheckNotEnded());
   if (state_.state() != v1::RUN_STATE_PAUSED) {
-    EmitState(v1::RUN_STATE_PAUSED, "an operator paused it");
+    Emit(MakeStateRecord(v1::RUN_STATE_PAUSED, "an operator paused it"));
   }
   Advance();
   return absl::OkStatus();
@@ -46,8 +46,8 @@ absl::Status RunMachine::Take(const event::Resume& resume, RunAnswer& answer) {
     return Refuse(absl::StatusCode::kFailedPrecondition, "SHARD_FAULT", fault);
   }
   if (state_.state() == v1::RUN_STATE_PAUSED) {
-    EmitState(state_.started() ? v1::RUN_STATE_ACTIVE : v1::RUN_STATE_STARTING,
-              "");
+    Emit(MakeStateRecord(
+        state_.started() ? v1::RUN_STATE_ACTIVE : v1::RUN_STATE_STARTING, ""));
     for (RoundTimers& timers : observed_.timers) {
       timers = RoundTimers();
       timers.wait.received_time = now_;
@@ -70,7 +70,7 @@ absl::Status RunMachine::Take(const event::Cancel& cancel, RunAnswer& answer) {
       EmitOutcomes(std::move(outcomes));
     }
   }
-  EmitState(v1::RUN_STATE_CANCELLED, "an operator cancelled it");
+  Emit(MakeStateRecord(v1::RUN_STATE_CANCELLED, "an operator cancelled it"));
   Advance();
   return absl::OkStatus();
 }

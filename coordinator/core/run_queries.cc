@@ -22,10 +22,7 @@ constexpr int64_t kPageSizeMax = 500;
 absl::StatusOr<int64_t> PageStart(const std::string& token) {
   if (token.empty()) return 0;
   int64_t start = 0;
-  if (!absl::SimpleAtoi(token, &start) || start <= 0) {
-    return InvalidFields(
-        {{"page_token", "is not one that this method returned"}});
-  }
+  if (!absl::SimpleAtoi(token, &start) || start <= 0) return WrongPageToken();
   return start;
 }
 
@@ -102,17 +99,12 @@ absl::Duration LongestWait(const RunMachine& machine, absl::Time now) {
   return longest;
 }
 
-void PushPoint(std::deque<v1::MetricPoint>& points, absl::Time now,
-               int64_t commit_seq, double value) {
-  v1::MetricPoint point;
-  *point.mutable_time() = ToProto(now);
-  point.set_commit_seq(commit_seq);
-  point.set_value(value);
-  points.push_back(std::move(point));
-  if (points.size() > kMetricPointsMax) points.pop_front();
-}
-
 }  // namespace
+
+absl::Status WrongPageToken() {
+  return InvalidFields(
+      {{"page_token", "is not one that this method returned"}});
+}
 
 absl::StatusOr<int64_t> PageSize(int32_t page_size) {
   if (page_size < 0) {
@@ -243,44 +235,31 @@ absl::StatusOr<v1::ListIslandsResponse> BuildIslands(
 
 namespace {
 
-// Adds the shards' reports of a checkpoint.
-void SetDurable(const RunMachine& machine, v1::Checkpoint& checkpoint) {
-  bool durable = true;
+// Adds the shards' reports of a cut. Of a checkpoint, all shards, and whether
+// all hold it; of a lease, the shards that no longer keep contributions for it.
+void AddShards(const RunMachine& machine, v1::Checkpoint& checkpoint) {
+  const v1::Pin& pin = checkpoint.pin();
+  bool durable = pin.checkpoint();
   const std::vector<ObservedShard>& shards = machine.observed().shards;
   for (size_t shard = 0; shard < shards.size(); ++shard) {
-    v1::CheckpointShard& added = *checkpoint.add_shards();
+    v1::CheckpointShard added;
     added.set_shard(static_cast<int32_t>(shard));
     added.set_server_id(machine.state().server_ids()[shard]);
+    bool is_named = pin.checkpoint();
     for (const v1::ShardCheckpoint& reported :
          shards[shard].report.checkpoints()) {
-      if (reported.pin_id() != checkpoint.pin().pin_id() ||
-          reported.commit_seq() != checkpoint.pin().commit_seq()) {
+      if (reported.pin_id() != pin.pin_id() ||
+          reported.commit_seq() != pin.commit_seq()) {
         continue;
       }
-      added.set_durable(reported.durable());
+      if (pin.checkpoint()) added.set_durable(reported.durable());
       added.set_fault(reported.fault());
+      is_named = true;
     }
     durable = durable && added.durable();
+    if (is_named) *checkpoint.add_shards() = std::move(added);
   }
   checkpoint.set_durable(durable);
-}
-
-// Adds the shards that no longer keep contributions for this lease.
-void SetGivenUp(const RunMachine& machine, v1::Checkpoint& checkpoint) {
-  const std::vector<ObservedShard>& shards = machine.observed().shards;
-  for (size_t shard = 0; shard < shards.size(); ++shard) {
-    for (const v1::ShardCheckpoint& reported :
-         shards[shard].report.checkpoints()) {
-      if (reported.pin_id() != checkpoint.pin().pin_id() ||
-          reported.commit_seq() != checkpoint.pin().commit_seq()) {
-        continue;
-      }
-      v1::CheckpointShard& added = *checkpoint.add_shards();
-      added.set_shard(static_cast<int32_t>(shard));
-      added.set_server_id(machine.state().server_ids()[shard]);
-      added.set_fault(reported.fault());
-    }
-  }
 }
 
 }  // namespace
@@ -295,8 +274,7 @@ absl::StatusOr<v1::ListCheckpointsResponse> BuildCheckpoints(
     const size_t space = token.find(' ');
     if (space == std::string::npos ||
         !absl::SimpleAtoi(token.substr(0, space), &after.first)) {
-      return InvalidFields(
-          {{"page_token", "is not one that this method returned"}});
+      return WrongPageToken();
     }
     after.second = token.substr(space + 1);
   }
@@ -319,10 +297,9 @@ absl::StatusOr<v1::ListCheckpointsResponse> BuildCheckpoints(
     if (end != machine.observed().pin_ends.end()) {
       *checkpoint.mutable_expire_time() = ToProto(end->second);
     }
-    if (it->second->pin.checkpoint()) {
-      SetDurable(machine, checkpoint);
-    } else if (it->second->pin.keep_bytes_max() > 0) {
-      SetGivenUp(machine, checkpoint);
+    if (checkpoint.pin().checkpoint() ||
+        checkpoint.pin().keep_bytes_max() > 0) {
+      AddShards(machine, checkpoint);
     }
   }
   return response;

@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "atoll/v1/training_state_service.pb.h"
 #include "coordinator/core/run_machine.h"
@@ -58,5 +59,8 @@ void SampleSeries(const RunMachine& machine, absl::Time now,
 //
 // INVALID_ARGUMENT: negative.
 absl::StatusOr<int64_t> PageSize(int32_t page_size);
+
+// INVALID_ARGUMENT: page_token is not one that the method returned.
+absl::Status WrongPageToken();
 
 }  // namespace atl::coordinator

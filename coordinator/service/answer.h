@@ -12,6 +12,7 @@
 #include "base/rpc/authorization.h"
 #include "base/rpc/status.h"
 #include "base/rpc/status_details.h"
+#include "base/status/status_macros.h"
 #include "coordinator/service/event_loop.h"
 #include "grpcpp/support/server_callback.h"
 
@@ -29,6 +30,23 @@ grpc::ServerUnaryReactor* Answer(
         reactor->Finish(rpc::ToGrpc(rpc::WithDefaultReason(result.status())));
       });
   return reactor;
+}
+
+// The same for the run that `request` names. NOT_FOUND: there is none.
+template <typename Request, typename Response, typename Decide>
+grpc::ServerUnaryReactor* AnswerForRun(EventLoop& loop,
+                                       grpc::CallbackServerContext* context,
+                                       const Request* request,
+                                       Response* response, Decide decide) {
+  return Answer<Response>(
+      loop, context, response,
+      [request, decide = std::move(decide)](
+          Coordinator& coordinator,
+          absl::Time now) -> absl::StatusOr<Response> {
+        ASSIGN_OR_RETURN(RunMachine* const run,
+                         coordinator.FindRun(request->run_id()));
+        return decide(coordinator, *run, now);
+      });
 }
 
 // Answers the call with an error at once.

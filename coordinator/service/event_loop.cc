@@ -367,7 +367,7 @@ void EventLoop::WatchServer(const std::string& server_id, int64_t incarnation,
 }
 
 void EventLoop::WatchLog(const std::string& run_id, int64_t after_revision,
-                         std::shared_ptr<LogSink> sink) {
+                         std::shared_ptr<RunEventWriter> sink) {
   using Tail = std::pair<int64_t, bool>;  // Newest revision; ended.
   Post<Tail>(
       [=](Coordinator& coordinator, absl::Time now) -> absl::StatusOr<Tail> {

@@ -32,6 +32,7 @@
 #include "base/sync/mutex.h"
 #include "base/time/clock.h"
 #include "coordinator/core/coordinator.h"
+#include "coordinator/service/run_event_writer.h"
 #include "coordinator/store/store.h"
 
 namespace atl::coordinator {
@@ -46,15 +47,6 @@ class PlanSink {
   // No plan follows.
   virtual void End(absl::Status status) = 0;
   // True once the receiver is gone.
-  virtual bool done() const = 0;
-};
-
-// Learns how far a run's log is durable, and of its end. As PlanSink.
-class LogSink {
- public:
-  virtual ~LogSink() = default;
-  virtual void OnDurable(int64_t revision, bool run_ended) = 0;
-  virtual void End(absl::Status status) = 0;
   virtual bool done() const = 0;
 };
 
@@ -120,7 +112,7 @@ class EventLoop {
                    std::shared_ptr<PlanSink<v1::ServerPlan>> sink);
   // Errors: as TrainingStateService.WatchRun.
   void WatchLog(const std::string& run_id, int64_t after_revision,
-                std::shared_ptr<LogSink> sink);
+                std::shared_ptr<RunEventWriter> sink);
 
   const Store& store() const { return *spec_.store; }
 
@@ -141,7 +133,7 @@ class EventLoop {
   };
   struct LogWatch {
     std::string run_id;
-    std::shared_ptr<LogSink> sink;
+    std::shared_ptr<RunEventWriter> sink;
   };
 
   explicit EventLoop(const Spec& spec) : spec_(spec) {}

@@ -11,7 +11,6 @@
 
 #include "absl/time/time.h"
 #include "atoll/v1/server_service.grpc.pb.h"
-#include "base/rpc/channel.h"
 #include "base/rpc/listener.h"
 #include "coordinator/client/plan_parts.h"
 #include "coordinator/client/plan_position.h"
@@ -78,10 +77,7 @@ class LatestWriterTest : public testing::Test {
     rpc::RpcServer::Spec spec;
     spec.services = {&service_};
     server_ = *rpc::RpcServer::Start(spec);
-    ServerControlClientOptions options;
-    options.address = server_->address();
-    options.channel = rpc::MakeChannelOptions(rpc::ChannelKind::kControl, {});
-    client_ = *MakeServerControlClient(options);
+    client_ = *MakeServerControlClient(server_->address(), {});
     EXPECT_TRUE(client_->RegisterServer({}).ok());
   }
   ~LatestWriterTest() override {

@@ -6,10 +6,7 @@
 #include "absl/strings/str_cat.h"
 #include "base/status/annotate.h"
 #include "base/status/status_macros.h"
-#include "coordinator/service/island_service.h"
-#include "coordinator/service/run_service.h"
-#include "coordinator/service/server_service.h"
-#include "coordinator/service/training_state_service.h"
+#include "coordinator/service/services.h"
 
 namespace atl::coordinator {
 namespace {
@@ -58,13 +55,13 @@ rpc::ListenerOptions MakeListener(const PortPlan& port,
 std::unique_ptr<grpc::Service> MakeService(ServiceKind kind, EventLoop& loop) {
   switch (kind) {
     case ServiceKind::kRun:
-      return std::make_unique<RunServiceImpl>(loop);
+      return MakeRunService(loop);
     case ServiceKind::kTrainingState:
-      return std::make_unique<TrainingStateServiceImpl>(loop);
+      return MakeTrainingStateService(loop);
     case ServiceKind::kIsland:
-      return std::make_unique<IslandServiceImpl>(loop);
+      return MakeIslandService(loop);
     case ServiceKind::kServer:
-      return std::make_unique<ServerServiceImpl>(loop);
+      return MakeServerService(loop);
   }
   return nullptr;
 }

@@ -1,7 +1,6 @@
 #include "coordinator/service/run_event_writer.h"
 
 #include <algorithm>
-#include <utility>
 #include <vector>
 
 #include "absl/strings/str_cat.h"

@@ -10,29 +10,30 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <utility>
 
 #include "absl/base/thread_annotations.h"
 #include "absl/status/status.h"
 #include "atoll/v1/training_state_service.pb.h"
 #include "base/sync/mutex.h"
-#include "coordinator/service/event_loop.h"
 #include "coordinator/store/store.h"
 #include "grpcpp/support/server_callback.h"
 
 namespace atl::coordinator {
 
-class RunEventWriter : public grpc::ServerWriteReactor<v1::WatchRunResponse>,
-                       public LogSink {
+class RunEventWriter : public grpc::ServerWriteReactor<v1::WatchRunResponse> {
  public:
   // `store` must outlive the stream.
   static std::shared_ptr<RunEventWriter> Make(const Store& store,
                                               const std::string& run_id,
                                               int64_t after_revision);
 
-  // LogSink:
-  void OnDurable(int64_t revision, bool run_ended) override;
-  void End(absl::Status status) override;
-  bool done() const override;
+  // The log is durable up to `revision`, with which the run may have ended.
+  void OnDurable(int64_t revision, bool run_ended);
+  // No record follows.
+  void End(absl::Status status);
+  // True once the receiver is gone.
+  bool done() const;
 
   // grpc::ServerWriteReactor:
   void OnWriteDone(bool ok) override;

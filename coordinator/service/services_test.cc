@@ -20,10 +20,7 @@
 #include "coordinator/client/plan_parts.h"
 #include "coordinator/core/testing/run_simulation.h"
 #include "coordinator/service/event_loop.h"
-#include "coordinator/service/island_service.h"
-#include "coordinator/service/run_service.h"
-#include "coordinator/service/server_service.h"
-#include "coordinator/service/training_state_service.h"
+#include "coordinator/service/services.h"
 #include "coordinator/store/testing/memory_store.h"
 #include "gmock/gmock.h"
 #include "grpcpp/create_channel.h"
@@ -41,10 +38,10 @@ struct Life {
     spec.clock = &SystemClock();
     spec.recovery_period = absl::Milliseconds(1);
     loop = *EventLoop::Start(spec);
-    run_service = std::make_unique<RunServiceImpl>(*loop);
-    state_service = std::make_unique<TrainingStateServiceImpl>(*loop);
-    island_service = std::make_unique<IslandServiceImpl>(*loop);
-    server_service = std::make_unique<ServerServiceImpl>(*loop);
+    run_service = MakeRunService(*loop);
+    state_service = MakeTrainingStateService(*loop);
+    island_service = MakeIslandService(*loop);
+    server_service = MakeServerService(*loop);
     rpc::RpcServer::Spec server_spec;
     server_spec.services = {run_service.get(), state_service.get(),
                             island_service.get(), server_service.get()};
@@ -62,10 +59,10 @@ struct Life {
   }
 
   std::unique_ptr<EventLoop> loop;
-  std::unique_ptr<RunServiceImpl> run_service;
-  std::unique_ptr<TrainingStateServiceImpl> state_service;
-  std::unique_ptr<IslandServiceImpl> island_service;
-  std::unique_ptr<ServerServiceImpl> server_service;
+  std::unique_ptr<grpc::Service> run_service;
+  std::unique_ptr<grpc::Service> state_service;
+  std::unique_ptr<grpc::Service> island_service;
+  std::unique_ptr<grpc::Service> server_service;
   std::unique_ptr<rpc::RpcServer> server;
   std::unique_ptr<v1::RunService::Stub> runs;
   std::unique_ptr<v1::TrainingStateService::Stub> states;

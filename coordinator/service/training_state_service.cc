@@ -1,15 +1,15 @@
-#include "coordinator/service/training_state_service.h"
-
 #include <map>
 #include <string>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "atoll/v1/training_state_service.grpc.pb.h"
 #include "base/rpc/status_details.h"
 #include "base/status/status_macros.h"
 #include "coordinator/core/run_queries.h"
 #include "coordinator/service/answer.h"
 #include "coordinator/service/run_event_writer.h"
+#include "coordinator/service/services.h"
 
 namespace atl::coordinator {
 namespace {
@@ -63,94 +63,99 @@ absl::StatusOr<v1::ListRoundsResponse> ReadRounds(const Store& store,
   return response;
 }
 
+class TrainingStateServiceImpl
+    : public v1::TrainingStateService::CallbackService {
+ public:
+  explicit TrainingStateServiceImpl(EventLoop& loop) : loop_(loop) {}
+
+  grpc::ServerUnaryReactor* GetRunState(
+      grpc::CallbackServerContext* context,
+      const v1::GetRunStateRequest* request,
+      v1::GetRunStateResponse* response) override {
+    return AnswerForRun(
+        loop_, context, request, response,
+        [=](Coordinator& coordinator, RunMachine& run, absl::Time now) {
+          return BuildRunState(run, coordinator);
+        });
+  }
+
+  grpc::ServerUnaryReactor* ListIslands(
+      grpc::CallbackServerContext* context,
+      const v1::ListIslandsRequest* request,
+      v1::ListIslandsResponse* response) override {
+    return AnswerForRun(
+        loop_, context, request, response,
+        [=](Coordinator& coordinator, RunMachine& run, absl::Time now) {
+          return BuildIslands(run, *request);
+        });
+  }
+
+  grpc::ServerUnaryReactor* ListRounds(
+      grpc::CallbackServerContext* context,
+      const v1::ListRoundsRequest* request,
+      v1::ListRoundsResponse* response) override {
+    // The answer reads the history, once the page's rounds are durable.
+    grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
+    loop_.Post<RoundsPage>(
+        [request](Coordinator& coordinator,
+                  absl::Time now) -> absl::StatusOr<RoundsPage> {
+          ASSIGN_OR_RETURN(RunMachine* const run,
+                           coordinator.FindRun(request->run_id()));
+          return PlanRounds(run->state(), *request);
+        },
+        [this, reactor, request, response](absl::StatusOr<RoundsPage> page) {
+          if (!page.ok()) {
+            return reactor->Finish(
+                rpc::ToGrpc(rpc::WithDefaultReason(page.status())));
+          }
+          absl::StatusOr<v1::ListRoundsResponse> read =
+              ReadRounds(loop_.store(), request->run_id(), *page);
+          if (read.ok()) *response = *std::move(read);
+          reactor->Finish(rpc::ToGrpc(rpc::WithDefaultReason(read.status())));
+        });
+    return reactor;
+  }
+
+  grpc::ServerUnaryReactor* GetMetrics(
+      grpc::CallbackServerContext* context,
+      const v1::GetMetricsRequest* request,
+      v1::GetMetricsResponse* response) override {
+    return AnswerForRun(
+        loop_, context, request, response,
+        [=](Coordinator& coordinator, RunMachine& run, absl::Time now) {
+          return BuildMetrics(run, coordinator.series(request->run_id()),
+                              *request);
+        });
+  }
+
+  grpc::ServerWriteReactor<v1::WatchRunResponse>* WatchRun(
+      grpc::CallbackServerContext* context,
+      const v1::WatchRunRequest* request) override {
+    auto writer = RunEventWriter::Make(loop_.store(), request->run_id(),
+                                       request->after_revision());
+    loop_.WatchLog(request->run_id(), request->after_revision(), writer);
+    return writer.get();
+  }
+
+  grpc::ServerUnaryReactor* ListCheckpoints(
+      grpc::CallbackServerContext* context,
+      const v1::ListCheckpointsRequest* request,
+      v1::ListCheckpointsResponse* response) override {
+    return AnswerForRun(
+        loop_, context, request, response,
+        [=](Coordinator& coordinator, RunMachine& run, absl::Time now) {
+          return BuildCheckpoints(run, *request);
+        });
+  }
+
+ private:
+  EventLoop& loop_;
+};
+
 }  // namespace
 
-grpc::ServerUnaryReactor* TrainingStateServiceImpl::GetRunState(
-    grpc::CallbackServerContext* context, const v1::GetRunStateRequest* request,
-    v1::GetRunStateResponse* response) {
-  return Answer<v1::GetRunStateResponse>(
-      loop_, context, response,
-      [=](Coordinator& coordinator,
-          absl::Time now) -> absl::StatusOr<v1::GetRunStateResponse> {
-        ASSIGN_OR_RETURN(RunMachine* const run,
-                         coordinator.FindRun(request->run_id()));
-        return BuildRunState(*run, coordinator);
-      });
-}
-
-grpc::ServerUnaryReactor* TrainingStateServiceImpl::ListIslands(
-    grpc::CallbackServerContext* context, const v1::ListIslandsRequest* request,
-    v1::ListIslandsResponse* response) {
-  return Answer<v1::ListIslandsResponse>(
-      loop_, context, response,
-      [=](Coordinator& coordinator,
-          absl::Time now) -> absl::StatusOr<v1::ListIslandsResponse> {
-        ASSIGN_OR_RETURN(RunMachine* const run,
-                         coordinator.FindRun(request->run_id()));
-        return BuildIslands(*run, *request);
-      });
-}
-
-grpc::ServerUnaryReactor* TrainingStateServiceImpl::ListRounds(
-    grpc::CallbackServerContext* context, const v1::ListRoundsRequest* request,
-    v1::ListRoundsResponse* response) {
-  // The answer reads the history, once the page's rounds are durable.
-  grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
-  loop_.Post<RoundsPage>(
-      [request](Coordinator& coordinator,
-                absl::Time now) -> absl::StatusOr<RoundsPage> {
-        ASSIGN_OR_RETURN(RunMachine* const run,
-                         coordinator.FindRun(request->run_id()));
-        return PlanRounds(run->state(), *request);
-      },
-      [this, reactor, request, response](absl::StatusOr<RoundsPage> page) {
-        if (!page.ok()) {
-          return reactor->Finish(
-              rpc::ToGrpc(rpc::WithDefaultReason(page.status())));
-        }
-        absl::StatusOr<v1::ListRoundsResponse> read =
-            ReadRounds(loop_.store(), request->run_id(), *page);
-        if (read.ok()) *response = *std::move(read);
-        reactor->Finish(rpc::ToGrpc(rpc::WithDefaultReason(read.status())));
-      });
-  return reactor;
-}
-
-grpc::ServerUnaryReactor* TrainingStateServiceImpl::GetMetrics(
-    grpc::CallbackServerContext* context, const v1::GetMetricsRequest* request,
-    v1::GetMetricsResponse* response) {
-  return Answer<v1::GetMetricsResponse>(
-      loop_, context, response,
-      [=](Coordinator& coordinator,
-          absl::Time now) -> absl::StatusOr<v1::GetMetricsResponse> {
-        ASSIGN_OR_RETURN(RunMachine* const run,
-                         coordinator.FindRun(request->run_id()));
-        return BuildMetrics(*run, coordinator.series(request->run_id()),
-                            *request);
-      });
-}
-
-grpc::ServerWriteReactor<v1::WatchRunResponse>*
-TrainingStateServiceImpl::WatchRun(grpc::CallbackServerContext* context,
-                                   const v1::WatchRunRequest* request) {
-  auto writer = RunEventWriter::Make(loop_.store(), request->run_id(),
-                                     request->after_revision());
-  loop_.WatchLog(request->run_id(), request->after_revision(), writer);
-  return writer.get();
-}
-
-grpc::ServerUnaryReactor* TrainingStateServiceImpl::ListCheckpoints(
-    grpc::CallbackServerContext* context,
-    const v1::ListCheckpointsRequest* request,
-    v1::ListCheckpointsResponse* response) {
-  return Answer<v1::ListCheckpointsResponse>(
-      loop_, context, response,
-      [=](Coordinator& coordinator,
-          absl::Time now) -> absl::StatusOr<v1::ListCheckpointsResponse> {
-        ASSIGN_OR_RETURN(RunMachine* const run,
-                         coordinator.FindRun(request->run_id()));
-        return BuildCheckpoints(*run, *request);
-      });
+std::unique_ptr<grpc::Service> MakeTrainingStateService(EventLoop& loop) {
+  return std::make_unique<TrainingStateServiceImpl>(loop);
 }
 
 }  // namespace atl::coordinator

@@ -14,7 +14,6 @@
 #include "base/obs/rocksdb_log.h"
 #include "base/status/annotate.h"
 #include "base/status/status_macros.h"
-#include "coordinator/core/outputs/history.h"
 #include "coordinator/store/batch_check.h"
 #include "google/protobuf/io/coded_stream.h"
 #include "google/protobuf/io/zero_copy_stream_impl_lite.h"
@@ -176,37 +175,12 @@ absl::Status RocksDbStore::CheckFormat() {
     return absl::DataLossError(
         absl::StrCat(directory_, ": its format cannot be read"));
   }
-  if (format > kStoreFormat) {
+  if (format != kStoreFormat) {
     return absl::FailedPreconditionError(absl::StrCat(
-        directory_, " has format ", format, ", newer than this program's ",
-        kStoreFormat, ": use the program that wrote it, or a newer one"));
+        directory_, " has format ", format, ", not this program's ",
+        kStoreFormat, ": use the program that wrote it"));
   }
-  return format == 1 ? UpgradeFromFormat1() : absl::OkStatus();
-}
-
-absl::Status RocksDbStore::UpgradeFromFormat1() {
-  ASSIGN_OR_RETURN(const std::vector<std::string> run_ids, ListLogs());
-  rocksdb::WriteOptions sync;
-  sync.sync = true;
-  for (const std::string& run_id : run_ids) {
-    int64_t revision = 0;
-    while (true) {
-      ASSIGN_OR_RETURN(const std::vector<storage::v1::Record> records,
-                       Scan(run_id, revision, /*count_max=*/1024));
-      if (records.empty()) break;
-      rocksdb::WriteBatch batch;
-      for (const storage::v1::Record& record : records) {
-        revision = record.revision();
-        const std::optional<HistoryRow> row = ToHistory({run_id, record});
-        if (!row.has_value()) continue;
-        batch.Put(HistoryKey(run_id, row->table, row->number),
-                  Seal(row->value));
-      }
-      RETURN_IF_ERROR(ToStatus(db_->Write(sync, &batch), directory_));
-    }
-  }
-  return ToStatus(db_->Put(sync, kFormatKey, absl::StrCat(kStoreFormat)),
-                  directory_);
+  return absl::OkStatus();
 }
 
 absl::StatusOr<int64_t> RocksDbStore::NewestRevision(

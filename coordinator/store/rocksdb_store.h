@@ -7,8 +7,7 @@
 //   "round/" run_id "/" commit_seq           v1.Round, serialised
 //   "snapshot/" run_id                       storage.v1.Snapshot, serialised
 // Numbers are 16 hex digits, so that keys sort by them. Each value but "format"
-// ends with the CRC-32C of the bytes before it, little-endian. Format 1 had
-// only logs without snapshots; opening it upgrades it to format 2.
+// ends with the CRC-32C of the bytes before it, little-endian.
 
 #pragma once
 
@@ -33,7 +32,7 @@ class RocksDbStore : public Store {
   // Opens the store in `directory` and makes the directory if needed.
   //
   // FAILED_PRECONDITION: another process has the store open, the format is
-  // newer, or the directory is a parameter server's.
+  // another, or the directory is a parameter server's.
   // DATA_LOSS: the store cannot be read.
   // RESOURCE_EXHAUSTED, UNAVAILABLE: the disk refuses.
   static absl::StatusOr<std::unique_ptr<RocksDbStore>> Open(
@@ -56,8 +55,6 @@ class RocksDbStore : public Store {
   RocksDbStore(std::string directory, std::unique_ptr<rocksdb::DB> db);
 
   absl::Status CheckFormat();
-  // Writes the history that format 1 lacks, then the new format.
-  absl::Status UpgradeFromFormat1();
   // OUT_OF_RANGE: the record after `after_revision` was deleted.
   absl::Status CheckKept(const std::string& run_id,
                          int64_t after_revision) const;

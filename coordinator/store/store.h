@@ -25,7 +25,7 @@
 
 namespace atl::coordinator {
 
-// Format of the stored data; a store with a newer one is refused.
+// Format of the stored data; a store with another one is refused.
 inline constexpr int64_t kStoreFormat = 2;
 
 class Store {

@@ -271,40 +271,6 @@ TEST(RocksDbStoreTest, FindsSnapshotsAndHistoryAgainWhenItIsReopened) {
   EXPECT_TRUE((*store)->Append(Records("a", 9, 10)).ok());
 }
 
-TEST(RocksDbStoreTest, WritesTheHistoryThatFormat1DidNotHave) {
-  const std::string directory = NewDirectory();
-  Batch batch = Records("a", 1, 3);
-  storage::v1::Record record;
-  record.set_revision(3);
-  record.mutable_round_committed()->mutable_round()->set_commit_seq(7);
-  batch.entries.push_back({"a", record});
-  record.set_revision(4);
-  record.mutable_evaluated()->mutable_evaluation()->set_version(2);
-  batch.entries.push_back({"a", record});
-  ASSERT_TRUE((*RocksDbStore::Open(directory))->Append(batch).ok());
-  ASSERT_TRUE(
-      OpenRaw(directory)->Put(rocksdb::WriteOptions(), "format", "1").ok());
-  {
-    const auto store = RocksDbStore::Open(directory);
-    ASSERT_TRUE(store.ok()) << store.status();
-    const auto rounds =
-        (*store)->ReadHistory("a", HistoryTable::kRounds, 0, 99, 1 << 20);
-    ASSERT_EQ(rounds->size(), 1);
-    EXPECT_EQ(rounds->at(0).number, 7);
-    v1::Round round;
-    ASSERT_TRUE(round.ParseFromString(rounds->at(0).value));
-    EXPECT_EQ(round.commit_seq(), 7);
-    const auto evaluations =
-        (*store)->ReadHistory("a", HistoryTable::kEvaluations, 0, 99, 1 << 20);
-    ASSERT_EQ(evaluations->size(), 1);
-    EXPECT_EQ(evaluations->at(0).number, 2);
-  }
-  std::string format;
-  ASSERT_TRUE(
-      OpenRaw(directory)->Get(rocksdb::ReadOptions(), "format", &format).ok());
-  EXPECT_EQ(format, "2");
-}
-
 TEST(RocksDbStoreTest, SaysWhatIsDamagedBesideRecords) {
   const std::string directory = NewDirectory();
   ASSERT_TRUE((*RocksDbStore::Open(directory))

@@ -222,11 +222,8 @@ class World {
 
   absl::Status StartServer(int index) {
     Server& one = *servers_.emplace_back(std::make_unique<Server>());
-    coordinator::ServerControlClientOptions control;
-    control.address = address();
-    control.channel = rpc::MakeChannelOptions(rpc::ChannelKind::kControl, {});
     ASSIGN_OR_RETURN(auto client,
-                     coordinator::MakeServerControlClient(control));
+                     coordinator::MakeServerControlClient(address(), {}));
     one.control = std::make_unique<MeasuredControl>(std::move(client));
     server::ParameterServer::Options options;
     options.server_id = absl::StrCat("server-", index);

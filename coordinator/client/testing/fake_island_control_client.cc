@@ -25,11 +25,6 @@ std::vector<v1::JoinRequest> FakeIslandControlClient::joins() const {
   return joins_;
 }
 
-std::vector<int64_t> FakeIslandControlClient::ready() const {
-  std::lock_guard<std::mutex> lock(mutex_);
-  return ready_;
-}
-
 std::vector<v1::ReportProgressRequest> FakeIslandControlClient::progress()
     const {
   std::lock_guard<std::mutex> lock(mutex_);
@@ -55,11 +50,8 @@ absl::StatusOr<v1::JoinResponse> FakeIslandControlClient::Join(
   return join_response_;
 }
 
-absl::Status FakeIslandControlClient::ReportReady(int64_t commit_seq) {
-  std::lock_guard<std::mutex> lock(mutex_);
-  RETURN_IF_ERROR(plans_.NextError("ReportReady"));
-  ready_.push_back(commit_seq);
-  return absl::OkStatus();
+absl::Status FakeIslandControlClient::ReportReady(int64_t /*commit_seq*/) {
+  return plans_.NextError("ReportReady");
 }
 
 absl::StatusOr<absl::Duration> FakeIslandControlClient::Heartbeat() {

@@ -25,7 +25,6 @@ class FakeIslandControlClient : public IslandControlClient {
   void FailNext(const std::string& method, absl::Status status);
 
   std::vector<v1::JoinRequest> joins() const;
-  std::vector<int64_t> ready() const;  // commit_seq of every ReportReady.
   std::vector<v1::ReportProgressRequest> progress() const;
   int heartbeat_count() const;
   bool left() const;
@@ -47,7 +46,6 @@ class FakeIslandControlClient : public IslandControlClient {
   // Guarded by mutex_.
   v1::JoinResponse join_response_;
   std::vector<v1::JoinRequest> joins_;
-  std::vector<int64_t> ready_;
   std::vector<v1::ReportProgressRequest> progress_;
   int heartbeat_count_ = 0;
   bool left_ = false;

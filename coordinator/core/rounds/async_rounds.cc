@@ -12,9 +12,9 @@
 #include "base/layout/run_timing.h"
 #include "coordinator/core/rounds/contributions.h"
 #include "coordinator/core/rounds/open_round.h"
-#include "coordinator/core/rounds/pacing.h"
 #include "coordinator/core/rounds/rounds.h"
 #include "coordinator/core/rounds/run_end.h"
+#include "coordinator/core/rounds/slot_plans.h"
 
 namespace atl::coordinator {
 namespace {

@@ -14,7 +14,6 @@
 
 #include <vector>
 
-#include "coordinator/core/state/decision.h"
 #include "coordinator/core/state/observations.h"
 #include "coordinator/core/state/run_state.h"
 

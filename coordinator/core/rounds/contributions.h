@@ -56,6 +56,29 @@ SeenContributions CollectContributions(const RunState& state,
 // The greatest seq that `member`'s newest life may use.
 int64_t FindSeqMax(const Member& member);
 
+// True if the shard has reported and has no fault.
+inline bool IsHeard(const ObservedShard& shard) {
+  return shard.reported && shard.report.fault().empty();
+}
+
+// The entry of `seal`'s attempt in `reported`, the rounds that `shard` has
+// prepared or has statistics of. nullptr if there is none or the shard is not
+// heard: what a stopped shard reports does not count.
+template <typename Rounds>
+const typename Rounds::value_type* FindOfSeal(const ObservedShard& shard,
+                                              const Rounds& reported,
+                                              const v1::Seal& seal) {
+  if (!IsHeard(shard)) return nullptr;
+  for (const auto& round : reported) {
+    if (round.fragment() == seal.fragment() &&
+        round.version() == seal.version() &&
+        round.attempt() == seal.attempt()) {
+      return &round;
+    }
+  }
+  return nullptr;
+}
+
 // The shards that have a part of `fragment`, and so in its rounds, in order.
 std::vector<int32_t> ListShards(const RunState& state, int32_t fragment);
 

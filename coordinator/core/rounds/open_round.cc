@@ -9,11 +9,9 @@
 #include "base/layout/fragment_schedule.h"
 #include "base/layout/run_length.h"
 #include "coordinator/core/rounds/contributions.h"
-#include "coordinator/core/rounds/data_leases.h"
-#include "coordinator/core/rounds/pacing.h"
 #include "coordinator/core/rounds/run_end.h"
-#include "coordinator/core/rounds/sampling.h"
-#include "coordinator/core/verdict/contributions_max.h"
+#include "coordinator/core/rounds/slot_plans.h"
+#include "coordinator/core/verdict/verdict_rule.h"
 
 namespace atl::coordinator {
 namespace {

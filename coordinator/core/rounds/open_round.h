@@ -7,7 +7,6 @@
 #include <cstdint>
 #include <vector>
 
-#include "coordinator/core/state/decision.h"
 #include "coordinator/core/state/observations.h"
 #include "coordinator/core/state/run_state.h"
 
@@ -26,7 +25,7 @@ std::vector<double> Speeds(const RunState& state, const Observations& observed,
                            const std::vector<int32_t>& slots);
 
 // The data shards that each of `slots` may read, in order: its own, and with
-// `adopt_free` its part of those that no present island leases (data_leases.h).
+// `adopt_free` its part of those that no present island leases (slot_plans.h).
 std::vector<std::vector<int32_t>> DealToSlots(const RunState& state,
                                               const std::vector<int32_t>& slots,
                                               bool adopt_free);

@@ -19,11 +19,6 @@ namespace {
 // Limit of a fault's text in a sentence for people.
 constexpr size_t kFaultBytesMax = 512;
 
-// True if the shard has reported and has no fault.
-bool IsHeard(const ObservedShard& shard) {
-  return shard.reported && shard.report.fault().empty();
-}
-
 struct Named {
   std::set<ContributionPlace> here;  // Stored or refused.
   std::map<ContributionPlace, std::string> refused;
@@ -42,17 +37,6 @@ Named NamedBy(const ObservedShard& shard, int64_t run_epoch) {
         std::string(CutUtf8(refused.reason(), kReasonBytesMax));
   }
   return named;
-}
-
-// True if the shard has merged the sealed round, and so needs no contribution.
-bool HasPrepared(const ObservedShard& shard, const v1::Seal& seal) {
-  return std::any_of(shard.report.prepared().begin(),
-                     shard.report.prepared().end(),
-                     [&](const v1::PreparedRound& prepared) {
-                       return prepared.fragment() == seal.fragment() &&
-                              prepared.version() == seal.version() &&
-                              prepared.attempt() == seal.attempt();
-                     });
 }
 
 // True if a round may still merge it, judging by its header.
@@ -136,7 +120,9 @@ bool UpdateRecalls(const RunState& state, absl::Time now,
         continue;
       }
       const v1::Seal& seal = fragment.sealed.seal();
-      const bool prepared = heard && HasPrepared(seen, seal);
+      // A shard that has merged the round needs no contribution.
+      const bool prepared =
+          FindOfSeal(seen, seen.report.prepared(), seal) != nullptr;
       for (const storage::v1::SealedInfo& sealed : fragment.sealed.infos()) {
         const v1::ContributionKey& key = sealed.info().key();
         seen.had[ToPlace(key)] = sealed.info();
@@ -180,8 +166,7 @@ std::vector<v1::ContributionKey> NeedsRepush(const Observations& observed,
 Decision DecideRecall(const RunState& state, const Observations& observed,
                       int32_t fragment, absl::Time now) {
   const v1::Seal& seal = state.fragments()[fragment].sealed.seal();
-  const std::string name =
-      absl::StrCat("fragment ", fragment, ", round ", seal.version() + 1);
+  const std::string name = RoundName(state, fragment);
   std::vector<v1::ContributionOutcome> outcomes;
   std::set<int32_t> shards;
   std::vector<std::string> islands;

@@ -16,7 +16,6 @@
 
 #include "absl/time/time.h"
 #include "atoll/v1/plan.pb.h"
-#include "coordinator/core/state/decision.h"
 #include "coordinator/core/state/observations.h"
 #include "coordinator/core/state/run_state.h"
 

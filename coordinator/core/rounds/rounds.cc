@@ -18,19 +18,6 @@
 namespace atl::coordinator {
 namespace {
 
-// People count rounds by the version that they make.
-std::string RoundName(const RunState& state, int32_t fragment) {
-  return absl::StrCat("fragment ", fragment, ", round ",
-                      state.fragments()[fragment].newest.version() + 1);
-}
-
-storage::v1::Record StateRecord(v1::RunState state, const std::string& reason) {
-  storage::v1::Record record;
-  record.mutable_run_state_set()->set_state(state);
-  record.mutable_run_state_set()->set_reason(reason);
-  return record;
-}
-
 // --- SEAL --------------------------------------------------------------------
 
 struct RoundProgress {
@@ -162,25 +149,16 @@ Prepared CollectPrepared(const RunState& state, const Observations& observed,
   const v1::Seal& seal = state.fragments()[fragment].sealed.seal();
   Prepared all;
   for (int32_t shard : ListShards(state, fragment)) {
-    bool found = false;
-    // A stopped shard's preparations do not count.
-    if (observed.shards[shard].reported &&
-        observed.shards[shard].report.fault().empty()) {
-      for (const v1::PreparedRound& prepared :
-           observed.shards[shard].report.prepared()) {
-        if (prepared.fragment() != fragment ||
-            prepared.version() != seal.version() ||
-            prepared.attempt() != seal.attempt()) {
-          continue;
-        }
-        found = true;
-        all.finite = all.finite && prepared.finite();
-        all.digest += Digest128::FromProto(prepared.digest());
-        all.norm_squared += prepared.norm_squared();
-        break;
-      }
+    const ObservedShard& seen = observed.shards[shard];
+    const v1::PreparedRound* const prepared =
+        FindOfSeal(seen, seen.report.prepared(), seal);
+    if (prepared == nullptr) {
+      all.missing.push_back(shard);
+      continue;
     }
-    if (!found) all.missing.push_back(shard);
+    all.finite = all.finite && prepared->finite();
+    all.digest += Digest128::FromProto(prepared->digest());
+    all.norm_squared += prepared->norm_squared();
   }
   return all;
 }
@@ -358,6 +336,37 @@ storage::v1::Record MakeAbort(const RunState& state, int32_t fragment,
   return record;
 }
 
+storage::v1::Record MakeStateRecord(v1::RunState state,
+                                    const std::string& reason) {
+  storage::v1::Record record;
+  record.mutable_run_state_set()->set_state(state);
+  record.mutable_run_state_set()->set_reason(reason);
+  return record;
+}
+
+Decision AbortAndPause(const RunState& state, int32_t fragment,
+                       const std::string& reason,
+                       std::vector<v1::ContributionOutcome> outcomes) {
+  return {{MakeAbort(state, fragment, reason, std::move(outcomes)),
+           MakeStateRecord(v1::RUN_STATE_PAUSED, reason)},
+          reason};
+}
+
+Decision DropAndPause(const RunState& state, int32_t fragment,
+                      const std::string& reason, const std::string& why) {
+  std::vector<v1::ContributionOutcome> outcomes;
+  for (const v1::SealedContribution& sealed :
+       state.fragments()[fragment].sealed.seal().contributions()) {
+    outcomes.push_back(MakeOutcome(sealed.key(), v1::OUTCOME_DROPPED, why));
+  }
+  return AbortAndPause(state, fragment, reason, std::move(outcomes));
+}
+
+std::string RoundName(const RunState& state, int32_t fragment) {
+  return absl::StrCat("fragment ", fragment, ", round ",
+                      state.fragments()[fragment].newest.version() + 1);
+}
+
 std::vector<v1::LiveMergeSlot> ExpectedSeal(const RunState& state,
                                             const Observations& observed,
                                             int32_t fragment) {
@@ -434,13 +443,13 @@ Decision DecideSeal(const RunState& state, const Observations& observed,
       outcomes.push_back(MakeOutcome(contribution.key, v1::OUTCOME_REJECTED,
                                      contribution.refusal));
     }
-    const std::string reason = absl::StrCat(
-        name, ": refused contributions leave ", received_count, " of the ",
-        open.min_quorum(), " that it needs; the first was refused because ",
-        progress.refused[0]->refusal);
-    return {{MakeAbort(state, fragment, reason, std::move(outcomes)),
-             StateRecord(v1::RUN_STATE_PAUSED, reason)},
-            reason};
+    return AbortAndPause(
+        state, fragment,
+        absl::StrCat(name, ": refused contributions leave ", received_count,
+                     " of the ", open.min_quorum(),
+                     " that it needs; the first was refused because ",
+                     progress.refused[0]->refusal),
+        std::move(outcomes));
   } else if ((progress.awaited.empty() || past_deadline) &&
              HasOtherIslands(state, open)) {
     const std::string reason =
@@ -486,22 +495,15 @@ absl::Time SealTimer(const RunState& state, int32_t fragment,
 
 Decision DecideCommit(const RunState& state, const Observations& observed,
                       int32_t fragment) {
-  const v1::Seal& seal = state.fragments()[fragment].sealed.seal();
   const std::string name = RoundName(state, fragment);
   const Prepared prepared = CollectPrepared(state, observed, fragment);
   if (!prepared.finite) {
-    const std::string reason = absl::StrCat(
-        name,
-        ": the merged outer gradient or the new parameters are not "
-        "finite; the set is dropped");
-    std::vector<v1::ContributionOutcome> outcomes;
-    for (const v1::SealedContribution& sealed : seal.contributions()) {
-      outcomes.push_back(MakeOutcome(sealed.key(), v1::OUTCOME_DROPPED,
-                                     "its round's merge was not finite"));
-    }
-    return {{MakeAbort(state, fragment, reason, std::move(outcomes)),
-             StateRecord(v1::RUN_STATE_PAUSED, reason)},
-            reason};
+    return DropAndPause(
+        state, fragment,
+        absl::StrCat(name,
+                     ": the merged outer gradient or the new parameters are "
+                     "not finite; the set is dropped"),
+        "its round's merge was not finite");
   }
   if (!prepared.missing.empty()) {
     return {{},

@@ -12,7 +12,6 @@
 #include "absl/time/time.h"
 #include "atoll/storage/v1/coordinator_records.pb.h"
 #include "coordinator/core/rounds/contributions.h"
-#include "coordinator/core/state/decision.h"
 #include "coordinator/core/state/observations.h"
 #include "coordinator/core/state/run_state.h"
 
@@ -56,6 +55,21 @@ storage::v1::Record MakeSeal(
 storage::v1::Record MakeAbort(const RunState& state, int32_t fragment,
                               const std::string& reason,
                               std::vector<v1::ContributionOutcome> outcomes);
+
+// Sets the run's state.
+storage::v1::Record MakeStateRecord(v1::RunState state,
+                                    const std::string& reason);
+
+// ABORT and a pause, both for `reason`. DropAndPause drops the round's sealed
+// contributions, each with the reason `why`.
+Decision AbortAndPause(const RunState& state, int32_t fragment,
+                       const std::string& reason,
+                       std::vector<v1::ContributionOutcome> outcomes);
+Decision DropAndPause(const RunState& state, int32_t fragment,
+                      const std::string& reason, const std::string& why);
+
+// For people, who count rounds by the version that they make.
+std::string RoundName(const RunState& state, int32_t fragment);
 
 // `reason`: for REJECTED and DROPPED only.
 v1::ContributionOutcome MakeOutcome(const v1::ContributionKey& key,

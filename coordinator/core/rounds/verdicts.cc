@@ -24,20 +24,6 @@ struct Statistics {
   std::vector<GramMatrix> grams;
 };
 
-const v1::RoundStatistics* FindStatistics(const ObservedShard& shard,
-                                          const v1::Seal& seal) {
-  // A stopped shard's statistics do not count.
-  if (!shard.reported || !shard.report.fault().empty()) return nullptr;
-  for (const v1::RoundStatistics& statistics : shard.report.statistics()) {
-    if (statistics.fragment() == seal.fragment() &&
-        statistics.version() == seal.version() &&
-        statistics.attempt() == seal.attempt()) {
-      return &statistics;
-    }
-  }
-  return nullptr;
-}
-
 // INVALID_ARGUMENT: the statistics of a shard do not fit the round.
 absl::StatusOr<Statistics> CollectStatistics(const RunState& state,
                                              const Observations& observed,
@@ -47,8 +33,9 @@ absl::StatusOr<Statistics> CollectStatistics(const RunState& state,
   Statistics all;
   all.grams.assign(groups.count(), GramMatrix(seal.contributions_size()));
   for (const int32_t shard : ListShards(state, fragment)) {
-    const v1::RoundStatistics* statistics =
-        FindStatistics(observed.shards[shard], seal);
+    const ObservedShard& seen = observed.shards[shard];
+    const v1::RoundStatistics* const statistics =
+        FindOfSeal(seen, seen.report.statistics(), seal);
     if (statistics == nullptr) {
       all.missing.push_back(shard);
       continue;
@@ -96,19 +83,12 @@ absl::StatusOr<VerdictInput> MakeInput(const FragmentState& fragment,
   return input;
 }
 
-Decision AbortAndPause(const RunState& state, int32_t fragment,
-                       const std::string& reason) {
-  std::vector<v1::ContributionOutcome> outcomes;
-  for (const v1::SealedContribution& sealed :
-       state.fragments()[fragment].sealed.seal().contributions()) {
-    outcomes.push_back(MakeOutcome(sealed.key(), v1::OUTCOME_DROPPED,
-                                   "its round's merge has no verdict"));
-  }
-  storage::v1::Record pause;
-  pause.mutable_run_state_set()->set_state(v1::RUN_STATE_PAUSED);
-  pause.mutable_run_state_set()->set_reason(reason);
-  return {{MakeAbort(state, fragment, reason, std::move(outcomes)), pause},
-          reason};
+Decision PauseWithoutVerdict(const RunState& state, int32_t fragment,
+                             const absl::Status& status) {
+  return DropAndPause(
+      state, fragment,
+      absl::StrCat(RoundName(state, fragment), ": ", status.message()),
+      "its round's merge has no verdict");
 }
 
 }  // namespace
@@ -124,14 +104,11 @@ Decision DecideVerdict(const RunState& state, const Observations& observed,
                        int32_t fragment) {
   const FragmentState& round = state.fragments()[fragment];
   const v1::Seal& seal = round.sealed.seal();
-  const std::string name =
-      absl::StrCat("fragment ", fragment, ", round ", seal.version() + 1);
+  const std::string name = RoundName(state, fragment);
   absl::StatusOr<Statistics> statistics =
       CollectStatistics(state, observed, fragment);
   if (!statistics.ok()) {
-    return AbortAndPause(
-        state, fragment,
-        absl::StrCat(name, ": ", statistics.status().message()));
+    return PauseWithoutVerdict(state, fragment, statistics.status());
   }
   if (!statistics->missing.empty()) {
     return {{},
@@ -145,9 +122,7 @@ Decision DecideVerdict(const RunState& state, const Observations& observed,
       input.ok() ? rule->Decide(*input)
                  : absl::StatusOr<Coefficients>(input.status());
   if (!coefficients.ok()) {
-    return AbortAndPause(
-        state, fragment,
-        absl::StrCat(name, ": ", coefficients.status().message()));
+    return PauseWithoutVerdict(state, fragment, coefficients.status());
   }
   storage::v1::Record record;
   storage::v1::RoundJudged& judged = *record.mutable_round_judged();

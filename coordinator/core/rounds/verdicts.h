@@ -6,7 +6,6 @@
 
 #include <cstdint>
 
-#include "coordinator/core/state/decision.h"
 #include "coordinator/core/state/observations.h"
 #include "coordinator/core/state/run_state.h"
 

@@ -11,7 +11,7 @@
 #include "base/layout/layout.h"
 #include "coordinator/core/spec/validate_spec.h"
 #include "coordinator/core/testing/run_simulation.h"
-#include "coordinator/core/verdict/contributions_max.h"
+#include "coordinator/core/verdict/verdict_rule.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 

@@ -13,7 +13,6 @@
 #include "base/layout/run_timing.h"
 #include "coordinator/core/spec/validate_exchange.h"
 #include "coordinator/core/spec/validate_streaming.h"
-#include "coordinator/core/verdict/contributions_max.h"
 #include "coordinator/core/verdict/verdict_rule.h"
 #include "google/protobuf/duration.pb.h"
 

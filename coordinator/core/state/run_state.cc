@@ -21,14 +21,6 @@ absl::Status Misfit(absl::string_view what) {
       absl::StrCat("the log is inconsistent: ", what));
 }
 
-v1::MetricPoint Point(absl::Time time, int64_t commit_seq, double value) {
-  v1::MetricPoint point;
-  *point.mutable_time() = ToProto(time);
-  point.set_commit_seq(commit_seq);
-  point.set_value(value);
-  return point;
-}
-
 // The last data position that `plan` lets an island read. A claim beyond it
 // would make the data shard's next reader skip data.
 int64_t DataEndMax(const v1::RunSpec& spec, const v1::SlotPlan& plan) {
@@ -51,6 +43,15 @@ void PushBounded(std::deque<T>& queue, T value, size_t size_max) {
 }
 
 }  // namespace
+
+void PushPoint(std::deque<v1::MetricPoint>& points, absl::Time time,
+               int64_t commit_seq, double value) {
+  v1::MetricPoint point;
+  *point.mutable_time() = ToProto(time);
+  point.set_commit_seq(commit_seq);
+  point.set_value(value);
+  PushBounded(points, std::move(point), kMetricPointsMax);
+}
 
 absl::Status RunState::Apply(const storage::v1::Record& record) {
   if (record.revision() != revision_ + 1) {
@@ -263,13 +264,10 @@ absl::Status RunState::ApplyCommitted(const storage::v1::RoundCommitted& body,
   PushBounded(recent_commits_, RecentCommit{commit, fragment->sealed.seal()},
               kCommitsAheadMax);
   if (body.round().has_training_loss()) {
-    PushBounded(loss_points_,
-                Point(time, commit_seq_, body.round().training_loss()),
-                kMetricPointsMax);
+    PushPoint(loss_points_, time, commit_seq_, body.round().training_loss());
   }
-  PushBounded(norm_points_,
-              Point(time, commit_seq_, body.round().outer_gradient_norm()),
-              kMetricPointsMax);
+  PushPoint(norm_points_, time, commit_seq_,
+            body.round().outer_gradient_norm());
   if (fragment->sealed.seal().has_verdict()) {
     PushBounded(fragment->median_norms,
                 fragment->sealed.seal().verdict().median_norm(),
@@ -362,9 +360,8 @@ void RunState::ApplyEvaluated(const v1::Evaluation& evaluation,
     evaluations_begin_ = evaluations_.begin()->first + 1;
     evaluations_.erase(evaluations_.begin());
   }
-  PushBounded(evaluation_points_,
-              Point(time, evaluation.commit_seq(), evaluation.loss()),
-              kMetricPointsMax);
+  PushPoint(evaluation_points_, time, evaluation.commit_seq(),
+            evaluation.loss());
 }
 
 std::string RunState::DebugString() const {

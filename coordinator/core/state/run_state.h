@@ -3,7 +3,7 @@
 // Pure. Thread-compatible. Only Apply and Restore change the state, so a replay
 // of the log gives the state that the log was written from. So does a snapshot
 // plus the records after it. The size is bounded by members, fragments and data
-// shards, not by rounds: old rounds are history (outputs/history.h).
+// shards, not by rounds: old rounds are history (outputs/batch.h).
 
 #pragma once
 
@@ -76,11 +76,22 @@ struct PinState {
   absl::Duration lease_duration;  // Zero for a checkpoint.
 };
 
+// What a part of the core decides: records to write, and why. Without records,
+// `reason` says what is waited for.
+struct Decision {
+  std::vector<storage::v1::Record> records;
+  std::string reason;
+};
+
 // A commit that some shard may still have to apply.
 struct RecentCommit {
   v1::Commit commit;
   v1::Seal seal;
 };
+
+// Appends a point to a series and drops the oldest beyond kMetricPointsMax.
+void PushPoint(std::deque<v1::MetricPoint>& points, absl::Time time,
+               int64_t commit_seq, double value);
 
 class RunState {
  public:

@@ -28,7 +28,6 @@ class CentredClip final : public VerdictRule {
   explicit CentredClip(const v1::MergeSpec& spec) : spec_(spec) {}
 
   absl::string_view name() const override { return "centred clip"; }
-  bool needs_products() const override { return true; }
 
   absl::StatusOr<Coefficients> Decide(
       const VerdictInput& input) const override {

@@ -23,7 +23,6 @@ class Krum final : public VerdictRule {
         selected_count_(std::max(spec.selected_count(), 1)) {}
 
   absl::string_view name() const override { return "krum"; }
-  bool needs_products() const override { return true; }
 
   absl::StatusOr<Coefficients> Decide(
       const VerdictInput& input) const override {

@@ -97,7 +97,6 @@ class MinimumDiameterAveraging final : public VerdictRule {
       : byzantine_count_(spec.byzantine_count()) {}
 
   absl::string_view name() const override { return "mda"; }
-  bool needs_products() const override { return true; }
 
   absl::StatusOr<Coefficients> Decide(
       const VerdictInput& input) const override {

@@ -21,7 +21,6 @@ class NormClip final : public VerdictRule {
   explicit NormClip(const v1::MergeSpec& spec) : spec_(spec) {}
 
   absl::string_view name() const override { return "norm clip"; }
-  bool needs_products() const override { return false; }
 
   absl::StatusOr<Coefficients> Decide(
       const VerdictInput& input) const override {

@@ -22,7 +22,6 @@ constexpr double kDirectionMin = 1e-6;
 class Rda final : public VerdictRule {
  public:
   absl::string_view name() const override { return "rda"; }
-  bool needs_products() const override { return true; }
 
   absl::StatusOr<Coefficients> Decide(
       const VerdictInput& input) const override {

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "absl/status/status.h"
+#include "base/layout/merge_groups.h"
 #include "base/status/check.h"
 
 namespace atl::coordinator {
@@ -24,6 +25,21 @@ std::unique_ptr<VerdictRule> MakeVerdictRule(const v1::MergeSpec& spec) {
     default:
       return nullptr;
   }
+}
+
+int64_t ContributionsMax(const RunLayout& layout, const v1::RunSpec& spec) {
+  if (MakeVerdictRule(spec.outer().merge()) == nullptr) return INT64_MAX;
+  int64_t group_count = 0;
+  for (int32_t f = 0; f < layout.fragment_count(); ++f) {
+    group_count += MergeGroups(layout, spec, f).count();
+  }
+  int count = kVerdictContributionsMax;
+  while (count > 1 &&
+         group_count * GramMatrix::EntryCount(count) * GramMatrix::kEntryBytes >
+             kStatisticsBytesMax) {
+    --count;
+  }
+  return count;
 }
 
 ExactSum SquaredDistance(const GramMatrix& gram, int i, int j) {

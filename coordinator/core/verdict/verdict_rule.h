@@ -13,6 +13,7 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <memory>
 #include <string>
 #include <vector>
@@ -21,6 +22,7 @@
 #include "absl/strings/string_view.h"
 #include "atoll/v1/run.pb.h"
 #include "base/layout/gram.h"
+#include "base/layout/layout.h"
 
 namespace atl::coordinator {
 
@@ -47,8 +49,6 @@ class VerdictRule {
 
   // For logs: "krum".
   virtual absl::string_view name() const = 0;
-  // Whether VerdictInput.grams is read.
-  virtual bool needs_products() const = 0;
   // FAILED_PRECONDITION: there are too few contributions for the rule.
   // INTERNAL: a coefficient is not finite.
   virtual absl::StatusOr<Coefficients> Decide(
@@ -61,6 +61,11 @@ std::unique_ptr<VerdictRule> MakeVerdictRule(const v1::MergeSpec& spec);
 // Limit of the contributions that such a round asks for. Gram matrices grow
 // with n^2 and coefficients with n; reports and plans hold them.
 inline constexpr int kVerdictContributionsMax = 64;
+// Limit of one shard's statistics of all fragments, to keep reports small.
+inline constexpr int64_t kStatisticsBytesMax = int64_t{2} << 20;
+// The largest count of a round's contributions within both limits, >= 1;
+// INT64_MAX if the merge rule needs no verdict. `layout` is the one of `spec`.
+int64_t ContributionsMax(const RunLayout& layout, const v1::RunSpec& spec);
 // Hostile islands that MDA tolerates at most: each doubles its search.
 inline constexpr int kMdaByzantineMax = 8;
 // Medians that a fragment keeps: the longest window of the clips.

@@ -190,7 +190,6 @@ TEST_F(VerdictRuleTest, NormClipShortensWhatIsLongerThanTheMedian) {
   const std::vector<double> weights = Weights(5);
   const VerdictInput input = MakeInput(x, weights);
   const auto rule = MakeVerdictRule(MakeSpec(v1::MERGE_RULE_KIND_NORM_CLIP));
-  EXPECT_FALSE(rule->needs_products());
   const auto got = rule->Decide(input);
   ASSERT_TRUE(got.ok());
   const double bound = ComputeMedian(input.norms);

@@ -31,7 +31,6 @@ absl::Status MemoryStore::Append(const Batch& batch) {
         log.records.begin(),
         log.records.upper_bound(taken.snapshot.compacted_revision()));
   }
-  ++append_count_;
   return absl::OkStatus();
 }
 
@@ -91,11 +90,6 @@ absl::StatusOr<std::vector<std::string>> MemoryStore::ListLogs() const {
 void MemoryStore::FailAppends(absl::Status status) {
   MutexLock lock(&mutex_);
   failure_ = std::move(status);
-}
-
-int MemoryStore::append_count() const {
-  MutexLock lock(&mutex_);
-  return append_count_;
 }
 
 }  // namespace atl::coordinator

@@ -29,7 +29,6 @@ class MemoryStore : public Store {
 
   // Every Append fails with `status` until it is set to OK.
   void FailAppends(absl::Status status);
-  int append_count() const;
 
  private:
   struct Log {
@@ -41,7 +40,6 @@ class MemoryStore : public Store {
   mutable Mutex mutex_;
   std::map<std::string, Log> logs_ ABSL_GUARDED_BY(mutex_);
   absl::Status failure_ ABSL_GUARDED_BY(mutex_);
-  int append_count_ ABSL_GUARDED_BY(mutex_) = 0;
 };
 
 }  // namespace atl::coordinator
