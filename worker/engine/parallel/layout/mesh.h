@@ -36,8 +36,6 @@ enum class MeshDimension {
 };
 inline constexpr int kMeshDimensionCount = 6;
 
-absl::string_view MeshDimensionName(MeshDimension dimension);
-
 // A set of dimensions. Ranks that differ only in these form a group.
 class MeshDimensions {
  public:
