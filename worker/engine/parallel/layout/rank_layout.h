@@ -110,7 +110,8 @@ RankLayout MakeRankLayout(const ModelConfig& config, const MeshOptions& options,
 absl::StatusOr<std::vector<int>> SplitStages(const ModelConfig& config,
                                              int stage_count);
 
-// Consecutive elements of a shard with the same class and is_counted.
+// Consecutive elements of a shard with the same class and is_counted. A norm
+// adds one sum per segment: where they end decides its rounding.
 struct StateSegment {
   int span = 0;
   int64_t shard_offset = 0;
