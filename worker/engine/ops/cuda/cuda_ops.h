@@ -52,7 +52,6 @@ class CudaOps final : public Ops {
   int device() const { return latch_.device(); }
   // All work is queued here. Communication and operations wait for each other.
   cudaStream_t stream() const { return stream_; }
-  const DeviceMemory& device_memory() const { return memory_; }
   // Waits for all queued work; then status() has its errors.
   absl::Status Synchronize();
   // The library that computes this attention, or why our kernel does.
