@@ -104,8 +104,6 @@ struct Kernels {
   // Nearest bfloat16, ties to even; a NaN stays one. The first stores f32.
   void (*round_to_bf16)(int64_t n, const float* x, float* y);
   void (*to_bf16)(int64_t n, const float* x, uint16_t* y);
-  // y = exp(x), for tests of the polynomial.
-  void (*exponential)(int64_t n, const float* x, float* y);
 };
 
 // AVX-512 if HasAvx512(), else AVX2.
