@@ -31,12 +31,17 @@
 #include "worker/engine/model/local_layout.h"
 #include "worker/engine/model/model_config.h"
 #include "worker/engine/model/parameter_layout.h"
+#include "worker/engine/model/unit_slice.h"
 #include "worker/engine/parallel/layout/mesh_options.h"
 
 namespace atl::engine {
 
 // 64 bytes of f32: no two ranks write the same cache line.
 inline constexpr int64_t kShardAlignment = 16;
+// `count`, rounded up to it.
+constexpr int64_t AlignShard(int64_t count) {
+  return (count + kShardAlignment - 1) / kShardAlignment * kShardAlignment;
+}
 
 struct UnitParameter {
   int64_t begin = 0;  // In the rank's unit.

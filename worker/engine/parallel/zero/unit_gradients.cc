@@ -146,8 +146,7 @@ class BucketedGradients final : public WholeGradients<T> {
   absl::Status Init(int64_t bucket_bytes) {
     std::vector<int64_t> sizes;
     for (const RankUnit& unit : this->layout_.units) {
-      sizes.push_back((unit.element_count() + kShardAlignment - 1) /
-                      kShardAlignment * kShardAlignment);
+      sizes.push_back(AlignShard(unit.element_count()));
     }
     RETURN_IF_ERROR(this->TakeUnits(sizes));
     // From the last unit, whose gradient is ready first.
