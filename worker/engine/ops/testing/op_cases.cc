@@ -454,8 +454,7 @@ absl::Status RunCase(const OpCase& op_case, bool round, const Run& run,
     }
   }
   OpBuffers<T> buffers;
-  Arena arena;
-  for (int pass = 0; pass < 2; ++pass) {
+  const auto take = [&](Arena& arena) {
     buffers = {};
     for (const auto& f : outcome.floats) {
       buffers.floats.push_back(arena.Take<T>(static_cast<int64_t>(f.size())));
@@ -464,9 +463,8 @@ absl::Status RunCase(const OpCase& op_case, bool round, const Run& run,
       buffers.ints.push_back(
           arena.Take<int32_t>(static_cast<int64_t>(i.size())));
     }
-    if (pass > 0) break;
-    ASSIGN_OR_RETURN(arena, Arena::Create(arena.used_bytes(), ops.memory()));
-  }
+  };
+  ASSIGN_OR_RETURN(const Arena arena, Arena::CreateFor(take, ops.memory()));
   for (size_t i = 0; i < buffers.floats.size(); ++i) {
     ops.FromHost(outcome.floats[i].size() * sizeof(T), outcome.floats[i].data(),
                  buffers.floats[i]);
