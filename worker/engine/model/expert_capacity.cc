@@ -5,7 +5,6 @@
 
 #include "absl/status/status.h"
 #include "worker/collective/call.h"
-#include "worker/engine/model/exchange.h"
 #include "worker/engine/model/workspace.h"
 #include "worker/engine/ops/ops.h"
 
@@ -25,8 +24,8 @@ const T* ChosenBefore(Workspace<T>& work, const RouteShape& shape,
   T* const mine = work.run_counts;
   T* const all = mine + count;  // [ranks, N, E]
   work.ops.CountChoices(shape, experts, mine);
-  work.Latch(work.groups.cp->Run(
-      collective::Call::AllGather(ToDataType<T>(), mine, all, count)));
+  work.Latch(work.groups.cp->Run(collective::Call::AllGather(
+      collective::kDataTypeOf<T>, mine, all, count)));
   if (!work.ok()) return nullptr;
   std::vector<T> counts(ranks * count), before(count);
   work.ops.ReadValues(ranks * count, all, counts.data());

@@ -11,6 +11,7 @@ namespace atl::engine {
 namespace {
 
 using collective::Call;
+using collective::kDataTypeOf;
 using collective::Reduction;
 
 // Size of the buckets in which copies' gradients are summed, as in PyTorch's

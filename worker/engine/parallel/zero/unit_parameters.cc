@@ -13,6 +13,7 @@ namespace atl::engine {
 namespace {
 
 using collective::Call;
+using collective::kDataTypeOf;
 using collective::Pending;
 
 struct UnitPending {
