@@ -104,7 +104,7 @@ void CudaOps::Replay(int64_t key, absl::FunctionRef<void()> queue) {
 }
 
 const void* CudaOps::Operand(const float* x, int64_t count,
-                             Scratch<uint16_t>& narrow) {
+                             DeviceScratch<uint16_t>& narrow) {
   if (compute_ == ComputeType::kF32) return x;
   uint16_t* const to = Get(narrow, count);
   if (to != nullptr) ToBf16(stream_, count, x, to);

@@ -28,12 +28,12 @@
 #include "worker/engine/ops/compute_type.h"
 #include "worker/engine/ops/cuda/cuda_options.h"
 #include "worker/engine/ops/cuda/device_memory.h"
+#include "worker/engine/ops/cuda/device_scratch.h"
 #include "worker/engine/ops/cuda/error_latch.h"
 #include "worker/engine/ops/cuda/fused_attention.h"
 #include "worker/engine/ops/cuda/matmul.h"
 #include "worker/engine/ops/cuda/recorder.h"
 #include "worker/engine/ops/cuda/runtime.h"
-#include "worker/engine/ops/cuda/scratch.h"
 #include "worker/engine/ops/ops.h"
 
 namespace atl::engine::cuda {
@@ -192,7 +192,7 @@ class CudaOps final : public Ops {
  private:
   struct Weight {
     explicit Weight(Memory& memory) : bf16(memory) {}
-    Scratch<uint16_t> bf16;
+    DeviceScratch<uint16_t> bf16;
     int64_t count = 0;
     int64_t epoch = -1;  // Of the cached values.
   };
@@ -220,9 +220,10 @@ class CudaOps final : public Ops {
   void End(absl::string_view what);
   // Null on failure; latch_ then has the error.
   template <typename T>
-  T* Get(Scratch<T>& scratch, int64_t count);
+  T* Get(DeviceScratch<T>& scratch, int64_t count);
   // x [count] as an operand of products. Null after an error.
-  const void* Operand(const float* x, int64_t count, Scratch<uint16_t>& narrow);
+  const void* Operand(const float* x, int64_t count,
+                      DeviceScratch<uint16_t>& narrow);
   const void* WeightOperand(const float* w, int64_t count);
   void Multiply(ProductKind kind, int64_t m, int64_t n, int64_t k,
                 const void* first, const void* second, float* out,
@@ -243,18 +244,18 @@ class CudaOps final : public Ops {
   int64_t epoch_ = 0;
   std::unordered_map<const float*, Weight> weights_;
   // For the first and second operand if it is no weight.
-  Scratch<uint16_t> first_, second_;
-  Scratch<uint8_t> attention_scratch_;
-  Scratch<float> row_sums_;   // [kRowTilesMax, C]
-  Scratch<float> dots_;       // [B, H, T]
-  Scratch<double> partials_;  // [kSumBlocksMax + 1]
-  Scratch<int32_t> sort_;     // EmbeddingScratch, or counts of tiles.
-  Scratch<int64_t> begins_;   // [E + 1]
+  DeviceScratch<uint16_t> first_, second_;
+  DeviceScratch<uint8_t> attention_scratch_;
+  DeviceScratch<float> row_sums_;   // [kRowTilesMax, C]
+  DeviceScratch<float> dots_;       // [B, H, T]
+  DeviceScratch<double> partials_;  // [kSumBlocksMax + 1]
+  DeviceScratch<int32_t> sort_;     // EmbeddingScratch, or counts of tiles.
+  DeviceScratch<int64_t> begins_;   // [E + 1]
   Recorder recorder_;
 };
 
 template <typename T>
-T* CudaOps::Get(Scratch<T>& scratch, int64_t count) {
+T* CudaOps::Get(DeviceScratch<T>& scratch, int64_t count) {
   absl::StatusOr<T*> data = scratch.Get(count);
   if (data.ok()) return *data;
   latch_.Fail(data.status());
