@@ -22,12 +22,6 @@
 namespace atl::engine::check {
 namespace {
 
-double Seconds() {
-  return std::chrono::duration<double>(
-             std::chrono::steady_clock::now().time_since_epoch())
-      .count();
-}
-
 void Wait(Ops& ops, const float* any) {
   float value = 0;
   ops.ToHost(sizeof(value), any, &value);
@@ -51,6 +45,12 @@ void FillParameters(const ParameterLayout& layout, Ops& ops, float* to) {
 }
 
 }  // namespace
+
+double Seconds() {
+  return std::chrono::duration<double>(
+             std::chrono::steady_clock::now().time_since_epoch())
+      .count();
+}
 
 std::vector<SpeedShape> SpeedShapes() {
   SpeedShape small, large;
