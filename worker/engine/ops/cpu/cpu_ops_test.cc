@@ -450,8 +450,9 @@ TEST_P(CpuOpsTest, EmbeddingAndItsGradientFollowTheDefinition) {
   const int64_t rows = 150, vocab = 37, channels = Between(1, 70);
   const std::vector<int32_t> tokens = RandomTokens(rows, vocab);
   const auto run = [&](auto& ops, auto& b) {
-    ops.Embedding(rows, channels, tokens.data(), b[0].data(), b[1].data());
-    ops.EmbeddingBackward(rows, vocab, channels, tokens.data(), b[2].data(),
+    ops.Embedding(rows, 0, vocab, channels, tokens.data(), b[0].data(),
+                  b[1].data());
+    ops.EmbeddingBackward(rows, 0, vocab, channels, tokens.data(), b[2].data(),
                           b[3].data());
   };
   Hold({Random(vocab * channels), Random(rows * channels),
@@ -479,10 +480,10 @@ TEST_P(CpuOpsTest, SlicesOfAVocabularyFollowTheDefinition) {
     SCOPED_TRACE(testing::Message() << count << " from " << begin);
     const std::vector<int32_t> ids = RandomTokens(rows, begin + count + 20);
     const auto run = [&](auto& ops, auto& b) {
-      ops.EmbeddingSlice(rows, begin, count, channels, ids.data(), b[0].data(),
-                         b[1].data());
-      ops.EmbeddingSliceBackward(rows, begin, count, channels, ids.data(),
-                                 b[2].data(), b[3].data());
+      ops.Embedding(rows, begin, count, channels, ids.data(), b[0].data(),
+                    b[1].data());
+      ops.EmbeddingBackward(rows, begin, count, channels, ids.data(),
+                            b[2].data(), b[3].data());
       ops.LogitTops(rows, count, b[4].data(), b[5].data());
       ops.LogitSums(rows, begin, count, b[4].data(), ids.data(), b[5].data(),
                     b[6].data(), b[7].data());

@@ -367,21 +367,22 @@ void CudaOps::GeluBackward(int64_t n, const float* x, const float* dy,
   End("GELU's gradient");
 }
 
-void CudaOps::Embedding(int64_t rows, int64_t channels, const int32_t* tokens,
+void CudaOps::Embedding(int64_t rows, int64_t begin, int64_t count,
+                        int64_t channels, const int32_t* tokens,
                         const float* table, float* out) {
   if (!Begin()) return;
-  cuda::GatherRows(stream_, rows, channels, tokens, table, out);
+  cuda::Embedding(stream_, rows, begin, count, channels, tokens, table, out);
   End("the embedding");
 }
 
-void CudaOps::EmbeddingBackward(int64_t rows, int64_t vocab, int64_t channels,
-                                const int32_t* tokens, const float* dout,
-                                float* dtable) {
+void CudaOps::EmbeddingBackward(int64_t rows, int64_t begin, int64_t count,
+                                int64_t channels, const int32_t* tokens,
+                                const float* dout, float* dtable) {
   if (!Begin()) return;
-  int32_t* const scratch = Get(sort_, EmbeddingScratch(rows, vocab));
+  int32_t* const scratch = Get(sort_, EmbeddingScratch(rows, count));
   if (scratch == nullptr) return;
-  cuda::EmbeddingSliceBackward(stream_, rows, 0, vocab, channels, tokens, dout,
-                               scratch, dtable);
+  cuda::EmbeddingBackward(stream_, rows, begin, count, channels, tokens, dout,
+                          scratch, dtable);
   End("the embedding's gradient");
 }
 
@@ -406,26 +407,6 @@ void CudaOps::CopyColumns(int64_t rows, int64_t columns, const float* from,
   if (!Begin()) return;
   cuda::CopyColumns(stream_, rows, columns, from, from_stride, to, to_stride);
   End("copying columns");
-}
-
-void CudaOps::EmbeddingSlice(int64_t rows, int64_t begin, int64_t count,
-                             int64_t channels, const int32_t* tokens,
-                             const float* table, float* out) {
-  if (!Begin()) return;
-  cuda::EmbeddingSlice(stream_, rows, begin, count, channels, tokens, table,
-                       out);
-  End("an embedding's slice");
-}
-
-void CudaOps::EmbeddingSliceBackward(int64_t rows, int64_t begin, int64_t count,
-                                     int64_t channels, const int32_t* tokens,
-                                     const float* dout, float* dtable) {
-  if (!Begin()) return;
-  int32_t* const scratch = Get(sort_, EmbeddingScratch(rows, count));
-  if (scratch == nullptr) return;
-  cuda::EmbeddingSliceBackward(stream_, rows, begin, count, channels, tokens,
-                               dout, scratch, dtable);
-  End("the gradient of an embedding's slice");
 }
 
 void CudaOps::LogitTops(int64_t rows, int64_t count, const float* logits,

@@ -136,11 +136,12 @@ class CudaOps final : public Ops {
                            const int32_t* slots, const float* weights,
                            const float* y, const float* dout, float* dy,
                            float* dweights) override;
-  void Embedding(int64_t rows, int64_t channels, const int32_t* tokens,
-                 const float* table, float* out) override;
-  void EmbeddingBackward(int64_t rows, int64_t vocab, int64_t channels,
-                         const int32_t* tokens, const float* dout,
-                         float* dtable) override;
+  void Embedding(int64_t rows, int64_t begin, int64_t count, int64_t channels,
+                 const int32_t* tokens, const float* table,
+                 float* out) override;
+  void EmbeddingBackward(int64_t rows, int64_t begin, int64_t count,
+                         int64_t channels, const int32_t* tokens,
+                         const float* dout, float* dtable) override;
   void CrossEntropy(int64_t rows, int64_t vocab, const float* logits,
                     const int32_t* targets, float* losses) override;
   void CrossEntropyBackward(int64_t rows, int64_t vocab, float scale,
@@ -165,12 +166,6 @@ class CudaOps final : public Ops {
                const float* g, float* p, float* m, float* v) override;
   void CopyColumns(int64_t rows, int64_t columns, const float* from,
                    int64_t from_stride, float* to, int64_t to_stride) override;
-  void EmbeddingSlice(int64_t rows, int64_t begin, int64_t count,
-                      int64_t channels, const int32_t* tokens,
-                      const float* table, float* out) override;
-  void EmbeddingSliceBackward(int64_t rows, int64_t begin, int64_t count,
-                              int64_t channels, const int32_t* tokens,
-                              const float* dout, float* dtable) override;
   void LogitTops(int64_t rows, int64_t count, const float* logits,
                  float* tops) override;
   void LogitSums(int64_t rows, int64_t begin, int64_t count,

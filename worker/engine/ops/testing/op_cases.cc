@@ -304,8 +304,8 @@ void AddEmbedding(Maker& make) {
              {make.Tokens(rows, vocab)},
              [rows = rows, vocab = vocab, c](auto& ops, const auto& b) {
                const auto& f = b.floats;
-               ops.Embedding(rows, c, b.ints[0], f[0], f[1]);
-               ops.EmbeddingBackward(rows, vocab, c, b.ints[0], f[2], f[3]);
+               ops.Embedding(rows, 0, vocab, c, b.ints[0], f[0], f[1]);
+               ops.EmbeddingBackward(rows, 0, vocab, c, b.ints[0], f[2], f[3]);
              });
   }
 }
@@ -343,9 +343,9 @@ void AddSlices(Maker& make) {
               make.Random(rows * (c + 3)), make.Random(rows * (c + 1))},
              {make.Tokens(rows, vocab)}, [=](auto& ops, const auto& b) {
                const auto& f = b.floats;
-               ops.EmbeddingSlice(rows, begin, count, c, b.ints[0], f[0], f[1]);
-               ops.EmbeddingSliceBackward(rows, begin, count, c, b.ints[0],
-                                          f[2], f[3]);
+               ops.Embedding(rows, begin, count, c, b.ints[0], f[0], f[1]);
+               ops.EmbeddingBackward(rows, begin, count, c, b.ints[0], f[2],
+                                     f[3]);
                ops.CopyColumns(rows, c, f[4] + 2, c + 3, f[5] + 1, c + 1);
              });
     make.Add(absl::StrCat("logit slice ", rows, " of ", begin, "+", count),
