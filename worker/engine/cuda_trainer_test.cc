@@ -14,7 +14,7 @@
 #include "absl/strings/match.h"
 #include "gtest/gtest.h"
 #include "worker/engine/ops/cuda/cuda_ops.h"
-#include "worker/engine/ops/cuda/kernel_matmul.h"
+#include "worker/engine/ops/cuda/matmul.h"
 #include "worker/engine/ops/cuda/testing/emulator.h"
 #include "worker/engine/testdata/golden.h"
 #include "worker/engine/trainer.h"

@@ -26,7 +26,6 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 #include "worker/engine/ops/compute_type.h"
-#include "worker/engine/ops/cuda/cuda_options.h"
 #include "worker/engine/ops/cuda/device_memory.h"
 #include "worker/engine/ops/cuda/device_scratch.h"
 #include "worker/engine/ops/cuda/error_latch.h"
@@ -37,6 +36,14 @@
 #include "worker/engine/ops/ops.h"
 
 namespace atl::engine::cuda {
+
+// Optional features.
+struct CudaOptions {
+  // Records steps as CUDA graphs and replays them, if possible.
+  bool graphs = true;
+  // kBf16 attention by a library, for the shapes that it supports.
+  bool fused_attention = true;
+};
 
 class CudaOps final : public Ops {
  public:
