@@ -6,9 +6,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "worker/collective/call.h"
-#include "worker/engine/model/dense_mlp.h"
 #include "worker/engine/model/exchange.h"
-#include "worker/engine/model/mixture.h"
 #include "worker/engine/model/parameter_layout.h"
 #include "worker/engine/model/parts.h"
 #include "worker/engine/model/ring_attention.h"
