@@ -60,7 +60,6 @@ class SingleRankTrainer final : public Trainer {
   }
   absl::Span<float> parameters() override { return parameters_; }
   absl::Span<const float> parameters() const override { return parameters_; }
-  absl::Span<const float> gradients() const override { return gradients_; }
   absl::Status Scatter() override {
     for (const Copy& copy : copies_) {
       ops_->FromHost(copy.host.size() * sizeof(float), copy.host.data(),
@@ -178,7 +177,6 @@ class SingleRankTrainer final : public Trainer {
     const absl::Span<float> second = optimizer_->second_moment();
     if (ops_->memory().is_host()) {
       parameters_ = device_parameters_;
-      gradients_ = device_gradients_;
       first_moment_ = first;
       second_moment_ = second;
       return absl::OkStatus();
@@ -248,7 +246,6 @@ class SingleRankTrainer final : public Trainer {
   std::vector<Copy> copies_;
   ParameterSpan held_;
   absl::Span<float> parameters_;
-  absl::Span<float> gradients_;
   absl::Span<float> first_moment_;
   absl::Span<float> second_moment_;
   std::vector<int32_t> prefix_;  // [T], for NextTokenLogits

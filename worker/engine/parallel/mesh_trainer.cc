@@ -107,7 +107,6 @@ class MeshTrainer final : public Trainer {
   }
   absl::Span<float> parameters() override { return parameters_; }
   absl::Span<const float> parameters() const override { return parameters_; }
-  absl::Span<const float> gradients() const override { return {}; }
   double gradient_norm() const override { return gradient_norm_; }
   double router_loss() const override { return router_loss_; }
 
