@@ -220,6 +220,14 @@ class CudaOps final : public Ops {
                    const float* qkv, float* out, float* log_sum);
   // Keeps an error of the launch, as failed in `what`.
   void End(absl::string_view what);
+  // Queues a kernel, unless there was an error.
+  template <typename... P, typename... A>
+  void Queue(absl::string_view what, void (*kernel)(cudaStream_t, P...),
+             const A&... arguments) {
+    if (!Begin()) return;
+    kernel(stream_, arguments...);
+    End(what);
+  }
   // Null on failure; latch_ then has the error.
   template <typename T>
   T* Get(DeviceScratch<T>& scratch, int64_t count);
