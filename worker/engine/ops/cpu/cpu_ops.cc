@@ -6,7 +6,6 @@
 #include <memory>
 #include <vector>
 
-#include "worker/engine/ops/cpu/attention_task.h"
 #include "worker/engine/ops/cpu/kernels.h"
 #include "worker/engine/ops/cpu/products.h"
 #include "worker/engine/ops/cpu/routing.h"

@@ -40,6 +40,11 @@ struct AttentionTask {
   float* scratch = nullptr;  // AttentionScratchElements, 64-byte aligned.
 };
 
+// Of the `index`-th sequence and key/value head: sequence index / G, head index
+// mod G.
+AttentionTask MakeTask(const AttentionShape& shape, int64_t index,
+                       const float* qkv, float* out, float* log_sum);
+
 // Scratch elements of one task, forward or backward: O(T).
 int64_t AttentionScratchElements(int64_t sequence_length, int64_t head_dim);
 
