@@ -45,7 +45,6 @@
 #include "nlohmann/json.hpp"
 #include "tests/benchmarks/utilization_methods.h"
 #include "tests/benchmarks/utilization_simulator.h"
-#include "worker/planner/codec_size.h"
 #include "worker/planner/forecast.h"
 
 namespace atl::benchmarks {

@@ -6,8 +6,6 @@
 #include <queue>
 #include <utility>
 
-#include "worker/planner/codec_size.h"
-
 namespace atl::benchmarks {
 namespace {
 

@@ -23,6 +23,12 @@ enum class DataType : uint8_t { kBytes = 0, kF32 = 1, kBf16 = 2, kF64 = 3 };
 // Bytes of one element: 1, 4, 2, 8.
 size_t ElementBytes(DataType type);
 
+// Of float and of double.
+template <typename T>
+inline constexpr DataType kDataTypeOf = sizeof(T) == sizeof(double)
+                                            ? DataType::kF64
+                                            : DataType::kF32;
+
 enum class Reduction : uint8_t { kSum = 0, kMax = 1 };
 
 enum class CallKind : uint8_t {

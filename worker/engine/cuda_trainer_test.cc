@@ -14,7 +14,7 @@
 #include "absl/strings/match.h"
 #include "gtest/gtest.h"
 #include "worker/engine/ops/cuda/cuda_ops.h"
-#include "worker/engine/ops/cuda/kernel_matmul.h"
+#include "worker/engine/ops/cuda/matmul.h"
 #include "worker/engine/ops/cuda/testing/emulator.h"
 #include "worker/engine/testdata/golden.h"
 #include "worker/engine/trainer.h"
@@ -214,7 +214,6 @@ TEST(CudaTrainerTest, GatheredAndScatteredItGoesOnWithTheSameBits) {
   const GoldenCase golden = GoldenCases()[1];
   auto first = Make(golden, ComputeType::kF32);
   for (int step = 0; step < 2; ++step) StepOn(*first, golden, step);
-  EXPECT_TRUE(first->gradients().empty());
   ASSERT_TRUE(first->Gather().ok());
   auto second = Make(golden, ComputeType::kF32);
   const OptimizerState from = first->optimizer_state();

@@ -43,14 +43,12 @@ class SingleRankTrainer final : public Trainer {
         optimizer_,
         InnerOptimizer::Create(options_.optimizer, decoder_->layout(), *ops_));
     const int64_t count = layout().element_count;
-    Arena measure;
-    measure.Take<float>(count);
-    measure.Take<float>(count);
-    ASSIGN_OR_RETURN(arena_,
-                     Arena::Create(measure.used_bytes(), ops_->memory()));
-    device_parameters_ = {arena_.Take<float>(count),
-                          static_cast<size_t>(count)};
-    device_gradients_ = {arena_.Take<float>(count), static_cast<size_t>(count)};
+    const auto take = [&](Arena& arena) {
+      for (absl::Span<float>* of : {&device_parameters_, &device_gradients_}) {
+        *of = {arena.Take<float>(count), static_cast<size_t>(count)};
+      }
+    };
+    ASSIGN_OR_RETURN(arena_, Arena::CreateFor(take, ops_->memory()));
     held_ = {.begin = 0, .end = count};
     prefix_.resize(options_.sequence_length);
     return InitHost();
@@ -62,7 +60,6 @@ class SingleRankTrainer final : public Trainer {
   }
   absl::Span<float> parameters() override { return parameters_; }
   absl::Span<const float> parameters() const override { return parameters_; }
-  absl::Span<const float> gradients() const override { return gradients_; }
   absl::Status Scatter() override {
     for (const Copy& copy : copies_) {
       ops_->FromHost(copy.host.size() * sizeof(float), copy.host.data(),
@@ -180,27 +177,23 @@ class SingleRankTrainer final : public Trainer {
     const absl::Span<float> second = optimizer_->second_moment();
     if (ops_->memory().is_host()) {
       parameters_ = device_parameters_;
-      gradients_ = device_gradients_;
       first_moment_ = first;
       second_moment_ = second;
       return absl::OkStatus();
     }
-    Arena measure;
-    for (size_t size :
-         {device_parameters_.size(), first.size(), second.size()}) {
-      measure.Take<float>(static_cast<int64_t>(size));
-    }
-    ASSIGN_OR_RETURN(host_arena_, Arena::Create(measure.used_bytes()));
-    const auto copy = [this](absl::Span<float> device) {
-      const absl::Span<float> host = {
-          host_arena_.Take<float>(static_cast<int64_t>(device.size())),
-          device.size()};
-      copies_.push_back({device, host});
-      return host;
+    const auto take = [&](Arena& arena) {
+      const auto copy = [&](absl::Span<float> device) -> absl::Span<float> {
+        return {arena.Take<float>(static_cast<int64_t>(device.size())),
+                device.size()};
+      };
+      parameters_ = copy(device_parameters_);
+      first_moment_ = copy(first);
+      second_moment_ = copy(second);
     };
-    parameters_ = copy(device_parameters_);
-    first_moment_ = copy(first);
-    second_moment_ = copy(second);
+    ASSIGN_OR_RETURN(host_arena_, Arena::CreateFor(take));
+    copies_ = {{device_parameters_, parameters_},
+               {first, first_moment_},
+               {second, second_moment_}};
     return absl::OkStatus();
   }
 
@@ -253,7 +246,6 @@ class SingleRankTrainer final : public Trainer {
   std::vector<Copy> copies_;
   ParameterSpan held_;
   absl::Span<float> parameters_;
-  absl::Span<float> gradients_;
   absl::Span<float> first_moment_;
   absl::Span<float> second_moment_;
   std::vector<int32_t> prefix_;  // [T], for NextTokenLogits

@@ -96,9 +96,6 @@ class Trainer {
     return false;
   }
 
-  // Held gradients of the last Step before clipping; empty on device or mesh.
-  virtual absl::Span<const float> gradients() const = 0;
-
   // The caller may read or write the moments between calls.
   virtual OptimizerState optimizer_state() = 0;
 

@@ -8,6 +8,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "base/codec/block_grid.h"
 #include "base/layout/run_length.h"
 #include "base/status/status_macros.h"
 
@@ -406,6 +407,22 @@ std::string Why(const Exchange& exchange, const Compute& compute,
 }
 
 }  // namespace
+
+std::optional<codec::CodecId> FindCodecNamed(absl::string_view name) {
+  for (const codec::CodecId id : codec::AllCodecs()) {
+    if (codec::CodecName(id) == name) return id;
+  }
+  return std::nullopt;
+}
+
+int64_t EncodedBytes(codec::CodecId codec, int64_t element_count) {
+  const codec::Codec& format = codec::GetCodec(codec);
+  const int64_t blocks = element_count / codec::kBlockElements;
+  const int64_t rest = element_count % codec::kBlockElements;
+  return blocks *
+             static_cast<int64_t>(format.EncodedBytes(codec::kBlockElements)) +
+         (rest > 0 ? static_cast<int64_t>(format.EncodedBytes(rest)) : 0);
+}
 
 int64_t AskedIslandCount(const Exchange& exchange, int island_count) {
   return SampleSize(island_count, exchange.sample_fraction, exchange.quorum);

@@ -1,7 +1,6 @@
 #include "worker/engine/cuda_check/attention_speed.h"
 
 #include <algorithm>
-#include <chrono>
 #include <cstdint>
 #include <random>
 #include <string>
@@ -20,12 +19,6 @@ namespace {
 
 constexpr int kWarmUps = 3;
 constexpr int kRuns = 20;
-
-double Seconds() {
-  return std::chrono::duration<double>(
-             std::chrono::steady_clock::now().time_since_epoch())
-      .count();
-}
 
 // The median time of `queue`, including the wait for its work.
 absl::StatusOr<double> Median(cuda::CudaOps& ops,

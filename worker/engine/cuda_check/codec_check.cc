@@ -86,16 +86,14 @@ absl::Status OnDevice(const codec::Codec& codec, size_t n, uint64_t seed,
   float *device_values = nullptr, *device_sums = nullptr;
   codec::cuda::Blocks blocks;
   codec::SubsetModel* model = nullptr;
-  Arena arena;
-  for (int pass = 0; pass < 2; ++pass) {
+  const auto take = [&](Arena& arena) {
     device_values = arena.Take<float>(count);
     device_sums = arena.Take<float>(count);
     blocks.encoded = arena.Take<uint8_t>(kBlocks * static_cast<int64_t>(bytes));
     blocks.faults = arena.Take<codec::BlockFault>(kBlocks);
     model = arena.Take<codec::SubsetModel>(1);
-    if (pass > 0) break;
-    ASSIGN_OR_RETURN(arena, Arena::Create(arena.used_bytes(), ops.memory()));
-  }
+  };
+  ASSIGN_OR_RETURN(const Arena arena, Arena::CreateFor(take, ops.memory()));
   ops.FromHost(values.size() * sizeof(float), values.data(), device_values);
   ops.FromHost(sums.size() * sizeof(float), sums.data(), device_sums);
   ops.FromHost(sizeof(*model), &codec::TheSubsetModel(), model);
@@ -137,17 +135,15 @@ absl::Status AccumulateOnDevice(const codec::Codec& codec, cuda::CudaOps& ops,
   blocks.n = faulty.n;
   blocks.bytes = codec.EncodedBytes(faulty.n);
   codec::SubsetModel* model = nullptr;
-  Arena arena;
-  for (int pass = 0; pass < 2; ++pass) {
+  const auto take = [&](Arena& arena) {
     blocks.values =
         arena.Take<float>(static_cast<int64_t>(faulty.sums.size()));
     blocks.encoded =
         arena.Take<uint8_t>(static_cast<int64_t>(faulty.encoded.size()));
     blocks.faults = arena.Take<codec::BlockFault>(blocks.count);
     model = arena.Take<codec::SubsetModel>(1);
-    if (pass > 0) break;
-    ASSIGN_OR_RETURN(arena, Arena::Create(arena.used_bytes(), ops.memory()));
-  }
+  };
+  ASSIGN_OR_RETURN(const Arena arena, Arena::CreateFor(take, ops.memory()));
   ops.FromHost(faulty.sums.size() * sizeof(float), faulty.sums.data(),
                blocks.values);
   ops.FromHost(faulty.encoded.size(), faulty.encoded.data(), blocks.encoded);

@@ -66,13 +66,11 @@ class Replica {
                                    model_case.config,
                                    model_case.batch * model_case.length, ops_));
     const int64_t count = decoder_->layout().element_count;
-    Arena measure;
-    measure.Take<T>(count);
-    measure.Take<T>(count);
-    ASSIGN_OR_RETURN(arena_,
-                     Arena::Create(measure.used_bytes(), ops_.memory()));
-    parameters_ = arena_.Take<T>(count);
-    gradients_ = arena_.Take<T>(count);
+    const auto take = [&](Arena& arena) {
+      parameters_ = arena.Take<T>(count);
+      gradients_ = arena.Take<T>(count);
+    };
+    ASSIGN_OR_RETURN(arena_, Arena::CreateFor(take, ops_.memory()));
     const std::vector<T> values(parameters.begin(), parameters.end());
     ops_.FromHost(values.size() * sizeof(T), values.data(), parameters_);
     return ops_.status();

@@ -1,7 +1,6 @@
 #include "worker/engine/cuda_check/peak.h"
 
 #include <bit>
-#include <chrono>
 #include <cstdint>
 #include <memory>
 #include <random>
@@ -10,6 +9,7 @@
 
 #include "absl/status/status.h"
 #include "base/status/status_macros.h"
+#include "worker/engine/cuda_check/speed.h"
 #include "worker/engine/ops/cuda/lt_matmul.h"
 #include "worker/engine/ops/cuda/matmul.h"
 #include "worker/engine/tensor/arena.h"
@@ -20,12 +20,6 @@ namespace {
 constexpr int64_t kSize = 8192;
 constexpr int64_t kCount = kSize * kSize;
 constexpr int kRuns = 20;
-
-double Seconds() {
-  return std::chrono::duration<double>(
-             std::chrono::steady_clock::now().time_since_epoch())
-      .count();
-}
 
 // Stores v as f32, or as bfloat16: its upper half.
 void Set(float v, float& to) { to = v; }

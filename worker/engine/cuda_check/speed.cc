@@ -22,12 +22,6 @@
 namespace atl::engine::check {
 namespace {
 
-double Seconds() {
-  return std::chrono::duration<double>(
-             std::chrono::steady_clock::now().time_since_epoch())
-      .count();
-}
-
 void Wait(Ops& ops, const float* any) {
   float value = 0;
   ops.ToHost(sizeof(value), any, &value);
@@ -51,6 +45,12 @@ void FillParameters(const ParameterLayout& layout, Ops& ops, float* to) {
 }
 
 }  // namespace
+
+double Seconds() {
+  return std::chrono::duration<double>(
+             std::chrono::steady_clock::now().time_since_epoch())
+      .count();
+}
 
 std::vector<SpeedShape> SpeedShapes() {
   SpeedShape small, large;
@@ -95,12 +95,12 @@ absl::Status MeasureSpeed(
   const ParameterLayout& layout = decoder->layout();
   ASSIGN_OR_RETURN(auto optimizer,
                    InnerOptimizer::Create(OptimizerOptions(), layout, ops));
-  Arena measure;
-  for (int i = 0; i < 2; ++i) measure.Take<float>(layout.element_count);
-  ASSIGN_OR_RETURN(Arena arena,
-                   Arena::Create(measure.used_bytes(), ops.memory()));
-  float* const parameters = arena.Take<float>(layout.element_count);
-  float* const gradients = arena.Take<float>(layout.element_count);
+  float *parameters = nullptr, *gradients = nullptr;
+  const auto take = [&](Arena& arena) {
+    parameters = arena.Take<float>(layout.element_count);
+    gradients = arena.Take<float>(layout.element_count);
+  };
+  ASSIGN_OR_RETURN(const Arena arena, Arena::CreateFor(take, ops.memory()));
   FillParameters(layout, ops, parameters);
   std::minstd_rand random(3);
   std::vector<int32_t> inputs(rows), targets(rows);

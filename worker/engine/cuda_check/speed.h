@@ -17,6 +17,9 @@
 
 namespace atl::engine::check {
 
+// The machine's monotonic clock.
+double Seconds();
+
 struct SpeedShape {
   std::string name;
   ModelConfig config;

@@ -1,5 +1,3 @@
-#include "worker/engine/device/cuda_devices.h"
-
 #include <cuda_runtime_api.h>
 
 #include <memory>
@@ -9,6 +7,8 @@
 #include "absl/strings/str_cat.h"
 #include "base/status/check.h"
 #include "base/status/status_macros.h"
+#include "worker/engine/device/cpu_devices.h"
+#include "worker/engine/device/devices.h"
 #include "worker/engine/device/nccl_ranks.h"
 #include "worker/engine/ops/cuda/cuda_ops.h"
 #include "worker/engine/ops/cuda/error_latch.h"
@@ -66,8 +66,8 @@ class Cuda final : public Devices {
 
 }  // namespace
 
-absl::StatusOr<std::unique_ptr<Devices>> OpenCudaDevices(
-    const DeviceSpec& spec) {
+absl::StatusOr<std::unique_ptr<Devices>> OpenDevices(const DeviceSpec& spec) {
+  if (spec.kind == DeviceKind::kCpu) return MakeCpuDevices();
   const absl::StatusOr<int> count = cuda::DeviceCount();
   if (!count.ok()) {
     return absl::FailedPreconditionError(

@@ -38,15 +38,6 @@ absl::StatusOr<DeviceSpec> ParseDeviceSpec(absl::string_view text) {
       "\",cudnn=off\" may follow cuda and cuda:N"));
 }
 
-std::string ToString(const DeviceSpec& spec) {
-  if (spec.kind == DeviceKind::kCpu) return "cpu";
-  std::string text = "cuda";
-  if (spec.index.has_value()) absl::StrAppend(&text, ":", *spec.index);
-  if (!spec.graphs) absl::StrAppend(&text, ",graphs=off");
-  if (!spec.cudnn) absl::StrAppend(&text, ",cudnn=off");
-  return text;
-}
-
 absl::StatusOr<int> DeviceOfRank(const DeviceSpec& spec, int rank,
                                  int device_count) {
   if (!spec.index.has_value()) return rank % device_count;

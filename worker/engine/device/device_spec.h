@@ -3,7 +3,6 @@
 #pragma once
 
 #include <optional>
-#include <string>
 
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
@@ -20,6 +19,8 @@ struct DeviceSpec {
   bool graphs = true;
   // kCuda: use cuDNN's attention for the shapes that it supports.
   bool cudnn = true;
+
+  bool operator==(const DeviceSpec&) const = default;
 };
 
 // "cpu", "cuda" or "cuda:N"; "" is "cpu". ",graphs=off" and ",cudnn=off" may
@@ -27,9 +28,6 @@ struct DeviceSpec {
 //
 // INVALID_ARGUMENT: any other text. The message is one sentence.
 absl::StatusOr<DeviceSpec> ParseDeviceSpec(absl::string_view text);
-
-// The inverse of ParseDeviceSpec.
-std::string ToString(const DeviceSpec& spec);
 
 // The device of the island's rank `rank` on a machine with `device_count` >= 1:
 // spec.index if set, else rank mod device_count. So neighbouring ranks have

@@ -57,7 +57,10 @@ class Devices {
       collective::Collective& control, Ops& ops) = 0;
 };
 
-// The devices of this machine that `spec` names.
+// The devices of this machine that `spec` names. The build links one of:
+//
+//   cuda_devices.cc     with --config=cuda where nvcc is found
+//   no_cuda_devices.cc  otherwise; returns an error for kCuda
 //
 // FAILED_PRECONDITION: the program was built without CUDA, or the machine has
 // no usable device; the message says what to do.

@@ -1,5 +1,3 @@
-#include "worker/engine/model/dense_mlp.h"
-
 #include <cstdint>
 #include <memory>
 #include <string>

@@ -9,6 +9,7 @@
 namespace atl::engine {
 
 using collective::Call;
+using collective::kDataTypeOf;
 using collective::Reduction;
 
 template <typename T>
@@ -18,7 +19,7 @@ GatheredRows<T> StartGatherRows(Workspace<T>& work, int64_t rows, const T* mine,
   if (!work.ok()) return {whole, {}};
   const int64_t count = work.slice.stream_rows(rows) * work.config.hidden_size;
   return {whole, work.groups.tp->Start(
-                     Call::AllGather(ToDataType<T>(), mine, whole, count))};
+                     Call::AllGather(kDataTypeOf<T>, mine, whole, count))};
 }
 
 template <typename T>
@@ -26,14 +27,14 @@ void ReduceRows(Workspace<T>& work, int64_t rows, const T* partial, T* mine) {
   if (work.groups.tp == nullptr || !work.ok()) return;
   const int64_t count = work.slice.stream_rows(rows) * work.config.hidden_size;
   work.Latch(work.groups.tp->Run(Call::ReduceScatter(
-      ToDataType<T>(), Reduction::kSum, partial, mine, count)));
+      kDataTypeOf<T>, Reduction::kSum, partial, mine, count)));
 }
 
 template <typename T>
 void ReduceOverTp(Workspace<T>& work, int64_t n, T* x, Reduction reduction) {
   if (work.groups.tp == nullptr || !work.ok()) return;
-  work.Latch(work.groups.tp->Run(
-      Call::AllReduce(ToDataType<T>(), reduction, x, x, n)));
+  work.Latch(
+      work.groups.tp->Run(Call::AllReduce(kDataTypeOf<T>, reduction, x, x, n)));
 }
 
 #define ATL_ENGINE_INSTANTIATE(T)                                            \

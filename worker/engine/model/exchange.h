@@ -12,12 +12,6 @@
 
 namespace atl::engine {
 
-template <typename T>
-constexpr collective::DataType ToDataType() {
-  return sizeof(T) == sizeof(double) ? collective::DataType::kF64
-                                     : collective::DataType::kF32;
-}
-
 // Rows that arrive. Movable.
 template <typename T>
 struct GatheredRows {

@@ -9,13 +9,13 @@
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
 #include "worker/collective/call.h"
-#include "worker/engine/model/exchange.h"
 #include "worker/engine/model/unit_slice.h"
 #include "worker/engine/model/workspace.h"
 
 namespace atl::engine {
 
 using collective::Call;
+using collective::kDataTypeOf;
 using collective::Transfer;
 
 template <typename T>
@@ -50,7 +50,7 @@ void ExpertExchange<T>::ShareCounts(Workspace<T>& work,
   T* const theirs = mine + all;
   work.ops.WriteValues(all, counts.data(), mine);
   work.Latch(work.groups.ep->Run(
-      Call::AllToAll(ToDataType<T>(), mine, theirs, experts_)));
+      Call::AllToAll(kDataTypeOf<T>, mine, theirs, experts_)));
   if (!work.ok()) return;
   work.ops.ReadValues(all, theirs, counts.data());  // [ranks, experts]
   int64_t row = 0;

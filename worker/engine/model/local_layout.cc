@@ -97,11 +97,9 @@ LocalLayout MakeLocalLayout(const ModelConfig& config, const UnitSlice& slice) {
   for (int64_t index : ComputeOrder(config, model, slice)) {
     ParameterSpec spec = model.parameters[index];
     LocalParameter parameter;
-    parameter.global_index = index;
-    parameter.is_expert = DividedByEp(spec, slice);
     CutByTp(slice, offset, spec, parameter);
     LocalUnit& unit = local.units[spec.unit];
-    (parameter.is_expert ? unit.expert_count : unit.dense_count) +=
+    (DividedByEp(spec, slice) ? unit.expert_count : unit.dense_count) +=
         spec.element_count;
     offset += spec.element_count;
     local.layout.parameters.push_back(std::move(spec));

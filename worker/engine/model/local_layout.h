@@ -30,13 +30,9 @@ struct Rectangle {
 
 // Where the parameter of the same index in LocalLayout::layout is in the model.
 struct LocalParameter {
-  int64_t global_index = 0;  // In the model's layout.
   // Divided by tp. If false, all ranks of a tp group hold the same values and
   // equal gradients: a norm or a save takes them from one rank.
   bool cut_by_tp = false;
-  // Of an expert, with ep > 1: ranks of an ep group hold different ones. If
-  // false, all of them hold the same.
-  bool is_expert = false;
   std::vector<Rectangle> rectangles;  // Cover the rank's part once.
 };
 

@@ -136,7 +136,7 @@ TEST(LocalLayoutTest, UnitsFollowEachOtherWithTheirExpertsLast) {
     at += spec.element_count;
     const LocalUnit& unit = local.units[spec.unit];
     EXPECT_EQ(spec.offset >= unit.span.begin + unit.dense_count,
-              local.parameters[i].is_expert)
+              spec.expert >= 0)
         << spec.name;
   }
 }

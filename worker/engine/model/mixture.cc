@@ -1,14 +1,12 @@
-#include "worker/engine/model/mixture.h"
-
 #include <cstdint>
 #include <memory>
 #include <string>
 #include <vector>
 
+#include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
 #include "worker/collective/call.h"
 #include "worker/engine/model/exchange.h"
-#include "worker/engine/model/expert_capacity.h"
 #include "worker/engine/model/expert_exchange.h"
 #include "worker/engine/model/mlp.h"
 #include "worker/engine/model/parameter_layout.h"
@@ -20,6 +18,53 @@
 
 namespace atl::engine {
 namespace {
+
+// With cp: how often each expert is chosen before each of this rank's N runs
+// (model/unit_slice.h, SequenceRuns) in its sequence, [N, E]. An expert with a
+// capacity takes the earliest rows of a sequence first, on whichever rank they
+// are. `experts` are the choices of this rank's rows; `shape` has one group per
+// run. All ranks of the cp group must call it.
+//
+// Valid until the workspace is used again; null after an error. Latches
+// INVALID_ARGUMENT if there are more runs than those of whole sequences of the
+// model's length.
+template <typename T>
+const T* ChosenBefore(Workspace<T>& work, const RouteShape& shape,
+                      const int32_t* experts) {
+  if (!work.ok()) return nullptr;
+  if (shape.group_count() > work.run_count_max) {
+    work.Latch(absl::InvalidArgumentError(
+        "with cp an expert's capacity needs sequences of the model's length"));
+    return nullptr;
+  }
+  const int64_t n = shape.expert_count, ranks = work.slice.cp_size;
+  const int64_t count = shape.group_count() * n;
+  T* const mine = work.run_counts;
+  T* const all = mine + count;  // [ranks, N, E]
+  work.ops.CountChoices(shape, experts, mine);
+  work.Latch(work.groups.cp->Run(collective::Call::AllGather(
+      collective::kDataTypeOf<T>, mine, all, count)));
+  if (!work.ok()) return nullptr;
+  std::vector<T> counts(ranks * count), before(count);
+  work.ops.ReadValues(ranks * count, all, counts.data());
+  std::vector<T> chosen(n);
+  for (int64_t sequence = 0; sequence < shape.group_count(); sequence += 2) {
+    chosen.assign(n, T(0));
+    // In the order of positions: the first runs of all ranks, then the second
+    // ones from the last rank to the first.
+    for (int64_t chunk = 0; chunk < 2 * ranks; ++chunk) {
+      const bool second = chunk >= ranks;
+      const int64_t rank = second ? 2 * ranks - 1 - chunk : chunk;
+      const int64_t run = (sequence + (second ? 1 : 0)) * n;
+      for (int64_t e = 0; e < n; ++e) {
+        if (rank == work.slice.cp_rank) before[run + e] = chosen[e];
+        chosen[e] += counts[rank * count + run + e];
+      }
+    }
+  }
+  work.ops.WriteValues(count, before.data(), mine);
+  return mine;
+}
 
 template <typename T>
 class Mixture final : public Mlp<T> {

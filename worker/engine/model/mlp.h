@@ -1,5 +1,4 @@
-// The second half of a block: what the MLP adds to the residual stream. Made by
-// model/dense_mlp.h and model/mixture.h.
+// The second half of a block: what the MLP adds to the residual stream.
 //
 // With tp, x and dout are whole rows, the same on all ranks of a group. delta
 // and dx are this rank's part of a sum that the caller reduces. Conventions are
@@ -8,7 +7,11 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 
+#include "worker/engine/model/model_config.h"
+#include "worker/engine/model/parameter_layout.h"
+#include "worker/engine/model/unit_slice.h"
 #include "worker/engine/model/workspace.h"
 #include "worker/engine/tensor/arena.h"
 
@@ -64,5 +67,30 @@ class Mlp {
                         const RouterTotals<T>& totals, T* dx, T* gradients,
                         bool accumulate) const = 0;
 };
+
+// The MLP of layer `layer` without experts: kLlama's is down(silu(gate(x))
+// up(x)), kGpt2's is c_proj(gelu(c_fc(x))). With tp a rank has F of the inner
+// channels: it takes whole rows and returns its part of a sum. Instantiated for
+// float and double.
+template <typename T>
+std::unique_ptr<Mlp<T>> MakeDenseMlp(const ModelConfig& config,
+                                     const ParameterLayout& layout,
+                                     const UnitSlice& slice, int64_t layer,
+                                     Keep keep);
+
+// The mixture of experts of kMixtral's layer `layer`. A row's output is the sum
+// over its K experts of the router's weight times the expert's down(silu(
+// gate(x)) up(x)). model_config.h defines the router's loss and the expert
+// capacity. Instantiated for float and double.
+//
+// With tp each rank has the whole router and all rows, so all make the same
+// choices; experts are divided like a dense MLP. With ep, rows travel to their
+// experts (model/expert_exchange.h). With cp and a capacity, ranks exchange
+// choices of their parts of a sequence.
+template <typename T>
+std::unique_ptr<Mlp<T>> MakeMixture(const ModelConfig& config,
+                                    const ParameterLayout& layout,
+                                    const UnitSlice& slice, int64_t layer,
+                                    Keep keep);
 
 }  // namespace atl::engine

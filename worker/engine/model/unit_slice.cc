@@ -50,17 +50,6 @@ absl::Status ValidateSlice(const ModelConfig& config, const UnitSlice& slice) {
   return ValidateDivides("experts", config.expert_count, "ep", ep);
 }
 
-absl::Status ValidateBatch(const UnitSlice& slice, int64_t batch,
-                           int64_t sequence_length) {
-  if (slice.cp_size > 1) {
-    RETURN_IF_ERROR(ValidateDivides("tokens of a sequence", sequence_length,
-                                    "2 cp", 2 * slice.cp_size));
-  }
-  return ValidateDivides("rows of a micro-batch",
-                         batch * sequence_length / slice.cp_size, "tp",
-                         slice.tp_size);
-}
-
 std::vector<Range> SequenceRuns(const UnitSlice& slice,
                                 int64_t sequence_length) {
   if (slice.cp_size == 1) return {{0, sequence_length}};

@@ -53,11 +53,6 @@ inline Range FindVocabulary(const ModelConfig& config, const UnitSlice& slice) {
 // without experts; a rank is outside its size.
 absl::Status ValidateSlice(const ModelConfig& config, const UnitSlice& slice);
 
-// Checks batches of `batch` whole sequences of `sequence_length` tokens.
-// INVALID_ARGUMENT: the length does not divide by 2 cp, or the rows by tp.
-absl::Status ValidateBatch(const UnitSlice& slice, int64_t batch,
-                           int64_t sequence_length);
-
 // This rank's positions of a whole sequence of `sequence_length` tokens, in the
 // rank's order: one run, or two of equal length if cp > 1.
 std::vector<Range> SequenceRuns(const UnitSlice& slice,

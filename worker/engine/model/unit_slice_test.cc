@@ -31,9 +31,6 @@ TEST(UnitSliceTest, SaysWhatDoesNotDivide) {
   config.architecture = Architecture::kMixtral;
   config.expert_count = 3;
   ExpectWrong(ValidateSlice(config, {.ep_size = 2}), "experts (3)");
-  EXPECT_TRUE(ValidateBatch({.tp_size = 2, .cp_size = 2}, 1, 12).ok());
-  ExpectWrong(ValidateBatch({.cp_size = 2}, 1, 6), "2 cp=4");
-  ExpectWrong(ValidateBatch({.tp_size = 2}, 3, 5), "tp=2");
 }
 
 TEST(UnitSliceTest, RanksHaveEachPositionOnceAndAttendToAsManyKeys) {

@@ -6,9 +6,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "worker/collective/call.h"
-#include "worker/engine/model/dense_mlp.h"
 #include "worker/engine/model/exchange.h"
-#include "worker/engine/model/mixture.h"
 #include "worker/engine/model/parameter_layout.h"
 #include "worker/engine/model/parts.h"
 #include "worker/engine/model/ring_attention.h"
@@ -60,13 +58,8 @@ void EmbeddingUnit<T>::Forward(Workspace<T>& work, const T* parameters,
   if (!work.ok()) return;
   const int64_t channels = work.config.hidden_size, rows = batch.rows();
   T* const whole = PartialRows(work, x);
-  if (slice_.tp_size == 1) {
-    work.ops.Embedding(rows, channels, batch.inputs, parameters + table_,
-                       whole);
-  } else {
-    work.ops.EmbeddingSlice(rows, vocabulary_.begin, vocabulary_.size(),
-                            channels, batch.inputs, parameters + table_, whole);
-  }
+  work.ops.Embedding(rows, vocabulary_.begin, vocabulary_.size(), channels,
+                     batch.inputs, parameters + table_, whole);
   // Only one rank adds positions: ReduceRows sums over tp.
   if (positions_ >= 0 && slice_.tp_rank == 0) {
     work.ops.AddPositions(
@@ -112,13 +105,8 @@ void EmbeddingUnit<T>::Backward(Workspace<T>& work, const TokenBatch& batch,
   if (!accumulate && !add_to_table) {
     work.ops.SetZero(ids * channels, gradients + table_);
   }
-  if (slice_.tp_size == 1) {
-    work.ops.EmbeddingBackward(rows, ids, channels, batch.inputs, whole,
-                               gradients + table_);
-  } else {
-    work.ops.EmbeddingSliceBackward(rows, vocabulary_.begin, ids, channels,
-                                    batch.inputs, whole, gradients + table_);
-  }
+  work.ops.EmbeddingBackward(rows, vocabulary_.begin, ids, channels,
+                             batch.inputs, whole, gradients + table_);
   if (positions_ >= 0) {
     BackwardPositions(work, batch, whole, gradients, accumulate);
   }

@@ -24,7 +24,6 @@
 #include "worker/engine/model/unit_slice.h"
 #include "worker/engine/ops/ops.h"
 #include "worker/engine/tensor/arena.h"
-#include "worker/engine/tensor/tensor_view.h"
 
 namespace atl::engine {
 

@@ -11,14 +11,18 @@ class LossOps {
  public:
   virtual ~LossOps() = default;
 
-  // --- Embedding: table [V, C] ---------------------------------------------
+  // --- Embedding -----------------------------------------------------------
 
-  virtual void Embedding(int64_t rows, int64_t channels, const int32_t* tokens,
+  // `table` [count, C] holds the rows of the tokens [begin, begin + count): the
+  // whole vocabulary or a rank's slice. Another token gets the row 0 and no
+  // gradient.
+  virtual void Embedding(int64_t rows, int64_t begin, int64_t count,
+                         int64_t channels, const int32_t* tokens,
                          const T* table, T* out) = 0;
   // Adds dout's rows to dtable, lower rows first.
-  virtual void EmbeddingBackward(int64_t rows, int64_t vocab, int64_t channels,
-                                 const int32_t* tokens, const T* dout,
-                                 T* dtable) = 0;
+  virtual void EmbeddingBackward(int64_t rows, int64_t begin, int64_t count,
+                                 int64_t channels, const int32_t* tokens,
+                                 const T* dout, T* dtable) = 0;
 
   // losses [R] = -log softmax(logits)[target].
   virtual void CrossEntropy(int64_t rows, int64_t vocab, const T* logits,
@@ -29,16 +33,6 @@ class LossOps {
                                     T* losses) = 0;
 
   // --- One rank's slice of the vocabulary ---------------------------------
-
-  // As above, for a table [count, C] that holds the rows [begin, begin +
-  // count). A token outside this range gets the row 0 and no gradient.
-  virtual void EmbeddingSlice(int64_t rows, int64_t begin, int64_t count,
-                              int64_t channels, const int32_t* tokens,
-                              const T* table, T* out) = 0;
-  virtual void EmbeddingSliceBackward(int64_t rows, int64_t begin,
-                                      int64_t count, int64_t channels,
-                                      const int32_t* tokens, const T* dout,
-                                      T* dtable) = 0;
 
   // Cross-entropy of the columns [begin, begin + count): logits [R, count]. It
   // takes four calls. The caller reduces over ranks `tops` (maximum) after the

@@ -274,20 +274,27 @@ void PlainOps<T>::GeluBackward(int64_t n, const T* x, const T* dy, T* dx) {
 }
 
 template <typename T>
-void PlainOps<T>::Embedding(int64_t rows, int64_t channels,
-                            const int32_t* tokens, const T* table, T* out) {
+void PlainOps<T>::Embedding(int64_t rows, int64_t begin, int64_t count,
+                            int64_t channels, const int32_t* tokens,
+                            const T* table, T* out) {
   for (int64_t r = 0; r < rows; ++r) {
-    const T* source = table + int64_t{tokens[r]} * channels;
-    std::copy(source, source + channels, out + r * channels);
+    const int64_t id = tokens[r] - begin;
+    if (id >= 0 && id < count) {
+      std::copy_n(table + id * channels, channels, out + r * channels);
+    } else {
+      std::fill_n(out + r * channels, channels, T(0));
+    }
   }
 }
 
 template <typename T>
-void PlainOps<T>::EmbeddingBackward(int64_t rows, int64_t vocab,
+void PlainOps<T>::EmbeddingBackward(int64_t rows, int64_t begin, int64_t count,
                                     int64_t channels, const int32_t* tokens,
                                     const T* dout, T* dtable) {
   for (int64_t r = 0; r < rows; ++r) {
-    T* target = dtable + int64_t{tokens[r]} * channels;
+    const int64_t id = tokens[r] - begin;
+    if (id < 0 || id >= count) continue;
+    T* target = dtable + id * channels;
     for (int64_t c = 0; c < channels; ++c) target[c] += dout[r * channels + c];
   }
 }
@@ -321,33 +328,6 @@ void PlainOps<T>::CopyColumns(int64_t rows, int64_t columns, const T* from,
                               int64_t from_stride, T* to, int64_t to_stride) {
   for (int64_t r = 0; r < rows; ++r) {
     std::copy_n(from + r * from_stride, columns, to + r * to_stride);
-  }
-}
-
-template <typename T>
-void PlainOps<T>::EmbeddingSlice(int64_t rows, int64_t begin, int64_t count,
-                                 int64_t channels, const int32_t* tokens,
-                                 const T* table, T* out) {
-  for (int64_t r = 0; r < rows; ++r) {
-    const int64_t id = tokens[r] - begin;
-    if (id >= 0 && id < count) {
-      std::copy_n(table + id * channels, channels, out + r * channels);
-    } else {
-      std::fill_n(out + r * channels, channels, T(0));
-    }
-  }
-}
-
-template <typename T>
-void PlainOps<T>::EmbeddingSliceBackward(int64_t rows, int64_t begin,
-                                         int64_t count, int64_t channels,
-                                         const int32_t* tokens, const T* dout,
-                                         T* dtable) {
-  for (int64_t r = 0; r < rows; ++r) {
-    const int64_t id = tokens[r] - begin;
-    if (id < 0 || id >= count) continue;
-    T* target = dtable + id * channels;
-    for (int64_t c = 0; c < channels; ++c) target[c] += dout[r * channels + c];
   }
 }
 

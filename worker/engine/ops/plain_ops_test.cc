@@ -359,11 +359,12 @@ TEST_F(PlainOpsTest, EmbeddingGradientIsAFiniteDifference) {
   const Values dy = Random(4 * channels);
   const auto forward = [&] {
     Values out(4 * channels);
-    ops_.Embedding(4, channels, tokens.data(), table.data(), out.data());
+    ops_.Embedding(4, 0, vocab, channels, tokens.data(), table.data(),
+                   out.data());
     return out;
   };
   Values gradient(table.size(), 0.0);
-  ops_.EmbeddingBackward(4, vocab, channels, tokens.data(), dy.data(),
+  ops_.EmbeddingBackward(4, 0, vocab, channels, tokens.data(), dy.data(),
                          gradient.data());
   HoldGradient(table, gradient, dy, forward);
 }

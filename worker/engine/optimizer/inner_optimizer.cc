@@ -26,27 +26,13 @@ absl::StatusOr<std::unique_ptr<InnerOptimizer>> InnerOptimizer::Create(
 }
 
 void InnerOptimizer::TakeBuffers(Arena& arena) {
-  numbers_ = arena.Take<AdamWStep<float>>(2);
+  numbers_ = arena.Take<AdamWStep<float>>(1);
   sums_ = arena.Take<double>(2);
   scale_ = arena.Take<float>(1);
   if (options_.kind != OptimizerKind::kAdamW) return;
   for (absl::Span<float>* moment : {&first_moment_, &second_moment_}) {
     *moment = {arena.Take<float>(element_count_),
                static_cast<size_t>(element_count_)};
-  }
-}
-
-InnerOptimizer::InnerOptimizer(const OptimizerOptions& options,
-                               const ParameterLayout& layout, Ops& ops)
-    : options_(options), element_count_(layout.element_count), ops_(ops) {
-  for (const ParameterSpec& spec : layout.parameters) {
-    const bool decayed = options.decay_vectors ||
-                         spec.parameter_class != ParameterClass::kVector;
-    if (!segments_.empty() && segments_.back().decayed == decayed) {
-      segments_.back().element_count += spec.element_count;
-    } else {
-      segments_.push_back({spec.offset, spec.element_count, decayed});
-    }
   }
 }
 
@@ -60,18 +46,18 @@ double InnerOptimizer::Step(double learning_rate, const float* gradients,
     ops_.Sgd(element_count_, static_cast<float>(learning_rate),
              static_cast<float>(scale), gradients, parameters);
   } else {
-    StepAdamW(learning_rate, scale, gradients, parameters);
+    ops_.AdamW(element_count_,
+               AdamWStepAt<float>(options_, step_count_, learning_rate, scale),
+               gradients, parameters, first_moment_.data(),
+               second_moment_.data());
   }
   return norm;
 }
 
 void InnerOptimizer::BeginQueued(double learning_rate) {
-  AdamWStep<float> numbers[2];
-  numbers[0] = AdamWStepAt<float>(options_, step_count_ + 1, learning_rate,
-                                  /*gradient_scale=*/1);
-  numbers[1] = numbers[0];
-  numbers[0].weight_decay = static_cast<float>(options_.weight_decay);
-  ops_.FromHost(sizeof(numbers), numbers, numbers_);
+  const AdamWStep<float> numbers = AdamWStepAt<float>(
+      options_, step_count_ + 1, learning_rate, /*gradient_scale=*/1);
+  ops_.FromHost(sizeof(numbers), &numbers, numbers_);
 }
 
 void InnerOptimizer::QueueStep(int64_t rows, const float* losses,
@@ -83,13 +69,8 @@ void InnerOptimizer::QueueStep(int64_t rows, const float* losses,
     ops_.SgdBy(element_count_, numbers_, scale_, gradients, parameters);
     return;
   }
-  for (const Segment& segment : segments_) {
-    ops_.AdamWBy(segment.element_count, numbers_ + (segment.decayed ? 0 : 1),
-                 scale_, gradients + segment.offset,
-                 parameters + segment.offset,
-                 first_moment_.data() + segment.offset,
-                 second_moment_.data() + segment.offset);
-  }
+  ops_.AdamWBy(element_count_, numbers_, scale_, gradients, parameters,
+               first_moment_.data(), second_moment_.data());
 }
 
 InnerOptimizer::Sums InnerOptimizer::EndQueued() {
@@ -101,20 +82,6 @@ InnerOptimizer::Sums InnerOptimizer::EndQueued() {
     ++step_count_;
   }
   return result;
-}
-
-void InnerOptimizer::StepAdamW(double learning_rate, double gradient_scale,
-                               const float* gradients, float* parameters) {
-  AdamWStep<float> step = AdamWStepAt<float>(options_, step_count_,
-                                             learning_rate, gradient_scale);
-  for (const Segment& segment : segments_) {
-    step.weight_decay =
-        segment.decayed ? static_cast<float>(options_.weight_decay) : 0.0f;
-    ops_.AdamW(segment.element_count, step, gradients + segment.offset,
-               parameters + segment.offset,
-               first_moment_.data() + segment.offset,
-               second_moment_.data() + segment.offset);
-  }
 }
 
 void InnerOptimizer::Reset() {

@@ -6,7 +6,6 @@
 
 #include <cstdint>
 #include <memory>
-#include <vector>
 
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
@@ -51,29 +50,20 @@ class InnerOptimizer {
   void Reset();
 
  private:
-  // Adjacent parameters with the same weight decay.
-  struct Segment {
-    int64_t offset;
-    int64_t element_count;
-    bool decayed;
-  };
-
   InnerOptimizer(const OptimizerOptions& options, const ParameterLayout& layout,
-                 Ops& ops);
+                 Ops& ops)
+      : options_(options), element_count_(layout.element_count), ops_(ops) {}
   void TakeBuffers(Arena& arena);
-  void StepAdamW(double learning_rate, double gradient_scale,
-                 const float* gradients, float* parameters);
 
   const OptimizerOptions options_;
   const int64_t element_count_;
   Ops& ops_;
-  std::vector<Segment> segments_;
   Arena arena_;
   absl::Span<float> first_moment_;
   absl::Span<float> second_moment_;
   // Of a queued step, in the memory of the operations.
-  AdamWStep<float>* numbers_ = nullptr;  // [2]: with decay, and without.
-  double* sums_ = nullptr;               // [2]: losses, squares.
+  AdamWStep<float>* numbers_ = nullptr;
+  double* sums_ = nullptr;  // [2]: losses, squares.
   float* scale_ = nullptr;
   int64_t step_count_ = 0;
 };

@@ -20,8 +20,6 @@ struct OptimizerOptions {
   double beta2 = 0.95;        // AdamW, in [0, 1).
   double epsilon = 1e-8;      // AdamW, > 0.
   double weight_decay = 0.1;  // AdamW, >= 0.
-  // If false, kVector parameters are not decayed.
-  bool decay_vectors = true;
   // Maximum global norm of the gradient, applied as clip_grad_norm_ does: g *
   // min(1, clip_norm / (norm + 1e-6)). 0 does not clip.
   double clip_norm = 1.0;

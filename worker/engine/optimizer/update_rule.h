@@ -18,7 +18,7 @@ inline double ClipFactor(const OptimizerOptions& options, double norm) {
   return std::min(1.0, options.clip_norm / (norm + 1e-6));
 }
 
-// The `step_count`-th step (from 1), without weight decay.
+// The `step_count`-th step (from 1). All parameters are decayed alike.
 template <typename T>
 AdamWStep<T> AdamWStepAt(const OptimizerOptions& options, int64_t step_count,
                          double learning_rate, double gradient_scale) {
@@ -28,6 +28,7 @@ AdamWStep<T> AdamWStepAt(const OptimizerOptions& options, int64_t step_count,
   step.beta1 = static_cast<T>(options.beta1);
   step.beta2 = static_cast<T>(options.beta2);
   step.epsilon = static_cast<T>(options.epsilon);
+  step.weight_decay = static_cast<T>(options.weight_decay);
   step.bias_correction1 = static_cast<T>(1.0 - std::pow(options.beta1, t));
   step.bias_correction2_sqrt =
       static_cast<T>(std::sqrt(1.0 - std::pow(options.beta2, t)));

@@ -10,7 +10,7 @@
 #include "gtest/gtest.h"
 #include "worker/collective/local/local_world.h"
 #include "worker/engine/ops/cuda/cuda_ops.h"
-#include "worker/engine/ops/cuda/kernel_matmul.h"
+#include "worker/engine/ops/cuda/matmul.h"
 #include "worker/engine/parallel/mesh_trainer.h"
 
 namespace atl::engine {

@@ -127,10 +127,11 @@ class TracedOps final : public PlainOps<double> {
     trace_.Read(gain);
     PlainOps::AddRmsNorm(rows, channels, eps, x, delta, gain, sum, y, rstd);
   }
-  void Embedding(int64_t rows, int64_t channels, const int32_t* tokens,
-                 const double* table, double* out) override {
+  void Embedding(int64_t rows, int64_t begin, int64_t count, int64_t channels,
+                 const int32_t* tokens, const double* table,
+                 double* out) override {
     trace_.Read(table);
-    PlainOps::Embedding(rows, channels, tokens, table, out);
+    PlainOps::Embedding(rows, begin, count, channels, tokens, table, out);
   }
 
  private:

@@ -2,14 +2,19 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstdint>
+#include <thread>
 #include <utility>
+#include <vector>
 
+#include "absl/base/thread_annotations.h"
+#include "absl/functional/function_ref.h"
 #include "absl/strings/str_cat.h"
 #include "base/status/check.h"
 #include "base/status/status_macros.h"
+#include "base/sync/mutex.h"
 #include "worker/engine/parallel/layout/rank_layout.h"
 #include "worker/engine/parallel/layout/reshard_plan.h"
-#include "worker/engine/parallel/rank_threads.h"
 #include "worker/engine/parallel/rank_trainer.h"
 #include "worker/engine/tensor/arena.h"
 #include "worker/engine/trainer_checks.h"
@@ -41,6 +46,79 @@ absl::Status ValidateSequenceCount(const MeshOptions& options, int64_t count,
       absl::StrCat(what, " of ", count, " sequences cannot be divided into ",
                    options.micro_batch_count, " micro-batches on each of ",
                    options.mesh.size(kBatchGroup), " ranks"));
+}
+
+// Threads that run the same function concurrently, one per rank.
+// Thread-compatible: one call at a time.
+class RankThreads {
+ public:
+  explicit RankThreads(int count);
+  ~RankThreads();
+  RankThreads(const RankThreads&) = delete;
+  RankThreads& operator=(const RankThreads&) = delete;
+
+  // Calls f(i) on each thread i, waits for all, and returns their results.
+  std::vector<absl::Status> Run(absl::FunctionRef<absl::Status(int)> f)
+      ABSL_LOCKS_EXCLUDED(mutex_);
+
+ private:
+  void Loop(int index) ABSL_LOCKS_EXCLUDED(mutex_);
+
+  Mutex mutex_;
+  CondVar changed_;
+  const absl::FunctionRef<absl::Status(int)>* task_ ABSL_GUARDED_BY(mutex_) =
+      nullptr;
+  int64_t task_number_ ABSL_GUARDED_BY(mutex_) = 0;
+  int running_count_ ABSL_GUARDED_BY(mutex_) = 0;
+  bool is_ending_ ABSL_GUARDED_BY(mutex_) = false;
+  std::vector<absl::Status> results_ ABSL_GUARDED_BY(mutex_);
+  std::vector<std::thread> threads_;
+};
+
+RankThreads::RankThreads(int count) {
+  for (int i = 0; i < count; ++i) {
+    threads_.emplace_back([this, i] { Loop(i); });
+  }
+}
+
+RankThreads::~RankThreads() {
+  {
+    MutexLock lock(&mutex_);
+    is_ending_ = true;
+    changed_.SignalAll();
+  }
+  for (std::thread& thread : threads_) thread.join();
+}
+
+std::vector<absl::Status> RankThreads::Run(
+    absl::FunctionRef<absl::Status(int)> f) {
+  MutexLock lock(&mutex_);
+  results_.assign(threads_.size(), absl::OkStatus());
+  task_ = &f;
+  ++task_number_;
+  running_count_ = static_cast<int>(threads_.size());
+  changed_.SignalAll();
+  while (running_count_ > 0) changed_.Wait(&mutex_);
+  task_ = nullptr;
+  return std::move(results_);
+}
+
+void RankThreads::Loop(int index) {
+  int64_t done = 0;
+  while (true) {
+    const absl::FunctionRef<absl::Status(int)>* task = nullptr;
+    {
+      MutexLock lock(&mutex_);
+      while (task_number_ == done && !is_ending_) changed_.Wait(&mutex_);
+      if (task_number_ == done) return;
+      done = task_number_;
+      task = task_;
+    }
+    absl::Status status = (*task)(index);
+    MutexLock lock(&mutex_);
+    results_[index] = std::move(status);
+    if (--running_count_ == 0) changed_.SignalAll();
+  }
 }
 
 class MeshTrainer final : public Trainer {
@@ -107,7 +185,6 @@ class MeshTrainer final : public Trainer {
   }
   absl::Span<float> parameters() override { return parameters_; }
   absl::Span<const float> parameters() const override { return parameters_; }
-  absl::Span<const float> gradients() const override { return {}; }
   double gradient_norm() const override { return gradient_norm_; }
   double router_loss() const override { return router_loss_; }
 

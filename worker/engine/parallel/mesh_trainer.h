@@ -1,6 +1,5 @@
 // A replica of the model that trains on a mesh of ranks, each a thread with a
-// device. gradients() is empty; gradient_norm() and router_loss() are the
-// mesh's.
+// device. gradient_norm() and router_loss() are the mesh's.
 //
 // In training a rank has only its shards: from a Step to the next Gather,
 // parameters() and the moments of optimizer_state() are empty and their memory

@@ -29,7 +29,7 @@
 #include "worker/engine/optimizer/learning_rate_schedule.h"
 #include "worker/engine/parallel/rank_trainer.h"
 #include "worker/engine/parallel/testing/fake_device_collective.h"
-#include "worker/engine/tensor/host_memory.h"
+#include "worker/engine/tensor/memory.h"
 
 namespace atl::engine {
 namespace {

@@ -11,6 +11,7 @@ namespace atl::engine {
 namespace {
 
 using collective::Call;
+using collective::kDataTypeOf;
 using collective::Reduction;
 
 // Size of the buckets in which copies' gradients are summed, as in PyTorch's
@@ -162,7 +163,8 @@ absl::StatusOr<typename StageModel<T>::Pass> RankTrainer<T>::BeginVisit(
   if (visit.table >= 0) {
     ASSIGN_OR_RETURN(pass.table, parameters_->Gather(visit.table));
   }
-  if (parameters_->reuses_memory()) ops_.ParametersChanged();
+  // A slot may now hold another unit.
+  if (options_.mesh.sharding == ShardingMode::kZero3) ops_.ParametersChanged();
   if (next_visit_ + 1 < passes.visits.size()) {
     const UnitVisit& next = passes.visits[next_visit_ + 1];
     RETURN_IF_ERROR(parameters_->Prefetch(next.unit));

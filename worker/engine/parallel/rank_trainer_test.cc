@@ -109,7 +109,7 @@ ModelConfig MakeModel(const MeshCase& c) {
 
 RankTrainerOptions MakeOptions(const MeshCase& c) {
   return {.model = MakeModel(c),
-          .optimizer = {.epsilon = 1e-5, .decay_vectors = false},
+          .optimizer = {.epsilon = 1e-5},
           .mesh = {.mesh = *Mesh::Parse(c.mesh),
                    .micro_batch_count = c.micro_batches,
                    .sharding = c.sharding,

@@ -12,9 +12,19 @@
 #include "absl/functional/function_ref.h"
 #include "absl/status/statusor.h"
 #include "worker/engine/tensor/memory.h"
-#include "worker/engine/tensor/tensor_view.h"
 
 namespace atl::engine {
+
+// A dense row-major matrix that someone else owns. A vector has one row.
+template <typename T>
+struct TensorView {
+  T* data = nullptr;
+  int64_t rows = 0;
+  int64_t columns = 0;
+
+  int64_t size() const { return rows * columns; }
+  T* row(int64_t r) const { return data + r * columns; }
+};
 
 class Arena {
  public:

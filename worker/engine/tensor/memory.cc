@@ -10,7 +10,6 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/str_cat.h"
-#include "worker/engine/tensor/host_memory.h"
 
 namespace atl::engine {
 namespace {

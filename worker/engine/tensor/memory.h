@@ -4,6 +4,7 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 
 #include "absl/status/statusor.h"
 
@@ -30,5 +31,9 @@ class Memory {
 
 // This machine's memory. Buffers are advised for huge pages and share none.
 Memory& HostMemory();
+
+// Bytes that HostMemory() has given out and that are not yet freed.
+// Thread-safe.
+int64_t HostMemoryBytes();
 
 }  // namespace atl::engine

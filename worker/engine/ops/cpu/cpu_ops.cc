@@ -6,7 +6,6 @@
 #include <memory>
 #include <vector>
 
-#include "worker/engine/ops/cpu/attention_task.h"
 #include "worker/engine/ops/cpu/kernels.h"
 #include "worker/engine/ops/cpu/products.h"
 #include "worker/engine/ops/cpu/routing.h"
@@ -326,24 +325,30 @@ class CpuOps final : public Ops {
     });
   }
 
-  void Embedding(int64_t rows, int64_t channels, const int32_t* tokens,
-                 const float* table, float* out) override {
+  void Embedding(int64_t rows, int64_t first, int64_t ids, int64_t channels,
+                 const int32_t* tokens, const float* table,
+                 float* out) override {
     ForRows(rows, [&](int64_t begin, int64_t count) {
       for (int64_t r = begin; r < begin + count; ++r) {
-        const float* source = table + int64_t{tokens[r]} * channels;
-        std::copy(source, source + channels, out + r * channels);
+        const int64_t id = tokens[r] - first;
+        float* to = out + r * channels;
+        if (id >= 0 && id < ids) {
+          std::copy_n(table + id * channels, channels, to);
+        } else {
+          std::fill_n(to, channels, 0.0f);
+        }
       }
     });
   }
 
-  void EmbeddingBackward(int64_t rows, int64_t /*vocab*/, int64_t channels,
-                         const int32_t* tokens, const float* dout,
-                         float* dtable) override {
+  void EmbeddingBackward(int64_t rows, int64_t first, int64_t ids,
+                         int64_t channels, const int32_t* tokens,
+                         const float* dout, float* dtable) override {
     pool_.ParallelFor(kEmbeddingTasks, [&](int64_t task, int) {
       for (int64_t r = 0; r < rows; ++r) {
-        if (tokens[r] % kEmbeddingTasks != task) continue;
-        kernels_.add(channels, dout + r * channels,
-                     dtable + int64_t{tokens[r]} * channels);
+        const int64_t id = tokens[r] - first;
+        if (id < 0 || id >= ids || id % kEmbeddingTasks != task) continue;
+        kernels_.add(channels, dout + r * channels, dtable + id * channels);
       }
     });
   }
@@ -371,36 +376,6 @@ class CpuOps final : public Ops {
     ForRows(rows, [&](int64_t begin, int64_t count) {
       for (int64_t r = begin; r < begin + count; ++r) {
         std::copy_n(from + r * from_stride, columns, to + r * to_stride);
-      }
-    });
-  }
-
-
-
-  void EmbeddingSlice(int64_t rows, int64_t first, int64_t ids,
-                      int64_t channels, const int32_t* tokens,
-                      const float* table, float* out) override {
-    ForRows(rows, [&](int64_t begin, int64_t count) {
-      for (int64_t r = begin; r < begin + count; ++r) {
-        const int64_t id = tokens[r] - first;
-        float* to = out + r * channels;
-        if (id >= 0 && id < ids) {
-          std::copy_n(table + id * channels, channels, to);
-        } else {
-          std::fill_n(to, channels, 0.0f);
-        }
-      }
-    });
-  }
-
-  void EmbeddingSliceBackward(int64_t rows, int64_t first, int64_t ids,
-                              int64_t channels, const int32_t* tokens,
-                              const float* dout, float* dtable) override {
-    pool_.ParallelFor(kEmbeddingTasks, [&](int64_t task, int) {
-      for (int64_t r = 0; r < rows; ++r) {
-        const int64_t id = tokens[r] - first;
-        if (id < 0 || id >= ids || id % kEmbeddingTasks != task) continue;
-        kernels_.add(channels, dout + r * channels, dtable + id * channels);
       }
     });
   }

@@ -43,7 +43,6 @@ inline constexpr Kernels MakeKernels(const char* name) {
       .adamw = AdamW,
       .round_to_bf16 = RoundToBf16,
       .to_bf16 = ToBf16,
-      .exponential = Exponential,
   };
 }
 

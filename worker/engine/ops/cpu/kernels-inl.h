@@ -436,10 +436,4 @@ void ToBf16(int64_t n, const float* x, uint16_t* y) {
   });
 }
 
-void Exponential(int64_t n, const float* x, float* y) {
-  ForVectors(n, [&](int64_t i, auto part) {
-    Store(y + i, Exp(Load(x + i, part)), part);
-  });
-}
-
 }  // namespace atl::engine::ATL_ENGINE_ISA

@@ -40,6 +40,11 @@ struct AttentionTask {
   float* scratch = nullptr;  // AttentionScratchElements, 64-byte aligned.
 };
 
+// Of the `index`-th sequence and key/value head: sequence index / G, head index
+// mod G.
+AttentionTask MakeTask(const AttentionShape& shape, int64_t index,
+                       const float* qkv, float* out, float* log_sum);
+
 // Scratch elements of one task, forward or backward: O(T).
 int64_t AttentionScratchElements(int64_t sequence_length, int64_t head_dim);
 
@@ -104,8 +109,6 @@ struct Kernels {
   // Nearest bfloat16, ties to even; a NaN stays one. The first stores f32.
   void (*round_to_bf16)(int64_t n, const float* x, float* y);
   void (*to_bf16)(int64_t n, const float* x, uint16_t* y);
-  // y = exp(x), for tests of the polynomial.
-  void (*exponential)(int64_t n, const float* x, float* y);
 };
 
 // AVX-512 if HasAvx512(), else AVX2.

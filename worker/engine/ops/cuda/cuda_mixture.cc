@@ -10,19 +10,15 @@ namespace atl::engine::cuda {
 
 void CudaOps::Route(const RouteShape& shape, const float* logits,
                     float* probabilities, int32_t* experts, float* weights) {
-  if (!Begin()) return;
-  cuda::Route(stream_, shape, logits, probabilities, experts, weights);
-  End("routing");
+  Queue("routing", cuda::Route, shape, logits, probabilities, experts, weights);
 }
 
 void CudaOps::RouteBackward(const RouteShape& shape, const float* probabilities,
                             const int32_t* experts, const float* weights,
                             const float* dweights, const float* balance,
                             float* dlogits) {
-  if (!Begin()) return;
-  cuda::RouteBackward(stream_, shape, probabilities, experts, weights, dweights,
-                      balance, dlogits);
-  End("routing's gradient");
+  Queue("routing's gradient", cuda::RouteBackward, shape, probabilities,
+        experts, weights, dweights, balance, dlogits);
 }
 
 void CudaOps::AddRouteTotals(const RouteShape& shape,
@@ -37,9 +33,8 @@ void CudaOps::AddRouteTotals(const RouteShape& shape,
 
 void CudaOps::CountChoices(const RouteShape& shape, const int32_t* experts,
                            float* counts) {
-  if (!Begin()) return;
-  cuda::CountChoices(stream_, shape, experts, counts);
-  End("counting the choices of groups");
+  Queue("counting the choices of groups", cuda::CountChoices, shape, experts,
+        counts);
 }
 
 void CudaOps::PlanDispatch(const RouteShape& shape, const int32_t* experts,
@@ -61,27 +56,22 @@ void CudaOps::PlanDispatch(const RouteShape& shape, const int32_t* experts,
 
 void CudaOps::GatherRows(int64_t count, int64_t channels,
                          const int32_t* sources, const float* x, float* out) {
-  if (!Begin()) return;
-  cuda::GatherRows(stream_, count, channels, sources, x, out);
-  End("gathering rows");
+  Queue("gathering rows", cuda::GatherRows, count, channels, sources, x, out);
 }
 
 void CudaOps::CombineRows(const RouteShape& shape, int64_t channels,
                           const int32_t* slots, const float* weights,
                           const float* y, float* out) {
-  if (!Begin()) return;
-  cuda::CombineRows(stream_, shape, channels, slots, weights, y, out);
-  End("combining rows");
+  Queue("combining rows", cuda::CombineRows, shape, channels, slots, weights, y,
+        out);
 }
 
 void CudaOps::CombineRowsBackward(const RouteShape& shape, int64_t channels,
                                   const int32_t* slots, const float* weights,
                                   const float* y, const float* dout, float* dy,
                                   float* dweights) {
-  if (!Begin()) return;
-  cuda::CombineRowsBackward(stream_, shape, channels, slots, weights, y, dout,
-                            dy, dweights);
-  End("combined rows' gradient");
+  Queue("combined rows' gradient", cuda::CombineRowsBackward, shape, channels,
+        slots, weights, y, dout, dy, dweights);
 }
 
 }  // namespace atl::engine::cuda

@@ -104,7 +104,7 @@ void CudaOps::Replay(int64_t key, absl::FunctionRef<void()> queue) {
 }
 
 const void* CudaOps::Operand(const float* x, int64_t count,
-                             Scratch<uint16_t>& narrow) {
+                             DeviceScratch<uint16_t>& narrow) {
   if (compute_ == ComputeType::kF32) return x;
   uint16_t* const to = Get(narrow, count);
   if (to != nullptr) ToBf16(stream_, count, x, to);
@@ -171,9 +171,8 @@ void CudaOps::SumRows(int64_t rows, int64_t channels, const float* dy,
 void CudaOps::AddRmsNorm(int64_t rows, int64_t channels, float eps,
                          const float* x, const float* delta, const float* gain,
                          float* sum, float* y, float* rstd) {
-  if (!Begin()) return;
-  cuda::AddRmsNorm(stream_, rows, channels, eps, x, delta, gain, sum, y, rstd);
-  End("RMSNorm");
+  Queue("RMSNorm", cuda::AddRmsNorm, rows, channels, eps, x, delta, gain, sum,
+        y, rstd);
 }
 
 void CudaOps::RmsNormBackward(int64_t rows, int64_t channels, const float* dy,
@@ -190,9 +189,8 @@ void CudaOps::RmsNormBackward(int64_t rows, int64_t channels, const float* dy,
 void CudaOps::LayerNorm(int64_t rows, int64_t channels, float eps,
                         const float* x, const float* gain, const float* bias,
                         float* y, float* mean, float* rstd) {
-  if (!Begin()) return;
-  cuda::LayerNorm(stream_, rows, channels, eps, x, gain, bias, y, mean, rstd);
-  End("LayerNorm");
+  Queue("LayerNorm", cuda::LayerNorm, rows, channels, eps, x, gain, bias, y,
+        mean, rstd);
 }
 
 void CudaOps::LayerNormBackward(int64_t rows, int64_t channels, const float* dy,
@@ -209,16 +207,12 @@ void CudaOps::LayerNormBackward(int64_t rows, int64_t channels, const float* dy,
 
 void CudaOps::AddRows(int64_t rows, int64_t channels, const float* x,
                       const float* delta, const float* bias, float* out) {
-  if (!Begin()) return;
-  cuda::AddRows(stream_, rows, channels, x, delta, bias, out);
-  End("adding rows");
+  Queue("adding rows", cuda::AddRows, rows, channels, x, delta, bias, out);
 }
 
 void CudaOps::AddBias(int64_t rows, int64_t channels, const float* bias,
                       float* y) {
-  if (!Begin()) return;
-  cuda::AddBias(stream_, rows, channels, bias, y);
-  End("adding a bias");
+  Queue("adding a bias", cuda::AddBias, rows, channels, bias, y);
 }
 
 void CudaOps::BiasBackward(int64_t rows, int64_t channels, const float* dy,
@@ -230,24 +224,20 @@ void CudaOps::BiasBackward(int64_t rows, int64_t channels, const float* dy,
 
 void CudaOps::AddPositions(int64_t rows, int64_t sequence_length,
                            int64_t channels, const float* table, float* x) {
-  if (!Begin()) return;
-  cuda::AddPositions(stream_, rows, sequence_length, channels, table, x);
-  End("adding positions");
+  Queue("adding positions", cuda::AddPositions, rows, sequence_length, channels,
+        table, x);
 }
 
 void CudaOps::PositionsBackward(int64_t rows, int64_t sequence_length,
                                 int64_t channels, const float* dx,
                                 float* dtable) {
-  if (!Begin()) return;
-  cuda::PositionsBackward(stream_, rows, sequence_length, channels, dx, dtable);
-  End("positions' gradient");
+  Queue("positions' gradient", cuda::PositionsBackward, rows, sequence_length,
+        channels, dx, dtable);
 }
 
 void CudaOps::Rope(const AttentionShape& shape, const float* table,
                    bool inverse, float* qkv) {
-  if (!Begin()) return;
-  cuda::Rope(stream_, shape, table, inverse, qkv);
-  End("the rotary embedding");
+  Queue("the rotary embedding", cuda::Rope, shape, table, inverse, qkv);
 }
 
 bool CudaOps::BeginAttention(const AttentionShape& shape) {
@@ -342,123 +332,84 @@ void CudaOps::AttendBlockBackward(const AttentionBlock& block, const float* qkv,
 
 void CudaOps::SwiGlu(int64_t rows, int64_t inner, const float* gate_up,
                      float* y) {
-  if (!Begin()) return;
-  cuda::SwiGlu(stream_, rows, inner, gate_up, y);
-  End("SwiGLU");
+  Queue("SwiGLU", cuda::SwiGlu, rows, inner, gate_up, y);
 }
 
 void CudaOps::SwiGluBackward(int64_t rows, int64_t inner, const float* gate_up,
                              const float* dy, float* dgate_up) {
-  if (!Begin()) return;
-  cuda::SwiGluBackward(stream_, rows, inner, gate_up, dy, dgate_up);
-  End("SwiGLU's gradient");
+  Queue("SwiGLU's gradient", cuda::SwiGluBackward, rows, inner, gate_up, dy,
+        dgate_up);
 }
 
 void CudaOps::Gelu(int64_t n, const float* x, float* y) {
-  if (!Begin()) return;
-  cuda::Gelu(stream_, n, x, y);
-  End("GELU");
+  Queue("GELU", cuda::Gelu, n, x, y);
 }
 
 void CudaOps::GeluBackward(int64_t n, const float* x, const float* dy,
                            float* dx) {
-  if (!Begin()) return;
-  cuda::GeluBackward(stream_, n, x, dy, dx);
-  End("GELU's gradient");
+  Queue("GELU's gradient", cuda::GeluBackward, n, x, dy, dx);
 }
 
-void CudaOps::Embedding(int64_t rows, int64_t channels, const int32_t* tokens,
+void CudaOps::Embedding(int64_t rows, int64_t begin, int64_t count,
+                        int64_t channels, const int32_t* tokens,
                         const float* table, float* out) {
-  if (!Begin()) return;
-  cuda::GatherRows(stream_, rows, channels, tokens, table, out);
-  End("the embedding");
+  Queue("the embedding", cuda::Embedding, rows, begin, count, channels, tokens,
+        table, out);
 }
 
-void CudaOps::EmbeddingBackward(int64_t rows, int64_t vocab, int64_t channels,
-                                const int32_t* tokens, const float* dout,
-                                float* dtable) {
+void CudaOps::EmbeddingBackward(int64_t rows, int64_t begin, int64_t count,
+                                int64_t channels, const int32_t* tokens,
+                                const float* dout, float* dtable) {
   if (!Begin()) return;
-  int32_t* const scratch = Get(sort_, EmbeddingScratch(rows, vocab));
+  int32_t* const scratch = Get(sort_, EmbeddingScratch(rows, count));
   if (scratch == nullptr) return;
-  cuda::EmbeddingSliceBackward(stream_, rows, 0, vocab, channels, tokens, dout,
-                               scratch, dtable);
+  cuda::EmbeddingBackward(stream_, rows, begin, count, channels, tokens, dout,
+                          scratch, dtable);
   End("the embedding's gradient");
 }
 
 void CudaOps::CrossEntropy(int64_t rows, int64_t vocab, const float* logits,
                            const int32_t* targets, float* losses) {
-  if (!Begin()) return;
-  cuda::CrossEntropy(stream_, rows, vocab, logits, targets, losses);
-  End("cross-entropy");
+  Queue("cross-entropy", cuda::CrossEntropy, rows, vocab, logits, targets,
+        losses);
 }
 
 void CudaOps::CrossEntropyBackward(int64_t rows, int64_t vocab, float scale,
                                    float* logits, const int32_t* targets,
                                    float* losses) {
-  if (!Begin()) return;
-  cuda::CrossEntropyBackward(stream_, rows, vocab, scale, logits, targets,
-                             losses);
-  End("cross-entropy's gradient");
+  Queue("cross-entropy's gradient", cuda::CrossEntropyBackward, rows, vocab,
+        scale, logits, targets, losses);
 }
 
 void CudaOps::CopyColumns(int64_t rows, int64_t columns, const float* from,
                           int64_t from_stride, float* to, int64_t to_stride) {
-  if (!Begin()) return;
-  cuda::CopyColumns(stream_, rows, columns, from, from_stride, to, to_stride);
-  End("copying columns");
-}
-
-void CudaOps::EmbeddingSlice(int64_t rows, int64_t begin, int64_t count,
-                             int64_t channels, const int32_t* tokens,
-                             const float* table, float* out) {
-  if (!Begin()) return;
-  cuda::EmbeddingSlice(stream_, rows, begin, count, channels, tokens, table,
-                       out);
-  End("an embedding's slice");
-}
-
-void CudaOps::EmbeddingSliceBackward(int64_t rows, int64_t begin, int64_t count,
-                                     int64_t channels, const int32_t* tokens,
-                                     const float* dout, float* dtable) {
-  if (!Begin()) return;
-  int32_t* const scratch = Get(sort_, EmbeddingScratch(rows, count));
-  if (scratch == nullptr) return;
-  cuda::EmbeddingSliceBackward(stream_, rows, begin, count, channels, tokens,
-                               dout, scratch, dtable);
-  End("the gradient of an embedding's slice");
+  Queue("copying columns", cuda::CopyColumns, rows, columns, from, from_stride,
+        to, to_stride);
 }
 
 void CudaOps::LogitTops(int64_t rows, int64_t count, const float* logits,
                         float* tops) {
-  if (!Begin()) return;
-  cuda::LogitTops(stream_, rows, count, logits, tops);
-  End("the largest logits");
+  Queue("the largest logits", cuda::LogitTops, rows, count, logits, tops);
 }
 
 void CudaOps::LogitSums(int64_t rows, int64_t begin, int64_t count,
                         const float* logits, const int32_t* targets,
                         const float* tops, float* sums, float* target_logits) {
-  if (!Begin()) return;
-  cuda::LogitSums(stream_, rows, begin, count, logits, targets, tops, sums,
-                  target_logits);
-  End("sums of logits");
+  Queue("sums of logits", cuda::LogitSums, rows, begin, count, logits, targets,
+        tops, sums, target_logits);
 }
 
 void CudaOps::LogitLosses(int64_t rows, const float* tops, const float* sums,
                           const float* target_logits, float* losses) {
-  if (!Begin()) return;
-  cuda::LogitLosses(stream_, rows, tops, sums, target_logits, losses);
-  End("losses");
+  Queue("losses", cuda::LogitLosses, rows, tops, sums, target_logits, losses);
 }
 
 void CudaOps::LogitGradients(int64_t rows, int64_t begin, int64_t count,
                              float scale, const int32_t* targets,
                              const float* tops, const float* sums,
                              float* logits) {
-  if (!Begin()) return;
-  cuda::LogitGradients(stream_, rows, begin, count, scale, targets, tops, sums,
-                       logits);
-  End("gradients of logits");
+  Queue("gradients of logits", cuda::LogitGradients, rows, begin, count, scale,
+        targets, tops, sums, logits);
 }
 
 void CudaOps::SetZero(int64_t n, float* x) {
@@ -467,9 +418,7 @@ void CudaOps::SetZero(int64_t n, float* x) {
 }
 
 void CudaOps::Axpy(int64_t n, float alpha, const float* x, float* y) {
-  if (!Begin()) return;
-  cuda::Axpy(stream_, n, alpha, x, y);
-  End("adding vectors");
+  Queue("adding vectors", cuda::Axpy, n, alpha, x, y);
 }
 
 double CudaOps::ComputeSum(int64_t n, const float* x, bool squares) {
@@ -493,9 +442,7 @@ void CudaOps::SumInto(int64_t n, const float* x, bool squares, double* sum) {
 }
 
 void CudaOps::ClipInto(const double* sums, double clip_norm, float* scale) {
-  if (!Begin()) return;
-  cuda::ClipInto(stream_, sums, clip_norm, scale);
-  End("clipping");
+  Queue("clipping", cuda::ClipInto, sums, clip_norm, scale);
 }
 
 double CudaOps::Sum(int64_t n, const float* x) {
@@ -508,31 +455,23 @@ double CudaOps::SumOfSquares(int64_t n, const float* x) {
 
 void CudaOps::Sgd(int64_t n, float learning_rate, float gradient_scale,
                   const float* g, float* p) {
-  if (!Begin()) return;
-  cuda::Sgd(stream_, n, learning_rate, gradient_scale, g, p);
-  End("SGD");
+  Queue("SGD", cuda::Sgd, n, learning_rate, gradient_scale, g, p);
 }
 
 void CudaOps::AdamW(int64_t n, const AdamWStep<float>& step, const float* g,
                     float* p, float* m, float* v) {
-  if (!Begin()) return;
-  cuda::AdamW(stream_, n, step, g, p, m, v);
-  End("AdamW");
+  Queue("AdamW", cuda::AdamW, n, step, g, p, m, v);
 }
 
 void CudaOps::SgdBy(int64_t n, const AdamWStep<float>* step, const float* scale,
                     const float* g, float* p) {
-  if (!Begin()) return;
-  cuda::SgdBy(stream_, n, step, scale, g, p);
-  End("SGD");
+  Queue("SGD", cuda::SgdBy, n, step, scale, g, p);
 }
 
 void CudaOps::AdamWBy(int64_t n, const AdamWStep<float>* step,
                       const float* scale, const float* g, float* p, float* m,
                       float* v) {
-  if (!Begin()) return;
-  cuda::AdamWBy(stream_, n, step, scale, g, p, m, v);
-  End("AdamW");
+  Queue("AdamW", cuda::AdamWBy, n, step, scale, g, p, m, v);
 }
 
 }  // namespace atl::engine::cuda

@@ -26,17 +26,24 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 #include "worker/engine/ops/compute_type.h"
-#include "worker/engine/ops/cuda/cuda_options.h"
 #include "worker/engine/ops/cuda/device_memory.h"
+#include "worker/engine/ops/cuda/device_scratch.h"
 #include "worker/engine/ops/cuda/error_latch.h"
 #include "worker/engine/ops/cuda/fused_attention.h"
 #include "worker/engine/ops/cuda/matmul.h"
 #include "worker/engine/ops/cuda/recorder.h"
 #include "worker/engine/ops/cuda/runtime.h"
-#include "worker/engine/ops/cuda/scratch.h"
 #include "worker/engine/ops/ops.h"
 
 namespace atl::engine::cuda {
+
+// Optional features.
+struct CudaOptions {
+  // Records steps as CUDA graphs and replays them, if possible.
+  bool graphs = true;
+  // kBf16 attention by a library, for the shapes that it supports.
+  bool fused_attention = true;
+};
 
 class CudaOps final : public Ops {
  public:
@@ -52,7 +59,6 @@ class CudaOps final : public Ops {
   int device() const { return latch_.device(); }
   // All work is queued here. Communication and operations wait for each other.
   cudaStream_t stream() const { return stream_; }
-  const DeviceMemory& device_memory() const { return memory_; }
   // Waits for all queued work; then status() has its errors.
   absl::Status Synchronize();
   // The library that computes this attention, or why our kernel does.
@@ -137,11 +143,12 @@ class CudaOps final : public Ops {
                            const int32_t* slots, const float* weights,
                            const float* y, const float* dout, float* dy,
                            float* dweights) override;
-  void Embedding(int64_t rows, int64_t channels, const int32_t* tokens,
-                 const float* table, float* out) override;
-  void EmbeddingBackward(int64_t rows, int64_t vocab, int64_t channels,
-                         const int32_t* tokens, const float* dout,
-                         float* dtable) override;
+  void Embedding(int64_t rows, int64_t begin, int64_t count, int64_t channels,
+                 const int32_t* tokens, const float* table,
+                 float* out) override;
+  void EmbeddingBackward(int64_t rows, int64_t begin, int64_t count,
+                         int64_t channels, const int32_t* tokens,
+                         const float* dout, float* dtable) override;
   void CrossEntropy(int64_t rows, int64_t vocab, const float* logits,
                     const int32_t* targets, float* losses) override;
   void CrossEntropyBackward(int64_t rows, int64_t vocab, float scale,
@@ -166,12 +173,6 @@ class CudaOps final : public Ops {
                const float* g, float* p, float* m, float* v) override;
   void CopyColumns(int64_t rows, int64_t columns, const float* from,
                    int64_t from_stride, float* to, int64_t to_stride) override;
-  void EmbeddingSlice(int64_t rows, int64_t begin, int64_t count,
-                      int64_t channels, const int32_t* tokens,
-                      const float* table, float* out) override;
-  void EmbeddingSliceBackward(int64_t rows, int64_t begin, int64_t count,
-                              int64_t channels, const int32_t* tokens,
-                              const float* dout, float* dtable) override;
   void LogitTops(int64_t rows, int64_t count, const float* logits,
                  float* tops) override;
   void LogitSums(int64_t rows, int64_t begin, int64_t count,
@@ -193,7 +194,7 @@ class CudaOps final : public Ops {
  private:
   struct Weight {
     explicit Weight(Memory& memory) : bf16(memory) {}
-    Scratch<uint16_t> bf16;
+    DeviceScratch<uint16_t> bf16;
     int64_t count = 0;
     int64_t epoch = -1;  // Of the cached values.
   };
@@ -219,11 +220,20 @@ class CudaOps final : public Ops {
                    const float* qkv, float* out, float* log_sum);
   // Keeps an error of the launch, as failed in `what`.
   void End(absl::string_view what);
+  // Queues a kernel, unless there was an error.
+  template <typename... P, typename... A>
+  void Queue(absl::string_view what, void (*kernel)(cudaStream_t, P...),
+             const A&... arguments) {
+    if (!Begin()) return;
+    kernel(stream_, arguments...);
+    End(what);
+  }
   // Null on failure; latch_ then has the error.
   template <typename T>
-  T* Get(Scratch<T>& scratch, int64_t count);
+  T* Get(DeviceScratch<T>& scratch, int64_t count);
   // x [count] as an operand of products. Null after an error.
-  const void* Operand(const float* x, int64_t count, Scratch<uint16_t>& narrow);
+  const void* Operand(const float* x, int64_t count,
+                      DeviceScratch<uint16_t>& narrow);
   const void* WeightOperand(const float* w, int64_t count);
   void Multiply(ProductKind kind, int64_t m, int64_t n, int64_t k,
                 const void* first, const void* second, float* out,
@@ -244,18 +254,18 @@ class CudaOps final : public Ops {
   int64_t epoch_ = 0;
   std::unordered_map<const float*, Weight> weights_;
   // For the first and second operand if it is no weight.
-  Scratch<uint16_t> first_, second_;
-  Scratch<uint8_t> attention_scratch_;
-  Scratch<float> row_sums_;   // [kRowTilesMax, C]
-  Scratch<float> dots_;       // [B, H, T]
-  Scratch<double> partials_;  // [kSumBlocksMax + 1]
-  Scratch<int32_t> sort_;     // EmbeddingScratch, or counts of tiles.
-  Scratch<int64_t> begins_;   // [E + 1]
+  DeviceScratch<uint16_t> first_, second_;
+  DeviceScratch<uint8_t> attention_scratch_;
+  DeviceScratch<float> row_sums_;   // [kRowTilesMax, C]
+  DeviceScratch<float> dots_;       // [B, H, T]
+  DeviceScratch<double> partials_;  // [kSumBlocksMax + 1]
+  DeviceScratch<int32_t> sort_;     // EmbeddingScratch, or counts of tiles.
+  DeviceScratch<int64_t> begins_;   // [E + 1]
   Recorder recorder_;
 };
 
 template <typename T>
-T* CudaOps::Get(Scratch<T>& scratch, int64_t count) {
+T* CudaOps::Get(DeviceScratch<T>& scratch, int64_t count) {
   absl::StatusOr<T*> data = scratch.Get(count);
   if (data.ok()) return *data;
   latch_.Fail(data.status());

@@ -20,7 +20,7 @@
 #include "absl/strings/match.h"
 #include "gtest/gtest.h"
 #include "worker/engine/ops/cuda/fused_attention.h"
-#include "worker/engine/ops/cuda/kernel_matmul.h"
+#include "worker/engine/ops/cuda/matmul.h"
 #include "worker/engine/ops/cuda/testing/emulator.h"
 #include "worker/engine/ops/plain_ops.h"
 #include "worker/engine/ops/testing/op_cases.h"
@@ -279,7 +279,6 @@ TEST(CudaOpsErrorsTest, GivesAllMemoryBack) {
       break;
     }
     EXPECT_GT(emulator::AllocatedBytes(), before);
-    EXPECT_GT(ops->device_memory().used_bytes_max(), 0u);
   }
   EXPECT_EQ(emulator::AllocatedBytes(), before);
 }

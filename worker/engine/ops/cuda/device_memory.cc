@@ -1,6 +1,5 @@
 #include "worker/engine/ops/cuda/device_memory.h"
 
-#include <algorithm>
 #include <cstddef>
 
 #include "absl/status/statusor.h"
@@ -39,7 +38,6 @@ absl::StatusOr<void*> DeviceMemory::Allocate(size_t bytes) {
     return ToStatus(error, "zeroing memory", device_);
   }
   used_bytes_ += size;
-  used_bytes_max_ = std::max(used_bytes_max_, used_bytes_);
   return block;
 }
 

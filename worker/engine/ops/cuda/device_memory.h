@@ -32,9 +32,6 @@ class DeviceMemory final : public Memory {
 
   // Counts Allocate and Free. While it is unchanged, addresses stay valid.
   int64_t change_count() const { return change_count_; }
-  // Bytes allocated now, and the most so far; without cached blocks.
-  size_t used_bytes() const { return used_bytes_; }
-  size_t used_bytes_max() const { return used_bytes_max_; }
 
  private:
   void FreeCached();
@@ -43,8 +40,7 @@ class DeviceMemory final : public Memory {
   const cudaStream_t stream_;
   BlockCache cache_;
   int64_t change_count_ = 0;
-  size_t used_bytes_ = 0;
-  size_t used_bytes_max_ = 0;
+  size_t used_bytes_ = 0;  // Without cached blocks.
 };
 
 }  // namespace atl::engine::cuda

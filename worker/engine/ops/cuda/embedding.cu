@@ -107,9 +107,9 @@ __global__ void AddSortedKernel(int64_t count, int64_t channels, Slice slice,
   }
 }
 
-__global__ void EmbeddingSliceKernel(int64_t elements, int64_t channels,
-                                     Slice slice, const int32_t* tokens,
-                                     const float* table, float* out) {
+__global__ void EmbeddingKernel(int64_t elements, int64_t channels, Slice slice,
+                                const int32_t* tokens, const float* table,
+                                float* out) {
   for (int64_t i = GlobalThread(); i < elements; i += GlobalThreads()) {
     const int64_t key = slice.MakeKey(tokens[i / channels]);
     out[i] = key == slice.count ? 0.0f : table[key * channels + i % channels];
@@ -118,23 +118,22 @@ __global__ void EmbeddingSliceKernel(int64_t elements, int64_t channels,
 
 }  // namespace
 
-void EmbeddingSlice(cudaStream_t stream, int64_t rows, int64_t begin,
-                    int64_t count, int64_t channels, const int32_t* tokens,
-                    const float* table, float* out) {
+void Embedding(cudaStream_t stream, int64_t rows, int64_t begin, int64_t count,
+               int64_t channels, const int32_t* tokens, const float* table,
+               float* out) {
   if (rows <= 0) return;
-  ATL_LAUNCH((EmbeddingSliceKernel), ElementBlocks(rows * channels),
-             kBlockThreads, 0, stream, rows * channels, channels,
-             (Slice{begin, count}), tokens, table, out);
+  ATL_LAUNCH((EmbeddingKernel), ElementBlocks(rows * channels), kBlockThreads,
+             0, stream, rows * channels, channels, (Slice{begin, count}),
+             tokens, table, out);
 }
 
 int64_t EmbeddingScratch(int64_t rows, int64_t count) {
   return 2 * rows + kDigits * PlanSort(rows, count + 1).tiles;
 }
 
-void EmbeddingSliceBackward(cudaStream_t stream, int64_t rows, int64_t begin,
-                            int64_t count, int64_t channels,
-                            const int32_t* tokens, const float* dout,
-                            int32_t* scratch, float* dtable) {
+void EmbeddingBackward(cudaStream_t stream, int64_t rows, int64_t begin,
+                       int64_t count, int64_t channels, const int32_t* tokens,
+                       const float* dout, int32_t* scratch, float* dtable) {
   if (rows <= 0) return;
   const Slice slice = {begin, count};
   const SortPlan plan = PlanSort(rows, count + 1);
@@ -153,10 +152,8 @@ void EmbeddingSliceBackward(cudaStream_t stream, int64_t rows, int64_t begin,
                slice, tokens, from, places, to);
     from = to;
   }
-  const unsigned blocks =
-      static_cast<unsigned>(rows < (1 << 20) ? rows : 1 << 20);
-  ATL_LAUNCH((AddSortedKernel), blocks, RowThreads(channels), 0, stream, rows,
-             channels, slice, tokens, from, dout, dtable);
+  ATL_LAUNCH((AddSortedKernel), RowBlocks(rows), RowThreads(channels), 0,
+             stream, rows, channels, slice, tokens, from, dout, dtable);
 }
 
 }  // namespace atl::engine::cuda

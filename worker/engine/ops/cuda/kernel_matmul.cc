@@ -1,11 +1,10 @@
-#include "worker/engine/ops/cuda/kernel_matmul.h"
-
 #include <cstdint>
 #include <memory>
 
 #include "absl/status/status.h"
 #include "worker/engine/ops/cuda/error_latch.h"
 #include "worker/engine/ops/cuda/kernels.h"
+#include "worker/engine/ops/cuda/matmul.h"
 #include "worker/engine/ops/cuda/plan/product_plan.h"
 
 namespace atl::engine::cuda {

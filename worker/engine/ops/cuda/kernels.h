@@ -149,16 +149,14 @@ void CombineRowsBackward(cudaStream_t stream, const RouteShape& shape,
                          const float* weights, const float* y,
                          const float* dout, float* dy, float* dweights);
 
-void EmbeddingSlice(cudaStream_t stream, int64_t rows, int64_t begin,
-                    int64_t count, int64_t channels, const int32_t* tokens,
-                    const float* table, float* out);
-// Elements of `scratch` of EmbeddingSliceBackward.
+void Embedding(cudaStream_t stream, int64_t rows, int64_t begin, int64_t count,
+               int64_t channels, const int32_t* tokens, const float* table,
+               float* out);
+// Elements of `scratch` of EmbeddingBackward.
 int64_t EmbeddingScratch(int64_t rows, int64_t count);
-// begin = 0 and count = V give the whole table.
-void EmbeddingSliceBackward(cudaStream_t stream, int64_t rows, int64_t begin,
-                            int64_t count, int64_t channels,
-                            const int32_t* tokens, const float* dout,
-                            int32_t* scratch, float* dtable);
+void EmbeddingBackward(cudaStream_t stream, int64_t rows, int64_t begin,
+                       int64_t count, int64_t channels, const int32_t* tokens,
+                       const float* dout, int32_t* scratch, float* dtable);
 
 // c[i, j] = sum over k of a(i, k) b(k, j), added to c if `accumulate`. c is
 // [rows, columns], row-major. Element (i, k) of an operand is at i outer_step +

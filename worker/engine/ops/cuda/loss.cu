@@ -10,8 +10,6 @@
 namespace atl::engine::cuda {
 namespace {
 
-constexpr int64_t kRowBlocksMax = 1 << 20;
-
 // The largest of some values, and the sum of exp(value - top).
 struct SoftmaxSum {
   float top;
@@ -135,10 +133,6 @@ __global__ void LogitGradientsKernel(int64_t rows, int64_t begin, int64_t count,
     const float value = scale * (expf(logits[i] - tops[r]) / sums[r]);
     logits[i] = column == targets[r] - begin ? value - scale : value;
   }
-}
-
-unsigned RowBlocks(int64_t rows) {
-  return static_cast<unsigned>(rows < kRowBlocksMax ? rows : kRowBlocksMax);
 }
 
 }  // namespace

@@ -15,7 +15,6 @@
 #include "absl/strings/string_view.h"
 #include "base/status/status_macros.h"
 #include "worker/engine/ops/cuda/error_latch.h"
-#include "worker/engine/ops/cuda/kernel_matmul.h"
 #include "worker/engine/ops/cuda/plan/product_plan.h"
 #include "worker/engine/ops/cuda/plan/recipe_cache.h"
 

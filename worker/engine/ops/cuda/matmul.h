@@ -1,8 +1,9 @@
-// Interface: multiplies matrices on a device.
+// Multiplies matrices on a device.
 
 #pragma once
 
 #include <cstdint>
+#include <memory>
 
 #include "absl/status/status.h"
 #include "worker/engine/ops/cuda/plan/product_plan.h"
@@ -10,7 +11,7 @@
 
 namespace atl::engine::cuda {
 
-// cuBLASLt (lt_matmul.h) or our kernel (kernel_matmul.h). Thread-compatible.
+// cuBLASLt (lt_matmul.h) or our kernel. Thread-compatible.
 class Matmul {
  public:
   virtual ~Matmul() = default;
@@ -26,5 +27,8 @@ class Matmul {
                                 const void* first, const void* second,
                                 float* out, bool accumulate) = 0;
 };
+
+// By our own kernel: slow, for any shape.
+std::unique_ptr<Matmul> MakeKernelMatmul(int device);
 
 }  // namespace atl::engine::cuda

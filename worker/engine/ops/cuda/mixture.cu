@@ -9,12 +9,7 @@
 namespace atl::engine::cuda {
 namespace {
 
-constexpr int64_t kRowBlocksMax = 1 << 20;
 constexpr int kExpertsALane = 32;  // 1024 experts at most.
-
-unsigned RowBlocks(int64_t rows) {
-  return static_cast<unsigned>(rows < kRowBlocksMax ? rows : kRowBlocksMax);
-}
 
 // An expert and its probability; expert -1: none yet.
 struct Choice {

@@ -9,13 +9,6 @@
 namespace atl::engine::cuda {
 namespace {
 
-// Blocks stride over further rows.
-constexpr int64_t kRowBlocksMax = 1 << 20;
-
-unsigned RowBlocks(int64_t rows) {
-  return static_cast<unsigned>(rows < kRowBlocksMax ? rows : kRowBlocksMax);
-}
-
 __global__ void AddRmsNormKernel(int64_t rows, int64_t channels, float eps,
                                  const float* x, const float* delta,
                                  const float* gain, float* sum, float* y,

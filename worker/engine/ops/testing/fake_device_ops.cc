@@ -295,18 +295,19 @@ void FakeDeviceOps<T>::CombineRowsBackward(const RouteShape& shape,
 }
 
 template <typename T>
-void FakeDeviceOps<T>::Embedding(int64_t rows, int64_t channels,
-                                 const int32_t* tokens, const T* table,
-                                 T* out) {
-  inner_.Embedding(rows, channels, At(tokens), At(table), At(out));
+void FakeDeviceOps<T>::Embedding(int64_t rows, int64_t begin, int64_t count,
+                                 int64_t channels, const int32_t* tokens,
+                                 const T* table, T* out) {
+  inner_.Embedding(rows, begin, count, channels, At(tokens), At(table),
+                   At(out));
 }
 
 template <typename T>
-void FakeDeviceOps<T>::EmbeddingBackward(int64_t rows, int64_t vocab,
-                                         int64_t channels,
+void FakeDeviceOps<T>::EmbeddingBackward(int64_t rows, int64_t begin,
+                                         int64_t count, int64_t channels,
                                          const int32_t* tokens, const T* dout,
                                          T* dtable) {
-  inner_.EmbeddingBackward(rows, vocab, channels, At(tokens), At(dout),
+  inner_.EmbeddingBackward(rows, begin, count, channels, At(tokens), At(dout),
                            At(dtable));
 }
 
@@ -330,24 +331,6 @@ void FakeDeviceOps<T>::CopyColumns(int64_t rows, int64_t columns, const T* from,
                                    int64_t from_stride, T* to,
                                    int64_t to_stride) {
   inner_.CopyColumns(rows, columns, At(from), from_stride, At(to), to_stride);
-}
-
-template <typename T>
-void FakeDeviceOps<T>::EmbeddingSlice(int64_t rows, int64_t begin,
-                                      int64_t count, int64_t channels,
-                                      const int32_t* tokens, const T* table,
-                                      T* out) {
-  inner_.EmbeddingSlice(rows, begin, count, channels, At(tokens), At(table),
-                        At(out));
-}
-
-template <typename T>
-void FakeDeviceOps<T>::EmbeddingSliceBackward(int64_t rows, int64_t begin,
-                                              int64_t count, int64_t channels,
-                                              const int32_t* tokens,
-                                              const T* dout, T* dtable) {
-  inner_.EmbeddingSliceBackward(rows, begin, count, channels, At(tokens),
-                                At(dout), At(dtable));
 }
 
 template <typename T>

@@ -112,10 +112,10 @@ class FakeDeviceOps final : public BasicOps<T> {
   void CombineRowsBackward(const RouteShape& shape, int64_t channels,
                            const int32_t* slots, const T* weights, const T* y,
                            const T* dout, T* dy, T* dweights) override;
-  void Embedding(int64_t rows, int64_t channels, const int32_t* tokens,
-                 const T* table, T* out) override;
-  void EmbeddingBackward(int64_t rows, int64_t vocab, int64_t channels,
-                         const int32_t* tokens, const T* dout,
+  void Embedding(int64_t rows, int64_t begin, int64_t count, int64_t channels,
+                 const int32_t* tokens, const T* table, T* out) override;
+  void EmbeddingBackward(int64_t rows, int64_t begin, int64_t count,
+                         int64_t channels, const int32_t* tokens, const T* dout,
                          T* dtable) override;
   void CrossEntropy(int64_t rows, int64_t vocab, const T* logits,
                     const int32_t* targets, T* losses) override;
@@ -123,12 +123,6 @@ class FakeDeviceOps final : public BasicOps<T> {
                             const int32_t* targets, T* losses) override;
   void CopyColumns(int64_t rows, int64_t columns, const T* from,
                    int64_t from_stride, T* to, int64_t to_stride) override;
-  void EmbeddingSlice(int64_t rows, int64_t begin, int64_t count,
-                      int64_t channels, const int32_t* tokens, const T* table,
-                      T* out) override;
-  void EmbeddingSliceBackward(int64_t rows, int64_t begin, int64_t count,
-                              int64_t channels, const int32_t* tokens,
-                              const T* dout, T* dtable) override;
   void LogitTops(int64_t rows, int64_t count, const T* logits,
                  T* tops) override;
   void LogitSums(int64_t rows, int64_t begin, int64_t count, const T* logits,

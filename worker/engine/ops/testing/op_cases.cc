@@ -304,8 +304,8 @@ void AddEmbedding(Maker& make) {
              {make.Tokens(rows, vocab)},
              [rows = rows, vocab = vocab, c](auto& ops, const auto& b) {
                const auto& f = b.floats;
-               ops.Embedding(rows, c, b.ints[0], f[0], f[1]);
-               ops.EmbeddingBackward(rows, vocab, c, b.ints[0], f[2], f[3]);
+               ops.Embedding(rows, 0, vocab, c, b.ints[0], f[0], f[1]);
+               ops.EmbeddingBackward(rows, 0, vocab, c, b.ints[0], f[2], f[3]);
              });
   }
 }
@@ -343,9 +343,9 @@ void AddSlices(Maker& make) {
               make.Random(rows * (c + 3)), make.Random(rows * (c + 1))},
              {make.Tokens(rows, vocab)}, [=](auto& ops, const auto& b) {
                const auto& f = b.floats;
-               ops.EmbeddingSlice(rows, begin, count, c, b.ints[0], f[0], f[1]);
-               ops.EmbeddingSliceBackward(rows, begin, count, c, b.ints[0],
-                                          f[2], f[3]);
+               ops.Embedding(rows, begin, count, c, b.ints[0], f[0], f[1]);
+               ops.EmbeddingBackward(rows, begin, count, c, b.ints[0], f[2],
+                                     f[3]);
                ops.CopyColumns(rows, c, f[4] + 2, c + 3, f[5] + 1, c + 1);
              });
     make.Add(absl::StrCat("logit slice ", rows, " of ", begin, "+", count),
@@ -454,8 +454,7 @@ absl::Status RunCase(const OpCase& op_case, bool round, const Run& run,
     }
   }
   OpBuffers<T> buffers;
-  Arena arena;
-  for (int pass = 0; pass < 2; ++pass) {
+  const auto take = [&](Arena& arena) {
     buffers = {};
     for (const auto& f : outcome.floats) {
       buffers.floats.push_back(arena.Take<T>(static_cast<int64_t>(f.size())));
@@ -464,9 +463,8 @@ absl::Status RunCase(const OpCase& op_case, bool round, const Run& run,
       buffers.ints.push_back(
           arena.Take<int32_t>(static_cast<int64_t>(i.size())));
     }
-    if (pass > 0) break;
-    ASSIGN_OR_RETURN(arena, Arena::Create(arena.used_bytes(), ops.memory()));
-  }
+  };
+  ASSIGN_OR_RETURN(const Arena arena, Arena::CreateFor(take, ops.memory()));
   for (size_t i = 0; i < buffers.floats.size(); ++i) {
     ops.FromHost(outcome.floats[i].size() * sizeof(T), outcome.floats[i].data(),
                  buffers.floats[i]);

@@ -36,10 +36,6 @@ absl::Status MustDivide(absl::string_view name, int64_t size, int64_t whole,
 
 }  // namespace
 
-absl::string_view MeshDimensionName(MeshDimension dimension) {
-  return kNames[static_cast<int>(dimension)];
-}
-
 absl::StatusOr<Mesh> Mesh::Parse(absl::string_view text) {
   Mesh mesh;
   if (text.empty()) return mesh;

@@ -36,8 +36,6 @@ enum class MeshDimension {
 };
 inline constexpr int kMeshDimensionCount = 6;
 
-absl::string_view MeshDimensionName(MeshDimension dimension);
-
 // A set of dimensions. Ranks that differ only in these form a group.
 class MeshDimensions {
  public:
@@ -70,10 +68,6 @@ inline constexpr MeshDimensions kShardGroup =
 // Ranks that share the shards of an expert's parameter.
 inline constexpr MeshDimensions kExpertShardGroup =
     MeshDimension::kDpShard | MeshDimension::kCp;
-// Ranks that together hold one copy of the model: all but dp_replicate. A norm
-// is summed over them; each rank counts the elements that it owns.
-inline constexpr MeshDimensions kReplicaGroup =
-    kShardGroup | MeshDimension::kPp | MeshDimension::kTp;
 
 // Sizes, or a rank's coordinates, in the order of MeshDimension.
 using MeshVector = std::array<int, kMeshDimensionCount>;

@@ -60,7 +60,6 @@ TEST(MeshTest, TpRanksAreNeighboursAndStagesAreFarthest) {
   EXPECT_EQ(mesh.FindGroup(1, MeshDimension::kDpShard),
             (std::vector<int>{1, 3}));
   EXPECT_EQ(mesh.FindGroup(1, MeshDimension::kPp), (std::vector<int>{1, 5}));
-  EXPECT_EQ(mesh.FindGroup(6, kReplicaGroup).size(), 8);
   EXPECT_EQ(mesh.Coordinate(5, MeshDimension::kPp), 1);
 }
 
@@ -85,7 +84,7 @@ TEST(MeshTest, GroupsPartitionTheRanksWhateverTheMesh) {
          {MeshDimensions(MeshDimension::kPp),
           MeshDimensions(MeshDimension::kTp),
           MeshDimensions(MeshDimension::kEp), MeshDimensions(), kBatchGroup,
-          kLossGroup, kShardGroup, kExpertShardGroup, kReplicaGroup}) {
+          kLossGroup, kShardGroup, kExpertShardGroup}) {
       std::set<int> seen;
       for (int rank = 0; rank < mesh.rank_count(); ++rank) {
         ASSERT_EQ(mesh.RankAt(mesh.ToCoordinates(rank)), rank);

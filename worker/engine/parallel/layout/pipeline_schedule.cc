@@ -77,12 +77,6 @@ int WarmUp(const PipelineShape& shape, int rank) {
 
 }  // namespace
 
-std::string ToString(const PipelineAction& action) {
-  static constexpr char kLetters[] = "RFSrBs";
-  return absl::StrCat(std::string(1, kLetters[static_cast<int>(action.kind)]),
-                      action.micro_batch, ".", action.chunk);
-}
-
 absl::Status ValidatePipeline(const PipelineShape& shape) {
   if (shape.rank_count < 1 || shape.chunk_count < 1 ||
       shape.micro_batch_count < 1) {

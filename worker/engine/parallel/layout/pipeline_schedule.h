@@ -21,7 +21,6 @@
 #pragma once
 
 #include <cstdint>
-#include <string>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -64,10 +63,6 @@ struct PipelineAction {
            chunk == other.chunk;
   }
 };
-
-// "F2.0": micro-batch 2 of chunk 0. R, F, S: receive, pass and send of a
-// forward; r, B, s: of a backward.
-std::string ToString(const PipelineAction& action);
 
 // INVALID_ARGUMENT: a count below 1; several chunks without kInterleaved;
 // kInterleaved with an m that p does not divide.

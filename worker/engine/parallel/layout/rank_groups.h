@@ -11,12 +11,6 @@
 
 namespace atl::engine {
 
-template <typename T>
-inline constexpr collective::DataType kDataTypeOf = collective::DataType::kF32;
-template <>
-inline constexpr collective::DataType kDataTypeOf<double> =
-    collective::DataType::kF64;
-
 struct RankGroups {
   using Group = std::unique_ptr<collective::Collective>;
 

@@ -109,8 +109,7 @@ class Builder {
     }
     span.is_copy |= place > 0;
     const int64_t share = (count + span.group_size - 1) / span.group_size;
-    span.shard_count =
-        (share + kShardAlignment - 1) / kShardAlignment * kShardAlignment;
+    span.shard_count = AlignShard(share);
     return span;
   }
 
@@ -120,12 +119,8 @@ class Builder {
   RankLayout result_;
 };
 
-// A rank's elements [begin, end) of `span`, in the unit.
-struct Owned {
-  int64_t begin;
-  int64_t end;
-};
-Owned MakeOwned(const ShardSpan& span) {
+// A rank's elements of `span`, in the unit.
+Range MakeOwned(const ShardSpan& span) {
   const int64_t begin =
       span.begin + std::min(span.count, span.group_rank * span.shard_count);
   return {begin, std::min(begin + span.shard_count, span.begin + span.count)};
@@ -177,7 +172,7 @@ std::vector<StateSegment> ListStateSegments(const RankLayout& layout) {
   std::vector<StateSegment> segments;
   for (size_t i = 0; i < layout.spans.size(); ++i) {
     const ShardSpan& span = layout.spans[i];
-    const Owned owned = MakeOwned(span);
+    const Range owned = MakeOwned(span);
     bool is_first = true;
     for (const UnitParameter& parameter :
          layout.units[span.rank_unit].parameters) {
@@ -207,7 +202,7 @@ void ForEachShardRun(const RankLayout& layout,
                      absl::FunctionRef<void(const ShardRun&)> f) {
   for (size_t i = 0; i < layout.spans.size(); ++i) {
     const ShardSpan& span = layout.spans[i];
-    const Owned owned = MakeOwned(span);
+    const Range owned = MakeOwned(span);
     for (const UnitParameter& parameter :
          layout.units[span.rank_unit].parameters) {
       if (parameter.begin >= owned.end ||

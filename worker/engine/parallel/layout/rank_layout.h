@@ -31,12 +31,17 @@
 #include "worker/engine/model/local_layout.h"
 #include "worker/engine/model/model_config.h"
 #include "worker/engine/model/parameter_layout.h"
+#include "worker/engine/model/unit_slice.h"
 #include "worker/engine/parallel/layout/mesh_options.h"
 
 namespace atl::engine {
 
 // 64 bytes of f32: no two ranks write the same cache line.
 inline constexpr int64_t kShardAlignment = 16;
+// `count`, rounded up to it.
+constexpr int64_t AlignShard(int64_t count) {
+  return (count + kShardAlignment - 1) / kShardAlignment * kShardAlignment;
+}
 
 struct UnitParameter {
   int64_t begin = 0;  // In the rank's unit.
@@ -110,7 +115,8 @@ RankLayout MakeRankLayout(const ModelConfig& config, const MeshOptions& options,
 absl::StatusOr<std::vector<int>> SplitStages(const ModelConfig& config,
                                              int stage_count);
 
-// Consecutive elements of a shard with the same class and is_counted.
+// Consecutive elements of a shard with the same class and is_counted. A norm
+// adds one sum per segment: where they end decides its rounding.
 struct StateSegment {
   int span = 0;
   int64_t shard_offset = 0;

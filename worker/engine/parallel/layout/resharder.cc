@@ -58,7 +58,7 @@ absl::Status Resharder<T>::Exchange(std::vector<int64_t> send_counts,
   const int64_t sent = sum(send_counts), received = sum(receive_counts);
   if (host_sent_ != sent_) ops_.WriteValues(sent, host_sent_, sent_);
   RETURN_IF_ERROR(world_.Run(collective::Call::AllToAllUneven(
-      kDataTypeOf<T>, sent_, received_, std::move(send_counts),
+      collective::kDataTypeOf<T>, sent_, received_, std::move(send_counts),
       std::move(receive_counts))));
   if (host_received_ != received_) {
     ops_.ReadValues(received, received_, host_received_);

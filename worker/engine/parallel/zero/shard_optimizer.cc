@@ -85,13 +85,8 @@ void ShardOptimizer<T>::StepSegment(const StateSegment& segment,
   const int64_t end =
       std::min(state + segment.count, chunk.begin + chunk.count);
   if (begin >= end) return;
-  AdamWStep<T> of_class = step;
-  const bool decayed = options_.decay_vectors ||
-                       segment.parameter_class != ParameterClass::kVector;
-  of_class.weight_decay =
-      decayed ? static_cast<T>(options_.weight_decay) : T(0);
   const int64_t at = segment.shard_offset + (begin - state);
-  ops_.AdamW(end - begin, of_class, gradients(segment.span) + at,
+  ops_.AdamW(end - begin, step, gradients(segment.span) + at,
              parameters(segment.span) + at, chunk.first + (begin - chunk.begin),
              chunk.second + (begin - chunk.begin));
 }

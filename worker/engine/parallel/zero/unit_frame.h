@@ -21,21 +21,18 @@ struct UnitFrame {
   int64_t copy_count = 0;
 
   static UnitFrame Of(const RankLayout& layout, int unit) {
-    const auto up = [](int64_t n) {
-      return (n + kShardAlignment - 1) / kShardAlignment * kShardAlignment;
-    };
     const RankUnit& rank_unit = layout.units[unit];
     const ShardSpan& first = layout.spans[rank_unit.first_span];
     UnitFrame frame;
     if (rank_unit.span_count == 1) {
-      frame.size = up(first.gathered_count());
+      frame.size = AlignShard(first.gathered_count());
       return frame;
     }
     const ShardSpan& second = layout.spans[rank_unit.first_span + 1];
     frame.span_begin[1] = second.begin;
-    frame.span_begin[0] = up(second.begin + second.gathered_count());
+    frame.span_begin[0] = AlignShard(second.begin + second.gathered_count());
     frame.copy_count = first.count;
-    frame.size = up(frame.span_begin[0] + first.gathered_count());
+    frame.size = AlignShard(frame.span_begin[0] + first.gathered_count());
     return frame;
   }
 

@@ -16,6 +16,7 @@ namespace {
 
 using collective::Call;
 using collective::Collective;
+using collective::kDataTypeOf;
 using collective::Pending;
 using collective::Reduction;
 
@@ -117,11 +118,9 @@ class WholeGradients : public GradientsBase<T> {
   absl::Status TakeUnits(const std::vector<int64_t>& sizes) {
     int64_t all = 0;
     for (int64_t size : sizes) all += size;
-    Arena measure;
-    measure.Take<T>(all);
-    ASSIGN_OR_RETURN(this->arena_,
-                     Arena::Create(measure.used_bytes(), this->ops_.memory()));
-    T* data = this->arena_.template Take<T>(all);
+    T* data = nullptr;
+    const auto take = [&](Arena& arena) { data = arena.Take<T>(all); };
+    ASSIGN_OR_RETURN(this->arena_, Arena::CreateFor(take, this->ops_.memory()));
     for (int64_t size : sizes) {
       units_.push_back({.size = size, .data = data});
       data += size;
@@ -146,8 +145,7 @@ class BucketedGradients final : public WholeGradients<T> {
   absl::Status Init(int64_t bucket_bytes) {
     std::vector<int64_t> sizes;
     for (const RankUnit& unit : this->layout_.units) {
-      sizes.push_back((unit.element_count() + kShardAlignment - 1) /
-                      kShardAlignment * kShardAlignment);
+      sizes.push_back(AlignShard(unit.element_count()));
     }
     RETURN_IF_ERROR(this->TakeUnits(sizes));
     // From the last unit, whose gradient is ready first.

@@ -13,6 +13,7 @@ namespace atl::engine {
 namespace {
 
 using collective::Call;
+using collective::kDataTypeOf;
 using collective::Pending;
 
 struct UnitPending {
@@ -101,7 +102,6 @@ class WholeParameters final : public UnitParameters<T> {
     return absl::OkStatus();
   }
 
-  bool reuses_memory() const override { return false; }
   int64_t kept_bytes() const override {
     return static_cast<int64_t>(arena_.used_bytes());
   }
@@ -187,7 +187,6 @@ class GatheredParameters final : public UnitParameters<T> {
   }
   absl::Status ShardsChanged() override { return Settle(); }
 
-  bool reuses_memory() const override { return true; }
   int64_t kept_bytes() const override {
     return layout_.state_count * static_cast<int64_t>(sizeof(T));
   }

@@ -8,7 +8,8 @@
 //             gathered in the background while the next step begins (DDP,
 //             ZeRO-1, ZeRO-2)
 //   gathered  a unit is present from Gather to Release, in one of `slot_count`
-//             slots of constant size, and is gathered ahead (ZeRO-3, FSDP)
+//             slots of constant size, and is gathered ahead (ZeRO-3, FSDP);
+//             Gather may return new contents at an old address
 
 #pragma once
 
@@ -48,9 +49,6 @@ class UnitParameters {
 
   // Tells that shards were written: later gathers read the new values.
   virtual absl::Status ShardsChanged() = 0;
-
-  // A unit may reuse memory: Gather returns new contents at an old address.
-  virtual bool reuses_memory() const = 0;
 
   // Bytes of parameters that stay, and of slots.
   virtual int64_t kept_bytes() const = 0;

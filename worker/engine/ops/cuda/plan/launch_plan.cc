@@ -6,6 +6,7 @@
 namespace atl::engine::cuda {
 namespace {
 
+constexpr int64_t kRowBlocksMax = 1 << 20;
 constexpr int64_t kElementBlocksMax = 8192;
 constexpr int64_t kTileRowsMin = 32;
 constexpr int64_t kSumElementsMin = 8192;
@@ -18,6 +19,10 @@ int RowThreads(int64_t channels) {
   if (channels <= 128) return 32;
   if (channels <= 512) return 128;
   return channels <= 4096 ? 256 : 512;
+}
+
+unsigned RowBlocks(int64_t rows) {
+  return static_cast<unsigned>(std::min(rows, kRowBlocksMax));
 }
 
 unsigned ElementBlocks(int64_t count) {

@@ -14,6 +14,9 @@ inline constexpr int kBlockThreads = 256;
 // For blocks that take one row: a multiple of 32 in [32, 1024].
 int RowThreads(int64_t channels);
 
+// Blocks that take a row each, and then stride over further rows.
+unsigned RowBlocks(int64_t rows);
+
 // Blocks for threads that stride over `count` elements.
 unsigned ElementBlocks(int64_t count);
 

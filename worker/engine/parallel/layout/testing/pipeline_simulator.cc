@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <deque>
+#include <string>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
@@ -193,6 +194,12 @@ class Simulation {
 };
 
 }  // namespace
+
+std::string ToString(const PipelineAction& action) {
+  static constexpr char kLetters[] = "RFSrBs";
+  return absl::StrCat(std::string(1, kLetters[static_cast<int>(action.kind)]),
+                      action.micro_batch, ".", action.chunk);
+}
 
 absl::StatusOr<PipelineReport> SimulatePipeline(
     const PipelineShape& shape,

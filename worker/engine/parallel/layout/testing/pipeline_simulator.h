@@ -4,12 +4,17 @@
 #pragma once
 
 #include <cstdint>
+#include <string>
 #include <vector>
 
 #include "absl/status/statusor.h"
 #include "worker/engine/parallel/layout/pipeline_schedule.h"
 
 namespace atl::engine {
+
+// "F2.0": micro-batch 2 of chunk 0. R, F, S: receive, pass and send of a
+// forward; r, B, s: of a backward.
+std::string ToString(const PipelineAction& action);
 
 struct PipelineCosts {
   int64_t forward = 1;   // Of one chunk and micro-batch, in any unit of time.

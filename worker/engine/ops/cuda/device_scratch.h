@@ -12,12 +12,12 @@
 namespace atl::engine::cuda {
 
 template <typename T>
-class Scratch {
+class DeviceScratch {
  public:
-  explicit Scratch(Memory& memory) : memory_(memory) {}
-  Scratch(const Scratch&) = delete;
-  Scratch& operator=(const Scratch&) = delete;
-  ~Scratch() { memory_.Free(data_, bytes_); }
+  explicit DeviceScratch(Memory& memory) : memory_(memory) {}
+  DeviceScratch(const DeviceScratch&) = delete;
+  DeviceScratch& operator=(const DeviceScratch&) = delete;
+  ~DeviceScratch() { memory_.Free(data_, bytes_); }
 
   // At least `count` elements. Growing loses their contents.
   //
