@@ -208,7 +208,7 @@ class MemoryParameters : public server::ParameterClient {
                                *codec::FindCodec(info.codec()));
     Digest128 sum;
     for (int64_t b = 0; b < service_.layout_.fragment_block_count(f); ++b) {
-      sum += EncodedBlockDigest(
+      sum += BlockDigest(
           b,
           encoded.subspan(places.ByteOffset(b), places.ByteCount({b, b + 1})));
     }
