@@ -14,7 +14,7 @@
 #include "base/obs/log.h"
 #include "base/rpc/call.h"
 #include "base/rpc/channel.h"
-#include "base/rpc/health.h"
+#include "base/rpc/testing/health.h"
 #include "base/rpc/status.h"
 #include "base/rpc/status_details.h"
 #include "base/sync/mutex.h"

@@ -16,7 +16,7 @@
 #include "base/rpc/status.h"
 #include "base/rpc/status_details.h"
 #include "base/rpc/testing/test_certificates.h"
-#include "base/sync/notification.h"
+#include "base/sync/testing/notification.h"
 #include "grpcpp/client_context.h"
 #include "gtest/gtest.h"
 #include "server/client/transfer.h"

@@ -18,7 +18,7 @@
 #include "base/rpc/call.h"
 #include "base/rpc/status.h"
 #include "base/rpc/status_details.h"
-#include "base/sync/notification.h"
+#include "base/sync/testing/notification.h"
 #include "gtest/gtest.h"
 #include "server/service/testing/test_cluster.h"
 

@@ -16,7 +16,7 @@
 #include "base/rpc/call.h"
 #include "base/rpc/status.h"
 #include "base/rpc/status_details.h"
-#include "base/sync/notification.h"
+#include "base/sync/testing/notification.h"
 #include "grpcpp/client_context.h"
 #include "grpcpp/create_channel.h"
 #include "grpcpp/generic/generic_stub.h"
