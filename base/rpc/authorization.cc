@@ -9,7 +9,7 @@
 #include "absl/strings/str_split.h"
 #include "base/layout/ids.h"
 #include "base/rpc/status.h"
-#include "base/rpc/status_details.h"
+#include "base/status/refusal.h"
 #include "base/status/status_macros.h"
 #include "grpc/grpc_security_constants.h"
 

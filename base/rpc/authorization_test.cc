@@ -10,7 +10,7 @@
 #include "atoll/v1/run_service.pb.h"
 #include "atoll/v1/server_service.pb.h"
 #include "atoll/v1/training_state_service.pb.h"
-#include "base/rpc/status_details.h"
+#include "base/status/refusal.h"
 #include "google/protobuf/descriptor.h"
 #include "gtest/gtest.h"
 

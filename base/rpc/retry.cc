@@ -4,7 +4,7 @@
 #include <cmath>
 
 #include "base/codec/bits.h"
-#include "base/rpc/status_details.h"
+#include "base/status/refusal.h"
 
 namespace atl::rpc {
 namespace {

@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "base/rpc/status_details.h"
+#include "base/status/refusal.h"
 #include "gtest/gtest.h"
 
 namespace atl::rpc {

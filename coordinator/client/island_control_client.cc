@@ -8,6 +8,7 @@
 #include "base/rpc/call.h"
 #include "base/status/status_macros.h"
 #include "base/sync/mutex.h"
+#include "base/time/proto_time.h"
 #include "coordinator/client/plan_watch.h"
 
 namespace atl::coordinator {
@@ -24,11 +25,6 @@ struct Membership {
   std::string session;  // Hex.
   std::shared_ptr<IslandPlanWatch> watch;
 };
-
-absl::Duration ToDuration(const google::protobuf::Duration& duration) {
-  return absl::Seconds(duration.seconds()) +
-         absl::Nanoseconds(duration.nanos());
-}
 
 class GrpcIslandControlClient : public IslandControlClient {
  public:
@@ -72,7 +68,7 @@ class GrpcIslandControlClient : public IslandControlClient {
         rpc::Call(*stub_, &Service::Stub::Heartbeat,
                   For<v1::HeartbeatRequest>(*member),
                   Options(options_.heartbeat_timeout, member->session)));
-    return ToDuration(response.lease_duration());
+    return FromProto(response.lease_duration());
   }
 
   absl::StatusOr<v1::IslandPlan> WaitForPlan(const PlanPosition& after,

@@ -2,10 +2,10 @@
 
 #include <functional>
 
+#include "base/status/refusal.h"
 #include "base/status/status_macros.h"
+#include "base/time/proto_time.h"
 #include "coordinator/core/run_queries.h"
-#include "coordinator/core/spec/errors.h"
-#include "coordinator/core/state/proto_time.h"
 #include "coordinator/service/answer.h"
 #include "coordinator/service/latest_writer.h"
 #include "openssl/rand.h"
