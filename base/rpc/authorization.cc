@@ -148,10 +148,6 @@ absl::Status CheckRole(absl::string_view method, Role role) {
       absl::StrCat("the role ", RoleName(role), " may not call ", method));
 }
 
-bool IsKnownMethod(absl::string_view method) {
-  return Table().contains(method);
-}
-
 absl::StatusOr<Caller> GetCaller(const grpc::ServerContextBase& context) {
   const std::shared_ptr<const grpc::AuthContext> auth = context.auth_context();
   // A TLS listener accepts only peers with a verified certificate.

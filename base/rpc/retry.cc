@@ -19,8 +19,7 @@ Backoff::Backoff(const RetryPolicy& policy, uint64_t seed)
 
 absl::Duration Backoff::Next(const absl::Status& status) {
   // The exponent is capped: 2^60 exceeds any bound, and nothing overflows.
-  const double growth =
-      std::pow(policy_.multiplier, std::min(attempt_count_, 60));
+  const double growth = std::exp2(std::min(attempt_count_, 60));
   ++attempt_count_;
   absl::Duration delay = policy_.initial_delay * std::min(growth, 1e9);
   // The peer is full.

@@ -2,7 +2,7 @@
 // comes from a seed. Thread-compatible.
 //
 // Wait n (from 0) is drawn uniformly from [d/2, d),
-// d = min(initial * multiplier^n, max): exponential backoff with jitter, so
+// d = min(initial * 2^n, max): exponential backoff with jitter, so
 // that peers that lost the same server do not return at the same time.
 
 #pragma once
@@ -17,7 +17,6 @@ namespace atl::rpc {
 struct RetryPolicy {
   absl::Duration initial_delay = absl::Milliseconds(100);  // > 0.
   absl::Duration max_delay = absl::Seconds(5);             // >= initial.
-  double multiplier = 2.0;                                 // >= 1.
 };
 
 // Delays of one sequence of attempts.
