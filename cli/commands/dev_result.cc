@@ -37,8 +37,9 @@ DevResult Summarize(const v1::GetRunStateResponse& state,
   }
   result.bytes_down = state.received_bytes();
   if (!rounds.empty()) {
-    result.seconds = absl::ToDoubleSeconds(FromProto(rounds.back().commit_time()) -
-                                           FromProto(rounds.front().open_time()));
+    result.seconds =
+        absl::ToDoubleSeconds(FromProto(rounds.back().commit_time()) -
+                              FromProto(rounds.front().open_time()));
   }
   if (result.seconds > 0) {
     result.tokens_per_second =

@@ -240,7 +240,8 @@ std::string DescribeWait(const v1::GetRunStateResponse& state) {
   if (more > 0) absl::StrAppend(&whom, " and ", more, " more");
   if (whom.empty()) whom = "an island to join or come back";
   return absl::StrCat(
-      "for ", whom, " since ", FormatTimestamp(FromProto(longest->since_time())),
+      "for ", whom, " since ",
+      FormatTimestamp(FromProto(longest->since_time())),
       ": round ", longest->version() + 1, OfFragment(longest->fragment()),
       " has ", longest->received_count(), " of ", longest->expected_count());
 }
