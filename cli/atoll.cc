@@ -8,6 +8,7 @@
 #include <iostream>
 #include <iterator>
 #include <map>
+#include <memory>
 #include <string>
 #include <utility>
 #include <vector>
@@ -18,6 +19,7 @@
 #include "absl/strings/str_cat.h"
 #include "base/obs/flags.h"
 #include "base/obs/log.h"
+#include "base/obs/program.h"
 #include "base/obs/version.h"
 #include "base/rpc/allocator.h"
 #include "cli/commands/commands.h"
@@ -187,6 +189,7 @@ int Main(int argc, char** argv) {
       "Atoll trains one model on islands of hardware with slow links between "
       "them.");
   app.name("atoll");
+  app.formatter(std::make_shared<HelpFormatter>());
   app.footer(
       "Start with:\n"
       "  atoll dev up laptop --dir /tmp/laptop    a whole run on this machine\n"

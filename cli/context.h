@@ -39,7 +39,6 @@ class Context {
   Output& output() { return output_; }
   std::ostream& messages() { return messages_; }
 
-  // How a command uses its client.
   struct ClientUse {
     // Ends calls at once. A command with an Interrupt passes its first().
     std::stop_token stop = {};
@@ -47,7 +46,6 @@ class Context {
     Progress* progress = nullptr;
   };
 
-  // A client of the coordinator that the settings name.
   absl::StatusOr<std::unique_ptr<coordinator::OperatorClient>>
   MakeOperatorClient(const ClientUse& use) const;
   absl::StatusOr<std::unique_ptr<coordinator::OperatorClient>>
@@ -57,7 +55,6 @@ class Context {
   absl::StatusOr<std::unique_ptr<coordinator::OperatorClient>>
   MakeOperatorClient(const std::string& address, const ClientUse& use) const;
 
-  // Connection options from the settings.
   rpc::Security MakeSecurity() const;
   rpc::ChannelOptions MakeChannelOptions(rpc::ChannelKind kind) const;
 

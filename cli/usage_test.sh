@@ -40,10 +40,18 @@ empty() {
   fi
 }
 
+# narrow FILE: the last output has at most 80 columns, but for a URL or a path.
+narrow() {
+  if grep -E '^.{81}' "$work/$1" | grep -vE '[^ ]{40}'; then
+    echo "FAILED: more than 80 columns"
+    failed=1
+  fi
+}
+
 # Every command has help on stdout, with an example.
 commands=(
   "run create" "run list" "run show" "run watch" "run pause" "run resume"
-  "run cancel" "run export" "run pin" "replay" "island list"
+  "run cancel" "run export" "run import" "run pin" "replay" "island list"
   "island remove" "island readmit" "round list" "join" "plan"
   "data tokenize" "dev up"
   "dev baseline" "dev report" "eval" "generate" "settings" "version"
@@ -53,8 +61,10 @@ for command in "${commands[@]}"; do
   expect 0 $command --help
   has out "Example"
   empty err
+  narrow out
 done
 expect 0 --help
+narrow out
 for command in "${commands[@]}"; do has out "${command%% *}"; done
 expect 0 --version
 has out "atoll "
@@ -79,6 +89,10 @@ expect 2 run
 expect 2 run show
 has err "run"
 expect 2 run list --no-such-flag
+# Underscores are accepted, and errors spell flags with dashes.
+# style-ok(flag): the alias.
+expect 2 run list --no_such_flag
+has err "--no-such-flag"
 expect 2 join 127.0.0.1:1 --threads many
 expect 2 join 127.0.0.1:1 --run x --processes 2
 has err "--mesh"

@@ -29,7 +29,7 @@
 #include "coordinator/client/operator_client.h"
 #include "coordinator/client/server_control_client.h"
 #include "server/parameter_server.h"
-#include "server/store/rocksdb_record_store.h"
+#include "server/store/records/rocksdb_record_store.h"
 
 namespace atl::server {
 namespace {

@@ -17,7 +17,7 @@
 #include "base/status/status_macros.h"
 #include "base/time/clock.h"
 #include "base/time/proto_time.h"
-#include "server/store/run_records.h"
+#include "server/store/records/run_records.h"
 
 namespace atl::server {
 namespace {

@@ -32,7 +32,7 @@
 #include "server/live_merge/receive_budget.h"
 #include "server/service/parameter_service.h"
 #include "server/shard/shard.h"
-#include "server/store/record_store.h"
+#include "server/store/records/record_store.h"
 #include "server/store/version_image.h"
 
 namespace atl::server {

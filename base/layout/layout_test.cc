@@ -143,7 +143,7 @@ TEST(RunLayoutTest, RefusesWhatCannotBeCutAndNamesTheTensor) {
   refused(v1::Layout(), "no tensors");
   v1::Layout bad = good;
   AddTensor(bad, "a", {8}, 0);
-  refused(bad, "twice");
+  refused(bad, "same name");
   bad = good;
   bad.mutable_tensors(0)->set_shape(0, 0);
   refused(bad, "\"a\"");

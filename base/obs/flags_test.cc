@@ -35,5 +35,21 @@ TEST(FlagsTest, AFlagIsNamedAfterItsSetting) {
   EXPECT_EQ(FlagName("coordinator"), "--coordinator");
 }
 
+TEST(FlagsTest, AHelpTextHasEightyColumns) {
+  const std::string words(70, 'x');
+  EXPECT_EQ(WrapHelp("Usage: atoll\n\n", 12), "Usage: atoll\n\n");
+  EXPECT_EQ(WrapHelp("A " + words + " sentence goes on", 12),
+            "A " + words + "\nsentence goes on");
+  EXPECT_EQ(WrapHelp("  --flag    " + words + " then more", 12),
+            "  --flag    " + words + "\n            then more");
+  // The flag is as long as its column, so its text has a line of its own.
+  EXPECT_EQ(WrapHelp("            " + words + " then more", 12),
+            "            " + words + "\n            then more");
+  EXPECT_EQ(WrapHelp("  atoll join " + words + " then more", 12),
+            "  atoll join " + words + "\n  then more");
+  const std::string url(90, 'u');
+  EXPECT_EQ(WrapHelp(url + " is long", 12), url + "\nis long");
+}
+
 }  // namespace
 }  // namespace atl

@@ -4,10 +4,10 @@
 
 #include <cstdint>
 #include <cstdio>
+#include <memory>
 #include <string>
 #include <utility>
 
-#include "CLI/CLI.hpp"
 #include "absl/strings/str_cat.h"
 #include "base/obs/flags.h"
 #include "base/obs/log.h"
@@ -29,9 +29,19 @@ int Parse(CLI::App& app, int argc, char** argv) {
 
 }  // namespace
 
+std::string HelpFormatter::make_help(const CLI::App* app, std::string name,
+                                     CLI::AppFormatMode mode) const {
+  const std::string help =
+      CLI::Formatter::make_help(app, std::move(name), mode);
+  // Subcommands are within the text that is wrapped.
+  if (mode == CLI::AppFormatMode::Sub) return help;
+  return WrapHelp(help, get_column_width());
+}
+
 std::optional<int> ParseCommandLine(CLI::App& app, int argc, char** argv) {
   app.set_version_flag("--version",
                        absl::StrCat(app.get_name(), " ", kProgramVersion));
+  app.formatter(std::make_shared<HelpFormatter>());
   SpellFlagsWithDashes(argc, argv);
   const int code = Parse(app, argc, argv);
   if (code == kGoesOn) return std::nullopt;

@@ -4,11 +4,19 @@
 
 #include <cstdint>
 #include <optional>
+#include <string>
 
-#include "CLI/App.hpp"
+#include "CLI/CLI.hpp"
 #include "absl/status/status.h"
 
 namespace atl {
+
+// Writes help texts with at most 80 columns (WrapHelp).
+class HelpFormatter : public CLI::Formatter {
+ public:
+  std::string make_help(const CLI::App* app, std::string name,
+                        CLI::AppFormatMode mode) const override;
+};
 
 // Adds --version to `app` and parses the command line, whose flags may be spelt
 // with dashes or underscores. Returns an exit code if the program must end: 0

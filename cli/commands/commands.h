@@ -10,26 +10,21 @@
 
 namespace atl::cli {
 
-// atoll island ..., atoll round list
 void AddIslandList(CLI::App& app, Context& context);
 void AddIslandRemove(CLI::App& app, Context& context);
 void AddIslandReadmit(CLI::App& app, Context& context);
 void AddRoundList(CLI::App& app, Context& context);
 
-// atoll replay, join, plan
 void AddReplay(CLI::App& app, Context& context);
 void AddJoin(CLI::App& app, Context& context);
 void AddPlan(CLI::App& app, Context& context);
 
-// atoll data ...
 void AddDataTokenize(CLI::App& app, Context& context);
 
-// atoll dev ...
 void AddDevUp(CLI::App& app, Context& context);
 void AddDevBaseline(CLI::App& app, Context& context);
 void AddDevReport(CLI::App& app, Context& context);
 
-// atoll eval, generate, settings, version
 void AddEval(CLI::App& app, Context& context);
 void AddGenerate(CLI::App& app, Context& context);
 void AddSettings(CLI::App& app, Context& context);

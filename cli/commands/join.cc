@@ -65,7 +65,6 @@ absl::Status CheckPlace(const JoinOptions& options) {
   return absl::OkStatus();
 }
 
-// The host's name as a valid id.
 std::string HostId() {
   char name[256] = {};
   if (::gethostname(name, sizeof(name) - 1) != 0) return "island";
@@ -290,7 +289,6 @@ void AddEnum(CLI::App& command, const std::string& flag,
       ->default_str(names[static_cast<size_t>(value)]);
 }
 
-// Adds the flags for how ranks share the work.
 void AddMeshFlags(CLI::App& command, worker::IslandPlace& place) {
   AddEnum(command, "--sharding", {"replicate", "zero1", "zero2", "zero3"},
           "What dp_shard ranks divide: nothing (replicate), the optimizer's "

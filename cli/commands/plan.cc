@@ -28,7 +28,7 @@ namespace {
 
 namespace planner = worker::planner;
 
-// An inner step has their product of tokens if nothing says how many.
+// Their product is the default for the tokens of an inner step.
 constexpr int64_t kBatchSequences = 8;
 constexpr int64_t kSequenceTokens = 1024;
 
@@ -61,7 +61,6 @@ struct Subject {
   int64_t token_count = 0;  // To merge in all; 0: not given.
 };
 
-// The conditions under which presets are compared.
 struct Scene {
   planner::Compute compute;
   planner::Link link;
@@ -87,7 +86,6 @@ bool IsDirectory(const std::string& path) {
   return ::stat(path.c_str(), &info) == 0 && S_ISDIR(info.st_mode);
 }
 
-// Reads --model: a count, a directory, or a run file.
 absl::StatusOr<Subject> ReadSubject(const PlanOptions& options) {
   Subject subject;
   if (IsDirectory(options.model)) {
@@ -203,7 +201,6 @@ absl::Status SetCodec(const std::string& flag, const std::string& name,
   return absl::OkStatus();
 }
 
-// Applies the changes of the command line to `exchange`.
 absl::StatusOr<planner::Exchange> Change(const PlanOptions& options,
                                          planner::Exchange exchange) {
   if (options.inner_steps > 0) exchange.inner_step_count = options.inner_steps;

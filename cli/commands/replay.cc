@@ -73,7 +73,6 @@ absl::StatusOr<v1::Pin> FindPin(coordinator::OperatorClient& client,
                     "NO_SUCH_PIN");
 }
 
-// Lists the commits to replay.
 absl::StatusOr<std::vector<v1::Round>> ListDecisions(
     Context& context, coordinator::OperatorClient& client,
     const ReplayFlags& flags, const v1::Pin& pin) {
@@ -130,7 +129,7 @@ Json ToJson(const server::ReplayedCommit& commit) {
   return json;
 }
 
-// "shard 1's part of the replica comes out as 12.., and 34.. was committed".
+// "shard 1's part of the replica is 12.., but 34.. was committed".
 std::string DescribeDifference(const server::ReplayDifference& difference) {
   return absl::StrCat(
       difference.shard < 0

@@ -86,7 +86,6 @@ class Child {
   // Waits until the child has ended; kills it after `timeout`.
   void Await(absl::Duration timeout);
 
-  // The last lines of the log, for messages.
   std::string LogTail(int line_count) const;
 
  private:

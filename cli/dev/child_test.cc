@@ -34,7 +34,6 @@ class ChildTest : public ::testing::Test {
     return options;
   }
 
-  // Waits for the end of `child`.
   ChildExit End(Child& child) {
     for (;;) {
       if (std::optional<ChildExit> end = child.Poll()) return *end;

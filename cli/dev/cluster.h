@@ -21,7 +21,6 @@
 
 namespace atl::cli {
 
-// Paths of the programs.
 struct Programs {
   std::string atoll;
   std::string coordinator;
@@ -110,7 +109,6 @@ class Cluster {
   absl::Status AddMember(Role role, const std::string& name,
                          const std::string& program,
                          std::vector<std::string> arguments);
-  // Waits until every member has a port.
   absl::Status AwaitPorts();
   absl::Status StartMember(Member& member);
   absl::Status HandleExit(Member& member, const ChildExit& exit,

@@ -62,7 +62,6 @@ class ClusterTest : public ::testing::Test {
     return options;
   }
 
-  // Tends until `done`, for a bounded time.
   absl::Status TendUntil(Cluster& cluster, const std::function<bool()>& done) {
     for (int i = 0; i < 20000; ++i) {
       absl::Status status = cluster.Tend(absl::Now());

@@ -31,7 +31,6 @@ class DevDirectory {
   // INTERNAL: the directory cannot be created or written.
   static absl::StatusOr<std::unique_ptr<DevDirectory>> Open(
       const std::string& path);
-  // Releases the lock.
   ~DevDirectory();
   DevDirectory(const DevDirectory&) = delete;
   DevDirectory& operator=(const DevDirectory&) = delete;
@@ -39,7 +38,6 @@ class DevDirectory {
   // Absolute.
   const std::string& path() const { return path_; }
 
-  // "PATH/name".
   std::string File(absl::string_view name) const;
 
   // Creates the directory of one child and returns its path.

@@ -28,7 +28,6 @@ void AddCapFlags(CLI::App& command, const std::string& whose, CapFlags& flags);
 absl::StatusOr<server::BandwidthCaps> ReadCaps(const CapFlags& flags,
                                                int process_count = 1);
 
-// The command-line arguments for `flags`.
 std::vector<std::string> CapArguments(const CapFlags& flags);
 
 }  // namespace atl::cli

@@ -38,7 +38,6 @@ class ServerWait {
  public:
   // Receives new routes, on another thread.
   using SetRoutes = std::function<void(const server::ShardRoutes&)>;
-  // Receives the line to show.
   using Show = std::function<void(const std::string&)>;
 
   // `client` outlives this. Makes no call before the first wait.

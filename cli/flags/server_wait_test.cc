@@ -61,7 +61,6 @@ class StateServiceDouble : public v1::TrainingStateService::Service {
     return answer_;
   }
 
-  // Whether it received `count` calls within `timeout`.
   bool WasAsked(int count, absl::Duration timeout) {
     MutexLock lock(&mutex_);
     return changed_.AwaitWithTimeout(&mutex_, timeout,
@@ -75,7 +74,6 @@ class StateServiceDouble : public v1::TrainingStateService::Service {
   int count_ ABSL_GUARDED_BY(mutex_) = 0;
 };
 
-// Whether a wait asks the coordinator again after `answer`.
 bool AsksAgainAfter(const grpc::Status& answer, absl::Duration timeout) {
   StateServiceDouble states(answer);
   rpc::RpcServer::Spec spec;
@@ -87,7 +85,6 @@ bool AsksAgainAfter(const grpc::Status& answer, absl::Duration timeout) {
   ServerWait wait(
       *client, "run", Routes("h:1"), absl::Minutes(1),
       [](const server::ShardRoutes&) {}, nullptr);
-  // No wait has begun.
   EXPECT_FALSE(states.WasAsked(1, absl::Milliseconds(50)));
   wait.OnWaiting({absl::Seconds(2), 1, absl::OkStatus()});
   EXPECT_TRUE(states.WasAsked(1, absl::Seconds(30)));

@@ -17,7 +17,6 @@ v1::ScheduleSpec Schedule(int64_t round_count, int64_t token_count) {
   return schedule;
 }
 
-// A run with two fragments at these versions.
 v1::GetRunStateResponse State(const v1::ScheduleSpec& schedule, int64_t first,
                               int64_t second, int64_t merged_token_count) {
   v1::GetRunStateResponse state;

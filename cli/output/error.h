@@ -39,7 +39,6 @@ std::string GetHint(const absl::Status& status);
 // True if a TLS handshake failed: the sides do not trust each other.
 bool IsHandshakeFailure(const absl::Status& status);
 
-// The exit code that was set.
 std::optional<ExitCode> GetExitCode(const absl::Status& status);
 
 }  // namespace atl::cli

@@ -65,7 +65,6 @@ class Output {
   void PrintEvent(const Json& event, absl::string_view line);
   void FinishStream(absl::string_view name);
 
-  // Prints a line on the message stream.
   void Message(absl::string_view line);
 
   // Prints an error and returns the exit code. The message stream always gets

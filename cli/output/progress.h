@@ -49,7 +49,6 @@ class Progress {
   Mutex mutex_;
   std::ostream& stream_ ABSL_GUARDED_BY(mutex_);
   std::string line_ ABSL_GUARDED_BY(mutex_);  // The current line.
-  // Last line printed without a terminal.
   std::string printed_ ABSL_GUARDED_BY(mutex_);
   // The terminal shows a live line.
   bool drawn_ ABSL_GUARDED_BY(mutex_) = false;

@@ -20,7 +20,7 @@
 #include "base/status/check.h"
 #include "base/time/clock.h"
 #include "coordinator/service/event_loop.h"
-#include "coordinator/service/long_run.h"
+#include "coordinator/service/testing/long_run.h"
 #include "coordinator/store/rocksdb_store.h"
 
 namespace atl::coordinator {

@@ -13,7 +13,7 @@
 #include "gtest/gtest.h"
 #include "server/kernels/loop_table.h"
 #include "server/kernels/merge_kernels.h"
-#include "server/kernels/outer_step_goldens.h"
+#include "server/kernels/testdata/outer_step_goldens.h"
 #include "server/kernels/outer_steps.h"
 
 namespace atl::kernels {

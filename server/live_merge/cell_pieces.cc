@@ -30,7 +30,7 @@ absl::StatusOr<std::shared_ptr<CellPieces::Whole>> CellPieces::Add(
     std::optional<ReceiveBudget::Hold> room) {
   MutexLock lock(&mutex_);
   if (open_.count(cell.begin) == 0 && !room.has_value()) {
-    return absl::ResourceExhaustedError("a cell would begin without room");
+    return absl::ResourceExhaustedError("no budget for a new cell");
   }
   std::shared_ptr<Whole>& open = open_[cell.begin];
   if (open == nullptr) {

@@ -1,10 +1,10 @@
-// Cells of one contribution that come in pieces.
+// Cells of one contribution that arrive in pieces.
 //
-// At level ISLAND a contribution is merged by cells of 64 blocks. An island of
-// several processes pushes from each what that holds of the model, and where
-// two meet lies within a cell. Its pieces are copied here until it is whole;
-// then it is as if it had come in one chunk. What of it nobody goes on with
-// stays, until somebody else needs its room: then it is given up.
+// A live merge takes contributions by cells of 64 blocks. If an island has
+// several processes, each pushes its own part of the model, and a boundary
+// between two parts lies within a cell. The pieces of such a cell are copied
+// here until it is complete; then it is merged as if one chunk had brought it.
+// Abandoned cells stay buffered until memory is needed.
 //
 // Thread-safe.
 
@@ -30,55 +30,54 @@ namespace atl::server {
 
 class CellPieces {
  public:
-  // Cells that are begun and not whole, at a time: an island has one less than
-  // processes, and one a stream that sends parts. Each takes up to 1 MiB, which
-  // is a part of the server's ReceiveBudget.
+  // Incomplete cells at a time. An island has one for each boundary between its
+  // processes, and one for each stream that sends parts. Each takes up to 1 MiB
+  // of the server's ReceiveBudget.
   static constexpr size_t kOpenMax = 1024;
-  // Beyond that bound, so that a round goes on, contributions that are next
-  // begin cells while the server has fewer bytes beyond it than these, and one
-  // cell each whatever it has.
+  // A round must make progress without budget too. So a contribution that is
+  // next may begin cells while the server is over budget by less than this, and
+  // may always begin one cell.
   static constexpr int64_t kBeyondBytesMax = int64_t{64} << 20;
 
-  // A cell, in one piece.
+  // A cell, in one buffer.
   struct Whole {
     IndexRange blocks;
     rpc::ReceivedChunk chunk;  // Its payload is the cell's encoding.
     std::vector<BlockFact> facts;
-    std::optional<ReceiveBudget::Hold> room;  // For its encoding.
+    std::optional<ReceiveBudget::Hold> room;  // Budget for its encoding.
 
    private:
     friend class CellPieces;
     std::unique_ptr<char[]> bytes;
-    std::vector<IndexRange> pieces;  // That have come.
+    std::vector<IndexRange> pieces;  // Blocks that have arrived.
     int64_t missing_count = 0;       // Blocks.
     bool abandoned = false;
   };
 
-  // `encoded`, of the contribution's range, must outlive it.
+  // `encoded`: of the contribution's range; must outlive this object.
   explicit CellPieces(const EncodedRange& encoded) : encoded_(encoded) {}
 
-  // True if the cell that begins with `first` is begun.
+  // True if the cell whose first block is `first` is incomplete here.
   bool IsOpen(int64_t first) const ABSL_LOCKS_EXCLUDED(mutex_);
-  // Cells that are begun.
   size_t open_count() const ABSL_LOCKS_EXCLUDED(mutex_);
-  // True if one of them is beyond the bound of ReceiveBudget.
+  // True if one of them is held over budget.
   bool HoldsBeyond() const ABSL_LOCKS_EXCLUDED(mutex_);
 
-  // Copies the encoding of `blocks` of cell `cell`, which nobody has brought
-  // before: what `encoded` reads next. Returns the cell if it is whole now, and
-  // forgets it; else null. `room` is for the encoding of the cell; it is kept
-  // if this begins it.
+  // Copies the encoding of `blocks` of cell `cell` from the next bytes of
+  // `encoded`. Requires: these blocks are new. Returns the cell if it is
+  // complete now, and forgets it; otherwise null. `room`: budget for the whole
+  // cell, used if these blocks are the cell's first.
   //
-  // RESOURCE_EXHAUSTED: this would begin it, without `room`; nothing is kept.
+  // RESOURCE_EXHAUSTED: the blocks are the cell's first, and `room` is empty;
+  // nothing is kept.
   absl::StatusOr<std::shared_ptr<Whole>> Add(
       IndexRange cell, IndexRange blocks, rpc::PayloadReader encoded,
       absl::Span<const BlockFact> facts,
       std::optional<ReceiveBudget::Hold> room) ABSL_LOCKS_EXCLUDED(mutex_);
 
-  // Nobody goes on with the cells that are begun, until something is added.
+  // Marks the incomplete cells as abandoned; Add clears that for its cell.
   void Abandon() ABSL_LOCKS_EXCLUDED(mutex_);
-  // Gives up cells with which nobody goes on; returns the blocks of them that
-  // had come.
+  // Frees abandoned cells. Returns the blocks of them that had arrived.
   std::vector<IndexRange> GiveUpAbandoned() ABSL_LOCKS_EXCLUDED(mutex_);
 
  private:

@@ -17,7 +17,7 @@
 namespace atl::server {
 namespace {
 
-// Blocks of 4096 and, at each tensor's end, one that is short.
+// Blocks of 4096 elements; the last block of each tensor is short.
 constexpr int64_t kTensors[] = {4096 * 2100 + 77, 4096 * 9 + 1};
 
 class CellPiecesTest : public testing::Test {
@@ -42,7 +42,7 @@ class CellPiecesTest : public testing::Test {
     for (char& byte : bytes_) byte = static_cast<char>(random_());
   }
 
-  // Blocks of `blocks` as a stream received them, in pieces of any size.
+  // `blocks` as a stream received them, in pieces of any size.
   std::unique_ptr<rpc::ReceivedChunk> Received(IndexRange blocks) {
     auto chunk = std::make_unique<rpc::ReceivedChunk>();
     absl::string_view left(bytes_.data() + encoded_->ByteOffset(blocks.begin),
@@ -88,7 +88,7 @@ class CellPiecesTest : public testing::Test {
 };
 
 TEST_F(CellPiecesTest, PiecesInAnyOrderAndFromAnyThreadAreTheCell) {
-  // The last is short, and crosses a tensor's end.
+  // The last cell is short and crosses the end of a tensor.
   const IndexRange cells[] = {{0, 64}, {2048, range_->blocks().end}};
   struct Piece {
     IndexRange cell, blocks;
@@ -141,7 +141,7 @@ TEST_F(CellPiecesTest, RoomIsKeptFromTheFirstPieceUntilTheCellIsLetGo) {
             nullptr);
   EXPECT_TRUE(pieces.IsOpen(0));
   EXPECT_EQ(pieces.open_count(), 1u);
-  // Another stream meant to begin it too.
+  // Another stream brought a budget for the cell too.
   auto whole = pieces
                    .Add({0, 3}, {1, 3}, rpc::PayloadReader(*chunk),
                         MakeFacts({1, 3}), held_->Take(this, 30))

@@ -22,7 +22,8 @@ absl::StatusOr<std::shared_ptr<LiveMerger>> LiveMerger::Create(
   if (rule.takes_rows()) {
     return absl::FailedPreconditionError(absl::StrCat(
         rule.name(),
-        " needs all contributions at once: level ISLAND has none"));
+        " needs all contributions at once, which durability `island` does not "
+        "have: use another merge rule or durability"));
   }
   std::optional<HeldVersion> from =
       store.versions().Find(set.fragment, set.version);
@@ -32,8 +33,8 @@ absl::StatusOr<std::shared_ptr<LiveMerger>> LiveMerger::Create(
   }
   ASSIGN_OR_RETURN(std::shared_ptr<VersionFile> to,
                    store.versions().New(set.fragment, set.version + 1));
-  // What is prepared here outlives the process: by the sum that it is made
-  // from, or, if the step reads and writes files anyway, by its own file.
+  // A prepared version must outlive the process: by its sum, or, if the outer
+  // step reads and writes files anyway, by its own file.
   std::shared_ptr<VersionFile> sum;
   absl::Cleanup give_up = [&, to] {
     store.versions().GiveUp(set.fragment, set.version + 1, to);
@@ -182,7 +183,7 @@ bool LiveMerger::Advance(int64_t cell, bool fold) {
     {
       MutexLock lock(&mutex_);
       Cell& state = cells_[cell];
-      if (state.busy) return advanced;  // Who is at it will look again.
+      if (state.busy) return advanced;  // The busy thread looks again.
       first = state.next;
       auto end = state.waiting.find(first);
       int count = 0;
@@ -218,8 +219,8 @@ bool LiveMerger::Advance(int64_t cell, bool fold) {
 absl::Status LiveMerger::Add(IndexRange blocks, int first,
                              std::vector<Waiting>& encoded,
                              TileBuffers& buffers, float* sum) {
-  // A block is read where it was received, or, if it lies in several pieces,
-  // put together in the first-level cache.
+  // A block is read in its receive buffer; if it lies in several pieces, it is
+  // copied to a small buffer first.
   char* const room = reinterpret_cast<char*>(buffers.contributions.data());
   const int64_t begin = range_.ElementOffset(blocks.begin);
   for (size_t i = 0; i < encoded.size(); ++i) {
@@ -297,7 +298,7 @@ absl::StatusOr<PreparedFact> LiveMerger::Publish(int64_t attempt) {
     MutexLock lock(&mutex_);
     for (const Cell& cell : cells_) {
       if (cell.next != static_cast<int>(set_.keys.size())) {
-        return absl::InternalError("a round that is gathered lacks a cell");
+        return absl::InternalError("a live merge lacks a cell");
       }
     }
   }
@@ -307,7 +308,7 @@ absl::StatusOr<PreparedFact> LiveMerger::Publish(int64_t attempt) {
   fact.attempt = attempt;
   absl::Status added = AddUp(results_, fact);
   if (absl::IsResourceExhausted(added)) {
-    // What the disk had no room for then is in no file: it has to come again.
+    // The bytes that the full disk refused are in no file: push again.
     return absl::UnavailableError(added.message());
   }
   RETURN_IF_ERROR(added);
@@ -350,7 +351,7 @@ absl::StatusOr<std::string> LiveMerger::MakeOneAgain(
   RETURN_IF_ERROR(AddUp(results, fact));
   if (fact.digest != prepared.digest ||
       fact.replica_digest != prepared.replica_digest) {
-    return std::string("it comes out differently");
+    return std::string("it comes out with another digest");
   }
   if (replica != nullptr) replica->Publish();
   store.versions().AdoptUnmade(prepared, std::move(to));

@@ -1,19 +1,19 @@
-// A round of level ISLAND: contributions are merged as they arrive, and nothing
-// of them is kept.
+// Merges a round at durability `island`: contributions are merged as they
+// arrive and are not stored.
 //
-// The fragment's range is cut into cells of 64 blocks, which is a chunk, unless
-// several processes bring what they have of it (cell_pieces.h). A cell waits,
-// where it was received, until all contributions have brought it; who brings
-// the last one merges them in the order of the set, takes the outer step, and
-// writes the cell into the version's memory and file, tile by tile while it is
-// in cache. So every cell goes through the operations of RoundMerger in the
-// same order, and has the same bits.
+// The fragment's range is cut into cells of 64 blocks. A chunk brings a cell;
+// if several processes hold parts of a cell, cell_pieces.h puts them together.
+// A cell waits in its receive buffer until all contributions have brought it.
+// The caller with the last one merges them in the order of the set, takes the
+// outer step, and writes the cell to the version's memory and file, tile by
+// tile while it is in cache. Each element goes through the operations of
+// RoundMerger in the same order, so the result has the same bits.
 //
-// Streams send no more while cells of theirs wait, so that they could all wait
-// for each other. If every contribution does, cells are folded: those that have
-// come are added, as far as they are next in the order, to a sum in memory of
-// the cell's own, and wait no more. Contribution 0 is always next, so one of
-// them goes on.
+// A stream with too many waiting cells is not read, so all streams could wait
+// for each other. If all contributions wait, cells are folded: the
+// contributions that have arrived and are next in the order are added to a sum
+// of the cell, and their buffers are freed. Contribution 0 can always be
+// folded, so at least one contribution makes progress.
 //
 // Thread-safe.
 
@@ -43,67 +43,68 @@
 
 namespace atl::server {
 
-// Blocks of a cell: those of the largest chunk.
+// Blocks of a cell, as many as the largest chunk has.
 inline constexpr int64_t kCellBlocks = 64;
 
 class LiveMerger : public FoldingSet {
  public:
-  // Makes the version after `set.version` of `set.fragment` in `store`.
-  // Everything must outlive it.
+  // Makes version set.version + 1 of `set.fragment` in `store`. The arguments
+  // must outlive it; `set` is copied.
   //
-  // FAILED_PRECONDITION: the version is not here. RESOURCE_EXHAUSTED: there is
-  // no room for the next one on the disk.
+  // FAILED_PRECONDITION: version set.version is not held, or `rule` needs all
+  // contributions at once. RESOURCE_EXHAUSTED: the disk is full.
   static absl::StatusOr<std::shared_ptr<LiveMerger>> Create(
       RunStore& store, const OuterOptimizer& optimizer, const MergeRule& rule,
       const LiveSet& set);
 
-  // Gives up the files of what was not prepared.
+  // Removes the version's files unless they are published.
   ~LiveMerger() override;
 
   const LiveSet& set() const { return set_; }
 
-  // The cells that `blocks` are in, the first and the last perhaps in part.
+  // The cells that contain `blocks`; the first and the last perhaps in part.
   IndexRange ToCells(IndexRange blocks) const;
   IndexRange CellBlocks(int64_t cell) const;
-  // True if one of them is in `blocks` whole.
+  // True if `blocks` contain a whole cell.
   bool HasWholeCell(IndexRange blocks) const;
-  // Where parts of cells of contribution `index` become cells.
+  // Puts parts of cells of contribution `index` together.
   CellPieces& pieces(int index) { return pieces_[index]; }
 
-  // Takes the encoding of a cell of contribution `index`, checked by the
-  // caller: what `encoded` reads next. `taken` is called once it has been taken
-  // in, from any thread, perhaps before this returns; until then the bytes must
-  // stay. A cell of a contribution is offered once. `at_once`: it is folded if
-  // it can be, for there is no room for it to wait.
+  // Takes the encoding of a cell of contribution `index`, the next bytes of
+  // `encoded`, which the caller has checked. Calls `taken` once the cell is
+  // merged or folded: from any thread, perhaps before Offer returns. The bytes
+  // must stay valid until then. `at_once`: fold the cell now if possible,
+  // because no memory is left for it to wait. Requires: the cell of this
+  // contribution was not offered before.
   void Offer(int index, int64_t cell, rpc::PayloadReader encoded,
              std::function<void()> taken, bool at_once = false);
 
-  // The first contribution that has not offered all its cells, or the last one:
-  // each cell of it, and of those before, can be folded at once. It never
-  // falls.
+  // Index of the first contribution that has not offered all its cells, or of
+  // the last one. Cells of it, and of those before it, can be folded at once.
+  // Never decreases.
   int next() const;
   bool FoldWaiting() override;
 
-  // A stream that brings cells of contribution `index` has begun, or has ended;
-  // `crowded`: it is (it was) not read, for cells of its own wait. From within
-  // `taken` only Crowd(index, -1) may be called.
+  // A stream with cells of contribution `index` has begun, or has ended. A
+  // stream is crowded while it is not read because its own cells wait;
+  // `crowded`: it was at its end. `taken` may call Crowd(index, -1) only.
   void Join(int index);
   void Leave(int index, bool crowded);
   // `by` is 1 when a stream becomes crowded and -1 when it no longer is.
   void Crowd(int index, int by);
 
-  // The version is whole: writes its header and publishes it in the store, not
-  // committed. Requires: all cells of all contributions were taken in.
+  // Publishes the complete version in the store, not yet committed. Writes the
+  // header of its sum, or of its own file if it has no sum.
   //
-  // Errors of writing the version's file, or its sum's.
+  // INTERNAL: a cell is not merged. UNAVAILABLE: the disk was full during the
+  // merge, and contributions must be pushed again. Else errors of the files.
   absl::StatusOr<PreparedFact> Publish(int64_t attempt);
 
-  // Makes the versions again that an earlier process had prepared. Those whose
-  // sum is damaged, or that do not come out as they were, are given up: their
-  // islands push again.
+  // Makes the versions again that an earlier process had prepared. A version
+  // whose sum is damaged, or whose digest differs, is given up: its islands
+  // push again.
   //
-  // Whatever else keeps one from being made: it is as it was, for another
-  // start.
+  // After an error the prepared versions stay as they are, for the next start.
   static absl::Status MakeAgain(RunStore& store,
                                 const OuterOptimizer& optimizer);
 
@@ -113,17 +114,17 @@ class LiveMerger : public FoldingSet {
     std::function<void()> taken;
   };
   struct Cell {
-    int next = 0;  // The contribution whose turn it is.
+    int next = 0;  // The next contribution to merge.
     bool busy = false;
     std::map<int, Waiting> waiting;
-    // Of what was folded; only who is busy with the cell touches it.
+    // Of folded contributions; belongs to the thread that set `busy`.
     std::vector<float> sum;
   };
-  // Where the cells of a contribution come from.
+  // The streams of a contribution.
   struct Source {
     int64_t offered_count = 0;  // Cells.
     int stream_count = 0;
-    int crowded_count = 0;  // Of its streams.
+    int crowded_count = 0;  // Of these streams.
   };
 
   LiveMerger(RunStore& store, const OuterOptimizer& optimizer,
@@ -131,28 +132,29 @@ class LiveMerger : public FoldingSet {
              std::shared_ptr<VersionFile> to, std::shared_ptr<VersionFile> sum,
              std::unique_ptr<ReplicaMaker> replica);
 
-  // One of MakeAgain's. Returns why it is to be given up; nothing if it is
-  // made.
+  // Makes one version for MakeAgain. Returns why it must be given up; empty if
+  // it was made.
   static absl::StatusOr<std::string> MakeOneAgain(
       RunStore& store, const OuterOptimizer& optimizer,
       const PreparedFact& prepared, const VersionFile& sum);
 
-  // Takes a cell in if it is whole; if `fold`, what there is of it. True if it
-  // has taken in anything.
+  // Merges a cell if all contributions have brought it; if `fold`, folds those
+  // that are next. True if it merged or folded any.
   bool Advance(int64_t cell, bool fold);
-  // Folds, as long as all contributions wait for each other.
+  // Folds while all contributions wait for each other.
   void FoldIfStuck();
   bool Stuck() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  // The cells of contributions `first` and those after it: to `sum`, which has
-  // those before, or, if the last one is among them, all the way.
+  // `encoded`: the cell of contribution `first` and of those after it. `sum`
+  // has those before. Fold adds them to `sum`; Finish also takes the outer
+  // step.
   void Fold(int64_t cell, int first, std::vector<Waiting>& encoded,
             std::vector<float>& sum);
   void Finish(int64_t cell, int first, std::vector<Waiting>& encoded,
               const std::vector<float>& sum);
-  // Adds `blocks` of them, which are what they read next, to `sum`.
+  // Adds `blocks` of each, the next bytes of their readers, to `sum`.
   absl::Status Add(IndexRange blocks, int first, std::vector<Waiting>& encoded,
                    TileBuffers& buffers, float* sum);
-  // Keeps an error of the tile that begins with `block`, for Publish.
+  // Keeps an error of the tile of `block`, for Publish.
   void Note(int64_t block, const absl::Status& status);
 
   std::unique_ptr<TileBuffers> TakeBuffers();
@@ -166,10 +168,10 @@ class LiveMerger : public FoldingSet {
   const EncodedRange& encoded_;
   const HeldVersion from_;
   const std::shared_ptr<VersionFile> to_;
-  // Where the merged gradient is kept until `to_` is durable; null if `to_` is
-  // written at once.
+  // Keeps the merged gradient until `to_` is durable; null if the merge writes
+  // `to_` into its file immediately.
   const std::shared_ptr<VersionFile> sum_;
-  const std::unique_ptr<ReplicaMaker> replica_;  // Null if the run has no view.
+  const std::unique_ptr<ReplicaMaker> replica_;  // Null without replicas.
   std::deque<CellPieces> pieces_;                // By contribution.
 
   mutable Mutex mutex_;
@@ -177,7 +179,7 @@ class LiveMerger : public FoldingSet {
   std::vector<Source> sources_ ABSL_GUARDED_BY(mutex_);  // By contribution.
   std::vector<std::unique_ptr<TileBuffers>> free_buffers_
       ABSL_GUARDED_BY(mutex_);
-  // One a tile; each is written once, by who holds its cell.
+  // By tile; written by the thread that holds its cell.
   std::vector<TileResult> results_;
 };
 

@@ -1,5 +1,4 @@
-// A round that is merged as it comes has the bits of one that is merged from
-// the log, whatever comes first.
+// A live merge has the bits of a merge from the log, in any order of arrival.
 
 #include "server/live_merge/live_merger.h"
 
@@ -19,7 +18,7 @@
 #include "base/status/check.h"
 #include "gtest/gtest.h"
 #include "server/merge/testing/merge_bench.h"
-#include "server/store/run_records.h"
+#include "server/store/records/run_records.h"
 
 namespace atl::server {
 namespace {
@@ -37,7 +36,7 @@ v1::ContributionInfo Info(int32_t slot, v1::Codec codec) {
   return info;
 }
 
-// A store with version 0, at one level.
+// A store with version 0.
 struct Bench : MergeBench {
   explicit Bench(v1::Durability durability, v1::Codec codec = v1::CODEC_F32,
                  v1::Codec down = v1::CODEC_F32)
@@ -58,7 +57,7 @@ struct Bench : MergeBench {
     return LiveMerger::MakeAgain(*store, *optimizer);
   }
 
-  // The names of files of version 1 that is being made, and of its sum.
+  // Names of the files of version 1 and of its sum.
   std::vector<std::string> Unfinished() {
     std::vector<std::string> found;
     for (const char* directory : {"versions", "sums"}) {
@@ -72,7 +71,7 @@ struct Bench : MergeBench {
     return found;
   }
 
-  // D of version 1; empty if it is not held.
+  // The delta of version 1; empty if it is not held.
   std::string ReadDelta() {
     const auto chain = store->versions().deltas()->Chain(0, 0, 1);
     if (chain.empty()) return "";
@@ -98,7 +97,6 @@ class LiveMergerTest : public testing::Test {
 
   void ExpectThatItOutlivesTheProcess(int64_t memory_bytes);
 
-  // Encodes the contributions.
   void UseCodec(v1::Codec number) {
     codec_ = number;
     encoded_.clear();
@@ -115,7 +113,7 @@ class LiveMergerTest : public testing::Test {
     }
   }
 
-  // What the log's way makes of it.
+  // The result of a merge from the log.
   PreparedFact MergeFromLog(Bench& bench) {
     v1::Seal seal;
     for (int i = 0; i < kIslands; ++i) {
@@ -134,7 +132,7 @@ class LiveMergerTest : public testing::Test {
     return *std::move(made);
   }
 
-  // Offers a cell in pieces of any size, as it might be received.
+  // Offers a cell in pieces of any size, as a stream may receive it.
   void Offer(Bench& bench, LiveMerger& live_merger, int index, int64_t cell,
              std::function<void()> taken) {
     const IndexRange blocks = live_merger.CellBlocks(cell);
@@ -231,8 +229,7 @@ TEST_F(LiveMergerTest, IslandsThatWaitForEachOtherAreFolded) {
     const auto offer = [&](int i, int64_t cell) {
       Offer(bench, *live_merger, i, cell, [&taken, i] { ++taken[i]; });
     };
-    // Each island has brought one cell, which are not the same, and sends no
-    // more while it waits.
+    // Each island brings one cell, not all the same, and waits.
     for (int i = 0; i < kIslands; ++i) offer(i, i % 3);
     for (int i = 0; i + 1 < kIslands; ++i) live_merger->Crowd(i, 1);
     EXPECT_EQ(taken, std::vector<int>(kIslands, 0));
@@ -241,7 +238,7 @@ TEST_F(LiveMergerTest, IslandsThatWaitForEachOtherAreFolded) {
     } else {
       live_merger->Crowd(kIslands - 1, 1);
     }
-    // The first one goes on, the others need those before them.
+    // Only the first contribution can be folded.
     EXPECT_EQ(taken, (std::vector<int>{1, 0, 0, 0}));
     live_merger->Crowd(0, -1);
     offer(0, 1);
@@ -316,8 +313,8 @@ TEST_F(LiveMergerTest, ThreadsThatBringContributionsGiveTheSameBits) {
   ExpectSameBits(bench.Read(1, 1), log.Read(1, 1));
 }
 
-// By its sum; or, where the optimizer's state, or all of it, does not fit the
-// memory, by its own file.
+// By its sum; or by its own file, if the optimizer's state or the whole version
+// does not fit the memory.
 TEST_F(LiveMergerTest, APreparedVersionOutlivesTheProcess) {
   for (const int64_t memory_mib : {64, 5, 0}) {
     SCOPED_TRACE(memory_mib);
@@ -368,7 +365,7 @@ void LiveMergerTest::ExpectThatItOutlivesTheProcess(int64_t memory_bytes) {
   EXPECT_EQ(recovered.prepared[0].attempt, 2);
   ExpectSameBits(bench.Read(1, 0), theta);
   ExpectSameBits(bench.Read(1, 1), momentum);
-  // And can be made durable.
+  // It can be made durable.
   v1::Commit commit;
   commit.set_commit_seq(1);
   commit.set_version(1);
@@ -403,7 +400,7 @@ TEST_F(LiveMergerTest,
     if (again) bench.Open();
     ExpectSameBits(bench.Read(1, bench.store->versions().replica_array()),
                    log.Read(1, log.store->versions().replica_array()));
-    // The delta was in memory alone: it is made again from the versions.
+    // The delta was in memory only: it is made again from the versions.
     EXPECT_EQ(bench.ReadDelta(), delta) << again;
   }
 }
@@ -424,7 +421,7 @@ TEST_F(LiveMergerTest, WithoutItsRecordAPreparedVersionIsMadeAgain) {
   EXPECT_FALSE(bench.store->versions().Find(0, 1).has_value());
 }
 
-// Whatever a passing error says of a disk, it says nothing of what is there.
+// A read error does not prove that the file is damaged.
 TEST_F(LiveMergerTest, WhatTheDiskDoesNotGiveNowIsThereForAnotherStart) {
   for (const int64_t memory_mib : {64, 0}) {
     Bench bench(v1::DURABILITY_ISLAND);
@@ -478,7 +475,7 @@ TEST_F(LiveMergerTest, WhatIsGivenUpIsNotLeftOnTheDisk) {
   EXPECT_EQ(bench.Unfinished().size(), 2u);
   live_merger = nullptr;
   EXPECT_EQ(bench.Unfinished(), std::vector<std::string>());
-  // Nor if there is no room for the second file.
+  // Nor if the disk is too full for the second file.
   FakeFileSystem::Fault fault;
   fault.call = FakeFileSystem::Fault::Call::kReserve;
   fault.path_part = ".sum";
@@ -495,7 +492,7 @@ TEST_F(LiveMergerTest, AnAttemptThatEndsLateLeavesTheNextOneItsFiles) {
   auto older = MakeLiveMerger(bench);
   const auto live_merger = MakeLiveMerger(bench);
   older = nullptr;
-  // There is no memory for both: the later one has no sum.
+  // The memory does not suffice for both: the later one has no sum.
   EXPECT_EQ(bench.Unfinished(), std::vector<std::string>({"f0-v1.ver.tmp"}));
   for (int i = 0; i < kIslands; ++i) {
     for (int64_t cell = 0; cell < 3; ++cell) {
@@ -504,7 +501,7 @@ TEST_F(LiveMergerTest, AnAttemptThatEndsLateLeavesTheNextOneItsFiles) {
   }
   const auto made = live_merger->Publish(0);
   ASSERT_TRUE(made.ok()) << made.status();
-  // It could not be recorded: it may be published again.
+  // As if it could not be recorded: it may be published again.
   bench.store->Unpublish(0, 1);
   EXPECT_FALSE(bench.store->versions().Find(0, 1).has_value());
   ASSERT_TRUE(live_merger->Publish(1).ok());
@@ -554,7 +551,7 @@ TEST_F(LiveMergerTest, AMergeThatFailsLeavesNoFile) {
   EXPECT_EQ(bench.Unfinished(), std::vector<std::string>());
 }
 
-// The disk has room again, but what it did not take is gone.
+// The disk has space again, but the refused bytes are gone.
 TEST_F(LiveMergerTest, ASumThatMetAFullDiskHasToComeAgain) {
   Bench bench(v1::DURABILITY_ISLAND);
   const auto live_merger = MakeLiveMerger(bench);
@@ -568,7 +565,7 @@ TEST_F(LiveMergerTest, ASumThatMetAFullDiskHasToComeAgain) {
       Offer(bench, *live_merger, i, cell, [] {});
     }
   }
-  // Of which kind, tells the shard whether to ask for it again.
+  // UNAVAILABLE tells the shard to ask for the contributions again.
   EXPECT_TRUE(absl::IsUnavailable(live_merger->Publish(0).status()));
   EXPECT_TRUE(absl::IsUnavailable(live_merger->Publish(1).status()));
 }

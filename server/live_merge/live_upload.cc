@@ -16,12 +16,12 @@ namespace {
 
 using Code = absl::StatusCode;
 
-// Chunks of a stream of level ISLAND that may wait for their turn: enough that
-// the islands need not move in step to the chunk.
+// Chunks of a stream that may wait to be merged: enough that islands need not
+// send in step, chunk by chunk.
 constexpr int kOfferedChunksMax = 4;
 
-// A chunk of level ISLAND that waits for its turn: as it was received, or, if
-// too many are, copied, so that gRPC has its memory back.
+// A chunk that waits to be merged, in gRPC's slices. If too many chunks hold
+// slices it is copied, so that gRPC gets its memory back.
 class HeldChunk {
  public:
   HeldChunk(rpc::ReceivedChunk chunk, ReceiveBudget::Hold room,
@@ -59,7 +59,7 @@ void LiveUpload::Begin() {
     sender_.EndWith(found.status());
     return;
   }
-  // OnLiveMerge comes when it is its turn.
+  // OnLiveMerge comes when the set is known.
   if (found->live_merger == nullptr) return;
   TestPoint("a set is found");
   bool asks = false;
@@ -74,12 +74,12 @@ void LiveUpload::Begin() {
     }
     live_merger = place_.live_merger;
   }
-  // What was found may have been given up before this stream had joined it:
-  // then OnRestart came too early to find anything, and nobody merges what it
-  // would bring. What is given up from here on, OnRestart ends.
+  // The live merger may have been given up before this stream joined it: then
+  // OnRestart came too early, and no one would merge its blocks. If it is given
+  // up from here on, OnRestart ends the stream.
   found = host_.FindLiveMerge(bound_->info());
   if (!found.ok()) {
-    // Decided since it was listed: who decided it settles it.
+    // Decided after the stream was listed: the decision settles it.
     if (!host_.IsDecided(bound_->key())) sender_.EndWith(found.status());
     return;
   }
@@ -93,7 +93,7 @@ void LiveUpload::Begin() {
 
 void LiveUpload::AskForMissing() {
   const std::vector<IndexRange> missing = contribution()->Missing();
-  // Without a missing block it waits for the commit.
+  // If no block is missing, the stream waits for the commit.
   if (missing.empty()) {
     MutexLock lock(&mutex_);
     read_room_.reset();
@@ -122,8 +122,8 @@ bool LiveUpload::HasRoom() {
       std::min<int64_t>(codec::kChunkPayloadBytesMax,
                         bound_->encoded().ByteCount(bound_->range().blocks()));
   if (read_room_.has_value() && read_room_->bytes() < bytes) read_room_.reset();
-  // If it goes on with a cell that is begun, that has its room: who waited with
-  // it would hold it for as long.
+  // The rest of an incomplete cell has its budget: waiting would hold that
+  // budget longer.
   if (read_room_.has_value() ||
       (part_cell_.has_value() &&
        place_.live_merger->pieces(place_.index).IsOpen(*part_cell_))) {
@@ -133,13 +133,13 @@ bool LiveUpload::HasRoom() {
   if (ticket_ == nullptr) {
     ticket_ = budget_->Wait(
         {&contribution, bytes, place_.live_merger.get(), place_.index}, gate_);
-    // Who lets in those that need none may have come before.
+    // LetInNext or LetInHolder may have run before this ticket existed.
     if (contribution.HasAll() || place_.live_merger->next() >= place_.index) {
       ticket_.reset();
       return true;
     }
   }
-  // Asked once: it may be let in at any moment, and is told after that.
+  // Asked once only: the ticket may be let in at any moment; OnRoom follows.
   if (!ticket_->is_in()) {
     progress_.room_turn = ticket_->number();
     return false;
@@ -160,7 +160,7 @@ void LiveUpload::OnRestart() {
     if (place_.live_merger == nullptr) return;
   }
   sender_.EndWith(Refuse(Code::kUnavailable, "SET_CHANGED",
-                         "other contributions than expected are merged: push "
+                         "the set of contributions to merge has changed: push "
                          "again"));
 }
 
@@ -178,7 +178,7 @@ void LiveUpload::OnRoom() {
   bool asks = false;
   {
     MutexLock lock(&mutex_);
-    if (ticket_ == nullptr) return;  // It has ended, or has seen it.
+    if (ticket_ == nullptr) return;  // It has ended or was used already.
     if (sender_.is_ending()) {
       EndTicket();
       return;
@@ -215,7 +215,7 @@ void LiveUpload::ReadOnOrPause(const LivePlace& place) {
   {
     MutexLock lock(&mutex_);
     const bool is_full = offered_count_ >= kOfferedChunksMax;
-    if (is_full) read_room_.reset();  // Nothing is read that could need it.
+    if (is_full) read_room_.reset();  // No message is read that needs it.
     waits = !is_full && !HasRoom();
     if (is_full || waits) {
       is_paused_ = true;
@@ -252,8 +252,8 @@ std::shared_ptr<Contribution> LiveUpload::contribution() const {
   return place_.contribution != nullptr ? place_.contribution : bound_;
 }
 
-// Cells that wait to be taken in, and the memory in which they do, which is let
-// go when the last of them has been.
+// Cells that wait to be merged, and their memory, which is freed when the last
+// of them is merged.
 struct LiveUpload::Offered {
   Offered(IndexRange blocks, const rpc::ReceivedChunk& chunk,
           std::vector<BlockFact> facts, std::shared_ptr<const void> memory)
@@ -263,7 +263,7 @@ struct LiveUpload::Offered {
         memory(std::move(memory)) {}
 
   const IndexRange blocks;
-  const rpc::ReceivedChunk& chunk;  // Their encoding is its payload.
+  const rpc::ReceivedChunk& chunk;  // Its payload is their encoding.
   const std::vector<BlockFact> facts;
   std::shared_ptr<const void> memory;  // Of `chunk`.
   std::atomic<int64_t> left_count{0};  // Cells.
@@ -281,18 +281,18 @@ absl::Status LiveUpload::Offer(rpc::ReceivedChunk& chunk, IndexRange blocks,
                   "a chunk came before the header was answered");
   }
   LiveMerger& live_merger = *place.live_merger;
-  // Parts of cells are copied into these, and have their room.
+  // Parts of cells are copied, and their cells have their own budget.
   std::optional<ReceiveBudget::Hold> room;
   if (live_merger.HasWholeCell(blocks)) {
     room = TakeRoom(place, static_cast<int64_t>(chunk.payload_bytes),
                     /*begins_cell=*/false);
     if (!room.has_value()) return NoRoomToWait();
   }
-  // What no other stream has brought: cells, and parts of cells.
+  // Cells and parts of cells that no other stream has brought.
   CellPieces& pieces = live_merger.pieces(place.index);
   absl::Status status;
   std::vector<int64_t> whole;
-  std::vector<std::pair<IndexRange, IndexRange>> parts;  // Cell, what of it.
+  std::vector<std::pair<IndexRange, IndexRange>> parts;  // Cell, its blocks.
   std::vector<std::shared_ptr<CellPieces::Whole>> put_together;
   const IndexRange cells = live_merger.ToCells(blocks);
   for (int64_t cell = cells.begin; cell < cells.end; ++cell) {
@@ -304,10 +304,11 @@ absl::Status LiveUpload::Offer(rpc::ReceivedChunk& chunk, IndexRange blocks,
       return Refuse(
           Code::kInvalidArgument, "CHUNK_DOES_NOT_FIT",
           absl::StrCat("chunk of blocks [", blocks.begin, ", ", blocks.end,
-                       "): parts of ", CellPieces::kOpenMax,
-                       " cells have come whose rest has not; at level "
-                       "ISLAND cut chunks at multiples of ",
-                       kCellBlocks, " blocks, counted from the shard's first"));
+                       "): ", CellPieces::kOpenMax,
+                       " cells are incomplete already; at durability `island` "
+                       "cut chunks at multiples of ",
+                       kCellBlocks,
+                       " blocks, counted from the shard's first block"));
     }
     const std::vector<IndexRange> claimed = place.contribution->Claim(part);
     if (claimed.size() == 1 && claimed.front() == all) {
@@ -321,7 +322,7 @@ absl::Status LiveUpload::Offer(rpc::ReceivedChunk& chunk, IndexRange blocks,
     if (!pieces.IsOpen(all.begin)) {
       const int64_t bytes = bound_->encoded().ByteCount(all);
       if (whole.empty() && room.has_value() && room->bytes() >= bytes) {
-        cell_room = room->Split(bytes);  // The chunk itself does not wait.
+        cell_room = room->Split(bytes);  // The chunk itself need not wait.
       } else {
         cell_room = TakeRoom(place, bytes, /*begins_cell=*/true);
       }
@@ -339,7 +340,7 @@ absl::Status LiveUpload::Offer(rpc::ReceivedChunk& chunk, IndexRange blocks,
                    absl::MakeConstSpan(facts).subspan(
                        piece.begin - blocks.begin, piece.size()),
                    std::move(cell_room));
-    if (!complete.ok()) {  // It was open, and was given up since.
+    if (!complete.ok()) {  // The cell was given up in the meantime.
       place.contribution->Settle(piece, {});
       status = NoRoomToWait();
     } else if (*complete != nullptr) {
@@ -349,7 +350,7 @@ absl::Status LiveUpload::Offer(rpc::ReceivedChunk& chunk, IndexRange blocks,
       part_cell_ = all.begin;
     }
   }
-  // Others wait for what this one would hold.
+  // True: other streams wait for memory, so cells are folded immediately.
   const bool scarce = budget_->IsScarce();
   if (!whole.empty()) {
     const bool at_once = scarce || room->is_over_budget();
@@ -366,9 +367,9 @@ absl::Status LiveUpload::Offer(rpc::ReceivedChunk& chunk, IndexRange blocks,
                                          std::move(one->facts), one),
                scarce || one->room->is_over_budget());
   }
-  // Who has begun to wait since may have looked before this was offered.
+  // A ticket that began to wait meanwhile may have folded before this offer.
   if (!scarce && budget_->IsScarce()) live_merger.FoldWaiting();
-  // Not before what was offered counts: who waits looks once it is listed.
+  // After the offer is counted: a new ticket calls next() once it is listed.
   budget_->LetInNext(&live_merger, live_merger.next());
   if (place.contribution->HasAll()) {
     budget_->LetInHolder(place.contribution.get());
@@ -389,7 +390,7 @@ std::optional<ReceiveBudget::Hold> LiveUpload::TakeRoom(const LivePlace& place,
   const void* const holder = place.contribution.get();
   std::optional<ReceiveBudget::Hold> room = budget_->Take(holder, bytes);
   if (room.has_value()) return room;
-  // Else all could wait for what nobody lets in.
+  // Otherwise all streams could wait for each other's memory.
   const bool may_be_over_budget =
       !begins_cell ||
       budget_->over_budget_bytes() < CellPieces::kBeyondBytesMax ||

@@ -1,9 +1,9 @@
 // One stream's part in a live merge: it asks for the blocks of its contribution
-// when the round merges them, reads only what has room in memory, and hands
-// each chunk to the round's LiveMerger.
+// when the round merges them, reads only while it has memory budget, and hands
+// each chunk to the round's LiveMerger (server/live_merge/DESIGN.md, A round).
 //
-// Thread-safe: the stream's calls come one at a time, the On... events from any
-// thread. Steps are in DESIGN.md, "A round of level ISLAND".
+// Thread-safe: the stream makes its calls one at a time; the On... events come
+// from any thread.
 
 #pragma once
 
@@ -25,7 +25,7 @@
 
 namespace atl::server {
 
-// Where the blocks of a contribution go.
+// The contribution and live merger that take the blocks of a stream.
 struct LivePlace {
   std::shared_ptr<Contribution> contribution;
   std::shared_ptr<LiveMerger> live_merger;  // Null: the set is not known yet.
@@ -38,22 +38,22 @@ class LiveMergeHost {
   virtual ~LiveMergeHost() = default;
   // PushWaiter::OnLiveMerge follows once the set is known.
   //
-  // ABORTED: the contribution is decided, or of a round that is.
+  // ABORTED: the contribution or its round is decided.
   virtual absl::StatusOr<LivePlace> FindLiveMerge(
       const v1::ContributionInfo& info) const = 0;
   // True if a COMMIT or the plan has decided it: its streams are settled.
   virtual bool IsDecided(const ContributionKey& key) const = 0;
-  // All blocks are there, and the caller has the right to finish: finishes it
-  // on another thread, then settles its streams.
+  // Finishes a contribution on another thread, then settles its streams.
+  // Requires: all its blocks are present, and the caller must finish it.
   virtual void FinishLater(std::shared_ptr<Contribution> contribution) = 0;
 };
 
-// The stream that brings the blocks. Thread-safe; outlives its upload.
+// The stream of an upload. Thread-safe; outlives its upload.
 class UploadSender {
  public:
   virtual ~UploadSender() = default;
   virtual void AskFor(const std::vector<IndexRange>& missing) = 0;
-  // The next message is read once ReadOn is called too.
+  // Stops reading messages until ReadOn.
   virtual void StopReading() = 0;
   virtual void ReadOn() = 0;
   virtual void EndWith(const absl::Status& status) = 0;
@@ -62,8 +62,9 @@ class UploadSender {
 
 class LiveUpload {
  public:
-  // `bound`: the contribution as the stream's header found it. `gate` leads to
-  // the stream's events, which it hands on to those below.
+  // `bound`: the contribution that the stream's header was bound to. `gate`:
+  // the gate of the stream, which forwards its PushWaiter events to this
+  // upload.
   LiveUpload(LiveMergeHost& host, UploadSender& sender,
              std::shared_ptr<Contribution> bound,
              std::shared_ptr<ReceiveBudget> budget,
@@ -75,9 +76,9 @@ class LiveUpload {
         gate_(std::move(gate)),
         progress_(progress) {}
 
-  // Asks for the missing blocks if the set is known, once, or waits at the
-  // header until there is room. Call it once the stream is among the waiters,
-  // and at each PushWaiter::OnLiveMerge.
+  // If the set is known: asks for the missing blocks, once, as soon as there is
+  // budget for the first chunk. Call it after the stream is added to
+  // PushWaiters, and at each PushWaiter::OnLiveMerge.
   void Begin();
   // The PushWaiter events of these names.
   void OnRestart();
@@ -85,16 +86,17 @@ class LiveUpload {
   void OnRoom();
   // Takes checked blocks in; keeps the chunk's memory while they wait.
   //
-  // INVALID_ARGUMENT: nothing was asked for, or parts of too many cells are
-  // open. RESOURCE_EXHAUSTED: there is no room; the blocks can be sent again.
+  // INVALID_ARGUMENT: no blocks were asked for, or too many cells are
+  // incomplete. RESOURCE_EXHAUSTED: the budget is exhausted; the blocks can be
+  // sent again.
   absl::Status Offer(rpc::ReceivedChunk& chunk, IndexRange blocks,
                      std::vector<BlockFact> facts);
-  // The stream brings nothing more.
+  // The stream sends no more blocks.
   void Leave();
   // No stream brings the rest: parts of cells stay buffered until memory is
   // needed.
   void Abandon();
-  // Where blocks go: as the header found it, or as the set has it since.
+  // The contribution that takes the blocks: the set's, or the bound one before.
   std::shared_ptr<Contribution> contribution() const;
 
  private:
@@ -103,16 +105,16 @@ class LiveUpload {
   void AskForMissing();
   void OfferCells(const LivePlace& place, const std::vector<int64_t>& cells,
                   std::shared_ptr<Offered> offered, bool at_once);
-  // True if the next message has room: a reservation, or blocks that need none.
-  // Otherwise it takes a ticket, and OnRoom follows.
+  // True if the next message may be read: budget is reserved for it, or it
+  // needs none. Otherwise takes a ticket, and OnRoom follows.
   bool HasRoom() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void EndTicket() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  // Joins the set if there is room.
+  // Joins the live merger if HasRoom.
   bool Join() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  // True if reading was paused and can go on: ReadOn has to be called.
+  // True if reading was paused and can resume: the caller must call ReadOn.
   bool ReadsOn() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   // After a chunk: pauses reading while too many chunks wait to be merged, or
-  // the next one has no room.
+  // there is no budget for the next one.
   void ReadOnOrPause(const LivePlace& place);
   // Reserves budget for bytes that wait, from this stream's reservation first.
   // Empty if the budget is exhausted, unless the round cannot progress without
@@ -132,7 +134,7 @@ class LiveUpload {
   LivePlace place_ ABSL_GUARDED_BY(mutex_);
   // The stream waits at its header: no block is asked for yet.
   bool at_header_ ABSL_GUARDED_BY(mutex_) = false;
-  // Room for the next message, or the ticket that waits for it.
+  // Budget for the next message, or the ticket that waits for it.
   std::optional<ReceiveBudget::Hold> read_room_ ABSL_GUARDED_BY(mutex_);
   std::unique_ptr<ReceiveBudget::Ticket> ticket_ ABSL_GUARDED_BY(mutex_);
   // First block of the cell that this stream last brought a part of.
@@ -140,7 +142,7 @@ class LiveUpload {
   // Chunks that wait to be merged, and whether reading is paused.
   int offered_count_ ABSL_GUARDED_BY(mutex_) = 0;
   bool is_paused_ ABSL_GUARDED_BY(mutex_) = false;
-  // What the set was told: this stream brings blocks, and is not read.
+  // What the live merger knows: this stream has joined; it is crowded.
   bool joined_ ABSL_GUARDED_BY(mutex_) = false;
   bool crowded_ ABSL_GUARDED_BY(mutex_) = false;
 };

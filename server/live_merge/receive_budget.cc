@@ -6,7 +6,7 @@ namespace atl::server {
 
 absl::Status NoRoomToWait() {
   return RefuseForNow(absl::StatusCode::kResourceExhausted, "QUEUE_FULL",
-                      "too much waits here to be merged: push again later",
+                      "memory for live merges is exhausted: push again later",
                       absl::Seconds(1));
 }
 
@@ -53,7 +53,7 @@ void ReceiveBudget::Receive(const void* holder, int64_t bytes) {
 
 void ReceiveBudget::Give(const void* holder, int64_t bytes,
                          BudgetBook::Kind kind) {
-  std::function<void()> forgotten;  // Ends after the lock.
+  std::function<void()> forgotten;  // Destroyed after the lock is released.
   Due due;
   {
     MutexLock lock(&mutex_);
@@ -79,7 +79,7 @@ std::unique_ptr<ReceiveBudget::Ticket> ReceiveBudget::Wait(
     own.ticket = ticket;
     room_.Wait(number, ticket);
     due = LetIn();
-    // Whoever is let in at once need not be called.
+    // A ticket that is let in immediately needs no call.
     own.gate = std::move(gate);
     if (!own.is_in && is_scarce_) AskForRoom(due);
   }
@@ -176,10 +176,10 @@ void ReceiveBudget::MakeRoom() {
 }
 
 void ReceiveBudget::Leave(int64_t number) {
-  std::optional<Hold> room;  // Ends after the lock.
+  std::optional<Hold> room;  // Destroyed after the lock is released.
   MutexLock lock(&mutex_);
   room_.Leave(number);
-  is_scarce_ = room_.IsScarce();  // It may not be any more.
+  is_scarce_ = room_.IsScarce();
   const auto it = waiters_.find(number);
   room = std::move(it->second.room);
   waiters_.erase(it);

@@ -1,9 +1,9 @@
-// Bytes of contributions that wait at level ISLAND to be merged, of a whole
-// server, and their bound.
+// Bounds the bytes of contributions that wait for live merges, over all runs of
+// a server.
 //
-// server/core/budget_book.h has the rules: who may have how much, what is taken
-// beyond the bound, and who of those that wait for room comes in next. What
-// nobody goes on with for now is held until somebody finds no room.
+// server/core/budget_book.h has the rules: the share of each holder, what may
+// be taken over budget, and the order of waiting streams. This class adds the
+// lock, the calls to streams, and the ways to free memory.
 //
 // Thread-safe.
 
@@ -25,21 +25,20 @@
 
 namespace atl::server {
 
-// A stream has no room for the blocks that it brings: RESOURCE_EXHAUSTED.
+// RESOURCE_EXHAUSTED, QUEUE_FULL: no budget for the blocks of a stream.
 absl::Status NoRoomToWait();
 
-// A set that is gathered, as far as it can make room.
+// A live merge, as far as it can free memory.
 class FoldingSet {
  public:
   virtual ~FoldingSet() = default;
-  // Folds what waits and can be, for there is no room for more to wait. True if
-  // anything was.
+  // Folds all waiting cells that it can. True if it folded any.
   virtual bool FoldWaiting() = 0;
 };
 
 class ReceiveBudget : public std::enable_shared_from_this<ReceiveBudget> {
  public:
-  // Bytes that are held while it lives.
+  // Holds bytes of the budget while it lives.
   class Hold {
    public:
     Hold(Hold&& other) noexcept
@@ -58,15 +57,15 @@ class ReceiveBudget : public std::enable_shared_from_this<ReceiveBudget> {
       if (held_ != nullptr) held_->Give(holder_, bytes_, kind_);
     }
 
-    // The bound did not allow it.
+    // True if the bound did not allow it.
     bool is_over_budget() const { return kind_ == BudgetBook::Kind::kBeyond; }
     int64_t bytes() const { return bytes_; }
-    // Parts `bytes` of it, which are held for themselves.
+    // Moves `bytes` (at most bytes()) to a Hold of their own.
     Hold Split(int64_t bytes) {
       bytes_ -= bytes;
       return Hold(held_, holder_, bytes, kind_);
     }
-    // The same of what was reserved, of which they have come.
+    // The same for `bytes` of a reservation, which have now arrived.
     Hold Receive(int64_t bytes) {
       bytes_ -= bytes;
       held_->Receive(holder_, bytes);
@@ -85,7 +84,7 @@ class ReceiveBudget : public std::enable_shared_from_this<ReceiveBudget> {
     BudgetBook::Kind kind_;
   };
 
-  // Somebody who waits for room, and leaves when this ends.
+  // A place in the queue for budget; leaves the queue when it is destroyed.
   class Ticket {
    public:
     Ticket(std::shared_ptr<ReceiveBudget> held, int64_t number)
@@ -94,61 +93,61 @@ class ReceiveBudget : public std::enable_shared_from_this<ReceiveBudget> {
     Ticket(const Ticket&) = delete;
     Ticket& operator=(const Ticket&) = delete;
 
-    int64_t number() const { return number_; }  // > 0, and of no other.
-    // True once it has been let in.
+    int64_t number() const { return number_; }  // > 0, unique.
+    // True once it was let in.
     bool is_in() const { return held_->IsIn(number_); }
-    // The room for which it has waited, reserved, once; none if it was let in
-    // without, because its contribution is next. Requires: is_in().
+    // Returns its reservation, once. Empty if it was let in without one,
+    // because its contribution is next or complete. Requires: is_in().
     std::optional<Hold> TakeRoom() { return held_->TakeRoom(number_); }
 
    private:
     const std::shared_ptr<ReceiveBudget> held_;
     const int64_t number_;
   };
-  // Has a task carried out on a thread that holds no lock; in order.
+  // Runs tasks in order on a thread that holds no lock.
   using Post = std::function<void(std::function<void()>)>;
 
-  // At most `bytes_max` wait, and at most `slice_bytes_max` of them in the
-  // slices that gRPC received them in: it counts these, and ends calls when
-  // there are too many. Those who wait for room hear of it by `post`, which
-  // must work for as long as anybody waits.
+  // At most `bytes_max` wait; at most `slice_bytes_max` of them stay in the
+  // slices that gRPC received, because gRPC ends calls when its memory quota is
+  // used up. `post` calls waiting streams; it must work while any stream waits.
+  // It may be null if Wait is never called.
   ReceiveBudget(int64_t bytes_max, int64_t slice_bytes_max, Post post = nullptr)
       : slice_bytes_max_(slice_bytes_max),
         post_(std::move(post)),
         room_(bytes_max) {}
 
-  // `bytes` (> 0) for `holder`; none if the bound does not allow it.
-  // What is abandoned makes room for it: to be called with no lock held.
+  // Takes `bytes` (> 0) for `holder`; empty if the bound does not allow it,
+  // even after abandoned bytes are given up. Call it with no lock held.
   std::optional<Hold> Take(const void* holder, int64_t bytes);
-  // The same, whatever the bound says.
+  // The same without regard to the bound.
   Hold TakeOverBudget(const void* holder, int64_t bytes);
 
-  // Waits for room. It may be in when this returns; if it is not, it is let in
-  // when there is some: then `gate` is called (OnRoom). If others have what it
-  // waits for, room is made of what can be.
+  // Waits for budget. The ticket may be in when Wait returns; otherwise `gate`
+  // is called (OnRoom) when it is let in. If other holders have the memory,
+  // starts to free what can be freed.
   std::unique_ptr<Ticket> Wait(const BudgetBook::Ticket& ticket,
                                std::shared_ptr<WaiterGate> gate);
   bool AnyoneWaits() const;
   // BudgetBook::IsScarce.
   bool IsScarce() const;
-  // Contributions of `set` up to `index` need no room any more.
+  // Contributions of `set` up to `index` need no budget from now on.
   void LetInNext(const void* set, int index);
-  // `holder` needs no room any more: it has everything.
+  // `holder` has all its blocks and needs no budget from now on.
   void LetInHolder(const void* holder);
-  // Has `set` fold what it can, on the thread of `post`, whenever somebody
-  // begins to wait for what others have; for as long as there is such a set.
+  // While `set` lives: it folds what it can, on the thread of `post`, whenever
+  // a ticket begins to wait for memory of other holders.
   void AddSet(std::weak_ptr<FoldingSet> set);
 
-  // Nobody goes on with what `holder` holds: `give_up`, called once, from any
-  // thread, when somebody finds no room, lets go of it if that is still so.
-  // Nothing, if it holds nothing.
+  // No stream continues with what `holder` holds. When memory is needed,
+  // `give_up` is called, once and from any thread; it must free these bytes if
+  // they are still abandoned. Does nothing if `holder` holds nothing.
   void Abandon(const void* holder, std::function<void()> give_up);
-  // Somebody has found no room: has what is abandoned given up. False if
-  // nothing was. To be called with no lock held.
+  // Has all abandoned bytes given up; false if there were none. Call it with no
+  // lock held.
   bool GiveUpAbandoned();
 
-  // Of what is held, in slices. False, and nothing is added, if there would be
-  // too many.
+  // Counts held bytes that stay in gRPC's slices. False, and nothing is added,
+  // if they would exceed the bound.
   bool AddSliceBytes(int64_t bytes) {
     MutexLock lock(&mutex_);
     if (slice_bytes_ + bytes > slice_bytes_max_) return false;
@@ -164,7 +163,7 @@ class ReceiveBudget : public std::enable_shared_from_this<ReceiveBudget> {
     MutexLock lock(&mutex_);
     return room_.bytes();
   }
-  // Of them, beyond the bound.
+  // Of them, taken over budget.
   int64_t over_budget_bytes() const {
     MutexLock lock(&mutex_);
     return room_.over_budget_bytes();
@@ -181,19 +180,19 @@ class ReceiveBudget : public std::enable_shared_from_this<ReceiveBudget> {
   std::optional<Hold> TakeIfRoom(const void* holder, int64_t bytes);
   void Receive(const void* holder, int64_t bytes);
   void Give(const void* holder, int64_t bytes, BudgetBook::Kind kind);
-  // What is posted once the lock is free.
+  // What to post after the lock is released.
   struct Due {
-    std::vector<std::shared_ptr<WaiterGate>> gates;  // Of who was let in.
+    std::vector<std::shared_ptr<WaiterGate>> gates;  // Of tickets let in.
     bool makes_room = false;
   };
-  // Lets in who can be. Those of `numbers` are in already, and need no room.
+  // Lets tickets in: `numbers`, which need no budget, and all that fit.
   Due LetIn(const std::vector<int64_t>& numbers = {})
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  // Has room made when it becomes scarce.
+  // Asks for memory when the budget becomes scarce.
   void LookForScarcity(Due& due) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void AskForRoom(Due& due) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void PostAll(Due due);
-  // Has every set folded, and what is abandoned given up.
+  // Folds all sets, and has abandoned bytes given up.
   void MakeRoom();
   void Leave(int64_t number);
   bool IsIn(int64_t number) const;
@@ -208,8 +207,8 @@ class ReceiveBudget : public std::enable_shared_from_this<ReceiveBudget> {
   std::map<const void*, std::function<void()>> abandoned_
       ABSL_GUARDED_BY(mutex_);
   std::vector<std::weak_ptr<FoldingSet>> sets_ ABSL_GUARDED_BY(mutex_);
-  bool is_scarce_ ABSL_GUARDED_BY(mutex_) = false;  // As room_ says.
-  // MakeRoom is posted, and has not begun.
+  bool is_scarce_ ABSL_GUARDED_BY(mutex_) = false;  // room_.IsScarce().
+  // MakeRoom is posted and has not begun.
   bool makes_room_ ABSL_GUARDED_BY(mutex_) = false;
   int64_t slice_bytes_ ABSL_GUARDED_BY(mutex_) = 0;
 };

@@ -14,7 +14,7 @@ namespace {
 
 class ReceiveBudgetTest : public testing::Test {
  protected:
-  // As many bytes as holder `i` gets, one by one.
+  // Takes bytes for holder `i`, one by one, and returns their count.
   int64_t TakeAll(int i) {
     int64_t count = 0;
     while (auto hold = held_->Take(&holders_[i], 1)) {
@@ -87,7 +87,7 @@ TEST_F(ReceiveBudgetTest, WhatIsAbandonedIsHeldUntilSomebodyFindsNoRoom) {
   EXPECT_EQ(given_up_count, 0);
   EXPECT_TRUE(held_->Take(&holders_[1], 301).has_value());
   EXPECT_EQ(given_up_count, 1);
-  // Who holds nothing has nothing to give up.
+  // A holder of nothing has nothing to give up.
   held_->Abandon(&holders_[0], give_up);
   EXPECT_FALSE(held_->Take(&holders_[1], 601).has_value());
   TakeAll(0);
@@ -127,12 +127,12 @@ TEST_F(ReceiveBudgetTest, WhoWaitsIsCalledOnceThereIsRoom) {
   EXPECT_FALSE(ticket->is_in());
   holds_.clear();
   EXPECT_TRUE(ticket->is_in());
-  EXPECT_EQ(stream.called_count, 0);  // Nobody's lock is held.
-  ASSERT_EQ(posted_.size(), 3u);      // The first makes room.
+  EXPECT_EQ(stream.called_count, 0);  // Only `post` calls a stream.
+  ASSERT_EQ(posted_.size(), 3u);      // The first frees memory.
   for (const auto& task : posted_) task();
   EXPECT_EQ(stream.called_count, 2);
   EXPECT_EQ(held_->bytes(), 100);
-  ticket.reset();  // It has not taken its room.
+  ticket.reset();  // It did not take its reservation.
   EXPECT_EQ(held_->bytes(), 0);
   EXPECT_FALSE(held_->AnyoneWaits());
 }
@@ -179,7 +179,7 @@ TEST_F(ReceiveBudgetTest, WhoWaitsHasRoomMadeOfAllThatCanBe) {
   EXPECT_EQ(folded_count, 2);
   EXPECT_TRUE(ticket->is_in());
   EXPECT_FALSE(other->is_in());
-  // Whoever begins to wait later has it made again, by the sets that are left.
+  // A later ticket starts it again, for the sets that still live.
   first.reset();
   posted_.clear();
   const auto third = held_->Wait({&holders_[3], 400, this, 1}, gate);
@@ -202,7 +202,7 @@ TEST_F(ReceiveBudgetTest, WhoHasReservedEnoughWaitsUntilItHasCome) {
   EXPECT_TRUE(first->is_in());
   EXPECT_FALSE(second->is_in());
   EXPECT_FALSE(held->IsScarce());
-  // Nobody has what it waits for.
+  // It waits only for reservations of its own contribution.
   EXPECT_TRUE(posted_.empty());
   std::optional<ReceiveBudget::Hold> reserved = first->TakeRoom();
   const ReceiveBudget::Hold come = reserved->Receive(kTurn);
@@ -212,7 +212,7 @@ TEST_F(ReceiveBudgetTest, WhoHasReservedEnoughWaitsUntilItHasCome) {
   ASSERT_EQ(posted_.size(), 1u);
   posted_[0]();
   EXPECT_EQ(stream.called_count, 1);
-  // The rest is taken: now others have it.
+  // Another holder takes the rest.
   const ReceiveBudget::Hold rest =
       held->TakeOverBudget(&holders_[2], 8 * kTurn);
   EXPECT_TRUE(held->IsScarce());

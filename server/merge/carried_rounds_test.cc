@@ -11,7 +11,7 @@
 #include "base/status/check.h"
 #include "gtest/gtest.h"
 #include "server/merge/testing/merge_bench.h"
-#include "server/store/run_records.h"
+#include "server/store/records/run_records.h"
 
 namespace atl::server {
 namespace {

@@ -1,4 +1,5 @@
-// What a stream is told of a contribution that the run has decided.
+// The status that ends a stream whose contribution the run has decided.
+//
 // Thread-safe.
 
 #pragma once
@@ -17,7 +18,7 @@ inline absl::Status DroppedStatus(const ContributionKey& key) {
                 absl::StrCat(key.ToString(), " is decided; fetch the plan"));
 }
 
-// What a COMMIT says of a contribution: OK if it was merged.
+// OK if the COMMIT merged the contribution; otherwise DroppedStatus.
 inline absl::Status DecidedStatus(const v1::ContributionOutcome& outcome) {
   return outcome.outcome() == v1::OUTCOME_MERGED
              ? absl::OkStatus()

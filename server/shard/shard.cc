@@ -178,7 +178,7 @@ void Shard::Post(Action action) {
       resources_.disk_queue.Post([this, action] { RunReserve(action); });
       return;
     case ActionKind::kDiscard:
-      // Not on a queue: the next attempt's file must not exist yet.
+      // Not on a queue: it must come before the next attempt makes its file.
       store_->DiscardVersion(action.fragment, action.version);
       return;
     case ActionKind::kApply:
@@ -187,7 +187,7 @@ void Shard::Post(Action action) {
                                 action.commit.commit_seq());
       failpoint::Hit("server.commit.after");
       if (live_ == nullptr) return;
-      // From here on the round's streams may be told its outcome.
+      // From here on the round's streams may hear its outcome.
       live_done_.push_back(live_->End(action.fragment));
       for (const v1::ContributionOutcome& outcome : action.commit.outcomes()) {
         to_settle_.push_back({ContributionKey::FromProto(outcome.key()),
@@ -267,7 +267,7 @@ void Shard::Ended(const Action& action, const absl::Status& status) {
                         status);
     }
     machine_.OnFailed(action, status);
-    // At the next Tick: a disk that is full now stays full for a moment.
+    // Tried again at the next Tick: a full disk stays full for a moment.
     retry_ = true;
   } else {
     {
@@ -284,7 +284,7 @@ void Shard::Ended(const Action& action, const absl::Status& status) {
 
 absl::Status Shard::OnLogError(const v1::ContributionInfo& info,
                                const absl::Status& error) {
-  // It was freed in the meantime: no error of the disk.
+  // The contribution was freed in the meantime: not an error of the disk.
   if (absl::IsAborted(error)) return error;
   const auto key = ContributionKey::FromProto(info.key());
   absl::Status told = error;
@@ -295,14 +295,14 @@ absl::Status Shard::OnLogError(const v1::ContributionInfo& info,
           absl::StrCat("cannot take ", key.ToString(), ": ", error.ToString()));
       told = machine_.CheckServes();
     } else {
-      // Without the island: many islands may try for hours.
+      // Does not name the island: many islands may try for hours.
       NoteBlockedReason(
           {BlockedReasons::Cause::kTakeContributions, key.fragment, 0, ""},
           absl::StrCat("take contributions to fragment ", key.fragment), error);
       if (absl::IsResourceExhausted(error)) {
         no_room_ = true;
       } else {
-        // Whatever the disk's code is, an island can only wait.
+        // UNAVAILABLE for every code of the disk: an island can only wait.
         told = Refuse(Code::kUnavailable, "DISK_FAILS",
                       absl::StrCat("the server's disk: ", error.message(),
                                    "; its operator must look at it"));

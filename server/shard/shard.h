@@ -1,8 +1,7 @@
-// One shard at work: the machine that decides, the store that keeps, and the
-// threads that carry its actions out.
+// One shard at run time: the machine that decides, the store that keeps, and
+// the queues on which the machine's actions run.
 //
-// Thread-safe. Nothing here blocks on the disk but the calls that say so; the
-// machine's actions run on the queues of ShardResources.
+// Thread-safe. Calls do not block on the disk unless their comment says so.
 
 #pragma once
 
@@ -38,29 +37,31 @@
 
 namespace atl::server {
 
-// What all shards of a server share. Must outlive them.
+// Shared by all shards of a server. Must outlive them.
 struct ShardResources {
-  RoundMerger& merger;      // Used on merge_queue alone.
+  RoundMerger& merger;      // Used on merge_queue only.
   WorkQueue& merge_queue;   // One thread.
   WorkQueue& disk_queue;    // One thread: persists, drops, releases, reserves.
   WorkQueue& finish_queue;  // Syncs contributions.
   WorkQueue& low_queue;     // One thread of low priority: manifests.
   std::shared_ptr<ImagePool> images;  // Memory for versions.
-  ReceiveBudget& held;                // And for what waits to be merged.
-  // Called, from any thread, when the report has changed.
+  ReceiveBudget& held;  // Memory for chunks that wait for a live merge.
+  // Called from any thread when the report has changed.
   std::function<void()> on_change;
 };
 
 class Shard : public LiveMergeHost {
  public:
-  // Starts from what `store` recovered.
+  // Opens the shard's store and starts from what it recovered. Blocks on the
+  // disk.
   //
-  // INVALID_ARGUMENT: the run's outer optimizer is not known.
+  // INVALID_ARGUMENT: this program does not know the run's outer optimizer.
+  // Else as RunStore::Open and LiveMerger::MakeAgain.
   static absl::StatusOr<std::unique_ptr<Shard>> Create(
       const ShardResources& resources, FileSystem& fs, RecordStore& records,
       const std::string& data_dir, const records::RunRecord& record);
 
-  // Waits for nothing: the queues must be stopped before.
+  // Does not wait for actions: stop the queues first.
   ~Shard() override = default;
   Shard(const Shard&) = delete;
   Shard& operator=(const Shard&) = delete;
@@ -68,12 +69,12 @@ class Shard : public LiveMergeHost {
   // --- For the agent --------------------------------------------------------
 
   void OnPlan(const v1::ServerRunPlan& plan);
-  // The newest plan does not have the run.
+  // The newest plan does not contain the run.
   void OnUnplanned();
-  // Tries again what failed for lack of room.
+  // Tries failed actions again.
   void Tick();
   v1::ShardReport Report() const;
-  // True once it has stopped, until the server starts again.
+  // True after a fault, until the server starts again.
   bool has_stopped() const;
 
   // --- For the handlers -----------------------------------------------------
@@ -81,81 +82,78 @@ class Shard : public LiveMergeHost {
   RunStore& store() { return *store_; }
   PushWaiters& waiters() { return waiters_; }
 
-  // Admits a push and binds its key: what the stream goes on with.
-  //
-  // As ParameterService.PushOuterGradient. Blocks on the disk for a new key.
+  // Admits a push and binds its key. Returns the contribution that the stream
+  // writes. Errors of ParameterService.PushOuterGradient. Blocks on the disk
+  // for a new key.
   absl::StatusOr<std::shared_ptr<Contribution>> OpenPush(
       const v1::PushHeader& header, absl::string_view session_sha256);
-  // Whether a push of `slot` may go on, by the newest plan; to be asked once
-  // its stream is among the waiters, who are told when that changes.
+  // OK if the newest plan allows a push of `slot`. Call it after the stream is
+  // added to waiters(), which tell the stream when that changes.
   //
-  // FAILED_PRECONDITION, NOT_A_MEMBER: it is no member any more.
+  // FAILED_PRECONDITION, NOT_A_MEMBER: the slot's island is no longer a member.
   absl::Status CheckMember(int32_t slot) const;
-  // Admits an import: what its stream goes on with; null if version 0 is here
-  // and is the same.
-  //
-  // As ParameterService.ImportParameters. Blocks on the disk the first time.
+  // Admits an import. Returns the contribution that the stream writes; null if
+  // version 0 exists and is the same. Errors of
+  // ParameterService.ImportParameters. Blocks on the disk the first time.
   absl::StatusOr<std::shared_ptr<Contribution>> OpenImport(
       const v1::ImportHeader& header);
-  // As RunStore::WriteBlocks; but of an error what a stream is told.
+  // As ContributionLog::WriteBlocks, but returns the error that ends the
+  // stream. Blocks on the disk.
   absl::StatusOr<bool> WriteBlocks(Contribution& contribution,
                                    IndexRange blocks,
                                    absl::Span<const absl::string_view> pieces,
                                    absl::Span<const BlockFact> facts);
-  // All blocks are there, and the caller has the right to finish: does it on
-  // the finish queue, then settles the waiters.
+  // LiveMergeHost; contributions of other durabilities are finished by
+  // FinishLater too.
   void FinishLater(std::shared_ptr<Contribution> contribution) override;
-  // Its turn comes with PushWaiter::OnLiveMerge.
-  //
-  // ABORTED: the contribution is decided, or of a round that is.
   absl::StatusOr<LivePlace> FindLiveMerge(
       const v1::ContributionInfo& info) const override;
-  // True if a COMMIT or the plan has decided it: its streams are settled.
   bool IsDecided(const ContributionKey& key) const override;
-  // Refuses the contribution whole and settles the waiters; an import is
-  // forgotten, so that a right one may come. Blocks. Requires: its TakeRefusal
-  // or TakeFinish said true.
+  // Refuses the contribution and settles its waiters. An import is dropped
+  // instead, so that a correct one can be pushed. Blocks on the disk. Requires:
+  // TakeRefusal or TakeFinish returned true.
   void RefuseWhole(const Contribution& contribution,
                    const absl::Status& reason);
 
-  // What PullParameters reads.
-  //
-  // As ParameterService.PullParameters; `range` of the request is not looked
-  // at. The reader is displaced if too many released versions are read on.
+  // What a pull reads: a version, a chain of deltas, or a kept contribution.
   struct PullSource {
     HeldVersion held;
-    VersionReaders::Reading reading;  // For as long as it is held.
+    VersionReaders::Reading reading;  // Registers the reader while it lives.
     int64_t version = 0;
     v1::PullContent content = v1::PULL_CONTENT_PARAMETERS;
-    Digest128 digest;  // Of what the caller has in the end.
-    int array = 0;     // Of the version: what is read, but for CHAIN.
-    // CHAIN: D of from_version + 1 to version.
+    Digest128 digest;  // Of the values that the caller has in the end.
+    int array = 0;     // Of the version; unused for CHAIN.
+    // CHAIN: the deltas of versions from_version + 1 to `version`.
     int64_t from_version = 0;
     std::vector<std::shared_ptr<DeltaFile>> chain;
-    bool is_state = false;  // `array` is the optimizer's, which is copied.
-    // A merged contribution, in place of a version.
+    // `array` is the optimizer's: its bytes are copied, never lent.
+    bool is_state = false;
+    // A merged contribution, instead of a version.
     std::shared_ptr<Contribution> kept;
     Digest128 replica_digest;  // Of the version that it was merged into.
   };
+  // Opens what PullParameters reads. Ignores `range` of the request. The reader
+  // is displaced later if too many released versions have readers. Errors of
+  // ParameterService.PullParameters.
   absl::StatusOr<PullSource> OpenPull(const v1::PullParametersRequest& request,
                                       const Reader& reader);
-  // What PullKept reads: `held` and `array`, or `kept`.
-  //
-  // As ParameterService.PullKept; `range` of the request is not looked at.
+  // Opens what PullKept reads: `held` and `array`, or `kept`. Ignores `range`
+  // of the request. Errors of ParameterService.PullKept. Blocks on the disk.
   absl::StatusOr<PullSource> OpenKept(const v1::PullKeptRequest& request,
                                       const Reader& reader);
 
-  // True once after something here found the disk full.
+  // True, once, after this shard found the disk full.
   bool TakeNoRoom() { return no_room_.exchange(false); }
-  // The disk is full, whoever found it: what is kept for pins makes room.
+  // A shard of the server found the disk full: gives up what pins keep.
   void GiveUpKept();
 
-  // A reader of a version met damage: checkpoints that name it are broken, and
-  // without the newest the shard stops. What the reader's caller is told.
+  // A reader of a version met damage. Checkpoints that name the version are
+  // damaged; if it is the newest version, the shard stops. Returns the error
+  // for the reader's caller.
   absl::Status OnDamagedVersion(int32_t fragment, int64_t version,
                                 const absl::Status& damage);
 
-  // A reader of D of a version met damage: it is not held any more.
+  // A reader of the delta of a version met damage: removes the delta.
   void OnDamagedDelta(int32_t fragment, int64_t version,
                       const absl::Status& damage);
 
@@ -166,41 +164,41 @@ class Shard : public LiveMergeHost {
   Shard(const ShardResources& resources, std::unique_ptr<RunStore> store,
         std::unique_ptr<OuterOptimizer> optimizer, ShardShape shape);
 
-  // The error of a read of a contribution that is not kept: `given_up` says
-  // why, and is empty if nobody wanted it.
+  // The error of a read of a contribution that is not kept. `given_up`: why it
+  // was given up; empty if no pin keeps it.
   absl::Status NotKept(const ContributionKey& key,
                        const std::string& given_up) const;
 
-  // Names the machine's next actions and posts them.
   void Advance();
   void AdvanceLocked() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void Post(Action action) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void NoteBlockedReason(const BlockedReasons::Cause& cause,
                          absl::string_view name, const absl::Status& status)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  // The disk did not do what a contribution needs: what its streams are told.
-  // The operator is told too; damage stops the shard, all else may pass.
+  // The disk failed a contribution. Returns the error for its streams.
+  // DATA_LOSS stops the shard; any other error becomes a blocked reason.
   absl::Status OnLogError(const v1::ContributionInfo& info,
                           const absl::Status& error);
-  // Work that nobody waits for could not be done: damage stops the shard.
+  // An action that is not tried again failed. DATA_LOSS stops the shard.
   void OnQuietError(const Action& action, const absl::Status& error);
-  // Tells the machine how an action ended, and goes on.
+  // Tells the machine how an action ended, and posts the next ones.
   void Ended(const Action& action, const absl::Status& status);
   void Changed();
-  // What a pull gives of `source`'s version.
+  // Chooses between parameters, replica and chain of `source`'s version.
   absl::Status ChooseContent(const v1::PullParametersRequest& request,
                              PullSource& source);
 
   void RunMakeVersion0(const Action& action);
-  // Frees imports that are version 0 now.
+  // Frees imports whose version 0 is durable.
   void DropImports();
   void RunMeasure(const Action& action);
   void RunLiveMerge(const Action& action);
   void RunPrepare(const Action& action);
-  // Nobody may hear of a version that is not recorded as prepared.
+  // Undoes the publication of a version that could not be recorded as prepared.
   void GiveUpPrepared(int32_t fragment, int64_t version);
-  // A merge of `seal` met damage, `damage`: contributions that are damaged are
-  // lost, and the merge is tried again; if none is, the damage stands.
+  // A merge of `seal` met `damage`. If contributions are damaged: forgets them
+  // and returns UNAVAILABLE, so that the merge is tried again. If none is
+  // damaged, or the seal is committed: returns `damage`.
   absl::Status LoseDamaged(const v1::Seal& seal, const absl::Status& damage);
   void RunPersist(const Action& action);
   void RunDrop(const Action& action);
@@ -209,7 +207,7 @@ class Shard : public LiveMergeHost {
   void RunDropManifest(const Action& action);
   void RunDropKept(const Action& action);
   void RunFinish(const std::shared_ptr<Contribution>& contribution);
-  // Why a contribution that is whole cannot be taken.
+  // Checks a complete contribution: digest of an import, norm of a push.
   absl::Status CheckWhole(const Contribution& contribution) const;
 
   const ShardResources resources_;
@@ -225,9 +223,9 @@ class Shard : public LiveMergeHost {
 
   mutable Mutex mutex_;
   ShardMachine machine_ ABSL_GUARDED_BY(mutex_);
-  // Live merges that are committed: freed once the lock is released.
+  // Committed live merges, to free after the lock is released.
   std::vector<std::shared_ptr<const void>> live_done_ ABSL_GUARDED_BY(mutex_);
-  // Streams to be told once the lock is released.
+  // Outcomes, to tell streams after the lock is released.
   std::vector<std::pair<ContributionKey, absl::Status>> to_settle_
       ABSL_GUARDED_BY(mutex_);
   // An action failed: the next Tick tries again.

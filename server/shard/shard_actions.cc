@@ -133,7 +133,7 @@ absl::Status Shard::LoseDamaged(const v1::Seal& seal,
                                 const absl::Status& damage) {
   {
     MutexLock lock(&mutex_);
-    // No island has it any longer: an operator may repair what is here.
+    // No island has the bytes any longer: an operator may repair the file.
     if (machine_.IsCommitted(seal)) return damage;
   }
   const std::vector<ContributionKey> keys =

@@ -1,4 +1,4 @@
-// What a shard's pulls read.
+// Opens what pulls read.
 
 #include <cstdint>
 #include <optional>
@@ -52,7 +52,7 @@ absl::StatusOr<Shard::PullSource> Shard::OpenPull(
                        "; call again, or fetch the plan"));
     }
   }
-  // Before it is looked for: whoever finds it is known when it is released.
+  // Registered before Find, so that a release knows every reader.
   source.reading = readers_.Begin(fragment, source.version, reader);
   std::optional<HeldVersion> held =
       store_->versions().Find(fragment, source.version);
@@ -122,7 +122,7 @@ absl::StatusOr<Shard::PullSource> Shard::OpenKept(
   }
   const auto key = ContributionKey::FromProto(request.contribution());
   std::string given_up;
-  bool is_undecided;  // Before the store is looked at: it may be kept then.
+  bool is_undecided;  // Asked before the store: it may be kept by then.
   {
     MutexLock lock(&mutex_);
     RETURN_IF_ERROR(machine_.CheckPlace(0, request.placement_epoch(),
@@ -136,8 +136,8 @@ absl::StatusOr<Shard::PullSource> Shard::OpenKept(
       fragment >= store_->layout().fragment_count() ||
       key.fragment != fragment || store_->range(fragment).empty()) {
     return Refuse(Code::kInvalidArgument, "INVALID_FIELDS",
-                  absl::StrCat("neither a state nor a contribution to a "
-                               "fragment of which shard ",
+                  absl::StrCat("the request names neither a state nor a "
+                               "contribution to a fragment of which shard ",
                                store_->shard(), " holds blocks"));
   }
   source.reading = readers_.BeginKept(key, reader);
@@ -162,8 +162,8 @@ absl::Status Shard::NotKept(const ContributionKey& key,
   return Refuse(
       Code::kOutOfRange, "NOT_KEPT",
       absl::StrCat(key.ToString(), " is not kept on shard ", store_->shard(),
-                   given_up.empty() ? ": no pin says that it should be"
-                                    : absl::StrCat(" any more: ", given_up)));
+                   given_up.empty() ? ": no pin keeps it"
+                                    : absl::StrCat(" any longer: ", given_up)));
 }
 
 void Shard::OnDamagedDelta(int32_t fragment, int64_t version,

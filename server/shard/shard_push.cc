@@ -1,4 +1,4 @@
-// Contributions and imports on their way in: admitted, written, finished.
+// Contributions and imports that arrive: admitted, written, finished.
 
 #include "server/shard/shard.h"
 
@@ -23,7 +23,7 @@ namespace {
 
 using Code = absl::StatusCode;
 
-// This shard's part of the fragment's digest, from the bytes that are stored.
+// This shard's part of the fragment's digest, from the stored bytes.
 absl::StatusOr<Digest128> ComputeDigest(const Contribution& contribution) {
   const ShardRange& range = contribution.range();
   Digest128 digest;
@@ -49,7 +49,7 @@ absl::StatusOr<std::shared_ptr<Contribution>> Shard::OpenPush(
       store_->contributions().Bind(header.info());
   if (!bound.ok()) return OnLogError(header.info(), bound.status());
   const std::shared_ptr<Contribution> contribution = *std::move(bound);
-  // Another stream may have bound the key meanwhile.
+  // Another stream may have bound the key in the meantime.
   if (contribution->info().SerializeAsString() !=
       header.info().SerializeAsString()) {
     return Refuse(Code::kAborted, "KEY_IS_BOUND",
@@ -61,7 +61,7 @@ absl::StatusOr<std::shared_ptr<Contribution>> Shard::OpenPush(
     MutexLock lock(&mutex_);
     machine_.OnBound(header.info());
   }
-  // A live merge may have waited for this contribution only.
+  // A live merge may have waited only for this contribution.
   if (live_ != nullptr) Advance();
   return contribution;
 }
@@ -79,7 +79,7 @@ absl::StatusOr<std::shared_ptr<Contribution>> Shard::OpenImport(
   *info.mutable_digest() = header.digest();
   info.set_codec(v1::CODEC_F32);
   std::shared_ptr<Contribution> contribution;
-  // Twice: it may become version 0 between question and binding.
+  // Asked again after binding: it may have become version 0 in between.
   for (const bool bound : {false, true}) {
     {
       MutexLock lock(&mutex_);
@@ -153,7 +153,7 @@ void Shard::RunFinish(const std::shared_ptr<Contribution>& contribution) {
       machine_.OnStored(contribution->info(), *norm_squared,
                         contribution->live_set_id());
     } else {
-      // It was dropped, or is about to be, and nobody would do so again.
+      // It was dropped or will be; no later action would drop it.
       status = DroppedStatus(key);
     }
     blocked_reasons_.Erase(
@@ -161,7 +161,7 @@ void Shard::RunFinish(const std::shared_ptr<Contribution>& contribution) {
   }
   Advance();
   Changed();
-  // Without its bytes here only the COMMIT settles it.
+  // At durability `island` only the COMMIT settles it.
   if (contribution->keeps_bytes()) waiters_.Settle(key, status);
 }
 
@@ -196,7 +196,7 @@ void Shard::RefuseWhole(const Contribution& contribution,
           ? store_->contributions().Drop(keys)
           : store_->contributions().Refuse(contribution.info(), text);
   if (!refused.ok()) {
-    // Nobody may hear of what a start would not know.
+    // Without a record the next start would not know of the refusal.
     waiters_.Settle(key, OnLogError(contribution.info(),
                                     Annotate(refused,
                                              "cannot record that it is "

@@ -1,9 +1,9 @@
-// One contribution as it arrives in the log: which blocks are there, and their
-// bytes in a segment file.
+// One contribution while it arrives in the log: which blocks are present, and
+// their bytes in a segment file.
 //
-// Thread-safe: several streams may write one contribution. A block is written
-// by whoever claims it first; a copy that comes later is not looked at.
-// Blocks are named by their number in the fragment.
+// Thread-safe: several streams may write one contribution. The first stream to
+// claim a block writes it; later copies are ignored. Block numbers count from
+// the fragment's first block.
 
 #pragma once
 
@@ -27,27 +27,26 @@
 namespace atl::server {
 
 // A file of the log: a header page, then the encoded blocks of one contribution
-// at their final offsets. DESIGN.md, "Segment".
+// at their final offsets (server/store/DESIGN.md, Segment).
 struct Segment {
   int64_t number = 0;
-  int64_t payload_bytes = 0;  // What it has room for.
+  int64_t payload_bytes = 0;  // Space after the header page.
   std::string path;
   std::unique_ptr<RandomAccessFile> file;
 };
 
-// What is known of a block besides its bytes.
 struct BlockFact {
-  uint32_t crc32c = 0;
-  double norm_squared = 0;
+  uint32_t crc32c = 0;      // Of its encoding.
+  double norm_squared = 0;  // Of its decoded values.
 };
 
 class Contribution : public EncodedSource {
  public:
   enum class State { kPartial, kStored, kRefused };
 
-  // A contribution of which nothing has come. Without a segment its blocks are
-  // only counted: whoever writes them keeps nothing (level ISLAND).
-  // `encoded` is that of the info's codec, and must outlive it.
+  // A contribution without any block. `segment` is null at durability `island`:
+  // blocks are counted, their bytes are not kept. `encoded` has the info's
+  // codec and must outlive the contribution.
   Contribution(const v1::ContributionInfo& info, const EncodedRange& encoded,
                std::unique_ptr<Segment> segment, int64_t live_set_id = 0);
 
@@ -57,63 +56,58 @@ class Contribution : public EncodedSource {
   const EncodedRange& encoded() const override { return encoded_; }
   std::string ToString() const override { return key_.ToString(); }
   int64_t segment_number() const { return segment_number_; }
-  // False at durability `island`: blocks are merged as they arrive, and only
-  // counted here.
   bool keeps_bytes() const { return keeps_bytes_; }
-  // The live set that it is merged in; 0 for none.
+  // The LiveSet that merges it; 0 for none.
   int64_t live_set_id() const { return live_set_id_; }
 
   State state() const;
-  // Ranges that are not there and that nobody writes now, in order.
+  // Ranges that are absent and that no stream has claimed, in order.
   std::vector<IndexRange> Missing() const;
-  // True if there are none.
   bool HasAll() const;
 
-  // Takes those of `blocks` that are not there for the caller, who must say
-  // how each ended with Settle. Empty if all are there, or come from another
-  // stream, or the contribution is not PARTIAL.
+  // Claims the missing ones of `blocks` for the caller, which must call Settle
+  // for each. Empty if all are present or claimed by other streams, or if the
+  // contribution is not PARTIAL.
   std::vector<IndexRange> Claim(IndexRange blocks);
-  // Writes the encoding of claimed blocks, which `pieces` are one after the
-  // other, into the segment.
+  // Writes the encoding of claimed blocks, the concatenation of `pieces`, into
+  // the segment. Does nothing without a segment.
   //
-  // RESOURCE_EXHAUSTED: the disk is full.
+  // RESOURCE_EXHAUSTED: the disk is full. ABORTED: the segment was released.
   absl::Status Write(IndexRange blocks,
                      absl::Span<const absl::string_view> pieces);
-  // Ends a claim: `facts` has one entry a block, or is empty if they could not
-  // be written. Returns true if all blocks are there now: whoever gets this
-  // has to finish the contribution, and nobody else gets it.
+  // Ends a claim: `facts` has one entry a block, or is empty if the blocks
+  // could not be written. Returns true, to one caller only, if all blocks are
+  // present now: that caller must finish the contribution.
   bool Settle(IndexRange blocks, absl::Span<const BlockFact> facts);
-  // Takes back that `blocks` are there: their bytes turned out not to be.
+  // Marks present blocks as missing: their bytes were not found.
   void Unsettle(IndexRange blocks);
-  // Lets somebody else finish it, after an error.
+  // After an error: another caller may finish it.
   void Reopen();
-  // If all blocks are there and nobody finishes it: true, and the caller must.
+  // True if all blocks are present and the caller must finish it.
   bool TakeFinish();
-  // Keeps everyone from finishing it, to refuse it; false if it is too late.
+  // Prevents a finish, to refuse it. False if a caller finishes it already.
   bool TakeRefusal();
 
-  // Requires: it has a segment.
+  // Requires: it has a segment. ABORTED: the segment was released.
   absl::Status ReadEncoded(IndexRange blocks, char* bytes) const override;
-  // Makes the segment's bytes durable.
   absl::Status Sync();
 
   // Sum of squares over the range, added in the order of blocks.
   double NormSquared() const;
   std::vector<uint32_t> BlockCrcs() const;
 
-  // PARTIAL -> STORED, and where a start finds it STORED.
+  // PARTIAL -> STORED; also for a contribution that a start finds STORED.
   void MarkStored(double norm_squared, std::vector<uint32_t> block_crcs);
-  // PARTIAL -> REFUSED.
   void MarkRefused(std::string reason);
   std::string refused_reason() const;
-  // Gives the segment up for another contribution; waits for readers, writers
-  // and holders of a SegmentUse. The contribution is of no use then.
+  // Takes the segment away, for another contribution, after readers, writers
+  // and SegmentUses are done. From then on reads and writes are ABORTED.
   std::unique_ptr<Segment> ReleaseSegment();
-
-  // True once that was asked for: nothing that is written gets there.
+  // True from the beginning of ReleaseSegment.
   bool is_released() const;
 
-  // Keeps the segment from being given up while records about it are written.
+  // Keeps the segment from being released while records about it are written;
+  // not ok() if it was released before.
   class SegmentUse {
    public:
     explicit SegmentUse(const Contribution& contribution)
@@ -123,7 +117,6 @@ class Contribution : public EncodedSource {
     }
     SegmentUse(const SegmentUse&) = delete;
     SegmentUse& operator=(const SegmentUse&) = delete;
-    // False if it was given up before.
     bool ok() const { return ok_; }
 
    private:
@@ -157,7 +150,7 @@ class Contribution : public EncodedSource {
   std::string refused_reason_ ABSL_GUARDED_BY(mutex_);
   std::unique_ptr<Segment> segment_;  // Used while user_count_ > 0.
 
-  // Takes a use of the segment; false if it was given up.
+  // Begins a use of the segment; false if it was released.
   bool Enter() const;
   void Leave() const;
   uint32_t BlockCrc(int64_t block) const;

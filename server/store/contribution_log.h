@@ -28,9 +28,9 @@
 #include "server/core/contribution_key.h"
 #include "server/core/shard_machine.h"
 #include "server/store/contribution.h"
-#include "server/store/record_store.h"
+#include "server/store/records/record_store.h"
 #include "server/store/store_context.h"
-#include "server_records.pb.h"
+#include "server/store/records/server_records.pb.h"
 
 namespace atl::server {
 

@@ -1,5 +1,4 @@
-// How a start finds contributions: the segments, then the records that name
-// them.
+// Recovery of contributions: the segments, then the records that name them.
 
 #include <algorithm>
 #include <cstdio>
@@ -13,7 +12,7 @@
 #include "base/status/status_macros.h"
 #include "server/store/contribution_log.h"
 #include "server/store/header_page.h"
-#include "server/store/parse_record.h"
+#include "server/store/records/parse_record.h"
 
 namespace atl::server {
 
@@ -33,7 +32,7 @@ absl::Status ContributionLog::Recover(const std::set<std::string>& kept_paths,
     const auto key = ContributionKey::FromProto(record.info().key());
     if (!context_.HoldsBlocks(key.fragment)) continue;
     std::unique_ptr<Segment> segment = TakeFreeSegment(key, record.segment());
-    // It was never acknowledged: without its segment it starts over.
+    // It was never acknowledged: without its segment it is pushed again.
     if (segment == nullptr) continue;
     RETURN_IF_ERROR(RecoverPartial(record, std::move(segment)));
   }
@@ -76,8 +75,8 @@ absl::Status ContributionLog::RecoverSegments(
     const absl::StatusOr<int64_t> page_bytes =
         segment->file->ReadAt(0, absl::MakeSpan(page));
     if (!page_bytes.ok()) {
-      // Another start may be able to read it: it stays, and no other segment
-      // gets its name. Its contribution is lost until then.
+      // A later start may be able to read it, so the file stays, and no other
+      // segment gets its name. Its contribution is lost until then.
       LOG(ERROR) << "run " << context_.run.run_id()
                  << ": a segment cannot be read: " << page_bytes.status();
       long long number = 0;
@@ -103,8 +102,8 @@ absl::Status ContributionLog::RecoverSegments(
       }
     }
     if (!read.ok()) {
-      // Its process died before a record could name it. If a record does name
-      // it, RecoverStored finds that the contribution is lost.
+      // The process died before it wrote a record for the segment. If a record
+      // does name it, RecoverStored reports the contribution as lost.
       segment->file.reset();
       RETURN_IF_ERROR(context_.fs.Remove(segment->path));
       continue;
@@ -145,7 +144,7 @@ absl::Status ContributionLog::RecoverPartial(const records::BoundRecord& bound,
       const BlockFact fact = {chunk.block_crc32c(i),
                               chunk.block_norm_squared(i)};
       contribution->Settle(block, absl::MakeConstSpan(&fact, 1));
-      // The bytes may not be on the disk after a power loss.
+      // After a power loss the bytes may not be on the disk.
       bytes.resize(context_.FindEncoded(key).ByteCount(block));
       if (!contribution->ReadEncoded(block, bytes.data()).ok()) {
         contribution->Unsettle(block);

@@ -1,4 +1,4 @@
-// The segment files of contributions: made, lent and taken back.
+// The segment files of contributions: creation and reuse.
 
 #include <string>
 #include <utility>

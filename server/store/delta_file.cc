@@ -9,7 +9,7 @@
 #include "base/codec/crc32c.h"
 #include "base/status/status_macros.h"
 #include "server/store/header_page.h"
-#include "server_records.pb.h"
+#include "server/store/records/server_records.pb.h"
 
 namespace atl::server {
 namespace {
@@ -56,7 +56,7 @@ void DeltaFile::SetImage(VersionImage image) {
 absl::StatusOr<std::unique_ptr<DeltaFile>> DeltaFile::Create(
     FileSystem& fs, const std::string& path, const EncodedLayout& layout,
     IndexRange blocks, VersionImage image) {
-  // What an earlier attempt left; a reader that has it open goes on.
+  // An earlier attempt left it; open readers are not affected.
   if (fs.Exists(path)) RETURN_IF_ERROR(fs.Remove(path));
   ASSIGN_OR_RETURN(std::unique_ptr<RandomAccessFile> file,
                    fs.OpenForWrite(path));

@@ -1,16 +1,17 @@
-// D of one version of a shard's part of one fragment: what takes islands from
-// the view before to this version's. DESIGN.md, "Delta file", has the format.
+// The delta of one version of a shard's part of one fragment: the encoded
+// difference that takes an island's replica from the version before to this
+// one. server/store/DESIGN.md, Delta file, has the format.
 //
-// Blocks lie at their offsets of EncodedLayout, counted from the range's first.
-// With an image (version_image.h) they are in memory: Write and Read do not
-// touch the file, and Seal writes all of it. What comes from the file is
-// checked, block by block; what is in memory is not checked again.
+// Blocks lie at their offsets in EncodedLayout, counted from the range's first
+// block. With an image (version_image.h) they are in memory: Write and Read do
+// not touch the file, and Seal writes all of it. Read checks the checksum of
+// blocks from the file, not of blocks in memory.
 //
-// Nothing is synced: a delta that a power cut damages is one that is not held,
-// and V in full takes its place.
+// Nothing is synced: a delta that a power loss damages counts as missing, and
+// islands get the full replica instead.
 //
-// Thread-safe: Write and Read of different blocks may run at the same time.
-// Blocks are named by their number in the fragment.
+// Thread-safe: Write and Read of different blocks may run concurrently. Block
+// numbers count from the fragment's first block.
 
 #pragma once
 
@@ -30,17 +31,17 @@
 
 namespace atl::server {
 
-// What a delta file says that it is.
+// Identity of a delta, from the header of its file.
 struct DeltaIdentity {
   std::string run_id;
   int32_t shard = 0;
-  int64_t version = 0;  // v of D_v.
+  int64_t version = 0;  // v: the delta leads from the replica of v - 1 to v's.
 };
 
 class DeltaFile {
  public:
-  // Makes an empty file at `path`, with all its space reserved. `image` is
-  // null, or has ImageElementCount elements. `layout` must outlive it.
+  // Makes an empty file at `path` and reserves all its space. `image` is null
+  // or has ImageElementCount elements. `layout` must outlive the file.
   //
   // RESOURCE_EXHAUSTED: the disk is full; no file is left.
   static absl::StatusOr<std::unique_ptr<DeltaFile>> Create(
@@ -55,38 +56,37 @@ class DeltaFile {
       FileSystem& fs, const std::string& path, const EncodedLayout& layout,
       IndexRange blocks);
 
-  // Takes a file that nobody else has any more, and that Create made, for
-  // another version, under another name: its pages and its space are there
-  // already. False if it cannot be taken; then it is to be removed.
+  // Renames the file and empties it for another version: its pages and disk
+  // space are allocated already. Requires: no other user has it. False if it
+  // cannot be reused (Open made it, or the rename failed): remove it then.
   bool Reuse(FileSystem& fs, const std::string& path, VersionImage image);
 
-  // Elements (f32) of an image that holds the blocks, and what pads them in the
+  // Elements (f32) of an image: the encoded blocks and their padding in the
   // file.
   static int64_t ImageElementCount(const EncodedLayout& layout,
                                    IndexRange blocks);
 
-  // Where the bytes of `blocks` lie in memory, and what keeps them there; null
-  // if they are in the file alone.
+  // The bytes of `blocks` in memory, valid while `keep` lives; null if they are
+  // in the file only.
   char* Map(IndexRange blocks, VersionImage* keep) const;
 
-  // Writes the bytes of `blocks`, which may lie where Map said.
+  // Writes the bytes of `blocks`; `bytes` may be what Map returned.
   //
   // RESOURCE_EXHAUSTED: the disk is full. DATA_LOSS: it cannot be written.
   absl::Status Write(IndexRange blocks, const char* bytes);
 
-  // Reads the bytes of `blocks`.
-  //
   // DATA_LOSS: a checksum does not match; the message names the file.
   absl::Status Read(IndexRange blocks, char* bytes) const;
 
-  // CRC-32C of a block's bytes, as Write computed it or Open read it.
+  // CRC-32C of a block's bytes, which Write computed or Open read.
   uint32_t BlockCrc32c(int64_t block) const {
     return table_[block - blocks_.begin];
   }
 
-  // Writes what is not in the file yet. Requires: every block was written.
+  // Writes the image, the table and the header. Requires: every block was
+  // written.
   absl::Status Seal(const DeltaIdentity& identity);
-  // Lets go of the memory, if the file has it all.
+  // Frees the memory. Does nothing before Seal.
   void DropImage();
 
   const DeltaIdentity& identity() const { return identity_; }
@@ -95,7 +95,6 @@ class DeltaFile {
     MutexLock lock(&mutex_);
     return path_;
   }
-  // After the file was renamed.
   void set_path(std::string path) {
     MutexLock lock(&mutex_);
     path_ = std::move(path);

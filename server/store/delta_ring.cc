@@ -65,8 +65,8 @@ absl::Status DeltaRing::Recover(absl::Span<const int64_t> versions) {
   for (const std::string& name : names) {
     const std::string path = absl::StrCat(directory_, "/", name);
     const auto place = ParseName(name);
-    // What was half made, what is behind a commit that is not persisted, and
-    // what the ring has no room for.
+    // Incomplete files, deltas of commits that are not persisted, and deltas
+    // that are too old for the ring.
     if (!place || place->first < 0 ||
         place->first >= static_cast<int64_t>(fragments_.size()) ||
         place->second > versions[place->first] ||
@@ -82,7 +82,7 @@ absl::Status DeltaRing::Recover(absl::Span<const int64_t> versions) {
         (*opened)->identity().shard != owner_.shard ||
         (*opened)->identity().version != place->second) {
       LOG(WARNING) << "run " << owner_.run_id << ": " << path
-                   << " is damaged: islands get the view in full instead";
+                   << " is damaged: islands get the whole replica instead";
       RETURN_IF_ERROR(fs_.Remove(path));
       continue;
     }
@@ -111,7 +111,7 @@ absl::StatusOr<std::shared_ptr<DeltaFile>> DeltaRing::New(int32_t fragment,
   VersionImage image;
   if (images_ != nullptr) {
     {
-      // Who pulls one of these reads its file.
+      // Pulls of these deltas read their files from now on.
       MutexLock lock(&mutex_);
       for (auto& [place, delta] : deltas_) {
         if (place.first == fragment) delta->DropImage();
@@ -133,7 +133,7 @@ void DeltaRing::Publish(int32_t fragment, int64_t version,
     MutexLock lock(&mutex_);
     std::swap(deltas_[{fragment, version}], file);
   }
-  // The one before had the same name, unless it was renamed since.
+  // `file` is the delta of an earlier attempt now: closed outside the lock.
   file.reset();
 }
 
@@ -202,7 +202,7 @@ void DeltaRing::Remove(int32_t fragment, int64_t version) {
 }
 
 void DeltaRing::Retire(int32_t fragment, std::shared_ptr<DeltaFile> file) {
-  // Out of the map nobody can get hold of it any more.
+  // The map no longer has the file, so no new user can appear.
   bool is_ours = file.use_count() == 1;
   if (is_ours) {
     MutexLock lock(&mutex_);

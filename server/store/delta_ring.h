@@ -1,8 +1,8 @@
-// The newest deltas of a shard: of every fragment D of its last versions, as
-// many as take no more bytes than the view in full.
+// The newest deltas of a shard: for every fragment those of its last versions,
+// as many as take no more bytes together than the full replica.
 //
-// Nothing depends on a delta: one that is missing, for whatever reason, is a
-// chain that cannot be told, and the view in full is told instead.
+// No data depends on a delta: if one is missing, islands get the full replica
+// instead of a chain of deltas.
 //
 // Thread-safe. Bytes are read and written outside the lock.
 
@@ -35,9 +35,10 @@ class DeltaRing {
     int32_t shard = 0;
   };
 
-  // Opens the ring in `directory`, which is there, and removes what is damaged
-  // or not of a version up to `versions`, the newest persisted ones by
-  // fragment. `ranges` are the shard's, by fragment; they must outlive it.
+  // Opens the ring in `directory`, which must exist. Removes damaged files, and
+  // files of versions that the ring does not keep. `versions`: the newest
+  // persisted version of each fragment. `ranges`: the shard's, by fragment;
+  // must outlive the ring. `images`: may be null.
   //
   // Errors as the file system's.
   static absl::StatusOr<std::unique_ptr<DeltaRing>> Open(
@@ -45,37 +46,35 @@ class DeltaRing {
       const codec::Codec& codec, const std::vector<ShardRange>& ranges,
       absl::Span<const int64_t> versions, std::shared_ptr<ImagePool> images);
 
-  // How the fragment's deltas are laid out.
   const EncodedLayout& layout(int32_t fragment) const {
     return fragments_[fragment].layout;
   }
-  // Versions of D that are kept.
   int64_t kept_count(int32_t fragment) const {
     return fragments_[fragment].kept_count;
   }
 
-  // A file for D of `version` that is being made. Those before it let go of
-  // their memory, if their files have them.
+  // An empty file for the delta of `version`. Older deltas whose files are
+  // sealed give up their memory.
   //
   // RESOURCE_EXHAUSTED: the disk is full.
   absl::StatusOr<std::shared_ptr<DeltaFile>> New(int32_t fragment,
                                                  int64_t version);
-  // It is made; in the place of what another attempt left.
+  // Makes a delta readable; replaces the delta of an earlier attempt.
   void Publish(int32_t fragment, int64_t version,
                std::shared_ptr<DeltaFile> file);
-  // `version` is committed: older ones need no memory.
+  // `version` is committed: frees the memory of older deltas.
   void Commit(int32_t fragment, int64_t version);
-  // Writes it under its name, and removes what the ring has no room for. One
-  // that cannot be written is not held any more.
+  // Writes the delta under its final name and removes those that became too
+  // old. A delta that cannot be written is removed.
   void Persist(int32_t fragment, int64_t version);
-  // Forgets one: of an attempt that is not committed, or that cannot be read.
+  // Removes a delta that is not committed, or that cannot be read.
   void Remove(int32_t fragment, int64_t version);
 
-  // Removes what waits to be written again.
+  // Removes the files that are kept to be written again.
   void DropSpares();
 
-  // D of from + 1 to `to`, in order; empty if one is not held, if there is
-  // none, or if V in full takes fewer bytes.
+  // The deltas of versions from + 1 to `to`, in order. Empty if one is missing,
+  // or if there are more than kept_count.
   std::vector<std::shared_ptr<DeltaFile>> Chain(int32_t fragment, int64_t from,
                                                 int64_t to) const;
 
@@ -93,7 +92,7 @@ class DeltaRing {
 
   absl::Status Recover(absl::Span<const int64_t> versions);
   std::string Path(int32_t fragment, int64_t version) const;
-  // Removes the file, or keeps it to be written again.
+  // Keeps the file to be written again, or removes it.
   void Retire(int32_t fragment, std::shared_ptr<DeltaFile> file);
   void DropOldImages(int32_t fragment) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 

@@ -1,4 +1,4 @@
-// Which deltas are held, over restarts and damage.
+// Which deltas the ring holds, after restarts and damage too.
 
 #include "server/store/delta_ring.h"
 
@@ -97,7 +97,7 @@ TEST_F(DeltaRingTest, HoldsAsManyAsTakeNoMoreThanTheReplicaInFull) {
   EXPECT_TRUE(ring_->Chain(0, 4, 6).empty());   // 6 is not made.
   EXPECT_TRUE(ring_->Chain(0, 5, 5).empty());
   EXPECT_TRUE(ring_->Chain(0, -1, 1).empty());
-  // Its files are as many, and one to be written again.
+  // Three deltas and a spare.
   EXPECT_EQ(fs_.List(kDirectory)->size(), 4u);
 }
 
@@ -110,7 +110,7 @@ TEST_F(DeltaRingTest, ARunThatHasEndedLeavesNoSpareFile) {
   const auto chain = ring_->Chain(0, 2, 5);
   ASSERT_EQ(chain.size(), 3u);
   EXPECT_EQ(Read(*chain[0]), Content(3));
-  // It can begin again.
+  // The run can continue.
   MakeAndPersist(6);
   EXPECT_EQ(ring_->Chain(0, 3, 6).size(), 3u);
 }
@@ -125,7 +125,7 @@ TEST_F(DeltaRingTest, KeepsItsBytesWithAndWithoutMemory) {
         const auto chain = ring_->Chain(0, w - 1, w);
         ASSERT_EQ(chain.size(), 1u);
         EXPECT_EQ(Read(*chain[0]), Content(w));
-        // Only the newest is in memory.
+        // Only the newest delta is in memory.
         VersionImage keep;
         EXPECT_EQ(chain[0]->Map({0, 1}, &keep) != nullptr,
                   with_memory && w == v);
@@ -150,7 +150,7 @@ TEST_F(DeltaRingTest, AStartFindsWhatWasPersistedAndNoMore) {
   for (int64_t v = 2; v <= 4; ++v) EXPECT_EQ(Read(*chain[v - 2]), Content(v));
   EXPECT_TRUE(ring_->Chain(0, 4, 5).empty());
   EXPECT_EQ(fs_.List(kDirectory)->size(), 3u);
-  // Renamed, but its STATE was not written: made again.
+  // It was renamed, but STATE was not written: it is made again.
   Make(5);
   ring_->Persist(0, 5);
   Open(4);

@@ -1,5 +1,5 @@
-// Where the encodings of a shard's blocks of one fragment lie in a file that
-// holds just these.
+// Offsets of a shard's encoded blocks of one fragment, in a file with these
+// blocks only.
 //
 // Pure. Immutable, so thread-safe. The layout must outlive it.
 
@@ -23,18 +23,16 @@ class EncodedRange {
 
   const ShardRange& range() const { return range_; }
   const codec::Codec& codec() const { return encoded_.codec(); }
-  // Elements in memory are their encoding.
+  // True if elements are encoded as they lie in memory.
   bool is_f32() const { return codec().id() == codec::CodecId::kF32; }
 
   // Bytes before `block` in the range. Requires: block in [begin, end].
   int64_t ByteOffset(int64_t block) const {
     return encoded_.ByteOffset(block) - begin_;
   }
-  // Bytes that `blocks` take.
   int64_t ByteCount(IndexRange blocks) const {
     return encoded_.ByteCount(blocks);
   }
-  // Bytes of the whole range.
   int64_t byte_count() const { return ByteCount(range_.blocks()); }
 
  private:

@@ -14,7 +14,7 @@ absl::Status EncodedSource::Read(IndexRange blocks, float* elements) const {
   if (encoded().is_f32()) {
     return ReadEncoded(blocks, reinterpret_cast<char*>(elements));
   }
-  // No codec takes more than f32 does.
+  // No codec takes more bytes than f32.
   char bytes[codec::kBlockElements * sizeof(float)];
   for (int64_t b = blocks.begin; b < blocks.end; ++b) {
     const IndexRange block = {b, b + 1};

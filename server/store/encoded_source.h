@@ -1,4 +1,5 @@
-// Where a merge reads one contribution: a shard's log, or a replay's memory.
+// The source from which a merge reads one contribution: a shard's log, or a
+// replay's memory.
 //
 // Thread-safe.
 
@@ -16,18 +17,18 @@ class EncodedSource {
  public:
   virtual ~EncodedSource() = default;
 
-  // Where its blocks lie.
   virtual const EncodedRange& encoded() const = 0;
-  // For messages: whose it is.
+  // For messages.
   virtual std::string ToString() const = 0;
-  // Reads the encoding of blocks, of encoded().ByteCount(blocks).
+  // Reads the encoding of `blocks` into `bytes`, of
+  // encoded().ByteCount(blocks).
   //
   // DATA_LOSS: a checksum does not match; the message names the file.
   virtual absl::Status ReadEncoded(IndexRange blocks, char* bytes) const = 0;
 
-  // Reads and decodes them, block by block unless the codec is f32.
+  // Reads and decodes `blocks` into `elements`, of their element count.
   //
-  // DATA_LOSS: the same; or a block cannot be decoded.
+  // DATA_LOSS: also if a block cannot be decoded.
   absl::Status Read(IndexRange blocks, float* elements) const;
 };
 

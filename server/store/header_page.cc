@@ -15,7 +15,7 @@ constexpr size_t kPrefixBytes = 20;
 
 constexpr int64_t kStraightPieceBytes = 8 << 20;
 static_assert(kHeaderPageBytes % RandomAccessFile::kStraightBytes == 0,
-              "what lies after the page is written past the system's cache");
+              "bytes after the page are written with WriteStraightAt");
 
 void PutU32(uint32_t value, char* out) {
   std::memcpy(out, &value, sizeof(value));  // Little-endian machines only.

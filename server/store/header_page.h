@@ -1,5 +1,5 @@
-// The first 4096 bytes of every file of ours: a magic number, a format number
-// and a message, checked by a CRC. DESIGN.md, "Header page".
+// The first 4096 bytes of every file of a server: a magic number, a format
+// number and a message, with a CRC (server/store/DESIGN.md, Header page).
 
 #pragma once
 
@@ -16,12 +16,13 @@
 namespace atl::server {
 
 inline constexpr int64_t kHeaderPageBytes = 4096;
-// Bytes of what is padded to whole pages, as all is that lies between header
-// page and table.
+// `bytes` rounded up to whole pages: everything between header page and table
+// is padded to pages.
 inline constexpr int64_t PaddedBytes(int64_t bytes) {
   return (bytes + kHeaderPageBytes - 1) / kHeaderPageBytes * kHeaderPageBytes;
 }
-// Of all files and records of a server.
+// Format of a server's files and of RunRecord; the database has its own
+// (rocksdb_record_store.cc).
 inline constexpr uint32_t kFormatNumber = 1;
 
 // The page, kHeaderPageBytes long. `magic` has 8 characters.
@@ -32,26 +33,26 @@ absl::StatusOr<std::string> EncodeHeaderPage(
 
 // Reads a page into `message`.
 //
-// DATA_LOSS: it is damaged or of another kind or format; the message names
-// `path`.
+// DATA_LOSS: the page is damaged, or of another kind or format; the message
+// names `path`.
 absl::Status DecodeHeaderPage(absl::string_view page, absl::string_view magic,
                               const std::string& path,
                               google::protobuf::MessageLite* message);
 
 // Reads exactly out.size() bytes of the file at `path`.
 //
-// DATA_LOSS: it is shorter, or cannot be read; the message names `path`.
+// DATA_LOSS: the file is shorter; the message names `path`. Else as ReadAt.
 absl::Status ReadFully(const RandomAccessFile& file, const std::string& path,
                        int64_t offset, absl::Span<char> out);
 
-// Writes `bytes` past the system's cache (RandomAccessFile::WriteStraightAt),
-// some at a time: the small records of others, which are synced before anyone
-// goes on, wait that long for the disk; and a thread of low priority that is
-// woken for less is behind.
+// Writes `bytes` past the page cache (RandomAccessFile::WriteStraightAt), in
+// pieces of 8 MiB. Larger pieces would delay the synced records of other
+// threads; smaller ones would wake the caller, a low-priority thread, too
+// often.
 absl::Status WriteStraight(RandomAccessFile& file, int64_t offset,
                            absl::string_view bytes);
 
-// The error of a read at `offset` that gave `count` bytes of `wanted`.
+// The error of a read at `offset` that returned `count` bytes of `wanted`.
 absl::Status EndsEarly(const std::string& path, int64_t offset, int64_t count,
                        size_t wanted);
 

@@ -6,8 +6,8 @@
 #include "absl/strings/str_cat.h"
 #include "base/failpoint/failpoint.h"
 #include "base/status/status_macros.h"
-#include "server/store/parse_record.h"
-#include "server/store/server_records.pb.h"
+#include "server/store/records/parse_record.h"
+#include "server/store/records/server_records.pb.h"
 
 namespace atl::server {
 
@@ -62,7 +62,7 @@ absl::StatusOr<KeptContribution> KeptLog::Find(
       context_.fs.OpenForRead(segment->path);
   if (!file.ok()) {
     if (!Has(key)) {
-      return absl::NotFoundError(absl::StrCat(name, " was dropped meanwhile"));
+      return absl::NotFoundError(absl::StrCat(name, " was dropped just now"));
     }
     return absl::DataLossError(
         absl::StrCat(segment->path, " with ", key.ToString(),
@@ -124,8 +124,9 @@ absl::Status KeptLog::GiveUp(absl::Span<const int64_t> commit_seqs,
     }
   };
   failpoint::Hit("server.kept.before");
-  // First, or a start would take what is removed for damaged; and again after,
-  // for there may be room only then.
+  // Written before the removal, because otherwise a start would report removed
+  // files as damaged. Written again after it, because the disk may be full
+  // until then.
   RecordBatch noted;
   note(&noted);
   context_.records.Write(noted, Sync::kMachine).IgnoreError();

@@ -1,8 +1,8 @@
-// Merged contributions that pins keep: their segments stay, under records of
-// their own, until the last pin that wants them is gone.
+// Merged contributions that pins keep: their segments stay, under `kept`
+// records, until the last pin that keeps them is gone.
 //
-// Thread-safe. RunStore writes the record of a kept contribution in the batch
-// of the STATE that merged it, then tells it here.
+// Thread-safe. RunStore writes the `kept` record in the batch of the STATE that
+// merged the contribution, then calls Put.
 
 #pragma once
 
@@ -21,16 +21,16 @@
 #include "base/sync/mutex.h"
 #include "server/core/contribution_key.h"
 #include "server/store/contribution.h"
-#include "server/store/record_store.h"
+#include "server/store/records/record_store.h"
 #include "server/store/store_context.h"
 
 namespace atl::server {
 
 struct KeptContribution {
   std::shared_ptr<Contribution> contribution;
-  // This shard's part, at the version that it was merged into.
+  // This shard's part of the digest of the version that merged it.
   Digest128 digest;
-  Digest128 replica_digest;  // Of V, in a run with a replica.
+  Digest128 replica_digest;  // The same of the replica, if the run has one.
 };
 
 class KeptLog {
@@ -38,35 +38,34 @@ class KeptLog {
   // `context` must outlive it.
   explicit KeptLog(const StoreContext& context) : context_(context) {}
 
-  // Reads the records; before any other call.
+  // Reads the records. Must come before any other call.
   //
-  // DATA_LOSS: one is damaged.
+  // DATA_LOSS: a record is damaged; the message names it.
   absl::Status Recover();
 
-  // The contribution's record is durable, and of commit `commit_seq`.
+  // Adds a contribution whose record is durable. `commit_seq`: the commit that
+  // merged it.
   void Put(int64_t commit_seq, const Contribution& contribution);
-  // One, to be read.
+  // Opens a contribution for reading.
   //
-  // NOT_FOUND: it is not kept. DATA_LOSS: its file is missing or damaged; the
-  // message names it.
+  // NOT_FOUND: it is not kept. DATA_LOSS: its record is damaged, or its file
+  // cannot be opened; the message names it.
   absl::StatusOr<KeptContribution> Find(const ContributionKey& key) const;
-  // False from the moment that its file is about to go.
+  // False once its file is about to be removed.
   bool Has(const ContributionKey& key) const;
-  // Frees what these commits merged, and forgets that pins were given up.
-  // Readers go on.
+  // Removes the contributions that these commits merged, and the `given_up`
+  // records of `pins`. Open readers are not affected.
   absl::Status Drop(absl::Span<const int64_t> commit_seqs,
                     absl::Span<const std::string> pins);
-  // The same, and notes durably that the pins were given up.
+  // Removes the contributions, and records durably that `pins` were given up.
   absl::Status GiveUp(absl::Span<const int64_t> commit_seqs,
                       absl::Span<const std::string> pins,
                       const std::string& reason);
 
-  // The commits of which contributions are kept.
   std::set<int64_t> Commits() const;
-  // Paths of all segments.
   std::set<std::string> Paths() const;
-  // As Recover found it: pins that were given up, with the reason, and the
-  // greatest number of a segment.
+  // What Recover found: the reason for each pin that was given up, by
+  // PIN_ID@COMMIT_SEQ, and the greatest number of a segment.
   const std::map<std::string, std::string>& given_up() const {
     return given_up_;
   }
@@ -78,9 +77,9 @@ class KeptLog {
     int64_t segment;
   };
 
-  // Removes the files of what these commits merged, then adds the deletion of
-  // its records to `batch`: a crash between them leaves what can be dropped
-  // again.
+  // Removes the files of the contributions that these commits merged, then adds
+  // the deletion of their records to `batch`. After a crash between the two, a
+  // later Drop deletes the records.
   void Remove(absl::Span<const int64_t> commit_seqs, RecordBatch* batch);
 
   const StoreContext& context_;
@@ -88,7 +87,7 @@ class KeptLog {
   int64_t last_segment_ = 0;
 
   mutable Mutex mutex_;
-  // By commit_seq: what it merged and where that is.
+  // By the commit_seq that merged them.
   std::map<int64_t, std::vector<Kept>> kept_ ABSL_GUARDED_BY(mutex_);
 };
 

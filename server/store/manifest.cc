@@ -17,7 +17,7 @@ using OrderedJson = nlohmann::ordered_json;
 constexpr int kFormat = 1;
 constexpr char kKind[] = "atoll shard checkpoint";
 
-// False if `json` has no such field of that kind.
+// False if `json` has no such field of this type.
 bool Read(const Json& json, const char* name, std::string* out) {
   const auto it = json.find(name);
   if (it == json.end() || !it->is_string()) return false;
@@ -46,7 +46,7 @@ bool ReadFile(const Json& json, ManifestFile* file) {
 
 absl::Status Misfit(absl::string_view why) {
   return absl::DataLossError(
-      absl::StrCat("it is no manifest of this program's format: ", why));
+      absl::StrCat("not a manifest that this program can read: ", why));
 }
 
 }  // namespace
@@ -92,7 +92,7 @@ absl::StatusOr<Manifest> ParseManifest(absl::string_view text) {
   std::string kind;
   if (!Read(json, "format", &format) || format != kFormat ||
       !Read(json, "kind", &kind) || kind != kKind) {
-    return Misfit("its format or kind is another");
+    return Misfit("its format or kind differs");
   }
   Manifest manifest;
   std::string fingerprint;
@@ -110,7 +110,7 @@ absl::StatusOr<Manifest> ParseManifest(absl::string_view text) {
   if (parent != json.end() && parent->is_object() &&
       (!Read(*parent, "pin_id", &manifest.parent_pin_id) ||
        !Read(*parent, "sha256", &manifest.parent_sha256))) {
-    return Misfit("its parent is not named");
+    return Misfit("its parent has no pin_id or sha256");
   }
   const auto files = json.find("files");
   if (files == json.end() || !files->is_array()) {
@@ -118,7 +118,7 @@ absl::StatusOr<Manifest> ParseManifest(absl::string_view text) {
   }
   for (const Json& entry : *files) {
     ManifestFile file;
-    if (!ReadFile(entry, &file)) return Misfit("a file is not described");
+    if (!ReadFile(entry, &file)) return Misfit("a file entry lacks a field");
     manifest.files.push_back(std::move(file));
   }
   return manifest;

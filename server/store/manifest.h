@@ -1,8 +1,7 @@
-// The manifest of a checkpoint on one shard, as readable JSON: which files it
-// is made of, with their sizes and SHA-256. DESIGN.md, "Manifest", has the
-// format.
+// The manifest of a checkpoint on one shard, as readable JSON: its files, with
+// sizes and SHA-256. server/store/DESIGN.md, Manifest, has the format.
 //
-// Pure functions of values. Thread-safe.
+// Pure. Thread-safe.
 
 #pragma once
 
@@ -20,9 +19,9 @@ struct ManifestFile {
   int32_t fragment = 0;
   int64_t version = 0;
   int64_t commit_seq = 0;    // Of the version; 0 for version 0.
-  std::string shard_digest;  // This shard's part of the fragment's, hex.
-  std::string digest;        // The fragment's over all shards, hex.
-  std::string file;          // Below the run's directory.
+  std::string shard_digest;  // This shard's part of the digest, hex.
+  std::string digest;        // The fragment's digest over all shards, hex.
+  std::string file;          // Relative to the shard's directory.
   int64_t size_bytes = 0;
   std::string sha256;  // Of the whole file, hex.
 };
@@ -31,19 +30,19 @@ struct Manifest {
   std::string run_id;
   int64_t run_epoch = 0;
   std::string pin_id;
-  int64_t commit_seq = 0;  // The cut: versions after all COMMITs below it.
+  int64_t commit_seq = 0;  // The cut: versions after all COMMITs before it.
   uint64_t layout_fingerprint = 0;
   int32_t shard = 0;
   int32_t shard_count = 0;
-  std::vector<ManifestFile> files;  // By fragment; none of an empty range.
-  // The shard's checkpoint before it, which may be gone; empty for none.
+  std::vector<ManifestFile> files;  // By fragment, without empty ranges.
+  // The shard's checkpoint before it, perhaps deleted since; empty for none.
   std::string parent_pin_id;
-  std::string parent_sha256;  // Of the bytes of its manifest, hex.
+  std::string parent_sha256;  // Of its manifest's bytes, hex.
 };
 
 std::string ToJson(const Manifest& manifest);
 
-// DATA_LOSS: it is no manifest of this format; the message says why.
+// DATA_LOSS: `text` is not a manifest of this format; the message says why.
 absl::StatusOr<Manifest> ParseManifest(absl::string_view text);
 
 }  // namespace atl::server

@@ -19,7 +19,7 @@ namespace {
 
 constexpr absl::string_view kSuffix = ".json";
 constexpr int64_t kReadBytes = 1 << 20;
-// One entry a fragment, a few hundred bytes each.
+// A manifest has one entry a fragment, of a few hundred bytes each.
 constexpr int64_t kManifestBytesMax = 16 << 20;
 
 // Fills in the size and the SHA-256 of the file at `path`.
@@ -123,7 +123,8 @@ absl::StatusOr<ManifestFact> ManifestStore::Check(
       manifest.layout_fingerprint != context_.layout.fingerprint() ||
       manifest.shard != context_.shard ||
       manifest.shard_count != context_.shard_count) {
-    return absl::DataLossError("it is of another run, pin, layout or shard");
+    return absl::DataLossError(
+        "it belongs to another run, pin, layout or shard");
   }
   ManifestFact fact;
   fact.pin_id = pin_id;
@@ -132,12 +133,13 @@ absl::StatusOr<ManifestFact> ManifestStore::Check(
   for (const ManifestFile& file : manifest.files) {
     if (file.fragment < 0 ||
         file.fragment >= context_.layout.fragment_count()) {
-      return absl::DataLossError("it names a fragment that the run has not");
+      return absl::DataLossError(
+          "it names a fragment that the run does not have");
     }
     fact.versions[file.fragment] = file.version;
     const std::string path =
         context_.names.VersionPath(file.fragment, file.version);
-    // Open has checked header and table; the bytes are checked when read.
+    // VersionFile::Open has checked header and table. Reads check the bytes.
     const std::optional<HeldVersion> held =
         find_version_(file.fragment, file.version);
     if (!held) {
@@ -148,10 +150,11 @@ absl::StatusOr<ManifestFact> ManifestStore::Check(
                      context_.fs.OpenForRead(path));
     ASSIGN_OR_RETURN(const int64_t size_bytes, opened->Size());
     if (size_bytes != file.size_bytes) {
-      fact.fault = absl::StrCat(path, " has ", size_bytes, " bytes, and had ",
-                                file.size_bytes);
+      fact.fault = absl::StrCat(path, " has ", size_bytes,
+                                " bytes; the manifest says ", file.size_bytes);
     } else if (held->digest.ToHex() != file.shard_digest) {
-      fact.fault = absl::StrCat(path, " is not the file that it was");
+      fact.fault =
+          absl::StrCat(path, " has another digest than the manifest says");
     }
   }
   return fact;
@@ -167,7 +170,7 @@ absl::Status ManifestStore::Recover() {
     if (!absl::ConsumeSuffix(&pin_id, kSuffix) ||
         !ValidateId("pin_id", std::string(pin_id)).ok()) {
       RETURN_IF_ERROR(
-          context_.fs.Remove(path));  // What a crash left half made.
+          context_.fs.Remove(path));  // A crash left it incomplete.
       continue;
     }
     const absl::StatusOr<std::string> text =
@@ -175,10 +178,9 @@ absl::Status ManifestStore::Recover() {
     absl::StatusOr<ManifestFact> fact =
         text.ok() ? Check(std::string(pin_id), *text) : text.status();
     if (!fact.ok()) {
-      // The versions are what counts: it is written again from them, if their
-      // pin is still there.
+      // If its pin still exists, it is written again from the versions.
       LOG(ERROR) << "run " << context_.run.run_id() << ": " << path
-                 << " is damaged and written again: "
+                 << " is damaged; it is written again if its pin exists: "
                  << fact.status().ToString();
       RETURN_IF_ERROR(context_.fs.Remove(path));
       continue;

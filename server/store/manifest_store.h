@@ -1,5 +1,5 @@
-// Writes, checks and deletes the manifests of checkpoints (DESIGN.md,
-// "Manifest").
+// Writes, checks and deletes the manifests of checkpoints
+// (server/store/DESIGN.md, Manifest).
 //
 // Thread-safe. Calls `find_version` with no lock held.
 
@@ -36,7 +36,8 @@ class ManifestStore {
       : context_(context), find_version_(std::move(find_version)) {}
 
   // Checks the manifests against their versions' files. Must come before any
-  // other call. Deletes a damaged manifest; the plan writes it again.
+  // other call. Deletes a damaged manifest; it is written again when the plan
+  // names its pin.
   absl::Status Recover();
   // What Recover found.
   const std::vector<ManifestFact>& found() const { return found_; }

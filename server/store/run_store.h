@@ -1,7 +1,7 @@
 // All that a server keeps of one shard of a run, over a FileSystem and a
-// RecordStore. Four stores have the parts; this class opens them in order, and
-// writes the one batch that concerns them all (Persist). DESIGN.md has the
-// formats and what a crash at each step leaves.
+// RecordStore. Five stores have the parts; this class opens them in order, and
+// writes the one batch that concerns them all (Persist). server/store/DESIGN.md
+// has the formats and what a crash at each step leaves.
 //
 // Thread-safe.
 
@@ -24,11 +24,11 @@
 #include "server/store/contribution_log.h"
 #include "server/store/kept_log.h"
 #include "server/store/manifest_store.h"
-#include "server/store/record_store.h"
+#include "server/store/records/record_store.h"
 #include "server/store/store_context.h"
 #include "server/store/sum_store.h"
 #include "server/store/version_store.h"
-#include "server_records.pb.h"
+#include "server/store/records/server_records.pb.h"
 
 namespace atl::server {
 

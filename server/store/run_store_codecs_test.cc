@@ -1,4 +1,4 @@
-// Contributions in the log, encoded.
+// Encoded contributions in the log.
 
 #include <cstring>
 #include <iostream>
@@ -14,7 +14,7 @@
 #include "gtest/gtest.h"
 #include "server/store/run_store.h"
 #include "server/store/testing/memory_record_store.h"
-#include "server/store/run_records.h"
+#include "server/store/records/run_records.h"
 
 namespace atl::server {
 namespace {
@@ -82,7 +82,7 @@ class RunStoreCodecsTest : public testing::TestWithParam<codec::CodecId> {
     return *bound;
   }
 
-  // Random values, encoded.
+  // The encoding of random values.
   std::vector<char> Encoded(const EncodedRange& range) {
     std::vector<char> bytes;
     std::normal_distribution<float> normal;
@@ -119,7 +119,7 @@ class RunStoreCodecsTest : public testing::TestWithParam<codec::CodecId> {
     return *written;
   }
 
-  // Sizes of the segments, page left out.
+  // Sizes of the segments without their header pages.
   std::vector<int64_t> SegmentSizes() {
     std::vector<int64_t> sizes;
     const auto names = fs_.List(kLog);
@@ -158,7 +158,6 @@ TEST_P(RunStoreCodecsTest, WhatIsStoredOutlivesAPowerCutInItsOwnSize) {
   EXPECT_EQ(
       std::memcmp(read.data(), bytes.data() + range.ByteOffset(1), read.size()),
       0);
-  // And decoded.
   const codec::Codec& codec = codec::GetCodec(GetParam());
   std::vector<float> elements(10100), expected(4096);
   ASSERT_TRUE(found->Read({0, 4}, elements.data()).ok());
@@ -197,8 +196,8 @@ TEST_P(RunStoreCodecsTest, ADamagedBlockIsNamed) {
   EXPECT_NE(read.message().find("block 2"), std::string::npos) << read;
 }
 
-// Version 0 comes as f32, whatever contributions are: its segment is not kept
-// for them, and not found by them after a crash.
+// An import is f32 in every codec: contributions do not reuse its segment, nor
+// find it after a crash.
 TEST_P(RunStoreCodecsTest, AnImportHasASegmentOfItsOwnSize) {
   auto import = Bind(ImportInfo());
   EXPECT_TRUE(import->encoded().is_f32());

@@ -1,5 +1,5 @@
-// What RunStore keeps, and what it says when the disk is full, forgetful or
-// wrong.
+// RunStore over restarts, and on disks that are full, lose writes or return
+// wrong bytes.
 
 #include "server/store/run_store.h"
 
@@ -20,7 +20,7 @@
 #include "gtest/gtest.h"
 #include "server/store/manifest.h"
 #include "server/store/testing/memory_record_store.h"
-#include "server/store/run_records.h"
+#include "server/store/records/run_records.h"
 
 namespace atl::server {
 namespace {
@@ -51,7 +51,7 @@ class RunStoreTest : public testing::Test {
  protected:
   RunStoreTest() { Create(v1::DURABILITY_MACHINE); }
 
-  // The run, anew.
+  // A new run.
   void Create(v1::Durability durability) {
     RecordBatch batch;
     batch.DeletePrefix("runs/");
@@ -231,7 +231,7 @@ TEST_F(RunStoreTest, AReleasedFileIsWrittenAgainAndNoneIsMade) {
     ASSERT_TRUE(MakeVersion(v, static_cast<float>(v)).ok());
     ASSERT_TRUE(store_->Persist(1, Commit(v), {}).ok());
     store_->versions().Remove(0, v - 1);
-    // No room for a new file from now on.
+    // From now on the disk is too full for a new file.
     if (v == 2) fs_.SetCapacity(1);
   }
   std::vector<float> read(10000);
@@ -365,7 +365,7 @@ TEST_F(RunStoreTest, AManifestThatCannotBeReadIsRemovedToBeWrittenAgain) {
   ASSERT_TRUE(store_->manifests().Write(1, Checkpoint("a", 0)).ok());
   const std::string directory = std::string(kCheckpoints) + "/";
   const std::string text = *ReadFile(fs_, directory + "a.json");
-  // Half of one, another's, and what a crash left.
+  // Half a manifest, the manifest of another pin, and a file of a crash.
   ASSERT_TRUE(WriteFileAtomically(fs_, directory + "a.json",
                                   text.substr(0, text.size() / 2))
                   .ok());
@@ -452,7 +452,7 @@ TEST_F(RunStoreTest, AStoredContributionWithoutItsSegmentIsLostAndComesAgain) {
   const auto& [key, why] = *recovered.lost.begin();
   EXPECT_EQ(key.slot, 1);
   EXPECT_NE(why.find((*names)[0]), std::string::npos) << why;
-  // Others do not come under the number that its record still names.
+  // Other segments do not get the number that its record still names.
   StoreContribution(3);
   EXPECT_FALSE(fs_.Exists(std::string(kLog) + "/" + (*names)[0]));
   StoreContribution(1);
@@ -474,7 +474,7 @@ TEST_F(RunStoreTest, ASegmentThatIsBroughtBackHoldsItsContributionAgain) {
   EXPECT_EQ(store_->Recovered().stored.size(), 1);
 }
 
-// It is not removed: the disk may give it at the next start.
+// It is not removed: the next start may be able to read it.
 TEST_F(RunStoreTest, ASegmentThatCannotBeReadAtAStartIsLostUntilItCan) {
   StoreContribution(0);
   const auto names = *fs_.List(kLog);
@@ -486,14 +486,14 @@ TEST_F(RunStoreTest, ASegmentThatCannotBeReadAtAStartIsLostUntilItCan) {
   EXPECT_TRUE(store_->Recovered().stored.empty());
   EXPECT_EQ(store_->Recovered().lost.size(), 1);
   EXPECT_EQ(*fs_.List(kLog), names);
-  // Nobody else takes its name.
+  // No other segment takes its name.
   StoreContribution(1);
   EXPECT_EQ(fs_.List(kLog)->size(), 2);
   ASSERT_TRUE(Reopen().ok());
   EXPECT_EQ(store_->Recovered().stored.size(), 2);
 }
 
-// Nor when no record names it.
+// The same without a record that names the segment.
 TEST_F(RunStoreTest, ASpareSegmentThatCannotBeReadAtAStartKeepsItsName) {
   StoreContribution(0);
   ASSERT_TRUE(store_->contributions().Drop({Bind(0)->key()}).ok());
@@ -566,7 +566,7 @@ TEST_F(RunStoreTest, ARunThatHasEndedLeavesNoSpareFile) {
   StoreContribution(0);
   ASSERT_EQ(fs_.List(kLog)->size(), 3);
   store_->DropSpares();
-  // What is stored stays, durably.
+  // Stored contributions stay.
   EXPECT_EQ(fs_.List(kLog)->size(), 1);
   EXPECT_TRUE(fs_.List(kVersions)->empty());
   const ContributionKey keys[] = {
@@ -574,7 +574,7 @@ TEST_F(RunStoreTest, ARunThatHasEndedLeavesNoSpareFile) {
   ASSERT_TRUE(store_->contributions().Drop(keys).ok());
   store_->DropSpares();
   EXPECT_TRUE(fs_.List(kLog)->empty());
-  // It can begin again.
+  // The run can continue.
   StoreContribution(1);
   ASSERT_TRUE(Reopen().ok());
   EXPECT_EQ(store_->Recovered().stored.size(), 1);
@@ -610,7 +610,7 @@ TEST_F(RunStoreTest, ARunThatHasEndedLeavesNoSpareSum) {
   EXPECT_TRUE(store_->sums().New(0, 1).ok());
 }
 
-// Whoever tries for hours to reserve a round says the same each time.
+// An error that repeats for hours has the same text each time.
 TEST_F(RunStoreTest, ASegmentThatCannotBeMadeTakesNoNumber) {
   using Call = FakeFileSystem::Fault::Call;
   for (const Call call : {Call::kOpen, Call::kReserve, Call::kWrite,
@@ -630,7 +630,7 @@ TEST_F(RunStoreTest, ASegmentThatCannotBeMadeTakesNoNumber) {
   EXPECT_EQ(*fs_.List(kLog), std::vector<std::string>{"0000000001.seg"});
 }
 
-// A disk that is full says so when there is something to be freed.
+// A full disk also fails the deletion of records.
 TEST_F(RunStoreTest, WhatCouldNotBeFreedIsFreedByTheNextThatCan) {
   StoreContribution(0);
   records_.FailWrites(absl::ResourceExhaustedError("full"));
@@ -642,7 +642,7 @@ TEST_F(RunStoreTest, WhatCouldNotBeFreedIsFreedByTheNextThatCan) {
   StoreContribution(3);
   EXPECT_EQ(fs_.List("data/runs/run/shard-0/log")->size(), 2u);
 
-  // The same key again takes what it had.
+  // A key that is bound again frees its old segment.
   records_.FailWrites(absl::ResourceExhaustedError("full"));
   EXPECT_FALSE(store_->contributions().Drop({Bind(2)->key()}).ok());
   records_.FailWrites(absl::OkStatus());
@@ -657,9 +657,8 @@ TEST_F(RunStoreTest, WhatCouldNotBeFreedIsFreedByTheNextThatCan) {
   }
 }
 
-// An import has the same key again. Its old records are deleted by a batch that
-// was made before it was bound, its own Drop's or, if that has failed, the next
-// one's.
+// An import is bound to the same key again. A batch that was made before that
+// deletes its old records: the batch of its Drop or, if that failed, the next.
 TEST_F(RunStoreTest, WhatIsBoundAnewOutlivesTheDeletionOfWhatItWas) {
   for (const bool has_failed : {false, true}) {
     SCOPED_TRACE(has_failed);
@@ -684,7 +683,7 @@ TEST_F(RunStoreTest, WhatIsBoundAnewOutlivesTheDeletionOfWhatItWas) {
         is_stored = true;
         changed.SignalAll();
       });
-      // It has to wait for us; else it is done at once.
+      // Bind must wait for this batch.
       MutexLock lock(&mutex);
       EXPECT_FALSE(changed.AwaitWithTimeout(&mutex, absl::Milliseconds(200),
                                             [&] { return is_stored; }));
@@ -698,7 +697,7 @@ TEST_F(RunStoreTest, WhatIsBoundAnewOutlivesTheDeletionOfWhatItWas) {
   }
 }
 
-// Until STATE says that the commit is in the files, a start makes it again.
+// Until STATE has the commit, a start merges it again.
 TEST_F(RunStoreTest, WhatACommitMergedStaysUntilItIsPersisted) {
   ASSERT_TRUE(MakeVersion(0, 5).ok());
   StoreContribution(0);
@@ -788,7 +787,6 @@ TEST_F(RunStoreTest, AnErrorOfTheDiskIsNotSwallowed) {
                 .path_part = "",
                 .error_number = EIO});
   EXPECT_TRUE(absl::IsDataLoss(WriteBlocks(*contribution, {0, 3}).status()));
-  // The claim was given back.
   EXPECT_EQ(contribution->Missing(), (std::vector<IndexRange>{{0, 3}}));
   ASSERT_TRUE(*WriteBlocks(*contribution, {0, 3}));
   records_.FailWrites(absl::ResourceExhaustedError("full"));
@@ -799,8 +797,8 @@ TEST_F(RunStoreTest, AnErrorOfTheDiskIsNotSwallowed) {
   EXPECT_TRUE(store_->contributions().Finish(*contribution).ok());
 }
 
-// The system takes for written what a sync has failed to write, so that a second
-// one says OK for bytes that are not on the disk.
+// After a failed sync the system marks the bytes as written, so a second sync
+// would succeed although they are not on the disk.
 TEST_F(RunStoreTest, WhatCouldNotBeSyncedHasToComeAgain) {
   auto contribution = Bind(0);
   ASSERT_TRUE(*WriteBlocks(*contribution, {0, 3}));
@@ -811,7 +809,7 @@ TEST_F(RunStoreTest, WhatCouldNotBeSyncedHasToComeAgain) {
       absl::IsDataLoss(store_->contributions().Finish(*contribution).status()));
   EXPECT_FALSE(contribution->TakeFinish());
   EXPECT_EQ(store_->contributions().Find(contribution->key()), nullptr);
-  // Nor does the next life take it for whole.
+  // After a restart neither.
   ASSERT_TRUE(Reopen().ok());
   EXPECT_EQ(store_->contributions().Find(contribution->key()), nullptr);
 

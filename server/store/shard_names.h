@@ -1,4 +1,5 @@
-// Where the files of one shard of a run lie, and what its records are called.
+// Paths of the files of one shard of a run, and names of its records.
+//
 // A value. Thread-safe.
 
 #pragma once

@@ -1,5 +1,5 @@
-// The blocks of one fragment that one shard holds, and where their elements lie
-// in a file that holds just these.
+// The blocks of one fragment that one shard holds, and the offsets of their
+// elements in a file with these blocks only.
 //
 // Pure. Thread-safe. The layout must outlive it.
 
@@ -32,7 +32,7 @@ class ShardRange {
   int64_t ElementOffset(int64_t block) const {
     return layout_->BlockOffset(fragment_, block) - elements_.begin;
   }
-  // Elements that `blocks` have.
+  // Elements of `blocks`.
   int64_t ElementCount(IndexRange blocks) const {
     return layout_->BlockElements(fragment_, blocks).size();
   }

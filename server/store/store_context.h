@@ -14,8 +14,8 @@
 #include "base/layout/layout.h"
 #include "server/core/contribution_key.h"
 #include "server/store/encoded_range.h"
-#include "server/store/record_store.h"
-#include "server/store/server_records.pb.h"
+#include "server/store/records/record_store.h"
+#include "server/store/records/server_records.pb.h"
 #include "server/store/shard_names.h"
 #include "server/store/shard_range.h"
 

@@ -9,7 +9,7 @@
 namespace atl::server {
 namespace {
 
-// One of the version that is being made durable, one of the next version.
+// One for the version that is being made durable, one for the next.
 constexpr size_t kSparesMax = 2;
 
 }  // namespace
@@ -93,7 +93,7 @@ absl::StatusOr<std::shared_ptr<VersionFile>> SumStore::New(int32_t fragment,
 void SumStore::GiveUp(int32_t fragment, int64_t version,
                       const std::shared_ptr<VersionFile>& sum) {
   if (sum == nullptr) return;
-  // Nobody makes a file under a name that is removed here.
+  // While the lock is held, no file is made under the removed name.
   MutexLock making(&making_mutex_);
   if (made_[fragment] != sum.get() || Find(fragment, version) == sum) return;
   made_.erase(fragment);

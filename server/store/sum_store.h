@@ -1,6 +1,6 @@
 // Durability `island`: the merged gradient ("sum") of each version that is
 // prepared and not yet durable. A start makes such a version again from it.
-// DESIGN.md, "Sum", has the format.
+// server/store/DESIGN.md, Sum, has the format.
 //
 // Thread-safe. Bytes are read and written outside the locks.
 

@@ -11,7 +11,7 @@
 #include "base/codec/stream_copy.h"
 #include "base/status/status_macros.h"
 #include "server/store/header_page.h"
-#include "server_records.pb.h"
+#include "server/store/records/server_records.pb.h"
 
 namespace atl::server {
 namespace {
@@ -62,7 +62,7 @@ int64_t VersionFile::size_bytes() const {
 absl::StatusOr<std::unique_ptr<VersionFile>> VersionFile::Create(
     FileSystem& fs, const std::string& path, const ShardRange& range,
     int state_count) {
-  // What an earlier attempt left; a reader that has it open goes on.
+  // An earlier attempt left it; open readers are not affected.
   if (fs.Exists(path)) RETURN_IF_ERROR(fs.Remove(path));
   ASSIGN_OR_RETURN(std::unique_ptr<RandomAccessFile> file,
                    fs.OpenForWrite(path));
@@ -94,7 +94,7 @@ bool VersionFile::Reuse(FileSystem& fs, const std::string& new_path) {
 
 void VersionFile::SetImage(int array, VersionImage image, bool carried) {
   if (image != nullptr) {
-    // What pads the array in the file.
+    // The padding of the array in the file.
     std::fill(image.get() + range_.element_count(),
               image.get() + ImageElementCount(range_), 0.0f);
   }
@@ -110,7 +110,7 @@ bool VersionFile::carries(int array) const {
 VersionImage VersionFile::TakeImage(int array) {
   MutexLock lock(&mutex_);
   ArrayPlace& place = places_[array];
-  // Others get hold of it only under the lock.
+  // Other callers get the image only under the lock.
   if (!place.in_file || place.image.use_count() != 1) return nullptr;
   return std::move(place.image);
 }
@@ -250,7 +250,7 @@ absl::Status VersionFile::WriteImage(int array) {
   const float* const elements = FindImage(array, &keep);
   if (elements == nullptr) return absl::OkStatus();
   const absl::string_view bytes = AsBytes(elements, ImageElementCount(range_));
-  // V that is left out is made of what is in files.
+  // A replica that is left out can be made again from files.
   const bool left_out = array == state_count_ && replica_left_out();
   if (!left_out) {
     RETURN_IF_ERROR(WriteStraight(*file_, ArrayOffset(array), bytes));
@@ -304,8 +304,10 @@ absl::Status VersionFile::ReadUnchecked(int array, IndexRange blocks,
       MutexLock lock(&mutex_);
       maker = replica_maker_;
       if (replica_left_out_ && maker == nullptr) {
-        return absl::DataLossError(absl::StrCat(
-            path_, " has no view, and the version before is not here"));
+        return absl::DataLossError(
+            absl::StrCat(path_,
+                         " does not contain its replica, and the version "
+                         "before is not here"));
       }
     }
     if (maker != nullptr) return (*maker)(blocks, elements);
@@ -367,8 +369,8 @@ absl::Status VersionFile::Seal(const VersionIdentity& identity) {
   sealed_ = synced.ok();
   written_back_ = synced.ok();
   for (int array = 0; !synced.ok() && array <= state_count_; ++array) {
-    // What the disk may have lost cannot be written again, and the next sync
-    // would not tell.
+    // The disk may have lost an array that is not in memory, and a later sync
+    // would not report that.
     const bool left_out = array == state_count_ && replica_left_out_;
     if (places_[array].image == nullptr && !left_out) {
       return absl::DataLossError(synced.message());

@@ -1,4 +1,4 @@
-// A version in memory and its file.
+// A version in memory and in its file.
 
 #include "server/store/version_file.h"
 
@@ -54,7 +54,7 @@ class VersionFileTest : public testing::Test {
   VersionImage Image() {
     VersionImage image = pool_->Take(VersionFile::ImageElementCount(range_));
     CHECK(image != nullptr);
-    // As one that was used before.
+    // Content of an earlier use.
     std::fill_n(image.get(), VersionFile::ImageElementCount(range_), 99.0f);
     return image;
   }
@@ -154,7 +154,7 @@ TEST_F(VersionFileTest, ArraysThatNoImageHasAreInTheFileAtOnceAndChecked) {
     }
     ASSERT_TRUE(file.Seal({"run", 0, 7, 7, {1, 2}}).ok());
     sealed[with_image] = Bytes();
-    // Where array 1 begins; array 0 has the same bytes a little further on.
+    // The place of array 1.
     const std::string bytes = Bytes();
     const auto first = elements_of(1);
     const size_t at =
@@ -181,7 +181,7 @@ TEST_F(VersionFileTest, MemoryIsNotLetGoBeforeTheFileHasIt) {
   VersionImage none;
   EXPECT_EQ(file->Map(0, {0, 3}, &none), nullptr);
   EXPECT_EQ(Read(*file, 0), Elements(3));
-  // Who has borrowed it still has it.
+  // A caller of Map keeps its bytes.
   EXPECT_EQ(keep[0], 3);
 }
 
@@ -200,7 +200,7 @@ TEST_F(VersionFileTest, AnImageIsGivenAwayWhenTheFileHasItAndNobodyElse) {
   EXPECT_EQ(file->Map(1, {0, 3}, &keep), nullptr);
   EXPECT_FALSE(file->InMemory());
 
-  // The next version is made in its place; the old one is in its file.
+  // The next version is made in place; the old one is in its file.
   auto next = VersionFile::Create(fs_, "next.ver", range_, kStateCount);
   ASSERT_TRUE(next.ok()) << next.status();
   (*next)->SetImage(1, std::move(taken), /*carried=*/true);
@@ -237,7 +237,7 @@ TEST_F(VersionFileTest, ADiskThatIsBrokenFailsTheSealAndItCanBeTriedAgain) {
   EXPECT_TRUE(VersionFile::Open(fs_, kPath, range_, kStateCount).ok());
 }
 
-// Some file systems find only then that they have no room.
+// Some file systems find only at the sync that the disk is full.
 TEST_F(VersionFileTest, WhatASealCouldNotSyncItWritesAgainOrSaysThatItIsLost) {
   for (const bool with_image : {false, true}) {
     const auto file = Create(with_image);

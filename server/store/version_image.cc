@@ -11,7 +11,7 @@ namespace {
 
 constexpr int64_t kHugePageBytes = 2 << 20;
 
-// Null if the system has no memory.
+// Null if the system has no memory left.
 float* Map(int64_t bytes) {
   void* memory = mmap(nullptr, bytes, PROT_READ | PROT_WRITE,
                       MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
@@ -31,10 +31,10 @@ std::shared_ptr<ImagePool> ImagePool::Share(int64_t bytes_max) {
 }
 
 int64_t ImagePool::AsBytes(int64_t element_count) {
-  // Whole huge pages, so that neighbours share none; an odd number of them, so
-  // that a step over several arrays does not read them at a distance of 256
-  // MiB: AMD's first-level cache (Zen to Zen 3) tells lines by a hash of the
-  // address bits 12 to 27, and holds but one of those that have the same.
+  // Whole huge pages, so that images share none. An odd number of them, so that
+  // no two arrays lie at a multiple of 256 MiB: the first-level cache of AMD's
+  // Zen to Zen 3 identifies lines by a hash of address bits 12 to 27 and holds
+  // only one of those with the same hash.
   const int64_t pages = (element_count * static_cast<int64_t>(sizeof(float)) +
                          kHugePageBytes - 1) /
                         kHugePageBytes;
@@ -42,7 +42,7 @@ int64_t ImagePool::AsBytes(int64_t element_count) {
 }
 
 ImagePool::~ImagePool() {
-  // Every image holds the pool: none is in use.
+  // Every image holds a reference to the pool, so none is in use.
   for (const auto& [bytes, free] : free_) {
     for (float* memory : free) munmap(memory, bytes);
   }
@@ -83,7 +83,7 @@ VersionImage ImagePool::Take(int64_t element_count) {
       memory = same.back();
       same.pop_back();
     } else {
-      // Free ones of other sizes make room.
+      // Unmap free images of other sizes first.
       for (auto& [size, free] : free_) {
         while (!free.empty() && bytes_ + bytes > bytes_max_) {
           munmap(free.back(), size);

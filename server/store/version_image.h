@@ -1,9 +1,8 @@
-// Memory that versions are held in, beside their files.
+// Memory for the arrays of versions, in addition to their files.
 //
-// An array of a version lies in an image from the moment that it is made:
-// merges and pulls read it there, and its file is written behind. Images are
-// mapped in huge pages where the system gives them, and used again, so that
-// steady rounds fault no page in.
+// A merge makes an array in an image. Merges and pulls read the image, and the
+// file is written later. Images are mapped in huge pages where the system has
+// them, and reused, so that steady rounds cause no page faults.
 //
 // Thread-safe.
 
@@ -20,30 +19,30 @@
 
 namespace atl::server {
 
-// Elements; whoever shares one keeps its bytes where they are.
+// The elements of an array. They stay valid while any copy of the pointer
+// lives.
 using VersionImage = std::shared_ptr<float[]>;
 
 class ImagePool : public std::enable_shared_from_this<ImagePool> {
  public:
-  // Holds at most `bytes_max`, images in use and free ones together.
+  // At most `bytes_max` for images in use and free ones together.
   static std::shared_ptr<ImagePool> Create(int64_t bytes_max);
-  // A pool whose images are those of this one, of which it has at most
-  // `bytes_max` in use at a time.
+  // A pool that takes its images from this one, at most `bytes_max` at a time.
   std::shared_ptr<ImagePool> Share(int64_t bytes_max);
   ~ImagePool();
   ImagePool(const ImagePool&) = delete;
   ImagePool& operator=(const ImagePool&) = delete;
 
-  // An image of `element_count` elements, of any content. Null if there is no
-  // room for it: then the version lives in its file alone, which is slower.
-  // It comes back when its last holder lets go.
+  // An image of `element_count` elements with arbitrary content; its last
+  // holder returns it. Null if the pool or the system has no memory: the array
+  // then lives in its file only, which is slower.
   VersionImage Take(int64_t element_count);
 
-  // What Take counts for an image: an odd number of huge pages.
+  // Bytes that an image takes: an odd number of huge pages.
   static int64_t AsBytes(int64_t element_count);
 
   int64_t bytes_max() const { return bytes_max_; }
-  // Bytes that are mapped now; of a pool that shares, that are in use.
+  // Bytes that are mapped now; for a pool that Share made, bytes in use.
   int64_t bytes() const;
 
  private:
@@ -53,7 +52,7 @@ class ImagePool : public std::enable_shared_from_this<ImagePool> {
   VersionImage TakeShared(int64_t element_count);
 
   const int64_t bytes_max_;
-  const std::shared_ptr<ImagePool> owner_;  // Null if it maps its own.
+  const std::shared_ptr<ImagePool> owner_;  // Null unless Share made it.
   mutable Mutex mutex_;
   int64_t bytes_ ABSL_GUARDED_BY(mutex_) = 0;
   std::map<int64_t, std::vector<float*>> free_ ABSL_GUARDED_BY(mutex_);

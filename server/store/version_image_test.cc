@@ -77,7 +77,7 @@ TEST(ImagePoolTest, AShareIsOfTheSameMemoryAndHasABoundOfItsOwn) {
   one = share->Take(1);
   EXPECT_EQ(one.get(), place);
   one = nullptr;
-  // The pool's own bound holds too, and what failed is not counted.
+  // The pool's own bound holds too, and a failed Take is not counted.
   VersionImage four = pool->Take(1);
   EXPECT_EQ(share->Take(1), nullptr);
   EXPECT_EQ(share->bytes(), kHuge);

@@ -92,7 +92,7 @@ absl::StatusOr<std::shared_ptr<VersionFile>> VersionStore::MakeFile(
 absl::Status VersionStore::Reserve(int32_t fragment, int64_t version) {
   const Place place = {fragment, version};
   MutexLock making(&making_mutex_);
-  // A merge was faster: its file has this name already.
+  // New was faster: its file has this name already.
   if (newest_made_[fragment] >= version) return absl::OkStatus();
   {
     MutexLock lock(&mutex_);
@@ -108,7 +108,7 @@ absl::Status VersionStore::Reserve(int32_t fragment, int64_t version) {
 void VersionStore::GiveUp(int32_t fragment, int64_t version,
                           const std::shared_ptr<VersionFile>& file) {
   if (file == nullptr) return;
-  // Nobody makes a file under a name that is removed here.
+  // While the lock is held, no file is made under the removed name.
   MutexLock making(&making_mutex_);
   if (made_[fragment] != file.get()) return;
   {
@@ -203,7 +203,7 @@ void VersionStore::Discard(int32_t fragment, int64_t version) {
 
 void VersionStore::DropSpares() {
   std::vector<std::shared_ptr<VersionFile>> files;
-  // Nobody makes a file under a name that is removed here.
+  // While the lock is held, no file is made under a removed name.
   MutexLock making(&making_mutex_);
   {
     MutexLock lock(&mutex_);
@@ -273,7 +273,7 @@ absl::StatusOr<Digest128> VersionStore::Seal(const v1::Commit& commit) {
   const std::optional<HeldVersion> held = Find(f, commit.version());
   if (!held) return absl::InternalError("the version was not published");
   const std::string path = context_.names.VersionPath(f, commit.version());
-  // First, so that the next delta can have the memory of this one.
+  // First, so that the next delta can use the memory of this one.
   if (deltas_ != nullptr) deltas_->Persist(f, commit.version());
   LeaveOutReplica(f, commit.version(), *held->file);
   RETURN_IF_ERROR(held->file->Seal({context_.run.run_id(), context_.shard,
@@ -351,8 +351,8 @@ void VersionStore::SetImages(int32_t fragment, int64_t version,
                              VersionFile& file) {
   if (images_ == nullptr) return;
   const std::optional<HeldVersion> from = Find(fragment, version - 1);
-  // Islands that pull late find the version before in memory: the array that
-  // they pull is not handed over. In a run with a replica they pull deltas.
+  // The array that islands pull is not handed over, so that late pulls find the
+  // version before in memory. In a run with a replica they pull deltas.
   std::vector<int> to_make;
   for (int array = 0; array <= state_count_; ++array) {
     VersionImage image;
@@ -365,7 +365,7 @@ void VersionStore::SetImages(int32_t fragment, int64_t version,
       to_make.push_back(array);
     }
   }
-  // The optimizer's arrays come last: nobody pulls them.
+  // The optimizer's arrays come last: islands do not pull them.
   for (int array = 1; maps_state_ && array <= optimizer_count(); ++array) {
     if (!file.carries(array)) to_make.push_back(array);
   }

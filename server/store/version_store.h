@@ -29,7 +29,7 @@
 #include "server/store/store_context.h"
 #include "server/store/version_file.h"
 #include "server/store/version_image.h"
-#include "server_records.pb.h"
+#include "server/store/records/server_records.pb.h"
 
 namespace atl::server {
 

@@ -1,5 +1,5 @@
-// How a start finds the versions of a shard: the records, then the files that
-// they name. All other files are removed.
+// Recovery of a shard's versions: the records, then the files that they name.
+// All other files are removed.
 
 #include <cstdio>
 #include <optional>
@@ -11,7 +11,7 @@
 #include "absl/strings/str_cat.h"
 #include "base/obs/log.h"
 #include "base/status/status_macros.h"
-#include "server/store/parse_record.h"
+#include "server/store/records/parse_record.h"
 #include "server/store/version_store.h"
 
 namespace atl::server {
@@ -88,8 +88,8 @@ absl::Status VersionStore::RecoverFile(const std::string& name,
                      end == 'r' && fragment >= 0 &&
                      fragment < context_.layout.fragment_count();
   const int32_t f = static_cast<int32_t>(fragment);
-  // A version that STATE does not name may be prepared, and its contributions
-  // gone.
+  // A version that STATE does not name may be prepared. Its contributions may
+  // be gone.
   if (context_.merges_live && named &&
       version == state.fragments(f).version() + 1) {
     ASSIGN_OR_RETURN(const bool adopted, AdoptPrepared(path, f, version));
@@ -112,8 +112,8 @@ absl::Status VersionStore::RecoverFile(const std::string& name,
   }
   if (!opened.ok()) {
     if (version == state.fragments(f).version()) return opened.status();
-    // No version is made from it any longer: a reader of it is told that it is
-    // not held. The file stays, so that an operator can look at it.
+    // No version is made from it any longer. Readers are told that it is not
+    // held. The file stays, so that an operator can look at it.
     LOG(ERROR) << "run " << context_.run.run_id()
                << ": an old version is lost: " << opened.status().ToString();
     return absl::OkStatus();

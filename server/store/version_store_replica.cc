@@ -1,4 +1,4 @@
-// How the replicas and deltas of a run are made again.
+// Makes the replicas and deltas of a run again.
 
 #include <algorithm>
 #include <map>
@@ -66,8 +66,8 @@ absl::Status VersionStore::RecoverReplicas() {
     }
     const std::string why =
         absl::StrCat("the replica of ", held.file->path(),
-                     " is made from that of the version before, which is not "
-                     "here or has none");
+                     " is made from the replica of the version before, which "
+                     "is missing or has none");
     MutexLock lock(&mutex_);
     if (version == state_.fragments(fragment).version()) {
       return absl::DataLossError(why);

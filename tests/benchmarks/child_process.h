@@ -47,7 +47,6 @@ class ChildProcess {
   // As ReadLine. UNKNOWN: the answer is not `expected`; the message has it.
   absl::Status Expect(absl::string_view expected, absl::Duration timeout);
 
-  // True once the child has ended.
   bool Ended();
 
   pid_t pid() const { return pid_; }

@@ -68,7 +68,6 @@ double Now() {
       .count();
 }
 
-// One rank's buffers and operations.
 class Rank {
  public:
   Rank(Collective& collective, int64_t count)
@@ -121,7 +120,6 @@ double Median(std::vector<double> values) {
 // --- Threads
 // ------------------------------------------------------------------------
 
-// Seconds of each run of a case, by case.
 using Times = std::vector<std::vector<double>>;
 
 absl::StatusOr<Times> RunThreads(const Flags& flags, int ranks) {
@@ -233,7 +231,6 @@ absl::Status StartOurs(const Flags& flags, int ranks, bool encrypted,
                    collective::Listen({"127.0.0.1", 0}));
   ASSIGN_OR_RETURN(const rpc::HostPort at,
                    collective::LocalEndpoint(listener.get()));
-  // Process 0 inherits it.
   if (fcntl(listener.get(), F_SETFD, 0) != 0) {
     return absl::InternalError("fcntl");
   }

@@ -101,7 +101,6 @@ int Main(int argc, char** argv) {
       ->required();
   atl::SpellFlagsWithDashes(argc, argv);
   CLI11_PARSE(app, argc, argv);
-  // Gloo reports errors as exceptions.
   try {
     Peer peer(flags);
     std::cout << "ready" << std::endl;

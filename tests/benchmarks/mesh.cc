@@ -81,7 +81,6 @@ bool ParseMesh(absl::string_view text, MeshOptions* options) {
   return absl::SimpleAtoi(parts[3], &options->micro_batch_count);
 }
 
-// A trainer with its world, and the time of its steps.
 class Runner {
  public:
   Runner(const BenchmarkShape& shape, const MeshOptions& mesh)
@@ -116,7 +115,6 @@ class Runner {
     return std::accumulate(waited_.begin(), waited_.end(), 0.0) /
            (all * static_cast<double>(waited_.size()));
   }
-  // Without the first two steps.
   double Median() {
     std::sort(seconds_.begin() + 2, seconds_.end());
     return seconds_[2 + (seconds_.size() - 2) / 2];

@@ -31,7 +31,6 @@ _STAGGERED = {
 # islands take fewer steps per contribution.
 _ASYNC = {
     "schedule": {"timing": "elastic", "min_quorum": 1, "max_staleness": 16},
-    # One contribution per version needs no weights.
     "outer": {"weighting": "uniform"},
 }
 

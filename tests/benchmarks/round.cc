@@ -77,7 +77,6 @@ struct Flags {
   std::string coordinator_binary = "coordinator/atoll-coordinator";
   std::string server_binary = "server/atoll-server";
   std::string gloo_binary = "tests/benchmarks/gloo_ring";
-  // Flags with which the benchmark starts itself as a child.
   std::string role;
   int index = 0;
   int island_count = 0;
@@ -88,7 +87,6 @@ struct Flags {
   double gigabytes() const { return 4e-9 * static_cast<double>(mib << 18); }
 };
 
-// Times of one thing, one per repetition.
 struct Series {
   std::vector<double> seconds;
   std::vector<double> cpu_seconds;
@@ -99,7 +97,6 @@ struct Series {
   }
 };
 
-// Our rounds at one durability.
 struct OurResult {
   std::string durability;
   Series round;
@@ -141,7 +138,6 @@ std::vector<pid_t> ListPids(const Children& children) {
   return pids;
 }
 
-// Times an order that the children answer with "done".
 absl::Status Time(const Children& children, const std::vector<pid_t>& pids,
                   const std::string& order, Series* series) {
   const double cpu = CpuSeconds(pids);
@@ -255,7 +251,6 @@ absl::StatusOr<int64_t> LastCommit(const Children& islands) {
   return last;
 }
 
-// Plays one round. The islands time the push in it.
 absl::Status PlayOurs(const RoundCluster& cluster, int version,
                       OurResult* result) {
   const Children& islands = cluster.islands();
@@ -372,7 +367,6 @@ absl::StatusOr<Result> Measure(const Flags& flags, const std::string& name,
 
 // --- Printing ----------------------------------------------------------------
 
-// Processor seconds per gigabyte that crossed the network.
 double CpuPerGb(const Series& series, double gigabytes) {
   return Median(series.cpu_seconds) / gigabytes;
 }

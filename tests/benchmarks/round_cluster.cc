@@ -17,7 +17,6 @@ namespace {
 
 constexpr int kColumns = 4096;  // Of the tensor; divides the vector's length.
 
-// The benchmark's run: one tensor, no training, Nesterov.
 v1::RunSpec MakeSpec(const ClusterOptions& options) {
   v1::RunSpec spec;
   v1::TensorSpec& tensor = *spec.mutable_layout()->add_tensors();
@@ -61,7 +60,6 @@ v1::RunSpec MakeSpec(const ClusterOptions& options) {
   schedule.set_round_count(options.round_count + 1);
   schedule.set_island_count_min(options.island_count);
   schedule.set_min_quorum(options.island_count);
-  // The benchmark renews no lease.
   schedule.mutable_lease_duration()->set_seconds(3600);
 
   v1::DataSpec& data = *spec.mutable_data();

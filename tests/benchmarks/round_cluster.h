@@ -24,11 +24,8 @@ using Children = std::vector<std::unique_ptr<ChildProcess>>;
 // Longest wait for a child's answer: gigabytes, on a shared machine.
 inline constexpr absl::Duration kPatience = absl::Minutes(10);
 
-// Sends all children the same order, without waiting.
 absl::Status GiveAll(const Children& children, const std::string& order);
-// Waits for `answer` from each child.
 absl::Status ExpectAll(const Children& children, const std::string& answer);
-// GiveAll, then ExpectAll.
 absl::Status OrderAll(const Children& children, const std::string& order,
                       const std::string& answer);
 
@@ -58,7 +55,6 @@ class RoundCluster {
 
   const Children& islands() const { return islands_; }
   pid_t server_pid() const { return server_->pid(); }
-  // Of all processes.
   std::vector<pid_t> pids() const;
 
  private:

@@ -43,7 +43,6 @@ class RoundIsland {
   explicit RoundIsland(const RoundIslandOptions& options) : options_(options) {}
 
   absl::Status Start();
-  // Executes one order; returns the answer.
   absl::StatusOr<std::string> Follow(const std::string& order);
 
  private:
@@ -53,7 +52,6 @@ class RoundIsland {
   absl::Status WaitForVersion(int64_t version);
   absl::Status Describe(int64_t version);
   absl::Status Encode();
-  // The encoded contribution.
   absl::Span<const char> Encoded() const {
     return encoder_ == nullptr ? codec::F32Bytes(gradient_)
                                : absl::MakeConstSpan(contribution_.bytes);

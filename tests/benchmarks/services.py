@@ -21,7 +21,6 @@ def read_rows(path):
 
 
 def codec_rates(rows, operation):
-    """Bytes of f32 a second by codec."""
     rates = {}
     for row in rows:
         if row["operation"] == operation and row["place"] == "dram":

@@ -9,7 +9,6 @@
 namespace atl::collective {
 namespace {
 
-// Adds its lifetime in seconds to a sum.
 class Stopwatch {
  public:
   explicit Stopwatch(double* sum)

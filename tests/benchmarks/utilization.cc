@@ -70,7 +70,6 @@ struct Flags {
 
 // --- Inputs ------------------------------------------------------------------
 
-// Measured speeds of a host and a server.
 class Services {
  public:
   // NOT_FOUND, INVALID_ARGUMENT: FILE cannot be read, or has another form.
@@ -99,7 +98,6 @@ class Services {
     return services;
   }
 
-  // For `method` on `model`.
   Service Of(const OurMethod& method, const SimulatedModel& model,
              const Flags& flags, bool codec_blocks) const {
     const double hosts =

@@ -47,7 +47,6 @@ class Events {
     queue_.push({time, count_++, std::move(call)});
   }
 
-  // Runs until no event is left or `done`.
   void Run(const bool& done) {
     while (!queue_.empty() && !done) {
       Event event = queue_.top();
@@ -201,7 +200,6 @@ class ServerSimulation {
     }
   }
 
-  // Starts the next step if all that it needs has arrived.
   void Await(size_t i) {
     Island& island = islands_[i];
     const auto due = island.due.find(island.step);
@@ -261,7 +259,6 @@ class ServerSimulation {
     Pull(i, std::exchange(committed, {}));
   }
 
-  // Pulls the first of `syncs`, then the others.
   void Pull(size_t i, std::vector<Sync> syncs) {
     events_.At(events_.now() + trip_, [this, i, syncs] {
       const double done =

@@ -25,7 +25,6 @@ absl::Span<float> MakeVector(size_t element_count);
 // processes. Requires: the file exists, is writable and is long enough.
 absl::Span<float> MapVector(const std::string& path, size_t element_count);
 
-// Fills `out` with island `index`'s outer gradient.
 void FillGradient(int index, absl::Span<float> out);
 
 // Relative tolerance of an element: rounding in f32; the remaining error of

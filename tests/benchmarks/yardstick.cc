@@ -65,7 +65,6 @@ bool ReceiveFloats(int socket, absl::Span<float> values) {
   return ReceiveAll(socket, values.data(), values.size() * sizeof(float));
 }
 
-// Sends each chunk with its CRC-32C.
 bool SendChecked(int socket, absl::Span<const float> values) {
   for (; !values.empty(); values.remove_prefix(
            std::min(kChunkElements, values.size()))) {
@@ -101,7 +100,6 @@ sockaddr_in Loopback(int port) {
   return address;
 }
 
-// Sums one chunk of every island, then takes the mean and the outer step.
 bool MergeChunk(const std::vector<int>& islands, absl::Span<float> sum,
                 absl::Span<float> received, absl::Span<float> theta,
                 absl::Span<float> momentum) {
@@ -140,7 +138,6 @@ bool DrainOne(int island, char order, int log, size_t element_count) {
   return SendAll(island, &order, 1);
 }
 
-// Receives a vector of every island at the same time.
 bool Drain(const std::vector<int>& islands, const std::vector<int>& logs,
            char order, size_t element_count) {
   std::atomic<bool> ok{true};

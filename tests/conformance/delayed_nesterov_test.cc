@@ -25,7 +25,6 @@ namespace {
 
 constexpr int kElements = 517;
 
-// Our optimizer: one step per version, as on a shard.
 class Ours {
  public:
   explicit Ours(const v1::OuterSpec& spec, std::vector<float> theta)
@@ -52,7 +51,6 @@ class Ours {
   std::vector<float> state_[2];
 };
 
-// The paper's algorithm.
 struct Paper {
   double n, c, beta, eps;
   int64_t t = 0;

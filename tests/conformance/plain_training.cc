@@ -81,7 +81,8 @@ absl::Status Train(const Flags& flags) {
   ASSIGN_OR_RETURN(const std::string spec_bytes, ReadAll(flags.spec));
   v1::RunSpec spec;
   if (!spec.ParseFromString(spec_bytes)) {
-    return absl::InvalidArgumentError(absl::StrCat(flags.spec, ": not a RunSpec"));
+    return absl::InvalidArgumentError(
+        absl::StrCat(flags.spec, ": not a RunSpec"));
   }
   const engine::TrainerOptions options = MakeOptions(spec);
   ASSIGN_OR_RETURN(auto trainer, engine::Trainer::Create(options));

@@ -41,7 +41,6 @@ constexpr double kBroken = 0.5;
 
 using Vectors = std::vector<std::vector<float>>;
 
-// The merge of one round, as in the coordinator and the servers.
 class Merger {
  public:
   explicit Merger(const v1::MergeSpec& spec) {

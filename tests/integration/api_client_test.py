@@ -150,7 +150,6 @@ class ApiClientTest(cluster_module.IntegrationTest):
         cluster.coordinator.wait_ready(20)
         self.assertEqual([r.SerializeToString() for r in cluster.rounds()],
                          [r.SerializeToString() for r in before])
-        # List, then watch.
         events = cluster.events(
             after_revision=cluster.run_state().run.revision)
         toy.play_round(members, 8, cases.seed())

@@ -177,7 +177,6 @@ class AsyncTest(cluster_module.IntegrationTest):
         self.assert_async_run_whole()
 
     def die_and_end(self, name, point):
-        """`name` kills itself at `point` and is restarted; the run ends."""
         cluster = self.start({name: point})
         cluster.await_failpoint(name)
         cluster.restart(name)
@@ -202,7 +201,7 @@ class AsyncTest(cluster_module.IntegrationTest):
     def test_killed_while_it_trains(self):
         self.die_and_end("island-0", "island.trained.after@5")
 
-    # --- Python islands: the test controls each push ------------------------------
+    # --- Python islands: the test controls each push -----------------------------
 
     def play(self, name, order, seed, server_count, outer=None):
         """Pushes contributions in `order`, (member, anchor) each. Returns the

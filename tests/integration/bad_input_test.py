@@ -37,7 +37,6 @@ class BadInputTest(cluster_module.IntegrationTest):
         self.seed = cases.seed()
 
     def assert_error(self, code, call, *args, **kwargs):
-        """The call fails with `code`, a message and google.rpc details."""
         codes = code if isinstance(code, tuple) else (code,)
         details = client.error_of(call, *args, **kwargs)
         self.assertIn(details.code, codes, str(details))
@@ -443,7 +442,6 @@ class BadInputTest(cluster_module.IntegrationTest):
         with self.disturbed() as (member, _):
             first, = toy.gradients([member], 0, self.seed)
             begin, end = first.blocks(0)
-            # Half a push, then another contribution under its key.
             self.assert_error(UNAVAILABLE, first.push_to, 0,
                               chunks=[first.chunk(begin, begin + 1)])
             member.next_seq -= 1
@@ -481,7 +479,6 @@ class BadInputTest(cluster_module.IntegrationTest):
                 begin, end = first.blocks(shard)
                 pieces = [first.chunk(b, b + 1) for b in range(begin, end)]
                 if len(pieces) > 1:
-                    # One chunk, then the stream ends early.
                     self.assert_error(UNAVAILABLE, first.push_to, shard,
                                       chunks=[pieces[-1]])
                     again = first.push_to(shard, chunks=list(

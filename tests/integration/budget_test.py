@@ -46,17 +46,14 @@ ASYNC_POINTS = ("seal.after@12", "commit.before@12", "commit.after@12",
 class BudgetTest(cluster_module.IntegrationTest):
 
     def by_tokens(self, token_count, *changes):
-        """Values of a run that ends only by its tokens."""
         return self.run_values({"schedule": {"token_count": token_count,
                                              "round_count": None}}, *changes)
 
     def play(self, cluster, values, point=None):
-        """Plays a whole run; the coordinator dies at `point`."""
         armed = {}
         if point is not None:
             cluster.guard("coordinator")
             armed["coordinator"] = "coordinator." + point
-        # It restarts from a snapshot.
         cluster.start_run(values, armed, cluster_module.SNAPSHOTS)
         if point is not None:
             cluster.await_death("%s is reached" % point)

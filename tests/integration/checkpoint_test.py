@@ -49,7 +49,6 @@ class CheckpointTest(cluster_module.IntegrationTest):
         self.members = toy.start(self.cluster, EVERY, *changes)
 
     def check_manifest(self, server, shard, pin, parent):
-        """Recomputes the whole manifest from the files and the plan."""
         cluster = self.cluster
         manifest = read_manifest(cluster, server, pin.pin_id)
         run = cluster.runs.GetRun(run_id="run").run
@@ -190,7 +189,6 @@ class CheckpointTest(cluster_module.IntegrationTest):
         shown = processes.run_cli("run", "show", "run", "--coordinator",
                                   cluster.coordinator_address, check=0)
         self.assertIn("f0-v1.ver", " ".join(shown.stdout.split()))
-        # Nothing else is affected.
         self.assertEqual(cluster.run_state().run.state,
                          cluster_module.ACTIVE)
         self.play(4, 5)

@@ -18,12 +18,10 @@ NOT_FOUND, CONFLICT = 8, 9
 class CliTest(cluster_module.IntegrationTest):
 
     def atoll(self, *arguments, check=OK):
-        """Runs a command against the cluster's coordinator."""
         return processes.run_cli(*arguments, "--coordinator",
                                  self.cluster.coordinator_address, check=check)
 
     def data(self, *arguments):
-        """`data` of the envelope that a command prints with -o json."""
         envelope = json.loads(self.atoll(*arguments, "-o", "json").stdout)
         self.assertEqual(envelope["schema_version"], 1)
         self.assertEqual(envelope["status"], "ok")
@@ -31,7 +29,6 @@ class CliTest(cluster_module.IntegrationTest):
         return envelope["data"]
 
     def error(self, code, *arguments):
-        """`error` of the envelope, after checking the exit code."""
         done = self.atoll(*arguments, "-o", "json", check=code)
         envelope = json.loads(done.stdout)
         self.assertEqual(envelope["status"], "error")
@@ -159,7 +156,6 @@ class CliTest(cluster_module.IntegrationTest):
         self.atoll("run", "list", "--timeout", "2s", check=CONNECTION)
 
     def serve(self, program, *arguments):
-        """Exit code and output of a program that cannot serve."""
         done = subprocess.run([processes.binary(program)] + list(arguments),
                               stdin=subprocess.DEVNULL, text=True,
                               stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
@@ -241,7 +237,6 @@ class CliTest(cluster_module.IntegrationTest):
         self.assertIn("fingerprint", island.tail())
 
     def begin(self, name, *arguments):
-        """Starts a command that keeps running, with its output in a log."""
         process = processes.Process(
             name, [processes.binary(processes.CLI), *arguments,
                    "--coordinator", self.cluster.coordinator_address],
@@ -281,7 +276,6 @@ class CliTest(cluster_module.IntegrationTest):
             wait.until("it says what it waits for",
                        lambda: "waiting for server" in export.tail())
             if ends:
-                # Ctrl-C also works with a silent coordinator.
                 coordinator = cluster.processes["coordinator"]
                 coordinator.signal(signal.SIGSTOP)
                 self.interrupt(export, FAILED)
@@ -299,7 +293,6 @@ class CliTest(cluster_module.IntegrationTest):
         cluster.create_run(self.run_values())
         watch = self.begin("watch", "run", "watch", "run")
         wait.until("it watches", lambda: "ACTIVE" in watch.tail())
-        # The coordinator is silent but not closed.
         coordinator = cluster.processes["coordinator"]
         coordinator.signal(signal.SIGSTOP)
         self.addCleanup(coordinator.signal, signal.SIGCONT)
@@ -315,7 +308,6 @@ class CliTest(cluster_module.IntegrationTest):
                 self.assertIn(done.returncode, (TIMEOUT, CONNECTION))
                 self.assertIn(who + "3s (--timeout; Ctrl-C stops it)",
                               done.stderr)
-        # Ctrl-C works as the line says.
         for name, command, code in (
                 ("export", ("run", "export", "run", "model"), FAILED),
                 ("import", ("run", "import", "run", "--model", "m"), FAILED),
@@ -332,7 +324,6 @@ class CliTest(cluster_module.IntegrationTest):
         coordinator.signal(signal.SIGCONT)
         wait.until("the island has joined",
                    lambda: len(cluster.islands()) == 1)
-        # The coordinator is away: a watch retries and says so.
         cluster.kill("coordinator")
         wait.until("the watch says that it waits",
                    lambda: who in watch.tail())

@@ -18,7 +18,6 @@ VICTIM = "server-1"
 class DiskErrorTest(cluster_module.IntegrationTest):
 
     def start(self, durability):
-        """Starts a run; returns the victim's disk during the run."""
         self.values = self.run_values({"durability": durability,
                                        "schedule": {"round_count": 40}})
         self.reference, spec = self.once(durability, lambda cluster: (
@@ -29,7 +28,6 @@ class DiskErrorTest(cluster_module.IntegrationTest):
         return disk
 
     def shown(self):
-        """The output for an operator."""
         shown = processes.run_cli("run", "show", "run", "--coordinator",
                                   self.cluster.coordinator_address, check=0)
         return " ".join(shown.stdout.split())
@@ -46,7 +44,6 @@ class DiskErrorTest(cluster_module.IntegrationTest):
             self.assertIn("Input/output error", told)
             self.assertIn("restart %s, then run `atoll run resume run`" %
                           VICTIM, told)
-        # It does not recover by itself.
         disk.repair()
         self.assertEqual(cluster.run_state().run.state, cluster_module.PAUSED)
         with self.assertRaises(grpc.RpcError):

@@ -73,7 +73,6 @@ class DiskFullTest(cluster_module.IntegrationTest):
         return path
 
     def told(self):
-        """Whether a log reports that there is no space."""
         return any(word in process.tail(400).lower()
                    for process in self.cluster.processes.values()
                    for word in ("no space", "resource_exhausted"))
@@ -160,7 +159,7 @@ class DiskFullTest(cluster_module.IntegrationTest):
         self.finish(values, reference)
 
     def fill_before_the_start(self, victim, start):
-        """The process ends with an error that names the cause; it starts later."""
+        """It ends with an error that names the cause, and starts later."""
         disk = self.small_disk(victim)
         filler = Filler(disk)
         self.cluster.may_end(victim)
@@ -230,7 +229,6 @@ class DiskFullTest(cluster_module.IntegrationTest):
 
 
 def _enter():
-    """Restarts this script in its own mount namespace."""
     if os.environ.get(_INSIDE):
         return
     probe = ["unshare", "--mount", "--propagation", "private", "sh", "-c",

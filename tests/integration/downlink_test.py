@@ -17,8 +17,6 @@ F32, BF16 = 1, 2
 
 
 class StrictDownlinkTest(cluster_module.IntegrationTest):
-    """Real islands, undisturbed and with kills."""
-
     def values(self, down, *changes):
         return self.run_values({"exchange": {"down": down, "seed": 5}},
                                *changes)
@@ -48,7 +46,6 @@ class StrictDownlinkTest(cluster_module.IntegrationTest):
                                 self.values("bf16", {"server_count": count})),
                 expected)
             cluster.close()
-        # A control: the codec changes what islands train from.
         f32 = self.new_cluster("f32")
         self.assertNotEqual(self.run_strict(f32, self.values("f32")), expected)
 
@@ -146,7 +143,7 @@ class WireTest(cluster_module.IntegrationTest):
         return data
 
     def replay(self, run, plan, held, from_version, version):
-        """The replica of `version`, from that of `from_version`; bf16 in Python."""
+        """The replica of `version`, from `from_version`'s; bf16 in Python."""
         layout = arithmetic.LayoutView(run.spec.layout)
         replica = array.array("f", held)
         digests = []

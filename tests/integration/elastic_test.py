@@ -11,7 +11,6 @@ from harness import wait
 class ElasticTest(cluster_module.IntegrationTest):
 
     def start(self, failpoint=None):
-        """Three islands on three data shards; island-1 may die."""
         cluster = self.cluster
         self.values = self.run_values(run_file.ELASTIC)
         cluster.start_run(self.values, {"island-1": failpoint})
@@ -24,7 +23,6 @@ class ElasticTest(cluster_module.IntegrationTest):
         return None
 
     def assert_rest_goes_on(self, after_commit):
-        """The others commit, and one of them reads the orphaned data shard."""
         cluster = self.cluster
 
         def lost():

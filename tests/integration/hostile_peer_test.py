@@ -227,7 +227,7 @@ class HostilePeerTest(cluster_module.IntegrationTest):
             grpc.StatusCode.ABORTED, grpc.StatusCode.CANCELLED),
                       str(errors[0]))
 
-    # --- Calls that never complete ----------------------------------------------
+    # --- Calls that never complete ---------------------------------------------
 
     def trickle(self, path):
         """A call with one message, sent byte by byte."""
@@ -265,7 +265,7 @@ class HostilePeerTest(cluster_module.IntegrationTest):
         cluster.wait_state(cluster_module.COMPLETED)
         self.assertEqual(cluster.parameters_sha256(), self.undisturbed())
 
-    # --- Peers that read nothing ------------------------------------------------
+    # --- Peers that read nothing -----------------------------------------------
 
     def pull_request(self, member):
         plan = member.newest_plan()

@@ -78,14 +78,12 @@ class ImportTest(cluster_module.IntegrationTest):
         self.create(model, {"server_count": 3})
         self.assertEqual(self.cluster.run_state().run.state,
                          cluster_module.STARTING)
-        # In two files, like a large model.
         split = model_files.split(model, model + "-split")
         done = self.data("run", "import", "run", "--model", split)
         self.assertEqual(done["parameters_sha256"], sha)
         self.assertEqual(done["state"], "ACTIVE")
         self.assertEqual(done["sent_bytes"], done["size_bytes"])
         self.assertEqual(self.cluster.parameters_sha256(), sha)
-        # Repeating the command does nothing.
         self.assertEqual(
             self.data("run", "import", "run", "--model", model)["sent_bytes"],
             0)
@@ -251,7 +249,7 @@ class ImportTest(cluster_module.IntegrationTest):
         self.data("run", "import", "run", "--model", model)
 
     def corrupt(self, model):
-        """The manifest detects a flipped bit; a short file needs no manifest."""
+        """The manifest detects a flipped bit, but a short file needs none."""
         flipped = model_files.copy(model, model + "-flipped")
         path = os.path.join(flipped, "model.safetensors")
         with open(path, "r+b") as file:
@@ -296,7 +294,6 @@ class ImportTest(cluster_module.IntegrationTest):
         self.assertEqual(
             self.error(CONFLICT, "run", "import", "stopped", "--model",
                        model)["reason"], "NOT_IMPORTABLE")
-        # A file that contradicts the model.
         path = self.cluster.write_run_file(self.import_values(
             model, {"model": {"hidden_size": 64}}), "wrong")
         message = self.error(INVALID_CONFIG, "run", "create", path)["message"]

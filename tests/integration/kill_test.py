@@ -132,7 +132,6 @@ class SpecialKillTest(cluster_module.IntegrationTest):
             return None
 
     def expected(self, *changes, members=slice(None), island_count=3):
-        """SHA-256 of the same run without the fault."""
         cluster = self.new_cluster("undisturbed")
         everyone = toy.start(cluster, *changes, island_count=island_count)
         for member in everyone:
@@ -257,7 +256,6 @@ class SpecialKillTest(cluster_module.IntegrationTest):
         wait.until("each has kept it", lambda: all(
             server.persisted_commit_seq >= 1
             for server in self.cluster.run_state().servers))
-        # The victim dies while it frees the kept contributions.
         self.cluster.pin(pin_id="audit", release=True)
         self.revive()
         for contribution in toy.gradients(members, 1, cases.seed()):

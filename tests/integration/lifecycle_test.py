@@ -118,7 +118,6 @@ class SteeringTest(cluster_module.IntegrationTest):
         toy.play_round(members, 0, cases.seed())
         self.assertEqual(cluster.runs.PauseRun(run_id="run").run.state,
                          cluster_module.PAUSED)
-        # PauseRun is idempotent.
         cluster.runs.PauseRun(run_id="run")
         members[0].wait_plan("the pause", lambda p: p.run_state == 3)
         state = cluster.run_state()
@@ -205,9 +204,15 @@ class SteeringTest(cluster_module.IntegrationTest):
         cluster.kill("coordinator")
         cluster.restart("coordinator")
         cluster.coordinator.wait_ready(wait.PATIENCE_S)
-        error = client.error_of(members[1].service.Join, run_id="run",
-                                island_id="python-1",
-                                capabilities=members[1].capabilities)
+
+        def refused():
+            # The channel may not have noticed yet that it is back.
+            error = client.error_of(members[1].service.Join, run_id="run",
+                                    island_id="python-1",
+                                    capabilities=members[1].capabilities)
+            return error.code != grpc.StatusCode.UNAVAILABLE and error
+
+        error = wait.until("the coordinator answers python-1", refused)
         self.assertEqual((error.code, error.reason),
                          (grpc.StatusCode.PERMISSION_DENIED, "ISLAND_REMOVED"))
         states = {i.island_id: i.state for i in cluster.islands()}

@@ -64,7 +64,7 @@ class LossTest(cluster_module.IntegrationTest):
     def test_what_is_stored_and_not_sealed_is_pushed_again(self):
         self.lose_before_commit("server.stored.after@2", damage.remove)
 
-    # --- The protocol for islands in any language ------------------------------
+    # --- The protocol for islands in any language ----------------------------
 
     def sealed_toys(self, *changes, island_count=2,
                     point="server.prepared.before"):

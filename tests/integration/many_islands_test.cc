@@ -47,7 +47,6 @@ constexpr char kRun[] = "many";
 // Enough for a busy machine; a passing test never waits this long.
 constexpr absl::Duration kPatience = absl::Minutes(2);
 
-// Records the size of the largest plan.
 class MeasuredControl : public coordinator::ServerControlClient {
  public:
   explicit MeasuredControl(std::unique_ptr<ServerControlClient> control)
@@ -99,7 +98,6 @@ class Gate {
     waits_[island] = waits;
     changed_.SignalAll();
   }
-  // The islands up to `island` have joined.
   void Joined(int island) {
     MutexLock lock(&mutex_);
     joined_count_ = std::max(joined_count_, island + 1);
@@ -131,7 +129,6 @@ class Gate {
   int joined_count_ ABSL_GUARDED_BY(mutex_) = 0;
 };
 
-// A whole run of all islands.
 class World {
  public:
   // `live_merge_bytes_max`: a server's memory budget for unmerged chunks.
@@ -148,7 +145,6 @@ class World {
     if (listeners_ != nullptr) listeners_->Stop();
   }
 
-  // The digests of all fragments at the run's end.
   std::string Run() {
     const absl::Status begun = Begin();
     EXPECT_TRUE(begun.ok()) << begun;
@@ -235,7 +231,6 @@ class World {
     server::ParameterServer::Options options;
     options.server_id = absl::StrCat("server-", index);
     options.data_dir = "data";
-    // Fewer places than islands.
     options.stream_limits.stream_count_max = 16;
     options.live_merge_bytes_max = live_merge_bytes_max_;
     const auto get_run =

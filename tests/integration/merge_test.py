@@ -24,7 +24,6 @@ class MergeTest(cluster_module.IntegrationTest):
     def expect_same_bits(self, merge):
         one = self.play("one", merge, server_count=1)
         self.assertEqual(self.play("three", merge, server_count=3), one)
-        # A control: the rule is not the mean.
         self.assertNotEqual(self.play("mean", {"rule": 1}), one)
 
     def test_rda_gives_the_same_bits_on_one_and_three_servers(self):

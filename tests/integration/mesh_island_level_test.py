@@ -45,7 +45,6 @@ class MeshIslandLevelTest(cluster_module.IntegrationTest):
             armed)
 
     def reference(self, *changes):
-        """SHA-256 of the same run at level process, one process per island."""
         values = self.run_values(BASE, *changes)
 
         def make(cluster):

@@ -91,7 +91,6 @@ class MeshStreamingTest(cluster_module.IntegrationTest):
         self.same_bits(TWO_BIT)
 
     def test_settings_have_bits_of_their_own(self):
-        # A control: the comparisons can fail.
         settings = ((), (EAGER,), (WITHOUT_OVERLAP,), (ENCODED,), (TWO_BIT,))
         seen = {self.in_one_process(*changes) for changes in settings}
         self.assertEqual(len(seen), len(settings))

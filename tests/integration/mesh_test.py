@@ -108,7 +108,6 @@ class MeshTest(cluster_module.IntegrationTest):
               % (apart, allowed, loss_apart, slope))
         self.assertLessEqual(apart, allowed)
         self.assertLessEqual(loss_apart, slope * allowed + LOSS_ROUNDING)
-        # A control: the runs are not identical.
         self.assertGreater(apart, 0)
         # A control of the tolerance: two rounds are much further apart.
         self.assertLess(allowed, 0.01 * distance(end, halfway))

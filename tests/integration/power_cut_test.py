@@ -65,10 +65,9 @@ class PowerCutTest(cluster_module.IntegrationTest):
         if point in LOSSES:
             self.assertTrue(disk.losses[0], "the cut lost nothing")
 
-    # --- Controls: a broken promise is detected -----------------------------------
+    # --- Controls: a broken promise is detected --------------------------------
 
     def lie_to(self, victim, point):
-        """As above, with a disk that keeps nothing on a sync."""
         cluster = self.cluster
         cluster.cut_power_of(victim, lies=True)
         cluster.guard(victim)

@@ -1,5 +1,5 @@
 #!/usr/bin/python3
-"""The contributions that a pin keeps, and `atoll replay`, with real programs (G5)."""
+"""Pins that keep contributions, and `atoll replay`, with real programs (G5)."""
 
 import json
 
@@ -23,7 +23,6 @@ class ReplayTest(cluster_module.IntegrationTest):
             for member in members:
                 member.wait_open(version)
             for contribution in toy.gradients(members, version, cases.seed()):
-                # A restarted server needs its plan first.
                 self.cluster.retry(contribution.push)
             for member in members:
                 member.wait_version(version + 1)

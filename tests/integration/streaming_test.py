@@ -33,7 +33,6 @@ NEVER = ("island.leave.",)
 class StreamingTest(cluster_module.IntegrationTest):
 
     def reference(self, *changes):
-        """SHA-256 of the undisturbed run; played once."""
         values = self.run_values(STREAMING, *changes)
         return self.once(changes, lambda c: self.run_strict(c, values))
 
@@ -49,7 +48,6 @@ class StreamingTest(cluster_module.IntegrationTest):
                          self.reference())
 
     def test_each_option_changes_the_bits(self):
-        # A control: the comparisons can fail.
         seen = [self.reference(), self.reference(EAGER)]
         for index, change in enumerate((
                 {"blend": 0.0}, {"overlap_step_count": 3},
@@ -98,7 +96,6 @@ class StreamingTest(cluster_module.IntegrationTest):
         cluster.wait_commits(2)
         for index in range(2):
             cluster.kill("server-%d" % index)
-        # The steps at which a fragment is pushed.
         pushes = [5 * v + p for v in range(30) for p in (3, 5)]
 
         def waiting():

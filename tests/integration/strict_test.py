@@ -73,7 +73,6 @@ class StrictRunTest(cluster_module.IntegrationTest):
                          self.reference())
 
     def test_another_seed_gives_other_bits(self):
-        # A control: the comparisons above can fail.
         values = self.run_values({"init": {"seed": 8}})
         self.assertNotEqual(self.run_strict(self.cluster, values),
                             self.reference())

@@ -88,7 +88,7 @@ class TlsTest(cluster_module.IntegrationTest):
         self.cluster = self.new_cluster("tls", self.security)
 
     def start(self, server_count=1):
-        """Starts a toy run of one island; every class of caller has its own port."""
+        """Starts a toy run of one island, with a port for every class of caller."""
         self.cluster.start_coordinator_with_own_ports()
         self.cluster.start_servers(server_count)
         toy.create(self.cluster, {
@@ -97,14 +97,12 @@ class TlsTest(cluster_module.IntegrationTest):
         self.cluster.wait_state(cluster_module.ACTIVE)
 
     def caller(self, address, role, name="somebody"):
-        """A client with a certificate of `role`."""
         made = client.Client(address, self.security.certificate(
             role, name).credentials)
         self.addCleanup(made.close)
         return made
 
     def addresses(self):
-        """Every port of the coordinator and of the servers."""
         cluster = self.cluster
         return [cluster.coordinator_address] + [
             cluster.dialled_by(who) for who in ("island", "server", "query")
@@ -168,7 +166,7 @@ class TlsTest(cluster_module.IntegrationTest):
                          cluster_module.ACTIVE)
 
     def check_cell(self, method, role, is_allowed, where):
-        """Calls with an empty message. The role is checked before the message."""
+        """Calls with an empty message: the role is checked before it."""
         request = method.request_class()
         if method.kind.startswith("stream"):
             request = iter([request])
@@ -288,7 +286,6 @@ class TlsTest(cluster_module.IntegrationTest):
         header = data.PushOuterGradient.request_class(header=push.header(0))
         self.assert_not_yours(data.PushOuterGradient, [header],
                               metadata=victim.metadata)
-        # The island itself may.
         own = self.caller(cluster.server_address("server-0"), "island",
                           "island-0").service("ParameterService")
         answer = own.PushOuterGradient(iter([header]),
@@ -386,7 +383,7 @@ class _RoleTable:
         return ()
 
     def methods(self, served):
-        """The methods of its rows; "all" means all of `served` for a service."""
+        """The methods of its rows; "all" means all of a service in `served`."""
         named = set()
         for service, method, _ in self._rows:
             named |= {m for m in served if m[0] == service} \

@@ -275,7 +275,6 @@ def packages_have_tests(files):
 
 
 def folders_are_small(files):
-  """Across files: no folder holds too many files of its own."""
   counts = collections.Counter(path.rpartition('/')[0] for path in files)
   for folder, count in counts.items():
     if count > FOLDER_FILES_MAX:

@@ -185,7 +185,7 @@ class ClassesTest(unittest.TestCase):
     self.assertEqual([(3, 'B', 0), (1, 'A', 1)], self.counts(text))
 
   def test_finds_a_class_with_too_many_public_methods(self):
-    text = ('// A.\n#ifndef BASE_A_H_\n#define BASE_A_H_\nclass A {\n public:\n'
+    text = ('// A.\n#pragma once\nclass A {\n public:\n'
             '%s};\n#endif\n')
     self.assertEqual([], found('base/a.h', text % ('  int F();\n' * 40)))
     self.assertEqual(1, len(found('base/a.h', text % ('  int F();\n' * 41))))
@@ -318,8 +318,7 @@ class OwnIncludesTest(unittest.TestCase):
   def found(self, files):
     files = dict(files)
     files['deploy/bazel/precompiled/library.h'] = (
-        '// x\n#ifndef DEPLOY_BAZEL_PRECOMPILED_LIBRARY_H_\n'
-        '#define DEPLOY_BAZEL_PRECOMPILED_LIBRARY_H_\n'
+        '// x\n#pragma once\n'
         '#include <vector>\n#include "absl/status/status.h"\n'
         '#include <google/protobuf/message.h>\n#endif\n')
     return [(v.path, v.line) for v in rules.check(files) if v.rule == 'include']
@@ -335,9 +334,9 @@ class OwnIncludesTest(unittest.TestCase):
 
   def test_a_header_of_ours_brings_what_it_includes_itself(self):
     use = '#include "base/b/b.h"\nstd::vector<int> a;\n'
-    header = ('// x\n#ifndef BASE_B_C_H_\n#define BASE_B_C_H_\n'
+    header = ('// x\n#pragma once\n'
               '#include <vector>\n#endif\n')
-    between = ('// x\n#ifndef BASE_B_B_H_\n#define BASE_B_B_H_\n'
+    between = ('// x\n#pragma once\n'
                '#include "base/b/c.h"\n#endif\n')
     self.assertEqual([], self.found({
         'base/a.cc': use, 'base/b/b.h': between, 'base/b/c.h': header}))
@@ -353,8 +352,7 @@ class OwnIncludesTest(unittest.TestCase):
 
   def test_a_precompiled_header_is_known_by_its_names(self):
     files = {'deploy/bazel/precompiled/test.h':
-             '// x\n#ifndef DEPLOY_BAZEL_PRECOMPILED_TEST_H_\n'
-             '#define DEPLOY_BAZEL_PRECOMPILED_TEST_H_\n'
+             '// x\n#pragma once\n'
              '#include <regex>\n#endif\n'}
     self.assertEqual(1, len(self.found(files)))
 

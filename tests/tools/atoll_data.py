@@ -45,7 +45,6 @@ def read_tokens(path, seed):
 
 
 def split(tokens, validation_fraction):
-    """Returns (training, held out)."""
     held_out = int(len(tokens) * validation_fraction)
     begin = len(tokens) - held_out
     return tokens[:begin], tokens[begin:]

@@ -4,15 +4,16 @@
     check_export.py --model DIR --data FILE --atoll PATH [--tolerance 1e-3]
                     [--data-format bytes|uint16]
 
-Needs torch and transformers, which nothing else here does:
+Needs torch and transformers:
 
     python3 -m venv VENV && VENV/bin/pip install torch transformers
     VENV/bin/python tests/tools/check_export.py \\
         --model quickstart-out/run/export \\
         --data quickstart-out/run/validation.bin --atoll bazel-bin/cli/atoll
 
-The tokens are DATA's bytes, or its little-endian pairs of bytes. Both sides take
-the windows [kT, kT + T] of it, T the model's sequence length, and drop the rest.
+The tokens are DATA's bytes, or its little-endian pairs of bytes. Both sides use
+the windows [kT, kT + T], where T is the model's sequence length, and drop the
+rest.
 """
 
 import argparse
@@ -38,7 +39,6 @@ def parse_arguments():
 
 
 def our_loss(atoll, model, data, data_format):
-    """(loss, tokens) as `atoll eval` says."""
     done = subprocess.run(
         [atoll, "eval", "--model", model, "--data", data, "--data-format",
          data_format, "-o", "json"],
@@ -58,7 +58,6 @@ def read_tokens(data, data_format):
 
 
 def their_loss(model_directory, tokens, batch):
-    """(loss, tokens) of the model in transformers."""
     import torch
     import transformers
 

@@ -1,14 +1,14 @@
 #!/usr/bin/env python3
-"""Training speed on a GPU: cuda_check's beside PyTorch's, in turns.
+"""Training speed on a GPU: alternates cuda_check and PyTorch.
 
     gpu_speed.py --cuda-check PATH [--shapes 124m,1b] [--repeats 3] [--steps 20]
-    gpu_speed.py --device cpu --shapes tiny        # PyTorch's side alone
+    gpu_speed.py --device cpu --shapes tiny        # only PyTorch
 
 Steps are forward, backward, clipping and AdamW of a Llama in bf16 with f32
 master weights: cuda_check with and without CUDA graphs, PyTorch with
-torch.compile, autocast, SDPA and fused AdamW. MFU is 6 P + 12 L C T operations a
-token over what PyTorch reaches in bf16 products of 8192 cubed in the same run.
-Needs torch built for CUDA; each result is a line of JSON, medians last.
+torch.compile, autocast, SDPA and fused AdamW. MFU is 6 P + 12 L C T operations
+per token over PyTorch's speed for bf16 products of 8192 cubed in the same run.
+Needs torch built for CUDA. Each result is a line of JSON, medians last.
 """
 
 import argparse
@@ -20,7 +20,7 @@ import time
 
 SHAPES = {
     # layers, channels, feed-forward, heads, key and value heads, vocabulary,
-    # batch, length, tied: as cuda_check's SpeedShapes.
+    # batch, length, tied: as in SpeedShapes of cuda_check.
     "tiny": (2, 64, 128, 4, 4, 256, 2, 64, True),
     "124m": (12, 768, 2048, 12, 12, 50304, 16, 1024, True),
     "1b": (22, 2048, 5632, 32, 4, 32000, 4, 2048, False),
@@ -29,9 +29,9 @@ SHAPES = {
 
 def parse_arguments():
     parser = argparse.ArgumentParser(
-        description="Training speed of cuda_check beside PyTorch's.")
-    parser.add_argument("--cuda-check", help="the program; PyTorch alone "
-                        "without it")
+        description="Compares the training speed of cuda_check and PyTorch.")
+    parser.add_argument("--cuda-check", help="path of cuda_check; default: "
+                        "only PyTorch")
     parser.add_argument("--shapes", default="124m,1b")
     parser.add_argument("--repeats", type=int, default=3)
     parser.add_argument("--steps", type=int, default=20)
@@ -132,7 +132,7 @@ def synchronize(device):
 
 
 def measure_peak(device):
-    """Operations a second of products of bf16 operands."""
+    """PyTorch's operations a second for products of bf16 operands."""
     import torch
 
     size = 8192 if device == "cuda" else 512
@@ -150,7 +150,7 @@ def measure_peak(device):
 
 
 def measure_torch(shape, steps, device):
-    """A result of PyTorch, as cuda_check's."""
+    """PyTorch's result, in the form of cuda_check's."""
     import torch
 
     torch.manual_seed(1)

@@ -1,12 +1,12 @@
 #!/usr/bin/env python3
-"""Makes a model directory as transformers writes it, with random weights.
+"""Makes a model directory in the format of transformers, with random weights.
 
     make_model.py --kind llama|gpt2|mixtral --output DIR [--size tiny|124m]
                   [--sequence-length N] [--file-mb N] [--seed N]
 
-A run starts from it with [init] model = "DIR", and check_export.py compares
-what it exports. --file-mb cuts the weights into files of at most so many MB,
-with an index. Needs torch and transformers, as check_export.py does.
+A run imports it with [init] model = "DIR", and check_export.py checks the run's
+export. --file-mb splits the weights into files of at most that many MB, with an
+index. Needs torch and transformers, like check_export.py.
 """
 
 import argparse
@@ -49,7 +49,7 @@ def make_config(kind, size, sequence_length):
         return transformers.MixtralConfig(
             intermediate_size=hidden * 2, num_local_experts=4,
             num_experts_per_tok=2, tie_word_embeddings=False, **shape)
-    # As a GPT-2 of that size: a tied head and about as many parameters.
+    # Like a GPT-2 of that size: a tied head and about as many parameters.
     return transformers.LlamaConfig(
         intermediate_size=(8 * hidden // 3 + 7) // 8 * 8,
         tie_word_embeddings=True, **shape)

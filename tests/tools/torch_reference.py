@@ -1,15 +1,15 @@
 #!/usr/bin/env python3
-"""Trains a run file's model in PyTorch: what our loss is compared with.
+"""Trains a run file's model in PyTorch, to compare our loss with.
 
     torch_reference.py --values FILE.json --start DIR --data DIR [--alone]
 
-VALUES is a run file as JSON (the quality benchmark writes it), START an export
-of its version 0, so that both sides begin with the same bits. The batches are
-the same windows in the same order. With --alone one island trains on all of the
-text; else islands take turns in this process: inner AdamW, outer Nesterov or
-SGD, and of the codecs f32, two_bit and top_k with error feedback, as
-base/codec/{two_level,two_bit,top_k}.h define them. Prints one JSON object with
-the loss on all held-out windows. Needs torch, which nothing else here does.
+VALUES is a run file as JSON (from the quality benchmark), START an export of
+its version 0, so both sides begin with the same bits. The batches are the same
+windows in the same order. With --alone one island trains on the whole text.
+Otherwise islands take turns in this process, with inner AdamW, outer Nesterov
+or SGD, and the codecs f32, two_bit and top_k with error feedback
+(base/codec/{two_level,two_bit,top_k}.h). Prints one JSON object with the loss
+on all held-out windows. Needs torch.
 """
 
 import argparse
@@ -157,7 +157,7 @@ def two_bit(v):
 
 
 def top_k(v):
-    """The greatest 64th of a block, of equal ones the first."""
+    """The largest 64th of a block; of equal values the first."""
     count = (v.numel() + 63) // 64
     places = torch.sort(v.abs(), descending=True, stable=True).indices[:count]
     places = places.sort().values
@@ -170,7 +170,7 @@ _CODECS = {"f32": lambda v: v, "two_bit": two_bit, "top_k": top_k}
 
 
 def encoded(codec, tensor):
-    """What `tensor` decodes to, block by block from its start."""
+    """`tensor` encoded and decoded, block by block from its start."""
     if codec == "f32":
         return tensor
     return torch.cat([_CODECS[codec](block)
@@ -228,7 +228,7 @@ class Island:
 
     @torch.no_grad()
     def contribution(self, anchors, exchange):
-        """What the servers decode of anchor - local, tensor by tensor."""
+        """The decoded outer gradient, anchor - local, tensor by tensor."""
         codec = exchange.get("up", "f32")
         feedback = exchange.get("error_feedback", False)
         decay = exchange.get("error_feedback_decay", 1.0) or 1.0

@@ -1,21 +1,20 @@
 #!/usr/bin/env python3
-"""Trains a model that transformers made, and has transformers load the result.
+"""Trains a model of transformers and loads the result in transformers.
 
     train_model.py --kind llama|gpt2|mixtral [--size tiny|124m] [--rounds N]
                    [--atoll PATH] [--directory DIR]
 
-make_model.py makes the model; `atoll dev up` imports it and trains it in one
-island, N rounds of three steps, on real text; check_export.py compares what was
-exported with `atoll eval`, on text that was not trained on. Fails where losses
-differ, and where training has not made that text likelier. Needs torch and
-transformers:
+make_model.py makes the model. `atoll dev up` imports it and trains it on one
+island, N rounds of three steps, on real text. check_export.py compares the
+export with `atoll eval` on held-out text. Fails if the losses differ, or if
+training has not lowered that loss. Needs torch and transformers:
 
     python3 -m venv VENV && VENV/bin/pip install torch transformers
     bazel build -c opt //cli:atoll //coordinator:atoll-coordinator \\
         //server:atoll-server
     VENV/bin/python tests/tools/train_model.py --kind gpt2
 
-A token is two bytes of text, modulo the vocabulary: thousands of ids are in use.
+A token is two bytes of text modulo the vocabulary, so thousands of ids occur.
 """
 
 import argparse
@@ -30,7 +29,7 @@ import make_model
 
 TOOLS = os.path.dirname(os.path.abspath(__file__))
 SEQUENCE_LENGTH = 128
-# Of training, and of the text that is held back for the losses.
+# Tokens for training, and held-out tokens for the losses.
 TRAINING_TOKENS, HELD_OUT_TOKENS = 200000, 9100
 
 RUN_FILE = """\
@@ -88,7 +87,7 @@ def parse_arguments():
     parser.add_argument("--atoll", default="bazel-bin/cli/atoll",
                         help="the atoll command")
     parser.add_argument("--directory",
-                        help="a new directory to keep it all in")
+                        help="new directory for all files")
     return parser.parse_args()
 
 
@@ -120,7 +119,7 @@ def write_tokens(path, ids):
 
 def run(*command):
     print("+", " ".join(command), flush=True)
-    # The command's own messages are on standard error, as they come.
+    # Messages of the command appear on standard error.
     subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
 
 

@@ -299,7 +299,7 @@ TEST_F(RunIslandTest, SaysWhichServerIsAwayAndWhatWasNotMerged) {
   };
   ASSERT_TRUE(RunOne(service, options).ok());
   SetLogSink(nullptr);
-  EXPECT_THAT(log.texts, HasSubstr("server s0 is away; what it holds waits"));
+  EXPECT_THAT(log.texts, HasSubstr("server s0 is away; its shards wait"));
   EXPECT_THAT(log.texts, HasSubstr("server s0 is back at memory\n"));
   EXPECT_THAT(log.texts, HasSubstr("contribution 5 of fragment 0 is not merged: "
                                    "REJECTED, a value is not finite\n"));

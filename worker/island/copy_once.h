@@ -1,8 +1,6 @@
-// A copy that two threads want made, of which either may make it: one beside,
-// as soon as it comes to it, and one before it changes what is copied.
-//
-// Whoever comes first makes it; the other waits for it then, and for nothing
-// else, so that neither waits for a thread that has not begun. Thread-safe.
+// A copy that either of two threads makes: a background thread, or the thread
+// that is about to overwrite the original. The first one makes it; the second
+// waits only while the copy runs. Thread-safe.
 
 #pragma once
 
@@ -15,14 +13,14 @@ namespace atl::worker {
 
 class CopyOnce {
  public:
-  // From now on `copy` is due. One that was due before, and is not made, never
-  // will be.
+  // Makes `copy` due. Drops an earlier one that has not started.
   void Begin(std::function<void()> copy);
 
-  // Returns when none is due: makes the one that is, or waits for who does.
+  // Returns once no copy is due or running: makes the due copy, or waits for
+  // the thread that makes it.
   void Finish();
 
-  // Threads that wait, in Finish or Begin, for who makes it.
+  // Threads that wait for a running copy. For tests.
   int waiter_count() const;
 
  private:

@@ -7,6 +7,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/failpoint/failpoint.h"
 #include "base/layout/run_length.h"
 #include "base/obs/log.h"
 #include "base/status/status_macros.h"
@@ -50,7 +51,7 @@ class Member {
   }
 
  private:
-  // Does the commands of `lane`, to the last.
+  // Executes the commands of `lane` until kFinish.
   absl::Status Follow(Lane lane) {
     while (true) {
       ASSIGN_OR_RETURN(const std::string message, group_.Receive(lane));
@@ -84,6 +85,9 @@ class Member {
       // A stopped transfer is obsolete: process 0 logs why.
       if (!done.ok() && !absl::IsCancelled(done)) {
         LOG(WARNING) << ActionName(action.kind) << " failed: " << done;
+      }
+      if (done.ok() && action.kind == ActionKind::kPush) {
+        failpoint::Hit("island.pushed.after");
       }
       if (done.ok() && action.kind == ActionKind::kTrain) {
         Trained(action, result);

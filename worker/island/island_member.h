@@ -1,6 +1,5 @@
-// A process of an island other than process 0: does what that one decides, on
-// the part of the model that it holds. It talks to the servers, and with the
-// coordinator not at all.
+// A process of an island other than process 0: executes process 0's commands
+// on its part of the model. It calls the servers, never the coordinator.
 
 #pragma once
 
@@ -9,12 +8,11 @@
 
 namespace atl::worker {
 
-// Works until process 0 says that it is over, and returns how it ended there.
-// Requires: links.group, of which this is not process 0.
+// Works until process 0 ends the island. Requires: links.group. The progress
+// has the island's steps and tokens, and this process's bytes.
 //
-// What it returns of progress is its own: steps, tokens of the island, bytes of
-// this process. Errors: that of process 0; CANCELLED: stopped at once here;
-// UNAVAILABLE with ISLAND_PROCESS_LOST: another process is gone.
+// Errors of process 0. CANCELLED: stopped at once here. UNAVAILABLE with the
+// reason ISLAND_PROCESS_LOST: another process is gone.
 absl::StatusOr<IslandProgress> RunMember(const RunIslandOptions& options,
                                          const IslandLinks& links);
 

@@ -29,7 +29,7 @@ std::string WithoutNumbers(absl::string_view text) {
 }  // namespace
 
 void IslandMeter::Stepped(absl::Time begin, absl::Time end) {
-  // What came before the first step is no part of the time that is looked at.
+  // Pauses before the first step do not count.
   if (last_end_ != absl::InfinitePast()) {
     for (const auto& [what, since] : since_step_) {
       Pause& sum = pauses_[what];

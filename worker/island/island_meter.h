@@ -1,6 +1,4 @@
-// Adds up what an island does with its time, for its forecast.
-//
-// Pure: times are handed in. Thread-compatible.
+// Adds up how an island spends its time. Pure. Thread-compatible.
 
 #pragma once
 
@@ -15,53 +13,50 @@
 
 namespace atl::worker {
 
-// What the computing thread did or waited for beside its steps.
+// One kind of activity of the training thread that is not a step.
 struct Pause {
-  std::string what;   // "contribute", "apply", "wait: pulling fragment".
-  int64_t count = 0;  // Times.
+  std::string what;  // "contribute", "apply", "wait: pulling fragment".
+  int64_t count = 0;
   absl::Duration span;
 };
 
 class IslandMeter {
  public:
-  // An inner step took from `begin` to `end`; steps come in order.
+  // An inner step ran from `begin` to `end`. Steps are added in order.
   void Stepped(absl::Time begin, absl::Time end);
 
-  // The computing thread spent `span` on `what` that is no step, since the last
-  // of these calls. Numbers in it are left out: there are few of them.
+  // The training thread spent `span` on `what`, which is not a step. Drops the
+  // digits of `what`, to have few kinds.
   void Paused(absl::string_view what, absl::Duration span);
 
-  // A call moved `bytes` of payload, or made outer gradients of so many f32
-  // bytes and saved them. One that moved nothing says nothing of the link and
-  // is not counted.
+  // A push or pull moved `bytes` of payload; or `bytes` of f32 outer gradients
+  // were encoded and saved. Calls without bytes say nothing and do not count.
   void Pushed(int64_t bytes, absl::Duration span);
   void Pulled(int64_t bytes, absl::Duration span);
   void Contributed(int64_t bytes, absl::Duration span);
 
-  // All of it; `tokens_per_second` is the caller's.
+  // All measurements, with the caller's `tokens_per_second`.
   IslandMeasurements measurements(double tokens_per_second) const;
 
-  // Time in inner steps, and all of it, from the first one's begin to the last
-  // one's end: infinite future and past before there is one.
+  // Time in inner steps; begin of the first, end of the last. Before the first
+  // step: 0, infinite future, infinite past.
   absl::Duration computing() const { return stepping_; }
   absl::Time begin_time() const { return first_begin_; }
   absl::Time end_time() const { return last_end_; }
 
-  // What of the time between these two was no step, by what, the longest first.
-  // The rest is what lies between actions: reading data, deciding, reporting.
+  // Pauses between begin_time() and end_time(), the longest first. The rest of
+  // that time goes to reading data, deciding and reporting.
   std::vector<Pause> pauses() const;
 
-  // The share of the one in the other, in [0, 1]; 0 before.
+  // Share of that time in inner steps, in [0, 1]; 0 before the first step.
   double utilization() const;
 
  private:
-  // By `what`; and those that no step has followed yet, which count if one
-  // does.
-  using Pauses = std::map<std::string, Pause>;
+  using Pauses = std::map<std::string, Pause>;  // By Pause::what.
 
   IslandMeasurements measured_;
   Pauses pauses_;
-  Pauses since_step_;
+  Pauses since_step_;  // Since the last step; the next step adds them.
   absl::Duration stepping_;
   absl::Time first_begin_ = absl::InfiniteFuture();
   absl::Time last_end_ = absl::InfinitePast();

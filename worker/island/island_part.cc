@@ -59,9 +59,10 @@ absl::Status IslandPart::OpenData() {
       return absl::FailedPreconditionError(absl::StrCat(
           "the data at \"",
           options_.data_path.empty() ? spec_.data().path() : options_.data_path,
-          "\" is not the run's: its fingerprint is ", data_fingerprint_,
+          "\" is not the run's data: its fingerprint is ", data_fingerprint_,
           ", the run's is ", spec_.data().fingerprint(),
-          "; copy the run's data here and give its path"));
+          "; copy the run's data to this machine and pass its path with "
+          "--data"));
     }
   }
   ASSIGN_OR_RETURN(BatchReader reader,
@@ -70,10 +71,9 @@ absl::Status IslandPart::OpenData() {
   return absl::OkStatus();
 }
 
-// Two steps before anything is pulled: the first touches memory and makes
-// kernels, the second is timed. What they leave is not kept: parameters are
-// pulled, the optimizer starts fresh. Best effort: what fails here fails again
-// in the first round, with a better place to say so.
+// Takes two steps: the first warms up memory and kernels, the second is timed.
+// Their results are dropped: parameters are pulled later, the optimizer starts
+// fresh. Ignores errors: the first round repeats and reports them.
 absl::Status IslandPart::MeasureSpeed() {
   const absl::Status read =
       reader_->Read(/*data_shard=*/0, /*position=*/0, batch_);
@@ -120,9 +120,9 @@ void IslandPart::Resolve(const v1::ContributionOutcome& outcome) {
   encoder_->Resolve(outcome.key(), outcome.outcome() == v1::OUTCOME_MERGED);
 }
 
-// What a lane has done others may build on, in every process: it has ended in
-// all before process 0 goes on. Steps touch nothing that other lanes do. A push
-// that process 0 knows to be decided may be an error elsewhere.
+// An action of a streaming run ends in all processes before process 0 goes on,
+// because other lanes may build on it; no lane builds on a step. Each process
+// keeps its own status of a push: process 0 may know that it is decided.
 absl::Status IslandPart::Do(Lane lane, const PartCommand& command,
                             const server::CallBounds& bounds,
                             PartResult& result) {
@@ -134,8 +134,7 @@ absl::Status IslandPart::Do(Lane lane, const PartCommand& command,
     return done;
   }
   if (done.ok() && (!streaming_ || kind == ActionKind::kTrain)) return done;
-  // An error of the ranks' own calls may be that a process is gone: then the
-  // group is, too.
+  // If a process is gone, the group returns that instead of the ranks' error.
   return group_->Agree(lane, done);
 }
 
@@ -167,8 +166,8 @@ absl::Status IslandPart::DoHere(Lane lane, const PartCommand& command,
     case ActionKind::kEvaluate:
       return Evaluate(action, bounds, result);
     default:
-      return absl::InternalError(
-          absl::StrCat(ActionName(action.kind), " is not for a part"));
+      return absl::InternalError(absl::StrCat(
+          ActionName(action.kind), " is not an action of an island part"));
   }
 }
 
@@ -194,8 +193,8 @@ absl::Status IslandPart::Evaluate(const Action& action,
   }
   RETURN_IF_ERROR(Agree(Lane::kTraining, read));
   if (evaluation_batch_->inputs.empty()) {
-    LOG(WARNING) << "nothing is evaluated: fewer tokens are held out than one "
-                 << "window takes";
+    LOG(WARNING) << "the evaluation is skipped: the held-out data is shorter "
+                 << "than one window; raise data.validation_fraction";
     return absl::OkStatus();
   }
   RETURN_IF_ERROR(state_->KeepLocal());

@@ -1,13 +1,10 @@
-// What one process of an island does of the island's actions: on what it holds
-// of the model. Alone it is the whole island's.
+// Executes an island's actions on what one process holds of the model.
 //
-// Where there are more processes all do the same commands, each lane's in the
-// same order, and an error of one is an error of all; "with all" of
-// island_state.h and island_group.h holds for Do() as a whole.
+// All processes of an island execute the same commands, in the same order in
+// each lane. An error of one process is an error of all.
 //
-// Thread-compatible, but each lane may do its own at the same time, as
-// IslandLoop lets them; SetIdentity and SetRoutes may be called from any
-// thread.
+// Thread-compatible, but lanes may call Do() concurrently as IslandLoop allows.
+// SetIdentity and SetRoutes are thread-safe.
 
 #pragma once
 
@@ -37,26 +34,24 @@
 
 namespace atl::worker {
 
-// What came of a command, besides its status.
 struct PartResult {
-  std::optional<SaveSummary> save;  // kLoadSave: of all processes alike.
+  std::optional<SaveSummary> save;  // kLoadSave: the same in all processes.
   int64_t saved_step = 0;           // kRestoreSave.
   StepResult step;                  // kTrain.
-  absl::Time begin, end;            // The same: when.
-  // kContribute without `beside`, kSave: of the gradients, f32.
+  absl::Time begin, end;            // kTrain.
+  // kSave, and kContribute without in_background: f32 bytes of the gradients.
   int64_t byte_count = 0;
-  std::optional<double> loss;  // kEvaluate: of `token_count`.
+  std::optional<double> loss;  // kEvaluate: nats a token, over `token_count`.
   int64_t token_count = 0;
-  // kPush, kPull, kEvaluate: payload of all processes, and how long it took.
+  // kPush, kPull, kEvaluate: payload bytes of all processes, and their time.
   int64_t moved_bytes = 0;
   absl::Duration moved_in;
 };
 
 class IslandPart {
  public:
-  // Of `spec`, with all; opens the data, makes the trainer. `links` and its
-  // group must outlive it. Where `measure_speed` is set two steps are timed.
-  //
+  // Collective. Opens the data, creates the trainer; in an elastic run measures
+  // its speed over two steps. `links` and its group must outlive the part.
   // INVALID_ARGUMENT, FAILED_PRECONDITION, NOT_FOUND, RESOURCE_EXHAUSTED: as
   // RunIsland.
   static absl::StatusOr<std::unique_ptr<IslandPart>> Create(
@@ -65,17 +60,16 @@ class IslandPart {
 
   void SetIdentity(int64_t island_epoch, absl::string_view session_secret);
   void SetRoutes(const server::ShardRoutes& routes);
-  // What others of the island need to transfer: what was set above.
+  // Adds the identity and the routes, for other processes.
   void AddSession(PartCommand& command) const;
 
-  // Does one of: kLoadSave, kRestoreSave, kResetOptimizer, kPull, kBeginRound,
-  // kTrain, kContribute, kSave, kPush, kApply, kEvaluate.
-  // `bounds`: of the transfers of kPull, kPush and kEvaluate.
+  // Collective. `bounds` apply to the transfers of kPull, kPush and kEvaluate.
+  // INTERNAL: kWait, kReportReady, kLeave and kFinish are not for a part.
   absl::Status Do(Lane lane, const PartCommand& command,
                   const server::CallBounds& bounds, PartResult& result);
 
-  // Contributions whose outcome is wanted, and what became of one. Not while
-  // one is taken and not saved.
+  // Contributions whose outcome is needed, and the outcome of one. Not between
+  // a kContribute and the end of its kSave.
   std::vector<v1::ContributionKey> Pending() const {
     return encoder_->Pending();
   }
@@ -102,7 +96,6 @@ class IslandPart {
   absl::Status Setup();
   absl::Status OpenData();
   absl::Status MeasureSpeed();
-  // OK if it is OK for all.
   absl::Status Agree(Lane lane, const absl::Status& status) const;
 
   absl::Status Train(const Action& action, PartResult& result);
@@ -111,11 +104,9 @@ class IslandPart {
 
   // island_part_save.cc.
   SavePlace Place() const;
-  // With `is_next`, of several processes: where it is until all have written
-  // theirs.
   std::string OwnSavePath(bool is_next) const;
   absl::Status LoadSave(PartResult& result);
-  // What each process of the island says, of which this one says `own`.
+  // IslandGroup::Exchange, also for one process.
   absl::StatusOr<std::vector<std::string>> OfAllProcesses(
       const std::string& own);
   absl::Status RestoreSave(PartResult& result);
@@ -142,12 +133,12 @@ class IslandPart {
                                  PartResult& result);
   using Call = absl::FunctionRef<server::TransferOutcome(
       const server::CallBounds& bounds)>;
-  // A pull of this process's part, while the others pull theirs; adds to
-  // `result` what has moved.
+  // Pulls in all processes and checks the digests of all parts together.
   absl::Status PullTogether(Lane lane, const server::CallBounds& bounds,
                             const std::optional<Digest128>& expected, Call call,
                             PartResult& result);
-  // The first error of all processes. `is_push`: not idle while one moves.
+  // Makes `call` in all processes and adds bytes and time to `result`. Returns
+  // the first error. A push is idle only if it is idle in all processes.
   absl::Status Together(Lane lane, bool is_push, server::CallBounds bounds,
                         Call call, server::TransferOutcome& outcome,
                         PartResult& result);
@@ -156,7 +147,7 @@ class IslandPart {
 
   const RunIslandOptions options_;
   const IslandLinks& links_;
-  IslandGroup* const group_;  // Null: alone.
+  IslandGroup* const group_;  // Null: one process.
   const v1::RunSpec spec_;
   const bool streaming_;
   std::unique_ptr<IslandState> state_;
@@ -166,13 +157,13 @@ class IslandPart {
   std::unique_ptr<server::ParameterClient> parameters_;
   std::string data_fingerprint_;
   double tokens_per_second_ = 0;
-  std::optional<Save> save_;     // Read, until it is restored or out of date.
-  bool others_removed_ = false;  // SAVEs of other numbers of processes.
+  std::optional<Save> save_;     // Loaded, and neither restored nor outdated.
+  bool others_removed_ = false;  // Saves of other process counts.
   Outbox outbox_;
-  // What is between its step and its SAVE: taken once and encoded once, however
-  // often that fails. Of the training lane, but between a kContribute with
-  // `beside` and the end of its kSave of that lane: IslandLoop has nothing else
-  // use it then, nor the encoder.
+  // A contribution between its step and its local checkpoint. A retry neither
+  // takes nor encodes it again. The training lane uses it and the encoder; from
+  // a kContribute with in_background to the end of its kSave, the save lane
+  // does, and IslandLoop keeps others out.
   struct TakenContribution {
     std::shared_ptr<EncodedContribution> contribution;
     bool encoded = false;
@@ -181,13 +172,12 @@ class IslandPart {
     int64_t seq = 0;
     std::vector<TakenContribution> contributions;
     SaveHeader header;
-    // With `beside`: copies, for the trainer's own go on. Made by `copy_`.
+    // With in_background: copies that copy_ makes.
     SaveArrays<std::vector<float>> arrays;
   };
   TakenContribution TakeOne(const Action& action, const AnchoredFragment& at);
   Taken taken_;
-  // Fills taken_.arrays: in the save lane, or in the training lane if that is
-  // to write what is copied before.
+  // Runs in the save lane, or in the training lane before it writes the arrays.
   CopyOnce copy_;
   Batch batch_;
 
@@ -195,7 +185,7 @@ class IslandPart {
   int64_t island_epoch_ ABSL_GUARDED_BY(mutex_) = 0;
   std::string session_secret_ ABSL_GUARDED_BY(mutex_);
   server::ShardRoutes routes_ ABSL_GUARDED_BY(mutex_);
-  int64_t route_count_ ABSL_GUARDED_BY(mutex_) = 0;  // Times they were set.
+  int64_t route_count_ ABSL_GUARDED_BY(mutex_) = 0;  // SetRoutes() calls.
 };
 
 }  // namespace atl::worker

@@ -18,13 +18,12 @@
 #include "base/status/status_macros.h"
 #include "worker/island/island_part.h"
 
-// Contributions, and what a process keeps for its next life: the SAVE, both
-// ways.
+// Contributions, and the local checkpoint: written and restored.
 
 namespace atl::worker {
 namespace {
 
-// The names of the first list that all lists have, in its order.
+// The names that all lists have, in the order of the first.
 std::vector<std::string> FindCommon(const std::vector<std::string>& lists) {
   std::vector<std::vector<std::string>> names;
   for (const std::string& list : lists) {
@@ -42,9 +41,9 @@ std::vector<std::string> FindCommon(const std::vector<std::string>& lists) {
 }
 
 void LogUnused(const SaveSet& set, const absl::Status& why) {
-  LOG(WARNING) << "the save of contribution " << set.outline.header.summary.seq
-               << " by " << set.process_count
-               << " processes is not used: " << why;
+  LOG(WARNING) << "the local checkpoint of contribution "
+               << set.outline.header.summary.seq << " by " << set.process_count
+               << " processes is ignored: " << why;
 }
 
 }  // namespace
@@ -60,14 +59,13 @@ std::string IslandPart::OwnSavePath(bool is_next) const {
                                       group_->process_count(), is_next);
 }
 
-// The newest that all processes have what they need of, whoever wrote it: one
-// that died may have left some with the next, but none without the one before.
-// Read is none that another process lacks some of.
+// Loads the newest local checkpoint, of any process count, that is complete for
+// all processes. After a crash some may lack the newest; all have the previous.
 absl::Status IslandPart::LoadSave(PartResult& result) {
   save_.reset();
   const FoundSaves found = FindSaves(*links_.file_system, Place());
   for (const std::string& note : found.notes) {
-    LOG(WARNING) << "a save is not used: " << note;
+    LOG(WARNING) << "a local checkpoint is ignored: " << note;
   }
   std::vector<std::string> names;  // The newest first.
   for (const SaveSet& set : found.sets) {
@@ -95,13 +93,14 @@ absl::Status IslandPart::LoadSave(PartResult& result) {
   }
   if (!save_.has_value()) {
     if (!found.sets.empty()) {
-      // Of those that all have, some process has said why it reads none.
+      // If all have some, the process that could not read it has logged why.
       const bool is_lacked = !names.empty() && common.empty();
-      LOG(WARNING) << "no save in " << Place().directory
-                   << " is used, training goes on from the servers' parameters"
-                   << (is_lacked ? ": another process of the island lacks what "
-                                   "it needs of it"
-                                 : "");
+      LOG(WARNING)
+          << "no local checkpoint in " << Place().directory
+          << " is used; training continues from the servers' parameters"
+          << (is_lacked ? ": another process of the island lacks files "
+                          "that it needs"
+                        : "");
     }
     return absl::OkStatus();
   }
@@ -135,12 +134,13 @@ absl::Status IslandPart::RestoreSave(PartResult& result) {
 }
 
 absl::Status IslandPart::RestoreSaveHere() {
-  if (!save_.has_value()) return absl::InternalError("there is no save");
+  if (!save_.has_value()) return absl::InternalError("no local checkpoint");
   const engine::OptimizerState state = state_->optimizer();
   const SaveArrays<std::vector<float>>& arrays = save_->arrays;
   if (state.first_moment.size() != arrays.first_moment.size() ||
       state.second_moment.size() != arrays.second_moment.size()) {
-    return absl::DataLossError("the save is of another optimizer");
+    return absl::DataLossError(
+        "the local checkpoint is of another inner optimizer");
   }
   for (SavedFeedback& feedback : save_->feedback) {
     RETURN_IF_ERROR(encoder_->Restore(feedback.View()));
@@ -163,7 +163,7 @@ absl::Status IslandPart::RestoreLocal() {
   };
   for (const auto& [saved, to] : parts) {
     if (saved.size() != to.size()) {
-      return absl::DataLossError("the save is of another schedule");
+      return absl::DataLossError("the local checkpoint is of another schedule");
     }
   }
   for (const auto& [saved, to] : parts) absl::c_copy(saved, to.begin());
@@ -190,8 +190,8 @@ v1::ContributionInfo Describe(const v1::RunSpec& spec, const Action& action,
 
 }  // namespace
 
-// Outer gradient, and what an eager island foresees: once for a key, for local
-// parameters move on with it.
+// Computes the outer gradient, and in an eager run the foreseen step: once a
+// key, because Foresee() changes the local parameters.
 IslandPart::TakenContribution IslandPart::TakeOne(const Action& action,
                                                   const AnchoredFragment& at) {
   v1::ContributionInfo info = Describe(spec_, action, at);
@@ -225,8 +225,7 @@ void IslandPart::Take(const PartCommand& command) {
   if (!state_->held().is_all()) taken_.header.held = state_->held().spans();
 }
 
-// Each process names its contributions by the digests of all processes' parts
-// of them.
+// A contribution's digest is the sum of those of all processes' parts.
 absl::Status IslandPart::Encode(Lane lane) {
   absl::Status status;
   std::vector<TakenContribution*> made;
@@ -254,7 +253,8 @@ absl::Status IslandPart::Encode(Lane lane) {
                             ? Digest128::FromHex(of_one.substr(32 * i, 32))
                             : std::nullopt;
       if (!part.has_value()) {
-        return absl::InternalError("a process's digests are not as many");
+        return absl::InternalError(
+            "processes encoded different numbers of contributions");
       }
       sum += *part;
     }
@@ -263,13 +263,12 @@ absl::Status IslandPart::Encode(Lane lane) {
   return absl::OkStatus();
 }
 
-// What stays as it is until the SAVE is written is not copied.
+// Arrays that do not change before they are written are not copied.
 absl::Status IslandPart::Contribute(const PartCommand& command,
                                     PartResult& result) {
   RETURN_IF_ERROR(state_->Gather());
   save_.reset();
-  // In a run in rounds the contributions of the save before are decided: their
-  // room is free.
+  // In a run in rounds the previous contributions are decided: frees them.
   if (!streaming_ && taken_.contributions.empty()) outbox_.Set({});
   Take(command);
   if (!command.action.in_background) {
@@ -290,7 +289,7 @@ absl::Status IslandPart::Contribute(const PartCommand& command,
 
 absl::Status IslandPart::SaveTaken(const Action& action, PartResult& result) {
   if (taken_.seq != action.seq || taken_.contributions.empty()) {
-    return absl::InternalError("what is to be saved was not taken");
+    return absl::InternalError("kSave without a kContribute of the same seq");
   }
   copy_.Finish();
   const SaveArrays<std::vector<float>>& arrays = taken_.arrays;
@@ -308,7 +307,7 @@ absl::Status IslandPart::EncodeAndSave(Lane lane, const SaveSpans& arrays,
   failpoint::Hit("island.encode.before");
   RETURN_IF_ERROR(Encode(lane));
   std::vector<Outbox::Item> items;
-  // What else is in flight stays in the SAVE.
+  // Other contributions in flight stay in the local checkpoint.
   for (const SavedTrack& track : taken_.header.summary.tracks) {
     Outbox::Item item = outbox_.Find(track.fragment, track.seq);
     if (track.seq != taken_.seq && item != nullptr) items.push_back(item);
@@ -338,9 +337,9 @@ IslandPart::SaveSpans IslandPart::ArraysOfSave() {
   return arrays;
 }
 
-// Of several processes each writes the next save beside the one before, which
-// it replaces when all have written theirs: whoever dies, all have one that is
-// the same. Then what another number of processes left is out of date.
+// Each of several processes writes its next file under another name and renames
+// it once all have written theirs: after any crash all have one in common. Then
+// files of another number of processes are out of date.
 absl::Status IslandPart::WriteSaveWith(Lane lane,
                                        const std::vector<Outbox::Item>& items,
                                        const SaveSpans& arrays) {
@@ -355,7 +354,9 @@ absl::Status IslandPart::WriteSaveWith(Lane lane,
   FileSystem& files = *links_.file_system;
   const auto explain = [](const absl::Status& status) {
     return Annotate(
-        status, "cannot write the save; free some space in the work directory");
+        status,
+        "cannot write the local checkpoint; free some space in the work "
+        "directory");
   };
   const std::string next = OwnSavePath(/*is_next=*/true);
   RETURN_IF_ERROR(

@@ -1,5 +1,5 @@
-// One process's part of a streaming run, its lanes one after the other in the
-// orders that threads may have.
+// Runs the lanes of a streaming part on one thread, in the orders that threads
+// may take.
 
 #include "worker/island/island_part.h"
 
@@ -34,7 +34,7 @@ class IslandPartTest : public IslandFixture {
     return spec;
   }
 
-  // A part over the ranks of `mesh` that has trained two steps from version 0.
+  // A part with the ranks of `mesh`, two steps after version 0.
   void Begin(const std::string& name, bool eager, const std::string& mesh) {
     const v1::RunSpec spec = Streaming(Tiny(1), eager);
     service_ = std::make_unique<MemoryService>(spec);
@@ -90,7 +90,7 @@ class IslandPartTest : public IslandFixture {
     Do(Lane::kTraining, contribute);
   }
 
-  // What the save lane writes of it.
+  // Runs the save lane; returns the arrays that it wrote.
   Arrays Save(int64_t seq) {
     PartCommand save;
     save.action.kind = ActionKind::kSave;
@@ -150,8 +150,8 @@ bool Same(const Arrays& a, const Arrays& b) {
          a.eager_foreseen == b.eager_foreseen;
 }
 
-// The save lane may come to it when training is steps and applies further, of a
-// trainer that says when it writes and of one of several ranks, which does not.
+// The save lane may run after later steps and applies. Covers a trainer that
+// calls before_write and one of several ranks, which does not.
 TEST_F(IslandPartTest, WhatASaveHoldsIsOfItsStepHoweverLateItIsWritten) {
   for (const std::string mesh : {"", "dp_shard=2"}) {
     for (const bool eager : {false, true}) {
@@ -174,7 +174,7 @@ TEST_F(IslandPartTest, WhatASaveHoldsIsOfItsStepHoweverLateItIsWritten) {
       Apply(0);
       EXPECT_TRUE(Same(Save(1), at_once)) << "after an apply";
 
-      // A control: a step later it is another.
+      // Control: another step changes it.
       Begin(absl::StrCat("later-", name), eager, mesh);
       Train(1);
       Contribute(0, 1);

@@ -20,13 +20,10 @@
 #include "island_command.pb.h"
 #include "worker/island/island_part.h"
 
-// Pushes and pulls, by all processes of an island at once.
-
 namespace atl::worker {
 namespace {
 
-// How often processes look at each other's transfers. One that has just ended
-// does not wait for it.
+// Longest time between two exchanges of transfer states.
 constexpr absl::Duration kTick = absl::Milliseconds(50);
 
 // One process's transfer, on a thread of its own.
@@ -53,7 +50,7 @@ class RunningTransfer {
 
   void Stop() { stop_.request_stop(); }
 
-  // How far it is, once it has ended or a tick has passed.
+  // Waits for the end, at most a tick; returns the state.
   wire::TransferState Look() {
     wire::TransferState state;
     state.set_stored_bytes(stored_bytes_);
@@ -70,7 +67,7 @@ class RunningTransfer {
     return state;
   }
 
-  // Once it has ended.
+  // Requires: the transfer has ended.
   server::TransferOutcome TakeOutcome() {
     MutexLock lock(&mutex_);
     return *std::move(outcome_);
@@ -86,7 +83,7 @@ class RunningTransfer {
   std::thread thread_;
 };
 
-// The first error that is no consequence of another, as in Agree().
+// As IslandGroup::Agree: the first error that is not CANCELLED, else the first.
 absl::Status FirstError(const std::vector<wire::TransferState>& states,
                         int own_index, const absl::Status& own) {
   int first = -1;
@@ -105,7 +102,7 @@ absl::Status FirstError(const std::vector<wire::TransferState>& states,
                                    states[first].message()));
 }
 
-// Ends a push of which no process has moved anything for long.
+// Tells when no process has moved any bytes for longer than `idle_max`.
 class IdleWatchOfAll {
  public:
   explicit IdleWatchOfAll(absl::Duration idle_max) : idle_max_(idle_max) {}
@@ -139,7 +136,7 @@ absl::Status IslandPart::Together(Lane lane, bool is_push,
     }
     return outcome.status;
   }
-  // A push is over when all processes have pushed.
+  // A push ends when all processes have pushed: one may be idle alone.
   IdleWatchOfAll idle(bounds.idle_max);
   if (is_push) bounds.idle_max = absl::InfiniteDuration();
   bool was_idle = false;
@@ -182,13 +179,13 @@ absl::Status IslandPart::Together(Lane lane, bool is_push,
       FirstError(states, group_->process_index(), outcome.status);
   if (was_idle && absl::IsCancelled(status)) {
     return absl::DeadlineExceededError(
-        "nothing of the push has moved for long, in any process");
+        "no process of the island has pushed any bytes for too long");
   }
   return status;
 }
 
-// What processes got of a shard adds up to what the shard has, and that of all
-// shards to what was committed.
+// Checks that the parts that processes pulled of a shard add up to the shard's
+// digest, and all shards to the committed digest.
 absl::Status IslandPart::CheckDigests(
     Lane lane, const server::TransferOutcome& outcome,
     const std::optional<Digest128>& expected) const {
@@ -215,14 +212,14 @@ absl::Status IslandPart::CheckDigests(
   for (const auto& [shard, digest] : all) {
     if (came[shard] != digest) {
       return absl::DataLossError(
-          absl::StrCat("what the processes of the island got of shard ", shard,
-                       " is not what it has"));
+          absl::StrCat("what the island's processes pulled of shard ", shard,
+                       " does not match the shard's digest"));
     }
   }
   if (expected.has_value() && sum != *expected) {
     return absl::DataLossError(absl::StrCat(
-        "what the processes of the island got has digest ", sum.ToHex(),
-        ", but ", expected->ToHex(), " was committed"));
+        "what the island's processes pulled has digest ", sum.ToHex(), ", but ",
+        expected->ToHex(), " was committed"));
   }
   return absl::OkStatus();
 }
@@ -241,7 +238,7 @@ absl::Status IslandPart::PullTogether(Lane lane,
 absl::Status IslandPart::Pull(const Action& action, Lane lane,
                               const server::CallBounds& bounds,
                               PartResult& result) {
-  // The plan has the digest of theta; that of a replica comes from its shards.
+  // The plan has theta's digest; a replica's digest comes from its shards.
   const bool is_replica = HasReplica(spec_);
   const std::optional<Digest128> expected =
       is_replica ? std::nullopt
@@ -265,10 +262,10 @@ absl::Status IslandPart::Push(const Action& action, Lane lane,
                               const server::CallBounds& bounds,
                               PartResult& result) {
   const Outbox::Item item = outbox_.Find(action.fragment, action.seq);
-  // Training goes on meanwhile, at another pace in each process.
+  // Processes train at different paces, so it may be gone in some of them.
   RETURN_IF_ERROR(Agree(
       lane, item == nullptr
-                ? absl::AbortedError("the contribution is decided already")
+                ? absl::AbortedError("the contribution is already decided")
                 : absl::OkStatus()));
   failpoint::Hit("island.push.before");
   const bool is_new = outbox_.TakeNew(item);
@@ -277,13 +274,10 @@ absl::Status IslandPart::Push(const Action& action, Lane lane,
     return parameters_->Push(item->info, item->bytes, call_bounds);
   };
   server::TransferOutcome outcome;
-  RETURN_IF_ERROR(
-      Together(lane, /*is_push=*/true, bounds, push, outcome, result));
-  failpoint::Hit("island.pushed.after");
-  return absl::OkStatus();
+  return Together(lane, /*is_push=*/true, bounds, push, outcome, result);
 }
 
-// Evaluation is of theta, which anchors of a run with a replica are not.
+// Pulls theta in a run with a replica; its anchors are not theta.
 absl::Status IslandPart::PullForEvaluation(const Action& action,
                                            const server::CallBounds& bounds,
                                            PartResult& result) {
@@ -300,7 +294,7 @@ absl::Status IslandPart::PullForEvaluation(const Action& action,
     };
     RETURN_IF_ERROR(
         Annotate(PullTogether(Lane::kTraining, bounds, expected, pull, result),
-                 "cannot pull what is to be evaluated"));
+                 "cannot pull the parameters to evaluate"));
     state_->SetLocal(at.fragment());
   }
   return absl::OkStatus();

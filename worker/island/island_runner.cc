@@ -22,7 +22,6 @@ namespace atl::worker {
 namespace {
 
 constexpr absl::Duration kFlushMax = absl::Seconds(5);
-// The longest wait between two attempts to read the run.
 constexpr absl::Duration kRunReadWaitMax = absl::Milliseconds(500);
 
 }  // namespace
@@ -68,11 +67,10 @@ absl::StatusOr<v1::Run> IslandRunner::ReadRun() {
       return absl::CancelledError("stopped before the run could be read");
     }
     if (attempt == 1) {
-      LOG(WARNING) << "cannot read the run yet; asks again for "
-                   << options_.join_patience
-                   << " at most: " << run.status().message();
+      LOG(WARNING) << "cannot read the run yet; retries for at most "
+                   << options_.join_patience << ": " << run.status().message();
     }
-    // One small call, and nothing is trained before it: asked often.
+    // Retries often: the call is small, and training waits for it.
     mailbox_.Wait(std::min(RetryBackoff(attempt), kRunReadWaitMax));
   }
 }
@@ -130,7 +128,7 @@ absl::StatusOr<IslandProgress> IslandRunner::Run() {
   };
   link_ = std::make_unique<ControlLink>(link_options, *links_.coordinator,
                                         mailbox_, std::move(listener));
-  // Who asks to stop need not wait for the next step's news.
+  // A stop request ends a wait at once.
   const std::stop_callback wake(options_.stop, [this] { mailbox_.Wake(); });
   const std::stop_callback stop_transfer(options_.stop_at_once, [this] {
     mailbox_.Wake();
@@ -150,7 +148,7 @@ absl::StatusOr<IslandProgress> IslandRunner::Run() {
     Do(action, seen);
     if (action.kind != ActionKind::kTrain) Paused(action, absl::Now() - begin);
     if (lost()) {
-      // The membership goes on: the island comes back under its id.
+      // Does not leave: the next attempt joins under the same id.
       StopLanes();
       link_.reset();
       return links_.group->lost();
@@ -167,7 +165,7 @@ void IslandRunner::EndOthers(Lane lane, const absl::Status& status) {
   PartCommand command;
   command.action.kind = ActionKind::kFinish;
   command.action.status = status;
-  // Who cannot be told finds out.
+  // If Send fails, the group has ended for all processes.
   links_.group->Send(lane, EncodeCommand(command)).IgnoreError();
 }
 
@@ -188,10 +186,10 @@ Action IslandRunner::NextAction(Lane lane, int64_t* seen) {
 }
 
 void IslandRunner::Done(const Action& action, const absl::Status& status) {
-  // The attempt is over: nothing follows from what did not get through.
+  // The attempt is over: the loop must not act on this result.
   if (lost()) return;
   if (absl::IsCancelled(status)) {
-    LOG(INFO) << ActionName(action.kind) << " broken off: " << status.message();
+    LOG(INFO) << ActionName(action.kind) << " cancelled: " << status.message();
   } else if (!status.ok()) {
     LOG(WARNING) << ActionName(action.kind) << " failed: " << status.message();
   }
@@ -199,7 +197,7 @@ void IslandRunner::Done(const Action& action, const absl::Status& status) {
     MutexLock lock(&mutex_);
     loop_.OnDone(action, status);
   }
-  // Other lanes may have waited for it, but not for a step.
+  // Other lanes may wait for an action, but never for a step.
   const bool is_step = action.kind == ActionKind::kTrain && status.ok();
   if (streaming_ && !is_step) mailbox_.Wake();
 }
@@ -293,8 +291,7 @@ absl::Status IslandRunner::DoTogether(Lane lane, const Action& action) {
   return absl::OkStatus();
 }
 
-// The error feedback of a contribution moves on when it is merged, and only
-// then.
+// The encoder needs outcomes: error feedback advances only with a merge.
 void IslandRunner::LearnOutcomes() {
   for (const v1::ContributionKey& key : part_->Pending()) {
     const v1::Outcome outcome = loop_.FindOutcome(key);
@@ -307,7 +304,7 @@ void IslandRunner::LearnOutcomes() {
   }
 }
 
-// Says of what was pushed in this life, and is not merged, what became of it.
+// Logs each contribution of this attempt that was decided but not merged.
 void IslandRunner::TellOutcomes() {
   for (const v1::ContributionOutcome& outcome : loop_.plan().outcomes()) {
     const v1::ContributionKey& key = outcome.key();
@@ -323,7 +320,7 @@ void IslandRunner::TellOutcomes() {
   }
 }
 
-// Says which servers have gone away or come back: what they hold waits.
+// Logs servers that become unreachable or come back.
 void IslandRunner::TellServers(const v1::IslandPlan& plan) {
   MutexLock lock(&mutex_);
   for (const v1::ShardPlacement& shard : plan.shards()) {
@@ -333,7 +330,7 @@ void IslandRunner::TellServers(const v1::IslandPlan& plan) {
     was_away = away;
     if (away) {
       LOG(WARNING) << "server " << shard.server_id()
-                   << " is away; what it holds waits until it is back";
+                   << " is away; its shards wait until it is back";
     } else {
       LOG(INFO) << "server " << shard.server_id() << " is back at "
                 << shard.address();
@@ -418,7 +415,7 @@ absl::StatusOr<IslandProgress> IslandRunner::Finish(const Action& action) {
   progress_.heartbeat_latency = link_->heartbeat_latency();
   link_.reset();
   if (absl::IsFailedPrecondition(action.status)) {
-    // Joining again may be refused because the run has ended meanwhile.
+    // A join is also refused if the run has ended meanwhile.
     const absl::StatusOr<v1::Run> run = links_.get_run();
     if (run.ok() && run->state() == v1::RUN_STATE_COMPLETED) return progress_;
     if (run.ok() && run->state() == v1::RUN_STATE_CANCELLED) {
@@ -431,7 +428,7 @@ absl::StatusOr<IslandProgress> IslandRunner::Finish(const Action& action) {
 
 void IslandRunner::Log(const Action& action) {
   switch (action.kind) {
-    // What every round does.
+    // Too frequent for the log.
     case ActionKind::kBeginRound:
     case ActionKind::kTrain:
     case ActionKind::kContribute:
@@ -475,7 +472,7 @@ void IslandRunner::Report(const Action& action) {
   progress_.measured.round_trip_seconds =
       absl::ToDoubleSeconds(link_->heartbeat_latency().Quantile(0.5));
   if (!progress_.forecast.has_value()) {
-    // The first estimate stays: what came after shows how good it was.
+    // Keeps the first forecast, to compare it with later measurements.
     const absl::StatusOr<planner::Forecast> forecast =
         ForecastOfRun(spec_, progress_.measured);
     if (forecast.ok()) progress_.forecast = *forecast;

@@ -1,9 +1,9 @@
-// Does what IslandLoop decides: the computing thread of an island, and in a
-// streaming run a thread that pushes, one that pulls, and one that encodes and
-// saves beside it. Where the island is several processes it is process 0's, and
-// leads the others (island_member.h).
+// Executes the actions of IslandLoop. The caller's thread trains. A streaming
+// run has three more threads: push, pull, and one that encodes and saves. In an
+// island of several processes, process 0 runs it and leads the others
+// (island_member.h).
 //
-// Thread-compatible but for OnJoined and OnPlan, which the control link calls.
+// Thread-compatible, except OnJoined and OnPlan, which the control link calls.
 
 #pragma once
 
@@ -33,11 +33,11 @@ namespace atl::worker {
 
 class IslandRunner {
  public:
-  // Reads the run, opens the data, makes the trainer. Errors as RunIsland.
+  // Reads the run, opens the data, creates the trainer. Errors as RunIsland.
   static absl::StatusOr<std::unique_ptr<IslandRunner>> Create(
       const RunIslandOptions& options, const IslandLinks& links);
 
-  // Joins and works to the end.
+  // Joins the run and works until its end. Errors as RunIsland.
   absl::StatusOr<IslandProgress> Run();
 
  private:
@@ -50,32 +50,29 @@ class IslandRunner {
   absl::Status OnJoined(const v1::JoinResponse& response);
   absl::Status OnPlan(const v1::IslandPlan& plan);
 
-  // Takes news in and asks what `lane` does next; notes that it begins.
+  // Gives news to the loop and starts the next action of `lane`.
   Action NextAction(Lane lane, int64_t* seen);
   void Done(const Action& action, const absl::Status& status);
   void ForwardStops() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void Do(const Action& action, int64_t seen);
-  // Does it on all parts; what follows from its result is noted here.
+  // Executes it in all processes and records the result.
   absl::Status DoTogether(Lane lane, const Action& action);
   absl::Status Wait(Lane lane, const Action& action, int64_t seen,
                     std::optional<absl::Time>& wait_until);
   void StartLanes();
   void StopLanes();
-  // Pushes, pulls or saves until the lanes are stopped.
   void RunLane(Lane lane);
   void LearnOutcomes() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void TellOutcomes() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void TellServers(const v1::IslandPlan& plan);
   void Trained(const Action& action, const PartResult& result);
-  // The computing thread did `action`, no step, for `span`.
   void Paused(const Action& action, absl::Duration span);
   SaveHeader DescribeSave(const Action& action) const;
   void Contributed(const Action& action);
   void Evaluated(const Action& action, const PartResult& result);
-  // The part's share of a push, a pull or an evaluation, within bounds.
   absl::Status DoTransfer(Lane lane, const PartCommand& command,
                           PartResult& result);
-  // Tells the other processes that it is over, in each lane.
+  // Tells the other processes that `lane` has ended with `status`.
   void EndOthers(Lane lane, const absl::Status& status);
   bool lost() const;
   absl::StatusOr<IslandProgress> Finish(const Action& action);
@@ -93,28 +90,28 @@ class IslandRunner {
   bool lanes_stopped_ ABSL_GUARDED_BY(mutex_) = false;
   std::vector<std::thread> lanes_;
 
-  // Of what the log was told: the newest outcome of each fragment, how much had
-  // come then, and the servers that are away.
+  // For the log: the newest logged outcome of each fragment, the news seen by
+  // then, this runner's first seq (0: not joined), servers logged as away.
   std::map<int32_t, int64_t> outcomes_told_ ABSL_GUARDED_BY(mutex_);
   int64_t outcomes_seen_ ABSL_GUARDED_BY(mutex_) = 0;
-  int64_t first_seq_ ABSL_GUARDED_BY(mutex_) = 0;  // Of this life; 0: none.
+  int64_t first_seq_ ABSL_GUARDED_BY(mutex_) = 0;
   std::map<std::string, bool> servers_away_ ABSL_GUARDED_BY(mutex_);
 
   v1::RunSpec spec_;
   bool streaming_ = false;
   std::unique_ptr<IslandPart> part_;
-  // Outcomes that the other processes do not know yet.
+  // Outcomes for the other processes, sent with the next training command.
   std::vector<v1::ContributionOutcome> untold_ ABSL_GUARDED_BY(mutex_);
-  // Payload of the other processes, beside what the part counts.
+  // Payload of the other processes; part_ counts its own.
   int64_t others_sent_bytes_ ABSL_GUARDED_BY(mutex_) = 0;
   int64_t others_received_bytes_ ABSL_GUARDED_BY(mutex_) = 0;
   IslandProgress progress_;
   std::optional<absl::Time> wait_until_;
-  std::string logged_;   // Last activity and reason that were logged.
+  std::string logged_;   // The last line of Log().
   double loss_sum_ = 0;  // Since the last contribution, for the log.
   int64_t loss_count_ = 0;
   StepSpeed step_speed_;
-  std::unique_ptr<ControlLink> link_;  // Last: its threads call us.
+  std::unique_ptr<ControlLink> link_;  // Last: its threads call this object.
 };
 
 }  // namespace atl::worker

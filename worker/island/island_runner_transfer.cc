@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "absl/time/clock.h"
+#include "base/failpoint/failpoint.h"
 #include "base/obs/log.h"
 #include "base/status/status_macros.h"
 #include "base/time/clock.h"
@@ -10,12 +11,11 @@
 #include "worker/island/retry_backoff.h"
 #include "worker/island/transfer_bounds.h"
 
-// Pushes, pulls and waits, and the threads that do them while training goes on.
+// Pushes, pulls and waits, and the background threads of a streaming run.
 
 namespace atl::worker {
 namespace {
 
-// Longest wait without news.
 constexpr absl::Duration kIdleWait = absl::Seconds(1);
 
 }  // namespace
@@ -47,7 +47,7 @@ void IslandRunner::RunLane(Lane lane) {
     }
     if (stopped) return EndOthers(lane, absl::OkStatus());
     if (lost()) {
-      mailbox_.Wake();  // The computing thread ends the attempt.
+      mailbox_.Wake();  // The training thread ends the attempt.
       return;
     }
     int64_t seen = 0;
@@ -61,8 +61,8 @@ void IslandRunner::RunLane(Lane lane) {
   }
 }
 
-// Whoever leads others tells them that it waits, so that they do not take it
-// for gone, and hears if one of them is, or wants to stop.
+// Also shows the other processes that process 0 lives, and learns of lost ones
+// and of stop requests.
 absl::Status IslandRunner::Wait(Lane lane, const Action& action, int64_t seen,
                                 std::optional<absl::Time>& wait_until) {
   if (links_.group != nullptr) {
@@ -107,7 +107,9 @@ absl::Status IslandRunner::DoTransfer(Lane lane, const PartCommand& command,
       {mailbox_, spec_, part_->layout(), options_.stop, is_leaving}, lane,
       action, item == nullptr ? nullptr : &item->info);
   const server::TransferCounters before = part_->counters();
-  const absl::Status done = part_->Do(lane, command, bounds.call(), result);
+  const absl::Status done =
+      bounds.Settle(part_->Do(lane, command, bounds.call(), result));
+  if (is_push && done.ok()) failpoint::Hit("island.pushed.after");
   const server::TransferCounters after = part_->counters();
   const int64_t own_bytes =
       is_push ? after.sent_payload_bytes - before.sent_payload_bytes
@@ -122,7 +124,7 @@ absl::Status IslandRunner::DoTransfer(Lane lane, const PartCommand& command,
   if (action.kind == ActionKind::kPull) {
     meter_.Pulled(own_bytes + others_bytes, result.moved_in);
   }
-  return bounds.Settle(done);
+  return done;
 }
 
 }  // namespace atl::worker

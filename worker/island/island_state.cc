@@ -14,7 +14,7 @@
 namespace atl::worker {
 namespace {
 
-// What `piece` is of `values`, shape [E].
+// The elements of `piece` in `values`, shape [E].
 template <typename Values>
 auto Part(Values& values, const HeldPiece& piece) {
   return absl::MakeSpan(values).subspan(piece.held_offset, piece.element_count);
@@ -126,7 +126,7 @@ absl::StatusOr<StepResult> IslandState::Train(const Batch& batch,
   if (!trainer_calls_it_) before_write_();
   RETURN_IF_ERROR(Scatter());
   StepResult result;
-  // Also if it fails: that may be after what was here has been given back.
+  // Also if it fails: Step may have released the arrays here before.
   ranks_ahead_ = true;
   ASSIGN_OR_RETURN(result.loss,
                    trainer_->Step(batch.inputs, batch.targets, step, factor));
@@ -148,12 +148,12 @@ void IslandState::OuterGradient(int32_t fragment, absl::Span<float> out) const {
 }
 
 absl::Span<const float> IslandState::local() const {
-  CHECK(!ranks_ahead_) << "local parameters are read without Gather";
+  CHECK(!ranks_ahead_) << "local() without Gather()";
   return const_cast<const engine::Trainer&>(*trainer_).parameters();
 }
 
 absl::Span<float> IslandState::mutable_local() {
-  CHECK(!ranks_ahead_) << "local parameters are written without Gather";
+  CHECK(!ranks_ahead_) << "mutable_local() without Gather()";
   before_write_();
   ranks_behind_ = true;
   return trainer_->parameters();
@@ -177,7 +177,7 @@ absl::Status IslandState::ApplyAnchor(int32_t fragment, bool adopt) {
     }
     BlendIn(x, v, adopt ? 0.0f : blend);
     if (!eager_.has_value()) continue;
-    // What was foreseen has not come about: begin anew.
+    // The foreseen values no longer apply: m starts again at 0.
     std::fill_n(Part(momentum_, piece).begin(), piece.element_count, 0.0f);
   }
   return absl::OkStatus();

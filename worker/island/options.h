@@ -1,5 +1,4 @@
-// What an island is told, what it is made of, and what it says of itself:
-// plain values that every part of it shares.
+// An island's options, dependencies and progress. Plain values.
 
 #pragma once
 
@@ -32,77 +31,74 @@
 
 namespace atl::worker {
 
-// Where an island is.
+// After the loss of a process RunIsland starts a new attempt, and all counters
+// start again.
 struct IslandProgress {
   std::string activity;  // "train", "push", "wait", ... (ActionName).
-  std::string reason;    // Why, in a few words.
+  std::string reason;    // For people.
   int32_t slot = -1;
-  int64_t version = 0;           // Of fragment 0, newest committed.
+  int64_t version = 0;           // Newest committed version of fragment 0.
   int64_t round_count = 0;       // Versions of the whole run; 0: not planned.
   int64_t step = 0;              // Inner steps taken, by the run's clock.
   int64_t step_count = 0;        // Of the whole run.
-  int64_t token_count = 0;       // Read in this life.
+  int64_t token_count = 0;       // Tokens trained on.
   double tokens_per_second = 0;  // While training.
   double loss = 0;               // Of the last step, nats a token.
   double gradient_norm = 0;      // Of the last step, before clipping.
-  int64_t sent_bytes = 0;        // Payload pushed in this life.
-  int64_t received_bytes = 0;    // Payload pulled in this life.
+  int64_t sent_bytes = 0;        // Payload pushed.
+  int64_t received_bytes = 0;    // Payload pulled.
   std::optional<v1::Evaluation> evaluation;  // The last one made here.
-  // What was measured here in this life, and what it lets expect for the run's
-  // own settings: an estimate, there once a push and a pull were measured.
+  // The forecast is for the run's settings. It is made once, after the first
+  // push and pull.
   IslandMeasurements measured;
   std::optional<planner::Forecast> forecast;
-  // The same for each of RunIslandOptions.recipes, made with `forecast`.
+  // The forecasts for RunIslandOptions.recipes, made with `forecast`.
   std::vector<planner::Candidate> recipes;
-  // Share of time spent in inner steps, from the first one's begin to the last
-  // one's end; 0 before. And what it is the share of: the last two are infinite
-  // future and past before.
+  // Training time runs from the first inner step's begin to the last one's end.
+  // Steps take `computing` of it; `utilization` is that share, in [0, 1].
   double utilization = 0;
   absl::Duration computing;
   absl::Time training_begin_time = absl::InfiniteFuture();
   absl::Time training_end_time = absl::InfinitePast();
-  // What between the two the computing thread did or waited for beside steps.
+  // What else the training thread did or waited for in that time.
   std::vector<Pause> pauses;
-  // Of this life; known at its end.
+  // Set at the end of the attempt.
   LatencyHistogram heartbeat_latency;
 };
 
 struct RunIslandOptions {
   std::string coordinator_address;  // host:port
   std::string run_id;
-  std::string island_id;       // Kept over restarts.
-  std::string data_path;       // Empty: the run's.
-  std::string work_directory;  // For the SAVE; made if it is not there.
-  int thread_count = 1;        // That compute, >= 1.
-  // Of the island's pushes and pulls, all its processes together. A process
-  // takes as large a part of them as it holds of the model.
+  std::string island_id;       // The same after a restart.
+  std::string data_path;       // Empty: the path in the run's spec.
+  std::string work_directory;  // For the local checkpoint; created if missing.
+  int thread_count = 1;        // Compute threads, >= 1.
+  // For all processes together. Each takes the share of its own caps that it
+  // holds of the model.
   server::BandwidthCaps caps;
-  // Connections that a large push is spread over, >= 1.
+  // Connections for one large push, >= 1.
   int stream_count = server::kDefaultStreamCount;
   rpc::Security security;
-  // Its ranks and processes. All processes of an island have the same options,
-  // but for process_index and what a machine has of its own: data_path,
-  // work_directory, thread_count. Where their links differ they may say
-  // different caps, too: each takes its part of its own.
+  // All processes of an island have the same options, except for process_index,
+  // data_path, work_directory, thread_count and `caps`.
   IslandPlace place;
-  // Of several processes: what keeps strangers out where they meet, beside the
-  // key in `security` (rendezvous.h, RendezvousOptions).
+  // As in RendezvousOptions (group/rendezvous.h).
   std::string rendezvous_secret_path;
   std::string machine_secret_path;
   std::string program_version;
-  // What else this link could be used for, to be told of: IslandProgress. What
-  // their presets point to must outlive the progress.
+  // Settings to forecast too (IslandProgress::recipes). Their presets must
+  // outlive the progress.
   std::vector<Recipe> recipes;
-  std::stop_token stop;  // Once: leave cleanly.
-  std::stop_token stop_at_once;
-  // Called on the computing thread, after each step and at each change of
-  // activity. May be empty. Must not block.
+  std::stop_token stop;          // Leaves the run cleanly.
+  std::stop_token stop_at_once;  // Ends without a clean leave.
+  // Runs on the training thread before each action. May be empty. Never blocks.
   std::function<void(const IslandProgress&)> on_progress;
+  // Longest wait for an unreachable coordinator, before and after the join.
   absl::Duration join_patience = absl::Minutes(5);
-  absl::Duration patience = absl::Hours(1);  // With a coordinator that is away.
+  absl::Duration patience = absl::Hours(1);
 };
 
-// What RunIsland is made of, for tests.
+// Dependencies of RunIsland, for tests.
 struct IslandLinks {
   std::function<absl::StatusOr<v1::Run>()> get_run;
   coordinator::IslandControlClient* coordinator = nullptr;
@@ -110,17 +106,14 @@ struct IslandLinks {
       const v1::RunSpec& spec, const HeldLayout& held)>
       make_parameter_client;
   FileSystem* file_system = nullptr;
-  // What trains; by itself one rank.
   std::function<absl::StatusOr<std::unique_ptr<engine::Trainer>>(
       const engine::TrainerOptions&)>
-      make_trainer = engine::Trainer::Create;
-  // What the island says that it computes on.
+      make_trainer = engine::Trainer::Create;  // One rank.
   std::function<v1::Device()> describe_device = DescribeCpu;
-  // Of an island of several processes; null: there is one. All but process 0
-  // need no coordinator and no run.
+  // Null: one process. Processes other than 0 need no get_run or coordinator.
   IslandGroup* group = nullptr;
-  // What keeps this island from training a run, before anything is made; may be
-  // empty.
+  // An error if this island cannot train the run; called before anything is
+  // created. May be empty.
   std::function<absl::Status(const v1::RunSpec& spec)> check_run;
 };
 

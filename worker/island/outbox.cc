@@ -26,7 +26,7 @@ void Outbox::Set(std::vector<Item> items, bool pushed) {
     if (!Has(items, old)) spares_.push_back(std::move(old));
   }
   items_ = std::move(items);
-  // As many as are under way are enough.
+  // Keeps at most one spare for each item.
   if (spares_.size() > items_.size()) {
     spares_.erase(spares_.begin(), spares_.end() - items_.size());
   }
@@ -55,7 +55,7 @@ std::shared_ptr<EncodedContribution> Outbox::MakeItem() {
   auto made = std::make_shared<EncodedContribution>();
   MutexLock lock(&mutex_);
   for (auto spare = spares_.begin(); spare != spares_.end(); ++spare) {
-    // Nobody pushes it any more, and nobody else can find it.
+    // With one owner, nobody pushes it and Find() no longer returns it.
     if (spare->use_count() > 1) continue;
     made->bytes =
         std::move(std::const_pointer_cast<EncodedContribution>(*spare)->bytes);

@@ -1,7 +1,5 @@
-// Contributions that are saved and may have to be pushed.
-//
-// Who trains puts them in and takes them out; who pushes holds one while it
-// does. Thread-safe.
+// Contributions of the local checkpoint that may have to be pushed.
+// Thread-safe: a pusher shares ownership of the item that it pushes.
 
 #pragma once
 
@@ -19,22 +17,21 @@ class Outbox {
  public:
   using Item = std::shared_ptr<const EncodedContribution>;
 
-  // What is there from now on. The buffers of what is not any more are reused.
-  // `pushed`: shards may have some of what was not there before.
+  // Replaces the contents. `pushed`: shards may have parts of added items.
   void Set(std::vector<Item> items, bool pushed = false);
-  // nullptr: it is not there (any more).
+  // nullptr: not there.
   Item Find(int32_t fragment, int64_t seq) const;
-  // True the first time it is asked of an item that no shard has any of.
+  // True on the first call for an item that no shard has any part of.
   bool TakeNew(const Item& item);
 
-  // An empty contribution, with the memory of one that is gone if there is one.
+  // An empty contribution; reuses the memory of a removed one if it can.
   std::shared_ptr<EncodedContribution> MakeItem();
 
  private:
   mutable Mutex mutex_;
   std::vector<Item> items_ ABSL_GUARDED_BY(mutex_);
-  std::vector<Item> new_ ABSL_GUARDED_BY(mutex_);  // Of them.
-  std::vector<Item> spares_ ABSL_GUARDED_BY(mutex_);
+  std::vector<Item> new_ ABSL_GUARDED_BY(mutex_);     // Subset of items_.
+  std::vector<Item> spares_ ABSL_GUARDED_BY(mutex_);  // Removed.
 };
 
 }  // namespace atl::worker

@@ -48,7 +48,7 @@ TEST(OutboxTest, ReusesTheMemoryOfWhatIsGoneAndNotBeingPushed) {
   const char* memory = pushed->bytes.data();
   outbox.Set({pushed});
   outbox.Set({Make(outbox, 0, 2)});
-  // Somebody still pushes it: its bytes stay.
+  // `pushed` is still in use: its bytes stay.
   EXPECT_NE(outbox.MakeItem()->bytes.capacity(), 100);
   EXPECT_EQ(pushed->bytes.data(), memory);
   EXPECT_EQ(pushed->bytes[99], 'a');

@@ -1,6 +1,4 @@
-// How long an island waits after an action that failed.
-//
-// Pure. Thread-safe.
+// The wait after a failed action. Pure. Thread-safe.
 
 #pragma once
 
@@ -10,7 +8,7 @@
 
 namespace atl::worker {
 
-// After so many failures in a row (>= 1): 100 ms, twice that, ... up to 5 s.
+// After `failure_count` >= 1 failures in a row: 100 ms, doubled up to 5 s.
 inline absl::Duration RetryBackoff(int failure_count) {
   constexpr absl::Duration kMin = absl::Milliseconds(100);
   constexpr absl::Duration kMax = absl::Seconds(5);

@@ -1,10 +1,6 @@
-// Tokens a second of inner steps, over about the last five seconds.
-//
-// Tokens over time, not the mean of each step's speed: an island that stands
-// still every now and then, as on a busy machine or behind a cap, is as slow as
-// that makes it.
-//
-// Pure: times are handed in. Thread-compatible.
+// Tokens a second of inner steps, over about the last five seconds. A ratio of
+// decayed sums, not a mean of speeds: a slow step counts with its full time.
+// Pure. Thread-compatible.
 
 #pragma once
 

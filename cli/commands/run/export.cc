@@ -31,7 +31,6 @@ absl::Status Export(Context& context, const RunExportOptions& flags) {
                    context.MakeOperatorClient({options.stop, &progress}));
   const absl::Time begin = absl::Now();
   options.on_progress = [&](const std::string& line) {
-    // A fast export shows no progress.
     if (absl::Now() - begin < absl::Seconds(1)) return;
     progress.Update(line, absl::Now());
   };

@@ -43,7 +43,6 @@ class RunFollower {
         moved_time_(absl::Now()),
         thread_([this](std::stop_token stop) { Follow(stop); }) {}
 
-  // Requested when the push must end.
   std::stop_token stop() const { return stop_.get_token(); }
 
   // Reports how many bytes the servers have.
@@ -65,13 +64,11 @@ class RunFollower {
     return reason_;
   }
 
-  // The newest routes from the coordinator.
   server::ShardRoutes routes() const {
     MutexLock lock(&mutex_);
     return routes_;
   }
 
-  // Waits until the run has started.
   absl::StatusOr<v1::RunState> WaitForStart() {
     MutexLock lock(&mutex_);
     moved_time_ = absl::Now();
@@ -191,7 +188,6 @@ class ProgressLine {
   std::optional<std::pair<int64_t, absl::Time>> first_;
 };
 
-// Adds a reason and a hint to an error of the check.
 absl::Status Explain(const absl::Status& status, const std::string& run_id) {
   if (absl::IsAlreadyExists(status)) {
     return WithHint(WithReason(status, "OTHER_MODEL"),

@@ -17,7 +17,7 @@ namespace atl::cli {
 
 struct ImportOptions {
   std::string directory;  // config.json and safetensors.
-  // Longest time without progress, or until the run has started.
+  // Longest time without progress, and for the run to start after the push.
   absl::Duration patience = absl::Minutes(5);
   std::stop_token stop;
   // Receives a line on the progress about once a second. May be empty.

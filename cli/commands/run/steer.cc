@@ -11,7 +11,6 @@
 namespace atl::cli {
 namespace {
 
-// Adds `name`, which calls `Method` with the run's id.
 template <typename Request, auto Method>
 void AddSteering(CLI::App& app, Context& context, const std::string& name,
                  const std::string& help) {

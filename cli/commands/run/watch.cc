@@ -21,7 +21,6 @@ struct WatchOptions {
   int64_t after_revision = 0;
 };
 
-// Where a watch resumes.
 struct Place {
   int64_t revision = 0;    // Of the newest event to skip.
   int64_t commit_seq = 0;  // Of the newest round that was printed.

@@ -4,7 +4,7 @@
 
 #include "base/codec/crc32c.h"
 #include "base/status/check.h"
-#include "server/store/run_records.h"
+#include "server/store/records/run_records.h"
 
 namespace atl::server {
 namespace {

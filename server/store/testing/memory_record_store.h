@@ -1,7 +1,7 @@
 // A RecordStore in memory, for tests.
 //
-// Thread-safe. Keeps what Sync::kMachine made durable apart from the rest, so
-// that a test can cut the power.
+// Thread-safe. Keeps a copy of the records at the last Sync::kMachine, so that
+// a test can cut the power.
 
 #pragma once
 
@@ -12,7 +12,7 @@
 
 #include "absl/base/thread_annotations.h"
 #include "base/sync/mutex.h"
-#include "server/store/record_store.h"
+#include "server/store/records/record_store.h"
 
 namespace atl::server {
 
@@ -23,11 +23,11 @@ class MemoryRecordStore final : public RecordStore {
   absl::StatusOr<std::vector<Record>> Scan(
       absl::string_view prefix) const override;
 
-  // Forgets every write since the last that was synced.
+  // Forgets every write after the last synced one.
   void CutPower();
   // Every Write fails with `status` from now on; OK ends that.
   void FailWrites(absl::Status status);
-  // The next Write calls `hook` first; what that writes comes before it.
+  // The next Write calls `hook` before it changes anything.
   void BeforeNextWrite(std::function<void()> hook);
 
  private:

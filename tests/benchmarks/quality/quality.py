@@ -33,7 +33,6 @@ _DATA_SEED = 1  # The text's order, as in laptop.toml.
 
 
 def workspace():
-    """The source tree that the results belong to."""
     return os.environ.get("BUILD_WORKSPACE_DIRECTORY", os.path.realpath(_TREE))
 
 
@@ -62,7 +61,6 @@ def cpu_model():
 
 
 def newest_headers():
-    """The text of the quickstart."""
     root = "/usr/include/c++"
     names = [n for n in os.listdir(root)
              if os.path.isdir(os.path.join(root, n))]
@@ -81,8 +79,6 @@ def find_torch(given):
 
 
 class Bench:
-    """The rows of one invocation."""
-
     def __init__(self, arguments, scratch):
         self._arguments = arguments
         self._scratch = scratch
@@ -162,7 +158,7 @@ class Bench:
                 model["sequence_length"],
                 "made-up text" if self._arguments.smoke else self._data,
                 self._text["bytes"], self._text["held_out"]),
-            "Seeds are of the start and of the order of the data. CPU: %s." %
+            "Seeds set the initial values and the order of the data. CPU: %s." %
             "; ".join(cpus),
         ]
 

@@ -63,17 +63,16 @@ def markdown(rows, played, missing, header):
     """The table as Markdown. `missing`: by row's name, why it did not run."""
     lines = list(header)
     lines += ["", "Loss: nats a byte on all held-out text, mean and standard "
-              "deviation over seeds. Difference: of the loss to the "
-              "reference's, seed by seed, in percent. Tokens, MB: of a run, "
-              "all islands, what was merged and what was pulled.",
-              "`holds` and `fails` are said where a one-sided 95 % interval of "
-              "Student's t is on one side of the bound, `open` where it is "
-              "not.",
-              "Rows preset_*: a preset as it is shipped, cut to about as many "
-              "inner steps as diloco has here. Most are made for hundreds of "
-              "rounds, with larger batches (diloco.toml has one round here): "
-              "these rows say what a run costs that is far too short for its "
-              "preset, not what the method can do.", "",
+              "deviation over seeds. Difference: of the loss from the "
+              "reference's, seed by seed, in percent. Tokens, MB: merged and "
+              "pulled by all islands of a run.",
+              "`holds` and `fails`: a one-sided 95 % interval of Student's t "
+              "is on one side of the bound; `open`: it is not.",
+              "Rows preset_*: a shipped preset, shortened to about as many "
+              "inner steps as diloco has here. Most presets are for hundreds "
+              "of rounds with larger batches (diloco.toml has one round "
+              "here). These rows show the cost of a run that is far too short "
+              "for its preset, not what the method can do.", "",
               "| row | what | seeds | loss | difference | claim | verdict | "
               "Mtokens | MB up | MB down | commit |",
               "| --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | "

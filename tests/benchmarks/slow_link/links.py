@@ -63,7 +63,6 @@ class Link:
 
     @property
     def prefix(self):
-        """The command prefix that starts a program behind the link."""
         return ("nsenter", "--net=/proc/%d/ns/net" % self._holder.pid)
 
     def relay(self, ports):

@@ -146,7 +146,6 @@ def relay_program():
 
 
 def outcome_of(process):
-    """The final output of `atoll join -o json`."""
     with open(process.log_path, encoding="utf-8", errors="replace") as file:
         log = file.read()
     return json.loads(log[log.rindex('{\n  "schema_version"'):])["data"]
@@ -186,13 +185,11 @@ class Processors:
 
 
 def span_of(one):
-    """Seconds from an island's first step to its last."""
     return (_when(one["training_end_time"]) -
             _when(one["training_begin_time"])).total_seconds()
 
 
 def span_of_run(said):
-    """Seconds from the first step of any island to the last of any."""
     return (max(_when(one["training_end_time"]) for one in said) -
             min(_when(one["training_begin_time"]) for one in said)
             ).total_seconds()
@@ -203,7 +200,6 @@ def _when(word):
 
 
 def computing_share(said):
-    """Share of the run's time in steps, mean over islands."""
     computing = sum(one["computing_seconds"] for one in said) / len(said)
     return computing / span_of_run(said)
 
@@ -237,7 +233,6 @@ def share_of_so_many_rounds(lasting, asked_share, rounds):
 
 
 def predict(path, link_name, arguments, tokens_per_second):
-    """The planner's forecast for this run file, from the measured speed."""
     done = processes.run_cli(
         "plan", "--model", path, "--link", link_name, "--rtt",
         "%gms" % arguments.rtt_ms, "--islands", str(arguments.islands),
@@ -289,14 +284,12 @@ def run_case(directory, values, bits_per_second, arguments, timeout,
 
 
 def key_of(case, bits_per_second, arguments):
-    """The key of a row."""
     return {"case": case, "link": format_link(bits_per_second),
             "rtt_ms": arguments.rtt_ms, "islands": arguments.islands,
             "rounds": arguments.rounds}
 
 
 def transfers_of(result):
-    """The traffic of the links, and whether membership held."""
     said, members, _ = result
     latency = [one["heartbeat_latency_seconds"] for one in said]
     return {
@@ -329,7 +322,6 @@ def summarise(case, bits_per_second, arguments, result, processors):
 
 
 def values_of(case, arguments, data):
-    """The run file of a case."""
     values = CASES[case](_MODEL, data)
     schedule = values["schedule"]
     is_async = schedule.get("max_staleness", 0) > 0
@@ -396,7 +388,6 @@ def show(row, as_json):
 
 
 def faults_of(row):
-    """The faults of the payload's row, as sentences."""
     wrong = ["%s is %d and not %d" % (word, row[word], _PAYLOAD_BYTES)
              for word in ("bytes_up", "bytes_down")
              if row[word] != _PAYLOAD_BYTES]
@@ -454,7 +445,6 @@ def is_done(rows, key):
 
 
 def run_table(directory, data, arguments):
-    """Runs every case at every link, except finished ones."""
     done = rows_of(arguments.rows) if arguments.rows else []
     refused = set()
     begin = time.monotonic()

@@ -127,7 +127,6 @@ class SlowLinkTest(unittest.TestCase):
         self.assertGreaterEqual(row["heartbeat_max_s"], row["heartbeat_p99_s"])
         self.assertEqual(row["rejoins"], 0)
         self.assertGreater(row["cpu_seconds"], 0)
-        # Rows in the file do not run again.
         self.assertEqual(slow_link.rows_of(rows), [row])
         arguments = slow_link.parse(["--rounds", "2"])
         done = slow_link.rows_of(rows)

@@ -7,7 +7,6 @@ _INTERVAL_S = 0.05
 
 
 def _counters(interface):
-    """Bytes received and sent since its creation."""
     with open("/proc/net/dev", encoding="ascii") as file:
         for line in file:
             name, _, values = line.partition(":")

@@ -72,8 +72,6 @@ def xxh3_128(data, seed=0):
 
 
 class Fragment:
-    """The blocks of one fragment, in order."""
-
     def __init__(self):
         self.tensors = []         # Indices in the layout.
         self.block_offsets = [0]  # First element of each block, and the end.
@@ -159,7 +157,6 @@ def sum_digests(digests):
 
 
 def to_bytes(values):
-    """Little-endian f32 of numbers."""
     return array.array("f", values).tobytes()
 
 

@@ -18,7 +18,6 @@ class Disk:
         self._fault = directory + ".fault"
 
     def environment(self):
-        """The environment for the next start of the process."""
         return {"LD_PRELOAD": processes.binary(LIBRARY),
                 "ATOLL_DISK_FAULT": self._fault}
 

@@ -26,8 +26,6 @@ _SEED = int(os.environ.get("ATOLL_TEST_SEED", random.SystemRandom().getrandbits(
 
 
 class _Result(unittest.TestResult):
-    """Records each case's time and its failure text."""
-
     def __init__(self):
         super().__init__()
         self.rows = []

@@ -44,8 +44,6 @@ def _read(path):
 
 
 class Authority:
-    """A certificate authority below one directory."""
-
     def __init__(self, directory):
         self._directory = directory
         os.makedirs(directory)
@@ -71,5 +69,5 @@ class Authority:
 
     @property
     def credentials_without_certificate(self):
-        """Credentials of a caller that trusts this authority but presents none."""
+        """Credentials that trust this authority and present no certificate."""
         return grpc.ssl_channel_credentials(_read(self.ca))

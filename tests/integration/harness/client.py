@@ -13,7 +13,6 @@ from google.protobuf import message_factory
 
 from harness import protocols
 
-# Default timeout of a unary call.
 CALL_TIMEOUT_S = 20.0
 
 _REFLECTION = ("/grpc.reflection.v1alpha.ServerReflection/"
@@ -68,7 +67,6 @@ class Schema:
             self._pool.AddSerializedFile(file.SerializeToString())
 
     def service(self, full_name):
-        """The descriptor of a service."""
         self._add(self._answer(file_containing_symbol=full_name))
         return self._pool.FindServiceByName(full_name)
 
@@ -129,8 +127,6 @@ class Service:
 
 
 class Client:
-    """A client of all services at one address."""
-
     def __init__(self, address, credentials=None):
         """`credentials`: for TLS; None: plaintext."""
         self.address = address
@@ -141,7 +137,6 @@ class Client:
             ("grpc.min_reconnect_backoff_ms", 10000),
             ("grpc.max_reconnect_backoff_ms", 200),
             ("grpc.enable_http_proxy", 0),
-            # Each client has its own connection.
             ("grpc.use_local_subchannel_pool", 1),
         ]
         if credentials is None:
@@ -154,11 +149,9 @@ class Client:
         self._lock = threading.Lock()
 
     def service(self, name):
-        """A service of package atoll.v1, by its short name."""
         return self.full_service("atoll.v1." + name)
 
     def full_service(self, name):
-        """A service by its full name."""
         with self._lock:
             if name not in self._services:
                 self._services[name] = Service(self._channel, self.schema,
@@ -170,14 +163,12 @@ class Client:
         return self._channel.unary_unary(path)(b"", timeout=timeout)
 
     def message(self, name):
-        """A message class of atoll.v1, by its short name."""
         return self.schema.message_named("atoll.v1." + name)
 
     def enum(self, name):
         return self.schema.enum("atoll.v1." + name)
 
     def health(self, service="", timeout=CALL_TIMEOUT_S):
-        """HealthCheckResponse.status."""
         check = self._channel.unary_unary(
             "/grpc.health.v1.Health/Check",
             request_serializer=protocols.HealthCheckRequest.SerializeToString,
@@ -187,7 +178,6 @@ class Client:
                      timeout=timeout).status
 
     def wait_ready(self, timeout):
-        """Waits until the address accepts calls."""
         grpc.channel_ready_future(self._channel).result(timeout=timeout)
 
     def close(self):

@@ -218,13 +218,11 @@ class Cluster:
                               **kwargs)
 
     def start_service(self, armed=None, arguments=()):
-        """Starts a coordinator with these arguments, and two servers."""
         self.start_coordinator(failpoint=(armed or {}).get("coordinator"),
                                arguments=arguments)
         self.start_servers(2, armed)
 
     def start_run(self, values, armed=None, arguments=()):
-        """Starts the services, a run, and three islands."""
         self.start_service(armed, arguments)
         self.create_run(values)
         self.start_islands(armed=armed)
@@ -263,12 +261,10 @@ class Cluster:
         return disk
 
     def kill(self, name):
-        """kill -9."""
         self._doomed.add(name)
         return self.processes[name].kill()
 
     def await_failpoint(self, name, timeout=wait.PATIENCE_S):
-        """Waits until `name` has killed itself at its failpoint."""
         process = self.processes[name]
 
         def gone():
@@ -302,8 +298,6 @@ class Cluster:
         return kills
 
     def await_death(self, what):
-        """Waits until the guarded process has killed itself once."""
-
         def died():
             self.check_alive()
             return self.deaths
@@ -311,7 +305,6 @@ class Cluster:
         wait.until(what, died)
 
     def may_end(self, name):
-        """Permits this process to end by itself."""
         self._doomed.add(name)
 
     def check_alive(self):
@@ -337,7 +330,6 @@ class Cluster:
             known.close()
 
     def describe(self):
-        """The ends of all logs, for a failed test."""
         return "\n".join("--- %s (status %s)\n%s" % (n, p.poll(), p.tail(15))
                          for n, p in self.processes.items())
 
@@ -372,7 +364,6 @@ class Cluster:
         return self._security.flags(name) if self._security else []
 
     def run_cli(self, *arguments, check=None):
-        """Runs a short command of the CLI against the coordinator."""
         return processes.run_cli(
             *arguments, "--coordinator", self.coordinator_address,
             *self.security_flags("cli"), check=check)
@@ -415,15 +406,12 @@ class Cluster:
         return path
 
     def create_run(self, values, run_id="run"):
-        """Creates a run from a run file, like an operator."""
         path = self.write_run_file(values, run_id)
         self.run_cli("run", "create", path, "--run-id", run_id, "-o", "json",
                      check=0)
         return run_id
 
     def create_run_of(self, spec, run_id="run"):
-        """Creates a run of a RunSpec message, or its bytes."""
-
         def create():
             method = self.runs.CreateRun
             request = method.request_class(run_id=run_id)
@@ -434,7 +422,6 @@ class Cluster:
         return self.retry(create)
 
     def spec(self, run_id="run"):
-        """The RunSpec, completed by the coordinator."""
         return self.runs.GetRun(run_id=run_id).run.spec
 
     def run_state(self, run_id="run"):
@@ -470,12 +457,9 @@ class Cluster:
                     raise
                 failures += 1
                 self.check_alive()
-                # Waits, for a bounded time, until the coordinator answers.
                 self.retry(self.runs.GetRun, run_id=run_id)
 
     def wait_state(self, state, run_id="run", timeout=wait.PATIENCE_S):
-        """Waits until the run is in `state`; fails if a process dies."""
-
         def reached():
             self.check_alive()
             now = self.run_state(run_id)
@@ -500,7 +484,6 @@ class Cluster:
                           reached, timeout)
 
     def rounds(self, run_id="run", page_size=0):
-        """All committed rounds, read in pages."""
         result, token = [], ""
         while True:
             # The first call after a restart of the coordinator fails.
@@ -517,8 +500,6 @@ class Cluster:
             lambda: self.state.ListCheckpoints(run_id=run_id)).checkpoints}
 
     def wait_durable(self, *pin_ids, run_id="run"):
-        """Waits until these checkpoints are durable on all shards."""
-
         def durable():
             self.check_alive()
             known = self.checkpoints(run_id)
@@ -532,7 +513,6 @@ class Cluster:
             lambda: self.state.ListIslands(run_id=run_id)).islands)
 
     def join(self, run_id="run", island_id="python-0", **capabilities):
-        """Returns a Python island that has joined."""
         return python_island.Member(self, run_id, island_id, **capabilities)
 
     # --- Parameters -------------------------------------------------------------
@@ -557,7 +537,6 @@ class Cluster:
         return result
 
     def parameters_sha256(self, run_id="run"):
-        """The SHA-256 of the newest cut on the servers."""
         pinned = self.pin(run_id)
         layout = arithmetic.LayoutView(pinned.run.spec.layout)
         return layout.parameters_sha256(self.parameters(run_id, pinned))
@@ -595,7 +574,6 @@ class IntegrationTest(unittest.TestCase):
         self.cluster = self.new_cluster("cluster")
 
     def new_cluster(self, name, security=None):
-        """Another cluster; it ends with the test."""
         made = Cluster(os.path.join(self.root, self._testMethodName, name),
                        security)
         self._clusters.append(made)
@@ -617,11 +595,10 @@ class IntegrationTest(unittest.TestCase):
 
     @classmethod
     def run_values(cls, *changes):
-        """A run file's values for this class's text."""
         return run_file.merged(run_file.BASE, {"data": {"path": cls.text}},
                                *changes)
 
-    # --- Invariants of every run -------------------------------------------------
+    # --- Invariants of every run ------------------------------------------------
 
     def assert_taken_back(self, cluster, victim, island_id, values):
         """An elastic run of two fragments loses the process `victim` of
@@ -704,7 +681,6 @@ class IntegrationTest(unittest.TestCase):
 
     def run_strict(self, cluster, values, run_id="run", islands=None,
                    threads=1, servers=None):
-        """Plays an undisturbed run to its end; returns its SHA-256."""
         cluster.start_coordinator()
         cluster.start_servers(servers or values["server_count"])
         cluster.create_run(values, run_id)
@@ -713,7 +689,7 @@ class IntegrationTest(unittest.TestCase):
         return self.finish_strict(cluster, values, run_id)
 
     def finish_strict(self, cluster, values, run_id="run"):
-        """Waits for the end of a strict run and checks it; returns its SHA-256."""
+        """Waits for the end of a strict run, checks it, returns its SHA-256."""
         cluster.wait_state(COMPLETED, run_id)
         self.assert_strict_run_whole(cluster, values, run_id)
         return cluster.parameters_sha256(run_id)

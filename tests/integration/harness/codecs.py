@@ -87,7 +87,6 @@ def encode(codec, values, block_offsets):
 
 
 def decode(codec, data, block_offsets):
-    """The elements of a fragment."""
     values, place = [], 0
     for begin, end in zip(block_offsets, block_offsets[1:]):
         size = codec.size(end - begin)

@@ -22,7 +22,6 @@ def read(directory):
 
 
 def encode(tensors):
-    """The bytes of a safetensors file."""
     header, data = {}, b""
     for name, (dtype, shape, values) in tensors.items():
         header[name] = {"dtype": dtype, "shape": shape,

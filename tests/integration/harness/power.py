@@ -25,7 +25,6 @@ class Disk:
         os.makedirs(self.directory, exist_ok=True)
 
     def environment(self):
-        """The environment for the next start of the process."""
         shutil.rmtree(self._image, ignore_errors=True)
         os.makedirs(self._image)
         result = {"LD_PRELOAD": processes.binary(LIBRARY),
@@ -64,7 +63,7 @@ class Disk:
             elif os.path.exists(source):
                 shutil.copyfile(source, target)
             else:
-                open(target, "wb").close()  # Its entry was synced, its bytes not.
+                open(target, "wb").close()  # Only its entry was synced.
 
 
 def _tree(root):

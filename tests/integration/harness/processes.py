@@ -24,7 +24,6 @@ CLI = "cli/atoll"
 
 
 def binary(relative):
-    """Absolute path of a program, e.g. binary(CLI)."""
     for root in _ROOTS:
         path = os.path.join(root, relative)
         if root and os.access(path, os.X_OK):
@@ -34,7 +33,6 @@ def binary(relative):
 
 
 def source(relative):
-    """Absolute path of a file of the tree that a test reads."""
     for root in _ROOTS[1:] + [_TREE]:
         path = os.path.join(root, relative)
         if os.access(path, os.R_OK):
@@ -84,7 +82,6 @@ class Process:
         return self._popen.poll()
 
     def wait(self, timeout=wait.PATIENCE_S):
-        """Waits for the end; returns the exit status."""
         try:
             return self._popen.wait(timeout)
         except subprocess.TimeoutExpired:
@@ -92,7 +89,6 @@ class Process:
                                 "\n%s" % (self.name, timeout, self.tail()))
 
     def kill(self):
-        """kill -9, and waits for the end."""
         if self.poll() is None:
             self._popen.send_signal(signal.SIGKILL)
         return self._popen.wait()
@@ -101,7 +97,6 @@ class Process:
         self._popen.send_signal(number)
 
     def stop(self, timeout=10):
-        """Sends SIGTERM, then SIGKILL."""
         if self.poll() is None:
             self._popen.send_signal(signal.SIGTERM)
             try:
@@ -117,15 +112,12 @@ class Process:
 
 
 def free_port():
-    """A port without a listener."""
     with socket.socket() as listener:
         listener.bind(("127.0.0.1", 0))
         return listener.getsockname()[1]
 
 
 def read_port(process, port_file, timeout=wait.PATIENCE_S):
-    """The port in `port_file`, once `process` has written it."""
-
     def look():
         if process.poll() is not None:
             raise AssertionError(

@@ -118,7 +118,6 @@ _POOL, _FACTORY = _build()
 
 
 def message_class(full_name):
-    """The class of a message of this file, by its full name."""
     return _FACTORY.GetPrototype(_POOL.FindMessageTypeByName(full_name))
 
 

@@ -18,8 +18,6 @@ CHUNK_BLOCKS = 64
 
 
 class Member:
-    """One island of one run that has joined."""
-
     def __init__(self, cluster, run_id, island_id, **capabilities):
         self.cluster = cluster
         self.run_id = run_id
@@ -74,7 +72,6 @@ class Member:
                                   **self.who)
 
     def newest_plan(self):
-        """The current plan."""
         call = self.service.WatchPlan(metadata=self.metadata, timeout=20,
                                       **self.who)
         self.plan = next(iter(call)).plan
@@ -116,14 +113,11 @@ class Member:
         return find_open(self.plan, fragment, version)
 
     def wait_version(self, version, fragment=0):
-        """Waits until `version` of the fragment is committed."""
         return self.wait_plan(
             "version %d of fragment %d commits" % (version, fragment),
             lambda plan: plan.cut and plan.cut[fragment].version >= version)
 
     def wait_outcome(self, seq, fragment=0):
-        """Waits for the outcome of one contribution; returns it."""
-
         def find(plan):
             for o in plan.outcomes:
                 if o.key.seq == seq and o.key.fragment == fragment:
@@ -145,7 +139,6 @@ class Member:
                             changes)
 
     def random_values(self, seed, fragment=0, scale=0.01):
-        """Values that depend only on the seed."""
         generator = random.Random(seed)
         count = self.layout.fragments[fragment].element_count
         return [arithmetic.f32(generator.gauss(0, scale))
@@ -302,8 +295,6 @@ _AGAIN = (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.FAILED_PRECONDITION)
 
 
 class _Part:
-    """The received blocks of one shard."""
-
     def __init__(self, begin):
         self.position = begin
         self.data = b""

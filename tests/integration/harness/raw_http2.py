@@ -40,7 +40,7 @@ class RawCall:
         host, port = address.rsplit(":", 1)
         self._socket = socket.create_connection((host, int(port)), timeout=20)
         self._in = b""
-        self._send_window = 65535  # Of the stream; that of the connection is larger.
+        self._send_window = 65535  # Of the stream; the connection's is larger.
         self._connection_window = 65535
         self._initial_window = 65535
         self.is_open = True

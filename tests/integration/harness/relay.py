@@ -94,7 +94,6 @@ class Relay:
             self._ended.wait(seconds)
 
     def _pick(self, items, probability):
-        """Takes one of `items` out, or None."""
         with self._lock:
             if not items or self._random.random() >= probability:
                 return None
@@ -270,8 +269,6 @@ class Relay:
 
 
 class _Upstream:
-    """One of a push's streams to the real server."""
-
     def __init__(self, channel, path, metadata, header, answers):
         self._outbox = queue.Queue()
         self._outbox.put(header)
@@ -300,8 +297,6 @@ class _Upstream:
 
 
 class _Handler(grpc.GenericRpcHandler):
-    """Handles every method, as bytes."""
-
     def __init__(self, relay):
         self._relay = relay
 

@@ -75,7 +75,7 @@ ELASTIC = {
 
 
 def merged(base, *changes):
-    """`base` with nested changes; None removes a key. Arguments stay unchanged."""
+    """A copy of `base` with nested changes; None removes a key."""
     result = copy.deepcopy(base)
     for change in changes:
         for key, value in change.items():

@@ -60,7 +60,7 @@ def create(cluster, *changes, run_id="run", **call):
 
 
 def start(cluster, *changes, run_id="run", island_count=2, server_count=2):
-    """Starts a coordinator, servers and an active run; returns ready islands."""
+    """Starts a coordinator, servers and a run; returns its ready islands."""
     if "coordinator" not in cluster.processes:
         cluster.start_coordinator()
         cluster.start_servers(server_count)
@@ -96,7 +96,6 @@ def play_round(members, version, seed, ready=True):
 
 
 def play(cluster, members, seed, round_count=3, run_id="run"):
-    """A whole undisturbed run; returns its SHA-256."""
     for version in range(round_count):
         play_round(members, version, seed)
     cluster.wait_state(4, run_id)

@@ -25,7 +25,7 @@ TEST(UnitSliceTest, SaysWhatDoesNotDivide) {
   ExpectWrong(ValidateSlice(config, {.tp_size = 2, .tp_rank = 2}), "no rank 2");
   ExpectWrong(ValidateSlice(config, {.tp_size = 3}), "heads (4)");
   ExpectWrong(ValidateSlice(config, {.tp_size = 4}), "key/value heads (2)");
-  ExpectWrong(ValidateSlice(config, {.ep_size = 2}), "without experts");
+  ExpectWrong(ValidateSlice(config, {.ep_size = 2}), "no experts");
   config.kv_head_count = 4;
   ExpectWrong(ValidateSlice(config, {.tp_size = 4}), "inner channels");
   config.architecture = Architecture::kMixtral;

@@ -37,7 +37,7 @@ class MemoryCoordinator : public coordinator::IslandControlClient {
     response.set_island_epoch(epoch_);
     response.set_slot(member.slot);
     response.set_session_secret(std::string(32, 's'));
-    // A life may have pushed what nobody saw: the next one skips some.
+    // An earlier process may have used more seqs: a rejoin skips some.
     response.set_next_seq(member.seq_max + (epoch_ == 1 ? 1 : 16));
     for (const auto& outcome : member.outcomes) {
       *response.add_outcomes() = outcome;
@@ -145,7 +145,7 @@ class MemoryParameters : public server::ParameterClient {
       return {absl::OkStatus(), {}};
     }
     TakePart(info, encoded);
-    // Until the others have brought theirs.
+    // Waits until the other processes have pushed their parts.
     const bool stored = service_.changed_.wait(lock, bounds.stop, [&] {
       return service_.versions_[f] != info.anchor_version() ||
              service_.stored_[f].count(info.key().slot()) > 0;
@@ -159,7 +159,7 @@ class MemoryParameters : public server::ParameterClient {
                                const server::CallBounds& bounds) override {
     std::lock_guard<std::mutex> lock(service_.mutex_);
     if (version != service_.versions_[fragment]) {
-      return {absl::OutOfRangeError("not held any more"), {}};
+      return {absl::OutOfRangeError("no longer held"), {}};
     }
     const std::vector<float>& values = service_.values_[fragment];
     server::TransferOutcome outcome;
@@ -199,8 +199,8 @@ class MemoryParameters : public server::ParameterClient {
   }
 
  private:
-  // The name is that of one process or of several, whoever pushes: a save may
-  // be another's.
+  // Accepts the digest of one process and of several: another number of
+  // processes may have written the local checkpoint.
   void CheckDigest(const v1::ContributionInfo& info,
                    absl::Span<const char> encoded) const {
     const int32_t f = info.key().fragment();
@@ -216,7 +216,7 @@ class MemoryParameters : public server::ParameterClient {
     CHECK(name == sum || name == ContributionDigest(encoded));
   }
 
-  // What came of a contribution that several processes push.
+  // Stores one process's part of a contribution.
   void TakePart(const v1::ContributionInfo& info,
                 absl::Span<const char> encoded) {
     const int32_t f = info.key().fragment();
@@ -236,7 +236,7 @@ class MemoryParameters : public server::ParameterClient {
     const float* from = elements.data();
     for (const IndexRange blocks : places.held()) {
       const IndexRange at = layout.BlockElements(f, blocks);
-      if (partial.has[at.begin]) return;  // It came before.
+      if (partial.has[at.begin]) return;  // A repeat.
       std::copy_n(from, at.size(), partial.stored.elements.begin() + at.begin);
       std::fill_n(partial.has.begin() + at.begin, at.size(), true);
       from += at.size();

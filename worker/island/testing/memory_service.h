@@ -1,8 +1,5 @@
-// A coordinator and its servers in memory, for tests of whole islands: strict
-// synchronous rounds, uniform mean, outer SGD.
-//
-// It is as small as the protocol allows and no model of the real programs: the
-// tests of whole runs use those. Thread-safe.
+// A minimal coordinator with servers in memory, for tests of whole islands:
+// strict synchronous rounds, uniform mean, outer SGD. Thread-safe.
 
 #pragma once
 
@@ -28,39 +25,38 @@ namespace atl::worker {
 
 class MemoryService {
  public:
-  // A run of `spec` named "test". Requires: the layout is right.
+  // A run of `spec` named "test". Requires: the layout is valid.
   explicit MemoryService(const v1::RunSpec& spec);
 
   v1::Run run() const;
   std::unique_ptr<coordinator::IslandControlClient> MakeCoordinator();
-  // Of a process that holds all, or so much, of the model.
+  // For a process that holds the whole model, or `held`.
   std::unique_ptr<server::ParameterClient> MakeParameters();
   std::unique_ptr<server::ParameterClient> MakeParameters(
       const HeldLayout& held);
 
-  // The next pushes end with this, after the shard has stored nothing.
+  // The next `count` pushes return `status` and store nothing.
   void FailPushes(int count, absl::Status status);
-  // Pushes wait, as on a link that is away, until they are let go.
+  // While true, pushes wait, as on a dead link.
   void HoldPushes(bool hold);
-  // Everybody is forgotten, as if all leases had ended.
+  // Forgets all members, as if all leases had ended.
   void EndLeases();
-  // Another process joins as `island_id`.
+  // As if another process joined as `island_id`.
   void Fence(const std::string& island_id);
   void SetState(v1::RunState state);
-  // The server has no address in plans; it goes on serving.
+  // Plans give the server no address; it keeps serving.
   void SetServerAway(bool away);
-  // What is merged from now on is told as this: it is merged all the same.
+  // Later contributions are merged, but reported with this outcome.
   void TellOutcomes(v1::Outcome outcome, std::string reason);
 
   // Parameters of the newest cut, in the model order.
   std::vector<float> parameters() const;
   std::string parameters_sha256() const;
   int64_t version() const;
-  // Every contribution that was merged, in order.
   std::vector<v1::ContributionInfo> merged() const;
   std::vector<v1::Evaluation> evaluations() const;
   int leave_count() const;
-  // Waits until the newest version is at least `version`.
+  // Waits until every fragment is at `version` or later.
   void AwaitVersion(int64_t version);
 
  private:
@@ -79,11 +75,11 @@ class MemoryService {
     v1::ContributionInfo info;
     std::vector<float> elements;
   };
-  // A contribution of which not all parts have come.
+  // A contribution whose processes have not all pushed yet.
   struct Partial {
     Stored stored;
     std::vector<bool> has;    // By element.
-    std::vector<char> bytes;  // All of it, as encoded.
+    std::vector<char> bytes;  // The whole contribution, encoded.
   };
 
   // All require mutex_.
@@ -106,7 +102,7 @@ class MemoryService {
   std::vector<int64_t> commit_seqs_;        // By fragment.
   std::vector<std::vector<int32_t>> open_;  // Expected slots, by fragment.
   std::vector<std::map<int32_t, Stored>> stored_;    // By fragment, slot.
-  std::vector<std::map<int32_t, Partial>> partial_;  // The same.
+  std::vector<std::map<int32_t, Partial>> partial_;  // By fragment, slot.
   int64_t commit_seq_ = 0;
   bool pushes_held_ = false;
   int push_failure_count_ = 0;

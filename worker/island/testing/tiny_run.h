@@ -22,8 +22,8 @@ struct TinyRunOptions {
 // A strict run of a small model with vocabulary 256.
 v1::RunSpec TinyRun(const TinyRunOptions& options);
 
-// Writes text of `size_bytes` to a new file under `directory`, a pure function
-// of `seed`; returns its path.
+// Writes `size_bytes` of text, a pure function of `seed`, to a file in
+// `directory`; returns its path.
 std::string WriteTinyText(const std::string& directory, uint64_t seed,
                           int64_t size_bytes);
 

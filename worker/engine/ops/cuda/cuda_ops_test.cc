@@ -317,7 +317,7 @@ TEST(CudaOpsErrorsTest, AFullDeviceIsAnErrorThatSaysHowMuchWasAskedFor) {
   EXPECT_TRUE(std::isnan(ops->Sum(0, nullptr)));
   EXPECT_TRUE(absl::StrContains(ops->status().message(), "out of memory"))
       << ops->status();
-  EXPECT_TRUE(absl::StrContains(ops->status().message(), "bytes beside"))
+  EXPECT_TRUE(absl::StrContains(ops->status().message(), "bytes on top of"))
       << ops->status();
   emulator::SetMemoryLimit(SIZE_MAX);
 }

@@ -1,4 +1,4 @@
-#include "server/store/record_store.h"
+#include "server/store/records/record_store.h"
 
 namespace atl::server {
 

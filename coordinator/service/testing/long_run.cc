@@ -1,4 +1,4 @@
-#include "coordinator/service/long_run.h"
+#include "coordinator/service/testing/long_run.h"
 
 #include <iterator>
 #include <string>

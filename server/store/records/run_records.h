@@ -8,8 +8,8 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "atoll/v1/run.pb.h"
-#include "server/store/record_store.h"
-#include "server/store/server_records.pb.h"
+#include "server/store/records/record_store.h"
+#include "server/store/records/server_records.pb.h"
 
 namespace atl::server {
 

@@ -5,7 +5,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/str_cat.h"
-#include "server/store/record_store.h"
+#include "server/store/records/record_store.h"
 
 namespace atl::server {
 

@@ -1,7 +1,7 @@
 // A start reads a bounded part of the log, however many rounds a run has had,
 // and readers find every round.
 
-#include "coordinator/service/long_run.h"
+#include "coordinator/service/testing/long_run.h"
 
 #include "coordinator/service/event_loop.h"
 #include "coordinator/store/testing/memory_store.h"

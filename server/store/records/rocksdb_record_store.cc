@@ -1,4 +1,4 @@
-#include "server/store/rocksdb_record_store.h"
+#include "server/store/records/rocksdb_record_store.h"
 
 #include <filesystem>
 #include <system_error>
@@ -39,7 +39,7 @@ absl::Status ToStatus(const rocksdb::Status& status, absl::string_view what) {
 rocksdb::Options DatabaseOptions() {
   rocksdb::Options options;
   options.create_if_missing = true;
-  // Records are few and small: little memory, few files, quiet threads.
+  // Records are few and small: little memory, few files, few threads.
   options.write_buffer_size = 8 << 20;
   options.max_write_buffer_number = 2;
   options.max_background_jobs = 2;
@@ -56,7 +56,7 @@ rocksdb::Options DatabaseOptions() {
 
 absl::StatusOr<std::unique_ptr<RocksDbRecordStore>> RocksDbRecordStore::Open(
     const std::string& directory) {
-  // RocksDB would make it too, after a complaint that it is not there.
+  // RocksDB would create it too, but logs an error first.
   std::error_code error;
   std::filesystem::create_directory(directory, error);
   rocksdb::DB* raw = nullptr;
@@ -78,7 +78,9 @@ absl::StatusOr<std::unique_ptr<RocksDbRecordStore>> RocksDbRecordStore::Open(
     if (*format != kFormat) {
       return absl::DataLossError(
           absl::StrCat(directory, " has format ", *format,
-                       "; this program reads format ", kFormat));
+                       "; choose another --data-dir, because this program "
+                       "reads format ",
+                       kFormat));
     }
   } else if (absl::IsNotFound(format.status())) {
     RecordBatch batch;
@@ -116,11 +118,11 @@ absl::Status RocksDbRecordStore::Write(const RecordBatch& batch, Sync sync) {
   options.sync = sync == Sync::kMachine;
   rocksdb::Status written = db_->Write(options, &writes);
   if (!written.ok()) {
-    // After a full disk RocksDB refuses writes until it is told to go on.
+    // After a full disk RocksDB refuses writes until Resume.
     if (db_->Resume().ok()) written = db_->Write(options, &writes);
   }
   const absl::Status status = ToStatus(written, "cannot write records");
-  // RocksDB takes nothing more until it is opened again.
+  // RocksDB refuses all writes until it is opened again.
   if (absl::IsUnknown(status) && written.IsIOError()) {
     return absl::DataLossError(status.message());
   }

@@ -1,4 +1,4 @@
-#include "server/store/run_records.h"
+#include "server/store/records/run_records.h"
 
 #include <string>
 #include <utility>
@@ -7,12 +7,12 @@
 #include "absl/strings/string_view.h"
 #include "base/failpoint/failpoint.h"
 #include "base/status/status_macros.h"
-#include "server/store/header_page.h"
 
 namespace atl::server {
 namespace {
 
 constexpr absl::string_view kRunPrefix = "runs/";
+constexpr int32_t kFormatNumber = 1;
 
 }  // namespace
 
@@ -24,7 +24,7 @@ absl::StatusOr<std::vector<records::RunRecord>> ListRuns(
   for (const RecordStore::Record& record : found) {
     records::RunRecord run;
     if (!run.ParseFromString(record.second) ||
-        run.format_number() != static_cast<int32_t>(kFormatNumber)) {
+        run.format_number() != kFormatNumber) {
       return absl::DataLossError(absl::StrCat(
           "record ", record.first, " is damaged or of another format"));
     }

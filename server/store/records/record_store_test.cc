@@ -1,6 +1,6 @@
 // The contract of RecordStore, on every implementation.
 
-#include "server/store/record_store.h"
+#include "server/store/records/record_store.h"
 
 #include <sys/resource.h>
 
@@ -11,13 +11,13 @@
 #include <utility>
 
 #include "gtest/gtest.h"
-#include "server/store/rocksdb_record_store.h"
+#include "server/store/records/rocksdb_record_store.h"
 #include "server/store/testing/memory_record_store.h"
 
 namespace atl::server {
 namespace {
 
-// Makes a store; the second time with the same directory, what the first left.
+// `open` of a directory that an earlier store used finds its records.
 struct Implementation {
   std::string name;
   std::function<std::unique_ptr<RecordStore>(const std::string&)> open;
@@ -126,7 +126,7 @@ TEST(RocksDbRecordStoreTest, ASecondProcessIsTurnedAway) {
       << second.status();
 }
 
-// RocksDB takes nothing more then, whatever its disk does.
+// After such an error RocksDB refuses all writes, even if the disk works again.
 TEST(RocksDbRecordStoreTest, ADiskThatCannotBeWrittenIsDataLoss) {
   const std::string directory = testing::TempDir() + "/unwritable";
   auto store = RocksDbRecordStore::Open(directory);

@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
-#include "server/store/record_store.h"
+#include "server/store/records/record_store.h"
 
 namespace rocksdb {
 class DB;
@@ -19,10 +19,10 @@ namespace atl::server {
 
 class RocksDbRecordStore final : public RecordStore {
  public:
-  // Opens the database in `directory`, and makes it if there is none.
+  // Opens the database in `directory`; creates it if there is none.
   //
-  // UNAVAILABLE: another process holds it. DATA_LOSS: it is damaged, or of a
-  // format that this program does not read.
+  // FAILED_PRECONDITION: another process holds it. DATA_LOSS: it is damaged, or
+  // of a format that this program does not read.
   static absl::StatusOr<std::unique_ptr<RocksDbRecordStore>> Open(
       const std::string& directory);
 

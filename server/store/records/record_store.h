@@ -1,7 +1,7 @@
 // Small durable records: a map from names to bytes.
 //
-// An implementation is thread-safe. Two exist: RocksDB, and one in memory that
-// tests use and that can forget what was not synced.
+// Thread-safe. Implementations: RocksDB, and one in memory for tests, which can
+// forget writes that were not synced.
 
 #pragma once
 
@@ -15,7 +15,7 @@
 
 namespace atl::server {
 
-// Changes that are made together or not at all, in the order they were added.
+// Changes that are made all or none, in the order they were added.
 class RecordBatch {
  public:
   struct Change {
@@ -36,7 +36,7 @@ class RecordBatch {
   std::vector<Change> changes_;
 };
 
-// How far a write must have got before Write returns.
+// How durable a write must be before Write returns.
 enum class Sync {
   kProcess,  // Survives the end of this process.
   kMachine,  // Survives power loss.
@@ -48,8 +48,10 @@ class RecordStore {
 
   virtual ~RecordStore() = default;
 
+  // Nothing changes after an error.
+  //
   // RESOURCE_EXHAUSTED: the disk is full. DATA_LOSS or UNKNOWN: the database
-  // cannot be written. Nothing is changed then.
+  // cannot be written.
   virtual absl::Status Write(const RecordBatch& batch, Sync sync) = 0;
   // NOT_FOUND: no record has this name. DATA_LOSS: it is damaged.
   virtual absl::StatusOr<std::string> Get(absl::string_view name) const = 0;
