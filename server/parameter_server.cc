@@ -16,6 +16,7 @@
 #include "base/status/annotate.h"
 #include "base/status/status_macros.h"
 #include "base/time/clock.h"
+#include "base/time/proto_time.h"
 #include "server/store/records/run_records.h"
 
 namespace atl::server {
@@ -214,8 +215,7 @@ bool ParameterServer::Register(std::stop_token stop) {
                 << incarnation_ << ", at coordinator epoch "
                 << response->coordinator_epoch();
       MutexLock lock(&mutex_);
-      lease_ = absl::Seconds(response->lease_duration().seconds()) +
-               absl::Nanoseconds(response->lease_duration().nanos());
+      lease_ = FromProto(response->lease_duration());
       if (lease_ <= absl::ZeroDuration()) lease_ = absl::Seconds(15);
       registered_ = true;
       ++change_count_;

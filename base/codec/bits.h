@@ -86,23 +86,32 @@ ATL_CODEC_FN uint16_t LeastBf16AtLeast(float value) {
   return CutToBf16(ToBits(value), 0xffff);
 }
 
+// SplitMix64's mixer (Steele, Lea and Flood 2014): every bit of `x` affects
+// every bit.
+ATL_CODEC_FN uint64_t MixBits(uint64_t x) {
+  x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9u;
+  x = (x ^ (x >> 27)) * 0x94d049bb133111ebu;
+  return x ^ (x >> 31);
+}
+
+// What SplitMix64 adds to its state before each number: 2^64 over the golden
+// ratio.
+inline constexpr uint64_t kSplitMixStep = 0x9e3779b97f4a7c15u;
+
+// SplitMix64's number after the state `x`.
+ATL_CODEC_FN uint64_t SplitMix64(uint64_t x) {
+  return MixBits(x + kSplitMixStep);
+}
+
 // The key of a block's random bits.
 struct RandomKey {
   uint32_t add = 0;
   uint32_t flip = 0;
 };
 
-// The key of the block whose first element is number `place`. The mixer is
-// SplitMix64's (Steele, Lea and Flood 2014).
+// The key of the block whose first element is number `place`.
 ATL_CODEC_FN RandomKey MakeRandomKey(uint64_t seed, uint64_t place) {
-  uint64_t x = seed;
-  for (int round = 0; round < 2; ++round) {
-    x += 0x9e3779b97f4a7c15u;
-    x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9u;
-    x = (x ^ (x >> 27)) * 0x94d049bb133111ebu;
-    x ^= x >> 31;
-    if (round == 0) x ^= place;
-  }
+  const uint64_t x = SplitMix64(SplitMix64(seed) ^ place);
   RandomKey key;
   key.add = static_cast<uint32_t>(x);
   key.flip = static_cast<uint32_t>(x >> 32);

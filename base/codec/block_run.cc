@@ -81,18 +81,6 @@ absl::Status ForEachRun(
   return absl::OkStatus();
 }
 
-size_t BlocksThatFit(const Codec& codec, const BlockRun& run,
-                     size_t bytes_max) {
-  size_t bytes = 0;
-  size_t blocks = 0;
-  for (const int32_t count : run.element_counts) {
-    bytes += codec.EncodedBytes(static_cast<size_t>(count));
-    if (bytes > bytes_max) break;
-    ++blocks;
-  }
-  return blocks;
-}
-
 absl::Status EncodeRun(const Codec& codec, const BlockRun& run,
                        absl::Span<const float> values,
                        absl::Span<char> encoded) {
@@ -131,30 +119,6 @@ absl::Status DecodeRun(const Codec& codec, const BlockRun& run,
                           size_t byte, size_t bytes) {
                         return codec.Decode(encoded.substr(byte, bytes),
                                             values.subspan(element, n));
-                      });
-}
-
-absl::Status DecodeScaledRun(const Codec& codec, const BlockRun& run,
-                             absl::string_view encoded, float weight,
-                             absl::Span<float> values) {
-  return ForEachBlock(codec, run, values.size(), encoded.size(),
-                      [&](const BlockKey&, size_t element, size_t n,
-                          size_t byte, size_t bytes) {
-                        return codec.DecodeScaled(encoded.substr(byte, bytes),
-                                                  weight,
-                                                  values.subspan(element, n));
-                      });
-}
-
-absl::Status DecodeAccumulateRun(const Codec& codec, const BlockRun& run,
-                                 absl::string_view encoded, float weight,
-                                 absl::Span<float> sum) {
-  return ForEachBlock(codec, run, sum.size(), encoded.size(),
-                      [&](const BlockKey&, size_t element, size_t n,
-                          size_t byte, size_t bytes) {
-                        return codec.DecodeAccumulate(
-                            encoded.substr(byte, bytes), weight,
-                            sum.subspan(element, n));
                       });
 }
 

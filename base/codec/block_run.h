@@ -53,9 +53,6 @@ absl::Status ForEachRun(
     absl::FunctionRef<absl::Status(const BlockRun& run, const RunPlace& place)>
         visit);
 
-// How many leading blocks of `run` have encodings that fit in `bytes_max`.
-size_t BlocksThatFit(const Codec& codec, const BlockRun& run, size_t bytes_max);
-
 // Encodes `values`, shape [N], to `encoded`, of EncodedRunBytes bytes.
 // INVALID_ARGUMENT: a value is not finite (the message names the block), or a
 // size or a count is wrong.
@@ -76,15 +73,5 @@ absl::Status EncodeRunWithFeedback(const Codec& codec, const BlockRun& run,
 // `values` is then unspecified.
 absl::Status DecodeRun(const Codec& codec, const BlockRun& run,
                        absl::string_view encoded, absl::Span<float> values);
-
-// values = weight * Dec(encoded). Errors as for DecodeRun.
-absl::Status DecodeScaledRun(const Codec& codec, const BlockRun& run,
-                             absl::string_view encoded, float weight,
-                             absl::Span<float> values);
-
-// sum = sum + weight * Dec(encoded). Errors as for DecodeRun.
-absl::Status DecodeAccumulateRun(const Codec& codec, const BlockRun& run,
-                                 absl::string_view encoded, float weight,
-                                 absl::Span<float> sum);
 
 }  // namespace atl::codec

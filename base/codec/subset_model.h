@@ -27,23 +27,13 @@ ATL_CODEC_FN constexpr int SubsetLevel(size_t k) {
 }
 
 // ceil(log2 C(2^SubsetLevel(k), k) / 8) for k = 1 to 64.
-inline constexpr uint8_t kSubsetBytes[kSubsetCountMax + 1] = {
-    0,  1,  2,  3,  4,  5,  6,  7,  8,  9,  10, 11, 12, 13, 13, 14, 15,
-    18, 19, 20, 20, 21, 22, 23, 24, 24, 25, 26, 27, 27, 28, 29, 30, 35,
-    36, 36, 37, 38, 39, 40, 41, 41, 42, 43, 44, 45, 45, 46, 47, 48, 49,
-    49, 50, 51, 52, 53, 53, 54, 55, 56, 56, 57, 58, 59, 59};
-
 ATL_CODEC_FN constexpr size_t SubsetBytes(size_t k) {
-#if defined(__CUDA_ARCH__)
   constexpr uint8_t kBytes[kSubsetCountMax + 1] = {
       0,  1,  2,  3,  4,  5,  6,  7,  8,  9,  10, 11, 12, 13, 13, 14, 15,
       18, 19, 20, 20, 21, 22, 23, 24, 24, 25, 26, 27, 27, 28, 29, 30, 35,
       36, 36, 37, 38, 39, 40, 41, 41, 42, 43, 44, 45, 45, 46, 47, 48, 49,
       49, 50, 51, 52, 53, 53, 54, 55, 56, 56, 57, 58, 59, 59};
   return kBytes[k];
-#else
-  return kSubsetBytes[k];
-#endif
 }
 
 // One row for every level (1 to 12) and count k (2 to 64, below 2^level): the

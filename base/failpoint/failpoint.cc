@@ -51,6 +51,4 @@ void Hit(absl::string_view name) {
   for (;;) pause();
 }
 
-int HitCount() { return hit_count.load(); }
-
 }  // namespace atl::failpoint

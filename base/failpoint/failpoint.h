@@ -20,7 +20,4 @@ absl::Status Arm(absl::string_view spec);
 // Marks a place. Does not return at the armed hit.
 void Hit(absl::string_view name);
 
-// Hits of the armed place; for tests of this library.
-int HitCount();
-
 }  // namespace atl::failpoint

@@ -2,6 +2,8 @@
 
 #include <signal.h>
 
+#include <iostream>
+
 #include "gtest/gtest.h"
 
 namespace atl::failpoint {
@@ -13,17 +15,16 @@ TEST(FailpointTest, KillsAtTheNthHitOfTheArmedPlaceAlone) {
         (void)Arm("a.before@2");
         Hit("a.after");
         Hit("a.before");
-        if (HitCount() != 1) exit(3);
+        std::cerr << "still here";
         Hit("a.before");
         exit(4);
       },
-      testing::KilledBySignal(SIGKILL), "");
+      testing::KilledBySignal(SIGKILL), "still here");
 }
 
 TEST(FailpointTest, DoesNothingWhenNothingIsArmed) {
   EXPECT_TRUE(Arm("").ok());
   Hit("a.before");
-  EXPECT_EQ(HitCount(), 0);
 }
 
 TEST(FailpointTest, RefusesAMalformedSpec) {

@@ -79,8 +79,6 @@ class FileSystem {
   // Replaces `to` if it exists. Durable after SyncDirectory of both parents.
   virtual absl::Status Rename(const std::string& from,
                               const std::string& to) = 0;
-  // Gives a file a second name (a hard link).
-  virtual absl::Status Link(const std::string& from, const std::string& to) = 0;
   // Removes a file or an empty directory.
   virtual absl::Status Remove(const std::string& path) = 0;
   // Makes a directory and its parents; OK if it exists.
@@ -92,8 +90,6 @@ class FileSystem {
       const std::string& path) = 0;
   // True for a file or a directory.
   virtual bool Exists(const std::string& path) = 0;
-  // Bytes that can still be written to the disk of `path`.
-  virtual absl::StatusOr<int64_t> FreeBytes(const std::string& path) = 0;
 };
 
 }  // namespace atl

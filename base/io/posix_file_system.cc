@@ -3,7 +3,6 @@
 #include <dirent.h>
 #include <fcntl.h>
 #include <sys/stat.h>
-#include <sys/statvfs.h>
 #include <sys/uio.h>
 #include <unistd.h>
 
@@ -167,11 +166,6 @@ class Posix : public FileSystem {
     return absl::OkStatus();
   }
 
-  absl::Status Link(const std::string& from, const std::string& to) override {
-    if (link(from.c_str(), to.c_str()) != 0) return LastError("link", to);
-    return absl::OkStatus();
-  }
-
   absl::Status Remove(const std::string& path) override {
     if (remove(path.c_str()) != 0) return LastError("remove", path);
     return absl::OkStatus();
@@ -212,13 +206,6 @@ class Posix : public FileSystem {
 
   bool Exists(const std::string& path) override {
     return access(path.c_str(), F_OK) == 0;
-  }
-
-  absl::StatusOr<int64_t> FreeBytes(const std::string& path) override {
-    struct statvfs status;
-    if (statvfs(path.c_str(), &status) != 0) return LastError("stat", path);
-    return static_cast<int64_t>(status.f_bavail) *
-           static_cast<int64_t>(status.f_frsize);
   }
 
  private:

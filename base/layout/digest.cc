@@ -4,19 +4,16 @@
 
 #include "absl/strings/str_format.h"
 #include "base/codec/block_grid.h"
+#include "base/codec/f32_bytes.h"
 #include "base/codec/sha256.h"
 #include "base/codec/xxh3.h"
 
 namespace atl {
 namespace {
 
-absl::string_view Bytes(absl::Span<const float> elements) {
-  return {reinterpret_cast<const char*>(elements.data()),
-          elements.size() * sizeof(float)};
-}
-
-Digest128 Hash(absl::string_view bytes, uint64_t seed) {
-  const codec::Hash128 hash = codec::ComputeXxh3(bytes, seed);
+Digest128 Hash(absl::Span<const char> bytes, uint64_t seed) {
+  const codec::Hash128 hash =
+      codec::ComputeXxh3({bytes.data(), bytes.size()}, seed);
   return {hash.high, hash.low};
 }
 
@@ -62,12 +59,12 @@ std::optional<Digest128> Digest128::FromHex(absl::string_view hex) {
   return digest;
 }
 
-Digest128 BlockDigest(int64_t block, absl::string_view bytes) {
+Digest128 BlockDigest(int64_t block, absl::Span<const char> bytes) {
   return Hash(bytes, static_cast<uint64_t>(block));
 }
 
 Digest128 BlockDigest(int64_t block, absl::Span<const float> elements) {
-  return BlockDigest(block, Bytes(elements));
+  return BlockDigest(block, codec::F32Bytes(elements));
 }
 
 Digest128 RangeDigest(const RunLayout& layout, int32_t fragment,
@@ -83,11 +80,7 @@ Digest128 RangeDigest(const RunLayout& layout, int32_t fragment,
 }
 
 Digest128 ContributionDigest(absl::Span<const char> encoded) {
-  return Hash({encoded.data(), encoded.size()}, 0);
-}
-
-Digest128 EncodedBlockDigest(int64_t block, absl::Span<const char> encoded) {
-  return Hash({encoded.data(), encoded.size()}, static_cast<uint64_t>(block));
+  return Hash(encoded, 0);
 }
 
 std::string ParametersSha256(const RunLayout& layout,
@@ -98,8 +91,9 @@ std::string ParametersSha256(const RunLayout& layout,
          begin += codec::kBlockElements) {
       const int64_t count =
           std::min(codec::kBlockElements, tensor.element_count - begin);
-      const auto digest = codec::ComputeSha256(
-          Bytes(elements.subspan(tensor.model_offset + begin, count)));
+      const absl::Span<const char> bytes = codec::F32Bytes(
+          elements.subspan(tensor.model_offset + begin, count));
+      const auto digest = codec::ComputeSha256({bytes.data(), bytes.size()});
       all.Update(absl::string_view(reinterpret_cast<const char*>(digest.data()),
                                    digest.size()));
     }

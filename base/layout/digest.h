@@ -20,12 +20,7 @@ struct Digest128 {
   uint64_t low = 0;
 
   Digest128& operator+=(const Digest128& other);
-  friend bool operator==(const Digest128& a, const Digest128& b) {
-    return a.high == b.high && a.low == b.low;
-  }
-  friend bool operator!=(const Digest128& a, const Digest128& b) {
-    return !(a == b);
-  }
+  friend bool operator==(const Digest128&, const Digest128&) = default;
 
   v1::Digest ToProto() const;
   static Digest128 FromProto(const v1::Digest& digest);
@@ -35,9 +30,11 @@ struct Digest128 {
   static std::optional<Digest128> FromHex(absl::string_view hex);
 };
 
-// XXH3-128 of the elements' little-endian bytes, seeded with the block's number
-// in its fragment.
-Digest128 BlockDigest(int64_t block, absl::string_view bytes);
+// XXH3-128 of a block's bytes (those of elements are little-endian), seeded
+// with the block's number in its fragment. Of encoded bytes, its sum over all
+// blocks is ContributionInfo.digest if several processes push one contribution,
+// and does not depend on their number.
+Digest128 BlockDigest(int64_t block, absl::Span<const char> bytes);
 Digest128 BlockDigest(int64_t block, absl::Span<const float> elements);
 
 // Sum of BlockDigest over `blocks` of `fragment`. `elements` are the elements
@@ -48,11 +45,6 @@ Digest128 RangeDigest(const RunLayout& layout, int32_t fragment,
 // XXH3-128, seed 0, of an encoded contribution: ContributionInfo.digest if one
 // process pushes the whole contribution.
 Digest128 ContributionDigest(absl::Span<const char> encoded);
-
-// XXH3-128 of an encoded block, seeded with the block's number in its fragment.
-// Its sum over all blocks is ContributionInfo.digest if several processes push
-// one contribution, and does not depend on their number.
-Digest128 EncodedBlockDigest(int64_t block, absl::Span<const char> encoded);
 
 // SHA-256 (64 hex digits) over the SHA-256 of each block's little-endian f32
 // bytes. Blocks and `elements`, shape [layout.element_count()], are in the

@@ -50,12 +50,7 @@ class ExactSum {
   friend bool operator<(const ExactSum& a, const ExactSum& b) {
     return a.units_ < b.units_;
   }
-  friend bool operator==(const ExactSum& a, const ExactSum& b) {
-    return a.units_ == b.units_;
-  }
-  friend bool operator!=(const ExactSum& a, const ExactSum& b) {
-    return !(a == b);
-  }
+  friend bool operator==(const ExactSum&, const ExactSum&) = default;
 
  private:
   explicit ExactSum(absl::int128 units);
@@ -93,9 +88,7 @@ class GramMatrix {
   // INVALID_ARGUMENT: `bytes` does not have EntryCount(n) entries.
   static absl::StatusOr<GramMatrix> FromBytes(int n, absl::string_view bytes);
 
-  friend bool operator==(const GramMatrix& a, const GramMatrix& b) {
-    return a.entries_ == b.entries_;
-  }
+  friend bool operator==(const GramMatrix&, const GramMatrix&) = default;
 
  private:
   int n_;

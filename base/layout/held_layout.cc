@@ -65,8 +65,7 @@ absl::StatusOr<HeldLayout> HeldLayout::Create(
       fragment.pieces.push_back(piece);
       Append(fragment.blocks,
              {tensor.first_block + at.begin / codec::kBlockElements,
-              tensor.first_block + (at.end + codec::kBlockElements - 1) /
-                                       codec::kBlockElements});
+              tensor.first_block + codec::BlockCount(at.end)});
       held.element_count_ += piece.element_count;
       fragment.element_count += piece.element_count;
       if (span->end > all.end) break;

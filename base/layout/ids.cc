@@ -2,6 +2,7 @@
 
 #include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
+#include "base/status/refusal.h"
 
 namespace atl {
 
@@ -16,6 +17,12 @@ absl::Status ValidateId(absl::string_view what, absl::string_view id) {
       absl::StrCat(what, what.empty() ? "" : " ", "\"",
                    absl::CEscape(id.substr(0, 80)),
                    "\" is not an id: use 1 to 63 of a-z, 0-9 and '-'"));
+}
+
+absl::Status CheckId(absl::string_view field, absl::string_view id) {
+  const absl::Status status = ValidateId("", id);
+  if (status.ok()) return status;
+  return InvalidFields({{std::string(field), std::string(status.message())}});
 }
 
 }  // namespace atl

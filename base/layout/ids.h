@@ -12,4 +12,7 @@ namespace atl {
 // `what` ("run_id"; may be empty).
 absl::Status ValidateId(absl::string_view what, absl::string_view id);
 
+// The same for a field of a request: base/status/refusal.h's InvalidFields.
+absl::Status CheckId(absl::string_view field, absl::string_view id);
+
 }  // namespace atl

@@ -129,8 +129,7 @@ absl::StatusOr<RunLayout> RunLayout::Create(const v1::Layout& layout) {
     place.model_offset = result.element_count_;
     place.fragment_offset = fragment.element_count;
     place.first_block = fragment.block_count;
-    place.block_count =
-        (element_count + codec::kBlockElements - 1) / codec::kBlockElements;
+    place.block_count = codec::BlockCount(element_count);
     fragment.tensors.push_back(place.tensor);
     fragment.element_count += place.element_count;
     fragment.block_count += place.block_count;

@@ -27,9 +27,7 @@ struct IndexRange {
   int64_t end = 0;
   int64_t size() const { return end - begin; }
   bool empty() const { return begin >= end; }
-  friend bool operator==(const IndexRange& a, const IndexRange& b) {
-    return a.begin == b.begin && a.end == b.end;
-  }
+  friend bool operator==(const IndexRange&, const IndexRange&) = default;
 };
 
 // One tensor's place in both orders. All counts are elements.

@@ -18,14 +18,6 @@ namespace {
 
 std::atomic<int> minimum_severity{0};
 
-// The start of a line's file name. Replaced prefixes are kept, because another
-// thread may be reading one.
-struct ProgramPrefix {
-  std::string text;  // "name ", or empty.
-  const ProgramPrefix* earlier;
-};
-std::atomic<const ProgramPrefix*> program_prefix{nullptr};
-
 // Never destroyed: threads may log until the process ends.
 struct Sink {
   Mutex mutex;
@@ -71,11 +63,6 @@ absl::Status SetMinimumLogSeverity(absl::string_view name) {
   return absl::OkStatus();
 }
 
-void SetLogProgramName(absl::string_view name) {
-  const std::string text = name.empty() ? "" : absl::StrCat(name, " ");
-  program_prefix.store(new ProgramPrefix{text, program_prefix.load()});
-}
-
 void SetLogSink(LogSink* sink) {
   Sink& current = TheSink();
   MutexLock lock(&current.mutex);
@@ -94,10 +81,8 @@ Message::Message(LogSeverity severity, const char* file, int line)
     : severity_(severity) {
   stream_ << "IWEF"[static_cast<int>(severity)]
           << absl::FormatTime("%m%d %H:%M:%E6S ", absl::Now(),
-                              absl::UTCTimeZone());
-  const ProgramPrefix* const prefix = program_prefix.load();
-  if (prefix != nullptr) stream_ << prefix->text;
-  stream_ << BaseName(file) << ":" << line << "] ";
+                              absl::UTCTimeZone())
+          << BaseName(file) << ":" << line << "] ";
   text_begin_ = static_cast<size_t>(stream_.tellp());
 }
 

@@ -1,6 +1,6 @@
 // LOG(INFO) << ..., with Abseil's names: one line for each message to stderr,
-// `I1121 04:25:12.123456 file.cc:12] text` in UTC, with the program's name
-// before the file if it is set. Thread-safe: each line is one write.
+// `I1121 04:25:12.123456 file.cc:12] text` in UTC. Thread-safe: each line is
+// one write.
 
 #pragma once
 
@@ -20,10 +20,6 @@ void SetMinimumLogSeverity(LogSeverity severity);
 // Sets the minimum to "info", "warning" or "error".
 // INVALID_ARGUMENT: `name` is none of them; nothing changes.
 absl::Status SetMinimumLogSeverity(absl::string_view name);
-
-// Puts `name` before the file name in every later line, to distinguish programs
-// that share a terminal. Default: empty.
-void SetLogProgramName(absl::string_view name);
 
 // Receives log lines instead of stderr.
 class LogSink {

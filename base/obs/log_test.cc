@@ -14,10 +14,7 @@ using ::testing::MatchesRegex;
 
 class LogTest : public ::testing::Test {
  protected:
-  ~LogTest() override {
-    SetMinimumLogSeverity(LogSeverity::kInfo);
-    SetLogProgramName("");
-  }
+  ~LogTest() override { SetMinimumLogSeverity(LogSeverity::kInfo); }
 
   // Returns what `log` writes to stderr.
   template <typename Log>
@@ -32,12 +29,6 @@ TEST_F(LogTest, WritesOneLineWithLevelTimeFileAndText) {
   EXPECT_THAT(Written([] { LOG(INFO) << "round " << 3; }),
               MatchesRegex("I[0-9]{4} [0-9:]{8}\\.[0-9]{6} "
                            "log_test\\.cc:[0-9]+\\] round 3\n"));
-}
-
-TEST_F(LogTest, NamesTheProgramWhenItWasSet) {
-  SetLogProgramName("server-1");
-  EXPECT_THAT(Written([] { LOG(ERROR) << "x"; }),
-              MatchesRegex("E.* server-1 log_test\\.cc:[0-9]+\\] x\n"));
 }
 
 TEST_F(LogTest, DropsWhatIsBelowTheMinimumWithoutEvaluatingIt) {

@@ -9,7 +9,7 @@
 #include "absl/strings/str_split.h"
 #include "base/layout/ids.h"
 #include "base/rpc/status.h"
-#include "base/rpc/status_details.h"
+#include "base/status/refusal.h"
 #include "base/status/status_macros.h"
 #include "grpc/grpc_security_constants.h"
 
@@ -146,10 +146,6 @@ absl::Status CheckRole(absl::string_view method, Role role) {
   }
   return absl::PermissionDeniedError(
       absl::StrCat("the role ", RoleName(role), " may not call ", method));
-}
-
-bool IsKnownMethod(absl::string_view method) {
-  return Table().contains(method);
 }
 
 absl::StatusOr<Caller> GetCaller(const grpc::ServerContextBase& context) {

@@ -45,8 +45,6 @@ absl::StatusOr<Caller> ParseCommonName(absl::string_view common_name);
 // gRPC's authentication step sends only code and message.
 absl::Status CheckRole(absl::string_view method, Role role);
 
-bool IsKnownMethod(absl::string_view method);
-
 // The caller of a running call.
 // UNAUTHENTICATED: the certificate's name is not "atoll:ROLE:ID".
 absl::StatusOr<Caller> GetCaller(const grpc::ServerContextBase& context);

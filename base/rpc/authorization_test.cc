@@ -10,7 +10,7 @@
 #include "atoll/v1/run_service.pb.h"
 #include "atoll/v1/server_service.pb.h"
 #include "atoll/v1/training_state_service.pb.h"
-#include "base/rpc/status_details.h"
+#include "base/status/refusal.h"
 #include "google/protobuf/descriptor.h"
 #include "gtest/gtest.h"
 
@@ -75,7 +75,6 @@ TEST(AuthorizationTest, DecidesEveryMethodOfEveryServiceForEveryRole) {
   const std::set<std::string> methods = AllMethods();
   EXPECT_EQ(methods.size(), Expected().size());
   for (const std::string& method : methods) {
-    ASSERT_TRUE(IsKnownMethod(method)) << method << " has no row";
     ASSERT_TRUE(Expected().contains(method)) << method;
     for (int i = 0; i < kRoleCount; ++i) {
       const Role role = static_cast<Role>(i);

@@ -4,6 +4,7 @@
 
 #include "absl/strings/escaping.h"
 #include "absl/strings/string_view.h"
+#include "base/status/annotate.h"
 
 namespace atl::rpc {
 
@@ -53,11 +54,7 @@ absl::Status NamePeer(const absl::Status& status, absl::string_view peer) {
                        status.code() != absl::StatusCode::kDeadlineExceeded)) {
     return status;
   }
-  absl::Status named(status.code(), absl::StrCat(peer, ": ", status.message()));
-  status.ForEachPayload([&](absl::string_view url, const absl::Cord& payload) {
-    named.SetPayload(url, payload);
-  });
-  return named;
+  return Annotate(status, peer);
 }
 
 }  // namespace atl::rpc

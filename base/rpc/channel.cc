@@ -12,9 +12,13 @@
 namespace atl::rpc {
 namespace {
 
-int Milliseconds(absl::Duration duration) {
-  return static_cast<int>(absl::ToInt64Milliseconds(duration));
-}
+// Time without traffic before a ping, and the wait for its answer before the
+// connection is closed.
+constexpr int kKeepaliveMs = 20'000;
+// Bounds of the wait between two connection attempts.
+constexpr int kReconnectMsMin = 50;
+constexpr int kReconnectMsMax = 2'000;
+constexpr int kConnectTimeoutMs = 10'000;
 
 grpc::ChannelArguments MakeArguments(const ChannelOptions& options) {
   grpc::ChannelArguments arguments;
@@ -25,18 +29,13 @@ grpc::ChannelArguments MakeArguments(const ChannelOptions& options) {
   arguments.SetMaxSendMessageSize(message_bytes_max);
   // Do not share connections between channels.
   arguments.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);
-  arguments.SetInt(GRPC_ARG_KEEPALIVE_TIME_MS,
-                   Milliseconds(options.keepalive_time));
-  arguments.SetInt(GRPC_ARG_KEEPALIVE_TIMEOUT_MS,
-                   Milliseconds(options.keepalive_timeout));
+  arguments.SetInt(GRPC_ARG_KEEPALIVE_TIME_MS, kKeepaliveMs);
+  arguments.SetInt(GRPC_ARG_KEEPALIVE_TIMEOUT_MS, kKeepaliveMs);
   arguments.SetInt(GRPC_ARG_KEEPALIVE_PERMIT_WITHOUT_CALLS, 1);
   arguments.SetInt(GRPC_ARG_HTTP2_MAX_PINGS_WITHOUT_DATA, 0);
-  arguments.SetInt(GRPC_ARG_INITIAL_RECONNECT_BACKOFF_MS,
-                   Milliseconds(options.reconnect_delay_min));
-  arguments.SetInt(GRPC_ARG_MAX_RECONNECT_BACKOFF_MS,
-                   Milliseconds(options.reconnect_delay_max));
-  arguments.SetInt(GRPC_ARG_MIN_RECONNECT_BACKOFF_MS,
-                   Milliseconds(options.connect_timeout));
+  arguments.SetInt(GRPC_ARG_INITIAL_RECONNECT_BACKOFF_MS, kReconnectMsMin);
+  arguments.SetInt(GRPC_ARG_MAX_RECONNECT_BACKOFF_MS, kReconnectMsMax);
+  arguments.SetInt(GRPC_ARG_MIN_RECONNECT_BACKOFF_MS, kConnectTimeoutMs);
   if (options.receive_window_bytes > 0) {
     arguments.SetInt(GRPC_ARG_HTTP2_STREAM_LOOKAHEAD_BYTES,
                      options.receive_window_bytes);

@@ -9,7 +9,6 @@
 #include <string>
 
 #include "absl/status/statusor.h"
-#include "absl/time/time.h"
 #include "base/rpc/tls.h"
 #include "grpcpp/channel.h"
 
@@ -29,17 +28,9 @@ struct ChannelOptions {
   ChannelKind kind = ChannelKind::kControl;
   TlsFiles tls;           // Empty: plaintext.
   bool insecure = false;  // Plaintext off loopback.
-  // Time without traffic before a ping, and the wait for its answer before the
-  // connection is closed.
-  absl::Duration keepalive_time = absl::Seconds(20);
-  absl::Duration keepalive_timeout = absl::Seconds(20);
   // Bytes that the peer may send on a call ahead of the message being read. 0:
   // gRPC adapts it to the link's capacity.
   int receive_window_bytes = 0;
-  // Bounds of the wait between two connection attempts.
-  absl::Duration reconnect_delay_min = absl::Milliseconds(50);
-  absl::Duration reconnect_delay_max = absl::Seconds(2);
-  absl::Duration connect_timeout = absl::Seconds(10);
 };
 
 ChannelOptions MakeChannelOptions(ChannelKind kind, const Security& security);

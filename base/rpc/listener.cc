@@ -20,6 +20,12 @@ namespace atl::rpc {
 namespace {
 
 constexpr absl::Duration kConnectionGraceMax = absl::Minutes(1);
+// Of synchronous handlers.
+constexpr int kThreadCountMax = 64;
+// The wait for a ping's answer.
+constexpr absl::Duration kKeepaliveTimeout = absl::Seconds(20);
+// Calls that are still open this long after Stop are cancelled.
+constexpr absl::Duration kStopGrace = absl::Milliseconds(200);
 
 int Milliseconds(absl::Duration duration) {
   return static_cast<int>(absl::ToInt64Milliseconds(duration));
@@ -56,7 +62,7 @@ void SetLimits(const RpcServer::Spec& spec, grpc::ServerBuilder& builder) {
   builder.SetCompressionAlgorithmSupportStatus(GRPC_COMPRESS_GZIP, false);
   grpc::ResourceQuota quota;
   quota.Resize(static_cast<size_t>(spec.memory_bytes_max));
-  quota.SetMaxThreads(spec.thread_count_max);
+  quota.SetMaxThreads(kThreadCountMax);
   builder.SetResourceQuota(quota);
   if (spec.receive_window_bytes > 0) {
     builder.AddChannelArgument(GRPC_ARG_HTTP2_STREAM_LOOKAHEAD_BYTES,
@@ -77,7 +83,7 @@ void SetLimits(const RpcServer::Spec& spec, grpc::ServerBuilder& builder) {
   builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_TIME_MS,
                              Milliseconds(spec.keepalive_time));
   builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_TIMEOUT_MS,
-                             Milliseconds(spec.keepalive_timeout));
+                             Milliseconds(kKeepaliveTimeout));
   builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_PERMIT_WITHOUT_CALLS, 1);
   builder.AddChannelArgument(GRPC_ARG_HTTP2_MAX_PINGS_WITHOUT_DATA, 0);
   builder.AddChannelArgument(
@@ -132,7 +138,6 @@ absl::StatusOr<std::unique_ptr<RpcServer>> RpcServer::Start(const Spec& spec) {
         "shows who has it"));
   }
   server->SetServing(false);
-  server->stop_grace_ = spec.stop_grace;
   server->port_ = port;
   server->address_ = JoinHostPort(host_port.host, port);
   return server;
@@ -153,7 +158,7 @@ void RpcServer::SetServing(const std::string& name, bool serving) {
 void RpcServer::Stop() {
   if (server_ == nullptr) return;
   SetServing(false);
-  server_->Shutdown(absl::ToChronoTime(absl::Now() + stop_grace_));
+  server_->Shutdown(absl::ToChronoTime(absl::Now() + kStopGrace));
   server_->Wait();
 }
 

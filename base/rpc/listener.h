@@ -61,17 +61,12 @@ class RpcServer {
     // Bytes that a peer may send on a call ahead of the message being read. 0:
     // gRPC adapts it to the link's capacity.
     int receive_window_bytes = 0;
-    // Bound of the threads for synchronous handlers.
-    int thread_count_max = 64;
     // A connection must complete TLS and send HTTP/2's first frame within this
     // time, or it is closed. gRPC's own bound is two minutes, and keepalive
     // begins only after TLS.
     absl::Duration handshake_timeout = absl::Seconds(20);
-    // Time without traffic before a ping, and the wait for its answer.
+    // Time without traffic before a ping.
     absl::Duration keepalive_time = absl::Seconds(20);
-    absl::Duration keepalive_timeout = absl::Seconds(20);
-    // Calls that are still open this long after Stop are cancelled.
-    absl::Duration stop_grace = absl::Milliseconds(200);
   };
 
   // Listens and serves.
@@ -94,15 +89,14 @@ class RpcServer {
   // Sets the answer for one name, until the next SetServing for all.
   void SetServing(const std::string& name, bool serving);
 
-  // Refuses new calls, waits up to `stop_grace` for open ones, then cancels
-  // them and waits for their handlers. Idempotent.
+  // Refuses new calls, waits up to 200 ms for open ones, then cancels them and
+  // waits for their handlers. Idempotent.
   void Stop();
 
  private:
   RpcServer() = default;
 
   std::unique_ptr<grpc::Server> server_;
-  absl::Duration stop_grace_;
   int port_ = 0;
   std::string address_;
 };

@@ -18,9 +18,9 @@
 #include "base/rpc/authorization.h"
 #include "base/rpc/call.h"
 #include "base/rpc/channel.h"
-#include "base/rpc/health.h"
-#include "base/rpc/status_details.h"
+#include "base/rpc/testing/health.h"
 #include "base/rpc/testing/test_certificates.h"
+#include "base/status/refusal.h"
 #include "grpcpp/create_channel.h"
 #include "gtest/gtest.h"
 

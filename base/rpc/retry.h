@@ -1,8 +1,8 @@
-// Which calls are retried, and after which delay. Pure: no clock, no sleep; the
-// jitter comes from a seed. Thread-compatible.
+// After which delay a call is retried. Pure: no clock, no sleep; the jitter
+// comes from a seed. Thread-compatible.
 //
 // Wait n (from 0) is drawn uniformly from [d/2, d),
-// d = min(initial * multiplier^n, max): exponential backoff with jitter, so
+// d = min(initial * 2^n, max): exponential backoff with jitter, so
 // that peers that lost the same server do not return at the same time.
 
 #pragma once
@@ -17,26 +17,7 @@ namespace atl::rpc {
 struct RetryPolicy {
   absl::Duration initial_delay = absl::Milliseconds(100);  // > 0.
   absl::Duration max_delay = absl::Seconds(5);             // >= initial.
-  double multiplier = 2.0;                                 // >= 1.
 };
-
-// What an error code asks of the caller (the error table of proto/DESIGN.md).
-enum class RetryClass {
-  // OK, or an error that a retry would repeat.
-  kNever,
-  // UNAVAILABLE; DATA_LOSS on the wire: the same call again, with backoff.
-  kBackoff,
-  // RESOURCE_EXHAUSTED: the same call again, with four times the delay.
-  kLongBackoff,
-  // FAILED_PRECONDITION: again after the plan has changed.
-  kAfterPlanChange,
-  // ABORTED; NOT_FOUND on a data call: fetch the plan and decide again.
-  kAfterDecision,
-};
-
-RetryClass ClassifyControl(const absl::Status& status);
-// The class of a push or a pull.
-RetryClass ClassifyData(const absl::Status& status);
 
 // Delays of one sequence of attempts.
 class Backoff {

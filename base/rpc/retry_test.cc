@@ -1,49 +1,14 @@
 #include "base/rpc/retry.h"
 
 #include <algorithm>
-#include <vector>
 
-#include "base/rpc/status_details.h"
+#include "base/status/refusal.h"
 #include "gtest/gtest.h"
 
 namespace atl::rpc {
 namespace {
 
 const absl::Status kAway = absl::UnavailableError("away");
-
-TEST(RetryTest, FollowsTheErrorTable) {
-  struct Row {
-    absl::StatusCode code;
-    RetryClass control;
-    RetryClass data;
-  };
-  using C = absl::StatusCode;
-  using R = RetryClass;
-  const std::vector<Row> rows = {
-      {C::kOk, R::kNever, R::kNever},
-      {C::kInvalidArgument, R::kNever, R::kNever},
-      {C::kFailedPrecondition, R::kAfterPlanChange, R::kAfterPlanChange},
-      {C::kAborted, R::kAfterDecision, R::kAfterDecision},
-      {C::kUnavailable, R::kBackoff, R::kBackoff},
-      {C::kResourceExhausted, R::kLongBackoff, R::kLongBackoff},
-      {C::kNotFound, R::kNever, R::kAfterDecision},
-      {C::kAlreadyExists, R::kNever, R::kNever},
-      {C::kOutOfRange, R::kNever, R::kNever},
-      {C::kDeadlineExceeded, R::kNever, R::kNever},
-      {C::kCancelled, R::kNever, R::kNever},
-      {C::kUnimplemented, R::kNever, R::kNever},
-      {C::kDataLoss, R::kNever, R::kBackoff},
-      {C::kUnauthenticated, R::kNever, R::kNever},
-      {C::kPermissionDenied, R::kNever, R::kNever},
-      {C::kInternal, R::kNever, R::kNever},
-      {C::kUnknown, R::kNever, R::kNever},
-  };
-  for (const Row& row : rows) {
-    const absl::Status status(row.code, "why");
-    EXPECT_EQ(ClassifyControl(status), row.control) << status;
-    EXPECT_EQ(ClassifyData(status), row.data) << status;
-  }
-}
 
 TEST(RetryTest, DoublesWithJitterUpToTheBound) {
   RetryPolicy policy;

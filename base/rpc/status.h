@@ -1,7 +1,7 @@
 // Converts absl::Status to grpc::Status and back.
 //
 // Codes have the same numbers on both sides. Payloads whose key is a type URL
-// (base/rpc/status_details.h) travel as google.rpc.Status in the trailer
+// (base/status/refusal.h) travel as google.rpc.Status in the trailer
 // `grpc-status-details-bin`, the gRPC convention.
 //
 // Trailers must be small. Messages are truncated to kStatusMessageBytesMax;

@@ -9,7 +9,7 @@
 #include "atoll/v1/server_service.grpc.pb.h"
 #include "base/rpc/channel.h"
 #include "base/rpc/listener.h"
-#include "base/rpc/status_details.h"
+#include "base/status/refusal.h"
 #include "gtest/gtest.h"
 
 namespace atl::rpc {

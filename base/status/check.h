@@ -109,9 +109,3 @@ const absl::Status& GetStatus(const absl::StatusOr<T>& statusor) {
 #endif
 
 #define DCHECK(condition) CHECK(!(ATL_DCHECK_OFF_ !(condition)))
-#define DCHECK_EQ(a, b) DCHECK((a) == (b))
-#define DCHECK_NE(a, b) DCHECK((a) != (b))
-#define DCHECK_LT(a, b) DCHECK((a) < (b))
-#define DCHECK_LE(a, b) DCHECK((a) <= (b))
-#define DCHECK_GT(a, b) DCHECK((a) > (b))
-#define DCHECK_GE(a, b) DCHECK((a) >= (b))

@@ -79,7 +79,7 @@ TEST(CheckTest, PassesWithoutATraceAndEvaluatesOnce) {
   CHECK_LT(2, next()) << "never evaluated";
   CHECK_OK(absl::OkStatus());
   CHECK_OK(Half(2));
-  DCHECK_EQ(1, 1);
+  DCHECK(1 == 1);
   if (calls == 3) CHECK_NE(calls, 4);
   EXPECT_EQ(calls, 3);
 }

@@ -3,7 +3,7 @@
 
 #include "absl/time/time.h"
 #include "base/sync/mutex.h"
-#include "base/sync/notification.h"
+#include "base/sync/testing/notification.h"
 #include "gtest/gtest.h"
 
 namespace atl {

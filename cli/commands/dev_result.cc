@@ -7,6 +7,7 @@
 #include "absl/strings/str_format.h"
 #include "base/io/files.h"
 #include "base/io/posix_file_system.h"
+#include "base/time/proto_time.h"
 #include "cli/output/describe.h"
 #include "cli/output/table.h"
 
@@ -36,8 +37,9 @@ DevResult Summarize(const v1::GetRunStateResponse& state,
   }
   result.bytes_down = state.received_bytes();
   if (!rounds.empty()) {
-    result.seconds = absl::ToDoubleSeconds(ToTime(rounds.back().commit_time()) -
-                                           ToTime(rounds.front().open_time()));
+    result.seconds =
+        absl::ToDoubleSeconds(FromProto(rounds.back().commit_time()) -
+                              FromProto(rounds.front().open_time()));
   }
   if (result.seconds > 0) {
     result.tokens_per_second =

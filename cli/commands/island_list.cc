@@ -3,6 +3,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/status/status_macros.h"
+#include "base/time/proto_time.h"
 #include "cli/commands/commands.h"
 #include "cli/output/describe.h"
 #include "cli/output/table.h"
@@ -32,7 +33,7 @@ absl::Status ListIslands(Context& context, const std::string& run_id) {
            absl::StrCat(island.unmerged_count()),
            FormatBytes(progress.sent_bytes()),
            FormatBytes(progress.received_bytes()),
-           FormatTimestamp(ToTime(island.last_heard_time()))});
+           FormatTimestamp(FromProto(island.last_heard_time()))});
     }
     request.set_page_token(response.next_page_token());
   } while (!request.page_token().empty());

@@ -6,6 +6,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "base/status/status_macros.h"
+#include "base/time/proto_time.h"
 #include "cli/commands/commands.h"
 #include "cli/flags/number_check.h"
 #include "cli/output/describe.h"
@@ -42,7 +43,7 @@ void AddRoundRow(const v1::Round& round, Table* table) {
     payload_bytes += contribution.payload_bytes();
   }
   const absl::Duration took =
-      ToTime(round.commit_time()) - ToTime(round.open_time());
+      FromProto(round.commit_time()) - FromProto(round.open_time());
   table->AddRow(
       {absl::StrCat(round.commit_seq()), absl::StrCat(round.version()),
        absl::StrCat(round.fragment()),
@@ -50,7 +51,7 @@ void AddRoundRow(const v1::Round& round, Table* table) {
        round.has_evaluation() ? FormatLoss(round.evaluation().loss()) : "-",
        FormatBytes(payload_bytes),
        absl::StrCat(absl::ToInt64Milliseconds(took)),
-       FormatTimestamp(ToTime(round.commit_time())),
+       FormatTimestamp(FromProto(round.commit_time())),
        DescribeContributions(round)});
 }
 

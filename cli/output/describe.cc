@@ -12,6 +12,7 @@
 #include "base/codec/codec.h"
 #include "base/layout/exchange.h"
 #include "base/layout/run_length.h"
+#include "base/time/proto_time.h"
 #include "cli/output/table.h"
 
 namespace atl::cli {
@@ -138,11 +139,6 @@ std::string EnumName(v1::IslandState state) {
       absl::StripPrefix(v1::IslandState_Name(state), "ISLAND_STATE_"));
 }
 
-absl::Time ToTime(const google::protobuf::Timestamp& time) {
-  return absl::FromUnixSeconds(time.seconds()) +
-         absl::Nanoseconds(time.nanos());
-}
-
 bool HasEnded(v1::RunState state) {
   return state == v1::RUN_STATE_COMPLETED || state == v1::RUN_STATE_CANCELLED;
 }
@@ -228,7 +224,7 @@ std::string DescribeEvent(const v1::RunEvent& event,
       text = "an event unknown to this version of atoll";
       break;
   }
-  return absl::StrCat(FormatTimestamp(ToTime(event.time())), "  ",
+  return absl::StrCat(FormatTimestamp(FromProto(event.time())), "  ",
                       Printable(text));
 }
 
@@ -236,7 +232,7 @@ std::string DescribeWait(const v1::GetRunStateResponse& state) {
   const auto longest = std::min_element(
       state.waiting_rounds().begin(), state.waiting_rounds().end(),
       [](const v1::WaitingRound& a, const v1::WaitingRound& b) {
-        return ToTime(a.since_time()) < ToTime(b.since_time());
+        return FromProto(a.since_time()) < FromProto(b.since_time());
       });
   if (longest == state.waiting_rounds().end()) return "";
   std::string whom = absl::StrJoin(longest->island_ids(), ", ");
@@ -244,7 +240,8 @@ std::string DescribeWait(const v1::GetRunStateResponse& state) {
   if (more > 0) absl::StrAppend(&whom, " and ", more, " more");
   if (whom.empty()) whom = "an island to join or come back";
   return absl::StrCat(
-      "for ", whom, " since ", FormatTimestamp(ToTime(longest->since_time())),
+      "for ", whom, " since ",
+      FormatTimestamp(FromProto(longest->since_time())),
       ": round ", longest->version() + 1, OfFragment(longest->fragment()),
       " has ", longest->received_count(), " of ", longest->expected_count());
 }

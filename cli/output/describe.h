@@ -26,9 +26,6 @@ std::string DescribeRun(const v1::Run& run);
 // The codecs: "top_k up with error feedback (decay 0.95), bf16 down".
 std::string DescribeExchange(const v1::ExchangeSpec& exchange);
 
-// Converts a timestamp; an unset one is the epoch.
-absl::Time ToTime(const google::protobuf::Timestamp& time);
-
 // True for COMPLETED and CANCELLED.
 bool HasEnded(v1::RunState state);
 

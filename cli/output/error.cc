@@ -4,7 +4,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
-#include "base/rpc/status_details.h"
+#include "base/status/refusal.h"
 
 namespace atl::cli {
 namespace {
@@ -94,7 +94,7 @@ std::string GetReason(const absl::Status& status) {
   if (std::optional<std::string> reason = Payload(status, kReasonUrl)) {
     return *reason;
   }
-  if (std::optional<rpc::ErrorReason> reason = rpc::GetReason(status)) {
+  if (std::optional<ErrorReason> reason = atl::GetReason(status)) {
     return reason->reason;
   }
   return absl::StatusCodeToString(status.code());

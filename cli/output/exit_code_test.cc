@@ -3,7 +3,7 @@
 #include <string>
 #include <utility>
 
-#include "base/rpc/status_details.h"
+#include "base/status/refusal.h"
 #include "cli/output/error.h"
 #include "gtest/gtest.h"
 
@@ -52,7 +52,7 @@ TEST(ErrorTest, ATransferThatWasGivenUpAsksForTheServer) {
 }
 
 TEST(ErrorTest, TheOtherSidesReasonHasAHintOfItsOwn) {
-  const absl::Status status = rpc::WithReason(
+  const absl::Status status = atl::WithReason(
       absl::NotFoundError("there is no run \"x\""), {"NO_SUCH_RUN", {}});
   EXPECT_NE(GetHint(status).find("atoll run list"), std::string::npos);
   EXPECT_EQ(GetHint(WithHint(status, "look")), "look");

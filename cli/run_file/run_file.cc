@@ -15,6 +15,7 @@
 #include "absl/time/time.h"
 #include "base/layout/ids.h"
 #include "base/layout/run_timing.h"
+#include "base/time/proto_time.h"
 #include "cli/output/error.h"
 #include "cli/run_file/nearest.h"
 #include "cli/run_file/range.h"
@@ -211,12 +212,9 @@ class Reader {
                                "\"500ms\" or \"1m30s\""));
       return;
     }
-    google::protobuf::Duration duration;
-    duration.set_seconds(absl::IDivDuration(value, absl::Seconds(1), &value));
-    duration.set_nanos(static_cast<int32_t>(absl::ToInt64Nanoseconds(value)));
     message->GetReflection()
         ->MutableMessage(message, &field)
-        ->CopyFrom(duration);
+        ->CopyFrom(ToProto(value));
   }
 
   // Lists hold enum names. A list replaces the preset's whole list.

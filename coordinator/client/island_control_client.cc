@@ -8,6 +8,7 @@
 #include "base/rpc/call.h"
 #include "base/status/status_macros.h"
 #include "base/sync/mutex.h"
+#include "base/time/proto_time.h"
 #include "coordinator/client/plan_watch.h"
 
 namespace atl::coordinator {
@@ -69,8 +70,7 @@ class GrpcIslandControlClient : public IslandControlClient {
                      rpc::Call(*stub_, &Service::Stub::Heartbeat,
                                For<v1::HeartbeatRequest>(*member),
                                Options(kHeartbeatTimeout, member->session)));
-    return absl::Seconds(response.lease_duration().seconds()) +
-           absl::Nanoseconds(response.lease_duration().nanos());
+    return FromProto(response.lease_duration());
   }
 
   absl::StatusOr<v1::IslandPlan> WaitForPlan(const PlanPosition& after,

@@ -10,6 +10,7 @@
 #include "base/rpc/call.h"
 #include "base/status/status_macros.h"
 #include "base/sync/mutex.h"
+#include "base/time/proto_time.h"
 #include "coordinator/client/plan_parts.h"
 #include "coordinator/client/plan_watch.h"
 
@@ -108,8 +109,7 @@ class GrpcServerControlClient : public ServerControlClient {
       ASSIGN_OR_RETURN(response, rpc::Call(*stub_, &Service::Stub::ReportShards,
                                            part, call_options_));
     }
-    return absl::Seconds(response.lease_duration().seconds()) +
-           absl::Nanoseconds(response.lease_duration().nanos());
+    return FromProto(response.lease_duration());
   }
 
  private:

@@ -7,11 +7,11 @@
 #include "absl/strings/str_cat.h"
 #include "base/layout/ids.h"
 #include "base/status/check.h"
+#include "base/status/refusal.h"
 #include "base/status/status_macros.h"
+#include "base/time/proto_time.h"
 #include "coordinator/core/outputs/plans.h"
-#include "coordinator/core/spec/errors.h"
 #include "coordinator/core/spec/validate_spec.h"
-#include "coordinator/core/state/proto_time.h"
 #include "google/protobuf/util/message_differencer.h"
 
 namespace atl::coordinator {

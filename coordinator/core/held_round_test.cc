@@ -2,9 +2,9 @@
 
 #include <string>
 
+#include "base/time/proto_time.h"
 #include "coordinator/core/run_queries.h"
 #include "coordinator/core/spec/validate_spec.h"
-#include "coordinator/core/state/proto_time.h"
 #include "coordinator/core/testing/run_simulation_fixture.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"

@@ -10,15 +10,16 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/strip.h"
 #include "base/codec/sha256.h"
+#include "base/layout/ids.h"
 #include "base/status/check.h"
+#include "base/status/refusal.h"
 #include "base/status/status_macros.h"
+#include "base/time/proto_time.h"
 #include "coordinator/core/rounds/contributions.h"
 #include "coordinator/core/rounds/recalls.h"
 #include "coordinator/core/rounds/slot_plans.h"
-#include "coordinator/core/spec/errors.h"
 #include "coordinator/core/spec/island_requests.h"
 #include "coordinator/core/spec/validate_spec.h"
-#include "coordinator/core/state/proto_time.h"
 
 namespace atl::coordinator {
 namespace {

@@ -7,10 +7,10 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "base/layout/run_timing.h"
+#include "base/status/refusal.h"
 #include "base/status/status_macros.h"
+#include "base/time/proto_time.h"
 #include "coordinator/core/outputs/plans.h"
-#include "coordinator/core/spec/errors.h"
-#include "coordinator/core/state/proto_time.h"
 
 namespace atl::coordinator {
 namespace {

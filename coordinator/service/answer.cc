@@ -4,7 +4,7 @@
 #include "absl/strings/escaping.h"
 #include "absl/strings/string_view.h"
 #include "base/rpc/call.h"
-#include "base/rpc/status_details.h"
+#include "base/status/refusal.h"
 #include "base/status/status_macros.h"
 
 namespace atl::coordinator {
@@ -12,7 +12,7 @@ namespace atl::coordinator {
 grpc::ServerUnaryReactor* AnswerError(grpc::CallbackServerContext* context,
                                       const absl::Status& status) {
   grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
-  reactor->Finish(rpc::ToGrpc(rpc::WithDefaultReason(status)));
+  reactor->Finish(rpc::ToGrpc(WithDefaultReason(status)));
   return reactor;
 }
 

@@ -11,7 +11,7 @@
 #include "absl/time/time.h"
 #include "base/rpc/authorization.h"
 #include "base/rpc/status.h"
-#include "base/rpc/status_details.h"
+#include "base/status/refusal.h"
 #include "base/status/status_macros.h"
 #include "coordinator/service/event_loop.h"
 #include "grpcpp/support/server_callback.h"
@@ -27,7 +27,7 @@ grpc::ServerUnaryReactor* Answer(
   loop.Post<Response>(
       std::move(decide), [reactor, response](absl::StatusOr<Response> result) {
         if (result.ok()) *response = *std::move(result);
-        reactor->Finish(rpc::ToGrpc(rpc::WithDefaultReason(result.status())));
+        reactor->Finish(rpc::ToGrpc(WithDefaultReason(result.status())));
       });
   return reactor;
 }

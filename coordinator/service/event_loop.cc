@@ -6,8 +6,8 @@
 #include "absl/strings/str_cat.h"
 #include "base/failpoint/failpoint.h"
 #include "base/obs/log.h"
+#include "base/status/refusal.h"
 #include "base/status/status_macros.h"
-#include "coordinator/core/spec/errors.h"
 
 namespace atl::coordinator {
 namespace {

@@ -3,10 +3,10 @@
 #include <type_traits>
 
 #include "atoll/v1/island_service.grpc.pb.h"
+#include "base/status/refusal.h"
 #include "base/status/status_macros.h"
+#include "base/time/proto_time.h"
 #include "coordinator/core/run_queries.h"
-#include "coordinator/core/spec/errors.h"
-#include "coordinator/core/state/proto_time.h"
 #include "coordinator/service/answer.h"
 #include "coordinator/service/latest_writer.h"
 #include "coordinator/service/services.h"

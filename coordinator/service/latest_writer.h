@@ -17,7 +17,7 @@
 #include "absl/base/thread_annotations.h"
 #include "absl/status/status.h"
 #include "base/rpc/status.h"
-#include "base/rpc/status_details.h"
+#include "base/status/refusal.h"
 #include "base/sync/mutex.h"
 #include "coordinator/service/event_loop.h"
 #include "grpcpp/support/server_callback.h"
@@ -108,7 +108,7 @@ class LatestWriter : public grpc::ServerWriteReactor<Response>,
       this->StartWrite(&response_);
     } else if (end_.has_value()) {
       finished_ = true;
-      this->Finish(rpc::ToGrpc(rpc::WithDefaultReason(*end_)));
+      this->Finish(rpc::ToGrpc(WithDefaultReason(*end_)));
     }
   }
 

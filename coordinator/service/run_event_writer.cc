@@ -5,10 +5,9 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/rpc/status.h"
-#include "base/rpc/status_details.h"
+#include "base/status/refusal.h"
 #include "base/status/status_macros.h"
 #include "coordinator/core/outputs/run_events.h"
-#include "coordinator/core/spec/errors.h"
 
 namespace atl::coordinator {
 namespace {
@@ -100,7 +99,7 @@ void RunEventWriter::Pump() {
   while (!writing_ && !finished_) {
     if (end_.has_value()) {
       finished_ = true;
-      Finish(rpc::ToGrpc(rpc::WithDefaultReason(*end_)));
+      Finish(rpc::ToGrpc(WithDefaultReason(*end_)));
       return;
     }
     if (sent_ >= durable_) {

@@ -15,7 +15,7 @@
 #include "atoll/v1/training_state_service.grpc.pb.h"
 #include "base/rpc/listener.h"
 #include "base/rpc/status.h"
-#include "base/rpc/status_details.h"
+#include "base/status/refusal.h"
 #include "base/time/clock.h"
 #include "coordinator/client/plan_parts.h"
 #include "coordinator/core/testing/run_simulation.h"
@@ -386,7 +386,7 @@ TEST_F(ServicesTest, TellsAWatcherOfCompactedRevisionsToListAgain) {
   const absl::Status refused =
       rpc::FromGrpc(life_->states->WatchRun(&context, request)->Finish());
   EXPECT_EQ(refused.code(), absl::StatusCode::kOutOfRange);
-  EXPECT_EQ(rpc::GetReason(refused)->reason, "REVISION_COMPACTED");
+  EXPECT_EQ(GetReason(refused)->reason, "REVISION_COMPACTED");
   // Watching from there misses nothing; 0 gives everything kept.
   const std::vector<v1::RunEvent> kept = WatchToTheEnd(compacted);
   ASSERT_FALSE(kept.empty());
@@ -430,7 +430,7 @@ TEST_F(ServicesTest, RefusesACallWithoutTheSessionsSecret) {
   joined->set_session_secret(std::string(32, 'x'));
   const absl::Status status = Ready("a", *joined);
   EXPECT_EQ(status.code(), absl::StatusCode::kUnauthenticated);
-  EXPECT_EQ(rpc::GetReason(status)->reason, "WRONG_SESSION");
+  EXPECT_EQ(GetReason(status)->reason, "WRONG_SESSION");
 }
 
 TEST_F(ServicesTest, NamesEveryWrongFieldInTheErrorsDetails) {
@@ -445,7 +445,7 @@ TEST_F(ServicesTest, NamesEveryWrongFieldInTheErrorsDetails) {
       rpc::FromGrpc(life_->runs->CreateRun(&context, request, &response));
   EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
   std::vector<std::string> fields;
-  for (const auto& violation : rpc::GetFieldViolations(status)) {
+  for (const auto& violation : GetFieldViolations(status)) {
     fields.push_back(violation.field);
   }
   EXPECT_THAT(fields, testing::ElementsAre("spec.inner.batch_size",

@@ -4,7 +4,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "atoll/v1/training_state_service.grpc.pb.h"
-#include "base/rpc/status_details.h"
+#include "base/status/refusal.h"
 #include "base/status/status_macros.h"
 #include "coordinator/core/run_queries.h"
 #include "coordinator/service/answer.h"
@@ -106,12 +106,12 @@ class TrainingStateServiceImpl
         [this, reactor, request, response](absl::StatusOr<RoundsPage> page) {
           if (!page.ok()) {
             return reactor->Finish(
-                rpc::ToGrpc(rpc::WithDefaultReason(page.status())));
+                rpc::ToGrpc(WithDefaultReason(page.status())));
           }
           absl::StatusOr<v1::ListRoundsResponse> read =
               ReadRounds(loop_.store(), request->run_id(), *page);
           if (read.ok()) *response = *std::move(read);
-          reactor->Finish(rpc::ToGrpc(rpc::WithDefaultReason(read.status())));
+          reactor->Finish(rpc::ToGrpc(WithDefaultReason(read.status())));
         });
     return reactor;
   }

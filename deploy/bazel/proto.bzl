@@ -59,16 +59,15 @@ def _rename_namespace(outs):
     ] + ["$(RULEDIR)/" + out for out in outs])
 
 def atoll_proto_library(name, srcs, deps = [], visibility = None, **kwargs):
-    """Messages, enums and descriptors of `srcs` as a cc_library.
+    """Messages and enums of `srcs` as a cc_library.
 
     Args:
       name: the cc_library. `<name>_files` is a filegroup of `srcs` and of all
-        that they import, `<name>_descriptor` a FileDescriptorSet with imports
-        and comments (`<name>.descriptor.bin`).
+        that they import.
       srcs: .proto files, relative to the package.
       deps: other atoll_proto_library targets that `srcs` import. The
         well-known types (google/protobuf/*.proto) need none.
-      visibility: of all three.
+      visibility: of both.
       **kwargs: for the cc_library, e.g. testonly.
     """
     testonly = kwargs.get("testonly", False)
@@ -90,19 +89,6 @@ def atoll_proto_library(name, srcs, deps = [], visibility = None, **kwargs):
         message = "Generating messages of",
         testonly = testonly,
         visibility = ["//visibility:private"],
-    )
-    native.genrule(
-        name = name + "_descriptor",
-        srcs = [":" + name + "_files"],
-        outs = [name + ".descriptor.bin"],
-        cmd = _command([
-            "--include_imports",
-            "--include_source_info",
-            "--descriptor_set_out=$@",
-        ], srcs),
-        message = "Describing",
-        testonly = testonly,
-        visibility = visibility,
     )
     cc_library(
         name = name,

@@ -13,7 +13,7 @@
 #include "atoll/v1/parameter_service.pb.h"
 #include "base/rpc/call.h"
 #include "base/rpc/status.h"
-#include "base/rpc/status_details.h"
+#include "base/status/refusal.h"
 #include "base/sync/mutex.h"
 #include "grpcpp/client_context.h"
 #include "grpcpp/generic/generic_stub.h"
@@ -32,7 +32,7 @@ using Answer = v1::PushOuterGradientResponse;
 // server's (no memory, set changed) says nothing about the link.
 bool IsOfLink(const absl::Status& status) {
   return absl::IsDeadlineExceeded(status) ||
-         !rpc::GetReason(status).has_value();
+         !GetReason(status).has_value();
 }
 
 // The ranges of `answer`, checked against the shard's blocks.

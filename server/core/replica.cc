@@ -4,28 +4,21 @@
 
 #include "absl/strings/string_view.h"
 #include "absl/types/span.h"
+#include "base/codec/bits.h"
 #include "base/codec/block_grid.h"
 #include "base/codec/codec.h"
 #include "base/codec/f32_values.h"
 #include "base/codec/stream_copy.h"
 
 namespace atl::server {
-namespace {
 
-// The finaliser of SplitMix64.
-uint64_t Mix(uint64_t x) {
-  x += 0x9e3779b97f4a7c15u;
-  x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9u;
-  x = (x ^ (x >> 27)) * 0x94d049bb133111ebu;
-  return x ^ (x >> 31);
-}
-
-}  // namespace
+using codec::SplitMix64;
 
 uint64_t ReplicaSeed(uint64_t exchange_seed, int32_t fragment,
                      int64_t version) {
-  return Mix(Mix(Mix(exchange_seed) ^ static_cast<uint64_t>(fragment)) ^
-             static_cast<uint64_t>(version));
+  const uint64_t of_fragment =
+      SplitMix64(SplitMix64(exchange_seed) ^ static_cast<uint64_t>(fragment));
+  return SplitMix64(of_fragment ^ static_cast<uint64_t>(version));
 }
 
 ReplicaStep::Result ReplicaStep::Advance(IndexRange blocks, const float* theta,

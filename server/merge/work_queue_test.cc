@@ -3,7 +3,7 @@
 #include <atomic>
 #include <vector>
 
-#include "base/sync/notification.h"
+#include "base/sync/testing/notification.h"
 #include "gtest/gtest.h"
 
 namespace atl::server {

@@ -50,7 +50,7 @@ class Piece : public EncodedSource {
   void AddToDigests() {
     whole_.Update({bytes_.data(), bytes_.size()});
     for (int64_t b = blocks_.begin; b < blocks_.end; ++b) {
-      sum_ += EncodedBlockDigest(b, BlockBytes({b, b + 1}));
+      sum_ += BlockDigest(b, BlockBytes({b, b + 1}));
     }
   }
   // Once all blocks were added: OK if one of them is `sealed`.

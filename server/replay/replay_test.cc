@@ -288,8 +288,7 @@ TEST_F(ReplayTest, AFullDiskTakesWhatIsKeptAndTheRunGoesOn) {
   Play(0);
   Play(1);
   FakeFileSystem& fs = cluster_->fs(0);
-  fs.SetCapacity(kManyBytes);
-  fs.SetCapacity(kManyBytes - *fs.FreeBytes("data"));
+  fs.SetFull();
   Play(2);
   Play(3);  // In the space of what was kept.
   const auto report = cluster_->WaitForReport(0, [](const auto& shard) {
@@ -318,8 +317,7 @@ TEST_F(ReplayTest, APinUnderTheIdOfOneThatWasGivenUpKeeps) {
   Pin();
   Play(0);
   FakeFileSystem& fs = cluster_->fs(0);
-  fs.SetCapacity(kManyBytes);
-  fs.SetCapacity(kManyBytes - *fs.FreeBytes("data"));
+  fs.SetFull();
   Play(1);
   Play(2);
   fs.SetCapacity(kManyBytes);

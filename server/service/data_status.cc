@@ -3,17 +3,16 @@
 #include <utility>
 
 #include "absl/time/time.h"
-#include "base/rpc/status_details.h"
 #include "base/status/refusal.h"
 
 namespace atl::server {
 
 absl::Status ToDataStatus(absl::Status status) {
-  if (rpc::GetReason(status).has_value()) return status;
+  if (GetReason(status).has_value()) return status;
   switch (status.code()) {
     case absl::StatusCode::kResourceExhausted:
       return WithReasonIfNone(
-          rpc::WithRetryDelay(std::move(status), absl::Seconds(1)),
+          WithRetryDelay(std::move(status), absl::Seconds(1)),
           "DISK_FULL");
     case absl::StatusCode::kDataLoss:
       return WithReasonIfNone(std::move(status), "DISK_DAMAGED");
@@ -21,7 +20,7 @@ absl::Status ToDataStatus(absl::Status status) {
     case absl::StatusCode::kAborted:
       return WithReasonIfNone(std::move(status), "ALREADY_DECIDED");
     default:
-      return rpc::WithDefaultReason(std::move(status));
+      return WithDefaultReason(std::move(status));
   }
 }
 

@@ -14,9 +14,9 @@
 #include "base/obs/log.h"
 #include "base/rpc/call.h"
 #include "base/rpc/channel.h"
-#include "base/rpc/health.h"
 #include "base/rpc/status.h"
-#include "base/rpc/status_details.h"
+#include "base/rpc/testing/health.h"
+#include "base/status/refusal.h"
 #include "base/sync/mutex.h"
 #include "gmock/gmock.h"
 #include "grpcpp/client_context.h"
@@ -123,7 +123,7 @@ class DiskErrorsTest : public testing::TestWithParam<v1::Durability> {
   }
 
   static std::string GetReason(const absl::Status& status) {
-    const auto reason = rpc::GetReason(status);
+    const auto reason = atl::GetReason(status);
     return reason.has_value() ? reason->reason : "";
   }
 

@@ -14,9 +14,9 @@
 #include "base/rpc/call.h"
 #include "base/rpc/channel.h"
 #include "base/rpc/status.h"
-#include "base/rpc/status_details.h"
 #include "base/rpc/testing/test_certificates.h"
-#include "base/sync/notification.h"
+#include "base/status/refusal.h"
+#include "base/sync/testing/notification.h"
 #include "grpcpp/client_context.h"
 #include "gtest/gtest.h"
 #include "server/client/transfer.h"
@@ -240,7 +240,7 @@ class SlowReadersTest : public FairShareTest {
     // Cancelled because it reads nothing, or it reads the reason.
     if (absl::IsCancelled(end)) return;
     EXPECT_EQ(end.code(), absl::StatusCode::kOutOfRange) << end;
-    const auto reason = rpc::GetReason(end);
+    const auto reason = GetReason(end);
     ASSERT_TRUE(reason.has_value()) << end;
     EXPECT_EQ(reason->reason, "VERSION_RELEASED");
   }
@@ -284,8 +284,8 @@ TEST_F(SlowReadersTest, KeepNothingOfWhatAPinKeptNoLonger) {
   const absl::Status end = rpc::FromGrpc(stream->Finish());
   if (absl::IsCancelled(end)) return;  // Cancelled: it read nothing.
   EXPECT_TRUE(absl::IsOutOfRange(end)) << end;
-  ASSERT_TRUE(rpc::GetReason(end).has_value()) << end;
-  EXPECT_EQ(rpc::GetReason(end)->reason, "NOT_KEPT");
+  ASSERT_TRUE(GetReason(end).has_value()) << end;
+  EXPECT_EQ(GetReason(end)->reason, "NOT_KEPT");
 }
 
 TEST_F(SlowReadersTest, KeepAFewVersionsOnTheDiskAndNotOneARound) {

@@ -17,8 +17,8 @@
 #include "base/layout/layout.h"
 #include "base/rpc/call.h"
 #include "base/rpc/status.h"
-#include "base/rpc/status_details.h"
-#include "base/sync/notification.h"
+#include "base/status/refusal.h"
+#include "base/sync/testing/notification.h"
 #include "gtest/gtest.h"
 #include "server/service/testing/test_cluster.h"
 
@@ -487,7 +487,7 @@ TEST_F(IslandStreamsTest, WhoWaitsForRoomEndsWithItsSet) {
   for (RawPush* push : {&first, &second}) {
     const absl::Status ended = push->AwaitEnd();
     EXPECT_TRUE(absl::IsUnavailable(ended)) << ended;
-    const auto reason = rpc::GetReason(ended);
+    const auto reason = GetReason(ended);
     ASSERT_TRUE(reason.has_value()) << ended;
     EXPECT_EQ(reason->reason, "SET_CHANGED");
   }

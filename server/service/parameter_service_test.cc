@@ -15,8 +15,8 @@
 #include "base/failpoint/test_point.h"
 #include "base/rpc/call.h"
 #include "base/rpc/status.h"
-#include "base/rpc/status_details.h"
-#include "base/sync/notification.h"
+#include "base/status/refusal.h"
+#include "base/sync/testing/notification.h"
 #include "grpcpp/client_context.h"
 #include "grpcpp/create_channel.h"
 #include "grpcpp/generic/generic_stub.h"
@@ -339,7 +339,7 @@ TEST_F(ParameterServiceTest, WhoIsPutOutPushesNoMore) {
   // The stream ends without a message.
   const grpc::Status ended = push->Finish();
   EXPECT_EQ(ended.error_code(), StatusCode::FAILED_PRECONDITION);
-  const auto reason = rpc::GetReason(rpc::FromGrpc(ended));
+  const auto reason = GetReason(rpc::FromGrpc(ended));
   ASSERT_TRUE(reason.has_value());
   EXPECT_EQ(reason->reason, "NOT_A_MEMBER");
   // Its blocks are not asked for again when the island returns.

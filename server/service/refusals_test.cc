@@ -12,7 +12,7 @@
 
 #include "base/rpc/call.h"
 #include "base/rpc/status.h"
-#include "base/rpc/status_details.h"
+#include "base/status/refusal.h"
 #include "gtest/gtest.h"
 #include "server/service/testing/test_cluster.h"
 
@@ -156,7 +156,7 @@ class RefusalsTest : public testing::Test {
               const std::string& reason) {
     SCOPED_TRACE(status.ToString());
     EXPECT_EQ(status.code(), code);
-    const std::optional<rpc::ErrorReason> found = rpc::GetReason(status);
+    const std::optional<ErrorReason> found = GetReason(status);
     ASSERT_TRUE(found.has_value());
     EXPECT_EQ(found->reason, reason);
     EXPECT_NE(reason, absl::StatusCodeToString(code));
@@ -255,7 +255,7 @@ TEST_F(RefusalsTest, OfWhatHasNoRoom) {
   for (int i = 0; i < 4; ++i) Push({Header()}).IgnoreError();
   absl::Status status = Push({Header()});
   Expect(status, Code::kResourceExhausted, "TOO_MANY_CONTRIBUTIONS");
-  EXPECT_TRUE(rpc::GetRetryDelay(status).has_value());
+  EXPECT_TRUE(GetRetryDelay(status).has_value());
 
   Begin(SmallRun(), /*started=*/true, /*has_room=*/false);
   // UNAVAILABLE until the plan arrives, before any key is bound.
@@ -263,7 +263,7 @@ TEST_F(RefusalsTest, OfWhatHasNoRoom) {
     status = Push({Header()});
   } while (absl::IsUnavailable(status));
   Expect(status, Code::kResourceExhausted, "DISK_FULL");
-  EXPECT_TRUE(rpc::GetRetryDelay(status).has_value());
+  EXPECT_TRUE(GetRetryDelay(status).has_value());
 }
 
 TEST_F(RefusalsTest, OfALargeNorm) {

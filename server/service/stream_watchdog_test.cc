@@ -3,7 +3,7 @@
 #include <memory>
 #include <string>
 
-#include "base/rpc/status_details.h"
+#include "base/status/refusal.h"
 #include "base/time/testing/fake_clock.h"
 #include "gtest/gtest.h"
 #include "server/service/testing/expect_no_place.h"
@@ -82,8 +82,8 @@ TEST_F(StreamWatchdogTest, TellsAStreamThatWaitsTooLongForRoomToComeAgain) {
   EXPECT_TRUE(stream_.displaced.ok());
   Pass(1, 0);
   EXPECT_TRUE(absl::IsResourceExhausted(stream_.displaced));
-  EXPECT_EQ(rpc::GetReason(stream_.displaced)->reason, "QUEUE_FULL");
-  EXPECT_TRUE(rpc::GetRetryDelay(stream_.displaced).has_value());
+  EXPECT_EQ(GetReason(stream_.displaced)->reason, "QUEUE_FULL");
+  EXPECT_TRUE(GetRetryDelay(stream_.displaced).has_value());
   EXPECT_TRUE(stream_.ended.ok());
 }
 

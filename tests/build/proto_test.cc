@@ -1,12 +1,8 @@
-#include <fstream>
-#include <iterator>
 #include <memory>
-#include <string>
 
 #include "atoll_test/note.pb.h"
 #include "atoll_test/note_service.grpc.pb.h"
 #include "atoll_test/note_service.pb.h"
-#include "google/protobuf/descriptor.pb.h"
 #include "grpcpp/ext/proto_server_reflection_plugin.h"
 #include "grpcpp/grpcpp.h"
 #include "gtest/gtest.h"
@@ -43,17 +39,6 @@ TEST(ProtoTest, ServesAGeneratedServiceInProcess) {
   EXPECT_TRUE(status.ok()) << status.error_message();
   EXPECT_EQ(response.note().text(), "hello");
   server->Shutdown();
-}
-
-TEST(ProtoTest, WritesADescriptorSetWithImports) {
-  std::ifstream file("tests/build/note_service_proto.descriptor.bin",
-                     std::ios::binary);
-  const std::string bytes((std::istreambuf_iterator<char>(file)),
-                          std::istreambuf_iterator<char>());
-  google::protobuf::FileDescriptorSet set;
-  ASSERT_TRUE(set.ParseFromString(bytes));
-  ASSERT_EQ(set.file_size(), 3);
-  EXPECT_EQ(set.file(2).name(), "atoll_test/note_service.proto");
 }
 
 }  // namespace

@@ -13,8 +13,9 @@ OURS = ('base', 'coordinator', 'server', 'worker', 'cli', 'tests', 'deploy',
         'proto', 'atoll')
 
 # Our headers that every pure room may include: messages (never stubs),
-# encodings, the layout's tables, and error values.
-_PURE_OURS = r'^(base/(codec|status|layout)/|atoll/([a-z0-9]+/)*[a-z_]+(?<!\.grpc)\.pb\.h$)'
+# encodings, the layout's tables, error values, and times in messages.
+_PURE_OURS = (r'^(base/(codec|status|layout)/|base/time/proto_time\.h$|'
+              r'atoll/([a-z0-9]+/)*[a-z_]+(?<!\.grpc)\.pb\.h$)')
 
 _NETWORK = r'^(grpc|grpcpp|grpc\+\+|sys/socket|netinet|arpa)/|\.grpc\.pb\.h$'
 _ROCKSDB = r'^rocksdb/'

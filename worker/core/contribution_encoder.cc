@@ -108,7 +108,7 @@ Digest128 ContributionEncoder::ComputeDigest(
   Digest128 sum;
   for (const IndexRange blocks : fragment.layout.held()) {
     for (int64_t b = blocks.begin; b < blocks.end; ++b) {
-      sum += EncodedBlockDigest(
+      sum += BlockDigest(
           b, bytes.subspan(fragment.layout.ByteOffset(b),
                            fragment.layout.ByteCount({b, b + 1})));
     }

@@ -4,17 +4,10 @@
 
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
+#include "base/codec/bits.h"
 
 namespace atl::worker {
 namespace {
-
-constexpr uint64_t kGoldenRatio = 0x9e3779b97f4a7c15u;
-
-uint64_t Mix(uint64_t x) {
-  x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9u;
-  x = (x ^ (x >> 27)) * 0x94d049bb133111ebu;
-  return x ^ (x >> 31);
-}
 
 // Keeps the hashes of a phase and of an order distinct.
 enum Purpose : uint64_t { kPhase = 1, kOrder = 2 };
@@ -26,7 +19,8 @@ uint64_t EpochHash(uint64_t seed, Purpose purpose, int64_t epoch) {
 }  // namespace
 
 uint64_t CounterHash(uint64_t seed, uint64_t counter) {
-  return Mix(Mix(seed + (counter + 1) * kGoldenRatio) + kGoldenRatio);
+  return codec::SplitMix64(
+      codec::SplitMix64(seed + counter * codec::kSplitMixStep));
 }
 
 Permutation::Permutation(uint64_t key, uint64_t size) : size_(size) {

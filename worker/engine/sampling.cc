@@ -5,6 +5,7 @@
 #include <cstdint>
 
 #include "absl/types/span.h"
+#include "base/codec/bits.h"
 
 namespace atl::engine {
 namespace {
@@ -47,14 +48,9 @@ int32_t SampleToken(absl::Span<const float> logits, double temperature,
 }
 
 double CounterUniform(uint64_t seed, uint64_t counter) {
-  uint64_t z = seed * 0xd1342543de82ef95u + (counter + 1) * 0x9e3779b97f4a7c15u;
-  for (int round = 0; round < 2; ++round) {
-    z ^= z >> 30;
-    z *= 0xbf58476d1ce4e5b9u;
-    z ^= z >> 27;
-    z *= 0x94d049bb133111ebu;
-    z ^= z >> 31;
-  }
+  const uint64_t state =
+      seed * 0xd1342543de82ef95u + (counter + 1) * codec::kSplitMixStep;
+  const uint64_t z = codec::MixBits(codec::MixBits(state));
   return static_cast<double>(z >> 11) * 0x1.0p-53;
 }
 

@@ -8,6 +8,7 @@
 #include "base/obs/log.h"
 #include "base/status/annotate.h"
 #include "base/time/clock.h"
+#include "base/time/proto_time.h"
 #include "coordinator/client/plan_position.h"
 
 namespace atl::worker {
@@ -99,8 +100,7 @@ bool ControlLink::JoinUntilDone(std::stop_token stop) {
         connected_ = true;
         last_contact_ = Now();
         ++join_count_;
-        lease_ =
-            absl::Seconds(lease.seconds()) + absl::Nanoseconds(lease.nanos());
+        lease_ = FromProto(lease);
         if (lease_ <= absl::ZeroDuration()) lease_ = absl::Seconds(30);
         changed_.SignalAll();
       }

@@ -241,6 +241,11 @@ absl::StatusOr<std::unique_ptr<RandomAccessFile>> FakeFileSystem::Open(
   return std::make_unique<File>(state_, node, path, create);
 }
 
+void FakeFileSystem::SetFull() {
+  MutexLock lock(&state_->mutex);
+  state_->capacity = state_->UsedBytes();
+}
+
 int64_t FakeFileSystem::HeldBytes() const {
   MutexLock lock(&state_->mutex);
   return state_->UsedBytes(/*with_open=*/true);
@@ -267,19 +272,6 @@ absl::Status FakeFileSystem::Rename(const std::string& from,
   const std::shared_ptr<Node> node = found->second;
   state_->names.erase(found);
   state_->names[to] = node;
-  return absl::OkStatus();
-}
-
-absl::Status FakeFileSystem::Link(const std::string& from,
-                                  const std::string& to) {
-  MutexLock lock(&state_->mutex);
-  const auto found = state_->names.find(from);
-  if (found == state_->names.end()) {
-    return absl::NotFoundError(absl::StrCat("link ", from, ": not there"));
-  }
-  if (!state_->names.emplace(to, found->second).second) {
-    return absl::AlreadyExistsError(absl::StrCat("link ", to, ": is there"));
-  }
   return absl::OkStatus();
 }
 
@@ -335,11 +327,6 @@ absl::StatusOr<std::vector<std::string>> FakeFileSystem::List(
 bool FakeFileSystem::Exists(const std::string& path) {
   MutexLock lock(&state_->mutex);
   return state_->names.count(path) > 0 || state_->directories.count(path) > 0;
-}
-
-absl::StatusOr<int64_t> FakeFileSystem::FreeBytes(const std::string&) {
-  MutexLock lock(&state_->mutex);
-  return state_->capacity - state_->UsedBytes();
 }
 
 }  // namespace atl

@@ -30,6 +30,8 @@ class FakeFileSystem : public FileSystem {
   // Limits the bytes of all named files together. Writes beyond the limit fail
   // with RESOURCE_EXHAUSTED.
   void SetCapacity(int64_t bytes);
+  // Limits them to what they have now.
+  void SetFull();
   // Bytes of all files, including open files without a name. (The latter do not
   // count against the capacity.)
   int64_t HeldBytes() const;
@@ -64,14 +66,12 @@ class FakeFileSystem : public FileSystem {
   absl::StatusOr<std::unique_ptr<RandomAccessFile>> OpenForWrite(
       const std::string& path) override;
   absl::Status Rename(const std::string& from, const std::string& to) override;
-  absl::Status Link(const std::string& from, const std::string& to) override;
   absl::Status Remove(const std::string& path) override;
   absl::Status CreateDirectories(const std::string& path) override;
   absl::Status SyncDirectory(const std::string& path) override;
   absl::StatusOr<std::vector<std::string>> List(
       const std::string& path) override;
   bool Exists(const std::string& path) override;
-  absl::StatusOr<int64_t> FreeBytes(const std::string& path) override;
 
  private:
   struct Node;

@@ -30,9 +30,6 @@ class ForwardingFileSystem : public FileSystem {
   absl::Status Rename(const std::string& from, const std::string& to) override {
     return files_.Rename(from, to);
   }
-  absl::Status Link(const std::string& from, const std::string& to) override {
-    return files_.Link(from, to);
-  }
   absl::Status Remove(const std::string& path) override {
     return files_.Remove(path);
   }
@@ -47,9 +44,6 @@ class ForwardingFileSystem : public FileSystem {
     return files_.List(path);
   }
   bool Exists(const std::string& path) override { return files_.Exists(path); }
-  absl::StatusOr<int64_t> FreeBytes(const std::string& path) override {
-    return files_.FreeBytes(path);
-  }
 
  private:
   FileSystem& files_;

@@ -2,6 +2,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/status/status_macros.h"
+#include "base/time/proto_time.h"
 #include "cli/commands/run/run_commands.h"
 #include "cli/output/describe.h"
 #include "cli/output/table.h"
@@ -23,7 +24,7 @@ absl::Status ListRuns(Context& context) {
                     PlannedRounds(run.spec().schedule()),
                     PlannedTokens(run.spec().schedule()),
                     absl::StrCat(run.spec().schedule().island_count_min()),
-                    FormatTimestamp(ToTime(run.create_time())),
+                    FormatTimestamp(FromProto(run.create_time())),
                     run.state_reason()});
     }
     request.set_page_token(response.next_page_token());

@@ -5,6 +5,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/time/time.h"
 #include "base/status/status_macros.h"
+#include "base/time/proto_time.h"
 #include "cli/commands/run/run_commands.h"
 #include "cli/output/describe.h"
 #include "cli/output/table.h"
@@ -29,7 +30,7 @@ std::string DescribeCheckpoints(
     if (!pin.checkpoint()) continue;
     table.AddRow({pin.pin_id(), absl::StrCat(pin.commit_seq()),
                   pin.cut().empty() ? "-" : absl::StrCat(pin.cut(0).version()),
-                  FormatTimestamp(ToTime(checkpoint.create_time())),
+                  FormatTimestamp(FromProto(checkpoint.create_time())),
                   DescribeDurable(checkpoint)});
   }
   Table kept({"PIN", ">COMMIT", "UNTIL", "KEEPS"});
@@ -41,7 +42,7 @@ std::string DescribeCheckpoints(
       keeps = absl::StrCat("on ", shard.server_id(), ", ", shard.fault());
     }
     kept.AddRow({pin.pin_id(), absl::StrCat(pin.commit_seq()),
-                 FormatTimestamp(ToTime(checkpoint.expire_time())), keeps});
+                 FormatTimestamp(FromProto(checkpoint.expire_time())), keeps});
   }
   std::string text;
   for (const Table* shown : {&table, &kept}) {
@@ -102,11 +103,11 @@ std::string DescribeState(const v1::GetRunStateResponse& state) {
   fields.Add("commits", absl::StrCat(state.commit_seq()));
   fields.Add("last commit",
              state.has_last_commit_time()
-                 ? FormatTimestamp(ToTime(state.last_commit_time()))
+                 ? FormatTimestamp(FromProto(state.last_commit_time()))
                  : "-");
-  fields.Add("created", FormatTimestamp(ToTime(run.create_time())));
+  fields.Add("created", FormatTimestamp(FromProto(run.create_time())));
   if (run.has_end_time()) {
-    fields.Add("ended", FormatTimestamp(ToTime(run.end_time())));
+    fields.Add("ended", FormatTimestamp(FromProto(run.end_time())));
   }
   std::string text = fields.ToString();
   if (!state.servers().empty()) {

@@ -9,9 +9,9 @@
 #include "absl/strings/str_join.h"
 #include "base/layout/run_timing.h"
 #include "base/status/cut_utf8.h"
+#include "base/time/proto_time.h"
 #include "coordinator/core/rounds/contributions.h"
 #include "coordinator/core/rounds/rounds.h"
-#include "coordinator/core/state/proto_time.h"
 
 namespace atl::coordinator {
 namespace {

@@ -11,9 +11,9 @@
 #include "base/layout/encoded_layout.h"
 #include "base/layout/exchange.h"
 #include "base/layout/run_timing.h"
+#include "base/time/proto_time.h"
 #include "coordinator/core/rounds/run_end.h"
 #include "coordinator/core/rounds/weights.h"
-#include "coordinator/core/state/proto_time.h"
 
 namespace atl::coordinator {
 namespace {

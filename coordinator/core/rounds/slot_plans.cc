@@ -4,16 +4,10 @@
 #include <cmath>
 #include <utility>
 
+#include "base/codec/bits.h"
+
 namespace atl::coordinator {
 namespace {
-
-// The finalizer of SplitMix64: every input bit affects every output bit.
-uint64_t Mix(uint64_t x) {
-  x += 0x9e3779b97f4a7c15u;
-  x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9u;
-  x = (x ^ (x >> 27)) * 0x94d049bb133111ebu;
-  return x ^ (x >> 31);
-}
 
 // round(v_w / v_max * H), in [1, H].
 template <typename Round>
@@ -42,12 +36,12 @@ std::vector<int32_t> SampleSlots(const std::vector<int32_t>& slots,
                                  int64_t count, uint64_t seed, int64_t version,
                                  int64_t attempt) {
   if (static_cast<int64_t>(slots.size()) <= count) return slots;
-  const uint64_t round = Mix(Mix(Mix(seed) ^ static_cast<uint64_t>(version)) ^
+  const uint64_t round = codec::SplitMix64(codec::SplitMix64(codec::SplitMix64(seed) ^ static_cast<uint64_t>(version)) ^
                              static_cast<uint64_t>(attempt));
   std::vector<std::pair<uint64_t, int32_t>> keyed;
   keyed.reserve(slots.size());
   for (int32_t slot : slots) {
-    keyed.emplace_back(Mix(round ^ static_cast<uint64_t>(slot)), slot);
+    keyed.emplace_back(codec::SplitMix64(round ^ static_cast<uint64_t>(slot)), slot);
   }
   std::sort(keyed.begin(), keyed.end());
   std::vector<int32_t> sample;

@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
-#include "coordinator/core/spec/errors.h"
+#include "base/status/refusal.h"
 
 namespace atl::coordinator {
 

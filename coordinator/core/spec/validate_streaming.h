@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "atoll/v1/run.pb.h"
-#include "coordinator/core/spec/errors.h"
+#include "base/status/refusal.h"
 
 namespace atl::coordinator {
 

@@ -8,7 +8,7 @@
 #include "base/layout/exchange.h"
 #include "base/layout/run_timing.h"
 #include "base/status/status_macros.h"
-#include "coordinator/core/state/proto_time.h"
+#include "base/time/proto_time.h"
 
 namespace atl::coordinator {
 namespace {

@@ -2,7 +2,7 @@
 
 #include <utility>
 
-#include "coordinator/core/state/proto_time.h"
+#include "base/time/proto_time.h"
 #include "coordinator/core/state/run_state.h"
 
 namespace atl::coordinator {

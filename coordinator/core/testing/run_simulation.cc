@@ -7,9 +7,9 @@
 #include "base/layout/gram.h"
 #include "base/layout/run_timing.h"
 #include "base/status/check.h"
+#include "base/time/proto_time.h"
 #include "coordinator/core/outputs/plans.h"
 #include "coordinator/core/spec/validate_spec.h"
-#include "coordinator/core/state/proto_time.h"
 #include "coordinator/core/verdict/verdict_rule.h"
 #include "gtest/gtest.h"
 

@@ -3,15 +3,15 @@
 #pragma once
 
 #include "absl/status/status.h"
-#include "base/rpc/status_details.h"
+#include "base/status/refusal.h"
 #include "gtest/gtest.h"
 
 namespace atl::server {
 
 inline void ExpectNoPlace(const absl::Status& status) {
   EXPECT_TRUE(absl::IsResourceExhausted(status)) << status;
-  EXPECT_TRUE(rpc::GetRetryDelay(status).has_value()) << status;
-  const auto reason = rpc::GetReason(status);
+  EXPECT_TRUE(GetRetryDelay(status).has_value()) << status;
+  const auto reason = GetReason(status);
   ASSERT_TRUE(reason.has_value()) << status;
   EXPECT_EQ(reason->reason, "TOO_MANY_STREAMS");
 }

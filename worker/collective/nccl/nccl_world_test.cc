@@ -17,7 +17,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/time/time.h"
-#include "base/sync/notification.h"
+#include "base/sync/testing/notification.h"
 #include "gtest/gtest.h"
 #include "worker/collective/call.h"
 #include "worker/collective/collective.h"

@@ -15,7 +15,7 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/match.h"
 #include "absl/time/time.h"
-#include "base/sync/notification.h"
+#include "base/sync/testing/notification.h"
 #include "base/time/clock.h"
 #include "base/time/testing/fake_clock.h"
 #include "gtest/gtest.h"

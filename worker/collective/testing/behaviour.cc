@@ -8,7 +8,7 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
-#include "base/sync/notification.h"
+#include "base/sync/testing/notification.h"
 #include "worker/collective/testing/random_program.h"
 #include "worker/collective/testing/ranks.h"
 

@@ -75,7 +75,7 @@ int64_t Decoder<T>::TableOffset() const {
 
 template <typename T>
 TokenBatch Decoder<T>::Fetch(const TokenBatch& batch) {
-  DCHECK_GE(batch.rows(), 1);
+  DCHECK(batch.rows() >= 1);
   CHECK_LE(batch.rows(), work_->rows_max);
   CHECK_LE(batch.sequence_length, config_.sequence_length_max);
   const size_t bytes = sizeof(int32_t) * static_cast<size_t>(batch.rows());

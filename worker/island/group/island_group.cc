@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <optional>
 #include <utility>
 
 #include "absl/strings/match.h"
@@ -21,9 +22,6 @@ constexpr size_t kFrameBytes = 512;
 constexpr size_t kInlineBytes = kFrameBytes - sizeof(uint32_t);
 // Longer messages are invalid.
 constexpr uint32_t kMessageBytesMax = 256 << 20;
-
-// ErrorInfo's key in a status payload; the value is the reason.
-constexpr char kErrorInfoUrl[] = "type.googleapis.com/google.rpc.ErrorInfo";
 
 using Frame = std::array<char, kFrameBytes>;
 
@@ -60,9 +58,8 @@ absl::Status ParseVerdict(absl::string_view verdict) {
 }  // namespace
 
 bool IsProcessLost(const absl::Status& status) {
-  const absl::optional<absl::Cord> info = status.GetPayload(kErrorInfoUrl);
-  return info.has_value() &&
-         absl::StrContains(std::string(*info), kProcessLost);
+  const std::optional<ErrorReason> reason = GetReason(status);
+  return reason.has_value() && reason->reason == kProcessLost;
 }
 
 IslandGroup::IslandGroup(Lanes lanes)

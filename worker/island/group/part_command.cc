@@ -4,7 +4,7 @@
 #include <string>
 #include <utility>
 
-#include "base/rpc/status_details.h"
+#include "base/status/refusal.h"
 #include "base/status/status_macros.h"
 #include "island_command.pb.h"
 
@@ -19,14 +19,14 @@ absl::Status Unreadable() {
 
 // The CLI chooses its advice by the reason (cli/output/error.h).
 std::string GetReasonText(const absl::Status& status) {
-  const std::optional<rpc::ErrorReason> reason = rpc::GetReason(status);
+  const std::optional<ErrorReason> reason = GetReason(status);
   return reason.has_value() ? reason->reason : "";
 }
 
 absl::Status MakeStatus(int32_t code, const std::string& message,
                         const std::string& reason) {
   const absl::Status status(static_cast<absl::StatusCode>(code), message);
-  return reason.empty() ? status : rpc::WithReason(status, {reason, {}});
+  return reason.empty() ? status : WithReason(status, {reason, {}});
 }
 
 }  // namespace

@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "base/fuzz/mutator.h"
-#include "base/rpc/status_details.h"
+#include "base/status/refusal.h"
 #include "gtest/gtest.h"
 
 namespace atl::worker {
@@ -93,7 +93,7 @@ TEST(PartCommandTest, EndsWithAReason) {
 }
 
 TEST(PartCommandTest, EndsWithTheReasonThatProgramsSwitchOn) {
-  const absl::Status removed = rpc::WithReason(
+  const absl::Status removed = WithReason(
       absl::PermissionDeniedError("put out"), {"ISLAND_REMOVED", {}});
   PartCommand sent;
   sent.action.kind = ActionKind::kFinish;

@@ -51,7 +51,7 @@ void CheckDigest(const v1::ContributionInfo& info, const EncodedLayout& places,
   const int64_t block_count =
       places.layout().fragment_block_count(places.fragment());
   for (int64_t b = 0; b < block_count; ++b) {
-    sum += EncodedBlockDigest(b, encoded.subspan(places.ByteOffset(b),
+    sum += BlockDigest(b, encoded.subspan(places.ByteOffset(b),
                                                  places.ByteCount({b, b + 1})));
   }
   const Digest128 name = Digest128::FromProto(info.digest());

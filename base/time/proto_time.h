@@ -6,7 +6,7 @@
 #include "google/protobuf/duration.pb.h"
 #include "google/protobuf/timestamp.pb.h"
 
-namespace atl::coordinator {
+namespace atl {
 
 // Rounded down to nanoseconds.
 google::protobuf::Timestamp ToProto(absl::Time time);
@@ -15,4 +15,4 @@ google::protobuf::Duration ToProto(absl::Duration duration);
 absl::Time FromProto(const google::protobuf::Timestamp& time);
 absl::Duration FromProto(const google::protobuf::Duration& duration);
 
-}  // namespace atl::coordinator
+}  // namespace atl

@@ -1,4 +1,4 @@
-#include "base/rpc/health.h"
+#include "base/rpc/testing/health.h"
 
 #include <string>
 #include <vector>

@@ -1,8 +1,8 @@
-#include "coordinator/core/state/proto_time.h"
+#include "base/time/proto_time.h"
 
 #include <cstdint>
 
-namespace atl::coordinator {
+namespace atl {
 
 google::protobuf::Timestamp ToProto(absl::Time time) {
   google::protobuf::Timestamp proto;
@@ -31,4 +31,4 @@ absl::Duration FromProto(const google::protobuf::Duration& duration) {
          absl::Nanoseconds(duration.nanos());
 }
 
-}  // namespace atl::coordinator
+}  // namespace atl
