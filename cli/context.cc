@@ -22,19 +22,9 @@ rpc::ChannelOptions Context::MakeChannelOptions(rpc::ChannelKind kind) const {
 
 absl::StatusOr<std::unique_ptr<coordinator::OperatorClient>>
 Context::MakeOperatorClient(const ClientUse& use) const {
-  return MakeOperatorClient(settings.Get("coordinator"), use);
-}
-
-absl::StatusOr<std::unique_ptr<coordinator::OperatorClient>>
-Context::MakeOperatorClient() const {
-  return MakeOperatorClient(ClientUse{});
-}
-
-absl::StatusOr<std::unique_ptr<coordinator::OperatorClient>>
-Context::MakeOperatorClient(const std::string& address,
-                            const ClientUse& use) const {
   coordinator::OperatorClientOptions options;
-  options.address = address;
+  options.address =
+      use.address.empty() ? settings.Get("coordinator") : use.address;
   options.channel = MakeChannelOptions(rpc::ChannelKind::kControl);
   options.timeout = settings.timeout();
   options.stop = use.stop;

@@ -10,6 +10,7 @@
 #include <stop_token>
 #include <string>
 
+#include "CLI/App.hpp"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "base/rpc/channel.h"
@@ -20,6 +21,16 @@
 #include "coordinator/client/operator_client.h"
 
 namespace atl::cli {
+
+// How a command uses its client.
+struct ClientUse {
+  // Ends calls at once. A command with an Interrupt passes its first().
+  std::stop_token stop = {};
+  // Shows what a call waits for; outlives the client. Null: messages().
+  Progress* progress = nullptr;
+  // Of the coordinator; empty: the one that the settings name.
+  std::string address = {};
+};
 
 class Context {
  public:
@@ -39,21 +50,9 @@ class Context {
   Output& output() { return output_; }
   std::ostream& messages() { return messages_; }
 
-  struct ClientUse {
-    // Ends calls at once. A command with an Interrupt passes its first().
-    std::stop_token stop = {};
-    // Shows what a call waits for; outlives the client. Null: messages().
-    Progress* progress = nullptr;
-  };
-
+  // A client of the coordinator.
   absl::StatusOr<std::unique_ptr<coordinator::OperatorClient>>
-  MakeOperatorClient(const ClientUse& use) const;
-  absl::StatusOr<std::unique_ptr<coordinator::OperatorClient>>
-  MakeOperatorClient() const;
-
-  // The same for another address.
-  absl::StatusOr<std::unique_ptr<coordinator::OperatorClient>>
-  MakeOperatorClient(const std::string& address, const ClientUse& use) const;
+  MakeOperatorClient(const ClientUse& use = {}) const;
 
   rpc::Security MakeSecurity() const;
   rpc::ChannelOptions MakeChannelOptions(rpc::ChannelKind kind) const;
@@ -62,5 +61,16 @@ class Context {
   Output& output_;
   std::ostream& messages_;
 };
+
+// Sets the action to `run` with `options` if `command` is chosen.
+template <typename Run, typename Options>
+void SetAction(CLI::App& command, Context& context, Run run,
+               std::shared_ptr<Options> options) {
+  command.callback([&context, run, options] {
+    context.action = [run, options](Context& context) {
+      return run(context, *options);
+    };
+  });
+}
 
 }  // namespace atl::cli

@@ -82,11 +82,7 @@ void AddDataTokenize(CLI::App& app, Context& context) {
       "--document-token", options->document_token,
       "Token to put before each file; \"\": none. Default: <|endoftext|> or "
       "<|end_of_text|>, if the tokenizer has one");
-  command->callback([&context, options] {
-    context.action = [options](Context& context) {
-      return TokenizeData(context, *options);
-    };
-  });
+  SetAction(*command, context, TokenizeData, options);
 }
 
 }  // namespace atl::cli

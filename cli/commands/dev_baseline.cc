@@ -86,11 +86,7 @@ void AddDevBaseline(CLI::App& app, Context& context) {
                       "Path of the data, instead of the file's");
   AddThreadsFlag(*command, options->threads);
   AddDeviceFlag(*command, "this command", options->device);
-  command->callback([&context, options] {
-    context.action = [options](Context& context) {
-      return Baseline(context, *options);
-    };
-  });
+  SetAction(*command, context, Baseline, options);
 }
 
 }  // namespace atl::cli

@@ -135,11 +135,7 @@ void AddDevReport(CLI::App& app, Context& context) {
                    "Length of the sample in tokens")
       ->check(Positive())
       ->capture_default_str();
-  command->callback([&context, options] {
-    context.action = [options](Context& context) {
-      return Report(context, *options);
-    };
-  });
+  SetAction(*command, context, Report, options);
 }
 
 }  // namespace atl::cli

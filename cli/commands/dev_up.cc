@@ -198,9 +198,9 @@ absl::Status DevUp::Serve() {
                               run_.spec.schedule().island_count_min(),
                               " islands in ", directory_->path()));
   RETURN_IF_ERROR(cluster_->StartCoordinator());
-  ASSIGN_OR_RETURN(client_,
-                   context_.MakeOperatorClient(cluster_->coordinator_address(),
-                                               {.progress = &progress_}));
+  ASSIGN_OR_RETURN(client_, context_.MakeOperatorClient(
+                                {.progress = &progress_,
+                                 .address = cluster_->coordinator_address()}));
   RETURN_IF_ERROR(CreateRun());
   RETURN_IF_ERROR(cluster_->StartServers());
   RETURN_IF_ERROR(WriteEndpoints());
@@ -455,6 +455,10 @@ absl::Status DevUp::WaitForInterrupt() {
   for (;;) RETURN_IF_ERROR(Tick());
 }
 
+absl::Status RunDevUp(Context& context, const DevUpOptions& options) {
+  return DevUp(context, options).Run();
+}
+
 }  // namespace
 
 void AddDevUp(CLI::App& app, Context& context) {
@@ -493,11 +497,7 @@ void AddDevUp(CLI::App& app, Context& context) {
                    "server-0=--failpoint=server.commit.after; may be "
                    "repeated")
       ->take_all();
-  command->callback([&context, options] {
-    context.action = [options](Context& context) {
-      return DevUp(context, *options).Run();
-    };
-  });
+  SetAction(*command, context, RunDevUp, options);
 }
 
 }  // namespace atl::cli

@@ -80,11 +80,7 @@ void AddEval(CLI::App& app, Context& context) {
       ->check(CLI::IsMember({"bytes", "llmc", "uint16"}))
       ->capture_default_str();
   AddThreadsFlag(*command, options->threads);
-  command->callback([&context, options] {
-    context.action = [options](Context& context) {
-      return Eval(context, *options);
-    };
-  });
+  SetAction(*command, context, Eval, options);
 }
 
 }  // namespace atl::cli

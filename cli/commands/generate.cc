@@ -76,11 +76,7 @@ void AddGenerate(CLI::App& app, Context& context) {
       ->check(NotNegative())
       ->capture_default_str();
   AddThreadsFlag(*command, options->threads);
-  command->callback([&context, options] {
-    context.action = [options](Context& context) {
-      return Generate(context, *options);
-    };
-  });
+  SetAction(*command, context, Generate, options);
 }
 
 }  // namespace atl::cli

@@ -51,11 +51,7 @@ void AddIslandList(CLI::App& app, Context& context) {
   command->footer("Example:\n  atoll island list laptop");
   auto run_id = std::make_shared<std::string>();
   command->add_option("run", *run_id, "Id of the run")->required();
-  command->callback([&context, run_id] {
-    context.action = [run_id](Context& context) {
-      return ListIslands(context, *run_id);
-    };
-  });
+  SetAction(*command, context, ListIslands, run_id);
 }
 
 }  // namespace atl::cli

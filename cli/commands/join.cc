@@ -95,8 +95,8 @@ std::string DefaultIslandId(const rpc::Security& security) {
 absl::StatusOr<std::string> OnlyRun(const Context& context,
                                     const std::string& address,
                                     std::stop_token stop) {
-  ASSIGN_OR_RETURN(auto client,
-                   context.MakeOperatorClient(address, {.stop = stop}));
+  ASSIGN_OR_RETURN(auto client, context.MakeOperatorClient(
+                                    {.stop = stop, .address = address}));
   v1::ListRunsRequest request;
   request.set_page_size(500);
   std::string found;
@@ -397,11 +397,7 @@ void AddJoin(CLI::App& app, Context& context) {
   command->add_option(
       "--failpoint", options->failpoint,
       "For tests: die at failpoint NAME, or at its Nth hit, NAME@N");
-  command->callback([&context, options] {
-    context.action = [options](Context& context) {
-      return Join(context, *options);
-    };
-  });
+  SetAction(*command, context, Join, options);
 }
 
 }  // namespace atl::cli

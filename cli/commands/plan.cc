@@ -565,11 +565,7 @@ void AddPlan(CLI::App& app, Context& context) {
   command->add_flag("--local-data", options->local_data,
                     "Data must stay on its island: compare fedavg and fedopt");
   AddNumbers(*command, *options);
-  command->callback([&context, options] {
-    context.action = [options](Context& context) {
-      return Plan(context, *options);
-    };
-  });
+  SetAction(*command, context, Plan, options);
 }
 
 }  // namespace atl::cli

@@ -311,11 +311,7 @@ void AddReplay(CLI::App& app, Context& context) {
       ->check(CLI::Range(int64_t{1}, int64_t{1} << 62));
   AddThreadsFlag(*command, flags->threads);
   AddPatience(*command, flags->patience);
-  command->callback([&context, flags] {
-    context.action = [flags](Context& context) {
-      return RunReplay(context, *flags);
-    };
-  });
+  SetAction(*command, context, RunReplay, flags);
 }
 
 }  // namespace atl::cli

@@ -100,11 +100,7 @@ void AddRoundList(CLI::App& app, Context& context) {
                    "List at most this many rounds; 0: all")
       ->check(NotNegative())
       ->capture_default_str();
-  command->callback([&context, options] {
-    context.action = [options](Context& context) {
-      return ListRounds(context, *options);
-    };
-  });
+  SetAction(*command, context, ListRounds, options);
 }
 
 }  // namespace atl::cli

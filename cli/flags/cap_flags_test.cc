@@ -26,7 +26,7 @@ TEST(CapFlagsTest, WhatIsWrongIsAUsageErrorThatNamesItsFlag) {
     const auto up = ReadCaps({text, ""});
     ASSERT_FALSE(up.ok()) << text;
     EXPECT_EQ(up.status().message().substr(0, 4), "--up") << up.status();
-    EXPECT_EQ(GetExitCode(up.status()), ExitCode::kUsage) << text;
+    EXPECT_EQ(ToExitCode(up.status()), ExitCode::kUsage) << text;
     const auto down = ReadCaps({"", text});
     ASSERT_FALSE(down.ok()) << text;
     EXPECT_EQ(down.status().message().substr(0, 6), "--down") << down.status();
@@ -40,7 +40,7 @@ TEST(CapFlagsTest, AnIslandsProcessesNeedEnoughEach) {
   EXPECT_TRUE(ReadCaps({"200kb/s", ""}, 2).ok());
   const auto narrow = ReadCaps({"", "199kb/s"}, 2);
   ASSERT_FALSE(narrow.ok());
-  EXPECT_EQ(GetExitCode(narrow.status()), ExitCode::kUsage);
+  EXPECT_EQ(ToExitCode(narrow.status()), ExitCode::kUsage);
   EXPECT_EQ(narrow.status().message(),
             "--down 199kb/s is less than 100 kb/s for each of the island's 2 "
             "processes");

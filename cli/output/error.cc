@@ -1,5 +1,7 @@
 #include "cli/output/error.h"
 
+#include <optional>
+
 #include "absl/strings/cord.h"
 #include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
@@ -24,6 +26,12 @@ std::optional<std::string> Payload(const absl::Status& status,
   absl::optional<absl::Cord> cord = status.GetPayload(url);
   if (!cord.has_value()) return std::nullopt;
   return std::string(*cord);
+}
+
+// True if a TLS handshake failed: the sides do not trust each other.
+bool IsHandshakeFailure(const absl::Status& status) {
+  return absl::IsUnavailable(status) &&
+         absl::StrContains(status.message(), "handshake failed");
 }
 
 // The hint for a reason that the other side gave. Empty: no special hint.
@@ -53,11 +61,6 @@ absl::string_view HintOfReason(absl::string_view reason) {
 }
 
 }  // namespace
-
-bool IsHandshakeFailure(const absl::Status& status) {
-  return absl::IsUnavailable(status) &&
-         absl::StrContains(status.message(), "handshake failed");
-}
 
 absl::Status WithReason(absl::Status status, absl::string_view reason) {
   return WithPayload(std::move(status), kReasonUrl, reason);
@@ -144,11 +147,14 @@ std::string GetHint(const absl::Status& status) {
   }
 }
 
-std::optional<ExitCode> GetExitCode(const absl::Status& status) {
-  std::optional<std::string> text = Payload(status, kExitCodeUrl);
+ExitCode ToExitCode(const absl::Status& status) {
+  const std::optional<std::string> text = Payload(status, kExitCodeUrl);
   int code = 0;
-  if (!text.has_value() || !absl::SimpleAtoi(*text, &code)) return std::nullopt;
-  return static_cast<ExitCode>(code);
+  if (text.has_value() && absl::SimpleAtoi(*text, &code)) {
+    return static_cast<ExitCode>(code);
+  }
+  if (IsHandshakeFailure(status)) return ExitCode::kForbidden;
+  return CodeToExitCode(status.code());
 }
 
 }  // namespace atl::cli

@@ -5,7 +5,6 @@
 
 #pragma once
 
-#include <optional>
 #include <string>
 
 #include "absl/status/status.h"
@@ -36,9 +35,8 @@ std::string GetReason(const absl::Status& status);
 // The hint that was set, else one for the reason or the status code, or empty.
 std::string GetHint(const absl::Status& status);
 
-// True if a TLS handshake failed: the sides do not trust each other.
-bool IsHandshakeFailure(const absl::Status& status);
-
-std::optional<ExitCode> GetExitCode(const absl::Status& status);
+// The exit code that was set, else 7 for a failed TLS handshake, else
+// CodeToExitCode.
+ExitCode ToExitCode(const absl::Status& status);
 
 }  // namespace atl::cli

@@ -21,7 +21,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
-#include "cli/output/exit_code.h"
+#include "cli/output/error.h"
 #include "google/protobuf/message.h"
 #include "nlohmann/json.hpp"
 

@@ -5,7 +5,7 @@
 #include <fstream>
 
 #include "absl/strings/str_cat.h"
-#include "cli/output/exit_code.h"
+#include "cli/output/error.h"
 #include "gtest/gtest.h"
 
 namespace atl::cli {

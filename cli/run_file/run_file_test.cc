@@ -11,7 +11,6 @@
 #include "absl/strings/str_cat.h"
 #include "base/fuzz/mutator.h"
 #include "cli/output/error.h"
-#include "cli/output/exit_code.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 

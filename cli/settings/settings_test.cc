@@ -1,6 +1,6 @@
 #include "cli/settings/settings.h"
 
-#include "cli/output/exit_code.h"
+#include "cli/output/error.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 

@@ -24,7 +24,7 @@ TEST(UnitsTest, RefusesABandwidthThatMayMeanAnother) {
         "1.2.3Mb/s", ".Mb/s", "20MB", "20Kb/s", "0x10Mb/s"}) {
     const absl::Status status = ParseBandwidth(text).status();
     EXPECT_TRUE(absl::IsInvalidArgument(status)) << text;
-    EXPECT_EQ(GetExitCode(status), ExitCode::kUsage) << text;
+    EXPECT_EQ(ToExitCode(status), ExitCode::kUsage) << text;
     EXPECT_FALSE(GetHint(status).empty());
   }
 }

@@ -1,10 +1,10 @@
 // Scripted traces as text: events of a run and the coordinator's decisions.
 //
 // testdata/*.trace has a line "> VERB ARGUMENTS" for each step. Below it are
-// the results: records as "record N KIND {fields}", reasons as "- reason", and
-// what the run waits for as "waits: ...". Lines that begin with "#" are
-// comments. `bazel run //coordinator/core:trace_test -- --rewrite=$PWD`
-// rewrites the files.
+// the results: records as "record N KIND key fields", reasons as "- reason",
+// the plan if it changed, and what the run waits for as "waits: ...". Lines
+// that begin with "#" are comments. `bazel run //coordinator/core:trace_test --
+// --rewrite=$PWD` rewrites the files.
 
 #include <algorithm>
 #include <fstream>
@@ -20,6 +20,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
 #include "absl/strings/string_view.h"
 #include "absl/strings/strip.h"
@@ -34,29 +35,105 @@ namespace {
 constexpr char kFolder[] = "coordinator/core/testdata/";
 std::string rewrite_root;  // NOLINT: set by a flag.
 
-// A record's fields without times and digests of bytes.
-std::string Describe(const storage::v1::Record& record) {
-  storage::v1::Record shown = record;
-  shown.clear_time();
-  shown.clear_revision();
-  std::string text = shown.ShortDebugString();
-  std::string out;
-  for (size_t i = 0; i < text.size();) {
-    // Of bytes and long strings only the length is shown.
-    if (text[i] == '"') {
-      size_t end = i + 1;
-      while (end < text.size() && text[end] != '"') {
-        end += text[end] == '\\' ? 2 : 1;
-      }
-      const std::string value = text.substr(i, end + 1 - i);
-      out +=
-          value.size() > 60 || absl::StrContains(value, "\\") ? "..." : value;
-      i = end + 1;
-    } else {
-      out += text[i++];
+// " SLOT/SEQ OUTCOME (reason)" of each outcome.
+template <typename Outcomes>
+std::string DescribeOutcomes(const Outcomes& outcomes) {
+  std::string text;
+  for (const v1::ContributionOutcome& outcome : outcomes) {
+    absl::StrAppend(&text, " ", outcome.key().slot(), "/", outcome.key().seq(),
+                    " ", v1::Outcome_Name(outcome.outcome()).substr(8));
+    if (!outcome.reason().empty()) {
+      absl::StrAppend(&text, " (", outcome.reason(), ")");
     }
   }
-  return out;
+  return text;
+}
+
+// "KIND key fields" of a record, in one short line.
+std::string Describe(const storage::v1::Record& record) {
+  switch (record.body_case()) {
+    case storage::v1::Record::kRunCreated:
+      return "created";
+    case storage::v1::Record::kRunPlaced:
+      return absl::StrCat(
+          "placed on ", absl::StrJoin(record.run_placed().server_ids(), ", "));
+    case storage::v1::Record::kRunStarted:
+      return absl::StrCat("started with ", record.run_started().version0_size(),
+                          " fragments");
+    case storage::v1::Record::kRunStateSet:
+      return absl::StrCat("state ",
+                          v1::RunState_Name(record.run_state_set().state()),
+                          " ", record.run_state_set().reason());
+    case storage::v1::Record::kMemberSet: {
+      const storage::v1::MemberSet& member = record.member_set();
+      return absl::StrCat(v1::IslandState_Name(member.state()), " ",
+                          member.island_id(), " slot ", member.slot(),
+                          " epoch ", member.island_epoch(), " next_seq ",
+                          member.next_seq());
+    }
+    case storage::v1::Record::kRoundOpened: {
+      const v1::OpenRound& open = record.round_opened();
+      std::string text =
+          absl::StrCat("OPEN ", open.fragment(), " v", open.version(),
+                       " attempt ", open.attempt(), " for");
+      for (const v1::SlotPlan& plan : open.slots()) {
+        absl::StrAppend(&text, " ", plan.slot(), "x", plan.step_count());
+      }
+      return text;
+    }
+    case storage::v1::Record::kRoundSealed: {
+      const v1::Seal& seal = record.round_sealed().seal();
+      std::string text =
+          absl::StrCat("SEAL ", seal.fragment(), " v", seal.version(),
+                       " attempt ", seal.attempt(), " of");
+      for (const v1::SealedContribution& sealed : seal.contributions()) {
+        absl::StrAppend(&text, " ", sealed.key().slot(), "/",
+                        sealed.key().seq(), "*", sealed.weight());
+      }
+      return text;
+    }
+    case storage::v1::Record::kRoundJudged:
+      return absl::StrCat("VERDICT ", record.round_judged().fragment(), " v",
+                          record.round_judged().version());
+    case storage::v1::Record::kRoundCommitted: {
+      const v1::Commit& commit = record.round_committed().commit();
+      return absl::StrCat("COMMIT ", commit.commit_seq(), ": ",
+                          commit.fragment(), " v", commit.version(),
+                          DescribeOutcomes(commit.outcomes()));
+    }
+    case storage::v1::Record::kRoundAborted: {
+      const storage::v1::RoundAborted& abort = record.round_aborted();
+      return absl::StrCat("ABORT ", abort.fragment(), " v", abort.version(),
+                          " attempt ", abort.attempt(), ": ", abort.reason(),
+                          DescribeOutcomes(abort.outcomes()));
+    }
+    case storage::v1::Record::kOutcomesSet:
+      return absl::StrCat("outcomes",
+                          DescribeOutcomes(record.outcomes_set().outcomes()));
+    case storage::v1::Record::kPinSet:
+      return absl::StrCat("pin ", record.pin_set().pin().pin_id(), " at ",
+                          record.pin_set().pin().commit_seq());
+    case storage::v1::Record::kPinReleased:
+      return absl::StrCat("unpin ", record.pin_released().pin_id());
+    case storage::v1::Record::kEvaluated:
+      return absl::StrCat("evaluated v",
+                          record.evaluated().evaluation().version());
+    default:
+      ADD_FAILURE() << record.ShortDebugString();
+      return "unknown";
+  }
+}
+
+// The plan that follows from the state: cut, open rounds and seals.
+std::string DescribePlan(const RunState& state) {
+  std::string text = absl::StrCat(v1::RunState_Name(state.state()), " cut");
+  for (const FragmentState& fragment : state.fragments()) {
+    absl::StrAppend(&text, " v", fragment.newest.version(),
+                    fragment.phase == RoundPhase::kOpen     ? "+open"
+                    : fragment.phase == RoundPhase::kSealed ? "+sealed"
+                                                            : "");
+  }
+  return text;
 }
 
 class Player {
@@ -65,7 +142,10 @@ class Player {
   std::string Play(const std::string& line) {
     const std::vector<std::string> words = absl::StrSplit(line, ' ');
     const auto verb = verbs_.find(words[0]);
-    if (verb == verbs_.end()) return absl::StrCat("no verb ", words[0], "\n");
+    if (verb == verbs_.end()) {
+      ADD_FAILURE() << "no verb " << words[0];
+      return "";
+    }
     if (run_ == nullptr && words[0] != "run") return "no run yet\n";
     const absl::Status status = verb->second(words);
     std::string out;
@@ -78,6 +158,10 @@ class Player {
     }
     for (const std::string& reason : run_->machine().TakeReasons()) {
       absl::StrAppend(&out, "  - ", reason, "\n");
+    }
+    if (const std::string plan = DescribePlan(run_->state()); plan != plan_) {
+      plan_ = plan;
+      absl::StrAppend(&out, "  plan: ", plan, "\n");
     }
     if (run_->machine().waits_for() != waits_for_) {
       waits_for_ = run_->machine().waits_for();
@@ -189,6 +273,7 @@ class Player {
   };
   std::unique_ptr<RunSimulation> run_;
   size_t seen_ = 0;
+  std::string plan_;
   std::string waits_for_;
 };
 

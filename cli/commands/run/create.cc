@@ -70,11 +70,7 @@ void AddRunCreate(CLI::App& app, Context& context) {
   AddRunFileFlags(*command, options->file, options->changes);
   command->add_flag("--validate-only", options->validate_only,
                     "Only check the file; create nothing");
-  command->callback([&context, options] {
-    context.action = [options](Context& context) {
-      return CreateRun(context, *options);
-    };
-  });
+  SetAction(*command, context, CreateRun, options);
 }
 
 }  // namespace atl::cli

@@ -80,11 +80,7 @@ void AddRunExport(CLI::App& app, Context& context) {
       ->check(CLI::Range(1, 1000000))
       ->capture_default_str();
   AddPatience(*command, flags->patience);
-  command->callback([&context, flags] {
-    context.action = [flags](Context& context) {
-      return Export(context, *flags);
-    };
-  });
+  SetAction(*command, context, Export, flags);
 }
 
 }  // namespace atl::cli

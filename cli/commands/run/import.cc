@@ -80,11 +80,7 @@ void AddRunImport(CLI::App& app, Context& context) {
       ->add_option("--patience", options->patience,
                    "Longest time without progress before giving up: 30s, 5m")
       ->capture_default_str();
-  command->callback([&context, options] {
-    context.action = [options](Context& context) {
-      return Import(context, *options);
-    };
-  });
+  SetAction(*command, context, Import, options);
 }
 
 }  // namespace atl::cli

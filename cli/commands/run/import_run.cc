@@ -17,7 +17,6 @@
 #include "cli/flags/server_wait.h"
 #include "cli/output/describe.h"
 #include "cli/output/error.h"
-#include "cli/output/exit_code.h"
 #include "cli/output/table.h"
 #include "server/client/parameter_client.h"
 #include "worker/api/model_files.h"

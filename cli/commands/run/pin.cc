@@ -76,11 +76,7 @@ void AddRunPin(CLI::App& app, Context& context) {
       ->check(CLI::Range(0.01, 24.0));
   command->add_flag("--release", options->release,
                     "Release the pin and delete what it keeps");
-  command->callback([&context, options] {
-    context.action = [options](Context& context) {
-      return Pin(context, *options);
-    };
-  });
+  SetAction(*command, context, Pin, options);
 }
 
 }  // namespace atl::cli

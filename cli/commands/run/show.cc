@@ -165,11 +165,7 @@ void AddRunShow(CLI::App& app, Context& context) {
   command->footer("Example:\n  atoll run show laptop -o json");
   auto run_id = std::make_shared<std::string>();
   command->add_option("run", *run_id, "Id of the run")->required();
-  command->callback([&context, run_id] {
-    context.action = [run_id](Context& context) {
-      return ShowRun(context, *run_id);
-    };
-  });
+  SetAction(*command, context, ShowRun, run_id);
 }
 
 }  // namespace atl::cli

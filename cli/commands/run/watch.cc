@@ -139,11 +139,7 @@ void AddRunWatch(CLI::App& app, Context& context) {
       ->add_option("--after", options->after_revision,
                    "Print only events with a greater revision")
       ->check(NotNegative());
-  command->callback([&context, options] {
-    context.action = [options](Context& context) {
-      return WatchRun(context, *options);
-    };
-  });
+  SetAction(*command, context, WatchRun, options);
 }
 
 }  // namespace atl::cli

@@ -1,10 +1,9 @@
-#include "cli/output/exit_code.h"
+#include "cli/output/error.h"
 
 #include <string>
 #include <utility>
 
 #include "base/status/refusal.h"
-#include "cli/output/error.h"
 #include "gtest/gtest.h"
 
 namespace atl::cli {
