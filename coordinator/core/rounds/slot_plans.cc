@@ -36,12 +36,15 @@ std::vector<int32_t> SampleSlots(const std::vector<int32_t>& slots,
                                  int64_t count, uint64_t seed, int64_t version,
                                  int64_t attempt) {
   if (static_cast<int64_t>(slots.size()) <= count) return slots;
-  const uint64_t round = codec::SplitMix64(codec::SplitMix64(codec::SplitMix64(seed) ^ static_cast<uint64_t>(version)) ^
-                             static_cast<uint64_t>(attempt));
+  const uint64_t round =
+      codec::SplitMix64(codec::SplitMix64(codec::SplitMix64(seed) ^
+                                          static_cast<uint64_t>(version)) ^
+                        static_cast<uint64_t>(attempt));
   std::vector<std::pair<uint64_t, int32_t>> keyed;
   keyed.reserve(slots.size());
   for (int32_t slot : slots) {
-    keyed.emplace_back(codec::SplitMix64(round ^ static_cast<uint64_t>(slot)), slot);
+    keyed.emplace_back(codec::SplitMix64(round ^ static_cast<uint64_t>(slot)),
+                       slot);
   }
   std::sort(keyed.begin(), keyed.end());
   std::vector<int32_t> sample;
