@@ -5,12 +5,15 @@ kills, islands hold the servers' replica, and an export is theta."""
 import array
 import struct
 
+import grpc
+
 from harness import arithmetic
 from harness import cases
 from harness import cluster as cluster_module
 from harness import python_island
 from harness import run_file
 from harness import toy
+from harness import wait
 
 PARAMETERS, REPLICA, CHAIN = 1, 2, 3
 F32, BF16 = 1, 2
@@ -119,9 +122,19 @@ class WireTest(cluster_module.IntegrationTest):
         for shard, placement in enumerate(plan.shards):
             service = self.cluster.client(placement.address).service(
                 "ParameterService")
-            responses = list(service.PullParameters(
-                run_id=run.run_id, version=version, shard=shard,
-                layout_fingerprint=run.layout_fingerprint, **fields))
+
+            def pulled():
+                try:
+                    return list(service.PullParameters(
+                        run_id=run.run_id, version=version, shard=shard,
+                        layout_fingerprint=run.layout_fingerprint, **fields))
+                except grpc.RpcError as error:
+                    # The server's plan may be behind the islands'.
+                    if error.code() != grpc.StatusCode.FAILED_PRECONDITION:
+                        raise
+                    return None
+
+            responses = wait.until("shard %d has the version" % shard, pulled)
             chunks = []
             for response in responses[1:]:
                 chunk = response.chunk

@@ -91,7 +91,8 @@ class PresetNamesTest(unittest.TestCase):
 
     def test_all_presets_are_run_here(self):
         done = processes.run_cli("run", "create", "--help", check=0)
-        told = re.search(r"or a preset: ([a-z, ]+)\.", done.stdout)
+        told = re.search(r"or a preset: ([a-z, ]+)\.",
+                         " ".join(done.stdout.split()))
         self.assertIsNotNone(told, done.stdout)
         self.assertEqual(told.group(1).split(", "), sorted(CHANGES))
 
