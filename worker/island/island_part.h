@@ -75,10 +75,6 @@ class IslandPart {
   }
   void Resolve(const v1::ContributionOutcome& outcome);
 
-  int64_t restart_step_count() const { return state_->restart_step_count(); }
-  int64_t optimizer_step_count() const {
-    return state_->optimizer().step_count;
-  }
   bool streaming() const { return streaming_; }
   const RunLayout& layout() const { return state_->layout(); }
   const std::string& data_fingerprint() const { return data_fingerprint_; }

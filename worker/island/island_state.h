@@ -56,7 +56,6 @@ class IslandState {
 
   const RunLayout& layout() const { return layout_; }
   const HeldLayout& held() const { return *held_; }
-  absl::Span<const float> anchors() const { return anchors_; }
 
   // A buffer, shape [F_f], to fill for SetAnchor() or SetLocal(). Valid until
   // the next call: all fragments share its memory.
