@@ -25,8 +25,7 @@ class ReadAhead {
     std::vector<char> bytes;
     std::vector<KeptDigests> digests;
   };
-  // Reads an item, on several threads at once. Returns soon after a stop
-  // request.
+  // Reads an item, on several threads at once. Returns soon after a stop.
   using Read = std::function<absl::StatusOr<Item>(size_t batch, size_t item,
                                                   std::stop_token stop)>;
 

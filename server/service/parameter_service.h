@@ -1,5 +1,4 @@
-// ParameterService: a reactor for each stream, bulk messages as gRPC slices.
-// Thread-safe.
+// ParameterService, a reactor a stream, bulk messages as slices. Thread-safe.
 
 #ifndef SERVER_SERVICE_PARAMETER_SERVICE_H_
 #define SERVER_SERVICE_PARAMETER_SERVICE_H_

@@ -1,5 +1,5 @@
-// m = momentum m + g; theta = theta - lr m: PyTorch's SGD with momentum,
-// without dampening.
+// m = momentum m + g; theta = theta - lr m: PyTorch's SGD with momentum, no
+// dampening.
 
 #include <memory>
 
