@@ -323,7 +323,7 @@ class Driver {
   absl::Time next_progress_ = absl::InfinitePast();
   absl::Time next_waiting_ = absl::InfinitePast();
   std::optional<absl::Status>
-      ending_;  // Set once no more streams are opened.
+      ending_;  // Set once streams are no longer opened.
 };
 
 }  // namespace
