@@ -49,8 +49,7 @@ class ParameterServer final : public ShardDirectory {
     int merge_thread_count = 1;
     // Threads that sync contributions, >= 1.
     int finish_thread_count = 2;
-    // Memory for each run's newest fragments and the next ones; the rest is in
-    // files.
+    // Memory for the runs' newest versions and the next; the rest is in files.
     int64_t image_bytes_max = int64_t{1} << 30;
     // Memory for blocks that wait to be merged at level ISLAND, all runs
     // together. When it is used up, islands are admitted one after the other.
@@ -77,8 +76,8 @@ class ParameterServer final : public ShardDirectory {
   const std::string& address() const { return rpc_->address(); }
   int64_t incarnation() const { return incarnation_; }
   // Health name: NOT_SERVING if any shard here has stopped
-  // (kShardsHealth/RUN_ID: a run's shard). A restart may help it; other runs
-  // are still served.
+  // (kShardsHealth/RUN_ID: a run's shard). A restart may help; other runs are
+  // still served.
   static constexpr char kShardsHealth[] = "atoll.shards";
   // Bytes of blocks that wait to be merged at level ISLAND.
   const ReceiveBudget& receive_budget() const { return *held_; }

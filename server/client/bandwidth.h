@@ -1,7 +1,7 @@
-// Bandwidth caps of an island, all its processes together, one each way. A cap
-// counts payload: bytes of encoded elements in chunks, repeats included. Chunk
-// headers, HTTP/2, TCP/IP (4 to 6 % on Ethernet) and control messages come on
-// top.
+// Bandwidth caps of an island, all its processes together, one each way. They
+// count payload: bytes of encoded elements in chunks, repeats included. Chunk
+// headers, HTTP/2, TCP/IP (4 to 6 % on Ethernet) and control messages are
+// extra.
 
 #pragma once
 
@@ -19,8 +19,7 @@ inline constexpr double kCapBytesPerSecondMin = 12500;
 
 // The lowest cap that keeps the streams to `shard_count` (>= 1) servers alive.
 // A server ends a stream without a whole chunk in 20 s (server/DESIGN.md, Flow
-// control). In half that time each server's one stream gets its turn, for a
-// block.
+// control). Each server's one stream sends a block in half that time.
 inline double LeastCapBytesPerSecond(int32_t shard_count) {
   constexpr double kTurnSeconds = 10;
   constexpr double kBlockBytes = codec::kBlockElements * sizeof(float);

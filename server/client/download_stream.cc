@@ -212,8 +212,7 @@ class DownloadStream
                        span.size(), " elements"));
     }
     // Each block is checksummed, digested and copied while in cache. After an
-    // error `out` holds wrong data, and no old replica, until it is written
-    // again.
+    // error `out` holds wrong data and no old replica, and is written again.
     download_.from_version = -1;
     rpc::PayloadReader payload(chunk);
     uint32_t crc = rpc::ChunkCrc32c(chunk.header, {});
@@ -234,8 +233,7 @@ class DownloadStream
   }
 
   // One delta of a group of blocks. A block in the caller's memory changes only
-  // once all its deltas are here and checked, so it can be asked for again
-  // until then.
+  // once all its deltas are checked, so it can be asked for again before.
   absl::Status TakeDelta(const rpc::ReceivedChunk& chunk, IndexRange blocks) {
     if (blocks.size() > kGroupBlocksMax) {
       return absl::InternalError(

@@ -1,5 +1,5 @@
-// Keeps all streams of one direction under a cap: a TokenBucket with a lock and
-// a clock. Thread-safe.
+// Keeps the streams of one direction under a cap: a TokenBucket with lock and
+// clock. Thread-safe.
 
 #pragma once
 

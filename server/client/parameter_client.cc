@@ -47,8 +47,7 @@ constexpr int64_t kNoCap = int64_t{1} << 40;
 
 TransferOutcome Refused(absl::Status status) { return {std::move(status), {}}; }
 
-// Payload of a client's first chunk; halved when its stream is ended as too
-// slow.
+// Payload of a client's first chunk; halved if its stream ends as too slow.
 constexpr int64_t kFirstChunkBytes = 128 << 10;
 
 // The chunk sizes that each shard's last transfer reached; the next one starts
@@ -390,8 +389,7 @@ class GrpcParameterClient : public ParameterClient {
     return {{0, layout_.fragment_block_count(fragment)}};
   }
 
-  // Uploads every shard's part. `make_header(shard, blocks)` makes a
-  // MakeHeader.
+  // Uploads every shard's part. `make_header(shard, blocks)`: a MakeHeader.
   template <typename MakeHeader>
   TransferOutcome SendAll(Upload upload, const codec::Codec& codec,
                           absl::Span<const char> encoded,

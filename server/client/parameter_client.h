@@ -2,15 +2,15 @@
 //
 // Push cuts a fragment by the layout, streams each shard its blocks in parallel
 // and without a copy, and returns when every shard has answered `stored`. Pull
-// is the reverse, and checks every checksum and digest. Both resume where a
-// broken stream stopped.
+// is the reverse, with all checksums and digests checked. Both resume after a
+// break.
 //
 // Shapes: a fragment's elements are f32, [layout.fragment_element_count(f)], in
-// flat order (base/layout/layout.h); encoded, as base/layout/encoded_layout.h
-// says.
+// flat order (base/layout/layout.h); encoded as in
+// base/layout/encoded_layout.h.
 //
-// Thread-safe: several fragments may move at once, each call on its own thread.
-// Calls block.
+// Thread-safe: fragments may move concurrently, each call on a thread. Calls
+// block.
 
 #pragma once
 
@@ -99,8 +99,8 @@ class ParameterClient {
                                       absl::Span<float> out,
                                       const CallBounds& bounds) = 0;
 
-  // Pushes version 0 of `fragment`, in a run whose spec says `import`. Errors
-  // and retries as Push.
+  // Pushes version 0, if the run's spec says `import`. Errors and retries as
+  // Push.
   virtual TransferOutcome Import(int32_t fragment,
                                  absl::Span<const float> elements,
                                  const CallBounds& bounds) = 0;
@@ -114,11 +114,10 @@ struct ParameterClientOptions {
   rpc::ChannelOptions channel;
   BandwidthCaps caps;  // Of all calls together.
   // Level ISLAND: servers merge units of codec::kChunkBlocksUnit blocks, so
-  // chunks are whole units, or parts of one where the link or the cap is too
-  // slow. kInFlightBytesMax (stripes.h) does not shrink them below a unit.
+  // chunks are whole units, or parts of one if the link or the cap is too slow.
   bool whole_units = false;
-  // Streams of a large call, >= 1, each with its own connection; a shard has at
-  // least one (stripes.h).
+  // Streams of a large call, >= 1, each with a connection (stripes.h); at least
+  // one a shard.
   int stream_count = kDefaultStreamCount;
   // A plan reaches islands and servers at about the same time, so the first
   // answer is often "not here yet" for a millisecond or two.

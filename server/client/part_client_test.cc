@@ -61,8 +61,7 @@ class PartClientTest : public testing::Test {
     }
   }
 
-  // Several processes get runs of the first shard's blocks, the last process
-  // few.
+  // Several processes get runs of the first shard's blocks, the last one few.
   void Cut() {
     held_.resize(kProcessCount);
     const int64_t count = layout_->fragment_block_count(0);
@@ -123,8 +122,7 @@ class PartClientTest : public testing::Test {
 };
 
 TEST_F(PartClientTest, EachPushesWhatItHoldsAndNothingElse) {
-  // The first process pushes long before the others, and asks until they
-  // finish.
+  // The first process pushes long before the others, and asks until they end.
   std::vector<std::thread> threads;
   threads.emplace_back([this] {
     const TransferOutcome outcome = PushPart(0);

@@ -30,8 +30,8 @@ Verdict Judge(const absl::Status& status) {
     // The server's plan is behind ours, or ours behind its.
     case absl::StatusCode::kFailedPrecondition:
     case absl::StatusCode::kNotFound:
-    // From the server: this client sets no deadline, and judges no cancelled
-    // stream.
+    // From the server: this client sets no deadline and judges no stream it
+    // cancels.
     case absl::StatusCode::kDeadlineExceeded:
     case absl::StatusCode::kCancelled:
       return Verdict::kRetry;
@@ -253,8 +253,8 @@ class Driver {
   void CancelStalled(absl::Time now) {
     for (auto& lane : lanes_) {
       if (lane->stream == nullptr || lane->stalled) continue;
-      // A complete part needs no stream; one that does not end may have no
-      // connection.
+      // A complete part needs no stream. One that does not end may be
+      // disconnected.
       const absl::Duration patience =
           lane->part.is_done() ? kTick : options_.stall_timeout;
       if (now - lane->events.last_progress() > patience) {
@@ -323,7 +323,7 @@ class Driver {
   absl::Time next_progress_ = absl::InfinitePast();
   absl::Time next_waiting_ = absl::InfinitePast();
   std::optional<absl::Status>
-      ending_;  // Set once no more streams are opened.
+      ending_;  // Set once streams are no longer opened.
 };
 
 }  // namespace

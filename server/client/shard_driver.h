@@ -1,6 +1,5 @@
 // Moves every shard's part of one fragment concurrently, over one or more
-// streams a shard, and reopens broken streams. A ShardPart decides what they
-// carry.
+// streams a shard, and reopens broken streams. A ShardPart makes them.
 
 #pragma once
 
@@ -41,8 +40,8 @@ class StreamEvents {
   // New data has arrived at the shard, or here: resets the error count.
   void Advanced() { advanced_ = true; }
 
-  // The stream has ended. After this returns it touches neither the driver nor
-  // itself. Once a stream.
+  // The stream has ended, once. Afterwards it touches neither driver nor
+  // itself.
   void Done(const absl::Status& status) {
     MutexLock lock(&signal_.mutex);
     done_ = status;

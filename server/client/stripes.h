@@ -21,8 +21,7 @@ inline constexpr int64_t kStreamWindowBytes = 64 << 10;
 
 // Streams for a shard's part of `part_bytes`, when `shard_count` (>= 1) shards
 // share `stream_count` (>= 1) streams. `tenth_bytes` (>= 0): what the cap
-// allows in a tenth of a second, because bytes in flight must be few under a
-// cap.
+// allows in a tenth of a second, because a cap leaves few bytes in flight.
 inline int ChooseStreamCount(int64_t part_bytes, int32_t shard_count,
                              int stream_count, int64_t tenth_bytes) {
   const int64_t count = std::min(

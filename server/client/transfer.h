@@ -40,8 +40,7 @@ struct CallBounds {
   absl::Time deadline = absl::InfiniteFuture();
   std::stop_token stop;
   // Upload: payload bytes that the shards have. Pull: bytes received, repeats
-  // included. About once a second and at the end, on the caller's thread, if
-  // set.
+  // included. About once a second and at the end, on the caller's thread.
   std::function<void(int64_t)> on_progress = nullptr;
   // Also DEADLINE_EXCEEDED if no shard's payload has moved for this long.
   absl::Duration idle_max = absl::InfiniteDuration();
@@ -49,8 +48,8 @@ struct CallBounds {
   // second, on the caller's thread. May be empty.
   std::function<void(const Waiting&)> on_waiting = nullptr;
   // A push that no shard has seen: its chunks follow the header at once, which
-  // saves a round trip. Blocks that shards do have are sent until the answer
-  // arrives.
+  // saves a round trip. Until the answer comes, blocks that shards have are
+  // sent too.
   bool is_new = false;
 };
 
@@ -60,8 +59,7 @@ struct ShardOutcome {
   int attempt_count = 0;      // Streams that were opened.
   int64_t payload_bytes = 0;  // Moved, repeats included.
   // When payload was last received or, in an upload, handed to the network. The
-  // shard has then yet to read at most a chunk and a window of 256 KiB a
-  // stream.
+  // shard then lacks at most a chunk and a window of 256 KiB a stream.
   absl::Time last_payload = absl::UnixEpoch();
 };
 
@@ -74,8 +72,7 @@ struct ShardDigest {
 };
 
 struct TransferOutcome {
-  // OK if every shard's is. Otherwise the error that ended the call, not the
-  // CANCELLED of the others.
+  // OK if every shard's is. Otherwise the error that ended the call.
   absl::Status status;
   // Shards with a part of the fragment, in order.
   std::vector<ShardOutcome> shards;

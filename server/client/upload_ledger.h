@@ -50,8 +50,7 @@ class UploadLedger {
   void Stored();
   bool is_stored() const;
 
-  // Payload bytes that the shard has or is being sent; an estimate until
-  // stored.
+  // Payload bytes that the shard has or is sent; an estimate until stored.
   int64_t done_bytes() const;
 
  private:

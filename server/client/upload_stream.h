@@ -1,5 +1,5 @@
 // One stream that pushes a shard's blocks (PushOuterGradient,
-// ImportParameters). Several may push the same part; their ledger assigns the
+// ImportParameters). Several may push one part; their ledger assigns the
 // blocks.
 //
 //   client: header            server: missing ranges, or stored

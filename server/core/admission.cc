@@ -167,8 +167,7 @@ absl::Status ShardMachine::AdmitContribution(
       decided |= ContributionKey::FromProto(outcome.key()) == key;
     }
   }
-  // One version older than useful may still be pushed, so that it is recorded
-  // as LATE or STALE.
+  // One version too old may still be pushed, to be recorded as LATE or STALE.
   const int64_t oldest = version - 1 - shape_.max_staleness;
   if (decided || info.anchor_version() < oldest) {
     return Refuse(Code::kAborted, "ALREADY_DECIDED",

@@ -27,8 +27,7 @@ namespace atl::server {
 
 class BudgetBook {
  public:
-  // Limit of a holder's reserved bytes: this, or 1 / kReservedPart of what is
-  // free.
+  // A holder's most reserved bytes: this, or 1 / kReservedPart of what is free.
   static constexpr int64_t kReservedBytesMin = int64_t{4} << 20;
   static constexpr int64_t kReservedPart = 16;
 
@@ -41,8 +40,8 @@ class BudgetBook {
   // `bytes_max` bounds all bytes except those over budget.
   explicit BudgetBook(int64_t bytes_max) : bytes_max_(bytes_max) {}
 
-  // Takes `bytes` (> 0); false, and no change, if they do not fit. Ignores
-  // tickets.
+  // Takes `bytes` (> 0), ahead of tickets. False, and no change: they do not
+  // fit.
   bool Take(const void* holder, int64_t bytes);
   void TakeOverBudget(const void* holder, int64_t bytes);
   // `bytes` (>= 0) of the reserved bytes have arrived.

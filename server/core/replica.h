@@ -34,8 +34,7 @@ class ReplicaStep {
         seed_(ReplicaSeed(exchange.seed(), layout.fragment(), version)) {}
 
   struct Result {
-    // False if theta - R_{v-1} or R_v is not finite: all else is then
-    // unspecified.
+    // False if theta - R_{v-1} or R_v is not finite: the rest is unspecified.
     bool finite = true;
     Digest128 digest;  // Of R_v's blocks.
   };

@@ -17,7 +17,7 @@ absl::string_view KindName(ActionKind kind) {
     case ActionKind::kMeasure:
       return "measure";
     case ActionKind::kLiveMerge:
-      return "gather";
+      return "live-merge";
     case ActionKind::kPrepare:
       return "prepare";
     case ActionKind::kDiscard:

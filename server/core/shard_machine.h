@@ -178,8 +178,7 @@ class ShardMachine {
   // A plan with a lower run_epoch than an earlier one is ignored.
   void OnPlan(const v1::ServerRunPlan& plan);
   // The newest plan does not contain the run: it has ended, and its live merges
-  // are given up. The rest of its last plan stays valid. False if already
-  // known.
+  // are given up. The rest of its last plan stays valid. False if known.
   bool OnUnplanned() { return !std::exchange(unplanned_, true); }
   // An import of `fragment` is complete and durable.
   void OnImported(int32_t fragment);
@@ -190,8 +189,7 @@ class ShardMachine {
   // ignored if that is not the fragment's current set.
   void OnStored(const v1::ContributionInfo& info, double norm_squared,
                 int64_t live_set_id = 0);
-  // Stored, but lost. Until its COMMIT it may come again; then the shard must
-  // stop.
+  // Stored, but lost. It may come again until its COMMIT; then the shard stops.
   void OnLost(const ContributionKey& key, absl::string_view why);
   // It is refused, durably.
   void OnRefused(const v1::ContributionInfo& info, absl::string_view reason);
@@ -248,12 +246,10 @@ class ShardMachine {
 
   // The newest plan; default values before the first.
   const v1::ServerRunPlan& plan() const { return plan_; }
-  // True for the newest version, and for others held for rounds, readers and
-  // pins.
+  // True for the newest version, and others held for rounds, readers and pins.
   bool Holds(int32_t fragment, int64_t version) const {
     return held_.count({fragment, version}) > 0;
   }
-  // True if the plan commits `seal`.
   bool IsCommitted(const v1::Seal& seal) const;
   int64_t run_epoch() const { return run_epoch_; }
   // Newest applied version; -1 if there is no version 0.
@@ -330,7 +326,6 @@ class ShardMachine {
   // The error for a fragment of which this shard has no block.
   absl::Status NoBlock(int32_t fragment) const;
   absl::Status AdmitContribution(const v1::ContributionInfo& info) const;
-  // FAILED_PRECONDITION, NOT_A_MEMBER: the plan has no such slot.
   absl::StatusOr<v1::PlanMember> FindMember(int32_t slot) const;
   absl::Status AdmitMember(int32_t slot, int64_t island_epoch,
                            absl::string_view session_sha256) const;

@@ -30,8 +30,7 @@ void ShardMachine::NameDrops(std::vector<ShardAction>* actions) {
     if (Knows(key)) action.keys.push_back(key);
   }
   // Contributions that can no longer count. A stored one, however old, waits
-  // for its outcome in the plan, except of an older run_epoch, which no plan
-  // names.
+  // for its outcome in the plan; plans name none of an older run_epoch.
   for (const auto& [key, info] : partial_) {
     const int64_t oldest =
         fragments_[key.fragment].persisted_version - 1 - shape_.max_staleness;

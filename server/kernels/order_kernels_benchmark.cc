@@ -1,6 +1,5 @@
-// Bytes of contributions a second in robust merges: one block of each of n
-// contributions, in cache as in a tile. For comparison, weighted sum and
-// memcpy.
+// Bytes of contributions a second in robust merges, compared with a weighted
+// sum and memcpy: one block of each of n contributions, in cache as in a tile.
 
 #include <cstring>
 #include <random>

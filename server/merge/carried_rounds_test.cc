@@ -135,7 +135,7 @@ TEST_P(CarriedRoundsTest, TheNextVersionIsMadeInThePlaceOfTheNewest) {
 
 // Every second file has no replica, and needs the file before.
 TEST_P(CarriedRoundsTest, AReplicaThatIsLeftOutIsMadeOfTheVersionBefore) {
-  if (!has_replica()) GTEST_SKIP() << "no view";
+  if (!has_replica()) GTEST_SKIP() << "no replica";
   SCOPED_TRACE(seed_);
   Bench files(GetParam(), 0, seed_);
   Bench bench(GetParam(), 64 << 20, seed_);
@@ -173,7 +173,7 @@ TEST_P(CarriedRoundsTest, AReplicaThatIsLeftOutIsMadeOfTheVersionBefore) {
 }
 
 TEST_P(CarriedRoundsTest, WithoutTheVersionBeforeANewestReplicaIsDataLoss) {
-  if (!has_replica()) GTEST_SKIP() << "no view";
+  if (!has_replica()) GTEST_SKIP() << "no replica";
   Bench bench(GetParam(), 64 << 20, seed_);
   const v1::Seal seal = bench.Push(0);
   bench.Merge(seal);

@@ -1,4 +1,4 @@
-// The arithmetic of a merge on one tile: a few blocks whose arrays stay in
+// The arithmetic of a merge on one tile: a few blocks with their arrays in
 // cache. Pure except for version files. Thread-safe for different tiles and
 // buffers.
 

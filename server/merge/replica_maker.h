@@ -35,8 +35,8 @@ class ReplicaMaker {
       std::shared_ptr<VersionFile> from, std::shared_ptr<VersionFile> to);
 
   // Makes `blocks` from their `theta`: writes the replica and the delta to
-  // their files, adds the replica's digest, and clears `finite` for non-finite
-  // values.
+  // their files, adds the replica's digest, and clears `finite` if a value is
+  // not.
   // DATA_LOSS, RESOURCE_EXHAUSTED: a file cannot be read or written.
   absl::Status MakeTile(IndexRange blocks, const float* theta,
                         ReplicaBuffers& buffers, Digest128& digest,

@@ -1,6 +1,5 @@
 // Makes versions, and replicas (server/core/replica.h) if the run has one:
-// version 0 from the generator or an import, version v + 1 from v and a sealed
-// round.
+// version 0 from the generator or an import, v + 1 from v and a sealed round.
 //
 // Works tile by tile, from the contributions' files and the old version's image
 // or file into the next version's. So its memory depends neither on the size of

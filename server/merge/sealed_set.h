@@ -1,6 +1,6 @@
 // A sealed round's contributions on one shard, read block by block: their
-// merge, and statistics for a verdict. Immutable after Open, so thread-safe.
-// Calls block on the disk.
+// merge, and a verdict's statistics. Immutable, so thread-safe. Calls block on
+// the disk.
 
 #pragma once
 

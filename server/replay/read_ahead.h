@@ -1,6 +1,6 @@
-// Reads batches of items ahead of the consumer: the next batch during the
-// current one, several items at a time, and no more. One thread calls Next;
-// reads run on threads of its own.
+// Reads batches of items ahead of the consumer: while one batch is used, the
+// next is read, several items at a time. At most two are in memory. One thread
+// calls Next; reads run on threads of its own.
 
 #pragma once
 
@@ -24,8 +24,7 @@ class ReadAhead {
     std::vector<char> bytes;
     std::vector<KeptDigests> digests;
   };
-  // Reads an item, on several threads at once. Returns soon after a stop
-  // request.
+  // Reads an item, on several threads at once. Returns soon after a stop.
   using Read = std::function<absl::StatusOr<Item>(size_t batch, size_t item,
                                                   std::stop_token stop)>;
 
@@ -61,7 +60,7 @@ class ReadAhead {
   CondVar changed_;
   // Batches that Next was called for.
   size_t taken_ ABSL_GUARDED_BY(mutex_) = 0;
-  // The next item to read; after an error no more are read.
+  // The next item to read; reading stops after an error.
   size_t claimed_batch_ ABSL_GUARDED_BY(mutex_) = 0;
   size_t claimed_item_ ABSL_GUARDED_BY(mutex_) = 0;
   bool failed_ ABSL_GUARDED_BY(mutex_) = false;

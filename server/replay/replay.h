@@ -87,8 +87,7 @@ struct ReplayResult {
   const ReplayedCommit* first_difference() const;
 };
 
-// `layout`, `parameters` and `kept` are the run's; `kept` has the role
-// operator.
+// `layout`, `parameters` and `kept` are the run's; `kept` has role operator.
 // FAILED_PRECONDITION: the decisions do not follow from the cut, or lack what a
 // merge needs (a verdict of a run that began under an older program).
 // DATA_LOSS: the cut, or a contribution, is damaged: the message names it.

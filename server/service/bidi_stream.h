@@ -37,8 +37,7 @@ class BidiStream
   // Gives up the stream's place; something else must bound its kind.
   void LeavePlace() { watchdog_.LeavePlace(gate_.get()); }
 
-  // Handles one message at a time. The next is read after it returns, and after
-  // Resume if it called Pause.
+  // Handles one message at a time. The next is read after it, or after Resume.
   virtual void OnMessage(const grpc::ByteBuffer& message) = 0;
   // The peer has half-closed or is gone.
   virtual void OnEnd() = 0;

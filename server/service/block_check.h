@@ -1,4 +1,4 @@
-// Checks and decodes one encoded block of a contribution. Pure. Thread-safe. No
+// Checks and decodes an encoded block of a contribution. Pure, thread-safe, no
 // allocation.
 
 #pragma once

@@ -265,8 +265,7 @@ TEST_P(DiskErrorsTest, RecordsThatCannotBeWrittenStopTheShard) {
   ExpectARoundAsIfNothingWas();
 }
 
-// The process stays healthy and serves other runs; only this run's health
-// fails.
+// The process stays healthy for other runs; only this run's health fails.
 TEST_P(DiskErrorsTest, HealthSaysThatAShardHasStopped) {
   for (const char* name : {"", "atoll.shards", "atoll.shards/small"}) {
     EXPECT_TRUE(Serves(name)) << name;

@@ -166,8 +166,7 @@ class IslandStreamsTest : public testing::Test {
     return expected;
   }
 
-  // The gradient of `slot` in a block of fragment 0; all are full but the
-  // fourth.
+  // `slot`'s gradient in a block of fragment 0; only the fourth is short.
   std::vector<char> EncodedBlock(int32_t slot, int64_t block) {
     const std::vector<char> all =
         cluster_->Encode(0, cluster_->Gradient(0, slot, 0));

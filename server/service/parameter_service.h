@@ -1,5 +1,4 @@
-// ParameterService: a reactor for each stream, bulk messages as gRPC slices.
-// Thread-safe.
+// ParameterService, a reactor a stream, bulk messages as slices. Thread-safe.
 
 #pragma once
 

@@ -172,8 +172,7 @@ void PullStream::WriteFirst(const google::protobuf::MessageLite& header) {
 absl::Status PullStream::Load(IndexRange blocks, rpc::ChunkHeader& header,
                               Payload& payload) {
   const ShardRange& range = shard_->store().range(fragment_);
-  // Combines the blocks' stored checksums. Read has verified data from the
-  // disk.
+  // Combines the blocks' stored checksums; Read has verified the disk's bytes.
   if (source_.content == v1::PULL_CONTENT_CHAIN) {
     const DeltaFile& delta = *source_.chain[link_];
     const EncodedLayout& layout =

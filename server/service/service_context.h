@@ -19,8 +19,7 @@ namespace atl::server {
 class ShardDirectory {
  public:
   virtual ~ShardDirectory() = default;
-  // Null if no shard of the run is here. The shard outlives the server's
-  // streams.
+  // Null if no shard of the run is here. The shard outlives all streams.
   virtual Shard* FindShard(const std::string& run_id) = 0;
 };
 

@@ -45,8 +45,7 @@ class StreamWatchdog {
   absl::Status Add(std::shared_ptr<WaiterGate> gate,
                    std::shared_ptr<StreamProgress> progress,
                    const std::string& caller);
-  // The stream stays watched without a place; something else must bound its
-  // kind.
+  // Keeps watching it without a place; something else must bound its kind.
   void LeavePlace(const WaiterGate* gate);
   void Remove(const WaiterGate* gate);
 

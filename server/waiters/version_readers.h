@@ -58,8 +58,7 @@ class VersionReaders {
     int64_t number_ = 0;
   };
 
-  // Call before looking up the version, so that its release knows of the
-  // reader.
+  // Call before the lookup of the version, so that its release knows of it.
   Reading Begin(int32_t fragment, int64_t version, const Reader& reader);
   // The same for a kept contribution.
   Reading BeginKept(const ContributionKey& key, const Reader& reader);

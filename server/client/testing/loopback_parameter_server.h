@@ -1,6 +1,6 @@
-// One shard in memory behind a real gRPC server on loopback, for client tests.
-// It uses the protobuf library, which checks our hand-written bytes.
-// Thread-safe.
+// One shard in memory behind a real gRPC server, for client tests. Thread-safe.
+// The protobuf library parses its messages, which checks our hand-written
+// bytes.
 
 #pragma once
 

@@ -27,8 +27,8 @@
 
 namespace atl::server {
 
-// The arithmetic, given by the caller: server/kernels/merge_kernels.h, or plain
-// definitions in a test.
+// The arithmetic: server/kernels/merge_kernels.h, or plain definitions in a
+// test.
 class MergeKernels {
  public:
   virtual ~MergeKernels() = default;
@@ -59,8 +59,7 @@ class MergeRule {
   virtual bool takes_rows() const { return false; }
 
   // Adds a tile of contribution `index` to `g`, both of `n` elements. Called
-  // once for each contribution, in order. `g` may hold anything before the
-  // first.
+  // once for each contribution, in order. The first call overwrites `g`.
   // Requires: !takes_rows().
   virtual void Add(const MergeKernels& kernels, int index, float weight,
                    int64_t n, const float* x, float* g) const;

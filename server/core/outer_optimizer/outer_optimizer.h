@@ -32,8 +32,8 @@ struct OuterTile {
   const float* old_state[2] = {};
 };
 
-// The arithmetic, given by the caller: server/kernels/outer_steps.h, which has
-// the same names, or plain definitions in a test.
+// The arithmetic: server/kernels/outer_steps.h, which has the same names, or
+// plain definitions in a test.
 class OuterKernels {
  public:
   // Constants of the adaptive rules, each rounded once from double.

@@ -70,8 +70,8 @@ class TestCluster {
   absl::StatusOr<v1::ShardReport> WaitForReport(
       int shard, const std::function<bool(const v1::ShardReport&)>& done,
       bool twin = false);
-  // Waits until the server has applied the newest plan. Otherwise it may refuse
-  // a call by the plan before.
+  // Waits until the server has applied the newest plan, by which it admits
+  // calls.
   // DEADLINE_EXCEEDED: it never did.
   absl::Status WaitForPlan(int shard);
   void FailNext(int shard, const std::string& method, absl::Status status) {
@@ -79,8 +79,7 @@ class TestCluster {
   }
   // False if the server does not register `count` times.
   bool WaitForRegistrations(int shard, size_t count);
-  // Waits for version 0, sets the run ACTIVE, opens rounds, and tells all
-  // servers.
+  // Waits for version 0, makes the run ACTIVE, opens rounds, tells all servers.
   absl::Status Begin();
   // Seals `infos` with equal weights.
   void AddSeal(int32_t fragment, int64_t version,
@@ -115,8 +114,7 @@ class TestCluster {
                            absl::Duration patience = kPatience);
   absl::StatusOr<std::vector<float>> Pull(int32_t fragment, int64_t version,
                                           int32_t slot = 0);
-  // Takes `replica` from `from_version` (-1: none) to `version`; returns
-  // payload bytes.
+  // Takes `replica` from `from_version` (-1: none) to `version`; payload bytes.
   absl::StatusOr<int64_t> PullReplica(int32_t fragment, int64_t version,
                                       int64_t from_version,
                                       std::vector<float>& replica);
