@@ -85,6 +85,7 @@ bool ControlLink::JoinUntilDone(std::stop_token stop) {
     absl::StatusOr<v1::JoinResponse> response = client_.Join(options_.join);
     if (response.ok()) {
       failpoint::Hit("island.joined.after");
+      MutexLock listener_lock(&listener_mutex_);
       const absl::Status taken = listener_.on_joined(*response);
       if (!taken.ok()) {
         mailbox_.PutRefused(Annotate(taken, "cannot take part in the run"));
@@ -208,6 +209,7 @@ void ControlLink::RunPlans(std::stop_token stop) {
     absl::StatusOr<v1::IslandPlan> plan =
         client_.WaitForPlan(position, kPlanWait, stop);
     if (plan.ok()) {
+      MutexLock listener_lock(&listener_mutex_);
       {
         // A plan that arrives during a new Join may belong to the new
         // membership, and would look like another process's.
@@ -220,7 +222,6 @@ void ControlLink::RunPlans(std::stop_token stop) {
         return;
       }
       MutexLock lock(&mutex_);
-      if (!member_ || join_count != join_count_) continue;
       position_ = coordinator::ToPosition(*plan);
       mailbox_.PutPlan(*std::move(plan));
       continue;

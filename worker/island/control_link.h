@@ -91,6 +91,9 @@ class ControlLink {
   Mailbox& mailbox_;
   const Listener listener_;
 
+  // Held while the listener and then the mailbox get a Join or a plan, so that
+  // no older plan follows a Join. Taken before mutex_.
+  Mutex listener_mutex_;
   mutable Mutex mutex_;
   CondVar changed_;
   int64_t join_count_ ABSL_GUARDED_BY(mutex_) = 0;

@@ -1,8 +1,9 @@
 #include "worker/island/transfer_bounds.h"
 
 #include <algorithm>
-#include <vector>
+#include <string>
 
+#include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
 #include "absl/time/clock.h"
 #include "base/layout/run_timing.h"
@@ -18,38 +19,36 @@ namespace {
 // those only errors are logged.
 std::function<void(const server::Waiting&)> LogWaiting(const Action& action) {
   const bool is_push = action.kind == ActionKind::kPush;
-  return [is_push, fragment = action.fragment,
-          logged = false](const server::Waiting& waiting) mutable {
-    if (logged || (is_push && waiting.last_error.ok())) return;
-    logged = true;
-    LOG(WARNING) << "the " << (is_push ? "push" : "pull") << " of fragment "
-                 << fragment << " waits for shard " << waiting.shard << ": "
-                 << (waiting.last_error.ok()
-                         ? absl::string_view("it does not answer")
-                         : waiting.last_error.message());
-  };
+  const std::string what = action.kind == ActionKind::kEvaluate
+                               ? "a pull for the evaluation"
+                               : absl::StrCat("the ", is_push ? "push" : "pull",
+                                              " of fragment ", action.fragment);
+  return
+      [is_push, what, logged = false](const server::Waiting& waiting) mutable {
+        if (logged || (is_push && waiting.last_error.ok())) return;
+        logged = true;
+        LOG(WARNING) << what << " waits for shard " << waiting.shard << ": "
+                     << (waiting.last_error.ok()
+                             ? absl::string_view("it does not answer")
+                             : waiting.last_error.message());
+      };
 }
 
-// True for a plan under which the pulled versions are too old.
+// True for a plan under which the pulled version is too old.
 Mailbox::ObsoleteCheck PullCheck(const TransferBounds::Env& env,
                                  const Action& action) {
-  struct Newest {
-    int32_t fragment;
-    int64_t version_max;
-  };
-  std::vector<Newest> pulled;
   if (action.kind == ActionKind::kPull) {
-    pulled.push_back(
-        {action.fragment,
-         action.version + PullPatience(env.spec, env.layout, action.fragment)});
-  } else {
-    for (const v1::FragmentVersion& at : action.cut) {
-      pulled.push_back({at.fragment(), at.version() + 1});
-    }
+    const int64_t version_max =
+        action.version + PullPatience(env.spec, env.layout, action.fragment);
+    return [fragment = action.fragment, version_max](const auto& plan) {
+      return CutVersion(plan, fragment) > version_max;
+    };
   }
-  return [pulled](const v1::IslandPlan& plan) {
-    return std::any_of(pulled.begin(), pulled.end(), [&](const Newest& one) {
-      return CutVersion(plan, one.fragment) > one.version_max;
+  // An evaluation pulls one fragment after the other, and needs no version of
+  // those that it has. A server refuses a version that it no longer holds.
+  return [cut = action.cut](const v1::IslandPlan& plan) {
+    return std::all_of(cut.begin(), cut.end(), [&](const auto& at) {
+      return CutVersion(plan, at.fragment()) > at.version() + 1;
     });
   };
 }

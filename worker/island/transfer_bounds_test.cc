@@ -105,14 +105,21 @@ TEST_F(TransferBoundsTest, APullEndsWhenItsVersionIsTooOld) {
   EXPECT_TRUE(bounds.call().stop.stop_requested());
 }
 
-TEST_F(TransferBoundsTest, AnEvaluationEndsWhenAnyOfItsVersionsIsTooOld) {
+TEST_F(TransferBoundsTest, AnEvaluationEndsWhenAllOfItsVersionsAreTooOld) {
   Action evaluate;
   evaluate.kind = ActionKind::kEvaluate;
-  evaluate.cut.emplace_back().set_version(3);
+  for (int32_t f : {0, 1}) {
+    evaluate.cut.emplace_back().set_fragment(f);
+    evaluate.cut.back().set_version(3);
+  }
   const TransferBounds bounds(Env(), Lane::kTraining, evaluate, nullptr);
-  mailbox_.PutPlan(PlanAt(4, v1::RUN_STATE_ACTIVE));
+  v1::IslandPlan plan = PlanAt(5, v1::RUN_STATE_ACTIVE);
+  plan.add_cut()->set_fragment(1);
+  plan.mutable_cut(1)->set_version(4);
+  mailbox_.PutPlan(plan);
   EXPECT_FALSE(bounds.call().stop.stop_requested());
-  mailbox_.PutPlan(PlanAt(5, v1::RUN_STATE_ACTIVE));
+  plan.mutable_cut(1)->set_version(5);
+  mailbox_.PutPlan(plan);
   EXPECT_TRUE(bounds.call().stop.stop_requested());
 }
 
