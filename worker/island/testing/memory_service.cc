@@ -315,8 +315,8 @@ void MemoryService::Settle() {
     const v1::ServerPlan plan = coordinator_.ServerPlan(kServerId);
     revision_ = plan.revision();
     for (const v1::ServerRunPlan& run : plan.runs()) shard_.OnPlan(run);
-    const std::vector<server::Action> actions = shard_.NextActions();
-    for (const server::Action& action : actions) Do(action);
+    const std::vector<server::ShardAction> actions = shard_.NextActions();
+    for (const server::ShardAction& action : actions) Do(action);
     CHECK(shard_.fault().empty()) << shard_.fault();
     changed = effects.servers_changed || !effects.changed_runs.empty() ||
               !actions.empty();
@@ -324,7 +324,7 @@ void MemoryService::Settle() {
   changed_.notify_all();
 }
 
-void MemoryService::Do(const server::Action& action) {
+void MemoryService::Do(const server::ShardAction& action) {
   switch (action.kind) {
     case server::ActionKind::kMakeVersion0:
       return shard_.OnVersion0(action.fragment,

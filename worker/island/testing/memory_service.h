@@ -93,7 +93,7 @@ class MemoryService {
   // Passes on reports and plans until nothing follows from them, and wakes all
   // who wait.
   void Settle();
-  void Do(const server::Action& action);
+  void Do(const server::ShardAction& action);
   void Prepare(const v1::Seal& seal);
   // Takes the blocks `held` of a contribution that was admitted.
   void TakeBlocks(const v1::ContributionInfo& info, const HeldLayout& held,
