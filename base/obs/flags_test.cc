@@ -45,8 +45,9 @@ TEST(FlagsTest, AHelpTextHasEightyColumns) {
   // The flag is as long as its column, so its text has a line of its own.
   EXPECT_EQ(WrapHelp("            " + words + " then more", 12),
             "            " + words + "\n            then more");
-  EXPECT_EQ(WrapHelp("  atoll join " + words + " then more", 12),
-            "  atoll join " + words + "\n  then more");
+  const std::string fewer(60, 'x');
+  EXPECT_EQ(WrapHelp("  atoll join " + fewer + " then more", 12),
+            "  atoll join " + fewer + " then\n  more");
   const std::string url(90, 'u');
   EXPECT_EQ(WrapHelp(url + " is long", 12), url + "\nis long");
 }

@@ -252,7 +252,7 @@ class World : public coordinator::ServerDirectory {
       shard.machine->OnPlan(
           BuildServerRunPlan(state(), machine_->observed(), s));
     }
-    for (const server::Action& action : shard.machine->NextActions()) {
+    for (const server::ShardAction& action : shard.machine->NextActions()) {
       DoOnShard(shard, action);
     }
     ASSERT_EQ(shard.machine->fault(), "");
@@ -268,7 +268,7 @@ class World : public coordinator::ServerDirectory {
     Collect();
   }
 
-  void DoOnShard(Shard& shard, const server::Action& action) {
+  void DoOnShard(Shard& shard, const server::ShardAction& action) {
     server::RecoveredShard& kept = shard.disk.kept;
     switch (action.kind) {
       case server::ActionKind::kMakeVersion0:
