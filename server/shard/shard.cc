@@ -55,9 +55,7 @@ absl::StatusOr<std::unique_ptr<Shard>> Shard::Create(
   ASSIGN_OR_RETURN(std::unique_ptr<RunStore> store,
                    RunStore::Open(fs, records, data_dir, record,
                                   optimizer->state_count(), resources.images));
-  if (store->merges_live()) {
-    RETURN_IF_ERROR(LiveMerger::MakeAgain(*store, *optimizer));
-  }
+  RETURN_IF_ERROR(LiveMerger::MakeAgain(*store, *optimizer));
   ShardShape shape = MakeShape(*store);
   std::unique_ptr<Shard> shard(new Shard(
       resources, std::move(store), std::move(optimizer), std::move(shape)));

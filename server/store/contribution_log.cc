@@ -34,7 +34,7 @@ absl::StatusOr<std::shared_ptr<Contribution>> ContributionLog::Bind(
     const v1::ContributionInfo& info) {
   const auto key = ContributionKey::FromProto(info.key());
   if (auto found = Find(key)) return found;
-  if (context_.merges_live && !key.is_import()) {
+  if (!keeps_contributions() && !key.is_import()) {
     MutexLock lock(&mutex_);
     std::shared_ptr<Contribution>& bound = contributions_[key];
     if (bound == nullptr) {

@@ -128,6 +128,8 @@ class ContributionLog {
   void HandOver(const std::shared_ptr<Contribution>& contribution);
 
  private:
+  // False: only imports have segments.
+  bool keeps_contributions() const { return !context_.merges_live; }
   absl::Status RecoverSegments(const std::set<std::string>& kept_paths);
   absl::Status RecoverStored();
   absl::Status RecoverPartial(const records::BoundRecord& bound,

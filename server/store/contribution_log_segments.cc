@@ -56,7 +56,7 @@ void ContributionLog::GiveNumberBack(int64_t number) {
 
 bool ContributionLog::IsReusable(int32_t fragment,
                                  const Segment& segment) const {
-  return !context_.merges_live &&
+  return keeps_contributions() &&
          segment.payload_bytes ==
              context_.encoded_ranges[fragment].byte_count();
 }
@@ -116,7 +116,7 @@ void ContributionLog::DropSpares() {
 
 absl::Status ContributionLog::Reserve(int32_t fragment, int64_t version,
                                       int64_t count) {
-  while (!context_.merges_live) {
+  while (keeps_contributions()) {
     {
       MutexLock lock(&mutex_);
       int64_t have = static_cast<int64_t>(free_segments_[fragment].size());
