@@ -100,7 +100,7 @@ class EventLoopTest : public testing::Test {
     return sink;
   }
 
-  MemoryStore store_;
+  MemoryLogStore store_;
   FakeClock clock_;
   EventLoop::Spec spec_;
   std::unique_ptr<EventLoop> loop_;

@@ -71,7 +71,7 @@ class ListenersTest : public testing::Test {
 
   using Served = std::map<std::string, bool>;
 
-  MemoryStore store_;
+  MemoryLogStore store_;
   std::unique_ptr<EventLoop> loop_;
 };
 

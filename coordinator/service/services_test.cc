@@ -289,7 +289,7 @@ class ServicesTest : public testing::Test {
     EXPECT_EQ(GetRun().state(), v1::RUN_STATE_COMPLETED);
   }
 
-  MemoryStore store_;
+  MemoryLogStore store_;
   std::unique_ptr<Life> life_;
   std::vector<v1::ContributionInfo> pushed_;
   int64_t report_seq_ = 0;

@@ -119,7 +119,7 @@ class StoreTest : public testing::TestWithParam<bool> {
  protected:
   StoreTest() {
     if (GetParam()) {
-      store_ = std::make_unique<MemoryStore>();
+      store_ = std::make_unique<MemoryLogStore>();
     } else {
       store_ = *RocksDbStore::Open(NewDirectory());
     }

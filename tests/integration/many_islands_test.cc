@@ -290,7 +290,7 @@ class World {
   const v1::RunSpec spec_;
   const int64_t live_merge_bytes_max_;
   Gate gate_;
-  coordinator::MemoryStore store_;
+  coordinator::MemoryLogStore store_;
   std::unique_ptr<coordinator::EventLoop> loop_;
   std::unique_ptr<coordinator::Listeners> listeners_;
   std::unique_ptr<coordinator::OperatorClient> runs_;

@@ -20,7 +20,7 @@ int64_t RecordsBehindSnapshot(const Store& store) {
 TEST(LongRunTest, StartsFromABoundedPartOfTheLog) {
   CoordinatorOptions options;
   options.snapshots.log_records_max = 100;
-  MemoryStore store;
+  MemoryLogStore store;
   constexpr int64_t kRounds = 500;
   ASSERT_TRUE(WriteLongRun(options, 3, kRounds, store).ok());
   // A round makes three records. A snapshot has several kilobytes of outcomes
@@ -45,7 +45,7 @@ TEST(LongRunTest, ASnapshotStopsGrowingWithTheRounds) {
   CoordinatorOptions options;
   options.snapshots.log_records_max = 100;
   const auto size_after = [&](int64_t round_count) {
-    MemoryStore store;
+    MemoryLogStore store;
     EXPECT_TRUE(WriteLongRun(options, 1, round_count, store).ok());
     return (*store.ReadSnapshot("run"))->ByteSizeLong();
   };

@@ -8,7 +8,7 @@
 
 namespace atl::coordinator {
 
-absl::Status MemoryStore::Append(const Batch& batch) {
+absl::Status MemoryLogStore::Append(const Batch& batch) {
   MutexLock lock(&mutex_);
   if (!failure_.ok()) return failure_;
   const auto& logs = logs_;
@@ -34,15 +34,15 @@ absl::Status MemoryStore::Append(const Batch& batch) {
   return absl::OkStatus();
 }
 
-absl::StatusOr<std::optional<storage::v1::Snapshot>> MemoryStore::ReadSnapshot(
-    const std::string& run_id) const {
+absl::StatusOr<std::optional<storage::v1::Snapshot>>
+MemoryLogStore::ReadSnapshot(const std::string& run_id) const {
   MutexLock lock(&mutex_);
   const auto log = logs_.find(run_id);
   if (log == logs_.end()) return std::nullopt;
   return log->second.snapshot;
 }
 
-absl::StatusOr<std::vector<storage::v1::Record>> MemoryStore::Scan(
+absl::StatusOr<std::vector<storage::v1::Record>> MemoryLogStore::Scan(
     const std::string& run_id, int64_t after_revision,
     int64_t count_max) const {
   MutexLock lock(&mutex_);
@@ -63,7 +63,7 @@ absl::StatusOr<std::vector<storage::v1::Record>> MemoryStore::Scan(
   return records;
 }
 
-absl::StatusOr<std::vector<HistoryRow>> MemoryStore::ReadHistory(
+absl::StatusOr<std::vector<HistoryRow>> MemoryLogStore::ReadHistory(
     const std::string& run_id, HistoryTable table, int64_t begin, int64_t end,
     int64_t bytes_max) const {
   MutexLock lock(&mutex_);
@@ -80,14 +80,14 @@ absl::StatusOr<std::vector<HistoryRow>> MemoryStore::ReadHistory(
   return rows;
 }
 
-absl::StatusOr<std::vector<std::string>> MemoryStore::ListLogs() const {
+absl::StatusOr<std::vector<std::string>> MemoryLogStore::ListLogs() const {
   MutexLock lock(&mutex_);
   std::vector<std::string> ids;
   for (const auto& [id, log] : logs_) ids.push_back(id);
   return ids;
 }
 
-void MemoryStore::FailAppends(absl::Status status) {
+void MemoryLogStore::FailAppends(absl::Status status) {
   MutexLock lock(&mutex_);
   failure_ = std::move(status);
 }

@@ -14,7 +14,7 @@
 
 namespace atl::coordinator {
 
-class MemoryStore : public Store {
+class MemoryLogStore : public Store {
  public:
   absl::Status Append(const Batch& batch) override;
   absl::StatusOr<std::optional<storage::v1::Snapshot>> ReadSnapshot(
