@@ -240,7 +240,7 @@ absl::Status VersionStore::PersistVersion0(int32_t fragment) {
     state->set_commit_seq(0);
     *state->mutable_digest() = held->digest.ToProto();
     *state->mutable_version0_digest() = held->digest.ToProto();
-    batch.Put(context_.names.RecordName("state"), state_.SerializeAsString());
+    batch.Put("state", state_.SerializeAsString());
   }
   failpoint::Hit("server.version0.before");
   RETURN_IF_ERROR(context_.records.Write(batch, Sync::kMachine));
@@ -259,7 +259,7 @@ absl::Status VersionStore::RecordPrepared(const PreparedFact& prepared) {
   *record.mutable_replica_digest() = prepared.replica_digest.ToProto();
   RecordBatch batch;
   batch.Put(
-      context_.names.RecordName(absl::StrCat("prepared/", prepared.fragment)),
+      absl::StrCat("prepared/", prepared.fragment),
       record.SerializeAsString());
   failpoint::Hit("server.prepared.before");
   RETURN_IF_ERROR(context_.records.Write(batch, context_.durability));
@@ -299,7 +299,7 @@ void VersionStore::AddState(int64_t run_epoch, const v1::Commit& commit,
   state->set_version(commit.version());
   state->set_commit_seq(commit.commit_seq());
   *state->mutable_digest() = digest.ToProto();
-  batch->Put(context_.names.RecordName("state"), state_.SerializeAsString());
+  batch->Put("state", state_.SerializeAsString());
 }
 
 std::vector<PreparedFact> VersionStore::FindUnmade() const {

@@ -23,7 +23,7 @@ absl::Status VersionStore::Recover() {
 }
 
 absl::Status VersionStore::RecoverState() {
-  const std::string name = context_.names.RecordName("state");
+  const std::string name = "state";
   const absl::StatusOr<std::string> value = context_.records.Get(name);
   if (value.ok()) {
     ASSIGN_OR_RETURN(records::StateRecord state,
@@ -46,7 +46,7 @@ absl::Status VersionStore::RecoverState() {
   }
   ASSIGN_OR_RETURN(
       const std::vector<RecordStore::Record> prepared,
-      context_.records.Scan(context_.names.RecordName("prepared/")));
+      context_.records.Scan("prepared/"));
   for (const RecordStore::Record& record : prepared) {
     ASSIGN_OR_RETURN(const records::PreparedRecord fact,
                      ParseRecord<records::PreparedRecord>(record));
