@@ -67,6 +67,10 @@ Failpoints NameFailpoints(const storage::v1::Record& record) {
       return {"coordinator.epoch.before", "coordinator.epoch.after"};
     case storage::v1::Record::kServerSet:
       return {"coordinator.server.before", "coordinator.server.after"};
+    case storage::v1::Record::kRunDeleted:
+      return {"coordinator.delete.before", "coordinator.delete.after"};
+    case storage::v1::Record::kRunForgotten:
+      return {"coordinator.forget.before", "coordinator.forget.after"};
     case storage::v1::Record::BODY_NOT_SET:
       break;
   }
