@@ -85,6 +85,8 @@ enum class MergeNeeds {
 };
 MergeNeeds FindNeeds(const v1::MergeSpec& spec);
 
-std::unique_ptr<MergeRule> MakeMergeRule(const v1::OuterSpec& spec);
+// INVALID_ARGUMENT: this program does not know the rule.
+absl::StatusOr<std::unique_ptr<MergeRule>> MakeMergeRule(
+    const v1::OuterSpec& spec);
 
 }  // namespace atl::server
