@@ -57,6 +57,16 @@ TEST(ValidateSpecTest, ARunIsGivenALengthInRoundsInTokensOrInBoth) {
   }
 }
 
+TEST(ValidateSpecTest, AFieldOfANewerProgramIsRefused) {
+  v1::RunSpec spec = SimpleSpec();
+  v1::OuterSpec* outer = spec.mutable_outer();
+  outer->GetReflection()->MutableUnknownFields(outer)->AddVarint(900, 1);
+  const std::vector<FieldViolation> violations = ValidateSpec(spec);
+  ASSERT_EQ(violations.size(), 1u);
+  EXPECT_EQ(violations[0].field, "spec");
+  EXPECT_THAT(violations[0].description, testing::HasSubstr("newer"));
+}
+
 TEST(ValidateSpecTest, NamesTheFieldOfEveryFault) {
   const double nan = std::numeric_limits<double>::quiet_NaN();
   const std::vector<std::pair<std::string, Change>> faults = {

@@ -101,7 +101,6 @@ absl::StatusOr<std::unique_ptr<MergeRule>> MakeMergeRule(
     case v1::MERGE_RULE_KIND_MEDIAN:
       return std::make_unique<TrimmedMean>("median",
                                            std::numeric_limits<int>::max());
-    // The weights of the seal, or the coefficients of the verdict.
     case v1::MERGE_RULE_KIND_UNSPECIFIED:
     case v1::MERGE_RULE_KIND_WEIGHTED_MEAN:
     case v1::MERGE_RULE_KIND_RDA:
@@ -109,6 +108,7 @@ absl::StatusOr<std::unique_ptr<MergeRule>> MakeMergeRule(
     case v1::MERGE_RULE_KIND_CENTRED_CLIP:
     case v1::MERGE_RULE_KIND_KRUM:
     case v1::MERGE_RULE_KIND_MDA:
+      // The weights of the seal, or the coefficients of the verdict.
       return std::make_unique<WeightedSum>();
     default:
       return absl::InvalidArgumentError(absl::StrCat(

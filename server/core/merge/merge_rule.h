@@ -83,9 +83,11 @@ enum class MergeNeeds {
   kNorms,     // A verdict on the norms reported with STORED.
   kProducts,  // A verdict on the inner products of GramSums.
 };
+// Of an unknown rule, for which there is no MergeRule: kNothing.
 MergeNeeds FindNeeds(const v1::MergeSpec& spec);
 
-// INVALID_ARGUMENT: this program does not know the rule.
+// UNSPECIFIED is the weighted mean. INVALID_ARGUMENT: the rule is unknown to
+// this program; the message has its number.
 absl::StatusOr<std::unique_ptr<MergeRule>> MakeMergeRule(
     const v1::OuterSpec& spec);
 
