@@ -48,7 +48,7 @@ void MergeBench::Open() {
   auto run = ReadRun(records);
   CHECK(run.ok());
   optimizer = *MakeOuterOptimizer(run->run().spec().outer());
-  rule = MakeMergeRule(run->run().spec().outer());
+  rule = *MakeMergeRule(run->run().spec().outer());
   auto opened = RunStore::Open(fs, records, "data", *run,
                                optimizer->state_count(), images);
   CHECK(opened.ok()) << opened.status();
