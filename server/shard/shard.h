@@ -53,7 +53,8 @@ struct ShardResources {
 class Shard : public LiveMergeHost {
  public:
   // Opens the shard's store and starts from what it recovered. Blocks on the
-  // disk.
+  // disk. If `records` is damaged, the shard has stopped, and only its committed
+  // versions can be pulled.
   //
   // INVALID_ARGUMENT: this program does not know the run's outer optimizer.
   // Else as RunStore::Open and LiveMerger::MakeAgain.

@@ -119,8 +119,7 @@ absl::Status KeptLog::GiveUp(absl::Span<const int64_t> commit_seqs,
   record.set_reason(reason);
   const auto note = [&](RecordBatch* batch) {
     for (const std::string& pin : pins) {
-      batch->Put(absl::StrCat("given_up/", pin),
-                 record.SerializeAsString());
+      batch->Put(absl::StrCat("given_up/", pin), record.SerializeAsString());
     }
   };
   failpoint::Hit("server.kept.before");

@@ -258,9 +258,8 @@ absl::Status VersionStore::RecordPrepared(const PreparedFact& prepared) {
   record.set_norm_squared(prepared.norm_squared);
   *record.mutable_replica_digest() = prepared.replica_digest.ToProto();
   RecordBatch batch;
-  batch.Put(
-      absl::StrCat("prepared/", prepared.fragment),
-      record.SerializeAsString());
+  batch.Put(absl::StrCat("prepared/", prepared.fragment),
+            record.SerializeAsString());
   failpoint::Hit("server.prepared.before");
   RETURN_IF_ERROR(context_.records.Write(batch, context_.durability));
   failpoint::Hit("server.prepared.after");
@@ -291,8 +290,10 @@ absl::StatusOr<Digest128> VersionStore::Seal(const v1::Commit& commit) {
 }
 
 void VersionStore::AddState(int64_t run_epoch, const v1::Commit& commit,
-                            const Digest128& digest, RecordBatch* batch) {
+                            const Digest128& digest,
+                            const v1::LogPosition& log, RecordBatch* batch) {
   MutexLock lock(&mutex_);
+  if (!log.cluster_id().empty()) *state_.mutable_log() = log;
   state_.set_run_epoch(std::max(state_.run_epoch(), run_epoch));
   state_.set_persisted_commit_seq(commit.commit_seq());
   records::FragmentState* state = state_.mutable_fragments(commit.fragment());
@@ -300,6 +301,11 @@ void VersionStore::AddState(int64_t run_epoch, const v1::Commit& commit,
   state->set_commit_seq(commit.commit_seq());
   *state->mutable_digest() = digest.ToProto();
   batch->Put("state", state_.SerializeAsString());
+}
+
+v1::LogPosition VersionStore::log_seen() const {
+  MutexLock lock(&mutex_);
+  return state_.log();
 }
 
 std::vector<PreparedFact> VersionStore::FindUnmade() const {
