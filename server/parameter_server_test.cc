@@ -174,8 +174,7 @@ TEST(ParameterServerTest, ACheckpointIsDurableWithItsManifestAndGoneWithIt) {
            r.checkpoints(0).pin_id() == "round-1";
   };
   const auto path = [](int shard) {
-    return absl::StrCat("data/runs/small/shard-", shard,
-                        "/checkpoints/round-1.json");
+    return TestCluster::Names(shard).ManifestPath("round-1");
   };
   cluster.Publish();
   for (int shard = 0; shard < 2; ++shard) {
@@ -225,7 +224,7 @@ TEST(ParameterServerTest, AContributionThatIsDamagedIsLostAndComesAgain) {
   const auto lost = cluster.Info(0, 0, 0, gradient);
   ASSERT_OK(cluster.Push(lost, gradient));
   // The round reserves several segments; the first one is used.
-  const std::string log = "data/runs/small/shard-0/log";
+  const std::string log = TestCluster::Names(0).log();
   const auto names = cluster.fs(0).List(log);
   for (const std::string& name : *names) {
     auto file = cluster.fs(0).OpenForWrite(log + "/" + name);
@@ -262,7 +261,7 @@ TEST(ParameterServerTest, ACommittedContributionThatIsDamagedStopsTheShard) {
   ASSERT_OK(digest.status());
   cluster.CutPower(0);
   cluster.AddCommit(0, 0, *digest);
-  const std::string log = "data/runs/small/shard-0/log";
+  const std::string log = TestCluster::Names(0).log();
   const auto names = cluster.fs(0).List(log);
   for (const std::string& name : *names) {
     auto file = cluster.fs(0).OpenForWrite(log + "/" + name);
@@ -282,7 +281,7 @@ TEST(ParameterServerTest, ARunThatCannotBeOpenedIsReportedUnderItsEpoch) {
   ASSERT_OK(cluster.StartAll());
   ASSERT_OK(cluster.Begin());
   cluster.Stop(0);
-  const std::string versions = "data/runs/small/shard-0/versions";
+  const std::string versions = TestCluster::Names(0).versions();
   const auto names = cluster.fs(0).List(versions);
   for (const std::string& name : *names) {
     ASSERT_OK(cluster.fs(0).Remove(versions + "/" + name));

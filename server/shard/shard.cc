@@ -68,12 +68,20 @@ absl::StatusOr<std::shared_ptr<Shard>> Shard::Create(
   ASSIGN_OR_RETURN(std::unique_ptr<RunStore> store,
                    RunStore::Open(fs, records, data_dir, record,
                                   optimizer->state_count(), resources.images));
-  RETURN_IF_ERROR(LiveMerger::MakeAgain(*store, *optimizer));
+  const absl::Status damage = records.damage();
+  if (damage.ok()) {
+    RETURN_IF_ERROR(LiveMerger::MakeAgain(*store, *optimizer));
+  }
   ShardShape shape = MakeShape(*store);
   std::shared_ptr<Shard> shard(
       new Shard(resources, std::move(store), std::move(optimizer),
                 std::move(rule), std::move(shape)));
-  shard->DropImports();
+  if (damage.ok()) {
+    shard->DropImports();
+  } else {
+    MutexLock lock(&shard->mutex_);
+    shard->machine_.OnFault(ToFault(damage));
+  }
   return shard;
 }
 

@@ -64,7 +64,8 @@ class Shard : public LiveMergeHost,
               public std::enable_shared_from_this<Shard> {
  public:
   // Opens the shard's store and starts from what it recovered. Blocks on the
-  // disk.
+  // disk. If `records` is damaged, the shard has stopped, and only its committed
+  // versions can be pulled.
   //
   // INVALID_ARGUMENT: as CheckKnownSpec, or a value of the run's outer
   // optimizer is wrong.
