@@ -14,6 +14,7 @@
 #include "base/random_id/random_id.h"
 #include "base/status/status_macros.h"
 #include "google/protobuf/util/message_differencer.h"
+#include "server/directory/deleted_runs.h"
 #include "server/directory/migrate_format2.h"
 #include "server/store/records/run_records.h"
 #include "server/store/shard_names.h"
@@ -26,9 +27,6 @@ using google::protobuf::util::MessageDifferencer;
 // A program of format 2 cannot make its database where this file is.
 constexpr char kNote[] =
     "This data directory has format 3. Programs of format 2 cannot use it.\n";
-
-// A run that is being deleted.
-constexpr absl::string_view kDeletedSuffix = ".deleted";
 
 // Splits RUN_ID.RUN_UID; false for other names.
 bool ParseRunDirectory(absl::string_view name, FoundShard& found) {
