@@ -147,10 +147,14 @@ TEST_F(MigrateFormat2Test, MovesEveryShardAndGoesOnCounting) {
 }
 
 TEST_F(MigrateFormat2Test, ADeathAtAnyPointIsFollowedByTheRest) {
+  MakeFormat2();
+  const std::string original = data_;
   bool is_over = false;
   for (int point = 0; !is_over; ++point) {
     SCOPED_TRACE(point);
-    MakeFormat2();
+    data_ = absl::StrCat(original, "-", point);
+    std::filesystem::copy(original, data_,
+                          std::filesystem::copy_options::recursive);
     DyingFileSystem dying(fs_, point);
     is_over = Open(dying).ok();
     EXPECT_EQ(is_over, !dying.is_dead());
