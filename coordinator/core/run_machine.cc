@@ -403,8 +403,9 @@ absl::Status RunMachine::Take(const event::ShardReported& reported,
       shard.report.fault_detail().code() != "OTHER_RUN") {
     return absl::OkStatus();
   }
-  const v1::ShardReport report =
-      is_other ? OtherRunReport(reported.report, state_) : reported.report;
+  v1::ShardReport other;
+  if (is_other) other = OtherRunReport(reported.report, state_);
+  const v1::ShardReport& report = is_other ? other : reported.report;
   if (report.run_epoch() != state_.run_epoch()) return absl::OkStatus();
   // A refusal changes what other shards may expect in the SEAL.
   if (!shard.reported ||
