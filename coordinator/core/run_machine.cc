@@ -75,6 +75,7 @@ absl::StatusOr<RunAnswer> RunMachine::Step(const RunEvent& event,
 }
 
 absl::Status RunMachine::Take(const event::Tick& tick, RunAnswer& answer) {
+  due_ = now_;
   Advance();
   return absl::OkStatus();
 }
@@ -85,6 +86,7 @@ absl::Status RunMachine::Take(const event::Create& create, RunAnswer& answer) {
   *record.mutable_run_created()->mutable_spec() = create.spec;
   record.mutable_run_created()->set_run_epoch(1);
   record.mutable_run_created()->set_run_uid(create.run_uid);
+  due_ = now_;
   Emit(std::move(record));
   reasons_.push_back("was created");
   Advance();
@@ -106,6 +108,7 @@ absl::Status RunMachine::Replay(const storage::v1::Record& record) {
 
 absl::Status RunMachine::Take(const event::Recovered& recovered,
                               RunAnswer& answer) {
+  due_ = now_;
   ResizeObservations();
   for (const Member& member : state_.members()) {
     if (member.present()) {

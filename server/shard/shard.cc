@@ -52,23 +52,27 @@ absl::StatusOr<std::unique_ptr<Shard>> Shard::Create(
     const std::string& data_dir, const records::RunRecord& record) {
   ASSIGN_OR_RETURN(std::unique_ptr<OuterOptimizer> optimizer,
                    MakeOuterOptimizer(record.run().spec().outer()));
+  ASSIGN_OR_RETURN(std::unique_ptr<MergeRule> rule,
+                   MakeMergeRule(record.run().spec().outer()));
   ASSIGN_OR_RETURN(std::unique_ptr<RunStore> store,
                    RunStore::Open(fs, records, data_dir, record,
                                   optimizer->state_count(), resources.images));
   RETURN_IF_ERROR(LiveMerger::MakeAgain(*store, *optimizer));
   ShardShape shape = MakeShape(*store);
-  std::unique_ptr<Shard> shard(new Shard(
-      resources, std::move(store), std::move(optimizer), std::move(shape)));
+  std::unique_ptr<Shard> shard(
+      new Shard(resources, std::move(store), std::move(optimizer),
+                std::move(rule), std::move(shape)));
   shard->DropImports();
   return shard;
 }
 
 Shard::Shard(const ShardResources& resources, std::unique_ptr<RunStore> store,
-             std::unique_ptr<OuterOptimizer> optimizer, ShardShape shape)
+             std::unique_ptr<OuterOptimizer> optimizer,
+             std::unique_ptr<MergeRule> rule, ShardShape shape)
     : resources_(resources),
       store_(std::move(store)),
       optimizer_(std::move(optimizer)),
-      rule_(MakeMergeRule(store_->run().spec().outer())),
+      rule_(std::move(rule)),
       live_(store_->merges_live()
                 ? std::make_unique<LiveRounds>(*store_, *optimizer_, *rule_,
                                                waiters_, resources_.held)

@@ -162,7 +162,8 @@ class Shard : public LiveMergeHost {
 
  private:
   Shard(const ShardResources& resources, std::unique_ptr<RunStore> store,
-        std::unique_ptr<OuterOptimizer> optimizer, ShardShape shape);
+        std::unique_ptr<OuterOptimizer> optimizer,
+        std::unique_ptr<MergeRule> rule, ShardShape shape);
 
   // The error of a read of a contribution that is not kept. `given_up`: why it
   // was given up; empty if no pin keeps it.

@@ -5,8 +5,8 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "base/codec/codec.h"
 #include "base/failpoint/failpoint.h"
+#include "base/layout/exchange.h"
 #include "base/status/status_macros.h"
 
 namespace atl::server {
@@ -17,13 +17,7 @@ absl::StatusOr<std::unique_ptr<RunStore>> RunStore::Open(
     std::shared_ptr<ImagePool> images) {
   ASSIGN_OR_RETURN(RunLayout layout,
                    RunLayout::Create(record.run().spec().layout()));
-  const v1::ExchangeSpec& exchange = record.run().spec().exchange();
-  if (exchange.down() != v1::CODEC_UNSPECIFIED &&
-      codec::FindCodec(exchange.down()) == nullptr) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("exchange.down is ", static_cast<int>(exchange.down()),
-                     ", which this program does not know"));
-  }
+  RETURN_IF_ERROR(CheckCodecs(record.run().spec().exchange()));
   std::unique_ptr<RunStore> store(new RunStore(fs, records, data_dir, record,
                                                std::move(layout), state_count,
                                                std::move(images)));

@@ -48,7 +48,7 @@ void MergeBench::Open() {
   auto runs = ListRuns(records);
   CHECK(runs.ok());
   optimizer = *MakeOuterOptimizer((*runs)[0].run().spec().outer());
-  rule = MakeMergeRule((*runs)[0].run().spec().outer());
+  rule = *MakeMergeRule((*runs)[0].run().spec().outer());
   auto opened = RunStore::Open(fs, records, "data", (*runs)[0],
                                optimizer->state_count(), images);
   CHECK(opened.ok()) << opened.status();
