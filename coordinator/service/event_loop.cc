@@ -267,7 +267,7 @@ void EventLoop::TryToRecover() {
   const absl::Status recovered = Recover();
   if (!recovered.ok()) return SetFailure(recovered);
   failure_ = absl::OkStatus();
-  LOG(INFO) << "the store takes records again";
+  if (spec_.store->damage().ok()) LOG(INFO) << "the store takes records again";
   Effects all;
   all.servers_changed = true;
   for (const IslandWatch& watch : island_watches_) {
