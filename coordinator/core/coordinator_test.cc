@@ -407,7 +407,7 @@ TEST(ServerIdentityTest, AServerOfAnotherClusterIsRefusedAndShown) {
   EXPECT_EQ(life.Run().state(), v1::RUN_STATE_ACTIVE);
 }
 
-TEST(ServerIdentityTest, AnotherDirectoryIsRefusedWhileARunHasAShardInTheOldOne) {
+TEST(ServerIdentityTest, AnotherDirectoryIsRefusedWhileARunNeedsTheOldOne) {
   Disk disk;
   Life life(disk);
   life.StartRun();
