@@ -4,8 +4,9 @@
 //
 // Errors of every call, unless stated otherwise: NOT_FOUND, ALREADY_EXISTS and
 // PERMISSION_DENIED as from the system; RESOURCE_EXHAUSTED: the disk is full;
-// DATA_LOSS: the disk cannot be read or written (EIO); UNKNOWN: any other
-// error. Messages name the path.
+// DATA_LOSS: the disk cannot be read or written (EIO); UNAVAILABLE: no
+// descriptor or no memory is left; UNKNOWN: any other error. Messages name the
+// path.
 
 #pragma once
 

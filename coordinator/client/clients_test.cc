@@ -33,7 +33,7 @@
 namespace atl::coordinator {
 namespace {
 
-constexpr absl::Duration kLong = absl::Seconds(30);
+constexpr absl::Duration kLong = absl::Minutes(2);
 constexpr char kSilent[] = "silent";
 
 // The plans that streams send: the newest at once, then each new one. Streams

@@ -2,6 +2,7 @@
 
 #include "server/replay/replay.h"
 
+#include <cerrno>
 #include <cmath>
 #include <memory>
 #include <string>
@@ -310,6 +311,22 @@ TEST_F(ReplayTest, AFullDiskTakesWhatIsKeptAndTheRunGoesOn) {
               std::string::npos)
         << result.status();
   }
+}
+
+TEST_F(ReplayTest, TooFewDescriptorsOrTooLittleMemoryTakesNothingThatIsKept) {
+  Start(MakeRun(1));
+  Pin();
+  Play(0);
+  int64_t version = 1;
+  for (const int error_number : {EMFILE, ENOMEM}) {
+    FakeFileSystem::Fault fault;
+    fault.call = FakeFileSystem::Fault::Call::kWrite;
+    fault.path_part = "/versions";
+    fault.error_number = error_number;
+    cluster_->fs(0).AddFault(fault);
+    Play(version++);  // The write is tried again.
+  }
+  ExpectAgreement(Run());
 }
 
 TEST_F(ReplayTest, APinUnderTheIdOfOneThatWasGivenUpKeeps) {

@@ -296,6 +296,9 @@ TEST_P(DiskErrorsTest, WhatPassesIsShownAndTriedAgain) {
   for (const Case& broken : std::vector<Case>{
            {ENOSPC, 0, absl::StatusCode::kResourceExhausted, "DISK_FULL"},
            {ENOSPC, 5000, absl::StatusCode::kResourceExhausted, "DISK_FULL"},
+           {EDQUOT, 0, absl::StatusCode::kResourceExhausted, "DISK_FULL"},
+           {EMFILE, 0, absl::StatusCode::kUnavailable, "DISK_FAILS"},
+           {ENOMEM, 0, absl::StatusCode::kUnavailable, "DISK_FAILS"},
            {EROFS, 0, absl::StatusCode::kUnavailable, "DISK_FAILS"},
            {ESTALE, 5000, absl::StatusCode::kUnavailable, "DISK_FAILS"}}) {
     SCOPED_TRACE(testing::Message()

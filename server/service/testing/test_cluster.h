@@ -37,7 +37,7 @@ void SumChunk(v1::Chunk& chunk);
 
 class TestCluster {
  public:
-  static constexpr absl::Duration kPatience = absl::Seconds(20);
+  static constexpr absl::Duration kPatience = absl::Minutes(2);
 
   TestCluster(const v1::Run& run, int server_count, int merge_threads = 1);
   ~TestCluster();

@@ -16,6 +16,7 @@ from harness import arithmetic
 from harness import broken_disk
 from harness import cases
 from harness import client as client_module
+from harness import ports
 from harness import power
 from harness import processes
 from harness import python_island
@@ -67,6 +68,7 @@ class Cluster:
         self._own_ports = {}   # Address of the coordinator by class of callers.
         os.makedirs(directory, exist_ok=True)
         self._ports = {}       # Port by name of a service; kept over restarts.
+        self._claimed = []     # Ports that are held for this cluster.
         self._clients = {}     # Address: Client.
         self.processes = {}    # Newest Process by name.
         self._servers = []     # Ids in the order of their first start.
@@ -101,24 +103,30 @@ class Cluster:
         return process
 
     def _serve(self, name, relative, arguments, failpoint, data_dir, prefix):
-        if failpoint and name not in self._ports:
-            # It may die before it reports its port, and must return there.
-            self._ports[name] = processes.free_port()
+        if name not in self._ports:
+            # After a kill it must return there.
+            self._ports[name] = self.claim_port()
         port_file = os.path.join(self.directory, name + ".port")
         command = [
             processes.binary(relative, self._roots.get(name)),
-            "--listen=127.0.0.1:%d" % self._ports.get(name, 0),
+            "--listen=127.0.0.1:%d" % self._ports[name],
             "--data-dir=" + (data_dir or os.path.join(self.directory, name)),
             "--port-file=" + port_file,
         ] + arguments
         process = self._start(name, command, port_file, failpoint, prefix)
         try:
-            self._ports[name] = processes.read_port(process, port_file)
+            processes.read_port(process, port_file)
         except AssertionError:
             # A failpoint during the start: the test waits for the death.
             if not failpoint or process.poll() != -signal.SIGKILL:
                 raise
         return process
+
+    def claim_port(self):
+        """A port that only this cluster uses, until it is closed."""
+        port = ports.claim()
+        self._claimed.append(port)
+        return port
 
     def start_coordinator(self, failpoint=None, data_dir=None, prefix=(),
                           arguments=()):
@@ -131,7 +139,8 @@ class Cluster:
         """Starts it with separate ports for islands, servers and queries."""
         names = ("island", "server", "query")
         process = self.start_coordinator(
-            arguments=["--%s-listen=127.0.0.1:0" % n for n in names])
+            arguments=["--%s-listen=127.0.0.1:%d" % (n, self.claim_port())
+                       for n in names])
 
         def told():
             self.check_alive()
@@ -189,7 +198,7 @@ class Cluster:
                 "run", island_id, failpoint=(armed or {}).get(island_id),
                 arguments=["--mesh", mesh] + list(arguments),
                 directory=directory)
-        rendezvous = "127.0.0.1:%d" % processes.free_port()
+        rendezvous = "127.0.0.1:%d" % self.claim_port()
         for index in range(process_count):
             name = "%s.%d" % (island_id, index)
             self.start_island("run", island_id, name=name, directory=directory,
@@ -335,6 +344,8 @@ class Cluster:
             process.stop()
         for known in self._clients.values():
             known.close()
+        while self._claimed:
+            ports.release(self._claimed.pop())
 
     def describe(self):
         return "\n".join("--- %s (status %s)\n%s" % (n, p.poll(), p.tail(15))

@@ -1,9 +1,8 @@
-"""Real processes of the programs under test, on free loopback ports."""
+"""Real processes of the programs under test."""
 
 import os
 import re
 import signal
-import socket
 import subprocess
 
 from harness import wait
@@ -110,12 +109,6 @@ class Process:
     def tail(self, line_count=25):
         with open(self.log_path, "r", errors="replace") as file:
             return "".join(file.readlines()[-line_count:])
-
-
-def free_port():
-    with socket.socket() as listener:
-        listener.bind(("127.0.0.1", 0))
-        return listener.getsockname()[1]
 
 
 def read_port(process, port_file, timeout=wait.PATIENCE_S):

@@ -33,7 +33,7 @@ constexpr absl::Duration kPatience = absl::Minutes(1);
 absl::Time Soon() { return SystemClock().Now() + kPatience; }
 
 // For waits that fail earlier.
-absl::Time InAWhile() { return SystemClock().Now() + absl::Seconds(10); }
+absl::Time InAWhile() { return SystemClock().Now() + absl::Minutes(2); }
 
 // True once the other end has closed; false at `deadline`.
 bool IsSentAway(int fd, absl::Time deadline) {
