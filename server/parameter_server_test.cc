@@ -2,11 +2,13 @@
 
 #include "server/parameter_server.h"
 
+#include <map>
 #include <string>
 #include <vector>
 
 #include "absl/time/clock.h"
 #include "absl/time/time.h"
+#include "base/io/files.h"
 #include "gtest/gtest.h"
 #include "server/service/testing/test_cluster.h"
 
@@ -291,6 +293,79 @@ TEST(ParameterServerTest, ARunThatCannotBeOpenedIsReportedUnderItsEpoch) {
       0, [](const v1::ShardReport& r) { return !r.fault().empty(); });
   ASSERT_TRUE(report.ok()) << report.status();
   EXPECT_EQ(report->run_epoch(), 1);
+}
+
+// Files of the run's records and versions, by path.
+std::map<std::string, std::string> ReadFiles(FakeFileSystem& fs) {
+  std::map<std::string, std::string> files;
+  const ShardNames names = TestCluster::Names(0);
+  for (const std::string& directory : {names.records(), names.versions()}) {
+    for (const std::string& name : *fs.List(directory)) {
+      const std::string path = absl::StrCat(directory, "/", name);
+      files[path] = *ReadFile(fs, path);
+    }
+  }
+  return files;
+}
+
+TEST(ParameterServerTest, DamagedRecordsStopTheirRunAloneAndItsVersionsStay) {
+  TestCluster cluster(SmallRun(), 1);
+  cluster.AddTwin();
+  ASSERT_OK(cluster.StartAll());
+  ASSERT_OK(cluster.Begin());
+  ASSERT_OK(cluster.Round(0, 2));
+  const auto newest = cluster.Pull(0, 1);
+  ASSERT_OK(newest.status());
+  cluster.Stop(0);
+  const std::string log = TestCluster::Names(0).records() + "/000001.log";
+  const std::string bytes = *ReadFile(cluster.fs(0), log);
+  const size_t used = bytes.find_last_not_of('\0');
+  {
+    auto file = *cluster.fs(0).OpenForWrite(log);
+    ASSERT_OK(file->WriteAt(static_cast<int64_t>(used * 3 / 4),
+                            "damaged by a disk that lies"));
+  }
+  const auto files = ReadFiles(cluster.fs(0));
+  ASSERT_OK(cluster.Start(0));
+  const auto report = cluster.WaitForReport(
+      0, [](const v1::ShardReport& r) { return !r.fault().empty(); });
+  ASSERT_OK(report.status());
+  EXPECT_NE(report->fault().find(log), std::string::npos) << report->fault();
+  EXPECT_NE(report->fault().find("is damaged"), std::string::npos)
+      << report->fault();
+  const auto twin = cluster.WaitForReport(
+      0, [](const v1::ShardReport& r) { return r.initialized(); },
+      /*twin=*/true);
+  ASSERT_OK(twin.status());
+  EXPECT_EQ(twin->fault(), "");
+  EXPECT_EQ(*cluster.Pull(0, 1), *newest);
+  cluster.Stop(0);
+  EXPECT_TRUE(ReadFiles(cluster.fs(0)) == files);
+}
+
+TEST(ParameterServerTest, WithoutOneRunsDirectoryTheOtherRunGoesOn) {
+  TestCluster cluster(SmallRun(), 1);
+  cluster.AddTwin();
+  ASSERT_OK(cluster.StartAll());
+  ASSERT_OK(cluster.Begin());
+  cluster.Stop(0);
+  const ShardNames names = TestCluster::Names(0);
+  for (const std::string& directory :
+       {names.records(), names.versions(), names.log()}) {
+    for (const std::string& name : *cluster.fs(0).List(directory)) {
+      ASSERT_OK(cluster.fs(0).Remove(absl::StrCat(directory, "/", name)));
+    }
+    ASSERT_OK(cluster.fs(0).Remove(directory));
+  }
+  ASSERT_OK(cluster.fs(0).Remove(names.checkpoints()));
+  ASSERT_OK(cluster.fs(0).Remove(names.directory()));
+  ASSERT_OK(cluster.fs(0).Remove(names.run_directory()));
+  ASSERT_OK(cluster.Start(0));
+  const auto twin = cluster.WaitForReport(
+      0, [](const v1::ShardReport& r) { return r.initialized(); },
+      /*twin=*/true);
+  ASSERT_OK(twin.status());
+  EXPECT_EQ(twin->fault(), "");
 }
 
 TEST(ParameterServerTest, AnImportBecomesVersion0OnAllShards) {

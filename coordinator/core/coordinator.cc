@@ -355,6 +355,11 @@ void Coordinator::Advance(absl::Time now) {
   for (auto& [id, run] : runs_) run->Step(event::Tick{}, now).IgnoreError();
 }
 
+void Coordinator::AddStall(absl::Duration duration) {
+  for (auto& [id, server] : servers_) server.lease_end += duration;
+  for (auto& [id, run] : runs_) run->AddStall(duration);
+}
+
 absl::Time Coordinator::NextTimer() const {
   absl::Time next = absl::InfiniteFuture();
   for (const auto& [id, server] : servers_) {

@@ -51,6 +51,7 @@ absl::StatusOr<RunAnswer> RunMachine::Step(const RunEvent& event,
 }
 
 absl::Status RunMachine::Take(const event::Tick& tick, RunAnswer& answer) {
+  due_ = now_;
   Advance();
   return absl::OkStatus();
 }
@@ -60,6 +61,7 @@ absl::Status RunMachine::Take(const event::Create& create, RunAnswer& answer) {
   record.mutable_run_created()->set_run_id(create.run_id);
   *record.mutable_run_created()->mutable_spec() = create.spec;
   record.mutable_run_created()->set_run_epoch(1);
+  due_ = now_;
   Emit(std::move(record));
   reasons_.push_back("was created");
   Advance();
@@ -81,6 +83,7 @@ absl::Status RunMachine::Replay(const storage::v1::Record& record) {
 
 absl::Status RunMachine::Take(const event::Recovered& recovered,
                               RunAnswer& answer) {
+  due_ = now_;
   ResizeObservations();
   for (const Member& member : state_.members()) {
     if (member.present()) {

@@ -79,7 +79,7 @@ class MigrateFormat2Test : public testing::Test {
           record.SerializeAsString();
       const std::string prefix = absl::StrCat("data/", run_id, "/", shard, "/");
       all[prefix + "state"] = absl::StrCat("state of ", run_id, shard);
-      all[prefix + "stored/1"] = std::string(3 << 20, 's');
+      all[prefix + "stored/1"] = std::string(kLong, 's');
       const std::string versions =
           absl::StrCat(data_, "/runs/", run_id, "/shard-", shard, "/versions");
       ASSERT_TRUE(fs_.CreateDirectories(versions).ok());
@@ -108,7 +108,7 @@ class MigrateFormat2Test : public testing::Test {
       EXPECT_EQ(shard.record.run().run_epoch(), 7);
       EXPECT_EQ(*shard.records->Get("state"),
                 absl::StrCat("state of ", shard.run_id, shard.shard));
-      EXPECT_EQ(shard.records->Get("stored/1")->size(), 3u << 20);
+      EXPECT_EQ(shard.records->Get("stored/1")->size(), kLong);
       EXPECT_EQ(shard.records->Scan("")->size(), 3u);
       EXPECT_EQ(*ReadFile(fs_, ShardNames(data_, shard.run_id, "", shard.shard)
                                    .VersionPath(0, 0)),
@@ -116,6 +116,8 @@ class MigrateFormat2Test : public testing::Test {
     }
   }
 
+  // A batch of the migration ends after it.
+  static constexpr size_t kLong = 1'100'000;
   const std::vector<std::pair<std::string, int32_t>> kShards = {
       {"one", 0}, {"two", 0}, {"two", 2}};
   FileSystem& fs_ = PosixFileSystem();

@@ -215,6 +215,19 @@ TEST_F(RunStoreTest, ACrashBetweenRenameAndStateLeavesTheOldVersion) {
   EXPECT_EQ(store_->Recovered().persisted_commit_seq, 1);
 }
 
+TEST_F(RunStoreTest, StateHasTheNewestPositionOfTheCoordinatorsLog) {
+  ASSERT_TRUE(MakeVersion(0, 5).ok());
+  EXPECT_EQ(store_->log_seen().index(), 0);
+  v1::LogPosition log;
+  log.set_cluster_id("c");
+  log.set_index(12);
+  ASSERT_TRUE(MakeVersion(1, 7).ok());
+  ASSERT_TRUE(store_->Persist(1, Commit(1), {}, /*keep=*/false, log).ok());
+  ASSERT_TRUE(CutPowerAndReopen().ok());
+  EXPECT_EQ(store_->log_seen().index(), 12);
+  EXPECT_EQ(store_->log_seen().cluster_id(), "c");
+}
+
 TEST_F(RunStoreTest, AReaderGoesOnWithAVersionThatIsRemoved) {
   ASSERT_TRUE(MakeVersion(0, 5).ok());
   const auto held = store_->versions().Find(0, 0);

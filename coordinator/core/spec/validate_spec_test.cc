@@ -416,6 +416,12 @@ TEST(CoordinatorTest, CallsASilentServerAwayUntilItReports) {
   report.set_report_seq(1);
   ASSERT_TRUE(coordinator.ReportShards(report, now + absl::Seconds(11)).ok());
   EXPECT_TRUE(coordinator.FindServer("s")->alive);
+  coordinator.AddStall(absl::Minutes(1));
+  EXPECT_EQ(coordinator.NextTimer(), now + absl::Seconds(81));
+  coordinator.Advance(now + absl::Seconds(80));
+  EXPECT_TRUE(coordinator.FindServer("s")->alive);
+  coordinator.Advance(now + absl::Seconds(81));
+  EXPECT_FALSE(coordinator.FindServer("s")->alive);
 }
 
 }  // namespace

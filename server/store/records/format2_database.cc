@@ -5,6 +5,7 @@
 #include "absl/status/status.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/string_view.h"
 #include "base/obs/rocksdb_log.h"
 #include "base/status/status_macros.h"
 #include "rocksdb/db.h"

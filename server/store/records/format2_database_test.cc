@@ -1,7 +1,9 @@
 #include "server/store/records/format2_database.h"
 
+#include <map>
 #include <string>
 
+#include "absl/status/status.h"
 #include "absl/strings/match.h"
 #include "gtest/gtest.h"
 #include "server/store/testing/format2_writer.h"

@@ -17,6 +17,7 @@
 #include <vector>
 
 #include "absl/strings/match.h"
+#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "base/io/files.h"
 #include "base/io/testing/fake_file_system.h"
@@ -35,9 +36,10 @@ constexpr char kMark[] = "run/records/mark";
 
 unsigned ChooseSeed() {
   const char* const given = std::getenv("ATOLL_TEST_SEED");
-  const unsigned seed = given != nullptr
-                            ? static_cast<unsigned>(std::atoi(given))
-                            : std::random_device{}();
+  unsigned seed = 0;
+  if (given == nullptr || !absl::SimpleAtoi(given, &seed)) {
+    seed = std::random_device{}();
+  }
   std::cout << "ATOLL_TEST_SEED=" << seed << std::endl;
   return seed;
 }
