@@ -161,7 +161,7 @@ class ImportTest(cluster_module.IntegrationTest):
     def wait_initialized(self, server_id):
         """Waits until the shard has a version file: its import is complete."""
         versions = os.path.join(self.cluster.directory, server_id, "runs",
-                                "run", "shard-*", "versions", "f0-v0.ver")
+                                "run.*", "shard-*", "versions", "f0-v0.ver")
         wait.until("%s has version 0" % server_id,
                    lambda: glob.glob(versions))
 

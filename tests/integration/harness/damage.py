@@ -6,15 +6,15 @@ import os
 
 def shard_directory(cluster, server, run_id="run"):
     """Where a server keeps its shard of a run."""
-    found, = glob.glob(os.path.join(cluster.directory, server, "runs", run_id,
-                                    "shard-*"))
+    found, = glob.glob(os.path.join(cluster.directory, server, "runs",
+                                    run_id + ".*", "shard-*"))
     return found
 
 
 def files(cluster, server, room, suffix, run_id="run"):
     """Files of a run on a server, sorted: room is "log" or "versions"."""
     found = sorted(glob.glob(os.path.join(
-        cluster.directory, server, "runs", run_id, "shard-*", room,
+        cluster.directory, server, "runs", run_id + ".*", "shard-*", room,
         "*" + suffix)))
     assert found, "%s has no %s in its %s" % (server, suffix, room)
     return found
@@ -27,7 +27,7 @@ def segments(cluster, server):
 def segment_count(cluster, server, run_id="run"):
     """Log segments on a server; 0 for an ended run that keeps nothing."""
     return len(glob.glob(os.path.join(
-        cluster.directory, server, "runs", run_id, "shard-*", "log",
+        cluster.directory, server, "runs", run_id + ".*", "shard-*", "log",
         "*.seg")))
 
 
