@@ -20,6 +20,7 @@
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
 #include "base/sync/mutex.h"
+#include "coordinator/client/log_seen.h"
 #include "worker/core/island_loop.h"
 #include "worker/island/control_link.h"
 #include "worker/island/island_meter.h"
@@ -45,6 +46,7 @@ class IslandRunner {
       : options_(options), links_(links), loop_(options.run_id) {}
 
   absl::StatusOr<v1::Run> ReadRun();
+  absl::Status CheckRun(const v1::Run& run);
   absl::Status Setup(const v1::Run& run);
   v1::JoinRequest MakeJoinRequest() const;
   absl::Status OnJoined(const v1::JoinResponse& response);
@@ -76,6 +78,7 @@ class IslandRunner {
   void EndOthers(Lane lane, const absl::Status& status);
   bool lost() const;
   absl::StatusOr<IslandProgress> Finish(const Action& action);
+  absl::Status Explain(const absl::Status& status) const;
   void Report(const Action& action);
   void Log(const Action& action);
 
@@ -98,6 +101,8 @@ class IslandRunner {
   std::map<std::string, bool> servers_away_ ABSL_GUARDED_BY(mutex_);
 
   v1::RunSpec spec_;
+  std::string run_uid_;  // Empty: not known.
+  coordinator::LogSeen log_seen_;
   bool streaming_ = false;
   std::unique_ptr<IslandPart> part_;
   // Outcomes for the other processes, sent with the next training command.
