@@ -42,6 +42,7 @@ struct CoordinatorOptions {
 struct StartIds {
   std::string cluster_id;  // Used only if the log has none.
   std::string start_id;
+  std::string log_secret = "";  // Used only if the log has no cluster_id.
 };
 
 struct Effects {

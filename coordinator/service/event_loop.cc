@@ -199,7 +199,7 @@ absl::Status EventLoop::Recover() {
   stall_ = absl::ZeroDuration();
   const absl::Status damage = spec_.store->damage();
   if (damage.ok()) {
-    coordinator->Start(now, {RandomId(), RandomId()}, spec_.store->index());
+    coordinator->Start(now, {RandomId(), RandomId(), RandomId()}, spec_.store->index());
   } else {
     LOG(ERROR) << "the log is damaged; the coordinator only reads: " << damage;
     coordinator->StartDamaged(now, damage);
