@@ -153,21 +153,27 @@ absl::StatusOr<std::unique_ptr<LogDatabase>> LogDatabase::Open(
   return database;
 }
 
-std::unique_ptr<rocksdb::Env> LogDatabase::MakeEnv() const {
+absl::StatusOr<std::unique_ptr<rocksdb::Env>> LogDatabase::MakeEnv() const {
   // RocksDB refuses a MANIFEST whose end is torn, and skips a page of zeros in
   // its middle. It gets the whole records before. If more than a torn end is
   // missing, the index tells: RocksDB deletes what a synced record of the
   // MANIFEST replaces only after that record.
   const auto current = ReadFile(files_, directory_ + "/CURRENT");
-  if (current.ok()) {
-    const std::string name(absl::StripTrailingAsciiWhitespace(*current));
-    const auto bytes = ReadFile(files_, absl::StrCat(directory_, "/", name));
-    const int64_t size = bytes.ok() ? MeasureWholeRecords(*bytes) : 0;
-    if (size > 0 && size < static_cast<int64_t>(bytes->size())) {
-      return rocksdb::NewCompositeEnv(CutFile(database_files_, name, size));
-    }
+  if (absl::IsNotFound(current.status())) {
+    return rocksdb::NewCompositeEnv(database_files_);
   }
-  return rocksdb::NewCompositeEnv(database_files_);
+  RETURN_IF_ERROR(current.status());
+  const std::string name(absl::StripTrailingAsciiWhitespace(*current));
+  const auto bytes = ReadFile(files_, absl::StrCat(directory_, "/", name));
+  if (absl::IsNotFound(bytes.status())) {
+    return rocksdb::NewCompositeEnv(database_files_);
+  }
+  RETURN_IF_ERROR(bytes.status());
+  const int64_t size = MeasureWholeRecords(*bytes);
+  if (size == 0 || size == static_cast<int64_t>(bytes->size())) {
+    return rocksdb::NewCompositeEnv(database_files_);
+  }
+  return rocksdb::NewCompositeEnv(CutFile(database_files_, name, size));
 }
 
 absl::StatusOr<LogDatabase::Found> LogDatabase::Look(rocksdb::Env& env) {
@@ -181,12 +187,18 @@ absl::StatusOr<LogDatabase::Found> LogDatabase::Look(rocksdb::Env& env) {
   std::string value;
   rocksdb::Status status = handle.db->Get(read, kFormatKey, &value);
   if (status.ok()) found.format = value;
-  if (!status.ok() && !status.IsNotFound()) found.unreadable = ToStatus(status);
+  if (status.IsCorruption()) {
+    found.unreadable = ToStatus(status);
+  } else if (!status.ok() && !status.IsNotFound()) {
+    return OpenError(status);
+  }
   int64_t table_index = 0;
   status = handle.db->Get(read, kIndexKey, &value);
   absl::string_view bytes;
-  if (!status.ok() && !status.IsNotFound()) {
+  if (status.IsCorruption()) {
     found.unreadable = ToStatus(status);
+  } else if (!status.ok() && !status.IsNotFound()) {
+    return OpenError(status);
   } else if (status.ok() && (!Unseal(value, bytes) ||
                              !absl::SimpleAtoi(bytes, &table_index))) {
     found.unreadable = absl::DataLossError(
@@ -249,7 +261,7 @@ absl::Status LogDatabase::CompareWithMark(const Found& found) const {
 
 absl::Status LogDatabase::OpenHandle() {
   auto handle = std::make_shared<Handle>();
-  handle->env = MakeEnv();
+  ASSIGN_OR_RETURN(handle->env, MakeEnv());
   Found found;
   const bool exists = files_.Exists(directory_ + "/CURRENT");
   if (exists) {
@@ -266,6 +278,14 @@ absl::Status LogDatabase::OpenHandle() {
       handle->Open(options, directory_, /*read_only=*/!damage.ok());
   if (!opened.ok()) return damage.ok() ? OpenError(opened) : damage;
   if (damage.ok()) {
+    std::string index;
+    const rocksdb::Status read =
+        handle->db->Get(rocksdb::ReadOptions(), kIndexKey, &index);
+    if (found.index > 0 &&
+        (!read.ok() || index != Seal(absl::StrCat(found.index)))) {
+      return absl::DataLossError(
+          absl::StrCat(directory_, " has lost batches while it was opened"));
+    }
     // The open has synced what it found.
     if (mark_->index().value_or(-1) < found.index) {
       RETURN_IF_ERROR(WriteMark(found.index));

@@ -98,7 +98,7 @@ class LogDatabase {
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(write_mutex_);
   void Close();
   void SetDamage(absl::Status damage);
-  std::unique_ptr<rocksdb::Env> MakeEnv() const;
+  absl::StatusOr<std::unique_ptr<rocksdb::Env>> MakeEnv() const;
   absl::Status OpenError(const rocksdb::Status& status) const;
 
   const std::string directory_;
