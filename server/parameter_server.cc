@@ -6,10 +6,8 @@
 #include <utility>
 #include <vector>
 
-#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
-#include "base/failpoint/failpoint.h"
 #include "base/layout/ids.h"
 #include "base/obs/log.h"
 #include "base/obs/version.h"
@@ -17,13 +15,8 @@
 #include "base/status/status_macros.h"
 #include "base/time/clock.h"
 #include "base/time/proto_time.h"
-#include "server/store/records/run_records.h"
-
 namespace atl::server {
 namespace {
-
-constexpr char kIncarnationName[] = "server/incarnation";
-constexpr char kServerIdName[] = "server/id";
 
 constexpr int kBackgroundNice = 10;
 constexpr absl::Duration kReportIntervalMax = absl::Seconds(5);
@@ -35,34 +28,6 @@ constexpr int kMessageBytesMax = rpc::kDataMessageBytesMax;
 // memory and are lost when the connection breaks, so this is small on any link.
 constexpr int kReceiveWindowBytes = 256 << 10;
 
-// Checks whose the directory is; makes the next incarnation durable.
-absl::StatusOr<int64_t> BeginLife(RecordStore& records,
-                                  const std::string& server_id) {
-  int64_t incarnation = 0;
-  const absl::StatusOr<std::string> id = records.Get(kServerIdName);
-  if (id.ok()) {
-    if (*id != server_id) {
-      return absl::FailedPreconditionError(absl::StrCat(
-          "the data directory belongs to server ", *id, ", not ", server_id,
-          "; give --server-id=", *id, " or another --data-dir"));
-    }
-    ASSIGN_OR_RETURN(const std::string text, records.Get(kIncarnationName));
-    if (!absl::SimpleAtoi(text, &incarnation)) {
-      return absl::DataLossError("record server/incarnation is damaged");
-    }
-  } else if (!absl::IsNotFound(id.status())) {
-    return id.status();
-  }
-  ++incarnation;
-  RecordBatch batch;
-  batch.Put(kServerIdName, server_id);
-  batch.Put(kIncarnationName, absl::StrCat(incarnation));
-  failpoint::Hit("server.incarnation.before");
-  RETURN_IF_ERROR(records.Write(batch, Sync::kMachine));
-  failpoint::Hit("server.incarnation.after");
-  return incarnation;
-}
-
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<ParameterServer>> ParameterServer::Start(
@@ -72,10 +37,11 @@ absl::StatusOr<std::unique_ptr<ParameterServer>> ParameterServer::Start(
     return absl::InvalidArgumentError("thread counts must be >= 1");
   }
   RETURN_IF_ERROR(rpc::CheckListener(options.listener));
-  ASSIGN_OR_RETURN(const int64_t incarnation,
-                   BeginLife(environment.records, options.server_id));
+  ASSIGN_OR_RETURN(std::unique_ptr<ServerDirectory> directory,
+                   ServerDirectory::Open(environment.fs, options.data_dir,
+                                         options.server_id));
   std::unique_ptr<ParameterServer> server(
-      new ParameterServer(options, environment, incarnation));
+      new ParameterServer(options, environment, std::move(directory)));
   RETURN_IF_ERROR(server->Recover());
   rpc::RpcServer::Spec spec;
   server->service_ = std::make_unique<ParameterServiceImpl>(
@@ -98,10 +64,10 @@ absl::StatusOr<std::unique_ptr<ParameterServer>> ParameterServer::Start(
 
 ParameterServer::ParameterServer(const Options& options,
                                  const Environment& environment,
-                                 int64_t incarnation)
+                                 std::unique_ptr<ServerDirectory> directory)
     : options_(options),
       environment_(environment),
-      incarnation_(incarnation),
+      directory_(std::move(directory)),
       tile_pool_(options.merge_thread_count),
       merger_(tile_pool_),
       merge_queue_(1),
@@ -161,24 +127,35 @@ ShardResources ParameterServer::Resources() {
 }
 
 absl::Status ParameterServer::Recover() {
-  RETURN_IF_ERROR(environment_.fs.CreateDirectories(
-      absl::StrCat(options_.data_dir, "/runs")));
-  ASSIGN_OR_RETURN(const std::vector<records::RunRecord> runs,
-                   ListRuns(environment_.records));
-  for (const records::RunRecord& record : runs) OpenShard(record);
+  ASSIGN_OR_RETURN(std::vector<FoundShard> shards, directory_->OpenShards());
+  for (FoundShard& shard : shards) OpenShard(std::move(shard));
   return absl::OkStatus();
 }
 
-void ParameterServer::OpenShard(const records::RunRecord& record) {
-  const std::string& run_id = record.run().run_id();
+void ParameterServer::OpenShard(FoundShard found) {
+  const std::string run_id = found.run_id;
+  const records::RunRecord& record = found.record;
+  {
+    MutexLock lock(&mutex_);
+    if (entries_.count(run_id) > 0) {
+      LOG(ERROR) << "run " << run_id
+                 << " is here twice; the directory with run_uid "
+                 << found.run_uid << " is left alone";
+      return;
+    }
+  }
   Entry entry;
-  entry.shard_number = record.shard();
+  entry.shard_number = found.shard;
   entry.run_epoch = record.run().run_epoch();
   absl::StatusOr<std::unique_ptr<Shard>> shard =
-      Shard::Create(Resources(), environment_.fs, environment_.records,
-                    options_.data_dir, record);
+      found.status.ok()
+          ? Shard::Create(Resources(), environment_.fs, *found.records,
+                          options_.data_dir, record)
+          : absl::StatusOr<std::unique_ptr<Shard>>(found.status);
   if (shard.ok()) {
+    entry.records = std::move(found.records);
     entry.shard = *std::move(shard);
+    directory_->NoteLog(entry.shard->store().log_seen(), 0);
     LOG(INFO) << "run " << run_id << ": shard " << record.shard() << " of "
               << record.shard_count() << " is open";
   } else {
@@ -188,6 +165,16 @@ void ParameterServer::OpenShard(const records::RunRecord& record) {
   }
   MutexLock lock(&mutex_);
   entries_[run_id] = std::move(entry);
+}
+
+absl::Status ParameterServer::CreateShard(const v1::ServerRunPlan& plan,
+                                          const v1::Run& run) {
+  RETURN_IF_ERROR(ValidateId("run_id", run.run_id()));
+  ASSIGN_OR_RETURN(
+      FoundShard found,
+      directory_->CreateShard(run, plan.shard(), plan.shard_count()));
+  OpenShard(std::move(found));
+  return absl::OkStatus();
 }
 
 Shard* ParameterServer::FindShard(const std::string& run_id) {
@@ -203,7 +190,7 @@ bool ParameterServer::Register(std::stop_token stop) {
   request.set_server_id(options_.server_id);
   request.set_address(options_.advertise.empty() ? rpc_->address()
                                                  : options_.advertise);
-  request.set_incarnation(incarnation_);
+  request.set_incarnation(incarnation());
   request.set_program_version(kProgramVersion);
   absl::Duration wait = absl::Milliseconds(50);
   std::string logged;
@@ -212,7 +199,7 @@ bool ParameterServer::Register(std::stop_token stop) {
         environment_.coordinator.RegisterServer(request);
     if (response.ok()) {
       LOG(INFO) << "registered as " << options_.server_id << ", incarnation "
-                << incarnation_ << ", at coordinator epoch "
+                << incarnation() << ", at coordinator epoch "
                 << response->coordinator_epoch();
       MutexLock lock(&mutex_);
       lease_ = FromProto(response->lease_duration());
@@ -357,21 +344,12 @@ bool ParameterServer::ApplyRunPlan(const v1::ServerRunPlan& plan) {
                    << run.status().ToString();
       return false;
     }
-    absl::Status created = ValidateId("run_id", plan.run_id());
-    if (created.ok()) {
-      created = CreateRun(environment_.records, *run, plan.shard(),
-                          plan.shard_count());
-    }
+    const absl::Status created = CreateShard(plan, *run);
     if (!created.ok()) {
       LOG(WARNING) << "run " << plan.run_id()
                    << " cannot be created here: " << created.ToString();
       return false;
     }
-    records::RunRecord record;
-    *record.mutable_run() = *run;
-    record.set_shard(plan.shard());
-    record.set_shard_count(plan.shard_count());
-    OpenShard(record);
     shard = FindShard(plan.run_id());
     if (shard == nullptr) return true;
   }
@@ -395,7 +373,7 @@ absl::Status ParameterServer::ReportOnce() {
   {
     MutexLock lock(&mutex_);
     request.set_server_id(options_.server_id);
-    request.set_incarnation(incarnation_);
+    request.set_incarnation(incarnation());
     request.set_report_seq(++report_seq_);
     request.set_plan_revision(plan_revision_);
     for (const auto& [run_id, entry] : entries_) {

@@ -29,10 +29,11 @@
 #include "base/rpc/listener.h"
 #include "base/sync/mutex.h"
 #include "coordinator/client/server_control_client.h"
+#include "server/directory/server_directory.h"
 #include "server/live_merge/receive_budget.h"
 #include "server/service/parameter_service.h"
 #include "server/shard/shard.h"
-#include "server/store/records/record_store.h"
+#include "server/store/records/log_record_store.h"
 #include "server/store/version_image.h"
 
 namespace atl::server {
@@ -59,14 +60,14 @@ class ParameterServer final : public ShardDirectory {
   // Its dependencies, which must outlive it.
   struct Environment {
     FileSystem& fs;
-    RecordStore& records;
     coordinator::ServerControlClient& coordinator;
     std::function<absl::StatusOr<v1::Run>(const std::string& run_id)> get_run;
   };
 
   // Recovers, listens, and starts to follow the coordinator, which may be away.
   // INVALID_ARGUMENT: an option is wrong. FAILED_PRECONDITION: the directory is
-  // another server's. Otherwise as the store and the listener.
+  // another server's, or another process uses it. Otherwise as ServerDirectory
+  // and the listener.
   static absl::StatusOr<std::unique_ptr<ParameterServer>> Start(
       const Options& options, const Environment& environment);
 
@@ -74,7 +75,7 @@ class ParameterServer final : public ShardDirectory {
 
   int port() const { return rpc_->port(); }
   const std::string& address() const { return rpc_->address(); }
-  int64_t incarnation() const { return incarnation_; }
+  int64_t incarnation() const { return directory_->incarnation(); }
   // Health name: NOT_SERVING if any shard here has stopped
   // (kShardsHealth/RUN_ID: a run's shard). A restart may help; other runs are
   // still served.
@@ -94,6 +95,7 @@ class ParameterServer final : public ShardDirectory {
  private:
   // A known run: its shard, or why there is none.
   struct Entry {
+    std::unique_ptr<LogRecordStore> records;  // The shard's.
     std::unique_ptr<Shard> shard;
     int32_t shard_number = 0;
     std::string fault;
@@ -101,10 +103,12 @@ class ParameterServer final : public ShardDirectory {
   };
 
   ParameterServer(const Options& options, const Environment& environment,
-                  int64_t incarnation);
+                  std::unique_ptr<ServerDirectory> directory);
 
   absl::Status Recover();
-  void OpenShard(const records::RunRecord& record);
+  void OpenShard(FoundShard found);
+  // Makes the shard that a plan places here.
+  absl::Status CreateShard(const v1::ServerRunPlan& plan, const v1::Run& run);
   ShardResources Resources();
 
   // --- The agent ---
@@ -123,7 +127,7 @@ class ParameterServer final : public ShardDirectory {
 
   const Options options_;
   const Environment environment_;
-  const int64_t incarnation_;
+  const std::unique_ptr<ServerDirectory> directory_;
 
   TilePool tile_pool_;
   RoundMerger merger_;

@@ -161,6 +161,8 @@ class ServerServiceDouble : public v1::ServerService::Service {
                               const v1::RegisterServerRequest*,
                               v1::RegisterServerResponse* response) override {
     response->set_coordinator_epoch(4);
+    response->mutable_log()->set_cluster_id("cluster");
+    response->mutable_log()->set_index(8);
     return grpc::Status::OK;
   }
   grpc::Status ReportShards(grpc::ServerContext*,
@@ -177,14 +179,18 @@ class ServerServiceDouble : public v1::ServerService::Service {
     {
       std::lock_guard<std::mutex> lock(mutex);
       watched_incarnation = request->incarnation();
+      watched_index = request->log_seen().index();
+      watched.notify_all();
     }
     return board.Stream(context, writer);
   }
 
   PlanBoard<v1::ServerPlan> board;
   std::mutex mutex;
+  std::condition_variable watched;
   v1::ReportShardsRequest report;
   int64_t watched_incarnation = 0;
+  int64_t watched_index = 0;  // Of log_seen.
 };
 
 // Streams the events of records 1 to 9; record 4 has two. A stream breaks after
@@ -453,6 +459,26 @@ TEST_F(ClientsTest, AServerRegistersFollowsItsPlanAndReports) {
   EXPECT_EQ(servers_.report.incarnation(), 12);
   EXPECT_EQ(servers_.report.report_seq(), 2);
   EXPECT_EQ(servers_.watched_incarnation, 12);
+  EXPECT_EQ(servers_.watched_index, 8);
+}
+
+TEST_F(ClientsTest, AServerThatRegistersAgainWatchesFromWhatItHasReported) {
+  v1::RegisterServerRequest request;
+  request.set_server_id("server-0");
+  ASSERT_TRUE(control_->RegisterServer(request).ok());
+  servers_.board.Publish({});
+  ASSERT_TRUE(control_->WaitForPlan({}, kLong, {}).ok());
+  v1::ReportShardsRequest report;
+  report.mutable_log_seen()->set_cluster_id("cluster");
+  report.mutable_log_seen()->set_index(11);
+  ASSERT_TRUE(control_->ReportShards(report).ok());
+  // The stream ends, and the client opens another.
+  servers_.board.End(absl::UnavailableError("again"));
+  std::unique_lock<std::mutex> lock(servers_.mutex);
+  EXPECT_EQ(servers_.report.log_seen().index(), 11);
+  EXPECT_TRUE(servers_.watched.wait_for(
+      lock, absl::ToChronoMilliseconds(kLong),
+      [&] { return servers_.watched_index == 11; }));
 }
 
 // --- Operators and readers ---------------------------------------------------

@@ -1,12 +1,17 @@
 #include "server/core/known_spec.h"
 
+#include <cstdint>
+
 #include "absl/strings/str_cat.h"
+#include "base/features/features.h"
 #include "base/status/refusal.h"
 
 namespace atl::server {
 
 absl::Status CheckKnownSpec(const v1::RunSpec& spec,
                             absl::string_view program_version) {
+  const uint64_t missing = RequiredFeatures(spec) & ~ProgramFeatures();
+  if (missing == 0) return absl::OkStatus();
   const struct {
     absl::string_view reason;
     absl::string_view field;
@@ -32,7 +37,11 @@ absl::Status CheckKnownSpec(const v1::RunSpec& spec,
                      ", which this program (version ", program_version,
                      ") does not know; start a newer one on this directory"));
   }
-  return absl::OkStatus();
+  return Refuse(
+      absl::StatusCode::kInvalidArgument, "UNKNOWN_FEATURES",
+      absl::StrCat("the run needs ", DescribeFeatures(missing),
+                   ", which this program (version ", program_version,
+                   ") does not know; start a newer one on this directory"));
 }
 
 }  // namespace atl::server

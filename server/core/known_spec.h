@@ -9,9 +9,9 @@
 
 namespace atl::server {
 
-// INVALID_ARGUMENT, UNKNOWN_MERGE_RULE, UNKNOWN_OUTER_OPTIMIZER, UNKNOWN_CODEC
-// or UNKNOWN_DURABILITY: a newer program made the run; names the number and
-// `program_version`, the version of this program.
+// INVALID_ARGUMENT: a newer program made the run. UNKNOWN_MERGE_RULE,
+// UNKNOWN_OUTER_OPTIMIZER, UNKNOWN_CODEC or UNKNOWN_DURABILITY with the number;
+// else UNKNOWN_FEATURES. `program_version`: of this program, for the message.
 absl::Status CheckKnownSpec(const v1::RunSpec& spec,
                             absl::string_view program_version);
 

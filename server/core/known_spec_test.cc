@@ -53,5 +53,13 @@ TEST(KnownSpecTest, AnUnknownNumberIsRefusedByItsName) {
   }
 }
 
+TEST(KnownSpecTest, SoIsAFieldThatOnlyANewerProgramHas) {
+  v1::RunSpec spec;
+  spec.GetReflection()->MutableUnknownFields(&spec)->AddVarint(9999, 1);
+  const absl::Status refused = CheckKnownSpec(spec, "1.2");
+  ASSERT_TRUE(GetReason(refused).has_value()) << refused;
+  EXPECT_EQ(GetReason(refused)->reason, "UNKNOWN_FEATURES");
+}
+
 }  // namespace
 }  // namespace atl::server

@@ -23,7 +23,7 @@ constexpr int kSlots = 3;
 constexpr int64_t kManyBytes = int64_t{1} << 40;
 constexpr int64_t kByte = 4096 + 5;  // Of a segment's first block.
 std::string LogOf(int shard) {
-  return absl::StrCat("data/runs/small/shard-", shard, "/log");
+  return TestCluster::Names(shard).log();
 }
 
 v1::Run MakeRun(int server_count) {

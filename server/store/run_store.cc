@@ -21,6 +21,11 @@ absl::StatusOr<std::unique_ptr<RunStore>> RunStore::Open(
   std::unique_ptr<RunStore> store(new RunStore(fs, records, data_dir, record,
                                                std::move(layout), state_count,
                                                std::move(images)));
+  if (!records.damage().ok()) {
+    const absl::Status opened = store->versions_.RecoverDamaged();
+    if (!opened.ok()) return records.damage();
+    return store;
+  }
   const ShardNames& names = store->context_.names;
   for (const std::string& directory :
        {names.versions(), names.log(), names.checkpoints()}) {
@@ -67,7 +72,7 @@ RecoveredShard RunStore::Recovered() const {
 
 absl::Status RunStore::Persist(int64_t run_epoch, const v1::Commit& commit,
                                absl::Span<const ContributionKey> keys,
-                               bool keep) {
+                               bool keep, const v1::LogPosition& log) {
   failpoint::Hit("server.state.before");
   ASSIGN_OR_RETURN(const Digest128 digest, versions_.Seal(commit));
   RecordBatch batch;
@@ -81,7 +86,7 @@ absl::Status RunStore::Persist(int64_t run_epoch, const v1::Commit& commit,
   });
   ContributionLog::Freed freed =
       contributions_.TakeOut(to_free, &batch, commit.commit_seq());
-  versions_.AddState(run_epoch, commit, digest, &batch);
+  versions_.AddState(run_epoch, commit, digest, log, &batch);
   RETURN_IF_ERROR(
       contributions_.WriteAndRecycle(batch, Sync::kMachine, std::move(freed)));
   failpoint::Hit("server.state.after");

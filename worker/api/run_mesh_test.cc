@@ -118,7 +118,7 @@ class RunMeshTest : public IslandFixture {
         has_group ? IslandWorld::Over(mesh, std::move(ranks))
                   : IslandWorld::Join({.mesh = mesh.ToString(),
                                        .micro_batch_count = micro_batch_count_},
-                                      {}, absl::Minutes(1));
+                                      {}, absl::Minutes(2));
     if (!world.ok()) return world.status();
     const auto coordinator = service.MakeCoordinator();
     IslandLinks links;

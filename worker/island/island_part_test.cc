@@ -45,7 +45,7 @@ class IslandPartTest : public IslandFixture {
           service_->MakeParameters());
     };
     part_ = nullptr;
-    auto world = IslandWorld::Join({.mesh = mesh}, {}, absl::Minutes(1));
+    auto world = IslandWorld::Join({.mesh = mesh}, {}, absl::Minutes(2));
     ASSERT_TRUE(world.ok()) << world.status();
     world_ = *std::move(world);
     links_.make_trainer = [this](const engine::TrainerOptions& trainer) {

@@ -244,22 +244,23 @@ class Cluster:
         self.create_run_of(spec)
         self.start_islands(armed=armed)
 
-    def restart(self, name):
-        """Restarts a killed process with its arguments, without a failpoint."""
+    def restart(self, name, failpoint=None):
+        """Restarts a killed process with its arguments. Only a coordinator or
+        a server may have a failpoint."""
         assert self.processes[name].poll() is not None, name + " still runs"
         if name in self._disks:
             self._disks[name].cut()
         if name == "coordinator":
             return self.start_coordinator(
-                arguments=self._coordinator_arguments)
+                failpoint, arguments=self._coordinator_arguments)
         if name in self._servers:
-            return self.start_server(name)
+            return self.start_server(name, failpoint)
         return self.start_island(**self._islands[name])
 
-    def cut_power_of(self, name, lies=False):
+    def cut_power_of(self, name, lies=False, seed=None):
         """Call before the start of `name`: each restart loses all unsynced
-        writes. Returns its power.Disk."""
-        disk = power.Disk(os.path.join(self.directory, name), lies)
+        writes, or with a `seed` some of them. Returns its power.Disk."""
+        disk = power.Disk(os.path.join(self.directory, name), lies, seed)
         self._disks[name] = disk
         return disk
 

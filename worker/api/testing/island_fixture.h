@@ -43,7 +43,7 @@ class IslandFixture : public testing::Test {
     options.run_id = "test";
     options.island_id = island_id;
     options.work_directory = "/work-" + island_id;
-    options.join_patience = absl::Seconds(20);
+    options.join_patience = absl::Minutes(2);
     return options;
   }
 

@@ -1,4 +1,4 @@
-#include "server/core/log_seen.h"
+#include "server/core/coordinator_fence.h"
 
 #include <algorithm>
 
@@ -13,13 +13,13 @@ using Code = absl::StatusCode;
 
 }  // namespace
 
-absl::Status LogSeen::Check(int64_t coordinator_epoch,
-                            const v1::LogPosition& position) const {
-  if (!position.cluster_id().empty() && !newest_.cluster_id().empty() &&
-      position.cluster_id() != newest_.cluster_id()) {
+absl::Status CoordinatorFence::Check(int64_t coordinator_epoch,
+                                     const v1::LogPosition& position) const {
+  if (!position.cluster_id().empty() && !cluster_id_.empty() &&
+      position.cluster_id() != cluster_id_) {
     return Refuse(
         Code::kFailedPrecondition, "OTHER_CLUSTER",
-        absl::StrCat("this server belongs to cluster ", newest_.cluster_id(),
+        absl::StrCat("this server belongs to cluster ", cluster_id_,
                      ", and the coordinator's log is of cluster ",
                      position.cluster_id(),
                      "; start the coordinator on its own data directory, or "
@@ -31,27 +31,25 @@ absl::Status LogSeen::Check(int64_t coordinator_epoch,
         absl::StrCat("the coordinator's epoch is ", coordinator_epoch,
                      ", and this server has seen ", coordinator_epoch_,
                      ": it runs on an older copy of its log, or an earlier "
-                     "process still runs"));
+                     "process of it still runs"));
   }
   return absl::OkStatus();
 }
 
-void LogSeen::Note(int64_t coordinator_epoch, const v1::LogPosition& position) {
+void CoordinatorFence::Note(int64_t coordinator_epoch,
+                            const v1::LogPosition& position) {
   coordinator_epoch_ = std::max(coordinator_epoch_, coordinator_epoch);
-  if (!position.cluster_id().empty() &&
-      (newest_.cluster_id().empty() || position.index() >= newest_.index())) {
-    newest_ = position;
-  }
+  if (cluster_id_.empty()) cluster_id_ = position.cluster_id();
 }
 
-absl::Status LogSeen::OnRegistered(
+absl::Status CoordinatorFence::Take(
     const v1::RegisterServerResponse& response) {
   RETURN_IF_ERROR(Check(response.coordinator_epoch(), response.log()));
   Note(response.coordinator_epoch(), response.log());
   return absl::OkStatus();
 }
 
-absl::Status LogSeen::OnPlan(const v1::ServerPlan& plan) {
+absl::Status CoordinatorFence::Take(const v1::ServerPlan& plan) {
   RETURN_IF_ERROR(Check(plan.coordinator_epoch(), plan.log()));
   if (!plan.log().cluster_id().empty()) {
     if (plan.log().index() < plan_index_) {
