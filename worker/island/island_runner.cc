@@ -92,16 +92,21 @@ absl::StatusOr<v1::Run> IslandRunner::ReadRun() {
 absl::Status IslandRunner::CheckRun(const v1::Run& run) {
   RETURN_IF_ERROR(CheckFeatures(run.spec()));
   if (links_.check_run) RETURN_IF_ERROR(links_.check_run(run.spec()));
-  run_uid_ = run.run_uid();
   const FoundSaves found =
       FindSaves(*links_.file_system, MakeSavePlace(options_));
-  if (found.sets.empty()) return absl::OkStatus();
-  const SaveHeader& newest = found.sets.front().outline.header;
-  const absl::Status same = CheckRunUid(newest.run_uid, run.run_uid());
-  if (!same.ok()) return Explain(same);
-  if (run_uid_.empty()) run_uid_ = newest.run_uid;
-  log_seen_.Note(newest.log);
-  return absl::OkStatus();
+  if (!found.sets.empty()) {
+    const SaveHeader& newest = found.sets.front().outline.header;
+    log_seen_.Note(newest.log);
+    RETURN_IF_ERROR(NoteRunUid(newest.run_uid));
+  }
+  const absl::Status same = NoteRunUid(run.run_uid());
+  return same.ok() ? same : Explain(same);
+}
+
+absl::Status IslandRunner::NoteRunUid(const std::string& run_uid) {
+  MutexLock lock(&mutex_);
+  if (run_uid_.empty()) run_uid_ = run_uid;
+  return CheckRunUid(run_uid_, run_uid);
 }
 
 absl::Status IslandRunner::Setup(const v1::Run& run) {
@@ -124,13 +129,14 @@ v1::JoinRequest IslandRunner::MakeJoinRequest() const {
   capabilities->set_data_fingerprint(part_->data_fingerprint());
   capabilities->set_tokens_per_second(part_->tokens_per_second());
   capabilities->set_features(ProgramFeatures());
-  request.set_run_uid(run_uid_);
   log_seen_.AddTo(request);
+  MutexLock lock(&mutex_);
+  request.set_run_uid(run_uid_);
   return request;
 }
 
 absl::Status IslandRunner::OnJoined(const v1::JoinResponse& response) {
-  RETURN_IF_ERROR(CheckRunUid(run_uid_, response.run().run_uid()));
+  RETURN_IF_ERROR(NoteRunUid(response.run().run_uid()));
   RETURN_IF_ERROR(CheckJoin(spec_, response));
   log_seen_.Note(response.plan().log());
   part_->SetIdentity(response.island_epoch(), response.session_secret());
@@ -142,7 +148,7 @@ absl::Status IslandRunner::OnJoined(const v1::JoinResponse& response) {
 }
 
 absl::Status IslandRunner::OnPlan(const v1::IslandPlan& plan) {
-  RETURN_IF_ERROR(CheckRunUid(run_uid_, plan.run_uid()));
+  RETURN_IF_ERROR(NoteRunUid(plan.run_uid()));
   RETURN_IF_ERROR(CheckPlan(spec_, plan));
   log_seen_.Note(plan.log());
   part_->SetRoutes(server::ToRoutes(plan));
@@ -405,6 +411,7 @@ SaveHeader IslandRunner::DescribeSave(const Action& action) const {
   SaveSummary& summary = header.summary;
   {
     MutexLock lock(&mutex_);
+    header.run_uid = run_uid_;
     if (streaming_) {
       summary = loop_.StreamSave(action);
     } else if (action.contributions[0].fragment == 0) {
@@ -418,7 +425,6 @@ SaveHeader IslandRunner::DescribeSave(const Action& action) const {
   summary.data_shard = action.data_shard;
   summary.data_position = action.data_position;
   header.step = progress_.step;
-  header.run_uid = run_uid_;
   header.log = log_seen_.newest();
   return header;
 }

@@ -47,6 +47,8 @@ class IslandRunner {
 
   absl::StatusOr<v1::Run> ReadRun();
   absl::Status CheckRun(const v1::Run& run);
+  // Keeps the first run_uid; CheckRunUid() for the later ones.
+  absl::Status NoteRunUid(const std::string& run_uid);
   absl::Status Setup(const v1::Run& run);
   v1::JoinRequest MakeJoinRequest() const;
   absl::Status OnJoined(const v1::JoinResponse& response);
@@ -99,9 +101,9 @@ class IslandRunner {
   int64_t outcomes_seen_ ABSL_GUARDED_BY(mutex_) = 0;
   int64_t first_seq_ ABSL_GUARDED_BY(mutex_) = 0;
   std::map<std::string, bool> servers_away_ ABSL_GUARDED_BY(mutex_);
+  std::string run_uid_ ABSL_GUARDED_BY(mutex_);  // Empty: not known.
 
   v1::RunSpec spec_;
-  std::string run_uid_;  // Empty: not known.
   coordinator::LogSeen log_seen_;
   bool streaming_ = false;
   std::unique_ptr<IslandPart> part_;
