@@ -87,11 +87,13 @@ class PowerCutTest(cluster_module.IntegrationTest):
             self.cluster.run_state()
         self.assertEqual(caught.exception.code(), grpc.StatusCode.NOT_FOUND)
 
-    def test_a_server_that_did_not_sync_a_commit_stops(self):
+    def test_a_server_that_did_not_sync_a_commit_is_refused(self):
+        # It has lost its identity too, so it comes with another directory.
         self.lie_to("server-0", "server.state.after@2")
         server = self.cluster.processes["server-0"]
-        wait.until("the shard sees what it lost",
-                   lambda: "this shard is at version 0" in server.tail())
+        wait.until("the coordinator sees that the directory is another",
+                   lambda: "runs have shards in data directory" in
+                   server.tail())
 
     def test_an_island_that_did_not_sync_its_save_ends_with_other_bits(self):
         self.lie_to("island-1", "island.pushed.after@2")
