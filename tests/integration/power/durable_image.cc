@@ -157,7 +157,7 @@ int Sync(int fd) {
   std::lock_guard<std::mutex> lock(Lock());
   static long count = 0;  // Guarded by Lock().
   const char* const cut_at = std::getenv("ATOLL_DISK_CUT_AT");
-  if (cut_at != nullptr && ++count == std::atol(cut_at)) {
+  if (cut_at != nullptr && std::to_string(++count) == cut_at) {
     kill(getpid(), SIGKILL);
   }
   // A disk that lies: a control that the test must detect.
