@@ -224,6 +224,17 @@ TEST(FakeFileSystemTest, AFullDiskRefusesAndLeavesTheOldFile) {
   EXPECT_TRUE(WriteFileAtomically(fs, "/a", "longer than 8").ok());
 }
 
+TEST(PosixFileSystemTest, ALockHasOneHolder) {
+  std::string pattern = testing::TempDir() + "/lock_XXXXXX";
+  const std::string path = std::string(mkdtemp(pattern.data())) + "/lock";
+  auto lock = PosixFileSystem().Lock(path);
+  ASSERT_TRUE(lock.ok()) << lock.status();
+  EXPECT_EQ(PosixFileSystem().Lock(path).status().code(),
+            absl::StatusCode::kFailedPrecondition);
+  lock->reset();
+  EXPECT_TRUE(PosixFileSystem().Lock(path).ok());
+}
+
 // A disk that becomes full takes only some of the bytes.
 TEST(PosixFileSystemTest, AWriteThatIsCutShortSaysWhy) {
   std::string pattern = testing::TempDir() + "/short_XXXXXX";

@@ -39,6 +39,7 @@ std::deque<v1::ShardReport> CutShard(v1::ShardReport report,
   }
   v1::ShardReport name;
   name.set_run_id(report.run_id());
+  name.set_run_uid(report.run_uid());
   name.set_run_epoch(report.run_epoch());
   name.set_shard(report.shard());
   v1::ShardReport lists;
@@ -81,6 +82,9 @@ std::deque<v1::WatchServerPlanResponse> CutPlan(v1::ServerPlan plan,
     part.set_coordinator_epoch(plan.coordinator_epoch());
     return part.mutable_runs();
   });
+  v1::ServerPlan& first = *parts.front().mutable_plan();
+  if (plan.has_log()) *first.mutable_log() = plan.log();
+  first.mutable_deleted_runs()->Swap(plan.mutable_deleted_runs());
   for (size_t i = 0; i < parts.size(); ++i) {
     parts[i].set_part(static_cast<int32_t>(i));
     parts[i].set_parts_left(static_cast<int32_t>(parts.size() - 1 - i));

@@ -21,6 +21,7 @@ namespace atl::coordinator {
 
 void RunMachine::Advance() {
   ResizeObservations();
+  if (!refusal_.ok()) return;
   // Each pass but the last makes a record. The limit catches our own bugs.
   for (int pass = 0; AdvanceOnce(); ++pass) CHECK_LT(pass, 100000);
 }
@@ -65,10 +66,19 @@ void RunMachine::PauseOnFault() {
 void RunMachine::AdvanceStart() {
   if (state_.server_ids().empty()) {
     std::vector<std::string> alive = servers_.AliveServers();
+    std::string unfit;
+    std::erase_if(alive, [&](const std::string& id) {
+      const std::string missing =
+          DescribeMissing(servers_.FindServer(id)->features);
+      if (missing.empty()) return false;
+      unfit = absl::StrCat("; server ", id, " lacks ", missing,
+                           ": upgrade its program");
+      return true;
+    });
     const int32_t needed = state_.spec().server_count();
     if (static_cast<int64_t>(alive.size()) < needed) {
       return Wait(absl::StrCat("waits for servers: ", alive.size(), " of ",
-                               needed, " are registered"));
+                               needed, " are registered", unfit));
     }
     alive.resize(needed);
     std::sort(alive.begin(), alive.end());
@@ -123,7 +133,7 @@ void RunMachine::AdvanceStart() {
 void RunMachine::ExpireLeases() {
   for (size_t slot = 0; slot < state_.members().size(); ++slot) {
     const Member& member = state_.members()[slot];
-    if (!member.present() || observed_.members[slot].lease_end > now_) continue;
+    if (!member.present() || observed_.members[slot].lease_end > due_) continue;
     storage::v1::MemberSet lost = member.record;
     lost.set_state(v1::ISLAND_STATE_LOST);
     reasons_.push_back(absl::StrCat(
@@ -136,7 +146,7 @@ void RunMachine::ExpireLeases() {
 void RunMachine::ExpirePins() {
   std::vector<std::string> expired;
   for (const auto& [pin_id, end] : observed_.pin_ends) {
-    if (end <= now_) expired.push_back(pin_id);
+    if (end <= due_) expired.push_back(pin_id);
   }
   for (const std::string& pin_id : expired) EmitRelease(pin_id);
 }
@@ -144,7 +154,7 @@ void RunMachine::ExpirePins() {
 void RunMachine::AdvanceSealed() {
   for (int32_t f = 0; f < state_.fragments().size(); ++f) {
     if (state_.fragments()[f].phase != RoundPhase::kSealed) continue;
-    Decision decision = DecideRecall(state_, observed_, f, now_);
+    Decision decision = DecideRecall(state_, observed_, f, due_);
     if (decision.reason.empty()) {
       decision = WaitsForVerdict(state_, f)
                      ? DecideVerdict(state_, observed_, f)
@@ -176,7 +186,8 @@ void RunMachine::AdvanceOpen() {
     if (state_.fragments()[f].phase != RoundPhase::kOpen) continue;
     Decision decision =
         is_async ? DecideAsyncSeal(state_, observed_, f)
-                 : DecideSeal(state_, observed_, f, now_, observed_.timers[f]);
+                 : DecideSeal(state_, observed_, f, now_, due_,
+                              observed_.timers[f]);
     if (decision.records.empty()) {
       Wait(decision.reason);
       continue;
@@ -232,8 +243,21 @@ void RunMachine::CompleteIfDone() {
   reasons_.push_back("is complete");
 }
 
+void RunMachine::AddStall(absl::Duration duration) {
+  for (ObservedMember& member : observed_.members) {
+    member.lease_end += duration;
+  }
+  for (auto& [pin_id, end] : observed_.pin_ends) end += duration;
+  for (RoundTimers& timers : observed_.timers) {
+    timers.deadline_start += duration;
+    timers.quorum_time += duration;
+  }
+  for (auto& [place, recall] : observed_.recalls) recall.since += duration;
+}
+
 absl::Time RunMachine::NextTimer() const {
   absl::Time next = absl::InfiniteFuture();
+  if (!refusal_.ok()) return next;
   for (const auto& [pin_id, end] : observed_.pin_ends)
     next = std::min(next, end);
   if (state_.ended()) return next;

@@ -124,7 +124,7 @@ class RunMeshTest : public IslandFixture {
     IslandLinks links;
     links.get_run = [&] { return absl::StatusOr<v1::Run>(service.run()); };
     links.coordinator = coordinator.get();
-    links.make_parameter_client = [&](const v1::RunSpec&,
+    links.make_parameter_client = [&](const v1::Run&,
                                       const HeldLayout& held) {
       return absl::StatusOr<std::unique_ptr<server::ParameterClient>>(
           service.MakeParameters(held));

@@ -39,7 +39,7 @@ class IslandPartTest : public IslandFixture {
     const v1::RunSpec spec = Streaming(Tiny(1), eager);
     service_ = std::make_unique<MemoryService>(spec);
     links_.file_system = &files_;
-    links_.make_parameter_client = [this](const v1::RunSpec&,
+    links_.make_parameter_client = [this](const v1::Run&,
                                           const HeldLayout&) {
       return absl::StatusOr<std::unique_ptr<server::ParameterClient>>(
           service_->MakeParameters());
@@ -52,7 +52,7 @@ class IslandPartTest : public IslandFixture {
       return world_->MakeTrainer(trainer);
     };
     options_ = Options(name);
-    auto part = IslandPart::Create(options_, links_, spec);
+    auto part = IslandPart::Create(options_, links_, service_->run());
     ASSERT_TRUE(part.ok()) << part.status();
     part_ = *std::move(part);
     step_ = 0;

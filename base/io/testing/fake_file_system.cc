@@ -322,6 +322,26 @@ absl::Status FakeFileSystem::Rename(const std::string& from,
                                     const std::string& to) {
   MutexLock lock(&state_->mutex);
   RETURN_IF_ERROR(state_->Check(Fault::Call::kRename, from));
+  if (state_->directories.count(from) > 0) {
+    // With everything in it, before a crash and after it.
+    const std::string prefix = absl::StrCat(from, "/");
+    const auto renamed = [&](const std::string& name) {
+      return name == from || name.compare(0, prefix.size(), prefix) == 0
+                 ? absl::StrCat(to, name.substr(from.size()))
+                 : name;
+    };
+    for (auto* names : {&state_->names, &state_->synced_names}) {
+      std::map<std::string, std::shared_ptr<Node>> moved;
+      for (const auto& [name, node] : *names) moved[renamed(name)] = node;
+      names->swap(moved);
+    }
+    std::set<std::string> directories;
+    for (const std::string& name : state_->directories) {
+      directories.insert(renamed(name));
+    }
+    state_->directories.swap(directories);
+    return absl::OkStatus();
+  }
   const auto found = state_->names.find(from);
   if (found == state_->names.end()) {
     return absl::NotFoundError(absl::StrCat("rename ", from, ": not there"));

@@ -2,7 +2,8 @@
 // and forget everything that was not synced. Thread-safe.
 //
 // Crash() keeps a file's bytes as of its last Sync(), and a name if its
-// directory was synced after the name was made. Directories always survive.
+// directory was synced after the name was made. Directories always survive, and
+// a directory's new name at once.
 
 #pragma once
 

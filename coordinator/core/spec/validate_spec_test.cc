@@ -57,6 +57,16 @@ TEST(ValidateSpecTest, ARunIsGivenALengthInRoundsInTokensOrInBoth) {
   }
 }
 
+TEST(ValidateSpecTest, AFieldOfANewerProgramIsRefused) {
+  v1::RunSpec spec = SimpleSpec();
+  v1::OuterSpec* outer = spec.mutable_outer();
+  outer->GetReflection()->MutableUnknownFields(outer)->AddVarint(900, 1);
+  const std::vector<FieldViolation> violations = ValidateSpec(spec);
+  ASSERT_EQ(violations.size(), 1u);
+  EXPECT_EQ(violations[0].field, "spec");
+  EXPECT_THAT(violations[0].description, testing::HasSubstr("newer"));
+}
+
 TEST(ValidateSpecTest, NamesTheFieldOfEveryFault) {
   const double nan = std::numeric_limits<double>::quiet_NaN();
   const std::vector<std::pair<std::string, Change>> faults = {
@@ -292,7 +302,7 @@ TEST(ValidateSpecTest, NamesWhatAnAsyncRunDoesNotTake) {
 TEST(CreateRunTest, IsIdempotentAndRefusesAnotherSpec) {
   Coordinator coordinator({});
   const absl::Time now = absl::FromUnixSeconds(1);
-  coordinator.Start(now);
+  coordinator.Start(now, {"cluster", "start"}, 0);
   v1::CreateRunRequest request;
   request.set_run_id("run");
   *request.mutable_spec() = SimpleSpec();
@@ -316,7 +326,7 @@ TEST(CreateRunTest, IsIdempotentAndRefusesAnotherSpec) {
 TEST(CreateRunTest, ReplayGivesTheCoordinatorAgainWithAGreaterEpoch) {
   Coordinator first({});
   const absl::Time now = absl::FromUnixSeconds(1);
-  first.Start(now);
+  first.Start(now, {"cluster", "start"}, 0);
   v1::CreateRunRequest request;
   *request.mutable_spec() = SimpleSpec();
   for (const char* id : {"a", "b"}) {
@@ -332,7 +342,7 @@ TEST(CreateRunTest, ReplayGivesTheCoordinatorAgainWithAGreaterEpoch) {
   for (const LogEntry& entry : first.TakeEffects(now).batch.entries) {
     ASSERT_TRUE(second.Replay(entry).ok());
   }
-  second.Start(now);
+  second.Start(now, {"other", "second"}, 1);
   EXPECT_EQ(second.coordinator_epoch(), first.coordinator_epoch() + 1);
   EXPECT_TRUE(second.FindRun("b").ok());
   EXPECT_TRUE(second.CheckServer("s", 3).ok());
@@ -346,7 +356,7 @@ TEST(CreateRunTest, ReplayGivesTheCoordinatorAgainWithAGreaterEpoch) {
 TEST(CoordinatorTest, TakesOnlyPageTokensThatItGave) {
   Coordinator coordinator({});
   const absl::Time now = absl::FromUnixSeconds(1);
-  coordinator.Start(now);
+  coordinator.Start(now, {"cluster", "start"}, 0);
   v1::CreateRunRequest request;
   *request.mutable_spec() = SimpleSpec();
   for (const char* id : {"a", "b", "c"}) {
@@ -374,7 +384,7 @@ TEST(CoordinatorTest, TakesOnlyPageTokensThatItGave) {
 TEST(CoordinatorTest, NamesTheFieldOfABadIdOnce) {
   Coordinator coordinator({});
   const absl::Time now = absl::FromUnixSeconds(1);
-  coordinator.Start(now);
+  coordinator.Start(now, {"cluster", "start"}, 0);
   v1::RegisterServerRequest server;
   server.set_server_id("S 1");
   server.set_address("h:1");
@@ -391,7 +401,7 @@ TEST(CoordinatorTest, CallsASilentServerAwayUntilItReports) {
   options.server_lease_duration = absl::Seconds(10);
   Coordinator coordinator(options);
   const absl::Time now = absl::FromUnixSeconds(1);
-  coordinator.Start(now);
+  coordinator.Start(now, {"cluster", "start"}, 0);
   v1::RegisterServerRequest server;
   server.set_server_id("s");
   server.set_address("h:1");
@@ -406,6 +416,12 @@ TEST(CoordinatorTest, CallsASilentServerAwayUntilItReports) {
   report.set_report_seq(1);
   ASSERT_TRUE(coordinator.ReportShards(report, now + absl::Seconds(11)).ok());
   EXPECT_TRUE(coordinator.FindServer("s")->alive);
+  coordinator.AddStall(absl::Minutes(1));
+  EXPECT_EQ(coordinator.NextTimer(), now + absl::Seconds(81));
+  coordinator.Advance(now + absl::Seconds(80));
+  EXPECT_TRUE(coordinator.FindServer("s")->alive);
+  coordinator.Advance(now + absl::Seconds(81));
+  EXPECT_FALSE(coordinator.FindServer("s")->alive);
 }
 
 }  // namespace

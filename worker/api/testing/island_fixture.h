@@ -53,7 +53,7 @@ class IslandFixture : public testing::Test {
     IslandLinks links;
     links.get_run = [&] { return absl::StatusOr<v1::Run>(service.run()); };
     links.coordinator = coordinator.get();
-    links.make_parameter_client = [&](const v1::RunSpec&, const HeldLayout&) {
+    links.make_parameter_client = [&](const v1::Run&, const HeldLayout&) {
       return absl::StatusOr<std::unique_ptr<server::ParameterClient>>(
           service.MakeParameters());
     };
