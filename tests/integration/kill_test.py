@@ -57,9 +57,9 @@ SPECIAL = {
     "island.leave.": "leave",
     "coordinator.verdict.": "verdict",
     "server.measured.": "verdict",
-    "coordinator.deletion.": "delete",
-    "coordinator.forgotten.": "delete",
-    "server.deletion.": "delete",
+    "coordinator.delete.": "delete",
+    "coordinator.forget.": "delete",
+    "server.delete.": "delete",
 }
 
 
