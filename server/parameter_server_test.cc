@@ -300,7 +300,8 @@ std::map<std::string, std::string> ReadFiles(FakeFileSystem& fs) {
   std::map<std::string, std::string> files;
   const ShardNames names = TestCluster::Names(0);
   for (const std::string& directory : {names.records(), names.versions()}) {
-    for (const std::string& name : *fs.List(directory)) {
+    const auto entries = fs.List(directory);
+    for (const std::string& name : *entries) {
       const std::string path = absl::StrCat(directory, "/", name);
       files[path] = *ReadFile(fs, path);
     }
@@ -352,7 +353,8 @@ TEST(ParameterServerTest, WithoutOneRunsDirectoryTheOtherRunGoesOn) {
   const ShardNames names = TestCluster::Names(0);
   for (const std::string& directory :
        {names.records(), names.versions(), names.log()}) {
-    for (const std::string& name : *cluster.fs(0).List(directory)) {
+    const auto entries = cluster.fs(0).List(directory);
+    for (const std::string& name : *entries) {
       ASSERT_OK(cluster.fs(0).Remove(absl::StrCat(directory, "/", name)));
     }
     ASSERT_OK(cluster.fs(0).Remove(directory));

@@ -7,6 +7,7 @@
 #include "absl/strings/str_cat.h"
 #include "base/failpoint/failpoint.h"
 #include "base/obs/log.h"
+#include "base/random_id/random_id.h"
 #include "base/status/refusal.h"
 #include "base/status/status_macros.h"
 
@@ -196,7 +197,13 @@ absl::Status EventLoop::Recover() {
   const absl::Time now = Now();
   look_time_ = now;
   stall_ = absl::ZeroDuration();
-  coordinator->Start(now);
+  const absl::Status damage = spec_.store->damage();
+  if (damage.ok()) {
+    coordinator->Start(now, {RandomId(), RandomId(), RandomId()}, spec_.store->index());
+  } else {
+    LOG(ERROR) << "the log is damaged; the coordinator only reads: " << damage;
+    coordinator->StartDamaged(now, damage);
+  }
   const Effects effects = coordinator->TakeEffects(now);
   RETURN_IF_ERROR(MakeDurable(effects.batch));
   LOG(INFO) << "epoch " << coordinator->coordinator_epoch() << ", from "
@@ -260,7 +267,7 @@ void EventLoop::TryToRecover() {
   const absl::Status recovered = Recover();
   if (!recovered.ok()) return SetFailure(recovered);
   failure_ = absl::OkStatus();
-  LOG(INFO) << "the store takes records again";
+  if (spec_.store->damage().ok()) LOG(INFO) << "the store takes records again";
   Effects all;
   all.servers_changed = true;
   for (const IslandWatch& watch : island_watches_) {
@@ -374,9 +381,11 @@ void EventLoop::MakeRoom(std::list<Watch>& watches, size_t count_max,
 
 void EventLoop::WatchIsland(const std::string& run_id,
                             const IslandCredentials& island,
-                            std::shared_ptr<PlanSink<v1::IslandPlan>> sink) {
+                            std::shared_ptr<PlanSink<v1::IslandPlan>> sink,
+                            const v1::LogPosition& log_seen) {
   Post<bool>(
       [=](Coordinator& coordinator, absl::Time now) -> absl::StatusOr<bool> {
+        RETURN_IF_ERROR(coordinator.CheckLog(log_seen));
         ASSIGN_OR_RETURN(RunMachine* const run, coordinator.FindRun(run_id));
         RETURN_IF_ERROR(run->Step(event::Heartbeat{island}, now).status());
         return true;
@@ -399,9 +408,11 @@ void EventLoop::WatchIsland(const std::string& run_id,
 }
 
 void EventLoop::WatchServer(const std::string& server_id, int64_t incarnation,
-                            std::shared_ptr<PlanSink<v1::ServerPlan>> sink) {
+                            std::shared_ptr<PlanSink<v1::ServerPlan>> sink,
+                            const v1::LogPosition& log_seen) {
   Post<bool>(
       [=](Coordinator& coordinator, absl::Time now) -> absl::StatusOr<bool> {
+        RETURN_IF_ERROR(coordinator.CheckLog(log_seen));
         RETURN_IF_ERROR(coordinator.CheckServer(server_id, incarnation));
         return true;
       },

@@ -13,6 +13,7 @@
 
 #include "absl/base/thread_annotations.h"
 #include "absl/strings/str_cat.h"
+#include "base/random_id/random_id.h"
 #include "base/status/refusal.h"
 #include "base/sync/mutex.h"
 #include "base/time/testing/fake_clock.h"
@@ -409,6 +410,74 @@ TEST_F(EventLoopTest, OneIslandCannotTakeTheStreamsOfOthers) {
     EXPECT_GT(sinks[i]->offered_count, 0);
   }
   EXPECT_EQ(sinks[0]->end, absl::StatusCode::kUnavailable);
+}
+
+TEST_F(EventLoopTest, ThePositionInAPlanIsTheStoresNumberOfBatches) {
+  const auto position = [&] {
+    v1::LogPosition found;
+    Do([&](Coordinator& coordinator, absl::Time) {
+      found = coordinator.ServerPlan("server-0").log();
+    });
+    return found;
+  };
+  const v1::LogPosition first = position();
+  EXPECT_EQ(first.index(), store_.index());
+  EXPECT_TRUE(IsRandomId(first.cluster_id()));
+  Join("island");
+  EXPECT_EQ(position().index(), store_.index());
+  EXPECT_GT(position().index(), first.index());
+  Start();
+  EXPECT_EQ(position().index(), store_.index());
+  EXPECT_EQ(position().cluster_id(), first.cluster_id());
+  EXPECT_NE(position().start_id(), first.start_id());
+}
+
+// It must answer, so that operators learn what is wrong and servers keep what
+// they have.
+TEST_F(EventLoopTest, ADamagedLogIsOnlyRead) {
+  const IslandCredentials island = Join("island");
+  store_.SetDamage(absl::DataLossError("it has 1 batch, 2 were synced"));
+  Start();
+  const int64_t index = store_.index();
+  Do([](Coordinator& coordinator, absl::Time now) {
+    RunMachine& run = **coordinator.FindRun("run");
+    EXPECT_EQ(BuildRun(run, /*with_tensors=*/false).fault().code(),
+              "LOG_DAMAGED");
+    EXPECT_EQ(run.Step(event::Cancel(), now).status().code(),
+              absl::StatusCode::kFailedPrecondition);
+  });
+  const auto sink = Watch(island);
+  EXPECT_TRUE(sink->has_ended);
+  EXPECT_EQ(sink->end, absl::StatusCode::kFailedPrecondition);
+  EXPECT_EQ(sink->offered_count, 0);
+  clock_.Advance(absl::Hours(1));
+  Do([](Coordinator&, absl::Time) {});
+  EXPECT_EQ(store_.index(), index);
+  // With the log in place it goes on.
+  store_.SetDamage(absl::OkStatus());
+  Start();
+  Do([](Coordinator& coordinator, absl::Time now) {
+    EXPECT_TRUE(
+        (*coordinator.FindRun("run"))->Step(event::Cancel(), now).ok());
+  });
+}
+
+TEST_F(EventLoopTest, StreamsEndWhenAPeerHasSeenMoreOfTheLog) {
+  const IslandCredentials island = Join("island");
+  const auto sink = Watch(island);
+  EXPECT_FALSE(sink->has_ended);
+  v1::LogPosition seen;
+  Do([&](Coordinator& coordinator, absl::Time) {
+    seen = coordinator.ServerPlan("server-0").log();
+  });
+  seen.set_index(seen.index() + 100);
+  const auto other = std::make_shared<CountingSink>();
+  loop_->WatchIsland("run", island, other, seen);
+  Do([](Coordinator&, absl::Time) {});
+  for (const auto& ended : {sink, other}) {
+    EXPECT_TRUE(ended->has_ended);
+    EXPECT_EQ(ended->end, absl::StatusCode::kFailedPrecondition);
+  }
 }
 
 // Otherwise its disk would keep a cancelled run's contributions forever.

@@ -184,7 +184,8 @@ TEST_F(ServerDirectoryTest, ADamagedRunHasAFaultAndOthersGoOn) {
   };
   // The snapshot is damaged, so even the run's record is gone.
   Damage(directory("a") + "/000001.log", 0);
-  for (const std::string& name : *fs_.List(directory("b"))) {
+  const auto names = fs_.List(directory("b"));
+  for (const std::string& name : *names) {
     ASSERT_TRUE(fs_.Remove(absl::StrCat(directory("b"), "/", name)).ok());
   }
   fs_.AddFault({.call = FakeFileSystem::Fault::Call::kList,
@@ -229,7 +230,8 @@ TEST_F(ServerDirectoryTest, ADirectoryUnderAnotherRunsNameHasAFault) {
   const std::string from = ShardNames("data", "one", kUid, 0).records();
   const std::string to = ShardNames("data", "two", kUid, 0).records();
   ASSERT_TRUE(fs_.CreateDirectories(to).ok());
-  for (const std::string& name : *fs_.List(from)) {
+  const auto names = fs_.List(from);
+  for (const std::string& name : *names) {
     ASSERT_TRUE(fs_.Rename(absl::StrCat(from, "/", name),
                            absl::StrCat(to, "/", name))
                     .ok());

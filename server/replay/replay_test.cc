@@ -110,7 +110,7 @@ class ReplayTest : public testing::Test {
   }
 
   absl::StatusOr<ReplayResult> Run(int threads = 1) {
-    ParameterClientOptions options = MakeRunOptions(run_.run_id(), run_.spec());
+    ParameterClientOptions options = MakeRunOptions(run_);
     options.channel.kind = rpc::ChannelKind::kData;
     auto parameters = MakeParameterClient(options, cluster_->layout());
     if (!parameters.ok()) return parameters.status();

@@ -431,7 +431,7 @@ v1::ContributionInfo TestCluster::Info(
 
 absl::StatusOr<std::unique_ptr<ParameterClient>> TestCluster::Client(
     int32_t slot) {
-  ParameterClientOptions options = MakeRunOptions(run_.run_id(), run_.spec());
+  ParameterClientOptions options = MakeRunOptions(run_);
   options.shard_count = static_cast<int32_t>(nodes_.size());
   options.channel = Channel(slot);
   options.retry.initial_delay = absl::Milliseconds(5);

@@ -58,7 +58,8 @@ std::map<std::string, std::string> ReadAll(const RecordStore& store) {
 // All files of the store, by path.
 std::map<std::string, std::string> ReadFiles(FileSystem& fs) {
   std::map<std::string, std::string> files;
-  for (const std::string& name : *fs.List(kDirectory)) {
+  const auto names = fs.List(kDirectory);
+  for (const std::string& name : *names) {
     const std::string path = absl::StrCat(kDirectory, "/", name);
     files[path] = *ReadFile(fs, path);
   }

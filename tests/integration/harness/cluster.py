@@ -76,6 +76,7 @@ class Cluster:
         self._islands = {}     # Name: arguments of start_island.
         self._coordinator_arguments = []  # Of its last start.
         self._disks = {}       # Name: its power.Disk or broken_disk.Disk.
+        self._roots = {}       # Name: directory of its program's version.
         self._guarded = None   # Name of the process to restart after its death.
         self.deaths = []       # Names of restarted processes, in order.
 
@@ -107,7 +108,7 @@ class Cluster:
             self._ports[name] = self.claim_port()
         port_file = os.path.join(self.directory, name + ".port")
         command = [
-            processes.binary(relative),
+            processes.binary(relative, self._roots.get(name)),
             "--listen=127.0.0.1:%d" % self._ports[name],
             "--data-dir=" + (data_dir or os.path.join(self.directory, name)),
             "--port-file=" + port_file,
@@ -178,7 +179,7 @@ class Cluster:
                                    program=program, name=name,
                                    directory=directory)
         command = [
-            processes.binary(program), "join",
+            processes.binary(program, self._roots.get(name)), "join",
             self.dialled_by("island"),
             "--run", run_id, "--island-id", island_id,
             "--dir", os.path.join(self.directory, directory or name),
@@ -243,24 +244,31 @@ class Cluster:
         self.create_run_of(spec)
         self.start_islands(armed=armed)
 
-    def restart(self, name):
-        """Restarts a killed process with its arguments, without a failpoint."""
+    def restart(self, name, failpoint=None):
+        """Restarts a killed process with its arguments. Only a coordinator or
+        a server may have a failpoint."""
         assert self.processes[name].poll() is not None, name + " still runs"
         if name in self._disks:
             self._disks[name].cut()
         if name == "coordinator":
             return self.start_coordinator(
-                arguments=self._coordinator_arguments)
+                failpoint, arguments=self._coordinator_arguments)
         if name in self._servers:
-            return self.start_server(name)
+            return self.start_server(name, failpoint)
         return self.start_island(**self._islands[name])
 
-    def cut_power_of(self, name, lies=False):
+    def cut_power_of(self, name, lies=False, seed=None):
         """Call before the start of `name`: each restart loses all unsynced
-        writes. Returns its power.Disk."""
-        disk = power.Disk(os.path.join(self.directory, name), lies)
+        writes, or with a `seed` some of them. Returns its power.Disk."""
+        disk = power.Disk(os.path.join(self.directory, name), lies, seed)
         self._disks[name] = disk
         return disk
+
+    def use_programs(self, root, *names):
+        """From their next start on, `names` run the programs below `root`, which
+        has cli/atoll and so on; None: the programs under test."""
+        for name in names:
+            self._roots[name] = root
 
     def break_disk_of(self, name):
         """Call before the start of `name`: its disk can be made to fail.

@@ -22,8 +22,9 @@ SERVER = "server/atoll-server"
 CLI = "cli/atoll"
 
 
-def binary(relative):
-    for root in _ROOTS:
+def binary(relative, root=None):
+    """The path of a program: below `root`, or of the programs under test."""
+    for root in [root] if root else _ROOTS:
         path = os.path.join(root, relative)
         if root and os.access(path, os.X_OK):
             return os.path.abspath(path)

@@ -28,7 +28,7 @@ namespace atl::collective {
 namespace {
 
 // Only a hang reaches it.
-constexpr absl::Duration kPatience = absl::Minutes(1);
+constexpr absl::Duration kPatience = absl::Minutes(2);
 
 absl::Time Soon() { return SystemClock().Now() + kPatience; }
 

@@ -30,7 +30,7 @@ namespace {
 
 using Joined = absl::StatusOr<std::unique_ptr<TcpWorld>>;
 
-absl::Time Soon() { return SystemClock().Now() + absl::Minutes(1); }
+absl::Time Soon() { return SystemClock().Now() + absl::Minutes(2); }
 
 // A place where process 0 listens.
 struct Meeting {
@@ -46,7 +46,7 @@ struct Meeting {
     options.process_count = count;
     options.layout = "tp=2";
     options.secret = "secret";
-    options.join_timeout = absl::Minutes(1);
+    options.join_timeout = absl::Minutes(2);
     return options;
   }
   UniqueFd listener;
