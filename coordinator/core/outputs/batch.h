@@ -39,13 +39,25 @@ struct LogSnapshot {
   storage::v1::Snapshot snapshot;
 };
 
+// Deletes a run's rows of `table` with numbers below `end`.
+struct HistoryTrim {
+  std::string run_id;
+  HistoryTable table = HistoryTable::kRounds;
+  int64_t end = 0;
+};
+
 struct Batch {
   std::vector<LogEntry> entries;
   std::vector<HistoryRow> history;
   std::vector<LogSnapshot> snapshots;
+  // Ids of runs whose log, snapshot and history are deleted. That comes first:
+  // the rest of the batch may be of a new run with the same id.
+  std::vector<std::string> deleted_runs;
+  std::vector<HistoryTrim> trims;  // They come last.
 
   bool empty() const {
-    return entries.empty() && history.empty() && snapshots.empty();
+    return entries.empty() && history.empty() && snapshots.empty() &&
+           deleted_runs.empty() && trims.empty();
   }
 };
 
