@@ -27,16 +27,6 @@ bool HasLetGo(const ObservedShard& shard) {
          shard.report.refused().empty() && shard.report.held_for_pins() == 0;
 }
 
-absl::Status CheckAddress(const std::string& address) {
-  const size_t colon = address.rfind(':');
-  if (colon == std::string::npos || colon == 0 || colon + 1 == address.size() ||
-      address.size() > 300 ||
-      address.find_first_not_of("0123456789", colon + 1) != std::string::npos) {
-    return InvalidFields({{"address", "must be host:port"}});
-  }
-  return absl::OkStatus();
-}
-
 // The history row of a COMMIT or an evaluation; nullopt for other records.
 std::optional<HistoryRow> ToHistory(const LogEntry& entry) {
   const storage::v1::Record& record = entry.record;
@@ -80,6 +70,9 @@ absl::Status Coordinator::Restore(const LogSnapshot& log) {
   for (const storage::v1::ServerSet& set : snapshot.coordinator().servers()) {
     SetServer(set);
   }
+  for (const auto& start : snapshot.coordinator().starts()) {
+    log_history_.AddStart(start);
+  }
   return absl::OkStatus();
 }
 
@@ -100,6 +93,7 @@ absl::Status Coordinator::ReplayOwn(const storage::v1::Record& record) {
   own_revision_ = record.revision();
   if (record.has_coordinator_started()) {
     coordinator_epoch_ = record.coordinator_started().coordinator_epoch();
+    log_history_.AddStart(record.coordinator_started());
   } else if (record.has_server_set()) {
     SetServer(record.server_set());
   } else {
@@ -116,6 +110,8 @@ void Coordinator::SetServer(const storage::v1::ServerSet& set) {
   info.address = set.address();
   info.incarnation = set.incarnation();
   info.program_version = set.program_version();
+  info.directory_id = set.directory_id();
+  info.features = set.features();
 }
 
 absl::Time Coordinator::newest_time() const {
@@ -126,11 +122,23 @@ absl::Time Coordinator::newest_time() const {
   return newest;
 }
 
-void Coordinator::Start(absl::Time now) {
+void Coordinator::Start(absl::Time now, const StartIds& ids,
+                        int64_t log_index) {
+  log_history_.set_index(log_index);
   storage::v1::Record record;
-  record.mutable_coordinator_started()->set_coordinator_epoch(
-      coordinator_epoch_ + 1);
+  storage::v1::CoordinatorStarted& start =
+      *record.mutable_coordinator_started();
+  start.set_coordinator_epoch(coordinator_epoch_ + 1);
+  start.set_cluster_id(log_history_.cluster_id().empty()
+                           ? ids.cluster_id
+                           : log_history_.cluster_id());
+  start.set_start_id(ids.start_id);
+  start.set_log_index(log_index + 1);
   EmitOwn(std::move(record), now);
+  BeginLife(now);
+}
+
+void Coordinator::BeginLife(absl::Time now) {
   for (auto& [id, server] : servers_) {
     server.info.alive = true;
     server.lease_end = now + options_.server_lease_duration;
@@ -148,7 +156,8 @@ void Coordinator::EmitOwn(storage::v1::Record record, absl::Time now) {
 }
 
 absl::StatusOr<v1::CreateRunResponse> Coordinator::CreateRun(
-    const v1::CreateRunRequest& request, absl::Time now) {
+    const v1::CreateRunRequest& request, absl::Time now,
+    const std::string& run_uid) {
   std::vector<FieldViolation> violations = ValidateSpec(request.spec());
   const absl::Status id_status = ValidateId("", request.run_id());
   if (!id_status.ok()) {
@@ -156,6 +165,7 @@ absl::StatusOr<v1::CreateRunResponse> Coordinator::CreateRun(
                       {"run_id", std::string(id_status.message())});
   }
   if (!violations.empty()) return InvalidFields(violations);
+  RETURN_IF_ERROR(CheckWritable());
   v1::CreateRunResponse response;
   const auto old = runs_.find(request.run_id());
   if (old != runs_.end()) {
@@ -175,7 +185,8 @@ absl::StatusOr<v1::CreateRunResponse> Coordinator::CreateRun(
                                " runs, the most it can"));
   }
   auto run = std::make_unique<RunMachine>(*this);
-  run->Step(event::Create{request.run_id(), request.spec()}, now).IgnoreError();
+  run->Step(event::Create{request.run_id(), request.spec(), run_uid}, now)
+      .IgnoreError();
   *response.mutable_run() = BuildRun(*run, /*with_tensors=*/true);
   if (!request.validate_only()) {
     runs_[request.run_id()] = std::move(run);
@@ -186,6 +197,7 @@ absl::StatusOr<v1::CreateRunResponse> Coordinator::CreateRun(
 absl::StatusOr<RunMachine*> Coordinator::FindRun(const std::string& run_id) {
   const auto run = runs_.find(run_id);
   if (run == runs_.end()) {
+    RETURN_IF_ERROR(CheckWritable());  // The newest log may have it.
     return Refuse(
         absl::StatusCode::kNotFound, "NO_SUCH_RUN",
         absl::StrCat("there is no run \"", run_id.substr(0, 64), "\""));
@@ -213,80 +225,9 @@ absl::StatusOr<v1::ListRunsResponse> Coordinator::ListRuns(
   return response;
 }
 
-absl::StatusOr<v1::RegisterServerResponse> Coordinator::RegisterServer(
-    const v1::RegisterServerRequest& request, absl::Time now) {
-  RETURN_IF_ERROR(CheckId("server_id", request.server_id()));
-  RETURN_IF_ERROR(CheckAddress(request.address()));
-  if (request.incarnation() < 1 || request.program_version().size() > 256) {
-    return InvalidFields({{"incarnation",
-                           "must be at least 1, and program_version at most "
-                           "256 bytes"}});
-  }
-  const auto old = servers_.find(request.server_id());
-  if (old == servers_.end() && servers_.size() >= kRegisteredServersMax) {
-    return Refuse(absl::StatusCode::kResourceExhausted, "TOO_MANY_SERVERS",
-                  absl::StrCat("the coordinator knows ", kRegisteredServersMax,
-                               " servers, the most it can"));
-  }
-  const int64_t newest =
-      old == servers_.end() ? 0 : old->second.info.incarnation;
-  if (request.incarnation() < newest) {
-    return Refuse(
-        absl::StatusCode::kAborted, "STALE_INCARNATION",
-        absl::StrCat("incarnation ", request.incarnation(), " of server ",
-                     request.server_id(), " is not the newest, ", newest));
-  }
-  const bool restarted = request.incarnation() > newest;
-  const bool differs =
-      old == servers_.end() || restarted ||
-      old->second.info.address != request.address() ||
-      old->second.info.program_version != request.program_version();
-  if (differs) {
-    storage::v1::Record record;
-    storage::v1::ServerSet& set = *record.mutable_server_set();
-    set.set_server_id(request.server_id());
-    set.set_address(request.address());
-    set.set_incarnation(request.incarnation());
-    set.set_program_version(request.program_version());
-    EmitOwn(std::move(record), now);
-    reasons_.push_back(absl::StrCat("server ", request.server_id(),
-                                    " registered at ", request.address()));
-  }
-  Server& server = servers_[request.server_id()];
-  server.info.alive = true;
-  server.lease_end = now + options_.server_lease_duration;
-  if (restarted) {
-    server.report_seq = 0;
-    server.reports = ReportJoiner();
-  }
-  servers_changed_ = true;
-  TellRuns(request.server_id(), restarted, now);
-  v1::RegisterServerResponse response;
-  *response.mutable_lease_duration() = ToProto(options_.server_lease_duration);
-  response.set_coordinator_epoch(coordinator_epoch_);
-  return response;
-}
-
-absl::Status Coordinator::CheckServer(const std::string& server_id,
-                                      int64_t incarnation) const {
-  const auto server = servers_.find(server_id);
-  if (server == servers_.end() ||
-      incarnation > server->second.info.incarnation) {
-    return Refuse(absl::StatusCode::kFailedPrecondition, "NOT_REGISTERED",
-                  absl::StrCat("this life of server ", server_id.substr(0, 64),
-                               " is not registered: RegisterServer first"));
-  }
-  if (incarnation < server->second.info.incarnation) {
-    return Refuse(
-        absl::StatusCode::kAborted, "STALE_INCARNATION",
-        absl::StrCat("incarnation ", incarnation, " of server ", server_id,
-                     " is not the newest, ", server->second.info.incarnation));
-  }
-  return absl::OkStatus();
-}
-
 absl::StatusOr<v1::ReportShardsResponse> Coordinator::ReportShards(
     const v1::ReportShardsRequest& request, absl::Time now) {
+  RETURN_IF_ERROR(CheckPeer(request.log_seen(), request.server_id()));
   RETURN_IF_ERROR(CheckServer(request.server_id(), request.incarnation()));
   Server& server = servers_[request.server_id()];
   server.lease_end = now + options_.server_lease_duration;
@@ -297,17 +238,30 @@ absl::StatusOr<v1::ReportShardsResponse> Coordinator::ReportShards(
   // An equal report_seq is another part of the same report, or a repeat.
   if (request.report_seq() >= server.report_seq) {
     server.report_seq = request.report_seq();
+    // Those of another run with the same id: after the run's own.
+    std::vector<v1::ShardReport> others;
+    const auto take = [&](v1::ShardReport report) {
+      const auto run = runs_.find(report.run_id());
+      if (run == runs_.end()) return;
+      run->second
+          ->Step(event::ShardReported{request.server_id(), std::move(report)},
+                 now)
+          .IgnoreError();
+    };
     for (const v1::ShardReport& part : request.shards()) {
       std::optional<v1::ShardReport> report =
           server.reports.Add(request.report_seq(), part);
       if (!report.has_value()) continue;
       const auto run = runs_.find(report->run_id());
       if (run == runs_.end()) continue;
-      run->second
-          ->Step(event::ShardReported{request.server_id(), *std::move(report)},
-                 now)
-          .IgnoreError();
+      if (report->run_uid().empty() ||
+          report->run_uid() == run->second->state().run_uid()) {
+        take(*std::move(report));
+      } else {
+        others.push_back(*std::move(report));
+      }
     }
+    for (v1::ShardReport& report : others) take(std::move(report));
   }
   v1::ReportShardsResponse response;
   *response.mutable_lease_duration() = ToProto(options_.server_lease_duration);
@@ -345,6 +299,7 @@ std::vector<std::string> Coordinator::AliveServers() const {
 }
 
 void Coordinator::Advance(absl::Time now) {
+  if (!refusal_.ok()) return;
   for (auto& [id, server] : servers_) {
     if (!server.info.alive || server.lease_end > now) continue;
     server.info.alive = false;
@@ -357,6 +312,7 @@ void Coordinator::Advance(absl::Time now) {
 
 absl::Time Coordinator::NextTimer() const {
   absl::Time next = absl::InfiniteFuture();
+  if (!refusal_.ok()) return next;
   for (const auto& [id, server] : servers_) {
     if (server.info.alive) next = std::min(next, server.lease_end);
   }
@@ -381,6 +337,11 @@ storage::v1::CoordinatorSnapshot Coordinator::OwnSnapshot() const {
     set.set_address(server.info.address);
     set.set_incarnation(server.info.incarnation);
     set.set_program_version(server.info.program_version);
+    set.set_directory_id(server.info.directory_id);
+    set.set_features(server.info.features);
+  }
+  for (const storage::v1::CoordinatorStarted& start : log_history_.starts()) {
+    *snapshot.add_starts() = start;
   }
   return snapshot;
 }
@@ -437,8 +398,11 @@ Effects Coordinator::TakeEffects(absl::Time now) {
     std::optional<HistoryRow> row = ToHistory(entry);
     if (row.has_value()) effects.batch.history.push_back(*std::move(row));
   }
-  AddSnapshotIfDue("", effects);
-  for (const auto& [id, run] : runs_) AddSnapshotIfDue(id, effects);
+  if (refusal_.ok()) {
+    AddSnapshotIfDue("", effects);
+    for (const auto& [id, run] : runs_) AddSnapshotIfDue(id, effects);
+  }
+  if (!effects.batch.empty()) log_history_.set_index(log_history_.index() + 1);
   if (effects.servers_changed || !effects.changed_runs.empty()) ++plan_count_;
   return effects;
 }
@@ -453,6 +417,7 @@ v1::IslandPlan Coordinator::IslandPlan(const RunMachine& run,
   v1::IslandPlan plan =
       BuildSharedIslandPlan(run.state(), run.observed(), *this);
   AddIsland(run.state(), run.observed(), slot, plan);
+  *plan.mutable_log() = Position(&run);
   plan.set_revision(PlanRevision());
   plan.set_coordinator_epoch(coordinator_epoch_);
   return plan;
@@ -460,6 +425,7 @@ v1::IslandPlan Coordinator::IslandPlan(const RunMachine& run,
 
 v1::ServerPlan Coordinator::ServerPlan(const std::string& server_id) const {
   v1::ServerPlan plan;
+  *plan.mutable_log() = Position(nullptr);
   plan.set_revision(PlanRevision());
   plan.set_coordinator_epoch(coordinator_epoch_);
   for (const auto& [id, run] : runs_) {

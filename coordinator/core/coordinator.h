@@ -18,6 +18,7 @@
 #include "atoll/storage/v1/coordinator_records.pb.h"
 #include "atoll/v1/run_service.pb.h"
 #include "atoll/v1/server_service.pb.h"
+#include "coordinator/core/log_history.h"
 #include "coordinator/core/log_tail.h"
 #include "coordinator/core/outputs/batch.h"
 #include "coordinator/core/report_joiner.h"
@@ -35,6 +36,12 @@ struct CoordinatorOptions {
   absl::Duration server_lease_duration = absl::Seconds(10);
   // Applies to each log separately.
   SnapshotPolicy snapshots;
+};
+
+// Random ids (base/random_id) of one start.
+struct StartIds {
+  std::string cluster_id;  // Used only if the log has none.
+  std::string start_id;
 };
 
 struct Effects {
@@ -63,18 +70,34 @@ class Coordinator : public ServerDirectory {
   // later call may pass an earlier time, or leases and windows would grow by as
   // much as the clock was set back.
   absl::Time newest_time() const;
-  // Starts this life: coordinator_epoch + 1, every lease anew.
-  void Start(absl::Time now);
+  // Starts this life: coordinator_epoch + 1, every lease anew. `log_index` is
+  // the number of batches in the store.
+  void Start(absl::Time now, const StartIds& ids, int64_t log_index);
+  // Starts a life that only reads, on a store with `damage` (Store::damage).
+  void StartDamaged(absl::Time now, const absl::Status& damage);
 
   int64_t coordinator_epoch() const { return coordinator_epoch_; }
 
+  // --- Whose log it is -------------------------------------------------------
+
+  // Checks what a peer has seen of the log, before anything else that it asks.
+  // A peer that has seen more freezes the coordinator: until it is started on
+  // the newest log, it refuses every change and decides nothing; it only reads.
+  //
+  // FAILED_PRECONDITION: OTHER_CLUSTER; or frozen: LOG_BEHIND, LOG_DAMAGED.
+  absl::Status CheckLog(const v1::LogPosition& seen);
+  // The refusal of every change while frozen; otherwise OK.
+  const absl::Status& CheckWritable() const { return refusal_; }
+
   // --- Runs ------------------------------------------------------------------
 
-  // Errors: as RunService.CreateRun.
+  // Errors: as RunService.CreateRun. `run_uid` is a random id for a new run; if
+  // it is empty, the run's follows from its id and time.
   absl::StatusOr<v1::CreateRunResponse> CreateRun(
-      const v1::CreateRunRequest& request, absl::Time now);
+      const v1::CreateRunRequest& request, absl::Time now,
+      const std::string& run_uid = "");
 
-  // NOT_FOUND: no run has this id.
+  // NOT_FOUND: no run has this id. FAILED_PRECONDITION: the same, while frozen.
   absl::StatusOr<RunMachine*> FindRun(const std::string& run_id);
 
   // INVALID_ARGUMENT: page_size or page_token is wrong.
@@ -109,6 +132,7 @@ class Coordinator : public ServerDirectory {
   // ServerDirectory:
   const ServerInfo* FindServer(const std::string& server_id) const override;
   std::vector<std::string> AliveServers() const override;
+  const v1::Fault* FindRefusal(const std::string& server_id) const override;
 
  private:
   struct Server {
@@ -118,12 +142,26 @@ class Coordinator : public ServerDirectory {
     ReportJoiner reports;
   };
 
+  // CheckLog for a server, or for an island with an empty id: only the error
+  // OTHER_CLUSTER. Runs of a refused server show it.
+  absl::Status CheckPeer(const v1::LogPosition& seen,
+                         const std::string& server_id);
+  // OTHER_DIRECTORY, STALE_INCARNATION: another process is or was the server.
+  absl::Status CheckIdentity(const v1::RegisterServerRequest& request);
+  bool HasShards(const std::string& server_id) const;
+  void NoteRefusal(const std::string& server_id, const v1::Fault& fault);
+  void Freeze(const v1::Fault& fault, const absl::Status& refusal);
+  // The position of the batch with the present own records, or with those of
+  // `run` if it is not null.
+  v1::LogPosition Position(const RunMachine* run) const;
   absl::Status ReplayOwn(const storage::v1::Record& record);
   // How far a log was replayed or handed out.
   struct Log {
     LogTail tail;
     google::protobuf::Timestamp time;  // Of its newest record.
   };
+  // Every lease anew.
+  void BeginLife(absl::Time now);
   void SetServer(const storage::v1::ServerSet& set);
   void NoteRecord(const LogEntry& entry);
   void AddSnapshotIfDue(const std::string& run_id, Effects& effects);
@@ -136,7 +174,11 @@ class Coordinator : public ServerDirectory {
   int64_t coordinator_epoch_ = 0;
   int64_t own_revision_ = 0;
   int64_t plan_count_ = 0;
+  LogHistory log_history_;
+  absl::Status refusal_;  // Not OK: frozen.
   std::map<std::string, Server> servers_;
+  // Why the newest registration with an id was refused, by server_id.
+  std::map<std::string, v1::Fault> refused_servers_;
   std::map<std::string, std::unique_ptr<RunMachine>> runs_;
   std::map<std::string, Log> logs_;  // By run_id; "" is the coordinator's.
   std::map<std::string, VolatileSeries> series_;

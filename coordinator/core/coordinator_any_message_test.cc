@@ -39,10 +39,12 @@ class CoordinatorAnyMessageTest : public testing::Test {
         5 + static_cast<int64_t>(any_.Pick(50));
     entries_.clear();
     snapshots_.clear();
+    batch_count_ = 0;
     pushed_.clear();
     islands_.clear();
     core_ = std::make_unique<Coordinator>(options_);
-    core_->Start(now_);
+    core_->Start(now_, {"cluster", absl::StrCat("start", ++start_count_)},
+                 batch_count_);
     v1::RunSpec (*const kinds[])(int) = {&SimpleSpec, &ElasticSpec, &AsyncSpec};
     for (const char* run_id : kRuns) {
       v1::CreateRunRequest request;
@@ -285,6 +287,7 @@ class CoordinatorAnyMessageTest : public testing::Test {
   // Stores the decisions, then sends the plans.
   void Take() {
     Effects effects = core_->TakeEffects(now_);
+    if (!effects.batch.empty()) ++batch_count_;
     for (LogEntry& entry : effects.batch.entries) {
       entries_[entry.run_id].push_back(std::move(entry));
     }
@@ -344,7 +347,8 @@ class CoordinatorAnyMessageTest : public testing::Test {
       EXPECT_EQ(recovered->coordinator_epoch(), core_->coordinator_epoch());
       if (from_snapshots) core_ = std::move(recovered);
     }
-    core_->Start(now_);
+    core_->Start(now_, {"cluster", absl::StrCat("start", ++start_count_)},
+                 batch_count_);
     for (int s = 0; s < kServers; ++s) Register(s);
     Take();
   }
@@ -359,6 +363,8 @@ class CoordinatorAnyMessageTest : public testing::Test {
   std::map<std::string, std::vector<v1::ContributionInfo>> pushed_;
   std::map<std::pair<std::string, std::string>, IslandCredentials> islands_;
   int64_t report_seq_ = 0;
+  int64_t start_count_ = 0;
+  int64_t batch_count_ = 0;
   int64_t changed_count_ = 0;
 };
 

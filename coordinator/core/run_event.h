@@ -30,6 +30,7 @@ namespace event {
 struct Create {
   std::string run_id;
   const v1::RunSpec& spec;
+  std::string run_uid = "";  // Random; empty: it follows from id and time.
 };
 // The whole log was replayed. Every lease starts anew.
 struct Recovered {};

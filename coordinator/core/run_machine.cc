@@ -35,6 +35,26 @@ std::string HashSecret(const std::string& secret) {
                      digest.size());
 }
 
+// Stands for the report of a shard that holds another run with this run_id.
+v1::ShardReport OtherRunReport(const v1::ShardReport& report,
+                               const RunState& state) {
+  v1::ShardReport other;
+  other.set_run_id(state.run_id());
+  other.set_run_uid(state.run_uid());
+  other.set_run_epoch(state.run_epoch());
+  other.set_shard(report.shard());
+  v1::Fault& fault = *other.mutable_fault_detail();
+  fault.set_code("OTHER_RUN");
+  fault.set_expected(absl::StrCat("run_uid ", state.run_uid()));
+  fault.set_found(absl::StrCat("run_uid ", report.run_uid(), " on server ",
+                               state.server_ids()[report.shard()]));
+  other.set_fault(absl::StrCat("its data directory holds another run with the "
+                               "id ",
+                               state.run_id(), ": expected ", fault.expected(),
+                               ", found ", report.run_uid()));
+  return other;
+}
+
 }  // namespace
 
 absl::Duration IslandLeaseDuration(const v1::RunSpec& spec) {
@@ -46,6 +66,10 @@ absl::StatusOr<RunAnswer> RunMachine::Step(const RunEvent& event,
                                            absl::Time now) {
   SetNow(now);
   RunAnswer answer;
+  if (!refusal_.ok()) {
+    RETURN_IF_ERROR(TakeFrozen(event, answer));
+    return answer;
+  }
   RETURN_IF_ERROR(
       std::visit([&](const auto& one) { return Take(one, answer); }, event));
   return answer;
@@ -61,6 +85,7 @@ absl::Status RunMachine::Take(const event::Create& create, RunAnswer& answer) {
   record.mutable_run_created()->set_run_id(create.run_id);
   *record.mutable_run_created()->mutable_spec() = create.spec;
   record.mutable_run_created()->set_run_epoch(1);
+  record.mutable_run_created()->set_run_uid(create.run_uid);
   Emit(std::move(record));
   reasons_.push_back("was created");
   Advance();
@@ -114,6 +139,7 @@ absl::Status RunMachine::CheckNotEnded() const {
 }
 
 absl::Status RunMachine::CheckIsland(const IslandCredentials& island) const {
+  if (!refusal_.ok()) return refusal_;
   const Member* member = state_.FindMember(island.island_id);
   if (member == nullptr) {
     return Refuse(
@@ -216,15 +242,8 @@ absl::Status RunMachine::Take(const event::Join& join, RunAnswer& answer) {
   RETURN_IF_ERROR(CheckId("island_id", request.island_id()));
   RETURN_IF_ERROR(CheckCapabilities(request.capabilities()));
   RETURN_IF_ERROR(CheckNotEnded());
+  RETURN_IF_ERROR(CheckJoin(request));
   const v1::DataSpec& data = state_.spec().data();
-  if (!data.fingerprint().empty() &&
-      request.capabilities().data_fingerprint() != data.fingerprint()) {
-    return Refuse(absl::StatusCode::kFailedPrecondition, "OTHER_DATA",
-                  absl::StrCat("the island's data set has fingerprint \"",
-                               request.capabilities().data_fingerprint(),
-                               "\", the run's has \"", data.fingerprint(),
-                               "\": use the same files"));
-  }
   const Member* old = state_.FindMember(request.island_id());
   if (old != nullptr && old->removed()) {
     return Refuse(
@@ -395,13 +414,22 @@ absl::Status RunMachine::Take(const event::Leave& leave, RunAnswer& answer) {
 
 absl::Status RunMachine::Take(const event::ShardReported& reported,
                               RunAnswer& answer) {
-  const v1::ShardReport& report = reported.report;
-  if (report.shard() < 0 || report.shard() >= state_.server_ids().size() ||
-      state_.server_ids()[report.shard()] != reported.server_id ||
-      report.run_epoch() != state_.run_epoch()) {
+  const int32_t number = reported.report.shard();
+  if (number < 0 || number >= state_.server_ids().size() ||
+      state_.server_ids()[number] != reported.server_id) {
     return absl::OkStatus();
   }
-  ObservedShard& shard = observed_.shards[report.shard()];
+  ObservedShard& shard = observed_.shards[number];
+  const bool is_other = !reported.report.run_uid().empty() &&
+                        reported.report.run_uid() != state_.run_uid();
+  // A shard that has reported this run may hold files of an older run too.
+  if (is_other && shard.reported &&
+      shard.report.fault_detail().code() != "OTHER_RUN") {
+    return absl::OkStatus();
+  }
+  const v1::ShardReport report =
+      is_other ? OtherRunReport(reported.report, state_) : reported.report;
+  if (report.run_epoch() != state_.run_epoch()) return absl::OkStatus();
   // A refusal changes what other shards may expect in the SEAL.
   if (!shard.reported ||
       shard.report.persisted_commit_seq() != report.persisted_commit_seq() ||

@@ -13,14 +13,17 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
 #include "absl/time/time.h"
 #include "atoll/storage/v1/coordinator_records.pb.h"
 #include "atoll/v1/island_service.pb.h"
+#include "atoll/v1/run.pb.h"
 #include "atoll/v1/run_service.pb.h"
 #include "atoll/v1/server_service.pb.h"
 #include "coordinator/core/rounds/rounds.h"
@@ -68,6 +71,10 @@ class RunMachine {
   // ABORTED: the epoch is not the newest.
   // UNAUTHENTICATED: the secret is not its session's.
   absl::Status CheckIsland(const IslandCredentials& island) const;
+  // Ends decisions for good, because the coordinator's log is not the newest.
+  // Events are refused with `refusal`, except an Export that only reads.
+  // Recovered may follow. `fault` says why, without next_command.
+  void Freeze(const v1::Fault& fault, absl::Status refusal);
   // When event::Tick is needed if no other event comes before.
   absl::Time NextTimer() const;
 
@@ -82,6 +89,10 @@ class RunMachine {
   const Observations& observed() const { return observed_; }
   // Why an active or starting run makes no progress; empty if it does.
   const std::string& waits_for() const { return waits_for_; }
+  // Why the run cannot go on; nullopt if it can.
+  std::optional<v1::Fault> fault() const;
+  // True if TakeRecords has something.
+  bool has_records() const { return !records_.empty(); }
 
  private:
   // In run_machine.cc and run_machine_operators.cc.
@@ -101,6 +112,17 @@ class RunMachine {
   absl::Status Take(const event::ServerChanged& changed, RunAnswer& answer);
   absl::Status Take(const event::Tick& tick, RunAnswer& answer);
   void Advance();
+  // In run_machine_faults.cc.
+  absl::Status TakeFrozen(const RunEvent& event, RunAnswer& answer);
+  // The cut that a frozen run lets a reader have; no record keeps it.
+  absl::Status ReadCut(const v1::ExportCheckpointRequest& request,
+                       RunAnswer& answer) const;
+  // A command that works in a frozen run.
+  std::string ReadCommand() const;
+  // What a peer that sent `features` lacks for this run, in words; empty if it
+  // lacks nothing.
+  std::string DescribeMissing(uint64_t features);
+  absl::Status CheckJoin(const v1::JoinRequest& request);
 
   void Emit(storage::v1::Record record);
   void EmitAll(Decision decision);
@@ -140,11 +162,17 @@ class RunMachine {
   Observations observed_;
   absl::Time now_ = absl::InfinitePast();
   std::string waits_for_;
+  std::optional<uint64_t> required_features_;  // Once it was needed.
+  v1::Fault frozen_fault_;
+  absl::Status refusal_;  // Not OK: frozen.
 
   std::vector<storage::v1::Record> records_;
   std::vector<std::string> reasons_;
   bool plan_changed_ = false;
 };
+
+// True if a run's own checkpoint may have this name.
+bool IsCheckpointId(absl::string_view pin_id);
 
 // How long an island of the run may be silent before it is LOST.
 absl::Duration IslandLeaseDuration(const v1::RunSpec& spec);

@@ -21,6 +21,7 @@ namespace atl::coordinator {
 
 void RunMachine::Advance() {
   ResizeObservations();
+  if (!refusal_.ok()) return;
   // Each pass but the last makes a record. The limit catches our own bugs.
   for (int pass = 0; AdvanceOnce(); ++pass) CHECK_LT(pass, 100000);
 }
@@ -65,10 +66,19 @@ void RunMachine::PauseOnFault() {
 void RunMachine::AdvanceStart() {
   if (state_.server_ids().empty()) {
     std::vector<std::string> alive = servers_.AliveServers();
+    std::string unfit;
+    std::erase_if(alive, [&](const std::string& id) {
+      const std::string missing =
+          DescribeMissing(servers_.FindServer(id)->features);
+      if (missing.empty()) return false;
+      unfit = absl::StrCat("; server ", id, " lacks ", missing,
+                           ": upgrade its program");
+      return true;
+    });
     const int32_t needed = state_.spec().server_count();
     if (static_cast<int64_t>(alive.size()) < needed) {
       return Wait(absl::StrCat("waits for servers: ", alive.size(), " of ",
-                               needed, " are registered"));
+                               needed, " are registered", unfit));
     }
     alive.resize(needed);
     std::sort(alive.begin(), alive.end());
@@ -234,6 +244,7 @@ void RunMachine::CompleteIfDone() {
 
 absl::Time RunMachine::NextTimer() const {
   absl::Time next = absl::InfiniteFuture();
+  if (!refusal_.ok()) return next;
   for (const auto& [pin_id, end] : observed_.pin_ends)
     next = std::min(next, end);
   if (state_.ended()) return next;

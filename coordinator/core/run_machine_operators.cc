@@ -22,14 +22,13 @@ namespace {
 constexpr absl::Duration kPinLeaseDefault = absl::Minutes(10);
 constexpr absl::Duration kPinLeaseMax = absl::Hours(24);
 
-// A run's own checkpoints have these names (KeepCheckpoint, CompleteIfDone).
+}  // namespace
+
 bool IsCheckpointId(absl::string_view pin_id) {
   if (pin_id == "final") return true;
   return absl::ConsumePrefix(&pin_id, "round-") && !pin_id.empty() &&
          pin_id.find_first_not_of("0123456789") == absl::string_view::npos;
 }
-
-}  // namespace
 
 absl::Status RunMachine::Take(const event::Pause& pause, RunAnswer& answer) {
   RETURN_IF_ERROR(CheckNotEnded());

@@ -2,7 +2,9 @@
 
 #include <algorithm>
 #include <map>
+#include <optional>
 #include <tuple>
+#include <utility>
 
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
@@ -147,6 +149,9 @@ v1::Run BuildRun(const RunMachine& machine, bool with_tensors) {
   *run.mutable_create_time() = ToProto(state.create_time());
   if (state.ended()) *run.mutable_end_time() = ToProto(state.end_time());
   run.set_revision(state.revision());
+  run.set_run_uid(state.run_uid());
+  std::optional<v1::Fault> fault = machine.fault();
+  if (fault.has_value()) *run.mutable_fault() = *std::move(fault);
   return run;
 }
 

@@ -6,6 +6,7 @@
 #include "absl/strings/str_cat.h"
 #include "base/failpoint/failpoint.h"
 #include "base/obs/log.h"
+#include "base/random_id/random_id.h"
 #include "base/status/refusal.h"
 #include "base/status/status_macros.h"
 
@@ -168,7 +169,13 @@ absl::Status EventLoop::Recover() {
                  << " ahead of the clock; new records continue from its time";
   }
   const absl::Time now = Now();
-  coordinator->Start(now);
+  const absl::Status damage = spec_.store->damage();
+  if (damage.ok()) {
+    coordinator->Start(now, {RandomId(), RandomId()}, spec_.store->index());
+  } else {
+    LOG(ERROR) << "the log is damaged; the coordinator only reads: " << damage;
+    coordinator->StartDamaged(now, damage);
+  }
   const Effects effects = coordinator->TakeEffects(now);
   RETURN_IF_ERROR(MakeDurable(effects.batch));
   LOG(INFO) << "epoch " << coordinator->coordinator_epoch() << ", from "
@@ -319,9 +326,11 @@ void EventLoop::MakeRoom(std::list<Watch>& watches, size_t count_max,
 
 void EventLoop::WatchIsland(const std::string& run_id,
                             const IslandCredentials& island,
-                            std::shared_ptr<PlanSink<v1::IslandPlan>> sink) {
+                            std::shared_ptr<PlanSink<v1::IslandPlan>> sink,
+                            const v1::LogPosition& log_seen) {
   Post<bool>(
       [=](Coordinator& coordinator, absl::Time now) -> absl::StatusOr<bool> {
+        RETURN_IF_ERROR(coordinator.CheckLog(log_seen));
         ASSIGN_OR_RETURN(RunMachine* const run, coordinator.FindRun(run_id));
         RETURN_IF_ERROR(run->Step(event::Heartbeat{island}, now).status());
         return true;
@@ -344,9 +353,11 @@ void EventLoop::WatchIsland(const std::string& run_id,
 }
 
 void EventLoop::WatchServer(const std::string& server_id, int64_t incarnation,
-                            std::shared_ptr<PlanSink<v1::ServerPlan>> sink) {
+                            std::shared_ptr<PlanSink<v1::ServerPlan>> sink,
+                            const v1::LogPosition& log_seen) {
   Post<bool>(
       [=](Coordinator& coordinator, absl::Time now) -> absl::StatusOr<bool> {
+        RETURN_IF_ERROR(coordinator.CheckLog(log_seen));
         RETURN_IF_ERROR(coordinator.CheckServer(server_id, incarnation));
         return true;
       },

@@ -66,7 +66,8 @@ class EventLoop {
     absl::Duration recovery_period = absl::Seconds(1);
   };
 
-  // Replays the store, makes a new epoch durable, starts the thread.
+  // Replays the store, makes a new epoch durable, starts the thread. On a store
+  // with damage nothing is written, and the coordinator only reads.
   //
   // DATA_LOSS: a log is inconsistent. Also the errors of the store.
   static absl::StatusOr<std::unique_ptr<EventLoop>> Start(const Spec& spec);
@@ -106,10 +107,13 @@ class EventLoop {
 
   // Each sink gets the present state at once, then every change. A sink is
   // dropped when done or ended. A refused sink is ended with the error.
+  // `log_seen` is the newest position that the caller has seen.
   void WatchIsland(const std::string& run_id, const IslandCredentials& island,
-                   std::shared_ptr<PlanSink<v1::IslandPlan>> sink);
+                   std::shared_ptr<PlanSink<v1::IslandPlan>> sink,
+                   const v1::LogPosition& log_seen = {});
   void WatchServer(const std::string& server_id, int64_t incarnation,
-                   std::shared_ptr<PlanSink<v1::ServerPlan>> sink);
+                   std::shared_ptr<PlanSink<v1::ServerPlan>> sink,
+                   const v1::LogPosition& log_seen = {});
   // Errors: as TrainingStateService.WatchRun.
   void WatchLog(const std::string& run_id, int64_t after_revision,
                 std::shared_ptr<RunEventWriter> sink);

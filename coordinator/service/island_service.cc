@@ -68,16 +68,19 @@ class IslandServiceImpl : public v1::IslandService::CallbackService {
     absl::StatusOr<std::string> secret = MakeSecret();
     if (status.ok()) status = secret.status();
     if (!status.ok()) return AnswerError(context, status);
-    return AnswerForRun(
-        loop_, context, request, response,
+    return Answer<v1::JoinResponse>(
+        loop_, context, response,
         [request, secret = *secret](
-            Coordinator& coordinator, RunMachine& run,
+            Coordinator& coordinator,
             absl::Time now) -> absl::StatusOr<v1::JoinResponse> {
+          RETURN_IF_ERROR(coordinator.CheckLog(request->log_seen()));
+          ASSIGN_OR_RETURN(RunMachine* const run,
+                           coordinator.FindRun(request->run_id()));
           ASSIGN_OR_RETURN(RunAnswer answer,
-                           run.Step(event::Join{*request, secret}, now));
+                           run->Step(event::Join{*request, secret}, now));
           v1::JoinResponse& joined = answer.joined;
-          *joined.mutable_run() = BuildRun(run, /*with_tensors=*/true);
-          *joined.mutable_plan() = coordinator.IslandPlan(run, joined.slot());
+          *joined.mutable_run() = BuildRun(*run, /*with_tensors=*/true);
+          *joined.mutable_plan() = coordinator.IslandPlan(*run, joined.slot());
           return joined;
         });
   }
@@ -109,7 +112,7 @@ class IslandServiceImpl : public v1::IslandService::CallbackService {
         CheckCaller(*context, rpc::Role::kIsland, request->island_id());
     if (caller.ok()) {
       loop_.WatchIsland(request->run_id(), ReadCredentials(*context, *request),
-                        writer);
+                        writer, request->log_seen());
     } else {
       writer->End(caller);
     }

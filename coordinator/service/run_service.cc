@@ -1,4 +1,5 @@
 #include "atoll/v1/run_service.grpc.pb.h"
+#include "base/random_id/random_id.h"
 #include "base/status/status_macros.h"
 #include "coordinator/core/outputs/plans.h"
 #include "coordinator/core/run_queries.h"
@@ -34,8 +35,8 @@ class RunServiceImpl : public v1::RunService::CallbackService {
       v1::CreateRunResponse* response) override {
     return Answer<v1::CreateRunResponse>(
         loop_, context, response,
-        [=](Coordinator& coordinator, absl::Time now) {
-          return coordinator.CreateRun(*request, now);
+        [=, run_uid = RandomId()](Coordinator& coordinator, absl::Time now) {
+          return coordinator.CreateRun(*request, now, run_uid);
         });
   }
 

@@ -36,7 +36,8 @@ class ServerServiceImpl : public v1::ServerService::CallbackService {
     const absl::Status caller =
         CheckCaller(*context, rpc::Role::kServer, request->server_id());
     if (caller.ok()) {
-      loop_.WatchServer(request->server_id(), request->incarnation(), writer);
+      loop_.WatchServer(request->server_id(), request->incarnation(), writer,
+                        request->log_seen());
     } else {
       writer->End(caller);
     }

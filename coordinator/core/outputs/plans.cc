@@ -139,6 +139,7 @@ v1::IslandPlan BuildSharedIslandPlan(const RunState& state,
                                      const ServerDirectory& servers) {
   v1::IslandPlan plan;
   plan.set_run_id(state.run_id());
+  plan.set_run_uid(state.run_uid());
   plan.set_run_epoch(state.run_epoch());
   plan.set_run_state(state.state());
   plan.set_layout_fingerprint(state.layout().fingerprint());
@@ -186,6 +187,7 @@ v1::ServerRunPlan BuildServerRunPlan(const RunState& state,
                                      int32_t shard) {
   v1::ServerRunPlan plan;
   plan.set_run_id(state.run_id());
+  plan.set_run_uid(state.run_uid());
   plan.set_run_epoch(state.run_epoch());
   plan.set_run_state(state.state());
   plan.set_shard(shard);

@@ -1,6 +1,7 @@
 // Builds plans: the complete instructions to islands and servers.
 //
-// Pure. Thread-safe. The caller sets a plan's revision and coordinator_epoch.
+// Pure. Thread-safe. The caller sets a plan's revision, coordinator_epoch
+// and log.
 
 #pragma once
 

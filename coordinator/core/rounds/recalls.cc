@@ -222,4 +222,27 @@ std::string ShardFault(const RunState& state, const Observations& observed) {
   return "";
 }
 
+std::optional<v1::Fault> FindShardFault(const RunState& state,
+                                        const Observations& observed) {
+  for (size_t shard = 0; shard < observed.shards.size(); ++shard) {
+    const ObservedShard& seen = observed.shards[shard];
+    if (!seen.reported || seen.report.fault().empty()) continue;
+    v1::Fault fault = seen.report.fault_detail();
+    if (fault.code().empty()) {
+      fault.set_code("DATA_LOSS");
+      fault.set_expected(absl::StrCat("shard ", shard, " on server ",
+                                      state.server_ids()[shard],
+                                      " as it was written"));
+      fault.set_found(seen.report.fault());
+    }
+    for (std::string* text :
+         {fault.mutable_code(), fault.mutable_expected(), fault.mutable_found(),
+          fault.mutable_next_command()}) {
+      text->resize(CutUtf8(*text, kFaultBytesMax).size());
+    }
+    return fault;
+  }
+  return std::nullopt;
+}
+
 }  // namespace atl::coordinator

@@ -11,11 +11,13 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "absl/time/time.h"
 #include "atoll/v1/plan.pb.h"
+#include "atoll/v1/run.pb.h"
 #include "coordinator/core/state/observations.h"
 #include "coordinator/core/state/run_state.h"
 
@@ -46,5 +48,9 @@ absl::Time RecallTimer(const RunState& state, const Observations& observed);
 // A sentence for operators if a shard has stopped: server, shard, cause and
 // remedy. Empty if none has.
 std::string ShardFault(const RunState& state, const Observations& observed);
+// The same for programs; nullopt if no shard has stopped. The caller adds
+// next_command if it is empty.
+std::optional<v1::Fault> FindShardFault(const RunState& state,
+                                        const Observations& observed);
 
 }  // namespace atl::coordinator

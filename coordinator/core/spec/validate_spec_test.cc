@@ -298,7 +298,7 @@ TEST(ValidateSpecTest, NamesWhatAnAsyncRunDoesNotTake) {
 TEST(CreateRunTest, IsIdempotentAndRefusesAnotherSpec) {
   Coordinator coordinator({});
   const absl::Time now = absl::FromUnixSeconds(1);
-  coordinator.Start(now);
+  coordinator.Start(now, {"cluster", "start"}, 0);
   v1::CreateRunRequest request;
   request.set_run_id("run");
   *request.mutable_spec() = SimpleSpec();
@@ -322,7 +322,7 @@ TEST(CreateRunTest, IsIdempotentAndRefusesAnotherSpec) {
 TEST(CreateRunTest, ReplayGivesTheCoordinatorAgainWithAGreaterEpoch) {
   Coordinator first({});
   const absl::Time now = absl::FromUnixSeconds(1);
-  first.Start(now);
+  first.Start(now, {"cluster", "start"}, 0);
   v1::CreateRunRequest request;
   *request.mutable_spec() = SimpleSpec();
   for (const char* id : {"a", "b"}) {
@@ -338,7 +338,7 @@ TEST(CreateRunTest, ReplayGivesTheCoordinatorAgainWithAGreaterEpoch) {
   for (const LogEntry& entry : first.TakeEffects(now).batch.entries) {
     ASSERT_TRUE(second.Replay(entry).ok());
   }
-  second.Start(now);
+  second.Start(now, {"other", "second"}, 1);
   EXPECT_EQ(second.coordinator_epoch(), first.coordinator_epoch() + 1);
   EXPECT_TRUE(second.FindRun("b").ok());
   EXPECT_TRUE(second.CheckServer("s", 3).ok());
@@ -352,7 +352,7 @@ TEST(CreateRunTest, ReplayGivesTheCoordinatorAgainWithAGreaterEpoch) {
 TEST(CoordinatorTest, TakesOnlyPageTokensThatItGave) {
   Coordinator coordinator({});
   const absl::Time now = absl::FromUnixSeconds(1);
-  coordinator.Start(now);
+  coordinator.Start(now, {"cluster", "start"}, 0);
   v1::CreateRunRequest request;
   *request.mutable_spec() = SimpleSpec();
   for (const char* id : {"a", "b", "c"}) {
@@ -380,7 +380,7 @@ TEST(CoordinatorTest, TakesOnlyPageTokensThatItGave) {
 TEST(CoordinatorTest, NamesTheFieldOfABadIdOnce) {
   Coordinator coordinator({});
   const absl::Time now = absl::FromUnixSeconds(1);
-  coordinator.Start(now);
+  coordinator.Start(now, {"cluster", "start"}, 0);
   v1::RegisterServerRequest server;
   server.set_server_id("S 1");
   server.set_address("h:1");
@@ -397,7 +397,7 @@ TEST(CoordinatorTest, CallsASilentServerAwayUntilItReports) {
   options.server_lease_duration = absl::Seconds(10);
   Coordinator coordinator(options);
   const absl::Time now = absl::FromUnixSeconds(1);
-  coordinator.Start(now);
+  coordinator.Start(now, {"cluster", "start"}, 0);
   v1::RegisterServerRequest server;
   server.set_server_id("s");
   server.set_address("h:1");

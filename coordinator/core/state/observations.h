@@ -16,6 +16,7 @@
 
 #include "absl/time/time.h"
 #include "atoll/v1/island_service.pb.h"
+#include "atoll/v1/run.pb.h"
 #include "atoll/v1/server_service.pb.h"
 
 namespace atl::coordinator {
@@ -29,6 +30,8 @@ struct ServerInfo {
   int64_t incarnation = 0;
   std::string program_version;
   bool alive = false;  // Its lease has not ended.
+  std::string directory_id = "";  // Empty from an older program.
+  uint64_t features = 0;          // As it sent them.
 };
 
 class ServerDirectory {
@@ -38,6 +41,11 @@ class ServerDirectory {
   virtual const ServerInfo* FindServer(const std::string& server_id) const = 0;
   // Ids of the servers whose leases have not ended, by shard count, then by id.
   virtual std::vector<std::string> AliveServers() const = 0;
+  // Why a server with this id was refused; "" asks for any server. nullptr if
+  // none was, if a fit one registered since, or if a fit one is alive.
+  virtual const v1::Fault* FindRefusal(const std::string& server_id) const {
+    return nullptr;
+  }
 };
 
 // Fragment, slot and seq of a contribution of the run's present epoch.

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "base/layout/digest.h"
 #include "base/layout/encoded_layout.h"
 #include "base/layout/exchange.h"
 #include "base/layout/run_timing.h"
@@ -19,6 +20,13 @@ constexpr int64_t kFilePageBytes = 4096;
 absl::Status Misfit(absl::string_view what) {
   return absl::DataLossError(
       absl::StrCat("the log is inconsistent: ", what));
+}
+
+// The run_uid of a run that was created before there was one.
+std::string DeriveRunUid(const std::string& run_id, absl::Time create_time) {
+  return ContributionDigest(
+             absl::StrCat(run_id, "\n", absl::ToUnixNanos(create_time)))
+      .ToHex();
 }
 
 // The last data position that `plan` lets an island read. A claim beyond it
@@ -149,6 +157,8 @@ absl::Status RunState::ApplyCreated(const storage::v1::RunCreated& body,
   if (!layout.ok()) return Misfit(layout.status().message());
   layout_ = std::make_shared<const RunLayout>(*std::move(layout));
   run_id_ = body.run_id();
+  run_uid_ = body.run_uid().empty() ? DeriveRunUid(run_id_, time)
+                                    : body.run_uid();
   spec_ = body.spec();
   run_epoch_ = body.run_epoch();
   state_ = v1::RUN_STATE_STARTING;
@@ -385,7 +395,7 @@ void RunState::ApplyEvaluated(const v1::Evaluation& evaluation,
 
 std::string RunState::DebugString() const {
   std::string text = absl::StrCat(
-      run_id_, " state ", state_, " (", state_reason_, ") revision ", revision_,
+      run_id_, " ", run_uid_, " state ", state_, " (", state_reason_, ") revision ", revision_,
       " placement ", placement_epoch_, " commit_seq ", commit_seq_, " tokens ",
       fragment_token_count_, " created ", absl::FormatTime(create_time_),
       " end ", absl::FormatTime(end_time_), " last commit ",

@@ -116,6 +116,8 @@ class RunState {
   // --- The run ---
   bool created() const { return layout_ != nullptr; }
   const std::string& run_id() const { return run_id_; }
+  // Never empty. A run of format 2 has one that follows from its id and time.
+  const std::string& run_uid() const { return run_uid_; }
   const v1::RunSpec& spec() const { return spec_; }
   const RunLayout& layout() const { return *layout_; }
   v1::RunState state() const { return state_; }
@@ -210,6 +212,7 @@ class RunState {
   FragmentState* FindFragment(int32_t fragment);
 
   std::string run_id_;
+  std::string run_uid_;
   v1::RunSpec spec_;
   std::shared_ptr<const RunLayout> layout_;  // Shared by copies of the state.
   v1::RunState state_ = v1::RUN_STATE_UNSPECIFIED;

@@ -59,6 +59,7 @@ storage::v1::RunSnapshot RunState::ToSnapshot() const {
   snapshot.mutable_created()->set_run_id(run_id_);
   *snapshot.mutable_created()->mutable_spec() = spec_;
   snapshot.mutable_created()->set_run_epoch(run_epoch_);
+  snapshot.mutable_created()->set_run_uid(run_uid_);
   *snapshot.mutable_create_time() = ToProto(create_time_);
   snapshot.mutable_state()->set_state(state_);
   snapshot.mutable_state()->set_reason(state_reason_);

@@ -28,7 +28,7 @@ class LongRun {
       : core_(options), island_count_(island_count), store_(store) {}
 
   absl::Status Go(int64_t round_count) {
-    core_.Start(now_);
+    core_.Start(now_, {"cluster", "start"}, 0);
     Create(round_count + 1);
     for (int64_t version = 0; version < round_count; ++version) {
       PlayRound(version);

@@ -254,7 +254,7 @@ MemoryService::MemoryService(const v1::RunSpec& spec)
                  absl::MakeSpan(values_[{tensor.fragment, 0}])
                      .subspan(tensor.fragment_offset, tensor.element_count));
   }
-  coordinator_.Start(now_);
+  coordinator_.Start(now_, {"cluster", "start"}, 0);
   v1::RegisterServerRequest server;
   server.set_server_id(kServerId);
   server.set_address("memory:1");

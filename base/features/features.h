@@ -1,0 +1,93 @@
+// What a program can do, and what a run needs, as bits of a fixed64. Pure.
+//
+// A server and an island send ProgramFeatures() when they register or join. A
+// peer may take part in a run if PeerFeatures(sent) has every bit of
+// RequiredFeatures(spec). A program therefore never guesses the meaning of a
+// value that only a newer program knows.
+//
+// A bit never changes its meaning. A new value of an enum below RunSpec gets a
+// new bit and a row in features.cc; features_test fails without one.
+
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "atoll/v1/run.pb.h"
+
+namespace atl {
+
+// Merge rules.
+inline constexpr uint64_t kMergeWeightedMean = uint64_t{1} << 0;
+inline constexpr uint64_t kMergeRda = uint64_t{1} << 1;
+inline constexpr uint64_t kMergeNormClip = uint64_t{1} << 2;
+inline constexpr uint64_t kMergeTrimmedMean = uint64_t{1} << 3;
+inline constexpr uint64_t kMergeMedian = uint64_t{1} << 4;
+inline constexpr uint64_t kMergeCentredClip = uint64_t{1} << 5;
+inline constexpr uint64_t kMergeKrum = uint64_t{1} << 6;
+inline constexpr uint64_t kMergeMda = uint64_t{1} << 7;
+
+// Codecs, up or down.
+inline constexpr uint64_t kCodecF32 = uint64_t{1} << 8;
+inline constexpr uint64_t kCodecBf16 = uint64_t{1} << 9;
+inline constexpr uint64_t kCodecBf16Stochastic = uint64_t{1} << 10;
+inline constexpr uint64_t kCodecInt8 = uint64_t{1} << 11;
+inline constexpr uint64_t kCodecE3m0 = uint64_t{1} << 12;
+inline constexpr uint64_t kCodecTwoBit = uint64_t{1} << 13;
+inline constexpr uint64_t kCodecTopK = uint64_t{1} << 14;
+
+// Outer optimizers.
+inline constexpr uint64_t kOuterSgd = uint64_t{1} << 15;
+inline constexpr uint64_t kOuterMomentum = uint64_t{1} << 16;
+inline constexpr uint64_t kOuterNesterov = uint64_t{1} << 17;
+inline constexpr uint64_t kOuterFedavg = uint64_t{1} << 18;
+inline constexpr uint64_t kOuterFedavgm = uint64_t{1} << 19;
+inline constexpr uint64_t kOuterFedadam = uint64_t{1} << 20;
+inline constexpr uint64_t kOuterFedyogi = uint64_t{1} << 21;
+inline constexpr uint64_t kOuterFedadagrad = uint64_t{1} << 22;
+inline constexpr uint64_t kOuterDelayedNesterov = uint64_t{1} << 23;
+
+// Durability levels.
+inline constexpr uint64_t kDurabilityMachine = uint64_t{1} << 24;
+inline constexpr uint64_t kDurabilityProcess = uint64_t{1} << 25;
+inline constexpr uint64_t kDurabilityIsland = uint64_t{1} << 26;
+
+// Schedules.
+inline constexpr uint64_t kTimingStrict = uint64_t{1} << 27;
+inline constexpr uint64_t kTimingElastic = uint64_t{1} << 28;
+inline constexpr uint64_t kScheduleTogether = uint64_t{1} << 29;
+inline constexpr uint64_t kScheduleStaggered = uint64_t{1} << 30;
+inline constexpr uint64_t kEager = uint64_t{1} << 31;
+
+// What every program had before there were bits: data types, tensor classes,
+// inner optimizers, data formats, weightings.
+inline constexpr uint64_t kBasics = uint64_t{1} << 32;
+
+// Identity; no spec requires these. The peer sends and checks Run.run_uid, and
+// keeps and sends the newest LogPosition.
+inline constexpr uint64_t kRunUid = uint64_t{1} << 33;
+inline constexpr uint64_t kLogPosition = uint64_t{1} << 34;
+
+// No program has it: the spec has a value or a field that this program does
+// not know.
+inline constexpr uint64_t kUnknown = uint64_t{1} << 63;
+
+// The features of a program of before there were bits.
+inline constexpr uint64_t kBaseFeatures = (uint64_t{1} << 33) - 1;
+
+// The features of this program.
+uint64_t ProgramFeatures();
+
+// The features of a peer that sent `sent`; 0 gives kBaseFeatures.
+uint64_t PeerFeatures(uint64_t sent);
+
+// The features that a peer needs to take part in a run with `spec`. An
+// UNSPECIFIED value needs what it means. Has kUnknown if `spec` has an enum
+// value or a field that this program does not know.
+uint64_t RequiredFeatures(const v1::RunSpec& spec);
+
+// The names of the bits in words: "merge rule mda, codec top_k". Bits without
+// a name give "feature 40". Empty for 0.
+std::string DescribeFeatures(uint64_t features);
+
+}  // namespace atl

@@ -1,0 +1,256 @@
+// Who may be a server, and what a peer has seen of the coordinator's log.
+
+#include <algorithm>
+#include <cstddef>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "base/layout/ids.h"
+#include "base/status/refusal.h"
+#include "base/status/status_macros.h"
+#include "base/time/proto_time.h"
+#include "coordinator/core/coordinator.h"
+
+namespace atl::coordinator {
+namespace {
+
+// Longest id of a data directory that is stored.
+constexpr size_t kDirectoryIdBytesMax = 64;
+
+absl::Status CheckAddress(const std::string& address) {
+  const size_t colon = address.rfind(':');
+  if (colon == std::string::npos || colon == 0 || colon + 1 == address.size() ||
+      address.size() > 300 ||
+      address.find_first_not_of("0123456789", colon + 1) != std::string::npos) {
+    return InvalidFields({{"address", "must be host:port"}});
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+void Coordinator::StartDamaged(absl::Time now, const absl::Status& damage) {
+  v1::Fault fault;
+  fault.set_code("LOG_DAMAGED");
+  fault.set_expected("every synced batch of the coordinator's log");
+  fault.set_found(std::string(damage.message()));
+  Freeze(fault,
+         Refuse(absl::StatusCode::kFailedPrecondition, "LOG_DAMAGED",
+                absl::StrCat("the coordinator's log has lost synced records (",
+                             damage.message(),
+                             "): it only reads. Stop it, put the newest copy "
+                             "of its data directory in place, and start it")));
+  BeginLife(now);
+}
+
+void Coordinator::Freeze(const v1::Fault& fault, const absl::Status& refusal) {
+  refusal_ = refusal;
+  for (auto& [id, run] : runs_) run->Freeze(fault, refusal);
+  servers_changed_ = true;
+  reasons_.push_back(
+      absl::StrCat("accepts nothing new: ", fault.code(), ": expected ",
+                   fault.expected(), ", found ", fault.found()));
+}
+
+absl::Status Coordinator::CheckLog(const v1::LogPosition& seen) {
+  RETURN_IF_ERROR(CheckPeer(seen, ""));
+  return CheckWritable();
+}
+
+absl::Status Coordinator::CheckPeer(const v1::LogPosition& seen,
+                                    const std::string& server_id) {
+  const std::optional<v1::Fault> fault = log_history_.Check(seen);
+  if (!fault.has_value()) return absl::OkStatus();
+  if (fault->code() == "OTHER_CLUSTER") {
+    NoteRefusal(server_id, *fault);
+    return Refuse(
+        absl::StatusCode::kFailedPrecondition, "OTHER_CLUSTER",
+        absl::StrCat("this coordinator is ", fault->expected(),
+                     ", the caller belongs to ", fault->found(),
+                     ": use the coordinator that it belongs to, or give it an "
+                     "empty directory"));
+  }
+  if (refusal_.ok()) {
+    Freeze(*fault,
+           Refuse(absl::StatusCode::kFailedPrecondition, "LOG_BEHIND",
+                  absl::StrCat("the coordinator's log is an older copy: a peer "
+                               "has seen ",
+                               fault->expected(), ", the log has ",
+                               fault->found(),
+                               ". Stop the coordinator, put the newest copy of "
+                               "its data directory in place, and start it")));
+  }
+  return absl::OkStatus();
+}
+
+v1::LogPosition Coordinator::Position(const RunMachine* run) const {
+  v1::LogPosition position = log_history_.position();
+  const bool has_records =
+      !own_entries_.empty() || (run != nullptr && run->has_records());
+  if (has_records && !position.cluster_id().empty()) {
+    position.set_index(position.index() + 1);
+  }
+  return position;
+}
+
+bool Coordinator::HasShards(const std::string& server_id) const {
+  for (const auto& [id, run] : runs_) {
+    const std::vector<std::string>& owners = run->state().server_ids();
+    if (std::find(owners.begin(), owners.end(), server_id) != owners.end()) {
+      return true;
+    }
+  }
+  return false;
+}
+
+void Coordinator::NoteRefusal(const std::string& server_id,
+                              const v1::Fault& fault) {
+  if (server_id.empty() ||
+      (refused_servers_.size() >= kRegisteredServersMax &&
+       !refused_servers_.contains(server_id))) {
+    return;
+  }
+  v1::Fault& noted = refused_servers_[server_id];
+  noted = fault;
+  noted.set_found(absl::StrCat(fault.found(), ", at server ", server_id));
+}
+
+const v1::Fault* Coordinator::FindRefusal(const std::string& server_id) const {
+  for (const auto& [id, fault] : refused_servers_) {
+    if (!server_id.empty() && id != server_id) continue;
+    const ServerInfo* const fit = FindServer(id);
+    if (fit == nullptr || !fit->alive) return &fault;
+  }
+  return nullptr;
+}
+
+absl::Status Coordinator::CheckIdentity(
+    const v1::RegisterServerRequest& request) {
+  const auto old = servers_.find(request.server_id());
+  if (old == servers_.end()) return absl::OkStatus();
+  const ServerInfo& known = old->second.info;
+  const absl::Status stale = Refuse(
+      absl::StatusCode::kAborted, "STALE_INCARNATION",
+      absl::StrCat("incarnation ", request.incarnation(), " of server ",
+                   request.server_id(), " at ", request.address(),
+                   " is not the newest, ", known.incarnation, " at ",
+                   known.address));
+  if (request.directory_id() == known.directory_id) {
+    if (request.incarnation() < known.incarnation) return stale;
+    // A process keeps its address: this is a copy of the directory.
+    const bool is_copy = !known.directory_id.empty() &&
+                         request.incarnation() == known.incarnation &&
+                         request.address() != known.address;
+    return is_copy ? stale : absl::OkStatus();
+  }
+  const bool is_newer = request.incarnation() > known.incarnation;
+  const bool is_needed = HasShards(request.server_id());
+  if (known.directory_id.empty() && is_newer) {
+    return absl::OkStatus();  // Its program was upgraded.
+  }
+  // Incarnations of two directories do not fence each other's processes.
+  if (!is_needed && (is_newer || !known.alive)) return absl::OkStatus();
+  if (known.directory_id.empty()) return stale;
+  v1::Fault fault;
+  fault.set_code("OTHER_DIRECTORY");
+  fault.set_expected(absl::StrCat("data directory ", known.directory_id));
+  fault.set_found(
+      request.directory_id().empty()
+          ? std::string("a data directory without an id")
+          : absl::StrCat("data directory ", request.directory_id()));
+  NoteRefusal(request.server_id(), fault);
+  return Refuse(
+      absl::StatusCode::kFailedPrecondition, "OTHER_DIRECTORY",
+      absl::StrCat(is_needed ? "runs have shards in " : "a live process has ",
+                   fault.expected(), " of server ", request.server_id(),
+                   ", and this process has ", fault.found(),
+                   ": start it with its own --data-dir, or with another "
+                   "--server-id"));
+}
+
+absl::StatusOr<v1::RegisterServerResponse> Coordinator::RegisterServer(
+    const v1::RegisterServerRequest& request, absl::Time now) {
+  RETURN_IF_ERROR(CheckId("server_id", request.server_id()));
+  RETURN_IF_ERROR(CheckAddress(request.address()));
+  if (request.incarnation() < 1 || request.program_version().size() > 256) {
+    return InvalidFields({{"incarnation",
+                           "must be at least 1, and program_version at most "
+                           "256 bytes"}});
+  }
+  if (request.directory_id().size() > kDirectoryIdBytesMax) {
+    return InvalidFields({{"directory_id", "must be at most 64 bytes"}});
+  }
+  RETURN_IF_ERROR(CheckPeer(request.log_seen(), request.server_id()));
+  RETURN_IF_ERROR(CheckIdentity(request));
+  const auto old = servers_.find(request.server_id());
+  if (!refusal_.ok()) {
+    // Readers find it at its present address.
+    if (old != servers_.end()) old->second.info.address = request.address();
+    return refusal_;
+  }
+  if (old == servers_.end() && servers_.size() >= kRegisteredServersMax) {
+    return Refuse(absl::StatusCode::kResourceExhausted, "TOO_MANY_SERVERS",
+                  absl::StrCat("the coordinator knows ", kRegisteredServersMax,
+                               " servers, the most it can"));
+  }
+  const bool restarted =
+      old == servers_.end() ||
+      old->second.info.incarnation != request.incarnation() ||
+      old->second.info.directory_id != request.directory_id();
+  const bool differs =
+      restarted || old->second.info.address != request.address() ||
+      old->second.info.program_version != request.program_version() ||
+      old->second.info.features != request.features();
+  if (differs) {
+    storage::v1::Record record;
+    storage::v1::ServerSet& set = *record.mutable_server_set();
+    set.set_server_id(request.server_id());
+    set.set_address(request.address());
+    set.set_incarnation(request.incarnation());
+    set.set_program_version(request.program_version());
+    set.set_directory_id(request.directory_id());
+    set.set_features(request.features());
+    EmitOwn(std::move(record), now);
+    reasons_.push_back(absl::StrCat("server ", request.server_id(),
+                                    " registered at ", request.address()));
+  }
+  refused_servers_.erase(request.server_id());
+  Server& server = servers_[request.server_id()];
+  server.info.alive = true;
+  server.lease_end = now + options_.server_lease_duration;
+  if (restarted) {
+    server.report_seq = 0;
+    server.reports = ReportJoiner();
+  }
+  servers_changed_ = true;
+  TellRuns(request.server_id(), restarted, now);
+  v1::RegisterServerResponse response;
+  *response.mutable_lease_duration() = ToProto(options_.server_lease_duration);
+  response.set_coordinator_epoch(coordinator_epoch_);
+  *response.mutable_log() = Position(nullptr);
+  return response;
+}
+
+absl::Status Coordinator::CheckServer(const std::string& server_id,
+                                      int64_t incarnation) const {
+  RETURN_IF_ERROR(CheckWritable());
+  const auto server = servers_.find(server_id);
+  if (server == servers_.end() ||
+      incarnation > server->second.info.incarnation) {
+    return Refuse(absl::StatusCode::kFailedPrecondition, "NOT_REGISTERED",
+                  absl::StrCat("this life of server ", server_id.substr(0, 64),
+                               " is not registered: RegisterServer first"));
+  }
+  if (incarnation < server->second.info.incarnation) {
+    return Refuse(
+        absl::StatusCode::kAborted, "STALE_INCARNATION",
+        absl::StrCat("incarnation ", incarnation, " of server ", server_id,
+                     " is not the newest, ", server->second.info.incarnation));
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace atl::coordinator

@@ -1,0 +1,57 @@
+#include "coordinator/core/log_history.h"
+
+#include <algorithm>
+#include <iterator>
+
+#include "absl/strings/str_cat.h"
+
+namespace atl::coordinator {
+
+void LogHistory::AddStart(const storage::v1::CoordinatorStarted& start) {
+  if (start.start_id().empty()) return;
+  cluster_id_ = start.cluster_id();
+  starts_.push_back(start);
+  if (starts_.size() > kStartsMax) starts_.pop_front();
+}
+
+v1::LogPosition LogHistory::position() const {
+  v1::LogPosition position;
+  if (starts_.empty()) return position;
+  position.set_cluster_id(cluster_id_);
+  position.set_start_id(starts_.back().start_id());
+  position.set_index(index_);
+  return position;
+}
+
+std::optional<v1::Fault> LogHistory::Check(const v1::LogPosition& seen) const {
+  if (seen.cluster_id().empty() || starts_.empty()) return std::nullopt;
+  v1::Fault fault;
+  if (seen.cluster_id() != cluster_id_) {
+    fault.set_code("OTHER_CLUSTER");
+    fault.set_expected(absl::StrCat("cluster ", cluster_id_));
+    fault.set_found(absl::StrCat("cluster ", seen.cluster_id()));
+    return fault;
+  }
+  int64_t end = index_;  // Of the start that `seen` names.
+  const auto start = std::find_if(
+      starts_.begin(), starts_.end(),
+      [&](const auto& one) { return one.start_id() == seen.start_id(); });
+  if (start != starts_.end()) {
+    const auto next = std::next(start);
+    if (next != starts_.end()) end = next->log_index() - 1;
+    if (seen.index() <= end) return std::nullopt;
+  } else if (starts_.size() == kStartsMax &&
+             seen.index() < starts_.front().log_index()) {
+    return std::nullopt;  // Perhaps of a start that is no longer kept.
+  }
+  fault.set_code("LOG_BEHIND");
+  fault.set_expected(
+      absl::StrCat("batch ", seen.index(), " of start ", seen.start_id()));
+  fault.set_found(start != starts_.end()
+                      ? absl::StrCat("batch ", end, " as its last one")
+                      : absl::StrCat("batch ", end, " of start ",
+                                     starts_.back().start_id()));
+  return fault;
+}
+
+}  // namespace atl::coordinator

@@ -1,0 +1,57 @@
+// Tells whether a peer has seen more of the coordinator's log than there is.
+//
+// The log's batches are numbered from 1. Each start of the coordinator has a
+// random id and begins with a batch of its own, so it has a range of numbers. A
+// peer remembers the newest (start, number) that it was sent. On an older copy
+// of the log that start is unknown or its range is shorter, also after the copy
+// was continued by starts of its own.
+//
+// Pure. Thread-compatible.
+
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <deque>
+#include <optional>
+#include <string>
+
+#include "atoll/storage/v1/coordinator_records.pb.h"
+#include "atoll/v1/run.pb.h"
+
+namespace atl::coordinator {
+
+class LogHistory {
+ public:
+  // Starts that are kept. A position of an older start is accepted.
+  static constexpr size_t kStartsMax = 256;
+
+  // Adds the next start, from the log or a snapshot. One without ids, of format
+  // 2, leaves no trace.
+  void AddStart(const storage::v1::CoordinatorStarted& start);
+
+  // Sets the number of batches that are durable or handed out to become so.
+  void set_index(int64_t index) { index_ = index; }
+  int64_t index() const { return index_; }
+
+  // Empty before the first start with ids.
+  const std::string& cluster_id() const { return cluster_id_; }
+  // The newest starts, oldest first.
+  const std::deque<storage::v1::CoordinatorStarted>& starts() const {
+    return starts_;
+  }
+  // The position of batch `index()`; not set before the first start with ids.
+  v1::LogPosition position() const;
+
+  // The fault that `seen` proves; nullopt if there is none, or if `seen` is not
+  // set. OTHER_CLUSTER: expected and found are cluster ids. LOG_BEHIND: they
+  // are numbers of batches. The caller adds next_command.
+  std::optional<v1::Fault> Check(const v1::LogPosition& seen) const;
+
+ private:
+  std::string cluster_id_;
+  std::deque<storage::v1::CoordinatorStarted> starts_;
+  int64_t index_ = 0;
+};
+
+}  // namespace atl::coordinator

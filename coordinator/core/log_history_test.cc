@@ -1,0 +1,155 @@
+#include "coordinator/core/log_history.h"
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "gtest/gtest.h"
+
+namespace atl::coordinator {
+namespace {
+
+// A coordinator's log, as a test writes it.
+class Log {
+ public:
+  // The log of format 2 has `index` batches.
+  explicit Log(int64_t index = 0) { history_.set_index(index); }
+
+  void Start(const std::string& start_id) {
+    storage::v1::CoordinatorStarted start;
+    start.set_cluster_id("cluster");
+    start.set_start_id(start_id);
+    start.set_log_index(history_.index() + 1);
+    history_.AddStart(start);
+    Write(1);
+  }
+  void Write(int64_t batch_count) {
+    history_.set_index(history_.index() + batch_count);
+  }
+  // The code of the fault that `seen` proves; empty without one.
+  std::string Check(const v1::LogPosition& seen) const {
+    const std::optional<v1::Fault> fault = history_.Check(seen);
+    return fault.has_value() ? fault->code() : "";
+  }
+
+  const LogHistory& history() const { return history_; }
+  v1::LogPosition position() const { return history_.position(); }
+
+ private:
+  LogHistory history_;
+};
+
+TEST(LogHistoryTest, AcceptsEveryPositionThatItGave) {
+  Log log;
+  std::vector<v1::LogPosition> given;
+  for (int start = 0; start < 5; ++start) {
+    log.Start(absl::StrCat("start", start));
+    given.push_back(log.position());
+    for (int i = 0; i < 3; ++i) {
+      log.Write(1);
+      given.push_back(log.position());
+    }
+  }
+  for (const v1::LogPosition& seen : given) {
+    EXPECT_EQ(log.Check(seen), "") << seen.ShortDebugString();
+  }
+  EXPECT_EQ(log.position().index(), 20);
+  EXPECT_EQ(log.position().start_id(), "start4");
+}
+
+TEST(LogHistoryTest, AcceptsAPeerThatHasSeenNothing) {
+  Log log;
+  EXPECT_EQ(log.Check({}), "");
+  log.Start("a");
+  EXPECT_EQ(log.Check({}), "");
+}
+
+TEST(LogHistoryTest, HasNoPositionBeforeTheFirstStartWithIds) {
+  Log log(7);
+  EXPECT_EQ(log.position().cluster_id(), "");
+  storage::v1::CoordinatorStarted old;
+  old.set_coordinator_epoch(3);
+  LogHistory history;
+  history.AddStart(old);
+  EXPECT_TRUE(history.starts().empty());
+  log.Start("a");
+  EXPECT_EQ(log.position().index(), 8);
+}
+
+TEST(LogHistoryTest, NamesAnotherCluster) {
+  Log log;
+  log.Start("a");
+  v1::LogPosition seen = log.position();
+  seen.set_cluster_id("other");
+  const std::optional<v1::Fault> fault = log.history().Check(seen);
+  ASSERT_TRUE(fault.has_value());
+  EXPECT_EQ(fault->code(), "OTHER_CLUSTER");
+  EXPECT_TRUE(absl::StrContains(fault->expected(), "cluster"));
+  EXPECT_TRUE(absl::StrContains(fault->found(), "other"));
+}
+
+TEST(LogHistoryTest, FindsThatItIsAnOlderCopy) {
+  Log log;
+  log.Start("a");
+  log.Write(9);
+  Log copy = log;
+  log.Write(1);
+  copy.Start("b");
+  const std::optional<v1::Fault> fault = copy.history().Check(log.position());
+  ASSERT_TRUE(fault.has_value());
+  EXPECT_EQ(fault->code(), "LOG_BEHIND");
+  EXPECT_TRUE(absl::StrContains(fault->expected(), "batch 11"))
+      << fault->expected();
+  EXPECT_TRUE(absl::StrContains(fault->found(), "batch 10")) << fault->found();
+}
+
+TEST(LogHistoryTest, FindsThatItsOwnStartIsCutShort) {
+  Log log;
+  log.Start("a");
+  Log copy = log;
+  log.Write(4);
+  EXPECT_EQ(copy.Check(log.position()), "LOG_BEHIND");
+  copy.Write(4);
+  EXPECT_EQ(copy.Check(log.position()), "");
+}
+
+TEST(LogHistoryTest, FindsThatACopyWentItsOwnWay) {
+  Log log;
+  log.Start("a");
+  log.Write(5);
+  Log copy = log;
+  log.Start("b");
+  log.Write(10);
+  copy.Start("c");
+  copy.Write(10);
+  ASSERT_EQ(copy.history().index(), log.history().index());
+  EXPECT_EQ(copy.Check(log.position()), "LOG_BEHIND");
+  copy.Write(1000);
+  EXPECT_EQ(copy.Check(log.position()), "LOG_BEHIND");
+  copy.Start("d");
+  EXPECT_EQ(copy.Check(log.position()), "LOG_BEHIND");
+  EXPECT_EQ(log.Check(copy.position()), "LOG_BEHIND");
+}
+
+TEST(LogHistoryTest, AcceptsAStartThatIsNoLongerKept) {
+  Log log;
+  log.Start("first");
+  log.Write(2);
+  const v1::LogPosition seen = log.position();
+  for (size_t i = 0; i < LogHistory::kStartsMax; ++i) {
+    log.Start(absl::StrCat("start", i));
+  }
+  ASSERT_EQ(log.history().starts().size(), LogHistory::kStartsMax);
+  EXPECT_EQ(log.history().starts().front().start_id(), "start0");
+  EXPECT_EQ(log.Check(seen), "");
+  // An unknown start within the range of those kept is still a fault.
+  v1::LogPosition unknown = log.position();
+  unknown.set_start_id("unknown");
+  EXPECT_EQ(log.Check(unknown), "LOG_BEHIND");
+}
+
+}  // namespace
+}  // namespace atl::coordinator

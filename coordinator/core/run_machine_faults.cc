@@ -1,0 +1,133 @@
+// Why a run cannot go on, and what it still answers then.
+
+#include <optional>
+#include <string>
+#include <utility>
+#include <variant>
+
+#include "absl/strings/str_cat.h"
+#include "base/features/features.h"
+#include "base/layout/ids.h"
+#include "base/status/refusal.h"
+#include "base/status/status_macros.h"
+#include "coordinator/core/rounds/recalls.h"
+#include "coordinator/core/run_machine.h"
+
+namespace atl::coordinator {
+
+void RunMachine::Freeze(const v1::Fault& fault, absl::Status refusal) {
+  frozen_fault_ = fault;
+  refusal_ = std::move(refusal);
+  plan_changed_ = true;
+}
+
+absl::Status RunMachine::TakeFrozen(const RunEvent& event, RunAnswer& answer) {
+  if (const auto* recovered = std::get_if<event::Recovered>(&event)) {
+    return Take(*recovered, answer);
+  }
+  if (const auto* asked = std::get_if<event::Export>(&event)) {
+    return ReadCut(asked->request, answer);
+  }
+  return refusal_;
+}
+
+absl::Status RunMachine::ReadCut(const v1::ExportCheckpointRequest& request,
+                                 RunAnswer& answer) const {
+  RETURN_IF_ERROR(CheckId("pin_id", request.pin_id()));
+  const auto held = state_.pins().find(request.pin_id());
+  if (request.release()) {
+    return held == state_.pins().end() ? absl::OkStatus() : refusal_;
+  }
+  if (request.keep_bytes_max() != 0) return refusal_;
+  if (held != state_.pins().end()) {
+    *answer.exported.mutable_pin() = held->second.pin;
+    return absl::OkStatus();
+  }
+  if (!state_.started() || IsCheckpointId(request.pin_id())) return refusal_;
+  // Servers get no plan now, so none discards the newest cut.
+  *answer.exported.mutable_pin() =
+      MakePin(request.pin_id(), /*checkpoint=*/false);
+  return absl::OkStatus();
+}
+
+std::string RunMachine::ReadCommand() const {
+  if (!state_.started()) return absl::StrCat("atoll run show ", state_.run_id());
+  const PinState* newest = nullptr;
+  for (const auto& [pin_id, pin] : state_.pins()) {
+    if (pin.pin.checkpoint() &&
+        (newest == nullptr ||
+         pin.pin.commit_seq() > newest->pin.commit_seq())) {
+      newest = &pin;
+    }
+  }
+  std::string command = absl::StrCat("atoll run export ", state_.run_id());
+  if (newest != nullptr) {
+    absl::StrAppend(&command, " --checkpoint ", newest->pin.pin_id());
+  }
+  return absl::StrCat(command, " --output ", state_.run_id());
+}
+
+std::optional<v1::Fault> RunMachine::fault() const {
+  std::optional<v1::Fault> fault;
+  if (!refusal_.ok()) {
+    fault = frozen_fault_;
+    fault->set_next_command(ReadCommand());
+    return fault;
+  }
+  const bool waits_for_servers =
+      state_.server_ids().empty() && !state_.ended();
+  const v1::Fault* refused =
+      waits_for_servers ? servers_.FindRefusal("") : nullptr;
+  for (const std::string& server_id : state_.server_ids()) {
+    if (refused == nullptr) refused = servers_.FindRefusal(server_id);
+  }
+  if (refused != nullptr) {
+    fault = *refused;
+  } else {
+    fault = FindShardFault(state_, observed_);
+  }
+  if (fault.has_value() && fault->next_command().empty()) {
+    fault->set_next_command(absl::StrCat("atoll run show ", state_.run_id()));
+  }
+  return fault;
+}
+
+std::string RunMachine::DescribeMissing(uint64_t features) {
+  if (!required_features_.has_value()) {
+    required_features_ = RequiredFeatures(state_.spec());
+  }
+  return DescribeFeatures(*required_features_ & ~PeerFeatures(features));
+}
+
+absl::Status RunMachine::CheckJoin(const v1::JoinRequest& request) {
+  if (!request.run_uid().empty() && request.run_uid() != state_.run_uid()) {
+    return Refuse(
+        absl::StatusCode::kFailedPrecondition, "OTHER_RUN",
+        absl::StrCat("the island's local checkpoint is of another run with the "
+                     "id ",
+                     state_.run_id(), ": it has run_uid ", request.run_uid(),
+                     ", the run has ", state_.run_uid(),
+                     ": give the island another directory, or move the local "
+                     "checkpoint away"));
+  }
+  const std::string missing =
+      DescribeMissing(request.capabilities().features());
+  if (!missing.empty()) {
+    return Refuse(absl::StatusCode::kFailedPrecondition, "MISSING_FEATURES",
+                  absl::StrCat("the run needs what the island's program cannot "
+                               "do: ",
+                               missing, ": upgrade the program"));
+  }
+  const std::string& fingerprint = state_.spec().data().fingerprint();
+  if (!fingerprint.empty() &&
+      request.capabilities().data_fingerprint() != fingerprint) {
+    return Refuse(absl::StatusCode::kFailedPrecondition, "OTHER_DATA",
+                  absl::StrCat("the island's data set has fingerprint \"",
+                               request.capabilities().data_fingerprint(),
+                               "\", the run's has \"", fingerprint,
+                               "\": use the same files"));
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace atl::coordinator
