@@ -81,6 +81,9 @@ std::deque<v1::WatchServerPlanResponse> CutPlan(v1::ServerPlan plan,
     part.set_coordinator_epoch(plan.coordinator_epoch());
     return part.mutable_runs();
   });
+  v1::ServerPlan& first = *parts.front().mutable_plan();
+  if (plan.has_log()) *first.mutable_log() = plan.log();
+  first.mutable_deleted_runs()->Swap(plan.mutable_deleted_runs());
   for (size_t i = 0; i < parts.size(); ++i) {
     parts[i].set_part(static_cast<int32_t>(i));
     parts[i].set_parts_left(static_cast<int32_t>(parts.size() - 1 - i));
@@ -100,6 +103,10 @@ std::deque<v1::ReportShardsRequest> CutReport(v1::ReportShardsRequest report,
   std::deque<v1::ReportShardsRequest> parts;
   Deal(shards, part_bytes_max,
        [&] { return parts.emplace_back(report).mutable_shards(); });
+  for (size_t i = 0; i < parts.size(); ++i) {
+    parts[i].set_part(static_cast<int32_t>(i));
+    parts[i].set_parts_left(static_cast<int32_t>(parts.size() - 1 - i));
+  }
   return parts;
 }
 

@@ -79,8 +79,11 @@ TEST(PlanPartsTest, AReportIsCutBetweenShards) {
   }
   const auto parts = CutReport(report, 1000);
   int shard_count = 0;
+  int32_t part_count = 0;
   for (const v1::ReportShardsRequest& part : parts) {
     EXPECT_EQ(part.report_seq(), 5);
+    EXPECT_EQ(part.part(), part_count++);
+    EXPECT_EQ(part.parts_left(), 4 - part_count);
     EXPECT_LT(part.ByteSizeLong(), 1100);
     shard_count += part.shards_size();
   }

@@ -42,16 +42,12 @@ int64_t FirstKeptCommit(const RunState& state) {
   return FirstKept(state, state.commit_seq());
 }
 
+bool EndsTrimStep(const storage::v1::Record& record) {
+  return record.has_round_committed() &&
+         record.round_committed().commit().commit_seq() % kTrimCommitCount == 0;
+}
+
 void AddTrims(const RunState& state, Batch& batch) {
-  const bool is_due = std::any_of(
-      batch.entries.begin(), batch.entries.end(), [&](const LogEntry& entry) {
-        return entry.record.has_round_committed() &&
-               entry.run_id == state.run_id() &&
-               entry.record.round_committed().commit().commit_seq() %
-                       kTrimCommitCount ==
-                   0;
-      });
-  if (!is_due) return;
   const int64_t first = FirstKept(state, state.commit_seq() - kTrimCommitCount);
   if (first <= 1) return;
   batch.trims.push_back({state.run_id(), HistoryTable::kRounds, first});

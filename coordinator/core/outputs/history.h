@@ -29,8 +29,9 @@ std::optional<HistoryRow> ToHistory(const LogEntry& entry);
 // Smallest commit_seq that readers are offered, at least 1.
 int64_t FirstKeptCommit(const RunState& state);
 
-// Adds the trims that are due if `batch` has the newest commits of the run:
-// rounds, and the evaluations that only trimmed rounds have.
+// True for every kTrimCommitCount-th COMMIT: AddTrims is then due.
+bool EndsTrimStep(const storage::v1::Record& record);
+// Adds the trims of a run: rounds, and evaluations of trimmed rounds.
 void AddTrims(const RunState& state, Batch& batch);
 
 }  // namespace atl::coordinator

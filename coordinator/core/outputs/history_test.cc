@@ -32,17 +32,17 @@ class HistoryTest : public RunSimulationTest {
     ASSERT_EQ(run_->state().commit_seq(), commit_seq);
   }
 
-  // The trims of a batch with the newest `count` commits.
+  // The trims after a batch with the newest `count` commits.
   Batch TrimsOfNewest(int64_t count) const {
     Batch batch;
+    bool is_due = false;
     for (int64_t i = 0; i < count; ++i) {
-      LogEntry entry = {"run", {}};
-      entry.record.mutable_round_committed()
-          ->mutable_commit()
-          ->set_commit_seq(run_->state().commit_seq() - i);
-      batch.entries.push_back(entry);
+      storage::v1::Record record;
+      record.mutable_round_committed()->mutable_commit()->set_commit_seq(
+          run_->state().commit_seq() - i);
+      is_due = is_due || EndsTrimStep(record);
     }
-    AddTrims(run_->state(), batch);
+    if (is_due) AddTrims(run_->state(), batch);
     return batch;
   }
 };
@@ -120,17 +120,6 @@ TEST_F(HistoryTest, KeepsTheRoundsThatAReplayFromAPinNeeds) {
       run_->machine().Step(event::Export{request}, run_->now()).ok());
   run_->Flush();
   EXPECT_EQ(FirstKeptCommit(run_->state()), 128 - 10 + 1);
-}
-
-TEST_F(HistoryTest, OtherRunsCommitsTrimNothing) {
-  StartRun(1, 1);
-  CommitUntil(128);
-  Batch batch;
-  LogEntry entry = {"other", {}};
-  entry.record.mutable_round_committed()->mutable_commit()->set_commit_seq(128);
-  batch.entries.push_back(entry);
-  AddTrims(run_->state(), batch);
-  EXPECT_TRUE(batch.trims.empty());
 }
 
 }  // namespace

@@ -120,6 +120,8 @@ absl::Status RunState::Apply(const storage::v1::Record& record) {
       return absl::OkStatus();
     case storage::v1::Record::kCoordinatorStarted:
     case storage::v1::Record::kServerSet:
+    case storage::v1::Record::kRunDeleted:
+    case storage::v1::Record::kRunForgotten:
     case storage::v1::Record::BODY_NOT_SET:
       break;
   }
