@@ -17,6 +17,13 @@ absl::StatusOr<std::map<std::string, int64_t>> RevisionsAfter(
     ASSIGN_OR_RETURN(revisions[run_id], newest(run_id));
     return &revisions[run_id];
   };
+  for (const std::string& run_id : batch.deleted_runs) {
+    if (run_id.empty()) {
+      return absl::InvalidArgumentError(
+          "the coordinator's own log cannot be deleted");
+    }
+    revisions[run_id] = 0;
+  }
   for (const LogEntry& entry : batch.entries) {
     ASSIGN_OR_RETURN(int64_t* const revision, revision_of(entry.run_id));
     if (entry.record.revision() != ++*revision) {

@@ -13,8 +13,9 @@
 
 namespace atl::coordinator {
 
-// Newest revision of each log that a batch appends to or snapshots, after the
-// batch. `newest` returns the revision before the batch, 0 for an unknown log.
+// Newest revision of each log that a batch appends to, snapshots or deletes,
+// after the batch; 0 for a log that it only deletes. `newest` returns the
+// revision before the batch, 0 for an unknown log.
 //
 // INVALID_ARGUMENT: as Store::Append. Also the errors of `newest`.
 absl::StatusOr<std::map<std::string, int64_t>> RevisionsAfter(

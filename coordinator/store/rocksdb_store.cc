@@ -1,31 +1,28 @@
 #include "coordinator/store/rocksdb_store.h"
 
 #include <algorithm>
-#include <cstring>
-#include <filesystem>
-#include <system_error>
+#include <iterator>
 #include <utility>
 
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/string_view.h"
-#include "base/codec/crc32c.h"
-#include "base/obs/rocksdb_log.h"
-#include "base/status/annotate.h"
 #include "base/status/status_macros.h"
 #include "coordinator/store/batch_check.h"
+#include "coordinator/store/log_database.h"
+#include "coordinator/store/range_compactor.h"
+#include "coordinator/store/sealed_value.h"
 #include "google/protobuf/io/coded_stream.h"
 #include "google/protobuf/io/zero_copy_stream_impl_lite.h"
 #include "rocksdb/db.h"
+#include "rocksdb/file_system.h"
 #include "rocksdb/iterator.h"
 #include "rocksdb/options.h"
 #include "rocksdb/write_batch.h"
 
 namespace atl::coordinator {
 namespace {
-
-constexpr char kFormatKey[] = "format";
 
 std::string LogPrefix(const std::string& run_id) {
   return absl::StrCat("log/", run_id, "/");
@@ -54,14 +51,6 @@ absl::string_view ToView(const rocksdb::Slice& slice) {
   return absl::string_view(slice.data(), slice.size());
 }
 
-std::string Seal(std::string bytes) {
-  const uint32_t crc = codec::Crc32c(bytes);
-  char tail[4];
-  std::memcpy(tail, &crc, 4);
-  bytes.append(tail, 4);
-  return bytes;
-}
-
 // Equal snapshots give equal bytes.
 std::string SerializeDeterministically(const storage::v1::Snapshot& snapshot) {
   std::string bytes;
@@ -74,122 +63,83 @@ std::string SerializeDeterministically(const storage::v1::Snapshot& snapshot) {
   return bytes;
 }
 
-bool Unseal(absl::string_view value, absl::string_view& bytes) {
-  if (value.size() < 4) return false;
-  bytes = value.substr(0, value.size() - 4);
-  uint32_t crc;
-  std::memcpy(&crc, value.data() + bytes.size(), 4);
-  return crc == codec::Crc32c(bytes);
+// Deletes the rows with keys in [begin, end): a few one by one, as RocksDB
+// reads slowly where many ranges are deleted, more of them as a range.
+rocksdb::Status DeleteRows(rocksdb::DB& db, const std::string& begin,
+                           const std::string& end, rocksdb::WriteBatch& write) {
+  constexpr int kSingleMax = 64;
+  std::unique_ptr<rocksdb::Iterator> it(db.NewIterator(rocksdb::ReadOptions()));
+  int count = 0;
+  for (it->Seek(begin); it->Valid() && it->key().compare(end) < 0; it->Next()) {
+    if (count++ == kSingleMax) {
+      write.DeleteRange(it->key(), end);
+      break;
+    }
+    write.Delete(it->key());
+  }
+  return it->status();
 }
 
-absl::Status ToStatus(const rocksdb::Status& status,
-                      const std::string& directory) {
-  if (status.ok()) return absl::OkStatus();
-  const std::string text =
-      absl::StrCat("the store in ", directory, ": ", status.ToString());
-  if (status.IsNoSpace() || text.find("No space left") != std::string::npos) {
-    return absl::ResourceExhaustedError(
-        absl::StrCat(text, "; free space on its disk"));
+// The rows of a run in tables that have many.
+std::vector<RangeCompactor::Range> RunRanges(const std::string& run_id) {
+  std::vector<RangeCompactor::Range> ranges;
+  for (const std::string& prefix :
+       {LogPrefix(run_id), HistoryPrefix(run_id, HistoryTable::kRounds),
+        HistoryPrefix(run_id, HistoryTable::kEvaluations)}) {
+    // '0' comes after the '/' that ends the prefix.
+    ranges.push_back({prefix, prefix.substr(0, prefix.size() - 1) + "0"});
   }
-  if (status.IsCorruption()) return absl::DataLossError(text);
-  return absl::UnavailableError(text);
+  return ranges;
+}
+
+bool IsTrimmed(const Batch& batch, const HistoryRow& row) {
+  return std::any_of(batch.trims.begin(), batch.trims.end(),
+                     [&row](const HistoryTrim& trim) {
+                       return trim.run_id == row.run_id &&
+                              trim.table == row.table && row.number < trim.end;
+                     });
 }
 
 }  // namespace
 
 RocksDbStore::RocksDbStore(std::string directory,
-                           std::unique_ptr<rocksdb::DB> db)
-    : directory_(std::move(directory)), db_(std::move(db)) {}
+                           std::unique_ptr<LogDatabase> database)
+    : directory_(std::move(directory)),
+      database_(std::move(database)),
+      compactor_(std::make_unique<RangeCompactor>(
+          [database = database_.get()] { return database->Peek(); })) {}
 
 RocksDbStore::~RocksDbStore() = default;
 
 absl::StatusOr<std::unique_ptr<RocksDbStore>> RocksDbStore::Open(
-    const std::string& directory) {
-  std::error_code error;
-  std::filesystem::create_directories(directory, error);
-  if (error) {
-    return ErrnoToStatus(error.value(),
-                         absl::StrCat("--data-dir: cannot make ", directory));
-  }
-  if (std::filesystem::exists(directory + "/records", error)) {
+    const std::string& directory, FileSystem& files,
+    std::shared_ptr<rocksdb::FileSystem> database_files) {
+  for (const char* name : {"/records", "/identity"}) {
+    if (!files.Exists(directory + name)) continue;
     return absl::FailedPreconditionError(
         absl::StrCat(directory,
                      " is a parameter server's data directory; give another "
                      "--data-dir"));
   }
-  rocksdb::Options options;
-  options.create_if_missing = true;
-  options.paranoid_checks = true;
-  // A crash leaves a torn tail of RocksDB's log; any other damage is an error.
-  options.wal_recovery_mode =
-      rocksdb::WALRecoveryMode::kTolerateCorruptedTailRecords;
-  options.write_buffer_size = 8 << 20;
-  options.max_total_wal_size = 64 << 20;
-  options.max_open_files = 256;
-  options.info_log = RocksDbLog();
-  rocksdb::DB* raw = nullptr;
-  const rocksdb::Status opened = rocksdb::DB::Open(options, directory, &raw);
-  if (!opened.ok()) {
-    const std::string text = opened.ToString();
-    if (text.find("lock") != std::string::npos ||
-        text.find("LOCK") != std::string::npos) {
-      return absl::FailedPreconditionError(
-          absl::StrCat(directory,
-                       " is in use by another process: stop it, or choose "
-                       "another --data-dir"));
-    }
-    const absl::Status status = ToStatus(opened, directory);
-    if (absl::IsResourceExhausted(status)) return status;
-    return absl::DataLossError(absl::StrCat(
-        directory, " cannot be opened as a coordinator's store: ", text,
-        "; restore it from a copy, or choose an empty --data-dir"));
-  }
-  std::unique_ptr<RocksDbStore> store(
-      new RocksDbStore(directory, std::unique_ptr<rocksdb::DB>(raw)));
-  RETURN_IF_ERROR(store->CheckFormat());
-  return store;
+  ASSIGN_OR_RETURN(std::unique_ptr<LogDatabase> database,
+                   LogDatabase::Open(directory, files,
+                                     database_files != nullptr
+                                         ? std::move(database_files)
+                                         : rocksdb::FileSystem::Default()));
+  return std::unique_ptr<RocksDbStore>(
+      new RocksDbStore(directory, std::move(database)));
 }
 
-absl::Status RocksDbStore::CheckFormat() {
-  std::string value;
-  const rocksdb::Status read =
-      db_->Get(rocksdb::ReadOptions(), kFormatKey, &value);
-  if (read.IsNotFound()) {
-    std::unique_ptr<rocksdb::Iterator> any(
-        db_->NewIterator(rocksdb::ReadOptions()));
-    any->SeekToFirst();
-    if (any->Valid()) {
-      return absl::DataLossError(
-          absl::StrCat(directory_,
-                       " holds a database that is not a coordinator's: choose "
-                       "another --data-dir"));
-    }
-    rocksdb::WriteOptions write;
-    write.sync = true;
-    return ToStatus(db_->Put(write, kFormatKey, absl::StrCat(kStoreFormat)),
-                    directory_);
-  }
-  RETURN_IF_ERROR(ToStatus(read, directory_));
-  int64_t format = 0;
-  if (!absl::SimpleAtoi(value, &format) || format < 1) {
-    return absl::DataLossError(
-        absl::StrCat(directory_, ": its format cannot be read"));
-  }
-  if (format != kStoreFormat) {
-    return absl::FailedPreconditionError(absl::StrCat(
-        directory_, " has format ", format, ", not this program's ",
-        kStoreFormat, ": use the program that wrote it"));
-  }
-  return absl::OkStatus();
-}
+int64_t RocksDbStore::index() const { return database_->index(); }
+
+absl::Status RocksDbStore::damage() const { return database_->damage(); }
 
 absl::StatusOr<int64_t> RocksDbStore::NewestRevision(
-    const std::string& run_id) const {
-  std::unique_ptr<rocksdb::Iterator> it(
-      db_->NewIterator(rocksdb::ReadOptions()));
+    rocksdb::DB& db, const std::string& run_id) const {
+  std::unique_ptr<rocksdb::Iterator> it(db.NewIterator(rocksdb::ReadOptions()));
   const std::string prefix = LogPrefix(run_id);
   it->SeekForPrev(LogKey(run_id, INT64_MAX));
-  RETURN_IF_ERROR(ToStatus(it->status(), directory_));
+  RETURN_IF_ERROR(database_->ToStatus(it->status()));
   if (!it->Valid() || !it->key().starts_with(prefix)) return 0;
   int64_t revision = 0;
   if (!absl::SimpleHexAtoi(ToView(it->key()).substr(prefix.size()),
@@ -202,22 +152,41 @@ absl::StatusOr<int64_t> RocksDbStore::NewestRevision(
 
 absl::Status RocksDbStore::Append(const Batch& batch) {
   MutexLock lock(&mutex_);
-  // After a disk error RocksDB refuses writes until Resume.
-  RETURN_IF_ERROR(ToStatus(db_->Resume(), directory_));
+  ASSIGN_OR_RETURN(const std::shared_ptr<rocksdb::DB> db,
+                   database_->GetForWrite());
+  if (batch.empty()) return absl::OkStatus();
   const auto& known = newest_;
   const auto newest =
       [&](const std::string& run_id) -> absl::StatusOr<int64_t> {
     const auto found = known.find(run_id);
     if (found != known.end()) return found->second;
-    return NewestRevision(run_id);
+    return NewestRevision(*db, run_id);
   };
   ASSIGN_OR_RETURN(const auto revisions, RevisionsAfter(batch, newest));
   rocksdb::WriteBatch write;
+  std::vector<std::pair<RangeCompactor::Range, int64_t>> freed;
+  for (const std::string& run_id : batch.deleted_runs) {
+    const std::vector<RangeCompactor::Range> ranges = RunRanges(run_id);
+    for (const RangeCompactor::Range& range : ranges) {
+      RETURN_IF_ERROR(
+          database_->ToStatus(DeleteRows(*db, range.begin, range.end, write)));
+    }
+    write.Delete(SnapshotKey(run_id));
+    auto measured = RangeCompactor::Measure(*db, ranges);
+    std::move(measured.begin(), measured.end(), std::back_inserter(freed));
+  }
   for (const LogEntry& entry : batch.entries) {
     write.Put(LogKey(entry.run_id, entry.record.revision()),
               Seal(entry.record.SerializeAsString()));
   }
+  for (const HistoryTrim& trim : batch.trims) {
+    RETURN_IF_ERROR(database_->ToStatus(DeleteRows(
+        *db, HistoryKey(trim.run_id, trim.table, 0),
+        HistoryKey(trim.run_id, trim.table, std::max<int64_t>(trim.end, 0)),
+        write)));
+  }
   for (const HistoryRow& row : batch.history) {
+    if (IsTrimmed(batch, row)) continue;
     write.Put(HistoryKey(row.run_id, row.table, row.number), Seal(row.value));
   }
   for (const LogSnapshot& taken : batch.snapshots) {
@@ -227,24 +196,30 @@ absl::Status RocksDbStore::Append(const Batch& batch) {
         LogKey(taken.run_id, 0),
         LogKey(taken.run_id, taken.snapshot.compacted_revision() + 1));
   }
-  rocksdb::WriteOptions options;
-  options.sync = true;
-  const absl::Status status = ToStatus(db_->Write(options, &write), directory_);
+  const absl::Status status = database_->Write(*db, write);
   if (!status.ok()) {
     newest_.clear();
     return status;
   }
-  for (const auto& [run_id, revision] : revisions) newest_[run_id] = revision;
+  for (const auto& [run_id, revision] : revisions) {
+    if (revision > 0) {
+      newest_[run_id] = revision;
+    } else {
+      newest_.erase(run_id);
+    }
+  }
+  compactor_->Compact(std::move(freed));
   return absl::OkStatus();
 }
 
 absl::StatusOr<std::optional<storage::v1::Snapshot>> RocksDbStore::ReadSnapshot(
     const std::string& run_id) const {
+  ASSIGN_OR_RETURN(const std::shared_ptr<rocksdb::DB> db, database_->Get());
   std::string value;
   const rocksdb::Status read =
-      db_->Get(rocksdb::ReadOptions(), SnapshotKey(run_id), &value);
+      db->Get(rocksdb::ReadOptions(), SnapshotKey(run_id), &value);
   if (read.IsNotFound()) return std::nullopt;
-  RETURN_IF_ERROR(ToStatus(read, directory_));
+  RETURN_IF_ERROR(database_->ToStatus(read));
   absl::string_view bytes;
   storage::v1::Snapshot snapshot;
   if (!Unseal(value, bytes) ||
@@ -270,8 +245,9 @@ absl::StatusOr<std::vector<storage::v1::Record>> RocksDbStore::Scan(
     int64_t count_max) const {
   std::vector<storage::v1::Record> records;
   const std::string prefix = LogPrefix(run_id);
+  ASSIGN_OR_RETURN(const std::shared_ptr<rocksdb::DB> db, database_->Get());
   std::unique_ptr<rocksdb::Iterator> it(
-      db_->NewIterator(rocksdb::ReadOptions()));
+      db->NewIterator(rocksdb::ReadOptions()));
   const int64_t begin = std::max<int64_t>(after_revision, 0);
   if (begin == INT64_MAX) return records;
   int64_t expected = begin + 1;
@@ -296,7 +272,7 @@ absl::StatusOr<std::vector<storage::v1::Record>> RocksDbStore::Scan(
     records.push_back(std::move(record));
     ++expected;
   }
-  RETURN_IF_ERROR(ToStatus(it->status(), directory_));
+  RETURN_IF_ERROR(database_->ToStatus(it->status()));
   return records;
 }
 
@@ -305,8 +281,9 @@ absl::StatusOr<std::vector<HistoryRow>> RocksDbStore::ReadHistory(
     int64_t bytes_max) const {
   std::vector<HistoryRow> rows;
   const std::string prefix = HistoryPrefix(run_id, table);
+  ASSIGN_OR_RETURN(const std::shared_ptr<rocksdb::DB> db, database_->Get());
   std::unique_ptr<rocksdb::Iterator> it(
-      db_->NewIterator(rocksdb::ReadOptions()));
+      db->NewIterator(rocksdb::ReadOptions()));
   int64_t byte_count = 0;
   for (it->Seek(HistoryKey(run_id, table, std::max<int64_t>(begin, 0)));
        it->Valid() && it->key().starts_with(prefix) && byte_count < bytes_max;
@@ -325,14 +302,15 @@ absl::StatusOr<std::vector<HistoryRow>> RocksDbStore::ReadHistory(
     byte_count += static_cast<int64_t>(bytes.size());
     rows.push_back(std::move(row));
   }
-  RETURN_IF_ERROR(ToStatus(it->status(), directory_));
+  RETURN_IF_ERROR(database_->ToStatus(it->status()));
   return rows;
 }
 
 absl::StatusOr<std::vector<std::string>> RocksDbStore::ListLogs() const {
   std::vector<std::string> ids;
+  ASSIGN_OR_RETURN(const std::shared_ptr<rocksdb::DB> db, database_->Get());
   std::unique_ptr<rocksdb::Iterator> it(
-      db_->NewIterator(rocksdb::ReadOptions()));
+      db->NewIterator(rocksdb::ReadOptions()));
   for (it->Seek("log/"); it->Valid() && it->key().starts_with("log/");) {
     const absl::string_view rest = ToView(it->key()).substr(4);
     const size_t slash = rest.find('/');
@@ -344,7 +322,7 @@ absl::StatusOr<std::vector<std::string>> RocksDbStore::ListLogs() const {
     it->Seek(LogKey(ids.back(), INT64_MAX));
     if (it->Valid() && it->key().starts_with(LogPrefix(ids.back()))) it->Next();
   }
-  RETURN_IF_ERROR(ToStatus(it->status(), directory_));
+  RETURN_IF_ERROR(database_->ToStatus(it->status()));
   // '-' sorts before the '/' that ends an id.
   std::sort(ids.begin(), ids.end());
   return ids;

@@ -1,13 +1,18 @@
 // A Store in a RocksDB. Thread-safe.
 //
-// Keys and values, format 2:
+// Keys and values, format 3:
 //   "format"                                 decimal kStoreFormat
+//   "index"                                  decimal index of the newest batch
 //   "evaluation/" run_id "/" version         v1.Evaluation, serialised
 //   "log/" run_id "/" revision               storage.v1.Record, serialised
 //   "round/" run_id "/" commit_seq           v1.Round, serialised
 //   "snapshot/" run_id                       storage.v1.Snapshot, serialised
 // Numbers are 16 hex digits, so that keys sort by them. Each value but "format"
 // ends with the CRC-32C of the bytes before it, little-endian.
+//
+// Format 2 has no "index" and no file "mark"; it becomes format 3 when it is
+// opened. LogDatabase says what else the directory holds, how lost batches are
+// noticed, and how the store continues after a disk error.
 
 #pragma once
 
@@ -18,25 +23,35 @@
 #include <vector>
 
 #include "absl/base/thread_annotations.h"
+#include "base/io/file_system.h"
+#include "base/io/posix_file_system.h"
 #include "base/sync/mutex.h"
 #include "coordinator/store/store.h"
 
 namespace rocksdb {
 class DB;
-}
+class FileSystem;
+}  // namespace rocksdb
 
 namespace atl::coordinator {
 
+class LogDatabase;
+class RangeCompactor;
+
 class RocksDbStore : public Store {
  public:
-  // Opens the store in `directory` and makes the directory if needed.
+  // Opens the store in `directory` and makes the directory if needed. `files`
+  // holds the mark and must outlive the store; `database_files` holds
+  // RocksDB's files, null: the machine's.
   //
   // FAILED_PRECONDITION: another process has the store open, the format is
   // another, or the directory is a parameter server's.
-  // DATA_LOSS: the store cannot be read.
+  // DATA_LOSS: the store cannot be read at all. If it can, but lacks synced
+  // batches, it opens and `damage` says so.
   // RESOURCE_EXHAUSTED, UNAVAILABLE: the disk refuses.
   static absl::StatusOr<std::unique_ptr<RocksDbStore>> Open(
-      const std::string& directory);
+      const std::string& directory, FileSystem& files = PosixFileSystem(),
+      std::shared_ptr<rocksdb::FileSystem> database_files = nullptr);
 
   ~RocksDbStore() override;
 
@@ -50,18 +65,21 @@ class RocksDbStore : public Store {
       const std::string& run_id, HistoryTable table, int64_t begin, int64_t end,
       int64_t bytes_max) const override;
   absl::StatusOr<std::vector<std::string>> ListLogs() const override;
+  int64_t index() const override;
+  absl::Status damage() const override;
 
  private:
-  RocksDbStore(std::string directory, std::unique_ptr<rocksdb::DB> db);
+  RocksDbStore(std::string directory, std::unique_ptr<LogDatabase> database);
 
-  absl::Status CheckFormat();
   // OUT_OF_RANGE: the record after `after_revision` was deleted.
   absl::Status CheckKept(const std::string& run_id,
                          int64_t after_revision) const;
-  absl::StatusOr<int64_t> NewestRevision(const std::string& run_id) const;
+  absl::StatusOr<int64_t> NewestRevision(rocksdb::DB& db,
+                                         const std::string& run_id) const;
 
   const std::string directory_;
-  const std::unique_ptr<rocksdb::DB> db_;
+  const std::unique_ptr<LogDatabase> database_;
+  const std::unique_ptr<RangeCompactor> compactor_;  // Uses database_.
 
   Mutex mutex_;
   // Cache of the newest revision of each log.

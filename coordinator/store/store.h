@@ -7,7 +7,11 @@
 // which rows are only added.
 //
 // An append is one atomic, synced batch over all of these. After OK it survives
-// a power cut; after a crash all of it is there or nothing.
+// a power cut; after a crash all of it is there or nothing. Batches are
+// counted, so a store notices if its disk has lost synced ones.
+//
+// Each read may also return UNAVAILABLE or RESOURCE_EXHAUSTED after a disk
+// error, until the store can use its disk again: call again.
 //
 // Thread-safe. Only one thread at a time may append.
 
@@ -25,21 +29,25 @@
 
 namespace atl::coordinator {
 
-// Format of the stored data; a store with another one is refused.
-inline constexpr int64_t kStoreFormat = 2;
+// Format of the stored data. Format 2 is read too; a store with another one is
+// refused.
+inline constexpr int64_t kStoreFormat = 3;
 
 class Store {
  public:
   virtual ~Store() = default;
 
-  // Writes `batch` atomically and syncs it. Each entry must follow the last
-  // record of its log. A snapshot must be of the last record of its log, this
-  // batch included, and leave a record. Existing rows and snapshots are
-  // replaced.
+  // Writes `batch` atomically and syncs it. Deletes the rows of its
+  // deleted_runs first. Each entry must follow the last record of its log. A
+  // snapshot must be of the last record of its log, this batch included, and
+  // leave a record. Existing rows and snapshots are replaced. Trimmed rows are
+  // deleted, also those of this batch. An empty batch writes nothing.
   //
-  // INVALID_ARGUMENT: an entry or a snapshot does not fit; nothing was written.
-  // RESOURCE_EXHAUSTED: the disk is full; nothing was written.
-  // UNAVAILABLE: the disk refuses; the next Scan shows what was written.
+  // INVALID_ARGUMENT: an entry or a snapshot does not fit, or the coordinator's
+  // own log would be deleted; nothing was written.
+  // RESOURCE_EXHAUSTED: the disk is full. UNAVAILABLE: the disk refuses. After
+  // both the next Scan shows what was written.
+  // DATA_LOSS: as `damage`; nothing was written.
   virtual absl::Status Append(const Batch& batch) = 0;
 
   // The newest snapshot of a log; nullopt if there is none.
@@ -67,6 +75,16 @@ class Store {
 
   // The ids of all logs, sorted; the coordinator's own is "".
   virtual absl::StatusOr<std::vector<std::string>> ListLogs() const = 0;
+
+  // Number of synced batches that the store holds. An Append of a batch that is
+  // not empty adds 1.
+  virtual int64_t index() const = 0;
+
+  // DATA_LOSS: synced records are gone; the message names the number of batches
+  // that the store holds and the number that were written, or what cannot be
+  // read. Then reads return what is before the damage, and the store writes
+  // nothing.
+  virtual absl::Status damage() const = 0;
 };
 
 }  // namespace atl::coordinator

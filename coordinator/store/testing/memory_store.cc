@@ -10,7 +10,9 @@ namespace atl::coordinator {
 
 absl::Status MemoryLogStore::Append(const Batch& batch) {
   MutexLock lock(&mutex_);
+  if (!damage_.ok()) return damage_;
   if (!failure_.ok()) return failure_;
+  if (batch.empty()) return absl::OkStatus();
   const auto& logs = logs_;
   const auto newest = [&logs](const std::string& run_id) -> int64_t {
     const auto log = logs.find(run_id);
@@ -18,6 +20,7 @@ absl::Status MemoryLogStore::Append(const Batch& batch) {
     return log->second.records.rbegin()->first;
   };
   RETURN_IF_ERROR(RevisionsAfter(batch, newest).status());
+  for (const std::string& run_id : batch.deleted_runs) logs_.erase(run_id);
   for (const LogEntry& entry : batch.entries) {
     logs_[entry.run_id].records[entry.record.revision()] = entry.record;
   }
@@ -31,6 +34,15 @@ absl::Status MemoryLogStore::Append(const Batch& batch) {
         log.records.begin(),
         log.records.upper_bound(taken.snapshot.compacted_revision()));
   }
+  for (const HistoryTrim& trim : batch.trims) {
+    const auto log = logs_.find(trim.run_id);
+    if (log == logs_.end()) continue;
+    auto& history = log->second.history;
+    history.erase(
+        history.lower_bound({trim.table, 0}),
+        history.lower_bound({trim.table, std::max<int64_t>(trim.end, 0)}));
+  }
+  ++index_;
   return absl::OkStatus();
 }
 
@@ -90,6 +102,21 @@ absl::StatusOr<std::vector<std::string>> MemoryLogStore::ListLogs() const {
 void MemoryLogStore::FailAppends(absl::Status status) {
   MutexLock lock(&mutex_);
   failure_ = std::move(status);
+}
+
+int64_t MemoryLogStore::index() const {
+  MutexLock lock(&mutex_);
+  return index_;
+}
+
+absl::Status MemoryLogStore::damage() const {
+  MutexLock lock(&mutex_);
+  return damage_;
+}
+
+void MemoryLogStore::SetDamage(absl::Status status) {
+  MutexLock lock(&mutex_);
+  damage_ = std::move(status);
 }
 
 }  // namespace atl::coordinator

@@ -26,9 +26,13 @@ class MemoryLogStore : public Store {
       const std::string& run_id, HistoryTable table, int64_t begin, int64_t end,
       int64_t bytes_max) const override;
   absl::StatusOr<std::vector<std::string>> ListLogs() const override;
+  int64_t index() const override;
+  absl::Status damage() const override;
 
   // Every Append fails with `status` until it is set to OK.
   void FailAppends(absl::Status status);
+  // `damage` and every Append return `status` until it is set to OK.
+  void SetDamage(absl::Status status);
 
  private:
   struct Log {
@@ -39,7 +43,9 @@ class MemoryLogStore : public Store {
 
   mutable Mutex mutex_;
   std::map<std::string, Log> logs_ ABSL_GUARDED_BY(mutex_);
+  int64_t index_ ABSL_GUARDED_BY(mutex_) = 0;
   absl::Status failure_ ABSL_GUARDED_BY(mutex_);
+  absl::Status damage_ ABSL_GUARDED_BY(mutex_);
 };
 
 }  // namespace atl::coordinator
