@@ -14,6 +14,8 @@
 #include "CLI/App.hpp"
 #include "CLI/Config.hpp"
 #include "CLI/Formatter.hpp"
+#include "absl/base/thread_annotations.h"
+#include "absl/cleanup/cleanup.h"
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
 #include "absl/time/time.h"
@@ -24,6 +26,7 @@
 #include "base/obs/program.h"
 #include "base/rpc/flags.h"
 #include "base/status/status_macros.h"
+#include "base/sync/mutex.h"
 #include "base/time/clock.h"
 #include "coordinator/service/event_loop.h"
 #include "coordinator/service/listeners.h"
@@ -41,6 +44,32 @@ struct Flags {
   double server_lease_s = 10;
   double connection_age_s = 600;
   SnapshotPolicy snapshots;
+};
+
+// Shows on all ports whether the loop decides. Thread-safe.
+class Health {
+ public:
+  // `listeners` must live until the next call; nullptr: there are none.
+  void SetListeners(Listeners* listeners) {
+    MutexLock lock(&mutex_);
+    listeners_ = listeners;
+    Show();
+  }
+  void SetServing(bool serving) {
+    MutexLock lock(&mutex_);
+    serving_ = serving;
+    Show();
+  }
+
+ private:
+  // Under the mutex, so that the newest value is shown last.
+  void Show() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
+    if (listeners_ != nullptr) listeners_->SetServing(serving_);
+  }
+
+  Mutex mutex_;
+  Listeners* listeners_ ABSL_GUARDED_BY(mutex_) = nullptr;
+  bool serving_ ABSL_GUARDED_BY(mutex_) = true;
 };
 
 // "127.0.0.1:4711" gives "4711\n".
@@ -67,8 +96,12 @@ absl::Status Serve(const Flags& flags, const sigset_t& stop_signals) {
 
   ASSIGN_OR_RETURN(const std::unique_ptr<RocksDbStore> store,
                    RocksDbStore::Open(flags.data_dir));
+  Health health;
   EventLoop::Spec loop_spec;
   loop_spec.store = store.get();
+  loop_spec.on_serving = [&health](bool serving) {
+    health.SetServing(serving);
+  };
   loop_spec.clock = &SystemClock();
   loop_spec.coordinator.server_lease_duration =
       absl::Seconds(flags.server_lease_s);
@@ -78,7 +111,8 @@ absl::Status Serve(const Flags& flags, const sigset_t& stop_signals) {
 
   ASSIGN_OR_RETURN(const std::unique_ptr<Listeners> listeners,
                    Listeners::Start(*loop, listeners_spec));
-  listeners->SetServing(true);
+  const absl::Cleanup forget = [&health] { health.SetListeners(nullptr); };
+  health.SetListeners(listeners.get());
   const std::string& address = listeners->ports().front().address;
   if (!flags.port_file.empty()) {
     RETURN_IF_ERROR(WriteFileAtomically(PosixFileSystem(), flags.port_file,
@@ -94,6 +128,7 @@ absl::Status Serve(const Flags& flags, const sigset_t& stop_signals) {
   int signal = 0;
   sigwait(&stop_signals, &signal);
   LOG(INFO) << "stops: " << strsignal(signal);
+  health.SetListeners(nullptr);
   listeners->SetServing(false);
   loop->Stop();
   listeners->Stop();

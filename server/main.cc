@@ -29,7 +29,6 @@
 #include "coordinator/client/operator_client.h"
 #include "coordinator/client/server_control_client.h"
 #include "server/parameter_server.h"
-#include "server/store/records/rocksdb_record_store.h"
 
 namespace atl::server {
 namespace {
@@ -145,9 +144,6 @@ absl::Status Run(const Flags& flags, const sigset_t& signals) {
   FileSystem& fs = PosixFileSystem();
   RETURN_IF_ERROR(CheckDirectory(flags.data_dir));
   RETURN_IF_ERROR(Annotate(fs.CreateDirectories(flags.data_dir), "--data-dir"));
-  ASSIGN_OR_RETURN(
-      std::unique_ptr<RocksDbRecordStore> records,
-      RocksDbRecordStore::Open(absl::StrCat(flags.data_dir, "/records")));
 
   const rpc::ChannelOptions channel =
       rpc::MakeChannelOptions(rpc::ChannelKind::kControl, flags.security);
@@ -186,7 +182,7 @@ absl::Status Run(const Flags& flags, const sigset_t& signals) {
   };
   ASSIGN_OR_RETURN(
       std::unique_ptr<ParameterServer> server,
-      ParameterServer::Start(options, {fs, *records, *control, get_run}));
+      ParameterServer::Start(options, {fs, *control, get_run}));
   LOG(INFO) << "serving at " << server->address() << ", incarnation "
             << server->incarnation();
   if (!flags.port_file.empty()) {

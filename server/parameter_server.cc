@@ -6,10 +6,9 @@
 #include <utility>
 #include <vector>
 
-#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
-#include "base/failpoint/failpoint.h"
+#include "base/features/features.h"
 #include "base/layout/ids.h"
 #include "base/obs/log.h"
 #include "base/obs/version.h"
@@ -17,16 +16,19 @@
 #include "base/status/status_macros.h"
 #include "base/time/clock.h"
 #include "base/time/proto_time.h"
-#include "server/store/records/run_records.h"
+#include "server/core/faults.h"
+#include "server/directory/deleted_runs.h"
+#include "server/store/shard_names.h"
 
 namespace atl::server {
 namespace {
 
-constexpr char kIncarnationName[] = "server/incarnation";
-constexpr char kServerIdName[] = "server/id";
-
 constexpr int kBackgroundNice = 10;
 constexpr absl::Duration kReportIntervalMax = absl::Seconds(5);
+
+// Between calls that the coordinator does not take.
+constexpr absl::Duration kWaitMin = absl::Milliseconds(50);
+constexpr absl::Duration kRefusedWaitMax = absl::Seconds(5);
 
 // Largest message: a chunk of 1 MiB, its header, and some slack.
 constexpr int kMessageBytesMax = rpc::kDataMessageBytesMax;
@@ -34,34 +36,6 @@ constexpr int kMessageBytesMax = rpc::kDataMessageBytesMax;
 // Bytes that a stream may send ahead of the chunk that is read. They take
 // memory and are lost when the connection breaks, so this is small on any link.
 constexpr int kReceiveWindowBytes = 256 << 10;
-
-// Checks whose the directory is; makes the next incarnation durable.
-absl::StatusOr<int64_t> BeginLife(RecordStore& records,
-                                  const std::string& server_id) {
-  int64_t incarnation = 0;
-  const absl::StatusOr<std::string> id = records.Get(kServerIdName);
-  if (id.ok()) {
-    if (*id != server_id) {
-      return absl::FailedPreconditionError(absl::StrCat(
-          "the data directory belongs to server ", *id, ", not ", server_id,
-          "; give --server-id=", *id, " or another --data-dir"));
-    }
-    ASSIGN_OR_RETURN(const std::string text, records.Get(kIncarnationName));
-    if (!absl::SimpleAtoi(text, &incarnation)) {
-      return absl::DataLossError("record server/incarnation is damaged");
-    }
-  } else if (!absl::IsNotFound(id.status())) {
-    return id.status();
-  }
-  ++incarnation;
-  RecordBatch batch;
-  batch.Put(kServerIdName, server_id);
-  batch.Put(kIncarnationName, absl::StrCat(incarnation));
-  failpoint::Hit("server.incarnation.before");
-  RETURN_IF_ERROR(records.Write(batch, Sync::kMachine));
-  failpoint::Hit("server.incarnation.after");
-  return incarnation;
-}
 
 }  // namespace
 
@@ -72,10 +46,11 @@ absl::StatusOr<std::unique_ptr<ParameterServer>> ParameterServer::Start(
     return absl::InvalidArgumentError("thread counts must be >= 1");
   }
   RETURN_IF_ERROR(rpc::CheckListener(options.listener));
-  ASSIGN_OR_RETURN(const int64_t incarnation,
-                   BeginLife(environment.records, options.server_id));
+  ASSIGN_OR_RETURN(std::unique_ptr<ServerDirectory> directory,
+                   ServerDirectory::Open(environment.fs, options.data_dir,
+                                         options.server_id));
   std::unique_ptr<ParameterServer> server(
-      new ParameterServer(options, environment, incarnation));
+      new ParameterServer(options, environment, std::move(directory)));
   RETURN_IF_ERROR(server->Recover());
   rpc::RpcServer::Spec spec;
   server->service_ = std::make_unique<ParameterServiceImpl>(
@@ -98,10 +73,10 @@ absl::StatusOr<std::unique_ptr<ParameterServer>> ParameterServer::Start(
 
 ParameterServer::ParameterServer(const Options& options,
                                  const Environment& environment,
-                                 int64_t incarnation)
+                                 std::unique_ptr<ServerDirectory> directory)
     : options_(options),
       environment_(environment),
-      incarnation_(incarnation),
+      directory_(std::move(directory)),
       tile_pool_(options.merge_thread_count),
       merger_(tile_pool_),
       merge_queue_(1),
@@ -157,43 +132,74 @@ ShardResources ParameterServer::Resources() {
             MutexLock lock(&mutex_);
             ++change_count_;
             changed_.SignalAll();
-          }};
+          },
+          [this] { return directory_->log_seen(); },
+          [this] { return directory_->PersistLog(); }};
 }
 
 absl::Status ParameterServer::Recover() {
-  RETURN_IF_ERROR(environment_.fs.CreateDirectories(
-      absl::StrCat(options_.data_dir, "/runs")));
-  ASSIGN_OR_RETURN(const std::vector<records::RunRecord> runs,
-                   ListRuns(environment_.records));
-  for (const records::RunRecord& record : runs) OpenShard(record);
+  ASSIGN_OR_RETURN(std::vector<FoundShard> shards, directory_->OpenShards());
+  for (FoundShard& shard : shards) OpenShard(std::move(shard));
+  low_queue_.Post([this] {
+    RemoveDeletedRuns(environment_.fs, options_.data_dir);
+  });
   return absl::OkStatus();
 }
 
-void ParameterServer::OpenShard(const records::RunRecord& record) {
-  const std::string& run_id = record.run().run_id();
+void ParameterServer::OpenShard(FoundShard found) {
+  const std::string run_id = found.run_id;
+  const records::RunRecord& record = found.record;
+  {
+    MutexLock lock(&mutex_);
+    if (entries_.count(run_id) > 0) {
+      LOG(ERROR) << "run " << run_id
+                 << " is here twice; the directory with run_uid "
+                 << found.run_uid << " is left alone";
+      return;
+    }
+  }
   Entry entry;
-  entry.shard_number = record.shard();
+  entry.shard_number = found.shard;
+  entry.directory =
+      ShardNames(options_.data_dir, run_id, found.run_uid, found.shard)
+          .run_directory();
+  if (IsKnownRun(found.run_uid)) entry.run_uid = found.run_uid;
   entry.run_epoch = record.run().run_epoch();
-  absl::StatusOr<std::unique_ptr<Shard>> shard =
-      Shard::Create(Resources(), environment_.fs, environment_.records,
-                    options_.data_dir, record);
+  absl::StatusOr<std::shared_ptr<Shard>> shard =
+      found.status.ok()
+          ? Shard::Create(Resources(), environment_.fs, *found.records,
+                          options_.data_dir, record)
+          : absl::StatusOr<std::shared_ptr<Shard>>(found.status);
   if (shard.ok()) {
+    entry.records = std::move(found.records);
     entry.shard = *std::move(shard);
+    directory_->NoteLog(entry.shard->store().log_seen(), 0);
     LOG(INFO) << "run " << run_id << ": shard " << record.shard() << " of "
               << record.shard_count() << " is open";
   } else {
     // Other runs go on; this run's report has the reason.
-    entry.fault = shard.status().ToString();
-    LOG(ERROR) << "run " << run_id << " cannot be opened: " << entry.fault;
+    entry.fault = ToFault(shard.status());
+    LOG(ERROR) << "run " << run_id
+               << " cannot be opened: " << ToText(*entry.fault);
   }
   MutexLock lock(&mutex_);
   entries_[run_id] = std::move(entry);
 }
 
-Shard* ParameterServer::FindShard(const std::string& run_id) {
+absl::Status ParameterServer::CreateShard(const v1::ServerRunPlan& plan,
+                                          const v1::Run& run) {
+  RETURN_IF_ERROR(ValidateId("run_id", run.run_id()));
+  ASSIGN_OR_RETURN(
+      FoundShard found,
+      directory_->CreateShard(run, plan.shard(), plan.shard_count()));
+  OpenShard(std::move(found));
+  return absl::OkStatus();
+}
+
+std::shared_ptr<Shard> ParameterServer::FindShard(const std::string& run_id) {
   MutexLock lock(&mutex_);
   const auto it = entries_.find(run_id);
-  return it == entries_.end() ? nullptr : it->second.shard.get();
+  return it == entries_.end() ? nullptr : it->second.shard;
 }
 
 // --- The agent --------------------------------------------------------------
@@ -203,16 +209,24 @@ bool ParameterServer::Register(std::stop_token stop) {
   request.set_server_id(options_.server_id);
   request.set_address(options_.advertise.empty() ? rpc_->address()
                                                  : options_.advertise);
-  request.set_incarnation(incarnation_);
+  request.set_incarnation(incarnation());
   request.set_program_version(kProgramVersion);
-  absl::Duration wait = absl::Milliseconds(50);
+  request.set_directory_id(directory_->directory_id());
+  request.set_features(ProgramFeatures());
+  absl::Duration wait = kWaitMin;
   std::string logged;
   while (!stop.stop_requested()) {
-    const absl::StatusOr<v1::RegisterServerResponse> response =
+    const v1::LogPosition seen = directory_->log_seen();
+    if (!seen.cluster_id().empty()) *request.mutable_log_seen() = seen;
+    absl::StatusOr<v1::RegisterServerResponse> response =
         environment_.coordinator.RegisterServer(request);
     if (response.ok()) {
+      const absl::Status taken = TakeAnswer(*response);
+      if (!taken.ok()) response = taken;
+    }
+    if (response.ok()) {
       LOG(INFO) << "registered as " << options_.server_id << ", incarnation "
-                << incarnation_ << ", at coordinator epoch "
+                << incarnation() << ", at coordinator epoch "
                 << response->coordinator_epoch();
       MutexLock lock(&mutex_);
       lease_ = FromProto(response->lease_duration());
@@ -235,9 +249,26 @@ bool ParameterServer::Register(std::stop_token stop) {
     }
     MutexLock lock(&mutex_);
     if (!stopping_) changed_.WaitWithTimeout(&mutex_, wait);
-    wait = std::min(wait * 2, absl::Seconds(1));
+    // A coordinator that refuses this directory may do so until an operator
+    // acts. What is here can be pulled meanwhile.
+    wait = std::min(wait * 2, absl::IsFailedPrecondition(response.status())
+                                  ? kRefusedWaitMax
+                                  : absl::Seconds(1));
   }
   return false;
+}
+
+absl::Status ParameterServer::TakeAnswer(
+    const v1::RegisterServerResponse& response) {
+  RETURN_IF_ERROR(fence_->Take(response));
+  directory_->NoteLog(response.log(), response.coordinator_epoch());
+  const absl::Status kept = directory_->PersistLog();
+  // Nothing was decided by it yet; whatever is deleted for good tries again.
+  if (!kept.ok()) {
+    LOG(WARNING) << "cannot keep what was seen of the coordinator's log: "
+                 << kept.ToString();
+  }
+  return absl::OkStatus();
 }
 
 void ParameterServer::End(const absl::Status& status) {
@@ -263,7 +294,10 @@ absl::Status ParameterServer::WaitForEnd(absl::Duration timeout) {
 }
 
 void ParameterServer::FollowPlan(std::stop_token stop) {
+  fence_.emplace(directory_->log_seen().cluster_id(),
+                 directory_->coordinator_epoch());
   if (!Register(stop)) return;
+  absl::Duration wait = kWaitMin;
   coordinator::PlanPosition position;
   while (!stop.stop_requested()) {
     const absl::StatusOr<v1::ServerPlan> plan =
@@ -271,7 +305,8 @@ void ParameterServer::FollowPlan(std::stop_token stop) {
                                              stop);
     if (plan.ok()) {
       position = coordinator::ToPosition(*plan);
-      ApplyPlan(*plan);
+      wait = kWaitMin;
+      TakePlan(*plan);
     } else if (absl::IsAborted(plan.status())) {
       End(plan.status());
       return;
@@ -281,27 +316,27 @@ void ParameterServer::FollowPlan(std::stop_token stop) {
       {
         MutexLock lock(&mutex_);
         registered_ = false;
-        if (!stopping_) {
-          changed_.WaitWithTimeout(&mutex_, absl::Milliseconds(50));
-        }
+        if (!stopping_) changed_.WaitWithTimeout(&mutex_, wait);
       }
+      wait = std::min(wait * 2, kRefusedWaitMax);
       if (!Register(stop)) return;
     }
     std::optional<v1::ServerPlan> unfinished;
-    std::vector<Shard*> shards;
+    Shards shards;
     {
       MutexLock lock(&mutex_);
       std::swap(unfinished, unfinished_plan_);
       for (auto& [run_id, entry] : entries_) {
-        if (entry.shard != nullptr) shards.push_back(entry.shard.get());
+        if (entry.shard != nullptr) shards.push_back(entry.shard);
       }
     }
     bool no_room = false;
-    for (Shard* shard : shards) no_room |= shard->TakeNoRoom();
-    for (Shard* shard : shards) {
+    for (const auto& shard : shards) no_room |= shard->TakeNoRoom();
+    for (const auto& shard : shards) {
       if (no_room) shard->GiveUpKept();
       shard->Tick();
     }
+    FinishDeletions();
     if (unfinished.has_value() && absl::IsDeadlineExceeded(plan.status())) {
       ApplyPlan(*unfinished);
     } else if (unfinished.has_value()) {
@@ -311,12 +346,30 @@ void ParameterServer::FollowPlan(std::stop_token stop) {
   }
 }
 
+void ParameterServer::TakePlan(const v1::ServerPlan& plan) {
+  const absl::Status taken = fence_->Take(plan);
+  if (!taken.ok()) {
+    if (logged_plan_ != taken.message()) {
+      LOG(ERROR) << "plan " << plan.revision()
+                 << " is not taken: " << taken.message();
+      logged_plan_ = std::string(taken.message());
+    }
+    return;
+  }
+  logged_plan_.clear();
+  // Noted before anything is done with the plan.
+  directory_->NoteLog(plan.log(), plan.coordinator_epoch());
+  ApplyPlan(plan);
+}
+
 void ParameterServer::ApplyPlan(const v1::ServerPlan& plan) {
+  BeginDeletions(plan);
+  FinishDeletions();
   bool complete = true;
   for (const v1::ServerRunPlan& run : plan.runs()) {
     complete &= ApplyRunPlan(run);
   }
-  for (Shard* shard : ShardsWithout(plan)) shard->OnUnplanned();
+  for (const auto& shard : ShardsWithout(plan)) shard->OnUnplanned();
   MutexLock lock(&mutex_);
   plan_revision_ = plan.revision();
   unfinished_plan_.reset();
@@ -325,14 +378,15 @@ void ParameterServer::ApplyPlan(const v1::ServerPlan& plan) {
   changed_.SignalAll();
 }
 
-std::vector<Shard*> ParameterServer::ShardsWithout(const v1::ServerPlan& plan) {
+ParameterServer::Shards ParameterServer::ShardsWithout(
+    const v1::ServerPlan& plan) {
   std::set<std::string> planned;
   for (const v1::ServerRunPlan& run : plan.runs()) planned.insert(run.run_id());
-  std::vector<Shard*> shards;
+  Shards shards;
   MutexLock lock(&mutex_);
   for (const auto& [run_id, entry] : entries_) {
     if (entry.shard != nullptr && planned.count(run_id) == 0) {
-      shards.push_back(entry.shard.get());
+      shards.push_back(entry.shard);
     }
   }
   return shards;
@@ -343,35 +397,22 @@ bool ParameterServer::ApplyRunPlan(const v1::ServerRunPlan& plan) {
     MutexLock lock(&mutex_);
     const auto it = entries_.find(plan.run_id());
     if (it != entries_.end() && it->second.shard == nullptr) {
-      it->second.run_epoch = std::max(it->second.run_epoch, plan.run_epoch());
+      Entry& entry = it->second;
+      if (entry.is_deleted) return false;  // Its directory goes first.
+      entry.run_epoch = std::max(entry.run_epoch, plan.run_epoch());
+      entry.plan_fault = FindOtherRun(entry.run_uid, plan.run_uid());
       return true;
     }
   }
-  Shard* shard = FindShard(plan.run_id());
+  std::shared_ptr<Shard> shard = FindShard(plan.run_id());
   if (shard == nullptr) {
-    // The plan only places the run; its spec is fetched once.
-    const absl::StatusOr<v1::Run> run = environment_.get_run(plan.run_id());
-    if (!run.ok()) {
+    const absl::Status placed = PlaceRun(plan);
+    if (!placed.ok()) {
       LOG(WARNING) << "run " << plan.run_id()
-                   << " is in the plan but cannot be read: "
-                   << run.status().ToString();
+                   << " is in the plan but cannot be placed here: "
+                   << placed.ToString();
       return false;
     }
-    absl::Status created = ValidateId("run_id", plan.run_id());
-    if (created.ok()) {
-      created = CreateRun(environment_.records, *run, plan.shard(),
-                          plan.shard_count());
-    }
-    if (!created.ok()) {
-      LOG(WARNING) << "run " << plan.run_id()
-                   << " cannot be created here: " << created.ToString();
-      return false;
-    }
-    records::RunRecord record;
-    *record.mutable_run() = *run;
-    record.set_shard(plan.shard());
-    record.set_shard_count(plan.shard_count());
-    OpenShard(record);
     shard = FindShard(plan.run_id());
     if (shard == nullptr) return true;
   }
@@ -379,34 +420,50 @@ bool ParameterServer::ApplyRunPlan(const v1::ServerRunPlan& plan) {
   return true;
 }
 
+absl::Status ParameterServer::PlaceRun(const v1::ServerRunPlan& plan) {
+  // The plan only places the run; its spec is fetched once.
+  ASSIGN_OR_RETURN(const v1::Run run, environment_.get_run(plan.run_id()));
+  RETURN_IF_ERROR(CheckSameRun(plan.run_uid(), run.run_uid()));
+  RETURN_IF_ERROR(directory_->PersistLog());
+  return CreateShard(plan, run);
+}
+
 v1::ShardReport ParameterServer::FaultReport(const std::string& run_id,
                                              const Entry& entry) {
   v1::ShardReport report;
   report.set_run_id(run_id);
+  report.set_run_uid(entry.run_uid);
   report.set_run_epoch(entry.run_epoch);
   report.set_shard(entry.shard_number);
-  report.set_fault(entry.fault);
+  const std::optional<v1::Fault>& fault =
+      entry.plan_fault.has_value() ? entry.plan_fault : entry.fault;
+  if (fault.has_value()) {
+    report.set_fault(ToText(*fault));
+    *report.mutable_fault_detail() = *fault;
+  }
   return report;
 }
 
 absl::Status ParameterServer::ReportOnce() {
   v1::ReportShardsRequest request;
-  std::vector<Shard*> shards;
+  const v1::LogPosition seen = directory_->log_seen();
+  if (!seen.cluster_id().empty()) *request.mutable_log_seen() = seen;
+  Shards shards;
   {
     MutexLock lock(&mutex_);
     request.set_server_id(options_.server_id);
-    request.set_incarnation(incarnation_);
+    request.set_incarnation(incarnation());
     request.set_report_seq(++report_seq_);
     request.set_plan_revision(plan_revision_);
     for (const auto& [run_id, entry] : entries_) {
       if (entry.shard != nullptr) {
-        shards.push_back(entry.shard.get());
+        shards.push_back(entry.shard);
       } else {
         *request.add_shards() = FaultReport(run_id, entry);
       }
     }
   }
-  for (const Shard* shard : shards) *request.add_shards() = shard->Report();
+  for (const auto& shard : shards) *request.add_shards() = shard->Report();
   const absl::StatusOr<absl::Duration> lease =
       environment_.coordinator.ReportShards(std::move(request));
   if (!lease.ok()) return lease.status();
@@ -416,12 +473,12 @@ absl::Status ParameterServer::ReportOnce() {
 }
 
 void ParameterServer::ShowHealth() {
-  std::map<std::string, const Shard*> shards;
+  std::map<std::string, std::shared_ptr<const Shard>> shards;
   {
     MutexLock lock(&mutex_);
     if (stopping_) return;
     for (const auto& [run_id, entry] : entries_) {
-      shards[run_id] = entry.shard.get();
+      if (!entry.is_deleted) shards[run_id] = entry.shard;
     }
   }
   std::map<std::string, bool> serves = {{kShardsHealth, true}};
@@ -434,6 +491,10 @@ void ParameterServer::ShowHealth() {
     const auto shown = shown_health_.find(name);
     if (shown != shown_health_.end() && shown->second == serving) continue;
     rpc_->SetServing(name, serving);
+  }
+  for (const auto& [name, serving] : shown_health_) {
+    // The run is deleted: nothing is wrong with it.
+    if (serves.count(name) == 0) rpc_->SetServing(name, true);
   }
   shown_health_ = std::move(serves);
 }

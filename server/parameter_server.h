@@ -29,10 +29,12 @@
 #include "base/rpc/listener.h"
 #include "base/sync/mutex.h"
 #include "coordinator/client/server_control_client.h"
+#include "server/core/coordinator_fence.h"
+#include "server/directory/server_directory.h"
 #include "server/live_merge/receive_budget.h"
 #include "server/service/parameter_service.h"
 #include "server/shard/shard.h"
-#include "server/store/records/record_store.h"
+#include "server/store/records/log_record_store.h"
 #include "server/store/version_image.h"
 
 namespace atl::server {
@@ -59,14 +61,14 @@ class ParameterServer final : public ShardDirectory {
   // Its dependencies, which must outlive it.
   struct Environment {
     FileSystem& fs;
-    RecordStore& records;
     coordinator::ServerControlClient& coordinator;
     std::function<absl::StatusOr<v1::Run>(const std::string& run_id)> get_run;
   };
 
   // Recovers, listens, and starts to follow the coordinator, which may be away.
   // INVALID_ARGUMENT: an option is wrong. FAILED_PRECONDITION: the directory is
-  // another server's. Otherwise as the store and the listener.
+  // another server's, or another process uses it. Otherwise as ServerDirectory
+  // and the listener.
   static absl::StatusOr<std::unique_ptr<ParameterServer>> Start(
       const Options& options, const Environment& environment);
 
@@ -74,7 +76,7 @@ class ParameterServer final : public ShardDirectory {
 
   int port() const { return rpc_->port(); }
   const std::string& address() const { return rpc_->address(); }
-  int64_t incarnation() const { return incarnation_; }
+  int64_t incarnation() const { return directory_->incarnation(); }
   // Health name: NOT_SERVING if any shard here has stopped
   // (kShardsHealth/RUN_ID: a run's shard). A restart may help; other runs are
   // still served.
@@ -89,33 +91,60 @@ class ParameterServer final : public ShardDirectory {
   // this server_id has registered, or the coordinator refuses it.
   absl::Status WaitForEnd(absl::Duration timeout);
 
-  Shard* FindShard(const std::string& run_id) override;
+  std::shared_ptr<Shard> FindShard(const std::string& run_id) override;
 
  private:
   // A known run: its shard, or why there is none.
   struct Entry {
-    std::unique_ptr<Shard> shard;
+    std::unique_ptr<LogRecordStore> records;  // The shard's.
+    std::shared_ptr<Shard> shard;
     int32_t shard_number = 0;
-    std::string fault;
-    int64_t run_epoch = 0;  // Newest known, of a run without a shard.
+    std::string directory;  // The run's.
+    // What follows is of a run without a shard. Its Run.run_uid, if known.
+    std::string run_uid;
+    int64_t run_epoch = 0;                // Newest known.
+    std::optional<v1::Fault> fault;       // Why there is no shard.
+    std::optional<v1::Fault> plan_fault;  // Why the newest plan is not its.
+    bool is_deleted = false;              // Its files are to be deleted.
+  };
+  // A deleted run whose directory still has its name.
+  struct Deletion {
+    std::string run_id;
+    std::shared_ptr<Shard> shard;  // Until no stream and no action holds it.
+    std::string logged;            // Why it failed last.
   };
 
   ParameterServer(const Options& options, const Environment& environment,
-                  int64_t incarnation);
+                  std::unique_ptr<ServerDirectory> directory);
 
   absl::Status Recover();
-  void OpenShard(const records::RunRecord& record);
+  void OpenShard(FoundShard found);
+  // Makes the shard that a plan places here.
+  absl::Status CreateShard(const v1::ServerRunPlan& plan, const v1::Run& run);
   ShardResources Resources();
 
   // --- The agent ---
   void FollowPlan(std::stop_token stop);
   void SendReports(std::stop_token stop);
+  using Shards = std::vector<std::shared_ptr<Shard>>;
   // Registers, with retries; false if it must stop.
   bool Register(std::stop_token stop);
+  // Takes the coordinator's answer in. Errors as CoordinatorFence::Take.
+  absl::Status TakeAnswer(const v1::RegisterServerResponse& response);
+  // Takes the plan in, unless it is not this coordinator's newest.
+  void TakePlan(const v1::ServerPlan& plan);
   void ApplyPlan(const v1::ServerPlan& plan);
-  std::vector<Shard*> ShardsWithout(const v1::ServerPlan& plan);
+  Shards ShardsWithout(const v1::ServerPlan& plan);
   // False if it must be retried.
   bool ApplyRunPlan(const v1::ServerRunPlan& plan);
+  // Gets the run and makes its shard.
+  absl::Status PlaceRun(const v1::ServerRunPlan& plan);
+  // Closes the shards of the plan's deleted runs.
+  void BeginDeletions(const v1::ServerPlan& plan);
+  // Deletes closed shards that nobody uses any longer.
+  void FinishDeletions();
+  // False if it must be tried again.
+  bool FinishDeletion(Deletion& deletion);
   v1::ShardReport FaultReport(const std::string& run_id, const Entry& entry);
   absl::Status ReportOnce();
   void ShowHealth();
@@ -123,7 +152,7 @@ class ParameterServer final : public ShardDirectory {
 
   const Options options_;
   const Environment environment_;
-  const int64_t incarnation_;
+  const std::unique_ptr<ServerDirectory> directory_;
 
   TilePool tile_pool_;
   RoundMerger merger_;
@@ -153,6 +182,10 @@ class ParameterServer final : public ShardDirectory {
   std::unique_ptr<rpc::RpcServer> rpc_;
   // The shown health by name. Used by Start, then by report_thread_.
   std::map<std::string, bool> shown_health_;
+  // Used by plan_thread_.
+  std::optional<CoordinatorFence> fence_;
+  std::string logged_plan_;  // Why the last plan was not taken.
+  std::vector<Deletion> deletions_;
   std::jthread plan_thread_;
   std::jthread report_thread_;
 };

@@ -2,11 +2,13 @@
 
 #include "server/parameter_server.h"
 
+#include <map>
 #include <string>
 #include <vector>
 
 #include "absl/time/clock.h"
 #include "absl/time/time.h"
+#include "base/io/files.h"
 #include "gtest/gtest.h"
 #include "server/service/testing/test_cluster.h"
 
@@ -174,8 +176,7 @@ TEST(ParameterServerTest, ACheckpointIsDurableWithItsManifestAndGoneWithIt) {
            r.checkpoints(0).pin_id() == "round-1";
   };
   const auto path = [](int shard) {
-    return absl::StrCat("data/runs/small/shard-", shard,
-                        "/checkpoints/round-1.json");
+    return TestCluster::Names(shard).ManifestPath("round-1");
   };
   cluster.Publish();
   for (int shard = 0; shard < 2; ++shard) {
@@ -225,7 +226,7 @@ TEST(ParameterServerTest, AContributionThatIsDamagedIsLostAndComesAgain) {
   const auto lost = cluster.Info(0, 0, 0, gradient);
   ASSERT_OK(cluster.Push(lost, gradient));
   // The round reserves several segments; the first one is used.
-  const std::string log = "data/runs/small/shard-0/log";
+  const std::string log = TestCluster::Names(0).log();
   const auto names = cluster.fs(0).List(log);
   for (const std::string& name : *names) {
     auto file = cluster.fs(0).OpenForWrite(log + "/" + name);
@@ -262,7 +263,7 @@ TEST(ParameterServerTest, ACommittedContributionThatIsDamagedStopsTheShard) {
   ASSERT_OK(digest.status());
   cluster.CutPower(0);
   cluster.AddCommit(0, 0, *digest);
-  const std::string log = "data/runs/small/shard-0/log";
+  const std::string log = TestCluster::Names(0).log();
   const auto names = cluster.fs(0).List(log);
   for (const std::string& name : *names) {
     auto file = cluster.fs(0).OpenForWrite(log + "/" + name);
@@ -282,7 +283,7 @@ TEST(ParameterServerTest, ARunThatCannotBeOpenedIsReportedUnderItsEpoch) {
   ASSERT_OK(cluster.StartAll());
   ASSERT_OK(cluster.Begin());
   cluster.Stop(0);
-  const std::string versions = "data/runs/small/shard-0/versions";
+  const std::string versions = TestCluster::Names(0).versions();
   const auto names = cluster.fs(0).List(versions);
   for (const std::string& name : *names) {
     ASSERT_OK(cluster.fs(0).Remove(versions + "/" + name));
@@ -292,6 +293,81 @@ TEST(ParameterServerTest, ARunThatCannotBeOpenedIsReportedUnderItsEpoch) {
       0, [](const v1::ShardReport& r) { return !r.fault().empty(); });
   ASSERT_TRUE(report.ok()) << report.status();
   EXPECT_EQ(report->run_epoch(), 1);
+}
+
+// Files of the run's records and versions, by path.
+std::map<std::string, std::string> ReadFiles(FakeFileSystem& fs) {
+  std::map<std::string, std::string> files;
+  const ShardNames names = TestCluster::Names(0);
+  for (const std::string& directory : {names.records(), names.versions()}) {
+    const auto entries = fs.List(directory);
+    for (const std::string& name : *entries) {
+      const std::string path = absl::StrCat(directory, "/", name);
+      files[path] = *ReadFile(fs, path);
+    }
+  }
+  return files;
+}
+
+TEST(ParameterServerTest, DamagedRecordsStopTheirRunAloneAndItsVersionsStay) {
+  TestCluster cluster(SmallRun(), 1);
+  cluster.AddTwin();
+  ASSERT_OK(cluster.StartAll());
+  ASSERT_OK(cluster.Begin());
+  ASSERT_OK(cluster.Round(0, 2));
+  const auto newest = cluster.Pull(0, 1);
+  ASSERT_OK(newest.status());
+  cluster.Stop(0);
+  const std::string log = TestCluster::Names(0).records() + "/000001.log";
+  const std::string bytes = *ReadFile(cluster.fs(0), log);
+  const size_t used = bytes.find_last_not_of('\0');
+  {
+    auto file = *cluster.fs(0).OpenForWrite(log);
+    ASSERT_OK(file->WriteAt(static_cast<int64_t>(used * 3 / 4),
+                            "damaged by a disk that lies"));
+  }
+  const auto files = ReadFiles(cluster.fs(0));
+  ASSERT_OK(cluster.Start(0));
+  const auto report = cluster.WaitForReport(
+      0, [](const v1::ShardReport& r) { return !r.fault().empty(); });
+  ASSERT_OK(report.status());
+  EXPECT_NE(report->fault().find(log), std::string::npos) << report->fault();
+  EXPECT_NE(report->fault().find("is damaged"), std::string::npos)
+      << report->fault();
+  const auto twin = cluster.WaitForReport(
+      0, [](const v1::ShardReport& r) { return r.initialized(); },
+      /*twin=*/true);
+  ASSERT_OK(twin.status());
+  EXPECT_EQ(twin->fault(), "");
+  EXPECT_EQ(*cluster.Pull(0, 1), *newest);
+  cluster.Stop(0);
+  EXPECT_TRUE(ReadFiles(cluster.fs(0)) == files);
+}
+
+TEST(ParameterServerTest, WithoutOneRunsDirectoryTheOtherRunGoesOn) {
+  TestCluster cluster(SmallRun(), 1);
+  cluster.AddTwin();
+  ASSERT_OK(cluster.StartAll());
+  ASSERT_OK(cluster.Begin());
+  cluster.Stop(0);
+  const ShardNames names = TestCluster::Names(0);
+  for (const std::string& directory :
+       {names.records(), names.versions(), names.log()}) {
+    const auto entries = cluster.fs(0).List(directory);
+    for (const std::string& name : *entries) {
+      ASSERT_OK(cluster.fs(0).Remove(absl::StrCat(directory, "/", name)));
+    }
+    ASSERT_OK(cluster.fs(0).Remove(directory));
+  }
+  ASSERT_OK(cluster.fs(0).Remove(names.checkpoints()));
+  ASSERT_OK(cluster.fs(0).Remove(names.directory()));
+  ASSERT_OK(cluster.fs(0).Remove(names.run_directory()));
+  ASSERT_OK(cluster.Start(0));
+  const auto twin = cluster.WaitForReport(
+      0, [](const v1::ShardReport& r) { return r.initialized(); },
+      /*twin=*/true);
+  ASSERT_OK(twin.status());
+  EXPECT_EQ(twin->fault(), "");
 }
 
 TEST(ParameterServerTest, AnImportBecomesVersion0OnAllShards) {

@@ -4,8 +4,9 @@
 //
 // Errors of every call, unless stated otherwise: NOT_FOUND, ALREADY_EXISTS and
 // PERMISSION_DENIED as from the system; RESOURCE_EXHAUSTED: the disk is full;
-// DATA_LOSS: the disk cannot be read or written (EIO); UNKNOWN: any other
-// error. Messages name the path.
+// DATA_LOSS: the disk cannot be read or written (EIO); UNAVAILABLE: no
+// descriptor or no memory is left; UNKNOWN: any other error. Messages name the
+// path.
 
 #pragma once
 
@@ -62,6 +63,12 @@ class RandomAccessFile {
   virtual absl::StatusOr<int64_t> Size() const = 0;
 };
 
+// Holds a lock until it is destroyed.
+class FileLock {
+ public:
+  virtual ~FileLock() = default;
+};
+
 // Thread-safe.
 class FileSystem {
  public:
@@ -90,6 +97,15 @@ class FileSystem {
       const std::string& path) = 0;
   // True for a file or a directory.
   virtual bool Exists(const std::string& path) = 0;
+
+  // Locks a file, and creates it if it does not exist. The end of the process
+  // unlocks it too. A file system that only one process sees locks nothing.
+  //
+  // FAILED_PRECONDITION: another holder has locked it.
+  virtual absl::StatusOr<std::unique_ptr<FileLock>> Lock(
+      const std::string& path) {
+    return std::make_unique<FileLock>();
+  }
 };
 
 }  // namespace atl

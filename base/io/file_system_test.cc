@@ -10,6 +10,7 @@
 #include <cstdlib>
 #include <functional>
 #include <memory>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -144,6 +145,73 @@ TEST(FakeFileSystemTest, ACrashForgetsWhatWasNotSynced) {
   EXPECT_FALSE(fs.Exists("/d/unnamed"));
 }
 
+// Every page of what was not synced is one of three, and each of the three
+// happens; what was synced is there.
+TEST(FakeFileSystemTest, ACrashInMidWriteKeepsSomePagesOfWhatWasNotSynced) {
+  constexpr size_t kPage = 4096;
+  std::set<std::string> pages;
+  std::set<size_t> sizes;
+  for (uint64_t seed = 0; seed < 100; ++seed) {
+    SCOPED_TRACE(seed);
+    FakeFileSystem fs;
+    ASSERT_TRUE(fs.CreateDirectories("/a").ok());
+    auto file = *fs.OpenForWrite("/a/log");
+    ASSERT_TRUE(fs.SyncDirectory("/a").ok());
+    ASSERT_TRUE(file->WriteAt(0, std::string(kPage + 100, 'o')).ok());
+    ASSERT_TRUE(file->Sync().ok());
+    // From the middle of the second page to that of the fourth.
+    ASSERT_TRUE(file->WriteAt(kPage + 100, std::string(2 * kPage, 'n')).ok());
+    fs.CrashInMidWrite(seed);
+    std::string bytes = *ReadFile(fs, "/a/log", 1 << 20);
+    ASSERT_GE(bytes.size(), kPage + 100);
+    ASSERT_LE(bytes.size(), 3 * kPage + 100);
+    EXPECT_EQ(bytes.substr(0, kPage + 100), std::string(kPage + 100, 'o'));
+    sizes.insert(bytes.size());
+    bytes.resize(3 * kPage + 100);
+    const std::string page = bytes.substr(2 * kPage, kPage);
+    if (page == std::string(kPage, 'n') || page == std::string(kPage, '\0')) {
+      pages.insert(page);
+    }
+  }
+  EXPECT_EQ(pages.size(), 2);
+  EXPECT_TRUE(sizes.contains(kPage + 100));
+  EXPECT_TRUE(sizes.contains(3 * kPage + 100));
+  EXPECT_GT(sizes.size(), 2);
+}
+
+TEST(FakeFileSystemTest, ACrashInMidWriteKeepsAnOldPageUnderTheNewOne) {
+  std::set<std::string> seen;
+  for (uint64_t seed = 0; seed < 100; ++seed) {
+    FakeFileSystem fs;
+    auto file = *fs.OpenForWrite("/slot");
+    ASSERT_TRUE(fs.SyncDirectory("/").ok());
+    ASSERT_TRUE(file->WriteAt(0, "old").ok());
+    ASSERT_TRUE(file->Sync().ok());
+    ASSERT_TRUE(file->WriteAt(0, "new").ok());
+    fs.CrashInMidWrite(seed);
+    seen.insert(*ReadFile(fs, "/slot", 100));
+    // What survived is durable.
+    const std::string before = *ReadFile(fs, "/slot", 100);
+    fs.Crash();
+    EXPECT_EQ(*ReadFile(fs, "/slot", 100), before);
+  }
+  EXPECT_EQ(seen, (std::set<std::string>{"old", "new", std::string(3, '\0')}));
+}
+
+TEST(FakeFileSystemTest, ACrashInMidWriteKeepsARenameOrNot) {
+  std::set<std::vector<std::string>> seen;
+  for (uint64_t seed = 0; seed < 50; ++seed) {
+    FakeFileSystem fs;
+    ASSERT_TRUE(fs.CreateDirectories("/a").ok());
+    ASSERT_TRUE(WriteFileAtomically(fs, "/a/before", "x").ok());
+    ASSERT_TRUE(fs.SyncDirectory("/a").ok());
+    ASSERT_TRUE(fs.Rename("/a/before", "/a/after").ok());
+    fs.CrashInMidWrite(seed);
+    seen.insert(*fs.List("/a"));
+  }
+  EXPECT_EQ(seen, (std::set<std::vector<std::string>>{{"after"}, {"before"}}));
+}
+
 TEST(FakeFileSystemTest, AFullDiskRefusesAndLeavesTheOldFile) {
   FakeFileSystem fs;
   ASSERT_TRUE(WriteFileAtomically(fs, "/a", "old").ok());
@@ -154,6 +222,17 @@ TEST(FakeFileSystemTest, AFullDiskRefusesAndLeavesTheOldFile) {
   EXPECT_FALSE(fs.Exists("/a.tmp"));
   fs.SetCapacity(100);
   EXPECT_TRUE(WriteFileAtomically(fs, "/a", "longer than 8").ok());
+}
+
+TEST(PosixFileSystemTest, ALockHasOneHolder) {
+  std::string pattern = testing::TempDir() + "/lock_XXXXXX";
+  const std::string path = std::string(mkdtemp(pattern.data())) + "/lock";
+  auto lock = PosixFileSystem().Lock(path);
+  ASSERT_TRUE(lock.ok()) << lock.status();
+  EXPECT_EQ(PosixFileSystem().Lock(path).status().code(),
+            absl::StatusCode::kFailedPrecondition);
+  lock->reset();
+  EXPECT_TRUE(PosixFileSystem().Lock(path).ok());
 }
 
 // A disk that becomes full takes only some of the bytes.

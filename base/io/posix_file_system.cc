@@ -2,6 +2,7 @@
 
 #include <dirent.h>
 #include <fcntl.h>
+#include <sys/file.h>
 #include <sys/stat.h>
 #include <sys/uio.h>
 #include <unistd.h>
@@ -149,6 +150,15 @@ class PosixFile : public RandomAccessFile {
   int straight_fd_ = -1;  // Also -1 if the file system lacks O_DIRECT.
 };
 
+class PosixLock : public FileLock {
+ public:
+  explicit PosixLock(int fd) : fd_(fd) {}
+  ~PosixLock() override { close(fd_); }
+
+ private:
+  const int fd_;
+};
+
 class Posix : public FileSystem {
  public:
   absl::StatusOr<std::unique_ptr<RandomAccessFile>> OpenForRead(
@@ -206,6 +216,19 @@ class Posix : public FileSystem {
 
   bool Exists(const std::string& path) override {
     return access(path.c_str(), F_OK) == 0;
+  }
+
+  absl::StatusOr<std::unique_ptr<FileLock>> Lock(
+      const std::string& path) override {
+    const int fd = open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0644);
+    if (fd < 0) return LastError("open", path);
+    auto lock = std::make_unique<PosixLock>(fd);
+    if (flock(fd, LOCK_EX | LOCK_NB) == 0) return lock;
+    if (errno == EWOULDBLOCK) {
+      return absl::FailedPreconditionError(
+          absl::StrCat(path, " is locked by another process"));
+    }
+    return LastError("lock", path);
   }
 
  private:

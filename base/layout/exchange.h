@@ -6,10 +6,32 @@
 #include <algorithm>
 #include <cstdint>
 
+#include "absl/status/status.h"
+#include "absl/strings/str_cat.h"
 #include "atoll/v1/run.pb.h"
 #include "base/codec/codec.h"
 
 namespace atl {
+
+// INVALID_ARGUMENT: this program does not know `up` or `down`; the message has
+// its number. Check it before the functions below.
+inline absl::Status CheckCodecs(const v1::ExchangeSpec& exchange) {
+  const auto is_known = [](v1::Codec codec) {
+    return codec == v1::CODEC_UNSPECIFIED ||
+           codec::FindCodec(static_cast<int32_t>(codec)) != nullptr;
+  };
+  if (!is_known(exchange.up())) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("exchange.up is ", static_cast<int>(exchange.up()),
+                     ", a codec that this program does not know"));
+  }
+  if (!is_known(exchange.down())) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("exchange.down is ", static_cast<int>(exchange.down()),
+                     ", a codec that this program does not know"));
+  }
+  return absl::OkStatus();
+}
 
 // UNSPECIFIED means F32, the default. Requires: `codec` is UNSPECIFIED or a
 // codec of base/codec.

@@ -89,7 +89,7 @@ class ListenerTest : public ::testing::Test {
     request.set_run_id(run_id);
     const auto response =
         Call(*stub, &v1::RunService::Stub::GetRun, request,
-             CallOptions{absl::Seconds(20), "", "coordinator"});
+             CallOptions{absl::Minutes(2), "", "coordinator"});
     if (!response.ok()) return response.status();
     return response->run().run_id();
   }
@@ -101,7 +101,7 @@ class ListenerTest : public ::testing::Test {
     if (!channel.ok()) return channel.status();
     const auto stub = v1::RunService::NewStub(*channel);
     return Call(*stub, &v1::RunService::Stub::CreateRun, v1::CreateRunRequest(),
-                CallOptions{absl::Seconds(20), "", "coordinator"})
+                CallOptions{absl::Minutes(2), "", "coordinator"})
         .status();
   }
 
@@ -188,12 +188,12 @@ TEST_F(ListenerTest, IsHealthyOnlyWhenTold) {
   const auto server = Start({});
   const auto channel = MakeChannel(server->address(), {});
   ASSERT_TRUE(channel.ok());
-  EXPECT_EQ(CheckServing(*channel, absl::Seconds(20)).code(),
+  EXPECT_EQ(CheckServing(*channel, absl::Minutes(2)).code(),
             absl::StatusCode::kUnavailable);
   server->SetServing(true);
-  EXPECT_TRUE(CheckServing(*channel, absl::Seconds(20)).ok());
+  EXPECT_TRUE(CheckServing(*channel, absl::Minutes(2)).ok());
   server->SetServing(false);
-  EXPECT_FALSE(CheckServing(*channel, absl::Seconds(20)).ok());
+  EXPECT_FALSE(CheckServing(*channel, absl::Minutes(2)).ok());
 }
 
 // A silent connection holds an open file, whoever the peer is.
@@ -205,7 +205,7 @@ TEST_F(ListenerTest, ClosesAConnectionThatSaysNothing) {
   ASSERT_TRUE(server.ok()) << server.status();
   const int peer = socket(AF_INET, SOCK_STREAM, 0);
   ASSERT_GE(peer, 0);
-  const timeval patience = {20, 0};
+  const timeval patience = {120, 0};
   setsockopt(peer, SOL_SOCKET, SO_RCVTIMEO, &patience, sizeof(patience));
   sockaddr_in address = {};
   address.sin_family = AF_INET;
@@ -263,7 +263,7 @@ TEST_F(ListenerTest, StopsServingWhenStopped) {
   server->Stop();
   server->Stop();
   const auto channel = MakeChannel(address, {});
-  EXPECT_EQ(CheckServing(*channel, absl::Seconds(20)).code(),
+  EXPECT_EQ(CheckServing(*channel, absl::Minutes(2)).code(),
             absl::StatusCode::kUnavailable);
 }
 

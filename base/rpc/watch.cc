@@ -1,8 +1,11 @@
 #include "base/rpc/watch.h"
 
+#include "base/status/refusal.h"
+
 namespace atl::rpc {
 
 bool IsFinal(const absl::Status& status) {
+  if (IsLogFault(status)) return false;
   switch (status.code()) {
     // The peer is unreachable, overloaded or stopping, or the stream broke.
     case absl::StatusCode::kUnavailable:

@@ -38,7 +38,8 @@ struct WatchOptions {
 };
 
 // True if reopening a stream that ended with `status` is useless: it ended with
-// OK, or the peer refuses the caller. False if the peer is unreachable.
+// OK, or the peer refuses the caller. False if the peer is unreachable, or
+// refuses for now (IsLogFault).
 bool IsFinal(const absl::Status& status);
 
 // Thread-safe.

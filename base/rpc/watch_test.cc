@@ -15,7 +15,7 @@
 namespace atl::rpc {
 namespace {
 
-constexpr absl::Duration kLong = absl::Seconds(30);
+constexpr absl::Duration kLong = absl::Minutes(2);
 
 // Streams the test's scripts, one for each stream.
 class PlanServiceDouble : public v1::ServerService::Service {

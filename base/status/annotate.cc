@@ -14,10 +14,6 @@ absl::StatusCode ToCode(int error_number) {
   switch (error_number) {
     case ENOSPC:
     case EDQUOT:
-    case EFBIG:
-    case EMFILE:
-    case ENFILE:
-    case ENOMEM:
       return absl::StatusCode::kResourceExhausted;
     case EIO:
     case EUCLEAN:
@@ -40,6 +36,10 @@ absl::StatusCode ToCode(int error_number) {
       return absl::StatusCode::kFailedPrecondition;
     case EAGAIN:
     case EINTR:
+    case EMFILE:
+    case ENFILE:
+    case ENOMEM:
+    case EFBIG:
     case ECONNREFUSED:
     case ECONNRESET:
     case EADDRINUSE:

@@ -14,16 +14,17 @@ absl::Status Annotate(const absl::Status& status, absl::string_view context);
 // Converts the errno of a file or socket call. The message is "context: " and
 // the text of the error.
 //
-//   ENOSPC, EDQUOT, EFBIG, EMFILE, ENFILE, ENOMEM   RESOURCE_EXHAUSTED
-//   EIO, EUCLEAN                                    DATA_LOSS
-//   ENOENT, ENOTDIR                                 NOT_FOUND
-//   EEXIST                                          ALREADY_EXISTS
-//   EACCES, EPERM, EROFS                            PERMISSION_DENIED
-//   EINVAL, EISDIR, ENAMETOOLONG                    INVALID_ARGUMENT
-//   ENOTEMPTY, EBUSY                                FAILED_PRECONDITION
-//   EAGAIN, EINTR, ECONNREFUSED, ECONNRESET,
-//   EADDRINUSE, ENETUNREACH, EHOSTUNREACH           UNAVAILABLE
-//   any other                                       UNKNOWN
+//   ENOSPC, EDQUOT: the disk is full             RESOURCE_EXHAUSTED
+//   EIO, EUCLEAN                                 DATA_LOSS
+//   ENOENT, ENOTDIR                              NOT_FOUND
+//   EEXIST                                       ALREADY_EXISTS
+//   EACCES, EPERM, EROFS                         PERMISSION_DENIED
+//   EINVAL, EISDIR, ENAMETOOLONG                 INVALID_ARGUMENT
+//   ENOTEMPTY, EBUSY                             FAILED_PRECONDITION
+//   EAGAIN, EINTR, EMFILE, ENFILE, ENOMEM,
+//   EFBIG, ECONNREFUSED, ECONNRESET,
+//   EADDRINUSE, ENETUNREACH, EHOSTUNREACH        UNAVAILABLE
+//   any other                                    UNKNOWN
 absl::Status ErrnoToStatus(int error_number, absl::string_view context);
 
 }  // namespace atl

@@ -82,6 +82,12 @@ absl::Status WithDefaultReason(absl::Status status) {
   return WithReasonIfNone(std::move(status), reason);
 }
 
+bool IsLogFault(const absl::Status& status) {
+  const std::optional<ErrorReason> reason = GetReason(status);
+  return reason.has_value() &&
+         (reason->reason == "LOG_BEHIND" || reason->reason == "LOG_DAMAGED");
+}
+
 absl::Status WithRetryDelay(absl::Status status, absl::Duration delay) {
   google::rpc::RetryInfo info;
   *info.mutable_retry_delay() = ToProto(delay);

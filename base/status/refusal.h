@@ -57,6 +57,11 @@ absl::Status WithReasonIfNone(absl::Status status, absl::string_view reason);
 // every error has a reason.
 absl::Status WithDefaultReason(absl::Status status);
 
+// True if the coordinator refuses because its log is older than a peer has seen
+// (LOG_BEHIND) or damaged (LOG_DAMAGED). The caller keeps what it has and
+// retries until an operator has repaired the coordinator.
+bool IsLogFault(const absl::Status& status);
+
 // Adds a RetryInfo: the caller should wait at least `delay` (>= 0).
 absl::Status WithRetryDelay(absl::Status status, absl::Duration delay);
 

@@ -54,9 +54,26 @@ TEST(AnnotateTest, KeepsCodeAndPayloadsAndPutsTheContextFirst) {
   EXPECT_TRUE(Annotate(absl::OkStatus(), "context").ok());
 }
 
-TEST(AnnotateTest, GivesAFullDiskAndABrokenOneTheirCodes) {
-  EXPECT_EQ(ErrnoToStatus(ENOSPC, "a").code(),
-            absl::StatusCode::kResourceExhausted);
+// A program that finds its disk full deletes what it can spare.
+TEST(AnnotateTest, OnlyAFullDiskIsAFullDisk) {
+  for (const int full : {ENOSPC, EDQUOT}) {
+    EXPECT_EQ(ErrnoToStatus(full, "a").code(),
+              absl::StatusCode::kResourceExhausted)
+        << full;
+  }
+  for (const int other : {EMFILE, ENFILE, ENOMEM, EFBIG}) {
+    EXPECT_EQ(ErrnoToStatus(other, "a").code(), absl::StatusCode::kUnavailable)
+        << other;
+  }
+  for (int other = 1; other < 134; ++other) {
+    if (other == ENOSPC || other == EDQUOT) continue;
+    EXPECT_NE(ErrnoToStatus(other, "a").code(),
+              absl::StatusCode::kResourceExhausted)
+        << other;
+  }
+}
+
+TEST(AnnotateTest, GivesABrokenDiskAndAMissingFileTheirCodes) {
   EXPECT_EQ(ErrnoToStatus(EIO, "a").code(), absl::StatusCode::kDataLoss);
   EXPECT_EQ(ErrnoToStatus(ENOENT, "open f"),
             absl::NotFoundError("open f: No such file or directory"));

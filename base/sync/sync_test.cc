@@ -58,7 +58,7 @@ TEST(NotificationTest, StaysNotified) {
   Notification notification;
   EXPECT_FALSE(notification.WaitWithTimeout(absl::ZeroDuration()));
   std::thread notifier([&] { notification.Notify(); });
-  EXPECT_TRUE(notification.WaitWithTimeout(absl::Minutes(1)));
+  EXPECT_TRUE(notification.WaitWithTimeout(absl::Minutes(2)));
   notifier.join();
   EXPECT_TRUE(notification.HasBeenNotified());
   EXPECT_TRUE(notification.WaitWithTimeout(absl::ZeroDuration()));

@@ -240,7 +240,7 @@ absl::Status RunReplay(Context& context, const ReplayFlags& flags) {
   const rpc::ChannelOptions channel =
       context.MakeChannelOptions(rpc::ChannelKind::kData);
   server::ParameterClientOptions parameter_options =
-      server::MakeRunOptions(flags.run_id, options.run.spec());
+      server::MakeRunOptions(options.run);
   parameter_options.channel = channel;
   ASSIGN_OR_RETURN(const std::unique_ptr<server::ParameterClient> parameters,
                    server::MakeParameterClient(parameter_options, layout));

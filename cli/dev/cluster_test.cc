@@ -63,7 +63,7 @@ class ClusterTest : public ::testing::Test {
   }
 
   absl::Status TendUntil(Cluster& cluster, const std::function<bool()>& done) {
-    for (int i = 0; i < 20000; ++i) {
+    for (int i = 0; i < 200000; ++i) {
       absl::Status status = cluster.Tend(absl::Now());
       if (!status.ok() || done()) return status;
       // style-ok(call): a real process gives no other sign.

@@ -10,7 +10,6 @@
 #include "absl/strings/str_join.h"
 #include "absl/strings/strip.h"
 #include "base/codec/codec.h"
-#include "base/layout/exchange.h"
 #include "base/layout/run_length.h"
 #include "base/time/proto_time.h"
 #include "cli/output/table.h"
@@ -51,6 +50,13 @@ std::string DescribeCommit(const v1::Round& round,
                     " tokens");
   }
   return text;
+}
+
+// "unknown" for a codec of a newer program.
+absl::string_view NameCodec(v1::Codec codec) {
+  return codec::CodecName(codec == v1::CODEC_UNSPECIFIED
+                              ? codec::CodecId::kF32
+                              : static_cast<codec::CodecId>(codec));
 }
 
 }  // namespace
@@ -118,16 +124,14 @@ std::string DescribeRun(const v1::Run& run) {
 }
 
 std::string DescribeExchange(const v1::ExchangeSpec& exchange) {
-  std::string text =
-      absl::StrCat(codec::CodecName(ToCodec(exchange.up()).id()), " up");
+  std::string text = absl::StrCat(NameCodec(exchange.up()), " up");
   if (exchange.error_feedback()) {
     absl::StrAppend(&text, " with error feedback");
     const double decay = exchange.error_feedback_decay();
     if (decay != 0 && decay != 1)
       absl::StrAppend(&text, " (decay ", decay, ")");
   }
-  absl::StrAppend(&text, ", ", codec::CodecName(ToCodec(exchange.down()).id()),
-                  " down");
+  absl::StrAppend(&text, ", ", NameCodec(exchange.down()), " down");
   return text;
 }
 

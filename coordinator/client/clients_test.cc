@@ -21,6 +21,8 @@
 #include "atoll/v1/training_state_service.grpc.pb.h"
 #include "base/rpc/call.h"
 #include "base/rpc/listener.h"
+#include "base/rpc/status.h"
+#include "base/status/refusal.h"
 #include "coordinator/client/island_control_client.h"
 #include "coordinator/client/operator_client.h"
 #include "coordinator/client/server_control_client.h"
@@ -31,7 +33,7 @@
 namespace atl::coordinator {
 namespace {
 
-constexpr absl::Duration kLong = absl::Seconds(30);
+constexpr absl::Duration kLong = absl::Minutes(2);
 constexpr char kSilent[] = "silent";
 
 // The plans that streams send: the newest at once, then each new one. Streams
@@ -99,9 +101,10 @@ class IslandServiceDouble : public v1::IslandService::Service {
     return grpc::Status::OK;
   }
 
-  grpc::Status Join(grpc::ServerContext*, const v1::JoinRequest*,
+  grpc::Status Join(grpc::ServerContext*, const v1::JoinRequest* request,
                     v1::JoinResponse* response) override {
     std::lock_guard<std::mutex> lock(mutex);
+    log_seen["Join"] = request->log_seen();
     response->set_island_epoch(++epoch);
     response->set_session_secret(std::string("\x00\xff", 2));
     return grpc::Status::OK;
@@ -132,6 +135,14 @@ class IslandServiceDouble : public v1::IslandService::Service {
       grpc::ServerContext* context, const v1::WatchPlanRequest* request,
       grpc::ServerWriter<v1::WatchPlanResponse>* writer) override {
     See("WatchPlan", *context, *request);
+    {
+      std::lock_guard<std::mutex> lock(mutex);
+      log_seen["WatchPlan"] = request->log_seen();
+      if (watch_refusal_count > 0) {
+        --watch_refusal_count;
+        return watch_refusal;
+      }
+    }
     return board.Stream(context, writer);
   }
 
@@ -139,6 +150,9 @@ class IslandServiceDouble : public v1::IslandService::Service {
   std::mutex mutex;
   int64_t epoch = 0;
   std::map<std::string, Seen> seen;
+  std::map<std::string, v1::LogPosition> log_seen;  // By method.
+  int watch_refusal_count = 0;  // The next plan streams end with this.
+  grpc::Status watch_refusal;
 };
 
 class ServerServiceDouble : public v1::ServerService::Service {
@@ -147,6 +161,8 @@ class ServerServiceDouble : public v1::ServerService::Service {
                               const v1::RegisterServerRequest*,
                               v1::RegisterServerResponse* response) override {
     response->set_coordinator_epoch(4);
+    response->mutable_log()->set_cluster_id("cluster");
+    response->mutable_log()->set_index(8);
     return grpc::Status::OK;
   }
   grpc::Status ReportShards(grpc::ServerContext*,
@@ -163,14 +179,18 @@ class ServerServiceDouble : public v1::ServerService::Service {
     {
       std::lock_guard<std::mutex> lock(mutex);
       watched_incarnation = request->incarnation();
+      watched_index = request->log_seen().index();
+      watched.notify_all();
     }
     return board.Stream(context, writer);
   }
 
   PlanBoard<v1::ServerPlan> board;
   std::mutex mutex;
+  std::condition_variable watched;
   v1::ReportShardsRequest report;
   int64_t watched_incarnation = 0;
+  int64_t watched_index = 0;  // Of log_seen.
 };
 
 // Streams the events of records 1 to 9; record 4 has two. A stream breaks after
@@ -302,6 +322,45 @@ TEST_F(ClientsTest, EveryCallAfterJoinCarriesWhoItIsFor) {
   }
 }
 
+TEST_F(ClientsTest, SendsTheNewestPlaceOfTheLogThatItHasSeen) {
+  const auto index = [&](const std::string& method) {
+    std::lock_guard<std::mutex> lock(islands_.mutex);
+    return islands_.log_seen[method].index();
+  };
+  v1::JoinRequest request;
+  request.set_run_id("run-1");
+  request.set_island_id("island-1");
+  request.mutable_log_seen()->set_cluster_id("c");
+  request.mutable_log_seen()->set_index(4);
+  ASSERT_TRUE(client_->Join(request).ok());
+  EXPECT_EQ(index("Join"), 4);
+  v1::IslandPlan plan = Plan(1, 1);
+  plan.mutable_log()->set_cluster_id("c");
+  plan.mutable_log()->set_index(9);
+  islands_.board.Publish(plan);
+  ASSERT_TRUE(client_->WaitForPlan({}, kLong, {}).ok());
+  EXPECT_EQ(index("WatchPlan"), 4);
+  // What the caller has is older than what the client has seen meanwhile.
+  ASSERT_TRUE(client_->Join(request).ok());
+  EXPECT_EQ(index("Join"), 9);
+  ASSERT_TRUE(client_->WaitForPlan({}, kLong, {}).ok());
+  EXPECT_EQ(index("WatchPlan"), 9);
+}
+
+TEST_F(ClientsTest, FollowsThePlanAgainOnceTheLogIsRepaired) {
+  {
+    std::lock_guard<std::mutex> lock(islands_.mutex);
+    islands_.watch_refusal = rpc::ToGrpc(Refuse(
+        absl::StatusCode::kFailedPrecondition, "LOG_BEHIND", "older log"));
+    islands_.watch_refusal_count = 2;
+  }
+  islands_.board.Publish(Plan(1, 1));
+  JoinAs("island-1");
+  const auto plan = client_->WaitForPlan({}, kLong, {});
+  ASSERT_TRUE(plan.ok()) << plan.status();
+  EXPECT_EQ(plan->revision(), 1);
+}
+
 TEST_F(ClientsTest, WaitsForAPlanThatIsNewer) {
   JoinAs("island-1");
   islands_.board.Publish(Plan(1, 5));
@@ -400,6 +459,26 @@ TEST_F(ClientsTest, AServerRegistersFollowsItsPlanAndReports) {
   EXPECT_EQ(servers_.report.incarnation(), 12);
   EXPECT_EQ(servers_.report.report_seq(), 2);
   EXPECT_EQ(servers_.watched_incarnation, 12);
+  EXPECT_EQ(servers_.watched_index, 8);
+}
+
+TEST_F(ClientsTest, AServerThatRegistersAgainWatchesFromWhatItHasReported) {
+  v1::RegisterServerRequest request;
+  request.set_server_id("server-0");
+  ASSERT_TRUE(control_->RegisterServer(request).ok());
+  servers_.board.Publish({});
+  ASSERT_TRUE(control_->WaitForPlan({}, kLong, {}).ok());
+  v1::ReportShardsRequest report;
+  report.mutable_log_seen()->set_cluster_id("cluster");
+  report.mutable_log_seen()->set_index(11);
+  ASSERT_TRUE(control_->ReportShards(report).ok());
+  // The stream ends, and the client opens another.
+  servers_.board.End(absl::UnavailableError("again"));
+  std::unique_lock<std::mutex> lock(servers_.mutex);
+  EXPECT_EQ(servers_.report.log_seen().index(), 11);
+  EXPECT_TRUE(servers_.watched.wait_for(
+      lock, absl::ToChronoMilliseconds(kLong),
+      [&] { return servers_.watched_index == 11; }));
 }
 
 // --- Operators and readers ---------------------------------------------------

@@ -9,6 +9,7 @@
 #include "base/status/status_macros.h"
 #include "base/sync/mutex.h"
 #include "base/time/proto_time.h"
+#include "coordinator/client/log_seen.h"
 #include "coordinator/client/plan_watch.h"
 
 namespace atl::coordinator {
@@ -41,8 +42,12 @@ class GrpcIslandControlClient : public IslandControlClient {
     if (options_.on_join_waiting) {
       call.on_slow = [&] { options_.on_join_waiting(call.peer); };
     }
+    log_seen_.Note(request.log_seen());
+    v1::JoinRequest sent = request;
+    log_seen_.AddTo(sent);
     ASSIGN_OR_RETURN(v1::JoinResponse response,
-                     rpc::Call(*stub_, &Service::Stub::Join, request, call));
+                     rpc::Call(*stub_, &Service::Stub::Join, sent, call));
+    log_seen_.Note(response.plan().log());
     auto member = std::make_shared<Membership>();
     member->run_id = request.run_id();
     member->island_id = request.island_id();
@@ -78,7 +83,10 @@ class GrpcIslandControlClient : public IslandControlClient {
                                              std::stop_token stop) override {
     const absl::Time deadline = absl::Now() + timeout;
     ASSIGN_OR_RETURN(const auto member, Member());
-    return member->watch->WaitForPlan(after, deadline, stop);
+    ASSIGN_OR_RETURN(v1::IslandPlan plan,
+                     member->watch->WaitForPlan(after, deadline, stop));
+    log_seen_.Note(plan.log());
+    return plan;
   }
 
   absl::Status ReportProgress(v1::ReportProgressRequest progress) override {
@@ -119,7 +127,7 @@ class GrpcIslandControlClient : public IslandControlClient {
     return request;
   }
 
-  // The stub outlives every watch: both belong to this object.
+  // The stub and log_seen_ outlive every watch: all belong to this object.
   std::shared_ptr<IslandPlanWatch> MakeWatch(const Membership& member) {
     const auto request = For<v1::WatchPlanRequest>(member);
     return std::make_shared<IslandPlanWatch>(
@@ -127,7 +135,9 @@ class GrpcIslandControlClient : public IslandControlClient {
             -> std::unique_ptr<
                 grpc::ClientReaderInterface<v1::WatchPlanResponse>> {
           context->AddMetadata(rpc::kSessionMetadata, session);
-          return stub_->WatchPlan(context, request);
+          v1::WatchPlanRequest sent = request;
+          log_seen_.AddTo(sent);
+          return stub_->WatchPlan(context, sent);
         });
   }
 
@@ -141,6 +151,7 @@ class GrpcIslandControlClient : public IslandControlClient {
 
   const IslandControlClientOptions options_;
   const std::unique_ptr<Service::Stub> stub_;
+  LogSeen log_seen_;
   Mutex mutex_;
   std::shared_ptr<Membership> member_ ABSL_GUARDED_BY(mutex_);
 };

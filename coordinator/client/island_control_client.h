@@ -5,6 +5,9 @@
 // All calls are idempotent; the caller decides when to retry
 // (base/rpc/retry.h).
 //
+// A client remembers the newest place of the coordinator's log that a Join, its
+// answer or a plan named, and sends it with each Join and plan stream.
+//
 // Thread-safe.
 
 #pragma once
@@ -51,7 +54,8 @@ class IslandControlClient {
   // A broken stream is reopened automatically. A plan of an older coordinator
   // epoch is never returned after a newer one.
   //
-  // DEADLINE_EXCEEDED: no newer plan came.
+  // DEADLINE_EXCEEDED: no newer plan came, also while the coordinator refuses
+  // for its log (IsLogFault).
   // CANCELLED: `stop` was requested.
   // OUT_OF_RANGE: the run has ended; no newer plan will come.
   // FAILED_PRECONDITION: not a member; Join.

@@ -39,6 +39,7 @@ std::deque<v1::ShardReport> CutShard(v1::ShardReport report,
   }
   v1::ShardReport name;
   name.set_run_id(report.run_id());
+  name.set_run_uid(report.run_uid());
   name.set_run_epoch(report.run_epoch());
   name.set_shard(report.shard());
   v1::ShardReport lists;

@@ -21,6 +21,8 @@ v1::ServerPlan MakePlan(int run_count, size_t name_bytes) {
     plan.add_runs()->set_run_id(
         absl::StrCat(i, std::string(name_bytes, 'x')));
   }
+  plan.mutable_log()->set_index(12);
+  plan.add_deleted_runs()->set_run_id("gone");
   return plan;
 }
 

@@ -82,6 +82,7 @@ class GrpcServerControlClient : public ServerControlClient {
     ASSIGN_OR_RETURN(v1::RegisterServerResponse response,
                      rpc::Call(*stub_, &Service::Stub::RegisterServer, request,
                                call_options_));
+    NoteLog(response.has_log() ? response.log() : request.log_seen());
     auto registration = std::make_shared<Registration>();
     registration->server_id = request.server_id();
     registration->incarnation = request.incarnation();
@@ -104,6 +105,7 @@ class GrpcServerControlClient : public ServerControlClient {
     ASSIGN_OR_RETURN(const auto registration, Registered());
     report.set_server_id(registration->server_id);
     report.set_incarnation(registration->incarnation);
+    if (report.has_log_seen()) NoteLog(report.log_seen());
     v1::ReportShardsResponse response;
     for (const v1::ReportShardsRequest& part : CutReport(std::move(report))) {
       ASSIGN_OR_RETURN(response, rpc::Call(*stub_, &Service::Stub::ReportShards,
@@ -122,9 +124,21 @@ class GrpcServerControlClient : public ServerControlClient {
         [this, request](grpc::ClientContext* context)
             -> std::unique_ptr<
                 grpc::ClientReaderInterface<v1::WatchServerPlanResponse>> {
+          v1::WatchServerPlanRequest asked = request;
+          const v1::LogPosition seen = log_seen();
+          if (!seen.cluster_id().empty()) *asked.mutable_log_seen() = seen;
           return std::make_unique<WholePlans>(
-              stub_->WatchServerPlan(context, request), context);
+              stub_->WatchServerPlan(context, asked), context);
         });
+  }
+
+  void NoteLog(const v1::LogPosition& log) {
+    MutexLock lock(&mutex_);
+    log_seen_ = log;
+  }
+  v1::LogPosition log_seen() {
+    MutexLock lock(&mutex_);
+    return log_seen_;
   }
 
   absl::StatusOr<std::shared_ptr<Registration>> Registered() {
@@ -139,6 +153,7 @@ class GrpcServerControlClient : public ServerControlClient {
   const rpc::CallOptions call_options_;
   const std::unique_ptr<Service::Stub> stub_;
   Mutex mutex_;
+  v1::LogPosition log_seen_ ABSL_GUARDED_BY(mutex_);
   std::shared_ptr<Registration> registration_ ABSL_GUARDED_BY(mutex_);
 };
 

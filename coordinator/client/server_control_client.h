@@ -26,6 +26,8 @@ class ServerControlClient {
   virtual ~ServerControlClient() = default;
 
   // Registers this incarnation of the server and starts to follow its plan.
+  // Calls for plans carry the newest log_seen of a request or a report, or the
+  // answer's position.
   //
   // Errors as ServerService.RegisterServer; UNAVAILABLE or DEADLINE_EXCEEDED if
   // the coordinator is away.

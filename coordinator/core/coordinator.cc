@@ -122,9 +122,9 @@ void Coordinator::Start(absl::Time now, const StartIds& ids,
   storage::v1::CoordinatorStarted& start =
       *record.mutable_coordinator_started();
   start.set_coordinator_epoch(coordinator_epoch_ + 1);
-  start.set_cluster_id(log_history_.cluster_id().empty()
-                           ? ids.cluster_id
-                           : log_history_.cluster_id());
+  const bool is_new = log_history_.cluster_id().empty();
+  start.set_cluster_id(is_new ? ids.cluster_id : log_history_.cluster_id());
+  start.set_log_secret(is_new ? ids.log_secret : log_history_.secret());
   start.set_start_id(ids.start_id);
   start.set_log_index(log_index + 1);
   EmitOwn(std::move(record), now);
@@ -306,6 +306,11 @@ void Coordinator::Advance(absl::Time now) {
     TellRuns(id, /*restarted=*/false, now);
   }
   for (auto& [id, run] : runs_) run->Step(event::Tick{}, now).IgnoreError();
+}
+
+void Coordinator::AddStall(absl::Duration duration) {
+  for (auto& [id, server] : servers_) server.lease_end += duration;
+  for (auto& [id, run] : runs_) run->AddStall(duration);
 }
 
 absl::Time Coordinator::NextTimer() const {

@@ -43,6 +43,7 @@ struct CoordinatorOptions {
 struct StartIds {
   std::string cluster_id;  // Used only if the log has none.
   std::string start_id;
+  std::string log_secret = "";  // Used only if the log has no cluster_id.
 };
 
 struct Effects {
@@ -121,7 +122,12 @@ class Coordinator : public ServerDirectory {
   absl::StatusOr<v1::ReportShardsResponse> ReportShards(
       const v1::ReportShardsRequest& request, absl::Time now);
 
+  // Ends the leases and windows that end by `now`, and decides what follows.
+  // Call it after all events that came before `now`.
   void Advance(absl::Time now);
+  // For `duration` the caller read no events. Every lease, grace window and
+  // deadline ends later by that time.
+  void AddStall(absl::Duration duration);
   absl::Time NextTimer() const;
 
   // --- Results ---------------------------------------------------------------

@@ -4,12 +4,15 @@
 #include <iterator>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/string_view.h"
+#include "base/codec/sha256.h"
 
 namespace atl::coordinator {
 
 void LogHistory::AddStart(const storage::v1::CoordinatorStarted& start) {
   if (start.start_id().empty()) return;
   cluster_id_ = start.cluster_id();
+  secret_ = start.log_secret();
   starts_.push_back(start);
   if (starts_.size() > kStartsMax) starts_.pop_front();
 }
@@ -20,7 +23,20 @@ v1::LogPosition LogHistory::position() const {
   position.set_cluster_id(cluster_id_);
   position.set_start_id(starts_.back().start_id());
   position.set_index(index_);
+  position.set_proof(Prove(position));
   return position;
+}
+
+// H(secret, H(secret, position)): the outer hash keeps a caller from extending
+// what it was sent (as HMAC does, RFC 2104).
+std::string LogHistory::Prove(const v1::LogPosition& position) const {
+  const auto hash = [&](absl::string_view text) {
+    const codec::Sha256Digest digest =
+        codec::ComputeSha256(absl::StrCat(secret_, "/", text));
+    return std::string(digest.begin(), digest.end());
+  };
+  return hash(hash(absl::StrCat(position.cluster_id(), "/",
+                                position.start_id(), "/", position.index())));
 }
 
 std::optional<v1::Fault> LogHistory::Check(const v1::LogPosition& seen) const {
@@ -30,6 +46,12 @@ std::optional<v1::Fault> LogHistory::Check(const v1::LogPosition& seen) const {
     fault.set_code("OTHER_CLUSTER");
     fault.set_expected(absl::StrCat("cluster ", cluster_id_));
     fault.set_found(absl::StrCat("cluster ", seen.cluster_id()));
+    return fault;
+  }
+  if (seen.proof() != Prove(seen)) {
+    fault.set_code("OTHER_CLUSTER");
+    fault.set_expected(absl::StrCat("a position of cluster ", cluster_id_));
+    fault.set_found("one that this cluster never gave");
     return fault;
   }
   int64_t end = index_;  // Of the start that `seen` names.

@@ -4,7 +4,8 @@
 // random id and begins with a batch of its own, so it has a range of numbers. A
 // peer remembers the newest (start, number) that it was sent. On an older copy
 // of the log that start is unknown or its range is shorter, also after the copy
-// was continued by starts of its own.
+// was continued by starts of its own. A copy has the log's secret, so it knows
+// which positions were given out, also those that it has never seen.
 //
 // Pure. Thread-compatible.
 
@@ -36,6 +37,8 @@ class LogHistory {
 
   // Empty before the first start with ids.
   const std::string& cluster_id() const { return cluster_id_; }
+  // The key of the proofs. Empty before the first start with ids.
+  const std::string& secret() const { return secret_; }
   // The newest starts, oldest first.
   const std::deque<storage::v1::CoordinatorStarted>& starts() const {
     return starts_;
@@ -44,12 +47,17 @@ class LogHistory {
   v1::LogPosition position() const;
 
   // The fault that `seen` proves; nullopt if there is none, or if `seen` is not
-  // set. OTHER_CLUSTER: expected and found are cluster ids. LOG_BEHIND: they
-  // are numbers of batches. The caller adds next_command.
+  // set. OTHER_CLUSTER: expected and found are cluster ids, or `seen` has a
+  // wrong proof. LOG_BEHIND: they are numbers of batches. The caller adds
+  // next_command.
   std::optional<v1::Fault> Check(const v1::LogPosition& seen) const;
 
  private:
+  // LogPosition.proof.
+  std::string Prove(const v1::LogPosition& position) const;
+
   std::string cluster_id_;
+  std::string secret_;
   std::deque<storage::v1::CoordinatorStarted> starts_;
   int64_t index_ = 0;
 };

@@ -1,6 +1,7 @@
 #include "coordinator/core/log_history.h"
 
 #include <cstdint>
+#include <functional>
 #include <optional>
 #include <string>
 #include <vector>
@@ -22,6 +23,7 @@ class Log {
     storage::v1::CoordinatorStarted start;
     start.set_cluster_id("cluster");
     start.set_start_id(start_id);
+    start.set_log_secret("secret");
     start.set_log_index(history_.index() + 1);
     history_.AddStart(start);
     Write(1);
@@ -146,9 +148,24 @@ TEST(LogHistoryTest, AcceptsAStartThatIsNoLongerKept) {
   EXPECT_EQ(log.history().starts().front().start_id(), "start0");
   EXPECT_EQ(log.Check(seen), "");
   // An unknown start within the range of those kept is still a fault.
-  v1::LogPosition unknown = log.position();
-  unknown.set_start_id("unknown");
-  EXPECT_EQ(log.Check(unknown), "LOG_BEHIND");
+  Log copy = log;
+  log.Start("unknown");
+  EXPECT_EQ(copy.Check(log.position()), "LOG_BEHIND");
+}
+
+TEST(LogHistoryTest, APeerCannotClaimWhatItWasNotSent) {
+  Log log;
+  log.Start("a");
+  for (const auto& change :
+       std::vector<std::function<void(v1::LogPosition&)>>{
+           [](v1::LogPosition& p) { p.set_index(p.index() + 1); },
+           [](v1::LogPosition& p) { p.set_start_id("b"); },
+           [](v1::LogPosition& p) { p.clear_proof(); }}) {
+    v1::LogPosition seen = log.position();
+    ASSERT_EQ(log.Check(seen), "");
+    change(seen);
+    EXPECT_EQ(log.Check(seen), "OTHER_CLUSTER") << seen.ShortDebugString();
+  }
 }
 
 }  // namespace

@@ -76,6 +76,7 @@ absl::StatusOr<RunAnswer> RunMachine::Step(const RunEvent& event,
 }
 
 absl::Status RunMachine::Take(const event::Tick& tick, RunAnswer& answer) {
+  due_ = now_;
   Advance();
   return absl::OkStatus();
 }
@@ -86,6 +87,7 @@ absl::Status RunMachine::Take(const event::Create& create, RunAnswer& answer) {
   *record.mutable_run_created()->mutable_spec() = create.spec;
   record.mutable_run_created()->set_run_epoch(1);
   record.mutable_run_created()->set_run_uid(create.run_uid);
+  due_ = now_;
   Emit(std::move(record));
   reasons_.push_back("was created");
   Advance();
@@ -107,6 +109,7 @@ absl::Status RunMachine::Replay(const storage::v1::Record& record) {
 
 absl::Status RunMachine::Take(const event::Recovered& recovered,
                               RunAnswer& answer) {
+  due_ = now_;
   ResizeObservations();
   for (const Member& member : state_.members()) {
     if (member.present()) {
@@ -427,8 +430,9 @@ absl::Status RunMachine::Take(const event::ShardReported& reported,
       shard.report.fault_detail().code() != "OTHER_RUN") {
     return absl::OkStatus();
   }
-  const v1::ShardReport report =
-      is_other ? OtherRunReport(reported.report, state_) : reported.report;
+  v1::ShardReport other;
+  if (is_other) other = OtherRunReport(reported.report, state_);
+  const v1::ShardReport& report = is_other ? other : reported.report;
   if (report.run_epoch() != state_.run_epoch()) return absl::OkStatus();
   // A refusal changes what other shards may expect in the SEAL.
   if (!shard.reported ||

@@ -8,6 +8,8 @@
 // it drops the machine and replays the log into a new one.
 //
 // Time never runs backwards: an earlier `now` counts as the newest one seen.
+// Only Tick ends leases, grace windows and deadlines. So the caller can first
+// handle all events that came before that time.
 
 #pragma once
 
@@ -60,10 +62,13 @@ class RunMachine {
   // --- Events ----------------------------------------------------------------
 
   // Handles `event` at `now`. Most events, and always Tick, decide everything
-  // that is due. Returns the error for the event's caller. After an error no
+  // that follows. Returns the error for the event's caller. After an error no
   // record was made; only the machine's time and an island's lease may have
   // advanced.
   absl::StatusOr<RunAnswer> Step(const RunEvent& event, absl::Time now);
+  // For `duration` the caller read no events. Every lease, grace window and
+  // deadline ends later by that time.
+  void AddStall(absl::Duration duration);
 
   // OK if the credentials are those of a member's newest epoch.
   //
@@ -161,6 +166,8 @@ class RunMachine {
   RunState state_;
   Observations observed_;
   absl::Time now_ = absl::InfinitePast();
+  // What ends by this time has ended: the newest Tick's time.
+  absl::Time due_ = absl::InfinitePast();
   std::string waits_for_;
   std::optional<uint64_t> required_features_;  // Once it was needed.
   v1::Fault frozen_fault_;

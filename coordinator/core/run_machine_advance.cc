@@ -133,7 +133,7 @@ void RunMachine::AdvanceStart() {
 void RunMachine::ExpireLeases() {
   for (size_t slot = 0; slot < state_.members().size(); ++slot) {
     const Member& member = state_.members()[slot];
-    if (!member.present() || observed_.members[slot].lease_end > now_) continue;
+    if (!member.present() || observed_.members[slot].lease_end > due_) continue;
     storage::v1::MemberSet lost = member.record;
     lost.set_state(v1::ISLAND_STATE_LOST);
     reasons_.push_back(absl::StrCat(
@@ -146,7 +146,7 @@ void RunMachine::ExpireLeases() {
 void RunMachine::ExpirePins() {
   std::vector<std::string> expired;
   for (const auto& [pin_id, end] : observed_.pin_ends) {
-    if (end <= now_) expired.push_back(pin_id);
+    if (end <= due_) expired.push_back(pin_id);
   }
   for (const std::string& pin_id : expired) EmitRelease(pin_id);
 }
@@ -154,7 +154,7 @@ void RunMachine::ExpirePins() {
 void RunMachine::AdvanceSealed() {
   for (int32_t f = 0; f < state_.fragments().size(); ++f) {
     if (state_.fragments()[f].phase != RoundPhase::kSealed) continue;
-    Decision decision = DecideRecall(state_, observed_, f, now_);
+    Decision decision = DecideRecall(state_, observed_, f, due_);
     if (decision.reason.empty()) {
       decision = WaitsForVerdict(state_, f)
                      ? DecideVerdict(state_, observed_, f)
@@ -186,7 +186,8 @@ void RunMachine::AdvanceOpen() {
     if (state_.fragments()[f].phase != RoundPhase::kOpen) continue;
     Decision decision =
         is_async ? DecideAsyncSeal(state_, observed_, f)
-                 : DecideSeal(state_, observed_, f, now_, observed_.timers[f]);
+                 : DecideSeal(state_, observed_, f, now_, due_,
+                              observed_.timers[f]);
     if (decision.records.empty()) {
       Wait(decision.reason);
       continue;
@@ -240,6 +241,18 @@ void RunMachine::CompleteIfDone() {
   EmitPin(MakePin("final", /*checkpoint=*/true), absl::ZeroDuration());
   Emit(MakeStateRecord(v1::RUN_STATE_COMPLETED, EndReason(state_)));
   reasons_.push_back("is complete");
+}
+
+void RunMachine::AddStall(absl::Duration duration) {
+  for (ObservedMember& member : observed_.members) {
+    member.lease_end += duration;
+  }
+  for (auto& [pin_id, end] : observed_.pin_ends) end += duration;
+  for (RoundTimers& timers : observed_.timers) {
+    timers.deadline_start += duration;
+    timers.quorum_time += duration;
+  }
+  for (auto& [place, recall] : observed_.recalls) recall.since += duration;
 }
 
 absl::Time RunMachine::NextTimer() const {

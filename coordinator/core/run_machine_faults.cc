@@ -51,7 +51,9 @@ absl::Status RunMachine::ReadCut(const v1::ExportCheckpointRequest& request,
 }
 
 std::string RunMachine::ReadCommand() const {
-  if (!state_.started()) return absl::StrCat("atoll run show ", state_.run_id());
+  if (!state_.started()) {
+    return absl::StrCat("atoll run show ", state_.run_id());
+  }
   const PinState* newest = nullptr;
   for (const auto& [pin_id, pin] : state_.pins()) {
     if (pin.pin.checkpoint() &&

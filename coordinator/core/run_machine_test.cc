@@ -373,6 +373,66 @@ TEST_F(RunMachineTest, SealsAtTheDeadlineWithAQuorum) {
   EXPECT_EQ(Phase(), RoundPhase::kSealed);
 }
 
+// The events of one batch have one time. A later one may be the heartbeat.
+TEST_F(RunMachineTest, NoLeaseEndsBeforeTheTick) {
+  Start(SimpleSpec());
+  RunMachine& machine = run_->machine();
+  const absl::Time later = run_->now() + absl::Seconds(31);
+  ASSERT_TRUE(
+      machine.Step(event::ServerChanged{"server-0", false}, later).ok());
+  ASSERT_TRUE(
+      machine.Step(event::Heartbeat{run_->Credentials("i0")}, later).ok());
+  EXPECT_TRUE(run_->state().FindMember("i1")->present());
+  ASSERT_TRUE(machine.Step(event::Tick{}, later).ok());
+  EXPECT_TRUE(run_->state().FindMember("i0")->present());
+  EXPECT_FALSE(run_->state().FindMember("i1")->present());
+  run_->Flush();
+}
+
+TEST_F(RunMachineTest, NoGraceWindowEndsBeforeTheTick) {
+  Start(ElasticSpec());
+  run_->Train("i1", 0);
+  run_->PushAll("i0");
+  RunMachine& machine = run_->machine();
+  ASSERT_TRUE(machine
+                  .Step(event::ServerChanged{"server-0", false},
+                        run_->now() + absl::Seconds(2))
+                  .ok());
+  EXPECT_EQ(Phase(), RoundPhase::kOpen);
+  run_->PushAll("i1");
+  ASSERT_EQ(Phase(), RoundPhase::kSealed);
+  EXPECT_EQ(run_->fragment(0).sealed.seal().contributions_size(), 2);
+}
+
+TEST_F(RunMachineTest, AStallMakesLeasesAndWindowsLonger) {
+  Start(ElasticSpec());
+  run_->PushAll("i0");  // The quorum.
+  RunMachine& machine = run_->machine();
+  v1::ExportCheckpointRequest request;
+  request.set_pin_id("mine");
+  request.mutable_lease_duration()->set_seconds(5);
+  ASSERT_TRUE(machine.Step(event::Export{request}, run_->now()).ok());
+  const absl::Time start = run_->now();
+  const auto tick_after = [&](double seconds) {
+    ASSERT_TRUE(
+        machine.Step(event::Tick{}, start + absl::Seconds(seconds)).ok());
+  };
+  machine.AddStall(absl::Seconds(100));
+  EXPECT_EQ(machine.NextTimer(), start + absl::Seconds(101));
+  tick_after(100.5);
+  EXPECT_EQ(Phase(), RoundPhase::kOpen);
+  tick_after(101);
+  EXPECT_EQ(Phase(), RoundPhase::kSealed);
+  EXPECT_EQ(run_->state().pins().size(), 1u);
+  tick_after(105);
+  EXPECT_EQ(run_->state().pins().size(), 0u);
+  tick_after(129);
+  EXPECT_TRUE(run_->state().FindMember("i0")->present());
+  tick_after(130);
+  EXPECT_FALSE(run_->state().FindMember("i0")->present());
+  run_->Flush();
+}
+
 TEST_F(RunMachineTest, PausesWhenRefusalsLeaveTooFew) {
   Start(SimpleSpec());
   run_->PushAll("i0");

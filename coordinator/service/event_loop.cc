@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <optional>
+#include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "base/failpoint/failpoint.h"
@@ -14,6 +15,13 @@ namespace atl::coordinator {
 namespace {
 
 constexpr absl::Duration kIdleMax = absl::Seconds(10);
+// The queue is read at least this often, unless the thread stalls.
+constexpr absl::Duration kLookPeriod = absl::Milliseconds(100);
+// What a pause between two reads has beyond this is a stall. The rest counts as
+// time, so leases end even if every sync is slow.
+constexpr absl::Duration kPauseMax = absl::Milliseconds(250);
+// A shorter stall is not logged.
+constexpr absl::Duration kLoggedStallMin = absl::Seconds(1);
 constexpr int64_t kReplayPage = 1024;
 
 // Points where tests kill the program. The names are spelled out, so that a
@@ -69,9 +77,9 @@ Failpoints NameFailpoints(const storage::v1::Record& record) {
     case storage::v1::Record::kServerSet:
       return {"coordinator.server.before", "coordinator.server.after"};
     case storage::v1::Record::kRunDeleted:
-      return {"coordinator.deletion.before", "coordinator.deletion.after"};
+      return {"coordinator.delete.before", "coordinator.delete.after"};
     case storage::v1::Record::kRunForgotten:
-      return {"coordinator.forgotten.before", "coordinator.forgotten.after"};
+      return {"coordinator.forget.before", "coordinator.forget.after"};
     case storage::v1::Record::BODY_NOT_SET:
       break;
   }
@@ -95,6 +103,20 @@ void HitFailpointsAfter(const Batch& batch) {
 absl::Status Stopping() {
   return Refuse(absl::StatusCode::kUnavailable, "STOPPING",
                 "the coordinator is stopping: call again");
+}
+
+// What callers are told while the store takes no records. Each code is one that
+// callers wait out.
+absl::Status CannotStore(const absl::Status& error) {
+  if (GetReason(error).has_value()) return error;
+  const std::string text =
+      absl::StrCat("the coordinator cannot store its decisions: ",
+                   error.message(), "; it tries again until its disk works");
+  if (absl::IsResourceExhausted(error)) {
+    return RefuseForNow(absl::StatusCode::kResourceExhausted, "DISK_FULL", text,
+                        absl::Seconds(1));
+  }
+  return Refuse(absl::StatusCode::kUnavailable, "DISK_FAILS", text);
 }
 
 absl::Status TooManyStreams(size_t count) {
@@ -173,9 +195,11 @@ absl::Status EventLoop::Recover() {
                  << " ahead of the clock; new records continue from its time";
   }
   const absl::Time now = Now();
+  look_time_ = now;
+  stall_ = absl::ZeroDuration();
   const absl::Status damage = spec_.store->damage();
   if (damage.ok()) {
-    coordinator->Start(now, {RandomId(), RandomId()}, spec_.store->index());
+    coordinator->Start(now, {RandomId(), RandomId(), RandomId()}, spec_.store->index());
   } else {
     LOG(ERROR) << "the log is damaged; the coordinator only reads: " << damage;
     coordinator->StartDamaged(now, damage);
@@ -201,15 +225,16 @@ absl::Status EventLoop::MakeDurable(const Batch& batch) {
 void EventLoop::Run() {
   while (true) {
     std::deque<Event> batch;
+    const absl::Time next =
+        std::min(failure_.ok() ? coordinator_->NextTimer() : recovery_time_,
+                 Now() + kIdleMax);
     {
       MutexLock lock(&mutex_);
-      while (queue_.empty() && !stopping_) {
-        const absl::Time next =
-            failure_.ok() ? coordinator_->NextTimer() : recovery_time_;
-        const absl::Duration wait =
-            std::min(next - Now(), kIdleMax);
-        if (wait <= absl::ZeroDuration()) break;
-        if (changed_.WaitWithTimeout(&mutex_, wait)) break;
+      while (true) {
+        Look();
+        if (!queue_.empty() || stopping_ || look_time_ >= next) break;
+        changed_.WaitWithTimeout(&mutex_,
+                                 std::min(next - look_time_, kLookPeriod));
       }
       if (stopping_) break;
       batch.swap(queue_);
@@ -219,38 +244,64 @@ void EventLoop::Run() {
   EndAll();
 }
 
-void EventLoop::RunBatch(std::deque<Event> batch) {
+void EventLoop::Look() {
   const absl::Time now = Now();
-  if (!failure_.ok() && now >= recovery_time_) {
-    failure_ = Recover();
-    recovery_time_ = now + spec_.recovery_period;
-    if (failure_.ok()) {
-      LOG(INFO) << "the store takes records again";
-      Effects all;
-      all.servers_changed = true;
-      for (const IslandWatch& watch : island_watches_) {
-        all.changed_runs.insert(watch.run_id);
-      }
-      for (const LogWatch& watch : log_watches_) {
-        all.changed_runs.insert(watch.run_id);
-      }
-      Publish(all);
-    }
+  const absl::Duration pause = now - look_time_;
+  if (pause > kPauseMax) stall_ += pause - kPauseMax;
+  look_time_ = now;
+}
+
+void EventLoop::SetFailure(const absl::Status& failure) {
+  const bool had_failed = !failure_.ok();
+  if (failure != failure_) {
+    LOG(ERROR) << "cannot store the newest decisions: " << failure
+               << "; nobody has seen them; will try again";
   }
+  failure_ = failure;
+  recovery_time_ = Now() + spec_.recovery_period;
+  if (!had_failed && spec_.on_serving) spec_.on_serving(false);
+}
+
+void EventLoop::TryToRecover() {
+  if (look_time_ < recovery_time_) return;
+  const absl::Status recovered = Recover();
+  if (!recovered.ok()) return SetFailure(recovered);
+  failure_ = absl::OkStatus();
+  if (spec_.store->damage().ok()) LOG(INFO) << "the store takes records again";
+  Effects all;
+  all.servers_changed = true;
+  for (const IslandWatch& watch : island_watches_) {
+    all.changed_runs.insert(watch.run_id);
+  }
+  for (const LogWatch& watch : log_watches_) {
+    all.changed_runs.insert(watch.run_id);
+  }
+  Publish(all);
+  if (spec_.on_serving) spec_.on_serving(true);
+}
+
+void EventLoop::RunBatch(std::deque<Event> batch) {
+  if (!failure_.ok()) TryToRecover();
   if (!failure_.ok()) {
-    for (Event& event : batch) event.answer(failure_);
+    for (Event& event : batch) event.answer(CannotStore(failure_));
     return;
   }
+  const absl::Duration stall = std::exchange(stall_, absl::ZeroDuration());
+  if (stall >= kLoggedStallMin) {
+    LOG(WARNING) << "read no calls for " << absl::FormatDuration(stall)
+                 << " (a slow disk, or a stopped machine or process); leases, "
+                    "windows and deadlines end later by that time";
+  }
+  if (stall > absl::ZeroDuration()) coordinator_->AddStall(stall);
+  // Not a newer time: inputs that came after the look are not read yet.
+  const absl::Time now = look_time_;
   for (Event& event : batch) event.decide(*coordinator_, now);
   coordinator_->Advance(now);
   const Effects effects = coordinator_->TakeEffects(now);
   const absl::Status durable = MakeDurable(effects.batch);
   if (!durable.ok()) {
-    LOG(ERROR) << "cannot store the newest decisions: " << durable
-               << "; nobody has seen them; will try again";
-    failure_ = durable;
-    recovery_time_ = now + spec_.recovery_period;
-    for (Event& event : batch) event.answer(durable);
+    SetFailure(durable);
+    for (Event& event : batch) event.answer(CannotStore(durable));
     return;
   }
   for (const std::string& reason : effects.reasons) LOG(INFO) << reason;

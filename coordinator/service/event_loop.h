@@ -5,9 +5,13 @@
 // events and send plans. So nothing is seen that could still be lost, and a
 // slow disk makes larger batches, not a longer queue. Core timers wake it too.
 //
-// If a batch cannot be made durable, its events are answered with the error,
-// and the core is rebuilt from the store. Until that works every event is
-// refused with the same error.
+// While the thread waits for the disk, or the process is stopped, heartbeats
+// wait too. So the core adds such a stall to every lease, window and deadline.
+//
+// If a batch cannot be made durable, nobody sees its decisions, and the core is
+// rebuilt from the store. Until that works every event is refused with
+// UNAVAILABLE, DISK_FAILS, or RESOURCE_EXHAUSTED, DISK_FULL. Streams stay open
+// and get the plans of the rebuilt core.
 //
 // Thread-safe.
 
@@ -64,6 +68,9 @@ class EventLoop {
     size_t streams_a_caller_max = 4;
     // Time between two attempts to recover from a failed append.
     absl::Duration recovery_period = absl::Seconds(1);
+    // Called on the thread: with false once an append has failed, with true
+    // once the core is rebuilt. Not called for the start.
+    std::function<void(bool serving)> on_serving;
   };
 
   // Replays the store, makes a new epoch durable, starts the thread. On a store
@@ -146,8 +153,14 @@ class EventLoop {
   // The clock's time, shifted so that it never precedes the newest stored time.
   absl::Time Now() const { return spec_.clock->Now() + ahead_; }
   void Run();
+  // Reads the clock where the queue is read, and notes a stall before it.
+  void Look();
   // Rebuilds the core from the store and begins a new life.
   absl::Status Recover();
+  // Recovers if it is time to, and feeds all streams then.
+  void TryToRecover();
+  void SetFailure(const absl::Status& failure);
+  // Decides the events at `look_time_`.
   void RunBatch(std::deque<Event> batch);
   absl::Status MakeDurable(const Batch& batch);
   void Publish(const Effects& effects);
@@ -166,6 +179,9 @@ class EventLoop {
   // --- Used by the thread only -----------------------------------------------
   std::unique_ptr<Coordinator> coordinator_;
   absl::Duration ahead_;  // Added to the clock; >= 0.
+  // When the queue was last read, or the life began.
+  absl::Time look_time_ = absl::InfinitePast();
+  absl::Duration stall_;  // That the core has not been told of.
   absl::Status failure_;  // Not OK: the core must be rebuilt.
   absl::Time recovery_time_ = absl::InfinitePast();
   std::list<IslandWatch> island_watches_;

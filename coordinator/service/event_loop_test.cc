@@ -1,7 +1,9 @@
-// The loop without gRPC, on a clock that the test sets.
+// The loop without gRPC, on a clock that the test sets, and a store that the
+// test blocks.
 
 #include "coordinator/service/event_loop.h"
 
+#include <algorithm>
 #include <atomic>
 #include <functional>
 #include <future>
@@ -9,10 +11,15 @@
 #include <string>
 #include <vector>
 
+#include "absl/base/thread_annotations.h"
 #include "absl/strings/str_cat.h"
+#include "base/random_id/random_id.h"
+#include "base/status/refusal.h"
+#include "base/sync/mutex.h"
 #include "base/time/testing/fake_clock.h"
 #include "coordinator/core/testing/run_simulation.h"
 #include "coordinator/store/testing/memory_store.h"
+#include "gmock/gmock.h"
 #include "gtest/gtest.h"
 
 namespace atl::coordinator {
@@ -20,7 +27,10 @@ namespace {
 
 class CountingSink : public PlanSink<v1::IslandPlan> {
  public:
-  void Offer(v1::IslandPlan) override { ++offered_count; }
+  void Offer(v1::IslandPlan plan) override {
+    revision = plan.revision();
+    ++offered_count;
+  }
   void End(absl::Status status) override {
     end = status.code();
     has_ended = true;
@@ -28,8 +38,46 @@ class CountingSink : public PlanSink<v1::IslandPlan> {
   bool done() const override { return has_ended; }
 
   std::atomic<int> offered_count{0};
+  std::atomic<int64_t> revision{0};
   std::atomic<absl::StatusCode> end{absl::StatusCode::kOk};
   std::atomic<bool> has_ended{false};
+};
+
+// A disk whose sync takes as long as the test says.
+class BlockingStore : public MemoryLogStore {
+ public:
+  absl::Status Append(const Batch& batch) override {
+    {
+      MutexLock lock(&mutex_);
+      while (blocked_) {
+        waiting_ = true;
+        changed_.SignalAll();
+        changed_.Wait(&mutex_);
+      }
+    }
+    return MemoryLogStore::Append(batch);
+  }
+
+  void Block() {
+    MutexLock lock(&mutex_);
+    blocked_ = true;
+    waiting_ = false;
+  }
+  void AwaitAppend() {
+    MutexLock lock(&mutex_);
+    while (!waiting_) changed_.Wait(&mutex_);
+  }
+  void Release() {
+    MutexLock lock(&mutex_);
+    blocked_ = false;
+    changed_.SignalAll();
+  }
+
+ private:
+  Mutex mutex_;
+  CondVar changed_;
+  bool blocked_ ABSL_GUARDED_BY(mutex_) = false;
+  bool waiting_ ABSL_GUARDED_BY(mutex_) = false;
 };
 
 class EventLoopTest : public testing::Test {
@@ -37,6 +85,7 @@ class EventLoopTest : public testing::Test {
   EventLoopTest() {
     spec_.store = &store_;
     spec_.clock = &clock_;
+    spec_.on_serving = [this](bool serving) { serving_ = serving; };
     Start();
     Do([](Coordinator& coordinator, absl::Time now) {
       v1::CreateRunRequest request;
@@ -51,17 +100,138 @@ class EventLoopTest : public testing::Test {
     loop_ = *EventLoop::Start(spec_);
   }
 
-  // Runs `what` on the loop, with everything that follows from it.
-  void Do(std::function<void(Coordinator&, absl::Time)> what) {
-    std::promise<void> answered;
+  // Queues `what`. The future has the event's answer.
+  std::future<absl::Status> Post(
+      std::function<void(Coordinator&, absl::Time)> what) {
+    auto answered = std::make_shared<std::promise<absl::Status>>();
     loop_->Post<bool>(
-        [&](Coordinator& coordinator,
-            absl::Time now) -> absl::StatusOr<bool> {
+        [what = std::move(what)](Coordinator& coordinator,
+                                 absl::Time now) -> absl::StatusOr<bool> {
           what(coordinator, now);
           return true;
         },
-        [&](absl::StatusOr<bool>) { answered.set_value(); });
-    answered.get_future().wait();
+        [answered](absl::StatusOr<bool> result) {
+          answered->set_value(result.status());
+        });
+    return answered->get_future();
+  }
+
+  // Runs `what` on the loop, with everything that follows from it.
+  void Do(std::function<void(Coordinator&, absl::Time)> what) {
+    Post(std::move(what)).wait();
+  }
+  // The answer to an event that does nothing.
+  absl::Status Ask() {
+    return Post([](Coordinator&, absl::Time) {}).get();
+  }
+
+  // Lets time pass while the loop runs. Each step is shorter than a stall.
+  void Pass(absl::Duration duration) {
+    while (duration > absl::ZeroDuration()) {
+      const absl::Duration step = std::min(duration, absl::Milliseconds(200));
+      clock_.Advance(step);
+      EXPECT_TRUE(Ask().ok());
+      duration -= step;
+    }
+  }
+
+  static void Register(Coordinator& coordinator, const std::string& server_id,
+                       absl::Time now, int64_t incarnation = 1) {
+    v1::RegisterServerRequest request;
+    request.set_server_id(server_id);
+    request.set_address("127.0.0.1:1");
+    request.set_incarnation(incarnation);
+    EXPECT_TRUE(coordinator.RegisterServer(request, now).ok());
+  }
+
+  // Queues a report of `shard`, which has `stored`.
+  std::future<absl::Status> PostReport(
+      int32_t shard, const std::vector<v1::ContributionInfo>& stored) {
+    v1::ReportShardsRequest request;
+    request.set_server_id(absl::StrCat("server-", shard));
+    request.set_incarnation(1);
+    request.set_report_seq(++report_seq_);
+    v1::ShardReport& report = *request.add_shards();
+    report.set_run_id("run");
+    report.set_run_epoch(1);
+    report.set_shard(shard);
+    report.set_initialized(true);
+    report.add_version0_digests()->set_low(1);
+    for (const v1::ContributionInfo& info : stored) {
+      *report.add_stored()->mutable_info() = info;
+    }
+    return Post([request](Coordinator& coordinator, absl::Time now) {
+      EXPECT_TRUE(coordinator.ReportShards(request, now).ok());
+    });
+  }
+
+  std::future<absl::Status> PostHeartbeat(const IslandCredentials& island) {
+    return Post([island](Coordinator& coordinator, absl::Time now) {
+      const absl::Status status = (*coordinator.FindRun("run"))
+                                      ->Step(event::Heartbeat{island}, now)
+                                      .status();
+      EXPECT_TRUE(status.ok()) << status;
+    });
+  }
+
+  // The contribution of the island in `slot` to the first round.
+  static v1::ContributionInfo Contribution(int32_t slot) {
+    v1::ContributionInfo info;
+    info.mutable_key()->set_run_epoch(1);
+    info.mutable_key()->set_slot(slot);
+    info.mutable_key()->set_seq(1);
+    info.mutable_digest()->set_low(slot);
+    info.set_codec(v1::CODEC_F32);
+    info.set_step_count(4);
+    info.set_token_count(80);
+    info.set_data_shard(slot);
+    info.set_data_end(8);
+    return info;
+  }
+
+  // The servers of the run start, and islands "a" and "b" are ready for its
+  // first round.
+  std::vector<IslandCredentials> StartRound() {
+    for (int32_t shard : {0, 1}) {
+      Do([shard](Coordinator& coordinator, absl::Time now) {
+        Register(coordinator, absl::StrCat("server-", shard), now);
+      });
+    }
+    for (int32_t shard : {0, 1}) EXPECT_TRUE(PostReport(shard, {}).get().ok());
+    std::vector<IslandCredentials> islands = {Join("a"), Join("b")};
+    for (const IslandCredentials& island : islands) {
+      Do([island](Coordinator& coordinator, absl::Time now) {
+        EXPECT_TRUE((*coordinator.FindRun("run"))
+                        ->Step(event::Ready{island, 0}, now)
+                        .ok());
+      });
+    }
+    EXPECT_EQ(Round().phase, RoundPhase::kOpen);
+    return islands;
+  }
+
+  FragmentState Round() {
+    FragmentState round;
+    EXPECT_TRUE(Ask().ok());  // Lets due timers fire.
+    Do([&](Coordinator& coordinator, absl::Time) {
+      round = (*coordinator.FindRun("run"))->state().fragments()[0];
+    });
+    return round;
+  }
+
+  // The next sync takes `duration`. A server's registration needs it.
+  // `meanwhile` queues what comes during the sync.
+  void SyncFor(absl::Duration duration, std::function<void()> meanwhile) {
+    store_.Block();
+    std::future<absl::Status> registered =
+        Post([this](Coordinator& coordinator, absl::Time now) {
+          Register(coordinator, "server-2", now, ++incarnation_);
+        });
+    store_.AwaitAppend();
+    clock_.Advance(duration);
+    meanwhile();
+    store_.Release();
+    EXPECT_TRUE(registered.get().ok());
   }
 
   IslandCredentials Join(const std::string& island_id) {
@@ -82,7 +252,7 @@ class EventLoopTest : public testing::Test {
   }
 
   bool IsPresent(const std::string& island_id) {
-    Do([](Coordinator&, absl::Time) {});  // Lets due timers fire.
+    EXPECT_TRUE(Ask().ok());  // Lets due timers fire.
     bool present = false;
     Do([&](Coordinator& coordinator, absl::Time) {
       present = (*coordinator.FindRun("run"))
@@ -96,12 +266,16 @@ class EventLoopTest : public testing::Test {
   std::shared_ptr<CountingSink> Watch(const IslandCredentials& island) {
     auto sink = std::make_shared<CountingSink>();
     loop_->WatchIsland("run", island, sink);
-    Do([](Coordinator&, absl::Time) {});
+    Ask().IgnoreError();
     return sink;
   }
 
-  MemoryLogStore store_;
+  BlockingStore store_;
   FakeClock clock_;
+  std::atomic<bool> serving_{true};
+  int64_t report_seq_ = 0;
+  int64_t incarnation_ = 0;  // Of server-2. Used on the loop.
+  const absl::Duration lease_ = IslandLeaseDuration(SimpleSpec());
   EventLoop::Spec spec_;
   std::unique_ptr<EventLoop> loop_;
 };
@@ -112,8 +286,113 @@ TEST_F(EventLoopTest, LeasesEndAfterAStartWithAClockThatWasSetBack) {
   clock_.Set(clock_.Now() - absl::Hours(1000));
   Start();
   EXPECT_TRUE(IsPresent("island"));
-  clock_.Advance(IslandLeaseDuration(SimpleSpec()) + absl::Seconds(1));
+  Pass(lease_ + absl::Seconds(1));
   EXPECT_FALSE(IsPresent("island"));
+}
+
+// The first event after the sync must not end the leases whose heartbeats are
+// queued behind it.
+TEST_F(EventLoopTest, ASyncThatOutlastsTheLeasesLosesNoMember) {
+  const std::vector<IslandCredentials> islands = StartRound();
+  std::vector<std::future<absl::Status>> answers;
+  SyncFor(lease_ + absl::Seconds(1), [&] {
+    // One island's contribution is there; the round waits for the other.
+    for (int32_t shard : {0, 1}) {
+      answers.push_back(PostReport(shard, {Contribution(0)}));
+    }
+    for (const IslandCredentials& island : islands) {
+      answers.push_back(PostHeartbeat(island));
+    }
+  });
+  for (std::future<absl::Status>& answer : answers) {
+    EXPECT_TRUE(answer.get().ok());
+  }
+  EXPECT_TRUE(IsPresent("a"));
+  EXPECT_TRUE(IsPresent("b"));
+  EXPECT_EQ(Round().phase, RoundPhase::kOpen);
+  for (int32_t shard : {0, 1}) {
+    PostReport(shard, {Contribution(0), Contribution(1)}).wait();
+  }
+  const FragmentState round = Round();
+  ASSERT_EQ(round.phase, RoundPhase::kSealed);
+  EXPECT_EQ(round.sealed.seal().contributions_size(), 2);
+}
+
+// Their heartbeats may be under way, or in gRPC's queues.
+TEST_F(EventLoopTest, ASyncThatOutlastsTheLeasesLeavesTheirRestAfterIt) {
+  StartRound();
+  SyncFor(absl::Hours(1), [] {});
+  EXPECT_TRUE(IsPresent("a"));
+  EXPECT_TRUE(IsPresent("b"));
+  Do([](Coordinator& coordinator, absl::Time) {
+    EXPECT_TRUE(coordinator.FindServer("server-0")->alive);
+  });
+  Pass(lease_ - absl::Seconds(1));
+  EXPECT_TRUE(IsPresent("a"));
+  Pass(absl::Seconds(2));
+  EXPECT_FALSE(IsPresent("a"));
+}
+
+TEST_F(EventLoopTest, AProcessThatWasStoppedLosesNoMember) {
+  StartRound();
+  clock_.Advance(absl::Hours(1));  // As seen after SIGSTOP and SIGCONT.
+  EXPECT_TRUE(IsPresent("a"));
+  EXPECT_TRUE(IsPresent("b"));
+  Do([](Coordinator& coordinator, absl::Time) {
+    EXPECT_TRUE(coordinator.FindServer("server-0")->alive);
+  });
+  Pass(lease_ + absl::Seconds(1));
+  EXPECT_FALSE(IsPresent("a"));
+}
+
+// Otherwise a lost island would hold up its run for as long as the disk is
+// slow.
+TEST_F(EventLoopTest, LeasesEndThoughEverySyncIsSlow) {
+  const IslandCredentials alive = StartRound()[0];
+  for (int i = 0; i < 200; ++i) {
+    SyncFor(absl::Seconds(1), [] {});
+    PostHeartbeat(alive).wait();
+  }
+  EXPECT_FALSE(IsPresent("b"));
+  EXPECT_TRUE(IsPresent("a"));
+}
+
+TEST_F(EventLoopTest, AStoreThatTakesRecordsAgainServesAgain) {
+  const IslandCredentials island = Join("a");
+  const auto sink = Watch(island);
+  const int offered_count = sink->offered_count;
+  const int64_t revision = sink->revision;
+  ASSERT_GT(offered_count, 0);
+  store_.FailAppends(absl::DataLossError("an input/output error"));
+  const absl::Status refused =
+      Post([](Coordinator& coordinator, absl::Time now) {
+        Register(coordinator, "server-0", now);
+      }).get();
+  EXPECT_EQ(refused.code(), absl::StatusCode::kUnavailable);
+  EXPECT_EQ(GetReason(refused).value_or(ErrorReason()).reason, "DISK_FAILS");
+  EXPECT_THAT(std::string(refused.message()),
+              testing::HasSubstr("an input/output error"));
+  EXPECT_FALSE(serving_);
+  for (int i = 0; i < 3; ++i) {
+    clock_.Advance(absl::Minutes(4));
+    EXPECT_EQ(Ask().code(), absl::StatusCode::kUnavailable);
+  }
+  EXPECT_EQ(Watch(island)->end, absl::StatusCode::kUnavailable);
+  EXPECT_FALSE(sink->has_ended);
+  EXPECT_EQ(sink->offered_count, offered_count);
+  EXPECT_FALSE(serving_);
+  store_.FailAppends(absl::OkStatus());
+  clock_.Advance(spec_.recovery_period);
+  EXPECT_TRUE(Ask().ok());
+  EXPECT_TRUE(serving_);
+  EXPECT_FALSE(sink->has_ended);
+  EXPECT_GT(sink->offered_count, offered_count);
+  EXPECT_GT(sink->revision, revision);
+  EXPECT_TRUE(IsPresent("a"));
+  Do([](Coordinator& coordinator, absl::Time) {
+    EXPECT_EQ(coordinator.FindServer("server-0"), nullptr);
+  });
+  EXPECT_FALSE(Watch(island)->has_ended);
 }
 
 TEST_F(EventLoopTest, OneIslandCannotTakeTheStreamsOfOthers) {
@@ -133,17 +412,81 @@ TEST_F(EventLoopTest, OneIslandCannotTakeTheStreamsOfOthers) {
   EXPECT_EQ(sinks[0]->end, absl::StatusCode::kUnavailable);
 }
 
+TEST_F(EventLoopTest, ThePositionInAPlanIsTheStoresNumberOfBatches) {
+  const auto position = [&] {
+    v1::LogPosition found;
+    Do([&](Coordinator& coordinator, absl::Time) {
+      found = coordinator.ServerPlan("server-0").log();
+    });
+    return found;
+  };
+  const v1::LogPosition first = position();
+  EXPECT_EQ(first.index(), store_.index());
+  EXPECT_TRUE(IsRandomId(first.cluster_id()));
+  Join("island");
+  EXPECT_EQ(position().index(), store_.index());
+  EXPECT_GT(position().index(), first.index());
+  Start();
+  EXPECT_EQ(position().index(), store_.index());
+  EXPECT_EQ(position().cluster_id(), first.cluster_id());
+  EXPECT_NE(position().start_id(), first.start_id());
+}
+
+// It must answer, so that operators learn what is wrong and servers keep what
+// they have.
+TEST_F(EventLoopTest, ADamagedLogIsOnlyRead) {
+  const IslandCredentials island = Join("island");
+  store_.SetDamage(absl::DataLossError("it has 1 batch, 2 were synced"));
+  Start();
+  const int64_t index = store_.index();
+  Do([](Coordinator& coordinator, absl::Time now) {
+    RunMachine& run = **coordinator.FindRun("run");
+    EXPECT_EQ(BuildRun(run, /*with_tensors=*/false).fault().code(),
+              "LOG_DAMAGED");
+    EXPECT_EQ(run.Step(event::Cancel(), now).status().code(),
+              absl::StatusCode::kFailedPrecondition);
+  });
+  const auto sink = Watch(island);
+  EXPECT_TRUE(sink->has_ended);
+  EXPECT_EQ(sink->end, absl::StatusCode::kFailedPrecondition);
+  EXPECT_EQ(sink->offered_count, 0);
+  clock_.Advance(absl::Hours(1));
+  Do([](Coordinator&, absl::Time) {});
+  EXPECT_EQ(store_.index(), index);
+  // With the log in place it goes on.
+  store_.SetDamage(absl::OkStatus());
+  Start();
+  Do([](Coordinator& coordinator, absl::Time now) {
+    EXPECT_TRUE(
+        (*coordinator.FindRun("run"))->Step(event::Cancel(), now).ok());
+  });
+}
+
+TEST_F(EventLoopTest, StreamsEndWhenAPeerHasSeenMoreOfTheLog) {
+  const IslandCredentials island = Join("island");
+  const auto sink = Watch(island);
+  EXPECT_FALSE(sink->has_ended);
+  v1::LogPosition seen;
+  Do([&](Coordinator& coordinator, absl::Time) {
+    seen = coordinator.ServerPlan("server-0").log();
+  });
+  seen.set_index(seen.index() + 100);
+  const auto other = std::make_shared<CountingSink>();
+  loop_->WatchIsland("run", island, other, seen);
+  Do([](Coordinator&, absl::Time) {});
+  for (const auto& ended : {sink, other}) {
+    EXPECT_TRUE(ended->has_ended);
+    EXPECT_EQ(ended->end, absl::StatusCode::kFailedPrecondition);
+  }
+}
+
 // Otherwise its disk would keep a cancelled run's contributions forever.
 TEST_F(EventLoopTest, AServerIsToldOfARunThatHasEndedUntilItHasLetGo) {
   v1::ReportShardsRequest reports[2];
   for (int32_t shard : {0, 1}) {
     const std::string server_id = absl::StrCat("server-", shard);
     Do([&](Coordinator& coordinator, absl::Time now) {
-      v1::RegisterServerRequest request;
-      request.set_server_id(server_id);
-      request.set_address("127.0.0.1:1");
-      request.set_incarnation(1);
-      EXPECT_TRUE(coordinator.RegisterServer(request, now).ok());
+      Register(coordinator, server_id, now);
     });
     reports[shard].set_server_id(server_id);
     reports[shard].set_incarnation(1);
@@ -199,11 +542,7 @@ TEST_F(EventLoopTest, AServerIsToldOfARunThatHasEndedUntilItHasLetGo) {
 TEST_F(EventLoopTest, AServerThatHasNotReportedIsToldOfARunThatHasEnded) {
   for (int32_t shard : {0, 1}) {
     Do([&](Coordinator& coordinator, absl::Time now) {
-      v1::RegisterServerRequest request;
-      request.set_server_id(absl::StrCat("server-", shard));
-      request.set_address("127.0.0.1:1");
-      request.set_incarnation(1);
-      EXPECT_TRUE(coordinator.RegisterServer(request, now).ok());
+      Register(coordinator, absl::StrCat("server-", shard), now);
     });
   }
   Do([](Coordinator& coordinator, absl::Time now) {

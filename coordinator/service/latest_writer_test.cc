@@ -20,7 +20,7 @@
 namespace atl::coordinator {
 namespace {
 
-constexpr absl::Duration kPatience = absl::Seconds(20);
+constexpr absl::Duration kPatience = absl::Minutes(2);
 // Together they exceed two control messages.
 constexpr int kRunCount = 3000;
 constexpr size_t kRunBytes = 4000;

@@ -13,6 +13,7 @@
 #include "atoll/v1/run_service.grpc.pb.h"
 #include "atoll/v1/server_service.grpc.pb.h"
 #include "atoll/v1/training_state_service.grpc.pb.h"
+#include "base/random_id/random_id.h"
 #include "base/rpc/listener.h"
 #include "base/rpc/status.h"
 #include "base/status/refusal.h"
@@ -151,9 +152,12 @@ class ServicesTest : public testing::Test {
     for (int shard : {0, 1}) Report(shard);
   }
 
-  absl::StatusOr<v1::JoinResponse> Join(const std::string& island_id) {
+  absl::StatusOr<v1::JoinResponse> Join(const std::string& island_id,
+                                        const v1::LogPosition& seen = {},
+                                        const std::string& run_id = "run") {
     v1::JoinRequest request;
-    request.set_run_id("run");
+    request.set_run_id(run_id);
+    *request.mutable_log_seen() = seen;
     request.set_island_id(island_id);
     request.mutable_capabilities()->add_devices()->set_kind("cpu");
     request.mutable_capabilities()->set_data_fingerprint(
@@ -473,6 +477,40 @@ TEST_F(ServicesTest, GoesOnWithItsRunsInTheNextLife) {
   EXPECT_EQ(GetRun().state(), v1::RUN_STATE_ACTIVE);
   EXPECT_TRUE(Ready("a", *a).ok());  // The session outlives the restart.
   EXPECT_EQ(ServerPlan(0).coordinator_epoch(), 2);
+}
+
+TEST_F(ServicesTest, GivesARunAnIdOfItsOwn) {
+  ASSERT_TRUE(CreateRun().ok());
+  const std::string run_uid = GetRun().run_uid();
+  EXPECT_TRUE(IsRandomId(run_uid)) << run_uid;
+  EXPECT_TRUE(CreateRun().ok());
+  EXPECT_EQ(GetRun().run_uid(), run_uid);
+  const auto joined = Join("a");
+  ASSERT_TRUE(joined.ok());
+  EXPECT_EQ(joined->run().run_uid(), run_uid);
+  EXPECT_EQ(joined->plan().run_uid(), run_uid);
+  StartServers();
+  EXPECT_EQ(ServerPlan(0).runs(0).run_uid(), run_uid);
+  EXPECT_EQ(ServerPlan(0).log().cluster_id(),
+            joined->plan().log().cluster_id());
+}
+
+TEST_F(ServicesTest, OnlyReadsOnceAnIslandHasSeenMoreOfTheLog) {
+  ASSERT_TRUE(CreateRun().ok());
+  const auto joined = Join("a");
+  ASSERT_TRUE(joined.ok());
+  EXPECT_TRUE(Join("a", joined->plan().log()).ok());
+  v1::LogPosition seen = joined->plan().log();
+  seen.set_index(seen.index() + 1000);
+  // The run may be one that the older log does not have.
+  const absl::Status status = Join("b", seen, "newer-run").status();
+  EXPECT_EQ(status.code(), absl::StatusCode::kFailedPrecondition);
+  EXPECT_EQ(GetReason(status)->reason, "LOG_BEHIND");
+  EXPECT_EQ(GetReason(Join("b").status())->reason, "LOG_BEHIND");
+  EXPECT_EQ(GetReason(Ready("a", *joined))->reason, "LOG_BEHIND");
+  EXPECT_EQ(GetReason(Register(0))->reason, "LOG_BEHIND");
+  EXPECT_EQ(GetRun().fault().code(), "LOG_BEHIND");
+  EXPECT_EQ(GetRun().fault().next_command(), "atoll run show run");
 }
 
 TEST_F(ServicesTest, EndsStreamsWithUnavailableWhenItStops) {

@@ -230,6 +230,7 @@ class GrpcParameterClient : public ParameterClient {
     upload.chunk.codec = info.codec();
     v1::PushHeader header;
     header.set_run_id(options_.run_id);
+    header.set_run_uid(options_.run_uid);
     header.set_island_id(identity.island_id);
     header.set_island_epoch(identity.island_epoch);
     *header.mutable_info() = info;
@@ -265,6 +266,7 @@ class GrpcParameterClient : public ParameterClient {
           v1::ImportParametersRequest request;
           v1::ImportHeader* header = request.mutable_header();
           header->set_run_id(options_.run_id);
+          header->set_run_uid(options_.run_uid);
           header->set_fragment(fragment);
           header->set_layout_fingerprint(layout_.fingerprint());
           header->set_shard(shard);
@@ -454,6 +456,7 @@ class GrpcParameterClient : public ParameterClient {
       for (Download& download : CutDownload(wanted, blocks)) {
         v1::PullParametersRequest request;
         request.set_run_id(options_.run_id);
+        request.set_run_uid(options_.run_uid);
         request.set_fragment(wanted.fragment);
         request.set_version(wanted.version);
         request.set_layout_fingerprint(layout_.fingerprint());
@@ -520,12 +523,12 @@ class GrpcParameterClient : public ParameterClient {
 
 }  // namespace
 
-ParameterClientOptions MakeRunOptions(absl::string_view run_id,
-                                      const v1::RunSpec& spec) {
+ParameterClientOptions MakeRunOptions(const v1::Run& run) {
   ParameterClientOptions options;
-  options.run_id = std::string(run_id);
-  options.shard_count = spec.server_count();
-  options.whole_units = spec.durability() == v1::DURABILITY_ISLAND;
+  options.run_id = run.run_id();
+  options.run_uid = run.run_uid();
+  options.shard_count = run.spec().server_count();
+  options.whole_units = run.spec().durability() == v1::DURABILITY_ISLAND;
   return options;
 }
 

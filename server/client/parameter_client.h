@@ -68,6 +68,8 @@ class ParameterClient {
   // stop (CANCELLED). Returns at once, and cancels the other shards:
   //   INVALID_ARGUMENT: the contribution is refused, here or by a shard.
   //   ABORTED: an epoch or the placement is out of date; fetch the plan.
+  //   FAILED_PRECONDITION with OTHER_RUN, after about ten seconds: the shard
+  //     holds another run with this run_id.
   //   UNAUTHENTICATED, PERMISSION_DENIED, ...: as the shard says.
   // Whatever the outcome, shards keep what they have stored.
   virtual TransferOutcome Push(const v1::ContributionInfo& info,
@@ -110,6 +112,7 @@ class ParameterClient {
 
 struct ParameterClientOptions {
   std::string run_id;
+  std::string run_uid;      // Run.run_uid; empty: servers do not check it.
   int32_t shard_count = 0;  // RunSpec.server_count, >= 1.
   rpc::ChannelOptions channel;
   BandwidthCaps caps;  // Of all calls together.
@@ -134,9 +137,8 @@ struct ParameterClientOptions {
   std::vector<std::vector<IndexRange>> held;
 };
 
-// The options for run `run_id` that `spec` decides.
-ParameterClientOptions MakeRunOptions(absl::string_view run_id,
-                                      const v1::RunSpec& spec);
+// The options that `run` decides: its ids, and what its spec says.
+ParameterClientOptions MakeRunOptions(const v1::Run& run);
 
 // A client with its own connections; dials on the first call. `layout` must
 // outlive it. INVALID_ARGUMENT: an option is wrong.

@@ -94,7 +94,7 @@ class PartClientTest : public testing::Test {
 
   static CallBounds Soon() {
     CallBounds bounds;
-    bounds.deadline = absl::Now() + absl::Seconds(60);
+    bounds.deadline = absl::Now() + absl::Minutes(2);
     return bounds;
   }
 

@@ -109,7 +109,7 @@ class ReplicaPullTest : public testing::Test {
     held_ = first_;
     const int64_t before = client_->counters().received_payload_bytes;
     CallBounds bounds;
-    bounds.deadline = absl::Now() + absl::Seconds(60);
+    bounds.deadline = absl::Now() + absl::Minutes(2);
     const TransferOutcome outcome = client_->PullReplica(
         0, version_, from_version, absl::MakeSpan(held_), bounds);
     bytes_ = client_->counters().received_payload_bytes - before;

@@ -1,10 +1,12 @@
 #include "server/client/shard_driver.h"
 
 #include <algorithm>
+#include <optional>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
+#include "base/status/refusal.h"
 #include "base/time/clock.h"
 #include "server/client/idle_watch.h"
 
@@ -14,6 +16,9 @@ namespace {
 // Attempts without progress after an error that should pass at once or never: a
 // bad checksum, a reset stream.
 constexpr int kDoubtfulErrorCountMax = 5;
+// The same for a shard of another run with this run_id, about ten seconds: a
+// server whose plan is behind may not yet have deleted the old run.
+constexpr int kOtherRunCountMax = 14;
 
 // How often the caller's bounds are checked, at least.
 constexpr absl::Duration kTick = absl::Seconds(1);
@@ -21,9 +26,13 @@ constexpr absl::Duration kTick = absl::Seconds(1);
 // Not affected by changes to the machine's clock.
 absl::Time Now() { return SystemClock().Now(); }
 
-enum class Verdict { kRetry, kRetryDoubtful, kEnd };
+enum class Verdict { kRetry, kRetryDoubtful, kRetryOtherRun, kEnd };
 
 Verdict Judge(const absl::Status& status) {
+  const std::optional<ErrorReason> reason = GetReason(status);
+  if (reason.has_value() && reason->reason == "OTHER_RUN") {
+    return Verdict::kRetryOtherRun;
+  }
   switch (status.code()) {
     case absl::StatusCode::kUnavailable:
     case absl::StatusCode::kResourceExhausted:
@@ -179,9 +188,12 @@ class Driver {
     }
     const Verdict verdict =
         lane.status.ok() ? Verdict::kEnd : Judge(lane.status);
+    const int doubtful_count_max = verdict == Verdict::kRetryOtherRun
+                                       ? kOtherRunCountMax
+                                       : kDoubtfulErrorCountMax;
     if (verdict == Verdict::kRetry ||
-        (verdict == Verdict::kRetryDoubtful &&
-         ++lane.doubtful_count < kDoubtfulErrorCountMax)) {
+        (verdict != Verdict::kEnd &&
+         ++lane.doubtful_count < doubtful_count_max)) {
       lane.retry_time = Now() + lane.backoff.Next(lane.status);
       return;
     }

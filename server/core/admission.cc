@@ -7,6 +7,7 @@
 #include "absl/time/time.h"
 #include "base/status/refusal.h"
 #include "base/status/status_macros.h"
+#include "server/core/faults.h"
 #include "server/core/shard_machine.h"
 
 namespace atl::server {
@@ -210,9 +211,9 @@ absl::Status ShardMachine::AdmitContribution(
 }
 
 absl::Status ShardMachine::CheckServes() const {
-  if (!fault_.empty()) {
+  if (has_stopped()) {
     return Refuse(Code::kUnavailable, "SHARD_STOPPED",
-                  absl::StrCat("the shard stopped: ", fault_,
+                  absl::StrCat("the shard stopped: ", fault(),
                                "; its operator must look at it"));
   }
   if (!has_plan_) {
@@ -229,8 +230,13 @@ absl::Status ShardMachine::NoBlock(int32_t fragment) const {
                              "; cut the fragment by the layout"));
 }
 
+absl::Status ShardMachine::CheckRun(absl::string_view run_uid) const {
+  return CheckSameRun(run_uid_, run_uid);
+}
+
 absl::StatusOr<bool> ShardMachine::AdmitImport(
     const v1::ImportHeader& header) const {
+  RETURN_IF_ERROR(CheckRun(header.run_uid()));
   RETURN_IF_ERROR(CheckServes());
   RETURN_IF_ERROR(
       CheckPlace(0, 0, header.layout_fingerprint(), header.shard()));
@@ -266,6 +272,7 @@ absl::StatusOr<bool> ShardMachine::AdmitImport(
 
 absl::Status ShardMachine::AdmitPush(const v1::PushHeader& header,
                                      absl::string_view session_sha256) const {
+  RETURN_IF_ERROR(CheckRun(header.run_uid()));
   RETURN_IF_ERROR(CheckServes());
   const v1::ContributionKey& key = header.info().key();
   RETURN_IF_ERROR(

@@ -90,7 +90,13 @@ bool CheckpointKeeper::MayPass(const absl::Status& status) {
 void CheckpointKeeper::OnFailed(const std::string& pin_id,
                                 const absl::Status& status) {
   const auto it = kept_.find(pin_id);
-  if (it == kept_.end() || it->second.state != State::kWriting) return;
+  if (it == kept_.end()) return;
+  if (it->second.state == State::kDropping) {
+    it->second.state =
+        it->second.fault.empty() ? State::kDurable : State::kBroken;
+    return;
+  }
+  if (it->second.state != State::kWriting) return;
   if (MayPass(status)) {
     it->second.state = State::kMissing;
     return;

@@ -8,6 +8,7 @@
 //   missing --versions persisted--> writing --OnWritten--> durable
 //   writing --OnFailed--> missing, or broken permanently
 //   any but writing --its PIN is gone--> dropping --OnDropped--> forgotten
+//   dropping --OnFailed--> as before
 
 #pragma once
 
@@ -52,7 +53,8 @@ class CheckpointKeeper {
   void OnWritten(const std::string& pin_id);
   // True for RESOURCE_EXHAUSTED and UNAVAILABLE: a later attempt may succeed.
   static bool MayPass(const absl::Status& status);
-  // If MayPass, Next returns the write again. Otherwise the checkpoint breaks.
+  // Of a write: if MayPass, Next returns it again; otherwise the checkpoint
+  // breaks. Of a drop: Next returns it again.
   void OnFailed(const std::string& pin_id, const absl::Status& status);
   void OnDropped(const std::string& pin_id) { kept_.erase(pin_id); }
   // A reader found a damaged version: checkpoints that name it are broken.

@@ -130,6 +130,16 @@ TEST_F(CheckpointKeeperTest, AStartKnowsWhatItFoundAndDeletesWhatNoPinNames) {
   EXPECT_EQ(Report(), "a durable;c fault;");
 }
 
+TEST_F(CheckpointKeeperTest, AManifestThatCannotBeDroppedIsDroppedLater) {
+  Start({Found("a", 3), Found("b", 4, "short")});
+  EXPECT_EQ(Next(), "drop a;drop b;");
+  keeper_->OnFailed("a", absl::UnavailableError("not now"));
+  keeper_->OnFailed("b", absl::DataLossError("bad"));
+  EXPECT_EQ(Report(), "a durable;b fault;");
+  EXPECT_TRUE(keeper_->Names(0, 3));
+  EXPECT_EQ(Next(), "drop a;drop b;");
+}
+
 TEST_F(CheckpointKeeperTest, AnotherCutUnderAnOldNameIsWrittenAnew) {
   Start({Found("a", 3)});
   Pin("a", 5);

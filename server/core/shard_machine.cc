@@ -4,6 +4,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "server/core/faults.h"
 
 namespace atl::server {
 namespace {
@@ -91,6 +92,7 @@ std::string ShardAction::ToString() const {
 
 ShardMachine::ShardMachine(ShardShape shape, RecoveredShard recovered)
     : shape_(std::move(shape)),
+      run_uid_(shape_.run_uid),
       run_epoch_(recovered.run_epoch),
       applied_commit_seq_(recovered.persisted_commit_seq),
       persisted_commit_seq_(recovered.persisted_commit_seq),
@@ -133,19 +135,6 @@ ShardMachine::ShardMachine(ShardShape shape, RecoveredShard recovered)
 
 // --- Events -----------------------------------------------------------------
 
-void ShardMachine::OnPlan(const v1::ServerRunPlan& plan) {
-  if (plan.run_epoch() < run_epoch_) return;
-  if (plan.layout_fingerprint() != shape_.layout_fingerprint) {
-    OnFault(
-        "the plan's layout is not the one that this shard was created with");
-    return;
-  }
-  has_plan_ = true;
-  unplanned_ = false;
-  run_epoch_ = plan.run_epoch();
-  plan_ = plan;
-}
-
 void ShardMachine::OnImported(int32_t fragment) {
   fragments_[fragment].imported = true;
 }
@@ -158,6 +147,7 @@ void ShardMachine::OnVersion0(int32_t fragment, const Digest128& digest) {
   state.persisted_version = 0;
   state.version0_digest = digest;
   held_.insert({fragment, 0});
+  CheckVersion0();
 }
 
 void ShardMachine::OnBound(const v1::ContributionInfo& info) {
@@ -211,13 +201,15 @@ void ShardMachine::OnPrepared(const PreparedFact& prepared) {
       record->attempt == prepared.attempt &&
       (record->digest != prepared.digest ||
        record->replica_digest != prepared.replica_digest)) {
-    OnFault(absl::StrCat("DATA_LOSS: fragment ", prepared.fragment, " version ",
-                         prepared.version + 1, " attempt ", prepared.attempt,
-                         " was prepared before with digest ",
-                         record->digest.ToHex(), ", and now with ",
-                         prepared.digest.ToHex(), " (replicas ",
-                         record->replica_digest.ToHex(), " and ",
-                         prepared.replica_digest.ToHex(), ")"));
+    OnFault(MakeFault(
+        "DATA_LOSS",
+        absl::StrCat("fragment ", prepared.fragment, " version ",
+                     prepared.version + 1, " attempt ", prepared.attempt,
+                     " with digest ", record->digest.ToHex(), " (replica ",
+                     record->replica_digest.ToHex(),
+                     "), as it was prepared before"),
+        absl::StrCat("digest ", prepared.digest.ToHex(), " (replica ",
+                     prepared.replica_digest.ToHex(), ")")));
     return;
   }
   fragment.recorded = prepared;
@@ -251,7 +243,7 @@ void ShardMachine::OnVersionDamaged(int32_t fragment, int64_t version,
                                     absl::string_view why) {
   checkpoints_.OnDamaged(fragment, version, why);
   if (fragments_[fragment].version == version) {
-    OnFault(absl::StrCat("DATA_LOSS: ", why));
+    OnFault(MakeFault("DATA_LOSS", "", why));
   }
 }
 
@@ -261,9 +253,12 @@ void ShardMachine::OnFailed(const ShardAction& action,
     // A failed checkpoint must not stop rounds.
     return checkpoints_.OnFailed(action.pin.pin_id(), status);
   }
+  if (action.kind == ActionKind::kDropManifest) {
+    checkpoints_.OnFailed(action.pin.pin_id(), status);
+  }
   if (absl::IsDataLoss(status) || absl::IsInternal(status) ||
       absl::IsInvalidArgument(status)) {
-    OnFault(status.ToString());
+    OnFault(ToFault(status));
     return;
   }
   Fragment& fragment = fragments_[action.fragment];
@@ -296,8 +291,13 @@ void ShardMachine::OnFailed(const ShardAction& action,
   }
 }
 
-void ShardMachine::OnFault(absl::string_view reason) {
-  if (fault_.empty()) fault_ = std::string(reason);
+void ShardMachine::OnFault(v1::Fault fault) {
+  if (!fault_.has_value()) fault_ = std::move(fault);
+}
+
+std::string ShardMachine::fault() const {
+  if (!has_stopped()) return "";
+  return ToText(fault_.has_value() ? *fault_ : *plan_fault_);
 }
 
 void ShardMachine::Forget(const ContributionKey& key) {
@@ -314,13 +314,13 @@ std::vector<ShardAction> ShardMachine::NextActions() {
   std::vector<ShardAction> actions;
   waiting_reason_.clear();
   if (!has_plan_) {
-    if (fault_.empty()) NameDropSpares(&actions);
+    if (!has_stopped()) NameDropSpares(&actions);
     return actions;
   }
-  if (fault_.empty()) NameVersion0(&actions);
-  if (fault_.empty() && AllInitialized()) {
+  if (!has_stopped()) NameVersion0(&actions);
+  if (!has_stopped() && AllInitialized()) {
     NameApplies(&actions);
-    for (size_t f = 0; f < fragments_.size() && fault_.empty(); ++f) {
+    for (size_t f = 0; f < fragments_.size() && !has_stopped(); ++f) {
       NamePrepare(static_cast<int32_t>(f), &actions);
       NameLiveSet(static_cast<int32_t>(f), &actions);
     }
@@ -332,7 +332,7 @@ std::vector<ShardAction> ShardMachine::NextActions() {
     NameKept(&actions);
     NameDropSpares(&actions);
   }
-  if (!fault_.empty()) {
+  if (has_stopped()) {
     actions.clear();
     for (size_t f = 0; f < fragments_.size(); ++f) {
       NameGiveUp(static_cast<int32_t>(f), &actions);
@@ -383,15 +383,12 @@ void ShardMachine::NameApplies(std::vector<ShardAction>* actions) {
   while (const v1::Commit* commit = NextCommit()) {
     const int32_t f = commit->fragment();
     if (f < 0 || f >= static_cast<int32_t>(fragments_.size())) {
-      return OnFault(absl::StrCat("the plan commits fragment ", f));
+      return OnFault(MakeFault("SHARD_BEHIND",
+                               absl::StrCat("fragment ", f, ", which commit ",
+                                            commit->commit_seq(), " names"),
+                               absl::StrCat(fragments_.size(), " fragments")));
     }
     Fragment& fragment = fragments_[f];
-    if (commit->version() != fragment.version + 1) {
-      return OnFault(absl::StrCat(
-          "the plan commits version ", commit->version(), " of fragment ", f,
-          " at ", commit->commit_seq(), ", but this shard is at version ",
-          fragment.version, " of commit ", applied_commit_seq_));
-    }
     if (shape_.fragments[f].holds) {
       if (!fragment.prepared ||
           fragment.prepared->attempt != commit->attempt()) {
@@ -399,12 +396,13 @@ void ShardMachine::NameApplies(std::vector<ShardAction>* actions) {
       }
       if (shape_.fragments[f].holds_all &&
           fragment.prepared->digest != Digest128::FromProto(commit->digest())) {
-        return OnFault(
-            absl::StrCat("DATA_LOSS: fragment ", f, " version ",
-                         commit->version(), " was committed with digest ",
+        return OnFault(MakeFault(
+            "DATA_LOSS",
+            absl::StrCat("fragment ", f, " version ", commit->version(),
+                         " with digest ",
                          Digest128::FromProto(commit->digest()).ToHex(),
-                         ", but the one here is ",
-                         fragment.prepared->digest.ToHex()));
+                         ", as commit ", commit->commit_seq(), " says"),
+            absl::StrCat("digest ", fragment.prepared->digest.ToHex())));
       }
     }
     fragment.prepared.reset();
@@ -473,10 +471,12 @@ bool ShardMachine::SealIsStored(const v1::Seal& seal) {
     if (it == stored_.end()) {
       if (const v1::Commit* commit = CommitOfNext(seal.fragment())) {
         const auto why = lost_.find(key);
-        OnFault(absl::StrCat(
-            "DATA_LOSS: commit ", commit->commit_seq(), " merges ",
-            key.ToString(), ", which is lost here",
-            why == lost_.end() ? "" : absl::StrCat(" (", why->second, ")")));
+        OnFault(MakeFault(
+            "DATA_LOSS", "",
+            absl::StrCat(
+                "commit ", commit->commit_seq(), " merges ", key.ToString(),
+                ", which is lost here",
+                why == lost_.end() ? "" : absl::StrCat(" (", why->second, ")"))));
         return false;
       }
       waiting_reason_ = absl::StrCat(
@@ -486,9 +486,14 @@ bool ShardMachine::SealIsStored(const v1::Seal& seal) {
     }
     if (Digest128::FromProto(it->second.info.digest()) !=
         Digest128::FromProto(sealed.digest())) {
-      OnFault(absl::StrCat("DATA_LOSS: ", key.ToString(),
-                           " was sealed with another digest than it is stored "
-                           "with here"));
+      OnFault(MakeFault(
+          "DATA_LOSS",
+          absl::StrCat(key.ToString(), " with digest ",
+                       Digest128::FromProto(sealed.digest()).ToHex(),
+                       ", as it was sealed"),
+          absl::StrCat(
+              "digest ",
+              Digest128::FromProto(it->second.info.digest()).ToHex())));
       return false;
     }
   }

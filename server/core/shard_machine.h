@@ -38,6 +38,7 @@
 #include "absl/strings/string_view.h"
 #include "atoll/v1/parameter_service.pb.h"
 #include "atoll/v1/plan.pb.h"
+#include "atoll/v1/run.pb.h"
 #include "atoll/v1/server_service.pb.h"
 #include "base/layout/digest.h"
 #include "server/core/checkpoint_keeper.h"
@@ -48,6 +49,7 @@ namespace atl::server {
 
 struct ShardShape {
   std::string run_id;
+  std::string run_uid;  // Run.run_uid; empty if it is not known.
   int32_t shard = 0;
   uint64_t layout_fingerprint = 0;
   bool import = false;  // Version 0 comes from a client.
@@ -175,7 +177,9 @@ class ShardMachine {
 
   // --- Events ---------------------------------------------------------------
 
-  // A plan with a lower run_epoch than an earlier one is ignored.
+  // A plan with a lower run_epoch than an earlier one is ignored. One that does
+  // not fit what is here is not taken: nothing is deleted, and the shard stops.
+  // OTHER_RUN and PLAN_BEHIND end with a plan that fits; SHARD_BEHIND stays.
   void OnPlan(const v1::ServerRunPlan& plan);
   // The newest plan does not contain the run: it has ended, and its live merges
   // are given up. The rest of its last plan stays valid. False if known.
@@ -208,7 +212,8 @@ class ShardMachine {
   // except for kWriteManifest, which breaks only its checkpoint. After any
   // other error NextActions may name the action again.
   void OnFailed(const ShardAction& action, const absl::Status& status);
-  void OnFault(absl::string_view reason);
+  // Stops the shard until the server starts again. The first one is kept.
+  void OnFault(v1::Fault fault);
 
   // --- Effects --------------------------------------------------------------
 
@@ -226,6 +231,9 @@ class ShardMachine {
 
   // UNAVAILABLE: the shard has stopped, or has no plan.
   absl::Status CheckServes() const;
+  // FAILED_PRECONDITION, OTHER_RUN: the call is for another run of this run_id.
+  // An empty `run_uid` is not checked.
+  absl::Status CheckRun(absl::string_view run_uid) const;
   // Whether a push may begin. `session_sha256`: of the caller's session secret.
   // Errors as ParameterService.PushOuterGradient; UNAVAILABLE if the header is
   // ahead of this shard's plan.
@@ -252,6 +260,8 @@ class ShardMachine {
   }
   bool IsCommitted(const v1::Seal& seal) const;
   int64_t run_epoch() const { return run_epoch_; }
+  // The plan's, if the shard had none; empty if neither knows it.
+  const std::string& run_uid() const { return run_uid_; }
   // Newest applied version; -1 if there is no version 0.
   int64_t version(int32_t fragment) const {
     return fragments_[fragment].version;
@@ -266,8 +276,9 @@ class ShardMachine {
   bool decided(const ContributionKey& key) const {
     return decided_.count(key) != 0;
   }
-  // Why the shard has stopped; empty if it runs.
-  const std::string& fault() const { return fault_; }
+  bool has_stopped() const { return fault_ || plan_fault_; }
+  // Why the shard has stopped, in one line; empty if it runs.
+  std::string fault() const;
 
  private:
   struct Fragment {
@@ -285,6 +296,13 @@ class ShardMachine {
     std::optional<MeasuredFact> measured;  // Reported while `seal` waits.
     std::optional<std::pair<int64_t, int64_t>> measuring;  // As preparing.
   };
+
+  // Why the plan is not this shard's, or older than what is here.
+  std::optional<v1::Fault> FindPlanFault(const v1::ServerRunPlan& plan) const;
+  // SHARD_BEHIND: what the plan assumes and the shard does not have.
+  std::optional<v1::Fault> FindMissing(const v1::ServerRunPlan& plan) const;
+  // Stops the shard if version 0 is not the one that the plan has decided.
+  void CheckVersion0();
 
   void NameVersion0(std::vector<ShardAction>* actions);
   void NameReserves(std::vector<ShardAction>* actions);
@@ -333,7 +351,9 @@ class ShardMachine {
   bool AllInitialized() const;
 
   const ShardShape shape_;
-  std::string fault_;
+  std::string run_uid_;
+  std::optional<v1::Fault> fault_;       // Stays.
+  std::optional<v1::Fault> plan_fault_;  // Of the newest plan.
   std::string waiting_reason_;
   bool has_plan_ = false;
   bool unplanned_ = false;  // The newest plan does not contain the run.

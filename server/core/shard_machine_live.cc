@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "absl/strings/str_cat.h"
+#include "server/core/faults.h"
 #include "server/core/shard_machine.h"
 
 namespace atl::server {
@@ -41,9 +42,11 @@ std::optional<LiveSet> ShardMachine::WantedSet(int32_t f) {
   set.version = fragments_[f].version;
   if (const v1::Commit* commit = CommitOfNext(f)) {
     // The shard had prepared it before the COMMIT, so islands may have gone on.
-    OnFault(absl::StrCat("DATA_LOSS: commit ", commit->commit_seq(),
-                         " is version ", commit->version(), " of fragment ", f,
-                         ", whose file is missing or damaged"));
+    OnFault(MakeFault(
+        "DATA_LOSS", "",
+        absl::StrCat("commit ", commit->commit_seq(), " is version ",
+                     commit->version(), " of fragment ", f,
+                     ", whose file is missing or damaged")));
     return std::nullopt;
   }
   if (const v1::Seal* seal = WantedSeal(f)) {

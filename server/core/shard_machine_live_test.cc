@@ -8,6 +8,7 @@
 
 #include "absl/strings/str_join.h"
 #include "gtest/gtest.h"
+#include "server/core/faults.h"
 #include "server/core/shard_machine.h"
 
 namespace atl::server {
@@ -274,7 +275,7 @@ TEST_F(LiveMergeTest, WhatIsNotWantedAnyMoreIsGivenUpOnce) {
          machine_->OnPlan(plan_);
        }},
       {"not planned", [&] { machine_->OnUnplanned(); }},
-      {"fault", [&] { machine_->OnFault("it broke"); }},
+      {"fault", [&] { machine_->OnFault(MakeFault("DATA_LOSS", "", "it broke")); }},
       {"not open",
        [&] {
          plan_.clear_open_rounds();

@@ -11,6 +11,7 @@ namespace atl::server {
 v1::ShardReport ShardMachine::Report() const {
   v1::ShardReport report;
   report.set_run_id(shape_.run_id);
+  report.set_run_uid(run_uid_);
   report.set_run_epoch(run_epoch_);
   report.set_shard(shape_.shard);
   report.set_initialized(AllInitialized());
@@ -19,12 +20,7 @@ v1::ShardReport ShardMachine::Report() const {
       *report.add_version0_digests() = fragment.version0_digest.ToProto();
     }
   }
-  // With no COMMIT left to persist, all up to plan.commit_seq is persisted.
-  const bool all_persisted = has_plan_ && AllInitialized() &&
-                             to_persist_.empty() && NextCommit() == nullptr;
-  report.set_persisted_commit_seq(
-      all_persisted ? std::max(persisted_commit_seq_, plan_.commit_seq())
-                    : persisted_commit_seq_);
+  report.set_persisted_commit_seq(persisted_commit_seq_);
   for (const auto& [key, fact] : stored_) {
     if (decided_.count(key)) continue;
     v1::StoredContribution* stored = report.add_stored();
@@ -75,7 +71,10 @@ v1::ShardReport ShardMachine::Report() const {
     held_for_pins += version < fragments_[f].persisted_version - 1 ? 1 : 0;
   }
   report.set_held_for_pins(held_for_pins);
-  report.set_fault(fault_);
+  if (has_stopped()) {
+    report.set_fault(fault());
+    *report.mutable_fault_detail() = fault_.has_value() ? *fault_ : *plan_fault_;
+  }
   return report;
 }
 

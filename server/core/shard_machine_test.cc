@@ -284,14 +284,6 @@ TEST_F(ShardMachineTest, StopsIfTheCommitHasAnotherDigest) {
   EXPECT_NE(machine_->Report().fault().find("DATA_LOSS"), std::string::npos);
 }
 
-TEST_F(ShardMachineTest, StopsIfACommitLeavesAVersionOut) {
-  BringToRound0();
-  Commit(1, 0, 2, 200, {});
-  Plan();
-  EXPECT_EQ(Trace(), "");
-  EXPECT_NE(machine_->fault(), "");
-}
-
 // --- Restarts at each step --------------------------------------------------
 
 TEST_F(ShardMachineTest, ARestartAfterStoredReportsItAgain) {
@@ -669,14 +661,6 @@ TEST_F(ShardMachineTest, KeepsWhatCommitsMergeFromAPinsOwnToItsEnd) {
   Plan();
   EXPECT_EQ(Trace(), "drop-kept of commits 2");
   EXPECT_EQ(machine_->Report().held_for_pins(), 0);
-}
-
-TEST_F(ShardMachineTest, APinAloneMovesThePersistedNumber) {
-  BringToRound0();
-  plan_.set_commit_seq(1);
-  plan_.add_pins()->set_commit_seq(1);
-  Plan();
-  EXPECT_EQ(machine_->Report().persisted_commit_seq(), 1);
 }
 
 }  // namespace

@@ -48,9 +48,9 @@ struct Bench : MergeBench {
   }
   absl::Status TryOpen() {
     store.reset();
-    const auto runs = ListRuns(records);
-    CHECK(runs.ok());
-    auto made = RunStore::Open(fs, records, "data", (*runs)[0],
+    const auto run = ReadRun(records);
+    CHECK(run.ok());
+    auto made = RunStore::Open(fs, records, "data", *run,
                                optimizer->state_count(), images);
     if (!made.ok()) return made.status();
     store = *std::move(made);
@@ -62,7 +62,7 @@ struct Bench : MergeBench {
     std::vector<std::string> found;
     for (const char* directory : {"versions", "sums"}) {
       const auto names =
-          fs.List(std::string("data/runs/run/shard-0/") + directory);
+          fs.List(MergeBench::Names().directory() + "/" + directory);
       if (!names.ok()) continue;
       for (const std::string& name : *names) {
         if (name.find("f0-v1") == 0) found.push_back(name);
@@ -334,7 +334,7 @@ TEST_F(LiveMergerTest, ADamagedSumIsGivenUp) {
     ASSERT_TRUE(
         bench.store->versions().RecordPrepared(*live_merger->Publish(0)).ok());
   }
-  auto sum = *bench.fs.OpenForWrite("data/runs/run/shard-0/sums/f0-v1.sum");
+  auto sum = *bench.fs.OpenForWrite(MergeBench::Names().SumPath(0, 1));
   ASSERT_TRUE(sum->WriteAt(4096 + 77, "x").ok());
   bench.Open();
   EXPECT_TRUE(bench.store->Recovered().prepared_here.empty());

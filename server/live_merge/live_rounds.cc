@@ -7,6 +7,29 @@
 
 namespace atl::server {
 
+// Destroys a live merger before it is no longer counted.
+class LiveRounds::Counted {
+ public:
+  Counted(std::shared_ptr<Count> mergers, std::shared_ptr<LiveMerger> merger)
+      : mergers_(std::move(mergers)), merger_(std::move(merger)) {
+    MutexLock lock(&mergers_->mutex);
+    ++mergers_->count;
+  }
+  ~Counted() {
+    merger_.reset();
+    MutexLock lock(&mergers_->mutex);
+    --mergers_->count;
+  }
+  Counted(const Counted&) = delete;
+  Counted& operator=(const Counted&) = delete;
+
+  LiveMerger* merger() const { return merger_.get(); }
+
+ private:
+  const std::shared_ptr<Count> mergers_;
+  std::shared_ptr<LiveMerger> merger_;
+};
+
 LiveRounds::Round LiveRounds::Take(int32_t fragment) {
   MutexLock lock(&mutex_);
   return std::exchange(rounds_[fragment], {});
@@ -27,8 +50,10 @@ absl::Status LiveRounds::Start(int32_t fragment, const LiveSet& set) {
   if (made.contributions.size() != set.keys.size()) {
     return absl::UnavailableError("a contribution is no longer bound");
   }
-  ASSIGN_OR_RETURN(made.merger,
+  ASSIGN_OR_RETURN(std::shared_ptr<LiveMerger> merger,
                    LiveMerger::Create(store_, optimizer_, rule_, set));
+  const auto counted = std::make_shared<Counted>(mergers_, std::move(merger));
+  made.merger = std::shared_ptr<LiveMerger>(counted, counted->merger());
   budget_.AddSet(made.merger);
   {
     MutexLock lock(&mutex_);
@@ -55,6 +80,17 @@ absl::StatusOr<PreparedFact> LiveRounds::Prepare(const v1::Seal& seal) {
 
 std::shared_ptr<const void> LiveRounds::End(int32_t fragment) {
   return std::make_shared<const Round>(Take(fragment));
+}
+
+bool LiveRounds::EndAll() {
+  std::map<int32_t, Round> rounds;
+  {
+    MutexLock lock(&mutex_);
+    rounds.swap(rounds_);
+  }
+  rounds.clear();
+  MutexLock lock(&mergers_->mutex);
+  return mergers_->count == 0;
 }
 
 LivePlace LiveRounds::Find(const ContributionKey& key) const {

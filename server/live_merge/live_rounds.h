@@ -48,10 +48,19 @@ class LiveRounds {
   absl::StatusOr<PreparedFact> Prepare(const v1::Seal& seal);
   // The merge is committed. Returns its memory, to be freed outside of locks.
   std::shared_ptr<const void> End(int32_t fragment);
+  // Gives all merges up. False while another thread uses one of those that were
+  // ever made here, and with it the store.
+  bool EndAll();
   // Where the blocks of `key` go; no live merger if its set is not known yet.
   LivePlace Find(const ContributionKey& key) const;
 
  private:
+  // Counts the live mergers that are not destroyed yet.
+  struct Count {
+    Mutex mutex;
+    int count ABSL_GUARDED_BY(mutex) = 0;
+  };
+  class Counted;
   struct Round {
     std::shared_ptr<LiveMerger> merger;
     std::vector<std::shared_ptr<Contribution>> contributions;  // As in its set.
@@ -65,6 +74,7 @@ class LiveRounds {
   const MergeRule& rule_;
   PushWaiters& waiters_;
   ReceiveBudget& budget_;
+  const std::shared_ptr<Count> mergers_ = std::make_shared<Count>();
 
   mutable Mutex mutex_;
   std::map<int32_t, Round> rounds_ ABSL_GUARDED_BY(mutex_);  // By fragment.

@@ -154,8 +154,7 @@ TEST_P(CarriedRoundsTest, AReplicaThatIsLeftOutIsMadeOfTheVersionBefore) {
     bench.store->versions().Remove(0, v - 1);
     EXPECT_FALSE(bench.store->versions().Find(0, v - 1).has_value());
     // Version v - 1 stays as long as v's replica is made from it.
-    EXPECT_EQ(bench.fs.Exists(absl::StrCat(
-                  "data/runs/run/shard-0/versions/f0-v", v - 1, ".ver")),
+    EXPECT_EQ(bench.fs.Exists(MergeBench::Names().VersionPath(0, v - 1)),
               v % 2 == 1);
     bench.Open();
     ExpectSameVersion(bench, files, v + 1);
@@ -164,8 +163,7 @@ TEST_P(CarriedRoundsTest, AReplicaThatIsLeftOutIsMadeOfTheVersionBefore) {
   }
   // Version 3's replica is made from version 2's, which is damaged here.
   bench.store->versions().Remove(0, 4);
-  auto file =
-      *bench.fs.OpenForWrite("data/runs/run/shard-0/versions/f0-v2.ver");
+  auto file = *bench.fs.OpenForWrite(MergeBench::Names().VersionPath(0, 2));
   ASSERT_TRUE(file->WriteAt(4096 + 2 * (kElements * 4 + 4096), "xxxx").ok());
   std::vector<float> elements(kElements);
   EXPECT_TRUE(absl::IsDataLoss(
@@ -180,10 +178,11 @@ TEST_P(CarriedRoundsTest, WithoutTheVersionBeforeANewestReplicaIsDataLoss) {
   bench.Commit(seal);
   bench.Persist(seal);
   bench.store.reset();
-  ASSERT_TRUE(bench.fs.Remove("data/runs/run/shard-0/versions/f0-v0.ver").ok());
-  auto runs = ListRuns(bench.records);
-  const auto opened = RunStore::Open(bench.fs, bench.records, "data",
-                                     (*runs)[0], 1, bench.images);
+  ASSERT_TRUE(bench.fs.Remove(MergeBench::Names().VersionPath(0, 0)).ok());
+  const auto run = ReadRun(bench.records);
+  ASSERT_TRUE(run.ok()) << run.status();
+  const auto opened =
+      RunStore::Open(bench.fs, bench.records, "data", *run, 1, bench.images);
   EXPECT_TRUE(absl::IsDataLoss(opened.status())) << opened.status();
 }
 

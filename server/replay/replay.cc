@@ -478,8 +478,8 @@ absl::StatusOr<ReplayResult> Replay(const ReplayOptions& options,
   RETURN_IF_ERROR(CheckDecisions(options, layout));
   ASSIGN_OR_RETURN(const std::unique_ptr<OuterOptimizer> optimizer,
                    MakeOuterOptimizer(options.run.spec().outer()));
-  const std::unique_ptr<MergeRule> rule =
-      MakeMergeRule(options.run.spec().outer());
+  ASSIGN_OR_RETURN(const std::unique_ptr<MergeRule> rule,
+                   MakeMergeRule(options.run.spec().outer()));
   TilePool pool(std::max(1, options.thread_count));
   ReplayResult result;
   for (int32_t f = 0; f < layout.fragment_count(); ++f) {

@@ -2,6 +2,7 @@
 
 #include "server/replay/replay.h"
 
+#include <cerrno>
 #include <cmath>
 #include <memory>
 #include <string>
@@ -22,7 +23,7 @@ constexpr int kSlots = 3;
 constexpr int64_t kManyBytes = int64_t{1} << 40;
 constexpr int64_t kByte = 4096 + 5;  // Of a segment's first block.
 std::string LogOf(int shard) {
-  return absl::StrCat("data/runs/small/shard-", shard, "/log");
+  return TestCluster::Names(shard).log();
 }
 
 v1::Run MakeRun(int server_count) {
@@ -109,7 +110,7 @@ class ReplayTest : public testing::Test {
   }
 
   absl::StatusOr<ReplayResult> Run(int threads = 1) {
-    ParameterClientOptions options = MakeRunOptions(run_.run_id(), run_.spec());
+    ParameterClientOptions options = MakeRunOptions(run_);
     options.channel.kind = rpc::ChannelKind::kData;
     auto parameters = MakeParameterClient(options, cluster_->layout());
     if (!parameters.ok()) return parameters.status();
@@ -310,6 +311,22 @@ TEST_F(ReplayTest, AFullDiskTakesWhatIsKeptAndTheRunGoesOn) {
               std::string::npos)
         << result.status();
   }
+}
+
+TEST_F(ReplayTest, TooFewDescriptorsOrTooLittleMemoryTakesNothingThatIsKept) {
+  Start(MakeRun(1));
+  Pin();
+  Play(0);
+  int64_t version = 1;
+  for (const int error_number : {EMFILE, ENOMEM}) {
+    FakeFileSystem::Fault fault;
+    fault.call = FakeFileSystem::Fault::Call::kWrite;
+    fault.path_part = "/versions";
+    fault.error_number = error_number;
+    cluster_->fs(0).AddFault(fault);
+    Play(version++);  // The write is tried again.
+  }
+  ExpectAgreement(Run());
 }
 
 TEST_F(ReplayTest, APinUnderTheIdOfOneThatWasGivenUpKeeps) {

@@ -143,7 +143,6 @@ class DiskErrorsTest : public testing::TestWithParam<v1::Durability> {
       cluster_->CutPower(0);
     }
     cluster_->fs(0).ClearFaults();
-    cluster_->records(0).FailWrites(absl::OkStatus());
     ASSERT_OK(cluster_->Start(0));
     WaitForReport(
         [](const auto& r) { return r.initialized() && r.fault().empty(); });
@@ -257,12 +256,18 @@ TEST_P(DiskErrorsTest, ALogThatCannotBeMadeLongerStopsTheShard) {
 }
 
 TEST_P(DiskErrorsTest, RecordsThatCannotBeWrittenStopTheShard) {
-  cluster_->records(0).FailWrites(
-      absl::DataLossError("cannot write records: IO error"));
-  ExpectStopped(PushOnce(), "cannot write records: IO error");
-  EXPECT_EQ(Report().stored_size(), 0);
-  RestartOnAWholeDisk();
-  ExpectARoundAsIfNothingWas();
+  std::vector<Call> calls = {Call::kWrite};
+  if (GetParam() == v1::DURABILITY_MACHINE) calls.push_back(Call::kSync);
+  for (const Call call : calls) {
+    Begin();
+    Break(call, "/records/", EIO);
+    ExpectStopped(PushOnce(), "cannot write records: ");
+    EXPECT_THAT(Report().fault(),
+                HasSubstr("/records/000001.log: Input/output error"));
+    EXPECT_EQ(Report().stored_size(), 0);
+    RestartOnAWholeDisk();
+    ExpectARoundAsIfNothingWas();
+  }
 }
 
 // The process stays healthy for other runs; only this run's health fails.
@@ -296,6 +301,9 @@ TEST_P(DiskErrorsTest, WhatPassesIsShownAndTriedAgain) {
   for (const Case& broken : std::vector<Case>{
            {ENOSPC, 0, absl::StatusCode::kResourceExhausted, "DISK_FULL"},
            {ENOSPC, 5000, absl::StatusCode::kResourceExhausted, "DISK_FULL"},
+           {EDQUOT, 0, absl::StatusCode::kResourceExhausted, "DISK_FULL"},
+           {EMFILE, 0, absl::StatusCode::kUnavailable, "DISK_FAILS"},
+           {ENOMEM, 0, absl::StatusCode::kUnavailable, "DISK_FAILS"},
            {EROFS, 0, absl::StatusCode::kUnavailable, "DISK_FAILS"},
            {ESTALE, 5000, absl::StatusCode::kUnavailable, "DISK_FAILS"}}) {
     SCOPED_TRACE(testing::Message()

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "absl/status/status.h"
+#include "absl/strings/match.h"
 #include "absl/time/clock.h"
 #include "absl/time/time.h"
 #include "base/rpc/call.h"
@@ -206,10 +207,13 @@ TEST_F(FairShareTest, WhoMovesNothingHoldsUpNeitherACommitNorTheEnd) {
     const absl::Status played = cluster_->Round(v, 1);
     ASSERT_TRUE(played.ok()) << played;
   }
-  const absl::Time begin = absl::Now();
   cluster_->Stop(0);
-  EXPECT_LT(absl::Now() - begin, kPatience / 2);
-  EXPECT_FALSE(WaitForEnd(*push).ok());
+  // The stop ends the push; the push's own deadline does not.
+  const absl::Status end = WaitForEnd(*push);
+  EXPECT_FALSE(end.ok());
+  EXPECT_TRUE(!absl::IsDeadlineExceeded(end) ||
+              absl::StrContains(end.message(), "moved less than"))
+      << end;
 }
 
 // --- Released versions -------------------------------------------------------

@@ -78,8 +78,8 @@ class PullStream final : public grpc::ServerWriteReactor<grpc::ByteBuffer>,
   const std::string caller_;
   const std::shared_ptr<WaiterGate> gate_;
   const std::shared_ptr<StreamProgress> progress_;
-  Shard* shard_ = nullptr;
-  Shard::PullSource source_;
+  std::shared_ptr<Shard> shard_;
+  Shard::PullSource source_;  // Of shard_, so destroyed before it.
   int32_t fragment_ = 0;
   IndexRange left_;  // Blocks not yet written.
   int64_t group_end_ = 0;  // End of the chunks that begin at left_.begin.

@@ -238,7 +238,7 @@ TEST(ReplicaServerTest, ADamagedDeltaIsReplacedByTheReplicaInFull) {
   island.Follow(0);
   ASSERT_OK(cluster.Round(0, 1));
   cluster.Stop(0);
-  const std::string path = "data/runs/small/shard-0/deltas/f0-v1.dlt";
+  const std::string path = TestCluster::Names(0).deltas() + "/f0-v1.dlt";
   ASSERT_TRUE(cluster.fs(0).Exists(path));
   {
     auto file = *cluster.fs(0).OpenForWrite(path);
@@ -283,7 +283,7 @@ TEST(ReplicaServerTest, WhatTheRingTakesDoesNotGrow) {
   ASSERT_OK(cluster.Begin());
   for (int v = 0; v < 8; ++v) {
     ASSERT_OK(cluster.Round(v, 1));
-    const auto names = cluster.fs(0).List("data/runs/small/shard-0/deltas");
+    const auto names = cluster.fs(0).List(TestCluster::Names(0).deltas());
     ASSERT_OK(names.status());
     // Each of two fragments has three, one in progress and one spare.
     EXPECT_LE(names->size(), 10u) << v;

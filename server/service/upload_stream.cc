@@ -25,14 +25,12 @@ absl::Status Misfit(absl::string_view what) {
 
 }  // namespace
 
-absl::StatusOr<Shard*> UploadStream::FindShard(
+absl::StatusOr<std::shared_ptr<Shard>> UploadStream::FindShard(
     const std::string& run_id) const {
   RETURN_IF_ERROR(
       WithReasonIfNone(ValidateId("run_id", run_id), "INVALID_FIELDS"));
-  Shard* shard = context_.shards.FindShard(run_id);
-  if (shard == nullptr) {
-    return ShardNotHere(run_id);
-  }
+  std::shared_ptr<Shard> shard = context_.shards.FindShard(run_id);
+  if (shard == nullptr) return ShardNotHere(run_id);
   return shard;
 }
 
@@ -60,7 +58,7 @@ absl::Status UploadStream::TakeHeader(const grpc::ByteBuffer& message) {
     OnSettled(absl::OkStatus());
     return absl::OkStatus();
   }
-  shard_ = opened.shard;
+  shard_ = std::move(opened.shard);
   contribution_ = std::move(opened.contribution);
   // Once it is listed, other threads call this stream, so all is set before,
   // and the state is read after: no settlement is missed.
@@ -122,6 +120,7 @@ absl::Status UploadStream::BeginLive() {
 }
 
 absl::Status UploadStream::CheckMember() const {
+  RETURN_IF_ERROR(shard_->CheckOpen());
   const ContributionKey& key = contribution_->key();
   return key.is_import() ? absl::OkStatus() : shard_->CheckMember(key.slot);
 }

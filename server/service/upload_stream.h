@@ -26,7 +26,7 @@ class UploadStream : public BidiStream, private UploadSender {
 
  protected:
   struct Opened {
-    Shard* shard = nullptr;
+    std::shared_ptr<Shard> shard;
     // Null if nothing is missing: the answer is `stored`.
     std::shared_ptr<Contribution> contribution;
   };
@@ -37,7 +37,8 @@ class UploadStream : public BidiStream, private UploadSender {
       const std::vector<IndexRange>& missing, bool stored) const = 0;
 
   // INVALID_ARGUMENT: `run_id` is not an id. NOT_FOUND: no shard of it is here.
-  absl::StatusOr<Shard*> FindShard(const std::string& run_id) const;
+  absl::StatusOr<std::shared_ptr<Shard>> FindShard(
+      const std::string& run_id) const;
 
  private:
   void OnMessage(const grpc::ByteBuffer& message) final;
@@ -70,7 +71,8 @@ class UploadStream : public BidiStream, private UploadSender {
   absl::Status TakeHeader(const grpc::ByteBuffer& message);
   // May keep the payload of `chunk`.
   absl::Status TakeChunk(rpc::ReceivedChunk& chunk);
-  // The island may have left the run before the stream was listed.
+  // Before the stream was listed, the run may have been deleted, or the island
+  // may have left it.
   absl::Status CheckMember() const;
   absl::Status CheckChunk(const rpc::ReceivedChunk& chunk) const;
   absl::StatusOr<std::vector<BlockFact>> CheckBlocks(
@@ -81,7 +83,7 @@ class UploadStream : public BidiStream, private UploadSender {
   void EndIfNobodySends(bool nobody_sends);
 
   const ServiceContext& context_;
-  Shard* shard_ = nullptr;
+  std::shared_ptr<Shard> shard_;  // Outlives what follows.
   std::shared_ptr<Contribution> contribution_;  // Set by the header.
   std::unique_ptr<LiveUpload> live_;  // At level ISLAND; set by the header.
 };

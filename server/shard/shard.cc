@@ -14,10 +14,13 @@
 #include "base/layout/digest.h"
 #include "base/layout/exchange.h"
 #include "base/obs/log.h"
+#include "base/obs/version.h"
 #include "base/status/annotate.h"
 #include "base/status/refusal.h"
 #include "base/status/status_macros.h"
 #include "server/core/checkpoint_keeper.h"
+#include "server/core/faults.h"
+#include "server/core/known_spec.h"
 #include "server/shard/decided_status.h"
 
 namespace atl::server {
@@ -28,6 +31,7 @@ using Code = absl::StatusCode;
 ShardShape MakeShape(const RunStore& store) {
   ShardShape shape;
   shape.run_id = store.run().run_id();
+  shape.run_uid = store.run().run_uid();
   shape.shard = store.shard();
   shape.layout_fingerprint = store.layout().fingerprint();
   shape.import = store.run().spec().init().import();
@@ -47,28 +51,47 @@ ShardShape MakeShape(const RunStore& store) {
 
 }  // namespace
 
-absl::StatusOr<std::unique_ptr<Shard>> Shard::Create(
+absl::Status ShardNotHere(absl::string_view run_id) {
+  return Refuse(Code::kNotFound, "SHARD_NOT_HERE",
+                absl::StrCat("this server holds no shard of run \"", run_id,
+                             "\"; fetch the plan"));
+}
+
+absl::StatusOr<std::shared_ptr<Shard>> Shard::Create(
     const ShardResources& resources, FileSystem& fs, RecordStore& records,
     const std::string& data_dir, const records::RunRecord& record) {
+  RETURN_IF_ERROR(CheckKnownSpec(record.run().spec(), kProgramVersion));
   ASSIGN_OR_RETURN(std::unique_ptr<OuterOptimizer> optimizer,
                    MakeOuterOptimizer(record.run().spec().outer()));
+  ASSIGN_OR_RETURN(std::unique_ptr<MergeRule> rule,
+                   MakeMergeRule(record.run().spec().outer()));
   ASSIGN_OR_RETURN(std::unique_ptr<RunStore> store,
                    RunStore::Open(fs, records, data_dir, record,
                                   optimizer->state_count(), resources.images));
-  RETURN_IF_ERROR(LiveMerger::MakeAgain(*store, *optimizer));
+  const absl::Status damage = records.damage();
+  if (damage.ok()) {
+    RETURN_IF_ERROR(LiveMerger::MakeAgain(*store, *optimizer));
+  }
   ShardShape shape = MakeShape(*store);
-  std::unique_ptr<Shard> shard(new Shard(
-      resources, std::move(store), std::move(optimizer), std::move(shape)));
-  shard->DropImports();
+  std::shared_ptr<Shard> shard(
+      new Shard(resources, std::move(store), std::move(optimizer),
+                std::move(rule), std::move(shape)));
+  if (damage.ok()) {
+    shard->DropImports();
+  } else {
+    MutexLock lock(&shard->mutex_);
+    shard->machine_.OnFault(ToFault(damage));
+  }
   return shard;
 }
 
 Shard::Shard(const ShardResources& resources, std::unique_ptr<RunStore> store,
-             std::unique_ptr<OuterOptimizer> optimizer, ShardShape shape)
+             std::unique_ptr<OuterOptimizer> optimizer,
+             std::unique_ptr<MergeRule> rule, ShardShape shape)
     : resources_(resources),
       store_(std::move(store)),
       optimizer_(std::move(optimizer)),
-      rule_(MakeMergeRule(store_->run().spec().outer())),
+      rule_(std::move(rule)),
       live_(store_->merges_live()
                 ? std::make_unique<LiveRounds>(*store_, *optimizer_, *rule_,
                                                waiters_, resources_.held)
@@ -123,7 +146,30 @@ v1::ShardReport Shard::Report() const {
 
 bool Shard::has_stopped() const {
   MutexLock lock(&mutex_);
-  return !machine_.fault().empty();
+  return machine_.has_stopped();
+}
+
+std::string Shard::run_uid() const {
+  MutexLock lock(&mutex_);
+  return machine_.run_uid();
+}
+
+void Shard::Close() {
+  {
+    MutexLock lock(&mutex_);
+    is_closed_ = true;
+  }
+  // A stream that is listed later asks CheckOpen.
+  const absl::Status gone = ShardNotHere(store_->run().run_id());
+  waiters_.SettleAll(gone);
+  readers_.EndAll(gone);
+}
+
+bool Shard::EndLiveMerges() { return live_ == nullptr || live_->EndAll(); }
+
+absl::Status Shard::CheckOpen() const {
+  MutexLock lock(&mutex_);
+  return is_closed_ ? ShardNotHere(store_->run().run_id()) : absl::OkStatus();
 }
 
 void Shard::Changed() { resources_.on_change(); }
@@ -144,11 +190,17 @@ void Shard::Advance() {
 }
 
 void Shard::AdvanceLocked() {
-  const bool was_stopped = !machine_.fault().empty();
+  if (is_closed_) return;
   for (ShardAction& action : machine_.NextActions()) Post(std::move(action));
-  if (!was_stopped && !machine_.fault().empty()) {
-    LOG(ERROR) << "run " << store_->run().run_id() << " shard "
-               << store_->shard() << " stops: " << machine_.fault();
+  if (const std::string fault = machine_.fault(); fault != logged_fault_) {
+    if (fault.empty()) {
+      LOG(INFO) << "run " << store_->run().run_id() << " shard "
+                << store_->shard() << " goes on: the plan fits again";
+    } else {
+      LOG(ERROR) << "run " << store_->run().run_id() << " shard "
+                 << store_->shard() << " stops: " << fault;
+    }
+    logged_fault_ = fault;
   }
   if (machine_.waiting_reason() != logged_wait_) {
     logged_wait_ = machine_.waiting_reason();
@@ -158,23 +210,29 @@ void Shard::AdvanceLocked() {
   }
 }
 
+void Shard::PostTo(WorkQueue& queue, Run run, ShardAction action) {
+  queue.Post([self = shared_from_this(), run, action = std::move(action)] {
+    if (self->CheckOpen().ok()) (*self.*run)(action);
+  });
+}
+
 void Shard::Post(ShardAction action) {
   switch (action.kind) {
     case ActionKind::kMakeVersion0:
-      resources_.merge_queue.Post([this, action] { RunMakeVersion0(action); });
-      return;
+      return PostTo(resources_.merge_queue, &Shard::RunMakeVersion0,
+                    std::move(action));
     case ActionKind::kMeasure:
-      resources_.merge_queue.Post([this, action] { RunMeasure(action); });
-      return;
+      return PostTo(resources_.merge_queue, &Shard::RunMeasure,
+                    std::move(action));
     case ActionKind::kLiveMerge:
-      resources_.merge_queue.Post([this, action] { RunLiveMerge(action); });
-      return;
+      return PostTo(resources_.merge_queue, &Shard::RunLiveMerge,
+                    std::move(action));
     case ActionKind::kPrepare:
-      resources_.merge_queue.Post([this, action] { RunPrepare(action); });
-      return;
+      return PostTo(resources_.merge_queue, &Shard::RunPrepare,
+                    std::move(action));
     case ActionKind::kReserve:
-      resources_.disk_queue.Post([this, action] { RunReserve(action); });
-      return;
+      return PostTo(resources_.disk_queue, &Shard::RunReserve,
+                    std::move(action));
     case ActionKind::kDiscard:
       // Not on a queue: it must come before the next attempt makes its file.
       store_->DiscardVersion(action.fragment, action.version);
@@ -193,35 +251,26 @@ void Shard::Post(ShardAction action) {
       }
       return;
     case ActionKind::kPersist:
-      resources_.disk_queue.Post([this, action] { RunPersist(action); });
-      return;
+      return PostTo(resources_.disk_queue, &Shard::RunPersist,
+                    std::move(action));
     case ActionKind::kDrop:
-      resources_.disk_queue.Post([this, action] { RunDrop(action); });
-      return;
+      return PostTo(resources_.disk_queue, &Shard::RunDrop, std::move(action));
     case ActionKind::kWriteManifest:
-      resources_.low_queue.Post([this, action] { RunWriteManifest(action); });
-      return;
+      return PostTo(resources_.low_queue, &Shard::RunWriteManifest,
+                    std::move(action));
     case ActionKind::kDropManifest:
-      resources_.disk_queue.Post([this, action] { RunDropManifest(action); });
-      return;
+      return PostTo(resources_.disk_queue, &Shard::RunDropManifest,
+                    std::move(action));
     case ActionKind::kDropKept:
     case ActionKind::kGiveUpKept:
-      resources_.disk_queue.Post([this, action] { RunDropKept(action); });
-      return;
+      return PostTo(resources_.disk_queue, &Shard::RunDropKept,
+                    std::move(action));
     case ActionKind::kDropSpares:
-      resources_.disk_queue.Post([this] { store_->DropSpares(); });
-      return;
+      return PostTo(resources_.disk_queue, &Shard::RunDropSpares,
+                    std::move(action));
     case ActionKind::kRelease:
-      resources_.disk_queue.Post([this, action] {
-        {
-          MutexLock lock(&mutex_);
-          blocked_reasons_.Erase({BlockedReasons::Cause::kReadVersion,
-                                  action.fragment, action.version, ""});
-        }
-        store_->versions().Remove(action.fragment, action.version);
-        readers_.OnReleased(action.fragment, action.version);
-      });
-      return;
+      return PostTo(resources_.disk_queue, &Shard::RunRelease,
+                    std::move(action));
   }
 }
 
@@ -290,7 +339,9 @@ absl::Status Shard::OnLogError(const v1::ContributionInfo& info,
     MutexLock lock(&mutex_);
     if (absl::IsDataLoss(error)) {
       machine_.OnFault(
-          absl::StrCat("cannot take ", key.ToString(), ": ", error.ToString()));
+          MakeFault("DATA_LOSS", "",
+                    absl::StrCat("cannot take ", key.ToString(), ": ",
+                                 error.message())));
       told = machine_.CheckServes();
     } else {
       // Does not name the island: many islands may try for hours.
@@ -318,7 +369,7 @@ void Shard::OnQuietError(const ShardAction& action, const absl::Status& error) {
   if (!absl::IsDataLoss(error)) return;
   {
     MutexLock lock(&mutex_);
-    machine_.OnFault(error.ToString());
+    machine_.OnFault(ToFault(error));
   }
   Advance();
 }

@@ -22,6 +22,7 @@
 #include "absl/types/span.h"
 #include "atoll/v1/parameter_service.pb.h"
 #include "atoll/v1/plan.pb.h"
+#include "atoll/v1/run.pb.h"
 #include "atoll/v1/server_service.pb.h"
 #include "base/sync/mutex.h"
 #include "server/core/merge/merge_rule.h"
@@ -48,20 +49,31 @@ struct ShardResources {
   ReceiveBudget& held;  // Memory for chunks that wait for a live merge.
   // Called from any thread when the report has changed.
   std::function<void()> on_change;
+  // The newest position of the coordinator's log that the server has seen.
+  std::function<v1::LogPosition()> log_seen;
+  // Makes it durable: before what it decided is deleted for good.
+  std::function<absl::Status()> persist_log;
 };
 
-class Shard : public LiveMergeHost {
+// NOT_FOUND, SHARD_NOT_HERE.
+absl::Status ShardNotHere(absl::string_view run_id);
+
+// Held by its streams and by its actions. So whoever gives a shard up must wait
+// until nobody else holds it (Close).
+class Shard : public LiveMergeHost,
+              public std::enable_shared_from_this<Shard> {
  public:
   // Opens the shard's store and starts from what it recovered. Blocks on the
-  // disk.
+  // disk. If `records` is damaged, the shard has stopped, and only its committed
+  // versions can be pulled.
   //
-  // INVALID_ARGUMENT: this program does not know the run's outer optimizer.
+  // INVALID_ARGUMENT: as CheckKnownSpec, or a value of the run's outer
+  // optimizer is wrong.
   // Else as RunStore::Open and LiveMerger::MakeAgain.
-  static absl::StatusOr<std::unique_ptr<Shard>> Create(
+  static absl::StatusOr<std::shared_ptr<Shard>> Create(
       const ShardResources& resources, FileSystem& fs, RecordStore& records,
       const std::string& data_dir, const records::RunRecord& record);
 
-  // Does not wait for actions: stop the queues first.
   ~Shard() override = default;
   Shard(const Shard&) = delete;
   Shard& operator=(const Shard&) = delete;
@@ -73,6 +85,14 @@ class Shard : public LiveMergeHost {
   void OnUnplanned();
   // Tries failed actions again.
   void Tick();
+  // The run is deleted: ends all streams, with SHARD_NOT_HERE, and starts no
+  // further action. Actions that have begun go on. Final.
+  void Close();
+  // After Close: frees the live merges. False while another thread still uses
+  // one: then call it again before the shard is destroyed.
+  bool EndLiveMerges();
+  // Run.run_uid; empty if it is not known.
+  std::string run_uid() const;
   v1::ShardReport Report() const;
   // True after a fault, until the server starts again.
   bool has_stopped() const;
@@ -87,6 +107,9 @@ class Shard : public LiveMergeHost {
   // for a new key.
   absl::StatusOr<std::shared_ptr<Contribution>> OpenPush(
       const v1::PushHeader& header, absl::string_view session_sha256);
+  // NOT_FOUND, SHARD_NOT_HERE: the run is deleted. As CheckMember: call it after
+  // the stream is added to waiters().
+  absl::Status CheckOpen() const;
   // OK if the newest plan allows a push of `slot`. Call it after the stream is
   // added to waiters(), which tell the stream when that changes.
   //
@@ -162,13 +185,17 @@ class Shard : public LiveMergeHost {
 
  private:
   Shard(const ShardResources& resources, std::unique_ptr<RunStore> store,
-        std::unique_ptr<OuterOptimizer> optimizer, ShardShape shape);
+        std::unique_ptr<OuterOptimizer> optimizer,
+        std::unique_ptr<MergeRule> rule, ShardShape shape);
 
   // The error of a read of a contribution that is not kept. `given_up`: why it
   // was given up; empty if no pin keeps it.
   absl::Status NotKept(const ContributionKey& key,
                        const std::string& given_up) const;
 
+  using Run = void (Shard::*)(const ShardAction&);
+  // Runs the action on the queue, unless the shard is closed by then.
+  void PostTo(WorkQueue& queue, Run run, ShardAction action);
   void Advance();
   void AdvanceLocked() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void Post(ShardAction action) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
@@ -203,6 +230,8 @@ class Shard : public LiveMergeHost {
   void RunPersist(const ShardAction& action);
   void RunDrop(const ShardAction& action);
   void RunReserve(const ShardAction& action);
+  void RunRelease(const ShardAction& action);
+  void RunDropSpares(const ShardAction& action);
   void RunWriteManifest(const ShardAction& action);
   void RunDropManifest(const ShardAction& action);
   void RunDropKept(const ShardAction& action);
@@ -223,6 +252,7 @@ class Shard : public LiveMergeHost {
 
   mutable Mutex mutex_;
   ShardMachine machine_ ABSL_GUARDED_BY(mutex_);
+  bool is_closed_ ABSL_GUARDED_BY(mutex_) = false;
   // Committed live merges, to free after the lock is released.
   std::vector<std::shared_ptr<const void>> live_done_ ABSL_GUARDED_BY(mutex_);
   // Outcomes, to tell streams after the lock is released.
@@ -231,6 +261,7 @@ class Shard : public LiveMergeHost {
   // An action failed: the next Tick tries again.
   bool retry_ ABSL_GUARDED_BY(mutex_) = false;
   BlockedReasons blocked_reasons_ ABSL_GUARDED_BY(mutex_);
+  std::string logged_fault_ ABSL_GUARDED_BY(mutex_);
   std::string logged_wait_ ABSL_GUARDED_BY(mutex_);
   std::map<int32_t, std::string> logged_reserves_ ABSL_GUARDED_BY(mutex_);
 };

@@ -164,7 +164,8 @@ void Shard::RunPersist(const ShardAction& action) {
     run_epoch = machine_.run_epoch();
   }
   const absl::Status status =
-      store_->Persist(run_epoch, action.commit, action.keys, action.keep);
+      store_->Persist(run_epoch, action.commit, action.keys, action.keep,
+                      resources_.log_seen());
   if (status.ok()) {
     LOG(INFO) << "run " << store_->run().run_id() << ": " << action.ToString()
               << " took " << absl::FormatDuration(absl::Now() - begin);
@@ -197,6 +198,18 @@ void Shard::RunReserve(const ShardAction& action) {
   if (!status.ok()) Ended(action, status);
 }
 
+void Shard::RunRelease(const ShardAction& action) {
+  {
+    MutexLock lock(&mutex_);
+    blocked_reasons_.Erase({BlockedReasons::Cause::kReadVersion,
+                            action.fragment, action.version, ""});
+  }
+  store_->versions().Remove(action.fragment, action.version);
+  readers_.OnReleased(action.fragment, action.version);
+}
+
+void Shard::RunDropSpares(const ShardAction& action) { store_->DropSpares(); }
+
 void Shard::RunWriteManifest(const ShardAction& action) {
   const absl::Time begin = absl::Now();
   int64_t run_epoch;
@@ -215,6 +228,8 @@ void Shard::RunWriteManifest(const ShardAction& action) {
 }
 
 void Shard::RunDropManifest(const ShardAction& action) {
+  const absl::Status kept = resources_.persist_log();
+  if (!kept.ok()) return Ended(action, kept);
   const absl::Status status = store_->manifests().Drop(action.pin.pin_id());
   // The manifest names files that are deleted now. The next start reports that
   // and tries again.

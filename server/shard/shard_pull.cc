@@ -23,6 +23,7 @@ absl::StatusOr<Shard::PullSource> Shard::OpenPull(
   PullSource source;
   {
     MutexLock lock(&mutex_);
+    RETURN_IF_ERROR(machine_.CheckRun(request.run_uid()));
     RETURN_IF_ERROR(
         machine_.CheckPlace(request.run_epoch(), request.placement_epoch(),
                             request.layout_fingerprint(), request.shard()));
@@ -54,6 +55,7 @@ absl::StatusOr<Shard::PullSource> Shard::OpenPull(
   }
   // Registered before Find, so that a release knows every reader.
   source.reading = readers_.Begin(fragment, source.version, reader);
+  RETURN_IF_ERROR(CheckOpen());
   std::optional<HeldVersion> held =
       store_->versions().Find(fragment, source.version);
   if (!held) {
@@ -141,6 +143,7 @@ absl::StatusOr<Shard::PullSource> Shard::OpenKept(
                                store_->shard(), " holds blocks"));
   }
   source.reading = readers_.BeginKept(key, reader);
+  RETURN_IF_ERROR(CheckOpen());
   absl::StatusOr<KeptContribution> kept = store_->kept().Find(key);
   if (absl::IsNotFound(kept.status())) {
     if (is_undecided) {

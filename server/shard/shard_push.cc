@@ -116,9 +116,10 @@ absl::StatusOr<bool> Shard::WriteBlocks(
 }
 
 void Shard::FinishLater(std::shared_ptr<Contribution> contribution) {
-  resources_.finish_queue.Post([this, contribution = std::move(contribution)] {
-    RunFinish(contribution);
-  });
+  resources_.finish_queue.Post(
+      [self = shared_from_this(), contribution = std::move(contribution)] {
+        self->RunFinish(contribution);
+      });
 }
 
 void Shard::RunFinish(const std::shared_ptr<Contribution>& contribution) {

@@ -25,7 +25,7 @@ absl::Status ContributionLog::Recover(const std::set<std::string>& kept_paths,
   RETURN_IF_ERROR(RecoverSegments(kept_paths));
   RETURN_IF_ERROR(RecoverStored());
   ASSIGN_OR_RETURN(const std::vector<RecordStore::Record> bound,
-                   context_.records.Scan(context_.names.RecordName("bound/")));
+                   context_.records.Scan("bound/"));
   for (const RecordStore::Record& value : bound) {
     ASSIGN_OR_RETURN(const records::BoundRecord record,
                      ParseRecord<records::BoundRecord>(value));
@@ -174,7 +174,7 @@ std::unique_ptr<Segment> ContributionLog::TakeFreeSegment(
 
 absl::Status ContributionLog::RecoverStored() {
   ASSIGN_OR_RETURN(const std::vector<RecordStore::Record> stored,
-                   context_.records.Scan(context_.names.RecordName("stored/")));
+                   context_.records.Scan("stored/"));
   for (const RecordStore::Record& value : stored) {
     ASSIGN_OR_RETURN(const records::StoredRecord record,
                      ParseRecord<records::StoredRecord>(value));
@@ -212,7 +212,7 @@ absl::Status ContributionLog::RecoverStored() {
 absl::Status ContributionLog::RecoverRefused() {
   ASSIGN_OR_RETURN(
       const std::vector<RecordStore::Record> refused,
-      context_.records.Scan(context_.names.RecordName("refused/")));
+      context_.records.Scan("refused/"));
   for (const RecordStore::Record& value : refused) {
     ASSIGN_OR_RETURN(const records::RefusedRecord record,
                      ParseRecord<records::RefusedRecord>(value));

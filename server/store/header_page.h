@@ -21,8 +21,8 @@ inline constexpr int64_t kHeaderPageBytes = 4096;
 inline constexpr int64_t PaddedBytes(int64_t bytes) {
   return (bytes + kHeaderPageBytes - 1) / kHeaderPageBytes * kHeaderPageBytes;
 }
-// Format of a server's files and of RunRecord; the database has its own
-// (rocksdb_record_store.cc).
+// Format of a shard's files and of RunRecord; the data directory has its own
+// (server/directory/identity_file.h).
 inline constexpr uint32_t kFormatNumber = 1;
 
 // The page, kHeaderPageBytes long. `magic` has 8 characters.

@@ -105,7 +105,7 @@ absl::Status KeptLog::Drop(absl::Span<const int64_t> commit_seqs,
   failpoint::Hit("server.kept.before");
   Remove(commit_seqs, &batch);
   for (const std::string& pin : pins) {
-    batch.Delete(context_.names.RecordName(absl::StrCat("given_up/", pin)));
+    batch.Delete(absl::StrCat("given_up/", pin));
   }
   RETURN_IF_ERROR(context_.records.Write(batch, Sync::kProcess));
   failpoint::Hit("server.kept.after");
@@ -119,8 +119,7 @@ absl::Status KeptLog::GiveUp(absl::Span<const int64_t> commit_seqs,
   record.set_reason(reason);
   const auto note = [&](RecordBatch* batch) {
     for (const std::string& pin : pins) {
-      batch->Put(context_.names.RecordName(absl::StrCat("given_up/", pin)),
-                 record.SerializeAsString());
+      batch->Put(absl::StrCat("given_up/", pin), record.SerializeAsString());
     }
   };
   failpoint::Hit("server.kept.before");
@@ -140,7 +139,7 @@ absl::Status KeptLog::GiveUp(absl::Span<const int64_t> commit_seqs,
 
 absl::Status KeptLog::Recover() {
   ASSIGN_OR_RETURN(const std::vector<RecordStore::Record> kept,
-                   context_.records.Scan(context_.names.RecordName("kept/")));
+                   context_.records.Scan("kept/"));
   for (const RecordStore::Record& value : kept) {
     records::KeptRecord record;
     if (!record.ParseFromString(value.second) ||
@@ -153,7 +152,7 @@ absl::Status KeptLog::Recover() {
         {ContributionKey::FromProto(record.stored().info().key()), segment});
     last_segment_ = std::max(last_segment_, segment);
   }
-  const std::string prefix = context_.names.RecordName("given_up/");
+  const std::string prefix = "given_up/";
   ASSIGN_OR_RETURN(const std::vector<RecordStore::Record> given_up,
                    context_.records.Scan(prefix));
   for (const RecordStore::Record& value : given_up) {

@@ -5,8 +5,8 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "base/codec/codec.h"
 #include "base/failpoint/failpoint.h"
+#include "base/layout/exchange.h"
 #include "base/status/status_macros.h"
 
 namespace atl::server {
@@ -17,16 +17,15 @@ absl::StatusOr<std::unique_ptr<RunStore>> RunStore::Open(
     std::shared_ptr<ImagePool> images) {
   ASSIGN_OR_RETURN(RunLayout layout,
                    RunLayout::Create(record.run().spec().layout()));
-  const v1::ExchangeSpec& exchange = record.run().spec().exchange();
-  if (exchange.down() != v1::CODEC_UNSPECIFIED &&
-      codec::FindCodec(exchange.down()) == nullptr) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("exchange.down is ", static_cast<int>(exchange.down()),
-                     ", which this program does not know"));
-  }
+  RETURN_IF_ERROR(CheckCodecs(record.run().spec().exchange()));
   std::unique_ptr<RunStore> store(new RunStore(fs, records, data_dir, record,
                                                std::move(layout), state_count,
                                                std::move(images)));
+  if (!records.damage().ok()) {
+    const absl::Status opened = store->versions_.RecoverDamaged();
+    if (!opened.ok()) return records.damage();
+    return store;
+  }
   const ShardNames& names = store->context_.names;
   for (const std::string& directory :
        {names.versions(), names.log(), names.checkpoints()}) {
@@ -73,7 +72,7 @@ RecoveredShard RunStore::Recovered() const {
 
 absl::Status RunStore::Persist(int64_t run_epoch, const v1::Commit& commit,
                                absl::Span<const ContributionKey> keys,
-                               bool keep) {
+                               bool keep, const v1::LogPosition& log) {
   failpoint::Hit("server.state.before");
   ASSIGN_OR_RETURN(const Digest128 digest, versions_.Seal(commit));
   RecordBatch batch;
@@ -87,7 +86,7 @@ absl::Status RunStore::Persist(int64_t run_epoch, const v1::Commit& commit,
   });
   ContributionLog::Freed freed =
       contributions_.TakeOut(to_free, &batch, commit.commit_seq());
-  versions_.AddState(run_epoch, commit, digest, &batch);
+  versions_.AddState(run_epoch, commit, digest, log, &batch);
   RETURN_IF_ERROR(
       contributions_.WriteAndRecycle(batch, Sync::kMachine, std::move(freed)));
   failpoint::Hit("server.state.after");

@@ -38,6 +38,9 @@ class RunStore {
   // `state_count`: arrays of the outer optimizer. `images`: the memory for
   // versions; null: every array is read from its file and written to it.
   //
+  // If `records` is damaged (RecordStore::damage), only committed versions are
+  // opened, for reading, and nothing on the disk changes.
+  //
   // INVALID_ARGUMENT: this program does not know the run's codecs. DATA_LOSS,
   // UNAVAILABLE: as the stores' Recover.
   static absl::StatusOr<std::unique_ptr<RunStore>> Open(
@@ -70,10 +73,13 @@ class RunStore {
 
   // Makes the commit's version, which is published, durable as the newest one,
   // and frees the contributions `keys`. `keep`: those that the commit merged go
-  // to the kept log instead.
+  // to the kept log instead. `log`: the newest position of the coordinator's
+  // log; may be empty.
   absl::Status Persist(int64_t run_epoch, const v1::Commit& commit,
                        absl::Span<const ContributionKey> keys,
-                       bool keep = false);
+                       bool keep = false, const v1::LogPosition& log = {});
+  // The newest position that Persist made durable; empty if there is none.
+  v1::LogPosition log_seen() const { return versions_.log_seen(); }
   // Durability `island`: publishes a version so that it outlives the process,
   // unsynced. RecordPrepared must follow. `sum`: the merged gradient that the
   // version can be made from; null: `file` has all arrays already.

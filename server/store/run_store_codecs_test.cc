@@ -19,7 +19,7 @@
 namespace atl::server {
 namespace {
 
-const char kLog[] = "data/runs/run/shard-0/log";
+const std::string kLog = ShardNames("data", "run", "", 0).log();
 constexpr int64_t kPageBytes = 4096;
 
 class RunStoreCodecsTest : public testing::TestWithParam<codec::CodecId> {
@@ -48,9 +48,9 @@ class RunStoreCodecsTest : public testing::TestWithParam<codec::CodecId> {
 
   void Reopen() {
     store_.reset();
-    auto runs = ListRuns(records_);
-    CHECK(runs.ok()) << runs.status();
-    auto store = RunStore::Open(fs_, records_, "data", (*runs)[0], 1);
+    auto run = ReadRun(records_);
+    CHECK(run.ok()) << run.status();
+    auto store = RunStore::Open(fs_, records_, "data", *run, 1);
     CHECK(store.ok()) << store.status();
     store_ = *std::move(store);
   }
@@ -125,7 +125,7 @@ class RunStoreCodecsTest : public testing::TestWithParam<codec::CodecId> {
     const auto names = fs_.List(kLog);
     CHECK(names.ok());
     for (const std::string& name : *names) {
-      const auto file = fs_.OpenForRead(std::string(kLog) + "/" + name);
+      const auto file = fs_.OpenForRead(kLog + "/" + name);
       sizes.push_back(*(*file)->Size() - kPageBytes);
     }
     return sizes;

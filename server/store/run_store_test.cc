@@ -26,10 +26,11 @@ namespace atl::server {
 namespace {
 
 constexpr int kStateCount = 1;
-const char kVersions[] = "data/runs/run/shard-0/versions";
-const char kSums[] = "data/runs/run/shard-0/sums";
-const char kLog[] = "data/runs/run/shard-0/log";
-const char kCheckpoints[] = "data/runs/run/shard-0/checkpoints";
+const ShardNames kNames("data", "run", "", 0);
+const std::string kVersions = kNames.versions();
+const std::string kSums = kNames.sums();
+const std::string kLog = kNames.log();
+const std::string kCheckpoints = kNames.checkpoints();
 
 v1::Run MakeRun(v1::Durability durability) {
   v1::Run run;
@@ -54,7 +55,7 @@ class RunStoreTest : public testing::Test {
   // A new run.
   void Create(v1::Durability durability) {
     RecordBatch batch;
-    batch.DeletePrefix("runs/");
+    batch.Delete("run");
     CHECK(records_.Write(batch, Sync::kMachine).ok());
     CHECK(CreateRun(records_, MakeRun(durability), 0, 1).ok());
     const absl::Status opened = Reopen();
@@ -63,9 +64,9 @@ class RunStoreTest : public testing::Test {
 
   absl::Status Reopen() {
     store_.reset();
-    auto runs = ListRuns(records_);
-    if (!runs.ok()) return runs.status();
-    auto store = RunStore::Open(fs_, records_, "data", (*runs)[0], kStateCount);
+    auto run = ReadRun(records_);
+    if (!run.ok()) return run.status();
+    auto store = RunStore::Open(fs_, records_, "data", *run, kStateCount);
     if (!store.ok()) return store.status();
     store_ = *std::move(store);
     return absl::OkStatus();
@@ -214,6 +215,19 @@ TEST_F(RunStoreTest, ACrashBetweenRenameAndStateLeavesTheOldVersion) {
   EXPECT_EQ(store_->Recovered().persisted_commit_seq, 1);
 }
 
+TEST_F(RunStoreTest, StateHasTheNewestPositionOfTheCoordinatorsLog) {
+  ASSERT_TRUE(MakeVersion(0, 5).ok());
+  EXPECT_EQ(store_->log_seen().index(), 0);
+  v1::LogPosition log;
+  log.set_cluster_id("c");
+  log.set_index(12);
+  ASSERT_TRUE(MakeVersion(1, 7).ok());
+  ASSERT_TRUE(store_->Persist(1, Commit(1), {}, /*keep=*/false, log).ok());
+  ASSERT_TRUE(CutPowerAndReopen().ok());
+  EXPECT_EQ(store_->log_seen().index(), 12);
+  EXPECT_EQ(store_->log_seen().cluster_id(), "c");
+}
+
 TEST_F(RunStoreTest, AReaderGoesOnWithAVersionThatIsRemoved) {
   ASSERT_TRUE(MakeVersion(0, 5).ok());
   const auto held = store_->versions().Find(0, 0);
@@ -277,7 +291,7 @@ TEST_F(RunStoreTest, ADamagedOldVersionIsNotHeldAndTheRestGoesOn) {
 
 TEST_F(RunStoreTest, AMissingVersionIsNamed) {
   ASSERT_TRUE(MakeVersion(0, 5).ok());
-  ASSERT_TRUE(fs_.Remove(std::string(kVersions) + "/f0-v0.ver").ok());
+  ASSERT_TRUE(fs_.Remove(kVersions + "/f0-v0.ver").ok());
   const absl::Status status = Reopen();
   EXPECT_TRUE(absl::IsDataLoss(status));
   EXPECT_NE(status.message().find("f0-v0.ver"), std::string::npos) << status;
@@ -298,7 +312,7 @@ TEST_F(RunStoreTest, AManifestNamesSizeAndSha256OfWhatIsOnTheDisk) {
   ASSERT_TRUE(MakeVersion(0, 5).ok());
   ASSERT_TRUE(store_->manifests().Write(1, Checkpoint("first", 0)).ok());
   const std::string text =
-      *ReadFile(fs_, std::string(kCheckpoints) + "/first.json");
+      *ReadFile(fs_, kCheckpoints + "/first.json");
   const auto manifest = ParseManifest(text);
   ASSERT_TRUE(manifest.ok()) << manifest.status();
   EXPECT_EQ(manifest->run_id, "run");
@@ -308,7 +322,7 @@ TEST_F(RunStoreTest, AManifestNamesSizeAndSha256OfWhatIsOnTheDisk) {
   ASSERT_EQ(manifest->files.size(), 1);
   EXPECT_EQ(manifest->files[0].file, "versions/f0-v0.ver");
   const std::string bytes =
-      *ReadFile(fs_, std::string(kVersions) + "/f0-v0.ver");
+      *ReadFile(fs_, kVersions + "/f0-v0.ver");
   EXPECT_EQ(manifest->files[0].size_bytes, bytes.size());
   EXPECT_EQ(manifest->files[0].sha256,
             codec::ToHex(codec::ComputeSha256(bytes)));
@@ -320,7 +334,7 @@ TEST_F(RunStoreTest, AManifestNamesSizeAndSha256OfWhatIsOnTheDisk) {
   ASSERT_TRUE(store_->Persist(1, Commit(1), {}).ok());
   ASSERT_TRUE(store_->manifests().Write(1, Checkpoint("second", 1)).ok());
   const auto second =
-      ParseManifest(*ReadFile(fs_, std::string(kCheckpoints) + "/second.json"));
+      ParseManifest(*ReadFile(fs_, kCheckpoints + "/second.json"));
   ASSERT_TRUE(second.ok()) << second.status();
   EXPECT_EQ(second->parent_pin_id, "first");
   EXPECT_EQ(second->parent_sha256, codec::ToHex(codec::ComputeSha256(text)));
@@ -347,7 +361,7 @@ TEST_F(RunStoreTest, AStartSaysWhatOfACheckpointIsBrokenAndGoesOn) {
   ASSERT_TRUE(store_->manifests().Write(1, Checkpoint("a", 0)).ok());
   ASSERT_TRUE(MakeVersion(1, 7).ok());
   ASSERT_TRUE(store_->Persist(1, Commit(1), {}).ok());
-  const std::string path = std::string(kVersions) + "/f0-v0.ver";
+  const std::string path = kVersions + "/f0-v0.ver";
   auto file = fs_.OpenForWrite(path);
   ASSERT_TRUE((*file)->WriteAt(*(*file)->Size(), "more").ok());
   ASSERT_TRUE(Reopen().ok());
@@ -363,7 +377,7 @@ TEST_F(RunStoreTest, AStartSaysWhatOfACheckpointIsBrokenAndGoesOn) {
 TEST_F(RunStoreTest, AManifestThatCannotBeReadIsRemovedToBeWrittenAgain) {
   ASSERT_TRUE(MakeVersion(0, 5).ok());
   ASSERT_TRUE(store_->manifests().Write(1, Checkpoint("a", 0)).ok());
-  const std::string directory = std::string(kCheckpoints) + "/";
+  const std::string directory = kCheckpoints + "/";
   const std::string text = *ReadFile(fs_, directory + "a.json");
   // Half a manifest, the manifest of another pin, and a file of a crash.
   ASSERT_TRUE(WriteFileAtomically(fs_, directory + "a.json",
@@ -443,7 +457,7 @@ TEST_F(RunStoreTest, AStoredContributionWithoutItsSegmentIsLostAndComesAgain) {
   StoreContribution(1);
   const auto names = fs_.List(kLog);
   StoreContribution(2);
-  ASSERT_TRUE(fs_.Remove(std::string(kLog) + "/" + (*names)[0]).ok());
+  ASSERT_TRUE(fs_.Remove(kLog + "/" + (*names)[0]).ok());
   ASSERT_TRUE(Reopen().ok());
   ASSERT_EQ(store_->Recovered().stored.size(), 1);
   EXPECT_EQ(store_->Recovered().stored[0].info.key().slot(), 2);
@@ -454,7 +468,7 @@ TEST_F(RunStoreTest, AStoredContributionWithoutItsSegmentIsLostAndComesAgain) {
   EXPECT_NE(why.find((*names)[0]), std::string::npos) << why;
   // Other segments do not get the number that its record still names.
   StoreContribution(3);
-  EXPECT_FALSE(fs_.Exists(std::string(kLog) + "/" + (*names)[0]));
+  EXPECT_FALSE(fs_.Exists(kLog + "/" + (*names)[0]));
   StoreContribution(1);
   ASSERT_TRUE(CutPowerAndReopen().ok());
   EXPECT_EQ(store_->Recovered().stored.size(), 3);
@@ -463,7 +477,7 @@ TEST_F(RunStoreTest, AStoredContributionWithoutItsSegmentIsLostAndComesAgain) {
 
 TEST_F(RunStoreTest, ASegmentThatIsBroughtBackHoldsItsContributionAgain) {
   StoreContribution(1);
-  const std::string path = std::string(kLog) + "/" + (*fs_.List(kLog))[0];
+  const std::string path = kLog + "/" + (*fs_.List(kLog))[0];
   const std::string aside = "data/aside";
   ASSERT_TRUE(fs_.Rename(path, aside).ok());
   ASSERT_TRUE(Reopen().ok());
@@ -512,7 +526,7 @@ TEST_F(RunStoreTest, ASpareSegmentThatCannotBeReadAtAStartKeepsItsName) {
 
 TEST_F(RunStoreTest, AShortSegmentIsLostToo) {
   StoreContribution(1);
-  const std::string path = std::string(kLog) + "/" + (*fs_.List(kLog))[0];
+  const std::string path = kLog + "/" + (*fs_.List(kLog))[0];
   const std::string bytes = *ReadFile(fs_, path);
   ASSERT_TRUE(fs_.Remove(path).ok());
   auto file = fs_.OpenForWrite(path);
@@ -525,7 +539,7 @@ TEST_F(RunStoreTest, AShortSegmentIsLostToo) {
 
 TEST_F(RunStoreTest, DamagedContributionsOfASealAreFoundAndLost) {
   StoreContribution(1);
-  const std::string path = std::string(kLog) + "/" + (*fs_.List(kLog))[0];
+  const std::string path = kLog + "/" + (*fs_.List(kLog))[0];
   Damage(kLog, 100);
   StoreContribution(2);
   v1::Seal seal;
@@ -640,7 +654,7 @@ TEST_F(RunStoreTest, WhatCouldNotBeFreedIsFreedByTheNextThatCan) {
   ASSERT_TRUE(store_->contributions().Drop({Bind(1)->key()}).ok());
   StoreContribution(2);
   StoreContribution(3);
-  EXPECT_EQ(fs_.List("data/runs/run/shard-0/log")->size(), 2u);
+  EXPECT_EQ(fs_.List(kLog)->size(), 2u);
 
   // A key that is bound again frees its old segment.
   records_.FailWrites(absl::ResourceExhaustedError("full"));
@@ -648,7 +662,7 @@ TEST_F(RunStoreTest, WhatCouldNotBeFreedIsFreedByTheNextThatCan) {
   records_.FailWrites(absl::OkStatus());
   StoreContribution(2);
   Bind(4);
-  EXPECT_EQ(fs_.List("data/runs/run/shard-0/log")->size(), 3u);
+  EXPECT_EQ(fs_.List(kLog)->size(), 3u);
   ASSERT_TRUE(CutPowerAndReopen().ok());
   std::vector<float> elements(10000);
   for (const int32_t slot : {2, 3}) {

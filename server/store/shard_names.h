@@ -14,19 +14,25 @@
 
 namespace atl::server {
 
+// Stands in paths for the run_uid of a run that has none: the coordinator that
+// created it did not make any.
+inline constexpr char kNoRunUid[] = "00000000000000000000000000000000";
+
 class ShardNames {
  public:
+  // `run_uid`: Run.run_uid, may be empty.
   ShardNames(absl::string_view data_dir, absl::string_view run_id,
-             int32_t shard)
-      : run_directory_(absl::StrCat(data_dir, "/runs/", run_id)),
-        directory_(absl::StrCat(run_directory_, "/shard-", shard)),
-        record_prefix_(absl::StrCat("data/", run_id, "/", shard, "/")) {}
+             absl::string_view run_uid, int32_t shard)
+      : run_directory_(absl::StrCat(data_dir, "/runs/", run_id, ".",
+                                    run_uid.empty() ? kNoRunUid : run_uid)),
+        directory_(absl::StrCat(run_directory_, "/shard-", shard)) {}
 
-  // DATA_DIR/runs/RUN.
+  // DATA_DIR/runs/RUN_ID.RUN_UID.
   const std::string& run_directory() const { return run_directory_; }
-  // DATA_DIR/runs/RUN/shard-SHARD; the folders below are in it.
+  // The run's directory and /shard-SHARD; the folders below are in it.
   const std::string& directory() const { return directory_; }
 
+  std::string records() const { return directory_ + "/records"; }
   std::string versions() const { return directory_ + "/versions"; }
   std::string sums() const { return directory_ + "/sums"; }
   std::string deltas() const { return directory_ + "/deltas"; }
@@ -46,21 +52,16 @@ class ShardNames {
     return absl::StrCat(checkpoints(), "/", pin_id, ".json");
   }
 
-  // data/RUN/SHARD/KIND.
-  std::string RecordName(absl::string_view kind) const {
-    return absl::StrCat(record_prefix_, kind);
-  }
-  // data/RUN/SHARD/KIND/EPOCH-FRAGMENT-SLOT-SEQ, zero-padded.
-  std::string KeyedName(absl::string_view kind,
-                        const ContributionKey& key) const {
-    return absl::StrFormat("%s/%020d-%010d-%010d-%020d", RecordName(kind),
-                           key.run_epoch, key.fragment, key.slot, key.seq);
+  // Name of a record: KIND/EPOCH-FRAGMENT-SLOT-SEQ, zero-padded.
+  static std::string KeyedName(absl::string_view kind,
+                               const ContributionKey& key) {
+    return absl::StrFormat("%s/%020d-%010d-%010d-%020d", kind, key.run_epoch,
+                           key.fragment, key.slot, key.seq);
   }
 
  private:
   std::string run_directory_;
   std::string directory_;
-  std::string record_prefix_;
 };
 
 }  // namespace atl::server

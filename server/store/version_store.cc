@@ -240,7 +240,7 @@ absl::Status VersionStore::PersistVersion0(int32_t fragment) {
     state->set_commit_seq(0);
     *state->mutable_digest() = held->digest.ToProto();
     *state->mutable_version0_digest() = held->digest.ToProto();
-    batch.Put(context_.names.RecordName("state"), state_.SerializeAsString());
+    batch.Put("state", state_.SerializeAsString());
   }
   failpoint::Hit("server.version0.before");
   RETURN_IF_ERROR(context_.records.Write(batch, Sync::kMachine));
@@ -258,9 +258,8 @@ absl::Status VersionStore::RecordPrepared(const PreparedFact& prepared) {
   record.set_norm_squared(prepared.norm_squared);
   *record.mutable_replica_digest() = prepared.replica_digest.ToProto();
   RecordBatch batch;
-  batch.Put(
-      context_.names.RecordName(absl::StrCat("prepared/", prepared.fragment)),
-      record.SerializeAsString());
+  batch.Put(absl::StrCat("prepared/", prepared.fragment),
+            record.SerializeAsString());
   failpoint::Hit("server.prepared.before");
   RETURN_IF_ERROR(context_.records.Write(batch, context_.durability));
   failpoint::Hit("server.prepared.after");
@@ -291,15 +290,22 @@ absl::StatusOr<Digest128> VersionStore::Seal(const v1::Commit& commit) {
 }
 
 void VersionStore::AddState(int64_t run_epoch, const v1::Commit& commit,
-                            const Digest128& digest, RecordBatch* batch) {
+                            const Digest128& digest,
+                            const v1::LogPosition& log, RecordBatch* batch) {
   MutexLock lock(&mutex_);
+  if (!log.cluster_id().empty()) *state_.mutable_log() = log;
   state_.set_run_epoch(std::max(state_.run_epoch(), run_epoch));
   state_.set_persisted_commit_seq(commit.commit_seq());
   records::FragmentState* state = state_.mutable_fragments(commit.fragment());
   state->set_version(commit.version());
   state->set_commit_seq(commit.commit_seq());
   *state->mutable_digest() = digest.ToProto();
-  batch->Put(context_.names.RecordName("state"), state_.SerializeAsString());
+  batch->Put("state", state_.SerializeAsString());
+}
+
+v1::LogPosition VersionStore::log_seen() const {
+  MutexLock lock(&mutex_);
+  return state_.log();
 }
 
 std::vector<PreparedFact> VersionStore::FindUnmade() const {

@@ -22,6 +22,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "atoll/v1/plan.pb.h"
+#include "atoll/v1/run.pb.h"
 #include "base/layout/digest.h"
 #include "base/sync/mutex.h"
 #include "server/core/shard_machine.h"
@@ -48,7 +49,12 @@ class VersionStore {
   // or damaged; the message names it. UNAVAILABLE: the disk does not give such
   // a file; the file stays as it is.
   absl::Status Recover();
-  // Adds to `recovered` what Recover found.
+  // Instead of Recover, if records are gone: opens the files of committed
+  // versions for reading, and changes nothing on the disk.
+  //
+  // NOT_FOUND: there is no STATE. Else as Recover.
+  absl::Status RecoverDamaged();
+  // Adds to `recovered` what was found.
   void AddRecovered(RecoveredShard& recovered) const;
 
   // Arrays of a version after theta: those of the outer optimizer, then the
@@ -99,8 +105,12 @@ class VersionStore {
   absl::StatusOr<Digest128> Seal(const v1::Commit& commit);
   // Adds STATE to `batch`: the commit's version, which Seal made durable, is
   // the newest one.
+  // `log`: the newest position of the coordinator's log; may be empty.
   void AddState(int64_t run_epoch, const v1::Commit& commit,
-                const Digest128& digest, RecordBatch* batch);
+                const Digest128& digest, const v1::LogPosition& log,
+                RecordBatch* batch);
+  // The position in STATE; empty if it has none.
+  v1::LogPosition log_seen() const;
 
   // Versions that an earlier process prepared and whose files are not here.
   std::vector<PreparedFact> FindUnmade() const;
@@ -137,6 +147,11 @@ class VersionStore {
 
   absl::Status RecoverState();
   absl::Status RecoverFiles();
+  // Opens the file of a version for reading.
+  //
+  // DATA_LOSS: it is damaged, or another version than its name says.
+  absl::StatusOr<std::shared_ptr<VersionFile>> OpenVersion(
+      const std::string& path, int32_t fragment, int64_t version) const;
   // What a start does with the file `name` of the versions' folder.
   absl::Status RecoverFile(const std::string& name,
                            const records::StateRecord& state);

@@ -1,7 +1,9 @@
 // Recovery of a shard's versions: the records, then the files that they name.
 // All other files are removed.
 
+#include <cstdint>
 #include <cstdio>
+#include <limits>
 #include <optional>
 #include <string>
 #include <utility>
@@ -15,6 +17,23 @@
 #include "server/store/version_store.h"
 
 namespace atl::server {
+namespace {
+
+// Fragment and version of the file fF-vV.ver or fF-vV.ver.tmp; none for other
+// names.
+std::optional<std::pair<int32_t, int64_t>> ParseName(const std::string& name) {
+  long long fragment = -1, version = -1;
+  char end = 0;
+  if (std::sscanf(name.c_str(), "f%lld-v%lld.ve%c", &fragment, &version,
+                  &end) != 3 ||
+      end != 'r' || fragment < 0 ||
+      fragment > std::numeric_limits<int32_t>::max()) {
+    return std::nullopt;
+  }
+  return std::pair<int32_t, int64_t>(static_cast<int32_t>(fragment), version);
+}
+
+}  // namespace
 
 absl::Status VersionStore::Recover() {
   RETURN_IF_ERROR(RecoverState());
@@ -22,8 +41,44 @@ absl::Status VersionStore::Recover() {
   return RecoverDeltas();
 }
 
+absl::Status VersionStore::RecoverDamaged() {
+  RETURN_IF_ERROR(context_.records.Get("state").status());
+  RETURN_IF_ERROR(RecoverState());
+  ASSIGN_OR_RETURN(const std::vector<std::string> names,
+                   context_.fs.List(context_.names.versions()));
+  for (const std::string& name : names) {
+    const std::optional<std::pair<int32_t, int64_t>> place = ParseName(name);
+    if (!place || place->first >= context_.layout.fragment_count() ||
+        !absl::EndsWith(name, ".ver")) {
+      continue;
+    }
+    const auto [f, version] = *place;
+    absl::StatusOr<std::shared_ptr<VersionFile>> file = OpenVersion(
+        absl::StrCat(context_.names.versions(), "/", name), f, version);
+    // Without a commit_seq it was prepared only.
+    if (!file.ok() || (version > 0 && (*file)->identity().commit_seq == 0)) {
+      continue;
+    }
+    const VersionIdentity& identity = (*file)->identity();
+    Publish(
+        f, version,
+        {*file, identity.commit_seq, identity.digest, identity.replica_digest});
+  }
+  // The newest one may be newer than this STATE, or older if its file is lost.
+  MutexLock lock(&mutex_);
+  for (const ShardRange& range : context_.ranges) {
+    if (range.empty()) continue;
+    int64_t newest = -1;
+    for (const auto& [place, held] : versions_) {
+      if (place.first == range.fragment()) newest = place.second;
+    }
+    state_.mutable_fragments(range.fragment())->set_version(newest);
+  }
+  return absl::OkStatus();
+}
+
 absl::Status VersionStore::RecoverState() {
-  const std::string name = context_.names.RecordName("state");
+  const std::string name = "state";
   const absl::StatusOr<std::string> value = context_.records.Get(name);
   if (value.ok()) {
     ASSIGN_OR_RETURN(records::StateRecord state,
@@ -46,7 +101,7 @@ absl::Status VersionStore::RecoverState() {
   }
   ASSIGN_OR_RETURN(
       const std::vector<RecordStore::Record> prepared,
-      context_.records.Scan(context_.names.RecordName("prepared/")));
+      context_.records.Scan("prepared/"));
   for (const RecordStore::Record& record : prepared) {
     ASSIGN_OR_RETURN(const records::PreparedRecord fact,
                      ParseRecord<records::PreparedRecord>(record));
@@ -81,13 +136,11 @@ absl::Status VersionStore::RecoverFiles() {
 absl::Status VersionStore::RecoverFile(const std::string& name,
                                        const records::StateRecord& state) {
   const std::string path = absl::StrCat(context_.names.versions(), "/", name);
-  long long fragment = -1, version = -1;
-  char end = 0;
-  const bool named = std::sscanf(name.c_str(), "f%lld-v%lld.ve%c", &fragment,
-                                 &version, &end) == 3 &&
-                     end == 'r' && fragment >= 0 &&
-                     fragment < context_.layout.fragment_count();
-  const int32_t f = static_cast<int32_t>(fragment);
+  const std::optional<std::pair<int32_t, int64_t>> place = ParseName(name);
+  const bool named =
+      place && place->first < context_.layout.fragment_count();
+  const int32_t f = place ? place->first : -1;
+  const int64_t version = place ? place->second : -1;
   // A version that STATE does not name may be prepared. Its contributions may
   // be gone.
   if (context_.merges_live && named &&
@@ -101,15 +154,7 @@ absl::Status VersionStore::RecoverFile(const std::string& name,
     return context_.fs.Remove(path);
   }
   absl::StatusOr<std::shared_ptr<VersionFile>> opened =
-      VersionFile::Open(context_.fs, path, context_.ranges[f], state_count_);
-  if (opened.ok()) {
-    const VersionIdentity& found = (*opened)->identity();
-    if (found.run_id != context_.run.run_id() ||
-        found.shard != context_.shard || found.version != version) {
-      opened = absl::DataLossError(
-          absl::StrCat(path, " is another version than its name says"));
-    }
-  }
+      OpenVersion(path, f, version);
   if (!opened.ok()) {
     if (version == state.fragments(f).version()) return opened.status();
     // No version is made from it any longer. Readers are told that it is not
@@ -124,6 +169,20 @@ absl::Status VersionStore::RecoverFile(const std::string& name,
       f, version,
       {file, identity.commit_seq, identity.digest, identity.replica_digest});
   return absl::OkStatus();
+}
+
+absl::StatusOr<std::shared_ptr<VersionFile>> VersionStore::OpenVersion(
+    const std::string& path, int32_t fragment, int64_t version) const {
+  ASSIGN_OR_RETURN(std::shared_ptr<VersionFile> file,
+                   VersionFile::Open(context_.fs, path,
+                                     context_.ranges[fragment], state_count_));
+  const VersionIdentity& found = file->identity();
+  if (found.run_id != context_.run.run_id() ||
+      found.shard != context_.shard || found.version != version) {
+    return absl::DataLossError(
+        absl::StrCat(path, " is another version than its name says"));
+  }
+  return file;
 }
 
 absl::Status VersionStore::CheckDurable(

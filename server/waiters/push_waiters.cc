@@ -103,6 +103,17 @@ void PushWaiters::Settle(const ContributionKey& key,
   for (const Waiter& one : entry.waiters) one.gate->Call(status);
 }
 
+void PushWaiters::SettleAll(const absl::Status& status) {
+  std::map<ContributionKey, Entry> entries;
+  {
+    MutexLock lock(&mutex_);
+    entries.swap(entries_);
+  }
+  for (const auto& [key, entry] : entries) {
+    for (const Waiter& one : entry.waiters) one.gate->Call(status);
+  }
+}
+
 void PushWaiters::SettleSlot(int32_t slot, const absl::Status& status) {
   std::vector<Entry> entries;
   {

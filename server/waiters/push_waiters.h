@@ -89,6 +89,8 @@ class PushWaiters {
   bool Remove(const ContributionKey& key, const WaiterGate* gate);
   // Settles and removes all streams of `key`.
   void Settle(const ContributionKey& key, const absl::Status& status);
+  // The same for all streams.
+  void SettleAll(const absl::Status& status);
   // The same for all contributions of `slot`, except imports.
   void SettleSlot(int32_t slot, const absl::Status& status);
   // The slots of all listed streams, except imports.

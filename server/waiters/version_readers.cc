@@ -50,6 +50,17 @@ void VersionReaders::OnReleased(int32_t fragment, int64_t version) {
   for (const auto& gate : displaced) gate->CallDisplaced(status);
 }
 
+void VersionReaders::EndAll(const absl::Status& status) {
+  std::vector<std::shared_ptr<WaiterGate>> gates;
+  {
+    MutexLock lock(&mutex_);
+    for (const auto& [fragment, one] : fragments_) {
+      for (const auto& [number, gate] : one.gates) gates.push_back(gate);
+    }
+  }
+  for (const auto& gate : gates) gate->CallDisplaced(status);
+}
+
 void VersionReaders::OnKeptDropped(
     absl::FunctionRef<absl::Status(const ContributionKey&)> kept) {
   std::vector<std::pair<ContributionKey, std::shared_ptr<WaiterGate>>> read;

@@ -65,6 +65,8 @@ class VersionReaders {
   // The version can no longer be found. Its readers, or those of another
   // released version, may be told to end with VERSION_RELEASED (OnDisplaced).
   void OnReleased(int32_t fragment, int64_t version);
+  // All readers are told to end with `status` (OnDisplaced).
+  void EndAll(const absl::Status& status);
   // Kept contributions were dropped. Readers of one for which `kept` returns an
   // error are told to end with that error (OnDisplaced).
   void OnKeptDropped(

@@ -96,7 +96,7 @@ absl::Status RoundIsland::Start() {
                    RunLayout::Create(joined.run().spec().layout()));
   layout_ = std::make_unique<RunLayout>(std::move(layout));
   server::ParameterClientOptions data =
-      server::MakeRunOptions(options_.run_id, joined.run().spec());
+      server::MakeRunOptions(joined.run());
   data.channel.kind = rpc::ChannelKind::kData;
   ASSIGN_OR_RETURN(servers_, server::MakeParameterClient(data, *layout_));
   const v1::RunSpec& spec = joined.run().spec();

@@ -45,7 +45,7 @@ class Merger {
  public:
   explicit Merger(const v1::MergeSpec& spec) {
     outer_.mutable_merge()->CopyFrom(spec);
-    rule_ = server::MakeMergeRule(outer_);
+    rule_ = *server::MakeMergeRule(outer_);
     verdict_ = coordinator::MakeVerdictRule(spec);
   }
 

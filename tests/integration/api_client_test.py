@@ -12,6 +12,7 @@ from harness import cluster as cluster_module
 from harness import processes
 from harness import protocols
 from harness import toy
+from harness import wait
 
 COORDINATOR_SERVICES = {
     "atoll.v1.IslandService",
@@ -122,7 +123,7 @@ class ApiClientTest(cluster_module.IntegrationTest):
         follow(1)
         cluster.kill("coordinator")
         cluster.restart("coordinator")
-        cluster.coordinator.wait_ready(20)
+        cluster.coordinator.wait_ready(wait.PATIENCE_S)
         for version in range(1, 3):
             toy.play_round(members, version, cases.seed())
         follow(3)
@@ -147,7 +148,7 @@ class ApiClientTest(cluster_module.IntegrationTest):
         self.assertEqual([r.version for r in before], list(range(1, 9)))
         cluster.kill("coordinator")
         cluster.restart("coordinator")
-        cluster.coordinator.wait_ready(20)
+        cluster.coordinator.wait_ready(wait.PATIENCE_S)
         self.assertEqual([r.SerializeToString() for r in cluster.rounds()],
                          [r.SerializeToString() for r in before])
         events = cluster.events(

@@ -21,7 +21,7 @@ ASYNC = {
               "momentum": 0.5, "buffer_count": 3, "weighting": "uniform"},
     "schedule": {"timing": "elastic", "max_staleness": MAX_STALENESS,
                  "min_quorum": 1, "inner_step_count": 8, "round_count": 36,
-                 "lease_duration": "3s"},
+                 "lease_duration": "30s"},
     "evaluation": {"every_round_count": 6},
     "checkpoint_every_round_count": 10,
 }
@@ -33,7 +33,7 @@ TOY = {
               "momentum": 0.9, "buffer_count": 2, "momentum_share": 0.25,
               "weighting": UNIFORM},
     "schedule": {"timing": 2, "min_quorum": 1, "max_staleness": 4,
-                 "lease_duration": {"seconds": 30}, "round_count": 7},
+                 "round_count": 7},
 }
 
 

@@ -26,7 +26,7 @@ ASYNC = {
     "outer": {"optimizer": "delayed_nesterov", "learning_rate": 0.7,
               "momentum": 0.5, "buffer_count": 3, "weighting": "uniform"},
     "schedule": {"timing": "elastic", "max_staleness": 6, "min_quorum": 1,
-                 "inner_step_count": 8, "lease_duration": "3s"},
+                 "inner_step_count": 8, "lease_duration": "30s"},
     "evaluation": {"every_round_count": 6},
 }
 CONTRIBUTION_TOKENS = 8 * 2 * 32  # At most.

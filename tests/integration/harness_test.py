@@ -1,12 +1,16 @@
 #!/usr/bin/python3
 """Checks the harness against published values."""
 
+import socket
+import subprocess
+import sys
 import types
 import unittest
 
 from harness import arithmetic
 from harness import cases
 from harness import cluster
+from harness import ports
 from harness import protocols
 from harness import run_file
 from harness import wait
@@ -88,6 +92,46 @@ class HarnessTest(unittest.TestCase):
         self.assertEqual(run_file.BASE["outer"]["momentum"], 0.9)
         self.assertIn('\n[outer]\noptimizer = "nesterov"\n',
                       run_file.to_toml(changed))
+
+
+class PortsTest(unittest.TestCase):
+
+    def claim(self):
+        port = ports.claim()
+        self.addCleanup(ports.release, port)
+        return port
+
+    def claim_elsewhere(self, port):
+        """What another process says to `port` as its only choice."""
+        done = subprocess.run(
+            [sys.executable, "-B", "-c",
+             "from harness import ports\n"
+             "ports.candidates = lambda taken: [%d]\n"
+             "print(ports.claim())" % port],
+            cwd=sys.path[0], stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+            text=True)
+        return done.stdout.strip() or done.stderr.strip().split("\n")[-1]
+
+    def test_a_port_lies_outside_the_kernels_choice_and_is_given_once(self):
+        claimed = [self.claim() for _ in range(100)]
+        self.assertEqual(len(set(claimed)), len(claimed))
+        for port in claimed:
+            self.assertIn(port, ports.candidates(ports.kernel_range()))
+        self.assertNotIn(40000, ports.candidates(range(32768, 61000)))
+        # Where the kernel takes all, some port is better than none.
+        self.assertIn(40000, ports.candidates(range(1024, 65536)))
+
+    def test_no_other_process_gets_it_until_it_is_released(self):
+        port = ports.claim()
+        self.assertIn("no port is free", self.claim_elsewhere(port))
+        ports.release(port)
+        self.assertEqual(self.claim_elsewhere(port), str(port))
+
+    def test_a_port_that_something_else_listens_at_is_not_given(self):
+        port = ports.claim()
+        with socket.create_server(("127.0.0.1", port)):
+            ports.release(port)
+            self.assertIn("no port is free", self.claim_elsewhere(port))
 
 
 class CheckerTest(unittest.TestCase):

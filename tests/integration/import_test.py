@@ -1,7 +1,6 @@
 #!/usr/bin/python3
 """Version 0 from a model directory: same bits, resumable, or refused."""
 
-import glob
 import json
 import os
 import re
@@ -10,6 +9,7 @@ import struct
 
 from harness import cases
 from harness import cluster as cluster_module
+from harness import damage
 from harness import model_files
 from harness import processes
 from harness import run_file
@@ -160,10 +160,9 @@ class ImportTest(cluster_module.IntegrationTest):
 
     def wait_initialized(self, server_id):
         """Waits until the shard has a version file: its import is complete."""
-        versions = os.path.join(self.cluster.directory, server_id, "runs",
-                                "run", "shard-*", "versions", "f0-v0.ver")
-        wait.until("%s has version 0" % server_id,
-                   lambda: glob.glob(versions))
+        wait.until("%s has version 0" % server_id, lambda: damage.find(
+            self.cluster, server_id, "run", "shard-*", "versions",
+            "f0-v0.ver"))
 
     def test_a_killed_server_is_sent_only_the_rest(self):
         model, sha = self.make_model(WIDE)

@@ -112,7 +112,7 @@ class IslandLevelTest(cluster_module.IntegrationTest):
     def test_a_sealed_round_goes_on_without_an_island_that_is_gone(self):
         cluster = self.cluster
         values = self.run_values(LEVEL, {
-            "schedule": {"lease_duration": "3s", "min_quorum": 2},
+            "schedule": {"lease_duration": "10s", "min_quorum": 2},
             "evaluation": {"every_round_count": 0}})
         cluster.start_run(values, {"server-0": "server.prepared.before@2"})
         # Sealed contributions are in no log, and one owner does not return.

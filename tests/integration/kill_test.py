@@ -12,6 +12,7 @@ import signal
 import grpc
 
 from harness import cases
+from harness import churn
 from harness import cluster as cluster_module
 from harness import damage
 from harness import processes
@@ -56,6 +57,9 @@ SPECIAL = {
     "island.leave.": "leave",
     "coordinator.verdict.": "verdict",
     "server.measured.": "verdict",
+    "coordinator.deletion.": "delete",
+    "coordinator.forgotten.": "delete",
+    "server.deletion.": "delete",
 }
 
 
@@ -369,6 +373,24 @@ class SpecialKillTest(cluster_module.IntegrationTest):
             lambda: steer(False, cluster_module.READY, cluster_module.REMOVED),
             lambda: steer(True, cluster_module.REMOVED,
                           cluster_module.READMITTED)))
+
+    def delete(self):
+        cluster = self.cluster
+        members = self.start({"schedule": {"round_count": 1}}, island_count=2)
+        toy.play(cluster, members, cases.seed(), 1)
+        self.dying(cluster.runs.DeleteRun, run_id="run")
+        self.revive()
+
+        def deleted():
+            try:
+                waiting = cluster.runs.DeleteRun(run_id="run")
+                return not waiting.waiting_server_ids
+            except grpc.RpcError as error:
+                return error.code() == grpc.StatusCode.NOT_FOUND
+
+        wait.until("the run is deleted", deleted)
+        churn.wait_gone(cluster)
+        self.assertEqual(list(cluster.retry(cluster.runs.ListRuns).runs), [])
 
     def leave(self):
         values = self.run_values(run_file.ELASTIC)

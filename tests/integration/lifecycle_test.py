@@ -157,7 +157,7 @@ class SteeringTest(cluster_module.IntegrationTest):
             member.wait_open(1)
         pushed = toy.gradients(members[:1], 1, cases.seed())[0].push()
         plans = members[0].service.WatchPlan(
-            metadata=members[0].metadata, timeout=20, **members[0].who)
+            metadata=members[0].metadata, **members[0].who)
         run = cluster.runs.CancelRun(run_id="run").run
         self.assertEqual(run.state, cluster_module.CANCELLED)
         cluster.runs.CancelRun(run_id="run")
@@ -349,7 +349,7 @@ class CoordinatorRestartTest(cluster_module.IntegrationTest):
         cluster.kill("coordinator")
         cluster.restart("coordinator")
         # Nothing is pushed again: the servers report what they hold.
-        cluster.client(cluster.coordinator_address).wait_ready(20)
+        cluster.client(cluster.coordinator_address).wait_ready(wait.PATIENCE_S)
         members[1].wait_open(0)
         toy.gradients(members[1:], 0, cases.seed())[0].push()
         members[0].wait_version(1)

@@ -156,8 +156,8 @@ class LossTest(cluster_module.IntegrationTest):
 
     def test_an_owner_that_is_gone_is_not_awaited(self):
         (gone, here), made = self.sealed_toys({"schedule": dict(
-            toy.ELASTIC_SCHEDULE, lease_duration={"seconds": 30},
-            min_quorum=1, island_count_min=2, grace_window={"seconds": 20})})
+            toy.ELASTIC_SCHEDULE, min_quorum=1, island_count_min=2,
+            grace_window={"seconds": 300})})
         self.wait_needed(gone, made[0])
         gone.leave()
         self.push_until_merged(made[1:])

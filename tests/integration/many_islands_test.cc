@@ -31,7 +31,6 @@
 #include "coordinator/store/testing/memory_store.h"
 #include "gtest/gtest.h"
 #include "server/parameter_server.h"
-#include "server/store/testing/memory_record_store.h"
 #include "worker/api/run_island.h"
 #include "worker/island/testing/tiny_run.h"
 
@@ -84,7 +83,6 @@ class MeasuredControl : public coordinator::ServerControlClient {
 
 struct Server {
   FakeFileSystem fs;
-  server::MemoryRecordStore records;
   std::unique_ptr<coordinator::OperatorClient> runs;
   std::unique_ptr<MeasuredControl> control;
   std::unique_ptr<server::ParameterServer> server;
@@ -239,7 +237,7 @@ class World {
       return response.run();
     };
     ASSIGN_OR_RETURN(one.server, server::ParameterServer::Start(
-                                     options, {one.fs, one.records,
+                                     options, {one.fs,
                                                *one.control, get_run}));
     return absl::OkStatus();
   }

@@ -27,7 +27,7 @@ class MeshRendezvousTest(cluster_module.IntegrationTest):
         cluster.start_servers(2)
         self.values = self.run_values(MODEL)
         cluster.create_run(self.values)
-        self.port = processes.free_port()
+        self.port = cluster.claim_port()
 
     def arguments(self, index, *further, mesh="dp_shard=2"):
         return ["--mesh", mesh, "--processes", "2", "--process-index",
@@ -49,7 +49,8 @@ class MeshRendezvousTest(cluster_module.IntegrationTest):
         def listens():
             self.cluster.check_alive()
             try:
-                return socket.create_connection((HOST, self.port), 5)
+                return socket.create_connection((HOST, self.port),
+                                                wait.PATIENCE_S)
             except OSError:
                 return None
 
@@ -93,7 +94,8 @@ class MeshRendezvousTest(cluster_module.IntegrationTest):
         strangers = []
 
         def dial(words=b""):
-            stranger = socket.create_connection((HOST, self.port), 5)
+            stranger = socket.create_connection((HOST, self.port),
+                                                wait.PATIENCE_S)
             if words:
                 stranger.sendall(words)
             strangers.append(stranger)

@@ -1,13 +1,20 @@
 #!/usr/bin/python3
-"""A power failure at level `machine`: unsynced writes are lost.
+"""A power failure at level `machine`: unsynced writes are lost, all or some.
 
 As kill_test, but the victim restarts with only what it had synced
-(harness/power.py).
+(harness/power.py). StormTest cuts the power again and again, in the middle of
+writes. By hand, as many cuts as wanted:
+
+    tests/integration/power_cut_test.py --cuts 1000
 """
 
+import collections
 import os
+import random
+import shutil
 import signal
 import sys
+import time
 
 import grpc
 
@@ -107,6 +114,132 @@ class PowerCutTest(cluster_module.IntegrationTest):
                          self.reference)
 
 
+class StormTest(cluster_module.IntegrationTest):
+    """One run after the other in which the disks of the coordinator and the
+    servers lose power in the middle of writes: at a random record, or at any
+    moment. Each run ends with the bits of the undisturbed run."""
+
+    CUTS = 36  # In ./tests/run.sh.
+    CUTS_A_RUN_MAX = 12
+    VICTIMS = ("coordinator", "server-0", "server-1")
+
+    def test_each_run_ends_with_the_bits_of_the_undisturbed_run(self):
+        values = self.run_values({"durability": "machine",
+                                  "schedule": {"round_count": 40},
+                                  "checkpoint_every_round_count": 7})
+        made = self.cluster
+        reference = self.run_strict(made, values)
+        spec = made.spec()
+        made.close()
+        self.reached = set()  # Failpoints.
+        self.left = {}        # Failpoints to pick, by program.
+        cut_count = run_count = 0
+        while cut_count < self.CUTS:
+            # ATOLL_TEST_SEED repeats from this run on.
+            seed = cases.seed() + run_count
+            self.cluster = self.new_cluster("storm-%d" % seed)
+            self.cuts = []
+            try:
+                cuts = self.storm(random.Random(seed), values, spec, reference)
+            except Exception:
+                print("seed %d: %s" % (seed, self.cuts), flush=True)
+                raise
+            print("seed %d, %d cuts: %s" % (seed, len(cuts), ", ".join(
+                "%s at %s" % cut for cut in cuts)), flush=True)
+            self.cluster.close()
+            shutil.rmtree(self.cluster.directory)
+            cut_count += len(cuts)
+            run_count += 1
+        print("seed %d: %d cuts, at %d different records and at any moment; "
+              "each of %d runs ended with the undisturbed bits" % (
+                  cases.seed(), cut_count, len(self.reached), run_count),
+              flush=True)
+
+    def storm(self, chance, values, spec, reference):
+        """Plays one run; returns its cuts."""
+        cluster = self.cluster
+        self.chance = chance
+        for name in self.VICTIMS:
+            cluster.cut_power_of(name, seed=self.chance.random())
+        self.points = {name: None for name in self.VICTIMS}
+        cluster.start_coordinator(
+            arguments=self.chance.choice(((), cluster_module.SNAPSHOTS)))
+        cluster.start_servers(2)
+        cluster.create_run_of(spec)
+        cluster.start_islands()
+        self.plan_cut()
+        wait.until("the run ends", self.cut_until_the_end, 600)
+        # What was reported as completed is still so after a cut.
+        self.kill(self.VICTIMS)
+        self.cut_the_dead(may_arm=False)
+        self.assertEqual(self.finish_strict(cluster, values), reference)
+        return self.cuts
+
+    def plan_cut(self):
+        """One victim dies at a random moment, or all at once, unless a
+        failpoint is first."""
+        self.moment = time.monotonic() + self.chance.uniform(
+            0, 3 if any(self.points.values()) else 0.5)
+        self.next = ([self.chance.choice(self.VICTIMS)]
+                     if self.chance.random() < 0.9 else self.VICTIMS)
+
+    def cut_until_the_end(self):
+        cluster = self.cluster
+        self.cut_the_dead()
+        cluster.check_alive()
+        try:
+            state = cluster.runs.GetRun(run_id="run").run.state
+        except grpc.RpcError as error:
+            # It died, or has not been dialled again.
+            if error.code() != grpc.StatusCode.UNAVAILABLE:
+                raise
+            state = None
+        if (len(self.cuts) < self.CUTS_A_RUN_MAX and
+                time.monotonic() > self.moment):
+            self.kill(self.next)
+            self.plan_cut()
+        return state == cluster_module.COMPLETED
+
+    def kill(self, names):
+        for name in names:
+            if self.cluster.processes[name].poll() is None:
+                self.points[name] = None
+                self.cluster.kill(name)
+
+    def cut_the_dead(self, may_arm=True):
+        for name in self.VICTIMS:
+            if self.cluster.processes[name].poll() != -signal.SIGKILL:
+                continue
+            point = self.points[name]
+            self.cuts.append((name, point or "any moment"))
+            if point is not None:
+                self.reached.add(point)
+                self.plan_cut()
+            self.points[name] = armed = None
+            if (may_arm and len(self.cuts) < self.CUTS_A_RUN_MAX and
+                    self.chance.random() < 0.7):
+                self.points[name] = self.pick_point(name)
+                armed = "%s@%d" % (self.points[name],
+                                   self.chance.choice((1, 1, 2, 3)))
+            self.cluster.restart(name, armed)
+
+    def pick_point(self, name):
+        """Each point of a program once, then those that were reached."""
+        program = name.split("-")[0]
+        if program not in self.left:
+            self.left[program] = processes.failpoints(_PROGRAMS[program],
+                                                      program)
+        left = self.left[program]
+        if not left:
+            left += sorted(n for n in self.reached
+                           if n.startswith(program)) or processes.failpoints(
+                               _PROGRAMS[program], program)
+        return left.pop(self.chance.randrange(len(left)))
+
+
+_PROGRAMS = {"coordinator": processes.COORDINATOR, "server": processes.SERVER}
+
+
 class DiskTest(cluster_module.IntegrationTest):
     """Tests the tool with a program that syncs some of its writes."""
 
@@ -167,6 +300,43 @@ os.kill(os.getpid(), signal.SIGKILL)
             "born of a used number", "kept", "new name", "old name", "synced",
             "unsynced bytes", "unsynced directory/file", "unsynced entry"]])
 
+    def test_in_the_middle_of_writes_each_page_and_entry_is_there_or_not(self):
+        seen = collections.defaultdict(set)
+        for seed in range(30):
+            disk = self.run_script(seed=seed)
+            found = self.contents(disk)
+            shutil.rmtree(disk.directory)
+            self.assertEqual(found["from before"], b"x")
+            self.assertEqual(found["synced"][:6], b"onetwo")
+            # The directory's entries are of one moment.
+            entries = frozenset(found)
+            seen["entries"].add(entries)
+            if "new name" in entries:
+                self.assertEqual(found["new name"], b"moved")
+                self.assertNotIn("old name", entries)
+            else:
+                self.assertEqual(found["old name"], b"moved")
+            seen["synced"].add(found["synced"])
+        self.assertEqual(len(seen["entries"]), 2, seen)
+        self.assertLessEqual({b"onetwo", b"onetwothree", b"onetwo" + bytes(5)},
+                             seen["synced"])
+
+    def test_pages_are_mixed_one_by_one(self):
+        page = power.PAGE
+        chance = random.Random(cases.seed())
+        old = b"a" * (page + 10)
+        new = b"b" * (2 * page) + b"c" * 10
+        for _ in range(200):
+            mixed = power.mix_pages(old, new, chance)
+            self.assertLessEqual(len(old), len(mixed))
+            self.assertLessEqual(len(mixed), len(new))
+            self.assertIn(mixed[:page],
+                          (b"a" * page, b"b" * page, bytes(page)))
+        # An append leaves what is before it in its page.
+        self.assertEqual(
+            {power.mix_pages(b"ab", b"abcd", chance)[:2] for _ in range(50)},
+            {b"ab"})
+
     def test_a_disk_that_lies_keeps_what_was_there_before(self):
         disk = self.run_script(lies=True)
         self.assertEqual(self.contents(disk), {"from before": b"x"})
@@ -183,5 +353,9 @@ def _add_cases():
 
 _add_cases()
 
+
 if __name__ == "__main__":
+    if sys.argv[1:2] == ["--cuts"]:
+        StormTest.CUTS = int(sys.argv[2])
+        sys.argv[1:] = ["StormTest"]
     cases.main()

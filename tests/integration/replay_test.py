@@ -88,8 +88,8 @@ class ReplayTest(cluster_module.IntegrationTest):
         address = self.cluster.server_address("server-0")
         self.cluster.kill("server-0")
         done = self.cluster.run_cli("replay", "run", "--from", "audit",
-                                    "--patience", "3s", check=3)
-        self.assertIn("waiting for server server-0 at %s, at most 3s" % address,
+                                    "--patience", "8s", check=3)
+        self.assertIn("waiting for server server-0 at %s, at most 8s" % address,
                       done.stderr)
 
     def test_kill_9_of_servers_loses_nothing_that_is_kept(self):

@@ -89,13 +89,11 @@ class DevUpTest(cluster_module.IntegrationTest):
         path = self.cluster.write_run_file(values, "dev")
         directory = self.root + "/dev-up"
         done = processes.run_cli("dev", "up", path, "--dir", directory,
-                                 "--servers", "2", "--islands", "3", check=0,
-                                 timeout=120)
+                                 "--servers", "2", "--islands", "3", check=0)
         self.assertIn("endpoints.json", "".join(_files(directory)))
         # Restarted on an ended run, it says so and exits.
         again = processes.run_cli("dev", "up", path, "--dir", directory,
-                                  "--servers", "2", "--islands", "3",
-                                  timeout=120)
+                                  "--servers", "2", "--islands", "3")
         self.assertEqual(again.returncode, 0, done.stderr + again.stderr)
 
 

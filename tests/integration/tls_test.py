@@ -172,7 +172,7 @@ class TlsTest(cluster_module.IntegrationTest):
             request = iter([request])
         error = None
         try:
-            answer = method(request, timeout=10)
+            answer = method(request)
             if method.kind.endswith("stream"):
                 next(iter(answer), None)
                 answer.cancel()
@@ -311,7 +311,7 @@ class TlsTest(cluster_module.IntegrationTest):
         """Checks that no port answers, not even health."""
         for address in self.addresses():
             stranger = client.Client(address, credentials)
-            error = client.error_of(stranger.health, timeout=10)
+            error = client.error_of(stranger.health)
             stranger.close()
             self.assertEqual(error.code, grpc.StatusCode.UNAVAILABLE,
                              (address, str(error)))
@@ -344,7 +344,7 @@ class TlsTest(cluster_module.IntegrationTest):
         mine = self.security.certificate("operator", "cli")
         done = processes.run_cli(
             "run", "list", "--coordinator", self.cluster.coordinator_address,
-            "-o", "json", "--timeout", "2s", *certificates.Certificate(
+            "-o", "json", "--timeout", "10s", *certificates.Certificate(
                 mine.cert, mine.key, other.ca).flags, check=FORBIDDEN)
         self.assertIn("certificate", done.stdout)
 

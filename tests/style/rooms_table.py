@@ -27,6 +27,7 @@ _SENTENCES = {
     'tests/benchmarks/results/quality': 'The traces behind quality.md.',
     'tests/build/atoll_test': 'A proto for tests/build.',
     'tests/integration/harness': 'Clusters of real processes, with verbs.',
+    'tests/upgrade/golden': 'What programs of older storage formats left.',
     'worker': 'An island; its rooms are below.',
 }
 

@@ -151,10 +151,9 @@ absl::StatusOr<IslandProgress> RunAttempts(const RunIslandOptions& options,
 }  // namespace
 
 absl::StatusOr<server::ParameterClientOptions> MakeParameterOptions(
-    const RunIslandOptions& options, const v1::RunSpec& spec,
+    const RunIslandOptions& options, const v1::Run& run,
     const HeldLayout& held) {
-  server::ParameterClientOptions data =
-      server::MakeRunOptions(options.run_id, spec);
+  server::ParameterClientOptions data = server::MakeRunOptions(run);
   data.channel =
       rpc::MakeChannelOptions(rpc::ChannelKind::kData, options.security);
   data.caps = server::TakePart(options.caps, held.element_count(),
@@ -222,11 +221,11 @@ absl::StatusOr<IslandProgress> RunIsland(
                      operator_client->GetRun(request));
     return std::move(*response.mutable_run());
   };
-  links.make_parameter_client = [&](const v1::RunSpec& spec,
+  links.make_parameter_client = [&](const v1::Run& run,
                                     const HeldLayout& held)
       -> absl::StatusOr<std::unique_ptr<server::ParameterClient>> {
     ASSIGN_OR_RETURN(const server::ParameterClientOptions data,
-                     MakeParameterOptions(options, spec, held));
+                     MakeParameterOptions(options, run, held));
     return server::MakeParameterClient(data, held.layout());
   };
   alter(links);

@@ -29,11 +29,11 @@ absl::StatusOr<IslandProgress> RunIsland(
     const RunIslandOptions& options,
     const std::function<void(IslandLinks&)>& alter = [](IslandLinks&) {});
 
-// Options for the server connections of a process that holds `held`, in a run
-// of `spec`. INVALID_ARGUMENT: its share of a bandwidth cap is less than
+// Options for the server connections of a process of `run` that holds `held`.
+// INVALID_ARGUMENT: its share of a bandwidth cap is less than
 // server::LeastCapBytesPerSecond.
 absl::StatusOr<server::ParameterClientOptions> MakeParameterOptions(
-    const RunIslandOptions& options, const v1::RunSpec& spec,
+    const RunIslandOptions& options, const v1::Run& run,
     const HeldLayout& held);
 
 // RunIsland over existing links.

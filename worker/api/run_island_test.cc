@@ -5,13 +5,17 @@
 #include <memory>
 #include <stop_token>
 #include <string>
+#include <utility>
+#include <vector>
 
 #include "absl/base/thread_annotations.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "base/features/features.h"
 #include "base/layout/held_layout.h"
 #include "base/layout/layout.h"
 #include "base/obs/log.h"
+#include "base/status/refusal.h"
 #include "base/sync/mutex.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
@@ -53,13 +57,15 @@ TEST_F(RunIslandTest, TrainsARunToItsEnd) {
 }
 
 TEST(ParameterOptionsTest, ProcessesShareTheIslandsCapsAsTheyDoTheModel) {
-  const v1::RunSpec spec = TinyRun(TinyRunOptions());
-  const absl::StatusOr<RunLayout> layout = RunLayout::Create(spec.layout());
+  v1::Run run;
+  *run.mutable_spec() = TinyRun(TinyRunOptions());
+  const absl::StatusOr<RunLayout> layout =
+      RunLayout::Create(run.spec().layout());
   ASSERT_TRUE(layout.ok()) << layout.status();
   RunIslandOptions options;
   options.caps = {.up_bytes_per_second = 1e6, .down_bytes_per_second = 4e6};
   const auto caps = [&](const HeldLayout& held) {
-    const auto data = MakeParameterOptions(options, spec, held);
+    const auto data = MakeParameterOptions(options, run, held);
     EXPECT_TRUE(data.ok()) << data.status();
     return data->caps;
   };
@@ -88,27 +94,28 @@ TEST(ParameterOptionsTest, ProcessesShareTheIslandsCapsAsTheyDoTheModel) {
 }
 
 TEST(ParameterOptionsTest, APartThatIsTooNarrowIsRefused) {
-  const v1::RunSpec spec = TinyRun(TinyRunOptions());
-  const RunLayout layout = *RunLayout::Create(spec.layout());
+  v1::Run run;
+  *run.mutable_spec() = TinyRun(TinyRunOptions());
+  const RunLayout layout = *RunLayout::Create(run.spec().layout());
   const IndexRange first = {0, layout.tensors()[0].element_count};
   const HeldLayout held = *HeldLayout::Create(layout, {first});
   RunIslandOptions options;
   options.caps.up_bytes_per_second = server::kCapBytesPerSecondMin;
-  EXPECT_TRUE(MakeParameterOptions(options, spec, HeldLayout(layout)).ok());
+  EXPECT_TRUE(MakeParameterOptions(options, run, HeldLayout(layout)).ok());
   options.place.process_count = 2;
   EXPECT_TRUE(absl::IsInvalidArgument(
-      MakeParameterOptions(options, spec, held).status()));
+      MakeParameterOptions(options, run, held).status()));
   // The cap suffices for all processes; this one has the least share.
   options.caps.up_bytes_per_second = 2 * server::kCapBytesPerSecondMin;
-  const auto least = MakeParameterOptions(options, spec, held);
+  const auto least = MakeParameterOptions(options, run, held);
   ASSERT_TRUE(least.ok()) << least.status();
   EXPECT_EQ(least->caps.up_bytes_per_second, server::kCapBytesPerSecondMin);
   options.caps.up_bytes_per_second -= 1;
   EXPECT_TRUE(absl::IsInvalidArgument(
-      MakeParameterOptions(options, spec, held).status()));
+      MakeParameterOptions(options, run, held).status()));
   // A process that holds nothing needs nothing.
   EXPECT_TRUE(
-      MakeParameterOptions(options, spec, *HeldLayout::Create(layout, {}))
+      MakeParameterOptions(options, run, *HeldLayout::Create(layout, {}))
           .ok());
 }
 
@@ -333,6 +340,139 @@ TEST_F(RunIslandTest, AFullDiskStopsTheContributionUntilThereIsRoom) {
   };
   ASSERT_TRUE(RunOne(service, options).ok());
   EXPECT_EQ(service.parameters_sha256(), undisturbed.parameters_sha256());
+}
+
+// A service whose run has a uid and whose plans have a place in a log.
+class NamedCoordinator : public coordinator::IslandControlClient {
+ public:
+  NamedCoordinator(MemoryService& service, std::string run_uid)
+      : inner_(service.MakeCoordinator()), run_uid_(std::move(run_uid)) {}
+
+  absl::StatusOr<v1::JoinResponse> Join(
+      const v1::JoinRequest& request) override {
+    joins.push_back(request);
+    auto response = inner_->Join(request);
+    if (!response.ok()) return response;
+    response->mutable_run()->set_run_uid(run_uid_);
+    Name(*response->mutable_plan());
+    return response;
+  }
+  absl::StatusOr<v1::IslandPlan> WaitForPlan(
+      const coordinator::PlanPosition& after, absl::Duration timeout,
+      std::stop_token stop) override {
+    auto plan = inner_->WaitForPlan(after, timeout, stop);
+    if (plan.ok()) Name(*plan);
+    return plan;
+  }
+  absl::Status ReportReady(int64_t commit_seq) override {
+    return inner_->ReportReady(commit_seq);
+  }
+  absl::StatusOr<absl::Duration> Heartbeat() override {
+    return inner_->Heartbeat();
+  }
+  absl::Status ReportProgress(v1::ReportProgressRequest progress) override {
+    return inner_->ReportProgress(progress);
+  }
+  absl::Status Leave(absl::string_view reason) override {
+    return inner_->Leave(reason);
+  }
+
+  std::vector<v1::JoinRequest> joins;
+
+ private:
+  void Name(v1::IslandPlan& plan) const {
+    plan.set_run_uid(run_uid_);
+    plan.mutable_log()->set_cluster_id("cluster");
+    plan.mutable_log()->set_start_id("start");
+    plan.mutable_log()->set_index(plan.revision());
+  }
+
+  const std::unique_ptr<coordinator::IslandControlClient> inner_;
+  const std::string run_uid_;
+};
+
+class IdentityTest : public RunIslandTest {
+ protected:
+  // One attempt of island "a" in the run `run_uid` of `service`; stops in the
+  // third round if `stops`.
+  absl::Status RunNamed(MemoryService& service, const std::string& run_uid,
+                        bool stops) {
+    std::stop_source stop;
+    RunIslandOptions options = Options("a");
+    options.stop_at_once = stop.get_token();
+    if (stops) {
+      options.on_progress = [&](const IslandProgress& progress) {
+        if (progress.version >= 2) stop.request_stop();
+      };
+    }
+    NamedCoordinator coordinator(service, run_uid);
+    IslandLinks links;
+    links.get_run = [&] {
+      v1::Run run = service.run();
+      run.set_run_uid(run_uid);
+      return absl::StatusOr<v1::Run>(run);
+    };
+    links.coordinator = &coordinator;
+    links.make_parameter_client = [&](const v1::Run& run, const HeldLayout&) {
+      EXPECT_EQ(run.run_uid(), run_uid);
+      return absl::StatusOr<std::unique_ptr<server::ParameterClient>>(
+          service.MakeParameters());
+    };
+    links.file_system = file_system_;
+    const absl::Status status = RunIslandOver(options, links).status();
+    joins_ = coordinator.joins;
+    return status;
+  }
+
+  std::vector<v1::JoinRequest> joins_;
+};
+
+TEST_F(IdentityTest, ARestartTellsTheRunAndTheNewestPlaceThatItHasSeen) {
+  MemoryService service(TinyRun(Tiny(1)));
+  EXPECT_TRUE(absl::IsCancelled(RunNamed(service, "uid-1", true)));
+  ASSERT_EQ(joins_.size(), 1u);
+  EXPECT_FALSE(joins_[0].has_log_seen());
+  EXPECT_EQ(joins_[0].capabilities().features(), ProgramFeatures());
+  EXPECT_TRUE(RunNamed(service, "uid-1", false).ok());
+  ASSERT_EQ(joins_.size(), 1u);
+  EXPECT_EQ(joins_[0].run_uid(), "uid-1");
+  EXPECT_EQ(joins_[0].log_seen().cluster_id(), "cluster");
+  EXPECT_EQ(joins_[0].log_seen().start_id(), "start");
+  EXPECT_GT(joins_[0].log_seen().index(), 0);
+}
+
+TEST_F(IdentityTest, TheStateOfAnotherRunIsRefusedAndKept) {
+  MemoryService first(TinyRun(Tiny(1))), second(TinyRun(Tiny(1)));
+  EXPECT_TRUE(absl::IsCancelled(RunNamed(first, "uid-1", true)));
+  const auto before = files_.List(Options("a").work_directory);
+  ASSERT_TRUE(before.ok());
+  ASSERT_FALSE(before->empty());
+  const absl::Status refused = RunNamed(second, "uid-2", false);
+  EXPECT_TRUE(absl::IsFailedPrecondition(refused)) << refused;
+  ASSERT_TRUE(GetReason(refused).has_value()) << refused;
+  EXPECT_EQ(GetReason(refused)->reason, "OTHER_RUN");
+  EXPECT_THAT(std::string(refused.message()), HasSubstr("another --dir"));
+  EXPECT_THAT(std::string(refused.message()),
+              HasSubstr("/work-a/test.a*.save"));
+  EXPECT_TRUE(joins_.empty());
+  EXPECT_EQ(*files_.List(Options("a").work_directory), *before);
+  // Its own run goes on.
+  EXPECT_TRUE(RunNamed(first, "uid-1", false).ok());
+}
+
+TEST_F(RunIslandTest, RefusesARunThatNeedsANewerProgram) {
+  MemoryService service(TinyRun(Tiny(1)));
+  IslandLinks links;
+  links.get_run = [&] {
+    v1::Run run = service.run();
+    run.mutable_spec()->mutable_outer()->mutable_merge()->set_rule(
+        static_cast<v1::MergeRuleKind>(99));
+    return absl::StatusOr<v1::Run>(run);
+  };
+  links.file_system = file_system_;
+  const absl::Status refused = RunIslandOver(Options("a"), links).status();
+  ASSERT_TRUE(GetReason(refused).has_value()) << refused;
+  EXPECT_EQ(GetReason(refused)->reason, "MISSING_FEATURES");
 }
 
 TEST_F(RunIslandTest, RefusesDataThatIsNotTheRuns) {

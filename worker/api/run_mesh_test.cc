@@ -118,13 +118,13 @@ class RunMeshTest : public IslandFixture {
         has_group ? IslandWorld::Over(mesh, std::move(ranks))
                   : IslandWorld::Join({.mesh = mesh.ToString(),
                                        .micro_batch_count = micro_batch_count_},
-                                      {}, absl::Minutes(1));
+                                      {}, absl::Minutes(2));
     if (!world.ok()) return world.status();
     const auto coordinator = service.MakeCoordinator();
     IslandLinks links;
     links.get_run = [&] { return absl::StatusOr<v1::Run>(service.run()); };
     links.coordinator = coordinator.get();
-    links.make_parameter_client = [&](const v1::RunSpec&,
+    links.make_parameter_client = [&](const v1::Run&,
                                       const HeldLayout& held) {
       return absl::StatusOr<std::unique_ptr<server::ParameterClient>>(
           service.MakeParameters(held));

@@ -146,7 +146,7 @@ class GatedFileSystem : public ForwardingFileSystem {
   absl::Status Rename(const std::string& from, const std::string& to) override {
     {
       MutexLock lock(&mutex_);
-      opened_.AwaitWithTimeout(&mutex_, absl::Minutes(1),
+      opened_.AwaitWithTimeout(&mutex_, absl::Minutes(2),
                                [this] { return is_open_; });
     }
     return ForwardingFileSystem::Rename(from, to);

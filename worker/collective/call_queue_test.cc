@@ -34,7 +34,7 @@ TEST(CallQueueTest, StartedCallsRunBesideTheCallerAndWaitedOnesOnIt) {
   CallQueue queue([&](const Call& call) {
     ran_on = std::this_thread::get_id();
     if (call.root == 1) {
-      EXPECT_TRUE(go.WaitWithTimeout(absl::Minutes(1)));
+      EXPECT_TRUE(go.WaitWithTimeout(absl::Minutes(2)));
     }
     return absl::OkStatus();
   });

@@ -4,6 +4,8 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
+#include "base/features/features.h"
+#include "base/status/refusal.h"
 #include "base/status/status_macros.h"
 
 namespace atl::worker {
@@ -54,6 +56,23 @@ absl::Status CheckPlan(const v1::RunSpec& spec, const v1::IslandPlan& plan) {
     }
   }
   return absl::OkStatus();
+}
+
+absl::Status CheckRunUid(absl::string_view own, absl::string_view came) {
+  if (own.empty() || came.empty() || own == came) return absl::OkStatus();
+  return Refuse(absl::StatusCode::kFailedPrecondition, "OTHER_RUN",
+                absl::StrCat("this is another run with the same run_id: its "
+                             "run_uid is ",
+                             came, ", not ", own));
+}
+
+absl::Status CheckFeatures(const v1::RunSpec& spec) {
+  const uint64_t lacking = RequiredFeatures(spec) & ~ProgramFeatures();
+  if (lacking == 0) return absl::OkStatus();
+  return Refuse(absl::StatusCode::kFailedPrecondition, "MISSING_FEATURES",
+                absl::StrCat("this program is too old for the run; it lacks ",
+                             DescribeFeatures(lacking),
+                             ": upgrade it to the coordinator's version"));
 }
 
 absl::Status CheckJoin(const v1::RunSpec& spec,

@@ -2,6 +2,7 @@
 
 #include <functional>
 
+#include "base/status/refusal.h"
 #include "gtest/gtest.h"
 
 namespace atl::worker {
@@ -116,6 +117,26 @@ TEST_F(CheckPlanTest, AnotherRunThanTheOneThatWasReadIsRefused) {
                   ->set_overlap_step_count(1);
             }),
             kInvalid);
+}
+
+TEST(CheckRunUidTest, AnotherUidIsAnotherRunAndNoUidIsNotChecked) {
+  EXPECT_TRUE(CheckRunUid("a", "a").ok());
+  EXPECT_TRUE(CheckRunUid("", "a").ok());
+  EXPECT_TRUE(CheckRunUid("a", "").ok());
+  const absl::Status other = CheckRunUid("a", "b");
+  EXPECT_TRUE(absl::IsFailedPrecondition(other)) << other;
+  ASSERT_TRUE(GetReason(other).has_value());
+  EXPECT_EQ(GetReason(other)->reason, "OTHER_RUN");
+}
+
+TEST(CheckFeaturesTest, ARunOfANewerProgramIsRefused) {
+  v1::RunSpec spec;
+  EXPECT_TRUE(CheckFeatures(spec).ok());
+  spec.mutable_exchange()->set_up(static_cast<v1::Codec>(99));
+  const absl::Status refused = CheckFeatures(spec);
+  EXPECT_TRUE(absl::IsFailedPrecondition(refused)) << refused;
+  ASSERT_TRUE(GetReason(refused).has_value());
+  EXPECT_EQ(GetReason(refused)->reason, "MISSING_FEATURES");
 }
 
 }  // namespace

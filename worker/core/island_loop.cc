@@ -1,10 +1,12 @@
 #include "worker/core/island_loop.h"
 
 #include <algorithm>
+#include <optional>
 #include <tuple>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "base/status/refusal.h"
 
 namespace atl::worker {
 namespace {
@@ -12,7 +14,14 @@ namespace {
 // Rounds that can be open at once, and a few to spare.
 constexpr size_t kEvaluatorCountMax = 8;
 
+// A server holds another run with this run_id.
+bool IsOtherRun(const absl::Status& status) {
+  const std::optional<ErrorReason> reason = GetReason(status);
+  return reason.has_value() && reason->reason == "OTHER_RUN";
+}
+
 bool NeverRetry(const absl::Status& status) {
+  if (IsOtherRun(status)) return true;
   switch (status.code()) {
     case absl::StatusCode::kInvalidArgument:
     case absl::StatusCode::kUnauthenticated:
@@ -207,7 +216,8 @@ void IslandLoop::OnPushed(const Action& action, const absl::Status& status) {
       if (refused) part.refused = true;
     }
   }
-  if (absl::IsUnauthenticated(status) || absl::IsUnimplemented(status)) {
+  if (absl::IsUnauthenticated(status) || absl::IsUnimplemented(status) ||
+      IsOtherRun(status)) {
     OnRefused(status);
   }
 }

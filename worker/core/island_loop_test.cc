@@ -6,6 +6,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "base/status/refusal.h"
 #include "gtest/gtest.h"
 #include "worker/core/testing/own_slot.h"
 #include "worker/core/testing/shaped_plan.h"
@@ -207,6 +208,17 @@ TEST_F(IslandLoopTest, BacksOffAfterAPushThatFailed) {
   EXPECT_EQ(NextLine(), "wait after 2");
   Publish();
   EXPECT_EQ(NextLine(), "push f0 #1");
+}
+
+TEST_F(IslandLoopTest, EndsIfAServerHoldsAnotherRun) {
+  Open(0);
+  Join();
+  Trace(7);
+  ASSERT_EQ(NextLine(), "push f0 #1");
+  const Action push = loop_.Next();
+  loop_.OnDone(push, Refuse(absl::StatusCode::kFailedPrecondition, "OTHER_RUN",
+                            "another run"));
+  EXPECT_EQ(NextLine(), "finish FAILED_PRECONDITION");
 }
 
 TEST_F(IslandLoopTest, WaitsForTheOutcomeOfARefusedContribution) {

@@ -7,6 +7,7 @@
 #include "base/failpoint/failpoint.h"
 #include "base/obs/log.h"
 #include "base/status/annotate.h"
+#include "base/status/refusal.h"
 #include "base/time/clock.h"
 #include "base/time/proto_time.h"
 #include "coordinator/client/plan_position.h"
@@ -25,8 +26,20 @@ constexpr absl::Duration kAwayWait = absl::Milliseconds(500);
 // Nobody who sets the machine's clock delays a heartbeat.
 absl::Time Now() { return SystemClock().Now(); }
 
+// True if the coordinator is there, but can take nobody now.
+bool CanTakeNobody(const absl::Status& status) {
+  return absl::IsResourceExhausted(status) || IsLogFault(status);
+}
+
+// The membership has ended. A coordinator that refuses for its log may still
+// have it.
+bool MembershipIsGone(const absl::Status& status) {
+  return absl::IsFailedPrecondition(status) && !IsLogFault(status);
+}
+
 // A join that asking again does not help.
 bool JoinIsRefused(const absl::Status& status) {
+  if (IsLogFault(status)) return false;
   switch (status.code()) {
     case absl::StatusCode::kUnavailable:
     case absl::StatusCode::kDeadlineExceeded:
@@ -111,16 +124,16 @@ bool ControlLink::JoinUntilDone(std::stop_token stop) {
       mailbox_.PutRefused(Annotate(response.status(), "cannot join the run"));
       return false;
     }
-    // A coordinator that answers "no room" is there.
-    if (absl::IsResourceExhausted(response.status())) last_answer = Now();
-    if (Now() - last_answer > patience) {
+    const absl::Time now = Now();
+    if (CanTakeNobody(response.status())) last_answer = now;
+    if (now - last_answer > patience) {
       mailbox_.PutRefused(Annotate(response.status(), "cannot join the run"));
       return false;
     }
     if (backoff.attempt_count() == 0) {
       LOG(WARNING) << "cannot join yet; asks again "
-                   << (absl::IsResourceExhausted(response.status())
-                           ? std::string("until there is room")
+                   << (CanTakeNobody(response.status())
+                           ? std::string("until the coordinator can take it")
                            : absl::StrCat("for ",
                                           absl::FormatDuration(patience),
                                           " at most"))
@@ -152,11 +165,12 @@ bool ControlLink::KeepMembership(std::stop_token stop) {
         if (*lease > absl::ZeroDuration()) lease_ = *lease;
         last_contact_ = now;
         next_heartbeat = now + std::min(kHeartbeatMax, lease_ / 3);
-      } else if (absl::IsFailedPrecondition(lease.status())) {
+      } else if (MembershipIsGone(lease.status())) {
         return false;
       } else {
         next_heartbeat = now + std::min(kAwayWait, lease_ / 3);
       }
+      if (CanTakeNobody(lease.status())) last_contact_ = now;
       if (absl::IsAborted(lease.status())) {
         mailbox_.PutRefused(
             Annotate(lease.status(), "another process joined as this island"));
@@ -173,9 +187,14 @@ bool ControlLink::KeepMembership(std::stop_token stop) {
         if (lease.ok()) {
           LOG(INFO) << "the coordinator is back";
         } else {
-          LOG(WARNING) << "the coordinator is away; it is asked again for "
-                       << options_.patience
-                       << " at most: " << lease.status().message();
+          LOG(WARNING) << "the coordinator is away; it is asked again "
+                       << (CanTakeNobody(lease.status())
+                               ? std::string("until it is back")
+                               : absl::StrCat("for ",
+                                              absl::FormatDuration(
+                                                  options_.patience),
+                                              " at most"))
+                       << ": " << lease.status().message();
         }
       }
     }
@@ -233,7 +252,7 @@ void ControlLink::RunPlans(std::stop_token stop) {
           Annotate(plan.status(), "another process joined as this island"));
       return;
     }
-    if (absl::IsFailedPrecondition(plan.status())) {
+    if (MembershipIsGone(plan.status())) {
       MutexLock lock(&mutex_);
       rejoin_ = true;
       changed_.SignalAll();
@@ -246,7 +265,7 @@ void ControlLink::RunPlans(std::stop_token stop) {
 
 absl::Status ControlLink::ReportReady(int64_t commit_seq) {
   const absl::Status status = client_.ReportReady(commit_seq);
-  if (absl::IsFailedPrecondition(status)) {
+  if (MembershipIsGone(status)) {
     MutexLock lock(&mutex_);
     rejoin_ = true;
     changed_.SignalAll();

@@ -6,6 +6,7 @@
 #include <string>
 
 #include "absl/time/time.h"
+#include "base/status/refusal.h"
 #include "coordinator/client/testing/fake_island_control_client.h"
 #include "gtest/gtest.h"
 
@@ -93,6 +94,53 @@ TEST_F(ControlLinkTest, JoinsAgainWhenThePlanIsRefused) {
   Until([&] { return client_.joins().size() == 2; });
 }
 
+// The reasons with which a coordinator refuses while its log is not whole.
+absl::Status LogBehind() {
+  return Refuse(absl::StatusCode::kFailedPrecondition, "LOG_BEHIND",
+                "the log ends at 3, and 5 was seen");
+}
+absl::Status LogDamaged() {
+  return Refuse(absl::StatusCode::kDataLoss, "LOG_DAMAGED", "records are gone");
+}
+
+TEST_F(ControlLinkTest, WaitsForACoordinatorThatRunsOnAnOlderLog) {
+  // Such a coordinator answers, so patience does not end the wait.
+  options_.join_patience = absl::ZeroDuration();
+  for (int i = 0; i < 3; ++i) {
+    client_.FailNext("Join", i == 1 ? LogDamaged() : LogBehind());
+  }
+  Start();
+  Until([&] { return loop_.joined(); });
+  EXPECT_EQ(client_.joins().size(), 4);
+}
+
+TEST_F(ControlLinkTest, StaysAMemberWhileTheCoordinatorRefusesForItsLog) {
+  options_.patience = absl::ZeroDuration();
+  client_.FailNext("Heartbeat", LogBehind());
+  client_.FailNext("Heartbeat", LogDamaged());
+  client_.FailNext("WaitForPlan", LogBehind());
+  Start();
+  Until([&] { return loop_.joined() && client_.heartbeat_count() >= 1; });
+  client_.FailNext("ReportReady", LogBehind());
+  EXPECT_FALSE(link_->ReportReady(1).ok());
+  v1::IslandPlan plan;
+  plan.set_revision(7);
+  client_.SetPlan(plan);
+  Until([&] { return loop_.plan().revision() == 7; });
+  EXPECT_EQ(client_.joins().size(), 1);
+  EXPECT_NE(loop_.Next().kind, ActionKind::kFinish);
+}
+
+TEST_F(ControlLinkTest, EndsIfWhatTheIslandHasIsOfAnotherRun) {
+  client_.FailNext("Join", Refuse(absl::StatusCode::kFailedPrecondition,
+                                  "OTHER_RUN", "another run"));
+  Start();
+  Until([&] { return loop_.Next().kind == ActionKind::kFinish; });
+  const auto reason = GetReason(loop_.Next().status);
+  ASSERT_TRUE(reason.has_value()) << loop_.Next().status;
+  EXPECT_EQ(reason->reason, "OTHER_RUN");
+}
+
 TEST_F(ControlLinkTest, EndsWhenAnotherProcessIsTheIsland) {
   client_.FailNext("Heartbeat", absl::AbortedError("epoch"));
   Start();
@@ -158,7 +206,7 @@ TEST_F(ControlLinkTest, ReportsEveryLossAndEvaluationOnce) {
     evaluation.set_version(i);
     link_->AddEvaluation(evaluation);
   }
-  link_->Flush(absl::Seconds(20));
+  link_->Flush(absl::Minutes(2));
   link_.reset();
   double reported = 0;
   int64_t step_count = 0, evaluation_count = 0;

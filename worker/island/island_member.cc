@@ -34,7 +34,7 @@ class Member {
     ASSIGN_OR_RETURN(const v1::Run run, DecodeSetup(setup));
     progress_.round_count = run.spec().schedule().round_count();
     progress_.step_count = PlannedStepCount(run.spec());
-    ASSIGN_OR_RETURN(part_, IslandPart::Create(options_, links_, run.spec()));
+    ASSIGN_OR_RETURN(part_, IslandPart::Create(options_, links_, run));
     std::vector<std::thread> lanes;
     if (part_->streaming()) {
       for (const Lane lane : {Lane::kPush, Lane::kPull, Lane::kSave}) {

@@ -13,19 +13,19 @@
 namespace atl::worker {
 
 IslandPart::IslandPart(const RunIslandOptions& options,
-                       const IslandLinks& links, const v1::RunSpec& spec)
+                       const IslandLinks& links, const v1::Run& run)
     : options_(options),
       links_(links),
       group_(links.group),
-      spec_(spec),
-      streaming_(IsStreaming(spec.schedule())) {}
+      spec_(run.spec()),
+      streaming_(IsStreaming(run.spec().schedule())) {}
 
 absl::StatusOr<std::unique_ptr<IslandPart>> IslandPart::Create(
     const RunIslandOptions& options, const IslandLinks& links,
-    const v1::RunSpec& spec) {
-  auto part = std::unique_ptr<IslandPart>(new IslandPart(options, links, spec));
-  RETURN_IF_ERROR(part->Agree(Lane::kTraining, part->Setup()));
-  if (spec.schedule().timing() == v1::TIMING_ELASTIC) {
+    const v1::Run& run) {
+  auto part = std::unique_ptr<IslandPart>(new IslandPart(options, links, run));
+  RETURN_IF_ERROR(part->Agree(Lane::kTraining, part->Setup(run)));
+  if (run.spec().schedule().timing() == v1::TIMING_ELASTIC) {
     RETURN_IF_ERROR(part->Agree(Lane::kTraining, part->MeasureSpeed()));
   }
   return part;
@@ -35,7 +35,7 @@ absl::Status IslandPart::Agree(Lane lane, const absl::Status& status) const {
   return group_ == nullptr ? status : group_->Agree(lane, status);
 }
 
-absl::Status IslandPart::Setup() {
+absl::Status IslandPart::Setup(const v1::Run& run) {
   ASSIGN_OR_RETURN(state_, IslandState::Create(spec_, options_.thread_count,
                                                links_.make_trainer));
   state_->set_before_write([this] { copy_.Finish(); });
@@ -46,7 +46,7 @@ absl::Status IslandPart::Setup() {
         links_.file_system->CreateDirectories(options_.work_directory));
   }
   ASSIGN_OR_RETURN(parameters_,
-                   links_.make_parameter_client(spec_, state_->held()));
+                   links_.make_parameter_client(run, state_->held()));
   return absl::OkStatus();
 }
 

@@ -34,6 +34,9 @@
 
 namespace atl::worker {
 
+// Where an island of `options` keeps its local checkpoints.
+SavePlace MakeSavePlace(const RunIslandOptions& options);
+
 struct PartResult {
   std::optional<SaveSummary> save;  // kLoadSave: the same in all processes.
   int64_t saved_step = 0;           // kRestoreSave.
@@ -56,7 +59,7 @@ class IslandPart {
   // RunIsland.
   static absl::StatusOr<std::unique_ptr<IslandPart>> Create(
       const RunIslandOptions& options, const IslandLinks& links,
-      const v1::RunSpec& spec);
+      const v1::Run& run);
 
   void SetIdentity(int64_t island_epoch, absl::string_view session_secret);
   void SetRoutes(const server::ShardRoutes& routes);
@@ -85,11 +88,11 @@ class IslandPart {
 
  private:
   IslandPart(const RunIslandOptions& options, const IslandLinks& links,
-             const v1::RunSpec& spec);
+             const v1::Run& run);
 
   absl::Status DoHere(Lane lane, const PartCommand& command,
                       const server::CallBounds& bounds, PartResult& result);
-  absl::Status Setup();
+  absl::Status Setup(const v1::Run& run);
   absl::Status OpenData();
   absl::Status MeasureSpeed();
   absl::Status Agree(Lane lane, const absl::Status& status) const;
@@ -99,7 +102,7 @@ class IslandPart {
                         PartResult& result);
 
   // island_part_save.cc.
-  SavePlace Place() const;
+  SavePlace Place() const { return MakeSavePlace(options_); }
   std::string OwnSavePath(bool is_next) const;
   absl::Status LoadSave(PartResult& result);
   // IslandGroup::Exchange, also for one process.

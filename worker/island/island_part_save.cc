@@ -48,9 +48,9 @@ void LogUnused(const SaveSet& set, const absl::Status& why) {
 
 }  // namespace
 
-SavePlace IslandPart::Place() const {
-  return {options_.work_directory.empty() ? "." : options_.work_directory,
-          options_.run_id, options_.island_id};
+SavePlace MakeSavePlace(const RunIslandOptions& options) {
+  return {options.work_directory.empty() ? "." : options.work_directory,
+          options.run_id, options.island_id};
 }
 
 std::string IslandPart::OwnSavePath(bool is_next) const {

@@ -39,20 +39,20 @@ class IslandPartTest : public IslandFixture {
     const v1::RunSpec spec = Streaming(Tiny(1), eager);
     service_ = std::make_unique<MemoryService>(spec);
     links_.file_system = &files_;
-    links_.make_parameter_client = [this](const v1::RunSpec&,
+    links_.make_parameter_client = [this](const v1::Run&,
                                           const HeldLayout&) {
       return absl::StatusOr<std::unique_ptr<server::ParameterClient>>(
           service_->MakeParameters());
     };
     part_ = nullptr;
-    auto world = IslandWorld::Join({.mesh = mesh}, {}, absl::Minutes(1));
+    auto world = IslandWorld::Join({.mesh = mesh}, {}, absl::Minutes(2));
     ASSERT_TRUE(world.ok()) << world.status();
     world_ = *std::move(world);
     links_.make_trainer = [this](const engine::TrainerOptions& trainer) {
       return world_->MakeTrainer(trainer);
     };
     options_ = Options(name);
-    auto part = IslandPart::Create(options_, links_, spec);
+    auto part = IslandPart::Create(options_, links_, service_->run());
     ASSERT_TRUE(part.ok()) << part.status();
     part_ = *std::move(part);
     step_ = 0;

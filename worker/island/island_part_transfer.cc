@@ -15,6 +15,7 @@
 #include "base/layout/digest.h"
 #include "base/layout/exchange.h"
 #include "base/status/annotate.h"
+#include "base/status/refusal.h"
 #include "base/status/status_macros.h"
 #include "base/time/clock.h"
 #include "island_command.pb.h"
@@ -61,6 +62,9 @@ class RunningTransfer {
     state.set_done(true);
     state.set_code(static_cast<int32_t>(outcome_->status.code()));
     state.set_message(std::string(outcome_->status.message()));
+    if (const auto reason = GetReason(outcome_->status); reason.has_value()) {
+      state.set_reason(reason->reason);
+    }
     int64_t bytes = 0;
     for (const auto& shard : outcome_->shards) bytes += shard.payload_bytes;
     state.set_payload_bytes(bytes);
@@ -97,9 +101,11 @@ absl::Status FirstError(const std::vector<wire::TransferState>& states,
   }
   if (first < 0) return absl::OkStatus();
   if (first == own_index) return own;
-  return absl::Status(static_cast<absl::StatusCode>(states[first].code()),
-                      absl::StrCat("process ", first, " of the island: ",
-                                   states[first].message()));
+  const absl::Status status(static_cast<absl::StatusCode>(states[first].code()),
+                            absl::StrCat("process ", first, " of the island: ",
+                                         states[first].message()));
+  if (states[first].reason().empty()) return status;
+  return WithReason(status, {states[first].reason(), {}});
 }
 
 // Tells when no process has moved any bytes for longer than `idle_max`.

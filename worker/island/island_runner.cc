@@ -1,28 +1,40 @@
 #include "worker/island/island_runner.h"
 
 #include <algorithm>
+#include <optional>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/strip.h"
 #include "absl/time/clock.h"
 #include "base/failpoint/failpoint.h"
+#include "base/features/features.h"
 #include "base/layout/fragment_schedule.h"
 #include "base/layout/ids.h"
 #include "base/layout/run_length.h"
 #include "base/obs/log.h"
 #include "base/status/annotate.h"
+#include "base/status/refusal.h"
 #include "base/status/status_macros.h"
 #include "base/time/clock.h"
 #include "worker/core/check_plan.h"
 #include "worker/island/group/part_command.h"
 #include "worker/island/retry_backoff.h"
+#include "worker/save/save_set.h"
 
 namespace atl::worker {
 namespace {
 
 constexpr absl::Duration kFlushMax = absl::Seconds(5);
 constexpr absl::Duration kRunReadWaitMax = absl::Milliseconds(500);
+
+// The island's state is of another run with this run_id, or of a run of another
+// coordinator.
+bool IsOfOtherRun(const absl::Status& status) {
+  const std::optional<ErrorReason> reason = GetReason(status);
+  return reason.has_value() &&
+         (reason->reason == "OTHER_RUN" || reason->reason == "OTHER_CLUSTER");
+}
 
 }  // namespace
 
@@ -55,7 +67,7 @@ absl::StatusOr<v1::Run> IslandRunner::ReadRun() {
                          " has ended: there is "
                          "nothing left to train"));
       }
-      if (links_.check_run) RETURN_IF_ERROR(links_.check_run(run->spec()));
+      RETURN_IF_ERROR(CheckRun(*run));
       return run;
     }
     const bool away = absl::IsUnavailable(run.status()) ||
@@ -75,10 +87,32 @@ absl::StatusOr<v1::Run> IslandRunner::ReadRun() {
   }
 }
 
+// The newest local checkpoint tells which run, and how far into the
+// coordinator's log, this island was.
+absl::Status IslandRunner::CheckRun(const v1::Run& run) {
+  RETURN_IF_ERROR(CheckFeatures(run.spec()));
+  if (links_.check_run) RETURN_IF_ERROR(links_.check_run(run.spec()));
+  const FoundSaves found =
+      FindSaves(*links_.file_system, MakeSavePlace(options_));
+  if (!found.sets.empty()) {
+    const SaveHeader& newest = found.sets.front().outline.header;
+    log_seen_.Note(newest.log);
+    RETURN_IF_ERROR(NoteRunUid(newest.run_uid));
+  }
+  const absl::Status same = NoteRunUid(run.run_uid());
+  return same.ok() ? same : Explain(same);
+}
+
+absl::Status IslandRunner::NoteRunUid(const std::string& run_uid) {
+  MutexLock lock(&mutex_);
+  if (run_uid_.empty()) run_uid_ = run_uid;
+  return CheckRunUid(run_uid_, run_uid);
+}
+
 absl::Status IslandRunner::Setup(const v1::Run& run) {
   spec_ = run.spec();
   streaming_ = IsStreaming(spec_.schedule());
-  ASSIGN_OR_RETURN(part_, IslandPart::Create(options_, links_, spec_));
+  ASSIGN_OR_RETURN(part_, IslandPart::Create(options_, links_, run));
   progress_.round_count = spec_.schedule().round_count();
   progress_.step_count = PlannedStepCount(spec_);
   return absl::OkStatus();
@@ -94,11 +128,17 @@ v1::JoinRequest IslandRunner::MakeJoinRequest() const {
   capabilities->set_program_version(options_.program_version);
   capabilities->set_data_fingerprint(part_->data_fingerprint());
   capabilities->set_tokens_per_second(part_->tokens_per_second());
+  capabilities->set_features(ProgramFeatures());
+  log_seen_.AddTo(request);
+  MutexLock lock(&mutex_);
+  request.set_run_uid(run_uid_);
   return request;
 }
 
 absl::Status IslandRunner::OnJoined(const v1::JoinResponse& response) {
+  RETURN_IF_ERROR(NoteRunUid(response.run().run_uid()));
   RETURN_IF_ERROR(CheckJoin(spec_, response));
+  log_seen_.Note(response.plan().log());
   part_->SetIdentity(response.island_epoch(), response.session_secret());
   part_->SetRoutes(server::ToRoutes(response.plan()));
   TellServers(response.plan());
@@ -108,7 +148,9 @@ absl::Status IslandRunner::OnJoined(const v1::JoinResponse& response) {
 }
 
 absl::Status IslandRunner::OnPlan(const v1::IslandPlan& plan) {
+  RETURN_IF_ERROR(NoteRunUid(plan.run_uid()));
   RETURN_IF_ERROR(CheckPlan(spec_, plan));
+  log_seen_.Note(plan.log());
   part_->SetRoutes(server::ToRoutes(plan));
   TellServers(plan);
   return absl::OkStatus();
@@ -369,6 +411,7 @@ SaveHeader IslandRunner::DescribeSave(const Action& action) const {
   SaveSummary& summary = header.summary;
   {
     MutexLock lock(&mutex_);
+    header.run_uid = run_uid_;
     if (streaming_) {
       summary = loop_.StreamSave(action);
     } else if (action.contributions[0].fragment == 0) {
@@ -382,6 +425,7 @@ SaveHeader IslandRunner::DescribeSave(const Action& action) const {
   summary.data_shard = action.data_shard;
   summary.data_position = action.data_position;
   header.step = progress_.step;
+  header.log = log_seen_.newest();
   return header;
 }
 
@@ -410,10 +454,23 @@ void IslandRunner::Evaluated(const Action& action, const PartResult& result) {
   failpoint::Hit("island.evaluated.after");
 }
 
+// Adds what to do about an error of IsOfOtherRun.
+absl::Status IslandRunner::Explain(const absl::Status& status) const {
+  const SavePlace place = MakeSavePlace(options_);
+  return Annotate(
+      status,
+      absl::StrCat("what this island has of run ", place.run_id,
+                   " is of another run or coordinator. Nothing was deleted. "
+                   "Join with another --dir, or remove its local checkpoints, ",
+                   place.directory, "/", place.run_id, ".", place.island_id,
+                   "*.save"));
+}
+
 absl::StatusOr<IslandProgress> IslandRunner::Finish(const Action& action) {
   if (action.status.ok()) link_->Flush(kFlushMax);
   progress_.heartbeat_latency = link_->heartbeat_latency();
   link_.reset();
+  if (IsOfOtherRun(action.status)) return Explain(action.status);
   if (absl::IsFailedPrecondition(action.status)) {
     // A join is also refused if the run has ended meanwhile.
     const absl::StatusOr<v1::Run> run = links_.get_run();

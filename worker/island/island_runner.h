@@ -20,6 +20,7 @@
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
 #include "base/sync/mutex.h"
+#include "coordinator/client/log_seen.h"
 #include "worker/core/island_loop.h"
 #include "worker/island/control_link.h"
 #include "worker/island/island_meter.h"
@@ -45,6 +46,9 @@ class IslandRunner {
       : options_(options), links_(links), loop_(options.run_id) {}
 
   absl::StatusOr<v1::Run> ReadRun();
+  absl::Status CheckRun(const v1::Run& run);
+  // Keeps the first run_uid; CheckRunUid() for the later ones.
+  absl::Status NoteRunUid(const std::string& run_uid);
   absl::Status Setup(const v1::Run& run);
   v1::JoinRequest MakeJoinRequest() const;
   absl::Status OnJoined(const v1::JoinResponse& response);
@@ -76,6 +80,7 @@ class IslandRunner {
   void EndOthers(Lane lane, const absl::Status& status);
   bool lost() const;
   absl::StatusOr<IslandProgress> Finish(const Action& action);
+  absl::Status Explain(const absl::Status& status) const;
   void Report(const Action& action);
   void Log(const Action& action);
 
@@ -96,8 +101,10 @@ class IslandRunner {
   int64_t outcomes_seen_ ABSL_GUARDED_BY(mutex_) = 0;
   int64_t first_seq_ ABSL_GUARDED_BY(mutex_) = 0;
   std::map<std::string, bool> servers_away_ ABSL_GUARDED_BY(mutex_);
+  std::string run_uid_ ABSL_GUARDED_BY(mutex_);  // Empty: not known.
 
   v1::RunSpec spec_;
+  coordinator::LogSeen log_seen_;
   bool streaming_ = false;
   std::unique_ptr<IslandPart> part_;
   // Outcomes for the other processes, sent with the next training command.

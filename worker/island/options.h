@@ -103,7 +103,7 @@ struct IslandLinks {
   std::function<absl::StatusOr<v1::Run>()> get_run;
   coordinator::IslandControlClient* coordinator = nullptr;
   std::function<absl::StatusOr<std::unique_ptr<server::ParameterClient>>(
-      const v1::RunSpec& spec, const HeldLayout& held)>
+      const v1::Run& run, const HeldLayout& held)>
       make_parameter_client;
   FileSystem* file_system = nullptr;
   std::function<absl::StatusOr<std::unique_ptr<engine::Trainer>>(

@@ -84,6 +84,8 @@ Json HeaderJson(const SaveHeader& header) {
                               {"seq", track.seq},
                               {"push_step", track.push_step}});
   }
+  if (!header.run_uid.empty()) json["run_uid"] = header.run_uid;
+  if (!header.log.cluster_id().empty()) json["log"] = ToHex(header.log);
   // Omitted if all is held, which keeps such files unchanged.
   if (header.held.has_value()) {
     json["held"] = Json::array();
@@ -141,6 +143,21 @@ absl::Status ParseTracks(const Json& json, SaveSummary& summary) {
   return absl::OkStatus();
 }
 
+// Files of older programs have neither.
+absl::Status ParseOrigin(const Json& json, SaveHeader& header) {
+  if (const auto uid = json.find("run_uid"); uid != json.end()) {
+    if (!uid->is_string()) return Damaged("its run_uid is not text");
+    header.run_uid = uid->get<std::string>();
+  }
+  if (const auto log = json.find("log"); log != json.end()) {
+    if (!log->is_string() || !header.log.ParseFromString(absl::HexStringToBytes(
+                                 log->get<std::string>()))) {
+      return Damaged("its log position cannot be read");
+    }
+  }
+  return absl::OkStatus();
+}
+
 absl::StatusOr<SaveHeader> ParseHeader(const Json& json) {
   SaveHeader header;
   SaveSummary& summary = header.summary;
@@ -164,6 +181,7 @@ absl::StatusOr<SaveHeader> ParseHeader(const Json& json) {
     return Damaged("its header lacks a number");
   }
   RETURN_IF_ERROR(ParseTracks(json, summary));
+  RETURN_IF_ERROR(ParseOrigin(json, header));
   const auto held = json.find("held");
   if (held == json.end()) return header;
   if (!held->is_array()) return Damaged("held is not a list");

@@ -37,6 +37,10 @@ struct SaveHeader {
   int64_t step = 0;  // Next, by the run's clock.
   int64_t optimizer_step_count = 0;
   int64_t restart_step_count = -1;  // IslandState::restart_step_count.
+  // Run.run_uid, and the newest place of the coordinator's log that the island
+  // had seen. Empty and not set in files of older programs.
+  std::string run_uid;
+  v1::LogPosition log;
   // The elements of the model order that the process holds, rising; arrays and
   // contributions are of these. nullopt: all.
   std::optional<std::vector<IndexRange>> held;

@@ -134,6 +134,30 @@ TEST_F(SaveFileTest, GivesBackWhatAStreamingRunNeeds) {
   EXPECT_EQ(save->header.summary.tracks[1].push_step, 120);
 }
 
+TEST_F(SaveFileTest, GivesBackTheRunAndThePlaceInTheLog) {
+  header_.run_uid = std::string(32, 'a');
+  header_.log.set_cluster_id("cluster");
+  header_.log.set_start_id("start");
+  header_.log.set_index(77);
+  ASSERT_TRUE(Write().ok());
+  const auto save = ReadSave(files_, kPath);
+  ASSERT_TRUE(save.ok()) << save.status();
+  EXPECT_EQ(save->header.run_uid, header_.run_uid);
+  EXPECT_EQ(save->header.log.SerializeAsString(),
+            header_.log.SerializeAsString());
+}
+
+TEST_F(SaveFileTest, AFileOfAnOlderProgramHasNeitherRunNorPlace) {
+  // Its header lacks both.
+  EXPECT_EQ(SaveHeaderText(header_).find("run_uid"), std::string::npos);
+  EXPECT_EQ(SaveHeaderText(header_).find("log"), std::string::npos);
+  ASSERT_TRUE(Write().ok());
+  const auto save = ReadSave(files_, kPath);
+  ASSERT_TRUE(save.ok()) << save.status();
+  EXPECT_EQ(save->header.run_uid, "");
+  EXPECT_EQ(save->header.log.cluster_id(), "");
+}
+
 TEST_F(SaveFileTest, SurvivesACrashOnceWritten) {
   ASSERT_TRUE(Write().ok());
   files_.Crash();

@@ -2,7 +2,9 @@
 
 #include <algorithm>
 #include <cstring>
+#include <iterator>
 #include <limits>
+#include <random>
 #include <utility>
 #include <vector>
 
@@ -16,6 +18,9 @@ namespace atl {
 namespace {
 
 using Fault = FakeFileSystem::Fault;
+
+// What a disk writes at once.
+constexpr size_t kPageBytes = 4096;
 
 // The verb that starts the messages of PosixFileSystem.
 absl::string_view ToVerb(Fault::Call call) {
@@ -57,6 +62,41 @@ struct FakeFileSystem::Node {
       synced_bytes.replace(begin, end - begin, bytes, begin, end - begin);
     }
     unsynced.clear();
+  }
+
+  // The disk has `durable` after a crash.
+  void Restart(std::string durable) {
+    synced_bytes = std::move(durable);
+    bytes = synced_bytes;
+    unsynced.clear();
+  }
+
+  // What the disk has if it was writing: see CrashInMidWrite.
+  std::string MixPages(std::mt19937_64& random) const {
+    const size_t low = std::min(bytes.size(), synced_bytes.size());
+    const size_t high = std::max(bytes.size(), synced_bytes.size());
+    const size_t sizes[] = {bytes.size(), synced_bytes.size(),
+                            low + random() % (high - low + 1)};
+    std::string mixed = synced_bytes;
+    mixed.resize(high);
+    enum { kKept, kZeroed, kOld, kChoiceCount };
+    std::map<size_t, int> choices;  // By page.
+    for (const auto& [begin, end] : unsynced) {
+      for (size_t at = begin; at < end;) {
+        const size_t page = at / kPageBytes;
+        const size_t stop = std::min(end, (page + 1) * kPageBytes);
+        const auto [choice, is_new] = choices.try_emplace(page, 0);
+        if (is_new) choice->second = static_cast<int>(random() % kChoiceCount);
+        if (choice->second == kKept) {
+          mixed.replace(at, stop - at, bytes, at, stop - at);
+        } else if (choice->second == kZeroed) {
+          mixed.replace(at, stop - at, stop - at, '\0');
+        }
+        at = stop;
+      }
+    }
+    mixed.resize(sizes[random() % std::size(sizes)]);
+    return mixed;
   }
 };
 
@@ -205,7 +245,24 @@ FakeFileSystem::~FakeFileSystem() = default;
 void FakeFileSystem::Crash() {
   MutexLock lock(&state_->mutex);
   state_->names = state_->synced_names;
-  for (auto& [name, node] : state_->names) node->bytes = node->synced_bytes;
+  for (auto& [name, node] : state_->names) node->Restart(node->synced_bytes);
+}
+
+void FakeFileSystem::CrashInMidWrite(uint64_t seed) {
+  MutexLock lock(&state_->mutex);
+  std::mt19937_64 random(seed);
+  std::map<std::string, std::shared_ptr<Node>> kept;
+  for (const std::string& directory : state_->directories) {
+    for (const auto& [name, node] :
+         random() % 2 == 0 ? state_->names : state_->synced_names) {
+      if (ParentDirectory(name) == directory) kept[name] = node;
+    }
+  }
+  state_->names = state_->synced_names = std::move(kept);
+  std::set<const Node*> seen;  // A file may have two names.
+  for (auto& [name, node] : state_->names) {
+    if (seen.insert(node.get()).second) node->Restart(node->MixPages(random));
+  }
 }
 
 void FakeFileSystem::SetCapacity(int64_t bytes) {
@@ -265,6 +322,26 @@ absl::Status FakeFileSystem::Rename(const std::string& from,
                                     const std::string& to) {
   MutexLock lock(&state_->mutex);
   RETURN_IF_ERROR(state_->Check(Fault::Call::kRename, from));
+  if (state_->directories.count(from) > 0) {
+    // With everything in it, before a crash and after it.
+    const std::string prefix = absl::StrCat(from, "/");
+    const auto renamed = [&](const std::string& name) {
+      return name == from || name.compare(0, prefix.size(), prefix) == 0
+                 ? absl::StrCat(to, name.substr(from.size()))
+                 : name;
+    };
+    for (auto* names : {&state_->names, &state_->synced_names}) {
+      std::map<std::string, std::shared_ptr<Node>> moved;
+      for (const auto& [name, node] : *names) moved[renamed(name)] = node;
+      names->swap(moved);
+    }
+    std::set<std::string> directories;
+    for (const std::string& name : state_->directories) {
+      directories.insert(renamed(name));
+    }
+    state_->directories.swap(directories);
+    return absl::OkStatus();
+  }
   const auto found = state_->names.find(from);
   if (found == state_->names.end()) {
     return absl::NotFoundError(absl::StrCat("rename ", from, ": not there"));

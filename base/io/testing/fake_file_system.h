@@ -2,7 +2,8 @@
 // and forget everything that was not synced. Thread-safe.
 //
 // Crash() keeps a file's bytes as of its last Sync(), and a name if its
-// directory was synced after the name was made. Directories always survive.
+// directory was synced after the name was made. Directories always survive, and
+// a directory's new name at once.
 
 #pragma once
 
@@ -27,6 +28,11 @@ class FakeFileSystem : public FileSystem {
   // Simulates a power loss: everything that was not synced is lost. Files
   // opened before must not be used afterwards.
   void Crash();
+  // As Crash(), but the disk had begun to write. By a choice that follows from
+  // `seed`, each page of 4 KiB of a file's unsynced bytes is kept, zeroed, or
+  // as before; an unsynced length is the new one, the old one, or between; and
+  // each directory has its present names or those of its last sync.
+  void CrashInMidWrite(uint64_t seed);
   // Limits the bytes of all named files together. Writes beyond the limit fail
   // with RESOURCE_EXHAUSTED.
   void SetCapacity(int64_t bytes);

@@ -81,7 +81,7 @@ absl::StatusOr<Exported> ExportRun(const Context& context,
   ASSIGN_OR_RETURN(const RunLayout layout,
                    RunLayout::Create(pinned.run().spec().layout()));
   server::ParameterClientOptions client_options =
-      server::MakeRunOptions(options.run_id, pinned.run().spec());
+      server::MakeRunOptions(pinned.run());
   client_options.channel = context.MakeChannelOptions(rpc::ChannelKind::kData);
   ASSIGN_OR_RETURN(std::unique_ptr<server::ParameterClient> shards,
                    server::MakeParameterClient(client_options, layout));

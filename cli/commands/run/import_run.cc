@@ -236,7 +236,7 @@ absl::StatusOr<Imported> ImportRun(const Context& context,
 
   ASSIGN_OR_RETURN(const RunLayout layout, RunLayout::Create(spec.layout()));
   server::ParameterClientOptions client_options =
-      server::MakeRunOptions(run_id, spec);
+      server::MakeRunOptions(run);
   client_options.channel = context.MakeChannelOptions(rpc::ChannelKind::kData);
   ASSIGN_OR_RETURN(std::unique_ptr<server::ParameterClient> shards,
                    server::MakeParameterClient(client_options, layout));

@@ -58,6 +58,8 @@ std::optional<v1::RunEvent> ToEvent(const storage::v1::Record& record) {
     case storage::v1::Record::kOutcomesSet:
     case storage::v1::Record::kCoordinatorStarted:
     case storage::v1::Record::kServerSet:
+    case storage::v1::Record::kRunDeleted:
+    case storage::v1::Record::kRunForgotten:
     case storage::v1::Record::BODY_NOT_SET:
       break;
   }

@@ -230,6 +230,34 @@ TEST_F(RecallsTest, AFaultPausesTheRunAndSaysWhichServerAndWhy) {
 }
 
 // A record with half a character could not be read at the next start.
+TEST_F(RecallsTest, ProgramsReadAFaultInItsParts) {
+  Start(SimpleSpec());
+  const auto fault = [&] {
+    return BuildRun(run_->machine(), /*with_tensors=*/false).fault();
+  };
+  EXPECT_EQ(fault().code(), "");
+  run_->SetFault(1, "DATA_LOSS: f0-v0.ver is missing");
+  EXPECT_EQ(fault().code(), "DATA_LOSS");
+  EXPECT_THAT(fault().expected(), HasSubstr("shard 1 on server server-1"));
+  EXPECT_THAT(fault().found(), HasSubstr("f0-v0.ver"));
+  EXPECT_EQ(fault().next_command(), "atoll run show run");
+  run_->alter_report = [](v1::ShardReport& report) {
+    if (report.shard() != 1) return;
+    report.mutable_fault_detail()->set_code("SHARD_BEHIND");
+    report.mutable_fault_detail()->set_expected("commit 9");
+    report.mutable_fault_detail()->set_found("commit 4");
+    report.mutable_fault_detail()->set_next_command("atoll run list");
+  };
+  run_->SetFault(1, "its directory is an older copy");
+  EXPECT_EQ(fault().code(), "SHARD_BEHIND");
+  EXPECT_EQ(fault().expected(), "commit 9");
+  EXPECT_EQ(fault().found(), "commit 4");
+  EXPECT_EQ(fault().next_command(), "atoll run list");
+  run_->alter_report = nullptr;
+  run_->SetFault(1, "");
+  EXPECT_EQ(fault().code(), "");
+}
+
 TEST_F(RecallsTest, ALongFaultIsCutBetweenCharacters) {
   StartSealed(SimpleSpec());
   std::string fault = "a";

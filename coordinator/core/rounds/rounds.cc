@@ -397,7 +397,8 @@ std::vector<v1::LiveMergeSlot> ExpectedSeal(const RunState& state,
 }
 
 Decision DecideSeal(const RunState& state, const Observations& observed,
-                    int32_t fragment, absl::Time now, RoundTimers& timers) {
+                    int32_t fragment, absl::Time now, absl::Time due,
+                    RoundTimers& timers) {
   const v1::OpenRound& open = state.fragments()[fragment].open;
   const std::string name = RoundName(state, fragment);
   const SeenContributions seen =
@@ -417,7 +418,7 @@ Decision DecideSeal(const RunState& state, const Observations& observed,
   }
   const absl::Duration deadline = FromProto(open.deadline());
   const bool past_deadline = elastic && deadline > absl::ZeroDuration() &&
-                             now >= timers.deadline_start + deadline;
+                             due >= timers.deadline_start + deadline;
   const int32_t unreported = UnreportedShard(state, observed, fragment);
 
   if (has_quorum) {
@@ -427,7 +428,7 @@ Decision DecideSeal(const RunState& state, const Observations& observed,
                                    " contributions: ", why)};
     };
     if (progress.awaited.empty()) return seal("nobody else is awaited");
-    if (elastic && now >= timers.quorum_time + FromProto(open.grace_window())) {
+    if (elastic && due >= timers.quorum_time + FromProto(open.grace_window())) {
       return seal("the quorum is there and the grace window is over");
     }
     if (past_deadline) return seal("the deadline is reached with a quorum");

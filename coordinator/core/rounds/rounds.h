@@ -19,8 +19,10 @@ namespace atl::coordinator {
 
 // SEAL of an open round; an ABORT that lets other islands in; or an ABORT and a
 // pause if refusals leave too few contributions. Sets the timers of the round.
+// New timers begin at `now`. Those that end by `due`, at most `now`, are over.
 Decision DecideSeal(const RunState& state, const Observations& observed,
-                    int32_t fragment, absl::Time now, RoundTimers& timers);
+                    int32_t fragment, absl::Time now, absl::Time due,
+                    RoundTimers& timers);
 
 // A forecast of an open round's SEAL: the slots that are received or awaited,
 // in order. The weights assume that each island claims its planned tokens.

@@ -6,6 +6,7 @@
 
 #include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
+#include "base/features/features.h"
 #include "base/layout/digest.h"
 #include "base/layout/fragment_schedule.h"
 #include "base/layout/layout.h"
@@ -32,7 +33,8 @@ class Checker {
                absl::string_view description) {
     if (holds) return;
     violations_.push_back(
-        {absl::StrCat("spec.", field), std::string(description)});
+        {absl::StrCat("spec", field.empty() ? "" : ".", field),
+         std::string(description)});
   }
 
   void InRange(int64_t value, int64_t least, int64_t most,
@@ -558,6 +560,11 @@ std::vector<FieldViolation> ValidateSpec(const v1::RunSpec& spec) {
   check.InRange(spec.server_count(), 1, kServersMax, "server_count");
   check.InRange(spec.checkpoint_every_round_count(), 0, kCountMax,
                 "checkpoint_every_round_count");
+  // Unknown values are named above. An unknown field has no name here.
+  check.Require(
+      !violations.empty() || (RequiredFeatures(spec) & kUnknown) == 0, "",
+      "has a value or a field that is newer than this coordinator: upgrade "
+      "the coordinator, or leave it out");
   return violations;
 }
 

@@ -57,6 +57,16 @@ TEST(ValidateSpecTest, ARunIsGivenALengthInRoundsInTokensOrInBoth) {
   }
 }
 
+TEST(ValidateSpecTest, AFieldOfANewerProgramIsRefused) {
+  v1::RunSpec spec = SimpleSpec();
+  v1::OuterSpec* outer = spec.mutable_outer();
+  outer->GetReflection()->MutableUnknownFields(outer)->AddVarint(900, 1);
+  const std::vector<FieldViolation> violations = ValidateSpec(spec);
+  ASSERT_EQ(violations.size(), 1u);
+  EXPECT_EQ(violations[0].field, "spec");
+  EXPECT_THAT(violations[0].description, testing::HasSubstr("newer"));
+}
+
 TEST(ValidateSpecTest, NamesTheFieldOfEveryFault) {
   const double nan = std::numeric_limits<double>::quiet_NaN();
   const std::vector<std::pair<std::string, Change>> faults = {
@@ -412,6 +422,12 @@ TEST(CoordinatorTest, CallsASilentServerAwayUntilItReports) {
   report.set_report_seq(1);
   ASSERT_TRUE(coordinator.ReportShards(report, now + absl::Seconds(11)).ok());
   EXPECT_TRUE(coordinator.FindServer("s")->alive);
+  coordinator.AddStall(absl::Minutes(1));
+  EXPECT_EQ(coordinator.NextTimer(), now + absl::Seconds(81));
+  coordinator.Advance(now + absl::Seconds(80));
+  EXPECT_TRUE(coordinator.FindServer("s")->alive);
+  coordinator.Advance(now + absl::Seconds(81));
+  EXPECT_FALSE(coordinator.FindServer("s")->alive);
 }
 
 }  // namespace

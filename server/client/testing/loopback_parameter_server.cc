@@ -97,6 +97,11 @@ int64_t LoopbackParameterServer::first_chunk_bytes() const {
   return first_chunk_bytes_;
 }
 
+std::string LoopbackParameterServer::pulled_run_uid() const {
+  std::lock_guard<std::mutex> lock(mutex_);
+  return pulled_run_uid_;
+}
+
 bool LoopbackParameterServer::WaitForChunks(int count) {
   std::unique_lock<std::mutex> lock(mutex_);
   return changed_.wait_for(lock, std::chrono::seconds(30),
@@ -281,6 +286,7 @@ grpc::Status LoopbackParameterServer::PullParameters(
   {
     std::lock_guard<std::mutex> lock(mutex_);
     first_chunk_bytes_ = request->first_chunk_bytes();
+    pulled_run_uid_ = request->run_uid();
     const auto found = versions_.find({fragment, request->version()});
     if (found == versions_.end()) {
       return {grpc::StatusCode::FAILED_PRECONDITION, "no such version yet"};

@@ -72,6 +72,7 @@ class LoopbackParameterServer : public v1::ParameterService::Service {
   int stream_count() const;           // Opened.
   std::string session() const;        // Metadata of the newest stream.
   int64_t first_chunk_bytes() const;  // Of the newest pull.
+  std::string pulled_run_uid() const;  // Of the newest pull.
   // Waits for `count` chunks; false after a timeout.
   bool WaitForChunks(int count);
   bool WaitForStreams(int count);
@@ -121,6 +122,7 @@ class LoopbackParameterServer : public v1::ParameterService::Service {
   int stream_count_ = 0;
   std::string session_;
   int64_t first_chunk_bytes_ = 0;
+  std::string pulled_run_uid_;
   // Last, because it serves this object.
   std::unique_ptr<rpc::RpcServer> server_;
 };

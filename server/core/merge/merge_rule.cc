@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <limits>
 
+#include "absl/status/status.h"
+#include "absl/strings/str_cat.h"
 #include "base/status/check.h"
 
 namespace atl::server {
@@ -90,7 +92,8 @@ MergeNeeds FindNeeds(const v1::MergeSpec& spec) {
   }
 }
 
-std::unique_ptr<MergeRule> MakeMergeRule(const v1::OuterSpec& spec) {
+absl::StatusOr<std::unique_ptr<MergeRule>> MakeMergeRule(
+    const v1::OuterSpec& spec) {
   switch (spec.merge().rule()) {
     case v1::MERGE_RULE_KIND_TRIMMED_MEAN:
       return std::make_unique<TrimmedMean>("trimmed mean",
@@ -98,9 +101,19 @@ std::unique_ptr<MergeRule> MakeMergeRule(const v1::OuterSpec& spec) {
     case v1::MERGE_RULE_KIND_MEDIAN:
       return std::make_unique<TrimmedMean>("median",
                                            std::numeric_limits<int>::max());
-    default:
+    case v1::MERGE_RULE_KIND_UNSPECIFIED:
+    case v1::MERGE_RULE_KIND_WEIGHTED_MEAN:
+    case v1::MERGE_RULE_KIND_RDA:
+    case v1::MERGE_RULE_KIND_NORM_CLIP:
+    case v1::MERGE_RULE_KIND_CENTRED_CLIP:
+    case v1::MERGE_RULE_KIND_KRUM:
+    case v1::MERGE_RULE_KIND_MDA:
       // The weights of the seal, or the coefficients of the verdict.
       return std::make_unique<WeightedSum>();
+    default:
+      return absl::InvalidArgumentError(absl::StrCat(
+          "outer.merge.rule ", static_cast<int>(spec.merge().rule()),
+          " is unknown to this program"));
   }
 }
 

@@ -83,8 +83,12 @@ enum class MergeNeeds {
   kNorms,     // A verdict on the norms reported with STORED.
   kProducts,  // A verdict on the inner products of GramSums.
 };
+// Of an unknown rule, for which there is no MergeRule: kNothing.
 MergeNeeds FindNeeds(const v1::MergeSpec& spec);
 
-std::unique_ptr<MergeRule> MakeMergeRule(const v1::OuterSpec& spec);
+// UNSPECIFIED is the weighted mean. INVALID_ARGUMENT: the rule is unknown to
+// this program; the message has its number.
+absl::StatusOr<std::unique_ptr<MergeRule>> MakeMergeRule(
+    const v1::OuterSpec& spec);
 
 }  // namespace atl::server

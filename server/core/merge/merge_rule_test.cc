@@ -110,7 +110,7 @@ TEST_F(MergeRuleTest, TheWeightedSumAddsTheProductsFromTheLeft) {
   const std::vector<float> weights = {0.1f, 0.2f, 0.3f, 0.4f};
   // The sum's old content must not matter.
   std::vector<float> g(n, 1e30f);
-  const auto rule = MakeMergeRule(v1::OuterSpec());
+  const auto rule = *MakeMergeRule(v1::OuterSpec());
   ASSERT_FALSE(rule->takes_rows());
   for (int i = 0; i < 4; ++i) {
     rule->Add(PlainKernels(), i, weights[i], n, x[i].data(), g.data());
@@ -128,7 +128,7 @@ TEST_F(MergeRuleTest, TheWeightedSumAddsTheProductsFromTheLeft) {
 TEST_F(MergeRuleTest, OneContributionWithWeightOneIsItself) {
   const std::vector<float> x = {1.5f, -2.25f, 0.0f};
   std::vector<float> g(3);
-  MakeMergeRule(v1::OuterSpec())
+  (*MakeMergeRule(v1::OuterSpec()))
       ->Add(PlainKernels(), 0, 1.0f, 3, x.data(), g.data());
   EXPECT_EQ(g, x);
 }
@@ -141,7 +141,7 @@ TEST_F(MergeRuleTest, TheTrimmedMeanLeavesOutTheLeastAndTheGreatest) {
     for (int trim = 0; 2 * trim < count; ++trim) {
       const auto x = Contributions(count, 50);
       const auto rule =
-          MakeMergeRule(MakeSpec(v1::MERGE_RULE_KIND_TRIMMED_MEAN, trim));
+          *MakeMergeRule(MakeSpec(v1::MERGE_RULE_KIND_TRIMMED_MEAN, trim));
       const std::vector<float> g = MergeRows(*rule, x);
       for (int i = 0; i < 50; ++i) {
         const std::vector<double> column = Column(x, i);
@@ -156,7 +156,7 @@ TEST_F(MergeRuleTest, TheTrimmedMeanLeavesOutTheLeastAndTheGreatest) {
 TEST_F(MergeRuleTest, TrimmingMoreThanThereIsLeavesTheMiddle) {
   const std::vector<std::vector<float>> x = {{5.0f}, {1.0f}, {3.0f}};
   const auto rule =
-      MakeMergeRule(MakeSpec(v1::MERGE_RULE_KIND_TRIMMED_MEAN, 7));
+      *MakeMergeRule(MakeSpec(v1::MERGE_RULE_KIND_TRIMMED_MEAN, 7));
   EXPECT_EQ(MergeRows(*rule, x)[0], 3.0f);
 }
 
@@ -165,7 +165,7 @@ TEST_F(MergeRuleTest, TheMedianIsTheMiddleOfEveryElement) {
   SCOPED_TRACE(trace_);
   for (int count = 1; count <= 12; ++count) {
     const auto x = Contributions(count, 50);
-    const auto rule = MakeMergeRule(MakeSpec(v1::MERGE_RULE_KIND_MEDIAN));
+    const auto rule = *MakeMergeRule(MakeSpec(v1::MERGE_RULE_KIND_MEDIAN));
     const std::vector<float> g = MergeRows(*rule, x);
     for (int i = 0; i < 50; ++i) {
       const std::vector<double> column = Column(x, i);
@@ -179,7 +179,7 @@ TEST_F(MergeRuleTest, OrderRulesDoNotSeeTheOrderOfTheIslands) {
   SCOPED_TRACE(trace_);
   for (const auto kind :
        {v1::MERGE_RULE_KIND_TRIMMED_MEAN, v1::MERGE_RULE_KIND_MEDIAN}) {
-    const auto rule = MakeMergeRule(MakeSpec(kind, 1));
+    const auto rule = *MakeMergeRule(MakeSpec(kind, 1));
     ASSERT_TRUE(rule->takes_rows());
     auto x = Contributions(6, 300);
     const std::vector<float> g = MergeRows(*rule, x);
@@ -195,7 +195,7 @@ TEST_F(MergeRuleTest, AMinorityMovesOrderRulesNoFurtherThanTheOthersReach) {
   for (const auto kind :
        {v1::MERGE_RULE_KIND_TRIMMED_MEAN, v1::MERGE_RULE_KIND_MEDIAN}) {
     const std::vector<float> g =
-        MergeRows(*MakeMergeRule(MakeSpec(kind, 1)), x);
+        MergeRows(**MakeMergeRule(MakeSpec(kind, 1)), x);
     for (int i = 0; i < 100; ++i) {
       const std::vector<double> column = Column(x, i);  // The last is hostile.
       EXPECT_LE(g[i], column[3] + 1e-5);
@@ -230,6 +230,23 @@ TEST_F(MergeRuleTest, GramSumsAreTheSameUnderAnyCutIntoShards) {
     for (int i = 0; i < n; ++i) expected += double{x[b][2][i]} * x[b][1][i];
   }
   EXPECT_NEAR(whole.grams()[0].at(1, 2).ToDouble(), expected, 1e-9);
+}
+
+TEST(MakeMergeRuleTest, EveryKnownRuleHasOne) {
+  for (int rule = v1::MergeRuleKind_MIN; rule <= v1::MergeRuleKind_MAX;
+       ++rule) {
+    if (!v1::MergeRuleKind_IsValid(rule)) continue;
+    EXPECT_TRUE(MakeMergeRule(MakeSpec(static_cast<v1::MergeRuleKind>(rule)))
+                    .ok())
+        << rule;
+  }
+}
+
+TEST(MakeMergeRuleTest, AnUnknownRuleIsRefusedAndNotAMean) {
+  const auto made = MakeMergeRule(MakeSpec(static_cast<v1::MergeRuleKind>(97)));
+  ASSERT_TRUE(absl::IsInvalidArgument(made.status())) << made.status();
+  EXPECT_NE(made.status().message().find("97"), absl::string_view::npos)
+      << made.status();
 }
 
 TEST(MergeNeedsTest, EachRuleSaysWhatItNeeds) {

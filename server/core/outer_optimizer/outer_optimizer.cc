@@ -222,7 +222,7 @@ absl::StatusOr<std::unique_ptr<OuterOptimizer>> MakeOuterOptimizer(
     default:
       return absl::InvalidArgumentError(
           absl::StrCat("outer.optimizer ", static_cast<int>(spec.optimizer()),
-                       " is unknown to this server"));
+                       " is unknown to this program"));
   }
 }
 

@@ -2,6 +2,7 @@
 
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -27,6 +28,7 @@ class ShardMachineTest : public testing::Test {
     ShardShape shape;
     shape.import = import;
     shape.run_id = "run";
+    shape.run_uid = run_uid_;
     shape.shard = 1;
     shape.layout_fingerprint = kFingerprint;
     shape.fragments = {{true, true}, {false, false}};
@@ -36,6 +38,9 @@ class ShardMachineTest : public testing::Test {
       recovered.versions = {-1, 0};
       recovered.version0_digests.resize(2);
     }
+    // The plans that follow know what is on the disk.
+    plan_.set_commit_seq(
+        std::max(plan_.commit_seq(), recovered.persisted_commit_seq));
     machine_.emplace(shape, std::move(recovered));
   }
 
@@ -130,7 +135,8 @@ class ShardMachineTest : public testing::Test {
     return disk;
   }
 
-  bool judged_ = false;        // For the next Restart.
+  std::string run_uid_;        // For the next Restart.
+  bool judged_ = false;        // The same.
   int64_t max_staleness_ = 0;  // The same.
   v1::ServerRunPlan plan_;
   std::optional<ShardMachine> machine_;

@@ -45,11 +45,11 @@ MergeBench::MergeBench(v1::Durability durability, v1::Codec up, v1::Codec down,
 
 void MergeBench::Open() {
   store.reset();
-  auto runs = ListRuns(records);
-  CHECK(runs.ok());
-  optimizer = *MakeOuterOptimizer((*runs)[0].run().spec().outer());
-  rule = MakeMergeRule((*runs)[0].run().spec().outer());
-  auto opened = RunStore::Open(fs, records, "data", (*runs)[0],
+  auto run = ReadRun(records);
+  CHECK(run.ok());
+  optimizer = *MakeOuterOptimizer(run->run().spec().outer());
+  rule = *MakeMergeRule(run->run().spec().outer());
+  auto opened = RunStore::Open(fs, records, "data", *run,
                                optimizer->state_count(), images);
   CHECK(opened.ok()) << opened.status();
   store = *std::move(opened);

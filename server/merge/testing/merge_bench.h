@@ -12,6 +12,7 @@
 #include "atoll/v1/run.pb.h"
 #include "base/io/testing/fake_file_system.h"
 #include "server/merge/round_merger.h"
+#include "server/store/shard_names.h"
 #include "server/store/testing/memory_record_store.h"
 
 namespace atl::server {
@@ -19,6 +20,9 @@ namespace atl::server {
 struct MergeBench {
   // The tensor: full blocks and a short one; more than a huge page.
   static constexpr int64_t kElements = 4096 * 150 + 77;
+
+  // Paths of the shard.
+  static ShardNames Names() { return ShardNames("data", "run", "", 0); }
 
   // Starts with version 0. `memory_bytes`: for images of versions. Any failure,
   // here and below, ends the process.

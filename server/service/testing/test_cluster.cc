@@ -138,7 +138,7 @@ absl::Status TestCluster::Start(int shard) {
       node.server,
       ParameterServer::Start(
           options,
-          {node.fs, node.records, *node.control,
+          {node.fs, *node.control,
            [this](const std::string& run_id) -> absl::StatusOr<v1::Run> {
              v1::Run run = run_;
              if (run_id == kTwin) run.set_run_id(kTwin);
@@ -154,7 +154,10 @@ void TestCluster::Stop(int shard) { nodes_[shard]->server.reset(); }
 void TestCluster::CutPower(int shard) {
   Stop(shard);
   nodes_[shard]->fs.Crash();
-  nodes_[shard]->records.CutPower();
+}
+
+ShardNames TestCluster::Names(int shard) {
+  return ShardNames("data", SmallRun().run_id(), "", shard);
 }
 
 // --- Coordinator ------------------------------------------------------------
@@ -392,7 +395,7 @@ v1::ContributionInfo TestCluster::Info(
 
 absl::StatusOr<std::unique_ptr<ParameterClient>> TestCluster::Client(
     int32_t slot) {
-  ParameterClientOptions options = MakeRunOptions(run_.run_id(), run_.spec());
+  ParameterClientOptions options = MakeRunOptions(run_);
   options.shard_count = static_cast<int32_t>(nodes_.size());
   options.channel = Channel(slot);
   options.retry.initial_delay = absl::Milliseconds(5);

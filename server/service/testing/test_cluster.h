@@ -25,7 +25,7 @@
 #include "coordinator/client/testing/fake_server_control_client.h"
 #include "server/client/parameter_client.h"
 #include "server/parameter_server.h"
-#include "server/store/testing/memory_record_store.h"
+#include "server/store/shard_names.h"
 
 namespace atl::server {
 
@@ -37,7 +37,7 @@ void SumChunk(v1::Chunk& chunk);
 
 class TestCluster {
  public:
-  static constexpr absl::Duration kPatience = absl::Seconds(20);
+  static constexpr absl::Duration kPatience = absl::Minutes(2);
 
   TestCluster(const v1::Run& run, int server_count, int merge_threads = 1);
   ~TestCluster();
@@ -57,7 +57,8 @@ class TestCluster {
   void CutPower(int shard);
   ParameterServer& server(int shard) { return *nodes_[shard]->server; }
   FakeFileSystem& fs(int shard) { return nodes_[shard]->fs; }
-  MemoryRecordStore& records(int shard) { return nodes_[shard]->records; }
+  // Paths of the run's shard on its server.
+  static ShardNames Names(int shard);
 
   // Every server's plan, without `shard`; Publish sends it to all.
   v1::ServerRunPlan& plan() { return plan_; }
@@ -133,7 +134,6 @@ class TestCluster {
  private:
   struct Node {
     FakeFileSystem fs;
-    MemoryRecordStore records;
     std::unique_ptr<coordinator::FakeServerControlClient> control;
     std::unique_ptr<ParameterServer> server;
   };

@@ -15,17 +15,4 @@ void RecordBatch::DeletePrefix(absl::string_view prefix) {
   changes_.push_back({Change::Kind::kDeletePrefix, std::string(prefix), ""});
 }
 
-std::string PrefixEnd(absl::string_view prefix) {
-  std::string end(prefix);
-  while (!end.empty()) {
-    const unsigned char last = static_cast<unsigned char>(end.back());
-    if (last != 0xff) {
-      end.back() = static_cast<char>(last + 1);
-      return end;
-    }
-    end.pop_back();
-  }
-  return end;
-}
-
 }  // namespace atl::server

@@ -1,7 +1,7 @@
 // Small durable records: a map from names to bytes.
 //
-// Thread-safe. Implementations: RocksDB, and one in memory for tests, which can
-// forget writes that were not synced.
+// Thread-safe. Implementations: a log file (LogRecordStore), and one in memory
+// for tests, which can forget writes that were not synced.
 
 #pragma once
 
@@ -48,20 +48,18 @@ class RecordStore {
 
   virtual ~RecordStore() = default;
 
-  // Nothing changes after an error.
-  //
-  // RESOURCE_EXHAUSTED: the disk is full. DATA_LOSS or UNKNOWN: the database
-  // cannot be written.
+  // Nothing changes after RESOURCE_EXHAUSTED: the disk is full. DATA_LOSS: the
+  // disk failed. No later write succeeds, and only the next open tells whether
+  // this batch is there.
   virtual absl::Status Write(const RecordBatch& batch, Sync sync) = 0;
-  // NOT_FOUND: no record has this name. DATA_LOSS: it is damaged.
+  // NOT_FOUND: no record has this name.
   virtual absl::StatusOr<std::string> Get(absl::string_view name) const = 0;
   // Every record whose name begins with `prefix`, in the order of names.
   virtual absl::StatusOr<std::vector<Record>> Scan(
       absl::string_view prefix) const = 0;
+  // OK, or DATA_LOSS: records that were synced are gone. Then the store has an
+  // older state, and Write fails with this status and changes nothing.
+  virtual absl::Status damage() const { return absl::OkStatus(); }
 };
-
-// The least name that is greater than every name with this prefix; empty if
-// there is none (the prefix is all 0xff).
-std::string PrefixEnd(absl::string_view prefix);
 
 }  // namespace atl::server

@@ -2,33 +2,30 @@
 
 #include "server/store/records/record_store.h"
 
-#include <sys/resource.h>
-
-#include <csignal>
-#include <functional>
 #include <memory>
 #include <string>
-#include <utility>
 
+#include "base/io/testing/fake_file_system.h"
 #include "gtest/gtest.h"
-#include "server/store/records/rocksdb_record_store.h"
+#include "server/store/records/log_record_store.h"
 #include "server/store/testing/memory_record_store.h"
 
 namespace atl::server {
 namespace {
 
-// `open` of a directory that an earlier store used finds its records.
-struct Implementation {
-  std::string name;
-  std::function<std::unique_ptr<RecordStore>(const std::string&)> open;
-};
+enum class Kind { kMemory, kLog };
 
-class RecordStoreTest : public testing::TestWithParam<Implementation> {
+class RecordStoreTest : public testing::TestWithParam<Kind> {
  protected:
-  RecordStoreTest()
-      : directory_(testing::TempDir() + "/records" +
-                   std::to_string(reinterpret_cast<uintptr_t>(this))),
-        store_(GetParam().open(directory_)) {}
+  RecordStoreTest() {
+    if (GetParam() == Kind::kMemory) {
+      store_ = std::make_unique<MemoryRecordStore>();
+      return;
+    }
+    auto opened = LogRecordStore::Open(fs_, "records");
+    EXPECT_TRUE(opened.ok()) << opened.status();
+    store_ = *std::move(opened);
+  }
 
   void Put(const std::string& name, const std::string& value) {
     RecordBatch batch;
@@ -43,7 +40,7 @@ class RecordStoreTest : public testing::TestWithParam<Implementation> {
     return names;
   }
 
-  const std::string directory_;
+  FakeFileSystem fs_;
   std::unique_ptr<RecordStore> store_;
 };
 
@@ -55,6 +52,7 @@ TEST_P(RecordStoreTest, ReturnsWhatWasPut) {
   EXPECT_EQ(*store_->Get("a"), std::string("\0\xff", 2));
   Put("a", "");
   EXPECT_EQ(*store_->Get("a"), "");
+  EXPECT_TRUE(store_->damage().ok());
 }
 
 TEST_P(RecordStoreTest, ScansAPrefixInTheOrderOfNames) {
@@ -91,73 +89,12 @@ TEST_P(RecordStoreTest, DeletingAPrefixLeavesItsNeighbours) {
   EXPECT_EQ(Names("l"), "l ");
 }
 
-std::unique_ptr<RecordStore> OpenRocksDb(const std::string& directory) {
-  auto store = RocksDbRecordStore::Open(directory);
-  EXPECT_TRUE(store.ok()) << store.status();
-  return *std::move(store);
-}
-
 INSTANTIATE_TEST_SUITE_P(All, RecordStoreTest,
-                         testing::Values(
-                             Implementation{
-                                 "Memory",
-                                 [](const std::string&) {
-                                   return std::make_unique<MemoryRecordStore>();
-                                 }},
-                             Implementation{"RocksDb", OpenRocksDb}),
-                         [](const auto& info) { return info.param.name; });
-
-TEST(RocksDbRecordStoreTest, KeepsRecordsOverARestart) {
-  const std::string directory = testing::TempDir() + "/restart";
-  {
-    auto store = OpenRocksDb(directory);
-    RecordBatch batch;
-    batch.Put("a", "1");
-    ASSERT_TRUE(store->Write(batch, Sync::kProcess).ok());
-  }
-  EXPECT_EQ(*OpenRocksDb(directory)->Get("a"), "1");
-}
-
-TEST(RocksDbRecordStoreTest, ASecondProcessIsTurnedAway) {
-  const std::string directory = testing::TempDir() + "/locked";
-  const auto store = OpenRocksDb(directory);
-  const auto second = RocksDbRecordStore::Open(directory);
-  EXPECT_EQ(second.status().code(), absl::StatusCode::kFailedPrecondition)
-      << second.status();
-}
-
-// After such an error RocksDB refuses all writes, even if the disk works again.
-TEST(RocksDbRecordStoreTest, ADiskThatCannotBeWrittenIsDataLoss) {
-  const std::string directory = testing::TempDir() + "/unwritable";
-  auto store = RocksDbRecordStore::Open(directory);
-  ASSERT_TRUE(store.ok()) << store.status();
-  RecordBatch batch;
-  batch.Put("a", std::string(1 << 20, 'x'));
-  rlimit before;
-  ASSERT_EQ(getrlimit(RLIMIT_FSIZE, &before), 0);
-  signal(SIGXFSZ, SIG_IGN);
-  const rlimit small = {100'000, before.rlim_max};
-  ASSERT_EQ(setrlimit(RLIMIT_FSIZE, &small), 0);
-  const absl::Status written = (*store)->Write(batch, Sync::kProcess);
-  ASSERT_EQ(setrlimit(RLIMIT_FSIZE, &before), 0);
-  EXPECT_TRUE(absl::IsDataLoss(written)) << written;
-  EXPECT_NE(written.message().find("File too large"), std::string::npos)
-      << written;
-  EXPECT_NE(written.message().find(directory), std::string::npos) << written;
-}
-
-TEST(RocksDbRecordStoreTest, AnotherFormatIsNotRead) {
-  const std::string directory = testing::TempDir() + "/format";
-  {
-    auto store = OpenRocksDb(directory);
-    RecordBatch batch;
-    batch.Put("format", "999");
-    ASSERT_TRUE(store->Write(batch, Sync::kMachine).ok());
-  }
-  const auto again = RocksDbRecordStore::Open(directory);
-  EXPECT_TRUE(absl::IsDataLoss(again.status())) << again.status();
-  EXPECT_NE(again.status().message().find("999"), std::string::npos);
-}
+                         testing::Values(Kind::kMemory, Kind::kLog),
+                         [](const auto& info) {
+                           return info.param == Kind::kMemory ? "Memory"
+                                                              : "Log";
+                         });
 
 TEST(MemoryRecordStoreTest, APowerCutForgetsWhatWasNotSynced) {
   MemoryRecordStore store;
@@ -169,12 +106,6 @@ TEST(MemoryRecordStoreTest, APowerCutForgetsWhatWasNotSynced) {
   store.CutPower();
   EXPECT_TRUE(store.Get("a").ok());
   EXPECT_FALSE(store.Get("b").ok());
-}
-
-TEST(PrefixEndTest, IsTheLeastNameBehindThePrefix) {
-  EXPECT_EQ(PrefixEnd("a/"), "a0");
-  EXPECT_EQ(PrefixEnd(std::string("a\xff\xff")), "b");
-  EXPECT_EQ(PrefixEnd(std::string("\xff")), "");
 }
 
 }  // namespace

@@ -1,9 +1,9 @@
-// The records that name the shards of a server: runs/RUN/SHARD.
+// The record that tells which shard of which run a store belongs to: `run`.
 
 #pragma once
 
 #include <cstdint>
-#include <vector>
+#include <string>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
@@ -13,11 +13,15 @@
 
 namespace atl::server {
 
-// In the order of runs, then of shards.
+inline constexpr char kRunRecordName[] = "run";
+
+// Parses the value of a record `run`.
 //
-// DATA_LOSS: a record is damaged, or of another format.
-absl::StatusOr<std::vector<records::RunRecord>> ListRuns(
-    const RecordStore& records);
+// DATA_LOSS: it is damaged, or of another format.
+absl::StatusOr<records::RunRecord> ParseRun(const std::string& value);
+
+// NOT_FOUND: there is none. Else as ParseRun.
+absl::StatusOr<records::RunRecord> ReadRun(const RecordStore& records);
 
 // Writes the record of a new shard, durably. Does nothing if there is one.
 absl::Status CreateRun(RecordStore& records, const v1::Run& run, int32_t shard,

@@ -6,12 +6,12 @@
 #pragma once
 
 #include <functional>
-#include <map>
 #include <string>
 #include <vector>
 
 #include "absl/base/thread_annotations.h"
 #include "base/sync/mutex.h"
+#include "server/store/records/record_map.h"
 #include "server/store/records/record_store.h"
 
 namespace atl::server {
@@ -32,8 +32,8 @@ class MemoryRecordStore final : public RecordStore {
 
  private:
   mutable Mutex mutex_;
-  std::map<std::string, std::string> records_ ABSL_GUARDED_BY(mutex_);
-  std::map<std::string, std::string> synced_ ABSL_GUARDED_BY(mutex_);
+  RecordMap records_ ABSL_GUARDED_BY(mutex_);
+  RecordMap synced_ ABSL_GUARDED_BY(mutex_);
   absl::Status failure_ ABSL_GUARDED_BY(mutex_);
   std::function<void()> before_next_write_ ABSL_GUARDED_BY(mutex_);
 };

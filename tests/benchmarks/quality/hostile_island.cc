@@ -93,9 +93,9 @@ absl::Status Join(const worker::RunIslandOptions& options,
              [&](worker::IslandLinks& links) {
                links.make_parameter_client =
                    [attack, make = links.make_parameter_client](
-                       const v1::RunSpec& spec, const HeldLayout& held)
+                       const v1::Run& run, const HeldLayout& held)
                    -> absl::StatusOr<std::unique_ptr<server::ParameterClient>> {
-                 ASSIGN_OR_RETURN(auto honest, make(spec, held));
+                 ASSIGN_OR_RETURN(auto honest, make(run, held));
                  return std::make_unique<HostileClient>(std::move(honest),
                                                         attack);
                };

@@ -15,7 +15,9 @@ sys.path[:0] = [_HERE]
 import slow_link
 import traffic
 from harness import cases
+from harness import ports
 from harness import processes
+from harness import wait
 
 
 class RelayTest(unittest.TestCase):
@@ -35,14 +37,14 @@ class RelayTest(unittest.TestCase):
         bytes_up = os.urandom(3 << 20)
         bytes_down = os.urandom(1 << 20)
         with socket.create_server(("127.0.0.1", 0)) as target:
-            port = processes.free_port()
+            port = ports.claim()
             relay = self.start("--delay-ms", "1", "127.0.0.1:%d=127.0.0.1:%d" %
                                (port, target.getsockname()[1]))
             self.assertEqual(relay.stdout.readline(), "ready\n")
-            caller = socket.create_connection(("127.0.0.1", port), 60)
+            caller = socket.create_connection(("127.0.0.1", port), wait.PATIENCE_S)
             answerer, _ = target.accept()
             with caller, answerer:
-                answerer.settimeout(60)
+                answerer.settimeout(wait.PATIENCE_S)
                 caller.sendall(bytes_up)
                 caller.shutdown(socket.SHUT_WR)
                 with answerer.makefile("rb") as file:
@@ -54,10 +56,10 @@ class RelayTest(unittest.TestCase):
                     self.assertEqual(file.read(), bytes_down)
 
     def test_closes_a_connection_whose_target_is_not_there(self):
-        port, nobody = processes.free_port(), processes.free_port()
+        port, nobody = ports.claim(), ports.claim()
         relay = self.start("127.0.0.1:%d=127.0.0.1:%d" % (port, nobody))
         self.assertEqual(relay.stdout.readline(), "ready\n")
-        with socket.create_connection(("127.0.0.1", port), 60) as caller:
+        with socket.create_connection(("127.0.0.1", port), wait.PATIENCE_S) as caller:
             try:
                 self.assertEqual(caller.recv(1), b"")
             except ConnectionResetError:
@@ -65,7 +67,7 @@ class RelayTest(unittest.TestCase):
 
     def test_says_what_it_did_not_understand(self):
         relay = self.start("127.0.0.1:0=127.0.0.1:1")
-        self.assertEqual(relay.wait(60), 2)
+        self.assertEqual(relay.wait(wait.PATIENCE_S), 2)
         self.assertIn("127.0.0.1:0=127.0.0.1:1", relay.stderr.read())
 
 
@@ -109,7 +111,7 @@ class SlowLinkTest(unittest.TestCase):
         done = subprocess.run(
             [sys.executable, "-B", os.path.join(_HERE, "slow_link.py"),
              "--json", "--links", "50Mb/s", "--cases", "diloco", "--rounds",
-             "2", "--rows", rows], capture_output=True, text=True, timeout=240,
+             "2", "--rows", rows], capture_output=True, text=True, timeout=800,
             check=False)
         if "cannot be made here" in done.stderr:
             self.skipTest(done.stderr.strip())

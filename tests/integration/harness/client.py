@@ -12,8 +12,9 @@ from google.protobuf import descriptor_pool
 from google.protobuf import message_factory
 
 from harness import protocols
+from harness import wait
 
-CALL_TIMEOUT_S = 20.0
+CALL_TIMEOUT_S = wait.PATIENCE_S
 
 _REFLECTION = ("/grpc.reflection.v1alpha.ServerReflection/"
                "ServerReflectionInfo")

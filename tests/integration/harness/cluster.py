@@ -16,6 +16,7 @@ from harness import arithmetic
 from harness import broken_disk
 from harness import cases
 from harness import client as client_module
+from harness import ports
 from harness import power
 from harness import processes
 from harness import python_island
@@ -67,6 +68,7 @@ class Cluster:
         self._own_ports = {}   # Address of the coordinator by class of callers.
         os.makedirs(directory, exist_ok=True)
         self._ports = {}       # Port by name of a service; kept over restarts.
+        self._claimed = []     # Ports that are held for this cluster.
         self._clients = {}     # Address: Client.
         self.processes = {}    # Newest Process by name.
         self._servers = []     # Ids in the order of their first start.
@@ -74,6 +76,7 @@ class Cluster:
         self._islands = {}     # Name: arguments of start_island.
         self._coordinator_arguments = []  # Of its last start.
         self._disks = {}       # Name: its power.Disk or broken_disk.Disk.
+        self._roots = {}       # Name: directory of its program's version.
         self._guarded = None   # Name of the process to restart after its death.
         self.deaths = []       # Names of restarted processes, in order.
 
@@ -100,24 +103,30 @@ class Cluster:
         return process
 
     def _serve(self, name, relative, arguments, failpoint, data_dir, prefix):
-        if failpoint and name not in self._ports:
-            # It may die before it reports its port, and must return there.
-            self._ports[name] = processes.free_port()
+        if name not in self._ports:
+            # After a kill it must return there.
+            self._ports[name] = self.claim_port()
         port_file = os.path.join(self.directory, name + ".port")
         command = [
-            processes.binary(relative),
-            "--listen=127.0.0.1:%d" % self._ports.get(name, 0),
+            processes.binary(relative, self._roots.get(name)),
+            "--listen=127.0.0.1:%d" % self._ports[name],
             "--data-dir=" + (data_dir or os.path.join(self.directory, name)),
             "--port-file=" + port_file,
         ] + arguments
         process = self._start(name, command, port_file, failpoint, prefix)
         try:
-            self._ports[name] = processes.read_port(process, port_file)
+            processes.read_port(process, port_file)
         except AssertionError:
             # A failpoint during the start: the test waits for the death.
             if not failpoint or process.poll() != -signal.SIGKILL:
                 raise
         return process
+
+    def claim_port(self):
+        """A port that only this cluster uses, until it is closed."""
+        port = ports.claim()
+        self._claimed.append(port)
+        return port
 
     def start_coordinator(self, failpoint=None, data_dir=None, prefix=(),
                           arguments=()):
@@ -130,7 +139,8 @@ class Cluster:
         """Starts it with separate ports for islands, servers and queries."""
         names = ("island", "server", "query")
         process = self.start_coordinator(
-            arguments=["--%s-listen=127.0.0.1:0" % n for n in names])
+            arguments=["--%s-listen=127.0.0.1:%d" % (n, self.claim_port())
+                       for n in names])
 
         def told():
             self.check_alive()
@@ -169,7 +179,7 @@ class Cluster:
                                    program=program, name=name,
                                    directory=directory)
         command = [
-            processes.binary(program), "join",
+            processes.binary(program, self._roots.get(name)), "join",
             self.dialled_by("island"),
             "--run", run_id, "--island-id", island_id,
             "--dir", os.path.join(self.directory, directory or name),
@@ -188,7 +198,7 @@ class Cluster:
                 "run", island_id, failpoint=(armed or {}).get(island_id),
                 arguments=["--mesh", mesh] + list(arguments),
                 directory=directory)
-        rendezvous = "127.0.0.1:%d" % processes.free_port()
+        rendezvous = "127.0.0.1:%d" % self.claim_port()
         for index in range(process_count):
             name = "%s.%d" % (island_id, index)
             self.start_island("run", island_id, name=name, directory=directory,
@@ -234,24 +244,31 @@ class Cluster:
         self.create_run_of(spec)
         self.start_islands(armed=armed)
 
-    def restart(self, name):
-        """Restarts a killed process with its arguments, without a failpoint."""
+    def restart(self, name, failpoint=None):
+        """Restarts a killed process with its arguments. Only a coordinator or
+        a server may have a failpoint."""
         assert self.processes[name].poll() is not None, name + " still runs"
         if name in self._disks:
             self._disks[name].cut()
         if name == "coordinator":
             return self.start_coordinator(
-                arguments=self._coordinator_arguments)
+                failpoint, arguments=self._coordinator_arguments)
         if name in self._servers:
-            return self.start_server(name)
+            return self.start_server(name, failpoint)
         return self.start_island(**self._islands[name])
 
-    def cut_power_of(self, name, lies=False):
+    def cut_power_of(self, name, lies=False, seed=None):
         """Call before the start of `name`: each restart loses all unsynced
-        writes. Returns its power.Disk."""
-        disk = power.Disk(os.path.join(self.directory, name), lies)
+        writes, or with a `seed` some of them. Returns its power.Disk."""
+        disk = power.Disk(os.path.join(self.directory, name), lies, seed)
         self._disks[name] = disk
         return disk
+
+    def use_programs(self, root, *names):
+        """From their next start on, `names` run the programs below `root`, which
+        has cli/atoll and so on; None: the programs under test."""
+        for name in names:
+            self._roots[name] = root
 
     def break_disk_of(self, name):
         """Call before the start of `name`: its disk can be made to fail.
@@ -328,6 +345,8 @@ class Cluster:
             process.stop()
         for known in self._clients.values():
             known.close()
+        while self._claimed:
+            ports.release(self._claimed.pop())
 
     def describe(self):
         return "\n".join("--- %s (status %s)\n%s" % (n, p.poll(), p.tail(15))

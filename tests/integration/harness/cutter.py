@@ -9,8 +9,9 @@ import socket
 import struct
 import threading
 
+from harness import wait
+
 _READ_MAX = 16 << 10
-_RECENT_MAX = 64 << 10
 _RESET = struct.pack("ii", 1, 0)  # SO_LINGER: close sends RST.
 
 UP, DOWN = "up", "down"
@@ -20,15 +21,13 @@ class Cutter:
     """Cuts the connection of the next byte after `cut_every` bytes, {UP: n,
     DOWN: m}, at most `cuts_max` times each way.
 
-    `handed_on` and `cuts`: bytes and cuts so far, by direction. `carried`: cuts
-    by the direction of most of the connection's last bytes. A cut may have
-    counted the few bytes of the other direction (answers, window updates).
+    `handed_on` and `cuts`: bytes and cuts so far, by direction. A cut may have
+    counted the few bytes of answers and window updates.
     """
 
     def __init__(self, cut_every, cuts_max):
         self.handed_on = {UP: 0, DOWN: 0}
         self.cuts = {UP: 0, DOWN: 0}
-        self.carried = {UP: 0, DOWN: 0}
         self._cut_every = cut_every
         self._cuts_max = cuts_max
         self._left = dict(cut_every)
@@ -63,16 +62,14 @@ class Cutter:
     def _relay(self, caller):
         self._ready.wait()
         try:
-            callee = socket.create_connection(self._target, timeout=20)
+            callee = socket.create_connection(self._target, timeout=wait.PATIENCE_S)
         except OSError:
             caller.close()
             return
         for end in (caller, callee):
             end.settimeout(None)
             end.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        recent = {UP: 0, DOWN: 0}
-        threads = [threading.Thread(target=self._pump, args=(*args, recent),
-                                    daemon=True)
+        threads = [threading.Thread(target=self._pump, args=args, daemon=True)
                    for args in ((UP, caller, callee), (DOWN, callee, caller))]
         for thread in threads:
             thread.start()
@@ -81,7 +78,7 @@ class Cutter:
         caller.close()
         callee.close()
 
-    def _admit(self, direction, count, recent):
+    def _admit(self, direction, count):
         """How many of `count` bytes to forward, and whether to cut then."""
         with self._lock:
             if self.cuts[direction] >= self._cuts_max:
@@ -90,26 +87,20 @@ class Cutter:
             admitted = min(count, self._left[direction])
             self._left[direction] -= admitted
             self.handed_on[direction] += admitted
-            recent[direction] += admitted
-            if recent[UP] + recent[DOWN] > _RECENT_MAX:
-                for way in recent:
-                    recent[way] //= 2
             is_cut = admitted < count
             if is_cut:
                 self.cuts[direction] += 1
-                self.carried[max(recent, key=recent.get)] += 1
                 self._left[direction] = self._cut_every[direction]
             return admitted, is_cut
 
-    def _pump(self, direction, source, target, recent):
+    def _pump(self, direction, source, target):
         try:
             while True:
                 data = source.recv(_READ_MAX)
                 if not data:
                     target.shutdown(socket.SHUT_WR)
                     return
-                admitted, is_cut = self._admit(direction, len(data),
-                                                 recent)
+                admitted, is_cut = self._admit(direction, len(data))
                 if admitted:
                     target.sendall(data[:admitted])
                 if is_cut:

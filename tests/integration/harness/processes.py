@@ -1,9 +1,8 @@
-"""Real processes of the programs under test, on free loopback ports."""
+"""Real processes of the programs under test."""
 
 import os
 import re
 import signal
-import socket
 import subprocess
 
 from harness import wait
@@ -23,8 +22,9 @@ SERVER = "server/atoll-server"
 CLI = "cli/atoll"
 
 
-def binary(relative):
-    for root in _ROOTS:
+def binary(relative, root=None):
+    """The path of a program: below `root`, or of the programs under test."""
+    for root in [root] if root else _ROOTS:
         path = os.path.join(root, relative)
         if root and os.access(path, os.X_OK):
             return os.path.abspath(path)
@@ -109,12 +109,6 @@ class Process:
     def tail(self, line_count=25):
         with open(self.log_path, "r", errors="replace") as file:
             return "".join(file.readlines()[-line_count:])
-
-
-def free_port():
-    with socket.socket() as listener:
-        listener.bind(("127.0.0.1", 0))
-        return listener.getsockname()[1]
 
 
 def read_port(process, port_file, timeout=wait.PATIENCE_S):

@@ -72,7 +72,7 @@ class Member:
                                   **self.who)
 
     def newest_plan(self):
-        call = self.service.WatchPlan(metadata=self.metadata, timeout=20,
+        call = self.service.WatchPlan(metadata=self.metadata,
                                       **self.who)
         self.plan = next(iter(call)).plan
         call.cancel()
@@ -239,7 +239,7 @@ class Contribution:
         return chunk
 
     def push_to(self, shard, header=None, chunks=None, metadata=None,
-                address=None, timeout=20):
+                address=None, timeout=60):
         """Pushes to one shard; returns the responses.
 
         `chunks`: what to send instead of what the server lacks.

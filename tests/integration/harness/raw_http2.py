@@ -9,6 +9,8 @@ import select
 import socket
 import struct
 
+from harness import wait
+
 _PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
 _DATA, _HEADERS, _RST_STREAM, _SETTINGS, _PING, _GOAWAY, _WINDOW_UPDATE = (
     0, 1, 3, 4, 6, 7, 8)
@@ -38,7 +40,7 @@ class RawCall:
 
     def __init__(self, address, path, metadata=(), window=65535):
         host, port = address.rsplit(":", 1)
-        self._socket = socket.create_connection((host, int(port)), timeout=20)
+        self._socket = socket.create_connection((host, int(port)), timeout=wait.PATIENCE_S)
         self._in = b""
         self._send_window = 65535  # Of the stream; the connection's is larger.
         self._connection_window = 65535

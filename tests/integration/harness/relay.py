@@ -23,6 +23,8 @@ from concurrent import futures
 
 import grpc
 
+from harness import wait
+
 _WATCHES = ("WatchPlan", "WatchServerPlan")
 _NEVER_LATE = ("Join",)
 _OPTIONS = [
@@ -102,7 +104,7 @@ class Relay:
     # --- Calls ------------------------------------------------------------------
 
     def _begin(self, context):
-        if not self._ready.wait(20):
+        if not self._ready.wait(wait.PATIENCE_S):
             context.abort(grpc.StatusCode.UNAVAILABLE, "nobody is there yet")
         return tuple(m for m in context.invocation_metadata()
                      if m.key.startswith("atoll-"))

@@ -5,7 +5,7 @@ import threading
 import time
 
 # Bound on a hang, also on a loaded machine. No passing test waits this long.
-PATIENCE_S = float(os.environ.get("ATOLL_TEST_PATIENCE_S", "60"))
+PATIENCE_S = float(os.environ.get("ATOLL_TEST_PATIENCE_S", "180"))
 
 # Poll interval for a state without notification.
 _POLL_S = 0.02

@@ -43,7 +43,7 @@ class IslandFixture : public testing::Test {
     options.run_id = "test";
     options.island_id = island_id;
     options.work_directory = "/work-" + island_id;
-    options.join_patience = absl::Seconds(20);
+    options.join_patience = absl::Minutes(2);
     return options;
   }
 
@@ -53,7 +53,7 @@ class IslandFixture : public testing::Test {
     IslandLinks links;
     links.get_run = [&] { return absl::StatusOr<v1::Run>(service.run()); };
     links.coordinator = coordinator.get();
-    links.make_parameter_client = [&](const v1::RunSpec&, const HeldLayout&) {
+    links.make_parameter_client = [&](const v1::Run&, const HeldLayout&) {
       return absl::StatusOr<std::unique_ptr<server::ParameterClient>>(
           service.MakeParameters());
     };

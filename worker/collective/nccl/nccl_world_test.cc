@@ -100,7 +100,7 @@ class NcclWorldTest : public testing::Test {
   }
 
   std::vector<Rank>& Make(int size, bool check_calls = false,
-                          absl::Duration timeout = absl::Minutes(1)) {
+                          absl::Duration timeout = absl::Minutes(2)) {
     ranks_.clear();
     controls_.clear();
     control_ = std::make_unique<LocalWorld>(size);
@@ -180,7 +180,7 @@ TEST_F(NcclWorldTest, CallsFollowComputationAndComputationFollowsThem) {
   RunRanks(Make(2), [&](int r, Rank& rank) {
     const cudaStream_t stream = streams_[r];
     float* const own = data[r].data();
-    Launch(stream, [&go] { go.WaitWithTimeout(absl::Minutes(1)); });
+    Launch(stream, [&go] { go.WaitWithTimeout(absl::Minutes(2)); });
     for (int i = 0; i < kRounds; ++i) {
       Launch(stream, [own] { own[0] += 1; });
       Pending pending = rank->Start(Call::AllReduce(
@@ -227,7 +227,7 @@ TEST_F(NcclWorldTest, AWaitIsBoundedAndTheCallIsNamed) {
     // The first call connects, so the next one waits on the stream.
     ASSERT_TRUE(rank->Barrier().ok());
     if (r == 1) {
-      EXPECT_TRUE(gave_up.WaitWithTimeout(absl::Minutes(1)));
+      EXPECT_TRUE(gave_up.WaitWithTimeout(absl::Minutes(2)));
       // Bytes that the other rank sent may be enough for one call.
       absl::Status status = rank->Barrier();
       if (status.ok()) status = rank->Barrier();
@@ -248,7 +248,7 @@ TEST_F(NcclWorldTest, TheFirstCallOfAGroupIsBoundedToo) {
   Notification gave_up;
   RunRanks(Make(2, false, absl::Seconds(3)), [&](int r, Rank& rank) {
     if (r == 1) {
-      EXPECT_TRUE(gave_up.WaitWithTimeout(absl::Minutes(1)));
+      EXPECT_TRUE(gave_up.WaitWithTimeout(absl::Minutes(2)));
       EXPECT_FALSE(rank->Barrier().ok());
       return;
     }

@@ -21,7 +21,7 @@
 namespace atl::collective {
 namespace {
 
-absl::Time Soon() { return SystemClock().Now() + absl::Minutes(1); }
+absl::Time Soon() { return SystemClock().Now() + absl::Minutes(2); }
 
 using Made = absl::StatusOr<Connection>;
 

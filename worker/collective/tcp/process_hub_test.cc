@@ -28,12 +28,12 @@ namespace atl::collective {
 namespace {
 
 // Only a hang reaches it.
-constexpr absl::Duration kPatience = absl::Minutes(1);
+constexpr absl::Duration kPatience = absl::Minutes(2);
 
 absl::Time Soon() { return SystemClock().Now() + kPatience; }
 
 // For waits that fail earlier.
-absl::Time InAWhile() { return SystemClock().Now() + absl::Seconds(10); }
+absl::Time InAWhile() { return SystemClock().Now() + absl::Minutes(2); }
 
 // True once the other end has closed; false at `deadline`.
 bool IsSentAway(int fd, absl::Time deadline) {

@@ -47,7 +47,7 @@ absl::StatusOr<rpc::HostPort> PeerEndpoint(int fd);
 // Waits until `fd` has one of poll's `events`. False after `deadline`.
 bool WaitFor(int fd, short events, absl::Time deadline);
 
-// An eventfd that wakes a poll. RESOURCE_EXHAUSTED: no descriptor left.
+// An eventfd that wakes a poll. UNAVAILABLE: no descriptor left.
 absl::StatusOr<UniqueFd> MakeWaker();
 void SetWaker(int fd);
 void ClearWaker(int fd);

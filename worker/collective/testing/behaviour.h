@@ -38,7 +38,7 @@ class BehaviourTest : public testing::TestWithParam<WorldKind> {
  protected:
   BehaviourTest();
   std::vector<std::unique_ptr<Collective>>& Make(
-      absl::Duration timeout = absl::Minutes(1));
+      absl::Duration timeout = absl::Minutes(2));
 
   const uint64_t seed_;
   std::unique_ptr<TestWorld> world_;

@@ -67,15 +67,18 @@ class MemoryCoordinator : public coordinator::IslandControlClient {
   absl::StatusOr<v1::JoinResponse> Join(
       const v1::JoinRequest& request) override {
     std::lock_guard<std::mutex> lock(service_.mutex_);
+    v1::JoinRequest anonymous = request;
+    anonymous.clear_run_uid();
+    anonymous.clear_log_seen();
     ASSIGN_OR_RETURN(coordinator::RunAnswer answer,
-                     service_.Step(event::Join{request, MakeSecret()}));
+                     service_.Step(event::Join{anonymous, MakeSecret()}));
     v1::JoinResponse& joined = answer.joined;
     island_ = {request.island_id(), joined.island_epoch(),
                joined.session_secret()};
     slot_ = joined.slot();
     *joined.mutable_run() = coordinator::BuildRun(*service_.run_, true);
-    *joined.mutable_plan() =
-        service_.coordinator_.IslandPlan(*service_.run_, slot_);
+    joined.mutable_run()->clear_run_uid();
+    *joined.mutable_plan() = MakePlan();
     return joined;
   }
 
@@ -100,7 +103,7 @@ class MemoryCoordinator : public coordinator::IslandControlClient {
     if (stop.stop_requested()) return absl::CancelledError("");
     RETURN_IF_ERROR(service_.run_->CheckIsland(island_));
     if (!came) return absl::DeadlineExceededError("");
-    return service_.coordinator_.IslandPlan(*service_.run_, slot_);
+    return MakePlan();
   }
 
   absl::Status ReportProgress(v1::ReportProgressRequest progress) override {
@@ -115,6 +118,15 @@ class MemoryCoordinator : public coordinator::IslandControlClient {
   }
 
  private:
+  // Requires service_.mutex_.
+  v1::IslandPlan MakePlan() const {
+    v1::IslandPlan plan =
+        service_.coordinator_.IslandPlan(*service_.run_, slot_);
+    plan.clear_run_uid();
+    plan.clear_log();
+    return plan;
+  }
+
   MemoryService& service_;
   // service_.mutex_ guards both.
   coordinator::IslandCredentials island_;
@@ -475,7 +487,9 @@ void MemoryService::SetServerAway(bool away) {
 
 v1::Run MemoryService::run() const {
   std::lock_guard<std::mutex> lock(mutex_);
-  return coordinator::BuildRun(*run_, /*with_tensors=*/true);
+  v1::Run run = coordinator::BuildRun(*run_, /*with_tensors=*/true);
+  run.clear_run_uid();
+  return run;
 }
 
 std::vector<float> MemoryService::parameters() const {

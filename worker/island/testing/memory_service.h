@@ -1,6 +1,8 @@
 // A coordinator and one server in memory, for tests of whole islands. The real
 // cores decide; messages, clock and disk are simulated. The server merges a
 // weighted mean by outer SGD. Time passes only when a test lets a lease end.
+// It tells no run_uid and no log position: islands of one test use one directory
+// with several services.
 // Thread-safe.
 
 #pragma once

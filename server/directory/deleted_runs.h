@@ -1,0 +1,25 @@
+// The files of deleted runs in a server's data directory. A run's directory
+// first gets a name that no start opens; then its files can go in any order.
+
+#pragma once
+
+#include <string>
+
+#include "absl/status/status.h"
+#include "absl/strings/string_view.h"
+#include "base/io/file_system.h"
+
+namespace atl::server {
+
+// Ends the name of the directory of a deleted run.
+inline constexpr absl::string_view kDeletedSuffix = ".deleted";
+
+// Adds the suffix to the directory's name, durably. OK if there is no such
+// directory. Errors as the file system's.
+absl::Status MarkDeleted(FileSystem& fs, const std::string& run_directory);
+
+// Removes all marked directories of `data_dir`. What cannot be removed stays
+// until the next call, and the log says why.
+void RemoveDeletedRuns(FileSystem& fs, const std::string& data_dir);
+
+}  // namespace atl::server
