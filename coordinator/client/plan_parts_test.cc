@@ -169,7 +169,7 @@ TEST(PlanPartsTest, TheReportOfAShardIsCutAndTogetherItIsTheReport) {
   int32_t count = 0;
   for (const v1::ReportShardsRequest& request : CutReport(report)) {
     EXPECT_EQ(request.report_seq(), 5);
-    // A control message (proto/DESIGN.md, "Limits").
+    // A control message (proto/LIMITS.md).
     EXPECT_LT(request.ByteSizeLong(), 4 << 20);
     for (const v1::ShardReport& part : request.shards()) {
       if (part.run_id() == "small") continue;
