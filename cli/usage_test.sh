@@ -51,7 +51,8 @@ narrow() {
 # Every command has help on stdout, with an example.
 commands=(
   "run create" "run list" "run show" "run watch" "run pause" "run resume"
-  "run cancel" "run export" "run import" "run pin" "replay" "island list"
+  "run cancel" "run delete" "run export" "run import" "run pin" "replay"
+  "island list"
   "island remove" "island readmit" "round list" "join" "plan"
   "data tokenize" "dev up"
   "dev baseline" "dev report" "eval" "generate" "settings" "version"
@@ -87,6 +88,8 @@ expect 2 run create
 has err "atoll run create --help"
 expect 2 run
 expect 2 run show
+has err "run"
+expect 2 run delete
 has err "run"
 expect 2 run list --no-such-flag
 # Underscores are accepted, and errors spell flags with dashes.

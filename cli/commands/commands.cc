@@ -22,6 +22,7 @@ void AddCommands(CLI::App& app, Context& context) {
   AddRunPause(run, context);
   AddRunResume(run, context);
   AddRunCancel(run, context);
+  AddRunDelete(run, context);
   AddRunExport(run, context);
   AddRunImport(run, context);
   AddRunPin(run, context);

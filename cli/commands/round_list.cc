@@ -70,6 +70,14 @@ absl::Status ListRounds(Context& context, const RoundListOptions& options) {
   do {
     ASSIGN_OR_RETURN(v1::ListRoundsResponse response,
                      client->ListRounds(request));
+    if (request.page_token().empty() &&
+        response.first_kept_commit_seq() > options.after + 1) {
+      context.output().Message(
+          absl::StrCat("rounds before commit ",
+                       response.first_kept_commit_seq(),
+                       " are no longer kept: the run file's [history] "
+                       "keep_round_count bounds them"));
+    }
     for (const v1::Round& round : response.rounds()) {
       if (!wants_more()) break;
       rounds.push_back(ToJson(round));

@@ -111,9 +111,15 @@ std::string DescribeTokens(int64_t merged_token_count,
                              static_cast<double>(schedule.token_count()));
 }
 
+std::string DescribeRunState(const v1::Run& run) {
+  return run.has_fault()
+             ? absl::StrCat(EnumName(run.state()), " (", run.fault().code(), ")")
+             : EnumName(run.state());
+}
+
 std::string DescribeRun(const v1::Run& run) {
   Table table({"RUN", "STATE", "WHY"});
-  table.AddRow({run.run_id(), EnumName(run.state()), run.state_reason()});
+  table.AddRow({run.run_id(), DescribeRunState(run), run.state_reason()});
   return table.ToString();
 }
 

@@ -20,6 +20,9 @@ std::string EnumName(v1::RunState state);
 std::string EnumName(v1::Outcome outcome);
 std::string EnumName(v1::IslandState state);
 
+// The run's state, and the code of its fault: "PAUSED (SHARD_BEHIND)".
+std::string DescribeRunState(const v1::Run& run);
+
 // A table of one row: the run, its state and the reason of the state.
 std::string DescribeRun(const v1::Run& run);
 

@@ -49,6 +49,14 @@ TEST(DescribeTest, TellsWhereARunEndsBeforeItHasWarmedUp) {
   EXPECT_EQ(DescribeShortRun(spec), "");
 }
 
+TEST(DescribeTest, TellsTheFaultOfARunWithItsState) {
+  v1::Run run;
+  run.set_state(v1::RUN_STATE_PAUSED);
+  EXPECT_EQ(DescribeRunState(run), "PAUSED");
+  run.mutable_fault()->set_code("SHARD_BEHIND");
+  EXPECT_EQ(DescribeRunState(run), "PAUSED (SHARD_BEHIND)");
+}
+
 TEST(DescribeTest, TellsRoundsOfThoseThatWerePlanned) {
   EXPECT_EQ(DescribeRounds(12, 30), "12 of 30");
   EXPECT_EQ(DescribeRounds(12, 0), "12");

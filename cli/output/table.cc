@@ -6,9 +6,12 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "absl/strings/str_split.h"
 
 namespace atl::cli {
 namespace {
+
+constexpr size_t kTextWidth = 80;
 
 // The width of `text` on a terminal: one column per code point.
 size_t Width(absl::string_view text) {
@@ -60,18 +63,36 @@ std::string Table::ToString() const {
 }
 
 void Fields::Add(absl::string_view name, absl::string_view value) {
-  fields_.emplace_back(std::string(name), Printable(value));
+  fields_.push_back({std::string(name), Printable(value), /*is_text=*/false});
+}
+
+void Fields::AddText(absl::string_view name, absl::string_view text) {
+  fields_.push_back({std::string(name), Printable(text), /*is_text=*/true});
 }
 
 std::string Fields::ToString() const {
   size_t width = 0;
-  for (const auto& [name, value] : fields_) {
-    width = std::max(width, Width(name));
-  }
+  for (const Field& field : fields_) width = std::max(width, Width(field.name));
+  const std::string indent(width + 2, ' ');
   std::string out;
-  for (const auto& [name, value] : fields_) {
-    absl::StrAppend(&out, name, std::string(width - Width(name) + 2, ' '),
-                    value, "\n");
+  for (const Field& field : fields_) {
+    absl::StrAppend(&out, field.name, indent.substr(Width(field.name)));
+    if (!field.is_text) {
+      absl::StrAppend(&out, field.value, "\n");
+      continue;
+    }
+    size_t column = indent.size();
+    for (absl::string_view word : absl::StrSplit(field.value, ' ')) {
+      const bool is_first = column == indent.size();
+      if (!is_first && column + 1 + Width(word) > kTextWidth) {
+        absl::StrAppend(&out, "\n", indent, word);
+        column = indent.size() + Width(word);
+        continue;
+      }
+      absl::StrAppend(&out, is_first ? "" : " ", word);
+      column += Width(word) + (is_first ? 0 : 1);
+    }
+    out += "\n";
   }
   return out;
 }

@@ -42,10 +42,18 @@ class Table {
 class Fields {
  public:
   void Add(absl::string_view name, absl::string_view value);
+  // The same for a sentence: it goes on in further lines of the column, so that
+  // lines with short words have at most 80 columns.
+  void AddText(absl::string_view name, absl::string_view text);
   std::string ToString() const;
 
  private:
-  std::vector<std::pair<std::string, std::string>> fields_;
+  struct Field {
+    std::string name;
+    std::string value;
+    bool is_text = false;
+  };
+  std::vector<Field> fields_;
 };
 
 // "512 B", "3.4 MB": powers of 1000.

@@ -1,7 +1,9 @@
 #include "cli/output/table.h"
 
 #include <cmath>
+#include <string>
 
+#include "absl/strings/str_cat.h"
 #include "gtest/gtest.h"
 
 namespace atl::cli {
@@ -28,6 +30,18 @@ TEST(FieldsTest, PutsValuesInOneColumn) {
   fields.Add("run", "a");
   fields.Add("state", "ACTIVE");
   EXPECT_EQ(fields.ToString(), "run    a\nstate  ACTIVE\n");
+}
+
+TEST(FieldsTest, ASentenceGoesOnInItsColumn) {
+  Fields fields;
+  fields.Add("run", std::string(90, 'r'));
+  const std::string word(20, 'w');
+  fields.AddText("found", absl::StrCat(word, " ", word, " ", word, " ", word));
+  fields.AddText("next", std::string(100, 'x'));
+  EXPECT_EQ(fields.ToString(),
+            absl::StrCat("run    ", std::string(90, 'r'), "\nfound  ", word, " ",
+                         word, " ", word, "\n       ", word, "\nnext   ",
+                         std::string(100, 'x'), "\n"));
 }
 
 TEST(FormatTest, NumbersForPeople) {

@@ -28,6 +28,7 @@ constexpr Range kRanges[] = {
     {"evaluation.batch_count", 1, 1 << 20},
     {"evaluation.every_round_count", 0, kInfinity},
     {"exchange.error_feedback_decay", 0, 1},
+    {"history.keep_round_count", 0, kInfinity},
     {"inner.batch_size", 1, 1 << 20},
     {"inner.beta1", 0, 1, kOpenAbove},
     {"inner.beta2", 0, 1, kOpenAbove},

@@ -72,6 +72,8 @@ durability = "process"
 server_count = 3
 [init]
 seed = 7
+[history]
+keep_round_count = 500
 [inner]
 optimizer = "sgd"
 learning_rate = 1
@@ -82,6 +84,7 @@ reset_each_round = true
 fragment_count = 2
 )"));
   EXPECT_EQ(run.run_id, "mine");
+  EXPECT_EQ(run.spec.history().keep_round_count(), 500);
   EXPECT_EQ(run.spec.durability(), v1::DURABILITY_PROCESS);
   EXPECT_EQ(run.spec.server_count(), 3);
   EXPECT_EQ(run.spec.init().seed(), 7);
@@ -305,6 +308,8 @@ TEST(RunFileTest, RefusesNumbersOutOfRange) {
               HasSubstr(":3: 'inner.learning_rate' must be finite"));
   EXPECT_THAT(Fault("preset = \"tiny\"\n[model]\nvocab_size = 99999999999\n"),
               HasSubstr(":3: 'model.vocab_size' must be at most"));
+  EXPECT_THAT(Fault("preset = \"tiny\"\n[history]\nkeep_round_count = -1\n"),
+              HasSubstr(":3: 'history.keep_round_count' must be at least 0"));
 }
 
 TEST(RunFileTest, RefusesWhatIsNotToml) {

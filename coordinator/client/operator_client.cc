@@ -81,6 +81,12 @@ absl::StatusOr<v1::CancelRunResponse> OperatorClient::CancelRun(
                    CallOptions());
 }
 
+absl::StatusOr<v1::DeleteRunResponse> OperatorClient::DeleteRun(
+    const v1::DeleteRunRequest& request) {
+  return rpc::Call(*stubs_->runs, &Runs::Stub::DeleteRun, request,
+                   CallOptions());
+}
+
 absl::StatusOr<v1::RemoveIslandResponse> OperatorClient::RemoveIsland(
     const v1::RemoveIslandRequest& request) {
   return rpc::Call(*stubs_->runs, &Runs::Stub::RemoveIsland, request,

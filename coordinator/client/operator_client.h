@@ -63,6 +63,8 @@ class OperatorClient {
       const v1::ResumeRunRequest& request);
   absl::StatusOr<v1::CancelRunResponse> CancelRun(
       const v1::CancelRunRequest& request);
+  absl::StatusOr<v1::DeleteRunResponse> DeleteRun(
+      const v1::DeleteRunRequest& request);
   absl::StatusOr<v1::RemoveIslandResponse> RemoveIsland(
       const v1::RemoveIslandRequest& request);
   absl::StatusOr<v1::ExportCheckpointResponse> ExportCheckpoint(

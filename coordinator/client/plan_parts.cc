@@ -104,6 +104,10 @@ std::deque<v1::ReportShardsRequest> CutReport(v1::ReportShardsRequest report,
   std::deque<v1::ReportShardsRequest> parts;
   Deal(shards, part_bytes_max,
        [&] { return parts.emplace_back(report).mutable_shards(); });
+  for (size_t i = 0; i < parts.size(); ++i) {
+    parts[i].set_part(static_cast<int32_t>(i));
+    parts[i].set_parts_left(static_cast<int32_t>(parts.size() - 1 - i));
+  }
   return parts;
 }
 

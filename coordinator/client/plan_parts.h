@@ -17,7 +17,7 @@
 namespace atl::coordinator {
 
 // Target size of the runs in one message. One run's plan, or one round's
-// statistics, may be larger but fits a message (proto/DESIGN.md, "Limits").
+// statistics, may be larger but fits a message (proto/LIMITS.md).
 inline constexpr size_t kPartBytesMax = 1 << 20;
 // Largest shard report that is sent whole, in its own message. Coordinators
 // that do not support parts of a shard's report accept one message (4 MiB), so

@@ -81,8 +81,11 @@ TEST(PlanPartsTest, AReportIsCutBetweenShards) {
   }
   const auto parts = CutReport(report, 1000);
   int shard_count = 0;
+  int32_t part_count = 0;
   for (const v1::ReportShardsRequest& part : parts) {
     EXPECT_EQ(part.report_seq(), 5);
+    EXPECT_EQ(part.part(), part_count++);
+    EXPECT_EQ(part.parts_left(), 4 - part_count);
     EXPECT_LT(part.ByteSizeLong(), 1100);
     shard_count += part.shards_size();
   }
@@ -166,7 +169,7 @@ TEST(PlanPartsTest, TheReportOfAShardIsCutAndTogetherItIsTheReport) {
   int32_t count = 0;
   for (const v1::ReportShardsRequest& request : CutReport(report)) {
     EXPECT_EQ(request.report_seq(), 5);
-    // A control message (proto/DESIGN.md, "Limits").
+    // A control message (proto/LIMITS.md).
     EXPECT_LT(request.ByteSizeLong(), 4 << 20);
     for (const v1::ShardReport& part : request.shards()) {
       if (part.run_id() == "small") continue;

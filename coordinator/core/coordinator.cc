@@ -10,6 +10,7 @@
 #include "base/status/refusal.h"
 #include "base/status/status_macros.h"
 #include "base/time/proto_time.h"
+#include "coordinator/core/outputs/history.h"
 #include "coordinator/core/outputs/plans.h"
 #include "coordinator/core/spec/validate_spec.h"
 #include "google/protobuf/util/message_differencer.h"
@@ -24,23 +25,8 @@ constexpr absl::Duration kSamplePeriod = absl::Seconds(1);
 // pins. Until then its plans must tell it about the end and the lost pins.
 bool HasLetGo(const ObservedShard& shard) {
   return shard.reported && shard.report.stored().empty() &&
-         shard.report.refused().empty() && shard.report.held_for_pins() == 0;
-}
-
-// The history row of a COMMIT or an evaluation; nullopt for other records.
-std::optional<HistoryRow> ToHistory(const LogEntry& entry) {
-  const storage::v1::Record& record = entry.record;
-  if (record.has_round_committed()) {
-    const v1::Round& round = record.round_committed().round();
-    return HistoryRow{entry.run_id, HistoryTable::kRounds, round.commit_seq(),
-                      round.SerializeAsString()};
-  }
-  if (record.has_evaluated()) {
-    const v1::Evaluation& evaluation = record.evaluated().evaluation();
-    return HistoryRow{entry.run_id, HistoryTable::kEvaluations,
-                      evaluation.version(), evaluation.SerializeAsString()};
-  }
-  return std::nullopt;
+         shard.report.refused().empty() && shard.report.held_for_pins() == 0 &&
+         shard.report.checkpoints().empty();
 }
 
 }  // namespace
@@ -73,6 +59,9 @@ absl::Status Coordinator::Restore(const LogSnapshot& log) {
   for (const auto& start : snapshot.coordinator().starts()) {
     log_history_.AddStart(start);
   }
+  for (const auto& deleted : snapshot.coordinator().deleted()) {
+    deleted_.Add(deleted);
+  }
   return absl::OkStatus();
 }
 
@@ -96,6 +85,10 @@ absl::Status Coordinator::ReplayOwn(const storage::v1::Record& record) {
     log_history_.AddStart(record.coordinator_started());
   } else if (record.has_server_set()) {
     SetServer(record.server_set());
+  } else if (record.has_run_deleted()) {
+    deleted_.Add(record.run_deleted());
+  } else if (record.has_run_forgotten()) {
+    deleted_.Forget(record.run_forgotten());
   } else {
     return absl::DataLossError(absl::StrCat("the coordinator's record ",
                                             record.revision(),
@@ -182,7 +175,8 @@ absl::StatusOr<v1::CreateRunResponse> Coordinator::CreateRun(
   if (runs_.size() >= kRunsMax) {
     return Refuse(absl::StatusCode::kResourceExhausted, "TOO_MANY_RUNS",
                   absl::StrCat("the coordinator keeps ", kRunsMax,
-                               " runs, the most it can"));
+                               " runs, the most it can: delete one with "
+                               "`atoll run delete RUN`"));
   }
   auto run = std::make_unique<RunMachine>(*this);
   run->Step(event::Create{request.run_id(), request.spec(), run_uid}, now)
@@ -208,9 +202,9 @@ absl::StatusOr<RunMachine*> Coordinator::FindRun(const std::string& run_id) {
 absl::StatusOr<v1::ListRunsResponse> Coordinator::ListRuns(
     const v1::ListRunsRequest& request) const {
   ASSIGN_OR_RETURN(const int64_t size, PageSize(request.page_size()));
-  // The token is the last run of the previous page. Runs are never deleted.
+  // The token is the last run of the previous page. It may be deleted by now.
   if (!request.page_token().empty() &&
-      runs_.find(request.page_token()) == runs_.end()) {
+      !ValidateId("", request.page_token()).ok()) {
     return WrongPageToken();
   }
   v1::ListRunsResponse response;
@@ -248,10 +242,14 @@ absl::StatusOr<v1::ReportShardsResponse> Coordinator::ReportShards(
                  now)
           .IgnoreError();
     };
+    ForgetRuns(request, now);
     for (const v1::ShardReport& part : request.shards()) {
       std::optional<v1::ShardReport> report =
           server.reports.Add(request.report_seq(), part);
-      if (!report.has_value()) continue;
+      if (!report.has_value() ||
+          deleted_.IsWaiting(request.server_id(), report->run_uid())) {
+        continue;
+      }
       const auto run = runs_.find(report->run_id());
       if (run == runs_.end()) continue;
       if (report->run_uid().empty() ||
@@ -348,6 +346,9 @@ storage::v1::CoordinatorSnapshot Coordinator::OwnSnapshot() const {
   for (const storage::v1::CoordinatorStarted& start : log_history_.starts()) {
     *snapshot.add_starts() = start;
   }
+  for (storage::v1::RunDeleted& deleted : deleted_.ToSnapshot()) {
+    *snapshot.add_deleted() = std::move(deleted);
+  }
   return snapshot;
 }
 
@@ -382,6 +383,10 @@ Effects Coordinator::TakeEffects(absl::Time now) {
   effects.batch.entries = std::exchange(own_entries_, {});
   effects.reasons = std::exchange(reasons_, {});
   effects.servers_changed = std::exchange(servers_changed_, false);
+  effects.batch.deleted_runs = std::exchange(deleted_run_ids_, {});
+  for (const std::string& id : effects.batch.deleted_runs) {
+    effects.changed_runs.insert(id);
+  }
   for (auto& [id, run] : runs_) {
     for (storage::v1::Record& record : run->TakeRecords()) {
       effects.batch.entries.push_back({id, std::move(record)});
@@ -398,17 +403,25 @@ Effects Coordinator::TakeEffects(absl::Time now) {
       SampleSeries(*run, now, series_[id]);
     }
   }
+  std::set<std::string> trimmed_runs;
   for (const LogEntry& entry : effects.batch.entries) {
     NoteRecord(entry);
     std::optional<HistoryRow> row = ToHistory(entry);
     if (row.has_value()) effects.batch.history.push_back(*std::move(row));
+    if (EndsTrimStep(entry.record)) trimmed_runs.insert(entry.run_id);
+  }
+  for (const std::string& id : trimmed_runs) {
+    AddTrims(runs_.at(id)->state(), effects.batch);
   }
   if (refusal_.ok()) {
     AddSnapshotIfDue("", effects);
     for (const auto& [id, run] : runs_) AddSnapshotIfDue(id, effects);
   }
   if (!effects.batch.empty()) log_history_.set_index(log_history_.index() + 1);
-  if (effects.servers_changed || !effects.changed_runs.empty()) ++plan_count_;
+  if (effects.servers_changed || !effects.changed_runs.empty()) {
+    ++plan_count_;
+    deleted_.NotePlans(PlanRevision());
+  }
   return effects;
 }
 
@@ -445,6 +458,7 @@ v1::ServerPlan Coordinator::ServerPlan(const std::string& server_id) const {
                                             static_cast<int32_t>(shard));
     }
   }
+  deleted_.AddToPlan(server_id, plan);
   return plan;
 }
 

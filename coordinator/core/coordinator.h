@@ -18,6 +18,7 @@
 #include "atoll/storage/v1/coordinator_records.pb.h"
 #include "atoll/v1/run_service.pb.h"
 #include "atoll/v1/server_service.pb.h"
+#include "coordinator/core/deleted_runs.h"
 #include "coordinator/core/log_history.h"
 #include "coordinator/core/log_tail.h"
 #include "coordinator/core/outputs/batch.h"
@@ -98,6 +99,12 @@ class Coordinator : public ServerDirectory {
       const v1::CreateRunRequest& request, absl::Time now,
       const std::string& run_uid = "");
 
+  // Deletes a run; `run_uid` as DeleteRunRequest has it. Errors: as
+  // RunService.DeleteRun.
+  absl::StatusOr<v1::DeleteRunResponse> DeleteRun(const std::string& run_id,
+                                                  const std::string& run_uid,
+                                                  absl::Time now);
+
   // NOT_FOUND: no run has this id. FAILED_PRECONDITION: the same, while frozen.
   absl::StatusOr<RunMachine*> FindRun(const std::string& run_id);
 
@@ -160,6 +167,10 @@ class Coordinator : public ServerDirectory {
   // The position of the batch with the present own records, or with those of
   // `run` if it is not null.
   v1::LogPosition Position(const RunMachine* run) const;
+  // Forgets the deleted runs that a server has let go.
+  void ForgetRuns(const v1::ReportShardsRequest& request, absl::Time now);
+  // The refusal of a deletion for which there is no room.
+  absl::Status TooManyDeleted() const;
   absl::Status ReplayOwn(const storage::v1::Record& record);
   // How far a log was replayed or handed out.
   struct Log {
@@ -187,6 +198,8 @@ class Coordinator : public ServerDirectory {
   std::map<std::string, v1::Fault> refused_servers_;
   std::map<std::string, std::unique_ptr<RunMachine>> runs_;
   std::map<std::string, Log> logs_;  // By run_id; "" is the coordinator's.
+  DeletedRuns deleted_;
+  std::vector<std::string> deleted_run_ids_;  // Since TakeEffects.
   std::map<std::string, VolatileSeries> series_;
   std::map<std::string, absl::Time> sample_times_;
   std::vector<LogEntry> own_entries_;

@@ -194,7 +194,9 @@ absl::StatusOr<v1::RegisterServerResponse> Coordinator::RegisterServer(
   if (old == servers_.end() && servers_.size() >= kRegisteredServersMax) {
     return Refuse(absl::StatusCode::kResourceExhausted, "TOO_MANY_SERVERS",
                   absl::StrCat("the coordinator knows ", kRegisteredServersMax,
-                               " servers, the most it can"));
+                               " servers, the most it can: start this one with "
+                               "the --server-id of one that is gone and has no "
+                               "shard of a run"));
   }
   const bool restarted =
       old == servers_.end() ||
@@ -224,6 +226,7 @@ absl::StatusOr<v1::RegisterServerResponse> Coordinator::RegisterServer(
   if (restarted) {
     server.report_seq = 0;
     server.reports = ReportJoiner();
+    deleted_.Restart(request.server_id());
   }
   servers_changed_ = true;
   TellRuns(request.server_id(), restarted, now);

@@ -12,7 +12,7 @@ namespace atl::coordinator {
 
 // Memory limit for one server's incomplete report. 2 bytes of a message may
 // take 100 bytes of memory. The largest report of an accepted run is below the
-// limit (coordinator/DESIGN.md, Bounds).
+// limit (coordinator/BOUNDS.md).
 inline constexpr size_t kReportBytesMax = size_t{256} << 20;
 
 // For one server, which sends its parts in order.

@@ -18,6 +18,7 @@
 #include "coordinator/core/rounds/contributions.h"
 #include "coordinator/core/rounds/recalls.h"
 #include "coordinator/core/rounds/slot_plans.h"
+#include "coordinator/core/slot_reuse.h"
 #include "coordinator/core/spec/island_requests.h"
 #include "coordinator/core/spec/validate_spec.h"
 
@@ -207,6 +208,38 @@ int64_t RunMachine::SeqSeen(int32_t slot) const {
   return seq;
 }
 
+absl::StatusOr<storage::v1::MemberSet> RunMachine::MakeMember() const {
+  storage::v1::MemberSet member;
+  const v1::RunSpec& spec = state_.spec();
+  // The run may be older than the bound.
+  const int32_t islands_max =
+      std::max(IslandsMax(spec), spec.schedule().island_count_min());
+  if (static_cast<int64_t>(state_.members().size()) < islands_max) {
+    member.set_slot(static_cast<int32_t>(state_.members().size()));
+    return member;
+  }
+  const absl::Duration absent_min = kGoneLeases * IslandLeaseDuration(spec);
+  const std::optional<int32_t> slot =
+      FindReusableSlot(state_, observed_, now_, absent_min);
+  if (!slot.has_value()) {
+    return RefuseForNow(
+        absl::StatusCode::kResourceExhausted, "RUN_FULL",
+        absl::StrCat("the run has ", islands_max,
+                     " islands, the most that one of ",
+                     state_.fragments().size(),
+                     " fragments can have; the slot of one that left or was "
+                     "lost is free ",
+                     absl::FormatDuration(absent_min), " later"),
+        IslandLeaseDuration(spec));
+  }
+  // The slot's seqs and epochs go on, so no key and no session is used twice.
+  const storage::v1::MemberSet& gone = state_.members()[*slot].record;
+  member.set_slot(*slot);
+  member.set_island_epoch(gone.island_epoch());
+  member.set_next_seq(gone.next_seq());
+  return member;
+}
+
 absl::Status RunMachine::Take(const event::Join& join, RunAnswer& answer) {
   const v1::JoinRequest& request = join.request;
   RETURN_IF_ERROR(CheckId("island_id", request.island_id()));
@@ -223,23 +256,12 @@ absl::Status RunMachine::Take(const event::Join& join, RunAnswer& answer) {
                      "; `atoll island readmit ", state_.run_id(), " ",
                      request.island_id(), "` lets it join again"));
   }
-  // The run may be older than the bound.
-  const int32_t islands_max = std::max(
-      IslandsMax(state_.spec()), state_.spec().schedule().island_count_min());
-  if (old == nullptr &&
-      static_cast<int64_t>(state_.members().size()) >= islands_max) {
-    return RefuseForNow(
-        absl::StatusCode::kResourceExhausted, "RUN_FULL",
-        absl::StrCat("the run has had ", islands_max,
-                     " islands, the most that one of ",
-                     state_.fragments().size(), " fragments can have"),
-        IslandLeaseDuration(state_.spec()));
-  }
   storage::v1::MemberSet member;
-  if (old != nullptr) member = old->record;
-  member.set_slot(old != nullptr
-                      ? old->record.slot()
-                      : static_cast<int32_t>(state_.members().size()));
+  if (old != nullptr) {
+    member = old->record;
+  } else {
+    ASSIGN_OR_RETURN(member, MakeMember());
+  }
   std::set<int32_t> leased;
   if (!data.fingerprint().empty()) {
     for (const Member& other : state_.members()) {
@@ -262,7 +284,7 @@ absl::Status RunMachine::Take(const event::Join& join, RunAnswer& answer) {
       old != nullptr && old->ready() &&
       state_.spec().schedule().timing() == v1::TIMING_STRICT;
   const int64_t next_seq =
-      old == nullptr
+      member.island_epoch() == 0
           ? 1
           : std::max(SeqSeen(member.slot()), member.next_seq()) +
                 std::max(kSeqGapMin,
@@ -275,7 +297,9 @@ absl::Status RunMachine::Take(const event::Join& join, RunAnswer& answer) {
   *member.mutable_capabilities() = request.capabilities();
   member.set_data_shard(*data_shard);
   member.set_next_seq(next_seq);
-  EmitMember(member);
+  const bool is_new = old == nullptr;
+  EmitMember(member);  // Moves the members.
+  if (is_new) observed_.members[member.slot()] = ObservedMember();
   reasons_.push_back(absl::StrCat("island ", member.island_id(),
                                   " joined as slot ", member.slot(), ", epoch ",
                                   member.island_epoch()));

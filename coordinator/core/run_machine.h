@@ -149,6 +149,10 @@ class RunMachine {
   void CompleteIfDone();
 
   absl::Status CheckNotEnded() const;
+  // Slot, epoch and next_seq that a new island's record starts from.
+  //
+  // RESOURCE_EXHAUSTED: no slot is free.
+  absl::StatusOr<storage::v1::MemberSet> MakeMember() const;
   void Touch(const std::string& island_id);
   void SetNow(absl::Time now) { now_ = std::max(now_, now); }
   void ResizeObservations();

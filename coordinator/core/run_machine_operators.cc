@@ -149,10 +149,11 @@ absl::Status RunMachine::Take(const event::Export& asked, RunAnswer& answer) {
   const auto held = state_.pins().find(request.pin_id());
   if (request.release()) {
     if (held != state_.pins().end()) {
-      if (held->second.pin.checkpoint()) {
-        return Refuse(absl::StatusCode::kFailedPrecondition, "CHECKPOINT",
-                      absl::StrCat("pin ", request.pin_id(),
-                                   " is a checkpoint of the run and stays"));
+      if (held->second.pin.checkpoint() && !state_.ended()) {
+        return Refuse(
+            absl::StatusCode::kFailedPrecondition, "CHECKPOINT",
+            absl::StrCat("pin ", request.pin_id(), " is a checkpoint of run ",
+                         state_.run_id(), " and stays until the run has ended"));
       }
       EmitRelease(request.pin_id());
     }

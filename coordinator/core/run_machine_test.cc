@@ -803,6 +803,38 @@ TEST_F(RunMachineTest, ACheckpointThatIsNotThereIsNotMade) {
   EXPECT_EQ(read("final")->exported.pin().cut(0).version(), 3);
 }
 
+TEST_F(RunMachineTest, ReleasesTheCheckpointsOfARunOnlyOnceItHasEnded) {
+  v1::RunSpec spec = SimpleSpec();
+  spec.set_checkpoint_every_round_count(1);
+  Start(spec);
+  const auto release = [this](const std::string& pin_id) {
+    v1::ExportCheckpointRequest request;
+    request.set_pin_id(pin_id);
+    request.set_release(true);
+    const absl::Status status =
+        run_->machine().Step(event::Export{request}, run_->now()).status();
+    run_->Flush();
+    return status;
+  };
+  run_->PushAll("i0");
+  run_->PushAll("i1");
+  run_->FollowPlans();
+  ASSERT_TRUE(run_->state().pins().contains("round-1"));
+  EXPECT_TRUE(absl::IsFailedPrecondition(release("round-1")));
+  run_->Settle();
+  ASSERT_EQ(State(), v1::RUN_STATE_COMPLETED);
+  for (const char* id : {"round-1", "round-2", "final"}) {
+    EXPECT_TRUE(run_->state().pins().contains(id)) << id;
+    EXPECT_TRUE(release(id).ok()) << id;
+    EXPECT_TRUE(release(id).ok()) << "a repeat";
+  }
+  EXPECT_TRUE(run_->state().pins().empty());
+  EXPECT_TRUE(
+      BuildServerRunPlan(run_->state(), run_->machine().observed(), 0)
+          .pins()
+          .empty());
+}
+
 TEST_F(RunMachineTest, BoundsTheLeasesAndReleasesThem) {
   Start(SimpleSpec());
   v1::ExportCheckpointRequest request;

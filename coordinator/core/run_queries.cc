@@ -12,6 +12,7 @@
 #include "base/status/refusal.h"
 #include "base/status/status_macros.h"
 #include "base/time/proto_time.h"
+#include "coordinator/core/outputs/history.h"
 #include "coordinator/core/outputs/plans.h"
 
 namespace atl::coordinator {
@@ -134,6 +135,7 @@ v1::Run BuildRun(const RunMachine& machine, bool with_tensors) {
     *spec.mutable_data() = state.spec().data();
     *spec.mutable_evaluation() = state.spec().evaluation();
     *spec.mutable_exchange() = state.spec().exchange();
+    *spec.mutable_history() = state.spec().history();
     spec.set_durability(state.spec().durability());
     spec.set_server_count(state.spec().server_count());
     spec.set_checkpoint_every_round_count(
@@ -318,9 +320,11 @@ absl::StatusOr<RoundsPage> PlanRounds(const RunState& state,
     return InvalidFields({{"after_commit_seq", "must be at least 0"}});
   }
   const int64_t count = state.commit_seq();
-  const int64_t after =
-      std::min(count, std::max(start, request.after_commit_seq()));
   RoundsPage page;
+  page.first_kept = FirstKeptCommit(state);
+  const int64_t after = std::min(
+      count,
+      std::max({start, request.after_commit_seq(), page.first_kept - 1}));
   page.begin = after + 1;
   page.end = std::min(count, after + size) + 1;
   page.last = page.end > count;

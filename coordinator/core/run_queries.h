@@ -36,9 +36,10 @@ absl::StatusOr<v1::ListIslandsResponse> BuildIslands(
 absl::StatusOr<v1::ListCheckpointsResponse> BuildCheckpoints(
     const RunMachine& machine, const v1::ListCheckpointsRequest& request);
 
-// A page of rounds: commit_seq in [begin, end). The caller reads the rounds and
-// their evaluations from the history.
+// A page of rounds: commit_seq in [begin, end), of those that are kept. The
+// caller reads the rounds and their evaluations from the history.
 struct RoundsPage {
+  int64_t first_kept = 1;
   int64_t begin = 1;
   int64_t end = 1;
   bool last = true;  // No further page.

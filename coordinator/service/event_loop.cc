@@ -339,8 +339,19 @@ bool EventLoop::Feed(const ServerWatch& watch) {
 }
 
 void EventLoop::Publish(const Effects& effects) {
+  // Another run may have the id by now, and these streams are not of it.
+  const auto end_if_deleted = [&](const auto& watch) {
+    const std::vector<std::string>& ids = effects.batch.deleted_runs;
+    if (std::find(ids.begin(), ids.end(), watch.run_id) == ids.end()) {
+      return false;
+    }
+    watch.sink->End(
+        Refuse(absl::StatusCode::kNotFound, "NO_SUCH_RUN",
+               absl::StrCat("run ", watch.run_id, " was deleted")));
+    return true;
+  };
   island_watches_.remove_if([&](const IslandWatch& watch) {
-    if (watch.sink->done()) return true;
+    if (watch.sink->done() || end_if_deleted(watch)) return true;
     return effects.changed_runs.contains(watch.run_id) && !Feed(watch);
   });
   const bool any_server =
@@ -350,7 +361,7 @@ void EventLoop::Publish(const Effects& effects) {
     return any_server && !Feed(watch);
   });
   log_watches_.remove_if([&](const LogWatch& watch) {
-    if (watch.sink->done()) return true;
+    if (watch.sink->done() || end_if_deleted(watch)) return true;
     if (!effects.changed_runs.contains(watch.run_id)) return false;
     const absl::StatusOr<RunMachine*> run = coordinator_->FindRun(watch.run_id);
     if (!run.ok()) {
@@ -359,7 +370,7 @@ void EventLoop::Publish(const Effects& effects) {
     }
     const RunState& state = (*run)->state();
     watch.sink->OnDurable(state.revision(), state.ended());
-    return state.ended();
+    return watch.sink->done();
   });
 }
 
@@ -453,7 +464,7 @@ void EventLoop::WatchLog(const std::string& run_id, int64_t after_revision,
         }
         if (!tail.ok()) return sink->End(tail.status());
         sink->OnDurable(tail->first, tail->second);
-        if (!tail->second) log_watches_.push_back({run_id, sink});
+        if (!sink->done()) log_watches_.push_back({run_id, sink});
       });
 }
 

@@ -539,6 +539,75 @@ TEST_F(EventLoopTest, AServerIsToldOfARunThatHasEndedUntilItHasLetGo) {
   EXPECT_EQ(planned_count(0), 0);
 }
 
+// Another run has its id at once: the streams must not go on with that one.
+TEST_F(EventLoopTest, StreamsOfADeletedRunEndAndItsIdIsFree) {
+  const auto sink = Watch(Join("island"));
+  EXPECT_FALSE(sink->has_ended);
+  Do([](Coordinator& coordinator, absl::Time now) {
+    EXPECT_TRUE((*coordinator.FindRun("run"))->Step(event::Cancel(), now).ok());
+    EXPECT_TRUE(coordinator.DeleteRun("run", "", now).ok());
+    v1::CreateRunRequest request;
+    request.set_run_id("run");
+    *request.mutable_spec() = SimpleSpec();
+    EXPECT_TRUE(coordinator.CreateRun(request, now, "second").ok());
+  });
+  EXPECT_TRUE(sink->has_ended);
+  EXPECT_EQ(sink->end, absl::StatusCode::kNotFound);
+  const auto check = [](Coordinator& coordinator, absl::Time) {
+    const auto run = coordinator.FindRun("run");
+    ASSERT_TRUE(run.ok()) << run.status();
+    EXPECT_EQ((*run)->state().run_uid(), "second");
+    EXPECT_TRUE((*run)->state().members().empty());
+  };
+  Do(check);
+  Start();
+  Do(check);
+  Do([](Coordinator& coordinator, absl::Time now) {
+    EXPECT_TRUE((*coordinator.FindRun("run"))->Step(event::Cancel(), now).ok());
+    EXPECT_TRUE(coordinator.DeleteRun("run", "second", now).ok());
+  });
+  Start();
+  Do([](Coordinator& coordinator, absl::Time) {
+    EXPECT_TRUE(absl::IsNotFound(coordinator.FindRun("run").status()));
+  });
+}
+
+// A shard must hear that a released checkpoint is no longer needed.
+TEST_F(EventLoopTest, AServerIsToldOfAnEndedRunWhileItReportsACheckpoint) {
+  v1::ReportShardsRequest report;
+  for (int32_t shard : {0, 1}) {
+    Do([&](Coordinator& coordinator, absl::Time now) {
+      v1::RegisterServerRequest request;
+      request.set_server_id(absl::StrCat("server-", shard));
+      request.set_address("127.0.0.1:1");
+      request.set_incarnation(1);
+      EXPECT_TRUE(coordinator.RegisterServer(request, now).ok());
+    });
+  }
+  report.set_server_id("server-0");
+  report.set_incarnation(1);
+  report.add_shards()->set_run_id("run");
+  report.mutable_shards(0)->set_run_epoch(1);
+  report.mutable_shards(0)->add_checkpoints()->set_pin_id("final");
+  int planned_count = 0;
+  const auto send = [&] {
+    Do([&](Coordinator& coordinator, absl::Time now) {
+      report.set_report_seq(report.report_seq() + 1);
+      EXPECT_TRUE(coordinator.ReportShards(report, now).ok());
+      planned_count = coordinator.ServerPlan("server-0").runs_size();
+    });
+  };
+  send();
+  Do([](Coordinator& coordinator, absl::Time now) {
+    EXPECT_TRUE((*coordinator.FindRun("run"))->Step(event::Cancel(), now).ok());
+  });
+  send();
+  EXPECT_EQ(planned_count, 1);
+  report.mutable_shards(0)->clear_checkpoints();
+  send();
+  EXPECT_EQ(planned_count, 0);
+}
+
 TEST_F(EventLoopTest, AServerThatHasNotReportedIsToldOfARunThatHasEnded) {
   for (int32_t shard : {0, 1}) {
     Do([&](Coordinator& coordinator, absl::Time now) {

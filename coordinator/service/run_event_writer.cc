@@ -81,7 +81,11 @@ absl::Status RunEventWriter::ReadPage() {
   }
   RETURN_IF_ERROR(scanned.status());
   const std::vector<storage::v1::Record>& records = *scanned;
-  if (records.empty()) return absl::DataLossError("the log ends too early");
+  if (records.empty()) {
+    return absl::UnavailableError(absl::StrCat(
+        "the log of run ", run_id_, " ends before record ", durable_,
+        ": the run was deleted just now, or its log is damaged"));
+  }
   for (const storage::v1::Record& record : records) {
     if (record.revision() > durable_) break;
     std::optional<v1::RunEvent> event = ToEvent(record);

@@ -81,6 +81,17 @@ class RunServiceImpl : public v1::RunService::CallbackService {
     return Steer(loop_, context, request, response, event::Cancel());
   }
 
+  grpc::ServerUnaryReactor* DeleteRun(
+      grpc::CallbackServerContext* context, const v1::DeleteRunRequest* request,
+      v1::DeleteRunResponse* response) override {
+    return Answer<v1::DeleteRunResponse>(
+        loop_, context, response,
+        [=](Coordinator& coordinator, absl::Time now) {
+          return coordinator.DeleteRun(request->run_id(), request->run_uid(),
+                                       now);
+        });
+  }
+
   grpc::ServerUnaryReactor* RemoveIsland(
       grpc::CallbackServerContext* context,
       const v1::RemoveIslandRequest* request,

@@ -324,6 +324,29 @@ TEST_F(ServicesTest, DrivesARunToItsEndAndTellsWhatItDid) {
   EXPECT_EQ(page.next_page_token(), "");
 }
 
+TEST_F(ServicesTest, DeletesARunWithItsHistory) {
+  RunAll();
+  v1::DeleteRunRequest request;
+  request.set_run_id("run");
+  v1::DeleteRunResponse response;
+  const auto remove = [&] {
+    grpc::ClientContext context;
+    return rpc::FromGrpc(life_->runs->DeleteRun(&context, request, &response));
+  };
+  const std::string run_uid = GetRun().run_uid();
+  ASSERT_TRUE(remove().ok());
+  EXPECT_EQ(response.run_uid(), run_uid);
+  ASSERT_EQ(response.waiting_server_ids_size(), 2);
+  EXPECT_EQ(response.waiting_server_ids(0), "server-0");
+  ASSERT_TRUE(remove().ok()) << "a repeat";
+  EXPECT_EQ(ServerPlan(1).deleted_runs(0).run_uid(), run_uid);
+  EXPECT_TRUE(absl::IsNotFound(Join("c").status()));
+  ASSERT_TRUE(CreateRun().ok());
+  EXPECT_NE(GetRun().run_uid(), run_uid);
+  EXPECT_TRUE(ListRounds().empty());
+  EXPECT_TRUE(absl::IsFailedPrecondition(remove())) << "it has not ended";
+}
+
 TEST_F(ServicesTest, TakesAShardsReportThatIsMoreThanAMessage) {
   refused_elsewhere_count_ = 20000;  // 5 MB.
   RunAll();

@@ -46,6 +46,7 @@ absl::StatusOr<v1::ListRoundsResponse> ReadRounds(const Store& store,
                    store.ReadHistory(run_id, HistoryTable::kRounds, page.begin,
                                      page.end, kPageBytes));
   v1::ListRoundsResponse response;
+  response.set_first_kept_commit_seq(page.first_kept);
   int64_t next = page.begin;
   for (const HistoryRow& row : rows) {
     if (row.number != next++ ||

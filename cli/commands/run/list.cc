@@ -19,8 +19,9 @@ absl::Status ListRuns(Context& context) {
   do {
     ASSIGN_OR_RETURN(v1::ListRunsResponse response, client->ListRuns(request));
     for (const v1::Run& run : response.runs()) {
-      runs.push_back(ToJson(run));
-      table.AddRow({run.run_id(), EnumName(run.state()),
+      Json& json = runs.emplace_back(ToJson(run));
+      if (!run.has_fault()) json["fault"] = nullptr;
+      table.AddRow({run.run_id(), DescribeRunState(run),
                     PlannedRounds(run.spec().schedule()),
                     PlannedTokens(run.spec().schedule()),
                     absl::StrCat(run.spec().schedule().island_count_min()),

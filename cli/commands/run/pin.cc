@@ -75,7 +75,8 @@ void AddRunPin(CLI::App& app, Context& context) {
                    "Hours until the pin expires unless renewed (24)")
       ->check(CLI::Range(0.01, 24.0));
   command->add_flag("--release", options->release,
-                    "Release the pin and delete what it keeps");
+                    "Release the pin and delete what it keeps; of a run that "
+                    "has ended also a checkpoint");
   SetAction(*command, context, Pin, options);
 }
 

@@ -17,6 +17,7 @@ void AddRunWatch(CLI::App& app, Context& context);
 void AddRunPause(CLI::App& app, Context& context);
 void AddRunResume(CLI::App& app, Context& context);
 void AddRunCancel(CLI::App& app, Context& context);
+void AddRunDelete(CLI::App& app, Context& context);
 void AddRunExport(CLI::App& app, Context& context);
 void AddRunImport(CLI::App& app, Context& context);
 void AddRunPin(CLI::App& app, Context& context);

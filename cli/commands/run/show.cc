@@ -65,8 +65,18 @@ std::string DescribeState(const v1::GetRunStateResponse& state) {
   const v1::Run& run = state.run();
   Fields fields;
   fields.Add("run", run.run_id());
+  if (!run.run_uid().empty()) fields.Add("uid", run.run_uid());
   fields.Add("state", EnumName(run.state()));
   if (!run.state_reason().empty()) fields.Add("why", run.state_reason());
+  if (run.has_fault()) {
+    const v1::Fault& fault = run.fault();
+    fields.Add("fault", fault.code());
+    fields.AddText("  expected", fault.expected());
+    fields.AddText("  found", fault.found());
+    if (!fault.next_command().empty()) {
+      fields.Add("  next command", fault.next_command());
+    }
+  }
   const std::string wait = DescribeWait(state);
   if (!wait.empty()) fields.Add("waits", wait);
   const v1::ScheduleSpec& schedule = run.spec().schedule();
@@ -148,6 +158,7 @@ absl::Status ShowRun(Context& context, const std::string& run_id) {
   ASSIGN_OR_RETURN(const std::vector<v1::Checkpoint> checkpoints,
                    ListAllCheckpoints(*client, run_id));
   Json json = ToJson(state);
+  if (!state.run().has_fault()) json["run"]["fault"] = nullptr;
   json["checkpoints"] = Json::array();
   for (const v1::Checkpoint& checkpoint : checkpoints) {
     json["checkpoints"].push_back(ToJson(checkpoint));

@@ -490,6 +490,8 @@ void CheckData(const v1::RunSpec& spec, Checker& check) {
       "data.data_shard_count",
       "must be at least schedule.island_count_min: shared data is read by one "
       "island a shard, so the first round could not open");
+  check.InRange(spec.history().keep_round_count(), 0, kCountMax,
+                "history.keep_round_count");
   check.InRange(spec.evaluation().every_round_count(), 0, kCountMax,
                 "evaluation.every_round_count");
   if (spec.evaluation().every_round_count() > 0) {

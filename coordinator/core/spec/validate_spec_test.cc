@@ -90,6 +90,12 @@ TEST(ValidateSpecTest, NamesTheFieldOfEveryFault) {
          s.mutable_init()->set_import(true);
          s.mutable_init()->add_fragment_digests("0123");
        }},
+      {"spec.history.keep_round_count",
+       [](auto& s) { s.mutable_history()->set_keep_round_count(-1); }},
+      {"spec.history.keep_round_count",
+       [](auto& s) {
+         s.mutable_history()->set_keep_round_count((int64_t{1} << 31) + 1);
+       }},
       {"spec.durability",
        [](auto& s) {
          s.set_durability(v1::DURABILITY_ISLAND);

@@ -87,7 +87,7 @@ absl::Status RunState::Apply(const storage::v1::Record& record) {
       if (ended()) end_time_ = time;
       return absl::OkStatus();
     case storage::v1::Record::kMemberSet:
-      return ApplyMember(record.member_set());
+      return ApplyMember(record.member_set(), time);
     case storage::v1::Record::kRoundOpened:
       return ApplyOpened(record.round_opened(), time);
     case storage::v1::Record::kRoundSealed:
@@ -183,16 +183,35 @@ absl::Status RunState::ApplyStarted(const storage::v1::RunStarted& body) {
   return absl::OkStatus();
 }
 
-absl::Status RunState::ApplyMember(const storage::v1::MemberSet& body) {
+absl::Status RunState::ApplyMember(const storage::v1::MemberSet& body,
+                                   absl::Time time) {
   if (body.slot() < 0 || body.slot() > members_.size()) {
     return Misfit(absl::StrCat("member with slot ", body.slot()));
   }
-  if (body.slot() == members_.size()) {
-    members_.emplace_back();
-    slots_[body.island_id()] = body.slot();
+  const bool is_new_slot = body.slot() == members_.size();
+  if (is_new_slot) members_.emplace_back();
+  Member& member = members_[body.slot()];
+  const bool is_taken_over =
+      !is_new_slot && member.record.island_id() != body.island_id();
+  if (is_taken_over) {
+    if (member.present() || member.removed() ||
+        body.island_epoch() <= member.record.island_epoch() ||
+        body.next_seq() <= member.record.next_seq()) {
+      return Misfit(absl::StrCat("island ", body.island_id(),
+                                 " takes over slot ", body.slot(), " of ",
+                                 member.record.island_id()));
+    }
+    slots_.erase(member.record.island_id());
+    member = Member();
   }
-  members_[body.slot()].record = body;
-  if (!members_[body.slot()].present()) {
+  if ((is_new_slot || is_taken_over) &&
+      !slots_.emplace(body.island_id(), body.slot()).second) {
+    return Misfit(absl::StrCat("island ", body.island_id(),
+                               " with a second slot, ", body.slot()));
+  }
+  member.record = body;
+  member.set_time = time;
+  if (is_taken_over || !member.present()) {
     for (FragmentState& fragment : fragments_) {
       fragment.standing_plans.erase(body.slot());
     }
@@ -388,7 +407,8 @@ std::string RunState::DebugString() const {
   for (const Member& member : members_) {
     absl::StrAppend(&text, member.record.DebugString(), " ",
                     member.local_position, " ", member.merged_count, " ",
-                    member.unmerged_count, "\n");
+                    member.unmerged_count, " ",
+                    absl::FormatTime(member.set_time), "\n");
   }
   for (const FragmentState& fragment : fragments_) {
     absl::StrAppend(&text, fragment.newest.DebugString(), "phase ",

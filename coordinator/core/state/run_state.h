@@ -40,6 +40,7 @@ struct Member {
   int64_t local_position = 0;     // Next window of its own, local data.
   int64_t merged_count = 0;
   int64_t unmerged_count = 0;
+  absl::Time set_time;  // When `record` was written.
 
   // Leases a data shard and may push.
   bool present() const {
@@ -139,7 +140,7 @@ class RunState {
 
   // --- Members, by slot ---
   const std::vector<Member>& members() const { return members_; }
-  // nullptr if the island never joined.
+  // nullptr if the island never joined, or if another one took over its slot.
   const Member* FindMember(const std::string& island_id) const;
 
   // --- Rounds ---
@@ -194,7 +195,7 @@ class RunState {
   absl::Status ApplyCreated(const storage::v1::RunCreated& body,
                             absl::Time time);
   absl::Status ApplyStarted(const storage::v1::RunStarted& body);
-  absl::Status ApplyMember(const storage::v1::MemberSet& body);
+  absl::Status ApplyMember(const storage::v1::MemberSet& body, absl::Time time);
   absl::Status ApplyOpened(const v1::OpenRound& body, absl::Time time);
   absl::Status ApplySealed(const storage::v1::RoundSealed& body,
                            absl::Time time);

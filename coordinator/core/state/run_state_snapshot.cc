@@ -18,6 +18,7 @@ storage::v1::MemberSnapshot ToSnapshot(const Member& member) {
   snapshot.set_local_position(member.local_position);
   snapshot.set_merged_count(member.merged_count);
   snapshot.set_unmerged_count(member.unmerged_count);
+  *snapshot.mutable_set_time() = ToProto(member.set_time);
   return snapshot;
 }
 
@@ -155,7 +156,9 @@ absl::Status RunState::Restore(const storage::v1::RunSnapshot& snapshot,
     if (member.member().slot() != members_.size()) return Broken();
     slots_[member.member().island_id()] = member.member().slot();
     members_.push_back({member.member(), member.local_position(),
-                        member.merged_count(), member.unmerged_count()});
+                        member.merged_count(), member.unmerged_count(),
+                        member.has_set_time() ? FromProto(member.set_time())
+                                              : create_time_});
   }
   for (const storage::v1::FragmentSnapshot& fragment : snapshot.fragments()) {
     absl::Status restored = RestoreFragment(fragment);
