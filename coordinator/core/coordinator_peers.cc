@@ -87,13 +87,9 @@ absl::Status Coordinator::CheckPeer(const v1::LogPosition& seen,
 }
 
 v1::LogPosition Coordinator::Position(const RunMachine* run) const {
-  v1::LogPosition position = log_history_.position();
   const bool has_records =
       !own_entries_.empty() || (run != nullptr && run->has_records());
-  if (has_records && !position.cluster_id().empty()) {
-    position.set_index(position.index() + 1);
-  }
-  return position;
+  return log_history_.position(has_records ? 1 : 0);
 }
 
 bool Coordinator::HasShards(const std::string& server_id) const {

@@ -9,6 +9,19 @@
 
 namespace atl::coordinator {
 
+// H(secret, H(secret, position)): the outer hash keeps a caller from extending
+// what it was sent (as HMAC does, RFC 2104).
+std::string ProvePosition(const std::string& secret,
+                          const v1::LogPosition& position) {
+  const auto hash = [&](absl::string_view text) {
+    const codec::Sha256Digest digest =
+        codec::ComputeSha256(absl::StrCat(secret, "/", text));
+    return std::string(digest.begin(), digest.end());
+  };
+  return hash(hash(absl::StrCat(position.cluster_id(), "/",
+                                position.start_id(), "/", position.index())));
+}
+
 void LogHistory::AddStart(const storage::v1::CoordinatorStarted& start) {
   if (start.start_id().empty()) return;
   cluster_id_ = start.cluster_id();
@@ -17,26 +30,14 @@ void LogHistory::AddStart(const storage::v1::CoordinatorStarted& start) {
   if (starts_.size() > kStartsMax) starts_.pop_front();
 }
 
-v1::LogPosition LogHistory::position() const {
+v1::LogPosition LogHistory::position(int64_t ahead) const {
   v1::LogPosition position;
   if (starts_.empty()) return position;
   position.set_cluster_id(cluster_id_);
   position.set_start_id(starts_.back().start_id());
-  position.set_index(index_);
-  position.set_proof(Prove(position));
+  position.set_index(index_ + ahead);
+  position.set_proof(ProvePosition(secret_, position));
   return position;
-}
-
-// H(secret, H(secret, position)): the outer hash keeps a caller from extending
-// what it was sent (as HMAC does, RFC 2104).
-std::string LogHistory::Prove(const v1::LogPosition& position) const {
-  const auto hash = [&](absl::string_view text) {
-    const codec::Sha256Digest digest =
-        codec::ComputeSha256(absl::StrCat(secret_, "/", text));
-    return std::string(digest.begin(), digest.end());
-  };
-  return hash(hash(absl::StrCat(position.cluster_id(), "/",
-                                position.start_id(), "/", position.index())));
 }
 
 std::optional<v1::Fault> LogHistory::Check(const v1::LogPosition& seen) const {
@@ -48,7 +49,7 @@ std::optional<v1::Fault> LogHistory::Check(const v1::LogPosition& seen) const {
     fault.set_found(absl::StrCat("cluster ", seen.cluster_id()));
     return fault;
   }
-  if (seen.proof() != Prove(seen)) {
+  if (seen.proof() != ProvePosition(secret_, seen)) {
     fault.set_code("OTHER_CLUSTER");
     fault.set_expected(absl::StrCat("a position of cluster ", cluster_id_));
     fault.set_found("one that this cluster never gave");

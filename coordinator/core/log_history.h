@@ -22,6 +22,10 @@
 
 namespace atl::coordinator {
 
+// LogPosition.proof of `position`, with the log's secret.
+std::string ProvePosition(const std::string& secret,
+                          const v1::LogPosition& position);
+
 class LogHistory {
  public:
   // Starts that are kept. A position of an older start is accepted.
@@ -43,8 +47,9 @@ class LogHistory {
   const std::deque<storage::v1::CoordinatorStarted>& starts() const {
     return starts_;
   }
-  // The position of batch `index()`; not set before the first start with ids.
-  v1::LogPosition position() const;
+  // The position of batch `index() + ahead`; not set before the first start
+  // with ids.
+  v1::LogPosition position(int64_t ahead = 0) const;
 
   // The fault that `seen` proves; nullopt if there is none, or if `seen` is not
   // set. OTHER_CLUSTER: expected and found are cluster ids, or `seen` has a
@@ -53,9 +58,6 @@ class LogHistory {
   std::optional<v1::Fault> Check(const v1::LogPosition& seen) const;
 
  private:
-  // LogPosition.proof.
-  std::string Prove(const v1::LogPosition& position) const;
-
   std::string cluster_id_;
   std::string secret_;
   std::deque<storage::v1::CoordinatorStarted> starts_;

@@ -164,30 +164,47 @@ void EventLoop::PostEvent(Event event) {
   event.answer(refusal);
 }
 
+absl::Status EventLoop::ReplayLog(const std::string& id,
+                                  Coordinator& coordinator, Replayed& replayed) {
+  int64_t revision = 0;
+  absl::StatusOr<std::optional<storage::v1::Snapshot>> snapshot =
+      spec_.store->ReadSnapshot(id);
+  if (absl::IsDataLoss(snapshot.status())) {
+    replayed.damage.Update(snapshot.status());
+    return absl::OkStatus();
+  }
+  RETURN_IF_ERROR(snapshot.status());
+  if (snapshot->has_value()) {
+    revision = (*snapshot)->revision();
+    RETURN_IF_ERROR(coordinator.Restore({id, **std::move(snapshot)}));
+    ++replayed.snapshot_count;
+  }
+  int64_t page = kReplayPage;
+  while (true) {
+    const absl::StatusOr<std::vector<storage::v1::Record>> records =
+        spec_.store->Scan(id, revision, page);
+    if (absl::IsDataLoss(records.status())) {
+      replayed.damage.Update(records.status());
+      if (page == 1) return absl::OkStatus();
+      page = 1;  // Up to the damaged record.
+      continue;
+    }
+    RETURN_IF_ERROR(records.status());
+    if (records->empty()) return absl::OkStatus();
+    for (const storage::v1::Record& record : *records) {
+      RETURN_IF_ERROR(coordinator.Replay({id, record}));
+    }
+    revision = records->back().revision();
+    replayed.record_count += static_cast<int64_t>(records->size());
+  }
+}
+
 absl::Status EventLoop::Recover() {
   auto coordinator = std::make_unique<Coordinator>(spec_.coordinator);
   ASSIGN_OR_RETURN(const std::vector<std::string> ids, spec_.store->ListLogs());
-  int64_t snapshot_count = 0;
-  int64_t record_count = 0;
+  Replayed replayed;
   for (const std::string& id : ids) {
-    int64_t revision = 0;
-    ASSIGN_OR_RETURN(std::optional<storage::v1::Snapshot> snapshot,
-                     spec_.store->ReadSnapshot(id));
-    if (snapshot.has_value()) {
-      revision = snapshot->revision();
-      RETURN_IF_ERROR(coordinator->Restore({id, *std::move(snapshot)}));
-      ++snapshot_count;
-    }
-    while (true) {
-      ASSIGN_OR_RETURN(const std::vector<storage::v1::Record> records,
-                       spec_.store->Scan(id, revision, kReplayPage));
-      if (records.empty()) break;
-      for (const storage::v1::Record& record : records) {
-        RETURN_IF_ERROR(coordinator->Replay({id, record}));
-      }
-      revision = records.back().revision();
-      record_count += static_cast<int64_t>(records.size());
-    }
+    RETURN_IF_ERROR(ReplayLog(id, *coordinator, replayed));
   }
   ahead_ = std::max(ahead_, coordinator->newest_time() - spec_.clock->Now());
   if (ahead_ > absl::Minutes(1)) {
@@ -197,9 +214,11 @@ absl::Status EventLoop::Recover() {
   const absl::Time now = Now();
   look_time_ = now;
   stall_ = absl::ZeroDuration();
-  const absl::Status damage = spec_.store->damage();
+  absl::Status damage = spec_.store->damage();
+  damage.Update(replayed.damage);
   if (damage.ok()) {
-    coordinator->Start(now, {RandomId(), RandomId(), RandomId()}, spec_.store->index());
+    coordinator->Start(now, {RandomId(), RandomId(), RandomId()},
+                       spec_.store->index());
   } else {
     LOG(ERROR) << "the log is damaged; the coordinator only reads: " << damage;
     coordinator->StartDamaged(now, damage);
@@ -207,7 +226,8 @@ absl::Status EventLoop::Recover() {
   const Effects effects = coordinator->TakeEffects(now);
   RETURN_IF_ERROR(MakeDurable(effects.batch));
   LOG(INFO) << "epoch " << coordinator->coordinator_epoch() << ", from "
-            << snapshot_count << " snapshots and " << record_count
+            << replayed.snapshot_count << " snapshots and "
+            << replayed.record_count
             << " records after them";
   for (const std::string& reason : effects.reasons) LOG(INFO) << reason;
   coordinator_ = std::move(coordinator);

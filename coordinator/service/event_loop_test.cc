@@ -17,6 +17,7 @@
 #include "base/status/refusal.h"
 #include "base/sync/mutex.h"
 #include "base/time/testing/fake_clock.h"
+#include "coordinator/core/log_history.h"
 #include "coordinator/core/testing/run_simulation.h"
 #include "coordinator/store/testing/memory_store.h"
 #include "gmock/gmock.h"
@@ -462,6 +463,24 @@ TEST_F(EventLoopTest, ADamagedLogIsOnlyRead) {
   });
 }
 
+// What is before the damage can still be read and exported.
+TEST_F(EventLoopTest, ARecordThatCannotBeReadBackLeavesWhatIsBeforeIt) {
+  Join("first");
+  int64_t revision = 0;
+  Do([&](Coordinator& coordinator, absl::Time) {
+    revision = (*coordinator.FindRun("run"))->state().revision();
+  });
+  Join("second");
+  store_.DamageRecordsAfter("run", revision);
+  Start();
+  Do([&](Coordinator& coordinator, absl::Time) {
+    const RunMachine& run = **coordinator.FindRun("run");
+    EXPECT_EQ(run.state().revision(), revision);
+    EXPECT_EQ(BuildRun(run, /*with_tensors=*/false).fault().code(),
+              "LOG_DAMAGED");
+  });
+}
+
 TEST_F(EventLoopTest, StreamsEndWhenAPeerHasSeenMoreOfTheLog) {
   const IslandCredentials island = Join("island");
   const auto sink = Watch(island);
@@ -471,6 +490,11 @@ TEST_F(EventLoopTest, StreamsEndWhenAPeerHasSeenMoreOfTheLog) {
     seen = coordinator.ServerPlan("server-0").log();
   });
   seen.set_index(seen.index() + 100);
+  // As a coordinator with a newer copy of this log has given it.
+  const auto records = store_.Scan("", 0, 1);
+  ASSERT_TRUE(records.ok());
+  seen.set_proof(ProvePosition(
+      records->front().coordinator_started().log_secret(), seen));
   const auto other = std::make_shared<CountingSink>();
   loop_->WatchIsland("run", island, other, seen);
   Do([](Coordinator&, absl::Time) {});

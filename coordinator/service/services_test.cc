@@ -19,6 +19,7 @@
 #include "base/status/refusal.h"
 #include "base/time/clock.h"
 #include "coordinator/client/plan_parts.h"
+#include "coordinator/core/log_history.h"
 #include "coordinator/core/testing/run_simulation.h"
 #include "coordinator/service/event_loop.h"
 #include "coordinator/service/services.h"
@@ -525,6 +526,11 @@ TEST_F(ServicesTest, OnlyReadsOnceAnIslandHasSeenMoreOfTheLog) {
   EXPECT_TRUE(Join("a", joined->plan().log()).ok());
   v1::LogPosition seen = joined->plan().log();
   seen.set_index(seen.index() + 1000);
+  // As a coordinator with a newer copy of this log has given it.
+  const auto records = store_.Scan("", 0, 1);
+  ASSERT_TRUE(records.ok());
+  seen.set_proof(ProvePosition(
+      records->front().coordinator_started().log_secret(), seen));
   // The run may be one that the older log does not have.
   const absl::Status status = Join("b", seen, "newer-run").status();
   EXPECT_EQ(status.code(), absl::StatusCode::kFailedPrecondition);

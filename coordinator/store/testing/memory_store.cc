@@ -70,6 +70,10 @@ absl::StatusOr<std::vector<storage::v1::Record>> MemoryLogStore::Scan(
        record != log->second.records.end() &&
        static_cast<int64_t>(records.size()) < count_max;
        ++record) {
+    const auto readable = readable_.find(run_id);
+    if (readable != readable_.end() && record->first > readable->second) {
+      return absl::DataLossError("a record cannot be read back");
+    }
     records.push_back(record->second);
   }
   return records;
@@ -97,6 +101,12 @@ absl::StatusOr<std::vector<std::string>> MemoryLogStore::ListLogs() const {
   std::vector<std::string> ids;
   for (const auto& [id, log] : logs_) ids.push_back(id);
   return ids;
+}
+
+void MemoryLogStore::DamageRecordsAfter(const std::string& run_id,
+                                        int64_t revision) {
+  MutexLock lock(&mutex_);
+  readable_[run_id] = revision;
 }
 
 void MemoryLogStore::FailAppends(absl::Status status) {

@@ -33,6 +33,8 @@ class MemoryLogStore : public Store {
   void FailAppends(absl::Status status);
   // `damage` and every Append return `status` until it is set to OK.
   void SetDamage(absl::Status status);
+  // Records of a log after `revision` cannot be read back.
+  void DamageRecordsAfter(const std::string& run_id, int64_t revision);
 
  private:
   struct Log {
@@ -46,6 +48,7 @@ class MemoryLogStore : public Store {
   int64_t index_ ABSL_GUARDED_BY(mutex_) = 0;
   absl::Status failure_ ABSL_GUARDED_BY(mutex_);
   absl::Status damage_ ABSL_GUARDED_BY(mutex_);
+  std::map<std::string, int64_t> readable_ ABSL_GUARDED_BY(mutex_);
 };
 
 }  // namespace atl::coordinator
