@@ -39,10 +39,11 @@ absl::StatusOr<std::unique_ptr<IdentityFile>> IdentityFile::Open(
       new IdentityFile(*std::move(file), std::move(identity)));
 }
 
-absl::Status IdentityFile::Write(const records::Identity& identity) {
+absl::Status IdentityFile::Write(records::Identity identity) {
+  identity.set_format_number(kFormatNumber);
   RETURN_IF_ERROR(file_->Write(identity.SerializeAsString()));
   RETURN_IF_ERROR(file_->Sync());
-  identity_ = identity;
+  identity_ = std::move(identity);
   return absl::OkStatus();
 }
 

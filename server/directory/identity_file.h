@@ -31,8 +31,9 @@ class IdentityFile {
   // before.
   bool had_damaged_slot() const { return file_->had_damaged_slot(); }
 
-  // Replaces the identity, durably. After an error the old one is intact.
-  absl::Status Write(const records::Identity& identity);
+  // Replaces the identity, durably, and sets the format number. After an error
+  // the old one is intact.
+  absl::Status Write(records::Identity identity);
 
  private:
   IdentityFile(std::unique_ptr<SlotFile> file, records::Identity identity)

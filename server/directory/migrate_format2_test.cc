@@ -79,7 +79,7 @@ class MigrateFormat2Test : public testing::Test {
           record.SerializeAsString();
       const std::string prefix = absl::StrCat("data/", run_id, "/", shard, "/");
       all[prefix + "state"] = absl::StrCat("state of ", run_id, shard);
-      all[prefix + "stored/1"] = std::string(kLong, 's');
+      all[prefix + "stored/1"] = std::string(StoredBytes(run_id), 's');
       const std::string versions =
           absl::StrCat(data_, "/runs/", run_id, "/shard-", shard, "/versions");
       ASSERT_TRUE(fs_.CreateDirectories(versions).ok());
@@ -108,7 +108,8 @@ class MigrateFormat2Test : public testing::Test {
       EXPECT_EQ(shard.record.run().run_epoch(), 7);
       EXPECT_EQ(*shard.records->Get("state"),
                 absl::StrCat("state of ", shard.run_id, shard.shard));
-      EXPECT_EQ(shard.records->Get("stored/1")->size(), kLong);
+      EXPECT_EQ(shard.records->Get("stored/1")->size(),
+                StoredBytes(shard.run_id));
       EXPECT_EQ(shard.records->Scan("")->size(), 3u);
       EXPECT_EQ(*ReadFile(fs_, ShardNames(data_, shard.run_id, "", shard.shard)
                                    .VersionPath(0, 0)),
@@ -116,8 +117,11 @@ class MigrateFormat2Test : public testing::Test {
     }
   }
 
-  // A batch of the migration ends after it.
-  static constexpr size_t kLong = 1'100'000;
+  // In run one, the migration's first batch is full with it.
+  static size_t StoredBytes(const std::string& run_id) {
+    return run_id == "one" ? 1'100'000 : 10;
+  }
+
   const std::vector<std::pair<std::string, int32_t>> kShards = {
       {"one", 0}, {"two", 0}, {"two", 2}};
   FileSystem& fs_ = PosixFileSystem();
@@ -143,10 +147,14 @@ TEST_F(MigrateFormat2Test, MovesEveryShardAndGoesOnCounting) {
 }
 
 TEST_F(MigrateFormat2Test, ADeathAtAnyPointIsFollowedByTheRest) {
+  MakeFormat2();
+  const std::string original = data_;
   bool is_over = false;
   for (int point = 0; !is_over; ++point) {
     SCOPED_TRACE(point);
-    MakeFormat2();
+    data_ = absl::StrCat(original, "-", point);
+    std::filesystem::copy(original, data_,
+                          std::filesystem::copy_options::recursive);
     DyingFileSystem dying(fs_, point);
     is_over = Open(dying).ok();
     EXPECT_EQ(is_over, !dying.is_dead());

@@ -25,7 +25,7 @@ for ranks in (2, 4):
 assert seen == expected, seen
 for row in rows:
     if row["case"] == "rendezvous":
-        assert 0 < row["seconds"] < 60, row
+        assert row["seconds"] > 0, row
         continue
     assert row["gb_per_second"] > 0, row
     beside = row["case"] == "all_reduce" and row["where"] != "gloo"

@@ -87,11 +87,13 @@ class PowerCutTest(cluster_module.IntegrationTest):
             self.cluster.run_state()
         self.assertEqual(caught.exception.code(), grpc.StatusCode.NOT_FOUND)
 
-    def test_a_server_that_did_not_sync_a_commit_stops(self):
+    def test_a_server_that_did_not_sync_a_commit_is_refused(self):
+        # It has lost its identity too, so it comes with another directory.
         self.lie_to("server-0", "server.state.after@2")
         server = self.cluster.processes["server-0"]
-        wait.until("the shard sees what it lost",
-                   lambda: "this shard is at version 0" in server.tail())
+        wait.until("the coordinator sees that the directory is another",
+                   lambda: "runs have shards in data directory" in
+                   server.tail())
 
     def test_an_island_that_did_not_sync_its_save_ends_with_other_bits(self):
         self.lie_to("island-1", "island.pushed.after@2")
@@ -116,8 +118,8 @@ class PowerCutTest(cluster_module.IntegrationTest):
 
 class StormTest(cluster_module.IntegrationTest):
     """One run after the other in which the disks of the coordinator and the
-    servers lose power in the middle of writes: at a random record, or at any
-    moment. Each run ends with the bits of the undisturbed run."""
+    servers lose power in the middle of writes: in a sync, around a record, or at
+    any moment. Each run ends with the bits of the undisturbed run."""
 
     CUTS = 36  # In ./tests/run.sh.
     CUTS_A_RUN_MAX = 12
@@ -150,17 +152,18 @@ class StormTest(cluster_module.IntegrationTest):
             shutil.rmtree(self.cluster.directory)
             cut_count += len(cuts)
             run_count += 1
-        print("seed %d: %d cuts, at %d different records and at any moment; "
-              "each of %d runs ended with the undisturbed bits" % (
-                  cases.seed(), cut_count, len(self.reached), run_count),
-              flush=True)
+        print("seed %d: %d cuts, in syncs, at %d different records and at any "
+              "moment; each of %d runs ended with the undisturbed bits" % (
+                  cases.seed(), cut_count, len(self.reached - {"a sync"}),
+                  run_count), flush=True)
 
     def storm(self, chance, values, spec, reference):
         """Plays one run; returns its cuts."""
         cluster = self.cluster
         self.chance = chance
-        for name in self.VICTIMS:
-            cluster.cut_power_of(name, seed=self.chance.random())
+        self.disks = {
+            name: cluster.cut_power_of(name, seed=self.chance.random())
+            for name in self.VICTIMS}
         self.points = {name: None for name in self.VICTIMS}
         cluster.start_coordinator(
             arguments=self.chance.choice(((), cluster_module.SNAPSHOTS)))
@@ -216,8 +219,13 @@ class StormTest(cluster_module.IntegrationTest):
                 self.reached.add(point)
                 self.plan_cut()
             self.points[name] = armed = None
-            if (may_arm and len(self.cuts) < self.CUTS_A_RUN_MAX and
-                    self.chance.random() < 0.7):
+            how = self.chance.random()
+            if not may_arm or len(self.cuts) >= self.CUTS_A_RUN_MAX:
+                pass
+            elif how < 0.6:
+                self.points[name] = "a sync"
+                self.disks[name].arm(self.chance.randint(1, 40))
+            elif how < 0.9:
                 self.points[name] = self.pick_point(name)
                 armed = "%s@%d" % (self.points[name],
                                    self.chance.choice((1, 1, 2, 3)))
@@ -270,9 +278,10 @@ write("born of a used number", b"new", True)
 os.kill(os.getpid(), signal.SIGKILL)
 """
 
-    def run_script(self, **kwargs):
+    def run_script(self, sync_count=0, **kwargs):
         disk = power.Disk(os.path.join(self.cluster.directory, "disk"),
                           **kwargs)
+        disk.arm(sync_count)
         with open(os.path.join(disk.directory, "from before"), "w") as file:
             file.write("x")
         process = processes.Process(
@@ -336,6 +345,12 @@ os.kill(os.getpid(), signal.SIGKILL)
         self.assertEqual(
             {power.mix_pages(b"ab", b"abcd", chance)[:2] for _ in range(50)},
             {b"ab"})
+
+    def test_a_cut_in_a_sync_comes_before_its_end(self):
+        disk = self.run_script(sync_count=1)
+        self.assertEqual(self.contents(disk), {"from before": b"x"})
+        # The first was that of the file "synced".
+        self.assertEqual(disk.losses, [["synced"]])
 
     def test_a_disk_that_lies_keeps_what_was_there_before(self):
         disk = self.run_script(lies=True)

@@ -76,10 +76,21 @@ TestCluster::TestCluster(const v1::Run& run, int server_count,
   for (int i = 0; i < server_count; ++i) {
     nodes_.push_back(std::make_unique<Node>());
   }
+  MakePlan();
+}
+
+void TestCluster::CreateAgain(const std::string& run_uid) {
+  run_.set_run_uid(run_uid);
+  plan_.Clear();
+  MakePlan();
+}
+
+void TestCluster::MakePlan() {
   plan_.set_run_id(run_.run_id());
+  plan_.set_run_uid(run_.run_uid());
   plan_.set_run_epoch(1);
   plan_.set_run_state(v1::RUN_STATE_STARTING);
-  plan_.set_shard_count(server_count);
+  plan_.set_shard_count(static_cast<int32_t>(nodes_.size()));
   plan_.set_placement_epoch(1);
   plan_.set_layout_fingerprint(layout_.fingerprint());
   for (int slot = 0; slot < kSlots; ++slot) {
@@ -166,9 +177,7 @@ void TestCluster::Publish() {
   ++revision_;
   for (size_t i = 0; i < nodes_.size(); ++i) {
     if (nodes_[i]->control == nullptr) continue;
-    v1::ServerPlan plan;
-    plan.set_revision(revision_);
-    plan.set_coordinator_epoch(1);
+    v1::ServerPlan plan = ServerPlan();
     *plan.add_runs() = plan_;
     if (twin_plan_.has_value()) *plan.add_runs() = *twin_plan_;
     for (v1::ServerRunPlan& run : *plan.mutable_runs()) {
@@ -178,13 +187,25 @@ void TestCluster::Publish() {
   }
 }
 
-void TestCluster::PublishWithoutRun() {
+v1::ServerPlan TestCluster::ServerPlan() const {
+  v1::ServerPlan plan;
+  plan.set_revision(revision_);
+  plan.set_coordinator_epoch(1);
+  if (!log_.cluster_id().empty()) *plan.mutable_log() = log_;
+  return plan;
+}
+
+void TestCluster::PublishWithoutRun(
+    const std::optional<std::string>& deleted_uid) {
   ++revision_;
   for (const std::unique_ptr<Node>& node : nodes_) {
     if (node->control == nullptr) continue;
-    v1::ServerPlan plan;
-    plan.set_revision(revision_);
-    plan.set_coordinator_epoch(1);
+    v1::ServerPlan plan = ServerPlan();
+    if (deleted_uid.has_value()) {
+      v1::DeletedRun* deleted = plan.add_deleted_runs();
+      deleted->set_run_id(run_.run_id());
+      deleted->set_run_uid(*deleted_uid);
+    }
     node->control->SetPlan(std::move(plan));
   }
 }
@@ -206,6 +227,21 @@ absl::StatusOr<v1::ShardReport> TestCluster::WaitForReport(
       return absl::DeadlineExceededError(absl::StrCat(
           "shard ", shard, ", last report: ",
           reports.empty() ? "none" : reports.back().ShortDebugString()));
+    }
+  }
+}
+
+absl::Status TestCluster::WaitForNoRun(int shard) {
+  coordinator::FakeServerControlClient& control = *nodes_[shard]->control;
+  const absl::Time deadline = absl::Now() + kPatience;
+  while (true) {
+    const std::vector<v1::ReportShardsRequest> reports = control.reports();
+    if (!reports.empty() && reports.back().shards().empty()) {
+      return absl::OkStatus();
+    }
+    if (!control.WaitForReports(reports.size() + 1, deadline - absl::Now())) {
+      return absl::DeadlineExceededError(
+          absl::StrCat("server ", shard, " still names a run"));
     }
   }
 }

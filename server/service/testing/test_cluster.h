@@ -65,16 +65,29 @@ class TestCluster {
   // The twin's; separate from Begin on.
   v1::ServerRunPlan& twin_plan() { return *twin_plan_; }
   void Publish();
-  void PublishWithoutRun();
+  // With `deleted_uid`: the run of that run_uid is deleted.
+  void PublishWithoutRun(
+      const std::optional<std::string>& deleted_uid = std::nullopt);
+  // Plans come with this position of the coordinator's log from now on.
+  void SetLog(const v1::LogPosition& log) { log_ = log; }
+  // Servers that place the run from now on, and plans, get another run of the
+  // same id, as it is before Begin.
+  void CreateAgain(const std::string& run_uid);
   // A shard's newest report once `done` accepts it; of kTwin if `twin`.
   // DEADLINE_EXCEEDED: none was accepted; the message has the last report.
   absl::StatusOr<v1::ShardReport> WaitForReport(
       int shard, const std::function<bool(const v1::ShardReport&)>& done,
       bool twin = false);
+  // Waits until the server's newest report names no run.
+  // DEADLINE_EXCEEDED: it still names one.
+  absl::Status WaitForNoRun(int shard);
   // Waits until the server has applied the newest plan, by which it admits
   // calls.
   // DEADLINE_EXCEEDED: it never did.
   absl::Status WaitForPlan(int shard);
+  coordinator::FakeServerControlClient& control(int shard) {
+    return *nodes_[shard]->control;
+  }
   void FailNext(int shard, const std::string& method, absl::Status status) {
     nodes_[shard]->control->FailNext(method, std::move(status));
   }
@@ -138,13 +151,17 @@ class TestCluster {
     std::unique_ptr<ParameterServer> server;
   };
 
-  const v1::Run run_;
+  void MakePlan();
+  v1::ServerPlan ServerPlan() const;
+
+  v1::Run run_;
   const RunLayout layout_;
   ParameterServer::Options options_;
   std::vector<rpc::TlsFiles> certificates_;  // By island; empty: plaintext.
   std::vector<std::unique_ptr<Node>> nodes_;
   v1::ServerRunPlan plan_;
   std::optional<v1::ServerRunPlan> twin_plan_;
+  v1::LogPosition log_;
   int64_t revision_ = 0;
 };
 

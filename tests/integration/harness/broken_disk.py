@@ -14,6 +14,8 @@ LIBRARY = "tests/integration/power/libbroken_disk.so"
 class Disk:
     """The disk of one process, initially without faults."""
 
+    is_armed = False  # As power.Disk.
+
     def __init__(self, directory):
         self._fault = directory + ".fault"
 

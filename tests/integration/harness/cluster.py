@@ -87,9 +87,6 @@ class Cluster:
         command = command + self.security_flags(name)
         if failpoint:
             command = command + ["--failpoint=" + failpoint]
-            self._doomed.add(name)
-        else:
-            self._doomed.discard(name)
         log = os.path.join(self.directory, name + ".log")
         if port_file and os.path.exists(port_file):
             os.unlink(port_file)
@@ -97,6 +94,10 @@ class Cluster:
         environment = {"XDG_STATE_HOME": os.path.join(self.directory, "state")}
         if name in self._disks:
             environment.update(self._disks[name].environment())
+        if failpoint or self._is_disk_armed(name):
+            self._doomed.add(name)
+        else:
+            self._doomed.discard(name)
         process = processes.Process(name, list(prefix) + command, log,
                                     environment)
         self.processes[name] = process
@@ -117,10 +118,14 @@ class Cluster:
         try:
             processes.read_port(process, port_file)
         except AssertionError:
-            # A failpoint during the start: the test waits for the death.
-            if not failpoint or process.poll() != -signal.SIGKILL:
+            # A death during the start: the test waits for it.
+            if (not failpoint and not self._is_disk_armed(name) or
+                    process.poll() != -signal.SIGKILL):
                 raise
         return process
+
+    def _is_disk_armed(self, name):
+        return name in self._disks and self._disks[name].is_armed
 
     def claim_port(self):
         """A port that only this cluster uses, until it is closed."""

@@ -42,8 +42,14 @@ class Disk:
         self.directory = os.path.realpath(directory)
         self._image = self.directory + ".image"
         self._lies = lies
+        self._cut_at = 0
+        self.is_armed = False  # The newest process dies at a sync.
         self.losses = []  # Changed paths, by cut.
         os.makedirs(self.directory, exist_ok=True)
+
+    def arm(self, sync_count):
+        """The next process dies in the middle of its sync of this number."""
+        self._cut_at = sync_count
 
     def environment(self):
         shutil.rmtree(self._image, ignore_errors=True)
@@ -53,6 +59,10 @@ class Disk:
                   "ATOLL_DISK_IMAGE": self._image}
         if self._lies:
             result["ATOLL_DISK_LIES"] = "1"
+        self.is_armed = self._cut_at > 0
+        if self.is_armed:
+            result["ATOLL_DISK_CUT_AT"] = str(self._cut_at)
+        self._cut_at = 0
         return result
 
     def cut(self):

@@ -13,7 +13,8 @@
 // A key is an inode's number and its time of birth, because numbers are reused.
 // Syncing a file does not sync its directory entry, and the other way round.
 // The content of the root at the program's start is durable. Nothing is really
-// synced, so the program runs faster.
+// synced, so the program runs faster. ATOLL_DISK_CUT_AT=N: the power fails in the
+// middle of the Nth sync, with all that it was to write on its way.
 //
 // Thread-safe. harness/power.py makes a directory of an image.
 
@@ -22,6 +23,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <csignal>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
@@ -153,6 +155,11 @@ __attribute__((constructor)) void Begin() {
 int Sync(int fd) {
   if (Root() == nullptr || !IsBelowRoot(fd)) return 0;
   std::lock_guard<std::mutex> lock(Lock());
+  static long count = 0;  // Guarded by Lock().
+  const char* const cut_at = std::getenv("ATOLL_DISK_CUT_AT");
+  if (cut_at != nullptr && std::to_string(++count) == cut_at) {
+    kill(getpid(), SIGKILL);
+  }
   // A disk that lies: a control that the test must detect.
   if (std::getenv("ATOLL_DISK_LIES") == nullptr) Keep(fd);
   return 0;
