@@ -7,7 +7,6 @@ restarted, and the run must end with the bits of the undisturbed run. A point
 that is never reached fails its case.
 """
 
-import os
 import signal
 
 import grpc
@@ -49,7 +48,6 @@ SPECIAL = {
     "server.lost.": "lose",
     "server.manifest.": "manifest",
     "server.kept.": "keep",
-    "server.delete.": "delete",
     "coordinator.outcome.": "late",
     "coordinator.abort.": "abort",
     "coordinator.pin.": "pin",
@@ -272,17 +270,6 @@ class SpecialKillTest(cluster_module.IntegrationTest):
             self.cluster, self.victim) == 0)
         self.assertEqual(self.cluster.parameters_sha256(),
                          self.expected(changes, island_count=2))
-
-    def delete(self):
-        members = self.start(island_count=2)
-        toy.play_round(members, 0, cases.seed())
-        runs = self.cluster.runs
-        runs.CancelRun(run_id="run")
-        runs.DeleteRun(run_id="run")
-        self.revive()
-        for server in self.cluster.server_ids:
-            wait.until("its files are gone", lambda: not os.listdir(
-                os.path.join(self.cluster.directory, server, "runs")))
 
     def abort(self):
         members = self.start(toy.STEEP, {"schedule": {"round_count": 2}},
