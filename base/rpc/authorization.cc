@@ -38,6 +38,7 @@ const absl::flat_hash_map<absl::string_view, RoleSet>& Table() {
           {"/atoll.v1.RunService/PauseRun", kOperator},
           {"/atoll.v1.RunService/ResumeRun", kOperator},
           {"/atoll.v1.RunService/CancelRun", kOperator},
+          {"/atoll.v1.RunService/DeleteRun", kOperator},
           {"/atoll.v1.RunService/RemoveIsland", kOperator},
           {"/atoll.v1.RunService/ExportCheckpoint", kOperator},
 

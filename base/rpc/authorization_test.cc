@@ -52,6 +52,7 @@ const std::map<std::string, std::string>& Expected() {
       {"/atoll.v1.ParameterService/PushOuterGradient", "oi"},
       {"/atoll.v1.RunService/CancelRun", "o"},
       {"/atoll.v1.RunService/CreateRun", "o"},
+      {"/atoll.v1.RunService/DeleteRun", "o"},
       {"/atoll.v1.RunService/ExportCheckpoint", "o"},
       {"/atoll.v1.RunService/GetRun", "oisr"},
       {"/atoll.v1.RunService/ListRuns", "or"},

@@ -5,6 +5,8 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/string_view.h"
+#include "absl/strings/strip.h"
 #include "base/layout/ids.h"
 #include "base/status/check.h"
 #include "base/status/refusal.h"
@@ -17,6 +19,9 @@
 
 namespace atl::coordinator {
 namespace {
+
+// A page token of ListRuns is this and a run_id.
+constexpr absl::string_view kAfterRun = "after ";
 
 // Shortest time between two samples of the volatile series.
 constexpr absl::Duration kSamplePeriod = absl::Seconds(1);
@@ -202,16 +207,18 @@ absl::StatusOr<RunMachine*> Coordinator::FindRun(const std::string& run_id) {
 absl::StatusOr<v1::ListRunsResponse> Coordinator::ListRuns(
     const v1::ListRunsRequest& request) const {
   ASSIGN_OR_RETURN(const int64_t size, PageSize(request.page_size()));
-  // The token is the last run of the previous page. It may be deleted by now.
-  if (!request.page_token().empty() &&
-      !ValidateId("", request.page_token()).ok()) {
+  // A token names the last run of the previous page, which may be deleted.
+  absl::string_view after = request.page_token();
+  if (!after.empty() && (!absl::ConsumePrefix(&after, kAfterRun) ||
+                         !ValidateId("", after).ok())) {
     return WrongPageToken();
   }
   v1::ListRunsResponse response;
-  for (auto run = runs_.upper_bound(request.page_token()); run != runs_.end();
+  for (auto run = runs_.upper_bound(std::string(after)); run != runs_.end();
        ++run) {
     if (response.runs_size() == size) {
-      response.set_next_page_token(response.runs(size - 1).run_id());
+      response.set_next_page_token(
+          absl::StrCat(kAfterRun, response.runs(size - 1).run_id()));
       break;
     }
     *response.add_runs() = BuildRun(*run->second, /*with_tensors=*/false);

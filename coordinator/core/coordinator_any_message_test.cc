@@ -13,6 +13,7 @@
 
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
+#include "base/features/features.h"
 #include "base/fuzz/mutator.h"
 #include "coordinator/core/coordinator.h"
 #include "coordinator/core/run_queries.h"
@@ -45,16 +46,35 @@ class CoordinatorAnyMessageTest : public testing::Test {
     core_ = std::make_unique<Coordinator>(options_);
     core_->Start(now_, {"cluster", absl::StrCat("start", ++start_count_)},
                  batch_count_);
-    v1::RunSpec (*const kinds[])(int) = {&SimpleSpec, &ElasticSpec, &AsyncSpec};
-    for (const char* run_id : kRuns) {
-      v1::CreateRunRequest request;
-      request.set_run_id(run_id);
-      *request.mutable_spec() = kinds[any_.Pick(3)](1 + any_.Pick(2));
-      request.mutable_spec()->mutable_schedule()->set_round_count(100);
-      ASSERT_TRUE(core_->CreateRun(request, now_).ok());
-    }
+    for (const char* run_id : kRuns) Create(run_id);
     for (int s = 0; s < kServers; ++s) Register(s);
     Take();
+  }
+
+  void Create(const std::string& run_id) {
+    v1::RunSpec (*const kinds[])(int) = {&SimpleSpec, &ElasticSpec, &AsyncSpec};
+    v1::CreateRunRequest request;
+    request.set_run_id(run_id);
+    *request.mutable_spec() = kinds[any_.Pick(3)](1 + any_.Pick(2));
+    request.mutable_spec()->mutable_schedule()->set_round_count(100);
+    request.mutable_spec()->mutable_history()->set_keep_round_count(
+        1 + static_cast<int64_t>(any_.Pick(5)));
+    const auto created =
+        core_->CreateRun(request, now_, absl::StrCat("uid-", ++created_count_));
+    ASSERT_TRUE(created.ok()) << created.status();
+  }
+
+  // Ends and deletes a run. Another one has its id at once.
+  void Replace(const std::string& run_id) {
+    (*core_->FindRun(run_id))->Step(event::Cancel{}, now_).IgnoreError();
+    const auto deleted = core_->DeleteRun(run_id, "", now_);
+    ASSERT_TRUE(deleted.ok()) << deleted.status();
+    pushed_.erase(run_id);
+    std::erase_if(islands_, [&](const auto& island) {
+      return island.first.first == run_id;
+    });
+    Create(run_id);
+    ++deleted_count_;
   }
 
   // Changes one message in eight.
@@ -71,6 +91,7 @@ class CoordinatorAnyMessageTest : public testing::Test {
     request.set_server_id(absl::StrCat("server-", server));
     request.set_address("127.0.0.1:1");
     request.set_incarnation(1);
+    request.set_features(ProgramFeatures());
     core_->RegisterServer(request, now_).status().IgnoreError();
   }
 
@@ -81,6 +102,7 @@ class CoordinatorAnyMessageTest : public testing::Test {
     request.set_incarnation(1);
     request.set_report_seq(++report_seq_);
     const v1::ServerPlan plan = core_->ServerPlan(request.server_id());
+    request.set_plan_revision(plan.revision());
     for (const v1::ServerRunPlan& run : plan.runs()) {
       v1::ShardReport& report = *request.add_shards();
       report.set_run_id(run.run_id());
@@ -216,6 +238,9 @@ class CoordinatorAnyMessageTest : public testing::Test {
         core_->CreateRun(request, now_).status().IgnoreError();
         return;
       }
+      case 5:
+        if (any_.Pick(5) == 0) Replace(std::string(run.state().run_id()));
+        return;
       default:
         run.Step(event::Resume{}, now_).status().IgnoreError();
     }
@@ -284,10 +309,21 @@ class CoordinatorAnyMessageTest : public testing::Test {
     Take();
   }
 
+  static int CountDeleted(const Coordinator& core, int server) {
+    return core.ServerPlan(absl::StrCat("server-", server)).deleted_runs_size();
+  }
+
   // Stores the decisions, then sends the plans.
   void Take() {
     Effects effects = core_->TakeEffects(now_);
     if (!effects.batch.empty()) ++batch_count_;
+    for (const std::string& run_id : effects.batch.deleted_runs) {
+      entries_.erase(run_id);
+      snapshots_.erase(run_id);
+    }
+    for (const HistoryTrim& trim : effects.batch.trims) {
+      EXPECT_LE(trim.end, (*core_->FindRun(trim.run_id))->state().commit_seq());
+    }
     for (LogEntry& entry : effects.batch.entries) {
       entries_[entry.run_id].push_back(std::move(entry));
     }
@@ -345,6 +381,9 @@ class CoordinatorAnyMessageTest : public testing::Test {
             << (from_snapshots ? "from snapshots" : "from the log");
       }
       EXPECT_EQ(recovered->coordinator_epoch(), core_->coordinator_epoch());
+      for (int s = 0; s < kServers; ++s) {
+        EXPECT_EQ(CountDeleted(*recovered, s), CountDeleted(*core_, s));
+      }
       if (from_snapshots) core_ = std::move(recovered);
     }
     core_->Start(now_, {"cluster", absl::StrCat("start", ++start_count_)},
@@ -366,6 +405,8 @@ class CoordinatorAnyMessageTest : public testing::Test {
   int64_t start_count_ = 0;
   int64_t batch_count_ = 0;
   int64_t changed_count_ = 0;
+  int64_t created_count_ = 0;
+  int64_t deleted_count_ = 0;
 };
 
 TEST_F(CoordinatorAnyMessageTest, NoRequestEndsItOrItsReplay) {
@@ -382,6 +423,7 @@ TEST_F(CoordinatorAnyMessageTest, NoRequestEndsItOrItsReplay) {
     }
   }
   EXPECT_GT(changed_count_, 500);
+  EXPECT_GT(deleted_count_, 0);
   EXPECT_GT(commit_count, 50) << "too few to prove anything";
   std::printf("commits: %lld\n", static_cast<long long>(commit_count));
 }
