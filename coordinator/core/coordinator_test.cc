@@ -434,6 +434,29 @@ TEST(ServerIdentityTest, AnotherDirectoryIsRefusedWhileARunNeedsTheOldOne) {
   EXPECT_FALSE(life.Run().has_fault());
 }
 
+TEST(ServerIdentityTest, AnOlderCopyWithTheSameIncarnationIsHeard) {
+  Disk disk;
+  Life life(disk);
+  life.StartRun();
+  v1::ReportShardsRequest request;
+  request.set_server_id("server-0");
+  request.set_incarnation(1);
+  request.set_report_seq(1000);
+  ASSERT_TRUE(life.core().ReportShards(request, life.Now()).ok());
+  // It was copied before its last start, so it counts that start again.
+  ASSERT_TRUE(life.Register(Life::Server(0)).ok());
+  request.set_report_seq(1);
+  v1::ShardReport& report = *request.add_shards();
+  report.set_run_id("run");
+  report.set_run_uid("uid");
+  report.set_run_epoch(1);
+  report.set_fault("an older copy");
+  report.mutable_fault_detail()->set_code("SHARD_BEHIND");
+  ASSERT_TRUE(life.core().ReportShards(request, life.Now()).ok());
+  life.Sync();
+  EXPECT_EQ(life.Run().fault().code(), "SHARD_BEHIND");
+}
+
 TEST(ServerIdentityTest, AnotherDirectoryIsTakenIfNoRunNeedsTheOldOne) {
   Disk disk;
   Life life(disk);
