@@ -311,8 +311,8 @@ TEST_F(OlderLogTest, AServersRegistrationProvesIt) {
   ExpectFrozen();
   EXPECT_THAT(life_->Run().fault().expected(),
               HasSubstr(absl::StrCat("batch ", seen_.index())));
-  EXPECT_EQ(life_->Run().fault().next_command(),
-            "atoll run export run --output run");
+  // Without a checkpoint there may be nothing to export.
+  EXPECT_EQ(life_->Run().fault().next_command(), "atoll run show run");
   // Readers find the server where it is now.
   EXPECT_EQ(life_->core().FindServer("server-0")->address, "elsewhere:1");
 }
