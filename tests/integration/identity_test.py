@@ -138,7 +138,7 @@ class IdentityTest(cluster_module.IntegrationTest):
 
     def restore_the_coordinator(self, servers_restart):
         cluster = self.cluster
-        self.start(2)
+        self.start(4)  # After the first checkpoint.
         cluster.kill("coordinator")
         self.copy("coordinator", "older")
         cluster.restart("coordinator")
@@ -156,8 +156,11 @@ class IdentityTest(cluster_module.IntegrationTest):
         fault = faults.wait_fault(cluster, "LOG_BEHIND")
         self.assertIn("batch ", fault["expected"])
         self.assertIn("batch ", fault["found"])
-        command = fault["next_command"].split()
-        self.assertEqual(command[0], "atoll")
+        # A checkpoint can still be read, as it says.
+        self.assertRegex(fault["next_command"], "^atoll run export run "
+                         "--checkpoint round-[0-9]+ --output run$")
+        command = fault["next_command"].split()[1:]
+        cluster.run_cli(*command[:-1], self.directory("model"), check=0)
 
         # Nothing is decided, and nothing new is accepted.
         at = cluster.run_state().commit_seq
@@ -191,21 +194,30 @@ class IdentityTest(cluster_module.IntegrationTest):
 
     # --- A server's directory ----------------------------------------------------
 
-    def test_an_older_copy_of_a_server(self):
+    def restore_a_server(self, start_count):
+        """`start_count`: starts of the server after the copy was made."""
         cluster = self.cluster
         self.start(2)
         cluster.kill(VICTIM)
         self.copy(VICTIM, "older")
-        cluster.restart(VICTIM)
-        cluster.wait_commits(cluster.run_state().commit_seq + 6)
+        for _ in range(start_count):
+            cluster.kill(VICTIM)
+            cluster.restart(VICTIM)
+            cluster.wait_commits(cluster.run_state().commit_seq + 3)
         cluster.kill(VICTIM)
         self.keep(VICTIM, "newest")
         newest = faults.tree(self.directory("newest"))
         self.keep("older", VICTIM)
         before = faults.sizes(os.path.join(self.directory(VICTIM), "runs"))
+        # As long as it has fewer starts than the right one had.
+        for _ in range(start_count - 1):
+            cluster.restart(VICTIM)
+            cluster.may_end(VICTIM)
+            self.assertNotEqual(cluster.processes[VICTIM].wait(), 0)
+            self.wait_log(VICTIM, "this data directory is an old copy")
         cluster.restart(VICTIM)
         fault = faults.wait_fault(cluster, "SHARD_BEHIND", "DATA_LOSS")
-        self.assertIn(VICTIM, " ".join(fault.values()))
+        self.assertIn(VICTIM, fault["expected"])
         cluster.wait_state(cluster_module.PAUSED)
         now = faults.sizes(os.path.join(self.directory(VICTIM), "runs"))
         # A version that was being written when the copy was made may go.
@@ -214,6 +226,12 @@ class IdentityTest(cluster_module.IntegrationTest):
         self.assertEqual(faults.tree(self.directory("newest")), newest)
         self.put_back(VICTIM, "newest")
         self.finish()
+
+    def test_an_older_copy_of_a_server(self):
+        self.restore_a_server(1)
+
+    def test_an_older_copy_of_a_server_that_was_started_often_since(self):
+        self.restore_a_server(3)
 
     def test_an_empty_directory_in_place_of_a_stopped_server(self):
         cluster = self.cluster
@@ -245,6 +263,57 @@ class IdentityTest(cluster_module.IntegrationTest):
         self.assertEqual(self.finish_strict(cluster, self.values),
                          self.reference)
         self.assertIsNone(cluster.run_state().run.fault.code or None)
+
+
+class PushTest(cluster_module.IntegrationTest):
+    """The same with islands in Python, which push whatever the test wants."""
+
+    def test_servers_take_no_push_for_a_coordinator_that_is_behind(self):
+        undisturbed = self.new_cluster("undisturbed")
+        expected = toy.play(undisturbed, toy.start(undisturbed), cases.seed())
+        undisturbed.close()
+        cluster = self.cluster
+        members = toy.start(cluster)
+        directory = os.path.join(cluster.directory, "coordinator")
+        cluster.kill("coordinator")
+        shutil.copytree(directory, directory + ".older")
+        cluster.restart("coordinator")
+        toy.play_round(members, 0, cases.seed())
+        toy.play_round(members, 1, cases.seed(), ready=False)
+        for name in ["coordinator"] + SERVERS:
+            cluster.kill(name)
+        os.rename(directory, directory + ".newest")
+        os.rename(directory + ".older", directory)
+        for name in ["coordinator"] + SERVERS:
+            cluster.restart(name)
+        faults.wait_fault(cluster, "LOG_BEHIND")
+        # Round 1 once more, as this log would have it, and the next.
+        for version in (0, 1, 2):
+            for contribution in toy.gradients(members, version, cases.seed()):
+                self.assertEqual(client.error_of(contribution.push).code,
+                                 grpc.StatusCode.UNAVAILABLE)
+        for member in members:
+            details = client.error_of(member.newest_plan)
+            self.assertEqual((details.code, details.reason),
+                             (grpc.StatusCode.FAILED_PRECONDITION,
+                              "LOG_BEHIND"))
+        self.assertEqual(cluster.run_state().commit_seq, 0)
+
+        cluster.kill("coordinator")
+        shutil.rmtree(directory)
+        os.rename(directory + ".newest", directory)
+        cluster.restart("coordinator")
+        faults.wait_gone(cluster)
+        for member in members:
+            member.wait_version(2)
+            member.ready()
+        for member in members:
+            member.wait_open(2)
+        for contribution in toy.gradients(members, 2, cases.seed()):
+            # A restarted server needs its plan first.
+            cluster.retry(contribution.push)
+        cluster.wait_state(cluster_module.COMPLETED)
+        self.assertEqual(cluster.parameters_sha256(), expected)
 
 
 if __name__ == "__main__":
