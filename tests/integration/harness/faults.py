@@ -49,8 +49,7 @@ def wait_fault(cluster, *codes, run_id="run"):
         return fault if fault and fault["code"] in codes else None
 
     fault = wait.until("the run has a fault of %s" % (codes,), faulty)
-    for key in ("expected", "found"):
-        assert any(c.isdigit() for c in fault[key]), fault
+    assert fault["expected"] and any(c.isdigit() for c in fault["found"]), fault
     assert fault["expected"] != fault["found"], fault
     assert fault["next_command"].startswith("atoll "), fault
     return fault
