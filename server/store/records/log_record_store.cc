@@ -15,6 +15,7 @@
 #include "base/io/files.h"
 #include "base/obs/log.h"
 #include "base/random_id/random_id.h"
+#include "base/status/expected.h"
 #include "base/status/status_macros.h"
 #include "server/store/records/record_frame.h"
 
@@ -132,9 +133,11 @@ absl::StatusOr<LogRecordStore::Found> LogRecordStore::Load(
             ? absl::StrCat("; ", found.synced_seq, " were synced")
             : ""));
   } else if (found.synced_seq >= next) {
-    found.damage = absl::DataLossError(
-        absl::StrCat(path, ": record ", next, " is damaged, ",
-                     found.synced_seq, " were synced"));
+    found.damage = WithExpected(
+        absl::DataLossError(absl::StrCat(path, ": record ", next,
+                                         " is damaged, ", found.synced_seq,
+                                         " were synced")),
+        absl::StrCat(found.synced_seq, " synced records"));
   }
   for (const RecordFrame& frame : scan.frames) {
     if (found.damage.ok() && !DecodeBatch(frame.payload)) {
