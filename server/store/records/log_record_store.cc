@@ -97,10 +97,12 @@ struct LogRecordStore::Found {
 absl::StatusOr<LogRecordStore::Found> LogRecordStore::Load(
     FileSystem& fs, const std::string& directory) {
   Found found;
-  if (!fs.Exists(directory)) return found;
-  ASSIGN_OR_RETURN(const std::vector<std::string> names, fs.List(directory));
+  // Not Exists, which a disk that fails answers with no.
+  const absl::StatusOr<std::vector<std::string>> names = fs.List(directory);
+  if (absl::IsNotFound(names.status())) return found;
+  RETURN_IF_ERROR(names.status());
   std::string log;
-  for (const std::string& name : names) {
+  for (const std::string& name : *names) {
     const int64_t number = ParseLogName(name);
     if (number > found.number) {
       if (!log.empty()) found.others.push_back(log);

@@ -353,6 +353,22 @@ TEST_F(LogRecordStoreTest, AStartWritesAgainWhatAFailedSyncLeft) {
   EXPECT_EQ(ReadAll(*store_).size(), 2u);
 }
 
+TEST_F(LogRecordStoreTest, ADirectoryThatCannotBeSeenIsNotEmpty) {
+  class Blind : public ForwardingFileSystem {
+   public:
+    using ForwardingFileSystem::ForwardingFileSystem;
+    bool Exists(const std::string& path) override { return false; }
+  };
+  Put("a", "1");
+  Blind blind(fs_);
+  ASSERT_TRUE(TryOpen(blind).ok());
+  EXPECT_EQ(*store_->Get("a"), "1");
+  Fail(Call::kList, kDirectory, EIO);
+  EXPECT_TRUE(absl::IsDataLoss(TryOpen(blind)));
+  Open();
+  EXPECT_EQ(*store_->Get("a"), "1");
+}
+
 // --- Compaction --------------------------------------------------------------
 
 TEST_F(LogRecordStoreTest, ALongLogIsReplacedByItsRecords) {
