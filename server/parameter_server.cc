@@ -414,6 +414,8 @@ bool ParameterServer::ApplyRunPlan(const v1::ServerRunPlan& plan) {
       if (entry.is_deleted) return false;  // Its directory goes first.
       entry.run_epoch = std::max(entry.run_epoch, plan.run_epoch());
       entry.plan_fault = FindOtherRun(entry.run_uid, plan.run_uid());
+      // A run's directory that cannot be read does not tell it.
+      entry.shard_number = plan.shard();
       return true;
     }
   }
@@ -462,8 +464,10 @@ absl::Status ParameterServer::ReportOnce() {
   const v1::LogPosition seen = directory_->log_seen();
   if (!seen.cluster_id().empty()) *request.mutable_log_seen() = seen;
   Shards shards;
+  bool has_plan;
   {
     MutexLock lock(&mutex_);
+    has_plan = plan_revision_ > 0;
     request.set_server_id(options_.server_id);
     request.set_incarnation(incarnation());
     request.set_report_seq(++report_seq_);
@@ -476,7 +480,13 @@ absl::Status ParameterServer::ReportOnce() {
       }
     }
   }
-  for (const auto& shard : shards) *request.add_shards() = shard->Report();
+  for (const auto& shard : shards) {
+    v1::ShardReport report = shard->Report();
+    // Only a plan tells which run of this run_id it is. Until then the report
+    // could pass for that of a run that was created again.
+    if (!has_plan && !IsKnownRun(report.run_uid())) continue;
+    *request.add_shards() = std::move(report);
+  }
   const absl::StatusOr<absl::Duration> lease =
       environment_.coordinator.ReportShards(std::move(request));
   if (!lease.ok()) return lease.status();
