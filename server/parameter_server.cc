@@ -13,6 +13,7 @@
 #include "base/obs/log.h"
 #include "base/obs/version.h"
 #include "base/status/annotate.h"
+#include "base/status/refusal.h"
 #include "base/status/status_macros.h"
 #include "base/time/clock.h"
 #include "base/time/proto_time.h"
@@ -36,6 +37,12 @@ constexpr int kMessageBytesMax = rpc::kDataMessageBytesMax;
 // Bytes that a stream may send ahead of the chunk that is read. They take
 // memory and are lost when the connection breaks, so this is small on any link.
 constexpr int kReceiveWindowBytes = 256 << 10;
+
+// The server id belongs to another data directory.
+bool IsOtherDirectory(const absl::Status& status) {
+  const std::optional<ErrorReason> reason = GetReason(status);
+  return reason.has_value() && reason->reason == "OTHER_DIRECTORY";
+}
 
 }  // namespace
 
@@ -238,7 +245,8 @@ bool ParameterServer::Register(std::stop_token stop) {
     }
     if (absl::IsAborted(response.status()) ||
         absl::IsInvalidArgument(response.status()) ||
-        absl::IsPermissionDenied(response.status())) {
+        absl::IsPermissionDenied(response.status()) ||
+        (IsOtherDirectory(response.status()) && HoldsNothing())) {
       End(response.status());
       return false;
     }
@@ -258,6 +266,11 @@ bool ParameterServer::Register(std::stop_token stop) {
   return false;
 }
 
+bool ParameterServer::HoldsNothing() {
+  MutexLock lock(&mutex_);
+  return entries_.empty();
+}
+
 absl::Status ParameterServer::TakeAnswer(
     const v1::RegisterServerResponse& response) {
   RETURN_IF_ERROR(fence_->Take(response));
@@ -273,7 +286,7 @@ absl::Status ParameterServer::TakeAnswer(
 
 void ParameterServer::End(const absl::Status& status) {
   absl::Status end = Annotate(status, "this server must end");
-  if (absl::IsAborted(status)) {
+  if (absl::IsAborted(status) || IsOtherDirectory(status)) {
     end = absl::AbortedError(absl::StrCat(
         end.message(), "; another process serves as ", options_.server_id,
         ", or this data directory is an old copy: give another --server-id"));
@@ -401,6 +414,8 @@ bool ParameterServer::ApplyRunPlan(const v1::ServerRunPlan& plan) {
       if (entry.is_deleted) return false;  // Its directory goes first.
       entry.run_epoch = std::max(entry.run_epoch, plan.run_epoch());
       entry.plan_fault = FindOtherRun(entry.run_uid, plan.run_uid());
+      // A run's directory that cannot be read does not tell it.
+      entry.shard_number = plan.shard();
       return true;
     }
   }
@@ -449,8 +464,10 @@ absl::Status ParameterServer::ReportOnce() {
   const v1::LogPosition seen = directory_->log_seen();
   if (!seen.cluster_id().empty()) *request.mutable_log_seen() = seen;
   Shards shards;
+  bool has_plan;
   {
     MutexLock lock(&mutex_);
+    has_plan = plan_revision_ > 0;
     request.set_server_id(options_.server_id);
     request.set_incarnation(incarnation());
     request.set_report_seq(++report_seq_);
@@ -463,7 +480,13 @@ absl::Status ParameterServer::ReportOnce() {
       }
     }
   }
-  for (const auto& shard : shards) *request.add_shards() = shard->Report();
+  for (const auto& shard : shards) {
+    v1::ShardReport report = shard->Report();
+    // Only a plan tells which run of this run_id it is. Until then the report
+    // could pass for that of a run that was created again.
+    if (!has_plan && !IsKnownRun(report.run_uid())) continue;
+    *request.add_shards() = std::move(report);
+  }
   const absl::StatusOr<absl::Duration> lease =
       environment_.coordinator.ReportShards(std::move(request));
   if (!lease.ok()) return lease.status();

@@ -2,6 +2,8 @@
 
 #include "server/parameter_server.h"
 
+#include <cerrno>
+#include <cstddef>
 #include <map>
 #include <string>
 #include <vector>
@@ -293,6 +295,53 @@ TEST(ParameterServerTest, ARunThatCannotBeOpenedIsReportedUnderItsEpoch) {
       0, [](const v1::ShardReport& r) { return !r.fault().empty(); });
   ASSERT_TRUE(report.ok()) << report.status();
   EXPECT_EQ(report->run_epoch(), 1);
+}
+
+// As if it were a link to a disk that is not there.
+TEST(ParameterServerTest, ARunsDirectoryThatCannotBeReadIsTheFaultOfItsShard) {
+  TestCluster cluster(SmallRun(), 2);
+  ASSERT_OK(cluster.StartAll());
+  ASSERT_OK(cluster.Begin());
+  cluster.Stop(1);
+  cluster.fs(1).AddFault({FakeFileSystem::Fault::Call::kList,
+                          TestCluster::Names(1).run_directory(), ENOENT});
+  ASSERT_OK(cluster.Start(1));
+  const auto report = cluster.WaitForReport(1, [](const v1::ShardReport& r) {
+    return !r.fault().empty() && r.shard() == 1;
+  });
+  EXPECT_TRUE(report.ok()) << report.status();
+}
+
+// A run without a run_uid that was deleted and created again has the same name.
+TEST(ParameterServerTest, AShardWithoutARunUidIsNotReportedBeforeAPlan) {
+  TestCluster cluster(SmallRun(), 1);
+  ASSERT_OK(cluster.StartAll());
+  ASSERT_OK(cluster.Begin());
+  cluster.Stop(0);
+  coordinator::FakeServerControlClient control;
+  ParameterServer::Options options;
+  options.server_id = "server-0";
+  options.data_dir = "data";
+  const auto server = ParameterServer::Start(
+      options, {cluster.fs(0), control, [](const std::string& run_id) {
+                  return absl::StatusOr<v1::Run>(absl::NotFoundError(run_id));
+                }});
+  ASSERT_OK(server.status());
+  ASSERT_TRUE(control.WaitForReports(1, TestCluster::kPatience));
+  EXPECT_EQ(control.reports()[0].shards_size(), 0);
+  v1::ServerPlan plan;
+  plan.set_revision(1);
+  plan.set_coordinator_epoch(1);
+  *plan.add_runs() = cluster.plan();
+  plan.mutable_runs(0)->set_run_uid(std::string(32, 'a'));
+  control.SetPlan(plan);
+  size_t count = 1;
+  while (control.reports().back().shards().empty()) {
+    ASSERT_TRUE(control.WaitForReports(++count, TestCluster::kPatience));
+  }
+  const v1::ShardReport report = control.reports().back().shards(0);
+  EXPECT_EQ(report.run_uid(), std::string(32, 'a'));
+  EXPECT_TRUE(report.initialized());
 }
 
 // Files of the run's records and versions, by path.

@@ -225,6 +225,35 @@ TEST_F(RunIdentityTest, WhatItHasSeenOfTheLogOutlivesAPowerCut) {
   EXPECT_EQ(again.directory_id(), directory_id);
 }
 
+// Otherwise a coordinator that was restored without the pin would have it
+// deleted.
+TEST_F(RunIdentityTest, WhatDecidedACheckpointIsSeenAfterAPowerCut) {
+  cluster_.SetLog(Log("cluster", 7));
+  BringToVersion1();
+  v1::Pin* pin = cluster_.plan().add_pins();
+  pin->set_pin_id("round-1");
+  pin->set_commit_seq(3);
+  pin->set_checkpoint(true);
+  for (int f = 0; f < 2; ++f) {
+    v1::FragmentVersion* version = pin->add_cut();
+    version->set_fragment(f);
+    version->set_version(1);
+  }
+  cluster_.SetLog(Log("cluster", 20));
+  cluster_.Publish();
+  ASSERT_OK(cluster_
+                .WaitForReport(0,
+                               [](const v1::ShardReport& r) {
+                                 return r.checkpoints_size() == 1 &&
+                                        r.checkpoints(0).durable();
+                               })
+                .status());
+  cluster_.CutPower(0);
+  ASSERT_OK(cluster_.Start(0));
+  ASSERT_OK(cluster_.WaitForPlan(0));
+  EXPECT_EQ(cluster_.control(0).registrations().front().log_seen().index(), 20);
+}
+
 TEST_F(RunIdentityTest, APlanOfAnotherClusterIsNotTaken) {
   cluster_.SetLog(Log("cluster", 7));
   BringToVersion1();

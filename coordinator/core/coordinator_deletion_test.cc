@@ -89,8 +89,8 @@ class CoordinatorDeletionTest : public testing::Test {
   static std::vector<std::string> Named(const Coordinator& core,
                                         const std::string& server_id) {
     std::vector<std::string> uids;
-    for (const v1::DeletedRun& run :
-         core.ServerPlan(server_id).deleted_runs()) {
+    const v1::ServerPlan plan = core.ServerPlan(server_id);
+    for (const v1::DeletedRun& run : plan.deleted_runs()) {
       uids.push_back(run.run_uid());
     }
     return uids;

@@ -9,6 +9,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/layout/ids.h"
+#include "base/status/expected.h"
 #include "base/status/refusal.h"
 #include "base/status/status_macros.h"
 #include "base/time/proto_time.h"
@@ -35,7 +36,8 @@ absl::Status CheckAddress(const std::string& address) {
 void Coordinator::StartDamaged(absl::Time now, const absl::Status& damage) {
   v1::Fault fault;
   fault.set_code("LOG_DAMAGED");
-  fault.set_expected("every synced batch of the coordinator's log");
+  fault.set_expected(
+      GetExpected(damage, "every synced batch of the coordinator's log"));
   fault.set_found(std::string(damage.message()));
   Freeze(fault,
          Refuse(absl::StatusCode::kFailedPrecondition, "LOG_DAMAGED",

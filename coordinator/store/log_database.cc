@@ -15,6 +15,7 @@
 #include "base/obs/log.h"
 #include "base/obs/rocksdb_log.h"
 #include "base/status/annotate.h"
+#include "base/status/expected.h"
 #include "base/status/status_macros.h"
 #include "coordinator/store/recovery_view.h"
 #include "coordinator/store/sealed_value.h"
@@ -252,9 +253,11 @@ absl::Status LogDatabase::CompareWithMark(const Found& found) const {
   }
   const int64_t written = mark_->index().value_or(0);
   if (found.index < written) {
-    return absl::DataLossError(
-        absl::StrCat("the log in ", directory_, " holds ", found.index,
-                     " synced batches, but ", written, " were written", kNext));
+    return WithExpected(
+        absl::DataLossError(absl::StrCat("the log in ", directory_, " holds ",
+                                         found.index, " synced batches, but ",
+                                         written, " were written", kNext)),
+        absl::StrCat(written, " synced batches"));
   }
   return absl::OkStatus();
 }

@@ -1,6 +1,7 @@
 #include "server/core/faults.h"
 
 #include "absl/strings/str_cat.h"
+#include "base/status/expected.h"
 #include "base/status/refusal.h"
 
 namespace atl::server {
@@ -19,7 +20,7 @@ v1::Fault ToFault(const absl::Status& error) {
   return MakeFault(reason.has_value()
                        ? reason->reason
                        : absl::StatusCodeToString(error.code()),
-                   "", error.message());
+                   GetExpected(error, ""), error.message());
 }
 
 std::string ToText(const v1::Fault& fault) {

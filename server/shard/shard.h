@@ -51,7 +51,8 @@ struct ShardResources {
   std::function<void()> on_change;
   // The newest position of the coordinator's log that the server has seen.
   std::function<v1::LogPosition()> log_seen;
-  // Makes it durable: before what it decided is deleted for good.
+  // Makes it durable: before what it decided is deleted for good, and before a
+  // checkpoint is reported.
   std::function<absl::Status()> persist_log;
 };
 

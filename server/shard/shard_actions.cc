@@ -217,7 +217,10 @@ void Shard::RunWriteManifest(const ShardAction& action) {
     MutexLock lock(&mutex_);
     run_epoch = machine_.run_epoch();
   }
-  const absl::Status status = store_->manifests().Write(run_epoch, action.pin);
+  // First, because an older copy of the coordinator would have the manifest
+  // deleted: it does not know the pin.
+  absl::Status status = resources_.persist_log();
+  if (status.ok()) status = store_->manifests().Write(run_epoch, action.pin);
   if (status.ok()) {
     LOG(INFO) << "run " << store_->run().run_id() << ": " << action.ToString()
               << " took " << absl::FormatDuration(absl::Now() - begin);

@@ -124,6 +124,7 @@ _SHORT = {
     "durability": "the quickstart's, for all methods",
     "server_count": "the quickstart's, for all methods",
     "evaluation": "benchmarks evaluate what they end with",
+    "history": "no method has as many rounds",
     "schedule.inner_step_count": "rounds of twenty steps",
     "schedule.round_count": "thirty of them",
     "inner.warmup_step_count": "10 % of these 600 steps",

@@ -63,6 +63,9 @@ class GoldenTest(cluster_module.IntegrationTest):
     def test_goes_on_from_format2(self):
         self.go_on("format2")
 
+    def test_goes_on_from_format3(self):
+        self.go_on("format3")
+
 
 if __name__ == "__main__":
     cases.main()

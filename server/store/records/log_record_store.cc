@@ -15,6 +15,7 @@
 #include "base/io/files.h"
 #include "base/obs/log.h"
 #include "base/random_id/random_id.h"
+#include "base/status/expected.h"
 #include "base/status/status_macros.h"
 #include "server/store/records/record_frame.h"
 
@@ -96,10 +97,12 @@ struct LogRecordStore::Found {
 absl::StatusOr<LogRecordStore::Found> LogRecordStore::Load(
     FileSystem& fs, const std::string& directory) {
   Found found;
-  if (!fs.Exists(directory)) return found;
-  ASSIGN_OR_RETURN(const std::vector<std::string> names, fs.List(directory));
+  // Not Exists, which a disk that fails answers with no.
+  const absl::StatusOr<std::vector<std::string>> names = fs.List(directory);
+  if (absl::IsNotFound(names.status())) return found;
+  RETURN_IF_ERROR(names.status());
   std::string log;
-  for (const std::string& name : names) {
+  for (const std::string& name : *names) {
     const int64_t number = ParseLogName(name);
     if (number > found.number) {
       if (!log.empty()) found.others.push_back(log);
@@ -132,9 +135,11 @@ absl::StatusOr<LogRecordStore::Found> LogRecordStore::Load(
             ? absl::StrCat("; ", found.synced_seq, " were synced")
             : ""));
   } else if (found.synced_seq >= next) {
-    found.damage = absl::DataLossError(
-        absl::StrCat(path, ": record ", next, " is damaged, ",
-                     found.synced_seq, " were synced"));
+    found.damage = WithExpected(
+        absl::DataLossError(absl::StrCat(path, ": record ", next,
+                                         " is damaged, ", found.synced_seq,
+                                         " were synced")),
+        absl::StrCat(found.synced_seq, " synced records"));
   }
   for (const RecordFrame& frame : scan.frames) {
     if (found.damage.ok() && !DecodeBatch(frame.payload)) {
@@ -152,6 +157,8 @@ absl::StatusOr<std::unique_ptr<LogRecordStore>> LogRecordStore::Open(
   std::unique_ptr<LogRecordStore> store(
       new LogRecordStore(fs, directory, absl::OkStatus()));
   RETURN_IF_ERROR(fs.CreateDirectories(directory));
+  // A process that died may have named the log and not synced the name.
+  if (found.number > 0) RETURN_IF_ERROR(fs.SyncDirectory(directory));
   for (const std::string& name : found.others) {
     fs.Remove(absl::StrCat(directory, "/", name)).IgnoreError();
   }
@@ -278,6 +285,7 @@ absl::Status LogRecordStore::StartLog(int64_t number) {
   const std::string path = LogPath(number);
   const std::string temporary = absl::StrCat(path, kTemporarySuffix);
   const uint64_t file_id = MakeFileId();
+  const uint64_t seq_before = last_seq_;
   if (fs_.Exists(temporary)) RETURN_IF_ERROR(fs_.Remove(temporary));
   ASSIGN_OR_RETURN(std::unique_ptr<RandomAccessFile> file,
                    fs_.OpenForWrite(temporary));
@@ -288,6 +296,12 @@ absl::Status LogRecordStore::StartLog(int64_t number) {
     return end.status();
   }
   absl::Status named = fs_.Rename(temporary, path);
+  if (IsDiskFull(named)) {
+    // The name is not made: a full disk is no reason to stop.
+    last_seq_ = seq_before;
+    fs_.Remove(temporary).IgnoreError();
+    return named;
+  }
   if (named.ok()) named = fs_.SyncDirectory(directory_);
   if (named.ok()) {
     // The open file would name the temporary one in its errors.

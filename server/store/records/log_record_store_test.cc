@@ -353,6 +353,22 @@ TEST_F(LogRecordStoreTest, AStartWritesAgainWhatAFailedSyncLeft) {
   EXPECT_EQ(ReadAll(*store_).size(), 2u);
 }
 
+TEST_F(LogRecordStoreTest, ADirectoryThatCannotBeSeenIsNotEmpty) {
+  class Blind : public ForwardingFileSystem {
+   public:
+    using ForwardingFileSystem::ForwardingFileSystem;
+    bool Exists(const std::string& path) override { return false; }
+  };
+  Put("a", "1");
+  Blind blind(fs_);
+  ASSERT_TRUE(TryOpen(blind).ok());
+  EXPECT_EQ(*store_->Get("a"), "1");
+  Fail(Call::kList, kDirectory, EIO);
+  EXPECT_TRUE(absl::IsDataLoss(TryOpen(blind)));
+  Open();
+  EXPECT_EQ(*store_->Get("a"), "1");
+}
+
 // --- Compaction --------------------------------------------------------------
 
 TEST_F(LogRecordStoreTest, ALongLogIsReplacedByItsRecords) {
@@ -382,14 +398,19 @@ TEST_F(LogRecordStoreTest, ASnapshotOfManyFramesComesBack) {
 }
 
 TEST_F(LogRecordStoreTest, ACompactionThatFindsNoSpaceIsTriedAgain) {
-  Fail(Call::kWrite, ".log.tmp", ENOSPC);
-  for (int i = 0; i < 120; ++i) Put("changed", std::string(10'000, 'x'));
-  EXPECT_EQ(*fs_.List(kDirectory),
-            (std::vector<std::string>{"000001.log", "mark"}));
-  for (int i = 0; i < 120; ++i) Put("changed", std::string(10'000, 'y'));
-  EXPECT_EQ((*fs_.List(kDirectory))[0], "000002.log");
-  Open();
-  EXPECT_EQ(*store_->Get("changed"), std::string(10'000, 'y'));
+  for (const Call call : {Call::kWrite, Call::kRename}) {
+    SCOPED_TRACE(static_cast<int>(call));
+    const std::string log = (*fs_.List(kDirectory))[0];
+    Fail(call, ".log.tmp", ENOSPC);
+    for (int i = 0; i < 120; ++i) Put("changed", std::string(10'000, 'x'));
+    EXPECT_EQ(*fs_.List(kDirectory), (std::vector<std::string>{log, "mark"}));
+    Open();
+    EXPECT_EQ(*store_->Get("changed"), std::string(10'000, 'x'));
+    for (int i = 0; i < 120; ++i) Put("changed", std::string(10'000, 'y'));
+    EXPECT_GT((*fs_.List(kDirectory))[0], log);
+    Open();
+    EXPECT_EQ(*store_->Get("changed"), std::string(10'000, 'y'));
+  }
 }
 
 // Calls fail from the N-th change of the disk on, as if the process had died.
@@ -494,6 +515,31 @@ TEST_F(LogRecordStoreTest, ADeathAtAnyPointLosesNothingThatWasWritten) {
       }
       ASSERT_TRUE(TryPut("after", "1").ok());
     }
+  }
+}
+
+// The first start after the death does not know that the name of the log it
+// goes on with is in memory only.
+TEST_F(LogRecordStoreTest, APowerCutAfterADeathLosesNothingThatWasWritten) {
+  bool is_over = false;
+  for (int point = 0; !is_over; ++point) {
+    SCOPED_TRACE(point);
+    FakeFileSystem files;
+    DyingFileSystem dying(files, point);
+    if (TryOpen(dying).ok()) {
+      for (int i = 0; i < 6; ++i) {
+        if (!TryPut("changed", std::string(300'000, 'x')).ok()) break;
+      }
+    }
+    is_over = !dying.is_dead();
+    store_.reset();
+    ASSERT_TRUE(TryOpen(files).ok());
+    ASSERT_TRUE(TryPut("after", "1").ok());
+    store_.reset();
+    files.Crash();
+    const absl::Status opened = TryOpen(files);
+    ASSERT_TRUE(opened.ok()) << opened;
+    EXPECT_TRUE(store_->Get("after").ok());
   }
 }
 
