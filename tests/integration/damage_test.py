@@ -125,6 +125,7 @@ class DamageTest(cluster_module.IntegrationTest):
                              expected[newest])
 
         # Nothing new is accepted.
+        cluster.run_state()  # Dials the restarted coordinator.
         for call, fields in ((cluster.runs.CancelRun, {"run_id": "run"}),
                              (cluster.runs.PauseRun, {"run_id": "run"}),
                              (cluster.runs.ExportCheckpoint,

@@ -303,12 +303,12 @@ class PushTest(cluster_module.IntegrationTest):
             for contribution in toy.gradients(members, version, cases.seed()):
                 self.assertEqual(client.error_of(contribution.push).code,
                                  grpc.StatusCode.UNAVAILABLE)
+        self.assertEqual(cluster.run_state().commit_seq, 0)
         for member in members:
             details = client.error_of(member.newest_plan)
             self.assertEqual((details.code, details.reason),
                              (grpc.StatusCode.FAILED_PRECONDITION,
                               "LOG_BEHIND"))
-        self.assertEqual(cluster.run_state().commit_seq, 0)
 
         cluster.kill("coordinator")
         shutil.rmtree(directory)
