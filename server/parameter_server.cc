@@ -13,6 +13,7 @@
 #include "base/obs/log.h"
 #include "base/obs/version.h"
 #include "base/status/annotate.h"
+#include "base/status/refusal.h"
 #include "base/status/status_macros.h"
 #include "base/time/clock.h"
 #include "base/time/proto_time.h"
@@ -36,6 +37,12 @@ constexpr int kMessageBytesMax = rpc::kDataMessageBytesMax;
 // Bytes that a stream may send ahead of the chunk that is read. They take
 // memory and are lost when the connection breaks, so this is small on any link.
 constexpr int kReceiveWindowBytes = 256 << 10;
+
+// The server id belongs to another data directory.
+bool IsOtherDirectory(const absl::Status& status) {
+  const std::optional<ErrorReason> reason = GetReason(status);
+  return reason.has_value() && reason->reason == "OTHER_DIRECTORY";
+}
 
 }  // namespace
 
@@ -238,7 +245,8 @@ bool ParameterServer::Register(std::stop_token stop) {
     }
     if (absl::IsAborted(response.status()) ||
         absl::IsInvalidArgument(response.status()) ||
-        absl::IsPermissionDenied(response.status())) {
+        absl::IsPermissionDenied(response.status()) ||
+        (IsOtherDirectory(response.status()) && HoldsNothing())) {
       End(response.status());
       return false;
     }
@@ -258,6 +266,11 @@ bool ParameterServer::Register(std::stop_token stop) {
   return false;
 }
 
+bool ParameterServer::HoldsNothing() {
+  MutexLock lock(&mutex_);
+  return entries_.empty();
+}
+
 absl::Status ParameterServer::TakeAnswer(
     const v1::RegisterServerResponse& response) {
   RETURN_IF_ERROR(fence_->Take(response));
@@ -273,7 +286,7 @@ absl::Status ParameterServer::TakeAnswer(
 
 void ParameterServer::End(const absl::Status& status) {
   absl::Status end = Annotate(status, "this server must end");
-  if (absl::IsAborted(status)) {
+  if (absl::IsAborted(status) || IsOtherDirectory(status)) {
     end = absl::AbortedError(absl::StrCat(
         end.message(), "; another process serves as ", options_.server_id,
         ", or this data directory is an old copy: give another --server-id"));

@@ -129,6 +129,8 @@ class ParameterServer final : public ShardDirectory {
   using Shards = std::vector<std::shared_ptr<Shard>>;
   // Registers, with retries; false if it must stop.
   bool Register(std::stop_token stop);
+  // True if no run can be pulled from here.
+  bool HoldsNothing();
   // Takes the coordinator's answer in. Errors as CoordinatorFence::Take.
   absl::Status TakeAnswer(const v1::RegisterServerResponse& response);
   // Takes the plan in, unless it is not this coordinator's newest.
