@@ -128,9 +128,10 @@ class DamageTest(cluster_module.IntegrationTest):
         for call, fields in ((cluster.runs.CancelRun, {"run_id": "run"}),
                              (cluster.runs.PauseRun, {"run_id": "run"}),
                              (cluster.runs.ExportCheckpoint,
-                              {"run_id": "run", "pin_id": "new"})):
+                              {"run_id": "run", "pin_id": newest,
+                               "release": True})):
             with self.assertRaises(grpc.RpcError) as refused:
-                call(**fields)
+                cluster.retry(call, **fields)
             self.assertEqual(refused.exception.code(),
                              grpc.StatusCode.FAILED_PRECONDITION)
         wait.until("the servers are back", lambda: all(
