@@ -221,11 +221,12 @@ absl::StatusOr<v1::RegisterServerResponse> Coordinator::RegisterServer(
   Server& server = servers_[request.server_id()];
   server.info.alive = true;
   server.lease_end = now + options_.server_lease_duration;
-  if (restarted) {
-    server.report_seq = 0;
-    server.reports = ReportJoiner();
-    deleted_.Restart(request.server_id());
-  }
+  // An older copy of the directory can come with the same incarnation, and
+  // counts its reports from the start. A late report from before is replaced by
+  // the next one.
+  server.report_seq = 0;
+  server.reports = ReportJoiner();
+  if (restarted) deleted_.Restart(request.server_id());
   servers_changed_ = true;
   TellRuns(request.server_id(), restarted, now);
   v1::RegisterServerResponse response;

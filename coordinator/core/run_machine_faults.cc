@@ -51,9 +51,6 @@ absl::Status RunMachine::ReadCut(const v1::ExportCheckpointRequest& request,
 }
 
 std::string RunMachine::ReadCommand() const {
-  if (!state_.started()) {
-    return absl::StrCat("atoll run show ", state_.run_id());
-  }
   const PinState* newest = nullptr;
   for (const auto& [pin_id, pin] : state_.pins()) {
     if (pin.pin.checkpoint() &&
@@ -62,11 +59,10 @@ std::string RunMachine::ReadCommand() const {
       newest = &pin;
     }
   }
-  std::string command = absl::StrCat("atoll run export ", state_.run_id());
-  if (newest != nullptr) {
-    absl::StrAppend(&command, " --checkpoint ", newest->pin.pin_id());
-  }
-  return absl::StrCat(command, " --output ", state_.run_id());
+  // Servers may have discarded the cut that an older log has as its newest.
+  if (newest == nullptr) return absl::StrCat("atoll run show ", state_.run_id());
+  return absl::StrCat("atoll run export ", state_.run_id(), " --checkpoint ",
+                      newest->pin.pin_id(), " --output ", state_.run_id());
 }
 
 std::optional<v1::Fault> RunMachine::fault() const {

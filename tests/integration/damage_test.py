@@ -15,21 +15,10 @@ from harness import arithmetic
 from harness import cases
 from harness import cluster as cluster_module
 from harness import damage
+from harness import faults
 from harness import wait
 
 VICTIM = "server-1"
-
-
-def tree(directory):
-    """{relative path: bytes} of all files but locks."""
-    found = {}
-    for path, _, names in os.walk(directory):
-        for name in names:
-            if name in ("LOCK", "lock"):
-                continue
-            with open(os.path.join(path, name), "rb") as file:
-                found[os.path.relpath(file.name, directory)] = file.read()
-    return found
 
 
 class DamageTest(cluster_module.IntegrationTest):
@@ -52,26 +41,9 @@ class DamageTest(cluster_module.IntegrationTest):
         self.cluster.start_islands()
         self.cluster.wait_commits(commit_count)
 
-    def shown(self):
-        return json.loads(self.cluster.run_cli(
-            "run", "show", "run", "-o", "json", check=0).stdout)["data"]
-
-    def wait_fault(self, code):
-        """Waits until the run has a fault with this code; returns it."""
-
-        def faulty():
-            self.cluster.check_alive()
-            fault = self.shown()["run"].get("fault")
-            return fault if fault and fault["code"] == code else None
-
-        fault = wait.until("the run has the fault " + code, faulty)
-        for key in ("expected", "found"):
-            self.assertRegex(fault[key], r"\d", fault)
-        return fault
-
     def assert_kept(self, name, before):
         """Every file of before is there with the same bytes."""
-        now = tree(os.path.join(self.cluster.directory, name))
+        now = faults.tree(os.path.join(self.cluster.directory, name))
         self.assertEqual({path: now.get(path) == data
                           for path, data in before.items()},
                          dict.fromkeys(before, True))
@@ -134,15 +106,14 @@ class DamageTest(cluster_module.IntegrationTest):
         # The second half of the records are those of rounds.
         at = os.path.getsize(log) * 2 // 3
         page = damage.zero_page(log, at)
-        before = tree(os.path.join(cluster.directory, "coordinator"))
-        held = {name: tree(os.path.join(cluster.directory, name, "runs"))
+        before = faults.tree(os.path.join(cluster.directory, "coordinator"))
+        held = {name: faults.tree(os.path.join(cluster.directory, name, "runs"))
                 for name in cluster.server_ids}
         cluster.restart("coordinator")
-        fault = self.wait_fault("LOG_DAMAGED")
-        self.assertNotEqual(fault["expected"], fault["found"])
+        faults.wait_fault(cluster, "LOG_DAMAGED")
 
         # What is whole can be read.
-        shown = self.shown()
+        shown = faults.shown(cluster)
         newest = shown["checkpoints"][-1]["pin"]["pin_id"]
         self.assertNotIn(newest, ("final", "round-20"))
         model = os.path.join(cluster.directory, "model")
@@ -157,16 +128,17 @@ class DamageTest(cluster_module.IntegrationTest):
         for call, fields in ((cluster.runs.CancelRun, {"run_id": "run"}),
                              (cluster.runs.PauseRun, {"run_id": "run"}),
                              (cluster.runs.ExportCheckpoint,
-                              {"run_id": "run", "pin_id": "new"})):
+                              {"run_id": "run", "pin_id": newest,
+                               "release": True})):
             with self.assertRaises(grpc.RpcError) as refused:
-                call(**fields)
+                cluster.retry(call, **fields)
             self.assertEqual(refused.exception.code(),
                              grpc.StatusCode.FAILED_PRECONDITION)
         wait.until("the servers are back", lambda: all(
             server.alive for server in cluster.run_state().servers))
         self.assert_kept("coordinator", before)
         for name, files in held.items():
-            now = tree(os.path.join(cluster.directory, name, "runs"))
+            now = faults.tree(os.path.join(cluster.directory, name, "runs"))
             self.assertLessEqual(set(files), set(now), name)
 
         # With the bytes back it is the run that it was.
@@ -174,7 +146,7 @@ class DamageTest(cluster_module.IntegrationTest):
         damage.write_back(log, at, page)
         cluster.restart("coordinator")
         cluster.wait_state(cluster_module.COMPLETED)
-        self.assertIsNone(self.shown()["run"].get("fault"))
+        self.assertIsNone(faults.shown(cluster)["run"].get("fault"))
         self.assertEqual(cluster.parameters_sha256(), self.reference)
 
     def test_a_server_without_synced_records_names_the_file(self):
@@ -189,16 +161,16 @@ class DamageTest(cluster_module.IntegrationTest):
                            if frame[2][4] <= synced_seq][-1]
         at = offset + size // 2
         page = damage.zero_page(log, at)
-        before = tree(os.path.dirname(log))
-        held = tree(os.path.join(cluster.directory, VICTIM, "runs"))
+        before = faults.tree(os.path.dirname(log))
+        held = faults.tree(os.path.join(cluster.directory, VICTIM, "runs"))
         cluster.restart(VICTIM)
-        fault = self.wait_fault("DATA_LOSS")
+        fault = faults.wait_fault(cluster, "DATA_LOSS")
         told = " ".join(fault.values())
         self.assertIn(VICTIM, told)
         self.assertIn(os.path.basename(log), told)
-        self.assertEqual(tree(os.path.dirname(log)), before)
+        self.assertEqual(faults.tree(os.path.dirname(log)), before)
         self.assertEqual(
-            set(tree(os.path.join(cluster.directory, VICTIM, "runs"))),
+            set(faults.tree(os.path.join(cluster.directory, VICTIM, "runs"))),
             set(held))
         self.assertIsNone(cluster.processes[VICTIM].poll())
 
@@ -206,19 +178,7 @@ class DamageTest(cluster_module.IntegrationTest):
         damage.write_back(log, at, page)
         cluster.restart(VICTIM)
 
-        def goes_on():
-            state = cluster.run_state().run
-            if state.state == cluster_module.PAUSED:
-                try:
-                    cluster.runs.ResumeRun(run_id="run")
-                except grpc.RpcError as error:
-                    # It has not heard of the repair yet.
-                    self.assertEqual(error.code(),
-                                     grpc.StatusCode.FAILED_PRECONDITION)
-            return not state.HasField("fault") and \
-                state.state != cluster_module.PAUSED
-
-        wait.until("the run goes on", goes_on)
+        faults.wait_gone(cluster)
         self.assertEqual(self.finish_strict(cluster, self.values),
                          self.reference)
 

@@ -228,13 +228,15 @@ std::optional<v1::Fault> FindShardFault(const RunState& state,
     const ObservedShard& seen = observed.shards[shard];
     if (!seen.reported || seen.report.fault().empty()) continue;
     v1::Fault fault = seen.report.fault_detail();
+    const std::string place =
+        absl::StrCat("shard ", shard, " on server ", state.server_ids()[shard]);
     if (fault.code().empty()) {
       fault.set_code("DATA_LOSS");
-      fault.set_expected(absl::StrCat("shard ", shard, " on server ",
-                                      state.server_ids()[shard],
-                                      " as it was written"));
       fault.set_found(seen.report.fault());
     }
+    fault.set_expected(fault.expected().empty()
+                           ? absl::StrCat(place, " as it was written")
+                           : absl::StrCat(fault.expected(), ", in ", place));
     for (std::string* text :
          {fault.mutable_code(), fault.mutable_expected(), fault.mutable_found(),
           fault.mutable_next_command()}) {

@@ -250,7 +250,7 @@ TEST_F(RecallsTest, ProgramsReadAFaultInItsParts) {
   };
   run_->SetFault(1, "its directory is an older copy");
   EXPECT_EQ(fault().code(), "SHARD_BEHIND");
-  EXPECT_EQ(fault().expected(), "commit 9");
+  EXPECT_EQ(fault().expected(), "commit 9, in shard 1 on server server-1");
   EXPECT_EQ(fault().found(), "commit 4");
   EXPECT_EQ(fault().next_command(), "atoll run list");
   run_->alter_report = nullptr;

@@ -156,10 +156,11 @@ class Cluster:
         return process
 
     def start_server(self, server_id, failpoint=None, data_dir=None,
-                     prefix=(), arguments=()):
+                     prefix=(), arguments=(), name=None):
+        """`name`: of a further process with this id; its port is its own."""
         if server_id not in self._servers:
             self._servers.append(server_id)
-        return self._serve(server_id, processes.SERVER, [
+        return self._serve(name or server_id, processes.SERVER, [
             "--coordinator=" + self.dialled_by("server"),
             "--server-id=" + server_id,
         ] + list(arguments), failpoint, data_dir, prefix)

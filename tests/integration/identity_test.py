@@ -1,0 +1,320 @@
+#!/usr/bin/python3
+"""Data directories that are empty, or older copies, or another's.
+
+Each is refused by a fault with a name. Nothing is deleted and nothing is
+decided meanwhile. With the right directory the run ends with the bits.
+"""
+
+import os
+import shutil
+
+import grpc
+
+from harness import cases
+from harness import client
+from harness import cluster as cluster_module
+from harness import faults
+from harness import toy
+from harness import wait
+
+SERVERS = ["server-0", "server-1"]
+VICTIM = "server-1"
+
+
+class IdentityTest(cluster_module.IntegrationTest):
+
+    @classmethod
+    def setUpClass(cls):
+        super().setUpClass()
+        cls.values = cls.run_values({"durability": "machine",
+                                     "checkpoint_every_round_count": 3,
+                                     "schedule": {"round_count": 30}})
+
+    def setUp(self):
+        super().setUp()
+        self.reference, self.spec = self.once("undisturbed", lambda cluster: (
+            self.run_strict(cluster, self.values), cluster.spec()))
+
+    def start(self, commit_count):
+        self.cluster.start_service()
+        self.cluster.create_run_of(self.spec)
+        self.cluster.start_islands()
+        self.cluster.wait_commits(commit_count)
+
+    def directory(self, name):
+        return os.path.join(self.cluster.directory, name)
+
+    def keep(self, name, other):
+        """Moves the directory of a process that does not run."""
+        os.rename(self.directory(name), self.directory(other))
+
+    def copy(self, name, other):
+        shutil.copytree(self.directory(name), self.directory(other))
+
+    def put_back(self, name, newest):
+        """Stops the process and starts it on its right directory."""
+        self.cluster.kill(name)
+        shutil.rmtree(self.directory(name))
+        self.keep(newest, name)
+        self.cluster.restart(name)
+
+    def settle(self):
+        """Stops the servers after a start without a coordinator, so that they
+        have nothing left to tidy; returns the sizes of their files."""
+        cluster = self.cluster
+        for name in SERVERS:
+            cluster.kill(name)
+            cluster.restart(name)
+            cluster.kill(name)
+        return self.files()
+
+    def files(self):
+        return {name: faults.sizes(self.directory(name)) for name in SERVERS}
+
+    def runs_on_servers(self):
+        return {name: os.listdir(os.path.join(self.directory(name), "runs"))
+                for name in SERVERS}
+
+    def wait_log(self, name, text):
+        """Waits until the newest process of this name has logged `text`."""
+        process = self.cluster.processes[name]
+
+        def told():
+            self.cluster.check_alive()
+            with open(process.log_path, errors="replace") as file:
+                newest = file.read().rsplit("\n--- ", 1)[-1]
+            return text in newest
+
+        wait.until("%s says %r" % (name, text), told)
+
+    def finish(self):
+        faults.wait_gone(self.cluster)
+        self.assertEqual(self.finish_strict(self.cluster, self.values),
+                         self.reference)
+
+    # --- The coordinator's directory ---------------------------------------------
+
+    def lose_the_coordinators_disk(self, servers_restart):
+        cluster = self.cluster
+        self.start(3)
+        cluster.kill("coordinator")
+        self.keep("coordinator", "newest")
+        islands = ["island-%d" % i for i in range(3)]
+        for name in islands:
+            cluster.may_end(name)  # It belongs to another cluster.
+        if servers_restart:
+            before = self.settle()
+        runs = self.runs_on_servers()
+        cluster.start_coordinator()
+        if servers_restart:
+            for name in SERVERS:
+                cluster.restart(name)
+        cluster.create_run_of(self.spec)
+        fault = faults.wait_fault(cluster, "OTHER_CLUSTER")
+        self.assertIn("cluster ", fault["expected"])
+        self.assertIn("cluster ", fault["found"])
+        for name in SERVERS:
+            self.wait_log(name, "this coordinator is cluster ")
+        shown = faults.shown(cluster)["run"]
+        self.assertEqual(shown["state"], "RUN_STATE_STARTING")
+        self.assertEqual(shown["fault"]["code"], "OTHER_CLUSTER")
+        self.assertEqual(self.runs_on_servers(), runs)
+        if servers_restart:
+            self.assertEqual(self.files(), before)
+        for name in SERVERS:
+            self.assertIsNone(cluster.processes[name].poll())
+
+        self.put_back("coordinator", "newest")
+        for name in islands:
+            cluster.kill(name)
+            cluster.restart(name)
+        self.finish()
+
+    def test_a_new_coordinator_touches_nothing_of_servers_that_restart(self):
+        self.lose_the_coordinators_disk(servers_restart=True)
+
+    def test_a_new_coordinator_touches_nothing_of_servers_that_run(self):
+        self.lose_the_coordinators_disk(servers_restart=False)
+
+    def restore_the_coordinator(self, servers_restart):
+        cluster = self.cluster
+        self.start(4)  # After the first checkpoint.
+        cluster.kill("coordinator")
+        self.copy("coordinator", "older")
+        cluster.restart("coordinator")
+        cluster.wait_commits(cluster.run_state().commit_seq + 6)
+        cluster.kill("coordinator")
+        self.keep("coordinator", "newest")
+        self.keep("older", "coordinator")
+        if servers_restart:
+            before = self.settle()
+        runs = self.runs_on_servers()
+        cluster.restart("coordinator")
+        if servers_restart:
+            for name in SERVERS:
+                cluster.restart(name)
+        fault = faults.wait_fault(cluster, "LOG_BEHIND")
+        self.assertIn("batch ", fault["expected"])
+        self.assertIn("batch ", fault["found"])
+        # A checkpoint can still be read, as it says.
+        self.assertRegex(fault["next_command"], "^atoll run export run "
+                         "--checkpoint round-[0-9]+ --output run$")
+        command = fault["next_command"].split()[1:]
+        cluster.run_cli(*command[:-1], self.directory("model"), check=0)
+
+        # Nothing is decided, and nothing new is accepted.
+        at = cluster.run_state().commit_seq
+        for call, fields in ((cluster.runs.CancelRun, {"run_id": "run"}),
+                             (cluster.runs.PauseRun, {"run_id": "run"}),
+                             (cluster.runs.DeleteRun, {"run_id": "run"}),
+                             (cluster.runs.GetRun, {"run_id": "other"}),
+                             (cluster.create_run_of, {"run_id": "other",
+                                                      "spec": self.spec})):
+            details = client.error_of(call, **fields)
+            self.assertEqual((details.code, details.reason),
+                             (grpc.StatusCode.FAILED_PRECONDITION,
+                              "LOG_BEHIND"), fields)
+        for name in SERVERS:
+            self.wait_log(name, "the coordinator's log is an older copy")
+        self.assertEqual(cluster.run_state().commit_seq, at)
+        self.assertEqual(faults.shown(cluster)["run"]["fault"]["code"],
+                         "LOG_BEHIND")
+        self.assertEqual(self.runs_on_servers(), runs)
+        if servers_restart:
+            self.assertEqual(self.files(), before)
+
+        self.put_back("coordinator", "newest")
+        self.finish()
+
+    def test_an_older_coordinator_with_servers_that_restart(self):
+        self.restore_the_coordinator(servers_restart=True)
+
+    def test_an_older_coordinator_with_servers_that_run(self):
+        self.restore_the_coordinator(servers_restart=False)
+
+    # --- A server's directory ----------------------------------------------------
+
+    def restore_a_server(self, start_count):
+        """`start_count`: starts of the server after the copy was made."""
+        cluster = self.cluster
+        self.start(2)
+        cluster.kill(VICTIM)
+        self.copy(VICTIM, "older")
+        for _ in range(start_count):
+            cluster.kill(VICTIM)
+            cluster.restart(VICTIM)
+            cluster.wait_commits(cluster.run_state().commit_seq + 3)
+        cluster.kill(VICTIM)
+        self.keep(VICTIM, "newest")
+        newest = faults.tree(self.directory("newest"))
+        self.keep("older", VICTIM)
+        before = faults.sizes(os.path.join(self.directory(VICTIM), "runs"))
+        # As long as it has fewer starts than the right one had.
+        for _ in range(start_count - 1):
+            cluster.restart(VICTIM)
+            cluster.may_end(VICTIM)
+            self.assertNotEqual(cluster.processes[VICTIM].wait(), 0)
+            self.wait_log(VICTIM, "this data directory is an old copy")
+        cluster.restart(VICTIM)
+        fault = faults.wait_fault(cluster, "SHARD_BEHIND", "DATA_LOSS")
+        self.assertIn(VICTIM, fault["expected"])
+        cluster.wait_state(cluster_module.PAUSED)
+        now = faults.sizes(os.path.join(self.directory(VICTIM), "runs"))
+        # A version that was being written when the copy was made may go.
+        self.assertEqual([path for path in set(before) - set(now)
+                          if not path.endswith(".tmp")], [])
+        self.assertEqual(faults.tree(self.directory("newest")), newest)
+        self.put_back(VICTIM, "newest")
+        self.finish()
+
+    def test_an_older_copy_of_a_server(self):
+        self.restore_a_server(1)
+
+    def test_an_older_copy_of_a_server_that_was_started_often_since(self):
+        self.restore_a_server(3)
+
+    def test_an_empty_directory_in_place_of_a_stopped_server(self):
+        cluster = self.cluster
+        self.start(3)
+        cluster.kill(VICTIM)
+        before = faults.tree(self.directory(VICTIM))
+        # Its count of starts does not make it the right one.
+        for _ in range(3):
+            cluster.start_server(VICTIM, data_dir=self.directory("empty"))
+            self.wait_log(VICTIM, "runs have shards in data directory")
+            cluster.kill(VICTIM)
+        fault = faults.wait_fault(cluster, "OTHER_DIRECTORY")
+        self.assertIn("data directory", fault["expected"])
+        self.assertIn("data directory", fault["found"])
+        self.assertEqual(os.listdir(
+            os.path.join(self.directory("empty"), "runs")), [])
+        self.assertEqual(faults.tree(self.directory(VICTIM)), before)
+        cluster.restart(VICTIM)
+        self.finish()
+
+    def test_an_empty_directory_beside_a_server_that_runs(self):
+        cluster = self.cluster
+        self.start(3)
+        for _ in range(3):
+            cluster.start_server(VICTIM, name="other")
+            self.wait_log("other", "runs have shards in data directory")
+            cluster.kill("other")
+        cluster.start_server(VICTIM, name="other")
+        self.assertEqual(self.finish_strict(cluster, self.values),
+                         self.reference)
+        self.assertIsNone(cluster.run_state().run.fault.code or None)
+
+
+class PushTest(cluster_module.IntegrationTest):
+    """The same with islands in Python, which push whatever the test wants."""
+
+    def test_servers_take_no_push_for_a_coordinator_that_is_behind(self):
+        undisturbed = self.new_cluster("undisturbed")
+        expected = toy.play(undisturbed, toy.start(undisturbed), cases.seed())
+        undisturbed.close()
+        cluster = self.cluster
+        members = toy.start(cluster)
+        directory = os.path.join(cluster.directory, "coordinator")
+        cluster.kill("coordinator")
+        shutil.copytree(directory, directory + ".older")
+        cluster.restart("coordinator")
+        toy.play_round(members, 0, cases.seed())
+        toy.play_round(members, 1, cases.seed(), ready=False)
+        for name in ["coordinator"] + SERVERS:
+            cluster.kill(name)
+        os.rename(directory, directory + ".newest")
+        os.rename(directory + ".older", directory)
+        for name in ["coordinator"] + SERVERS:
+            cluster.restart(name)
+        faults.wait_fault(cluster, "LOG_BEHIND")
+        # Round 1 once more, as this log would have it, and the next.
+        for version in (0, 1, 2):
+            for contribution in toy.gradients(members, version, cases.seed()):
+                self.assertEqual(client.error_of(contribution.push).code,
+                                 grpc.StatusCode.UNAVAILABLE)
+        for member in members:
+            details = client.error_of(member.newest_plan)
+            self.assertEqual((details.code, details.reason),
+                             (grpc.StatusCode.FAILED_PRECONDITION,
+                              "LOG_BEHIND"))
+        self.assertEqual(cluster.run_state().commit_seq, 0)
+
+        cluster.kill("coordinator")
+        shutil.rmtree(directory)
+        os.rename(directory + ".newest", directory)
+        cluster.restart("coordinator")
+        faults.wait_gone(cluster)
+        for member in members:
+            member.wait_version(2)
+            member.ready()
+        for member in members:
+            member.wait_open(2)
+        for contribution in toy.gradients(members, 2, cases.seed()):
+            # A restarted server needs its plan first.
+            cluster.retry(contribution.push)
+        cluster.wait_state(cluster_module.COMPLETED)
+        self.assertEqual(cluster.parameters_sha256(), expected)
+
+
+if __name__ == "__main__":
+    cases.main()
