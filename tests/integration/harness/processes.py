@@ -113,16 +113,20 @@ class Process:
 
 def read_port(process, port_file, timeout=wait.PATIENCE_S):
     def look():
-        if process.poll() is not None:
-            raise AssertionError(
-                "%s ended with %d before it served; its log ends:\n%s" %
-                (process.name, process.poll(), process.tail()))
+        # A process can write the file and end. So its end is looked at first.
+        status = process.poll()
         try:
             with open(port_file, "r", encoding="ascii") as file:
                 text = file.read().strip().rsplit(":", 1)[-1]
         except FileNotFoundError:
-            return None
-        return int(text) if text.isdigit() else None
+            text = ""
+        if text.isdigit():
+            return int(text)
+        if status is not None:
+            raise AssertionError(
+                "%s ended with %d before it served; its log ends:\n%s" %
+                (process.name, status, process.tail()))
+        return None
 
     return wait.until("%s serves" % process.name, look, timeout)
 
