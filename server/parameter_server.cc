@@ -200,7 +200,18 @@ absl::Status ParameterServer::CreateShard(const v1::ServerRunPlan& plan,
       FoundShard found,
       directory_->CreateShard(run, plan.shard(), plan.shard_count()));
   OpenShard(std::move(found));
-  return absl::OkStatus();
+  MutexLock lock(&mutex_);
+  const auto made = entries_.find(run.run_id());
+  if (made == entries_.end() || !made->second.fault.has_value()) {
+    return absl::OkStatus();
+  }
+  const v1::Fault fault = *made->second.fault;
+  // It passes: the run must not wait for a restart.
+  if (fault.code() != "RESOURCE_EXHAUSTED" && fault.code() != "UNAVAILABLE") {
+    return absl::OkStatus();
+  }
+  entries_.erase(made);
+  return absl::UnavailableError(ToText(fault));
 }
 
 std::shared_ptr<Shard> ParameterServer::FindShard(const std::string& run_id) {

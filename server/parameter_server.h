@@ -119,7 +119,8 @@ class ParameterServer final : public ShardDirectory {
 
   absl::Status Recover();
   void OpenShard(FoundShard found);
-  // Makes the shard that a plan places here.
+  // Makes the shard that a plan places here. A full disk, or no descriptor left:
+  // an error, and no entry.
   absl::Status CreateShard(const v1::ServerRunPlan& plan, const v1::Run& run);
   ShardResources Resources();
 

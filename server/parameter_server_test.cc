@@ -297,6 +297,18 @@ TEST(ParameterServerTest, ARunThatCannotBeOpenedIsReportedUnderItsEpoch) {
   EXPECT_EQ(report->run_epoch(), 1);
 }
 
+TEST(ParameterServerTest, AShardThatCannotBeMadeNowIsMadeLater) {
+  for (const int error_number : {ENOSPC, EMFILE}) {
+    SCOPED_TRACE(error_number);
+    TestCluster cluster(SmallRun(), 1);
+    cluster.fs(0).AddFault({FakeFileSystem::Fault::Call::kList,
+                            TestCluster::Names(0).versions(), error_number});
+    ASSERT_OK(cluster.StartAll());
+    ASSERT_OK(cluster.Begin());
+    ASSERT_OK(cluster.Round(0, 2));
+  }
+}
+
 // As if it were a link to a disk that is not there.
 TEST(ParameterServerTest, ARunsDirectoryThatCannotBeReadIsTheFaultOfItsShard) {
   TestCluster cluster(SmallRun(), 2);

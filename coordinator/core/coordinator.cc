@@ -257,6 +257,11 @@ absl::StatusOr<v1::ReportShardsResponse> Coordinator::ReportShards(
           deleted_.IsWaiting(request.server_id(), report->run_uid())) {
         continue;
       }
+      // Files of before there were uids may be the deleted run's.
+      if (report->run_uid().empty() &&
+          deleted_.IsIdWaiting(request.server_id(), report->run_id())) {
+        continue;
+      }
       const auto run = runs_.find(report->run_id());
       if (run == runs_.end()) continue;
       if (report->run_uid().empty() ||

@@ -145,6 +145,10 @@ class Coordinator : public ServerDirectory {
   // ServerDirectory:
   const ServerInfo* FindServer(const std::string& server_id) const override;
   std::vector<std::string> AliveServers() const override;
+  bool HasDeletedRun(const std::string& server_id,
+                     const std::string& run_id) const override {
+    return deleted_.IsIdWaiting(server_id, run_id);
+  }
   const v1::Fault* FindRefusal(const std::string& server_id) const override;
 
  private:

@@ -106,6 +106,7 @@ class CoordinatorAnyMessageTest : public testing::Test {
     for (const v1::ServerRunPlan& run : plan.runs()) {
       v1::ShardReport& report = *request.add_shards();
       report.set_run_id(run.run_id());
+      report.set_run_uid(run.run_uid());
       report.set_run_epoch(1);
       report.set_shard(run.shard());
       report.set_initialized(true);

@@ -240,6 +240,36 @@ TEST_F(CoordinatorDeletionTest, AProgramThatDeletesNothingIsToldForever) {
   EXPECT_THAT(Named("s0"), IsEmpty());
 }
 
+// It cannot tell the two runs apart: it would go on with the old files, and
+// delete the new run's once it is upgraded.
+TEST_F(CoordinatorDeletionTest, AProgramThatDeletesNothingGetsNoRunWithTheId) {
+  Create("one", "u1");
+  Take();
+  Register("s0", /*features=*/0);
+  Cancel("one");
+  ASSERT_EQ(DeleteCode("one"), absl::StatusCode::kOk);
+  Take();
+  Create("one", "u2");
+  RunMachine& run = **core_.FindRun("one");
+  EXPECT_THAT(run.state().server_ids(), IsEmpty());
+  EXPECT_THAT(run.waits_for(), HasSubstr("server s0 lacks run uids"));
+  Create("two", "u3");
+  EXPECT_THAT((*core_.FindRun("two"))->state().server_ids(),
+              ElementsAre("s0", "s1"));
+  // Once it is upgraded, it deletes them first.
+  Register("s0");
+  EXPECT_THAT(run.state().server_ids(), ElementsAre("s0", "s1"));
+  Take();
+  EXPECT_THAT(Named("s0"), ElementsAre("u1"));
+  Report("s0", {{"one", ""}});
+  EXPECT_FALSE(run.observed().shards[0].reported);
+  Report("s0", {});
+  Take();
+  EXPECT_THAT(Named("s0"), IsEmpty());
+  Report("s0", {{"one", "u2"}});
+  EXPECT_TRUE(run.observed().shards[0].reported);
+}
+
 TEST_F(CoordinatorDeletionTest, ARestartRemembersWhoHasFiles) {
   Create("one", "u1");
   Create("two", "u2");

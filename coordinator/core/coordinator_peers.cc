@@ -185,8 +185,11 @@ absl::StatusOr<v1::RegisterServerResponse> Coordinator::RegisterServer(
   RETURN_IF_ERROR(CheckIdentity(request));
   const auto old = servers_.find(request.server_id());
   if (!refusal_.ok()) {
-    // Readers find it at its present address.
-    if (old != servers_.end()) old->second.info.address = request.address();
+    // Readers find it at its present address, which only one that is alive has.
+    if (old != servers_.end()) {
+      old->second.info.address = request.address();
+      old->second.info.alive = true;
+    }
     return refusal_;
   }
   if (old == servers_.end() && servers_.size() >= kRegisteredServersMax) {

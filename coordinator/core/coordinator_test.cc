@@ -317,6 +317,15 @@ TEST_F(OlderLogTest, AServersRegistrationProvesIt) {
   EXPECT_EQ(life_->core().FindServer("server-0")->address, "elsewhere:1");
 }
 
+TEST_F(OlderLogTest, ReadersFindAServerThatWasAway) {
+  life_->Pass(absl::Hours(1));
+  ASSERT_FALSE(life_->core().FindServer("server-0")->alive);
+  v1::RegisterServerRequest request = Life::Server(0);
+  *request.mutable_log_seen() = seen_;
+  EXPECT_EQ(Reason(life_->Register(request).status()), "LOG_BEHIND");
+  EXPECT_TRUE(life_->core().FindServer("server-0")->alive);
+}
+
 TEST_F(OlderLogTest, AReportProvesIt) {
   EXPECT_EQ(Reason(life_->Report(0, seen_)), "LOG_BEHIND");
   ExpectFrozen();

@@ -61,6 +61,16 @@ bool DeletedRuns::IsWaiting(const std::string& server_id,
          server->second.waiting.contains(number->second);
 }
 
+bool DeletedRuns::IsIdWaiting(const std::string& server_id,
+                              const std::string& run_id) const {
+  const auto server = servers_.find(server_id);
+  return server != servers_.end() &&
+         std::any_of(server->second.waiting.begin(),
+                     server->second.waiting.end(), [&](const auto& waiting) {
+                       return runs_.at(waiting.first).run_id() == run_id;
+                     });
+}
+
 std::vector<std::string> DeletedRuns::ServerIds() const {
   std::vector<std::string> ids;
   for (const auto& [server_id, server] : servers_) ids.push_back(server_id);
@@ -114,6 +124,14 @@ std::vector<std::string> DeletedRuns::TakeReport(
   for (const v1::ShardReport& shard : request.shards()) {
     if (IsWaiting(request.server_id(), shard.run_uid())) {
       server.named_uids.insert(shard.run_uid());
+    }
+    if (!shard.run_uid().empty()) continue;
+    // Files of before there were uids: of any of the runs.
+    for (const auto& [number, revision] : server.waiting) {
+      const storage::v1::RunDeleted& deleted = runs_.at(number);
+      if (deleted.run_id() == shard.run_id()) {
+        server.named_uids.insert(deleted.run_uid());
+      }
     }
   }
   if (request.parts_left() > 0) return let_go;

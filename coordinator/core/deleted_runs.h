@@ -50,6 +50,9 @@ class DeletedRuns {
                                       const std::string& run_uid) const;
   bool IsWaiting(const std::string& server_id,
                  const std::string& run_uid) const;
+  // True if the server may have files of any deleted run with this id.
+  bool IsIdWaiting(const std::string& server_id,
+                   const std::string& run_id) const;
   // Servers that may have files, sorted.
   std::vector<std::string> ServerIds() const;
 

@@ -71,6 +71,11 @@ TEST_F(DeletedRunsTest, TellsOnlyTheServersThatHaveFiles) {
   EXPECT_THAT(runs_.ServerIds(), ElementsAre("a", "b"));
   EXPECT_TRUE(runs_.IsWaiting("b", "u2"));
   EXPECT_FALSE(runs_.IsWaiting("a", "u2"));
+  EXPECT_TRUE(runs_.IsIdWaiting("a", "one"));
+  EXPECT_FALSE(runs_.IsIdWaiting("a", "two"));
+  EXPECT_FALSE(runs_.IsIdWaiting("c", "one"));
+  Forget("u1", "a");
+  EXPECT_FALSE(runs_.IsIdWaiting("a", "one"));
 }
 
 TEST_F(DeletedRunsTest, KeepsNothingOfARunThatNoServerHas) {
@@ -113,6 +118,15 @@ TEST_F(DeletedRunsTest, WaitsForAReportOfAPlanThatNamesTheRun) {
   EXPECT_THAT(runs_.TakeReport(Report("a", 3, 7, {"other", "u1"})), IsEmpty());
   EXPECT_THAT(runs_.TakeReport(Report("a", 4, 7, {"other"})),
               ElementsAre("u1"));
+}
+
+TEST_F(DeletedRunsTest, FilesWithoutAUidMayBeOfTheDeletedRun) {
+  Delete("one", "u1", {"a"});
+  Delete("two", "u2", {"a"});
+  runs_.NotePlans(1);
+  v1::ReportShardsRequest report = Report("a", 1, 1, {""});
+  report.mutable_shards(0)->set_run_id("one");
+  EXPECT_THAT(runs_.TakeReport(report), ElementsAre("u2"));
 }
 
 TEST_F(DeletedRunsTest, NeedsAllRequestsOfAReport) {

@@ -6,8 +6,15 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
 #include "base/codec/sha256.h"
+#include "base/status/cut_utf8.h"
 
 namespace atl::coordinator {
+namespace {
+
+// What a fault quotes of a cluster_id that a peer sent.
+constexpr size_t kClusterIdBytesMax = 64;
+
+}  // namespace
 
 // H(secret, H(secret, position)): the outer hash keeps a caller from extending
 // what it was sent (as HMAC does, RFC 2104).
@@ -46,7 +53,8 @@ std::optional<v1::Fault> LogHistory::Check(const v1::LogPosition& seen) const {
   if (seen.cluster_id() != cluster_id_) {
     fault.set_code("OTHER_CLUSTER");
     fault.set_expected(absl::StrCat("cluster ", cluster_id_));
-    fault.set_found(absl::StrCat("cluster ", seen.cluster_id()));
+    fault.set_found(absl::StrCat(
+        "cluster ", CutUtf8(seen.cluster_id(), kClusterIdBytesMax)));
     return fault;
   }
   if (seen.proof() != ProvePosition(secret_, seen)) {

@@ -93,6 +93,17 @@ TEST(LogHistoryTest, NamesAnotherCluster) {
   EXPECT_TRUE(absl::StrContains(fault->found(), "other"));
 }
 
+// What it quotes stands in answers and in the runs' faults.
+TEST(LogHistoryTest, QuotesOnlyAPartOfALongClusterId) {
+  Log log;
+  log.Start("a");
+  v1::LogPosition seen = log.position();
+  seen.set_cluster_id(std::string(1 << 20, 'x'));
+  const std::optional<v1::Fault> fault = log.history().Check(seen);
+  ASSERT_TRUE(fault.has_value());
+  EXPECT_LT(fault->found().size(), 100u);
+}
+
 TEST(LogHistoryTest, FindsThatItIsAnOlderCopy) {
   Log log;
   log.Start("a");

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "base/features/features.h"
 #include "base/layout/digest.h"
 #include "base/layout/fragment_schedule.h"
 #include "base/layout/run_timing.h"
@@ -68,8 +69,14 @@ void RunMachine::AdvanceStart() {
     std::vector<std::string> alive = servers_.AliveServers();
     std::string unfit;
     std::erase_if(alive, [&](const std::string& id) {
-      const std::string missing =
-          DescribeMissing(servers_.FindServer(id)->features);
+      const uint64_t features = servers_.FindServer(id)->features;
+      std::string missing = DescribeMissing(features);
+      // It would take a deleted run's files for this run's, and delete this
+      // run's files for them once it is upgraded.
+      if ((PeerFeatures(features) & kRunUid) == 0 &&
+          servers_.HasDeletedRun(id, state_.run_id())) {
+        missing = DescribeFeatures(kRunUid);
+      }
       if (missing.empty()) return false;
       unfit = absl::StrCat("; server ", id, " lacks ", missing,
                            ": upgrade its program");

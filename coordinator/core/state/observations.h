@@ -41,6 +41,11 @@ class ServerDirectory {
   virtual const ServerInfo* FindServer(const std::string& server_id) const = 0;
   // Ids of the servers whose leases have not ended, by shard count, then by id.
   virtual std::vector<std::string> AliveServers() const = 0;
+  // True if the server may have files of a deleted run with this id.
+  virtual bool HasDeletedRun(const std::string& server_id,
+                             const std::string& run_id) const {
+    return false;
+  }
   // Why a server with this id was refused; "" asks for any server. nullptr if
   // none was, if a fit one registered since, or if a fit one is alive.
   virtual const v1::Fault* FindRefusal(const std::string& server_id) const {
