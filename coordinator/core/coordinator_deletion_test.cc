@@ -346,6 +346,7 @@ TEST(CoordinatorDeletionBoundTest, RemembersOnlySoManyAndNamesTheServersAway) {
     storage::v1::Record record;
     record.mutable_server_set()->set_server_id(id);
     record.mutable_server_set()->set_incarnation(1);
+    record.mutable_server_set()->set_features(ProgramFeatures());
     replay(record);
   }
   // Two servers wait for each.
