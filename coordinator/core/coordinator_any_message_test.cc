@@ -382,13 +382,14 @@ class CoordinatorAnyMessageTest : public testing::Test {
             << (from_snapshots ? "from snapshots" : "from the log");
       }
       EXPECT_EQ(recovered->coordinator_epoch(), core_->coordinator_epoch());
+      // Plans need a life.
+      recovered->Start(now_, {"cluster", absl::StrCat("start", ++start_count_)},
+                       batch_count_);
       for (int s = 0; s < kServers; ++s) {
         EXPECT_EQ(CountDeleted(*recovered, s), CountDeleted(*core_, s));
       }
       if (from_snapshots) core_ = std::move(recovered);
     }
-    core_->Start(now_, {"cluster", absl::StrCat("start", ++start_count_)},
-                 batch_count_);
     for (int s = 0; s < kServers; ++s) Register(s);
     Take();
   }

@@ -89,8 +89,8 @@ class CoordinatorDeletionTest : public testing::Test {
   static std::vector<std::string> Named(const Coordinator& core,
                                         const std::string& server_id) {
     std::vector<std::string> uids;
-    for (const v1::DeletedRun& run :
-         core.ServerPlan(server_id).deleted_runs()) {
+    const v1::ServerPlan plan = core.ServerPlan(server_id);
+    for (const v1::DeletedRun& run : plan.deleted_runs()) {
       uids.push_back(run.run_uid());
     }
     return uids;
@@ -351,7 +351,7 @@ TEST(CoordinatorDeletionBoundTest, RemembersOnlySoManyAndNamesTheServersAway) {
   // Two servers wait for each.
   for (int64_t i = 0; i < kDeletedWaitingMax / 2; ++i) {
     storage::v1::Record record;
-    record.mutable_run_deleted()->set_run_id("one");
+    record.mutable_run_deleted()->set_run_id("gone");
     record.mutable_run_deleted()->set_run_uid(absl::StrCat("u", i));
     record.mutable_run_deleted()->add_server_ids("s0");
     record.mutable_run_deleted()->add_server_ids("s1");
