@@ -413,7 +413,7 @@ class CoordinatorAnyMessageTest : public testing::Test {
 
 TEST_F(CoordinatorAnyMessageTest, NoRequestEndsItOrItsReplay) {
   int64_t commit_count = 0;
-  for (int trial = 0; trial < 30; ++trial) {
+  for (int trial = 0; trial < 45; ++trial) {
     Begin();
     for (int step = 0; step < 400; ++step) {
       Step();
