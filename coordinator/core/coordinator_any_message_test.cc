@@ -372,10 +372,6 @@ class CoordinatorAnyMessageTest : public testing::Test {
   }
 
   void Restart() {
-    std::vector<int> deleted;
-    for (int s = 0; s < kServers; ++s) {
-      deleted.push_back(CountDeleted(*core_, s));
-    }
     for (const bool from_snapshots : {false, true}) {
       std::unique_ptr<Coordinator> recovered = Recovered(from_snapshots);
       for (const char* run_id : kRuns) {
@@ -386,14 +382,15 @@ class CoordinatorAnyMessageTest : public testing::Test {
             << (from_snapshots ? "from snapshots" : "from the log");
       }
       EXPECT_EQ(recovered->coordinator_epoch(), core_->coordinator_epoch());
+      // Plans need a life.
+      recovered->Start(now_, {"cluster", absl::StrCat("start", ++start_count_)},
+                       batch_count_);
+      for (int s = 0; s < kServers; ++s) {
+        EXPECT_EQ(CountDeleted(*recovered, s), CountDeleted(*core_, s));
+      }
       if (from_snapshots) core_ = std::move(recovered);
     }
-    core_->Start(now_, {"cluster", absl::StrCat("start", ++start_count_)},
-                 batch_count_);
-    for (int s = 0; s < kServers; ++s) {
-      EXPECT_EQ(CountDeleted(*core_, s), deleted[s]);
-      Register(s);
-    }
+    for (int s = 0; s < kServers; ++s) Register(s);
     Take();
   }
 
@@ -416,7 +413,7 @@ class CoordinatorAnyMessageTest : public testing::Test {
 
 TEST_F(CoordinatorAnyMessageTest, NoRequestEndsItOrItsReplay) {
   int64_t commit_count = 0;
-  for (int trial = 0; trial < 30; ++trial) {
+  for (int trial = 0; trial < 45; ++trial) {
     Begin();
     for (int step = 0; step < 400; ++step) {
       Step();

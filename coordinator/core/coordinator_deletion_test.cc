@@ -352,7 +352,7 @@ TEST(CoordinatorDeletionBoundTest, RemembersOnlySoManyAndNamesTheServersAway) {
   // Two servers wait for each.
   for (int64_t i = 0; i < kDeletedWaitingMax / 2; ++i) {
     storage::v1::Record record;
-    record.mutable_run_deleted()->set_run_id("one");
+    record.mutable_run_deleted()->set_run_id("gone");
     record.mutable_run_deleted()->set_run_uid(absl::StrCat("u", i));
     record.mutable_run_deleted()->add_server_ids("s0");
     record.mutable_run_deleted()->add_server_ids("s1");
