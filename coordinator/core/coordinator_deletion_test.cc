@@ -86,6 +86,16 @@ class CoordinatorDeletionTest : public testing::Test {
     ASSERT_TRUE(reported.ok()) << reported.status();
   }
 
+  // Run one, of which server s0 has files: a program that deletes nothing.
+  void DeleteFromAnOldProgram() {
+    Create("one", "u1");
+    Take();
+    Register("s0", /*features=*/0);
+    Cancel("one");
+    ASSERT_EQ(DeleteCode("one"), absl::StatusCode::kOk);
+    Take();
+  }
+
   static std::vector<std::string> Named(const Coordinator& core,
                                         const std::string& server_id) {
     std::vector<std::string> uids;
@@ -225,12 +235,7 @@ TEST_F(CoordinatorDeletionTest, ServersAreToldUntilTheyHaveLetGo) {
 }
 
 TEST_F(CoordinatorDeletionTest, AProgramThatDeletesNothingIsToldForever) {
-  Create("one", "u1");
-  Take();
-  Register("s0", /*features=*/0);
-  Cancel("one");
-  ASSERT_EQ(DeleteCode("one"), absl::StatusCode::kOk);
-  Take();
+  DeleteFromAnOldProgram();
   Report("s0", {{"one", ""}});
   Report("s0", {});
   EXPECT_THAT(Named("s0"), ElementsAre("u1"));
@@ -243,12 +248,7 @@ TEST_F(CoordinatorDeletionTest, AProgramThatDeletesNothingIsToldForever) {
 // It cannot tell the two runs apart: it would go on with the old files, and
 // delete the new run's once it is upgraded.
 TEST_F(CoordinatorDeletionTest, AProgramThatDeletesNothingGetsNoRunWithTheId) {
-  Create("one", "u1");
-  Take();
-  Register("s0", /*features=*/0);
-  Cancel("one");
-  ASSERT_EQ(DeleteCode("one"), absl::StatusCode::kOk);
-  Take();
+  DeleteFromAnOldProgram();
   Create("one", "u2");
   RunMachine& run = **core_.FindRun("one");
   EXPECT_THAT(run.state().server_ids(), IsEmpty());

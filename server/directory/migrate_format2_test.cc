@@ -15,7 +15,7 @@
 #include "absl/strings/str_cat.h"
 #include "base/io/files.h"
 #include "base/io/posix_file_system.h"
-#include "base/io/testing/forwarding_file_system.h"
+#include "base/io/testing/dying_file_system.h"
 #include "gtest/gtest.h"
 #include "server/directory/server_directory.h"
 #include "server/store/shard_names.h"
@@ -23,42 +23,6 @@
 
 namespace atl::server {
 namespace {
-
-// Makes no more than a number of changes to names.
-class DyingFileSystem : public ForwardingFileSystem {
- public:
-  DyingFileSystem(FileSystem& files, int change_count)
-      : ForwardingFileSystem(files), left_(change_count) {}
-
-  bool is_dead() const { return left_ < 0; }
-
-  absl::StatusOr<std::unique_ptr<RandomAccessFile>> OpenForWrite(
-      const std::string& path) override {
-    const absl::Status alive = Step();
-    if (!alive.ok()) return alive;
-    return ForwardingFileSystem::OpenForWrite(path);
-  }
-  absl::Status Rename(const std::string& from, const std::string& to) override {
-    const absl::Status alive = Step();
-    return alive.ok() ? ForwardingFileSystem::Rename(from, to) : alive;
-  }
-  absl::Status Remove(const std::string& path) override {
-    const absl::Status alive = Step();
-    return alive.ok() ? ForwardingFileSystem::Remove(path) : alive;
-  }
-  absl::Status SyncDirectory(const std::string& path) override {
-    const absl::Status alive = Step();
-    return alive.ok() ? ForwardingFileSystem::SyncDirectory(path) : alive;
-  }
-
- private:
-  absl::Status Step() {
-    if (left_ >= 0) --left_;
-    return left_ >= 0 ? absl::OkStatus() : absl::UnavailableError("dead");
-  }
-
-  int left_;
-};
 
 class MigrateFormat2Test : public testing::Test {
  protected:

@@ -21,6 +21,7 @@
 #include "absl/strings/str_cat.h"
 #include "base/io/files.h"
 #include "base/io/testing/fake_file_system.h"
+#include "base/io/testing/dying_file_system.h"
 #include "base/io/testing/forwarding_file_system.h"
 #include "gtest/gtest.h"
 #include "server/store/records/record_frame.h"
@@ -413,39 +414,22 @@ TEST_F(LogRecordStoreTest, ACompactionThatFindsNoSpaceIsTriedAgain) {
   }
 }
 
-// Calls fail from the N-th change of the disk on, as if the process had died.
-class DyingFileSystem : public ForwardingFileSystem {
+// Writes to files are changes, too.
+class DyingDisk : public DyingFileSystem {
  public:
-  DyingFileSystem(FileSystem& files, int change_count)
-      : ForwardingFileSystem(files), left_(change_count) {}
-
-  bool is_dead() const { return left_ < 0; }
+  using DyingFileSystem::DyingFileSystem;
 
   absl::StatusOr<std::unique_ptr<RandomAccessFile>> OpenForWrite(
       const std::string& path) override {
-    const absl::Status alive = Step();
-    if (!alive.ok()) return alive;
-    auto file = ForwardingFileSystem::OpenForWrite(path);
+    auto file = DyingFileSystem::OpenForWrite(path);
     if (!file.ok()) return file.status();
     return std::make_unique<File>(*this, *std::move(file));
-  }
-  absl::Status Rename(const std::string& from, const std::string& to) override {
-    const absl::Status alive = Step();
-    return alive.ok() ? ForwardingFileSystem::Rename(from, to) : alive;
-  }
-  absl::Status Remove(const std::string& path) override {
-    const absl::Status alive = Step();
-    return alive.ok() ? ForwardingFileSystem::Remove(path) : alive;
-  }
-  absl::Status SyncDirectory(const std::string& path) override {
-    const absl::Status alive = Step();
-    return alive.ok() ? ForwardingFileSystem::SyncDirectory(path) : alive;
   }
 
  private:
   class File : public RandomAccessFile {
    public:
-    File(DyingFileSystem& fs, std::unique_ptr<RandomAccessFile> file)
+    File(DyingDisk& fs, std::unique_ptr<RandomAccessFile> file)
         : fs_(fs), file_(std::move(file)) {}
     absl::StatusOr<int64_t> ReadAt(int64_t offset,
                                    absl::Span<char> out) const override {
@@ -468,16 +452,9 @@ class DyingFileSystem : public ForwardingFileSystem {
     absl::StatusOr<int64_t> Size() const override { return file_->Size(); }
 
    private:
-    DyingFileSystem& fs_;
+    DyingDisk& fs_;
     const std::unique_ptr<RandomAccessFile> file_;
   };
-
-  absl::Status Step() {
-    if (left_ >= 0) --left_;
-    return left_ >= 0 ? absl::OkStatus() : absl::UnavailableError("dead");
-  }
-
-  int left_;
 };
 
 TEST_F(LogRecordStoreTest, ADeathAtAnyPointLosesNothingThatWasWritten) {
@@ -486,7 +463,7 @@ TEST_F(LogRecordStoreTest, ADeathAtAnyPointLosesNothingThatWasWritten) {
     for (const bool cuts_power : {false, true}) {
       SCOPED_TRACE(absl::StrCat(point, cuts_power ? " with power" : ""));
       FakeFileSystem files;
-      DyingFileSystem dying(files, point);
+      DyingDisk dying(files, point);
       std::map<std::string, std::string> written;
       if (TryOpen(dying).ok()) {
         // The log is replaced after a few.
@@ -525,7 +502,7 @@ TEST_F(LogRecordStoreTest, APowerCutAfterADeathLosesNothingThatWasWritten) {
   for (int point = 0; !is_over; ++point) {
     SCOPED_TRACE(point);
     FakeFileSystem files;
-    DyingFileSystem dying(files, point);
+    DyingDisk dying(files, point);
     if (TryOpen(dying).ok()) {
       for (int i = 0; i < 6; ++i) {
         if (!TryPut("changed", std::string(300'000, 'x')).ok()) break;
