@@ -10,10 +10,12 @@ packages=(
   # Libraries.
   libabsl-dev libgrpc++-dev libprotobuf-dev librocksdb-dev libssl-dev
   libdnnl-dev libxxhash-dev libzstd-dev libhwy-dev
-  libcli11-dev libtomlplusplus-dev nlohmann-json3-dev
+  libcli11-dev libtomlplusplus-dev nlohmann-json3-dev libmicrohttpd-dev
+  prometheus-cpp-dev libcurl4-openssl-dev
   # Tests and benchmarks.
   libgtest-dev libgmock-dev libbenchmark-dev libgloo-dev
-  python3 python3-grpcio python3-protobuf openssl iproute2
+  python3 python3-grpcio python3-protobuf python3-venv openssl iproute2
+  prometheus
 )
 
 missing=()

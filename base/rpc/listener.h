@@ -24,6 +24,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
+#include "base/metrics/metrics.h"
 #include "base/rpc/channel.h"
 #include "base/rpc/tls.h"
 #include "grpcpp/impl/service_type.h"

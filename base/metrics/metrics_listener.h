@@ -1,0 +1,62 @@
+// The plaintext HTTP port of a program: health and metrics, nothing else.
+//
+//   GET /metrics           the metrics: OpenMetrics if Accept prefers it,
+//                          else Prometheus text
+//   GET /livez, /healthz   200 "ok" while the process answers
+//   GET /readyz            200 "ok", or 503 with what the program waits for
+//
+// HEAD is answered as GET. Any other method gets 405, any other path 404, a
+// body is refused. A connection that is slow, idle or one too many is closed,
+// and memory has a bound (limits in the .cc file): the port is open to whoever
+// reaches it.
+//
+// Thread-safe.
+
+#pragma once
+
+#include <memory>
+#include <string>
+
+#include "CLI/App.hpp"
+#include "absl/status/statusor.h"
+#include "base/metrics/metrics.h"
+
+namespace atl {
+
+struct MetricsListenerOptions {
+  // HOST:PORT; ":PORT" and "PORT" mean loopback; port 0 takes a free one.
+  // Empty: no listener.
+  std::string address;
+  std::string port_file;  // Gets "PORT\n" once it listens; empty: none.
+};
+
+// Adds --metrics-listen and --metrics-port-file. `options` must outlive the
+// parse.
+void AddMetricsFlags(CLI::App& app, MetricsListenerOptions& options);
+
+class MetricsListener {
+ public:
+  // `metrics` must outlive the listener. null if `options.address` is empty.
+  // INVALID_ARGUMENT: the address is malformed; names the flag.
+  // FAILED_PRECONDITION: the port cannot be bound.
+  // Others: the port file cannot be written.
+  static absl::StatusOr<std::unique_ptr<MetricsListener>> Start(
+      const MetricsListenerOptions& options, const Metrics& metrics);
+  // Closes the port and its connections.
+  ~MetricsListener();
+  MetricsListener(const MetricsListener&) = delete;
+  MetricsListener& operator=(const MetricsListener&) = delete;
+
+  int port() const { return port_; }
+  const std::string& address() const { return address_; }  // host:port
+
+ private:
+  class Impl;
+  MetricsListener();
+
+  std::unique_ptr<Impl> impl_;
+  int port_ = 0;
+  std::string address_;
+};
+
+}  // namespace atl

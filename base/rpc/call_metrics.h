@@ -1,0 +1,26 @@
+// Counts the calls that a gRPC server handles, as gRPC's proposal A66 names
+// them:
+//
+//   grpc_server_call_started_total{grpc_method}
+//   grpc_server_call_duration_seconds{grpc_method,grpc_status}
+//
+// grpc_method is "atoll.v1.RunService/GetRun", or "other" for a method that no
+// service has; grpc_status is "OK", "UNAVAILABLE", ... A stream counts when it
+// ends, with its whole duration.
+
+#pragma once
+
+#include <memory>
+#include <vector>
+
+#include "base/metrics/metrics.h"
+#include "grpcpp/support/server_interceptor.h"
+
+namespace atl::rpc {
+
+// One for each RpcServer; they share the families of `metrics`, which must
+// outlive the server.
+std::unique_ptr<grpc::experimental::ServerInterceptorFactoryInterface>
+MakeCallMetrics(Metrics& metrics);
+
+}  // namespace atl::rpc
