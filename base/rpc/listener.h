@@ -66,6 +66,8 @@ class RpcServer {
     // time, or it is closed. gRPC's own bound is two minutes, and keepalive
     // begins only after TLS.
     absl::Duration handshake_timeout = absl::Seconds(20);
+    // Counts the calls; null: nothing does. Must outlive the server.
+    Metrics* metrics = nullptr;
     // Time without traffic before a ping.
     absl::Duration keepalive_time = absl::Seconds(20);
   };
