@@ -5,7 +5,6 @@
 #include <memory>
 #include <string>
 
-#include "absl/time/time.h"
 #include "base/metrics/metrics.h"
 #include "prometheus/collectable.h"
 #include "prometheus/histogram.h"
@@ -13,13 +12,12 @@
 namespace atl {
 
 // atoll_disk_free_bytes and atoll_disk_size_bytes of the file system of
-// `directory`, as statvfs tells an unprivileged process. A file system that
-// does not answer keeps its last values.
+// `directory`, as an unprivileged process may use it.
 std::shared_ptr<prometheus::Collectable> MakeDiskMetrics(
     std::string directory);
 
 // atoll_certificate_expiry_timestamp_seconds of the first certificate of the
-// PEM file, read again when the file changes. No family if `path` is empty.
+// PEM file, which each scrape reads again. No family if there is none.
 std::shared_ptr<prometheus::Collectable> MakeCertificateMetrics(
     std::string path);
 

@@ -4,14 +4,13 @@
 //   grpc_server_call_started_total{grpc_method}
 //   grpc_server_call_duration_seconds{grpc_method,grpc_status}
 //
-// grpc_method is "atoll.v1.RunService/GetRun", or "other" for a method that no
-// service has; grpc_status is "OK", "UNAVAILABLE", ... A stream counts when it
-// ends, with its whole duration.
+// grpc_method is "atoll.v1.RunService/GetRun", or "other" beyond 128 methods;
+// grpc_status is "OK", "UNAVAILABLE", ... A stream counts when it ends, with its
+// whole duration. A message costs one virtual call.
 
 #pragma once
 
 #include <memory>
-#include <vector>
 
 #include "base/metrics/metrics.h"
 #include "grpcpp/support/server_interceptor.h"

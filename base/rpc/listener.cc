@@ -6,6 +6,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/rpc/authorization.h"
+#include "base/rpc/call_metrics.h"
 #include "base/rpc/frames.h"
 #include "base/rpc/grpc_library.h"
 #include "base/rpc/host_port.h"
@@ -128,6 +129,13 @@ absl::StatusOr<std::unique_ptr<RpcServer>> RpcServer::Start(const Spec& spec) {
   builder.AddListeningPort(spec.listener.address, credentials, &port);
   for (grpc::Service* service : spec.services) {
     builder.RegisterService(service);
+  }
+  if (spec.metrics != nullptr) {
+    std::vector<
+        std::unique_ptr<grpc::experimental::ServerInterceptorFactoryInterface>>
+        interceptors;
+    interceptors.push_back(MakeCallMetrics(*spec.metrics));
+    builder.experimental().SetInterceptorCreators(std::move(interceptors));
   }
   auto server = std::unique_ptr<RpcServer>(new RpcServer);
   server->server_ = builder.BuildAndStart();
