@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <optional>
 #include <utility>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/strip.h"
@@ -56,32 +57,43 @@ absl::StatusOr<std::unique_ptr<IslandRunner>> IslandRunner::Create(
 }
 
 absl::StatusOr<v1::Run> IslandRunner::ReadRun() {
-  const absl::Time give_up = SystemClock().Now() + options_.join_patience;
+  const absl::Time begin = SystemClock().Now();
+  absl::StatusCode logged = absl::StatusCode::kOk;
   for (int attempt = 1;; ++attempt) {
     const absl::StatusOr<v1::Run> run = links_.get_run();
     if (run.ok()) {
-      if (run->state() == v1::RUN_STATE_COMPLETED ||
-          run->state() == v1::RUN_STATE_CANCELLED) {
+      if (run->state() == v1::RUN_STATE_COMPLETED) {
+        return Refuse(absl::StatusCode::kFailedPrecondition, kRunCompleted,
+                      absl::StrCat("run ", options_.run_id,
+                                   " is complete: there is nothing left to "
+                                   "train"));
+      }
+      if (run->state() == v1::RUN_STATE_CANCELLED) {
         return absl::FailedPreconditionError(
             absl::StrCat("run ", options_.run_id,
-                         " has ended: there is "
-                         "nothing left to train"));
+                         " was cancelled: there is nothing left to train"));
       }
       RETURN_IF_ERROR(CheckRun(*run));
       return run;
     }
     const bool away = absl::IsUnavailable(run.status()) ||
                       absl::IsDeadlineExceeded(run.status());
-    if (!away || SystemClock().Now() > give_up) {
+    const bool missing = absl::IsNotFound(run.status());
+    const absl::Duration patience =
+        missing ? options_.wait_for_run
+                : std::max(options_.join_patience, options_.wait_for_run);
+    if (!(away || missing) || SystemClock().Now() - begin >= patience) {
       return Annotate(run.status(), "cannot read the run");
     }
     if (options_.stop.stop_requested()) {
       return absl::CancelledError("stopped before the run could be read");
     }
-    if (attempt == 1) {
+    if (logged != run.status().code()) {
+      logged = run.status().code();
       LOG(WARNING) << "cannot read the run yet; retries for at most "
-                   << options_.join_patience << ": " << run.status().message();
+                   << patience << ": " << run.status().message();
     }
+    if (options_.metrics != nullptr) options_.metrics->SetReady(run.status());
     // Retries often: the call is small, and training waits for it.
     mailbox_.Wait(std::min(RetryBackoff(attempt), kRunReadWaitMax));
   }
@@ -112,6 +124,13 @@ absl::Status IslandRunner::NoteRunUid(const std::string& run_uid) {
 absl::Status IslandRunner::Setup(const v1::Run& run) {
   spec_ = run.spec();
   streaming_ = IsStreaming(spec_.schedule());
+  {
+    MutexLock lock(&mutex_);
+    phases_.set_streaming(streaming_);
+  }
+  if (options_.metrics != nullptr) {
+    metrics_.emplace(*options_.metrics, options_.run_id, spec_);
+  }
   ASSIGN_OR_RETURN(part_, IslandPart::Create(options_, links_, run));
   progress_.round_count = spec_.schedule().round_count();
   progress_.step_count = PlannedStepCount(spec_);
@@ -214,6 +233,11 @@ void IslandRunner::EndOthers(Lane lane, const absl::Status& status) {
 Action IslandRunner::NextAction(Lane lane, int64_t* seen) {
   MutexLock lock(&mutex_);
   *seen = mailbox_.DrainInto(loop_);
+  phases_.Settle(
+      [this](const AnchoredFragment& at, int64_t seq) {
+        return loop_.IsDecided(at, seq);
+      },
+      absl::Now());
   if (lane == Lane::kTraining && *seen != outcomes_seen_) {
     outcomes_seen_ = *seen;
     TellOutcomes();
@@ -248,6 +272,11 @@ void IslandRunner::ForwardStops() {
   int requested = options_.stop_at_once.stop_requested() ? 2
                   : options_.stop.stop_requested()       ? 1
                                                          : 0;
+  // Its next process continues; a leave would change the run's members.
+  if (requested == 1 && options_.stop_for_restart.stop_requested() &&
+      spec_.schedule().timing() == v1::TIMING_STRICT) {
+    requested = 2;
+  }
   if (links_.group != nullptr) {
     requested = std::max(requested, links_.group->stop());
   }
@@ -294,6 +323,10 @@ absl::Status IslandRunner::DoTogether(Lane lane, const Action& action) {
     RETURN_IF_ERROR(links_.group->Send(lane, EncodeCommand(command)));
   }
   const absl::Time begin = absl::Now();
+  if (action.kind == ActionKind::kContribute) {
+    MutexLock lock(&mutex_);
+    phases_.EncodeBegan(action.seq, action.contributions, begin);
+  }
   PartResult result;
   const absl::Status status = NeedsSession(action.kind)
                                   ? DoTransfer(lane, command, result)
@@ -311,6 +344,10 @@ absl::Status IslandRunner::DoTogether(Lane lane, const Action& action) {
     case ActionKind::kBeginRound:
       loss_sum_ = 0;
       loss_count_ = 0;
+      {
+        MutexLock lock(&mutex_);
+        phases_.Began();
+      }
       break;
     case ActionKind::kTrain:
       Trained(action, result);
@@ -320,8 +357,15 @@ absl::Status IslandRunner::DoTogether(Lane lane, const Action& action) {
       if (action.in_background) break;
       [[fallthrough]];
     case ActionKind::kSave: {
+      const absl::Time now = absl::Now();
       MutexLock lock(&mutex_);
-      meter_.Contributed(result.byte_count, absl::Now() - begin);
+      meter_.Contributed(result.byte_count, now - begin);
+      phases_.EncodeEnded(action.seq, now);
+      break;
+    }
+    case ActionKind::kApply: {
+      MutexLock lock(&mutex_);
+      phases_.Applied(action.fragment, action.version, absl::Now());
       break;
     }
     case ActionKind::kEvaluate:
@@ -384,6 +428,7 @@ void IslandRunner::Trained(const Action& action, const PartResult& result) {
   {
     MutexLock lock(&mutex_);
     meter_.Stepped(result.begin, result.end);
+    phases_.Stepped(result.begin, result.end);
   }
   const StepResult& step = result.step;
   step_speed_.Add(step.token_count,
@@ -503,6 +548,32 @@ void IslandRunner::Log(const Action& action) {
   logged_ = std::move(line);
 }
 
+void IslandRunner::SendPhases(bool is_end) {
+  std::vector<v1::SyncPhases> ended;
+  {
+    MutexLock lock(&mutex_);
+    if (is_end) phases_.EndAll();
+    ended = phases_.TakeEnded();
+  }
+  if (metrics_.has_value()) {
+    for (const v1::SyncPhases& sync : ended) metrics_->Add(sync);
+  }
+  link_->AddPhases(std::move(ended));
+}
+
+void IslandRunner::UpdateMetrics(const Action& action) {
+  metrics_->Update(progress_);
+  bool ready = false;
+  {
+    MutexLock lock(&mutex_);
+    ready = loop_.ready();
+  }
+  options_.metrics->SetReady(
+      ready ? absl::OkStatus()
+            : absl::UnavailableError(absl::StrCat(ActionName(action.kind), ": ",
+                                                  action.reason)));
+}
+
 void IslandRunner::Report(const Action& action) {
   progress_.activity = ActionName(action.kind);
   progress_.reason = action.reason;
@@ -538,6 +609,9 @@ void IslandRunner::Report(const Action& action) {
     if (recipes.ok()) progress_.recipes = *std::move(recipes);
   }
   Log(action);
+  SendPhases(action.kind == ActionKind::kLeave ||
+             action.kind == ActionKind::kFinish);
+  if (metrics_.has_value()) UpdateMetrics(action);
   v1::ReportProgressRequest report;
   report.set_step(progress_.step);
   report.set_token_count(progress_.token_count);
