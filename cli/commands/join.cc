@@ -254,6 +254,9 @@ absl::Status Join(Context& context, JoinOptions options) {
   metrics.Add(certificate);
   ASSIGN_OR_RETURN(const std::unique_ptr<MetricsListener> listener,
                    MetricsListener::Start(options.metrics, metrics));
+  if (listener != nullptr) {
+    LOG(INFO) << "metrics and health on " << listener->address();
+  }
   if (options.address.empty()) {
     options.address = context.settings.Get("coordinator");
   }
