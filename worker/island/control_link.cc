@@ -358,11 +358,11 @@ void ControlLink::Flush(absl::Duration timeout) {
   rpc::Backoff backoff(options_.retry, options_.seed);
   while (ReportDue()) {
     const absl::Status status = ReportOnce();
-    if (status.ok() ||
-        !(absl::IsUnavailable(status) || absl::IsDeadlineExceeded(status))) {
+    if (Now() >= deadline) return;
+    if (status.ok()) continue;  // A report has only part of the phases.
+    if (!absl::IsUnavailable(status) && !absl::IsDeadlineExceeded(status)) {
       return;
     }
-    if (Now() >= deadline) return;
     if (!Sleep(backoff.Next(status), std::stop_token())) return;
   }
 }
