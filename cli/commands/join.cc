@@ -287,10 +287,13 @@ absl::Status Join(Context& context, JoinOptions options) {
   reporter.Clear();
   if (GetReason(end.status()) == worker::kRunCompleted) {
     // A supervisor that starts it again after the run's end is done too.
-    context.output().Message(end.status().message());
-    end = worker::IslandProgress();
-  } else if (interrupt.terminated().stop_requested() &&
-             (end.ok() || absl::IsCancelled(end.status()))) {
+    context.output().Print(
+        Json{{"run_id", options.run_id}, {"island_id", options.island_id}},
+        absl::StrCat(end.status().message(), "\n"));
+    return absl::OkStatus();
+  }
+  if (interrupt.terminated().stop_requested() &&
+      (end.ok() || absl::IsCancelled(end.status()))) {
     return WithReason(
         WithExitCode(absl::CancelledError("SIGTERM ended the island"),
                      ExitCode::kTerminated),
