@@ -136,7 +136,7 @@ class PhasesTest(cluster_module.IntegrationTest):
                 self.assertLessEqual(start[before], start[after],
                                      contribution)
 
-    # --- Metrics ----------------------------------------------------------------
+    # --- Metrics --------------------------------------------------------------
 
     def start_with_metrics(self, island_id, arguments=()):
         """Returns the port of its metrics."""
@@ -189,7 +189,7 @@ class PhasesTest(cluster_module.IntegrationTest):
         self.assertFalse([k for k in found
                           if any(name == "island" for name, _ in k[1])])
 
-    # --- How an island ends -----------------------------------------------------
+    # --- How an island ends ---------------------------------------------------
 
     def wait_member(self, island_id, state):
         wait.until("%s is in state %d" % (island_id, state), lambda: [
