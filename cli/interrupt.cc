@@ -27,7 +27,7 @@ void DieBySignal(int number) {
 
 }  // namespace
 
-Interrupt::Interrupt(std::function<void()> on_first, int kill_at)
+Interrupt::Interrupt(std::function<void(int number)> on_first, int kill_at)
     : on_first_(std::move(on_first)), kill_at_(kill_at) {
   const sigset_t set = StopSignals();
   pthread_sigmask(SIG_BLOCK, &set, nullptr);
@@ -47,8 +47,9 @@ void Interrupt::Run(std::stop_token stop) {
     const int number = sigtimedwait(&set, nullptr, &tick);
     if (number < 0) continue;
     if (++count >= kill_at_) DieBySignal(number);
+    if (number == SIGTERM) terminated_.request_stop();
     if (first_.request_stop()) {
-      if (on_first_) on_first_();
+      if (on_first_) on_first_(number);
     } else {
       second_.request_stop();
     }

@@ -1,6 +1,7 @@
 // Turns Ctrl-C into a stop request. The first signal asks the command to end
 // cleanly; the second kills the process. With `kill_at` 3 the second asks it to
-// end at once, and the third kills. SIGTERM counts like SIGINT.
+// end at once, and the third kills. SIGTERM counts like SIGINT, and
+// terminated() tells it apart.
 //
 // Create it before other threads: it blocks both signals in the calling thread,
 // and later threads inherit the mask.
@@ -17,9 +18,9 @@ class Interrupt {
  public:
   // The second signal kills.
   Interrupt() : Interrupt(nullptr, 2) {}
-  // The first signal calls `on_first` on another thread. Signal `kill_at`,
-  // counted from 1, kills the process.
-  Interrupt(std::function<void()> on_first, int kill_at);
+  // The first signal calls `on_first` with its number, on another thread.
+  // Signal `kill_at`, counted from 1, kills the process.
+  Interrupt(std::function<void(int number)> on_first, int kill_at);
   ~Interrupt();
   Interrupt(const Interrupt&) = delete;
   Interrupt& operator=(const Interrupt&) = delete;
@@ -27,14 +28,17 @@ class Interrupt {
   // Requested at the first and at the second signal.
   std::stop_token first() const { return first_.get_token(); }
   std::stop_token second() const { return second_.get_token(); }
+  // Requested at a SIGTERM, before the two above.
+  std::stop_token terminated() const { return terminated_.get_token(); }
 
  private:
   void Run(std::stop_token stop);
 
-  const std::function<void()> on_first_;
+  const std::function<void(int number)> on_first_;
   const int kill_at_;
   std::stop_source first_;
   std::stop_source second_;
+  std::stop_source terminated_;
   std::jthread thread_;
 };
 

@@ -44,7 +44,7 @@ TEST_F(InterruptDeathTest, WhoTakesASecondRequestDiesOfTheThird) {
   EXPECT_EXIT(
       {
         int count = 0;
-        const Interrupt interrupt([&] { ++count; }, /*kill_at=*/3);
+        const Interrupt interrupt([&](int) { ++count; }, /*kill_at=*/3);
         kill(getpid(), SIGINT);
         WaitFor(interrupt.first());
         kill(getpid(), SIGINT);
@@ -54,6 +54,29 @@ TEST_F(InterruptDeathTest, WhoTakesASecondRequestDiesOfTheThird) {
         WaitForever();
       },
       testing::KilledBySignal(SIGTERM), "");
+}
+
+TEST_F(InterruptDeathTest, TellsSigtermFromCtrlC) {
+  EXPECT_EXIT(
+      {
+        int number = 0;
+        const Interrupt interrupt([&](int of) { number = of; }, /*kill_at=*/3);
+        kill(getpid(), SIGTERM);
+        WaitFor(interrupt.first());
+        const bool terminated = interrupt.terminated().stop_requested();
+        kill(getpid(), SIGINT);
+        WaitFor(interrupt.second());
+        _exit(terminated && number == SIGTERM ? 0 : 1);
+      },
+      testing::ExitedWithCode(0), "");
+  EXPECT_EXIT(
+      {
+        const Interrupt interrupt;
+        kill(getpid(), SIGINT);
+        WaitFor(interrupt.first());
+        _exit(interrupt.terminated().stop_requested() ? 1 : 0);
+      },
+      testing::ExitedWithCode(0), "");
 }
 
 }  // namespace

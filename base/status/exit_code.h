@@ -19,7 +19,8 @@ enum class ExitCode : int {
   kNotFound = 8,         // No such object.
   kConflict = 9,         // Exists with other content, fenced, or wrong state.
   kPreflightFailed = 10,  // A preflight check failed.
-  kProcessLost = 11       // An island lost a process: restart all of them.
+  kProcessLost = 11,      // An island lost a process: restart all of them.
+  kTerminated = 12        // SIGTERM ended an island: start it again.
 };
 
 // The mapping:

@@ -1,3 +1,4 @@
+#include <signal.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -11,6 +12,9 @@
 #include "absl/strings/str_format.h"
 #include "absl/time/clock.h"
 #include "base/failpoint/failpoint.h"
+#include "base/metrics/common_metrics.h"
+#include "base/metrics/metrics.h"
+#include "base/metrics/metrics_listener.h"
 #include "base/obs/log.h"
 #include "base/obs/version.h"
 #include "base/rpc/authorization.h"
@@ -26,6 +30,7 @@
 #include "cli/output/describe.h"
 #include "cli/output/error.h"
 #include "cli/output/table.h"
+#include "cli/units/units.h"
 #include "worker/api/run_island.h"
 
 namespace atl::cli {
@@ -42,6 +47,8 @@ struct JoinOptions {
   int streams = server::kDefaultStreamCount;
   worker::IslandPlace place;
   std::string rendezvous_secret;
+  std::string wait_for_run = "0s";
+  MetricsListenerOptions metrics;
   std::string failpoint;
 };
 
@@ -63,6 +70,16 @@ absl::Status CheckPlace(const JoinOptions& options) {
                       "the host's name, differs between hosts.");
   }
   return absl::OkStatus();
+}
+
+absl::StatusOr<absl::Duration> ReadWait(const JoinOptions& options) {
+  const absl::StatusOr<double> seconds = ParseSeconds(options.wait_for_run);
+  if (!seconds.ok()) return WithContext(seconds.status(), "--wait-for-run");
+  if (*seconds > 0 && options.run_id.empty()) {
+    return UsageError("--wait-for-run needs --run",
+                      "Name the run that will be created.");
+  }
+  return absl::Seconds(*seconds);
 }
 
 std::string HostId() {
@@ -216,6 +233,7 @@ worker::RunIslandOptions IslandOptions(const Context& context,
 
 absl::Status Join(Context& context, JoinOptions options) {
   RETURN_IF_ERROR(failpoint::Arm(options.failpoint));
+  ASSIGN_OR_RETURN(const absl::Duration wait_for_run, ReadWait(options));
   ASSIGN_OR_RETURN(const server::BandwidthCaps caps,
                    ReadCaps(options.caps, options.place.process_count));
   RETURN_IF_ERROR(CheckDeviceFlag(options.place.device));
@@ -223,10 +241,22 @@ absl::Status Join(Context& context, JoinOptions options) {
   SetMinimumLogSeverity(LogSeverity::kInfo);
   IslandReporter reporter(context.progress_options, context.messages());
   const LogToReporter log(reporter);
-  const auto say = [&] {
-    reporter.Note("leaving cleanly; press Ctrl-C again to end at once");
+  const auto say = [&](int number) {
+    reporter.Note(number == SIGTERM
+                      ? "SIGTERM: ending, for a restart; another signal ends "
+                        "at once"
+                      : "leaving cleanly; press Ctrl-C again to end at once");
   };
   Interrupt interrupt(say, /*kill_at=*/3);
+  const rpc::Security security = context.MakeSecurity();
+  Metrics metrics;
+  const auto certificate = MakeCertificateMetrics(security.tls.cert);
+  metrics.Add(certificate);
+  ASSIGN_OR_RETURN(const std::unique_ptr<MetricsListener> listener,
+                   MetricsListener::Start(options.metrics, metrics));
+  if (listener != nullptr) {
+    LOG(INFO) << "metrics and health on " << listener->address();
+  }
   if (options.address.empty()) {
     options.address = context.settings.Get("coordinator");
   }
@@ -235,7 +265,7 @@ absl::Status Join(Context& context, JoinOptions options) {
                      OnlyRun(context, options.address, interrupt.first()));
   }
   if (options.island_id.empty()) {
-    options.island_id = DefaultIslandId(context.MakeSecurity());
+    options.island_id = DefaultIslandId(security);
   }
   if (options.work_directory.empty()) {
     options.work_directory =
@@ -247,11 +277,28 @@ absl::Status Join(Context& context, JoinOptions options) {
   island.caps = caps;
   island.stop = interrupt.first();
   island.stop_at_once = interrupt.second();
+  island.stop_for_restart = interrupt.terminated();
+  island.metrics = &metrics;
+  island.wait_for_run = wait_for_run;
   island.on_progress = [&](const worker::IslandProgress& at) {
     reporter.Report(at, absl::Now());
   };
   absl::StatusOr<worker::IslandProgress> end = worker::RunIsland(island);
   reporter.Clear();
+  if (GetReason(end.status()) == worker::kRunCompleted) {
+    // A supervisor that starts it again after the run's end is done too.
+    context.output().Print(
+        Json{{"run_id", options.run_id}, {"island_id", options.island_id}},
+        absl::StrCat(end.status().message(), "\n"));
+    return absl::OkStatus();
+  }
+  if (interrupt.terminated().stop_requested() &&
+      (end.ok() || absl::IsCancelled(end.status()))) {
+    return WithReason(
+        WithExitCode(absl::CancelledError("SIGTERM ended the island"),
+                     ExitCode::kTerminated),
+        "TERMINATED");
+  }
   if (worker::IsProcessLost(end.status())) {
     return WithHint(WithExitCode(end.status(), ExitCode::kProcessLost),
                     "Start all processes of the island again; it resumes from "
@@ -330,6 +377,13 @@ void AddJoin(CLI::App& app, Context& context) {
       "loses\n"
       "an acknowledged contribution. The same command with the same island id\n"
       "and directory resumes.\n"
+      "SIGTERM ends with exit code 12, for a supervisor that starts the "
+      "island\n"
+      "again: in an elastic run it leaves cleanly; in a strict run it stays "
+      "a\n"
+      "member, so no round goes on without it. Exit code 0: the run is "
+      "complete,\n"
+      "also if it was before the join, or Ctrl-C ended it.\n"
       "Examples:\n"
       "  atoll join 10.0.0.7:7400 --run laptop --island-id kitchen "
       "--threads 4\n"
@@ -351,6 +405,11 @@ void AddJoin(CLI::App& app, Context& context) {
                       "HOST:PORT of the coordinator; default: --coordinator");
   command->add_option("--run", options->run_id,
                       "Id of the run; default: the only active run");
+  command
+      ->add_option("--wait-for-run", options->wait_for_run,
+                   "Longest time to wait for a run that does not exist yet: "
+                   "30s, 5m")
+      ->capture_default_str();
   command->add_option("--island-id", options->island_id,
                       "Id of this island, the same after a restart; default: "
                       "the certificate's id, else the host's name");
@@ -394,6 +453,7 @@ void AddJoin(CLI::App& app, Context& context) {
                    "process, with no contribution between; then exit code 11")
       ->check(CLI::Range(0, 1000000))
       ->capture_default_str();
+  AddMetricsFlags(*command, options->metrics);
   command->add_option(
       "--failpoint", options->failpoint,
       "For tests: die at failpoint NAME, or at its Nth hit, NAME@N");

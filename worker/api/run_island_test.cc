@@ -14,9 +14,11 @@
 #include "base/features/features.h"
 #include "base/layout/held_layout.h"
 #include "base/layout/layout.h"
+#include "base/metrics/metrics.h"
 #include "base/obs/log.h"
 #include "base/status/refusal.h"
 #include "base/sync/mutex.h"
+#include "base/time/proto_time.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "server/client/bandwidth.h"
@@ -246,6 +248,142 @@ TEST_F(RunIslandTest, LeavesOnTheFirstStop) {
   ASSERT_TRUE(result.ok()) << result.status();
   EXPECT_EQ(service.leave_count(), 1);
   EXPECT_LT(service.version(), 5);
+}
+
+TEST_F(RunIslandTest, AStrictIslandThatIsStoppedForARestartStaysAMember) {
+  TinyRunOptions tiny = Tiny(1);
+  tiny.round_count = 6;
+  const v1::RunSpec spec = TinyRun(tiny);
+  MemoryService undisturbed(spec), service(spec);
+  ASSERT_TRUE(RunOne(undisturbed, Options("a")).ok());
+  RunIslandOptions options = Options("b");
+  std::stop_source stop, restart;
+  options.stop = stop.get_token();
+  options.stop_for_restart = restart.get_token();
+  options.on_progress = [&](const IslandProgress& progress) {
+    if (progress.version < 2) return;
+    restart.request_stop();
+    stop.request_stop();
+  };
+  EXPECT_EQ(RunOne(service, options).status().code(),
+            absl::StatusCode::kCancelled);
+  EXPECT_EQ(service.leave_count(), 0);
+  EXPECT_LT(service.version(), 6);
+  ASSERT_TRUE(RunOne(service, Options("b")).ok());
+  EXPECT_EQ(service.parameters_sha256(), undisturbed.parameters_sha256());
+}
+
+TEST_F(RunIslandTest, AnElasticIslandThatIsStoppedForARestartLeaves) {
+  TinyRunOptions tiny = Tiny(1);
+  tiny.round_count = 1000;
+  v1::RunSpec spec = TinyRun(tiny);
+  spec.mutable_schedule()->set_timing(v1::TIMING_ELASTIC);
+  MemoryService service(spec);
+  RunIslandOptions options = Options("a");
+  std::stop_source stop, restart;
+  options.stop = stop.get_token();
+  options.stop_for_restart = restart.get_token();
+  options.on_progress = [&](const IslandProgress& progress) {
+    if (progress.version < 2) return;
+    restart.request_stop();
+    stop.request_stop();
+  };
+  const auto result = RunOne(service, options);
+  ASSERT_TRUE(result.ok()) << result.status();
+  EXPECT_EQ(service.leave_count(), 1);
+}
+
+TEST_F(RunIslandTest, WaitsForARunThatDoesNotExistYet) {
+  MemoryService service(TinyRun(Tiny(1)));
+  for (const bool waits : {false, true}) {
+    RunIslandOptions options = Options("a");
+    if (waits) options.wait_for_run = absl::Minutes(2);
+    int call_count = 0;
+    const auto get_run = [&]() -> absl::StatusOr<v1::Run> {
+      if (++call_count < 3) return absl::NotFoundError("no run \"test\"");
+      return service.run();
+    };
+    const auto result = RunOne(service, options, get_run);
+    EXPECT_EQ(result.ok(), waits) << result.status();
+    EXPECT_EQ(call_count, waits ? 3 : 1);
+    if (!waits) EXPECT_TRUE(absl::IsNotFound(result.status()));
+  }
+}
+
+TEST_F(RunIslandTest, AnEndedRunSaysWhetherItIsComplete) {
+  MemoryService complete(TinyRun(Tiny(1))), cancelled(TinyRun(Tiny(1)));
+  ASSERT_TRUE(RunOne(complete, Options("a")).ok());
+  cancelled.SetState(v1::RUN_STATE_CANCELLED);
+  for (MemoryService* service : {&complete, &cancelled}) {
+    const absl::Status status = RunOne(*service, Options("b")).status();
+    EXPECT_TRUE(absl::IsFailedPrecondition(status)) << status;
+    const auto reason = GetReason(status);
+    EXPECT_EQ(reason.has_value() && reason->reason == kRunCompleted,
+              service == &complete);
+  }
+}
+
+TEST_F(RunIslandTest, ReportsThePhasesOfEveryRound) {
+  const v1::RunSpec rounds = TinyRun(Tiny(1));
+  v1::RunSpec async = rounds;
+  async.mutable_schedule()->set_timing(v1::TIMING_ELASTIC);
+  async.mutable_schedule()->set_max_staleness(4);
+  int life = 0;
+  for (const v1::RunSpec& spec : {rounds, async}) {
+    MemoryService service(spec);
+    ASSERT_TRUE(RunOne(service, Options(absl::StrCat("a", ++life))).ok());
+    const std::vector<v1::SyncPhases> syncs = service.phases();
+    ASSERT_EQ(syncs.size(), 3);
+    for (size_t i = 0; i < syncs.size(); ++i) {
+      EXPECT_EQ(syncs[i].seq(), i + 1);
+      std::vector<int> phases;
+      absl::Time end = absl::InfinitePast();
+      for (const v1::PhaseTime& time : syncs[i].phases()) {
+        phases.push_back(time.phase());
+        EXPECT_GE(FromProto(time.start_time()), end);
+        end = FromProto(time.start_time()) + FromProto(time.duration());
+      }
+      std::vector<int> all = {v1::PHASE_TRAIN, v1::PHASE_ENCODE, v1::PHASE_PUSH,
+                              v1::PHASE_WAIT, v1::PHASE_APPLY};
+      // Nobody trains from the last version.
+      if (i + 1 == syncs.size() && phases.size() < all.size()) all.pop_back();
+      EXPECT_EQ(phases, all) << syncs[i].DebugString();
+    }
+  }
+}
+
+TEST_F(RunIslandTest, ItsMetricsCountTheRunAndTellWhenItIsReady) {
+  MemoryService service(TinyRun(Tiny(1)));
+  Metrics metrics;
+  RunIslandOptions options = Options("a");
+  options.metrics = &metrics;
+  bool was_waiting = false, was_ready_at_start = false, was_ready = false;
+  options.on_progress = [&](const IslandProgress& progress) {
+    const bool ready = metrics.ready().ok();
+    was_waiting = was_waiting || !ready;
+    was_ready_at_start = was_ready_at_start || (ready && progress.slot < 0);
+    was_ready = ready;
+  };
+  const auto result = RunOne(service, options);
+  ASSERT_TRUE(result.ok()) << result.status();
+  EXPECT_TRUE(was_waiting);
+  EXPECT_FALSE(was_ready_at_start);
+  EXPECT_TRUE(was_ready);
+  double tokens = 0;
+  uint64_t push_count = 0;
+  for (const prometheus::MetricFamily& family : metrics.Collect()) {
+    for (const prometheus::ClientMetric& metric : family.metric) {
+      if (family.name == "atoll_trained_tokens_total") {
+        tokens += metric.counter.value;
+      }
+      if (family.name != "atoll_round_duration_seconds") continue;
+      for (const auto& label : metric.label) {
+        if (label.value == "push") push_count = metric.histogram.sample_count;
+      }
+    }
+  }
+  EXPECT_EQ(tokens, static_cast<double>(result->token_count));
+  EXPECT_EQ(push_count, 3);
 }
 
 TEST_F(RunIslandTest, EndsWhenAnotherProcessJoinsAsTheSameIsland) {

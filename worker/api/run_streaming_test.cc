@@ -2,6 +2,7 @@
 // any timing and after any restart, while training goes on.
 
 #include <cstdint>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -55,6 +56,29 @@ TEST_F(RunStreamingTest, TrainsARunToItsEnd) {
   EXPECT_EQ(step_counts, (std::vector<int64_t>{3, 5, 5, 5, 5, 5, 5, 5}));
   EXPECT_FALSE(service.evaluations().empty());
   EXPECT_EQ(service.evaluations().back().version(), 4);
+}
+
+TEST_F(RunStreamingTest, ReportsThePhasesOfEverySynchronization) {
+  MemoryService service(Streaming(1, 0));
+  ASSERT_TRUE(RunOne(service, Options("a")).ok());
+  const std::vector<v1::SyncPhases> syncs = service.phases();
+  // Two fragments of four versions. Answers of the last are never applied.
+  ASSERT_EQ(syncs.size(), 8);
+  std::set<int64_t> seqs;
+  int applied_count = 0;
+  for (const v1::SyncPhases& sync : syncs) {
+    seqs.insert(sync.seq());
+    std::set<int> phases;
+    for (const v1::PhaseTime& time : sync.phases()) {
+      phases.insert(time.phase());
+    }
+    applied_count += static_cast<int>(phases.erase(v1::PHASE_APPLY));
+    EXPECT_EQ(phases, (std::set<int>{v1::PHASE_TRAIN, v1::PHASE_ENCODE,
+                                     v1::PHASE_PUSH, v1::PHASE_WAIT}))
+        << sync.DebugString();
+  }
+  EXPECT_EQ(seqs.size(), 8);
+  EXPECT_GE(applied_count, 6);
 }
 
 TEST_F(RunStreamingTest, StrictRunsGiveTheSameBitsForAnyTimingAndThreads) {

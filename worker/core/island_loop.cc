@@ -277,9 +277,8 @@ v1::Outcome IslandLoop::FindOutcome(const v1::ContributionKey& key) const {
              : v1::OUTCOME_UNSPECIFIED;
 }
 
-bool IslandLoop::PartDecided(const Sync& sync, const Sync::Part& part) const {
-  return Obsolete(part.at) ||
-         Decided(View().FindOutcome(part.at.fragment, sync.seq));
+bool IslandLoop::IsDecided(const AnchoredFragment& at, int64_t seq) const {
+  return Obsolete(at) || Decided(View().FindOutcome(at.fragment, seq));
 }
 
 bool IslandLoop::Away() const { return !connected_ || View().ShardAway(); }
@@ -345,7 +344,7 @@ void IslandLoop::NoteOpenRounds() {
 void IslandLoop::SettleSync() {
   if (!sync_.has_value()) return;
   for (const Sync::Part& part : sync_->parts) {
-    if (!PartDecided(*sync_, part)) return;
+    if (!IsDecided(part.at, sync_->seq)) return;
   }
   // Decided against, and the version did not move, so the round opens again.
   // The optimizer state led to a bad contribution and is reset.

@@ -61,8 +61,15 @@ class IslandLoop {
   Action Next(Lane lane = Lane::kTraining) const;
 
   bool joined() const { return joined_; }
+  // Joined, and in this membership the coordinator knows that the island holds
+  // a cut.
+  bool ready() const {
+    return joined_ && ready_reported_.first == island_epoch_;
+  }
   // UNSPECIFIED if the plan does not name this island's contribution `key`.
   v1::Outcome FindOutcome(const v1::ContributionKey& key) const;
+  // True if the contribution `seq` of `at` needs nothing more from us.
+  bool IsDecided(const AnchoredFragment& at, int64_t seq) const;
   // Which slot evaluates `version`, for the local checkpoint.
   SaveSummary FindEvaluator(int64_t version) const;
   // The summary for the local checkpoint of `contribute`, a streaming run's.
@@ -116,7 +123,6 @@ class IslandLoop {
     return {spec_, plan_, join_outcomes_, slot_, run_epoch_};
   }
   bool ReadyReported() const;
-  bool PartDecided(const Sync& sync, const Sync::Part& part) const;
   bool Away() const;
 
   void OnPushed(const Action& action, const absl::Status& status);

@@ -88,7 +88,7 @@ std::optional<Action> IslandLoop::NextStop() const {
       std::any_of(sync_->parts.begin(), sync_->parts.end(),
                   [this](const Sync::Part& part) {
                     return !part.pushed && !part.refused &&
-                           !PartDecided(*sync_, part);
+                           !IsDecided(part.at, sync_->seq);
                   });
   if (partly_pushed) return NextSync();
   return MakeAction(ActionKind::kLeave, "stop requested");
@@ -99,7 +99,8 @@ std::optional<Action> IslandLoop::NextSync() const {
   // A paused run still commits sealed rounds, so lost parts are pushed again.
   const bool paused = plan_.run_state() == v1::RUN_STATE_PAUSED;
   const auto pushes = [&](const Sync::Part& part) {
-    return !part.pushed && !part.refused && !PartDecided(*sync_, part) &&
+    return !part.pushed && !part.refused &&
+           !IsDecided(part.at, sync_->seq) &&
            (!paused || View().NeedsRepush(part.at.fragment, sync_->seq));
   };
   if (paused &&

@@ -296,6 +296,18 @@ void ControlLink::AddEvaluation(const v1::Evaluation& evaluation) {
   progress_changed_ = true;
 }
 
+void ControlLink::AddPhases(std::vector<v1::SyncPhases> ended) {
+  if (ended.empty()) return;
+  MutexLock lock(&mutex_);
+  for (v1::SyncPhases& sync : ended) phases_.push_back(std::move(sync));
+  DropOldPhases();
+  progress_changed_ = true;
+}
+
+void ControlLink::DropOldPhases() {
+  while (phases_.size() > kPhasesMax) phases_.pop_front();
+}
+
 bool ControlLink::ReportDue() {
   MutexLock lock(&mutex_);
   return progress_changed_;
@@ -305,12 +317,22 @@ absl::Status ControlLink::ReportOnce() {
   MutexLock report_lock(&report_mutex_);
   v1::ReportProgressRequest report;
   double loss_sum = 0;
+  std::vector<v1::SyncPhases> phases;
   {
     MutexLock lock(&mutex_);
     report = progress_;
     loss_sum = loss_sum_;
-    progress_changed_ = false;
+    while (!phases_.empty() && phases.size() < kReportedPhasesMax) {
+      phases.push_back(std::move(phases_.front()));
+      phases_.pop_front();
+    }
+    progress_changed_ = !phases_.empty();
   }
+  std::stable_sort(phases.begin(), phases.end(),
+                   [](const v1::SyncPhases& a, const v1::SyncPhases& b) {
+                     return a.seq() < b.seq();
+                   });
+  report.mutable_sync_phases()->Add(phases.begin(), phases.end());
   if (report.loss_step_count() > 0) {
     report.set_loss(loss_sum / static_cast<double>(report.loss_step_count()));
   }
@@ -318,6 +340,8 @@ absl::Status ControlLink::ReportOnce() {
   MutexLock lock(&mutex_);
   if (!status.ok() && !absl::IsInvalidArgument(status)) {
     progress_changed_ = true;
+    phases_.insert(phases_.begin(), phases.begin(), phases.end());
+    DropOldPhases();
     return status;
   }
   // What was reported is taken off; what came meanwhile stays.
@@ -334,11 +358,11 @@ void ControlLink::Flush(absl::Duration timeout) {
   rpc::Backoff backoff(options_.retry, options_.seed);
   while (ReportDue()) {
     const absl::Status status = ReportOnce();
-    if (status.ok() ||
-        !(absl::IsUnavailable(status) || absl::IsDeadlineExceeded(status))) {
+    if (Now() >= deadline) return;
+    if (status.ok()) continue;  // A report has only part of the phases.
+    if (!absl::IsUnavailable(status) && !absl::IsDeadlineExceeded(status)) {
       return;
     }
-    if (Now() >= deadline) return;
     if (!Sleep(backoff.Next(status), std::stop_token())) return;
   }
 }

@@ -8,12 +8,14 @@
 #pragma once
 
 #include <cstdint>
+#include <deque>
 #include <functional>
 #include <memory>
 #include <optional>
 #include <stop_token>
 #include <string>
 #include <thread>
+#include <vector>
 
 #include "absl/base/thread_annotations.h"
 #include "absl/status/status.h"
@@ -42,6 +44,10 @@ struct ControlLinkOptions {
 
 class ControlLink {
  public:
+  // Synchronizations whose phases one report has, and that wait for a report.
+  static constexpr size_t kReportedPhasesMax = 16;
+  static constexpr size_t kPhasesMax = 64;
+
   // Called on the plan's thread with every join and plan, before the mailbox
   // gets it: for routes and identities. What it returns an error for the
   // mailbox does not get: the run is refused with it.
@@ -61,11 +67,13 @@ class ControlLink {
 
   // Reports ready once; the loop asks again if it fails.
   absl::Status ReportReady(int64_t commit_seq);
-  // Replaces what is reported next, all but evaluations and losses, which add
-  // up until they are reported.
+  // Replaces what is reported next, all but evaluations, losses and phases,
+  // which add up until they are reported.
   void SetProgress(const v1::ReportProgressRequest& progress);
   void AddLoss(double loss);
   void AddEvaluation(const v1::Evaluation& evaluation);
+  // At most kPhasesMax wait for a report; the oldest are dropped.
+  void AddPhases(std::vector<v1::SyncPhases> ended);
   // Reports what is left, at most for `timeout`.
   void Flush(absl::Duration timeout);
   // Best effort.
@@ -81,6 +89,7 @@ class ControlLink {
   // False: the membership is gone.
   bool KeepMembership(std::stop_token stop);
   absl::Status ReportOnce();
+  void DropOldPhases() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   bool ReportDue();
   // Waits; false if stopped.
   bool Sleep(absl::Duration duration, std::stop_token stop);
@@ -109,6 +118,7 @@ class ControlLink {
   LatencyHistogram heartbeat_latency_ ABSL_GUARDED_BY(mutex_);
   v1::ReportProgressRequest progress_ ABSL_GUARDED_BY(mutex_);
   double loss_sum_ ABSL_GUARDED_BY(mutex_) = 0;
+  std::deque<v1::SyncPhases> phases_ ABSL_GUARDED_BY(mutex_);
   bool progress_changed_ ABSL_GUARDED_BY(mutex_) = false;
   Mutex report_mutex_;  // One report at a time, so that none adds up twice.
 

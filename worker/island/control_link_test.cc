@@ -4,6 +4,7 @@
 #include <functional>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "absl/time/time.h"
 #include "base/status/refusal.h"
@@ -221,6 +222,50 @@ TEST_F(ControlLinkTest, ReportsEveryLossAndEvaluationOnce) {
   EXPECT_EQ(step_count, 10);
   EXPECT_EQ(evaluation_count, 10);
   EXPECT_EQ(reports.back().step(), 10);
+}
+
+std::vector<v1::SyncPhases> Synchronizations(int64_t begin, int64_t end) {
+  std::vector<v1::SyncPhases> syncs;
+  for (int64_t seq = begin; seq < end; ++seq) {
+    syncs.emplace_back().set_seq(seq);
+  }
+  return syncs;
+}
+
+TEST_F(ControlLinkTest, ReportsThePhasesOfEachSynchronizationOnce) {
+  client_.FailNext("ReportProgress", absl::UnavailableError("away"));
+  client_.FailNext("ReportProgress", absl::FailedPreconditionError("ended"));
+  Start();
+  Until([&] { return loop_.joined(); });
+  link_->AddPhases(Synchronizations(1, 21));
+  Until([&] { return !client_.progress().empty(); });
+  link_->AddPhases(Synchronizations(21, 41));
+  link_->Flush(absl::Minutes(2));
+  link_.reset();
+  std::vector<int64_t> seqs;
+  for (const v1::ReportProgressRequest& report : client_.progress()) {
+    EXPECT_LE(report.sync_phases_size(), 16);
+    for (const v1::SyncPhases& sync : report.sync_phases()) {
+      seqs.push_back(sync.seq());
+    }
+  }
+  ASSERT_EQ(seqs.size(), 40);
+  for (int64_t i = 0; i < 40; ++i) EXPECT_EQ(seqs[i], i + 1);
+}
+
+TEST_F(ControlLinkTest, PhasesThatWaitForAReportAreBounded) {
+  // Never joins, so it reports only when it is flushed.
+  client_.FailNext("Join", absl::NotFoundError("no such run"));
+  Start();
+  Until([&] { return loop_.Next().kind == ActionKind::kFinish; });
+  link_->AddPhases(Synchronizations(0, 1000));
+  link_->Flush(absl::Minutes(2));
+  int64_t count = 0;
+  for (const v1::ReportProgressRequest& report : client_.progress()) {
+    count += report.sync_phases_size();
+  }
+  EXPECT_EQ(count, ControlLink::kPhasesMax);
+  EXPECT_EQ(client_.progress().back().sync_phases().rbegin()->seq(), 999);
 }
 
 TEST_F(ControlLinkTest, Leaves) {

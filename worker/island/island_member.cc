@@ -25,16 +25,26 @@ class Member {
       : options_(options), links_(links), group_(*links.group) {}
 
   absl::StatusOr<IslandProgress> Run() {
-    const std::stop_callback stop(options_.stop,
-                                  [this] { group_.RequestStop(1); });
     const std::stop_callback stop_at_once(options_.stop_at_once, [this] {
       group_.Abort("it was stopped at once");
     });
     ASSIGN_OR_RETURN(const std::string setup, group_.Receive(Lane::kTraining));
     ASSIGN_OR_RETURN(const v1::Run run, DecodeSetup(setup));
+    const bool strict =
+        run.spec().schedule().timing() == v1::TIMING_STRICT;
+    const std::stop_callback stop(options_.stop, [this, strict] {
+      if (strict && options_.stop_for_restart.stop_requested()) {
+        group_.Abort("it was stopped, to be restarted");
+      } else {
+        group_.RequestStop(1);
+      }
+    });
     progress_.round_count = run.spec().schedule().round_count();
     progress_.step_count = PlannedStepCount(run.spec());
     ASSIGN_OR_RETURN(part_, IslandPart::Create(options_, links_, run));
+    if (options_.metrics != nullptr) {
+      options_.metrics->SetReady(absl::OkStatus());
+    }
     std::vector<std::thread> lanes;
     if (part_->streaming()) {
       for (const Lane lane : {Lane::kPush, Lane::kPull, Lane::kSave}) {

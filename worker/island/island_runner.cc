@@ -5,7 +5,6 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "absl/strings/strip.h"
 #include "absl/time/clock.h"
 #include "base/failpoint/failpoint.h"
 #include "base/features/features.h"
@@ -56,32 +55,43 @@ absl::StatusOr<std::unique_ptr<IslandRunner>> IslandRunner::Create(
 }
 
 absl::StatusOr<v1::Run> IslandRunner::ReadRun() {
-  const absl::Time give_up = SystemClock().Now() + options_.join_patience;
+  const absl::Time begin = SystemClock().Now();
+  absl::StatusCode logged = absl::StatusCode::kOk;
   for (int attempt = 1;; ++attempt) {
     const absl::StatusOr<v1::Run> run = links_.get_run();
     if (run.ok()) {
-      if (run->state() == v1::RUN_STATE_COMPLETED ||
-          run->state() == v1::RUN_STATE_CANCELLED) {
+      if (run->state() == v1::RUN_STATE_COMPLETED) {
+        return Refuse(absl::StatusCode::kFailedPrecondition, kRunCompleted,
+                      absl::StrCat("run ", options_.run_id,
+                                   " is complete: there is nothing left to "
+                                   "train"));
+      }
+      if (run->state() == v1::RUN_STATE_CANCELLED) {
         return absl::FailedPreconditionError(
             absl::StrCat("run ", options_.run_id,
-                         " has ended: there is "
-                         "nothing left to train"));
+                         " was cancelled: there is nothing left to train"));
       }
       RETURN_IF_ERROR(CheckRun(*run));
       return run;
     }
     const bool away = absl::IsUnavailable(run.status()) ||
                       absl::IsDeadlineExceeded(run.status());
-    if (!away || SystemClock().Now() > give_up) {
+    const bool missing = absl::IsNotFound(run.status());
+    const absl::Duration patience =
+        missing ? options_.wait_for_run
+                : std::max(options_.join_patience, options_.wait_for_run);
+    if (!(away || missing) || SystemClock().Now() - begin >= patience) {
       return Annotate(run.status(), "cannot read the run");
     }
     if (options_.stop.stop_requested()) {
       return absl::CancelledError("stopped before the run could be read");
     }
-    if (attempt == 1) {
+    if (logged != run.status().code()) {
+      logged = run.status().code();
       LOG(WARNING) << "cannot read the run yet; retries for at most "
-                   << options_.join_patience << ": " << run.status().message();
+                   << patience << ": " << run.status().message();
     }
+    if (options_.metrics != nullptr) options_.metrics->SetReady(run.status());
     // Retries often: the call is small, and training waits for it.
     mailbox_.Wait(std::min(RetryBackoff(attempt), kRunReadWaitMax));
   }
@@ -112,6 +122,13 @@ absl::Status IslandRunner::NoteRunUid(const std::string& run_uid) {
 absl::Status IslandRunner::Setup(const v1::Run& run) {
   spec_ = run.spec();
   streaming_ = IsStreaming(spec_.schedule());
+  {
+    MutexLock lock(&mutex_);
+    phases_.set_streaming(streaming_);
+  }
+  if (options_.metrics != nullptr) {
+    metrics_.emplace(*options_.metrics, options_.run_id, spec_);
+  }
   ASSIGN_OR_RETURN(part_, IslandPart::Create(options_, links_, run));
   progress_.round_count = spec_.schedule().round_count();
   progress_.step_count = PlannedStepCount(spec_);
@@ -214,6 +231,11 @@ void IslandRunner::EndOthers(Lane lane, const absl::Status& status) {
 Action IslandRunner::NextAction(Lane lane, int64_t* seen) {
   MutexLock lock(&mutex_);
   *seen = mailbox_.DrainInto(loop_);
+  phases_.Settle(
+      [this](const AnchoredFragment& at, int64_t seq) {
+        return loop_.IsDecided(at, seq);
+      },
+      absl::Now());
   if (lane == Lane::kTraining && *seen != outcomes_seen_) {
     outcomes_seen_ = *seen;
     TellOutcomes();
@@ -248,6 +270,11 @@ void IslandRunner::ForwardStops() {
   int requested = options_.stop_at_once.stop_requested() ? 2
                   : options_.stop.stop_requested()       ? 1
                                                          : 0;
+  // Its next process continues; a leave would change the run's members.
+  if (requested == 1 && options_.stop_for_restart.stop_requested() &&
+      spec_.schedule().timing() == v1::TIMING_STRICT) {
+    requested = 2;
+  }
   if (links_.group != nullptr) {
     requested = std::max(requested, links_.group->stop());
   }
@@ -294,6 +321,10 @@ absl::Status IslandRunner::DoTogether(Lane lane, const Action& action) {
     RETURN_IF_ERROR(links_.group->Send(lane, EncodeCommand(command)));
   }
   const absl::Time begin = absl::Now();
+  if (action.kind == ActionKind::kContribute) {
+    MutexLock lock(&mutex_);
+    phases_.EncodeBegan(action.seq, action.contributions, begin);
+  }
   PartResult result;
   const absl::Status status = NeedsSession(action.kind)
                                   ? DoTransfer(lane, command, result)
@@ -311,6 +342,10 @@ absl::Status IslandRunner::DoTogether(Lane lane, const Action& action) {
     case ActionKind::kBeginRound:
       loss_sum_ = 0;
       loss_count_ = 0;
+      {
+        MutexLock lock(&mutex_);
+        phases_.Began();
+      }
       break;
     case ActionKind::kTrain:
       Trained(action, result);
@@ -320,8 +355,15 @@ absl::Status IslandRunner::DoTogether(Lane lane, const Action& action) {
       if (action.in_background) break;
       [[fallthrough]];
     case ActionKind::kSave: {
+      const absl::Time now = absl::Now();
       MutexLock lock(&mutex_);
-      meter_.Contributed(result.byte_count, absl::Now() - begin);
+      meter_.Contributed(result.byte_count, now - begin);
+      phases_.EncodeEnded(action.seq, now);
+      break;
+    }
+    case ActionKind::kApply: {
+      MutexLock lock(&mutex_);
+      phases_.Applied(action.fragment, action.version, absl::Now());
       break;
     }
     case ActionKind::kEvaluate:
@@ -346,44 +388,11 @@ void IslandRunner::LearnOutcomes() {
   }
 }
 
-// Logs each contribution of this attempt that was decided but not merged.
-void IslandRunner::TellOutcomes() {
-  for (const v1::ContributionOutcome& outcome : loop_.plan().outcomes()) {
-    const v1::ContributionKey& key = outcome.key();
-    int64_t& told = outcomes_told_[key.fragment()];
-    if (key.seq() < first_seq_ || key.seq() <= told) continue;
-    told = key.seq();
-    if (outcome.outcome() == v1::OUTCOME_MERGED) continue;
-    LOG(WARNING) << "contribution " << key.seq() << " of fragment "
-                 << key.fragment() << " is not merged: "
-                 << absl::StripPrefix(v1::Outcome_Name(outcome.outcome()),
-                                      "OUTCOME_")
-                 << (outcome.reason().empty() ? "" : ", ") << outcome.reason();
-  }
-}
-
-// Logs servers that become unreachable or come back.
-void IslandRunner::TellServers(const v1::IslandPlan& plan) {
-  MutexLock lock(&mutex_);
-  for (const v1::ShardPlacement& shard : plan.shards()) {
-    const bool away = shard.address().empty() && !shard.server_id().empty();
-    bool& was_away = servers_away_[shard.server_id()];
-    if (away == was_away) continue;
-    was_away = away;
-    if (away) {
-      LOG(WARNING) << "server " << shard.server_id()
-                   << " is away; its shards wait until it is back";
-    } else {
-      LOG(INFO) << "server " << shard.server_id() << " is back at "
-                << shard.address();
-    }
-  }
-}
-
 void IslandRunner::Trained(const Action& action, const PartResult& result) {
   {
     MutexLock lock(&mutex_);
     meter_.Stepped(result.begin, result.end);
+    phases_.Stepped(result.begin, result.end);
   }
   const StepResult& step = result.step;
   step_speed_.Add(step.token_count,
@@ -481,72 +490,6 @@ absl::StatusOr<IslandProgress> IslandRunner::Finish(const Action& action) {
   }
   RETURN_IF_ERROR(action.status);
   return progress_;
-}
-
-void IslandRunner::Log(const Action& action) {
-  switch (action.kind) {
-    // Too frequent for the log.
-    case ActionKind::kBeginRound:
-    case ActionKind::kTrain:
-    case ActionKind::kContribute:
-    case ActionKind::kSave:
-    case ActionKind::kPush:
-    case ActionKind::kPull:
-    case ActionKind::kApply:
-      return;
-    default:
-      break;
-  }
-  std::string line = absl::StrCat(ActionName(action.kind), ": ", action.reason);
-  if (line == logged_) return;
-  LOG(INFO) << line;
-  logged_ = std::move(line);
-}
-
-void IslandRunner::Report(const Action& action) {
-  progress_.activity = ActionName(action.kind);
-  progress_.reason = action.reason;
-  {
-    MutexLock lock(&mutex_);
-    progress_.slot = loop_.joined() ? loop_.plan().slot() : -1;
-    progress_.version =
-        loop_.plan().cut_size() > 0 ? loop_.plan().cut(0).version() : 0;
-    progress_.utilization = meter_.utilization();
-    progress_.computing = meter_.computing();
-    progress_.training_begin_time = meter_.begin_time();
-    progress_.training_end_time = meter_.end_time();
-    progress_.pauses = meter_.pauses();
-    progress_.measured = meter_.measurements(progress_.tokens_per_second);
-  }
-  const server::TransferCounters counters = part_->counters();
-  progress_.sent_bytes = counters.sent_payload_bytes;
-  progress_.received_bytes = counters.received_payload_bytes;
-  {
-    MutexLock lock(&mutex_);
-    progress_.sent_bytes += others_sent_bytes_;
-    progress_.received_bytes += others_received_bytes_;
-  }
-  progress_.measured.round_trip_seconds =
-      absl::ToDoubleSeconds(link_->heartbeat_latency().Quantile(0.5));
-  if (!progress_.forecast.has_value()) {
-    // Keeps the first forecast, to compare it with later measurements.
-    const absl::StatusOr<planner::Forecast> forecast =
-        ForecastOfRun(spec_, progress_.measured);
-    if (forecast.ok()) progress_.forecast = *forecast;
-    auto recipes =
-        ForecastOfRecipes(spec_, progress_.measured, options_.recipes);
-    if (recipes.ok()) progress_.recipes = *std::move(recipes);
-  }
-  Log(action);
-  v1::ReportProgressRequest report;
-  report.set_step(progress_.step);
-  report.set_token_count(progress_.token_count);
-  report.set_tokens_per_second(progress_.tokens_per_second);
-  report.set_gradient_norm(progress_.gradient_norm);
-  report.set_sent_bytes(progress_.sent_bytes);
-  report.set_received_bytes(progress_.received_bytes);
-  link_->SetProgress(report);
-  if (options_.on_progress) options_.on_progress(progress_);
 }
 
 }  // namespace atl::worker

@@ -24,9 +24,11 @@
 #include "worker/core/island_loop.h"
 #include "worker/island/control_link.h"
 #include "worker/island/island_meter.h"
+#include "worker/island/island_metrics.h"
 #include "worker/island/island_part.h"
 #include "worker/island/mailbox.h"
 #include "worker/island/options.h"
+#include "worker/island/phase_meter.h"
 #include "worker/island/step_speed.h"
 #include "worker/save/save_file.h"
 
@@ -70,6 +72,10 @@ class IslandRunner {
   void TellOutcomes() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void TellServers(const v1::IslandPlan& plan);
   void Trained(const Action& action, const PartResult& result);
+  // Hands the phases of ended synchronizations on; before the island's end,
+  // those of all.
+  void SendPhases(bool is_end);
+  void UpdateMetrics(const Action& action);
   void Paused(const Action& action, absl::Duration span);
   SaveHeader DescribeSave(const Action& action) const;
   void Contributed(const Action& action);
@@ -91,6 +97,7 @@ class IslandRunner {
   mutable Mutex mutex_;
   IslandLoop loop_ ABSL_GUARDED_BY(mutex_);
   IslandMeter meter_ ABSL_GUARDED_BY(mutex_);
+  PhaseMeter phases_ ABSL_GUARDED_BY(mutex_);
   int stops_forwarded_ ABSL_GUARDED_BY(mutex_) = 0;
   bool lanes_stopped_ ABSL_GUARDED_BY(mutex_) = false;
   std::vector<std::thread> lanes_;
@@ -107,6 +114,7 @@ class IslandRunner {
   coordinator::LogSeen log_seen_;
   bool streaming_ = false;
   std::unique_ptr<IslandPart> part_;
+  std::optional<IslandMetrics> metrics_;  // If options_.metrics is set.
   // Outcomes for the other processes, sent with the next training command.
   std::vector<v1::ContributionOutcome> untold_ ABSL_GUARDED_BY(mutex_);
   // Payload of the other processes; part_ counts its own.

@@ -106,6 +106,13 @@ absl::Status IslandRunner::DoTransfer(Lane lane, const PartCommand& command,
   const TransferBounds bounds(
       {mailbox_, spec_, part_->layout(), options_.stop, is_leaving}, lane,
       action, item == nullptr ? nullptr : &item->info);
+  if (item != nullptr) {
+    MutexLock lock(&mutex_);
+    phases_.PushBegan(action.seq,
+                      {action.fragment, item->info.anchor_version()},
+                      absl::Now());
+  }
+  const absl::Time begin = absl::Now();
   const server::TransferCounters before = part_->counters();
   const absl::Status done =
       bounds.Settle(part_->Do(lane, command, bounds.call(), result));
@@ -118,7 +125,12 @@ absl::Status IslandRunner::DoTransfer(Lane lane, const PartCommand& command,
       links_.group == nullptr
           ? 0
           : std::max<int64_t>(0, result.moved_bytes - own_bytes);
+  const absl::Time end = absl::Now();
   MutexLock lock(&mutex_);
+  if (done.ok() && is_push) phases_.PushEnded(action.seq, action.fragment, end);
+  if (done.ok() && action.kind == ActionKind::kPull) {
+    phases_.Pulled(action.fragment, action.version, begin, end);
+  }
   (is_push ? others_sent_bytes_ : others_received_bytes_) += others_bytes;
   if (is_push) meter_.Pushed(own_bytes + others_bytes, result.moved_in);
   if (action.kind == ActionKind::kPull) {

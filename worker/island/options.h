@@ -17,6 +17,7 @@
 #include "atoll/v1/run.pb.h"
 #include "base/io/file_system.h"
 #include "base/layout/held_layout.h"
+#include "base/metrics/metrics.h"
 #include "base/obs/latency_histogram.h"
 #include "base/rpc/tls.h"
 #include "coordinator/client/island_control_client.h"
@@ -66,6 +67,9 @@ struct IslandProgress {
   LatencyHistogram heartbeat_latency;
 };
 
+// The reason of RunIsland's FAILED_PRECONDITION for a run that is complete.
+inline constexpr char kRunCompleted[] = "RUN_COMPLETED";
+
 struct RunIslandOptions {
   std::string coordinator_address;  // host:port
   std::string run_id;
@@ -91,11 +95,20 @@ struct RunIslandOptions {
   std::vector<Recipe> recipes;
   std::stop_token stop;          // Leaves the run cleanly.
   std::stop_token stop_at_once;  // Ends without a clean leave.
+  // Requested before `stop`: another process will continue as this island. In a
+  // strict run it then stays a member: `stop` ends it without a leave.
+  std::stop_token stop_for_restart;
+  // Gets the island's metrics and whether it is ready; null: none. Must outlive
+  // RunIsland. Process 0 has metrics of training; the others only tell that
+  // they follow it.
+  Metrics* metrics = nullptr;
   // Runs on the training thread before each action. May be empty. Never blocks.
   std::function<void(const IslandProgress&)> on_progress;
   // Longest wait for an unreachable coordinator, before and after the join.
   absl::Duration join_patience = absl::Minutes(5);
   absl::Duration patience = absl::Hours(1);
+  // Longest wait for a run that does not exist yet.
+  absl::Duration wait_for_run;
 };
 
 // Dependencies of RunIsland, for tests.

@@ -7,6 +7,7 @@
 
 #include <atomic>
 #include <filesystem>
+#include <functional>
 #include <memory>
 #include <stop_token>
 #include <string>
@@ -49,9 +50,14 @@ class IslandFixture : public testing::Test {
 
   absl::StatusOr<IslandProgress> RunOne(MemoryService& service,
                                         const RunIslandOptions& options) {
+    return RunOne(service, options, [&] { return service.run(); });
+  }
+  absl::StatusOr<IslandProgress> RunOne(
+      MemoryService& service, const RunIslandOptions& options,
+      const std::function<absl::StatusOr<v1::Run>()>& get_run) {
     const auto coordinator = service.MakeCoordinator();
     IslandLinks links;
-    links.get_run = [&] { return absl::StatusOr<v1::Run>(service.run()); };
+    links.get_run = get_run;
     links.coordinator = coordinator.get();
     links.make_parameter_client = [&](const v1::Run&, const HeldLayout&) {
       return absl::StatusOr<std::unique_ptr<server::ParameterClient>>(

@@ -108,6 +108,9 @@ class MemoryCoordinator : public coordinator::IslandControlClient {
 
   absl::Status ReportProgress(v1::ReportProgressRequest progress) override {
     std::lock_guard<std::mutex> lock(service_.mutex_);
+    service_.phases_.insert(service_.phases_.end(),
+                            progress.sync_phases().begin(),
+                            progress.sync_phases().end());
     return service_.Step(event::Progress{island_, progress}).status();
   }
 

@@ -74,6 +74,11 @@ class MemoryService {
     std::lock_guard<std::mutex> lock(mutex_);
     return evaluations_;
   }
+  // As islands reported them, in the order of the reports.
+  std::vector<v1::SyncPhases> phases() const {
+    std::lock_guard<std::mutex> lock(mutex_);
+    return phases_;
+  }
   int leave_count() const {
     std::lock_guard<std::mutex> lock(mutex_);
     return leave_count_;
@@ -121,6 +126,7 @@ class MemoryService {
   absl::Status push_failure_;
   std::vector<v1::ContributionInfo> merged_;
   std::vector<v1::Evaluation> evaluations_;
+  std::vector<v1::SyncPhases> phases_;
   int leave_count_ = 0;
 };
 

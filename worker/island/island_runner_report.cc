@@ -1,0 +1,144 @@
+#include <map>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/strip.h"
+#include "base/obs/log.h"
+#include "worker/island/island_runner.h"
+
+// What an island tells: its log, its progress and its metrics.
+
+namespace atl::worker {
+
+// Logs each contribution of this attempt that was decided but not merged.
+void IslandRunner::TellOutcomes() {
+  for (const v1::ContributionOutcome& outcome : loop_.plan().outcomes()) {
+    const v1::ContributionKey& key = outcome.key();
+    int64_t& told = outcomes_told_[key.fragment()];
+    if (key.seq() < first_seq_ || key.seq() <= told) continue;
+    told = key.seq();
+    if (outcome.outcome() == v1::OUTCOME_MERGED) continue;
+    LOG(WARNING) << "contribution " << key.seq() << " of fragment "
+                 << key.fragment() << " is not merged: "
+                 << absl::StripPrefix(v1::Outcome_Name(outcome.outcome()),
+                                      "OUTCOME_")
+                 << (outcome.reason().empty() ? "" : ", ") << outcome.reason();
+  }
+}
+
+// Logs servers that become unreachable or come back.
+void IslandRunner::TellServers(const v1::IslandPlan& plan) {
+  MutexLock lock(&mutex_);
+  for (const v1::ShardPlacement& shard : plan.shards()) {
+    const bool away = shard.address().empty() && !shard.server_id().empty();
+    bool& was_away = servers_away_[shard.server_id()];
+    if (away == was_away) continue;
+    was_away = away;
+    if (away) {
+      LOG(WARNING) << "server " << shard.server_id()
+                   << " is away; its shards wait until it is back";
+    } else {
+      LOG(INFO) << "server " << shard.server_id() << " is back at "
+                << shard.address();
+    }
+  }
+}
+
+void IslandRunner::Log(const Action& action) {
+  switch (action.kind) {
+    // Too frequent for the log.
+    case ActionKind::kBeginRound:
+    case ActionKind::kTrain:
+    case ActionKind::kContribute:
+    case ActionKind::kSave:
+    case ActionKind::kPush:
+    case ActionKind::kPull:
+    case ActionKind::kApply:
+      return;
+    default:
+      break;
+  }
+  std::string line = absl::StrCat(ActionName(action.kind), ": ", action.reason);
+  if (line == logged_) return;
+  LOG(INFO) << line;
+  logged_ = std::move(line);
+}
+
+void IslandRunner::SendPhases(bool is_end) {
+  std::vector<v1::SyncPhases> ended;
+  {
+    MutexLock lock(&mutex_);
+    if (is_end) phases_.EndAll();
+    ended = phases_.TakeEnded();
+  }
+  if (metrics_.has_value()) {
+    for (const v1::SyncPhases& sync : ended) metrics_->Add(sync);
+  }
+  link_->AddPhases(std::move(ended));
+}
+
+void IslandRunner::UpdateMetrics(const Action& action) {
+  metrics_->Update(progress_);
+  bool ready = false;
+  {
+    MutexLock lock(&mutex_);
+    ready = loop_.ready();
+  }
+  options_.metrics->SetReady(
+      ready ? absl::OkStatus()
+            : absl::UnavailableError(absl::StrCat(ActionName(action.kind), ": ",
+                                                  action.reason)));
+}
+
+void IslandRunner::Report(const Action& action) {
+  progress_.activity = ActionName(action.kind);
+  progress_.reason = action.reason;
+  {
+    MutexLock lock(&mutex_);
+    progress_.slot = loop_.joined() ? loop_.plan().slot() : -1;
+    progress_.version =
+        loop_.plan().cut_size() > 0 ? loop_.plan().cut(0).version() : 0;
+    progress_.utilization = meter_.utilization();
+    progress_.computing = meter_.computing();
+    progress_.training_begin_time = meter_.begin_time();
+    progress_.training_end_time = meter_.end_time();
+    progress_.pauses = meter_.pauses();
+    progress_.measured = meter_.measurements(progress_.tokens_per_second);
+  }
+  const server::TransferCounters counters = part_->counters();
+  progress_.sent_bytes = counters.sent_payload_bytes;
+  progress_.received_bytes = counters.received_payload_bytes;
+  {
+    MutexLock lock(&mutex_);
+    progress_.sent_bytes += others_sent_bytes_;
+    progress_.received_bytes += others_received_bytes_;
+  }
+  progress_.measured.round_trip_seconds =
+      absl::ToDoubleSeconds(link_->heartbeat_latency().Quantile(0.5));
+  if (!progress_.forecast.has_value()) {
+    // Keeps the first forecast, to compare it with later measurements.
+    const absl::StatusOr<planner::Forecast> forecast =
+        ForecastOfRun(spec_, progress_.measured);
+    if (forecast.ok()) progress_.forecast = *forecast;
+    auto recipes =
+        ForecastOfRecipes(spec_, progress_.measured, options_.recipes);
+    if (recipes.ok()) progress_.recipes = *std::move(recipes);
+  }
+  Log(action);
+  SendPhases(action.kind == ActionKind::kLeave ||
+             action.kind == ActionKind::kFinish);
+  if (metrics_.has_value()) UpdateMetrics(action);
+  v1::ReportProgressRequest report;
+  report.set_step(progress_.step);
+  report.set_token_count(progress_.token_count);
+  report.set_tokens_per_second(progress_.tokens_per_second);
+  report.set_gradient_norm(progress_.gradient_norm);
+  report.set_sent_bytes(progress_.sent_bytes);
+  report.set_received_bytes(progress_.received_bytes);
+  link_->SetProgress(report);
+  if (options_.on_progress) options_.on_progress(progress_);
+}
+
+}  // namespace atl::worker
