@@ -94,7 +94,7 @@ absl::Status Serve(const Flags& flags, const sigset_t& stop_signals) {
   const auto disk = MakeDiskMetrics(flags.data_dir);
   metrics.Add(disk);
   const auto certificate =
-      MakeCertificateMetrics(flags.listeners.security.tls.certificate);
+      MakeCertificateMetrics(flags.listeners.security.tls.cert);
   metrics.Add(certificate);
   const auto runs = std::make_shared<RunMetrics>();
   metrics.Add(runs);
