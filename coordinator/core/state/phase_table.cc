@@ -1,7 +1,6 @@
 #include "coordinator/core/state/phase_table.h"
 
 #include <algorithm>
-#include <iterator>
 
 #include "absl/time/time.h"
 #include "base/time/proto_time.h"
@@ -18,8 +17,7 @@ constexpr std::array<v1::Phase, 5> kPhases = {
 
 bool PhaseTable::Add(const v1::SyncPhases& sync) {
   const auto place =
-      std::lower_bound(kept_.begin(), kept_.end(), sync.seq(),
-                       [](const Sync& one, int64_t seq) { return one.seq < seq; });
+      std::lower_bound(kept_.begin(), kept_.end(), sync.seq(), IsBefore);
   if (place != kept_.end() && place->seq == sync.seq()) return false;
   if (kept_.size() == kKeptMax && place == kept_.begin()) return false;
   Sync added;
@@ -38,8 +36,7 @@ bool PhaseTable::Add(const v1::SyncPhases& sync) {
 
 std::vector<v1::PhaseTime> PhaseTable::Find(int64_t seq) const {
   const auto sync =
-      std::lower_bound(kept_.begin(), kept_.end(), seq,
-                       [](const Sync& one, int64_t seq) { return one.seq < seq; });
+      std::lower_bound(kept_.begin(), kept_.end(), seq, IsBefore);
   std::vector<v1::PhaseTime> phases;
   if (sync == kept_.end() || sync->seq != seq) return phases;
   std::vector<size_t> order;

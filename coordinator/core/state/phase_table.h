@@ -35,6 +35,8 @@ class PhaseTable {
     int64_t seq = 0;
     std::array<Span, 5> spans;  // As kPhases in the .cc file.
   };
+  static bool IsBefore(const Sync& sync, int64_t seq) { return sync.seq < seq; }
+
   std::vector<Sync> kept_;  // By seq.
 };
 
