@@ -1,8 +1,15 @@
 // atoll-coordinator: the control plane of Atoll.
 //
 // Serves RunService, TrainingStateService, IslandService and ServerService,
-// keeps its state in --data-dir, and dials nobody. SIGTERM or SIGINT stop it.
-// After any stop it continues from the same directory.
+// keeps its state in --data-dir, and dials nobody. After any stop it continues
+// from the same directory.
+//
+// SIGTERM and SIGINT drain it: it says that it is not ready, refuses further
+// calls, decides and syncs those that it has accepted, ends all streams with
+// UNAVAILABLE, and exits with 0. A second signal ends it at once, by that
+// signal.
+
+#include <unistd.h>
 
 #include <csignal>
 #include <cstdio>
@@ -14,7 +21,6 @@
 #include "CLI/App.hpp"
 #include "CLI/Config.hpp"
 #include "CLI/Formatter.hpp"
-#include "absl/base/thread_annotations.h"
 #include "absl/cleanup/cleanup.h"
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
@@ -22,13 +28,17 @@
 #include "base/failpoint/failpoint.h"
 #include "base/io/files.h"
 #include "base/io/posix_file_system.h"
+#include "base/metrics/common_metrics.h"
+#include "base/metrics/metrics.h"
+#include "base/metrics/metrics_listener.h"
 #include "base/obs/log.h"
 #include "base/obs/program.h"
 #include "base/rpc/flags.h"
 #include "base/status/status_macros.h"
-#include "base/sync/mutex.h"
 #include "base/time/clock.h"
+#include "coordinator/metrics/run_metrics.h"
 #include "coordinator/service/event_loop.h"
+#include "coordinator/service/health.h"
 #include "coordinator/service/listeners.h"
 #include "coordinator/store/rocksdb_store.h"
 
@@ -37,6 +47,7 @@ namespace {
 
 struct Flags {
   Listeners::Spec listeners = {.main = "127.0.0.1:7400"};
+  MetricsListenerOptions metrics;
   std::string data_dir;
   std::string port_file;
   std::string failpoint;
@@ -46,31 +57,9 @@ struct Flags {
   SnapshotPolicy snapshots;
 };
 
-// Shows on all ports whether the loop decides. Thread-safe.
-class Health {
- public:
-  // `listeners` must live until the next call; nullptr: there are none.
-  void SetListeners(Listeners* listeners) {
-    MutexLock lock(&mutex_);
-    listeners_ = listeners;
-    Show();
-  }
-  void SetServing(bool serving) {
-    MutexLock lock(&mutex_);
-    serving_ = serving;
-    Show();
-  }
-
- private:
-  // Under the mutex, so that the newest value is shown last.
-  void Show() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
-    if (listeners_ != nullptr) listeners_->SetServing(serving_);
-  }
-
-  Mutex mutex_;
-  Listeners* listeners_ ABSL_GUARDED_BY(mutex_) = nullptr;
-  bool serving_ ABSL_GUARDED_BY(mutex_) = true;
-};
+// A store that does not answer may hold the program up for as long as this.
+// Less than Kubernetes waits before it kills.
+constexpr unsigned kStopSecondsMax = 20;
 
 // "127.0.0.1:4711" gives "4711\n".
 std::string PortLine(const std::string& address) {
@@ -94,14 +83,32 @@ absl::Status Serve(const Flags& flags, const sigset_t& stop_signals) {
   RETURN_IF_ERROR(Listeners::Check(listeners_spec));
   RaiseOpenFileLimit();
 
+  // Before the recovery, so that probes are answered during it.
+  Metrics metrics;
+  Health health(metrics);
+  ASSIGN_OR_RETURN(const std::unique_ptr<MetricsListener> metrics_listener,
+                   MetricsListener::Start(flags.metrics, metrics));
+  if (metrics_listener != nullptr) {
+    LOG(INFO) << "metrics and health on " << metrics_listener->address();
+  }
+  const auto disk = MakeDiskMetrics(flags.data_dir);
+  metrics.Add(disk);
+  const auto certificate =
+      MakeCertificateMetrics(flags.listeners.security.tls.cert);
+  metrics.Add(certificate);
+  const auto runs = std::make_shared<RunMetrics>();
+  metrics.Add(runs);
+  listeners_spec.metrics = &metrics;
+
   ASSIGN_OR_RETURN(const std::unique_ptr<RocksDbStore> store,
                    RocksDbStore::Open(flags.data_dir));
-  Health health;
   EventLoop::Spec loop_spec;
   loop_spec.store = store.get();
   loop_spec.on_serving = [&health](bool serving) {
-    health.SetServing(serving);
+    health.SetStoring(serving);
   };
+  loop_spec.metrics = runs.get();
+  loop_spec.fsync_seconds = &MakeFsyncHistogram(metrics);
   loop_spec.clock = &SystemClock();
   loop_spec.coordinator.server_lease_duration =
       absl::Seconds(flags.server_lease_s);
@@ -128,8 +135,9 @@ absl::Status Serve(const Flags& flags, const sigset_t& stop_signals) {
   int signal = 0;
   sigwait(&stop_signals, &signal);
   LOG(INFO) << "stops: " << strsignal(signal);
-  health.SetListeners(nullptr);
-  listeners->SetServing(false);
+  pthread_sigmask(SIG_UNBLOCK, &stop_signals, nullptr);
+  alarm(kStopSecondsMax);  // SIGALRM ends the program.
+  health.SetStopping();
   loop->Stop();
   listeners->Stop();
   return absl::OkStatus();
@@ -183,6 +191,7 @@ int main(int argc, char** argv) {
                  "The same limit in bytes")
       ->capture_default_str();
   atl::rpc::AddSecurityFlags(app, flags.listeners.security);
+  atl::AddMetricsFlags(app, flags.metrics);
   app.footer(
       "Example, and then the same for a network, with certificates (README):\n"
       "  atoll-coordinator --listen 127.0.0.1:7400 --data-dir "

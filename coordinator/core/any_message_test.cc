@@ -81,6 +81,12 @@ class AnyMessageTest : public testing::Test {
         request.set_loss(1);
         request.set_loss_step_count(2);
         request.add_evaluations()->set_loss(1);
+        v1::SyncPhases& sync = *request.add_sync_phases();
+        sync.set_seq(1 + static_cast<int64_t>(any_.Pick(3)));
+        v1::PhaseTime& phase = *sync.add_phases();
+        phase.set_phase(v1::PHASE_TRAIN);
+        phase.mutable_start_time()->set_seconds(1);
+        phase.mutable_duration()->set_seconds(1);
         any_.Change(request);
         run.machine()
             .Step(event::Progress{run.Credentials(id), request}, run.now())

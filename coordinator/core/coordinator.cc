@@ -406,6 +406,9 @@ Effects Coordinator::TakeEffects(absl::Time now) {
     for (std::string& reason : run->TakeReasons()) {
       effects.reasons.push_back(absl::StrCat("run ", id, ": ", reason));
     }
+    for (v1::SyncPhases& sync : run->TakePhases()) {
+      effects.phases.push_back({id, std::move(sync)});
+    }
     if (run->TakePlanChanged()) effects.changed_runs.insert(id);
     auto [sampled, is_new] =
         sample_times_.try_emplace(id, absl::InfinitePast());

@@ -16,6 +16,7 @@
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
 #include "atoll/storage/v1/coordinator_records.pb.h"
+#include "atoll/v1/island_service.pb.h"
 #include "atoll/v1/run_service.pb.h"
 #include "atoll/v1/server_service.pb.h"
 #include "coordinator/core/deleted_runs.h"
@@ -46,9 +47,16 @@ struct StartIds {
   std::string log_secret = "";  // Used only if the log has no cluster_id.
 };
 
+// The phases of a synchronization that an island has reported.
+struct ReportedPhases {
+  std::string run_id;
+  v1::SyncPhases sync;
+};
+
 struct Effects {
   Batch batch;                         // To make durable.
   std::vector<std::string> reasons;    // For the program's log.
+  std::vector<ReportedPhases> phases;  // For the program's metrics.
   std::set<std::string> changed_runs;  // Send the plans of these again.
   bool servers_changed = false;        // Send the plans of all servers.
 };
@@ -107,6 +115,10 @@ class Coordinator : public ServerDirectory {
 
   // NOT_FOUND: no run has this id. FAILED_PRECONDITION: the same, while frozen.
   absl::StatusOr<RunMachine*> FindRun(const std::string& run_id);
+  // By run_id.
+  const std::map<std::string, std::unique_ptr<RunMachine>>& runs() const {
+    return runs_;
+  }
 
   // INVALID_ARGUMENT: page_size or page_token is wrong.
   absl::StatusOr<v1::ListRunsResponse> ListRuns(

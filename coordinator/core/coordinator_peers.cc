@@ -130,19 +130,26 @@ absl::Status Coordinator::CheckIdentity(
   const auto old = servers_.find(request.server_id());
   if (old == servers_.end()) return absl::OkStatus();
   const ServerInfo& known = old->second.info;
-  const absl::Status stale = Refuse(
-      absl::StatusCode::kAborted, "STALE_INCARNATION",
-      absl::StrCat("incarnation ", request.incarnation(), " of server ",
-                   request.server_id(), " at ", request.address(),
-                   " is not the newest, ", known.incarnation, " at ",
-                   known.address));
+  const auto refuse_stale = [&] {
+    v1::Fault fault;
+    fault.set_code("STALE_INCARNATION");
+    fault.set_expected(absl::StrCat("incarnation ", known.incarnation, " at ",
+                                    known.address));
+    fault.set_found(absl::StrCat("incarnation ", request.incarnation(), " at ",
+                                 request.address()));
+    NoteRefusal(request.server_id(), fault);
+    return Refuse(absl::StatusCode::kAborted, "STALE_INCARNATION",
+                  absl::StrCat(fault.found(), " of server ",
+                               request.server_id(), " is not the newest, ",
+                               fault.expected()));
+  };
   if (request.directory_id() == known.directory_id) {
-    if (request.incarnation() < known.incarnation) return stale;
+    if (request.incarnation() < known.incarnation) return refuse_stale();
     // A process keeps its address: this is a copy of the directory.
     const bool is_copy = !known.directory_id.empty() &&
                          request.incarnation() == known.incarnation &&
                          request.address() != known.address;
-    return is_copy ? stale : absl::OkStatus();
+    return is_copy ? refuse_stale() : absl::OkStatus();
   }
   const bool is_newer = request.incarnation() > known.incarnation;
   const bool is_needed = HasShards(request.server_id());
@@ -151,7 +158,7 @@ absl::Status Coordinator::CheckIdentity(
   }
   // Incarnations of two directories do not fence each other's processes.
   if (!is_needed && (is_newer || !known.alive)) return absl::OkStatus();
-  if (known.directory_id.empty()) return stale;
+  if (known.directory_id.empty()) return refuse_stale();
   v1::Fault fault;
   fault.set_code("OTHER_DIRECTORY");
   fault.set_expected(absl::StrCat("data directory ", known.directory_id));

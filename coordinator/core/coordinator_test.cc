@@ -506,6 +506,14 @@ TEST(ServerIdentityTest, ACopyOfADirectoryDoesNotServeBesidesTheOriginal) {
   EXPECT_EQ(Reason(life.Report(0)), "STALE_INCARNATION");
   EXPECT_EQ(Reason(life.Register(Life::Server(0)).status()),
             "STALE_INCARNATION");
+  EXPECT_FALSE(life.Run().has_fault());
+  // Without the newest process the run says which one is missing.
+  life.Pass(absl::Minutes(1));
+  EXPECT_EQ(life.Run().fault().code(), "STALE_INCARNATION");
+  EXPECT_THAT(life.Run().fault().expected(), HasSubstr("incarnation 2"));
+  EXPECT_THAT(life.Run().fault().found(), HasSubstr("incarnation 1"));
+  ASSERT_TRUE(life.Register(copy).ok());
+  EXPECT_FALSE(life.Run().has_fault());
 }
 
 TEST(ServerIdentityTest, AnUpgradedServerBringsItsDirectorysId) {

@@ -386,6 +386,13 @@ absl::Status RunMachine::Take(const event::Progress& progress,
     observed.progress = request;
   }
   observed.progress->clear_evaluations();
+  observed.progress->clear_sync_phases();
+  const int64_t seq_max = FindSeqMax(*state_.FindMember(island.island_id));
+  for (const v1::SyncPhases& sync : request.sync_phases()) {
+    if (sync.seq() <= seq_max && observed.phases.Add(sync)) {
+      phases_.push_back(sync);
+    }
+  }
   for (const v1::Evaluation& evaluation : request.evaluations()) {
     const int64_t newest =
         state_.fragments().empty() ? 0 : state_.fragments()[0].newest.version();
@@ -524,6 +531,10 @@ std::vector<storage::v1::Record> RunMachine::TakeRecords() {
 
 std::vector<std::string> RunMachine::TakeReasons() {
   return std::exchange(reasons_, {});
+}
+
+std::vector<v1::SyncPhases> RunMachine::TakePhases() {
+  return std::exchange(phases_, {});
 }
 
 bool RunMachine::TakePlanChanged() {

@@ -88,6 +88,8 @@ class RunMachine {
   // The records since the last call, in order, and a sentence per decision.
   std::vector<storage::v1::Record> TakeRecords();
   std::vector<std::string> TakeReasons();
+  // Phases of synchronizations that islands have reported for the first time.
+  std::vector<v1::SyncPhases> TakePhases();
   bool TakePlanChanged();
 
   const RunState& state() const { return state_; }
@@ -175,6 +177,7 @@ class RunMachine {
 
   std::vector<storage::v1::Record> records_;
   std::vector<std::string> reasons_;
+  std::vector<v1::SyncPhases> phases_;
   bool plan_changed_ = false;
 };
 

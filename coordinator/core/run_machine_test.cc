@@ -6,6 +6,7 @@
 #include <memory>
 #include <set>
 #include <string>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "coordinator/core/outputs/plans.h"
@@ -1057,6 +1058,31 @@ TEST_F(RunMachineTest, RefusesProgressThatIsNotANumber) {
           .status()
           .code(),
       absl::StatusCode::kInvalidArgument);
+}
+
+TEST_F(RunMachineTest, PhasesOfASynchronizationAreTakenOnce) {
+  Start(SimpleSpec());
+  v1::ReportProgressRequest request;
+  for (const int64_t seq : {int64_t{1}, kSeqMax}) {
+    v1::SyncPhases& sync = *request.add_sync_phases();
+    sync.set_seq(seq);
+    sync.add_phases()->set_phase(v1::PHASE_TRAIN);
+  }
+  for (int i = 0; i < 2; ++i) {
+    ASSERT_TRUE(run_->machine()
+                    .Step(event::Progress{run_->Credentials("i1"), request},
+                          run_->now())
+                    .ok());
+  }
+  // No life of an island has the other seq.
+  const std::vector<v1::SyncPhases> taken = run_->machine().TakePhases();
+  ASSERT_EQ(taken.size(), 1);
+  EXPECT_EQ(taken[0].seq(), 1);
+  EXPECT_TRUE(run_->machine().TakePhases().empty());
+  const ObservedMember& member = run_->machine().observed().members[1];
+  EXPECT_EQ(member.phases.Find(1).size(), 1);
+  EXPECT_TRUE(member.phases.Find(kSeqMax).empty());
+  EXPECT_TRUE(member.progress->sync_phases().empty());
 }
 
 }  // namespace

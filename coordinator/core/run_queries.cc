@@ -29,36 +29,6 @@ absl::StatusOr<int64_t> PageStart(const std::string& token) {
   return start;
 }
 
-struct LiveTotals {
-  int32_t count = 0;
-  double tokens_per_second = 0;
-  double loss_sum = 0;
-  int32_t loss_count = 0;
-  int64_t sent_bytes = 0;
-  int64_t received_bytes = 0;
-};
-
-LiveTotals ComputeTotals(const RunMachine& machine) {
-  LiveTotals totals;
-  const std::vector<Member>& members = machine.state().members();
-  for (size_t slot = 0; slot < members.size(); ++slot) {
-    const auto& progress = machine.observed().members[slot].progress;
-    if (progress.has_value()) {
-      totals.sent_bytes += progress->sent_bytes();
-      totals.received_bytes += progress->received_bytes();
-    }
-    if (!members[slot].present()) continue;
-    ++totals.count;
-    if (!progress.has_value()) continue;
-    totals.tokens_per_second += progress->tokens_per_second();
-    if (progress->loss_step_count() > 0) {
-      totals.loss_sum += progress->loss();
-      ++totals.loss_count;
-    }
-  }
-  return totals;
-}
-
 // Since when nothing has arrived for the open round of `fragment`.
 absl::Time WaitsSince(const RunMachine& machine, size_t fragment) {
   return std::max(machine.state().fragments()[fragment].open_time,
@@ -92,17 +62,37 @@ void AddWaitingRounds(const RunMachine& machine,
   }
 }
 
-// The time that the longest waiting round has waited; zero without one.
-absl::Duration LongestWait(const RunMachine& machine, absl::Time now) {
-  absl::Duration longest = absl::ZeroDuration();
-  for (size_t f = 0; f < machine.state().fragments().size(); ++f) {
-    if (!IsWaiting(machine.state(), f)) continue;
-    longest = std::max(longest, now - WaitsSince(machine, f));
+}  // namespace
+
+LiveTotals ComputeTotals(const RunMachine& machine) {
+  LiveTotals totals;
+  const std::vector<Member>& members = machine.state().members();
+  for (size_t slot = 0; slot < members.size(); ++slot) {
+    const auto& progress = machine.observed().members[slot].progress;
+    if (progress.has_value()) {
+      totals.sent_bytes += progress->sent_bytes();
+      totals.received_bytes += progress->received_bytes();
+    }
+    if (!members[slot].present()) continue;
+    ++totals.count;
+    if (!progress.has_value()) continue;
+    totals.tokens_per_second += progress->tokens_per_second();
+    if (progress->loss_step_count() > 0) {
+      totals.loss_sum += progress->loss();
+      ++totals.loss_count;
+    }
   }
-  return longest;
+  return totals;
 }
 
-}  // namespace
+absl::Time FindWaitStart(const RunMachine& machine) {
+  absl::Time start = absl::InfiniteFuture();
+  for (size_t f = 0; f < machine.state().fragments().size(); ++f) {
+    if (!IsWaiting(machine.state(), f)) continue;
+    start = std::min(start, WaitsSince(machine, f));
+  }
+  return start;
+}
 
 absl::Status WrongPageToken() {
   return InvalidFields(
@@ -379,7 +369,7 @@ void SampleSeries(const RunMachine& machine, absl::Time now,
             totals.tokens_per_second);
   PushPoint(series.live_count, now, commit_seq, totals.count);
   PushPoint(series.round_wait, now, commit_seq,
-            absl::ToDoubleSeconds(LongestWait(machine, now)));
+            std::max(0.0, absl::ToDoubleSeconds(now - FindWaitStart(machine))));
   PushPoint(series.sent_bytes, now, commit_seq,
             static_cast<double>(totals.sent_bytes));
   PushPoint(series.received_bytes, now, commit_seq,

@@ -24,6 +24,21 @@ struct VolatileSeries {
   std::deque<v1::MetricPoint> hindered_count;  // Shards.
 };
 
+// Sums over a run's islands.
+struct LiveTotals {
+  int32_t count = 0;  // Present islands.
+  double tokens_per_second = 0;  // Of present islands.
+  double loss_sum = 0;     // Training losses of present islands, where known.
+  int32_t loss_count = 0;  // Islands in loss_sum.
+  int64_t sent_bytes = 0;
+  int64_t received_bytes = 0;
+};
+LiveTotals ComputeTotals(const RunMachine& machine);
+
+// Since when the longest waiting round has waited; InfiniteFuture if no round
+// waits for a delivery.
+absl::Time FindWaitStart(const RunMachine& machine);
+
 // `with_tensors`: with the tensors of the run's layout.
 v1::Run BuildRun(const RunMachine& machine, bool with_tensors);
 

@@ -10,6 +10,7 @@
 #include "base/random_id/random_id.h"
 #include "base/status/refusal.h"
 #include "base/status/status_macros.h"
+#include "coordinator/metrics/run_values.h"
 
 namespace atl::coordinator {
 namespace {
@@ -131,12 +132,22 @@ absl::StatusOr<std::unique_ptr<EventLoop>> EventLoop::Start(const Spec& spec) {
   std::unique_ptr<EventLoop> loop(new EventLoop(spec));
   RETURN_IF_ERROR(loop->Recover());
   loop->thread_ = std::thread([raw = loop.get()] { raw->Run(); });
+  if (spec.metrics != nullptr) {
+    spec.metrics->SetSource([raw = loop.get()](RunMetrics::Take take) {
+      raw->Post<std::vector<RunValues>>(
+          [](Coordinator& coordinator, absl::Time now) {
+            return ReadShownRuns(coordinator);
+          },
+          std::move(take));
+    });
+  }
   return loop;
 }
 
 EventLoop::~EventLoop() { Stop(); }
 
 void EventLoop::Stop() {
+  if (spec_.metrics != nullptr) spec_.metrics->SetSource(nullptr);
   {
     MutexLock lock(&mutex_);
     stopping_ = true;
@@ -237,7 +248,13 @@ absl::Status EventLoop::Recover() {
 absl::Status EventLoop::MakeDurable(const Batch& batch) {
   if (batch.empty()) return absl::OkStatus();
   HitFailpointsBefore(batch);
-  RETURN_IF_ERROR(spec_.store->Append(batch));
+  const absl::Time start = spec_.clock->Now();
+  const absl::Status appended = spec_.store->Append(batch);
+  if (spec_.fsync_seconds != nullptr) {
+    spec_.fsync_seconds->Observe(
+        absl::ToDoubleSeconds(spec_.clock->Now() - start));
+  }
+  RETURN_IF_ERROR(appended);
   HitFailpointsAfter(batch);
   return absl::OkStatus();
 }
@@ -245,6 +262,7 @@ absl::Status EventLoop::MakeDurable(const Batch& batch) {
 void EventLoop::Run() {
   while (true) {
     std::deque<Event> batch;
+    bool is_last = false;
     const absl::Time next =
         std::min(failure_.ok() ? coordinator_->NextTimer() : recovery_time_,
                  Now() + kIdleMax);
@@ -256,10 +274,11 @@ void EventLoop::Run() {
         changed_.WaitWithTimeout(&mutex_,
                                  std::min(next - look_time_, kLookPeriod));
       }
-      if (stopping_) break;
+      is_last = stopping_;
       batch.swap(queue_);
     }
-    RunBatch(std::move(batch));
+    if (!is_last || !batch.empty()) RunBatch(std::move(batch));
+    if (is_last) break;
   }
   EndAll();
 }
@@ -325,6 +344,7 @@ void EventLoop::RunBatch(std::deque<Event> batch) {
     return;
   }
   for (const std::string& reason : effects.reasons) LOG(INFO) << reason;
+  if (spec_.metrics != nullptr) spec_.metrics->Count(effects);
   Publish(effects);
   for (Event& event : batch) event.answer(absl::OkStatus());
 }
@@ -489,12 +509,6 @@ void EventLoop::WatchLog(const std::string& run_id, int64_t after_revision,
 }
 
 void EventLoop::EndAll() {
-  std::deque<Event> rest;
-  {
-    MutexLock lock(&mutex_);
-    rest.swap(queue_);
-  }
-  for (Event& event : rest) event.answer(Stopping());
   for (const IslandWatch& watch : island_watches_) watch.sink->End(Stopping());
   for (const ServerWatch& watch : server_watches_) watch.sink->End(Stopping());
   for (const LogWatch& watch : log_watches_) watch.sink->End(Stopping());

@@ -36,8 +36,10 @@
 #include "base/sync/mutex.h"
 #include "base/time/clock.h"
 #include "coordinator/core/coordinator.h"
+#include "coordinator/metrics/run_metrics.h"
 #include "coordinator/service/run_event_writer.h"
 #include "coordinator/store/store.h"
+#include "prometheus/histogram.h"
 
 namespace atl::coordinator {
 
@@ -71,6 +73,12 @@ class EventLoop {
     // Called on the thread: with false once an append has failed, with true
     // once the core is rebuilt. Not called for the start.
     std::function<void(bool serving)> on_serving;
+    // Counts the durable batches, and asks the loop for the present values;
+    // null: nothing does. Must outlive the loop.
+    RunMetrics* metrics = nullptr;
+    // Gets the seconds of each synced append; null: nothing does. Must outlive
+    // the loop.
+    prometheus::Histogram* fsync_seconds = nullptr;
   };
 
   // Replays the store, makes a new epoch durable, starts the thread. On a store
@@ -83,8 +91,9 @@ class EventLoop {
   EventLoop(const EventLoop&) = delete;
   EventLoop& operator=(const EventLoop&) = delete;
 
-  // Refuses further events with UNAVAILABLE, ends the streams, joins the
-  // thread. Idempotent.
+  // Refuses further events with UNAVAILABLE, STOPPING. Decides the queued ones
+  // and makes that last batch durable, ends the streams with the same error,
+  // and joins the thread. Idempotent.
   void Stop();
 
   // Runs `decide` on the thread and passes its result to `answer` once its

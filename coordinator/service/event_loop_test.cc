@@ -5,10 +5,13 @@
 
 #include <algorithm>
 #include <atomic>
+#include <chrono>
 #include <functional>
 #include <future>
 #include <memory>
+#include <optional>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "absl/base/thread_annotations.h"
@@ -86,6 +89,8 @@ class EventLoopTest : public testing::Test {
   EventLoopTest() {
     spec_.store = &store_;
     spec_.clock = &clock_;
+    spec_.metrics = &metrics_;
+    spec_.fsync_seconds = &fsync_seconds_;
     spec_.on_serving = [this](bool serving) { serving_ = serving; };
     Start();
     Do([](Coordinator& coordinator, absl::Time now) {
@@ -271,8 +276,21 @@ class EventLoopTest : public testing::Test {
     return sink;
   }
 
+  // The present value of a family with one series; nullopt: it has none.
+  std::optional<double> Scrape(const std::string& name) {
+    for (const prometheus::MetricFamily& family : metrics_.Collect()) {
+      if (family.name != name || family.metric.empty()) continue;
+      return family.type == prometheus::MetricType::Counter
+                 ? family.metric[0].counter.value
+                 : family.metric[0].gauge.value;
+    }
+    return std::nullopt;
+  }
+
   BlockingStore store_;
   FakeClock clock_;
+  RunMetrics metrics_{absl::Milliseconds(50)};
+  prometheus::Histogram fsync_seconds_{{1.0}};
   std::atomic<bool> serving_{true};
   int64_t report_seq_ = 0;
   int64_t incarnation_ = 0;  // Of server-2. Used on the loop.
@@ -644,6 +662,72 @@ TEST_F(EventLoopTest, AServerThatHasNotReportedIsToldOfARunThatHasEnded) {
   Do([](Coordinator& coordinator, absl::Time) {
     EXPECT_EQ(coordinator.ServerPlan("server-0").runs_size(), 1);
   });
+}
+
+// --- Stops -------------------------------------------------------------------
+
+TEST_F(EventLoopTest, AStopDecidesAndSyncsWhatWasAccepted) {
+  spec_.queue_max = 1 << 20;
+  Start();
+  const auto sink = Watch(Join("a"));
+  store_.Block();
+  std::future<absl::Status> before =
+      Post([](Coordinator& coordinator, absl::Time now) {
+        Register(coordinator, "server-0", now);
+      });
+  store_.AwaitAppend();
+  std::future<absl::Status> accepted =
+      Post([](Coordinator& coordinator, absl::Time now) {
+        Register(coordinator, "server-1", now);
+      });
+  std::thread stopper([this] { loop_->Stop(); });
+  absl::Status refused;
+  while (refused.ok()) {
+    std::future<absl::Status> asked = Post([](Coordinator&, absl::Time) {});
+    // Only a refusal is answered while the sync lasts.
+    if (asked.wait_for(std::chrono::seconds(0)) == std::future_status::ready) {
+      refused = asked.get();
+      break;
+    }
+  }
+  store_.Release();
+  stopper.join();
+  EXPECT_EQ(refused.code(), absl::StatusCode::kUnavailable);
+  EXPECT_EQ(GetReason(refused).value_or(ErrorReason()).reason, "STOPPING");
+  EXPECT_TRUE(before.get().ok());
+  EXPECT_TRUE(accepted.get().ok());
+  EXPECT_EQ(sink->end, absl::StatusCode::kUnavailable);
+  Start();
+  Do([](Coordinator& coordinator, absl::Time) {
+    EXPECT_NE(coordinator.FindServer("server-0"), nullptr);
+    EXPECT_NE(coordinator.FindServer("server-1"), nullptr);
+  });
+}
+
+// --- Metrics -----------------------------------------------------------------
+
+TEST_F(EventLoopTest, AScrapeIsAnsweredWhileASyncHangs) {
+  StartRound();
+  while (Scrape("atoll_commits_total") != 0) {
+  }
+  const double wait_start =
+      *Scrape("atoll_round_wait_start_timestamp_seconds");
+  EXPECT_EQ(wait_start, absl::ToUnixSeconds(clock_.Now()));
+  SyncFor(absl::Seconds(1), [&] {
+    PostReport(0, {Contribution(0)});
+    EXPECT_EQ(Scrape("atoll_round_wait_start_timestamp_seconds"), wait_start);
+  });
+}
+
+TEST_F(EventLoopTest, EachSyncedAppendIsMeasured) {
+  const auto before = fsync_seconds_.Collect().histogram;
+  SyncFor(absl::Seconds(3), [] {});
+  const auto after = fsync_seconds_.Collect().histogram;
+  EXPECT_EQ(after.sample_count, before.sample_count + 1);
+  EXPECT_EQ(after.sample_sum, before.sample_sum + 3);
+  EXPECT_TRUE(Ask().ok());  // Writes nothing.
+  EXPECT_EQ(fsync_seconds_.Collect().histogram.sample_count,
+            after.sample_count);
 }
 
 }  // namespace

@@ -83,6 +83,7 @@ absl::StatusOr<std::unique_ptr<Listeners>> Listeners::Start(EventLoop& loop,
     rpc::RpcServer::Spec server_spec;
     server_spec.listener = MakeListener(port, spec);
     server_spec.memory_bytes_max = kPortMemoryBytesMax;
+    server_spec.metrics = spec.metrics;
     for (const ServiceKind kind : port.services) {
       listeners->services_.push_back(MakeService(kind, loop));
       server_spec.services.push_back(listeners->services_.back().get());

@@ -14,6 +14,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
+#include "base/metrics/metrics.h"
 #include "base/rpc/listener.h"
 #include "base/rpc/tls.h"
 #include "coordinator/service/event_loop.h"
@@ -30,7 +31,10 @@ class Listeners {
     std::string island;                // IslandService; empty: at main.
     std::string server;                // ServerService; empty: at main.
     std::string query;                 // TrainingStateService; empty: at main.
-    rpc::Security security;       // Of every port.
+    rpc::Security security;            // Of every port.
+    // Counts the calls of all ports; null: nothing does. Must outlive the
+    // listeners.
+    Metrics* metrics = nullptr;
     // As in rpc::ListenerOptions.
     absl::Duration connection_age_max = absl::Minutes(10);
   };

@@ -1,11 +1,13 @@
 #include <map>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "atoll/v1/training_state_service.grpc.pb.h"
 #include "base/status/refusal.h"
 #include "base/status/status_macros.h"
+#include "coordinator/core/outputs/round_phases.h"
 #include "coordinator/core/run_queries.h"
 #include "coordinator/service/answer.h"
 #include "coordinator/service/run_event_writer.h"
@@ -111,8 +113,7 @@ class TrainingStateServiceImpl
           }
           absl::StatusOr<v1::ListRoundsResponse> read =
               ReadRounds(loop_.store(), request->run_id(), *page);
-          if (read.ok()) *response = *std::move(read);
-          reactor->Finish(rpc::ToGrpc(WithDefaultReason(read.status())));
+          AddKnownPhases(reactor, request, response, std::move(read));
         });
     return reactor;
   }
@@ -150,6 +151,27 @@ class TrainingStateServiceImpl
   }
 
  private:
+  // Adds to the rounds what only the core knows, and answers.
+  void AddKnownPhases(grpc::ServerUnaryReactor* reactor,
+                      const v1::ListRoundsRequest* request,
+                      v1::ListRoundsResponse* response,
+                      absl::StatusOr<v1::ListRoundsResponse> read) {
+    loop_.Post<v1::ListRoundsResponse>(
+        [request, read = std::move(read)](Coordinator& coordinator,
+                                          absl::Time now) mutable
+        -> absl::StatusOr<v1::ListRoundsResponse> {
+          RETURN_IF_ERROR(read.status());
+          ASSIGN_OR_RETURN(const RunMachine* const run,
+                           coordinator.FindRun(request->run_id()));
+          AddPhases(run->state(), run->observed(), kPageBytes, *read);
+          return std::move(read);
+        },
+        [reactor, response](absl::StatusOr<v1::ListRoundsResponse> result) {
+          if (result.ok()) *response = *std::move(result);
+          reactor->Finish(rpc::ToGrpc(WithDefaultReason(result.status())));
+        });
+  }
+
   EventLoop& loop_;
 };
 

@@ -1,6 +1,9 @@
 #include "coordinator/core/spec/island_requests.h"
 
 #include <cmath>
+#include <cstdint>
+#include <set>
+#include <string>
 #include <utility>
 #include <vector>
 
@@ -28,6 +31,63 @@ absl::Status CheckCapabilities(const v1::IslandCapabilities& capabilities) {
   if (violations.empty()) return absl::OkStatus();
   return InvalidFields(violations);
 }
+
+namespace {
+
+constexpr int64_t kTimestampSecondsMax = 253'402'300'799;  // End of 9999.
+
+bool IsNanos(int32_t nanos) { return nanos >= 0 && nanos < 1'000'000'000; }
+
+// What is wrong with the phases of one synchronization; empty: nothing.
+std::string FindPhaseError(const v1::SyncPhases& sync) {
+  if (sync.seq() < 1) return "its seq must be at least 1";
+  std::set<v1::Phase> seen;
+  for (const v1::PhaseTime& phase : sync.phases()) {
+    if (!v1::Phase_IsValid(phase.phase()) ||
+        phase.phase() == v1::PHASE_UNSPECIFIED ||
+        phase.phase() == v1::PHASE_MERGE) {
+      return absl::StrCat("phase ", static_cast<int>(phase.phase()),
+                          " is not one that islands report");
+    }
+    const std::string name = v1::Phase_Name(phase.phase());
+    if (!seen.insert(phase.phase()).second) {
+      return absl::StrCat(name, " is there twice");
+    }
+    if (phase.start_time().seconds() < 0 ||
+        phase.start_time().seconds() > kTimestampSecondsMax ||
+        !IsNanos(phase.start_time().nanos())) {
+      return absl::StrCat("the start of ", name,
+                          " must be between 1970 and 9999");
+    }
+    if (phase.duration().seconds() < 0 ||
+        phase.duration().seconds() >= absl::ToInt64Seconds(kPhaseMax) ||
+        !IsNanos(phase.duration().nanos())) {
+      return absl::StrCat("the duration of ", name,
+                          " must be at least 0 and less than 366 days");
+    }
+  }
+  return "";
+}
+
+void CheckPhases(const v1::ReportProgressRequest& request,
+                 std::vector<FieldViolation>& violations) {
+  if (request.sync_phases_size() > kSyncPhasesMax) {
+    violations.push_back(
+        {"sync_phases",
+         absl::StrCat("has ", request.sync_phases_size(),
+                      " synchronizations, must have at most ",
+                      kSyncPhasesMax)});
+    return;
+  }
+  for (int i = 0; i < request.sync_phases_size(); ++i) {
+    const std::string error = FindPhaseError(request.sync_phases(i));
+    if (!error.empty()) {
+      violations.push_back({absl::StrCat("sync_phases[", i, "]"), error});
+    }
+  }
+}
+
+}  // namespace
 
 absl::Status CheckProgress(const v1::ReportProgressRequest& request) {
   std::vector<FieldViolation> violations;
@@ -60,6 +120,7 @@ absl::Status CheckProgress(const v1::ReportProgressRequest& request) {
                             "its numbers must be finite and at least 0"});
     }
   }
+  CheckPhases(request, violations);
   if (violations.empty()) return absl::OkStatus();
   return InvalidFields(violations);
 }

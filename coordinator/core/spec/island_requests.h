@@ -5,6 +5,7 @@
 #include <cstdint>
 
 #include "absl/status/status.h"
+#include "absl/time/time.h"
 #include "atoll/v1/island_service.pb.h"
 
 namespace atl::coordinator {
@@ -15,8 +16,14 @@ absl::Status CheckCapabilities(const v1::IslandCapabilities& capabilities);
 // Largest count in a progress report: sums over all islands fit an int64.
 inline constexpr int64_t kProgressCountMax = int64_t{1} << 52;
 
+// Synchronizations in a progress report, and the longest phase of one.
+inline constexpr int kSyncPhasesMax = 16;
+inline constexpr absl::Duration kPhaseMax = absl::Hours(24 * 366);
+
 // INVALID_ARGUMENT: a number is negative or not finite, or a count above
-// kProgressCountMax.
+// kProgressCountMax; there are more than kSyncPhasesMax synchronizations; a
+// phase is not one that islands report, is there twice, does not start between
+// 1970 and 9999, or lasts longer than kPhaseMax.
 absl::Status CheckProgress(const v1::ReportProgressRequest& request);
 
 }  // namespace atl::coordinator

@@ -18,6 +18,7 @@
 #include "atoll/v1/island_service.pb.h"
 #include "atoll/v1/run.pb.h"
 #include "atoll/v1/server_service.pb.h"
+#include "coordinator/core/state/phase_table.h"
 
 namespace atl::coordinator {
 
@@ -84,6 +85,7 @@ struct ObservedMember {
   // Sum of losses since its last contribution was due, for the round's history.
   double loss_sum = 0;
   int64_t loss_step_count = 0;
+  PhaseTable phases;
 };
 
 // What DecideSeal last found that the open round of a fragment waits for.

@@ -1,0 +1,60 @@
+#include "coordinator/core/state/phase_table.h"
+
+#include <algorithm>
+
+#include "absl/time/time.h"
+#include "base/time/proto_time.h"
+
+namespace atl::coordinator {
+namespace {
+
+// The phases that islands report.
+constexpr std::array<v1::Phase, 5> kPhases = {
+    v1::PHASE_TRAIN, v1::PHASE_ENCODE, v1::PHASE_PUSH, v1::PHASE_WAIT,
+    v1::PHASE_APPLY};
+
+}  // namespace
+
+bool PhaseTable::Add(const v1::SyncPhases& sync) {
+  const auto place =
+      std::lower_bound(kept_.begin(), kept_.end(), sync.seq(), IsBefore);
+  if (place != kept_.end() && place->seq == sync.seq()) return false;
+  if (kept_.size() == kKeptMax && place == kept_.begin()) return false;
+  Sync added;
+  added.seq = sync.seq();
+  for (const v1::PhaseTime& phase : sync.phases()) {
+    const auto known = std::find(kPhases.begin(), kPhases.end(), phase.phase());
+    if (known == kPhases.end()) continue;
+    added.spans[known - kPhases.begin()] = {
+        absl::ToUnixMicros(FromProto(phase.start_time())),
+        absl::ToInt64Microseconds(FromProto(phase.duration()))};
+  }
+  kept_.insert(place, added);
+  if (kept_.size() > kKeptMax) kept_.erase(kept_.begin());
+  return true;
+}
+
+std::vector<v1::PhaseTime> PhaseTable::Find(int64_t seq) const {
+  const auto sync =
+      std::lower_bound(kept_.begin(), kept_.end(), seq, IsBefore);
+  std::vector<v1::PhaseTime> phases;
+  if (sync == kept_.end() || sync->seq != seq) return phases;
+  std::vector<size_t> order;
+  for (size_t i = 0; i < kPhases.size(); ++i) {
+    if (sync->spans[i].duration_us >= 0) order.push_back(i);
+  }
+  std::stable_sort(order.begin(), order.end(), [&](size_t a, size_t b) {
+    return sync->spans[a].start_us < sync->spans[b].start_us;
+  });
+  for (const size_t i : order) {
+    v1::PhaseTime& phase = phases.emplace_back();
+    phase.set_phase(kPhases[i]);
+    *phase.mutable_start_time() =
+        ToProto(absl::FromUnixMicros(sync->spans[i].start_us));
+    *phase.mutable_duration() =
+        ToProto(absl::Microseconds(sync->spans[i].duration_us));
+  }
+  return phases;
+}
+
+}  // namespace atl::coordinator

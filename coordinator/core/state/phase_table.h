@@ -1,0 +1,43 @@
+// The phases of an island's newest synchronizations, as it has reported them.
+//
+// Bounded: 256 synchronizations of 88 bytes. Times are kept to the microsecond.
+//
+// Pure. Thread-compatible.
+
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+#include "atoll/v1/island_service.pb.h"
+
+namespace atl::coordinator {
+
+class PhaseTable {
+ public:
+  static constexpr size_t kKeptMax = 256;
+
+  // Returns false, and changes nothing, if the seq is known, or if kKeptMax
+  // greater ones are. Requires: CheckProgress (spec/) accepts `sync`.
+  bool Add(const v1::SyncPhases& sync);
+
+  // In the order of start_time; empty if the seq is not known.
+  std::vector<v1::PhaseTime> Find(int64_t seq) const;
+
+ private:
+  struct Span {
+    int64_t start_us = 0;
+    int64_t duration_us = -1;  // -1: not reported.
+  };
+  struct Sync {
+    int64_t seq = 0;
+    std::array<Span, 5> spans;  // As kPhases in the .cc file.
+  };
+  static bool IsBefore(const Sync& sync, int64_t seq) { return sync.seq < seq; }
+
+  std::vector<Sync> kept_;  // By seq.
+};
+
+}  // namespace atl::coordinator

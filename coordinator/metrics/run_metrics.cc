@@ -1,0 +1,246 @@
+#include "coordinator/metrics/run_metrics.h"
+
+#include <algorithm>
+#include <cstdint>
+#include <utility>
+
+#include "absl/strings/ascii.h"
+#include "absl/strings/string_view.h"
+#include "absl/strings/strip.h"
+#include "base/metrics/common_metrics.h"
+#include "base/metrics/metrics.h"
+#include "base/time/proto_time.h"
+#include "prometheus/metric_type.h"
+
+namespace atl::coordinator {
+namespace {
+
+using prometheus::ClientMetric;
+using prometheus::MetricFamily;
+using Labels = std::vector<ClientMetric::Label>;
+
+constexpr absl::string_view kShardStates[] = {"serving", "blocked", "stopped",
+                                              "away"};
+
+// "OUTCOME_MERGED" gives "merged".
+std::string ToLabel(absl::string_view name, absl::string_view prefix) {
+  return absl::AsciiStrToLower(absl::StripPrefix(name, prefix));
+}
+
+double ToSeconds(absl::Time time) {
+  return absl::ToDoubleSeconds(time - absl::UnixEpoch());
+}
+
+// The families of the present values, in the making.
+class Gauges {
+ public:
+  void Add(const RunValues& values) {
+    const Labels run = {{"run", values.run_id}};
+    const auto add = [&](std::vector<Sample>& samples, double value) {
+      samples.push_back({run, value});
+    };
+    const auto add_state = [&](std::vector<Sample>& samples, std::string state,
+                               double value) {
+      samples.push_back({{run[0], {"state", std::move(state)}}, value});
+    };
+    add(commits_, static_cast<double>(values.commit_count));
+    add(tokens_, static_cast<double>(values.merged_token_count));
+    for (int i = 1; i < v1::IslandState_ARRAYSIZE; ++i) {
+      add_state(islands_,
+                ToLabel(v1::IslandState_Name(i), "ISLAND_STATE_"),
+                static_cast<double>(values.island_counts[i]));
+    }
+    add(min_quorum_, static_cast<double>(values.min_quorum));
+    if (values.shard_counts.has_value()) {
+      for (size_t i = 0; i < values.shard_counts->size(); ++i) {
+        add_state(shards_, std::string(kShardStates[i]),
+                  static_cast<double>((*values.shard_counts)[i]));
+      }
+    }
+    for (int i = 1; i < v1::RunState_ARRAYSIZE; ++i) {
+      add_state(states_, ToLabel(v1::RunState_Name(i), "RUN_STATE_"),
+                i == values.state ? 1 : 0);
+    }
+    add(wait_start_, values.wait_start == absl::InfiniteFuture()
+                         ? 0
+                         : ToSeconds(values.wait_start));
+    add(last_commit_, ToSeconds(values.last_commit));
+    add(tokens_per_second_, values.tokens_per_second);
+    if (values.train_loss.has_value()) add(train_loss_, *values.train_loss);
+    if (values.validation_loss.has_value()) {
+      add(validation_loss_, *values.validation_loss);
+    }
+  }
+
+  std::vector<MetricFamily> Finish() && {
+    return {
+        MakeCounters("atoll_commits_total", "Committed rounds.",
+                     std::move(commits_)),
+        MakeCounters("atoll_merged_tokens_total",
+                     "Tokens in merged contributions.", std::move(tokens_)),
+        MakeGauges("atoll_islands", "Islands of a run by state.",
+                   std::move(islands_)),
+        MakeGauges("atoll_min_quorum",
+                   "Contributions that a round needs at least.",
+                   std::move(min_quorum_)),
+        MakeGauges("atoll_shards", "Shards of an unended run by state.",
+                   std::move(shards_)),
+        MakeGauges("atoll_run_state", "1 for the state that a run is in.",
+                   std::move(states_)),
+        MakeGauges("atoll_round_wait_start_timestamp_seconds",
+                   "Since when the longest waiting round has waited; 0: no "
+                   "round waits.",
+                   std::move(wait_start_)),
+        MakeGauges("atoll_last_commit_timestamp_seconds",
+                   "When the newest round was committed; before the first one, "
+                   "when the run was created.",
+                   std::move(last_commit_)),
+        MakeGauges("atoll_run_train_loss",
+                   "Mean of the present islands' training losses, in nats per "
+                   "token.",
+                   std::move(train_loss_)),
+        MakeGauges("atoll_run_validation_loss",
+                   "Loss of the newest evaluation, in nats per token.",
+                   std::move(validation_loss_)),
+        MakeGauges("atoll_run_tokens_per_second",
+                   "Sum of the present islands' speeds.",
+                   std::move(tokens_per_second_)),
+    };
+  }
+
+ private:
+  std::vector<Sample> commits_, tokens_, islands_, min_quorum_, shards_,
+      states_, wait_start_, last_commit_, train_loss_, validation_loss_,
+      tokens_per_second_;
+};
+
+using OutcomeCounts = std::array<int64_t, v1::Outcome_ARRAYSIZE>;
+
+template <typename Outcomes>
+void CountOutcomes(const Outcomes& outcomes, OutcomeCounts& counts) {
+  for (const v1::ContributionOutcome& outcome : outcomes) {
+    if (v1::Outcome_IsValid(outcome.outcome())) ++counts[outcome.outcome()];
+  }
+}
+
+}  // namespace
+
+void RunMetrics::Counts::Observe(const std::string& phase,
+                                 absl::Duration duration) {
+  std::unique_ptr<prometheus::Histogram>& histogram = durations[phase];
+  if (histogram == nullptr) {
+    histogram =
+        std::make_unique<prometheus::Histogram>(RoundDurationBuckets());
+  }
+  // The clock may have been set back between two lives of the coordinator.
+  histogram->Observe(std::max(0.0, absl::ToDoubleSeconds(duration)));
+}
+
+void RunMetrics::SetSource(Source source) {
+  MutexLock lock(&source_mutex_);
+  source_ = std::move(source);
+}
+
+void RunMetrics::Count(const Effects& effects) {
+  MutexLock lock(&mutex_);
+  // First: the rest may be of a new run with the same id.
+  for (const std::string& id : effects.batch.deleted_runs) {
+    counts_.erase(id);
+    std::erase_if(values_,
+                  [&](const RunValues& one) { return one.run_id == id; });
+  }
+  for (const LogEntry& entry : effects.batch.entries) {
+    const storage::v1::Record& record = entry.record;
+    if (record.has_round_committed()) {
+      const v1::Round& round = record.round_committed().round();
+      Counts& counts = counts_[entry.run_id];
+      CountOutcomes(record.round_committed().commit().outcomes(),
+                    counts.outcomes);
+      const absl::Time commit_time = FromProto(round.commit_time());
+      counts.Observe("total", commit_time - FromProto(round.open_time()));
+      counts.Observe("merge", commit_time - FromProto(round.seal_time()));
+    } else if (record.has_round_aborted()) {
+      CountOutcomes(record.round_aborted().outcomes(),
+                    counts_[entry.run_id].outcomes);
+    } else if (record.has_outcomes_set()) {
+      CountOutcomes(record.outcomes_set().outcomes(),
+                    counts_[entry.run_id].outcomes);
+    }
+  }
+  for (const ReportedPhases& reported : effects.phases) {
+    for (const v1::PhaseTime& phase : reported.sync.phases()) {
+      counts_[reported.run_id].Observe(
+          ToLabel(v1::Phase_Name(phase.phase()), "PHASE_"),
+          FromProto(phase.duration()));
+    }
+  }
+}
+
+void RunMetrics::Refresh() const {
+  bool asks = false;
+  int64_t seen = 0;
+  {
+    MutexLock lock(&mutex_);
+    asks = !std::exchange(asked_, true);
+    seen = answer_count_;
+  }
+  if (asks) {
+    MutexLock lock(&source_mutex_);
+    const Take take = [this](absl::StatusOr<std::vector<RunValues>> values) {
+      MutexLock lock(&mutex_);
+      asked_ = false;
+      ++answer_count_;
+      if (values.ok()) values_ = *std::move(values);
+      answered_.SignalAll();
+    };
+    if (source_ != nullptr) {
+      source_(take);
+    } else {
+      take(absl::UnavailableError("nobody to ask"));
+    }
+  }
+  MutexLock lock(&mutex_);
+  while (answer_count_ == seen) {
+    if (answered_.WaitWithTimeout(&mutex_, answer_timeout_)) return;
+  }
+}
+
+std::vector<MetricFamily> RunMetrics::Collect() const {
+  Refresh();
+  MutexLock lock(&mutex_);
+  Gauges gauges;
+  std::vector<Sample> contributions;
+  MetricFamily durations = {"atoll_round_duration_seconds",
+                            "Phases of rounds: an island's by its own report, "
+                            "merge from SEAL to COMMIT, total from OPEN to "
+                            "COMMIT.",
+                            prometheus::MetricType::Histogram,
+                            {}};
+  for (const RunValues& run : values_) {
+    gauges.Add(run);
+    const auto counts = counts_.find(run.run_id);
+    for (int i = 1; i < v1::Outcome_ARRAYSIZE; ++i) {
+      contributions.push_back(
+          {{{"run", run.run_id},
+            {"outcome", ToLabel(v1::Outcome_Name(i), "OUTCOME_")}},
+           counts == counts_.end()
+               ? 0.0
+               : static_cast<double>(counts->second.outcomes[i])});
+    }
+    if (counts == counts_.end()) continue;
+    for (const auto& [phase, histogram] : counts->second.durations) {
+      ClientMetric metric = histogram->Collect();
+      metric.label = {{"run", run.run_id}, {"phase", phase}};
+      durations.metric.push_back(std::move(metric));
+    }
+  }
+  std::vector<MetricFamily> families = std::move(gauges).Finish();
+  families.push_back(MakeCounters("atoll_contributions_total",
+                                  "Contributions by how they ended, since the "
+                                  "coordinator's start.",
+                                  std::move(contributions)));
+  families.push_back(std::move(durations));
+  return families;
+}
+
+}  // namespace atl::coordinator

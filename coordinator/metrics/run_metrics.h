@@ -1,0 +1,89 @@
+// The families with the label `run`: what each run does.
+//
+//   atoll_commits_total, atoll_merged_tokens_total, atoll_islands{state},
+//   atoll_min_quorum, atoll_shards{state}, atoll_run_state{state},
+//   atoll_round_wait_start_timestamp_seconds,
+//   atoll_last_commit_timestamp_seconds, atoll_run_train_loss,
+//   atoll_run_validation_loss, atoll_run_tokens_per_second
+//     as the run's state has them: a restart of the coordinator changes none
+//   atoll_contributions_total{outcome}, atoll_round_duration_seconds{phase}
+//     counted from durable batches since the start
+//
+// A scrape asks the event loop for the present values. A loop that does not
+// answer in time, because a sync hangs, leaves the values of the last answer.
+//
+// Thread-safe.
+
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/status/statusor.h"
+#include "absl/time/time.h"
+#include "atoll/v1/island_service.pb.h"
+#include "atoll/v1/plan.pb.h"
+#include "base/sync/mutex.h"
+#include "coordinator/core/coordinator.h"
+#include "coordinator/metrics/run_values.h"
+#include "prometheus/collectable.h"
+#include "prometheus/histogram.h"
+#include "prometheus/metric_family.h"
+
+namespace atl::coordinator {
+
+class RunMetrics : public prometheus::Collectable {
+ public:
+  // Gets the present values, once, from any thread.
+  using Take = std::function<void(absl::StatusOr<std::vector<RunValues>>)>;
+  // Calls its argument soon, or within this call. Must not block.
+  using Source = std::function<void(Take)>;
+
+  // `answer_timeout`: how long a scrape waits for the source.
+  explicit RunMetrics(absl::Duration answer_timeout = absl::Milliseconds(300))
+      : answer_timeout_(answer_timeout) {}
+
+  // Whom scrapes ask from now on; null: nobody. The one before is not called
+  // after the return. This must outlive the calls that sources still owe.
+  void SetSource(Source source);
+
+  // Counts what became durable. Forgets the runs that were deleted.
+  void Count(const Effects& effects);
+
+  // prometheus::Collectable:
+  std::vector<prometheus::MetricFamily> Collect() const override;
+
+ private:
+  // Of one run, since the start.
+  struct Counts {
+    std::array<int64_t, v1::Outcome_ARRAYSIZE> outcomes = {};
+    // By the label `phase`.
+    std::map<std::string, std::unique_ptr<prometheus::Histogram>> durations;
+
+    void Observe(const std::string& phase, absl::Duration duration);
+  };
+
+  // Asks the source, unless it still owes an answer, and waits for it.
+  void Refresh() const;
+
+  const absl::Duration answer_timeout_;
+
+  // Held over calls of source_. Comes before mutex_.
+  mutable Mutex source_mutex_;
+  Source source_ ABSL_GUARDED_BY(source_mutex_);
+
+  mutable Mutex mutex_;
+  mutable CondVar answered_;
+  mutable bool asked_ ABSL_GUARDED_BY(mutex_) = false;  // An answer is owed.
+  mutable int64_t answer_count_ ABSL_GUARDED_BY(mutex_) = 0;
+  mutable std::vector<RunValues> values_ ABSL_GUARDED_BY(mutex_);
+  std::map<std::string, Counts> counts_ ABSL_GUARDED_BY(mutex_);  // By run_id.
+};
+
+}  // namespace atl::coordinator

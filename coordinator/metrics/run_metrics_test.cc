@@ -1,0 +1,193 @@
+#include "coordinator/metrics/run_metrics.h"
+
+#include <map>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "base/time/proto_time.h"
+#include "gtest/gtest.h"
+
+namespace atl::coordinator {
+namespace {
+
+using Labels = std::map<std::string, std::string>;
+
+std::optional<prometheus::ClientMetric> Find(
+    const std::vector<prometheus::MetricFamily>& families,
+    const std::string& name, const Labels& labels) {
+  for (const prometheus::MetricFamily& family : families) {
+    if (family.name != name) continue;
+    for (const prometheus::ClientMetric& metric : family.metric) {
+      Labels found;
+      for (const auto& label : metric.label) found[label.name] = label.value;
+      if (found == labels) return metric;
+    }
+  }
+  return std::nullopt;
+}
+
+class RunMetricsTest : public testing::Test {
+ protected:
+  RunMetricsTest() { Answer({MakeRun("run")}); }
+
+  static RunValues MakeRun(const std::string& run_id) {
+    RunValues run;
+    run.run_id = run_id;
+    run.state = v1::RUN_STATE_ACTIVE;
+    run.commit_count = 5;
+    run.island_counts[v1::ISLAND_STATE_READY] = 3;
+    run.shard_counts = {1, 0, 2, 0};
+    run.last_commit = absl::FromUnixSeconds(1000);
+    run.train_loss = 2.5;
+    return run;
+  }
+
+  // From now on the source gives these values at once.
+  void Answer(std::vector<RunValues> values) {
+    metrics_.SetSource([values = std::move(values)](RunMetrics::Take take) {
+      take(values);
+    });
+  }
+
+  std::optional<double> Gauge(const std::string& name,
+                              const Labels& labels = {{"run", "run"}}) {
+    const auto metric = Find(metrics_.Collect(), name, labels);
+    if (!metric.has_value()) return std::nullopt;
+    return metric->gauge.value;
+  }
+  std::optional<double> Counter(const std::string& name,
+                                const Labels& labels = {{"run", "run"}}) {
+    const auto metric = Find(metrics_.Collect(), name, labels);
+    if (!metric.has_value()) return std::nullopt;
+    return metric->counter.value;
+  }
+  // Count and sum of a phase's durations.
+  std::pair<uint64_t, double> Phase(const std::string& phase) {
+    const auto metric =
+        Find(metrics_.Collect(), "atoll_round_duration_seconds",
+             {{"run", "run"}, {"phase", phase}});
+    if (!metric.has_value()) return {0, 0};
+    return {metric->histogram.sample_count, metric->histogram.sample_sum};
+  }
+
+  // A round of a minute, of which the merge took ten seconds.
+  static Effects MakeCommit(const std::string& run_id) {
+    Effects effects;
+    LogEntry& entry = effects.batch.entries.emplace_back();
+    entry.run_id = run_id;
+    storage::v1::RoundCommitted& committed =
+        *entry.record.mutable_round_committed();
+    for (const v1::Outcome outcome :
+         {v1::OUTCOME_MERGED, v1::OUTCOME_MERGED, v1::OUTCOME_LATE}) {
+      committed.mutable_commit()->add_outcomes()->set_outcome(outcome);
+    }
+    const absl::Time open = absl::FromUnixSeconds(100);
+    v1::Round& round = *committed.mutable_round();
+    *round.mutable_open_time() = ToProto(open);
+    *round.mutable_seal_time() = ToProto(open + absl::Seconds(50));
+    *round.mutable_commit_time() = ToProto(open + absl::Seconds(60));
+    return effects;
+  }
+
+  RunMetrics metrics_{absl::Milliseconds(1)};
+};
+
+TEST_F(RunMetricsTest, ShowTheValuesOfARun) {
+  EXPECT_EQ(Counter("atoll_commits_total"), 5);
+  EXPECT_EQ(Gauge("atoll_islands", {{"run", "run"}, {"state", "ready"}}), 3);
+  EXPECT_EQ(Gauge("atoll_islands", {{"run", "run"}, {"state", "lost"}}), 0);
+  EXPECT_EQ(Gauge("atoll_shards", {{"run", "run"}, {"state", "serving"}}), 1);
+  EXPECT_EQ(Gauge("atoll_shards", {{"run", "run"}, {"state", "stopped"}}), 2);
+  EXPECT_EQ(Gauge("atoll_run_state", {{"run", "run"}, {"state", "active"}}), 1);
+  EXPECT_EQ(Gauge("atoll_run_state", {{"run", "run"}, {"state", "paused"}}), 0);
+  EXPECT_EQ(Gauge("atoll_round_wait_start_timestamp_seconds"), 0);
+  EXPECT_EQ(Gauge("atoll_last_commit_timestamp_seconds"), 1000);
+  EXPECT_EQ(Gauge("atoll_run_train_loss"), 2.5);
+  EXPECT_EQ(Gauge("atoll_run_validation_loss"), std::nullopt);
+}
+
+TEST_F(RunMetricsTest, CountOutcomesAndDurationsOfBatches) {
+  const Labels merged = {{"run", "run"}, {"outcome", "merged"}};
+  EXPECT_EQ(Counter("atoll_contributions_total", merged), 0);
+  EXPECT_EQ(Phase("total"), std::pair(uint64_t{0}, 0.0));
+  Effects effects = MakeCommit("run");
+  ReportedPhases& reported = effects.phases.emplace_back();
+  reported.run_id = "run";
+  v1::PhaseTime& phase = *reported.sync.add_phases();
+  phase.set_phase(v1::PHASE_TRAIN);
+  *phase.mutable_duration() = ToProto(absl::Seconds(40));
+  metrics_.Count(effects);
+  EXPECT_EQ(Counter("atoll_contributions_total", merged), 2);
+  EXPECT_EQ(Counter("atoll_contributions_total",
+                    {{"run", "run"}, {"outcome", "late"}}),
+            1);
+  EXPECT_EQ(Phase("total"), std::pair(uint64_t{1}, 60.0));
+  EXPECT_EQ(Phase("merge"), std::pair(uint64_t{1}, 10.0));
+  EXPECT_EQ(Phase("train"), std::pair(uint64_t{1}, 40.0));
+}
+
+TEST_F(RunMetricsTest, OutcomesOfAbortsAndOfLateReportsCount) {
+  Effects effects;
+  LogEntry& aborted = effects.batch.entries.emplace_back();
+  aborted.run_id = "run";
+  aborted.record.mutable_round_aborted()->add_outcomes()->set_outcome(
+      v1::OUTCOME_REJECTED);
+  LogEntry& set = effects.batch.entries.emplace_back();
+  set.run_id = "run";
+  set.record.mutable_outcomes_set()->add_outcomes()->set_outcome(
+      v1::OUTCOME_REJECTED);
+  metrics_.Count(effects);
+  EXPECT_EQ(Counter("atoll_contributions_total",
+                    {{"run", "run"}, {"outcome", "rejected"}}),
+            2);
+}
+
+TEST_F(RunMetricsTest, ADeletedRunVanishesAndItsIdStartsAnew) {
+  metrics_.Count(MakeCommit("run"));
+  EXPECT_EQ(Phase("total").first, 1);
+  metrics_.SetSource(nullptr);
+  Effects deletion = MakeCommit("other");
+  deletion.batch.deleted_runs = {"run"};
+  metrics_.Count(deletion);
+  EXPECT_EQ(Counter("atoll_commits_total"), std::nullopt);
+  EXPECT_EQ(Phase("total").first, 0);
+  Answer({MakeRun("run")});
+  EXPECT_EQ(Counter("atoll_contributions_total",
+                    {{"run", "run"}, {"outcome", "merged"}}),
+            0);
+}
+
+TEST_F(RunMetricsTest, ARunThatIsNotShownHasNoSeries) {
+  metrics_.Count(MakeCommit("other"));
+  EXPECT_EQ(Counter("atoll_contributions_total",
+                    {{"run", "other"}, {"outcome", "merged"}}),
+            std::nullopt);
+}
+
+TEST_F(RunMetricsTest, AScrapeGivesTheLastValuesWhileAnAnswerIsOwed) {
+  EXPECT_EQ(Counter("atoll_commits_total"), 5);
+  std::vector<RunMetrics::Take> owed;
+  metrics_.SetSource(
+      [&](RunMetrics::Take take) { owed.push_back(std::move(take)); });
+  for (int i = 0; i < 3; ++i) EXPECT_EQ(Counter("atoll_commits_total"), 5);
+  // A hanging loop gets no further questions.
+  ASSERT_EQ(owed.size(), 1);
+  RunValues next = MakeRun("run");
+  next.commit_count = 6;
+  owed[0](std::vector<RunValues>{next});
+  EXPECT_EQ(Counter("atoll_commits_total"), 6);
+  EXPECT_EQ(owed.size(), 2);
+}
+
+TEST_F(RunMetricsTest, ARefusedQuestionLeavesTheLastValues) {
+  EXPECT_EQ(Counter("atoll_commits_total"), 5);
+  metrics_.SetSource([](RunMetrics::Take take) {
+    take(absl::UnavailableError("the disk fails"));
+  });
+  EXPECT_EQ(Counter("atoll_commits_total"), 5);
+}
+
+}  // namespace
+}  // namespace atl::coordinator
