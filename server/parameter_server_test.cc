@@ -334,10 +334,11 @@ TEST(ParameterServerTest, AShardWithoutARunUidIsNotReportedBeforeAPlan) {
   ParameterServer::Options options;
   options.server_id = "server-0";
   options.data_dir = "data";
+  Metrics metrics;
   const auto server = ParameterServer::Start(
       options, {cluster.fs(0), control, [](const std::string& run_id) {
                   return absl::StatusOr<v1::Run>(absl::NotFoundError(run_id));
-                }});
+                }, metrics});
   ASSERT_OK(server.status());
   ASSERT_TRUE(control.WaitForReports(1, TestCluster::kPatience));
   EXPECT_EQ(control.reports()[0].shards_size(), 0);

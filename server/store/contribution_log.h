@@ -85,6 +85,8 @@ class ContributionLog {
   // an error the caller may try again; but if the bytes could not be synced,
   // the contribution is forgotten and must be pushed again.
   absl::StatusOr<double> Finish(Contribution& contribution);
+  // Makes the segments of all STORED contributions durable (fdatasync).
+  absl::Status SyncStored();
   // Refuses the key for good. Requires: TakeRefusal or TakeFinish said true.
   absl::Status Refuse(const v1::ContributionInfo& info,
                       const std::string& reason);
