@@ -67,16 +67,22 @@ void AddFlags(CLI::App& app, Flags& flags) {
   app.add_option("--listen", flags.listen,
                  "host:port to serve on; port 0: any free port")
       ->capture_default_str();
-  app.add_option("--advertise", flags.advertise,
-                 "host:port at which islands reach it; default: --listen. "
-                 "{server-id}, {port}, {ordinal} (the number at the id's end) "
-                 "and {ordinal+N} are replaced");
   app.add_option("--coordinator", flags.coordinator,
                  "host:port of the coordinator")
       ->required();
   app.add_option("--server-id", flags.server_id,
                  "name of this server, kept over restarts: [a-z0-9-]{1,63}")
       ->required();
+  // After --server-id, which its check needs.
+  app.add_option("--advertise", flags.advertise,
+                 "host:port at which islands reach it; default: --listen. "
+                 "{server-id}, {port}, {ordinal} (the number at the id's end) "
+                 "and {ordinal+N} are replaced")
+      ->check([&flags](const std::string& advertise) {
+        return std::string(ResolveAdvertise(advertise, flags.server_id, 1)
+                               .status()
+                               .message());
+      });
   app.add_option("--data-dir", flags.data_dir,
                  "directory of its state; created if it is missing")
       ->required();
@@ -115,12 +121,6 @@ void AddFlags(CLI::App& app, Flags& flags) {
                  "itself");
   rpc::AddSecurityFlags(app, flags.security);
   AddMetricsFlags(app, flags.metrics);
-  app.callback([&flags] {
-    if (flags.advertise.empty()) return;
-    const absl::Status fits =
-        ResolveAdvertise(flags.advertise, flags.server_id, 1).status();
-    if (!fits.ok()) throw CLI::ValidationError(std::string(fits.message()));
-  });
   app.footer(
       "Examples, on one machine and on a network, with certificates "
       "(README):\n"
