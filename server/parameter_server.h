@@ -163,6 +163,8 @@ class ParameterServer final : public ShardDirectory {
   v1::ShardReport FaultReport(const std::string& run_id, const Entry& entry);
   absl::Status ReportOnce();
   void ShowHealth();
+  // Makes durable what shards acknowledged at level PROCESS.
+  absl::Status FlushShards();
   // Health and metrics of the whole server.
   void ShowReady(const absl::Status& ready);
   void End(const absl::Status& status);

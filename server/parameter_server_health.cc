@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "base/failpoint/test_point.h"
 #include "base/obs/log.h"
 #include "base/status/annotate.h"
 #include "base/status/refusal.h"
@@ -66,12 +67,21 @@ absl::Status ParameterServer::Drain(absl::Time deadline) {
   ShowReady(Stopping());
   push_watchdog_.Close(Stopping());
   pull_watchdog_.Close(Stopping());
+  TestPoint("a drain waits for pushes");
   if (!push_watchdog_.WaitUntilEmpty(deadline) ||
       !pull_watchdog_.WaitUntilEmpty(deadline)) {
     LOG(WARNING) << "some streams have not ended in time and are cut";
   }
   // Nothing is acknowledged from here on.
   finish_queue_.Stop();
+  absl::Status flushed = FlushShards();
+  Stop();
+  // Again, for what merges and commits wrote meanwhile.
+  flushed.Update(FlushShards());
+  return flushed;
+}
+
+absl::Status ParameterServer::FlushShards() {
   Shards shards;
   {
     MutexLock lock(&mutex_);
@@ -88,8 +98,6 @@ absl::Status ParameterServer::Drain(absl::Time deadline) {
     if (!status.ok()) LOG(ERROR) << status.ToString();
     flushed.Update(status);
   }
-  shards.clear();
-  Stop();
   return flushed;
 }
 

@@ -322,6 +322,8 @@ TEST(ParameterServerTest, ARunsDirectoryThatCannotBeReadIsTheFaultOfItsShard) {
     return !r.fault().empty() && r.shard() == 1;
   });
   EXPECT_TRUE(report.ok()) << report.status();
+  // Other runs are served, and a restart does not help.
+  EXPECT_TRUE(cluster.metrics(1).ready().ok());
 }
 
 // A run without a run_uid that was deleted and created again has the same name.

@@ -190,19 +190,16 @@ absl::StatusOr<double> ContributionLog::RecordStored(
   return norm_squared;
 }
 
-absl::Status ContributionLog::SyncStored() {
-  std::vector<std::shared_ptr<Contribution>> stored;
+absl::Status ContributionLog::SyncSegments() {
+  std::vector<std::shared_ptr<Contribution>> kept;
   {
     MutexLock lock(&mutex_);
     for (const auto& [key, contribution] : contributions_) {
-      if (contribution->keeps_bytes() &&
-          contribution->state() == Contribution::State::kStored) {
-        stored.push_back(contribution);
-      }
+      if (contribution->keeps_bytes()) kept.push_back(contribution);
     }
   }
-  if (stored.empty()) return absl::OkStatus();
-  for (const auto& contribution : stored) {
+  if (kept.empty()) return absl::OkStatus();
+  for (const auto& contribution : kept) {
     const Contribution::SegmentUse use(*contribution);
     if (use.ok()) RETURN_IF_ERROR(contribution->Sync());
   }

@@ -137,7 +137,7 @@ absl::Status RunStore::Flush() {
     return absl::OkStatus();
   }
   // In this order: no durable record names bytes that a power cut can take.
-  RETURN_IF_ERROR(contributions_.SyncStored());
+  RETURN_IF_ERROR(contributions_.SyncSegments());
   return context_.records.Write(RecordBatch(), Sync::kMachine);
 }
 
