@@ -63,7 +63,8 @@ TEST_F(DrainTest, WhatWasAcknowledgedAtLevelProcessOutlivesAPowerCut) {
   cluster_.CutPower(0);
   ASSERT_TRUE(cluster_.Start(0).ok());
   const auto report = cluster_.WaitForReport(
-      0, [](const v1::ShardReport& report) { return report.stored_size() > 0; });
+      0,
+      [](const v1::ShardReport& report) { return report.stored_size() > 0; });
   EXPECT_TRUE(report.ok()) << report.status();
 }
 
@@ -78,9 +79,8 @@ TEST_F(DrainTest, APushWhoseBlocksAreAllHereEndsWithItsOutcome) {
   });
   absl::Status pushed;
   // The server does not come back, so a push that is cut never ends well.
-  std::thread push([&] {
-    pushed = cluster_.Push(Info(), gradient_, absl::Seconds(20));
-  });
+  std::thread push(
+      [&] { pushed = cluster_.Push(Info(), gradient_, absl::Seconds(20)); });
   EXPECT_TRUE(is_storing.WaitWithTimeout(kPatience));
   const absl::Status drained = Drain();
   push.join();

@@ -79,9 +79,8 @@ void AddFlags(CLI::App& app, Flags& flags) {
                  "{server-id}, {port}, {ordinal} (the number at the id's end) "
                  "and {ordinal+N} are replaced")
       ->check([&flags](const std::string& advertise) {
-        return std::string(ResolveAdvertise(advertise, flags.server_id, 1)
-                               .status()
-                               .message());
+        return std::string(
+            ResolveAdvertise(advertise, flags.server_id, 1).status().message());
       });
   app.add_option("--data-dir", flags.data_dir,
                  "directory of its state; created if it is missing")
@@ -93,10 +92,11 @@ void AddFlags(CLI::App& app, Flags& flags) {
                  "cgroup and the affinity leave")
       ->capture_default_str()
       ->check(CLI::Range(0, 256));
-  app.add_option("--memory-mib", flags.memory_mib,
-                 "memory for parameters and optimizer state, in MiB; the rest "
-                 "is read from files, slowly; 0: half of the machine's memory, or "
-                 "of the cgroup's limit")
+  app.add_option(
+         "--memory-mib", flags.memory_mib,
+         "memory for parameters and optimizer state, in MiB; the rest "
+         "is read from files, slowly; 0: half of the machine's memory, or "
+         "of the cgroup's limit")
       ->capture_default_str()
       ->check(CLI::Range(int64_t{0}, int64_t{1} << 30));
   app.add_option("--live-merge-mib", flags.live_merge_mib,
@@ -151,7 +151,8 @@ class SignalWatch {
  public:
   // `signals` are blocked in every thread.
   explicit SignalWatch(const sigset_t& signals)
-      : thread_([this, signals](std::stop_token stop) { Run(signals, stop); }) {}
+      : thread_([this, signals](std::stop_token stop) { Run(signals, stop); }) {
+  }
 
   // From now on a signal only makes is_stopping() true.
   void Started() {
@@ -237,9 +238,8 @@ absl::Status Run(const Flags& flags, const sigset_t& signals) {
   options.merge_thread_count =
       flags.threads > 0 ? flags.threads : ProcessorCount();
   options.live_merge_bytes_max = flags.live_merge_mib << 20;
-  options.image_bytes_max = flags.memory_mib > 0
-                                ? flags.memory_mib << 20
-                                : MemoryLimitBytes() / 2;
+  options.image_bytes_max =
+      flags.memory_mib > 0 ? flags.memory_mib << 20 : MemoryLimitBytes() / 2;
   options.stream_limits.window = absl::Seconds(flags.slow_stream_s);
   const auto get_run =
       [&runs](const std::string& run_id) -> absl::StatusOr<v1::Run> {

@@ -91,10 +91,10 @@ absl::Status ParameterServer::FlushShards() {
   }
   absl::Status flushed;
   for (const auto& shard : shards) {
-    const absl::Status status = Annotate(
-        shard->store().Flush(),
-        absl::StrCat("run ", shard->store().run().run_id(),
-                     ": what was acknowledged is not durable yet"));
+    const absl::Status status =
+        Annotate(shard->store().Flush(),
+                 absl::StrCat("run ", shard->store().run().run_id(),
+                              ": what was acknowledged is not durable yet"));
     if (!status.ok()) LOG(ERROR) << status.ToString();
     flushed.Update(status);
   }

@@ -69,12 +69,11 @@ std::string FindGroup(const std::string& cgroup, const Mount& mount) {
     const Strings fields = absl::StrSplit(line, absl::MaxSplits(':', 2));
     if (fields.size() < 3) continue;
     const Strings names = absl::StrSplit(fields[1], ',', absl::SkipEmpty());
-    const bool is_its = mount.is_v2
-                            ? fields[0] == "0" && names.empty()
-                            : absl::c_any_of(names, [&](const auto& name) {
-                                return absl::c_linear_search(mount.controllers,
-                                                             name);
-                              });
+    const bool is_its =
+        mount.is_v2 ? fields[0] == "0" && names.empty()
+                    : absl::c_any_of(names, [&](const auto& name) {
+                        return absl::c_linear_search(mount.controllers, name);
+                      });
     if (is_its) return fields[2];
   }
   return "/";

@@ -2,11 +2,11 @@
 // files below a root, so that a test can make a tree of them.
 //
 // /proc/self/mountinfo says where the hierarchies of cgroup v1 and v2 are
-// mounted, and /proc/self/cgroup says which group of each is this process's. The
-// group and all its ancestors up to the mount limit the process. A container
-// often sees its own group at the mount point, while /proc/self/cgroup has the
-// host's path. Directories that do not exist are skipped, so the mount point is
-// read then.
+// mounted, and /proc/self/cgroup says which group of each is this process's.
+// The group and all its ancestors up to the mount limit the process. A
+// container often sees its own group at the mount point, while
+// /proc/self/cgroup has the host's path. Directories that do not exist are
+// skipped, so the mount point is read then.
 
 #pragma once
 

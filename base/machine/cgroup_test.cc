@@ -86,8 +86,7 @@ TEST_F(CgroupTest, VersionOneHasAMountForEachController) {
       "rw,cpu,cpuacct\n"
       "35 31 0:32 / /sys/fs/cgroup/memory rw - cgroup cgroup rw,memory\n",
       "4:memory:/m/n\n2:cpu,cpuacct:/c\n1:name=systemd:/s\n0::/\n");
-  Write("/sys/fs/cgroup/memory/memory.limit_in_bytes",
-        "9223372036854771712\n");
+  Write("/sys/fs/cgroup/memory/memory.limit_in_bytes", "9223372036854771712\n");
   Write("/sys/fs/cgroup/memory/m/memory.limit_in_bytes", "7000\n");
   Write("/sys/fs/cgroup/memory/m/n/memory.limit_in_bytes",
         "9223372036854771712\n");

@@ -26,8 +26,7 @@ int CountAffinity() {
 }  // namespace
 
 int64_t MemoryLimitBytes() {
-  const int64_t host =
-      int64_t{sysconf(_SC_PHYS_PAGES)} * sysconf(_SC_PAGESIZE);
+  const int64_t host = int64_t{sysconf(_SC_PHYS_PAGES)} * sysconf(_SC_PAGESIZE);
   return std::min(host, ReadCgroupLimits("").memory_bytes.value_or(host));
 }
 

@@ -63,8 +63,7 @@ void ServerMetrics::SetShards(const ShardCounts& counts) {
   for (size_t i = 0; i < counts.size(); ++i) shards_[i]->Set(counts[i]);
 }
 
-void ServerMetrics::Add(const ByCodec& counters, int32_t codec,
-                        int64_t bytes) {
+void ServerMetrics::Add(const ByCodec& counters, int32_t codec, int64_t bytes) {
   constexpr auto kF32 = static_cast<size_t>(codec::CodecId::kF32);
   auto index = static_cast<size_t>(codec);
   if (index >= counters.size() || counters[index] == nullptr) index = kF32;

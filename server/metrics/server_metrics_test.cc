@@ -19,12 +19,11 @@ class ServerMetricsTest : public testing::Test {
       for (const auto& metric : family.metric) {
         const std::string label =
             metric.label.empty() ? "" : metric.label[0].value;
-        values[label] =
-            family.type == prometheus::MetricType::Histogram
-                ? static_cast<double>(metric.histogram.sample_count)
-            : family.type == prometheus::MetricType::Counter
-                ? metric.counter.value
-                : metric.gauge.value;
+        values[label] = family.type == prometheus::MetricType::Histogram
+                            ? static_cast<double>(metric.histogram.sample_count)
+                        : family.type == prometheus::MetricType::Counter
+                            ? metric.counter.value
+                            : metric.gauge.value;
       }
     }
     return values;
@@ -57,11 +56,10 @@ TEST_F(ServerMetricsTest, AnUnknownCodecCountsAsF32) {
 
 TEST_F(ServerMetricsTest, ShardsCountByState) {
   recorded_.SetShards({1, 2, 3, 4});
-  EXPECT_EQ(Read("atoll_server_shards"),
-            (std::map<std::string, double>{{"recovering", 1},
-                                           {"stopped", 2},
-                                           {"blocked", 3},
-                                           {"serving", 4}}));
+  EXPECT_EQ(
+      Read("atoll_server_shards"),
+      (std::map<std::string, double>{
+          {"recovering", 1}, {"stopped", 2}, {"blocked", 3}, {"serving", 4}}));
 }
 
 TEST_F(ServerMetricsTest, AMergeIsObserved) {
