@@ -29,10 +29,11 @@ Context::MakeOperatorClient(const ClientUse& use) const {
   options.timeout = settings.timeout();
   options.stop = use.stop;
   options.on_waiting = [this, progress = use.progress](
-                           absl::string_view peer, absl::Duration patience) {
-    const std::string line = absl::StrCat("waiting for ", peer, ", at most ",
-                                          absl::FormatDuration(patience),
-                                          " (--timeout; Ctrl-C stops it)");
+                           absl::string_view peer, absl::Duration patience,
+                           absl::string_view why) {
+    const std::string line = absl::StrCat(
+        "waiting for ", peer, ", at most ", absl::FormatDuration(patience),
+        ": ", why, " (--timeout; Ctrl-C stops it)");
     if (progress != nullptr) {
       progress->Note(line);
     } else {

@@ -3,8 +3,7 @@
 #include <signal.h>
 #include <unistd.h>
 
-#include <algorithm>
-#include <cstdio>
+#include <cstdint>
 #include <memory>
 #include <optional>
 #include <string>
@@ -15,10 +14,16 @@
 #include "CLI/Formatter.hpp"
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
 #include "absl/time/time.h"
 #include "base/failpoint/failpoint.h"
 #include "base/io/files.h"
 #include "base/io/posix_file_system.h"
+#include "base/io/timed_file_system.h"
+#include "base/machine/limits.h"
+#include "base/metrics/common_metrics.h"
+#include "base/metrics/metrics.h"
+#include "base/metrics/metrics_listener.h"
 #include "base/obs/log.h"
 #include "base/obs/program.h"
 #include "base/rpc/allocator.h"
@@ -26,12 +31,19 @@
 #include "base/rpc/tls.h"
 #include "base/status/annotate.h"
 #include "base/status/status_macros.h"
+#include "base/sync/mutex.h"
+#include "base/time/clock.h"
 #include "coordinator/client/operator_client.h"
 #include "coordinator/client/server_control_client.h"
+#include "server/advertise.h"
 #include "server/parameter_server.h"
 
 namespace atl::server {
 namespace {
+
+// Of Kubernetes' 30 s between SIGTERM and SIGKILL.
+constexpr absl::Duration kDrainMax = absl::Seconds(20);
+constexpr absl::Duration kStopMax = absl::Seconds(25);
 
 struct Flags {
   std::string listen = "127.0.0.1:0";
@@ -48,32 +60,43 @@ struct Flags {
   double slow_stream_s = 20;
   double connection_age_s = 600;
   rpc::Security security;
+  MetricsListenerOptions metrics;
 };
 
 void AddFlags(CLI::App& app, Flags& flags) {
   app.add_option("--listen", flags.listen,
                  "host:port to serve on; port 0: any free port")
       ->capture_default_str();
-  app.add_option("--advertise", flags.advertise,
-                 "host:port at which islands reach it; default: --listen");
   app.add_option("--coordinator", flags.coordinator,
                  "host:port of the coordinator")
       ->required();
   app.add_option("--server-id", flags.server_id,
                  "name of this server, kept over restarts: [a-z0-9-]{1,63}")
       ->required();
+  // After --server-id, which its check needs.
+  app.add_option("--advertise", flags.advertise,
+                 "host:port at which islands reach it; default: --listen. "
+                 "{server-id}, {port}, {ordinal} (the number at the id's end) "
+                 "and {ordinal+N} are replaced")
+      ->check([&flags](const std::string& advertise) {
+        return std::string(
+            ResolveAdvertise(advertise, flags.server_id, 1).status().message());
+      });
   app.add_option("--data-dir", flags.data_dir,
                  "directory of its state; created if it is missing")
       ->required();
   app.add_option("--port-file", flags.port_file,
                  "file to which the port is written once it serves");
   app.add_option("--threads", flags.threads,
-                 "threads that merge; 0: one for each core")
+                 "threads that merge; 0: one for each processor that the "
+                 "cgroup and the affinity leave")
       ->capture_default_str()
       ->check(CLI::Range(0, 256));
-  app.add_option("--memory-mib", flags.memory_mib,
-                 "memory for parameters and optimizer state, in MiB; the rest "
-                 "is read from files, slowly; 0: half of the machine's memory")
+  app.add_option(
+         "--memory-mib", flags.memory_mib,
+         "memory for parameters and optimizer state, in MiB; the rest "
+         "is read from files, slowly; 0: half of the machine's memory, or "
+         "of the cgroup's limit")
       ->capture_default_str()
       ->check(CLI::Range(int64_t{0}, int64_t{1} << 30));
   app.add_option("--live-merge-mib", flags.live_merge_mib,
@@ -97,6 +120,7 @@ void AddFlags(CLI::App& app, Flags& flags) {
                  "for tests: NAME[@N], the point where the process kills "
                  "itself");
   rpc::AddSecurityFlags(app, flags.security);
+  AddMetricsFlags(app, flags.metrics);
   app.footer(
       "Examples, on one machine and on a network, with certificates "
       "(README):\n"
@@ -120,28 +144,75 @@ absl::Status CheckDirectory(const std::string& data_dir) {
                    "--data-dir"));
 }
 
-int64_t PhysicalMemoryBytes() {
-  return static_cast<int64_t>(sysconf(_SC_PHYS_PAGES)) * sysconf(_SC_PAGESIZE);
-}
-
-// Waits for SIGTERM or SIGINT, or until the server must end.
-absl::Status WaitForSignal(ParameterServer& server, const sigset_t& signals) {
-  while (true) {
-    timespec timeout = {0, 200'000'000};
-    const int signal = sigtimedwait(&signals, nullptr, &timeout);
-    if (signal == SIGTERM || signal == SIGINT) {
-      LOG(INFO) << "signal " << signal << ": stopping";
-      return absl::OkStatus();
-    }
-    RETURN_IF_ERROR(server.WaitForEnd(absl::ZeroDuration()));
+// Waits for SIGTERM and SIGINT. What is acknowledged survives an abrupt end, so
+// this ends the process at once while it starts, and if stopping takes longer
+// than kStopMax.
+class SignalWatch {
+ public:
+  // `signals` are blocked in every thread.
+  explicit SignalWatch(const sigset_t& signals)
+      : thread_([this, signals](std::stop_token stop) { Run(signals, stop); }) {
   }
-}
+
+  // From now on a signal only makes is_stopping() true.
+  void Started() {
+    MutexLock lock(&mutex_);
+    has_started_ = true;
+    if (is_stopping_) ::_exit(0);
+  }
+  bool is_stopping() const {
+    MutexLock lock(&mutex_);
+    return is_stopping_;
+  }
+
+ private:
+  void Run(const sigset_t& signals, std::stop_token stop) {
+    std::optional<absl::Time> deadline;
+    while (!stop.stop_requested()) {
+      const timespec timeout = {0, 100'000'000};
+      const int signal = sigtimedwait(&signals, nullptr, &timeout);
+      if (signal > 0 && !deadline.has_value()) {
+        LOG(INFO) << "signal " << signal << ": stopping";
+        deadline = SystemClock().Now() + kStopMax;
+        MutexLock lock(&mutex_);
+        is_stopping_ = true;
+        if (!has_started_) ::_exit(0);
+      }
+      if (deadline.has_value() && SystemClock().Now() > *deadline) {
+        LOG(ERROR) << "stopping takes longer than " << kStopMax
+                   << ": the process ends now";
+        ::_exit(1);
+      }
+    }
+  }
+
+  mutable Mutex mutex_;
+  bool has_started_ ABSL_GUARDED_BY(mutex_) = false;
+  bool is_stopping_ ABSL_GUARDED_BY(mutex_) = false;
+  std::jthread thread_;  // Last: it uses all the others.
+};
 
 absl::Status Run(const Flags& flags, const sigset_t& signals) {
   RETURN_IF_ERROR(SetMinimumLogSeverity(absl::string_view(flags.log_level)));
   RETURN_IF_ERROR(failpoint::Arm(flags.failpoint));
   RaiseOpenFileLimit();
-  FileSystem& fs = PosixFileSystem();
+  SignalWatch signal_watch(signals);
+  Metrics metrics;
+  ASSIGN_OR_RETURN(const std::unique_ptr<MetricsListener> metrics_listener,
+                   MetricsListener::Start(flags.metrics, metrics));
+  if (metrics_listener != nullptr) {
+    LOG(INFO) << "metrics and health on " << metrics_listener->address();
+  }
+  const auto disk_metrics = MakeDiskMetrics(flags.data_dir);
+  const auto certificate_metrics =
+      MakeCertificateMetrics(flags.security.tls.cert);
+  metrics.Add(disk_metrics);
+  metrics.Add(certificate_metrics);
+  prometheus::Histogram& fsyncs = MakeFsyncHistogram(metrics);
+  TimedFileSystem fs(PosixFileSystem(), SystemClock(),
+                     [&fsyncs](absl::Duration duration) {
+                       fsyncs.Observe(absl::ToDoubleSeconds(duration));
+                     });
   RETURN_IF_ERROR(CheckDirectory(flags.data_dir));
   RETURN_IF_ERROR(Annotate(fs.CreateDirectories(flags.data_dir), "--data-dir"));
 
@@ -165,13 +236,10 @@ absl::Status Run(const Flags& flags, const sigset_t& signals) {
   options.listener.connection_age_max = absl::Seconds(flags.connection_age_s);
   options.advertise = flags.advertise;
   options.merge_thread_count =
-      flags.threads > 0
-          ? flags.threads
-          : std::max(1, static_cast<int>(std::thread::hardware_concurrency()));
+      flags.threads > 0 ? flags.threads : ProcessorCount();
   options.live_merge_bytes_max = flags.live_merge_mib << 20;
-  options.image_bytes_max = flags.memory_mib > 0
-                                ? flags.memory_mib << 20
-                                : PhysicalMemoryBytes() / 2;
+  options.image_bytes_max =
+      flags.memory_mib > 0 ? flags.memory_mib << 20 : MemoryLimitBytes() / 2;
   options.stream_limits.window = absl::Seconds(flags.slow_stream_s);
   const auto get_run =
       [&runs](const std::string& run_id) -> absl::StatusOr<v1::Run> {
@@ -182,16 +250,22 @@ absl::Status Run(const Flags& flags, const sigset_t& signals) {
   };
   ASSIGN_OR_RETURN(
       std::unique_ptr<ParameterServer> server,
-      ParameterServer::Start(options, {fs, *control, get_run}));
+      ParameterServer::Start(options, {fs, *control, get_run, metrics}));
   LOG(INFO) << "serving at " << server->address() << ", incarnation "
             << server->incarnation();
   if (!flags.port_file.empty()) {
     RETURN_IF_ERROR(WriteFileAtomically(fs, flags.port_file,
                                         absl::StrCat(server->port(), "\n")));
   }
-  const absl::Status ended = WaitForSignal(*server, signals);
-  server->Stop();
-  return ended;
+  signal_watch.Started();
+  while (!signal_watch.is_stopping()) {
+    const absl::Status ended = server->WaitForEnd(absl::Milliseconds(200));
+    if (!ended.ok()) {
+      server->Stop();
+      return ended;
+    }
+  }
+  return server->Drain(absl::Now() + kDrainMax);
 }
 
 }  // namespace

@@ -17,6 +17,7 @@
 #include "base/status/status_macros.h"
 #include "base/time/clock.h"
 #include "base/time/proto_time.h"
+#include "server/advertise.h"
 #include "server/core/faults.h"
 #include "server/directory/deleted_runs.h"
 #include "server/store/shard_names.h"
@@ -53,6 +54,11 @@ absl::StatusOr<std::unique_ptr<ParameterServer>> ParameterServer::Start(
     return absl::InvalidArgumentError("thread counts must be >= 1");
   }
   RETURN_IF_ERROR(rpc::CheckListener(options.listener));
+  if (!options.advertise.empty()) {
+    // Any port shows whether it is well-formed.
+    RETURN_IF_ERROR(ResolveAdvertise(options.advertise, options.server_id, 1)
+                        .status());
+  }
   ASSIGN_OR_RETURN(std::unique_ptr<ServerDirectory> directory,
                    ServerDirectory::Open(environment.fs, options.data_dir,
                                          options.server_id));
@@ -62,13 +68,21 @@ absl::StatusOr<std::unique_ptr<ParameterServer>> ParameterServer::Start(
   rpc::RpcServer::Spec spec;
   server->service_ = std::make_unique<ParameterServiceImpl>(
       ServiceContext{*server, server->push_watchdog_, server->pull_watchdog_,
-                     std::make_shared<BufferPool>(), server->held_});
+                     std::make_shared<BufferPool>(), server->held_,
+                     server->metrics_});
   spec.listener = options.listener;
   spec.services = {server->service_.get()};
   spec.message_bytes_max = kMessageBytesMax;
   spec.receive_window_bytes = kReceiveWindowBytes;
+  spec.metrics = &environment.metrics;
   ASSIGN_OR_RETURN(server->rpc_, rpc::RpcServer::Start(spec));
-  server->rpc_->SetServing(true);
+  server->advertised_ = server->address();
+  if (!options.advertise.empty()) {
+    ASSIGN_OR_RETURN(server->advertised_,
+                     ResolveAdvertise(options.advertise, options.server_id,
+                                      server->port()));
+  }
+  server->ShowReady(absl::OkStatus());
   server->ShowHealth();
   ParameterServer* raw = server.get();
   server->plan_thread_ =
@@ -84,6 +98,7 @@ ParameterServer::ParameterServer(const Options& options,
     : options_(options),
       environment_(environment),
       directory_(std::move(directory)),
+      metrics_(environment.metrics),
       tile_pool_(options.merge_thread_count),
       merger_(tile_pool_),
       merge_queue_(1),
@@ -104,27 +119,6 @@ ParameterServer::ParameterServer(const Options& options,
 
 ParameterServer::~ParameterServer() { Stop(); }
 
-void ParameterServer::Stop() {
-  {
-    MutexLock lock(&mutex_);
-    stopping_ = true;
-    changed_.SignalAll();
-  }
-  if (rpc_ != nullptr) {
-    rpc_->SetServing(false);
-    rpc_->Stop();
-  }
-  plan_thread_.request_stop();
-  report_thread_.request_stop();
-  if (plan_thread_.joinable()) plan_thread_.join();
-  if (report_thread_.joinable()) report_thread_.join();
-  finish_queue_.Stop();
-  merge_queue_.Stop();
-  disk_queue_.Stop();
-  low_queue_.Stop();
-  budget_queue_.Stop();
-}
-
 // --- Shards -----------------------------------------------------------------
 
 ShardResources ParameterServer::Resources() {
@@ -135,6 +129,7 @@ ShardResources ParameterServer::Resources() {
           low_queue_,
           images_,
           *held_,
+          metrics_,
           [this] {
             MutexLock lock(&mutex_);
             ++change_count_;
@@ -146,7 +141,13 @@ ShardResources ParameterServer::Resources() {
 
 absl::Status ParameterServer::Recover() {
   ASSIGN_OR_RETURN(std::vector<FoundShard> shards, directory_->OpenShards());
-  for (FoundShard& shard : shards) OpenShard(std::move(shard));
+  const auto count = static_cast<int>(shards.size());
+  for (int i = 0; i < count; ++i) {
+    environment_.metrics.SetReady(absl::UnavailableError(absl::StrCat(
+        "recovering: ", i, " of ", count, " shards are open")));
+    metrics_.SetShards({count - i, 0, 0, i});
+    OpenShard(std::move(shards[i]));
+  }
   low_queue_.Post([this] {
     RemoveDeletedRuns(environment_.fs, options_.data_dir);
   });
@@ -225,8 +226,7 @@ std::shared_ptr<Shard> ParameterServer::FindShard(const std::string& run_id) {
 bool ParameterServer::Register(std::stop_token stop) {
   v1::RegisterServerRequest request;
   request.set_server_id(options_.server_id);
-  request.set_address(options_.advertise.empty() ? rpc_->address()
-                                                 : options_.advertise);
+  request.set_address(advertised_);
   request.set_incarnation(incarnation());
   request.set_program_version(kProgramVersion);
   request.set_directory_id(directory_->directory_id());
@@ -300,7 +300,11 @@ void ParameterServer::End(const absl::Status& status) {
   if (absl::IsAborted(status) || IsOtherDirectory(status)) {
     end = absl::AbortedError(absl::StrCat(
         end.message(), "; another process serves as ", options_.server_id,
-        ", or this data directory is an old copy: give another --server-id"));
+        HoldsNothing()
+            ? ", or this data directory, which has no run, is not its own: "
+              "give its own --data-dir, or another --server-id"
+            : ", or this data directory is an old copy: give another "
+              "--server-id"));
   }
   LOG(ERROR) << end.message();
   MutexLock lock(&mutex_);
@@ -504,33 +508,6 @@ absl::Status ParameterServer::ReportOnce() {
   MutexLock lock(&mutex_);
   if (*lease > absl::ZeroDuration()) lease_ = *lease;
   return absl::OkStatus();
-}
-
-void ParameterServer::ShowHealth() {
-  std::map<std::string, std::shared_ptr<const Shard>> shards;
-  {
-    MutexLock lock(&mutex_);
-    if (stopping_) return;
-    for (const auto& [run_id, entry] : entries_) {
-      if (!entry.is_deleted) shards[run_id] = entry.shard;
-    }
-  }
-  std::map<std::string, bool> serves = {{kShardsHealth, true}};
-  for (const auto& [run_id, shard] : shards) {
-    const bool does = shard != nullptr && !shard->has_stopped();
-    serves[absl::StrCat(kShardsHealth, "/", run_id)] = does;
-    serves[kShardsHealth] &= does;
-  }
-  for (const auto& [name, serving] : serves) {
-    const auto shown = shown_health_.find(name);
-    if (shown != shown_health_.end() && shown->second == serving) continue;
-    rpc_->SetServing(name, serving);
-  }
-  for (const auto& [name, serving] : shown_health_) {
-    // The run is deleted: nothing is wrong with it.
-    if (serves.count(name) == 0) rpc_->SetServing(name, true);
-  }
-  shown_health_ = std::move(serves);
 }
 
 void ParameterServer::SendReports(std::stop_token stop) {

@@ -26,12 +26,14 @@
 #include "atoll/v1/run.pb.h"
 #include "atoll/v1/server_service.pb.h"
 #include "base/io/file_system.h"
+#include "base/metrics/metrics.h"
 #include "base/rpc/listener.h"
 #include "base/sync/mutex.h"
 #include "coordinator/client/server_control_client.h"
 #include "server/core/coordinator_fence.h"
 #include "server/directory/server_directory.h"
 #include "server/live_merge/receive_budget.h"
+#include "server/metrics/server_metrics.h"
 #include "server/service/parameter_service.h"
 #include "server/shard/shard.h"
 #include "server/store/records/log_record_store.h"
@@ -45,7 +47,8 @@ class ParameterServer final : public ShardDirectory {
     std::string server_id;  // [a-z0-9-]{1,63}
     std::string data_dir;
     rpc::ListenerOptions listener;
-    // host:port at which islands reach it; empty: the listener's.
+    // host:port at which islands reach it, with the placeholders of
+    // server/advertise.h; empty: the listener's.
     std::string advertise;
     // Threads that merge, >= 1.
     int merge_thread_count = 1;
@@ -63,9 +66,12 @@ class ParameterServer final : public ShardDirectory {
     FileSystem& fs;
     coordinator::ServerControlClient& coordinator;
     std::function<absl::StatusOr<v1::Run>(const std::string& run_id)> get_run;
+    Metrics& metrics;
   };
 
   // Recovers, listens, and starts to follow the coordinator, which may be away.
+  // Metrics and gRPC health are ready from then until Drain or Stop: every shard
+  // in the directory is open, or has a fault (server/DESIGN.md, Health).
   // INVALID_ARGUMENT: an option is wrong. FAILED_PRECONDITION: the directory is
   // another server's, or another process uses it. Otherwise as ServerDirectory
   // and the listener.
@@ -84,6 +90,12 @@ class ParameterServer final : public ShardDirectory {
   // Bytes of blocks that wait to be merged at level ISLAND.
   const ReceiveBudget& receive_budget() const { return *held_; }
 
+  // For a planned end. Refuses further streams, and ends those in progress, with
+  // UNAVAILABLE, STOPPING. Only pushes whose blocks are all here get their
+  // outcome first, for which this waits until `deadline`. Then makes durable
+  // what was acknowledged at level PROCESS, and stops.
+  // An error is the disk's: what was acknowledged outlives only the process.
+  absl::Status Drain(absl::Time deadline);
   // Ends the streams, then the rest. Idempotent.
   void Stop();
 
@@ -151,12 +163,17 @@ class ParameterServer final : public ShardDirectory {
   v1::ShardReport FaultReport(const std::string& run_id, const Entry& entry);
   absl::Status ReportOnce();
   void ShowHealth();
+  // Makes durable what shards acknowledged at level PROCESS.
+  absl::Status FlushShards();
+  // Health and metrics of the whole server.
+  void ShowReady(const absl::Status& ready);
   void End(const absl::Status& status);
 
   const Options options_;
   const Environment environment_;
   const std::unique_ptr<ServerDirectory> directory_;
 
+  ServerMetrics metrics_;
   TilePool tile_pool_;
   RoundMerger merger_;
   WorkQueue merge_queue_;
@@ -176,6 +193,7 @@ class ParameterServer final : public ShardDirectory {
   int64_t report_seq_ ABSL_GUARDED_BY(mutex_) = 0;
   bool registered_ ABSL_GUARDED_BY(mutex_) = false;
   absl::Duration lease_ ABSL_GUARDED_BY(mutex_) = absl::Seconds(15);
+  bool draining_ ABSL_GUARDED_BY(mutex_) = false;
   bool stopping_ ABSL_GUARDED_BY(mutex_) = false;
   absl::Status end_ ABSL_GUARDED_BY(mutex_);
 
@@ -183,6 +201,7 @@ class ParameterServer final : public ShardDirectory {
   StreamWatchdog pull_watchdog_;
   std::unique_ptr<ParameterServiceImpl> service_;
   std::unique_ptr<rpc::RpcServer> rpc_;
+  std::string advertised_;  // Set by Start.
   // The shown health by name. Used by Start, then by report_thread_.
   std::map<std::string, bool> shown_health_;
   // Used by plan_thread_.

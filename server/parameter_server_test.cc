@@ -322,6 +322,8 @@ TEST(ParameterServerTest, ARunsDirectoryThatCannotBeReadIsTheFaultOfItsShard) {
     return !r.fault().empty() && r.shard() == 1;
   });
   EXPECT_TRUE(report.ok()) << report.status();
+  // Other runs are served, and a restart does not help.
+  EXPECT_TRUE(cluster.metrics(1).ready().ok());
 }
 
 // A run without a run_uid that was deleted and created again has the same name.
@@ -334,10 +336,11 @@ TEST(ParameterServerTest, AShardWithoutARunUidIsNotReportedBeforeAPlan) {
   ParameterServer::Options options;
   options.server_id = "server-0";
   options.data_dir = "data";
+  Metrics metrics;
   const auto server = ParameterServer::Start(
       options, {cluster.fs(0), control, [](const std::string& run_id) {
                   return absl::StatusOr<v1::Run>(absl::NotFoundError(run_id));
-                }});
+                }, metrics});
   ASSERT_OK(server.status());
   ASSERT_TRUE(control.WaitForReports(1, TestCluster::kPatience));
   EXPECT_EQ(control.reports()[0].shards_size(), 0);

@@ -269,7 +269,7 @@ absl::Status RunReplay(Context& context, const ReplayFlags& flags) {
         parameters->SetRoutes(routes);
         kept->SetRoutes(routes);
       },
-      show);
+      [&](const std::string& line) { progress.Note(line); });
   options.bounds.on_waiting = [&](const server::Waiting& waiting) {
     wait.OnWaiting(waiting);
   };

@@ -37,10 +37,7 @@ std::string DescribeWaiting(const server::Waiting& waiting,
     if (!is_away) absl::StrAppend(&who, " at ", shard.address());
   }
   const std::string why = is_away ? "it is away"
-                          : waiting.last_error.ok()
-                              ? "it does not answer"
-                              : std::string(waiting.last_error.message());
-  // The reason comes before the hint: a terminal cuts the end of the line.
+                          : rpc::DescribeSilence(waiting.last_error);
   return absl::StrCat("waiting for ", who, ", at most ",
                       absl::FormatDuration(patience), ": ", why,
                       " (--patience; Ctrl-C stops it)");
@@ -75,7 +72,7 @@ void ServerWait::OnWaiting(const server::Waiting& waiting) {
   if (!thread_.has_value()) {
     thread_.emplace([this](std::stop_token stop) { Follow(stop); });
   }
-  if (show_) show_(line);
+  if (show_ && notice_.IsDue(waiting.span)) show_(line);
 }
 
 void ServerWait::Follow(std::stop_token stop) {

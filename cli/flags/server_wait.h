@@ -14,6 +14,7 @@
 #include "CLI/CLI.hpp"
 #include "absl/base/thread_annotations.h"
 #include "absl/time/time.h"
+#include "base/rpc/wait_notice.h"
 #include "base/sync/mutex.h"
 #include "coordinator/client/operator_client.h"
 #include "server/client/transfer.h"
@@ -37,6 +38,7 @@ class ServerWait {
  public:
   // Receives new routes, on another thread.
   using SetRoutes = std::function<void(const server::ShardRoutes&)>;
+  // Shows a line that stays, when rpc::WaitNotice is due.
   using Show = std::function<void(const std::string&)>;
 
   // `client` outlives this. Makes no call before the first wait.
@@ -57,6 +59,7 @@ class ServerWait {
   const absl::Duration patience_;
   const SetRoutes set_routes_;
   const Show show_;
+  rpc::WaitNotice notice_;
   Mutex mutex_;
   CondVar changed_;
   absl::Time waiting_time_ ABSL_GUARDED_BY(mutex_);  // Of the last OnWaiting.

@@ -48,6 +48,16 @@ TEST(ServerWaitTest, TellsOneThatIsAwayFromOneThatIsSilent) {
             "(--patience; Ctrl-C stops it)");
 }
 
+TEST(ServerWaitTest, SaysWhyInAPersonsWords) {
+  const server::Waiting waiting = {
+      absl::Seconds(3), 1,
+      absl::UnavailableError("shard 1 at s1.svc:7401: DNS resolution failed for "
+                             "s1.svc:7401: C-ares status is not ARES_SUCCESS")};
+  EXPECT_EQ(DescribeWaiting(waiting, Routes("s1.svc:7401"), absl::Minutes(1)),
+            "waiting for server s1 at s1.svc:7401, at most 1m: the name does "
+            "not resolve here (--patience; Ctrl-C stops it)");
+}
+
 // Answers every call with `answer`, and counts the calls.
 class StateServiceDouble : public v1::TrainingStateService::Service {
  public:

@@ -1,9 +1,7 @@
 #include "cli/flags/threads_flag.h"
 
-#include <algorithm>
-#include <thread>
-
 #include "CLI/CLI.hpp"
+#include "base/machine/limits.h"
 
 namespace atl::cli {
 
@@ -14,8 +12,7 @@ void AddThreadsFlag(CLI::App& command, int& threads) {
 }
 
 int ChooseThreadCount(int threads) {
-  if (threads > 0) return threads;
-  return static_cast<int>(std::max(1u, std::thread::hardware_concurrency()));
+  return threads > 0 ? threads : ProcessorCount();
 }
 
 }  // namespace atl::cli

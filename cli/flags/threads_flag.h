@@ -9,7 +9,7 @@ namespace atl::cli {
 // Adds the flag to `command`: 0 to 256.
 void AddThreadsFlag(CLI::App& command, int& threads);
 
-// The thread count for the flag's value; 0: all hardware threads.
+// The thread count for the flag's value; 0: ProcessorCount().
 int ChooseThreadCount(int threads);
 
 }  // namespace atl::cli

@@ -22,6 +22,7 @@
 #include "base/rpc/call.h"
 #include "base/rpc/listener.h"
 #include "base/rpc/status.h"
+#include "base/rpc/wait_notice.h"
 #include "base/status/refusal.h"
 #include "coordinator/client/island_control_client.h"
 #include "coordinator/client/operator_client.h"
@@ -526,7 +527,8 @@ TEST_F(ClientsTest, WhatIsAskedInTheBackgroundSaysNothingAndHasItsOwnBound) {
   OperatorClientOptions options = run_options_;
   options.timeout = absl::Hours(1);
   std::atomic<int> count{0};
-  options.on_waiting = [&](absl::string_view, absl::Duration) { ++count; };
+  options.on_waiting = [&](absl::string_view, absl::Duration,
+                           absl::string_view) { ++count; };
   const auto client = *MakeOperatorClient(options);
   v1::GetRunRequest request;
   request.set_run_id(kSilent);
@@ -572,15 +574,19 @@ TEST_F(ClientsTest, LosesPatienceWithACoordinatorThatIsAway) {
 TEST_F(ClientsTest, SaysOnceThatACoordinatorIsAway) {
   OperatorClientOptions options = run_options_;
   int count = 0;
-  options.on_waiting = [&](absl::string_view peer, absl::Duration patience) {
+  const absl::Duration patience_max =
+      rpc::WaitNotice::kFirst + absl::Milliseconds(200);
+  options.on_waiting = [&](absl::string_view peer, absl::Duration patience,
+                           absl::string_view why) {
     ++count;
     EXPECT_EQ(peer, "coordinator " + run_options_.address);
-    EXPECT_EQ(patience, rpc::kSlowAfter + absl::Milliseconds(200));
+    EXPECT_EQ(patience, patience_max);
+    EXPECT_EQ(why, "it refuses connections");
   };
   const auto client = *MakeOperatorClient(options);
   server_.reset();
   EXPECT_EQ(client
-                ->WatchRun({}, rpc::kSlowAfter + absl::Milliseconds(200),
+                ->WatchRun({}, patience_max,
                            [](const v1::RunEvent&) { return true; }, {})
                 .code(),
             absl::StatusCode::kUnavailable);

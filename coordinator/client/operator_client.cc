@@ -8,6 +8,7 @@
 #include "absl/time/clock.h"
 #include "atoll/v1/run_service.grpc.pb.h"
 #include "atoll/v1/training_state_service.grpc.pb.h"
+#include "base/rpc/wait_notice.h"
 #include "base/rpc/watch.h"
 #include "base/status/status_macros.h"
 #include "base/sync/mutex.h"
@@ -129,7 +130,7 @@ absl::Status OperatorClient::WatchRun(
     std::stop_token stop) {
   rpc::Backoff backoff(options_.watch_retry, std::random_device()());
   absl::Time away_since = absl::InfiniteFuture();  // Not away.
-  bool told = false;
+  rpc::WaitNotice notice;
   while (!stop.stop_requested()) {
     bool wanted = true, heard = false;
     const absl::Time begin = absl::Now();
@@ -141,7 +142,6 @@ absl::Status OperatorClient::WatchRun(
     // The stream of an idle run is silent.
     if (heard || now - begin > options_.watch_had_after) {
       away_since = now;
-      told = false;
       backoff.Reset();
     }
     away_since = std::min(away_since, now);
@@ -149,9 +149,9 @@ absl::Status OperatorClient::WatchRun(
     if (rpc::IsFinal(status) || silence > patience) {
       return rpc::NamePeer(status, CallOptions().peer);
     }
-    if (!told && silence >= rpc::kSlowAfter && options_.on_waiting) {
-      told = true;
-      options_.on_waiting(CallOptions().peer, patience);
+    if (notice.IsDue(silence) && options_.on_waiting) {
+      options_.on_waiting(CallOptions().peer, patience,
+                          rpc::DescribeSilence(status));
     }
     WaitFor(backoff.Next(status), stop);
   }
@@ -172,7 +172,8 @@ rpc::CallOptions OperatorClient::CallOptions() const {
   rpc::CallOptions options = {options_.timeout, "", peer};
   if (options_.on_waiting) {
     options.on_slow = [this, peer] {
-      options_.on_waiting(peer, options_.timeout);
+      options_.on_waiting(peer, options_.timeout,
+                          rpc::DescribeSilence(absl::OkStatus()));
     };
   }
   options.stop = options_.stop;

@@ -35,9 +35,11 @@ struct OperatorClientOptions {
   // Longer than any attempt to connect.
   absl::Duration watch_had_after = absl::Minutes(1);
   // Called from any thread if `peer` has not answered for rpc::kSlowAfter.
-  // `patience` is how long the call waits in all. WatchRun calls it once per
-  // outage. May be empty.
-  std::function<void(absl::string_view peer, absl::Duration patience)>
+  // `patience` is how long the call waits in all; `why` is as
+  // rpc::DescribeSilence. WatchRun calls it when rpc::WaitNotice is due. May be
+  // empty.
+  std::function<void(absl::string_view peer, absl::Duration patience,
+                     absl::string_view why)>
       on_waiting;
   std::stop_token stop;  // Once requested, unary calls end at once.
 };

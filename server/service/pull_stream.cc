@@ -272,6 +272,7 @@ void PullStream::WriteNext() {
     left_.begin = blocks.end;
   }
   writing_bytes_ = static_cast<int64_t>(payload.bytes.size());
+  writing_codec_ = header.codec;
   out_ = rpc::EncodeChunk(
       header,
       rpc::BorrowSlice(payload.bytes, EndLoan, payload.loan.release()));
@@ -317,6 +318,7 @@ void PullStream::OnWriteDone(bool ok) {
   if (writing_bytes_ > 0) sizer_.Moved(absl::Now() - write_begin_);
   progress_->payload_bytes += writing_bytes_;
   shard_->AddSentBytes(writing_bytes_);
+  context_.metrics.AddPulled(writing_codec_, writing_bytes_);
   WriteNext();
 }
 

@@ -85,6 +85,7 @@ class PullStream final : public grpc::ServerWriteReactor<grpc::ByteBuffer>,
   int64_t group_end_ = 0;  // End of the chunks that begin at left_.begin.
   size_t link_ = 0;  // Deltas already written for these blocks.
   int64_t writing_bytes_ = 0;
+  int32_t writing_codec_ = v1::CODEC_F32;
   absl::Time write_begin_;
   rpc::ChunkSizer sizer_{rpc::ChunkSizer::kPullBytesMax};
   grpc::ByteBuffer out_;

@@ -6,6 +6,7 @@
 #include <string>
 
 #include "server/live_merge/receive_budget.h"
+#include "server/metrics/server_metrics.h"
 #include "server/service/buffer_pool.h"
 #include "server/service/stream_watchdog.h"
 #include "server/shard/shard.h"
@@ -26,6 +27,7 @@ struct ServiceContext {
   StreamWatchdog& pull_watchdog;
   std::shared_ptr<BufferPool> buffers;
   std::shared_ptr<ReceiveBudget> held;
+  ServerMetrics& metrics;
 };
 
 }  // namespace atl::server

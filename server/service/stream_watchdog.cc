@@ -46,6 +46,7 @@ absl::Status StreamWatchdog::Add(std::shared_ptr<WaiterGate> gate,
   std::shared_ptr<WaiterGate> displaced;
   {
     MutexLock lock(&mutex_);
+    if (!closed_.ok()) return closed_;
     const Places::Answer answer = places_.Take(++last_number_, caller);
     if (!answer.is_taken) {
       return NoPlace(
@@ -78,6 +79,28 @@ void StreamWatchdog::Remove(const WaiterGate* gate) {
   places_.Remove(it->second.number);
   gates_.erase(it->second.number);
   entries_.erase(it);
+  if (entries_.empty()) emptied_.SignalAll();
+}
+
+void StreamWatchdog::Close(const absl::Status& status) {
+  std::vector<std::shared_ptr<WaiterGate>> ended;
+  {
+    MutexLock lock(&mutex_);
+    if (!closed_.ok()) return;
+    closed_ = status;
+    for (const auto& [key, entry] : entries_) {
+      if (!entry.progress->is_complete) ended.push_back(entry.gate);
+    }
+  }
+  for (const auto& gate : ended) gate->CallDisplaced(status);
+}
+
+bool StreamWatchdog::WaitUntilEmpty(absl::Time deadline) {
+  MutexLock lock(&mutex_);
+  while (!entries_.empty()) {
+    if (emptied_.WaitWithDeadline(&mutex_, deadline)) return entries_.empty();
+  }
+  return true;
 }
 
 void StreamWatchdog::Check() {

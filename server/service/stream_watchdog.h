@@ -42,12 +42,19 @@ class StreamWatchdog {
   // If no place is free, either a stream of the caller with the most places is
   // displaced (CallDisplaced), or this call fails:
   // RESOURCE_EXHAUSTED, TOO_MANY_STREAMS: no place; the stream is not watched.
+  // After Close: its status; the stream is not watched.
   absl::Status Add(std::shared_ptr<WaiterGate> gate,
                    std::shared_ptr<StreamProgress> progress,
                    const std::string& caller);
   // Keeps watching it without a place; something else must bound its kind.
   void LeavePlace(const WaiterGate* gate);
   void Remove(const WaiterGate* gate);
+
+  // Refuses further streams with `status`, and displaces all but those that are
+  // complete. The first call counts.
+  void Close(const absl::Status& status);
+  // Waits until no stream is watched; false at `deadline`.
+  bool WaitUntilEmpty(absl::Time deadline);
 
   void Check();
 
@@ -69,11 +76,13 @@ class StreamWatchdog {
   const Clock& clock_;
   Mutex mutex_;
   CondVar changed_;
+  CondVar emptied_;
   std::map<const WaiterGate*, Entry> entries_ ABSL_GUARDED_BY(mutex_);
   // By number; numbers grow.
   std::map<int64_t, std::shared_ptr<WaiterGate>> gates_ ABSL_GUARDED_BY(mutex_);
   int64_t last_number_ ABSL_GUARDED_BY(mutex_) = 0;
   Places places_ ABSL_GUARDED_BY(mutex_);
+  absl::Status closed_ ABSL_GUARDED_BY(mutex_);  // OK: open.
   bool stopping_ ABSL_GUARDED_BY(mutex_) = false;
   std::thread thread_;
 };

@@ -2,6 +2,7 @@
 
 #include <memory>
 #include <string>
+#include <thread>
 
 #include "base/status/refusal.h"
 #include "base/time/testing/fake_clock.h"
@@ -150,6 +151,30 @@ TEST_F(StreamWatchdogTest, NeverCallsAStreamThatIsGone) {
   stream_.gate->Close();
   Pass(20, 0);
   EXPECT_TRUE(stream_.ended.ok());
+}
+
+TEST_F(StreamWatchdogTest, AfterCloseEveryStreamIsRefused) {
+  const absl::Status stopping = absl::UnavailableError("stopping");
+  watchdog_.Close(stopping);
+  FakeStream late;
+  EXPECT_EQ(watchdog_.Add(late.gate, late.progress, "b"), stopping);
+}
+
+TEST_F(StreamWatchdogTest, CloseEndsAllButStreamsThatWaitForTheirOutcome) {
+  FakeStream complete;
+  ASSERT_TRUE(Add(complete));
+  complete.progress->is_complete = true;
+  watchdog_.Close(absl::UnavailableError("stopping"));
+  EXPECT_TRUE(absl::IsUnavailable(stream_.displaced));
+  EXPECT_TRUE(complete.displaced.ok());
+}
+
+TEST_F(StreamWatchdogTest, ItIsEmptyOnceTheLastStreamIsRemoved) {
+  watchdog_.Close(absl::UnavailableError("stopping"));
+  EXPECT_FALSE(watchdog_.WaitUntilEmpty(absl::InfinitePast()));
+  std::thread ends([&] { watchdog_.Remove(stream_.gate.get()); });
+  EXPECT_TRUE(watchdog_.WaitUntilEmpty(absl::InfiniteFuture()));
+  ends.join();
 }
 
 }  // namespace

@@ -88,6 +88,7 @@ absl::Status UploadStream::TakeHeader(const grpc::ByteBuffer& message) {
   // All blocks are here, but a restart or a full disk prevented the finish.
   if (contribution_->TakeFinish()) {
     progress().waits_for_us = true;
+    progress().is_complete = true;
     shard_->FinishLater(contribution_);
   } else {
     Send(*MakeAnswer(missing, false));
@@ -166,6 +167,8 @@ absl::Status UploadStream::TakeChunk(rpc::ReceivedChunk& chunk) {
                                "stream for each contribution"));
   }
   shard_->AddReceivedBytes(static_cast<int64_t>(chunk.payload_bytes));
+  context_.metrics.AddPushed(contribution_->info().codec(),
+                             static_cast<int64_t>(chunk.payload_bytes));
   progress().payload_bytes += static_cast<int64_t>(chunk.payload_bytes);
   absl::Status status = CheckChunk(chunk);
   if (status.ok()) {
@@ -254,6 +257,7 @@ absl::Status UploadStream::LogChunk(const rpc::ReceivedChunk& chunk,
   RETURN_IF_ERROR(status);
   if (complete) {
     progress().waits_for_us = true;
+    progress().is_complete = true;
     shard_->FinishLater(contribution_);
   }
   return absl::OkStatus();

@@ -149,6 +149,11 @@ bool Shard::has_stopped() const {
   return machine_.has_stopped();
 }
 
+bool Shard::is_blocked() const {
+  MutexLock lock(&mutex_);
+  return !blocked_reasons_.First().empty();
+}
+
 std::string Shard::run_uid() const {
   MutexLock lock(&mutex_);
   return machine_.run_uid();

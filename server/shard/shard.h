@@ -32,6 +32,7 @@
 #include "server/live_merge/live_rounds.h"
 #include "server/merge/round_merger.h"
 #include "server/merge/work_queue.h"
+#include "server/metrics/server_metrics.h"
 #include "server/store/run_store.h"
 #include "server/waiters/push_waiters.h"
 #include "server/waiters/version_readers.h"
@@ -47,6 +48,7 @@ struct ShardResources {
   WorkQueue& low_queue;     // One thread of low priority: manifests.
   std::shared_ptr<ImagePool> images;  // Memory for versions.
   ReceiveBudget& held;  // Memory for chunks that wait for a live merge.
+  ServerMetrics& metrics;
   // Called from any thread when the report has changed.
   std::function<void()> on_change;
   // The newest position of the coordinator's log that the server has seen.
@@ -97,6 +99,8 @@ class Shard : public LiveMergeHost,
   v1::ShardReport Report() const;
   // True after a fault, until the server starts again.
   bool has_stopped() const;
+  // True while an action fails and is tried again.
+  bool is_blocked() const;
 
   // --- For the handlers -----------------------------------------------------
 

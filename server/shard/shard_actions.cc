@@ -111,8 +111,10 @@ void Shard::RunPrepare(const ShardAction& action) {
     if (!status.ok()) GiveUpPrepared(action.fragment, action.version + 1);
   }
   if (status.ok()) {
+    const absl::Duration took = absl::Now() - begin;
+    resources_.metrics.ObserveMerge(took);
     LOG(INFO) << "run " << store_->run().run_id() << ": " << action.ToString()
-              << " took " << absl::FormatDuration(absl::Now() - begin);
+              << " took " << absl::FormatDuration(took);
     MutexLock lock(&mutex_);
     machine_.OnPrepared(*prepared);
   }

@@ -190,6 +190,22 @@ absl::StatusOr<double> ContributionLog::RecordStored(
   return norm_squared;
 }
 
+absl::Status ContributionLog::SyncSegments() {
+  std::vector<std::shared_ptr<Contribution>> kept;
+  {
+    MutexLock lock(&mutex_);
+    for (const auto& [key, contribution] : contributions_) {
+      if (contribution->keeps_bytes()) kept.push_back(contribution);
+    }
+  }
+  if (kept.empty()) return absl::OkStatus();
+  for (const auto& contribution : kept) {
+    const Contribution::SegmentUse use(*contribution);
+    if (use.ok()) RETURN_IF_ERROR(contribution->Sync());
+  }
+  return context_.fs.SyncDirectory(context_.names.log());
+}
+
 absl::Status ContributionLog::Refuse(const v1::ContributionInfo& info,
                                      const std::string& reason) {
   const auto key = ContributionKey::FromProto(info.key());

@@ -85,6 +85,9 @@ class ContributionLog {
   // an error the caller may try again; but if the bytes could not be synced,
   // the contribution is forgotten and must be pushed again.
   absl::StatusOr<double> Finish(Contribution& contribution);
+  // Makes the bytes of all contributions durable, also of PARTIAL ones, because
+  // a sync of the records covers their records too.
+  absl::Status SyncSegments();
   // Refuses the key for good. Requires: TakeRefusal or TakeFinish said true.
   absl::Status Refuse(const v1::ContributionInfo& info,
                       const std::string& reason);

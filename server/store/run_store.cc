@@ -129,6 +129,18 @@ std::vector<std::shared_ptr<Contribution>> RunStore::AddKept(
   return kept;
 }
 
+absl::Status RunStore::Flush() {
+  // Records are always written at the run's durability. A damaged store has
+  // none since its start.
+  if (context_.durability == Sync::kMachine ||
+      !context_.records.damage().ok()) {
+    return absl::OkStatus();
+  }
+  // In this order: no durable record names bytes that a power cut can take.
+  RETURN_IF_ERROR(contributions_.SyncSegments());
+  return context_.records.Write(RecordBatch(), Sync::kMachine);
+}
+
 absl::Status RunStore::PublishPrepared(const PreparedFact& prepared,
                                        std::shared_ptr<VersionFile> file,
                                        std::shared_ptr<VersionFile> sum) {

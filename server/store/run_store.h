@@ -78,6 +78,8 @@ class RunStore {
   absl::Status Persist(int64_t run_epoch, const v1::Commit& commit,
                        absl::Span<const ContributionKey> keys,
                        bool keep = false, const v1::LogPosition& log = {});
+  // Makes durable what is recorded at a lower durability than MACHINE.
+  absl::Status Flush();
   // The newest position that Persist made durable; empty if there is none.
   v1::LogPosition log_seen() const { return versions_.log_seen(); }
   // Durability `island`: publishes a version so that it outlives the process,

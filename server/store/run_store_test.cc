@@ -412,6 +412,28 @@ TEST_F(RunStoreTest, WhatIsStoredAtLevelProcessOutlivesTheProcess) {
   EXPECT_EQ(store_->Recovered().stored.size(), 1);
 }
 
+TEST_F(RunStoreTest, AFlushMakesWhatIsStoredAtLevelProcessOutliveAPowerCut) {
+  Create(v1::DURABILITY_PROCESS);
+  StoreContribution(2);
+  ASSERT_TRUE(store_->Flush().ok());
+  StoreContribution(3);
+  ASSERT_TRUE(CutPowerAndReopen().ok());
+  ASSERT_EQ(store_->Recovered().stored.size(), 1);
+  std::vector<float> read(10000);
+  ASSERT_TRUE(store_->contributions()
+                  .Find(ContributionKey::FromProto(Info(2).key()))
+                  ->Read({0, 3}, read.data())
+                  .ok());
+  EXPECT_EQ(read, Elements(2));
+}
+
+TEST_F(RunStoreTest, AFlushThatTheDiskFailsSaysSo) {
+  Create(v1::DURABILITY_PROCESS);
+  StoreContribution(2);
+  fs_.AddFault({FakeFileSystem::Fault::Call::kSync, kLog, EIO});
+  EXPECT_TRUE(absl::IsDataLoss(store_->Flush()));
+}
+
 TEST_F(RunStoreTest, BlocksOfAPartOutliveTheProcess) {
   ASSERT_FALSE(*WriteBlocks(*Bind(0), {1, 2}));
   ASSERT_TRUE(Reopen().ok());

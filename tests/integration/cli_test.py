@@ -308,8 +308,8 @@ class CliTest(cluster_module.IntegrationTest):
         for command, process in ending:
             with self.subTest(command=command):
                 self.assertIn(process.wait(), (TIMEOUT, CONNECTION))
-                self.assertIn(who + "10s (--timeout; Ctrl-C stops it)",
-                              process.tail())
+                self.assertIn(who + "10s: it does not answer (--timeout; "
+                              "Ctrl-C stops it)", process.tail())
         for name, command, code in (
                 ("export", ("run", "export", "run", "model"), FAILED),
                 ("import", ("run", "import", "run", "--model", "m"), FAILED),
@@ -318,7 +318,8 @@ class CliTest(cluster_module.IntegrationTest):
             with self.subTest(interrupts=command):
                 waiting = self.begin(name, *command, "--timeout", "1h")
                 wait.until("it says that it waits",
-                           lambda: who + "1h (--timeout" in waiting.tail())
+                           lambda: who + "1h: it does not answer (--timeout"
+                           in waiting.tail())
                 self.interrupt(waiting, code)
         island = cluster.start_island("run", "island-0")
         wait.until("the island says that it waits",

@@ -20,6 +20,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/time/time.h"
 #include "base/io/testing/fake_file_system.h"
+#include "base/metrics/metrics.h"
 #include "base/rpc/channel.h"
 #include "base/status/status_macros.h"
 #include "base/sync/mutex.h"
@@ -85,6 +86,7 @@ struct Server {
   FakeFileSystem fs;
   std::unique_ptr<coordinator::OperatorClient> runs;
   std::unique_ptr<MeasuredControl> control;
+  Metrics metrics;
   std::unique_ptr<server::ParameterServer> server;
 };
 
@@ -237,8 +239,8 @@ class World {
       return response.run();
     };
     ASSIGN_OR_RETURN(one.server, server::ParameterServer::Start(
-                                     options, {one.fs,
-                                               *one.control, get_run}));
+                                     options, {one.fs, *one.control, get_run,
+                                               one.metrics}));
     return absl::OkStatus();
   }
 

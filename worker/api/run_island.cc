@@ -204,9 +204,9 @@ absl::StatusOr<IslandProgress> RunIsland(
   run_options.address = options.coordinator_address;
   run_options.channel = control;
   run_options.on_waiting = [](absl::string_view peer,
-                              absl::Duration patience) {
-    LOG(WARNING) << peer << " has not answered yet; waiting up to "
-                 << patience << ", then asking again";
+                              absl::Duration patience, absl::string_view why) {
+    LOG(WARNING) << peer << " has not answered yet: " << why
+                 << "; waiting up to " << patience << ", then asking again";
   };
   ASSIGN_OR_RETURN(
       const std::unique_ptr<coordinator::OperatorClient> operator_client,

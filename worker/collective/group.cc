@@ -4,12 +4,12 @@
 
 #include <algorithm>
 #include <cstring>
-#include <thread>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
 #include "absl/time/time.h"
+#include "base/machine/limits.h"
 #include "base/status/status_macros.h"
 #include "base/time/clock.h"
 
@@ -21,9 +21,7 @@ constexpr int kSpinCount = 400;
 
 int SpinCount(const std::vector<int>& processes, int process) {
   const auto ranks = std::count(processes.begin(), processes.end(), process);
-  return ranks <= static_cast<int64_t>(std::thread::hardware_concurrency())
-             ? kSpinCount
-             : 0;
+  return ranks <= ProcessorCount() ? kSpinCount : 0;
 }
 
 absl::Status Late(absl::string_view group, int rank, int peer,

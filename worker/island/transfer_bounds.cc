@@ -8,13 +8,14 @@
 #include "absl/time/clock.h"
 #include "base/layout/run_timing.h"
 #include "base/obs/log.h"
+#include "base/rpc/wait_notice.h"
 #include "worker/core/plan_view.h"
 #include "worker/core/pull_patience.h"
 
 namespace atl::worker {
 namespace {
 
-// Logs once that nothing of a transfer moves. A push whose payload is sent
+// Logs that nothing of a transfer moves, at growing intervals. A push whose payload is sent
 // waits for servers, and at durability `island` for a commit, as it should: of
 // those only errors are logged.
 std::function<void(const server::Waiting&)> LogWaiting(const Action& action) {
@@ -24,13 +25,15 @@ std::function<void(const server::Waiting&)> LogWaiting(const Action& action) {
                                : absl::StrCat("the ", is_push ? "push" : "pull",
                                               " of fragment ", action.fragment);
   return
-      [is_push, what, logged = false](const server::Waiting& waiting) mutable {
-        if (logged || (is_push && waiting.last_error.ok())) return;
-        logged = true;
+      [is_push, what,
+       notice = rpc::WaitNotice()](const server::Waiting& waiting) mutable {
+        if (is_push && waiting.last_error.ok()) return;
+        if (!notice.IsDue(waiting.span)) return;
+        // The error names the address.
         LOG(WARNING) << what << " waits for shard " << waiting.shard << ": "
-                     << (waiting.last_error.ok()
-                             ? absl::string_view("it does not answer")
-                             : waiting.last_error.message());
+                     << rpc::DescribeSilence(waiting.last_error)
+                     << (waiting.last_error.ok() ? "" : "; ")
+                     << waiting.last_error.message();
       };
 }
 

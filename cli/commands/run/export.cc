@@ -34,6 +34,7 @@ absl::Status Export(Context& context, const RunExportOptions& flags) {
     if (absl::Now() - begin < absl::Seconds(1)) return;
     progress.Update(line, absl::Now());
   };
+  options.on_notice = [&](const std::string& line) { progress.Note(line); };
   const absl::StatusOr<Exported> made = ExportRun(context, *client, options);
   progress.Clear();
   RETURN_IF_ERROR(made.status());

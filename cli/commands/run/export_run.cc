@@ -87,30 +87,22 @@ absl::StatusOr<Exported> ExportRun(const Context& context,
                    server::MakeParameterClient(client_options, layout));
   shards->SetRoutes(server::ToRoutes(pinned));
 
-  int64_t shown = -1;
-  bool is_waiting = false;
-  const auto show = [&](const std::string& line) {
-    if (options.on_progress) options.on_progress(line);
-  };
   ServerWait wait(
       client, options.run_id, server::ToRoutes(pinned), options.patience,
       [&](const server::ShardRoutes& routes) { shards->SetRoutes(routes); },
-      show);
+      options.on_notice);
   std::error_code error;
   worker::ExportModelOptions export_options;
   export_options.idle_max = options.patience;
   export_options.stop = options.stop;
   export_options.on_waiting = [&](const server::Waiting& waiting) {
     wait.OnWaiting(waiting);
-    is_waiting = true;
   };
   export_options.on_progress = [&](int64_t done, int64_t total) {
-    // The line of what it waits for stays until a byte arrives.
-    if (is_waiting && done == shown) return;
-    is_waiting = false;
-    shown = done;
-    show(absl::StrCat("export ", options.run_id, "  ", FormatBytes(done),
-                      " of ", FormatBytes(total)));
+    if (!options.on_progress) return;
+    options.on_progress(absl::StrCat("export ", options.run_id, "  ",
+                                     FormatBytes(done), " of ",
+                                     FormatBytes(total)));
   };
   export_options.directory = std::filesystem::absolute(options.directory, error)
                                  .lexically_normal()

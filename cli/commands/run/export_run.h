@@ -25,9 +25,10 @@ struct ExportOptions {
   // Longest time without a byte from the servers.
   absl::Duration patience = absl::Minutes(1);
   std::stop_token stop;
-  // Receives a line on the progress, or on what the export waits for, about
-  // once a second. May be empty.
+  // Receives a line on the progress about once a second. May be empty.
   std::function<void(const std::string&)> on_progress;
+  // Receives a line on what the export waits for, as ServerWait's Show.
+  std::function<void(const std::string&)> on_notice;
 };
 
 struct Exported {

@@ -36,6 +36,9 @@ absl::Status Import(Context& context, const RunImportOptions& options) {
   import_options.on_progress = [&](const std::string& line) {
     progress.Update(line, absl::Now());
   };
+  import_options.on_notice = [&](const std::string& line) {
+    progress.Note(line);
+  };
   const absl::StatusOr<Imported> imported =
       ImportRun(context, *client, answer.run(), import_options);
   progress.Clear();

@@ -12,6 +12,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "base/layout/layout.h"
+#include "base/rpc/wait_notice.h"
 #include "base/status/status_macros.h"
 #include "base/sync/mutex.h"
 #include "cli/flags/server_wait.h"
@@ -244,20 +245,15 @@ absl::StatusOr<Imported> ImportRun(const Context& context,
   ProgressLine line(run_id);
   worker::ImportModelOptions import_options;
   import_options.stop = follower.stop();
-  int64_t shown = -1;
-  bool is_waiting = false;
+  rpc::WaitNotice notice;
   import_options.on_progress = [&](int64_t done, int64_t total) {
     follower.Moved(done);
-    // The line of what it waits for stays until something moves.
-    if (!options.on_progress || (is_waiting && done == shown)) return;
-    is_waiting = false;
-    shown = done;
+    if (!options.on_progress) return;
     options.on_progress(line.At(done, total, follower.reason()));
   };
   import_options.on_waiting = [&](const server::Waiting& waiting) {
-    if (!options.on_progress) return;
-    is_waiting = true;
-    options.on_progress(
+    if (!options.on_notice || !notice.IsDue(waiting.span)) return;
+    options.on_notice(
         DescribeWaiting(waiting, follower.routes(), options.patience));
   };
   absl::Status status =

@@ -22,6 +22,8 @@ struct ImportOptions {
   std::stop_token stop;
   // Receives a line on the progress about once a second. May be empty.
   std::function<void(const std::string&)> on_progress;
+  // Receives a line on what the import waits for, when rpc::WaitNotice is due.
+  std::function<void(const std::string&)> on_notice;
 };
 
 struct Imported {

@@ -143,6 +143,7 @@ absl::Status TestCluster::StartAll() {
 absl::Status TestCluster::Start(int shard) {
   Node& node = *nodes_[shard];
   node.control = std::make_unique<coordinator::FakeServerControlClient>();
+  node.metrics = std::make_unique<Metrics>();
   ParameterServer::Options options = options_;
   options.server_id = absl::StrCat("server-", shard);
   ASSIGN_OR_RETURN(
@@ -155,7 +156,8 @@ absl::Status TestCluster::Start(int shard) {
              if (run_id == kTwin) run.set_run_id(kTwin);
              if (run_id == run.run_id()) return run;
              return absl::NotFoundError(run_id);
-           }}));
+           },
+           *node.metrics}));
   if (revision_ > 0) Publish();
   return absl::OkStatus();
 }

@@ -20,6 +20,7 @@
 #include "base/io/testing/fake_file_system.h"
 #include "base/layout/digest.h"
 #include "base/layout/layout.h"
+#include "base/metrics/metrics.h"
 #include "base/rpc/channel.h"
 #include "base/rpc/tls.h"
 #include "coordinator/client/testing/fake_server_control_client.h"
@@ -57,6 +58,7 @@ class TestCluster {
   void CutPower(int shard);
   ParameterServer& server(int shard) { return *nodes_[shard]->server; }
   FakeFileSystem& fs(int shard) { return nodes_[shard]->fs; }
+  const Metrics& metrics(int shard) const { return *nodes_[shard]->metrics; }
   // Paths of the run's shard on its server.
   static ShardNames Names(int shard);
 
@@ -148,6 +150,7 @@ class TestCluster {
   struct Node {
     FakeFileSystem fs;
     std::unique_ptr<coordinator::FakeServerControlClient> control;
+    std::unique_ptr<Metrics> metrics;  // Of the newest start.
     std::unique_ptr<ParameterServer> server;
   };
 

@@ -1,10 +1,8 @@
 #include "worker/island/group/device.h"
 
-#include <unistd.h>
-
-#include <cstdint>
 #include <utility>
 
+#include "base/machine/limits.h"
 #include "base/obs/cpu_model.h"
 #include "base/status/status_macros.h"
 #include "worker/engine/device/device_spec.h"
@@ -15,11 +13,7 @@ v1::Device DescribeCpu() {
   v1::Device device;
   device.set_kind("cpu");
   device.set_name(ThisCpuModelName("cpu"));
-  const long pages = ::sysconf(_SC_PHYS_PAGES);
-  const long page_bytes = ::sysconf(_SC_PAGE_SIZE);
-  if (pages > 0 && page_bytes > 0) {
-    device.set_memory_bytes(int64_t{pages} * page_bytes);
-  }
+  device.set_memory_bytes(MemoryLimitBytes());
   return device;
 }
 
