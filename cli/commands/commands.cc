@@ -31,6 +31,7 @@ void AddCommands(CLI::App& app, Context& context) {
   AddIslandRemove(island, context);
   AddIslandReadmit(island, context);
   AddRoundList(group("round", "List the committed rounds of a run"), context);
+  AddMetrics(app, context);
   AddReplay(app, context);
   AddJoin(app, context);
   AddPlan(app, context);

@@ -14,6 +14,7 @@ void AddIslandList(CLI::App& app, Context& context);
 void AddIslandRemove(CLI::App& app, Context& context);
 void AddIslandReadmit(CLI::App& app, Context& context);
 void AddRoundList(CLI::App& app, Context& context);
+void AddMetrics(CLI::App& app, Context& context);
 
 void AddReplay(CLI::App& app, Context& context);
 void AddJoin(CLI::App& app, Context& context);

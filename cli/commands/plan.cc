@@ -14,6 +14,7 @@
 #include "cli/commands/commands.h"
 #include "cli/commands/recipes.h"
 #include "cli/flags/number_check.h"
+#include "cli/kubernetes/report.h"
 #include "cli/output/error.h"
 #include "cli/output/table.h"
 #include "cli/presets/presets.h"
@@ -31,6 +32,7 @@ namespace planner = worker::planner;
 // Their product is the default for the tokens of an inner step.
 constexpr int64_t kBatchSequences = 8;
 constexpr int64_t kSequenceTokens = 1024;
+constexpr int kIslandCount = 4;
 
 struct PlanOptions {
   std::string model;
@@ -51,6 +53,8 @@ struct PlanOptions {
   int64_t overlap = -1;
   double target = planner::kTargetUtilization;
   bool local_data = false;
+  bool kubernetes = false;
+  int servers = 0;
 };
 
 // What is planned: a model and, from a run file, its run.
@@ -179,7 +183,7 @@ absl::StatusOr<Scene> ReadScene(const PlanOptions& options,
   if (options.islands == 0) {
     scene.service.island_count =
         subject.run.has_value() ? subject.run->schedule().island_count_min()
-                                : 4;
+                                : kIslandCount;
   }
   return scene;
 }
@@ -425,8 +429,56 @@ std::string Advice(const planner::Choice& take, const std::vector<Row>& rows,
   return text;
 }
 
+// The exchange of the run file, else that of the preset diloco.
+absl::StatusOr<ResourceInput> ReadResourceInput(const PlanOptions& options,
+                                                const Subject& subject) {
+  ResourceInput input;
+  input.model = subject.model;
+  input.tokens_a_step = subject.tokens_a_step;
+  if (subject.run.has_value()) {
+    input.run = *subject.run;
+    input.exchange = worker::ExchangeOfRun(input.run);
+  } else {
+    ASSIGN_OR_RETURN(const std::vector<worker::Recipe> recipes, ReadRecipes());
+    for (const worker::Recipe& recipe : recipes) {
+      if (recipe.preset->name != "diloco") continue;
+      input.run = recipe.spec;
+      ASSIGN_OR_RETURN(input.exchange,
+                       worker::ExchangeOfRecipe(recipe, subject.model));
+    }
+    input.run.mutable_schedule()->set_island_count_min(kIslandCount);
+  }
+  ASSIGN_OR_RETURN(input.exchange, Change(options, std::move(input.exchange)));
+  input.island_count = options.islands > 0
+                           ? options.islands
+                           : input.run.schedule().island_count_min();
+  input.server_count = std::max(
+      1, options.servers > 0 ? options.servers : input.run.server_count());
+  return input;
+}
+
+absl::Status PlanForKubernetes(Context& context, const PlanOptions& options,
+                               const Subject& subject) {
+  ASSIGN_OR_RETURN(const ResourceInput input,
+                   ReadResourceInput(options, subject));
+  const Json programs = ResourcesData(input);
+  if (context.output().format() == OutputFormat::kJsonl) {
+    context.output().PrintList("programs", programs, "");
+    return absl::OkStatus();
+  }
+  context.output().Print(
+      {{"programs", programs}, {"values", ResourcesValues(input)}},
+      ResourcesText(input));
+  return absl::OkStatus();
+}
+
 absl::Status Plan(Context& context, const PlanOptions& options) {
   ASSIGN_OR_RETURN(const Subject subject, ReadSubject(options));
+  if (options.kubernetes) return PlanForKubernetes(context, options, subject);
+  if (options.tokens_per_second == 0) {
+    return UsageError("--tokens-per-second is required",
+                      "It is not with --kubernetes.");
+  }
   ASSIGN_OR_RETURN(const Scene scene, ReadScene(options, subject));
   ASSIGN_OR_RETURN(const std::vector<Row> rows,
                    MakeRows(options, subject, scene));
@@ -468,8 +520,8 @@ absl::Status Plan(Context& context, const PlanOptions& options) {
 void AddNumbers(CLI::App& command, PlanOptions& options) {
   command
       .add_option("--tokens-per-second", options.tokens_per_second,
-                  "Tokens per second that an island trains on")
-      ->required()
+                  "Tokens per second that an island trains on; needed "
+                  "without --kubernetes")
       ->check(Positive());
   command
       .add_option("--slowest-tokens-per-second",
@@ -531,7 +583,8 @@ void AddPlan(CLI::App& app, Context& context) {
       "  atoll plan --link 20Mb/s --rtt 40ms --model 1.2B "
       "--tokens-per-second 30000\n"
       "  atoll plan --up 5Mb/s --down 50Mb/s --model laptop "
-      "--tokens-per-second 8000");
+      "--tokens-per-second 8000\n"
+      "  atoll plan --model laptop --kubernetes --servers 2");
   auto options = std::make_shared<PlanOptions>();
   command
       ->add_option("--model", options->model,
@@ -562,6 +615,13 @@ void AddPlan(CLI::App& app, Context& context) {
                       "Codec of outer gradients, instead of each preset's");
   command->add_option("--down-codec", options->down_codec,
                       "Codec of what servers send, instead of each preset's");
+  command->add_flag("--kubernetes", options->kubernetes,
+                    "Print the memory and disk of each program instead");
+  command
+      ->add_option("--servers", options->servers,
+                   "With --kubernetes: number of servers; default: the run "
+                   "file's, else 1")
+      ->check(CLI::Range(1, 4096));
   command->add_flag("--local-data", options->local_data,
                     "Data must stay on its island: compare fedavg and fedopt");
   AddNumbers(*command, *options);

@@ -9,8 +9,11 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/time/clock.h"
+#include "base/io/files.h"
+#include "base/io/posix_file_system.h"
 #include "base/status/status_macros.h"
 #include "cli/output/error.h"
+#include "cli/output/output.h"
 
 namespace atl::cli {
 namespace {
@@ -64,6 +67,7 @@ absl::Status Cluster::AddMember(Role role, const std::string& name,
       .budget =
           RestartBudget(options_.restart_count_max, options_.restart_window)});
   if (role != Role::kIsland) member->port_path = absl::StrCat(path, "/port");
+  member->metrics_path = absl::StrCat(path, "/metrics-port");
   std::vector<std::string> first_flags;
   const auto given = options_.first_flags.find(name);
   if (given != options_.first_flags.end()) first_flags = given->second;
@@ -80,6 +84,10 @@ absl::Status Cluster::AddMember(Role role, const std::string& name,
       command.push_back(absl::StrCat("--listen=127.0.0.1:", state->port));
       command.push_back(absl::StrCat("--port-file=", state->port_path));
     }
+    command.push_back(
+        absl::StrCat("--metrics-listen=127.0.0.1:", state->metrics_port));
+    command.push_back(
+        absl::StrCat("--metrics-port-file=", state->metrics_path));
     if (start_count == 0) {
       command.insert(command.end(), first_flags.begin(), first_flags.end());
     }
@@ -96,6 +104,7 @@ absl::Status Cluster::StartMember(Member& member) {
   if (!member.port_path.empty() && member.port == 0) {
     ::unlink(member.port_path.c_str());
   }
+  if (member.metrics_port == 0) ::unlink(member.metrics_path.c_str());
   return member.child->Start();
 }
 
@@ -160,13 +169,47 @@ absl::Status Cluster::AwaitPorts() {
 }
 
 absl::Status Cluster::Tend(absl::Time now) {
+  bool changed = false;
   for (auto& member : members_) {
     if (std::optional<ChildExit> exit = member->child->Poll()) {
       RETURN_IF_ERROR(HandleExit(*member, *exit, now));
+      changed = changed || member->ended;
     }
     if (now >= member->start_time) RETURN_IF_ERROR(StartMember(*member));
+    if (member->metrics_port == 0) {
+      member->metrics_port = ReadPortFile(member->metrics_path);
+      changed = changed || member->metrics_port != 0;
+    }
   }
-  return absl::OkStatus();
+  return changed ? WriteTargets() : absl::OkStatus();
+}
+
+absl::Status Cluster::WriteTargets() {
+  Json targets = Json::array();
+  for (const auto& member : members_) {
+    if (member->metrics_port == 0 || member->ended) continue;
+    const std::string& name = member->child->name();
+    Json labels;
+    switch (member->role) {
+      case Role::kCoordinator:
+        labels["job"] = "atoll-coordinator";
+        break;
+      case Role::kServer:
+        labels["job"] = "atoll-server";
+        labels["server"] = name;
+        break;
+      case Role::kIsland:
+        labels["job"] = "atoll-island";
+        break;
+    }
+    labels["instance"] = name;
+    targets.push_back(
+        {{"targets", {absl::StrCat("127.0.0.1:", member->metrics_port)}},
+         {"labels", std::move(labels)}});
+  }
+  return WriteFileAtomically(PosixFileSystem(),
+                             directory_.File("prometheus-targets.json"),
+                             targets.dump(2) + "\n");
 }
 
 absl::Status Cluster::HandleExit(Member& member, const ChildExit& exit,

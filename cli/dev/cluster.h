@@ -74,7 +74,10 @@ class Cluster {
   absl::Status StartIslands(const std::string& run_id);
 
   // Detects deaths and restarts children when due. Call it several times a
-  // second.
+  // second. Writes DIR/prometheus-targets.json when a child has a new metrics
+  // port or has ended: for Prometheus' file_sd_configs, one target a child. Its
+  // labels are `job` (atoll-coordinator, atoll-server, atoll-island),
+  // `instance` (the child's name), and on a server `server`.
   //
   // ABORTED: a child exceeded its budget, or died in a way that a restart does
   // not repair (an island's exit codes 2 and 4); the message has the end of its
@@ -99,8 +102,11 @@ class Cluster {
     Role role = Role::kServer;
     std::unique_ptr<Child> child;
     RestartBudget budget;
-    std::string port_path;                           // Empty for an island.
-    int port = 0;                                    // 0 before it has served.
+    std::string port_path;     // Empty for an island.
+    std::string metrics_path;  // Its --metrics-port-file.
+    // 0 before the process has listened. A restarted one listens there again.
+    int port = 0;
+    int metrics_port = 0;
     absl::Time start_time = absl::InfiniteFuture();  // Of the next start.
     bool ended = false;                              // Not restarted.
   };
@@ -115,6 +121,7 @@ class Cluster {
                           absl::Time now);
   absl::Status GiveUp(const Member& member, absl::string_view why) const;
   void Note(const std::string& text) const;
+  absl::Status WriteTargets();
 
   const DevDirectory& directory_;
   const Options options_;

@@ -11,6 +11,7 @@
 #include "absl/time/clock.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "nlohmann/json.hpp"
 
 namespace atl::cli {
 namespace {
@@ -45,10 +46,28 @@ class ClusterTest : public ::testing::Test {
     return lines;
   }
 
-  // Writes the port to the file of --port-file, then sleeps.
+  // Writes the port to the file of --port-file, and 1 before it to that of
+  // --metrics-port-file, then sleeps.
   static std::string Serve(const std::string& port) {
-    return absl::StrCat("for a in \"$@\"; do case $a in --port-file=*) echo ",
-                        port, " > ${a#*=};; esac; done\nexec sleep 600");
+    return absl::StrCat(
+        "for a in \"$@\"; do case $a in --metrics-port-file=*) echo 1", port,
+        " > ${a#*=};; esac; done\n",
+        "for a in \"$@\"; do case $a in --port-file=*) echo ", port,
+        " > ${a#*=};; esac; done\nexec sleep 600");
+  }
+
+  // "JOB INSTANCE ADDRESS" of each target for Prometheus.
+  std::vector<std::string> Targets() {
+    std::ifstream file(directory_->File("prometheus-targets.json"));
+    std::vector<std::string> found;
+    for (const auto& target :
+         nlohmann::json::parse(file, nullptr, /*allow_exceptions=*/false)) {
+      const auto& labels = target["labels"];
+      found.push_back(absl::StrCat(labels["job"].get<std::string>(), " ",
+                                   labels["instance"].get<std::string>(), " ",
+                                   target["targets"][0].get<std::string>()));
+    }
+    return found;
   }
 
   Cluster::Options Options() {
@@ -112,6 +131,42 @@ TEST_F(ClusterTest, AKilledServerComesBackAtItsPortWithoutFirstFlags) {
               ElementsAre(HasSubstr("--failpoint=x"),
                           HasSubstr("--listen=127.0.0.1:4712")));
   EXPECT_THAT(Calls("server")[1], ::testing::Not(HasSubstr("--failpoint")));
+}
+
+TEST_F(ClusterTest, PrometheusFindsEachProcessThatHasNotEnded) {
+  Cluster::Options options = Options();
+  options.programs.atoll = Program(
+      "atoll", Serve("4713") + " & while ! [ -e " + path_ +
+                   "/end ]; do sleep 0.01; done; kill $!; exit 0");
+  Cluster cluster(*directory_, options);
+  ASSERT_TRUE(cluster.StartCoordinator().ok());
+  ASSERT_TRUE(cluster.StartServers().ok());
+  ASSERT_TRUE(cluster.StartIslands("run").ok());
+  ASSERT_TRUE(TendUntil(cluster, [&] { return Targets().size() == 3; }).ok());
+  EXPECT_THAT(Targets(),
+              ElementsAre("atoll-coordinator coordinator 127.0.0.1:14711",
+                          "atoll-server server-0 127.0.0.1:14712",
+                          "atoll-island island-0 127.0.0.1:14713"));
+  std::ofstream(path_ + "/end") << "";
+  ASSERT_TRUE(TendUntil(cluster, [&] { return cluster.IslandsEnded(); }).ok());
+  EXPECT_THAT(Targets(),
+              ElementsAre(HasSubstr("coordinator"), HasSubstr("server-0")));
+}
+
+TEST_F(ClusterTest, ARestartedProcessKeepsItsMetricsPort) {
+  Cluster cluster(*directory_, Options());
+  ASSERT_TRUE(cluster.StartCoordinator().ok());
+  ASSERT_TRUE(TendUntil(cluster, [&] { return Targets().size() == 1; }).ok());
+  pid_t pid = 0;
+  std::ifstream(directory_->File("coordinator/pid")) >> pid;
+  ASSERT_GT(pid, 0);
+  ::kill(pid, SIGKILL);
+  ASSERT_TRUE(
+      TendUntil(cluster, [&] { return Calls("coordinator").size() == 2; })
+          .ok());
+  EXPECT_THAT(Calls("coordinator"),
+              ElementsAre(HasSubstr("--metrics-listen=127.0.0.1:0 "),
+                          HasSubstr("--metrics-listen=127.0.0.1:14711 ")));
 }
 
 TEST_F(ClusterTest, GivesUpOnWhatDiesAgainAndAgain) {

@@ -118,6 +118,12 @@ absl::StatusOr<v1::ListRoundsResponse> OperatorClient::ListRounds(
                    CallOptions());
 }
 
+absl::StatusOr<v1::GetMetricsResponse> OperatorClient::GetMetrics(
+    const v1::GetMetricsRequest& request) {
+  return rpc::Call(*stubs_->states, &States::Stub::GetMetrics, request,
+                   CallOptions());
+}
+
 absl::StatusOr<v1::ListCheckpointsResponse> OperatorClient::ListCheckpoints(
     const v1::ListCheckpointsRequest& request) {
   return rpc::Call(*stubs_->states, &States::Stub::ListCheckpoints, request,

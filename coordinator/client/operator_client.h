@@ -79,6 +79,8 @@ class OperatorClient {
       const v1::ListIslandsRequest& request);
   absl::StatusOr<v1::ListRoundsResponse> ListRounds(
       const v1::ListRoundsRequest& request);
+  absl::StatusOr<v1::GetMetricsResponse> GetMetrics(
+      const v1::GetMetricsRequest& request);
   absl::StatusOr<v1::ListCheckpointsResponse> ListCheckpoints(
       const v1::ListCheckpointsRequest& request);
 

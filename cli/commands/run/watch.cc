@@ -1,3 +1,5 @@
+#include <unistd.h>
+
 #include <algorithm>
 #include <cstdint>
 #include <memory>
@@ -6,8 +8,12 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
+#include "base/io/posix_file_system.h"
 #include "base/status/status_macros.h"
+#include "base/time/proto_time.h"
 #include "cli/commands/run/run_commands.h"
+#include "cli/curves/curves.h"
 #include "cli/flags/number_check.h"
 #include "cli/interrupt.h"
 #include "cli/output/describe.h"
@@ -16,9 +22,15 @@
 namespace atl::cli {
 namespace {
 
+constexpr absl::Duration kTick = absl::Milliseconds(100);
+// Time after a run's end for islands to evaluate the last version.
+constexpr absl::Duration kEvaluationTimeout = absl::Seconds(60);
+
 struct WatchOptions {
   std::string run_id;
   int64_t after_revision = 0;
+  std::string tensorboard;  // Directory; empty: no events.
+  std::string csv;          // File; empty: no rows.
 };
 
 struct Place {
@@ -84,6 +96,101 @@ absl::Status ListInstead(const std::string& run_id,
   return absl::OkStatus();
 }
 
+// An error of a file of curves.
+absl::Status CurveError(const absl::Status& status) {
+  // Refused: the file is another run's, or another process writes it.
+  if (status.ok() || absl::IsFailedPrecondition(status)) return status;
+  return WithHint(
+      WithExitCode(WithReason(status, "CANNOT_WRITE_CURVES"),
+                   ExitCode::kFailed),
+      "Free space, or give a place that can be written. The same command then "
+      "adds what is missing.");
+}
+
+absl::StatusOr<std::unique_ptr<Curves>> OpenCurves(const WatchOptions& options,
+                                                   const v1::Run& run) {
+  std::unique_ptr<EventWriter> events;
+  std::unique_ptr<CsvWriter> csv;
+  if (!options.tensorboard.empty()) {
+    char host[256] = "";
+    ::gethostname(host, sizeof(host) - 1);
+    absl::StatusOr<std::unique_ptr<EventWriter>> opened = EventWriter::Open(
+        PosixFileSystem(),
+        {options.tensorboard, run.run_uid(), host, absl::Now()});
+    RETURN_IF_ERROR(CurveError(opened.status()));
+    events = *std::move(opened);
+  }
+  if (!options.csv.empty()) {
+    absl::StatusOr<std::unique_ptr<CsvWriter>> opened =
+        CsvWriter::Open(PosixFileSystem(), options.csv, run.run_uid());
+    RETURN_IF_ERROR(CurveError(opened.status()));
+    csv = *std::move(opened);
+  }
+  return std::make_unique<Curves>(std::move(events), std::move(csv));
+}
+
+// Adds every kept round, so curves do not depend on where the watch begins.
+absl::Status AddKeptRounds(const WatchOptions& options,
+                           coordinator::OperatorClient& client,
+                           Curves& curves) {
+  if (options.tensorboard.empty() && options.csv.empty()) {
+    return absl::OkStatus();
+  }
+  v1::ListRoundsRequest request;
+  request.set_run_id(options.run_id);
+  request.set_page_size(500);
+  do {
+    ASSIGN_OR_RETURN(const v1::ListRoundsResponse response,
+                     client.ListRounds(request));
+    for (const v1::Round& round : response.rounds()) {
+      RETURN_IF_ERROR(CurveError(curves.Add(round)));
+    }
+    request.set_page_token(response.next_page_token());
+  } while (!request.page_token().empty());
+  return absl::OkStatus();
+}
+
+absl::Status AddEvent(const v1::RunEvent& event, Curves& curves) {
+  if (event.has_round_committed()) {
+    return CurveError(curves.Add(event.round_committed()));
+  }
+  if (event.has_evaluated()) {
+    return CurveError(curves.Add(event.evaluated(), FromProto(event.time())));
+  }
+  return absl::OkStatus();
+}
+
+// Islands evaluate the last version after the run's end, when no event comes
+// any more. Waits for it, but not for one that is overdue.
+absl::Status AwaitLastEvaluation(const WatchOptions& options,
+                                 const v1::EvaluationSpec& spec,
+                                 coordinator::OperatorClient& client,
+                                 const std::stop_token& stop) {
+  if (spec.every_round_count() == 0 ||
+      (options.tensorboard.empty() && options.csv.empty())) {
+    return absl::OkStatus();
+  }
+  v1::GetRunStateRequest request;
+  request.set_run_id(options.run_id);
+  const absl::Time begin = absl::Now();
+  while (!stop.stop_requested()) {
+    ASSIGN_OR_RETURN(const v1::GetRunStateResponse state,
+                     client.GetRunState(request));
+    const absl::Time deadline =
+        std::min(begin, FromProto(state.run().end_time())) + kEvaluationTimeout;
+    int64_t version = 0;
+    for (const v1::FragmentVersion& fragment : state.cut()) {
+      version = std::max(version, fragment.version());
+    }
+    if (state.run().state() != v1::RUN_STATE_COMPLETED ||
+        state.evaluation().version() >= version || absl::Now() > deadline) {
+      return absl::OkStatus();
+    }
+    absl::SleepFor(kTick);
+  }
+  return absl::CancelledError("stopped");
+}
+
 // Prints events until the run ends. CANCELLED: `stop` was requested.
 absl::Status PrintEvents(Context& context, const WatchOptions& options,
                          std::stop_token stop) {
@@ -92,12 +199,15 @@ absl::Status PrintEvents(Context& context, const WatchOptions& options,
   v1::GetRunRequest run_request;
   run_request.set_run_id(options.run_id);
   ASSIGN_OR_RETURN(const v1::GetRunResponse run, client->GetRun(run_request));
+  ASSIGN_OR_RETURN(const auto curves, OpenCurves(options, run.run()));
   Printer printer(run.run().spec().schedule(), context.output());
   Place place = {options.after_revision, 0};
   while (true) {
+    RETURN_IF_ERROR(AddKeptRounds(options, *client, *curves));
     v1::WatchRunRequest request;
     request.set_run_id(options.run_id);
     request.set_after_revision(place.revision);
+    absl::Status added;
     const absl::Status status = client->WatchRun(
         request, context.settings.timeout(),
         [&](const v1::RunEvent& event) {
@@ -105,12 +215,18 @@ absl::Status PrintEvents(Context& context, const WatchOptions& options,
           place.revision = event.revision();
           place.commit_seq =
               std::max(place.commit_seq, event.round_committed().commit_seq());
-          return true;
+          added = AddEvent(event, *curves);
+          return added.ok();
         },
         stop);
+    RETURN_IF_ERROR(added);
+    if (status.ok()) break;
     if (GetReason(status) != "REVISION_COMPACTED") return status;
     RETURN_IF_ERROR(ListInstead(options.run_id, *client, printer, place));
   }
+  RETURN_IF_ERROR(AwaitLastEvaluation(options, run.run().spec().evaluation(),
+                                      *client, stop));
+  return AddKeptRounds(options, *client, *curves);
 }
 
 absl::Status WatchRun(Context& context, const WatchOptions& options) {
@@ -132,13 +248,21 @@ void AddRunWatch(CLI::App& app, Context& context) {
   command->footer(
       "Each event has a revision; --after REVISION resumes after it. If the\n"
       "events are no longer kept, the committed rounds are printed instead.\n"
-      "Example:\n  atoll run watch laptop -o jsonl --after 120");
+      "Curves have every kept round, whatever --after says, and no round "
+      "twice:\n"
+      "the same command adds what is new. Their step is the commit number.\n"
+      "Examples:\n  atoll run watch laptop -o jsonl --after 120\n"
+      "  atoll run watch laptop --tensorboard curves/laptop --csv laptop.csv");
   auto options = std::make_shared<WatchOptions>();
   command->add_option("run", options->run_id, "Id of the run")->required();
   command
       ->add_option("--after", options->after_revision,
                    "Print only events with a greater revision")
       ->check(NotNegative());
+  command->add_option("--tensorboard", options->tensorboard,
+                      "Directory for TensorBoard's events, one for each run");
+  command->add_option("--csv", options->csv,
+                      "File for a row for each committed round");
   SetAction(*command, context, WatchRun, options);
 }
 

@@ -1,0 +1,67 @@
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "base/status/status_macros.h"
+#include "base/time/proto_time.h"
+#include "cli/commands/commands.h"
+#include "cli/output/table.h"
+
+namespace atl::cli {
+namespace {
+
+struct MetricsOptions {
+  std::string run_id;
+  std::vector<std::string> names;
+};
+
+absl::Status GetMetrics(Context& context, const MetricsOptions& options) {
+  ASSIGN_OR_RETURN(auto client, context.MakeOperatorClient());
+  v1::GetMetricsRequest request;
+  request.set_run_id(options.run_id);
+  for (const std::string& name : options.names) request.add_names(name);
+  ASSIGN_OR_RETURN(const v1::GetMetricsResponse response,
+                   client->GetMetrics(request));
+  Table table({"NAME", "UNIT", ">POINTS", ">LAST", ">COMMIT", "TIME"});
+  Json items = Json::array();
+  for (const v1::MetricSeries& series : response.series()) {
+    items.push_back(ToJson(series));
+    std::vector<std::string> cells = {series.name(), series.unit(),
+                                      absl::StrCat(series.points_size())};
+    if (series.points_size() > 0) {
+      const v1::MetricPoint& last = *series.points().rbegin();
+      cells.push_back(absl::StrFormat("%.6g", last.value()));
+      cells.push_back(absl::StrCat(last.commit_seq()));
+      cells.push_back(FormatTimestamp(FromProto(last.time())));
+    }
+    table.AddRow(std::move(cells));
+  }
+  context.output().PrintList("series", items, table.ToString());
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+void AddMetrics(CLI::App& app, Context& context) {
+  CLI::App* command =
+      app.add_subcommand("metrics", "Show a run's time series");
+  command->footer(
+      "Shows the newest point of each series; -o json has all kept points.\n"
+      "The coordinator keeps the newest 4096. Those that do not come from\n"
+      "rounds (islands, throughput, shards, wire) start over when it "
+      "restarts.\n"
+      "Examples:\n  atoll metrics laptop\n"
+      "  atoll metrics laptop --name loss_metrics/global_avg_loss -o json");
+  auto options = std::make_shared<MetricsOptions>();
+  command->add_option("run", options->run_id, "Id of the run")->required();
+  command
+      ->add_option("--name", options->names,
+                      "Name of a series; may be repeated; default: all")
+      ->allow_extra_args(false);
+  SetAction(*command, context, GetMetrics, options);
+}
+
+}  // namespace atl::cli

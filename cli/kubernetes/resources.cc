@@ -1,0 +1,176 @@
+#include "cli/kubernetes/resources.h"
+
+#include <algorithm>
+#include <cmath>
+
+namespace atl::cli {
+namespace {
+
+constexpr int64_t kMib = int64_t{1} << 20;
+constexpr int64_t kElementBytes = 4;
+constexpr int64_t kBlockBytes = 16384;
+constexpr int64_t kHugePageBytes = 2 * kMib;
+constexpr int64_t kChunkBytes = kMib;
+
+// Measured: resident memory of a program with a tiny run.
+constexpr int64_t kCoordinatorBytes = 96 * kMib;
+constexpr int64_t kServerBytes = 64 * kMib;
+constexpr int64_t kIslandBytes = 192 * kMib;
+
+// server/service: places of push streams; the client opens a few each.
+constexpr int64_t kStreamCountMax = 256;
+constexpr int64_t kStreamsAnIsland = 8;
+constexpr int64_t kPullBufferBytes = 64 * kMib;
+constexpr int64_t kLiveMergeBytes = 1024 * kMib;  // --live-merge-mib's default.
+
+// Arrays of the outer optimizer's state.
+int64_t StateCount(v1::OuterOptimizerKind kind) {
+  switch (kind) {
+    case v1::OUTER_OPTIMIZER_KIND_SGD:
+    case v1::OUTER_OPTIMIZER_KIND_FEDAVG:
+      return 0;
+    case v1::OUTER_OPTIMIZER_KIND_FEDADAM:
+    case v1::OUTER_OPTIMIZER_KIND_FEDYOGI:
+    case v1::OUTER_OPTIMIZER_KIND_FEDADAGRAD:
+    case v1::OUTER_OPTIMIZER_KIND_DELAYED_NESTEROV:
+      return 2;
+    default:
+      return 1;
+  }
+}
+
+bool IsLossy(codec::CodecId codec) { return codec != codec::CodecId::kF32; }
+
+ServerResources PlanServer(const ResourceInput& input) {
+  const auto fragment_count =
+      static_cast<int64_t>(input.exchange.fragment_elements.size());
+  const int64_t elements =
+      (input.model.element_count + input.server_count - 1) /
+          input.server_count +
+      fragment_count * kBlockBytes / kElementBytes;
+  const int64_t share = elements * kElementBytes;
+  const int64_t up = worker::planner::EncodedBytes(input.exchange.up_codec,
+                                                   elements);
+  const int64_t down = worker::planner::EncodedBytes(input.exchange.down_codec,
+                                                     elements);
+  const bool replica = IsLossy(input.exchange.down_codec);
+  const int64_t array_count =
+      1 + StateCount(input.run.outer().optimizer()) + (replica ? 1 : 0);
+  const bool at_islands = input.run.durability() == v1::DURABILITY_ISLAND;
+  const bool async = input.run.schedule().max_staleness() > 0;
+
+  const int64_t version = array_count * share;
+  const int64_t contributions =
+      int64_t{input.island_count} * up * (async ? 4 : 2);
+  const int64_t version_count = replica ? 11 : 9;
+
+  ServerResources server;
+  server.image_bytes =
+      version + (replica ? 2 * down : share) +
+      (array_count + 2) * fragment_count * 2 * kHugePageBytes;
+  server.other_bytes =
+      (version_count * version + contributions) / 4096 + kPullBufferBytes +
+      std::min(kStreamCountMax, kStreamsAnIsland * input.island_count) *
+          kChunkBytes;
+  if (at_islands) {
+    server.other_bytes +=
+        std::min(kLiveMergeBytes, int64_t{input.island_count} * up);
+  }
+  server.own_bytes = kServerBytes;
+  server.disk_bytes = version_count * version + contributions + share +
+                      (replica ? share : 0) + (at_islands ? 2 * share : 0) +
+                      64 * kMib;  // Records, headers.
+  return server;
+}
+
+CoordinatorResources PlanCoordinator(const ResourceInput& input) {
+  const int64_t kept = input.run.history().keep_round_count() > 0
+                           ? input.run.history().keep_round_count()
+                           : 10000;
+  const auto fragment_count =
+      static_cast<int64_t>(input.exchange.fragment_elements.size());
+  const int64_t round_bytes = 512 + 320 * int64_t{input.island_count};
+  CoordinatorResources coordinator;
+  coordinator.own_bytes = kCoordinatorBytes;
+  // Phases of 256 synchronizations of each island, and its reports.
+  coordinator.history_bytes = int64_t{input.island_count} * kMib / 4;
+  // A log is compacted beside its old files.
+  coordinator.disk_bytes =
+      512 * kMib + 3 * kept * fragment_count * round_bytes;
+  return coordinator;
+}
+
+// Bytes of activations of a step.
+int64_t ActivationBytes(const ResourceInput& input) {
+  double hidden = 0, width = 0, vocabulary = 32000, heads = 0, length = 1024;
+  const double layers = static_cast<double>(
+      std::max<int64_t>(1, input.model.layer_count));
+  if (input.model.spec.has_value()) {
+    const v1::ModelSpec& spec = *input.model.spec;
+    hidden = spec.hidden_size();
+    width = spec.intermediate_size() * std::max(1, spec.experts_per_token());
+    vocabulary = spec.vocab_size();
+    heads = spec.head_count();
+    length = spec.sequence_length();
+  } else {
+    // A llama of that size: 12 hidden^2 a layer.
+    hidden = std::sqrt(static_cast<double>(input.model.element_count) /
+                       (12 * layers));
+    width = 8 * hidden / 3;
+    heads = hidden / 64;
+  }
+  // Of one token and layer: norms, products, attention's rows and weights.
+  const double layer = 14 * hidden + 4 * width + heads * length / 4;
+  const double token = layers * layer + 4 * hidden + 3 * vocabulary;
+  return static_cast<int64_t>(kElementBytes * token *
+                              static_cast<double>(input.tokens_a_step));
+}
+
+IslandResources PlanIsland(const ResourceInput& input) {
+  const int64_t array = kElementBytes * input.model.element_count;
+  const bool adamw =
+      input.run.inner().optimizer() != v1::INNER_OPTIMIZER_KIND_SGD;
+  const bool replica = IsLossy(input.exchange.down_codec);
+  const bool encodes = IsLossy(input.exchange.up_codec);
+  const int64_t up = worker::planner::EncodedBytes(input.exchange.up_codec,
+                                                   input.model.element_count);
+  const int64_t moments = adamw ? 2 * array : 0;
+
+  IslandResources island;
+  island.model_bytes = 2 * array + moments;
+  island.activation_bytes = ActivationBytes(input);
+  // Anchors, the contribution, and a version that is pulled.
+  island.exchange_bytes = 2 * array + up;
+  if (replica) island.exchange_bytes += array;  // Theta, for an evaluation.
+  if (encodes && input.run.exchange().error_feedback()) {
+    island.exchange_bytes += 2 * array;
+  }
+  int64_t saved = moments + up;
+  if (input.exchange.streaming) saved += array;
+  if (encodes && input.run.exchange().error_feedback()) saved += 2 * array;
+  if (input.exchange.overlap_step_count > 0) {
+    // The outer gradient and the saved state are copied.
+    island.exchange_bytes += 2 * array + moments;
+  }
+  if (input.run.schedule().eager()) island.exchange_bytes += 3 * array;
+  island.own_bytes = kIslandBytes;
+  island.disk_bytes = 2 * saved + 64 * kMib;
+  return island;
+}
+
+}  // namespace
+
+Resources PlanResources(const ResourceInput& input) {
+  return {PlanCoordinator(input), PlanServer(input), PlanIsland(input)};
+}
+
+int64_t WithMarginMib(int64_t bytes) {
+  return (bytes / 4 * 5 + kMib - 1) / kMib;
+}
+
+int64_t ServerMemoryMib(const ServerResources& server) {
+  return std::max(WithMarginMib(server.memory_bytes()),
+                  (2 * server.image_bytes + kMib - 1) / kMib);
+}
+
+}  // namespace atl::cli
