@@ -220,7 +220,7 @@ class ImageTest(cluster_module.IntegrationTest):
 
     def test_a_run_through_it_has_the_bits_after_a_death_of_each(self):
         values = self.run_values({
-            "schedule": {"round_count": 24, "island_count_min": 2,
+            "schedule": {"round_count": 60, "island_count_min": 2,
                          "min_quorum": 2},
             "data": {"data_shard_count": 2}})
         islands = ["island-0", "island-1"]
@@ -250,7 +250,7 @@ class ImageTest(cluster_module.IntegrationTest):
             self.assert_confined(process)
         for victim in sorted(start):
             commits = cluster.run_state().commit_seq
-            self.assertLess(commits, 24, "the run ends before the deaths")
+            self.assertLess(commits, 60, "the run ends before the deaths")
             cluster.kill(victim)
             start[victim]()
             cluster.wait_commits(commits + 1)
