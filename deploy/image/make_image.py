@@ -29,16 +29,17 @@ def strip(source, target):
     subprocess.run(["strip", "--strip-all", "-o", target, source], check=True)
 
 
-def library_layers(programs, vendor_libraries):
+def library_layers(programs, vendor_libraries, node_libraries):
     """(entries of Debian's libraries, of vendors' libraries, packages).
 
     `vendor_libraries` is None where only Debian's are permitted; otherwise the
-    libraries that programs open at run time."""
+    libraries that programs open at run time. The machine that runs the image
+    gives `node_libraries`, by name."""
     extra = vendor_libraries or []
     found = packages.libraries_of(list(programs) + extra)
     found.update({os.path.basename(p): os.path.realpath(p) for p in extra})
-    # The driver's library comes from the node.
-    found.pop("libcuda.so.1", None)
+    for name in node_libraries:
+        found.pop(name, None)
     folder = os.path.dirname(found["libc.so.6"]).lstrip("/")
     owners = packages.owners_of(found.values())
     debian, vendor, used = {}, {}, {}
@@ -69,7 +70,8 @@ def make(arguments, scratch):
         # The loader's path of a library may be relative to the real program.
         programs[name] = os.path.realpath(path)
     debian, vendor, used = library_layers(
-        programs.values(), arguments.library if arguments.cuda else None)
+        programs.values(), arguments.library if arguments.cuda else None,
+        ["libcuda.so.1"] + arguments.node_library)
     for name in ("ca-certificates", "tzdata"):
         used[name] = packages.installed(name)
 
@@ -155,6 +157,9 @@ def main():
                         help="permit libraries of no Debian package")
     parser.add_argument("--library", action="append", default=[],
                         help="with --cuda: a library opened at run time")
+    parser.add_argument("--node-library", action="append", default=[],
+                        help="name of a library that the machine running the "
+                        "image gives, as it gives libcuda.so.1")
     arguments = parser.parse_args()
     try:
         with tempfile.TemporaryDirectory() as scratch:
