@@ -12,6 +12,8 @@ packages=(
   libdnnl-dev libxxhash-dev libzstd-dev libhwy-dev
   libcli11-dev libtomlplusplus-dev nlohmann-json3-dev libmicrohttpd-dev
   prometheus-cpp-dev libcurl4-openssl-dev
+  # The image.
+  ca-certificates tzdata
   # Tests and benchmarks.
   libgtest-dev libgmock-dev libbenchmark-dev libgloo-dev
   python3 python3-grpcio python3-protobuf python3-venv openssl iproute2
