@@ -263,6 +263,10 @@ def name_outside_of_the_certificate(d):
            '--advertise={server-id}.', '--advertise={ordinal}.')
 
 
+def monitor_of_an_unknown_port(d):
+  _spec(d, 'atoll-server', 'ServiceMonitor')['endpoints'][0]['port'] = 'http'
+
+
 FAULTS = [
     ('limits', no_memory_limit),
     ('limits', request_above_limit),
@@ -308,6 +312,7 @@ FAULTS = [
     ('network', policy_of_no_pod),
     ('network', policy_of_an_unknown_port),
     ('network', nothing_denied),
+    ('monitors', monitor_of_an_unknown_port),
     ('names', other_namespace),
     ('jobs', job_without_restart_policy),
     ('grace', no_grace),
