@@ -320,3 +320,10 @@ FAULTS = [
     ('addresses', port_that_is_not_served),
     ('addresses', name_outside_of_the_certificate),
 ]
+
+# Those that a real API server finds, where its namespace admits `restricted`.
+REFUSED_BY_SERVER = [
+    request_above_limit, root_user, maybe_root, added_capability, escalation,
+    no_seccomp, host_network, host_path, selector_of_no_pod,
+    mount_without_volume, job_without_restart_policy
+]

@@ -114,6 +114,8 @@ podFailurePolicy:
     - action: Ignore
       onPodConditions:
         - {type: DisruptionTarget, status: "True"}
+    - action: Ignore  # 12: ended by SIGTERM, to be started again.
+      onExitCodes: {containerName: island, operator: In, values: [12]}
     - action: FailIndex  # A wrong command line (2) or run (4) stays wrong.
       onExitCodes:
         containerName: island
