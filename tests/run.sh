@@ -11,7 +11,14 @@ if ! ./deploy/install_packages.sh; then
   exit 1
 fi
 
+if ! ./tests/kubernetes/install_tools.sh >/dev/null; then
+  echo "0 passed, 1 failed"
+  exit 1
+fi
+
 source deploy/bazel/prepare.sh
+
+[[ -z ${ATOLL_TOOLS:-} ]] || set -- --test_env=ATOLL_TOOLS "$@"
 
 targets=()
 for argument in "$@"; do

@@ -1,0 +1,192 @@
+"""The values that the chart is rendered with, and values that it refuses."""
+
+_SIZES = {
+    'requests': {'cpu': '100m', 'memory': '1Gi'},
+    'limits': {'cpu': 1, 'memory': '1Gi'}
+}
+_GPUS = {
+    'requests': {'cpu': 1, 'memory': '1Gi'},
+    'limits': {'cpu': 8, 'memory': '64Gi', 'nvidia.com/gpu': 8}
+}
+_PLACE = {
+    'nodeSelector': {'disk': 'fast'},
+    'tolerations': [
+        {'key': 'gpu', 'operator': 'Exists', 'effect': effect}
+        for effect in ('NoSchedule', 'PreferNoSchedule', 'NoExecute')
+    ] + [{'key': 'team', 'operator': 'Equal', 'value': 'a'}],
+    'priorityClassName': 'high',
+    'podLabels': {'kueue.x-k8s.io/queue-name': 'islands'},
+    'terminationGracePeriodSeconds': 90,
+}
+
+
+def island(kind='Job', **more):
+  return dict({'name': 'i', 'kind': kind, 'resources': _SIZES}, **more)
+
+
+def exposed(kind, server='{server-id}.example.org'):
+  gateway = {'name': 'gate', 'namespace': 'gates', 'sectionName': 'tls'}
+  return {
+      'server': {'expose': {'type': kind, 'address': server,
+                            'gateway': gateway,
+                            'annotations': {'a/b': '{server-id} {ordinal}'}}},
+      'coordinator': {'expose': {'type': kind, 'address': 'c.example.org',
+                                 'gateway': gateway}},
+      'islands': [island()]
+  }
+
+
+_SIDECAR = {
+    'name': 'trainer', 'image': 'trainer:1', 'resources': _SIZES,
+    'securityContext': {'allowPrivilegeEscalation': False,
+                        'capabilities': {'drop': ['ALL']},
+                        'readOnlyRootFilesystem': True},
+    'volumeMounts': [{'name': 'work', 'mountPath': '/work'}]
+}
+
+# {name: values}
+VALUES = {
+    'defaults': {},
+    'certificates by cert-manager': {
+        'tls': {'mode': 'certManager', 'islands': ['kitchen'],
+                'certManager': {'issuerRef': {'name': 'ca',
+                                              'kind': 'ClusterIssuer'}}},
+        'islands': [island()]
+    },
+    'certificates by an Issuer': {
+        'tls': {'mode': 'certManager',
+                'certManager': {'issuerRef': {'name': 'ca', 'kind': 'Issuer'}}}
+    },
+    'certificates that exist': {
+        'tls': {'mode': 'existingSecret', 'existingSecret': {'prefix': 'own'}}
+    },
+    'one server': {'server': {'replicas': 1}},
+    'ten servers': {'server': {'replicas': 10}},
+    'node ports': exposed('NodePort', '192.0.2.7'),
+    'load balancers': exposed('LoadBalancer'),
+    'TLS routes': exposed('TLSRoute'),
+    'no addresses outside': exposed('None'),
+    'an elastic island': {'islands': [island(replicas=3)]},
+    'elastic islands in a queue': {
+        'islands': [island(backoffLimitPerIndex=3, args=['--up=5Mb/s'],
+                           **_PLACE)]
+    },
+    'strict islands with a class of volumes': {
+        'islands': [island('StatefulSet', replicas=2, storageClass='fast',
+                           **_PLACE)]
+    },
+    'elastic islands of several pods': {
+        'islands': [island(replicas=2, processes=2, device='cuda',
+                           mesh='dp_shard=4,tp=2')]
+    },
+    'strict islands of several pods': {
+        'islands': [island('StatefulSet', replicas=2, processes=3)]
+    },
+    'islands on GPUs': {
+        'islands': [island('StatefulSet', device='cuda', mesh='dp_shard=8',
+                           image={'repository': 'r.example.org/atoll-cuda',
+                                  'digest': 'sha256:' + 'a' * 64},
+                           **dict(_PLACE, resources=_GPUS))]
+    },
+    'a trainer beside an island': {
+        'islands': [island(extraContainers=[_SIDECAR])]
+    },
+    'two kinds of islands': {
+        'islands': [island(name='a'), island('StatefulSet', name='b')]
+    },
+    'a run file': {
+        'run': {'preset': '', 'file': 'name = "mine"\nserver_count = 2\n'}
+    },
+    'a run with other counts': {
+        'run': {'servers': 2, 'islands': 5, 'tokens': '20B'}
+    },
+    'no run': {'run': {'create': False}},
+    'data on a volume': {
+        'data': {'path': '/data',
+                 'volume': {'persistentVolumeClaim': {'claimName': 'corpus'}}},
+        'islands': [island()]
+    },
+    'monitoring': {
+        'metrics': {'serviceMonitor': {'enabled': True, 'labels': {'a': 'b'}},
+                    'prometheusRule': {'enabled': True, 'labels': {'a': 'b'}},
+                    'dashboard': {'enabled': True}},
+        'islands': [island()]
+    },
+    'no policies and no budgets': {
+        'networkPolicy': {'enabled': False},
+        'podDisruptionBudget': {'enabled': False}
+    },
+    'other placement': {
+        'coordinator': dict(_PLACE, logLevel='warning',
+                            persistence={'accessMode': 'ReadWriteOnce'}),
+        'server': dict(_PLACE, logLevel='error',
+                       persistence={'storageClass': 'fast'})
+    },
+    'other logs': {
+        'coordinator': {'logLevel': 'error'},
+        'server': {'logLevel': 'warning',
+                   'persistence': {'accessMode': 'ReadWriteOnce'}}
+    },
+    'other names': {
+        'fullnameOverride': 'blue', 'clusterDomain': 'cluster.local',
+        'imagePullSecrets': [{'name': 'registry'}], 'islands': [island()]
+    },
+    'always pulled': {'image': {'pullPolicy': 'Always'}},
+    'never pulled': {'image': {'pullPolicy': 'Never', 'tag': '1.2.3'}},
+}
+
+# Made by the user, not by the chart.
+GIVEN = {('PersistentVolumeClaim', 'corpus')} | {
+    ('Secret', 'own-%s-tls' % name)
+    for name in ('coordinator', 'server-0', 'server-1', 'operator')
+}
+
+# {name: (values, a word of the message)}
+REFUSED = {
+    'an unknown key': ({'servers': 3}, 'servers'),
+    'an unknown key below': ({'server': {'replica': 3}}, 'replica'),
+    'a mode that does not exist': ({'tls': {'mode': 'none'}}, 'mode'),
+    'cert-manager without an issuer': ({'tls': {'mode': 'certManager'}},
+                                       'name'),
+    'no server': ({'server': {'replicas': 0}}, 'replicas'),
+    'a text for a number': ({'server': {'replicas': 'three'}}, 'replicas'),
+    'two coordinators': ({'coordinator': {'replicas': 2}}, 'replicas'),
+    'an address outside that is missing': (
+        {'server': {'expose': {'type': 'NodePort'}}}, 'address'),
+    'one address for all load balancers': (
+        exposed('LoadBalancer', 's.example.org'), 'address'),
+    'a route without a Gateway': (
+        {'server': {'expose': {'type': 'TLSRoute',
+                               'address': '{server-id}.example.org'}}}, 'name'),
+    'a node port out of range': (
+        {'server': {'expose': {'nodePort': 80}}}, 'nodePort'),
+    'an island without limits': (
+        {'islands': [{'name': 'i', 'kind': 'Job', 'resources': {
+            'requests': _SIZES['requests']}}]}, 'limits'),
+    'an island without a kind': (
+        {'islands': [{'name': 'i', 'resources': _SIZES}]}, 'kind'),
+    'an island of another kind': (
+        {'islands': [island('Deployment')]}, 'kind'),
+    'an island with the name of a server': (
+        {'islands': [island(name='server')]}, 'name'),
+    'an island with a name that is no label': (
+        {'islands': [island(name='A_b')]}, 'name'),
+    'two islands with one name': (
+        {'islands': [island(), island('StatefulSet')]}, 'i-0'),
+    'a device that does not exist': (
+        {'islands': [island(device='gpu')]}, 'device'),
+    'a mesh that is misspelt': ({'islands': [island(mesh='dp=8')]}, 'mesh'),
+    'memory without a number': (
+        {'server': {'resources': {'requests': {'cpu': 1, 'memory': 'much'},
+                                  'limits': _SIZES['limits']}}}, 'memory'),
+    'the newest image': ({'image': {'tag': 'latest'}}, 'tag'),
+    'a digest that is too short': ({'image': {'digest': 'sha256:12'}},
+                                   'digest'),
+    'a preset that does not exist': ({'run': {'preset': 'fast'}}, 'preset'),
+    'a preset and a file': ({'run': {'file': 'a = 1'}}, 'run'),
+    'an island outside with the name of the CA': (
+        {'tls': {'islands': ['ca']}}, 'islands'),
+    'a path that is not absolute': ({'data': {'path': 'data'}}, 'path'),
+    'a volume on the host': (
+        {'data': {'volume': {'hostPath': {'path': '/data'}}}}, 'hostPath'),
+}
