@@ -30,7 +30,7 @@
 #include "base/io/posix_file_system.h"
 #include "base/metrics/common_metrics.h"
 #include "base/metrics/metrics.h"
-#include "base/metrics/metrics_listener.h"
+#include "base/http/metrics_listener.h"
 #include "base/obs/log.h"
 #include "base/obs/program.h"
 #include "base/rpc/flags.h"
@@ -88,9 +88,6 @@ absl::Status Serve(const Flags& flags, const sigset_t& stop_signals) {
   Health health(metrics);
   ASSIGN_OR_RETURN(const std::unique_ptr<MetricsListener> metrics_listener,
                    MetricsListener::Start(flags.metrics, metrics));
-  if (metrics_listener != nullptr) {
-    LOG(INFO) << "metrics and health on " << metrics_listener->address();
-  }
   const auto disk = MakeDiskMetrics(flags.data_dir);
   metrics.Add(disk);
   const auto certificate =

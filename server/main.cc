@@ -23,7 +23,7 @@
 #include "base/machine/limits.h"
 #include "base/metrics/common_metrics.h"
 #include "base/metrics/metrics.h"
-#include "base/metrics/metrics_listener.h"
+#include "base/http/metrics_listener.h"
 #include "base/obs/log.h"
 #include "base/obs/program.h"
 #include "base/rpc/allocator.h"
@@ -200,9 +200,6 @@ absl::Status Run(const Flags& flags, const sigset_t& signals) {
   Metrics metrics;
   ASSIGN_OR_RETURN(const std::unique_ptr<MetricsListener> metrics_listener,
                    MetricsListener::Start(flags.metrics, metrics));
-  if (metrics_listener != nullptr) {
-    LOG(INFO) << "metrics and health on " << metrics_listener->address();
-  }
   const auto disk_metrics = MakeDiskMetrics(flags.data_dir);
   const auto certificate_metrics =
       MakeCertificateMetrics(flags.security.tls.cert);

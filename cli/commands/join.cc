@@ -14,7 +14,7 @@
 #include "base/failpoint/failpoint.h"
 #include "base/metrics/common_metrics.h"
 #include "base/metrics/metrics.h"
-#include "base/metrics/metrics_listener.h"
+#include "base/http/metrics_listener.h"
 #include "base/obs/log.h"
 #include "base/obs/version.h"
 #include "base/rpc/authorization.h"
@@ -254,9 +254,6 @@ absl::Status Join(Context& context, JoinOptions options) {
   metrics.Add(certificate);
   ASSIGN_OR_RETURN(const std::unique_ptr<MetricsListener> listener,
                    MetricsListener::Start(options.metrics, metrics));
-  if (listener != nullptr) {
-    LOG(INFO) << "metrics and health on " << listener->address();
-  }
   if (options.address.empty()) {
     options.address = context.settings.Get("coordinator");
   }
