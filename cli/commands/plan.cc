@@ -1,69 +1,26 @@
-#include <sys/stat.h>
-
 #include <algorithm>
 #include <memory>
-#include <optional>
 #include <string>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "base/codec/codec.h"
-#include "base/layout/run_length.h"
 #include "base/status/status_macros.h"
 #include "cli/commands/commands.h"
+#include "cli/commands/plan_kubernetes.h"
+#include "cli/commands/plan_subject.h"
 #include "cli/commands/recipes.h"
 #include "cli/flags/number_check.h"
-#include "cli/kubernetes/report.h"
 #include "cli/output/error.h"
 #include "cli/output/table.h"
-#include "cli/presets/presets.h"
-#include "cli/run_file/complete_spec.h"
-#include "cli/run_file/load.h"
 #include "cli/units/units.h"
-#include "worker/api/model_files.h"
 #include "worker/api/planner.h"
 
 namespace atl::cli {
 namespace {
 
 namespace planner = worker::planner;
-
-// Their product is the default for the tokens of an inner step.
-constexpr int64_t kBatchSequences = 8;
-constexpr int64_t kSequenceTokens = 1024;
-constexpr int kIslandCount = 4;
-
-struct PlanOptions {
-  std::string model;
-  std::string link, up, down;
-  std::string rtt = "0s";
-  double tokens_per_second = 0;
-  double slowest_tokens_per_second = 0;
-  std::string tokens_per_step;
-  std::string tokens;
-  std::string up_codec, down_codec;
-  std::string merge = "3GB/s";
-  std::string codec = "8GB/s";
-  std::string server_link;
-  int islands = 0;
-  int64_t layers = 0;
-  int64_t inner_steps = 0;
-  int64_t fragments = 0;
-  int64_t overlap = -1;
-  double target = planner::kTargetUtilization;
-  bool local_data = false;
-  bool kubernetes = false;
-  int servers = 0;
-};
-
-// What is planned: a model and, from a run file, its run.
-struct Subject {
-  worker::PlannedModel model;
-  std::optional<v1::RunSpec> run;
-  int64_t tokens_a_step = 0;
-  int64_t token_count = 0;  // To merge in all; 0: not given.
-};
 
 struct Scene {
   planner::Compute compute;
@@ -80,61 +37,6 @@ struct Row {
   planner::Service service;
   planner::Forecast forecast;
 };
-
-absl::Status Named(const std::string& flag, const absl::Status& status) {
-  return status.ok() ? status : WithContext(status, flag);
-}
-
-bool IsDirectory(const std::string& path) {
-  struct stat info {};
-  return ::stat(path.c_str(), &info) == 0 && S_ISDIR(info.st_mode);
-}
-
-absl::StatusOr<Subject> ReadSubject(const PlanOptions& options) {
-  Subject subject;
-  if (IsDirectory(options.model)) {
-    ASSIGN_OR_RETURN(const v1::ModelSpec spec,
-                     worker::ReadModelSpec(options.model));
-    ASSIGN_OR_RETURN(subject.model, worker::ModelOfSpec(spec));
-  } else if (LooksLikeCount(options.model)) {
-    const absl::StatusOr<int64_t> count = ParseCount(options.model);
-    RETURN_IF_ERROR(Named("--model", count.status()));
-    ASSIGN_OR_RETURN(subject.model,
-                     worker::ModelOfSize(*count, options.layers));
-  } else {
-    absl::StatusOr<RunFile> read = LoadRunFile(options.model, {});
-    if (absl::IsNotFound(read.status())) {
-      return WithHint(
-          Named("--model", read.status()),
-          absl::StrCat("Give a number of parameters (1.2B), a directory with a "
-                       "config.json, a TOML file, or a preset: ",
-                       PresetNames(), "."));
-    }
-    ASSIGN_OR_RETURN(RunFile file, std::move(read));
-    RETURN_IF_ERROR(CompleteLayout(&file));
-    v1::RunSpec& run = file.spec;
-    ASSIGN_OR_RETURN(subject.model, worker::ModelOfSpec(run.model()));
-    subject.tokens_a_step = TokensAStep(run);
-    subject.token_count = run.schedule().token_count();
-    subject.run = std::move(run);
-  }
-  if (!options.tokens.empty()) {
-    const absl::StatusOr<int64_t> count = ParseCount(options.tokens);
-    RETURN_IF_ERROR(Named("--tokens", count.status()));
-    subject.token_count = *count;
-  }
-  if (!options.tokens_per_step.empty()) {
-    const absl::StatusOr<int64_t> count = ParseCount(options.tokens_per_step);
-    RETURN_IF_ERROR(Named("--tokens-per-step", count.status()));
-    subject.tokens_a_step = *count;
-  } else if (subject.tokens_a_step == 0) {
-    const int64_t sequence = subject.model.sequence_length > 0
-                                 ? subject.model.sequence_length
-                                 : kSequenceTokens;
-    subject.tokens_a_step = kBatchSequences * sequence;
-  }
-  return subject;
-}
 
 // Parses `text`, or `other` (of --link) if `text` is empty.
 absl::StatusOr<double> Bandwidth(const std::string& flag,
@@ -183,44 +85,9 @@ absl::StatusOr<Scene> ReadScene(const PlanOptions& options,
   if (options.islands == 0) {
     scene.service.island_count =
         subject.run.has_value() ? subject.run->schedule().island_count_min()
-                                : kIslandCount;
+                                : kPlannedIslandCount;
   }
   return scene;
-}
-
-absl::Status SetCodec(const std::string& flag, const std::string& name,
-                      codec::CodecId* codec) {
-  if (name.empty()) return absl::OkStatus();
-  const std::optional<codec::CodecId> found = planner::FindCodecNamed(name);
-  if (!found.has_value()) {
-    std::string names;
-    for (const codec::CodecId other : codec::AllCodecs()) {
-      absl::StrAppend(&names, names.empty() ? "" : ", ",
-                      codec::CodecName(other));
-    }
-    return UsageError(absl::StrCat(flag, ": there is no codec '", name, "'"),
-                      absl::StrCat("Codecs: ", names, "."));
-  }
-  *codec = *found;
-  return absl::OkStatus();
-}
-
-absl::StatusOr<planner::Exchange> Change(const PlanOptions& options,
-                                         planner::Exchange exchange) {
-  if (options.inner_steps > 0) exchange.inner_step_count = options.inner_steps;
-  if (options.overlap >= 0) exchange.overlap_step_count = options.overlap;
-  if (options.overlap >= exchange.inner_step_count) {
-    return UsageError(
-        absl::StrCat("--overlap ", options.overlap, " is not shorter than ",
-                     exchange.inner_step_count, " inner steps"),
-        "A fragment's answer must arrive before its next push.");
-  }
-  exchange.overlap_step_count =
-      std::min(exchange.overlap_step_count, exchange.inner_step_count - 1);
-  RETURN_IF_ERROR(SetCodec("--up-codec", options.up_codec, &exchange.up_codec));
-  RETURN_IF_ERROR(
-      SetCodec("--down-codec", options.down_codec, &exchange.down_codec));
-  return exchange;
 }
 
 // The fragment count of a recipe that streams: --fragments, else at most
@@ -429,52 +296,9 @@ std::string Advice(const planner::Choice& take, const std::vector<Row>& rows,
   return text;
 }
 
-// The exchange of the run file, else that of the preset diloco.
-absl::StatusOr<ResourceInput> ReadResourceInput(const PlanOptions& options,
-                                                const Subject& subject) {
-  ResourceInput input;
-  input.model = subject.model;
-  input.tokens_a_step = subject.tokens_a_step;
-  if (subject.run.has_value()) {
-    input.run = *subject.run;
-    input.exchange = worker::ExchangeOfRun(input.run);
-  } else {
-    ASSIGN_OR_RETURN(const std::vector<worker::Recipe> recipes, ReadRecipes());
-    for (const worker::Recipe& recipe : recipes) {
-      if (recipe.preset->name != "diloco") continue;
-      input.run = recipe.spec;
-      ASSIGN_OR_RETURN(input.exchange,
-                       worker::ExchangeOfRecipe(recipe, subject.model));
-    }
-    input.run.mutable_schedule()->set_island_count_min(kIslandCount);
-  }
-  ASSIGN_OR_RETURN(input.exchange, Change(options, std::move(input.exchange)));
-  input.island_count = options.islands > 0
-                           ? options.islands
-                           : input.run.schedule().island_count_min();
-  input.server_count = std::max(
-      1, options.servers > 0 ? options.servers : input.run.server_count());
-  return input;
-}
-
-absl::Status PlanForKubernetes(Context& context, const PlanOptions& options,
-                               const Subject& subject) {
-  ASSIGN_OR_RETURN(const ResourceInput input,
-                   ReadResourceInput(options, subject));
-  const Json programs = ResourcesData(input);
-  if (context.output().format() == OutputFormat::kJsonl) {
-    context.output().PrintList("programs", programs, "");
-    return absl::OkStatus();
-  }
-  context.output().Print(
-      {{"programs", programs}, {"values", ResourcesValues(input)}},
-      ResourcesText(input));
-  return absl::OkStatus();
-}
-
 absl::Status Plan(Context& context, const PlanOptions& options) {
   ASSIGN_OR_RETURN(const Subject subject, ReadSubject(options));
-  if (options.kubernetes) return PlanForKubernetes(context, options, subject);
+  if (options.kubernetes) return PlanKubernetes(context, options, subject);
   if (options.tokens_per_second == 0) {
     return UsageError("--tokens-per-second is required",
                       "It is not with --kubernetes.");
