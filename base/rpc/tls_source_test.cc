@@ -82,11 +82,12 @@ TEST_F(TlsSourceTest, KeepsTheOldContentIfAFileIsGoneOrUnfit) {
   EXPECT_EQ(NameIn(*source->Get()), "atoll:server:a");
   std::filesystem::rename(files_.key + ".away", files_.key);
   EXPECT_EQ(NameIn(*source->Get()), "atoll:server:a");
-  std::ofstream(files_.ca) << "-----BEGIN nothing";
-  EXPECT_EQ(NameIn(*source->Get()), "atoll:server:a");
   CertificateSpec caller = TestAuthority::DefaultSpec("atoll:island:x");
   caller.server_auth = false;
   ReplaceTlsFiles(authority_.Issue(caller), files_);
+  EXPECT_EQ(NameIn(*source->Get()), "atoll:server:a");
+  ReplaceTlsFiles(authority_.Issue("atoll:server:b"), files_);
+  std::ofstream(files_.ca) << "-----BEGIN nothing";
   EXPECT_EQ(NameIn(*source->Get()), "atoll:server:a");
 }
 
