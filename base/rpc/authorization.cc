@@ -1,6 +1,7 @@
 #include "base/rpc/authorization.h"
 
 #include <cstdint>
+#include <memory>
 #include <vector>
 
 #include "absl/container/flat_hash_map.h"

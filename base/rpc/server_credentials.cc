@@ -11,7 +11,7 @@
 #include "absl/time/clock.h"
 #include "base/rpc/authorization.h"
 #include "base/rpc/status.h"
-#include "base/rpc/tls_source.h"
+#include "base/rpc/certificates/tls_source.h"
 #include "base/status/status_macros.h"
 #include "base/sync/mutex.h"
 #include "grpc/grpc_security.h"

@@ -5,7 +5,7 @@
 //     usage includes clientAuth, and its role may call the method
 //     (base/rpc/authorization.h). Otherwise the call ends with UNAUTHENTICATED
 //     or PERMISSION_DENIED, whose message says why.
-//   * The files are read again when they change (base/rpc/tls_source.h). New
+//   * The files are read again when they change (base/rpc/certificates/tls_source.h). New
 //     connections use the new content; open ones are not touched.
 
 #pragma once

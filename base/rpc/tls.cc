@@ -2,13 +2,14 @@
 
 #include <openssl/x509v3.h>
 
+#include <cstdint>
 #include <fstream>
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "base/status/annotate.h"
-#include "base/rpc/x509.h"
+#include "base/rpc/certificates/x509.h"
 #include "base/status/status_macros.h"
 
 namespace atl::rpc {

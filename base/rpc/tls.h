@@ -44,7 +44,8 @@ absl::Status CheckTlsFiles(const TlsFiles& files);
 
 // Reads the files. Messages name flag and path.
 // INVALID_ARGUMENT: a path is not set; a file is empty, larger than 1 MiB or
-// not PEM; the CA's file holds no certificate; the key does not match the certificate, or has a password.
+// not PEM; the CA's file holds no certificate; the key does not match the
+// certificate, or has a password.
 // NOT_FOUND: a file cannot be opened.
 // UNAUTHENTICATED: the certificate has expired or is not valid yet. (The peer
 // would only close the connection.)

@@ -4,7 +4,7 @@
 
 #include <string>
 
-#include "base/rpc/authority.h"
+#include "base/rpc/certificates/authority.h"
 #include "base/rpc/tls.h"
 
 namespace atl::rpc {

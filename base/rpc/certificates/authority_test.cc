@@ -1,13 +1,14 @@
-#include "base/rpc/authority.h"
+#include "base/rpc/certificates/authority.h"
 
 #include <openssl/x509v3.h>
 
+#include <cstdint>
 #include <string>
 
 #include "absl/strings/match.h"
 #include "absl/time/clock.h"
 #include "base/rpc/tls.h"
-#include "base/rpc/x509.h"
+#include "base/rpc/certificates/x509.h"
 #include "gtest/gtest.h"
 
 namespace atl::rpc {

@@ -1,4 +1,4 @@
-#include "base/rpc/server_check.h"
+#include "base/rpc/certificates/server_check.h"
 
 #include <openssl/err.h>
 #include <openssl/x509_vfy.h>
@@ -9,7 +9,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/rpc/tls.h"
-#include "base/rpc/x509.h"
+#include "base/rpc/certificates/x509.h"
 #include "base/status/status_macros.h"
 
 namespace atl::rpc {

@@ -1,4 +1,4 @@
-#include "base/rpc/tls_source.h"
+#include "base/rpc/certificates/tls_source.h"
 
 #include <filesystem>
 #include <fstream>

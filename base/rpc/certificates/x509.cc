@@ -1,4 +1,4 @@
-#include "base/rpc/x509.h"
+#include "base/rpc/certificates/x509.h"
 
 #include <openssl/err.h>
 

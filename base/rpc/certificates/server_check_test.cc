@@ -1,10 +1,10 @@
-#include "base/rpc/server_check.h"
+#include "base/rpc/certificates/server_check.h"
 
 #include <string>
 
 #include "absl/strings/match.h"
 #include "absl/time/clock.h"
-#include "base/rpc/authority.h"
+#include "base/rpc/certificates/authority.h"
 #include "gtest/gtest.h"
 
 namespace atl::rpc {

@@ -1,4 +1,4 @@
-#include "base/rpc/authority.h"
+#include "base/rpc/certificates/authority.h"
 
 #include <openssl/bn.h>
 #include <openssl/err.h>
@@ -13,7 +13,7 @@
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
 #include "base/rpc/tls.h"
-#include "base/rpc/x509.h"
+#include "base/rpc/certificates/x509.h"
 #include "base/status/status_macros.h"
 
 namespace atl::rpc {
