@@ -122,6 +122,17 @@ std::string StateDirectory(const Environment& environment) {
              : absl::StrCat(home->second, "/.local/state/atoll");
 }
 
+// The URL of Kubernetes' API, which every pod is told.
+std::string KubernetesApiUrl(const Environment& environment) {
+  const auto host = environment.find("KUBERNETES_SERVICE_HOST");
+  const auto port = environment.find("KUBERNETES_SERVICE_PORT");
+  if (host == environment.end() || port == environment.end()) return "";
+  // An IPv6 address needs brackets.
+  const bool is_v6 = absl::StrContains(host->second, ":");
+  return absl::StrCat("https://", is_v6 ? "[" : "", host->second,
+                      is_v6 ? "]" : "", ":", port->second);
+}
+
 std::string Executable(const char* argv0) {
   char path[4096];
   const ssize_t length = ::readlink("/proc/self/exe", path, sizeof(path));
@@ -183,6 +194,7 @@ int Main(int argc, char** argv) {
   Context context(output, std::cerr);
   context.executable = Executable(argv[0]);
   context.state_directory = StateDirectory(environment);
+  context.kubernetes_api = KubernetesApiUrl(environment);
   context.progress_options = ProgressOptions(environment);
 
   CLI::App app(

@@ -42,6 +42,7 @@ class Context {
   Settings settings;
   std::string executable;              // Path of the running binary.
   std::string state_directory;         // Default parent of --dir of islands.
+  std::string kubernetes_api;          // The pod's; empty: this is no pod.
   Progress::Options progress_options;  // Of the message stream.
 
   // The work of the chosen subcommand; set while the command line is parsed.

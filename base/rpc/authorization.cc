@@ -1,6 +1,7 @@
 #include "base/rpc/authorization.h"
 
 #include <cstdint>
+#include <memory>
 #include <vector>
 
 #include "absl/container/flat_hash_map.h"
@@ -26,14 +27,16 @@ constexpr RoleSet kOperator = Bit(Role::kOperator);
 constexpr RoleSet kIsland = Bit(Role::kIsland);
 constexpr RoleSet kServer = Bit(Role::kServer);
 constexpr RoleSet kReader = Bit(Role::kReader);
-constexpr RoleSet kAll = kOperator | kIsland | kServer | kReader;
+// Those that call services of ours.
+constexpr RoleSet kCallers = kOperator | kIsland | kServer | kReader;
+constexpr RoleSet kAll = kCallers | Bit(Role::kCoordinator);
 
 // A method that is not in the table is denied to everyone.
 const absl::flat_hash_map<absl::string_view, RoleSet>& Table() {
   static const auto* const table =
       new absl::flat_hash_map<absl::string_view, RoleSet>({
           {"/atoll.v1.RunService/CreateRun", kOperator},
-          {"/atoll.v1.RunService/GetRun", kAll},
+          {"/atoll.v1.RunService/GetRun", kCallers},
           {"/atoll.v1.RunService/ListRuns", kOperator | kReader},
           {"/atoll.v1.RunService/PauseRun", kOperator},
           {"/atoll.v1.RunService/ResumeRun", kOperator},
@@ -85,30 +88,6 @@ absl::StatusOr<Caller> CallerFrom(const grpc::AuthContext& context) {
   return ParseCommonName(absl::string_view(names[0].data(), names[0].size()));
 }
 
-class RoleChecker : public grpc::AuthMetadataProcessor {
- public:
-  bool IsBlocking() const override { return false; }
-
-  grpc::Status Process(const InputMetadata& metadata,
-                       grpc::AuthContext* context, OutputMetadata* /*consumed*/,
-                       OutputMetadata* /*response*/) override {
-    return ToGrpc(Check(metadata, *context));
-  }
-
- private:
-  static absl::Status Check(const InputMetadata& metadata,
-                            const grpc::AuthContext& context) {
-    const auto path = metadata.find(":path");
-    if (path == metadata.end()) {
-      return absl::PermissionDeniedError("a call without a method");
-    }
-    ASSIGN_OR_RETURN(const Caller caller, CallerFrom(context));
-    return CheckRole(
-        absl::string_view(path->second.data(), path->second.size()),
-        caller.role);
-  }
-};
-
 }  // namespace
 
 absl::string_view RoleName(Role role) {
@@ -121,6 +100,8 @@ absl::string_view RoleName(Role role) {
       return "server";
     case Role::kReader:
       return "reader";
+    case Role::kCoordinator:
+      return "coordinator";
   }
   return "unknown";
 }
@@ -137,7 +118,8 @@ absl::StatusOr<Caller> ParseCommonName(absl::string_view common_name) {
   }
   return absl::UnauthenticatedError(
       "the certificate's common name must be \"atoll:ROLE:ID\" with ROLE "
-      "operator, island, server or reader and ID of [a-z0-9-]{1,63}");
+      "operator, island, server, reader or coordinator and ID of "
+      "[a-z0-9-]{1,63}");
 }
 
 absl::Status CheckRole(absl::string_view method, Role role) {
@@ -177,10 +159,6 @@ absl::Status CheckActsFor(const Caller& caller, Role role,
           "\" may not act for the ", RoleName(role), " \"", id, "\"")),
       {"NOT_YOURS",
        {{"role", std::string(RoleName(role))}, {"id", std::string(id)}}});
-}
-
-std::shared_ptr<grpc::AuthMetadataProcessor> MakeRoleChecker() {
-  return std::make_shared<RoleChecker>();
 }
 
 }  // namespace atl::rpc

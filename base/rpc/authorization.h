@@ -3,32 +3,36 @@
 // A caller's role:
 //   * plaintext (loopback, or --insecure): operator;
 //   * mutual TLS: from the certificate's common name "atoll:ROLE:ID". ROLE is
-//     operator, island, server or reader; ID matches [a-z0-9-]{1,63} (X.509
-//     limits the whole name to 64 bytes).
+//     operator, island, server, reader or coordinator; ID matches
+//     [a-z0-9-]{1,63} (X.509 limits the whole name to 64 bytes).
 //
 // Under TLS, gRPC's authentication step checks every call before its handler
-// (MakeRoleChecker, set by base/rpc/listener.h). So a handler cannot forget the
-// check. Handlers check whose objects a role may touch: CheckActsFor.
+// (base/rpc/server_credentials.h). So a handler cannot forget the check.
+// Handlers check whose objects a role may touch: CheckActsFor.
 //
-// Pure except MakeRoleChecker, GetCaller and GetCallerName. Thread-safe.
+// Pure except GetCaller and GetCallerName. Thread-safe.
 
 #pragma once
 
-#include <memory>
 #include <string>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
-#include "grpcpp/security/auth_metadata_processor.h"
 #include "grpcpp/server_context.h"
 
 namespace atl::rpc {
 
-enum class Role { kOperator = 0, kIsland = 1, kServer = 2, kReader = 3 };
-inline constexpr int kRoleCount = 4;
+enum class Role {
+  kOperator = 0,
+  kIsland = 1,
+  kServer = 2,
+  kReader = 3,
+  kCoordinator = 4,  // It serves, and calls nothing of ours.
+};
+inline constexpr int kRoleCount = 5;
 
-// "operator", "island", "server", "reader".
+// "operator", "island", "server", "reader", "coordinator".
 absl::string_view RoleName(Role role);
 
 struct Caller {
@@ -59,7 +63,5 @@ std::string GetCallerName(const grpc::ServerContextBase& context);
 // PERMISSION_DENIED: it may not. ErrorInfo NOT_YOURS with role and id.
 absl::Status CheckActsFor(const Caller& caller, Role role,
                           absl::string_view id);
-
-std::shared_ptr<grpc::AuthMetadataProcessor> MakeRoleChecker();
 
 }  // namespace atl::rpc

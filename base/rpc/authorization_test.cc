@@ -37,7 +37,8 @@ std::set<std::string> AllMethods() {
   return methods;
 }
 
-// The contract's table, written a second time. Roles: o i s r.
+// The contract's table, written a second time. Roles: o i s r. A coordinator
+// (c) calls nothing.
 const std::map<std::string, std::string>& Expected() {
   static const auto* const expected = new std::map<std::string, std::string>({
       {"/atoll.v1.IslandService/Heartbeat", "oi"},

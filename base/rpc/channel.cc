@@ -1,12 +1,22 @@
 #include "base/rpc/channel.h"
 
+#include <functional>
+#include <utility>
+#include <vector>
+
 #include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
 #include "base/rpc/frames.h"
 #include "base/rpc/grpc_library.h"
 #include "base/rpc/host_port.h"
+#include "base/rpc/certificates/server_check.h"
+#include "base/rpc/status.h"
 #include "base/status/status_macros.h"
 #include "grpcpp/create_channel.h"
 #include "grpcpp/security/credentials.h"
+#include "grpcpp/security/tls_certificate_provider.h"
+#include "grpcpp/security/tls_certificate_verifier.h"
+#include "grpcpp/security/tls_credentials_options.h"
 #include "grpcpp/support/channel_arguments.h"
 
 namespace atl::rpc {
@@ -53,6 +63,75 @@ grpc::ChannelArguments MakeArguments(const ChannelOptions& options) {
   return arguments;
 }
 
+absl::Status CheckDialled(const std::string& address,
+                          const ChannelOptions& options) {
+  ASSIGN_OR_RETURN(const HostPort host_port, ParseHostPort(address));
+  if (host_port.port == 0) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("\"", address, "\": port 0 cannot be dialled"));
+  }
+  if (options.tls.empty() && !IsLoopbackHost(host_port.host) &&
+      !options.insecure) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "will not dial ", address,
+        " in plaintext: give --tls-cert, --tls-key and --tls-ca, or "
+        "--insecure if the network is trusted"));
+  }
+  return CheckTlsFiles(options.tls);
+}
+
+namespace tls = grpc::experimental;
+
+// Checks the peer at the end of each handshake, which has proven that it has
+// the certificate's key.
+class PeerVerifier : public tls::ExternalCertificateVerifier {
+ public:
+  PeerVerifier(HostPort dialled, Role role,
+               std::shared_ptr<const TlsMaterial> material)
+      : dialled_(std::move(dialled)),
+        role_(role),
+        material_(std::move(material)) {}
+
+  bool Verify(tls::TlsCustomVerificationCheckRequest* request,
+              std::function<void(grpc::Status)> /*done*/,
+              grpc::Status* status) override {
+    const grpc::string_ref chain = request->peer_cert_full_chain();
+    *status = ToGrpc(CheckServerCertificate(
+        std::string(chain.data(), chain.size()), material_->ca_pem, dialled_,
+        role_, absl::Now()));
+    return true;  // It is done.
+  }
+
+  void Cancel(tls::TlsCustomVerificationCheckRequest*) override {}
+
+ private:
+  const HostPort dialled_;
+  const Role role_;
+  const std::shared_ptr<const TlsMaterial> material_;
+};
+
+std::shared_ptr<grpc::ChannelCredentials> MakeCredentials(
+    const std::string& address, Role role,
+    std::shared_ptr<const TlsMaterial> material) {
+  tls::TlsChannelCredentialsOptions options;
+  options.set_certificate_provider(
+      std::make_shared<tls::StaticDataCertificateProvider>(
+          material->ca_pem,
+          std::vector<tls::IdentityKeyCertPair>{
+              {material->key_pem, material->cert_pem}}));
+  options.watch_root_certs();
+  options.watch_identity_key_cert_pairs();
+  // PeerVerifier checks all that OpenSSL would check, and more. OpenSSL's own
+  // check says no more than "certificate verify failed".
+  options.set_verify_server_certs(false);
+  options.set_check_call_host(false);
+  options.set_certificate_verifier(
+      tls::ExternalCertificateVerifier::Create<PeerVerifier>(
+          ParseHostPort(address).value_or(HostPort()), role,
+          std::move(material)));
+  return tls::TlsCredentials(options);
+}
+
 }  // namespace
 
 ChannelOptions MakeChannelOptions(ChannelKind kind, const Security& security) {
@@ -65,32 +144,41 @@ ChannelOptions MakeChannelOptions(ChannelKind kind, const Security& security) {
 
 absl::StatusOr<std::shared_ptr<grpc::Channel>> MakeChannel(
     const std::string& address, const ChannelOptions& options) {
-  ASSIGN_OR_RETURN(const HostPort host_port, ParseHostPort(address));
-  if (host_port.port == 0) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("\"", address, "\": port 0 cannot be dialled"));
-  }
-  RETURN_IF_ERROR(CheckTlsFiles(options.tls));
+  ASSIGN_OR_RETURN(const std::unique_ptr<Dialer> dialer,
+                   Dialer::Make(address, options));
+  return dialer->channel();
+}
+
+Dialer::Dialer(std::string address, const ChannelOptions& options)
+    : address_(std::move(address)), options_(options) {}
+
+absl::StatusOr<std::unique_ptr<Dialer>> Dialer::Make(
+    const std::string& address, const ChannelOptions& options) {
+  RETURN_IF_ERROR(CheckDialled(address, options));
   KeepGrpcRunning();
-  std::shared_ptr<grpc::ChannelCredentials> credentials;
+  auto dialer = std::unique_ptr<Dialer>(new Dialer(address, options));
   if (!options.tls.empty()) {
-    ASSIGN_OR_RETURN(const TlsMaterial material, ReadTlsFiles(options.tls));
-    grpc::SslCredentialsOptions ssl;
-    ssl.pem_root_certs = material.ca_pem;
-    ssl.pem_private_key = material.key_pem;
-    ssl.pem_cert_chain = material.cert_pem;
-    credentials = grpc::SslCredentials(ssl);
-  } else {
-    if (!IsLoopbackHost(host_port.host) && !options.insecure) {
-      return absl::InvalidArgumentError(absl::StrCat(
-          "will not dial ", address,
-          " in plaintext: give --tls-cert, --tls-key and --tls-ca, or "
-          "--insecure if the network is trusted"));
-    }
-    credentials = grpc::InsecureChannelCredentials();
+    ASSIGN_OR_RETURN(
+        dialer->source_,
+        TlsSource::Open(options.tls, KeyUse::kClient,
+                        absl::StrCat("the connection to ", address)));
   }
-  return grpc::CreateCustomChannel(address, credentials,
-                                   MakeArguments(options));
+  return dialer;
+}
+
+std::shared_ptr<grpc::Channel> Dialer::channel() {
+  std::shared_ptr<const TlsMaterial> material =
+      source_ == nullptr ? nullptr : source_->Get();
+  MutexLock lock(&mutex_);
+  if (channel_ != nullptr && material == used_) return channel_;
+  channel_ = grpc::CreateCustomChannel(
+      address_,
+      material == nullptr
+          ? grpc::InsecureChannelCredentials()
+          : MakeCredentials(address_, options_.peer_role, material),
+      MakeArguments(options_));
+  used_ = std::move(material);
+  return channel_;
 }
 
 }  // namespace atl::rpc

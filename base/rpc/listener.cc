@@ -5,11 +5,11 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "base/rpc/authorization.h"
 #include "base/rpc/call_metrics.h"
 #include "base/rpc/frames.h"
 #include "base/rpc/grpc_library.h"
 #include "base/rpc/host_port.h"
+#include "base/rpc/server_credentials.h"
 #include "base/status/status_macros.h"
 #include "grpcpp/ext/proto_server_reflection_plugin.h"
 #include "grpcpp/health_check_service_interface.h"
@@ -43,16 +43,8 @@ void InitPluginsOnce() {
 absl::StatusOr<std::shared_ptr<grpc::ServerCredentials>> MakeCredentials(
     const ListenerOptions& options) {
   if (options.tls.empty()) return grpc::InsecureServerCredentials();
-  ASSIGN_OR_RETURN(TlsMaterial material, ReadTlsFiles(options.tls));
-  grpc::SslServerCredentialsOptions ssl(
-      GRPC_SSL_REQUEST_AND_REQUIRE_CLIENT_CERTIFICATE_AND_VERIFY);
-  ssl.pem_root_certs = std::move(material.ca_pem);
-  ssl.pem_key_cert_pairs.push_back(
-      {std::move(material.key_pem), std::move(material.cert_pem)});
-  std::shared_ptr<grpc::ServerCredentials> credentials =
-      grpc::SslServerCredentials(ssl);
-  credentials->SetAuthMetadataProcessor(MakeRoleChecker());
-  return credentials;
+  return MakeServerCredentials(
+      options.tls, absl::StrCat("the listener on ", options.address));
 }
 
 void SetLimits(const RpcServer::Spec& spec, grpc::ServerBuilder& builder) {

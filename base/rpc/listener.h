@@ -2,7 +2,9 @@
 //
 // Plaintext is the default on loopback. Off loopback a listener starts only
 // with mutual TLS or an explicit --insecure. Under TLS every call is checked
-// against the role table (base/rpc/authorization.h) before its handler runs.
+// against the role table (base/rpc/authorization.h) before its handler runs,
+// and new connections use the TLS files as they are then
+// (base/rpc/server_credentials.h).
 //
 //   RpcServer::Spec spec;
 //   spec.listener.address = "127.0.0.1:0";

@@ -94,6 +94,20 @@ class ListenerTest : public ::testing::Test {
     return response->run().run_id();
   }
 
+  // As GetRun, by a client that does not check its own certificate.
+  absl::Status GetRunAsStranger(const RpcServer& server,
+                                const TlsFiles& tls) {
+    const TlsMaterial material = ReadTlsFiles(tls).value();
+    const auto channel = grpc::CreateChannel(
+        server.address(),
+        grpc::SslCredentials(
+            {material.ca_pem, material.key_pem, material.cert_pem}));
+    const auto stub = v1::RunService::NewStub(channel);
+    return Call(*stub, &v1::RunService::Stub::GetRun, v1::GetRunRequest(),
+                CallOptions{absl::Minutes(2), "", "coordinator"})
+        .status();
+  }
+
   absl::Status CreateRun(const RpcServer& server, const TlsFiles& tls) {
     ChannelOptions options;
     options.tls = tls;
@@ -155,8 +169,8 @@ TEST_F(ListenerTest, SaysThatAPortIsTaken) {
 }
 
 TEST_F(ListenerTest, RefusesAKeyOfAnotherCertificate) {
-  const TlsFiles one = authority_.Issue("atoll:server:one");
-  const TlsFiles two = authority_.Issue("atoll:server:two");
+  const TlsFiles one = authority_.Issue("atoll:coordinator:one");
+  const TlsFiles two = authority_.Issue("atoll:coordinator:two");
   RpcServer::Spec spec;
   spec.listener.tls = {one.cert, two.key, one.ca};
   spec.services = {&service_};
@@ -281,7 +295,7 @@ TEST_F(ListenerTest, WillNotDialPlaintextOffLoopback) {
 
 TEST_F(ListenerTest, KnowsACallerByItsCertificate) {
   ListenerOptions options;
-  options.tls = authority_.Issue("atoll:server:s-1");
+  options.tls = authority_.Issue("atoll:coordinator:s-1");
   const auto server = Start(options);
   ASSERT_NE(server, nullptr);
   const auto who = GetRun(*server, authority_.Issue("atoll:operator:ada"));
@@ -298,7 +312,7 @@ TEST_F(ListenerTest, CallersCountByCertificateElseByHost) {
   ASSERT_TRUE(host.ok()) << host.status();
   EXPECT_EQ(*host, "ipv4:127.0.0.1");
   ListenerOptions options;
-  options.tls = authority_.Issue("atoll:server:s-1");
+  options.tls = authority_.Issue("atoll:coordinator:s-1");
   const auto server = Start(options);
   const auto who =
       GetRun(*server, authority_.Issue("atoll:island:anna"), "name");
@@ -308,7 +322,7 @@ TEST_F(ListenerTest, CallersCountByCertificateElseByHost) {
 
 TEST_F(ListenerTest, ChecksTheRoleBeforeAnyHandlerRuns) {
   ListenerOptions options;
-  options.tls = authority_.Issue("atoll:server:s-1");
+  options.tls = authority_.Issue("atoll:coordinator:s-1");
   const auto server = Start(options);
   const absl::Status island =
       CreateRun(*server, authority_.Issue("atoll:island:i-1"));
@@ -321,7 +335,7 @@ TEST_F(ListenerTest, ChecksTheRoleBeforeAnyHandlerRuns) {
 
 TEST_F(ListenerTest, LetsNobodyInWithoutACertificateOfItsAuthority) {
   ListenerOptions options;
-  options.tls = authority_.Issue("atoll:server:s-1");
+  options.tls = authority_.Issue("atoll:coordinator:s-1");
   const auto server = Start(options);
   EXPECT_EQ(GetRun(*server, {}).status().code(),
             absl::StatusCode::kUnavailable);
@@ -340,14 +354,112 @@ TEST_F(ListenerTest, IsNotTrustedUnderAnotherAuthority) {
   std::filesystem::create_directories(elsewhere);
   TestAuthority other(elsewhere);
   ListenerOptions options;
-  options.tls = other.Issue("atoll:server:s-1");
-  options.tls.ca = authority_.Issue("atoll:server:unused").ca;
+  options.tls = other.Issue("atoll:coordinator:s-1");
+  options.tls.ca = authority_.Issue("atoll:coordinator:unused").ca;
   const auto server = Start(options);
   ASSERT_NE(server, nullptr);
   EXPECT_EQ(
       GetRun(*server, authority_.Issue("atoll:operator:ada")).status().code(),
       absl::StatusCode::kUnavailable);
   EXPECT_EQ(service_.call_count, 0);
+}
+
+CertificateSpec SpecOf(const std::string& name, bool server, bool client) {
+  CertificateSpec spec = TestAuthority::DefaultSpec(name);
+  spec.server_auth = server;
+  spec.client_auth = client;
+  return spec;
+}
+
+TEST_F(ListenerTest, RefusesCallersWhoseCertificateMayNotCall) {
+  ListenerOptions options;
+  options.tls = authority_.Issue("atoll:coordinator:c");
+  const auto server = Start(options);
+  for (const bool serves : {false, true}) {
+    const TlsFiles files =
+        authority_.Issue(SpecOf("atoll:operator:ada", serves, false));
+    // Our own client says so before it dials.
+    EXPECT_EQ(GetRun(*server, files).status().code(),
+              absl::StatusCode::kUnauthenticated);
+    // Another one gets no answer, or is told why.
+    const absl::Status status = GetRunAsStranger(*server, files);
+    EXPECT_EQ(status.code(), serves ? absl::StatusCode::kUnavailable
+                                    : absl::StatusCode::kUnauthenticated)
+        << status;
+    EXPECT_EQ(absl::StrContains(status.message(), "it needs clientAuth"),
+              !serves)
+        << status;
+  }
+  EXPECT_EQ(service_.call_count, 0);
+}
+
+TEST_F(ListenerTest, WillNotServeWithACertificateThatMayNotServe) {
+  RpcServer::Spec spec;
+  spec.listener.tls =
+      authority_.Issue(SpecOf("atoll:coordinator:c", false, true));
+  const absl::Status status = RpcServer::Start(spec).status();
+  EXPECT_EQ(status.code(), absl::StatusCode::kUnauthenticated);
+  EXPECT_TRUE(absl::StrContains(status.message(), "serverAuth")) << status;
+}
+
+TEST_F(ListenerTest, ACallerIsToldWhyItDoesNotTrustTheServer) {
+  ListenerOptions options;
+  options.tls = authority_.Issue("atoll:island:x");
+  const auto server = Start(options);
+  const absl::Status status =
+      GetRun(*server, authority_.Issue("atoll:operator:ada")).status();
+  EXPECT_EQ(status.code(), absl::StatusCode::kUnavailable);
+  EXPECT_EQ(status.message(),
+            absl::StrCat("coordinator: the certificate of ", server->address(),
+                         " is atoll:island:x, not a coordinator's"));
+  EXPECT_EQ(service_.call_count, 0);
+}
+
+// --- Certificates that change ------------------------------------------------
+
+TEST_F(ListenerTest, NewConnectionsUseTheNewCertificateOfTheServer) {
+  ListenerOptions options;
+  options.tls = authority_.Issue("atoll:coordinator:one");
+  const auto server = Start(options);
+  const TlsFiles ada = authority_.Issue("atoll:operator:ada");
+  EXPECT_TRUE(GetRun(*server, ada).ok());
+  // A wrong one in between changes nothing.
+  std::filesystem::copy_file(authority_.Issue("atoll:coordinator:x").cert,
+                             options.tls.cert,
+                             std::filesystem::copy_options::overwrite_existing);
+  EXPECT_TRUE(GetRun(*server, ada).ok());
+  // The role shows which certificate a caller sees.
+  ReplaceTlsFiles(authority_.Issue("atoll:server:two"), options.tls);
+  const absl::Status status = GetRun(*server, ada).status();
+  EXPECT_TRUE(absl::StrContains(status.message(), "is atoll:server:two"))
+      << status;
+}
+
+TEST_F(ListenerTest, NewCallsUseTheNewCertificateOfTheCaller) {
+  ListenerOptions listener;
+  listener.tls = authority_.Issue("atoll:coordinator:c");
+  const auto server = Start(listener);
+  ChannelOptions options;
+  options.tls = authority_.Issue("atoll:operator:ada");
+  const auto dialer = Dialer::Make(server->address(), options);
+  ASSERT_TRUE(dialer.ok()) << dialer.status();
+  const auto name = [&](const std::shared_ptr<grpc::Channel>& channel) {
+    v1::GetRunRequest request;
+    request.set_run_id("run");
+    const auto stub = v1::RunService::NewStub(channel);
+    return Call(*stub, &v1::RunService::Stub::GetRun, request,
+                CallOptions{absl::Minutes(2), "", "coordinator"})
+        .value()
+        .run()
+        .run_id();
+  };
+  const auto before = (*dialer)->channel();
+  EXPECT_EQ(name(before), "operator/ada");
+  EXPECT_EQ((*dialer)->channel(), before);
+  ReplaceTlsFiles(authority_.Issue("atoll:reader:bob"), options.tls);
+  EXPECT_EQ(name((*dialer)->channel()), "reader/bob");
+  // Calls that hold the old channel go on.
+  EXPECT_EQ(name(before), "operator/ada");
 }
 
 }  // namespace

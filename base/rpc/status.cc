@@ -23,6 +23,19 @@ std::string CutMessage(absl::string_view message) {
   return std::string(CutUtf8(message, kStatusMessageBytesMax - 3)) + "...";
 }
 
+// Before the message of a failed check of the peer's certificate
+// (base/rpc/channel.cc), gRPC puts what was tried, and this.
+constexpr absl::string_view kVerifierPrefix =
+    "Custom verification check failed with error: UNAUTHENTICATED: ";
+
+// The message without gRPC's words around the result of our own check.
+absl::string_view Essence(absl::string_view message) {
+  const size_t at = message.find(kVerifierPrefix);
+  return at == absl::string_view::npos
+             ? message
+             : message.substr(at + kVerifierPrefix.size());
+}
+
 }  // namespace
 
 grpc::Status ToGrpc(const absl::Status& status) {
@@ -61,7 +74,7 @@ absl::Status FromGrpc(const grpc::Status& status) {
   const bool known = code >= 1 && code <= 16;
   absl::Status result(
       known ? static_cast<absl::StatusCode>(code) : absl::StatusCode::kUnknown,
-      status.error_message());
+      Essence(status.error_message()));
   google::rpc::Status details;
   if (!status.error_details().empty() &&
       details.ParseFromString(status.error_details())) {

@@ -1,17 +1,15 @@
 #include "base/rpc/tls.h"
 
-#include <openssl/pem.h>
-#include <openssl/x509.h>
+#include <openssl/x509v3.h>
 
-#include <ctime>
+#include <cstdint>
 #include <fstream>
-#include <iterator>
-#include <memory>
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "base/status/annotate.h"
+#include "base/rpc/certificates/x509.h"
 #include "base/status/status_macros.h"
 
 namespace atl::rpc {
@@ -34,39 +32,6 @@ absl::StatusOr<std::string> ReadPem(absl::string_view flag,
         absl::StrCat(flag, ": \"", path, "\" is not a PEM file"));
   }
   return text;
-}
-
-struct BioFree {
-  void operator()(BIO* bio) const { BIO_free(bio); }
-};
-struct CertificateFree {
-  void operator()(X509* certificate) const { X509_free(certificate); }
-};
-struct KeyFree {
-  void operator()(EVP_PKEY* key) const { EVP_PKEY_free(key); }
-};
-
-using Certificate = std::unique_ptr<X509, CertificateFree>;
-
-std::unique_ptr<BIO, BioFree> MakeBio(const std::string& pem) {
-  return std::unique_ptr<BIO, BioFree>(
-      BIO_new_mem_buf(pem.data(), static_cast<int>(pem.size())));
-}
-
-// The first certificate of `pem`; null if it holds none.
-Certificate FirstCertificate(const std::string& pem) {
-  return Certificate(
-      PEM_read_bio_X509(MakeBio(pem).get(), nullptr, nullptr, nullptr));
-}
-
-// Refuses keys with a password: nobody is there to enter it.
-int NoPassword(char*, int, int, void*) { return -1; }
-
-// Infinitely long ago if `time` is malformed.
-absl::Time ToTime(const ASN1_TIME* time) {
-  std::tm parts = {};
-  if (ASN1_TIME_to_tm(time, &parts) != 1) return absl::InfinitePast();
-  return absl::FromTM(parts, absl::UTCTimeZone());
 }
 
 std::string Utc(absl::Time time) {
@@ -106,11 +71,33 @@ absl::StatusOr<TlsMaterial> ReadTlsFiles(const TlsFiles& files) {
   RETURN_IF_ERROR(Annotate(CheckKey(material.cert_pem, material.key_pem),
                            absl::StrCat("--tls-key: \"", files.key, "\"")));
   ASSIGN_OR_RETURN(material.ca_pem, ReadPem("--tls-ca", files.ca));
+  if (ReadCertificates(material.ca_pem).empty()) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "--tls-ca: \"", files.ca, "\" holds no certificate"));
+  }
   return material;
 }
 
+absl::Status CheckKeyUse(const std::string& cert_pem, KeyUse use) {
+  const Certificate certificate = ReadFirstCertificate(cert_pem);
+  if (certificate == nullptr) {
+    return absl::InvalidArgumentError("holds no certificate");
+  }
+  // All bits are set if there is no extension.
+  const uint32_t flags = X509_get_extended_key_usage(certificate.get());
+  const bool server = use == KeyUse::kServer;
+  if (flags != UINT32_MAX &&
+      (flags & (server ? XKU_SSL_SERVER : XKU_SSL_CLIENT)) != 0) {
+    return absl::OkStatus();
+  }
+  return absl::UnauthenticatedError(absl::StrCat(
+      "the certificate ", flags == UINT32_MAX ? "has no" : "has another",
+      " extended key usage; it needs ", server ? "serverAuth" : "clientAuth",
+      " (`atoll ca issue` sets it)"));
+}
+
 absl::Status CheckValidity(const std::string& cert_pem, absl::Time now) {
-  const Certificate certificate = FirstCertificate(cert_pem);
+  const Certificate certificate = ReadFirstCertificate(cert_pem);
   if (certificate == nullptr) {
     return absl::InvalidArgumentError("holds no certificate");
   }
@@ -129,13 +116,12 @@ absl::Status CheckValidity(const std::string& cert_pem, absl::Time now) {
 }
 
 absl::Status CheckKey(const std::string& cert_pem, const std::string& key_pem) {
-  const std::unique_ptr<EVP_PKEY, KeyFree> key(PEM_read_bio_PrivateKey(
-      MakeBio(key_pem).get(), nullptr, NoPassword, nullptr));
+  const PrivateKey key = ReadPrivateKey(key_pem);
   if (key == nullptr) {
     return absl::InvalidArgumentError(
         "holds no private key that can be read without a password");
   }
-  const Certificate certificate = FirstCertificate(cert_pem);
+  const Certificate certificate = ReadFirstCertificate(cert_pem);
   if (certificate == nullptr ||
       X509_check_private_key(certificate.get(), key.get()) != 1) {
     return absl::InvalidArgumentError(
@@ -145,16 +131,15 @@ absl::Status CheckKey(const std::string& cert_pem, const std::string& key_pem) {
 }
 
 absl::StatusOr<std::string> ReadCommonName(const std::string& cert_pem) {
-  const Certificate certificate = FirstCertificate(cert_pem);
+  const Certificate certificate = ReadFirstCertificate(cert_pem);
   if (certificate == nullptr) {
     return absl::InvalidArgumentError("holds no certificate");
   }
-  char name[256] = {};
-  if (X509_NAME_get_text_by_NID(X509_get_subject_name(certificate.get()),
-                                NID_commonName, name, sizeof(name)) < 0) {
+  std::string name = CommonNameOf(*certificate);
+  if (name.empty()) {
     return absl::NotFoundError("the certificate has no common name");
   }
-  return std::string(name);
+  return name;
 }
 
 }  // namespace atl::rpc

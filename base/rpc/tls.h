@@ -34,6 +34,8 @@ struct TlsMaterial {
   std::string cert_pem;
   std::string key_pem;
   std::string ca_pem;
+
+  bool operator==(const TlsMaterial&) const = default;
 };
 
 // INVALID_ARGUMENT: only some of the three paths are set. The message names the
@@ -42,11 +44,20 @@ absl::Status CheckTlsFiles(const TlsFiles& files);
 
 // Reads the files. Messages name flag and path.
 // INVALID_ARGUMENT: a path is not set; a file is empty, larger than 1 MiB or
-// not PEM; the key does not match the certificate, or has a password.
+// not PEM; the CA's file holds no certificate; the key does not match the
+// certificate, or has a password.
 // NOT_FOUND: a file cannot be opened.
 // UNAUTHENTICATED: the certificate has expired or is not valid yet. (The peer
 // would only close the connection.)
 absl::StatusOr<TlsMaterial> ReadTlsFiles(const TlsFiles& files);
+
+// The side of a connection that a certificate stands for.
+enum class KeyUse { kClient, kServer };
+
+// Checks that the extended key usage of the first certificate of `cert_pem`
+// permits `use`. A certificate without the extension permits nothing. Pure.
+// INVALID_ARGUMENT: there is no certificate. UNAUTHENTICATED: it does not.
+absl::Status CheckKeyUse(const std::string& cert_pem, KeyUse use);
 
 // Checks that the first certificate of `cert_pem` is valid at `now`. Pure.
 // INVALID_ARGUMENT: there is no certificate. UNAUTHENTICATED: as above.
@@ -58,7 +69,8 @@ absl::Status CheckValidity(const std::string& cert_pem, absl::Time now);
 absl::Status CheckKey(const std::string& cert_pem, const std::string& key_pem);
 
 // The common name of the first certificate of `cert_pem`. Pure.
-// INVALID_ARGUMENT: there is no certificate. NOT_FOUND: it has no common name.
+// INVALID_ARGUMENT: there is no certificate. NOT_FOUND: it has no common name,
+// or several.
 absl::StatusOr<std::string> ReadCommonName(const std::string& cert_pem);
 
 }  // namespace atl::rpc

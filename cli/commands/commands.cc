@@ -1,6 +1,7 @@
 #include "cli/commands/commands.h"
 
 #include "absl/strings/str_cat.h"
+#include "cli/ca/ca_commands.h"
 #include "cli/commands/run/run_commands.h"
 
 namespace atl::cli {
@@ -36,6 +37,10 @@ void AddCommands(CLI::App& app, Context& context) {
   AddJoin(app, context);
   AddPlan(app, context);
   AddDataTokenize(group("data", "Prepare training data"), context);
+  CLI::App& ca = group("ca", "Make the certificates of mutual TLS");
+  AddCaInit(ca, context);
+  AddCaIssue(ca, context);
+  AddCaPublish(ca, context);
   CLI::App& dev = group("dev", "Run a whole system on this machine");
   AddDevUp(dev, context);
   AddDevBaseline(dev, context);

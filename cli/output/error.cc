@@ -31,7 +31,9 @@ std::optional<std::string> Payload(const absl::Status& status,
 // True if a TLS handshake failed: the sides do not trust each other.
 bool IsHandshakeFailure(const absl::Status& status) {
   return absl::IsUnavailable(status) &&
-         absl::StrContains(status.message(), "handshake failed");
+         (absl::StrContains(status.message(), "handshake failed") ||
+          // base/rpc/certificates/server_check.h says why.
+          absl::StrContains(status.message(), "the certificate of "));
 }
 
 // The hint for a reason that the other side gave. Empty: no special hint.
@@ -110,7 +112,8 @@ std::string GetHint(const absl::Status& status) {
   if (IsHandshakeFailure(status)) {
     return "The TLS certificates do not match: --tls-ca must hold the CA that "
            "signed the other side's certificate, and that certificate must "
-           "name the host that is dialled.";
+           "name the host that is dialled and have the role of the program "
+           "there.";
   }
   switch (status.code()) {
     case absl::StatusCode::kUnavailable:

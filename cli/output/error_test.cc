@@ -36,11 +36,15 @@ TEST(ExitCodeTest, EveryStatusCodeHasTheDocumentedOne) {
 }
 
 TEST(ExitCodeTest, AFailedHandshakeIsAMatterOfCredentials) {
-  const absl::Status status = absl::UnavailableError(
-      "coordinator a:1: failed to connect to all addresses; last error: "
-      "UNKNOWN: ipv4:1.2.3.4:1: Ssl handshake failed: SSL_ERROR_SSL");
-  EXPECT_EQ(ToExitCode(status), ExitCode::kForbidden);
-  EXPECT_NE(GetHint(status).find("--tls-ca"), std::string::npos);
+  for (const char* message :
+       {"coordinator a:1: failed to connect to all addresses; last error: "
+        "UNKNOWN: ipv4:1.2.3.4:1: Ssl handshake failed: SSL_ERROR_SSL",
+        "coordinator a:1: the certificate of a:1 is atoll:island:x, not a "
+        "coordinator's"}) {
+    const absl::Status status = absl::UnavailableError(message);
+    EXPECT_EQ(ToExitCode(status), ExitCode::kForbidden) << message;
+    EXPECT_NE(GetHint(status).find("--tls-ca"), std::string::npos) << message;
+  }
 }
 
 TEST(ErrorTest, ATransferThatWasGivenUpAsksForTheServer) {

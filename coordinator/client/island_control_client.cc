@@ -33,8 +33,8 @@ struct Membership {
 class GrpcIslandControlClient : public IslandControlClient {
  public:
   GrpcIslandControlClient(const IslandControlClientOptions& options,
-                          const std::shared_ptr<grpc::Channel>& channel)
-      : options_(options), stub_(Service::NewStub(channel)) {}
+                          std::unique_ptr<rpc::Dialer> dialer)
+      : options_(options), dialer_(std::move(dialer)) {}
 
   absl::StatusOr<v1::JoinResponse> Join(
       const v1::JoinRequest& request) override {
@@ -46,7 +46,7 @@ class GrpcIslandControlClient : public IslandControlClient {
     v1::JoinRequest sent = request;
     log_seen_.AddTo(sent);
     ASSIGN_OR_RETURN(v1::JoinResponse response,
-                     rpc::Call(*stub_, &Service::Stub::Join, sent, call));
+                     rpc::Call(*Stub(), &Service::Stub::Join, sent, call));
     log_seen_.Note(response.plan().log());
     auto member = std::make_shared<Membership>();
     member->run_id = request.run_id();
@@ -64,7 +64,7 @@ class GrpcIslandControlClient : public IslandControlClient {
     ASSIGN_OR_RETURN(const auto member, Member());
     auto request = For<v1::ReportReadyRequest>(*member);
     request.set_commit_seq(commit_seq);
-    return rpc::Call(*stub_, &Service::Stub::ReportReady, request,
+    return rpc::Call(*Stub(), &Service::Stub::ReportReady, request,
                      Options(kTimeout, member->session))
         .status();
   }
@@ -72,7 +72,7 @@ class GrpcIslandControlClient : public IslandControlClient {
   absl::StatusOr<absl::Duration> Heartbeat() override {
     ASSIGN_OR_RETURN(const auto member, Member());
     ASSIGN_OR_RETURN(const v1::HeartbeatResponse response,
-                     rpc::Call(*stub_, &Service::Stub::Heartbeat,
+                     rpc::Call(*Stub(), &Service::Stub::Heartbeat,
                                For<v1::HeartbeatRequest>(*member),
                                Options(kHeartbeatTimeout, member->session)));
     return FromProto(response.lease_duration());
@@ -94,7 +94,7 @@ class GrpcIslandControlClient : public IslandControlClient {
     progress.set_run_id(member->run_id);
     progress.set_island_id(member->island_id);
     progress.set_island_epoch(member->island_epoch);
-    return rpc::Call(*stub_, &Service::Stub::ReportProgress, progress,
+    return rpc::Call(*Stub(), &Service::Stub::ReportProgress, progress,
                      Options(kTimeout, member->session))
         .status();
   }
@@ -107,7 +107,7 @@ class GrpcIslandControlClient : public IslandControlClient {
     }
     auto request = For<v1::LeaveRequest>(*member);
     request.set_reason(std::string(reason));
-    return rpc::Call(*stub_, &Service::Stub::Leave, request,
+    return rpc::Call(*Stub(), &Service::Stub::Leave, request,
                      Options(kTimeout, member->session))
         .status();
   }
@@ -127,7 +127,11 @@ class GrpcIslandControlClient : public IslandControlClient {
     return request;
   }
 
-  // The stub and log_seen_ outlive every watch: all belong to this object.
+  std::unique_ptr<Service::Stub> Stub() {
+    return Service::NewStub(dialer_->channel());
+  }
+
+  // The dialer and log_seen_ outlive every watch: all belong to this object.
   std::shared_ptr<IslandPlanWatch> MakeWatch(const Membership& member) {
     const auto request = For<v1::WatchPlanRequest>(member);
     return std::make_shared<IslandPlanWatch>(
@@ -137,7 +141,7 @@ class GrpcIslandControlClient : public IslandControlClient {
           context->AddMetadata(rpc::kSessionMetadata, session);
           v1::WatchPlanRequest sent = request;
           log_seen_.AddTo(sent);
-          return stub_->WatchPlan(context, sent);
+          return Stub()->WatchPlan(context, sent);
         });
   }
 
@@ -150,7 +154,7 @@ class GrpcIslandControlClient : public IslandControlClient {
   }
 
   const IslandControlClientOptions options_;
-  const std::unique_ptr<Service::Stub> stub_;
+  const std::unique_ptr<rpc::Dialer> dialer_;
   LogSeen log_seen_;
   Mutex mutex_;
   std::shared_ptr<Membership> member_ ABSL_GUARDED_BY(mutex_);
@@ -160,9 +164,9 @@ class GrpcIslandControlClient : public IslandControlClient {
 
 absl::StatusOr<std::unique_ptr<IslandControlClient>> MakeIslandControlClient(
     const IslandControlClientOptions& options) {
-  ASSIGN_OR_RETURN(const auto channel,
-                   rpc::MakeChannel(options.address, options.channel));
-  return std::make_unique<GrpcIslandControlClient>(options, channel);
+  ASSIGN_OR_RETURN(auto dialer,
+                   rpc::Dialer::Make(options.address, options.channel));
+  return std::make_unique<GrpcIslandControlClient>(options, std::move(dialer));
 }
 
 }  // namespace atl::coordinator

@@ -35,86 +35,90 @@ void WaitFor(absl::Duration duration, const std::stop_token& stop) {
 }  // namespace
 
 struct OperatorClient::Stubs {
-  const std::unique_ptr<Runs::Stub> runs;
-  const std::unique_ptr<States::Stub> states;
+  const std::shared_ptr<rpc::Dialer> dialer;
+
+  std::unique_ptr<Runs::Stub> runs() const {
+    return Runs::NewStub(dialer->channel());
+  }
+  std::unique_ptr<States::Stub> states() const {
+    return States::NewStub(dialer->channel());
+  }
 };
 
 OperatorClient::OperatorClient(const OperatorClientOptions& options,
-                               std::shared_ptr<grpc::Channel> channel)
-    : options_(options),
-      channel_(std::move(channel)),
-      stubs_(new Stubs{Runs::NewStub(channel_), States::NewStub(channel_)}) {}
+                               std::shared_ptr<rpc::Dialer> dialer)
+    : options_(options), stubs_(new Stubs{std::move(dialer)}) {}
 
 OperatorClient::~OperatorClient() = default;
 
 absl::StatusOr<v1::CreateRunResponse> OperatorClient::CreateRun(
     const v1::CreateRunRequest& request) {
-  return rpc::Call(*stubs_->runs, &Runs::Stub::CreateRun, request,
+  return rpc::Call(*stubs_->runs(), &Runs::Stub::CreateRun, request,
                    CallOptions());
 }
 
 absl::StatusOr<v1::GetRunResponse> OperatorClient::GetRun(
     const v1::GetRunRequest& request) {
-  return rpc::Call(*stubs_->runs, &Runs::Stub::GetRun, request, CallOptions());
+  return rpc::Call(*stubs_->runs(), &Runs::Stub::GetRun, request, CallOptions());
 }
 
 absl::StatusOr<v1::ListRunsResponse> OperatorClient::ListRuns(
     const v1::ListRunsRequest& request) {
-  return rpc::Call(*stubs_->runs, &Runs::Stub::ListRuns, request,
+  return rpc::Call(*stubs_->runs(), &Runs::Stub::ListRuns, request,
                    CallOptions());
 }
 
 absl::StatusOr<v1::PauseRunResponse> OperatorClient::PauseRun(
     const v1::PauseRunRequest& request) {
-  return rpc::Call(*stubs_->runs, &Runs::Stub::PauseRun, request,
+  return rpc::Call(*stubs_->runs(), &Runs::Stub::PauseRun, request,
                    CallOptions());
 }
 
 absl::StatusOr<v1::ResumeRunResponse> OperatorClient::ResumeRun(
     const v1::ResumeRunRequest& request) {
-  return rpc::Call(*stubs_->runs, &Runs::Stub::ResumeRun, request,
+  return rpc::Call(*stubs_->runs(), &Runs::Stub::ResumeRun, request,
                    CallOptions());
 }
 
 absl::StatusOr<v1::CancelRunResponse> OperatorClient::CancelRun(
     const v1::CancelRunRequest& request) {
-  return rpc::Call(*stubs_->runs, &Runs::Stub::CancelRun, request,
+  return rpc::Call(*stubs_->runs(), &Runs::Stub::CancelRun, request,
                    CallOptions());
 }
 
 absl::StatusOr<v1::DeleteRunResponse> OperatorClient::DeleteRun(
     const v1::DeleteRunRequest& request) {
-  return rpc::Call(*stubs_->runs, &Runs::Stub::DeleteRun, request,
+  return rpc::Call(*stubs_->runs(), &Runs::Stub::DeleteRun, request,
                    CallOptions());
 }
 
 absl::StatusOr<v1::RemoveIslandResponse> OperatorClient::RemoveIsland(
     const v1::RemoveIslandRequest& request) {
-  return rpc::Call(*stubs_->runs, &Runs::Stub::RemoveIsland, request,
+  return rpc::Call(*stubs_->runs(), &Runs::Stub::RemoveIsland, request,
                    CallOptions());
 }
 
 absl::StatusOr<v1::ExportCheckpointResponse> OperatorClient::ExportCheckpoint(
     const v1::ExportCheckpointRequest& request) {
-  return rpc::Call(*stubs_->runs, &Runs::Stub::ExportCheckpoint, request,
+  return rpc::Call(*stubs_->runs(), &Runs::Stub::ExportCheckpoint, request,
                    CallOptions());
 }
 
 absl::StatusOr<v1::GetRunStateResponse> OperatorClient::GetRunState(
     const v1::GetRunStateRequest& request) {
-  return rpc::Call(*stubs_->states, &States::Stub::GetRunState, request,
+  return rpc::Call(*stubs_->states(), &States::Stub::GetRunState, request,
                    CallOptions());
 }
 
 absl::StatusOr<v1::ListIslandsResponse> OperatorClient::ListIslands(
     const v1::ListIslandsRequest& request) {
-  return rpc::Call(*stubs_->states, &States::Stub::ListIslands, request,
+  return rpc::Call(*stubs_->states(), &States::Stub::ListIslands, request,
                    CallOptions());
 }
 
 absl::StatusOr<v1::ListRoundsResponse> OperatorClient::ListRounds(
     const v1::ListRoundsRequest& request) {
-  return rpc::Call(*stubs_->states, &States::Stub::ListRounds, request,
+  return rpc::Call(*stubs_->states(), &States::Stub::ListRounds, request,
                    CallOptions());
 }
 
@@ -126,7 +130,7 @@ absl::StatusOr<v1::GetMetricsResponse> OperatorClient::GetMetrics(
 
 absl::StatusOr<v1::ListCheckpointsResponse> OperatorClient::ListCheckpoints(
     const v1::ListCheckpointsRequest& request) {
-  return rpc::Call(*stubs_->states, &States::Stub::ListCheckpoints, request,
+  return rpc::Call(*stubs_->states(), &States::Stub::ListCheckpoints, request,
                    CallOptions());
 }
 
@@ -170,7 +174,7 @@ std::unique_ptr<OperatorClient> OperatorClient::InBackground(
   options.timeout = std::min(options.timeout, timeout_max);
   options.on_waiting = nullptr;
   options.stop = std::move(stop);
-  return std::make_unique<OperatorClient>(options, channel_);
+  return std::make_unique<OperatorClient>(options, stubs_->dialer);
 }
 
 rpc::CallOptions OperatorClient::CallOptions() const {
@@ -192,7 +196,7 @@ absl::Status OperatorClient::ReadEvents(
     const std::stop_token& stop, bool& wanted) {
   grpc::ClientContext context;
   const std::stop_callback cancel(stop, [&context] { context.TryCancel(); });
-  const auto reader = stubs_->states->WatchRun(&context, request);
+  const auto reader = stubs_->states()->WatchRun(&context, request);
   // Events of one record share its revision.
   const int64_t after_revision = request.after_revision();
   v1::WatchRunResponse response;
@@ -211,9 +215,9 @@ absl::Status OperatorClient::ReadEvents(
 
 absl::StatusOr<std::unique_ptr<OperatorClient>> MakeOperatorClient(
     const OperatorClientOptions& options) {
-  ASSIGN_OR_RETURN(auto channel,
-                   rpc::MakeChannel(options.address, options.channel));
-  return std::make_unique<OperatorClient>(options, std::move(channel));
+  ASSIGN_OR_RETURN(std::unique_ptr<rpc::Dialer> dialer,
+                   rpc::Dialer::Make(options.address, options.channel));
+  return std::make_unique<OperatorClient>(options, std::move(dialer));
 }
 
 }  // namespace atl::coordinator

@@ -46,9 +46,9 @@ struct OperatorClientOptions {
 
 class OperatorClient {
  public:
-  // A client on `channel`, of kind kControl.
+  // A client on the channels of `dialer`, of kind kControl.
   OperatorClient(const OperatorClientOptions& options,
-                 std::shared_ptr<grpc::Channel> channel);
+                 std::shared_ptr<rpc::Dialer> dialer);
   ~OperatorClient();
   OperatorClient(const OperatorClient&) = delete;
   OperatorClient& operator=(const OperatorClient&) = delete;
@@ -110,8 +110,7 @@ class OperatorClient {
       const std::stop_token& stop, bool& wanted);
 
   const OperatorClientOptions options_;
-  const std::shared_ptr<grpc::Channel> channel_;
-  const std::unique_ptr<Stubs> stubs_;
+  const std::unique_ptr<const Stubs> stubs_;
 };
 
 // Returns a client with its own connection.

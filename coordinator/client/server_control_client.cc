@@ -72,15 +72,15 @@ struct Registration {
 class GrpcServerControlClient : public ServerControlClient {
  public:
   GrpcServerControlClient(const std::string& address,
-                          const std::shared_ptr<grpc::Channel>& channel)
+                          std::unique_ptr<rpc::Dialer> dialer)
       : call_options_{absl::Seconds(10), "",
                       absl::StrCat("coordinator ", address)},
-        stub_(Service::NewStub(channel)) {}
+        dialer_(std::move(dialer)) {}
 
   absl::StatusOr<v1::RegisterServerResponse> RegisterServer(
       const v1::RegisterServerRequest& request) override {
     ASSIGN_OR_RETURN(v1::RegisterServerResponse response,
-                     rpc::Call(*stub_, &Service::Stub::RegisterServer, request,
+                     rpc::Call(*Stub(), &Service::Stub::RegisterServer, request,
                                call_options_));
     NoteLog(response.has_log() ? response.log() : request.log_seen());
     auto registration = std::make_shared<Registration>();
@@ -108,14 +108,18 @@ class GrpcServerControlClient : public ServerControlClient {
     if (report.has_log_seen()) NoteLog(report.log_seen());
     v1::ReportShardsResponse response;
     for (const v1::ReportShardsRequest& part : CutReport(std::move(report))) {
-      ASSIGN_OR_RETURN(response, rpc::Call(*stub_, &Service::Stub::ReportShards,
+      ASSIGN_OR_RETURN(response, rpc::Call(*Stub(), &Service::Stub::ReportShards,
                                            part, call_options_));
     }
     return FromProto(response.lease_duration());
   }
 
  private:
-  // The stub outlives every watch: both belong to this object.
+  std::unique_ptr<Service::Stub> Stub() {
+    return Service::NewStub(dialer_->channel());
+  }
+
+  // The dialer outlives every watch: both belong to this object.
   std::shared_ptr<ServerPlanWatch> MakeWatch(const Registration& registration) {
     v1::WatchServerPlanRequest request;
     request.set_server_id(registration.server_id);
@@ -128,7 +132,7 @@ class GrpcServerControlClient : public ServerControlClient {
           const v1::LogPosition seen = log_seen();
           if (!seen.cluster_id().empty()) *asked.mutable_log_seen() = seen;
           return std::make_unique<WholePlans>(
-              stub_->WatchServerPlan(context, asked), context);
+              Stub()->WatchServerPlan(context, asked), context);
         });
   }
 
@@ -151,7 +155,7 @@ class GrpcServerControlClient : public ServerControlClient {
   }
 
   const rpc::CallOptions call_options_;
-  const std::unique_ptr<Service::Stub> stub_;
+  const std::unique_ptr<rpc::Dialer> dialer_;
   Mutex mutex_;
   v1::LogPosition log_seen_ ABSL_GUARDED_BY(mutex_);
   std::shared_ptr<Registration> registration_ ABSL_GUARDED_BY(mutex_);
@@ -161,8 +165,8 @@ class GrpcServerControlClient : public ServerControlClient {
 
 absl::StatusOr<std::unique_ptr<ServerControlClient>> MakeServerControlClient(
     const std::string& address, const rpc::ChannelOptions& channel) {
-  ASSIGN_OR_RETURN(const auto made, rpc::MakeChannel(address, channel));
-  return std::make_unique<GrpcServerControlClient>(address, made);
+  ASSIGN_OR_RETURN(auto dialer, rpc::Dialer::Make(address, channel));
+  return std::make_unique<GrpcServerControlClient>(address, std::move(dialer));
 }
 
 }  // namespace atl::coordinator

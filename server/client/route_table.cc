@@ -12,6 +12,7 @@ namespace atl::server {
 RouteTable::RouteTable(rpc::ChannelOptions options)
     : options_(std::move(options)) {
   options_.kind = rpc::ChannelKind::kData;
+  options_.peer_role = rpc::Role::kServer;
 }
 
 void RouteTable::Set(ShardRoutes routes) {
@@ -19,14 +20,14 @@ void RouteTable::Set(ShardRoutes routes) {
   for (const auto& shard : routes.shards) addresses.insert(shard.address());
   MutexLock lock(&mutex_);
   routes_ = std::move(routes);
-  std::erase_if(channels_, [&](const auto& entry) {
+  std::erase_if(dialers_, [&](const auto& entry) {
     return !addresses.contains(entry.first.first);
   });
 }
 
 void RouteTable::DropAll() {
   MutexLock lock(&mutex_);
-  channels_.clear();
+  dialers_.clear();
 }
 
 absl::StatusOr<Route> RouteTable::Find(int32_t shard, int index) {
@@ -42,13 +43,11 @@ absl::StatusOr<Route> RouteTable::Find(int32_t shard, int index) {
   Route route;
   route.peer = absl::StrCat("shard ", shard, " at ", address);
   route.placement_epoch = routes_.placement_epoch;
-  const auto found = channels_.find({address, index});
-  if (found != channels_.end()) {
-    route.channel = found->second;
-    return route;
+  std::unique_ptr<rpc::Dialer>& dialer = dialers_[{address, index}];
+  if (dialer == nullptr) {
+    ASSIGN_OR_RETURN(dialer, rpc::Dialer::Make(address, options_));
   }
-  ASSIGN_OR_RETURN(route.channel, rpc::MakeChannel(address, options_));
-  channels_[{address, index}] = route.channel;
+  route.channel = dialer->channel();
   return route;
 }
 

@@ -26,14 +26,14 @@ struct Route {
 
 class RouteTable {
  public:
-  // `options.kind` is ignored: it is kData.
+  // `options.kind` and `options.peer_role` are ignored: kData and kServer.
   explicit RouteTable(rpc::ChannelOptions options);
 
   // Drops channels to other addresses. A connection closes with its last call.
   void Set(ShardRoutes routes);
 
   // The route with the `index`-th (>= 0) channel, which is created on first
-  // use and has its own connection.
+  // use and has its own connection; a new one if the TLS files change.
   // UNAVAILABLE: the shard has no address now. Otherwise as rpc::MakeChannel.
   absl::StatusOr<Route> Find(int32_t shard, int index);
 
@@ -44,8 +44,8 @@ class RouteTable {
   rpc::ChannelOptions options_;
   Mutex mutex_;
   ShardRoutes routes_ ABSL_GUARDED_BY(mutex_);
-  std::map<std::pair<std::string, int>, std::shared_ptr<grpc::Channel>>
-      channels_ ABSL_GUARDED_BY(mutex_);
+  std::map<std::pair<std::string, int>, std::unique_ptr<rpc::Dialer>> dialers_
+      ABSL_GUARDED_BY(mutex_);
 };
 
 }  // namespace atl::server

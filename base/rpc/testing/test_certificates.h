@@ -2,9 +2,9 @@
 
 #pragma once
 
-#include <memory>
 #include <string>
 
+#include "base/rpc/certificates/authority.h"
 #include "base/rpc/tls.h"
 
 namespace atl::rpc {
@@ -13,19 +13,26 @@ class TestAuthority {
  public:
   // Writes its files under `directory`, which must exist.
   explicit TestAuthority(std::string directory);
-  ~TestAuthority();
   TestAuthority(const TestAuthority&) = delete;
   TestAuthority& operator=(const TestAuthority&) = delete;
 
   // Issues a certificate for `common_name` and the hosts 127.0.0.1 and
-  // localhost, valid for an hour. Returns its owner's files.
+  // localhost, for both sides of a connection, valid for an hour. Returns its
+  // owner's files.
   TlsFiles Issue(const std::string& common_name);
+  TlsFiles Issue(const CertificateSpec& spec);
+
+  // What the first Issue puts into its certificate.
+  static CertificateSpec DefaultSpec(const std::string& common_name);
 
  private:
-  struct State;
-  std::string directory_;
-  std::unique_ptr<State> state_;
+  const std::string directory_;
+  KeyAndCertificate authority_;
   int issued_count_ = 0;
 };
+
+// Puts the content of the files `from` in the place of the files `to`, each at
+// once, as a mounted Secret does.
+void ReplaceTlsFiles(const TlsFiles& from, const TlsFiles& to);
 
 }  // namespace atl::rpc

@@ -128,6 +128,7 @@ void TestCluster::UseTls(
 rpc::ChannelOptions TestCluster::Channel(int32_t slot) const {
   rpc::ChannelOptions options;
   options.kind = rpc::ChannelKind::kData;
+  options.peer_role = rpc::Role::kServer;
   if (!certificates_.empty()) options.tls = certificates_[slot];
   return options;
 }

@@ -1,0 +1,64 @@
+// The three TLS files of a program, read again whenever they change.
+//
+// New connections use what Get() returns; existing ones keep what they have. A
+// change that does not fit (half of a pair, an expired certificate, a missing
+// file) is logged once, and Get() keeps the old files' content.
+
+#pragma once
+
+#include <sys/types.h>
+
+#include <array>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <utility>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/status/statusor.h"
+#include "base/rpc/tls.h"
+#include "base/sync/mutex.h"
+
+namespace atl::rpc {
+
+// Thread-safe.
+class TlsSource {
+ public:
+  // Reads the files. `who` names their user in the log: "the listener".
+  // Errors as ReadTlsFiles; UNAUTHENTICATED also: the certificate's extended
+  // key usage does not permit `use`.
+  static absl::StatusOr<std::unique_ptr<TlsSource>> Open(const TlsFiles& files,
+                                                         KeyUse use,
+                                                         std::string who);
+
+  // What the files hold, as of their last good state. Another pointer than
+  // before if they changed. Costs three stat calls.
+  std::shared_ptr<const TlsMaterial> Get();
+
+ private:
+  // Which state of a file it is. All zero: it cannot be seen.
+  struct Stamp {
+    dev_t device = 0;
+    ino_t inode = 0;
+    off_t size = 0;
+    int64_t changed_ns = 0;  // The file's ctime, which nobody can set.
+    bool operator==(const Stamp&) const = default;
+  };
+  using Stamps = std::array<Stamp, 3>;
+
+  TlsSource(TlsFiles files, KeyUse use, std::string who)
+      : files_(std::move(files)), use_(use), who_(std::move(who)) {}
+
+  static Stamp StampOf(const std::string& path);
+  Stamps StampFiles() const;
+  absl::StatusOr<TlsMaterial> Read() const;
+
+  const TlsFiles files_;
+  const KeyUse use_;
+  const std::string who_;
+  Mutex mutex_;
+  Stamps stamps_ ABSL_GUARDED_BY(mutex_);
+  std::shared_ptr<const TlsMaterial> material_ ABSL_GUARDED_BY(mutex_);
+};
+
+}  // namespace atl::rpc

@@ -1,0 +1,69 @@
+#include "base/rpc/certificates/x509.h"
+
+#include <openssl/err.h>
+
+#include <ctime>
+#include <utility>
+
+namespace atl::rpc {
+namespace {
+
+Bio MakeBio(const std::string& pem) {
+  return Bio(BIO_new_mem_buf(pem.data(), static_cast<int>(pem.size())));
+}
+
+// Refuses keys with a password: nobody is there to enter it.
+int NoPassword(char*, int, int, void*) { return -1; }
+
+}  // namespace
+
+std::vector<Certificate> ReadCertificates(const std::string& pem) {
+  std::vector<Certificate> certificates;
+  const Bio bio = MakeBio(pem);
+  while (X509* read =
+             PEM_read_bio_X509(bio.get(), nullptr, nullptr, nullptr)) {
+    certificates.emplace_back(read);
+  }
+  // The end of the text is an error to OpenSSL; gRPC must not find it.
+  ERR_clear_error();
+  return certificates;
+}
+
+Certificate ReadFirstCertificate(const std::string& pem) {
+  Certificate certificate(
+      PEM_read_bio_X509(MakeBio(pem).get(), nullptr, nullptr, nullptr));
+  ERR_clear_error();
+  return certificate;
+}
+
+PrivateKey ReadPrivateKey(const std::string& pem) {
+  PrivateKey key(PEM_read_bio_PrivateKey(MakeBio(pem).get(), nullptr,
+                                         NoPassword, nullptr));
+  ERR_clear_error();
+  return key;
+}
+
+std::string CommonNameOf(X509& certificate) {
+  X509_NAME* const subject = X509_get_subject_name(&certificate);
+  const int at = X509_NAME_get_index_by_NID(subject, NID_commonName, -1);
+  if (at < 0 ||
+      X509_NAME_get_index_by_NID(subject, NID_commonName, at) >= 0) {
+    return "";
+  }
+  unsigned char* utf8 = nullptr;
+  const int size = ASN1_STRING_to_UTF8(
+      &utf8, X509_NAME_ENTRY_get_data(X509_NAME_get_entry(subject, at)));
+  if (size < 0) return "";
+  std::string name(reinterpret_cast<const char*>(utf8),
+                   static_cast<size_t>(size));
+  OPENSSL_free(utf8);
+  return name;
+}
+
+absl::Time ToTime(const ASN1_TIME* time) {
+  std::tm parts = {};
+  if (ASN1_TIME_to_tm(time, &parts) != 1) return absl::InfinitePast();
+  return absl::FromTM(parts, absl::UTCTimeZone());
+}
+
+}  // namespace atl::rpc

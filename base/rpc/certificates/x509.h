@@ -1,0 +1,44 @@
+// OpenSSL's certificates and keys as owned values, read from PEM.
+//
+// Pure. Thread-safe.
+
+#pragma once
+
+#include <openssl/evp.h>
+#include <openssl/pem.h>
+#include <openssl/x509.h>
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/time/time.h"
+
+namespace atl::rpc {
+
+struct OpensslFree {
+  void operator()(BIO* bio) const { BIO_free(bio); }
+  void operator()(X509* certificate) const { X509_free(certificate); }
+  void operator()(EVP_PKEY* key) const { EVP_PKEY_free(key); }
+};
+
+using Bio = std::unique_ptr<BIO, OpensslFree>;
+using Certificate = std::unique_ptr<X509, OpensslFree>;
+using PrivateKey = std::unique_ptr<EVP_PKEY, OpensslFree>;
+
+// All certificates of `pem`, in order. One that is malformed ends the list.
+std::vector<Certificate> ReadCertificates(const std::string& pem);
+
+// The first certificate of `pem`; null if it holds none.
+Certificate ReadFirstCertificate(const std::string& pem);
+
+// The first key of `pem`; null if it holds none, or one with a password.
+PrivateKey ReadPrivateKey(const std::string& pem);
+
+// The common name; empty if there is none, or several.
+std::string CommonNameOf(X509& certificate);
+
+// Infinitely long ago if `time` is malformed.
+absl::Time ToTime(const ASN1_TIME* time);
+
+}  // namespace atl::rpc

@@ -1,0 +1,178 @@
+#include "base/rpc/server_credentials.h"
+
+#include <openssl/sha.h>
+
+#include <utility>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/container/flat_hash_map.h"
+#include "absl/status/status.h"
+#include "absl/strings/string_view.h"
+#include "absl/time/clock.h"
+#include "base/rpc/authorization.h"
+#include "base/rpc/status.h"
+#include "base/rpc/certificates/tls_source.h"
+#include "base/status/status_macros.h"
+#include "base/sync/mutex.h"
+#include "grpc/grpc_security.h"
+#include "grpc/grpc_security_constants.h"
+
+namespace atl::rpc {
+namespace {
+
+// gRPC replaces the old certificate under its lock, but a handshake reads it
+// just after that lock (ssl_security_connector.cc, add_handshakers). A
+// replacement waits for so long, with the lock: then no such handshake is
+// left. It happens once for each new certificate.
+constexpr absl::Duration kReplaceAfter = absl::Milliseconds(50);
+
+// Certificates whose key usage is remembered. To parse one takes up to 1 ms.
+constexpr size_t kRememberedMax = 65536;
+
+// The value of the only property `name`; empty if there is none, or several.
+absl::string_view OnlyValue(const grpc_auth_context* context,
+                            const char* name) {
+  grpc_auth_property_iterator properties =
+      grpc_auth_context_find_properties_by_name(context, name);
+  const grpc_auth_property* const first =
+      grpc_auth_property_iterator_next(&properties);
+  if (first == nullptr ||
+      grpc_auth_property_iterator_next(&properties) != nullptr) {
+    return "";
+  }
+  return {first->value, first->value_length};
+}
+
+absl::string_view TextOf(const grpc_slice& slice) {
+  return {reinterpret_cast<const char*>(GRPC_SLICE_START_PTR(slice)),
+          GRPC_SLICE_LENGTH(slice)};
+}
+
+// The state of a port's credentials; gRPC's object owns it.
+class Port {
+ public:
+  explicit Port(std::unique_ptr<TlsSource> source)
+      : source_(std::move(source)) {}
+
+  // gRPC's callback, at the start of every handshake.
+  static grpc_ssl_certificate_config_reload_status Fetch(
+      void* port, grpc_ssl_server_certificate_config** config) {
+    return static_cast<Port*>(port)->Fetch(config);
+  }
+
+  // gRPC's authentication step, for every call.
+  static void Process(void* port, grpc_auth_context* context,
+                      const grpc_metadata* metadata, size_t count,
+                      grpc_process_auth_metadata_done_cb done,
+                      void* user_data) {
+    const grpc::Status status = ToGrpc(
+        static_cast<Port*>(port)->CheckCall(context, metadata, count));
+    done(user_data, nullptr, 0, nullptr, 0,
+         static_cast<grpc_status_code>(status.error_code()),
+         status.error_message().c_str());
+  }
+
+  static void Destroy(void* port) {
+    const std::unique_ptr<Port> owned(static_cast<Port*>(port));
+  }
+
+ private:
+  grpc_ssl_certificate_config_reload_status Fetch(
+      grpc_ssl_server_certificate_config** config) {
+    MutexLock lock(&fetch_mutex_);
+    std::shared_ptr<const TlsMaterial> material = source_->Get();
+    if (material == used_) return GRPC_SSL_CERTIFICATE_CONFIG_RELOAD_UNCHANGED;
+    if (used_ != nullptr) absl::SleepFor(kReplaceAfter);
+    const grpc_ssl_pem_key_cert_pair pair = {material->key_pem.c_str(),
+                                             material->cert_pem.c_str()};
+    *config = grpc_ssl_server_certificate_config_create(
+        material->ca_pem.c_str(), &pair, 1);
+    used_ = std::move(material);
+    return GRPC_SSL_CERTIFICATE_CONFIG_RELOAD_NEW;
+  }
+
+  absl::Status CheckCall(const grpc_auth_context* context,
+                         const grpc_metadata* metadata, size_t count) {
+    absl::string_view method;
+    for (size_t i = 0; i < count; ++i) {
+      if (TextOf(metadata[i].key) == ":path") {
+        method = TextOf(metadata[i].value);
+      }
+    }
+    if (method.empty()) {
+      return absl::PermissionDeniedError("a call without a method");
+    }
+    ASSIGN_OR_RETURN(
+        const Caller caller,
+        ParseCommonName(OnlyValue(context, GRPC_X509_CN_PROPERTY_NAME)));
+    RETURN_IF_ERROR(CheckClientUse(
+        std::string(OnlyValue(context, GRPC_X509_PEM_CERT_PROPERTY_NAME))));
+    return CheckRole(method, caller.role);
+  }
+
+  absl::Status CheckClientUse(const std::string& pem) {
+    std::string digest(SHA256_DIGEST_LENGTH, '\0');
+    SHA256(reinterpret_cast<const unsigned char*>(pem.data()), pem.size(),
+           reinterpret_cast<unsigned char*>(digest.data()));
+    {
+      MutexLock lock(&uses_mutex_);
+      const auto found = client_uses_.find(digest);
+      if (found != client_uses_.end()) return found->second;
+    }
+    const absl::Status status = CheckKeyUse(pem, KeyUse::kClient);
+    MutexLock lock(&uses_mutex_);
+    if (client_uses_.size() >= kRememberedMax) client_uses_.clear();
+    client_uses_.emplace(std::move(digest), status);
+    return status;
+  }
+
+  const std::unique_ptr<TlsSource> source_;
+
+  Mutex fetch_mutex_;
+  // What gRPC has; null before its first Fetch.
+  std::shared_ptr<const TlsMaterial> used_ ABSL_GUARDED_BY(fetch_mutex_);
+
+  Mutex uses_mutex_;
+  // The answer of CheckKeyUse, by the certificate's SHA-256.
+  absl::flat_hash_map<std::string, absl::Status> client_uses_
+      ABSL_GUARDED_BY(uses_mutex_);
+};
+
+class Credentials : public grpc::ServerCredentials {
+ public:
+  // Takes over `credentials`.
+  explicit Credentials(grpc_server_credentials* credentials)
+      : credentials_(credentials) {}
+  ~Credentials() override { grpc_server_credentials_release(credentials_); }
+
+  // Not supported: the authentication step is ours.
+  void SetAuthMetadataProcessor(
+      const std::shared_ptr<grpc::AuthMetadataProcessor>&) override {}
+
+ private:
+  int AddPortToServer(const std::string& address,
+                      grpc_server* server) override {
+    return grpc_server_add_http2_port(server, address.c_str(), credentials_);
+  }
+
+  grpc_server_credentials* const credentials_;
+};
+
+}  // namespace
+
+absl::StatusOr<std::shared_ptr<grpc::ServerCredentials>> MakeServerCredentials(
+    const TlsFiles& files, std::string who) {
+  ASSIGN_OR_RETURN(std::unique_ptr<TlsSource> source,
+                   TlsSource::Open(files, KeyUse::kServer, std::move(who)));
+  auto port = std::make_unique<Port>(std::move(source));
+  grpc_server_credentials* const credentials =
+      grpc_ssl_server_credentials_create_with_options(
+          grpc_ssl_server_credentials_create_options_using_config_fetcher(
+              GRPC_SSL_REQUEST_AND_REQUIRE_CLIENT_CERTIFICATE_AND_VERIFY,
+              &Port::Fetch, port.get()));
+  grpc_server_credentials_set_auth_metadata_processor(
+      credentials, {&Port::Process, &Port::Destroy, port.release()});
+  return std::make_shared<Credentials>(credentials);
+}
+
+}  // namespace atl::rpc

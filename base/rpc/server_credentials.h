@@ -1,0 +1,27 @@
+// A listener's side of mutual TLS.
+//
+//   * A peer without a valid certificate of the CA cannot finish the handshake.
+//   * Before any handler, every call is checked: the certificate's extended key
+//     usage includes clientAuth, and its role may call the method
+//     (base/rpc/authorization.h). Otherwise the call ends with UNAUTHENTICATED
+//     or PERMISSION_DENIED, whose message says why.
+//   * The files are read again when they change (base/rpc/certificates/tls_source.h). New
+//     connections use the new content; open ones are not touched.
+
+#pragma once
+
+#include <memory>
+#include <string>
+
+#include "absl/status/statusor.h"
+#include "base/rpc/tls.h"
+#include "grpcpp/security/server_credentials.h"
+
+namespace atl::rpc {
+
+// For one port. `who` names the listener in the log.
+// Errors as TlsSource::Open.
+absl::StatusOr<std::shared_ptr<grpc::ServerCredentials>> MakeServerCredentials(
+    const TlsFiles& files, std::string who);
+
+}  // namespace atl::rpc

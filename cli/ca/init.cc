@@ -1,0 +1,67 @@
+#include <memory>
+#include <string>
+
+#include "CLI/CLI.hpp"
+#include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
+#include "base/status/status_macros.h"
+#include "cli/ca/authority_directory.h"
+#include "cli/ca/ca_commands.h"
+#include "cli/output/output.h"
+
+namespace atl::cli {
+namespace {
+
+struct InitOptions {
+  std::string directory;
+  std::string existing;
+  int days = 3650;
+};
+
+std::string OriginName(CaOrigin origin) {
+  switch (origin) {
+    case CaOrigin::kMade:
+      return "made";
+    case CaOrigin::kCopied:
+      return "copied";
+    case CaOrigin::kKept:
+      return "kept";
+  }
+  return "";
+}
+
+absl::Status Init(Context& context, const InitOptions& options) {
+  ASSIGN_OR_RETURN(const CaOrigin origin,
+                   InitCa(options.directory, options.existing, absl::Now(),
+                          options.days * absl::Hours(24)));
+  Json data;
+  data["dir"] = options.directory;
+  data["ca"] = OriginName(origin);
+  context.output().Print(
+      data, absl::StrCat(OriginName(origin), " the CA in ", options.directory,
+                         "; who has its ca.key can act as anyone\n"));
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+void AddCaInit(CLI::App& app, Context& context) {
+  CLI::App* command =
+      app.add_subcommand("init", "Make a certificate authority");
+  command->footer(
+      "Writes ca.crt and ca.key. A directory that holds a CA is left as it "
+      "is.\n"
+      "Example:\n  atoll ca init --dir ca");
+  auto options = std::make_shared<InitOptions>();
+  command->add_option("--dir", options->directory, "Directory of the CA")
+      ->required();
+  command
+      ->add_option("--days", options->days, "How long the CA is valid")
+      ->capture_default_str()
+      ->check(CLI::Range(1, 36500));
+  command->add_option("--existing", options->existing,
+                      "Copy the CA of this directory, if it holds one");
+  SetAction(*command, context, Init, options);
+}
+
+}  // namespace atl::cli

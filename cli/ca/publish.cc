@@ -1,0 +1,151 @@
+#include <map>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "CLI/CLI.hpp"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
+#include "base/io/files.h"
+#include "base/io/posix_file_system.h"
+#include "base/layout/ids.h"
+#include "base/status/status_macros.h"
+#include "cli/ca/authority_directory.h"
+#include "cli/ca/ca_commands.h"
+#include "cli/ca/secret_publisher.h"
+#include "cli/output/error.h"
+#include "cli/output/output.h"
+#include "cli/output/table.h"
+
+namespace atl::cli {
+namespace {
+
+constexpr char kCaDirectory[] = "ca";
+constexpr int64_t kFileBytesMax = 256 << 10;
+// Where a pod has its service account.
+constexpr char kAccount[] = "/var/run/secrets/kubernetes.io/serviceaccount/";
+
+struct PublishOptions {
+  std::string from;
+  std::string name_space;
+  std::string prefix;
+  std::vector<std::string> labels;
+  KubernetesApi api;
+};
+
+absl::Status CheckIds(const PublishOptions& options) {
+  for (const auto& [flag, id] : {std::pair{"--namespace", options.name_space},
+                                 std::pair{"--prefix", options.prefix}}) {
+    const absl::Status status = ValidateId(flag, id);
+    if (!status.ok()) return UsageError(status.message(), "");
+  }
+  return absl::OkStatus();
+}
+
+absl::StatusOr<std::map<std::string, std::string>> ParseLabels(
+    const std::vector<std::string>& texts) {
+  std::map<std::string, std::string> labels;
+  for (const std::string& text : texts) {
+    const std::pair<std::string, std::string> label =
+        absl::StrSplit(text, absl::MaxSplits('=', 1));
+    if (label.first.empty() || label.first == text) {
+      return UsageError(
+          absl::StrCat("--label \"", text, "\" is not of the form KEY=VALUE"),
+          "");
+    }
+    labels.insert(label);
+  }
+  return labels;
+}
+
+// One Secret for each subdirectory of `from`.
+absl::StatusOr<std::vector<Secret>> ReadSecrets(const PublishOptions& options) {
+  FileSystem& fs = PosixFileSystem();
+  ASSIGN_OR_RETURN(const auto labels, ParseLabels(options.labels));
+  ASSIGN_OR_RETURN(const std::vector<std::string> ids, fs.List(options.from));
+  std::vector<Secret> secrets;
+  for (const std::string& id : ids) {
+    RETURN_IF_ERROR(ValidateId(options.from, id));
+    const bool is_ca = id == kCaDirectory;
+    Secret secret;
+    secret.name = absl::StrCat(options.prefix, "-", id, is_ca ? "" : "-tls");
+    secret.type = is_ca ? "Opaque" : "kubernetes.io/tls";
+    secret.labels = labels;
+    const std::vector<std::string> files =
+        is_ca ? std::vector<std::string>{kCaCertFile, kCaKeyFile}
+              : std::vector<std::string>{kTlsCertFile, kTlsKeyFile,
+                                         kCaCertFile};
+    for (const std::string& file : files) {
+      ASSIGN_OR_RETURN(
+          secret.data[file],
+          ReadFile(fs, absl::StrCat(options.from, "/", id, "/", file),
+                   kFileBytesMax));
+    }
+    secrets.push_back(std::move(secret));
+  }
+  if (secrets.empty()) {
+    return absl::NotFoundError(absl::StrCat(
+        options.from, " holds no directory of `atoll ca issue`"));
+  }
+  return secrets;
+}
+
+absl::Status Publish(Context& context, const PublishOptions& options) {
+  RETURN_IF_ERROR(CheckIds(options));
+  KubernetesApi api = options.api;
+  if (api.url.empty()) api.url = context.kubernetes_api;
+  if (api.url.empty()) {
+    return UsageError("--api is missing, and this is no pod",
+                      "In a pod KUBERNETES_SERVICE_HOST and "
+                      "KUBERNETES_SERVICE_PORT name the API.");
+  }
+  ASSIGN_OR_RETURN(const std::vector<Secret> secrets, ReadSecrets(options));
+  Table table({"SECRET", "STATE"});
+  Json items = Json::array();
+  for (const Secret& secret : secrets) {
+    ASSIGN_OR_RETURN(const bool created,
+                     CreateSecret(api, options.name_space, secret));
+    const char* const state = created ? "created" : "already there";
+    table.AddRow({secret.name, state});
+    items.push_back({{"secret", secret.name}, {"created", created}});
+  }
+  context.output().PrintList("secrets", items, table.ToString());
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+void AddCaPublish(CLI::App& app, Context& context) {
+  CLI::App* command = app.add_subcommand(
+      "publish", "Create Secrets of certificates, from a pod of Kubernetes");
+  command->footer(
+      "Each subdirectory ID of --from becomes the Secret PREFIX-ID-tls, and "
+      "ca\n"
+      "becomes PREFIX-ca. A Secret that exists is left as it is.\n"
+      "Example:\n"
+      "  atoll ca publish --from certs --namespace train --prefix atoll");
+  auto options = std::make_shared<PublishOptions>();
+  command->add_option("--from", options->from, "Directory of directories")
+      ->required();
+  command->add_option("--namespace", options->name_space, "Of the Secrets")
+      ->required();
+  command
+      ->add_option("--prefix", options->prefix, "Begins the Secrets' names")
+      ->required();
+  command->add_option("--label", options->labels,
+                      "KEY=VALUE of every Secret; may be repeated");
+  command->add_option("--api", options->api.url,
+                      "URL of the API; default: the pod's");
+  options->api.token_file = std::string(kAccount) + "token";
+  command
+      ->add_option("--token-file", options->api.token_file,
+                   "Token of the account")
+      ->capture_default_str();
+  options->api.ca_file = std::string(kAccount) + "ca.crt";
+  command->add_option("--api-ca", options->api.ca_file, "CA of the API")
+      ->capture_default_str();
+  SetAction(*command, context, Publish, options);
+}
+
+}  // namespace atl::cli
