@@ -124,7 +124,7 @@ absl::StatusOr<v1::ListRoundsResponse> OperatorClient::ListRounds(
 
 absl::StatusOr<v1::GetMetricsResponse> OperatorClient::GetMetrics(
     const v1::GetMetricsRequest& request) {
-  return rpc::Call(*stubs_->states, &States::Stub::GetMetrics, request,
+  return rpc::Call(*stubs_->states(), &States::Stub::GetMetrics, request,
                    CallOptions());
 }
 
