@@ -14,7 +14,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "base/rpc/channel.h"
-#include "base/rpc/tls.h"
+#include "base/rpc/certificates/tls.h"
 #include "cli/output/output.h"
 #include "cli/output/progress.h"
 #include "cli/settings/settings.h"

@@ -28,7 +28,7 @@
 #include "base/obs/program.h"
 #include "base/rpc/allocator.h"
 #include "base/rpc/flags.h"
-#include "base/rpc/tls.h"
+#include "base/rpc/certificates/tls.h"
 #include "base/status/annotate.h"
 #include "base/status/status_macros.h"
 #include "base/sync/mutex.h"

@@ -9,7 +9,7 @@
 #include "base/rpc/frames.h"
 #include "base/rpc/grpc_library.h"
 #include "base/rpc/host_port.h"
-#include "base/rpc/certificates/server_check.h"
+#include "base/rpc/server_check.h"
 #include "base/rpc/status.h"
 #include "base/status/status_macros.h"
 #include "grpcpp/create_channel.h"

@@ -4,7 +4,7 @@
 // one: a saturated link must not starve a heartbeat.
 //
 // Under TLS the peer's certificate must fit the dialled host and have the role
-// `peer_role` (base/rpc/certificates/server_check.h). If it does not, calls end with
+// `peer_role` (base/rpc/server_check.h). If it does not, calls end with
 // UNAVAILABLE and the reason: the peer may get the right one later.
 
 #pragma once
@@ -15,7 +15,7 @@
 #include "absl/base/thread_annotations.h"
 #include "absl/status/statusor.h"
 #include "base/rpc/authorization.h"
-#include "base/rpc/tls.h"
+#include "base/rpc/certificates/tls.h"
 #include "base/rpc/certificates/tls_source.h"
 #include "base/sync/mutex.h"
 #include "grpcpp/channel.h"

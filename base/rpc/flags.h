@@ -3,7 +3,7 @@
 #pragma once
 
 #include "CLI/App.hpp"
-#include "base/rpc/tls.h"
+#include "base/rpc/certificates/tls.h"
 
 namespace atl::rpc {
 

@@ -28,7 +28,7 @@
 #include "absl/time/time.h"
 #include "base/metrics/metrics.h"
 #include "base/rpc/channel.h"
-#include "base/rpc/tls.h"
+#include "base/rpc/certificates/tls.h"
 #include "grpcpp/impl/service_type.h"
 #include "grpcpp/server.h"
 

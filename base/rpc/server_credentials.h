@@ -14,7 +14,7 @@
 #include <string>
 
 #include "absl/status/statusor.h"
-#include "base/rpc/tls.h"
+#include "base/rpc/certificates/tls.h"
 #include "grpcpp/security/server_credentials.h"
 
 namespace atl::rpc {

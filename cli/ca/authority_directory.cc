@@ -12,7 +12,7 @@
 #include "base/io/posix_file_system.h"
 #include "base/layout/ids.h"
 #include "base/rpc/certificates/authority.h"
-#include "base/rpc/tls.h"
+#include "base/rpc/certificates/tls.h"
 #include "base/status/annotate.h"
 #include "base/status/status_macros.h"
 #include "cli/output/error.h"

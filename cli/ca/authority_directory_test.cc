@@ -10,7 +10,7 @@
 #include "absl/time/clock.h"
 #include "base/io/files.h"
 #include "base/io/posix_file_system.h"
-#include "base/rpc/tls.h"
+#include "base/rpc/certificates/tls.h"
 #include "gtest/gtest.h"
 
 namespace atl::cli {

@@ -18,7 +18,7 @@
 #include "base/obs/log.h"
 #include "base/obs/version.h"
 #include "base/rpc/authorization.h"
-#include "base/rpc/tls.h"
+#include "base/rpc/certificates/tls.h"
 #include "base/status/status_macros.h"
 #include "cli/commands/commands.h"
 #include "cli/commands/island_reporter.h"

@@ -32,7 +32,7 @@ std::optional<std::string> Payload(const absl::Status& status,
 bool IsHandshakeFailure(const absl::Status& status) {
   return absl::IsUnavailable(status) &&
          (absl::StrContains(status.message(), "handshake failed") ||
-          // base/rpc/certificates/server_check.h says why.
+          // base/rpc/server_check.h says why.
           absl::StrContains(status.message(), "the certificate of "));
 }
 

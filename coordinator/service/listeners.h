@@ -16,7 +16,7 @@
 #include "absl/time/time.h"
 #include "base/metrics/metrics.h"
 #include "base/rpc/listener.h"
-#include "base/rpc/tls.h"
+#include "base/rpc/certificates/tls.h"
 #include "coordinator/service/event_loop.h"
 #include "grpcpp/impl/service_type.h"
 

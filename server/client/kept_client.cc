@@ -11,7 +11,7 @@
 #include "base/rpc/chunk_codec.h"
 #include "base/rpc/retry.h"
 #include "base/rpc/status.h"
-#include "base/rpc/tls.h"
+#include "base/rpc/certificates/tls.h"
 #include "base/status/status_macros.h"
 #include "grpcpp/client_context.h"
 #include "grpcpp/generic/generic_stub.h"

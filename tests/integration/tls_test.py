@@ -4,6 +4,7 @@
 import json
 import os
 import re
+import shlex
 import subprocess
 
 import grpc
@@ -14,8 +15,11 @@ from harness import client
 from harness import cluster as cluster_module
 from harness import processes
 from harness import toy
+from harness import wait
 
-ROLES = ("operator", "island", "server", "reader")
+ROLES = ("operator", "island", "server", "reader", "coordinator")
+# Those whose certificates name hosts.
+LISTENERS = ("coordinator", "server")
 DENIED = grpc.StatusCode.PERMISSION_DENIED
 FORBIDDEN = 7
 
@@ -31,15 +35,18 @@ class Security:
         key = (role, name)
         if key not in self._issued:
             self._issued[key] = self.authority.issue(
-                "atoll:%s:%s" % key, dialled=role == "server", **kwargs)
+                "atoll:%s:%s" % key, dialled=role in LISTENERS, **kwargs)
         return self._issued[key]
+
+    def of_process(self, process):
+        role = {"cli": "operator", "coordinator": "coordinator"}.get(
+            process, "island" if process.startswith("island") else "server")
+        # The processes ISLAND.0, ISLAND.1 share their island's certificate.
+        return self.certificate(role, process.split(".")[0])
 
     def flags(self, process):
         """The TLS flags of a process, for harness/cluster.py."""
-        role = "operator" if process == "cli" else \
-            "island" if process.startswith("island") else "server"
-        # The processes ISLAND.0, ISLAND.1 share their island's certificate.
-        return self.certificate(role, process.split(".")[0]).flags
+        return self.of_process(process).flags
 
     @property
     def credentials(self):
@@ -53,20 +60,20 @@ class ReadmeSecurity:
         os.makedirs(directory)
         self._directory = directory
         with open(processes.source("README.md"), encoding="utf-8") as file:
-            lines = re.search(r'^    new_key=.*?^    issue kitchen .*?$',
+            lines = re.search(r'^    atoll ca init.*?--out kitchen$',
                               file.read(), re.M | re.S).group(0)
-        script = re.sub(r"(DNS|IP):[^ ]*\.[^ ]*$", "IP:127.0.0.1", lines,
-                        flags=re.M)
+        script = "atoll() { %s \"$@\"; }\n%s" % (
+            shlex.quote(processes.binary(processes.CLI)),
+            re.sub(r"--host \S+", "--host 127.0.0.1", lines))
         done = subprocess.run(["bash", "-e", "-c", script], cwd=directory,
                               stdin=subprocess.DEVNULL, text=True,
                               stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
         assert done.returncode == 0, done.stdout
 
     def certificate(self, name):
-        stem = os.path.join(self._directory, name)
-        return certificates.Certificate(
-            stem + ".pem", stem + ".key",
-            os.path.join(self._directory, "ca.pem"))
+        return certificates.Certificate(*(
+            os.path.join(self._directory, name, file)
+            for file in ("tls.crt", "tls.key", "ca.crt")))
 
     def flags(self, process):
         return self.certificate("anna" if process == "cli" else process).flags
@@ -86,6 +93,7 @@ class TlsTest(cluster_module.IntegrationTest):
     def setUp(self):
         super().setUp()
         self.cluster = self.new_cluster("tls", self.security)
+        self.impostor_count = 0
 
     def start(self, server_count=1):
         """Starts a toy run of one island, with a port for every class of caller."""
@@ -97,8 +105,9 @@ class TlsTest(cluster_module.IntegrationTest):
         self.cluster.wait_state(cluster_module.ACTIVE)
 
     def caller(self, address, role, name="somebody"):
+        # With clientAuth for every role, so that the role alone decides.
         made = client.Client(address, self.security.certificate(
-            role, name).credentials)
+            role, name, uses="clientAuth").credentials)
         self.addCleanup(made.close)
         return made
 
@@ -347,6 +356,131 @@ class TlsTest(cluster_module.IntegrationTest):
             "-o", "json", "--timeout", "10s", *certificates.Certificate(
                 mine.cert, mine.key, other.ca).flags, check=FORBIDDEN)
         self.assertIn("certificate", done.stdout)
+
+    # --- Whom callers trust -----------------------------------------------------
+
+    def start_impostor(self, program, certificate, *flags):
+        """Starts a listener with `certificate` and returns its address."""
+        name = "impostor-%d" % self.impostor_count
+        self.impostor_count += 1
+        data = os.path.join(self.cluster.directory, name)
+        port_file = data + ".port"
+        process = processes.Process(
+            name, [processes.binary(program), "--listen=127.0.0.1:0",
+                   "--data-dir=" + data, "--port-file=" + port_file, *flags] +
+            certificate.flags, data + ".log")
+        self.addCleanup(process.stop)
+        return process, port_file
+
+    def refused_by(self, address):
+        """What `atoll run list` says about the coordinator at `address`."""
+        done = processes.run_cli(
+            "run", "list", "--coordinator", address, "-o", "json",
+            "--timeout", "10s", *self.security.flags("cli"), check=FORBIDDEN)
+        return json.loads(done.stdout)["error"]["message"]
+
+    def test_no_other_certificate_of_the_authority_passes_as_the_coordinators(
+            self):
+        issue = self.security.authority.issue
+        for certificate, words in (
+                (issue("atoll:island:x", dialled=True, uses="serverAuth"),
+                 "is atoll:island:x, not a coordinator's"),
+                (issue("atoll:server:x", dialled=True),
+                 "is atoll:server:x, not a coordinator's"),
+                (issue("atoll:coordinator:x"), "is not for the host")):
+            with self.subTest(words=words):
+                process, port_file = self.start_impostor(
+                    processes.COORDINATOR, certificate)
+                address = "127.0.0.1:%d" % processes.read_port(
+                    process, port_file)
+                message = self.refused_by(address)
+                self.assertIn(words, message)
+                self.assertIn(address, message)
+                # A server does not register there, an island does not join.
+                server, _ = self.start_impostor(
+                    processes.SERVER,
+                    self.security.certificate("server", "s"),
+                    "--server-id=s", "--coordinator=" + address)
+                island = processes.Process(
+                    "island", [processes.binary(processes.CLI), "join",
+                               address, "--run=run", "--dir",
+                               self.root + "/join"] +
+                    self.security.flags("island-0"),
+                    self.root + "/join.log")
+                self.addCleanup(island.stop)
+                for refused in (server, island):
+                    wait.until("it says why it waits",
+                               lambda: words in refused.tail(200))
+                    refused.stop()
+
+    def test_a_listener_needs_a_certificate_that_may_serve(self):
+        issue = self.security.authority.issue
+        for uses in ("", "clientAuth"):
+            process, _ = self.start_impostor(
+                processes.COORDINATOR,
+                issue("atoll:coordinator:c", dialled=True, uses=uses))
+            self.assertNotEqual(process.wait(), 0)
+            for word in ("--tls-cert", "serverAuth"):
+                self.assertIn(word, process.tail())
+
+    def test_a_caller_needs_a_certificate_that_may_call(self):
+        self.start()
+        issue = self.security.authority.issue
+        with self.subTest("it may only serve"):
+            self.assert_kept_out(issue("atoll:operator:ada",
+                                       uses="serverAuth").credentials)
+        unusable = issue("atoll:operator:ada", uses="")
+        for address in self.addresses():
+            stranger = client.Client(address, unusable.credentials)
+            self.addCleanup(stranger.close)
+            error = client.error_of(stranger.health)
+            self.assertEqual(error.code, grpc.StatusCode.UNAUTHENTICATED)
+            self.assertIn("clientAuth", str(error))
+        done = processes.run_cli(
+            "run", "list", "--coordinator", self.cluster.coordinator_address,
+            *unusable.flags, check=FORBIDDEN)
+        for word in ("--tls-cert", "clientAuth"):
+            self.assertIn(word, done.stderr)
+
+    # --- Certificates that change -----------------------------------------------
+
+    def test_a_run_goes_on_while_every_certificate_is_replaced(self):
+        security = Security(os.path.join(self.root, "rotation-ca"))
+        cluster = self.new_cluster("rotation", security)
+        cluster.start_coordinator()
+        cluster.start_servers(2)
+        values = self.run_values({"schedule": {
+            "island_count_min": 2, "min_quorum": 2}})
+        cluster.create_run(values)
+        islands = ["island-0", "island-1"]
+        cluster.start_islands(count=2)
+        cluster.wait_commits(2)
+        # So that the run does not end first; streams and heartbeats go on.
+        cluster.run_cli("run", "pause", "run", check=0)
+        for process in ["coordinator"] + cluster.server_ids + islands:
+            used = security.of_process(process)
+            name = used.common_name
+            new = security.authority.issue(
+                name, dialled=name.split(":")[1] in LISTENERS)
+            # Half of a file first: it changes nothing.
+            with open(new.cert, "rb") as file:
+                half = file.read()[:200]
+            with open(used.cert, "wb") as file:
+                file.write(half)
+            cluster.run_cli("run", "show", "run", check=0)
+            new.take_place_of(used)
+            # The next connection, or the next call, uses it.
+            cluster.run_cli("run", "show", "run", check=0)
+            wait.until("%s uses its new certificate" % process, lambda: (
+                "uses the new certificate of " + used.cert in
+                cluster.processes[process].tail(1000)))
+        cluster.run_cli("run", "resume", "run", check=0)
+        cluster.wait_state(cluster_module.COMPLETED)
+        self.assert_strict_run_whole(cluster, values)
+        self.assertEqual(cluster.export_sha256(), cluster.parameters_sha256())
+        for island in islands:  # No membership was cut.
+            self.assertNotIn("joining again",
+                             cluster.processes[island].tail(1000))
 
     def test_an_expired_certificate_is_named_before_anything_is_dialled(self):
         expired = self.security.authority.issue("atoll:operator:yesterday",

@@ -52,7 +52,7 @@ class IncludesTest(unittest.TestCase):
                      '<random>', '<chrono>', '<fstream>', '<iostream>',
                      '"absl/time/clock.h"', '"absl/random/random.h"',
                      '"absl/synchronization/mutex.h"', '"base/sync/mutex.h"',
-                     '"base/obs/log.h"', '"base/io/files.h"', '"base/rpc/tls.h"',
+                     '"base/obs/log.h"', '"base/io/files.h"', '"base/rpc/certificates/tls.h"',
                      '"atoll/v1/run_service.grpc.pb.h"',
                      '"coordinator/store/store.h"'):
       self.refuses(path, included)

@@ -19,7 +19,7 @@
 #include "base/layout/held_layout.h"
 #include "base/metrics/metrics.h"
 #include "base/obs/latency_histogram.h"
-#include "base/rpc/tls.h"
+#include "base/rpc/certificates/tls.h"
 #include "coordinator/client/island_control_client.h"
 #include "server/client/bandwidth.h"
 #include "server/client/parameter_client.h"

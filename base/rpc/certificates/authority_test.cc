@@ -7,7 +7,7 @@
 
 #include "absl/strings/match.h"
 #include "absl/time/clock.h"
-#include "base/rpc/tls.h"
+#include "base/rpc/certificates/tls.h"
 #include "base/rpc/certificates/x509.h"
 #include "gtest/gtest.h"
 

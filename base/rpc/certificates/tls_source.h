@@ -16,7 +16,7 @@
 
 #include "absl/base/thread_annotations.h"
 #include "absl/status/statusor.h"
-#include "base/rpc/tls.h"
+#include "base/rpc/certificates/tls.h"
 #include "base/sync/mutex.h"
 
 namespace atl::rpc {

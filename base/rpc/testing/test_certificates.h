@@ -5,7 +5,7 @@
 #include <string>
 
 #include "base/rpc/certificates/authority.h"
-#include "base/rpc/tls.h"
+#include "base/rpc/certificates/tls.h"
 
 namespace atl::rpc {
 

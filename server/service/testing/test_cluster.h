@@ -22,7 +22,7 @@
 #include "base/layout/layout.h"
 #include "base/metrics/metrics.h"
 #include "base/rpc/channel.h"
-#include "base/rpc/tls.h"
+#include "base/rpc/certificates/tls.h"
 #include "coordinator/client/testing/fake_server_control_client.h"
 #include "server/client/parameter_client.h"
 #include "server/parameter_server.h"

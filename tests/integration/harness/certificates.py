@@ -1,10 +1,12 @@
 """Certificates that a test makes with openssl, like an operator.
 
-A caller's role and id are in the common name, "atoll:ROLE:ID". A certificate of
-a listener also has loopback's names (proto/ISLAND.md, section 2).
+A caller's role and id are in the common name, "atoll:ROLE:ID", and its extended
+key usage fits the role. A certificate of a listener also has loopback's names
+(proto/ISLAND.md, section 2).
 """
 
 import os
+import shutil
 import subprocess
 
 import grpc
@@ -21,16 +23,27 @@ def _openssl(*arguments, cwd):
 _NEW_KEY = ("-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes")
 
 
-class Certificate:
-    """Paths of a program's three TLS files."""
+# The extended key usage of each role; of names without a role: a caller's.
+_USES = {"coordinator": "serverAuth", "server": "serverAuth,clientAuth"}
 
-    def __init__(self, cert, key, ca):
+
+class Certificate:
+    """Paths of a program's three TLS files, and whom they name."""
+
+    def __init__(self, cert, key, ca, common_name=None):
         self.cert, self.key, self.ca = cert, key, ca
+        self.common_name = common_name
 
     @property
     def flags(self):
         return ["--tls-cert=" + self.cert, "--tls-key=" + self.key,
                 "--tls-ca=" + self.ca]
+
+    def take_place_of(self, other):
+        """Replaces the files of `other` one by one, each at once."""
+        for mine, its in ((self.cert, other.cert), (self.key, other.key)):
+            shutil.copy(mine, its + ".new")
+            os.replace(its + ".new", its)
 
     @property
     def credentials(self):
@@ -48,24 +61,32 @@ class Authority:
         self._directory = directory
         os.makedirs(directory)
         self.ca = os.path.join(directory, "ca.pem")
-        with open(os.path.join(directory, "names"), "w") as file:
-            file.write("subjectAltName=DNS:localhost,IP:127.0.0.1\n")
         _openssl("req", "-x509", *_NEW_KEY, "-keyout", "ca.key", "-out",
                  "ca.pem", "-days", "2", "-subj", "/CN=a test's authority",
                  cwd=directory)
 
-    def issue(self, common_name, days=2, dialled=False):
-        """Issues a certificate; with `days` -1 it expired yesterday."""
+    def issue(self, common_name, days=2, dialled=False, uses=None):
+        """Issues a certificate; with `days` -1 it expired yesterday.
+
+        `uses`: the extended key usage, "" for none; None: the role's.
+        """
         stem = "%d" % len(os.listdir(self._directory))
         cwd = self._directory
         _openssl("req", *_NEW_KEY, "-keyout", stem + ".key", "-out",
                  stem + ".csr", "-subj", "/CN=" + common_name, cwd=cwd)
-        names = ("-extfile", "names") if dialled else ()
+        if uses is None:
+            role = (common_name.split(":") + [""])[1]
+            uses = _USES.get(role, "clientAuth")
+        with open(os.path.join(cwd, stem + ".ext"), "w") as file:
+            if uses:
+                file.write("extendedKeyUsage=%s\n" % uses)
+            if dialled:
+                file.write("subjectAltName=DNS:localhost,IP:127.0.0.1\n")
         _openssl("x509", "-req", "-in", stem + ".csr", "-CA", "ca.pem",
                  "-CAkey", "ca.key", "-CAcreateserial", "-days", str(days),
-                 "-out", stem + ".pem", *names, cwd=cwd)
+                 "-out", stem + ".pem", "-extfile", stem + ".ext", cwd=cwd)
         path = os.path.join(cwd, stem)
-        return Certificate(path + ".pem", path + ".key", self.ca)
+        return Certificate(path + ".pem", path + ".key", self.ca, common_name)
 
     @property
     def credentials_without_certificate(self):

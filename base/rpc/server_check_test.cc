@@ -1,4 +1,4 @@
-#include "base/rpc/certificates/server_check.h"
+#include "base/rpc/server_check.h"
 
 #include <string>
 

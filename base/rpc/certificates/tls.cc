@@ -1,4 +1,4 @@
-#include "base/rpc/tls.h"
+#include "base/rpc/certificates/tls.h"
 
 #include <openssl/x509v3.h>
 
@@ -8,8 +8,8 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
-#include "base/status/annotate.h"
 #include "base/rpc/certificates/x509.h"
+#include "base/status/annotate.h"
 #include "base/status/status_macros.h"
 
 namespace atl::rpc {

@@ -1,4 +1,4 @@
-#include "base/rpc/tls.h"
+#include "base/rpc/certificates/tls.h"
 
 #include <fstream>
 #include <iterator>

@@ -1,4 +1,4 @@
-#include "base/rpc/certificates/server_check.h"
+#include "base/rpc/server_check.h"
 
 #include <openssl/err.h>
 #include <openssl/x509_vfy.h>
@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
-#include "base/rpc/tls.h"
+#include "base/rpc/certificates/tls.h"
 #include "base/rpc/certificates/x509.h"
 #include "base/status/status_macros.h"
 
