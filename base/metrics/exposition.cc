@@ -83,9 +83,9 @@ class Writer {
       absl::ConsumeSuffix(&name, kTotal);
     }
     const std::string help =
-        open_metrics_ ? EscapeLabel(family.help)
-                      : absl::StrReplaceAll(family.help,
-                                            {{"\\", "\\\\"}, {"\n", "\\n"}});
+        open_metrics_
+            ? EscapeLabel(family.help)
+            : absl::StrReplaceAll(family.help, {{"\\", "\\\\"}, {"\n", "\\n"}});
     absl::StrAppend(&text_, "# HELP ", name, " ", help, "\n# TYPE ", name, " ",
                     TypeName(family.type, open_metrics_), "\n");
     if (!open_metrics_) return;

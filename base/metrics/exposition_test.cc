@@ -25,8 +25,7 @@ MetricFamily MakeFamily(const char* name, MetricType type, double value) {
 }
 
 MetricFamily MakeHistogram() {
-  MetricFamily family =
-      MakeFamily("wait_seconds", MetricType::Histogram, 0);
+  MetricFamily family = MakeFamily("wait_seconds", MetricType::Histogram, 0);
   ClientMetric& metric = family.metric[0];
   metric.label = {{"phase", "push"}};
   metric.histogram = {3, 7.5, {{1, 0.1}, {2, 1}}};
@@ -101,14 +100,12 @@ TEST(ExpositionTest, EscapesHelpAndLabels) {
   MetricFamily family = MakeFamily("x", MetricType::Gauge, 1);
   family.help = "a\\b\n\"c\"";
   family.metric[0].label = {{"run", "a\\b\n\"c\""}, {"state", "ready"}};
-  const std::string sample =
-      R"(x{run="a\\b\n\"c\"",state="ready"} 1)"
-      "\n";
-  EXPECT_EQ(Text(family),
-            "# HELP x a\\\\b\\n\"c\"\n# TYPE x gauge\n" + sample);
-  EXPECT_EQ(OpenMetrics(family),
-            "# HELP x a\\\\b\\n\\\"c\\\"\n# TYPE x gauge\n" + sample +
-                "# EOF\n");
+  const std::string sample = R"(x{run="a\\b\n\"c\"",state="ready"} 1)"
+                             "\n";
+  EXPECT_EQ(Text(family), "# HELP x a\\\\b\\n\"c\"\n# TYPE x gauge\n" + sample);
+  EXPECT_EQ(
+      OpenMetrics(family),
+      "# HELP x a\\\\b\\n\\\"c\\\"\n# TYPE x gauge\n" + sample + "# EOF\n");
 }
 
 TEST(ExpositionTest, NothingIsOnlyTheEndInOpenMetrics) {
@@ -118,8 +115,7 @@ TEST(ExpositionTest, NothingIsOnlyTheEndInOpenMetrics) {
 
 TEST(ExpositionTest, NumbersReadBackExactly) {
   const double infinity = std::numeric_limits<double>::infinity();
-  for (const auto& [value, text] :
-       std::vector<std::pair<double, std::string>>{
+  for (const auto& [value, text] : std::vector<std::pair<double, std::string>>{
            {0, "0"},
            {-2.5, "-2.5"},
            {1234567, "1234567"},
@@ -157,10 +153,10 @@ TEST(ExpositionTest, ChoosesWhatTheScraperPrefers) {
     return ChooseFormat(accept) == ExpositionFormat::kOpenMetrics;
   };
   // As Prometheus 2.42 and 3 send it.
-  EXPECT_TRUE(is_open_metrics(
-      "application/openmetrics-text;version=1.0.0,"
-      "application/openmetrics-text;version=0.0.1;q=0.75,"
-      "text/plain;version=0.0.4;q=0.5,*/*;q=0.1"));
+  EXPECT_TRUE(
+      is_open_metrics("application/openmetrics-text;version=1.0.0,"
+                      "application/openmetrics-text;version=0.0.1;q=0.75,"
+                      "text/plain;version=0.0.4;q=0.5,*/*;q=0.1"));
   EXPECT_TRUE(is_open_metrics(
       "application/openmetrics-text;version=1.0.0;escaping=allow-utf-8;q=0.6,"
       "text/plain;version=0.0.4;q=0.4,*/*;q=0.2"));

@@ -85,9 +85,8 @@ std::vector<MetricFamily> Metrics::Collect() const {
   for (const auto& weak : sources) {
     if (const auto source = weak.lock()) MoveTo(families, source->Collect());
   }
-  std::erase_if(families, [](const auto& family) {
-    return family.metric.empty();
-  });
+  std::erase_if(families,
+                [](const auto& family) { return family.metric.empty(); });
   std::stable_sort(
       families.begin(), families.end(),
       [](const auto& a, const auto& b) { return a.name < b.name; });

@@ -64,10 +64,10 @@ absl::StatusOr<rpc::HostPort> ParseAddress(const std::string& flag) {
 }
 
 absl::Status CannotListen(const rpc::HostPort& address, absl::string_view why) {
-  return absl::FailedPreconditionError(absl::StrCat(
-      "--metrics-listen: cannot listen on ",
-      rpc::JoinHostPort(address.host, address.port), ": ", why,
-      "; `ss -ltnp` shows which program has a port"));
+  return absl::FailedPreconditionError(
+      absl::StrCat("--metrics-listen: cannot listen on ",
+                   rpc::JoinHostPort(address.host, address.port), ": ", why,
+                   "; `ss -ltnp` shows which program has a port"));
 }
 
 // Returns a listening socket, and sets `address.port`.
@@ -75,9 +75,8 @@ absl::StatusOr<int> Listen(rpc::HostPort& address) {
   addrinfo hints = {};
   hints.ai_socktype = SOCK_STREAM;
   addrinfo* found = nullptr;
-  const int error =
-      getaddrinfo(address.host.c_str(), absl::StrCat(address.port).c_str(),
-                  &hints, &found);
+  const int error = getaddrinfo(
+      address.host.c_str(), absl::StrCat(address.port).c_str(), &hints, &found);
   if (error != 0) return CannotListen(address, gai_strerror(error));
   const absl::Cleanup free_found = [&] { freeaddrinfo(found); };
   const int fd =
@@ -186,8 +185,7 @@ class MetricsListener::Impl {
     Connections& connections = static_cast<Impl*>(self)->connections_;
     if (code == MHD_CONNECTION_NOTIFY_STARTED) {
       const int fd =
-          MHD_get_connection_info(connection,
-                                  MHD_CONNECTION_INFO_CONNECTION_FD)
+          MHD_get_connection_info(connection, MHD_CONNECTION_INFO_CONNECTION_FD)
               ->connect_fd;
       *context = new Connections::Id(connections.Add(fd));
     } else {

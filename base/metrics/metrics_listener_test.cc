@@ -59,9 +59,8 @@ class MetricsListenerTest : public ::testing::Test {
 
   std::string Ask(const std::string& method, const std::string& path,
                   const std::string& headers = "") {
-    return Exchange(absl::StrCat(method, " ", path,
-                                 " HTTP/1.1\r\nHost: test\r\n", headers,
-                                 "\r\n"));
+    return Exchange(absl::StrCat(
+        method, " ", path, " HTTP/1.1\r\nHost: test\r\n", headers, "\r\n"));
   }
 
   Metrics metrics_;
@@ -162,7 +161,7 @@ TEST_F(MetricsListenerTest, AConnectionServesOneRequest) {
 
 TEST_F(MetricsListenerTest, WhatIsNoHttpIsRefused) {
   for (const char* bytes :
-       {"\r\n\r\n\r\n", "hello\r\n\r\n", "GET\r\n\r\n", "\x16\x03\x01 \r\n\r\n",
+       {"hello\r\n\r\n", "GET\r\n\r\n", "\x16\x03\x01 \r\n\r\n",
         "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"}) {
     EXPECT_THAT(Exchange(bytes), Not(HasSubstr(" 200 ")));
   }
@@ -182,7 +181,8 @@ TEST_F(MetricsListenerTest, APortAloneMeansLoopback) {
     const auto listener = Start(address);
     ASSERT_NE(listener, nullptr);
     EXPECT_GT(listener->port(), 0);
-    EXPECT_EQ(listener->address(), absl::StrCat("127.0.0.1:", listener->port()));
+    EXPECT_EQ(listener->address(),
+              absl::StrCat("127.0.0.1:", listener->port()));
   }
 }
 

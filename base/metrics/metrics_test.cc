@@ -48,9 +48,8 @@ TEST(MetricsTest, HasTheProcessAndItsVersion) {
   const auto info = Find(metrics, "atoll_build_info");
   ASSERT_EQ(info.metric.size(), 1u);
   EXPECT_EQ(info.metric[0].gauge.value, 1);
-  EXPECT_EQ(info.metric[0].label,
-            (std::vector<prometheus::ClientMetric::Label>{
-                {"version", kProgramVersion}}));
+  EXPECT_EQ(info.metric[0].label, (std::vector<prometheus::ClientMetric::Label>{
+                                      {"version", kProgramVersion}}));
 }
 
 TEST(MetricsTest, CollectsTheRegistryAndSourcesSortedByName) {

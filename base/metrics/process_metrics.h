@@ -11,7 +11,7 @@ namespace atl {
 
 // What the kernel counts of a process.
 struct ProcessUsage {
-  double cpu_seconds = 0;        // In user and kernel mode.
+  double cpu_seconds = 0;         // In user and kernel mode.
   double start_time_seconds = 0;  // Since the epoch.
   double virtual_memory_bytes = 0;
   double resident_memory_bytes = 0;
