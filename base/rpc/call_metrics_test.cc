@@ -86,7 +86,8 @@ class CallMetricsTest : public ::testing::Test {
                                       const std::string &method) {
     grpc::GenericStub stub(Dial(server));
     grpc::ClientContext context;
-    const grpc::ByteBuffer request;
+    const grpc::Slice bytes("request");
+    const grpc::ByteBuffer request(&bytes, 1);
     grpc::ByteBuffer response;
     std::promise<grpc::StatusCode> code;
     stub.UnaryCall(&context, method, {}, &request, &response,
