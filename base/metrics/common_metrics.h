@@ -19,7 +19,8 @@ std::shared_ptr<prometheus::Collectable> MakeDiskMetrics(
     std::string directory);
 
 // atoll_certificate_expiry_timestamp_seconds of the first certificate of the
-// PEM file, read again when the file changes. No family if `path` is empty.
+// PEM file, read again at each scrape. A file without one keeps the last value;
+// no family if `path` is empty.
 std::shared_ptr<prometheus::Collectable> MakeCertificateMetrics(
     std::string path);
 

@@ -4,6 +4,7 @@
 #include <cmath>
 #include <limits>
 #include <locale>
+#include <utility>
 
 #include "gtest/gtest.h"
 

@@ -5,16 +5,16 @@
 #include <sys/time.h>
 #include <unistd.h>
 
-#include <cstring>
+#include <cstdint>
 #include <fstream>
 #include <string>
+#include <utility>
 
 #include "CLI/CLI.hpp"
 #include "absl/cleanup/cleanup.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
-#include "base/rpc/host_port.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 

@@ -2,7 +2,9 @@
 
 #include <algorithm>
 #include <string>
+#include <utility>
 
+#include "absl/strings/string_view.h"
 #include "base/obs/version.h"
 #include "gtest/gtest.h"
 #include "prometheus/counter.h"
