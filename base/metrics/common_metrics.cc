@@ -1,99 +1,139 @@
 #include "base/metrics/common_metrics.h"
 
+#include <openssl/asn1.h>
+#include <openssl/bio.h>
 #include <openssl/pem.h>
 #include <openssl/x509.h>
 #include <sys/statvfs.h>
 
-#include <cstdio>
 #include <ctime>
-#include <memory>
+#include <functional>
+#include <optional>
+#include <system_error>
+#include <thread>
 #include <utility>
 #include <vector>
+
+#include "absl/base/thread_annotations.h"
+#include "base/sync/mutex.h"
 
 namespace atl {
 namespace {
 
-using prometheus::Histogram;
-using prometheus::MetricFamily;
+using Families = std::vector<prometheus::MetricFamily>;
 
-class DiskMetrics : public prometheus::Collectable {
+// How long a scrape waits for a disk.
+constexpr absl::Duration kDiskWait = absl::Milliseconds(250);
+
+// Families that a disk must be asked for. While the disk does not answer,
+// Collect returns the last ones. At most one thread waits for the disk.
+class DiskCollectable : public prometheus::Collectable {
  public:
-  explicit DiskMetrics(std::string directory)
-      : directory_(std::move(directory)) {}
+  // `read` runs on a thread of its own, which may outlive this object. nullopt:
+  // the last families stay.
+  explicit DiskCollectable(std::function<std::optional<Families>()> read)
+      : state_(std::make_shared<State>()), read_(std::move(read)) {}
 
-  std::vector<MetricFamily> Collect() const override {
-    struct statvfs space = {};
-    if (statvfs(directory_.c_str(), &space) != 0) return {};
-    const double unit = static_cast<double>(space.f_frsize);
-    return {
-        MakeGauges("atoll_disk_free_bytes",
-                   "Free space of the data directory's file system, in bytes.",
-                   {{{}, static_cast<double>(space.f_bavail) * unit}}),
-        MakeGauges("atoll_disk_size_bytes",
-                   "Size of the data directory's file system, in bytes.",
-                   {{{}, static_cast<double>(space.f_blocks) * unit}})};
+  Families Collect() const override {
+    State& state = *state_;
+    MutexLock lock(&state.mutex);
+    if (!state.reading) StartRead(state);
+    state.done.AwaitWithTimeout(&state.mutex, kDiskWait,
+                                [&] { return !state.reading; });
+    return state.last;
   }
 
  private:
-  const std::string directory_;
-};
+  struct State {
+    Mutex mutex;
+    CondVar done;
+    bool reading = false;
+    Families last;
+  };
 
-struct Close {
-  void operator()(std::FILE* file) const { std::fclose(file); }
-  void operator()(X509* certificate) const { X509_free(certificate); }
-};
-
-class CertificateMetrics : public prometheus::Collectable {
- public:
-  explicit CertificateMetrics(std::string path) : path_(std::move(path)) {}
-
-  std::vector<MetricFamily> Collect() const override {
-    const std::unique_ptr<std::FILE, Close> file(
-        std::fopen(path_.c_str(), "re"));
-    if (file == nullptr) return {};
-    const std::unique_ptr<X509, Close> certificate(
-        PEM_read_X509(file.get(), nullptr, nullptr, nullptr));
-    std::tm end = {};
-    if (certificate == nullptr ||
-        ASN1_TIME_to_tm(X509_get0_notAfter(certificate.get()), &end) != 1) {
-      return {};
+  // Under state.mutex.
+  void StartRead(State& state) const {
+    // A thread that waits for a disk cannot be joined in bounded time, so it is
+    // detached. It owns all that it touches.
+    try {
+      std::thread([held = state_, read = read_] {
+        std::optional<Families> families = read();
+        MutexLock lock(&held->mutex);
+        if (families.has_value()) held->last = *std::move(families);
+        held->reading = false;
+        held->done.SignalAll();
+      }).detach();
+      state.reading = true;
+      // style-ok(call): std::thread throws if no thread can be had.
+    } catch (const std::system_error&) {
     }
-    return {MakeGauges(
-        "atoll_certificate_expiry_timestamp_seconds",
-        "When the certificate expires, in seconds since the epoch.",
-        {{{}, static_cast<double>(timegm(&end))}})};
   }
 
- private:
-  const std::string path_;
+  const std::shared_ptr<State> state_;
+  const std::function<std::optional<Families>()> read_;
 };
+
+std::optional<Families> ReadDisk(const std::string& directory) {
+  struct statvfs fs = {};
+  if (statvfs(directory.c_str(), &fs) != 0) return std::nullopt;
+  const double block_bytes = static_cast<double>(fs.f_frsize);
+  return Families{
+      MakeGauges("atoll_disk_free_bytes",
+                 "Free space of the data directory's file system.",
+                 {{{}, static_cast<double>(fs.f_bavail) * block_bytes}}),
+      MakeGauges("atoll_disk_size_bytes",
+                 "Size of the data directory's file system.",
+                 {{{}, static_cast<double>(fs.f_blocks) * block_bytes}})};
+}
+
+std::optional<Families> ReadExpiry(const std::string& path) {
+  const std::unique_ptr<BIO, decltype(&BIO_free)> file(
+      BIO_new_file(path.c_str(), "r"), BIO_free);
+  if (file == nullptr) return std::nullopt;
+  const std::unique_ptr<X509, decltype(&X509_free)> certificate(
+      PEM_read_bio_X509(file.get(), nullptr, nullptr, nullptr), X509_free);
+  std::tm expiry = {};
+  if (certificate == nullptr ||
+      ASN1_TIME_to_tm(X509_get0_notAfter(certificate.get()), &expiry) != 1) {
+    return std::nullopt;
+  }
+  return Families{MakeGauges(
+      "atoll_certificate_expiry_timestamp_seconds",
+      "When this program's certificate expires, in seconds since the epoch.",
+      {{{}, static_cast<double>(timegm(&expiry))}})};
+}
 
 }  // namespace
 
 std::shared_ptr<prometheus::Collectable> MakeDiskMetrics(
     std::string directory) {
-  return std::make_shared<DiskMetrics>(std::move(directory));
+  return std::make_shared<DiskCollectable>(
+      [directory = std::move(directory)] { return ReadDisk(directory); });
 }
 
 std::shared_ptr<prometheus::Collectable> MakeCertificateMetrics(
     std::string path) {
-  return std::make_shared<CertificateMetrics>(std::move(path));
+  return std::make_shared<DiskCollectable>(
+      [path = std::move(path)]() -> std::optional<Families> {
+        if (path.empty()) return std::nullopt;
+        return ReadExpiry(path);
+      });
 }
 
-Histogram& MakeFsyncHistogram(Metrics& metrics) {
+prometheus::Histogram& MakeFsyncHistogram(Metrics& metrics) {
   return prometheus::BuildHistogram()
       .Name("atoll_fsync_duration_seconds")
-      .Help("Time that the disk took to make records or contributions durable.")
+      .Help("How long the disk took to make a write durable.")
       .Register(metrics.registry())
-      .Add({}, Histogram::BucketBoundaries{0.0001, 0.0003, 0.001, 0.003, 0.01,
-                                           0.03, 0.1, 0.3, 1, 3, 10, 30});
+      .Add({}, prometheus::Histogram::BucketBoundaries{
+                   1e-4, 3e-4, 1e-3, 3e-3, 0.01, 0.03, 0.1, 0.3, 1, 3, 10, 30});
 }
 
-const Histogram::BucketBoundaries& RoundDurationBuckets() {
-  static const auto* const kBuckets = new Histogram::BucketBoundaries{
-      0.01, 0.03, 0.1, 0.3, 1,    3,    10,    20,    30,   60,
-      120,  300,  600, 1200, 1800, 3600, 7200, 14400, 43200, 86400};
-  return *kBuckets;
+const prometheus::Histogram::BucketBoundaries& RoundDurationBuckets() {
+  static const auto& buckets = *new prometheus::Histogram::BucketBoundaries{
+      0.01, 0.03, 0.1, 0.3,  1,    3,    10,    30,
+      60,   180,  600, 1800, 3600, 7200, 21600, 86400};
+  return buckets;
 }
 
 }  // namespace atl

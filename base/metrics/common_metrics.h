@@ -17,7 +17,8 @@ std::shared_ptr<prometheus::Collectable> MakeDiskMetrics(
     std::string directory);
 
 // atoll_certificate_expiry_timestamp_seconds of the first certificate of the
-// PEM file, which each scrape reads again. No family if there is none.
+// PEM file, read again at each scrape. A file without one keeps the last value;
+// no family if `path` is empty.
 std::shared_ptr<prometheus::Collectable> MakeCertificateMetrics(
     std::string path);
 

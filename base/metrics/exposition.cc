@@ -1,16 +1,14 @@
 #include "base/metrics/exposition.h"
 
 #include <algorithm>
+#include <charconv>
 #include <cmath>
 #include <utility>
-#include <vector>
 
 #include "absl/strings/ascii.h"
 #include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
-#include "absl/strings/str_format.h"
-#include "absl/strings/str_join.h"
 #include "absl/strings/str_replace.h"
 #include "absl/strings/str_split.h"
 #include "absl/strings/strip.h"
@@ -22,183 +20,185 @@ using prometheus::ClientMetric;
 using prometheus::MetricFamily;
 using prometheus::MetricType;
 
-constexpr absl::string_view kOpenMetricsType = "application/openmetrics-text";
+constexpr absl::string_view kTotal = "_total";
 
-// The shortest text that reads back as `value`.
-std::string Number(double value) {
+// The shortest text that reads back as `value`, in every locale.
+std::string FormatNumber(double value) {
   if (std::isnan(value)) return "NaN";
   if (std::isinf(value)) return value > 0 ? "+Inf" : "-Inf";
-  for (int digits = 6; digits < 17; ++digits) {
-    std::string text = absl::StrFormat("%.*g", digits, value);
-    double back = 0;
-    if (absl::SimpleAtod(text, &back) && back == value) return text;
+  char text[32];
+  const auto end = std::to_chars(text, text + sizeof(text), value).ptr;
+  return std::string(text, end);
+}
+
+// A bound in `le`, or a quantile. OpenMetrics wants a float: 1.0, not 1.
+std::string FormatBound(double value) {
+  std::string text = FormatNumber(value);
+  if (text.find_first_not_of("-0123456789") == std::string::npos) text += ".0";
+  return text;
+}
+
+absl::string_view TypeName(MetricType type, bool open_metrics) {
+  switch (type) {
+    case MetricType::Counter:
+      return "counter";
+    case MetricType::Gauge:
+      return "gauge";
+    case MetricType::Summary:
+      return "summary";
+    case MetricType::Histogram:
+      return "histogram";
+    case MetricType::Untyped:
+      break;
   }
-  return absl::StrFormat("%.17g", value);
+  return open_metrics ? "unknown" : "untyped";
 }
 
-// A help text; in OpenMetrics a quote is escaped, too.
-std::string EscapeHelp(const std::string& text, bool open_metrics) {
-  std::string escaped =
-      absl::StrReplaceAll(text, {{"\\", "\\\\"}, {"\n", "\\n"}});
-  return open_metrics ? absl::StrReplaceAll(escaped, {{"\"", "\\\""}})
-                      : escaped;
-}
-
-std::string EscapeLabel(const std::string& text) {
+std::string EscapeLabel(absl::string_view text) {
   return absl::StrReplaceAll(text,
                              {{"\\", "\\\\"}, {"\n", "\\n"}, {"\"", "\\\""}});
 }
 
+// One format's text of families.
 class Writer {
  public:
-  explicit Writer(bool open_metrics) : open_metrics_(open_metrics) {}
+  explicit Writer(ExpositionFormat format)
+      : open_metrics_(format == ExpositionFormat::kOpenMetrics) {}
 
-  void Add(const MetricFamily& family) {
-    if (family.metric.empty()) return;
-    AddHead(family);
+  void Write(const MetricFamily& family) {
+    WriteHead(family);
     for (const ClientMetric& metric : family.metric) {
-      switch (family.type) {
-        case MetricType::Counter:
-          AddSample(SampleName(family), metric, "", metric.counter.value);
-          break;
-        case MetricType::Histogram:
-          AddHistogram(family.name, metric);
-          break;
-        case MetricType::Summary:
-          AddSummary(family.name, metric);
-          break;
-        case MetricType::Gauge:
-          AddSample(family.name, metric, "", metric.gauge.value);
-          break;
-        case MetricType::Untyped:
-          AddSample(family.name, metric, "", metric.untyped.value);
-          break;
-      }
+      WriteMetric(family, metric);
     }
   }
 
-  std::string Finish() {
-    if (open_metrics_) absl::StrAppend(&text_, "# EOF\n");
+  std::string Finish() && {
+    if (open_metrics_) text_ += "# EOF\n";
     return std::move(text_);
   }
 
  private:
-  // OpenMetrics names a counter's family without the suffix of its samples.
-  std::string FamilyName(const MetricFamily& family) const {
-    if (!open_metrics_ || family.type != MetricType::Counter) {
-      return family.name;
+  void WriteHead(const MetricFamily& family) {
+    absl::string_view name = family.name;
+    if (open_metrics_ && family.type == MetricType::Counter) {
+      absl::ConsumeSuffix(&name, kTotal);
     }
-    return std::string(absl::StripSuffix(family.name, "_total"));
-  }
-
-  std::string SampleName(const MetricFamily& family) const {
-    return open_metrics_ ? absl::StrCat(FamilyName(family), "_total")
-                         : family.name;
-  }
-
-  absl::string_view TypeName(MetricType type) const {
-    switch (type) {
-      case MetricType::Counter:
-        return "counter";
-      case MetricType::Gauge:
-        return "gauge";
-      case MetricType::Summary:
-        return "summary";
-      case MetricType::Histogram:
-        return "histogram";
-      case MetricType::Untyped:
-        break;
-    }
-    return open_metrics_ ? "unknown" : "untyped";
-  }
-
-  void AddHead(const MetricFamily& family) {
-    const std::string name = FamilyName(family);
-    absl::StrAppend(&text_, "# TYPE ", name, " ", TypeName(family.type), "\n");
-    if (open_metrics_) {
-      for (const absl::string_view unit : {"seconds", "bytes"}) {
-        if (absl::EndsWith(name, absl::StrCat("_", unit))) {
-          absl::StrAppend(&text_, "# UNIT ", name, " ", unit, "\n");
-        }
+    const std::string help =
+        open_metrics_
+            ? EscapeLabel(family.help)
+            : absl::StrReplaceAll(family.help, {{"\\", "\\\\"}, {"\n", "\\n"}});
+    absl::StrAppend(&text_, "# HELP ", name, " ", help, "\n# TYPE ", name, " ",
+                    TypeName(family.type, open_metrics_), "\n");
+    if (!open_metrics_) return;
+    for (const absl::string_view unit : {"seconds", "bytes"}) {
+      if (absl::EndsWith(name, absl::StrCat("_", unit))) {
+        absl::StrAppend(&text_, "# UNIT ", name, " ", unit, "\n");
       }
     }
-    absl::StrAppend(&text_, "# HELP ", name, " ",
-                    EscapeHelp(family.help, open_metrics_), "\n");
   }
 
-  // `label`: one more label as text, or empty.
-  void AddSample(const std::string& name, const ClientMetric& metric,
-                 const std::string& label, double value) {
-    std::vector<std::string> labels;
-    for (const ClientMetric::Label& each : metric.label) {
-      labels.push_back(
-          absl::StrCat(each.name, "=\"", EscapeLabel(each.value), "\""));
+  void WriteMetric(const MetricFamily& family, const ClientMetric& metric) {
+    switch (family.type) {
+      case MetricType::Counter:
+        WriteCounter(family.name, metric);
+        break;
+      case MetricType::Gauge:
+        WriteSample(family.name, metric, FormatNumber(metric.gauge.value));
+        break;
+      case MetricType::Untyped:
+        WriteSample(family.name, metric, FormatNumber(metric.untyped.value));
+        break;
+      case MetricType::Summary:
+        WriteSummary(family.name, metric);
+        break;
+      case MetricType::Histogram:
+        WriteHistogram(family.name, metric);
+        break;
     }
-    if (!label.empty()) labels.push_back(label);
+  }
+
+  void WriteCounter(absl::string_view name, const ClientMetric& metric) {
+    // In OpenMetrics every counter's sample ends so.
+    const bool add = open_metrics_ && !absl::EndsWith(name, kTotal);
+    WriteSample(absl::StrCat(name, add ? kTotal : ""), metric,
+                FormatNumber(metric.counter.value));
+  }
+
+  void WriteSummary(absl::string_view name, const ClientMetric& metric) {
+    for (const ClientMetric::Quantile& quantile : metric.summary.quantile) {
+      WriteSample(name, metric, FormatNumber(quantile.value), "quantile",
+                  FormatBound(quantile.quantile));
+    }
+    WriteSample(absl::StrCat(name, "_count"), metric,
+                absl::StrCat(metric.summary.sample_count));
+    WriteSample(absl::StrCat(name, "_sum"), metric,
+                FormatNumber(metric.summary.sample_sum));
+  }
+
+  void WriteHistogram(absl::string_view name, const ClientMetric& metric) {
+    const ClientMetric::Histogram& histogram = metric.histogram;
+    const std::string bucket_name = absl::StrCat(name, "_bucket");
+    bool has_infinity = false;
+    for (const ClientMetric::Bucket& bucket : histogram.bucket) {
+      has_infinity = has_infinity || std::isinf(bucket.upper_bound);
+      WriteSample(bucket_name, metric, absl::StrCat(bucket.cumulative_count),
+                  "le", FormatBound(bucket.upper_bound));
+    }
+    const std::string count = absl::StrCat(histogram.sample_count);
+    if (!has_infinity) WriteSample(bucket_name, metric, count, "le", "+Inf");
+    WriteSample(absl::StrCat(name, "_count"), metric, count);
+    WriteSample(absl::StrCat(name, "_sum"), metric,
+                FormatNumber(histogram.sample_sum));
+  }
+
+  // `last_label` comes after the metric's own; empty: there is none.
+  void WriteSample(absl::string_view name, const ClientMetric& metric,
+                   absl::string_view value, absl::string_view last_label = "",
+                   absl::string_view last_value = "") {
     absl::StrAppend(&text_, name);
-    if (!labels.empty()) {
-      absl::StrAppend(&text_, "{", absl::StrJoin(labels, ","), "}");
-    }
-    absl::StrAppend(&text_, " ", Number(value), "\n");
-  }
-
-  void AddHistogram(const std::string& name, const ClientMetric& metric) {
-    const auto& histogram = metric.histogram;
-    bool has_last = false;
-    for (const auto& bucket : histogram.bucket) {
-      has_last = has_last || std::isinf(bucket.upper_bound);
-      AddSample(absl::StrCat(name, "_bucket"), metric,
-                absl::StrCat("le=\"", Number(bucket.upper_bound), "\""),
-                static_cast<double>(bucket.cumulative_count));
-    }
-    const double count = static_cast<double>(histogram.sample_count);
-    if (!has_last) {
-      AddSample(absl::StrCat(name, "_bucket"), metric, "le=\"+Inf\"", count);
-    }
-    AddSample(absl::StrCat(name, "_sum"), metric, "", histogram.sample_sum);
-    AddSample(absl::StrCat(name, "_count"), metric, "", count);
-  }
-
-  void AddSummary(const std::string& name, const ClientMetric& metric) {
-    for (const auto& quantile : metric.summary.quantile) {
-      AddSample(name, metric,
-                absl::StrCat("quantile=\"", Number(quantile.quantile), "\""),
-                quantile.value);
-    }
-    AddSample(absl::StrCat(name, "_sum"), metric, "",
-              metric.summary.sample_sum);
-    AddSample(absl::StrCat(name, "_count"), metric, "",
-              static_cast<double>(metric.summary.sample_count));
+    char before = '{';
+    const auto write_label = [&](absl::string_view label,
+                                 absl::string_view label_value) {
+      text_ += before;
+      before = ',';
+      absl::StrAppend(&text_, label, "=\"", EscapeLabel(label_value), "\"");
+    };
+    for (const auto& label : metric.label) write_label(label.name, label.value);
+    if (!last_label.empty()) write_label(last_label, last_value);
+    if (before == ',') text_ += '}';
+    absl::StrAppend(&text_, " ", value, "\n");
   }
 
   const bool open_metrics_;
   std::string text_;
 };
 
-// The weight of a media range like "text/plain;version=0.0.4;q=0.3", in [0, 1].
-double Weight(absl::string_view range) {
-  for (absl::string_view part : absl::StrSplit(range, ';')) {
-    part = absl::StripAsciiWhitespace(part);
-    double weight = 0;
-    if (absl::ConsumePrefix(&part, "q=") && absl::SimpleAtod(part, &weight)) {
-      return weight;
-    }
-  }
-  return 1;
-}
-
 }  // namespace
 
 ExpositionFormat ChooseFormat(absl::string_view accept) {
-  double open_metrics = 0;
   double text = 0;
+  double open_metrics = 0;
   for (const absl::string_view range : absl::StrSplit(accept, ',')) {
-    const std::string type =
-        absl::AsciiStrToLower(absl::StripAsciiWhitespace(range));
-    if (absl::StartsWith(type, kOpenMetricsType)) {
-      open_metrics = std::max(open_metrics, Weight(type));
-    } else if (absl::StartsWith(type, "text/plain")) {
-      text = std::max(text, Weight(type));
+    const std::vector<std::string> parts =
+        absl::StrSplit(absl::AsciiStrToLower(range), ';');
+    double quality = 1;
+    bool known_version = true;
+    for (size_t i = 1; i < parts.size(); ++i) {
+      const std::pair<absl::string_view, absl::string_view> parameter =
+          absl::StrSplit(absl::StripAsciiWhitespace(parts[i]),
+                         absl::MaxSplits('=', 1));
+      if (parameter.first == "q" &&
+          !absl::SimpleAtod(parameter.second, &quality)) {
+        quality = 0;
+      }
+      if (parameter.first == "version") {
+        known_version = parameter.second == "1.0.0";
+      }
+    }
+    const absl::string_view type = absl::StripAsciiWhitespace(parts[0]);
+    if (type == "text/plain") text = std::max(text, quality);
+    if (type == "application/openmetrics-text" && known_version) {
+      open_metrics = std::max(open_metrics, quality);
     }
   }
   return open_metrics > 0 && open_metrics >= text
@@ -214,9 +214,9 @@ absl::string_view ContentType(ExpositionFormat format) {
 
 std::string Expose(const std::vector<MetricFamily>& families,
                    ExpositionFormat format) {
-  Writer writer(format == ExpositionFormat::kOpenMetrics);
-  for (const MetricFamily& family : families) writer.Add(family);
-  return writer.Finish();
+  Writer writer(format);
+  for (const MetricFamily& family : families) writer.Write(family);
+  return std::move(writer).Finish();
 }
 
 }  // namespace atl

@@ -1,106 +1,106 @@
 #include "base/metrics/metrics.h"
 
-#include <unistd.h>
-
-#include <map>
-#include <memory>
+#include <algorithm>
 #include <string>
 #include <utility>
-#include <vector>
 
+#include "absl/strings/string_view.h"
+#include "base/obs/version.h"
 #include "gtest/gtest.h"
 #include "prometheus/counter.h"
 
 namespace atl {
 namespace {
 
-using prometheus::MetricFamily;
-
 class Source : public prometheus::Collectable {
  public:
-  explicit Source(std::string label) : label_(std::move(label)) {}
-
-  std::vector<MetricFamily> Collect() const override {
-    return {MakeGauges("atoll_source", "A source.", {{{{"name", label_}}, 1}})};
+  explicit Source(prometheus::MetricFamily family)
+      : family_(std::move(family)) {}
+  std::vector<prometheus::MetricFamily> Collect() const override {
+    return {family_};
   }
 
  private:
-  const std::string label_;
+  const prometheus::MetricFamily family_;
 };
 
-std::map<std::string, MetricFamily> ByName(const Metrics& metrics) {
-  std::map<std::string, MetricFamily> by_name;
-  for (MetricFamily& family : metrics.Collect()) {
-    EXPECT_EQ(by_name.count(family.name), 0u) << family.name;
-    by_name[family.name] = family;
+// The family `name` of `metrics`; empty if there is none.
+prometheus::MetricFamily Find(const Metrics& metrics, absl::string_view name) {
+  for (const auto& family : metrics.Collect()) {
+    if (family.name == name) return family;
   }
-  return by_name;
+  return {};
 }
 
-TEST(MetricsTest, KnowsItsProcess) {
-  const Metrics metrics;
-  auto families = ByName(metrics);
-  const auto gauge = [&](const std::string& name) {
-    EXPECT_EQ(families[name].metric.size(), 1u) << name;
-    return families[name].metric.empty()
-               ? -1
-               : families[name].metric[0].gauge.value;
-  };
-  EXPECT_GE(gauge("process_resident_memory_bytes"), 1 << 20);
-  EXPECT_GE(gauge("process_virtual_memory_bytes"),
-            gauge("process_resident_memory_bytes"));
-  EXPECT_GE(gauge("process_threads"), 1);
-  EXPECT_GE(gauge("process_open_fds"), 3);
-  EXPECT_GE(gauge("process_max_fds"), gauge("process_open_fds"));
-  EXPECT_NEAR(gauge("process_start_time_seconds"),
-              static_cast<double>(time(nullptr)), 86400);
-  EXPECT_EQ(gauge("atoll_build_info"), 1);
-}
-
-TEST(MetricsTest, CountsProcessorTime) {
-  const Metrics metrics;
-  const auto seconds = [&] {
-    return ByName(metrics)["process_cpu_seconds_total"].metric[0].counter.value;
-  };
-  const double before = seconds();
-  while (seconds() < before + 0.02) {
-  }
-}
-
-TEST(MetricsTest, BecomesReady) {
+TEST(MetricsTest, IsNotReadyUntilToldAndSaysWhatItWaitsFor) {
   Metrics metrics;
-  const auto ready = [&] {
-    return ByName(metrics)["atoll_ready"].metric[0].gauge.value;
-  };
   EXPECT_EQ(metrics.ready(), absl::UnavailableError("starting"));
-  EXPECT_EQ(ready(), 0);
+  EXPECT_EQ(Find(metrics, "atoll_ready").metric.at(0).gauge.value, 0);
   metrics.SetReady(absl::OkStatus());
-  EXPECT_EQ(ready(), 1);
-  metrics.SetReady(absl::UnavailableError("the disk fails"));
-  EXPECT_EQ(ready(), 0);
+  EXPECT_TRUE(metrics.ready().ok());
+  EXPECT_EQ(Find(metrics, "atoll_ready").metric.at(0).gauge.value, 1);
+  metrics.SetReady(absl::UnavailableError("drains"));
+  EXPECT_EQ(metrics.ready().message(), "drains");
+  EXPECT_EQ(Find(metrics, "atoll_ready").metric.at(0).gauge.value, 0);
 }
 
-TEST(MetricsTest, JoinsSourcesThatShareAFamily) {
-  Metrics metrics;
-  auto first = std::make_shared<Source>("a");
-  auto second = std::make_shared<Source>("b");
-  metrics.Add(first);
-  metrics.Add(second);
-  EXPECT_EQ(ByName(metrics)["atoll_source"].metric.size(), 2u);
-  second.reset();
-  EXPECT_EQ(ByName(metrics)["atoll_source"].metric.size(), 1u);
+TEST(MetricsTest, HasTheProcessAndItsVersion) {
+  const Metrics metrics;
+  EXPECT_EQ(Find(metrics, "process_threads").metric.size(), 1u);
+  const auto info = Find(metrics, "atoll_build_info");
+  ASSERT_EQ(info.metric.size(), 1u);
+  EXPECT_EQ(info.metric[0].gauge.value, 1);
+  EXPECT_EQ(info.metric[0].label, (std::vector<prometheus::ClientMetric::Label>{
+                                      {"version", kProgramVersion}}));
 }
 
-TEST(MetricsTest, HasWhatPartsRegister) {
+TEST(MetricsTest, CollectsTheRegistryAndSourcesSortedByName) {
   Metrics metrics;
   prometheus::BuildCounter()
-      .Name("atoll_commits_total")
+      .Name("turns_total")
+      .Help("Turns.")
       .Register(metrics.registry())
-      .Add({{"run", "spring"}})
+      .Add({})
       .Increment(3);
-  auto families = ByName(metrics);
-  ASSERT_EQ(families["atoll_commits_total"].metric.size(), 1u);
-  EXPECT_EQ(families["atoll_commits_total"].metric[0].counter.value, 3);
+  const auto source =
+      std::make_shared<Source>(MakeGauges("a_gauge", "A.", {{{}, 2}}));
+  metrics.Add(source);
+  EXPECT_EQ(Find(metrics, "turns_total").metric.at(0).counter.value, 3);
+  EXPECT_EQ(Find(metrics, "a_gauge").metric.at(0).gauge.value, 2);
+  const auto families = metrics.Collect();
+  EXPECT_TRUE(std::is_sorted(
+      families.begin(), families.end(),
+      [](const auto& a, const auto& b) { return a.name < b.name; }));
+}
+
+TEST(MetricsTest, TwoFamiliesOfOneNameBecomeOne) {
+  Metrics metrics;
+  const auto first = std::make_shared<Source>(
+      MakeCounters("x_total", "X.", {{{{"codec", "f32"}}, 1}}));
+  const auto second = std::make_shared<Source>(
+      MakeCounters("x_total", "X.", {{{{"codec", "bf16"}}, 2}}));
+  const auto other_type =
+      std::make_shared<Source>(MakeGauges("x_total", "X.", {{{}, 3}}));
+  metrics.Add(first);
+  metrics.Add(second);
+  metrics.Add(other_type);
+  const auto families = metrics.Collect();
+  EXPECT_EQ(std::count_if(families.begin(), families.end(),
+                          [](const auto& f) { return f.name == "x_total"; }),
+            1);
+  EXPECT_EQ(Find(metrics, "x_total").metric.size(), 2u);
+}
+
+TEST(MetricsTest, ASourceThatIsGoneAndAnEmptyFamilyAreNotShown) {
+  Metrics metrics;
+  auto gone = std::make_shared<Source>(MakeGauges("gone", "G.", {{{}, 1}}));
+  const auto empty = std::make_shared<Source>(MakeGauges("empty", "E.", {}));
+  metrics.Add(gone);
+  metrics.Add(empty);
+  EXPECT_EQ(Find(metrics, "gone").name, "gone");
+  gone.reset();
+  EXPECT_EQ(Find(metrics, "gone").name, "");
+  EXPECT_EQ(Find(metrics, "empty").name, "");
 }
 
 }  // namespace

@@ -4,9 +4,11 @@
 //   grpc_server_call_started_total{grpc_method}
 //   grpc_server_call_duration_seconds{grpc_method,grpc_status}
 //
-// grpc_method is "atoll.v1.RunService/GetRun", or "other" beyond 128 methods;
-// grpc_status is "OK", "UNAVAILABLE", ... A stream counts when it ends, with its
-// whole duration. A message costs one virtual call.
+// grpc_method is "atoll.v1.RunService/GetRun", or "other" for a method that no
+// service has; grpc_status is "OK", "UNAVAILABLE", ... A call, stream or not,
+// counts once when its handler hands over the status, with its whole duration.
+// A peer that has received the status finds it counted. Calls that the role
+// check refuses are not counted. Thread-safe.
 
 #pragma once
 

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "base/rpc/authorization.h"
 #include "base/rpc/call_metrics.h"
 #include "base/rpc/frames.h"
 #include "base/rpc/grpc_library.h"
@@ -130,6 +131,13 @@ absl::StatusOr<std::unique_ptr<RpcServer>> RpcServer::Start(const Spec& spec) {
     builder.experimental().SetInterceptorCreators(std::move(interceptors));
   }
   auto server = std::unique_ptr<RpcServer>(new RpcServer);
+  if (spec.metrics != nullptr) {
+    std::vector<
+        std::unique_ptr<grpc::experimental::ServerInterceptorFactoryInterface>>
+        interceptors;
+    interceptors.push_back(MakeCallMetrics(*spec.metrics));
+    builder.experimental().SetInterceptorCreators(std::move(interceptors));
+  }
   server->server_ = builder.BuildAndStart();
   if (server->server_ == nullptr || port == 0) {
     return absl::FailedPreconditionError(absl::StrCat(

@@ -1,3 +1,5 @@
+#include <curl/curl.h>
+#include <microhttpd.h>
 #include <omp.h>
 #include <openssl/evp.h>
 #include <openssl/ssl.h>
@@ -25,6 +27,8 @@
 #include "gtest/gtest.h"
 #include "hwy/highway.h"
 #include "oneapi/dnnl/dnnl.hpp"
+#include "prometheus/counter.h"
+#include "prometheus/registry.h"
 #include "rocksdb/db.h"
 #include "toml++/toml.h"
 
@@ -65,12 +69,24 @@ TEST(LibrariesTest, LinksOneDnn) {
   EXPECT_EQ(engine.get_kind(), dnnl::engine::kind::cpu);
 }
 
+TEST(LibrariesTest, LinksPrometheus) {
+  prometheus::Registry registry;
+  prometheus::BuildCounter()
+      .Name("turns_total")
+      .Register(registry)
+      .Add({})
+      .Increment();
+  EXPECT_EQ(registry.Collect().at(0).metric.at(0).counter.value, 1);
+}
+
 TEST(LibrariesTest, LinksTheSmallOnes) {
   EXPECT_EQ(ZSTD_isError(ZSTD_compressBound(100)), 0u);
   EXPECT_NE(XXH3_64bits("a", 1), 0u);
   EXPECT_NE(EVP_sha256(), nullptr);
   EXPECT_NE(TLS_method(), nullptr);
   EXPECT_NE(hwy::SupportedTargets(), 0);
+  EXPECT_NE(curl_version_info(CURLVERSION_NOW), nullptr);
+  EXPECT_NE(MHD_get_version(), nullptr);
   EXPECT_FALSE(benchmark::ReportUnrecognizedArguments(1, nullptr));
   EXPECT_EQ(nlohmann::json::parse("[1]", nullptr, false)[0], 1);
   const toml::parse_result table = toml::parse("a = 1");

@@ -20,6 +20,7 @@ _PURE_OURS = (r'^(base/(codec|features|layout|status)/|base/time/proto_time\.h$|
 _NETWORK = r'^(grpc|grpcpp|grpc\+\+|sys/socket|netinet|arpa)/|\.grpc\.pb\.h$'
 _ROCKSDB = r'^rocksdb/'
 _DEVICE = r'^(cuda|cublas|cudnn|nccl)'
+_METRICS = r'^prometheus/'
 _THREADS = (r'^(thread|mutex|shared_mutex|condition_variable|future|semaphore|'
             r'barrier|latch|stop_token|pthread\.h|omp\.h)$'
             r'|^absl/synchronization/')
@@ -41,6 +42,7 @@ def _core(path, program):
       (_NETWORK, 'a core does not call'),
       (_ROCKSDB, 'a core does not store'),
       (_DEVICE, 'a core does not compute'),
+      (_METRICS, 'the shell counts'),
       (_TIME_AND_CHANCE, 'time and random numbers are handed to a core'),
   ]
   if not is_test(path):
@@ -57,6 +59,7 @@ def _kernels(path, program, folder):
   forbidden = [
       (_NETWORK, 'a kernel does not call'),
       (_ROCKSDB, 'a kernel does not store'),
+      (_METRICS, 'the shell counts'),
   ]
   if not is_test(path):
     forbidden.append((_FILES, 'a kernel does no I/O'))
@@ -137,4 +140,9 @@ def refusal(path, included, quoted):
   if re.search(_DEVICE, included) and not re.match(
       r'worker/(engine|collective)/', path):
     return 'devices are used by worker/engine and worker/collective alone'
+  if included == 'microhttpd.h' and not re.match(
+      r'(base/metrics|tests)/', path):
+    return 'base/metrics alone serves HTTP'
+  if included.startswith('curl/') and not re.match(r'(cli|tests)/', path):
+    return 'the command line alone calls over HTTP'
   return None

@@ -73,6 +73,21 @@ class IncludesTest(unittest.TestCase):
     self.refuses('worker/engine/ops/cpu/ops.cc', '"worker/data/batch.h"')
     self.refuses('worker/engine/ops/cpu/ops.cc', '"base/rpc/channel.h"')
 
+  def test_metrics_are_for_shells_and_http_for_one_room_each(self):
+    metrics = '"prometheus/counter.h"'
+    for path in ('base/metrics/metrics.h', 'base/rpc/call_metrics.cc',
+                 'server/store/db.cc', 'coordinator/service/loop.cc'):
+      self.allows(path, metrics)
+    for path in ('coordinator/core/round.cc', 'server/kernels/add.cc',
+                 'worker/engine/ops/matmul.cc', 'worker/core/loop_test.cc'):
+      self.refuses(path, metrics)
+    self.allows('base/metrics/metrics_listener.cc', '<microhttpd.h>')
+    self.refuses('base/rpc/listener.cc', '<microhttpd.h>')
+    self.refuses('coordinator/core/round.cc', '<microhttpd.h>')
+    self.allows('cli/ca/publish.cc', '<curl/curl.h>')
+    self.refuses('worker/data/fetch.cc', '<curl/curl.h>')
+    self.refuses('server/core/merge.cc', '<curl/curl.h>')
+
   def test_rocksdb_is_for_stores_and_grpc_is_not(self):
     self.allows('server/store/db.cc', '"rocksdb/db.h"')
     self.refuses('server/store/db.cc', '"grpcpp/grpcpp.h"')

@@ -1,0 +1,345 @@
+#include "base/metrics/metrics_listener.h"
+
+#include <microhttpd.h>
+#include <netdb.h>
+#include <netinet/in.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <cerrno>
+#include <cstring>
+#include <list>
+#include <thread>
+#include <utility>
+
+#include "CLI/CLI.hpp"
+#include "absl/base/thread_annotations.h"
+#include "absl/cleanup/cleanup.h"
+#include "absl/strings/match.h"
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/string_view.h"
+#include "absl/strings/strip.h"
+#include "absl/time/time.h"
+#include "base/io/files.h"
+#include "base/io/posix_file_system.h"
+#include "base/metrics/exposition.h"
+#include "base/obs/log.h"
+#include "base/status/status_macros.h"
+#include "base/sync/mutex.h"
+#include "base/time/clock.h"
+
+namespace atl {
+namespace {
+
+// Two, so that a scrape that waits does not hold up a probe.
+constexpr unsigned kThreadCount = 2;
+// Of all peers together.
+constexpr unsigned kConnectionCountMax = 256;
+// Of one address. Prometheus, the kubelet and other probes of a node share one.
+constexpr unsigned kPeerConnectionCountMax = 64;
+// Of a connection's request line, headers and own state.
+constexpr size_t kConnectionBytesMax = 8 << 10;
+constexpr unsigned kIdleSecondsMax = 5;
+// From accept to close, whatever the peer sends or reads meanwhile.
+constexpr absl::Duration kConnectionAgeMax = absl::Seconds(10);
+// How often connections are checked for their age.
+constexpr absl::Duration kAgeCheckInterval = absl::Seconds(1);
+// Of metrics' texts that peers have not read yet.
+constexpr int64_t kUnreadBytesMax = 16 << 20;
+constexpr int kBacklog = 128;
+
+constexpr char kPlainText[] = "text/plain; charset=utf-8";
+
+// Not base/rpc/host_port.h: base/rpc counts its calls with base/metrics.
+struct Address {
+  std::string host;  // Without brackets.
+  int port = 0;
+
+  std::string ToString() const {
+    return absl::StrContains(host, ":") ? absl::StrCat("[", host, "]:", port)
+                                        : absl::StrCat(host, ":", port);
+  }
+};
+
+absl::StatusOr<Address> ParseAddress(absl::string_view flag) {
+  const size_t colon = flag.rfind(':');
+  const bool is_port = colon == absl::string_view::npos;
+  absl::string_view host = is_port ? "" : flag.substr(0, colon);
+  const absl::string_view port = is_port ? flag : flag.substr(colon + 1);
+  if (host.empty()) host = "127.0.0.1";
+  const bool has_brackets =
+      absl::ConsumePrefix(&host, "[") && absl::ConsumeSuffix(&host, "]");
+  Address address;
+  if (host.empty() || absl::StrContains(host, has_brackets ? "[" : ":") ||
+      !absl::SimpleAtoi(port, &address.port) || address.port < 0 ||
+      address.port > 65535) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "--metrics-listen: \"", flag,
+        "\" is not HOST:PORT; 127.0.0.1:7490 and [::]:7490 are examples"));
+  }
+  address.host = std::string(host);
+  return address;
+}
+
+absl::Status CannotListen(const Address& address, absl::string_view why) {
+  return absl::FailedPreconditionError(
+      absl::StrCat("--metrics-listen: cannot listen on ", address.ToString(),
+                   ": ", why, "; `ss -ltnp` shows which program has a port"));
+}
+
+// Returns a listening socket, and sets `address.port`.
+absl::StatusOr<int> Listen(Address& address) {
+  addrinfo hints = {};
+  hints.ai_socktype = SOCK_STREAM;
+  addrinfo* found = nullptr;
+  const int error = getaddrinfo(
+      address.host.c_str(), absl::StrCat(address.port).c_str(), &hints, &found);
+  if (error != 0) return CannotListen(address, gai_strerror(error));
+  const absl::Cleanup free_found = [&] { freeaddrinfo(found); };
+  const int fd =
+      socket(found->ai_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+  if (fd < 0) return CannotListen(address, std::strerror(errno));
+  absl::Cleanup close_fd = [fd] { close(fd); };
+  const int on = 1;
+  const int off = 0;
+  setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &on, sizeof(on));
+  // [::] listens on IPv4 too.
+  setsockopt(fd, IPPROTO_IPV6, IPV6_V6ONLY, &off, sizeof(off));
+  sockaddr_storage bound = {};
+  socklen_t bound_bytes = sizeof(bound);
+  if (bind(fd, found->ai_addr, found->ai_addrlen) != 0 ||
+      listen(fd, kBacklog) != 0 ||
+      getsockname(fd, reinterpret_cast<sockaddr*>(&bound), &bound_bytes) != 0) {
+    return CannotListen(address, std::strerror(errno));
+  }
+  // The port is at the same place in both families.
+  address.port = ntohs(reinterpret_cast<const sockaddr_in&>(bound).sin_port);
+  std::move(close_fd).Cancel();
+  return fd;
+}
+
+// Open connections, each with its time of accept. Thread-safe.
+class Connections {
+ public:
+  using Id = std::list<std::pair<int, absl::Time>>::iterator;
+
+  Id Add(int fd) {
+    MutexLock lock(&mutex_);
+    return open_.emplace(open_.end(), fd, SystemClock().Now());
+  }
+  // The caller closes the socket only after this.
+  void Remove(Id id) {
+    MutexLock lock(&mutex_);
+    open_.erase(id);
+  }
+  // Shuts down those accepted before `time`; their owner then closes them.
+  void ShutDownOlder(absl::Time time) {
+    MutexLock lock(&mutex_);
+    for (const auto& [fd, accepted] : open_) {
+      if (accepted < time) shutdown(fd, SHUT_RDWR);
+    }
+  }
+
+ private:
+  Mutex mutex_;
+  // The oldest first.
+  std::list<std::pair<int, absl::Time>> open_ ABSL_GUARDED_BY(mutex_);
+};
+
+}  // namespace
+
+class MetricsListener::Impl {
+ public:
+  explicit Impl(const Metrics& metrics) : metrics_(metrics) {}
+
+  ~Impl() {
+    if (daemon_ != nullptr) MHD_stop_daemon(daemon_);
+    {
+      MutexLock lock(&mutex_);
+      stops_ = true;
+      wake_.SignalAll();
+    }
+    if (age_checker_.joinable()) age_checker_.join();
+  }
+
+  // Takes `listen_fd`, also if it fails.
+  absl::Status Start(int listen_fd) {
+    daemon_ = MHD_start_daemon(
+        MHD_USE_EPOLL_INTERNAL_THREAD, 0, nullptr, nullptr, &Impl::Answer, this,
+        MHD_OPTION_LISTEN_SOCKET, listen_fd,               //
+        MHD_OPTION_THREAD_POOL_SIZE, kThreadCount,         //
+        MHD_OPTION_CONNECTION_LIMIT, kConnectionCountMax,  //
+        MHD_OPTION_PER_IP_CONNECTION_LIMIT, kPeerConnectionCountMax,
+        MHD_OPTION_CONNECTION_MEMORY_LIMIT, kConnectionBytesMax,
+        MHD_OPTION_CONNECTION_TIMEOUT, kIdleSecondsMax,  //
+        MHD_OPTION_NOTIFY_CONNECTION, &Impl::Notify, this, MHD_OPTION_END);
+    if (daemon_ == nullptr) {
+      close(listen_fd);
+      return absl::ResourceExhaustedError(
+          "--metrics-listen: the HTTP server does not start: too few threads, "
+          "files or too little memory");
+    }
+    age_checker_ = std::thread([this] { CheckAges(); });
+    return absl::OkStatus();
+  }
+
+ private:
+  // An answer before its headers.
+  struct Answering {
+    unsigned status = MHD_HTTP_OK;
+    std::string body;
+    absl::string_view content_type = kPlainText;
+  };
+
+  // A body that libmicrohttpd frees once it is sent.
+  struct Body {
+    std::string text;
+    std::atomic<int64_t>& unread_bytes;
+  };
+
+  static void Notify(void* self, MHD_Connection* connection, void** context,
+                     MHD_ConnectionNotificationCode code) {
+    Connections& connections = static_cast<Impl*>(self)->connections_;
+    if (code == MHD_CONNECTION_NOTIFY_STARTED) {
+      const int fd =
+          MHD_get_connection_info(connection, MHD_CONNECTION_INFO_CONNECTION_FD)
+              ->connect_fd;
+      *context = new Connections::Id(connections.Add(fd));
+    } else {
+      const std::unique_ptr<Connections::Id> id(
+          static_cast<Connections::Id*>(*context));
+      connections.Remove(*id);
+    }
+  }
+
+  // Is called once the headers are there. Answers at once, before any body is
+  // read: libmicrohttpd then reads none, and closes the connection.
+  static MHD_Result Answer(void* self, MHD_Connection* connection,
+                           const char* url, const char* method, const char*,
+                           const char*, size_t*, void**) {
+    Impl& impl = *static_cast<Impl*>(self);
+    return impl.Send(connection, impl.MakeAnswer(connection, url, method));
+  }
+
+  static const char* Header(MHD_Connection* connection, const char* name) {
+    const char* const value =
+        MHD_lookup_connection_value(connection, MHD_HEADER_KIND, name);
+    return value == nullptr ? "" : value;
+  }
+
+  Answering MakeAnswer(MHD_Connection* connection, absl::string_view url,
+                       absl::string_view method) const {
+    if (method != MHD_HTTP_METHOD_GET && method != MHD_HTTP_METHOD_HEAD) {
+      return {MHD_HTTP_METHOD_NOT_ALLOWED, "only GET and HEAD\n"};
+    }
+    const absl::string_view length =
+        Header(connection, MHD_HTTP_HEADER_CONTENT_LENGTH);
+    if ((!length.empty() && length != "0") ||
+        *Header(connection, MHD_HTTP_HEADER_TRANSFER_ENCODING) != '\0') {
+      return {MHD_HTTP_CONTENT_TOO_LARGE, "a request here has no body\n"};
+    }
+    if (url == "/livez" || url == "/healthz") return {MHD_HTTP_OK, "ok\n"};
+    if (url == "/readyz") {
+      const absl::Status ready = metrics_.ready();
+      if (ready.ok()) return {MHD_HTTP_OK, "ok\n"};
+      return {MHD_HTTP_SERVICE_UNAVAILABLE,
+              absl::StrCat(ready.message(), "\n")};
+    }
+    if (url != "/metrics") {
+      return {MHD_HTTP_NOT_FOUND,
+              "try /metrics, /livez, /readyz or /healthz\n"};
+    }
+    if (unread_bytes_ > kUnreadBytesMax) {
+      return {MHD_HTTP_SERVICE_UNAVAILABLE,
+              "too many scrapes at once; try again in 10 seconds\n"};
+    }
+    const ExpositionFormat format =
+        ChooseFormat(Header(connection, MHD_HTTP_HEADER_ACCEPT));
+    return {MHD_HTTP_OK, Expose(metrics_.Collect(), format),
+            ContentType(format)};
+  }
+
+  // MHD_NO closes the connection.
+  MHD_Result Send(MHD_Connection* connection, Answering answer) {
+    unread_bytes_ += static_cast<int64_t>(answer.body.size());
+    auto* const body = new Body{std::move(answer.body), unread_bytes_};
+    const auto free_body = [](void* held) {
+      const std::unique_ptr<Body> sent(static_cast<Body*>(held));
+      sent->unread_bytes -= static_cast<int64_t>(sent->text.size());
+    };
+    MHD_Response* const response =
+        MHD_create_response_from_buffer_with_free_callback_cls(
+            body->text.size(), body->text.data(), free_body, body);
+    if (response == nullptr) {
+      free_body(body);
+      return MHD_NO;
+    }
+    // One request a connection, so that the age of a connection bounds the time
+    // of a request.
+    bool ok = MHD_add_response_header(response, MHD_HTTP_HEADER_CONNECTION,
+                                      "close") == MHD_YES &&
+              MHD_add_response_header(
+                  response, MHD_HTTP_HEADER_CONTENT_TYPE,
+                  std::string(answer.content_type).c_str()) == MHD_YES;
+    if (answer.status == MHD_HTTP_METHOD_NOT_ALLOWED) {
+      ok = ok && MHD_add_response_header(response, MHD_HTTP_HEADER_ALLOW,
+                                         "GET, HEAD") == MHD_YES;
+    }
+    ok = ok &&
+         MHD_queue_response(connection, answer.status, response) == MHD_YES;
+    MHD_destroy_response(response);
+    return ok ? MHD_YES : MHD_NO;
+  }
+
+  void CheckAges() {
+    MutexLock lock(&mutex_);
+    while (!stops_) {
+      connections_.ShutDownOlder(SystemClock().Now() - kConnectionAgeMax);
+      wake_.WaitWithTimeout(&mutex_, kAgeCheckInterval);
+    }
+  }
+
+  const Metrics& metrics_;
+  Connections connections_;
+  std::atomic<int64_t> unread_bytes_ = 0;
+  MHD_Daemon* daemon_ = nullptr;
+
+  std::thread age_checker_;
+  Mutex mutex_;
+  CondVar wake_;
+  bool stops_ ABSL_GUARDED_BY(mutex_) = false;
+};
+
+void AddMetricsFlags(CLI::App& app, MetricsListenerOptions& options) {
+  app.add_option("--metrics-listen", options.address,
+                 "HOST:PORT of a plaintext port for /metrics, /livez and "
+                 "/readyz, open to anyone who reaches it; a port alone means "
+                 "loopback, port 0 any free port. Without it there is none.");
+  app.add_option("--metrics-port-file", options.port_file,
+                 "Write the port of --metrics-listen to this file.");
+}
+
+MetricsListener::MetricsListener() = default;
+MetricsListener::~MetricsListener() = default;
+
+absl::StatusOr<std::unique_ptr<MetricsListener>> MetricsListener::Start(
+    const MetricsListenerOptions& options, const Metrics& metrics) {
+  if (options.address.empty()) return nullptr;
+  ASSIGN_OR_RETURN(Address address, ParseAddress(options.address));
+  ASSIGN_OR_RETURN(const int listen_fd, Listen(address));
+  auto listener = std::unique_ptr<MetricsListener>(new MetricsListener);
+  listener->impl_ = std::make_unique<Impl>(metrics);
+  RETURN_IF_ERROR(listener->impl_->Start(listen_fd));
+  listener->port_ = address.port;
+  listener->address_ = address.ToString();
+  if (!options.port_file.empty()) {
+    RETURN_IF_ERROR(WriteFileAtomically(PosixFileSystem(), options.port_file,
+                                        absl::StrCat(address.port, "\n")));
+  }
+  LOG(INFO) << "metrics and health on " << listener->address_;
+  return listener;
+}
+
+}  // namespace atl
