@@ -30,7 +30,7 @@
 #include "base/io/posix_file_system.h"
 #include "base/metrics/common_metrics.h"
 #include "base/metrics/metrics.h"
-#include "base/http/metrics_listener.h"
+#include "base/metrics/metrics_listener.h"
 #include "base/obs/log.h"
 #include "base/obs/program.h"
 #include "base/rpc/flags.h"

@@ -23,7 +23,7 @@
 #include "base/machine/limits.h"
 #include "base/metrics/common_metrics.h"
 #include "base/metrics/metrics.h"
-#include "base/http/metrics_listener.h"
+#include "base/metrics/metrics_listener.h"
 #include "base/obs/log.h"
 #include "base/obs/program.h"
 #include "base/rpc/allocator.h"

@@ -5,6 +5,7 @@
 #include <memory>
 #include <string>
 
+#include "absl/time/time.h"
 #include "base/metrics/metrics.h"
 #include "prometheus/collectable.h"
 #include "prometheus/histogram.h"
@@ -12,7 +13,8 @@
 namespace atl {
 
 // atoll_disk_free_bytes and atoll_disk_size_bytes of the file system of
-// `directory`, as an unprivileged process may use it.
+// `directory`, as statvfs tells an unprivileged process. A file system that
+// does not answer keeps its last values.
 std::shared_ptr<prometheus::Collectable> MakeDiskMetrics(
     std::string directory);
 

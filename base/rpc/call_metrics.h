@@ -13,6 +13,7 @@
 #pragma once
 
 #include <memory>
+#include <vector>
 
 #include "base/metrics/metrics.h"
 #include "grpcpp/support/server_interceptor.h"

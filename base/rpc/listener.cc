@@ -131,13 +131,6 @@ absl::StatusOr<std::unique_ptr<RpcServer>> RpcServer::Start(const Spec& spec) {
     builder.experimental().SetInterceptorCreators(std::move(interceptors));
   }
   auto server = std::unique_ptr<RpcServer>(new RpcServer);
-  if (spec.metrics != nullptr) {
-    std::vector<
-        std::unique_ptr<grpc::experimental::ServerInterceptorFactoryInterface>>
-        interceptors;
-    interceptors.push_back(MakeCallMetrics(*spec.metrics));
-    builder.experimental().SetInterceptorCreators(std::move(interceptors));
-  }
   server->server_ = builder.BuildAndStart();
   if (server->server_ == nullptr || port == 0) {
     return absl::FailedPreconditionError(absl::StrCat(

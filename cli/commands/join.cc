@@ -14,7 +14,7 @@
 #include "base/failpoint/failpoint.h"
 #include "base/metrics/common_metrics.h"
 #include "base/metrics/metrics.h"
-#include "base/http/metrics_listener.h"
+#include "base/metrics/metrics_listener.h"
 #include "base/obs/log.h"
 #include "base/obs/version.h"
 #include "base/rpc/authorization.h"
