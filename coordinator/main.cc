@@ -156,14 +156,14 @@ int main(int argc, char** argv) {
   CLI::App app("The control plane of Atoll: runs, islands, rounds.",
                "atoll-coordinator");
   app.add_option("--listen", flags.listeners.main,
-                 "host:port to serve on; port 0 takes a free one")
+                 "HOST:PORT to serve on; port 0 takes a free one")
       ->capture_default_str();
   app.add_option("--island-listen", flags.listeners.island,
-                 "host:port for islands alone; default: as --listen");
+                 "HOST:PORT for islands alone; default: as --listen");
   app.add_option("--server-listen", flags.listeners.server,
-                 "host:port for parameter servers alone; default: as --listen");
+                 "HOST:PORT for parameter servers alone; default: as --listen");
   app.add_option("--query-listen", flags.listeners.query,
-                 "host:port for queries alone; default: as --listen");
+                 "HOST:PORT for queries alone; default: as --listen");
   app.add_option("--data-dir", flags.data_dir,
                  "Directory of the coordinator's state; created if missing")
       ->required();
@@ -195,8 +195,7 @@ int main(int argc, char** argv) {
       "/var/lib/atoll/c\n"
       "  atoll-coordinator --listen 0.0.0.0:7400 --data-dir /var/lib/atoll/c "
       "\\\n"
-      "    --tls-cert coordinator.pem --tls-key coordinator.key --tls-ca "
-      "ca.pem");
+      "    --tls-cert c/tls.crt --tls-key c/tls.key --tls-ca c/ca.crt");
   if (const std::optional<int> end = atl::ParseCommandLine(app, argc, argv)) {
     return *end;
   }

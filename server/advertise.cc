@@ -15,7 +15,7 @@ namespace {
 template <typename... Parts>
 absl::Status Invalid(absl::string_view advertise, const Parts&... parts) {
   return absl::InvalidArgumentError(
-      absl::StrCat("--advertise ", advertise, ": ", parts...));
+      absl::StrCat("\"", advertise, "\": ", parts...));
 }
 
 // Of decimal digits only.
@@ -74,7 +74,7 @@ absl::StatusOr<std::string> ResolveAdvertise(absl::string_view advertise,
     left.remove_prefix(brace);
     const size_t end = left.find('}');
     if (left[0] == '}' || end == absl::string_view::npos) {
-      return Invalid(advertise, "the brace in \"", left, "\" has no other one");
+      return Invalid(advertise, "the brace at \"", left, "\" has no partner");
     }
     ASSIGN_OR_RETURN(
         const std::string value,

@@ -2,6 +2,7 @@
 
 #include <string>
 
+#include "absl/strings/str_cat.h"
 #include "gtest/gtest.h"
 
 namespace atl::server {
@@ -19,7 +20,7 @@ void ExpectRefused(absl::string_view advertise, absl::string_view named,
   const auto address = ResolveAdvertise(advertise, server_id, 7401);
   ASSERT_TRUE(absl::IsInvalidArgument(address.status())) << *address;
   const absl::string_view message = address.status().message();
-  EXPECT_EQ(message.find("--advertise "), 0) << message;
+  EXPECT_EQ(message.find(absl::StrCat("\"", advertise, "\": ")), 0) << message;
   EXPECT_NE(message.find(named), absl::string_view::npos) << message;
 }
 

@@ -65,17 +65,17 @@ struct Flags {
 
 void AddFlags(CLI::App& app, Flags& flags) {
   app.add_option("--listen", flags.listen,
-                 "host:port to serve on; port 0: any free port")
+                 "HOST:PORT to serve on; port 0: any free port")
       ->capture_default_str();
   app.add_option("--coordinator", flags.coordinator,
-                 "host:port of the coordinator")
+                 "HOST:PORT of the coordinator")
       ->required();
   app.add_option("--server-id", flags.server_id,
-                 "name of this server, kept over restarts: [a-z0-9-]{1,63}")
+                 "Name of this server, kept over restarts: [a-z0-9-]{1,63}")
       ->required();
   // After --server-id, which its check needs.
   app.add_option("--advertise", flags.advertise,
-                 "host:port at which islands reach it; default: --listen. "
+                 "HOST:PORT at which islands reach it; default: --listen. "
                  "{server-id}, {port}, {ordinal} (the number at the id's end) "
                  "and {ordinal+N} are replaced")
       ->check([&flags](const std::string& advertise) {
@@ -83,54 +83,54 @@ void AddFlags(CLI::App& app, Flags& flags) {
             ResolveAdvertise(advertise, flags.server_id, 1).status().message());
       });
   app.add_option("--data-dir", flags.data_dir,
-                 "directory of its state; created if it is missing")
+                 "Directory of its state; created if it is missing")
       ->required();
   app.add_option("--port-file", flags.port_file,
-                 "file to which the port is written once it serves");
+                 "File to which the port is written once it serves");
   app.add_option("--threads", flags.threads,
-                 "threads that merge; 0: one for each processor that the "
+                 "Threads that merge; 0: one for each processor that the "
                  "cgroup and the affinity leave")
       ->capture_default_str()
       ->check(CLI::Range(0, 256));
   app.add_option(
          "--memory-mib", flags.memory_mib,
-         "memory for parameters and optimizer state, in MiB; the rest "
+         "Memory for parameters and optimizer state, in MiB; the rest "
          "is read from files, slowly; 0: half of the machine's memory, or "
          "of the cgroup's limit")
       ->capture_default_str()
       ->check(CLI::Range(int64_t{0}, int64_t{1} << 30));
   app.add_option("--live-merge-mib", flags.live_merge_mib,
-                 "memory for blocks that wait to be merged in runs of "
+                 "Memory for blocks that wait to be merged in runs of "
                  "durability island, in MiB; when it is used up, islands are "
                  "admitted one after the other")
       ->capture_default_str()
       ->check(CLI::Range(int64_t{0}, int64_t{1} << 30));
   app.add_option("--slow-stream-s", flags.slow_stream_s,
-                 "the server ends a push or pull that moves less than 16 KiB "
+                 "The server ends a push or pull that moves less than 16 KiB "
                  "in this many seconds while the server waits for it")
       ->capture_default_str()
       ->check(CLI::Range(0.1, 3600.0));
   app.add_option("--connection-age-s", flags.connection_age_s,
-                 "seconds after which a connection must be opened again; calls "
+                 "Seconds after which a connection must be opened again; calls "
                  "in progress are cut as long after that, at most a minute")
       ->capture_default_str();
   app.add_option("--log-level", flags.log_level, "info, warning or error")
       ->capture_default_str();
   app.add_option("--failpoint", flags.failpoint,
-                 "for tests: NAME[@N], the point where the process kills "
+                 "For tests: NAME[@N], the point where the process kills "
                  "itself");
   rpc::AddSecurityFlags(app, flags.security);
   AddMetricsFlags(app, flags.metrics);
   app.footer(
       "Examples, on one machine and on a network, with certificates "
       "(README):\n"
-      "  atoll-server --coordinator 127.0.0.1:7400 --server-id s0 "
-      "--data-dir /var/lib/atoll/s0\n"
+      "  atoll-server --coordinator 127.0.0.1:7400 --server-id s0 \\\n"
+      "    --data-dir /var/lib/atoll/s0\n"
       "  atoll-server --listen 0.0.0.0:7401 --advertise s0.example.org:7401 "
       "\\\n"
-      "    --coordinator c.example.org:7400 --server-id s0 --data-dir "
-      "/var/lib/atoll/s0 \\\n"
-      "    --tls-cert s0.pem --tls-key s0.key --tls-ca ca.pem");
+      "    --coordinator c.example.org:7400 --server-id s0 \\\n"
+      "    --data-dir /var/lib/atoll/s0 --tls-cert s0/tls.crt \\\n"
+      "    --tls-key s0/tls.key --tls-ca s0/ca.crt");
 }
 
 // A coordinator's state is in the directory itself, a server's in subfolders.

@@ -313,12 +313,14 @@ class MetricsListener::Impl {
 };
 
 void AddMetricsFlags(CLI::App& app, MetricsListenerOptions& options) {
-  app.add_option("--metrics-listen", options.address,
-                 "HOST:PORT of a plaintext port for /metrics, /livez and "
-                 "/readyz, open to anyone who reaches it; a port alone means "
-                 "loopback, port 0 any free port. Without it there is none.");
+  CLI::Option* listen = app.add_option(
+      "--metrics-listen", options.address,
+      "HOST:PORT of a plaintext port for /metrics, /livez and "
+      "/readyz, open to anyone who reaches it; a port alone means "
+      "loopback, port 0 any free port; default: no port");
   app.add_option("--metrics-port-file", options.port_file,
-                 "Write the port of --metrics-listen to this file.");
+                 "File to write the port of --metrics-listen to")
+      ->needs(listen);
 }
 
 MetricsListener::MetricsListener() = default;

@@ -33,7 +33,7 @@ absl::Status MakeDirectory(const std::string& path) {
   FileSystem& fs = PosixFileSystem();
   RETURN_IF_ERROR(fs.CreateDirectories(ParentDirectory(path)));
   if (::mkdir(path.c_str(), 0700) != 0 && errno != EEXIST) {
-    return ErrnoToStatus(errno, path);
+    return ErrnoToStatus(errno, absl::StrCat("make directory ", path));
   }
   return absl::OkStatus();
 }

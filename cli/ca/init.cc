@@ -39,7 +39,7 @@ absl::Status Init(Context& context, const InitOptions& options) {
   data["ca"] = OriginName(origin);
   context.output().Print(
       data, absl::StrCat(OriginName(origin), " the CA in ", options.directory,
-                         "; who has its ca.key can act as anyone\n"));
+                         "; the holder of ca.key can act as anyone\n"));
   return absl::OkStatus();
 }
 
@@ -56,11 +56,11 @@ void AddCaInit(CLI::App& app, Context& context) {
   command->add_option("--dir", options->directory, "Directory of the CA")
       ->required();
   command
-      ->add_option("--days", options->days, "How long the CA is valid")
+      ->add_option("--days", options->days, "Days for which the CA is valid")
       ->capture_default_str()
       ->check(CLI::Range(1, 36500));
   command->add_option("--existing", options->existing,
-                      "Copy the CA of this directory, if it holds one");
+                      "Directory whose CA is copied, if it holds one");
   SetAction(*command, context, Init, options);
 }
 

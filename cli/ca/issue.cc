@@ -45,28 +45,31 @@ void AddCaIssue(CLI::App& app, Context& context) {
       app.add_subcommand("issue", "Issue a certificate of the CA");
   command->footer(
       "Writes tls.crt, tls.key and ca.crt, for --tls-cert, --tls-key and\n"
-      "--tls-ca. Running programs use files that replace theirs.\n"
+      "--tls-ca. Running programs read replaced files again.\n"
       "Example:\n"
-      "  atoll ca issue --dir ca --role coordinator --id c --host "
-      "c.example.org --out c\n"
+      "  atoll ca issue --dir ca --role coordinator --id c --out c \\\n"
+      "    --host c.example.org,192.0.2.7\n"
       "  atoll ca issue --dir ca --role island --id kitchen --out kitchen");
   auto flags = std::make_shared<IssueFlags>();
   IssueOptions& options = flags->options;
   command->add_option("--dir", options.directory, "Directory of the CA")
       ->required();
-  command->add_option("--role", flags->role, "What its owner is")
+  command->add_option("--role", flags->role, "Role of the certificate's owner")
       ->required()
       ->check(CLI::IsMember(
           {"coordinator", "server", "operator", "island", "reader"}));
-  command->add_option("--id", options.id, "Id of its owner")->required();
+  command->add_option("--id", options.id, "Id of the certificate's owner")
+      ->required();
   command
       ->add_option("--host", options.hosts,
-                   "Names and addresses that others dial; for a coordinator "
-                   "or a server")
+                   "DNS names and IP addresses that others dial, for a "
+                   "coordinator or a server: H[,H]")
       ->delimiter(',');
-  command->add_option("--out", options.out, "Directory to write")->required();
+  command->add_option("--out", options.out, "Directory to write the files to")
+      ->required();
   command
-      ->add_option("--days", flags->days, "How long the certificate is valid")
+      ->add_option("--days", flags->days,
+                   "Days for which the certificate is valid")
       ->capture_default_str()
       ->check(CLI::Range(1, 36500));
   SetAction(*command, context, Issue, flags);

@@ -118,7 +118,7 @@ absl::Status Publish(Context& context, const PublishOptions& options) {
 
 void AddCaPublish(CLI::App& app, Context& context) {
   CLI::App* command = app.add_subcommand(
-      "publish", "Create Secrets of certificates, from a pod of Kubernetes");
+      "publish", "Create Secrets of certificates from a Kubernetes pod");
   command->footer(
       "Each subdirectory ID of --from becomes the Secret PREFIX-ID-tls, and "
       "ca\n"
@@ -126,24 +126,31 @@ void AddCaPublish(CLI::App& app, Context& context) {
       "Example:\n"
       "  atoll ca publish --from certs --namespace train --prefix atoll");
   auto options = std::make_shared<PublishOptions>();
-  command->add_option("--from", options->from, "Directory of directories")
-      ->required();
-  command->add_option("--namespace", options->name_space, "Of the Secrets")
+  command
+      ->add_option("--from", options->from,
+                   "Directory with one directory for each id")
       ->required();
   command
-      ->add_option("--prefix", options->prefix, "Begins the Secrets' names")
+      ->add_option("--namespace", options->name_space,
+                   "Namespace of the Secrets")
+      ->required();
+  command
+      ->add_option("--prefix", options->prefix,
+                   "Beginning of the Secrets' names")
       ->required();
   command->add_option("--label", options->labels,
-                      "KEY=VALUE of every Secret; may be repeated");
+                      "Label of every Secret, KEY=VALUE; may be repeated");
   command->add_option("--api", options->api.url,
-                      "URL of the API; default: the pod's");
+                      "URL of the Kubernetes API; default: the pod's");
   options->api.token_file = std::string(kAccount) + "token";
   command
       ->add_option("--token-file", options->api.token_file,
-                   "Token of the account")
+                   "File with the service account's token")
       ->capture_default_str();
   options->api.ca_file = std::string(kAccount) + "ca.crt";
-  command->add_option("--api-ca", options->api.ca_file, "CA of the API")
+  command
+      ->add_option("--api-ca", options->api.ca_file,
+                   "File with the CA of the Kubernetes API")
       ->capture_default_str();
   SetAction(*command, context, Publish, options);
 }

@@ -467,7 +467,8 @@ void AddDevUp(CLI::App& app, Context& context) {
   command->footer(
       "DIR holds everything: logs, state, endpoints.json once the servers "
       "run,\n"
-      "and the exported model at the end. Processes that die are restarted.\n"
+      "prometheus-targets.json (metrics ports, for Prometheus' file_sd), and\n"
+      "the exported model at the end. Processes that die are restarted.\n"
       "Ctrl-C stops; the same command with the same DIR resumes the run.\n"
       "Examples:\n"
       "  atoll dev up laptop --dir /tmp/laptop\n"

@@ -3,11 +3,14 @@
 #include <utility>
 #include <vector>
 
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "base/status/status_macros.h"
 #include "base/time/proto_time.h"
 #include "cli/commands/commands.h"
+#include "cli/output/error.h"
 #include "cli/output/table.h"
 
 namespace atl::cli {
@@ -23,11 +26,17 @@ absl::Status GetMetrics(Context& context, const MetricsOptions& options) {
   v1::GetMetricsRequest request;
   request.set_run_id(options.run_id);
   for (const std::string& name : options.names) request.add_names(name);
-  ASSIGN_OR_RETURN(const v1::GetMetricsResponse response,
-                   client->GetMetrics(request));
+  const absl::StatusOr<v1::GetMetricsResponse> response =
+      client->GetMetrics(request);
+  if (absl::IsInvalidArgument(response.status())) {
+    return WithHint(response.status(),
+                    absl::StrCat("`atoll metrics ", options.run_id,
+                                 "` lists the names."));
+  }
+  RETURN_IF_ERROR(response.status());
   Table table({"NAME", "UNIT", ">POINTS", ">LAST", ">COMMIT", "TIME"});
   Json items = Json::array();
-  for (const v1::MetricSeries& series : response.series()) {
+  for (const v1::MetricSeries& series : response->series()) {
     items.push_back(ToJson(series));
     std::vector<std::string> cells = {series.name(), series.unit(),
                                       absl::StrCat(series.points_size())};

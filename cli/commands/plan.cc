@@ -301,7 +301,8 @@ absl::Status Plan(Context& context, const PlanOptions& options) {
   if (options.kubernetes) return PlanKubernetes(context, options, subject);
   if (options.tokens_per_second == 0) {
     return UsageError("--tokens-per-second is required",
-                      "It is not with --kubernetes.");
+                      "Give the tokens per second that an island trains on. "
+                      "Only --kubernetes does without.");
   }
   ASSIGN_OR_RETURN(const Scene scene, ReadScene(options, subject));
   ASSIGN_OR_RETURN(const std::vector<Row> rows,
@@ -439,13 +440,16 @@ void AddPlan(CLI::App& app, Context& context) {
                       "Codec of outer gradients, instead of each preset's");
   command->add_option("--down-codec", options->down_codec,
                       "Codec of what servers send, instead of each preset's");
-  command->add_flag("--kubernetes", options->kubernetes,
-                    "Print the memory and disk of each program instead");
+  CLI::Option* kubernetes = command->add_flag(
+      "--kubernetes", options->kubernetes,
+      "Print the memory and disk of each program instead; links and rates do "
+      "not matter");
   command
       ->add_option("--servers", options->servers,
-                   "With --kubernetes: number of servers; default: the run "
+                   "Number of servers, with --kubernetes; default: the run "
                    "file's, else 1")
-      ->check(CLI::Range(1, 4096));
+      ->check(CLI::Range(1, 4096))
+      ->needs(kubernetes);
   command->add_flag("--local-data", options->local_data,
                     "Data must stay on its island: compare fedavg and fedopt");
   AddNumbers(*command, *options);

@@ -63,7 +63,8 @@ absl::Status CsvWriter::ReadWhatIsThere() {
   if (whole.substr(0, kHeader.size()) != kHeader) {
     return WithReason(
         absl::FailedPreconditionError(absl::StrCat(
-            file_->path(), ":1: not the header of a file of --csv")),
+            file_->path(), ":1 is not the header that --csv writes; "
+                                       "give another file")),
         "OTHER_FILE");
   }
   int64_t line = 1;

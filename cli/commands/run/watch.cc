@@ -260,9 +260,10 @@ void AddRunWatch(CLI::App& app, Context& context) {
                    "Print only events with a greater revision")
       ->check(NotNegative());
   command->add_option("--tensorboard", options->tensorboard,
-                      "Directory for TensorBoard's events, one for each run");
+                      "Directory for TensorBoard's event files; give each run "
+                      "its own");
   command->add_option("--csv", options->csv,
-                      "File for a row for each committed round");
+                      "CSV file with a row for each committed round");
   SetAction(*command, context, WatchRun, options);
 }
 
