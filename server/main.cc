@@ -144,8 +144,8 @@ absl::Status CheckDirectory(const std::string& data_dir) {
                    "--data-dir"));
 }
 
-// Waits for SIGTERM and SIGINT. What is acknowledged survives an abrupt end, so
-// this ends the process at once while it starts, and if stopping takes longer
+// Waits for SIGTERM and SIGINT. Acknowledged data survives an abrupt end. The
+// process therefore ends at once while it starts, and if stopping takes longer
 // than kStopMax.
 class SignalWatch {
  public:

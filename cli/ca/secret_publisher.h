@@ -10,7 +10,7 @@
 
 namespace atl::cli {
 
-// Who is asked, and as whom.
+// The API server's address, and the account's token for it.
 struct KubernetesApi {
   std::string url;         // "https://10.0.0.1:443"
   std::string token_file;  // Of the service account.

@@ -39,7 +39,7 @@ struct PlanOptions {
   int servers = 0;
 };
 
-// What is planned: a model and, from a run file, its run.
+// The subject of a plan: a model and, from a run file, its run.
 struct Subject {
   worker::PlannedModel model;
   std::optional<v1::RunSpec> run;

@@ -42,7 +42,7 @@ class Peer:
         self.is_open = True
 
     def tick(self, data=b""):
-        """Sends what of `data` the kernel takes, and reads what is there."""
+        """Sends as much of `data` as the kernel takes, and reads the answer."""
         if not self.is_open:
             return
         try:

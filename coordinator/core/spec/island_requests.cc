@@ -38,7 +38,7 @@ constexpr int64_t kTimestampSecondsMax = 253'402'300'799;  // End of 9999.
 
 bool IsNanos(int32_t nanos) { return nanos >= 0 && nanos < 1'000'000'000; }
 
-// What is wrong with the phases of one synchronization; empty: nothing.
+// The fault in the phases of one synchronization; empty: none.
 std::string FindPhaseError(const v1::SyncPhases& sync) {
   if (sync.seq() < 1) return "its seq must be at least 1";
   std::set<v1::Phase> seen;
