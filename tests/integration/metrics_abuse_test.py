@@ -26,6 +26,8 @@ SENT_BYTES_MAX = 64 << 20
 # Fits no limit on headers.
 ENDLESS_BYTES = 64 << 20
 HEARTBEAT_P99_S_MAX = 0.1
+# Rounds that commit under each abuse.
+ABUSED_COMMITS = 3
 
 STRICT = "--strict" in sys.argv
 
@@ -170,17 +172,36 @@ class PeakMemory:
         raise AssertionError("no " + name)
 
 
-def abuse(test, port, pid):
-    """All abuses, one after the other."""
-    hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
-    resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
-    for attack in ABUSES:
-        memory = PeakMemory(pid)
-        attack(test, port)
-        print("%s: %.1f MiB" % (attack.__name__,
-                                memory.growth_bytes() / (1 << 20)), flush=True)
-        test.assertLess(memory.growth_bytes(), GROWTH_BYTES_MAX,
-                        attack.__name__)
+class Attacker(threading.Thread):
+    """Repeats one abuse until `finish`."""
+
+    def __init__(self, test, attack, port, pid):
+        super().__init__()
+        self._test, self._attack, self._port = test, attack, port
+        self._memory = PeakMemory(pid)
+        self._is_enough = threading.Event()
+        self._error = None
+        self.start()
+
+    def run(self):
+        try:
+            while True:
+                self._attack(self._test, self._port)
+                if self._is_enough.is_set():
+                    return
+        except (AssertionError, OSError) as error:
+            self._error = error
+
+    def finish(self):
+        """Ends with the abuse in progress; raises what failed."""
+        self._is_enough.set()
+        self.join()
+        if self._error:
+            raise self._error
+        growth = self._memory.growth_bytes()
+        name = self._attack.__name__
+        print("%s: %.1f MiB" % (name, growth / (1 << 20)), flush=True)
+        self._test.assertLess(growth, GROWTH_BYTES_MAX, name)
 
 
 class MetricsAbuseTest(cluster_module.IntegrationTest):
@@ -199,21 +220,21 @@ class MetricsAbuseTest(cluster_module.IntegrationTest):
         cluster.create_run_of(spec)
         cluster.start_islands(arguments=["-o", "json"])
         cluster.wait_commits(1)
-
-        failures = []
-
-        def attack():
+        hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
+        resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+        pid = cluster.processes["coordinator"].pid
+        for attack in ABUSES:
+            attacker = Attacker(self, attack, port, pid)
             try:
-                abuse(self, port, cluster.processes["coordinator"].pid)
-            except (AssertionError, OSError) as error:
-                failures.append(error)
-
-        attacker = threading.Thread(target=attack)
-        attacker.start()
+                cluster.runs.ResumeRun(run_id="run")
+                cluster.wait_commits(cluster.run_state().commit_seq +
+                                     ABUSED_COMMITS)
+                # Else the run may end before the last abuse.
+                cluster.runs.PauseRun(run_id="run")
+            finally:
+                attacker.finish()
+        cluster.runs.ResumeRun(run_id="run")
         sha256 = self.finish_strict(cluster, self.values)
-        attacker.join()
-        if failures:
-            raise failures[0]
         self.assertEqual(sha256, reference)
         self.assertEqual(metrics.get(port, metrics.READY), (200, "ok\n"))
         self.assertEqual(metrics.scrape(port).get("atoll_ready"), 1)

@@ -453,10 +453,13 @@ class TlsTest(cluster_module.IntegrationTest):
             "island_count_min": 2, "min_quorum": 2}})
         cluster.create_run(values)
         islands = ["island-0", "island-1"]
-        cluster.start_islands(count=2)
-        cluster.wait_commits(2)
+        cluster.wait_state(cluster_module.ACTIVE)
         # So that the run does not end first; streams and heartbeats go on.
         cluster.run_cli("run", "pause", "run", check=0)
+        cluster.start_islands(count=2)
+        wait.until("both islands are ready", lambda: (
+            [i.state for i in cluster.islands()] ==
+            [cluster_module.READY] * 2))
         for process in ["coordinator"] + cluster.server_ids + islands:
             used = security.of_process(process)
             name = used.common_name
