@@ -105,11 +105,10 @@ absl::Status ListRounds(Context& context, const RoundListOptions& options) {
                      client->ListRounds(request));
     if (request.page_token().empty() &&
         response.first_kept_commit_seq() > options.after + 1) {
-      context.output().Message(
-          absl::StrCat("rounds before commit ",
-                       response.first_kept_commit_seq(),
-                       " are no longer kept: the run file's [history] "
-                       "keep_round_count bounds them"));
+      context.output().Message(absl::StrCat(
+          "rounds before commit ", response.first_kept_commit_seq(),
+          " are no longer kept: the run file's [history] "
+          "keep_round_count bounds them"));
     }
     for (const v1::Round& round : response.rounds()) {
       if (!wants_more()) break;
