@@ -53,7 +53,7 @@ commands=(
   "run create" "run list" "run show" "run watch" "run pause" "run resume"
   "run cancel" "run delete" "run export" "run import" "run pin" "replay"
   "island list"
-  "island remove" "island readmit" "round list" "join" "plan"
+  "island remove" "island readmit" "round list" "metrics" "join" "plan"
   "data tokenize" "dev up"
   "dev baseline" "dev report" "eval" "generate" "settings" "version"
 )
@@ -174,8 +174,24 @@ expect 2 "${plan[@]}" --link 20Mb/s --overlap 500
 expect 2 "${plan[@]}" --link 20Mb/s --fragments 25
 has err "--fragments: 25 fragments"
 expect 2 plan --model 1X --tokens-per-second 1 --link 1Mb/s
-expect 2 plan --model 1B --link 1Mb/s
 expect 8 plan --model nothing --tokens-per-second 1 --link 1Mb/s
+
+expect 2 plan --model 1B --link 1Mb/s
+has err "--tokens-per-second is required"
+# Memory and disk need no link and no speed.
+expect 0 plan --model laptop --kubernetes --servers 3
+has out "coordinator"
+has out "measured"
+has out "  replicas: 3"
+has out "    kind: StatefulSet"
+empty err
+expect 0 plan --model 1.2B --kubernetes --islands 6 --down-codec bf16 -o json
+has out '"image_bytes"'
+has out '"values": "coordinator:'
+expect 0 plan --model 1.2B --kubernetes -o jsonl
+has out '"program":"island"'
+expect 2 plan --model laptop --kubernetes --servers 0
+has err "--servers"
 
 # With -o json an error is an envelope on stdout, too.
 expect 2 run show -o json

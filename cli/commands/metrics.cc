@@ -55,8 +55,7 @@ absl::Status GetMetrics(Context& context, const MetricsOptions& options) {
 }  // namespace
 
 void AddMetrics(CLI::App& app, Context& context) {
-  CLI::App* command =
-      app.add_subcommand("metrics", "Show a run's time series");
+  CLI::App* command = app.add_subcommand("metrics", "Show a run's time series");
   command->footer(
       "Shows the newest point of each series; -o json has all kept points.\n"
       "The coordinator keeps the newest 4096. Those that do not come from\n"
@@ -68,7 +67,7 @@ void AddMetrics(CLI::App& app, Context& context) {
   command->add_option("run", options->run_id, "Id of the run")->required();
   command
       ->add_option("--name", options->names,
-                      "Name of a series; may be repeated; default: all")
+                   "Name of a series; may be repeated; default: all")
       ->allow_extra_args(false);
   SetAction(*command, context, GetMetrics, options);
 }

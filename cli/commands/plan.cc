@@ -122,8 +122,8 @@ absl::StatusOr<std::vector<Row>> MakeRows(const PlanOptions& options,
     const bool streams = recipe.spec.schedule().fragment_schedule() ==
                          v1::FRAGMENT_SCHEDULE_STAGGERED;
     absl::StatusOr<planner::Exchange> exchange = worker::ExchangeOfRecipe(
-        recipe, subject.model, streams ? FragmentsFor(options, recipe, subject)
-                                       : 0);
+        recipe, subject.model,
+        streams ? FragmentsFor(options, recipe, subject) : 0);
     if (!exchange.ok()) {
       const absl::Status status = UsageError(exchange.status().message());
       return options.fragments > 0 ? Named("--fragments", status) : status;
@@ -214,8 +214,8 @@ std::string MakeTable(const std::vector<Row>& rows, const Subject& subject) {
   if (subject.token_count > 0) {
     head.push_back(absl::StrCat(">", FormatSize(subject.token_count), " IN"));
   }
-  for (const char* title : {">UP", ">DOWN", ">UP/H", ">DOWN/H", ">95 % AT",
-                            "BOUND BY"}) {
+  for (const char* title :
+       {">UP", ">DOWN", ">UP/H", ">DOWN/H", ">95 % AT", "BOUND BY"}) {
     head.emplace_back(title);
   }
   Table table(std::move(head));

@@ -42,7 +42,7 @@ absl::StatusOr<ResourceInput> ReadResourceInput(const PlanOptions& options,
 }  // namespace
 
 absl::Status PlanKubernetes(Context& context, const PlanOptions& options,
-                               const Subject& subject) {
+                            const Subject& subject) {
   ASSIGN_OR_RETURN(const ResourceInput input,
                    ReadResourceInput(options, subject));
   const Json programs = ResourcesData(input);

@@ -1,9 +1,11 @@
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
 #include "base/status/status_macros.h"
 #include "base/time/proto_time.h"
@@ -19,16 +21,24 @@ struct RoundListOptions {
   std::string run_id;
   int64_t after = 0;
   int64_t limit = 0;
+  bool phases = false;
 };
 
-// "0.3333 island-0, 0.6667 island-1, LATE island-2".
+constexpr v1::Phase kPhases[] = {v1::PHASE_TRAIN, v1::PHASE_ENCODE,
+                                 v1::PHASE_PUSH,  v1::PHASE_WAIT,
+                                 v1::PHASE_MERGE, v1::PHASE_APPLY};
+
+std::string Contributor(const v1::RoundContribution& contribution) {
+  return contribution.island_id().empty()
+             ? absl::StrCat("slot ", contribution.info().key().slot())
+             : contribution.island_id();
+}
+
+// "island-0 0.3333, island-1 0.6667, island-2 LATE".
 std::string DescribeContributions(const v1::Round& round) {
   std::vector<std::string> parts;
   for (const v1::RoundContribution& contribution : round.contributions()) {
-    const std::string who =
-        contribution.island_id().empty()
-            ? absl::StrCat("slot ", contribution.info().key().slot())
-            : contribution.island_id();
+    const std::string who = Contributor(contribution);
     parts.push_back(
         contribution.outcome() == v1::OUTCOME_MERGED
             ? absl::StrCat(who, " ", FormatLoss(contribution.weight()))
@@ -55,10 +65,33 @@ void AddRoundRow(const v1::Round& round, Table* table) {
        DescribeContributions(round)});
 }
 
+// A row for each contribution whose phases are known: seconds of each.
+void AddPhaseRows(const v1::Round& round, Table* table) {
+  for (const v1::RoundContribution& contribution : round.contributions()) {
+    if (contribution.phases().empty()) continue;
+    std::vector<std::string> cells = {absl::StrCat(round.commit_seq()),
+                                      Contributor(contribution)};
+    for (const v1::Phase phase : kPhases) {
+      std::string cell = "-";
+      for (const v1::PhaseTime& time : contribution.phases()) {
+        if (time.phase() != phase) continue;
+        cell = absl::StrFormat(
+            "%.3f", absl::ToDoubleSeconds(FromProto(time.duration())));
+      }
+      cells.push_back(std::move(cell));
+    }
+    table->AddRow(std::move(cells));
+  }
+}
+
 absl::Status ListRounds(Context& context, const RoundListOptions& options) {
   ASSIGN_OR_RETURN(auto client, context.MakeOperatorClient());
-  Table table({">COMMIT", ">ROUND", ">FRAGMENT", ">TRAINING", ">VALIDATION",
-               ">BYTES", ">MS", "COMMITTED", "CONTRIBUTIONS"});
+  Table rounds_table({">COMMIT", ">ROUND", ">FRAGMENT", ">TRAINING",
+                      ">VALIDATION", ">BYTES", ">MS", "COMMITTED",
+                      "CONTRIBUTIONS"});
+  Table phases_table({">COMMIT", "ISLAND", ">TRAIN", ">ENCODE", ">PUSH",
+                      ">WAIT", ">MERGE", ">APPLY"});
+  Table& table = options.phases ? phases_table : rounds_table;
   Json rounds = Json::array();
   v1::ListRoundsRequest request;
   request.set_run_id(options.run_id);
@@ -72,20 +105,29 @@ absl::Status ListRounds(Context& context, const RoundListOptions& options) {
                      client->ListRounds(request));
     if (request.page_token().empty() &&
         response.first_kept_commit_seq() > options.after + 1) {
-      context.output().Message(
-          absl::StrCat("rounds before commit ",
-                       response.first_kept_commit_seq(),
-                       " are no longer kept: the run file's [history] "
-                       "keep_round_count bounds them"));
+      context.output().Message(absl::StrCat(
+          "rounds before commit ", response.first_kept_commit_seq(),
+          " are no longer kept: the run file's [history] "
+          "keep_round_count bounds them"));
     }
     for (const v1::Round& round : response.rounds()) {
       if (!wants_more()) break;
       rounds.push_back(ToJson(round));
-      AddRoundRow(round, &table);
+      if (options.phases) {
+        AddPhaseRows(round, &table);
+      } else {
+        AddRoundRow(round, &table);
+      }
     }
     request.set_page_token(response.next_page_token());
   } while (!request.page_token().empty() && wants_more());
-  if (table.empty()) context.output().Message("no committed rounds");
+  if (rounds.empty()) {
+    context.output().Message("no committed rounds");
+  } else if (table.empty()) {
+    context.output().Message(
+        "no phases: they are kept since the coordinator's start, for the "
+        "newest rounds");
+  }
   context.output().PrintList("rounds", rounds,
                              table.empty() ? "" : table.ToString());
   return absl::OkStatus();
@@ -96,7 +138,9 @@ absl::Status ListRounds(Context& context, const RoundListOptions& options) {
 void AddRoundList(CLI::App& app, Context& context) {
   CLI::App* command = app.add_subcommand(
       "list", "List committed rounds and the outcome of each contribution");
-  command->footer("Example:\n  atoll round list laptop --after 20 -o jsonl");
+  command->footer(
+      "Examples:\n  atoll round list laptop --after 20 -o jsonl\n"
+      "  atoll round list laptop --phases");
   auto options = std::make_shared<RoundListOptions>();
   command->add_option("run", options->run_id, "Id of the run")->required();
   command
@@ -108,6 +152,8 @@ void AddRoundList(CLI::App& app, Context& context) {
                    "List at most this many rounds; 0: all")
       ->check(NotNegative())
       ->capture_default_str();
+  command->add_flag("--phases", options->phases,
+                    "Show where each island's time went, in seconds");
   SetAction(*command, context, ListRounds, options);
 }
 

@@ -83,8 +83,8 @@ absl::Status CsvWriter::ReadWhatIsThere() {
 absl::Status CsvWriter::ReadRow(absl::string_view row, int64_t line) {
   const std::vector<absl::string_view> cells = absl::StrSplit(row, ',');
   const auto fault = [&](absl::string_view reason, absl::string_view what) {
-    return WithReason(absl::FailedPreconditionError(absl::StrCat(
-                          file_->path(), ":", line, ": ", what)),
+    return WithReason(absl::FailedPreconditionError(
+                          absl::StrCat(file_->path(), ":", line, ": ", what)),
                       reason);
   };
   if (cells.size() != kBeginCount + 2 + kEndCount ||
@@ -92,15 +92,14 @@ absl::Status CsvWriter::ReadRow(absl::string_view row, int64_t line) {
     return fault("OTHER_FILE", "not a row of a file of --csv");
   }
   if (cells.back() != run_uid_) {
-    return WithHint(
-        fault("OTHER_RUN", absl::StrCat("a round of another run, ",
-                                        cells.back())),
-        "Give a file for each run.");
+    return WithHint(fault("OTHER_RUN", absl::StrCat("a round of another run, ",
+                                                    cells.back())),
+                    "Give a file for each run.");
   }
   const absl::Span<const absl::string_view> all = cells;
   row_begin_ = Join(all.subspan(0, kBeginCount));
-  row_end_ = absl::StrCat(absl::StrJoin(all.subspan(kBeginCount + 2), ","),
-                          "\n");
+  row_end_ =
+      absl::StrCat(absl::StrJoin(all.subspan(kBeginCount + 2), ","), "\n");
   row_.reset();
   v1::Evaluation evaluation;
   double loss = 0;
@@ -116,10 +115,9 @@ absl::Status CsvWriter::ReadRow(absl::string_view row, int64_t line) {
 }
 
 std::string CsvWriter::LastRow() const {
-  return absl::StrCat(row_begin_, row_.has_value() ? Number(row_->loss()) : "",
-                      ",",
-                      row_.has_value() ? absl::StrCat(row_->commit_seq()) : "",
-                      ",", row_end_);
+  return absl::StrCat(
+      row_begin_, row_.has_value() ? Number(row_->loss()) : "", ",",
+      row_.has_value() ? absl::StrCat(row_->commit_seq()) : "", ",", row_end_);
 }
 
 absl::Status CsvWriter::Add(const v1::Round& round,
@@ -135,12 +133,12 @@ absl::Status CsvWriter::Add(const v1::Round& round,
   row_offset_ = file_->size_bytes();
   row_begin_ = Join(std::vector<std::string>{
       absl::StrCat(round.commit_seq()), absl::StrCat(round.version()),
-       absl::StrCat(round.fragment()),
-       absl::FormatTime("%Y-%m-%dT%H:%M:%E3SZ", FromProto(round.commit_time()),
-                        absl::UTCTimeZone()),
-       absl::StrCat(round.merged_token_count()),
-       tokens_per_second.has_value() ? Number(*tokens_per_second) : "",
-       round.has_training_loss() ? Number(round.training_loss()) : ""});
+      absl::StrCat(round.fragment()),
+      absl::FormatTime("%Y-%m-%dT%H:%M:%E3SZ", FromProto(round.commit_time()),
+                       absl::UTCTimeZone()),
+      absl::StrCat(round.merged_token_count()),
+      tokens_per_second.has_value() ? Number(*tokens_per_second) : "",
+      round.has_training_loss() ? Number(round.training_loss()) : ""});
   row_end_ = absl::StrCat(
       Number(round.outer_gradient_norm()), ",", merged_count, ",",
       round.contributions_size() - merged_count, ",", payload_bytes, ",",

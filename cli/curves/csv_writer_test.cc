@@ -141,8 +141,7 @@ TEST_F(CsvWriterTest, RefusesAFileOfAnotherRunOrKind) {
   Open();
   ASSERT_TRUE(writer_->Add(Round(1), {}).ok());
   writer_.reset();
-  const absl::Status other =
-      CsvWriter::Open(files_, "/c.csv", "uid2").status();
+  const absl::Status other = CsvWriter::Open(files_, "/c.csv", "uid2").status();
   EXPECT_EQ(other.code(), absl::StatusCode::kFailedPrecondition);
   EXPECT_EQ(other.message(), "/c.csv:2: a round of another run, uid");
   for (const char* text : {"a,b\n1,2\n", "notes"}) {

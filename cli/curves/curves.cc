@@ -38,9 +38,9 @@ std::optional<double> Curves::TokensPerSecond(const v1::Round& round) {
     // The first round began when it was opened.
     const absl::Time since =
         commit_seq_ == 0 ? FromProto(round.open_time()) : commit_time_;
-    rate = static_cast<double>(round.merged_token_count() -
-                               merged_token_count_) /
-           absl::ToDoubleSeconds(time - since);
+    rate =
+        static_cast<double>(round.merged_token_count() - merged_token_count_) /
+        absl::ToDoubleSeconds(time - since);
   }
   commit_seq_ = round.commit_seq();
   merged_token_count_ = round.merged_token_count();

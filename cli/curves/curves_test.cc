@@ -101,7 +101,8 @@ TEST_F(CurvesOnFilesTest, ASecondWatchWritesNothingTwice) {
       ASSERT_TRUE(curves.Add(evaluated.evaluation(), Second(31)).ok());
     }
   }
-  EXPECT_THAT(Events("loss_metrics/global_avg_loss"), ElementsAre("1=2", "2=2"));
+  EXPECT_THAT(Events("loss_metrics/global_avg_loss"),
+              ElementsAre("1=2", "2=2"));
   EXPECT_THAT(Events("loss_metrics/outer_validation_loss"),
               ElementsAre("2=1.5"));
   const std::vector<std::string> lines =

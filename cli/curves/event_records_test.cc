@@ -53,7 +53,9 @@ TEST(EventRecordsTest, TheFirstRecordIsTheOneOfTensorFlowsFiles) {
   const std::string event = Unframe(record);
   EXPECT_EQ(event[0], 1 << 3 | 1);  // wall_time = 1, fixed64.
   EXPECT_THAT(Load<double>(event, 1), DoubleEq(7));
-  EXPECT_EQ(event.substr(9), "\x1a\x0d" "brain.Event:2");  // Field 3.
+  EXPECT_EQ(event.substr(9),
+            "\x1a\x0d"
+            "brain.Event:2");  // Field 3.
 }
 
 TEST(EventRecordsTest, APointIsAnEventWithTensorFlowsFieldNumbers) {
@@ -77,8 +79,8 @@ TEST(EventRecordsTest, ReadsWholeRecordsUpToATornOne) {
   EXPECT_EQ(all.size_bytes, static_cast<int64_t>(bytes.size()));
   EXPECT_EQ(all.events[1].summary().value(0).tag(), "loss");
   for (size_t cut = 1; cut < kPoint.tag.size() + 30; ++cut) {
-    const EventRecords records =
-        ReadEventRecords(absl::string_view(bytes).substr(0, bytes.size() - cut));
+    const EventRecords records = ReadEventRecords(
+        absl::string_view(bytes).substr(0, bytes.size() - cut));
     EXPECT_THAT(records.events, SizeIs(2)) << cut;
   }
 }

@@ -22,12 +22,11 @@ absl::StatusOr<std::string> FindFile(FileSystem& file_system,
     if (absl::EndsWith(name, absl::StrCat(".", options.run_uid, kEnding))) {
       return name;
     }
-    return WithHint(
-        WithReason(absl::FailedPreconditionError(absl::StrCat(
-                       options.directory, " has the events of another run: ",
-                       name)),
-                   "OTHER_RUN"),
-        "Give a directory for each run.");
+    return WithHint(WithReason(absl::FailedPreconditionError(absl::StrCat(
+                                   options.directory,
+                                   " has the events of another run: ", name)),
+                               "OTHER_RUN"),
+                    "Give a directory for each run.");
   }
   return "";
 }
@@ -39,13 +38,13 @@ absl::StatusOr<std::unique_ptr<EventWriter>> EventWriter::Open(
   RETURN_IF_ERROR(file_system.CreateDirectories(options.directory));
   ASSIGN_OR_RETURN(std::string name, FindFile(file_system, options));
   if (name.empty()) {
-    name = absl::StrCat("events.out.tfevents.", absl::ToUnixSeconds(options.now),
-                        ".", options.host, ".", options.run_uid, kEnding);
+    name =
+        absl::StrCat("events.out.tfevents.", absl::ToUnixSeconds(options.now),
+                     ".", options.host, ".", options.run_uid, kEnding);
   }
   ASSIGN_OR_RETURN(
       std::unique_ptr<CurveFile> file,
-      CurveFile::Open(file_system,
-                      absl::StrCat(options.directory, "/", name)));
+      CurveFile::Open(file_system, absl::StrCat(options.directory, "/", name)));
   std::unique_ptr<EventWriter> writer(new EventWriter(std::move(file)));
   RETURN_IF_ERROR(writer->ReadWhatIsThere(options.now));
   return writer;

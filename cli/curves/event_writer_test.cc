@@ -20,8 +20,8 @@ constexpr char kPath[] = "/d/events.out.tfevents.5.host.u1.atoll";
 class EventWriterTest : public ::testing::Test {
  protected:
   absl::StatusOr<std::unique_ptr<EventWriter>> Open(const std::string& uid) {
-    return EventWriter::Open(
-        files_, {"/d", uid, "host", absl::FromUnixSeconds(5)});
+    return EventWriter::Open(files_,
+                             {"/d", uid, "host", absl::FromUnixSeconds(5)});
   }
 
   static CurvePoint Point(const std::string& tag, int64_t step) {

@@ -135,9 +135,9 @@ TEST_F(ClusterTest, AKilledServerComesBackAtItsPortWithoutFirstFlags) {
 
 TEST_F(ClusterTest, PrometheusFindsEachProcessThatHasNotEnded) {
   Cluster::Options options = Options();
-  options.programs.atoll = Program(
-      "atoll", Serve("4713") + " & while ! [ -e " + path_ +
-                   "/end ]; do sleep 0.01; done; kill $!; exit 0");
+  options.programs.atoll =
+      Program("atoll", Serve("4713") + " & while ! [ -e " + path_ +
+                           "/end ]; do sleep 0.01; done; kill $!; exit 0");
   Cluster cluster(*directory_, options);
   ASSERT_TRUE(cluster.StartCoordinator().ok());
   ASSERT_TRUE(cluster.StartServers().ok());
@@ -161,9 +161,9 @@ TEST_F(ClusterTest, ARestartedProcessKeepsItsMetricsPort) {
   std::ifstream(directory_->File("coordinator/pid")) >> pid;
   ASSERT_GT(pid, 0);
   ::kill(pid, SIGKILL);
-  ASSERT_TRUE(
-      TendUntil(cluster, [&] { return Calls("coordinator").size() == 2; })
-          .ok());
+  ASSERT_TRUE(TendUntil(cluster, [&] {
+                return Calls("coordinator").size() == 2;
+              }).ok());
   EXPECT_THAT(Calls("coordinator"),
               ElementsAre(HasSubstr("--metrics-listen=127.0.0.1:0 "),
                           HasSubstr("--metrics-listen=127.0.0.1:14711 ")));

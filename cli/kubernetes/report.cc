@@ -19,8 +19,8 @@ std::string Bytes(int64_t bytes) {
 // Memory without CPU: requests and limits are equal, so the kubelet evicts such
 // a pod last.
 std::string Memory(int64_t mib) {
-  return absl::StrCat("{requests: {memory: ", mib, "Mi}, limits: {memory: ",
-                      mib, "Mi}}");
+  return absl::StrCat("{requests: {memory: ", mib,
+                      "Mi}, limits: {memory: ", mib, "Mi}}");
 }
 
 }  // namespace
@@ -84,27 +84,25 @@ Json ResourcesData(const ResourceInput& input) {
 std::string ResourcesText(const ResourceInput& input) {
   const Resources need = PlanResources(input);
   Table table({"PROGRAM", ">REPLICAS", ">MEMORY", ">DISK", "MEMORY IS FOR"});
-  table.AddRow({"coordinator", "1",
-                Mib(WithMarginMib(need.coordinator.memory_bytes())),
-                Mib(WithMarginMib(need.coordinator.disk_bytes)),
-                absl::StrCat("itself ", Bytes(need.coordinator.own_bytes),
-                             ", islands ",
-                             Bytes(need.coordinator.history_bytes))});
+  table.AddRow(
+      {"coordinator", "1", Mib(WithMarginMib(need.coordinator.memory_bytes())),
+       Mib(WithMarginMib(need.coordinator.disk_bytes)),
+       absl::StrCat("itself ", Bytes(need.coordinator.own_bytes), ", islands ",
+                    Bytes(need.coordinator.history_bytes))});
   table.AddRow({"server", absl::StrCat(input.server_count),
                 Mib(ServerMemoryMib(need.server)),
                 Mib(WithMarginMib(need.server.disk_bytes)),
                 absl::StrCat("itself ", Bytes(need.server.own_bytes),
                              ", versions ", Bytes(need.server.image_bytes),
                              ", buffers ", Bytes(need.server.other_bytes))});
-  table.AddRow({"island", absl::StrCat(input.island_count),
-                Mib(WithMarginMib(need.island.memory_bytes())),
-                Mib(WithMarginMib(need.island.disk_bytes)),
-                absl::StrCat("itself ", Bytes(need.island.own_bytes),
-                             ", model ", Bytes(need.island.model_bytes),
-                             ", activations ",
-                             Bytes(need.island.activation_bytes),
-                             ", exchange ",
-                             Bytes(need.island.exchange_bytes))});
+  table.AddRow(
+      {"island", absl::StrCat(input.island_count),
+       Mib(WithMarginMib(need.island.memory_bytes())),
+       Mib(WithMarginMib(need.island.disk_bytes)),
+       absl::StrCat("itself ", Bytes(need.island.own_bytes), ", model ",
+                    Bytes(need.island.model_bytes), ", activations ",
+                    Bytes(need.island.activation_bytes), ", exchange ",
+                    Bytes(need.island.exchange_bytes))});
   return absl::StrCat(
       table.ToString(),
       "\nMEMORY and DISK are a quarter above the need; a server's memory is "

@@ -26,8 +26,8 @@ TEST(ReportTest, ValuesHaveTheNumbersOfTheData) {
   const std::string values = ResourcesValues(Input());
   ASSERT_EQ(programs.size(), 3u);
   for (const Json& program : programs) {
-    const std::string memory = absl::StrCat(
-        "memory: ", program["memory_mib"].get<int64_t>(), "Mi");
+    const std::string memory =
+        absl::StrCat("memory: ", program["memory_mib"].get<int64_t>(), "Mi");
     EXPECT_THAT(values, HasSubstr(absl::StrCat("{requests: {", memory,
                                                "}, limits: {", memory, "}}")));
     EXPECT_THAT(values, HasSubstr(absl::StrCat(

@@ -49,10 +49,10 @@ ServerResources PlanServer(const ResourceInput& input) {
           input.server_count +
       fragment_count * kBlockBytes / kElementBytes;
   const int64_t share = elements * kElementBytes;
-  const int64_t up = worker::planner::EncodedBytes(input.exchange.up_codec,
-                                                   elements);
-  const int64_t down = worker::planner::EncodedBytes(input.exchange.down_codec,
-                                                     elements);
+  const int64_t up =
+      worker::planner::EncodedBytes(input.exchange.up_codec, elements);
+  const int64_t down =
+      worker::planner::EncodedBytes(input.exchange.down_codec, elements);
   const bool replica = IsLossy(input.exchange.down_codec);
   const int64_t array_count =
       1 + StateCount(input.run.outer().optimizer()) + (replica ? 1 : 0);
@@ -65,9 +65,8 @@ ServerResources PlanServer(const ResourceInput& input) {
   const int64_t version_count = replica ? 11 : 9;
 
   ServerResources server;
-  server.image_bytes =
-      version + (replica ? 2 * down : share) +
-      (array_count + 2) * fragment_count * 2 * kHugePageBytes;
+  server.image_bytes = version + (replica ? 2 * down : share) +
+                       (array_count + 2) * fragment_count * 2 * kHugePageBytes;
   server.other_bytes =
       (version_count * version + contributions) / 4096 + kPullBufferBytes +
       std::min(kStreamCountMax, kStreamsAnIsland * input.island_count) *
@@ -95,16 +94,15 @@ CoordinatorResources PlanCoordinator(const ResourceInput& input) {
   // Phases of 256 synchronizations of each island, and its reports.
   coordinator.history_bytes = int64_t{input.island_count} * kMib / 4;
   // A log is compacted beside its old files.
-  coordinator.disk_bytes =
-      512 * kMib + 3 * kept * fragment_count * round_bytes;
+  coordinator.disk_bytes = 512 * kMib + 3 * kept * fragment_count * round_bytes;
   return coordinator;
 }
 
 // Bytes of activations of a step.
 int64_t ActivationBytes(const ResourceInput& input) {
   double hidden = 0, width = 0, vocabulary = 32000, heads = 0, length = 1024;
-  const double layers = static_cast<double>(
-      std::max<int64_t>(1, input.model.layer_count));
+  const double layers =
+      static_cast<double>(std::max<int64_t>(1, input.model.layer_count));
   if (input.model.spec.has_value()) {
     const v1::ModelSpec& spec = *input.model.spec;
     hidden = spec.hidden_size();

@@ -32,7 +32,8 @@ namespace atl::cli {
 
 struct ResourceInput {
   worker::PlannedModel model;
-  v1::RunSpec run;  // Its outer, inner, exchange, schedule, durability, history.
+  v1::RunSpec
+      run;  // Its outer, inner, exchange, schedule, durability, history.
   // The codecs and fragments; they replace those of `run`.
   worker::planner::Exchange exchange;
   int64_t tokens_a_step = 0;

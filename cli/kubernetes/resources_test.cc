@@ -71,9 +71,8 @@ TEST(ResourcesTest, MoreIslandsNeedMoreOfAServersDisk) {
   const int64_t few = PlanResources(input).server.disk_bytes;
   input.island_count += 10;
   // Two open contributions an island, each half of 97.5 MiB.
-  EXPECT_NEAR(
-      static_cast<double>(PlanResources(input).server.disk_bytes - few),
-      10.0 * 97.5 * kMib, 5.0 * kMib);
+  EXPECT_NEAR(static_cast<double>(PlanResources(input).server.disk_bytes - few),
+              10.0 * 97.5 * kMib, 5.0 * kMib);
 }
 
 TEST(ResourcesTest, TheOptimizersStateAndTheReplicaAreInMemory) {

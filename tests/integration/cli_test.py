@@ -1,6 +1,7 @@
 #!/usr/bin/python3
 """The `atoll` command in scripts: envelopes and exit codes."""
 
+import csv
 import json
 import os
 import signal
@@ -58,6 +59,43 @@ class CliTest(cluster_module.IntegrationTest):
         self.assertIn("run", table)
         self.assertNotIn("\x1b", table)
         self.export_and_eval(sha)
+
+    def test_curves_have_every_round_once_and_the_last_evaluation(self):
+        self.run_strict(self.cluster, self.run_values())
+        directory = os.path.join(self.cluster.directory, "curves")
+        path = os.path.join(self.cluster.directory, "curves.csv")
+        watch = ("run", "watch", "run", "--tensorboard", directory, "--csv",
+                 path)
+        self.data(*watch)
+        with open(path, encoding="utf-8") as file:
+            rows = list(csv.DictReader(file))
+        rounds = self.data("round", "list", "run")["rounds"]
+        self.assertEqual([r["commit_seq"] for r in rows],
+                         [r["commit_seq"] for r in rounds])
+        for row, shown in zip(rows, rounds):
+            self.assertAlmostEqual(float(row["training_loss"]),
+                                   shown["training_loss"], places=6)
+        last = rounds[-1]["evaluation"]
+        self.assertEqual(rows[-1]["validation_commit_seq"], last["commit_seq"])
+        (name,) = os.listdir(directory)
+        self.assertRegex(name, r"^events\.out\.tfevents\.\d+\.")
+        events = os.path.join(directory, name)
+        sizes = [os.path.getsize(p) for p in (events, path)]
+        self.data(*watch, "--after", "3")
+        self.assertEqual([os.path.getsize(p) for p in (events, path)], sizes)
+        for place in ("/no/such/place.csv", "/dev/full"):
+            with self.subTest(place):
+                error = self.error(FAILED, "run", "watch", "run", "--csv",
+                                   place)
+                self.assertEqual(error["reason"], "CANNOT_WRITE_CURVES")
+                self.assertIn(place, error["message"])
+        series = {s["name"]: s for s in self.data("metrics", "run")["series"]}
+        losses = series["loss_metrics/global_avg_loss"]["points"]
+        self.assertEqual(len(losses), len(rounds))
+        one = self.data("metrics", "run", "--name", "outer/gradient_norm")
+        self.assertEqual(len(one["series"]), 1)
+        self.error(INVALID_CONFIG, "metrics", "run", "--name", "nothing")
+        self.atoll("round", "list", "run", "--phases")
 
     def export_and_eval(self, sha):
         model = os.path.join(self.cluster.directory, "model")

@@ -306,7 +306,7 @@ TEST_F(RunIslandTest, WaitsForARunThatDoesNotExistYet) {
     const auto result = RunOne(service, options, get_run);
     EXPECT_EQ(result.ok(), waits) << result.status();
     EXPECT_EQ(call_count, waits ? 3 : 1);
-    if (!waits) EXPECT_TRUE(absl::IsNotFound(result.status()));
+    EXPECT_EQ(absl::IsNotFound(result.status()), !waits);
   }
 }
 
