@@ -7,6 +7,7 @@
 #include <memory>
 #include <vector>
 
+#include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
 #include "base/rpc/certificates/tls.h"
 #include "base/rpc/certificates/x509.h"
@@ -17,6 +18,9 @@ namespace {
 
 // At least 112 bits of security, as OpenSSL's connections require here.
 constexpr int kSecurityLevel = 2;
+
+// X.509's limit of a common name; a stranger's certificate may exceed it.
+constexpr size_t kNameBytesMax = 64;
 
 struct StoreFree {
   void operator()(X509_STORE* store) const { X509_STORE_free(store); }
@@ -102,7 +106,9 @@ absl::Status CheckServerCertificate(const std::string& chain_pem,
     return absl::UnauthenticatedError(absl::StrCat(which, " is missing"));
   }
   const std::string name = CommonNameOf(*chain[0]);
-  const std::string shown = absl::StrCat(" (", name, ") is refused: ");
+  // A stranger may have chosen it: it must not write lines of its own.
+  const std::string text = absl::CHexEscape(name.substr(0, kNameBytesMax));
+  const std::string shown = absl::StrCat(" (", text, ") is refused: ");
   if (const absl::Status status = CheckChain(chain, chain_pem, ca_pem, now);
       !status.ok()) {
     return refuse(shown, status);
@@ -113,7 +119,7 @@ absl::Status CheckServerCertificate(const std::string& chain_pem,
   }
   if (const absl::Status status = CheckHost(*chain[0], dialled.host);
       !status.ok()) {
-    return refuse(absl::StrCat(" (", name, ") "), status);
+    return refuse(absl::StrCat(" (", text, ") "), status);
   }
   const absl::StatusOr<Caller> caller = ParseCommonName(name);
   if (!caller.ok()) return refuse(shown, caller.status());

@@ -64,6 +64,18 @@ TEST_F(ServerCheckTest, AHostNameInTheCommonNameCountsForNothing) {
   ExpectRefused(Check(spec), "is not for the host");
 }
 
+TEST_F(ServerCheckTest, AStrangersNameCannotWriteALineOfTheMessage) {
+  const KeyAndCertificate stranger =
+      MakeAuthority("s", now_ - absl::Hours(1), now_ + absl::Hours(1)).value();
+  CertificateSpec spec = Spec();
+  spec.common_name = "x\n\x1b[2Jok";
+  const absl::Status status = CheckServerCertificate(
+      IssueCertificate(stranger, spec).value().cert_pem, authority_.cert_pem,
+      {"c.example.org", 7400}, Role::kCoordinator, now_);
+  ExpectRefused(status, "(x\\n\\x1b[2Jok) is refused");
+  EXPECT_FALSE(absl::StrContains(status.message(), '\n'));
+}
+
 TEST_F(ServerCheckTest, RefusesAnotherRoleWithTheRightHost) {
   for (const char* role : {"island", "server", "operator", "reader"}) {
     CertificateSpec spec = Spec();

@@ -7,7 +7,6 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
-#include "absl/time/clock.h"
 #include "base/rpc/certificates/x509.h"
 #include "base/status/annotate.h"
 #include "base/status/status_macros.h"
@@ -57,7 +56,8 @@ absl::Status CheckTlsFiles(const TlsFiles& files) {
       missing, several ? " are missing" : " is missing"));
 }
 
-absl::StatusOr<TlsMaterial> ReadTlsFiles(const TlsFiles& files) {
+absl::StatusOr<TlsMaterial> ReadTlsFiles(const TlsFiles& files,
+                                         absl::Time now) {
   if (files.empty()) {
     return absl::InvalidArgumentError(
         "TLS needs --tls-cert, --tls-key and --tls-ca");
@@ -65,7 +65,7 @@ absl::StatusOr<TlsMaterial> ReadTlsFiles(const TlsFiles& files) {
   RETURN_IF_ERROR(CheckTlsFiles(files));
   TlsMaterial material;
   ASSIGN_OR_RETURN(material.cert_pem, ReadPem("--tls-cert", files.cert));
-  RETURN_IF_ERROR(Annotate(CheckValidity(material.cert_pem, absl::Now()),
+  RETURN_IF_ERROR(Annotate(CheckValidity(material.cert_pem, now),
                            absl::StrCat("--tls-cert: \"", files.cert, "\"")));
   ASSIGN_OR_RETURN(material.key_pem, ReadPem("--tls-key", files.key));
   RETURN_IF_ERROR(Annotate(CheckKey(material.cert_pem, material.key_pem),

@@ -10,6 +10,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
+#include "absl/time/clock.h"
 #include "absl/time/time.h"
 
 namespace atl::rpc {
@@ -47,9 +48,10 @@ absl::Status CheckTlsFiles(const TlsFiles& files);
 // not PEM; the CA's file holds no certificate; the key does not match the
 // certificate, or has a password.
 // NOT_FOUND: a file cannot be opened.
-// UNAUTHENTICATED: the certificate has expired or is not valid yet. (The peer
-// would only close the connection.)
-absl::StatusOr<TlsMaterial> ReadTlsFiles(const TlsFiles& files);
+// UNAUTHENTICATED: at `now` the certificate has expired or is not valid yet.
+// (The peer would only close the connection.)
+absl::StatusOr<TlsMaterial> ReadTlsFiles(const TlsFiles& files,
+                                         absl::Time now = absl::Now());
 
 // The side of a connection that a certificate stands for.
 enum class KeyUse { kClient, kServer };

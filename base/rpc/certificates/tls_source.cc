@@ -8,14 +8,22 @@
 #include "base/status/status_macros.h"
 
 namespace atl::rpc {
+namespace {
+
+// How often files that do not fit are read. One that did not fit because of the
+// time may fit later, unchanged.
+constexpr absl::Duration kReadAgainAfter = absl::Seconds(1);
+
+}  // namespace
 
 absl::StatusOr<std::unique_ptr<TlsSource>> TlsSource::Open(
-    const TlsFiles& files, KeyUse use, std::string who) {
+    const TlsFiles& files, KeyUse use, std::string who,
+    std::function<absl::Time()> now) {
   auto source = std::unique_ptr<TlsSource>(
-      new TlsSource(files, use, std::move(who)));
+      new TlsSource(files, use, std::move(who), std::move(now)));
   MutexLock lock(&source->mutex_);
   source->stamps_ = source->StampFiles();
-  ASSIGN_OR_RETURN(TlsMaterial material, source->Read());
+  ASSIGN_OR_RETURN(TlsMaterial material, source->Read(source->now_()));
   source->material_ = std::make_shared<const TlsMaterial>(std::move(material));
   return source;
 }
@@ -23,11 +31,15 @@ absl::StatusOr<std::unique_ptr<TlsSource>> TlsSource::Open(
 std::shared_ptr<const TlsMaterial> TlsSource::Get() {
   MutexLock lock(&mutex_);
   const Stamps stamps = StampFiles();
-  if (stamps == stamps_) return material_;
+  const absl::Time now = now_();
+  const bool has_changed = stamps != stamps_;
+  if (!has_changed && now < read_again_) return material_;
   // If a file changes from here on, the next call reads again.
   stamps_ = stamps;
-  absl::StatusOr<TlsMaterial> read = Read();
+  absl::StatusOr<TlsMaterial> read = Read(now);
+  read_again_ = read.ok() ? absl::InfiniteFuture() : now + kReadAgainAfter;
   if (!read.ok()) {
+    if (!has_changed) return material_;
     LOG(WARNING) << who_ << " keeps its old certificate: "
                  << read.status().message();
   } else if (!(*read == *material_)) {
@@ -49,8 +61,8 @@ TlsSource::Stamps TlsSource::StampFiles() const {
   return {StampOf(files_.cert), StampOf(files_.key), StampOf(files_.ca)};
 }
 
-absl::StatusOr<TlsMaterial> TlsSource::Read() const {
-  ASSIGN_OR_RETURN(TlsMaterial material, ReadTlsFiles(files_));
+absl::StatusOr<TlsMaterial> TlsSource::Read(absl::Time now) const {
+  ASSIGN_OR_RETURN(TlsMaterial material, ReadTlsFiles(files_, now));
   RETURN_IF_ERROR(Annotate(CheckKeyUse(material.cert_pem, use_),
                            absl::StrCat("--tls-cert: \"", files_.cert, "\"")));
   return material;

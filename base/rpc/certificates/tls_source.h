@@ -2,7 +2,8 @@
 //
 // New connections use what Get() returns; existing ones keep what they have. A
 // change that does not fit (half of a pair, an expired certificate, a missing
-// file) is logged once, and Get() keeps the old files' content.
+// file) is logged once, and Get() keeps the old files' content. A certificate
+// that is not valid yet is used once it is: the clock of its CA may be ahead.
 
 #pragma once
 
@@ -10,12 +11,15 @@
 
 #include <array>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <string>
 #include <utility>
 
 #include "absl/base/thread_annotations.h"
 #include "absl/status/statusor.h"
+#include "absl/time/clock.h"
+#include "absl/time/time.h"
 #include "base/rpc/certificates/tls.h"
 #include "base/sync/mutex.h"
 
@@ -25,11 +29,12 @@ namespace atl::rpc {
 class TlsSource {
  public:
   // Reads the files. `who` names their user in the log: "the listener".
+  // `now` must be thread-safe.
   // Errors as ReadTlsFiles; UNAUTHENTICATED also: the certificate's extended
   // key usage does not permit `use`.
-  static absl::StatusOr<std::unique_ptr<TlsSource>> Open(const TlsFiles& files,
-                                                         KeyUse use,
-                                                         std::string who);
+  static absl::StatusOr<std::unique_ptr<TlsSource>> Open(
+      const TlsFiles& files, KeyUse use, std::string who,
+      std::function<absl::Time()> now = absl::Now);
 
   // What the files hold, as of their last good state. Another pointer than
   // before if they changed. Costs three stat calls.
@@ -46,18 +51,25 @@ class TlsSource {
   };
   using Stamps = std::array<Stamp, 3>;
 
-  TlsSource(TlsFiles files, KeyUse use, std::string who)
-      : files_(std::move(files)), use_(use), who_(std::move(who)) {}
+  TlsSource(TlsFiles files, KeyUse use, std::string who,
+            std::function<absl::Time()> now)
+      : files_(std::move(files)),
+        use_(use),
+        who_(std::move(who)),
+        now_(std::move(now)) {}
 
   static Stamp StampOf(const std::string& path);
   Stamps StampFiles() const;
-  absl::StatusOr<TlsMaterial> Read() const;
+  absl::StatusOr<TlsMaterial> Read(absl::Time now) const;
 
   const TlsFiles files_;
   const KeyUse use_;
   const std::string who_;
+  const std::function<absl::Time()> now_;
   Mutex mutex_;
   Stamps stamps_ ABSL_GUARDED_BY(mutex_);
+  // When files that do not fit are read again; InfiniteFuture: all fit.
+  absl::Time read_again_ ABSL_GUARDED_BY(mutex_) = absl::InfiniteFuture();
   std::shared_ptr<const TlsMaterial> material_ ABSL_GUARDED_BY(mutex_);
 };
 

@@ -91,6 +91,23 @@ TEST_F(TlsSourceTest, KeepsTheOldContentIfAFileIsGoneOrUnfit) {
   EXPECT_EQ(NameIn(*source->Get()), "atoll:server:a");
 }
 
+TEST_F(TlsSourceTest, UsesACertificateOnceItIsValid) {
+  absl::Time now = absl::Now();
+  const auto source = TlsSource::Open(files_, KeyUse::kServer, "the listener",
+                                      [&now] { return now; })
+                          .value();
+  CertificateSpec next = TestAuthority::DefaultSpec("atoll:server:b");
+  next.begin = now + absl::Minutes(2);
+  ReplaceTlsFiles(authority_.Issue(next), files_);
+  Lines log;
+  EXPECT_EQ(NameIn(*source->Get()), "atoll:server:a");
+  now += absl::Minutes(1);
+  EXPECT_EQ(NameIn(*source->Get()), "atoll:server:a");
+  EXPECT_EQ(log.lines.size(), 1u);  // The warning is not repeated.
+  now += absl::Minutes(2);
+  EXPECT_EQ(NameIn(*source->Get()), "atoll:server:b");
+}
+
 TEST_F(TlsSourceTest, SaysAtTheStartThatACertificateMayNotServe) {
   CertificateSpec caller = TestAuthority::DefaultSpec("atoll:island:x");
   caller.server_auth = false;
