@@ -51,6 +51,11 @@ OperatorClient::OperatorClient(const OperatorClientOptions& options,
 
 OperatorClient::~OperatorClient() = default;
 
+void OperatorClient::WaitForConnection(absl::Duration timeout) {
+  stubs_->dialer->channel()->WaitForConnected(
+      absl::ToChronoTime(absl::Now() + timeout));
+}
+
 absl::StatusOr<v1::CreateRunResponse> OperatorClient::CreateRun(
     const v1::CreateRunRequest& request) {
   return rpc::Call(*stubs_->runs(), &Runs::Stub::CreateRun, request,

@@ -53,6 +53,11 @@ class OperatorClient {
   OperatorClient(const OperatorClient&) = delete;
   OperatorClient& operator=(const OperatorClient&) = delete;
 
+  // Returns once the channel is connected, or after `timeout`. gRPC works on a
+  // TLS handshake only while somebody waits: calls that fail at once, with
+  // pauses between, never finish one.
+  void WaitForConnection(absl::Duration timeout);
+
   // RunService.
   absl::StatusOr<v1::CreateRunResponse> CreateRun(
       const v1::CreateRunRequest& request);

@@ -29,6 +29,8 @@ namespace atl::worker {
 
 namespace {
 
+// A failed try to read the run waits this long for a connection.
+constexpr absl::Duration kConnectionWait = absl::Milliseconds(500);
 // How long processes wait for each other before they log it.
 constexpr absl::Duration kMeetingMax = absl::Seconds(20);
 // How long a restarted process may find the old world, which has not ended yet.
@@ -217,9 +219,13 @@ absl::StatusOr<IslandProgress> RunIsland(
   links.get_run = [&]() -> absl::StatusOr<v1::Run> {
     v1::GetRunRequest request;
     request.set_run_id(options.run_id);
-    ASSIGN_OR_RETURN(v1::GetRunResponse response,
-                     operator_client->GetRun(request));
-    return std::move(*response.mutable_run());
+    absl::StatusOr<v1::GetRunResponse> response =
+        operator_client->GetRun(request);
+    if (absl::IsUnavailable(response.status())) {
+      operator_client->WaitForConnection(kConnectionWait);
+    }
+    RETURN_IF_ERROR(response.status());
+    return std::move(*response->mutable_run());
   };
   links.make_parameter_client = [&](const v1::Run& run,
                                     const HeldLayout& held)
