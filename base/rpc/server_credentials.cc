@@ -26,7 +26,7 @@ namespace {
 // left. It happens once for each new certificate.
 constexpr absl::Duration kReplaceAfter = absl::Milliseconds(50);
 
-// Certificates whose key usage is remembered. To parse one takes up to 1 ms.
+// Certificates whose answer is remembered. To parse one takes up to 1 ms.
 constexpr size_t kRememberedMax = 65536;
 
 // The value of the only property `name`; empty if there is none, or several.
@@ -105,24 +105,31 @@ class Port {
     ASSIGN_OR_RETURN(
         const Caller caller,
         ParseCommonName(OnlyValue(context, GRPC_X509_CN_PROPERTY_NAME)));
-    RETURN_IF_ERROR(CheckClientUse(
+    RETURN_IF_ERROR(CheckCertificate(
         std::string(OnlyValue(context, GRPC_X509_PEM_CERT_PROPERTY_NAME))));
     return CheckRole(method, caller.role);
   }
 
-  absl::Status CheckClientUse(const std::string& pem) {
+  // That it has one common name (gRPC shows the first of several), and permits
+  // clientAuth.
+  absl::Status CheckCertificate(const std::string& pem) {
     std::string digest(SHA256_DIGEST_LENGTH, '\0');
     SHA256(reinterpret_cast<const unsigned char*>(pem.data()), pem.size(),
            reinterpret_cast<unsigned char*>(digest.data()));
     {
-      MutexLock lock(&uses_mutex_);
-      const auto found = client_uses_.find(digest);
-      if (found != client_uses_.end()) return found->second;
+      MutexLock lock(&checked_mutex_);
+      const auto found = checked_.find(digest);
+      if (found != checked_.end()) return found->second;
     }
-    const absl::Status status = CheckKeyUse(pem, KeyUse::kClient);
-    MutexLock lock(&uses_mutex_);
-    if (client_uses_.size() >= kRememberedMax) client_uses_.clear();
-    client_uses_.emplace(std::move(digest), status);
+    const absl::Status status =
+        ReadCommonName(pem).ok()
+            ? CheckKeyUse(pem, KeyUse::kClient)
+            : absl::UnauthenticatedError(
+                  "the certificate must have exactly one common name, "
+                  "\"atoll:ROLE:ID\"");
+    MutexLock lock(&checked_mutex_);
+    if (checked_.size() >= kRememberedMax) checked_.clear();
+    checked_.emplace(std::move(digest), status);
     return status;
   }
 
@@ -132,10 +139,10 @@ class Port {
   // What gRPC has; null before its first Fetch.
   std::shared_ptr<const TlsMaterial> used_ ABSL_GUARDED_BY(fetch_mutex_);
 
-  Mutex uses_mutex_;
-  // The answer of CheckKeyUse, by the certificate's SHA-256.
-  absl::flat_hash_map<std::string, absl::Status> client_uses_
-      ABSL_GUARDED_BY(uses_mutex_);
+  Mutex checked_mutex_;
+  // The answer of CheckCertificate, by the certificate's SHA-256.
+  absl::flat_hash_map<std::string, absl::Status> checked_
+      ABSL_GUARDED_BY(checked_mutex_);
 };
 
 class Credentials : public grpc::ServerCredentials {
