@@ -374,6 +374,28 @@ CertificateSpec SpecOf(const std::string& name, bool server, bool client) {
   return spec;
 }
 
+TEST_F(ListenerTest, RefusesCallsOfAConnectionWhoseCertificateHasExpired) {
+  ListenerOptions options;
+  options.tls = authority_.Issue("atoll:coordinator:c");
+  const auto server = Start(options);
+  CertificateSpec spec = TestAuthority::DefaultSpec("atoll:operator:ada");
+  spec.end = absl::Now() + absl::Seconds(5);
+  ChannelOptions caller;
+  caller.tls = authority_.Issue(spec);
+  const auto channel = MakeChannel(server->address(), caller).value();
+  const auto stub = v1::RunService::NewStub(channel);
+  const absl::Time give_up = absl::Now() + absl::Minutes(1);
+  absl::Status status;
+  while (status.ok() && absl::Now() < give_up) {
+    status = Call(*stub, &v1::RunService::Stub::GetRun, v1::GetRunRequest(),
+                  CallOptions{absl::Minutes(2), "", "coordinator"})
+                 .status();
+  }
+  EXPECT_EQ(status.code(), absl::StatusCode::kUnauthenticated) << status;
+  EXPECT_TRUE(absl::StrContains(status.message(), "expired at")) << status;
+  EXPECT_GT(service_.call_count, 0);
+}
+
 TEST_F(ListenerTest, RefusesCallersWithTwoCommonNames) {
   const KeyAndCertificate ca =
       MakeAuthority("ca", absl::Now() - absl::Minutes(1),
