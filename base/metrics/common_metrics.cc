@@ -16,6 +16,7 @@
 
 #include "absl/base/thread_annotations.h"
 #include "base/sync/mutex.h"
+#include "base/time/clock.h"
 
 namespace atl {
 namespace {
@@ -38,8 +39,10 @@ class DiskCollectable : public prometheus::Collectable {
     State& state = *state_;
     MutexLock lock(&state.mutex);
     if (!state.reading) StartRead(state);
-    state.done.AwaitWithTimeout(&state.mutex, kDiskWait,
-                                [&] { return !state.reading; });
+    // From the read's start: while a disk hangs, only the first scrape waits.
+    state.done.AwaitWithTimeout(
+        &state.mutex, state.start + kDiskWait - SystemClock().Now(),
+        [&] { return !state.reading; });
     return state.last;
   }
 
@@ -48,6 +51,7 @@ class DiskCollectable : public prometheus::Collectable {
     Mutex mutex;
     CondVar done;
     bool reading = false;
+    absl::Time start;  // Of the newest read.
     Families last;
   };
 
@@ -64,6 +68,7 @@ class DiskCollectable : public prometheus::Collectable {
         held->done.SignalAll();
       }).detach();
       state.reading = true;
+      state.start = SystemClock().Now();
       // style-ok(call): std::thread throws if no thread can be had.
     } catch (const std::system_error&) {
     }

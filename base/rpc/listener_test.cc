@@ -8,6 +8,7 @@
 #include <atomic>
 #include <cerrno>
 #include <filesystem>
+#include <fstream>
 #include <memory>
 #include <string>
 #include <vector>
@@ -17,6 +18,8 @@
 #include "atoll/v1/run_service.grpc.pb.h"
 #include "base/rpc/authorization.h"
 #include "base/rpc/call.h"
+#include "base/rpc/certificates/authority.h"
+#include "base/rpc/certificates/x509.h"
 #include "base/rpc/channel.h"
 #include "base/rpc/testing/health.h"
 #include "base/rpc/testing/test_certificates.h"
@@ -369,6 +372,74 @@ CertificateSpec SpecOf(const std::string& name, bool server, bool client) {
   spec.server_auth = server;
   spec.client_auth = client;
   return spec;
+}
+
+TEST_F(ListenerTest, RefusesCallsOfAConnectionWhoseCertificateHasExpired) {
+  ListenerOptions options;
+  options.tls = authority_.Issue("atoll:coordinator:c");
+  const auto server = Start(options);
+  CertificateSpec spec = TestAuthority::DefaultSpec("atoll:operator:ada");
+  spec.end = absl::Now() + absl::Seconds(5);
+  ChannelOptions caller;
+  caller.tls = authority_.Issue(spec);
+  const auto channel = MakeChannel(server->address(), caller).value();
+  const auto stub = v1::RunService::NewStub(channel);
+  const absl::Time give_up = absl::Now() + absl::Minutes(1);
+  absl::Status status;
+  while (status.ok() && absl::Now() < give_up) {
+    status = Call(*stub, &v1::RunService::Stub::GetRun, v1::GetRunRequest(),
+                  CallOptions{absl::Minutes(2), "", "coordinator"})
+                 .status();
+  }
+  EXPECT_EQ(status.code(), absl::StatusCode::kUnauthenticated) << status;
+  EXPECT_TRUE(absl::StrContains(status.message(), "expired at")) << status;
+  EXPECT_GT(service_.call_count, 0);
+}
+
+TEST_F(ListenerTest, RefusesCallersWithTwoCommonNames) {
+  const KeyAndCertificate ca =
+      MakeAuthority("ca", absl::Now() - absl::Minutes(1),
+                    absl::Now() + absl::Hours(1))
+          .value();
+  const auto write = [&](const char* name, const std::string& text) {
+    const std::string path = absl::StrCat(directory_, "/", name);
+    std::ofstream(path) << text;
+    return path;
+  };
+  const auto issue = [&](const char* name) {
+    return IssueCertificate(ca, TestAuthority::DefaultSpec(name)).value();
+  };
+  const std::string ca_file = write("two.ca", ca.cert_pem);
+  const KeyAndCertificate listens = issue("atoll:coordinator:c");
+  ListenerOptions options;
+  options.tls = {write("c.crt", listens.cert_pem),
+                 write("c.key", listens.key_pem), ca_file};
+  const auto server = Start(options);
+  const KeyAndCertificate calls = issue("atoll:operator:ada");
+  const TlsFiles one = {write("one.crt", calls.cert_pem),
+                        write("one.key", calls.key_pem), ca_file};
+  EXPECT_TRUE(GetRunAsStranger(*server, one).ok());
+
+  const Certificate two = ReadFirstCertificate(calls.cert_pem);
+  const std::string second = "atoll:island:x";
+  ASSERT_EQ(X509_NAME_add_entry_by_NID(
+                X509_get_subject_name(two.get()), NID_commonName, MBSTRING_UTF8,
+                reinterpret_cast<const unsigned char*>(second.data()),
+                static_cast<int>(second.size()), -1, 0),
+            1);
+  ASSERT_GT(X509_sign(two.get(), ReadPrivateKey(ca.key_pem).get(),
+                      EVP_sha256()),
+            0);
+  const Bio bio(BIO_new(BIO_s_mem()));
+  ASSERT_EQ(PEM_write_bio_X509(bio.get(), two.get()), 1);
+  char* pem = nullptr;
+  const long pem_bytes = BIO_get_mem_data(bio.get(), &pem);
+  const absl::Status status = GetRunAsStranger(
+      *server, {write("two.crt", std::string(pem, pem_bytes)), one.key,
+                ca_file});
+  EXPECT_EQ(status.code(), absl::StatusCode::kUnauthenticated) << status;
+  EXPECT_TRUE(absl::StrContains(status.message(), "one common name")) << status;
+  EXPECT_EQ(service_.call_count, 1);
 }
 
 TEST_F(ListenerTest, RefusesCallersWhoseCertificateMayNotCall) {

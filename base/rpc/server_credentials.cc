@@ -7,11 +7,13 @@
 #include "absl/base/thread_annotations.h"
 #include "absl/container/flat_hash_map.h"
 #include "absl/status/status.h"
+#include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
 #include "absl/time/clock.h"
 #include "base/rpc/authorization.h"
 #include "base/rpc/status.h"
 #include "base/rpc/certificates/tls_source.h"
+#include "base/rpc/certificates/x509.h"
 #include "base/status/status_macros.h"
 #include "base/sync/mutex.h"
 #include "grpc/grpc_security.h"
@@ -26,7 +28,7 @@ namespace {
 // left. It happens once for each new certificate.
 constexpr absl::Duration kReplaceAfter = absl::Milliseconds(50);
 
-// Certificates whose key usage is remembered. To parse one takes up to 1 ms.
+// Certificates whose answer is remembered. To parse one takes up to 1 ms.
 constexpr size_t kRememberedMax = 65536;
 
 // The value of the only property `name`; empty if there is none, or several.
@@ -105,25 +107,50 @@ class Port {
     ASSIGN_OR_RETURN(
         const Caller caller,
         ParseCommonName(OnlyValue(context, GRPC_X509_CN_PROPERTY_NAME)));
-    RETURN_IF_ERROR(CheckClientUse(
+    RETURN_IF_ERROR(CheckCertificate(
         std::string(OnlyValue(context, GRPC_X509_PEM_CERT_PROPERTY_NAME))));
     return CheckRole(method, caller.role);
   }
 
-  absl::Status CheckClientUse(const std::string& pem) {
+  // The answer about a certificate, until it expires.
+  struct Checked {
+    absl::Status status;
+    absl::Time end;
+  };
+
+  // That it has one common name (gRPC shows the first of several), permits
+  // clientAuth and has not expired. A connection outlives that time, and
+  // OpenSSL does not look at it when a session is resumed.
+  absl::Status CheckCertificate(const std::string& pem) {
     std::string digest(SHA256_DIGEST_LENGTH, '\0');
     SHA256(reinterpret_cast<const unsigned char*>(pem.data()), pem.size(),
            reinterpret_cast<unsigned char*>(digest.data()));
     {
-      MutexLock lock(&uses_mutex_);
-      const auto found = client_uses_.find(digest);
-      if (found != client_uses_.end()) return found->second;
+      MutexLock lock(&checked_mutex_);
+      const auto found = checked_.find(digest);
+      if (found != checked_.end()) return At(found->second, absl::Now());
     }
-    const absl::Status status = CheckKeyUse(pem, KeyUse::kClient);
-    MutexLock lock(&uses_mutex_);
-    if (client_uses_.size() >= kRememberedMax) client_uses_.clear();
-    client_uses_.emplace(std::move(digest), status);
+    const Certificate certificate = ReadFirstCertificate(pem);
+    if (certificate == nullptr || CommonNameOf(*certificate).empty()) {
+      return absl::UnauthenticatedError(
+          "the certificate must have exactly one common name, "
+          "\"atoll:ROLE:ID\"");
+    }
+    Checked checked{CheckKeyUse(pem, KeyUse::kClient),
+                    ToTime(X509_get0_notAfter(certificate.get()))};
+    const absl::Status status = At(checked, absl::Now());
+    MutexLock lock(&checked_mutex_);
+    if (checked_.size() >= kRememberedMax) checked_.clear();
+    checked_.emplace(std::move(digest), std::move(checked));
     return status;
+  }
+
+  static absl::Status At(const Checked& checked, absl::Time now) {
+    if (now <= checked.end) return checked.status;
+    return absl::UnauthenticatedError(absl::StrCat(
+        "the certificate expired at ",
+        absl::FormatTime(absl::RFC3339_sec, checked.end, absl::UTCTimeZone()),
+        "; a new one is needed"));
   }
 
   const std::unique_ptr<TlsSource> source_;
@@ -132,10 +159,10 @@ class Port {
   // What gRPC has; null before its first Fetch.
   std::shared_ptr<const TlsMaterial> used_ ABSL_GUARDED_BY(fetch_mutex_);
 
-  Mutex uses_mutex_;
-  // The answer of CheckKeyUse, by the certificate's SHA-256.
-  absl::flat_hash_map<std::string, absl::Status> client_uses_
-      ABSL_GUARDED_BY(uses_mutex_);
+  Mutex checked_mutex_;
+  // By the certificate's SHA-256.
+  absl::flat_hash_map<std::string, Checked> checked_
+      ABSL_GUARDED_BY(checked_mutex_);
 };
 
 class Credentials : public grpc::ServerCredentials {

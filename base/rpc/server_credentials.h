@@ -2,9 +2,9 @@
 //
 //   * A peer without a valid certificate of the CA cannot finish the handshake.
 //   * Before any handler, every call is checked: the certificate's extended key
-//     usage includes clientAuth, and its role may call the method
-//     (base/rpc/authorization.h). Otherwise the call ends with UNAUTHENTICATED
-//     or PERMISSION_DENIED, whose message says why.
+//     usage includes clientAuth, it has not expired, and its role may call the
+//     method (base/rpc/authorization.h). Otherwise the call ends with
+//     UNAUTHENTICATED or PERMISSION_DENIED, whose message says why.
 //   * The files are read again when they change (base/rpc/certificates/tls_source.h). New
 //     connections use the new content; open ones are not touched.
 

@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <map>
 #include <memory>
 #include <string>
@@ -63,7 +64,12 @@ absl::StatusOr<std::map<std::string, std::string>> ParseLabels(
 absl::StatusOr<std::vector<Secret>> ReadSecrets(const PublishOptions& options) {
   FileSystem& fs = PosixFileSystem();
   ASSIGN_OR_RETURN(const auto labels, ParseLabels(options.labels));
-  ASSIGN_OR_RETURN(const std::vector<std::string> ids, fs.List(options.from));
+  ASSIGN_OR_RETURN(std::vector<std::string> ids, fs.List(options.from));
+  // The CA first: if this ends half-way, the next `atoll ca init --existing`
+  // must find the CA of the Secrets that are there.
+  std::stable_partition(
+      ids.begin(), ids.end(),
+      [](const std::string& id) { return id == kCaDirectory; });
   std::vector<Secret> secrets;
   for (const std::string& id : ids) {
     RETURN_IF_ERROR(ValidateId(options.from, id));

@@ -109,7 +109,7 @@ class CaTest(cluster_module.IntegrationTest):
                                  done.stdout)
 
     def test_every_directory_becomes_a_secret_once(self):
-        self.issue("island", "kitchen", "certs/kitchen")
+        self.issue("island", "attic", "certs/attic")
         self.ca("init", "--dir", "certs/ca", "--existing", "ca")
         api = self.start_api()
         # A pod is told where the API is.
@@ -117,9 +117,10 @@ class CaTest(cluster_module.IntegrationTest):
         pod = {"KUBERNETES_SERVICE_HOST": address,
                "KUBERNETES_SERVICE_PORT": port}
         done = self.publish("--label", "app=atoll", "-o", "json", env=pod)
+        # The CA first: who starts again half-way must find it.
         self.assertEqual(json.loads(done.stdout)["data"]["secrets"], [
             {"secret": "atoll-ca", "created": True},
-            {"secret": "atoll-kitchen-tls", "created": True}])
+            {"secret": "atoll-attic-tls", "created": True}])
         path, token, secret = api.requests[1]
         self.assertEqual(path, "/api/v1/namespaces/train/secrets")
         self.assertEqual(token, "Bearer secret")
@@ -127,7 +128,7 @@ class CaTest(cluster_module.IntegrationTest):
         self.assertEqual(secret["metadata"]["labels"], {"app": "atoll"})
         files = {}
         for name in ("tls.crt", "tls.key", "ca.crt"):
-            with open(self.path("certs", "kitchen", name), "rb") as file:
+            with open(self.path("certs", "attic", name), "rb") as file:
                 files[name] = file.read()
         self.assertEqual({k: base64.b64decode(v)
                           for k, v in secret["data"].items()}, files)
