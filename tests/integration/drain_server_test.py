@@ -2,16 +2,13 @@
 """SIGTERM of a parameter server: it ends soon, with 0, and loses nothing that
 it acknowledged, not even in a power failure at level `process`."""
 
-import os
 import signal
-import urllib.error
-import urllib.request
 
 import grpc
 
 from harness import cases
 from harness import cluster as cluster_module
-from harness import processes
+from harness import metrics
 from harness import toy
 from harness import wait
 
@@ -74,25 +71,15 @@ class DrainServerTest(cluster_module.IntegrationTest):
         answers = wait.until("the server answers a push", answer)
         self.assertTrue(answers[-1].stored)
 
-    def get(self, port, path):
-        try:
-            with urllib.request.urlopen(
-                    "http://127.0.0.1:%d%s" % (port, path),
-                    timeout=BOUND_S) as answer:
-                return answer.status, answer.read().decode()
-        except urllib.error.HTTPError as error:
-            return error.code, error.read().decode()
-
     def test_the_metrics_port_says_that_the_server_is_ready(self):
         cluster = self.cluster
-        port_file = os.path.join(cluster.directory, "metrics.port")
         cluster.start_coordinator()
-        process = cluster.start_server("server-0", arguments=[
-            "--metrics-listen=127.0.0.1:0", "--metrics-port-file=" + port_file])
-        port = processes.read_port(process, port_file)
-        self.assertEqual(self.get(port, "/livez")[0], 200)
-        self.assertEqual(self.get(port, "/readyz")[0], 200)
-        status, text = self.get(port, "/metrics")
+        cluster.start_server("server-0",
+                             arguments=metrics.flags(cluster, "server-0"))
+        port = metrics.port(cluster, "server-0")
+        self.assertEqual(metrics.get(port, metrics.LIVE)[0], 200)
+        self.assertEqual(metrics.get(port, metrics.READY)[0], 200)
+        status, text = metrics.get(port, metrics.METRICS)
         self.assertEqual(status, 200)
         for line in ("atoll_ready 1", 'atoll_server_shards{state="serving"} 0',
                      'atoll_push_bytes_total{codec="int8"} 0',

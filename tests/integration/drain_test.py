@@ -2,18 +2,14 @@
 """SIGTERM in the middle of rounds: a program ends what it has accepted, exits
 with 0, and its restart changes no bit."""
 
-import os
-import re
 import signal
-import urllib.error
-import urllib.request
 
 import grpc
 
 from harness import cases
 from harness import client as client_module
 from harness import cluster as cluster_module
-from harness import processes
+from harness import metrics
 from harness import toy
 from harness import wait
 
@@ -60,41 +56,26 @@ class CoordinatorDrainTest(DrainTest):
 
     def test_counts_of_the_log_outlive_a_drain(self):
         cluster = self.cluster
-        port_file = os.path.join(cluster.directory, "metrics.port")
-        cluster.start_coordinator(arguments=[
-            "--metrics-listen=127.0.0.1:0",
-            "--metrics-port-file=" + port_file])
+        cluster.start_coordinator(
+            arguments=metrics.flags(cluster, "coordinator"))
         cluster.start_servers(2)
         members = toy.start(cluster)
         toy.play(cluster, members, cases.seed())
         rounds = cluster.run_state().commit_seq
 
-        def get(path):
-            port = processes.read_port(cluster.processes["coordinator"],
-                                       port_file)
-            with urllib.request.urlopen("http://127.0.0.1:%d%s" %
-                                        (port, path), timeout=30) as response:
-                return response.read().decode()
-
         def commits():
             cluster.check_alive()
-            try:
-                get("/readyz")
-                found = re.search(r'^atoll_commits_total\{run="run"\} (\S+)$',
-                                  get("/metrics"), re.MULTILINE)
-            except urllib.error.HTTPError:
+            port = metrics.port(cluster, "coordinator")
+            if metrics.get(port, metrics.READY)[0] != 200:
                 return None  # It recovers.
-            return found and float(found.group(1))
+            return metrics.scrape(port).get("atoll_commits_total", run="run")
 
         wait.until("the metrics show all rounds", lambda: commits() == rounds)
         self.drain("coordinator")
-        os.unlink(port_file)
+        metrics.flags(cluster, "coordinator")  # Removes the old port's file.
         cluster.restart("coordinator")
         wait.until("the metrics show all rounds again",
                    lambda: commits() == rounds)
-
-
-# Cases of servers: class ServerDrainTest(DrainTest).
 
 
 if __name__ == "__main__":

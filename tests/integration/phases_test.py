@@ -4,15 +4,12 @@ and exit codes."""
 
 import datetime
 import json
-import os
 import re
 import signal
-import urllib.error
-import urllib.request
 
 from harness import cases
 from harness import cluster as cluster_module
-from harness import processes
+from harness import metrics
 from harness import wait
 
 # Exit code of an island that SIGTERM ended.
@@ -33,8 +30,6 @@ LONG = {"schedule": {"round_count": 12, "inner_step_count": 20}}
 ENDLESS = {"schedule": {"timing": "elastic", "grace_window": "1s",
                         "min_quorum": 1, "round_count": 100000}}
 
-_SAMPLE = re.compile(r'^(\w+)(?:\{(.*)\})? (\S+)$')
-
 
 def seconds(duration):
     """Of proto3's JSON: "1.5s"."""
@@ -46,27 +41,6 @@ def moment(timestamp):
     match = re.match(r"(.*?)(\.\d+)?Z$", timestamp)
     whole = datetime.datetime.fromisoformat(match.group(1) + "+00:00")
     return whole.timestamp() + float(match.group(2) or 0)
-
-
-def get(port, path):
-    """(status, body)."""
-    try:
-        with urllib.request.urlopen("http://127.0.0.1:%d%s" % (port, path),
-                                    timeout=wait.PATIENCE_S) as answer:
-            return answer.status, answer.read().decode()
-    except urllib.error.HTTPError as error:
-        return error.code, error.read().decode()
-
-
-def samples(text):
-    """{(name, labels): value} of Prometheus text."""
-    found = {}
-    for line in text.splitlines():
-        match = _SAMPLE.match(line)
-        if match and not line.startswith("#"):
-            labels = re.findall(r'(\w+)="([^"]*)"', match.group(2) or "")
-            found[match.group(1), frozenset(labels)] = float(match.group(3))
-    return found
 
 
 class PhasesTest(cluster_module.IntegrationTest):
@@ -140,11 +114,10 @@ class PhasesTest(cluster_module.IntegrationTest):
 
     def start_with_metrics(self, island_id, arguments=()):
         """Returns the port of its metrics."""
-        file = os.path.join(self.cluster.directory, island_id + ".metrics")
-        process = self.cluster.start_island("run", island_id, arguments=[
-            "--metrics-listen", "127.0.0.1:0", "--metrics-port-file", file,
-        ] + list(arguments))
-        return processes.read_port(process, file)
+        self.cluster.start_island(
+            "run", island_id,
+            arguments=metrics.flags(self.cluster, island_id) + list(arguments))
+        return metrics.port(self.cluster, island_id)
 
     def test_an_island_serves_its_metrics_and_is_ready_once_it_holds_a_cut(
             self):
@@ -153,41 +126,37 @@ class PhasesTest(cluster_module.IntegrationTest):
         cluster.create_run(self.run_values(LONG))
         # Without servers the run does not start.
         port = self.start_with_metrics("island-0")
-        self.assertEqual(get(port, "/livez")[0], 200)
+        self.assertEqual(metrics.get(port, metrics.LIVE)[0], 200)
         status, why = wait.until(
             "the island waits for the run's start",
             lambda: (lambda a: a if "starting" in a[1] else None)(
-                get(port, "/readyz")))
+                metrics.get(port, metrics.READY)))
         self.assertEqual(status, 503, why)
         cluster.start_servers(2)
         cluster.start_island("run", "island-1")
         cluster.start_island("run", "island-2")
         wait.until("the island is ready",
-                   lambda: get(port, "/readyz")[0] == 200)
-        run = ("run", "run")
+                   lambda: metrics.get(port, metrics.READY)[0] == 200)
 
         def after_a_round():
             cluster.check_alive()
-            found = samples(get(port, "/metrics")[1])
-            key = ("atoll_round_duration_seconds_count",
-                   frozenset([run, ("phase", "apply")]))
-            return found if found.get(key) else None
+            found = metrics.scrape(port)
+            return found if found.get("atoll_round_duration_seconds_count",
+                                      run="run", phase="apply") else None
 
         found = wait.until("a round is in the metrics", after_a_round)
         for name, labels in (
-                ("atoll_train_loss", []),
-                ("atoll_trained_tokens_total", []),
-                ("atoll_tokens_per_second", []),
-                ("atoll_push_bytes_total", [("codec", "f32")]),
-                ("atoll_pull_bytes_total", [("codec", "f32")])):
-            self.assertGreater(found[name, frozenset([run] + labels)], 0)
+                ("atoll_train_loss", {}),
+                ("atoll_trained_tokens_total", {}),
+                ("atoll_tokens_per_second", {}),
+                ("atoll_push_bytes_total", {"codec": "f32"}),
+                ("atoll_pull_bytes_total", {"codec": "f32"})):
+            self.assertGreater(found.get(name, run="run", **labels), 0)
         for phase in ("train", "encode", "push", "wait"):
-            labels = frozenset([run, ("phase", phase)])
-            self.assertGreater(
-                found["atoll_round_duration_seconds_count", labels], 0)
-        self.assertEqual(found["atoll_ready", frozenset()], 1)
-        self.assertFalse([k for k in found
-                          if any(name == "island" for name, _ in k[1])])
+            self.assertGreater(found.get("atoll_round_duration_seconds_count",
+                                         run="run", phase=phase), 0)
+        self.assertEqual(found.get("atoll_ready"), 1)
+        self.assertNotIn('island="', metrics.get(port, metrics.METRICS)[1])
 
     # --- How an island ends ---------------------------------------------------
 
