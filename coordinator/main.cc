@@ -7,11 +7,8 @@
 // SIGTERM and SIGINT drain it: it says that it is not ready, refuses further
 // calls, decides and syncs those that it has accepted, ends all streams with
 // UNAVAILABLE, and exits with 0. A second signal ends it at once, by that
-// signal.
+// signal; a signal while it starts ends it at once, with 0.
 
-#include <unistd.h>
-
-#include <csignal>
 #include <cstdio>
 #include <fstream>
 #include <memory>
@@ -33,6 +30,7 @@
 #include "base/metrics/metrics_listener.h"
 #include "base/obs/log.h"
 #include "base/obs/program.h"
+#include "base/obs/stop_signals.h"
 #include "base/rpc/flags.h"
 #include "base/status/status_macros.h"
 #include "base/time/clock.h"
@@ -59,14 +57,14 @@ struct Flags {
 
 // A store that does not answer may hold the program up for as long as this.
 // Less than Kubernetes waits before it kills.
-constexpr unsigned kStopSecondsMax = 20;
+constexpr absl::Duration kStopMax = absl::Seconds(20);
 
 // "127.0.0.1:4711" gives "4711\n".
 std::string PortLine(const std::string& address) {
   return address.substr(address.rfind(':') + 1) + "\n";
 }
 
-absl::Status Serve(const Flags& flags, const sigset_t& stop_signals) {
+absl::Status Serve(const Flags& flags, StopSignals& signals) {
   RETURN_IF_ERROR(SetMinimumLogSeverity(flags.log_level));
   RETURN_IF_ERROR(failpoint::Arm(flags.failpoint));
   if (!(flags.server_lease_s >= 0.1 && flags.server_lease_s <= 3600)) {
@@ -129,11 +127,9 @@ absl::Status Serve(const Flags& flags, const sigset_t& stop_signals) {
   }
   std::fflush(stdout);
 
-  int signal = 0;
-  sigwait(&stop_signals, &signal);
-  LOG(INFO) << "stops: " << strsignal(signal);
-  pthread_sigmask(SIG_UNBLOCK, &stop_signals, nullptr);
-  alarm(kStopSecondsMax);  // SIGALRM ends the program.
+  signals.Started();
+  while (!signals.WaitFor(absl::Hours(1))) {
+  }
   health.SetStopping();
   loop->Stop();
   listeners->Stop();
@@ -144,14 +140,7 @@ absl::Status Serve(const Flags& flags, const sigset_t& stop_signals) {
 }  // namespace atl::coordinator
 
 int main(int argc, char** argv) {
-  // Before any thread starts, so that all threads inherit the mask and only
-  // sigwait receives these signals.
-  sigset_t stop_signals;
-  sigemptyset(&stop_signals);
-  sigaddset(&stop_signals, SIGTERM);
-  sigaddset(&stop_signals, SIGINT);
-  pthread_sigmask(SIG_BLOCK, &stop_signals, nullptr);
-
+  atl::StopSignals signals(atl::coordinator::kStopMax);
   atl::coordinator::Flags flags;
   CLI::App app("The control plane of Atoll: runs, islands, rounds.",
                "atoll-coordinator");
@@ -199,5 +188,5 @@ int main(int argc, char** argv) {
   if (const std::optional<int> end = atl::ParseCommandLine(app, argc, argv)) {
     return *end;
   }
-  return atl::EndProgram(app, atl::coordinator::Serve(flags, stop_signals));
+  return atl::EndProgram(app, atl::coordinator::Serve(flags, signals));
 }

@@ -7,7 +7,6 @@
 #include <memory>
 #include <optional>
 #include <string>
-#include <thread>
 
 #include "CLI/App.hpp"
 #include "CLI/Config.hpp"
@@ -26,12 +25,12 @@
 #include "base/metrics/metrics_listener.h"
 #include "base/obs/log.h"
 #include "base/obs/program.h"
+#include "base/obs/stop_signals.h"
 #include "base/rpc/allocator.h"
 #include "base/rpc/flags.h"
 #include "base/rpc/certificates/tls.h"
 #include "base/status/annotate.h"
 #include "base/status/status_macros.h"
-#include "base/sync/mutex.h"
 #include "base/time/clock.h"
 #include "coordinator/client/operator_client.h"
 #include "coordinator/client/server_control_client.h"
@@ -144,59 +143,10 @@ absl::Status CheckDirectory(const std::string& data_dir) {
                    "--data-dir"));
 }
 
-// Waits for SIGTERM and SIGINT. Acknowledged data survives an abrupt end. The
-// process therefore ends at once while it starts, and if stopping takes longer
-// than kStopMax.
-class SignalWatch {
- public:
-  // `signals` are blocked in every thread.
-  explicit SignalWatch(const sigset_t& signals)
-      : thread_([this, signals](std::stop_token stop) { Run(signals, stop); }) {
-  }
-
-  // From now on a signal only makes is_stopping() true.
-  void Started() {
-    MutexLock lock(&mutex_);
-    has_started_ = true;
-    if (is_stopping_) ::_exit(0);
-  }
-  bool is_stopping() const {
-    MutexLock lock(&mutex_);
-    return is_stopping_;
-  }
-
- private:
-  void Run(const sigset_t& signals, std::stop_token stop) {
-    std::optional<absl::Time> deadline;
-    while (!stop.stop_requested()) {
-      const timespec timeout = {0, 100'000'000};
-      const int signal = sigtimedwait(&signals, nullptr, &timeout);
-      if (signal > 0 && !deadline.has_value()) {
-        LOG(INFO) << "signal " << signal << ": stopping";
-        deadline = SystemClock().Now() + kStopMax;
-        MutexLock lock(&mutex_);
-        is_stopping_ = true;
-        if (!has_started_) ::_exit(0);
-      }
-      if (deadline.has_value() && SystemClock().Now() > *deadline) {
-        LOG(ERROR) << "stopping takes longer than " << kStopMax
-                   << ": the process ends now";
-        ::_exit(1);
-      }
-    }
-  }
-
-  mutable Mutex mutex_;
-  bool has_started_ ABSL_GUARDED_BY(mutex_) = false;
-  bool is_stopping_ ABSL_GUARDED_BY(mutex_) = false;
-  std::jthread thread_;  // Last: it uses all the others.
-};
-
-absl::Status Run(const Flags& flags, const sigset_t& signals) {
+absl::Status Run(const Flags& flags, StopSignals& signals) {
   RETURN_IF_ERROR(SetMinimumLogSeverity(absl::string_view(flags.log_level)));
   RETURN_IF_ERROR(failpoint::Arm(flags.failpoint));
   RaiseOpenFileLimit();
-  SignalWatch signal_watch(signals);
   Metrics metrics;
   ASSIGN_OR_RETURN(const std::unique_ptr<MetricsListener> metrics_listener,
                    MetricsListener::Start(flags.metrics, metrics));
@@ -254,8 +204,8 @@ absl::Status Run(const Flags& flags, const sigset_t& signals) {
     RETURN_IF_ERROR(WriteFileAtomically(fs, flags.port_file,
                                         absl::StrCat(server->port(), "\n")));
   }
-  signal_watch.Started();
-  while (!signal_watch.is_stopping()) {
+  signals.Started();
+  while (!signals.IsStopping()) {
     const absl::Status ended = server->WaitForEnd(absl::Milliseconds(200));
     if (!ended.ok()) {
       server->Stop();
@@ -270,12 +220,7 @@ absl::Status Run(const Flags& flags, const sigset_t& signals) {
 
 int main(int argc, char** argv) {
   atl::rpc::TuneAllocator();
-  // Blocked in every thread; the main thread waits for them.
-  sigset_t signals;
-  sigemptyset(&signals);
-  sigaddset(&signals, SIGTERM);
-  sigaddset(&signals, SIGINT);
-  pthread_sigmask(SIG_BLOCK, &signals, nullptr);
+  atl::StopSignals signals(atl::server::kStopMax);
   signal(SIGPIPE, SIG_IGN);
 
   CLI::App app("Atoll's parameter server: holds a shard of every run.",

@@ -73,7 +73,9 @@ absl::StatusOr<bool> HoldsCa(const std::string& directory) {
   return absl::FailedPreconditionError(absl::StrCat(
       directory, " holds ", cert ? kCaCertFile : kCaKeyFile, " without ",
       cert ? kCaKeyFile : kCaCertFile,
-      ": add the missing file, or choose another directory"));
+      cert ? ": add the missing file, or choose another directory"
+           : ": add the missing file; if an interrupted `atoll ca init` left "
+             "it, remove the key and run the command again"));
 }
 
 absl::StatusOr<rpc::KeyAndCertificate> ReadCa(const std::string& directory,
@@ -95,6 +97,21 @@ absl::StatusOr<rpc::KeyAndCertificate> ReadCa(const std::string& directory,
                     "DIR`. Every program needs a certificate of it.");
   }
   return ca;
+}
+
+// `directory` may hold the files of an interrupted `atoll ca issue` of this CA,
+// but none of another CA.
+absl::Status CheckNoOtherCa(const std::string& directory,
+                            const std::string& cert_pem) {
+  FileSystem& fs = PosixFileSystem();
+  const std::string path = In(directory, kCaCertFile);
+  if (!fs.Exists(path)) return absl::OkStatus();
+  ASSIGN_OR_RETURN(const std::string found, ReadFile(fs, path, kFileBytesMax));
+  if (found == cert_pem) return absl::OkStatus();
+  return WithHint(
+      absl::AlreadyExistsError(absl::StrCat(
+          path, " is the certificate of another CA and is not overwritten")),
+      "Give another --out.");
 }
 
 // Whether the owner of a certificate listens, and whether it dials.
@@ -177,6 +194,7 @@ absl::StatusOr<std::string> IssueFiles(const IssueOptions& options,
   }
   ASSIGN_OR_RETURN(const rpc::KeyAndCertificate ca,
                    ReadCa(options.directory, now));
+  RETURN_IF_ERROR(CheckNoOtherCa(options.out, ca.cert_pem));
   const std::string name =
       absl::StrCat("atoll:", rpc::RoleName(options.role), ":", options.id);
   ASSIGN_OR_RETURN(const rpc::KeyAndCertificate issued,

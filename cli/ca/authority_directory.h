@@ -50,7 +50,8 @@ struct IssueOptions {
 // minutes back, for clocks that differ. Returns the files' common name.
 // INVALID_ARGUMENT: the id or a host is malformed; hosts are missing for a
 // listener, or given for another. NOT_FOUND: `directory` holds no CA.
-// ALREADY_EXISTS: `out` holds a key. Otherwise as InitCa.
+// ALREADY_EXISTS: `out` holds a key, or the certificate of another CA.
+// Otherwise as InitCa.
 absl::StatusOr<std::string> IssueFiles(const IssueOptions& options,
                                        absl::Time now);
 

@@ -123,6 +123,21 @@ TEST_F(AuthorityDirectoryTest, NeverOverwritesAKey) {
   EXPECT_EQ(Read(Path("a/tls.key")), key);
 }
 
+TEST_F(AuthorityDirectoryTest, OverwritesAnInterruptedIssueOfItsOwnCaAlone) {
+  ASSERT_TRUE(Init("ca").ok());
+  ASSERT_TRUE(Init("other").ok());
+  IssueOptions options = Options(rpc::Role::kIsland, "a");
+  ASSERT_TRUE(IssueFiles(options, now_).ok());
+  std::filesystem::remove(Path("a/tls.key"));
+  EXPECT_TRUE(IssueFiles(options, now_).ok());
+  std::filesystem::remove(Path("a/tls.key"));
+  const std::string cert = Read(Path("a/ca.crt"));
+  options.directory = Path("other");
+  EXPECT_EQ(IssueFiles(options, now_).status().code(),
+            absl::StatusCode::kAlreadyExists);
+  EXPECT_EQ(Read(Path("a/ca.crt")), cert);
+}
+
 TEST_F(AuthorityDirectoryTest, RefusesWhatMakesNoCertificate) {
   ASSERT_TRUE(Init("ca").ok());
   IssueOptions options = Options(rpc::Role::kServer, "s");

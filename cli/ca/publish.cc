@@ -23,12 +23,14 @@ namespace atl::cli {
 namespace {
 
 constexpr char kCaDirectory[] = "ca";
+constexpr char kOpaque[] = "Opaque";  // The type of the CA's Secret.
 constexpr int64_t kFileBytesMax = 256 << 10;
 // Where a pod has its service account.
 constexpr char kAccount[] = "/var/run/secrets/kubernetes.io/serviceaccount/";
 
 struct PublishOptions {
   std::string from;
+  std::string existing;
   std::string name_space;
   std::string prefix;
   std::vector<std::string> labels;
@@ -76,7 +78,7 @@ absl::StatusOr<std::vector<Secret>> ReadSecrets(const PublishOptions& options) {
     const bool is_ca = id == kCaDirectory;
     Secret secret;
     secret.name = absl::StrCat(options.prefix, "-", id, is_ca ? "" : "-tls");
-    secret.type = is_ca ? "Opaque" : "kubernetes.io/tls";
+    secret.type = is_ca ? kOpaque : "kubernetes.io/tls";
     secret.labels = labels;
     const std::vector<std::string> files =
         is_ca ? std::vector<std::string>{kCaCertFile, kCaKeyFile}
@@ -97,6 +99,26 @@ absl::StatusOr<std::vector<Secret>> ReadSecrets(const PublishOptions& options) {
   return secrets;
 }
 
+// Called if the CA's Secret exists. Certificates of `from` are of use only if it
+// holds the same CA: two callers that start at once make two, and one publishes
+// its own first.
+absl::Status CheckSameCa(const PublishOptions& options, const Secret& ca) {
+  const std::string path =
+      absl::StrCat(options.existing, "/", kCaCertFile);
+  FileSystem& fs = PosixFileSystem();
+  std::string found;
+  if (fs.Exists(path)) {
+    ASSIGN_OR_RETURN(found, ReadFile(fs, path, kFileBytesMax));
+  }
+  if (found == ca.data.at(kCaCertFile)) return absl::OkStatus();
+  return WithHint(
+      absl::AbortedError(absl::StrCat("secret ", ca.name,
+                                      " exists and may hold another CA than ",
+                                      options.from)),
+      "Nothing was published. Mount the Secret, and start again with `atoll ca "
+      "init --existing DIR` and --existing DIR.");
+}
+
 absl::Status Publish(Context& context, const PublishOptions& options) {
   RETURN_IF_ERROR(CheckIds(options));
   KubernetesApi api = options.api;
@@ -112,6 +134,9 @@ absl::Status Publish(Context& context, const PublishOptions& options) {
   for (const Secret& secret : secrets) {
     ASSIGN_OR_RETURN(const bool created,
                      CreateSecret(api, options.name_space, secret));
+    if (!created && secret.type == kOpaque) {
+      RETURN_IF_ERROR(CheckSameCa(options, secret));
+    }
     const char* const state = created ? "created" : "already there";
     table.AddRow({secret.name, state});
     items.push_back({{"secret", secret.name}, {"created", created}});
@@ -128,7 +153,8 @@ void AddCaPublish(CLI::App& app, Context& context) {
   command->footer(
       "Each subdirectory ID of --from becomes the Secret PREFIX-ID-tls, and "
       "ca\n"
-      "becomes PREFIX-ca. A Secret that exists is left as it is.\n"
+      "becomes PREFIX-ca. A Secret that exists is left as it is. If the CA's\n"
+      "Secret exists, --existing must hold the same CA.\n"
       "Example:\n"
       "  atoll ca publish --from certs --namespace train --prefix atoll");
   auto options = std::make_shared<PublishOptions>();
@@ -144,6 +170,9 @@ void AddCaPublish(CLI::App& app, Context& context) {
       ->add_option("--prefix", options->prefix,
                    "Beginning of the Secrets' names")
       ->required();
+  command->add_option("--existing", options->existing,
+                      "Directory where the CA's Secret is mounted, if there "
+                      "is one");
   command->add_option("--label", options->labels,
                       "Label of every Secret, KEY=VALUE; may be repeated");
   command->add_option("--api", options->api.url,

@@ -21,6 +21,7 @@ namespace atl::cli {
 namespace {
 
 constexpr int64_t kTokenBytesMax = 64 << 10;
+constexpr int64_t kCaBytesMax = 1 << 20;
 constexpr size_t kAnswerBytesMax = 64 << 10;
 constexpr long kConnectTimeoutMs = 5'000;
 constexpr long kTimeoutMs = 10'000;
@@ -136,6 +137,14 @@ absl::StatusOr<bool> CreateSecret(const KubernetesApi& api,
   if (!absl::StartsWith(api.url, "https://")) {
     return absl::InvalidArgumentError(
         absl::StrCat("--api \"", api.url, "\" must begin with https://"));
+  }
+  ASSIGN_OR_RETURN(const std::string ca,
+                   ReadFile(PosixFileSystem(), api.ca_file, kCaBytesMax));
+  if (absl::StripAsciiWhitespace(ca).empty()) {
+    return absl::FailedPreconditionError(absl::StrCat(
+        "--api-ca ", api.ca_file,
+        " is empty: in a pod, the cluster's controller manager gives no CA "
+        "(--root-ca-file)"));
   }
   const std::string url = absl::StrCat(api.url, "/api/v1/namespaces/",
                                        name_space, "/secrets");

@@ -33,7 +33,8 @@ std::string SecretJson(const std::string& name_space, const Secret& secret);
 // name, which is left as it is.
 // INVALID_ARGUMENT: the URL is not HTTPS, or the API does not take the request.
 // PERMISSION_DENIED: the account may not create Secrets. NOT_FOUND: there is no
-// such namespace, or a file cannot be read. UNAVAILABLE: the API did not
+// such namespace, or a file cannot be read. FAILED_PRECONDITION: the file of the
+// API's CA is empty. UNAVAILABLE: the API did not
 // answer. Messages have what the API said.
 absl::StatusOr<bool> CreateSecret(const KubernetesApi& api,
                                   const std::string& name_space,

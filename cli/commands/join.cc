@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cctype>
+#include <future>
 #include <memory>
 #include <stop_token>
 #include <string>
@@ -48,6 +49,7 @@ struct JoinOptions {
   worker::IslandPlace place;
   std::string rendezvous_secret;
   std::string wait_for_run = "0s";
+  bool idle_after_run = false;
   MetricsListenerOptions metrics;
   std::string failpoint;
 };
@@ -231,6 +233,19 @@ worker::RunIslandOptions IslandOptions(const Context& context,
   return island;
 }
 
+bool RunHasEnded(const absl::StatusOr<worker::IslandProgress>& end,
+                 const Interrupt& interrupt) {
+  if (end.ok()) return !interrupt.first().stop_requested();
+  const std::string reason = GetReason(end.status());
+  return reason == worker::kRunCompleted || reason == worker::kRunCancelled;
+}
+
+void WaitForStop(const std::stop_token& stop) {
+  std::promise<void> stopped;
+  const std::stop_callback wake(stop, [&stopped] { stopped.set_value(); });
+  stopped.get_future().wait();
+}
+
 absl::Status Join(Context& context, JoinOptions options) {
   RETURN_IF_ERROR(failpoint::Arm(options.failpoint));
   ASSIGN_OR_RETURN(const absl::Duration wait_for_run, ReadWait(options));
@@ -282,6 +297,12 @@ absl::Status Join(Context& context, JoinOptions options) {
   };
   absl::StatusOr<worker::IslandProgress> end = worker::RunIsland(island);
   reporter.Clear();
+  const bool has_ended = RunHasEnded(end, interrupt);
+  if (has_ended && options.idle_after_run) {
+    reporter.Note("the run has ended: idle until a signal (--idle-after-run)");
+    metrics.SetReady(absl::OkStatus());
+    WaitForStop(interrupt.first());
+  }
   if (GetReason(end.status()) == worker::kRunCompleted) {
     // A supervisor that starts it again after the run's end is done too.
     context.output().Print(
@@ -289,7 +310,7 @@ absl::Status Join(Context& context, JoinOptions options) {
         absl::StrCat(end.status().message(), "\n"));
     return absl::OkStatus();
   }
-  if (interrupt.terminated().stop_requested() &&
+  if (!has_ended && interrupt.terminated().stop_requested() &&
       (end.ok() || absl::IsCancelled(end.status()))) {
     return WithReason(
         WithExitCode(absl::CancelledError("SIGTERM ended the island"),
@@ -407,6 +428,10 @@ void AddJoin(CLI::App& app, Context& context) {
                    "Longest time to wait for a run that does not exist yet: "
                    "30s, 5m")
       ->capture_default_str();
+  command->add_flag("--idle-after-run", options->idle_after_run,
+                    "Once the run has ended, wait for a signal instead of "
+                    "exiting: for a supervisor that restarts every process "
+                    "that ends");
   command->add_option("--island-id", options->island_id,
                       "Id of this island, the same after a restart; default: "
                       "the certificate's id, else the host's name");

@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <utility>
 
+#include "absl/algorithm/container.h"
 #include "absl/strings/ascii.h"
 #include "absl/strings/string_view.h"
 #include "absl/strings/strip.h"
@@ -168,6 +169,9 @@ void RunMetrics::Count(const Effects& effects) {
     }
   }
   for (const ReportedPhases& reported : effects.phases) {
+    if (absl::c_linear_search(effects.batch.deleted_runs, reported.run_id)) {
+      continue;
+    }
     for (const v1::PhaseTime& phase : reported.sync.phases()) {
       counts_[reported.run_id].Observe(
           ToLabel(v1::Phase_Name(phase.phase()), "PHASE_"),

@@ -150,10 +150,15 @@ TEST_F(RunMetricsTest, ADeletedRunVanishesAndItsIdStartsAnew) {
   metrics_.SetSource(nullptr);
   Effects deletion = MakeCommit("other");
   deletion.batch.deleted_runs = {"run"};
+  // An island's last report came in the same moment.
+  v1::PhaseTime& late = *deletion.phases.emplace_back().sync.add_phases();
+  deletion.phases.back().run_id = "run";
+  late.set_phase(v1::PHASE_TRAIN);
   metrics_.Count(deletion);
   EXPECT_EQ(Counter("atoll_commits_total"), std::nullopt);
   EXPECT_EQ(Phase("total").first, 0);
   Answer({MakeRun("run")});
+  EXPECT_EQ(Phase("train").first, 0);
   EXPECT_EQ(Counter("atoll_contributions_total",
                     {{"run", "run"}, {"outcome", "merged"}}),
             0);

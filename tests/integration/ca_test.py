@@ -5,6 +5,7 @@ import base64
 import http.server
 import json
 import os
+import shutil
 import ssl
 import subprocess
 import threading
@@ -13,7 +14,7 @@ from harness import cases
 from harness import cluster as cluster_module
 from harness import processes
 
-FORBIDDEN, CONFLICT = 7, 409
+FORBIDDEN, FENCED, CONFLICT = 7, 9, 409
 
 
 class Api:
@@ -134,8 +135,32 @@ class CaTest(cluster_module.IntegrationTest):
                           for k, v in secret["data"].items()}, files)
         self.assertEqual(sorted(api.requests[0][2]["data"]),
                          ["ca.crt", "ca.key"])
-        again = self.publish("--api", api.url)
+        again = self.publish("--api", api.url, "--existing", "ca")
         self.assertEqual(again.stdout.count("already there"), 2)
+
+    def test_certificates_of_another_authority_are_not_published(self):
+        self.ca("init", "--dir", "certs/ca", "--existing", "ca")
+        api = self.start_api()
+        self.publish("--api", api.url)
+        # As a second Job that started at the same time, without the Secret.
+        self.ca("init", "--dir", "ca2")
+        shutil.rmtree(self.path("certs"))
+        self.ca("init", "--dir", "certs/ca", "--existing", "ca2")
+        self.ca("issue", "--dir", "ca2", "--role", "island", "--id", "attic",
+                "--out", "certs/attic")
+        for existing in ((), ("--existing", "ca")):
+            done = self.publish("--api", api.url, *existing, check=FENCED)
+            self.assertIn("another CA", done.stderr)
+        self.assertEqual([secret["metadata"]["name"]
+                          for _, _, secret in api.requests], ["atoll-ca"] * 3)
+
+    def test_an_empty_ca_of_the_api_is_named(self):
+        self.issue("island", "kitchen", "certs/kitchen")
+        api = self.start_api()
+        open(self.path("empty.crt"), "w").close()
+        done = self.publish("--api", api.url, "--api-ca", "empty.crt",
+                            check=None)
+        self.assertIn("empty.crt is empty", done.stderr)
 
     def test_it_asks_again_until_the_api_answers(self):
         self.issue("island", "kitchen", "certs/kitchen")

@@ -17,10 +17,10 @@ namespace atl::worker {
 // Runs an island until its run ends or it is stopped; returns its last state.
 //
 // INVALID_ARGUMENT, NOT_FOUND: an id, the data or the run is wrong; the message
-// gives a remedy. FAILED_PRECONDITION: the run has ended (with the reason
-// RUN_COMPLETED if it is complete), the data is not the run's, or place.device
-// does not exist. ABORTED: another process joined as this island. CANCELLED:
-// the run was cancelled, or the island stopped at once or for a restart.
+// gives a remedy. FAILED_PRECONDITION: the run has ended (reason RUN_COMPLETED
+// or RUN_CANCELLED), the data is not the run's, or place.device does not exist.
+// ABORTED: another process joined as this island. CANCELLED: the run was
+// cancelled (RUN_CANCELLED), or the island stopped at once or for a restart.
 // UNAVAILABLE: the coordinator was away for too long, or, with the reason
 // ISLAND_PROCESS_LOST, the island lost a process. PERMISSION_DENIED: its
 // processes have different secrets. INTERNAL: training failed.

@@ -318,8 +318,9 @@ TEST_F(RunIslandTest, AnEndedRunSaysWhetherItIsComplete) {
     const absl::Status status = RunOne(*service, Options("b")).status();
     EXPECT_TRUE(absl::IsFailedPrecondition(status)) << status;
     const auto reason = GetReason(status);
-    EXPECT_EQ(reason.has_value() && reason->reason == kRunCompleted,
-              service == &complete);
+    ASSERT_TRUE(reason.has_value()) << status;
+    EXPECT_EQ(reason->reason,
+              service == &complete ? kRunCompleted : kRunCancelled);
   }
 }
 

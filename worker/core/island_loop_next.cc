@@ -4,6 +4,7 @@
 #include <string>
 #include <utility>
 
+#include "base/status/refusal.h"
 #include "worker/core/island_loop.h"
 
 // Next() for runs in rounds, in the order of worker/DESIGN.md, "The loop".
@@ -35,7 +36,8 @@ Action IslandLoop::Next(Lane lane) const {
   }
   if (auto action = NextStop()) return *std::move(action);
   if (plan_.run_state() == v1::RUN_STATE_CANCELLED) {
-    return Finish(absl::CancelledError("the run was cancelled"),
+    return Finish(Refuse(absl::StatusCode::kCancelled, "RUN_CANCELLED",
+                         "the run was cancelled"),
                   "the run was cancelled");
   }
   if (plan_.run_state() == v1::RUN_STATE_STARTING || plan_.cut_size() == 0) {

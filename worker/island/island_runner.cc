@@ -67,9 +67,10 @@ absl::StatusOr<v1::Run> IslandRunner::ReadRun() {
                                    "train"));
       }
       if (run->state() == v1::RUN_STATE_CANCELLED) {
-        return absl::FailedPreconditionError(
-            absl::StrCat("run ", options_.run_id,
-                         " was cancelled: there is nothing left to train"));
+        return Refuse(absl::StatusCode::kFailedPrecondition, kRunCancelled,
+                      absl::StrCat("run ", options_.run_id,
+                                   " was cancelled: there is nothing left to "
+                                   "train"));
       }
       RETURN_IF_ERROR(CheckRun(*run));
       return run;
@@ -485,7 +486,8 @@ absl::StatusOr<IslandProgress> IslandRunner::Finish(const Action& action) {
     const absl::StatusOr<v1::Run> run = links_.get_run();
     if (run.ok() && run->state() == v1::RUN_STATE_COMPLETED) return progress_;
     if (run.ok() && run->state() == v1::RUN_STATE_CANCELLED) {
-      return absl::CancelledError("the run was cancelled");
+      return Refuse(absl::StatusCode::kCancelled, kRunCancelled,
+                    "the run was cancelled");
     }
   }
   RETURN_IF_ERROR(action.status);

@@ -67,8 +67,9 @@ struct IslandProgress {
   LatencyHistogram heartbeat_latency;
 };
 
-// The reason of RunIsland's FAILED_PRECONDITION for a run that is complete.
+// The reasons of RunIsland's errors for a run that has ended.
 inline constexpr char kRunCompleted[] = "RUN_COMPLETED";
+inline constexpr char kRunCancelled[] = "RUN_CANCELLED";
 
 struct RunIslandOptions {
   std::string coordinator_address;  // host:port

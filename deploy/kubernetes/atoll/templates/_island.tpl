@@ -41,6 +41,9 @@ spec:
         - --run={{ .root.Values.run.id }}
         - --island-id={{ $full }}-{{ $island.name }}-{{ $index }}
         - --wait-for-run=1h
+        {{- if not $job }}
+        - --idle-after-run  # A StatefulSet restarts what ends.
+        {{- end }}
         - --data={{ .root.Values.data.path }}
         - --dir=/var/lib/atoll/work
         - --device={{ $island.device | default "cpu" }}
