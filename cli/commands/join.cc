@@ -43,6 +43,7 @@ struct JoinOptions {
   std::string island_id;
   std::string data_path;
   std::string work_directory;
+  std::string trainer;
   int threads = 0;
   CapFlags caps;
   int streams = server::kDefaultStreamCount;
@@ -222,6 +223,7 @@ worker::RunIslandOptions IslandOptions(const Context& context,
   island.island_id = options.island_id;
   island.data_path = options.data_path;
   island.work_directory = options.work_directory;
+  island.trainer_path = options.trainer.substr(options.trainer.find(':') + 1);
   island.thread_count = ChooseThreadCount(options.threads);
   island.stream_count = options.streams;
   island.place = options.place;
@@ -439,6 +441,16 @@ void AddJoin(CLI::App& app, Context& context) {
                       "Path of the data on this machine, instead of the run's");
   command->add_option("--dir,--work-dir", options->work_directory,
                       "Directory for this island's local checkpoints");
+  command
+      ->add_option("--trainer", options->trainer,
+                   "unix:PATH, a socket where this process waits for a trainer "
+                   "of your own (proto/TRAINER.md), which then trains instead "
+                   "of Atoll's engine")
+      ->check([](const std::string& text) -> std::string {
+        return text.rfind("unix:", 0) == 0 && text.size() > 5
+                   ? ""
+                   : "\"" + text + "\" is not of the form unix:PATH";
+      });
   AddThreadsFlag(*command, options->threads);
   AddDeviceFlag(*command, "this island", options->place.device);
   AddCapFlags(*command, "this island, all its processes together,",

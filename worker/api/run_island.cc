@@ -24,6 +24,8 @@
 #include "worker/island/island_member.h"
 #include "worker/island/island_runner.h"
 #include "worker/island/retry_backoff.h"
+#include "worker/sdk/remote_trainer.h"
+#include "worker/sdk/trainer_host.h"
 
 namespace atl::worker {
 
@@ -110,7 +112,14 @@ absl::StatusOr<IslandProgress> RunOnce(const RunIslandOptions& options,
   links.describe_device = [&] {
     return DescribeDevice(devices, world->first_rank());
   };
-  links.check_run = [&options](const v1::RunSpec& spec) {
+  links.check_run = [&options](const v1::RunSpec& spec) -> absl::Status {
+    if (!options.trainer_path.empty()) return absl::OkStatus();
+    if (spec.model().architecture() == "external") {
+      return absl::InvalidArgumentError(absl::StrCat(
+          "run ", options.run_id,
+          " trains a model of its own (architecture external): give --trainer "
+          "unix:PATH, and start its trainer"));
+    }
     return CheckRunForPlace(options.place, spec);
   };
   return RunIslandOver(options, links);
@@ -148,6 +157,29 @@ absl::StatusOr<IslandProgress> RunAttempts(const RunIslandOptions& options,
                  << end.status();
     absl::SleepFor(wait);
   }
+}
+
+absl::StatusOr<std::unique_ptr<TrainerHost>> StartTrainerHost(
+    const RunIslandOptions& options) {
+  if (options.place.process_count != 1 || !options.place.mesh.empty()) {
+    return absl::InvalidArgumentError(
+        "--mesh and --processes are for Atoll's own engine: a trainer spreads "
+        "itself over its devices");
+  }
+  return TrainerHost::Start(options.trainer_path);
+}
+
+absl::StatusOr<std::unique_ptr<IslandTrainer>> MakeRemoteTrainer(
+    TrainerHost& host, const RunIslandOptions& options, const v1::Run& run) {
+  const v1::ScheduleSpec& schedule = run.spec().schedule();
+  v1::TrainerHello hello;
+  hello.set_run_id(options.run_id);
+  hello.set_run_uid(run.run_uid());
+  hello.set_island_id(options.island_id);
+  hello.set_program_version(options.program_version);
+  hello.set_strict(schedule.timing() == v1::TIMING_STRICT);
+  hello.set_inner_step_count(schedule.inner_step_count());
+  return RemoteTrainer::Create(host, hello, run.spec(), options.stop);
 }
 
 }  // namespace
@@ -241,7 +273,17 @@ absl::StatusOr<IslandProgress> RunIsland(
   ASSIGN_OR_RETURN(const std::unique_ptr<engine::Devices> devices,
                    engine::OpenDevices(device));
   ASSIGN_OR_RETURN(const Rendezvous rendezvous, PrepareRendezvous(options));
-  return RunAttempts(options, links, rendezvous, *devices);
+  std::unique_ptr<TrainerHost> host;
+  if (!options.trainer_path.empty()) {
+    ASSIGN_OR_RETURN(host, StartTrainerHost(options));
+    links.make_island_trainer = [&](const v1::Run& run) {
+      return MakeRemoteTrainer(*host, options, run);
+    };
+  }
+  absl::StatusOr<IslandProgress> end =
+      RunAttempts(options, links, rendezvous, *devices);
+  if (host != nullptr) host->End(end.status());
+  return end;
 }
 
 }  // namespace atl::worker

@@ -4,24 +4,24 @@
 #include <utility>
 
 #include "absl/status/status.h"
-#include "absl/time/clock.h"
 #include "absl/time/time.h"
 #include "base/layout/digest.h"
 #include "base/layout/run_length.h"
 #include "base/status/status_macros.h"
-#include "worker/data/batch_reader.h"
-#include "worker/data/data_set.h"
 #include "worker/engine/device/device_spec.h"
 #include "worker/engine/device/devices.h"
+#include "worker/island/engine_trainer.h"
 #include "worker/island/group/device.h"
 #include "worker/island/island_state.h"
 
 namespace atl::worker {
 namespace {
 
-absl::StatusOr<double> Validate(IslandState& state, const Batch& batch) {
-  if (batch.inputs.empty()) return 0.0;
-  return state.EvaluateLocal(batch);
+absl::StatusOr<double> Validate(IslandState& state) {
+  ASSIGN_OR_RETURN(const bool can_evaluate, state.trainer().CanEvaluate());
+  if (!can_evaluate) return 0.0;
+  ASSIGN_OR_RETURN(const EvaluationResult result, state.trainer().Evaluate(0));
+  return result.loss;
 }
 
 bool EvaluationDue(const v1::RunSpec& spec, int64_t step, int64_t step_count) {
@@ -41,21 +41,22 @@ absl::StatusOr<TrainAloneResult> TrainAlone(const TrainAloneOptions& options) {
         "it is imported");
   }
   if (options.one_data_shard) spec.mutable_data()->set_data_shard_count(1);
-  ASSIGN_OR_RETURN(std::unique_ptr<DataSet> data,
-                   DataSet::Open(spec.data(), options.data_path));
-  ASSIGN_OR_RETURN(const BatchReader reader,
-                   BatchReader::Create(std::move(data), spec));
   ASSIGN_OR_RETURN(const engine::DeviceSpec device,
                    engine::ParseDeviceSpec(options.device));
   ASSIGN_OR_RETURN(const std::unique_ptr<engine::Devices> devices,
                    engine::OpenDevices(device));
-  ASSIGN_OR_RETURN(
-      const std::unique_ptr<IslandState> state,
-      IslandState::Create(spec, options.thread_count,
-                          [&devices](const engine::TrainerOptions& trainer) {
-                            return MakeTrainerOn(*devices, trainer);
-                          }));
-  ASSIGN_OR_RETURN(const Batch held_out, reader.ReadEvaluation());
+  EngineTrainerOptions trainer_options;
+  trainer_options.thread_count = options.thread_count;
+  trainer_options.data_path = options.data_path;
+  trainer_options.check_fingerprint = false;
+  trainer_options.make_trainer =
+      [&devices](const engine::TrainerOptions& trainer) {
+        return MakeTrainerOn(*devices, trainer);
+      };
+  ASSIGN_OR_RETURN(std::unique_ptr<EngineTrainer> trainer,
+                   EngineTrainer::Create(spec, trainer_options));
+  ASSIGN_OR_RETURN(const std::unique_ptr<IslandState> state,
+                   IslandState::Create(spec, std::move(trainer)));
   state->InitAnchors(spec);
   RETURN_IF_ERROR(state->BeginRound());
 
@@ -64,7 +65,6 @@ absl::StatusOr<TrainAloneResult> TrainAlone(const TrainAloneOptions& options) {
   if (progress.step_count == 0) {
     progress.step_count = PlannedStepCount(spec);
   }
-  Batch batch;
   double seconds = 0;
   int64_t token_count = 0;
   TrainAloneResult result;
@@ -72,12 +72,12 @@ absl::StatusOr<TrainAloneResult> TrainAlone(const TrainAloneOptions& options) {
     if (options.stop.stop_requested()) {
       return absl::CancelledError("training was stopped");
     }
-    RETURN_IF_ERROR(
-        reader.Read(0, progress.step * spec.inner().batch_size(), batch));
-    const absl::Time begin = absl::Now();
-    ASSIGN_OR_RETURN(const StepResult step,
-                     state->Train(batch, progress.step));
-    seconds += absl::ToDoubleSeconds(absl::Now() - begin);
+    ASSIGN_OR_RETURN(
+        const StepResult step,
+        state->Train({.step = progress.step,
+                      .data_position =
+                          progress.step * spec.inner().batch_size()}));
+    seconds += absl::ToDoubleSeconds(step.end - step.begin);
     token_count += step.token_count;
     ++progress.step;
     if (options.outer_round_trip &&
@@ -89,13 +89,13 @@ absl::StatusOr<TrainAloneResult> TrainAlone(const TrainAloneOptions& options) {
     progress.tokens_per_second = static_cast<double>(token_count) / seconds;
     progress.validation_loss.reset();
     if (EvaluationDue(spec, progress.step, progress.step_count)) {
-      ASSIGN_OR_RETURN(progress.validation_loss, Validate(*state, held_out));
+      ASSIGN_OR_RETURN(progress.validation_loss, Validate(*state));
       result.validation_loss = *progress.validation_loss;
     }
     if (options.on_progress) options.on_progress(progress);
   }
-  ASSIGN_OR_RETURN(result.validation_loss, Validate(*state, held_out));
-  RETURN_IF_ERROR(state->Gather());
+  ASSIGN_OR_RETURN(result.validation_loss, Validate(*state));
+  RETURN_IF_ERROR(state->AcquireAll(LocalAccess::kRead));
   const absl::Span<const float> parameters = state->local();
   result.parameters.assign(parameters.begin(), parameters.end());
   result.parameters_sha256 =

@@ -23,7 +23,8 @@ enum class ActionKind {
                     // build on the anchor of `from_version`.
   kReportReady,     // Tell the coordinator that cut `commit_seq` is held.
   kBeginRound,      // Local parameters = anchors.
-  kTrain,           // One inner step: `step`, `data_shard`, `data_position`.
+  kTrain,           // Inner steps: 1 to `step_count_max`, from `step`,
+                    // `data_shard`, `data_position`.
   kContribute,      // Encode the outer gradients of `contributions` and save
                     // them; with `in_background` only copy what kSave needs.
   kSave,            // Encode and save what the kContribute of `seq` copied.
@@ -56,7 +57,7 @@ struct Action {
   std::string reason;
 
   int32_t fragment = 0;    // kPull, kPush, kApply.
-  int64_t version = 0;     // kPull, kApply; kEvaluate: of fragment 0.
+  int64_t version = 0;  // kPull, kApply; kEvaluate, kTrain: of fragment 0.
   v1::Digest digest;       // kPull: of the fragment at that version.
   int64_t from_version = -1;  // kPull: the held anchor; -1: none.
   int64_t commit_seq = 0;     // kReportReady, kEvaluate, kPull.
@@ -65,9 +66,11 @@ struct Action {
   int64_t coordinator_epoch = 0;
   std::vector<v1::FragmentVersion> cut;  // kEvaluate.
 
-  int64_t step = 0;           // kTrain: step of the learning-rate schedule.
-  int32_t data_shard = 0;     // kTrain, kContribute.
-  int64_t data_position = 0;  // kTrain: first window; kContribute: next.
+  int64_t step = 0;             // kTrain: step of the learning-rate schedule.
+  int64_t step_count_max = 1;   // kTrain: until another action may be due.
+  int64_t done_step_count = 1;  // kTrain, for OnDone(): the steps taken.
+  int32_t data_shard = 0;       // kTrain, kContribute.
+  int64_t data_position = 0;    // kTrain: first window; kContribute: next.
 
   int64_t run_epoch = 0;  // kContribute, kPush, kPull.
   int32_t slot = 0;       // kContribute, kPush.

@@ -244,10 +244,11 @@ void IslandLoop::LeaveWith(const absl::Status& status) {
 void IslandLoop::OnTrained(const Action& action, const absl::Status& status) {
   if (!status.ok()) return LeaveWith(status);
   if (position_.has_value() && position_->first == action.data_shard) {
-    position_->second = action.data_position + spec_.inner().batch_size();
+    position_->second = action.data_position +
+                        action.done_step_count * spec_.inner().batch_size();
   }
-  if (round_.has_value()) ++round_->done_step_count;
-  if (stream_.begun()) stream_.OnTrained();
+  if (round_.has_value()) round_->done_step_count += action.done_step_count;
+  if (stream_.begun()) stream_.OnTrained(action.done_step_count);
 }
 
 void IslandLoop::OnContributed(const Action& action) {

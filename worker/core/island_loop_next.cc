@@ -149,6 +149,10 @@ std::optional<Action> IslandLoop::NextInRound() const {
             ? "the round's next step"
             : "ahead: the coordinator or a shard is away");
     action.step = round.start_step + round.done_step_count;
+    // Beyond the plan step by step: the peer may be back.
+    action.step_count_max = std::max<int64_t>(
+        1, round.planned_step_count - round.done_step_count);
+    action.version = View().CutVersion(0);
     action.data_shard = position_->first;
     action.data_position = position_->second;
     return action;

@@ -219,6 +219,27 @@ bool Stream::MayTrain(const PlanView& view) const {
   return false;
 }
 
+// An elastic answer may be applied at any step after its push. If several steps
+// are taken at once it is applied at the overlap's end at the earliest.
+int64_t Stream::StepsToNextEvent(const PlanView& view) const {
+  int64_t next = INT64_MAX;
+  const auto note = [&](int64_t step) {
+    if (step > clock_) next = std::min(next, step);
+  };
+  for (int32_t f = 0; f < static_cast<int32_t>(tracks_.size()); ++f) {
+    const Track& track = tracks_[f];
+    if (track.flight.has_value()) {
+      const int64_t planned = track.flight->push_step +
+                              view.spec.schedule().overlap_step_count();
+      note(std::max(planned, clock_ + 1));
+    } else if (track.local_version >= 0) {
+      const Due due = FindDue(view, f);
+      if (due.expected) note(due.step);
+    }
+  }
+  return next == INT64_MAX ? 1 : next - clock_;
+}
+
 Action Stream::NextTraining(const PlanView& view,
                             const std::vector<int64_t>& held,
                             const Position& position) const {
@@ -238,6 +259,8 @@ Action Stream::NextTraining(const PlanView& view,
   }
   Action action = MakeAction(ActionKind::kTrain, "the next step");
   action.step = clock_ + rate_offset_;
+  action.step_count_max = StepsToNextEvent(view);
+  action.version = view.CutVersion(0);
   action.data_shard = position.first;
   action.data_position = position.second;
   return action;

@@ -65,7 +65,7 @@ class Stream {
 
   // --- Results ---
 
-  void OnTrained() { ++clock_; }
+  void OnTrained(int64_t step_count) { clock_ += step_count; }
   void OnContributed(const Action& action);
   void OnApplied(const Action& action, const Position& position);
   void OnSaved(const Action& action);
@@ -116,6 +116,8 @@ class Stream {
   std::optional<Action> NextApply(const PlanView& view,
                                   const std::vector<int64_t>& held) const;
   bool MayTrain(const PlanView& view) const;
+  // Steps until a contribution or an answer may be due, at least 1.
+  int64_t StepsToNextEvent(const PlanView& view) const;
 
   int64_t clock_ = 0;
   int64_t rate_offset_ = 0;  // Clock of the learning rate - clock.

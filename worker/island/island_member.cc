@@ -107,7 +107,7 @@ class Member {
 
   void Trained(const Action& action, const PartResult& result) {
     speed_.Add(result.step.token_count,
-               absl::ToDoubleSeconds(result.end - result.begin));
+               absl::ToDoubleSeconds(result.step.end - result.step.begin));
     progress_.tokens_per_second = speed_.tokens_per_second();
     progress_.step = action.step + 1;
     progress_.token_count += result.step.token_count;

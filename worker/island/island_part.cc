@@ -3,12 +3,12 @@
 #include <algorithm>
 #include <utility>
 
+#include "absl/algorithm/container.h"
 #include "absl/strings/str_cat.h"
-#include "absl/time/clock.h"
 #include "base/failpoint/failpoint.h"
 #include "base/layout/fragment_schedule.h"
-#include "base/obs/log.h"
 #include "base/status/status_macros.h"
+#include "worker/island/engine_trainer.h"
 
 namespace atl::worker {
 
@@ -18,7 +18,8 @@ IslandPart::IslandPart(const RunIslandOptions& options,
       links_(links),
       group_(links.group),
       spec_(run.spec()),
-      streaming_(IsStreaming(run.spec().schedule())) {}
+      streaming_(IsStreaming(run.spec().schedule())),
+      has_own_trainer_(!links.make_island_trainer) {}
 
 absl::StatusOr<std::unique_ptr<IslandPart>> IslandPart::Create(
     const RunIslandOptions& options, const IslandLinks& links,
@@ -26,7 +27,9 @@ absl::StatusOr<std::unique_ptr<IslandPart>> IslandPart::Create(
   auto part = std::unique_ptr<IslandPart>(new IslandPart(options, links, run));
   RETURN_IF_ERROR(part->Agree(Lane::kTraining, part->Setup(run)));
   if (run.spec().schedule().timing() == v1::TIMING_ELASTIC) {
-    RETURN_IF_ERROR(part->Agree(Lane::kTraining, part->MeasureSpeed()));
+    const absl::StatusOr<double> speed = part->state_->trainer().MeasureSpeed();
+    RETURN_IF_ERROR(part->Agree(Lane::kTraining, speed.status()));
+    part->tokens_per_second_ = *speed;
   }
   return part;
 }
@@ -36,11 +39,11 @@ absl::Status IslandPart::Agree(Lane lane, const absl::Status& status) const {
 }
 
 absl::Status IslandPart::Setup(const v1::Run& run) {
-  ASSIGN_OR_RETURN(state_, IslandState::Create(spec_, options_.thread_count,
-                                               links_.make_trainer));
+  ASSIGN_OR_RETURN(std::unique_ptr<IslandTrainer> trainer, MakeTrainer(run));
+  ASSIGN_OR_RETURN(state_, IslandState::Create(spec_, std::move(trainer)));
   state_->set_before_write([this] { copy_.Finish(); });
   encoder_.emplace(state_->held(), spec_);
-  RETURN_IF_ERROR(OpenData());
+  token_counts_.assign(state_->layout().fragment_count(), 0);
   if (!options_.work_directory.empty()) {
     RETURN_IF_ERROR(
         links_.file_system->CreateDirectories(options_.work_directory));
@@ -50,43 +53,22 @@ absl::Status IslandPart::Setup(const v1::Run& run) {
   return absl::OkStatus();
 }
 
-absl::Status IslandPart::OpenData() {
-  ASSIGN_OR_RETURN(std::unique_ptr<DataSet> data,
-                   DataSet::Open(spec_.data(), options_.data_path));
-  if (!spec_.data().fingerprint().empty()) {
-    ASSIGN_OR_RETURN(data_fingerprint_, data->Fingerprint());
-    if (data_fingerprint_ != spec_.data().fingerprint()) {
-      return absl::FailedPreconditionError(absl::StrCat(
-          "the data at \"",
-          options_.data_path.empty() ? spec_.data().path() : options_.data_path,
-          "\" is not the run's data: its fingerprint is ", data_fingerprint_,
-          ", the run's is ", spec_.data().fingerprint(),
-          "; copy the run's data to this machine and pass its path with "
-          "--data"));
-    }
-  }
-  ASSIGN_OR_RETURN(BatchReader reader,
-                   BatchReader::Create(std::move(data), spec_));
-  reader_.emplace(std::move(reader));
-  return absl::OkStatus();
+absl::StatusOr<std::unique_ptr<IslandTrainer>> IslandPart::MakeTrainer(
+    const v1::Run& run) {
+  if (links_.make_island_trainer) return links_.make_island_trainer(run);
+  EngineTrainerOptions options;
+  options.thread_count = options_.thread_count;
+  options.data_path = options_.data_path;
+  options.make_trainer = links_.make_trainer;
+  options.agree = [this](const absl::Status& status) {
+    return Agree(Lane::kTraining, status);
+  };
+  return EngineTrainer::Create(spec_, options);
 }
 
-// Takes two steps: the first warms up memory and kernels, the second is timed.
-// Their results are dropped: parameters are pulled later, the optimizer starts
-// fresh. Ignores errors: the first round repeats and reports them.
-absl::Status IslandPart::MeasureSpeed() {
-  const absl::Status read =
-      reader_->Read(/*data_shard=*/0, /*position=*/0, batch_);
-  for (int i = 0; i < 2 && Agree(Lane::kTraining, read).ok(); ++i) {
-    const absl::Time begin = absl::Now();
-    const absl::StatusOr<StepResult> result = state_->Train(batch_, 0);
-    if (!result.ok()) break;
-    if (i == 0) continue;
-    tokens_per_second_ =
-        static_cast<double>(result->token_count) /
-        std::max(1e-9, absl::ToDoubleSeconds(absl::Now() - begin));
-  }
-  return state_->ResetOptimizer(/*warm_up=*/false);
+absl::Status IslandPart::lost() const {
+  if (group_ != nullptr && !group_->lost().ok()) return group_->lost();
+  return state_->trainer().lost();
 }
 
 void IslandPart::SetIdentity(int64_t island_epoch,
@@ -148,10 +130,11 @@ absl::Status IslandPart::DoHere(Lane lane, const PartCommand& command,
     case ActionKind::kRestoreSave:
       return RestoreSave(result);
     case ActionKind::kResetOptimizer:
-      return state_->ResetOptimizer(action.warm_up);
+      return state_->Reset(action.warm_up);
     case ActionKind::kPull:
       return Pull(action, lane, bounds, result);
     case ActionKind::kBeginRound:
+      absl::c_fill(token_counts_, 0);
       return state_->BeginRound();
     case ActionKind::kTrain:
       return Train(action, result);
@@ -172,12 +155,13 @@ absl::Status IslandPart::DoHere(Lane lane, const PartCommand& command,
 }
 
 absl::Status IslandPart::Train(const Action& action, PartResult& result) {
-  RETURN_IF_ERROR(
-      Agree(Lane::kTraining,
-            reader_->Read(action.data_shard, action.data_position, batch_)));
-  result.begin = absl::Now();
-  ASSIGN_OR_RETURN(result.step, state_->Train(batch_, action.step));
-  result.end = absl::Now();
+  ASSIGN_OR_RETURN(result.step,
+                   state_->Train({.step = action.step,
+                                  .step_count_max = action.step_count_max,
+                                  .version = action.version,
+                                  .data_shard = action.data_shard,
+                                  .data_position = action.data_position}));
+  for (int64_t& count : token_counts_) count += result.step.token_count;
   failpoint::Hit("island.trained.after");
   return absl::OkStatus();
 }
@@ -185,25 +169,17 @@ absl::Status IslandPart::Train(const Action& action, PartResult& result) {
 absl::Status IslandPart::Evaluate(const Action& action,
                                   const server::CallBounds& bounds,
                                   PartResult& result) {
-  absl::Status read;
-  if (!evaluation_batch_.has_value()) {
-    absl::StatusOr<Batch> batch = reader_->ReadEvaluation();
-    read = batch.status();
-    if (batch.ok()) evaluation_batch_ = *std::move(batch);
-  }
-  RETURN_IF_ERROR(Agree(Lane::kTraining, read));
-  if (evaluation_batch_->inputs.empty()) {
-    LOG(WARNING) << "the evaluation is skipped: the held-out data is shorter "
-                 << "than one window; raise data.validation_fraction";
-    return absl::OkStatus();
-  }
+  ASSIGN_OR_RETURN(const bool can_evaluate, state_->trainer().CanEvaluate());
+  if (!can_evaluate) return absl::OkStatus();
   RETURN_IF_ERROR(state_->KeepLocal());
   const absl::Status pulled = PullForEvaluation(action, bounds, result);
-  const absl::StatusOr<double> evaluated =
-      pulled.ok() ? state_->EvaluateLocal(*evaluation_batch_) : pulled;
-  state_->TakeLocalBack();
-  ASSIGN_OR_RETURN(result.loss, evaluated);
-  result.token_count = static_cast<int64_t>(evaluation_batch_->inputs.size());
+  const absl::StatusOr<EvaluationResult> evaluated =
+      pulled.ok() ? state_->trainer().Evaluate(action.version) : pulled;
+  RETURN_IF_ERROR(state_->TakeLocalBack());
+  RETURN_IF_ERROR(evaluated.status());
+  if (evaluated->token_count == 0) return absl::OkStatus();
+  result.loss = evaluated->loss;
+  result.token_count = evaluated->token_count;
   return absl::OkStatus();
 }
 

@@ -22,7 +22,6 @@
 #include "atoll/v1/run.pb.h"
 #include "base/sync/mutex.h"
 #include "worker/core/contribution_encoder.h"
-#include "worker/data/batch_reader.h"
 #include "worker/island/copy_once.h"
 #include "worker/island/group/island_group.h"
 #include "worker/island/group/part_command.h"
@@ -41,7 +40,6 @@ struct PartResult {
   std::optional<SaveSummary> save;  // kLoadSave: the same in all processes.
   int64_t saved_step = 0;           // kRestoreSave.
   StepResult step;                  // kTrain.
-  absl::Time begin, end;            // kTrain.
   // kSave, and kContribute without in_background: f32 bytes of the gradients.
   int64_t byte_count = 0;
   std::optional<double> loss;  // kEvaluate: nats a token, over `token_count`.
@@ -80,10 +78,18 @@ class IslandPart {
 
   bool streaming() const { return streaming_; }
   const RunLayout& layout() const { return state_->layout(); }
-  const std::string& data_fingerprint() const { return data_fingerprint_; }
+  std::string data_fingerprint() const {
+    return state_->trainer().data_fingerprint();
+  }
   // 0: not measured.
   double tokens_per_second() const { return tokens_per_second_; }
   server::TransferCounters counters() const { return parameters_->counters(); }
+  // IslandTrainer::lost, and the same of another process. Thread-safe.
+  absl::Status lost() const;
+  // Makes a running kTrain return early, if its trainer can. Thread-safe.
+  void InterruptTraining(bool at_once) {
+    state_->trainer().Interrupt(at_once);
+  }
   Outbox& outbox() { return outbox_; }
 
  private:
@@ -93,8 +99,8 @@ class IslandPart {
   absl::Status DoHere(Lane lane, const PartCommand& command,
                       const server::CallBounds& bounds, PartResult& result);
   absl::Status Setup(const v1::Run& run);
-  absl::Status OpenData();
-  absl::Status MeasureSpeed();
+  absl::StatusOr<std::unique_ptr<IslandTrainer>> MakeTrainer(
+      const v1::Run& run);
   absl::Status Agree(Lane lane, const absl::Status& status) const;
 
   absl::Status Train(const Action& action, PartResult& result);
@@ -102,6 +108,8 @@ class IslandPart {
                         PartResult& result);
 
   // island_part_save.cc.
+  v1::ContributionInfo Describe(const Action& action,
+                                const AnchoredFragment& at) const;
   SavePlace Place() const { return MakeSavePlace(options_); }
   std::string OwnSavePath(bool is_next) const;
   absl::Status LoadSave(PartResult& result);
@@ -114,7 +122,9 @@ class IslandPart {
   absl::Status Contribute(const PartCommand& command, PartResult& result);
   absl::Status SaveTaken(const Action& action, PartResult& result);
   using SaveSpans = SaveArrays<absl::Span<const float>>;
-  SaveSpans ArraysOfSave();
+  absl::Status AcquireForContribution(const Action& action);
+  // Of this moment; the trainer has saved what it keeps itself.
+  absl::StatusOr<SaveSpans> SaveState(const Action& action);
   void Take(const PartCommand& command);
   absl::Status Encode(Lane lane);
   absl::Status EncodeAndSave(Lane lane, const SaveSpans& arrays,
@@ -149,12 +159,10 @@ class IslandPart {
   IslandGroup* const group_;  // Null: one process.
   const v1::RunSpec spec_;
   const bool streaming_;
+  const bool has_own_trainer_;  // Our engine.
   std::unique_ptr<IslandState> state_;
   std::optional<ContributionEncoder> encoder_;
-  std::optional<BatchReader> reader_;
-  std::optional<Batch> evaluation_batch_;
   std::unique_ptr<server::ParameterClient> parameters_;
-  std::string data_fingerprint_;
   double tokens_per_second_ = 0;
   std::optional<Save> save_;     // Loaded, and neither restored nor outdated.
   bool others_removed_ = false;  // Saves of other process counts.
@@ -176,9 +184,10 @@ class IslandPart {
   };
   TakenContribution TakeOne(const Action& action, const AnchoredFragment& at);
   Taken taken_;
+  // Tokens since the previous contribution of each fragment, or the begin.
+  std::vector<int64_t> token_counts_;
   // Runs in the save lane, or in the training lane before it writes the arrays.
   CopyOnce copy_;
-  Batch batch_;
 
   mutable Mutex mutex_;
   int64_t island_epoch_ ABSL_GUARDED_BY(mutex_) = 0;

@@ -122,7 +122,7 @@ absl::StatusOr<std::vector<std::string>> IslandPart::OfAllProcesses(
 }
 
 absl::Status IslandPart::RestoreSave(PartResult& result) {
-  RETURN_IF_ERROR(state_->Gather());
+  RETURN_IF_ERROR(state_->AcquireAll(LocalAccess::kReplace));
   const absl::Status restored = Agree(Lane::kTraining, RestoreSaveHere());
   if (!restored.ok()) {
     encoder_.emplace(state_->held(), spec_);
@@ -135,45 +135,39 @@ absl::Status IslandPart::RestoreSave(PartResult& result) {
 
 absl::Status IslandPart::RestoreSaveHere() {
   if (!save_.has_value()) return absl::InternalError("no local checkpoint");
-  const engine::OptimizerState state = state_->optimizer();
-  const SaveArrays<std::vector<float>>& arrays = save_->arrays;
-  if (state.first_moment.size() != arrays.first_moment.size() ||
-      state.second_moment.size() != arrays.second_moment.size()) {
-    return absl::DataLossError(
-        "the local checkpoint is of another inner optimizer");
-  }
   for (SavedFeedback& feedback : save_->feedback) {
     RETURN_IF_ERROR(encoder_->Restore(feedback.View()));
   }
   save_->feedback.clear();
   if (streaming_) RETURN_IF_ERROR(RestoreLocal());
-  absl::c_copy(arrays.first_moment, state.first_moment.begin());
-  absl::c_copy(arrays.second_moment, state.second_moment.begin());
-  state_->SetOptimizerStepCount(save_->header.optimizer_step_count);
-  state_->set_restart_step_count(save_->header.restart_step_count);
+  const SaveHeader& header = save_->header;
+  RETURN_IF_ERROR(state_->trainer().Load(
+      {.first_moment = save_->arrays.first_moment,
+       .second_moment = save_->arrays.second_moment,
+       .step_count = header.optimizer_step_count,
+       .save_id = header.trainer_save_id}));
+  token_counts_ = header.token_counts;
+  token_counts_.resize(state_->layout().fragment_count());
+  state_->set_restart_step_count(header.restart_step_count);
   return absl::OkStatus();
 }
 
 absl::Status IslandPart::RestoreLocal() {
   const SaveArrays<std::vector<float>>& arrays = save_->arrays;
-  const std::pair<const std::vector<float>&, absl::Span<float>> parts[] = {
-      {arrays.local, state_->mutable_local()},
-      {arrays.eager_momentum, state_->eager_momentum()},
-      {arrays.eager_foreseen, state_->eager_foreseen()},
-  };
-  for (const auto& [saved, to] : parts) {
-    if (saved.size() != to.size()) {
-      return absl::DataLossError("the local checkpoint is of another schedule");
-    }
+  if (static_cast<int64_t>(arrays.local.size()) !=
+          state_->held().element_count() ||
+      arrays.eager_momentum.size() != state_->eager_momentum().size() ||
+      arrays.eager_foreseen.size() != state_->eager_foreseen().size()) {
+    return absl::DataLossError("the local checkpoint is of another schedule");
   }
-  for (const auto& [saved, to] : parts) absl::c_copy(saved, to.begin());
+  state_->SetLocalFrom(arrays.local);
+  absl::c_copy(arrays.eager_momentum, state_->eager_momentum().begin());
+  absl::c_copy(arrays.eager_foreseen, state_->eager_foreseen().begin());
   return absl::OkStatus();
 }
 
-namespace {
-
-v1::ContributionInfo Describe(const v1::RunSpec& spec, const Action& action,
-                              const AnchoredFragment& at) {
+v1::ContributionInfo IslandPart::Describe(const Action& action,
+                                          const AnchoredFragment& at) const {
   v1::ContributionInfo info;
   info.mutable_key()->set_run_epoch(action.run_epoch);
   info.mutable_key()->set_fragment(at.fragment);
@@ -181,20 +175,20 @@ v1::ContributionInfo Describe(const v1::RunSpec& spec, const Action& action,
   info.mutable_key()->set_seq(action.seq);
   info.set_anchor_version(at.anchor_version);
   info.set_step_count(action.step_count);
-  info.set_token_count(TokensOfSteps(spec, action.step_count));
+  info.set_token_count(has_own_trainer_
+                           ? TokensOfSteps(spec_, action.step_count)
+                           : token_counts_[at.fragment]);
   info.set_data_shard(action.data_shard);
   info.set_data_begin(action.data_begin);
   info.set_data_end(action.data_position);
   return info;
 }
 
-}  // namespace
-
 // Computes the outer gradient, and in an eager run the foreseen step: once a
 // key, because Foresee() changes the local parameters.
 IslandPart::TakenContribution IslandPart::TakeOne(const Action& action,
                                                   const AnchoredFragment& at) {
-  v1::ContributionInfo info = Describe(spec_, action, at);
+  v1::ContributionInfo info = Describe(action, at);
   for (const TakenContribution& taken : taken_.contributions) {
     const v1::ContributionInfo& own = taken.contribution->info;
     if (own.key().fragment() == at.fragment && own.key().seq() == action.seq &&
@@ -208,6 +202,7 @@ IslandPart::TakenContribution IslandPart::TakeOne(const Action& action,
   state_->OuterGradient(at.fragment,
                         encoder_->GradientRoom(*taken.contribution));
   state_->Foresee(at.fragment, action.weight);
+  token_counts_[at.fragment] = 0;
   return taken;
 }
 
@@ -220,7 +215,7 @@ void IslandPart::Take(const PartCommand& command) {
   taken_.seq = action.seq;
   taken_.contributions = std::move(contributions);
   taken_.header = command.save;
-  taken_.header.optimizer_step_count = state_->optimizer().step_count;
+  if (!has_own_trainer_) taken_.header.token_counts = token_counts_;
   taken_.header.restart_step_count = state_->restart_step_count();
   if (!state_->held().is_all()) taken_.header.held = state_->held().spans();
 }
@@ -263,18 +258,29 @@ absl::Status IslandPart::Encode(Lane lane) {
   return absl::OkStatus();
 }
 
+// A streaming run saves all local parameters.
+absl::Status IslandPart::AcquireForContribution(const Action& action) {
+  if (streaming_) return state_->AcquireAll(LocalAccess::kRead);
+  std::vector<int32_t> fragments;
+  for (const AnchoredFragment& at : action.contributions) {
+    fragments.push_back(at.fragment);
+  }
+  return state_->Acquire(fragments, LocalAccess::kRead);
+}
+
 // Arrays that do not change before they are written are not copied.
 absl::Status IslandPart::Contribute(const PartCommand& command,
                                     PartResult& result) {
-  RETURN_IF_ERROR(state_->Gather());
+  RETURN_IF_ERROR(AcquireForContribution(command.action));
   save_.reset();
   // In a run in rounds the previous contributions are decided: frees them.
   if (!streaming_ && taken_.contributions.empty()) outbox_.Set({});
   Take(command);
+  ASSIGN_OR_RETURN(const SaveSpans arrays, SaveState(command.action));
   if (!command.action.in_background) {
-    return EncodeAndSave(Lane::kTraining, ArraysOfSave(), result);
+    return EncodeAndSave(Lane::kTraining, arrays, result);
   }
-  copy_.Begin([this, arrays = ArraysOfSave()] {
+  copy_.Begin([this, arrays] {
     const auto copy = [](absl::Span<const float> from, std::vector<float>& to) {
       to.assign(from.begin(), from.end());
     };
@@ -325,15 +331,21 @@ absl::Status IslandPart::EncodeAndSave(Lane lane, const SaveSpans& arrays,
   return absl::OkStatus();
 }
 
-IslandPart::SaveSpans IslandPart::ArraysOfSave() {
+absl::StatusOr<IslandPart::SaveSpans> IslandPart::SaveState(
+    const Action& action) {
   SaveSpans arrays;
-  const engine::OptimizerState optimizer = state_->optimizer();
-  arrays.first_moment = optimizer.first_moment;
-  arrays.second_moment = optimizer.second_moment;
-  if (!streaming_) return arrays;
-  arrays.local = state_->local();
-  arrays.eager_momentum = state_->eager_momentum();
-  arrays.eager_foreseen = state_->eager_foreseen();
+  if (streaming_) {
+    arrays.local = state_->local();
+    arrays.eager_momentum = state_->eager_momentum();
+    arrays.eager_foreseen = state_->eager_foreseen();
+  }
+  ASSIGN_OR_RETURN(const TrainerState state,
+                   state_->trainer().Save(absl::StrCat(
+                       action.run_epoch, "-", action.slot, "-", action.seq)));
+  arrays.first_moment = state.first_moment;
+  arrays.second_moment = state.second_moment;
+  taken_.header.optimizer_step_count = state.step_count;
+  taken_.header.trainer_save_id = state.save_id;
   return arrays;
 }
 

@@ -170,6 +170,9 @@ absl::Status IslandRunner::OnPlan(const v1::IslandPlan& plan) {
   RETURN_IF_ERROR(CheckPlan(spec_, plan));
   log_seen_.Note(plan.log());
   part_->SetRoutes(server::ToRoutes(plan));
+  if (plan.run_state() != v1::RUN_STATE_ACTIVE) {
+    part_->InterruptTraining(/*at_once=*/false);
+  }
   TellServers(plan);
   return absl::OkStatus();
 }
@@ -189,10 +192,14 @@ absl::StatusOr<IslandProgress> IslandRunner::Run() {
   link_ = std::make_unique<ControlLink>(link_options, *links_.coordinator,
                                         mailbox_, std::move(listener));
   // A stop request ends a wait at once.
-  const std::stop_callback wake(options_.stop, [this] { mailbox_.Wake(); });
+  const std::stop_callback wake(options_.stop, [this] {
+    mailbox_.Wake();
+    part_->InterruptTraining(/*at_once=*/EndsForRestart());
+  });
   const std::stop_callback stop_transfer(options_.stop_at_once, [this] {
     mailbox_.Wake();
     mailbox_.StopTransfer();
+    part_->InterruptTraining(/*at_once=*/true);
   });
   StartLanes();
   while (true) {
@@ -211,14 +218,12 @@ absl::StatusOr<IslandProgress> IslandRunner::Run() {
       // Does not leave: the next attempt joins under the same id.
       StopLanes();
       link_.reset();
-      return links_.group->lost();
+      return part_->lost();
     }
   }
 }
 
-bool IslandRunner::lost() const {
-  return links_.group != nullptr && !links_.group->lost().ok();
-}
+bool IslandRunner::lost() const { return !part_->lost().ok(); }
 
 void IslandRunner::EndOthers(Lane lane, const absl::Status& status) {
   if (links_.group == nullptr) return;
@@ -267,15 +272,18 @@ void IslandRunner::Done(const Action& action, const absl::Status& status) {
   if (streaming_ && !is_step) mailbox_.Wake();
 }
 
+// A leave would change the run's members, and so a strict run's bits.
+bool IslandRunner::EndsForRestart() const {
+  return options_.stop_for_restart.stop_requested() &&
+         spec_.schedule().timing() == v1::TIMING_STRICT;
+}
+
 void IslandRunner::ForwardStops() {
   int requested = options_.stop_at_once.stop_requested() ? 2
                   : options_.stop.stop_requested()       ? 1
                                                          : 0;
-  // Its next process continues; a leave would change the run's members.
-  if (requested == 1 && options_.stop_for_restart.stop_requested() &&
-      spec_.schedule().timing() == v1::TIMING_STRICT) {
-    requested = 2;
-  }
+  if (requested == 1 && EndsForRestart()) requested = 2;
+  if (trainer_ended_) requested = std::max(requested, 1);
   if (links_.group != nullptr) {
     requested = std::max(requested, links_.group->stop());
   }
@@ -284,7 +292,7 @@ void IslandRunner::ForwardStops() {
   }
 }
 
-void IslandRunner::Do(const Action& action, int64_t seen) {
+void IslandRunner::Do(Action action, int64_t seen) {
   if (action.kind != ActionKind::kWait) wait_until_.reset();
   absl::Status status;
   switch (action.kind) {
@@ -307,7 +315,7 @@ void IslandRunner::Do(const Action& action, int64_t seen) {
   Done(action, status);
 }
 
-absl::Status IslandRunner::DoTogether(Lane lane, const Action& action) {
+absl::Status IslandRunner::DoTogether(Lane lane, Action& action) {
   PartCommand command;
   command.action = action;
   if (action.kind == ActionKind::kContribute) {
@@ -349,6 +357,7 @@ absl::Status IslandRunner::DoTogether(Lane lane, const Action& action) {
       }
       break;
     case ActionKind::kTrain:
+      action.done_step_count = result.step.step_count;
       Trained(action, result);
       break;
     case ActionKind::kContribute:
@@ -390,16 +399,17 @@ void IslandRunner::LearnOutcomes() {
 }
 
 void IslandRunner::Trained(const Action& action, const PartResult& result) {
+  const StepResult& step = result.step;
   {
     MutexLock lock(&mutex_);
-    meter_.Stepped(result.begin, result.end);
-    phases_.Stepped(result.begin, result.end);
+    if (step.is_last) trainer_ended_ = true;
+    if (step.step_count == 0) return;
+    meter_.Stepped(step.begin, step.end);
+    phases_.Stepped(step.begin, step.end);
   }
-  const StepResult& step = result.step;
-  step_speed_.Add(step.token_count,
-                  absl::ToDoubleSeconds(result.end - result.begin));
+  step_speed_.Add(step.token_count, absl::ToDoubleSeconds(step.end - step.begin));
   progress_.tokens_per_second = step_speed_.tokens_per_second();
-  progress_.step = action.step + 1;
+  progress_.step = action.step + step.step_count;
   progress_.token_count += step.token_count;
   progress_.loss = step.loss;
   progress_.gradient_norm = step.gradient_norm;

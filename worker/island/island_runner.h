@@ -60,9 +60,11 @@ class IslandRunner {
   Action NextAction(Lane lane, int64_t* seen);
   void Done(const Action& action, const absl::Status& status);
   void ForwardStops() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  void Do(const Action& action, int64_t seen);
-  // Executes it in all processes and records the result.
-  absl::Status DoTogether(Lane lane, const Action& action);
+  // True if a stop must end this process at once: its next one continues.
+  bool EndsForRestart() const;
+  void Do(Action action, int64_t seen);
+  // Executes it in all processes and records the result, also in `action`.
+  absl::Status DoTogether(Lane lane, Action& action);
   absl::Status Wait(Lane lane, const Action& action, int64_t seen,
                     std::optional<absl::Time>& wait_until);
   void StartLanes();
@@ -99,6 +101,7 @@ class IslandRunner {
   IslandMeter meter_ ABSL_GUARDED_BY(mutex_);
   PhaseMeter phases_ ABSL_GUARDED_BY(mutex_);
   int stops_forwarded_ ABSL_GUARDED_BY(mutex_) = 0;
+  bool trainer_ended_ ABSL_GUARDED_BY(mutex_) = false;
   bool lanes_stopped_ ABSL_GUARDED_BY(mutex_) = false;
   std::vector<std::thread> lanes_;
 

@@ -51,13 +51,14 @@ void IslandRunner::RunLane(Lane lane) {
       return;
     }
     int64_t seen = 0;
-    const Action action = NextAction(lane, &seen);
+    Action action = NextAction(lane, &seen);
     if (action.kind == ActionKind::kWait) {
       Wait(lane, action, seen, wait_until).IgnoreError();
       continue;
     }
     wait_until.reset();
-    Done(action, DoTogether(lane, action));
+    const absl::Status done = DoTogether(lane, action);
+    Done(action, done);
   }
 }
 

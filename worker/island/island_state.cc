@@ -1,15 +1,14 @@
 #include "worker/island/island_state.h"
 
 #include <algorithm>
+#include <numeric>
 #include <utility>
 
 #include "absl/algorithm/container.h"
 #include "base/layout/fragment_schedule.h"
 #include "base/layout/init_generator.h"
-#include "base/status/check.h"
 #include "base/status/status_macros.h"
 #include "worker/engine/optimizer/learning_rate_schedule.h"
-#include "worker/planner/model_spec.h"
 
 namespace atl::worker {
 namespace {
@@ -26,19 +25,15 @@ IslandState::IslandState(RunLayout layout, const v1::RunSpec& spec)
     : layout_(std::move(layout)), spec_(spec) {}
 
 absl::StatusOr<std::unique_ptr<IslandState>> IslandState::Create(
-    const v1::RunSpec& spec, int thread_count,
-    const TrainerMaker& make_trainer) {
+    const v1::RunSpec& spec, std::unique_ptr<IslandTrainer> trainer) {
   ASSIGN_OR_RETURN(RunLayout layout, RunLayout::Create(spec.layout()));
-  ASSIGN_OR_RETURN(const engine::TrainerOptions options,
-                   MakeTrainerOptions(spec, thread_count));
   auto state =
       std::unique_ptr<IslandState>(new IslandState(std::move(layout), spec));
-  ASSIGN_OR_RETURN(state->trainer_, make_trainer(options));
-  std::vector<IndexRange> spans;
-  for (const engine::ParameterSpan& span : state->trainer_->held()) {
-    spans.push_back({span.begin, span.end});
-  }
-  ASSIGN_OR_RETURN(state->held_, HeldLayout::Create(state->layout_, spans));
+  state->trainer_ = std::move(trainer);
+  state->all_fragments_.resize(state->layout_.fragment_count());
+  std::iota(state->all_fragments_.begin(), state->all_fragments_.end(), 0);
+  ASSIGN_OR_RETURN(state->held_, HeldLayout::Create(state->layout_,
+                                                    state->trainer_->held()));
   const HeldLayout& held = *state->held_;
   state->anchors_.assign(held.element_count(), 0.0f);
   state->buffer_.assign(held.fragment_element_count_max(), 0.0f);
@@ -88,58 +83,52 @@ void IslandState::InitAnchors(const v1::RunSpec& spec) {
 }
 
 void IslandState::set_before_write(std::function<void()> before_write) {
-  before_write_ = std::move(before_write);
-  trainer_calls_it_ = trainer_->set_before_write(before_write_);
+  before_write_ = before_write;
+  trainer_->set_before_write(std::move(before_write));
 }
 
-absl::Status IslandState::Gather() {
+absl::Status IslandState::Acquire(absl::Span<const int32_t> fragments,
+                                  LocalAccess access) {
+  return trainer_->Acquire(fragments, access);
+}
+
+absl::Status IslandState::AcquireAll(LocalAccess access) {
+  return trainer_->Acquire(all_fragments_, access);
+}
+
+absl::Span<float> IslandState::Mutable(int32_t fragment,
+                                       const HeldPiece& piece) {
   before_write_();
-  if (!ranks_ahead_) return absl::OkStatus();
-  RETURN_IF_ERROR(trainer_->Gather());
-  ranks_ahead_ = false;
-  return absl::OkStatus();
-}
-
-absl::Status IslandState::Scatter() {
-  if (!ranks_behind_) return absl::OkStatus();
-  RETURN_IF_ERROR(trainer_->Scatter());
-  ranks_behind_ = false;
-  return absl::OkStatus();
+  trainer_->MarkWritten(fragment);
+  return trainer_->Local(fragment, piece);
 }
 
 absl::Status IslandState::BeginRound() {
-  RETURN_IF_ERROR(Gather());
+  RETURN_IF_ERROR(AcquireAll(LocalAccess::kReplace));
   SetLocalToAnchors();
-  if (spec_.inner().reset_each_round()) trainer_->ResetOptimizer();
-  return absl::OkStatus();
+  return spec_.inner().reset_each_round() ? trainer_->Reset()
+                                          : absl::OkStatus();
 }
 
-absl::StatusOr<StepResult> IslandState::Train(const Batch& batch,
-                                              int64_t step) {
-  double factor = 1.0;
+absl::StatusOr<StepResult> IslandState::Train(StepRequest request) {
   if (restart_step_count_ >= 0) {
     const int64_t warmup =
         std::max<int64_t>(1, std::min(spec_.inner().warmup_step_count(),
                                       spec_.schedule().inner_step_count()));
-    factor = engine::RestartWarmupFactor(restart_step_count_, warmup);
+    request.learning_rate_factor =
+        engine::RestartWarmupFactor(restart_step_count_, warmup);
+    // Each of these steps has a factor of its own.
+    if (restart_step_count_ < warmup) request.step_count_max = 1;
   }
-  if (!trainer_calls_it_) before_write_();
-  RETURN_IF_ERROR(Scatter());
-  StepResult result;
-  // Also if it fails: Step may have released the arrays here before.
-  ranks_ahead_ = true;
-  ASSIGN_OR_RETURN(result.loss,
-                   trainer_->Step(batch.inputs, batch.targets, step, factor));
-  if (restart_step_count_ >= 0) ++restart_step_count_;
-  result.gradient_norm = trainer_->gradient_norm();
-  result.token_count = static_cast<int64_t>(batch.inputs.size());
+  ASSIGN_OR_RETURN(StepResult result, trainer_->Train(request));
+  if (restart_step_count_ >= 0) restart_step_count_ += result.step_count;
   return result;
 }
 
 void IslandState::OuterGradient(int32_t fragment, absl::Span<float> out) const {
   for (const HeldPiece& piece : held_->pieces(fragment)) {
     const float* anchor = anchors_.data() + piece.held_offset;
-    const float* theta = local().data() + piece.held_offset;
+    const float* theta = trainer_->Local(fragment, piece).data();
     float* to = out.data() + piece.fragment_offset;
     for (int64_t i = 0; i < piece.element_count; ++i) {
       to[i] = anchor[i] - theta[i];
@@ -147,35 +136,41 @@ void IslandState::OuterGradient(int32_t fragment, absl::Span<float> out) const {
   }
 }
 
-absl::Span<const float> IslandState::local() const {
-  CHECK(!ranks_ahead_) << "local() without Gather()";
-  return const_cast<const engine::Trainer&>(*trainer_).parameters();
+absl::Span<const float> IslandState::local() {
+  const absl::Span<const float> in_order = trainer_->LocalInOrder();
+  if (!in_order.empty()) return in_order;
+  in_order_.resize(held_->element_count());
+  for (const int32_t f : all_fragments_) {
+    for (const HeldPiece& piece : held_->pieces(f)) {
+      absl::c_copy(trainer_->Local(f, piece), Part(in_order_, piece).begin());
+    }
+  }
+  return in_order_;
 }
 
-absl::Span<float> IslandState::mutable_local() {
-  CHECK(!ranks_ahead_) << "mutable_local() without Gather()";
-  before_write_();
-  ranks_behind_ = true;
-  return trainer_->parameters();
-}
-
-void IslandState::SetOptimizerStepCount(int64_t step_count) {
-  ranks_behind_ = true;
-  trainer_->set_optimizer_step_count(step_count);
+void IslandState::SetLocalFrom(absl::Span<const float> values) {
+  for (const int32_t f : all_fragments_) {
+    for (const HeldPiece& piece : held_->pieces(f)) {
+      absl::c_copy(values.subspan(piece.held_offset, piece.element_count),
+                   Mutable(f, piece).begin());
+    }
+  }
 }
 
 absl::Status IslandState::ApplyAnchor(int32_t fragment, bool adopt) {
-  RETURN_IF_ERROR(Gather());
-  const absl::Span<float> local = mutable_local();
-  const auto blend = static_cast<float>(spec_.schedule().blend());
+  const float blend =
+      adopt ? 0.0f : static_cast<float>(spec_.schedule().blend());
+  const bool replaces = adopt || (!eager_.has_value() && blend == 0);
+  RETURN_IF_ERROR(Acquire({fragment}, replaces ? LocalAccess::kReplace
+                                               : LocalAccess::kRead));
   for (const HeldPiece& piece : held_->pieces(fragment)) {
-    const absl::Span<float> x = Part(local, piece);
+    const absl::Span<float> x = Mutable(fragment, piece);
     const absl::Span<const float> v = Part(anchors_, piece);
     if (eager_.has_value() && !adopt) {
       eager_->Correct(v, Part(foreseen_, piece), x, Part(momentum_, piece));
       continue;
     }
-    BlendIn(x, v, adopt ? 0.0f : blend);
+    BlendIn(x, v, blend);
     if (!eager_.has_value()) continue;
     // The foreseen values no longer apply: m starts again at 0.
     std::fill_n(Part(momentum_, piece).begin(), piece.element_count, 0.0f);
@@ -185,40 +180,38 @@ absl::Status IslandState::ApplyAnchor(int32_t fragment, bool adopt) {
 
 void IslandState::Foresee(int32_t fragment, double weight) {
   if (!eager_.has_value()) return;
-  const absl::Span<float> local = mutable_local();
   for (const HeldPiece& piece : held_->pieces(fragment)) {
     eager_->Foresee(Part(anchors_, piece), static_cast<float>(weight),
-                    Part(local, piece), Part(foreseen_, piece),
+                    Mutable(fragment, piece), Part(foreseen_, piece),
                     Part(momentum_, piece));
   }
 }
 
 absl::Status IslandState::KeepLocal() {
-  RETURN_IF_ERROR(Gather());
+  RETURN_IF_ERROR(AcquireAll(kept_local_.empty() ? LocalAccess::kReplace
+                                                 : LocalAccess::kRead));
   if (!kept_local_.empty()) absl::c_copy(local(), kept_local_.begin());
   return absl::OkStatus();
 }
 
-void IslandState::TakeLocalBack() {
-  if (kept_local_.empty()) return;
-  absl::c_copy(kept_local_, mutable_local().begin());
+absl::Status IslandState::TakeLocalBack() {
+  if (kept_local_.empty()) return absl::OkStatus();
+  RETURN_IF_ERROR(AcquireAll(LocalAccess::kReplace));
+  SetLocalFrom(kept_local_);
+  return absl::OkStatus();
 }
 
-void IslandState::SetLocalToAnchors() {
-  absl::c_copy(anchors_, mutable_local().begin());
-}
+void IslandState::SetLocalToAnchors() { SetLocalFrom(anchors_); }
 
 void IslandState::SetLocal(int32_t fragment) {
-  Spread(fragment, mutable_local());
-}
-
-absl::StatusOr<double> IslandState::EvaluateLocal(const Batch& batch) {
-  RETURN_IF_ERROR(Scatter());
-  return trainer_->EvaluateLoss(batch.inputs, batch.targets);
+  for (const HeldPiece& piece : held_->pieces(fragment)) {
+    std::copy_n(buffer_.begin() + piece.fragment_offset, piece.element_count,
+                Mutable(fragment, piece).begin());
+  }
 }
 
 absl::Status IslandState::StepAnchorsToLocal() {
-  RETURN_IF_ERROR(Gather());
+  RETURN_IF_ERROR(AcquireAll(LocalAccess::kRead));
   const absl::Span<const float> theta = local();
   for (size_t i = 0; i < anchors_.size(); ++i) {
     const float outer_gradient = anchors_[i] - theta[i];
@@ -227,10 +220,8 @@ absl::Status IslandState::StepAnchorsToLocal() {
   return absl::OkStatus();
 }
 
-absl::Status IslandState::ResetOptimizer(bool warm_up) {
-  RETURN_IF_ERROR(Gather());
-  ranks_behind_ = true;
-  trainer_->ResetOptimizer();
+absl::Status IslandState::Reset(bool warm_up) {
+  RETURN_IF_ERROR(trainer_->Reset());
   restart_step_count_ = warm_up ? 0 : -1;
   return absl::OkStatus();
 }

@@ -28,6 +28,7 @@
 #include "worker/island/group/island_group.h"
 #include "worker/island/group/island_place.h"
 #include "worker/island/island_meter.h"
+#include "worker/island/island_trainer.h"
 #include "worker/planner/planner.h"
 
 namespace atl::worker {
@@ -87,6 +88,8 @@ struct RunIslandOptions {
   // All processes of an island have the same options, except for process_index,
   // data_path, work_directory, thread_count and `caps`.
   IslandPlace place;
+  // Socket to listen at for a trainer in another process; empty: our engine.
+  std::string trainer_path;
   // As in RendezvousOptions (group/rendezvous.h).
   std::string rendezvous_secret_path;
   std::string machine_secret_path;
@@ -123,6 +126,10 @@ struct IslandLinks {
   std::function<absl::StatusOr<std::unique_ptr<engine::Trainer>>(
       const engine::TrainerOptions&)>
       make_trainer = engine::Trainer::Create;  // One rank.
+  // If set, makes the trainer instead: it is not our engine.
+  std::function<absl::StatusOr<std::unique_ptr<IslandTrainer>>(
+      const v1::Run& run)>
+      make_island_trainer;
   std::function<v1::Device()> describe_device = DescribeCpu;
   // Null: one process. Processes other than 0 need no get_run or coordinator.
   IslandGroup* group = nullptr;

@@ -85,6 +85,10 @@ Json HeaderJson(const SaveHeader& header) {
                               {"push_step", track.push_step}});
   }
   if (!header.run_uid.empty()) json["run_uid"] = header.run_uid;
+  if (!header.trainer_save_id.empty()) {
+    json["trainer_save_id"] = header.trainer_save_id;
+    json["token_counts"] = header.token_counts;
+  }
   if (!header.log.cluster_id().empty()) json["log"] = ToHex(header.log);
   // Omitted if all is held, which keeps such files unchanged.
   if (header.held.has_value()) {
@@ -158,6 +162,21 @@ absl::Status ParseOrigin(const Json& json, SaveHeader& header) {
   return absl::OkStatus();
 }
 
+absl::Status ParseTrainer(const Json& json, SaveHeader& header) {
+  const auto save_id = json.find("trainer_save_id");
+  if (save_id == json.end()) return absl::OkStatus();
+  const auto counts = json.find("token_counts");
+  if (!save_id->is_string() || counts == json.end() || !counts->is_array()) {
+    return Damaged("its trainer's state is not described");
+  }
+  header.trainer_save_id = save_id->get<std::string>();
+  for (const Json& count : *counts) {
+    if (!count.is_number_integer()) return Damaged("a token count is invalid");
+    header.token_counts.push_back(count.get<int64_t>());
+  }
+  return absl::OkStatus();
+}
+
 absl::StatusOr<SaveHeader> ParseHeader(const Json& json) {
   SaveHeader header;
   SaveSummary& summary = header.summary;
@@ -182,6 +201,7 @@ absl::StatusOr<SaveHeader> ParseHeader(const Json& json) {
   }
   RETURN_IF_ERROR(ParseTracks(json, summary));
   RETURN_IF_ERROR(ParseOrigin(json, header));
+  RETURN_IF_ERROR(ParseTrainer(json, header));
   const auto held = json.find("held");
   if (held == json.end()) return header;
   if (!held->is_array()) return Damaged("held is not a list");

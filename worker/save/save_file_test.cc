@@ -26,6 +26,8 @@ class SaveFileTest : public testing::Test {
     header_.summary.data_position = 320;
     header_.optimizer_step_count = 40;
     header_.restart_step_count = 4;
+    header_.trainer_save_id = "1-0-7";
+    header_.token_counts = {5, 0};
     header_.summary.evaluator_version = 5;
     header_.summary.evaluator_index = 1;
     header_.summary.evaluator_count = 3;
@@ -90,6 +92,8 @@ TEST_F(SaveFileTest, GivesBackWhatWasWritten) {
   EXPECT_EQ(save->header.summary.seq, header_.summary.seq);
   EXPECT_EQ(save->header.summary.data_position, 320);
   EXPECT_EQ(save->header.restart_step_count, 4);
+  EXPECT_EQ(save->header.trainer_save_id, "1-0-7");
+  EXPECT_EQ(save->header.token_counts, (std::vector<int64_t>{5, 0}));
   EXPECT_EQ(save->header.summary.evaluator_count, 3);
   EXPECT_EQ(save->arrays.first_moment, first_);
   EXPECT_EQ(save->arrays.second_moment, second_);

@@ -1,0 +1,182 @@
+#include "worker/island/engine_trainer.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "absl/algorithm/container.h"
+#include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
+#include "base/obs/log.h"
+#include "base/status/check.h"
+#include "base/status/status_macros.h"
+#include "worker/data/data_set.h"
+#include "worker/planner/model_spec.h"
+
+namespace atl::worker {
+
+absl::StatusOr<std::unique_ptr<EngineTrainer>> EngineTrainer::Create(
+    const v1::RunSpec& spec, const EngineTrainerOptions& options) {
+  auto trainer =
+      std::unique_ptr<EngineTrainer>(new EngineTrainer(spec, options));
+  ASSIGN_OR_RETURN(const engine::TrainerOptions trainer_options,
+                   MakeTrainerOptions(spec, options.thread_count));
+  ASSIGN_OR_RETURN(trainer->trainer_, options.make_trainer(trainer_options));
+  RETURN_IF_ERROR(trainer->OpenData());
+  return trainer;
+}
+
+absl::Status EngineTrainer::OpenData() {
+  ASSIGN_OR_RETURN(std::unique_ptr<DataSet> data,
+                   DataSet::Open(spec_.data(), options_.data_path));
+  if (options_.check_fingerprint && !spec_.data().fingerprint().empty()) {
+    ASSIGN_OR_RETURN(fingerprint_, data->Fingerprint());
+    if (fingerprint_ != spec_.data().fingerprint()) {
+      return absl::FailedPreconditionError(absl::StrCat(
+          "the data at \"",
+          options_.data_path.empty() ? spec_.data().path() : options_.data_path,
+          "\" is not the run's data: its fingerprint is ", fingerprint_,
+          ", the run's is ", spec_.data().fingerprint(),
+          "; copy the run's data to this machine and pass its path with "
+          "--data"));
+    }
+  }
+  ASSIGN_OR_RETURN(BatchReader reader,
+                   BatchReader::Create(std::move(data), spec_));
+  reader_.emplace(std::move(reader));
+  return absl::OkStatus();
+}
+
+std::vector<IndexRange> EngineTrainer::held() const {
+  std::vector<IndexRange> spans;
+  for (const engine::ParameterSpan& span : trainer_->held()) {
+    spans.push_back({span.begin, span.end});
+  }
+  return spans;
+}
+
+// The first step warms up memory and kernels, the second is timed. Parameters
+// are pulled later. Ignores errors: the first round repeats and reports them.
+absl::StatusOr<double> EngineTrainer::MeasureSpeed() {
+  double tokens_per_second = 0;
+  for (int i = 0; i < 2; ++i) {
+    const absl::StatusOr<StepResult> result = Train({});
+    if (!result.ok()) break;
+    if (i == 0) continue;
+    tokens_per_second =
+        static_cast<double>(result->token_count) /
+        std::max(1e-9, absl::ToDoubleSeconds(result->end - result->begin));
+  }
+  RETURN_IF_ERROR(Reset());
+  return tokens_per_second;
+}
+
+void EngineTrainer::set_before_write(std::function<void()> before_write) {
+  before_write_ = std::move(before_write);
+  trainer_calls_it_ = trainer_->set_before_write(before_write_);
+}
+
+absl::Status EngineTrainer::Gather() {
+  before_write_();
+  if (!ranks_ahead_) return absl::OkStatus();
+  RETURN_IF_ERROR(trainer_->Gather());
+  ranks_ahead_ = false;
+  return absl::OkStatus();
+}
+
+absl::Status EngineTrainer::Scatter() {
+  if (!ranks_behind_) return absl::OkStatus();
+  RETURN_IF_ERROR(trainer_->Scatter());
+  ranks_behind_ = false;
+  return absl::OkStatus();
+}
+
+absl::Status EngineTrainer::Acquire(absl::Span<const int32_t> fragments,
+                                    LocalAccess access) {
+  return Gather();
+}
+
+absl::Span<float> EngineTrainer::Local(int32_t fragment,
+                                       const HeldPiece& piece) {
+  CHECK(!ranks_ahead_) << "Local() without Acquire()";
+  return trainer_->parameters().subspan(piece.held_offset,
+                                        piece.element_count);
+}
+
+absl::Span<const float> EngineTrainer::LocalInOrder() {
+  CHECK(!ranks_ahead_) << "LocalInOrder() without Acquire()";
+  return trainer_->parameters();
+}
+
+absl::StatusOr<StepResult> EngineTrainer::Train(const StepRequest& request) {
+  RETURN_IF_ERROR(options_.agree(
+      reader_->Read(request.data_shard, request.data_position, batch_)));
+  StepResult result;
+  result.begin = absl::Now();
+  if (!trainer_calls_it_) before_write_();
+  RETURN_IF_ERROR(Scatter());
+  // Also if it fails: Step may have released the arrays here before.
+  ranks_ahead_ = true;
+  ASSIGN_OR_RETURN(result.loss,
+                   trainer_->Step(batch_.inputs, batch_.targets, request.step,
+                                  request.learning_rate_factor));
+  result.gradient_norm = trainer_->gradient_norm();
+  result.token_count = static_cast<int64_t>(batch_.inputs.size());
+  result.end = absl::Now();
+  return result;
+}
+
+absl::StatusOr<bool> EngineTrainer::CanEvaluate() {
+  absl::Status read;
+  if (!evaluation_batch_.has_value()) {
+    absl::StatusOr<Batch> batch = reader_->ReadEvaluation();
+    read = batch.status();
+    if (batch.ok()) evaluation_batch_ = *std::move(batch);
+  }
+  RETURN_IF_ERROR(options_.agree(read));
+  if (!evaluation_batch_->inputs.empty()) return true;
+  LOG(WARNING) << "the evaluation is skipped: the held-out data is shorter "
+               << "than one window; raise data.validation_fraction";
+  return false;
+}
+
+absl::StatusOr<EvaluationResult> EngineTrainer::Evaluate(int64_t version) {
+  RETURN_IF_ERROR(Scatter());
+  EvaluationResult result;
+  ASSIGN_OR_RETURN(result.loss,
+                   trainer_->EvaluateLoss(evaluation_batch_->inputs,
+                                          evaluation_batch_->targets));
+  result.token_count = static_cast<int64_t>(evaluation_batch_->inputs.size());
+  return result;
+}
+
+absl::StatusOr<TrainerState> EngineTrainer::Save(const std::string& save_id) {
+  RETURN_IF_ERROR(Gather());
+  const engine::OptimizerState state = trainer_->optimizer_state();
+  return TrainerState{.first_moment = state.first_moment,
+                      .second_moment = state.second_moment,
+                      .step_count = state.step_count};
+}
+
+absl::Status EngineTrainer::Load(const TrainerState& state) {
+  const engine::OptimizerState to = trainer_->optimizer_state();
+  if (!state.save_id.empty() ||
+      to.first_moment.size() != state.first_moment.size() ||
+      to.second_moment.size() != state.second_moment.size()) {
+    return absl::DataLossError(
+        "the local checkpoint is of another inner optimizer");
+  }
+  absl::c_copy(state.first_moment, to.first_moment.begin());
+  absl::c_copy(state.second_moment, to.second_moment.begin());
+  ranks_behind_ = true;
+  trainer_->set_optimizer_step_count(state.step_count);
+  return absl::OkStatus();
+}
+
+absl::Status EngineTrainer::Reset() {
+  RETURN_IF_ERROR(Gather());
+  ranks_behind_ = true;
+  trainer_->ResetOptimizer();
+  return absl::OkStatus();
+}
+
+}  // namespace atl::worker

@@ -1,0 +1,121 @@
+// The trainer of an island's replica, as the exchange sees it: local parameters
+// by fragment, inner steps, and a state that only the trainer understands. Our
+// engine is one (engine_trainer.h), a process that speaks
+// atoll/v1/trainer.proto another.
+//
+// Local parameters are f32. Thread-compatible: one call at a time.
+//
+// All processes of the island must make a call marked "Collective", in the same
+// order. Its error is the error of all. UNAVAILABLE: a rank, or the trainer's
+// process, is gone.
+
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/time/time.h"
+#include "absl/types/span.h"
+#include "base/layout/held_layout.h"
+#include "base/layout/layout.h"
+
+namespace atl::worker {
+
+// Inner steps that are due, one after the other.
+struct StepRequest {
+  int64_t step = 0;            // Of the run's clock, of the first one.
+  int64_t step_count_max = 1;  // A trainer may take fewer, but at least one.
+  double learning_rate_factor = 1.0;
+  int64_t version = 0;        // Of fragment 0.
+  int32_t data_shard = 0;     // Of the run's data.
+  int64_t data_position = 0;  // First sample; a step reads inner.batch_size.
+};
+
+struct StepResult {
+  int64_t step_count = 1;    // Steps taken.
+  float loss = 0;            // Mean of the steps, nats a token, before updates.
+  double gradient_norm = 0;  // Before clipping, of the last step; 0: unknown.
+  int64_t token_count = 0;
+  absl::Time begin, end;
+  bool is_last = false;  // The trainer cannot go on: the island must leave.
+};
+
+struct EvaluationResult {
+  double loss = 0;  // Nats a token.
+  int64_t token_count = 0;
+};
+
+// What a restart needs beside the parameters. Either arrays, which the trainer
+// owns and which are valid until its next call, or the name under which the
+// trainer keeps its state itself.
+struct TrainerState {
+  absl::Span<const float> first_moment;   // AdamW's m of the held elements;
+  absl::Span<const float> second_moment;  // v. Empty: none.
+  int64_t step_count = 0;                 // AdamW's t.
+  std::string save_id;
+};
+
+// What the caller does with local parameters.
+enum class LocalAccess { kRead, kReplace };
+
+class IslandTrainer {
+ public:
+  virtual ~IslandTrainer() = default;
+
+  // The elements of the model order that this process holds: rising, not
+  // adjacent, whole blocks.
+  virtual std::vector<IndexRange> held() const = 0;
+
+  // Of the data that it trains on; empty: not known.
+  virtual std::string data_fingerprint() const { return ""; }
+
+  // Collective. Tokens a second, from steps whose results are dropped: the
+  // state is fresh afterwards. 0: not measured.
+  virtual absl::StatusOr<double> MeasureSpeed() { return 0.0; }
+
+  // Runs `before_write` on the caller's thread before local parameters or the
+  // arrays of Save() change; Train() runs it as late as it can.
+  virtual void set_before_write(std::function<void()> before_write) = 0;
+
+  // Collective. Gives the caller the local parameters of `fragments`, until the
+  // next call of Train, Evaluate, Load or Reset. kReplace: their values are
+  // undefined, and the caller writes all of them.
+  virtual absl::Status Acquire(absl::Span<const int32_t> fragments,
+                               LocalAccess access) = 0;
+  // The values of a piece of an acquired fragment.
+  virtual absl::Span<float> Local(int32_t fragment, const HeldPiece& piece) = 0;
+  // All held values in the held order, if they lie so; else empty.
+  virtual absl::Span<const float> LocalInOrder() { return {}; }
+  // The caller has changed values of the fragment.
+  virtual void MarkWritten(int32_t fragment) = 0;
+
+  // Collective. INVALID_ARGUMENT, INTERNAL: a loss is not finite, or the data
+  // is unusable.
+  virtual absl::StatusOr<StepResult> Train(const StepRequest& request) = 0;
+  // Makes a Train() on another thread return early, if the trainer can;
+  // `at_once`: with CANCELLED. Thread-safe.
+  virtual void Interrupt(bool at_once) {}
+
+  // Collective. False: there is nothing to evaluate on.
+  virtual absl::StatusOr<bool> CanEvaluate() { return true; }
+  // Collective. Of the local parameters, as they were written last.
+  virtual absl::StatusOr<EvaluationResult> Evaluate(int64_t version) = 0;
+
+  // Collective. The state of this moment. If the trainer keeps it itself, it is
+  // durable, and those of the two newest names can be loaded.
+  virtual absl::StatusOr<TrainerState> Save(const std::string& save_id) = 0;
+  // Back to such a state. DATA_LOSS: it is of another trainer.
+  virtual absl::Status Load(const TrainerState& state) = 0;
+  // Collective. Back to the state of the beginning.
+  virtual absl::Status Reset() = 0;
+
+  // Not OK once the trainer's process is gone: the island's attempt ends, and
+  // the next one goes on from the local checkpoint. Thread-safe.
+  virtual absl::Status lost() const { return absl::OkStatus(); }
+};
+
+}  // namespace atl::worker

@@ -1,0 +1,211 @@
+#include "worker/sdk/packet_socket.h"
+
+#include <poll.h>
+#include <sys/eventfd.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstdint>
+#include <cstring>
+
+#include "absl/strings/str_cat.h"
+#include "base/status/annotate.h"
+#include "base/status/status_macros.h"
+
+namespace atl::worker {
+namespace {
+
+absl::StatusOr<sockaddr_un> MakeAddress(const std::string& path) {
+  sockaddr_un address = {};
+  address.sun_family = AF_UNIX;
+  if (path.empty() || path.size() >= sizeof(address.sun_path)) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("socket path \"", path, "\" must have 1 to ",
+                     sizeof(address.sun_path) - 1,
+                     " bytes: choose a shorter directory"));
+  }
+  std::memcpy(address.sun_path, path.data(), path.size());
+  return address;
+}
+
+absl::StatusOr<OwnedFd> MakeSocket() {
+  OwnedFd fd(::socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0));
+  if (!fd.valid()) return ErrnoToStatus(errno, "socket");
+  return fd;
+}
+
+// Removes a socket that nobody listens at.
+absl::Status RemoveStale(const std::string& path, const sockaddr_un& address) {
+  struct stat found = {};
+  if (::lstat(path.c_str(), &found) != 0) return absl::OkStatus();
+  if (!S_ISSOCK(found.st_mode)) {
+    return absl::AlreadyExistsError(
+        absl::StrCat(path, " exists and is no socket: choose another path"));
+  }
+  ASSIGN_OR_RETURN(const OwnedFd probe, MakeSocket());
+  if (::connect(probe.get(), reinterpret_cast<const sockaddr*>(&address),
+                sizeof(address)) == 0) {
+    return absl::AlreadyExistsError(absl::StrCat(
+        "another process listens at ", path,
+        ": end it, or choose another path for this island's trainer"));
+  }
+  if (::unlink(path.c_str()) != 0 && errno != ENOENT) {
+    return ErrnoToStatus(errno, path);
+  }
+  return absl::OkStatus();
+}
+
+absl::Status Gone(absl::string_view why) {
+  return absl::UnavailableError(absl::StrCat("the trainer is gone: ", why));
+}
+
+// Closes the descriptors in `header`'s control data.
+void CloseReceived(msghdr& header) {
+  for (cmsghdr* part = CMSG_FIRSTHDR(&header); part != nullptr;
+       part = CMSG_NXTHDR(&header, part)) {
+    if (part->cmsg_level != SOL_SOCKET || part->cmsg_type != SCM_RIGHTS) {
+      continue;
+    }
+    for (size_t at = CMSG_LEN(0); at + sizeof(int) <= part->cmsg_len;
+         at += sizeof(int)) {
+      int fd = -1;
+      std::memcpy(&fd, reinterpret_cast<const char*>(part) + at, sizeof(fd));
+      ::close(fd);
+    }
+  }
+}
+
+}  // namespace
+
+OwnedFd::~OwnedFd() {
+  if (fd_ >= 0) ::close(fd_);
+}
+
+absl::StatusOr<Waker> Waker::Create() {
+  OwnedFd fd(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
+  if (!fd.valid()) return ErrnoToStatus(errno, "eventfd");
+  return Waker(std::move(fd));
+}
+
+void Waker::Wake() const {
+  const uint64_t one = 1;
+  // It fails only if the counter is full, and then it wakes already.
+  [[maybe_unused]] const ssize_t written =
+      ::write(fd_.get(), &one, sizeof(one));
+}
+
+void Waker::Clear() const {
+  uint64_t count = 0;
+  [[maybe_unused]] const ssize_t read = ::read(fd_.get(), &count, sizeof(count));
+}
+
+Waited WaitToRead(int fd, const Waker& waker, absl::Duration timeout) {
+  pollfd entries[2] = {{fd, POLLIN, 0}, {waker.fd(), POLLIN, 0}};
+  const int64_t timeout_ms =
+      timeout == absl::InfiniteDuration()
+          ? -1
+          : std::min<int64_t>(absl::ToInt64Milliseconds(timeout), INT32_MAX);
+  if (::poll(entries, 2, static_cast<int>(timeout_ms)) <= 0) {
+    return Waited::kTimeout;
+  }
+  return entries[1].revents != 0 ? Waited::kWoken : Waited::kReady;
+}
+
+absl::Status PacketSocket::Send(absl::string_view text, int fd,
+                                absl::Duration timeout) {
+  if (text.size() > kPacketBytesMax) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "a message of ", text.size(), " bytes does not fit a packet"));
+  }
+  iovec bytes = {const_cast<char*>(text.data()), text.size()};
+  msghdr header = {};
+  header.msg_iov = &bytes;
+  header.msg_iovlen = 1;
+  alignas(cmsghdr) char control[CMSG_SPACE(sizeof(int))] = {};
+  if (fd >= 0) {
+    header.msg_control = control;
+    header.msg_controllen = sizeof(control);
+    cmsghdr* const part = CMSG_FIRSTHDR(&header);
+    part->cmsg_level = SOL_SOCKET;
+    part->cmsg_type = SCM_RIGHTS;
+    part->cmsg_len = CMSG_LEN(sizeof(int));
+    std::memcpy(CMSG_DATA(part), &fd, sizeof(fd));
+  }
+  while (true) {
+    if (::sendmsg(fd_.get(), &header, MSG_NOSIGNAL | MSG_DONTWAIT) >= 0) {
+      return absl::OkStatus();
+    }
+    if (errno == EINTR) continue;
+    if (errno != EAGAIN) return Gone(std::strerror(errno));
+    pollfd entry = {fd_.get(), POLLOUT, 0};
+    if (::poll(&entry, 1,
+               static_cast<int>(absl::ToInt64Milliseconds(timeout))) == 0) {
+      return Gone("it reads nothing");
+    }
+  }
+}
+
+absl::StatusOr<std::string> PacketSocket::Receive() {
+  std::string text(kPacketBytesMax, '\0');
+  iovec bytes = {text.data(), text.size()};
+  msghdr header = {};
+  header.msg_iov = &bytes;
+  header.msg_iovlen = 1;
+  alignas(cmsghdr) char control[CMSG_SPACE(sizeof(int) * 4)] = {};
+  header.msg_control = control;
+  header.msg_controllen = sizeof(control);
+  ssize_t length = 0;
+  do {
+    length = ::recvmsg(fd_.get(), &header, MSG_CMSG_CLOEXEC);
+  } while (length < 0 && errno == EINTR);
+  if (length < 0) return Gone(std::strerror(errno));
+  CloseReceived(header);
+  if (length == 0) return Gone("it closed the connection");
+  if ((header.msg_flags & MSG_TRUNC) != 0) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "the trainer sent a packet of more than ", kPacketBytesMax, " bytes"));
+  }
+  text.resize(static_cast<size_t>(length));
+  return text;
+}
+
+absl::StatusOr<std::unique_ptr<PacketListener>> PacketListener::Listen(
+    const std::string& path) {
+  ASSIGN_OR_RETURN(const sockaddr_un address, MakeAddress(path));
+  RETURN_IF_ERROR(RemoveStale(path, address));
+  ASSIGN_OR_RETURN(OwnedFd fd, MakeSocket());
+  // The mode holds from the first moment; this runs before other threads.
+  const mode_t mask = ::umask(0177);
+  const int bound =
+      ::bind(fd.get(), reinterpret_cast<const sockaddr*>(&address),
+             sizeof(address));
+  const int error = errno;
+  ::umask(mask);
+  if (bound != 0) return ErrnoToStatus(error, path);
+  if (::listen(fd.get(), 1) != 0) return ErrnoToStatus(errno, path);
+  return std::unique_ptr<PacketListener>(
+      new PacketListener(std::move(fd), path));
+}
+
+PacketListener::~PacketListener() { ::unlink(path_.c_str()); }
+
+absl::StatusOr<PacketSocket> PacketListener::Accept() {
+  OwnedFd fd(::accept4(fd_.get(), nullptr, nullptr, SOCK_CLOEXEC));
+  if (!fd.valid()) return ErrnoToStatus(errno, path_);
+  ucred peer = {};
+  socklen_t size = sizeof(peer);
+  if (::getsockopt(fd.get(), SOL_SOCKET, SO_PEERCRED, &peer, &size) != 0) {
+    return ErrnoToStatus(errno, path_);
+  }
+  if (peer.uid != 0 && peer.uid != ::geteuid()) {
+    return absl::PermissionDeniedError(absl::StrCat(
+        "user ", peer.uid, " may not train for this island of user ",
+        ::geteuid()));
+  }
+  return PacketSocket(std::move(fd));
+}
+
+}  // namespace atl::worker

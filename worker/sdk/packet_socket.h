@@ -1,0 +1,102 @@
+// Unix sockets of type SEQPACKET: whole messages, with a file descriptor if one
+// is given. Thread-compatible, except Waker.
+
+#pragma once
+
+#include <memory>
+#include <string>
+#include <utility>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+#include "absl/time/time.h"
+
+namespace atl::worker {
+
+inline constexpr size_t kPacketBytesMax = 64 << 10;
+
+// Closes its descriptor when destroyed.
+class OwnedFd {
+ public:
+  explicit OwnedFd(int fd = -1) : fd_(fd) {}
+  OwnedFd(OwnedFd&& other) noexcept : fd_(std::exchange(other.fd_, -1)) {}
+  OwnedFd& operator=(OwnedFd&& other) noexcept {
+    std::swap(fd_, other.fd_);
+    return *this;
+  }
+  ~OwnedFd();
+
+  int get() const { return fd_; }
+  bool valid() const { return fd_ >= 0; }
+
+ private:
+  int fd_;
+};
+
+// Ends a wait on another thread. Thread-safe.
+class Waker {
+ public:
+  // UNAVAILABLE: no descriptor left.
+  static absl::StatusOr<Waker> Create();
+  void Wake() const;
+  // Later waits wait again.
+  void Clear() const;
+  int fd() const { return fd_.get(); }
+
+ private:
+  explicit Waker(OwnedFd fd) : fd_(std::move(fd)) {}
+  OwnedFd fd_;
+};
+
+enum class Waited { kReady, kWoken, kTimeout };
+
+// Waits until `fd` can be read (or its peer is gone), `waker` wakes, or the
+// timeout is over.
+Waited WaitToRead(int fd, const Waker& waker, absl::Duration timeout);
+
+class PacketSocket {
+ public:
+  PacketSocket() = default;
+  explicit PacketSocket(OwnedFd fd) : fd_(std::move(fd)) {}
+
+  bool connected() const { return fd_.valid(); }
+  int fd() const { return fd_.get(); }
+  void Close() { OwnedFd(std::move(fd_)); }
+
+  // Sends one packet, and a copy of descriptor `fd` with it unless it is -1.
+  // UNAVAILABLE: the peer is gone, or reads nothing for `timeout`.
+  // INVALID_ARGUMENT: `text` is longer than kPacketBytesMax.
+  absl::Status Send(absl::string_view text, int fd, absl::Duration timeout);
+  // Receives one packet that is there (WaitToRead). Closes descriptors that
+  // come with it. UNAVAILABLE: the peer is gone. INVALID_ARGUMENT: the packet
+  // is too long.
+  absl::StatusOr<std::string> Receive();
+
+ private:
+  OwnedFd fd_;
+};
+
+// Listens at a path. Only processes of this user and of root may connect.
+class PacketListener {
+ public:
+  // Replaces a socket of a process that is gone. ALREADY_EXISTS: another
+  // process listens there, or the path is no socket. INVALID_ARGUMENT: the path
+  // is too long for a socket. Others: of the file system.
+  static absl::StatusOr<std::unique_ptr<PacketListener>> Listen(
+      const std::string& path);
+  ~PacketListener();
+
+  int fd() const { return fd_.get(); }
+  // Accepts a connection that is there. PERMISSION_DENIED: of another user.
+  absl::StatusOr<PacketSocket> Accept();
+
+ private:
+  PacketListener(OwnedFd fd, std::string path)
+      : fd_(std::move(fd)), path_(std::move(path)) {}
+
+  OwnedFd fd_;
+  const std::string path_;
+};
+
+}  // namespace atl::worker

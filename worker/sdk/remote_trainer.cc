@@ -1,0 +1,146 @@
+#include "worker/sdk/remote_trainer.h"
+
+#include <cmath>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
+#include "base/status/annotate.h"
+#include "base/status/status_macros.h"
+
+namespace atl::worker {
+
+absl::StatusOr<std::unique_ptr<RemoteTrainer>> RemoteTrainer::Create(
+    TrainerHost& host, const v1::TrainerHello& hello, const v1::RunSpec& spec,
+    std::stop_token stop) {
+  if (spec.inner().reset_each_round()) {
+    return absl::InvalidArgumentError(
+        "inner.reset_each_round is for Atoll's own engine: a trainer resets "
+        "its optimizer itself when the round changes");
+  }
+  ASSIGN_OR_RETURN(RunLayout layout, RunLayout::Create(spec.layout()));
+  auto trainer = std::unique_ptr<RemoteTrainer>(
+      new RemoteTrainer(host, std::move(layout)));
+  RETURN_IF_ERROR(
+      host.Connect(hello, spec.layout(), trainer->layout_, std::move(stop)));
+  RETURN_IF_ERROR(trainer->LoadId(""));
+  return trainer;
+}
+
+std::vector<IndexRange> RemoteTrainer::held() const {
+  return {{0, layout_.element_count()}};
+}
+
+void RemoteTrainer::set_before_write(std::function<void()> before_write) {
+  before_write_ = std::move(before_write);
+}
+
+absl::Status RemoteTrainer::Acquire(absl::Span<const int32_t> fragments,
+                                    LocalAccess access) {
+  if (access == LocalAccess::kReplace) return absl::OkStatus();
+  v1::TrainerMessage request;
+  for (const int32_t f : fragments) {
+    if (places_[f] == Place::kTrainer) request.mutable_read()->add_fragments(f);
+  }
+  if (!request.has_read()) return absl::OkStatus();
+  RETURN_IF_ERROR(host_.Ask(request).status());
+  for (const int32_t f : request.read().fragments()) places_[f] = Place::kBoth;
+  return absl::OkStatus();
+}
+
+absl::Span<float> RemoteTrainer::Local(int32_t fragment,
+                                       const HeldPiece& piece) {
+  return host_.region(fragment).subspan(piece.fragment_offset,
+                                        piece.element_count);
+}
+
+void RemoteTrainer::MarkWritten(int32_t fragment) {
+  places_[fragment] = Place::kRegion;
+}
+
+absl::Status RemoteTrainer::Flush() {
+  before_write_();
+  v1::TrainerMessage request;
+  for (int32_t f = 0; f < static_cast<int32_t>(places_.size()); ++f) {
+    if (places_[f] == Place::kRegion) request.mutable_write()->add_fragments(f);
+  }
+  if (!request.has_write()) return absl::OkStatus();
+  RETURN_IF_ERROR(host_.Ask(request).status());
+  for (const int32_t f : request.write().fragments()) places_[f] = Place::kBoth;
+  return absl::OkStatus();
+}
+
+absl::StatusOr<StepResult> RemoteTrainer::Train(const StepRequest& request) {
+  RETURN_IF_ERROR(Flush());
+  v1::TrainerMessage message;
+  v1::TrainerTrain& train = *message.mutable_train();
+  train.set_step(request.step);
+  train.set_step_count(request.step_count_max);
+  train.set_version(request.version);
+  train.set_lr_scale(request.learning_rate_factor);
+  train.set_data_shard(request.data_shard);
+  train.set_data_position(request.data_position);
+  StepResult result;
+  result.begin = absl::Now();
+  ASSIGN_OR_RETURN(const v1::TrainerMessage answer, host_.Ask(message));
+  result.end = absl::Now();
+  for (Place& place : places_) place = Place::kTrainer;
+  const v1::TrainerTrain& done = answer.train();
+  if (done.step_count() < 0 || done.step_count() > request.step_count_max ||
+      done.token_count() < 0) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "the trainer says that it took ", done.step_count(), " of ",
+        request.step_count_max, " steps, with ", done.token_count(),
+        " tokens"));
+  }
+  if (done.step_count() > 0 && !std::isfinite(done.loss())) {
+    return absl::InternalError(absl::StrCat(
+        "the trainer's loss is ", done.loss(), " in step ",
+        request.step + done.step_count() - 1));
+  }
+  result.step_count = done.step_count();
+  result.loss = static_cast<float>(done.loss());
+  result.token_count = done.token_count();
+  result.is_last = done.leave();
+  return result;
+}
+
+absl::StatusOr<EvaluationResult> RemoteTrainer::Evaluate(int64_t version) {
+  RETURN_IF_ERROR(Flush());
+  v1::TrainerMessage request;
+  request.mutable_evaluate()->set_version(version);
+  ASSIGN_OR_RETURN(const v1::TrainerMessage answer, host_.Ask(request));
+  if (!std::isfinite(answer.evaluate().loss()) ||
+      answer.evaluate().token_count() < 0) {
+    return absl::OutOfRangeError(absl::StrCat(
+        "the trainer's evaluation gives a loss of ", answer.evaluate().loss(),
+        " over ", answer.evaluate().token_count(), " tokens"));
+  }
+  return EvaluationResult{.loss = answer.evaluate().loss(),
+                          .token_count = answer.evaluate().token_count()};
+}
+
+absl::StatusOr<TrainerState> RemoteTrainer::Save(const std::string& save_id) {
+  v1::TrainerMessage request;
+  request.mutable_save()->set_save_id(save_id);
+  ASSIGN_OR_RETURN(const v1::TrainerMessage answer, host_.Ask(request));
+  return TrainerState{.save_id = answer.save().save_id()};
+}
+
+absl::Status RemoteTrainer::Load(const TrainerState& state) {
+  if (state.save_id.empty()) {
+    return absl::DataLossError(
+        "the local checkpoint names no state of the trainer");
+  }
+  return LoadId(state.save_id);
+}
+
+absl::Status RemoteTrainer::Reset() { return LoadId(""); }
+
+absl::Status RemoteTrainer::LoadId(const std::string& save_id) {
+  v1::TrainerMessage request;
+  request.mutable_load()->set_save_id(save_id);
+  return host_.Ask(request).status();
+}
+
+}  // namespace atl::worker

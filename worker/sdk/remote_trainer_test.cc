@@ -1,0 +1,405 @@
+#include "worker/sdk/remote_trainer.h"
+
+#include <sys/mman.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#include <cmath>
+#include <cstring>
+#include <functional>
+#include <limits>
+#include <memory>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "base/layout/held_layout.h"
+#include "google/protobuf/util/json_util.h"
+#include "gtest/gtest.h"
+#include "worker/island/group/island_group.h"
+
+namespace atl::worker {
+namespace {
+
+// A trainer as another program would write one: JSON over a socket.
+class FakeTrainer {
+ public:
+  explicit FakeTrainer(const std::string& path) {
+    fd_ = ::socket(AF_UNIX, SOCK_SEQPACKET, 0);
+    sockaddr_un address = {};
+    address.sun_family = AF_UNIX;
+    std::strncpy(address.sun_path, path.c_str(), sizeof(address.sun_path) - 1);
+    connected_ = ::connect(fd_, reinterpret_cast<sockaddr*>(&address),
+                           sizeof(address)) == 0;
+  }
+  ~FakeTrainer() {
+    Close();
+    for (auto& [memory, bytes] : regions_) ::munmap(memory, bytes);
+  }
+
+  bool connected() const { return connected_; }
+  void Close() {
+    if (fd_ >= 0) ::close(fd_);
+    fd_ = -1;
+  }
+
+  void Say(const std::string& text) {
+    ASSERT_EQ(::send(fd_, text.data(), text.size(), MSG_NOSIGNAL),
+              static_cast<ssize_t>(text.size()));
+  }
+
+  // The next message; KIND_NOT_SET once the connection is closed.
+  v1::TrainerMessage Hear() {
+    std::string text(64 << 10, '\0');
+    iovec bytes = {text.data(), text.size()};
+    alignas(cmsghdr) char control[CMSG_SPACE(sizeof(int))] = {};
+    msghdr header = {};
+    header.msg_iov = &bytes;
+    header.msg_iovlen = 1;
+    header.msg_control = control;
+    header.msg_controllen = sizeof(control);
+    const ssize_t length = ::recvmsg(fd_, &header, 0);
+    v1::TrainerMessage message;
+    if (length <= 0) return message;
+    text.resize(static_cast<size_t>(length));
+    EXPECT_TRUE(
+        google::protobuf::util::JsonStringToMessage(text, &message).ok())
+        << text;
+    if (const cmsghdr* part = CMSG_FIRSTHDR(&header); part != nullptr) {
+      int fd = -1;
+      std::memcpy(&fd, CMSG_DATA(part), sizeof(fd));
+      struct stat found = {};
+      EXPECT_EQ(::fstat(fd, &found), 0);
+      const auto size = static_cast<size_t>(found.st_size);
+      void* const memory =
+          ::mmap(nullptr, size, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+      EXPECT_NE(memory, MAP_FAILED);
+      EXPECT_NE(::ftruncate(fd, 0), 0) << "the region can be resized";
+      ::close(fd);
+      regions_.emplace_back(static_cast<float*>(memory), size);
+    }
+    return message;
+  }
+
+  // Repeats a request as its answer.
+  void Answer(const v1::TrainerMessage& request) {
+    google::protobuf::util::JsonPrintOptions options;
+    options.preserve_proto_field_names = true;
+    std::string text;
+    ASSERT_TRUE(google::protobuf::util::MessageToJsonString(request, &text,
+                                                            options)
+                    .ok());
+    Say(text);
+  }
+
+  void Handshake() {
+    Say(R"({"seq":"1","hello":{"version":1}})");
+    hello = Hear().hello();
+    while (true) {
+      const v1::TrainerMessage message = Hear();
+      Answer(message);
+      if (!message.has_layout()) {
+        EXPECT_TRUE(message.has_load());
+        EXPECT_EQ(message.load().save_id(), "");
+        return;
+      }
+      layouts.push_back(message.layout());
+    }
+  }
+
+  float* region(int fragment) { return regions_[fragment].first; }
+
+  v1::TrainerHello hello;
+  std::vector<v1::TrainerLayout> layouts;
+
+ private:
+  int fd_ = -1;
+  bool connected_ = false;
+  std::vector<std::pair<float*, size_t>> regions_;
+};
+
+class RemoteTrainerTest : public ::testing::Test {
+ protected:
+  RemoteTrainerTest() {
+    v1::Layout& layout = *spec_.mutable_layout();
+    layout.set_fragment_count(2);
+    AddTensor("a", {2, 3}, 0);
+    AddTensor("b", {4}, 1);
+    AddTensor("c", {1}, 0);
+    path_ = absl::StrCat("/tmp/atoll-", ::getpid(), ".sock");
+    host_ = TrainerHost::Start(path_).value();
+    hello_.set_run_id("spring");
+    hello_.set_run_uid("u");
+  }
+
+  void AddTensor(const std::string& name, std::vector<int64_t> shape,
+                 int fragment) {
+    v1::TensorSpec& tensor = *spec_.mutable_layout()->add_tensors();
+    tensor.set_name(name);
+    tensor.mutable_shape()->Add(shape.begin(), shape.end());
+    tensor.set_dtype(v1::DATA_TYPE_F32);
+    tensor.set_tensor_class(v1::TENSOR_CLASS_MATRIX);
+    tensor.set_fragment(fragment);
+    tensor.mutable_init()->set_kind(v1::INIT_KIND_CONSTANT);
+  }
+
+  absl::StatusOr<std::unique_ptr<RemoteTrainer>> Create() {
+    return RemoteTrainer::Create(*host_, hello_, spec_, stop_.get_token());
+  }
+
+  // Runs `script` as the trainer while `exchange` runs here.
+  void Together(const std::function<void(FakeTrainer&)>& script,
+                const std::function<void()>& exchange) {
+    std::thread thread([&] {
+      FakeTrainer trainer(path_);
+      ASSERT_TRUE(trainer.connected());
+      script(trainer);
+    });
+    exchange();
+    thread.join();
+  }
+
+  HeldPiece Piece(int32_t fragment) {
+    const RunLayout layout = RunLayout::Create(spec_.layout()).value();
+    return HeldLayout(layout).pieces(fragment).front();
+  }
+
+  v1::RunSpec spec_;
+  v1::TrainerHello hello_;
+  std::string path_;
+  std::unique_ptr<TrainerHost> host_;
+  std::stop_source stop_;
+};
+
+TEST_F(RemoteTrainerTest, ATrainerLearnsTheRunAndTheLayout) {
+  Together(
+      [&](FakeTrainer& trainer) {
+        trainer.Handshake();
+        EXPECT_EQ(trainer.hello.run_id(), "spring");
+        EXPECT_EQ(trainer.hello.fragment_count(), 2);
+        ASSERT_EQ(trainer.layouts.size(), 2u);
+        const v1::TrainerLayout& first = trainer.layouts[0];
+        EXPECT_EQ(first.element_count(), 7);
+        EXPECT_TRUE(first.last());
+        ASSERT_EQ(first.tensors_size(), 2);
+        EXPECT_EQ(first.tensors(1).name(), "c");
+        EXPECT_EQ(first.tensors(1).element_offset(), 6);
+        EXPECT_EQ(trainer.layouts[1].element_count(), 4);
+      },
+      [&] { EXPECT_TRUE(Create().ok()); });
+}
+
+TEST_F(RemoteTrainerTest, ALayoutOfManyTensorsTakesSeveralPackets) {
+  for (int i = 0; i < 3000; ++i) AddTensor(absl::StrCat("tensor.", i), {1}, 1);
+  Together(
+      [&](FakeTrainer& trainer) {
+        trainer.Handshake();
+        ASSERT_GT(trainer.layouts.size(), 3u);
+        int count = 0;
+        for (const v1::TrainerLayout& layout : trainer.layouts) {
+          count += layout.tensors_size();
+        }
+        EXPECT_EQ(count, 3003);
+        EXPECT_TRUE(trainer.layouts[0].last());
+        EXPECT_FALSE(trainer.layouts[1].last());
+        EXPECT_TRUE(trainer.layouts.back().last());
+        EXPECT_EQ(trainer.layouts.back().tensors().rbegin()->element_offset(),
+                  3003);
+      },
+      [&] { EXPECT_TRUE(Create().ok()); });
+}
+
+TEST_F(RemoteTrainerTest, ValuesTravelThroughSharedMemory) {
+  Together(
+      [&](FakeTrainer& trainer) {
+        trainer.Handshake();
+        v1::TrainerMessage message = trainer.Hear();
+        ASSERT_TRUE(message.has_write());
+        EXPECT_EQ(message.write().fragments_size(), 1);
+        EXPECT_EQ(trainer.region(1)[2], 5.0f);
+        trainer.Answer(message);
+        message = trainer.Hear();
+        ASSERT_TRUE(message.has_train());
+        EXPECT_EQ(message.train().step(), 7);
+        EXPECT_EQ(message.train().step_count(), 3);
+        trainer.region(1)[2] = 6.0f;
+        trainer.Say(absl::StrCat(
+            R"({"seq":")", message.seq(), R"(","progress":{"step_count":"1"}})"));
+        trainer.Say(absl::StrCat(
+            R"({"seq":")", message.seq(),
+            R"(","train":{"step_count":"3","token_count":12,"loss":1.5}})"));
+        message = trainer.Hear();
+        ASSERT_TRUE(message.has_read());
+        EXPECT_EQ(message.read().fragments(0), 1);
+        trainer.Answer(message);
+      },
+      [&] {
+        const auto trainer = Create();
+        ASSERT_TRUE(trainer.ok()) << trainer.status();
+        const HeldPiece piece = Piece(1);
+        ASSERT_TRUE((*trainer)->Acquire({1}, LocalAccess::kReplace).ok());
+        (*trainer)->Local(1, piece)[2] = 5.0f;
+        (*trainer)->MarkWritten(1);
+        const auto step = (*trainer)->Train({.step = 7, .step_count_max = 3});
+        ASSERT_TRUE(step.ok()) << step.status();
+        EXPECT_EQ(step->step_count, 3);
+        EXPECT_EQ(step->token_count, 12);
+        EXPECT_EQ(step->loss, 1.5f);
+        ASSERT_TRUE((*trainer)->Acquire({1}, LocalAccess::kRead).ok());
+        EXPECT_EQ((*trainer)->Local(1, piece)[2], 6.0f);
+        // The region has it already: asks no more.
+        EXPECT_TRUE((*trainer)->Acquire({1}, LocalAccess::kRead).ok());
+      });
+}
+
+TEST_F(RemoteTrainerTest, StatesHaveNames) {
+  Together(
+      [&](FakeTrainer& trainer) {
+        trainer.Handshake();
+        const v1::TrainerMessage save = trainer.Hear();
+        EXPECT_EQ(save.save().save_id(), "1-0-3");
+        trainer.Answer(save);
+        const v1::TrainerMessage load = trainer.Hear();
+        EXPECT_EQ(load.load().save_id(), "1-0-3");
+        trainer.Say(absl::StrCat(R"({"seq":)", load.seq(),
+                                 R"(,"error":{"code":"NOT_FOUND","reason":)"
+                                 R"("NO_STATE","message":"there is none"}})"));
+      },
+      [&] {
+        const auto trainer = Create();
+        ASSERT_TRUE(trainer.ok());
+        const auto state = (*trainer)->Save("1-0-3");
+        ASSERT_TRUE(state.ok());
+        const absl::Status loaded = (*trainer)->Load(*state);
+        EXPECT_TRUE(absl::IsNotFound(loaded)) << loaded;
+        // An error is no loss: the trainer is still there.
+        EXPECT_TRUE((*trainer)->lost().ok());
+        EXPECT_TRUE(absl::IsDataLoss((*trainer)->Load({})));
+      });
+}
+
+TEST_F(RemoteTrainerTest, ATrainerThatIsGoneIsALostProcess) {
+  for (const bool says_so : {false, true}) {
+    Together(
+        [&](FakeTrainer& trainer) {
+          trainer.Handshake();
+          const v1::TrainerMessage train = trainer.Hear();
+          if (says_so) {
+            trainer.Say(absl::StrCat(
+                R"({"seq":)", train.seq(),
+                R"(,"error":{"code":"UNAVAILABLE","message":"restarts"}})"));
+          }
+          trainer.Close();
+        },
+        [&] {
+          const auto trainer = Create();
+          ASSERT_TRUE(trainer.ok()) << trainer.status();
+          const absl::Status status = (*trainer)->Train({}).status();
+          EXPECT_TRUE(IsProcessLost(status)) << status;
+          EXPECT_TRUE(IsProcessLost((*trainer)->lost()));
+        });
+  }
+  // The next one connects, and the regions are still there.
+  Together([&](FakeTrainer& trainer) { trainer.Handshake(); },
+           [&] { EXPECT_TRUE(Create().ok()); });
+}
+
+TEST_F(RemoteTrainerTest, WrongMessagesEndTheConnectionAndNotTheIsland) {
+  const std::string bad[] = {
+      "{", "{}", R"({"seq":"1","train":{}})",
+      R"({"seq":"99","train":{"step_count":"1"}})",
+      R"({"seq":"4","save":{"save_id":"x"}})", std::string(1 << 10, '[')};
+  for (const std::string& text : bad) {
+    Together(
+        [&](FakeTrainer& trainer) {
+          trainer.Handshake();
+          EXPECT_TRUE(trainer.Hear().has_train());
+          trainer.Say(text);
+          EXPECT_FALSE(trainer.Hear().has_train());
+        },
+        [&] {
+          const auto trainer = Create();
+          ASSERT_TRUE(trainer.ok()) << trainer.status();
+          EXPECT_TRUE(IsProcessLost((*trainer)->Train({}).status())) << text;
+        });
+  }
+}
+
+TEST_F(RemoteTrainerTest, NumbersThatNobodyCanHaveAreRefused) {
+  const std::string bad[] = {
+      R"("step_count":"2","loss":1)", R"("step_count":"-1","loss":1)",
+      R"("step_count":"1","token_count":"-5","loss":1)",
+      R"("step_count":"1","loss":"NaN")",
+      R"("step_count":"1","loss":"-Infinity")"};
+  for (const std::string& fields : bad) {
+    Together(
+        [&](FakeTrainer& trainer) {
+          trainer.Handshake();
+          const v1::TrainerMessage train = trainer.Hear();
+          trainer.Say(absl::StrCat(R"({"seq":)", train.seq(), R"(,"train":{)",
+                                   fields, "}}"));
+        },
+        [&] {
+          const auto trainer = Create();
+          ASSERT_TRUE(trainer.ok()) << trainer.status();
+          const absl::Status status = (*trainer)->Train({}).status();
+          EXPECT_TRUE(absl::IsInvalidArgument(status) ||
+                      absl::IsInternal(status))
+              << status;
+        });
+    host_->End(absl::OkStatus());
+  }
+}
+
+TEST_F(RemoteTrainerTest, AnotherVersionIsToldWhy) {
+  std::thread other([&] {
+    FakeTrainer trainer(path_);
+    trainer.Say(R"({"seq":"1","hello":{"version":2}})");
+    const v1::TrainerMessage answer = trainer.Hear();
+    EXPECT_EQ(answer.error().code(), "UNIMPLEMENTED");
+    EXPECT_TRUE(absl::StrContains(answer.error().message(), "version 2"));
+    EXPECT_EQ(trainer.Hear().kind_case(), v1::TrainerMessage::KIND_NOT_SET);
+    stop_.request_stop();
+  });
+  EXPECT_TRUE(absl::IsCancelled(Create().status()));
+  other.join();
+}
+
+TEST_F(RemoteTrainerTest, AnInterruptEndsALongTrain) {
+  Together(
+      [&](FakeTrainer& trainer) {
+        trainer.Handshake();
+        const v1::TrainerMessage train = trainer.Hear();
+        host_->Interrupt(/*at_once=*/false);
+        EXPECT_TRUE(trainer.Hear().has_interrupt());
+        trainer.Say(absl::StrCat(R"({"seq":)", train.seq(),
+                                 R"(,"train":{"step_count":2,"loss":1}})"));
+        // The next one is not told again.
+        EXPECT_TRUE(trainer.Hear().has_train());
+        host_->Interrupt(/*at_once=*/true);
+        EXPECT_TRUE(trainer.Hear().has_end());
+      },
+      [&] {
+        const auto trainer = Create();
+        ASSERT_TRUE(trainer.ok());
+        EXPECT_EQ((*trainer)->Train({.step_count_max = 500})->step_count, 2);
+        EXPECT_TRUE(absl::IsCancelled(
+            (*trainer)->Train({.step_count_max = 500}).status()));
+        host_->End(absl::CancelledError("stopped"));
+      });
+}
+
+TEST_F(RemoteTrainerTest, OneIslandListensAtAPath) {
+  EXPECT_TRUE(absl::IsAlreadyExists(TrainerHost::Start(path_).status()));
+  EXPECT_TRUE(
+      absl::IsInvalidArgument(TrainerHost::Start(std::string(200, 'x')).status()));
+  host_.reset();
+  EXPECT_TRUE(TrainerHost::Start(path_).ok());
+}
+
+}  // namespace
+}  // namespace atl::worker

@@ -1,0 +1,354 @@
+#include "worker/sdk/trainer_host.h"
+
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
+#include "base/obs/log.h"
+#include "base/status/annotate.h"
+#include "base/status/refusal.h"
+#include "base/status/status_macros.h"
+#include "google/protobuf/util/json_util.h"
+#include "worker/island/group/island_group.h"
+
+namespace atl::worker {
+namespace {
+
+using Kind = v1::TrainerMessage::KindCase;
+
+// How long a new trainer may take for its first message, and any for a read.
+constexpr absl::Duration kGreetMax = absl::Seconds(30);
+constexpr absl::Duration kSendMax = absl::Seconds(30);
+// How often a wait for a trainer looks at the stop request.
+constexpr absl::Duration kLook = absl::Milliseconds(200);
+// Of a layout's message; the rest of the packet is for the other fields.
+constexpr size_t kTensorBytesMax = 48 << 10;
+
+absl::StatusOr<std::string> ToText(const v1::TrainerMessage& message) {
+  google::protobuf::util::JsonPrintOptions options;
+  options.preserve_proto_field_names = true;
+  options.always_print_primitive_fields = true;
+  std::string text;
+  const auto status =
+      google::protobuf::util::MessageToJsonString(message, &text, options);
+  if (!status.ok()) return absl::InternalError("a message is no JSON");
+  return text;
+}
+
+absl::StatusOr<v1::TrainerMessage> ToMessage(const std::string& text) {
+  google::protobuf::util::JsonParseOptions options;
+  options.ignore_unknown_fields = true;
+  v1::TrainerMessage message;
+  const auto status =
+      google::protobuf::util::JsonStringToMessage(text, &message, options);
+  if (!status.ok() || message.kind_case() == Kind::KIND_NOT_SET) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("the trainer sent no message of trainer.proto: ",
+                     absl::string_view(text).substr(0, 200)));
+  }
+  return message;
+}
+
+std::string KindName(Kind kind) {
+  const auto* const field =
+      v1::TrainerMessage::descriptor()->FindFieldByNumber(kind);
+  return field == nullptr ? "nothing" : std::string(field->name());
+}
+
+// The code of a canonical name; UNKNOWN for any other text.
+absl::StatusCode ToCode(absl::string_view name) {
+  for (int code = 1; code <= 16; ++code) {
+    const auto found = static_cast<absl::StatusCode>(code);
+    if (absl::StatusCodeToString(found) == name) return found;
+  }
+  return absl::StatusCode::kUnknown;
+}
+
+absl::Status ToStatus(const v1::TrainerError& error) {
+  absl::Status status(ToCode(error.code()),
+                      absl::StrCat("the trainer: ", error.message(),
+                                   error.hint().empty() ? "" : "; ",
+                                   error.hint()));
+  if (error.reason().empty()) return status;
+  return WithReason(status, {error.reason(), {}});
+}
+
+}  // namespace
+
+absl::StatusOr<SharedRegion> SharedRegion::Create(int64_t element_count) {
+  OwnedFd fd(::memfd_create("atoll", MFD_CLOEXEC | MFD_ALLOW_SEALING));
+  if (!fd.valid()) return ErrnoToStatus(errno, "memfd_create");
+  const auto size = static_cast<size_t>(element_count) * sizeof(float);
+  if (::ftruncate(fd.get(), static_cast<off_t>(size)) != 0 ||
+      ::fcntl(fd.get(), F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW) != 0) {
+    return ErrnoToStatus(errno, "shared memory for the parameters");
+  }
+  void* const memory = ::mmap(nullptr, size, PROT_READ | PROT_WRITE, MAP_SHARED,
+                              fd.get(), 0);
+  if (memory == MAP_FAILED) {
+    return absl::ResourceExhaustedError(absl::StrCat(
+        "no ", size, " bytes of shared memory for a fragment's parameters"));
+  }
+  return SharedRegion(
+      std::move(fd),
+      absl::MakeSpan(static_cast<float*>(memory),
+                     static_cast<size_t>(element_count)));
+}
+
+SharedRegion::SharedRegion(SharedRegion&& other) noexcept
+    : fd_(std::move(other.fd_)),
+      values_(std::exchange(other.values_, absl::Span<float>())) {}
+
+SharedRegion::~SharedRegion() {
+  if (!values_.empty()) {
+    ::munmap(values_.data(), values_.size() * sizeof(float));
+  }
+}
+
+absl::StatusOr<std::unique_ptr<TrainerHost>> TrainerHost::Start(
+    const std::string& path) {
+  ASSIGN_OR_RETURN(std::unique_ptr<PacketListener> listener,
+                   PacketListener::Listen(path));
+  ASSIGN_OR_RETURN(Waker waker, Waker::Create());
+  return std::unique_ptr<TrainerHost>(
+      new TrainerHost(std::move(listener), std::move(waker)));
+}
+
+absl::Status TrainerHost::MakeRegions(const v1::TrainerHello& hello,
+                                      const RunLayout& layout) {
+  if (run_uid_ == hello.run_uid() && !regions_.empty()) return absl::OkStatus();
+  // A trainer of another run has other memory.
+  socket_.Close();
+  regions_.clear();
+  for (int32_t f = 0; f < layout.fragment_count(); ++f) {
+    ASSIGN_OR_RETURN(SharedRegion region,
+                     SharedRegion::Create(layout.fragment_element_count(f)));
+    regions_.push_back(std::move(region));
+  }
+  run_uid_ = hello.run_uid();
+  return absl::OkStatus();
+}
+
+absl::Status TrainerHost::Connect(const v1::TrainerHello& hello,
+                                  const v1::Layout& tensors,
+                                  const RunLayout& layout,
+                                  std::stop_token stop) {
+  RETURN_IF_ERROR(MakeRegions(hello, layout));
+  if (!socket_.connected()) LOG(INFO) << "waits for a trainer";
+  while (!socket_.connected()) {
+    RETURN_IF_ERROR(Accept(stop));
+    const absl::Status greeted = Greet(hello, tensors, layout);
+    if (greeted.ok()) break;
+    LOG(WARNING) << "a trainer is refused: " << greeted;
+    v1::TrainerMessage refusal;
+    refusal.mutable_error()->set_code(
+        absl::StatusCodeToString(greeted.code()));
+    refusal.mutable_error()->set_message(std::string(greeted.message()));
+    Send(refusal).IgnoreError();
+    socket_.Close();
+  }
+  MutexLock lock(&mutex_);
+  lost_ = absl::OkStatus();
+  return absl::OkStatus();
+}
+
+absl::Status TrainerHost::Accept(std::stop_token stop) {
+  while (true) {
+    if (stop.stop_requested()) {
+      return absl::CancelledError("stopped before a trainer connected");
+    }
+    if (WaitToRead(listener_->fd(), waker_, kLook) != Waited::kReady) {
+      waker_.Clear();
+      continue;
+    }
+    absl::StatusOr<PacketSocket> socket = listener_->Accept();
+    if (socket.ok()) {
+      socket_ = *std::move(socket);
+      return absl::OkStatus();
+    }
+    LOG(WARNING) << "a trainer is refused: " << socket.status();
+  }
+}
+
+absl::Status TrainerHost::Greet(const v1::TrainerHello& hello,
+                                const v1::Layout& tensors,
+                                const RunLayout& layout) {
+  ASSIGN_OR_RETURN(const v1::TrainerMessage first,
+                   Receive(kGreetMax, /*is_train=*/false));
+  if (!first.has_hello()) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("a trainer's first message is hello, not ",
+                     KindName(first.kind_case())));
+  }
+  if (first.hello().version() != kTrainerProtocolVersion) {
+    return WithReason(
+        absl::UnimplementedError(absl::StrCat(
+            "the trainer speaks version ", first.hello().version(),
+            " of trainer.proto, this island version ", kTrainerProtocolVersion,
+            ": use an SDK and a program of one release")),
+        {"TRAINER_VERSION", {}});
+  }
+  v1::TrainerMessage answer;
+  answer.set_seq(first.seq());
+  *answer.mutable_hello() = hello;
+  answer.mutable_hello()->set_version(kTrainerProtocolVersion);
+  answer.mutable_hello()->set_fragment_count(layout.fragment_count());
+  RETURN_IF_ERROR(Send(answer));
+  seq_ = 0;
+  for (int32_t f = 0; f < layout.fragment_count(); ++f) {
+    RETURN_IF_ERROR(SendLayout(f, tensors, layout));
+  }
+  LOG(INFO) << "a trainer is connected";
+  return absl::OkStatus();
+}
+
+absl::Status TrainerHost::SendLayout(int32_t fragment,
+                                     const v1::Layout& tensors,
+                                     const RunLayout& layout) {
+  v1::TrainerMessage message;
+  v1::TrainerLayout& part = *message.mutable_layout();
+  int fd = regions_[fragment].fd();
+  size_t bytes = 0;
+  const auto send = [&](bool last) -> absl::Status {
+    part.set_fragment(fragment);
+    part.set_element_count(layout.fragment_element_count(fragment));
+    part.set_last(last);
+    message.set_seq(++seq_);
+    RETURN_IF_ERROR(Send(message, std::exchange(fd, -1)));
+    ASSIGN_OR_RETURN(const v1::TrainerMessage answer,
+                     Receive(kGreetMax, /*is_train=*/false));
+    if (answer.has_error()) return ToStatus(answer.error());
+    if (!answer.has_layout() || answer.seq() != seq_) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("the trainer answers ", KindName(answer.kind_case()),
+                       " to layout"));
+    }
+    part.Clear();
+    bytes = 0;
+    return absl::OkStatus();
+  };
+  for (const int32_t i : layout.fragment_tensors(fragment)) {
+    const v1::TensorSpec& tensor = tensors.tensors(i);
+    v1::TrainerTensor described;
+    described.set_name(tensor.name());
+    *described.mutable_shape() = tensor.shape();
+    described.set_element_offset(layout.tensors()[i].fragment_offset);
+    // At most 24 bytes a number; names need no escapes.
+    const size_t size = tensor.name().size() + 24 * tensor.shape_size() + 100;
+    if (bytes + size > kTensorBytesMax && bytes > 0) {
+      RETURN_IF_ERROR(send(/*last=*/false));
+    }
+    bytes += size;
+    *part.add_tensors() = std::move(described);
+  }
+  return send(/*last=*/true);
+}
+
+absl::Status TrainerHost::Send(const v1::TrainerMessage& message, int fd) {
+  ASSIGN_OR_RETURN(const std::string text, ToText(message));
+  return socket_.Send(text, fd, kSendMax);
+}
+
+absl::StatusOr<v1::TrainerMessage> TrainerHost::Receive(absl::Duration timeout,
+                                                        bool is_train) {
+  bool told = false;
+  const absl::Time deadline = absl::Now() + timeout;
+  while (true) {
+    bool interrupt = false, at_once = false;
+    {
+      MutexLock lock(&mutex_);
+      interrupt = interrupt_;
+      at_once = at_once_;
+    }
+    if (at_once) return absl::CancelledError("stopped at once");
+    if (is_train && interrupt && !told) {
+      told = true;
+      v1::TrainerMessage message;
+      message.mutable_interrupt();
+      RETURN_IF_ERROR(Send(message));
+    }
+    switch (WaitToRead(socket_.fd(), waker_, deadline - absl::Now())) {
+      case Waited::kWoken:
+        waker_.Clear();
+        continue;
+      case Waited::kTimeout:
+        if (absl::Now() < deadline) continue;
+        return absl::UnavailableError("the trainer does not answer");
+      case Waited::kReady:
+        break;
+    }
+    ASSIGN_OR_RETURN(const std::string text, socket_.Receive());
+    ASSIGN_OR_RETURN(v1::TrainerMessage message, ToMessage(text));
+    if (message.has_progress()) continue;
+    return message;
+  }
+}
+
+absl::Status TrainerHost::Lose(const absl::Status& why) {
+  socket_.Close();
+  const absl::Status lost = WithReason(
+      absl::UnavailableError(why.message()), {kProcessLost, {}});
+  MutexLock lock(&mutex_);
+  lost_ = lost;
+  return lost;
+}
+
+absl::StatusOr<v1::TrainerMessage> TrainerHost::Ask(
+    v1::TrainerMessage request) {
+  if (const absl::Status before = lost(); !before.ok()) return before;
+  request.set_seq(++seq_);
+  const absl::Status sent = Send(request);
+  if (!sent.ok()) return Lose(sent);
+  absl::StatusOr<v1::TrainerMessage> answer =
+      Receive(absl::InfiniteDuration(), request.has_train());
+  if (request.has_train()) {
+    MutexLock lock(&mutex_);
+    interrupt_ = false;
+  }
+  if (absl::IsCancelled(answer.status())) return answer.status();
+  if (!answer.ok()) return Lose(answer.status());
+  if (answer->has_error()) {
+    const absl::Status error = ToStatus(answer->error());
+    // It is about to end, and may come back.
+    return absl::IsUnavailable(error) ? Lose(error) : error;
+  }
+  if (answer->kind_case() != request.kind_case() ||
+      answer->seq() != request.seq()) {
+    return Lose(absl::InvalidArgumentError(absl::StrCat(
+        "the trainer answers ", KindName(answer->kind_case()), " ",
+        answer->seq(), " to ", KindName(request.kind_case()), " ",
+        request.seq())));
+  }
+  return answer;
+}
+
+void TrainerHost::Interrupt(bool at_once) {
+  {
+    MutexLock lock(&mutex_);
+    interrupt_ = true;
+    if (at_once) at_once_ = true;
+  }
+  waker_.Wake();
+}
+
+void TrainerHost::End(const absl::Status& status) {
+  if (!socket_.connected()) return;
+  v1::TrainerMessage message;
+  message.mutable_end()->set_complete(status.ok());
+  message.mutable_end()->set_message(
+      status.ok() ? "the run is complete" : std::string(status.message()));
+  Send(message).IgnoreError();
+  socket_.Close();
+}
+
+absl::Status TrainerHost::lost() const {
+  MutexLock lock(&mutex_);
+  return lost_;
+}
+
+}  // namespace atl::worker

@@ -1,0 +1,118 @@
+// The exchange's end of atoll/v1/trainer.proto: listens for a trainer, shares
+// the parameters with it, asks, and gets answers.
+//
+// A trainer may go and another one come at any time. Its loss is UNAVAILABLE
+// with the reason ISLAND_PROCESS_LOST: the island's attempt ends, and the next
+// one connects anew. Memory of the parameters outlives both.
+//
+// Thread-compatible; Interrupt() and lost() are thread-safe.
+
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <stop_token>
+#include <string>
+#include <vector>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/types/span.h"
+#include "atoll/v1/run.pb.h"
+#include "atoll/v1/trainer.pb.h"
+#include "base/layout/layout.h"
+#include "base/sync/mutex.h"
+#include "worker/sdk/packet_socket.h"
+
+namespace atl::worker {
+
+inline constexpr int32_t kTrainerProtocolVersion = 1;
+
+// f32 memory that another process can map.
+class SharedRegion {
+ public:
+  // RESOURCE_EXHAUSTED: not enough memory.
+  static absl::StatusOr<SharedRegion> Create(int64_t element_count);
+  SharedRegion(SharedRegion&& other) noexcept;
+  SharedRegion& operator=(SharedRegion&& other) = delete;
+  ~SharedRegion();
+
+  int fd() const { return fd_.get(); }
+  absl::Span<float> values() const { return values_; }
+
+ private:
+  SharedRegion(OwnedFd fd, absl::Span<float> values)
+      : fd_(std::move(fd)), values_(values) {}
+
+  OwnedFd fd_;
+  absl::Span<float> values_;
+};
+
+class TrainerHost {
+ public:
+  // Listens at `path`. Errors as PacketListener::Listen.
+  static absl::StatusOr<std::unique_ptr<TrainerHost>> Start(
+      const std::string& path);
+
+  // Returns once a trainer is connected that knows the run: the one that is, or
+  // the next. A trainer of another version, or one that breaks the protocol, is
+  // told why and let go. CANCELLED: `stop` was requested.
+  // Requires: `layout` is of `tensors`.
+  absl::Status Connect(const v1::TrainerHello& hello, const v1::Layout& tensors,
+                       const RunLayout& layout, std::stop_token stop);
+
+  // The region of `fragment`: the fragment's flat order. Requires: Connect().
+  absl::Span<float> region(int32_t fragment) const {
+    return regions_[fragment].values();
+  }
+
+  // Sends `request` and returns the answer, which is of the same kind.
+  //
+  // UNAVAILABLE: the trainer is gone, says so, or breaks the protocol; it is
+  // disconnected then. CANCELLED: Interrupt(at_once). Others: the trainer's
+  // error.
+  absl::StatusOr<v1::TrainerMessage> Ask(v1::TrainerMessage request);
+
+  // Ends a running Ask() of a `train` early, or the next one.
+  void Interrupt(bool at_once);
+
+  // Tells the trainer that the island has ended, and disconnects it.
+  void End(const absl::Status& status);
+
+  // Not OK between the loss of a trainer and the next Connect().
+  absl::Status lost() const;
+
+ private:
+  TrainerHost(std::unique_ptr<PacketListener> listener, Waker waker)
+      : listener_(std::move(listener)), waker_(std::move(waker)) {}
+
+  absl::Status MakeRegions(const v1::TrainerHello& hello,
+                           const RunLayout& layout);
+  absl::Status Accept(std::stop_token stop);
+  // The handshake with a new trainer.
+  absl::Status Greet(const v1::TrainerHello& hello, const v1::Layout& tensors,
+                     const RunLayout& layout);
+  absl::Status SendLayout(int32_t fragment, const v1::Layout& tensors,
+                          const RunLayout& layout);
+  absl::Status Send(const v1::TrainerMessage& message, int fd = -1);
+  // The next message. `is_train`: Interrupt() matters.
+  absl::StatusOr<v1::TrainerMessage> Receive(absl::Duration timeout,
+                                             bool is_train);
+  absl::Status Lose(const absl::Status& why);
+
+  const std::unique_ptr<PacketListener> listener_;
+  const Waker waker_;
+  PacketSocket socket_;
+  std::string run_uid_;  // That the regions are of; empty: none.
+  std::vector<SharedRegion> regions_;
+  uint64_t seq_ = 0;
+
+  mutable Mutex mutex_;
+  absl::Status lost_ ABSL_GUARDED_BY(mutex_);
+  bool interrupt_ ABSL_GUARDED_BY(mutex_) = false;
+  bool at_once_ ABSL_GUARDED_BY(mutex_) = false;
+};
+
+}  // namespace atl::worker
