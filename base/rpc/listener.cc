@@ -5,10 +5,10 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "base/host_port/host_port.h"
 #include "base/rpc/call_metrics.h"
 #include "base/rpc/frames.h"
 #include "base/rpc/grpc_library.h"
-#include "base/rpc/host_port.h"
 #include "base/rpc/server_credentials.h"
 #include "base/status/status_macros.h"
 #include "grpcpp/ext/proto_server_reflection_plugin.h"
