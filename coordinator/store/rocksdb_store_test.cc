@@ -19,8 +19,8 @@
 #include <utility>
 #include <vector>
 
+#include "base/io/forwarding_file_system.h"
 #include "base/io/posix_file_system.h"
-#include "base/io/testing/forwarding_file_system.h"
 #include "base/status/annotate.h"
 #include "coordinator/store/log_database.h"
 #include "gmock/gmock.h"

@@ -20,9 +20,9 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "base/io/files.h"
+#include "base/io/forwarding_file_system.h"
 #include "base/io/testing/fake_file_system.h"
 #include "base/io/testing/dying_file_system.h"
-#include "base/io/testing/forwarding_file_system.h"
 #include "gtest/gtest.h"
 #include "server/store/records/record_frame.h"
 
