@@ -18,7 +18,7 @@ absl::Status Invalid(absl::string_view advertise, const Parts&... parts) {
       absl::StrCat("\"", advertise, "\": ", parts...));
 }
 
-// Of decimal digits only.
+// False unless `text` consists of decimal digits only.
 bool ParseNumber(absl::string_view text, int64_t& number) {
   for (const char c : text) {
     if (!absl::ascii_isdigit(static_cast<unsigned char>(c))) return false;

@@ -34,18 +34,19 @@ namespace {
 
 // Two, so that a scrape that waits does not hold up a probe.
 constexpr unsigned kThreadCount = 2;
-// Of all peers together.
+// Connections of all peers together.
 constexpr unsigned kConnectionCountMax = 256;
-// Of one address. Prometheus, the kubelet and other probes of a node share one.
+// Connections of one address. Prometheus, the kubelet and other probes of a
+// node share an address.
 constexpr unsigned kPeerConnectionCountMax = 64;
-// Of a connection's request line, headers and own state.
+// Memory for a connection's request line, headers and own state.
 constexpr size_t kConnectionBytesMax = 8 << 10;
 constexpr unsigned kIdleSecondsMax = 5;
 // From accept to close, whatever the peer sends or reads meanwhile.
 constexpr absl::Duration kConnectionAgeMax = absl::Seconds(10);
 // How often connections are checked for their age.
 constexpr absl::Duration kAgeCheckInterval = absl::Seconds(1);
-// Of metrics' texts that peers have not read yet.
+// Bytes of metrics' texts that peers have not read yet.
 constexpr int64_t kUnreadBytesMax = 16 << 20;
 constexpr int kBacklog = 128;
 

@@ -21,7 +21,7 @@ namespace atl::rpc {
 namespace {
 
 constexpr absl::Duration kConnectionGraceMax = absl::Minutes(1);
-// Of synchronous handlers.
+// Threads of synchronous handlers.
 constexpr int kThreadCountMax = 64;
 // The wait for a ping's answer.
 constexpr absl::Duration kKeepaliveTimeout = absl::Seconds(20);

@@ -1,4 +1,5 @@
-// What the store on disk survives, what it notices, and what space it needs.
+// Tests of the crashes and damage that the store on disk survives or detects,
+// and of the space that it needs.
 
 #include "coordinator/store/rocksdb_store.h"
 

@@ -51,7 +51,7 @@ struct Flags {
   bool json = false;
   int64_t mib = 64;
   int runs = 7;
-  // Of a child: its place in a world, and whether its bytes are encrypted.
+  // A child's place in a world, and whether its bytes are encrypted.
   bool encrypted = false;
   int index = -1;
   int count = 0;

@@ -70,7 +70,7 @@ absl::StatusOr<Message> ReadMessage(Connection& connection,
   }
 }
 
-// What all processes must agree on.
+// The text on which all processes must agree.
 std::string MakeLayout(const TcpWorldOptions& options) {
   return absl::StrCat(options.layout, options.calls_in_the_clear
                                           ? " in the clear"
