@@ -1,4 +1,4 @@
-// What every subcommand receives, and where it stores its action.
+// The context that every subcommand receives and stores its action in.
 //
 // Thread-compatible.
 
@@ -28,7 +28,7 @@ struct ClientUse {
   std::stop_token stop = {};
   // Shows what a call waits for; outlives the client. Null: messages().
   Progress* progress = nullptr;
-  // Of the coordinator; empty: the one that the settings name.
+  // The coordinator's address; empty: the one that the settings name.
   std::string address = {};
 };
 

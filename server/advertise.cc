@@ -6,7 +6,7 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/strip.h"
-#include "base/rpc/host_port.h"
+#include "base/host_port/host_port.h"
 #include "base/status/status_macros.h"
 
 namespace atl::server {
@@ -18,7 +18,7 @@ absl::Status Invalid(absl::string_view advertise, const Parts&... parts) {
       absl::StrCat("\"", advertise, "\": ", parts...));
 }
 
-// Of decimal digits only.
+// False unless `text` consists of decimal digits only.
 bool ParseNumber(absl::string_view text, int64_t& number) {
   for (const char c : text) {
     if (!absl::ascii_isdigit(static_cast<unsigned char>(c))) return false;
@@ -82,7 +82,7 @@ absl::StatusOr<std::string> ResolveAdvertise(absl::string_view advertise,
     absl::StrAppend(&address, value);
     left.remove_prefix(end + 1);
   }
-  const absl::StatusOr<rpc::HostPort> parsed = rpc::ParseHostPort(address);
+  const absl::StatusOr<HostPort> parsed = ParseHostPort(address);
   if (!parsed.ok() || parsed->host.empty() || parsed->port == 0) {
     return Invalid(advertise, "islands cannot dial ", address,
                    ": give HOST:PORT with a port from 1 to 65535");

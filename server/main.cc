@@ -40,7 +40,7 @@
 namespace atl::server {
 namespace {
 
-// Of Kubernetes' 30 s between SIGTERM and SIGKILL.
+// Both fit in Kubernetes' 30 s between SIGTERM and SIGKILL.
 constexpr absl::Duration kDrainMax = absl::Seconds(20);
 constexpr absl::Duration kStopMax = absl::Seconds(25);
 

@@ -112,7 +112,8 @@ class ParameterServer final : public ShardDirectory {
     std::shared_ptr<Shard> shard;
     int32_t shard_number = 0;
     std::string directory;  // The run's.
-    // What follows is of a run without a shard. Its Run.run_uid, if known.
+    // The members below are for a run without a shard. Its Run.run_uid, if
+    // known.
     std::string run_uid;
     int64_t run_epoch = 0;                // Newest known.
     std::optional<v1::Fault> fault;       // Why there is no shard.

@@ -1,4 +1,4 @@
-// What a server shows of itself, and how it ends.
+// A server's readiness and health, and its drain and stop.
 
 #include <map>
 #include <string>

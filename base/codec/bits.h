@@ -94,7 +94,7 @@ ATL_CODEC_FN uint64_t MixBits(uint64_t x) {
   return x ^ (x >> 31);
 }
 
-// What SplitMix64 adds to its state before each number: 2^64 over the golden
+// SplitMix64 adds this to its state before each number: 2^64 over the golden
 // ratio.
 inline constexpr uint64_t kSplitMixStep = 0x9e3779b97f4a7c15u;
 

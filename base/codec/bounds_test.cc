@@ -1,4 +1,4 @@
-// What each header states about its codec's error, sizes and refusals.
+// Each codec has the error, the sizes and the refusals that its header states.
 
 #include <algorithm>
 #include <cmath>

@@ -1,5 +1,5 @@
-// What the vector kernels of all codecs share, included once for each
-// instruction set (Highway). Internal to base/codec.
+// Code that the vector kernels of all codecs share. It is included once for
+// each instruction set (Highway). Internal to base/codec.
 
 #if defined(BASE_CODEC_KERNELS_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef BASE_CODEC_KERNELS_INL_H_

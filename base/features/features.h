@@ -1,4 +1,4 @@
-// What a program can do, and what a run needs, as bits of a fixed64. Pure.
+// Features that a program has or a run needs, as bits of a fixed64. Pure.
 //
 // A server and an island send ProgramFeatures() when they register or join. A
 // peer may take part in a run if PeerFeatures(sent) has every bit of
@@ -59,8 +59,8 @@ inline constexpr uint64_t kScheduleTogether = uint64_t{1} << 29;
 inline constexpr uint64_t kScheduleStaggered = uint64_t{1} << 30;
 inline constexpr uint64_t kEager = uint64_t{1} << 31;
 
-// What every program had before there were bits: data types, tensor classes,
-// inner optimizers, data formats, weightings.
+// Features that every program had before there were bits: data types, tensor
+// classes, inner optimizers, data formats, weightings.
 inline constexpr uint64_t kBasics = uint64_t{1} << 32;
 
 // Identity; no spec requires these. The peer sends and checks Run.run_uid, and

@@ -190,7 +190,7 @@ TEST(FakeFileSystemTest, ACrashInMidWriteKeepsAnOldPageUnderTheNewOne) {
     ASSERT_TRUE(file->WriteAt(0, "new").ok());
     fs.CrashInMidWrite(seed);
     seen.insert(*ReadFile(fs, "/slot", 100));
-    // What survived is durable.
+    // The bytes that survived are durable.
     const std::string before = *ReadFile(fs, "/slot", 100);
     fs.Crash();
     EXPECT_EQ(*ReadFile(fs, "/slot", 100), before);

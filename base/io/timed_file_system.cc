@@ -47,13 +47,13 @@ class TimedFile : public RandomAccessFile {
 absl::StatusOr<std::unique_ptr<RandomAccessFile>> TimedFileSystem::OpenForWrite(
     const std::string& path) {
   ASSIGN_OR_RETURN(std::unique_ptr<RandomAccessFile> file,
-                   files_.OpenForWrite(path));
+                   ForwardingFileSystem::OpenForWrite(path));
   return std::make_unique<TimedFile>(std::move(file), clock_, on_sync_);
 }
 
 absl::Status TimedFileSystem::SyncDirectory(const std::string& path) {
   const absl::Time begin = clock_.Now();
-  const absl::Status synced = files_.SyncDirectory(path);
+  const absl::Status synced = ForwardingFileSystem::SyncDirectory(path);
   on_sync_(clock_.Now() - begin);
   return synced;
 }

@@ -4,8 +4,8 @@
 #include <memory>
 #include <vector>
 
+#include "base/io/forwarding_file_system.h"
 #include "base/io/testing/fake_file_system.h"
-#include "base/io/testing/forwarding_file_system.h"
 #include "base/time/testing/fake_clock.h"
 #include "gtest/gtest.h"
 

@@ -46,7 +46,7 @@ std::string Unescape(const std::string& path) {
   return absl::CUnescape(path, &out) ? out : path;
 }
 
-// Of a line of mountinfo; proc(5) names the fields.
+// Reads a line of mountinfo; proc(5) names the fields.
 std::optional<Mount> ParseMount(absl::string_view line) {
   const std::pair<std::string, std::string> halves =
       absl::StrSplit(line, absl::MaxSplits(" - ", 1));

@@ -1,5 +1,6 @@
-// What this process may use of its machine: the smaller of the host's and its
-// control group's limits (cgroup v1 and v2), and of its CPU affinity.
+// The memory and the processors that this process may use: the smaller of the
+// host's and its control group's limits (cgroup v1 and v2), and of its CPU
+// affinity.
 //
 // A container that counted the host's memory would plan with more than it has
 // and be killed.

@@ -17,11 +17,10 @@
 #include "absl/base/thread_annotations.h"
 #include "absl/cleanup/cleanup.h"
 #include "absl/strings/match.h"
-#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
-#include "absl/strings/strip.h"
 #include "absl/time/time.h"
+#include "base/host_port/host_port.h"
 #include "base/io/files.h"
 #include "base/io/posix_file_system.h"
 #include "base/metrics/exposition.h"
@@ -35,62 +34,47 @@ namespace {
 
 // Two, so that a scrape that waits does not hold up a probe.
 constexpr unsigned kThreadCount = 2;
-// Of all peers together.
+// Connections of all peers together.
 constexpr unsigned kConnectionCountMax = 256;
-// Of one address. Prometheus, the kubelet and other probes of a node share one.
+// Connections of one address. Prometheus, the kubelet and other probes of a
+// node share an address.
 constexpr unsigned kPeerConnectionCountMax = 64;
-// Of a connection's request line, headers and own state.
+// Memory for a connection's request line, headers and own state.
 constexpr size_t kConnectionBytesMax = 8 << 10;
 constexpr unsigned kIdleSecondsMax = 5;
 // From accept to close, whatever the peer sends or reads meanwhile.
 constexpr absl::Duration kConnectionAgeMax = absl::Seconds(10);
 // How often connections are checked for their age.
 constexpr absl::Duration kAgeCheckInterval = absl::Seconds(1);
-// Of metrics' texts that peers have not read yet.
+// Bytes of metrics' texts that peers have not read yet.
 constexpr int64_t kUnreadBytesMax = 16 << 20;
 constexpr int kBacklog = 128;
 
 constexpr char kPlainText[] = "text/plain; charset=utf-8";
 
-// Not base/rpc/host_port.h: base/rpc counts its calls with base/metrics.
-struct Address {
-  std::string host;  // Without brackets.
-  int port = 0;
-
-  std::string ToString() const {
-    return absl::StrContains(host, ":") ? absl::StrCat("[", host, "]:", port)
-                                        : absl::StrCat(host, ":", port);
-  }
-};
-
-absl::StatusOr<Address> ParseAddress(absl::string_view flag) {
-  const size_t colon = flag.rfind(':');
-  const bool is_port = colon == absl::string_view::npos;
-  absl::string_view host = is_port ? "" : flag.substr(0, colon);
-  const absl::string_view port = is_port ? flag : flag.substr(colon + 1);
-  if (host.empty()) host = "127.0.0.1";
-  const bool has_brackets =
-      absl::ConsumePrefix(&host, "[") && absl::ConsumeSuffix(&host, "]");
-  Address address;
-  if (host.empty() || absl::StrContains(host, has_brackets ? "[" : ":") ||
-      !absl::SimpleAtoi(port, &address.port) || address.port < 0 ||
-      address.port > 65535) {
+// Reads --metrics-listen. Without a host it means loopback.
+absl::StatusOr<HostPort> ParseAddress(absl::string_view flag) {
+  std::string text(flag);
+  if (!absl::StrContains(text, ":")) text.insert(0, ":");
+  if (absl::StartsWith(text, ":")) text.insert(0, "127.0.0.1");
+  absl::StatusOr<HostPort> address = ParseHostPort(text);
+  if (!address.ok()) {
     return absl::InvalidArgumentError(absl::StrCat(
         "--metrics-listen: \"", flag,
         "\" is not HOST:PORT; 127.0.0.1:7490 and [::]:7490 are examples"));
   }
-  address.host = std::string(host);
   return address;
 }
 
-absl::Status CannotListen(const Address& address, absl::string_view why) {
+absl::Status CannotListen(const HostPort& address, absl::string_view why) {
   return absl::FailedPreconditionError(
-      absl::StrCat("--metrics-listen: cannot listen on ", address.ToString(),
-                   ": ", why, "; `ss -ltnp` shows which program has a port"));
+      absl::StrCat("--metrics-listen: cannot listen on ",
+                   JoinHostPort(address.host, address.port), ": ", why,
+                   "; `ss -ltnp` shows which program has a port"));
 }
 
 // Returns a listening socket, and sets `address.port`.
-absl::StatusOr<int> Listen(Address& address) {
+absl::StatusOr<int> Listen(HostPort& address) {
   addrinfo hints = {};
   hints.ai_socktype = SOCK_STREAM;
   addrinfo* found = nullptr;
@@ -329,13 +313,13 @@ MetricsListener::~MetricsListener() = default;
 absl::StatusOr<std::unique_ptr<MetricsListener>> MetricsListener::Start(
     const MetricsListenerOptions& options, const Metrics& metrics) {
   if (options.address.empty()) return nullptr;
-  ASSIGN_OR_RETURN(Address address, ParseAddress(options.address));
+  ASSIGN_OR_RETURN(HostPort address, ParseAddress(options.address));
   ASSIGN_OR_RETURN(const int listen_fd, Listen(address));
   auto listener = std::unique_ptr<MetricsListener>(new MetricsListener);
   listener->impl_ = std::make_unique<Impl>(metrics);
   RETURN_IF_ERROR(listener->impl_->Start(listen_fd));
   listener->port_ = address.port;
-  listener->address_ = address.ToString();
+  listener->address_ = JoinHostPort(address.host, address.port);
   if (!options.port_file.empty()) {
     RETURN_IF_ERROR(WriteFileAtomically(PosixFileSystem(), options.port_file,
                                         absl::StrCat(address.port, "\n")));

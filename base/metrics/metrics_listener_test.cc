@@ -34,7 +34,8 @@ class MetricsListenerTest : public ::testing::Test {
     return listener.ok() ? *std::move(listener) : nullptr;
   }
 
-  // What the listener answers to `bytes`, up to its close of the connection.
+  // Sends `bytes`. Returns the listener's answer, up to its close of the
+  // connection.
   std::string Exchange(const std::string& bytes) {
     const int fd = socket(AF_INET, SOCK_STREAM, 0);
     const absl::Cleanup close_fd = [fd] { close(fd); };

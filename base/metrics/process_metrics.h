@@ -9,7 +9,7 @@
 
 namespace atl {
 
-// What the kernel counts of a process.
+// The kernel's counts of a process.
 struct ProcessUsage {
   double cpu_seconds = 0;         // In user and kernel mode.
   double start_time_seconds = 0;  // Since the epoch.

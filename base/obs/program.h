@@ -1,4 +1,4 @@
-// What all servers share: command line, open-file limit, exit code.
+// Functions that all servers share: command line, open-file limit, exit code.
 
 #pragma once
 

@@ -6,9 +6,9 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
+#include "base/host_port/host_port.h"
 #include "base/rpc/frames.h"
 #include "base/rpc/grpc_library.h"
-#include "base/rpc/host_port.h"
 #include "base/rpc/server_check.h"
 #include "base/rpc/status.h"
 #include "base/status/status_macros.h"

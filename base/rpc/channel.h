@@ -73,7 +73,7 @@ class Dialer {
   const ChannelOptions options_;
   std::unique_ptr<TlsSource> source_;  // Null: plaintext.
   Mutex mutex_;
-  // What channel_ was made with.
+  // The TLS files with which channel_ was made.
   std::shared_ptr<const TlsMaterial> used_ ABSL_GUARDED_BY(mutex_);
   std::shared_ptr<grpc::Channel> channel_ ABSL_GUARDED_BY(mutex_);
 };

@@ -258,7 +258,7 @@ bool ReadChunk(SliceCursor& cursor, size_t end, ReceivedChunk* chunk) {
         break;
       case kPayloadTag:
         if (!cursor.Length(end, &length)) return false;
-        // Of several payloads the last one counts.
+        // If a message has several payloads, the last one counts.
         chunk->payload.clear();
         chunk->payload_bytes = length;
         cursor.Take(length, &chunk->payload);

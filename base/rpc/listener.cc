@@ -5,10 +5,10 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "base/host_port/host_port.h"
 #include "base/rpc/call_metrics.h"
 #include "base/rpc/frames.h"
 #include "base/rpc/grpc_library.h"
-#include "base/rpc/host_port.h"
 #include "base/rpc/server_credentials.h"
 #include "base/status/status_macros.h"
 #include "grpcpp/ext/proto_server_reflection_plugin.h"
@@ -21,7 +21,7 @@ namespace atl::rpc {
 namespace {
 
 constexpr absl::Duration kConnectionGraceMax = absl::Minutes(1);
-// Of synchronous handlers.
+// Threads of synchronous handlers.
 constexpr int kThreadCountMax = 64;
 // The wait for a ping's answer.
 constexpr absl::Duration kKeepaliveTimeout = absl::Seconds(20);

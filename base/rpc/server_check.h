@@ -7,8 +7,8 @@
 
 #include "absl/status/status.h"
 #include "absl/time/time.h"
+#include "base/host_port/host_port.h"
 #include "base/rpc/authorization.h"
-#include "base/rpc/host_port.h"
 
 namespace atl::rpc {
 

@@ -156,7 +156,7 @@ class Port {
   const std::unique_ptr<TlsSource> source_;
 
   Mutex fetch_mutex_;
-  // What gRPC has; null before its first Fetch.
+  // The TLS files that gRPC uses; null before its first Fetch.
   std::shared_ptr<const TlsMaterial> used_ ABSL_GUARDED_BY(fetch_mutex_);
 
   Mutex checked_mutex_;

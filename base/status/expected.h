@@ -1,5 +1,5 @@
-// What an error says should have been there, so that a fault can name both
-// sides. Pure.
+// An error's note of what was expected, so that a fault can name both sides.
+// Pure.
 
 #pragma once
 
@@ -20,7 +20,7 @@ inline absl::Status WithExpected(absl::Status status,
   return status;
 }
 
-// What was expected; `otherwise` if `status` does not say.
+// Returns the expectation that `status` names; `otherwise` if it names none.
 inline std::string GetExpected(const absl::Status& status,
                                absl::string_view otherwise) {
   const auto expected = status.GetPayload(kExpectedPayload);

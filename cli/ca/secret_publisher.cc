@@ -86,7 +86,7 @@ absl::StatusOr<Answer> Post(const std::string& url, const std::string& token,
   return answer;
 }
 
-// What the API says about a request that it refuses.
+// Returns the API's reason for refusing a request.
 std::string MessageOf(const std::string& body) {
   const nlohmann::json json = nlohmann::json::parse(body, nullptr, false);
   if (json.is_object() && json.contains("message") &&

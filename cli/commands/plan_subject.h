@@ -1,4 +1,4 @@
-// What `atoll plan` plans: its flags, and the model or run that they name.
+// The subject of `atoll plan`: its flags, and the model or run that they name.
 
 #pragma once
 

@@ -67,7 +67,7 @@ class CsvWriter {
       : file_(std::move(file)), run_uid_(std::move(run_uid)) {}
 
   absl::Status ReadWhatIsThere();
-  // What a row of the file says; errors name its line.
+  // Reads a row of the file; errors name its line.
   absl::Status ReadRow(absl::string_view row, int64_t line);
   // The last row with its evaluation.
   std::string LastRow() const;

@@ -52,7 +52,7 @@ class CsvWriterTest : public ::testing::Test {
     writer_ = *std::move(writer);
   }
 
-  // Of each row: "commit_seq validation_loss@validation_commit_seq".
+  // Returns "commit_seq validation_loss@validation_commit_seq" for each row.
   std::vector<std::string> Rows() {
     const std::string text = *ReadFile(files_, "/c.csv");
     std::vector<std::string> lines = absl::StrSplit(text, '\n');

@@ -47,7 +47,7 @@ const CurvePoint kPoint = {"loss", 300, absl::FromUnixSeconds(1000), 1.5};
 
 TEST(EventRecordsTest, TheFirstRecordIsTheOneOfTensorFlowsFiles) {
   const std::string record = EventFileHeader(absl::FromUnixSeconds(7));
-  // What every file of TensorFlow begins with: a length of 24 and its CRC.
+  // Every file of TensorFlow begins with a length of 24 and its CRC.
   EXPECT_EQ(record.substr(0, 12),
             absl::string_view("\x18\0\0\0\0\0\0\0\xa3\x7f\x4b\x22", 12));
   const std::string event = Unframe(record);

@@ -117,7 +117,8 @@ int64_t ActivationBytes(const ResourceInput& input) {
     width = 8 * hidden / 3;
     heads = hidden / 64;
   }
-  // Of one token and layer: norms, products, attention's rows and weights.
+  // Activations of one token and layer: norms, products, attention's rows
+  // and weights.
   const double layer = 14 * hidden + 4 * width + heads * length / 4;
   const double token = layers * layer + 4 * hidden + 3 * vocabulary;
   return static_cast<int64_t>(kElementBytes * token *

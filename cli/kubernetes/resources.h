@@ -60,7 +60,7 @@ struct CoordinatorResources {
 };
 
 struct IslandResources {
-  // Of one process that trains on a CPU.
+  // All fields are those of one process that trains on a CPU.
   int64_t model_bytes = 0;       // Parameters, gradients, moments.
   int64_t activation_bytes = 0;  // Measured per token and layer.
   int64_t exchange_bytes = 0;    // Anchors, contributions, transfers.
@@ -81,8 +81,8 @@ struct Resources {
 // Requires: element_count, tokens_a_step, server_count, island_count >= 1.
 Resources PlanResources(const ResourceInput& input);
 
-// What to request, and to set as the limit, in whole MiB: a quarter more. So a
-// fifth of a disk stays free, and the alert at 10 % is silent.
+// The value for both the request and the limit, in whole MiB: a quarter more.
+// So a fifth of a disk stays free, and the alert at 10 % is silent.
 int64_t WithMarginMib(int64_t bytes);
 
 // The same for a server's memory. At least twice the images: with

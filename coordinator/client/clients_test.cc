@@ -341,7 +341,7 @@ TEST_F(ClientsTest, SendsTheNewestPlaceOfTheLogThatItHasSeen) {
   islands_.board.Publish(plan);
   ASSERT_TRUE(client_->WaitForPlan({}, kLong, {}).ok());
   EXPECT_EQ(index("WatchPlan"), 4);
-  // What the caller has is older than what the client has seen meanwhile.
+  // The caller's position is older than the one that the client has seen since.
   ASSERT_TRUE(client_->Join(request).ok());
   EXPECT_EQ(index("Join"), 9);
   ASSERT_TRUE(client_->WaitForPlan({}, kLong, {}).ok());

@@ -193,7 +193,7 @@ TEST_F(CoordinatorDeletionTest, TheIdIsFreeAtOnce) {
   // The old run's uid names the old run, the id the new one.
   EXPECT_EQ(DeleteCode("one", "u1"), absl::StatusCode::kOk);
   EXPECT_EQ(DeleteCode("one"), absl::StatusCode::kFailedPrecondition);
-  // What the server still reports of the old run is not of the new one.
+  // The server's reports of the old run do not count for the new one.
   Report("s0", {{"one", "u1"}});
   RunMachine& run = **core_.FindRun("one");
   EXPECT_FALSE(run.observed().shards[0].reported);

@@ -1,4 +1,5 @@
-// Who may be a server, and what a peer has seen of the coordinator's log.
+// Checks of servers that register, and of the log positions that peers have
+// seen.
 
 #include <algorithm>
 #include <cstddef>

@@ -11,7 +11,7 @@
 namespace atl::coordinator {
 namespace {
 
-// What a fault quotes of a cluster_id that a peer sent.
+// A fault quotes at most this many bytes of a cluster_id that a peer sent.
 constexpr size_t kClusterIdBytesMax = 64;
 
 }  // namespace

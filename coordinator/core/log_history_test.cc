@@ -93,7 +93,7 @@ TEST(LogHistoryTest, NamesAnotherCluster) {
   EXPECT_TRUE(absl::StrContains(fault->found(), "other"));
 }
 
-// What it quotes stands in answers and in the runs' faults.
+// The quoted text appears in answers and in the runs' faults.
 TEST(LogHistoryTest, QuotesOnlyAPartOfALongClusterId) {
   Log log;
   log.Start("a");

@@ -126,8 +126,8 @@ class RunMachine {
                        RunAnswer& answer) const;
   // A command that works in a frozen run.
   std::string ReadCommand() const;
-  // What a peer that sent `features` lacks for this run, in words; empty if it
-  // lacks nothing.
+  // Describes the features that this run needs and a peer that sent `features`
+  // lacks; empty if it lacks none.
   std::string DescribeMissing(uint64_t features);
   absl::Status CheckJoin(const v1::JoinRequest& request);
 
@@ -168,7 +168,7 @@ class RunMachine {
   RunState state_;
   Observations observed_;
   absl::Time now_ = absl::InfinitePast();
-  // What ends by this time has ended: the newest Tick's time.
+  // The newest Tick's time. Leases and deadlines that end by then have ended.
   absl::Time due_ = absl::InfinitePast();
   std::string waits_for_;
   std::optional<uint64_t> required_features_;  // Once it was needed.

@@ -25,8 +25,8 @@ inline constexpr int kGoneLeases = 10;
 // undecided contribution of it, and no seal or commit that a shard may still
 // need names it. An operator has not removed or readmitted it.
 //
-// Of several: first those that no open round asks, then the one that has been
-// gone longest, then the lowest.
+// Prefers slots that no open round asks, then the slot whose island has been
+// gone longest, then the lowest slot.
 std::optional<int32_t> FindReusableSlot(const RunState& state,
                                         const Observations& observed,
                                         absl::Time now,

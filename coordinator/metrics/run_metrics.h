@@ -60,7 +60,7 @@ class RunMetrics : public prometheus::Collectable {
   std::vector<prometheus::MetricFamily> Collect() const override;
 
  private:
-  // Of one run, since the start.
+  // Counts of one run, since the process's start.
   struct Counts {
     std::array<int64_t, v1::Outcome_ARRAYSIZE> outcomes = {};
     // By the label `phase`.

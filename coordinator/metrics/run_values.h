@@ -1,4 +1,4 @@
-// What the metrics of a run show at one moment. Pure. Thread-safe.
+// The values that the metrics of a run show at one moment. Pure. Thread-safe.
 
 #pragma once
 
@@ -43,8 +43,8 @@ struct RunValues {
 RunValues ReadRunValues(const RunMachine& machine,
                         const ServerDirectory& servers);
 
-// Of the runs that have not ended, newest first, and then of those that ended
-// last; at most kShownRunsMax.
+// The values of the runs that have not ended, newest first, and then of those
+// that ended last; at most kShownRunsMax.
 std::vector<RunValues> ReadShownRuns(const Coordinator& coordinator);
 
 }  // namespace atl::coordinator

@@ -18,8 +18,8 @@ namespace {
 constexpr absl::Duration kIdleMax = absl::Seconds(10);
 // The queue is read at least this often, unless the thread stalls.
 constexpr absl::Duration kLookPeriod = absl::Milliseconds(100);
-// What a pause between two reads has beyond this is a stall. The rest counts as
-// time, so leases end even if every sync is slow.
+// If a pause between two reads is longer than this, the excess is a stall. The
+// rest counts as time, so leases end even if every sync is slow.
 constexpr absl::Duration kPauseMax = absl::Milliseconds(250);
 // A shorter stall is not logged.
 constexpr absl::Duration kLoggedStallMin = absl::Seconds(1);
@@ -106,8 +106,8 @@ absl::Status Stopping() {
                 "the coordinator is stopping: call again");
 }
 
-// What callers are told while the store takes no records. Each code is one that
-// callers wait out.
+// The error that callers get while the store takes no records. Callers wait
+// and try again after each of its codes.
 absl::Status CannotStore(const absl::Status& error) {
   if (GetReason(error).has_value()) return error;
   const std::string text =

@@ -66,7 +66,8 @@ class EventLoop {
     size_t queue_max = 8192;
     // Streams of each kind.
     size_t streams_max = 4096;
-    // Of these, per island or server. A newer stream ends the oldest.
+    // Streams of each kind for one island or server. A newer stream ends the
+    // oldest.
     size_t streams_a_caller_max = 4;
     // Time between two attempts to recover from a failed append.
     absl::Duration recovery_period = absl::Seconds(1);

@@ -481,7 +481,7 @@ TEST_F(EventLoopTest, ADamagedLogIsOnlyRead) {
   });
 }
 
-// What is before the damage can still be read and exported.
+// Records before the damage can still be read and exported.
 TEST_F(EventLoopTest, ARecordThatCannotBeReadBackLeavesWhatIsBeforeIt) {
   Join("first");
   int64_t revision = 0;

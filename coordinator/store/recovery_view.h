@@ -1,4 +1,4 @@
-// What RocksDB sees of its files while it recovers.
+// RocksDB's view of its files while it recovers.
 //
 // A disk may return zeros for a page that was synced. RocksDB reports a page
 // that is lost inside a record, but skips a block whose first header reads as

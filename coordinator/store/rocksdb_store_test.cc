@@ -1,4 +1,5 @@
-// What the store on disk survives, what it notices, and what space it needs.
+// Tests of the crashes and damage that the store on disk survives or detects,
+// and of the space that it needs.
 
 #include "coordinator/store/rocksdb_store.h"
 
@@ -19,8 +20,8 @@
 #include <utility>
 #include <vector>
 
+#include "base/io/forwarding_file_system.h"
 #include "base/io/posix_file_system.h"
-#include "base/io/testing/forwarding_file_system.h"
 #include "base/status/annotate.h"
 #include "coordinator/store/log_database.h"
 #include "gmock/gmock.h"

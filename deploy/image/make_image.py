@@ -101,7 +101,8 @@ def make(arguments, scratch):
         list(used.values()), everything)
     own[_SBOM] = Entry(data=listing, package=_OWN)
 
-    # What changes least comes first: an upgrade downloads only the last.
+    # The layer that changes least comes first: an upgrade downloads only the
+    # last.
     layers = [oci.write_layer("Debian's libraries", debian, epoch,
                               os.path.join(scratch, "debian.layer"))]
     if vendor:

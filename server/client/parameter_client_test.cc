@@ -693,8 +693,8 @@ TEST_F(ParameterClientTest, AStreamThatBreaksLeavesTheOthersAlone) {
     const TransferOutcome outcome = Push(Info(0, seq), elements, Soon());
     ASSERT_TRUE(outcome.status.ok()) << outcome.status;
     EXPECT_TRUE(SameBits(Held(0, seq), elements));
-    // What a stream brought before it broke is not sent again by any, but for
-    // the chunk that was being taken in when the shard was asked.
+    // No stream sends again the chunks that a broken stream delivered, except
+    // for the one that the shard was receiving when the client asked it.
     const auto bytes = static_cast<int64_t>(elements.size() * sizeof(float));
     const int64_t sent_bytes = servers_[0]->payload_bytes() - bytes_before;
     EXPECT_GE(sent_bytes, bytes);

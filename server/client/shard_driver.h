@@ -64,7 +64,7 @@ class StreamEvents {
     return done;
   }
 
-  // Of all streams so far.
+  // Payload of all streams so far.
   int64_t payload_bytes() const { return payload_bytes_; }
   // Since Begin.
   bool advanced() const { return advanced_; }

@@ -1,5 +1,5 @@
-// What a shard tries to do and cannot, and why: until it succeeds, or the plan
-// no longer wants it.
+// The actions that a shard tries without success, with their reasons. A reason
+// is kept until its action succeeds or the plan no longer wants it.
 //
 // Pure. Thread-compatible.
 
@@ -18,8 +18,9 @@ namespace atl::server {
 
 class BlockedReasons {
  public:
-  // What fails: an action of a kind on a fragment or a checkpoint, taking
-  // contributions to a fragment, or reading one of its versions.
+  // The operation that fails: an action of a kind on a fragment or a
+  // checkpoint, taking contributions to a fragment, or reading one of its
+  // versions.
   struct Cause {
     static constexpr int kTakeContributions = -1;
     static constexpr int kReadVersion = 1000;  // Reported last.

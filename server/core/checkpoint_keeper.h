@@ -53,8 +53,8 @@ class CheckpointKeeper {
   void OnWritten(const std::string& pin_id);
   // True for RESOURCE_EXHAUSTED and UNAVAILABLE: a later attempt may succeed.
   static bool MayPass(const absl::Status& status);
-  // Of a write: if MayPass, Next returns it again; otherwise the checkpoint
-  // breaks. Of a drop: Next returns it again.
+  // A write or a drop failed. Next returns a drop again, and a write only if
+  // MayPass. Otherwise the write's checkpoint breaks.
   void OnFailed(const std::string& pin_id, const absl::Status& status);
   void OnDropped(const std::string& pin_id) { kept_.erase(pin_id); }
   // A reader found a damaged version: checkpoints that name it are broken.

@@ -18,7 +18,8 @@ namespace atl::server {
 
 class CoordinatorFence {
  public:
-  // What the data directory remembers; an empty cluster_id and 0 for nothing.
+  // The values that the data directory has; an empty cluster_id and 0 if it has
+  // none.
   CoordinatorFence(std::string cluster_id, int64_t coordinator_epoch)
       : cluster_id_(std::move(cluster_id)),
         coordinator_epoch_(coordinator_epoch) {}
@@ -38,8 +39,9 @@ class CoordinatorFence {
 
   std::string cluster_id_;
   int64_t coordinator_epoch_;
-  // Of plans only: an answer to a registration may be newer than the plan that
-  // follows it, because a plan has the position at which it was made.
+  // The newest plan's index in the log. Answers to registrations do not count:
+  // an answer may be newer than the plan that follows it, because a plan has
+  // the position at which it was made.
   int64_t plan_index_ = 0;
 };
 

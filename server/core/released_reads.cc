@@ -66,7 +66,7 @@ ReleasedReads::FindOneTooMany() {
     for (const std::string& caller : callers(it->second)) {
       worth += kWorth / late_counts[caller];
     }
-    // Of equal weights, the newer version.
+    // If two versions have equal weights, the newer one is given up.
     if (found == versions_.end() || worth <= found_worth) {
       found = it;
       found_worth = worth;

@@ -224,7 +224,8 @@ class ShardMachine {
   // The report for the coordinator, without byte counters.
   v1::ShardReport Report() const;
 
-  // What the coordinator must wait for here, as a sentence; empty for nothing.
+  // The reason why the coordinator must wait for this shard, as a sentence;
+  // empty if it need not wait.
   const std::string& waiting_reason() const { return waiting_reason_; }
 
   // --- Questions ------------------------------------------------------------
@@ -328,7 +329,8 @@ class ShardMachine {
   const v1::Commit* CommitOfNext(int32_t f) const;
   // The seal that fragment f must merge now; null for none.
   const v1::Seal* WantedSeal(int32_t f) const;
-  // What fragment f must merge live now; none if a header is missing.
+  // The contributions that fragment f must merge live now; none if a header is
+  // missing.
   std::optional<LiveSet> WantedSet(int32_t f);
   // True if fragment f's live merge may still become what the plan seals.
   bool MergesLiveForPlan(int32_t f) const;

@@ -1,5 +1,5 @@
-// What a shard frees: decided contributions, old versions, manifests and kept
-// contributions of released pins.
+// The data that a shard frees: decided contributions, old versions, manifests
+// and kept contributions of released pins.
 
 #include "server/core/shard_machine.h"
 

@@ -53,7 +53,7 @@ absl::Status WriteShard(FileSystem& fs, const Records& all,
                         const std::string& run_record,
                         const std::string& prefix) {
   const std::string directory = absl::StrCat(shard_directory, "/records");
-  // What a start that did not get to its end has left.
+  // Removes the files that an interrupted start left.
   RETURN_IF_ERROR(Clear(fs, directory));
   ASSIGN_OR_RETURN(const std::unique_ptr<LogRecordStore> store,
                    LogRecordStore::Open(fs, directory));

@@ -42,7 +42,7 @@ const LoopTable& Avx2Loops();
 const LoopTable& Avx512Loops();
 // True if the CPU has AVX-512 F, BW, DQ and VL.
 bool HasAvx512();
-// What the CPU has.
+// The best loops that the CPU supports.
 const LoopTable& BestLoops();
 
 }  // namespace atl::kernels

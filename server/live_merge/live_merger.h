@@ -117,7 +117,7 @@ class LiveMerger : public FoldingSet {
     int next = 0;  // The next contribution to merge.
     bool busy = false;
     std::map<int, Waiting> waiting;
-    // Of folded contributions; belongs to the thread that set `busy`.
+    // The sum of folded contributions; belongs to the thread that set `busy`.
     std::vector<float> sum;
   };
   // The streams of a contribution.

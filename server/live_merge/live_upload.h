@@ -143,7 +143,7 @@ class LiveUpload {
   // Chunks that wait to be merged, and whether reading is paused.
   int offered_count_ ABSL_GUARDED_BY(mutex_) = 0;
   bool is_paused_ ABSL_GUARDED_BY(mutex_) = false;
-  // What the live merger knows: this stream has joined; it is crowded.
+  // State that the live merger was told: the stream has joined; it is crowded.
   bool joined_ ABSL_GUARDED_BY(mutex_) = false;
   bool crowded_ ABSL_GUARDED_BY(mutex_) = false;
 };

@@ -165,7 +165,7 @@ class ReceiveBudget : public std::enable_shared_from_this<ReceiveBudget> {
     MutexLock lock(&mutex_);
     return book_.bytes();
   }
-  // Of them, taken over budget.
+  // The part of bytes() that was taken over budget.
   int64_t over_budget_bytes() const {
     MutexLock lock(&mutex_);
     return book_.over_budget_bytes();
@@ -182,7 +182,7 @@ class ReceiveBudget : public std::enable_shared_from_this<ReceiveBudget> {
   std::optional<Hold> TakeIfFree(const void* holder, int64_t bytes);
   void Receive(const void* holder, int64_t bytes);
   void Give(const void* holder, int64_t bytes, BudgetBook::Kind kind);
-  // What to post after the lock is released.
+  // Work to post after the lock is released.
   struct Due {
     std::vector<std::shared_ptr<WaiterGate>> gates;  // Of who was let in.
     bool frees_budget = false;

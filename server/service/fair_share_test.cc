@@ -325,7 +325,8 @@ TEST_F(SlowReadersTest, WhoeverIsToldSoPullsTheNewest) {
     held.push_back(BeginPull(static_cast<int32_t>(v)));
     Round(v);
   }
-  // Of equally many readers a version, the last released goes.
+  // If all versions have equally many readers, those of the version that was
+  // released last must go.
   ExpectReleased(WaitForEnd(*held[kMax]));
   EXPECT_TRUE(WaitForEnd(*held[kMax - 1]).ok());
   const auto newest = cluster_->Pull(0, kMax + 3, /*slot=*/kMax);

@@ -601,7 +601,7 @@ class TwinStreamsTest : public IslandStreamsTest {
 TEST_F(TwinStreamsTest, WhatARunHasMergedIsRoomForAnother) {
   FillRoom();
   SendAll(*first_, 0);
-  // Of equals, the one that has waited longer goes first.
+  // If two streams are equal, the one that has waited longer goes first.
   second_->Send({64, 79});
   EXPECT_EQ(twins_second_->AskedFor(), all_);
 }

@@ -14,7 +14,7 @@ class ParameterServiceImpl final
                   v1::ParameterService::WithRawCallbackMethod_PullKept<
                       v1::ParameterService::Service>>>> {
  public:
-  // What `context` refers to must outlive the gRPC server.
+  // The objects that `context` refers to must outlive the gRPC server.
   explicit ParameterServiceImpl(const ServiceContext& context)
       : context_(context) {}
 

@@ -1,4 +1,4 @@
-// What the handlers of ParameterService share.
+// Objects that the handlers of ParameterService share.
 
 #pragma once
 

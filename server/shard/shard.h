@@ -143,7 +143,7 @@ class Shard : public LiveMergeHost,
   void RefuseWhole(const Contribution& contribution,
                    const absl::Status& reason);
 
-  // What a pull reads: a version, a chain of deltas, or a kept contribution.
+  // The source of a pull: a version, a chain of deltas, or a kept contribution.
   struct PullSource {
     HeldVersion held;
     VersionReaders::Reading reading;  // Registers the reader while it lives.

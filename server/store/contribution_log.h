@@ -110,7 +110,7 @@ class ContributionLog {
     // STATE of that commit merges it again.
     int64_t commit_seq = 0;
   };
-  // What a batch frees once it is written.
+  // Segments and keys that a batch frees once it is written.
   struct Freed {
     std::vector<FreedSegment> segments;
     std::vector<ContributionKey> keys;  // In deleting_ until then.

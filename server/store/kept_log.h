@@ -64,7 +64,7 @@ class KeptLog {
 
   std::set<int64_t> Commits() const;
   std::set<std::string> Paths() const;
-  // What Recover found: the reason for each pin that was given up, by
+  // Results of Recover: the reason for each pin that was given up, by
   // PIN_ID@COMMIT_SEQ, and the greatest number of a segment.
   const std::map<std::string, std::string>& given_up() const {
     return given_up_;

@@ -39,7 +39,7 @@ class ManifestStore {
   // other call. Deletes a damaged manifest; it is written again when the plan
   // names its pin.
   absl::Status Recover();
-  // What Recover found.
+  // The manifests that Recover found.
   const std::vector<ManifestFact>& found() const { return found_; }
 
   // Writes the manifest of a checkpoint, durably. Requires: its versions are

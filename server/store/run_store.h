@@ -48,7 +48,7 @@ class RunStore {
       const records::RunRecord& record, int state_count,
       std::shared_ptr<ImagePool> images = nullptr);
 
-  // What the machine starts from.
+  // The state from which the machine starts.
   RecoveredShard Recovered() const;
 
   const v1::Run& run() const { return context_.run; }

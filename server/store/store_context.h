@@ -1,5 +1,5 @@
-// What the stores of one shard of a run share: where it is kept, what the run
-// is, and which blocks the shard holds.
+// The context that the stores of one shard share: where the shard is kept, its
+// run, and which blocks it holds.
 //
 // Immutable, so thread-safe.
 

@@ -137,7 +137,8 @@ class VersionFile {
   // that it cannot be written again.
   absl::Status Seal(const VersionIdentity& identity);
 
-  // What Seal wrote or Open found. Must not be called while Seal runs.
+  // The identity that Seal wrote or Open found. Must not be called while Seal
+  // runs.
   const VersionIdentity& identity() const { return identity_; }
   std::string path() const {
     MutexLock lock(&mutex_);

@@ -123,7 +123,7 @@ class VersionStore {
   bool has_replica() const;
   // Arrays of a version that are the outer optimizer's.
   int optimizer_count() const;
-  // What the images of the run take at most.
+  // The bytes that the images of the run take at most.
   int64_t ImageBytesMax() const;
   // Gives memory to the arrays of `file`: what the version before can hand
   // over, then what the pool has left.
@@ -152,7 +152,8 @@ class VersionStore {
   // DATA_LOSS: it is damaged, or another version than its name says.
   absl::StatusOr<std::shared_ptr<VersionFile>> OpenVersion(
       const std::string& path, int32_t fragment, int64_t version) const;
-  // What a start does with the file `name` of the versions' folder.
+  // Recovers the file `name` of the versions' folder: publishes, keeps or
+  // removes it.
   absl::Status RecoverFile(const std::string& name,
                            const records::StateRecord& state);
   // DATA_LOSS unless every durable version is held with its digest.
@@ -198,8 +199,8 @@ class VersionStore {
   // By fragment: files of released versions, to be written again.
   std::map<int32_t, std::vector<std::shared_ptr<VersionFile>>> spares_
       ABSL_GUARDED_BY(mutex_);
-  // What earlier processes prepared, and the fragments whose prepared version
-  // this process has.
+  // Versions that earlier processes prepared, and the fragments whose prepared
+  // version this process has.
   std::vector<PreparedFact> prepared_ ABSL_GUARDED_BY(mutex_);
   std::set<int32_t> prepared_here_ ABSL_GUARDED_BY(mutex_);
 };

@@ -31,8 +31,8 @@
 
 #include "CLI/CLI.hpp"
 #include "absl/strings/str_cat.h"
+#include "base/host_port/host_port.h"
 #include "base/obs/flags.h"
-#include "base/rpc/host_port.h"
 #include "base/status/status_macros.h"
 #include "tests/benchmarks/child_process.h"
 #include "worker/collective/local/local_world.h"
@@ -51,7 +51,7 @@ struct Flags {
   bool json = false;
   int64_t mib = 64;
   int runs = 7;
-  // Of a child: its place in a world, and whether its bytes are encrypted.
+  // A child's place in a world, and whether its bytes are encrypted.
   bool encrypted = false;
   int index = -1;
   int count = 0;
@@ -229,7 +229,7 @@ absl::Status StartOurs(const Flags& flags, int ranks, bool encrypted,
                        Children& ours) {
   ASSIGN_OR_RETURN(collective::UniqueFd listener,
                    collective::Listen({"127.0.0.1", 0}));
-  ASSIGN_OR_RETURN(const rpc::HostPort at,
+  ASSIGN_OR_RETURN(const HostPort at,
                    collective::LocalEndpoint(listener.get()));
   if (fcntl(listener.get(), F_SETFD, 0) != 0) {
     return absl::InternalError("fcntl");
@@ -303,7 +303,7 @@ absl::Status RunProcesses(const Flags& flags, int ranks, ProcessTimes& times) {
 absl::StatusOr<double> TimeRendezvous(int ranks, bool encrypted) {
   ASSIGN_OR_RETURN(collective::UniqueFd listener,
                    collective::Listen({"127.0.0.1", 0}));
-  ASSIGN_OR_RETURN(const rpc::HostPort at,
+  ASSIGN_OR_RETURN(const HostPort at,
                    collective::LocalEndpoint(listener.get()));
   std::vector<std::unique_ptr<collective::TcpWorld>> worlds(ranks);
   std::vector<absl::Status> statuses(ranks);

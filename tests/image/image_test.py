@@ -32,7 +32,7 @@ import packages  # noqa: E402
 _INSIDE = "ATOLL_TEST_MOUNT_NAMESPACE"
 _PROGRAMS = (processes.CLI, processes.COORDINATOR, processes.SERVER)
 _SBOM = "usr/share/atoll/sbom.spdx.json"
-# What runs as a container: the prefix of a program's command.
+# The prefix of a command that runs a program as a container.
 _CONTAINED = (sys.executable, "-B", os.path.join(_HERE, "contained.py"))
 
 

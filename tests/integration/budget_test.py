@@ -9,7 +9,7 @@ from harness import cluster as cluster_module
 from harness import toy
 from harness import wait
 
-# Of the harness's run: three islands, rounds of 3 steps of 2 x 32 tokens.
+# The harness's run has three islands and rounds of 3 steps of 2 x 32 tokens.
 ROUNDS = 4
 ROUND_TOKENS = 3 * 3 * 2 * 32
 

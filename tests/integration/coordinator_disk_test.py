@@ -64,7 +64,7 @@ class CoordinatorDiskTest(cluster_module.IntegrationTest):
         self.assertEqual(
             [island.state for island in cluster.islands()
              if island.state == cluster_module.LOST], [])
-        # What it stored before and after is whole.
+        # The records that it stored before and after are whole.
         cluster.kill("coordinator")
         cluster.restart("coordinator")
         self.assertEqual(self.finish_strict(cluster, self.values), reference)

@@ -112,7 +112,7 @@ class DamageTest(cluster_module.IntegrationTest):
         cluster.restart("coordinator")
         faults.wait_fault(cluster, "LOG_DAMAGED")
 
-        # What is whole can be read.
+        # Checkpoints that are whole can be read.
         shown = faults.shown(cluster)
         newest = shown["checkpoints"][-1]["pin"]["pin_id"]
         self.assertNotIn(newest, ("final", "round-20"))

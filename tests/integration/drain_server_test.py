@@ -12,7 +12,7 @@ from harness import metrics
 from harness import toy
 from harness import wait
 
-# Of the 30 s that Kubernetes waits before it kills.
+# A server must end within the 30 s that Kubernetes waits before it kills.
 BOUND_S = 30
 
 USAGE = 2

@@ -21,7 +21,8 @@ from harness import wait
 
 GROWTH_BYTES_MAX = 32 << 20
 BODY_BYTES = 1 << 30
-# What a cut sender may have sent: the kernel's buffers of both ends.
+# A sender that is cut off may have sent this much: the kernel's buffers of
+# both ends.
 SENT_BYTES_MAX = 64 << 20
 # Fits no limit on headers.
 ENDLESS_BYTES = 64 << 20

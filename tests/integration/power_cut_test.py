@@ -172,7 +172,7 @@ class StormTest(cluster_module.IntegrationTest):
         cluster.start_islands()
         self.plan_cut()
         wait.until("the run ends", self.cut_until_the_end, 600)
-        # What was reported as completed is still so after a cut.
+        # A run that was reported as completed is still completed after a cut.
         self.kill(self.VICTIMS)
         self.cut_the_dead(may_arm=False)
         self.assertEqual(self.finish_strict(cluster, values), reference)

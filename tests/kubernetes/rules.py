@@ -478,7 +478,7 @@ def check(documents, helps, given=()):
   ]
 
 
-# What the API server lets change.
+# Fields that the API server lets change.
 _CHANGEABLE = {
     'StatefulSet': {'replicas', 'template', 'updateStrategy', 'ordinals',
                     'persistentVolumeClaimRetentionPolicy', 'minReadySeconds'},

@@ -35,7 +35,7 @@ constexpr int kShards = 2;
 constexpr int64_t kSteps = 8;  // H.
 constexpr absl::Duration kTick = absl::Milliseconds(10);
 
-// What remains of a shard's process after its death.
+// The state of a shard that outlives its process.
 struct Disk {
   server::RecoveredShard kept;
   std::map<ContributionKey, server::StoredFact> stored;

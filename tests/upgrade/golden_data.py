@@ -25,8 +25,8 @@ CHANGES = {
     "evaluation": {"every_round_count": 0},
 }
 
-# Of expected.json: SHA-256 of the finished run; describe_rounds() before the
-# kill; describe_processor() of the machine.
+# The fields of expected.json: SHA-256 of the finished run; describe_rounds()
+# before the kill; describe_processor() of the machine.
 _EXPECTED = ("parameters_sha256", "rounds", "processor")
 
 

@@ -16,7 +16,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "base/io/file_system.h"
-#include "base/io/testing/forwarding_file_system.h"
+#include "base/io/forwarding_file_system.h"
 #include "base/status/status_macros.h"
 #include "gtest/gtest.h"
 #include "worker/api/run_island.h"

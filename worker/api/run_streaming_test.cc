@@ -11,7 +11,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/time/time.h"
-#include "base/io/testing/forwarding_file_system.h"
+#include "base/io/forwarding_file_system.h"
 #include "base/layout/fragment_schedule.h"
 #include "base/sync/mutex.h"
 #include "gtest/gtest.h"

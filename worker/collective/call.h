@@ -23,7 +23,7 @@ enum class DataType : uint8_t { kBytes = 0, kF32 = 1, kBf16 = 2, kF64 = 3 };
 // Bytes of one element: 1, 4, 2, 8.
 size_t ElementBytes(DataType type);
 
-// Of float and of double.
+// The data type of float or double.
 template <typename T>
 inline constexpr DataType kDataTypeOf = sizeof(T) == sizeof(double)
                                             ? DataType::kF64

@@ -64,7 +64,7 @@ class Member : public Collective {
   absl::Status ExecuteCollective(const Call& call, absl::Time deadline);
   absl::Status ExecuteTransfers(const Call& call, absl::Time deadline);
 
-  // What rank `from` sends to `to`, in `from`'s call.
+  // The piece that rank `from` sends to `to`, in `from`'s call.
   Piece Outgoing(const Call& call, Moves moves, int from, int to) const;
   // Where `to` receives from `from`, in `to`'s call.
   Piece Incoming(const Call& call, Moves moves, int to, int from) const;
@@ -94,7 +94,7 @@ class Member : public Collective {
   int64_t call_number_ = 0;  // Collective calls begun.
   int64_t split_count_ = 0;
 
-  // Of the current call; reused.
+  // State of the current call; reused.
   bool headers_due_ = false;
   std::vector<RemoteLinks::Send> sends_;
   std::vector<RemoteLinks::Receive> receives_;

@@ -45,8 +45,9 @@ struct Choice {
 // Default for the share of time that an island should compute.
 inline constexpr double kTargetUtilization = 0.95;
 
-// Of the presets for this kind of data: the first, in the order of Presets(),
-// whose utilization reaches `target`; otherwise the one with the highest.
+// Chooses among the presets for this kind of data: the first, in the order of
+// Presets(), whose utilization reaches `target`; otherwise the one with the
+// highest utilization.
 Choice Choose(absl::Span<const Candidate> candidates, double target,
               bool data_is_local);
 

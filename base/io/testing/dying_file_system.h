@@ -8,7 +8,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "base/io/testing/forwarding_file_system.h"
+#include "base/io/forwarding_file_system.h"
 
 namespace atl {
 

@@ -19,7 +19,7 @@ namespace {
 
 using Fault = FakeFileSystem::Fault;
 
-// What a disk writes at once.
+// A disk writes a page of this size at once.
 constexpr size_t kPageBytes = 4096;
 
 // The verb that starts the messages of PosixFileSystem.
@@ -71,7 +71,8 @@ struct FakeFileSystem::Node {
     unsynced.clear();
   }
 
-  // What the disk has if it was writing: see CrashInMidWrite.
+  // Returns bytes that the disk may have if it was writing: see
+  // CrashInMidWrite.
   std::string MixPages(std::mt19937_64& random) const {
     const size_t low = std::min(bytes.size(), synced_bytes.size());
     const size_t high = std::max(bytes.size(), synced_bytes.size());

@@ -21,7 +21,7 @@ struct KeyAndCertificate {
   std::string cert_pem;
 };
 
-// What a certificate says.
+// The contents of a certificate.
 struct CertificateSpec {
   std::string common_name;  // At most 64 bytes.
   // DNS names and IP addresses that others dial; may be empty.

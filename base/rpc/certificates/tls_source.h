@@ -36,8 +36,8 @@ class TlsSource {
       const TlsFiles& files, KeyUse use, std::string who,
       std::function<absl::Time()> now = absl::Now);
 
-  // What the files hold, as of their last good state. Another pointer than
-  // before if they changed. Costs three stat calls.
+  // Returns the contents of the files, in their last good state. The pointer
+  // differs from the one before if the files changed. Costs three stat calls.
   std::shared_ptr<const TlsMaterial> Get();
 
  private:

@@ -22,7 +22,7 @@ class TestAuthority {
   TlsFiles Issue(const std::string& common_name);
   TlsFiles Issue(const CertificateSpec& spec);
 
-  // What the first Issue puts into its certificate.
+  // The contents of the certificate that the first Issue makes.
   static CertificateSpec DefaultSpec(const std::string& common_name);
 
  private:

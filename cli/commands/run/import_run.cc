@@ -58,7 +58,7 @@ class RunFollower {
     MutexLock lock(&mutex_);
     return status_;
   }
-  // What the run waits for; empty: unknown.
+  // The reason why the run waits; empty: unknown.
   std::string reason() const {
     MutexLock lock(&mutex_);
     return reason_;

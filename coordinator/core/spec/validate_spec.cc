@@ -457,7 +457,7 @@ void CheckSchedule(const v1::ScheduleSpec& schedule, Checker& check) {
   if (schedule.timing() == v1::TIMING_STRICT) CheckStrict(schedule, check);
 }
 
-// What only async runs accept, and what they do not.
+// Checks settings that only async runs accept, and those that they refuse.
 void CheckTiming(const v1::RunSpec& spec, Checker& check) {
   if (IsAsync(spec.schedule())) return CheckAsync(spec, check);
   check.Require(

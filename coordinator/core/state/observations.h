@@ -1,5 +1,5 @@
-// What a run's machine knows besides its durable state: reports, leases,
-// timers. After a restart, reports and time rebuild all of it.
+// The state of a run's machine that is not durable: reports, leases, timers.
+// After a restart, reports and time rebuild all of it.
 //
 // Plain values. Pure. Thread-compatible.
 
@@ -77,7 +77,7 @@ struct Recall {
   absl::Time since = absl::InfiniteFuture();  // When the first loss was seen.
 };
 
-// What is known of a member besides its record.
+// A member's state that is not in its record.
 struct ObservedMember {
   absl::Time lease_end = absl::InfiniteFuture();
   absl::Time last_heard = absl::InfinitePast();
@@ -88,7 +88,8 @@ struct ObservedMember {
   PhaseTable phases;
 };
 
-// What DecideSeal last found that the open round of a fragment waits for.
+// The contributions for which the open round of a fragment waits, as DecideSeal
+// last found them.
 struct RoundWait {
   int received_count = 0;
   int awaited_count = 0;

@@ -77,8 +77,8 @@ struct PinState {
   absl::Duration lease_duration;  // Zero for a checkpoint.
 };
 
-// What a part of the core decides: records to write, and why. Without records,
-// `reason` says what is waited for.
+// A decision of a part of the core: records to write, and why. Without records,
+// `reason` says what the part waits for.
 struct Decision {
   std::vector<storage::v1::Record> records;
   std::string reason;

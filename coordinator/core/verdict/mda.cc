@@ -38,7 +38,7 @@ class Cover {
     return Find(bound, count, [] { return true; });
   }
 
-  // Of all such covers, the one whose kept distances, largest first, are
+  // Returns the cover, among all such, whose kept distances, largest first, are
   // lexicographically smallest. Requires: Exists(bound, count).
   std::vector<bool> FindBest(int bound, int count) {
     std::vector<bool> best;

@@ -89,7 +89,8 @@ ExactSum SquaredDistance(const GramMatrix& gram, int i, int j);
 
 // --- For the clips -----------------------------------------------------------
 
-// Of an even count, the mean of the two middle values. Requires: not empty.
+// The median of an even count is the mean of the two middle values. Requires:
+// not empty.
 double ComputeMedian(std::vector<double> values);
 
 // `clip_factor` times the median of the newest `clip_round_count` round

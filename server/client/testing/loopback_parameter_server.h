@@ -102,7 +102,7 @@ class LoopbackParameterServer : public v1::ParameterService::Service {
     std::vector<std::string> deltas;
   };
 
-  // What a pull sends: one payload for each delta of the chain.
+  // The answer to a pull: one payload for each delta of the chain.
   Chain MakeChain(const v1::PullParametersRequest& request) const;
   Fault BeginStream(const grpc::ServerContext& context);
   void Hang(grpc::ServerContext* context);

@@ -77,13 +77,13 @@ class MergeRule {
                          float* g) const;
 };
 
-// What a rule needs besides the seal before it can merge.
+// The data that a rule needs, besides the seal, before it can merge.
 enum class MergeNeeds {
   kNothing,   // Nothing.
   kNorms,     // A verdict on the norms reported with STORED.
   kProducts,  // A verdict on the inner products of GramSums.
 };
-// Of an unknown rule, for which there is no MergeRule: kNothing.
+// Returns kNothing for an unknown rule, which has no MergeRule.
 MergeNeeds FindNeeds(const v1::MergeSpec& spec);
 
 // UNSPECIFIED is the weighted mean. INVALID_ARGUMENT: the rule is unknown to

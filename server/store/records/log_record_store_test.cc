@@ -20,9 +20,9 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "base/io/files.h"
+#include "base/io/forwarding_file_system.h"
 #include "base/io/testing/fake_file_system.h"
 #include "base/io/testing/dying_file_system.h"
-#include "base/io/testing/forwarding_file_system.h"
 #include "gtest/gtest.h"
 #include "server/store/records/record_frame.h"
 
@@ -148,7 +148,7 @@ TEST_F(LogRecordStoreTest, KeepsRecordsOverARestart) {
   Open();
   EXPECT_EQ(ReadAll(*store_),
             (std::map<std::string, std::string>{{"a", "1"}, {"c", "3"}}));
-  // What a start has found stays, even if the power fails then.
+  // Records that a start has found stay, even if the power fails afterwards.
   store_.reset();
   fs_.Crash();
   Open();
@@ -165,7 +165,7 @@ TEST_F(LogRecordStoreTest, APowerCutForgetsWhatWasNotSynced) {
   EXPECT_EQ(ReadAll(*store_), (std::map<std::string, std::string>{{"a", "1"}}));
 }
 
-// Of the bytes that were not synced any subset of pages is on the disk.
+// The disk has any subset of the pages that were not synced.
 TEST_F(LogRecordStoreTest, ATornTailIsCutOffAndTheStoreGoesOn) {
   constexpr size_t kPage = 512;
   std::map<std::string, std::string> expected;

@@ -45,7 +45,7 @@ std::optional<RecordFrame> ParseFrame(absl::string_view bytes);
 std::string EncodeBatch(const RecordBatch& batch);
 std::optional<RecordBatch> DecodeBatch(absl::string_view payload);
 
-// What a log file contains.
+// The contents of a log file.
 struct LogScan {
   // Whole frames in their order, from the first on. They point into the bytes.
   std::vector<RecordFrame> frames;
@@ -58,7 +58,7 @@ struct LogScan {
   // Largest synced_seq of the frames, and of those behind damaged bytes.
   uint64_t synced_seq = 0;
 
-  // Of the last frame; 0 without frames.
+  // The last frame's sequence number; 0 without frames.
   uint64_t last_seq() const { return frames.empty() ? 0 : frames.back().seq; }
 };
 

@@ -22,14 +22,14 @@ from harness import processes
 LIBRARY = "tests/integration/power/libdurable_image.so"
 
 
-# What a disk writes at once.
+# A disk writes a page of this many bytes at once.
 PAGE = 4096
 
-# Of statx(2), which Python does not have.
+# Constants of statx(2), which Python does not have.
 _AT_FDCWD, _AT_SYMLINK_NOFOLLOW, _STATX_INO_BTIME = -100, 0x100, 0x900
 
-# What is there at a cut: paths of files, and entries of directories, (kind, key,
-# name) each, by key.
+# The files and directories at a cut: paths of files, and entries of
+# directories, (kind, key, name) each, by key.
 _Present = collections.namedtuple("_Present", "files directories")
 
 

@@ -70,8 +70,8 @@ const BIO_METHOD* SocketMethod() {
 }
 
 std::string PeerText(int fd) {
-  const absl::StatusOr<rpc::HostPort> peer = PeerEndpoint(fd);
-  return peer.ok() ? rpc::JoinHostPort(peer->host, peer->port) : "the peer";
+  const absl::StatusOr<HostPort> peer = PeerEndpoint(fd);
+  return peer.ok() ? JoinHostPort(peer->host, peer->port) : "the peer";
 }
 
 }  // namespace
@@ -309,7 +309,7 @@ ssize_t Connection::Receive(absl::Span<const iovec> parts) {
   return total;
 }
 
-absl::StatusOr<Connection> Connect(const rpc::HostPort& endpoint,
+absl::StatusOr<Connection> Connect(const HostPort& endpoint,
                                    std::shared_ptr<const WorldKey> key,
                                    absl::Time deadline) {
   ASSIGN_OR_RETURN(UniqueFd fd, Dial(endpoint, deadline));
@@ -319,9 +319,9 @@ absl::StatusOr<Connection> Connect(const rpc::HostPort& endpoint,
     ASSIGN_OR_RETURN(const bool done, connection.Handshake());
     if (done) return connection;
     if (!WaitFor(connection.fd(), connection.events(), deadline)) {
-      return absl::UnavailableError(absl::StrCat(
-          rpc::JoinHostPort(endpoint.host, endpoint.port),
-          " did not finish the handshake in time"));
+      return absl::UnavailableError(
+          absl::StrCat(JoinHostPort(endpoint.host, endpoint.port),
+                       " did not finish the handshake in time"));
     }
   }
 }

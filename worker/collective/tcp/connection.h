@@ -20,7 +20,7 @@
 #include "absl/strings/string_view.h"
 #include "absl/time/time.h"
 #include "absl/types/span.h"
-#include "base/rpc/host_port.h"
+#include "base/host_port/host_port.h"
 #include "worker/collective/tcp/socket.h"
 
 namespace atl::collective {
@@ -98,7 +98,7 @@ class Connection {
 
 // Dials `endpoint` once, and does the handshake. INVALID_ARGUMENT and
 // PERMISSION_DENIED as Handshake, NOT_FOUND and UNAVAILABLE as Dial.
-absl::StatusOr<Connection> Connect(const rpc::HostPort& endpoint,
+absl::StatusOr<Connection> Connect(const HostPort& endpoint,
                                    std::shared_ptr<const WorldKey> key,
                                    absl::Time deadline);
 

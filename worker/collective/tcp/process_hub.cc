@@ -205,12 +205,11 @@ bool ProcessHub::ReadStranger(Stranger& stranger) {
 
 void ProcessHub::NoteRefusal(const Stranger& stranger,
                              const absl::Status& why) {
-  const absl::StatusOr<rpc::HostPort> from =
-      PeerEndpoint(stranger.connection.fd());
+  const absl::StatusOr<HostPort> from = PeerEndpoint(stranger.connection.fd());
   MutexLock lock(&mutex_);
   last_refusal_ = absl::StrCat(
-      from.ok() ? rpc::JoinHostPort(from->host, from->port) : "a connection",
-      ": ", why.message());
+      from.ok() ? JoinHostPort(from->host, from->port) : "a connection", ": ",
+      why.message());
 }
 
 absl::Status ProcessHub::Admit(const Message& hello, Stranger& stranger) {
@@ -272,8 +271,7 @@ absl::Status ProcessHub::AdmitJoin(const Message& hello, Stranger& stranger) {
     return absl::AlreadyExistsError(absl::StrCat(
         "process ", index, " has joined already, from ", joined_[index]->host));
   }
-  ASSIGN_OR_RETURN(const rpc::HostPort from,
-                   PeerEndpoint(stranger.connection.fd()));
+  ASSIGN_OR_RETURN(const HostPort from, PeerEndpoint(stranger.connection.fd()));
   joined_[index] = {from.host, hello.port, hello.rank_count};
   controls_[static_cast<int>(index)] = {std::move(stranger.connection)};
   return absl::OkStatus();
@@ -458,7 +456,7 @@ absl::Status ProcessHub::ConnectAll(World* world, absl::Time deadline) {
   }
   const std::string hello = EncodeMessage(Hello(MessageType::kControl));
   for (int process = 1; process < identity_.process_index; ++process) {
-    const rpc::HostPort endpoint = {roster[process].host,
+    const HostPort endpoint = {roster[process].host,
                                static_cast<int>(roster[process].port)};
     ASSIGN_OR_RETURN(Connection connection,
                      collective::Connect(endpoint, identity_.key, deadline));
@@ -490,7 +488,7 @@ absl::StatusOr<std::unique_ptr<RemoteLinks>> ProcessHub::Connect(
       awaited.push_back(peer);
       continue;
     }
-    const rpc::HostPort endpoint = {roster[process].host,
+    const HostPort endpoint = {roster[process].host,
                                static_cast<int>(roster[process].port)};
     const absl::Time dial_deadline =
         std::min(deadline, SystemClock().Now() + identity_.timeouts.dial);

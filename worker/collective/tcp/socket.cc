@@ -25,8 +25,6 @@
 namespace atl::collective {
 namespace {
 
-using rpc::HostPort;
-
 constexpr int kBacklog = 1024;
 constexpr int kKeepAliveIdleSeconds = 5;
 constexpr int kKeepAliveIntervalSeconds = 2;
@@ -39,7 +37,7 @@ struct FreeAddresses {
 using Addresses = std::unique_ptr<addrinfo, FreeAddresses>;
 
 std::string Text(const HostPort& endpoint) {
-  return rpc::JoinHostPort(endpoint.host, endpoint.port);
+  return JoinHostPort(endpoint.host, endpoint.port);
 }
 
 absl::StatusOr<Addresses> Resolve(const HostPort& endpoint, bool passive) {

@@ -65,7 +65,7 @@ class SocketLinks : public RemoteLinks {
   std::vector<Connection> connections_;
   const UniqueFd waker_;
 
-  // Of the current Run; reused.
+  // State of the current Run; reused.
   std::vector<Progress> sending_;
   std::vector<Progress> receiving_;
   std::vector<bool> busy_;           // By peer, within one pass.

@@ -35,7 +35,7 @@ absl::Status Validate(const TcpWorldOptions& options) {
 
 // Dials until a listener takes part in a handshake.
 absl::StatusOr<Connection> ConnectPatiently(
-    const rpc::HostPort& endpoint, const std::shared_ptr<const WorldKey>& key,
+    const HostPort& endpoint, const std::shared_ptr<const WorldKey>& key,
     absl::Time deadline) {
   absl::Duration wait = kRetryFirst;
   for (;;) {
@@ -70,7 +70,7 @@ absl::StatusOr<Message> ReadMessage(Connection& connection,
   }
 }
 
-// What all processes must agree on.
+// The text on which all processes must agree.
 std::string MakeLayout(const TcpWorldOptions& options) {
   return absl::StrCat(options.layout, options.calls_in_the_clear
                                           ? " in the clear"
@@ -90,13 +90,13 @@ Message JoinMessage(const TcpWorldOptions& options, int port) {
 
 // Joins process 0 and listens where the other processes will dial.
 absl::StatusOr<std::vector<ProcessEntry>> JoinFirst(
-    const TcpWorldOptions& options, const rpc::HostPort& rendezvous,
+    const TcpWorldOptions& options, const HostPort& rendezvous,
     const ProcessHub::Identity& identity, absl::Time deadline,
     std::unique_ptr<ProcessHub>& hub) {
   ASSIGN_OR_RETURN(Connection control,
                    ConnectPatiently(rendezvous, identity.key, deadline));
   // Others can reach the address that leads to process 0.
-  ASSIGN_OR_RETURN(rpc::HostPort own, LocalEndpoint(control.fd()));
+  ASSIGN_OR_RETURN(HostPort own, LocalEndpoint(control.fd()));
   own.port = 0;
   ASSIGN_OR_RETURN(UniqueFd listener, Listen(own));
   ASSIGN_OR_RETURN(own, LocalEndpoint(listener.get()));
@@ -124,8 +124,8 @@ absl::StatusOr<std::vector<ProcessEntry>> JoinFirst(
 absl::StatusOr<std::unique_ptr<TcpWorld>> TcpWorld::Join(
     TcpWorldOptions options) {
   RETURN_IF_ERROR(Validate(options));
-  ASSIGN_OR_RETURN(const rpc::HostPort rendezvous,
-                   rpc::ParseHostPort(options.rendezvous));
+  ASSIGN_OR_RETURN(const HostPort rendezvous,
+                   ParseHostPort(options.rendezvous));
   const absl::Time deadline = SystemClock().Now() + options.join_timeout;
   ASSIGN_OR_RETURN(std::shared_ptr<const WorldKey> key,
                    WorldKey::Create(options.secret));

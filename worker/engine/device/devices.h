@@ -1,5 +1,5 @@
-// What a process's ranks compute on, and how they communicate. Only this folder
-// chooses a device. Thread-safe.
+// The devices on which a process's ranks compute, and how the ranks
+// communicate. Only this folder chooses a device. Thread-safe.
 //
 //   cpu    CpuOps in host memory; ranks use the world that they joined
 //   cuda   CudaOps with cuBLASLt in device memory; NCCL on top of that world

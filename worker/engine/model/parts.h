@@ -27,7 +27,7 @@ struct NormMap {
   int slot = 0;       // Which of the unit's norms it is: 0 or 1.
 };
 
-// What the backward pass needs besides the norm's input.
+// The values that the backward pass needs besides the norm's input.
 template <typename T>
 struct NormState {
   T* normed = nullptr;  // [R, C], the output

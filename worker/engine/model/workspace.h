@@ -1,6 +1,6 @@
-// What the units of a model share on one rank: operations, constants, and
-// scratch for one call. Except for the rotary table, nothing here outlives a
-// unit's call. Thread-compatible.
+// The workspace that the units of a model share on one rank: operations,
+// constants, and scratch for one call. Except for the rotary table, nothing
+// here outlives a unit's call. Thread-compatible.
 //
 // Calls to other ranks return nothing: the workspace keeps the first error of a
 // group. From then on units do nothing and leave their outputs unchanged.

@@ -181,8 +181,8 @@ class BasicOps : public AttentionOps<T>,
   // first to take its memory. So the work may be queued again without calling
   // `queue`.
   virtual void Replay(int64_t key, absl::FunctionRef<void()> queue) { queue(); }
-  // What was given up since the last call, and why, in a sentence for the log:
-  // a step that cannot be recorded, a library that refused. Else empty.
+  // Names what was given up since the last call, and why, in a sentence for the
+  // log: a step that cannot be recorded, a library that refused. Else empty.
   virtual std::string TakeNote() { return ""; }
 
   // *sum = sum of x, or of its squares, with the bits of Sum and SumOfSquares.

@@ -61,7 +61,7 @@ class InnerOptimizer {
   Arena arena_;
   absl::Span<float> first_moment_;
   absl::Span<float> second_moment_;
-  // Of a queued step, in the memory of the operations.
+  // Values of a queued step, in the memory of the operations.
   AdamWStep<float>* numbers_ = nullptr;
   double* sums_ = nullptr;  // [2]: losses, squares.
   float* scale_ = nullptr;

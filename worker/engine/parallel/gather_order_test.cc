@@ -3,7 +3,7 @@
 //
 //   gU   starts to gather unit U    cU   begins to compute with unit U
 //
-// Of a Llama of 3 blocks, unit 0 is the embedding and unit 4 the head. The
+// In a Llama of 3 blocks, unit 0 is the embedding and unit 4 the head. The
 // embedding's gradient reads no parameters, so the last gather has no c.
 
 #include <cstdint>

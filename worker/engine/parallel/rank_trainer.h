@@ -88,7 +88,7 @@ class RankTrainer {
   const ParameterSpan& held() const { return resharder_->held(); }
   absl::Status ScatterParameters(const T* held);
   absl::Status GatherParameters(T* held);
-  // Of m (`moment` 0) or v (1). Not with SGD.
+  // The same for m (`moment` 0) or v (1). Not with SGD.
   absl::Status ScatterMoment(int moment, const T* held);
   absl::Status GatherMoment(int moment, T* held);
 

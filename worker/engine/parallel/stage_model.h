@@ -103,7 +103,7 @@ class StageModel {
   // micro-batch's share; 0 without experts.
   double RouterLoss(int chunk, int micro_batch);
 
-  // Of activations and buffers.
+  // Memory of activations and buffers.
   int64_t activation_bytes() const {
     return static_cast<int64_t>(arena_.used_bytes());
   }

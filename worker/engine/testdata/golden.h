@@ -23,7 +23,7 @@ struct GoldenCase {
 
 inline constexpr int kGoldenSteps = 20;
 
-// Of Llama "tied" and "grouped" (untied, 6 query and 2 key/value heads,
+// The cases: Llama "tied" and "grouped" (untied, 6 query and 2 key/value heads,
 // sequences shorter than the longest); "gpt2"; "mixture", two of five experts a
 // token.
 std::vector<GoldenCase> GoldenCases();
@@ -43,7 +43,7 @@ struct GoldenTokens {
 };
 GoldenTokens MakeGoldenTokens(const GoldenCase& golden, int step);
 
-// What PyTorch computed.
+// PyTorch's results.
 struct GoldenResults {
   double loss = 0;           // Of the first step.
   double gradient_norm = 0;  // Of the first step.

@@ -4,7 +4,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
-#include "base/rpc/host_port.h"
+#include "base/host_port/host_port.h"
 #include "base/status/status_macros.h"
 #include "worker/engine/device/device_spec.h"
 
@@ -52,7 +52,7 @@ absl::StatusOr<engine::Mesh> MakeMesh(const IslandPlace& place) {
         "a rendezvous is given, but the island has one process: set processes "
         "too, or leave it out");
   }
-  if (!rpc::ParseHostPort(place.rendezvous).ok()) {
+  if (!ParseHostPort(place.rendezvous).ok()) {
     return absl::InvalidArgumentError(absl::StrCat(
         "rendezvous is \"", place.rendezvous,
         "\"; several processes need a "

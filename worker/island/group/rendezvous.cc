@@ -11,9 +11,9 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/strip.h"
 #include "base/codec/sha256.h"
+#include "base/host_port/host_port.h"
 #include "base/io/files.h"
 #include "base/io/posix_file_system.h"
-#include "base/rpc/host_port.h"
 #include "base/status/annotate.h"
 #include "base/status/status_macros.h"
 
@@ -104,9 +104,8 @@ absl::StatusOr<std::string> SecretBytes(const RendezvousOptions& options,
 }  // namespace
 
 absl::StatusOr<Rendezvous> MakeRendezvous(const RendezvousOptions& options) {
-  ASSIGN_OR_RETURN(const rpc::HostPort address,
-                   rpc::ParseHostPort(options.address));
-  const bool loopback = rpc::IsLoopbackHost(address.host);
+  ASSIGN_OR_RETURN(const HostPort address, ParseHostPort(options.address));
+  const bool loopback = IsLoopbackHost(address.host);
   const absl::StatusOr<std::string> bytes = SecretBytes(options, loopback);
   if (!bytes.ok()) {
     return Annotate(bytes.status(), "the rendezvous has no secret");

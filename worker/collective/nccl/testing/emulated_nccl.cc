@@ -39,7 +39,7 @@ struct Meeting {
 
 struct Group;
 
-// What each rank gave in a split.
+// The arguments that each rank gave in a split, and the groups that it made.
 struct SplitRound {
   std::map<int, std::pair<int, int>> given;  // By rank: color, key.
   std::map<int, std::shared_ptr<Group>> groups;  // By color.

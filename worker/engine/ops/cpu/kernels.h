@@ -40,8 +40,8 @@ struct AttentionTask {
   float* scratch = nullptr;  // AttentionScratchElements, 64-byte aligned.
 };
 
-// Of the `index`-th sequence and key/value head: sequence index / G, head index
-// mod G.
+// The task of the `index`-th sequence and key/value head: sequence index / G,
+// head index mod G.
 AttentionTask MakeTask(const AttentionShape& shape, int64_t index,
                        const float* qkv, float* out, float* log_sum);
 

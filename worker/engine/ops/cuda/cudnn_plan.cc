@@ -14,7 +14,7 @@
 namespace atl::engine::cuda {
 namespace {
 
-// Of all tensors that the caller supplies.
+// Alignment, in bytes, of all tensors that the caller supplies.
 constexpr int64_t kAlignment = 16;
 // How many kernels are tried.
 constexpr int64_t kOfferCountMax = 8;

@@ -1,5 +1,6 @@
-// What kernels share; only for .cu files. nvcc compiles them for a device. In
-// tests g++ compiles them and testing/emulator.h runs them on the host.
+// Code that kernels share; only for .cu files. nvcc compiles the kernels for a
+// device. In tests g++ compiles them and testing/emulator.h runs them on the
+// host.
 
 #pragma once
 

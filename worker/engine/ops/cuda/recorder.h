@@ -1,7 +1,8 @@
 // Records sequences of calls as CUDA graphs and replays each with one launch
 // instead of one per kernel. Thread-compatible.
 //
-// What cannot be recorded (plan/replay_policy.h) is called; TakeNote says why.
+// Sequences that cannot be recorded (plan/replay_policy.h) are called instead;
+// TakeNote says why.
 
 #pragma once
 

@@ -9,8 +9,8 @@
 
 namespace atl::engine {
 
-// What the ranks of kShardGroup (experts: kExpertShardGroup) divide. Each rank
-// has the rest whole. dp_replicate always has copies.
+// The state that the ranks of kShardGroup (experts: kExpertShardGroup) divide.
+// Each rank has the rest whole. dp_replicate always has copies.
 enum class ShardingMode {
   kReplicate,  // Nothing: DDP.
   kZero1,      // The optimizer's state.
@@ -18,7 +18,7 @@ enum class ShardingMode {
   kZero3,      // And parameters: FSDP; with dp_replicate, HSDP.
 };
 
-// What a forward pass keeps of a block for its backward pass.
+// The values of a block that a forward pass keeps for the backward pass.
 enum class ActivationCheckpointing {
   kNone,
   // Its input, and the outputs of products and attention. Norms and activation

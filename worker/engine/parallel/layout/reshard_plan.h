@@ -35,7 +35,7 @@ class ReshardPlan {
     int64_t count = 0;
     bool is_counted = true;  // Also travels back.
   };
-  // What this rank exchanges with each rank for one unit of the model.
+  // The runs that this rank exchanges with each rank for one unit of the model.
   struct UnitExchange {
     // By rank p: the runs of this rank's shards that p holds.
     std::vector<std::vector<Run>> shards;

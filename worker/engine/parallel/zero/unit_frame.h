@@ -1,8 +1,8 @@
 // The places of a rank's unit and its gathered spans in a buffer. Pure.
 //
 // A gathered span ends with padding. A single span's padding follows the unit.
-// Of two, the dense span's padding would overlap the experts, so it is gathered
-// after them and copied to its place.
+// If a unit has two spans, the dense span's padding would overlap the experts.
+// So the dense span is gathered after them and copied to its place.
 
 #pragma once
 

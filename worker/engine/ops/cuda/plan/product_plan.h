@@ -9,7 +9,7 @@
 
 namespace atl::engine::cuda {
 
-// Of ops.h: x [M, K], w [N, K], y [M, N].
+// The products of ops.h: x [M, K], w [N, K], y [M, N].
 enum class ProductKind {
   kLinear,          // first w, second x, out y
   kBackwardInput,   // first w, second dy, out dx

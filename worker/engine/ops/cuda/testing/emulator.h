@@ -28,7 +28,7 @@ struct float4 {
   float x, y, z, w;
 };
 
-// Of the current thread.
+// Indices and sizes of the current thread.
 extern dim3 threadIdx, blockIdx, blockDim, gridDim;
 
 #define __global__

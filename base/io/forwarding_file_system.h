@@ -1,9 +1,8 @@
-// Forwards every call to another file system. A test's own file system derives
-// from it and overrides a call or two. As thread-safe as the other one.
+// Forwards every call to another file system. A file system that changes a call
+// or two derives from it and overrides those. As thread-safe as the other one.
 
 #pragma once
 
-#include <cstdint>
 #include <memory>
 #include <string>
 #include <vector>
@@ -44,6 +43,10 @@ class ForwardingFileSystem : public FileSystem {
     return files_.List(path);
   }
   bool Exists(const std::string& path) override { return files_.Exists(path); }
+  absl::StatusOr<std::unique_ptr<FileLock>> Lock(
+      const std::string& path) override {
+    return files_.Lock(path);
+  }
 
  private:
   FileSystem& files_;

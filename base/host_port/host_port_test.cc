@@ -1,9 +1,9 @@
-#include "base/rpc/host_port.h"
+#include "base/host_port/host_port.h"
 
 #include "absl/status/status.h"
 #include "gtest/gtest.h"
 
-namespace atl::rpc {
+namespace atl {
 namespace {
 
 TEST(HostPortTest, ReadsHostAndPort) {
@@ -48,4 +48,4 @@ TEST(HostPortTest, WritesWhatItReads) {
 }
 
 }  // namespace
-}  // namespace atl::rpc
+}  // namespace atl

@@ -1,11 +1,11 @@
-#include "base/rpc/host_port.h"
+#include "base/host_port/host_port.h"
 
 #include "absl/status/status.h"
 #include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 
-namespace atl::rpc {
+namespace atl {
 namespace {
 
 bool IsDigit(char c) { return c >= '0' && c <= '9'; }
@@ -71,4 +71,4 @@ std::string JoinHostPort(absl::string_view host, int port) {
                                       : absl::StrCat(host, ":", port);
 }
 
-}  // namespace atl::rpc
+}  // namespace atl

@@ -7,7 +7,7 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 
-namespace atl::rpc {
+namespace atl {
 
 // A host (a name or an IP address) and a port.
 struct HostPort {
@@ -25,4 +25,4 @@ std::string JoinHostPort(absl::string_view host, int port);
 // True for "localhost", 127.0.0.0/8 and ::1.
 bool IsLoopbackHost(absl::string_view host);
 
-}  // namespace atl::rpc
+}  // namespace atl
