@@ -17,12 +17,12 @@
 //   [layout] fragment_pattern = "..."   how layers go to fragments: "strided"
 //                        or "balanced"
 //
-// Values come from the file, then its preset, then DefaultRunSpec. Paths are
-// relative to the file's directory. [layout] may have only these two keys and
-// fragment_count: its tensors follow from the model. [init] may have only model
-// and seed: the rest follows from the model. A file that gives only one of
-// fragment_count and layers_a_fragment drops its preset's other one; the same
-// holds for schedule.round_count and schedule.token_count.
+// Values come from the file, then its preset, then DefaultRunSpec (defaults.h).
+// Paths are relative to the file's directory. [layout] may have only these two
+// keys and fragment_count: its tensors follow from the model. [init] may have
+// only model and seed: the rest follows from the model. A file that gives only
+// one of fragment_count and layers_a_fragment drops its preset's other one; the
+// same holds for schedule.round_count and schedule.token_count.
 //
 // Defaults of keys that are 0 or missing:
 //   model.kv_head_count       head_count
@@ -84,9 +84,6 @@ struct RunFileOptions {
   // Names of all presets, for messages: "diloco, fedavg, laptop".
   std::string preset_names;
 };
-
-// The values of an empty run file.
-v1::RunSpec DefaultRunSpec();
 
 // Parses `text`.
 //
