@@ -7,6 +7,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
+#include "base/layout/external_model.h"
 #include "base/layout/run_length.h"
 #include "base/status/status_macros.h"
 #include "worker/engine/model/parameter_layout.h"
@@ -83,6 +84,11 @@ absl::Status CheckLayout(const v1::Layout& layout,
 absl::StatusOr<engine::ModelConfig> MakeModelConfig(
     const v1::ModelSpec& model) {
   engine::ModelConfig config;
+  if (IsExternal(model)) {
+    return absl::InvalidArgumentError(
+        "the model is external (model.architecture \"external\"): only the "
+        "trainer of its islands can compute with it");
+  }
   if (model.architecture() == "gpt2") {
     config.architecture = engine::Architecture::kGpt2;
   } else if (model.architecture() == "mixtral") {
