@@ -10,6 +10,7 @@
 #include "absl/strings/string_view.h"
 #include "absl/time/clock.h"
 #include "base/io/posix_file_system.h"
+#include "base/layout/external_model.h"
 #include "base/obs/log.h"
 #include "base/rpc/channel.h"
 #include "base/status/annotate.h"
@@ -111,6 +112,7 @@ absl::StatusOr<IslandProgress> RunOnce(const RunIslandOptions& options,
     return DescribeDevice(devices, world->first_rank());
   };
   links.check_run = [&options](const v1::RunSpec& spec) {
+    RETURN_IF_ERROR(CheckModelIsKnown(options.run_id, spec));
     return CheckRunForPlace(options.place, spec);
   };
   return RunIslandOver(options, links);
@@ -151,6 +153,14 @@ absl::StatusOr<IslandProgress> RunAttempts(const RunIslandOptions& options,
 }
 
 }  // namespace
+
+absl::Status CheckModelIsKnown(const std::string& run_id,
+                               const v1::RunSpec& spec) {
+  if (!IsExternal(spec.model())) return absl::OkStatus();
+  return absl::InvalidArgumentError(absl::StrCat(
+      "run ", run_id, " trains a model of its own (architecture ",
+      kExternalArchitecture, "): give --trainer unix:PATH"));
+}
 
 absl::StatusOr<server::ParameterClientOptions> MakeParameterOptions(
     const RunIslandOptions& options, const v1::Run& run,
