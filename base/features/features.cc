@@ -122,6 +122,7 @@ constexpr EnumBit kDataFormats[] = {
     {v1::DATA_FORMAT_BYTES, kBasics},
     {v1::DATA_FORMAT_LLMC, kBasics},
     {v1::DATA_FORMAT_UINT16, kBasics},
+    {v1::DATA_FORMAT_EXTERNAL, kDataExternal},
 };
 
 struct EnumBits {
@@ -222,13 +223,16 @@ constexpr Name kNames[] = {
     {kBasics, "the basics"},
     {kRunUid, "run uids"},
     {kLogPosition, "log positions"},
+    {kDataExternal, "external models and data"},
     {kUnknown, "a value or field of the run's spec that is newer than this "
                "program"},
 };
 
 }  // namespace
 
-uint64_t ProgramFeatures() { return kBaseFeatures | kRunUid | kLogPosition; }
+uint64_t ProgramFeatures() {
+  return kBaseFeatures | kRunUid | kLogPosition | kDataExternal;
+}
 
 uint64_t PeerFeatures(uint64_t sent) {
   return sent == 0 ? kBaseFeatures : sent & ~kUnknown;

@@ -68,6 +68,9 @@ inline constexpr uint64_t kBasics = uint64_t{1} << 32;
 inline constexpr uint64_t kRunUid = uint64_t{1} << 33;
 inline constexpr uint64_t kLogPosition = uint64_t{1} << 34;
 
+// External data, and with it models that only their trainer knows.
+inline constexpr uint64_t kDataExternal = uint64_t{1} << 35;
+
 // No program has it: the spec has a value or a field that this program does
 // not know.
 inline constexpr uint64_t kUnknown = uint64_t{1} << 63;

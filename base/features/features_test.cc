@@ -115,6 +115,15 @@ TEST(FeaturesTest, ASpecNeedsWhatItsUnspecifiedValuesMean) {
   EXPECT_EQ(RequiredFeatures(spec), required | kEager);
 }
 
+TEST(FeaturesTest, OnlyExternalDataNeedsAProgramThatKnowsIt) {
+  v1::RunSpec spec;
+  spec.mutable_data()->set_format(v1::DATA_FORMAT_UINT16);
+  EXPECT_EQ(RequiredFeatures(spec) & kDataExternal, 0u);
+  spec.mutable_data()->set_format(v1::DATA_FORMAT_EXTERNAL);
+  EXPECT_EQ(RequiredFeatures(spec) & ~PeerFeatures(0), kDataExternal);
+  EXPECT_EQ(DescribeFeatures(kDataExternal), "external models and data");
+}
+
 TEST(FeaturesTest, APeerThatSendsNothingHasTheFeaturesOfBeforeThereWereBits) {
   EXPECT_EQ(PeerFeatures(0), kBaseFeatures);
   EXPECT_EQ(PeerFeatures(kCodecF32), kCodecF32);

@@ -1,7 +1,8 @@
 // The length of a run (outer rounds, merged tokens, or whichever limit comes
 // first) and the length of its learning-rate clock. Pure. Thread-safe.
 //
-//   H  inner steps a round         B, T  sequences a step, tokens a sequence
+//   H  inner steps a round         B, T  sequences a step, tokens a sequence;
+//                                  external models: at most
 //   K  contributions that a round is expected to have: the number that the
 //      first round asks of `island_count_min` islands; async 1, because one
 //      contribution makes a version

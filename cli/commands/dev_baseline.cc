@@ -31,6 +31,7 @@ absl::Status Baseline(Context& context, const BaselineOptions& options) {
   Progress progress(context.progress_options, context.messages());
   Interrupt interrupt;
   ASSIGN_OR_RETURN(RunFile run, LoadRunFile(options.file, options.changes));
+  RETURN_IF_ERROR(RefuseExternal(run, "`atoll dev baseline`"));
   RETURN_IF_ERROR(CompleteSpec(&run));
   worker::TrainAloneOptions train;
   train.spec = run.spec;

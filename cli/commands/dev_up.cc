@@ -154,6 +154,7 @@ absl::Status DevUp::Prepare() {
   RETURN_IF_ERROR(ReadCaps(options_.caps).status());
   RETURN_IF_ERROR(CheckDeviceFlag(options_.device));
   ASSIGN_OR_RETURN(run_, LoadRunFile(options_.file, options_.changes));
+  RETURN_IF_ERROR(RefuseExternal(run_, "`atoll dev up`"));
   ASSIGN_OR_RETURN(directory_, DevDirectory::Open(options_.directory));
   RETURN_IF_ERROR(CompleteSpec(&run_));
   if (const std::string doubt = DescribeShortRun(run_.spec); !doubt.empty()) {

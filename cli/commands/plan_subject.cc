@@ -7,6 +7,8 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/codec/codec.h"
+#include "base/layout/external_model.h"
+#include "base/layout/layout.h"
 #include "base/layout/run_length.h"
 #include "base/status/status_macros.h"
 #include "cli/output/error.h"
@@ -76,6 +78,18 @@ absl::StatusOr<Subject> ReadSubject(const PlanOptions& options) {
     ASSIGN_OR_RETURN(RunFile file, std::move(read));
     RETURN_IF_ERROR(CompleteLayout(&file));
     v1::RunSpec& run = file.spec;
+    if (IsExternal(run.model())) {
+      ASSIGN_OR_RETURN(const RunLayout layout, RunLayout::Create(run.layout()));
+      return WithHint(
+          Named("--model",
+                absl::InvalidArgumentError(absl::StrCat(
+                    "run ", file.run_id,
+                    " trains a model of its own (architecture external), of "
+                    "which `atoll plan` knows no layers"))),
+          absl::StrCat("Plan for its number of parameters: --model ",
+                       layout.element_count(),
+                       ", with --layers and --tokens-per-step."));
+    }
     ASSIGN_OR_RETURN(subject.model, worker::ModelOfSpec(run.model()));
     subject.tokens_a_step = TokensAStep(run);
     subject.token_count = run.schedule().token_count();

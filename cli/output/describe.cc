@@ -10,6 +10,7 @@
 #include "absl/strings/str_join.h"
 #include "absl/strings/strip.h"
 #include "base/codec/codec.h"
+#include "base/layout/external_model.h"
 #include "base/layout/run_length.h"
 #include "base/time/proto_time.h"
 #include "cli/output/table.h"
@@ -71,6 +72,7 @@ std::string PlannedTokens(const v1::ScheduleSpec& schedule) {
 }
 
 std::string DescribeShortRun(const v1::RunSpec& spec) {
+  if (IsExternal(spec.model())) return "";
   const int64_t round_count = spec.schedule().round_count();
   const int64_t step_count = spec.schedule().inner_step_count();
   const int64_t warmup = spec.inner().warmup_step_count();
@@ -121,6 +123,23 @@ std::string DescribeRun(const v1::Run& run) {
   Table table({"RUN", "STATE", "WHY"});
   table.AddRow({run.run_id(), DescribeRunState(run), run.state_reason()});
   return table.ToString();
+}
+
+std::string DescribeModel(const v1::RunSpec& spec) {
+  int64_t parameter_count = 0;
+  for (const v1::TensorSpec& tensor : spec.layout().tensors()) {
+    int64_t element_count = 1;
+    for (const int64_t dimension : tensor.shape()) element_count *= dimension;
+    parameter_count += element_count;
+  }
+  std::string text = absl::StrCat(spec.model().architecture(), ", ",
+                                  FormatCount(parameter_count), " parameters");
+  if (IsExternal(spec.model())) {
+    const int tensor_count = spec.layout().tensors_size();
+    absl::StrAppend(&text, " in ", FormatCount(tensor_count),
+                    tensor_count == 1 ? " tensor" : " tensors");
+  }
+  return text;
 }
 
 std::string DescribeExchange(const v1::ExchangeSpec& exchange) {

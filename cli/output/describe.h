@@ -26,6 +26,10 @@ std::string DescribeRunState(const v1::Run& run);
 // A table of one row: the run, its state and the reason of the state.
 std::string DescribeRun(const v1::Run& run);
 
+// The run's model: "llama, 860,160 parameters" or, if only its trainer knows it,
+// "external, 1,234 parameters in 5 tensors".
+std::string DescribeModel(const v1::RunSpec& spec);
+
 // The codecs: "top_k up with error feedback (decay 0.95), bf16 down".
 std::string DescribeExchange(const v1::ExchangeSpec& exchange);
 
@@ -44,7 +48,8 @@ std::string PlannedRounds(const v1::ScheduleSpec& schedule);
 std::string PlannedTokens(const v1::ScheduleSpec& schedule);
 
 // A warning if `spec` ends before its learning rate has warmed up, for example
-// when a file shortens a preset but keeps its warm-up; else empty.
+// when a file shortens a preset but keeps its warm-up; else empty. An external
+// model warms up only after a fresh start.
 std::string DescribeShortRun(const v1::RunSpec& spec);
 
 // "12 of 30", or "12" if round_count is 0 (not given).

@@ -49,6 +49,29 @@ TEST(DescribeTest, TellsWhereARunEndsBeforeItHasWarmedUp) {
   EXPECT_EQ(DescribeShortRun(spec), "");
 }
 
+TEST(DescribeTest, TellsTheSizeOfAModel) {
+  v1::RunSpec spec;
+  spec.mutable_model()->set_architecture("llama");
+  v1::TensorSpec* tensor = spec.mutable_layout()->add_tensors();
+  tensor->add_shape(30);
+  tensor->add_shape(40);
+  EXPECT_EQ(DescribeModel(spec), "llama, 1,200 parameters");
+  spec.mutable_model()->set_architecture("external");
+  EXPECT_EQ(DescribeModel(spec), "external, 1,200 parameters in 1 tensor");
+  spec.mutable_layout()->add_tensors()->add_shape(34);
+  EXPECT_EQ(DescribeModel(spec), "external, 1,234 parameters in 2 tensors");
+}
+
+TEST(DescribeTest, AnExternalModelMayWarmUpForLongerThanItsRun) {
+  v1::RunSpec spec;
+  *spec.mutable_schedule() = Schedule(30, 0);
+  spec.mutable_schedule()->set_inner_step_count(20);
+  spec.mutable_inner()->set_warmup_step_count(600);
+  EXPECT_NE(DescribeShortRun(spec), "");
+  spec.mutable_model()->set_architecture("external");
+  EXPECT_EQ(DescribeShortRun(spec), "");
+}
+
 TEST(DescribeTest, TellsTheFaultOfARunWithItsState) {
   v1::Run run;
   run.set_state(v1::RUN_STATE_PAUSED);

@@ -4,6 +4,10 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "base/io/files.h"
+#include "base/io/posix_file_system.h"
+#include "base/layout/external_model.h"
+#include "base/layout/run_length.h"
 #include "base/status/status_macros.h"
 #include "cli/output/error.h"
 #include "google/protobuf/descriptor.h"
@@ -58,6 +62,55 @@ absl::Status CompleteImport(RunFile* run) {
   return absl::OkStatus();
 }
 
+// Fragments of an external model whose preset counts layers, unless the preset
+// has a limit.
+constexpr int32_t kStreamedFragments = 8;
+
+absl::StatusOr<v1::Layout> ReadTensorsLayout(const RunFile& run) {
+  absl::StatusOr<std::string> text = ReadFile(
+      PosixFileSystem(), run.tensors_path, worker::kTensorsFileBytesMax);
+  if (absl::IsNotFound(text.status())) {
+    return absl::NotFoundError(absl::StrCat(
+        "there is no list of tensors ", run.tensors_path,
+        ": give the path of the file that the trainer wrote"));
+  }
+  RETURN_IF_ERROR(text.status());
+  worker::TensorsFileOptions options;
+  options.name = run.tensors_path;
+  options.fragment_count = run.spec.layout().fragment_count();
+  if (run.layers_a_fragment > 0) {
+    options.fragment_count_default =
+        options.fragment_count > 0 ? options.fragment_count
+                                   : kStreamedFragments;
+    options.fragment_count = 0;
+  }
+  return worker::ParseTensorsFile(*text, options);
+}
+
+absl::Status CompleteExternalLayout(RunFile* run) {
+  absl::StatusOr<v1::Layout> layout = ReadTensorsLayout(*run);
+  if (!layout.ok()) {
+    return WithReason(WithContext(layout.status(), "[model] tensors"),
+                      "MODEL_INVALID");
+  }
+  *run->spec.mutable_layout() = *std::move(layout);
+  return absl::OkStatus();
+}
+
+// Without a limit of a sample's tokens a budget would be many steps too short.
+absl::Status CheckBudget(const RunFile& run) {
+  if (!HasTokenBudget(run.spec.schedule()) ||
+      run.model_keys.count("sequence_length") != 0) {
+    return absl::OkStatus();
+  }
+  return WithReason(
+      absl::InvalidArgumentError(
+          "[model] sequence_length is missing: the clock of a run with "
+          "schedule.token_count counts merged tokens, and so needs the tokens "
+          "of a step, inner.batch_size x model.sequence_length"),
+      "MODEL_INVALID");
+}
+
 absl::Status ModelUnusable(const absl::Status& status) {
   return WithReason(WithContext(status, "[init] model"), "MODEL_UNUSABLE");
 }
@@ -66,6 +119,7 @@ absl::Status ModelUnusable(const absl::Status& status) {
 
 absl::Status CompleteLayout(RunFile* run) {
   v1::RunSpec& spec = run->spec;
+  if (IsExternal(spec.model())) return CompleteExternalLayout(run);
   ASSIGN_OR_RETURN(const worker::FragmentAssignment assignment,
                    worker::ParseFragmentAssignment(run->fragment_pattern));
   absl::StatusOr<v1::Layout> layout = worker::BuildLayout(
@@ -82,7 +136,9 @@ absl::Status CompleteLayout(RunFile* run) {
 
 absl::Status CompleteSpec(RunFile* run) {
   v1::RunSpec& spec = run->spec;
-  if (!run->model_directory.empty()) {
+  const bool external = IsExternal(spec.model());
+  if (external) RETURN_IF_ERROR(CheckBudget(*run));
+  if (!run->model_directory.empty() && !external) {
     const absl::Status followed = FollowConfig(run);
     if (!followed.ok()) return ModelUnusable(followed);
   }
@@ -91,7 +147,7 @@ absl::Status CompleteSpec(RunFile* run) {
     const absl::Status complete = CompleteImport(run);
     if (!complete.ok()) return ModelUnusable(complete);
   }
-  if (run->has_fingerprint) return absl::OkStatus();
+  if (run->has_fingerprint || external) return absl::OkStatus();
   absl::StatusOr<std::string> fingerprint =
       worker::DataFingerprint(spec.data());
   if (!fingerprint.ok()) {
@@ -104,6 +160,16 @@ absl::Status CompleteSpec(RunFile* run) {
     return WithReason(WithContext(enough, "[data]"), "DATA_UNUSABLE");
   }
   return absl::OkStatus();
+}
+
+absl::Status RefuseExternal(const RunFile& run, absl::string_view command) {
+  if (!IsExternal(run.spec.model())) return absl::OkStatus();
+  return WithHint(
+      absl::InvalidArgumentError(absl::StrCat(
+          "run ", run.run_id, " trains a model of its own (architecture ",
+          kExternalArchitecture, "), which ", command, " does not know")),
+      "Create it with `atoll run create`, and start its islands with their "
+      "trainers: atoll join --trainer unix:PATH.");
 }
 
 }  // namespace atl::cli

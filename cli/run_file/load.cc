@@ -9,6 +9,7 @@
 #include <system_error>
 
 #include "absl/strings/str_cat.h"
+#include "base/layout/external_model.h"
 #include "base/status/status_macros.h"
 #include "cli/output/error.h"
 #include "cli/presets/presets.h"
@@ -28,6 +29,13 @@ std::string IdFromName(const std::string& name) {
     }
   }
   return id.substr(0, 63);
+}
+
+// `path`, absolute and without "..". Empty if it is empty.
+std::string Absolute(const std::string& path) {
+  if (path.empty()) return path;
+  std::error_code error;
+  return std::filesystem::absolute(path, error).lexically_normal().string();
 }
 
 std::optional<std::string> ReadText(const std::string& path) {
@@ -61,6 +69,11 @@ absl::Status ApplyChanges(const RunFileChanges& changes, RunFile* run) {
     spec.mutable_schedule()->clear_round_count();
   }
   if (!changes.data_path.empty()) {
+    if (IsExternal(spec.model())) {
+      return absl::InvalidArgumentError(
+          "--data: the trainer of an external model reads the data; leave it "
+          "out");
+    }
     std::error_code error;
     spec.mutable_data()->set_path(
         std::filesystem::absolute(changes.data_path, error).string());
@@ -74,13 +87,8 @@ absl::StatusOr<RunFile> LoadRunFile(const std::string& path,
   options.name = path;
   options.find_preset = FindPreset;
   options.preset_names = PresetNames();
-  if (!changes.model_directory.empty()) {
-    std::error_code error;
-    options.model_directory =
-        std::filesystem::absolute(changes.model_directory, error)
-            .lexically_normal()
-            .string();
-  }
+  options.model_directory = Absolute(changes.model_directory);
+  options.tensors_path = Absolute(changes.tensors_path);
   const std::filesystem::path file(path);
   options.default_run_id = IdFromName(file.stem().string());
   std::optional<std::string> text = ReadText(path);

@@ -22,12 +22,14 @@ struct RunFileChanges {
   std::string tokens;
   std::string data_path;
   std::string model_directory;
+  std::string tensors_path;
 };
 
-// Applies `changes` to `run`, except model_directory: the parser needs that one
-// (RunFileOptions). Pure.
+// Applies `changes` to `run`, except model_directory and tensors_path: the
+// parser needs these (RunFileOptions). Pure.
 //
-// INVALID_ARGUMENT: `changes.tokens` is not a count; `run` is then undefined.
+// INVALID_ARGUMENT: `changes.tokens` is not a count, or an external model is
+// given data; `run` is then undefined.
 absl::Status ApplyChanges(const RunFileChanges& changes, RunFile* run);
 
 // Reads the run file `path`, or else the preset of that name ("laptop"). The

@@ -48,6 +48,15 @@ TEST(ApplyChangesTest, TheNumberOfIslandsTakesItsDataShardsWithIt) {
   EXPECT_EQ(run->spec.data().path(), "/somewhere");
 }
 
+TEST(ApplyChangesTest, AnExternalModelHasNoData) {
+  RunFile run;
+  run.spec.mutable_model()->set_architecture("external");
+  EXPECT_TRUE(ApplyChanges({.run_id = "x"}, &run).ok());
+  const absl::Status status = ApplyChanges({.data_path = "/text"}, &run);
+  EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_EQ(status.message().substr(0, 6), "--data") << status;
+}
+
 TEST(ApplyChangesTest, ABudgetOfTokensIsInPlaceOfTheFilesRounds) {
   absl::StatusOr<RunFile> run = LoadRunFile("laptop", {.tokens = "1.5M"});
   ASSERT_TRUE(run.ok()) << run.status();

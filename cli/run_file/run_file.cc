@@ -13,10 +13,12 @@
 #include "absl/strings/str_join.h"
 #include "absl/strings/strip.h"
 #include "absl/time/time.h"
+#include "base/layout/external_model.h"
 #include "base/layout/ids.h"
-#include "base/layout/run_timing.h"
 #include "base/time/proto_time.h"
 #include "cli/output/error.h"
+#include "cli/run_file/defaults.h"
+#include "cli/run_file/external_run.h"
 #include "cli/run_file/nearest.h"
 #include "cli/run_file/range.h"
 #include "google/protobuf/descriptor.h"
@@ -378,6 +380,28 @@ void ReadLayersAFragment(const toml::table& table, const std::string& name,
   run->layers_a_fragment = count->get();
 }
 
+// The rest of a file of an external model. `own`: the file's keys.
+void ReadExternal(const toml::table& table, const std::string& name,
+                  const std::set<std::string>& own, RunFile* run,
+                  Faults* faults) {
+  const auto fault_at = [&](const std::string& key, absl::string_view text) {
+    const toml::node* node = table.at_path(key).node();
+    faults->Add(name, static_cast<int>(node->source().begin.line), text);
+  };
+  for (const std::string& key : own) {
+    const std::string fault = ExternalKeyFault(key);
+    if (!fault.empty()) fault_at(key, fault);
+  }
+  if (own.count("data.format") != 0 &&
+      run->spec.data().format() != v1::DATA_FORMAT_EXTERNAL) {
+    fault_at("data.format",
+             "'data.format' must be \"external\": the trainer of an external "
+             "model reads the data; leave it out");
+  }
+  MakeExternal(own, &run->spec);
+  run->has_fingerprint = false;
+}
+
 // Reads one file into `run`; with `allow_preset` reads its preset first.
 void ReadFile(absl::string_view text, const std::string& name,
               const RunFileOptions& options, bool allow_preset, RunFile* run,
@@ -392,7 +416,8 @@ void ReadFile(absl::string_view text, const std::string& name,
   std::vector<std::string> other_keys = {"layout.fragment_pattern",
                                          "layout.layers_a_fragment"};
   if (allow_preset) {
-    other_keys.insert(other_keys.end(), {"run_id", "preset", "init.model"});
+    other_keys.insert(other_keys.end(),
+                      {"run_id", "preset", "init.model", "model.tensors"});
     if (auto run_id = StringAt(table, "run_id", name, faults)) {
       run->run_id = *run_id;
     }
@@ -410,7 +435,12 @@ void ReadFile(absl::string_view text, const std::string& name,
       }
     }
   }
-  Reader(name, other_keys, given, faults).ReadTable(table, "", &run->spec);
+  std::set<std::string> own;
+  for (const std::string& key : other_keys) {
+    if (table.at_path(key).node() != nullptr) own.insert(key);
+  }
+  Reader(name, other_keys, &own, faults).ReadTable(table, "", &run->spec);
+  given->insert(own.begin(), own.end());
   if (const toml::table* data = table["data"].as_table()) {
     if (data->contains("fingerprint")) run->has_fingerprint = true;
     if (data->contains("path") && allow_preset) {
@@ -432,56 +462,17 @@ void ReadFile(absl::string_view text, const std::string& name,
   if (auto model = StringAt(table, "init.model", name, faults)) {
     run->model_directory = PathFrom(options, *model);
   }
-  if (const toml::table* model = table["model"].as_table()) {
-    for (auto&& [key, node] : *model) run->model_keys.emplace(key.str());
+  if (auto tensors = StringAt(table, "model.tensors", name, faults)) {
+    run->tensors_path = PathFrom(options, *tensors);
   }
-}
-
-// Clears defaults that the chosen optimizers do not use.
-void DropUnread(const std::set<std::string>& given, v1::RunSpec* spec) {
-  if (spec->inner().optimizer() == v1::INNER_OPTIMIZER_KIND_SGD &&
-      given.count("inner.weight_decay") == 0) {
-    spec->mutable_inner()->set_weight_decay(0);
-  }
-  const v1::OuterOptimizerKind outer = spec->outer().optimizer();
-  if (outer != v1::OUTER_OPTIMIZER_KIND_MOMENTUM &&
-      outer != v1::OUTER_OPTIMIZER_KIND_NESTEROV &&
-      outer != v1::OUTER_OPTIMIZER_KIND_FEDAVGM &&
-      outer != v1::OUTER_OPTIMIZER_KIND_DELAYED_NESTEROV &&
-      given.count("outer.momentum") == 0) {
-    spec->mutable_outer()->set_momentum(0);
-  }
-}
-
-// Fills in defaults that follow from other values.
-void FillIn(const std::set<std::string>& given, v1::RunSpec* spec) {
-  v1::ModelSpec& model = *spec->mutable_model();
-  if (model.kv_head_count() == 0) model.set_kv_head_count(model.head_count());
-  if (model.architecture() == "gpt2") {
-    if (model.intermediate_size() == 0 && model.hidden_size() < (1 << 24)) {
-      model.set_intermediate_size(4 * model.hidden_size());
+  for (absl::string_view key : own) {
+    if (key == "model.tensors" || !absl::ConsumePrefix(&key, "model.")) {
+      continue;
     }
-    if (given.count("model.tie_embeddings") == 0) {
-      model.set_tie_embeddings(true);
-    }
+    run->model_keys.emplace(key);
   }
-  if (model.architecture() == "mixtral" &&
-      given.count("model.router_loss_weight") == 0) {
-    model.set_router_loss_weight(0.001);
-  }
-  v1::ScheduleSpec& schedule = *spec->mutable_schedule();
-  if (IsAsync(schedule)) {
-    // An async version merges one contribution.
-    if (schedule.min_quorum() == 0) schedule.set_min_quorum(1);
-    if (given.count("outer.weighting") == 0) {
-      spec->mutable_outer()->set_weighting(v1::WEIGHTING_UNIFORM);
-    }
-  }
-  if (schedule.min_quorum() == 0) {
-    schedule.set_min_quorum(schedule.island_count_min());
-  }
-  if (spec->data().data_shard_count() == 0) {
-    spec->mutable_data()->set_data_shard_count(schedule.island_count_min());
+  if (IsExternal(run->spec.model())) {
+    ReadExternal(table, name, own, run, faults);
   }
 }
 
@@ -491,7 +482,21 @@ void CheckComplete(const std::string& name, const RunFile& run,
     if (value == 0) faults->Add(name, absl::StrCat("'", key, "' is missing"));
   };
   const v1::ModelSpec& model = run.spec.model();
-  if (run.model_directory.empty()) {
+  const bool external = IsExternal(model);
+  if (external != !run.tensors_path.empty()) {
+    faults->Add(name, external
+                          ? "'model.tensors' is missing: an external model "
+                            "needs the list of its tensors; name the file "
+                            "here, or with --tensors"
+                          : "'model.tensors' (--tensors) is only for "
+                            "model.architecture = \"external\"");
+  }
+  if (!external && run.spec.data().format() == v1::DATA_FORMAT_EXTERNAL) {
+    faults->Add(name,
+                "'data.format' \"external\" is only for model.architecture = "
+                "\"external\": islands must read this model's data");
+  }
+  if (!external && run.model_directory.empty()) {
     required("model.vocab_size", model.vocab_size());
     required("model.hidden_size", model.hidden_size());
     required("model.intermediate_size", model.intermediate_size());
@@ -507,7 +512,7 @@ void CheckComplete(const std::string& name, const RunFile& run,
                 "schedule.token_count: the run ends after that many merged "
                 "tokens)");
   }
-  if (run.spec.data().path().empty() && !run.has_fingerprint) {
+  if (!external && run.spec.data().path().empty() && !run.has_fingerprint) {
     faults->Add(name,
                 "'data.path' is missing (or give data.fingerprint = \"\" if "
                 "every island has its own data)");
@@ -517,49 +522,6 @@ void CheckComplete(const std::string& name, const RunFile& run,
 }
 
 }  // namespace
-
-v1::RunSpec DefaultRunSpec() {
-  v1::RunSpec spec;
-  spec.mutable_layout()->set_fragment_count(1);
-  spec.mutable_init()->set_seed(1);
-  v1::ModelSpec& model = *spec.mutable_model();
-  model.set_architecture("llama");
-  model.set_rope_theta(10000);
-  model.set_rms_norm_eps(1e-5);
-  v1::InnerSpec& inner = *spec.mutable_inner();
-  inner.set_optimizer(v1::INNER_OPTIMIZER_KIND_ADAMW);
-  inner.set_learning_rate(1e-3);
-  inner.set_beta1(0.9);
-  inner.set_beta2(0.95);
-  inner.set_epsilon(1e-8);
-  inner.set_weight_decay(0.1);
-  inner.set_clip_norm(1);
-  inner.set_final_learning_rate_fraction(0.1);
-  inner.set_batch_size(8);
-  inner.set_seed(1);
-  v1::OuterSpec& outer = *spec.mutable_outer();
-  outer.set_optimizer(v1::OUTER_OPTIMIZER_KIND_NESTEROV);
-  outer.set_learning_rate(0.7);
-  outer.set_momentum(0.9);
-  outer.set_beta1(0.9);
-  outer.set_beta2(0.99);
-  outer.set_tau(1e-3);
-  outer.set_weighting(v1::WEIGHTING_TOKENS);
-  v1::ScheduleSpec& schedule = *spec.mutable_schedule();
-  schedule.set_timing(v1::TIMING_STRICT);
-  schedule.set_island_count_min(1);
-  schedule.set_sample_fraction(1);
-  schedule.mutable_lease_duration()->set_seconds(30);
-  v1::DataSpec& data = *spec.mutable_data();
-  data.set_format(v1::DATA_FORMAT_BYTES);
-  data.set_seed(1);
-  data.set_validation_fraction(0.05);
-  spec.mutable_evaluation()->set_every_round_count(1);
-  spec.mutable_evaluation()->set_batch_count(20);
-  spec.set_durability(v1::DURABILITY_MACHINE);
-  spec.set_server_count(1);
-  return spec;
-}
 
 absl::StatusOr<RunFile> ParseRunFile(absl::string_view text,
                                      const RunFileOptions& options) {
@@ -573,12 +535,13 @@ absl::StatusOr<RunFile> ParseRunFile(absl::string_view text,
   if (!options.model_directory.empty()) {
     run.model_directory = options.model_directory;
   }
+  if (!options.tensors_path.empty()) run.tensors_path = options.tensors_path;
   if (faults.empty()) {
-    if (run.layers_a_fragment > 0 && given.count("layout.fragment_count") == 0) {
+    if ((run.layers_a_fragment > 0 || IsExternal(run.spec.model())) &&
+        given.count("layout.fragment_count") == 0) {
       run.spec.mutable_layout()->clear_fragment_count();
     }
-    DropUnread(given, &run.spec);
-    FillIn(given, &run.spec);
+    FillInDefaults(given, &run.spec);
     CheckComplete(options.name, run, &faults);
   }
   if (!faults.empty()) return faults.ToStatus();

@@ -5,24 +5,26 @@
 // The keys are the names of the fields of atoll.v1.RunSpec: a message is a
 // table ([schedule]), a field is a key, an enum is its value's name without the
 // prefix, in lower case ("adamw"), a duration is a string ("30s", "1m30s").
-// Five keys are the file's own:
+// Six keys are the file's own:
 //
 //   run_id = "..."       the run's id; default: the file's name
 //   preset = "..."       a file of deploy/config that this file changes
 //   [init] model = "..."  directory of the model (config.json, safetensors) to
 //                        import version 0 from; missing keys of [model] come
 //                        from its config.json
+//   [model] tensors = "..."   file with the list of tensors of an external model
+//                        (worker/planner/tensors_file.h)
 //   [layout] layers_a_fragment = N   one fragment for every N layers, at most
 //                        fragment_count if that is also given
 //   [layout] fragment_pattern = "..."   how layers go to fragments: "strided"
 //                        or "balanced"
 //
-// Values come from the file, then its preset, then DefaultRunSpec. Paths are
-// relative to the file's directory. [layout] may have only these two keys and
-// fragment_count: its tensors follow from the model. [init] may have only model
-// and seed: the rest follows from the model. A file that gives only one of
-// fragment_count and layers_a_fragment drops its preset's other one; the same
-// holds for schedule.round_count and schedule.token_count.
+// Values come from the file, then its preset, then DefaultRunSpec (defaults.h).
+// Paths are relative to the file's directory. [layout] may have only these two
+// keys and fragment_count: its tensors follow from the model. [init] may have
+// only model and seed: the rest follows from the model. A file that gives only
+// one of fragment_count and layers_a_fragment drops its preset's other one; the
+// same holds for schedule.round_count and schedule.token_count.
 //
 // Defaults of keys that are 0 or missing:
 //   model.kv_head_count       head_count
@@ -33,6 +35,12 @@
 //   inner.weight_decay, outer.momentum   only for optimizers that have them
 //   an async run (schedule.max_staleness above 0)   min_quorum 1, weighting
 //                             uniform
+//
+// A file with model.architecture = "external" must have model.tensors. Of the
+// other keys of [model] it may give sequence_length, of [inner] batch_size and
+// warmup_step_count, of [data] format and data_shard_count, of [layout]
+// fragment_count. What its preset says about the others is dropped
+// (external_run.h).
 
 #pragma once
 
@@ -55,15 +63,19 @@ struct RunFile {
   // unless `has_fingerprint`, and with a `model_directory` also init.import,
   // init.fragment_digests and the keys of [model] that are not in `model_keys`.
   // With `layers_a_fragment`, layout.fragment_count is only a bound; 0: none.
+  // Of an external model it is 0 if the file and its preset do not say it.
   v1::RunSpec spec;
   // Model to import version 0 from; empty: the run initializes its own.
   std::string model_directory;
-  // Keys of [model] in the file itself, without its preset.
+  // File of the tensors of an external model; empty for other models.
+  std::string tensors_path;
+  // Keys of [model] in the file itself, without its preset and `tensors`.
   std::set<std::string> model_keys;
   // layout.fragment_pattern: "strided" or "balanced"; for CompleteLayout
   // (worker/api, ParseFragmentAssignment).
   std::string fragment_pattern = "strided";
-  // layout.layers_a_fragment; 0: layout.fragment_count holds.
+  // layout.layers_a_fragment; 0: layout.fragment_count holds. Of an external
+  // model only a preset gives it.
   int64_t layers_a_fragment = 0;
   // The file or its preset gives data.fingerprint. Empty: each island has its
   // own data.
@@ -79,14 +91,13 @@ struct RunFileOptions {
   std::string default_run_id;
   // Replaces the file's init.model, if not empty.
   std::string model_directory;
+  // Replaces the file's model.tensors, if not empty.
+  std::string tensors_path;
   // Returns the text of a preset, or nothing.
   std::function<std::optional<std::string>(absl::string_view)> find_preset;
   // Names of all presets, for messages: "diloco, fedavg, laptop".
   std::string preset_names;
 };
-
-// The values of an empty run file.
-v1::RunSpec DefaultRunSpec();
 
 // Parses `text`.
 //

@@ -36,6 +36,17 @@ island_count_min = 4
 path = "text"
 )";
 
+constexpr char kExternal[] = R"(
+[model]
+architecture = "external"
+tensors = "tensors.json"
+[schedule]
+inner_step_count = 2
+round_count = 3
+island_count_min = 4
+)";
+
+
 RunFileOptions Options() {
   RunFileOptions options;
   options.name = "a.toml";
@@ -325,7 +336,7 @@ TEST(RunFileTest, AnyTextIsReadOrRefused) {
       "preset = \"tiny\"\n[schedule]\ngrace_window = \"2s\"\n"
       "[outer.merge]\nrule = \"rda\"\n[layout]\nlayers_a_fragment = 2\n",
       "[init]\nmodel = \"dir\"\n[data]\npath = \"t\"\n"
-      "[[layout.tensors]]\n"};
+      "[[layout.tensors]]\n", kExternal};
   int read_count = 0;
   for (int i = 0; i < 20000; ++i) {
     read_count += ParseRunFile(any.Changed(seeds), Options()).ok() ? 1 : 0;
@@ -355,6 +366,80 @@ TEST(RunFileTest, AModelToImportStandsForTheKeysOfModel) {
   EXPECT_EQ(changed.model_directory, "/m");
   EXPECT_THAT(changed.model_keys, testing::IsEmpty());
   EXPECT_EQ(Read(kSmall).model_directory, "");
+}
+
+TEST(RunFileTest, AnExternalModelNeedsOnlyTheListOfItsTensors) {
+  const RunFile run = Read(kExternal);
+  EXPECT_EQ(run.tensors_path, "/home/me/tensors.json");
+  EXPECT_THAT(run.model_keys, testing::ElementsAre("architecture"));
+  EXPECT_EQ(run.spec.model().architecture(), "external");
+  EXPECT_EQ(run.spec.model().sequence_length(), 1 << 20);
+  EXPECT_EQ(run.spec.inner().batch_size(), 1);
+  EXPECT_EQ(run.spec.inner().learning_rate(), 0);
+  EXPECT_EQ(run.spec.data().format(), v1::DATA_FORMAT_EXTERNAL);
+  EXPECT_EQ(run.spec.data().data_shard_count(), 4);
+  EXPECT_EQ(run.spec.layout().fragment_count(), 0);
+  EXPECT_FALSE(run.has_fingerprint);
+  RunFileOptions options = Options();
+  options.tensors_path = "/other.json";
+  EXPECT_EQ(ParseRunFile(kExternal, options)->tensors_path, "/other.json");
+}
+
+TEST(RunFileTest, AnExternalModelMayLimitTheTokensOfAStep) {
+  const RunFile run = Read(
+      "[model]\narchitecture = \"external\"\ntensors = \"/t\"\n"
+      "sequence_length = 128\n[inner]\nbatch_size = 32\n"
+      "warmup_step_count = 10\n[data]\nformat = \"external\"\n"
+      "data_shard_count = 9\n[layout]\nfragment_count = 2\n"
+      "[schedule]\ninner_step_count = 2\nround_count = 3\n");
+  EXPECT_EQ(run.spec.model().sequence_length(), 128);
+  EXPECT_EQ(run.spec.inner().batch_size(), 32);
+  EXPECT_EQ(run.spec.inner().warmup_step_count(), 10);
+  EXPECT_EQ(run.spec.data().data_shard_count(), 9);
+  EXPECT_EQ(run.spec.layout().fragment_count(), 2);
+}
+
+TEST(RunFileTest, AnExternalModelDropsWhatItsPresetSaysOfAnother) {
+  const RunFile run = Read(
+      "preset = \"tiny\"\n[model]\narchitecture = \"external\"\n"
+      "tensors = \"t.json\"\n[data]\ndata_shard_count = 5\n");
+  EXPECT_EQ(run.spec.model().vocab_size(), 0);
+  EXPECT_EQ(run.spec.model().sequence_length(), 1 << 20);
+  EXPECT_EQ(run.spec.inner().optimizer(),
+            v1::INNER_OPTIMIZER_KIND_UNSPECIFIED);
+  EXPECT_EQ(run.spec.inner().batch_size(), 1);
+  EXPECT_EQ(run.spec.data().path(), "");
+  EXPECT_EQ(run.spec.data().data_shard_count(), 5);
+  EXPECT_EQ(run.spec.schedule().round_count(), 3);
+  EXPECT_EQ(run.spec.outer().momentum(), 0.9);
+}
+
+TEST(RunFileTest, SaysWhatAnExternalModelDoesNotRead) {
+  const std::string fault = Fault(
+      "preset = \"tiny\"\n[model]\narchitecture = \"external\"\n"
+      "vocab_size = 256\n[inner]\nlearning_rate = 0.1\nbatch_size = 2\n"
+      "[data]\nformat = \"bytes\"\npath = \"text\"\n"
+      "[layout]\nlayers_a_fragment = 3\n");
+  EXPECT_THAT(fault, HasSubstr("a.toml:4: 'model.vocab_size' is not read"));
+  EXPECT_THAT(fault, HasSubstr("a.toml:6: 'inner.learning_rate' is not read"));
+  EXPECT_THAT(fault, HasSubstr("a.toml:9: 'data.format' must be"));
+  EXPECT_THAT(fault, HasSubstr("a.toml:10: 'data.path' is not read"));
+  EXPECT_THAT(fault, HasSubstr("a.toml:12: 'layout.layers_a_fragment'"));
+  EXPECT_THAT(fault, Not(HasSubstr("batch_size")));
+}
+
+TEST(RunFileTest, AListOfTensorsIsForExternalModelsAndTheyNeedOne) {
+  EXPECT_THAT(Fault("preset = \"tiny\"\n[model]\narchitecture = "
+                    "\"external\"\n"),
+              HasSubstr("'model.tensors' is missing"));
+  EXPECT_THAT(Fault("preset = \"tiny\"\n[model]\ntensors = \"t.json\"\n"),
+              HasSubstr("'model.tensors' (--tensors) is only for"));
+  EXPECT_THAT(Fault("preset = \"tiny\"\n[data]\nformat = \"external\"\n"),
+              HasSubstr("'data.format' \"external\" is only for"));
+  EXPECT_THAT(Fault("preset = \"tiny\"\n[model]\ntensors = 3\n"),
+              HasSubstr("a.toml:3: 'model.tensors' must be a string"));
+  EXPECT_THAT(Fault("preset = \"tiny\"\n[model]\ntensor = \"t\"\n"),
+              HasSubstr("did you mean 'model.tensors'?"));
 }
 
 TEST(RunFileTest, WhatFollowsFromTheImportedModelIsNotGiven) {

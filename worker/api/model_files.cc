@@ -13,6 +13,7 @@
 #include "base/io/files.h"
 #include "base/io/posix_file_system.h"
 #include "base/layout/digest.h"
+#include "base/layout/external_model.h"
 #include "base/status/annotate.h"
 #include "base/status/status_macros.h"
 #include "worker/api/tokenize.h"
@@ -207,7 +208,9 @@ absl::StatusOr<ExportedModel> ExportModel(
     const ExportModelOptions& options) {
   const v1::RunSpec& spec = pinned.run().spec();
   ASSIGN_OR_RETURN(const RunLayout layout, RunLayout::Create(spec.layout()));
-  RETURN_IF_ERROR(MakeTrainerOptions(spec, 1).status());
+  if (!IsExternal(spec.model())) {
+    RETURN_IF_ERROR(MakeTrainerOptions(spec, 1).status());
+  }
   if (pinned.pin().cut_size() != layout.fragment_count()) {
     return absl::InternalError("the pinned cut lacks a fragment");
   }

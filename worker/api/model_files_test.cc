@@ -222,6 +222,32 @@ TEST_F(ImportTest, NamesTheTensorOfAValueThatIsNotFinite) {
   EXPECT_NE(status.message().find("NaN"), std::string::npos) << status;
 }
 
+TEST_F(ImportTest, AnExternalModelGoesOutAndInByTheNamesOfItsTensors) {
+  v1::RunSpec& spec = *pinned_.mutable_run()->mutable_spec();
+  spec.mutable_model()->Clear();
+  spec.mutable_model()->set_architecture("external");
+  for (v1::TensorSpec& tensor : *spec.mutable_layout()->mutable_tensors()) {
+    tensor.set_name("own." + tensor.name());
+  }
+  const auto exported = Export();
+  ASSERT_TRUE(exported.ok()) << exported.status();
+  EXPECT_EQ(exported->parameters_sha256, trained_.parameters_sha256);
+  EXPECT_FALSE(std::filesystem::exists(directory_ + "/config.json"));
+  const auto model = ReadModelToImport(directory_, spec.layout());
+  ASSERT_TRUE(model.ok()) << model.status();
+  EXPECT_EQ(model->parameters, trained_.parameters);
+  EXPECT_TRUE(CheckImport(*model, run_).ok());
+  EXPECT_EQ(Read().status().code(), absl::StatusCode::kInvalidArgument);
+  GenerateOptions options;
+  options.model_directory = directory_;
+  EXPECT_NE(Generate(options).status().message().find("external model"),
+            std::string::npos);
+  EvaluateOptions evaluate;
+  evaluate.model_directory = directory_;
+  EXPECT_NE(Evaluate(evaluate).status().message().find("external model"),
+            std::string::npos);
+}
+
 TEST_F(ModelFilesTest, ADamagedModelIsAnError) {
   ASSERT_TRUE(Export().ok());
   const std::string path = directory_ + "/model.safetensors";

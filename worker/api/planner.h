@@ -2,5 +2,6 @@
 
 #pragma once
 
-#include "worker/planner/model_spec.h"  // IWYU pragma: export
-#include "worker/planner/planner.h"     // IWYU pragma: export
+#include "worker/planner/model_spec.h"    // IWYU pragma: export
+#include "worker/planner/planner.h"       // IWYU pragma: export
+#include "worker/planner/tensors_file.h"  // IWYU pragma: export

@@ -10,6 +10,7 @@
 #include "absl/strings/string_view.h"
 #include "absl/time/clock.h"
 #include "base/io/posix_file_system.h"
+#include "base/layout/external_model.h"
 #include "base/obs/log.h"
 #include "base/rpc/channel.h"
 #include "base/status/annotate.h"
@@ -114,12 +115,7 @@ absl::StatusOr<IslandProgress> RunOnce(const RunIslandOptions& options,
   };
   links.check_run = [&options](const v1::RunSpec& spec) -> absl::Status {
     if (!options.trainer_path.empty()) return absl::OkStatus();
-    if (spec.model().architecture() == "external") {
-      return absl::InvalidArgumentError(absl::StrCat(
-          "run ", options.run_id,
-          " trains a model of its own (architecture external): give --trainer "
-          "unix:PATH, and start its trainer"));
-    }
+    RETURN_IF_ERROR(CheckModelIsKnown(options.run_id, spec));
     return CheckRunForPlace(options.place, spec);
   };
   return RunIslandOver(options, links);
@@ -183,6 +179,14 @@ absl::StatusOr<std::unique_ptr<IslandTrainer>> MakeRemoteTrainer(
 }
 
 }  // namespace
+
+absl::Status CheckModelIsKnown(const std::string& run_id,
+                               const v1::RunSpec& spec) {
+  if (!IsExternal(spec.model())) return absl::OkStatus();
+  return absl::InvalidArgumentError(absl::StrCat(
+      "run ", run_id, " trains a model of its own (architecture ",
+      kExternalArchitecture, "): give --trainer unix:PATH"));
+}
 
 absl::StatusOr<server::ParameterClientOptions> MakeParameterOptions(
     const RunIslandOptions& options, const v1::Run& run,

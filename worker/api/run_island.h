@@ -5,7 +5,9 @@
 #pragma once
 
 #include <functional>
+#include <string>
 
+#include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "atoll/v1/run.pb.h"
 #include "base/layout/held_layout.h"
@@ -29,6 +31,11 @@ namespace atl::worker {
 absl::StatusOr<IslandProgress> RunIsland(
     const RunIslandOptions& options,
     const std::function<void(IslandLinks&)>& alter = [](IslandLinks&) {});
+
+// Refuses a run whose model is external: an island without --trainer cannot
+// train it. INVALID_ARGUMENT.
+absl::Status CheckModelIsKnown(const std::string& run_id,
+                               const v1::RunSpec& spec);
 
 // Options for the server connections of a process of `run` that holds `held`.
 // INVALID_ARGUMENT: its share of a bandwidth cap is less than

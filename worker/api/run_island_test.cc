@@ -622,6 +622,17 @@ TEST_F(RunIslandTest, RefusesDataThatIsNotTheRuns) {
             absl::StatusCode::kFailedPrecondition);
 }
 
+TEST_F(RunIslandTest, AsksForATrainerOfAnExternalModel) {
+  v1::RunSpec spec = TinyRun(Tiny(1));
+  EXPECT_TRUE(CheckModelIsKnown("test", spec).ok());
+  spec.mutable_model()->set_architecture("external");
+  const absl::Status status = CheckModelIsKnown("test", spec);
+  EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_EQ(status.message(),
+            "run test trains a model of its own (architecture external): give "
+            "--trainer unix:PATH");
+}
+
 TEST_F(RunIslandTest, RefusesALayoutThatIsNotTheModels) {
   v1::RunSpec spec = TinyRun(Tiny(1));
   spec.mutable_layout()->mutable_tensors(0)->set_name("other");

@@ -14,6 +14,7 @@
 #include "base/codec/sha256.h"
 #include "base/io/files.h"
 #include "base/layout/digest.h"
+#include "base/layout/external_model.h"
 #include "base/status/annotate.h"
 #include "base/status/status_macros.h"
 #include "nlohmann/json.hpp"
@@ -195,16 +196,20 @@ absl::Status WriteFiles(FileSystem& file_system, const std::string& directory,
   OrderedJson files = OrderedJson::array();
   RETURN_IF_ERROR(WriteWeights(file_system, directory, layout, parameters,
                                options, files, written.size_bytes));
-  RETURN_IF_ERROR(WriteText(file_system, directory, kConfig,
-                            ModelConfigJson(model), files, written.size_bytes));
-  RETURN_IF_ERROR(WriteText(file_system, directory, kGenerationConfig,
-                            GenerationConfigJson(model), files,
-                            written.size_bytes));
+  if (!IsExternal(model)) {
+    RETURN_IF_ERROR(WriteText(file_system, directory, kConfig,
+                              ModelConfigJson(model), files,
+                              written.size_bytes));
+    RETURN_IF_ERROR(WriteText(file_system, directory, kGenerationConfig,
+                              GenerationConfigJson(model), files,
+                              written.size_bytes));
+  }
   ASSIGN_OR_RETURN(const RunLayout run_layout, RunLayout::Create(layout));
   written.parameters_sha256 = ParametersSha256(run_layout, parameters);
   OrderedJson manifest;
   manifest["format"] = kManifestFormat;
   manifest["kind"] = "atoll checkpoint";
+  if (IsExternal(model)) manifest["architecture"] = kExternalArchitecture;
   manifest["run_id"] = source.run_id;
   manifest["run_epoch"] = source.run_epoch;
   manifest["commit_seq"] = source.commit_seq;
@@ -246,6 +251,16 @@ absl::Status CheckTarget(FileSystem& file_system,
       absl::StrCat(directory,
                    " is not empty and holds no checkpoint: give another "
                    "directory, or empty this one"));
+}
+
+// True if WriteCheckpoint made `directory` of an external model.
+bool HoldsExternalModel(FileSystem& file_system, const std::string& directory) {
+  const absl::StatusOr<std::string> text = ReadFile(
+      file_system, MakePath(directory, kManifest), kSmallFileBytesMax);
+  if (!text.ok()) return false;
+  const Json json = Json::parse(*text, nullptr, /*allow_exceptions=*/false);
+  return json.is_object() &&
+         json.value("architecture", Json()) == kExternalArchitecture;
 }
 
 // SHA-256 by file name, from the manifest; nullopt without one.
@@ -316,6 +331,15 @@ class TensorNames {
   std::map<std::string, const v1::TensorSpec*> tensors_;
 };
 
+// A layout has no scalars: [1] stands for [].
+bool HasShape(const SafetensorsEntry& entry, const v1::TensorSpec& tensor) {
+  if (entry.shape.empty()) {
+    return tensor.shape_size() == 1 && tensor.shape(0) == 1;
+  }
+  return std::equal(tensor.shape().begin(), tensor.shape().end(),
+                    entry.shape.begin(), entry.shape.end());
+}
+
 // Checks that the files hold the layout's tensors, each once, in its shape.
 absl::Status CheckTensors(const std::string& directory,
                           const WeightFiles& files, const v1::Layout& layout,
@@ -336,7 +360,8 @@ absl::Status CheckTensors(const std::string& directory,
       if (found == nullptr) {
         return wrong(
             "is not in this model: give a model of the same architecture "
-            "(config.json says which)");
+            "(config.json says which), or one with exactly the tensors of "
+            "the run's list");
       }
       if (!seen.insert(found).second) return wrong("comes twice");
       if (entry.dtype != "F32" && entry.dtype != "BF16" &&
@@ -345,8 +370,7 @@ absl::Status CheckTensors(const std::string& directory,
                                   ": convert it to F32, BF16 or F16"));
       }
       const v1::TensorSpec& tensor = *found;
-      if (!std::equal(tensor.shape().begin(), tensor.shape().end(),
-                      entry.shape.begin(), entry.shape.end())) {
+      if (!HasShape(entry, tensor)) {
         return wrong(absl::StrCat(
             "has shape ", ShapeText(entry.shape), ", but this model needs ",
             ShapeText(tensor.shape()), ": give a model of the same sizes"));
@@ -397,6 +421,12 @@ absl::StatusOr<v1::ModelSpec> ReadCheckpointModel(
   const absl::StatusOr<std::string> text =
       ReadFile(file_system, path, kSmallFileBytesMax);
   if (absl::IsNotFound(text.status())) {
+    if (HoldsExternalModel(file_system, directory)) {
+      return absl::InvalidArgumentError(absl::StrCat(
+          directory,
+          " holds the parameters of an external model, with which only its own "
+          "program can compute: load model.safetensors there"));
+    }
     return absl::NotFoundError(absl::StrCat(
         directory, " holds no model: there is no config.json in it"));
   }

@@ -1,4 +1,6 @@
-// A model on disk: a directory that Hugging Face's transformers can load.
+// A model on disk: a directory that Hugging Face's transformers can load. An
+// external model (base/layout/external_model.h) has no config.json and no
+// generation_config.json: its own program loads it by the names of its tensors.
 //
 //   model.safetensors       the parameters, f32, in the model order; or several
 //                           files model-00001-of-0000N.safetensors ... with
@@ -62,7 +64,8 @@ absl::StatusOr<CheckpointFiles> WriteCheckpoint(
     const CheckpointOptions& options = {});
 
 // The shape of the model in `directory`. NOT_FOUND: no config.json.
-// INVALID_ARGUMENT: as ParseModelConfig.
+// INVALID_ARGUMENT: as ParseModelConfig, or WriteCheckpoint wrote an external
+// model.
 absl::StatusOr<v1::ModelSpec> ReadCheckpointModel(FileSystem& file_system,
                                                   const std::string& directory);
 
@@ -70,7 +73,8 @@ absl::StatusOr<v1::ModelSpec> ReadCheckpointModel(FileSystem& file_system,
 // the model order, from one safetensors file or several with an index. Widens
 // BF16 and F16. Checks names, shapes and dtypes before it reads values, and
 // SHA-256 if there is a manifest. Names of a GPT-2 may lack "transformer.".
-// Ignores buffers, and a head that the layout ties to the embedding.
+// Ignores buffers, and a head that the layout ties to the embedding. A tensor
+// of shape [] may stand for shape [1].
 //
 // NOT_FOUND: no weights, or a file of them is missing. INVALID_ARGUMENT: other
 // tensors than the layout's, or an unsupported dtype. DATA_LOSS: a file is

@@ -336,6 +336,45 @@ TEST_F(CheckpointTest, RefusesAnotherModelsTensors) {
   EXPECT_EQ(Read(parameters).code(), absl::StatusCode::kInvalidArgument);
 }
 
+TEST_F(CheckpointTest, AnExternalModelHasOnlyItsTensors) {
+  model_ = v1::ModelSpec();
+  model_.set_architecture("external");
+  model_.set_sequence_length(16);
+  ASSERT_TRUE(Write().ok());
+  EXPECT_FALSE(fs::exists(directory_ + "/config.json"));
+  EXPECT_FALSE(fs::exists(directory_ + "/generation_config.json"));
+  EXPECT_TRUE(fs::exists(directory_ + "/manifest.json"));
+  std::vector<float> parameters;
+  ASSERT_TRUE(Read(parameters).ok());
+  EXPECT_EQ(parameters, parameters_);
+  const absl::Status status =
+      ReadCheckpointModel(PosixFileSystem(), directory_).status();
+  EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_TRUE(absl::StrContains(status.message(), "an external model"))
+      << status;
+}
+
+TEST_F(CheckpointTest, AScalarIsATensorOfOneElement) {
+  layout_.mutable_tensors(0)->set_name("scale");
+  layout_.mutable_tensors(0)->clear_shape();
+  layout_.mutable_tensors(0)->add_shape(1);
+  layout_.mutable_tensors()->DeleteSubrange(1, 1);
+  parameters_ = {2.5f};
+  ASSERT_TRUE(Write().ok());
+  fs::remove(directory_ + "/manifest.json");
+  const std::string value(reinterpret_cast<const char*>(parameters_.data()), 4);
+  Put("model.safetensors", RawFile({{"scale", "F32", "[]", value}}));
+  std::vector<float> parameters;
+  const absl::Status read = Read(parameters);
+  ASSERT_TRUE(read.ok()) << read;
+  EXPECT_EQ(parameters, parameters_);
+  layout_.mutable_tensors(0)->set_shape(0, 2);
+  parameters_ = {2.5f, 1};
+  EXPECT_TRUE(absl::StrContains(
+      ReadWith(RawFile({{"scale", "F32", "[]", value}})).message(),
+      "has shape []"));
+}
+
 TEST_F(CheckpointTest, SaysWhatIsMissing) {
   EXPECT_EQ(ReadCheckpointModel(PosixFileSystem(), directory_).status().code(),
             absl::StatusCode::kNotFound);

@@ -249,6 +249,11 @@ class FileDataSet : public DataSet {
 
 absl::StatusOr<std::unique_ptr<DataSet>> DataSet::Open(
     const v1::DataSpec& spec, const std::string& path) {
+  if (spec.format() == v1::DATA_FORMAT_EXTERNAL) {
+    return absl::InvalidArgumentError(
+        "the data is external (data.format EXTERNAL): only the trainer of an "
+        "island can read it");
+  }
   if (!(spec.validation_fraction() >= 0) || spec.validation_fraction() >= 1) {
     return absl::InvalidArgumentError(
         "the data's validation_fraction must be in [0, 1)");

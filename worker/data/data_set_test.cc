@@ -163,6 +163,14 @@ TEST_F(DataSetTest, FingerprintSeesContentAndNamesButNotTheSeedOrThePlace) {
   EXPECT_NE(first, of("two", 1));
 }
 
+TEST_F(DataSetTest, OpensNoExternalData) {
+  Write("a", "hello");
+  spec_.set_format(v1::DATA_FORMAT_EXTERNAL);
+  const absl::Status status = DataSet::Open(spec_, root_.string()).status();
+  EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_NE(status.message().find("only the trainer"), std::string::npos);
+}
+
 TEST_F(DataSetTest, SaysWhatIsMissing) {
   auto data = DataSet::Open(spec_, (root_ / "nowhere").string());
   EXPECT_EQ(data.status().code(), absl::StatusCode::kNotFound);

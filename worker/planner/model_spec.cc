@@ -1,17 +1,18 @@
 #include "worker/planner/model_spec.h"
 
 #include <algorithm>
-#include <numeric>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
+#include "base/layout/external_model.h"
 #include "base/layout/run_length.h"
 #include "base/status/status_macros.h"
 #include "worker/engine/model/parameter_layout.h"
 #include "worker/engine/optimizer/optimizer_options.h"
+#include "worker/planner/balanced_fragments.h"
 
 namespace atl::worker {
 namespace {
@@ -39,42 +40,6 @@ std::vector<int64_t> LayerSizes(const engine::ParameterLayout& parameters,
     sizes[layer] += parameter.element_count;
   }
   return sizes;
-}
-
-// The fragment of each layer: adjacent layers, with the smallest possible
-// largest fragment. Requires: 1 <= fragment_count <= sizes.size().
-std::vector<int32_t> BalancedFragments(const std::vector<int64_t>& sizes,
-                                       int32_t fragment_count) {
-  // Fills fragments up to `capacity` and returns their number. Every fragment
-  // gets a layer: if necessary the last layers get one each.
-  std::vector<int32_t> fragments(sizes.size());
-  const auto fill = [&](int64_t capacity) {
-    int32_t fragment = 0;
-    int64_t filled = 0;
-    for (size_t layer = 0; layer < sizes.size(); ++layer) {
-      const auto left = static_cast<int32_t>(sizes.size() - layer);
-      if (layer > 0 && (filled + sizes[layer] > capacity ||
-                        left <= fragment_count - 1 - fragment)) {
-        ++fragment;
-        filled = 0;
-      }
-      fragments[layer] = fragment;
-      filled += sizes[layer];
-    }
-    return fragment + 1;
-  };
-  int64_t low = *std::max_element(sizes.begin(), sizes.end());
-  int64_t high = std::accumulate(sizes.begin(), sizes.end(), int64_t{0});
-  while (low < high) {
-    const int64_t middle = low + (high - low) / 2;
-    if (fill(middle) <= fragment_count) {
-      high = middle;
-    } else {
-      low = middle + 1;
-    }
-  }
-  fill(low);
-  return fragments;
 }
 
 std::vector<int32_t> DealLayers(const engine::ParameterLayout& parameters,
@@ -119,6 +84,11 @@ absl::Status CheckLayout(const v1::Layout& layout,
 absl::StatusOr<engine::ModelConfig> MakeModelConfig(
     const v1::ModelSpec& model) {
   engine::ModelConfig config;
+  if (IsExternal(model)) {
+    return absl::InvalidArgumentError(
+        "the model is external (model.architecture \"external\"): only the "
+        "trainer of its islands can compute with it");
+  }
   if (model.architecture() == "gpt2") {
     config.architecture = engine::Architecture::kGpt2;
   } else if (model.architecture() == "mixtral") {

@@ -24,7 +24,8 @@ enum class FragmentAssignment {
   kBalanced,
 };
 
-// INVALID_ARGUMENT: the architecture is unknown, or a size is out of range.
+// INVALID_ARGUMENT: the architecture is unknown or external, or a size is out
+// of range.
 absl::StatusOr<engine::ModelConfig> MakeModelConfig(const v1::ModelSpec& model);
 
 // Parses a run file's "strided" or "balanced". INVALID_ARGUMENT: neither.

@@ -5,6 +5,7 @@
 #include <set>
 #include <string>
 
+#include "absl/strings/match.h"
 #include "base/layout/layout.h"
 #include "gtest/gtest.h"
 
@@ -145,6 +146,16 @@ TEST(ModelSpecTest, RefusesModelsThatItCannotBuild) {
   model.set_head_count(5);
   EXPECT_EQ(BuildLayout(model).status().code(),
             absl::StatusCode::kInvalidArgument);
+}
+
+TEST(ModelSpecTest, SaysThatOnlyATrainerKnowsAnExternalModel) {
+  v1::ModelSpec model;
+  model.set_architecture("external");
+  model.set_sequence_length(16);
+  const absl::Status status = MakeModelConfig(model).status();
+  EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_TRUE(absl::StrContains(status.message(), "external")) << status;
+  EXPECT_EQ(BuildLayout(model).status(), status);
 }
 
 TEST(ModelSpecTest, TheScheduleSpansTheWholeRun) {

@@ -65,9 +65,13 @@ void AddRunCreate(CLI::App& app, Context& context) {
   command->footer(absl::StrCat(
       "FILE is TOML with the fields of RunSpec, or a preset: ", PresetNames(),
       ".\nA retry is safe: the same file and id give the same run.\n"
-      "Example:\n  atoll run create my.toml --run-id spring"));
+      "Examples:\n  atoll run create my.toml --run-id spring\n"
+      "  atoll run create my.toml --tensors tensors.json"));
   auto options = std::make_shared<CreateOptions>();
   AddRunFileFlags(*command, options->file, options->changes);
+  command->add_option("--tensors", options->changes.tensors_path,
+                      "File with the list of tensors of an external model, "
+                      "instead of the file's");
   command->add_flag("--validate-only", options->validate_only,
                     "Only check the file; create nothing");
   SetAction(*command, context, CreateRun, options);

@@ -63,7 +63,9 @@ void AddRunExport(CLI::App& app, Context& context) {
   command->footer(
       "The directory loads in transformers (AutoModelForCausalLM), `atoll "
       "eval`\n"
-      "and `atoll generate`.\n"
+      "and `atoll generate`. Of an external model it has only the tensors, "
+      "with the\n"
+      "names of the run's list.\n"
       "Example:\n  atoll run export laptop --output model");
   auto flags = std::make_shared<RunExportOptions>();
   ExportOptions* const options = &flags->what;

@@ -107,6 +107,7 @@ std::string DescribeState(const v1::GetRunStateResponse& state) {
     fields.Add("left",
                absl::StrCat(FormatSpan(left), " at the islands' speed"));
   }
+  fields.Add("model", DescribeModel(run.spec()));
   fields.Add("exchange", DescribeExchange(run.spec().exchange()));
   fields.Add("bytes up", FormatBytes(state.sent_bytes()));
   fields.Add("bytes down", FormatBytes(state.received_bytes()));

@@ -8,11 +8,13 @@
 #include "absl/strings/str_cat.h"
 #include "base/features/features.h"
 #include "base/layout/digest.h"
+#include "base/layout/external_model.h"
 #include "base/layout/fragment_schedule.h"
 #include "base/layout/layout.h"
 #include "base/layout/run_length.h"
 #include "base/layout/run_timing.h"
 #include "coordinator/core/spec/validate_exchange.h"
+#include "coordinator/core/spec/validate_external.h"
 #include "coordinator/core/spec/validate_streaming.h"
 #include "coordinator/core/verdict/verdict_rule.h"
 #include "google/protobuf/duration.pb.h"
@@ -105,7 +107,8 @@ void CheckModel(const v1::ModelSpec& model, Checker& check) {
   check.Require(
       gpt2 || mixture || model.architecture() == "llama", "model.architecture",
       absl::StrCat("is \"", model.architecture(),
-                   "\"; there are \"llama\", \"gpt2\" and \"mixtral\""));
+                   "\"; there are \"llama\", \"gpt2\" and \"mixtral\", and "
+                   "\"external\" for a trainer's own model"));
   check.InRange(model.vocab_size(), 2, 1 << 24, "model.vocab_size");
   check.InRange(model.hidden_size(), 1, 1 << 20, "model.hidden_size");
   check.InRange(model.intermediate_size(), 1, 1 << 22,
@@ -472,7 +475,7 @@ void CheckData(const v1::RunSpec& spec, Checker& check) {
   const v1::DataSpec& data = spec.data();
   check.Require(data.format() != v1::DATA_FORMAT_UNSPECIFIED &&
                     v1::DataFormat_IsValid(data.format()),
-                "data.format", "must be BYTES, LLMC or UINT16");
+                "data.format", "must be BYTES, LLMC, UINT16 or EXTERNAL");
   check.Require(data.path().size() <= 4096, "data.path",
                 "is longer than 4096 bytes");
   bool is_hex = data.fingerprint().size() == 64;
@@ -494,7 +497,9 @@ void CheckData(const v1::RunSpec& spec, Checker& check) {
                 "history.keep_round_count");
   check.InRange(spec.evaluation().every_round_count(), 0, kCountMax,
                 "evaluation.every_round_count");
-  if (spec.evaluation().every_round_count() > 0) {
+  // An external trainer evaluates on data of its choice.
+  if (spec.evaluation().every_round_count() > 0 &&
+      data.format() != v1::DATA_FORMAT_EXTERNAL) {
     check.InRange(spec.evaluation().batch_count(), 1, 1 << 24,
                   "evaluation.batch_count");
     check.Require(data.validation_fraction() > 0, "data.validation_fraction",
@@ -543,8 +548,11 @@ std::vector<FieldViolation> ValidateSpec(const v1::RunSpec& spec) {
   std::vector<FieldViolation> violations;
   Checker check(violations);
   CheckLayout(spec, check);
-  CheckModel(spec.model(), check);
-  CheckInner(spec.inner(), check);
+  CheckExternal(spec, violations);
+  if (!IsExternal(spec.model())) {
+    CheckModel(spec.model(), check);
+    CheckInner(spec.inner(), check);
+  }
   CheckOuter(spec.outer(), check);
   CheckSchedule(spec.schedule(), check);
   CheckLength(spec, check);
