@@ -74,6 +74,8 @@ class Cluster:
         self._servers = []     # Ids in the order of their first start.
         self._doomed = set()   # Names of processes that may end.
         self._islands = {}     # Name: arguments of start_island.
+        self._trainers = {}    # Name: id of the island that it trains.
+        self._sockets = None   # Directory of the trainers' sockets.
         self._coordinator_arguments = []  # Of its last start.
         self._disks = {}       # Name: its power.Disk or broken_disk.Disk.
         self._roots = {}       # Name: directory of its program's version.
@@ -195,6 +197,39 @@ class Cluster:
             command += ["--data", data]
         return self._start(name, command, failpoint=failpoint, prefix=prefix)
 
+    def start_trainer_island(self, island_id, armed=None, arguments=(),
+                             program="harness/numpy_trainer.py"):
+        """An island whose trainer is a process of its own: trainer-of-ID."""
+        if self._sockets is None:
+            # A socket's path is short; a test's directory may not be.
+            self._sockets = tempfile.mkdtemp(prefix="atoll-", dir="/tmp")
+        self.start_island(
+            "run", island_id, failpoint=(armed or {}).get(island_id),
+            arguments=["--trainer=unix:" + self._socket(island_id)] +
+            list(arguments))
+        name = "trainer-of-" + island_id
+        self._trainers[name] = (island_id, program)
+        self.start_trainer(name, (armed or {}).get(name))
+
+    def _socket(self, island_id):
+        return os.path.join(self._sockets, island_id)
+
+    def start_trainer(self, name, die_at=None):
+        island_id, program = self._trainers[name]
+        command = ["/usr/bin/python3", "-B", processes.source(
+            os.path.join("tests/integration", program)), "run"]
+        if die_at:
+            command.append("--die-at=" + die_at)
+        (self._doomed.add if die_at else self._doomed.discard)(name)
+        process = processes.Process(
+            name, command, os.path.join(self.directory, name + ".log"),
+            {"ATOLL_SOCKET": self._socket(island_id),
+             "ATOLL_WORK_DIR": os.path.join(self.directory, name),
+             # One thread: sums have one order.
+             "OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1"})
+        self.processes[name] = process
+        return process
+
     def start_mesh_island(self, island_id, mesh, process_count=1, armed=None,
                           arguments=(), directory=None):
         """Starts an island with ranks. Several processes are ISLAND.0,
@@ -261,6 +296,8 @@ class Cluster:
                 failpoint, arguments=self._coordinator_arguments)
         if name in self._servers:
             return self.start_server(name, failpoint)
+        if name in self._trainers:
+            return self.start_trainer(name)
         return self.start_island(**self._islands[name])
 
     def cut_power_of(self, name, lies=False, seed=None):
@@ -353,6 +390,8 @@ class Cluster:
             known.close()
         while self._claimed:
             ports.release(self._claimed.pop())
+        if self._sockets is not None:
+            shutil.rmtree(self._sockets, ignore_errors=True)
 
     def describe(self):
         return "\n".join("--- %s (status %s)\n%s" % (n, p.poll(), p.tail(15))

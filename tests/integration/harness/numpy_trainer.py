@@ -1,0 +1,118 @@
+"""A trainer with NumPy: linear regression, gradient descent with momentum.
+
+usage: numpy_trainer.py RUN [--die-at POINT@N]
+
+Its exchange is at ATOLL_SOCKET; it keeps its states in ATOLL_WORK_DIR. POINT is
+`step` (after the Nth step), `save` (while the Nth state is captured), `saved`
+(once the Nth state is durable, before the exchange knows) or `load` (while the
+Nth state is taken back).
+"""
+
+import argparse
+import os
+import signal
+import sys
+
+import numpy
+
+from harness import processes
+
+sys.path.insert(0, os.path.dirname(os.path.dirname(
+    processes.source("worker/sdk/python/atoll/__init__.py"))))
+import atoll  # pylint: disable=wrong-import-position
+
+# Rows and columns of the weights: more than one block.
+INPUTS, OUTPUTS = 90, 50
+BATCH = 16
+TENSORS = {"version": 1, "tensors": [
+    {"name": "weights", "shape": [INPUTS, OUTPUTS],
+     "init": {"kind": "normal", "value": 0.1}},
+    {"name": "bias", "shape": [OUTPUTS]},
+]}
+
+
+class Death:
+    """Kills this process at one point."""
+
+    def __init__(self, text):
+        self._point, _, count = (text or "").partition("@")
+        self._left = int(count or 1)
+
+    def hit(self, point):
+        if point == self._point:
+            self._left -= 1
+            if self._left == 0:
+                os.kill(os.getpid(), signal.SIGKILL)
+
+
+class Momentum:
+    """The optimizer. Its state is more than the parameters say."""
+
+    def __init__(self, death):
+        self._death = death
+        self.values = {"weights": numpy.zeros((INPUTS, OUTPUTS), "f4"),
+                       "bias": numpy.zeros(OUTPUTS, "f4")}
+        self.position = 0
+
+    def step(self, arrays, gradients, rate):
+        for name, gradient in gradients.items():
+            self.values[name] *= numpy.float32(0.5)
+            self.values[name] += gradient
+            arrays[name] -= numpy.float32(rate) * self.values[name]
+        self.position += 1
+
+    def state_dict(self):
+        self._death.hit("save")
+        return {"values": self.values, "position": self.position}
+
+    def load_state_dict(self, state):
+        self._death.hit("load")
+        self.values = {k: v.copy() for k, v in state["values"].items()}
+        self.position = state["position"]
+
+
+def batch(shard, position):
+    """Inputs and targets, the same for the same arguments."""
+    generator = numpy.random.default_rng([7, shard, position])
+    inputs = generator.standard_normal((BATCH, INPUTS), "f4")
+    truth = numpy.sin(numpy.arange(INPUTS * OUTPUTS, dtype="f4")).reshape(
+        INPUTS, OUTPUTS)
+    return inputs, inputs @ truth
+
+
+def loss_and_gradients(arrays, inputs, targets):
+    error = inputs @ arrays["weights"] + arrays["bias"] - targets
+    scale = numpy.float32(2 / error.size)
+    return float(numpy.mean(error * error)), {
+        "weights": inputs.T @ error * scale,
+        "bias": error.sum(axis=0) * scale}
+
+
+def main():
+    parser = argparse.ArgumentParser()
+    parser.add_argument("run")
+    parser.add_argument("--die-at")
+    arguments = parser.parse_args()
+    death = Death(arguments.die_at)
+    optimizer = Momentum(death)
+    island = atoll.Island("", run=arguments.run,
+                          work_dir=os.environ["ATOLL_WORK_DIR"],
+                          state={"optimizer": optimizer}, save="always")
+
+    @island.evaluate
+    def evaluate():
+        inputs, targets = batch(999, 0)
+        return loss_and_gradients(island.arrays, inputs, targets)[0], BATCH
+
+    with island:
+        while True:
+            inputs, targets = batch(island.data_shard, optimizer.position)
+            loss, gradients = loss_and_gradients(island.arrays, inputs, targets)
+            optimizer.step(island.arrays, gradients, 0.5 * island.lr_scale)
+            death.hit("step")
+            if not island.step(loss=loss, tokens=BATCH):
+                break
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,142 @@
+#!/usr/bin/python3
+"""Islands whose trainer is another process, with real programs and NumPy.
+
+A death of the trainer, of the exchange or of both changes no bit of a strict
+run, and nothing counts twice."""
+
+import json
+import os
+
+from harness import cases
+from harness import cluster as cluster_module
+from harness import numpy_trainer
+from harness import processes
+from harness import run_file
+
+EXTERNAL = run_file.merged(
+    run_file.BASE, {"model": None, "data": None, "inner": None}, {
+        "model": {"architecture": "external", "sequence_length": 1,
+                  "tensors": "tensors.json"},
+        "data": {"format": "external", "data_shard_count": 3},
+        "inner": {"batch_size": numpy_trainer.BATCH},
+        "schedule": {"round_count": 4, "inner_step_count": 4},
+    })
+STREAMING = {
+    "layout": {"fragment_count": 2},
+    "schedule": {"fragment_schedule": "staggered", "inner_step_count": 6,
+                 "overlap_step_count": 2, "blend": 0.5},
+}
+ENCODED = {"exchange": {"up": "int8", "error_feedback": True, "down": "bf16"}}
+ISLANDS = ("island-0", "island-1", "island-2")
+
+
+class TrainerTest(cluster_module.IntegrationTest):
+
+    def run_values(self, *changes):
+        return run_file.merged(EXTERNAL, *changes)
+
+    def start(self, cluster, values, armed=None):
+        with open(os.path.join(cluster.directory, "tensors.json"), "w",
+                  encoding="utf-8") as file:
+            json.dump(numpy_trainer.TENSORS, file)
+        cluster.start_service()
+        cluster.create_run(values)
+        for island in ISLANDS:
+            cluster.start_trainer_island(island, armed)
+
+    def finish(self, cluster, values):
+        sha256 = self.finish_strict(cluster, values)
+        for island in ISLANDS:
+            # Both processes end by themselves, with 0.
+            for name in (island, "trainer-of-" + island):
+                if name not in cluster.deaths:
+                    self.assertEqual(cluster.processes[name].wait(), 0,
+                                     cluster.processes[name].tail())
+        return sha256
+
+    def reference(self, *changes):
+        values = self.run_values(*changes)
+
+        def run(cluster):
+            self.start(cluster, values)
+            return self.finish(cluster, values)
+
+        return self.once(changes, run)
+
+    def kill_at(self, victim, point, *changes):
+        values = self.run_values(*changes)
+        self.assert_a_death_changes_no_bit(
+            self.cluster, values, self.reference(*changes), victim, point,
+            lambda armed: self.start(self.cluster, values, armed))
+
+    def test_it_trains(self):
+        self.reference()
+        values = self.run_values()
+        self.start(self.cluster, values)
+        self.assertEqual(self.finish(self.cluster, values), self.reference())
+        losses = [r.evaluation.loss for r in self.cluster.rounds()
+                  if r.HasField("evaluation")]
+        self.assertGreater(len(losses), 1)
+        self.assertLess(losses[-1], losses[0])
+
+    def test_streaming_gives_other_bits(self):
+        self.assertEqual(
+            len({self.reference(), self.reference(STREAMING),
+                 self.reference(STREAMING, ENCODED)}), 3)
+
+    def test_a_kill_of_both_at_once(self):
+        values = self.run_values()
+        expected = self.reference()
+        self.start(self.cluster, values)
+        self.cluster.wait_commits(1)
+        for name in ("island-1", "trainer-of-island-1"):
+            self.cluster.kill(name)
+        for name in ("trainer-of-island-1", "island-1"):
+            self.cluster.restart(name)
+        self.assertEqual(self.finish(self.cluster, values), expected)
+
+    def test_an_async_run_takes_every_contribution_once(self):
+        values = self.run_values(run_file.ELASTIC, {
+            "outer": {"weighting": "uniform"},
+            "schedule": {"max_staleness": 4, "grace_window": None,
+                         "round_count": 30},
+        })
+        self.start(self.cluster, values)
+        self.cluster.wait_state(cluster_module.COMPLETED)
+        self.assert_rounds_whole(self.cluster, values)
+
+    def test_an_elastic_run_loses_a_trainer_and_takes_it_back(self):
+        values = self.run_values(STREAMING, run_file.ELASTIC, {
+            "schedule": {"max_ahead_steps": 2}})
+        self.start(self.cluster, values)
+        self.assert_taken_back(self.cluster, "trainer-of-island-1", "island-1",
+                               values)
+
+
+def add_deaths():
+    """A test for each point at which a process may die."""
+    # Points passed once in a run.
+    once = ("island.joined.", "island.evaluated.")
+    never = ("island.leave.",)
+
+    def add(victim, point, *changes):
+        name = "test_%s_killed_at_%s%s" % (
+            victim.replace("-", "_"), point.replace(".", "_").replace("@", "_"),
+            "_streaming" if changes else "")
+        setattr(TrainerTest, name,
+                lambda self: self.kill_at(victim, point, *changes))
+
+    for name in processes.failpoints(processes.CLI, "island"):
+        if not name.startswith(never):
+            add("island-1", name if name.startswith(once) else name + "@2")
+    for point in ("step@6", "save@3", "saved@2", "load@1"):
+        add("trainer-of-island-1", point)
+    for point in ("step@9", "saved@4"):
+        add("trainer-of-island-1", point, STREAMING)
+    add("island-1", "island.pushed.after@3", STREAMING, ENCODED)
+
+
+add_deaths()
+
+if __name__ == "__main__":
+    cases.main()
