@@ -16,8 +16,8 @@ packages=(
   ca-certificates tzdata
   # Tests and benchmarks.
   libgtest-dev libgmock-dev libbenchmark-dev libgloo-dev
-  python3 python3-grpcio python3-protobuf python3-venv openssl iproute2
-  prometheus
+  python3 python3-grpcio python3-numpy python3-protobuf python3-venv openssl
+  iproute2 prometheus
 )
 
 missing=()

@@ -1,0 +1,111 @@
+"""A connection with the exchange: packets over a Unix socket (SEQPACKET).
+
+Not thread-safe.
+"""
+
+from __future__ import annotations
+
+import os
+import select
+import socket
+from typing import Any
+
+from . import _forks, _messages
+from ._messages import Message
+from .errors import ConnectionLost, Error
+
+_PATH_BYTES_MAX = 107  # Of a Unix socket's path, in Linux.
+_ANCILLARY_BYTES = socket.CMSG_SPACE(4 * 4)  # For four file descriptors.
+
+def check_path(path: str) -> None:
+    """Error PATH_TOO_LONG: no Unix socket can have this path."""
+    if len(os.fsencode(path)) > _PATH_BYTES_MAX:
+        raise Error("the socket's path is longer than %d bytes: %s" %
+                    (_PATH_BYTES_MAX, path), reason="PATH_TOO_LONG",
+                    code="INVALID_ARGUMENT", hint="Give a shorter work_dir.")
+
+
+class Connection:
+    """One connection. It owns the socket."""
+
+    def __init__(self, sock: socket.socket):
+        self._socket = sock
+        self._files: list[int] = []
+        _forks.close_in_children(self)
+
+    @classmethod
+    def to(cls, path: str) -> "Connection":
+        """Connects. OSError: nothing accepts connections at `path`."""
+        check_path(path)
+        sock = socket.socket(socket.AF_UNIX,
+                             socket.SOCK_SEQPACKET | socket.SOCK_CLOEXEC)
+        try:
+            sock.connect(path)
+        except OSError:
+            sock.close()
+            raise
+        return cls(sock)
+
+    def send(self, seq: int, kind: str, body: dict[str, Any],
+             wait: bool = True) -> None:
+        """Sends a packet. With wait=False a packet that does not fit is lost.
+
+        ConnectionLost: the exchange is away.
+        """
+        flags = socket.MSG_NOSIGNAL | (0 if wait else socket.MSG_DONTWAIT)
+        try:
+            self._socket.send(_messages.encode(seq, kind, body), flags)
+        except BlockingIOError:
+            return
+        except OSError as error:
+            raise ConnectionLost("cannot send to the exchange: %s" %
+                                 error) from error
+
+    def receive(self, timeout_s: float | None = None) -> Message | None:
+        """The next packet; None: none came in time. None as time: no bound.
+
+        ConnectionLost: the exchange is away. Error UNREADABLE_MESSAGE: the
+        packet is not a message; the connection is useless then.
+        """
+        if timeout_s:
+            waiter = select.poll()
+            waiter.register(self._socket, select.POLLIN)
+            if not waiter.poll(max(1, int(timeout_s * 1000))):
+                return None
+        try:
+            # Not recv_fds: in Python 3.11 it ignores its flags.
+            packet, ancillary, flags, _ = self._socket.recvmsg(
+                _messages.PACKET_BYTES_MAX, _ANCILLARY_BYTES,
+                socket.MSG_CMSG_CLOEXEC |
+                (0 if timeout_s is None else socket.MSG_DONTWAIT))
+        except BlockingIOError:
+            return None
+        except OSError as error:
+            raise ConnectionLost("cannot receive from the exchange: %s" %
+                                 error) from error
+        for level, kind, data in ancillary:
+            if (level, kind) == (socket.SOL_SOCKET, socket.SCM_RIGHTS):
+                self._files += memoryview(data)[:len(data) // 4 * 4].cast("i")
+        if not packet:
+            raise ConnectionLost("the exchange closed the connection")
+        if flags & (socket.MSG_TRUNC | socket.MSG_CTRUNC):
+            raise _messages.unreadable("a packet of more than %d bytes, or too "
+                                       "many file descriptors" %
+                                       _messages.PACKET_BYTES_MAX)
+        return _messages.decode(packet)
+
+    def take_file(self) -> int | None:
+        """The descriptor that came with the newest packet, for the caller.
+
+        Error UNREADABLE_MESSAGE: it came with more than one.
+        """
+        if len(self._files) > 1:
+            raise _messages.unreadable("%d file descriptors in a packet" %
+                                       len(self._files))
+        return self._files.pop() if self._files else None
+
+    def close(self) -> None:
+        for file in self._files:
+            os.close(file)
+        self._files.clear()
+        self._socket.close()

@@ -1,0 +1,98 @@
+"""The layout of a run: which tensors, in which fragments, from what values."""
+
+from __future__ import annotations
+
+import math
+from typing import Any, Mapping, NamedTuple
+
+import numpy as np
+
+from . import _torch
+from ._module import shared_tensors
+from .errors import Error
+
+CLASSES = ("matrix", "embedding", "vector")
+INIT_KINDS = ("normal", "constant")
+
+
+class Tensor(NamedTuple):
+    """A tensor of the trainer: its elements as float32, and what it is for."""
+
+    values: np.ndarray
+    tensor_class: str
+
+
+def of_arrays(arrays: Mapping[str, np.ndarray]) -> dict[str, Tensor]:
+    return {name: Tensor(np.asarray(array, dtype="<f4"),
+                         "matrix" if np.ndim(array) > 1 else "vector")
+            for name, array in arrays.items()}
+
+
+def of_module(model: Any, buffers: str, names: Any) -> dict[str, Tensor]:
+    torch = _torch.loaded()
+    embeddings = {id(m.weight) for m in model.modules()
+                  if isinstance(m, torch.nn.Embedding)}
+    tensors = {}
+    for name, tensor in shared_tensors(model, buffers, names).items():
+        values = tensor.detach().to("cpu", torch.float32).numpy()
+        tensors[name] = Tensor(values, "embedding" if id(tensor) in embeddings
+                               else "matrix" if values.ndim > 1 else "vector")
+    return tensors
+
+
+def _init(values: np.ndarray) -> tuple[str, float]:
+    """What version 0 of a tensor is made from, without its random values.
+
+    Two processes must get the same layout from two models of one shape. So a
+    tensor whose elements are all equal keeps that value; another vector gets 0,
+    and a matrix gets normal values with a variance of 1 / inputs.
+    """
+    first = float(values.flat[0])
+    if (values == first).all() and math.isfinite(first):
+        return "constant", first
+    if values.ndim < 2:
+        return "constant", 0.0
+    return "normal", 1.0 / math.sqrt(math.prod(values.shape[1:]))
+
+
+def tensors_json(tensors: Mapping[str, Tensor], fragment_count: int,
+                 first_values: Mapping[str, tuple[str, float]] | None
+                 ) -> dict[str, Any]:
+    """The content of tensors.json, for `atoll run create --tensors`.
+
+    Tensors go to fragments in their order, about equally many elements each.
+
+    Error INVALID_ARGUMENT: there are fewer tensors than fragments, or
+    `first_values` names a tensor that does not exist.
+    """
+    chosen = dict(first_values or {})
+    if not 1 <= fragment_count <= len(tensors):
+        raise Error("%d fragments of %d tensors" %
+                    (fragment_count, len(tensors)), code="INVALID_ARGUMENT")
+    unknown = sorted(set(chosen) - set(tensors))
+    if unknown:
+        raise Error("first_values names %s, which is no tensor" % unknown[0],
+                    code="INVALID_ARGUMENT")
+    total = sum(t.values.size for t in tensors.values())
+    rows, before, fragment = [], 0, 0
+    for index, (name, tensor) in enumerate(tensors.items()):
+        if tensor.values.size < 1:
+            raise Error("%s is empty" % name, code="INVALID_ARGUMENT")
+        middle = before + tensor.values.size / 2
+        wanted = int(fragment_count * middle / total)
+        # One fragment further at most, so that none is empty; and as many
+        # tensors are left as fragments.
+        if index:
+            fragment = max(min(wanted, fragment + 1), fragment,
+                           fragment_count - len(tensors) + index)
+        before += tensor.values.size
+        kind, value = chosen.get(name) or _init(tensor.values)
+        if kind not in INIT_KINDS:
+            raise Error("first_values[%r] is of the kind %r; give one of %s" %
+                        (name, kind, INIT_KINDS), code="INVALID_ARGUMENT")
+        rows.append({"name": name,
+                     "shape": list(tensor.values.shape) or [1],
+                     "fragment": fragment,
+                     "class": tensor.tensor_class,
+                     "init": {"kind": kind, "value": value}})
+    return {"version": 1, "tensors": rows}

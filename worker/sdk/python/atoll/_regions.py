@@ -1,0 +1,170 @@
+"""The regions of shared memory in which parameters travel.
+
+A fragment has one region: f32, little-endian. A region keeps its address for
+the life of the process: after a new connection the new memory is mapped in the
+place of the old. So the views that the trainer holds stay valid.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import math
+import mmap
+import os
+from typing import Any
+
+import numpy as np
+
+from ._messages import unreadable
+from .errors import Error
+
+_ELEMENT_BYTES = 4
+_ELEMENTS_MAX = 1 << 40
+_MAP_FIXED = 0x10
+_LIBC = ctypes.CDLL(None, use_errno=True)
+_LIBC.mmap.restype = ctypes.c_void_p
+_LIBC.mmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int,
+                       ctypes.c_int, ctypes.c_int, ctypes.c_long]
+
+
+class Region:
+    """One fragment's memory.
+
+    Attributes:
+      element_count: Elements, each 4 bytes.
+      tensors: {name: (shape, element offset)} in the layout's order.
+      views: {name: float32 array of the tensor's shape}, in the region.
+    """
+
+    def __init__(self, file: int, element_count: int):
+        """Maps `file`, and owns it."""
+        self._file = file
+        self.element_count = element_count
+        self.tensors: dict[str, tuple[tuple[int, ...], int]] = {}
+        self.views: dict[str, np.ndarray] = {}
+        self._end = 0  # Of the last tensor, in elements.
+        size = os.fstat(file).st_size
+        if size < element_count * _ELEMENT_BYTES:
+            self.close()
+            raise unreadable("a region of %d bytes for %d elements" %
+                             (size, element_count))
+        # The arrays keep the mapping; it goes with the last of them.
+        self.flat = np.frombuffer(
+            mmap.mmap(file, element_count * _ELEMENT_BYTES), dtype="<f4")
+
+    def add(self, name: str, shape: list[int], offset: int) -> None:
+        if any(size < 1 for size in shape):
+            raise unreadable("tensor %s has the shape %s" % (name, shape))
+        end = offset + math.prod(shape)
+        if not self._end <= offset < end <= self.element_count:
+            raise unreadable(
+                "tensor %s has elements [%d, %d); the one before it ends at "
+                "%d, the region at %d" % (name, offset, end, self._end,
+                                          self.element_count))
+        self._end = end
+        self.tensors[name] = (tuple(shape), offset)
+        self.views[name] = self.flat[offset:end].reshape(shape)
+
+    def become(self, other: "Region") -> None:
+        """Maps the memory of `other` at this region's address."""
+        length = self.element_count * _ELEMENT_BYTES
+        address = self.flat.ctypes.data
+        mapped = _LIBC.mmap(address, length, mmap.PROT_READ | mmap.PROT_WRITE,
+                            mmap.MAP_SHARED | _MAP_FIXED, other._file, 0)
+        if mapped != address:
+            raise Error("cannot map a region: %s" %
+                        os.strerror(ctypes.get_errno()), code="INTERNAL")
+
+    def close(self) -> None:
+        """Closes the descriptor. The memory stays mapped."""
+        if self._file >= 0:
+            os.close(self._file)
+            self._file = -1
+
+
+class Regions:
+    """The regions of a connection, in the order of fragments."""
+
+    def __init__(self, fragment_count: int):
+        if fragment_count < 1:
+            raise unreadable("fragment_count is %d" % fragment_count)
+        self.fragment_count = fragment_count
+        self.fragments: list[Region] = []
+        self.complete = False
+        self._names: set[str] = set()
+        self._is_open = False  # The newest fragment expects more messages.
+
+    def add(self, layout: dict[str, Any], file: int | None) -> None:
+        """Takes one `layout` message, and owns `file`, its descriptor."""
+        try:
+            self._check(layout, file)
+        except Error:
+            if file is not None:
+                os.close(file)
+            raise
+        if file is not None:
+            self.fragments.append(Region(file, layout["element_count"]))
+        region = self.fragments[-1]
+        for tensor in layout["tensors"]:
+            name = tensor["name"]
+            if not name or name in self._names:
+                raise unreadable("two tensors have the name %r" % name)
+            self._names.add(name)
+            region.add(name, tensor["shape"], tensor["element_offset"])
+        self._is_open = not layout["last"]
+        if layout["last"] and not region.tensors:
+            raise unreadable("fragment %d has no tensor" % layout["fragment"])
+        self.complete = (not self._is_open and
+                         len(self.fragments) == self.fragment_count)
+
+    def _check(self, layout: dict[str, Any], file: int | None) -> None:
+        if self.complete:
+            raise unreadable("a layout after the last one")
+        expected = len(self.fragments) - (1 if self._is_open else 0)
+        if layout["fragment"] != expected:
+            raise unreadable("a layout of fragment %d; expected fragment %d" %
+                             (layout["fragment"], expected))
+        if self._is_open:
+            if file is not None:
+                raise unreadable("a second region for fragment %d" % expected)
+            if layout["element_count"] not in (
+                    0, self.fragments[-1].element_count):
+                raise unreadable("fragment %d has %d and then %d elements" % (
+                    expected, self.fragments[-1].element_count,
+                    layout["element_count"]))
+        elif file is None:
+            raise unreadable("fragment %d comes without a region" % expected)
+        elif not 0 < layout["element_count"] < _ELEMENTS_MAX:
+            raise unreadable("a region of %d elements" %
+                             layout["element_count"])
+
+    def views(self, fragment: int) -> dict[str, np.ndarray]:
+        """The tensors of a fragment. Error: there is no such fragment."""
+        if not self.complete:
+            raise unreadable("a request before the last layout")
+        if not 0 <= fragment < self.fragment_count:
+            raise unreadable("fragment %d of %d" %
+                             (fragment, self.fragment_count))
+        return self.fragments[fragment].views
+
+    def all_views(self) -> dict[str, np.ndarray]:
+        """Every tensor, in the layout's order of fragments and tensors."""
+        return {name: view for region in self.fragments
+                for name, view in region.views.items()}
+
+    def become(self, other: "Regions") -> None:
+        """Takes the memory of `other`; addresses and views stay.
+
+        Error OTHER_LAYOUT: `other` describes other tensors.
+        """
+        mine = [(r.element_count, r.tensors) for r in self.fragments]
+        if mine != [(r.element_count, r.tensors) for r in other.fragments]:
+            raise Error("the run has another layout than before",
+                        reason="OTHER_LAYOUT", code="FAILED_PRECONDITION",
+                        hint="Start the trainer again.")
+        for region, replacement in zip(self.fragments, other.fragments):
+            region.become(replacement)
+
+    def close(self) -> None:
+        for region in self.fragments:
+            region.close()

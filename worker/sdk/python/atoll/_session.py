@@ -1,0 +1,194 @@
+"""One connection's conversation: the exchange asks, the trainer answers."""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from typing import Any, Callable, NamedTuple
+
+from . import _messages, _torch
+from ._connection import Connection
+from ._messages import Message
+from ._parameters import Parameters
+from ._regions import Regions
+from ._state import KeptRandom, State
+from ._steps import OpenTrain
+from ._store import Store
+from .errors import ConnectionLost, Error
+
+_HELLO_S_MAX = 900.0  # The exchange may wait for the run to exist.
+_ELASTIC_SAVE_S = 600.0
+
+
+class Trainer(NamedTuple):
+    """What a conversation works on; it lives longer than a connection."""
+
+    parameters: Parameters
+    state: State
+    store: Store
+    saves_always: bool
+    # () -> (loss, token_count), or None: the trainer does not evaluate.
+    evaluator: Callable[[], Callable[[], Any] | None]
+
+
+class Session:
+    """A connection after the hello.
+
+    Attributes:
+      hello: The exchange's answer to the hello.
+      regions: The regions, complete when the first `train` is open.
+    """
+
+    def __init__(self, connection: Connection, trainer: Trainer):
+        """Says hello. ConnectionLost, or Error: it cannot go on."""
+        self._connection = connection
+        self._trainer = trainer
+        self._last_save: float | None = None
+        connection.send(1, "hello", {"version": _messages.VERSION})
+        message = connection.receive(_HELLO_S_MAX)
+        if message is None:
+            raise ConnectionLost("the exchange does not answer the hello")
+        self._raise_if_error(message)
+        if message.kind != "hello" or message.seq != 1:
+            raise self._refuse("a %s instead of the hello" % message.kind)
+        if message.body["version"] != _messages.VERSION:
+            raise Error("the exchange speaks version %d of the protocol; this "
+                        "package speaks %d" % (message.body["version"],
+                                               _messages.VERSION),
+                        reason="OTHER_VERSION", code="UNIMPLEMENTED",
+                        hint="Use the same release of atoll and of this "
+                        "package.")
+        self.hello = message.body
+        self.regions = Regions(self.hello["fragment_count"])
+        self._bound: Callable[[Regions], Regions] | None = None
+
+    def serve(self, on_layout: Callable[[Regions], Regions],
+              deadline: float | None = None) -> OpenTrain | dict[str, Any]:
+        """Answers requests until one to train, or the end, which it returns.
+
+        Args:
+          on_layout: Takes the complete regions; returns those to use.
+          deadline: time.monotonic() at which it raises ConnectionLost.
+        """
+        while True:
+            wait = None if deadline is None else deadline - time.monotonic()
+            message = (None if wait is not None and wait <= 0 else
+                       self._connection.receive(wait))
+            if message is None:
+                raise ConnectionLost("the exchange has not ended in time")
+            self._raise_if_error(message)
+            if message.kind == "interrupt":
+                continue  # For a `train` that was answered before it came.
+            if message.kind == "end":
+                return message.body
+            if message.seq == 0:
+                raise self._refuse("%s without a seq" % message.kind)
+            if message.kind == "train":
+                return self._open_train(message)
+            self._answer(message, on_layout)
+
+    def look(self) -> Message | None:
+        """What came while a train is open: an interrupt, the end, or None."""
+        message = self._connection.receive(0)
+        if message is not None:
+            self._raise_if_error(message)
+            if message.kind not in ("interrupt", "end"):
+                raise self._refuse("%s while a train is open" % message.kind)
+        return message
+
+    def finish(self, train: OpenTrain, leave: bool = False) -> None:
+        body = train.answer()
+        if leave:
+            body["leave"] = True
+        self._connection.send(train.seq, "train", body)
+
+    def progress(self, train: OpenTrain) -> None:
+        self._connection.send(train.seq, "progress", train.progress(),
+                              wait=False)
+
+    def fail(self, error: Error, seq: int = 0) -> None:
+        """Tells the exchange why the trainer cannot go on; then closes."""
+        with contextlib.suppress(Error):
+            self._connection.send(seq, "error", {
+                "code": error.code, "reason": error.reason,
+                "message": error.message, "hint": error.hint}, wait=False)
+        self.close()
+
+    def close(self) -> None:
+        self._connection.close()
+
+    @staticmethod
+    def _refuse(why: str) -> Error:
+        return _messages.unreadable(why)
+
+    @staticmethod
+    def _raise_if_error(message: Message) -> None:
+        if message.kind == "error":
+            body = message.body
+            raise Error(body["message"] or "the exchange cannot go on",
+                        reason=body["reason"], code=body["code"] or "UNKNOWN",
+                        hint=body["hint"])
+
+    def _open_train(self, message: Message) -> OpenTrain:
+        if not self.regions.complete:
+            raise self._refuse("a train before the last layout")
+        if message.body["step_count"] < 1:
+            raise self._refuse("a train of %d steps" %
+                               message.body["step_count"])
+        return OpenTrain(message.seq, message.body)
+
+    def _answer(self, message: Message,
+                on_layout: Callable[[Regions], Regions]) -> None:
+        handler = getattr(self, "_on_" + message.kind, None)
+        if message.kind == "layout":
+            self.regions.add(message.body, self._connection.take_file())
+            if self.regions.complete:
+                self.regions = on_layout(self.regions)
+            answer = {}
+        elif handler is None:
+            raise self._refuse("a %s from the exchange" % message.kind)
+        else:
+            if not self.regions.complete:
+                raise self._refuse("a %s before the last layout" % message.kind)
+            answer = handler(message.body)
+        self._connection.send(message.seq, message.kind, answer)
+
+    def _on_read(self, body: dict[str, Any]) -> dict[str, Any]:
+        self._check_fragments(body)
+        self._trainer.parameters.read(body["fragments"])
+        return {}
+
+    def _on_write(self, body: dict[str, Any]) -> dict[str, Any]:
+        self._check_fragments(body)
+        self._trainer.parameters.write(body["fragments"])
+        return {}
+
+    def _check_fragments(self, body: dict[str, Any]) -> None:
+        for fragment in body["fragments"]:
+            self.regions.views(fragment)
+
+    def _on_save(self, body: dict[str, Any]) -> dict[str, Any]:
+        store, now = self._trainer.store, time.monotonic()
+        is_due = (self.hello["strict"] or self._trainer.saves_always or
+                  self._last_save is None or
+                  now - self._last_save >= _ELASTIC_SAVE_S)
+        if not is_due:
+            return {"save_id": store.newest()}
+        store.save(body["save_id"], self._trainer.state.capture())
+        self._last_save = now
+        return {"save_id": body["save_id"]}
+
+    def _on_load(self, body: dict[str, Any]) -> dict[str, Any]:
+        self._trainer.state.restore(self._trainer.store.load(body["save_id"]))
+        return {"save_id": body["save_id"]}
+
+    def _on_evaluate(self, body: dict[str, Any]) -> dict[str, Any]:
+        evaluate = self._trainer.evaluator()
+        if evaluate is None:
+            return {"token_count": 0}
+        torch = _torch.loaded()
+        with torch.no_grad() if torch else contextlib.nullcontext():
+            with KeptRandom():
+                result = evaluate()
+        loss, tokens = result if isinstance(result, tuple) else (result, 1)
+        return {"loss": float(loss), "token_count": int(tokens)}

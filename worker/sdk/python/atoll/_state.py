@@ -1,0 +1,95 @@
+"""The trainer's state: what decides the next step and is not a parameter."""
+
+from __future__ import annotations
+
+import random
+from typing import Any, Callable, Mapping
+
+import numpy as np
+
+from . import _torch
+from .errors import Error
+
+
+def _accessors(name: str, thing: Any) -> tuple[Callable[[], Any],
+                                               Callable[[Any], None]]:
+    """How to read and to replace the state of `thing`."""
+    if callable(getattr(thing, "state_dict", None)) and callable(
+            getattr(thing, "load_state_dict", None)):
+        return thing.state_dict, thing.load_state_dict
+    if isinstance(thing, np.random.Generator):
+        bits = thing.bit_generator
+
+        def replace(value: Any) -> None:
+            bits.state = value
+
+        return lambda: bits.state, replace
+    torch = _torch.loaded()
+    if torch is not None and isinstance(thing, torch.Generator):
+        return thing.get_state, thing.set_state
+    raise Error("state[%r] is a %s without state_dict and load_state_dict" %
+                (name, type(thing).__name__), reason="UNSUPPORTED_STATE",
+                code="INVALID_ARGUMENT",
+                hint="Give an object with both methods, a "
+                "numpy.random.Generator or a torch.Generator.")
+
+
+def _get_random() -> dict[str, Any]:
+    states = {"python": random.getstate(),
+              "numpy": np.random.get_state(legacy=True)}
+    of_torch = _torch.get_random_state()
+    if of_torch is not None:
+        states["torch"] = of_torch
+    return states
+
+
+def _set_random(states: Mapping[str, Any]) -> None:
+    random.setstate(states["python"])
+    np.random.set_state(states["numpy"])
+    if "torch" in states and _torch.loaded() is not None:
+        _torch.set_random_state(states["torch"])
+
+
+class State:
+    """Captures and restores the named objects and all global generators.
+
+    The generators are those of `random`, of `numpy.random` and, if the program
+    uses torch, of torch on the CPU and on CUDA devices.
+    """
+
+    def __init__(self, objects: Mapping[str, Any]):
+        """Error UNSUPPORTED_STATE: an object has no state to read."""
+        self._accessors = {name: _accessors(name, thing)
+                           for name, thing in objects.items()}
+
+    def capture(self) -> dict[str, Any]:
+        """The state now. It may share memory with the objects."""
+        return {"objects": {name: read()
+                            for name, (read, _) in self._accessors.items()},
+                "random": _get_random()}
+
+    def restore(self, captured: Mapping[str, Any]) -> None:
+        """Replaces the state. The objects may keep the memory of `captured`.
+
+        Error OTHER_STATE: it was captured from other names.
+        """
+        saved = captured["objects"]
+        if set(saved) != set(self._accessors):
+            raise Error("the saved state has %s; this trainer has %s" %
+                        (sorted(saved), sorted(self._accessors)),
+                        reason="OTHER_STATE", code="FAILED_PRECONDITION",
+                        hint="Give the same `state` as before, or use a new "
+                        "work_dir.")
+        for name, (_, replace) in self._accessors.items():
+            replace(saved[name])
+        _set_random(captured["random"])
+
+
+class KeptRandom:
+    """A `with` block that leaves the global generators as they were."""
+
+    def __enter__(self) -> None:
+        self._states = _get_random()
+
+    def __exit__(self, *_: Any) -> None:
+        _set_random(self._states)

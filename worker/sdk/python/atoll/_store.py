@@ -1,0 +1,162 @@
+"""The states on disk.
+
+    WORK_DIR/lock             held by the trainer while it lives
+    WORK_DIR/states/run.json  {"run_id", "run_uid", "island_id"}: whose it is
+    WORK_DIR/states/_initial  the state in which the trainer was first started
+    WORK_DIR/states/SAVE_ID   a saved state
+
+A file is written under another name, synced and renamed, and then the folder
+is synced: a file has all of its bytes, or does not exist. `_initial` exists
+before run.json does. An id of a save cannot have an underscore.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import re
+from typing import Any, Callable
+
+from . import _forks, _safetensors, _tree
+from .errors import Error
+
+_SAVE_ID = re.compile(r"[a-z0-9-]{1,63}\Z")
+_INITIAL = "_initial"
+_RUN = "run.json"
+_KEPT_COUNT = 2
+
+
+def check_save_id(save_id: str) -> None:
+    if not _SAVE_ID.match(save_id):
+        raise Error("%.80r is not a save id" % save_id,
+                    reason="UNREADABLE_MESSAGE", code="INVALID_ARGUMENT")
+
+
+class Store:
+    """The states below a work_dir. One process has it at a time."""
+
+    def __init__(self, work_dir: str, initial: Any):
+        """Takes the folder; `initial` is the state now, for a first start.
+
+        Error WORK_DIR_IN_USE: another process has it.
+        """
+        self._work_dir = work_dir
+        self._folder = os.path.join(work_dir, "states")
+        # Kept until the run is known; copied, as the trainer goes on.
+        self._initial: Any = _tree.flatten(initial)
+        os.makedirs(self._folder, exist_ok=True)
+        self._lock = open(os.path.join(work_dir, "lock"), "ab")
+        try:
+            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            self._lock.close()
+            raise Error("another process uses the work_dir %s" % work_dir,
+                        reason="WORK_DIR_IN_USE", code="FAILED_PRECONDITION",
+                        hint="Give each island its own work_dir.") from None
+        _forks.close_in_children(self)
+        names = os.listdir(self._folder)
+        for name in names:
+            if name.endswith(".tmp"):
+                os.unlink(self._path(name))
+        # Ids of the saved states, the oldest first.
+        self._saved = sorted((n for n in names if _SAVE_ID.match(n)),
+                             key=lambda n: os.stat(self._path(n)).st_mtime_ns)
+
+    def begin(self, run_id: str, run_uid: str, island_id: str) -> None:
+        """Binds the folder to a run; on the first start saves `initial`.
+
+        Error OTHER_RUN: the folder belongs to another run or island.
+        """
+        mine = {"run_id": run_id, "run_uid": run_uid, "island_id": island_id}
+        try:
+            with open(self._path(_RUN), encoding="utf-8") as file:
+                found = json.load(file)
+        except FileNotFoundError:
+            self._write(_INITIAL, lambda file: _write_tree(file, *self._initial))
+            self._write(_RUN, lambda file: file.write(
+                json.dumps(mine).encode("utf-8")))
+            _sync_folder(self._work_dir)
+            self._initial = None
+            return
+        except ValueError as error:
+            raise Error("%s is damaged: %s" % (self._path(_RUN), error),
+                        reason="DAMAGED_FILE", code="DATA_LOSS") from error
+        if found != mine:
+            raise Error("%s holds the states of %s; this is %s" %
+                        (os.path.abspath(self._work_dir), found, mine),
+                        reason="OTHER_RUN", code="FAILED_PRECONDITION",
+                        hint="Give another work_dir, or delete this one.")
+        self._initial = None
+
+    def save(self, save_id: str, state: Any) -> None:
+        """Makes a state durable. Keeps it and the newest one before it."""
+        check_save_id(save_id)
+        self._write(save_id,
+                    lambda file: _write_tree(file, *_tree.flatten(state)))
+        older = [name for name in self._saved if name != save_id]
+        self._keep(older[-(_KEPT_COUNT - 1):] + [save_id])
+
+    def load(self, save_id: str) -> Any:
+        """A state that was saved; "" names the initial one.
+
+        Later states are deleted: the exchange has no record of them, and they
+        must not push out the one that it knows.
+
+        Error NO_SUCH_STATE: there is no such state here.
+        """
+        if save_id:
+            check_save_id(save_id)
+        try:
+            with open(self._path(save_id or _INITIAL), "rb") as file:
+                arrays, metadata = _safetensors.read(file)
+                tree = json.loads(metadata["tree"])
+        except FileNotFoundError:
+            raise Error("%s has no state %s" % (self._folder, save_id),
+                        reason="NO_SUCH_STATE", code="NOT_FOUND",
+                        hint="Give the work_dir of this island; or delete it, "
+                        "and the island starts anew.") from None
+        except (KeyError, ValueError) as error:
+            raise Error("%s is damaged: %s" %
+                        (self._path(save_id or _INITIAL), error),
+                        reason="DAMAGED_FILE", code="DATA_LOSS") from error
+        state = _tree.unflatten(tree, arrays)
+        self._keep([save_id] if save_id else [])
+        return state
+
+    def newest(self) -> str:
+        """The id of the newest state; "" is the initial one."""
+        return self._saved[-1] if self._saved else ""
+
+    def close(self) -> None:
+        self._lock.close()
+
+    def _path(self, name: str) -> str:
+        return os.path.join(self._folder, name)
+
+    def _keep(self, names: list[str]) -> None:
+        for name in self._saved:
+            if name not in names:
+                os.unlink(self._path(name))
+        self._saved = names
+
+    def _write(self, name: str, write: Callable[[Any], Any]) -> None:
+        path = self._path(name)
+        with open(path + ".tmp", "wb") as file:
+            write(file)
+            file.flush()
+            os.fsync(file.fileno())
+        os.rename(path + ".tmp", path)
+        _sync_folder(self._folder)
+
+
+def _write_tree(file: Any, tree: Any, arrays: dict[str, Any]) -> None:
+    _safetensors.write(file, arrays, {"tree": json.dumps(tree)})
+
+
+def _sync_folder(path: str) -> None:
+    folder = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(folder)
+    finally:
+        os.close(folder)

@@ -1,0 +1,86 @@
+"""What this package knows of PyTorch, which it never imports by itself.
+
+A program that uses torch has imported it; `loaded()` finds it.
+"""
+
+from __future__ import annotations
+
+import sys
+from typing import Any
+
+from . import _safetensors
+from .errors import Error
+
+# torch's name of a dtype: the name in a file.
+_DTYPES = {"bool": "BOOL", "uint8": "U8", "int8": "I8", "int16": "I16",
+           "int32": "I32", "int64": "I64", "float16": "F16",
+           "bfloat16": "BF16", "float32": "F32", "float64": "F64",
+           "float8_e4m3fn": "F8_E4M3", "float8_e5m2": "F8_E5M2"}
+
+
+def loaded() -> Any:
+    """The module torch, or None if the program does not use it."""
+    return sys.modules.get("torch")
+
+
+def is_tensor(value: Any) -> bool:
+    torch = loaded()
+    return torch is not None and isinstance(value, torch.Tensor)
+
+
+def refuse_unusual(value: Any, name: str) -> None:
+    """Error UNSUPPORTED_TENSOR: a tensor that is not plain and strided."""
+    torch = loaded()
+    if (hasattr(value, "device_mesh") or value.is_meta or
+            value.layout is not torch.strided or value.is_quantized):
+        raise Error("%s is a %s of a kind that is not supported" %
+                    (name, type(value).__name__), reason="UNSUPPORTED_TENSOR",
+                    code="UNIMPLEMENTED",
+                    hint="Use plain tensors on one device.")
+
+
+def to_array(tensor: Any, name: str) -> _safetensors.Array:
+    """A copy of a tensor's elements, on the host."""
+    torch = loaded()
+    refuse_unusual(tensor, name)
+    dtype = _DTYPES.get(str(tensor.dtype).removeprefix("torch."))
+    if dtype is None:
+        raise Error("%s has the dtype %s, which cannot be saved" %
+                    (name, tensor.dtype), reason="UNSUPPORTED_TENSOR",
+                    code="UNIMPLEMENTED")
+    # The clone owns contiguous memory, whatever the tensor was a view of.
+    host = tensor.detach().to("cpu", copy=True).contiguous()
+    flat = host.reshape(-1).view(torch.uint8).numpy()
+    return _safetensors.Array(dtype, tuple(tensor.shape), flat.data)
+
+
+def from_array(array: _safetensors.Array) -> Any:
+    """A tensor on the host that owns the array's memory."""
+    torch = loaded()
+    if torch is None:
+        raise Error("the state holds tensors, and torch is not imported",
+                    reason="NO_TORCH", code="FAILED_PRECONDITION",
+                    hint="Import torch before the island starts.")
+    dtype = getattr(torch, {v: k for k, v in _DTYPES.items()}[array.dtype])
+    if not array.data:
+        return torch.empty(array.shape, dtype=dtype)
+    flat = torch.frombuffer(array.data, dtype=torch.uint8)
+    return flat.view(dtype).reshape(array.shape)
+
+
+def get_random_state() -> dict[str, Any] | None:
+    """The states of torch's global generators; None without torch."""
+    torch = loaded()
+    if torch is None:
+        return None
+    state: dict[str, Any] = {"cpu": torch.get_rng_state()}
+    if torch.cuda.is_available() and torch.cuda.is_initialized():
+        state["cuda"] = torch.cuda.get_rng_state_all()
+    return state
+
+
+def set_random_state(state: dict[str, Any]) -> None:
+    torch = loaded()
+    torch.set_rng_state(state["cpu"])
+    if "cuda" in state:
+        torch.cuda.set_rng_state_all(state["cuda"])

@@ -1,0 +1,117 @@
+"""A state as a file holds it: a tree of plain values, and arrays apart.
+
+Pure. The values are those that JSON has, and tuples, bytes, dictionaries with
+other keys than text, OrderedDict, Counter, NumPy arrays and scalars, and torch
+tensors. Nothing is ever pickled, so that reading a file runs no code.
+
+In JSON a value that JSON lacks is a list [tag, ...], and a list is
+["list", ...].
+"""
+
+from __future__ import annotations
+
+import base64
+import collections
+import math
+from typing import Any
+
+import numpy as np
+
+from . import _torch
+from ._safetensors import Array
+from .errors import Error
+
+_DTYPES = {"bool": "BOOL", "uint8": "U8", "int8": "I8", "uint16": "U16",
+           "int16": "I16", "float16": "F16", "uint32": "U32", "int32": "I32",
+           "float32": "F32", "uint64": "U64", "int64": "I64", "float64": "F64"}
+_NUMPY = {name: np.dtype(dtype) for dtype, name in _DTYPES.items()}
+_MAPS = {"dict": dict, "odict": collections.OrderedDict,
+         "counter": collections.Counter}
+
+
+def flatten(value: Any) -> tuple[Any, dict[str, Array]]:
+    """The tree as JSON, and its arrays by number. The arrays are copies.
+
+    Error UNSUPPORTED_STATE: it holds a value of another type; the message says
+    where.
+    """
+    arrays: dict[str, Array] = {}
+    return _flatten(value, arrays, "state"), arrays
+
+
+def _flatten(value: Any, arrays: dict[str, Array], where: str) -> Any:
+    if value is None or type(value) in (bool, str, int):
+        return value
+    if type(value) is float:
+        return value if math.isfinite(value) else ["float", repr(value)]
+    if type(value) is bytes:
+        return ["bytes", base64.b64encode(value).decode("ascii")]
+    if isinstance(value, (list, tuple)):
+        tag = "list" if isinstance(value, list) else "tuple"
+        return [tag] + [_flatten(item, arrays, "%s[%d]" % (where, index))
+                        for index, item in enumerate(value)]
+    if isinstance(value, dict):
+        tag = next((t for t, of in _MAPS.items() if type(value) is of), "dict")
+        return [tag] + [[_flatten(key, arrays, where),
+                         _flatten(item, arrays, "%s[%r]" % (where, key))]
+                        for key, item in value.items()]
+    if isinstance(value, (np.ndarray, np.generic)):
+        tag = "array" if isinstance(value, np.ndarray) else "scalar"
+        return [tag, _keep(_from_numpy(np.asarray(value), where), arrays)]
+    if _torch.is_tensor(value):
+        return ["tensor", _keep(_torch.to_array(value, where), arrays)]
+    raise Error("%s is a %s, which cannot be saved" %
+                (where, type(value).__name__), reason="UNSUPPORTED_STATE",
+                code="INVALID_ARGUMENT",
+                hint="Let state_dict() return numbers, texts, lists, "
+                "dictionaries and arrays.")
+
+
+def _keep(array: Array, arrays: dict[str, Array]) -> str:
+    name = str(len(arrays))
+    arrays[name] = array
+    return name
+
+
+def _from_numpy(array: np.ndarray, where: str) -> Array:
+    dtype = _DTYPES.get(array.dtype.name)
+    if dtype is None:
+        raise Error("%s has the dtype %s, which cannot be saved" %
+                    (where, array.dtype), reason="UNSUPPORTED_STATE",
+                    code="INVALID_ARGUMENT")
+    copy = np.array(array, dtype=array.dtype.newbyteorder("<"), order="C")
+    return Array(dtype, array.shape, copy.reshape(-1).view(np.uint8).data)
+
+
+def unflatten(tree: Any, arrays: dict[str, Array]) -> Any:
+    """The value again. It owns the memory of `arrays`.
+
+    Error DAMAGED_FILE: `tree` is not of `flatten`.
+    """
+    try:
+        return _unflatten(tree, arrays)
+    except (KeyError, ValueError, TypeError, IndexError) as error:
+        raise Error("a state is damaged: %r" % error, reason="DAMAGED_FILE",
+                    code="DATA_LOSS") from error
+
+
+def _unflatten(tree: Any, arrays: dict[str, Array]) -> Any:
+    if not isinstance(tree, list):
+        return tree
+    tag, items = tree[0], tree[1:]
+    if tag in ("list", "tuple"):
+        values = [_unflatten(item, arrays) for item in items]
+        return values if tag == "list" else tuple(values)
+    if tag in _MAPS:
+        pairs = [(_unflatten(key, arrays), _unflatten(item, arrays))
+                 for key, item in items]
+        return _MAPS[tag](dict(pairs) if tag == "counter" else pairs)
+    if tag == "float":
+        return float(items[0])
+    if tag == "bytes":
+        return base64.b64decode(items[0])
+    array = arrays[items[0]]
+    if tag == "tensor":
+        return _torch.from_array(array)
+    values = np.frombuffer(array.data, _NUMPY[array.dtype]).reshape(array.shape)
+    return values if tag == "array" else values[()]

@@ -1,0 +1,120 @@
+"""Creates a run for trainers of your own."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import tempfile
+from typing import Any, Mapping
+
+from . import _layout, _safetensors, _toml
+from ._exchange import find_binary
+from .errors import Error
+
+_COMMAND_S_MAX = 3600.0
+
+
+def create_run(run_id: str, model: Any = None, *,
+               arrays: Mapping[str, Any] | None = None,
+               preset: str = "diloco", coordinator: str | None = None,
+               server_count: int = 1, fragments: int = 1,
+               buffers: str = "local", names: Any = None,
+               first_values: Mapping[str, tuple[str, float]] | None = None,
+               import_values: bool = False,
+               **tables: Any) -> dict[str, Any]:
+    """Creates a run, unless it exists; the same call again changes nothing.
+
+        atoll.create_run("spring", model, coordinator="HOST:7400",
+                         schedule={"round_count": 100, "inner_step_count": 50})
+
+    Args:
+      run_id: Of [a-z0-9-]{1,63}.
+      model: A torch module; its trained parameters are the run's tensors, tied
+        ones once.
+      arrays: Or {name: array}.
+      preset: A preset of `atoll`, whose values hold where `tables` has none.
+      coordinator: HOST:PORT; default: ATOLL_COORDINATOR, or this machine.
+      server_count: Parameter servers that hold the run.
+      fragments: Parts of the model that synchronize one at a time.
+      buffers: As in Island: "average" makes them tensors of the run.
+      names: As in Island.
+      first_values: {tensor: ("normal", standard deviation) or ("constant",
+        value)} for version 0. Default: a tensor of equal elements keeps their
+        value, another matrix gets normal values with a variance of 1 / inputs,
+        another vector 0.
+      import_values: Version 0 has the values of `model` or `arrays` instead.
+      **tables: Tables and keys of the run file: schedule={...}, inner, outer,
+        exchange, merge, data, evaluation, durability="process", ...
+
+    Returns the run, as proto/atoll/v1/run.proto describes it in JSON.
+
+    Error: code ALREADY_EXISTS, if the id has another content; what the command
+    `atoll run create` refuses, with its code, reason and hint.
+    """
+    if (model is None) == (arrays is None):
+        raise Error("give model or arrays", code="INVALID_ARGUMENT")
+    tensors = (_layout.of_arrays(arrays) if arrays is not None else
+               _layout.of_module(model, buffers, names))
+    layout = _layout.tensors_json(tensors, fragments, first_values)
+    file = {"preset": preset, **tables}
+    file["model"] = {"architecture": "external", **tables.get("model", {})}
+    file["data"] = {"format": "external", **tables.get("data", {})}
+    flags = ["--coordinator", coordinator] if coordinator else []
+    with tempfile.TemporaryDirectory(prefix="atoll-run-") as folder:
+        if import_values:
+            file["init"] = {**tables.get("init", {}),
+                            "model": _write_values(folder, tensors)}
+        run_file = os.path.join(folder, "run.toml")
+        tensors_file = os.path.join(folder, "tensors.json")
+        _write(run_file, _toml.dumps(file))
+        _write(tensors_file, json.dumps(layout))
+        data = _atoll("run", "create", run_file, "--run-id", run_id,
+                      "--tensors", tensors_file, "--servers",
+                      str(server_count), *flags)
+        if import_values:
+            _atoll("run", "import", run_id, "--model", file["init"]["model"],
+                   *flags)
+    return data.get("run", data)
+
+
+def _write_values(folder: str, tensors: Mapping[str, _layout.Tensor]) -> str:
+    """Writes the tensors' values for an import; returns their folder."""
+    path = os.path.join(folder, "values")
+    os.mkdir(path)
+    with open(os.path.join(path, "model.safetensors"), "wb") as file:
+        _safetensors.write(file, {
+            name: _safetensors.Array("F32", t.values.shape or (1,),
+                                     t.values.tobytes())
+            for name, t in tensors.items()})
+    return path
+
+
+def _write(path: str, text: str) -> None:
+    with open(path, "w", encoding="utf-8") as file:
+        file.write(text)
+
+
+def _atoll(*arguments: str) -> dict[str, Any]:
+    """Runs `atoll ... -o json`; returns its data, or raises its error."""
+    try:
+        done = subprocess.run([find_binary(), *arguments, "-o", "json"],
+                              stdin=subprocess.DEVNULL, capture_output=True,
+                              timeout=_COMMAND_S_MAX, check=False)
+    except subprocess.TimeoutExpired:
+        raise Error("atoll %s takes more than %.0f s" %
+                    (" ".join(arguments[:2]), _COMMAND_S_MAX),
+                    code="DEADLINE_EXCEEDED") from None
+    try:
+        envelope = json.loads(done.stdout)
+        if envelope["status"] == "ok":
+            return envelope["data"]
+        error = envelope["error"]
+        raise Error(error.get("message", ""), reason=error.get("reason", ""),
+                    hint=error.get("hint", ""),
+                    code=error.get("code", "UNKNOWN"))
+    except (ValueError, KeyError, TypeError, AttributeError):
+        raise Error("atoll %s ended with exit code %d: %s" %
+                    (" ".join(arguments[:2]), done.returncode,
+                     done.stderr.decode("utf-8", "replace")[-500:]),
+                    reason="COMMAND_FAILED", code="UNKNOWN") from None

@@ -1,0 +1,221 @@
+#!/usr/bin/python3
+"""An exchange that the island starts, finds, and starts again."""
+
+import os
+import signal
+import socket
+import sys
+import unittest
+
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)),
+                                "testing"))
+
+import cases  # noqa: E402
+import fake_exchange  # noqa: E402
+from fake_exchange import FakeExchange  # noqa: E402
+
+import atoll  # noqa: E402
+from atoll import _exchange  # noqa: E402
+from atoll.errors import ConnectionLost  # noqa: E402
+
+# Stands in for the program `atoll`: plays the newest line of the file `plan`.
+_PROGRAM = '''#!/usr/bin/python3 -B
+import os, sys
+sys.path.insert(0, %(testing)r)
+import fake_exchange
+folder = %(folder)r
+with open(os.path.join(folder, "calls"), "a") as file:
+    file.write(" ".join(sys.argv[1:]) + "\\n")
+with open(os.path.join(folder, "pid"), "w") as file:
+    file.write(str(os.getpid()))
+with open(os.path.join(folder, "plan")) as file:
+    words = file.read().split("\\n")
+with open(os.path.join(folder, "plan"), "w") as file:
+    file.write("\\n".join(words[1:]))
+word = words[0]
+print("hello from the exchange:", word, flush=True)
+if word.startswith("exit"):
+    sys.exit(int(word[4:]))
+path = sys.argv[sys.argv.index("--trainer") + 1].removeprefix("unix:")
+if os.path.exists(path):
+    os.unlink(path)
+
+def script(peer):
+    peer.begin(1, 2)
+    if word == "endless":
+        peer.train(1 << 40)
+    peer.train(2)
+    if word == "die":
+        os.kill(os.getpid(), 9)
+    peer.end()
+
+with fake_exchange.FakeExchange(path, script):
+    pass
+'''
+
+
+class ExchangeCase(cases.FolderCase):
+
+    def setUp(self):
+        super().setUp()
+        program = self.path("atoll")
+        with open(program, "w", encoding="utf-8") as file:
+            file.write(_PROGRAM % {
+                "testing": os.path.dirname(fake_exchange.__file__),
+                "folder": self.folder})
+        os.chmod(program, 0o755)
+        os.environ["ATOLL_BINARY"] = program
+
+    def plan(self, *words):
+        with open(self.path("plan"), "w", encoding="utf-8") as file:
+            file.write("\n".join(words))
+
+    def calls(self):
+        with open(self.path("calls"), encoding="utf-8") as file:
+            return file.read().splitlines()
+
+    def island(self, **options):
+        return atoll.Island("10.0.0.7:7400", run=fake_exchange.RUN,
+                            work_dir=self.path("w"), **options)
+
+    def loop(self, **options):
+        with self.island(**options) as island:
+            while island.step():
+                pass
+            return island
+
+
+class StartTest(ExchangeCase):
+
+    def test_it_is_started_with_its_flags_and_ends_with_the_run(self):
+        self.plan("whole")
+        island = self.loop(island_id="kitchen")
+        self.assertEqual(self.calls(), [
+            "join 10.0.0.7:7400 --run spring --island-id kitchen --dir "
+            "%s/exchange --trainer unix:%s/trainer.sock" %
+            (self.path("w"), self.path("w"))])
+        with self.assertRaises(ProcessLookupError):
+            with open(self.path("pid"), encoding="utf-8") as file:
+                os.kill(int(file.read()), 0)
+        self.assertFalse(island.step())
+
+    def test_its_output_goes_to_its_log(self):
+        self.plan("whole")
+        self.loop()
+        with open(self.path("w", "exchange.log"), encoding="utf-8") as file:
+            self.assertIn("hello from the exchange: whole", file.read())
+
+    def test_it_is_found_on_the_path(self):
+        del os.environ["ATOLL_BINARY"]
+        os.environ["PATH"] = "%s:%s" % (self.folder, os.environ["PATH"])
+        self.plan("whole")
+        self.loop()
+
+    def test_without_a_program_the_error_names_the_variable(self):
+        os.environ["ATOLL_BINARY"] = self.path("nothing")
+        with self.assertRaisesRegex(atoll.Error, "ATOLL_BINARY"):
+            self.loop()
+
+    def test_its_end_at_the_start_raises_with_its_last_lines(self):
+        self.plan("exit8")
+        with self.assertRaisesRegex(atoll.Error,
+                                    "hello from the exchange: exit8"):
+            self.loop()
+        self.assertEqual(len(self.calls()), 1)
+
+    def test_a_run_that_was_complete_before(self):
+        self.plan("exit0")
+        with self.island() as island:
+            self.assertFalse(island.step())
+
+    def test_one_that_already_listens_is_not_started_again(self):
+        os.mkdir(self.path("w"))
+
+        def script(peer):
+            peer.begin()
+            peer.train(1)
+            peer.end()
+
+        with FakeExchange(self.path("w", "trainer.sock"), script):
+            self.loop()
+        self.assertFalse(os.path.exists(self.path("calls")))
+
+    def test_a_socket_that_nothing_listens_at_is_replaced(self):
+        os.mkdir(self.path("w"))
+        with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as dead:
+            dead.bind(self.path("w", "trainer.sock"))
+        self.plan("whole")
+        self.loop()
+
+    def test_a_path_that_is_too_long_is_refused(self):
+        with self.assertRaisesRegex(atoll.Error, "PATH_TOO_LONG"):
+            atoll.Island("h:1", run="spring", work_dir=self.path("x" * 120))
+
+
+class RestartTest(ExchangeCase):
+
+    def test_one_that_dies_between_two_steps_is_started_again(self):
+        self.plan("die", "die", "whole")
+        self.loop()
+        self.assertEqual(len(self.calls()), 3)
+
+    def test_one_that_is_killed_during_a_train_is_started_again(self):
+        self.plan("endless", "whole")
+        with self.island() as island:
+            self.assertTrue(island.step())
+            with open(self.path("pid"), encoding="utf-8") as file:
+                os.kill(int(file.read()), signal.SIGKILL)
+            while island.step():
+                pass
+        self.assertEqual(len(self.calls()), 2)
+
+    def test_a_failure_that_may_pass_is_tried_again(self):
+        self.plan("die", "exit6", "exit12", "exit1", "whole")
+        self.loop()
+        self.assertEqual(len(self.calls()), 5)
+
+    def test_a_failure_that_will_not_pass_is_raised(self):
+        self.plan("die", "exit7")
+        with self.assertRaisesRegex(atoll.Error, "exit code 7"):
+            self.loop()
+        self.assertEqual(len(self.calls()), 2)
+
+    def test_the_run_may_end_while_it_is_away(self):
+        self.plan("die", "exit0")
+        self.loop()
+
+
+class PatienceTest(unittest.TestCase):
+
+    def test_waits_grow_and_end(self):
+        now, waits = [0.0], []
+
+        def sleep(duration):
+            waits.append(duration)
+            now[0] += duration
+
+        patience = _exchange.Patience(60.0, lambda: now[0], sleep)
+        self.assertFalse(patience.is_waiting)
+        with self.assertRaisesRegex(atoll.Error, "EXCHANGE_AWAY.*\n.*log"):
+            while True:
+                patience.failed(ConnectionLost("refused"))
+                self.assertTrue(patience.is_waiting)
+        self.assertEqual(waits[:4], [0.05, 0.1, 0.2, 0.4])
+        self.assertEqual(max(waits), 5.0)
+        self.assertLess(60, now[0])
+        self.assertLess(now[0], 70)
+
+    def test_a_success_begins_anew(self):
+        now, waits = [0.0], []
+        patience = _exchange.Patience(60.0, lambda: now[0], waits.append)
+        patience.failed(ConnectionLost("x"))
+        now[0] = 59
+        patience.failed(ConnectionLost("x"))
+        patience.succeeded()
+        now[0] = 61
+        patience.failed(ConnectionLost("x"))
+        self.assertEqual(waits, [0.05, 0.1, 0.05])
+
+
+if __name__ == "__main__":
+    cases.main()

@@ -1,0 +1,491 @@
+#!/usr/bin/python3
+"""An island's loop against an exchange that plays a script."""
+
+import os
+import random
+import sys
+import types
+from unittest import mock
+
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)),
+                                "testing"))
+
+import cases  # noqa: E402
+import fake_exchange  # noqa: E402
+from fake_exchange import FakeExchange  # noqa: E402
+
+import numpy as np  # noqa: E402
+
+import atoll  # noqa: E402
+from atoll import island as island_module  # noqa: E402
+
+
+class Loader:
+    """A loader of numbers whose state is its position."""
+
+    def __init__(self):
+        self.position = 0
+
+    def next(self):
+        self.position += 1
+        return self.position
+
+    def state_dict(self):
+        return {"position": self.position}
+
+    def load_state_dict(self, state):
+        self.position = state["position"]
+
+
+class IslandCase(cases.FolderCase):
+
+    def setUp(self):
+        super().setUp()
+        self.socket = self.path("socket")
+        os.environ["ATOLL_SOCKET"] = self.socket
+
+    def exchange(self, *scripts):
+        return FakeExchange(self.socket, *scripts)
+
+    def island(self, **options):
+        options.setdefault("work_dir", self.path("work"))
+        return atoll.Island("nobody:1", run=fake_exchange.RUN, **options)
+
+
+class LoopTest(IslandCase):
+
+    def test_a_round_trains_on_what_was_written_and_tells_its_sums(self):
+        def script(peer):
+            peer.begin(1.5, 2.5)
+            answer = peer.train(3, step=40, version="7", data_shard=2,
+                                data_position="90")
+            self.assertEqual(answer, {"step_count": "3", "token_count": "60",
+                                      "loss": 2.0})
+            np.testing.assert_array_equal(peer.read()[0], [2.5] * 9)
+            peer.end()
+
+        with self.exchange(script), self.island() as island:
+            self.assertEqual((island.round, island.clock, island.data_shard,
+                              island.data_position), (7, 40, 2, 90))
+            np.testing.assert_array_equal(island.arrays["v"], [2.5] * 4)
+            self.assertEqual(island.arrays["w"].shape, (2, 3))
+            for number in range(3):
+                if number == 2:
+                    for name in ("w", "b"):
+                        island.arrays[name][...] += 1
+                self.assertEqual(island.clock, 40 + number)
+                going = island.step(loss=1.0 + number, tokens=20)
+                self.assertEqual(going, number < 2)
+            self.assertFalse(island.step())
+
+    def test_rounds_follow_each_other(self):
+        def script(peer):
+            peer.begin()
+            for version in range(5):
+                self.assertEqual(peer.train(2, step=2 * version,
+                                            version=version)["step_count"], "2")
+                peer.write(*[region + 1 for region in peer.read()])
+            peer.end()
+
+        rounds = []
+        with self.exchange(script), self.island() as island:
+            while True:
+                rounds.append(island.round)
+                island.arrays["v"][...] += 0.5
+                if not island.step():
+                    break
+            np.testing.assert_array_equal(island.arrays["v"], [10] * 4)
+        self.assertEqual(rounds, [0, 0, 1, 1, 2, 2, 3, 3, 4, 4])
+
+    def test_given_arrays_are_copied_at_read_and_write(self):
+        def script(peer):
+            peer.begin(3, 4)
+            peer.train(1)
+            self.assertEqual(peer.regions[1][0], 4)  # Until it is read.
+            np.testing.assert_array_equal(peer.read()[1], [5] * 4)
+            peer.end()
+
+        mine = {"w": np.zeros((2, 3), np.float32),
+                "b": np.zeros(3, np.float32), "v": np.zeros(4, np.float32)}
+        with self.exchange(script), self.island(arrays=mine) as island:
+            np.testing.assert_array_equal(mine["b"], [3] * 3)
+            mine["v"] += 1
+            island.step()
+
+    def test_a_layout_takes_as_many_packets_as_it_needs(self):
+        layout = [{"layers.%d.%s" % (number, "x" * 60): [2, 1]
+                   for number in range(2000)}, {"last": [1]}]
+
+        def script(peer):
+            peer.hello(2)
+            peer.layout(layout, a_message=300)
+            peer.regions[0][:] = np.arange(4000)
+            peer.ask("write", fragments=[0, 1])
+            peer.train(1)
+            peer.end()
+
+        with self.exchange(script), self.island() as island:
+            self.assertEqual(len(island.arrays), 2001)
+            name = "layers.1999." + "x" * 60
+            np.testing.assert_array_equal(island.arrays[name], [[3998], [3999]])
+            island.step()
+
+    def test_numbers_come_as_numbers_or_texts_and_unknown_fields_pass(self):
+        def script(peer):
+            peer.hello(inner_step_count=3, later="unknown")
+            peer.layout()
+            peer.send({"seq": 50, "unknown": {"x": [1]}, "train": {
+                "step": 4.0, "step_count": 1, "lr_scale": "0.25",
+                "data_position": "9007199254740993", "new": {"y": 1}}})
+            peer.answer_to("train", 50)
+            peer.end()
+
+        with self.exchange(script), self.island() as island:
+            self.assertEqual((island.clock, island.lr_scale), (4, 0.25))
+            self.assertEqual(island.data_position, 9007199254740993)
+            island.step()
+
+    def test_losses_that_are_not_finite_are_texts(self):
+        def script(peer):
+            peer.begin()
+            self.assertEqual(peer.train(1)["loss"], "NaN")
+            self.assertEqual(peer.train(1)["loss"], "Infinity")
+            self.assertEqual(peer.train(1)["loss"], "-Infinity")
+            self.assertNotIn("loss", peer.train(1))
+            peer.end()
+
+        with self.exchange(script), self.island() as island:
+            for loss in (float("nan"), np.float32("inf"), -np.inf, None):
+                island.step(loss=loss)
+
+    def test_metrics_are_means_by_tokens(self):
+        def script(peer):
+            peer.begin()
+            peer.train(2)
+            peer.end()
+
+        with self.exchange(script), self.island() as island:
+            island.step(tokens=1, metrics={"accuracy": 1.0, "once": 7})
+            island.step(tokens=3, metrics={"accuracy": np.float32(0)})
+            self.assertEqual(island.metrics, {"accuracy": 0.25, "once": 7})
+
+    def test_a_step_with_nothing_due_does_not_touch_the_socket(self):
+        def script(peer):
+            peer.begin()
+            peer.train(1000)
+            peer.end()
+
+        clock = [0.0]
+        with self.exchange(script), mock.patch.object(
+                island_module, "time",
+                types.SimpleNamespace(monotonic=lambda: clock[0])):
+            with self.island() as island:
+                session = island._session
+                with mock.patch.object(session, "look",
+                                       side_effect=AssertionError):
+                    for _ in range(998):
+                        self.assertTrue(island.step(loss=1.0))
+                with mock.patch.object(session, "look",
+                                       return_value=None) as look:
+                    clock[0] += 0.051
+                    island.step()
+                    look.assert_called_once()
+                self.assertFalse(island.step())
+
+    def test_progress_is_told_once_a_second(self):
+        heard = []
+
+        def script(peer):
+            peer.begin()
+            seq = peer.tell("train", step_count=100)
+            peer.receive = lambda: heard.append(
+                fake_exchange.json.loads(peer.sock.recv(65536))) or heard[-1]
+            while "train" not in peer.receive():
+                self.assertEqual(heard[-1]["seq"], str(seq))
+            peer.end()
+
+        clock = [0.0]
+        with self.exchange(script), mock.patch.object(
+                island_module, "time",
+                types.SimpleNamespace(monotonic=lambda: clock[0])):
+            with self.island() as island:
+                for _ in range(100):
+                    clock[0] += 0.03125
+                    island.step(loss=clock[0], tokens=2)
+        self.assertEqual([m["progress"] for m in heard[:-1]], [
+            {"step_count": "32", "token_count": "64", "loss": 1.0},
+            {"step_count": "64", "token_count": "128", "loss": 2.0},
+            {"step_count": "96", "token_count": "192", "loss": 3.0}])
+
+    def test_an_interrupt_ends_a_train_at_the_next_look(self):
+        def script(peer):
+            peer.begin()
+            seq = peer.tell("train", step_count=str(1 << 40))
+            peer.tell("interrupt")
+            self.assertGreater(int(peer.answer_to("train", seq)["step_count"]),
+                               0)
+            peer.tell("interrupt")  # Too late for that one: ignored.
+            self.assertEqual(peer.train(2)["step_count"], "2")
+            peer.end()
+
+        with self.exchange(script), self.island() as island:
+            while island.step():
+                pass
+
+    def test_a_child_that_forks_holds_no_socket(self):
+        def script(peer):
+            peer.begin()
+            peer.train(1)
+            self.assertEqual(peer.wait_for_close(), [])
+
+        ready, go = os.pipe()
+        with self.exchange(script):
+            island = self.island()
+            island.start()
+            child = os.fork()
+            if child == 0:
+                os.close(go)
+                os.read(ready, 1)  # Lives until the test ends.
+                os._exit(0)
+            island._session.finish(island._train)
+            island._session.close()
+        os.close(go)
+        os.waitpid(child, 0)
+        os.close(ready)
+        island._store.close()
+        self.island()._store.close()  # The lock is free.
+
+
+class EndTest(IslandCase):
+
+    def test_a_cancelled_run_raises(self):
+        def script(peer):
+            peer.begin()
+            peer.train(1)
+            peer.end(complete=False, message="an operator cancelled it")
+
+        with self.exchange(script):
+            with self.assertRaisesRegex(atoll.Error, "operator") as caught:
+                with self.island() as island:
+                    island.step()
+        self.assertEqual(caught.exception.code, "CANCELLED")
+
+    def test_an_end_during_a_train_ends_the_loop(self):
+        def script(peer):
+            peer.begin()
+            peer.tell("train", step_count=str(1 << 40))
+            peer.end()
+
+        with self.exchange(script), self.island() as island:
+            while island.step():
+                pass
+
+    def test_a_run_that_is_complete_before_the_first_step(self):
+        def script(peer):
+            peer.hello()
+            peer.end()
+
+        with self.exchange(script), self.island() as island:
+            self.assertFalse(island.step())
+
+    def test_an_error_of_the_exchange_raises_with_all_its_parts(self):
+        def script(peer):
+            peer.begin()
+            seq = peer.tell("train", step_count=1)
+            peer.answer_to("train", seq)
+            peer.tell("error", code="PERMISSION_DENIED",
+                      reason="ISLAND_REMOVED", message="removed", hint="Ask.")
+
+        with self.exchange(script):
+            with self.assertRaises(atoll.Error) as caught:
+                with self.island() as island:
+                    island.step()
+        error = caught.exception
+        self.assertEqual((error.code, error.reason, error.message, error.hint),
+                         ("PERMISSION_DENIED", "ISLAND_REMOVED", "removed",
+                          "Ask."))
+
+    def test_leaving_early_hands_in_what_is_done_and_serves_until_the_end(self):
+        def script(peer):
+            peer.begin()
+            answer = peer.train(10)
+            self.assertEqual(answer, {"step_count": "2", "token_count": "8",
+                                      "loss": 1.0, "leave": True})
+            peer.read()
+            self.assertEqual(peer.train(5), {
+                "step_count": "0", "token_count": "0", "leave": True})
+            peer.end(complete=False)
+            self.assertEqual(peer.wait_for_close(), [])
+
+        with self.exchange(script), self.island() as island:
+            island.step(loss=1.0, tokens=4)
+            island.step(loss=1.0, tokens=4)
+
+    def test_an_exception_in_the_loop_is_told_to_the_exchange(self):
+        def script(peer):
+            peer.begin()
+            seq = peer.tell("train", step_count=10)
+            last, = peer.wait_for_close()
+            self.assertEqual(last["seq"], str(seq))
+            self.assertEqual(last["error"]["reason"], "TRAINER_FAILED")
+            self.assertIn("no more memory", last["error"]["message"])
+
+        with self.exchange(script):
+            with self.assertRaises(MemoryError):
+                with self.island() as island:
+                    island.step()
+                    raise MemoryError("no more memory")
+            # The folder is free for another start.
+            self.island()._store.close()
+
+    def test_a_step_outside_of_the_block_is_refused(self):
+        with self.assertRaisesRegex(atoll.Error, "outside"):
+            self.island().step()
+
+
+class ReconnectTest(IslandCase):
+
+    def test_a_lost_train_is_forgotten_and_views_stay(self):
+        def first(peer):
+            peer.begin(1, 1)
+            peer.tell("train", step=0, step_count=str(1 << 40))
+
+        def second(peer):
+            peer.begin(5, 6)
+            self.assertEqual(peer.train(2, step=1 << 41), {
+                "step_count": "2", "token_count": "2", "loss": 0.5})
+            np.testing.assert_array_equal(peer.regions[1], [7] * 4)
+            peer.end()
+
+        with self.exchange(first, second), self.island() as island:
+            view = island.arrays["v"]
+            address = view.ctypes.data
+            while island.clock < 1 << 41:
+                self.assertTrue(island.step(loss=9.0, tokens=1))
+            self.assertIs(island.arrays["v"], view)
+            self.assertEqual(view.ctypes.data, address)
+            np.testing.assert_array_equal(view, [6] * 4)
+            view += 1
+            island.step(loss=0.5, tokens=1)
+            self.assertFalse(island.step(loss=0.5, tokens=1))
+
+    def test_the_connection_may_break_at_any_request(self):
+        def after(count):
+            def script(peer):
+                moves = [peer.hello, peer.layout,
+                         lambda: peer.ask("load", save_id=""),
+                         lambda: peer.write(3, 4), lambda: peer.train(1),
+                         lambda: peer.ask("save", save_id="s-1"), peer.read]
+                for move in moves[:count]:
+                    move()
+            return script
+
+        def last(peer):
+            peer.begin(8, 9)
+            peer.train(1)
+            peer.end()
+
+        scripts = [after(count) for count in range(8)]
+        with self.exchange(*scripts, last), self.island() as island:
+            while island.step():
+                pass
+            np.testing.assert_array_equal(island.arrays["v"], [9] * 4)
+
+    def test_a_loader_goes_back_with_the_state(self):
+        loader = Loader()
+
+        def first(peer):
+            peer.begin()
+            peer.train(2)
+            peer.ask("save", save_id="one")
+            peer.train(3)
+
+        def second(peer):
+            peer.hello()
+            peer.layout()
+            peer.ask("load", save_id="one")
+            peer.write(0, 0)
+            peer.train(1, step=2)
+            peer.end()
+
+        seen = []
+        with self.exchange(first, second), self.island(
+                state={"loader": loader}) as island:
+            while True:
+                seen.append(loader.next())
+                if not island.step():
+                    break
+        self.assertEqual(seen, [1, 2, 3, 4, 5, 3])
+
+    def test_another_layout_or_run_is_refused(self):
+        def first(peer):
+            peer.begin()
+            peer.train(1)
+
+        def other_layout(peer):
+            peer.hello()
+            peer.layout([{"w": [3, 2], "b": [3]}])
+            file = peer.region(4)
+            peer.tell("layout", [file], fragment=1, element_count=4, last=True,
+                      tensors=[{"name": "v", "shape": [4]}])
+            self.assertEqual(peer.wait_for_close()[0]["error"]["reason"],
+                             "OTHER_LAYOUT")
+
+        def other_run(peer):
+            peer.hello(run_uid="f" * 32)
+            self.assertEqual(peer.wait_for_close()[0]["error"]["reason"],
+                             "OTHER_RUN")
+
+        for number, second in enumerate([other_layout, other_run]):
+            self.socket = self.path("socket%d" % number)
+            os.environ["ATOLL_SOCKET"] = self.socket
+            with self.exchange(first, second):
+                with self.assertRaises(atoll.Error):
+                    with self.island(
+                            work_dir=self.path("w%d" % number)) as island:
+                        while island.step():
+                            pass
+
+
+class EvaluateTest(IslandCase):
+
+    def test_the_function_sees_the_outer_parameters_and_moves_no_generator(self):
+        def script(peer):
+            peer.begin(1, 2)
+            peer.train(1)
+            peer.write(30, 40)
+            self.assertEqual(peer.ask("evaluate", version="1"),
+                             {"loss": 40.0, "token_count": "7"})
+            peer.write(1, 2)
+            peer.train(1)
+            self.assertEqual(peer.ask("evaluate"),
+                             {"loss": "NaN", "token_count": "1"})
+            peer.end()
+
+        with self.exchange(script), self.island() as island:
+
+            @island.evaluate
+            def evaluate():
+                random.random()
+                np.random.random()
+                return float(island.arrays["v"][0]), 7
+
+            before = random.getstate(), np.random.get_state()[2]
+            self.assertTrue(island.step())
+            self.assertEqual((random.getstate(), np.random.get_state()[2]),
+                             before)
+            island.evaluate(lambda: float("nan"))
+            self.assertFalse(island.step())
+
+    def test_without_a_function_no_token_counts(self):
+        def script(peer):
+            peer.begin()
+            self.assertEqual(peer.ask("evaluate"), {"token_count": "0"})
+            peer.end()
+
+        with self.exchange(script), self.island():
+            pass
+
+
+if __name__ == "__main__":
+    cases.main()

@@ -1,0 +1,187 @@
+#!/usr/bin/python3
+"""atoll.create_run: what it writes and calls, and what it makes of answers."""
+
+import json
+import os
+import sys
+import tomllib
+import unittest
+
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)),
+                                "testing"))
+
+import cases  # noqa: E402
+
+import numpy as np  # noqa: E402
+
+import atoll  # noqa: E402
+from atoll import _toml  # noqa: E402
+
+# Stands in for the program `atoll`: keeps its arguments and the files that
+# they name, and prints the file `answer`.
+_PROGRAM = '''#!/usr/bin/python3 -B
+import json, os, sys
+folder = %(folder)r
+files = {}
+for word in sys.argv[1:]:
+    for path in [word, os.path.join(word, "model.safetensors")]:
+        if os.path.isfile(path):
+            with open(path, "rb") as file:
+                files[os.path.basename(path)] = file.read().hex()
+with open(os.path.join(folder, "calls"), "a") as file:
+    file.write(json.dumps([sys.argv[1:], files]) + "\\n")
+with open(os.path.join(folder, "answer")) as file:
+    print(file.read())
+print("a line for people", file=sys.stderr)
+sys.exit(int(os.environ.get("EXIT", "0")))
+'''
+_OK = {"schema_version": 1, "status": "ok", "exit_code": 0,
+       "data": {"run": {"run_id": "spring", "state": "RUN_STATE_STARTING"}}}
+
+
+class CreateRunTest(cases.FolderCase):
+
+    def setUp(self):
+        super().setUp()
+        program = self.path("atoll")
+        with open(program, "w", encoding="utf-8") as file:
+            file.write(_PROGRAM % {"folder": self.folder})
+        os.chmod(program, 0o755)
+        os.environ["ATOLL_BINARY"] = program
+        self.answer(json.dumps(_OK))
+
+    def answer(self, text):
+        with open(self.path("answer"), "w", encoding="utf-8") as file:
+            file.write(text)
+
+    def calls(self):
+        with open(self.path("calls"), encoding="utf-8") as file:
+            return [(arguments, {name: bytes.fromhex(text)
+                                 for name, text in files.items()})
+                    for arguments, files in map(json.loads, file)]
+
+    def create(self, arrays=None, **options):
+        options.setdefault("run_id", "spring")
+        return atoll.create_run(
+            arrays={"w": np.zeros((3, 2))} if arrays is None else arrays,
+            **options)
+
+    def layout(self, **options):
+        self.create(**options)
+        return json.loads(self.calls()[-1][1]["tensors.json"])["tensors"]
+
+    def test_the_command_and_its_files(self):
+        run = self.create(coordinator="c:7400", server_count=2,
+                          schedule={"round_count": 100, "timing": "strict"},
+                          durability="process", inner={"learning_rate": 1e-3})
+        self.assertEqual(run, _OK["data"]["run"])
+        (arguments, files), = self.calls()
+        self.assertEqual(
+            arguments[:2] + arguments[3:6] + arguments[7:],
+            ["run", "create", "--run-id", "spring", "--tensors", "--servers",
+             "2", "--coordinator", "c:7400", "-o", "json"])
+        self.assertEqual(tomllib.loads(files["run.toml"].decode()), {
+            "preset": "diloco", "durability": "process",
+            "schedule": {"round_count": 100, "timing": "strict"},
+            "inner": {"learning_rate": 1e-3},
+            "model": {"architecture": "external"},
+            "data": {"format": "external"}})
+        self.assertEqual(json.loads(files["tensors.json"]), {
+            "version": 1, "tensors": [
+                {"name": "w", "shape": [3, 2], "fragment": 0,
+                 "class": "matrix", "init": {"kind": "constant", "value": 0}}]})
+
+    def test_random_values_do_not_reach_the_layout(self):
+        def layout(seed):
+            g = np.random.default_rng(seed)
+            return self.layout(arrays={
+                "matrix": g.normal(size=(8, 4, 4)), "bias": g.normal(size=8),
+                "gain": np.ones(8), "scalar": np.float32(2.5)})
+
+        first = layout(1)
+        self.assertEqual(first, layout(2))
+        self.assertEqual([row["init"] for row in first], [
+            {"kind": "normal", "value": 0.25}, {"kind": "constant", "value": 0},
+            {"kind": "constant", "value": 1},
+            {"kind": "constant", "value": 2.5}])
+        self.assertEqual(first[3]["shape"], [1])
+
+    def test_first_values_may_be_given(self):
+        row, = self.layout(first_values={"w": ("normal", 0.02)})
+        self.assertEqual(row["init"], {"kind": "normal", "value": 0.02})
+        for bad in ({"x": ("normal", 1)}, {"w": ("uniform", 1)}):
+            with self.assertRaises(atoll.Error):
+                self.create(first_values=bad)
+
+    def test_fragments_are_in_order_and_none_is_empty(self):
+        generator = cases.random()
+        for _ in range(200):
+            count = generator.randrange(1, 12)
+            fragments = generator.randrange(1, count + 1)
+            arrays = {"t%d" % i: np.zeros(generator.choice([1, 5, 1000]))
+                      for i in range(count)}
+            rows = atoll.run._layout.tensors_json(
+                atoll.run._layout.of_arrays(arrays), fragments, None)
+            got = [row["fragment"] for row in rows["tensors"]]
+            self.assertEqual(got, sorted(got))
+            self.assertEqual(set(got), set(range(fragments)))
+        with self.assertRaises(atoll.Error):
+            self.create(fragments=2)
+
+    def test_values_are_imported_as_safetensors(self):
+        values = np.arange(6, dtype=np.float32).reshape(3, 2)
+        self.create(arrays={"w": values.T}, import_values=True,
+                    init={"seed": 4})
+        (create, files), (imported, data) = self.calls()
+        self.assertEqual(imported[:4], ["run", "import", "spring", "--model"])
+        init = tomllib.loads(files["run.toml"].decode())["init"]
+        self.assertEqual(init, {"seed": 4, "model": imported[4]})
+        data = data["model.safetensors"]
+        length = int.from_bytes(data[:8], "little")
+        self.assertEqual(json.loads(data[8:8 + length]), {
+            "w": {"dtype": "F32", "shape": [2, 3], "data_offsets": [0, 24]}})
+        self.assertEqual(data[8 + length:], values.T.tobytes())
+
+    def test_an_error_of_the_command_keeps_its_parts(self):
+        self.answer(json.dumps({
+            "schema_version": 1, "status": "error", "exit_code": 9, "error": {
+                "code": "ALREADY_EXISTS", "reason": "OTHER_SPEC",
+                "message": "spring has another spec", "hint": "Another id."}}))
+        os.environ["EXIT"] = "9"
+        with self.assertRaises(atoll.Error) as caught:
+            self.create()
+        error = caught.exception
+        self.assertEqual((error.code, error.reason, error.message, error.hint),
+                         ("ALREADY_EXISTS", "OTHER_SPEC",
+                          "spring has another spec", "Another id."))
+
+    def test_output_that_is_no_envelope_is_an_error(self):
+        for text in ("", "no json", "[]", "{}", '{"status": "ok"}',
+                     '{"status": "error", "error": 5}'):
+            self.answer(text)
+            with self.assertRaisesRegex(atoll.Error, "a line for people"):
+                self.create()
+
+    def test_a_model_or_arrays(self):
+        with self.assertRaises(atoll.Error):
+            atoll.create_run("spring")
+        with self.assertRaises(atoll.Error):
+            self.create(model=object())
+
+
+class TomlTest(unittest.TestCase):
+
+    def test_what_is_written_is_read(self):
+        value = {"a": 1, "b": -2.5e-7, "c": True, "d": 'qu"o\\te\n\x7f\u2028',
+                 "e": [1, 2], "f": float("inf"), "g": "\U0001f600",
+                 "dotted.key": {"x": 0.1, "deep": {"y": ["a", "b"]}}, "z": 5,
+                 "empty": {}}
+        self.assertEqual(tomllib.loads(_toml.dumps(value)), value)
+
+    def test_values_of_other_types_are_refused_by_name(self):
+        with self.assertRaisesRegex(atoll.Error, "schedule.x is a object"):
+            _toml.dumps({"schedule": {"x": object()}})
+
+
+if __name__ == "__main__":
+    cases.main()

@@ -1,0 +1,236 @@
+#!/usr/bin/python3
+"""States: captured, written, read and restored, bit for bit."""
+
+import collections
+import io
+import os
+import random
+import sys
+import unittest
+
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)),
+                                "testing"))
+
+import cases  # noqa: E402
+
+import numpy as np  # noqa: E402
+
+import atoll  # noqa: E402
+from atoll import _safetensors  # noqa: E402
+from atoll import _state  # noqa: E402
+from atoll import _store  # noqa: E402
+from atoll import _tree  # noqa: E402
+
+RUN = ("spring", "0" * 32, "kitchen")
+
+
+class Plain:
+    """An object whose state is `value`."""
+
+    def __init__(self, value):
+        self.value = value
+
+    def state_dict(self):
+        return self.value
+
+    def load_state_dict(self, value):
+        self.value = value
+
+
+def through_a_file(value):
+    file = io.BytesIO()
+    tree, arrays = _tree.flatten(value)
+    _safetensors.write(file, arrays, {"tree": "t"})
+    file.seek(0)
+    return _tree.unflatten(tree, _safetensors.read(file)[0])
+
+
+class TreeTest(unittest.TestCase):
+
+    def test_plain_values_keep_their_types(self):
+        value = {"a": [1, True, None, "text", -0.0, 1e-320],
+                 "b": (1, (2.5, [])), 7: b"\x00\xff", (1, 2): 1 << 127,
+                 "list": ["list", "tuple"], "": {}}
+        got = through_a_file(value)
+        self.assertEqual(got, value)
+        self.assertIs(type(got["b"]), tuple)
+        self.assertIs(got["a"][1], True)
+        self.assertEqual(str(got["a"][4]), "-0.0")
+        self.assertEqual(list(got), list(value))
+
+    def test_floats_that_are_not_finite(self):
+        got = through_a_file([float("inf"), float("-inf"), float("nan")])
+        self.assertEqual(str(got), "[inf, -inf, nan]")
+
+    def test_dictionaries_of_the_library(self):
+        ordered = collections.OrderedDict([("z", 1), ("a", 2)])
+        counter = collections.Counter({3: 2})
+        got = through_a_file([ordered, counter])
+        self.assertEqual(got, [ordered, counter])
+        self.assertEqual([type(x) for x in got], [type(ordered), type(counter)])
+
+    def test_arrays_keep_bits_dtype_shape_and_are_writable(self):
+        generator = np.random.default_rng(cases.random().getrandbits(32))
+        for dtype in (np.bool_, np.uint8, np.int8, np.uint16, np.int16,
+                      np.float16, np.uint32, np.int32, np.float32, np.uint64,
+                      np.int64, np.float64):
+            for shape in ((), (0,), (3, 0, 2), (5,), (2, 3, 4)):
+                bits = generator.bytes(
+                    np.dtype(dtype).itemsize * int(np.prod(shape)))
+                array = np.frombuffer(bits, np.uint8)
+                if dtype is np.bool_:
+                    array = array & 1
+                array = np.array(array).view(dtype).reshape(shape)
+                got = through_a_file({"x": array, "y": [array.T]})
+                self.assertEqual(got["x"].tobytes(), array.tobytes())
+                self.assertEqual((got["x"].dtype, got["x"].shape),
+                                 (array.dtype, array.shape))
+                self.assertEqual(got["y"][0].tobytes(), array.T.tobytes())
+                self.assertTrue(got["x"].flags.writeable)
+
+    def test_scalars_and_big_endian_arrays(self):
+        got = through_a_file([np.float32(0.1), np.array([1, 2], ">i4")])
+        self.assertIs(type(got[0]), np.float32)
+        self.assertEqual(got[0], np.float32(0.1))
+        np.testing.assert_array_equal(got[1], [1, 2])
+
+    def test_a_value_of_another_type_is_refused_with_its_place(self):
+        for value in (object(), {1, 2}, np.array([object()]), print,
+                      np.zeros(1, [("x", "f4")]), np.array(["text"])):
+            with self.assertRaisesRegex(atoll.Error, r"state\['x'\]\[1\]"):
+                _tree.flatten({"x": [0, value]})
+
+    def test_a_copy_is_taken(self):
+        array = np.zeros(3)
+        tree, arrays = _tree.flatten(array)
+        array += 1
+        np.testing.assert_array_equal(_tree.unflatten(tree, arrays), [0, 0, 0])
+
+
+class StateTest(unittest.TestCase):
+
+    def draws(self, generator):
+        return (random.random(), random.gauss(0, 1), np.random.random(),
+                np.random.standard_normal(3).tolist(),
+                generator.standard_normal(3).tolist())
+
+    def test_every_generator_goes_back(self):
+        for kind in (np.random.PCG64, np.random.MT19937, np.random.Philox,
+                     np.random.SFC64):
+            generator = np.random.Generator(kind(5))
+            state = _state.State({"generator": generator})
+            random.gauss(0, 1)  # One more is kept.
+            np.random.standard_normal()
+            captured = through_a_file(state.capture())
+            first = self.draws(generator)
+            self.assertNotEqual(self.draws(generator), first)
+            state.restore(captured)
+            self.assertEqual(self.draws(generator), first)
+
+    def test_other_names_are_refused(self):
+        captured = _state.State({"a": Plain(1)}).capture()
+        with self.assertRaisesRegex(atoll.Error, "OTHER_STATE"):
+            _state.State({"b": Plain(1)}).restore(captured)
+
+    def test_an_object_without_state_is_refused_by_name(self):
+        with self.assertRaisesRegex(atoll.Error, "'loader'.*list"):
+            _state.State({"loader": []})
+
+
+class StoreTest(cases.FolderCase):
+
+    def store(self, initial=0, run=RUN):
+        store = _store.Store(self.folder, initial)
+        self.addCleanup(store.close)
+        store.begin(*run)
+        return store
+
+    def states(self):
+        return sorted(os.listdir(self.path("states")))
+
+    def test_the_two_newest_and_the_initial_state_are_kept(self):
+        store = self.store("first")
+        self.assertEqual(store.newest(), "")
+        for number in range(5):
+            store.save("s-%d" % number, number)
+            self.assertEqual(store.newest(), "s-%d" % number)
+        self.assertEqual(self.states(), ["_initial", "run.json", "s-3", "s-4"])
+        self.assertEqual(store.load("s-3"), 3)
+        self.assertEqual(store.load(""), "first")
+
+    def test_a_state_that_was_loaded_outlives_the_next_save(self):
+        store = self.store()
+        store.save("known", 1)
+        store.save("unknown", 2)  # The exchange has died before it knew.
+        self.assertEqual(store.load("known"), 1)
+        store.save("next", 3)
+        self.assertEqual(store.load("known"), 1)
+
+    def test_the_same_id_may_be_saved_again(self):
+        store = self.store()
+        store.save("a", 1)
+        store.save("b", 2)
+        store.save("a", 3)
+        self.assertEqual((store.newest(), store.load("a")), ("a", 3))
+
+    def test_the_initial_state_is_that_of_the_first_start(self):
+        self.store("first").close()
+        self.assertEqual(self.store("second").load(""), "first")
+
+    def test_a_first_start_that_died_leaves_none(self):
+        self.store("first").close()
+        os.unlink(self.path("states", "run.json"))
+        self.assertEqual(self.store("second").load(""), "second")
+
+    def test_states_are_found_after_a_restart(self):
+        store = self.store()
+        store.save("a", [1])
+        store.close()
+        with open(self.path("states", "b.tmp"), "wb") as file:
+            file.write(b"half")
+        store = self.store()
+        self.assertEqual((store.newest(), store.load("a")), ("a", [1]))
+        self.assertNotIn("b.tmp", self.states())
+
+    def test_another_run_or_island_is_refused_and_named(self):
+        self.store().close()
+        for run in (("spring", "1" * 32, "kitchen"),
+                    ("spring", "0" * 32, "attic")):
+            store = _store.Store(self.folder, 0)
+            with self.assertRaises(atoll.Error) as caught:
+                store.begin(*run)
+            store.close()
+            self.assertEqual(caught.exception.reason, "OTHER_RUN")
+            self.assertIn(self.folder, str(caught.exception))
+
+    def test_a_second_process_is_refused(self):
+        self.store()
+        with self.assertRaisesRegex(atoll.Error, "WORK_DIR_IN_USE"):
+            _store.Store(self.folder, 0)
+
+    def test_a_damaged_file_is_an_error(self):
+        store = self.store()
+        store.save("a", {"x": np.arange(100)})
+        path = self.path("states", "a")
+        with open(path, "rb") as file:
+            data = file.read()
+        generator = cases.random()
+        header = 8 + int.from_bytes(data[:8], "little")
+        for _ in range(300):
+            broken = bytearray(data)
+            if generator.randrange(2):
+                broken = broken[:generator.randrange(len(broken))]
+            else:  # The length beyond 32 MiB needs its memory first.
+                broken[generator.randrange(3, header)] ^= 1 << (
+                    generator.randrange(8))
+                broken[3:8] = data[3:8]
+            with open(path, "wb") as file:
+                file.write(broken)
+            try:
+                store.load("a")
+            except atoll.Error:
+                pass
+
+
+if __name__ == "__main__":
+    cases.main()

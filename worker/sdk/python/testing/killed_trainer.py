@@ -1,0 +1,95 @@
+#!/usr/bin/python3
+"""A trainer that kills itself at a point: `killed_trainer.py WORK_DIR POINT N`.
+
+Every part of the state decides its steps: a momentum, a position, and the
+generators. POINT is one of `POINTS`; the process dies when it reaches it for
+the N-th time. N = 0: never.
+"""
+
+import os
+import random
+import signal
+import sys
+from unittest import mock
+
+POINTS = (
+    "step",           # A step is trained, and not counted.
+    "fsync",          # A state, or its folder, is written, and not synced.
+    "rename",         # A state is synced, and does not have its name.
+    "before save",    # The state is durable, and this is not answered.
+    "after save", "before load", "after load", "before write", "after write",
+    "before read", "after read", "before train", "after train",
+    "before layout", "after layout", "before hello", "after hello",
+)
+
+
+def main():
+    sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)),
+                                    ".."))
+    import numpy as np
+    import atoll
+    from atoll import _connection, _store
+
+    left = {sys.argv[2]: int(sys.argv[3])}
+
+    def reach(point):
+        left[point] = left.get(point, 0) - 1
+        if left[point] == 0:
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    send = _connection.Connection.send
+
+    def killing_send(self, seq, kind, *arguments, **options):
+        reach("before " + kind)
+        send(self, seq, kind, *arguments, **options)
+        reach("after " + kind)
+
+    def killing(name):
+        function = getattr(os, name)
+
+        def call(*arguments):
+            reach(name)
+            return function(*arguments)
+
+        return call
+
+    class Momentum:
+
+        def __init__(self):
+            self.value = np.zeros(4, np.float32)
+            self.position = 0
+
+        def state_dict(self):
+            return {"value": self.value, "position": self.position}
+
+        def load_state_dict(self, state):
+            self.value[...] = state["value"]
+            self.position = state["position"]
+
+    momentum = Momentum()
+    noise = np.random.default_rng(7)
+    random.seed(8)
+    np.random.seed(9)
+    with mock.patch.object(_connection.Connection, "send", killing_send), \
+            mock.patch.object(_store.os, "fsync", killing("fsync")), \
+            mock.patch.object(_store.os, "rename", killing("rename")):
+        with atoll.Island("nobody:1", run="spring", work_dir=sys.argv[1],
+                          state={"momentum": momentum,
+                                 "noise": noise}) as island:
+            while True:
+                weights = island.arrays["v"]
+                momentum.position += 1
+                gradient = (weights * np.float32(random.random()) +
+                            np.float32(np.random.normal()) +
+                            noise.standard_normal(4, np.float32) +
+                            np.float32(momentum.position))
+                momentum.value = (np.float32(0.9) * momentum.value +
+                                  gradient).astype(np.float32)
+                weights -= np.float32(0.01) * momentum.value
+                reach("step")
+                if not island.step(float(weights.sum()), tokens=4):
+                    break
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,153 @@
+#!/usr/bin/python3
+"""kill -9 of a trainer, and loss of its exchange, at every point: same bits."""
+
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)),
+                                "testing"))
+
+import cases  # noqa: E402
+import fake_exchange  # noqa: E402
+import killed_trainer  # noqa: E402
+from fake_exchange import Gone, Peer  # noqa: E402
+
+import numpy as np  # noqa: E402
+
+_ROUNDS = 4
+_STEPS = 3
+
+
+class Exchange:
+    """The exchange of a strict run with one island, which is durable here.
+
+    Its record names a save, as the record of a real one does: it is written
+    once the trainer has answered `save`, and is where a restart begins.
+    """
+
+    def __init__(self, drop_after=None):
+        self._record = ("", 0, np.ones(4, np.float32))
+        self._left = drop_after  # Requests until it drops the connection once.
+        self.losses = {}
+        self.request_count = 0
+
+    def _ask(self, peer, kind, **body):
+        answer = peer.ask(kind, **body)
+        self.request_count += 1
+        if self._left is not None:
+            self._left -= 1
+            if self._left == 0:
+                raise Gone("dropped")
+        return answer
+
+    def serve(self, peer):
+        """Plays the run from the record to its end. Gone: must come again."""
+        peer.hello(1)
+        peer.layout([{"v": [4]}])
+        save_id, version, weights = self._record
+        self._ask(peer, "load", save_id=save_id)
+        while version < _ROUNDS:
+            peer.regions[0][:] = weights
+            self._ask(peer, "write", fragments=[0])
+            answer = self._ask(peer, "train", step=version * _STEPS,
+                               step_count=_STEPS, version=version)
+            assert answer["token_count"] == str(4 * _STEPS), answer
+            # A round that is repeated gives the same loss.
+            assert self.losses.setdefault(
+                version, answer["loss"]) == answer["loss"], (version, answer)
+            self._ask(peer, "read", fragments=[0])
+            weights = (weights + peer.regions[0]) / np.float32(2)
+            version += 1
+            save_id = "round-%d" % version
+            assert self._ask(peer, "save", save_id=save_id) == {
+                "save_id": save_id}
+            self._record = (save_id, version, weights)
+        peer.end()
+
+    @property
+    def weights(self):
+        return self._record[2].tobytes()
+
+
+class KillTest(cases.FolderCase):
+
+    def setUp(self):
+        super().setUp()
+        self.count = 0
+
+    def run_to_the_end(self, point="step", number=0, drop_after=None):
+        """Runs trainers, each after the other's death. Returns the exchange.
+
+        Only the first kills itself.
+        """
+        self.count += 1
+        path = self.path("socket%d" % self.count)
+        work = self.path("work%d" % self.count)
+        exchange = Exchange(drop_after)
+        trainer = None
+        with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as listener:
+            listener.settimeout(fake_exchange.PATIENCE_S)
+            listener.bind(path)
+            listener.listen(4)
+            for life in range(4):
+                if trainer is None:
+                    trainer = subprocess.Popen(
+                        [sys.executable, "-B", killed_trainer.__file__, work,
+                         point, str(number if life == 0 else 0)],
+                        env={**os.environ, "ATOLL_SOCKET": path})
+                sock, _ = listener.accept()
+                sock.settimeout(fake_exchange.PATIENCE_S)
+                peer = Peer(sock)
+                try:
+                    exchange.serve(peer)
+                    self.assertEqual(trainer.wait(fake_exchange.PATIENCE_S), 0)
+                    break
+                except Gone as gone:
+                    if str(gone) != "dropped":
+                        self.assertEqual(trainer.wait(
+                            fake_exchange.PATIENCE_S), -signal.SIGKILL)
+                        trainer = None
+                finally:
+                    peer.close()
+            else:
+                self.fail("the trainer died in each of its lives")
+        shutil.rmtree(work)
+        exchange.lives = life + 1
+        return exchange
+
+    def test_kill_of_the_trainer_at_every_point(self):
+        undisturbed = self.run_to_the_end()
+        for point in killed_trainer.POINTS:
+            kills = 0
+            for number in (1, 3):
+                with self.subTest(point=point, number=number):
+                    got = self.run_to_the_end(point, number)
+                    kills += got.lives - 1
+                    self.assertEqual(got.weights, undisturbed.weights)
+                    self.assertEqual(got.losses, undisturbed.losses)
+            self.assertGreater(kills, 0, "nothing dies at %s" % point)
+
+    def test_loss_of_the_exchange_after_every_answer(self):
+        undisturbed = self.run_to_the_end()
+        for number in range(1, undisturbed.request_count + 1):
+            with self.subTest(number=number):
+                got = self.run_to_the_end(drop_after=number)
+                self.assertEqual(got.lives, 2)
+                self.assertEqual(got.weights, undisturbed.weights)
+                self.assertEqual(got.losses, undisturbed.losses)
+
+    def test_loss_of_both(self):
+        undisturbed = self.run_to_the_end()
+        for number in (2, 6, 9):
+            with self.subTest(number=number):
+                got = self.run_to_the_end("before save", 2, drop_after=number)
+                self.assertGreaterEqual(got.lives, 2)
+                self.assertEqual(got.weights, undisturbed.weights)
+
+
+if __name__ == "__main__":
+    cases.main()
