@@ -225,6 +225,31 @@ has err "bad.toml:3: unknown key 'inner.learning_rte'; did you mean"
 expect 8 run create "$work/none.toml"
 expect 4 dev up "$work/bad.toml" --dir "$work/dev"
 
+# A model that only its trainer knows.
+printf '%s\n' '[model]' 'architecture = "external"' '[schedule]' \
+  'inner_step_count = 2' 'round_count = 3' >"$work/own.toml"
+expect 4 run create "$work/own.toml"
+has err "'model.tensors' is missing"
+expect 8 run create "$work/own.toml" --tensors "$work/none.json"
+has err "none.json"
+echo '{"version": 1, "tensors": [{"name": "w", "shape": [3, 0]}]}' \
+  >"$work/bad.json"
+expect 4 run create "$work/own.toml" --tensors "$work/bad.json"
+has err 'bad.json: tensor 0 ("w"): a dimension is 0'
+echo '{"version": 1, "tensors": [{"name": "w", "shape": [3, 4]}]}' \
+  >"$work/tensors.json"
+expect 6 run create "$work/own.toml" --tensors "$work/tensors.json" \
+  --coordinator 127.0.0.1:1 --timeout 5s
+expect 4 run create laptop --tensors "$work/tensors.json"
+has err "'model.tensors' (--tensors) is only for"
+sed -i '2a tensors = "tensors.json"' "$work/own.toml"
+expect 4 dev up "$work/own.toml" --dir "$work/dev"
+has err "trains a model of its own"
+expect 4 dev baseline "$work/own.toml" --output "$work/alone"
+has err "trains a model of its own"
+expect 4 plan --model "$work/own.toml" --link 1Gb/s --tokens-per-second 100
+has err "--model 12"
+
 # No process listens at that port.
 expect 6 run list --coordinator 127.0.0.1:1 --timeout 5s
 has err "127.0.0.1:1"
