@@ -7,6 +7,8 @@ from typing import Any, Mapping
 
 from . import _torch
 
+_WAITING_COUNT_MAX = 4096
+
 
 class OpenTrain:
     """A request to train, and the sums of the steps that are done.
@@ -40,6 +42,8 @@ class OpenTrain:
                 self._waiting.append(loss)
             elif _torch.is_tensor(loss):
                 self._waiting.append(loss.detach())
+                if len(self._waiting) >= _WAITING_COUNT_MAX:
+                    self._read_losses()
             else:
                 self._waiting.append(float(loss))
         self._tokens += tokens

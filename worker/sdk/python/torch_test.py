@@ -1,0 +1,360 @@
+#!/usr/bin/python3
+"""The package with PyTorch. By hand: VENV/bin/python worker/sdk/python/torch_test.py
+
+Debian's packages that the build needs have no torch: Bazel does not run this.
+"""
+
+import copy
+import os
+import random
+import sys
+
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)),
+                                "testing"))
+
+import cases  # noqa: E402
+import fake_exchange  # noqa: E402
+from fake_exchange import FakeExchange  # noqa: E402
+
+import numpy as np  # noqa: E402
+import torch  # noqa: E402
+
+import atoll  # noqa: E402
+from atoll import _layout  # noqa: E402
+from atoll import _module  # noqa: E402
+
+
+class Tied(torch.nn.Module):
+    """Has tied weights, a frozen one, buffers, a scalar and an embedding."""
+
+    def __init__(self):
+        super().__init__()
+        self.embed = torch.nn.Embedding(7, 4)
+        self.norm = torch.nn.BatchNorm1d(4)
+        self.frozen = torch.nn.Linear(4, 4)
+        self.frozen.requires_grad_(False)
+        self.head = torch.nn.Linear(4, 7, bias=False)
+        self.head.weight = self.embed.weight
+        self.scale = torch.nn.Parameter(torch.tensor(1.0))
+
+    def forward(self, tokens):
+        x = self.norm(self.frozen(self.embed(tokens)))
+        x = torch.nn.functional.dropout(x, 0.3, self.training)
+        return self.scale * self.head(x)
+
+
+TIED = {"embed.weight": [7, 4], "norm.weight": [4], "norm.bias": [4],
+        "scale": [1]}
+
+
+class Batches:
+    """Batches that follow from a position and torch's generator."""
+
+    def __init__(self):
+        self.position = 0
+
+    def next(self):
+        self.position += 1
+        return (torch.arange(6) * self.position) % 7
+
+    def state_dict(self):
+        return {"position": self.position}
+
+    def load_state_dict(self, state):
+        self.position = state["position"]
+
+
+class TorchCase(cases.FolderCase):
+
+    def setUp(self):
+        super().setUp()
+        os.environ["ATOLL_SOCKET"] = self.path("socket")
+        torch.set_num_threads(1)
+        torch.manual_seed(3)
+
+    def exchange(self, *scripts):
+        return FakeExchange(self.path("socket"), *scripts)
+
+    def island(self, **options):
+        return atoll.Island("nobody:1", run=fake_exchange.RUN,
+                            work_dir=self.path("work"), **options)
+
+
+def begin(peer, layout, value=0.25, **hello):
+    peer.hello(1, **hello)
+    peer.layout([layout])
+    peer.ask("load", save_id="")
+    peer.write(value)
+
+
+class ParametersTest(TorchCase):
+
+    def test_parameters_on_the_cpu_are_the_region(self):
+        seen = []
+
+        def script(peer):
+            begin(peer, TIED)
+            peer.train(1)
+            seen.append(peer.regions[0].copy())  # Without a read.
+            peer.end()
+
+        model = Tied()
+        parameters = list(model.parameters())
+        with self.exchange(script), self.island(model=model) as island:
+            for parameter in model.parameters():
+                if parameter.requires_grad:
+                    self.assertTrue(torch.all(parameter == 0.25))
+            self.assertIs(model.head.weight, model.embed.weight)
+            with torch.no_grad():
+                model.head.weight += 1
+                model.scale += 2
+            island.step()
+        self.assertTrue(all(a is b for a, b in zip(parameters,
+                                                   model.parameters())))
+        np.testing.assert_array_equal(seen[0][:28], [1.25] * 28)
+        self.assertEqual(seen[0][-1], 2.25)
+
+    def test_other_dtypes_and_strides_are_copied(self):
+        class Mixed(torch.nn.Module):
+
+            def __init__(self):
+                super().__init__()
+                self.half_ = torch.nn.Parameter(
+                    torch.zeros(3, dtype=torch.bfloat16))
+                self.double_ = torch.nn.Parameter(
+                    torch.zeros(2, dtype=torch.float64))
+                self.turned = torch.nn.Parameter(torch.zeros(3, 2).t())
+
+        seen = []
+
+        def script(peer):
+            begin(peer, {"half_": [3], "double_": [2], "turned": [2, 3]},
+                  [1, 2, 3.0078125, 4, 5, 6, 7, 8, 9, 10, 11])
+            peer.train(1)
+            seen.extend(peer.read())
+            peer.end()
+
+        model = Mixed()
+        with self.exchange(script), self.island(model=model) as island:
+            self.assertEqual(model.half_.tolist(), [1, 2, 3])  # Rounded.
+            self.assertEqual(model.double_.tolist(), [4, 5])
+            self.assertEqual(model.turned.tolist(), [[6, 7, 8], [9, 10, 11]])
+            self.assertFalse(model.turned.is_contiguous())
+            with torch.no_grad():
+                model.turned += 1
+            island.step()
+        np.testing.assert_array_equal(
+            seen[0], [1, 2, 3, 4, 5, 7, 8, 9, 10, 11, 12])
+
+    def test_buffers_are_local_or_averaged(self):
+        average = {**TIED, "norm.running_mean": [4], "norm.running_var": [4]}
+
+        def script(peer):
+            begin(peer, average, 0.5)
+            peer.train(1)
+            peer.end()
+
+        model = Tied()
+        with self.exchange(script), self.island(model=model,
+                                                buffers="average") as island:
+            self.assertEqual(model.norm.running_mean.tolist(), [0.5] * 4)
+            self.assertEqual(int(model.norm.num_batches_tracked), 0)
+            island.step()
+
+    def test_another_model_is_refused_with_names(self):
+        def script(peer):
+            peer.hello(1)
+            peer.tell("layout", [peer.region(28)], element_count=28, last=True,
+                      tensors=[{"name": "embed.weight", "shape": [7, 4]}])
+            self.assertEqual(peer.wait_for_close()[0]["error"]["reason"],
+                             "OTHER_LAYOUT")
+
+        with self.exchange(script):
+            with self.assertRaisesRegex(atoll.Error, "norm.bias"):
+                with self.island(model=Tied()):
+                    pass
+
+    def test_names_without_wrappers_and_with_a_map(self):
+        model = torch.nn.Sequential(torch.nn.Linear(2, 1))
+        wrapped = torch.compile(model)
+        self.assertEqual(list(_module.shared_tensors(wrapped, "local")),
+                         ["0.weight", "0.bias"])
+        self.assertEqual(list(_module.shared_tensors(
+            model, "local", {"0.weight": "layers.4.weight"})),
+            ["layers.4.weight", "0.bias"])
+        self.assertEqual(list(_module.shared_tensors(
+            model, "local", lambda name: "stage1." + name)),
+            ["stage1.0.weight", "stage1.0.bias"])
+
+    def test_the_layout_of_a_model_does_not_depend_on_its_seed(self):
+        def layout():
+            return _layout.tensors_json(
+                _layout.of_module(Tied(), "average", None), 2, None)["tensors"]
+
+        first = layout()
+        self.assertEqual(first, layout())
+        self.assertEqual([row["name"] for row in first],
+                         ["scale", "embed.weight", "norm.weight", "norm.bias",
+                          "norm.running_mean", "norm.running_var"])
+        self.assertEqual(first[0]["init"], {"kind": "constant", "value": 1.0})
+        self.assertEqual(first[1]["class"], "embedding")
+        self.assertEqual(first[1]["init"], {"kind": "normal", "value": 0.5})
+
+    def test_unusual_tensors_are_refused(self):
+        with self.assertRaisesRegex(atoll.Error, "UNSUPPORTED_TENSOR"):
+            self.island(model=torch.nn.Linear(2, 2, device="meta"))
+
+
+class StateTest(TorchCase):
+
+    count = 0
+
+    def make(self, kind):
+        torch.manual_seed(11)
+        random.seed(12)
+        model = Tied()
+        trained = [p for p in model.parameters() if p.requires_grad]
+        optimizer = kind(trained)
+        schedule = torch.optim.lr_scheduler.MultiStepLR(optimizer, [2, 5])
+        return model, optimizer, schedule, Batches()
+
+    def train(self, kind, interrupted):
+        """The region after three rounds, of which the second is repeated."""
+        final = []
+
+        def play(peer, version, save_id, weights):
+            peer.hello(1)
+            peer.layout([TIED])
+            peer.ask("load", save_id=save_id)
+            for version in range(version, 3):
+                peer.write(weights)
+                peer.train(3, step=3 * version)
+                weights = peer.read()[0]
+                if interrupted and version == 1 and not final:
+                    final.append("interrupted")
+                    return
+                peer.ask("save", save_id="v%d" % version)
+                saved[:] = [version + 1, "v%d" % version, weights]
+            final.append(weights.tobytes())
+            peer.end()
+
+        saved = [0, "", 0.1]
+        scripts = [lambda peer: play(peer, *saved)] * (1 + interrupted)
+        model, optimizer, schedule, batches = self.make(kind)
+        generator = torch.Generator().manual_seed(5)
+        self.count += 1
+        socket = self.path("socket%d" % self.count)
+        os.environ["ATOLL_SOCKET"] = socket
+        with FakeExchange(socket, *scripts), atoll.Island(
+                "nobody:1", run=fake_exchange.RUN, model=model,
+                work_dir=socket + ".work",
+                state={"optimizer": optimizer, "schedule": schedule,
+                       "batches": batches, "generator": generator}) as island:
+            while True:
+                tokens = batches.next()
+                loss = torch.nn.functional.cross_entropy(
+                    model(tokens) + torch.rand(6, 7, generator=generator),
+                    tokens)
+                loss.backward()
+                optimizer.step()
+                schedule.step()
+                optimizer.zero_grad()
+                if not island.step(loss=loss, tokens=tokens.numel()):
+                    break
+        buffers = [b.numpy().tobytes() for b in model.buffers()]
+        return final[-1], buffers, optimizer.param_groups[0]["lr"]
+
+    def test_a_round_that_is_repeated_has_the_same_bits(self):
+        for kind in (
+                torch.optim.AdamW, torch.optim.Adagrad,
+                lambda p: torch.optim.SGD(p, 0.1, momentum=0.9, nesterov=True),
+                lambda p: torch.optim.Adam(p, amsgrad=True)):
+            self.assertEqual(self.train(kind, True), self.train(kind, False))
+
+    def test_a_process_that_starts_again_has_the_state(self):
+        def first(peer):
+            begin(peer, TIED)
+            peer.train(2)
+            peer.ask("save", save_id="two")
+            peer.tell("end", complete=False)
+
+        def second(peer):
+            peer.hello(1)
+            peer.layout([TIED])
+            peer.ask("load", save_id="two")
+            peer.train(1)
+            peer.end()
+
+        def loop(model, optimizer, batches):
+            with self.island(model=model, state={
+                    "optimizer": optimizer, "batches": batches}) as island:
+                going = True
+                while going:
+                    seen.append(island._train.request["step_count"])
+                    if len(seen) == 3:
+                        restored.append(
+                            (copy.deepcopy(optimizer.state_dict()),
+                             batches.position,
+                             torch.rand(1).item(), random.random()))
+                    loss = model(batches.next()).sum()
+                    loss.backward()
+                    optimizer.step()
+                    if len(seen) == 2:
+                        state = optimizer.state_dict()["state"]
+                        restored.append(({0: {k: v.clone() for k, v in
+                                              state[0].items()}},
+                                         batches.position))
+                    going = island.step(loss=loss, tokens=1)
+
+        seen, restored = [], []
+        with self.exchange(first, second):
+            model, optimizer, _, batches = self.make(torch.optim.AdamW)
+            with self.assertRaisesRegex(atoll.Error, "ISLAND_ENDED"):
+                loop(model, optimizer, batches)
+            expected = torch.rand(1).item(), random.random()
+            model, optimizer, _, batches = self.make(torch.optim.AdamW)
+            loop(model, optimizer, batches)
+        before, after = restored[0], restored[1]
+        self.assertEqual(before[1], after[1])
+        self.assertEqual(expected, after[2:])
+        for name, value in before[0][0].items():
+            got = after[0]["state"][0][name]
+            self.assertTrue(torch.equal(got, value), name)
+            self.assertEqual(got.dtype, value.dtype)
+
+    def test_tensors_of_every_dtype_pass_a_file(self):
+        from state_test import through_a_file
+        for dtype in (torch.bool, torch.uint8, torch.int8, torch.int16,
+                      torch.int32, torch.int64, torch.float16, torch.bfloat16,
+                      torch.float32, torch.float64, torch.float8_e4m3fn):
+            for shape in ((), (0,), (3,), (2, 3)):
+                tensor = (torch.rand(shape) * 8).to(dtype)
+                got = through_a_file([tensor])[0]
+                self.assertEqual((got.dtype, got.shape),
+                                 (tensor.dtype, tensor.shape))
+                self.assertTrue(torch.equal(got.double(), tensor.double()))
+        turned = torch.rand(3, 4).t()[1:]
+        self.assertTrue(torch.equal(through_a_file([turned])[0], turned))
+
+
+class LossTest(TorchCase):
+
+    def test_losses_stay_tensors_and_hold_no_graph(self):
+        def script(peer):
+            begin(peer, TIED)
+            self.assertEqual(peer.train(2)["loss"], 2.0)
+            self.assertEqual(peer.train(1)["loss"], "NaN")
+            peer.end()
+
+        with self.exchange(script), self.island(model=Tied()) as island:
+            loss = torch.tensor(1.0, requires_grad=True) * 1
+            island.step(loss=loss, tokens=torch.tensor(3))
+            waiting, = island._train._waiting
+            self.assertIsInstance(waiting, torch.Tensor)
+            self.assertIsNone(waiting.grad_fn)
+            island.step(loss=torch.tensor([3.0], dtype=torch.bfloat16))
+            island.step(loss=torch.tensor(float("nan")))
+
+
+if __name__ == "__main__":
+    cases.main()
