@@ -85,7 +85,7 @@ Json HeaderJson(const SaveHeader& header) {
                               {"push_step", track.push_step}});
   }
   if (!header.run_uid.empty()) json["run_uid"] = header.run_uid;
-  if (!header.trainer_save_id.empty()) {
+  if (!header.token_counts.empty()) {
     json["trainer_save_id"] = header.trainer_save_id;
     json["token_counts"] = header.token_counts;
   }

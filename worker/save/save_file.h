@@ -37,8 +37,9 @@ struct SaveHeader {
   int64_t step = 0;  // Next, by the run's clock.
   int64_t optimizer_step_count = 0;
   int64_t restart_step_count = -1;  // IslandState::restart_step_count.
-  // If the trainer is another process: the name of the state that it keeps, and
-  // tokens since the previous contribution of each fragment.
+  // If the trainer is another process: the name of the state that it keeps
+  // (empty: its first one), and tokens since the previous contribution of each
+  // fragment. Without such a trainer token_counts is empty.
   std::string trainer_save_id;
   std::vector<int64_t> token_counts;
   // Run.run_uid, and the newest place of the coordinator's log that the island

@@ -23,7 +23,6 @@ absl::StatusOr<std::unique_ptr<RemoteTrainer>> RemoteTrainer::Create(
       new RemoteTrainer(host, std::move(layout)));
   RETURN_IF_ERROR(
       host.Connect(hello, spec.layout(), trainer->layout_, std::move(stop)));
-  RETURN_IF_ERROR(trainer->LoadId(""));
   return trainer;
 }
 
@@ -60,6 +59,7 @@ void RemoteTrainer::MarkWritten(int32_t fragment) {
 
 absl::Status RemoteTrainer::Flush() {
   before_write_();
+  if (!has_state_) RETURN_IF_ERROR(LoadId(""));
   v1::TrainerMessage request;
   for (int32_t f = 0; f < static_cast<int32_t>(places_.size()); ++f) {
     if (places_[f] == Place::kRegion) request.mutable_write()->add_fragments(f);
@@ -128,9 +128,8 @@ absl::StatusOr<TrainerState> RemoteTrainer::Save(const std::string& save_id) {
 }
 
 absl::Status RemoteTrainer::Load(const TrainerState& state) {
-  if (state.save_id.empty()) {
-    return absl::DataLossError(
-        "the local checkpoint names no state of the trainer");
+  if (!state.first_moment.empty() || !state.second_moment.empty()) {
+    return absl::DataLossError("the local checkpoint is of Atoll's own engine");
   }
   return LoadId(state.save_id);
 }
@@ -140,7 +139,9 @@ absl::Status RemoteTrainer::Reset() { return LoadId(""); }
 absl::Status RemoteTrainer::LoadId(const std::string& save_id) {
   v1::TrainerMessage request;
   request.mutable_load()->set_save_id(save_id);
-  return host_.Ask(request).status();
+  RETURN_IF_ERROR(host_.Ask(request).status());
+  has_state_ = true;
+  return absl::OkStatus();
 }
 
 }  // namespace atl::worker

@@ -21,8 +21,8 @@ namespace atl::worker {
 
 class RemoteTrainer : public IslandTrainer {
  public:
-  // Waits for a trainer, and brings it to its first state. `hello` describes
-  // the run and the island. `host` outlives this. Errors as
+  // Waits for a trainer. Unless Load() comes before its first step, it begins
+  // with its first state. `hello` describes the run and the island. `host` outlives this. Errors as
   // TrainerHost::Connect and Ask; INVALID_ARGUMENT: the layout is invalid.
   static absl::StatusOr<std::unique_ptr<RemoteTrainer>> Create(
       TrainerHost& host, const v1::TrainerHello& hello, const v1::RunSpec& spec,
@@ -55,7 +55,7 @@ class RemoteTrainer : public IslandTrainer {
         layout_(std::move(layout)),
         places_(layout_.fragment_count(), Place::kTrainer) {}
 
-  // Gives the trainer what was written.
+  // Gives the trainer its state, if it has none yet, and what was written.
   absl::Status Flush();
   absl::Status LoadId(const std::string& save_id);
 
@@ -63,6 +63,7 @@ class RemoteTrainer : public IslandTrainer {
   const RunLayout layout_;
   std::function<void()> before_write_ = [] {};
   std::vector<Place> places_;
+  bool has_state_ = false;  // The trainer was told which state to have.
 };
 
 }  // namespace atl::worker
