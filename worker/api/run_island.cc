@@ -11,6 +11,7 @@
 #include "absl/time/clock.h"
 #include "base/io/posix_file_system.h"
 #include "base/layout/external_model.h"
+#include "base/metrics/metrics.h"
 #include "base/obs/log.h"
 #include "base/rpc/channel.h"
 #include "base/status/annotate.h"
@@ -175,6 +176,10 @@ absl::StatusOr<std::unique_ptr<IslandTrainer>> MakeRemoteTrainer(
   hello.set_program_version(options.program_version);
   hello.set_strict(schedule.timing() == v1::TIMING_STRICT);
   hello.set_inner_step_count(schedule.inner_step_count());
+  if (options.metrics != nullptr) {
+    options.metrics->SetReady(absl::UnavailableError(
+        absl::StrCat("waits for a trainer at ", options.trainer_path)));
+  }
   return RemoteTrainer::Create(host, hello, run.spec(), options.stop);
 }
 

@@ -139,13 +139,13 @@ absl::Status IslandPart::RestoreSaveHere() {
     RETURN_IF_ERROR(encoder_->Restore(feedback.View()));
   }
   save_->feedback.clear();
-  if (streaming_) RETURN_IF_ERROR(RestoreLocal());
   const SaveHeader& header = save_->header;
   RETURN_IF_ERROR(state_->trainer().Load(
       {.first_moment = save_->arrays.first_moment,
        .second_moment = save_->arrays.second_moment,
        .step_count = header.optimizer_step_count,
        .save_id = header.trainer_save_id}));
+  if (streaming_) RETURN_IF_ERROR(RestoreLocal());
   token_counts_ = header.token_counts;
   token_counts_.resize(state_->layout().fragment_count());
   state_->set_restart_step_count(header.restart_step_count);

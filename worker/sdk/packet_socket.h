@@ -88,6 +88,7 @@ class PacketListener {
   ~PacketListener();
 
   int fd() const { return fd_.get(); }
+  const std::string& path() const { return path_; }
   // Accepts a connection that is there. PERMISSION_DENIED: of another user.
   absl::StatusOr<PacketSocket> Accept();
 

@@ -139,7 +139,9 @@ absl::Status TrainerHost::Connect(const v1::TrainerHello& hello,
                                   const RunLayout& layout,
                                   std::stop_token stop) {
   RETURN_IF_ERROR(MakeRegions(hello, layout));
-  if (!socket_.connected()) LOG(INFO) << "waits for a trainer";
+  if (!socket_.connected()) {
+    LOG(INFO) << "waits for a trainer at " << listener_->path();
+  }
   while (!socket_.connected()) {
     RETURN_IF_ERROR(Accept(stop));
     const absl::Status greeted = Greet(hello, tensors, layout);
