@@ -35,14 +35,16 @@ class TrainerTest(cluster_module.IntegrationTest):
     def run_values(self, *changes):
         return run_file.merged(EXTERNAL, *changes)
 
-    def start(self, cluster, values, armed=None):
+    def start(self, cluster, values, armed=None,
+              tensors=numpy_trainer.TENSORS,
+              trainer=cluster_module.NUMPY_TRAINER):
         with open(os.path.join(cluster.directory, "tensors.json"), "w",
                   encoding="utf-8") as file:
-            json.dump(numpy_trainer.TENSORS, file)
+            json.dump(tensors, file)
         cluster.start_service()
         cluster.create_run(values)
         for island in ISLANDS:
-            cluster.start_trainer_island(island, armed)
+            cluster.start_trainer_island(island, armed, trainer=trainer)
 
     def finish(self, cluster, values):
         sha256 = self.finish_strict(cluster, values)
@@ -78,6 +80,14 @@ class TrainerTest(cluster_module.IntegrationTest):
                   if r.HasField("evaluation")]
         self.assertGreater(len(losses), 1)
         self.assertLess(losses[-1], losses[0])
+
+    def test_a_trainer_of_the_standard_library(self):
+        values = self.run_values({"inner": {"batch_size": 8}})
+        self.start(self.cluster, values, trainer=cluster_module.STDLIB_TRAINER,
+                   tensors={"version": 1, "tensors": [
+                       {"name": "w", "shape": [3]}, {"name": "b", "shape": [1]},
+                   ]})
+        self.finish(self.cluster, values)
 
     def test_streaming_gives_other_bits(self):
         self.assertEqual(

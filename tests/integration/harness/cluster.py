@@ -32,6 +32,12 @@ MERGED, LATE, STALE, REJECTED, DROPPED, OUTCOME_CANCELLED = 1, 2, 3, 4, 5, 6
 JOINING, READY, LOST, LEFT, REMOVED, READMITTED = 1, 2, 3, 4, 5, 6
 
 
+# Trainers of start_trainer_island: the program and its arguments.
+NUMPY_TRAINER = ("tests/integration/harness/numpy_trainer.py", "run",
+                 "{socket}", "{directory}")
+STDLIB_TRAINER = ("tests/conformance/stdlib_trainer.py", "{socket}",
+                  "{directory}")
+
 # Makes the coordinator take a snapshot after every record.
 SNAPSHOTS = ("--log-records-max=1",)
 
@@ -198,7 +204,7 @@ class Cluster:
         return self._start(name, command, failpoint=failpoint, prefix=prefix)
 
     def start_trainer_island(self, island_id, armed=None, arguments=(),
-                             program="harness/numpy_trainer.py"):
+                             trainer=NUMPY_TRAINER):
         """An island whose trainer is a process of its own: trainer-of-ID."""
         if self._sockets is None:
             # A socket's path is short; a test's directory may not be.
@@ -208,25 +214,25 @@ class Cluster:
             arguments=["--trainer=unix:" + self._socket(island_id)] +
             list(arguments))
         name = "trainer-of-" + island_id
-        self._trainers[name] = (island_id, program)
+        self._trainers[name] = (island_id, trainer)
         self.start_trainer(name, (armed or {}).get(name))
 
     def _socket(self, island_id):
         return os.path.join(self._sockets, island_id)
 
     def start_trainer(self, name, die_at=None):
-        island_id, program = self._trainers[name]
-        command = ["/usr/bin/python3", "-B", processes.source(
-            os.path.join("tests/integration", program)), "run"]
+        island_id, (program, *words) = self._trainers[name]
+        directory = os.path.join(self.directory, name)
+        command = ["/usr/bin/python3", "-B", processes.source(program)]
+        command += [w.format(socket=self._socket(island_id),
+                             directory=directory) for w in words]
         if die_at:
             command.append("--die-at=" + die_at)
         (self._doomed.add if die_at else self._doomed.discard)(name)
         process = processes.Process(
             name, command, os.path.join(self.directory, name + ".log"),
-            {"ATOLL_SOCKET": self._socket(island_id),
-             "ATOLL_WORK_DIR": os.path.join(self.directory, name),
-             # One thread: sums have one order.
-             "OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1"})
+            # One thread: sums have one order.
+            {"OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1"})
         self.processes[name] = process
         return process
 

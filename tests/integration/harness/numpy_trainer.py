@@ -1,8 +1,8 @@
 """A trainer with NumPy: linear regression, gradient descent with momentum.
 
-usage: numpy_trainer.py RUN [--die-at POINT@N]
+usage: numpy_trainer.py RUN SOCKET WORK_DIR [--die-at POINT@N]
 
-Its exchange is at ATOLL_SOCKET; it keeps its states in ATOLL_WORK_DIR. POINT is
+Its exchange listens at SOCKET; it keeps its states in WORK_DIR. POINT is
 `step` (after the Nth step), `save` (while the Nth state is captured), `saved`
 (once the Nth state is durable, before the exchange knows) or `load` (while the
 Nth state is taken back).
@@ -91,12 +91,14 @@ def loss_and_gradients(arrays, inputs, targets):
 def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("run")
+    parser.add_argument("socket")
+    parser.add_argument("work_dir")
     parser.add_argument("--die-at")
     arguments = parser.parse_args()
     death = Death(arguments.die_at)
     optimizer = Momentum(death)
-    island = atoll.Island("", run=arguments.run,
-                          work_dir=os.environ["ATOLL_WORK_DIR"],
+    os.environ["ATOLL_SOCKET"] = arguments.socket
+    island = atoll.Island("", run=arguments.run, work_dir=arguments.work_dir,
                           state={"optimizer": optimizer}, save="always")
 
     @island.evaluate
