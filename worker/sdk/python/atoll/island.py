@@ -53,7 +53,9 @@ class Island:
                  arrays: Mapping[str, Any] | None = None,
                  state: Mapping[str, Any] | None = None,
                  island_id: str | None = None, work_dir: str | None = None,
-                 mesh: Any = None, save: str = "auto", buffers: str = "local",
+                 mesh: Any = None, save: str = "auto",
+                 evaluate: Callable[[], Any] | None = None,
+                 buffers: str = "local",
                  names: Callable[[str], str] | Mapping[str, str] | None = None):
         """Captures the state; dials nobody yet.
 
@@ -73,6 +75,7 @@ class Island:
             atoll-work/RUN-ISLAND_ID.
           save: "auto": strict runs at each request, others every ten minutes.
             "always": at each request.
+          evaluate: As the method `evaluate`; from the first request on.
           buffers: "average": buffers of floating-point numbers are averaged as
             parameters are. "local": each island has its own.
           names: The run's name of each of the model's names that differs.
@@ -102,7 +105,7 @@ class Island:
         else:
             self._parameters = RegionParameters()
         self._exchange = Exchange(address, run, island_id, self._work_dir)
-        self._evaluate: Callable[[], Any] | None = None
+        self._evaluate = evaluate
         captured = State(objects)
         self._store = Store(self._work_dir, captured.capture())
         self._trainer = Trainer(self._parameters, captured, self._store,
@@ -155,6 +158,8 @@ class Island:
 
     def evaluate(self, function: Callable[[], Any]) -> Callable[[], Any]:
         """Sets what evaluates the run's parameters. Also a decorator.
+
+        Inside of the block it may come too late for the first evaluation.
 
         Args:
           function: () -> (loss, token_count), the mean over the tokens, or
