@@ -96,11 +96,9 @@ absl::Status IslandState::AcquireAll(LocalAccess access) {
   return trainer_->Acquire(all_fragments_, access);
 }
 
-absl::Span<float> IslandState::Mutable(int32_t fragment,
-                                       const HeldPiece& piece) {
+void IslandState::BeginWrite(int32_t fragment) {
   before_write_();
   trainer_->MarkWritten(fragment);
-  return trainer_->Local(fragment, piece);
 }
 
 absl::Status IslandState::BeginRound() {
@@ -150,9 +148,10 @@ absl::Span<const float> IslandState::local() {
 
 void IslandState::SetLocalFrom(absl::Span<const float> values) {
   for (const int32_t f : all_fragments_) {
+    BeginWrite(f);
     for (const HeldPiece& piece : held_->pieces(f)) {
       absl::c_copy(values.subspan(piece.held_offset, piece.element_count),
-                   Mutable(f, piece).begin());
+                   trainer_->Local(f, piece).begin());
     }
   }
 }
@@ -163,8 +162,9 @@ absl::Status IslandState::ApplyAnchor(int32_t fragment, bool adopt) {
   const bool replaces = adopt || (!eager_.has_value() && blend == 0);
   RETURN_IF_ERROR(Acquire({fragment}, replaces ? LocalAccess::kReplace
                                                : LocalAccess::kRead));
+  BeginWrite(fragment);
   for (const HeldPiece& piece : held_->pieces(fragment)) {
-    const absl::Span<float> x = Mutable(fragment, piece);
+    const absl::Span<float> x = trainer_->Local(fragment, piece);
     const absl::Span<const float> v = Part(anchors_, piece);
     if (eager_.has_value() && !adopt) {
       eager_->Correct(v, Part(foreseen_, piece), x, Part(momentum_, piece));
@@ -180,9 +180,10 @@ absl::Status IslandState::ApplyAnchor(int32_t fragment, bool adopt) {
 
 void IslandState::Foresee(int32_t fragment, double weight) {
   if (!eager_.has_value()) return;
+  BeginWrite(fragment);
   for (const HeldPiece& piece : held_->pieces(fragment)) {
     eager_->Foresee(Part(anchors_, piece), static_cast<float>(weight),
-                    Mutable(fragment, piece), Part(foreseen_, piece),
+                    trainer_->Local(fragment, piece), Part(foreseen_, piece),
                     Part(momentum_, piece));
   }
 }
@@ -204,9 +205,10 @@ absl::Status IslandState::TakeLocalBack() {
 void IslandState::SetLocalToAnchors() { SetLocalFrom(anchors_); }
 
 void IslandState::SetLocal(int32_t fragment) {
+  BeginWrite(fragment);
   for (const HeldPiece& piece : held_->pieces(fragment)) {
     std::copy_n(buffer_.begin() + piece.fragment_offset, piece.element_count,
-                Mutable(fragment, piece).begin());
+                trainer_->Local(fragment, piece).begin());
   }
 }
 

@@ -115,8 +115,9 @@ class IslandState {
 
   // Copies FragmentBuffer() to its places in `values`, shape [E].
   void Spread(int32_t fragment, absl::Span<float> values) const;
-  // Local values of `piece`, to be changed.
-  absl::Span<float> Mutable(int32_t fragment, const HeldPiece& piece);
+  // Before local values of `fragment` are changed. In all processes, also in
+  // those that hold none of it: their ranks exchange values together.
+  void BeginWrite(int32_t fragment);
 
   const RunLayout layout_;
   const v1::RunSpec spec_;

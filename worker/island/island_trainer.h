@@ -90,7 +90,7 @@ class IslandTrainer {
   virtual absl::Span<float> Local(int32_t fragment, const HeldPiece& piece) = 0;
   // All held values in the held order, if they lie so; else empty.
   virtual absl::Span<const float> LocalInOrder() { return {}; }
-  // The caller has changed values of the fragment.
+  // The caller changes values of the fragment. Collective.
   virtual void MarkWritten(int32_t fragment) = 0;
 
   // Collective. INVALID_ARGUMENT, INTERNAL: a loss is not finite, or the data
