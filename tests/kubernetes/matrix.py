@@ -41,6 +41,7 @@ _SIDECAR = {
     'securityContext': {'allowPrivilegeEscalation': False,
                         'capabilities': {'drop': ['ALL']},
                         'readOnlyRootFilesystem': True},
+    'env': [{'name': 'ATOLL_SOCKET', 'value': '/work/trainer.sock'}],
     'volumeMounts': [{'name': 'work', 'mountPath': '/work'}]
 }
 
@@ -89,7 +90,8 @@ VALUES = {
                            **dict(_PLACE, resources=_GPUS))]
     },
     'a trainer beside an island': {
-        'islands': [island(extraContainers=[_SIDECAR])]
+        'islands': [island(args=['--trainer=unix:/var/lib/atoll/trainer.sock'],
+                           extraContainers=[_SIDECAR])]
     },
     'two kinds of islands': {
         'islands': [island(name='a'), island('StatefulSet', name='b')]
