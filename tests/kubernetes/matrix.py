@@ -41,8 +41,8 @@ _SIDECAR = {
     'securityContext': {'allowPrivilegeEscalation': False,
                         'capabilities': {'drop': ['ALL']},
                         'readOnlyRootFilesystem': True},
-    'env': [{'name': 'ATOLL_SOCKET', 'value': '/work/trainer.sock'}],
-    'volumeMounts': [{'name': 'work', 'mountPath': '/work'}]
+    'env': [{'name': 'ATOLL_SOCKET', 'value': '/state/trainer.sock'}],
+    'volumeMounts': [{'name': 'work', 'mountPath': '/state'}]
 }
 
 # {name: values}
