@@ -93,8 +93,8 @@ class Island:
                         code="INVALID_ARGUMENT")
         self.run_id = run
         self.metrics: dict[str, float] = {}
-        self._work_dir = work_dir or os.path.join(
-            "atoll-work", "-".join([run] + ([island_id] if island_id else [])))
+        folder = os.path.abspath(work_dir or os.path.join(
+            "atoll-work", "-".join([run] + ([island_id] if island_id else []))))
         objects = dict(state or {})
         self._parameters: Parameters
         if model is not None:
@@ -104,10 +104,10 @@ class Island:
             self._parameters = ArrayParameters(arrays)
         else:
             self._parameters = RegionParameters()
-        self._exchange = Exchange(address, run, island_id, self._work_dir)
+        self._exchange = Exchange(address, run, island_id, folder)
         self._evaluate = evaluate
         captured = State(objects)
-        self._store = Store(self._work_dir, captured.capture())
+        self._store = Store(folder, captured.capture())
         self._trainer = Trainer(self._parameters, captured, self._store,
                                 save == "always", lambda: self._evaluate)
         self._patience = Patience()
@@ -354,7 +354,7 @@ class Island:
                 error = Error("the training loop ended with %s: %s" %
                               (type(error).__name__, error),
                               reason="TRAINER_FAILED", code=code)
-            self._session.fail(error, self._train.seq if self._train else 0)
+            self._session.fail(error)
         self._release()
 
     def _release(self) -> None:
