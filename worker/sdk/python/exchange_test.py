@@ -169,7 +169,7 @@ class RestartTest(ExchangeCase):
                 os.kill(int(file.read()), signal.SIGKILL)
             while island.step():
                 # The next loss begins to count anew.
-                self.assertFalse(island._patience.is_waiting)
+                self.assertFalse(island._client.patience.is_waiting)
         self.assertEqual(len(self.calls()), 2)
 
     def test_a_failure_that_may_pass_is_tried_again(self):

@@ -181,7 +181,7 @@ class LoopTest(IslandCase):
                 island_module, "time",
                 types.SimpleNamespace(monotonic=lambda: clock[0])):
             with self.island() as island:
-                session = island._session
+                session = island._client.session
                 with mock.patch.object(session, "look",
                                        side_effect=AssertionError):
                     for _ in range(998):
@@ -248,10 +248,10 @@ class LoopTest(IslandCase):
                 os.close(go)
                 os.read(ready, 1)  # Lives until the test ends.
                 os._exit(0)
-            island._session.finish(island._train)
-            island._session.close()
-        island._store.close()
-        self.island()._store.close()  # The lock is free.
+            island._client.finish(island._train)
+            island._client.session.close()
+        island._client._trainer.store.close()
+        self.island()._client._trainer.store.close()  # The lock is free.
         os.close(go)
         os.waitpid(child, 0)
         os.close(ready)
@@ -337,7 +337,7 @@ class EndTest(IslandCase):
                     island.step()
                     raise MemoryError("no more memory")
             # The folder is free for another start.
-            self.island()._store.close()
+            self.island()._client._trainer.store.close()
 
     def test_a_step_outside_of_the_block_is_refused(self):
         with self.assertRaisesRegex(atoll.Error, "outside"):
@@ -503,7 +503,7 @@ class SaveTest(IslandCase):
             self.assertEqual(last["error"]["code"], "RESOURCE_EXHAUSTED")
 
         island = self.island()
-        store = island._store
+        store = island._client._trainer.store
         begin = store.begin
 
         def full(*arguments):
