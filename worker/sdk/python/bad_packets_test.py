@@ -38,6 +38,9 @@ _NO_HELLO = [
     ("a body that is a list", b'{"seq":"1","hello":[]}'),
     ("more than 64 KiB", b'{"seq":"1","hello":{"run_id":"' + b"x" * 65536 +
      b'"}}'),
+    ("more than 64 KiB, with spaces", (
+        b'{"seq":"1","hello":{"version":1,"fragment_count":1,"run_id":"%s",'
+        b'"run_uid":"u"}}' % fake_exchange.RUN.encode()).ljust(65537)),
 ]
 
 # Packets after the hello: name, body of `layout`, files with it.

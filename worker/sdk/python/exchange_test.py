@@ -34,6 +34,8 @@ with open(os.path.join(folder, "plan"), "w") as file:
     file.write("\\n".join(words[1:]))
 word = words[0]
 print("hello from the exchange:", word, flush=True)
+if word == "killed":
+    os.kill(os.getpid(), 9)
 if word.startswith("exit"):
     sys.exit(int(word[4:]))
 path = sys.argv[sys.argv.index("--trainer") + 1].removeprefix("unix:")
@@ -44,7 +46,7 @@ def script(peer):
     peer.begin(1, 2)
     if word == "endless":
         peer.train(1 << 40)
-    peer.train(2)
+    peer.train(5)
     if word == "die":
         os.kill(os.getpid(), 9)
     peer.end()
@@ -166,13 +168,14 @@ class RestartTest(ExchangeCase):
             with open(self.path("pid"), encoding="utf-8") as file:
                 os.kill(int(file.read()), signal.SIGKILL)
             while island.step():
-                pass
+                # The next loss begins to count anew.
+                self.assertFalse(island._client.patience.is_waiting)
         self.assertEqual(len(self.calls()), 2)
 
     def test_a_failure_that_may_pass_is_tried_again(self):
-        self.plan("die", "exit6", "exit12", "exit1", "whole")
+        self.plan("die", "exit6", "exit12", "killed", "exit1", "whole")
         self.loop()
-        self.assertEqual(len(self.calls()), 5)
+        self.assertEqual(len(self.calls()), 6)
 
     def test_a_failure_that_will_not_pass_is_raised(self):
         self.plan("die", "exit7")

@@ -17,6 +17,7 @@ from fake_exchange import FakeExchange  # noqa: E402
 import numpy as np  # noqa: E402
 
 import atoll  # noqa: E402
+from atoll import _session as session_module  # noqa: E402
 from atoll import island as island_module  # noqa: E402
 
 
@@ -180,7 +181,7 @@ class LoopTest(IslandCase):
                 island_module, "time",
                 types.SimpleNamespace(monotonic=lambda: clock[0])):
             with self.island() as island:
-                session = island._session
+                session = island._client.session
                 with mock.patch.object(session, "look",
                                        side_effect=AssertionError):
                     for _ in range(998):
@@ -232,7 +233,7 @@ class LoopTest(IslandCase):
             while island.step():
                 pass
 
-    def test_a_child_that_forks_holds_no_socket(self):
+    def test_a_forked_child_holds_no_socket_and_no_lock(self):
         def script(peer):
             peer.begin()
             peer.train(1)
@@ -247,13 +248,13 @@ class LoopTest(IslandCase):
                 os.close(go)
                 os.read(ready, 1)  # Lives until the test ends.
                 os._exit(0)
-            island._session.finish(island._train)
-            island._session.close()
+            island._client.finish(island._train)
+            island._client.session.close()
+        island._client._trainer.store.close()
+        self.island()._client._trainer.store.close()  # The lock is free.
         os.close(go)
         os.waitpid(child, 0)
         os.close(ready)
-        island._store.close()
-        self.island()._store.close()  # The lock is free.
 
 
 class EndTest(IslandCase):
@@ -336,7 +337,7 @@ class EndTest(IslandCase):
                     island.step()
                     raise MemoryError("no more memory")
             # The folder is free for another start.
-            self.island()._store.close()
+            self.island()._client._trainer.store.close()
 
     def test_a_step_outside_of_the_block_is_refused(self):
         with self.assertRaisesRegex(atoll.Error, "outside"):
@@ -447,7 +448,103 @@ class ReconnectTest(IslandCase):
                             pass
 
 
+class SaveTest(IslandCase):
+
+    def test_a_strict_run_saves_at_each_request(self):
+        def script(peer):
+            peer.begin()
+            for name in ("a", "b"):
+                self.assertEqual(peer.ask("save", save_id=name),
+                                 {"save_id": name})
+                self.assertIn(name, os.listdir(self.path("work", "states")))
+            peer.end()
+
+        with self.exchange(script), self.island():
+            pass
+
+    def test_an_elastic_run_saves_every_ten_minutes(self):
+        clock = [0.0]
+
+        def script(peer):
+            peer.begin(strict=False)
+            for name, now, durable in [("a", 1, "a"), ("b", 600, "a"),
+                                       ("c", 602, "c"), ("d", 603, "c")]:
+                clock[0] = now
+                self.assertEqual(peer.ask("save", save_id=name),
+                                 {"save_id": durable})
+            peer.end()
+
+        with self.exchange(script), mock.patch.object(
+                session_module, "time",
+                types.SimpleNamespace(monotonic=lambda: clock[0])):
+            with self.island():
+                pass
+        self.assertEqual(sorted(os.listdir(self.path("work", "states"))),
+                         ["_initial", "a", "c", "run.json"])
+
+    def test_always_means_always(self):
+        def script(peer):
+            peer.begin(strict=False)
+            for name in ("a", "b"):
+                self.assertEqual(peer.ask("save", save_id=name),
+                                 {"save_id": name})
+            peer.end()
+
+        with self.exchange(script), self.island(save="always"):
+            pass
+
+    def test_a_disk_that_is_full_is_an_error_of_that_request(self):
+        def script(peer):
+            peer.begin()
+            seq = peer.tell("save", save_id="a")
+            last, = peer.wait_for_close()
+            self.assertEqual(last["seq"], str(seq))
+            self.assertEqual(last["error"]["reason"], "CANNOT_SAVE")
+            self.assertEqual(last["error"]["code"], "RESOURCE_EXHAUSTED")
+
+        island = self.island()
+        store = island._client._trainer.store
+        begin = store.begin
+
+        def full(*arguments):
+            begin(*arguments)
+            patch = mock.patch.object(
+                os, "fsync", side_effect=OSError(28, "No space left"))
+            patch.start()
+            self.addCleanup(patch.stop)
+
+        with self.exchange(script), mock.patch.object(store, "begin", full):
+            with self.assertRaisesRegex(atoll.Error, "No space left"):
+                island.start()
+
+    def test_a_work_dir_stays_when_the_program_changes_its_own(self):
+        def script(peer):
+            peer.begin()
+            peer.train(1)
+            peer.ask("save", save_id="a")
+            peer.end()
+
+        before = os.getcwd()
+        self.addCleanup(os.chdir, before)
+        os.chdir(self.folder)
+        with self.exchange(script), self.island(work_dir="here") as island:
+            os.chdir(before)
+            island.step()
+        self.assertIn("a", os.listdir(self.path("here", "states")))
+
+
 class EvaluateTest(IslandCase):
+
+    def test_an_exception_in_the_function_answers_that_request(self):
+        def script(peer):
+            peer.begin()
+            seq = peer.tell("evaluate")
+            last, = peer.wait_for_close()
+            self.assertEqual(last["seq"], str(seq))
+            self.assertIn("ZeroDivisionError", last["error"]["message"])
+
+        with self.exchange(script), self.assertRaises(ZeroDivisionError):
+            self.island(evaluate=lambda: 1 / 0).start()
 
     def test_the_function_sees_the_outer_parameters_and_moves_no_generator(self):
         def script(peer):

@@ -32,6 +32,7 @@ class Exchange:
     def __init__(self, drop_after=None):
         self._record = ("", 0, np.ones(4, np.float32))
         self._left = drop_after  # Requests until it drops the connection once.
+        self._save_count = 0
         self.losses = {}
         self.request_count = 0
 
@@ -62,7 +63,8 @@ class Exchange:
             self._ask(peer, "read", fragments=[0])
             weights = (weights + peer.regions[0]) / np.float32(2)
             version += 1
-            save_id = "round-%d" % version
+            self._save_count += 1  # No id is used twice.
+            save_id = "save-%d" % self._save_count
             assert self._ask(peer, "save", save_id=save_id) == {
                 "save_id": save_id}
             self._record = (save_id, version, weights)
@@ -79,10 +81,10 @@ class KillTest(cases.FolderCase):
         super().setUp()
         self.count = 0
 
-    def run_to_the_end(self, point="step", number=0, drop_after=None):
+    def run_to_the_end(self, point="step", *numbers, drop_after=None):
         """Runs trainers, each after the other's death. Returns the exchange.
 
-        Only the first kills itself.
+        The first kills itself at `numbers[0]`, the next at `numbers[1]`, ...
         """
         self.count += 1
         path = self.path("socket%d" % self.count)
@@ -93,11 +95,12 @@ class KillTest(cases.FolderCase):
             listener.settimeout(fake_exchange.PATIENCE_S)
             listener.bind(path)
             listener.listen(4)
-            for life in range(4):
+            for life in range(6):
                 if trainer is None:
+                    number, *numbers = numbers or [0]
                     trainer = subprocess.Popen(
                         [sys.executable, "-B", killed_trainer.__file__, work,
-                         point, str(number if life == 0 else 0)],
+                         point, str(number)],
                         env={**os.environ, "ATOLL_SOCKET": path})
                 sock, _ = listener.accept()
                 sock.settimeout(fake_exchange.PATIENCE_S)
@@ -130,6 +133,12 @@ class KillTest(cases.FolderCase):
                     self.assertEqual(got.weights, undisturbed.weights)
                     self.assertEqual(got.losses, undisturbed.losses)
             self.assertGreater(kills, 0, "nothing dies at %s" % point)
+
+    def test_several_deaths_before_the_same_save_is_recorded(self):
+        undisturbed = self.run_to_the_end()
+        got = self.run_to_the_end("before save", 2, 1, 1)
+        self.assertEqual(got.lives, 4)
+        self.assertEqual(got.weights, undisturbed.weights)
 
     def test_loss_of_the_exchange_after_every_answer(self):
         undisturbed = self.run_to_the_end()

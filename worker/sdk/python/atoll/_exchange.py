@@ -45,17 +45,18 @@ class Exchange:
 
     def __init__(self, address: str, run: str, island_id: str | None,
                  work_dir: str):
+        """Starts nothing yet. `work_dir` is absolute, and may not exist."""
         self._is_given = "ATOLL_SOCKET" in os.environ
         if self._is_given:
             self.path = os.environ["ATOLL_SOCKET"].removeprefix("unix:")
         else:
-            self.path = os.path.join(os.path.abspath(work_dir), "trainer.sock")
+            self.path = os.path.join(work_dir, "trainer.sock")
         check_path(self.path)
         self._log_path = os.path.join(work_dir, "exchange.log")
         self._arguments = [
             "join", address, "--run", run,
             *(["--island-id", island_id] if island_id else []),
-            "--dir", os.path.join(os.path.abspath(work_dir), "exchange"),
+            "--dir", os.path.join(work_dir, "exchange"),
             "--trainer", "unix:" + self.path]
         self._child: subprocess.Popen[bytes] | None = None
 

@@ -11,6 +11,7 @@ lacks (BF16) pass through. Other programs can read the files.
 
 from __future__ import annotations
 
+import io
 import json
 import math
 from typing import Any, BinaryIO, Mapping, NamedTuple
@@ -51,7 +52,7 @@ def write(file: BinaryIO, arrays: Mapping[str, Array],
         file.write(array.data)
 
 
-def read(file: BinaryIO) -> tuple[dict[str, Array], dict[str, str]]:
+def read(file: io.BufferedIOBase) -> tuple[dict[str, Array], dict[str, str]]:
     """Reads all arrays, each into its own writable memory, and the metadata.
 
     Error DAMAGED_FILE: it is not such a file, or it is cut short.
@@ -78,7 +79,7 @@ def read(file: BinaryIO) -> tuple[dict[str, Array], dict[str, str]]:
                     reason="DAMAGED_FILE", code="DATA_LOSS") from error
 
 
-def _exactly(file: BinaryIO, count: int) -> bytearray:
+def _exactly(file: io.BufferedIOBase, count: int) -> bytearray:
     data = bytearray(count)
     if file.readinto(data) != count:
         raise ValueError("it ends early")

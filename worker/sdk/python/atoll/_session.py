@@ -44,6 +44,7 @@ class Session:
         self._connection = connection
         self._trainer = trainer
         self._last_save: float | None = None
+        self._open_seq = 0  # Of the request that is not answered; 0: none.
         connection.send(1, "hello", {"version": _messages.VERSION})
         message = connection.receive(_HELLO_S_MAX)
         if message is None:
@@ -60,7 +61,6 @@ class Session:
                         "package.")
         self.hello = message.body
         self.regions = Regions(self.hello["fragment_count"])
-        self._bound: Callable[[Regions], Regions] | None = None
 
     def serve(self, on_layout: Callable[[Regions], Regions],
               deadline: float | None = None) -> OpenTrain | dict[str, Any]:
@@ -83,6 +83,7 @@ class Session:
                 return message.body
             if message.seq == 0:
                 raise self._refuse("%s without a seq" % message.kind)
+            self._open_seq = message.seq
             if message.kind == "train":
                 return self._open_train(message)
             self._answer(message, on_layout)
@@ -101,15 +102,16 @@ class Session:
         if leave:
             body["leave"] = True
         self._connection.send(train.seq, "train", body)
+        self._open_seq = 0
 
     def progress(self, train: OpenTrain) -> None:
         self._connection.send(train.seq, "progress", train.progress(),
                               wait=False)
 
-    def fail(self, error: Error, seq: int = 0) -> None:
+    def fail(self, error: Error) -> None:
         """Tells the exchange why the trainer cannot go on; then closes."""
         with contextlib.suppress(Error):
-            self._connection.send(seq, "error", {
+            self._connection.send(self._open_seq, "error", {
                 "code": error.code, "reason": error.reason,
                 "message": error.message, "hint": error.hint}, wait=False)
         self.close()
@@ -152,6 +154,7 @@ class Session:
                 raise self._refuse("a %s before the last layout" % message.kind)
             answer = handler(message.body)
         self._connection.send(message.seq, message.kind, answer)
+        self._open_seq = 0
 
     def _on_read(self, body: dict[str, Any]) -> dict[str, Any]:
         self._check_fragments(body)

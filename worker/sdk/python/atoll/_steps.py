@@ -5,6 +5,8 @@ from __future__ import annotations
 import math
 from typing import Any, Mapping
 
+import numpy as np
+
 from . import _torch
 
 _WAITING_COUNT_MAX = 4096
@@ -35,17 +37,17 @@ class OpenTrain:
             metrics: Mapping[str, Any] | None) -> bool:
         """Counts a step. Returns whether there are more to do.
 
-        A tensor stays where it is: reading it would wait for its device.
+        A tensor, or what another library has instead, stays where it is:
+        reading it would wait for its device.
         """
         if loss is not None:
-            if type(loss) is float:
-                self._waiting.append(loss)
-            elif _torch.is_tensor(loss):
-                self._waiting.append(loss.detach())
-                if len(self._waiting) >= _WAITING_COUNT_MAX:
-                    self._read_losses()
-            else:
-                self._waiting.append(float(loss))
+            if _torch.is_tensor(loss):
+                loss = loss.detach()
+            elif isinstance(loss, (np.ndarray, np.generic)):
+                loss = float(loss)  # An array may change later.
+            self._waiting.append(loss)
+            if len(self._waiting) >= _WAITING_COUNT_MAX:
+                self._read_losses()
         self._tokens += tokens
         if metrics:
             self._add_metrics(metrics, tokens)
@@ -84,7 +86,8 @@ class OpenTrain:
     def answer(self) -> dict[str, Any]:
         """The answer: steps, tokens, and the mean loss if there is one."""
         self._read_losses()
-        body = {"step_count": self.done, "token_count": int(self._tokens)}
+        body: dict[str, Any] = {"step_count": self.done,
+                                "token_count": int(self._tokens)}
         if self._loss_count:
             body["loss"] = self._loss_sum / self._loss_count
         return body

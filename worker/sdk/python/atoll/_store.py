@@ -12,6 +12,7 @@ before run.json does. An id of a save cannot have an underscore.
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import json
 import os
@@ -38,6 +39,8 @@ class Store:
 
     def __init__(self, work_dir: str, initial: Any):
         """Takes the folder; `initial` is the state now, for a first start.
+
+        `work_dir` is absolute: the trainer may change its own.
 
         Error WORK_DIR_IN_USE: another process has it.
         """
@@ -84,7 +87,7 @@ class Store:
                         reason="DAMAGED_FILE", code="DATA_LOSS") from error
         if found != mine:
             raise Error("%s holds the states of %s; this is %s" %
-                        (os.path.abspath(self._work_dir), found, mine),
+                        (self._work_dir, found, mine),
                         reason="OTHER_RUN", code="FAILED_PRECONDITION",
                         hint="Give another work_dir, or delete this one.")
         self._initial = None
@@ -142,12 +145,19 @@ class Store:
 
     def _write(self, name: str, write: Callable[[Any], Any]) -> None:
         path = self._path(name)
-        with open(path + ".tmp", "wb") as file:
-            write(file)
-            file.flush()
-            os.fsync(file.fileno())
-        os.rename(path + ".tmp", path)
-        _sync_folder(self._folder)
+        try:
+            with open(path + ".tmp", "wb") as file:
+                write(file)
+                file.flush()
+                os.fsync(file.fileno())
+            os.rename(path + ".tmp", path)
+            _sync_folder(self._folder)
+        except OSError as error:
+            raise Error("cannot write %s: %s" % (path, error.strerror),
+                        reason="CANNOT_SAVE", code="RESOURCE_EXHAUSTED" if
+                        error.errno in (errno.ENOSPC, errno.EDQUOT) else
+                        "UNAVAILABLE", hint="Nothing is lost: make the folder "
+                        "writable and start the trainer again.") from error
 
 
 def _write_tree(file: Any, tree: Any, arrays: dict[str, Any]) -> None:

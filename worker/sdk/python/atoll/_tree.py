@@ -113,5 +113,6 @@ def _unflatten(tree: Any, arrays: dict[str, Array]) -> Any:
     array = arrays[items[0]]
     if tag == "tensor":
         return _torch.from_array(array)
-    values = np.frombuffer(array.data, _NUMPY[array.dtype]).reshape(array.shape)
-    return values if tag == "array" else values[()]
+    numbers = np.frombuffer(array.data, _NUMPY[array.dtype])
+    numbers = numbers.reshape(array.shape)
+    return numbers if tag == "array" else numbers[()]

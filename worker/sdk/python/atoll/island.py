@@ -7,11 +7,11 @@ import time
 from types import TracebackType
 from typing import Any, Callable, Mapping
 
-from ._exchange import Exchange, Patience, RunIsComplete
+from ._client import Client
+from ._exchange import Exchange
 from ._module import LocalBuffers, ModuleParameters
 from ._parameters import ArrayParameters, Parameters, RegionParameters
-from ._regions import Regions
-from ._session import Session, Trainer
+from ._session import Trainer
 from ._state import State
 from ._steps import OpenTrain
 from ._store import Store
@@ -19,7 +19,6 @@ from .errors import ConnectionLost, Error
 
 _LOOK_S = 0.05      # Between two looks at the socket while steps go on.
 _PROGRESS_S = 1.0
-_LEAVE_S_MAX = 60.0
 _SAVES = ("auto", "always")
 
 
@@ -93,8 +92,8 @@ class Island:
                         code="INVALID_ARGUMENT")
         self.run_id = run
         self.metrics: dict[str, float] = {}
-        self._work_dir = work_dir or os.path.join(
-            "atoll-work", "-".join([run] + ([island_id] if island_id else [])))
+        folder = os.path.abspath(work_dir or os.path.join(
+            "atoll-work", "-".join([run] + ([island_id] if island_id else []))))
         objects = dict(state or {})
         self._parameters: Parameters
         if model is not None:
@@ -104,16 +103,12 @@ class Island:
             self._parameters = ArrayParameters(arrays)
         else:
             self._parameters = RegionParameters()
-        self._exchange = Exchange(address, run, island_id, self._work_dir)
+        exchange = Exchange(address, run, island_id, folder)
         self._evaluate = evaluate
         captured = State(objects)
-        self._store = Store(self._work_dir, captured.capture())
-        self._trainer = Trainer(self._parameters, captured, self._store,
-                                save == "always", lambda: self._evaluate)
-        self._patience = Patience()
-        self._session: Session | None = None
-        self._regions: Regions | None = None
-        self._run_uid = ""
+        self._client = Client(run, exchange, Trainer(
+            self._parameters, captured, Store(folder, captured.capture()),
+            save == "always", lambda: self._evaluate))
         self._train: OpenTrain | None = None
         self._newest: Mapping[str, Any] = {}
         self._ended = False
@@ -181,7 +176,7 @@ class Island:
         Error: the run or the exchange does not permit it, with the reason.
         """
         try:
-            self._serve()
+            self._take(self._client.next())
         except BaseException as error:
             self._fail(error)
             raise
@@ -215,105 +210,40 @@ class Island:
     def _after_step(self, train: OpenTrain) -> bool:
         """What is due after a step: a look, progress, the answer."""
         try:
-            assert self._session is not None
             now = time.monotonic()
             self._look_at = now + _LOOK_S
-            message = self._session.look()
-            if message is not None and message.kind == "end":
-                self._take_end(message.body)
-            elif message is not None or train.done >= train.request[
-                    "step_count"]:
-                self.metrics = train.metrics()
-                self._session.finish(train)
-                self._serve()
-            elif now >= self._progress_at:
-                self._progress_at = now + _PROGRESS_S
-                self._session.progress(train)
-        except ConnectionLost as error:
-            self._recover(error)
+            try:
+                message = self._client.look()
+                if message is not None and message.kind == "end":
+                    self._take(message.body)
+                elif message is not None or train.done >= train.request[
+                        "step_count"]:
+                    self.metrics = train.metrics()
+                    self._client.finish(train)
+                    self._take(self._client.next())
+                elif now >= self._progress_at:
+                    self._progress_at = now + _PROGRESS_S
+                    self._client.progress(train)
+            except ConnectionLost as error:
+                self._take(self._client.recover(error))
         except BaseException as error:
             self._fail(error)
             raise
         return not self._ended
 
-    def _recover(self, error: ConnectionLost) -> None:
-        try:
-            self._lose(error)
-            self._serve()
-        except BaseException as failure:
-            self._fail(failure)
-            raise
-
-    def _serve(self) -> None:
-        """Answers requests until a train is open, or the run has ended."""
-        self._train = None
-        while True:
-            try:
-                if self._session is None:
-                    self._connect()
-                assert self._session is not None
-                result = self._session.serve(self._take_regions)
-                self._patience.succeeded()
-                if isinstance(result, dict):
-                    self._take_end(result)
-                else:
-                    self._take_train(result)
-                return
-            except RunIsComplete:
-                self._ended = True
-                return
-            except ConnectionLost as error:
-                self._lose(error)
-
-    def _take_train(self, train: OpenTrain) -> None:
-        self._train = train
-        self._newest = train.request
-        now = time.monotonic()
-        self._look_at = now + _LOOK_S
-        self._progress_at = now + _PROGRESS_S
-
-    def _connect(self) -> None:
-        connection = self._exchange.connect(self._patience.is_waiting)
-        try:
-            self._session = Session(connection, self._trainer)
-        except BaseException:
-            connection.close()
-            raise
-        hello = self._session.hello
-        if hello["run_id"] != self.run_id or self._run_uid not in (
-                "", hello["run_uid"]):
-            raise Error("the exchange is of another run: %s, %s" %
-                        (hello["run_id"], hello["run_uid"]),
-                        reason="OTHER_RUN", code="FAILED_PRECONDITION")
-        self._run_uid = hello["run_uid"]
-        self._store.begin(hello["run_id"], hello["run_uid"],
-                          hello["island_id"])
-
-    def _take_regions(self, regions: Regions) -> Regions:
-        """Binds the first regions; later ones take the place of the first."""
-        try:
-            if self._regions is None:
-                self._parameters.bind(regions)
-                self._regions = regions
-            else:
-                self._regions.become(regions)
-        finally:
-            regions.close()
-        return self._regions
-
-    def _lose(self, error: ConnectionLost) -> None:
-        """After a loss: what was open is forgotten; waits a moment."""
-        self._train = None
-        if self._session is not None:
-            self._session.close()
-            self._session = None
-        self._patience.failed(error)
-
-    def _take_end(self, end: Mapping[str, Any]) -> None:
+    def _take(self, result: OpenTrain | Mapping[str, Any]) -> None:
+        """Takes a request to train, or the island's end."""
+        if isinstance(result, OpenTrain):
+            self._train = result
+            self._newest = result.request
+            now = time.monotonic()
+            self._look_at = now + _LOOK_S
+            self._progress_at = now + _PROGRESS_S
+            return
         self._ended = True
         self._train = None
-        if not end["complete"]:
-            raise Error(end["message"] or "the island has ended",
+        if not result["complete"]:
+            raise Error(result["message"] or "the island has ended",
                         reason="ISLAND_ENDED", code="CANCELLED")
 
     # --- The end -------------------------------------------------------------
@@ -328,40 +258,26 @@ class Island:
 
     def close(self) -> None:
         """Leaves the run, if it goes on: hands in the steps that are done."""
+        train, self._train = self._train, None
+        self._ended = True
         try:
-            if self._train is not None:
-                self._leave(self._train)
+            if train is not None:
+                self._client.leave(train)
         except ConnectionLost:
             pass  # The exchange has ended first, or takes too long.
         finally:
-            self._release()
-
-    def _leave(self, train: OpenTrain) -> None:
-        deadline = time.monotonic() + _LEAVE_S_MAX
-        self._train = None
-        assert self._session is not None
-        result: OpenTrain | Mapping[str, Any] = train
-        while isinstance(result, OpenTrain):
-            self._session.finish(result, leave=True)
-            result = self._session.serve(self._take_regions, deadline)
+            self._client.close()
 
     def _fail(self, error: BaseException) -> None:
         """Ends after an exception, and tells the exchange about it."""
-        if self._session is not None and not self._ended:
+        if not self._ended:
             if not isinstance(error, Error):
                 code = ("UNKNOWN" if isinstance(error, Exception) else
                         "CANCELLED")
                 error = Error("the training loop ended with %s: %s" %
                               (type(error).__name__, error),
                               reason="TRAINER_FAILED", code=code)
-            self._session.fail(error, self._train.seq if self._train else 0)
-        self._release()
-
-    def _release(self) -> None:
-        self._ended = True
+            self._client.fail(error)
         self._train = None
-        if self._session is not None:
-            self._session.close()
-            self._session = None
-        self._exchange.end()
-        self._store.close()
+        self._ended = True
+        self._client.close()

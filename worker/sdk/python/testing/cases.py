@@ -25,7 +25,10 @@ class FolderCase(unittest.TestCase):
     """A case with a folder of its own, and no settings of the caller's."""
 
     def setUp(self):
-        folder = tempfile.TemporaryDirectory(prefix="atoll-sdk-")
+        # A Unix socket's path has at most 107 bytes.
+        short = len(tempfile.gettempdir()) < 60
+        folder = tempfile.TemporaryDirectory(prefix="atoll-sdk-",
+                                             dir=None if short else "/tmp")
         self.addCleanup(folder.cleanup)
         self.folder = folder.name
         before = dict(os.environ)
