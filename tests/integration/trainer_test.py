@@ -20,6 +20,8 @@ EXTERNAL = run_file.merged(
         "data": {"format": "external", "data_shard_count": 3},
         "inner": {"batch_size": numpy_trainer.BATCH},
         "schedule": {"round_count": 4, "inner_step_count": 4},
+        # Each island evaluates, whichever slot it has.
+        "evaluation": {"every_round_count": 1},
     })
 STREAMING = {
     "layout": {"fragment_count": 2},

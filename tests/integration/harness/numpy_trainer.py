@@ -15,11 +15,10 @@ import sys
 
 import numpy
 
-from harness import processes
-
-sys.path.insert(0, os.path.dirname(os.path.dirname(
-    processes.source("worker/sdk/python/atoll/__init__.py"))))
+_TREE = os.path.join(os.path.dirname(os.path.abspath(__file__)), "../../..")
+sys.path.insert(0, os.path.join(_TREE, "worker/sdk/python"))
 import atoll  # pylint: disable=wrong-import-position
+from atoll import _store  # pylint: disable=wrong-import-position
 
 # Rows and columns of the weights: more than one block.
 INPUTS, OUTPUTS = 90, 50
@@ -88,6 +87,16 @@ def loss_and_gradients(arrays, inputs, targets):
         "bias": error.sum(axis=0) * scale}
 
 
+def die_once_saved(death):
+    save = _store.Store.save
+
+    def dying_save(self, save_id, state):
+        save(self, save_id, state)
+        death.hit("saved")
+
+    _store.Store.save = dying_save
+
+
 def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("run")
@@ -96,6 +105,7 @@ def main():
     parser.add_argument("--die-at")
     arguments = parser.parse_args()
     death = Death(arguments.die_at)
+    die_once_saved(death)
     optimizer = Momentum(death)
     os.environ["ATOLL_SOCKET"] = arguments.socket
     island = atoll.Island("", run=arguments.run, work_dir=arguments.work_dir,
