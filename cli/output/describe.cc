@@ -126,6 +126,7 @@ std::string DescribeRun(const v1::Run& run) {
 }
 
 std::string DescribeModel(const v1::RunSpec& spec) {
+  if (spec.layout().tensors().empty()) return spec.model().architecture();
   int64_t parameter_count = 0;
   for (const v1::TensorSpec& tensor : spec.layout().tensors()) {
     int64_t element_count = 1;

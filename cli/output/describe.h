@@ -27,7 +27,8 @@ std::string DescribeRunState(const v1::Run& run);
 std::string DescribeRun(const v1::Run& run);
 
 // The run's model: "llama, 860,160 parameters" or, if only its trainer knows it,
-// "external, 1,234 parameters in 5 tensors".
+// "external, 1,234 parameters in 5 tensors". The architecture alone, if `spec`
+// comes without its tensors.
 std::string DescribeModel(const v1::RunSpec& spec);
 
 // The codecs: "top_k up with error feedback (decay 0.95), bf16 down".

@@ -57,6 +57,10 @@ TEST(DescribeTest, TellsTheSizeOfAModel) {
   tensor->add_shape(40);
   EXPECT_EQ(DescribeModel(spec), "llama, 1,200 parameters");
   spec.mutable_model()->set_architecture("external");
+  // Some answers leave the tensors out.
+  v1::RunSpec without = spec;
+  without.clear_layout();
+  EXPECT_EQ(DescribeModel(without), "external");
   EXPECT_EQ(DescribeModel(spec), "external, 1,200 parameters in 1 tensor");
   spec.mutable_layout()->add_tensors()->add_shape(34);
   EXPECT_EQ(DescribeModel(spec), "external, 1,234 parameters in 2 tensors");
