@@ -89,11 +89,11 @@ class CaTest(cluster_module.IntegrationTest):
         self.addCleanup(api.close)
         return api
 
-    def publish(self, *arguments, **kwargs):
+    def publish(self, *arguments, api_ca="api/ca.crt", **kwargs):
         return self.ca(
             "publish", "--from", "certs", "--namespace", "train", "--prefix",
-            "atoll", "--token-file", "token", "--api-ca", "api/ca.crt",
-            *arguments, **kwargs)
+            "atoll", "--token-file", "token", "--api-ca", api_ca, *arguments,
+            **kwargs)
 
     def test_openssl_accepts_what_it_issues(self):
         for role, uses in (("server", ("sslserver", "sslclient")),
@@ -158,8 +158,7 @@ class CaTest(cluster_module.IntegrationTest):
         self.issue("island", "kitchen", "certs/kitchen")
         api = self.start_api()
         open(self.path("empty.crt"), "w").close()
-        done = self.publish("--api", api.url, "--api-ca", "empty.crt",
-                            check=None)
+        done = self.publish("--api", api.url, api_ca="empty.crt", check=None)
         self.assertIn("empty.crt is empty", done.stderr)
 
     def test_it_asks_again_until_the_api_answers(self):
@@ -179,10 +178,9 @@ class CaTest(cluster_module.IntegrationTest):
         self.issue("island", "kitchen", "certs/kitchen")
         self.ca("init", "--dir", "other")
         api = self.start_api()
-        done = self.publish("--api", api.url, "--api-ca", "other/ca.crt",
-                            check=None)
+        done = self.publish("--api", api.url, api_ca="other/ca.crt", check=None)
         self.assertNotEqual(done.returncode, 0)
-        self.assertIn("--api-ca", done.stderr)
+        self.assertIn("--api-ca other/ca.crt", done.stderr)
         self.assertEqual(api.requests, [])
         done = self.publish("--api", "http://127.0.0.1:1", check=None)
         self.assertIn("https://", done.stderr)
