@@ -1,6 +1,8 @@
 #!/usr/bin/python3
 """Joining, pausing, ending, and concurrent runs."""
 
+import signal
+
 import grpc
 
 from harness import arithmetic
@@ -240,8 +242,25 @@ class SteeringTest(cluster_module.IntegrationTest):
             status = cluster.processes[name].wait()
             self.assertIn(status, (0, 1, 9), cluster.processes[name].tail())
 
+    def test_an_island_may_idle_once_its_run_has_ended(self):
+        cluster = self.cluster
+        cluster.start_service()
+        cluster.create_run(self.run_values())
+        cluster.start_islands(arguments=["--idle-after-run"])
+        cluster.wait_state(cluster_module.COMPLETED)
+        idle = cluster.processes["island-1"]
+        wait.until("it idles",
+                   lambda: "the run has ended: idle" in idle.tail())
+        self.assertIsNone(idle.poll())
+        # A process that finds the run complete idles, too.
+        cluster.kill("island-1")
+        idle = cluster.restart("island-1")
+        wait.until("it idles again",
+                   lambda: idle.tail().count("the run has ended: idle") == 2)
+        idle.signal(signal.SIGTERM)
+        self.assertEqual(idle.wait(), 0, idle.tail())
+
     def test_ctrl_c_leaves_cleanly(self):
-        import signal
         cluster = self.cluster
         cluster.start_run(self.run_values(run_file.ELASTIC))
         cluster.wait_commits(2)
