@@ -49,9 +49,9 @@ struct EvaluationResult {
   int64_t token_count = 0;
 };
 
-// What a restart needs beside the parameters. Either arrays, which the trainer
-// owns and which are valid until its next call, or the name under which the
-// trainer keeps its state itself.
+// The part of a trainer's state that is not in the parameters: arrays that the
+// trainer owns, valid until its next call, or the name under which it keeps its
+// state itself.
 struct TrainerState {
   absl::Span<const float> first_moment;   // AdamW's m of the held elements;
   absl::Span<const float> second_moment;  // v. Empty: none.
@@ -59,7 +59,7 @@ struct TrainerState {
   std::string save_id;
 };
 
-// What the caller does with local parameters.
+// Whether a caller reads local parameters or replaces all of them.
 enum class LocalAccess { kRead, kReplace };
 
 class IslandTrainer {

@@ -21,12 +21,12 @@ namespace {
 
 using Kind = v1::TrainerMessage::KindCase;
 
-// How long a new trainer may take for its first message, and any for a read.
+// Longest wait for a new trainer's messages, and for a trainer to read one.
 constexpr absl::Duration kGreetMax = absl::Seconds(30);
 constexpr absl::Duration kSendMax = absl::Seconds(30);
 // How often a wait for a trainer looks at the stop request.
 constexpr absl::Duration kLook = absl::Milliseconds(200);
-// Of a layout's message; the rest of the packet is for the other fields.
+// Most bytes of tensors in one `layout`; other fields take the packet's rest.
 constexpr size_t kTensorBytesMax = 48 << 10;
 
 absl::StatusOr<std::string> ToText(const v1::TrainerMessage& message) {
