@@ -171,7 +171,7 @@ collective::TcpWorldOptions MakeWorldOptions(int index, int count, int port,
 int Child(const Flags& flags) {
   collective::TcpWorldOptions options =
       MakeWorldOptions(flags.index, flags.count, flags.port, flags.encrypted);
-  if (flags.index == 0) options.listener = collective::UniqueFd(flags.listener);
+  if (flags.index == 0) options.listener = UniqueFd(flags.listener);
   auto world = collective::TcpWorld::Join(std::move(options));
   if (!world.ok()) {
     std::cerr << world.status() << "\n";
@@ -227,7 +227,7 @@ class Children {
 
 absl::Status StartOurs(const Flags& flags, int ranks, bool encrypted,
                        Children& ours) {
-  ASSIGN_OR_RETURN(collective::UniqueFd listener,
+  ASSIGN_OR_RETURN(UniqueFd listener,
                    collective::Listen({"127.0.0.1", 0}));
   ASSIGN_OR_RETURN(const HostPort at,
                    collective::LocalEndpoint(listener.get()));
@@ -301,7 +301,7 @@ absl::Status RunProcesses(const Flags& flags, int ranks, ProcessTimes& times) {
 // Seconds from the first dial until all ranks of a world, each a thread, are
 // connected: handshakes, joins, and the connections between ranks.
 absl::StatusOr<double> TimeRendezvous(int ranks, bool encrypted) {
-  ASSIGN_OR_RETURN(collective::UniqueFd listener,
+  ASSIGN_OR_RETURN(UniqueFd listener,
                    collective::Listen({"127.0.0.1", 0}));
   ASSIGN_OR_RETURN(const HostPort at,
                    collective::LocalEndpoint(listener.get()));

@@ -1,7 +1,6 @@
 #include "worker/sdk/packet_socket.h"
 
 #include <poll.h>
-#include <sys/eventfd.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/un.h>
@@ -22,17 +21,16 @@ absl::StatusOr<sockaddr_un> MakeAddress(const std::string& path) {
   sockaddr_un address = {};
   address.sun_family = AF_UNIX;
   if (path.empty() || path.size() >= sizeof(address.sun_path)) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("socket path \"", path, "\" must have 1 to ",
-                     sizeof(address.sun_path) - 1,
-                     " bytes: choose a shorter directory"));
+    return absl::InvalidArgumentError(absl::StrCat(
+        "socket path \"", path, "\" must have 1 to ",
+        sizeof(address.sun_path) - 1, " bytes: choose a shorter directory"));
   }
   std::memcpy(address.sun_path, path.data(), path.size());
   return address;
 }
 
-absl::StatusOr<OwnedFd> MakeSocket() {
-  OwnedFd fd(::socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0));
+absl::StatusOr<UniqueFd> MakeSocket() {
+  UniqueFd fd(::socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0));
   if (!fd.valid()) return ErrnoToStatus(errno, "socket");
   return fd;
 }
@@ -45,7 +43,7 @@ absl::Status RemoveStale(const std::string& path, const sockaddr_un& address) {
     return absl::AlreadyExistsError(
         absl::StrCat(path, " exists and is no socket: choose another path"));
   }
-  ASSIGN_OR_RETURN(const OwnedFd probe, MakeSocket());
+  ASSIGN_OR_RETURN(const UniqueFd probe, MakeSocket());
   if (::connect(probe.get(), reinterpret_cast<const sockaddr*>(&address),
                 sizeof(address)) == 0) {
     return absl::AlreadyExistsError(absl::StrCat(
@@ -80,30 +78,8 @@ void CloseReceived(msghdr& header) {
 
 }  // namespace
 
-OwnedFd::~OwnedFd() {
-  if (fd_ >= 0) ::close(fd_);
-}
-
-absl::StatusOr<Waker> Waker::Create() {
-  OwnedFd fd(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
-  if (!fd.valid()) return ErrnoToStatus(errno, "eventfd");
-  return Waker(std::move(fd));
-}
-
-void Waker::Wake() const {
-  const uint64_t one = 1;
-  // It fails only if the counter is full, and then it wakes already.
-  [[maybe_unused]] const ssize_t written =
-      ::write(fd_.get(), &one, sizeof(one));
-}
-
-void Waker::Clear() const {
-  uint64_t count = 0;
-  [[maybe_unused]] const ssize_t read = ::read(fd_.get(), &count, sizeof(count));
-}
-
-Waited WaitToRead(int fd, const Waker& waker, absl::Duration timeout) {
-  pollfd entries[2] = {{fd, POLLIN, 0}, {waker.fd(), POLLIN, 0}};
+Waited WaitToRead(int fd, int waker, absl::Duration timeout) {
+  pollfd entries[2] = {{fd, POLLIN, 0}, {waker, POLLIN, 0}};
   const int64_t timeout_ms =
       timeout == absl::InfiniteDuration()
           ? -1
@@ -176,12 +152,11 @@ absl::StatusOr<std::unique_ptr<PacketListener>> PacketListener::Listen(
     const std::string& path) {
   ASSIGN_OR_RETURN(const sockaddr_un address, MakeAddress(path));
   RETURN_IF_ERROR(RemoveStale(path, address));
-  ASSIGN_OR_RETURN(OwnedFd fd, MakeSocket());
+  ASSIGN_OR_RETURN(UniqueFd fd, MakeSocket());
   // The mode holds from the first moment; this runs before other threads.
   const mode_t mask = ::umask(0177);
-  const int bound =
-      ::bind(fd.get(), reinterpret_cast<const sockaddr*>(&address),
-             sizeof(address));
+  const int bound = ::bind(
+      fd.get(), reinterpret_cast<const sockaddr*>(&address), sizeof(address));
   const int error = errno;
   ::umask(mask);
   if (bound != 0) return ErrnoToStatus(error, path);
@@ -193,7 +168,7 @@ absl::StatusOr<std::unique_ptr<PacketListener>> PacketListener::Listen(
 PacketListener::~PacketListener() { ::unlink(path_.c_str()); }
 
 absl::StatusOr<PacketSocket> PacketListener::Accept() {
-  OwnedFd fd(::accept4(fd_.get(), nullptr, nullptr, SOCK_CLOEXEC));
+  UniqueFd fd(::accept4(fd_.get(), nullptr, nullptr, SOCK_CLOEXEC));
   if (!fd.valid()) return ErrnoToStatus(errno, path_);
   ucred peer = {};
   socklen_t size = sizeof(peer);
@@ -201,9 +176,9 @@ absl::StatusOr<PacketSocket> PacketListener::Accept() {
     return ErrnoToStatus(errno, path_);
   }
   if (peer.uid != 0 && peer.uid != ::geteuid()) {
-    return absl::PermissionDeniedError(absl::StrCat(
-        "user ", peer.uid, " may not train for this island of user ",
-        ::geteuid()));
+    return absl::PermissionDeniedError(
+        absl::StrCat("user ", peer.uid,
+                     " may not train for this island of user ", ::geteuid()));
   }
   return PacketSocket(std::move(fd));
 }

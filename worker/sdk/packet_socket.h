@@ -1,5 +1,5 @@
 // Unix sockets of type SEQPACKET: whole messages, with a file descriptor if one
-// is given. Thread-compatible, except Waker.
+// is given. Thread-compatible.
 
 #pragma once
 
@@ -11,58 +11,26 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 #include "absl/time/time.h"
+#include "base/io/unique_fd.h"
 
 namespace atl::worker {
 
 inline constexpr size_t kPacketBytesMax = 64 << 10;
 
-// Closes its descriptor when destroyed.
-class OwnedFd {
- public:
-  explicit OwnedFd(int fd = -1) : fd_(fd) {}
-  OwnedFd(OwnedFd&& other) noexcept : fd_(std::exchange(other.fd_, -1)) {}
-  OwnedFd& operator=(OwnedFd&& other) noexcept {
-    std::swap(fd_, other.fd_);
-    return *this;
-  }
-  ~OwnedFd();
-
-  int get() const { return fd_; }
-  bool valid() const { return fd_ >= 0; }
-
- private:
-  int fd_;
-};
-
-// Ends a wait on another thread. Thread-safe.
-class Waker {
- public:
-  // UNAVAILABLE: no descriptor left.
-  static absl::StatusOr<Waker> Create();
-  void Wake() const;
-  // Later waits wait again.
-  void Clear() const;
-  int fd() const { return fd_.get(); }
-
- private:
-  explicit Waker(OwnedFd fd) : fd_(std::move(fd)) {}
-  OwnedFd fd_;
-};
-
 enum class Waited { kReady, kWoken, kTimeout };
 
-// Waits until `fd` can be read (or its peer is gone), `waker` wakes, or the
-// timeout is over.
-Waited WaitToRead(int fd, const Waker& waker, absl::Duration timeout);
+// Waits until `fd` can be read (or its peer is gone), `waker`
+// (base/io/unique_fd.h) is set, or the timeout is over.
+Waited WaitToRead(int fd, int waker, absl::Duration timeout);
 
 class PacketSocket {
  public:
   PacketSocket() = default;
-  explicit PacketSocket(OwnedFd fd) : fd_(std::move(fd)) {}
+  explicit PacketSocket(UniqueFd fd) : fd_(std::move(fd)) {}
 
   bool connected() const { return fd_.valid(); }
   int fd() const { return fd_.get(); }
-  void Close() { OwnedFd(std::move(fd_)); }
+  void Close() { UniqueFd(std::move(fd_)); }
 
   // Sends one packet, and a copy of descriptor `fd` with it unless it is -1.
   // UNAVAILABLE: the peer is gone, or reads nothing for `timeout`.
@@ -74,7 +42,7 @@ class PacketSocket {
   absl::StatusOr<std::string> Receive();
 
  private:
-  OwnedFd fd_;
+  UniqueFd fd_;
 };
 
 // Listens at a path. Only processes of this user and of root may connect.
@@ -93,10 +61,10 @@ class PacketListener {
   absl::StatusOr<PacketSocket> Accept();
 
  private:
-  PacketListener(OwnedFd fd, std::string path)
+  PacketListener(UniqueFd fd, std::string path)
       : fd_(std::move(fd)), path_(std::move(path)) {}
 
-  OwnedFd fd_;
+  UniqueFd fd_;
   const std::string path_;
 };
 

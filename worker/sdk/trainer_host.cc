@@ -70,10 +70,10 @@ absl::StatusCode ToCode(absl::string_view name) {
 }
 
 absl::Status ToStatus(const v1::TrainerError& error) {
-  absl::Status status(ToCode(error.code()),
-                      absl::StrCat("the trainer: ", error.message(),
-                                   error.hint().empty() ? "" : "; ",
-                                   error.hint()));
+  absl::Status status(
+      ToCode(error.code()),
+      absl::StrCat("the trainer: ", error.message(),
+                   error.hint().empty() ? "" : "; ", error.hint()));
   if (error.reason().empty()) return status;
   return WithReason(status, {error.reason(), {}});
 }
@@ -81,23 +81,22 @@ absl::Status ToStatus(const v1::TrainerError& error) {
 }  // namespace
 
 absl::StatusOr<SharedRegion> SharedRegion::Create(int64_t element_count) {
-  OwnedFd fd(::memfd_create("atoll", MFD_CLOEXEC | MFD_ALLOW_SEALING));
+  UniqueFd fd(::memfd_create("atoll", MFD_CLOEXEC | MFD_ALLOW_SEALING));
   if (!fd.valid()) return ErrnoToStatus(errno, "memfd_create");
   const auto size = static_cast<size_t>(element_count) * sizeof(float);
   if (::ftruncate(fd.get(), static_cast<off_t>(size)) != 0 ||
       ::fcntl(fd.get(), F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW) != 0) {
     return ErrnoToStatus(errno, "shared memory for the parameters");
   }
-  void* const memory = ::mmap(nullptr, size, PROT_READ | PROT_WRITE, MAP_SHARED,
-                              fd.get(), 0);
+  void* const memory =
+      ::mmap(nullptr, size, PROT_READ | PROT_WRITE, MAP_SHARED, fd.get(), 0);
   if (memory == MAP_FAILED) {
     return absl::ResourceExhaustedError(absl::StrCat(
         "no ", size, " bytes of shared memory for a fragment's parameters"));
   }
-  return SharedRegion(
-      std::move(fd),
-      absl::MakeSpan(static_cast<float*>(memory),
-                     static_cast<size_t>(element_count)));
+  return SharedRegion(std::move(fd),
+                      absl::MakeSpan(static_cast<float*>(memory),
+                                     static_cast<size_t>(element_count)));
 }
 
 SharedRegion::SharedRegion(SharedRegion&& other) noexcept
@@ -114,7 +113,7 @@ absl::StatusOr<std::unique_ptr<TrainerHost>> TrainerHost::Start(
     const std::string& path) {
   ASSIGN_OR_RETURN(std::unique_ptr<PacketListener> listener,
                    PacketListener::Listen(path));
-  ASSIGN_OR_RETURN(Waker waker, Waker::Create());
+  ASSIGN_OR_RETURN(UniqueFd waker, MakeWaker());
   return std::unique_ptr<TrainerHost>(
       new TrainerHost(std::move(listener), std::move(waker)));
 }
@@ -148,8 +147,7 @@ absl::Status TrainerHost::Connect(const v1::TrainerHello& hello,
     if (greeted.ok()) break;
     LOG(WARNING) << "a trainer is refused: " << greeted;
     v1::TrainerMessage refusal;
-    refusal.mutable_error()->set_code(
-        absl::StatusCodeToString(greeted.code()));
+    refusal.mutable_error()->set_code(absl::StatusCodeToString(greeted.code()));
     refusal.mutable_error()->set_message(std::string(greeted.message()));
     Send(refusal).IgnoreError();
     socket_.Close();
@@ -164,8 +162,8 @@ absl::Status TrainerHost::Accept(std::stop_token stop) {
     if (stop.stop_requested()) {
       return absl::CancelledError("stopped before a trainer connected");
     }
-    if (WaitToRead(listener_->fd(), waker_, kLook) != Waited::kReady) {
-      waker_.Clear();
+    if (WaitToRead(listener_->fd(), waker_.get(), kLook) != Waited::kReady) {
+      ClearWaker(waker_.get());
       continue;
     }
     absl::StatusOr<PacketSocket> socket = listener_->Accept();
@@ -226,9 +224,8 @@ absl::Status TrainerHost::SendLayout(int32_t fragment,
                      Receive(kGreetMax, /*is_train=*/false));
     if (answer.has_error()) return ToStatus(answer.error());
     if (!answer.has_layout() || answer.seq() != seq_) {
-      return absl::InvalidArgumentError(
-          absl::StrCat("the trainer answers ", KindName(answer.kind_case()),
-                       " to layout"));
+      return absl::InvalidArgumentError(absl::StrCat(
+          "the trainer answers ", KindName(answer.kind_case()), " to layout"));
     }
     part.Clear();
     bytes = 0;
@@ -274,9 +271,9 @@ absl::StatusOr<v1::TrainerMessage> TrainerHost::Receive(absl::Duration timeout,
       message.mutable_interrupt();
       RETURN_IF_ERROR(Send(message));
     }
-    switch (WaitToRead(socket_.fd(), waker_, deadline - absl::Now())) {
+    switch (WaitToRead(socket_.fd(), waker_.get(), deadline - absl::Now())) {
       case Waited::kWoken:
-        waker_.Clear();
+        ClearWaker(waker_.get());
         continue;
       case Waited::kTimeout:
         if (absl::Now() < deadline) continue;
@@ -293,8 +290,8 @@ absl::StatusOr<v1::TrainerMessage> TrainerHost::Receive(absl::Duration timeout,
 
 absl::Status TrainerHost::Lose(const absl::Status& why) {
   socket_.Close();
-  const absl::Status lost = WithReason(
-      absl::UnavailableError(why.message()), {kProcessLost, {}});
+  const absl::Status lost =
+      WithReason(absl::UnavailableError(why.message()), {kProcessLost, {}});
   MutexLock lock(&mutex_);
   lost_ = lost;
   return lost;
@@ -321,10 +318,10 @@ absl::StatusOr<v1::TrainerMessage> TrainerHost::Ask(
   }
   if (answer->kind_case() != request.kind_case() ||
       answer->seq() != request.seq()) {
-    return Lose(absl::InvalidArgumentError(absl::StrCat(
-        "the trainer answers ", KindName(answer->kind_case()), " ",
-        answer->seq(), " to ", KindName(request.kind_case()), " ",
-        request.seq())));
+    return Lose(absl::InvalidArgumentError(
+        absl::StrCat("the trainer answers ", KindName(answer->kind_case()), " ",
+                     answer->seq(), " to ", KindName(request.kind_case()), " ",
+                     request.seq())));
   }
   return answer;
 }
@@ -335,7 +332,7 @@ void TrainerHost::Interrupt(bool at_once) {
     interrupt_ = true;
     if (at_once) at_once_ = true;
   }
-  waker_.Wake();
+  SetWaker(waker_.get());
 }
 
 void TrainerHost::End(const absl::Status& status) {

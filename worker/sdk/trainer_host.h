@@ -43,10 +43,10 @@ class SharedRegion {
   absl::Span<float> values() const { return values_; }
 
  private:
-  SharedRegion(OwnedFd fd, absl::Span<float> values)
+  SharedRegion(UniqueFd fd, absl::Span<float> values)
       : fd_(std::move(fd)), values_(values) {}
 
-  OwnedFd fd_;
+  UniqueFd fd_;
   absl::Span<float> values_;
 };
 
@@ -85,7 +85,7 @@ class TrainerHost {
   absl::Status lost() const;
 
  private:
-  TrainerHost(std::unique_ptr<PacketListener> listener, Waker waker)
+  TrainerHost(std::unique_ptr<PacketListener> listener, UniqueFd waker)
       : listener_(std::move(listener)), waker_(std::move(waker)) {}
 
   absl::Status MakeRegions(const v1::TrainerHello& hello,
@@ -103,7 +103,7 @@ class TrainerHost {
   absl::Status Lose(const absl::Status& why);
 
   const std::unique_ptr<PacketListener> listener_;
-  const Waker waker_;
+  const UniqueFd waker_;
   PacketSocket socket_;
   std::string run_uid_;  // That the regions are of; empty: none.
   std::vector<SharedRegion> regions_;

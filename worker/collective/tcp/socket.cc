@@ -5,7 +5,6 @@
 #include <netinet/in.h>
 #include <netinet/tcp.h>
 #include <poll.h>
-#include <sys/eventfd.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -116,18 +115,6 @@ absl::StatusOr<UniqueFd> OpenFirst(
 
 }  // namespace
 
-UniqueFd& UniqueFd::operator=(UniqueFd&& other) noexcept {
-  if (this != &other) {
-    if (fd_ >= 0) close(fd_);
-    fd_ = std::exchange(other.fd_, -1);
-  }
-  return *this;
-}
-
-UniqueFd::~UniqueFd() {
-  if (fd_ >= 0) close(fd_);
-}
-
 absl::StatusOr<UniqueFd> Listen(const HostPort& endpoint) {
   return OpenFirst(endpoint, true, [&](int fd, const addrinfo& at) {
     SetOption(fd, SOL_SOCKET, SO_REUSEADDR, 1);
@@ -175,22 +162,6 @@ bool WaitFor(int fd, short events, absl::Time deadline) {
     if (ready < 0 && errno != EINTR) return false;
     if (SystemClock().Now() >= deadline) return false;
   }
-}
-
-absl::StatusOr<UniqueFd> MakeWaker() {
-  UniqueFd fd(eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC));
-  if (!fd.valid()) return ErrnoToStatus(errno, "eventfd");
-  return fd;
-}
-
-void SetWaker(int fd) {
-  const uint64_t one = 1;
-  (void)!write(fd, &one, sizeof(one));  // Full: it is set already.
-}
-
-void ClearWaker(int fd) {
-  uint64_t count;
-  (void)!read(fd, &count, sizeof(count));
 }
 
 }  // namespace atl::collective

@@ -31,7 +31,7 @@ struct Process {
 
 // A port that was free just now.
 absl::StatusOr<std::string> FreeRendezvous() {
-  ASSIGN_OR_RETURN(const collective::UniqueFd listener,
+  ASSIGN_OR_RETURN(const UniqueFd listener,
                    collective::Listen({"127.0.0.1", 0}));
   ASSIGN_OR_RETURN(const auto end, collective::LocalEndpoint(listener.get()));
   return absl::StrCat("127.0.0.1:", end.port);
