@@ -8,49 +8,27 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
 #include "base/layout/external_model.h"
+#include "coordinator/core/spec/checker.h"
 #include "google/protobuf/descriptor.h"
 #include "google/protobuf/message.h"
 
 namespace atl::coordinator {
 namespace {
 
-class Checker {
- public:
-  explicit Checker(std::vector<FieldViolation>& violations)
-      : violations_(violations) {}
-
-  void Require(bool holds, absl::string_view field,
-               absl::string_view description) {
-    if (holds) return;
-    violations_.push_back(
-        {absl::StrCat("spec.", field), std::string(description)});
+// Refuses every field of `message` but those in `read`.
+void OnlyHas(Checker& check, const google::protobuf::Message& message,
+             absl::string_view table,
+             std::initializer_list<absl::string_view> read,
+             absl::string_view why) {
+  std::vector<const google::protobuf::FieldDescriptor*> given;
+  message.GetReflection()->ListFields(message, &given);
+  for (const google::protobuf::FieldDescriptor* field : given) {
+    const bool is_read =
+        std::find(read.begin(), read.end(), field->name()) != read.end();
+    check.Require(is_read, absl::StrCat(table, ".", field->name()),
+                  absl::StrCat(why, ": leave it out"));
   }
-
-  void InRange(int64_t value, int64_t least, int64_t most,
-               absl::string_view field) {
-    Require(
-        value >= least && value <= most, field,
-        absl::StrCat("is ", value, "; must be in [", least, ", ", most, "]"));
-  }
-
-  // Refuses every field of `message` but those in `read`.
-  void OnlyHas(const google::protobuf::Message& message,
-               absl::string_view table,
-               std::initializer_list<absl::string_view> read,
-               absl::string_view why) {
-    std::vector<const google::protobuf::FieldDescriptor*> given;
-    message.GetReflection()->ListFields(message, &given);
-    for (const google::protobuf::FieldDescriptor* field : given) {
-      const bool is_read =
-          std::find(read.begin(), read.end(), field->name()) != read.end();
-      Require(is_read, absl::StrCat(table, ".", field->name()),
-              absl::StrCat(why, ": leave it out"));
-    }
-  }
-
- private:
-  std::vector<FieldViolation>& violations_;
-};
+}
 
 }  // namespace
 
@@ -66,12 +44,12 @@ void CheckExternal(const v1::RunSpec& spec,
                   "model.architecture \"external\"");
     return;
   }
-  check.OnlyHas(spec.model(), "model", {"architecture", "sequence_length"},
-                "only the trainer knows an external model");
+  OnlyHas(check, spec.model(), "model", {"architecture", "sequence_length"},
+          "only the trainer knows an external model");
   check.InRange(spec.model().sequence_length(), 1, 1 << 24,
                 "model.sequence_length");
-  check.OnlyHas(spec.inner(), "inner", {"batch_size", "warmup_step_count"},
-                "the trainer of an external model has its own optimizer");
+  OnlyHas(check, spec.inner(), "inner", {"batch_size", "warmup_step_count"},
+          "the trainer of an external model has its own optimizer");
   check.InRange(spec.inner().batch_size(), 1, 1 << 20, "inner.batch_size");
   check.InRange(spec.inner().warmup_step_count(), 0, int64_t{1} << 31,
                 "inner.warmup_step_count");
@@ -83,8 +61,8 @@ void CheckExternal(const v1::RunSpec& spec,
                 "must be EXTERNAL: an external model has a trainer of its own, "
                 "which also reads the data");
   if (!is_data_external) return;
-  check.OnlyHas(spec.data(), "data", {"format", "data_shard_count"},
-                "Atoll reads none of the external data");
+  OnlyHas(check, spec.data(), "data", {"format", "data_shard_count"},
+          "Atoll reads none of the external data");
   check.InRange(spec.evaluation().batch_count(), 0, 1 << 24,
                 "evaluation.batch_count");
 }

@@ -13,6 +13,7 @@
 #include "base/layout/layout.h"
 #include "base/layout/run_length.h"
 #include "base/layout/run_timing.h"
+#include "coordinator/core/spec/checker.h"
 #include "coordinator/core/spec/validate_exchange.h"
 #include "coordinator/core/spec/validate_external.h"
 #include "coordinator/core/spec/validate_streaming.h"
@@ -22,55 +23,8 @@
 namespace atl::coordinator {
 namespace {
 
-// The largest steps, rounds and seconds. No sum or product of two overflows.
+// The largest steps and rounds. No sum or product of two overflows.
 constexpr int64_t kCountMax = int64_t{1} << 31;
-constexpr int64_t kSecondsMax = 30 * 24 * 3600;
-
-class Checker {
- public:
-  explicit Checker(std::vector<FieldViolation>& violations)
-      : violations_(violations) {}
-
-  void Require(bool holds, absl::string_view field,
-               absl::string_view description) {
-    if (holds) return;
-    violations_.push_back(
-        {absl::StrCat("spec", field.empty() ? "" : ".", field),
-         std::string(description)});
-  }
-
-  void InRange(int64_t value, int64_t least, int64_t most,
-               absl::string_view field) {
-    Require(
-        value >= least && value <= most, field,
-        absl::StrCat("is ", value, "; must be in [", least, ", ", most, "]"));
-  }
-
-  void Rate(double value, absl::string_view field) {
-    Require(value >= 0 && value < 1, field,
-            absl::StrCat("is ", value, "; must be in [0, 1)"));
-  }
-
-  void Positive(double value, absl::string_view field) {
-    Require(std::isfinite(value) && value > 0, field,
-            absl::StrCat("is ", value, "; must be finite and greater than 0"));
-  }
-
-  void NotNegative(double value, absl::string_view field) {
-    Require(std::isfinite(value) && value >= 0, field,
-            absl::StrCat("is ", value, "; must be finite and at least 0"));
-  }
-
-  void Duration(const google::protobuf::Duration& value,
-                absl::string_view field) {
-    Require(value.seconds() >= 0 && value.seconds() <= kSecondsMax &&
-                value.nanos() >= 0 && value.nanos() < 1000000000,
-            field, "must be at least 0 and at most 30 days");
-  }
-
- private:
-  std::vector<FieldViolation>& violations_;
-};
 
 void CheckLayout(const v1::RunSpec& spec, Checker& check) {
   check.InRange(spec.layout().fragment_count(), 1, kFragmentsMax,
