@@ -379,6 +379,9 @@ class Cluster:
         if guarded is not None and guarded.poll() == -signal.SIGKILL:
             self.deaths.append(self._guarded)
             self.restart(self._guarded)
+            # The caller sees the death before the next look judges what the
+            # restarted process does.
+            return
         for name, process in self.processes.items():
             status = process.poll()
             if status in (None, 0) or name in self._doomed:
