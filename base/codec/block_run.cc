@@ -3,6 +3,8 @@
 #include <cstddef>
 #include <cstdint>
 #include <numeric>
+#include <utility>
+#include <vector>
 
 #include "absl/functional/function_ref.h"
 #include "absl/status/status.h"
@@ -77,6 +79,29 @@ absl::Status ForEachRun(
     if (!status.ok()) return status;
     place.element += place.element_count;
     place.byte += place.byte_count;
+  }
+  return absl::OkStatus();
+}
+
+void LoopInOrder(int64_t count, absl::FunctionRef<void(int64_t)> visit) {
+  for (int64_t i = 0; i < count; ++i) visit(i);
+}
+
+absl::Status ForEachRunIn(
+    const Loop& loop, const Codec& codec, absl::Span<const BlockRun> runs,
+    absl::FunctionRef<absl::Status(const BlockRun& run, const RunPlace& place)>
+        visit) {
+  std::vector<RunPlace> places;
+  places.reserve(runs.size());
+  ForEachRun(codec, runs, [&](const BlockRun&, const RunPlace& place) {
+    places.push_back(place);
+    return absl::OkStatus();
+  }).IgnoreError();
+  std::vector<absl::Status> statuses(runs.size());
+  loop(static_cast<int64_t>(runs.size()),
+       [&](int64_t i) { statuses[i] = visit(runs[i], places[i]); });
+  for (absl::Status& status : statuses) {
+    if (!status.ok()) return std::move(status);
   }
   return absl::OkStatus();
 }

@@ -1,5 +1,5 @@
 // Runs of blocks, as a chunk carries them, encoded and decoded as a whole.
-// Pure. Thread-safe. Allocates only for error messages.
+// Pure. Thread-safe. Allocates only for error messages, and ForEachRunIn.
 //
 // A run is consecutive blocks of a fragment's flat order. Its encoding is the
 // encodings of its blocks, back to back. Callers know each block's element
@@ -9,6 +9,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 
 #include "absl/functional/function_ref.h"
 #include "absl/status/status.h"
@@ -50,6 +51,20 @@ struct RunPlace {
 // returns it. Requires: every count is 1 to 4096.
 absl::Status ForEachRun(
     const Codec& codec, absl::Span<const BlockRun> runs,
+    absl::FunctionRef<absl::Status(const BlockRun& run, const RunPlace& place)>
+        visit);
+
+// Calls its argument for each index in [0, count), each once, in any order,
+// maybe on several threads, and returns when all calls have.
+using Loop =
+    std::function<void(int64_t count, absl::FunctionRef<void(int64_t)>)>;
+// On this thread.
+void LoopInOrder(int64_t count, absl::FunctionRef<void(int64_t)> visit);
+
+// As ForEachRun, with the calls in a `loop`; all runs are visited. Returns the
+// error of the first run that has one.
+absl::Status ForEachRunIn(
+    const Loop& loop, const Codec& codec, absl::Span<const BlockRun> runs,
     absl::FunctionRef<absl::Status(const BlockRun& run, const RunPlace& place)>
         visit);
 

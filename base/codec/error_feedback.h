@@ -1,7 +1,6 @@
 // Error feedback of one fragment: the residual of an island's outer gradients,
 // which its next contribution carries (Seide et al. 2014; with a decay,
-// SparseLoCo, arXiv 2508.15706). Pure. Thread-compatible. Allocates only when
-// constructed.
+// SparseLoCo, arXiv 2508.15706). Pure. Thread-compatible.
 //
 //   F       elements of the fragment
 //   before  [F], f32: e, after the last merged contribution
@@ -38,13 +37,14 @@ class ErrorFeedback {
   // `before` is unchanged.
   absl::Status Encode(const Codec& codec, absl::Span<const BlockRun> runs,
                       float decay, absl::Span<const float> gradient,
-                      absl::Span<char> encoded) {
+                      absl::Span<char> encoded,
+                      const Loop& loop = LoopInOrder) {
     if (pending_) {
       return absl::FailedPreconditionError(
           "the last contribution's outcome is not known");
     }
-    const absl::Status status = ForEachRun(
-        codec, runs, [&](const BlockRun& run, const RunPlace& place) {
+    const absl::Status status = ForEachRunIn(
+        loop, codec, runs, [&](const BlockRun& run, const RunPlace& place) {
           return EncodeRunWithFeedback(
               codec, run, place.ValuesIn(gradient), decay,
               place.ValuesIn(absl::MakeConstSpan(before_)),

@@ -28,6 +28,9 @@ bool IsStreaming(const v1::ScheduleSpec& schedule);
 int64_t PushStep(const v1::ScheduleSpec& schedule, int32_t fragment_count,
                  int32_t p, int64_t version);
 
+// Pushes a round, P at most: fragments with one push step go together.
+int64_t SyncsPerRound(const v1::ScheduleSpec& schedule, int32_t fragment_count);
+
 // Steps done when the training for this push begins: at the previous push of
 // the fragment, or 0.
 int64_t StartStep(const v1::ScheduleSpec& schedule, int32_t fragment_count,

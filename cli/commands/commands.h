@@ -11,6 +11,7 @@
 namespace atl::cli {
 
 void AddIslandList(CLI::App& app, Context& context);
+void AddIslandStatus(CLI::App& app, Context& context);
 void AddIslandRemove(CLI::App& app, Context& context);
 void AddIslandReadmit(CLI::App& app, Context& context);
 void AddRoundList(CLI::App& app, Context& context);

@@ -182,6 +182,7 @@ Json ToData(const worker::IslandProgress& at, const std::string& run_id,
   data["loss"] = at.loss;
   data["sent_bytes"] = at.sent_bytes;
   data["received_bytes"] = at.received_bytes;
+  data["saved_bytes"] = at.saved_bytes;
   data["utilization"] = at.utilization;
   data["computing_seconds"] = absl::ToDoubleSeconds(at.computing);
   const bool has_trained = at.training_begin_time <= at.training_end_time;
@@ -332,6 +333,7 @@ absl::Status Join(Context& context, JoinOptions options) {
   fields.Add("tokens read", FormatCount(end->token_count));
   fields.Add("bytes up", FormatBytes(end->sent_bytes));
   fields.Add("bytes down", FormatBytes(end->received_bytes));
+  fields.Add("bytes saved", FormatBytes(end->saved_bytes));
   fields.Add("computing",
              absl::StrFormat("%.1f %% of the time", 100 * end->utilization));
   context.output().Print(ToData(*end, options.run_id, options.island_id),

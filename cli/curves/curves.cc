@@ -1,5 +1,6 @@
 #include "cli/curves/curves.h"
 
+#include "absl/strings/str_cat.h"
 #include "base/status/status_macros.h"
 #include "base/time/proto_time.h"
 
@@ -11,13 +12,16 @@ std::vector<CurvePoint> PointsOf(const v1::Round& round,
   const absl::Time open = FromProto(round.open_time());
   const absl::Time seal = FromProto(round.seal_time());
   const absl::Time commit = FromProto(round.commit_time());
-  const auto add = [&](const char* tag, double value) {
+  const auto add = [&](const std::string& tag, double value) {
     points.push_back({tag, round.commit_seq(), commit, value});
   };
   if (round.has_training_loss()) {
     add("loss_metrics/global_avg_loss", round.training_loss());
   }
   if (tokens_per_second.has_value()) add("throughput(tps)", *tokens_per_second);
+  for (const auto& [name, mean] : round.metrics()) {
+    add(absl::StrCat("metrics/", name), mean);
+  }
   add("outer/gradient_norm", round.outer_gradient_norm());
   add("rounds/merged_tokens", static_cast<double>(round.merged_token_count()));
   add("rounds/collect_seconds", absl::ToDoubleSeconds(seal - open));

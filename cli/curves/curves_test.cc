@@ -46,6 +46,13 @@ TEST(CurvesTest, ARoundHasAPointOnEachCurveAtItsCommit) {
                   "rounds/collect_seconds@7=4", "rounds/merge_seconds@7=1"));
 }
 
+TEST(CurvesTest, ATrainersOwnNumbersHaveCurves) {
+  v1::Round round = Round(7, 100, 50);
+  (*round.mutable_metrics())["accuracy"] = 0.5;
+  EXPECT_THAT(Texts(PointsOf(round, {})),
+              testing::Contains("metrics/accuracy@7=0.5"));
+}
+
 TEST(CurvesTest, WhatIsNotKnownHasNoPoint) {
   v1::Round round = Round(7, 100, 50);
   round.clear_training_loss();

@@ -17,7 +17,8 @@ constexpr int32_t kSequenceLength = 1 << 20;
 
 constexpr absl::string_view kRead[] = {
     "model.architecture", "model.sequence_length",   "model.tensors",
-    "inner.batch_size",   "inner.warmup_step_count", "data.format",
+    "inner.batch_size",   "inner.warmup_step_count",
+    "inner.save_every_syncs", "data.format",
     "data.data_shard_count",
 };
 
@@ -56,6 +57,7 @@ void MakeExternal(const std::set<std::string>& own, v1::RunSpec* spec) {
   inner.set_batch_size(
       own.count("inner.batch_size") != 0 ? spec->inner().batch_size() : 1);
   inner.set_warmup_step_count(spec->inner().warmup_step_count());
+  inner.set_save_every_syncs(spec->inner().save_every_syncs());
   *spec->mutable_inner() = inner;
   v1::DataSpec data;
   data.set_format(v1::DATA_FORMAT_EXTERNAL);

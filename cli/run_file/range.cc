@@ -37,6 +37,7 @@ constexpr Range kRanges[] = {
     {"inner.final_learning_rate_fraction", 0, 1},
     {"inner.learning_rate", 0, kInfinity, kOpenBelow},
     {"inner.warmup_step_count", 0, kInfinity},
+    {"inner.save_every_syncs", 0, kInfinity},
     {"inner.weight_decay", 0, kInfinity},
     {"layout.fragment_count", 1, 1 << 16},
     {"model.expert_capacity_factor", 0, kInfinity},

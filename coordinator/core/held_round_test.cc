@@ -41,6 +41,29 @@ class HeldRoundTest : public RunSimulationTest {
 };
 
 // The run's bits do not depend on time, so no clock ends its rounds.
+TEST_F(HeldRoundTest, NamesTrainersThatSayNothing) {
+  Start(SimpleSpec());
+  const auto report = [&](const std::string& id, double seconds) {
+    v1::ReportProgressRequest progress;
+    progress.set_trainer_silence_seconds(seconds);
+    return run_->machine()
+        .Step(event::Progress{run_->Credentials(id), progress}, run_->now())
+        .status();
+  };
+  ASSERT_TRUE(report("i0", 29).ok());
+  ASSERT_TRUE(report("i1", 31).ok());
+  ASSERT_EQ(Shown().silent_trainers_size(), 1);
+  EXPECT_EQ(Shown().silent_trainers(0).island_id(), "i1");
+  EXPECT_EQ(Shown().silent_trainers(0).silence_seconds(), 31);
+  // It answers, or leaves.
+  ASSERT_TRUE(report("i1", 0).ok());
+  EXPECT_TRUE(Shown().silent_trainers().empty());
+  ASSERT_TRUE(report("i1", 31).ok());
+  ASSERT_TRUE(run_->Leave("i1").ok());
+  EXPECT_TRUE(Shown().silent_trainers().empty());
+  EXPECT_FALSE(report("i0", -1).ok());
+}
+
 TEST_F(HeldRoundTest, AStrictRunTakesNoDeadlineAndWaitsForWhoHeartbeats) {
   v1::RunSpec timed = SimpleSpec();
   timed.mutable_schedule()->mutable_round_deadline()->set_seconds(60);

@@ -374,6 +374,7 @@ absl::Status RunMachine::Take(const event::Progress& progress,
       observed_.members[state_.FindMember(island.island_id)->record.slot()];
   observed.loss_sum +=
       request.loss() * static_cast<double>(request.loss_step_count());
+  observed.metrics.AddAll(request.metrics(), request.metrics_token_count());
   observed.loss_step_count = std::min(
       kProgressCountMax, observed.loss_step_count + request.loss_step_count());
   if (request.loss_step_count() == 0 && observed.progress.has_value()) {

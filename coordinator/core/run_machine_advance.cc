@@ -176,8 +176,10 @@ void RunMachine::AdvanceSealed() {
     if (state_.fragments()[f].newest.version() == seal.version() + 1) {
       if (f + 1 == state_.fragments().size()) {
         for (const v1::SealedContribution& merged : seal.contributions()) {
-          observed_.members[merged.key().slot()].loss_sum = 0;
-          observed_.members[merged.key().slot()].loss_step_count = 0;
+          ObservedMember& member = observed_.members[merged.key().slot()];
+          member.loss_sum = 0;
+          member.loss_step_count = 0;
+          member.metrics.Clear();
         }
       }
       KeepCheckpoint(f);

@@ -656,6 +656,39 @@ TEST_F(RunMachineTest, GivesSlowIslandsFewerSteps) {
   EXPECT_EQ(run_->fragment(0).open.slots(1).start_step(), 10);
 }
 
+TEST_F(RunMachineTest, ARoundHasTheMeansOfTheTrainersOwnNumbers) {
+  Start(ElasticSpec());
+  const auto report = [&](const std::string& id, double accuracy,
+                          int64_t token_count) {
+    v1::ReportProgressRequest progress;
+    (*progress.mutable_metrics())["accuracy"] = accuracy;
+    progress.set_metrics_token_count(token_count);
+    return run_->machine()
+        .Step(event::Progress{run_->Credentials(id), progress}, run_->now())
+        .status();
+  };
+  ASSERT_TRUE(report("i0", 0.5, 10).ok());
+  ASSERT_TRUE(report("i0", 1.0, 10).ok());
+  ASSERT_TRUE(report("i1", 0.25, 60).ok());
+  const auto commit = [&] {
+    run_->PushAll("i0");
+    run_->PushAll("i1");
+    run_->FollowPlans();
+    v1::Round newest;
+    for (const storage::v1::Record& record : run_->log()) {
+      if (record.has_round_committed()) {
+        newest = record.round_committed().round();
+      }
+    }
+    return newest;
+  };
+  EXPECT_NEAR(commit().metrics().at("accuracy"), (15 + 15) / 80.0, 1e-12);
+  // The next round's begin anew.
+  EXPECT_TRUE(commit().metrics().empty());
+  EXPECT_FALSE(report("i0", INFINITY, 1).ok());
+  EXPECT_FALSE(report("i0", 1, -1).ok());
+}
+
 TEST_F(RunMachineTest, WeighsByTheTokensThatThePlanAllows) {
   v1::RunSpec spec = ElasticSpec();
   spec.mutable_schedule()->set_inner_step_count(10);

@@ -18,6 +18,9 @@
 namespace atl::coordinator {
 namespace {
 
+// A trainer that says nothing for so long is told of.
+constexpr double kSilenceSecondsMin = 30;
+
 constexpr int64_t kPageSizeDefault = 50;
 constexpr int64_t kPageSizeMax = 500;
 
@@ -59,6 +62,21 @@ void AddWaitingRounds(const RunMachine& machine,
       round.add_island_ids(state.members()[slot].record.island_id());
     }
     *round.mutable_since_time() = ToProto(WaitsSince(machine, f));
+  }
+}
+
+void AddSilentTrainers(const RunMachine& machine,
+                       v1::GetRunStateResponse& response) {
+  const std::vector<Member>& members = machine.state().members();
+  for (size_t slot = 0; slot < members.size(); ++slot) {
+    const auto& progress = machine.observed().members[slot].progress;
+    if (!members[slot].present() || !progress.has_value() ||
+        progress->trainer_silence_seconds() < kSilenceSecondsMin) {
+      continue;
+    }
+    v1::SilentTrainer& silent = *response.add_silent_trainers();
+    silent.set_island_id(members[slot].record.island_id());
+    silent.set_silence_seconds(progress->trainer_silence_seconds());
   }
 }
 
@@ -161,6 +179,7 @@ v1::GetRunStateResponse BuildRunState(const RunMachine& machine,
     }
     AddWaitingRounds(machine, response);
   }
+  AddSilentTrainers(machine, response);
   response.set_commit_seq(state.commit_seq());
   const LiveTotals totals = ComputeTotals(machine);
   response.set_live_island_count(totals.count);

@@ -76,15 +76,22 @@ class StreamingTest(cluster_module.IntegrationTest):
         self.cluster.start_run(values)
         self.assert_taken_back(self.cluster, "island-1", "island-1", values)
 
-    def test_a_kill_after_every_commit_changes_no_bit(self):
-        changes = {"schedule": {"round_count": 6}}
-        values = self.run_values(STREAMING, changes)
-        reference = self.reference(changes)
+    def kill_after_every_commit(self, *changes):
+        longer = {"schedule": {"round_count": 6}}
+        values = self.run_values(STREAMING, longer, *changes)
+        reference = self.reference(longer, *changes)
         self.cluster.start_run(values)
         kills = self.cluster.kill_after_every_commit(6)
         self.assertEqual(self.finish_strict(self.cluster, values), reference,
                          kills)
         self.assertGreaterEqual(len(kills), 5, "too few kills to prove it")
+
+    def test_a_kill_after_every_commit_changes_no_bit(self):
+        self.kill_after_every_commit()
+
+    def test_nor_does_it_where_all_but_the_first_save_are_records(self):
+        self.kill_after_every_commit(
+            ENCODED, {"inner": {"save_every_syncs": 1000}})
 
     def test_islands_train_on_while_every_server_is_away(self):
         """G10: they train until the step at which the answer is due."""

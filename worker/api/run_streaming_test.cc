@@ -2,6 +2,7 @@
 // any timing and after any restart, while training goes on.
 
 #include <cstdint>
+#include <map>
 #include <set>
 #include <string>
 #include <vector>
@@ -13,6 +14,7 @@
 #include "absl/time/time.h"
 #include "base/io/forwarding_file_system.h"
 #include "base/layout/fragment_schedule.h"
+#include "base/layout/layout.h"
 #include "base/sync/mutex.h"
 #include "gtest/gtest.h"
 #include "worker/api/run_island.h"
@@ -110,6 +112,62 @@ TEST_F(RunStreamingTest, ARestartAtAnyStepGivesTheSameBits) {
           service, absl::StrCat("island-", kind, "-", life), life));
       EXPECT_EQ(service.parameters_sha256(), undisturbed.parameters_sha256())
           << "kind " << kind << ", killed after " << life << " actions";
+      EXPECT_EQ(service.merged().size(), 8);
+    }
+  }
+}
+
+// At a push that is not saved whole an island writes what it pushed, and what
+// it applied since the push before: nothing that grows with the model.
+TEST_F(RunStreamingTest, ARecordIsAsLargeAsItsFragments) {
+  for (const bool eager : {false, true}) {
+    v1::RunSpec spec = Streaming(1, 0, eager);
+    std::map<int64_t, int64_t> saved;  // By save_every_syncs.
+    for (const int64_t every : {1, 2, 4}) {
+      spec.mutable_inner()->set_save_every_syncs(every);
+      MemoryService service(spec);
+      const auto result = RunOne(
+          service, Options(absl::StrCat("island-", eager, "-", every)));
+      ASSERT_TRUE(result.ok()) << result.status();
+      saved[every] = result->saved_bytes;
+      // The default is once a round, which has two pushes.
+      if (every != 2) continue;
+      spec.mutable_inner()->set_save_every_syncs(0);
+      MemoryService by_default(spec);
+      const auto again =
+          RunOne(by_default, Options(absl::StrCat("default-", eager)));
+      EXPECT_NEAR(static_cast<double>(again->saved_bytes),
+                  static_cast<double>(saved[every]), 1000);
+    }
+    const double model = 4.0 * static_cast<double>(
+                                   RunLayout::Create(spec.layout())
+                                       ->element_count());
+    // Of eight pushes: m, v and x, with m and P of an eager run; each with the
+    // contributions in flight, half of the model or all of it.
+    const double whole = (eager ? 5 : 3) * model;
+    EXPECT_GT(saved[1], 8 * (whole + 0.3 * model));
+    // A record: the contribution, the answer, and m and P.
+    const double record = (eager ? 4 : 2) * 0.7 * model;
+    constexpr double kHeaders = 8 * 3000;
+    EXPECT_LT(saved[2], 4 * (whole + model + record) + kHeaders);
+    EXPECT_LT(saved[4], 2 * (whole + model) + 6 * record + kHeaders);
+    EXPECT_LT(saved[4], saved[2]);
+  }
+}
+
+TEST_F(RunStreamingTest, ARestartRepeatsManyRecords) {
+  for (const bool eager : {false, true}) {
+    v1::RunSpec spec = Streaming(1, eager ? 0 : 0.5, eager);
+    spec.mutable_inner()->set_save_every_syncs(100);
+    MemoryService undisturbed(spec);
+    ASSERT_TRUE(
+        RunOne(undisturbed, Options(absl::StrCat("a-", eager))).ok());
+    for (int life = 5; life < 48; life += 6) {
+      MemoryService service(spec);
+      ASSERT_TRUE(RunKilledOnce(
+          service, absl::StrCat("island-", eager, "-", life), life));
+      EXPECT_EQ(service.parameters_sha256(), undisturbed.parameters_sha256())
+          << "killed after " << life << " actions";
       EXPECT_EQ(service.merged().size(), 8);
     }
   }

@@ -17,7 +17,8 @@ enum class ActionKind {
   kWait,            // Until news; also for a backoff if failure_count > 0.
   kLoadSave,        // Read the local checkpoint; its contributions may be
                     // pushed from then on.
-  kRestoreSave,     // The local checkpoint's state into the trainer.
+  kRestoreSave,     // The local checkpoint's state into the trainer; one step
+                    // or record of it at a time.
   kResetOptimizer,  // Fresh optimizer state; a warm-up follows if `warm_up`.
   kPull,            // `fragment` at `version`, checked against `digest`; may
                     // build on the anchor of `from_version`.
@@ -27,7 +28,7 @@ enum class ActionKind {
                     // `data_shard`, `data_position`.
   kContribute,      // Encode the outer gradients of `contributions` and save
                     // them; with `in_background` only copy what kSave needs.
-  kSave,            // Encode and save what the kContribute of `seq` copied.
+  kSave,            // Encode and save what the kContribute of `seq` took.
   kPush,            // Contribution of `fragment` to all its shards.
   kApply,           // The anchor of `fragment`, `version`, to local parameters.
   kEvaluate,        // Evaluate the anchors on held-out tokens.
@@ -82,8 +83,13 @@ struct Action {
   double weight = 1;  // This island's share of the merge, if all contribute.
   int64_t rate_offset = 0;  // Streaming: the new SaveSummary::rate_offset.
   bool in_background = false;  // kContribute: kSave encodes and saves.
+  // kContribute, kApply: the next local checkpoint is a whole one, not a record
+  // that follows one.
+  bool whole_save = true;
 
+  int64_t clock = 0;          // kApply: inner steps of the stream before it.
   bool adopt = false;         // kApply: replace the local values.
+  bool unfinished = false;    // kRestoreSave, for OnDone(): repeat it.
   bool needs_repush = false;  // kPush: a shard lost it; push even while paused.
   bool warm_up = false;       // kResetOptimizer.
   int failure_count = 0;      // kWait: failed attempts in a row.
@@ -96,6 +102,15 @@ inline Action MakeAction(ActionKind kind, std::string reason) {
   action.reason = std::move(reason);
   return action;
 }
+
+// An answer that a streaming run applied to its local parameters.
+struct AppliedAnswer {
+  int64_t clock = 0;  // Inner steps before it.
+  int32_t fragment = 0;
+  int64_t version = 0;
+  bool adopt = false;
+  friend bool operator==(const AppliedAnswer&, const AppliedAnswer&) = default;
+};
 
 // One fragment's local parameters in a streaming run's local checkpoint.
 struct SavedTrack {

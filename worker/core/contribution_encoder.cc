@@ -1,5 +1,6 @@
 #include "worker/core/contribution_encoder.h"
 
+#include <algorithm>
 #include <cstring>
 #include <utility>
 
@@ -14,6 +15,9 @@
 
 namespace atl::worker {
 namespace {
+
+// Blocks of a piece: enough work for a thread, and few for one fragment.
+constexpr int64_t kBlocksAtOnce = 64;
 
 float ChooseDecay(const v1::ExchangeSpec& exchange) {
   const double decay = exchange.error_feedback_decay();
@@ -32,11 +36,13 @@ bool SameOwner(const v1::ContributionKey& a, const v1::ContributionKey& b) {
 }  // namespace
 
 ContributionEncoder::ContributionEncoder(const HeldLayout& held,
-                                         const v1::RunSpec& spec)
+                                         const v1::RunSpec& spec,
+                                         codec::Loop loop)
     : holds_all_(held.is_all()),
       codec_(UpCodec(spec)),
       seed_(spec.exchange().seed()),
-      decay_(ChooseDecay(spec.exchange())) {
+      decay_(ChooseDecay(spec.exchange())),
+      loop_(std::move(loop)) {
   fragments_.reserve(held.layout().fragment_count());
   for (int32_t f = 0; f < held.layout().fragment_count(); ++f) {
     Fragment fragment{
@@ -60,13 +66,16 @@ void ContributionEncoder::AddRuns(Fragment& fragment) {
   // The span stays valid: a move of `fragment` does not move the counts.
   absl::Span<const int32_t> counts = fragment.element_counts;
   for (const IndexRange blocks : layout.held()) {
-    codec::BlockRun run;
-    run.first_block = blocks.begin;
-    run.first_element =
-        layout.layout().BlockOffset(layout.fragment(), blocks.begin);
-    run.element_counts = counts.subspan(0, blocks.size());
-    counts.remove_prefix(blocks.size());
-    fragment.runs.push_back(run);
+    for (int64_t begin = blocks.begin; begin < blocks.end;
+         begin += kBlocksAtOnce) {
+      const int64_t count = std::min(kBlocksAtOnce, blocks.end - begin);
+      codec::BlockRun run;
+      run.first_block = begin;
+      run.first_element = layout.layout().BlockOffset(layout.fragment(), begin);
+      run.element_counts = counts.subspan(0, count);
+      counts.remove_prefix(count);
+      fragment.runs.push_back(run);
+    }
   }
 }
 
@@ -134,13 +143,13 @@ absl::Status ContributionEncoder::Encode(EncodedContribution& into,
   const uint64_t seed = ComputeSeed(into.info);
   for (codec::BlockRun& run : fragment.runs) run.seed = seed;
   if (fragment.feedback.has_value()) {
-    RETURN_IF_ERROR(fragment.feedback->Encode(codec_, fragment.runs, decay_,
-                                              gradient,
-                                              absl::MakeSpan(into.bytes)));
+    RETURN_IF_ERROR(
+        fragment.feedback->Encode(codec_, fragment.runs, decay_, gradient,
+                                  absl::MakeSpan(into.bytes), loop_));
     fragment.key = key;
   } else if (!is_f32()) {
-    RETURN_IF_ERROR(codec::ForEachRun(
-        codec_, fragment.runs,
+    RETURN_IF_ERROR(codec::ForEachRunIn(
+        loop_, codec_, fragment.runs,
         [&](const codec::BlockRun& run, const codec::RunPlace& place) {
           return codec::EncodeRun(codec_, run, place.ValuesIn(gradient),
                                   place.BytesIn(absl::MakeSpan(into.bytes)));

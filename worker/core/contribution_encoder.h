@@ -52,8 +52,10 @@ struct FeedbackView {
 
 class ContributionEncoder {
  public:
-  // held.layout() must outlive the encoder. Requires: CreateRun accepts `spec`.
-  ContributionEncoder(const HeldLayout& held, const v1::RunSpec& spec);
+  // held.layout() must outlive the encoder. Encodes in a `loop`, which changes
+  // no bit. Requires: CreateRun accepts `spec`.
+  ContributionEncoder(const HeldLayout& held, const v1::RunSpec& spec,
+                      codec::Loop loop = codec::LoopInOrder);
 
   // Begins contribution `into.info.key` and returns a buffer for its outer
   // gradient, [F], uninitialised, that the caller fills before Encode(). If the
@@ -88,7 +90,7 @@ class ContributionEncoder {
   struct Fragment {
     EncodedLayout layout;
     int64_t element_count = 0;  // F.
-    // The blocks to encode, and their element counts.
+    // The blocks to encode, in pieces for the loop, and their element counts.
     std::vector<codec::BlockRun> runs;
     std::vector<int32_t> element_counts;
     std::optional<codec::ErrorFeedback> feedback;
@@ -106,6 +108,7 @@ class ContributionEncoder {
   const codec::Codec& codec_;
   const uint64_t seed_;
   const float decay_;
+  const codec::Loop loop_;
   std::vector<Fragment> fragments_;
 };
 

@@ -152,6 +152,7 @@ void IslandLoop::OnDone(const Action& action, const absl::Status& status) {
     case ActionKind::kRestoreSave:
       // A local checkpoint that cannot be restored is not tried again.
       lane.backing_off = false;
+      if (status.ok() && action.unfinished) break;
       restore_due_ = false;
       if (!status.ok()) {
         reset_due_ = true;
@@ -377,7 +378,7 @@ void IslandLoop::ReconcileSave(const SaveSummary& save) {
   }
   if (streaming()) {
     if (!Stream::Fits(View(), save)) return;
-    stream_.Restore(save);
+    stream_.Restore(View(), save);
     TakeFrom(save);
     return;
   }

@@ -15,6 +15,7 @@ namespace {
 // True if the action reads or writes the anchor of `fragment` (-1: any).
 bool Touches(const Action& action, int32_t fragment) {
   switch (action.kind) {
+    case ActionKind::kRestoreSave:
     case ActionKind::kBeginRound:
     case ActionKind::kEvaluate:
       return true;
@@ -83,6 +84,7 @@ Action IslandLoop::NextStreaming() const {
                                        : "the newest cut is held");
   }
   if (restore_due_) {
+    if (!anchors_are_free) return Wait("a pull is not over");
     return MakeAction(ActionKind::kRestoreSave,
                       "the local checkpoint fits the plan");
   }
@@ -152,6 +154,7 @@ Action IslandLoop::NextPushLane() const {
 Action IslandLoop::NextPullLane() const {
   const bool wanted = plan_.run_state() != v1::RUN_STATE_COMPLETED ||
                       EvaluationDue();
+  if (restore_due_) return Wait("the local checkpoint comes first", Lane::kPull);
   const int32_t f =
       wanted && stop_count_ == 0 ? stream_.NextPull(View(), held_) : -1;
   if (f < 0) return Wait("every anchor is the newest", Lane::kPull);

@@ -11,6 +11,13 @@ namespace {
 
 int32_t FragmentCount(const PlanView& view) { return view.plan.cut_size(); }
 
+// Pushes from one whole save to the next.
+int64_t SaveEvery(const PlanView& view) {
+  const int64_t every = view.spec.inner().save_every_syncs();
+  return every > 0 ? every
+                   : SyncsPerRound(view.spec.schedule(), FragmentCount(view));
+}
+
 // This island's share of the merge if all slots do their steps.
 double ComputeShare(const PlanView& view, const v1::OpenRound& open,
                     const v1::SlotPlan& own) {
@@ -27,6 +34,7 @@ double ComputeShare(const PlanView& view, const v1::OpenRound& open,
 void Stream::Drop() {
   clock_ = 0;
   rate_offset_ = 0;
+  records_left_ = 0;
   tracks_.clear();
 }
 
@@ -55,6 +63,8 @@ Stream::Position Stream::Begin(const PlanView& view,
   }
   clock_ = first->start_step();
   rate_offset_ = 0;
+  save_every_ = SaveEvery(view);
+  records_left_ = 0;
   Position begin = {first->data_shard(), first->data_position()};
   if (position.has_value() && position->first == begin.first) {
     begin.second = std::max(begin.second, position->second);
@@ -151,6 +161,7 @@ std::optional<Action> Stream::NextContribution(
                                 ? behind
                                 : std::max(rate_offset_, behind);
       action->in_background = view.spec.schedule().overlap_step_count() > 0;
+      action->whole_save = records_left_ == 0;
     }
     action->contributions.push_back({f, track.local_version});
   }
@@ -179,6 +190,8 @@ std::optional<Action> Stream::NextApply(
       action.adopt = true;
       action.fragment = f;
       action.version = held[f];
+      action.clock = clock_;
+      action.whole_save = records_left_ == 0;
       return action;
     }
     const Flight& flight = *track.flight;
@@ -187,6 +200,8 @@ std::optional<Action> Stream::NextApply(
       Action action = MakeAction(ActionKind::kApply, "its answer is due");
       action.fragment = f;
       action.version = cut;
+      action.clock = clock_;
+      action.whole_save = records_left_ == 0;
       return action;
     }
     if (blocked.empty() && clock_ >= ApplyStepMax(view, flight)) {
@@ -340,6 +355,7 @@ int32_t Stream::NextPull(const PlanView& view,
 }
 
 void Stream::OnContributed(const Action& action) {
+  records_left_ = (action.whole_save ? save_every_ : records_left_) - 1;
   // The learning rate follows the run: this island may be behind the others, or
   // the run's clock may count tokens. The offset changes with the pushed step,
   // not when a plan arrives, so a late plan cannot change bits.
@@ -390,6 +406,8 @@ bool Stream::Settle(const PlanView& view) {
           view.IsDecided(f, flight.anchor_version, flight.seq)) {
         // The anchor stays; the local values start from it again.
         decided_against = true;
+        // Its optimizer starts afresh, which no record can repeat.
+        records_left_ = 0;
         track.flight.reset();
         track.local_version = -1;
       }
@@ -451,9 +469,11 @@ bool Stream::Fits(const PlanView& view, const SaveSummary& save) {
   return true;
 }
 
-void Stream::Restore(const SaveSummary& save) {
+void Stream::Restore(const PlanView& view, const SaveSummary& save) {
   clock_ = save.clock;
   rate_offset_ = save.rate_offset;
+  save_every_ = SaveEvery(view);
+  records_left_ = 0;
   tracks_.assign(save.tracks.size(), Track());
   for (size_t f = 0; f < save.tracks.size(); ++f) {
     const SavedTrack& saved = save.tracks[f];

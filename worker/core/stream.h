@@ -84,7 +84,7 @@ class Stream {
   // True if training can continue from `save`: each fragment is at its saved
   // version, or one version further with the contribution merged.
   static bool Fits(const PlanView& view, const SaveSummary& save);
-  void Restore(const SaveSummary& save);
+  void Restore(const PlanView& view, const SaveSummary& save);
 
   // True while a contribution is taken and not saved.
   bool Unsaved() const { return NextSave().has_value(); }
@@ -121,6 +121,8 @@ class Stream {
 
   int64_t clock_ = 0;
   int64_t rate_offset_ = 0;  // Clock of the learning rate - clock.
+  int64_t save_every_ = 1;  // Pushes from one whole save to the next.
+  int64_t records_left_ = 0;  // Pushes until then that are saved as records.
   std::vector<Track> tracks_;
 };
 

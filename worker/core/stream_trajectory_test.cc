@@ -20,6 +20,7 @@
 #include "gtest/gtest.h"
 #include "worker/core/island_loop.h"
 #include "worker/core/local_update.h"
+#include "worker/core/save_replay.h"
 #include "worker/core/testing/own_slot.h"
 
 namespace atl::worker {
@@ -56,6 +57,10 @@ Shape RandomShape(std::mt19937_64& random) {
   v1::RunSpec& spec = shape.spec;
   spec.mutable_layout()->set_fragment_count(1 + random() % 4);
   spec.mutable_inner()->set_batch_size(kBatch);
+  // Mostly the default.
+  if (random() % 3 == 0) {
+    spec.mutable_inner()->set_save_every_syncs(1 + random() % 9);
+  }
   v1::OuterSpec& outer = *spec.mutable_outer();
   outer.set_optimizer(v1::OUTER_OPTIMIZER_KIND_NESTEROV);
   outer.set_learning_rate(0.7);
@@ -188,6 +193,7 @@ class World {
     return {};
   }
   int kill_count() const { return kill_count_; }
+  int repeated_count() const { return repeated_count_; }
   int save_count() const { return save_count_; }
 
  private:
@@ -199,10 +205,22 @@ class World {
     float gradient = 0;
   };
   using Key = std::pair<int32_t, int64_t>;  // Fragment, seq.
+  // A whole save, and the records that follow it.
+  struct Record {
+    SavedPush push;
+    std::vector<float> answers;
+    Model after;  // Only the pushed fragments count.
+    std::map<Key, Contribution> contributions;
+  };
   struct Save {
     SaveSummary summary;
     Model model;
     std::map<Key, Contribution> contributions;
+    std::vector<Record> records;
+
+    const SaveSummary& newest() const {
+      return records.empty() ? summary : records.back().push.summary;
+    }
   };
   struct Island {
     std::unique_ptr<IslandLoop> loop;
@@ -211,7 +229,9 @@ class World {
     Model model;
     std::map<Key, Contribution> contributions;
     std::optional<Save> save;
-    std::optional<Save> taken;
+    std::optional<Save> taken;  // The save as it becomes.
+    Record applied;             // Since the newest push: only answers.
+    std::optional<SaveReplay> replay;
     std::vector<v1::ContributionOutcome> outcomes;
     std::array<std::optional<Action>, kLaneCount> running;
   };
@@ -260,6 +280,8 @@ class World {
                     std::vector<float>(count, NAN), zeros, zeros};
     island.contributions.clear();
     island.taken.reset();
+    island.applied = {};
+    island.replay.reset();
     island.running = {};
     ++island.epoch;
     v1::JoinResponse join;
@@ -305,23 +327,76 @@ class World {
   static void LoadSave(Island& island) {
     std::optional<SaveSummary> summary;
     if (island.save.has_value()) {
-      summary = island.save->summary;
+      summary = island.save->newest();
       // May be pushed before the rest is restored.
       island.contributions = island.save->contributions;
+      for (const Record& record : island.save->records) {
+        island.contributions.insert(record.contributions.begin(),
+                                    record.contributions.end());
+      }
     }
     island.loop->OnSaveLoaded(summary);
   }
-  void Do(int32_t i, const Action& action) {
+  // One unit, as IslandPart does it.
+  void Restore(int32_t i, Action& action) {
+    Island& island = islands_[i];
+    if (!island.replay.has_value()) {
+      island.model = island.save->model;
+      std::vector<SavedPush> pushes;
+      for (const Record& record : island.save->records) {
+        pushes.push_back(record.push);
+      }
+      island.replay.emplace(island.save->summary, pushes, kBatch);
+      ASSERT_TRUE(island.replay->IsSound());
+    } else {
+      const SaveReplay::Unit unit = island.replay->Next();
+      int64_t step_count = 0;
+      switch (unit.kind) {
+        case SaveReplay::Kind::kTrain:
+          ASSERT_EQ(unit.data_position, unit.step * kBatch);
+          step_count = 1;
+          InnerStep(island.model.local, i, unit.data_position, unit.step);
+          break;
+        case SaveReplay::Kind::kAnswer: {
+          const Record& record = island.save->records[unit.record];
+          const int32_t f = record.push.answers[unit.answer].fragment;
+          island.model.anchors[f] = record.answers[unit.answer];
+          Apply(island, f);
+          break;
+        }
+        case SaveReplay::Kind::kPush: {
+          const Record& record = island.save->records[unit.record];
+          ++repeated_count_;
+          if (!schedule().eager()) break;
+          for (const auto& at : record.push.summary.contributions) {
+            const int32_t f = at.fragment;
+            island.model.local[f] = record.after.foreseen[f];
+            island.model.foreseen[f] = record.after.foreseen[f];
+            island.model.momentum[f] = record.after.momentum[f];
+          }
+          break;
+        }
+        case SaveReplay::Kind::kDone:
+          FAIL();
+      }
+      island.replay->OnDone(unit, step_count);
+    }
+    action.unfinished =
+        island.replay->Next().kind != SaveReplay::Kind::kDone;
+    // Anchors are pulled again.
+    if (!action.unfinished) {
+      island.model.anchors.assign(shape_.fragment_count(), NAN);
+      island.replay.reset();
+    }
+  }
+  void Do(int32_t i, Action action) {
     Island& island = islands_[i];
     absl::Status status;
     const bool fails = disturbed_ && Roll(6) == 0;
     switch (action.kind) {
-      case ActionKind::kRestoreSave: {
-        const std::vector<float> anchors = island.model.anchors;
-        island.model = island.save->model;
-        island.model.anchors = anchors;
+      case ActionKind::kRestoreSave:
+        Restore(i, action);
         break;
-      }
       case ActionKind::kResetOptimizer:
         FAIL() << "a strict run of the same members never starts afresh";
       case ActionKind::kPull:
@@ -346,7 +421,7 @@ class World {
         if (fails) status = absl::ResourceExhaustedError("test");
         if (!status.ok()) break;
         ASSERT_TRUE(island.taken.has_value());
-        ASSERT_EQ(island.taken->summary.seq, action.seq);
+        ASSERT_EQ(island.taken->newest().seq, action.seq);
         KeepTaken(island);
         ++save_count_;
         break;
@@ -356,6 +431,14 @@ class World {
         break;
       case ActionKind::kApply:
         ASSERT_FALSE(action.adopt) << "it was in every round";
+        if (!action.whole_save) {
+          island.applied.push.answers.push_back(
+              {.clock = action.clock,
+               .fragment = action.fragment,
+               .version = action.version});
+          island.applied.answers.push_back(
+              island.model.anchors[action.fragment]);
+        }
         Apply(island, action.fragment);
         break;
       default:
@@ -383,24 +466,27 @@ class World {
     return absl::MakeSpan(values).subspan(f, 1);
   }
   static void KeepTaken(Island& island) {
-    // The other contributions in flight were saved before.
-    for (const SavedTrack& track : island.taken->summary.tracks) {
-      const auto kept = island.contributions.find({track.fragment, track.seq});
-      if (kept != island.contributions.end()) {
-        island.taken->contributions.insert(*kept);
-      }
-    }
-    island.contributions = island.taken->contributions;
     island.save = *std::exchange(island.taken, std::nullopt);
+    std::map<Key, Contribution> all = island.save->contributions;
+    for (const Record& record : island.save->records) {
+      all.insert(record.contributions.begin(), record.contributions.end());
+    }
+    // Those in flight may be pushed.
+    island.contributions.clear();
+    for (const SavedTrack& track : island.save->newest().tracks) {
+      const auto kept = all.find({track.fragment, track.seq});
+      if (kept != all.end()) island.contributions.insert(*kept);
+    }
   }
   void Contribute(Island& island, const Action& action) {
     ASSERT_FALSE(island.taken.has_value());
     Model& model = island.model;
-    Save save;
-    save.summary = island.loop->StreamSave(action);
+    Record record = std::exchange(island.applied, {});
+    SaveSummary& summary = record.push.summary;
+    summary = island.loop->StreamSave(action);
     for (const AnchoredFragment& at : action.contributions) {
       const int32_t f = at.fragment;
-      save.contributions[{f, action.seq}] = {
+      record.contributions[{f, action.seq}] = {
           at.anchor_version, model.anchors[f] - model.local[f]};
       if (schedule().eager()) {
         EagerStep(shape_.spec.outer())
@@ -409,15 +495,29 @@ class World {
                      At(model.momentum, f));
       }
     }
-    save.model = model;
-    save.summary.run_id = "run";
-    save.summary.run_epoch = 1;
-    save.summary.slot = action.slot;
-    save.summary.seq = action.seq;
-    save.summary.contributions = action.contributions;
-    save.summary.data_shard = action.data_shard;
-    save.summary.data_position = action.data_position;
-    island.taken = std::move(save);
+    summary.run_id = "run";
+    summary.run_epoch = 1;
+    summary.slot = action.slot;
+    summary.seq = action.seq;
+    summary.contributions = action.contributions;
+    summary.data_shard = action.data_shard;
+    summary.data_position = action.data_position;
+    if (action.whole_save) {
+      Save save;
+      save.summary = summary;
+      save.model = model;
+      // Values that are not saved must not matter.
+      save.model.anchors.assign(shape_.fragment_count(), NAN);
+      save.contributions = record.contributions;
+      save.contributions.insert(island.contributions.begin(),
+                                island.contributions.end());
+      island.taken = std::move(save);
+      return;
+    }
+    record.after = model;
+    ASSERT_TRUE(island.save.has_value());
+    island.taken = island.save;
+    island.taken->records.push_back(std::move(record));
   }
   void Apply(Island& island, int32_t f) {
     Model& model = island.model;
@@ -498,13 +598,15 @@ class World {
   std::vector<std::vector<v1::IslandPlan>> old_;  // By island.
   std::vector<Island> islands_;
   int kill_count_ = 0;
+  int repeated_count_ = 0;  // Pushes of records.
   int save_count_ = 0;  // Concurrent with steps.
 };
 
 TEST(StreamTrajectoryTest, IsThePapersAndTheSameBitsWhateverHappens) {
   std::random_device device;
   const uint64_t first = device();
-  int kill_count = 0, save_count = 0, streaming_count = 0;
+  int kill_count = 0, save_count = 0, repeated_count = 0;
+  int streaming_count = 0;
   for (uint64_t seed = first; seed < first + 150; ++seed) {
     SCOPED_TRACE(testing::Message() << "seed " << seed);
     std::mt19937_64 random(seed);
@@ -526,6 +628,7 @@ TEST(StreamTrajectoryTest, IsThePapersAndTheSameBitsWhateverHappens) {
       EXPECT_EQ(world.Run(), undisturbed);
       kill_count += world.kill_count();
       save_count += world.save_count();
+      repeated_count += world.repeated_count();
     }
     if (testing::Test::HasFailure()) {
       std::cout << "seed " << seed << "\n" << shape.spec.DebugString();
@@ -534,6 +637,7 @@ TEST(StreamTrajectoryTest, IsThePapersAndTheSameBitsWhateverHappens) {
   }
   EXPECT_GT(streaming_count, 50);
   EXPECT_GT(kill_count, 500) << "too few kills to prove it";
+  EXPECT_GT(repeated_count, 300) << "too few records to prove it";
   EXPECT_GT(save_count, 500) << "too few concurrent saves to prove it";
 }
 

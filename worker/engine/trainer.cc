@@ -60,18 +60,20 @@ class SingleRankTrainer final : public Trainer {
   }
   absl::Span<float> parameters() override { return parameters_; }
   absl::Span<const float> parameters() const override { return parameters_; }
-  absl::Status Scatter() override {
-    for (const Copy& copy : copies_) {
-      ops_->FromHost(copy.host.size() * sizeof(float), copy.host.data(),
-                     copy.device.data());
-    }
+  using Trainer::Gather;
+  using Trainer::Scatter;
+  absl::Status Scatter(const Movement& what) override {
+    ForEachCopied(what, [this](absl::Span<float> host,
+                               absl::Span<float> device) {
+      ops_->FromHost(host.size() * sizeof(float), host.data(), device.data());
+    });
     return ops_->status();
   }
-  absl::Status Gather() override {
-    for (const Copy& copy : copies_) {
-      ops_->ToHost(copy.host.size() * sizeof(float), copy.device.data(),
-                   copy.host.data());
-    }
+  absl::Status Gather(const Movement& what) override {
+    ForEachCopied(what, [this](absl::Span<float> host,
+                               absl::Span<float> device) {
+      ops_->ToHost(host.size() * sizeof(float), device.data(), host.data());
+    });
     return ops_->status();
   }
   bool set_before_write(std::function<void()> before_write) override {
@@ -195,6 +197,26 @@ class SingleRankTrainer final : public Trainer {
                {first, first_moment_},
                {second, second_moment_}};
     return absl::OkStatus();
+  }
+
+  // Calls `copy(host, device)` for each part of `what`. Nothing to do without
+  // a device.
+  template <typename F>
+  void ForEachCopied(const Movement& what, const F& copy) {
+    for (size_t i = 0; i < copies_.size(); ++i) {
+      const auto& [device, host] = copies_[i];
+      const bool is_parameters = i == 0;
+      if (!is_parameters) {
+        if (what.moments) copy(host, device);
+      } else if (!what.parameters.has_value()) {
+        copy(host, device);
+      } else {
+        for (const ParameterSpan& span : *what.parameters) {
+          copy(host.subspan(span.begin, span.end - span.begin),
+               device.subspan(span.begin, span.end - span.begin));
+        }
+      }
+    }
   }
 
   // A step that queues, or replays, both passes and the update at once. The

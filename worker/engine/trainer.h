@@ -13,6 +13,8 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
+#include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
@@ -82,10 +84,22 @@ class Trainer {
   // before a read or write. UNAVAILABLE: a rank is gone.
   //
   // A mesh keeps no second copy while it trains: between a Step that it accepts
-  // and the next Gather these spans are empty and Scatter does nothing. One
+  // and the next Gather these spans are empty and Scatter does nothing. After a
+  // Gather of nothing they are there, to be written. Memory of elements that
+  // nobody wrote or gathered is not used. One
   // rank on a CPU has a single copy, and both do nothing.
-  virtual absl::Status Scatter() { return absl::OkStatus(); }
-  virtual absl::Status Gather() { return absl::OkStatus(); }
+  struct Movement {
+    // Of the parameters: rising, disjoint spans of the model, the same in all
+    // processes; nullopt: all. The others stay as they are on both sides.
+    std::optional<std::vector<ParameterSpan>> parameters;
+    bool moments = true;
+  };
+  virtual absl::Status Scatter(const Movement& what) {
+    return absl::OkStatus();
+  }
+  virtual absl::Status Gather(const Movement& what) { return absl::OkStatus(); }
+  absl::Status Scatter() { return Scatter(Movement()); }
+  absl::Status Gather() { return Gather(Movement()); }
 
   // Step calls `before_write` on its thread before it writes what parameters()
   // and optimizer_state() show, so a reader may read them during the passes

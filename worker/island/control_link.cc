@@ -290,6 +290,12 @@ void ControlLink::AddLoss(double loss) {
   progress_.set_loss_step_count(progress_.loss_step_count() + 1);
 }
 
+void ControlLink::AddMetrics(const std::map<std::string, double>& metrics,
+                             int64_t token_count) {
+  MutexLock lock(&mutex_);
+  metrics_.AddAll(metrics, token_count);
+}
+
 void ControlLink::AddEvaluation(const v1::Evaluation& evaluation) {
   MutexLock lock(&mutex_);
   *progress_.add_evaluations() = evaluation;
@@ -308,9 +314,16 @@ void ControlLink::DropOldPhases() {
   while (phases_.size() > kPhasesMax) phases_.pop_front();
 }
 
+absl::Duration ControlLink::Silence() const {
+  if (!options_.trainer_silence) return absl::ZeroDuration();
+  const absl::Duration silence = options_.trainer_silence();
+  return silence < kSilenceMin ? absl::ZeroDuration() : silence;
+}
+
 bool ControlLink::ReportDue() {
+  const bool is_silent = Silence() > absl::ZeroDuration();
   MutexLock lock(&mutex_);
-  return progress_changed_;
+  return progress_changed_ || is_silent || silence_reported_;
 }
 
 absl::Status ControlLink::ReportOnce() {
@@ -318,6 +331,7 @@ absl::Status ControlLink::ReportOnce() {
   v1::ReportProgressRequest report;
   double loss_sum = 0;
   std::vector<v1::SyncPhases> phases;
+  WeightedMeans metrics;
   {
     MutexLock lock(&mutex_);
     report = progress_;
@@ -326,8 +340,15 @@ absl::Status ControlLink::ReportOnce() {
       phases.push_back(std::move(phases_.front()));
       phases_.pop_front();
     }
+    metrics.AddAll(metrics_.means(), metrics_.token_count());
+    metrics_.Clear();
     progress_changed_ = !phases_.empty();
   }
+  for (const auto& [name, mean] : metrics.means()) {
+    (*report.mutable_metrics())[name] = mean;
+  }
+  report.set_metrics_token_count(metrics.token_count());
+  report.set_trainer_silence_seconds(absl::ToDoubleSeconds(Silence()));
   std::stable_sort(phases.begin(), phases.end(),
                    [](const v1::SyncPhases& a, const v1::SyncPhases& b) {
                      return a.seq() < b.seq();
@@ -340,10 +361,12 @@ absl::Status ControlLink::ReportOnce() {
   MutexLock lock(&mutex_);
   if (!status.ok() && !absl::IsInvalidArgument(status)) {
     progress_changed_ = true;
+    metrics_.AddAll(metrics.means(), metrics.token_count());
     phases_.insert(phases_.begin(), phases.begin(), phases.end());
     DropOldPhases();
     return status;
   }
+  silence_reported_ = report.trainer_silence_seconds() > 0;
   // What was reported is taken off; what came meanwhile stays.
   loss_sum_ -= loss_sum;
   progress_.set_loss_step_count(progress_.loss_step_count() -

@@ -13,6 +13,7 @@
 #include <memory>
 #include <optional>
 #include <stop_token>
+#include <map>
 #include <string>
 #include <thread>
 #include <vector>
@@ -22,6 +23,7 @@
 #include "absl/time/time.h"
 #include "atoll/v1/island_service.pb.h"
 #include "base/obs/latency_histogram.h"
+#include "base/layout/trainer_metrics.h"
 #include "base/rpc/retry.h"
 #include "base/sync/mutex.h"
 #include "coordinator/client/island_control_client.h"
@@ -38,6 +40,8 @@ struct ControlLinkOptions {
   absl::Duration patience = absl::Hours(1);
   // Between two reports of progress.
   absl::Duration report_interval = absl::Seconds(1);
+  // IslandTrainer::silence(); may be empty.
+  std::function<absl::Duration()> trainer_silence;
   rpc::RetryPolicy retry;
   uint64_t seed = 0;  // Of the jitter.
 };
@@ -47,6 +51,8 @@ class ControlLink {
   // Synchronizations whose phases one report has, and that wait for a report.
   static constexpr size_t kReportedPhasesMax = 16;
   static constexpr size_t kPhasesMax = 64;
+  // A trainer's shorter silence is not reported.
+  static constexpr absl::Duration kSilenceMin = absl::Seconds(5);
 
   // Called on the plan's thread with every join and plan, before the mailbox
   // gets it: for routes and identities. What it returns an error for the
@@ -67,10 +73,12 @@ class ControlLink {
 
   // Reports ready once; the loop asks again if it fails.
   absl::Status ReportReady(int64_t commit_seq);
-  // Replaces what is reported next, all but evaluations, losses and phases,
-  // which add up until they are reported.
+  // Replaces what is reported next, all but evaluations, losses, metrics and
+  // phases, which add up until they are reported.
   void SetProgress(const v1::ReportProgressRequest& progress);
   void AddLoss(double loss);
+  void AddMetrics(const std::map<std::string, double>& metrics,
+                  int64_t token_count);
   void AddEvaluation(const v1::Evaluation& evaluation);
   // At most kPhasesMax wait for a report; the oldest are dropped.
   void AddPhases(std::vector<v1::SyncPhases> ended);
@@ -91,6 +99,8 @@ class ControlLink {
   absl::Status ReportOnce();
   void DropOldPhases() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   bool ReportDue();
+  // The trainer's silence if it is long; else 0.
+  absl::Duration Silence() const;
   // Waits; false if stopped.
   bool Sleep(absl::Duration duration, std::stop_token stop);
   void SetConnected(bool up);
@@ -118,6 +128,8 @@ class ControlLink {
   LatencyHistogram heartbeat_latency_ ABSL_GUARDED_BY(mutex_);
   v1::ReportProgressRequest progress_ ABSL_GUARDED_BY(mutex_);
   double loss_sum_ ABSL_GUARDED_BY(mutex_) = 0;
+  WeightedMeans metrics_ ABSL_GUARDED_BY(mutex_);
+  bool silence_reported_ ABSL_GUARDED_BY(mutex_) = false;
   std::deque<v1::SyncPhases> phases_ ABSL_GUARDED_BY(mutex_);
   bool progress_changed_ ABSL_GUARDED_BY(mutex_) = false;
   Mutex report_mutex_;  // One report at a time, so that none adds up twice.

@@ -224,6 +224,50 @@ TEST_F(ControlLinkTest, ReportsEveryLossAndEvaluationOnce) {
   EXPECT_EQ(reports.back().step(), 10);
 }
 
+TEST_F(ControlLinkTest, ReportsTheTrainersNumbersOnce) {
+  client_.FailNext("ReportProgress", absl::UnavailableError("away"));
+  Start();
+  Until([&] { return loop_.joined(); });
+  double sum = 0;
+  for (int i = 1; i <= 10; ++i) {
+    link_->AddMetrics({{"accuracy", i}}, 3);
+    sum += 3.0 * i;
+    link_->SetProgress({});
+    if (i == 5) Until([&] { return !client_.progress().empty(); });
+  }
+  link_->Flush(absl::Minutes(2));
+  link_.reset();
+  double reported = 0;
+  int64_t token_count = 0;
+  for (const v1::ReportProgressRequest& report : client_.progress()) {
+    token_count += report.metrics_token_count();
+    const auto found = report.metrics().find("accuracy");
+    if (found == report.metrics().end()) continue;
+    reported +=
+        found->second * static_cast<double>(report.metrics_token_count());
+  }
+  EXPECT_NEAR(reported, sum, 1e-9);
+  EXPECT_EQ(token_count, 30);
+}
+
+TEST_F(ControlLinkTest, ReportsATrainersSilenceAndItsEnd) {
+  std::atomic<int> seconds = 2;
+  options_.trainer_silence = [&] { return absl::Seconds(seconds.load()); };
+  Start();
+  Until([&] { return loop_.joined(); });
+  link_->SetProgress({});
+  const auto last = [&] {
+    const auto reports = client_.progress();
+    return reports.empty() ? -1 : reports.back().trainer_silence_seconds();
+  };
+  // Short silences are none.
+  Until([&] { return last() == 0; });
+  seconds = 40;
+  Until([&] { return last() == 40; });
+  seconds = 0;
+  Until([&] { return last() == 0; });
+}
+
 std::vector<v1::SyncPhases> Synchronizations(int64_t begin, int64_t end) {
   std::vector<v1::SyncPhases> syncs;
   for (int64_t seq = begin; seq < end; ++seq) {

@@ -21,8 +21,26 @@ absl::StatusOr<std::unique_ptr<EngineTrainer>> EngineTrainer::Create(
   ASSIGN_OR_RETURN(const engine::TrainerOptions trainer_options,
                    MakeTrainerOptions(spec, options.thread_count));
   ASSIGN_OR_RETURN(trainer->trainer_, options.make_trainer(trainer_options));
+  RETURN_IF_ERROR(trainer->InitFragments());
   RETURN_IF_ERROR(trainer->OpenData());
   return trainer;
+}
+
+absl::Status EngineTrainer::InitFragments() {
+  ASSIGN_OR_RETURN(const RunLayout layout, RunLayout::Create(spec_.layout()));
+  const int32_t count = layout.fragment_count();
+  elements_.resize(count);
+  places_.assign(count, Place::kBoth);
+  for (int32_t f = 0; f < count; ++f) {
+    all_fragments_.push_back(f);
+    for (const int32_t i : layout.fragment_tensors(f)) {
+      const TensorPlace& tensor = layout.tensors()[i];
+      elements_[f].push_back(
+          {.begin = tensor.model_offset,
+           .end = tensor.model_offset + tensor.element_count});
+    }
+  }
+  return absl::OkStatus();
 }
 
 absl::Status EngineTrainer::OpenData() {
@@ -75,35 +93,63 @@ void EngineTrainer::set_before_write(std::function<void()> before_write) {
   trainer_calls_it_ = trainer_->set_before_write(before_write_);
 }
 
-absl::Status EngineTrainer::Gather() {
-  before_write_();
-  if (!ranks_ahead_) return absl::OkStatus();
-  RETURN_IF_ERROR(trainer_->Gather());
-  ranks_ahead_ = false;
-  return absl::OkStatus();
+std::vector<engine::ParameterSpan> EngineTrainer::ElementsAt(
+    Place place, absl::Span<const int32_t> fragments) const {
+  std::vector<engine::ParameterSpan> elements;
+  for (const int32_t f : fragments) {
+    if (places_[f] != place) continue;
+    elements.insert(elements.end(), elements_[f].begin(), elements_[f].end());
+  }
+  absl::c_sort(elements, [](const auto& a, const auto& b) {
+    return a.begin < b.begin;
+  });
+  return elements;
 }
 
 absl::Status EngineTrainer::Scatter() {
-  if (!ranks_behind_) return absl::OkStatus();
-  RETURN_IF_ERROR(trainer_->Scatter());
-  ranks_behind_ = false;
+  engine::Trainer::Movement what = {
+      .parameters = ElementsAt(Place::kHere, all_fragments_),
+      .moments = moments_ == Place::kHere};
+  if (!what.moments && what.parameters->empty()) return absl::OkStatus();
+  RETURN_IF_ERROR(trainer_->Scatter(what));
+  for (Place& place : places_) {
+    if (place == Place::kHere) place = Place::kBoth;
+  }
+  if (what.moments) moments_ = Place::kBoth;
   return absl::OkStatus();
 }
 
+// After a step the trainer's spans may be empty, also those to be written.
 absl::Status EngineTrainer::Acquire(absl::Span<const int32_t> fragments,
                                     LocalAccess access) {
-  return Gather();
+  before_write_();
+  engine::Trainer::Movement what = {
+      .parameters = std::vector<engine::ParameterSpan>(), .moments = false};
+  if (access == LocalAccess::kRead) {
+    what.parameters = ElementsAt(Place::kRanks, fragments);
+  }
+  RETURN_IF_ERROR(trainer_->Gather(what));
+  if (access == LocalAccess::kReplace) return absl::OkStatus();
+  for (const int32_t f : fragments) {
+    if (places_[f] == Place::kRanks) places_[f] = Place::kBoth;
+  }
+  return absl::OkStatus();
+}
+
+void EngineTrainer::MarkWritten(int32_t fragment) {
+  places_[fragment] = Place::kHere;
 }
 
 absl::Span<float> EngineTrainer::Local(int32_t fragment,
                                        const HeldPiece& piece) {
-  CHECK(!ranks_ahead_) << "Local() without Acquire()";
+  CHECK(!trainer_->parameters().empty()) << "Local() without Acquire()";
   return trainer_->parameters().subspan(piece.held_offset,
                                         piece.element_count);
 }
 
 absl::Span<const float> EngineTrainer::LocalInOrder() {
-  CHECK(!ranks_ahead_) << "LocalInOrder() without Acquire()";
+  CHECK(absl::c_count(places_, Place::kRanks) == 0)
+      << "LocalInOrder() without Acquire()";
   return trainer_->parameters();
 }
 
@@ -115,7 +161,8 @@ absl::StatusOr<StepResult> EngineTrainer::Train(const StepRequest& request) {
   if (!trainer_calls_it_) before_write_();
   RETURN_IF_ERROR(Scatter());
   // Also if it fails: Step may have released the arrays here before.
-  ranks_ahead_ = true;
+  absl::c_fill(places_, Place::kRanks);
+  moments_ = Place::kRanks;
   ASSIGN_OR_RETURN(result.loss,
                    trainer_->Step(batch_.inputs, batch_.targets, request.step,
                                   request.learning_rate_factor));
@@ -150,7 +197,12 @@ absl::StatusOr<EvaluationResult> EngineTrainer::Evaluate(int64_t version) {
 }
 
 absl::StatusOr<TrainerState> EngineTrainer::Save(const std::string& save_id) {
-  RETURN_IF_ERROR(Gather());
+  if (moments_ == Place::kRanks) {
+    before_write_();
+    RETURN_IF_ERROR(trainer_->Gather(
+        {.parameters = std::vector<engine::ParameterSpan>(), .moments = true}));
+    moments_ = Place::kBoth;
+  }
   const engine::OptimizerState state = trainer_->optimizer_state();
   return TrainerState{.first_moment = state.first_moment,
                       .second_moment = state.second_moment,
@@ -167,15 +219,16 @@ absl::Status EngineTrainer::Load(const TrainerState& state) {
   }
   absl::c_copy(state.first_moment, to.first_moment.begin());
   absl::c_copy(state.second_moment, to.second_moment.begin());
-  ranks_behind_ = true;
+  moments_ = Place::kHere;
   trainer_->set_optimizer_step_count(state.step_count);
   return absl::OkStatus();
 }
 
 absl::Status EngineTrainer::Reset() {
-  RETURN_IF_ERROR(Gather());
-  ranks_behind_ = true;
+  before_write_();
+  // On both sides.
   trainer_->ResetOptimizer();
+  moments_ = Place::kBoth;
   return absl::OkStatus();
 }
 

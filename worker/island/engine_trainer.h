@@ -48,7 +48,7 @@ class EngineTrainer : public IslandTrainer {
                        LocalAccess access) override;
   absl::Span<float> Local(int32_t fragment, const HeldPiece& piece) override;
   absl::Span<const float> LocalInOrder() override;
-  void MarkWritten(int32_t fragment) override { ranks_behind_ = true; }
+  void MarkWritten(int32_t fragment) override;
   absl::StatusOr<StepResult> Train(const StepRequest& request) override;
   absl::StatusOr<bool> CanEvaluate() override;
   absl::StatusOr<EvaluationResult> Evaluate(int64_t version) override;
@@ -60,11 +60,19 @@ class EngineTrainer : public IslandTrainer {
   EngineTrainer(const v1::RunSpec& spec, const EngineTrainerOptions& options)
       : spec_(spec), options_(options) {}
 
+  // Where the newest values are.
+  enum class Place {
+    kRanks,  // A step ran since they were gathered.
+    kBoth,
+    kHere,  // Written since they were scattered.
+  };
+
   absl::Status OpenData();
-  // Collective. Gets parameters and optimizer from the ranks: after a step the
-  // trainer's spans may be empty.
-  absl::Status Gather();
-  // Collective. Updates the ranks if they are behind.
+  absl::Status InitFragments();
+  // The elements of the fragments that are at `place`.
+  std::vector<engine::ParameterSpan> ElementsAt(
+      Place place, absl::Span<const int32_t> fragments) const;
+  // Collective. Updates the ranks where they are behind.
   absl::Status Scatter();
 
   const v1::RunSpec spec_;
@@ -72,8 +80,11 @@ class EngineTrainer : public IslandTrainer {
   std::unique_ptr<engine::Trainer> trainer_;
   std::function<void()> before_write_ = [] {};
   bool trainer_calls_it_ = false;  // Trainer::Step calls before_write_.
-  bool ranks_ahead_ = false;       // A step ran since Gather().
-  bool ranks_behind_ = false;      // The copy here was written since Scatter().
+  // By fragment: its elements in the model, and their place.
+  std::vector<std::vector<engine::ParameterSpan>> elements_;
+  std::vector<Place> places_;
+  std::vector<int32_t> all_fragments_;
+  Place moments_ = Place::kBoth;
   std::optional<BatchReader> reader_;
   std::string fingerprint_;
   Batch batch_;

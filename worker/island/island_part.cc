@@ -6,6 +6,7 @@
 #include "absl/algorithm/container.h"
 #include "absl/strings/str_cat.h"
 #include "base/failpoint/failpoint.h"
+#include "base/layout/exchange.h"
 #include "base/layout/fragment_schedule.h"
 #include "base/status/status_macros.h"
 #include "worker/island/engine_trainer.h"
@@ -19,7 +20,9 @@ IslandPart::IslandPart(const RunIslandOptions& options,
       group_(links.group),
       spec_(run.spec()),
       streaming_(IsStreaming(run.spec().schedule())),
-      has_own_trainer_(!links.make_island_trainer) {}
+      has_own_trainer_(!links.make_island_trainer),
+      training_threads_(options.thread_count, /*yields=*/false),
+      save_threads_(options.thread_count, /*yields=*/true) {}
 
 absl::StatusOr<std::unique_ptr<IslandPart>> IslandPart::Create(
     const RunIslandOptions& options, const IslandLinks& links,
@@ -42,7 +45,10 @@ absl::Status IslandPart::Setup(const v1::Run& run) {
   ASSIGN_OR_RETURN(std::unique_ptr<IslandTrainer> trainer, MakeTrainer(run));
   ASSIGN_OR_RETURN(state_, IslandState::Create(spec_, std::move(trainer)));
   state_->set_before_write([this] { copy_.Finish(); });
-  encoder_.emplace(state_->held(), spec_);
+  state_->set_loop(training_threads_.loop());
+  ResetEncoder();
+  checkpoint_.emplace(*links_.file_system, MakeSavePlace(options_), group_,
+                      state_->held(), UpCodec(spec_));
   token_counts_.assign(state_->layout().fragment_count(), 0);
   if (!options_.work_directory.empty()) {
     RETURN_IF_ERROR(
@@ -51,6 +57,14 @@ absl::Status IslandPart::Setup(const v1::Run& run) {
   ASSIGN_OR_RETURN(parameters_,
                    links_.make_parameter_client(run, state_->held()));
   return absl::OkStatus();
+}
+
+// Encodes in the save lane if answers overlap with steps.
+void IslandPart::ResetEncoder() {
+  WorkThreads& threads = spec_.schedule().overlap_step_count() > 0
+                             ? save_threads_
+                             : training_threads_;
+  encoder_.emplace(state_->held(), spec_, threads.loop());
 }
 
 absl::StatusOr<std::unique_ptr<IslandTrainer>> IslandPart::MakeTrainer(
@@ -145,7 +159,7 @@ absl::Status IslandPart::DoHere(Lane lane, const PartCommand& command,
     case ActionKind::kPush:
       return Push(action, lane, bounds, result);
     case ActionKind::kApply:
-      return state_->ApplyAnchor(action.fragment, action.adopt);
+      return Apply(action);
     case ActionKind::kEvaluate:
       return Evaluate(action, bounds, result);
     default:

@@ -22,12 +22,15 @@
 #include "atoll/v1/run.pb.h"
 #include "base/sync/mutex.h"
 #include "worker/core/contribution_encoder.h"
+#include "worker/core/save_replay.h"
 #include "worker/island/copy_once.h"
 #include "worker/island/group/island_group.h"
 #include "worker/island/group/part_command.h"
 #include "worker/island/island_state.h"
+#include "worker/island/local_checkpoint.h"
 #include "worker/island/options.h"
 #include "worker/island/outbox.h"
+#include "worker/island/work_threads.h"
 #include "worker/save/save_file.h"
 #include "worker/save/save_set.h"
 
@@ -39,9 +42,12 @@ SavePlace MakeSavePlace(const RunIslandOptions& options);
 struct PartResult {
   std::optional<SaveSummary> save;  // kLoadSave: the same in all processes.
   int64_t saved_step = 0;           // kRestoreSave.
-  StepResult step;                  // kTrain.
-  // kSave, and kContribute without in_background: f32 bytes of the gradients.
+  bool unfinished = false;          // kRestoreSave: call it again.
+  StepResult step;                  // kTrain; of kRestoreSave only is_last.
+  // kSave, and kContribute without in_background: f32 bytes of the gradients,
+  // and bytes that this process wrote.
   int64_t byte_count = 0;
+  int64_t saved_bytes = 0;
   std::optional<double> loss;  // kEvaluate: nats a token, over `token_count`.
   int64_t token_count = 0;
   // kPush, kPull, kEvaluate: payload bytes of all processes, and their time.
@@ -86,6 +92,7 @@ class IslandPart {
   server::TransferCounters counters() const { return parameters_->counters(); }
   // IslandTrainer::lost, and the same of another process. Thread-safe.
   absl::Status lost() const;
+  absl::Duration trainer_silence() const { return state_->trainer().silence(); }
   // Makes a running kTrain return early, if its trainer can. Thread-safe.
   void InterruptTraining(bool at_once) {
     state_->trainer().Interrupt(at_once);
@@ -101,6 +108,7 @@ class IslandPart {
   absl::Status Setup(const v1::Run& run);
   absl::StatusOr<std::unique_ptr<IslandTrainer>> MakeTrainer(
       const v1::Run& run);
+  void ResetEncoder();
   absl::Status Agree(Lane lane, const absl::Status& status) const;
 
   absl::Status Train(const Action& action, PartResult& result);
@@ -110,15 +118,6 @@ class IslandPart {
   // island_part_save.cc.
   v1::ContributionInfo Describe(const Action& action,
                                 const AnchoredFragment& at) const;
-  SavePlace Place() const { return MakeSavePlace(options_); }
-  std::string OwnSavePath(bool is_next) const;
-  absl::Status LoadSave(PartResult& result);
-  // IslandGroup::Exchange, also for one process.
-  absl::StatusOr<std::vector<std::string>> OfAllProcesses(
-      const std::string& own);
-  absl::Status RestoreSave(PartResult& result);
-  absl::Status RestoreSaveHere();
-  absl::Status RestoreLocal();
   absl::Status Contribute(const PartCommand& command, PartResult& result);
   absl::Status SaveTaken(const Action& action, PartResult& result);
   using SaveSpans = SaveArrays<absl::Span<const float>>;
@@ -126,11 +125,25 @@ class IslandPart {
   // Of this moment; the trainer has saved what it keeps itself.
   absl::StatusOr<SaveSpans> SaveState(const Action& action);
   void Take(const PartCommand& command);
+  void TakeForeseen();
   absl::Status Encode(Lane lane);
   absl::Status EncodeAndSave(Lane lane, const SaveSpans& arrays,
                              PartResult& result);
-  absl::Status WriteSaveWith(Lane lane, const std::vector<Outbox::Item>& items,
-                             const SaveSpans& arrays);
+  absl::StatusOr<int64_t> Write(Lane lane,
+                                const std::vector<Outbox::Item>& items,
+                                const SaveSpans& arrays);
+  absl::Status Apply(const Action& action);
+
+  // island_part_restore.cc.
+  absl::Status LoadSave(PartResult& result);
+  absl::Status RestoreSave(PartResult& result);
+  absl::Status RestoreWhole(PartResult& result);
+  absl::Status RestoreWholeHere();
+  absl::Status RestoreLocal();
+  absl::Status Repeat(const SaveReplay::Unit& unit, PartResult& result);
+  absl::Status RepeatSteps(const SaveReplay::Unit& unit, PartResult& result);
+  absl::Status RepeatAnswer(const SaveReplay::Unit& unit);
+  absl::Status RepeatPush();
 
   // island_part_transfer.cc.
   absl::Status Pull(const Action& action, Lane lane,
@@ -160,12 +173,17 @@ class IslandPart {
   const v1::RunSpec spec_;
   const bool streaming_;
   const bool has_own_trainer_;  // Our engine.
+  WorkThreads training_threads_;  // Of the training lane.
+  WorkThreads save_threads_;      // Of the save lane; they yield to others.
   std::unique_ptr<IslandState> state_;
   std::optional<ContributionEncoder> encoder_;
   std::unique_ptr<server::ParameterClient> parameters_;
   double tokens_per_second_ = 0;
-  std::optional<Save> save_;     // Loaded, and neither restored nor outdated.
-  bool others_removed_ = false;  // Saves of other process counts.
+  std::optional<LocalCheckpoint> checkpoint_;
+  // While the local checkpoint is restored, after its whole save: what follows,
+  // and the record that is being repeated.
+  std::optional<SaveReplay> replay_;
+  std::optional<Save> record_;
   Outbox outbox_;
   // A contribution between its step and its local checkpoint. A retry neither
   // takes nor encodes it again. The training lane uses it and the encoder; from
@@ -179,11 +197,17 @@ class IslandPart {
     int64_t seq = 0;
     std::vector<TakenContribution> contributions;
     SaveHeader header;
-    // With in_background: copies that copy_ makes.
+    bool is_whole = true;
+    // Of a whole save with in_background: copies that copy_ makes.
     SaveArrays<std::vector<float>> arrays;
+    // Of a record.
+    std::vector<AnswerValues<std::vector<float>>> answers;
+    std::vector<ForeseenValues<std::vector<float>>> foreseen;
   };
   TakenContribution TakeOne(const Action& action, const AnchoredFragment& at);
   Taken taken_;
+  // Applied since the newest contribution, for the next record.
+  std::vector<AnswerValues<std::vector<float>>> answers_;
   // Tokens since the previous contribution of each fragment, or the begin.
   std::vector<int64_t> token_counts_;
   // Runs in the save lane, or in the training lane before it writes the arrays.

@@ -1,4 +1,5 @@
-#include <memory>
+#include <algorithm>
+#include <iterator>
 #include <optional>
 #include <string>
 #include <utility>
@@ -6,165 +7,15 @@
 
 #include "absl/algorithm/container.h"
 #include "absl/strings/str_cat.h"
-#include "absl/strings/str_join.h"
-#include "absl/strings/str_split.h"
 #include "base/failpoint/failpoint.h"
-#include "base/io/files.h"
 #include "base/layout/digest.h"
-#include "base/layout/exchange.h"
 #include "base/layout/run_length.h"
-#include "base/obs/log.h"
-#include "base/status/annotate.h"
 #include "base/status/status_macros.h"
 #include "worker/island/island_part.h"
 
-// Contributions, and the local checkpoint: written and restored.
+// Contributions, and the local checkpoint that is written before their push.
 
 namespace atl::worker {
-namespace {
-
-// The names that all lists have, in the order of the first.
-std::vector<std::string> FindCommon(const std::vector<std::string>& lists) {
-  std::vector<std::vector<std::string>> names;
-  for (const std::string& list : lists) {
-    names.push_back(absl::StrSplit(list, ' ', absl::SkipEmpty()));
-  }
-  std::vector<std::string> common;
-  for (const std::string& name : names.front()) {
-    if (absl::c_all_of(names, [&](const std::vector<std::string>& of_one) {
-          return absl::c_linear_search(of_one, name);
-        })) {
-      common.push_back(name);
-    }
-  }
-  return common;
-}
-
-void LogUnused(const SaveSet& set, const absl::Status& why) {
-  LOG(WARNING) << "the local checkpoint of contribution "
-               << set.outline.header.summary.seq << " by " << set.process_count
-               << " processes is ignored: " << why;
-}
-
-}  // namespace
-
-SavePlace MakeSavePlace(const RunIslandOptions& options) {
-  return {options.work_directory.empty() ? "." : options.work_directory,
-          options.run_id, options.island_id};
-}
-
-std::string IslandPart::OwnSavePath(bool is_next) const {
-  return group_ == nullptr ? SavePath(Place(), 0, 1)
-                           : SavePath(Place(), group_->process_index(),
-                                      group_->process_count(), is_next);
-}
-
-// Loads the newest local checkpoint, of any process count, that is complete for
-// all processes. After a crash some may lack the newest; all have the previous.
-absl::Status IslandPart::LoadSave(PartResult& result) {
-  save_.reset();
-  const FoundSaves found = FindSaves(*links_.file_system, Place());
-  for (const std::string& note : found.notes) {
-    LOG(WARNING) << "a local checkpoint is ignored: " << note;
-  }
-  std::vector<std::string> names;  // The newest first.
-  for (const SaveSet& set : found.sets) {
-    const absl::Status status = CheckSaveSet(Place(), set, state_->held());
-    if (status.ok()) {
-      names.push_back(set.name);
-    } else {
-      LogUnused(set, status);
-    }
-  }
-  ASSIGN_OR_RETURN(const std::vector<std::string> lists,
-                   OfAllProcesses(absl::StrJoin(names, " ")));
-  const std::vector<std::string> common = FindCommon(lists);
-  for (const std::string& name : common) {
-    const SaveSet& set = *absl::c_find_if(
-        found.sets, [&](const SaveSet& of) { return of.name == name; });
-    absl::StatusOr<Save> save = ReadSaveSet(*links_.file_system, Place(), set,
-                                            state_->held(), UpCodec(spec_));
-    if (!save.ok()) LogUnused(set, save.status());
-    ASSIGN_OR_RETURN(const std::vector<std::string> read,
-                     OfAllProcesses(save.ok() ? name : ""));
-    if (absl::c_linear_search(read, "")) continue;
-    save_ = *std::move(save);
-    break;
-  }
-  if (!save_.has_value()) {
-    if (!found.sets.empty()) {
-      // If all have some, the process that could not read it has logged why.
-      const bool is_lacked = !names.empty() && common.empty();
-      LOG(WARNING)
-          << "no local checkpoint in " << Place().directory
-          << " is used; training continues from the servers' parameters"
-          << (is_lacked ? ": another process of the island lacks files "
-                          "that it needs"
-                        : "");
-    }
-    return absl::OkStatus();
-  }
-  std::vector<Outbox::Item> items;
-  for (EncodedContribution& contribution : save_->contributions) {
-    items.push_back(
-        std::make_shared<EncodedContribution>(std::move(contribution)));
-  }
-  save_->contributions.clear();
-  outbox_.Set(std::move(items), /*pushed=*/true);
-  result.save = save_->header.summary;
-  return absl::OkStatus();
-}
-
-absl::StatusOr<std::vector<std::string>> IslandPart::OfAllProcesses(
-    const std::string& own) {
-  if (group_ == nullptr) return std::vector<std::string>{own};
-  return group_->Exchange(Lane::kTraining, own);
-}
-
-absl::Status IslandPart::RestoreSave(PartResult& result) {
-  RETURN_IF_ERROR(state_->AcquireAll(LocalAccess::kReplace));
-  const absl::Status restored = Agree(Lane::kTraining, RestoreSaveHere());
-  if (!restored.ok()) {
-    encoder_.emplace(state_->held(), spec_);
-    return restored;
-  }
-  result.saved_step = save_->header.step;
-  save_.reset();
-  return absl::OkStatus();
-}
-
-absl::Status IslandPart::RestoreSaveHere() {
-  if (!save_.has_value()) return absl::InternalError("no local checkpoint");
-  for (SavedFeedback& feedback : save_->feedback) {
-    RETURN_IF_ERROR(encoder_->Restore(feedback.View()));
-  }
-  save_->feedback.clear();
-  const SaveHeader& header = save_->header;
-  RETURN_IF_ERROR(state_->trainer().Load(
-      {.first_moment = save_->arrays.first_moment,
-       .second_moment = save_->arrays.second_moment,
-       .step_count = header.optimizer_step_count,
-       .save_id = header.trainer_save_id}));
-  if (streaming_) RETURN_IF_ERROR(RestoreLocal());
-  token_counts_ = header.token_counts;
-  token_counts_.resize(state_->layout().fragment_count());
-  state_->set_restart_step_count(header.restart_step_count);
-  return absl::OkStatus();
-}
-
-absl::Status IslandPart::RestoreLocal() {
-  const SaveArrays<std::vector<float>>& arrays = save_->arrays;
-  if (static_cast<int64_t>(arrays.local.size()) !=
-          state_->held().element_count() ||
-      arrays.eager_momentum.size() != state_->eager_momentum().size() ||
-      arrays.eager_foreseen.size() != state_->eager_foreseen().size()) {
-    return absl::DataLossError("the local checkpoint is of another schedule");
-  }
-  state_->SetLocalFrom(arrays.local);
-  absl::c_copy(arrays.eager_momentum, state_->eager_momentum().begin());
-  absl::c_copy(arrays.eager_foreseen, state_->eager_foreseen().begin());
-  return absl::OkStatus();
-}
 
 v1::ContributionInfo IslandPart::Describe(const Action& action,
                                           const AnchoredFragment& at) const {
@@ -212,12 +63,30 @@ void IslandPart::Take(const PartCommand& command) {
   for (const AnchoredFragment& at : action.contributions) {
     contributions.push_back(TakeOne(action, at));
   }
+  // A retry keeps what the first try took.
+  if (taken_.seq != action.seq) taken_.answers.clear();
+  std::move(answers_.begin(), answers_.end(),
+            std::back_inserter(taken_.answers));
+  answers_.clear();
   taken_.seq = action.seq;
   taken_.contributions = std::move(contributions);
   taken_.header = command.save;
+  taken_.is_whole = action.whole_save;
+  TakeForeseen();
   if (!has_own_trainer_) taken_.header.token_counts = token_counts_;
   taken_.header.restart_step_count = state_->restart_step_count();
   if (!state_->held().is_all()) taken_.header.held = state_->held().spans();
+}
+
+// For a record: P and m of the pushed fragments, before they change again.
+void IslandPart::TakeForeseen() {
+  const bool is_needed = !taken_.is_whole && !state_->eager_momentum().empty();
+  taken_.foreseen.resize(is_needed ? taken_.contributions.size() : 0);
+  for (size_t i = 0; i < taken_.foreseen.size(); ++i) {
+    auto& [fragment, foreseen, momentum] = taken_.foreseen[i];
+    fragment = taken_.contributions[i].contribution->info.key().fragment();
+    state_->ReadForeseen(fragment, foreseen, momentum);
+  }
 }
 
 // A contribution's digest is the sum of those of all processes' parts.
@@ -258,9 +127,11 @@ absl::Status IslandPart::Encode(Lane lane) {
   return absl::OkStatus();
 }
 
-// A streaming run saves all local parameters.
+// A whole save of a streaming run has all local parameters.
 absl::Status IslandPart::AcquireForContribution(const Action& action) {
-  if (streaming_) return state_->AcquireAll(LocalAccess::kRead);
+  if (streaming_ && action.whole_save) {
+    return state_->AcquireAll(LocalAccess::kRead);
+  }
   std::vector<int32_t> fragments;
   for (const AnchoredFragment& at : action.contributions) {
     fragments.push_back(at.fragment);
@@ -272,14 +143,18 @@ absl::Status IslandPart::AcquireForContribution(const Action& action) {
 absl::Status IslandPart::Contribute(const PartCommand& command,
                                     PartResult& result) {
   RETURN_IF_ERROR(AcquireForContribution(command.action));
-  save_.reset();
+  checkpoint_->Forget();
   // In a run in rounds the previous contributions are decided: frees them.
   if (!streaming_ && taken_.contributions.empty()) outbox_.Set({});
   Take(command);
-  ASSIGN_OR_RETURN(const SaveSpans arrays, SaveState(command.action));
+  SaveSpans arrays;
+  if (taken_.is_whole) {
+    ASSIGN_OR_RETURN(arrays, SaveState(command.action));
+  }
   if (!command.action.in_background) {
     return EncodeAndSave(Lane::kTraining, arrays, result);
   }
+  if (!taken_.is_whole) return absl::OkStatus();
   copy_.Begin([this, arrays] {
     const auto copy = [](absl::Span<const float> from, std::vector<float>& to) {
       to.assign(from.begin(), from.end());
@@ -312,23 +187,35 @@ absl::Status IslandPart::EncodeAndSave(Lane lane, const SaveSpans& arrays,
                                        PartResult& result) {
   failpoint::Hit("island.encode.before");
   RETURN_IF_ERROR(Encode(lane));
-  std::vector<Outbox::Item> items;
-  // Other contributions in flight stay in the local checkpoint.
-  for (const SavedTrack& track : taken_.header.summary.tracks) {
-    Outbox::Item item = outbox_.Find(track.fragment, track.seq);
-    if (track.seq != taken_.seq && item != nullptr) items.push_back(item);
-  }
+  std::vector<Outbox::Item> made, in_flight;
   for (const TakenContribution& taken : taken_.contributions) {
-    items.push_back(taken.contribution);
+    made.push_back(taken.contribution);
     const int32_t fragment = taken.contribution->info.key().fragment();
     result.byte_count += state_->layout().fragment_element_count(fragment) *
                          static_cast<int64_t>(sizeof(float));
   }
-  RETURN_IF_ERROR(WriteSaveWith(lane, items, arrays));
+  for (const SavedTrack& track : taken_.header.summary.tracks) {
+    Outbox::Item item = outbox_.Find(track.fragment, track.seq);
+    if (track.seq != taken_.seq && item != nullptr) in_flight.push_back(item);
+  }
+  in_flight.insert(in_flight.end(), made.begin(), made.end());
+  // A whole save has all that are in flight; earlier records have the others.
+  ASSIGN_OR_RETURN(result.saved_bytes,
+                   Write(lane, taken_.is_whole ? in_flight : made, arrays));
   taken_.contributions.clear();
-  outbox_.Set(std::move(items));
+  outbox_.Set(std::move(in_flight));
   failpoint::Hit("island.save.after");
   return absl::OkStatus();
+}
+
+// An answer is on disk with the next push: before that it can be pulled again.
+absl::Status IslandPart::Apply(const Action& action) {
+  if (!action.whole_save) {
+    AnswerValues<std::vector<float>>& kept = answers_.emplace_back();
+    kept.answer = {action.clock, action.fragment, action.version, action.adopt};
+    state_->ReadAnchor(action.fragment, kept.values);
+  }
+  return state_->ApplyAnchor(action.fragment, action.adopt);
 }
 
 absl::StatusOr<IslandPart::SaveSpans> IslandPart::SaveState(
@@ -349,42 +236,33 @@ absl::StatusOr<IslandPart::SaveSpans> IslandPart::SaveState(
   return arrays;
 }
 
-// Each of several processes writes its next file under another name and renames
-// it once all have written theirs: after any crash all have one in common. Then
-// files of another number of processes are out of date.
-absl::Status IslandPart::WriteSaveWith(Lane lane,
-                                       const std::vector<Outbox::Item>& items,
-                                       const SaveSpans& arrays) {
-  const std::vector<FeedbackView> feedback = encoder_->Feedback();
+absl::StatusOr<int64_t> IslandPart::Write(
+    Lane lane, const std::vector<Outbox::Item>& items,
+    const SaveSpans& arrays) {
   SaveView view;
-  view.feedback = feedback;
-  view.arrays = arrays;
   for (const Outbox::Item& item : items) {
     view.contributions.push_back(item.get());
   }
-  failpoint::Hit("island.save.before");
-  FileSystem& files = *links_.file_system;
-  const auto explain = [](const absl::Status& status) {
-    return Annotate(
-        status,
-        "cannot write the local checkpoint; free some space in the work "
-        "directory");
-  };
-  const std::string next = OwnSavePath(/*is_next=*/true);
-  RETURN_IF_ERROR(
-      Agree(lane, explain(WriteSave(files, next, taken_.header, view))));
-  failpoint::Hit("island.save.agreed");
-  if (group_ != nullptr) {
-    const std::string path = OwnSavePath(/*is_next=*/false);
-    absl::Status replaced = files.Rename(next, path);
-    if (replaced.ok()) replaced = files.SyncDirectory(ParentDirectory(path));
-    RETURN_IF_ERROR(Agree(lane, explain(replaced)));
+  const std::vector<FeedbackView> feedback = encoder_->Feedback();
+  if (taken_.is_whole) {
+    view.arrays = arrays;
+    view.feedback = feedback;
+    return checkpoint_->WriteWhole(lane, taken_.header, view);
   }
-  if (others_removed_) return absl::OkStatus();
-  RemoveOtherSaves(files, Place(),
-                   group_ == nullptr ? 1 : group_->process_count());
-  others_removed_ = true;
-  return absl::OkStatus();
+  for (const FeedbackView& of_fragment : feedback) {
+    if (absl::c_any_of(items, [&](const Outbox::Item& item) {
+          return item->info.key().fragment() == of_fragment.key.fragment();
+        })) {
+      view.feedback.push_back(of_fragment);
+    }
+  }
+  for (const auto& [answer, values] : taken_.answers) {
+    view.answers.push_back({answer, values});
+  }
+  for (const auto& [fragment, foreseen, momentum] : taken_.foreseen) {
+    view.foreseen.push_back({fragment, foreseen, momentum});
+  }
+  return checkpoint_->WriteRecord(lane, taken_.header, view);
 }
 
 }  // namespace atl::worker

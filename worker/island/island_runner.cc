@@ -106,7 +106,7 @@ absl::Status IslandRunner::CheckRun(const v1::Run& run) {
   const FoundSaves found =
       FindSaves(*links_.file_system, MakeSavePlace(options_));
   if (!found.sets.empty()) {
-    const SaveHeader& newest = found.sets.front().outline.header;
+    const SaveHeader& newest = found.sets.front().newest();
     log_seen_.Note(newest.log);
     RETURN_IF_ERROR(NoteRunUid(newest.run_uid));
   }
@@ -182,6 +182,7 @@ absl::StatusOr<IslandProgress> IslandRunner::Run() {
   link_options.join = MakeJoinRequest();
   link_options.join_patience = options_.join_patience;
   link_options.patience = options_.patience;
+  link_options.trainer_silence = [this] { return part_->trainer_silence(); };
   ControlLink::Listener listener;
   listener.on_joined = [this](const v1::JoinResponse& joined) {
     return OnJoined(joined);
@@ -345,9 +346,13 @@ absl::Status IslandRunner::DoTogether(Lane lane, Action& action) {
   }
   RETURN_IF_ERROR(status);
   switch (action.kind) {
-    case ActionKind::kRestoreSave:
+    case ActionKind::kRestoreSave: {
+      action.unfinished = result.unfinished;
       progress_.step = result.saved_step;
+      MutexLock lock(&mutex_);
+      if (result.step.is_last) trainer_ended_ = true;
       break;
+    }
     case ActionKind::kBeginRound:
       loss_sum_ = 0;
       loss_count_ = 0;
@@ -367,6 +372,7 @@ absl::Status IslandRunner::DoTogether(Lane lane, Action& action) {
     case ActionKind::kSave: {
       const absl::Time now = absl::Now();
       MutexLock lock(&mutex_);
+      saved_bytes_ += result.saved_bytes;
       meter_.Contributed(result.byte_count, now - begin);
       phases_.EncodeEnded(action.seq, now);
       break;
@@ -416,6 +422,7 @@ void IslandRunner::Trained(const Action& action, const PartResult& result) {
   loss_sum_ += step.loss;
   ++loss_count_;
   link_->AddLoss(step.loss);
+  link_->AddMetrics(step.metrics, step.token_count);
 }
 
 void IslandRunner::Paused(const Action& action, absl::Duration span) {
@@ -483,7 +490,7 @@ absl::Status IslandRunner::Explain(const absl::Status& status) const {
                    " is of another run or coordinator. Nothing was deleted. "
                    "Join with another --dir, or remove its local checkpoints, ",
                    place.directory, "/", place.run_id, ".", place.island_id,
-                   "*.save"));
+                   "*.save and *.records"));
 }
 
 absl::StatusOr<IslandProgress> IslandRunner::Finish(const Action& action) {

@@ -123,6 +123,7 @@ class IslandRunner {
   // Payload of the other processes; part_ counts its own.
   int64_t others_sent_bytes_ ABSL_GUARDED_BY(mutex_) = 0;
   int64_t others_received_bytes_ ABSL_GUARDED_BY(mutex_) = 0;
+  int64_t saved_bytes_ ABSL_GUARDED_BY(mutex_) = 0;
   IslandProgress progress_;
   std::optional<absl::Time> wait_until_;
   std::string logged_;   // The last line of Log().

@@ -114,6 +114,7 @@ void IslandRunner::Report(const Action& action) {
     MutexLock lock(&mutex_);
     progress_.sent_bytes += others_sent_bytes_;
     progress_.received_bytes += others_received_bytes_;
+    progress_.saved_bytes = saved_bytes_;
   }
   progress_.measured.round_trip_seconds =
       absl::ToDoubleSeconds(link_->heartbeat_latency().Quantile(0.5));

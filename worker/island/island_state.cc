@@ -13,6 +13,9 @@
 namespace atl::worker {
 namespace {
 
+// Elements of a part: enough work for a thread.
+constexpr int64_t kPartElements = 1 << 18;
+
 // The elements of `piece` in `values`, shape [E].
 template <typename Values>
 auto Part(Values& values, const HeldPiece& piece) {
@@ -54,11 +57,21 @@ absl::Span<float> IslandState::FragmentBuffer(int32_t fragment) {
 }
 
 absl::Span<float> IslandState::AnchorBuffer(int32_t fragment) {
-  for (const HeldPiece& piece : held_->pieces(fragment)) {
-    std::copy_n(anchors_.begin() + piece.held_offset, piece.element_count,
-                buffer_.begin() + piece.fragment_offset);
-  }
+  Gather(fragment, anchors_, FragmentBuffer(fragment));
   return FragmentBuffer(fragment);
+}
+
+void IslandState::ReadAnchor(int32_t fragment, std::vector<float>& out) const {
+  out.resize(held_->fragment_element_count(fragment));
+  Gather(fragment, anchors_, absl::MakeSpan(out));
+}
+
+void IslandState::Gather(int32_t fragment, absl::Span<const float> values,
+                         absl::Span<float> out) const {
+  for (const HeldPiece& piece : held_->pieces(fragment)) {
+    std::copy_n(values.begin() + piece.held_offset, piece.element_count,
+                out.begin() + piece.fragment_offset);
+  }
 }
 
 void IslandState::Spread(int32_t fragment, absl::Span<float> values) const {
@@ -123,15 +136,31 @@ absl::StatusOr<StepResult> IslandState::Train(StepRequest request) {
   return result;
 }
 
-void IslandState::OuterGradient(int32_t fragment, absl::Span<float> out) const {
+void IslandState::ForEachPart(
+    int32_t fragment, absl::FunctionRef<void(const HeldPiece&)> visit) const {
+  std::vector<HeldPiece> parts;
   for (const HeldPiece& piece : held_->pieces(fragment)) {
+    for (int64_t at = 0; at < piece.element_count; at += kPartElements) {
+      HeldPiece& part = parts.emplace_back(piece);
+      part.tensor_offset += at;
+      part.held_offset += at;
+      part.fragment_offset += at;
+      part.element_count = std::min(kPartElements, piece.element_count - at);
+    }
+  }
+  loop_(static_cast<int64_t>(parts.size()),
+        [&](int64_t i) { visit(parts[i]); });
+}
+
+void IslandState::OuterGradient(int32_t fragment, absl::Span<float> out) const {
+  ForEachPart(fragment, [&](const HeldPiece& piece) {
     const float* anchor = anchors_.data() + piece.held_offset;
     const float* theta = trainer_->Local(fragment, piece).data();
     float* to = out.data() + piece.fragment_offset;
     for (int64_t i = 0; i < piece.element_count; ++i) {
       to[i] = anchor[i] - theta[i];
     }
-  }
+  });
 }
 
 absl::Span<const float> IslandState::local() {
@@ -163,29 +192,53 @@ absl::Status IslandState::ApplyAnchor(int32_t fragment, bool adopt) {
   RETURN_IF_ERROR(Acquire({fragment}, replaces ? LocalAccess::kReplace
                                                : LocalAccess::kRead));
   BeginWrite(fragment);
-  for (const HeldPiece& piece : held_->pieces(fragment)) {
+  ForEachPart(fragment, [&](const HeldPiece& piece) {
     const absl::Span<float> x = trainer_->Local(fragment, piece);
     const absl::Span<const float> v = Part(anchors_, piece);
     if (eager_.has_value() && !adopt) {
       eager_->Correct(v, Part(foreseen_, piece), x, Part(momentum_, piece));
-      continue;
+      return;
     }
     BlendIn(x, v, blend);
-    if (!eager_.has_value()) continue;
+    if (!eager_.has_value()) return;
     // The foreseen values no longer apply: m starts again at 0.
     std::fill_n(Part(momentum_, piece).begin(), piece.element_count, 0.0f);
-  }
+  });
   return absl::OkStatus();
 }
 
 void IslandState::Foresee(int32_t fragment, double weight) {
   if (!eager_.has_value()) return;
   BeginWrite(fragment);
-  for (const HeldPiece& piece : held_->pieces(fragment)) {
+  ForEachPart(fragment, [&](const HeldPiece& piece) {
     eager_->Foresee(Part(anchors_, piece), static_cast<float>(weight),
                     trainer_->Local(fragment, piece), Part(foreseen_, piece),
                     Part(momentum_, piece));
+  });
+}
+
+void IslandState::ReadForeseen(int32_t fragment, std::vector<float>& foreseen,
+                               std::vector<float>& momentum) const {
+  foreseen.resize(held_->fragment_element_count(fragment));
+  momentum.resize(foreseen.size());
+  Gather(fragment, foreseen_, absl::MakeSpan(foreseen));
+  Gather(fragment, momentum_, absl::MakeSpan(momentum));
+}
+
+absl::Status IslandState::SetForeseen(int32_t fragment,
+                                      absl::Span<const float> foreseen,
+                                      absl::Span<const float> momentum) {
+  RETURN_IF_ERROR(Acquire({fragment}, LocalAccess::kReplace));
+  BeginWrite(fragment);
+  for (const HeldPiece& piece : held_->pieces(fragment)) {
+    const auto of_piece = [&](absl::Span<const float> values) {
+      return values.subspan(piece.fragment_offset, piece.element_count);
+    };
+    absl::c_copy(of_piece(foreseen), Part(foreseen_, piece).begin());
+    absl::c_copy(of_piece(foreseen), trainer_->Local(fragment, piece).begin());
+    absl::c_copy(of_piece(momentum), Part(momentum_, piece).begin());
   }
+  return absl::OkStatus();
 }
 
 absl::Status IslandState::KeepLocal() {

@@ -16,12 +16,15 @@
 #include <functional>
 #include <memory>
 #include <optional>
+#include <utility>
 #include <vector>
 
+#include "absl/functional/function_ref.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
 #include "atoll/v1/run.pb.h"
+#include "base/codec/block_run.h"
 #include "base/layout/held_layout.h"
 #include "base/layout/layout.h"
 #include "worker/core/local_update.h"
@@ -34,6 +37,9 @@ class IslandState {
   // INVALID_ARGUMENT: the layout is invalid, or the trainer does not fit it.
   static absl::StatusOr<std::unique_ptr<IslandState>> Create(
       const v1::RunSpec& spec, std::unique_ptr<IslandTrainer> trainer);
+
+  // Outer gradients and answers are computed in a `loop`, which changes no bit.
+  void set_loop(codec::Loop loop) { loop_ = std::move(loop); }
 
   // Runs `before_write` on the caller's thread before local parameters, the
   // arrays of Save(), eager_momentum() or eager_foreseen() may change. Train()
@@ -50,6 +56,8 @@ class IslandState {
   absl::Span<float> FragmentBuffer(int32_t fragment);
   // FragmentBuffer(), filled with the anchor of `fragment`.
   absl::Span<float> AnchorBuffer(int32_t fragment);
+  // Sets `out` to the anchor of `fragment`, shape [F_f].
+  void ReadAnchor(int32_t fragment, std::vector<float>& out) const;
   // Sets the anchor of `fragment` to FragmentBuffer().
   void SetAnchor(int32_t fragment);
   // Sets every anchor to version 0, as servers make it without an import.
@@ -80,6 +88,14 @@ class IslandState {
   // In an eager run, after OuterGradient(): EagerStep::Foresee() with this
   // island's `weight` in the merge. Elsewhere nothing.
   void Foresee(int32_t fragment, double weight);
+
+  // P and m of `fragment`, shape [F_f], as Foresee() left them; and back, with
+  // the local parameters, which are P then. Only in an eager run. Setting them
+  // is collective.
+  void ReadForeseen(int32_t fragment, std::vector<float>& foreseen,
+                    std::vector<float>& momentum) const;
+  absl::Status SetForeseen(int32_t fragment, absl::Span<const float> foreseen,
+                           absl::Span<const float> momentum);
 
   // Local parameters, shape [E]; valid until the next call.
   absl::Span<const float> local();
@@ -113,8 +129,15 @@ class IslandState {
  private:
   IslandState(RunLayout layout, const v1::RunSpec& spec);
 
+  // Copies the elements of `fragment` in `values`, shape [E], to `out`, [F_f].
+  void Gather(int32_t fragment, absl::Span<const float> values,
+              absl::Span<float> out) const;
   // Copies FragmentBuffer() to its places in `values`, shape [E].
   void Spread(int32_t fragment, absl::Span<float> values) const;
+  // Calls `visit` for consecutive parts of what is held of `fragment`, in
+  // loop_.
+  void ForEachPart(int32_t fragment,
+                   absl::FunctionRef<void(const HeldPiece&)> visit) const;
   // Before local values of `fragment` are changed. In all processes, also in
   // those that hold none of it: their ranks exchange values together.
   void BeginWrite(int32_t fragment);
@@ -123,6 +146,7 @@ class IslandState {
   const v1::RunSpec spec_;
   std::vector<int32_t> all_fragments_;
   std::function<void()> before_write_ = [] {};
+  codec::Loop loop_ = codec::LoopInOrder;
   std::unique_ptr<IslandTrainer> trainer_;
   std::optional<HeldLayout> held_;
   std::vector<float> anchors_;

@@ -13,6 +13,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <map>
 #include <string>
 #include <vector>
 
@@ -42,6 +43,8 @@ struct StepResult {
   int64_t token_count = 0;
   absl::Time begin, end;
   bool is_last = false;  // The trainer cannot go on: the island must leave.
+  // The trainer's own numbers: means of the steps, weighted by tokens.
+  std::map<std::string, double> metrics;
 };
 
 struct EvaluationResult {
@@ -112,6 +115,10 @@ class IslandTrainer {
   virtual absl::Status Load(const TrainerState& state) = 0;
   // Collective. Back to the state of the beginning.
   virtual absl::Status Reset() = 0;
+
+  // How long a trainer in another process has owed an answer and said nothing.
+  // Thread-safe.
+  virtual absl::Duration silence() const { return absl::ZeroDuration(); }
 
   // Not OK once the trainer's process is gone: the island's attempt ends, and
   // the next one goes on from the local checkpoint. Thread-safe.

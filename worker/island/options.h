@@ -49,6 +49,7 @@ struct IslandProgress {
   double gradient_norm = 0;      // Of the last step, before clipping.
   int64_t sent_bytes = 0;        // Payload pushed.
   int64_t received_bytes = 0;    // Payload pulled.
+  int64_t saved_bytes = 0;       // Of local checkpoints, by process 0.
   std::optional<v1::Evaluation> evaluation;  // The last one made here.
   // The forecast is for the run's settings. It is made once, after the first
   // push and pull.

@@ -26,9 +26,9 @@ void Outbox::Set(std::vector<Item> items, bool pushed) {
     if (!Has(items, old)) spares_.push_back(std::move(old));
   }
   items_ = std::move(items);
-  // Keeps at most one spare for each item.
-  if (spares_.size() > items_.size()) {
-    spares_.erase(spares_.begin(), spares_.end() - items_.size());
+  item_count_max_ = std::max(item_count_max_, items_.size());
+  if (spares_.size() > item_count_max_) {
+    spares_.erase(spares_.begin(), spares_.end() - item_count_max_);
   }
 }
 

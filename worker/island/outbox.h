@@ -31,7 +31,9 @@ class Outbox {
   mutable Mutex mutex_;
   std::vector<Item> items_ ABSL_GUARDED_BY(mutex_);
   std::vector<Item> new_ ABSL_GUARDED_BY(mutex_);     // Subset of items_.
-  std::vector<Item> spares_ ABSL_GUARDED_BY(mutex_);  // Removed.
+  // Removed, to be used again: at most as many as there ever were at once.
+  std::vector<Item> spares_ ABSL_GUARDED_BY(mutex_);
+  size_t item_count_max_ ABSL_GUARDED_BY(mutex_) = 0;
 };
 
 }  // namespace atl::worker

@@ -150,16 +150,27 @@ absl::Status Coverage::Check(const HeldLayout& held) const {
 }
 
 SaveAssembler::SaveAssembler(const HeldLayout& held, const codec::Codec& codec,
-                             const SaveOutline& outline)
+                             const SaveOutline& outline, uint32_t parts)
     : held_(held), codec_(codec), after_(outline.feedback.size()) {
   save_.header = outline.header;
   save_.header.held.reset();
   if (!held.is_all()) save_.header.held = held.spans();
-  for (const v1::ContributionInfo& info : outline.contributions) {
-    save_.contributions.push_back({info, {}});
+  if ((parts & kContributions) != 0) {
+    for (const v1::ContributionInfo& info : outline.contributions) {
+      save_.contributions.push_back({info, {}});
+    }
   }
-  for (const v1::ContributionKey& key : outline.feedback) {
-    save_.feedback.push_back({key, {}, {}});
+  if ((parts & kFeedback) != 0) {
+    for (const v1::ContributionKey& key : outline.feedback) {
+      save_.feedback.push_back({key, {}, {}});
+    }
+  }
+  if ((parts & kAnswers) == 0) return;
+  for (const AppliedAnswer& answer : outline.answers) {
+    save_.answers.push_back({answer, {}});
+  }
+  for (const int32_t fragment : outline.foreseen) {
+    save_.foreseen.push_back({fragment, {}, {}});
   }
 }
 
@@ -186,7 +197,8 @@ absl::Status SaveAssembler::Add(Save part) {
                                arrays_[i]));
   }
   RETURN_IF_ERROR(AddContributions(source, part));
-  return AddFeedback(source, part);
+  RETURN_IF_ERROR(AddFeedback(source, part));
+  return AddAnswers(source, part);
 }
 
 absl::Status SaveAssembler::AddContributions(const HeldLayout& source,
@@ -249,6 +261,40 @@ absl::Status SaveAssembler::AddFeedback(const HeldLayout& source, Save& part) {
         TakeShared(given, theirs.before, wanted, ours.before, always));
     RETURN_IF_ERROR(
         TakeShared(given, theirs.after, wanted, ours.after, after_[i]));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status SaveAssembler::AddAnswers(const HeldLayout& source, Save& part) {
+  if (part.answers.size() != save_.answers.size() ||
+      part.foreseen.size() != save_.foreseen.size()) {
+    return OfAnother("local checkpoint than other files");
+  }
+  const auto take = [&](int32_t f, std::vector<float>& theirs,
+                        std::vector<float>& ours) {
+    if (f < 0 || f >= held_.layout().fragment_count()) {
+      return OfAnother("layout");
+    }
+    Presence always = true;
+    return TakeShared(PartOfFragment(source, f), theirs,
+                      PartOfFragment(held_, f), ours, always);
+  };
+  for (size_t i = 0; i < part.answers.size(); ++i) {
+    auto& theirs = part.answers[i];
+    if (!(theirs.answer == save_.answers[i].answer)) {
+      return OfAnother("local checkpoint than other files");
+    }
+    RETURN_IF_ERROR(take(theirs.answer.fragment, theirs.values,
+                         save_.answers[i].values));
+  }
+  for (size_t i = 0; i < part.foreseen.size(); ++i) {
+    auto& theirs = part.foreseen[i];
+    auto& ours = save_.foreseen[i];
+    if (theirs.fragment != ours.fragment) {
+      return OfAnother("local checkpoint than other files");
+    }
+    RETURN_IF_ERROR(take(theirs.fragment, theirs.foreseen, ours.foreseen));
+    RETURN_IF_ERROR(take(theirs.fragment, theirs.momentum, ours.momentum));
   }
   return absl::OkStatus();
 }

@@ -1,6 +1,6 @@
-// Assembles one process's part of a local checkpoint from files of other
-// processes, which may differ in number and in the parts that they hold. Files
-// hold elements and blocks, not ranks, so no bit changes.
+// Assembles one process's part of a local checkpoint, or of a record, from
+// files of other processes, which may differ in number and in the parts that
+// they hold. Files hold elements and blocks, not ranks, so no bit changes.
 //
 // Pure. Thread-compatible.
 
@@ -38,8 +38,9 @@ class SaveAssembler {
  public:
   // For a process that holds `held`, which must outlive it. `outline` is of one
   // file of the local checkpoint. `codec` is the run's for contributions.
+  // `parts`: which SaveParts were read.
   SaveAssembler(const HeldLayout& held, const codec::Codec& codec,
-                const SaveOutline& outline);
+                const SaveOutline& outline, uint32_t parts);
 
   // Takes the needed elements of one file. DATA_LOSS: the file has another
   // layout, codec or local checkpoint than the earlier ones, or repeats
@@ -56,6 +57,7 @@ class SaveAssembler {
 
   absl::Status AddContributions(const HeldLayout& source, Save& part);
   absl::Status AddFeedback(const HeldLayout& source, Save& part);
+  absl::Status AddAnswers(const HeldLayout& source, Save& part);
 
   const HeldLayout& held_;
   const codec::Codec& codec_;

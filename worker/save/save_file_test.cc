@@ -62,7 +62,7 @@ class SaveFileTest : public testing::Test {
       view.contributions.push_back(&contribution);
     }
     view.feedback = feedback_;
-    return WriteSave(files_, kPath, header_, view);
+    return WriteSave(files_, kPath, header_, view).status();
   }
   std::string Bytes() {
     const auto file = *files_.OpenForRead(kPath);
@@ -229,6 +229,130 @@ TEST_F(SaveFileTest, SurvivesRandomBytes) {
     Overwrite(bytes);
     EXPECT_FALSE(ReadSave(files_, kPath).ok());
   }
+}
+
+class RecordFileTest : public SaveFileTest {
+ protected:
+  static constexpr char kRecords[] = "/save/run.island.records";
+
+  void SetUp() override {
+    SaveFileTest::SetUp();
+    header_.base = "base";
+  }
+
+  // Appends a record at `offset`; returns the bytes written.
+  int64_t Append(int64_t index, int64_t offset) {
+    header_.record_index = index;
+    header_.summary.seq = 100 + index;
+    SaveView view;
+    view.contributions = {&contributions_[0]};
+    view.feedback = {feedback_[0]};
+    view.answers = {{{.clock = 3, .fragment = 1, .version = 9}, first_},
+                    {{.clock = 4, .fragment = 0, .version = 8, .adopt = true},
+                     second_}};
+    view.foreseen = {{0, before_, after_}};
+    const auto bytes = WriteRecord(files_, kRecords, offset, header_, view);
+    EXPECT_TRUE(bytes.ok()) << bytes.status();
+    return bytes.value_or(0);
+  }
+  size_t Count(const std::string& base = "base") {
+    return FindRecords(files_, kRecords, base).size();
+  }
+};
+
+TEST_F(RecordFileTest, GivesBackWhatWasAppended) {
+  EXPECT_EQ(Count(), 0);
+  const int64_t first = Append(0, 0);
+  Append(1, first);
+  const std::vector<RecordPlace> records =
+      FindRecords(files_, kRecords, "base");
+  ASSERT_EQ(records.size(), 2);
+  EXPECT_EQ(records[1].offset, first);
+  const SaveOutline& outline = records[1].outline;
+  EXPECT_EQ(outline.header.summary.seq, 101);
+  ASSERT_EQ(outline.header.summary.contributions.size(), 1);
+  ASSERT_EQ(outline.answers.size(), 2);
+  EXPECT_EQ(outline.answers[0],
+            (AppliedAnswer{.clock = 3, .fragment = 1, .version = 9}));
+  EXPECT_TRUE(outline.answers[1].adopt);
+  EXPECT_EQ(outline.foreseen, std::vector<int32_t>{0});
+  const auto record = ReadRecord(files_, kRecords, first);
+  ASSERT_TRUE(record.ok()) << record.status();
+  ASSERT_EQ(record->answers.size(), 2);
+  EXPECT_EQ(record->answers[0].values, first_);
+  EXPECT_EQ(record->answers[1].values, second_);
+  ASSERT_EQ(record->foreseen.size(), 1);
+  EXPECT_EQ(record->foreseen[0].foreseen, before_);
+  EXPECT_EQ(record->foreseen[0].momentum, after_);
+  ASSERT_EQ(record->feedback.size(), 1);
+  EXPECT_EQ(record->feedback[0].after, after_);
+  ASSERT_EQ(record->contributions.size(), 1);
+  EXPECT_EQ(record->contributions[0].bytes, contributions_[0].bytes);
+  EXPECT_TRUE(record->arrays.local.empty());
+  // It is no whole save, and a whole save is no record.
+  EXPECT_FALSE(ReadSave(files_, kRecords).ok());
+}
+
+TEST_F(RecordFileTest, OfAnotherWholeSaveAreNone) {
+  Append(1, Append(0, 0));
+  EXPECT_EQ(Count("other"), 0);
+  header_.base = "other";
+  // Replaces the file.
+  Append(0, 0);
+  EXPECT_EQ(Count("other"), 1);
+  EXPECT_EQ(Count("base"), 0);
+}
+
+TEST_F(RecordFileTest, EndAtTheFirstThatIsNotWhole) {
+  int64_t end = 0;
+  std::vector<int64_t> ends;
+  for (int i = 0; i < 3; ++i) {
+    end += Append(i, end);
+    ends.push_back(end);
+  }
+  EXPECT_EQ(Count(), 3);
+  const auto file = *files_.OpenForWrite(kRecords);
+  // A byte of the last one's values: only a read sees it.
+  ASSERT_TRUE(file->WriteAt(ends[2] - 1, "x").ok());
+  EXPECT_EQ(Count(), 3);
+  EXPECT_EQ(ReadRecord(files_, kRecords, ends[1]).status().code(),
+            absl::StatusCode::kDataLoss);
+  EXPECT_EQ(ReadRecord(files_, kRecords, ends[1], kVerify).status().code(),
+            absl::StatusCode::kDataLoss);
+  EXPECT_TRUE(ReadRecord(files_, kRecords, ends[1], kContributions).ok());
+  // A byte of the second one's header.
+  ASSERT_TRUE(file->WriteAt(ends[0] + 30, "x").ok());
+  EXPECT_EQ(Count(), 1);
+  // A write that failed is made again.
+  Append(1, ends[0]);
+  EXPECT_EQ(Count(), 3);
+}
+
+TEST_F(RecordFileTest, AreNumberedWithoutGaps) {
+  const int64_t first = Append(0, 0);
+  Append(2, first);
+  EXPECT_EQ(Count(), 1);
+}
+
+TEST_F(SaveFileTest, ReadsOnlyWhatIsWanted) {
+  local_ = {7.0f};
+  ASSERT_TRUE(Write().ok());
+  const auto moments = ReadSave(files_, kPath, kMoments);
+  ASSERT_TRUE(moments.ok());
+  EXPECT_EQ(moments->arrays.first_moment, first_);
+  EXPECT_EQ(moments->arrays.second_moment, second_);
+  EXPECT_TRUE(moments->arrays.local.empty());
+  EXPECT_TRUE(moments->contributions.empty());
+  EXPECT_TRUE(moments->feedback.empty());
+  EXPECT_EQ(ReadSave(files_, kPath, kLocal)->arrays.local, local_);
+  EXPECT_EQ(ReadSave(files_, kPath, kContributions)->contributions.size(), 2);
+  EXPECT_EQ(ReadSave(files_, kPath, kFeedback)->feedback.size(), 2);
+  // The last section is a feedback's: only kVerify reads it here.
+  std::string bytes = Bytes();
+  bytes.back() ^= 1;
+  Overwrite(bytes);
+  EXPECT_TRUE(ReadSave(files_, kPath, kMoments).ok());
+  EXPECT_FALSE(ReadSave(files_, kPath, kMoments | kVerify).ok());
 }
 
 }  // namespace

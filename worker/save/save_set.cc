@@ -1,5 +1,6 @@
 #include "worker/save/save_set.h"
 
+#include <algorithm>
 #include <iterator>
 #include <optional>
 #include <tuple>
@@ -22,27 +23,31 @@ namespace {
 
 constexpr char kEnding[] = ".save";
 constexpr char kNextEnding[] = ".save.next";
+constexpr char kRecordsEnding[] = ".records";
 
 std::string MakeFileName(const SavePlace& place, int process_index,
-                         int process_count, bool is_next) {
+                         int process_count, absl::string_view ending) {
   std::string name = absl::StrCat(place.run_id, ".", place.island_id);
   if (process_count > 1) {
     absl::StrAppend(&name, ".", process_index, "-of-", process_count);
   }
-  return absl::StrCat(name, is_next ? kNextEnding : kEnding);
+  return absl::StrCat(name, ending);
 }
 
-// The writer of a file; nullopt if it is no local checkpoint of the island.
+// The writer of a file; nullopt if it is none of the island's.
 struct Owner {
   int process_index = 0;
   int process_count = 1;
+  absl::string_view ending;
 };
 std::optional<Owner> ParseOwner(const SavePlace& place,
                                 absl::string_view name) {
-  for (const bool is_next : {false, true}) {
+  for (const absl::string_view ending :
+       {kEnding, kNextEnding, kRecordsEnding}) {
     Owner owner;
+    owner.ending = ending;
     absl::string_view rest = name;
-    if (!absl::ConsumeSuffix(&rest, is_next ? kNextEnding : kEnding) ||
+    if (!absl::ConsumeSuffix(&rest, ending) ||
         !absl::ConsumePrefix(
             &rest, absl::StrCat(place.run_id, ".", place.island_id))) {
       continue;
@@ -59,7 +64,7 @@ std::optional<Owner> ParseOwner(const SavePlace& place,
     }
     // Rejects other spellings of the numbers and trailing text.
     if (MakeFileName(place, owner.process_index, owner.process_count,
-                     is_next) == name) {
+                     ending) == name) {
       return owner;
     }
   }
@@ -116,10 +121,10 @@ absl::Status AddTo(Coverage& coverage, const RunLayout& layout,
 
 // The first undamaged copy; the first error if there is none.
 absl::StatusOr<Save> ReadCopy(FileSystem& file_system,
-                              const SaveSet::File& file) {
+                              const SaveSet::File& file, uint32_t parts) {
   absl::Status first;
   for (const std::string& path : file.paths) {
-    absl::StatusOr<Save> save = ReadSave(file_system, path);
+    absl::StatusOr<Save> save = ReadSave(file_system, path, parts);
     if (save.ok()) return save;
     first.Update(Annotate(save.status(), path));
   }
@@ -135,7 +140,7 @@ std::string MissingFiles(const SavePlace& place, const SaveSet& set) {
         })) {
       continue;
     }
-    missing.push_back(MakeFileName(place, i, set.process_count, false));
+    missing.push_back(MakeFileName(place, i, set.process_count, kEnding));
     if (missing.size() == 4) {
       missing.push_back("more");
       break;
@@ -144,13 +149,37 @@ std::string MissingFiles(const SavePlace& place, const SaveSet& set) {
   return absl::StrJoin(missing, ", ");
 }
 
+// Finds the records that all files of `set` have.
+void AddRecords(FileSystem& file_system, const SavePlace& place, SaveSet& set) {
+  const std::string base = NameOfSave(set.outline);
+  bool is_first = true;
+  for (SaveSet::File& file : set.files) {
+    std::vector<RecordPlace> records = FindRecords(
+        file_system, RecordsPath(place, file.process_index, set.process_count),
+        base);
+    for (const RecordPlace& record : records) {
+      file.record_offsets.push_back(record.offset);
+      if (is_first) set.records.push_back(record.outline);
+    }
+    set.records.resize(std::min(set.records.size(), records.size()));
+    is_first = false;
+  }
+}
+
 }  // namespace
 
 std::string SavePath(const SavePlace& place, int process_index,
                      int process_count, bool is_next) {
+  return absl::StrCat(place.directory, "/",
+                      MakeFileName(place, process_index, process_count,
+                                   is_next ? kNextEnding : kEnding));
+}
+
+std::string RecordsPath(const SavePlace& place, int process_index,
+                        int process_count) {
   return absl::StrCat(
       place.directory, "/",
-      MakeFileName(place, process_index, process_count, is_next));
+      MakeFileName(place, process_index, process_count, kRecordsEnding));
 }
 
 FoundSaves FindSaves(FileSystem& file_system, const SavePlace& place) {
@@ -163,7 +192,7 @@ FoundSaves FindSaves(FileSystem& file_system, const SavePlace& place) {
   }
   for (const std::string& name : *names) {
     const std::optional<Owner> owner = ParseOwner(place, name);
-    if (!owner.has_value()) continue;
+    if (!owner.has_value() || owner->ending == kRecordsEnding) continue;
     const std::string path = absl::StrCat(place.directory, "/", name);
     absl::StatusOr<SaveOutline> outline = ReadSaveOutline(file_system, path);
     if (!outline.ok()) {
@@ -199,6 +228,7 @@ FoundSaves FindSaves(FileSystem& file_system, const SavePlace& place) {
           ", another file of the same process"));
     }
   }
+  for (SaveSet& set : found.sets) AddRecords(file_system, place, set);
   // Contribution numbers and epochs of the run never decrease.
   absl::c_stable_sort(found.sets, [](const SaveSet& a, const SaveSet& b) {
     const auto age = [](const SaveSet& set) {
@@ -234,13 +264,30 @@ absl::Status CheckSaveSet(const SavePlace& place, const SaveSet& set,
 absl::StatusOr<Save> ReadSaveSet(FileSystem& file_system,
                                  const SavePlace& place, const SaveSet& set,
                                  const HeldLayout& held,
-                                 const codec::Codec& codec) {
+                                 const codec::Codec& codec, uint32_t parts) {
   RETURN_IF_ERROR(CheckSaveSet(place, set, held));
-  SaveAssembler assembler(held, codec, set.outline);
+  SaveAssembler assembler(held, codec, set.outline, parts);
   for (const SaveSet::File* file : FilesFor(set, held)) {
-    ASSIGN_OR_RETURN(Save part, ReadCopy(file_system, *file));
+    ASSIGN_OR_RETURN(Save part, ReadCopy(file_system, *file, parts));
     RETURN_IF_ERROR(
         Annotate(assembler.Add(std::move(part)), file->paths.front()));
+  }
+  return assembler.Finish();
+}
+
+absl::StatusOr<Save> ReadRecordOfSet(FileSystem& file_system,
+                                     const SavePlace& place, const SaveSet& set,
+                                     size_t index, const HeldLayout& held,
+                                     const codec::Codec& codec,
+                                     uint32_t parts) {
+  SaveAssembler assembler(held, codec, set.records[index], parts);
+  for (const SaveSet::File* file : FilesFor(set, held)) {
+    const std::string path =
+        RecordsPath(place, file->process_index, set.process_count);
+    absl::StatusOr<Save> part =
+        ReadRecord(file_system, path, file->record_offsets[index], parts);
+    RETURN_IF_ERROR(Annotate(part.status(), path));
+    RETURN_IF_ERROR(Annotate(assembler.Add(*std::move(part)), path));
   }
   return assembler.Finish();
 }

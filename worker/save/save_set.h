@@ -3,7 +3,8 @@
 //
 // An island of one process has RUN.ISLAND.save. Of N processes, the I-th has
 // RUN.ISLAND.I-of-N.save, and RUN.ISLAND.I-of-N.save.next until all processes
-// have theirs (worker/island/group/DESIGN.md).
+// have theirs (worker/island/group/DESIGN.md). The records that follow a .save
+// are in a .records of the same name.
 //
 // A process reads only its own file if it holds the same part as when it wrote;
 // otherwise also those of others, so all must be in this directory.
@@ -36,6 +37,9 @@ struct SavePlace {
 // file, until all processes have theirs.
 std::string SavePath(const SavePlace& place, int process_index,
                      int process_count, bool is_next = false);
+// The path of its records.
+std::string RecordsPath(const SavePlace& place, int process_index,
+                        int process_count);
 
 // The files of one local checkpoint in the directory.
 struct SaveSet {
@@ -46,8 +50,15 @@ struct SaveSet {
     int process_index = 0;
     std::vector<std::string> paths;  // More than one: copies.
     std::optional<std::vector<IndexRange>> held;
+    std::vector<int64_t> record_offsets;  // In the process's RecordsPath().
   };
   std::vector<File> files;
+  std::vector<SaveOutline> records;  // As many as all files have.
+
+  // Of the newest record, or of the whole save.
+  const SaveHeader& newest() const {
+    return records.empty() ? outline.header : records.back().header;
+  }
 };
 
 struct FoundSaves {
@@ -65,13 +76,23 @@ absl::Status CheckSaveSet(const SavePlace& place, const SaveSet& set,
 // Reads the part `held` of `set`, with checksums. Uses another copy if a file
 // is damaged. DATA_LOSS: as CheckSaveSet, before any array is read; or a file
 // is damaged or does not fit the others.
+// `parts`: which SaveParts to read.
 absl::StatusOr<Save> ReadSaveSet(FileSystem& file_system,
                                  const SavePlace& place, const SaveSet& set,
                                  const HeldLayout& held,
-                                 const codec::Codec& codec);
+                                 const codec::Codec& codec,
+                                 uint32_t parts = kAllParts);
+
+// Reads the part `held` of set.records[index]. DATA_LOSS: a file is damaged, or
+// does not fit the others.
+absl::StatusOr<Save> ReadRecordOfSet(FileSystem& file_system,
+                                     const SavePlace& place, const SaveSet& set,
+                                     size_t index, const HeldLayout& held,
+                                     const codec::Codec& codec,
+                                     uint32_t parts = kAllParts);
 
 // Removes local checkpoints of other process counts, which are older than that
-// of `process_count`. Best effort.
+// of `process_count`, and their records. Best effort.
 void RemoveOtherSaves(FileSystem& file_system, const SavePlace& place,
                       int process_count);
 

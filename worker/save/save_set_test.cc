@@ -154,8 +154,51 @@ class SaveSetTest : public testing::Test {
     for (const SavedFeedback& of : save.feedback) feedback.push_back(of.View());
     view.feedback = feedback;
     return WriteSave(files_, SavePath(kPlace, index, count, is_next),
-                     save.header, view);
+                     save.header, view)
+        .status();
   }
+
+  // Appends record `record` of process `index`, after the whole save `seq`.
+  void AppendRecord(const HeldLayout& held, int index, int count, int64_t seq,
+                    int64_t record) {
+    const Save whole = MakeSave(held, seq);
+    SaveOutline outline = {.header = whole.header};
+    for (const EncodedContribution& contribution : whole.contributions) {
+      outline.contributions.push_back(contribution.info);
+    }
+    const Save save = MakeSave(held, seq + record + 1);
+    SaveHeader header = save.header;
+    header.base = NameOfSave(outline);
+    header.record_index = record;
+    const std::vector<float> values = FragmentValues(held, 0, 6);
+    const std::vector<float> foreseen = FragmentValues(held, 1, 7);
+    SaveView view;
+    view.contributions = {&save.contributions[1]};
+    view.feedback = {save.feedback[1].View()};
+    view.answers = {{{.clock = 5, .fragment = 0, .version = 3}, values}};
+    view.foreseen = {{1, foreseen, foreseen}};
+    const std::string path = RecordsPath(kPlace, index, count);
+    int64_t offset = 0;
+    if (record > 0) {
+      const std::unique_ptr<RandomAccessFile> file = *files_.OpenForRead(path);
+      offset = *file->Size();
+    }
+    ASSERT_TRUE(WriteRecord(files_, path, offset, header, view).ok());
+  }
+
+  std::vector<float> FragmentValues(const HeldLayout& held, int32_t f,
+                                    int array) const {
+    std::vector<float> values;
+    for (const HeldPiece& piece : held.pieces(f)) {
+      const int64_t begin = layout_->tensors()[piece.tensor].model_offset +
+                            piece.tensor_offset;
+      for (int64_t i = begin; i < begin + piece.element_count; ++i) {
+        values.push_back(MakeValue(array, i));
+      }
+    }
+    return values;
+  }
+
   void WriteAll(const std::vector<HeldLayout>& parts, int64_t seq) {
     const int count = static_cast<int>(parts.size());
     for (int i = 0; i < count; ++i) {
@@ -421,6 +464,57 @@ TEST_F(SaveSetTest, FilesThatDoNotFitTogetherAreNotUsed) {
   expect_refused(wrong);
   ASSERT_TRUE(Write(MakeSave(second, 7), 1, 2).ok());
   EXPECT_TRUE(Read(FindSaves(files_, kPlace).sets[0], all).ok());
+}
+
+TEST_F(SaveSetTest, AnotherNumberOfProcessesReadsTheRecords) {
+  for (int round = 0; round < 30; ++round) {
+    const std::vector<HeldLayout> writers =
+        Cut(1 + static_cast<int>(random_() % 4));
+    const std::vector<HeldLayout> readers =
+        Cut(1 + static_cast<int>(random_() % 4));
+    const int count = static_cast<int>(writers.size());
+    WriteAll(writers, 7);
+    for (int64_t record = 0; record < 2; ++record) {
+      for (int i = 0; i < count; ++i) {
+        AppendRecord(writers[i], i, count, 7, record);
+      }
+    }
+    const FoundSaves found = FindSaves(files_, kPlace);
+    ASSERT_EQ(found.sets.size(), 1);
+    const SaveSet& set = found.sets[0];
+    ASSERT_EQ(set.records.size(), 2);
+    EXPECT_EQ(set.newest().summary.seq, 9);
+    for (const HeldLayout& held : readers) {
+      for (size_t record = 0; record < 2; ++record) {
+        const auto read =
+            ReadRecordOfSet(files_, kPlace, set, record, held, codec_);
+        ASSERT_TRUE(read.ok()) << read.status();
+        const Save expected = MakeSave(held, 8 + record);
+        ASSERT_EQ(read->contributions.size(), 1);
+        EXPECT_EQ(read->contributions[0].bytes,
+                  expected.contributions[1].bytes);
+        EXPECT_EQ(read->feedback[0].before, expected.feedback[1].before);
+        EXPECT_EQ(read->answers[0].values, FragmentValues(held, 0, 6));
+        EXPECT_EQ(read->foreseen[0].foreseen, FragmentValues(held, 1, 7));
+      }
+    }
+    RemoveOtherSaves(files_, kPlace, 99);
+    EXPECT_TRUE(files_.List("/save")->empty());
+  }
+}
+
+// A crash may leave the newest record in some files only.
+TEST_F(SaveSetTest, OnlyRecordsThatAllFilesHaveCount) {
+  const std::vector<HeldLayout> writers = Halves();
+  WriteAll(writers, 7);
+  AppendRecord(writers[0], 0, 2, 7, 0);
+  AppendRecord(writers[0], 0, 2, 7, 1);
+  EXPECT_TRUE(FindSaves(files_, kPlace).sets[0].records.empty());
+  AppendRecord(writers[1], 1, 2, 7, 0);
+  EXPECT_EQ(FindSaves(files_, kPlace).sets[0].records.size(), 1);
+  // The next whole save does not have them.
+  WriteAll(writers, 20);
+  EXPECT_TRUE(FindSaves(files_, kPlace).sets[0].records.empty());
 }
 
 }  // namespace

@@ -3,8 +3,10 @@
 #include <cmath>
 #include <utility>
 
+#include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
+#include "base/layout/trainer_metrics.h"
 #include "base/status/annotate.h"
 #include "base/status/status_macros.h"
 
@@ -97,6 +99,19 @@ absl::StatusOr<StepResult> RemoteTrainer::Train(const StepRequest& request) {
     return absl::InternalError(absl::StrCat(
         "the trainer's loss is ", done.loss(), " in step ",
         request.step + done.step_count() - 1));
+  }
+  if (done.metrics_size() > static_cast<int>(kTrainerMetricsMax)) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("the trainer reports ", done.metrics_size(),
+                     " metrics; at most ", kTrainerMetricsMax, " are kept"));
+  }
+  for (const auto& [name, value] : done.metrics()) {
+    if (!IsTrainerMetricName(name)) {
+      return absl::InvalidArgumentError(absl::StrCat(
+          "the trainer's metric \"", absl::CHexEscape(name.substr(0, 80)),
+          "\" must have a name of 1 to 64 letters, digits and _ . / -"));
+    }
+    result.metrics[name] = value;
   }
   result.step_count = done.step_count();
   result.loss = static_cast<float>(done.loss());

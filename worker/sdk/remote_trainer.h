@@ -22,13 +22,17 @@ namespace atl::worker {
 class RemoteTrainer : public IslandTrainer {
  public:
   // Waits for a trainer. Unless Load() comes before its first step, it begins
-  // with its first state. `hello` describes the run and the island. `host` outlives this. Errors as
-  // TrainerHost::Connect and Ask; INVALID_ARGUMENT: the layout is invalid.
+  // with its first state. `hello` describes the run and the island. `host`
+  // outlives this. Errors as TrainerHost::Connect and Ask; INVALID_ARGUMENT:
+  // the layout is invalid.
   static absl::StatusOr<std::unique_ptr<RemoteTrainer>> Create(
       TrainerHost& host, const v1::TrainerHello& hello, const v1::RunSpec& spec,
       std::stop_token stop);
 
   std::vector<IndexRange> held() const override;
+  std::string data_fingerprint() const override {
+    return host_.data_fingerprint();
+  }
   void set_before_write(std::function<void()> before_write) override;
   absl::Status Acquire(absl::Span<const int32_t> fragments,
                        LocalAccess access) override;
@@ -40,6 +44,7 @@ class RemoteTrainer : public IslandTrainer {
   absl::StatusOr<TrainerState> Save(const std::string& save_id) override;
   absl::Status Load(const TrainerState& state) override;
   absl::Status Reset() override;
+  absl::Duration silence() const override { return host_.silence(); }
   absl::Status lost() const override { return host_.lost(); }
 
  private:

@@ -17,6 +17,7 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "absl/time/time.h"
 #include "base/layout/held_layout.h"
 #include "google/protobuf/util/json_util.h"
 #include "gtest/gtest.h"
@@ -361,6 +362,83 @@ TEST_F(RemoteTrainerTest, NumbersThatNobodyCanHaveAreRefused) {
         });
     host_->End(absl::OkStatus());
   }
+}
+
+TEST_F(RemoteTrainerTest, NumbersOfItsOwnAreItsMetrics) {
+  std::string many = R"("step_count":"1","loss":1,"metrics":{)";
+  for (int i = 0; i < 33; ++i) {
+    absl::StrAppend(&many, i == 0 ? "" : ",", "\"m", i, "\":1");
+  }
+  const std::string answers[] = {
+      R"("step_count":"1","loss":1,"metrics":{"accuracy":0.5,"a/b-c":"NaN"})",
+      R"("step_count":"1","loss":1,"metrics":{"two words":0.5})", many + "}"};
+  for (const std::string& fields : answers) {
+    Together(
+        [&](FakeTrainer& trainer) {
+          trainer.Start();
+          const v1::TrainerMessage train = trainer.Hear();
+          trainer.Say(absl::StrCat(R"({"seq":)", train.seq(), R"(,"train":{)",
+                                   fields, "}}"));
+        },
+        [&] {
+          const auto trainer = Create();
+          ASSERT_TRUE(trainer.ok()) << trainer.status();
+          const auto step = (*trainer)->Train({});
+          if (&fields != &answers[0]) {
+            EXPECT_TRUE(absl::IsInvalidArgument(step.status()))
+                << step.status();
+            return;
+          }
+          ASSERT_TRUE(step.ok()) << step.status();
+          EXPECT_EQ(step->metrics.at("accuracy"), 0.5);
+        });
+    host_->End(absl::OkStatus());
+  }
+}
+
+TEST_F(RemoteTrainerTest, TheFingerprintIsThatOfTheTrainersData) {
+  Together(
+      [&](FakeTrainer& trainer) {
+        trainer.Say(
+            R"({"seq":"1","hello":{"version":1,"data_fingerprint":"f00"}})");
+        for (int i = 0; i < 3; ++i) {
+          const v1::TrainerMessage message = trainer.Hear();
+          if (message.has_layout()) trainer.Answer(message);
+        }
+      },
+      [&] {
+        const auto trainer = Create();
+        ASSERT_TRUE(trainer.ok()) << trainer.status();
+        EXPECT_EQ((*trainer)->data_fingerprint(), "f00");
+      });
+}
+
+// While it owes an answer, and from its last word on.
+TEST_F(RemoteTrainerTest, ATrainerThatSaysNothingIsSilent) {
+  Together(
+      [&](FakeTrainer& trainer) {
+        trainer.Start();
+        const v1::TrainerMessage train = trainer.Hear();
+        const auto await = [&](absl::Duration silence) {
+          while (host_->silence() < silence) std::this_thread::yield();
+        };
+        await(absl::Milliseconds(20));
+        trainer.Say(absl::StrCat(R"({"seq":)", train.seq(),
+                                 R"(,"progress":{"step_count":"1"}})"));
+        while (host_->silence() >= absl::Milliseconds(20)) {
+          std::this_thread::yield();
+        }
+        await(absl::Milliseconds(20));
+        trainer.Say(absl::StrCat(R"({"seq":)", train.seq(),
+                                 R"(,"train":{"step_count":1,"loss":1}})"));
+      },
+      [&] {
+        const auto trainer = Create();
+        ASSERT_TRUE(trainer.ok());
+        EXPECT_EQ((*trainer)->silence(), absl::ZeroDuration());
+        EXPECT_TRUE((*trainer)->Train({}).ok());
+        EXPECT_EQ((*trainer)->silence(), absl::ZeroDuration());
+      });
 }
 
 TEST_F(RemoteTrainerTest, AnotherVersionIsToldWhy) {

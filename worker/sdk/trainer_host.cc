@@ -7,6 +7,7 @@
 #include <cerrno>
 #include <utility>
 
+#include "absl/cleanup/cleanup.h"
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "base/obs/log.h"
@@ -193,6 +194,7 @@ absl::Status TrainerHost::Greet(const v1::TrainerHello& hello,
             ": use an SDK and a program of one release")),
         {"TRAINER_VERSION", {}});
   }
+  data_fingerprint_ = first.hello().data_fingerprint();
   v1::TrainerMessage answer;
   answer.set_seq(first.seq());
   *answer.mutable_hello() = hello;
@@ -282,6 +284,10 @@ absl::StatusOr<v1::TrainerMessage> TrainerHost::Receive(absl::Duration timeout,
         break;
     }
     ASSIGN_OR_RETURN(const std::string text, socket_.Receive());
+    {
+      MutexLock lock(&mutex_);
+      heard_ = absl::Now();
+    }
     ASSIGN_OR_RETURN(v1::TrainerMessage message, ToMessage(text));
     if (message.has_progress()) continue;
     return message;
@@ -300,6 +306,15 @@ absl::Status TrainerHost::Lose(const absl::Status& why) {
 absl::StatusOr<v1::TrainerMessage> TrainerHost::Ask(
     v1::TrainerMessage request) {
   if (const absl::Status before = lost(); !before.ok()) return before;
+  {
+    MutexLock lock(&mutex_);
+    asking_ = true;
+    heard_ = absl::Now();
+  }
+  const absl::Cleanup asked = [this] {
+    MutexLock lock(&mutex_);
+    asking_ = false;
+  };
   request.set_seq(++seq_);
   const absl::Status sent = Send(request);
   if (!sent.ok()) return Lose(sent);
@@ -343,6 +358,11 @@ void TrainerHost::End(const absl::Status& status) {
       status.ok() ? "the run is complete" : std::string(status.message()));
   Send(message).IgnoreError();
   socket_.Close();
+}
+
+absl::Duration TrainerHost::silence() const {
+  MutexLock lock(&mutex_);
+  return asking_ ? absl::Now() - heard_ : absl::ZeroDuration();
 }
 
 absl::Status TrainerHost::lost() const {

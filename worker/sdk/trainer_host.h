@@ -5,7 +5,7 @@
 // with the reason ISLAND_PROCESS_LOST: the island's attempt ends, and the next
 // one connects anew. Memory of the parameters outlives both.
 //
-// Thread-compatible; Interrupt() and lost() are thread-safe.
+// Thread-compatible; Interrupt(), silence() and lost() are thread-safe.
 
 #pragma once
 
@@ -19,6 +19,7 @@
 #include "absl/base/thread_annotations.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "absl/time/time.h"
 #include "absl/types/span.h"
 #include "atoll/v1/run.pb.h"
 #include "atoll/v1/trainer.pb.h"
@@ -68,6 +69,9 @@ class TrainerHost {
     return regions_[fragment].values();
   }
 
+  // Of the data that the trainer reads, by its hello. Requires: Connect().
+  const std::string& data_fingerprint() const { return data_fingerprint_; }
+
   // Sends `request` and returns the answer, which is of the same kind.
   //
   // UNAVAILABLE: the trainer is gone, says so, or breaks the protocol; it is
@@ -80,6 +84,9 @@ class TrainerHost {
 
   // Tells the trainer that the island has ended, and disconnects it.
   void End(const absl::Status& status);
+
+  // How long Ask() has waited without a word of the trainer; 0 outside of it.
+  absl::Duration silence() const;
 
   // Not OK between the loss of a trainer and the next Connect().
   absl::Status lost() const;
@@ -108,11 +115,14 @@ class TrainerHost {
   std::string run_uid_;  // That the regions are of; empty: none.
   std::vector<SharedRegion> regions_;
   uint64_t seq_ = 0;
+  std::string data_fingerprint_;
 
   mutable Mutex mutex_;
   absl::Status lost_ ABSL_GUARDED_BY(mutex_);
   bool interrupt_ ABSL_GUARDED_BY(mutex_) = false;
   bool at_once_ ABSL_GUARDED_BY(mutex_) = false;
+  bool asking_ ABSL_GUARDED_BY(mutex_) = false;
+  absl::Time heard_ ABSL_GUARDED_BY(mutex_);  // While `asking_`.
 };
 
 }  // namespace atl::worker

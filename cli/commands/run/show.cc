@@ -77,6 +77,13 @@ std::string DescribeState(const v1::GetRunStateResponse& state) {
       fields.Add("  next command", fault.next_command());
     }
   }
+  for (const v1::SilentTrainer& silent : state.silent_trainers()) {
+    fields.AddText(
+        "trainer",
+        absl::StrCat("of ", silent.island_id(), " has not answered for ",
+                     FormatSpan(absl::Seconds(silent.silence_seconds())),
+                     ": look at its log"));
+  }
   const std::string wait = DescribeWait(state);
   if (!wait.empty()) fields.Add("waits", wait);
   const v1::ScheduleSpec& schedule = run.spec().schedule();

@@ -11,6 +11,7 @@
 #include "base/layout/encoded_layout.h"
 #include "base/layout/exchange.h"
 #include "base/layout/run_timing.h"
+#include "base/layout/trainer_metrics.h"
 #include "base/time/proto_time.h"
 #include "coordinator/core/rounds/run_end.h"
 #include "coordinator/core/rounds/weights.h"
@@ -190,6 +191,19 @@ void SetTrainingLoss(const RunState& state, const Observations& observed,
   if (count > 0) round.set_training_loss(sum / static_cast<double>(count));
 }
 
+// Means of the merged islands' own numbers.
+void SetMetrics(const Observations& observed, const v1::Seal& seal,
+                v1::Round& round) {
+  WeightedMeans all;
+  for (const v1::SealedContribution& sealed : seal.contributions()) {
+    const WeightedMeans& own = observed.members[sealed.key().slot()].metrics;
+    all.AddAll(own.means(), own.token_count());
+  }
+  for (const auto& [name, mean] : all.means()) {
+    (*round.mutable_metrics())[name] = mean;
+  }
+}
+
 v1::RoundContribution& AddContribution(const RunState& state,
                                        const v1::ContributionOutcome& outcome,
                                        v1::Round& round) {
@@ -227,6 +241,7 @@ storage::v1::Record MakeCommit(const RunState& state,
   *round.mutable_open_time() = ToProto(fragment.open_time);
   *round.mutable_seal_time() = ToProto(fragment.seal_time);
   SetTrainingLoss(state, observed, seal, round);
+  SetMetrics(observed, seal, round);
   if (seal.has_verdict()) *round.mutable_verdict() = seal.verdict();
 
   std::map<int32_t, int64_t> positions;

@@ -7,7 +7,9 @@
 #include <utility>
 #include <vector>
 
+#include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
+#include "base/layout/trainer_metrics.h"
 #include "base/status/refusal.h"
 
 namespace atl::coordinator {
@@ -87,6 +89,25 @@ void CheckPhases(const v1::ReportProgressRequest& request,
   }
 }
 
+void CheckMetrics(const v1::ReportProgressRequest& request,
+                  std::vector<FieldViolation>& violations) {
+  if (request.metrics_size() > static_cast<int>(kTrainerMetricsMax)) {
+    violations.push_back(
+        {"metrics", absl::StrCat("has ", request.metrics_size(),
+                                 " entries, must have at most ",
+                                 kTrainerMetricsMax)});
+    return;
+  }
+  for (const auto& [name, value] : request.metrics()) {
+    if (IsTrainerMetricName(name) && std::isfinite(value)) continue;
+    violations.push_back(
+        {"metrics",
+         absl::StrCat("\"", absl::CHexEscape(name.substr(0, 80)),
+                      "\" must have a name of 1 to 64 letters, digits and "
+                      "_ . / -, and a finite value")});
+  }
+}
+
 }  // namespace
 
 absl::Status CheckProgress(const v1::ReportProgressRequest& request) {
@@ -96,7 +117,8 @@ absl::Status CheckProgress(const v1::ReportProgressRequest& request) {
       std::make_pair("token_count", request.token_count()),
       std::make_pair("loss_step_count", request.loss_step_count()),
       std::make_pair("sent_bytes", request.sent_bytes()),
-      std::make_pair("received_bytes", request.received_bytes())};
+      std::make_pair("received_bytes", request.received_bytes()),
+      std::make_pair("metrics_token_count", request.metrics_token_count())};
   for (const auto& [field, value] : counts) {
     if (value < 0 || value > kProgressCountMax) {
       violations.push_back({field, "must be at least 0 and at most 2^52"});
@@ -105,7 +127,9 @@ absl::Status CheckProgress(const v1::ReportProgressRequest& request) {
   const auto measures = {
       std::make_pair("tokens_per_second", request.tokens_per_second()),
       std::make_pair("loss", request.loss()),
-      std::make_pair("gradient_norm", request.gradient_norm())};
+      std::make_pair("gradient_norm", request.gradient_norm()),
+      std::make_pair("trainer_silence_seconds",
+                     request.trainer_silence_seconds())};
   for (const auto& [field, value] : measures) {
     if (!std::isfinite(value) || value < 0) {
       violations.push_back({field, "must be finite and at least 0"});
@@ -121,6 +145,7 @@ absl::Status CheckProgress(const v1::ReportProgressRequest& request) {
     }
   }
   CheckPhases(request, violations);
+  CheckMetrics(request, violations);
   if (violations.empty()) return absl::OkStatus();
   return InvalidFields(violations);
 }

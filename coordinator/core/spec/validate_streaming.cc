@@ -55,6 +55,16 @@ void ValidateStreaming(const v1::RunSpec& spec,
           "fragment_schedule",
           "staggered fragments are pushed at steps of their own, so "
           "schedule.inner_step_count must be at least layout.fragment_count");
+  const int64_t every = spec.inner().save_every_syncs();
+  const int64_t every_max = IsStreaming(schedule) ? 1 << 20 : 1;
+  if (every < 0 || every > every_max) {
+    violations.push_back(
+        {"spec.inner.save_every_syncs",
+         absl::StrCat("is ", every, "; must be in [0, ", every_max, "]",
+                      IsStreaming(schedule)
+                          ? ""
+                          : ": islands of a run in rounds save once a round")});
+  }
   if (!IsStreaming(schedule)) return;
   const double sample = schedule.sample_fraction();
   require(sample == 0 || sample == 1, "sample_fraction",

@@ -28,6 +28,7 @@ TEST(ValidateStreamingTest, TakesStreamingSchedules) {
   EXPECT_TRUE(ValidateSpec(spec).empty());
   spec = ElasticSpec(2);
   spec.mutable_schedule()->set_overlap_step_count(2);
+  spec.mutable_inner()->set_save_every_syncs(100);
   spec.mutable_outer()->set_weighting(v1::WEIGHTING_TOKENS_SQUARED_PER_STEP);
   EXPECT_TRUE(ValidateSpec(spec).empty());
 }
@@ -43,6 +44,13 @@ TEST(ValidateStreamingTest, NamesTheFieldOfEveryFault) {
        [](auto& s) {
          s.mutable_schedule()->set_overlap_step_count(1);
          s.mutable_inner()->set_reset_each_round(true);
+       }},
+      {"spec.inner.save_every_syncs",
+       [](auto& s) { s.mutable_inner()->set_save_every_syncs(2); }},
+      {"spec.inner.save_every_syncs",
+       [](auto& s) {
+         s.mutable_schedule()->set_blend(0.5);
+         s.mutable_inner()->set_save_every_syncs(-1);
        }},
       {"spec.schedule.blend",
        [](auto& s) { s.mutable_schedule()->set_blend(1.5); }},

@@ -18,6 +18,7 @@
 #include "atoll/v1/island_service.pb.h"
 #include "atoll/v1/run.pb.h"
 #include "atoll/v1/server_service.pb.h"
+#include "base/layout/trainer_metrics.h"
 #include "coordinator/core/state/phase_table.h"
 
 namespace atl::coordinator {
@@ -85,6 +86,7 @@ struct ObservedMember {
   // Sum of losses since its last contribution was due, for the round's history.
   double loss_sum = 0;
   int64_t loss_step_count = 0;
+  WeightedMeans metrics;  // Of its own trainer, over the same steps.
   PhaseTable phases;
 };
 

@@ -207,24 +207,28 @@ class MeshTrainer final : public Trainer {
     }).IgnoreError();
   }
 
-  absl::Status Scatter() override {
+  using Trainer::Gather;
+  using Trainer::Scatter;
+  absl::Status Scatter(const Movement& what) override {
     // These spans are empty, so the caller cannot have written them.
     if (is_given_back_) return ended_;
-    return OnRanks([this](Rank& rank) -> absl::Status {
+    return OnRanks([&](Rank& rank) -> absl::Status {
       const int64_t at = rank.trainer->held().begin - held_.begin;
-      RETURN_IF_ERROR(rank.trainer->ScatterParameters(parameters_.data() + at));
-      if (!has_moments()) return absl::OkStatus();
+      RETURN_IF_ERROR(rank.trainer->ScatterParameters(parameters_.data() + at,
+                                                      ElementsOf(what)));
+      if (!has_moments() || !what.moments) return absl::OkStatus();
       RETURN_IF_ERROR(rank.trainer->ScatterMoment(0, moments_[0].data() + at));
       return rank.trainer->ScatterMoment(1, moments_[1].data() + at);
     });
   }
-  absl::Status Gather() override {
+  absl::Status Gather(const Movement& what) override {
     const absl::Status taken = is_given_back_ ? TakeHeld() : absl::OkStatus();
     return OnRanks([&](Rank& rank) -> absl::Status {
       RETURN_IF_ERROR(taken);
       const int64_t at = rank.trainer->held().begin - held_.begin;
-      RETURN_IF_ERROR(rank.trainer->GatherParameters(parameters_.data() + at));
-      if (!has_moments()) return absl::OkStatus();
+      RETURN_IF_ERROR(rank.trainer->GatherParameters(parameters_.data() + at,
+                                                     ElementsOf(what)));
+      if (!has_moments() || !what.moments) return absl::OkStatus();
       RETURN_IF_ERROR(rank.trainer->GatherMoment(0, moments_[0].data() + at));
       return rank.trainer->GatherMoment(1, moments_[1].data() + at);
     });
@@ -306,6 +310,10 @@ class MeshTrainer final : public Trainer {
     const float* logits = nullptr;
   };
 
+  static RankTrainer<float>::Elements ElementsOf(const Movement& what) {
+    if (!what.parameters.has_value()) return std::nullopt;
+    return absl::MakeConstSpan(*what.parameters);
+  }
   bool has_moments() const {
     return options_.optimizer.kind == OptimizerKind::kAdamW;
   }

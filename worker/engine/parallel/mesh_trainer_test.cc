@@ -568,6 +568,49 @@ TEST_F(MeshTrainerTest, WhatIsHeldEndsWithAStepAndComesBackWithGather) {
             other.trainer().optimizer_state().second_moment);
 }
 
+TEST_F(MeshTrainerTest, ElementsAreGatheredAndScatteredByThemselves) {
+  options_.optimizer = {};
+  for (const char* mesh : {"dp_shard=2", "pp=2,tp=2"}) {
+    SCOPED_TRACE(mesh);
+    Island island(options_, On(mesh));
+    island.Load(start_);
+    ASSERT_TRUE(island.Step(Tokens(8), Tokens(8), 0).ok());
+    Trainer& trainer = island.trainer();
+    const int64_t count = trainer.layout().element_count;
+    // Spans that no unit, parameter or block ends with.
+    const std::vector<ParameterSpan> spans = {{5, count / 3},
+                                              {count / 2, count - 7}};
+    const auto in_spans = [&](int64_t i) {
+      return (i >= spans[0].begin && i < spans[0].end) ||
+             (i >= spans[1].begin && i < spans[1].end);
+    };
+    ASSERT_TRUE(trainer.Gather({.parameters = spans, .moments = false}).ok());
+    const std::vector<float> part(trainer.parameters().begin(),
+                                  trainer.parameters().end());
+    EXPECT_EQ(std::count(trainer.optimizer_state().first_moment.begin(),
+                         trainer.optimizer_state().first_moment.end(), 0.0f),
+              count);
+    const std::vector<float> all = island.Parameters();
+    for (int64_t i = 0; i < count; ++i) {
+      ASSERT_EQ(part[i], in_spans(i) ? all[i] : 0.0f) << i;
+    }
+    const std::vector<float> moment(
+        trainer.optimizer_state().first_moment.begin(),
+        trainer.optimizer_state().first_moment.end());
+    EXPECT_LT(std::count(moment.begin(), moment.end(), 0.0f), count);
+    // What is outside of the spans stays in the ranks, moments too.
+    for (float& value : trainer.parameters()) value = 3.0f;
+    for (float& value : trainer.optimizer_state().first_moment) value = 4.0f;
+    ASSERT_TRUE(trainer.Scatter({.parameters = spans, .moments = false}).ok());
+    const std::vector<float> after = island.Parameters();
+    for (int64_t i = 0; i < count; ++i) {
+      ASSERT_EQ(after[i], in_spans(i) ? 3.0f : all[i]) << i;
+    }
+    EXPECT_EQ(trainer.optimizer_state().first_moment,
+              absl::MakeConstSpan(moment));
+  }
+}
+
 // All memory that the process allocates for tensors: shards, gathered units,
 // activations, messages, and held elements.
 TEST_F(MeshTrainerTest, InAllARankOfZero3HasThreeTenthsAndABlock) {

@@ -443,10 +443,11 @@ absl::StatusOr<const T*> RankTrainer<T>::Logits(const int32_t* tokens,
 }
 
 template <typename T>
-absl::Status RankTrainer<T>::ScatterParameters(const T* held) {
+absl::Status RankTrainer<T>::ScatterParameters(const T* held,
+                                               const Elements& elements) {
   RETURN_IF_ERROR(parameters_->Settle());
   RETURN_IF_ERROR(resharder_->Scatter(
-      held, [this](const ReshardPlan::Run& run, const T* in) {
+      held, elements, [this](const ReshardPlan::Run& run, const T* in) {
         ops_.WriteValues(run.count, in, Shard(*parameters_, run));
         return ops_.status();
       }));
@@ -454,19 +455,20 @@ absl::Status RankTrainer<T>::ScatterParameters(const T* held) {
 }
 
 template <typename T>
-absl::Status RankTrainer<T>::GatherParameters(T* held) {
+absl::Status RankTrainer<T>::GatherParameters(T* held,
+                                              const Elements& elements) {
   return resharder_->Gather(
       [this](const ReshardPlan::Run& run, T* out) {
         ops_.ReadValues(run.count, Shard(*parameters_, run), out);
         return ops_.status();
       },
-      held);
+      elements, held);
 }
 
 template <typename T>
 absl::Status RankTrainer<T>::ScatterMoment(int moment, const T* held) {
   return resharder_->Scatter(
-      held, [&](const ReshardPlan::Run& run, const T* in) {
+      held, std::nullopt, [&](const ReshardPlan::Run& run, const T* in) {
         return optimizer_->moments()->Write(
             moment, layout_.spans[run.span].state_begin + run.offset,
             {in, static_cast<size_t>(run.count)});
@@ -481,7 +483,7 @@ absl::Status RankTrainer<T>::GatherMoment(int moment, T* held) {
             moment, layout_.spans[run.span].state_begin + run.offset,
             {out, static_cast<size_t>(run.count)});
       },
-      held);
+      std::nullopt, held);
 }
 
 template <typename T>

@@ -86,8 +86,10 @@ class RankTrainer {
 
   // The rank's held part of the model (reshard_plan.h), of the size of `held`.
   const ParameterSpan& held() const { return resharder_->held(); }
-  absl::Status ScatterParameters(const T* held);
-  absl::Status GatherParameters(T* held);
+  // Moves `elements` of it; nullopt: all.
+  using Elements = typename Resharder<T>::Elements;
+  absl::Status ScatterParameters(const T* held, const Elements& elements = {});
+  absl::Status GatherParameters(T* held, const Elements& elements = {});
   // The same for m (`moment` 0) or v (1). Not with SGD.
   absl::Status ScatterMoment(int moment, const T* held);
   absl::Status GatherMoment(int moment, T* held);

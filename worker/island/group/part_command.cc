@@ -79,6 +79,8 @@ std::string EncodeCommand(const PartCommand& command) {
   message.set_data_begin(action.data_begin);
   message.set_weight(action.weight);
   message.set_in_background(action.in_background);
+  message.set_whole_save(action.whole_save);
+  message.set_clock(action.clock);
   message.set_adopt(action.adopt);
   message.set_needs_repush(action.needs_repush);
   message.set_warm_up(action.warm_up);
@@ -130,6 +132,8 @@ absl::StatusOr<PartCommand> DecodeCommand(absl::string_view text) {
   action.data_begin = message.data_begin();
   action.weight = message.weight();
   action.in_background = message.in_background();
+  action.whole_save = message.whole_save();
+  action.clock = message.clock();
   action.adopt = message.adopt();
   action.needs_repush = message.needs_repush();
   action.warm_up = message.warm_up();

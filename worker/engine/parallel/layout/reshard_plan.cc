@@ -35,7 +35,8 @@ std::vector<Crossing> FindCrossings(const ModelConfig& config,
            .shard = {.span = run.span,
                      .offset = run.shard_offset + done,
                      .count = count,
-                     .is_counted = run.is_counted}});
+                     .is_counted = run.is_counted,
+                     .begin = at}});
       done += count;
     }
   });
@@ -54,6 +55,28 @@ int64_t CountElements(
     for (const ReshardPlan::Run& run : runs) count += run.count;
   }
   return count;
+}
+
+// The parts of `runs` that are in `elements`, by rank.
+std::vector<std::vector<ReshardPlan::Run>> Restrict(
+    const std::vector<std::vector<ReshardPlan::Run>>& by_rank,
+    absl::Span<const ParameterSpan> elements) {
+  std::vector<std::vector<ReshardPlan::Run>> restricted(by_rank.size());
+  for (size_t rank = 0; rank < by_rank.size(); ++rank) {
+    for (const ReshardPlan::Run& run : by_rank[rank]) {
+      for (const ParameterSpan& span : elements) {
+        const int64_t begin = std::max(run.begin, span.begin);
+        const int64_t end = std::min(run.begin + run.count, span.end);
+        if (begin >= end) continue;
+        ReshardPlan::Run part = run;
+        part.offset += begin - run.begin;
+        part.count = end - begin;
+        part.begin = begin;
+        restricted[rank].push_back(part);
+      }
+    }
+  }
+  return restricted;
 }
 
 }  // namespace
@@ -86,9 +109,10 @@ ReshardPlan::ReshardPlan(const ModelConfig& config,
   const std::vector<int64_t> boundaries = HeldBoundaries(layout, rank_count);
   held_ = {.begin = boundaries[rank], .end = boundaries[rank + 1]};
   units_.resize(layout.units.size());
-  for (UnitExchange& unit : units_) {
-    unit.shards.resize(rank_count);
-    unit.held.resize(rank_count);
+  for (size_t u = 0; u < units_.size(); ++u) {
+    units_[u].elements = layout.units[u];
+    units_[u].shards.resize(rank_count);
+    units_[u].held.resize(rank_count);
   }
   for (int other = 0; other < rank_count; ++other) {
     for (const Crossing& crossing :
@@ -98,7 +122,8 @@ ReshardPlan::ReshardPlan(const ModelConfig& config,
       if (crossing.holder != rank) continue;
       unit.held[other].push_back({.offset = crossing.global_begin - held_.begin,
                                   .count = crossing.shard.count,
-                                  .is_counted = crossing.shard.is_counted});
+                                  .is_counted = crossing.shard.is_counted,
+                                  .begin = crossing.global_begin});
     }
   }
   for (const UnitExchange& unit : units_) {
@@ -106,6 +131,25 @@ ReshardPlan::ReshardPlan(const ModelConfig& config,
         std::max({exchange_count_max_, CountElements(unit.shards),
                   CountElements(unit.held)});
   }
+}
+
+ReshardPlan ReshardPlan::Part(absl::Span<const ParameterSpan> elements) const {
+  ReshardPlan part;
+  part.held_ = held_;
+  part.exchange_count_max_ = exchange_count_max_;
+  for (const UnitExchange& unit : units_) {
+    if (std::none_of(elements.begin(), elements.end(),
+                     [&](const ParameterSpan& span) {
+                       return span.begin < unit.elements.end &&
+                              unit.elements.begin < span.end;
+                     })) {
+      continue;
+    }
+    part.units_.push_back({.elements = unit.elements,
+                           .shards = Restrict(unit.shards, elements),
+                           .held = Restrict(unit.held, elements)});
+  }
+  return part;
 }
 
 }  // namespace atl::engine

@@ -13,6 +13,7 @@
 #include <cstdint>
 #include <vector>
 
+#include "absl/types/span.h"
 #include "worker/engine/model/model_config.h"
 #include "worker/engine/model/parameter_layout.h"
 #include "worker/engine/parallel/layout/mesh_options.h"
@@ -34,9 +35,11 @@ class ReshardPlan {
     int64_t offset = 0;  // In that shard, or in this rank's held part.
     int64_t count = 0;
     bool is_counted = true;  // Also travels back.
+    int64_t begin = 0;       // First element in the model.
   };
   // The runs that this rank exchanges with each rank for one unit of the model.
   struct UnitExchange {
+    ParameterSpan elements;  // Of the unit, in the model.
     // By rank p: the runs of this rank's shards that p holds.
     std::vector<std::vector<Run>> shards;
     // By rank p: the runs of this rank's held part that are in p's shards.
@@ -46,12 +49,18 @@ class ReshardPlan {
   ReshardPlan(const ModelConfig& config, const ParameterLayout& layout,
               const MeshOptions& options, int rank);
 
+  // The same for `elements` alone: rising, disjoint spans of the model. All
+  // ranks need the same ones.
+  ReshardPlan Part(absl::Span<const ParameterSpan> elements) const;
+
   const ParameterSpan& held() const { return held_; }
   const std::vector<UnitExchange>& units() const { return units_; }
   // Largest number of elements that one unit's exchange sends or receives.
   int64_t exchange_count_max() const { return exchange_count_max_; }
 
  private:
+  ReshardPlan() = default;
+
   ParameterSpan held_;
   std::vector<UnitExchange> units_;
   int64_t exchange_count_max_ = 0;

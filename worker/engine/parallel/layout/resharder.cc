@@ -67,8 +67,15 @@ absl::Status Resharder<T>::Exchange(std::vector<int64_t> send_counts,
 }
 
 template <typename T>
-absl::Status Resharder<T>::Scatter(const T* held, Write write) {
-  for (const ReshardPlan::UnitExchange& unit : plan_.units()) {
+ReshardPlan Resharder<T>::PlanFor(const Elements& elements) const {
+  return elements.has_value() ? plan_.Part(*elements) : plan_;
+}
+
+template <typename T>
+absl::Status Resharder<T>::Scatter(const T* held, const Elements& elements,
+                                   Write write) {
+  const ReshardPlan plan = PlanFor(elements);
+  for (const ReshardPlan::UnitExchange& unit : plan.units()) {
     T* to = host_sent_;
     for (const auto& runs : unit.held) {
       for (const ReshardPlan::Run& run : runs) {
@@ -89,8 +96,10 @@ absl::Status Resharder<T>::Scatter(const T* held, Write write) {
 }
 
 template <typename T>
-absl::Status Resharder<T>::Gather(Read read, T* held) {
-  for (const ReshardPlan::UnitExchange& unit : plan_.units()) {
+absl::Status Resharder<T>::Gather(Read read, const Elements& elements,
+                                  T* held) {
+  const ReshardPlan plan = PlanFor(elements);
+  for (const ReshardPlan::UnitExchange& unit : plan.units()) {
     T* to = host_sent_;
     for (const auto& runs : unit.shards) {
       for (const ReshardPlan::Run& run : runs) {

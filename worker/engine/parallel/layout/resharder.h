@@ -7,12 +7,14 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <utility>
 #include <vector>
 
 #include "absl/functional/function_ref.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "absl/types/span.h"
 #include "worker/collective/collective.h"
 #include "worker/engine/ops/ops.h"
 #include "worker/engine/parallel/layout/reshard_plan.h"
@@ -33,16 +35,19 @@ class Resharder {
   // run of this rank's shards.
   using Write =
       absl::FunctionRef<absl::Status(const ReshardPlan::Run&, const T* in)>;
-  absl::Status Scatter(const T* held, Write write);
+  // `elements` as in ReshardPlan::Part; nullopt: all.
+  using Elements = std::optional<absl::Span<const ParameterSpan>>;
+  absl::Status Scatter(const T* held, const Elements& elements, Write write);
 
   // The reverse: each element comes from the rank that counts it.
   using Read = absl::FunctionRef<absl::Status(const ReshardPlan::Run&, T* out)>;
-  absl::Status Gather(Read read, T* held);
+  absl::Status Gather(Read read, const Elements& elements, T* held);
 
  private:
   Resharder(ReshardPlan plan, collective::Collective& world, BasicOps<T>& ops)
       : plan_(std::move(plan)), world_(world), ops_(ops) {}
 
+  ReshardPlan PlanFor(const Elements& elements) const;
   // Sends `send_counts` of host_sent_ and receives into host_received_.
   absl::Status Exchange(std::vector<int64_t> send_counts,
                         std::vector<int64_t> receive_counts);

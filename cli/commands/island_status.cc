@@ -1,0 +1,93 @@
+#include <memory>
+#include <string>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "absl/time/time.h"
+#include "base/status/status_macros.h"
+#include "base/time/proto_time.h"
+#include "cli/commands/commands.h"
+#include "cli/output/describe.h"
+#include "cli/output/table.h"
+
+namespace atl::cli {
+namespace {
+
+struct Wanted {
+  std::string run_id;
+  std::string island_id;
+};
+
+absl::StatusOr<v1::Island> FindIsland(coordinator::OperatorClient& client,
+                                      const Wanted& wanted) {
+  v1::ListIslandsRequest request;
+  request.set_run_id(wanted.run_id);
+  request.set_page_size(500);
+  do {
+    ASSIGN_OR_RETURN(v1::ListIslandsResponse response,
+                     client.ListIslands(request));
+    for (const v1::Island& island : response.islands()) {
+      if (island.island_id() == wanted.island_id) return island;
+    }
+    request.set_page_token(response.next_page_token());
+  } while (!request.page_token().empty());
+  return absl::NotFoundError(
+      absl::StrCat("run ", wanted.run_id, " has no island ", wanted.island_id,
+                   "; atoll island list ", wanted.run_id, " lists them"));
+}
+
+std::string DescribeIsland(const v1::Island& island) {
+  const v1::ReportProgressRequest& progress = island.progress();
+  Fields fields;
+  fields.Add("island", island.island_id());
+  fields.Add("slot", absl::StrCat(island.slot()));
+  fields.Add("state", EnumName(island.state()));
+  if (progress.trainer_silence_seconds() > 0) {
+    fields.AddText(
+        "trainer",
+        absl::StrCat(
+            "has not answered for ",
+            FormatSpan(absl::Seconds(progress.trainer_silence_seconds())),
+            ": look at its log; if it hangs, end it and start it again"));
+  }
+  fields.Add("step", absl::StrCat(progress.step()));
+  fields.Add("tokens/s",
+             FormatCount(static_cast<int64_t>(progress.tokens_per_second())));
+  if (progress.loss_step_count() > 0) {
+    fields.Add("training loss", FormatLoss(progress.loss()));
+  }
+  for (const auto& [name, mean] : progress.metrics()) {
+    fields.Add(name, absl::StrFormat("%.6g", mean));
+  }
+  fields.Add("merged", absl::StrCat(island.merged_count()));
+  fields.Add("not merged", absl::StrCat(island.unmerged_count()));
+  fields.Add("bytes up", FormatBytes(progress.sent_bytes()));
+  fields.Add("bytes down", FormatBytes(progress.received_bytes()));
+  fields.Add("last heard",
+             island.has_last_heard_time()
+                 ? FormatTimestamp(FromProto(island.last_heard_time()))
+                 : "-");
+  return fields.ToString();
+}
+
+absl::Status ShowIsland(Context& context, const Wanted& wanted) {
+  ASSIGN_OR_RETURN(auto client, context.MakeOperatorClient());
+  ASSIGN_OR_RETURN(const v1::Island island, FindIsland(*client, wanted));
+  context.output().Print(ToJson(island), DescribeIsland(island));
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+void AddIslandStatus(CLI::App& app, Context& context) {
+  CLI::App* command = app.add_subcommand(
+      "status", "Show an island: its state, speed and trainer");
+  command->footer("Example:\n  atoll island status laptop kitchen");
+  auto wanted = std::make_shared<Wanted>();
+  command->add_option("run", wanted->run_id, "Id of the run")->required();
+  command->add_option("island", wanted->island_id, "Id of the island")
+      ->required();
+  SetAction(*command, context, ShowIsland, wanted);
+}
+
+}  // namespace atl::cli
