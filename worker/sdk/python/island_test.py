@@ -4,6 +4,7 @@
 import os
 import random
 import sys
+import threading
 import types
 from unittest import mock
 
@@ -17,7 +18,8 @@ from fake_exchange import FakeExchange  # noqa: E402
 import numpy as np  # noqa: E402
 
 import atoll  # noqa: E402
-from atoll import _session as session_module  # noqa: E402
+from atoll import _store as store_module  # noqa: E402
+from atoll import _trainer as trainer_module  # noqa: E402
 from atoll import island as island_module  # noqa: E402
 
 
@@ -162,13 +164,37 @@ class LoopTest(IslandCase):
     def test_metrics_are_means_by_tokens(self):
         def script(peer):
             peer.begin()
-            peer.train(2)
+            self.assertEqual(peer.train(2)["metrics"],
+                             {"accuracy": 0.25, "once": 7.0})
+            self.assertNotIn("metrics", peer.train(1))
             peer.end()
 
         with self.exchange(script), self.island() as island:
             island.step(tokens=1, metrics={"accuracy": 1.0, "once": 7})
-            island.step(tokens=3, metrics={"accuracy": np.float32(0)})
-            self.assertEqual(island.metrics, {"accuracy": 0.25, "once": 7})
+            island.step(tokens=3, metrics={"accuracy": np.float32(0),
+                                           "unknown": float("nan")})
+            self.assertEqual({**island.metrics, "unknown": 0},
+                             {"accuracy": 0.25, "once": 7, "unknown": 0})
+            island.step()
+
+    def test_a_wrong_metric_is_refused_and_named(self):
+        def script(peer):
+            peer.begin()
+            peer.tell("train", step_count=10)
+            self.assertEqual(peer.wait_for_close()[0]["error"]["reason"],
+                             "WRONG_METRIC")
+
+        for number, (metrics, text) in enumerate((
+                ({"a b": 1}, "'a b'"), ({"": 1}, "''"), ({"x" * 65: 1}, "xx"),
+                ({"x\n": 1}, "name"), ({3: 1}, "3 is"),
+                ({"up": float("inf")}, "up is inf"),
+                ({"m%d" % n: n for n in range(33)}, "m32"))):
+            with self.subTest(text=text):
+                self.socket = self.path("socket%d" % number)
+                os.environ["ATOLL_SOCKET"] = self.socket
+                with self.exchange(script), self.assertRaisesRegex(
+                        atoll.Error, text), self.island() as island:
+                    island.step(metrics=metrics)
 
     def test_a_step_with_nothing_due_does_not_touch_the_socket(self):
         def script(peer):
@@ -248,10 +274,11 @@ class LoopTest(IslandCase):
                 os.close(go)
                 os.read(ready, 1)  # Lives until the test ends.
                 os._exit(0)
-            island._client.finish(island._train)
+            island._client.finish(island._train,
+                                  island._client.total(island._train))
             island._client.session.close()
-        island._client._trainer.store.close()
-        self.island()._client._trainer.store.close()  # The lock is free.
+        island._client.close()
+        self.island()._client.close()  # The lock is free.
         os.close(go)
         os.waitpid(child, 0)
         os.close(ready)
@@ -337,7 +364,7 @@ class EndTest(IslandCase):
                     island.step()
                     raise MemoryError("no more memory")
             # The folder is free for another start.
-            self.island()._client._trainer.store.close()
+            self.island()._client.close()
 
     def test_a_step_outside_of_the_block_is_refused(self):
         with self.assertRaisesRegex(atoll.Error, "outside"):
@@ -462,25 +489,62 @@ class SaveTest(IslandCase):
         with self.exchange(script), self.island():
             pass
 
-    def test_an_elastic_run_saves_every_ten_minutes(self):
-        clock = [0.0]
+    def elastic(self, *saves, save=store_module.Store.save):
+        """Asks for saves: (id, time, whether one begins, the answer or None).
+
+        None: an error. A write ends only after the answer to its request.
+        """
+        clock, gate = [0.0], threading.Event()
+
+        def slow(*arguments):
+            self.assertTrue(gate.wait(fake_exchange.PATIENCE_S))
+            save(*arguments)
 
         def script(peer):
             peer.begin(strict=False)
-            for name, now, durable in [("a", 1, "a"), ("b", 600, "a"),
-                                       ("c", 602, "c"), ("d", 603, "c")]:
-                clock[0] = now
+            saver = island._client._trainer._saver
+            for name, clock[0], begins, answer in saves:
+                before = saver._thread
+                if answer is None:
+                    peer.tell("save", save_id=name)
+                    last, = peer.wait_for_close()
+                    self.assertEqual(last["error"]["reason"], "CANNOT_SAVE")
+                    return
                 self.assertEqual(peer.ask("save", save_id=name),
-                                 {"save_id": durable})
+                                 {"save_id": answer})
+                self.assertEqual(saver._thread is not before, begins)
+                gate.set()
+                saver._thread.join()
+                gate.clear()
+            # The exchange may have died before it recorded the last answer.
+            peer.ask("load", save_id=saves[-2][3])
             peer.end()
 
-        with self.exchange(script), mock.patch.object(
-                session_module, "time",
-                types.SimpleNamespace(monotonic=lambda: clock[0])):
-            with self.island():
+        with mock.patch.object(store_module.Store, "save", slow), \
+                mock.patch.object(trainer_module, "time",
+                                  types.SimpleNamespace(
+                                      monotonic=lambda: clock[0])):
+            island = self.island()
+            with self.exchange(script), island:
                 pass
+
+    def test_an_elastic_run_saves_every_ten_minutes_in_the_background(self):
+        self.elastic(("a", 1, True, ""), ("b", 600, False, "a"),
+                     ("c", 602, True, "a"), ("d", 603, False, "c"))
         self.assertEqual(sorted(os.listdir(self.path("work", "states"))),
-                         ["_initial", "a", "c", "run.json"])
+                         ["_initial", "a", "run.json"])
+
+    def test_a_recorded_state_stays_when_saves_are_rare(self):
+        # With rounds of more than ten minutes each request begins a save.
+        self.elastic(("a", 1, True, ""), ("b", 700, True, "a"),
+                     ("c", 1400, True, "b"), ("d", 2100, True, "c"))
+
+    def test_a_save_in_the_background_that_fails_ends_the_next_request(self):
+        def full(*_):
+            raise atoll.Error("the disk is full", reason="CANNOT_SAVE")
+
+        with self.assertRaisesRegex(atoll.Error, "disk is full"):
+            self.elastic(("a", 1, True, ""), ("b", 2, False, None), save=full)
 
     def test_always_means_always(self):
         def script(peer):
@@ -503,7 +567,7 @@ class SaveTest(IslandCase):
             self.assertEqual(last["error"]["code"], "RESOURCE_EXHAUSTED")
 
         island = self.island()
-        store = island._client._trainer.store
+        store = island._client._trainer._store
         begin = store.begin
 
         def full(*arguments):

@@ -148,30 +148,39 @@ class StoreTest(cases.FolderCase):
     def states(self):
         return sorted(os.listdir(self.path("states")))
 
-    def test_the_two_newest_and_the_initial_state_are_kept(self):
+    def save(self, store, save_id, state):
+        store.save(save_id, _tree.flatten(state))
+
+    def test_older_states_than_the_recorded_one_are_deleted(self):
         store = self.store("first")
-        self.assertEqual(store.newest(), "")
+        self.assertEqual(store.saved(), [])
         for number in range(5):
-            store.save("s-%d" % number, number)
-            self.assertEqual(store.newest(), "s-%d" % number)
+            if number:
+                store.forget_before("s-%d" % (number - 1))
+            self.save(store, "s-%d" % number, number)
+        self.assertEqual(store.saved(), ["s-3", "s-4"])
         self.assertEqual(self.states(), ["_initial", "run.json", "s-3", "s-4"])
+        store.forget_before("")  # The record names the initial state.
+        store.forget_before("unknown")
+        self.assertEqual(store.saved(), ["s-3", "s-4"])
         self.assertEqual(store.load("s-3"), 3)
         self.assertEqual(store.load(""), "first")
 
-    def test_a_state_that_was_loaded_outlives_the_next_save(self):
+    def test_a_load_deletes_every_other_state(self):
         store = self.store()
-        store.save("known", 1)
-        store.save("unknown", 2)  # The exchange has died before it knew.
+        self.save(store, "known", 1)
+        self.save(store, "unknown", 2)  # The exchange died before it knew.
         self.assertEqual(store.load("known"), 1)
-        store.save("next", 3)
+        self.assertEqual(store.saved(), ["known"])
+        self.save(store, "next", 3)
         self.assertEqual(store.load("known"), 1)
 
     def test_the_same_id_may_be_saved_again(self):
         store = self.store()
-        store.save("a", 1)
-        store.save("b", 2)
-        store.save("a", 3)
-        self.assertEqual((store.newest(), store.load("a")), ("a", 3))
+        self.save(store, "a", 1)
+        self.save(store, "b", 2)
+        self.save(store, "a", 3)
+        self.assertEqual((store.saved(), store.load("a")), (["b", "a"], 3))
 
     def test_the_initial_state_is_that_of_the_first_start(self):
         self.store("first").close()
@@ -184,12 +193,12 @@ class StoreTest(cases.FolderCase):
 
     def test_states_are_found_after_a_restart(self):
         store = self.store()
-        store.save("a", [1])
+        self.save(store, "a", [1])
         store.close()
         with open(self.path("states", "b.tmp"), "wb") as file:
             file.write(b"half")
         store = self.store()
-        self.assertEqual((store.newest(), store.load("a")), ("a", [1]))
+        self.assertEqual((store.saved(), store.load("a")), (["a"], [1]))
         self.assertNotIn("b.tmp", self.states())
 
     def test_another_run_or_island_is_refused_and_named(self):
@@ -210,7 +219,7 @@ class StoreTest(cases.FolderCase):
 
     def test_a_damaged_file_is_an_error(self):
         store = self.store()
-        store.save("a", {"x": np.arange(100)})
+        self.save(store, "a", {"x": np.arange(100)})
         path = self.path("states", "a")
         with open(path, "rb") as file:
             data = file.read()

@@ -2,21 +2,22 @@
 
 from __future__ import annotations
 
+import contextlib
 import time
 from typing import Any, Mapping
 
 from ._exchange import Exchange, Patience, RunIsComplete
 from ._messages import Message
-from ._regions import Regions
-from ._session import Session, Trainer
-from ._steps import OpenTrain
+from ._session import Session
+from ._steps import OpenTrain, Total
+from ._trainer import Trainer
 from .errors import ConnectionLost, Error
 
 _LEAVE_S_MAX = 60.0
 
 
 class Client:
-    """Connects, answers, and connects again.
+    """Connects, answers, and connects again: the leader's.
 
     A ConnectionLost never leaves `next` and `recover`; one that another method
     raises is for `recover`.
@@ -29,16 +30,20 @@ class Client:
         self._run_uid = ""
         self._exchange = exchange
         self._trainer = trainer
-        self._regions: Regions | None = None
 
     def next(self) -> OpenTrain | Mapping[str, Any]:
         """Answers requests until one to train, or the end: its message."""
+        result = self._next()
+        self._trainer.announce(result)
+        return result
+
+    def _next(self) -> OpenTrain | Mapping[str, Any]:
         while True:
             try:
                 if self.session is None:
                     self._connect()
                 assert self.session is not None
-                result = self.session.serve(self._take_regions)
+                result = self.session.serve()
                 self.patience.succeeded()
                 return result
             except RunIsComplete:
@@ -65,20 +70,8 @@ class Client:
                         (hello["run_id"], hello["run_uid"]),
                         reason="OTHER_RUN", code="FAILED_PRECONDITION")
         self._run_uid = hello["run_uid"]
-        self._trainer.store.begin(hello["run_id"], hello["run_uid"],
-                                  hello["island_id"])
-
-    def _take_regions(self, regions: Regions) -> Regions:
-        """Binds the first regions; later ones take the place of the first."""
-        try:
-            if self._regions is None:
-                self._trainer.parameters.bind(regions)
-                self._regions = regions
-            else:
-                self._regions.become(regions)
-        finally:
-            regions.close()
-        return self._regions
+        self._trainer.begin(hello["run_id"], hello["run_uid"],
+                            hello["island_id"])
 
     def _lose(self, error: ConnectionLost) -> None:
         self._drop()
@@ -90,35 +83,104 @@ class Client:
             self.session = None
 
     def look(self) -> Message | None:
-        """What came while a train is open: an interrupt, the end, or None."""
+        """What came while a train is open: an interrupt, the end, or None.
+
+        With several ranks always None: they learn of it after the train.
+        Error: another rank has failed.
+        """
+        if self._trainer.ranks.size > 1:
+            self._trainer.ranks.check()
+            return None
         assert self.session is not None
         return self.session.look()
 
     def progress(self, train: OpenTrain) -> None:
         assert self.session is not None
-        self.session.progress(train)
+        body = train.progress()
+        if self._trainer.ranks.size == 1:
+            self.session.progress(train, body)
+            return
+        body.pop("token_count", None)  # They are this rank's only.
+        with contextlib.suppress(ConnectionLost):
+            self.session.progress(train, body)
 
-    def finish(self, train: OpenTrain) -> None:
+    def total(self, train: OpenTrain) -> Total:
+        """What the steps of all ranks add up to."""
+        return self._trainer.total(train)
+
+    def finish(self, train: OpenTrain, total: Total) -> None:
         assert self.session is not None
-        self.session.finish(train)
+        self.session.finish(train, total.answer())
 
     def leave(self, train: OpenTrain) -> None:
         """Hands in `train`, and answers requests until the end, a minute."""
         assert self.session is not None
+        body = self.total(train).answer()
         deadline = time.monotonic() + _LEAVE_S_MAX
         result: OpenTrain | Mapping[str, Any] = train
-        while isinstance(result, OpenTrain):
-            self.session.finish(result, leave=True)
-            result = self.session.serve(self._take_regions, deadline)
+        try:
+            while isinstance(result, OpenTrain):
+                self.session.finish(result, {**body, "leave": True})
+                result = self.session.serve(deadline)
+                body = {"step_count": 0, "token_count": 0}
+        except ConnectionLost as error:
+            self._trainer.announce({"complete": False,
+                                    "message": error.message})
+            raise
+        self._trainer.announce(result)
 
     def fail(self, error: Error) -> None:
-        """Tells the exchange why the trainer ends."""
+        """Tells the exchange, and the other ranks, why the trainer ends."""
+        error = self._trainer.ranks.fail(error)
         if self.session is not None:
             self.session.fail(error)
             self.session = None
+        self._trainer.ranks.told()
+        self._trainer.ranks.close()
 
     def close(self) -> None:
         """Closes the connection; the exchange, if it is a child, ends."""
         self._drop()
         self._exchange.end()
-        self._trainer.store.close()
+        self._trainer.close()
+
+
+class Follower:
+    """What Client is on the leader, on the other ranks."""
+
+    def __init__(self, trainer: Trainer):
+        self._trainer = trainer
+
+    def next(self) -> OpenTrain | Mapping[str, Any]:
+        return self._trainer.follow()
+
+    def recover(self, error: ConnectionLost) -> OpenTrain | Mapping[str, Any]:
+        raise error  # Only the leader has a connection to lose.
+
+    def look(self) -> Message | None:
+        self._trainer.ranks.check()
+        return None
+
+    def progress(self, train: OpenTrain) -> None:
+        pass
+
+    def total(self, train: OpenTrain) -> Total:
+        return self._trainer.total(train)
+
+    def finish(self, train: OpenTrain, total: Total) -> None:
+        pass
+
+    def leave(self, train: OpenTrain) -> None:
+        self.total(train)
+        if isinstance(self.next(), OpenTrain):
+            raise Error("this rank has left the loop, and rank 0 trains on",
+                        reason="UNEQUAL_STEPS", code="FAILED_PRECONDITION",
+                        hint="Leave the loop on all ranks after the same "
+                        "step.")
+
+    def fail(self, error: Error) -> None:
+        self._trainer.ranks.fail(error)
+        self._trainer.ranks.close()
+
+    def close(self) -> None:
+        self._trainer.close()

@@ -34,6 +34,7 @@ def of_module(model: Any, buffers: str, names: Any) -> dict[str, Tensor]:
                   if isinstance(m, torch.nn.Embedding)}
     tensors = {}
     for name, tensor in shared_tensors(model, buffers, names).items():
+        _torch.refuse_unusual(tensor, name)
         values = tensor.detach().to("cpu", torch.float32).numpy()
         tensors[name] = Tensor(values, "embedding" if id(tensor) in embeddings
                                else "matrix" if values.ndim > 1 else "vector")

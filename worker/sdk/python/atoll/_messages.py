@@ -21,7 +21,7 @@ PACKET_BYTES_MAX = 65536   # Of a packet, in bytes.
 _TEXT_LENGTH_MAX = 1000    # Of a text that is sent, in characters.
 
 # Fields of each message. A list of one type is a repeated field; a dict is a
-# message.
+# message; a tuple of one type is a map from texts.
 _TENSOR = {"name": "string", "shape": ["int64"], "element_offset": "int64"}
 _KINDS: dict[str, dict[str, Any]] = {
     "hello": {"version": "int32", "run_id": "string", "run_uid": "string",
@@ -35,7 +35,7 @@ _KINDS: dict[str, dict[str, Any]] = {
     "train": {"step": "int64", "step_count": "int64", "version": "int64",
               "lr_scale": "double", "data_shard": "int32",
               "data_position": "int64", "token_count": "int64",
-              "loss": "double", "leave": "bool"},
+              "loss": "double", "leave": "bool", "metrics": ("double",)},
     "evaluate": {"version": "int64", "loss": "double", "token_count": "int64"},
     "save": {"save_id": "string"},
     "load": {"save_id": "string"},
@@ -95,9 +95,13 @@ def _read(value: Any, kind: Any, name: str) -> Any:
         if not isinstance(value, list):
             raise unreadable("%s is not a list" % name)
         return [_read(item, kind[0], name) for item in value]
+    if isinstance(kind, tuple) and value is None:
+        return {}
+    if isinstance(kind, (dict, tuple)) and not isinstance(value, dict):
+        raise unreadable("%s is not an object" % name)
+    if isinstance(kind, tuple):
+        return {key: _read(item, kind[0], name) for key, item in value.items()}
     if isinstance(kind, dict):
-        if not isinstance(value, dict):
-            raise unreadable("%s is not an object" % name)
         return {field: _read(value.get(field), of, "%s.%s" % (name, field))
                 for field, of in kind.items()}
     if value is None:  # JSON null, or missing.
@@ -143,6 +147,8 @@ def _write(value: Any, kind: Any) -> Any:
         return [_write(item, kind[0]) for item in value]
     if isinstance(kind, dict):
         return {field: _write(v, kind[field]) for field, v in value.items()}
+    if isinstance(kind, tuple):
+        return {key: _write(item, kind[0]) for key, item in value.items()}
     if kind == "int64":
         return str(int(value))
     if kind == "double":

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any, Callable, Iterable, Mapping
 
-from . import _torch
-from ._parameters import check_layout
+from . import _shards, _torch
+from ._parameters import Parameters, check_layout
 from ._regions import Regions
 from .errors import Error
 
@@ -13,8 +13,13 @@ BUFFERS = ("local", "average")
 
 
 def layout_name(name: str) -> str:
-    """The name of a parameter without what torch.compile and DDP prepend."""
-    return name.replace("_orig_mod.", "").removeprefix("module.")
+    """A parameter's name without what wrappers of the model prepend.
+
+    They are those of torch.compile, activation checkpoints and DDP.
+    """
+    for wrapper in ("_orig_mod.", "_checkpoint_wrapped_module."):
+        name = name.replace(wrapper, "")
+    return name.removeprefix("module.")
 
 
 def shared_tensors(model: Any, buffers: str,
@@ -44,7 +49,7 @@ def shared_tensors(model: Any, buffers: str,
         if short in tensors:
             raise Error("two tensors have the name %s" % short,
                         code="INVALID_ARGUMENT")
-        _torch.refuse_unusual(tensor, name)
+        _torch.refuse_unusual(_shards.local(tensor), name)
         if not tensor.is_floating_point():
             raise Error("%s is not of floating-point numbers" % name,
                         code="INVALID_ARGUMENT")
@@ -52,7 +57,7 @@ def shared_tensors(model: Any, buffers: str,
     return tensors
 
 
-class ModuleParameters:
+class ModuleParameters(Parameters):
     """Parameters of a module.
 
     A float32 parameter on the CPU becomes a view of its region: reading and

@@ -22,6 +22,10 @@ class Parameters(Protocol):
     def write(self, fragments: Iterable[int]) -> None:
         """Takes the values in the regions of these fragments."""
 
+    def shards(self) -> Mapping[str, Any]:
+        """A DTensor of each kind: {_shards.describe(tensor): tensor}."""
+        return {}
+
 
 def check_layout(mine: Mapping[str, tuple[int, ...]],
                  views: Mapping[str, np.ndarray]) -> None:
@@ -45,7 +49,7 @@ def check_layout(mine: Mapping[str, tuple[int, ...]],
                         hint="Use the model that the run was created with.")
 
 
-class RegionParameters:
+class RegionParameters(Parameters):
     """The regions are the parameters: nothing is copied.
 
     Attributes:
@@ -65,7 +69,7 @@ class RegionParameters:
         pass
 
 
-class ArrayParameters:
+class ArrayParameters(Parameters):
     """The trainer's own arrays: copied at each read and write."""
 
     def __init__(self, arrays: Mapping[str, np.ndarray]):

@@ -52,6 +52,15 @@ class Region:
         self.flat = np.frombuffer(
             mmap.mmap(file, element_count * _ELEMENT_BYTES), dtype="<f4")
 
+    def describe(self) -> dict[str, Any]:
+        """The region, for `Regions.of`."""
+        file = os.fstat(self._file)
+        return {"file": self._file, "inode": [file.st_dev, file.st_ino],
+                "element_count": self.element_count, "last": True,
+                "tensors": [{"name": name, "shape": list(shape),
+                             "element_offset": offset}
+                            for name, (shape, offset) in self.tensors.items()]}
+
     def add(self, name: str, shape: list[int], offset: int) -> None:
         if any(size < 1 for size in shape):
             raise unreadable("tensor %s has the shape %s" % (name, shape))
@@ -83,12 +92,17 @@ class Region:
 
 
 class Regions:
-    """The regions of a connection, in the order of fragments."""
+    """The regions of a connection, in the order of fragments.
+
+    Attributes:
+      is_shared: Their memory is the exchange's, not a stand-in.
+    """
 
     def __init__(self, fragment_count: int):
         if fragment_count < 1:
             raise unreadable("fragment_count is %d" % fragment_count)
         self.fragment_count = fragment_count
+        self.is_shared = True
         self.fragments: list[Region] = []
         self.complete = False
         self._names: set[str] = set()
@@ -168,3 +182,52 @@ class Regions:
     def close(self) -> None:
         for region in self.fragments:
             region.close()
+
+    def describe(self) -> dict[str, Any]:
+        """What another process needs for `of`, until `close`."""
+        return {"node": node(), "pid": os.getpid(),
+                "fragments": [region.describe() for region in self.fragments]}
+
+    @classmethod
+    def of(cls, described: dict[str, Any]) -> "Regions":
+        """The regions of another process.
+
+        On another node they are memory of this process which nothing touches,
+        and which therefore takes no room.
+        """
+        regions = cls(len(described["fragments"]))
+        files = _open_files(described)
+        regions.is_shared = files is not None
+        for number, region in enumerate(described["fragments"]):
+            if files is None:
+                file = os.memfd_create("region", os.MFD_CLOEXEC)
+                os.ftruncate(file, region["element_count"] * _ELEMENT_BYTES)
+            else:
+                file = files[number]
+            regions.add({**region, "fragment": number}, file)
+        return regions
+
+
+def node() -> tuple[str, str]:
+    """Names the processes that can open each other's descriptors."""
+    with open("/proc/sys/kernel/random/boot_id", encoding="ascii") as file:
+        return file.read(), os.readlink("/proc/self/ns/pid")
+
+
+def _open_files(described: dict[str, Any]) -> list[int] | None:
+    """Opens the regions of a process; None if it is on another node."""
+    if described["node"] != node():
+        return None
+    files: list[int] = []
+    try:
+        for region in described["fragments"]:
+            files.append(os.open("/proc/%d/fd/%d" % (
+                described["pid"], region["file"]), os.O_RDWR | os.O_CLOEXEC))
+            file = os.fstat(files[-1])
+            if [file.st_dev, file.st_ino] != region["inode"]:
+                raise OSError("another file")
+        return files
+    except OSError:  # For example, of another user.
+        for opened in files:
+            os.close(opened)
+        return None

@@ -4,31 +4,17 @@ from __future__ import annotations
 
 import contextlib
 import time
-from typing import Any, Callable, NamedTuple
+from typing import Any
 
-from . import _messages, _torch
+from . import _messages
 from ._connection import Connection
 from ._messages import Message
-from ._parameters import Parameters
 from ._regions import Regions
-from ._state import KeptRandom, State
 from ._steps import OpenTrain
-from ._store import Store
+from ._trainer import Trainer
 from .errors import ConnectionLost, Error
 
 _HELLO_S_MAX = 900.0  # The exchange may wait for the run to exist.
-_ELASTIC_SAVE_S = 600.0
-
-
-class Trainer(NamedTuple):
-    """What a conversation works on; it lives longer than a connection."""
-
-    parameters: Parameters
-    state: State
-    store: Store
-    saves_always: bool
-    # () -> (loss, token_count), or None: the trainer does not evaluate.
-    evaluator: Callable[[], Callable[[], Any] | None]
 
 
 class Session:
@@ -43,7 +29,6 @@ class Session:
         """Says hello. ConnectionLost, or Error: it cannot go on."""
         self._connection = connection
         self._trainer = trainer
-        self._last_save: float | None = None
         self._open_seq = 0  # Of the request that is not answered; 0: none.
         connection.send(1, "hello", {"version": _messages.VERSION})
         message = connection.receive(_HELLO_S_MAX)
@@ -62,13 +47,11 @@ class Session:
         self.hello = message.body
         self.regions = Regions(self.hello["fragment_count"])
 
-    def serve(self, on_layout: Callable[[Regions], Regions],
-              deadline: float | None = None) -> OpenTrain | dict[str, Any]:
+    def serve(self, deadline: float | None = None
+              ) -> OpenTrain | dict[str, Any]:
         """Answers requests until one to train, or the end, which it returns.
 
-        Args:
-          on_layout: Takes the complete regions; returns those to use.
-          deadline: time.monotonic() at which it raises ConnectionLost.
+        `deadline`: time.monotonic() at which it raises ConnectionLost.
         """
         while True:
             wait = None if deadline is None else deadline - time.monotonic()
@@ -86,7 +69,7 @@ class Session:
             self._open_seq = message.seq
             if message.kind == "train":
                 return self._open_train(message)
-            self._answer(message, on_layout)
+            self._answer(message)
 
     def look(self) -> Message | None:
         """What came while a train is open: an interrupt, the end, or None."""
@@ -97,16 +80,13 @@ class Session:
                 raise self._refuse("%s while a train is open" % message.kind)
         return message
 
-    def finish(self, train: OpenTrain, leave: bool = False) -> None:
-        body = train.answer()
-        if leave:
-            body["leave"] = True
+    def finish(self, train: OpenTrain, body: dict[str, Any]) -> None:
+        """Answers the open train."""
         self._connection.send(train.seq, "train", body)
         self._open_seq = 0
 
-    def progress(self, train: OpenTrain) -> None:
-        self._connection.send(train.seq, "progress", train.progress(),
-                              wait=False)
+    def progress(self, train: OpenTrain, body: dict[str, Any]) -> None:
+        self._connection.send(train.seq, "progress", body, wait=False)
 
     def fail(self, error: Error) -> None:
         """Tells the exchange why the trainer cannot go on; then closes."""
@@ -139,13 +119,12 @@ class Session:
                                message.body["step_count"])
         return OpenTrain(message.seq, message.body)
 
-    def _answer(self, message: Message,
-                on_layout: Callable[[Regions], Regions]) -> None:
+    def _answer(self, message: Message) -> None:
         handler = getattr(self, "_on_" + message.kind, None)
         if message.kind == "layout":
             self.regions.add(message.body, self._connection.take_file())
             if self.regions.complete:
-                self.regions = on_layout(self.regions)
+                self.regions = self._trainer.take_regions(self.regions)
             answer = {}
         elif handler is None:
             raise self._refuse("a %s from the exchange" % message.kind)
@@ -158,12 +137,12 @@ class Session:
 
     def _on_read(self, body: dict[str, Any]) -> dict[str, Any]:
         self._check_fragments(body)
-        self._trainer.parameters.read(body["fragments"])
+        self._trainer.read(body["fragments"])
         return {}
 
     def _on_write(self, body: dict[str, Any]) -> dict[str, Any]:
         self._check_fragments(body)
-        self._trainer.parameters.write(body["fragments"])
+        self._trainer.write(body["fragments"])
         return {}
 
     def _check_fragments(self, body: dict[str, Any]) -> None:
@@ -171,27 +150,15 @@ class Session:
             self.regions.views(fragment)
 
     def _on_save(self, body: dict[str, Any]) -> dict[str, Any]:
-        store, now = self._trainer.store, time.monotonic()
-        is_due = (self.hello["strict"] or self._trainer.saves_always or
-                  self._last_save is None or
-                  now - self._last_save >= _ELASTIC_SAVE_S)
-        if not is_due:
-            return {"save_id": store.newest()}
-        store.save(body["save_id"], self._trainer.state.capture())
-        self._last_save = now
-        return {"save_id": body["save_id"]}
+        return {"save_id": self._trainer.save(body["save_id"],
+                                              self.hello["strict"])}
 
     def _on_load(self, body: dict[str, Any]) -> dict[str, Any]:
-        self._trainer.state.restore(self._trainer.store.load(body["save_id"]))
+        self._trainer.load(body["save_id"])
         return {"save_id": body["save_id"]}
 
     def _on_evaluate(self, body: dict[str, Any]) -> dict[str, Any]:
-        evaluate = self._trainer.evaluator()
-        if evaluate is None:
+        total = self._trainer.evaluate()
+        if total is None:
             return {"token_count": 0}
-        torch = _torch.loaded()
-        with torch.no_grad() if torch else contextlib.nullcontext():
-            with KeptRandom():
-                result = evaluate()
-        loss, tokens = result if isinstance(result, tuple) else (result, 1)
-        return {"loss": float(loss), "token_count": int(tokens)}
+        return {"loss": total.loss, "token_count": total.token_count}

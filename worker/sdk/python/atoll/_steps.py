@@ -3,13 +3,89 @@
 from __future__ import annotations
 
 import math
-from typing import Any, Mapping
+import re
+from typing import Any, Iterable, Mapping, NamedTuple, Sequence
 
 import numpy as np
 
 from . import _torch
+from .errors import Error
 
 _WAITING_COUNT_MAX = 4096
+_METRIC = re.compile(r"[A-Za-z0-9_./-]{1,64}\Z")
+_METRIC_COUNT_MAX = 32
+
+
+class Sums(NamedTuple):
+    """One rank's steps of a `train`, or its evaluation.
+
+    Attributes:
+      metrics: {name: (weighted sum, weight)}.
+    """
+
+    step_count: int
+    token_count: int
+    loss: float | None
+    metrics: Mapping[str, tuple[float, float]]
+
+
+class Total(NamedTuple):
+    """The steps of all ranks; metrics are means."""
+
+    step_count: int
+    token_count: int
+    loss: float | None
+    metrics: dict[str, float]
+
+    def answer(self) -> dict[str, Any]:
+        """The body of the answer to `train`."""
+        body: dict[str, Any] = {"step_count": self.step_count,
+                                "token_count": self.token_count}
+        if self.loss is not None:
+            body["loss"] = self.loss
+        metrics = {name: value for name, value in self.metrics.items()
+                   if math.isfinite(value)}
+        if metrics:
+            body["metrics"] = metrics
+        return body
+
+
+def total_of(ranks: Sequence[Sums], replicas: Iterable[int]) -> Total:
+    """Adds up what all ranks have done.
+
+    Tokens are those of `replicas`, the leader's data-parallel group: other
+    ranks work on the same ones. Losses and metrics are means over all ranks
+    that have them, weighted by tokens.
+
+    Error UNEQUAL_STEPS: a rank has trained more steps than another.
+    """
+    for rank, sums in enumerate(ranks):
+        if sums.step_count != ranks[0].step_count:
+            raise Error("rank %d has trained %d steps and rank 0 %d" %
+                        (rank, sums.step_count, ranks[0].step_count),
+                        reason="UNEQUAL_STEPS", code="FAILED_PRECONDITION",
+                        hint="Call step once a step on every rank, and leave "
+                        "the loop on all ranks after the same step.")
+    losses = [(sums.loss, sums.token_count) for sums in ranks
+              if sums.loss is not None]
+    metrics: dict[str, tuple[float, float]] = {}
+    for sums in ranks:
+        for name, (value, weight) in sums.metrics.items():
+            before = metrics.get(name, (0.0, 0.0))
+            metrics[name] = (before[0] + value, before[1] + weight)
+    return Total(ranks[0].step_count,
+                 sum(ranks[rank].token_count for rank in replicas),
+                 _mean(losses), {name: value / weight for name,
+                                 (value, weight) in metrics.items()})
+
+
+def _mean(weighted: Sequence[tuple[float, int]]) -> float | None:
+    if len(weighted) < 2:
+        return weighted[0][0] if weighted else None
+    total = sum(weight for _, weight in weighted)
+    if not total:
+        return sum(value for value, _ in weighted) / len(weighted)
+    return sum(value * weight for value, weight in weighted) / total
 
 
 class OpenTrain:
@@ -31,7 +107,7 @@ class OpenTrain:
         self._loss_sum = 0.0
         self._loss_count = 0
         self._newest_loss: float | None = None
-        self._metrics: dict[str, list[float]] = {}  # Weighted sum, weight.
+        self._metrics: dict[str, tuple[float, float]] = {}  # As in Sums.
 
     def add(self, loss: Any, tokens: Any,
             metrics: Mapping[str, Any] | None) -> bool:
@@ -57,14 +133,28 @@ class OpenTrain:
     def _add_metrics(self, metrics: Mapping[str, Any], tokens: Any) -> None:
         weight = float(tokens) or 1.0
         for name, value in metrics.items():
-            sums = self._metrics.setdefault(name, [0.0, 0.0])
-            sums[0] += weight * float(value)
-            sums[1] += weight
+            before = self._metrics.get(name)
+            if before is None:
+                self._check_metric(name)
+                before = (0.0, 0.0)
+            value = float(value)
+            if math.isinf(value):
+                raise Error("the metric %s is %s" % (name, value),
+                            reason="WRONG_METRIC", code="INVALID_ARGUMENT",
+                            hint="Leave it out of this step, or give NaN.")
+            self._metrics[name] = (before[0] + weight * value,
+                                   before[1] + weight)
 
-    def metrics(self) -> dict[str, float]:
-        """The mean of each metric, weighted by tokens."""
-        return {name: total / weight
-                for name, (total, weight) in self._metrics.items()}
+    def _check_metric(self, name: str) -> None:
+        if not isinstance(name, str) or not _METRIC.match(name):
+            raise Error("%.80r is not a metric's name" % (name,),
+                        reason="WRONG_METRIC", code="INVALID_ARGUMENT",
+                        hint="Use 1 to 64 of the characters A-Z a-z 0-9 _ . / "
+                        "and -.")
+        if len(self._metrics) >= _METRIC_COUNT_MAX:
+            raise Error("%s is one metric too many: %d are the most" %
+                        (name, _METRIC_COUNT_MAX), reason="WRONG_METRIC",
+                        code="INVALID_ARGUMENT", hint="Give fewer metrics.")
 
     def _read_losses(self) -> None:
         on_devices = [x for x in self._waiting
@@ -83,14 +173,12 @@ class OpenTrain:
             self._newest_loss = value
         self._waiting.clear()
 
-    def answer(self) -> dict[str, Any]:
-        """The answer: steps, tokens, and the mean loss if there is one."""
+    def sums(self) -> Sums:
+        """This rank's steps so far. Waits for the losses' device."""
         self._read_losses()
-        body: dict[str, Any] = {"step_count": self.done,
-                                "token_count": int(self._tokens)}
-        if self._loss_count:
-            body["loss"] = self._loss_sum / self._loss_count
-        return body
+        return Sums(self.done, int(self._tokens),
+                    self._loss_sum / self._loss_count if self._loss_count
+                    else None, self._metrics)
 
     def progress(self) -> dict[str, Any]:
         """The steps so far. Does not wait for a device: it then has no loss."""

@@ -1,7 +1,8 @@
 """The states on disk.
 
     WORK_DIR/lock             held by the trainer while it lives
-    WORK_DIR/states/run.json  {"run_id", "run_uid", "island_id"}: whose it is
+    WORK_DIR/states/run.json  {"run_id", "run_uid", "island_id"}: whose it is,
+                              and "rank": "3 of 8" if there are several
     WORK_DIR/states/_initial  the state in which the trainer was first started
     WORK_DIR/states/SAVE_ID   a saved state
 
@@ -17,7 +18,7 @@ import fcntl
 import json
 import os
 import re
-from typing import Any, Callable
+from typing import Any, Callable, Mapping
 
 from . import _forks, _safetensors, _tree
 from .errors import Error
@@ -25,7 +26,6 @@ from .errors import Error
 _SAVE_ID = re.compile(r"[a-z0-9-]{1,63}\Z")
 _INITIAL = "_initial"
 _RUN = "run.json"
-_KEPT_COUNT = 2
 
 
 def check_save_id(save_id: str) -> None:
@@ -37,14 +37,16 @@ def check_save_id(save_id: str) -> None:
 class Store:
     """The states below a work_dir. One process has it at a time."""
 
-    def __init__(self, work_dir: str, initial: Any):
+    def __init__(self, work_dir: str, initial: Any, rank: str = ""):
         """Takes the folder; `initial` is the state now, for a first start.
 
-        `work_dir` is absolute: the trainer may change its own.
+        `work_dir` is absolute: the trainer may change its own. `rank` names
+        the rank and their number, if there are several.
 
         Error WORK_DIR_IN_USE: another process has it.
         """
         self._work_dir = work_dir
+        self._rank = rank
         self._folder = os.path.join(work_dir, "states")
         # Kept until the run is known; copied, as the trainer goes on.
         self._initial: Any = _tree.flatten(initial)
@@ -72,6 +74,8 @@ class Store:
         Error OTHER_RUN: the folder belongs to another run or island.
         """
         mine = {"run_id": run_id, "run_uid": run_uid, "island_id": island_id}
+        if self._rank:
+            mine["rank"] = self._rank
         try:
             with open(self._path(_RUN), encoding="utf-8") as file:
                 found = json.load(file)
@@ -89,19 +93,30 @@ class Store:
             raise Error("%s holds the states of %s; this is %s" %
                         (self._work_dir, found, mine),
                         reason="OTHER_RUN", code="FAILED_PRECONDITION",
-                        hint="Give another work_dir, or delete this one.")
+                        hint="Give another work_dir, or delete this one. An "
+                        "island keeps the number of its ranks.")
         self._initial = None
 
-    def save(self, save_id: str, state: Any) -> None:
-        """Makes a state durable. Keeps it and the newest one before it."""
+    def save(self, save_id: str, flat: tuple[Any, dict[str, Any]]) -> None:
+        """Makes a state durable, of _tree.flatten. Another thread may call."""
         check_save_id(save_id)
-        self._write(save_id,
-                    lambda file: _write_tree(file, *_tree.flatten(state)))
-        older = [name for name in self._saved if name != save_id]
-        self._keep(older[-(_KEPT_COUNT - 1):] + [save_id])
+        self._write(save_id, lambda file: _write_tree(file, *flat))
+        self._saved = [n for n in self._saved if n != save_id] + [save_id]
 
-    def load(self, save_id: str) -> Any:
+    def saved(self) -> list[str]:
+        """The ids of the durable states, the oldest first."""
+        return list(self._saved)
+
+    def forget_before(self, save_id: str) -> None:
+        """Deletes the states that are older than `save_id`."""
+        names = self.saved()
+        if save_id in names:
+            self._keep(names[names.index(save_id):])
+
+    def load(self, save_id: str, shards: Mapping[str, Any] = {}) -> Any:
         """A state that was saved; "" names the initial one.
+
+        `shards` are those of _tree.unflatten.
 
         Later states are deleted: the exchange has no record of them, and they
         must not push out the one that it knows.
@@ -123,13 +138,9 @@ class Store:
             raise Error("%s is damaged: %s" %
                         (self._path(save_id or _INITIAL), error),
                         reason="DAMAGED_FILE", code="DATA_LOSS") from error
-        state = _tree.unflatten(tree, arrays)
+        state = _tree.unflatten(tree, arrays, shards)
         self._keep([save_id] if save_id else [])
         return state
-
-    def newest(self) -> str:
-        """The id of the newest state; "" is the initial one."""
-        return self._saved[-1] if self._saved else ""
 
     def close(self) -> None:
         self._lock.close()

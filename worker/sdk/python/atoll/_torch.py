@@ -28,6 +28,29 @@ def is_tensor(value: Any) -> bool:
     return torch is not None and isinstance(value, torch.Tensor)
 
 
+def has_ranks() -> bool:
+    """The program has started torch.distributed."""
+    torch = loaded()
+    return (torch is not None and torch.distributed.is_available() and
+            torch.distributed.is_initialized())
+
+
+def is_of_distributed(error: RuntimeError) -> bool:
+    """torch.distributed has raised `error`, for another rank has ended."""
+    return (isinstance(error, loaded().distributed.DistError) if has_ranks()
+            else False) or "third_party/gloo" in str(error)
+
+
+def reshard(model: Any) -> None:
+    """Drops the whole parameters that FSDP2 may have left after a forward.
+
+    They are copies, which do not change with the sharded ones.
+    """
+    for module in model.modules():
+        if callable(getattr(module, "reshard", None)):
+            module.reshard()
+
+
 def refuse_unusual(value: Any, name: str) -> None:
     """Error UNSUPPORTED_TENSOR: a tensor that is not plain and strided."""
     torch = loaded()
@@ -36,7 +59,8 @@ def refuse_unusual(value: Any, name: str) -> None:
         raise Error("%s is a %s of a kind that is not supported" %
                     (name, type(value).__name__), reason="UNSUPPORTED_TENSOR",
                     code="UNIMPLEMENTED",
-                    hint="Use plain tensors on one device.")
+                    hint="Use plain tensors on one device. Create a run "
+                    "before its model is sharded.")
 
 
 def to_array(tensor: Any, name: str) -> _safetensors.Array:

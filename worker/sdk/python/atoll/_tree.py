@@ -1,8 +1,8 @@
 """A state as a file holds it: a tree of plain values, and arrays apart.
 
 Pure. The values are those that JSON has, and tuples, bytes, dictionaries with
-other keys than text, OrderedDict, Counter, NumPy arrays and scalars, and torch
-tensors. Nothing is ever pickled, so that reading a file runs no code.
+other keys than text, OrderedDict, Counter, NumPy arrays and scalars, torch
+tensors, and of a DTensor what this rank holds. Nothing is ever pickled, so that reading a file runs no code.
 
 In JSON a value that JSON lacks is a list [tag, ...], and a list is
 ["list", ...].
@@ -13,11 +13,11 @@ from __future__ import annotations
 import base64
 import collections
 import math
-from typing import Any
+from typing import Any, Mapping
 
 import numpy as np
 
-from . import _torch
+from . import _shards, _torch
 from ._safetensors import Array
 from .errors import Error
 
@@ -58,6 +58,11 @@ def _flatten(value: Any, arrays: dict[str, Array], where: str) -> Any:
     if isinstance(value, (np.ndarray, np.generic)):
         tag = "array" if isinstance(value, np.ndarray) else "scalar"
         return [tag, _keep(_from_numpy(np.asarray(value), where), arrays)]
+    if _shards.is_sharded(value):
+        return ["shard", _keep(_torch.to_array(_shards.local(value), where),
+                               arrays),
+                _shards.describe(value), list(value.shape),
+                list(value.stride())]
     if _torch.is_tensor(value):
         return ["tensor", _keep(_torch.to_array(value, where), arrays)]
     raise Error("%s is a %s, which cannot be saved" %
@@ -83,27 +88,34 @@ def _from_numpy(array: np.ndarray, where: str) -> Array:
     return Array(dtype, array.shape, copy.reshape(-1).view(np.uint8).data)
 
 
-def unflatten(tree: Any, arrays: dict[str, Array]) -> Any:
+def unflatten(tree: Any, arrays: dict[str, Array],
+              shards: Mapping[str, Any] = {}) -> Any:
     """The value again. It owns the memory of `arrays`.
 
-    Error DAMAGED_FILE: `tree` is not of `flatten`.
+    Args:
+      shards: {_shards.describe(DTensor): such a DTensor}.
+
+    Error DAMAGED_FILE: `tree` is not of `flatten`. OTHER_SHARDS: it has a
+    DTensor that is none of `shards`.
     """
     try:
-        return _unflatten(tree, arrays)
+        return _unflatten(tree, arrays, shards)
     except (KeyError, ValueError, TypeError, IndexError) as error:
         raise Error("a state is damaged: %r" % error, reason="DAMAGED_FILE",
                     code="DATA_LOSS") from error
 
 
-def _unflatten(tree: Any, arrays: dict[str, Array]) -> Any:
+def _unflatten(tree: Any, arrays: dict[str, Array],
+               shards: Mapping[str, Any]) -> Any:
     if not isinstance(tree, list):
         return tree
     tag, items = tree[0], tree[1:]
     if tag in ("list", "tuple"):
-        values = [_unflatten(item, arrays) for item in items]
+        values = [_unflatten(item, arrays, shards) for item in items]
         return values if tag == "list" else tuple(values)
     if tag in _MAPS:
-        pairs = [(_unflatten(key, arrays), _unflatten(item, arrays))
+        pairs = [(_unflatten(key, arrays, shards),
+                  _unflatten(item, arrays, shards))
                  for key, item in items]
         return _MAPS[tag](dict(pairs) if tag == "counter" else pairs)
     if tag == "float":
@@ -113,6 +125,8 @@ def _unflatten(tree: Any, arrays: dict[str, Array]) -> Any:
     array = arrays[items[0]]
     if tag == "tensor":
         return _torch.from_array(array)
+    if tag == "shard":
+        return _shards.from_local(_torch.from_array(array), *items[1:], shards)
     numbers = np.frombuffer(array.data, _NUMPY[array.dtype])
     numbers = numbers.reshape(array.shape)
     return numbers if tag == "array" else numbers[()]

@@ -7,14 +7,17 @@ import time
 from types import TracebackType
 from typing import Any, Callable, Mapping
 
-from ._client import Client
+from . import _torch
+from ._client import Client, Follower
 from ._exchange import Exchange
+from ._mesh_parameters import MeshParameters
 from ._module import LocalBuffers, ModuleParameters
 from ._parameters import ArrayParameters, Parameters, RegionParameters
-from ._session import Trainer
+from ._ranks import Alone, Ranks, to_error
 from ._state import State
 from ._steps import OpenTrain
 from ._store import Store
+from ._trainer import Trainer
 from .errors import ConnectionLost, Error
 
 _LOOK_S = 0.05      # Between two looks at the socket while steps go on.
@@ -81,9 +84,6 @@ class Island:
 
         Error: an argument is wrong, or another process uses `work_dir`.
         """
-        if mesh is not None:
-            raise Error("mesh is not supported yet", code="UNIMPLEMENTED",
-                        hint="Run one process an island.")
         if model is not None and arrays is not None:
             raise Error("give model or arrays, not both",
                         code="INVALID_ARGUMENT")
@@ -95,20 +95,29 @@ class Island:
         folder = os.path.abspath(work_dir or os.path.join(
             "atoll-work", "-".join([run] + ([island_id] if island_id else []))))
         objects = dict(state or {})
+        ranks = Ranks(mesh) if _torch.has_ranks() else Alone()
         self._parameters: Parameters
         if model is not None:
-            self._parameters = ModuleParameters(model, buffers, names)
+            self._parameters = (
+                ModuleParameters(model, buffers, names) if
+                isinstance(ranks, Alone) else
+                MeshParameters(model, buffers, names, ranks))
             objects["(buffers)"] = LocalBuffers(model, buffers)
         elif arrays is not None:
             self._parameters = ArrayParameters(arrays)
         else:
             self._parameters = RegionParameters()
-        exchange = Exchange(address, run, island_id, folder)
         self._evaluate = evaluate
         captured = State(objects)
-        self._client = Client(run, exchange, Trainer(
-            self._parameters, captured, Store(folder, captured.capture()),
-            save == "always", lambda: self._evaluate))
+        rank = ("%d of %d" % (ranks.rank, ranks.size) if
+                isinstance(ranks, Ranks) else "")
+        store = Store(os.path.join(folder, "rank-%d" % ranks.rank) if rank else
+                      folder, captured.capture(), rank)
+        trainer = Trainer(ranks, self._parameters, captured, store,
+                          save == "always", lambda: self._evaluate)
+        self._client = (
+            Client(run, Exchange(address, run, island_id, folder), trainer)
+            if ranks.rank == 0 else Follower(trainer))
         self._train: OpenTrain | None = None
         self._newest: Mapping[str, Any] = {}
         self._ended = False
@@ -218,8 +227,9 @@ class Island:
                     self._take(message.body)
                 elif message is not None or train.done >= train.request[
                         "step_count"]:
-                    self.metrics = train.metrics()
-                    self._client.finish(train)
+                    total = self._client.total(train)
+                    self.metrics = total.metrics
+                    self._client.finish(train, total)
                     self._take(self._client.next())
                 elif now >= self._progress_at:
                     self._progress_at = now + _PROGRESS_S
@@ -271,13 +281,7 @@ class Island:
     def _fail(self, error: BaseException) -> None:
         """Ends after an exception, and tells the exchange about it."""
         if not self._ended:
-            if not isinstance(error, Error):
-                code = ("UNKNOWN" if isinstance(error, Exception) else
-                        "CANCELLED")
-                error = Error("the training loop ended with %s: %s" %
-                              (type(error).__name__, error),
-                              reason="TRAINER_FAILED", code=code)
-            self._client.fail(error)
+            self._client.fail(to_error(error))
         self._train = None
         self._ended = True
         self._client.close()

@@ -1,0 +1,171 @@
+"""What the ranks of an island do together for the exchange's requests."""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from typing import Any, Callable, Mapping
+
+from . import _shards, _torch
+from ._parameters import Parameters
+from ._ranks import Alone, Ranks
+from ._regions import Regions
+from ._saver import Saver
+from ._state import KeptRandom, State
+from ._steps import OpenTrain, Sums, Total, total_of
+from ._store import Store
+
+_ELASTIC_SAVE_S = 600.0
+
+
+class Trainer:
+    """Carries out requests; it lives longer than a connection.
+
+    Only the leader's Client calls the methods, but for `follow` and `total`.
+    Each of them broadcasts what to do, does it on every rank, and returns once
+    it is done on all.
+    """
+
+    def __init__(self, ranks: Alone | Ranks, parameters: Parameters,
+                 state: State, store: Store, saves_always: bool,
+                 evaluator: Callable[[], Callable[[], Any] | None]):
+        """`evaluator`: () -> function or None, which does not evaluate."""
+        self.ranks = ranks
+        self._parameters = parameters
+        self._state = state
+        self._store = store
+        self._saver = Saver(store)
+        self._saves_always = saves_always
+        self._evaluator = evaluator
+        self._regions: Regions | None = None
+        self._saved_at: float | None = None
+        self._answered = ""  # The newest answer to a `save` or a `load`.
+
+    # --- On the leader ---------------------------------------------------------
+
+    def begin(self, run_id: str, run_uid: str, island_id: str) -> None:
+        self._ask("begin", run_id, run_uid, island_id)
+
+    def take_regions(self, regions: Regions) -> Regions:
+        """Binds the first regions; later ones take the place of the first.
+
+        Returns those to use, and closes `regions`.
+        """
+        self.ranks.broadcast(("regions", (regions.describe(),)))
+        self.ranks.together(lambda: self._bind(regions))
+        assert self._regions is not None
+        return self._regions
+
+    def read(self, fragments: list[int]) -> None:
+        self._ask("read", fragments)
+
+    def write(self, fragments: list[int]) -> None:
+        self._ask("write", fragments)
+
+    def save(self, save_id: str, strict: bool) -> str:
+        """Saves if it is due. Returns the newest save that all ranks have.
+
+        A run that is not strict saves every ten minutes, in the background.
+        """
+        waits, now = strict or self._saves_always, time.monotonic()
+        is_due = (waits or self._saved_at is None or
+                  now - self._saved_at >= _ELASTIC_SAVE_S)
+        if is_due:
+            self._saved_at = now
+        mine, *others = self._ask("save", save_id, is_due, waits,
+                                  self._answered)
+        self._answered = next((name for name in reversed(mine) if all(
+            name in names for names in others)), "")
+        return self._answered
+
+    def load(self, save_id: str) -> None:
+        self._ask("load", save_id)
+        self._answered, self._saved_at = save_id, None
+
+    def evaluate(self) -> Total | None:
+        results = self._ask("evaluate")
+        if None in results:
+            return None
+        return total_of(results, self.ranks.replicas)
+
+    def announce(self, result: OpenTrain | Mapping[str, Any]) -> None:
+        """Tells the followers what `Client.next` returns."""
+        if isinstance(result, OpenTrain):
+            self.ranks.broadcast(("train", (result.request,)))
+        else:
+            self.ranks.broadcast(("end", (result,)))
+
+    def _ask(self, kind: str, *arguments: Any) -> list[Any]:
+        self.ranks.broadcast((kind, arguments))
+        return self._do(kind, arguments)
+
+    # --- On every rank -------------------------------------------------------
+
+    def follow(self) -> OpenTrain | Mapping[str, Any]:
+        """Does what the leader asks until a train, or the end: its message."""
+        while True:
+            kind, arguments = self.ranks.broadcast()
+            if kind == "train":
+                return OpenTrain(0, *arguments)
+            if kind == "end":
+                return arguments[0]
+            self._do(kind, arguments)
+
+    def total(self, train: OpenTrain) -> Total:
+        """What the steps of all ranks add up to."""
+        return total_of(self.ranks.together(train.sums), self.ranks.replicas)
+
+    def close(self) -> None:
+        self._store.close()
+
+    def _do(self, kind: str, arguments: Any) -> list[Any]:
+        return self.ranks.together(
+            lambda: getattr(self, "_on_" + kind)(*arguments))
+
+    def _on_begin(self, *run: str) -> None:
+        self._store.begin(*run)
+
+    def _on_regions(self, described: dict[str, Any]) -> None:
+        self._bind(Regions.of(described))
+
+    def _bind(self, regions: Regions) -> None:
+        try:
+            if self._regions is None:
+                self._parameters.bind(regions)
+                self._regions = regions
+            else:
+                self._regions.become(regions)
+        finally:
+            regions.close()
+
+    def _on_read(self, fragments: list[int]) -> None:
+        self._parameters.read(fragments)
+
+    def _on_write(self, fragments: list[int]) -> None:
+        self._parameters.write(fragments)
+
+    def _on_save(self, save_id: str, is_due: bool, waits: bool,
+                 recorded: str) -> list[str]:
+        """Returns the ids of the durable states, the oldest first."""
+        self._saver.raise_error()
+        # The exchange's record names `recorded` at least.
+        self._store.forget_before(recorded)
+        if is_due:
+            self._saver.save(save_id, self._state.capture(), waits)
+        return self._store.saved()
+
+    def _on_load(self, save_id: str) -> None:
+        self._saver.wait()
+        self._state.restore(self._store.load(
+            save_id, self._parameters.shards()))
+
+    def _on_evaluate(self) -> Sums | None:
+        evaluate = self._evaluator()
+        if evaluate is None:
+            return None
+        torch = _torch.loaded()
+        with torch.no_grad() if torch else contextlib.nullcontext():
+            with KeptRandom():
+                result = evaluate()
+        loss, tokens = result if isinstance(result, tuple) else (result, 1)
+        return Sums(0, int(tokens), float(loss), {})
