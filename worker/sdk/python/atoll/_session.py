@@ -29,6 +29,7 @@ class Trainer(NamedTuple):
     saves_always: bool
     # () -> (loss, token_count), or None: the trainer does not evaluate.
     evaluator: Callable[[], Callable[[], Any] | None]
+    data_fingerprint: str = ""  # Of the data that the trainer reads.
 
 
 class Session:
@@ -45,7 +46,10 @@ class Session:
         self._trainer = trainer
         self._last_save: float | None = None
         self._open_seq = 0  # Of the request that is not answered; 0: none.
-        connection.send(1, "hello", {"version": _messages.VERSION})
+        hello: dict[str, Any] = {"version": _messages.VERSION}
+        if trainer.data_fingerprint:
+            hello["data_fingerprint"] = trainer.data_fingerprint
+        connection.send(1, "hello", hello)
         message = connection.receive(_HELLO_S_MAX)
         if message is None:
             raise ConnectionLost("the exchange does not answer the hello")
