@@ -63,6 +63,7 @@ if __name__ == "__main__":
         atoll.create_run(RUN, make_model(), coordinator=sys.argv[2],
                          sequence_length=LENGTH, inner={"batch_size": BATCH},
                          schedule={"round_count": ROUNDS,
-                                   "inner_step_count": STEPS})
+                                   "inner_step_count": STEPS,
+                                   "island_count_min": 2, "min_quorum": 1})
     else:
         join(*sys.argv[2:])
