@@ -90,6 +90,12 @@ class ExamplesTest(cases.FolderCase):
         before, after = self.losses("torch_cnn.py", "torch-cnn")
         self.assertLess(after, before / 2)
 
+    def test_hf_llama(self):
+        if importlib.util.find_spec("transformers") is None:
+            self.skipTest("%s has no transformers" % sys.executable)
+        before, after = self.losses("hf_llama.py", "hf-llama")
+        self.assertLess(after, before / 2)
+
     def test_they_are_short(self):
         for name in os.listdir(_HERE):
             if name.endswith(".py") and not name.endswith("_test.py"):

@@ -73,6 +73,7 @@ def join(address, island_id):
 if __name__ == "__main__":
     if sys.argv[1] == "create":
         atoll.create_run(RUN, arrays=PARAMETERS, coordinator=sys.argv[2],
-                         schedule={"round_count": 20, "inner_step_count": 10})
+                         schedule={"round_count": 20, "inner_step_count": 10,
+                                   "island_count_min": 2, "min_quorum": 1})
     else:
         join(*sys.argv[2:])

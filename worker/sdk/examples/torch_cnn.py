@@ -9,7 +9,6 @@ import zlib
 
 import torch
 from torch import nn
-
 import atoll
 
 RUN, CLASSES, SIDE, BATCH = "torch-cnn", 4, 12, 32
@@ -75,6 +74,7 @@ def join(address, island_id):
 if __name__ == "__main__":
     if sys.argv[1] == "create":
         atoll.create_run(RUN, make_model(), coordinator=sys.argv[2],
-                         schedule={"round_count": 20, "inner_step_count": 10})
+                         schedule={"round_count": 20, "inner_step_count": 10,
+                                   "island_count_min": 2, "min_quorum": 1})
     else:
         join(*sys.argv[2:])

@@ -27,7 +27,7 @@ _KINDS: dict[str, dict[str, Any]] = {
     "hello": {"version": "int32", "run_id": "string", "run_uid": "string",
               "island_id": "string", "program_version": "string",
               "fragment_count": "int32", "strict": "bool",
-              "inner_step_count": "int64"},
+              "inner_step_count": "int64", "data_fingerprint": "string"},
     "layout": {"fragment": "int32", "element_count": "int64",
                "tensors": [_TENSOR], "last": "bool"},
     "read": {"fragments": ["int32"]},

@@ -30,7 +30,10 @@ class Session:
         self._connection = connection
         self._trainer = trainer
         self._open_seq = 0  # Of the request that is not answered; 0: none.
-        connection.send(1, "hello", {"version": _messages.VERSION})
+        hello: dict[str, Any] = {"version": _messages.VERSION}
+        if trainer.data_fingerprint:
+            hello["data_fingerprint"] = trainer.data_fingerprint
+        connection.send(1, "hello", hello)
         message = connection.receive(_HELLO_S_MAX)
         if message is None:
             raise ConnectionLost("the exchange does not answer the hello")

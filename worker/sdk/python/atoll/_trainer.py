@@ -28,9 +28,12 @@ class Trainer:
 
     def __init__(self, ranks: Alone | Ranks, parameters: Parameters,
                  state: State, store: Store, saves_always: bool,
-                 evaluator: Callable[[], Callable[[], Any] | None]):
-        """`evaluator`: () -> function or None, which does not evaluate."""
+                 evaluator: Callable[[], Callable[[], Any] | None],
+                 data_fingerprint: str = ""):
+        """`evaluator`: () -> function or None, which does not evaluate.
+        `data_fingerprint`: of the data that the trainer reads."""
         self.ranks = ranks
+        self.data_fingerprint = data_fingerprint
         self._parameters = parameters
         self._state = state
         self._store = store

@@ -58,7 +58,8 @@ class Island:
                  mesh: Any = None, save: str = "auto",
                  evaluate: Callable[[], Any] | None = None,
                  buffers: str = "local",
-                 names: Callable[[str], str] | Mapping[str, str] | None = None):
+                 names: Callable[[str], str] | Mapping[str, str] | None = None,
+                 data_fingerprint: str = ""):
         """Captures the state; dials nobody yet.
 
         Args:
@@ -81,6 +82,8 @@ class Island:
           buffers: "average": buffers of floating-point numbers are averaged as
             parameters are. "local": each island has its own.
           names: The run's name of each of the model's names that differs.
+          data_fingerprint: Of the data, if Atoll's own engine reads it in
+            other islands of the run: `Data.fingerprint()`.
 
         Error: an argument is wrong, or another process uses `work_dir`.
         """
@@ -114,7 +117,8 @@ class Island:
         store = Store(os.path.join(folder, "rank-%d" % ranks.rank) if rank else
                       folder, captured.capture(), rank)
         trainer = Trainer(ranks, self._parameters, captured, store,
-                          save == "always", lambda: self._evaluate)
+                          save == "always", lambda: self._evaluate,
+                          data_fingerprint)
         self._client = (
             Client(run, Exchange(address, run, island_id, folder), trainer)
             if ranks.rank == 0 else Follower(trainer))
@@ -142,8 +146,12 @@ class Island:
     @property
     def clock(self) -> int:
         """Inner steps of the run before the next step, for schedules."""
-        done = self._train.done if self._train else 0
-        return self._newest.get("step", 0) + done
+        return self._newest.get("step", 0) + self.done_step_count
+
+    @property
+    def done_step_count(self) -> int:
+        """Steps that are done since the one at `data_position`."""
+        return self._train.done if self._train else 0
 
     @property
     def lr_scale(self) -> float:
@@ -157,7 +165,7 @@ class Island:
 
     @property
     def data_position(self) -> int:
-        """First sample of the first step of the open round's steps."""
+        """First sample of the newest request's first step."""
         return self._newest.get("data_position", 0)
 
     def evaluate(self, function: Callable[[], Any]) -> Callable[[], Any]:

@@ -22,6 +22,7 @@ def create_run(run_id: str, model: Any = None, *,
                buffers: str = "local", names: Any = None,
                first_values: Mapping[str, tuple[str, float]] | None = None,
                import_values: bool = False,
+               sequence_length: int | None = None,
                **tables: Any) -> dict[str, Any]:
     """Creates a run, unless it exists; the same call again changes nothing.
 
@@ -44,6 +45,8 @@ def create_run(run_id: str, model: Any = None, *,
         value, another matrix gets normal values with a variance of 1 / inputs,
         another vector 0.
       import_values: Version 0 has the values of `model` or `arrays` instead.
+      sequence_length: Most tokens that one of the inner.batch_size samples of a
+        step counts for. Default: the preset's.
       **tables: Tables and keys of the run file: schedule={...}, inner, outer,
         exchange, merge, data, evaluation, durability="process", ...
 
@@ -58,7 +61,9 @@ def create_run(run_id: str, model: Any = None, *,
                _layout.of_module(model, buffers, names))
     layout = _layout.tensors_json(tensors, fragments, first_values)
     file = {"preset": preset, **tables}
-    file["model"] = {"architecture": "external", **tables.get("model", {})}
+    file["model"] = {"architecture": "external"}
+    if sequence_length is not None:
+        file["model"]["sequence_length"] = sequence_length
     file["data"] = {"format": "external", **tables.get("data", {})}
     flags = ["--coordinator", coordinator] if coordinator else []
     with tempfile.TemporaryDirectory(prefix="atoll-run-") as folder:
@@ -76,6 +81,17 @@ def create_run(run_id: str, model: Any = None, *,
             _atoll("run", "import", run_id, "--model", file["init"]["model"],
                    *flags)
     return data.get("run", data)
+
+
+def get_run(run_id: str, coordinator: str | None = None) -> dict[str, Any]:
+    """A run, as proto/atoll/v1/run.proto describes it in JSON.
+
+    Its ["spec"] is what Data, `schedule` and `hf` take. It lacks the tensors.
+
+    Error NOT_FOUND: there is no such run.
+    """
+    flags = ["--coordinator", coordinator] if coordinator else []
+    return _atoll("run", "show", run_id, *flags)["run"]
 
 
 def _write_values(folder: str, tensors: Mapping[str, _layout.Tensor]) -> str:

@@ -1,0 +1,214 @@
+"""For models and the Trainer of Hugging Face's `transformers`.
+
+The only module of this package that imports transformers: import it by name.
+"""
+
+from __future__ import annotations
+
+import itertools
+from typing import Any, Iterator, Mapping
+
+import transformers
+
+from . import _state
+from .errors import Error
+from .island import Island
+
+
+def model_config(spec: Mapping[str, Any]) -> Any:
+    """The configuration of a run's model, as an export of the run has it.
+
+    AutoModelForCausalLM.from_config makes the model. Its parameters have the
+    names and shapes of the run's tensors.
+
+    Args:
+      spec: The run's RunSpec (proto/atoll/v1/run.proto), as in JSON.
+
+    Error UNKNOWN_MODEL: transformers has no such model, or has its parameters
+    in other tensors.
+    """
+    model = spec["model"]
+    if model["architecture"] == "llama":
+        return transformers.LlamaConfig(
+            vocab_size=model["vocab_size"], hidden_size=model["hidden_size"],
+            intermediate_size=model["intermediate_size"],
+            num_hidden_layers=model["layer_count"],
+            num_attention_heads=model["head_count"],
+            num_key_value_heads=model["kv_head_count"],
+            max_position_embeddings=model["sequence_length"],
+            rope_parameters={"rope_type": "default",
+                             "rope_theta": float(model["rope_theta"])},
+            rms_norm_eps=model["rms_norm_eps"],
+            tie_word_embeddings=model["tie_embeddings"],
+            bos_token_id=None, eos_token_id=None)
+    if model["architecture"] == "gpt2":
+        return transformers.GPT2Config(
+            vocab_size=model["vocab_size"], n_embd=model["hidden_size"],
+            n_inner=model["intermediate_size"], n_layer=model["layer_count"],
+            n_head=model["head_count"], n_positions=model["sequence_length"],
+            layer_norm_epsilon=model["rms_norm_eps"],
+            resid_pdrop=0.0, embd_pdrop=0.0, attn_pdrop=0.0,
+            bos_token_id=None, eos_token_id=None)
+    raise Error("no model of transformers has the tensors of the architecture "
+                "%r" % model["architecture"], reason="UNKNOWN_MODEL",
+                code="UNIMPLEMENTED", hint="Give `model` and `names`.")
+
+
+class _Position:
+    """The Trainer's position: its step, and the next batch of its data."""
+
+    def __init__(self) -> None:
+        self.step = self.epoch = self.batch = 0
+        self.is_restored = False  # The loader is elsewhere.
+
+    def advance(self, step: int, batch_count: int, epoch_size: int) -> None:
+        self.step = step
+        self.batch += batch_count
+        if self.batch >= epoch_size:
+            self.epoch, self.batch = self.epoch + 1, 0
+
+    def state_dict(self) -> dict[str, int]:
+        return {"step": self.step, "epoch": self.epoch, "batch": self.batch}
+
+    def load_state_dict(self, saved: Mapping[str, int]) -> None:
+        self.step, self.epoch, self.batch = (
+            saved["step"], saved["epoch"], saved["batch"])
+        self.is_restored = True
+
+
+class _FromPosition:
+    """A base of a data loader: its batches follow a position, without end.
+
+    The Trainer counts the batches of an epoch, and never asks for more.
+    """
+
+    position: _Position
+
+    def __iter__(self) -> Iterator[Any]:
+        while True:
+            position = self.position
+            position.is_restored = False
+            self.iteration = position.epoch  # Seeds the order, in accelerate.
+            batches = super().__iter__()  # type: ignore[misc]
+            if position.batch:
+                with _state.KeptRandom():  # To skip batches may use some.
+                    first = next(itertools.islice(batches, position.batch,
+                                                  None))
+                batches = itertools.chain([first], batches)
+            for batch in batches:
+                yield batch
+                if position.is_restored:
+                    break
+
+
+class _Losses:
+    """Losses and tokens of the model's forward passes since `take`."""
+
+    def __init__(self) -> None:
+        self._losses: list[Any] = []
+        self._tokens: Any = 0
+        self._is_share = False
+
+    def add(self, model: Any, _: Any, inputs: Mapping[str, Any],
+            outputs: Any) -> None:
+        """A forward hook of the model."""
+        if not model.training:
+            return
+        # With the number of items of the whole step, the model returns its
+        # share of the step's loss.
+        self._is_share = inputs.get("num_items_in_batch") is not None
+        loss = outputs["loss"] if "loss" in outputs else None
+        if loss is not None:
+            self._losses.append(loss.detach())
+        labels = inputs.get("labels")
+        if labels is not None:
+            self._tokens = self._tokens + (labels != -100).sum()
+
+    def take(self) -> tuple[Any, Any]:
+        """The mean loss (None: unknown) and the tokens of a step."""
+        losses, tokens = self._losses, self._tokens
+        self._losses, self._tokens = [], 0
+        if not losses:
+            return None, tokens
+        return sum(losses) / (1 if self._is_share else len(losses)), tokens
+
+
+class AtollCallback(transformers.TrainerCallback):
+    """Makes the training of a Trainer an island of a run.
+
+        trainer = Trainer(model, TrainingArguments(max_steps=...), ...,
+                          callbacks=[atoll.hf.AtollCallback("HOST:7400",
+                                                            run="spring")])
+        trainer.train()
+
+    The island begins with the training and ends with it; the run's end stops
+    the Trainer. Optimizer, scheduler and the Trainer's position are its state.
+    The loss is the one that the model returns; a step's tokens are its labels
+    other than -100.
+
+    A restart repeats the same bits, if an item of the data set uses no random
+    generator, and gradient_accumulation_steps divides the batches of an epoch.
+    It reads the batches of the epoch again that came before its position. The
+    exchange sees an exception in the training as a death of the process.
+
+    Attributes:
+      island: The Island, once the training has begun.
+    """
+
+    island: Island
+
+    def __init__(self, address: str, *, run: str,
+                 state: Mapping[str, Any] | None = None, **options: Any):
+        """
+        Args:
+          address, run: As for Island.
+          state: More objects, as for Island.
+          **options: Others of Island.
+        """
+        self._address = address
+        self._options = {"run": run, **options}
+        self._state = dict(state or {})
+
+    def on_train_begin(self, args, state, control, *, model, optimizer,
+                       lr_scheduler, train_dataloader, **_):
+        try:
+            self._epoch_size = len(train_dataloader)
+        except TypeError as error:
+            raise Error("the Trainer's data set has no length",
+                        code="UNIMPLEMENTED",
+                        hint="Use a data set with __len__ and __getitem__."
+                        ) from error
+        self._position = train_dataloader.position = _Position()
+        # An assignment would find accelerate's property of that name.
+        object.__dict__["__class__"].__set__(train_dataloader, type(
+            "DataLoader", (_FromPosition, type(train_dataloader)), {}))
+        self._losses = _Losses()
+        self._hook = model.register_forward_hook(self._losses.add,
+                                                 with_kwargs=True)
+        self.island = Island(
+            self._address, model=model, **self._options, state={
+                **self._state, "optimizer": optimizer,
+                "scheduler": lr_scheduler, "position": self._position})
+        self.island.start()
+        state.global_step = self._position.step
+
+    def on_pre_optimizer_step(self, args, state, control, *, optimizer, **_):
+        self._rates = [group["lr"] for group in optimizer.param_groups]
+        for group in optimizer.param_groups:
+            group["lr"] = group["lr"] * self.island.lr_scale
+
+    def on_optimizer_step(self, args, state, control, *, optimizer, **_):
+        for group, rate in zip(optimizer.param_groups, self._rates):
+            group["lr"] = rate
+
+    def on_step_end(self, args, state, control, **_):
+        self._position.advance(state.global_step,
+                               args.gradient_accumulation_steps,
+                               self._epoch_size)
+        if not self.island.step(*self._losses.take()):
+            control.should_training_stop = True
+        state.global_step = self._position.step  # A restore may change it.
+
+    def on_train_end(self, args, state, control, **_):
+        self._hook.remove()
+        self.island.close()
