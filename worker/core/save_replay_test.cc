@@ -1,5 +1,6 @@
 #include "worker/core/save_replay.h"
 
+#include <algorithm>
 #include <string>
 #include <vector>
 
@@ -22,7 +23,7 @@ SaveSummary MakeSummary(int64_t clock, int64_t rate_offset = 0) {
 }
 
 // Runs it, `steps_max` steps at a time.
-std::string Run(SaveReplay replay, int64_t steps_max) {
+std::string Repeat(SaveReplay replay, int64_t steps_max) {
   std::string done;
   for (int i = 0; i < 1000; ++i) {
     const SaveReplay::Unit unit = replay.Next();
@@ -56,17 +57,17 @@ TEST(SaveReplayTest, RepeatsStepsAnswersAndPushesInTheirOrder) {
        {MakeSummary(15), {{.clock = 15}}}},
       kBatch);
   EXPECT_TRUE(replay.IsSound());
-  EXPECT_EQ(Run(replay, 100),
+  EXPECT_EQ(Repeat(replay, 100),
             " answer 0.0 steps 10+2@140 answer 0.1 steps 12+1@148 push 0 push "
             "1 steps 18+2@152 answer 2.0 push 2");
-  EXPECT_EQ(Run(replay, 1),
+  EXPECT_EQ(Repeat(replay, 1),
             " answer 0.0 steps 10+1@140 steps 11+1@144 answer 0.1 steps "
             "12+1@148 push 0 push 1 steps 18+1@152 steps 19+1@156 answer 2.0 "
             "push 2");
 }
 
 TEST(SaveReplayTest, WithoutRecordsNothingFollows) {
-  EXPECT_EQ(Run(SaveReplay(MakeSummary(3), {}, kBatch), 1), "");
+  EXPECT_EQ(Repeat(SaveReplay(MakeSummary(3), {}, kBatch), 1), "");
   EXPECT_TRUE(SaveReplay(MakeSummary(3), {}, kBatch).IsSound());
 }
 

@@ -1,0 +1,83 @@
+#!/usr/bin/python3
+"""A trainer that computes almost nothing: what is left is the exchange.
+
+usage: exchange_trainer.py OUT RUN SOCKET WORK_DIR
+
+Has two arrays as large as the model in its state, as AdamW has. At the run's
+end it writes JSON to OUT: microseconds of each call of `step` that did not
+synchronize, milliseconds of each that did, and the bytes of its states.
+"""
+
+import json
+import os
+import sys
+import time
+
+import numpy
+
+_TREE = os.path.join(os.path.dirname(os.path.abspath(__file__)), "../../..")
+sys.path.insert(0, os.path.join(_TREE, "worker/sdk/python"))
+import atoll  # pylint: disable=wrong-import-position
+from atoll import _store  # pylint: disable=wrong-import-position
+
+
+class Moments:
+    """The state of an optimizer."""
+
+    def __init__(self):
+        self.values = {}
+
+    def like(self, arrays):
+        for name, array in arrays.items():
+            for moment in ("first", "second"):
+                self.values["%s.%s" % (name, moment)] = numpy.ones_like(array)
+
+    def state_dict(self):
+        return self.values
+
+    def load_state_dict(self, state):
+        self.values = dict(state)
+
+
+def count_saved_bytes(counts):
+    save = _store.Store.save
+
+    def counting_save(self, save_id, flat):
+        save(self, save_id, flat)
+        counts.append(sum(array.nbytes for array in flat[1].values()))
+
+    _store.Store.save = counting_save
+
+
+def main():
+    out, run, socket, work_dir = sys.argv[1:]
+    saved = []
+    count_saved_bytes(saved)
+    os.environ["ATOLL_SOCKET"] = socket
+    moments = Moments()
+    idle_us, sync_ms = [], []
+    with atoll.Island("", run=run, work_dir=work_dir,
+                      state={"optimizer": moments}) as island:
+        arrays = island.arrays
+        moments.like(arrays)
+        going = True
+        while going:
+            for array in arrays.values():
+                array[0] *= numpy.float32(0.999)
+            train = island._train  # pylint: disable=protected-access
+            begin = time.perf_counter()
+            going = island.step(loss=1.0, tokens=1)
+            seconds = time.perf_counter() - begin
+            # A new request to train came: something was due.
+            # pylint: disable-next=protected-access
+            if going and island._train is not train:
+                sync_ms.append(1e3 * seconds)
+            elif going:
+                idle_us.append(1e6 * seconds)
+    with open(out, "w", encoding="utf-8") as file:
+        json.dump({"idle_us": idle_us, "sync_ms": sync_ms,
+                   "saved_bytes": sum(saved)}, file)
+
+
+if __name__ == "__main__":
+    main()
