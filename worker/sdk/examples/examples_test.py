@@ -1,7 +1,7 @@
 #!/usr/bin/python3
 """Each example learns, against an exchange that plays a run of one island.
 
-That of PyTorch runs only where Python has torch.
+Those of PyTorch run only where Python has torch.
 """
 
 import importlib.util
@@ -28,9 +28,10 @@ _ROUNDS, _STEPS = 10, 10
 
 class ExamplesTest(cases.FolderCase):
 
-    def call(self, name, *arguments):
+    def call(self, name, *arguments, launcher=()):
         return subprocess.run(
-            [sys.executable, "-B", os.path.join(_HERE, name), *arguments],
+            [sys.executable, "-B", *launcher, os.path.join(_HERE, name),
+             *arguments],
             cwd=self.folder, env={**os.environ, "PYTHONPATH": cases.PACKAGE,
                                    "OMP_NUM_THREADS": "1"},
             stdout=subprocess.PIPE, check=True, text=True).stdout
@@ -46,7 +47,7 @@ class ExamplesTest(cases.FolderCase):
         with open(self.path("tensors.json"), encoding="utf-8") as file:
             return json.load(file)["tensors"]
 
-    def losses(self, name, run):
+    def losses(self, name, run, launcher=()):
         """The example's loss on held-out data, before and after a run."""
         tensors = self.layout(name)
         generator = np.random.default_rng(cases.random().getrandbits(32))
@@ -76,7 +77,8 @@ class ExamplesTest(cases.FolderCase):
 
         os.environ["ATOLL_SOCKET"] = self.path("socket")
         with FakeExchange(self.path("socket"), script):
-            print(self.call(name, "join", "nobody:1", "attic"), end="")
+            print(self.call(name, "join", "nobody:1", "attic",
+                            launcher=launcher), end="")
         return found
 
     def test_numpy_linear(self):
@@ -94,6 +96,15 @@ class ExamplesTest(cases.FolderCase):
         if importlib.util.find_spec("transformers") is None:
             self.skipTest("%s has no transformers" % sys.executable)
         before, after = self.losses("hf_llama.py", "hf-llama")
+        self.assertLess(after, before / 2)
+
+    def test_torch_fsdp2(self):
+        if importlib.util.find_spec("torch") is None:
+            self.skipTest("%s has no torch" % sys.executable)
+        before, after = self.losses(
+            "torch_fsdp2.py", "torch-fsdp2",
+            ["-m", "torch.distributed.run", "--standalone",
+             "--nproc-per-node", "2"])
         self.assertLess(after, before / 2)
 
     def test_they_are_short(self):

@@ -15,7 +15,7 @@ from .errors import Error
 
 
 class Holding(NamedTuple):
-    """What a rank says of a tensor."""
+    """What a rank says of a tensor. `box` is None if it has no part of it."""
 
     shape: tuple[int, ...]
     box: Box | None
@@ -23,12 +23,13 @@ class Holding(NamedTuple):
 
 
 class Part(NamedTuple):
-    """A box of a tensor, and how its values travel.
+    """A box of a tensor, and the ranks through which its values travel.
 
-    `readers` and `writers` are paths of ranks: each hands the values on to the
-    next. A reader path ends, and a writer path begins, at a rank that shares
-    the regions' memory. Ranks with that memory write their own boxes without
-    a path.
+    Attributes:
+      readers: From the box's owner to a rank that has the regions' memory;
+        these may be one rank.
+      writers: From a rank that has the regions' memory, along all holders that
+        lack it. The holders that have it copy for themselves.
     """
 
     name: str
@@ -38,50 +39,63 @@ class Part(NamedTuple):
 
 
 def parts_of(name: str, index: int, holdings: Mapping[int, Holding],
-             sharing: list[int]) -> list[Part]:
-    """The parts of a tensor, the same on all ranks.
-
-    Owners are spread: `index` is the tensor's place in the layout.
+             near: list[int]) -> list[Part]:
+    """The parts of a tensor, in the same order on all ranks.
 
     Args:
-      holdings: By rank.
-      sharing: The ranks that share the regions' memory; not empty.
+      index: The tensor's place in the layout. It spreads the owners.
+      holdings: By rank; not empty.
+      near: The ranks that have the regions' memory; not empty.
+
+    Error OTHER_LAYOUT: the parts do not make up the tensor.
     """
     boxes: dict[Box, list[int]] = {}
     for rank, holding in sorted(holdings.items()):
         if holding.box is not None and _shards.element_count(holding.box):
             boxes.setdefault(holding.box, []).append(rank)
     parts = []
-    for box, ranks in boxes.items():
-        near = [rank for rank in ranks if rank in sharing]
+    for box, holders in boxes.items():
+        owners = [rank for rank in holders if rank in near] or holders
         # Replicas of a buffer may differ: the first one counts.
-        spread = 0 if holdings[ranks[0]].is_buffer else index
-        owner = (near or ranks)[spread % len(near or ranks)]
-        readers = ((owner,) if near else
-                   (owner, sharing[owner % len(sharing)]))
-        parts.append(Part(name, box, readers, (readers[-1], *(
-            rank for rank in ranks if rank not in sharing))))
+        owner = owners[0 if holdings[owners[0]].is_buffer else
+                       index % len(owners)]
+        readers = (owner,) if owner in near else (owner,
+                                                  near[owner % len(near)])
+        writers = readers[-1:] + tuple(r for r in holders if r not in near)
+        parts.append(Part(name, box, readers, writers))
+    found = sum(_shards.element_count(box) for box in boxes)
+    size = math.prod(next(iter(holdings.values())).shape)
+    if found != size:
+        raise _other_layout("the ranks have %d of the %d elements of %s" %
+                            (found, size, name))
     return parts
 
 
-def _check_cover(name: str, shape: tuple[int, ...], parts: list[Part]) -> None:
-    found = sum(_shards.element_count(part.box) for part in parts)
-    if found != math.prod(shape):
-        raise _other_layout("the ranks together have %d of the %d elements of "
-                            "%s" % (found, math.prod(shape), name))
+def _shapes(ranks: Iterable[Mapping[str, Holding]]
+            ) -> dict[str, tuple[int, ...]]:
+    """The tensors of all ranks. Error OTHER_LAYOUT: two have other shapes."""
+    shapes: dict[str, tuple[int, ...]] = {}
+    for holdings in ranks:
+        for name, holding in holdings.items():
+            if shapes.setdefault(name, holding.shape) != holding.shape:
+                raise _other_layout("ranks have %s with the shapes %s and %s" %
+                                    (name, list(shapes[name]),
+                                     list(holding.shape)))
+    return shapes
 
 
 def _other_layout(why: str) -> Error:
     return Error(why, reason="OTHER_LAYOUT", code="FAILED_PRECONDITION",
-                 hint="Shard one model over the ranks of this island.")
+                 hint="Split one model over the ranks of this island.")
 
 
 class MeshParameters(Parameters):
     """Parameters over the ranks of an island: replicas, DTensors, stages.
 
-    A rank with the regions' memory copies its own box of each tensor there and
-    back; other ranks send and receive theirs, a tensor at a time, through the
-    trainer's process group. So no rank holds another's part.
+    A rank on the exchange's node copies its own box of each tensor to and from
+    the regions. Other ranks send and receive theirs, one after the other,
+    through the trainer's process group. No rank holds another's part for
+    longer than that.
     """
 
     def __init__(self, model: Any, buffers: str, names: Any, ranks: Ranks):
@@ -89,44 +103,32 @@ class MeshParameters(Parameters):
         self._model = model
         self._ranks = ranks
         self._tensors = shared_tensors(model, buffers, names)
-        self._parts: list[list[Part]] = []  # Of each fragment.
+        # On which device values travel between nodes.
+        backends = _torch.loaded().distributed.get_backend_config()
+        self._device = "cpu" if "cpu:" in backends else backends.split(":")[0]
+
+    def _holdings(self) -> dict[str, Holding]:
+        parameter = _torch.loaded().nn.Parameter
+        return {name: Holding(tuple(tensor.shape),
+                              _shards.box_of(tensor, name),
+                              not isinstance(tensor, parameter))
+                for name, tensor in self._tensors.items()}
 
     def bind(self, regions: Regions) -> None:
-        """Every rank calls it: together they must have the run's layout."""
-        self._is_near = regions.is_shared
-        torch = _torch.loaded()
-        kind = torch.distributed.get_backend_config()
-        # Through which values travel between nodes.
-        self._device = ("cpu" if "cpu:" in kind else
-                        torch.device(kind.split(":")[0]))
-        told = self._ranks.together(lambda: (regions.is_shared, {
-            name: Holding(tuple(tensor.shape),
-                          _shards.box_of(tensor, name),
-                          not isinstance(tensor, torch.nn.Parameter))
-            for name, tensor in self._tensors.items()}))
-        sharing = [rank for rank, (shared, _) in enumerate(told) if shared]
+        """As Parameters: the ranks together must have the run's layout."""
+        told = self._ranks.together(
+            lambda: (regions.is_shared, self._holdings()))
+        self._is_near, self._mine = told[self._ranks.rank]
         self._views = regions.all_views()
-        shapes: dict[str, tuple[int, ...]] = {}
-        for rank, (_, holdings) in enumerate(told):
-            for name, holding in holdings.items():
-                if shapes.setdefault(name, holding.shape) != holding.shape:
-                    raise _other_layout("rank %d has %s with the shape %s; a "
-                                        "lower rank has %s" % (
-                                            rank, name, list(holding.shape),
-                                            list(shapes[name])))
-        check_layout(shapes, self._views)
-        self._mine = {name: holding.box for name, holding in
-                      told[self._ranks.rank][1].items()}
-        index = 0
-        for fragment in range(regions.fragment_count):
-            self._parts.append([])
-            for name in regions.views(fragment):
-                parts = parts_of(name, index, {
-                    rank: of[name] for rank, (_, of) in enumerate(told)
-                    if name in of}, sharing)
-                _check_cover(name, shapes[name], parts)
-                self._parts[-1] += parts
-                index += 1
+        check_layout(_shapes(holdings for _, holdings in told), self._views)
+        near = [rank for rank, (is_near, _) in enumerate(told) if is_near]
+        parts = {name: parts_of(name, index, {
+            rank: holdings[name] for rank, (_, holdings) in enumerate(told)
+            if name in holdings}, near)
+                 for index, name in enumerate(self._views)}
+        self._parts = [[part for name in regions.views(fragment)
+                        for part in parts[name]]
+                       for fragment in range(regions.fragment_count)]
 
     def read(self, fragments: Iterable[int]) -> None:
         for part in self._each(fragments):
@@ -142,7 +144,8 @@ class MeshParameters(Parameters):
         _torch.reshard(self._model)
         for part in self._each(fragments):
             path, rank = part.writers, self._ranks.rank
-            if self._is_near and self._mine.get(part.name) == part.box:
+            if (self._is_near and part.name in self._mine and
+                    self._mine[part.name].box == part.box):
                 self._local(part).copy_(self._view(part))
             if rank not in path:
                 continue

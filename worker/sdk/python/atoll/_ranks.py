@@ -29,9 +29,12 @@ class Alone:
       rank: This process, from 0. Rank 0 leads.
       size: How many there are.
       replicas: The ranks of the leader's data-parallel group.
+      name: This rank and their number; empty here.
+      folder: Of this rank's states, below the work_dir.
     """
 
     rank, size, replicas = 0, 1, (0,)
+    name = folder = ""
 
     def broadcast(self, value: Any = None) -> Any:
         """The leader's value, on all ranks."""
@@ -73,6 +76,8 @@ class Ranks:
         self._dist = _torch.loaded().distributed
         self.rank: int = self._dist.get_rank()
         self.size: int = self._dist.get_world_size()
+        self.name = "%d of %d" % (self.rank, self.size)
+        self.folder = "rank-%d" % self.rank
         self._group = self._dist.new_group(backend="gloo", timeout=_WAIT)
         mine = (list(range(self.size)) if mesh is None else
                 mesh.mesh.flatten().tolist())

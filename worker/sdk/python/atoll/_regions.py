@@ -169,8 +169,13 @@ class Regions:
     def become(self, other: "Regions") -> None:
         """Takes the memory of `other`; addresses and views stay.
 
-        Error OTHER_LAYOUT: `other` describes other tensors.
+        Error OTHER_LAYOUT: `other` describes other tensors. NO_REGIONS: the
+        memory was shared, and now is not.
         """
+        if self.is_shared != other.is_shared:
+            raise Error("this rank cannot open the regions of rank 0 again",
+                        reason="NO_REGIONS", code="UNAVAILABLE",
+                        hint="Start all ranks again.")
         mine = [(r.element_count, r.tensors) for r in self.fragments]
         if mine != [(r.element_count, r.tensors) for r in other.fragments]:
             raise Error("the run has another layout than before",

@@ -80,7 +80,8 @@ class Store:
             with open(self._path(_RUN), encoding="utf-8") as file:
                 found = json.load(file)
         except FileNotFoundError:
-            self._write(_INITIAL, lambda file: _write_tree(file, *self._initial))
+            self._write(_INITIAL,
+                        lambda file: _write_tree(file, *self._initial))
             self._write(_RUN, lambda file: file.write(
                 json.dumps(mine).encode("utf-8")))
             _sync_folder(self._work_dir)

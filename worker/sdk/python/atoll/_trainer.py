@@ -44,7 +44,7 @@ class Trainer:
         self._saved_at: float | None = None
         self._answered = ""  # The newest answer to a `save` or a `load`.
 
-    # --- On the leader ---------------------------------------------------------
+    # --- On the leader -------------------------------------------------------
 
     def begin(self, run_id: str, run_uid: str, island_id: str) -> None:
         self._ask("begin", run_id, run_uid, island_id)
@@ -54,8 +54,11 @@ class Trainer:
 
         Returns those to use, and closes `regions`.
         """
-        self.ranks.broadcast(("regions", (regions.describe(),)))
-        self.ranks.together(lambda: self._bind(regions))
+        try:
+            self.ranks.broadcast(("regions", (regions.describe(),)))
+            self.ranks.together(lambda: self._bind(regions))
+        finally:
+            regions.close()  # The followers have opened them.
         assert self._regions is not None
         return self._regions
 
@@ -129,17 +132,18 @@ class Trainer:
         self._store.begin(*run)
 
     def _on_regions(self, described: dict[str, Any]) -> None:
-        self._bind(Regions.of(described))
-
-    def _bind(self, regions: Regions) -> None:
+        regions = Regions.of(described)
         try:
-            if self._regions is None:
-                self._parameters.bind(regions)
-                self._regions = regions
-            else:
-                self._regions.become(regions)
+            self._bind(regions)
         finally:
             regions.close()
+
+    def _bind(self, regions: Regions) -> None:
+        if self._regions is None:
+            self._parameters.bind(regions)
+            self._regions = regions
+        else:
+            self._regions.become(regions)
 
     def _on_read(self, fragments: list[int]) -> None:
         self._parameters.read(fragments)

@@ -2,7 +2,8 @@
 
 Pure. The values are those that JSON has, and tuples, bytes, dictionaries with
 other keys than text, OrderedDict, Counter, NumPy arrays and scalars, torch
-tensors, and of a DTensor what this rank holds. Nothing is ever pickled, so that reading a file runs no code.
+tensors, and of a DTensor what this rank holds. Nothing is ever pickled, so that
+reading a file runs no code.
 
 In JSON a value that JSON lacks is a list [tag, ...], and a list is
 ["list", ...].

@@ -25,6 +25,18 @@ _PROGRESS_S = 1.0
 _SAVES = ("auto", "always")
 
 
+def _parameters_of(model: Any, arrays: Mapping[str, Any] | None, buffers: str,
+                   names: Any, ranks: Alone | Ranks) -> Parameters:
+    if isinstance(ranks, Ranks):
+        if model is None:
+            raise Error("an island of torch.distributed needs a model",
+                        code="INVALID_ARGUMENT", hint="Give model.")
+        return MeshParameters(model, buffers, names, ranks)
+    if model is not None:
+        return ModuleParameters(model, buffers, names)
+    return RegionParameters() if arrays is None else ArrayParameters(arrays)
+
+
 class Island:
     """An island of a run, around a training loop of your own.
 
@@ -47,6 +59,13 @@ class Island:
     from there. So `state` must hold everything that decides the next step
     and is not a parameter: the optimizer, schedules, and the position in the
     data. A loader must read its position anew for each batch.
+
+    If the program has started torch.distributed, the island is all of its
+    ranks, and every rank does the same: it makes the Island, trains, and calls
+    `step` once a step. Parameters may be plain, of DistributedDataParallel,
+    DTensors of fully_shard, of tensor parallelism or of both, or a pipeline's
+    stage: the ranks together have the run's tensors. Rank 0 leads: it alone
+    talks to the exchange. Between two rounds no rank waits for another here.
 
     Not thread-safe: one thread calls everything.
     """
@@ -75,9 +94,12 @@ class Island:
             in the certificate, or the host's.
           work_dir: Folder for states, the exchange's files and its log; the
             same after a restart. Default: atoll-work/RUN, or
-            atoll-work/RUN-ISLAND_ID.
-          save: "auto": strict runs at each request, others every ten minutes.
-            "always": at each request.
+            atoll-work/RUN-ISLAND_ID. A rank's states are in its rank-N.
+          mesh: The data-parallel DeviceMesh, such as world_mesh["dp"]: its
+            ranks are replicas, which train on tokens of their own. Default:
+            all ranks are.
+          save: "auto": strict runs at each request, others every ten minutes,
+            in the background. "always": at each request.
           evaluate: As the method `evaluate`; from the first request on.
           buffers: "average": buffers of floating-point numbers are averaged as
             parameters are. "local": each island has its own.
@@ -99,27 +121,17 @@ class Island:
             "atoll-work", "-".join([run] + ([island_id] if island_id else []))))
         objects = dict(state or {})
         ranks = Ranks(mesh) if _torch.has_ranks() else Alone()
-        self._parameters: Parameters
         if model is not None:
-            self._parameters = (
-                ModuleParameters(model, buffers, names) if
-                isinstance(ranks, Alone) else
-                MeshParameters(model, buffers, names, ranks))
             objects["(buffers)"] = LocalBuffers(model, buffers)
-        elif arrays is not None:
-            self._parameters = ArrayParameters(arrays)
-        else:
-            self._parameters = RegionParameters()
+        self._parameters = _parameters_of(model, arrays, buffers, names, ranks)
         self._evaluate = evaluate
         captured = State(objects)
-        rank = ("%d of %d" % (ranks.rank, ranks.size) if
-                isinstance(ranks, Ranks) else "")
-        store = Store(os.path.join(folder, "rank-%d" % ranks.rank) if rank else
-                      folder, captured.capture(), rank)
+        store = Store(os.path.join(folder, ranks.folder), captured.capture(),
+                      ranks.name)
         trainer = Trainer(ranks, self._parameters, captured, store,
                           save == "always", lambda: self._evaluate,
                           data_fingerprint)
-        self._client = (
+        self._client: Client | Follower = (
             Client(run, Exchange(address, run, island_id, folder), trainer)
             if ranks.rank == 0 else Follower(trainer))
         self._train: OpenTrain | None = None
@@ -204,10 +216,15 @@ class Island:
 
         Args:
           loss: Mean loss of the step: a number or a tensor of one element. A
-            tensor stays on its device until the round ends.
-          tokens: Tokens, or samples, of the step: its weight.
-          metrics: {name: number}. `island.metrics` has their means over the
-            newest round, weighted by tokens.
+            tensor stays on its device until the round ends. None: another
+            rank has it, such as that of a pipeline's last stage.
+          tokens: Tokens, or samples, of the step: its weight. Those of this
+            rank's replica; the island has the sum over rank 0's `mesh`.
+          metrics: {name: number}, at most 32. The exchange and
+            `island.metrics` have their means since the newest request,
+            weighted by tokens.
+
+        Losses and metrics are means over all ranks that give them.
 
         Returns False once the run is complete: leave the loop.
 
@@ -283,6 +300,9 @@ class Island:
                 self._client.leave(train)
         except ConnectionLost:
             pass  # The exchange has ended first, or takes too long.
+        except Error as error:
+            self._client.fail(error)
+            raise
         finally:
             self._client.close()
 
