@@ -304,6 +304,11 @@ class Die(transformers.TrainerCallback):
 class KillTest(cases.FolderCase):
     """A death of the trainer, or of its exchange, changes no bit."""
 
+    def setUp(self):
+        super().setUp()
+        torch.set_num_threads(1)
+        make_trainer(self.folder, [])  # Each fork then has the modules.
+
     def fork(self, path, work, step, rename):
         """A trainer that dies before a step, or at a state's rename."""
         child = os.fork()
@@ -367,8 +372,8 @@ class KillTest(cases.FolderCase):
     def test_kills(self):
         undisturbed = self.play()
         # Step 5 ends an epoch of the data; each save has one rename.
-        for deaths in ([(2, 0)], [(5, 0)], [(6, 0)], [(11, 0)], [(6, 0), (3, 0)],
-                       [(0, 2)], [(0, 3)]):
+        for deaths in ([(2, 0)], [(5, 0)], [(6, 0)], [(11, 0)],
+                       [(6, 0), (3, 0)], [(0, 2)], [(0, 3)]):
             with self.subTest(deaths=deaths):
                 got = self.play(deaths)
                 self.assertEqual(got.losses, undisturbed.losses)
