@@ -148,6 +148,35 @@ class LoopTest(IslandCase):
             self.assertEqual(island.data_position, 9007199254740993)
             island.step()
 
+    def test_the_hello_tells_the_fingerprint_of_the_data(self):
+        def script(peer):
+            self.assertEqual(peer.receive(), {"seq": "1", "hello": {
+                "version": 1, "data_fingerprint": "beef"}})
+            peer.tell("error", message="the run has other data")
+
+        with self.exchange(script), self.assertRaisesRegex(
+                atoll.Error, "other data"):
+            self.island(data_fingerprint="beef").start()
+
+    def test_steps_are_counted_from_the_data_s_position(self):
+        seen = []
+
+        def script(peer):
+            peer.hello()
+            peer.layout()
+            peer.train(2, step=10, data_position="80", data_shard=3)
+            peer.train(1, step=12, data_position="96", data_shard=3)
+            peer.end()
+
+        with self.exchange(script), self.island() as island:
+            while True:
+                seen.append((island.clock, island.data_position,
+                             island.done_step_count))
+                if not island.step():
+                    break
+        self.assertEqual(seen, [(10, 80, 0), (11, 80, 1), (12, 96, 0)])
+        self.assertEqual(island.data_shard, 3)
+
     def test_losses_that_are_not_finite_are_texts(self):
         def script(peer):
             peer.begin()

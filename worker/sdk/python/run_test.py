@@ -73,7 +73,8 @@ class CreateRunTest(cases.FolderCase):
     def test_the_command_and_its_files(self):
         run = self.create(coordinator="c:7400", server_count=2,
                           schedule={"round_count": 100, "timing": "strict"},
-                          durability="process", inner={"learning_rate": 1e-3})
+                          durability="process", inner={"learning_rate": 1e-3},
+                          sequence_length=64)
         self.assertEqual(run, _OK["data"]["run"])
         (arguments, files), = self.calls()
         self.assertEqual(
@@ -84,12 +85,18 @@ class CreateRunTest(cases.FolderCase):
             "preset": "diloco", "durability": "process",
             "schedule": {"round_count": 100, "timing": "strict"},
             "inner": {"learning_rate": 1e-3},
-            "model": {"architecture": "external"},
+            "model": {"architecture": "external", "sequence_length": 64},
             "data": {"format": "external"}})
         self.assertEqual(json.loads(files["tensors.json"]), {
             "version": 1, "tensors": [
                 {"name": "w", "shape": [3, 2], "fragment": 0,
                  "class": "matrix", "init": {"kind": "constant", "value": 0}}]})
+
+    def test_a_run_is_shown(self):
+        self.assertEqual(atoll.get_run("spring", "c:7400"), _OK["data"]["run"])
+        (arguments, _), = self.calls()
+        self.assertEqual(arguments, ["run", "show", "spring", "--coordinator",
+                                     "c:7400", "-o", "json"])
 
     def test_random_values_do_not_reach_the_layout(self):
         def layout(seed):
