@@ -13,7 +13,7 @@
 #include "base/status/status_macros.h"
 #include "worker/island/group/part_command.h"
 #include "worker/island/island_part.h"
-#include "worker/island/step_speed.h"
+#include "worker/island/meter/step_speed.h"
 #include "worker/island/transfer_bounds.h"
 
 namespace atl::worker {

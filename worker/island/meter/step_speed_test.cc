@@ -1,4 +1,4 @@
-#include "worker/island/step_speed.h"
+#include "worker/island/meter/step_speed.h"
 
 #include "gtest/gtest.h"
 

@@ -1,4 +1,4 @@
-#include "worker/island/island_meter.h"
+#include "worker/island/meter/island_meter.h"
 
 #include "gtest/gtest.h"
 

@@ -1,4 +1,4 @@
-#include "worker/island/phase_meter.h"
+#include "worker/island/meter/phase_meter.h"
 
 #include <string>
 #include <vector>
