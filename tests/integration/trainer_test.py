@@ -6,12 +6,14 @@ run, and nothing counts twice."""
 
 import json
 import os
+import signal
 
 from harness import cases
 from harness import cluster as cluster_module
 from harness import numpy_trainer
 from harness import processes
 from harness import run_file
+from harness import wait
 
 EXTERNAL = run_file.merged(
     run_file.BASE, {"model": None, "data": None, "inner": None}, {
@@ -82,6 +84,43 @@ class TrainerTest(cluster_module.IntegrationTest):
                   if r.HasField("evaluation")]
         self.assertGreater(len(losses), 1)
         self.assertLess(losses[-1], losses[0])
+
+    def test_a_round_has_the_trainers_own_numbers(self):
+        values = self.run_values({"schedule": {"round_count": 100000}})
+        self.start(self.cluster, values)
+
+        def reported():
+            self.cluster.check_alive()
+            return [r for r in self.cluster.rounds() if "rmse" in r.metrics]
+
+        # An island reports once a second: not in each of these rounds.
+        found = wait.until("a round has the metric", reported)
+        self.assertGreater(found[0].metrics["rmse"], 0)
+        self.cluster.runs.CancelRun(run_id="run")
+
+    def test_a_trainer_that_hangs_is_told_of(self):
+        longer = {"schedule": {"round_count": 200}}
+        values = self.run_values(longer)
+        expected = self.reference(longer)
+        self.start(self.cluster, values)
+        self.cluster.wait_commits(1)
+        pid = self.cluster.processes["trainer-of-island-1"].pid
+        os.kill(pid, signal.SIGSTOP)
+
+        def silence():
+            shown = json.loads(self.cluster.run_cli(
+                "island", "status", "run", "island-1", "-o", "json",
+                check=0).stdout)
+            return shown["progress"].get("trainer_silence_seconds", 0)
+
+        try:
+            wait.until("the trainer is silent", lambda: silence() >= 5)
+            text = self.cluster.run_cli("island", "status", "run", "island-1",
+                                        check=0).stdout
+            self.assertIn("has not answered for", text)
+        finally:
+            os.kill(pid, signal.SIGCONT)
+        self.assertEqual(self.finish(self.cluster, values), expected)
 
     def test_a_trainer_of_the_standard_library(self):
         values = self.run_values({"inner": {"batch_size": 8}})

@@ -24,7 +24,7 @@
 #include "worker/core/island_loop.h"
 #include "worker/island/control_link.h"
 #include "worker/island/meter/island_meter.h"
-#include "worker/island/meter/island_metrics.h"
+#include "worker/island/island_metrics.h"
 #include "worker/island/island_part.h"
 #include "worker/island/mailbox.h"
 #include "worker/island/options.h"

@@ -44,7 +44,8 @@ def count_saved_bytes(counts):
 
     def counting_save(self, save_id, flat):
         save(self, save_id, flat)
-        counts.append(sum(array.nbytes for array in flat[1].values()))
+        counts.append(sum(memoryview(array.data).nbytes
+                          for array in flat[1].values()))
 
     _store.Store.save = counting_save
 

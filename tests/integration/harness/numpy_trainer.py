@@ -122,7 +122,8 @@ def main():
             loss, gradients = loss_and_gradients(island.arrays, inputs, targets)
             optimizer.step(island.arrays, gradients, 0.5 * island.lr_scale)
             death.hit("step")
-            if not island.step(loss=loss, tokens=BATCH):
+            if not island.step(loss=loss, tokens=BATCH,
+                               metrics={"rmse": loss ** 0.5}):
                 break
 
 

@@ -1,4 +1,4 @@
-#include "worker/island/meter/island_metrics.h"
+#include "worker/island/island_metrics.h"
 
 #include <map>
 #include <string>
