@@ -4,8 +4,8 @@ usage: exchange [--json] [--parameters 4M,124M] [--cases rounds,streaming]
                 [--rounds 6]
 
 Plays the same run twice with real programs on this machine, one island each:
-once with a NumPy trainer that computes almost nothing, once with Atoll's own
-engine and a model of as many parameters. A row for each case and size:
+with Atoll's own engine, and with a NumPy trainer of as many parameters whose
+steps take as long. A row for each case and size:
 
   step_us        a call of `step` when nothing is due, median
   sync_ms        time in which the trainer waits for the exchange, a
@@ -46,7 +46,7 @@ _PATIENCE_S = 1800
 _TRAINER = "tests/benchmarks/exchange/exchange_trainer.py"
 _STEPS = 8
 # Layers, hidden and intermediate size of a Llama with bytes as tokens.
-_SHAPES = {"100k": (1, 64, 256), "4M": (5, 256, 704), "124M": (14, 768, 2816)}
+_SHAPES = {"150k": (4, 64, 64), "4M": (5, 256, 704), "124M": (14, 768, 2816)}
 CASES = {
     "rounds": {},
     "streaming": {
@@ -129,10 +129,10 @@ def last_json(path):
     """The JSON object with which a program's output ends."""
     with open(path, encoding="utf-8") as file:
         output = file.read()
-    return json.loads(output[output.rindex("\n{\n"):])
+    return json.loads(output[output.rindex("\n{\n"):])["data"]
 
 
-def play(directory, values, tensors=None, out=None):
+def play(directory, values, tensors=None, words=()):
     """Runs one island to the run's end. Returns (its result, peak bytes)."""
     cluster = cluster_module.Cluster(directory)
     try:
@@ -149,7 +149,7 @@ def play(directory, values, tensors=None, out=None):
         else:
             cluster.start_trainer_island(
                 "island", arguments=["-o", "json"],
-                trainer=(_TRAINER, out, "run", "{socket}", "{directory}"))
+                trainer=(_TRAINER, *words, "run", "{socket}", "{directory}"))
             names.append("trainer-of-island")
         memory = PeakMemory([cluster.processes[name].pid for name in names])
         cluster.wait_state(cluster_module.COMPLETED, timeout=_PATIENCE_S)
@@ -177,19 +177,6 @@ def measure(case, size, rounds, directory):
     values = base_values(case, rounds)
     syncs = rounds * values.get("layout", {}).get("fragment_count", 1)
 
-    out = os.path.join(directory, "trainer.json")
-    external = run_file.merged(values, {"model": None, "data": None,
-                                        "inner": None}, {
-        "model": {"architecture": "external", "sequence_length": 1,
-                  "tensors": "tensors.json"},
-        "data": {"format": "external", "data_shard_count": 1},
-        "inner": {"batch_size": 1},
-    })
-    island, peak = play(os.path.join(directory, "external"), external, tensors,
-                        out)
-    with open(out, encoding="utf-8") as file:
-        trainer = json.load(file)
-
     lines = text.write_text(os.path.join(directory, "text"), cases.seed())
     engine = run_file.merged(values, {
         "model": {"hidden_size": hidden, "intermediate_size": intermediate,
@@ -200,6 +187,21 @@ def measure(case, size, rounds, directory):
         "data": {"path": lines},
     })
     own, _ = play(os.path.join(directory, "engine"), engine)
+    step_seconds = own["computing_seconds"] / (rounds * _STEPS)
+
+    out = os.path.join(directory, "trainer.json")
+    external = run_file.merged(values, {"model": None, "data": None,
+                                        "inner": None}, {
+        "model": {"architecture": "external", "sequence_length": 1,
+                  "tensors": "tensors.json"},
+        "data": {"format": "external", "data_shard_count": 1},
+        "inner": {"batch_size": 1},
+    })
+    island, peak = play(os.path.join(directory, "external"), external, tensors,
+                        [out, str(step_seconds)])
+    with open(out, encoding="utf-8") as file:
+        trainer = json.load(file)
+
     # From the first step's begin to the last one's end: no step follows the
     # last synchronization.
     waits = seconds_between(own) - own["computing_seconds"]

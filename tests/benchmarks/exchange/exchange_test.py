@@ -25,7 +25,7 @@ def run(*words):
 class ExchangeTest(unittest.TestCase):
 
     def test_a_row_for_each_case(self):
-        done = run("--json", "--parameters=100k", "--rounds=3")
+        done = run("--json", "--parameters=150k", "--rounds=3")
         self.assertEqual(done.returncode, 0, done.stderr)
         rows = [json.loads(line) for line in done.stdout.splitlines()]
         self.assertEqual([row["case"] for row in rows],
@@ -34,8 +34,8 @@ class ExchangeTest(unittest.TestCase):
             self.assertEqual(list(row), [
                 "case", "parameters", "step_us", "sync_ms", "cpp_sync_ms",
                 "peak_bytes_a_parameter", "written_bytes_a_parameter"])
-            self.assertGreater(row["parameters"], 90_000)
-            self.assertLess(row["parameters"], 110_000)
+            self.assertGreater(row["parameters"], 140_000)
+            self.assertLess(row["parameters"], 160_000)
             self.assertGreater(row["step_us"], 0)
             self.assertGreater(row["sync_ms"], 0)
             self.assertGreater(row["cpp_sync_ms"], 0)

@@ -1,7 +1,7 @@
 #!/usr/bin/python3
-"""A trainer that computes almost nothing: what is left is the exchange.
+"""A trainer whose steps take a given time: what is left is the exchange.
 
-usage: exchange_trainer.py OUT RUN SOCKET WORK_DIR
+usage: exchange_trainer.py OUT STEP_SECONDS RUN SOCKET WORK_DIR
 
 Has two arrays as large as the model in its state, as AdamW has. At the run's
 end it writes JSON to OUT: microseconds of each call of `step` that did not
@@ -51,7 +51,7 @@ def count_saved_bytes(counts):
 
 
 def main():
-    out, run, socket, work_dir = sys.argv[1:]
+    out, step_seconds, run, socket, work_dir = sys.argv[1:]
     saved = []
     count_saved_bytes(saved)
     os.environ["ATOLL_SOCKET"] = socket
@@ -63,8 +63,11 @@ def main():
         moments.like(arrays)
         going = True
         while going:
+            end = time.perf_counter() + float(step_seconds)
             for array in arrays.values():
                 array[0] *= numpy.float32(0.999)
+            while time.perf_counter() < end:
+                pass
             train = island._train  # pylint: disable=protected-access
             begin = time.perf_counter()
             going = island.step(loss=1.0, tokens=1)
