@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import datetime
 import json
+import pickle
 import uuid
 from typing import Any, Callable
 
@@ -66,6 +67,10 @@ class Ranks:
 
     Requests use a gloo group of their own, whose waits have no bound. Errors
     go through the world's store, which needs no other rank to take part.
+
+    The group is not of new_group(), which meets in the store under a name that
+    is the same after a restart by torchrun: a rank may find the address that
+    another rank had before.
     """
 
     def __init__(self, mesh: Any):
@@ -73,32 +78,54 @@ class Ranks:
 
         Error: `mesh` is without rank 0.
         """
-        self._dist = _torch.loaded().distributed
-        self.rank: int = self._dist.get_rank()
-        self.size: int = self._dist.get_world_size()
+        torch = self._torch = _torch.loaded()
+        self.rank: int = torch.distributed.get_rank()
+        self.size: int = torch.distributed.get_world_size()
         self.name = "%d of %d" % (self.rank, self.size)
         self.folder = "rank-%d" % self.rank
-        self._group = self._dist.new_group(backend="gloo", timeout=_WAIT)
         mine = (list(range(self.size)) if mesh is None else
                 mesh.mesh.flatten().tolist())
         agreed = [uuid.uuid4().hex, mine]
-        self._dist.broadcast_object_list(agreed, src=0, group=self._group)
+        torch.distributed.broadcast_object_list(agreed, src=0)
         token, self.replicas = agreed
         if 0 not in self.replicas:
             raise Error("mesh has the ranks %s on rank 0, without rank 0" %
                         self.replicas, code="INVALID_ARGUMENT",
                         hint='Give the data-parallel mesh: world_mesh["dp"].')
-        self._store = self._dist.PrefixStore(
+        self._store = torch.distributed.PrefixStore(
             "atoll-" + token,
-            self._dist.distributed_c10d._get_default_store())
+            torch.distributed.distributed_c10d._get_default_store())
+        self._group = torch.distributed.ProcessGroupGloo(
+            self._store, self.rank, self.size, timeout=_WAIT)
 
     def broadcast(self, value: Any = None) -> Any:
-        values = [value]
+        data = self._to_tensor(value if self.rank == 0 else None)
+        size = self._torch.tensor([len(data)])
         try:
-            self._dist.broadcast_object_list(values, src=0, group=self._group)
+            self._group.broadcast(size, 0).wait()
+            if self.rank != 0:
+                data = data.new_empty(int(size))
+            self._group.broadcast(data, 0).wait()
         except RuntimeError as error:
             raise self._cause(error) from error
-        return values[0]
+        return pickle.loads(data.numpy().tobytes())
+
+    def _gather(self, value: Any) -> list[Any]:
+        """The values of all ranks. RuntimeError: one has ended."""
+        data = self._to_tensor(value)
+        sizes = [self._torch.tensor([0]) for _ in range(self.size)]
+        self._group.allgather(sizes, self._torch.tensor([len(data)])).wait()
+        longest = max(map(int, sizes))
+        all_data = [data.new_empty(longest) for _ in sizes]
+        padded = data.new_zeros(longest)
+        padded[:len(data)] = data
+        self._group.allgather(all_data, padded).wait()
+        return [pickle.loads(of[:int(size)].numpy().tobytes())
+                for of, size in zip(all_data, sizes)]
+
+    def _to_tensor(self, value: Any) -> Any:
+        return self._torch.frombuffer(bytearray(pickle.dumps(value)),
+                                      dtype=self._torch.uint8)
 
     def together(self, work: Callable[[], Any]) -> list[Any]:
         mine: Exception | None = None
@@ -107,9 +134,8 @@ class Ranks:
             outcome = (work(), None)
         except Exception as error:  # pylint: disable=broad-except
             mine, outcome = error, (None, _to_fields(to_error(error)))
-        outcomes: list[Any] = [None] * self.size
         try:
-            self._dist.all_gather_object(outcomes, outcome, group=self._group)
+            outcomes = self._gather(outcome)
         except RuntimeError as error:
             raise mine or self._cause(error) from error
         if mine is not None:
@@ -157,9 +183,7 @@ class Ranks:
             self._store.set("told", "")
 
     def close(self) -> None:
-        if self._group is not None:
-            self._dist.destroy_process_group(self._group)
-            self._group = None
+        self._group = None
 
 
 def to_error(error: BaseException) -> Error:
