@@ -1,3 +1,4 @@
+#include <map>
 #include <memory>
 #include <string>
 
@@ -12,6 +13,9 @@
 
 namespace atl::cli {
 namespace {
+
+// A step, a save or an evaluation may take as long as that.
+constexpr double kSilenceSecondsMin = 30;
 
 struct Wanted {
   std::string run_id;
@@ -48,7 +52,10 @@ std::string DescribeIsland(const v1::Island& island) {
         absl::StrCat(
             "has not answered for ",
             FormatSpan(absl::Seconds(progress.trainer_silence_seconds())),
-            ": look at its log; if it hangs, end it and start it again"));
+            progress.trainer_silence_seconds() < kSilenceSecondsMin
+                ? ""
+                : ": look at its log; if it hangs, end it and start it "
+                  "again"));
   }
   fields.Add("step", absl::StrCat(progress.step()));
   fields.Add("tokens/s",
@@ -56,7 +63,9 @@ std::string DescribeIsland(const v1::Island& island) {
   if (progress.loss_step_count() > 0) {
     fields.Add("training loss", FormatLoss(progress.loss()));
   }
-  for (const auto& [name, mean] : progress.metrics()) {
+  const std::map<std::string, double> metrics(progress.metrics().begin(),
+                                              progress.metrics().end());
+  for (const auto& [name, mean] : metrics) {
     fields.Add(name, absl::StrFormat("%.6g", mean));
   }
   fields.Add("merged", absl::StrCat(island.merged_count()));

@@ -1,5 +1,8 @@
 #include "cli/curves/curves.h"
 
+#include <map>
+#include <string>
+
 #include "absl/strings/str_cat.h"
 #include "base/status/status_macros.h"
 #include "base/time/proto_time.h"
@@ -19,7 +22,9 @@ std::vector<CurvePoint> PointsOf(const v1::Round& round,
     add("loss_metrics/global_avg_loss", round.training_loss());
   }
   if (tokens_per_second.has_value()) add("throughput(tps)", *tokens_per_second);
-  for (const auto& [name, mean] : round.metrics()) {
+  const std::map<std::string, double> metrics(round.metrics().begin(),
+                                              round.metrics().end());
+  for (const auto& [name, mean] : metrics) {
     add(absl::StrCat("metrics/", name), mean);
   }
   add("outer/gradient_norm", round.outer_gradient_norm());

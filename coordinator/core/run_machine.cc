@@ -380,9 +380,13 @@ absl::Status RunMachine::Take(const event::Progress& progress,
   if (request.loss_step_count() == 0 && observed.progress.has_value()) {
     const double loss = observed.progress->loss();
     const int64_t count = observed.progress->loss_step_count();
+    const auto metrics = observed.progress->metrics();
     observed.progress = request;
     observed.progress->set_loss(loss);
     observed.progress->set_loss_step_count(count);
+    if (request.metrics().empty()) {
+      *observed.progress->mutable_metrics() = metrics;
+    }
   } else {
     observed.progress = request;
   }

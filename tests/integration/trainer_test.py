@@ -4,10 +4,12 @@
 A death of the trainer, of the exchange or of both changes no bit of a strict
 run, and nothing counts twice."""
 
+import hashlib
 import json
 import os
 import signal
 
+from harness import arithmetic
 from harness import cases
 from harness import cluster as cluster_module
 from harness import numpy_trainer
@@ -60,6 +62,30 @@ class TrainerTest(cluster_module.IntegrationTest):
                                      cluster.processes[name].tail())
         return sha256
 
+    def final_line(self, cluster):
+        """What a trainer says that has the run's parameters."""
+        pinned = cluster.pin()
+        parameters = cluster.parameters(pinned=pinned)
+        view = arithmetic.LayoutView(pinned.run.spec.layout)
+        values = b""
+        for _, fragment, first, count in view.places:
+            offsets = view.fragments[fragment].block_offsets
+            values += parameters[fragment][
+                4 * offsets[first]:4 * offsets[first + count]]
+        return "final " + hashlib.sha256(values).hexdigest()
+
+    def test_at_the_end_trainers_have_the_runs_parameters(self):
+        for index, changes in enumerate(((), (STREAMING, ENCODED))):
+            cluster = self.new_cluster("end-%d" % index)
+            values = self.run_values(*changes)
+            self.start(cluster, values)
+            self.finish(cluster, values)
+            said = self.final_line(cluster)
+            for island in ISLANDS:
+                self.assertIn(
+                    said, cluster.processes["trainer-of-" + island].tail())
+            cluster.close()
+
     def reference(self, *changes):
         values = self.run_values(*changes)
 
@@ -110,8 +136,9 @@ class TrainerTest(cluster_module.IntegrationTest):
         def silence():
             shown = json.loads(self.cluster.run_cli(
                 "island", "status", "run", "island-1", "-o", "json",
-                check=0).stdout)
-            return shown["progress"].get("trainer_silence_seconds", 0)
+                check=0).stdout)["data"]
+            # An island that has not reported yet has no progress.
+            return shown.get("progress", {}).get("trainer_silence_seconds", 0)
 
         try:
             wait.until("the trainer is silent", lambda: silence() >= 5)

@@ -66,6 +66,8 @@ struct Action {
   int64_t island_epoch = 0;
   int64_t coordinator_epoch = 0;
   std::vector<v1::FragmentVersion> cut;  // kEvaluate.
+  // kEvaluate: only give the trainer these parameters; the run is complete.
+  bool only_show = false;
 
   int64_t step = 0;             // kTrain: step of the learning-rate schedule.
   int64_t step_count_max = 1;   // kTrain: until another action may be due.
@@ -89,7 +91,9 @@ struct Action {
 
   int64_t clock = 0;          // kApply: inner steps of the stream before it.
   bool adopt = false;         // kApply: replace the local values.
-  bool unfinished = false;    // kRestoreSave, for OnDone(): repeat it.
+  // kRestoreSave, for OnDone(): do it again; and it took inner steps.
+  bool unfinished = false;
+  bool repeats_steps = false;
   bool needs_repush = false;  // kPush: a shard lost it; push even while paused.
   bool warm_up = false;       // kResetOptimizer.
   int failure_count = 0;      // kWait: failed attempts in a row.
@@ -141,6 +145,7 @@ struct SaveSummary {
   int64_t clock = 0;
   int64_t rate_offset = 0;
   std::vector<SavedTrack> tracks;
+  bool records_follow = false;  // Of a whole save: later pushes have records.
 };
 
 }  // namespace atl::worker

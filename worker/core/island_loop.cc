@@ -154,6 +154,11 @@ void IslandLoop::OnDone(const Action& action, const absl::Status& status) {
       lane.backing_off = false;
       if (status.ok() && action.unfinished) break;
       restore_due_ = false;
+      // An error of a step is no fault of the local checkpoint, which stays.
+      if (!status.ok() && action.repeats_steps) {
+        LeaveWith(status);
+        break;
+      }
       if (!status.ok()) {
         reset_due_ = true;
         stream_.Drop();
@@ -161,6 +166,7 @@ void IslandLoop::OnDone(const Action& action, const absl::Status& status) {
       break;
     case ActionKind::kResetOptimizer:
       if (status.ok()) reset_due_ = false;
+      stream_.OnReset();
       break;
     case ActionKind::kReportReady:
       if (status.ok()) {
@@ -192,7 +198,11 @@ void IslandLoop::OnDone(const Action& action, const absl::Status& status) {
     case ActionKind::kEvaluate:
       // Best effort: a failed evaluation is skipped.
       lane.backing_off = false;
-      evaluated_version_ = action.version;
+      if (action.only_show) {
+        shown_ = true;
+      } else {
+        evaluated_version_ = action.version;
+      }
       break;
     case ActionKind::kLeave:
       lane.backing_off = false;

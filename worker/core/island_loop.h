@@ -31,10 +31,15 @@ namespace atl::worker {
 
 class IslandLoop {
  public:
+  // Failed pulls after the run's end before the trainer keeps what it has.
+  static constexpr int kShowFailuresMax = 3;
   // Failed pushes that a stopping island tolerates before it leaves.
   static constexpr int kStopFailuresMax = 3;
 
   explicit IslandLoop(std::string run_id) : run_id_(std::move(run_id)) {}
+
+  // After the run's end the trainer gets the run's parameters.
+  void set_shows_end(bool shows_end) { shows_end_ = shows_end; }
 
   // --- News ---
 
@@ -165,6 +170,7 @@ class IslandLoop {
   std::optional<Round> ChooseRound() const;
   bool PullWanted() const;
   bool EvaluationDue() const;
+  bool ShowDue() const;
   bool HeldAll() const;
   Action Wait(std::string reason, Lane lane = Lane::kTraining) const;
   // The version that would be evaluated.
@@ -214,6 +220,8 @@ class IslandLoop {
   std::pair<int64_t, int64_t> ready_reported_{0, 0};
   std::map<int64_t, Evaluator> evaluators_;  // By the version that is made.
   int64_t evaluated_version_ = 0;
+  bool shows_end_ = false;
+  bool shown_ = false;
 
   Stream stream_;
   bool ready_failed_ = false;  // Retried after the next news.

@@ -189,8 +189,16 @@ bool IslandLoop::EvaluationDue() const {
   return version % found->second.count == found->second.index;
 }
 
+// Best effort, and as bounded as its pulls.
+bool IslandLoop::ShowDue() const {
+  return shows_end_ && !shown_ && plan_.cut_size() > 0 &&
+         plan_.run_state() == v1::RUN_STATE_COMPLETED &&
+         lanes_[Index(FindLane(ActionKind::kPull))].failure_count <
+             kShowFailuresMax;
+}
+
 bool IslandLoop::PullWanted() const {
-  if (EvaluationDue()) return true;
+  if (EvaluationDue() || ShowDue()) return true;
   if (plan_.run_state() == v1::RUN_STATE_COMPLETED) return false;
   const double share = spec_.schedule().sample_fraction();
   if (share <= 0 || share >= 1) return true;
@@ -242,8 +250,12 @@ Action IslandLoop::OptimizerReset() const {
 }
 
 std::optional<Action> IslandLoop::NextEvaluation() const {
-  if (!HeldAll() || !EvaluationDue()) return std::nullopt;
-  Action action = MakeAction(ActionKind::kEvaluate, "it is this island's turn");
+  const bool due = EvaluationDue();
+  if (!HeldAll() || !(due || ShowDue())) return std::nullopt;
+  Action action = MakeAction(ActionKind::kEvaluate,
+                             due ? "it is this island's turn"
+                                 : "the trainer gets the run's parameters");
+  action.only_show = !due;
   action.version = EvaluatedVersion();
   action.commit_seq = async() ? held_commit_seq_ : View().CutCommitSeq();
   action.cut.assign(plan_.cut().begin(), plan_.cut().end());

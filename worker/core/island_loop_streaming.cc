@@ -73,8 +73,14 @@ Action IslandLoop::NextStreaming() const {
   const bool anchors_are_free = !AnchorBusy(Lane::kTraining, -1);
   const bool evaluate = HeldAll() && EvaluationDue() && anchors_are_free;
   if (plan_.run_state() == v1::RUN_STATE_COMPLETED) {
-    if (evaluate) return *NextEvaluation();
+    if (evaluate || (HeldAll() && ShowDue() && anchors_are_free)) {
+      return *NextEvaluation();
+    }
     if (EvaluationDue()) return Wait("pulling the version to evaluate");
+    if (ShowDue() && (!anchors_are_free ||
+                      stream_.NextPull(View(), held_) >= 0)) {
+      return Wait("pulling the run's parameters");
+    }
     return Action{ActionKind::kFinish, "the run is complete"};
   }
   // A member that restarts from a local checkpoint is ready at once.
@@ -153,7 +159,7 @@ Action IslandLoop::NextPushLane() const {
 
 Action IslandLoop::NextPullLane() const {
   const bool wanted = plan_.run_state() != v1::RUN_STATE_COMPLETED ||
-                      EvaluationDue();
+                      EvaluationDue() || ShowDue();
   if (restore_due_) return Wait("the local checkpoint comes first", Lane::kPull);
   const int32_t f =
       wanted && stop_count_ == 0 ? stream_.NextPull(View(), held_) : -1;

@@ -97,6 +97,7 @@ class StreamingLoopTest : public IslandLoopFixture {
       }
       if (action.kind == ActionKind::kContribute) {
         newest_save_ = MakeSave(action);
+        whole_saves_.push_back(action.whole_save);
       }
       loop_.OnStarted(lane, action);
       loop_.OnDone(action, absl::OkStatus());
@@ -148,6 +149,7 @@ class StreamingLoopTest : public IslandLoopFixture {
   }
 
   std::optional<SaveSummary> save_, newest_save_;
+  std::vector<bool> whole_saves_;  // Of each contribution.
   bool saves_at_once_ = true;
 };
 
@@ -296,6 +298,46 @@ TEST_F(StreamingLoopTest, TrainsNoStepThatNothingIsMergedOf) {
   EXPECT_EQ(Trace(), "finish");
 }
 
+TEST_F(StreamingLoopTest, ShowsTheRunsParametersBeforeItFinishes) {
+  loop_.set_shows_end(true);
+  Schedule().set_round_count(1);
+  PushFirst();
+  Commit(0, 1);
+  Publish();
+  Pulls();
+  Trace();
+  Commit(1, 2);
+  plan_.set_run_state(v1::RUN_STATE_COMPLETED);
+  Publish();
+  EXPECT_EQ(Trace(), "wait(pulling the run's parameters)");
+  EXPECT_EQ(Pulls(), "pull f1 v1; wait(every anchor is the newest)");
+  const Action show = loop_.Next();
+  EXPECT_TRUE(show.only_show) << show.reason;
+  EXPECT_EQ(Trace(), "evaluate; finish");
+}
+
+TEST_F(StreamingLoopTest, FinishesIfTheRunsParametersCannotBePulled) {
+  loop_.set_shows_end(true);
+  Schedule().set_round_count(1);
+  PushFirst();
+  Commit(0, 1);
+  Publish();
+  Pulls();
+  Trace();
+  Commit(1, 2);
+  plan_.set_run_state(v1::RUN_STATE_COMPLETED);
+  Publish();
+  for (int i = 0; i < IslandLoop::kShowFailuresMax; ++i) {
+    EXPECT_EQ(NextLine(), "wait(pulling the run's parameters)");
+    const Action pull = loop_.Next(Lane::kPull);
+    ASSERT_EQ(Line(pull), "pull f1 v1");
+    loop_.OnStarted(Lane::kPull, pull);
+    loop_.OnDone(pull, absl::UnavailableError("test"));
+    loop_.OnWaited(Lane::kPull);
+  }
+  EXPECT_EQ(Trace(), "finish");
+}
+
 TEST_F(StreamingLoopTest, ARestartRepeatsTheStepsSinceTheSave) {
   PushFirst();
   const SaveSummary save = *newest_save_;
@@ -381,6 +423,90 @@ TEST_F(StreamingLoopTest, ADroppedContributionStartsAgainFromTheAnchor) {
             "contribute #2 x4 [0,16) f1 v0; train 4 @16; "
             "contribute #3 x2 [12,20) f0 v0; "
             "wait(waiting for the commit of fragment 1)");
+}
+
+TEST_F(StreamingLoopTest, TheSaveAfterAResetIsWhole) {
+  PushFirst();
+  Decide(0, 1, v1::OUTCOME_DROPPED);
+  Publish();
+  Trace();
+  // By default every second one is: the fragments of a round.
+  EXPECT_EQ(whole_saves_, (std::vector<bool>{true, true, false}));
+}
+
+TEST_F(StreamingLoopTest, ARejectionDuringAContributionMakesTheNextSaveWhole) {
+  Schedule().set_overlap_step_count(3);
+  Spec().mutable_inner()->set_save_every_syncs(100);
+  Join();
+  Trace();
+  Pulls();
+  Action action = loop_.Next();
+  while (action.kind != ActionKind::kContribute || action.seq != 2) {
+    ASSERT_NE(action.kind, ActionKind::kWait) << action.reason;
+    loop_.OnStarted(Lane::kTraining, action);
+    loop_.OnDone(action, absl::OkStatus());
+    SaveBeside();
+    action = loop_.Next();
+  }
+  EXPECT_FALSE(action.whole_save);
+  loop_.OnStarted(Lane::kTraining, action);
+  Decide(0, 1, v1::OUTCOME_DROPPED);
+  Publish();
+  loop_.OnDone(action, absl::OkStatus());
+  SaveBeside();
+  EXPECT_EQ(NextLine(), "reset_optimizer");
+  Trace();
+  ASSERT_FALSE(whole_saves_.empty());
+  EXPECT_TRUE(whole_saves_.front());
+}
+
+// Records that follow would lack it.
+TEST_F(StreamingLoopTest, AContributionThatIsNeverSavedMakesTheNextSaveWhole) {
+  saves_at_once_ = false;
+  Schedule().set_timing(v1::TIMING_ELASTIC);
+  Schedule().set_overlap_step_count(3);
+  Spec().mutable_inner()->set_save_every_syncs(100);
+  Join();
+  Trace();
+  Pulls();
+  Trace();
+  ASSERT_EQ(whole_saves_, std::vector<bool>{true});
+  const Action save = loop_.Next(Lane::kSave);
+  loop_.OnStarted(Lane::kSave, save);
+  loop_.OnDone(save, absl::ResourceExhaustedError("the disk is full"));
+  // Its round goes on without it.
+  Commit(0, 0);
+  Publish();
+  Pulls();
+  saves_at_once_ = true;
+  Trace();
+  ASSERT_GE(whole_saves_.size(), 2);
+  EXPECT_TRUE(whole_saves_[1]);
+}
+
+TEST_F(StreamingLoopTest, ARestoreIsRepeatedUntilItIsFinished) {
+  PushFirst();
+  NewLife(newest_save_);
+  EXPECT_EQ(NextLine(), "load_save");
+  loop_.OnSaveLoaded(save_);
+  const auto next_restore = [&] {
+    Action action = loop_.Next();
+    while (action.kind != ActionKind::kRestoreSave &&
+           action.kind != ActionKind::kWait) {
+      loop_.OnDone(action, absl::OkStatus());
+      action = loop_.Next();
+    }
+    EXPECT_EQ(Line(action), "restore_save");
+    return action;
+  };
+  Action restore = next_restore();
+  restore.unfinished = true;
+  loop_.OnDone(restore, absl::OkStatus());
+  restore = next_restore();
+  // An error of a step ends the island, as in training; the files stay.
+  restore.repeats_steps = true;
+  loop_.OnDone(restore, absl::InternalError("the loss is not finite"));
+  EXPECT_EQ(Trace(), "leave; finish");
 }
 
 TEST_F(StreamingLoopTest, AnElasticIslandAppliesWhenTheAnswerIsThere) {

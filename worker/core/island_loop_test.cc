@@ -167,6 +167,54 @@ TEST_F(IslandLoopTest, FinishesWithTheRun) {
   EXPECT_EQ(Trace(), "finish OK");
 }
 
+TEST_F(IslandLoopTest, ShowsTheRunsParametersBeforeItFinishes) {
+  loop_.set_shows_end(true);
+  PushFirst();
+  Commit(0);
+  plan_.set_run_state(v1::RUN_STATE_COMPLETED);
+  Publish();
+  EXPECT_EQ(Trace(1), "pull f0 v1");
+  const Action show = loop_.Next();
+  EXPECT_EQ(Line(show), "evaluate v1");
+  EXPECT_TRUE(show.only_show);
+  EXPECT_EQ(show.cut.size(), 1);
+  // Best effort.
+  loop_.OnDone(show, absl::UnavailableError("test"));
+  EXPECT_EQ(Trace(), "finish OK");
+}
+
+TEST_F(IslandLoopTest, AnIslandThatEvaluatesTheEndAlsoShowsIt) {
+  loop_.set_shows_end(true);
+  Schedule().set_round_count(1);
+  join_.mutable_run()->mutable_spec()->mutable_evaluation()
+      ->set_every_round_count(1);
+  PushFirst();
+  Commit(0);
+  plan_.set_run_state(v1::RUN_STATE_COMPLETED);
+  Publish();
+  EXPECT_EQ(Trace(1), "pull f0 v1");
+  const Action evaluate = loop_.Next();
+  EXPECT_FALSE(evaluate.only_show);
+  loop_.OnDone(evaluate, absl::OkStatus());
+  EXPECT_TRUE(loop_.Next().only_show);
+  EXPECT_EQ(Trace(), "evaluate v1; finish OK");
+}
+
+// Servers may be gone once the run is complete.
+TEST_F(IslandLoopTest, FinishesIfTheRunsParametersCannotBePulled) {
+  loop_.set_shows_end(true);
+  PushFirst();
+  Commit(0);
+  plan_.set_run_state(v1::RUN_STATE_COMPLETED);
+  Publish();
+  for (int i = 0; i < IslandLoop::kShowFailuresMax; ++i) {
+    EXPECT_EQ(NextLine(), "pull f0 v1");
+    Fail(absl::StatusCode::kUnavailable);
+    loop_.OnWaited();
+  }
+  EXPECT_EQ(Trace(), "finish OK");
+}
+
 TEST_F(IslandLoopTest, EvaluatesWhenItIsItsTurn) {
   auto& evaluation = *join_.mutable_run()->mutable_spec()->mutable_evaluation();
   evaluation.set_every_round_count(1);

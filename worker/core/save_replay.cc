@@ -45,7 +45,7 @@ SaveReplay::Unit SaveReplay::Next() const {
     return unit;
   }
   unit.kind = Kind::kTrain;
-  unit.step = clock_ + rate_offset_;
+  unit.step = step();
   unit.step_count = until - clock_;
   if (!record.summary.tracks.empty()) {
     unit.version = record.summary.tracks[0].local_version;

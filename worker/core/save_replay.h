@@ -47,6 +47,9 @@ class SaveReplay {
   // False if the records do not follow each other: they are not of one life.
   bool IsSound() const;
 
+  // Steps done, by the clock of the learning rate.
+  int64_t step() const { return clock_ + rate_offset_; }
+
   Unit Next() const;
   // The unit is done; of a kTrain `step_count` steps, at least 0.
   void OnDone(const Unit& unit, int64_t step_count);

@@ -161,7 +161,7 @@ std::optional<Action> Stream::NextContribution(
                                 ? behind
                                 : std::max(rate_offset_, behind);
       action->in_background = view.spec.schedule().overlap_step_count() > 0;
-      action->whole_save = records_left_ == 0;
+      action->whole_save = records_left_ <= 0;
     }
     action->contributions.push_back({f, track.local_version});
   }
@@ -191,7 +191,7 @@ std::optional<Action> Stream::NextApply(
       action.fragment = f;
       action.version = held[f];
       action.clock = clock_;
-      action.whole_save = records_left_ == 0;
+      action.whole_save = records_left_ <= 0;
       return action;
     }
     const Flight& flight = *track.flight;
@@ -201,7 +201,7 @@ std::optional<Action> Stream::NextApply(
       action.fragment = f;
       action.version = cut;
       action.clock = clock_;
-      action.whole_save = records_left_ == 0;
+      action.whole_save = records_left_ <= 0;
       return action;
     }
     if (blocked.empty() && clock_ >= ApplyStepMax(view, flight)) {
@@ -373,6 +373,8 @@ void Stream::OnContributed(const Action& action) {
 void Stream::OnApplied(const Action& action, const Position& position) {
   if (action.fragment >= static_cast<int32_t>(tracks_.size())) return;
   Track& track = tracks_[action.fragment];
+  // A contribution that was never saved: later records would miss it.
+  if (track.flight.has_value() && !track.flight->saved) OnReset();
   track.local_version = action.version;
   track.flight.reset();
   if (action.adopt) {
@@ -406,8 +408,7 @@ bool Stream::Settle(const PlanView& view) {
           view.IsDecided(f, flight.anchor_version, flight.seq)) {
         // The anchor stays; the local values start from it again.
         decided_against = true;
-        // Its optimizer starts afresh, which no record can repeat.
-        records_left_ = 0;
+        OnReset();
         track.flight.reset();
         track.local_version = -1;
       }
@@ -432,6 +433,7 @@ void Stream::AddTo(SaveSummary& save, const Action& contribute) const {
   after.OnContributed(contribute);
   save.clock = after.clock_;
   save.rate_offset = after.rate_offset_;
+  save.records_follow = after.records_left_ > 0;
   save.tracks.clear();
   for (int32_t f = 0; f < static_cast<int32_t>(after.tracks_.size()); ++f) {
     const Track& track = after.tracks_[f];

@@ -70,6 +70,8 @@ class Stream {
   void OnApplied(const Action& action, const Position& position);
   void OnSaved(const Action& action);
   void OnPushed(const Action& action, bool refused);
+  // Something changed the island that no record repeats.
+  void OnReset() { records_left_ = 0; }
 
   // Call after any news. Returns true if a contribution was decided against and
   // its round opens again: the optimizer state that led to it must be dropped.

@@ -85,8 +85,8 @@ class Trainer {
   //
   // A mesh keeps no second copy while it trains: between a Step that it accepts
   // and the next Gather these spans are empty and Scatter does nothing. After a
-  // Gather of nothing they are there, to be written. Memory of elements that
-  // nobody wrote or gathered is not used. One
+  // Gather of nothing they are there, to be written. Elements that were neither
+  // gathered nor written since read as 0, and take no memory. One
   // rank on a CPU has a single copy, and both do nothing.
   struct Movement {
     // Of the parameters: rising, disjoint spans of the model, the same in all

@@ -183,6 +183,11 @@ absl::Status IslandPart::Train(const Action& action, PartResult& result) {
 absl::Status IslandPart::Evaluate(const Action& action,
                                   const server::CallBounds& bounds,
                                   PartResult& result) {
+  if (action.only_show) {
+    RETURN_IF_ERROR(state_->AcquireAll(LocalAccess::kReplace));
+    RETURN_IF_ERROR(PullForEvaluation(action, bounds, result));
+    return state_->trainer().Show();
+  }
   ASSIGN_OR_RETURN(const bool can_evaluate, state_->trainer().CanEvaluate());
   if (!can_evaluate) return absl::OkStatus();
   RETURN_IF_ERROR(state_->KeepLocal());

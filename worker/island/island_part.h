@@ -43,6 +43,7 @@ struct PartResult {
   std::optional<SaveSummary> save;  // kLoadSave: the same in all processes.
   int64_t saved_step = 0;           // kRestoreSave.
   bool unfinished = false;          // kRestoreSave: call it again.
+  bool repeats_steps = false;       // kRestoreSave: it took inner steps.
   StepResult step;                  // kTrain; of kRestoreSave only is_last.
   // kSave, and kContribute without in_background: f32 bytes of the gradients,
   // and bytes that this process wrote.
@@ -144,6 +145,7 @@ class IslandPart {
   absl::Status RepeatSteps(const SaveReplay::Unit& unit, PartResult& result);
   absl::Status RepeatAnswer(const SaveReplay::Unit& unit);
   absl::Status RepeatPush();
+  absl::Status RepeatPushHere();
 
   // island_part_transfer.cc.
   absl::Status Pull(const Action& action, Lane lane,

@@ -58,8 +58,10 @@ absl::Status IslandPart::RestoreSave(PartResult& result) {
     status = RestoreWhole(result);
   } else {
     const SaveReplay::Unit unit = replay_->Next();
+    result.repeats_steps = unit.kind == SaveReplay::Kind::kTrain;
     status = Agree(Lane::kTraining, Repeat(unit, result));
     if (status.ok()) replay_->OnDone(unit, result.step.step_count);
+    result.saved_step = replay_->step();
   }
   result.unfinished =
       status.ok() && replay_->Next().kind != SaveReplay::Kind::kDone;
@@ -135,8 +137,10 @@ absl::Status IslandPart::Repeat(const SaveReplay::Unit& unit,
                                 PartResult& result) {
   if (unit.kind == SaveReplay::Kind::kTrain) return RepeatSteps(unit, result);
   if (!record_.has_value()) {
-    ASSIGN_OR_RETURN(record_, checkpoint_->ReadRecord(unit.record,
-                                                      kFeedback | kAnswers));
+    auto record = checkpoint_->ReadRecord(unit.record, kFeedback | kAnswers);
+    // Before ranks exchange anything.
+    RETURN_IF_ERROR(Agree(Lane::kTraining, record.status()));
+    record_ = *std::move(record);
   }
   return unit.kind == SaveReplay::Kind::kAnswer ? RepeatAnswer(unit)
                                                 : RepeatPush();
@@ -151,7 +155,6 @@ absl::Status IslandPart::RepeatSteps(const SaveReplay::Unit& unit,
                                   .data_shard = unit.data_shard,
                                   .data_position = unit.data_position}));
   for (int64_t& count : token_counts_) count += result.step.token_count;
-  result.saved_step = unit.step + result.step.step_count;
   failpoint::Hit("island.trained.after");
   return absl::OkStatus();
 }
@@ -164,6 +167,15 @@ absl::Status IslandPart::RepeatAnswer(const SaveReplay::Unit& unit) {
 }
 
 absl::Status IslandPart::RepeatPush() {
+  RETURN_IF_ERROR(Agree(Lane::kTraining, RepeatPushHere()));
+  for (const auto& [fragment, foreseen, momentum] : record_->foreseen) {
+    RETURN_IF_ERROR(state_->SetForeseen(fragment, foreseen, momentum));
+  }
+  record_.reset();
+  return absl::OkStatus();
+}
+
+absl::Status IslandPart::RepeatPushHere() {
   for (const AnchoredFragment& at : record_->header.summary.contributions) {
     token_counts_[at.fragment] = 0;
   }
@@ -173,10 +185,6 @@ absl::Status IslandPart::RepeatPush() {
   for (const SavedFeedback& feedback : record_->feedback) {
     RETURN_IF_ERROR(encoder_->Restore(feedback.View()));
   }
-  for (const auto& [fragment, foreseen, momentum] : record_->foreseen) {
-    RETURN_IF_ERROR(state_->SetForeseen(fragment, foreseen, momentum));
-  }
-  record_.reset();
   return absl::OkStatus();
 }
 

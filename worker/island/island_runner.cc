@@ -122,6 +122,10 @@ absl::Status IslandRunner::NoteRunUid(const std::string& run_uid) {
 
 absl::Status IslandRunner::Setup(const v1::Run& run) {
   spec_ = run.spec();
+  {
+    MutexLock lock(&mutex_);
+    loop_.set_shows_end(static_cast<bool>(links_.make_island_trainer));
+  }
   streaming_ = IsStreaming(spec_.schedule());
   {
     MutexLock lock(&mutex_);
@@ -344,6 +348,7 @@ absl::Status IslandRunner::DoTogether(Lane lane, Action& action) {
     MutexLock lock(&mutex_);
     loop_.OnSaveLoaded(std::move(result.save));
   }
+  action.repeats_steps = result.repeats_steps;
   RETURN_IF_ERROR(status);
   switch (action.kind) {
     case ActionKind::kRestoreSave: {

@@ -108,6 +108,9 @@ class IslandTrainer {
   // Collective. Of the local parameters, as they were written last.
   virtual absl::StatusOr<EvaluationResult> Evaluate(int64_t version) = 0;
 
+  // Collective. The trainer takes what was written, though nothing follows.
+  virtual absl::Status Show() { return absl::OkStatus(); }
+
   // Collective. The state of this moment. If the trainer keeps it itself, it is
   // durable, and those of the two newest names can be loaded.
   virtual absl::StatusOr<TrainerState> Save(const std::string& save_id) = 0;

@@ -80,9 +80,18 @@ int LocalCheckpoint::process_count() const {
 // it once all have written theirs: after any crash all have one in common. Then
 // files of another number of processes are out of date.
 absl::StatusOr<int64_t> LocalCheckpoint::WriteWhole(Lane lane,
-                                                    const SaveHeader& header,
+                                                    SaveHeader header,
                                                     const SaveView& view) {
   failpoint::Hit("island.save.before");
+  // Until this one is whole, there is none that a record could follow.
+  base_.clear();
+  if (header.summary.records_follow) {
+    SaveOutline outline = {.header = header};
+    for (const EncodedContribution* contribution : view.contributions) {
+      outline.contributions.push_back(contribution->info);
+    }
+    header.name = NameOfSave(outline);
+  }
   const std::string path = SavePath(place_, process_index(), process_count());
   const std::string next =
       group_ == nullptr
@@ -96,11 +105,7 @@ absl::StatusOr<int64_t> LocalCheckpoint::WriteWhole(Lane lane,
     if (replaced.ok()) replaced = files_.SyncDirectory(ParentDirectory(path));
     RETURN_IF_ERROR(Agree(lane, Explain(replaced)));
   }
-  SaveOutline outline = {.header = header};
-  for (const EncodedContribution* contribution : view.contributions) {
-    outline.contributions.push_back(contribution->info);
-  }
-  base_ = NameOfSave(outline);
+  base_ = header.name;
   record_count_ = 0;
   record_bytes_ = 0;
   if (!others_removed_) RemoveOtherSaves(files_, place_, process_count());
@@ -125,6 +130,19 @@ absl::StatusOr<int64_t> LocalCheckpoint::WriteRecord(Lane lane,
   ++record_count_;
   record_bytes_ += *bytes;
   return *bytes;
+}
+
+absl::Status LocalCheckpoint::Sync(const SaveSet& set) const {
+  if (!set.records.empty()) {
+    for (const SaveSet::File& file : set.files) {
+      const std::string path =
+          RecordsPath(place_, file.process_index, set.process_count);
+      if (!files_.Exists(path)) continue;
+      ASSIGN_OR_RETURN(const auto records, files_.OpenForWrite(path));
+      RETURN_IF_ERROR(records->Sync());
+    }
+  }
+  return files_.SyncDirectory(place_.directory);
 }
 
 bool LocalCheckpoint::CheckFiles(SaveSet& set) const {
@@ -182,6 +200,7 @@ absl::StatusOr<std::optional<SaveSummary>> LocalCheckpoint::Find() {
       }
       set.records.resize(std::min(set.records.size(), count));
     }
+    RETURN_IF_ERROR(Agree(Lane::kTraining, Sync(set)));
     set_ = std::move(set);
     return set_->newest().summary;
   }

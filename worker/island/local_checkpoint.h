@@ -35,10 +35,11 @@ class LocalCheckpoint {
   // Collective. Replaces the local checkpoint by a whole save. After any crash
   // all processes have this one or the previous one. Returns the bytes that
   // this process wrote.
-  absl::StatusOr<int64_t> WriteWhole(Lane lane, const SaveHeader& header,
+  absl::StatusOr<int64_t> WriteWhole(Lane lane, SaveHeader header,
                                      const SaveView& view);
   // Collective. Appends a record to the newest WriteWhole(). After an error the
-  // same record can be written again. INTERNAL: no WriteWhole() came before.
+  // same record can be written again. INTERNAL: no WriteWhole() came before, or
+  // its header says that no records follow.
   absl::StatusOr<int64_t> WriteRecord(Lane lane, SaveHeader header,
                                       const SaveView& view);
 
@@ -65,6 +66,8 @@ class LocalCheckpoint {
       const std::string& own);
   int process_index() const;
   int process_count() const;
+  // What a process that was killed wrote may be in memory only.
+  absl::Status Sync(const SaveSet& set) const;
   // True if this process can read the whole save; keeps its sound records.
   bool CheckFiles(SaveSet& set) const;
 

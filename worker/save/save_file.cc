@@ -23,9 +23,12 @@ using Json = nlohmann::json;
 struct Kind {
   const char* magic;
   uint32_t format;
+  uint32_t other_format;  // It reads that, too.
 };
-constexpr Kind kWhole = {"ATOLLSAV", kSaveFormat};
-constexpr Kind kRecord = {"ATOLLREC", kRecordFormat};
+constexpr Kind kWhole = {"ATOLLSAV", kSaveFormat, kSaveFormatWithRecords};
+constexpr Kind kWholeWithRecords = {"ATOLLSAV", kSaveFormatWithRecords,
+                                    kSaveFormat};
+constexpr Kind kRecord = {"ATOLLREC", kRecordFormat, kRecordFormat};
 
 constexpr int64_t kMagicBytes = 8;
 constexpr int64_t kPreambleBytes = kMagicBytes + 3 * sizeof(uint32_t);
@@ -183,7 +186,7 @@ absl::StatusOr<Json> ReadHeaderJson(const RandomAccessFile& file,
   if (std::memcmp(preamble, kind.magic, kMagicBytes) != 0) {
     return Damaged(absl::StrCat("it does not begin with ", kind.magic));
   }
-  if (numbers[0] != kind.format) {
+  if (numbers[0] != kind.format && numbers[0] != kind.other_format) {
     return absl::DataLossError(
         absl::StrCat("the local checkpoint has format ", numbers[0],
                      ", but this program reads ", kind.format));
@@ -390,7 +393,9 @@ absl::StatusOr<int64_t> WriteSave(FileSystem& file_system,
                                   const std::string& path,
                                   const SaveHeader& header,
                                   const SaveView& view) {
-  return ReplaceFile(file_system, path, MakePieces(kWhole, header, view));
+  const Kind& kind =
+      header.summary.records_follow ? kWholeWithRecords : kWhole;
+  return ReplaceFile(file_system, path, MakePieces(kind, header, view));
 }
 
 absl::StatusOr<int64_t> WriteRecord(FileSystem& file_system,

@@ -7,7 +7,7 @@
 // the steps, and takes from the records what the steps cannot give.
 //
 // A save or record: 8 bytes "ATOLLSAV" or "ATOLLREC"; as little-endian uint32
-// the format (4 or 1), the header's length and its CRC-32C; the header, JSON;
+// the format (4 or 5, and 1), the header's length and its CRC-32C; the header, JSON;
 // the sections. Sections are those of SaveArrays (empty in a record), the bytes
 // of every contribution, e before and after of every fragment with error
 // feedback; in a record also the values of every answer, then P and m of every
@@ -35,7 +35,10 @@
 
 namespace atl::worker {
 
+// A whole save that records may follow has the second one: a program that does
+// not read records refuses it.
 inline constexpr uint32_t kSaveFormat = 4;
+inline constexpr uint32_t kSaveFormatWithRecords = 5;
 inline constexpr uint32_t kRecordFormat = 1;
 
 // Everything except the large arrays.
@@ -57,8 +60,10 @@ struct SaveHeader {
   // The elements of the model order that the process holds, rising; arrays and
   // contributions are of these. nullopt: all.
   std::optional<std::vector<IndexRange>> held;
-  // A record: NameOfSave() of the whole save that it follows, and its number
-  // among those that do, from 0.
+  // A whole save that records follow: a name that no other one has.
+  std::string name;
+  // A record: the name of the whole save that it follows, and its number among
+  // those that do, from 0.
   std::string base;
   int64_t record_index = 0;
 };

@@ -61,6 +61,11 @@ absl::Status ParseTrainer(const Json& json, SaveHeader& header) {
 }
 
 absl::Status ParsePlace(const Json& json, SaveHeader& header) {
+  if (const auto name = json.find("name"); name != json.end()) {
+    if (!name->is_string()) return Damaged("its name is not text");
+    header.name = name->get<std::string>();
+  }
+  header.summary.records_follow = json.contains("records_follow");
   const auto base = json.find("base");
   if (base == json.end()) return absl::OkStatus();
   if (!base->is_string() || !Get(json, "record_index", header.record_index)) {
@@ -114,6 +119,8 @@ Json HeaderJson(const SaveHeader& header) {
     json["token_counts"] = header.token_counts;
   }
   if (!header.log.cluster_id().empty()) json["log"] = ToHex(header.log);
+  if (summary.records_follow) json["records_follow"] = 1;
+  if (!header.name.empty()) json["name"] = header.name;
   if (!header.base.empty()) {
     json["base"] = header.base;
     json["record_index"] = header.record_index;

@@ -151,7 +151,8 @@ std::string MissingFiles(const SavePlace& place, const SaveSet& set) {
 
 // Finds the records that all files of `set` have.
 void AddRecords(FileSystem& file_system, const SavePlace& place, SaveSet& set) {
-  const std::string base = NameOfSave(set.outline);
+  const std::string& base = set.outline.header.name;
+  if (base.empty()) return;
   bool is_first = true;
   for (SaveSet::File& file : set.files) {
     std::vector<RecordPlace> records = FindRecords(

@@ -41,6 +41,7 @@ class RemoteTrainer : public IslandTrainer {
   absl::StatusOr<StepResult> Train(const StepRequest& request) override;
   void Interrupt(bool at_once) override { host_.Interrupt(at_once); }
   absl::StatusOr<EvaluationResult> Evaluate(int64_t version) override;
+  absl::Status Show() override { return Flush(); }
   absl::StatusOr<TrainerState> Save(const std::string& save_id) override;
   absl::Status Load(const TrainerState& state) override;
   absl::Status Reset() override;

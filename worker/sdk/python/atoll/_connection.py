@@ -5,6 +5,7 @@ Not thread-safe.
 
 from __future__ import annotations
 
+import math
 import os
 import select
 import socket
@@ -16,6 +17,7 @@ from .errors import ConnectionLost, Error
 
 _PATH_BYTES_MAX = 107  # Of a Unix socket's path, in Linux.
 _ANCILLARY_BYTES = socket.CMSG_SPACE(4 * 4)  # For four file descriptors.
+
 
 def check_path(path: str) -> None:
     """Error PATH_TOO_LONG: no Unix socket can have this path."""
@@ -30,6 +32,8 @@ class Connection:
 
     def __init__(self, sock: socket.socket):
         self._socket = sock
+        self._waiter = select.poll()
+        self._waiter.register(sock, select.POLLIN)
         self._files: list[int] = []
         _forks.close_in_children(self)
 
@@ -67,11 +71,10 @@ class Connection:
         ConnectionLost: the exchange is away. Error UNREADABLE_MESSAGE: the
         packet is not a message; the connection is useless then.
         """
-        if timeout_s:
-            waiter = select.poll()
-            waiter.register(self._socket, select.POLLIN)
-            if not waiter.poll(max(1, int(timeout_s * 1000))):
-                return None
+        # A look is cheap: no buffer of a packet, and no exception.
+        if timeout_s is not None and not self._waiter.poll(
+                math.ceil(timeout_s * 1000)):
+            return None
         try:
             # Not recv_fds: in Python 3.11 it ignores its flags.
             packet, ancillary, flags, _ = self._socket.recvmsg(
