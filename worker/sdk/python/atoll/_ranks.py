@@ -14,6 +14,8 @@ import pickle
 import uuid
 from typing import Any, Callable
 
+import numpy as np
+
 from . import _torch
 from .errors import Error
 
@@ -100,7 +102,7 @@ class Ranks:
 
     def broadcast(self, value: Any = None) -> Any:
         data = self._to_tensor(value if self.rank == 0 else None)
-        size = self._torch.tensor([len(data)])
+        size = self._to_size(len(data))
         try:
             self._group.broadcast(size, 0).wait()
             if self.rank != 0:
@@ -113,8 +115,8 @@ class Ranks:
     def _gather(self, value: Any) -> list[Any]:
         """The values of all ranks. RuntimeError: one has ended."""
         data = self._to_tensor(value)
-        sizes = [self._torch.tensor([0]) for _ in range(self.size)]
-        self._group.allgather(sizes, self._torch.tensor([len(data)])).wait()
+        sizes = [self._to_size(0) for _ in range(self.size)]
+        self._group.allgather(sizes, self._to_size(len(data))).wait()
         longest = max(map(int, sizes))
         all_data = [data.new_empty(longest) for _ in sizes]
         padded = data.new_zeros(longest)
@@ -124,8 +126,11 @@ class Ranks:
                 for of, size in zip(all_data, sizes)]
 
     def _to_tensor(self, value: Any) -> Any:
-        return self._torch.frombuffer(bytearray(pickle.dumps(value)),
-                                      dtype=self._torch.uint8)
+        return self._torch.from_numpy(
+            np.frombuffer(bytearray(pickle.dumps(value)), np.uint8))
+
+    def _to_size(self, value: int) -> Any:
+        return self._torch.tensor([value], device="cpu")
 
     def together(self, work: Callable[[], Any]) -> list[Any]:
         mine: Exception | None = None

@@ -188,7 +188,8 @@ def main(kind, rank, size, folder, settings):
             if not island.step(loss=loss, tokens=BATCH, metrics={
                     "replica": replica}):
                 break
-            if str(rank) in leaving.split(",") and position.step == int(last_step):
+            if (str(rank) in leaving.split(",") and
+                    position.step == int(last_step)):
                 break
     names = trained.names or {}
     np.savez(os.path.join(folder, "rank-%d.npz" % rank), **{
