@@ -4,11 +4,12 @@
 Debian's packages that the build needs have no torch: Bazel does not run this.
 """
 
+import contextlib
 import os
-import shutil
 import signal
 import socket
 import sys
+import tempfile
 import traceback
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)),
@@ -339,13 +340,21 @@ class KillTest(cases.FolderCase):
         Args:
           deaths: (step, rename) for each life that ends with a death.
         """
-        path, work = self.path("s"), self.path("work")
+        work = tempfile.mkdtemp(dir=self.folder)
+        path = work + ".s"
         exchange, lives = Exchange(drop_after), list(deaths) + [(0, 0)]
         child = None
-        with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as listener:
+
+        def end():
+            if child is not None:
+                os.kill(child, signal.SIGKILL)
+                os.waitpid(child, 0)
+
+        with contextlib.ExitStack() as at_end, socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as listener:
             listener.settimeout(fake_exchange.PATIENCE_S)
             listener.bind(path)
             listener.listen(4)
+            at_end.callback(end)
             while True:
                 if child is None:
                     child = self.fork(path, work, *lives.pop(0))
@@ -355,18 +364,16 @@ class KillTest(cases.FolderCase):
                 try:
                     exchange.serve(peer)
                     peer.wait_for_close()
-                    self.assertEqual(os.waitpid(child, 0)[1], 0)
+                    status, child = os.waitpid(child, 0)[1], None
+                    self.assertEqual(status, 0)
                     break
                 except Gone as gone:
                     if str(gone) != "dropped":
-                        self.assertEqual(os.waitpid(child, 0)[1],
-                                         signal.SIGKILL)
-                        child = None
+                        status, child = os.waitpid(child, 0)[1], None
+                        self.assertEqual(status, signal.SIGKILL)
                 finally:
                     peer.close()
         self.assertEqual(lives, [])
-        os.unlink(path)
-        shutil.rmtree(work)
         return exchange
 
     def test_kills(self):
