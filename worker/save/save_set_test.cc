@@ -100,6 +100,8 @@ class SaveSetTest : public testing::Test {
     save.header.summary.run_id = "run";
     save.header.summary.seq = seq;
     save.header.step = 10 * seq;
+    save.header.summary.records_follow = true;
+    save.header.name = absl::StrCat("save-", seq);
     if (!held.is_all()) save.header.held = held.spans();
     const auto fill = [&](int array, std::vector<float>& values) {
       for (const IndexRange span : held.spans()) {
@@ -161,14 +163,10 @@ class SaveSetTest : public testing::Test {
   // Appends record `record` of process `index`, after the whole save `seq`.
   void AppendRecord(const HeldLayout& held, int index, int count, int64_t seq,
                     int64_t record) {
-    const Save whole = MakeSave(held, seq);
-    SaveOutline outline = {.header = whole.header};
-    for (const EncodedContribution& contribution : whole.contributions) {
-      outline.contributions.push_back(contribution.info);
-    }
     const Save save = MakeSave(held, seq + record + 1);
     SaveHeader header = save.header;
-    header.base = NameOfSave(outline);
+    header.name.clear();
+    header.base = absl::StrCat("save-", seq);
     header.record_index = record;
     const std::vector<float> values = FragmentValues(held, 0, 6);
     const std::vector<float> foreseen = FragmentValues(held, 1, 7);
