@@ -27,8 +27,7 @@ void AddCommands(CLI::App& app, Context& context) {
   AddRunExport(run, context);
   AddRunImport(run, context);
   AddRunPin(run, context);
-  CLI::App& island =
-      group("island", "List, show, remove and readmit islands");
+  CLI::App& island = group("island", "List, show, remove and readmit islands");
   AddIslandList(island, context);
   AddIslandStatus(island, context);
   AddIslandRemove(island, context);

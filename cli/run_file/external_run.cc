@@ -17,9 +17,8 @@ constexpr int32_t kSequenceLength = 1 << 20;
 
 constexpr absl::string_view kRead[] = {
     "model.architecture", "model.sequence_length",   "model.tensors",
-    "inner.batch_size",   "inner.warmup_step_count",
-    "inner.save_every_syncs", "data.format",
-    "data.data_shard_count",
+    "inner.batch_size",   "inner.warmup_step_count", "inner.save_every_syncs",
+    "data.format",        "data.data_shard_count",
 };
 
 }  // namespace

@@ -126,8 +126,8 @@ TEST_F(RunStreamingTest, ARecordIsAsLargeAsItsFragments) {
     for (const int64_t every : {1, 2, 4}) {
       spec.mutable_inner()->set_save_every_syncs(every);
       MemoryService service(spec);
-      const auto result = RunOne(
-          service, Options(absl::StrCat("island-", eager, "-", every)));
+      const auto result =
+          RunOne(service, Options(absl::StrCat("island-", eager, "-", every)));
       ASSERT_TRUE(result.ok()) << result.status();
       saved[every] = result->saved_bytes;
       // The default is once a round, which has two pushes.
@@ -139,9 +139,9 @@ TEST_F(RunStreamingTest, ARecordIsAsLargeAsItsFragments) {
       EXPECT_NEAR(static_cast<double>(again->saved_bytes),
                   static_cast<double>(saved[every]), 1000);
     }
-    const double model = 4.0 * static_cast<double>(
-                                   RunLayout::Create(spec.layout())
-                                       ->element_count());
+    const double model =
+        4.0 *
+        static_cast<double>(RunLayout::Create(spec.layout())->element_count());
     // Of eight pushes: m, v and x, with m and P of an eager run; each with the
     // contributions in flight, half of the model or all of it.
     const double whole = (eager ? 5 : 3) * model;
@@ -160,8 +160,7 @@ TEST_F(RunStreamingTest, ARestartRepeatsManyRecords) {
     v1::RunSpec spec = Streaming(1, eager ? 0 : 0.5, eager);
     spec.mutable_inner()->set_save_every_syncs(100);
     MemoryService undisturbed(spec);
-    ASSERT_TRUE(
-        RunOne(undisturbed, Options(absl::StrCat("a-", eager))).ok());
+    ASSERT_TRUE(RunOne(undisturbed, Options(absl::StrCat("a-", eager))).ok());
     for (int life = 5; life < 48; life += 6) {
       MemoryService service(spec);
       ASSERT_TRUE(RunKilledOnce(

@@ -77,8 +77,8 @@ Action IslandLoop::NextStreaming() const {
       return *NextEvaluation();
     }
     if (EvaluationDue()) return Wait("pulling the version to evaluate");
-    if (ShowDue() && (!anchors_are_free ||
-                      stream_.NextPull(View(), held_) >= 0)) {
+    if (ShowDue() &&
+        (!anchors_are_free || stream_.NextPull(View(), held_) >= 0)) {
       return Wait("pulling the run's parameters");
     }
     return Action{ActionKind::kFinish, "the run is complete"};
@@ -160,7 +160,8 @@ Action IslandLoop::NextPushLane() const {
 Action IslandLoop::NextPullLane() const {
   const bool wanted = plan_.run_state() != v1::RUN_STATE_COMPLETED ||
                       EvaluationDue() || ShowDue();
-  if (restore_due_) return Wait("the local checkpoint comes first", Lane::kPull);
+  if (restore_due_)
+    return Wait("the local checkpoint comes first", Lane::kPull);
   const int32_t f =
       wanted && stop_count_ == 0 ? stream_.NextPull(View(), held_) : -1;
   if (f < 0) return Wait("every anchor is the newest", Lane::kPull);

@@ -186,7 +186,9 @@ TEST_F(IslandLoopTest, ShowsTheRunsParametersBeforeItFinishes) {
 TEST_F(IslandLoopTest, AnIslandThatEvaluatesTheEndAlsoShowsIt) {
   loop_.set_shows_end(true);
   Schedule().set_round_count(1);
-  join_.mutable_run()->mutable_spec()->mutable_evaluation()
+  join_.mutable_run()
+      ->mutable_spec()
+      ->mutable_evaluation()
       ->set_every_round_count(1);
   PushFirst();
   Commit(0);

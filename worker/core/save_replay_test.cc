@@ -50,12 +50,11 @@ std::string Repeat(SaveReplay replay, int64_t steps_max) {
 }
 
 TEST(SaveReplayTest, RepeatsStepsAnswersAndPushesInTheirOrder) {
-  const SaveReplay replay(
-      MakeSummary(10),
-      {{MakeSummary(13, 5), {{.clock = 10}, {.clock = 12}}},
-       {MakeSummary(13, 5), {}},
-       {MakeSummary(15), {{.clock = 15}}}},
-      kBatch);
+  const SaveReplay replay(MakeSummary(10),
+                          {{MakeSummary(13, 5), {{.clock = 10}, {.clock = 12}}},
+                           {MakeSummary(13, 5), {}},
+                           {MakeSummary(15), {{.clock = 15}}}},
+                          kBatch);
   EXPECT_TRUE(replay.IsSound());
   EXPECT_EQ(Repeat(replay, 100),
             " answer 0.0 steps 10+2@140 answer 0.1 steps 12+1@148 push 0 push "
@@ -74,9 +73,8 @@ TEST(SaveReplayTest, WithoutRecordsNothingFollows) {
 TEST(SaveReplayTest, RecordsOfAnotherLifeAreNotSound) {
   const SaveSummary whole = MakeSummary(10);
   EXPECT_FALSE(SaveReplay(whole, {{MakeSummary(9), {}}}, kBatch).IsSound());
-  EXPECT_FALSE(
-      SaveReplay(whole, {{MakeSummary(12), {{.clock = 13}}}}, kBatch)
-          .IsSound());
+  EXPECT_FALSE(SaveReplay(whole, {{MakeSummary(12), {{.clock = 13}}}}, kBatch)
+                   .IsSound());
   EXPECT_FALSE(
       SaveReplay(whole, {{MakeSummary(12), {{.clock = 9}}}}, kBatch).IsSound());
   SaveSummary other = MakeSummary(12);

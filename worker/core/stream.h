@@ -123,7 +123,7 @@ class Stream {
 
   int64_t clock_ = 0;
   int64_t rate_offset_ = 0;  // Clock of the learning rate - clock.
-  int64_t save_every_ = 1;  // Pushes from one whole save to the next.
+  int64_t save_every_ = 1;   // Pushes from one whole save to the next.
   int64_t records_left_ = 0;  // Pushes until then that are saved as records.
   std::vector<Track> tracks_;
 };

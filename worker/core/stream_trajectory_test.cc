@@ -381,8 +381,7 @@ class World {
       }
       island.replay->OnDone(unit, step_count);
     }
-    action.unfinished =
-        island.replay->Next().kind != SaveReplay::Kind::kDone;
+    action.unfinished = island.replay->Next().kind != SaveReplay::Kind::kDone;
     // Anchors are pulled again.
     if (!action.unfinished) {
       island.model.anchors.assign(shape_.fragment_count(), NAN);
@@ -432,10 +431,9 @@ class World {
       case ActionKind::kApply:
         ASSERT_FALSE(action.adopt) << "it was in every round";
         if (!action.whole_save) {
-          island.applied.push.answers.push_back(
-              {.clock = action.clock,
-               .fragment = action.fragment,
-               .version = action.version});
+          island.applied.push.answers.push_back({.clock = action.clock,
+                                                 .fragment = action.fragment,
+                                                 .version = action.version});
           island.applied.answers.push_back(
               island.model.anchors[action.fragment]);
         }

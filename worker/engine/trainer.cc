@@ -70,10 +70,10 @@ class SingleRankTrainer final : public Trainer {
     return ops_->status();
   }
   absl::Status Gather(const Movement& what) override {
-    ForEachCopied(what, [this](absl::Span<float> host,
-                               absl::Span<float> device) {
-      ops_->ToHost(host.size() * sizeof(float), device.data(), host.data());
-    });
+    ForEachCopied(
+        what, [this](absl::Span<float> host, absl::Span<float> device) {
+          ops_->ToHost(host.size() * sizeof(float), device.data(), host.data());
+        });
     return ops_->status();
   }
   bool set_before_write(std::function<void()> before_write) override {

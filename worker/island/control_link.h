@@ -10,10 +10,10 @@
 #include <cstdint>
 #include <deque>
 #include <functional>
+#include <map>
 #include <memory>
 #include <optional>
 #include <stop_token>
-#include <map>
 #include <string>
 #include <thread>
 #include <vector>
@@ -22,8 +22,8 @@
 #include "absl/status/status.h"
 #include "absl/time/time.h"
 #include "atoll/v1/island_service.pb.h"
-#include "base/obs/latency_histogram.h"
 #include "base/layout/trainer_metrics.h"
+#include "base/obs/latency_histogram.h"
 #include "base/rpc/retry.h"
 #include "base/sync/mutex.h"
 #include "coordinator/client/island_control_client.h"

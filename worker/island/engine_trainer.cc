@@ -100,9 +100,8 @@ std::vector<engine::ParameterSpan> EngineTrainer::ElementsAt(
     if (places_[f] != place) continue;
     elements.insert(elements.end(), elements_[f].begin(), elements_[f].end());
   }
-  absl::c_sort(elements, [](const auto& a, const auto& b) {
-    return a.begin < b.begin;
-  });
+  absl::c_sort(elements,
+               [](const auto& a, const auto& b) { return a.begin < b.begin; });
   return elements;
 }
 

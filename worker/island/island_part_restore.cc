@@ -99,11 +99,11 @@ absl::Status IslandPart::RestoreWholeHere() {
   const SaveHeader& header = checkpoint_->whole();
   {
     ASSIGN_OR_RETURN(const Save save, checkpoint_->ReadWhole(kMoments));
-    RETURN_IF_ERROR(state_->trainer().Load(
-        {.first_moment = save.arrays.first_moment,
-         .second_moment = save.arrays.second_moment,
-         .step_count = header.optimizer_step_count,
-         .save_id = header.trainer_save_id}));
+    RETURN_IF_ERROR(
+        state_->trainer().Load({.first_moment = save.arrays.first_moment,
+                                .second_moment = save.arrays.second_moment,
+                                .step_count = header.optimizer_step_count,
+                                .save_id = header.trainer_save_id}));
   }
   if (streaming_) RETURN_IF_ERROR(RestoreLocal());
   token_counts_ = header.token_counts;

@@ -23,13 +23,13 @@
 #include "coordinator/client/log_seen.h"
 #include "worker/core/island_loop.h"
 #include "worker/island/control_link.h"
-#include "worker/island/meter/island_meter.h"
 #include "worker/island/island_metrics.h"
 #include "worker/island/island_part.h"
 #include "worker/island/mailbox.h"
-#include "worker/island/options.h"
+#include "worker/island/meter/island_meter.h"
 #include "worker/island/meter/phase_meter.h"
 #include "worker/island/meter/step_speed.h"
+#include "worker/island/options.h"
 #include "worker/save/save_file.h"
 
 namespace atl::worker {

@@ -93,10 +93,9 @@ absl::StatusOr<int64_t> LocalCheckpoint::WriteWhole(Lane lane,
     header.name = NameOfSave(outline);
   }
   const std::string path = SavePath(place_, process_index(), process_count());
-  const std::string next =
-      group_ == nullptr
-          ? path
-          : SavePath(place_, process_index(), process_count(), true);
+  const std::string next = group_ == nullptr ? path
+                                             : SavePath(place_, process_index(),
+                                                        process_count(), true);
   const absl::StatusOr<int64_t> bytes = WriteSave(files_, next, header, view);
   RETURN_IF_ERROR(Agree(lane, Explain(bytes.status())));
   failpoint::Hit("island.save.agreed");

@@ -27,8 +27,8 @@
 #include "worker/island/group/device.h"
 #include "worker/island/group/island_group.h"
 #include "worker/island/group/island_place.h"
-#include "worker/island/meter/island_meter.h"
 #include "worker/island/island_trainer.h"
+#include "worker/island/meter/island_meter.h"
 #include "worker/planner/planner.h"
 
 namespace atl::worker {

@@ -14,8 +14,7 @@ namespace atl::worker {
 namespace {
 
 int Niceness() {
-  return ::getpriority(PRIO_PROCESS,
-                       static_cast<id_t>(::syscall(SYS_gettid)));
+  return ::getpriority(PRIO_PROCESS, static_cast<id_t>(::syscall(SYS_gettid)));
 }
 
 TEST(WorkThreadsTest, VisitsEachIndexOnce) {

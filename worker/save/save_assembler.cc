@@ -284,8 +284,8 @@ absl::Status SaveAssembler::AddAnswers(const HeldLayout& source, Save& part) {
     if (!(theirs.answer == save_.answers[i].answer)) {
       return OfAnother("local checkpoint than other files");
     }
-    RETURN_IF_ERROR(take(theirs.answer.fragment, theirs.values,
-                         save_.answers[i].values));
+    RETURN_IF_ERROR(
+        take(theirs.answer.fragment, theirs.values, save_.answers[i].values));
   }
   for (size_t i = 0; i < part.foreseen.size(); ++i) {
     auto& theirs = part.foreseen[i];

@@ -323,9 +323,8 @@ Pieces MakePieces(const Kind& kind, const SaveHeader& header,
   const auto add = [&](auto values) {
     pieces.sections.push_back(AsBytes(absl::MakeConstSpan(values)));
   };
-  ForEachArray(view.arrays, [&](absl::Span<const float> array, uint32_t) {
-    add(array);
-  });
+  ForEachArray(view.arrays,
+               [&](absl::Span<const float> array, uint32_t) { add(array); });
   json["contributions"] = Json::array();
   for (const EncodedContribution* contribution : view.contributions) {
     json["contributions"].push_back(ToHex(contribution->info));
@@ -356,11 +355,11 @@ Pieces MakePieces(const Kind& kind, const SaveHeader& header,
   const std::string text = json.dump();
   const uint32_t numbers[3] = {kind.format, static_cast<uint32_t>(text.size()),
                                codec::Crc32c(text)};
-  pieces.head = absl::StrCat(
-      absl::string_view(kind.magic, kMagicBytes),
-      absl::string_view(reinterpret_cast<const char*>(numbers),
-                        sizeof(numbers)),
-      text);
+  pieces.head =
+      absl::StrCat(absl::string_view(kind.magic, kMagicBytes),
+                   absl::string_view(reinterpret_cast<const char*>(numbers),
+                                     sizeof(numbers)),
+                   text);
   return pieces;
 }
 
@@ -393,8 +392,7 @@ absl::StatusOr<int64_t> WriteSave(FileSystem& file_system,
                                   const std::string& path,
                                   const SaveHeader& header,
                                   const SaveView& view) {
-  const Kind& kind =
-      header.summary.records_follow ? kWholeWithRecords : kWhole;
+  const Kind& kind = header.summary.records_follow ? kWholeWithRecords : kWhole;
   return ReplaceFile(file_system, path, MakePieces(kind, header, view));
 }
 

@@ -7,9 +7,9 @@
 // the steps, and takes from the records what the steps cannot give.
 //
 // A save or record: 8 bytes "ATOLLSAV" or "ATOLLREC"; as little-endian uint32
-// the format (4 or 5, and 1), the header's length and its CRC-32C; the header, JSON;
-// the sections. Sections are those of SaveArrays (empty in a record), the bytes
-// of every contribution, e before and after of every fragment with error
+// the format (4 or 5, and 1), the header's length and its CRC-32C; the header,
+// JSON; the sections. Sections are those of SaveArrays (empty in a record), the
+// bytes of every contribution, e before and after of every fragment with error
 // feedback; in a record also the values of every answer, then P and m of every
 // foreseen fragment. The header has length and CRC-32C of each section, 64-bit
 // numbers as JSON integers, messages as hex, and in "held" the part of the

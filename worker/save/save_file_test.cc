@@ -247,9 +247,9 @@ class RecordFileTest : public SaveFileTest {
     SaveView view;
     view.contributions = {&contributions_[0]};
     view.feedback = {feedback_[0]};
-    view.answers = {{{.clock = 3, .fragment = 1, .version = 9}, first_},
-                    {{.clock = 4, .fragment = 0, .version = 8, .adopt = true},
-                     second_}};
+    view.answers = {
+        {{.clock = 3, .fragment = 1, .version = 9}, first_},
+        {{.clock = 4, .fragment = 0, .version = 8, .adopt = true}, second_}};
     view.foreseen = {{0, before_, after_}};
     const auto bytes = WriteRecord(files_, kRecords, offset, header_, view);
     EXPECT_TRUE(bytes.ok()) << bytes.status();

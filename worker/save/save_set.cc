@@ -63,8 +63,8 @@ std::optional<Owner> ParseOwner(const SavePlace& place,
       }
     }
     // Rejects other spellings of the numbers and trailing text.
-    if (MakeFileName(place, owner.process_index, owner.process_count,
-                     ending) == name) {
+    if (MakeFileName(place, owner.process_index, owner.process_count, ending) ==
+        name) {
       return owner;
     }
   }

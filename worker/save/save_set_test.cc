@@ -188,8 +188,8 @@ class SaveSetTest : public testing::Test {
                                     int array) const {
     std::vector<float> values;
     for (const HeldPiece& piece : held.pieces(f)) {
-      const int64_t begin = layout_->tensors()[piece.tensor].model_offset +
-                            piece.tensor_offset;
+      const int64_t begin =
+          layout_->tensors()[piece.tensor].model_offset + piece.tensor_offset;
       for (int64_t i = begin; i < begin + piece.element_count; ++i) {
         values.push_back(MakeValue(array, i));
       }

@@ -93,9 +93,9 @@ void CheckMetrics(const v1::ReportProgressRequest& request,
                   std::vector<FieldViolation>& violations) {
   if (request.metrics_size() > static_cast<int>(kTrainerMetricsMax)) {
     violations.push_back(
-        {"metrics", absl::StrCat("has ", request.metrics_size(),
-                                 " entries, must have at most ",
-                                 kTrainerMetricsMax)});
+        {"metrics",
+         absl::StrCat("has ", request.metrics_size(),
+                      " entries, must have at most ", kTrainerMetricsMax)});
     return;
   }
   for (const auto& [name, value] : request.metrics()) {

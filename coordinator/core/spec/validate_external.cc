@@ -48,7 +48,8 @@ void CheckExternal(const v1::RunSpec& spec,
           "only the trainer knows an external model");
   check.InRange(spec.model().sequence_length(), 1, 1 << 24,
                 "model.sequence_length");
-  OnlyHas(check, spec.inner(), "inner", {"batch_size", "warmup_step_count", "save_every_syncs"},
+  OnlyHas(check, spec.inner(), "inner",
+          {"batch_size", "warmup_step_count", "save_every_syncs"},
           "the trainer of an external model has its own optimizer");
   check.InRange(spec.inner().batch_size(), 1, 1 << 20, "inner.batch_size");
   check.InRange(spec.inner().warmup_step_count(), 0, int64_t{1} << 31,
