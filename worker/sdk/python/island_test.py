@@ -236,19 +236,21 @@ class LoopTest(IslandCase):
                 island_module, "time",
                 types.SimpleNamespace(monotonic=lambda: clock[0])):
             with self.island() as island:
-                session = island._client.session
-                with mock.patch.object(session, "look",
-                                       side_effect=AssertionError):
-                    for _ in range(998):
-                        self.assertTrue(island.step(loss=1.0))
-                with mock.patch.object(session, "look",
-                                       return_value=None) as look:
-                    clock[0] += 0.051
-                    island.step()
-                    look.assert_called_once()
+                with mock.patch.object(island._client, "look") as look:
+                    with mock.patch.object(island, "_poll",
+                                           side_effect=AssertionError):
+                        for _ in range(997):
+                            self.assertTrue(island.step(loss=1.0))
+                    with mock.patch.object(island, "_poll",
+                                           return_value=[]) as poll:
+                        clock[0] += 0.051
+                        island.step()
+                        island.step()
+                        poll.assert_called_once()
+                    look.assert_not_called()
                 self.assertFalse(island.step())
 
-    def test_progress_is_told_once_a_second(self):
+    def test_progress_is_told_every_four_seconds(self):
         heard = []
 
         def script(peer):
@@ -266,12 +268,12 @@ class LoopTest(IslandCase):
                 types.SimpleNamespace(monotonic=lambda: clock[0])):
             with self.island() as island:
                 for _ in range(100):
-                    clock[0] += 0.03125
+                    clock[0] += 0.125
                     island.step(loss=clock[0], tokens=2)
         self.assertEqual([m["progress"] for m in heard[:-1]], [
-            {"step_count": "32", "token_count": "64", "loss": 1.0},
-            {"step_count": "64", "token_count": "128", "loss": 2.0},
-            {"step_count": "96", "token_count": "192", "loss": 3.0}])
+            {"step_count": "32", "token_count": "64", "loss": 4.0},
+            {"step_count": "64", "token_count": "128", "loss": 8.0},
+            {"step_count": "96", "token_count": "192", "loss": 12.0}])
 
     def test_an_interrupt_ends_a_train_at_the_next_look(self):
         def script(peer):

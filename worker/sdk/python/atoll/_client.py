@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import time
-from typing import Any, Mapping
+from typing import Any, Callable, Mapping
 
 from ._exchange import Exchange, Patience, RunIsComplete
 from ._messages import Message
@@ -82,6 +82,15 @@ class Client:
             self.session.close()
             self.session = None
 
+    def poll(self) -> Callable[[int], Any] | None:
+        """select.poll's method: empty while there is nothing for `look`.
+
+        None: there may always be. Valid until the connection is lost.
+        """
+        if self._trainer.ranks.size > 1 or self.session is None:
+            return None
+        return self.session.poll
+
     def look(self) -> Message | None:
         """What came while a train is open: an interrupt, the end, or None.
 
@@ -156,6 +165,9 @@ class Follower:
 
     def recover(self, error: ConnectionLost) -> OpenTrain | Mapping[str, Any]:
         raise error  # Only the leader has a connection to lose.
+
+    def poll(self) -> None:
+        return None
 
     def look(self) -> Message | None:
         self._trainer.ranks.check()

@@ -32,8 +32,9 @@ class Connection:
 
     def __init__(self, sock: socket.socket):
         self._socket = sock
-        self._waiter = select.poll()
-        self._waiter.register(sock, select.POLLIN)
+        waiter = select.poll()
+        waiter.register(sock, select.POLLIN)
+        self.poll = waiter.poll  # (milliseconds) -> [] if no packet came.
         self._files: list[int] = []
         _forks.close_in_children(self)
 
@@ -72,7 +73,7 @@ class Connection:
         packet is not a message; the connection is useless then.
         """
         # A look is cheap: no buffer of a packet, and no exception.
-        if timeout_s is not None and not self._waiter.poll(
+        if timeout_s is not None and not self.poll(
                 math.ceil(timeout_s * 1000)):
             return None
         try:

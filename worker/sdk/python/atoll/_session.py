@@ -22,12 +22,14 @@ class Session:
 
     Attributes:
       hello: The exchange's answer to the hello.
+      poll: As Connection.poll.
       regions: The regions, complete when the first `train` is open.
     """
 
     def __init__(self, connection: Connection, trainer: Trainer):
         """Says hello. ConnectionLost, or Error: it cannot go on."""
         self._connection = connection
+        self.poll = connection.poll
         self._trainer = trainer
         self._open_seq = 0  # Of the request that is not answered; 0: none.
         hello: dict[str, Any] = {"version": _messages.VERSION}

@@ -21,7 +21,7 @@ from ._trainer import Trainer
 from .errors import ConnectionLost, Error
 
 _LOOK_S = 0.05      # Between two looks at the socket while steps go on.
-_PROGRESS_S = 1.0
+_PROGRESS_S = 4.0  # Less than a silence that is told of.
 _SAVES = ("auto", "always")
 
 
@@ -138,6 +138,7 @@ class Island:
         self._newest: Mapping[str, Any] = {}
         self._ended = False
         self._look_at = self._progress_at = 0.0
+        self._poll: Callable[[int], Any] | None = None
 
     # --- The run -------------------------------------------------------------
 
@@ -236,9 +237,14 @@ class Island:
                 return False
             raise Error("step outside of the `with` block",
                         code="FAILED_PRECONDITION")
-        if (train.add(loss, tokens, metrics) and
-                time.monotonic() < self._look_at):
-            return True
+        if train.add(loss, tokens, metrics):
+            now = time.monotonic()
+            if now < self._look_at:
+                return True
+            # The usual look finds nothing: no further call.
+            if self._poll and now < self._progress_at and not self._poll(0):
+                self._look_at = now + _LOOK_S
+                return True
         return self._after_step(train)
 
     def _after_step(self, train: OpenTrain) -> bool:
@@ -271,6 +277,7 @@ class Island:
         if isinstance(result, OpenTrain):
             self._train = result
             self._newest = result.request
+            self._poll = self._client.poll()
             now = time.monotonic()
             self._look_at = now + _LOOK_S
             self._progress_at = now + _PROGRESS_S
