@@ -24,7 +24,7 @@ _HEADER_BYTES = 1024          # Of a file of llm.c.
 _READ_BYTES = 1 << 20
 _FORMATS = {"DATA_FORMAT_BYTES": 1, "DATA_FORMAT_LLMC": 2,
             "DATA_FORMAT_UINT16": 3}
-# Of a file of llm.c, (magic, version): the type of a token.
+# The type of a token, by the (magic, version) in the header of llm.c.
 _LLMC_TOKENS = {(20240520, 1): "<u2", (20240801, 7): "<u4"}
 
 
