@@ -200,9 +200,9 @@ class IslandPart {
     std::vector<TakenContribution> contributions;
     SaveHeader header;
     bool is_whole = true;
-    // Of a whole save with in_background: copies that copy_ makes.
+    // A whole save with in_background has copies, which copy_ makes.
     SaveArrays<std::vector<float>> arrays;
-    // Of a record.
+    // Only a record has these.
     std::vector<AnswerValues<std::vector<float>>> answers;
     std::vector<ForeseenValues<std::vector<float>>> foreseen;
   };

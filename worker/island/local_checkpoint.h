@@ -52,7 +52,7 @@ class LocalCheckpoint {
 
   // The header of the whole save.
   const SaveHeader& whole() const { return set_->outline.header; }
-  // What follows the whole save.
+  // The steps, answers and pushes that follow the whole save.
   SaveReplay MakeReplay(int64_t batch_size) const;
   // DATA_LOSS: a file was damaged meanwhile.
   absl::StatusOr<Save> ReadWhole(uint32_t parts) const;
@@ -66,7 +66,7 @@ class LocalCheckpoint {
       const std::string& own);
   int process_index() const;
   int process_count() const;
-  // What a process that was killed wrote may be in memory only.
+  // Makes files durable: a killed process may not have synced them.
   absl::Status Sync(const SaveSet& set) const;
   // True if this process can read the whole save; keeps its sound records.
   bool CheckFiles(SaveSet& set) const;

@@ -140,7 +140,7 @@ struct SaveView {
   std::vector<ForeseenValues<absl::Span<const float>>> foreseen;
 };
 
-// What to read of a Save. The rest stays empty; kVerify checks its checksums.
+// The parts of a Save to read. Others stay empty; kVerify checks their sums.
 enum SaveParts : uint32_t {
   kMoments = 1 << 0,        // arrays.first_moment, second_moment.
   kLocal = 1 << 1,          // arrays.local.

@@ -598,7 +598,7 @@ TEST_F(MeshTrainerTest, ElementsAreGatheredAndScatteredByThemselves) {
         trainer.optimizer_state().first_moment.begin(),
         trainer.optimizer_state().first_moment.end());
     EXPECT_LT(std::count(moment.begin(), moment.end(), 0.0f), count);
-    // What is outside of the spans stays in the ranks, moments too.
+    // Ranks keep the elements outside of the spans, and the moments.
     for (float& value : trainer.parameters()) value = 3.0f;
     for (float& value : trainer.optimizer_state().first_moment) value = 4.0f;
     ASSERT_TRUE(trainer.Scatter({.parameters = spans, .moments = false}).ok());
