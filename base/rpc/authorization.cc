@@ -9,6 +9,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 #include "base/layout/ids.h"
+#include "base/rpc/certificates/x509.h"
 #include "base/rpc/status.h"
 #include "base/status/refusal.h"
 #include "base/status/status_macros.h"
@@ -27,9 +28,10 @@ constexpr RoleSet kOperator = Bit(Role::kOperator);
 constexpr RoleSet kIsland = Bit(Role::kIsland);
 constexpr RoleSet kServer = Bit(Role::kServer);
 constexpr RoleSet kReader = Bit(Role::kReader);
-// Those that call services of ours.
+constexpr RoleSet kGate = Bit(Role::kGate);
+// Those that follow a run.
 constexpr RoleSet kCallers = kOperator | kIsland | kServer | kReader;
-constexpr RoleSet kAll = kCallers | Bit(Role::kCoordinator);
+constexpr RoleSet kAll = kCallers | kGate | Bit(Role::kCoordinator);
 
 // A method that is not in the table is denied to everyone.
 const absl::flat_hash_map<absl::string_view, RoleSet>& Table() {
@@ -64,6 +66,16 @@ const absl::flat_hash_map<absl::string_view, RoleSet>& Table() {
           {"/atoll.v1.ServerService/WatchServerPlan", kOperator | kServer},
           {"/atoll.v1.ServerService/ReportShards", kOperator | kServer},
 
+          {"/atoll.v1.EnrolmentService/AnnounceGate", kOperator | kGate},
+          {"/atoll.v1.EnrolmentService/ConsumeToken", kOperator | kGate},
+          {"/atoll.v1.EnrolmentService/CheckToken", kOperator | kGate},
+          {"/atoll.v1.EnrolmentService/RenewCertificate", kOperator | kGate},
+          {"/atoll.v1.EnrolmentService/CreateToken", kOperator},
+          {"/atoll.v1.EnrolmentService/ListTokens", kOperator},
+          {"/atoll.v1.EnrolmentService/RevokeToken", kOperator},
+          {"/atoll.v1.EnrolmentService/RevokeIsland", kOperator},
+          {"/atoll.v1.EnrolmentService/ListAuditRecords", kOperator},
+
           {"/atoll.v1.ParameterService/PushOuterGradient", kOperator | kIsland},
           {"/atoll.v1.ParameterService/PullParameters",
            kOperator | kIsland | kReader},
@@ -85,26 +97,18 @@ absl::StatusOr<Caller> CallerFrom(const grpc::AuthContext& context) {
         "the certificate must have exactly one common name, "
         "\"atoll:ROLE:ID\"");
   }
-  return ParseCommonName(absl::string_view(names[0].data(), names[0].size()));
+  ASSIGN_OR_RETURN(Caller caller, ParseCommonName(absl::string_view(
+                                      names[0].data(), names[0].size())));
+  std::vector<std::string> uris;
+  for (const grpc::string_ref& uri :
+       context.FindPropertyValues(GRPC_PEER_URI_PROPERTY_NAME)) {
+    uris.emplace_back(uri.data(), uri.size());
+  }
+  ASSIGN_OR_RETURN(caller.scope, ParseRunScope(uris, caller.role, caller.id));
+  return caller;
 }
 
 }  // namespace
-
-absl::string_view RoleName(Role role) {
-  switch (role) {
-    case Role::kOperator:
-      return "operator";
-    case Role::kIsland:
-      return "island";
-    case Role::kServer:
-      return "server";
-    case Role::kReader:
-      return "reader";
-    case Role::kCoordinator:
-      return "coordinator";
-  }
-  return "unknown";
-}
 
 absl::StatusOr<Caller> ParseCommonName(absl::string_view common_name) {
   const std::vector<absl::string_view> parts = absl::StrSplit(common_name, ':');
@@ -112,13 +116,16 @@ absl::StatusOr<Caller> ParseCommonName(absl::string_view common_name) {
       ValidateId("id", parts[2]).ok()) {
     for (int i = 0; i < kRoleCount; ++i) {
       const Role role = static_cast<Role>(i);
-      if (parts[1] == RoleName(role))
-        return Caller{role, std::string(parts[2])};
+      if (parts[1] != RoleName(role)) continue;
+      Caller caller;
+      caller.role = role;
+      caller.id = std::string(parts[2]);
+      return caller;
     }
   }
   return absl::UnauthenticatedError(
       "the certificate's common name must be \"atoll:ROLE:ID\" with ROLE "
-      "operator, island, server, reader or coordinator and ID of "
+      "operator, island, server, reader, coordinator or gate and ID of "
       "[a-z0-9-]{1,63}");
 }
 
@@ -136,6 +143,14 @@ absl::StatusOr<Caller> GetCaller(const grpc::ServerContextBase& context) {
   // A TLS listener accepts only peers with a verified certificate.
   if (auth == nullptr || !auth->IsPeerAuthenticated()) return Caller{};
   return CallerFrom(*auth);
+}
+
+std::string GetCertificateSha256(const grpc::ServerContextBase& context) {
+  const std::shared_ptr<const grpc::AuthContext> auth = context.auth_context();
+  if (auth == nullptr || !auth->IsPeerAuthenticated()) return "";
+  const auto pems = auth->FindPropertyValues(GRPC_X509_PEM_CERT_PROPERTY_NAME);
+  if (pems.size() != 1) return "";
+  return CertificateSha256(std::string(pems[0].data(), pems[0].size()));
 }
 
 std::string GetCallerName(const grpc::ServerContextBase& context) {

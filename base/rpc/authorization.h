@@ -3,14 +3,14 @@
 // A caller's role:
 //   * plaintext (loopback, or --insecure): operator;
 //   * mutual TLS: from the certificate's common name "atoll:ROLE:ID". ROLE is
-//     operator, island, server, reader or coordinator; ID matches
+//     operator, island, server, reader, coordinator or gate; ID matches
 //     [a-z0-9-]{1,63} (X.509 limits the whole name to 64 bytes).
 //
 // Under TLS, gRPC's authentication step checks every call before its handler
 // (base/rpc/server_credentials.h). So a handler cannot forget the check.
 // Handlers check whose objects a role may touch: CheckActsFor.
 //
-// Pure except GetCaller and GetCallerName. Thread-safe.
+// Pure except the functions of a running call. Thread-safe.
 
 #pragma once
 
@@ -19,28 +19,22 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
+#include "base/identity/identity.h"
 #include "grpcpp/server_context.h"
 
 namespace atl::rpc {
 
-enum class Role {
-  kOperator = 0,
-  kIsland = 1,
-  kServer = 2,
-  kReader = 3,
-  kCoordinator = 4,  // It serves, and calls nothing of ours.
-};
-inline constexpr int kRoleCount = 5;
-
-// "operator", "island", "server", "reader", "coordinator".
-absl::string_view RoleName(Role role);
+using ::atl::kRoleCount;
+using ::atl::Role;
+using ::atl::RoleName;
 
 struct Caller {
   Role role = Role::kOperator;
   std::string id;  // Empty in plaintext, where callers name themselves.
+  RunScope scope = {.any = true};  // The runs that it may touch.
 };
 
-// The caller that a certificate's common name stands for.
+// The caller that a certificate's common name stands for, for every run.
 // UNAUTHENTICATED: `common_name` is not "atoll:ROLE:ID".
 absl::StatusOr<Caller> ParseCommonName(absl::string_view common_name);
 
@@ -50,8 +44,13 @@ absl::StatusOr<Caller> ParseCommonName(absl::string_view common_name);
 absl::Status CheckRole(absl::string_view method, Role role);
 
 // The caller of a running call.
-// UNAUTHENTICATED: the certificate's name is not "atoll:ROLE:ID".
+// UNAUTHENTICATED: the certificate's name is not "atoll:ROLE:ID", or its URIs
+// are not as base/identity/identity.h has them.
 absl::StatusOr<Caller> GetCaller(const grpc::ServerContextBase& context);
+
+// The SHA-256 of the DER bytes of a running call's certificate, 64 hex digits;
+// empty in plaintext. Parses the certificate.
+std::string GetCertificateSha256(const grpc::ServerContextBase& context);
 
 // The name under which a running call counts against limits that callers share.
 // Under TLS it is from the certificate, "island:anna"; in plaintext it is the

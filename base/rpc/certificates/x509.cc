@@ -5,6 +5,8 @@
 #include <ctime>
 #include <utility>
 
+#include "absl/strings/escaping.h"
+
 namespace atl::rpc {
 namespace {
 
@@ -58,6 +60,18 @@ std::string CommonNameOf(X509& certificate) {
                    static_cast<size_t>(size));
   OPENSSL_free(utf8);
   return name;
+}
+
+std::string CertificateSha256(const std::string& pem) {
+  const Certificate certificate = ReadFirstCertificate(pem);
+  unsigned char digest[EVP_MAX_MD_SIZE];
+  unsigned int size = 0;
+  if (certificate == nullptr ||
+      X509_digest(certificate.get(), EVP_sha256(), digest, &size) != 1) {
+    return "";
+  }
+  return absl::BytesToHexString(
+      {reinterpret_cast<const char*>(digest), size});
 }
 
 absl::Time ToTime(const ASN1_TIME* time) {

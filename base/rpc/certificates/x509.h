@@ -38,6 +38,10 @@ PrivateKey ReadPrivateKey(const std::string& pem);
 // The common name; empty if there is none, or several.
 std::string CommonNameOf(X509& certificate);
 
+// SHA-256 of the DER bytes of the first certificate of `pem`, in hex; empty if
+// it holds none.
+std::string CertificateSha256(const std::string& pem);
+
 // Infinitely long ago if `time` is malformed.
 absl::Time ToTime(const ASN1_TIME* time);
 

@@ -1,0 +1,104 @@
+#include "base/identity/identity.h"
+
+#include <algorithm>
+
+#include "absl/strings/ascii.h"
+#include "absl/strings/escaping.h"
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
+#include "absl/strings/strip.h"
+#include "base/layout/ids.h"
+
+namespace atl {
+namespace {
+
+constexpr absl::string_view kScheme = "atoll://";
+
+// An id of base/random_id, or one that stands for it.
+bool IsUid(absl::string_view text) {
+  return !text.empty() && text.size() <= 64 &&
+         std::all_of(text.begin(), text.end(), [](unsigned char c) {
+           return absl::ascii_isalnum(c) || c == '-';
+         });
+}
+
+absl::Status Malformed(absl::string_view uri) {
+  return absl::UnauthenticatedError(absl::StrCat(
+      "the certificate's URI \"", absl::CHexEscape(uri.substr(0, 200)),
+      "\" is not one of ours, or is for another role or name"));
+}
+
+}  // namespace
+
+absl::string_view RoleName(Role role) {
+  switch (role) {
+    case Role::kOperator:
+      return "operator";
+    case Role::kIsland:
+      return "island";
+    case Role::kServer:
+      return "server";
+    case Role::kReader:
+      return "reader";
+    case Role::kCoordinator:
+      return "coordinator";
+    case Role::kGate:
+      return "gate";
+  }
+  return "unknown";
+}
+
+std::string MakeEnrolledUri(absl::string_view cluster_id,
+                            absl::string_view run_uid, Role role,
+                            absl::string_view name) {
+  return absl::StrCat(kScheme, cluster_id, "/run/", run_uid, "/",
+                      RoleName(role), "/", name);
+}
+
+std::string MakeRunUri(absl::string_view run_id, Role role,
+                       absl::string_view name) {
+  return MakeEnrolledUri("", run_id, role, name);
+}
+
+std::string MakeAnyRunUri(Role role, absl::string_view name) {
+  return absl::StrCat(kScheme, "/any/", RoleName(role), "/", name);
+}
+
+absl::StatusOr<RunScope> ParseRunScope(const std::vector<std::string>& uris,
+                                       Role role, absl::string_view name) {
+  RunScope scope;
+  int kind_count = 0;
+  for (const std::string& uri : uris) {
+    absl::string_view rest = uri;
+    if (!absl::ConsumePrefix(&rest, kScheme)) continue;
+    const std::vector<absl::string_view> parts = absl::StrSplit(rest, '/');
+    if (parts.size() < 4 || parts[parts.size() - 2] != RoleName(role) ||
+        parts.back() != name) {
+      return Malformed(uri);
+    }
+    if (parts.size() == 4 && parts[0].empty() && parts[1] == "any") {
+      kind_count += scope.any ? 0 : 1;
+      scope.any = true;
+    } else if (parts.size() == 5 && parts[1] == "run" && parts[0].empty() &&
+               ValidateId("run", parts[2]).ok()) {
+      kind_count += scope.run_ids.empty() ? 1 : 0;
+      scope.run_ids.emplace_back(parts[2]);
+    } else if (parts.size() == 5 && parts[1] == "run" && IsUid(parts[0]) &&
+               IsUid(parts[2])) {
+      ++kind_count;
+      scope.cluster_id = std::string(parts[0]);
+      scope.run_uid = std::string(parts[2]);
+    } else {
+      return Malformed(uri);
+    }
+  }
+  if (kind_count > 1) {
+    return absl::UnauthenticatedError(
+        "the certificate's URIs name runs in more than one way");
+  }
+  if (kind_count == 0) scope.any = true;
+  return scope;
+}
+
+}  // namespace atl

@@ -1,0 +1,64 @@
+// Who a certificate names: a role, a name, and the runs that it may touch.
+//
+// The role and the name are in the common name "atoll:ROLE:NAME". The runs are
+// URIs among the subject's alternative names:
+//   atoll://CLUSTER_ID/run/RUN_UID/ROLE/NAME   one run; the gate's kind
+//   atoll:///run/RUN_ID/ROLE/NAME              runs of this id; an operator's
+//   atoll:///any/ROLE/NAME                     every run; an operator's
+// Only islands and readers have such URIs. Without one, a certificate of an
+// operator's own CA may touch every run.
+//
+// Pure. Thread-safe.
+
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+
+namespace atl {
+
+enum class Role {
+  kOperator = 0,
+  kIsland = 1,
+  kServer = 2,
+  kReader = 3,
+  kCoordinator = 4,  // It serves, and calls nothing of ours.
+  kGate = 5,         // It enrols strangers.
+};
+inline constexpr int kRoleCount = 6;
+
+// "operator", "island", "server", "reader", "coordinator", "gate".
+absl::string_view RoleName(Role role);
+
+// The runs that a certificate's owner may touch.
+struct RunScope {
+  bool any = false;                  // Every run; the rest is empty.
+  std::vector<std::string> run_ids;  // Runs with these ids.
+  // The one run with this uid, in this cluster: an enrolled certificate.
+  std::string cluster_id;
+  std::string run_uid;
+
+  bool enrolled() const { return !run_uid.empty(); }
+  bool operator==(const RunScope&) const = default;
+};
+
+// Requires: ids, as base/layout/ids.h or base/random_id make them.
+std::string MakeEnrolledUri(absl::string_view cluster_id,
+                            absl::string_view run_uid, Role role,
+                            absl::string_view name);
+std::string MakeRunUri(absl::string_view run_id, Role role,
+                       absl::string_view name);
+std::string MakeAnyRunUri(Role role, absl::string_view name);
+
+// The scope that the URIs of a certificate of `role` and `name` stand for. URIs
+// of other schemes do not count.
+// UNAUTHENTICATED: a URI is malformed, or is for another role or name; or URIs
+// of two kinds, or of two enrolled runs.
+absl::StatusOr<RunScope> ParseRunScope(const std::vector<std::string>& uris,
+                                       Role role, absl::string_view name);
+
+}  // namespace atl
