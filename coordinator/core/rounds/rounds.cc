@@ -297,6 +297,21 @@ v1::ContributionOutcome MakeOutcome(const v1::ContributionKey& key,
   return made;
 }
 
+std::vector<WeightCap> WeightCaps(const RunState& state,
+                                  const std::vector<int32_t>& slots) {
+  std::vector<WeightCap> caps;
+  bool is_limited = false;
+  for (const int32_t slot : slots) {
+    const storage::v1::MemberSet& member = state.members()[slot].record;
+    WeightCap& cap = caps.emplace_back();
+    if (member.weight_share_max() <= 0) continue;
+    cap = {member.token_id(), member.weight_share_max()};
+    is_limited = true;
+  }
+  if (!is_limited) caps.clear();
+  return caps;
+}
+
 storage::v1::Record MakeSeal(
     const RunState& state, int32_t fragment,
     const std::vector<const SeenContribution*>& contributions) {
@@ -309,7 +324,9 @@ storage::v1::Record MakeSeal(
   seal.set_attempt(open.attempt());
   std::vector<int64_t> token_counts;
   std::vector<int64_t> step_counts;
+  std::vector<int32_t> slots;
   for (const SeenContribution* seen : contributions) {
+    slots.push_back(seen->key.slot());
     // Async: the contribution of an absent island has no plan.
     int64_t planned = state.spec().schedule().inner_step_count();
     for (const v1::SlotPlan& plan : open.slots()) {
@@ -320,8 +337,9 @@ storage::v1::Record MakeSeal(
     step_counts.push_back(CountedSteps(state.spec(), token_counts.back(),
                                        seen->info->step_count()));
   }
-  const std::vector<float> weights = NormalizedWeights(
-      state.spec().outer().weighting(), token_counts, step_counts);
+  const std::vector<float> weights =
+      NormalizedWeights(state.spec().outer().weighting(), token_counts,
+                        step_counts, WeightCaps(state, slots));
   for (size_t i = 0; i < contributions.size(); ++i) {
     const SeenContribution& seen = *contributions[i];
     v1::SealedContribution& contribution = *seal.add_contributions();
@@ -405,8 +423,11 @@ std::vector<v1::LiveMergeSlot> ExpectedSeal(const RunState& state,
         CountedSteps(state.spec(), token_counts.back(), plan.step_count()));
   }
   if (slots.empty()) return slots;
-  const std::vector<float> weights = NormalizedWeights(
-      state.spec().outer().weighting(), token_counts, step_counts);
+  std::vector<int32_t> numbers;
+  for (const v1::LiveMergeSlot& slot : slots) numbers.push_back(slot.slot());
+  const std::vector<float> weights =
+      NormalizedWeights(state.spec().outer().weighting(), token_counts,
+                        step_counts, WeightCaps(state, numbers));
   for (size_t i = 0; i < slots.size(); ++i) slots[i].set_weight(weights[i]);
   return slots;
 }
