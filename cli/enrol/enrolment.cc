@@ -6,33 +6,23 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
-#include "base/io/files.h"
 #include "base/io/posix_file_system.h"
 #include "base/obs/log.h"
+#include "base/rpc/certificates/authority.h"
 #include "base/rpc/certificates/certificate_request.h"
 #include "base/status/status_macros.h"
-#include "cli/enrol/private_file.h"
+#include "cli/ca/ca_files.h"
 #include "cli/output/error.h"
 #include "nlohmann/json.hpp"
 
 namespace atl::cli {
 namespace {
 
-constexpr int64_t kFileBytesMax = 64 << 10;
 // The coordinator lets certificates begin so far back.
 constexpr absl::Duration kBack = absl::Minutes(5);
 constexpr absl::Duration kLookPeriod = absl::Seconds(10);
 constexpr absl::Duration kRetryMax = absl::Minutes(1);
 constexpr char kRecordFile[] = "enrolment.json";
-
-std::string In(const std::string& directory, absl::string_view name) {
-  return absl::StrCat(directory, "/", name);
-}
-
-absl::StatusOr<std::string> ReadIn(const std::string& directory,
-                                   absl::string_view name) {
-  return ReadFile(PosixFileSystem(), In(directory, name), kFileBytesMax);
-}
 
 nlohmann::json ToJson(const EnrolmentRecord& record) {
   return {{"gate", record.gate_address},
@@ -48,11 +38,10 @@ nlohmann::json ToJson(const EnrolmentRecord& record) {
 // before the gate hears of it.
 absl::StatusOr<std::string> MakeKey(const std::string& directory) {
   RETURN_IF_ERROR(MakePrivateDirectory(directory));
-  absl::StatusOr<std::string> key = ReadIn(directory, "tls.key");
+  absl::StatusOr<std::string> key = ReadFileIn(directory, kTlsKeyFile);
   if (!absl::IsNotFound(key.status())) return key;
   ASSIGN_OR_RETURN(const rpc::KeyAndRequest made, rpc::MakeKeyAndRequest());
-  RETURN_IF_ERROR(
-      WriteFileWithMode(In(directory, "tls.key"), made.key_pem, 0600));
+  RETURN_IF_ERROR(WriteFileIn(directory, kTlsKeyFile, made.key_pem));
   return made.key_pem;
 }
 
@@ -68,7 +57,7 @@ absl::StatusOr<v1::Enrolled> TakeEnrolled(
 }  // namespace
 
 absl::StatusOr<Enrolment> Enrolment::Read(const std::string& directory) {
-  ASSIGN_OR_RETURN(const std::string text, ReadIn(directory, kRecordFile));
+  ASSIGN_OR_RETURN(const std::string text, ReadFileIn(directory, kRecordFile));
   const nlohmann::json json = nlohmann::json::parse(text, nullptr, false);
   EnrolmentRecord record;
   const auto get = [&json](const char* name) {
@@ -86,7 +75,7 @@ absl::StatusOr<Enrolment> Enrolment::Read(const std::string& directory) {
   }
   if (record.name.empty() || record.coordinator_address.empty()) {
     return absl::DataLossError(absl::StrCat(
-        In(directory, kRecordFile),
+        FileIn(directory, kRecordFile),
         " is damaged: remove the directory and join with a new string"));
   }
   return Enrolment(directory, std::move(record));
@@ -140,7 +129,7 @@ absl::StatusOr<Enrolment> Enrolment::Open(const std::string& parent,
   if (names.ok()) {
     for (const std::string& name : *names) {
       if (!absl::StartsWith(name, run_id + ".")) continue;
-      absl::StatusOr<Enrolment> read = Read(In(parent, name));
+      absl::StatusOr<Enrolment> read = Read(FileIn(parent, name));
       if (read.ok()) found.push_back(*std::move(read));
     }
   }
@@ -155,8 +144,8 @@ absl::StatusOr<Enrolment> Enrolment::Open(const std::string& parent,
 }
 
 rpc::TlsFiles Enrolment::tls_files() const {
-  return {In(directory_, "tls.crt"), In(directory_, "tls.key"),
-          In(directory_, "ca.crt")};
+  return {FileIn(directory_, kTlsCertFile),
+          FileIn(directory_, kTlsKeyFile), FileIn(directory_, kCaCertFile)};
 }
 
 absl::Status Enrolment::Write(const v1::Enrolled& enrolled) {
@@ -164,31 +153,29 @@ absl::Status Enrolment::Write(const v1::Enrolled& enrolled) {
   record_.coordinator_address = enrolled.coordinator_address();
   record_.server_addresses = {enrolled.server_addresses().begin(),
                               enrolled.server_addresses().end()};
-  RETURN_IF_ERROR(
-      WriteFileWithMode(In(directory_, "ca.crt"), enrolled.root_pem(), 0644));
-  RETURN_IF_ERROR(WriteFileWithMode(In(directory_, "tls.crt"),
-                                    enrolled.certificate_chain_pem(), 0644));
-  return WriteFileWithMode(In(directory_, kRecordFile),
-                           ToJson(record_).dump(2) + "\n", 0600);
+  RETURN_IF_ERROR(WriteFileIn(directory_, kCaCertFile, enrolled.root_pem()));
+  RETURN_IF_ERROR(WriteFileIn(directory_, kTlsCertFile,
+                              enrolled.certificate_chain_pem()));
+  return WriteFileIn(directory_, kRecordFile, ToJson(record_).dump(2) + "\n");
 }
 
 absl::Time Enrolment::RenewalTime() const {
-  const absl::StatusOr<std::string> cert = ReadIn(directory_, "tls.crt");
+  const absl::StatusOr<std::string> cert = ReadFileIn(directory_, kTlsCertFile);
   if (!cert.ok()) return absl::InfinitePast();
-  const absl::StatusOr<rpc::Validity> validity = rpc::ReadValidity(*cert);
+  const absl::StatusOr<rpc::CertificateFacts> validity = rpc::ReadFacts(*cert);
   if (!validity.ok()) return absl::InfinitePast();
   const absl::Time issued = validity->begin + kBack;
   return issued + (validity->end - issued) * 2 / 3;
 }
 
 bool Enrolment::HasExpired(absl::Time now) const {
-  const absl::StatusOr<std::string> cert = ReadIn(directory_, "tls.crt");
+  const absl::StatusOr<std::string> cert = ReadFileIn(directory_, kTlsCertFile);
   return !cert.ok() || !rpc::CheckValidity(*cert, now).ok();
 }
 
 absl::Status Enrolment::Renew(const GateCall& call) {
-  ASSIGN_OR_RETURN(std::string key, ReadIn(directory_, "tls.key"));
-  ASSIGN_OR_RETURN(std::string cert, ReadIn(directory_, "tls.crt"));
+  ASSIGN_OR_RETURN(std::string key, ReadFileIn(directory_, kTlsKeyFile));
+  ASSIGN_OR_RETURN(std::string cert, ReadFileIn(directory_, kTlsCertFile));
   v1::GateRequest request;
   request.mutable_renew();
   ASSIGN_OR_RETURN(const v1::Enrolled enrolled,

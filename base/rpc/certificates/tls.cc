@@ -120,18 +120,13 @@ absl::Status CheckKeyUse(const std::string& cert_pem, KeyUse use) {
       " (`atoll ca issue` sets it)"));
 }
 
-absl::StatusOr<Validity> ReadValidity(const std::string& cert_pem) {
+absl::Status CheckValidity(const std::string& cert_pem, absl::Time now) {
   const Certificate certificate = ReadFirstCertificate(cert_pem);
   if (certificate == nullptr) {
     return absl::InvalidArgumentError("holds no certificate");
   }
-  return Validity{ToTime(X509_get0_notBefore(certificate.get())),
-                  ToTime(X509_get0_notAfter(certificate.get()))};
-}
-
-absl::Status CheckValidity(const std::string& cert_pem, absl::Time now) {
-  ASSIGN_OR_RETURN(const Validity valid, ReadValidity(cert_pem));
-  const auto& [begin, end] = valid;
+  const absl::Time begin = ToTime(X509_get0_notBefore(certificate.get()));
+  const absl::Time end = ToTime(X509_get0_notAfter(certificate.get()));
   if (now > end) {
     return absl::UnauthenticatedError(absl::StrCat(
         "the certificate expired at ", Utc(end), "; a new one is needed"));

@@ -70,16 +70,6 @@ absl::Status CheckKeyUse(const std::string& cert_pem, KeyUse use);
 // INVALID_ARGUMENT: there is no certificate. UNAUTHENTICATED: as above.
 absl::Status CheckValidity(const std::string& cert_pem, absl::Time now);
 
-// When a certificate is valid.
-struct Validity {
-  absl::Time begin;
-  absl::Time end;
-};
-
-// The validity of the first certificate of `cert_pem`. Pure.
-// INVALID_ARGUMENT: there is no certificate.
-absl::StatusOr<Validity> ReadValidity(const std::string& cert_pem);
-
 // Checks that `key_pem` is the private key of the first certificate of
 // `cert_pem`. Pure.
 // INVALID_ARGUMENT: it is not, or cannot be read.
