@@ -113,7 +113,7 @@ absl::Status CheckRunScope(const RunScope& scope, absl::string_view run_id,
            : std::find(scope.run_ids.begin(), scope.run_ids.end(), run_id) !=
                  scope.run_ids.end());
   if (fits) return absl::OkStatus();
-  return Refuse(absl::StatusCode::kPermissionDenied, "OTHER_RUN",
+  return Refuse(absl::StatusCode::kPermissionDenied, "NOT_YOUR_RUN",
                 absl::StrCat("the certificate is not for run ", run_id, ": ",
                              scope.enrolled()
                                  ? std::string("it was issued for another one")

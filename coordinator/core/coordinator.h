@@ -165,7 +165,7 @@ class Coordinator : public ServerDirectory {
   const Enrolments& enrolments() const { return enrolments_; }
 
   // OK if the owner of a certificate with `scope` and `name` may touch `run`.
-  // PERMISSION_DENIED: OTHER_RUN: the certificate is for other runs; REVOKED:
+  // PERMISSION_DENIED: NOT_YOUR_RUN: the certificate is for other runs; REVOKED:
   // an operator has revoked the name.
   absl::Status CheckScope(const RunScope& scope, const std::string& name,
                           const RunMachine& run) const;

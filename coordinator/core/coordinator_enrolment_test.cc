@@ -247,11 +247,11 @@ TEST_F(CoordinatorEnrolmentTest, RefusesWhatATokenDoesNotAdmit) {
   EXPECT_EQ(Reason(Consume(request).status()), "WRONG_TOKEN");
   request = Request();
   request.set_run_id("autumn");
-  EXPECT_EQ(Reason(Consume(request).status()), "OTHER_RUN");
+  EXPECT_EQ(Reason(Consume(request).status()), "TOKEN_OTHER_RUN");
   request = Request();
   request.set_role(v1::ENROLLED_ROLE_READER);
-  EXPECT_EQ(Reason(Consume(request).status()), "OTHER_ROLE");
-  EXPECT_EQ(Reason(Consume(Request('k', "attic")).status()), "OTHER_NAME");
+  EXPECT_EQ(Reason(Consume(request).status()), "TOKEN_OTHER_ROLE");
+  EXPECT_EQ(Reason(Consume(Request('k', "attic")).status()), "TOKEN_OTHER_NAME");
   EXPECT_EQ(Reason(Consume(Request('k', "Lab")).status()), "INVALID_FIELDS");
   request = Request();
   request.set_key_sha256("short");
@@ -261,7 +261,7 @@ TEST_F(CoordinatorEnrolmentTest, RefusesWhatATokenDoesNotAdmit) {
   EXPECT_EQ(Reason(Consume(request).status()), "INVALID_FIELDS");
   EXPECT_EQ(Consume(Request('k', "lab-1"))->identity().name(), "lab-1");
   EXPECT_EQ(Reason(Consume(Request('x', "lab-1")).status()), "NAME_TAKEN");
-  EXPECT_EQ(Reason(Consume(Request('k', "lab-2")).status()), "OTHER_NAME");
+  EXPECT_EQ(Reason(Consume(Request('k', "lab-2")).status()), "TOKEN_OTHER_NAME");
   EXPECT_EQ(core_->enrolments().ListTokens("")[0].use_count(), 1);
   now_ += absl::Hours(24);
   EXPECT_EQ(Reason(Consume(Request('y')).status()), "TOKEN_EXPIRED");
@@ -310,11 +310,11 @@ TEST_F(CoordinatorEnrolmentTest, BindsACertificateToItsRun) {
   const std::string& name = grant->identity().name();
   EXPECT_TRUE(core_->CheckScope(Scope(*grant), name, spring).ok());
   EXPECT_EQ(Reason(core_->CheckScope(Scope(*grant), name, autumn)),
-            "OTHER_RUN");
+            "NOT_YOUR_RUN");
   RunScope other_cluster = Scope(*grant);
   other_cluster.cluster_id = "other";
   EXPECT_EQ(Reason(core_->CheckScope(other_cluster, name, spring)),
-            "OTHER_RUN");
+            "NOT_YOUR_RUN");
   EXPECT_TRUE(core_->CheckScope({.any = true}, "attic", autumn).ok());
 }
 
@@ -352,7 +352,7 @@ TEST_F(CoordinatorEnrolmentTest, ForgetsTokensAndNamesOfADeletedRun) {
   EXPECT_EQ(Reason(Renew(*grant).status()), "NOT_ENROLLED");
   EXPECT_EQ(Reason(core_->CheckScope(Scope(*grant), "x",
                                      **core_->FindRun("spring"))),
-            "OTHER_RUN");
+            "NOT_YOUR_RUN");
 }
 
 TEST_F(CoordinatorEnrolmentTest, MakesATokenOnceAndOnlyWithAGate) {

@@ -81,7 +81,7 @@ class RunServiceImpl : public v1::RunService::CallbackService {
     if (!caller.ok()) return AnswerError(context, caller.status());
     if (!caller->scope.any) {
       return AnswerError(
-          context, Refuse(absl::StatusCode::kPermissionDenied, "OTHER_RUN",
+          context, Refuse(absl::StatusCode::kPermissionDenied, "NOT_YOUR_RUN",
                           "a certificate for certain runs lists no runs: name "
                           "the run"));
     }

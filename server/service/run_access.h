@@ -34,7 +34,7 @@ class RunAccess {
   void NoteAnswer(absl::Duration lease);
 
   // OK if the caller may touch the run. Everybody but islands and readers may.
-  // PERMISSION_DENIED: OTHER_RUN: the certificate is for other runs; REVOKED:
+  // PERMISSION_DENIED: NOT_YOUR_RUN: the certificate is for other runs; REVOKED:
   // an operator has revoked it.
   // UNAVAILABLE, PLAN_TOO_OLD: it is an enrolled one, and the plan is too old.
   absl::Status Check(const rpc::Caller& caller, const std::string& run_id,

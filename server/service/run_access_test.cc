@@ -47,8 +47,8 @@ class RunAccessTest : public ::testing::Test {
 
 TEST_F(RunAccessTest, AdmitsAnEnrolledIslandToItsOwnRunAlone) {
   EXPECT_EQ(Reason(Enrolled("attic")), "");
-  EXPECT_EQ(Reason(Enrolled("attic", "other")), "OTHER_RUN");
-  EXPECT_EQ(Reason(Enrolled("attic", "uid", "other")), "OTHER_RUN");
+  EXPECT_EQ(Reason(Enrolled("attic", "other")), "NOT_YOUR_RUN");
+  EXPECT_EQ(Reason(Enrolled("attic", "uid", "other")), "NOT_YOUR_RUN");
 }
 
 TEST_F(RunAccessTest, RefusesARevokedNameWhateverItsCertificateIs) {
@@ -80,7 +80,7 @@ TEST_F(RunAccessTest, HoldsAnIssuedCertificateToItsRunIds) {
   issued.id = "board";
   issued.scope = RunScope();
   issued.scope.run_ids = {"autumn"};
-  EXPECT_EQ(Reason(issued), "OTHER_RUN");
+  EXPECT_EQ(Reason(issued), "NOT_YOUR_RUN");
   issued.scope.run_ids.push_back("spring");
   EXPECT_EQ(Reason(issued), "");
 }

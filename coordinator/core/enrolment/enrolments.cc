@@ -91,7 +91,7 @@ absl::Status CheckPattern(absl::string_view pattern) {
 absl::Status CheckUsable(const v1::Token& token, const std::string& run_id,
                          bool is_repeat, absl::Time now) {
   if (token.run_id() != run_id) {
-    return Forbidden("OTHER_RUN",
+    return Forbidden("TOKEN_OTHER_RUN",
                      absl::StrCat("the token is for the run ", token.run_id(),
                                   ", not for ", run_id.substr(0, 64)));
   }
@@ -228,7 +228,7 @@ absl::StatusOr<std::string> Enrolments::ChooseName(
     if (FitsPattern(token.name_pattern(), request.name())) {
       return request.name();
     }
-    return Forbidden("OTHER_NAME",
+    return Forbidden("TOKEN_OTHER_NAME",
                      absl::StrCat("the token is for the name ",
                                   token.name_pattern(), ", not for ",
                                   request.name(),
@@ -273,7 +273,7 @@ absl::StatusOr<Grant> Enrolments::Repeat(
     absl::Time now) {
   const std::string& name = earlier.grant().identity().name();
   if (!request.name().empty() && request.name() != name) {
-    return Forbidden("OTHER_NAME",
+    return Forbidden("TOKEN_OTHER_NAME",
                      absl::StrCat("this key is enrolled as ", name));
   }
   if (earlier.revoked()) {
@@ -297,12 +297,12 @@ absl::StatusOr<Grant> Enrolments::Consume(
   RETURN_IF_ERROR(
       CheckUsable(token, request.run_id(), earlier != nullptr, now));
   if (token.run_uid() != run.run_uid) {
-    return Forbidden("OTHER_RUN",
+    return Forbidden("TOKEN_OTHER_RUN",
                      absl::StrCat("the token is for a run ", run.run_id,
                                   " that was deleted; another has its id now"));
   }
   if (request.role() != token.role()) {
-    return Forbidden("OTHER_ROLE",
+    return Forbidden("TOKEN_OTHER_ROLE",
                      absl::StrCat("the token admits to the role ",
                                   Name(token.role()), " and no other"));
   }
