@@ -1,6 +1,7 @@
 #include "base/rpc/certificates/authority.h"
 
 #include <openssl/bn.h>
+#include <openssl/core_names.h>
 #include <openssl/err.h>
 #include <openssl/x509v3.h>
 
@@ -8,6 +9,7 @@
 #include <memory>
 
 #include "absl/strings/ascii.h"
+#include "absl/strings/escaping.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
@@ -19,9 +21,17 @@
 namespace atl::rpc {
 namespace {
 
-constexpr int kSerialBits = 128;
+constexpr size_t kSerialBytes = 16;
 constexpr size_t kCommonNameBytesMax = 64;  // X.509's limit.
 constexpr size_t kDnsNameBytesMax = 253;
+constexpr size_t kUriBytesMax = 1024;
+constexpr int kRsaBitsMin = 2048;
+constexpr int kRsaBitsMax = 8192;  // More only takes verifiers' time.
+
+struct NamesFree {
+  void operator()(GENERAL_NAMES* names) const { GENERAL_NAMES_free(names); }
+  void operator()(BIGNUM* number) const { BN_free(number); }
+};
 
 // The newest error of OpenSSL, which this thread then forgets.
 absl::Status OpensslError(absl::string_view what) {
@@ -58,15 +68,58 @@ bool AddExtension(X509& certificate, X509& issuer, int nid,
   return added;
 }
 
-bool SetSerial(X509& certificate) {
-  BIGNUM* const number = BN_new();
-  const bool set =
-      number != nullptr &&
-      BN_rand(number, kSerialBits, BN_RAND_TOP_ANY, BN_RAND_BOTTOM_ANY) == 1 &&
-      BN_to_ASN1_INTEGER(number, X509_get_serialNumber(&certificate)) !=
-          nullptr;
-  BN_free(number);
-  return set;
+bool SetSerial(X509& certificate, const std::string& serial) {
+  const std::unique_ptr<BIGNUM, NamesFree> number(BN_new());
+  if (number == nullptr) return false;
+  const bool made =
+      serial.empty()
+          ? BN_rand(number.get(), 8 * kSerialBytes, BN_RAND_TOP_ANY,
+                    BN_RAND_BOTTOM_ANY) == 1
+          : BN_bin2bn(reinterpret_cast<const unsigned char*>(serial.data()),
+                      static_cast<int>(serial.size()), number.get()) != nullptr;
+  return made && BN_to_ASN1_INTEGER(number.get(), X509_get_serialNumber(
+                                                      &certificate)) != nullptr;
+}
+
+bool SetValidity(X509& certificate, absl::Time begin, absl::Time end) {
+  return ASN1_TIME_set(X509_getm_notBefore(&certificate),
+                       absl::ToTimeT(begin)) != nullptr &&
+         ASN1_TIME_set(X509_getm_notAfter(&certificate), absl::ToTimeT(end)) !=
+             nullptr;
+}
+
+// Adds a name of `type` whose content is `text`, to which no syntax applies.
+bool AddName(GENERAL_NAMES& names, int type, const std::string& text) {
+  ASN1_STRING* value = nullptr;
+  if (type == GEN_IPADD) {
+    value = a2i_IPADDRESS(text.c_str());
+  } else if ((value = ASN1_IA5STRING_new()) != nullptr) {
+    ASN1_STRING_set(value, text.data(), static_cast<int>(text.size()));
+  }
+  GENERAL_NAME* const name = GENERAL_NAME_new();
+  if (value == nullptr || name == nullptr) {
+    ASN1_STRING_free(value);
+    GENERAL_NAME_free(name);
+    return false;
+  }
+  GENERAL_NAME_set0_value(name, type, value);
+  if (sk_GENERAL_NAME_push(&names, name) > 0) return true;
+  GENERAL_NAME_free(name);
+  return false;
+}
+
+bool AddAlternativeNames(X509& certificate, const CertificateSpec& spec) {
+  if (spec.hosts.empty() && spec.uris.empty()) return true;
+  const std::unique_ptr<GENERAL_NAMES, NamesFree> names(GENERAL_NAMES_new());
+  if (names == nullptr) return false;
+  for (const std::string& host : spec.hosts) {
+    if (!AddName(*names, IsIp(host) ? GEN_IPADD : GEN_DNS, host)) return false;
+  }
+  for (const std::string& uri : spec.uris) {
+    if (!AddName(*names, GEN_URI, uri)) return false;
+  }
+  return X509_add1_ext_i2d(&certificate, NID_subject_alt_name, names.get(), 0,
+                           X509V3_ADD_DEFAULT) == 1;
 }
 
 std::string ToPem(X509& certificate) {
@@ -91,54 +144,143 @@ struct Extension {
   std::string value;
 };
 
-// A new key and its certificate, signed by `issuer` with `issuer_key`;
-// self-signed if `issuer` is null.
-absl::StatusOr<KeyAndCertificate> Make(const CertificateSpec& spec,
-                                       X509* issuer, EVP_PKEY* issuer_key,
-                                       const std::vector<Extension>& given) {
-  if (spec.common_name.size() > kCommonNameBytesMax) {
-    return absl::InvalidArgumentError(absl::StrCat(
-        "the common name \"", spec.common_name, "\" has ",
-        spec.common_name.size(), " bytes; X.509 allows ",
-        kCommonNameBytesMax, ": choose a shorter id"));
+struct Issuer {
+  Certificate certificate;
+  PrivateKey key;
+};
+
+absl::StatusOr<Issuer> ReadIssuer(const KeyAndCertificate& authority) {
+  RETURN_IF_ERROR(CheckKey(authority.cert_pem, authority.key_pem));
+  Issuer issuer{ReadFirstCertificate(authority.cert_pem),
+                ReadPrivateKey(authority.key_pem)};
+  if (X509_check_ca(issuer.certificate.get()) != 1) {
+    return absl::InvalidArgumentError("is not a CA's certificate");
   }
-  const PrivateKey key(EVP_EC_gen("P-256"));
+  return issuer;
+}
+
+absl::Status CheckSpec(const CertificateSpec& spec) {
+  if (spec.common_name.size() > kCommonNameBytesMax) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("the common name \"", spec.common_name, "\" has ",
+                     spec.common_name.size(), " bytes; X.509 allows ",
+                     kCommonNameBytesMax, ": choose a shorter id"));
+  }
+  for (const std::string& host : spec.hosts) {
+    RETURN_IF_ERROR(CheckCertificateHost(host));
+  }
+  for (const std::string& uri : spec.uris) {
+    if (uri.empty() || uri.size() > kUriBytesMax ||
+        !std::all_of(uri.begin(), uri.end(),
+                     [](unsigned char c) { return absl::ascii_isgraph(c); })) {
+      return absl::InvalidArgumentError(absl::StrCat(
+          "\"", absl::CHexEscape(uri.substr(0, 200)), "\" is not a URI"));
+    }
+  }
+  if (spec.serial.empty() || (spec.serial.size() == kSerialBytes &&
+                              spec.serial != std::string(kSerialBytes, '\0'))) {
+    return absl::OkStatus();
+  }
+  return absl::InvalidArgumentError(absl::StrCat(
+      "a serial number has ", kSerialBytes, " bytes and is not zero"));
+}
+
+// A certificate for `key` as `spec` says. `issuer` signs it; without one,
+// `key` itself.
+absl::StatusOr<std::string> Sign(const CertificateSpec& spec, EVP_PKEY& key,
+                                 const Issuer* issuer,
+                                 const std::vector<Extension>& given) {
+  RETURN_IF_ERROR(CheckSpec(spec));
   const Certificate made(X509_new());
-  if (key == nullptr || made == nullptr) return OpensslError("a key");
+  if (made == nullptr) return OpensslError("a certificate");
   X509& certificate = *made;
-  if (issuer == nullptr) {
-    issuer = &certificate;
-    issuer_key = key.get();
+  X509& signer = issuer == nullptr ? certificate : *issuer->certificate;
+  absl::Time end = spec.end;
+  if (issuer != nullptr) {
+    end = std::min(end, ToTime(X509_get0_notAfter(&signer)));
   }
   const auto* const name =
       reinterpret_cast<const unsigned char*>(spec.common_name.data());
   const bool named =
       X509_set_version(&certificate, X509_VERSION_3) == 1 &&
-      SetSerial(certificate) &&
-      ASN1_TIME_set(X509_getm_notBefore(&certificate),
-                    absl::ToTimeT(spec.begin)) != nullptr &&
-      ASN1_TIME_set(X509_getm_notAfter(&certificate),
-                    absl::ToTimeT(spec.end)) != nullptr &&
-      X509_set_pubkey(&certificate, key.get()) == 1 &&
-      X509_NAME_add_entry_by_NID(X509_get_subject_name(&certificate),
-                                 NID_commonName, MBSTRING_UTF8, name,
-                                 static_cast<int>(spec.common_name.size()), -1,
-                                 0) == 1 &&
-      X509_set_issuer_name(&certificate, X509_get_subject_name(issuer)) == 1;
+      SetSerial(certificate, spec.serial) &&
+      SetValidity(certificate, spec.begin, end) &&
+      X509_set_pubkey(&certificate, &key) == 1 &&
+      X509_NAME_add_entry_by_NID(
+          X509_get_subject_name(&certificate), NID_commonName, MBSTRING_UTF8,
+          name, static_cast<int>(spec.common_name.size()), -1, 0) == 1 &&
+      X509_set_issuer_name(&certificate, X509_get_subject_name(&signer)) == 1;
   if (!named) return OpensslError("a certificate");
   std::vector<Extension> extensions = {{NID_subject_key_identifier, "hash"},
-                                       {NID_authority_key_identifier,
-                                        "keyid"}};
+                                       {NID_authority_key_identifier, "keyid"}};
   extensions.insert(extensions.end(), given.begin(), given.end());
+  std::vector<std::string> uses;
+  if (spec.server_auth) uses.push_back("serverAuth");
+  if (spec.client_auth) uses.push_back("clientAuth");
+  if (!uses.empty()) {
+    extensions.push_back({NID_ext_key_usage, absl::StrJoin(uses, ",")});
+  }
   for (const Extension& extension : extensions) {
-    if (!AddExtension(certificate, *issuer, extension.nid, extension.value)) {
+    if (!AddExtension(certificate, signer, extension.nid, extension.value)) {
       return OpensslError(extension.value);
     }
   }
-  if (X509_sign(&certificate, issuer_key, EVP_sha256()) <= 0) {
+  if (!AddAlternativeNames(certificate, spec)) {
+    return OpensslError("alternative names");
+  }
+  if (X509_sign(&certificate, issuer == nullptr ? &key : issuer->key.get(),
+                EVP_sha256()) <= 0) {
     return OpensslError("a signature");
   }
-  return KeyAndCertificate{ToPem(*key), ToPem(certificate)};
+  return ToPem(certificate);
+}
+
+// As Sign, with a new key.
+absl::StatusOr<KeyAndCertificate> Make(const CertificateSpec& spec,
+                                       const Issuer* issuer,
+                                       const std::vector<Extension>& given) {
+  const PrivateKey key(EVP_EC_gen("P-256"));
+  if (key == nullptr) return OpensslError("a key");
+  KeyAndCertificate made;
+  ASSIGN_OR_RETURN(made.cert_pem, Sign(spec, *key, issuer, given));
+  made.key_pem = ToPem(*key);
+  return made;
+}
+
+std::vector<Extension> AuthorityExtensions(int path_length) {
+  return {{NID_basic_constraints,
+           absl::StrCat("critical,CA:TRUE,pathlen:", path_length)},
+          {NID_key_usage, "critical,keyCertSign,cRLSign"}};
+}
+
+std::vector<Extension> LeafExtensions() {
+  return {{NID_basic_constraints, "critical,CA:FALSE"},
+          {NID_key_usage, "critical,digitalSignature"}};
+}
+
+// Whether certificates may be for `key`, which a stranger may have made.
+bool IsGoodKey(const EVP_PKEY& key) {
+  const int bits = EVP_PKEY_get_bits(&key);
+  switch (EVP_PKEY_get_base_id(&key)) {
+    case EVP_PKEY_ED25519:
+      return true;
+    case EVP_PKEY_RSA:
+      return bits >= kRsaBitsMin && bits <= kRsaBitsMax;
+    case EVP_PKEY_EC: {
+      // A curve that is spelt out, rather than named, is refused by many.
+      char encoding[32] = {};
+      char name[32] = {};
+      return EVP_PKEY_get_utf8_string_param(&key, OSSL_PKEY_PARAM_EC_ENCODING,
+                                            encoding, sizeof(encoding),
+                                            nullptr) == 1 &&
+             EVP_PKEY_get_group_name(&key, name, sizeof(name), nullptr) == 1 &&
+             absl::string_view(encoding) == OSSL_PKEY_EC_ENCODING_GROUP &&
+             (absl::string_view(name) == SN_X9_62_prime256v1 ||
+              absl::string_view(name) == SN_secp384r1);
+    }
+    default:
+      return false;
+  }
 }
 
 }  // namespace
@@ -157,45 +299,71 @@ absl::Status CheckCertificateHost(absl::string_view host) {
 
 absl::StatusOr<KeyAndCertificate> MakeAuthority(absl::string_view common_name,
                                                 absl::Time begin,
-                                                absl::Time end) {
+                                                absl::Time end,
+                                                int path_length) {
   CertificateSpec spec;
   spec.common_name = std::string(common_name);
   spec.begin = begin;
   spec.end = end;
-  return Make(spec, nullptr, nullptr,
-              {{NID_basic_constraints, "critical,CA:TRUE,pathlen:0"},
-               {NID_key_usage, "critical,keyCertSign,cRLSign"}});
+  return Make(spec, nullptr, AuthorityExtensions(path_length));
+}
+
+absl::StatusOr<KeyAndCertificate> IssueAuthority(const KeyAndCertificate& root,
+                                                 const CertificateSpec& spec) {
+  ASSIGN_OR_RETURN(const Issuer issuer, ReadIssuer(root));
+  if (X509_get_pathlen(issuer.certificate.get()) == 0) {
+    return absl::InvalidArgumentError("is a CA that signs no other CA");
+  }
+  return Make(spec, &issuer, AuthorityExtensions(0));
 }
 
 absl::StatusOr<KeyAndCertificate> IssueCertificate(
     const KeyAndCertificate& authority, const CertificateSpec& spec) {
-  RETURN_IF_ERROR(CheckKey(authority.cert_pem, authority.key_pem));
-  const Certificate issuer = ReadFirstCertificate(authority.cert_pem);
-  const PrivateKey issuer_key = ReadPrivateKey(authority.key_pem);
-  if (X509_check_ca(issuer.get()) != 1) {
-    return absl::InvalidArgumentError("is not a CA's certificate");
+  ASSIGN_OR_RETURN(const Issuer issuer, ReadIssuer(authority));
+  return Make(spec, &issuer, LeafExtensions());
+}
+
+absl::StatusOr<std::string> IssueCertificateForKey(
+    const KeyAndCertificate& authority, const CertificateSpec& spec,
+    const std::string& key_der) {
+  ASSIGN_OR_RETURN(const Issuer issuer, ReadIssuer(authority));
+  const auto* at = reinterpret_cast<const unsigned char*>(key_der.data());
+  const unsigned char* const end = at + key_der.size();
+  const PrivateKey key(
+      d2i_PUBKEY(nullptr, &at, static_cast<long>(key_der.size())));
+  const bool good = key != nullptr && at == end && IsGoodKey(*key);
+  ERR_clear_error();
+  if (!good) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("the key is not on P-256 or P-384, of Ed25519, or of RSA "
+                     "with ",
+                     kRsaBitsMin, " to ", kRsaBitsMax, " bits"));
   }
-  std::vector<std::string> names;
-  for (const std::string& host : spec.hosts) {
-    RETURN_IF_ERROR(CheckCertificateHost(host));
-    names.push_back(absl::StrCat(IsIp(host) ? "IP:" : "DNS:", host));
+  return Sign(spec, *key, &issuer, LeafExtensions());
+}
+
+absl::StatusOr<std::string> ReissueCertificate(
+    const KeyAndCertificate& authority, const std::string& cert_pem,
+    absl::Time begin, absl::Time end) {
+  ASSIGN_OR_RETURN(const Issuer issuer, ReadIssuer(authority));
+  X509* const signer = issuer.certificate.get();
+  const Certificate certificate = ReadFirstCertificate(cert_pem);
+  const bool ours =
+      certificate != nullptr &&
+      X509_check_issued(signer, certificate.get()) == X509_V_OK &&
+      X509_verify(certificate.get(), X509_get0_pubkey(signer)) == 1;
+  ERR_clear_error();
+  if (!ours) {
+    return absl::InvalidArgumentError("this CA did not sign the certificate");
   }
-  std::vector<Extension> extensions = {
-      {NID_basic_constraints, "critical,CA:FALSE"},
-      {NID_key_usage, "critical,digitalSignature"}};
-  std::vector<std::string> uses;
-  if (spec.server_auth) uses.push_back("serverAuth");
-  if (spec.client_auth) uses.push_back("clientAuth");
-  if (!uses.empty()) {
-    extensions.push_back({NID_ext_key_usage, absl::StrJoin(uses, ",")});
+  if (X509_cmp(certificate.get(), signer) != 0) {
+    end = std::min(end, ToTime(X509_get0_notAfter(signer)));
   }
-  if (!names.empty()) {
-    extensions.push_back({NID_subject_alt_name, absl::StrJoin(names, ",")});
+  if (!SetSerial(*certificate, "") || !SetValidity(*certificate, begin, end) ||
+      X509_sign(certificate.get(), issuer.key.get(), EVP_sha256()) <= 0) {
+    return OpensslError("a signature");
   }
-  CertificateSpec bounded = spec;
-  bounded.end =
-      std::min(spec.end, ToTime(X509_get0_notAfter(issuer.get())));
-  return Make(bounded, issuer.get(), issuer_key.get(), extensions);
+  return ToPem(*certificate);
 }
 
 }  // namespace atl::rpc

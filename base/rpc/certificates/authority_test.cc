@@ -1,9 +1,14 @@
 #include "base/rpc/certificates/authority.h"
 
+#include <openssl/ec.h>
+#include <openssl/rsa.h>
+#include <openssl/x509_vfy.h>
 #include <openssl/x509v3.h>
 
 #include <cstdint>
+#include <memory>
 #include <string>
+#include <vector>
 
 #include "absl/strings/match.h"
 #include "absl/time/clock.h"
@@ -13,6 +18,46 @@
 
 namespace atl::rpc {
 namespace {
+
+struct Free {
+  void operator()(X509_STORE* store) const { X509_STORE_free(store); }
+  void operator()(X509_STORE_CTX* context) const {
+    X509_STORE_CTX_free(context);
+  }
+  void operator()(STACK_OF(X509) * stack) const { sk_X509_free(stack); }
+  void operator()(GENERAL_NAMES* names) const { GENERAL_NAMES_free(names); }
+};
+
+// The public key, as IssueCertificateForKey takes it.
+std::string ToDer(EVP_PKEY* key) {
+  unsigned char* bytes = nullptr;
+  const int size = i2d_PUBKEY(key, &bytes);
+  std::string der(reinterpret_cast<char*>(bytes), static_cast<size_t>(size));
+  OPENSSL_free(bytes);
+  return der;
+}
+
+// OpenSSL's answer for the first certificate of `chain_pem`, for one who
+// trusts `trusted_pem` alone; strict, as `openssl verify -x509_strict`.
+int Verify(const std::string& chain_pem, const std::string& trusted_pem,
+           int purpose, absl::Time now) {
+  const std::vector<Certificate> chain = ReadCertificates(chain_pem);
+  const Certificate trusted = ReadFirstCertificate(trusted_pem);
+  const std::unique_ptr<X509_STORE, Free> store(X509_STORE_new());
+  const std::unique_ptr<X509_STORE_CTX, Free> context(X509_STORE_CTX_new());
+  const std::unique_ptr<STACK_OF(X509), Free> others(sk_X509_new_null());
+  X509_STORE_add_cert(store.get(), trusted.get());
+  X509_STORE_set_flags(store.get(),
+                       X509_V_FLAG_PARTIAL_CHAIN | X509_V_FLAG_X509_STRICT);
+  for (const Certificate& each : chain) sk_X509_push(others.get(), each.get());
+  X509_STORE_CTX_init(context.get(), store.get(), chain[0].get(), others.get());
+  X509_VERIFY_PARAM* const rules = X509_STORE_CTX_get0_param(context.get());
+  X509_VERIFY_PARAM_set_time(rules, absl::ToTimeT(now));
+  X509_VERIFY_PARAM_set_purpose(rules, purpose);
+  return X509_verify_cert(context.get()) == 1
+             ? X509_V_OK
+             : X509_STORE_CTX_get_error(context.get());
+}
 
 class AuthorityTest : public ::testing::Test {
  protected:
@@ -28,6 +73,13 @@ class AuthorityTest : public ::testing::Test {
             .client_auth = true,
             .begin = now_,
             .end = now_ + absl::Hours(24)};
+  }
+
+  // The status of a certificate for the public half of `key`.
+  absl::Status ForKey(EVP_PKEY* owned) const {
+    const PrivateKey key(owned);
+    return IssueCertificateForKey(authority_, Spec(), ToDer(key.get()))
+        .status();
   }
 
   const absl::Time now_;
@@ -65,9 +117,9 @@ TEST_F(AuthorityTest, NoCertificateOutlivesItsAuthority) {
   spec.end = now_ + absl::Hours(480);
   const auto issued = IssueCertificate(authority_, spec);
   ASSERT_TRUE(issued.ok());
-  EXPECT_EQ(ToTime(X509_get0_notAfter(
-                ReadFirstCertificate(issued->cert_pem).get())),
-            now_ + absl::Hours(48));
+  EXPECT_EQ(
+      ToTime(X509_get0_notAfter(ReadFirstCertificate(issued->cert_pem).get())),
+      now_ + absl::Hours(48));
 }
 
 TEST_F(AuthorityTest, EverySerialNumberAndKeyIsNew) {
@@ -107,6 +159,212 @@ TEST_F(AuthorityTest, NeedsTheKeyOfItsOwnCertificate) {
                 .status()
                 .code(),
             absl::StatusCode::kInvalidArgument);
+}
+
+TEST_F(AuthorityTest, PutsUrisIntoACertificateWithoutReadingThem) {
+  CertificateSpec spec = Spec();
+  spec.hosts.clear();
+  spec.uris = {"atoll:///run/spring/island/a",
+               "atoll:///a,DNS:evil.example,email:\"x\""};
+  const auto issued = IssueCertificate(authority_, spec);
+  ASSERT_TRUE(issued.ok()) << issued.status();
+  const Certificate leaf = ReadFirstCertificate(issued->cert_pem);
+  const std::unique_ptr<GENERAL_NAMES, Free> names(static_cast<GENERAL_NAMES*>(
+      X509_get_ext_d2i(leaf.get(), NID_subject_alt_name, nullptr, nullptr)));
+  ASSERT_NE(names, nullptr);
+  std::vector<std::string> found;
+  for (int i = 0; i < sk_GENERAL_NAME_num(names.get()); ++i) {
+    const GENERAL_NAME* const name = sk_GENERAL_NAME_value(names.get(), i);
+    ASSERT_EQ(name->type, GEN_URI);
+    const ASN1_IA5STRING* const text = name->d.uniformResourceIdentifier;
+    found.emplace_back(
+        reinterpret_cast<const char*>(ASN1_STRING_get0_data(text)),
+        static_cast<size_t>(ASN1_STRING_length(text)));
+  }
+  EXPECT_EQ(found, spec.uris);
+  for (const char* uri : {"", "a b", "a\nb", "\xc3\xa4"}) {
+    spec.uris = {uri};
+    EXPECT_EQ(IssueCertificate(authority_, spec).status().code(),
+              absl::StatusCode::kInvalidArgument);
+  }
+}
+
+TEST_F(AuthorityTest, UsesTheGivenSerialNumber) {
+  CertificateSpec spec = Spec();
+  spec.serial = "\xff" + std::string(14, 'a') + "\x01";
+  const auto issued = IssueCertificate(authority_, spec);
+  ASSERT_TRUE(issued.ok()) << issued.status();
+  const Certificate leaf = ReadFirstCertificate(issued->cert_pem);
+  const ASN1_INTEGER* const serial = X509_get0_serialNumber(leaf.get());
+  EXPECT_EQ(serial->type, V_ASN1_INTEGER);  // Not a negative one.
+  EXPECT_EQ(
+      std::string(reinterpret_cast<const char*>(ASN1_STRING_get0_data(serial)),
+                  static_cast<size_t>(ASN1_STRING_length(serial))),
+      spec.serial);
+  for (const size_t size : {1, 15, 17}) {
+    spec.serial = std::string(size, 'a');
+    EXPECT_FALSE(IssueCertificate(authority_, spec).ok()) << size;
+  }
+  spec.serial = std::string(16, '\0');
+  EXPECT_FALSE(IssueCertificate(authority_, spec).ok());
+}
+
+TEST_F(AuthorityTest, IssuesForAKeyThatAnotherHolds) {
+  const PrivateKey key(EVP_EC_gen("P-384"));
+  const auto issued =
+      IssueCertificateForKey(authority_, Spec(), ToDer(key.get()));
+  ASSERT_TRUE(issued.ok()) << issued.status();
+  const Certificate leaf = ReadFirstCertificate(*issued);
+  EXPECT_EQ(EVP_PKEY_eq(X509_get0_pubkey(leaf.get()), key.get()), 1);
+  EXPECT_EQ(CommonNameOf(*leaf), "atoll:server:s");
+  EXPECT_EQ(Verify(*issued, authority_.cert_pem, X509_PURPOSE_SSL_SERVER, now_),
+            X509_V_OK);
+}
+
+TEST_F(AuthorityTest, TakesKeysThatAreLongEnough) {
+  EXPECT_TRUE(ForKey(EVP_EC_gen("P-256")).ok());
+  EXPECT_TRUE(ForKey(EVP_PKEY_Q_keygen(nullptr, nullptr, "ED25519")).ok());
+  EXPECT_TRUE(ForKey(EVP_RSA_gen(2048)).ok());
+  const PrivateKey spelt_out(EVP_EC_gen("P-256"));
+  EVP_PKEY_set_utf8_string_param(spelt_out.get(), "encoding", "explicit");
+  EVP_PKEY_up_ref(spelt_out.get());
+  for (EVP_PKEY* const key :
+       {EVP_RSA_gen(1024), EVP_EC_gen("P-521"), EVP_EC_gen("secp256k1"),
+        EVP_PKEY_Q_keygen(nullptr, nullptr, "X25519"), spelt_out.get()}) {
+    EXPECT_EQ(ForKey(key).code(), absl::StatusCode::kInvalidArgument);
+  }
+}
+
+TEST_F(AuthorityTest, RefusesBytesThatAreNoKey) {
+  const PrivateKey key(EVP_EC_gen("P-256"));
+  const std::string der = ToDer(key.get());
+  std::string off_curve = der;
+  off_curve.back() = static_cast<char>(off_curve.back() ^ 1);
+  for (const std::string& bytes : {std::string(), std::string("key"), der + "x",
+                                   der.substr(0, der.size() - 1), off_curve}) {
+    EXPECT_EQ(IssueCertificateForKey(authority_, Spec(), bytes).status().code(),
+              absl::StatusCode::kInvalidArgument);
+  }
+}
+
+TEST_F(AuthorityTest, ReissuesWithTheSameKeyNamesAndUses) {
+  CertificateSpec spec = Spec();
+  spec.uris = {"atoll:///any/server/s"};
+  const auto old = IssueCertificate(authority_, spec);
+  const absl::Time later = now_ + absl::Hours(30);  // It has expired.
+  const auto renewed = ReissueCertificate(authority_, old->cert_pem, later,
+                                          later + absl::Hours(99));
+  ASSERT_TRUE(renewed.ok()) << renewed.status();
+  EXPECT_TRUE(CheckKey(*renewed, old->key_pem).ok());
+  EXPECT_EQ(
+      Verify(*renewed, authority_.cert_pem, X509_PURPOSE_SSL_SERVER, later),
+      X509_V_OK);
+  const Certificate a = ReadFirstCertificate(old->cert_pem);
+  const Certificate b = ReadFirstCertificate(*renewed);
+  EXPECT_EQ(ToTime(X509_get0_notAfter(b.get())), now_ + absl::Hours(48));
+  EXPECT_NE(ASN1_INTEGER_cmp(X509_get0_serialNumber(a.get()),
+                             X509_get0_serialNumber(b.get())),
+            0);
+  ASSERT_EQ(X509_get_ext_count(a.get()), X509_get_ext_count(b.get()));
+  for (int i = 0; i < X509_get_ext_count(a.get()); ++i) {
+    EXPECT_EQ(ASN1_OCTET_STRING_cmp(
+                  X509_EXTENSION_get_data(X509_get_ext(a.get(), i)),
+                  X509_EXTENSION_get_data(X509_get_ext(b.get(), i))),
+              0);
+  }
+}
+
+TEST_F(AuthorityTest, ReissuesNothingThatItDidNotSign) {
+  // Of the same name, so that only the signature differs.
+  const auto other = MakeAuthority("ours", now_, now_ + absl::Hours(48));
+  const auto foreign = IssueCertificate(*other, Spec());
+  EXPECT_EQ(ReissueCertificate(authority_, foreign->cert_pem, now_, now_)
+                .status()
+                .code(),
+            absl::StatusCode::kInvalidArgument);
+  EXPECT_FALSE(ReissueCertificate(authority_, "", now_, now_).ok());
+}
+
+class AuthorityTreeTest : public AuthorityTest {
+ protected:
+  AuthorityTreeTest()
+      : root_(MakeAuthority("root", now_, now_ + absl::Hours(48), 1).value()),
+        service_(IssueAuthority(root_, CaSpec("service CA", false)).value()),
+        island_(IssueAuthority(root_, CaSpec("island CA", true)).value()) {}
+
+  CertificateSpec CaSpec(const std::string& name, bool clients_only) const {
+    CertificateSpec spec;
+    spec.common_name = name;
+    spec.client_auth = clients_only;
+    spec.begin = now_;
+    spec.end = now_ + absl::Hours(48);
+    return spec;
+  }
+
+  // OpenSSL's answer for a certificate for both uses that `ca` signs.
+  int VerifyIssued(const KeyAndCertificate& ca, int purpose,
+                   const std::string& trusted_pem) const {
+    return Verify(
+        IssueCertificate(ca, Spec())->cert_pem + ca.cert_pem + root_.cert_pem,
+        trusted_pem, purpose, now_);
+  }
+
+  const KeyAndCertificate root_;
+  const KeyAndCertificate service_;
+  const KeyAndCertificate island_;
+};
+
+TEST_F(AuthorityTreeTest, OnlyTheRootSignsCas) {
+  const auto pathlen = [](const KeyAndCertificate& ca) {
+    return X509_get_pathlen(ReadFirstCertificate(ca.cert_pem).get());
+  };
+  EXPECT_EQ(pathlen(root_), 1);
+  EXPECT_EQ(pathlen(service_), 0);
+  EXPECT_EQ(pathlen(island_), 0);
+  EXPECT_EQ(IssueAuthority(island_, CaSpec("x", false)).status().code(),
+            absl::StatusCode::kInvalidArgument);
+}
+
+TEST_F(AuthorityTreeTest, TheIslandCaMakesClientsButNoServers) {
+  for (const std::string& trusted : {root_.cert_pem, island_.cert_pem}) {
+    EXPECT_EQ(VerifyIssued(island_, X509_PURPOSE_SSL_CLIENT, trusted),
+              X509_V_OK);
+    EXPECT_EQ(VerifyIssued(island_, X509_PURPOSE_SSL_SERVER, trusted),
+              X509_V_ERR_INVALID_PURPOSE);
+  }
+}
+
+TEST_F(AuthorityTreeTest, TheServiceCaMakesBoth) {
+  for (const std::string& trusted : {root_.cert_pem, service_.cert_pem}) {
+    for (const int purpose :
+         {X509_PURPOSE_SSL_CLIENT, X509_PURPOSE_SSL_SERVER}) {
+      EXPECT_EQ(VerifyIssued(service_, purpose, trusted), X509_V_OK);
+    }
+  }
+}
+
+TEST_F(AuthorityTreeTest, WhoTrustsTheServiceCaTrustsNoIslandCa) {
+  EXPECT_NE(VerifyIssued(island_, X509_PURPOSE_SSL_CLIENT, service_.cert_pem),
+            X509_V_OK);
+}
+
+TEST_F(AuthorityTreeTest, RenewedCasStandAboveTheSameCertificates) {
+  const absl::Time later = now_ + absl::Hours(40);
+  const auto root = ReissueCertificate(root_, root_.cert_pem, later,
+                                       later + absl::Hours(999));
+  ASSERT_TRUE(root.ok()) << root.status();
+  const auto service =
+      ReissueCertificate({root_.key_pem, *root}, service_.cert_pem, later,
+                         later + absl::Hours(999));
+  ASSERT_TRUE(service.ok()) << service.status();
+  CertificateSpec spec = Spec();
+  spec.end = now_ + absl::Hours(48);
+  const auto leaf = IssueCertificate(service_, spec);
+  EXPECT_EQ(
+      Verify(leaf->cert_pem + *service, *root, X509_PURPOSE_SSL_SERVER, later),
+      X509_V_OK);
+  EXPECT_EQ(ToTime(X509_get0_notAfter(ReadFirstCertificate(*service).get())),
+            later + absl::Hours(999));
 }
 
 }  // namespace
