@@ -2,7 +2,6 @@
 
 #include <arpa/inet.h>
 #include <openssl/err.h>
-#include <openssl/pem.h>
 #include <openssl/ssl.h>
 #include <poll.h>
 #include <sys/socket.h>
@@ -106,14 +105,6 @@ SSL_CTX* MakeContext(const SSL_METHOD* method) {
   SSL_CTX_set_max_cert_list(context, kCertificatesBytesMax);
   SSL_CTX_set_verify(context, SSL_VERIFY_PEER, nullptr);
   return context;
-}
-
-void AppendPem(X509& certificate, std::string& pem) {
-  const Bio bio(BIO_new(BIO_s_mem()));
-  PEM_write_bio_X509(bio.get(), &certificate);
-  char* bytes = nullptr;
-  const long size = BIO_get_mem_data(bio.get(), &bytes);
-  pem.append(bytes, static_cast<size_t>(size));
 }
 
 }  // namespace
@@ -222,7 +213,7 @@ int TlsStream::OnCertificates(X509_STORE_CTX* store, void*) {
   TlsStream& stream = *static_cast<TlsStream*>(SSL_get_app_data(ssl));
   STACK_OF(X509)* const chain = X509_STORE_CTX_get0_untrusted(store);
   for (int i = 0; i < sk_X509_num(chain); ++i) {
-    AppendPem(*sk_X509_value(chain, i), stream.peer_chain_pem_);
+    stream.peer_chain_pem_ += ToPem(*sk_X509_value(chain, i));
   }
   if (stream.check_ != nullptr) {
     stream.checked_ = stream.check_(stream.peer_chain_pem_);
