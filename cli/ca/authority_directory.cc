@@ -1,217 +1,225 @@
 #include "cli/ca/authority_directory.h"
 
-#include <fcntl.h>
-#include <sys/stat.h>
-#include <unistd.h>
-
-#include <cerrno>
+#include <iterator>
+#include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "absl/strings/string_view.h"
-#include "base/io/files.h"
-#include "base/io/posix_file_system.h"
-#include "base/layout/ids.h"
-#include "base/rpc/certificates/authority.h"
 #include "base/rpc/certificates/tls.h"
 #include "base/status/annotate.h"
 #include "base/status/status_macros.h"
+#include "cli/ca/ca_files.h"
 #include "cli/output/error.h"
+#include "cli/output/table.h"
 
 namespace atl::cli {
 namespace {
 
-constexpr int64_t kFileBytesMax = 1 << 20;
-// How far back certificates begin.
-constexpr absl::Duration kBack = absl::Minutes(5);
+// In the order in which they are written.
+constexpr const char* kLowerFiles[] = {kIslandCaKeyFile, kIslandCaCertFile,
+                                       kServiceCaKeyFile, kServiceCaCertFile};
+constexpr const char* kRootFiles[] = {kCaKeyFile, kCaCertFile};
 
-std::string In(const std::string& directory, absl::string_view name) {
-  return absl::StrCat(directory, "/", name);
-}
+enum class Kind { kNone, kSingle, kTree };
 
-// Makes the directory for its owner alone; its parents as usual.
-absl::Status MakeDirectory(const std::string& path) {
-  FileSystem& fs = PosixFileSystem();
-  RETURN_IF_ERROR(fs.CreateDirectories(ParentDirectory(path)));
-  if (::mkdir(path.c_str(), 0700) != 0 && errno != EEXIST) {
-    return ErrnoToStatus(errno, absl::StrCat("make directory ", path));
-  }
-  return absl::OkStatus();
-}
-
-absl::Status WriteAll(int fd, absl::string_view bytes) {
-  while (!bytes.empty()) {
-    const ssize_t written = ::write(fd, bytes.data(), bytes.size());
-    if (written < 0 && errno != EINTR) return ErrnoToStatus(errno, "write");
-    if (written > 0) bytes.remove_prefix(static_cast<size_t>(written));
-  }
-  return ::fsync(fd) == 0 ? absl::OkStatus() : ErrnoToStatus(errno, "fsync");
-}
-
-// As WriteFileAtomically, with a mode that holds from the first byte.
-absl::Status WriteFileWithMode(const std::string& path, absl::string_view text,
-                               mode_t mode) {
-  const std::string temporary = path + ".tmp";
-  ::unlink(temporary.c_str());
-  const int fd =
-      ::open(temporary.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, mode);
-  if (fd < 0) return ErrnoToStatus(errno, temporary);
-  absl::Status status = Annotate(WriteAll(fd, text), temporary);
-  ::close(fd);
-  FileSystem& fs = PosixFileSystem();
-  if (status.ok()) status = fs.Rename(temporary, path);
-  if (status.ok()) return fs.SyncDirectory(ParentDirectory(path));
-  ::unlink(temporary.c_str());
-  return status;
-}
-
-// True if `directory` holds a CA, false if nothing of one.
-absl::StatusOr<bool> HoldsCa(const std::string& directory) {
-  FileSystem& fs = PosixFileSystem();
-  const bool cert = fs.Exists(In(directory, kCaCertFile));
-  const bool key = fs.Exists(In(directory, kCaKeyFile));
-  if (cert == key) return cert;
+absl::Status PartOfACa(const std::string& directory,
+                       const std::vector<std::string>& found,
+                       const std::vector<std::string>& missing) {
+  const bool complete = HoldsFile(directory, kCaCertFile);
   return absl::FailedPreconditionError(absl::StrCat(
-      directory, " holds ", cert ? kCaCertFile : kCaKeyFile, " without ",
-      cert ? kCaKeyFile : kCaCertFile,
-      cert ? ": add the missing file, or choose another directory"
-           : ": add the missing file; if an interrupted `atoll ca init` left "
-             "it, remove the key and run the command again"));
+      directory, " holds ", absl::StrJoin(found, ", "), " without ",
+      absl::StrJoin(missing, ", "),
+      complete
+          ? ": add what is missing, or choose another directory"
+          : ": add what is missing; if an interrupted `atoll ca init` left "
+            "it, remove what is there and run the command again"));
 }
 
-absl::StatusOr<rpc::KeyAndCertificate> ReadCa(const std::string& directory,
-                                              absl::Time now) {
-  FileSystem& fs = PosixFileSystem();
-  const std::string cert_path = In(directory, kCaCertFile);
-  const std::string key_path = In(directory, kCaKeyFile);
-  rpc::KeyAndCertificate ca;
-  ASSIGN_OR_RETURN(ca.cert_pem, ReadFile(fs, cert_path, kFileBytesMax));
-  ASSIGN_OR_RETURN(ca.key_pem, ReadFile(fs, key_path, kFileBytesMax));
-  if (!rpc::CheckKey(ca.cert_pem, ca.key_pem).ok()) {
-    return absl::InvalidArgumentError(absl::StrCat(
-        key_path, " is not the key of the certificate in ", cert_path));
+absl::StatusOr<Kind> FindCa(const std::string& directory) {
+  std::vector<std::string> found;
+  std::vector<std::string> missing;
+  for (const char* file : kLowerFiles) {
+    (HoldsFile(directory, file) ? found : missing).push_back(file);
   }
-  if (const absl::Status valid = rpc::CheckValidity(ca.cert_pem, now);
-      !valid.ok()) {
-    return WithHint(Annotate(valid, cert_path),
-                    "Make a CA in another directory: `atoll ca init --dir "
-                    "DIR`. Every program needs a certificate of it.");
+  const bool tree = !found.empty();
+  if (!tree) missing.clear();
+  for (const char* file : kRootFiles) {
+    if (HoldsFile(directory, file)) {
+      found.push_back(file);
+    } else if (!tree || absl::string_view(file) != kCaKeyFile) {
+      missing.push_back(file);
+    }
   }
+  if (found.empty()) return Kind::kNone;
+  if (!missing.empty()) return PartOfACa(directory, found, missing);
+  return tree ? Kind::kTree : Kind::kSingle;
+}
+
+absl::StatusOr<rpc::KeyAndCertificate> ReadPair(const std::string& directory,
+                                                const char* cert_file,
+                                                const char* key_file) {
+  rpc::KeyAndCertificate pair;
+  ASSIGN_OR_RETURN(pair.cert_pem, ReadFileIn(directory, cert_file));
+  // Only the root's key may be away.
+  if (absl::string_view(key_file) == kCaKeyFile &&
+      !HoldsFile(directory, key_file)) {
+    return pair;
+  }
+  ASSIGN_OR_RETURN(pair.key_pem, ReadFileIn(directory, key_file));
+  if (rpc::CheckKey(pair.cert_pem, pair.key_pem).ok()) return pair;
+  return absl::InvalidArgumentError(absl::StrCat(
+      FileIn(directory, key_file), " is not the key of the certificate in ",
+      FileIn(directory, cert_file)));
+}
+
+// As ReadCa, but the certificates may have expired.
+absl::StatusOr<Ca> ReadFiles(const std::string& directory) {
+  ASSIGN_OR_RETURN(const Kind kind, FindCa(directory));
+  if (kind == Kind::kNone) {
+    return WithHint(
+        absl::NotFoundError(absl::StrCat(directory, " holds no CA")),
+        absl::StrCat("`atoll ca init --dir ", directory, "` makes one."));
+  }
+  Ca ca;
+  ASSIGN_OR_RETURN(ca.root, ReadPair(directory, kCaCertFile, kCaKeyFile));
+  if (kind == Kind::kTree) {
+    ASSIGN_OR_RETURN(
+        ca.service, ReadPair(directory, kServiceCaCertFile, kServiceCaKeyFile));
+    ASSIGN_OR_RETURN(ca.island,
+                     ReadPair(directory, kIslandCaCertFile, kIslandCaKeyFile));
+    return ca;
+  }
+  ASSIGN_OR_RETURN(const rpc::CertificateFacts facts,
+                   rpc::ReadFacts(ca.root.cert_pem));
+  // A root must not sign certificates itself: whoever trusts it for them would
+  // trust its island CA too.
+  if (facts.path_length > 0) {
+    return PartOfACa(directory, {kCaCertFile},
+                     {std::begin(kLowerFiles), std::end(kLowerFiles)});
+  }
+  ca.service = ca.root;
   return ca;
 }
 
-// `directory` may hold the files of an interrupted `atoll ca issue` of this CA,
-// but none of another CA.
-absl::Status CheckNoOtherCa(const std::string& directory,
-                            const std::string& cert_pem) {
-  FileSystem& fs = PosixFileSystem();
-  const std::string path = In(directory, kCaCertFile);
-  if (!fs.Exists(path)) return absl::OkStatus();
-  ASSIGN_OR_RETURN(const std::string found, ReadFile(fs, path, kFileBytesMax));
-  if (found == cert_pem) return absl::OkStatus();
-  return WithHint(
-      absl::AlreadyExistsError(absl::StrCat(
-          path, " is the certificate of another CA and is not overwritten")),
-      "Give another --out.");
+// The certificates of `ca`, each with the file that holds it.
+std::vector<std::pair<std::string, std::string*>> CertificatesOf(Ca& ca) {
+  if (!ca.has_island_ca()) return {{kCaCertFile, &ca.root.cert_pem}};
+  return {{kCaCertFile, &ca.root.cert_pem},
+          {kServiceCaCertFile, &ca.service.cert_pem},
+          {kIslandCaCertFile, &ca.island.cert_pem}};
 }
 
-// Whether the owner of a certificate listens, and whether it dials.
-bool Serves(rpc::Role role) {
-  return role == rpc::Role::kCoordinator || role == rpc::Role::kServer;
+std::string RenewCommand(const std::string& directory) {
+  return absl::StrCat("`atoll ca renew --dir ", directory,
+                      " --authorities`, with ca.key, renews it.");
 }
-bool Dials(rpc::Role role) { return role != rpc::Role::kCoordinator; }
 
-absl::Status CheckHosts(const IssueOptions& options) {
-  const absl::string_view role = rpc::RoleName(options.role);
-  if (Serves(options.role) == options.hosts.empty()) {
-    return options.hosts.empty()
-               ? UsageError(
-                     absl::StrCat("--host is missing: others dial a ", role),
-                     "Give every name and address under which it is dialled: "
-                     "--host c.example.org,192.0.2.7")
-               : UsageError(absl::StrCat("--host is only for a coordinator or "
-                                         "a server; nobody dials the role ",
-                                         role),
-                            "");
+absl::StatusOr<Ca> MakeCa(absl::Time begin, absl::Time end) {
+  Ca ca;
+  ASSIGN_OR_RETURN(ca.root, rpc::MakeAuthority("atoll root CA", begin, end, 1));
+  rpc::CertificateSpec spec;
+  spec.common_name = "atoll service CA";
+  spec.begin = begin;
+  spec.end = end;
+  ASSIGN_OR_RETURN(ca.service, rpc::IssueAuthority(ca.root, spec));
+  spec.common_name = "atoll island CA";
+  spec.client_auth = true;  // Alone: there is no server below it.
+  ASSIGN_OR_RETURN(ca.island, rpc::IssueAuthority(ca.root, spec));
+  return ca;
+}
+
+absl::Status WriteCa(const std::string& directory, const Ca& ca) {
+  RETURN_IF_ERROR(MakePrivateDirectory(directory));
+  const auto write = [&](const char* file, const std::string& text) {
+    return text.empty() ? absl::OkStatus() : WriteFileIn(directory, file, text);
+  };
+  if (ca.has_island_ca()) {
+    RETURN_IF_ERROR(write(kIslandCaKeyFile, ca.island.key_pem));
+    RETURN_IF_ERROR(write(kIslandCaCertFile, ca.island.cert_pem));
+    RETURN_IF_ERROR(write(kServiceCaKeyFile, ca.service.key_pem));
+    RETURN_IF_ERROR(write(kServiceCaCertFile, ca.service.cert_pem));
   }
-  for (const std::string& host : options.hosts) {
-    const absl::Status status = rpc::CheckCertificateHost(host);
-    if (!status.ok()) {
-      return UsageError(absl::StrCat("--host: ", status.message()), "");
-    }
-  }
-  return absl::OkStatus();
+  RETURN_IF_ERROR(write(kCaKeyFile, ca.root.key_pem));
+  return write(kCaCertFile, ca.root.cert_pem);
 }
 
 }  // namespace
 
+absl::StatusOr<Ca> ReadCa(const std::string& directory, absl::Time now) {
+  ASSIGN_OR_RETURN(Ca ca, ReadFiles(directory));
+  for (const auto& [file, pem] : CertificatesOf(ca)) {
+    if (const absl::Status valid = rpc::CheckValidity(*pem, now); !valid.ok()) {
+      return WithHint(Annotate(valid, FileIn(directory, file)),
+                      RenewCommand(directory));
+    }
+  }
+  return ca;
+}
+
 absl::StatusOr<CaOrigin> InitCa(const std::string& directory,
                                 const std::string& existing, absl::Time now,
                                 absl::Duration lifetime) {
-  ASSIGN_OR_RETURN(const bool kept, HoldsCa(directory));
-  if (kept) {
+  ASSIGN_OR_RETURN(const Kind kept, FindCa(directory));
+  if (kept != Kind::kNone) {
     RETURN_IF_ERROR(ReadCa(directory, now).status());
     return CaOrigin::kKept;
   }
-  bool copied = false;
+  Kind copied = Kind::kNone;
   if (!existing.empty()) {
-    ASSIGN_OR_RETURN(copied, HoldsCa(existing));
+    ASSIGN_OR_RETURN(copied, FindCa(existing));
   }
-  rpc::KeyAndCertificate ca;
-  if (copied) {
+  Ca ca;
+  if (copied != Kind::kNone) {
     ASSIGN_OR_RETURN(ca, ReadCa(existing, now));
   } else {
-    ASSIGN_OR_RETURN(
-        ca, rpc::MakeAuthority("atoll CA", now - kBack, now + lifetime));
+    ASSIGN_OR_RETURN(ca, MakeCa(now - kBeginBack, now + lifetime));
   }
-  RETURN_IF_ERROR(MakeDirectory(directory));
-  RETURN_IF_ERROR(
-      WriteFileWithMode(In(directory, kCaKeyFile), ca.key_pem, 0600));
-  RETURN_IF_ERROR(
-      WriteFileWithMode(In(directory, kCaCertFile), ca.cert_pem, 0644));
-  return copied ? CaOrigin::kCopied : CaOrigin::kMade;
+  RETURN_IF_ERROR(WriteCa(directory, ca));
+  return copied != Kind::kNone ? CaOrigin::kCopied : CaOrigin::kMade;
 }
 
-absl::StatusOr<std::string> IssueFiles(const IssueOptions& options,
-                                       absl::Time now) {
-  if (const absl::Status status = ValidateId("--id", options.id);
-      !status.ok()) {
-    return UsageError(status.message(), "");
+absl::StatusOr<std::vector<std::string>> RenewAuthorities(
+    const std::string& directory, absl::Time now, absl::Duration lifetime) {
+  ASSIGN_OR_RETURN(Ca ca, ReadFiles(directory));
+  if (ca.root.key_pem.empty()) {
+    return absl::FailedPreconditionError(absl::StrCat(
+        FileIn(directory, kCaKeyFile),
+        " is missing: bring the root's key back for this command"));
   }
-  RETURN_IF_ERROR(CheckHosts(options));
-  const std::string key_path = In(options.out, kTlsKeyFile);
-  if (PosixFileSystem().Exists(key_path)) {
-    return WithHint(
-        absl::AlreadyExistsError(
-            absl::StrCat(key_path, " exists and is not overwritten")),
-        "Give another --out, or remove the file if nobody needs the key.");
+  const auto certificates = CertificatesOf(ca);
+  for (const auto& [file, pem] : certificates) {
+    // The root comes first, and signs itself.
+    absl::StatusOr<std::string> renewed = rpc::ReissueCertificate(
+        ca.root, *pem, now - kBeginBack, now + lifetime);
+    if (!renewed.ok()) {
+      return Annotate(renewed.status(), FileIn(directory, file));
+    }
+    *pem = *std::move(renewed);
   }
-  ASSIGN_OR_RETURN(const bool found, HoldsCa(options.directory));
-  if (!found) {
-    return WithHint(absl::NotFoundError(
-                        absl::StrCat(options.directory, " holds no CA")),
-                    absl::StrCat("`atoll ca init --dir ", options.directory,
-                                 "` makes one."));
+  std::vector<std::string> files;
+  for (const auto& [file, pem] : certificates) {
+    RETURN_IF_ERROR(WriteFileIn(directory, file, *pem));
+    files.push_back(file);
   }
-  ASSIGN_OR_RETURN(const rpc::KeyAndCertificate ca,
-                   ReadCa(options.directory, now));
-  RETURN_IF_ERROR(CheckNoOtherCa(options.out, ca.cert_pem));
-  const std::string name =
-      absl::StrCat("atoll:", rpc::RoleName(options.role), ":", options.id);
-  ASSIGN_OR_RETURN(const rpc::KeyAndCertificate issued,
-                   rpc::IssueCertificate(ca, {.common_name = name,
-                                              .hosts = options.hosts,
-                                              .server_auth = Serves(options.role),
-                                              .client_auth = Dials(options.role),
-                                              .begin = now - kBack,
-                                              .end = now + options.lifetime}));
-  RETURN_IF_ERROR(MakeDirectory(options.out));
-  RETURN_IF_ERROR(
-      WriteFileWithMode(In(options.out, kCaCertFile), ca.cert_pem, 0644));
-  RETURN_IF_ERROR(
-      WriteFileWithMode(In(options.out, kTlsCertFile), issued.cert_pem, 0644));
-  // Last: without it the command can be repeated.
-  RETURN_IF_ERROR(WriteFileWithMode(key_path, issued.key_pem, 0600));
-  return name;
+  return files;
+}
+
+std::vector<std::string> DescribeExpiry(const Ca& ca,
+                                        const std::string& directory,
+                                        absl::Time now) {
+  std::vector<std::string> lines;
+  Ca copy = ca;
+  for (const auto& [file, pem] : CertificatesOf(copy)) {
+    const absl::StatusOr<rpc::CertificateFacts> facts = rpc::ReadFacts(*pem);
+    if (!facts.ok() || facts->end - now >= (facts->end - facts->begin) / 3) {
+      continue;
+    }
+    lines.push_back(absl::StrCat(FileIn(directory, file), " is valid until ",
+                                 FormatTimestamp(facts->end), " only. ",
+                                 RenewCommand(directory)));
+  }
+  return lines;
 }
 
 }  // namespace atl::cli

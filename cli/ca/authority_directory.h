@@ -1,11 +1,9 @@
-// The directories of `atoll ca`: a CA's, and those of the certificates that it
-// issues. File names are those of cert-manager's Secrets:
+// The directory of a CA, in which nobody changes a key. Its root signs a
+// service CA and an island CA; nothing else needs the root's key, which may be
+// kept elsewhere. The older kind of CA is one certificate and one key, ca.crt
+// and ca.key, which sign everything.
 //
-//   a CA           ca.crt, ca.key
-//   a certificate  tls.crt, tls.key, ca.crt
-//
-// A key has the mode 0600, a directory that is made here 0700. Each file
-// appears whole. No key is ever overwritten.
+// A CA is there once its ca.crt is: that file is written last.
 
 #pragma once
 
@@ -15,44 +13,48 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
-#include "base/rpc/authorization.h"
+#include "base/rpc/certificates/authority.h"
 
 namespace atl::cli {
 
-inline constexpr char kCaCertFile[] = "ca.crt";
-inline constexpr char kCaKeyFile[] = "ca.key";
-inline constexpr char kTlsCertFile[] = "tls.crt";
-inline constexpr char kTlsKeyFile[] = "tls.key";
+// How far back certificates begin, for clocks that differ.
+inline constexpr absl::Duration kBeginBack = absl::Minutes(5);
+
+struct Ca {
+  rpc::KeyAndCertificate root;     // The key is empty if it is elsewhere.
+  rpc::KeyAndCertificate service;  // Signs certificates. Older kind: the root.
+  rpc::KeyAndCertificate island;   // Older kind: empty.
+
+  bool has_island_ca() const { return !island.cert_pem.empty(); }
+};
 
 // How a directory came to hold its CA.
 enum class CaOrigin { kMade, kCopied, kKept };
 
 // Leaves the CA that `directory` holds. Else copies the one of `existing`, if
 // that directory holds one. Else makes one for `lifetime`.
-// FAILED_PRECONDITION: a directory holds half of a CA. UNAUTHENTICATED: the CA
-// has expired. INVALID_ARGUMENT: the files are not a CA's certificate and key.
-// Otherwise as the file system.
+// FAILED_PRECONDITION: a directory holds a part of a CA. UNAUTHENTICATED: the
+// CA has expired. INVALID_ARGUMENT: the files are not a CA's certificates and
+// keys. Otherwise as the file system.
 absl::StatusOr<CaOrigin> InitCa(const std::string& directory,
                                 const std::string& existing, absl::Time now,
                                 absl::Duration lifetime);
 
-struct IssueOptions {
-  std::string directory;  // Of the CA.
-  rpc::Role role = rpc::Role::kOperator;
-  std::string id;
-  std::vector<std::string> hosts;
-  std::string out;
-  absl::Duration lifetime;
-};
+// Reads the CA of `directory`.
+// NOT_FOUND: it holds none. Otherwise as InitCa.
+absl::StatusOr<Ca> ReadCa(const std::string& directory, absl::Time now);
 
-// Issues a certificate for "atoll:ROLE:ID" with the role's key usages: a
-// coordinator serves, a server serves and calls, the others call. Starts five
-// minutes back, for clocks that differ. Returns the files' common name.
-// INVALID_ARGUMENT: the id or a host is malformed; hosts are missing for a
-// listener, or given for another. NOT_FOUND: `directory` holds no CA.
-// ALREADY_EXISTS: `out` holds a key, or the certificate of another CA.
-// Otherwise as InitCa.
-absl::StatusOr<std::string> IssueFiles(const IssueOptions& options,
-                                       absl::Time now);
+// Writes new certificates of the CAs, which end together after `lifetime`, for
+// the same keys: certificates that they have signed stay valid. They may have
+// expired. Returns the names of the written files.
+// FAILED_PRECONDITION: also: the root's key is elsewhere. Otherwise as ReadCa.
+absl::StatusOr<std::vector<std::string>> RenewAuthorities(
+    const std::string& directory, absl::Time now, absl::Duration lifetime);
+
+// A line for each certificate of `ca` that has less than a third of its life
+// left: until when it is valid, and what to do.
+std::vector<std::string> DescribeExpiry(const Ca& ca,
+                                        const std::string& directory,
+                                        absl::Time now);
 
 }  // namespace atl::cli

@@ -3,18 +3,21 @@
 #include <sys/stat.h>
 
 #include <filesystem>
-#include <fstream>
 #include <string>
 
 #include "absl/strings/match.h"
 #include "absl/time/clock.h"
-#include "base/io/files.h"
-#include "base/io/posix_file_system.h"
+#include "base/rpc/certificates/authority.h"
 #include "base/rpc/certificates/tls.h"
+#include "cli/ca/ca_files.h"
 #include "gtest/gtest.h"
 
 namespace atl::cli {
 namespace {
+
+constexpr const char* kFiles[] = {"ca.crt",         "ca.key",
+                                  "service-ca.crt", "service-ca.key",
+                                  "island-ca.crt",  "island-ca.key"};
 
 class AuthorityDirectoryTest : public ::testing::Test {
  protected:
@@ -27,13 +30,13 @@ class AuthorityDirectoryTest : public ::testing::Test {
 
   std::string Path(const std::string& name) const { return root_ + "/" + name; }
 
-  static std::string Read(const std::string& path) {
-    return ReadFile(PosixFileSystem(), path).value();
+  std::string Read(const std::string& name) const {
+    return ReadFileIn(root_, name).value();
   }
 
-  static int Mode(const std::string& path) {
+  int Mode(const std::string& name) const {
     struct stat found = {};
-    EXPECT_EQ(::stat(path.c_str(), &found), 0) << path;
+    EXPECT_EQ(::stat(Path(name).c_str(), &found), 0) << name;
     return found.st_mode & 0777;
   }
 
@@ -43,14 +46,17 @@ class AuthorityDirectoryTest : public ::testing::Test {
                   absl::Hours(240));
   }
 
-  IssueOptions Options(rpc::Role role, const std::string& id) const {
-    IssueOptions options;
-    options.directory = Path("ca");
-    options.role = role;
-    options.id = id;
-    options.out = Path(id);
-    options.lifetime = absl::Hours(24);
-    return options;
+  // Writes a CA of the older kind.
+  void WriteOldCa(const std::string& name, int path_length = 0) {
+    const auto made = rpc::MakeAuthority("atoll CA", now_,
+                                         now_ + absl::Hours(240), path_length);
+    ASSERT_TRUE(MakePrivateDirectory(Path(name)).ok());
+    ASSERT_TRUE(WriteFileIn(Path(name), kCaKeyFile, made->key_pem).ok());
+    ASSERT_TRUE(WriteFileIn(Path(name), kCaCertFile, made->cert_pem).ok());
+  }
+
+  static int PathLength(const std::string& cert_pem) {
+    return rpc::ReadFacts(cert_pem)->path_length;
   }
 
   const absl::Time now_;
@@ -59,115 +65,134 @@ class AuthorityDirectoryTest : public ::testing::Test {
 
 TEST_F(AuthorityDirectoryTest, MakesACaOnceAndKeepsIt) {
   ASSERT_EQ(Init("ca").value(), CaOrigin::kMade);
-  EXPECT_EQ(Mode(Path("ca")), 0700);
-  EXPECT_EQ(Mode(Path("ca/ca.key")), 0600);
-  const std::string key = Read(Path("ca/ca.key"));
+  EXPECT_EQ(Mode("ca"), 0700);
+  std::string all;
+  for (const std::string file : kFiles) {
+    EXPECT_EQ(Mode("ca/" + file), absl::EndsWith(file, ".key") ? 0600 : 0644);
+    all += Read("ca/" + file);
+  }
   EXPECT_EQ(Init("ca").value(), CaOrigin::kKept);
-  EXPECT_EQ(Read(Path("ca/ca.key")), key);
+  std::string again;
+  for (const std::string file : kFiles) again += Read("ca/" + file);
+  EXPECT_EQ(again, all);
+}
+
+TEST_F(AuthorityDirectoryTest, OnlyTheRootMaySignCas) {
+  ASSERT_TRUE(Init("ca").ok());
+  EXPECT_EQ(PathLength(Read("ca/ca.crt")), 1);
+  EXPECT_EQ(PathLength(Read("ca/service-ca.crt")), 0);
+  EXPECT_EQ(PathLength(Read("ca/island-ca.crt")), 0);
+  const std::string island = Read("ca/island-ca.crt");
+  EXPECT_TRUE(rpc::CheckKeyUse(island, rpc::KeyUse::kClient).ok());
+  EXPECT_FALSE(rpc::CheckKeyUse(island, rpc::KeyUse::kServer).ok());
 }
 
 TEST_F(AuthorityDirectoryTest, CopiesAnExistingCaIfThereIsOne) {
   ASSERT_TRUE(Init("old").ok());
   EXPECT_EQ(Init("copy", "old").value(), CaOrigin::kCopied);
-  EXPECT_EQ(Read(Path("copy/ca.key")), Read(Path("old/ca.key")));
-  EXPECT_EQ(Mode(Path("copy/ca.key")), 0600);
+  for (const std::string file : kFiles) {
+    EXPECT_EQ(Read("copy/" + file), Read("old/" + file)) << file;
+  }
+  EXPECT_EQ(Mode("copy/island-ca.key"), 0600);
   EXPECT_EQ(Init("new", "nowhere").value(), CaOrigin::kMade);
 }
 
-TEST_F(AuthorityDirectoryTest, RefusesHalfACa) {
+TEST_F(AuthorityDirectoryTest, TheRootsKeyMayBeElsewhere) {
   ASSERT_TRUE(Init("ca").ok());
   std::filesystem::remove(Path("ca/ca.key"));
-  const absl::Status status = Init("ca").status();
+  EXPECT_EQ(Init("ca").value(), CaOrigin::kKept);
+  const auto ca = ReadCa(Path("ca"), now_);
+  ASSERT_TRUE(ca.ok()) << ca.status();
+  EXPECT_TRUE(ca->root.key_pem.empty());
+  EXPECT_EQ(Init("copy", "ca").value(), CaOrigin::kCopied);
+  EXPECT_FALSE(HoldsFile(Path("copy"), kCaKeyFile));
+  const absl::Status status =
+      RenewAuthorities(Path("ca"), now_, absl::Hours(1)).status();
   EXPECT_EQ(status.code(), absl::StatusCode::kFailedPrecondition);
-  EXPECT_TRUE(absl::StrContains(status.message(), "ca.crt without ca.key"));
+  EXPECT_TRUE(absl::StrContains(status.message(), "ca.key is missing"));
 }
 
-TEST_F(AuthorityDirectoryTest, IssuesFilesThatAProgramAccepts) {
-  ASSERT_TRUE(Init("ca").ok());
-  struct {
-    rpc::Role role;
-    bool serves, dials;
-  } const kTable[] = {{rpc::Role::kCoordinator, true, false},
-                      {rpc::Role::kServer, true, true},
-                      {rpc::Role::kOperator, false, true},
-                      {rpc::Role::kIsland, false, true},
-                      {rpc::Role::kReader, false, true}};
-  for (const auto& row : kTable) {
-    const std::string role(rpc::RoleName(row.role));
-    IssueOptions options = Options(row.role, role);
-    if (row.serves) options.hosts = {"a.example.org", "192.0.2.7"};
-    const absl::StatusOr<std::string> name = IssueFiles(options, now_);
-    ASSERT_TRUE(name.ok()) << name.status();
-    EXPECT_EQ(*name, "atoll:" + role + ":" + role);
-    const auto material = rpc::ReadTlsFiles({Path(role + "/tls.crt"),
-                                             Path(role + "/tls.key"),
-                                             Path(role + "/ca.crt")});
-    ASSERT_TRUE(material.ok()) << material.status();
-    const std::string& cert = material->cert_pem;
-    EXPECT_EQ(rpc::ReadCommonName(cert).value(), *name);
-    EXPECT_EQ(rpc::CheckKeyUse(cert, rpc::KeyUse::kServer).ok(), row.serves);
-    EXPECT_EQ(rpc::CheckKeyUse(cert, rpc::KeyUse::kClient).ok(), row.dials);
-    EXPECT_FALSE(rpc::CheckValidity(cert, now_ + absl::Hours(25)).ok());
-    EXPECT_EQ(Mode(Path(role)), 0700);
-    EXPECT_EQ(Mode(Path(role + "/tls.key")), 0600);
+TEST_F(AuthorityDirectoryTest, RefusesAPartOfACa) {
+  for (const std::string file : kFiles) {
+    if (file == kCaKeyFile) continue;
+    std::filesystem::remove_all(Path("ca"));
+    ASSERT_TRUE(Init("ca").ok());
+    std::filesystem::remove(Path("ca/" + file));
+    for (const absl::Status& status :
+         {Init("ca").status(), ReadCa(Path("ca"), now_).status(),
+          Init("copy", "ca").status()}) {
+      EXPECT_EQ(status.code(), absl::StatusCode::kFailedPrecondition);
+      EXPECT_TRUE(absl::StrContains(status.message(), "without " + file))
+          << status;
+      // ca.crt is written last.
+      EXPECT_EQ(absl::StrContains(status.message(), "interrupted"),
+                file == kCaCertFile)
+          << status;
+    }
   }
 }
 
-TEST_F(AuthorityDirectoryTest, NeverOverwritesAKey) {
-  ASSERT_TRUE(Init("ca").ok());
-  const IssueOptions options = Options(rpc::Role::kIsland, "a");
-  ASSERT_TRUE(IssueFiles(options, now_).ok());
-  const std::string key = Read(Path("a/tls.key"));
-  EXPECT_EQ(IssueFiles(options, now_).status().code(),
-            absl::StatusCode::kAlreadyExists);
-  EXPECT_EQ(Read(Path("a/tls.key")), key);
+TEST_F(AuthorityDirectoryTest, RefusesARootWithoutTheCasThatItSigned) {
+  WriteOldCa("ca", 1);
+  const absl::Status status = ReadCa(Path("ca"), now_).status();
+  EXPECT_EQ(status.code(), absl::StatusCode::kFailedPrecondition);
+  EXPECT_TRUE(absl::StrContains(status.message(), "service-ca.crt")) << status;
 }
 
-TEST_F(AuthorityDirectoryTest, OverwritesAnInterruptedIssueOfItsOwnCaAlone) {
-  ASSERT_TRUE(Init("ca").ok());
-  ASSERT_TRUE(Init("other").ok());
-  IssueOptions options = Options(rpc::Role::kIsland, "a");
-  ASSERT_TRUE(IssueFiles(options, now_).ok());
-  std::filesystem::remove(Path("a/tls.key"));
-  EXPECT_TRUE(IssueFiles(options, now_).ok());
-  std::filesystem::remove(Path("a/tls.key"));
-  const std::string cert = Read(Path("a/ca.crt"));
-  options.directory = Path("other");
-  EXPECT_EQ(IssueFiles(options, now_).status().code(),
-            absl::StatusCode::kAlreadyExists);
-  EXPECT_EQ(Read(Path("a/ca.crt")), cert);
-}
-
-TEST_F(AuthorityDirectoryTest, RefusesWhatMakesNoCertificate) {
-  ASSERT_TRUE(Init("ca").ok());
-  IssueOptions options = Options(rpc::Role::kServer, "s");
-  EXPECT_TRUE(absl::StrContains(IssueFiles(options, now_).status().message(),
-                                "--host is missing"));
-  options.hosts = {"a:1"};
-  EXPECT_TRUE(absl::StrContains(IssueFiles(options, now_).status().message(),
-                                "\"a:1\""));
-  options = Options(rpc::Role::kIsland, "a");
-  options.hosts = {"a"};
-  EXPECT_TRUE(absl::StrContains(IssueFiles(options, now_).status().message(),
-                                "--host is only for"));
-  options = Options(rpc::Role::kIsland, "Not an id");
-  EXPECT_TRUE(absl::StrContains(IssueFiles(options, now_).status().message(),
-                                "--id"));
-  options = Options(rpc::Role::kIsland, "a");
-  options.directory = Path("nowhere");
-  EXPECT_EQ(IssueFiles(options, now_).status().code(),
-            absl::StatusCode::kNotFound);
+TEST_F(AuthorityDirectoryTest, KnowsTheOlderKindOfCa) {
+  WriteOldCa("ca");
+  EXPECT_EQ(Init("ca").value(), CaOrigin::kKept);
+  EXPECT_EQ(Init("copy", "ca").value(), CaOrigin::kCopied);
+  const auto ca = ReadCa(Path("copy"), now_);
+  ASSERT_TRUE(ca.ok()) << ca.status();
+  EXPECT_FALSE(ca->has_island_ca());
+  EXPECT_EQ(ca->service.key_pem, Read("ca/ca.key"));
+  std::filesystem::remove(Path("ca/ca.key"));
+  EXPECT_TRUE(absl::StrContains(Init("ca").status().message(),
+                                "ca.crt without ca.key"));
 }
 
 TEST_F(AuthorityDirectoryTest, SaysThatTheCaHasExpired) {
   ASSERT_TRUE(Init("ca").ok());
-  const absl::Status status = IssueFiles(Options(rpc::Role::kIsland, "a"),
-                                         now_ + absl::Hours(241))
-                                  .status();
+  const absl::Status status =
+      ReadCa(Path("ca"), now_ + absl::Hours(241)).status();
   EXPECT_EQ(status.code(), absl::StatusCode::kUnauthenticated);
   for (const char* word : {"ca.crt", "expired at"}) {
     EXPECT_TRUE(absl::StrContains(status.message(), word)) << status;
   }
+}
+
+TEST_F(AuthorityDirectoryTest, RenewsItsCertificatesAndKeepsItsKeys) {
+  for (const bool tree : {true, false}) {
+    std::filesystem::remove_all(Path("ca"));
+    if (tree) {
+      ASSERT_TRUE(Init("ca").ok());
+    } else {
+      WriteOldCa("ca");
+    }
+    const auto before = ReadCa(Path("ca"), now_);
+    const absl::Time later = now_ + absl::Hours(999);
+    const auto files = RenewAuthorities(Path("ca"), later, absl::Hours(99));
+    ASSERT_TRUE(files.ok()) << files.status();
+    EXPECT_EQ(files->size(), tree ? 3 : 1);
+    const auto ca = ReadCa(Path("ca"), later + absl::Hours(98));
+    ASSERT_TRUE(ca.ok()) << ca.status();
+    EXPECT_EQ(ca->root.key_pem, before->root.key_pem);
+    EXPECT_EQ(ca->service.key_pem, before->service.key_pem);
+    EXPECT_EQ(ca->island.key_pem, before->island.key_pem);
+  }
+}
+
+TEST_F(AuthorityDirectoryTest, SaysWhenLessThanAThirdOfItsLifeIsLeft) {
+  ASSERT_TRUE(Init("ca").ok());
+  const auto ca = ReadCa(Path("ca"), now_);
+  const auto lines = [&](int hours) {
+    return DescribeExpiry(*ca, "ca", now_ + absl::Hours(hours));
+  };
+  EXPECT_TRUE(lines(159).empty());
+  ASSERT_EQ(lines(161).size(), 3);
+  EXPECT_TRUE(absl::StrContains(lines(161)[1],
+                                "`atoll ca renew --dir ca --authorities`"));
 }
 
 }  // namespace

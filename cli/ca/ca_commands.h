@@ -9,6 +9,7 @@ namespace atl::cli {
 
 void AddCaInit(CLI::App& app, Context& context);
 void AddCaIssue(CLI::App& app, Context& context);
+void AddCaRenew(CLI::App& app, Context& context);
 void AddCaPublish(CLI::App& app, Context& context);
 
 }  // namespace atl::cli

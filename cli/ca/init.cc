@@ -39,7 +39,7 @@ absl::Status Init(Context& context, const InitOptions& options) {
   data["ca"] = OriginName(origin);
   context.output().Print(
       data, absl::StrCat(OriginName(origin), " the CA in ", options.directory,
-                         "; the holder of ca.key can act as anyone\n"));
+                         "; a holder of its keys can act as anyone\n"));
   return absl::OkStatus();
 }
 
@@ -49,9 +49,12 @@ void AddCaInit(CLI::App& app, Context& context) {
   CLI::App* command =
       app.add_subcommand("init", "Make a certificate authority");
   command->footer(
-      "Writes ca.crt and ca.key. A directory that holds a CA is left as it "
-      "is.\n"
-      "Example:\n  atoll ca init --dir ca");
+      "Writes a root (ca.crt, ca.key) and two CAs that it signs: service-ca\n"
+      "signs what `atoll ca issue` makes, island-ca what a gate makes. Only\n"
+      "`atoll ca renew --authorities` needs ca.key again: keep it elsewhere. A\n"
+      "directory that holds a CA is left as it is.\n"
+      "Example:\n"
+      "  atoll ca init --dir ca");
   auto options = std::make_shared<InitOptions>();
   command->add_option("--dir", options->directory, "Directory of the CA")
       ->required();

@@ -4,16 +4,20 @@
 
 #include "CLI/CLI.hpp"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "absl/time/clock.h"
 #include "base/status/status_macros.h"
 #include "cli/ca/authority_directory.h"
 #include "cli/ca/ca_commands.h"
+#include "cli/ca/certificate_directory.h"
 #include "cli/output/output.h"
+#include "cli/output/table.h"
 
 namespace atl::cli {
 namespace {
 
 struct IssueFlags {
+  std::string directory;  // Of the CA.
   IssueOptions options;
   std::string role;
   int days = 90;
@@ -21,20 +25,29 @@ struct IssueFlags {
 
 absl::Status Issue(Context& context, const IssueFlags& flags) {
   IssueOptions options = flags.options;
-  for (int i = 0; i < rpc::kRoleCount; ++i) {
-    const rpc::Role role = static_cast<rpc::Role>(i);
-    if (rpc::RoleName(role) == flags.role) options.role = role;
+  for (int i = 0; i < kRoleCount; ++i) {
+    const Role role = static_cast<Role>(i);
+    if (RoleName(role) == flags.role) options.role = role;
   }
   options.lifetime = flags.days * absl::Hours(24);
-  ASSIGN_OR_RETURN(const std::string name, IssueFiles(options, absl::Now()));
+  const absl::Time now = absl::Now();
+  ASSIGN_OR_RETURN(const Ca ca, ReadCa(flags.directory, now));
+  ASSIGN_OR_RETURN(const IssuedFiles issued, IssueFiles(ca, options, now));
+  for (const std::string& line : DescribeExpiry(ca, flags.directory, now)) {
+    context.output().Message(line);
+  }
   Json data;
-  data["common_name"] = name;
+  data["common_name"] = issued.common_name;
   data["hosts"] = options.hosts;
   data["out"] = options.out;
   data["days"] = flags.days;
+  data["runs"] = options.runs;
+  data["end_time"] = FormatTimestamp(issued.end);
+  data["files"] = issued.files;
   context.output().Print(
-      data, absl::StrCat(name, " for ", flags.days, " days: ", options.out,
-                         "/{tls.crt,tls.key,ca.crt}\n"));
+      data, absl::StrCat(issued.common_name, " until ",
+                         FormatTimestamp(issued.end), ": ", options.out, "/{",
+                         absl::StrJoin(issued.files, ","), "}\n"));
   return absl::OkStatus();
 }
 
@@ -45,25 +58,34 @@ void AddCaIssue(CLI::App& app, Context& context) {
       app.add_subcommand("issue", "Issue a certificate of the CA");
   command->footer(
       "Writes tls.crt, tls.key and ca.crt, for --tls-cert, --tls-key and\n"
-      "--tls-ca. Running programs read replaced files again.\n"
-      "Example:\n"
+      "--tls-ca; for a coordinator and a server also island-ca.crt, for\n"
+      "--tls-island-ca; for a gate also island-ca.crt and island-ca.key.\n"
+      "`atoll ca renew` makes it valid for longer.\n"
+      "Examples:\n"
       "  atoll ca issue --dir ca --role coordinator --id c --out c \\\n"
       "    --host c.example.org,192.0.2.7\n"
-      "  atoll ca issue --dir ca --role island --id kitchen --out kitchen");
+      "  atoll ca issue --dir ca --role island --id kitchen --out kitchen\n"
+      "  atoll ca issue --dir ca --role reader --id web --run spring,fall \\\n"
+      "    --out web");
   auto flags = std::make_shared<IssueFlags>();
   IssueOptions& options = flags->options;
-  command->add_option("--dir", options.directory, "Directory of the CA")
+  command->add_option("--dir", flags->directory, "Directory of the CA")
       ->required();
   command->add_option("--role", flags->role, "Role of the certificate's owner")
       ->required()
       ->check(CLI::IsMember(
-          {"coordinator", "server", "operator", "island", "reader"}));
+          {"coordinator", "server", "operator", "island", "reader", "gate"}));
   command->add_option("--id", options.id, "Id of the certificate's owner")
       ->required();
   command
       ->add_option("--host", options.hosts,
                    "DNS names and IP addresses that others dial, for a "
-                   "coordinator or a server: H[,H]")
+                   "coordinator, a server or a gate: H[,H]")
+      ->delimiter(',');
+  command
+      ->add_option("--run", options.runs,
+                   "Runs that an island or a reader may touch: ID[,ID], or "
+                   "any (the default)")
       ->delimiter(',');
   command->add_option("--out", options.out, "Directory to write the files to")
       ->required();

@@ -8,12 +8,11 @@
 #include "CLI/CLI.hpp"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
-#include "base/io/files.h"
 #include "base/io/posix_file_system.h"
 #include "base/layout/ids.h"
 #include "base/status/status_macros.h"
-#include "cli/ca/authority_directory.h"
 #include "cli/ca/ca_commands.h"
+#include "cli/ca/ca_files.h"
 #include "cli/ca/secret_publisher.h"
 #include "cli/output/error.h"
 #include "cli/output/output.h"
@@ -24,7 +23,6 @@ namespace {
 
 constexpr char kCaDirectory[] = "ca";
 constexpr char kOpaque[] = "Opaque";  // The type of the CA's Secret.
-constexpr int64_t kFileBytesMax = 256 << 10;
 // Where a pod has its service account.
 constexpr char kAccount[] = "/var/run/secrets/kubernetes.io/serviceaccount/";
 
@@ -62,11 +60,35 @@ absl::StatusOr<std::map<std::string, std::string>> ParseLabels(
   return labels;
 }
 
+// The Secret of the subdirectory `id` of `from`.
+absl::StatusOr<Secret> ReadSecret(const PublishOptions& options,
+                                  const std::string& id) {
+  const bool is_ca = id == kCaDirectory;
+  Secret secret;
+  secret.name = absl::StrCat(options.prefix, "-", id, is_ca ? "" : "-tls");
+  secret.type = is_ca ? kOpaque : "kubernetes.io/tls";
+  ASSIGN_OR_RETURN(secret.labels, ParseLabels(options.labels));
+  const std::string directory = absl::StrCat(options.from, "/", id);
+  using Names = std::vector<const char*>;
+  for (const char* file :
+       is_ca ? Names{kCaCertFile}
+             : Names{kTlsCertFile, kTlsKeyFile, kCaCertFile}) {
+    ASSIGN_OR_RETURN(secret.data[file], ReadFileIn(directory, file));
+  }
+  for (const char* file :
+       is_ca ? Names{kCaKeyFile, kServiceCaCertFile, kServiceCaKeyFile,
+                     kIslandCaCertFile, kIslandCaKeyFile}
+             : Names{kIslandCaCertFile, kIslandCaKeyFile}) {
+    if (!HoldsFile(directory, file)) continue;
+    ASSIGN_OR_RETURN(secret.data[file], ReadFileIn(directory, file));
+  }
+  return secret;
+}
+
 // One Secret for each subdirectory of `from`.
 absl::StatusOr<std::vector<Secret>> ReadSecrets(const PublishOptions& options) {
-  FileSystem& fs = PosixFileSystem();
-  ASSIGN_OR_RETURN(const auto labels, ParseLabels(options.labels));
-  ASSIGN_OR_RETURN(std::vector<std::string> ids, fs.List(options.from));
+  ASSIGN_OR_RETURN(std::vector<std::string> ids,
+                   PosixFileSystem().List(options.from));
   // The CA first: if this ends half-way, the next `atoll ca init --existing`
   // must find the CA of the Secrets that are there.
   std::stable_partition(
@@ -75,21 +97,7 @@ absl::StatusOr<std::vector<Secret>> ReadSecrets(const PublishOptions& options) {
   std::vector<Secret> secrets;
   for (const std::string& id : ids) {
     RETURN_IF_ERROR(ValidateId(options.from, id));
-    const bool is_ca = id == kCaDirectory;
-    Secret secret;
-    secret.name = absl::StrCat(options.prefix, "-", id, is_ca ? "" : "-tls");
-    secret.type = is_ca ? kOpaque : "kubernetes.io/tls";
-    secret.labels = labels;
-    const std::vector<std::string> files =
-        is_ca ? std::vector<std::string>{kCaCertFile, kCaKeyFile}
-              : std::vector<std::string>{kTlsCertFile, kTlsKeyFile,
-                                         kCaCertFile};
-    for (const std::string& file : files) {
-      ASSIGN_OR_RETURN(
-          secret.data[file],
-          ReadFile(fs, absl::StrCat(options.from, "/", id, "/", file),
-                   kFileBytesMax));
-    }
+    ASSIGN_OR_RETURN(Secret secret, ReadSecret(options, id));
     secrets.push_back(std::move(secret));
   }
   if (secrets.empty()) {
@@ -103,12 +111,9 @@ absl::StatusOr<std::vector<Secret>> ReadSecrets(const PublishOptions& options) {
 // holds the same CA: two callers that start at once make two, and one publishes
 // its own first.
 absl::Status CheckSameCa(const PublishOptions& options, const Secret& ca) {
-  const std::string path =
-      absl::StrCat(options.existing, "/", kCaCertFile);
-  FileSystem& fs = PosixFileSystem();
   std::string found;
-  if (fs.Exists(path)) {
-    ASSIGN_OR_RETURN(found, ReadFile(fs, path, kFileBytesMax));
+  if (HoldsFile(options.existing, kCaCertFile)) {
+    ASSIGN_OR_RETURN(found, ReadFileIn(options.existing, kCaCertFile));
   }
   if (found == ca.data.at(kCaCertFile)) return absl::OkStatus();
   return WithHint(

@@ -41,6 +41,7 @@ void AddCommands(CLI::App& app, Context& context) {
   CLI::App& ca = group("ca", "Make the certificates of mutual TLS");
   AddCaInit(ca, context);
   AddCaIssue(ca, context);
+  AddCaRenew(ca, context);
   AddCaPublish(ca, context);
   CLI::App& dev = group("dev", "Run a whole system on this machine");
   AddDevUp(dev, context);

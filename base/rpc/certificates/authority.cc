@@ -280,6 +280,31 @@ absl::Status CheckCertificateHost(absl::string_view host) {
       "\"", host, "\" is neither a DNS name nor an IP address (without port)"));
 }
 
+absl::StatusOr<CertificateFacts> ReadFacts(const std::string& cert_pem) {
+  const Certificate certificate = ReadFirstCertificate(cert_pem);
+  if (certificate == nullptr) {
+    return absl::InvalidArgumentError("holds no certificate");
+  }
+  CertificateFacts facts{
+      .begin = ToTime(X509_get0_notBefore(certificate.get())),
+      .end = ToTime(X509_get0_notAfter(certificate.get())),
+      .path_length = static_cast<int>(X509_get_pathlen(certificate.get()))};
+  const std::unique_ptr<GENERAL_NAMES, NamesFree> names(
+      static_cast<GENERAL_NAMES*>(X509_get_ext_d2i(
+          certificate.get(), NID_subject_alt_name, nullptr, nullptr)));
+  ERR_clear_error();
+  // None, of a null pointer.
+  for (int i = 0; i < sk_GENERAL_NAME_num(names.get()); ++i) {
+    const GENERAL_NAME* const name = sk_GENERAL_NAME_value(names.get(), i);
+    if (name->type != GEN_URI) continue;
+    const ASN1_IA5STRING* const text = name->d.uniformResourceIdentifier;
+    facts.uris.emplace_back(
+        reinterpret_cast<const char*>(ASN1_STRING_get0_data(text)),
+        static_cast<size_t>(ASN1_STRING_length(text)));
+  }
+  return facts;
+}
+
 absl::StatusOr<KeyAndCertificate> MakeAuthority(absl::string_view common_name,
                                                 absl::Time begin,
                                                 absl::Time end,

@@ -39,6 +39,19 @@ struct CertificateSpec {
 // INVALID_ARGUMENT: it is not.
 absl::Status CheckCertificateHost(absl::string_view host);
 
+// What a certificate says of itself.
+struct CertificateFacts {
+  absl::Time begin;
+  absl::Time end;
+  // How many CAs may be between a CA and a certificate; -1: no limit, or no CA.
+  int path_length = -1;
+  std::vector<std::string> uris;  // Alternative names that are URIs.
+};
+
+// The facts of the first certificate of `cert_pem`.
+// INVALID_ARGUMENT: there is none.
+absl::StatusOr<CertificateFacts> ReadFacts(const std::string& cert_pem);
+
 // A self-signed CA. At most `path_length` CAs may be between it and a
 // certificate: with 0 it signs no other CA.
 // INVALID_ARGUMENT: the name is too long.

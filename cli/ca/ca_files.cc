@@ -1,0 +1,72 @@
+#include "cli/ca/ca_files.h"
+
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstdint>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "base/io/files.h"
+#include "base/io/posix_file_system.h"
+#include "base/status/annotate.h"
+#include "base/status/status_macros.h"
+
+namespace atl::cli {
+namespace {
+
+constexpr int64_t kFileBytesMax = 1 << 20;
+
+absl::Status WriteAll(int fd, absl::string_view bytes) {
+  while (!bytes.empty()) {
+    const ssize_t written = ::write(fd, bytes.data(), bytes.size());
+    if (written < 0 && errno != EINTR) return ErrnoToStatus(errno, "write");
+    if (written > 0) bytes.remove_prefix(static_cast<size_t>(written));
+  }
+  return ::fsync(fd) == 0 ? absl::OkStatus() : ErrnoToStatus(errno, "fsync");
+}
+
+}  // namespace
+
+std::string FileIn(const std::string& directory, absl::string_view name) {
+  return absl::StrCat(directory, "/", name);
+}
+
+bool HoldsFile(const std::string& directory, absl::string_view name) {
+  return PosixFileSystem().Exists(FileIn(directory, name));
+}
+
+absl::StatusOr<std::string> ReadFileIn(const std::string& directory,
+                                       absl::string_view name) {
+  return ReadFile(PosixFileSystem(), FileIn(directory, name), kFileBytesMax);
+}
+
+absl::Status WriteFileIn(const std::string& directory, absl::string_view name,
+                         absl::string_view text) {
+  const std::string path = FileIn(directory, name);
+  const std::string temporary = path + ".tmp";
+  const mode_t mode = absl::EndsWith(name, ".key") ? 0600 : 0644;
+  ::unlink(temporary.c_str());
+  const int fd =
+      ::open(temporary.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, mode);
+  if (fd < 0) return ErrnoToStatus(errno, temporary);
+  absl::Status status = Annotate(WriteAll(fd, text), temporary);
+  ::close(fd);
+  FileSystem& fs = PosixFileSystem();
+  if (status.ok()) status = fs.Rename(temporary, path);
+  if (status.ok()) return fs.SyncDirectory(directory);
+  ::unlink(temporary.c_str());
+  return status;
+}
+
+absl::Status MakePrivateDirectory(const std::string& path) {
+  RETURN_IF_ERROR(PosixFileSystem().CreateDirectories(ParentDirectory(path)));
+  if (::mkdir(path.c_str(), 0700) != 0 && errno != EEXIST) {
+    return ErrnoToStatus(errno, absl::StrCat("make directory ", path));
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace atl::cli
