@@ -1,14 +1,13 @@
 #include "base/rpc/server_check.h"
 
 #include <openssl/err.h>
-#include <openssl/x509_vfy.h>
 #include <openssl/x509v3.h>
 
-#include <memory>
 #include <vector>
 
 #include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
+#include "base/rpc/certificates/chain_check.h"
 #include "base/rpc/certificates/tls.h"
 #include "base/rpc/certificates/x509.h"
 #include "base/status/status_macros.h"
@@ -16,68 +15,27 @@
 namespace atl::rpc {
 namespace {
 
-// At least 112 bits of security, as OpenSSL's connections require here.
-constexpr int kSecurityLevel = 2;
-
 // X.509's limit of a common name; a stranger's certificate may exceed it.
 constexpr size_t kNameBytesMax = 64;
 
-struct StoreFree {
-  void operator()(X509_STORE* store) const { X509_STORE_free(store); }
-  void operator()(X509_STORE_CTX* context) const {
-    X509_STORE_CTX_free(context);
-  }
-  void operator()(STACK_OF(X509) * stack) const { sk_X509_free(stack); }
-};
-
-absl::Status CheckChain(const std::vector<Certificate>& chain,
-                        const std::string& chain_pem,
-                        const std::string& ca_pem, absl::Time now) {
-  const std::unique_ptr<X509_STORE, StoreFree> store(X509_STORE_new());
-  const std::unique_ptr<X509_STORE_CTX, StoreFree> context(
-      X509_STORE_CTX_new());
-  // Borrows the certificates.
-  const std::unique_ptr<STACK_OF(X509), StoreFree> others(sk_X509_new_null());
-  if (store == nullptr || context == nullptr || others == nullptr) {
-    return absl::InternalError("OpenSSL has no memory");
-  }
-  for (const Certificate& ca : ReadCertificates(ca_pem)) {
-    X509_STORE_add_cert(store.get(), ca.get());
-  }
-  for (size_t i = 1; i < chain.size(); ++i) {
-    sk_X509_push(others.get(), chain[i].get());
-  }
-  // An intermediate CA may be trusted by itself, as in gRPC's own check.
-  X509_STORE_set_flags(store.get(),
-                       X509_V_FLAG_PARTIAL_CHAIN | X509_V_FLAG_TRUSTED_FIRST);
-  if (X509_STORE_CTX_init(context.get(), store.get(), chain[0].get(),
-                          others.get()) != 1) {
-    return absl::InternalError("OpenSSL has no memory");
-  }
-  X509_VERIFY_PARAM* const rules = X509_STORE_CTX_get0_param(context.get());
-  X509_VERIFY_PARAM_set_time(rules, absl::ToTimeT(now));
-  X509_VERIFY_PARAM_set_auth_level(rules, kSecurityLevel);
-  if (X509_VERIFY_PARAM_set_purpose(rules, X509_PURPOSE_SSL_SERVER) != 1) {
-    return absl::InternalError("OpenSSL knows no servers");
-  }
-  const bool trusted = X509_verify_cert(context.get()) == 1;
-  ERR_clear_error();
-  if (trusted) return absl::OkStatus();
+absl::Status CheckSigned(const std::string& chain_pem,
+                         const std::string& ca_pem, absl::string_view ca_name,
+                         absl::Time now) {
+  const absl::Status status =
+      CheckChain(chain_pem, ca_pem, KeyUse::kServer, now);
+  if (!absl::IsUnauthenticated(status)) return status;
   // The cases that a person can act on have texts of their own.
   RETURN_IF_ERROR(CheckValidity(chain_pem, now));
   RETURN_IF_ERROR(CheckKeyUse(chain_pem, KeyUse::kServer));
-  return absl::UnauthenticatedError(absl::StrCat(
-      "the CA in --tls-ca did not sign it: ",
-      X509_verify_cert_error_string(
-          X509_STORE_CTX_get_error(context.get()))));
+  return absl::UnauthenticatedError(
+      absl::StrCat(ca_name, " did not sign it: ", status.message()));
 }
 
 absl::Status CheckHost(X509& certificate, const std::string& host) {
-  constexpr unsigned int kFlags =
-      X509_CHECK_FLAG_NEVER_CHECK_SUBJECT | X509_CHECK_FLAG_NO_PARTIAL_WILDCARDS;
+  constexpr unsigned int kFlags = X509_CHECK_FLAG_NEVER_CHECK_SUBJECT |
+                                  X509_CHECK_FLAG_NO_PARTIAL_WILDCARDS;
   // An address that is a number is no name, and the other way round.
-  const int as_ip =
-      X509_check_ip_asc(&certificate, host.c_str(), kFlags);
+  const int as_ip = X509_check_ip_asc(&certificate, host.c_str(), kFlags);
   const bool fits =
       as_ip == 1 ||
       (as_ip == -2 && X509_check_host(&certificate, host.data(), host.size(),
@@ -94,12 +52,11 @@ absl::Status CheckHost(X509& certificate, const std::string& host) {
 absl::Status CheckServerCertificate(const std::string& chain_pem,
                                     const std::string& ca_pem,
                                     const HostPort& dialled, Role role,
-                                    absl::Time now) {
+                                    absl::Time now, absl::string_view ca_name) {
   const std::string which = absl::StrCat(
       kServerCheckPrefix, JoinHostPort(dialled.host, dialled.port));
   const auto refuse = [&](absl::string_view verb, const absl::Status& why) {
-    return absl::UnauthenticatedError(
-        absl::StrCat(which, verb, why.message()));
+    return absl::UnauthenticatedError(absl::StrCat(which, verb, why.message()));
   };
   const std::vector<Certificate> chain = ReadCertificates(chain_pem);
   if (chain.empty()) {
@@ -109,7 +66,7 @@ absl::Status CheckServerCertificate(const std::string& chain_pem,
   // A stranger may have chosen it: it must not write lines of its own.
   const std::string text = absl::CHexEscape(name.substr(0, kNameBytesMax));
   const std::string shown = absl::StrCat(" (", text, ") is refused: ");
-  if (const absl::Status status = CheckChain(chain, chain_pem, ca_pem, now);
+  if (const absl::Status status = CheckSigned(chain_pem, ca_pem, ca_name, now);
       !status.ok()) {
     return refuse(shown, status);
   }
