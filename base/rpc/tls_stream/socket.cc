@@ -130,7 +130,7 @@ absl::StatusOr<UniqueFd> Connect(const addrinfo& address,
 }
 
 absl::Status CannotListen(const HostPort& address, int error) {
-  return absl::UnavailableError(absl::StrCat(
+  return absl::FailedPreconditionError(absl::StrCat(
       ErrnoToStatus(error, absl::StrCat("cannot listen on ", Text(address)))
           .message(),
       "; `ss -ltnp` shows which program has a port"));

@@ -26,8 +26,8 @@ struct WaitLimits {
 absl::Status WaitForSocket(int fd, short events, const WaitLimits& limits);
 
 // Listens, non-blocking; port 0 takes a free one.
-// NOT_FOUND: the host has no address. UNAVAILABLE: the address is taken or not
-// of this machine; the message says how to find out.
+// NOT_FOUND: the host has no address. FAILED_PRECONDITION: the address is taken
+// or not of this machine; the message says how to find out.
 absl::StatusOr<UniqueFd> Listen(const HostPort& address);
 
 // The address that a socket is bound to.

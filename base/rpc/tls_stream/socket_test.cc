@@ -104,7 +104,7 @@ TEST(ListenTest, SaysThatThePortIsTaken) {
   const UniqueFd listener = Listen({"127.0.0.1", 0}).value();
   const absl::Status status =
       Listen(LocalAddress(listener.get()).value()).status();
-  EXPECT_EQ(status.code(), absl::StatusCode::kUnavailable);
+  EXPECT_EQ(status.code(), absl::StatusCode::kFailedPrecondition);
   EXPECT_TRUE(absl::StrContains(status.message(), "ss -ltnp")) << status;
 }
 
