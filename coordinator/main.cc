@@ -177,6 +177,7 @@ int main(int argc, char** argv) {
                  "The same limit in bytes")
       ->capture_default_str();
   atl::rpc::AddSecurityFlags(app, flags.listeners.security);
+  atl::rpc::AddIslandCaFlag(app, flags.listeners.security);
   atl::AddMetricsFlags(app, flags.metrics);
   app.footer(
       "Example, and then the same for a network, with certificates (README):\n"

@@ -119,6 +119,7 @@ void AddFlags(CLI::App& app, Flags& flags) {
                  "For tests: NAME[@N], the point where the process kills "
                  "itself");
   rpc::AddSecurityFlags(app, flags.security);
+  rpc::AddIslandCaFlag(app, flags.security);
   AddMetricsFlags(app, flags.metrics);
   app.footer(
       "Examples, on one machine and on a network, with certificates "

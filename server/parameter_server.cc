@@ -67,7 +67,8 @@ absl::StatusOr<std::unique_ptr<ParameterServer>> ParameterServer::Start(
   RETURN_IF_ERROR(server->Recover());
   rpc::RpcServer::Spec spec;
   server->service_ = std::make_unique<ParameterServiceImpl>(
-      ServiceContext{*server, server->push_watchdog_, server->pull_watchdog_,
+      ServiceContext{*server, server->access_, server->push_watchdog_,
+                     server->pull_watchdog_,
                      std::make_shared<BufferPool>(), server->held_,
                      server->metrics_});
   spec.listener = options.listener;
@@ -391,6 +392,9 @@ void ParameterServer::TakePlan(const v1::ServerPlan& plan) {
 }
 
 void ParameterServer::ApplyPlan(const v1::ServerPlan& plan) {
+  access_.TakePlan(plan);
+  push_watchdog_.CheckAllowed();
+  pull_watchdog_.CheckAllowed();
   BeginDeletions(plan);
   FinishDeletions();
   bool complete = true;
@@ -507,6 +511,8 @@ absl::Status ParameterServer::ReportOnce() {
   if (!lease.ok()) return lease.status();
   MutexLock lock(&mutex_);
   if (*lease > absl::ZeroDuration()) lease_ = *lease;
+  // Without a plan stream the plan may be an old one.
+  if (registered_) access_.NoteAnswer(lease_);
   return absl::OkStatus();
 }
 

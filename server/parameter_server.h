@@ -198,6 +198,7 @@ class ParameterServer final : public ShardDirectory {
   bool stopping_ ABSL_GUARDED_BY(mutex_) = false;
   absl::Status end_ ABSL_GUARDED_BY(mutex_);
 
+  RunAccess access_{SystemClock()};
   StreamWatchdog push_watchdog_;
   StreamWatchdog pull_watchdog_;
   std::unique_ptr<ParameterServiceImpl> service_;

@@ -6,9 +6,11 @@
 #include "absl/strings/escaping.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
 #include "absl/strings/strip.h"
 #include "base/layout/ids.h"
+#include "base/status/refusal.h"
 
 namespace atl {
 namespace {
@@ -99,6 +101,25 @@ absl::StatusOr<RunScope> ParseRunScope(const std::vector<std::string>& uris,
   }
   if (kind_count == 0) scope.any = true;
   return scope;
+}
+
+absl::Status CheckRunScope(const RunScope& scope, absl::string_view run_id,
+                           absl::string_view run_uid,
+                           absl::string_view cluster_id) {
+  const bool fits =
+      scope.any ||
+      (scope.enrolled()
+           ? scope.run_uid == run_uid && scope.cluster_id == cluster_id
+           : std::find(scope.run_ids.begin(), scope.run_ids.end(), run_id) !=
+                 scope.run_ids.end());
+  if (fits) return absl::OkStatus();
+  return Refuse(absl::StatusCode::kPermissionDenied, "NOT_YOUR_RUN",
+                absl::StrCat("the certificate is not for run ", run_id, ": ",
+                             scope.enrolled()
+                                 ? std::string("it was issued for another one")
+                                 : absl::StrCat("it was issued for ",
+                                                absl::StrJoin(scope.run_ids,
+                                                              ", "))));
 }
 
 }  // namespace atl

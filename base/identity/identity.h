@@ -61,4 +61,10 @@ std::string MakeAnyRunUri(Role role, absl::string_view name);
 absl::StatusOr<RunScope> ParseRunScope(const std::vector<std::string>& uris,
                                        Role role, absl::string_view name);
 
+// OK if a certificate with `scope` may touch the run.
+// PERMISSION_DENIED, NOT_YOUR_RUN: it is for other runs.
+absl::Status CheckRunScope(const RunScope& scope, absl::string_view run_id,
+                           absl::string_view run_uid,
+                           absl::string_view cluster_id);
+
 }  // namespace atl

@@ -17,4 +17,10 @@ void AddSecurityFlags(CLI::App& app, Security& security) {
                "acts as an operator.");
 }
 
+void AddIslandCaFlag(CLI::App& app, Security& security) {
+  app.add_option("--tls-island-ca", security.tls.island_ca,
+                 "CA of enrolled islands and readers (PEM), which is accepted "
+                 "for these roles alone.");
+}
+
 }  // namespace atl::rpc

@@ -11,4 +11,7 @@ namespace atl::rpc {
 // outlive the parse.
 void AddSecurityFlags(CLI::App& app, Security& security);
 
+// Adds --tls-island-ca, for a program that islands call.
+void AddIslandCaFlag(CLI::App& app, Security& security);
+
 }  // namespace atl::rpc

@@ -1,8 +1,12 @@
 #include "base/rpc/server_credentials.h"
 
 #include <openssl/sha.h>
+#include <openssl/x509v3.h>
 
+#include <optional>
+#include <string>
 #include <utility>
+#include <vector>
 
 #include "absl/base/thread_annotations.h"
 #include "absl/container/flat_hash_map.h"
@@ -43,6 +47,18 @@ absl::string_view OnlyValue(const grpc_auth_context* context,
     return "";
   }
   return {first->value, first->value_length};
+}
+
+std::vector<std::string> AllValues(const grpc_auth_context* context,
+                                   const char* name) {
+  std::vector<std::string> values;
+  grpc_auth_property_iterator properties =
+      grpc_auth_context_find_properties_by_name(context, name);
+  while (const grpc_auth_property* const property =
+             grpc_auth_property_iterator_next(&properties)) {
+    values.emplace_back(property->value, property->value_length);
+  }
+  return values;
 }
 
 absl::string_view TextOf(const grpc_slice& slice) {
@@ -88,7 +104,13 @@ class Port {
     const grpc_ssl_pem_key_cert_pair pair = {material->key_pem.c_str(),
                                              material->cert_pem.c_str()};
     *config = grpc_ssl_server_certificate_config_create(
-        material->ca_pem.c_str(), &pair, 1);
+        absl::StrCat(material->ca_pem, "\n", material->island_ca_pem).c_str(),
+        &pair, 1);
+    {
+      MutexLock lock(&checked_mutex_);
+      island_ca_pem_ = material->island_ca_pem;
+      checked_.clear();
+    }
     used_ = std::move(material);
     return GRPC_SSL_CERTIFICATE_CONFIG_RELOAD_NEW;
   }
@@ -107,8 +129,13 @@ class Port {
     ASSIGN_OR_RETURN(
         const Caller caller,
         ParseCommonName(OnlyValue(context, GRPC_X509_CN_PROPERTY_NAME)));
+    const std::string pem(
+        OnlyValue(context, GRPC_X509_PEM_CERT_PROPERTY_NAME));
     RETURN_IF_ERROR(CheckCertificate(
-        std::string(OnlyValue(context, GRPC_X509_PEM_CERT_PROPERTY_NAME))));
+        pem, caller,
+        std::string(
+            OnlyValue(context, GRPC_X509_PEM_CERT_CHAIN_PROPERTY_NAME)),
+        AllValues(context, GRPC_PEER_URI_PROPERTY_NAME)));
     return CheckRole(method, caller.role);
   }
 
@@ -119,14 +146,19 @@ class Port {
   };
 
   // That it has one common name (gRPC shows the first of several), permits
-  // clientAuth and has not expired. A connection outlives that time, and
-  // OpenSSL does not look at it when a session is resumed.
-  absl::Status CheckCertificate(const std::string& pem) {
+  // clientAuth, has not expired, and names nothing that its CA may not sign. A
+  // connection outlives that time, and OpenSSL does not look at it when a
+  // session is resumed.
+  absl::Status CheckCertificate(const std::string& pem, const Caller& caller,
+                                const std::string& chain_pem,
+                                const std::vector<std::string>& uris) {
     std::string digest(SHA256_DIGEST_LENGTH, '\0');
     SHA256(reinterpret_cast<const unsigned char*>(pem.data()), pem.size(),
            reinterpret_cast<unsigned char*>(digest.data()));
+    std::string island_ca_pem;
     {
       MutexLock lock(&checked_mutex_);
+      island_ca_pem = island_ca_pem_;
       const auto found = checked_.find(digest);
       if (found != checked_.end()) return At(found->second, absl::Now());
     }
@@ -138,11 +170,39 @@ class Port {
     }
     Checked checked{CheckKeyUse(pem, KeyUse::kClient),
                     ToTime(X509_get0_notAfter(certificate.get()))};
+    if (checked.status.ok()) {
+      checked.status = CheckIssuer(pem, chain_pem, island_ca_pem, caller, uris);
+    }
     const absl::Status status = At(checked, absl::Now());
     MutexLock lock(&checked_mutex_);
     if (checked_.size() >= kRememberedMax) checked_.clear();
     checked_.emplace(std::move(digest), std::move(checked));
     return status;
+  }
+
+  // A certificate of the island CA must be an enrolled one. That of an operator's
+  // own CA may name any role, and its URIs are well-formed.
+  static absl::Status CheckIssuer(const std::string& pem,
+                                  const std::string& chain_pem,
+                                  const std::string& island_ca_pem,
+                                  const Caller& caller,
+                                  const std::vector<std::string>& uris) {
+    ASSIGN_OR_RETURN(const RunScope scope,
+                     ParseRunScope(uris, caller.role, caller.id));
+    if (island_ca_pem.empty()) return absl::OkStatus();
+    const std::vector<Certificate> chain =
+        ReadCertificates(chain_pem.empty() ? pem : chain_pem);
+    if (!VerifyChain(chain, island_ca_pem, X509_PURPOSE_ANY, std::nullopt)
+             .ok()) {
+      return absl::OkStatus();
+    }
+    const bool is_role =
+        caller.role == Role::kIsland || caller.role == Role::kReader;
+    if (is_role && scope.enrolled()) return absl::OkStatus();
+    return absl::UnauthenticatedError(absl::StrCat(
+        "the island CA signed the certificate of ", RoleName(caller.role), " ",
+        caller.id,
+        ", but it may sign only islands and readers of one run"));
   }
 
   static absl::Status At(const Checked& checked, absl::Time now) {
@@ -160,6 +220,7 @@ class Port {
   std::shared_ptr<const TlsMaterial> used_ ABSL_GUARDED_BY(fetch_mutex_);
 
   Mutex checked_mutex_;
+  std::string island_ca_pem_ ABSL_GUARDED_BY(checked_mutex_);
   // By the certificate's SHA-256.
   absl::flat_hash_map<std::string, Checked> checked_
       ABSL_GUARDED_BY(checked_mutex_);

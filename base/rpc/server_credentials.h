@@ -1,6 +1,8 @@
 // A listener's side of mutual TLS.
 //
-//   * A peer without a valid certificate of the CA cannot finish the handshake.
+//   * A peer without a valid certificate of a CA cannot finish the handshake.
+//   * A certificate of --tls-island-ca counts for an island or a reader of one
+//     run (base/identity/identity.h, enrolled), and for nothing else.
 //   * Before any handler, every call is checked: the certificate's extended key
 //     usage includes clientAuth, it has not expired, and its role may call the
 //     method (base/rpc/authorization.h). Otherwise the call ends with

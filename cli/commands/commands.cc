@@ -3,6 +3,7 @@
 #include "absl/strings/str_cat.h"
 #include "cli/ca/ca_commands.h"
 #include "cli/commands/run/run_commands.h"
+#include "cli/enrol/enrol_commands.h"
 
 namespace atl::cli {
 
@@ -27,13 +28,19 @@ void AddCommands(CLI::App& app, Context& context) {
   AddRunExport(run, context);
   AddRunImport(run, context);
   AddRunPin(run, context);
-  CLI::App& island = group("island", "List, show, remove and readmit islands");
+  CLI::App& island = group("island", "List, show, remove and revoke islands");
   AddIslandList(island, context);
   AddIslandStatus(island, context);
   AddIslandRemove(island, context);
   AddIslandReadmit(island, context);
+  AddIslandRevoke(island, context);
+  CLI::App& token = group("token", "Make join strings, list and revoke them");
+  AddTokenCreate(token, context);
+  AddTokenList(token, context);
+  AddTokenRevoke(token, context);
   AddRoundList(group("round", "List the committed rounds of a run"), context);
   AddMetrics(app, context);
+  AddAudit(app, context);
   AddReplay(app, context);
   AddJoin(app, context);
   AddPlan(app, context);

@@ -4,7 +4,9 @@
 #include <algorithm>
 #include <cctype>
 #include <future>
+#include <iostream>
 #include <memory>
+#include <optional>
 #include <stop_token>
 #include <string>
 #include <vector>
@@ -24,6 +26,8 @@
 #include "cli/commands/commands.h"
 #include "cli/commands/island_reporter.h"
 #include "cli/commands/recipes.h"
+#include "cli/enrol/call_gate.h"
+#include "cli/enrol/join_enrolment.h"
 #include "cli/flags/cap_flags.h"
 #include "cli/flags/device_flag.h"
 #include "cli/flags/threads_flag.h"
@@ -36,6 +40,9 @@
 
 namespace atl::cli {
 namespace {
+
+// How long an island waits for a certificate in place of an expired one.
+constexpr absl::Duration kRenewalPatience = absl::Hours(24);
 
 struct JoinOptions {
   std::string address;
@@ -217,7 +224,8 @@ Json ToData(const worker::IslandProgress& at, const std::string& run_id,
 }
 
 worker::RunIslandOptions IslandOptions(const Context& context,
-                                       const JoinOptions& options) {
+                                       const JoinOptions& options,
+                                       const rpc::Security& security) {
   worker::RunIslandOptions island;
   island.coordinator_address = options.address;
   island.run_id = options.run_id;
@@ -231,7 +239,7 @@ worker::RunIslandOptions IslandOptions(const Context& context,
   island.rendezvous_secret_path = options.rendezvous_secret;
   island.machine_secret_path =
       absl::StrCat(context.state_directory, "/rendezvous.secret");
-  island.security = context.MakeSecurity();
+  island.security = security;
   island.program_version = kProgramVersion;
   return island;
 }
@@ -247,6 +255,48 @@ void WaitForStop(const std::stop_token& stop) {
   std::promise<void> stopped;
   const std::stop_callback wake(stop, [&stopped] { stopped.set_value(); });
   stopped.get_future().wait();
+}
+
+// Enrols, if the command line asks for it, and sets what follows from that.
+absl::StatusOr<std::optional<Enrolment>> EnrolFor(Context& context,
+                                                  JoinOptions& options,
+                                                  rpc::Security& security) {
+  JoinRequestFlags flags;
+  flags.address = options.address;
+  flags.run_id = options.run_id;
+  flags.island_id = options.island_id;
+  flags.has_tls_files = !security.tls.empty();
+  ASSIGN_OR_RETURN(
+      std::optional<Enrolment> enrolment,
+      FindEnrolment(flags, absl::StrCat(context.state_directory, "/enrolments"),
+                    std::cin, ::isatty(STDIN_FILENO) == 1, context.messages(),
+                    CallGate, absl::Now()));
+  if (!enrolment.has_value()) return enrolment;
+  const EnrolmentRecord& record = enrolment->record();
+  options.address = record.coordinator_address;
+  options.run_id = record.run_id;
+  options.island_id = record.name;
+  security.tls = enrolment->tls_files();
+  return enrolment;
+}
+
+// Runs the island. A machine that slept, or had no network, may wake with an
+// expired certificate: it waits for the next one and goes on.
+absl::StatusOr<worker::IslandProgress> RunEnrolled(
+    const worker::RunIslandOptions& island,
+    std::optional<Enrolment>& enrolment) {
+  if (!enrolment.has_value()) return worker::RunIsland(island);
+  EnrolmentRenewer renewer(*enrolment, CallGate);
+  while (true) {
+    RETURN_IF_ERROR(renewer.WaitUntilValid(kRenewalPatience, island.stop));
+    absl::StatusOr<worker::IslandProgress> end = worker::RunIsland(island);
+    if (end.ok() || island.stop.stop_requested() ||
+        !enrolment->HasExpired(absl::Now())) {
+      return end;
+    }
+    LOG(WARNING) << "the certificate expired meanwhile: "
+                 << end.status().message();
+  }
 }
 
 absl::Status Join(Context& context, JoinOptions options) {
@@ -266,7 +316,9 @@ absl::Status Join(Context& context, JoinOptions options) {
                       : "leaving cleanly; press Ctrl-C again to end at once");
   };
   Interrupt interrupt(say, /*kill_at=*/3);
-  const rpc::Security security = context.MakeSecurity();
+  rpc::Security security = context.MakeSecurity();
+  ASSIGN_OR_RETURN(std::optional<Enrolment> enrolment,
+                   EnrolFor(context, options, security));
   Metrics metrics;
   const auto certificate = MakeCertificateMetrics(security.tls.cert);
   metrics.Add(certificate);
@@ -287,7 +339,7 @@ absl::Status Join(Context& context, JoinOptions options) {
         absl::StrCat(context.state_directory, "/islands/", options.run_id, "/",
                      options.island_id);
   }
-  worker::RunIslandOptions island = IslandOptions(context, options);
+  worker::RunIslandOptions island = IslandOptions(context, options, security);
   ASSIGN_OR_RETURN(island.recipes, ReadRecipes());
   island.caps = caps;
   island.stop = interrupt.first();
@@ -298,7 +350,7 @@ absl::Status Join(Context& context, JoinOptions options) {
   island.on_progress = [&](const worker::IslandProgress& at) {
     reporter.Report(at, absl::Now());
   };
-  absl::StatusOr<worker::IslandProgress> end = worker::RunIsland(island);
+  absl::StatusOr<worker::IslandProgress> end = RunEnrolled(island, enrolment);
   reporter.Clear();
   const bool has_ended = RunHasEnded(end, interrupt);
   if (has_ended && options.idle_after_run) {
@@ -406,6 +458,9 @@ void AddJoin(CLI::App& app, Context& context) {
       "member, so no round goes on without it. Exit code 0: the run is "
       "complete,\n"
       "also if it was before the join, or Ctrl-C ended it.\n"
+      "With a join string, which the operator sends, nothing else is needed.\n"
+      "The next time --run is enough: the certificate is kept and renewed.\n"
+      "  atoll join -\n"
       "Examples:\n"
       "  atoll join 10.0.0.7:7400 --run laptop --island-id kitchen "
       "--threads 4\n"
@@ -424,7 +479,9 @@ void AddJoin(CLI::App& app, Context& context) {
       "machines. An island with --tls-key, or on one machine, needs none.");
   auto options = std::make_shared<JoinOptions>();
   command->add_option("address", options->address,
-                      "HOST:PORT of the coordinator; default: --coordinator");
+                      "HOST:PORT of the coordinator, or a join string; -: "
+                      "read a join string; default: --coordinator, or where "
+                      "this machine is enrolled in --run");
   command->add_option("--run", options->run_id,
                       "Id of the run; default: the only active run");
   command

@@ -67,6 +67,7 @@ absl::Status Coordinator::Restore(const LogSnapshot& log) {
   for (const auto& deleted : snapshot.coordinator().deleted()) {
     deleted_.Add(deleted);
   }
+  enrolments_.Restore(snapshot.coordinator());
   return absl::OkStatus();
 }
 
@@ -85,6 +86,7 @@ absl::Status Coordinator::ReplayOwn(const storage::v1::Record& record) {
                      record.revision(), " follows ", own_revision_));
   }
   own_revision_ = record.revision();
+  enrolments_.Apply(record);
   if (record.has_coordinator_started()) {
     coordinator_epoch_ = record.coordinator_started().coordinator_epoch();
     log_history_.AddStart(record.coordinator_started());
@@ -94,7 +96,8 @@ absl::Status Coordinator::ReplayOwn(const storage::v1::Record& record) {
     deleted_.Add(record.run_deleted());
   } else if (record.has_run_forgotten()) {
     deleted_.Forget(record.run_forgotten());
-  } else {
+  } else if (!record.has_token_set() && !record.has_token_forgotten() &&
+             !record.has_identity_set() && !record.has_audited()) {
     return absl::DataLossError(absl::StrCat("the coordinator's record ",
                                             record.revision(),
                                             " has an unknown type"));
@@ -361,6 +364,7 @@ storage::v1::CoordinatorSnapshot Coordinator::OwnSnapshot() const {
   for (storage::v1::RunDeleted& deleted : deleted_.ToSnapshot()) {
     *snapshot.add_deleted() = std::move(deleted);
   }
+  enrolments_.AddTo(snapshot);
   return snapshot;
 }
 
@@ -424,6 +428,7 @@ Effects Coordinator::TakeEffects(absl::Time now) {
     std::optional<HistoryRow> row = ToHistory(entry);
     if (row.has_value()) effects.batch.history.push_back(*std::move(row));
     if (EndsTrimStep(entry.record)) trimmed_runs.insert(entry.run_id);
+    AddAuditTrim(entry, effects.batch);
   }
   for (const std::string& id : trimmed_runs) {
     AddTrims(runs_.at(id)->state(), effects.batch);
@@ -469,8 +474,12 @@ v1::ServerPlan Coordinator::ServerPlan(const std::string& server_id) const {
           HasLetGo(run->observed().shards[shard])) {
         continue;
       }
-      *plan.add_runs() = BuildServerRunPlan(state, run->observed(),
-                                            static_cast<int32_t>(shard));
+      v1::ServerRunPlan& added = *plan.add_runs();
+      added = BuildServerRunPlan(state, run->observed(),
+                                 static_cast<int32_t>(shard));
+      for (std::string& name : enrolments_.RevokedNames(state.run_uid())) {
+        added.add_revoked_island_ids(std::move(name));
+      }
     }
   }
   deleted_.AddToPlan(server_id, plan);

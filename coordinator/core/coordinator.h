@@ -19,7 +19,9 @@
 #include "atoll/v1/island_service.pb.h"
 #include "atoll/v1/run_service.pb.h"
 #include "atoll/v1/server_service.pb.h"
+#include "base/identity/identity.h"
 #include "coordinator/core/deleted_runs.h"
+#include "coordinator/core/enrolment/enrolments.h"
 #include "coordinator/core/log_history.h"
 #include "coordinator/core/log_tail.h"
 #include "coordinator/core/outputs/batch.h"
@@ -59,6 +61,12 @@ struct Effects {
   std::vector<ReportedPhases> phases;  // For the program's metrics.
   std::set<std::string> changed_runs;  // Send the plans of these again.
   bool servers_changed = false;        // Send the plans of all servers.
+};
+
+// Who asks, for the audit log.
+struct Actor {
+  std::string name;                // "operator:anna", or the peer's address.
+  std::string certificate_sha256;  // Hex; empty without TLS.
 };
 
 class Coordinator : public ServerDirectory {
@@ -134,6 +142,42 @@ class Coordinator : public ServerDirectory {
   absl::StatusOr<v1::ReportShardsResponse> ReportShards(
       const v1::ReportShardsRequest& request, absl::Time now);
 
+  // --- Enrolment: errors as enrolment_service.proto has them ------------------
+
+  absl::Status AnnounceGate(const v1::AnnounceGateRequest& request,
+                            const Actor& actor, absl::Time now);
+  absl::StatusOr<v1::ConsumeTokenResponse> ConsumeToken(
+      const v1::ConsumeTokenRequest& request, const Actor& actor,
+      const EnrolmentRandom& random, absl::Time now);
+  absl::StatusOr<v1::CheckTokenResponse> CheckToken(
+      const v1::CheckTokenRequest& request, absl::Time now);
+  absl::StatusOr<v1::RenewCertificateResponse> RenewCertificate(
+      const v1::RenewCertificateRequest& request, const Actor& actor,
+      const EnrolmentRandom& random, absl::Time now);
+  absl::StatusOr<v1::CreateTokenResponse> CreateToken(
+      const v1::CreateTokenRequest& request, const Actor& actor,
+      absl::Time now);
+  absl::StatusOr<v1::RevokeTokenResponse> RevokeToken(
+      const v1::RevokeTokenRequest& request, const Actor& actor,
+      absl::Time now);
+  absl::Status RevokeIsland(const v1::RevokeIslandRequest& request,
+                            const Actor& actor, absl::Time now);
+  const Enrolments& enrolments() const { return enrolments_; }
+
+  // OK if the owner of a certificate with `scope` and `name` may touch `run`.
+  // PERMISSION_DENIED: NOT_YOUR_RUN: the certificate is for other runs; REVOKED:
+  // an operator has revoked the name.
+  absl::Status CheckScope(const RunScope& scope, const std::string& name,
+                          const RunMachine& run) const;
+
+  // The Join of an island with a certificate of `scope`, for its run.
+  event::Join MakeJoin(const v1::JoinRequest& request, std::string secret,
+                       const RunScope& scope, const RunMachine& run) const;
+
+  // Adds an event to the audit log. `record` needs action, and what applies of
+  // run_id, subject and detail.
+  void Audit(const Actor& actor, v1::AuditRecord record, absl::Time now);
+
   // Ends the leases and windows that end by `now`, and decides what follows.
   // Call it after all events that came before `now`.
   void Advance(absl::Time now);
@@ -200,6 +244,12 @@ class Coordinator : public ServerDirectory {
   void AddSnapshotIfDue(const std::string& run_id, Effects& effects);
   storage::v1::CoordinatorSnapshot OwnSnapshot() const;
   void EmitOwn(storage::v1::Record record, absl::Time now);
+  // The records of an event of enrolment, with the event in the last one.
+  void EmitAudited(std::vector<storage::v1::Record> records, const Actor& actor,
+                   v1::AuditRecord audit, absl::Time now);
+  EnrolmentRun DescribeRun(const RunMachine& run) const;
+  // host:port of each server of the run.
+  std::vector<std::string> ServerAddresses(const RunMachine& run) const;
   void TellRuns(const std::string& server_id, bool restarted, absl::Time now);
   int64_t PlanRevision() const;
 
@@ -215,6 +265,13 @@ class Coordinator : public ServerDirectory {
   std::map<std::string, std::unique_ptr<RunMachine>> runs_;
   std::map<std::string, Log> logs_;  // By run_id; "" is the coordinator's.
   DeletedRuns deleted_;
+  Enrolments enrolments_;
+  struct Gate {
+    std::string address;
+    std::string pin;
+    absl::Time end;  // When it is forgotten.
+  };
+  std::map<std::string, Gate> gates_;  // By address.
   std::vector<std::string> deleted_run_ids_;  // Since TakeEffects.
   std::map<std::string, VolatileSeries> series_;
   std::map<std::string, absl::Time> sample_times_;

@@ -19,6 +19,7 @@ namespace atl::coordinator {
 namespace {
 
 using ::testing::ElementsAre;
+using ::testing::FloatEq;
 
 uint64_t Seed() {
   const uint64_t seed = std::random_device()();
@@ -59,6 +60,28 @@ TEST(WeightsTest, AreTokensSquaredPerStepIfSaid) {
   EXPECT_THAT(NormalizedWeights(v1::WEIGHTING_TOKENS_SQUARED_PER_STEP,
                                 {100, 100}, {10, 5}),
               ElementsAre(1.0f / 3, 2.0f / 3));
+}
+
+TEST(WeightsTest, HoldTheIslandsOfATokenToTheirShare) {
+  // Two islands of the token and two others, equally long: half each without
+  // the limit, then a fifth and four fifths.
+  const WeightCap capped = {"t", 0.2};
+  EXPECT_THAT(NormalizedWeights(v1::WEIGHTING_TOKENS, {30, 10, 20, 20},
+                                {1, 1, 1, 1}, {capped, capped, {}, {}}),
+              ElementsAre(FloatEq(0.15f), FloatEq(0.05f), FloatEq(0.4f),
+                          FloatEq(0.4f)));
+  // A limit that does not bind changes nothing.
+  EXPECT_THAT(NormalizedWeights(v1::WEIGHTING_TOKENS, {10, 90}, {1, 1},
+                                {capped, {}}),
+              ElementsAre(FloatEq(0.1f), FloatEq(0.9f)));
+  // Binding one limit makes the other bind: 60, 25 and 15 of 100.
+  EXPECT_THAT(NormalizedWeights(v1::WEIGHTING_TOKENS, {60, 25, 15}, {1, 1, 1},
+                                {{"a", 0.3}, {"b", 0.3}, {}}),
+              ElementsAre(FloatEq(0.3f), FloatEq(0.3f), FloatEq(0.4f)));
+  // Nobody else is there: the limits are proportions.
+  EXPECT_THAT(NormalizedWeights(v1::WEIGHTING_TOKENS, {50, 50}, {1, 1},
+                                {{"a", 0.1}, {"b", 0.3}}),
+              ElementsAre(FloatEq(0.25f), FloatEq(0.75f)));
 }
 
 TEST(WeightsTest, CountNoFewerStepsThanTheTokensTake) {

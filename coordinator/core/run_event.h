@@ -41,6 +41,9 @@ struct Recovered {};
 struct Join {
   const v1::JoinRequest& request;
   std::string session_secret;  // 32 random bytes, made by the caller.
+  // Of the join token with which the island enrolled; empty: none.
+  std::string token_id = "";
+  double weight_share_max = 0;  // Token.weight_share_max.
 };
 struct Heartbeat {
   IslandCredentials island;

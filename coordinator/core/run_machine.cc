@@ -297,6 +297,8 @@ absl::Status RunMachine::Take(const event::Join& join, RunAnswer& answer) {
   *member.mutable_capabilities() = request.capabilities();
   member.set_data_shard(*data_shard);
   member.set_next_seq(next_seq);
+  member.set_token_id(join.token_id);
+  member.set_weight_share_max(join.weight_share_max);
   const bool is_new = old == nullptr;
   EmitMember(member);  // Moves the members.
   if (is_new) observed_.members[member.slot()] = ObservedMember();

@@ -62,7 +62,7 @@ constexpr absl::Duration kStopMax = absl::Seconds(5);
 constexpr absl::Duration kStopGrace = absl::Seconds(3);
 // Less than a connection's time, so that there is time for an answer.
 constexpr absl::Duration kCallMax = absl::Seconds(3);
-constexpr double kCertificateSecondsMin = 30;
+constexpr double kCertificateSecondsMin = 5;
 constexpr double kCertificateSecondsMax = 86400;
 
 absl::Status CheckFlags(const Flags& flags) {

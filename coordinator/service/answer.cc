@@ -1,5 +1,7 @@
 #include "coordinator/service/answer.h"
 
+#include <utility>
+
 #include "absl/strings/ascii.h"
 #include "absl/strings/escaping.h"
 #include "absl/strings/string_view.h"
@@ -14,6 +16,33 @@ grpc::ServerUnaryReactor* AnswerError(grpc::CallbackServerContext* context,
   grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
   reactor->Finish(rpc::ToGrpc(WithDefaultReason(status)));
   return reactor;
+}
+
+absl::Status CheckRunFor(const Coordinator& coordinator,
+                         const rpc::Caller& caller, const RunMachine& run) {
+  const bool is_bound =
+      caller.role == rpc::Role::kIsland || caller.role == rpc::Role::kReader;
+  return is_bound ? coordinator.CheckScope(caller.scope, caller.id, run)
+                  : absl::OkStatus();
+}
+
+EventLoop::RunCheck ChecksRunFor(rpc::Caller caller) {
+  return [caller = std::move(caller)](const Coordinator& coordinator,
+                                      const RunMachine& run) {
+    return CheckRunFor(coordinator, caller, run);
+  };
+}
+
+absl::StatusOr<RunMachine*> FindRunFor(Coordinator& coordinator,
+                                       const rpc::Caller& caller,
+                                       const std::string& run_id) {
+  ASSIGN_OR_RETURN(RunMachine* const run, coordinator.FindRun(run_id));
+  RETURN_IF_ERROR(CheckRunFor(coordinator, caller, *run));
+  return run;
+}
+
+Actor GetActor(const grpc::CallbackServerContext& context) {
+  return {rpc::GetCallerName(context), rpc::GetCertificateSha256(context)};
 }
 
 absl::Status CheckCaller(const grpc::CallbackServerContext& context,

@@ -18,6 +18,25 @@
 
 namespace atl::coordinator {
 
+// Answers the call with an error at once.
+grpc::ServerUnaryReactor* AnswerError(grpc::CallbackServerContext* context,
+                                      const absl::Status& status);
+
+// OK if the caller's certificate is for the run. Errors: as
+// Coordinator::CheckScope.
+absl::Status CheckRunFor(const Coordinator& coordinator,
+                         const rpc::Caller& caller, const RunMachine& run);
+// The same as a function.
+EventLoop::RunCheck ChecksRunFor(rpc::Caller caller);
+// The run, if the caller's certificate is for it. Errors: as
+// Coordinator::FindRun and CheckScope.
+absl::StatusOr<RunMachine*> FindRunFor(Coordinator& coordinator,
+                                       const rpc::Caller& caller,
+                                       const std::string& run_id);
+
+// Who calls, for the audit log.
+Actor GetActor(const grpc::CallbackServerContext& context);
+
 // Answers the call with the result of `decide`, once its records are durable.
 template <typename Response>
 grpc::ServerUnaryReactor* Answer(
@@ -32,26 +51,25 @@ grpc::ServerUnaryReactor* Answer(
   return reactor;
 }
 
-// The same for the run that `request` names. NOT_FOUND: there is none.
+// The same for the run that `request` names, if the caller's certificate is for
+// it. NOT_FOUND: there is none. PERMISSION_DENIED: as Coordinator::CheckScope.
 template <typename Request, typename Response, typename Decide>
 grpc::ServerUnaryReactor* AnswerForRun(EventLoop& loop,
                                        grpc::CallbackServerContext* context,
                                        const Request* request,
                                        Response* response, Decide decide) {
+  const absl::StatusOr<rpc::Caller> caller = rpc::GetCaller(*context);
+  if (!caller.ok()) return AnswerError(context, caller.status());
   return Answer<Response>(
       loop, context, response,
-      [request, decide = std::move(decide)](
+      [request, caller = *caller, decide = std::move(decide)](
           Coordinator& coordinator,
           absl::Time now) -> absl::StatusOr<Response> {
         ASSIGN_OR_RETURN(RunMachine* const run,
-                         coordinator.FindRun(request->run_id()));
+                         FindRunFor(coordinator, caller, request->run_id()));
         return decide(coordinator, *run, now);
       });
 }
-
-// Answers the call with an error at once.
-grpc::ServerUnaryReactor* AnswerError(grpc::CallbackServerContext* context,
-                                      const absl::Status& status);
 
 // OK if the caller may act for `id`. Errors: as base/rpc/authorization.h.
 absl::Status CheckCaller(const grpc::CallbackServerContext& context,

@@ -81,6 +81,13 @@ Failpoints NameFailpoints(const storage::v1::Record& record) {
       return {"coordinator.delete.before", "coordinator.delete.after"};
     case storage::v1::Record::kRunForgotten:
       return {"coordinator.forget.before", "coordinator.forget.after"};
+    case storage::v1::Record::kTokenSet:
+    case storage::v1::Record::kTokenForgotten:
+      return {"coordinator.token.before", "coordinator.token.after"};
+    case storage::v1::Record::kIdentitySet:
+      return {"coordinator.identity.before", "coordinator.identity.after"};
+    case storage::v1::Record::kAudited:
+      return {"coordinator.audit.before", "coordinator.audit.after"};
     case storage::v1::Record::BODY_NOT_SET:
       break;
   }
@@ -433,11 +440,12 @@ void EventLoop::MakeRoom(std::list<Watch>& watches, size_t count_max,
 void EventLoop::WatchIsland(const std::string& run_id,
                             const IslandCredentials& island,
                             std::shared_ptr<PlanSink<v1::IslandPlan>> sink,
-                            const v1::LogPosition& log_seen) {
+                            const v1::LogPosition& log_seen, RunCheck check) {
   Post<bool>(
       [=](Coordinator& coordinator, absl::Time now) -> absl::StatusOr<bool> {
         RETURN_IF_ERROR(coordinator.CheckLog(log_seen));
         ASSIGN_OR_RETURN(RunMachine* const run, coordinator.FindRun(run_id));
+        RETURN_IF_ERROR(check(coordinator, *run));
         RETURN_IF_ERROR(run->Step(event::Heartbeat{island}, now).status());
         return true;
       },
@@ -484,11 +492,13 @@ void EventLoop::WatchServer(const std::string& server_id, int64_t incarnation,
 }
 
 void EventLoop::WatchLog(const std::string& run_id, int64_t after_revision,
-                         std::shared_ptr<RunEventWriter> sink) {
+                         std::shared_ptr<RunEventWriter> sink,
+                         RunCheck check) {
   using Tail = std::pair<int64_t, bool>;  // Newest revision; ended.
   Post<Tail>(
       [=](Coordinator& coordinator, absl::Time now) -> absl::StatusOr<Tail> {
         ASSIGN_OR_RETURN(RunMachine* const run, coordinator.FindRun(run_id));
+        RETURN_IF_ERROR(check(coordinator, *run));
         if (after_revision < 0 || after_revision > run->state().revision()) {
           return Refuse(absl::StatusCode::kOutOfRange, "NO_SUCH_REVISION",
                         absl::StrCat("revision ", after_revision,

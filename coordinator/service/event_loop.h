@@ -124,16 +124,24 @@ class EventLoop {
 
   // Each sink gets the present state at once, then every change. A sink is
   // dropped when done or ended. A refused sink is ended with the error.
-  // `log_seen` is the newest position that the caller has seen.
+  // `log_seen` is the newest position that the caller has seen. `check` says
+  // whether the caller may see the run.
+  using RunCheck =
+      std::function<absl::Status(const Coordinator&, const RunMachine&)>;
+  static absl::Status AllowAny(const Coordinator&, const RunMachine&) {
+    return absl::OkStatus();
+  }
   void WatchIsland(const std::string& run_id, const IslandCredentials& island,
                    std::shared_ptr<PlanSink<v1::IslandPlan>> sink,
-                   const v1::LogPosition& log_seen = {});
+                   const v1::LogPosition& log_seen = {},
+                   RunCheck check = AllowAny);
   void WatchServer(const std::string& server_id, int64_t incarnation,
                    std::shared_ptr<PlanSink<v1::ServerPlan>> sink,
                    const v1::LogPosition& log_seen = {});
   // Errors: as TrainingStateService.WatchRun.
   void WatchLog(const std::string& run_id, int64_t after_revision,
-                std::shared_ptr<RunEventWriter> sink);
+                std::shared_ptr<RunEventWriter> sink,
+                RunCheck check = AllowAny);
 
   const Store& store() const { return *spec_.store; }
 

@@ -65,19 +65,24 @@ class IslandServiceImpl : public v1::IslandService::CallbackService {
                                  v1::JoinResponse* response) override {
     absl::Status status =
         CheckCaller(*context, rpc::Role::kIsland, request->island_id());
+    const absl::StatusOr<rpc::Caller> caller = rpc::GetCaller(*context);
+    if (status.ok()) status = caller.status();
     absl::StatusOr<std::string> secret = MakeSecret();
     if (status.ok()) status = secret.status();
     if (!status.ok()) return AnswerError(context, status);
     return Answer<v1::JoinResponse>(
         loop_, context, response,
-        [request, secret = *secret](
+        [request, caller = *caller, secret = *secret](
             Coordinator& coordinator,
             absl::Time now) -> absl::StatusOr<v1::JoinResponse> {
           RETURN_IF_ERROR(coordinator.CheckLog(request->log_seen()));
-          ASSIGN_OR_RETURN(RunMachine* const run,
-                           coordinator.FindRun(request->run_id()));
+          ASSIGN_OR_RETURN(
+              RunMachine* const run,
+              FindRunFor(coordinator, caller, request->run_id()));
           ASSIGN_OR_RETURN(RunAnswer answer,
-                           run->Step(event::Join{*request, secret}, now));
+                           run->Step(coordinator.MakeJoin(*request, secret,
+                                                          caller.scope, *run),
+                                     now));
           v1::JoinResponse& joined = answer.joined;
           *joined.mutable_run() = BuildRun(*run, /*with_tensors=*/true);
           *joined.mutable_plan() = coordinator.IslandPlan(*run, joined.slot());
@@ -108,13 +113,15 @@ class IslandServiceImpl : public v1::IslandService::CallbackService {
       grpc::CallbackServerContext* context,
       const v1::WatchPlanRequest* request) override {
     auto writer = LatestWriter<v1::WatchPlanResponse, v1::IslandPlan>::Make();
-    const absl::Status caller =
+    absl::Status status =
         CheckCaller(*context, rpc::Role::kIsland, request->island_id());
-    if (caller.ok()) {
+    const absl::StatusOr<rpc::Caller> caller = rpc::GetCaller(*context);
+    if (status.ok()) status = caller.status();
+    if (status.ok()) {
       loop_.WatchIsland(request->run_id(), ReadCredentials(*context, *request),
-                        writer, request->log_seen());
+                        writer, request->log_seen(), ChecksRunFor(*caller));
     } else {
-      writer->End(caller);
+      writer->End(status);
     }
     return writer.get();
   }

@@ -15,7 +15,7 @@ namespace {
 // oversized message only after receiving it, so this is the effective bound.
 constexpr int64_t kPortMemoryBytesMax = int64_t{256} << 20;
 
-enum class ServiceKind { kRun, kTrainingState, kIsland, kServer };
+enum class ServiceKind { kRun, kTrainingState, kIsland, kServer, kEnrolment };
 
 struct PortPlan {
   std::string name;
@@ -24,7 +24,8 @@ struct PortPlan {
 };
 
 std::vector<PortPlan> PlanPorts(const Listeners::Spec& spec) {
-  std::vector<PortPlan> ports = {{"main", spec.main, {ServiceKind::kRun}}};
+  std::vector<PortPlan> ports = {
+      {"main", spec.main, {ServiceKind::kRun, ServiceKind::kEnrolment}}};
   auto place = [&](const std::string& name, const std::string& address,
                    std::vector<ServiceKind> own, ServiceKind kind) {
     if (address.empty()) {
@@ -62,6 +63,8 @@ std::unique_ptr<grpc::Service> MakeService(ServiceKind kind, EventLoop& loop) {
       return MakeIslandService(loop);
     case ServiceKind::kServer:
       return MakeServerService(loop);
+    case ServiceKind::kEnrolment:
+      return MakeEnrolmentService(loop);
   }
   return nullptr;
 }

@@ -27,7 +27,8 @@ class Listeners {
  public:
   // Addresses are host:port; port 0 takes a free one.
   struct Spec {
-    std::string main = "127.0.0.1:0";  // RunService; default of the others.
+    // RunService and EnrolmentService; default of the others.
+    std::string main = "127.0.0.1:0";
     std::string island;                // IslandService; empty: at main.
     std::string server;                // ServerService; empty: at main.
     std::string query;                 // TrainingStateService; empty: at main.

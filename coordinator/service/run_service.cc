@@ -1,5 +1,6 @@
 #include "atoll/v1/run_service.grpc.pb.h"
 #include "base/random_id/random_id.h"
+#include "base/status/refusal.h"
 #include "base/status/status_macros.h"
 #include "coordinator/core/outputs/plans.h"
 #include "coordinator/core/run_queries.h"
@@ -9,16 +10,28 @@
 namespace atl::coordinator {
 namespace {
 
-// Hands `event` to a run and answers with the run's new state.
+v1::AuditRecord Describe(absl::string_view action, const std::string& run_id,
+                         const std::string& subject = "") {
+  v1::AuditRecord record;
+  record.set_action(std::string(action));
+  record.set_run_id(run_id);
+  record.set_subject(subject);
+  return record;
+}
+
+// Hands `event` to a run, audits it as `audit`, and answers with the run's new
+// state.
 template <typename Request, typename Response, typename Event>
 grpc::ServerUnaryReactor* Steer(EventLoop& loop,
                                 grpc::CallbackServerContext* context,
                                 const Request* request, Response* response,
-                                Event event) {
+                                Event event, v1::AuditRecord audit) {
   return AnswerForRun(loop, context, request, response,
-                      [=](Coordinator& coordinator, RunMachine& run,
+                      [=, actor = GetActor(*context)](
+                          Coordinator& coordinator, RunMachine& run,
                           absl::Time now) -> absl::StatusOr<Response> {
                         RETURN_IF_ERROR(run.Step(event, now).status());
+                        coordinator.Audit(actor, audit, now);
                         Response steered;
                         *steered.mutable_run() =
                             BuildRun(run, /*with_tensors=*/true);
@@ -35,8 +48,16 @@ class RunServiceImpl : public v1::RunService::CallbackService {
       v1::CreateRunResponse* response) override {
     return Answer<v1::CreateRunResponse>(
         loop_, context, response,
-        [=, run_uid = RandomId()](Coordinator& coordinator, absl::Time now) {
-          return coordinator.CreateRun(*request, now, run_uid);
+        [=, run_uid = RandomId(), actor = GetActor(*context)](
+            Coordinator& coordinator,
+            absl::Time now) -> absl::StatusOr<v1::CreateRunResponse> {
+          ASSIGN_OR_RETURN(const v1::CreateRunResponse created,
+                           coordinator.CreateRun(*request, now, run_uid));
+          if (!request->validate_only() && created.run().run_uid() == run_uid) {
+            coordinator.Audit(
+                actor, Describe("run.create", request->run_id()), now);
+          }
+          return created;
         });
   }
 
@@ -56,6 +77,14 @@ class RunServiceImpl : public v1::RunService::CallbackService {
   grpc::ServerUnaryReactor* ListRuns(grpc::CallbackServerContext* context,
                                      const v1::ListRunsRequest* request,
                                      v1::ListRunsResponse* response) override {
+    const absl::StatusOr<rpc::Caller> caller = rpc::GetCaller(*context);
+    if (!caller.ok()) return AnswerError(context, caller.status());
+    if (!caller->scope.any) {
+      return AnswerError(
+          context, Refuse(absl::StatusCode::kPermissionDenied, "NOT_YOUR_RUN",
+                          "a certificate for certain runs lists no runs: name "
+                          "the run"));
+    }
     return Answer<v1::ListRunsResponse>(
         loop_, context, response,
         [=](Coordinator& coordinator, absl::Time now) {
@@ -66,19 +95,22 @@ class RunServiceImpl : public v1::RunService::CallbackService {
   grpc::ServerUnaryReactor* PauseRun(grpc::CallbackServerContext* context,
                                      const v1::PauseRunRequest* request,
                                      v1::PauseRunResponse* response) override {
-    return Steer(loop_, context, request, response, event::Pause());
+    return Steer(loop_, context, request, response, event::Pause(),
+                 Describe("run.pause", request->run_id()));
   }
 
   grpc::ServerUnaryReactor* ResumeRun(
       grpc::CallbackServerContext* context, const v1::ResumeRunRequest* request,
       v1::ResumeRunResponse* response) override {
-    return Steer(loop_, context, request, response, event::Resume());
+    return Steer(loop_, context, request, response, event::Resume(),
+                 Describe("run.resume", request->run_id()));
   }
 
   grpc::ServerUnaryReactor* CancelRun(
       grpc::CallbackServerContext* context, const v1::CancelRunRequest* request,
       v1::CancelRunResponse* response) override {
-    return Steer(loop_, context, request, response, event::Cancel());
+    return Steer(loop_, context, request, response, event::Cancel(),
+                 Describe("run.cancel", request->run_id()));
   }
 
   grpc::ServerUnaryReactor* DeleteRun(
@@ -86,9 +118,15 @@ class RunServiceImpl : public v1::RunService::CallbackService {
       v1::DeleteRunResponse* response) override {
     return Answer<v1::DeleteRunResponse>(
         loop_, context, response,
-        [=](Coordinator& coordinator, absl::Time now) {
-          return coordinator.DeleteRun(request->run_id(), request->run_uid(),
-                                       now);
+        [=, actor = GetActor(*context)](
+            Coordinator& coordinator,
+            absl::Time now) -> absl::StatusOr<v1::DeleteRunResponse> {
+          ASSIGN_OR_RETURN(const v1::DeleteRunResponse deleted,
+                           coordinator.DeleteRun(request->run_id(),
+                                                 request->run_uid(), now));
+          coordinator.Audit(actor, Describe("run.delete", request->run_id()),
+                            now);
+          return deleted;
         });
   }
 
@@ -96,8 +134,26 @@ class RunServiceImpl : public v1::RunService::CallbackService {
       grpc::CallbackServerContext* context,
       const v1::RemoveIslandRequest* request,
       v1::RemoveIslandResponse* response) override {
-    return Steer(loop_, context, request, response,
-                 event::RemoveIsland{request->island_id(), request->readmit()});
+    return AnswerForRun(
+        loop_, context, request, response,
+        [=, actor = GetActor(*context)](
+            Coordinator& coordinator, RunMachine& run,
+            absl::Time now) -> absl::StatusOr<v1::RemoveIslandResponse> {
+          const std::string& id = request->island_id();
+          if (request->readmit()) {
+            RETURN_IF_ERROR(coordinator.CheckScope({.any = true}, id, run));
+          }
+          const event::RemoveIsland remove{id, request->readmit()};
+          RETURN_IF_ERROR(run.Step(remove, now).status());
+          coordinator.Audit(
+              actor,
+              Describe(request->readmit() ? "island.readmit" : "island.remove",
+                       request->run_id(), id),
+              now);
+          v1::RemoveIslandResponse removed;
+          *removed.mutable_run() = BuildRun(run, /*with_tensors=*/true);
+          return removed;
+        });
   }
 
   grpc::ServerUnaryReactor* ExportCheckpoint(

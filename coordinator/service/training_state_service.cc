@@ -98,12 +98,16 @@ class TrainingStateServiceImpl
       const v1::ListRoundsRequest* request,
       v1::ListRoundsResponse* response) override {
     // The answer reads the history, once the page's rounds are durable.
+    const absl::StatusOr<rpc::Caller> caller = rpc::GetCaller(*context);
+    if (!caller.ok()) return AnswerError(context, caller.status());
     grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
     loop_.Post<RoundsPage>(
-        [request](Coordinator& coordinator,
-                  absl::Time now) -> absl::StatusOr<RoundsPage> {
-          ASSIGN_OR_RETURN(RunMachine* const run,
-                           coordinator.FindRun(request->run_id()));
+        [request, caller = *caller](
+            Coordinator& coordinator,
+            absl::Time now) -> absl::StatusOr<RoundsPage> {
+          ASSIGN_OR_RETURN(
+              RunMachine* const run,
+              FindRunFor(coordinator, caller, request->run_id()));
           return PlanRounds(run->state(), *request);
         },
         [this, reactor, request, response](absl::StatusOr<RoundsPage> page) {
@@ -135,7 +139,13 @@ class TrainingStateServiceImpl
       const v1::WatchRunRequest* request) override {
     auto writer = RunEventWriter::Make(loop_.store(), request->run_id(),
                                        request->after_revision());
-    loop_.WatchLog(request->run_id(), request->after_revision(), writer);
+    const absl::StatusOr<rpc::Caller> caller = rpc::GetCaller(*context);
+    if (caller.ok()) {
+      loop_.WatchLog(request->run_id(), request->after_revision(), writer,
+                     ChecksRunFor(*caller));
+    } else {
+      writer->End(caller.status());
+    }
     return writer.get();
   }
 

@@ -37,8 +37,11 @@ std::string SnapshotKey(const std::string& run_id) {
 }
 
 std::string HistoryPrefix(const std::string& run_id, HistoryTable table) {
-  return absl::StrCat(table == HistoryTable::kRounds ? "round/" : "evaluation/",
-                      run_id, "/");
+  const absl::string_view name = table == HistoryTable::kRounds ? "round/"
+                                 : table == HistoryTable::kAudit
+                                     ? "audit/"
+                                     : "evaluation/";
+  return absl::StrCat(name, run_id, "/");
 }
 
 std::string HistoryKey(const std::string& run_id, HistoryTable table,

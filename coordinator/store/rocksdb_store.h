@@ -3,6 +3,7 @@
 // Keys and values, format 3:
 //   "format"                                 decimal kStoreFormat
 //   "index"                                  decimal index of the newest batch
+//   "audit//" number                         v1.AuditRecord, serialised
 //   "evaluation/" run_id "/" version         v1.Evaluation, serialised
 //   "log/" run_id "/" revision               storage.v1.Record, serialised
 //   "round/" run_id "/" commit_seq           v1.Round, serialised

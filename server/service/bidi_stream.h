@@ -4,8 +4,10 @@
 #pragma once
 
 #include <deque>
+#include <functional>
 #include <memory>
 #include <optional>
+#include <utility>
 
 #include "absl/base/thread_annotations.h"
 #include "absl/status/status.h"
@@ -36,6 +38,10 @@ class BidiStream
 
   // Gives up the stream's place; something else must bound its kind.
   void LeavePlace() { watchdog_.LeavePlace(gate_.get()); }
+  // Ends the stream once `check` is not OK (StreamWatchdog::LimitTo).
+  void LimitTo(std::function<absl::Status()> check) {
+    watchdog_.LimitTo(gate_.get(), std::move(check));
+  }
 
   // Handles one message at a time. The next is read after it, or after Resume.
   virtual void OnMessage(const grpc::ByteBuffer& message) = 0;

@@ -136,9 +136,17 @@ absl::Status PullStream::ReadRequest(const grpc::ByteBuffer& bytes,
     return Refuse(Code::kInvalidArgument, "UNREADABLE_MESSAGE",
                   "the request cannot be parsed");
   }
+  ASSIGN_OR_RETURN(const rpc::Caller caller, rpc::GetCaller(*call_));
   shard_ = context_.shards.FindShard(request->run_id());
-  return shard_ == nullptr ? ShardNotHere(request->run_id())
-                           : absl::OkStatus();
+  if (shard_ == nullptr) return ShardNotHere(request->run_id());
+  const auto check = [&access = context_.access, caller,
+                      run_id = request->run_id(),
+                      run_uid = shard_->run_uid()] {
+    return access.Check(caller, run_id, run_uid);
+  };
+  // First: a plan may come in between.
+  context_.pull_watchdog.LimitTo(gate_.get(), check);
+  return check();
 }
 
 template <typename Request>

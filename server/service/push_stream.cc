@@ -80,6 +80,7 @@ class PushStream final : public UploadStream {
         rpc::CheckActsFor(caller, rpc::Role::kIsland, header.island_id()));
     Opened opened;
     ASSIGN_OR_RETURN(opened.shard, FindShard(header.run_id()));
+    RETURN_IF_ERROR(Admit(caller, header.run_id(), *opened.shard));
     ASSIGN_OR_RETURN(opened.contribution,
                      opened.shard->OpenPush(header, SessionSha256(call())));
     return opened;

@@ -8,6 +8,7 @@
 #include "server/live_merge/receive_budget.h"
 #include "server/metrics/server_metrics.h"
 #include "server/service/buffer_pool.h"
+#include "server/service/run_access.h"
 #include "server/service/stream_watchdog.h"
 #include "server/shard/shard.h"
 
@@ -23,6 +24,7 @@ class ShardDirectory {
 
 struct ServiceContext {
   ShardDirectory& shards;
+  RunAccess& access;
   StreamWatchdog& push_watchdog;
   StreamWatchdog& pull_watchdog;
   std::shared_ptr<BufferPool> buffers;

@@ -66,6 +66,27 @@ absl::Status StreamWatchdog::Add(std::shared_ptr<WaiterGate> gate,
   return absl::OkStatus();
 }
 
+void StreamWatchdog::LimitTo(const WaiterGate* gate,
+                             std::function<absl::Status()> check) {
+  MutexLock lock(&mutex_);
+  const auto it = entries_.find(gate);
+  if (it != entries_.end()) it->second.check = std::move(check);
+}
+
+void StreamWatchdog::CheckAllowed() {
+  std::vector<std::pair<std::shared_ptr<WaiterGate>, absl::Status>> ended;
+  {
+    MutexLock lock(&mutex_);
+    for (const auto& [key, entry] : entries_) {
+      if (entry.check == nullptr || entry.progress->ending) continue;
+      if (absl::Status allowed = entry.check(); !allowed.ok()) {
+        ended.emplace_back(entry.gate, std::move(allowed));
+      }
+    }
+  }
+  for (const auto& [gate, status] : ended) gate->CallDisplaced(status);
+}
+
 void StreamWatchdog::LeavePlace(const WaiterGate* gate) {
   MutexLock lock(&mutex_);
   const auto it = entries_.find(gate);
@@ -104,6 +125,7 @@ bool StreamWatchdog::WaitUntilEmpty(absl::Time deadline) {
 }
 
 void StreamWatchdog::Check() {
+  CheckAllowed();
   const absl::Time now = clock_.Now();
   std::vector<std::shared_ptr<WaiterGate>> slow, without_budget;
   {

@@ -6,6 +6,7 @@
 
 #include <atomic>
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <memory>
 #include <string>
@@ -46,6 +47,10 @@ class StreamWatchdog {
   absl::Status Add(std::shared_ptr<WaiterGate> gate,
                    std::shared_ptr<StreamProgress> progress,
                    const std::string& caller);
+  // The stream ends with the status of `check` (CallDisplaced) once that is not
+  // OK: at each Check, and at CheckAllowed. `check` must not call back.
+  void LimitTo(const WaiterGate* gate, std::function<absl::Status()> check);
+  void CheckAllowed();
   // Keeps watching it without a place; something else must bound its kind.
   void LeavePlace(const WaiterGate* gate);
   void Remove(const WaiterGate* gate);
@@ -68,6 +73,7 @@ class StreamWatchdog {
     bool seen_ending = false;
     int64_t budget_turn = 0;  // The ticket at the last check.
     absl::Time budget_wait_start;
+    std::function<absl::Status()> check;  // Of LimitTo; may be null.
   };
 
   void Run();

@@ -147,6 +147,16 @@ TEST_F(StreamWatchdogTest, WhoHasMoreThanAShareMakesRoomAndIsEndedInAMoment) {
   EXPECT_TRUE(Add(fourth, "c"));
 }
 
+TEST_F(StreamWatchdogTest, EndsAStreamOnceItIsNoLongerAllowed) {
+  absl::Status allowed;
+  watchdog_.LimitTo(stream_.gate.get(), [&allowed] { return allowed; });
+  watchdog_.CheckAllowed();
+  EXPECT_TRUE(stream_.displaced.ok());
+  allowed = absl::PermissionDeniedError("revoked");
+  Pass(1, 1 << 20);
+  EXPECT_EQ(stream_.displaced, allowed);
+}
+
 TEST_F(StreamWatchdogTest, NeverCallsAStreamThatIsGone) {
   stream_.gate->Close();
   Pass(20, 0);

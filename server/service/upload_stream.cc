@@ -34,6 +34,17 @@ absl::StatusOr<std::shared_ptr<Shard>> UploadStream::FindShard(
   return shard;
 }
 
+absl::Status UploadStream::Admit(const rpc::Caller& caller,
+                                 const std::string& run_id,
+                                 const Shard& shard) {
+  const auto check = [&access = context_.access, caller, run_id,
+                      run_uid = shard.run_uid()] {
+    return access.Check(caller, run_id, run_uid);
+  };
+  LimitTo(check);  // First: a plan may come in between.
+  return check();
+}
+
 void UploadStream::OnMessage(const grpc::ByteBuffer& message) {
   absl::Status status;
   if (contribution_ == nullptr) {

@@ -39,6 +39,9 @@ class UploadStream : public BidiStream, private UploadSender {
   // INVALID_ARGUMENT: `run_id` is not an id. NOT_FOUND: no shard of it is here.
   absl::StatusOr<std::shared_ptr<Shard>> FindShard(
       const std::string& run_id) const;
+  // OK if the caller may touch the run, which is watched from then on.
+  absl::Status Admit(const rpc::Caller& caller, const std::string& run_id,
+                     const Shard& shard);
 
  private:
   void OnMessage(const grpc::ByteBuffer& message) final;

@@ -17,9 +17,9 @@ from harness import processes
 from harness import toy
 from harness import wait
 
-ROLES = ("operator", "island", "server", "reader", "coordinator")
+ROLES = ("operator", "island", "server", "reader", "coordinator", "gate")
 # Those whose certificates name hosts.
-LISTENERS = ("coordinator", "server")
+LISTENERS = ("coordinator", "server", "gate")
 DENIED = grpc.StatusCode.PERMISSION_DENIED
 FORBIDDEN = 7
 

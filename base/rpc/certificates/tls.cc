@@ -4,6 +4,9 @@
 
 #include <cstdint>
 #include <fstream>
+#include <optional>
+#include <utility>
+#include <vector>
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
@@ -40,7 +43,7 @@ std::string Utc(absl::Time time) {
 }  // namespace
 
 absl::Status CheckTlsFiles(const TlsFiles& files) {
-  if (files.empty()) return absl::OkStatus();
+  if (files.empty() && files.island_ca.empty()) return absl::OkStatus();
   std::string missing;
   const auto check = [&](absl::string_view flag, const std::string& path) {
     if (!path.empty()) return;
@@ -74,6 +77,27 @@ absl::StatusOr<TlsMaterial> ReadTlsFiles(const TlsFiles& files,
   if (ReadCertificates(material.ca_pem).empty()) {
     return absl::InvalidArgumentError(absl::StrCat(
         "--tls-ca: \"", files.ca, "\" holds no certificate"));
+  }
+  if (files.island_ca.empty()) return material;
+  ASSIGN_OR_RETURN(material.island_ca_pem,
+                   ReadPem("--tls-island-ca", files.island_ca));
+  std::vector<Certificate> island_cas =
+      ReadCertificates(material.island_ca_pem);
+  if (island_cas.empty()) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "--tls-island-ca: \"", files.island_ca, "\" holds no certificate"));
+  }
+  for (Certificate& island_ca : island_cas) {
+    std::vector<Certificate> chain;
+    chain.push_back(std::move(island_ca));
+    if (VerifyChain(chain, material.ca_pem, X509_PURPOSE_ANY, std::nullopt)
+            .ok()) {
+      return absl::InvalidArgumentError(absl::StrCat(
+          "--tls-ca: \"", files.ca,
+          "\" trusts the island CA too, whose certificates would count for "
+          "every role: give the service CA alone, as `atoll ca issue` writes "
+          "it to ca.crt"));
+    }
   }
   return material;
 }

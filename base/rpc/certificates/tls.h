@@ -15,11 +15,14 @@
 
 namespace atl::rpc {
 
-// Paths of PEM files; all set or all empty.
+// Paths of PEM files; but for `island_ca` all set or all empty.
 struct TlsFiles {
   std::string cert;  // --tls-cert: our certificate, with its chain.
   std::string key;   // --tls-key: its private key.
   std::string ca;    // --tls-ca: the CA of our peers' certificates.
+  // --tls-island-ca: the CA of enrolled islands and readers, which a listener
+  // accepts for these roles alone; empty: there is none.
+  std::string island_ca;
 
   bool empty() const { return cert.empty() && key.empty() && ca.empty(); }
 };
@@ -35,6 +38,7 @@ struct TlsMaterial {
   std::string cert_pem;
   std::string key_pem;
   std::string ca_pem;
+  std::string island_ca_pem;  // Empty: there is none.
 
   bool operator==(const TlsMaterial&) const = default;
 };
@@ -45,8 +49,9 @@ absl::Status CheckTlsFiles(const TlsFiles& files);
 
 // Reads the files. Messages name flag and path.
 // INVALID_ARGUMENT: a path is not set; a file is empty, larger than 1 MiB or
-// not PEM; the CA's file holds no certificate; the key does not match the
-// certificate, or has a password.
+// not PEM; a CA's file holds no certificate; the key does not match the
+// certificate, or has a password; --tls-ca also trusts what the island CA signs,
+// for example because it is the root of both.
 // NOT_FOUND: a file cannot be opened.
 // UNAUTHENTICATED: at `now` the certificate has expired or is not valid yet.
 // (The peer would only close the connection.)

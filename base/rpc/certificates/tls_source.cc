@@ -58,7 +58,8 @@ TlsSource::Stamp TlsSource::StampOf(const std::string& path) {
 }
 
 TlsSource::Stamps TlsSource::StampFiles() const {
-  return {StampOf(files_.cert), StampOf(files_.key), StampOf(files_.ca)};
+  return {StampOf(files_.cert), StampOf(files_.key), StampOf(files_.ca),
+          files_.island_ca.empty() ? Stamp() : StampOf(files_.island_ca)};
 }
 
 absl::StatusOr<TlsMaterial> TlsSource::Read(absl::Time now) const {

@@ -1,4 +1,4 @@
-// The three TLS files of a program, read again whenever they change.
+// The TLS files of a program, read again whenever they change.
 //
 // New connections use what Get() returns; existing ones keep what they have. A
 // change that does not fit (half of a pair, an expired certificate, a missing
@@ -39,7 +39,8 @@ class TlsSource {
       std::function<absl::Time()> now = absl::Now);
 
   // Returns the contents of the files, in their last good state. The pointer
-  // differs from the one before if the files changed. Costs three stat calls.
+  // differs from the one before if the files changed. Costs a stat call a
+  // file.
   std::shared_ptr<const TlsMaterial> Get();
 
  private:
@@ -51,7 +52,7 @@ class TlsSource {
     int64_t changed_ns = 0;  // The file's ctime, which nobody can set.
     bool operator==(const Stamp&) const = default;
   };
-  using Stamps = std::array<Stamp, 3>;
+  using Stamps = std::array<Stamp, 4>;
 
   TlsSource(TlsFiles files, std::optional<KeyUse> use, std::string who,
             std::function<absl::Time()> now)

@@ -9,9 +9,11 @@
 #include <openssl/x509.h>
 
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
+#include "absl/status/status.h"
 #include "absl/time/time.h"
 
 namespace atl::rpc {
@@ -41,6 +43,15 @@ std::string ToPem(EVP_PKEY& key);
 
 // The common name; empty if there is none, or several.
 std::string CommonNameOf(X509& certificate);
+
+// OK if the chain, the leaf first, ends in a certificate of `anchors_pem`, which
+// may be an intermediate CA, with at least 112 bits of security, and all are
+// valid at `time`; nullopt: at any time. `purpose` is an X509_PURPOSE_*.
+// UNAUTHENTICATED: it does not; the message is OpenSSL's reason.
+// INTERNAL: OpenSSL has no memory.
+absl::Status VerifyChain(const std::vector<Certificate>& chain,
+                         const std::string& anchors_pem, int purpose,
+                         std::optional<absl::Time> time);
 
 // SHA-256 of the DER bytes of the first certificate of `pem`, in hex; empty if
 // it holds none.

@@ -21,6 +21,7 @@ struct LogEntry {
 enum class HistoryTable {
   kRounds,       // v1.Round by commit_seq: from 1, without a gap.
   kEvaluations,  // v1.Evaluation by version, of those that were evaluated.
+  kAudit,        // v1.AuditRecord by number, with gaps; its run_id is "".
 };
 
 struct HistoryRow {

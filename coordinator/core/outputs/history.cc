@@ -35,6 +35,10 @@ std::optional<HistoryRow> ToHistory(const LogEntry& entry) {
     return HistoryRow{entry.run_id, HistoryTable::kEvaluations,
                       evaluation.version(), evaluation.SerializeAsString()};
   }
+  if (record.has_audit()) {
+    return HistoryRow{entry.run_id, HistoryTable::kAudit, record.revision(),
+                      record.audit().SerializeAsString()};
+  }
   return std::nullopt;
 }
 
@@ -59,6 +63,13 @@ void AddTrims(const RunState& state, Batch& batch) {
     batch.trims.push_back(
         {state.run_id(), HistoryTable::kEvaluations, version});
   }
+}
+
+void AddAuditTrim(const LogEntry& entry, Batch& batch) {
+  const int64_t revision = entry.record.revision();
+  if (!entry.run_id.empty() || revision % kAuditTrimStep != 0) return;
+  if (revision <= kAuditKept) return;
+  batch.trims.push_back({"", HistoryTable::kAudit, revision - kAuditKept});
 }
 
 }  // namespace atl::coordinator

@@ -60,6 +60,10 @@ std::optional<v1::RunEvent> ToEvent(const storage::v1::Record& record) {
     case storage::v1::Record::kServerSet:
     case storage::v1::Record::kRunDeleted:
     case storage::v1::Record::kRunForgotten:
+    case storage::v1::Record::kTokenSet:
+    case storage::v1::Record::kTokenForgotten:
+    case storage::v1::Record::kIdentitySet:
+    case storage::v1::Record::kAudited:
     case storage::v1::Record::BODY_NOT_SET:
       break;
   }

@@ -309,7 +309,9 @@ storage::v1::Record MakeSeal(
   seal.set_attempt(open.attempt());
   std::vector<int64_t> token_counts;
   std::vector<int64_t> step_counts;
+  std::vector<int32_t> slots;
   for (const SeenContribution* seen : contributions) {
+    slots.push_back(seen->key.slot());
     // Async: the contribution of an absent island has no plan.
     int64_t planned = state.spec().schedule().inner_step_count();
     for (const v1::SlotPlan& plan : open.slots()) {
@@ -320,8 +322,9 @@ storage::v1::Record MakeSeal(
     step_counts.push_back(CountedSteps(state.spec(), token_counts.back(),
                                        seen->info->step_count()));
   }
-  const std::vector<float> weights = NormalizedWeights(
-      state.spec().outer().weighting(), token_counts, step_counts);
+  const std::vector<float> weights =
+      NormalizedWeights(state.spec().outer().weighting(), token_counts,
+                        step_counts, WeightCaps(state, slots));
   for (size_t i = 0; i < contributions.size(); ++i) {
     const SeenContribution& seen = *contributions[i];
     v1::SealedContribution& contribution = *seal.add_contributions();
@@ -405,8 +408,11 @@ std::vector<v1::LiveMergeSlot> ExpectedSeal(const RunState& state,
         CountedSteps(state.spec(), token_counts.back(), plan.step_count()));
   }
   if (slots.empty()) return slots;
-  const std::vector<float> weights = NormalizedWeights(
-      state.spec().outer().weighting(), token_counts, step_counts);
+  std::vector<int32_t> numbers;
+  for (const v1::LiveMergeSlot& slot : slots) numbers.push_back(slot.slot());
+  const std::vector<float> weights =
+      NormalizedWeights(state.spec().outer().weighting(), token_counts,
+                        step_counts, WeightCaps(state, numbers));
   for (size_t i = 0; i < slots.size(); ++i) slots[i].set_weight(weights[i]);
   return slots;
 }

@@ -1,6 +1,8 @@
 #include "coordinator/core/rounds/weights.h"
 
 #include <algorithm>
+#include <map>
+#include <numeric>
 
 #include "base/layout/run_length.h"
 #include "base/status/check.h"
@@ -25,9 +27,66 @@ int64_t CountedSteps(const v1::RunSpec& spec, int64_t token_count,
   return std::max<int64_t>({1, least, claimed_step_count});
 }
 
+void CapShares(const std::vector<WeightCap>& caps,
+                std::vector<double>& weights) {
+  CHECK_EQ(caps.size(), weights.size());
+  struct Group {
+    double share_max = 1;
+    double weight = 0;
+    bool capped = false;
+  };
+  std::map<std::string, Group> groups;  // "" is everybody without a limit.
+  for (size_t i = 0; i < caps.size(); ++i) {
+    Group& group = groups[caps[i].group];
+    if (!caps[i].group.empty()) group.share_max = caps[i].share_max;
+    group.weight += weights[i];
+  }
+  // Water-filling. A group that is fixed at its limit leaves more than its
+  // proportion to the others, so that more of them may exceed theirs.
+  double free_share = 1;
+  double free_weight = 0;
+  for (bool changed = true; changed;) {
+    changed = false;
+    free_share = 1;
+    free_weight = 0;
+    for (const auto& [name, group] : groups) {
+      if (group.capped) free_share -= group.share_max;
+      if (!group.capped) free_weight += group.weight;
+    }
+    for (auto& [name, group] : groups) {
+      if (!group.capped && group.share_max < 1 &&
+          group.weight * free_share > group.share_max * free_weight) {
+        group.capped = changed = true;
+        break;
+      }
+    }
+  }
+  for (size_t i = 0; i < caps.size(); ++i) {
+    const Group& group = groups[caps[i].group];
+    weights[i] *= group.capped ? group.share_max / group.weight
+                               : free_share / free_weight;
+  }
+}
+
+std::vector<WeightCap> WeightCaps(const RunState& state,
+                                  const std::vector<int32_t>& slots) {
+  std::vector<WeightCap> caps;
+  bool is_limited = false;
+  for (const int32_t slot : slots) {
+    const storage::v1::MemberSet& member = state.members()[slot].record;
+    WeightCap& cap = caps.emplace_back();
+    if (member.weight_share_max() <= 0) continue;
+    cap = {member.token_id(), member.weight_share_max()};
+    is_limited = true;
+  }
+  if (!is_limited) caps.clear();
+  return caps;
+}
+
 std::vector<float> NormalizedWeights(v1::Weighting weighting,
                                      const std::vector<int64_t>& token_counts,
-                                     const std::vector<int64_t>& step_counts) {
+                                     const std::vector<int64_t>& step_counts,
+                                     const std::vector<WeightCap>& caps) {
   CHECK(!token_counts.empty());
   CHECK_EQ(token_counts.size(), step_counts.size());
   std::vector<double> raw;
@@ -48,6 +107,10 @@ std::vector<float> NormalizedWeights(v1::Weighting weighting,
     sum += raw.back();
   }
   CHECK_GT(sum, 0);
+  if (!caps.empty()) {
+    CapShares(caps, raw);
+    sum = std::accumulate(raw.begin(), raw.end(), 0.0);
+  }
   std::vector<float> weights;
   weights.reserve(raw.size());
   for (double weight : raw) weights.push_back(static_cast<float>(weight / sum));

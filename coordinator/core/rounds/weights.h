@@ -3,9 +3,11 @@
 #pragma once
 
 #include <cstdint>
+#include <string>
 #include <vector>
 
 #include "atoll/v1/run.pb.h"
+#include "coordinator/core/state/run_state.h"
 
 namespace atl::coordinator {
 
@@ -21,14 +23,37 @@ int64_t CountedTokens(const v1::RunSpec& spec, int64_t planned_step_count,
 int64_t CountedSteps(const v1::RunSpec& spec, int64_t token_count,
                      int64_t claimed_step_count);
 
+// The islands of one join token and the largest share, in (0, 1), of a merge's
+// weight that they have together. An empty group has no limit.
+struct WeightCap {
+  std::string group;
+  double share_max = 0;
+};
+
+// The limits of the islands with these slots, as their members' records have
+// them; empty: none has one.
+std::vector<WeightCap> WeightCaps(const RunState& state,
+                                  const std::vector<int32_t>& slots);
+
+// Scales the weights so that no group exceeds its share of their sum.
+// Proportions within a group, and among all contributions that no limit binds,
+// stay. If every contribution has a limit, and the limits sum to less than 1,
+// the groups weigh as their limits do: somebody must have the weight.
+//
+// Requires: weights are positive, and `caps` has as many elements.
+void CapShares(const std::vector<WeightCap>& caps, std::vector<double>& weights);
+
 // Weights of contributions with these counted tokens (each > 0, unless
 // uniform), normalised in f64, then rounded to f32. Samples weigh like tokens,
 // because all sequences of a run are equally long. Only TOKENS_SQUARED_PER_STEP
 // (tokens * tokens / steps) reads `step_counts` (each > 0).
 //
-// Requires: both vectors have the same length, at least 1.
+// `caps` limits what islands weigh together: see CapShares. Empty: no limit.
+//
+// Requires: the vectors have the same length, at least 1.
 std::vector<float> NormalizedWeights(v1::Weighting weighting,
                                      const std::vector<int64_t>& token_counts,
-                                     const std::vector<int64_t>& step_counts);
+                                     const std::vector<int64_t>& step_counts,
+                                     const std::vector<WeightCap>& caps = {});
 
 }  // namespace atl::coordinator

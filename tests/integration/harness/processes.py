@@ -19,6 +19,7 @@ _ROOTS = [
 
 COORDINATOR = "coordinator/atoll-coordinator"
 SERVER = "server/atoll-server"
+GATE = "coordinator/gate/atoll-gate"
 CLI = "cli/atoll"
 
 

@@ -1,0 +1,203 @@
+// A listener with an island CA: what a certificate of it is worth.
+
+#include <filesystem>
+#include <fstream>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "absl/time/clock.h"
+#include "atoll/v1/run_service.grpc.pb.h"
+#include "base/identity/identity.h"
+#include "base/rpc/authorization.h"
+#include "base/rpc/call.h"
+#include "base/rpc/certificates/authority.h"
+#include "base/rpc/channel.h"
+#include "base/rpc/listener.h"
+#include "base/rpc/status.h"
+#include "base/status/status_macros.h"
+#include "gtest/gtest.h"
+
+namespace atl::rpc {
+namespace {
+
+// GetRun returns the scope of its caller.
+class ScopeService : public v1::RunService::Service {
+ public:
+  grpc::Status GetRun(grpc::ServerContext* context,
+                      const v1::GetRunRequest* request,
+                      v1::GetRunResponse* response) override {
+    const auto caller = GetCaller(*context);
+    if (!caller.ok()) return ToGrpc(caller.status());
+    const RunScope& scope = caller->scope;
+    response->mutable_run()->set_run_id(absl::StrCat(
+        RoleName(caller->role), " ", caller->id, " of ",
+        scope.any ? "any" : absl::StrJoin(scope.run_ids, ","), scope.cluster_id,
+        scope.enrolled() ? "/" : "", scope.run_uid));
+    response->mutable_run()->set_run_uid(GetCertificateSha256(*context));
+    return grpc::Status::OK;
+  }
+};
+
+class IslandCaTest : public ::testing::Test {
+ protected:
+  IslandCaTest()
+      : directory_(::testing::TempDir() + "/" +
+                   ::testing::UnitTest::GetInstance()
+                       ->current_test_info()
+                       ->name()),
+        now_(absl::Now()) {
+    std::filesystem::create_directories(directory_);
+    root_ = MakeAuthority("root", now_ - absl::Minutes(1),
+                          now_ + absl::Hours(1), /*path_length=*/1)
+                .value();
+    service_ca_ = MakeCa("service CA", /*client_only=*/false);
+    island_ca_ = MakeCa("island CA", /*client_only=*/true);
+    Write("root.crt", root_.cert_pem);
+    Write("service-ca.crt", service_ca_.cert_pem);
+    Write("island-ca.crt", island_ca_.cert_pem);
+  }
+
+  KeyAndCertificate MakeCa(const std::string& name, bool client_only) {
+    CertificateSpec spec;
+    spec.common_name = name;
+    spec.client_auth = client_only;
+    spec.begin = now_ - absl::Minutes(1);
+    spec.end = now_ + absl::Hours(1);
+    return IssueAuthority(root_, spec).value();
+  }
+
+  std::string Write(const std::string& name, const std::string& text) {
+    const std::string path = absl::StrCat(directory_, "/", name);
+    std::ofstream(path, std::ios::binary) << text;
+    return path;
+  }
+
+  std::string Path(const std::string& name) const {
+    return absl::StrCat(directory_, "/", name);
+  }
+
+  // The files of a certificate by `ca`, which trusts `trusted`.
+  TlsFiles Issue(const KeyAndCertificate& ca, const std::string& common_name,
+                 const std::vector<std::string>& uris = {},
+                 const std::string& trusted = "service-ca.crt") {
+    CertificateSpec spec;
+    spec.common_name = common_name;
+    spec.hosts = {"127.0.0.1"};
+    spec.uris = uris;
+    spec.server_auth = spec.client_auth = true;
+    spec.begin = now_ - absl::Minutes(1);
+    spec.end = now_ + absl::Hours(1);
+    const KeyAndCertificate made = IssueCertificate(ca, spec).value();
+    const std::string stem = absl::StrCat(++issued_count_);
+    return {Write(stem + ".crt", made.cert_pem + ca.cert_pem),
+            Write(stem + ".key", made.key_pem), Path(trusted)};
+  }
+
+  absl::StatusOr<std::unique_ptr<RpcServer>> Start(
+      const std::string& trusted = "service-ca.crt") {
+    RpcServer::Spec spec;
+    spec.listener.tls =
+        Issue(service_ca_, "atoll:coordinator:c", {}, trusted);
+    spec.listener.tls.island_ca = Path("island-ca.crt");
+    spec.services = {&service_};
+    return RpcServer::Start(spec);
+  }
+
+  absl::StatusOr<v1::Run> GetRun(const RpcServer& server, const TlsFiles& tls) {
+    ChannelOptions options;
+    options.tls = tls;
+    ASSIGN_OR_RETURN(const auto channel,
+                     MakeChannel(server.address(), options));
+    const auto stub = v1::RunService::NewStub(channel);
+    ASSIGN_OR_RETURN(const v1::GetRunResponse response,
+                     Call(*stub, &v1::RunService::Stub::GetRun,
+                          v1::GetRunRequest(),
+                          CallOptions{absl::Minutes(2), "", "coordinator"}));
+    return response.run();
+  }
+
+  const std::string directory_;
+  const absl::Time now_;
+  KeyAndCertificate root_, service_ca_, island_ca_;
+  ScopeService service_;
+  int issued_count_ = 0;
+};
+
+TEST_F(IslandCaTest, LetsAnEnrolledIslandInForItsRun) {
+  const auto server = Start();
+  ASSERT_TRUE(server.ok()) << server.status();
+  // An island knows only the root, which the join string pins.
+  const auto run = GetRun(
+      **server, Issue(island_ca_, "atoll:island:attic",
+                      {MakeEnrolledUri("cluster", "uid", Role::kIsland,
+                                       "attic")},
+                      "root.crt"));
+  ASSERT_TRUE(run.ok()) << run.status();
+  EXPECT_EQ(run->run_id(), "island attic of cluster/uid");
+  EXPECT_EQ(run->run_uid().size(), 64);
+}
+
+TEST_F(IslandCaTest, LetsTheServiceCaNameAnyRole) {
+  const auto server = Start();
+  ASSERT_TRUE(server.ok()) << server.status();
+  const auto anna = GetRun(**server, Issue(service_ca_, "atoll:operator:anna"));
+  ASSERT_TRUE(anna.ok()) << anna.status();
+  EXPECT_EQ(anna->run_id(), "operator anna of any");
+  const auto attic =
+      GetRun(**server, Issue(service_ca_, "atoll:island:attic",
+                             {MakeRunUri("spring", Role::kIsland, "attic"),
+                              MakeRunUri("autumn", Role::kIsland, "attic")}));
+  ASSERT_TRUE(attic.ok()) << attic.status();
+  EXPECT_EQ(attic->run_id(), "island attic of spring,autumn");
+}
+
+TEST_F(IslandCaTest, RefusesWhateverElseTheIslandCaSigns) {
+  const auto server = Start();
+  ASSERT_TRUE(server.ok()) << server.status();
+  const std::vector<TlsFiles> kTable = {
+      Issue(island_ca_, "atoll:operator:anna"),
+      Issue(island_ca_, "atoll:server:s0"),
+      Issue(island_ca_, "atoll:gate:g0"),
+      Issue(island_ca_, "atoll:island:attic"),
+      Issue(island_ca_, "atoll:island:attic",
+            {MakeAnyRunUri(Role::kIsland, "attic")}),
+      Issue(island_ca_, "atoll:island:attic",
+            {MakeRunUri("spring", Role::kIsland, "attic")}),
+      Issue(island_ca_, "atoll:island:attic",
+            {MakeEnrolledUri("cluster", "uid", Role::kIsland, "cellar")}),
+  };
+  for (const TlsFiles& files : kTable) {
+    const auto run = GetRun(**server, files);
+    EXPECT_FALSE(run.ok()) << files.cert << ": " << run->run_id();
+    EXPECT_EQ(run.status().code(), absl::StatusCode::kUnauthenticated)
+        << files.cert << ": " << run.status();
+  }
+}
+
+TEST_F(IslandCaTest, IsNoServerToAnybodyWhoTrustsTheRoot) {
+  RpcServer::Spec spec;
+  spec.listener.tls = Issue(island_ca_, "atoll:coordinator:c");
+  spec.services = {&service_};
+  const auto server = RpcServer::Start(spec);
+  ASSERT_TRUE(server.ok()) << server.status();
+  const auto run = GetRun(
+      **server, Issue(service_ca_, "atoll:operator:anna", {}, "root.crt"));
+  EXPECT_FALSE(run.ok());
+  EXPECT_TRUE(absl::StrContains(run.status().message(), "refused"))
+      << run.status();
+}
+
+TEST_F(IslandCaTest, WillNotListenIfEveryRoleWouldBeTheIslandCas) {
+  const auto server = Start("root.crt");
+  EXPECT_EQ(server.status().code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_TRUE(
+      absl::StrContains(server.status().message(), "trusts the island CA too"))
+      << server.status();
+}
+
+}  // namespace
+}  // namespace atl::rpc

@@ -1,0 +1,16 @@
+// `atoll token ...`, `atoll island revoke`, `atoll audit`: who may join.
+
+#pragma once
+
+#include "CLI/App.hpp"
+#include "cli/context.h"
+
+namespace atl::cli {
+
+void AddTokenCreate(CLI::App& app, Context& context);
+void AddTokenList(CLI::App& app, Context& context);
+void AddTokenRevoke(CLI::App& app, Context& context);
+void AddIslandRevoke(CLI::App& app, Context& context);
+void AddAudit(CLI::App& app, Context& context);
+
+}  // namespace atl::cli

@@ -1,0 +1,256 @@
+#include "cli/enrol/enrolment.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
+#include "base/io/posix_file_system.h"
+#include "base/obs/log.h"
+#include "base/rpc/certificates/authority.h"
+#include "base/rpc/certificates/certificate_request.h"
+#include "base/status/status_macros.h"
+#include "cli/ca/ca_files.h"
+#include "cli/output/error.h"
+#include "nlohmann/json.hpp"
+
+namespace atl::cli {
+namespace {
+
+// The coordinator lets certificates begin so far back.
+constexpr absl::Duration kBack = absl::Minutes(5);
+constexpr absl::Duration kLookPeriod = absl::Seconds(10);
+constexpr absl::Duration kRetryMax = absl::Minutes(1);
+constexpr char kRecordFile[] = "enrolment.json";
+
+nlohmann::json ToJson(const EnrolmentRecord& record) {
+  return {{"gate", record.gate_address},
+          {"pin", record.pin},
+          {"run_id", record.run_id},
+          {"token_id", record.token_id},
+          {"name", record.name},
+          {"coordinator", record.coordinator_address},
+          {"servers", record.server_addresses}};
+}
+
+// The key of an earlier call that was cut off, else a new one. It is on the disk
+// before the gate hears of it.
+absl::StatusOr<std::string> MakeKey(const std::string& directory) {
+  RETURN_IF_ERROR(MakePrivateDirectory(directory));
+  absl::StatusOr<std::string> key = ReadFileIn(directory, kTlsKeyFile);
+  if (!absl::IsNotFound(key.status())) return key;
+  ASSIGN_OR_RETURN(const rpc::KeyAndRequest made, rpc::MakeKeyAndRequest());
+  RETURN_IF_ERROR(WriteFileIn(directory, kTlsKeyFile, made.key_pem));
+  return made.key_pem;
+}
+
+absl::StatusOr<v1::Enrolled> TakeEnrolled(
+    absl::StatusOr<v1::GateResponse> response) {
+  RETURN_IF_ERROR(response.status());
+  if (!response->has_enrolled()) {
+    return absl::InternalError("the gate's answer has no certificate");
+  }
+  return std::move(*response->mutable_enrolled());
+}
+
+}  // namespace
+
+absl::StatusOr<Enrolment> Enrolment::Read(const std::string& directory) {
+  ASSIGN_OR_RETURN(const std::string text, ReadFileIn(directory, kRecordFile));
+  const nlohmann::json json = nlohmann::json::parse(text, nullptr, false);
+  EnrolmentRecord record;
+  const auto get = [&json](const char* name) {
+    const auto found = json.find(name);
+    return found != json.end() && found->is_string()
+               ? found->get<std::string>()
+               : std::string();
+  };
+  if (json.is_object()) {
+    record = {get("gate"),     get("pin"),  get("run_id"),
+              get("token_id"), get("name"), get("coordinator")};
+    for (const nlohmann::json& server : json.value("servers", nlohmann::json())) {
+      if (server.is_string()) record.server_addresses.push_back(server);
+    }
+  }
+  if (record.name.empty() || record.coordinator_address.empty()) {
+    return absl::DataLossError(absl::StrCat(
+        FileIn(directory, kRecordFile),
+        " is damaged: remove the directory and join with a new string"));
+  }
+  return Enrolment(directory, std::move(record));
+}
+
+absl::StatusOr<Enrolment> Enrolment::Enrol(const std::string& parent,
+                                           const JoinString& join,
+                                           const std::string& name,
+                                           const GateCall& call,
+                                           absl::Time now) {
+  const std::string directory =
+      absl::StrCat(parent, "/", join.run_id, ".", join.token_id);
+  absl::StatusOr<Enrolment> found = Read(directory);
+  if (!absl::IsNotFound(found.status())) {
+    RETURN_IF_ERROR(found.status());
+    if (!name.empty() && name != found->record_.name) {
+      return UsageError(absl::StrCat("this machine is enrolled as ",
+                                     found->record_.name, ", not as ", name),
+                        "Leave out --island-id.");
+    }
+    if (now >= found->RenewalTime()) RETURN_IF_ERROR(found->Renew(call));
+    return found;
+  }
+  ASSIGN_OR_RETURN(const std::string key, MakeKey(directory));
+  v1::GateRequest request;
+  v1::TokenEnrolment& enrol = *request.mutable_enrol();
+  enrol.set_token_id(join.token_id);
+  enrol.set_token_secret(join.token_secret);
+  enrol.set_run_id(join.run_id);
+  enrol.set_role(v1::ENROLLED_ROLE_ISLAND);
+  enrol.set_name(name);
+  ASSIGN_OR_RETURN(*enrol.mutable_certificate_request(),
+                   rpc::MakeCertificateRequest(key));
+  ASSIGN_OR_RETURN(const v1::Enrolled enrolled,
+                   TakeEnrolled(call({join.gate_address, join.pin}, request)));
+  EnrolmentRecord record;
+  record.gate_address = join.gate_address;
+  record.pin = join.pin;
+  record.run_id = join.run_id;
+  record.token_id = join.token_id;
+  Enrolment made(directory, std::move(record));
+  RETURN_IF_ERROR(made.Write(enrolled));
+  return made;
+}
+
+absl::StatusOr<Enrolment> Enrolment::Open(const std::string& parent,
+                                          const std::string& run_id) {
+  FileSystem& fs = PosixFileSystem();
+  const absl::StatusOr<std::vector<std::string>> names = fs.List(parent);
+  std::vector<Enrolment> found;
+  if (names.ok()) {
+    for (const std::string& name : *names) {
+      if (!absl::StartsWith(name, run_id + ".")) continue;
+      absl::StatusOr<Enrolment> read = Read(FileIn(parent, name));
+      if (read.ok()) found.push_back(*std::move(read));
+    }
+  }
+  if (found.size() == 1) return std::move(found[0]);
+  if (found.empty()) {
+    return absl::NotFoundError(
+        absl::StrCat("this machine is not enrolled in a run ", run_id));
+  }
+  return absl::FailedPreconditionError(
+      absl::StrCat("this machine is enrolled in ", run_id, " ", found.size(),
+                   " times: give the join string of the one that is meant"));
+}
+
+rpc::TlsFiles Enrolment::tls_files() const {
+  return {FileIn(directory_, kTlsCertFile),
+          FileIn(directory_, kTlsKeyFile), FileIn(directory_, kCaCertFile)};
+}
+
+absl::Status Enrolment::Write(const v1::Enrolled& enrolled) {
+  record_.name = enrolled.identity().name();
+  record_.coordinator_address = enrolled.coordinator_address();
+  record_.server_addresses = {enrolled.server_addresses().begin(),
+                              enrolled.server_addresses().end()};
+  RETURN_IF_ERROR(WriteFileIn(directory_, kCaCertFile, enrolled.root_pem()));
+  RETURN_IF_ERROR(WriteFileIn(directory_, kTlsCertFile,
+                              enrolled.certificate_chain_pem()));
+  return WriteFileIn(directory_, kRecordFile, ToJson(record_).dump(2) + "\n");
+}
+
+absl::Time Enrolment::RenewalTime() const {
+  const absl::StatusOr<std::string> cert = ReadFileIn(directory_, kTlsCertFile);
+  if (!cert.ok()) return absl::InfinitePast();
+  const absl::StatusOr<rpc::CertificateFacts> validity = rpc::ReadFacts(*cert);
+  if (!validity.ok()) return absl::InfinitePast();
+  const absl::Time issued = validity->begin + kBack;
+  return issued + (validity->end - issued) * 2 / 3;
+}
+
+bool Enrolment::HasExpired(absl::Time now) const {
+  const absl::StatusOr<std::string> cert = ReadFileIn(directory_, kTlsCertFile);
+  return !cert.ok() || !rpc::CheckValidity(*cert, now).ok();
+}
+
+absl::Status Enrolment::Renew(const GateCall& call) {
+  ASSIGN_OR_RETURN(std::string key, ReadFileIn(directory_, kTlsKeyFile));
+  ASSIGN_OR_RETURN(std::string cert, ReadFileIn(directory_, kTlsCertFile));
+  v1::GateRequest request;
+  request.mutable_renew();
+  ASSIGN_OR_RETURN(const v1::Enrolled enrolled,
+                   TakeEnrolled(call({record_.gate_address, record_.pin,
+                                      std::move(key), std::move(cert)},
+                                     request)));
+  return Write(enrolled);
+}
+
+EnrolmentRenewer::EnrolmentRenewer(Enrolment& enrolment, GateCall call)
+    : enrolment_(enrolment), call_(std::move(call)) {
+  thread_ = std::thread([this] { Run(); });
+}
+
+EnrolmentRenewer::~EnrolmentRenewer() {
+  {
+    MutexLock lock(&mutex_);
+    stopping_ = true;
+    changed_.SignalAll();
+  }
+  thread_.join();
+}
+
+void EnrolmentRenewer::Run() {
+  absl::Duration retry = absl::Seconds(1);
+  std::string logged;
+  while (true) {
+    absl::Duration wait = kLookPeriod;
+    const absl::Time now = absl::Now();
+    if (const absl::Time due = enrolment_.RenewalTime(); now >= due) {
+      const absl::Status renewed = enrolment_.Renew(call_);
+      if (renewed.ok()) {
+        retry = absl::Seconds(1);
+        logged.clear();
+      } else {
+        wait = retry;
+        retry = std::min(retry * 2, kRetryMax);
+        if (logged != renewed.message()) {
+          logged = std::string(renewed.message());
+          LOG(WARNING) << "the certificate is not renewed yet: " << logged;
+        }
+      }
+      MutexLock lock(&mutex_);
+      last_ = renewed;
+      changed_.SignalAll();
+    } else {
+      wait = std::min(wait, due - now);
+    }
+    MutexLock lock(&mutex_);
+    if (!stopping_) changed_.WaitWithTimeout(&mutex_, wait);
+    if (stopping_) return;
+  }
+}
+
+absl::Status EnrolmentRenewer::WaitUntilValid(absl::Duration patience,
+                                              std::stop_token stop) {
+  const std::stop_callback wake(stop, [this] {
+    MutexLock lock(&mutex_);
+    changed_.SignalAll();
+  });
+  const absl::Time deadline = absl::Now() + patience;
+  while (enrolment_.HasExpired(absl::Now())) {
+    if (stop.stop_requested()) return absl::CancelledError("stopped");
+    MutexLock lock(&mutex_);
+    const bool is_final = absl::IsPermissionDenied(last_) ||
+                          absl::IsNotFound(last_) ||
+                          absl::IsUnauthenticated(last_);
+    if (is_final || absl::Now() >= deadline) {
+      return last_.ok() ? absl::UnauthenticatedError(
+                              "the certificate has expired and is not renewed")
+                        : last_;
+    }
+    changed_.WaitWithTimeout(&mutex_, absl::Milliseconds(500));
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace atl::cli

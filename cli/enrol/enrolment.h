@@ -1,0 +1,115 @@
+// A volunteer's enrolment in one run, kept in a directory:
+//   tls.key         the private key, made here; it never leaves the machine
+//   tls.crt         the newest certificate
+//   ca.crt          the root that the join string pins
+//   enrolment.json  where to go, and as whom; written last
+// The join string's secret is not kept.
+
+#pragma once
+
+#include <functional>
+#include <stop_token>
+#include <string>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/time/time.h"
+#include "atoll/v1/enrolment.pb.h"
+#include "base/identity/join_string.h"
+#include "base/rpc/certificates/tls.h"
+#include "base/sync/mutex.h"
+
+namespace atl::cli {
+
+// Where a gate is, and who asks it.
+struct GatePeer {
+  std::string address;   // host:port
+  std::string pin;       // As in the join string.
+  std::string key_pem;   // With `cert_pem`: our certificate; empty: none.
+  std::string cert_pem;
+};
+
+// Asks a gate once. Errors: the gate's, or of the connection.
+using GateCall = std::function<absl::StatusOr<v1::GateResponse>(
+    const GatePeer& peer, const v1::GateRequest& request)>;
+
+// The content of enrolment.json.
+struct EnrolmentRecord {
+  std::string gate_address;
+  std::string pin;
+  std::string run_id;
+  std::string token_id;
+  std::string name;  // Of the island.
+  std::string coordinator_address;
+  std::vector<std::string> server_addresses;
+};
+
+class Enrolment {
+ public:
+  // Enrols with a join string, or opens what an earlier call with the same
+  // string has left under `parent`. A call that was cut off is repeated with the
+  // same key, so it costs no second use of the token. `name` empty: the
+  // operator's choice. Renews a certificate that is due.
+  static absl::StatusOr<Enrolment> Enrol(const std::string& parent,
+                                         const JoinString& join,
+                                         const std::string& name,
+                                         const GateCall& call, absl::Time now);
+
+  // The enrolment in `run_id` that an earlier Enrol has left under `parent`.
+  // NOT_FOUND: there is none. FAILED_PRECONDITION: there are several.
+  static absl::StatusOr<Enrolment> Open(const std::string& parent,
+                                        const std::string& run_id);
+
+  const EnrolmentRecord& record() const { return record_; }
+  rpc::TlsFiles tls_files() const;
+
+  // When the certificate should be renewed: two thirds of its life. InfinitePast
+  // if it cannot be read.
+  absl::Time RenewalTime() const;
+  // True once the certificate has expired.
+  bool HasExpired(absl::Time now) const;
+  // Gets the next certificate. The files stay as they are on an error.
+  absl::Status Renew(const GateCall& call);
+
+ private:
+  Enrolment(std::string directory, EnrolmentRecord record)
+      : directory_(std::move(directory)), record_(std::move(record)) {}
+
+  static absl::StatusOr<Enrolment> Read(const std::string& directory);
+  absl::Status Write(const v1::Enrolled& enrolled);
+
+  std::string directory_;
+  EnrolmentRecord record_;
+};
+
+// Renews an enrolment's certificate while it lives, with a thread. It looks at
+// the clock at least every ten seconds, so a machine that slept notices soon.
+// Thread-safe.
+class EnrolmentRenewer {
+ public:
+  // `enrolment` must outlive it.
+  EnrolmentRenewer(Enrolment& enrolment, GateCall call);
+  ~EnrolmentRenewer();
+
+  // Waits until the certificate is valid, at most `patience`. Errors as the
+  // last attempt to renew; at once if the gate will never grant it.
+  // CANCELLED: `stop` was requested.
+  absl::Status WaitUntilValid(absl::Duration patience, std::stop_token stop);
+
+ private:
+  void Run();
+
+  Enrolment& enrolment_;
+  const GateCall call_;
+  Mutex mutex_;
+  CondVar changed_;
+  bool stopping_ ABSL_GUARDED_BY(mutex_) = false;
+  absl::Status last_ ABSL_GUARDED_BY(mutex_);
+  std::thread thread_;
+};
+
+}  // namespace atl::cli

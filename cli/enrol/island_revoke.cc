@@ -1,0 +1,43 @@
+// atoll island revoke.
+#include <memory>
+
+#include "absl/strings/str_cat.h"
+#include "base/status/status_macros.h"
+#include "cli/enrol/enrol_commands.h"
+#include "cli/output/output.h"
+#include "coordinator/client/enrolment_client.h"
+
+namespace atl::cli {
+namespace {
+
+absl::Status Revoke(Context& context, const v1::RevokeIslandRequest& request) {
+  ASSIGN_OR_RETURN(const auto client, context.MakeEnrolmentClient());
+  RETURN_IF_ERROR(client->RevokeIsland(request).status());
+  context.output().Print(
+      Json{{"run_id", request.run_id()}, {"island_id", request.island_id()}},
+      absl::StrCat(request.island_id(), " is revoked in run ", request.run_id(),
+                   ": its certificates are refused for good, and its name is "
+                   "not given out again\n"));
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+void AddIslandRevoke(CLI::App& app, Context& context) {
+  CLI::App* command = app.add_subcommand(
+      "revoke", "Remove an island for good: its certificates are refused");
+  command->footer(
+      "Cannot be undone; `atoll island remove` can. The person may join "
+      "again\n"
+      "under another name with another token: revoke that, too.\n"
+      "Example:\n  atoll island revoke spring attic");
+  auto request = std::make_shared<v1::RevokeIslandRequest>();
+  command->add_option("run", *request->mutable_run_id(), "Id of the run")
+      ->required();
+  command
+      ->add_option("island", *request->mutable_island_id(), "Id of the island")
+      ->required();
+  SetAction(*command, context, Revoke, request);
+}
+
+}  // namespace atl::cli

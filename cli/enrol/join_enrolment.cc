@@ -1,0 +1,78 @@
+#include "cli/enrol/join_enrolment.h"
+
+#include <array>
+#include <utility>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "base/status/status_macros.h"
+#include "cli/output/error.h"
+
+namespace atl::cli {
+namespace {
+
+// A mail program may have cut the string into lines.
+constexpr size_t kInputBytesMax = 4096;
+
+// Up to a line end on a terminal, else all of it.
+std::string ReadInput(std::istream& input, bool is_terminal) {
+  std::string text;
+  if (is_terminal) {
+    std::getline(input, text);
+    return text.substr(0, kInputBytesMax);
+  }
+  std::array<char, kInputBytesMax> bytes;
+  input.read(bytes.data(), bytes.size());
+  text.assign(bytes.data(), static_cast<size_t>(input.gcount()));
+  return text;
+}
+
+}  // namespace
+
+bool IsJoinString(const std::string& address) {
+  return address == "-" || absl::StartsWith(address, "atoll://");
+}
+
+absl::StatusOr<std::optional<Enrolment>> FindEnrolment(
+    const JoinRequestFlags& flags, const std::string& parent,
+    std::istream& input, bool input_is_terminal, std::ostream& messages,
+    const GateCall& call, absl::Time now) {
+  if (!IsJoinString(flags.address)) {
+    if (!flags.address.empty() || flags.run_id.empty() || flags.has_tls_files) {
+      return std::optional<Enrolment>();
+    }
+    absl::StatusOr<Enrolment> found = Enrolment::Open(parent, flags.run_id);
+    if (absl::IsNotFound(found.status())) return std::optional<Enrolment>();
+    RETURN_IF_ERROR(found.status());
+    return std::optional<Enrolment>(*std::move(found));
+  }
+  if (flags.has_tls_files) {
+    return UsageError("a join string brings its own certificate",
+                      "Leave out --tls-cert, --tls-key and --tls-ca.");
+  }
+  std::string text = flags.address;
+  if (text == "-") {
+    if (input_is_terminal) {
+      messages << "paste the join string and press Enter: " << std::flush;
+    }
+    text = ReadInput(input, input_is_terminal);
+  } else {
+    messages << "the shell's history keeps the join string; `atoll join -` "
+                "reads it from the terminal instead\n";
+  }
+  const absl::StatusOr<JoinString> join = ParseJoinString(text);
+  if (!join.ok()) return UsageError(join.status().message());
+  if (!flags.run_id.empty() && flags.run_id != join->run_id) {
+    return UsageError(absl::StrCat("the join string is for run ", join->run_id,
+                                   ", not for ", flags.run_id),
+                      "Leave out --run.");
+  }
+  ASSIGN_OR_RETURN(
+      Enrolment enrolment,
+      Enrolment::Enrol(parent, *join, flags.island_id, call, now));
+  messages << absl::StrCat("enrolled in run ", join->run_id, " as ",
+                           enrolment.record().name, "\n");
+  return std::optional<Enrolment>(std::move(enrolment));
+}
+
+}  // namespace atl::cli

@@ -1,0 +1,39 @@
+// How `atoll join` becomes an island by a join string.
+
+#pragma once
+
+#include <istream>
+#include <optional>
+#include <ostream>
+#include <string>
+
+#include "absl/status/statusor.h"
+#include "absl/time/time.h"
+#include "cli/enrol/enrolment.h"
+
+namespace atl::cli {
+
+// What the command line says.
+struct JoinRequestFlags {
+  // "-": the join string is read from `input`. "atoll://...": it is this one.
+  // Otherwise a coordinator's address, or empty.
+  std::string address;
+  std::string run_id;
+  std::string island_id;
+  bool has_tls_files = false;
+};
+
+// True if `address` is a join string, or says that one is to be read.
+bool IsJoinString(const std::string& address);
+
+// Enrols with the join string, or finds the enrolment of an earlier one if the
+// flags name only a run. Enrolments are kept in `parent`. nullopt: the flags ask
+// for no enrolment.
+// INVALID_ARGUMENT (a usage error): the join string is malformed, or a flag
+// contradicts it. Also the gate's errors.
+absl::StatusOr<std::optional<Enrolment>> FindEnrolment(
+    const JoinRequestFlags& flags, const std::string& parent,
+    std::istream& input, bool input_is_terminal, std::ostream& messages,
+    const GateCall& call, absl::Time now);
+
+}  // namespace atl::cli

@@ -1,0 +1,215 @@
+// atoll token create, list and revoke.
+#include <memory>
+#include <string>
+
+#include "CLI/CLI.hpp"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "absl/time/clock.h"
+#include "base/codec/sha256.h"
+#include "base/identity/join_string.h"
+#include "base/status/refusal.h"
+#include "base/status/status_macros.h"
+#include "base/time/proto_time.h"
+#include "cli/enrol/enrol_commands.h"
+#include "cli/enrol/token_secret.h"
+#include "cli/interrupt.h"
+#include "cli/output/error.h"
+#include "cli/output/output.h"
+#include "cli/output/table.h"
+#include "cli/units/units.h"
+#include "coordinator/client/enrolment_client.h"
+
+namespace atl::cli {
+namespace {
+
+// A gate that has just started is waited for.
+constexpr absl::Duration kGateWait = absl::Seconds(15);
+constexpr absl::Duration kGatePoll = absl::Milliseconds(500);
+
+struct CreateOptions {
+  std::string run_id;
+  std::string role = "island";
+  int64_t uses = 1;
+  std::string ttl = "24h";
+  std::string name;
+  double weight_share = 0;
+  std::string gate;
+};
+
+std::string RoleText(v1::EnrolledRole role) {
+  return role == v1::ENROLLED_ROLE_READER ? "reader" : "island";
+}
+
+std::string TimeText(const google::protobuf::Timestamp& time) {
+  return absl::FormatTime("%Y-%m-%d %H:%M UTC", FromProto(time),
+                          absl::UTCTimeZone());
+}
+
+std::string StateText(const v1::Token& token, absl::Time now) {
+  if (token.has_revoke_time()) return "revoked";
+  if (now >= FromProto(token.expire_time())) return "expired";
+  return token.use_count() >= token.use_count_max() ? "used" : "valid";
+}
+
+absl::StatusOr<v1::CreateTokenResponse> CreateWithGate(
+    Context& context, const v1::CreateTokenRequest& request) {
+  Interrupt interrupt;
+  ASSIGN_OR_RETURN(const auto client,
+                   context.MakeEnrolmentClient({.stop = interrupt.first()}));
+  const absl::Time deadline = absl::Now() + kGateWait;
+  while (true) {
+    auto response = client->CreateToken(request);
+    if (GetReason(response.status()) != "NO_GATE" || absl::Now() >= deadline ||
+        interrupt.first().stop_requested()) {
+      return response;
+    }
+    absl::SleepFor(kGatePoll);
+  }
+}
+
+absl::Status Create(Context& context, const CreateOptions& options) {
+  const absl::StatusOr<double> ttl = ParseSeconds(options.ttl);
+  if (!ttl.ok()) return WithContext(ttl.status(), "--ttl");
+  ASSIGN_OR_RETURN(const TokenSecret secret, MakeTokenSecret());
+  v1::CreateTokenRequest request;
+  v1::Token& token = *request.mutable_token();
+  token.set_token_id(secret.token_id);
+  token.set_role(options.role == "reader" ? v1::ENROLLED_ROLE_READER
+                                          : v1::ENROLLED_ROLE_ISLAND);
+  token.set_run_id(options.run_id);
+  token.set_use_count_max(options.uses);
+  token.set_name_pattern(options.name);
+  token.set_weight_share_max(options.weight_share);
+  *token.mutable_expire_time() =
+      ToProto(absl::Now() + absl::Seconds(*ttl));
+  const codec::Sha256Digest digest = codec::ComputeSha256(secret.secret);
+  request.set_secret_sha256(std::string(digest.begin(), digest.end()));
+  ASSIGN_OR_RETURN(const v1::CreateTokenResponse response,
+                   CreateWithGate(context, request));
+  const std::string gate =
+      options.gate.empty() ? response.gate_address() : options.gate;
+  const std::string join =
+      FormatJoinString({gate, options.run_id, secret.token_id, secret.secret,
+                        response.pin()});
+  Json data = ToJson(response.token());
+  data["gate"] = gate;
+  data["pin"] = response.pin();
+  data["join_string"] = join;
+  context.output().Message(absl::StrFormat(
+      "token %s: %s of run %s, %d %s, until %s. Who has the string may join: "
+      "send it over a private channel.",
+      secret.token_id, RoleText(response.token().role()), options.run_id,
+      options.uses, options.uses == 1 ? "use" : "uses",
+      TimeText(response.token().expire_time())));
+  context.output().Print(data, join + "\n");
+  return absl::OkStatus();
+}
+
+struct ListOptions {
+  std::string run_id;
+};
+
+absl::Status List(Context& context, const ListOptions& options) {
+  ASSIGN_OR_RETURN(const auto client, context.MakeEnrolmentClient());
+  v1::ListTokensRequest request;
+  request.set_run_id(options.run_id);
+  ASSIGN_OR_RETURN(const v1::ListTokensResponse response,
+                   client->ListTokens(request));
+  Table table({"TOKEN", "RUN", "ROLE", ">USED", "STATE", "UNTIL", "NAMES"});
+  Json items = Json::array();
+  for (const v1::Token& token : response.tokens()) {
+    const std::string state = StateText(token, absl::Now());
+    Json item = ToJson(token);
+    item["state"] = state;
+    items.push_back(std::move(item));
+    table.AddRow({token.token_id(), token.run_id(), RoleText(token.role()),
+                  absl::StrCat(token.use_count(), "/", token.use_count_max()),
+                  state, TimeText(token.expire_time()),
+                  token.name_pattern().empty() ? "any" : token.name_pattern()});
+  }
+  context.output().PrintList(
+      "tokens", items, table.empty() ? "there are no tokens\n" : table.ToString());
+  return absl::OkStatus();
+}
+
+struct RevokeOptions {
+  std::string token_id;
+};
+
+absl::Status Revoke(Context& context, const RevokeOptions& options) {
+  ASSIGN_OR_RETURN(const auto client, context.MakeEnrolmentClient());
+  v1::RevokeTokenRequest request;
+  request.set_token_id(options.token_id);
+  ASSIGN_OR_RETURN(const v1::RevokeTokenResponse response,
+                   client->RevokeToken(request));
+  context.output().Print(
+      ToJson(response),
+      absl::StrCat("token ", options.token_id,
+                   " is revoked; islands that used it stay: `atoll island "
+                   "revoke RUN ISLAND` ends one\n"));
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+void AddTokenCreate(CLI::App& app, Context& context) {
+  CLI::App* command =
+      app.add_subcommand("create", "Make a join string for one run");
+  command->footer(
+      "Prints the join string, and nothing else, on stdout. Its secret is\n"
+      "shown once: the coordinator keeps only a hash.\n"
+      "Examples:\n"
+      "  atoll token create --run spring --role island --uses 1 --ttl 24h\n"
+      "  atoll token create --run spring --uses 30 --ttl 48h --name 'lab-*' \\\n"
+      "    --weight-share 0.2");
+  auto options = std::make_shared<CreateOptions>();
+  command->add_option("--run", options->run_id, "Id of the run")->required();
+  command
+      ->add_option("--role", options->role,
+                   "island (trains) or reader (queries, pulls)")
+      ->check(CLI::IsMember({"island", "reader"}))
+      ->capture_default_str();
+  command
+      ->add_option("--uses", options->uses, "Machines that may use it")
+      ->check(CLI::Range(int64_t{1}, int64_t{100000}))
+      ->capture_default_str();
+  command
+      ->add_option("--ttl", options->ttl,
+                   "How long it is valid: 30m, 24h; at most 2160h (90 days)")
+      ->capture_default_str();
+  command->add_option("--name", options->name,
+                      "Names that its islands may have: attic, or lab-* with "
+                      "any characters for the *; default: any");
+  command
+      ->add_option("--weight-share", options->weight_share,
+                   "Largest share of a merge's weight that its islands have "
+                   "together, in (0, 1); 0: no limit")
+      ->check(CLI::Range(0.0, 0.999999))
+      ->capture_default_str();
+  command->add_option("--gate", options->gate,
+                      "HOST:PORT of the gate in the string; default: what the "
+                      "gate announces (its --advertise)");
+  SetAction(*command, context, Create, options);
+}
+
+void AddTokenList(CLI::App& app, Context& context) {
+  CLI::App* command = app.add_subcommand("list", "List the join tokens");
+  command->footer("Example:\n  atoll token list --run spring");
+  auto options = std::make_shared<ListOptions>();
+  command->add_option("--run", options->run_id,
+                      "Only tokens of this run; default: all");
+  SetAction(*command, context, List, options);
+}
+
+void AddTokenRevoke(CLI::App& app, Context& context) {
+  CLI::App* command =
+      app.add_subcommand("revoke", "End a join token; its islands stay");
+  command->footer("Example:\n  atoll token revoke 3f9k2m7q1x8z");
+  auto options = std::make_shared<RevokeOptions>();
+  command->add_option("token", options->token_id, "Id of the token")
+      ->required();
+  SetAction(*command, context, Revoke, options);
+}
+
+}  // namespace atl::cli

@@ -1,0 +1,269 @@
+// Enrolment: tokens, certificates, revocation, the audit log.
+
+#include <iterator>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/escaping.h"
+#include "absl/strings/str_cat.h"
+#include "base/layout/ids.h"
+#include "base/status/refusal.h"
+#include "base/status/status_macros.h"
+#include "base/time/proto_time.h"
+#include "coordinator/core/coordinator.h"
+
+namespace atl::coordinator {
+namespace {
+
+constexpr absl::Duration kGateMax = absl::Seconds(30);
+constexpr size_t kGatesMax = 64;
+constexpr size_t kPinBytes = 43;
+constexpr size_t kAddressBytesMax = 300;
+constexpr int kDetailBytesMax = 200;
+
+v1::AuditRecord Describe(absl::string_view action, const std::string& run_id,
+                         const std::string& subject,
+                         const std::string& detail = "") {
+  v1::AuditRecord record;
+  record.set_action(std::string(action));
+  record.set_run_id(run_id);
+  record.set_subject(subject);
+  record.set_detail(detail.substr(0, kDetailBytesMax));
+  return record;
+}
+
+v1::AuditRecord Describe(absl::string_view action,
+                         const v1::CertificateGrant& grant,
+                         const std::string& detail) {
+  v1::AuditRecord record = Describe(action, grant.identity().run_id(),
+                                    grant.identity().name(), detail);
+  record.set_granted_serial(absl::BytesToHexString(grant.serial()));
+  return record;
+}
+
+}  // namespace
+
+EnrolmentRun Coordinator::DescribeRun(const RunMachine& run) const {
+  return {log_history_.cluster_id(), run.state().run_id(),
+          run.state().run_uid()};
+}
+
+std::vector<std::string> Coordinator::ServerAddresses(
+    const RunMachine& run) const {
+  std::vector<std::string> addresses;
+  for (const std::string& id : run.state().server_ids()) {
+    if (const ServerInfo* const server = FindServer(id)) {
+      addresses.push_back(server->address);
+    }
+  }
+  return addresses;
+}
+
+void Coordinator::Audit(const Actor& actor, v1::AuditRecord audit,
+                        absl::Time now) {
+  std::vector<storage::v1::Record> records(1);
+  records[0].mutable_audited();
+  EmitAudited(std::move(records), actor, std::move(audit), now);
+}
+
+void Coordinator::EmitAudited(std::vector<storage::v1::Record> records,
+                              const Actor& actor, v1::AuditRecord audit,
+                              absl::Time now) {
+  if (records.empty()) return;
+  audit.set_actor(actor.name);
+  audit.set_actor_certificate_sha256(actor.certificate_sha256);
+  *audit.mutable_time() = ToProto(now);
+  audit.set_number(own_revision_ + static_cast<int64_t>(records.size()));
+  reasons_.push_back(absl::StrCat(
+      "audit: ", audit.actor(), " ", audit.action(),
+      audit.run_id().empty() ? "" : " run ", audit.run_id(),
+      audit.subject().empty() ? "" : " ", audit.subject()));
+  *records.back().mutable_audit() = std::move(audit);
+  for (storage::v1::Record& record : records) {
+    EmitOwn(std::move(record), now);
+  }
+}
+
+absl::Status Coordinator::AnnounceGate(const v1::AnnounceGateRequest& request,
+                                       const Actor& actor, absl::Time now) {
+  if (request.address().empty() ||
+      request.address().size() > kAddressBytesMax) {
+    return InvalidFields({{"address", "must be host:port"}});
+  }
+  if (request.pin().size() != kPinBytes) {
+    return InvalidFields({{"pin", "must have 43 characters of base64url"}});
+  }
+  std::erase_if(gates_, [now](const auto& gate) {
+    return gate.second.end <= now;
+  });
+  if (gates_.size() >= kGatesMax && !gates_.contains(request.address())) {
+    return Refuse(absl::StatusCode::kResourceExhausted, "TOO_MANY_GATES",
+                  absl::StrCat("the coordinator knows ", kGatesMax, " gates"));
+  }
+  const bool is_new = !gates_.contains(request.address());
+  gates_[request.address()] = {request.address(), request.pin(),
+                               now + kGateMax};
+  if (is_new) {
+    reasons_.push_back(absl::StrCat(actor.name, " is a gate at ",
+                                    absl::CHexEscape(request.address())));
+  }
+  return absl::OkStatus();
+}
+
+absl::StatusOr<v1::ConsumeTokenResponse> Coordinator::ConsumeToken(
+    const v1::ConsumeTokenRequest& request, const Actor& actor,
+    const EnrolmentRandom& random, absl::Time now) {
+  RETURN_IF_ERROR(CheckWritable());
+  // The token first: a stranger learns of no run without one.
+  RETURN_IF_ERROR(enrolments_
+                      .Find(request.token_id(), request.token_secret())
+                      .status());
+  ASSIGN_OR_RETURN(RunMachine* const run, FindRun(request.run_id()));
+  ASSIGN_OR_RETURN(Grant granted, enrolments_.Consume(
+                                      request, DescribeRun(*run), random, now));
+  EmitAudited(std::move(granted.records), actor,
+              Describe("island.enrol", granted.grant,
+                       absl::StrCat("token ", request.token_id())),
+              now);
+  v1::ConsumeTokenResponse response;
+  *response.mutable_grant() = std::move(granted.grant);
+  for (std::string& address : ServerAddresses(*run)) {
+    response.add_server_addresses(std::move(address));
+  }
+  return response;
+}
+
+absl::StatusOr<v1::CheckTokenResponse> Coordinator::CheckToken(
+    const v1::CheckTokenRequest& request, absl::Time now) {
+  v1::CheckTokenResponse response;
+  ASSIGN_OR_RETURN(*response.mutable_token(),
+                   enrolments_.Check(request.token_id(), request.token_secret(),
+                                     request.run_id(), now));
+  ASSIGN_OR_RETURN(const RunMachine* const run, FindRun(request.run_id()));
+  for (std::string& address : ServerAddresses(*run)) {
+    response.add_server_addresses(std::move(address));
+  }
+  return response;
+}
+
+absl::StatusOr<v1::RenewCertificateResponse> Coordinator::RenewCertificate(
+    const v1::RenewCertificateRequest& request, const Actor& actor,
+    const EnrolmentRandom& random, absl::Time now) {
+  RETURN_IF_ERROR(CheckWritable());
+  ASSIGN_OR_RETURN(Grant granted, enrolments_.Renew(request, random, now));
+  EmitAudited(std::move(granted.records), actor,
+              Describe("island.renew", granted.grant, ""), now);
+  v1::RenewCertificateResponse response;
+  *response.mutable_grant() = std::move(granted.grant);
+  const auto run = runs_.find(response.grant().identity().run_id());
+  if (run != runs_.end()) {
+    for (std::string& address : ServerAddresses(*run->second)) {
+      response.add_server_addresses(std::move(address));
+    }
+  }
+  return response;
+}
+
+absl::StatusOr<v1::CreateTokenResponse> Coordinator::CreateToken(
+    const v1::CreateTokenRequest& request, const Actor& actor,
+    absl::Time now) {
+  ASSIGN_OR_RETURN(const RunMachine* const run,
+                   FindRun(request.token().run_id()));
+  RETURN_IF_ERROR(CheckWritable());
+  std::erase_if(gates_, [now](const auto& gate) {
+    return gate.second.end <= now;
+  });
+  if (gates_.empty()) {
+    return Refuse(absl::StatusCode::kFailedPrecondition, "NO_GATE",
+                  "no gate is there to admit anybody: start atoll-gate, and "
+                  "see in its log that it reaches this coordinator");
+  }
+  ASSIGN_OR_RETURN(std::vector<storage::v1::Record> records,
+                   enrolments_.Create(request, DescribeRun(*run), now));
+  const v1::Token& asked = request.token();
+  EmitAudited(std::move(records), actor,
+              Describe("token.create", asked.run_id(), asked.token_id(),
+                       absl::StrCat(asked.use_count_max(), " uses")),
+              now);
+  v1::CreateTokenResponse response;
+  *response.mutable_token() = *enrolments_.FindToken(asked.token_id());
+  response.set_gate_address(gates_.begin()->second.address);
+  response.set_pin(gates_.begin()->second.pin);
+  return response;
+}
+
+absl::StatusOr<v1::RevokeTokenResponse> Coordinator::RevokeToken(
+    const v1::RevokeTokenRequest& request, const Actor& actor,
+    absl::Time now) {
+  RETURN_IF_ERROR(CheckWritable());
+  ASSIGN_OR_RETURN(std::vector<storage::v1::Record> records,
+                   enrolments_.Revoke(request.token_id(), now));
+  v1::RevokeTokenResponse response;
+  *response.mutable_token() = *enrolments_.FindToken(request.token_id());
+  EmitAudited(std::move(records), actor,
+              Describe("token.revoke", response.token().run_id(),
+                       request.token_id()),
+              now);
+  *response.mutable_token() = *enrolments_.FindToken(request.token_id());
+  return response;
+}
+
+absl::Status Coordinator::RevokeIsland(const v1::RevokeIslandRequest& request,
+                                       const Actor& actor, absl::Time now) {
+  RETURN_IF_ERROR(CheckId("island_id", request.island_id()));
+  ASSIGN_OR_RETURN(RunMachine* const run, FindRun(request.run_id()));
+  RETURN_IF_ERROR(CheckWritable());
+  const bool is_member =
+      run->state().FindMember(request.island_id()) != nullptr;
+  if (!is_member && enrolments_.FindIdentity(run->state().run_uid(),
+                                             request.island_id()) == nullptr) {
+    return Refuse(absl::StatusCode::kNotFound, "NO_SUCH_ISLAND",
+                  absl::StrCat("run ", request.run_id(),
+                               " has never had an island ",
+                               request.island_id()));
+  }
+  ASSIGN_OR_RETURN(
+      std::vector<storage::v1::Record> records,
+      enrolments_.RevokeName(DescribeRun(*run), request.island_id()));
+  EmitAudited(std::move(records), actor,
+              Describe("island.revoke", request.run_id(), request.island_id()),
+              now);
+  if (is_member && !run->state().ended()) {
+    RETURN_IF_ERROR(
+        run->Step(event::RemoveIsland{request.island_id()}, now).status());
+  }
+  servers_changed_ = true;
+  return absl::OkStatus();
+}
+
+event::Join Coordinator::MakeJoin(const v1::JoinRequest& request,
+                                  std::string secret, const RunScope& scope,
+                                  const RunMachine& run) const {
+  event::Join join{request, std::move(secret)};
+  const storage::v1::IdentitySet* const identity =
+      scope.enrolled() ? enrolments_.FindIdentity(run.state().run_uid(),
+                                                  request.island_id())
+                       : nullptr;
+  if (identity != nullptr) {
+    join.token_id = identity->token_id();
+    join.weight_share_max = identity->weight_share_max();
+  }
+  return join;
+}
+
+absl::Status Coordinator::CheckScope(const RunScope& scope,
+                                     const std::string& name,
+                                     const RunMachine& run) const {
+  const RunState& state = run.state();
+  RETURN_IF_ERROR(CheckRunScope(scope, state.run_id(), state.run_uid(),
+                                log_history_.cluster_id()));
+  if (name.empty() || !enrolments_.IsRevoked(state.run_uid(), name)) {
+    return absl::OkStatus();
+  }
+  return Refuse(absl::StatusCode::kPermissionDenied, "REVOKED",
+                absl::StrCat("an operator has revoked ", name, " in run ",
+                             state.run_id()));
+}
+
+}  // namespace atl::coordinator

@@ -1,0 +1,392 @@
+// Tokens, grants, revocation and the audit log of a coordinator.
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "base/codec/sha256.h"
+#include "base/status/refusal.h"
+#include "base/time/proto_time.h"
+#include "coordinator/core/coordinator.h"
+#include "coordinator/core/outputs/history.h"
+#include "coordinator/core/testing/run_simulation.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+
+namespace atl::coordinator {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::IsEmpty;
+
+constexpr char kTokenId[] = "abcdefghijkl";
+const Actor kOperator = {"operator:anna", "ca7"};
+const Actor kGate = {"gate:g0", "9a7e"};
+
+std::string Reason(const absl::Status& status) {
+  const std::optional<ErrorReason> reason = GetReason(status);
+  return reason.has_value() ? reason->reason : "";
+}
+
+std::string Hash(const std::string& secret) {
+  const codec::Sha256Digest digest = codec::ComputeSha256(secret);
+  return std::string(digest.begin(), digest.end());
+}
+
+class CoordinatorEnrolmentTest : public ::testing::Test {
+ protected:
+  CoordinatorEnrolmentTest() {
+    Restart();
+    CreateRun("spring", "uid-spring");
+    CreateRun("autumn", "uid-autumn");
+    Announce();
+  }
+
+  void CreateRun(const std::string& run_id, const std::string& uid) {
+    v1::CreateRunRequest request;
+    request.set_run_id(run_id);
+    *request.mutable_spec() = SimpleSpec();
+    ASSERT_TRUE(core_->CreateRun(request, now_, uid).ok());
+    Sync();
+  }
+
+  void Announce() {
+    v1::AnnounceGateRequest gate;
+    gate.set_address("gate.example.org:7402");
+    gate.set_pin(std::string(43, 'p'));
+    ASSERT_TRUE(core_->AnnounceGate(gate, kGate, now_).ok());
+  }
+
+  // The records that a crash loses are those since the last Sync.
+  Effects Sync() {
+    Effects effects = core_->TakeEffects(now_);
+    for (const LogEntry& entry : effects.batch.entries) {
+      entries_.push_back(entry);
+    }
+    for (const HistoryRow& row : effects.batch.history) {
+      if (row.table == HistoryTable::kAudit) audit_.push_back(row);
+    }
+    for (const LogSnapshot& snapshot : effects.batch.snapshots) {
+      snapshots_[snapshot.run_id] = snapshot;
+    }
+    return effects;
+  }
+
+  void Restart() {
+    CoordinatorOptions options;
+    options.snapshots.log_records_max = records_max_;
+    core_ = std::make_unique<Coordinator>(options);
+    std::map<std::string, int64_t> revisions;
+    for (const auto& [run_id, snapshot] : snapshots_) {
+      ASSERT_TRUE(core_->Restore(snapshot).ok());
+      revisions[run_id] = snapshot.snapshot.revision();
+    }
+    for (const LogEntry& entry : entries_) {
+      if (entry.record.revision() <= revisions[entry.run_id]) continue;
+      ASSERT_TRUE(core_->Replay(entry).ok());
+    }
+    core_->Start(now_, {"cluster", absl::StrCat("start", ++starts_)},
+                 static_cast<int64_t>(entries_.size()));
+    Sync();
+  }
+
+  absl::StatusOr<v1::CreateTokenResponse> CreateToken(
+      int64_t uses = 1, const std::string& pattern = "", double share = 0) {
+    v1::CreateTokenRequest request;
+    v1::Token& token = *request.mutable_token();
+    token.set_token_id(kTokenId);
+    token.set_role(v1::ENROLLED_ROLE_ISLAND);
+    token.set_run_id("spring");
+    token.set_use_count_max(uses);
+    token.set_name_pattern(pattern);
+    token.set_weight_share_max(share);
+    *token.mutable_expire_time() = ToProto(now_ + absl::Hours(24));
+    request.set_secret_sha256(Hash("secret"));
+    auto made = core_->CreateToken(request, kOperator, now_);
+    Sync();
+    return made;
+  }
+
+  static v1::ConsumeTokenRequest Request(char key = 'k',
+                                         const std::string& name = "") {
+    v1::ConsumeTokenRequest request;
+    request.set_token_id(kTokenId);
+    request.set_token_secret("secret");
+    request.set_run_id("spring");
+    request.set_role(v1::ENROLLED_ROLE_ISLAND);
+    request.set_name(name);
+    request.set_key_sha256(std::string(32, key));
+    *request.mutable_lifetime() = ToProto(absl::Hours(24));
+    return request;
+  }
+
+  EnrolmentRandom Random() {
+    ++random_;
+    return {absl::StrFormat("%032x", random_), absl::StrFormat("%06x", random_)};
+  }
+
+  absl::StatusOr<v1::CertificateGrant> Consume(
+      const v1::ConsumeTokenRequest& request) {
+    auto response = core_->ConsumeToken(request, kGate, Random(), now_);
+    if (!response.ok()) return response.status();
+    return response->grant();
+  }
+
+  absl::StatusOr<v1::CertificateGrant> Renew(
+      const v1::CertificateGrant& grant, char key = 'k') {
+    v1::RenewCertificateRequest request;
+    *request.mutable_identity() = grant.identity();
+    request.set_key_sha256(std::string(32, key));
+    *request.mutable_lifetime() = ToProto(absl::Hours(24));
+    auto response = core_->RenewCertificate(request, kGate, Random(), now_);
+    if (!response.ok()) return response.status();
+    return response->grant();
+  }
+
+  std::vector<std::string> Actions() {
+    Sync();
+    std::vector<std::string> actions;
+    for (const HistoryRow& row : audit_) {
+      v1::AuditRecord record;
+      EXPECT_TRUE(record.ParseFromString(row.value));
+      EXPECT_EQ(record.number(), row.number);
+      actions.push_back(absl::StrCat(record.actor(), " ", record.action(), " ",
+                                     record.subject()));
+    }
+    return actions;
+  }
+
+  RunScope Scope(const v1::CertificateGrant& grant) const {
+    RunScope scope;
+    scope.cluster_id = grant.identity().cluster_id();
+    scope.run_uid = grant.identity().run_uid();
+    return scope;
+  }
+
+  int64_t records_max_ = 1000;
+  absl::Time now_ = absl::FromUnixSeconds(1'800'000'000);
+  std::unique_ptr<Coordinator> core_;
+  std::vector<LogEntry> entries_;
+  std::map<std::string, LogSnapshot> snapshots_;
+  std::vector<HistoryRow> audit_;
+  int starts_ = 0;
+  int random_ = 0;
+};
+
+TEST_F(CoordinatorEnrolmentTest, GrantsOneCertificateAUseAndKey) {
+  const auto made = CreateToken();
+  ASSERT_TRUE(made.ok()) << made.status();
+  EXPECT_EQ(made->gate_address(), "gate.example.org:7402");
+  const auto first = Consume(Request());
+  ASSERT_TRUE(first.ok()) << first.status();
+  EXPECT_EQ(first->identity().cluster_id(), "cluster");
+  EXPECT_EQ(first->identity().run_uid(), "uid-spring");
+  EXPECT_EQ(first->identity().name(), "island-000001");
+  EXPECT_EQ(first->serial().size(), 16);
+  EXPECT_EQ(FromProto(first->begin_time()), now_ - absl::Minutes(5));
+  EXPECT_EQ(FromProto(first->end_time()), now_ + absl::Hours(24));
+  // The answer was lost: the same key asks again, later.
+  now_ += absl::Seconds(7);
+  EXPECT_EQ(Consume(Request())->SerializeAsString(),
+            first->SerializeAsString());
+  EXPECT_EQ(Reason(Consume(Request('x')).status()), "TOKEN_USED");
+  EXPECT_THAT(Actions(),
+              ElementsAre("operator:anna token.create abcdefghijkl",
+                          "gate:g0 island.enrol island-000001"));
+}
+
+TEST_F(CoordinatorEnrolmentTest, LosesAUseAndItsGrantTogether) {
+  ASSERT_TRUE(CreateToken().ok());
+  ASSERT_TRUE(Consume(Request()).ok());
+  Restart();  // Before the batch was synced.
+  const auto again = Consume(Request('x'));
+  ASSERT_TRUE(again.ok()) << again.status();
+  Sync();
+  Restart();
+  EXPECT_EQ(Consume(Request('x'))->SerializeAsString(),
+            again->SerializeAsString());
+  EXPECT_EQ(Reason(Consume(Request()).status()), "TOKEN_USED");
+}
+
+TEST_F(CoordinatorEnrolmentTest, KeepsEverythingInASnapshot) {
+  records_max_ = 1;
+  Restart();
+  Announce();
+  ASSERT_TRUE(CreateToken(/*uses=*/2).ok());
+  const auto first = Consume(Request());
+  v1::RevokeIslandRequest revoke;
+  revoke.set_run_id("spring");
+  revoke.set_island_id(first->identity().name());
+  ASSERT_TRUE(core_->RevokeIsland(revoke, kOperator, now_).ok());
+  for (int i = 0; i < 3; ++i) {
+    core_->Audit(kOperator, {}, now_);
+    Sync();
+  }
+  ASSERT_TRUE(snapshots_.contains(""));
+  entries_.clear();
+  Restart();
+  EXPECT_EQ(core_->enrolments().ListTokens("spring")[0].use_count(), 1);
+  EXPECT_TRUE(core_->enrolments().IsRevoked("uid-spring",
+                                            first->identity().name()));
+  EXPECT_EQ(Reason(Renew(*first).status()), "REVOKED");
+}
+
+TEST_F(CoordinatorEnrolmentTest, RefusesWhatATokenDoesNotAdmit) {
+  ASSERT_TRUE(CreateToken(/*uses=*/9, "lab-*").ok());
+  v1::ConsumeTokenRequest request = Request();
+  request.set_token_secret("Secret");
+  EXPECT_EQ(Reason(Consume(request).status()), "WRONG_TOKEN");
+  request = Request();
+  request.set_token_id("abcdefghijkx");
+  EXPECT_EQ(Reason(Consume(request).status()), "WRONG_TOKEN");
+  request = Request();
+  request.set_run_id("autumn");
+  EXPECT_EQ(Reason(Consume(request).status()), "TOKEN_OTHER_RUN");
+  request = Request();
+  request.set_role(v1::ENROLLED_ROLE_READER);
+  EXPECT_EQ(Reason(Consume(request).status()), "TOKEN_OTHER_ROLE");
+  EXPECT_EQ(Reason(Consume(Request('k', "attic")).status()), "TOKEN_OTHER_NAME");
+  EXPECT_EQ(Reason(Consume(Request('k', "Lab")).status()), "INVALID_FIELDS");
+  request = Request();
+  request.set_key_sha256("short");
+  EXPECT_EQ(Reason(Consume(request).status()), "INVALID_FIELDS");
+  request = Request();
+  request.mutable_lifetime()->set_seconds(7 * 86400);
+  EXPECT_EQ(Reason(Consume(request).status()), "INVALID_FIELDS");
+  EXPECT_EQ(Consume(Request('k', "lab-1"))->identity().name(), "lab-1");
+  EXPECT_EQ(Reason(Consume(Request('x', "lab-1")).status()), "NAME_TAKEN");
+  EXPECT_EQ(Reason(Consume(Request('k', "lab-2")).status()), "TOKEN_OTHER_NAME");
+  EXPECT_EQ(core_->enrolments().ListTokens("")[0].use_count(), 1);
+  now_ += absl::Hours(24);
+  EXPECT_EQ(Reason(Consume(Request('y')).status()), "TOKEN_EXPIRED");
+}
+
+TEST_F(CoordinatorEnrolmentTest, RefusesARevokedTokenAndKeepsItsIslands) {
+  ASSERT_TRUE(CreateToken(/*uses=*/2).ok());
+  const auto grant = Consume(Request());
+  v1::RevokeTokenRequest revoke;
+  revoke.set_token_id(kTokenId);
+  ASSERT_TRUE(core_->RevokeToken(revoke, kOperator, now_).ok());
+  EXPECT_EQ(Reason(Consume(Request('x')).status()), "TOKEN_REVOKED");
+  EXPECT_TRUE(Renew(*grant).ok());
+  revoke.set_token_id("abcdefghijkx");
+  EXPECT_EQ(Reason(core_->RevokeToken(revoke, kOperator, now_).status()),
+            "NO_SUCH_TOKEN");
+}
+
+TEST_F(CoordinatorEnrolmentTest, RenewsUntilThirtyDaysAfterTheEnd) {
+  ASSERT_TRUE(CreateToken().ok());
+  const auto first = Consume(Request());
+  now_ += absl::Hours(16);
+  const auto second = Renew(*first);
+  ASSERT_TRUE(second.ok()) << second.status();
+  EXPECT_NE(second->serial(), first->serial());
+  EXPECT_EQ(FromProto(second->end_time()), now_ + absl::Hours(24));
+  EXPECT_EQ(Reason(Renew(*first, 'x').status()), "NOT_ENROLLED");
+  v1::CertificateGrant other = *first;
+  other.mutable_identity()->set_name("attic");
+  EXPECT_EQ(Reason(Renew(other).status()), "NOT_ENROLLED");
+  other = *first;
+  other.mutable_identity()->set_run_uid("uid-autumn");
+  EXPECT_EQ(Reason(Renew(other).status()), "NOT_ENROLLED");
+  now_ += absl::Hours(24 * 31) - absl::Seconds(1);
+  const auto third = Renew(*second);
+  ASSERT_TRUE(third.ok()) << third.status();
+  now_ += absl::Hours(24 * 31);
+  EXPECT_EQ(Reason(Renew(*third).status()), "TOO_OLD");
+}
+
+TEST_F(CoordinatorEnrolmentTest, BindsACertificateToItsRun) {
+  ASSERT_TRUE(CreateToken().ok());
+  const auto grant = Consume(Request());
+  RunMachine& spring = **core_->FindRun("spring");
+  RunMachine& autumn = **core_->FindRun("autumn");
+  const std::string& name = grant->identity().name();
+  EXPECT_TRUE(core_->CheckScope(Scope(*grant), name, spring).ok());
+  EXPECT_EQ(Reason(core_->CheckScope(Scope(*grant), name, autumn)),
+            "NOT_YOUR_RUN");
+  RunScope other_cluster = Scope(*grant);
+  other_cluster.cluster_id = "other";
+  EXPECT_EQ(Reason(core_->CheckScope(other_cluster, name, spring)),
+            "NOT_YOUR_RUN");
+  EXPECT_TRUE(core_->CheckScope({.any = true}, "attic", autumn).ok());
+}
+
+TEST_F(CoordinatorEnrolmentTest, RevokesAnIslandForGood) {
+  ASSERT_TRUE(CreateToken(/*uses=*/5).ok());
+  const auto grant = Consume(Request('k', "attic"));
+  v1::RevokeIslandRequest revoke;
+  revoke.set_run_id("spring");
+  revoke.set_island_id("attic");
+  ASSERT_TRUE(core_->RevokeIsland(revoke, kOperator, now_).ok());
+  EXPECT_TRUE(Sync().servers_changed);
+  RunMachine& run = **core_->FindRun("spring");
+  EXPECT_EQ(Reason(core_->CheckScope(Scope(*grant), "attic", run)), "REVOKED");
+  EXPECT_EQ(Reason(core_->CheckScope({.any = true}, "attic", run)), "REVOKED");
+  EXPECT_EQ(Reason(Renew(*grant).status()), "REVOKED");
+  EXPECT_EQ(Reason(Consume(Request('k', "attic")).status()), "REVOKED");
+  EXPECT_EQ(Reason(Consume(Request('x', "attic")).status()), "REVOKED");
+  EXPECT_THAT(core_->enrolments().RevokedNames("uid-spring"),
+              ElementsAre("attic"));
+  EXPECT_THAT(core_->enrolments().RevokedNames("uid-autumn"), IsEmpty());
+  revoke.set_island_id("cellar");
+  EXPECT_EQ(Reason(core_->RevokeIsland(revoke, kOperator, now_)),
+            "NO_SUCH_ISLAND");
+}
+
+TEST_F(CoordinatorEnrolmentTest, ForgetsTokensAndNamesOfADeletedRun) {
+  ASSERT_TRUE(CreateToken(/*uses=*/2).ok());
+  const auto grant = Consume(Request());
+  ASSERT_TRUE(
+      (*core_->FindRun("spring"))->Step(event::Cancel{}, now_).ok());
+  ASSERT_TRUE(core_->DeleteRun("spring", "", now_).ok());
+  Sync();
+  CreateRun("spring", "uid-again");
+  EXPECT_EQ(Reason(Consume(Request('x')).status()), "WRONG_TOKEN");
+  EXPECT_EQ(Reason(Renew(*grant).status()), "NOT_ENROLLED");
+  EXPECT_EQ(Reason(core_->CheckScope(Scope(*grant), "x",
+                                     **core_->FindRun("spring"))),
+            "NOT_YOUR_RUN");
+}
+
+TEST_F(CoordinatorEnrolmentTest, MakesATokenOnceAndOnlyWithAGate) {
+  ASSERT_TRUE(CreateToken().ok());
+  ASSERT_TRUE(CreateToken().ok());  // Asked again.
+  EXPECT_EQ(core_->enrolments().ListTokens("").size(), 1);
+  EXPECT_EQ(Reason(CreateToken(1, "a*b*").status()), "INVALID_FIELDS");
+  EXPECT_EQ(Reason(CreateToken(0).status()), "INVALID_FIELDS");
+  EXPECT_EQ(Reason(CreateToken(1, "", 1).status()), "INVALID_FIELDS");
+  now_ += absl::Seconds(31);
+  EXPECT_EQ(Reason(CreateToken().status()), "NO_GATE");
+}
+
+TEST_F(CoordinatorEnrolmentTest, TrimsTheAuditLog) {
+  HistoryTrim newest;
+  for (int i = 0; i < 103'000; ++i) {
+    core_->Audit(kOperator, {}, now_);
+    if (i % 100 != 0) continue;
+    for (const HistoryTrim& trim : core_->TakeEffects(now_).batch.trims) {
+      newest = trim;
+    }
+  }
+  EXPECT_EQ(newest.table, HistoryTable::kAudit);
+  EXPECT_EQ(newest.end, 102'400 - kAuditKept);
+}
+
+TEST(FitsPatternTest, TakesOneStarForAnyCharacters) {
+  EXPECT_TRUE(FitsPattern("", "attic"));
+  EXPECT_TRUE(FitsPattern("attic", "attic"));
+  EXPECT_FALSE(FitsPattern("attic", "attic-2"));
+  EXPECT_TRUE(FitsPattern("lab-*", "lab-"));
+  EXPECT_TRUE(FitsPattern("a*c", "attic"));
+  EXPECT_FALSE(FitsPattern("ab*ba", "aba"));
+}
+
+}  // namespace
+}  // namespace atl::coordinator

@@ -1,0 +1,535 @@
+#include "coordinator/core/enrolment/enrolments.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "absl/strings/escaping.h"
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_replace.h"
+#include "base/codec/sha256.h"
+#include "base/layout/ids.h"
+#include "base/status/refusal.h"
+#include "base/status/status_macros.h"
+#include "base/time/proto_time.h"
+
+namespace atl::coordinator {
+namespace {
+
+constexpr size_t kTokenIdBytes = 12;
+constexpr size_t kHashBytes = 32;
+constexpr size_t kSecretBytesMax = 64;
+constexpr int64_t kUsesMax = 100'000;
+constexpr absl::Duration kLifetimeMin = absl::Seconds(5);
+constexpr absl::Duration kLifetimeMax = absl::Hours(24);
+// A common name is "atoll:island:NAME", of at most 64 bytes.
+constexpr size_t kNameBytesMax = 51;
+constexpr size_t kSuffixDigits = 6;
+
+std::string Hash(absl::string_view secret) {
+  const codec::Sha256Digest digest = codec::ComputeSha256(secret);
+  return std::string(digest.begin(), digest.end());
+}
+
+absl::Status CheckTokenId(const std::string& id) {
+  RETURN_IF_ERROR(CheckId("token_id", id));
+  if (id.size() == kTokenIdBytes) return absl::OkStatus();
+  return InvalidFields({{"token_id", "must have 12 characters of [a-z0-9]"}});
+}
+
+absl::Status CheckKey(absl::string_view key_sha256) {
+  if (key_sha256.size() == kHashBytes) return absl::OkStatus();
+  return InvalidFields({{"key_sha256", "must have 32 bytes"}});
+}
+
+absl::Status Forbidden(absl::string_view reason, absl::string_view message) {
+  return Refuse(absl::StatusCode::kPermissionDenied, reason, message);
+}
+
+absl::string_view Name(v1::EnrolledRole role) {
+  return role == v1::ENROLLED_ROLE_READER ? "reader" : "island";
+}
+
+// The serial number's bytes: positive, and always 16 of them.
+std::string ToSerial(const EnrolmentRandom& random) {
+  std::string serial = absl::HexStringToBytes(random.serial);
+  serial.resize(16, '\0');
+  serial[0] = static_cast<char>((serial[0] & 0x3f) | 0x40);
+  return serial;
+}
+
+absl::Status SetCertificate(const google::protobuf::Duration& lifetime,
+                            const EnrolmentRandom& random, absl::Time now,
+                            v1::CertificateGrant& grant) {
+  const absl::Duration asked = FromProto(lifetime);
+  if (asked < kLifetimeMin || asked > kLifetimeMax) {
+    return InvalidFields(
+        {{"lifetime", "must be at least 5 s and at most 24 h"}});
+  }
+  grant.set_serial(ToSerial(random));
+  // X.509 has no fractions of a second.
+  const absl::Time second = absl::FromUnixSeconds(absl::ToUnixSeconds(now));
+  *grant.mutable_begin_time() = ToProto(second - kCertificateBack);
+  *grant.mutable_end_time() = ToProto(second + asked);
+  return absl::OkStatus();
+}
+
+absl::Status CheckPattern(absl::string_view pattern) {
+  if (pattern.empty()) return absl::OkStatus();
+  const std::string name =
+      absl::StrReplaceAll(pattern, {{"*", std::string(kSuffixDigits, '0')}});
+  if (std::count(pattern.begin(), pattern.end(), '*') <= 1 &&
+      ValidateId("", name).ok() && name.size() <= kNameBytesMax) {
+    return absl::OkStatus();
+  }
+  return InvalidFields({{"token.name_pattern",
+                         "must be an island's id of at most 45 characters, "
+                         "with at most one *, for example attic or lab-*"}});
+}
+
+// `is_repeat`: the caller has consumed a use before.
+absl::Status CheckUsable(const v1::Token& token, const std::string& run_id,
+                         bool is_repeat, absl::Time now) {
+  if (token.run_id() != run_id) {
+    return Forbidden("TOKEN_OTHER_RUN",
+                     absl::StrCat("the token is for the run ", token.run_id(),
+                                  ", not for ", run_id.substr(0, 64)));
+  }
+  if (token.has_revoke_time()) {
+    return Forbidden("TOKEN_REVOKED",
+                     "the operator has revoked the token: ask for a new join "
+                     "string");
+  }
+  if (const absl::Time end = FromProto(token.expire_time()); now >= end) {
+    return Forbidden(
+        "TOKEN_EXPIRED",
+        absl::StrCat(
+            "the token expired at ",
+            absl::FormatTime(absl::RFC3339_sec, end, absl::UTCTimeZone()),
+            ": ask the operator for a new join string"));
+  }
+  if (!is_repeat && token.use_count() >= token.use_count_max()) {
+    return Forbidden(
+        "TOKEN_USED",
+        absl::StrCat("the token was used ", token.use_count(), " of ",
+                     token.use_count_max(),
+                     " times: ask the operator for a new join string"));
+  }
+  return absl::OkStatus();
+}
+
+// A grant to the key of `known`, with the next certificate.
+absl::StatusOr<Grant> Extend(const storage::v1::IdentitySet& known,
+                             const google::protobuf::Duration& lifetime,
+                             const EnrolmentRandom& random, absl::Time now) {
+  Grant granted;
+  granted.grant = known.grant();
+  RETURN_IF_ERROR(SetCertificate(lifetime, random, now, granted.grant));
+  storage::v1::IdentitySet& renewed =
+      *granted.records.emplace_back().mutable_identity_set();
+  renewed = known;
+  *renewed.mutable_grant() = granted.grant;
+  return granted;
+}
+
+}  // namespace
+
+bool FitsPattern(absl::string_view pattern, absl::string_view name) {
+  if (pattern.empty()) return true;
+  const size_t star = pattern.find('*');
+  if (star == absl::string_view::npos) return name == pattern;
+  return name.size() + 1 >= pattern.size() &&
+         absl::StartsWith(name, pattern.substr(0, star)) &&
+         absl::EndsWith(name, pattern.substr(star + 1));
+}
+
+// --- Durable -----------------------------------------------------------------
+
+void Enrolments::Apply(const storage::v1::Record& record) {
+  if (record.has_token_set()) {
+    tokens_[record.token_set().token().token_id()] = record.token_set();
+  } else if (record.has_token_forgotten()) {
+    tokens_.erase(record.token_forgotten().token_id());
+  } else if (record.has_identity_set()) {
+    const v1::EnrolledIdentity& identity =
+        record.identity_set().grant().identity();
+    storage::v1::IdentitySet& set =
+        identities_[{identity.run_uid(), identity.name()}];
+    if (record.identity_set().revoked() && !set.revoked()) {
+      ++revoked_counts_[identity.run_uid()];
+    }
+    set = record.identity_set();
+  } else if (record.has_run_deleted()) {
+    const std::string& uid = record.run_deleted().run_uid();
+    identities_.erase(identities_.lower_bound({uid, ""}),
+                      identities_.lower_bound({uid + '\0', ""}));
+    revoked_counts_.erase(uid);
+    std::erase_if(tokens_, [&uid](const auto& token) {
+      return token.second.token().run_uid() == uid;
+    });
+  }
+}
+
+void Enrolments::Restore(const storage::v1::CoordinatorSnapshot& snapshot) {
+  storage::v1::Record record;
+  for (const storage::v1::TokenSet& token : snapshot.tokens()) {
+    *record.mutable_token_set() = token;
+    Apply(record);
+  }
+  for (const storage::v1::IdentitySet& identity : snapshot.identities()) {
+    *record.mutable_identity_set() = identity;
+    Apply(record);
+  }
+}
+
+void Enrolments::AddTo(storage::v1::CoordinatorSnapshot& snapshot) const {
+  for (const auto& [id, token] : tokens_) *snapshot.add_tokens() = token;
+  for (const auto& [key, identity] : identities_) {
+    *snapshot.add_identities() = identity;
+  }
+}
+
+// --- Decisions ---------------------------------------------------------------
+
+absl::StatusOr<const storage::v1::TokenSet*> Enrolments::FindBySecret(
+    const std::string& token_id, absl::string_view secret) const {
+  RETURN_IF_ERROR(CheckTokenId(token_id));
+  const auto found = tokens_.find(token_id);
+  // One answer for both, so that nobody can search for ids.
+  if (found == tokens_.end() || secret.size() > kSecretBytesMax ||
+      Hash(secret) != found->second.secret_sha256()) {
+    return Refuse(absl::StatusCode::kUnauthenticated, "WRONG_TOKEN",
+                  "the coordinator knows no such token: check that the join "
+                  "string is complete, or ask the operator for a new one");
+  }
+  return &found->second;
+}
+
+const storage::v1::IdentitySet* Enrolments::FindEarlier(
+    const v1::Token& token, const std::string& key_sha256) const {
+  for (auto it = identities_.lower_bound({token.run_uid(), ""});
+       it != identities_.end() && it->first.first == token.run_uid(); ++it) {
+    if (it->second.token_id() == token.token_id() &&
+        it->second.key_sha256() == key_sha256) {
+      return &it->second;
+    }
+  }
+  return nullptr;
+}
+
+absl::StatusOr<std::string> Enrolments::ChooseName(
+    const v1::Token& token, const v1::ConsumeTokenRequest& request,
+    const EnrolmentRandom& random) const {
+  if (!request.name().empty()) {
+    RETURN_IF_ERROR(CheckId("name", request.name()));
+    if (request.name().size() > kNameBytesMax) {
+      return InvalidFields({{"name", "must have at most 51 characters"}});
+    }
+    if (FitsPattern(token.name_pattern(), request.name())) {
+      return request.name();
+    }
+    return Forbidden("TOKEN_OTHER_NAME",
+                     absl::StrCat("the token is for the name ",
+                                  token.name_pattern(), ", not for ",
+                                  request.name(),
+                                  ": leave out --island-id"));
+  }
+  const std::string pattern = token.name_pattern().empty()
+                                  ? absl::StrCat(Name(token.role()), "-*")
+                                  : token.name_pattern();
+  return absl::StrReplaceAll(
+      pattern, {{"*", random.name_suffix.substr(0, kSuffixDigits)}});
+}
+
+absl::Status Enrolments::CheckName(const EnrolmentRun& run,
+                                   const std::string& name,
+                                   const std::string& key_sha256,
+                                   absl::Time now) const {
+  const auto* const other = FindIdentity(run.run_uid, name);
+  if (other == nullptr) {
+    if (identities_.size() < kIdentitiesMax) return absl::OkStatus();
+    return Refuse(absl::StatusCode::kResourceExhausted, "TOO_MANY_IDENTITIES",
+                  absl::StrCat("the coordinator knows ", kIdentitiesMax,
+                               " enrolled islands, the most it can: the "
+                               "operator may delete ended runs"));
+  }
+  if (other->revoked()) {
+    return Forbidden("REVOKED",
+                     absl::StrCat("an operator has revoked the name ", name,
+                                  " in this run: choose another"));
+  }
+  if (other->key_sha256() != key_sha256 &&
+      now < FromProto(other->grant().end_time()) + kRenewableAfterEnd) {
+    return Refuse(absl::StatusCode::kAlreadyExists, "NAME_TAKEN",
+                  absl::StrCat("another machine is enrolled as ", name,
+                               " in this run: choose another --island-id"));
+  }
+  return absl::OkStatus();
+}
+
+absl::StatusOr<Grant> Enrolments::Repeat(
+    const v1::ConsumeTokenRequest& request,
+    const storage::v1::IdentitySet& earlier, const EnrolmentRandom& random,
+    absl::Time now) {
+  const std::string& name = earlier.grant().identity().name();
+  if (!request.name().empty() && request.name() != name) {
+    return Forbidden("TOKEN_OTHER_NAME",
+                     absl::StrCat("this key is enrolled as ", name));
+  }
+  if (earlier.revoked()) {
+    return Forbidden("REVOKED",
+                     absl::StrCat("an operator has revoked ", name));
+  }
+  if (now < FromProto(earlier.grant().end_time())) {
+    return Grant{earlier.grant(), {}};
+  }
+  return Extend(earlier, request.lifetime(), random, now);
+}
+
+absl::StatusOr<Grant> Enrolments::Consume(
+    const v1::ConsumeTokenRequest& request, const EnrolmentRun& run,
+    const EnrolmentRandom& random, absl::Time now) const {
+  RETURN_IF_ERROR(CheckKey(request.key_sha256()));
+  ASSIGN_OR_RETURN(const storage::v1::TokenSet* const set,
+                   FindBySecret(request.token_id(), request.token_secret()));
+  const v1::Token& token = set->token();
+  const auto* const earlier = FindEarlier(token, request.key_sha256());
+  RETURN_IF_ERROR(
+      CheckUsable(token, request.run_id(), earlier != nullptr, now));
+  if (token.run_uid() != run.run_uid) {
+    return Forbidden("TOKEN_OTHER_RUN",
+                     absl::StrCat("the token is for a run ", run.run_id,
+                                  " that was deleted; another has its id now"));
+  }
+  if (request.role() != token.role()) {
+    return Forbidden("TOKEN_OTHER_ROLE",
+                     absl::StrCat("the token admits to the role ",
+                                  Name(token.role()), " and no other"));
+  }
+  if (earlier != nullptr) return Repeat(request, *earlier, random, now);
+  ASSIGN_OR_RETURN(const std::string name, ChooseName(token, request, random));
+  RETURN_IF_ERROR(CheckName(run, name, request.key_sha256(), now));
+  Grant granted;
+  v1::EnrolledIdentity& identity = *granted.grant.mutable_identity();
+  identity.set_cluster_id(run.cluster_id);
+  identity.set_run_id(run.run_id);
+  identity.set_run_uid(run.run_uid);
+  identity.set_role(token.role());
+  identity.set_name(name);
+  RETURN_IF_ERROR(
+      SetCertificate(request.lifetime(), random, now, granted.grant));
+  storage::v1::TokenSet& used =
+      *granted.records.emplace_back().mutable_token_set();
+  used = *set;
+  used.mutable_token()->set_use_count(token.use_count() + 1);
+  storage::v1::IdentitySet& made =
+      *granted.records.emplace_back().mutable_identity_set();
+  *made.mutable_grant() = granted.grant;
+  made.set_key_sha256(request.key_sha256());
+  made.set_token_id(token.token_id());
+  made.set_weight_share_max(token.weight_share_max());
+  return granted;
+}
+
+absl::StatusOr<v1::Token> Enrolments::Find(const std::string& token_id,
+                                           absl::string_view secret) const {
+  ASSIGN_OR_RETURN(const storage::v1::TokenSet* const set,
+                   FindBySecret(token_id, secret));
+  return set->token();
+}
+
+absl::StatusOr<v1::Token> Enrolments::Check(const std::string& token_id,
+                                            absl::string_view secret,
+                                            const std::string& run_id,
+                                            absl::Time now) const {
+  ASSIGN_OR_RETURN(const storage::v1::TokenSet* const set,
+                   FindBySecret(token_id, secret));
+  RETURN_IF_ERROR(
+      CheckUsable(set->token(), run_id, /*is_repeat=*/false, now));
+  return set->token();
+}
+
+absl::StatusOr<Grant> Enrolments::Renew(
+    const v1::RenewCertificateRequest& request, const EnrolmentRandom& random,
+    absl::Time now) const {
+  RETURN_IF_ERROR(CheckKey(request.key_sha256()));
+  const v1::EnrolledIdentity& asked = request.identity();
+  const auto* const known = FindIdentity(asked.run_uid(), asked.name());
+  if (known == nullptr || known->key_sha256() != request.key_sha256() ||
+      known->grant().identity().role() != asked.role() ||
+      known->grant().identity().cluster_id() != asked.cluster_id()) {
+    return Refuse(absl::StatusCode::kNotFound, "NOT_ENROLLED",
+                  absl::StrCat("the coordinator does not know ",
+                               asked.name().substr(0, 64),
+                               " with this key: its run was deleted, or "
+                               "another machine has the name. Ask the operator "
+                               "for a new join string"));
+  }
+  if (known->revoked()) {
+    return Forbidden("REVOKED",
+                     absl::StrCat("an operator has revoked ", asked.name()));
+  }
+  if (now >= FromProto(known->grant().end_time()) + kRenewableAfterEnd) {
+    return Forbidden("TOO_OLD",
+                     "the certificate expired more than 30 days ago: ask the "
+                     "operator for a new join string");
+  }
+  return Extend(*known, request.lifetime(), random, now);
+}
+
+absl::StatusOr<std::vector<storage::v1::Record>> Enrolments::Create(
+    const v1::CreateTokenRequest& request, const EnrolmentRun& run,
+    absl::Time now) const {
+  const v1::Token& asked = request.token();
+  RETURN_IF_ERROR(CheckTokenId(asked.token_id()));
+  RETURN_IF_ERROR(CheckPattern(asked.name_pattern()));
+  const absl::Time end = FromProto(asked.expire_time());
+  std::vector<FieldViolation> wrong;
+  if (request.secret_sha256().size() != kHashBytes) {
+    wrong.push_back({"secret_sha256", "must have 32 bytes"});
+  }
+  if (asked.role() != v1::ENROLLED_ROLE_ISLAND &&
+      asked.role() != v1::ENROLLED_ROLE_READER) {
+    wrong.push_back({"token.role", "must be island or reader"});
+  }
+  if (asked.use_count_max() < 1 || asked.use_count_max() > kUsesMax) {
+    wrong.push_back({"token.use_count_max", "must be in [1, 100000]"});
+  }
+  if (!(end > now && end <= now + kTokenTtlMax)) {
+    wrong.push_back({"token.expire_time",
+                     "must be in the future, at most 90 days ahead"});
+  }
+  const double share = asked.weight_share_max();
+  if (!(share >= 0 && share < 1)) {
+    wrong.push_back({"token.weight_share_max",
+                     "must be in (0, 1), or 0 for no limit"});
+  }
+  if (!wrong.empty()) return InvalidFields(wrong);
+  std::vector<storage::v1::Record> records;
+  if (const auto old = tokens_.find(asked.token_id()); old != tokens_.end()) {
+    if (old->second.secret_sha256() == request.secret_sha256() &&
+        old->second.token().run_uid() == run.run_uid) {
+      return records;
+    }
+    return Refuse(absl::StatusCode::kAlreadyExists, "TOKEN_EXISTS",
+                  absl::StrCat("there is another token ", asked.token_id()));
+  }
+  if (tokens_.size() >= kTokensMax) {
+    const auto ended = std::find_if(
+        tokens_.begin(), tokens_.end(), [now](const auto& item) {
+          const v1::Token& token = item.second.token();
+          return token.has_revoke_time() ||
+                 now >= FromProto(token.expire_time()) ||
+                 token.use_count() >= token.use_count_max();
+        });
+    if (ended == tokens_.end()) {
+      return Refuse(absl::StatusCode::kResourceExhausted, "TOO_MANY_TOKENS",
+                    absl::StrCat(kTokensMax,
+                                 " tokens are valid, the most that can be: "
+                                 "revoke some, or give one more --uses"));
+    }
+    records.emplace_back().mutable_token_forgotten()->set_token_id(
+        ended->first);
+  }
+  storage::v1::TokenSet& made =
+      *records.emplace_back().mutable_token_set();
+  v1::Token& token = *made.mutable_token();
+  token = asked;
+  token.set_run_id(run.run_id);
+  token.set_run_uid(run.run_uid);
+  token.set_use_count(0);
+  token.clear_revoke_time();
+  *token.mutable_create_time() = ToProto(now);
+  made.set_secret_sha256(request.secret_sha256());
+  return records;
+}
+
+absl::StatusOr<std::vector<storage::v1::Record>> Enrolments::Revoke(
+    const std::string& token_id, absl::Time now) const {
+  const auto found = tokens_.find(token_id);
+  if (found == tokens_.end()) {
+    return Refuse(absl::StatusCode::kNotFound, "NO_SUCH_TOKEN",
+                  absl::StrCat("there is no token \"", token_id.substr(0, 64),
+                               "\": `atoll token list` shows those there are"));
+  }
+  std::vector<storage::v1::Record> records;
+  if (found->second.token().has_revoke_time()) return records;
+  storage::v1::TokenSet& set = *records.emplace_back().mutable_token_set();
+  set = found->second;
+  *set.mutable_token()->mutable_revoke_time() = ToProto(now);
+  return records;
+}
+
+absl::StatusOr<std::vector<storage::v1::Record>> Enrolments::RevokeName(
+    const EnrolmentRun& run, const std::string& name) const {
+  std::vector<storage::v1::Record> records;
+  if (IsRevoked(run.run_uid, name)) return records;
+  const auto count = revoked_counts_.find(run.run_uid);
+  if (count != revoked_counts_.end() && count->second >= kRevokedARunMax) {
+    return Refuse(absl::StatusCode::kResourceExhausted, "TOO_MANY_REVOKED",
+                  absl::StrCat("run ", run.run_id, " has ", kRevokedARunMax,
+                               " revoked islands, the most it can: revoke the "
+                               "token that they used"));
+  }
+  storage::v1::IdentitySet& set =
+      *records.emplace_back().mutable_identity_set();
+  if (const auto* const known = FindIdentity(run.run_uid, name)) {
+    set = *known;
+  } else {
+    v1::EnrolledIdentity& identity = *set.mutable_grant()->mutable_identity();
+    identity.set_cluster_id(run.cluster_id);
+    identity.set_run_id(run.run_id);
+    identity.set_run_uid(run.run_uid);
+    identity.set_role(v1::ENROLLED_ROLE_ISLAND);
+    identity.set_name(name);
+  }
+  set.set_revoked(true);
+  return records;
+}
+
+// --- Queries -----------------------------------------------------------------
+
+const v1::Token* Enrolments::FindToken(const std::string& token_id) const {
+  const auto found = tokens_.find(token_id);
+  return found == tokens_.end() ? nullptr : &found->second.token();
+}
+
+const storage::v1::IdentitySet* Enrolments::FindIdentity(
+    const std::string& run_uid, const std::string& name) const {
+  const auto found = identities_.find({run_uid, name});
+  return found == identities_.end() ? nullptr : &found->second;
+}
+
+bool Enrolments::IsRevoked(const std::string& run_uid,
+                           const std::string& name) const {
+  const auto* const identity = FindIdentity(run_uid, name);
+  return identity != nullptr && identity->revoked();
+}
+
+std::vector<std::string> Enrolments::RevokedNames(
+    const std::string& run_uid) const {
+  std::vector<std::string> names;
+  if (!revoked_counts_.contains(run_uid)) return names;
+  for (auto it = identities_.lower_bound({run_uid, ""});
+       it != identities_.end() && it->first.first == run_uid; ++it) {
+    if (it->second.revoked()) names.push_back(it->first.second);
+  }
+  return names;
+}
+
+std::vector<v1::Token> Enrolments::ListTokens(const std::string& run_id) const {
+  std::vector<v1::Token> tokens;
+  for (const auto& [id, set] : tokens_) {
+    if (run_id.empty() || set.token().run_id() == run_id) {
+      tokens.push_back(set.token());
+    }
+  }
+  std::stable_sort(tokens.begin(), tokens.end(),
+                   [](const v1::Token& a, const v1::Token& b) {
+                     return FromProto(a.create_time()) >
+                            FromProto(b.create_time());
+                   });
+  return tokens;
+}
+
+}  // namespace atl::coordinator

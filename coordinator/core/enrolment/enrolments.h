@@ -1,0 +1,131 @@
+// Tokens and enrolled names: who may become an island of which run.
+//
+// Durable: Apply is the only change. A decision returns the records that carry
+// it out, so that a token's use and the name that it makes are in one batch.
+//
+// Pure. Thread-compatible.
+
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+#include "absl/time/time.h"
+#include "atoll/storage/v1/coordinator_records.pb.h"
+#include "atoll/v1/enrolment_service.pb.h"
+
+namespace atl::coordinator {
+
+inline constexpr int64_t kTokensMax = 4096;
+inline constexpr int64_t kIdentitiesMax = 16384;
+inline constexpr int64_t kRevokedARunMax = 1024;
+// A certificate that ended longer ago cannot be renewed, and its name is free
+// for another key.
+inline constexpr absl::Duration kRenewableAfterEnd = absl::Hours(24 * 30);
+inline constexpr absl::Duration kTokenTtlMax = absl::Hours(24 * 90);
+// How far back certificates begin: the clocks of two machines differ.
+inline constexpr absl::Duration kCertificateBack = absl::Minutes(5);
+
+// A run as enrolment sees it.
+struct EnrolmentRun {
+  std::string cluster_id;
+  std::string run_id;
+  std::string run_uid;
+};
+
+// Random values for one decision, made by the caller.
+struct EnrolmentRandom {
+  std::string serial;       // 32 hex digits.
+  std::string name_suffix;  // At least 6 hex digits.
+};
+
+// What a decision returns: the answer, and the records to append. No records:
+// the answer was given before.
+struct Grant {
+  v1::CertificateGrant grant;
+  std::vector<storage::v1::Record> records;
+};
+
+class Enrolments {
+ public:
+  // --- Durable ---------------------------------------------------------------
+
+  // Takes token_set, token_forgotten, identity_set, run_deleted; ignores others.
+  void Apply(const storage::v1::Record& record);
+  void Restore(const storage::v1::CoordinatorSnapshot& snapshot);
+  void AddTo(storage::v1::CoordinatorSnapshot& snapshot) const;
+
+  // --- Decisions: errors as enrolment_service.proto has them -----------------
+
+  // The token with this id and secret, whether or not it still admits.
+  absl::StatusOr<v1::Token> Find(const std::string& token_id,
+                                 absl::string_view secret) const;
+  absl::StatusOr<Grant> Consume(const v1::ConsumeTokenRequest& request,
+                                const EnrolmentRun& run,
+                                const EnrolmentRandom& random,
+                                absl::Time now) const;
+  absl::StatusOr<v1::Token> Check(const std::string& token_id,
+                                  absl::string_view secret,
+                                  const std::string& run_id,
+                                  absl::Time now) const;
+  absl::StatusOr<Grant> Renew(const v1::RenewCertificateRequest& request,
+                              const EnrolmentRandom& random,
+                              absl::Time now) const;
+  // Records of a new token; none if the same token is there.
+  absl::StatusOr<std::vector<storage::v1::Record>> Create(
+      const v1::CreateTokenRequest& request, const EnrolmentRun& run,
+      absl::Time now) const;
+  absl::StatusOr<std::vector<storage::v1::Record>> Revoke(
+      const std::string& token_id, absl::Time now) const;
+  // RESOURCE_EXHAUSTED: the run has kRevokedARunMax revoked names.
+  absl::StatusOr<std::vector<storage::v1::Record>> RevokeName(
+      const EnrolmentRun& run, const std::string& name) const;
+
+  // --- Queries ---------------------------------------------------------------
+
+  // Null: there is none.
+  const v1::Token* FindToken(const std::string& token_id) const;
+  const storage::v1::IdentitySet* FindIdentity(const std::string& run_uid,
+                                               const std::string& name) const;
+  bool IsRevoked(const std::string& run_uid, const std::string& name) const;
+  std::vector<std::string> RevokedNames(const std::string& run_uid) const;
+  // Of a run, or of all if `run_id` is empty; the newest first.
+  std::vector<v1::Token> ListTokens(const std::string& run_id) const;
+
+ private:
+  using Key = std::pair<std::string, std::string>;  // run_uid, name.
+
+  // UNAUTHENTICATED, WRONG_TOKEN: no token has this id and secret.
+  absl::StatusOr<const storage::v1::TokenSet*> FindBySecret(
+      const std::string& token_id, absl::string_view secret) const;
+  absl::StatusOr<std::string> ChooseName(const v1::Token& token,
+                                         const v1::ConsumeTokenRequest& request,
+                                         const EnrolmentRandom& random) const;
+  // The name that the key got by the token; null: none.
+  const storage::v1::IdentitySet* FindEarlier(
+      const v1::Token& token, const std::string& key_sha256) const;
+
+  // OK if the key may have `name`.
+  absl::Status CheckName(const EnrolmentRun& run, const std::string& name,
+                         const std::string& key_sha256, absl::Time now) const;
+  // The answer to a key that has consumed a use before.
+  static absl::StatusOr<Grant> Repeat(const v1::ConsumeTokenRequest& request,
+                                      const storage::v1::IdentitySet& earlier,
+                                      const EnrolmentRandom& random,
+                                      absl::Time now);
+
+  std::map<std::string, storage::v1::TokenSet> tokens_;  // By token_id.
+  std::map<Key, storage::v1::IdentitySet> identities_;
+  std::map<std::string, int64_t> revoked_counts_;  // By run_uid.
+};
+
+// True if `name` fits a Token.name_pattern: "" fits all, one "*" any characters.
+bool FitsPattern(absl::string_view pattern, absl::string_view name);
+
+}  // namespace atl::coordinator

@@ -1,0 +1,175 @@
+#include <algorithm>
+#include <cstdint>
+#include <vector>
+
+#include "atoll/v1/enrolment_service.grpc.pb.h"
+#include "base/random_id/random_id.h"
+#include "base/status/refusal.h"
+#include "base/status/status_macros.h"
+#include "coordinator/service/answer.h"
+#include "coordinator/service/services.h"
+
+namespace atl::coordinator {
+namespace {
+
+constexpr int32_t kAuditPageDefault = 100;
+constexpr int32_t kAuditPageMax = 1000;
+// A page ends early at this size, because messages are bounded.
+constexpr int64_t kPageBytes = 1 << 20;
+
+EnrolmentRandom MakeRandom() { return {RandomId(), RandomId()}; }
+
+absl::StatusOr<v1::ListAuditRecordsResponse> ReadAudit(
+    const Store& store, const v1::ListAuditRecordsRequest& request) {
+  if (request.page_size() < 0 || request.after_number() < 0) {
+    return InvalidFields({{"page_size", "must be at least 0"}});
+  }
+  const int32_t size =
+      request.page_size() == 0
+          ? kAuditPageDefault
+          : std::min(request.page_size(), kAuditPageMax);
+  ASSIGN_OR_RETURN(
+      const std::vector<HistoryRow> rows,
+      store.ReadHistory("", HistoryTable::kAudit, request.after_number() + 1,
+                        INT64_MAX, kPageBytes));
+  v1::ListAuditRecordsResponse response;
+  for (const HistoryRow& row : rows) {
+    if (response.records_size() == size) break;
+    if (!response.add_records()->ParseFromString(row.value)) {
+      return absl::DataLossError("the audit log cannot be read back");
+    }
+  }
+  return response;
+}
+
+class EnrolmentServiceImpl : public v1::EnrolmentService::CallbackService {
+ public:
+  explicit EnrolmentServiceImpl(EventLoop& loop) : loop_(loop) {}
+
+  grpc::ServerUnaryReactor* AnnounceGate(
+      grpc::CallbackServerContext* context,
+      const v1::AnnounceGateRequest* request,
+      v1::AnnounceGateResponse* response) override {
+    return Answer<v1::AnnounceGateResponse>(
+        loop_, context, response,
+        [=, actor = GetActor(*context)](
+            Coordinator& coordinator,
+            absl::Time now) -> absl::StatusOr<v1::AnnounceGateResponse> {
+          RETURN_IF_ERROR(coordinator.AnnounceGate(*request, actor, now));
+          return v1::AnnounceGateResponse();
+        });
+  }
+
+  grpc::ServerUnaryReactor* ConsumeToken(
+      grpc::CallbackServerContext* context,
+      const v1::ConsumeTokenRequest* request,
+      v1::ConsumeTokenResponse* response) override {
+    return Answer<v1::ConsumeTokenResponse>(
+        loop_, context, response,
+        [=, actor = GetActor(*context), random = MakeRandom()](
+            Coordinator& coordinator, absl::Time now) {
+          return coordinator.ConsumeToken(*request, actor, random, now);
+        });
+  }
+
+  grpc::ServerUnaryReactor* CheckToken(
+      grpc::CallbackServerContext* context,
+      const v1::CheckTokenRequest* request,
+      v1::CheckTokenResponse* response) override {
+    return Answer<v1::CheckTokenResponse>(
+        loop_, context, response,
+        [=](Coordinator& coordinator, absl::Time now) {
+          return coordinator.CheckToken(*request, now);
+        });
+  }
+
+  grpc::ServerUnaryReactor* RenewCertificate(
+      grpc::CallbackServerContext* context,
+      const v1::RenewCertificateRequest* request,
+      v1::RenewCertificateResponse* response) override {
+    return Answer<v1::RenewCertificateResponse>(
+        loop_, context, response,
+        [=, actor = GetActor(*context), random = MakeRandom()](
+            Coordinator& coordinator, absl::Time now) {
+          return coordinator.RenewCertificate(*request, actor, random, now);
+        });
+  }
+
+  grpc::ServerUnaryReactor* CreateToken(
+      grpc::CallbackServerContext* context,
+      const v1::CreateTokenRequest* request,
+      v1::CreateTokenResponse* response) override {
+    return Answer<v1::CreateTokenResponse>(
+        loop_, context, response,
+        [=, actor = GetActor(*context)](Coordinator& coordinator,
+                                        absl::Time now) {
+          return coordinator.CreateToken(*request, actor, now);
+        });
+  }
+
+  grpc::ServerUnaryReactor* ListTokens(
+      grpc::CallbackServerContext* context,
+      const v1::ListTokensRequest* request,
+      v1::ListTokensResponse* response) override {
+    return Answer<v1::ListTokensResponse>(
+        loop_, context, response,
+        [=](Coordinator& coordinator,
+            absl::Time now) -> absl::StatusOr<v1::ListTokensResponse> {
+          v1::ListTokensResponse list;
+          for (v1::Token& token :
+               coordinator.enrolments().ListTokens(request->run_id())) {
+            *list.add_tokens() = std::move(token);
+          }
+          return list;
+        });
+  }
+
+  grpc::ServerUnaryReactor* RevokeToken(
+      grpc::CallbackServerContext* context,
+      const v1::RevokeTokenRequest* request,
+      v1::RevokeTokenResponse* response) override {
+    return Answer<v1::RevokeTokenResponse>(
+        loop_, context, response,
+        [=, actor = GetActor(*context)](Coordinator& coordinator,
+                                        absl::Time now) {
+          return coordinator.RevokeToken(*request, actor, now);
+        });
+  }
+
+  grpc::ServerUnaryReactor* RevokeIsland(
+      grpc::CallbackServerContext* context,
+      const v1::RevokeIslandRequest* request,
+      v1::RevokeIslandResponse* response) override {
+    return Answer<v1::RevokeIslandResponse>(
+        loop_, context, response,
+        [=, actor = GetActor(*context)](
+            Coordinator& coordinator,
+            absl::Time now) -> absl::StatusOr<v1::RevokeIslandResponse> {
+          RETURN_IF_ERROR(coordinator.RevokeIsland(*request, actor, now));
+          return v1::RevokeIslandResponse();
+        });
+  }
+
+  grpc::ServerUnaryReactor* ListAuditRecords(
+      grpc::CallbackServerContext* context,
+      const v1::ListAuditRecordsRequest* request,
+      v1::ListAuditRecordsResponse* response) override {
+    // Rows are durable before anybody sees them; the thread reads in its turn.
+    return Answer<v1::ListAuditRecordsResponse>(
+        loop_, context, response,
+        [=, this](Coordinator& coordinator, absl::Time now) {
+          return ReadAudit(loop_.store(), *request);
+        });
+  }
+
+ private:
+  EventLoop& loop_;
+};
+
+}  // namespace
+
+std::unique_ptr<grpc::Service> MakeEnrolmentService(EventLoop& loop) {
+  return std::make_unique<EnrolmentServiceImpl>(loop);
+}
+
+}  // namespace atl::coordinator

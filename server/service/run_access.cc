@@ -1,0 +1,50 @@
+#include "server/service/run_access.h"
+
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "base/status/refusal.h"
+#include "base/status/status_macros.h"
+
+namespace atl::server {
+
+void RunAccess::TakePlan(const v1::ServerPlan& plan) {
+  std::map<std::string, std::set<std::string>> revoked;
+  for (const v1::ServerRunPlan& run : plan.runs()) {
+    if (run.revoked_island_ids().empty()) continue;
+    revoked[run.run_uid()] = {run.revoked_island_ids().begin(),
+                              run.revoked_island_ids().end()};
+  }
+  MutexLock lock(&mutex_);
+  revoked_ = std::move(revoked);
+  cluster_id_ = plan.log().cluster_id();
+}
+
+void RunAccess::NoteAnswer(absl::Duration lease) {
+  MutexLock lock(&mutex_);
+  end_ = clock_.Now() + lease;
+}
+
+absl::Status RunAccess::Check(const rpc::Caller& caller,
+                              const std::string& run_id,
+                              const std::string& run_uid) const {
+  if (caller.role != rpc::Role::kIsland && caller.role != rpc::Role::kReader) {
+    return absl::OkStatus();
+  }
+  MutexLock lock(&mutex_);
+  RETURN_IF_ERROR(CheckRunScope(caller.scope, run_id, run_uid, cluster_id_));
+  const auto revoked = revoked_.find(run_uid);
+  if (revoked != revoked_.end() && revoked->second.contains(caller.id)) {
+    return Refuse(absl::StatusCode::kPermissionDenied, "REVOKED",
+                  absl::StrCat("an operator has revoked ", caller.id,
+                               " in run ", run_id));
+  }
+  if (caller.scope.enrolled() && clock_.Now() >= end_) {
+    return Refuse(absl::StatusCode::kUnavailable, "PLAN_TOO_OLD",
+                  "the server has not heard from its coordinator for too long "
+                  "to know that this certificate still counts: call again");
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace atl::server
