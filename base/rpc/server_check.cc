@@ -7,7 +7,6 @@
 
 #include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
-#include "base/rpc/certificates/chain_check.h"
 #include "base/rpc/certificates/tls.h"
 #include "base/rpc/certificates/x509.h"
 #include "base/status/status_macros.h"
@@ -18,17 +17,17 @@ namespace {
 // X.509's limit of a common name; a stranger's certificate may exceed it.
 constexpr size_t kNameBytesMax = 64;
 
-absl::Status CheckSigned(const std::string& chain_pem,
-                         const std::string& ca_pem, absl::string_view ca_name,
-                         absl::Time now) {
-  const absl::Status status =
-      CheckChain(chain_pem, ca_pem, KeyUse::kServer, now);
-  if (!absl::IsUnauthenticated(status)) return status;
+absl::Status CheckChain(const std::vector<Certificate>& chain,
+                        const std::string& chain_pem, const std::string& ca_pem,
+                        absl::string_view ca_name, absl::Time now) {
+  const absl::Status verified =
+      VerifyChain(chain, ca_pem, X509_PURPOSE_SSL_SERVER, now);
+  if (!absl::IsUnauthenticated(verified)) return verified;
   // The cases that a person can act on have texts of their own.
   RETURN_IF_ERROR(CheckValidity(chain_pem, now));
   RETURN_IF_ERROR(CheckKeyUse(chain_pem, KeyUse::kServer));
   return absl::UnauthenticatedError(
-      absl::StrCat(ca_name, " did not sign it: ", status.message()));
+      absl::StrCat(ca_name, " did not sign it: ", verified.message()));
 }
 
 absl::Status CheckHost(X509& certificate, const std::string& host) {
@@ -66,7 +65,8 @@ absl::Status CheckServerCertificate(const std::string& chain_pem,
   // A stranger may have chosen it: it must not write lines of its own.
   const std::string text = absl::CHexEscape(name.substr(0, kNameBytesMax));
   const std::string shown = absl::StrCat(" (", text, ") is refused: ");
-  if (const absl::Status status = CheckSigned(chain_pem, ca_pem, ca_name, now);
+  if (const absl::Status status =
+          CheckChain(chain, chain_pem, ca_pem, ca_name, now);
       !status.ok()) {
     return refuse(shown, status);
   }

@@ -1,5 +1,7 @@
 #include "coordinator/gate/enrolled_certificate.h"
 
+#include <openssl/x509v3.h>
+
 #include <algorithm>
 
 #include "absl/status/status.h"
@@ -7,8 +9,8 @@
 #include "base/identity/identity.h"
 #include "base/rpc/authorization.h"
 #include "base/rpc/certificates/authority.h"
-#include "base/rpc/certificates/chain_check.h"
 #include "base/rpc/certificates/tls.h"
+#include "base/rpc/certificates/x509.h"
 #include "base/status/status_macros.h"
 
 namespace atl::coordinator {
@@ -33,9 +35,9 @@ absl::StatusOr<EnrolledCertificate> CheckEnrolledCertificate(
         "it expired more than 30 days ago; ask for a new join string");
   }
   // OpenSSL counts the last second as over.
-  const absl::Status trusted =
-      rpc::CheckChain(chain_pem, island_ca_pem, rpc::KeyUse::kClient,
-                      std::min(now, facts->end - absl::Seconds(1)));
+  const absl::Status trusted = rpc::VerifyChain(
+      rpc::ReadCertificates(chain_pem), island_ca_pem, X509_PURPOSE_SSL_CLIENT,
+      std::min(now, facts->end - absl::Seconds(1)));
   if (!trusted.ok()) {
     return Refused(absl::StrCat("this gate's island CA does not vouch for it: ",
                                 trusted.message()));
