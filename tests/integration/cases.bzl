@@ -3,6 +3,7 @@
 PROGRAMS = [
     "//cli:atoll",
     "//coordinator:atoll-coordinator",
+    "//coordinator/gate:atoll-gate",
     "//server:atoll-server",
 ]
 
