@@ -60,14 +60,15 @@ if [[ -n $cuda ]]; then
 fi
 
 if [[ -z $bin ]]; then
-  targets=(//cli:atoll //coordinator:atoll-coordinator //server:atoll-server)
+  targets=(//cli:atoll //coordinator:atoll-coordinator
+    //coordinator/gate:atoll-gate //server:atoll-server)
   ./deploy/install_packages.sh >&2
   source deploy/bazel/prepare.sh
   bazel build -c opt ${cuda:+--config=cuda} "${targets[@]}" >&2
   # Links: the loader finds CUDA's libraries relative to the real programs.
   bin=$scratch
   ln -s "$PWD"/bazel-bin/{cli/atoll,coordinator/atoll-coordinator} \
-    "$PWD/bazel-bin/server/atoll-server" "$bin"
+    "$PWD"/bazel-bin/{coordinator/gate/atoll-gate,server/atoll-server} "$bin"
 fi
 
 out=${out:-$PWD/deploy/image/out/atoll${cuda:+-cuda}.tar}

@@ -18,7 +18,7 @@ import packages
 import sbom
 from oci import Entry
 
-PROGRAMS = ("atoll", "atoll-coordinator", "atoll-server")
+PROGRAMS = ("atoll", "atoll-coordinator", "atoll-gate", "atoll-server")
 # The most that an image downloads, without CUDA's libraries.
 SIZE_MAX = 80 * 1000 * 1000
 _OWN = "atoll"
@@ -130,7 +130,7 @@ def make(arguments, scratch):
         "Labels": {
             title + "title": "atoll",
             title + "description":
-                "Coordinator, parameter server and command of Atoll",
+                "Coordinator, gate, parameter server and command of Atoll",
             title + "version": version,
             title + "revision": arguments.revision,
             title + "created": created,
@@ -148,7 +148,7 @@ def make(arguments, scratch):
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--bin", required=True,
-                        help="directory of the three programs")
+                        help="directory of the programs")
     parser.add_argument("--tree", required=True, help="the source tree")
     parser.add_argument("--out", required=True, help="archive to write")
     parser.add_argument("--revision", required=True, help="commit of the tree")

@@ -30,7 +30,8 @@ from harness import processes  # noqa: E402
 import packages  # noqa: E402
 
 _INSIDE = "ATOLL_TEST_MOUNT_NAMESPACE"
-_PROGRAMS = (processes.CLI, processes.COORDINATOR, processes.SERVER)
+_PROGRAMS = (processes.CLI, processes.COORDINATOR, processes.GATE,
+             processes.SERVER)
 _SBOM = "usr/share/atoll/sbom.spdx.json"
 # The prefix of a command that runs a program as a container.
 _CONTAINED = (sys.executable, "-B", os.path.join(_HERE, "contained.py"))
@@ -160,9 +161,9 @@ class ImageTest(cluster_module.IntegrationTest):
         self.assertGreater(size, 5e6)
         self.assertLessEqual(size, 80e6)
 
-    def test_only_three_programs_and_libraries_are_executable(self):
+    def test_only_our_programs_and_libraries_are_executable(self):
         programs = {"usr/bin/atoll", "usr/bin/atoll-coordinator",
-                    "usr/bin/atoll-server"}
+                    "usr/bin/atoll-gate", "usr/bin/atoll-server"}
         executable = {path for path, mode in self.paths.items()
                       if stat.S_ISREG(mode) and mode & 0o111}
         self.assertLessEqual(programs, executable)

@@ -18,6 +18,7 @@ _ROOTS = [
 ]
 
 COORDINATOR = "coordinator/atoll-coordinator"
+GATE = "coordinator/gate/atoll-gate"
 SERVER = "server/atoll-server"
 CLI = "cli/atoll"
 
