@@ -3,7 +3,6 @@
 PROGRAMS = [
     "//cli:atoll",
     "//coordinator:atoll-coordinator",
-    "//coordinator/gate:atoll-gate",
     "//server:atoll-server",
 ]
 

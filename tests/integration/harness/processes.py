@@ -18,8 +18,8 @@ _ROOTS = [
 ]
 
 COORDINATOR = "coordinator/atoll-coordinator"
-GATE = "coordinator/gate/atoll-gate"
 SERVER = "server/atoll-server"
+GATE = "coordinator/gate/atoll-gate"
 CLI = "cli/atoll"
 
 
