@@ -43,4 +43,15 @@ Context::MakeOperatorClient(const ClientUse& use) const {
   return coordinator::MakeOperatorClient(options);
 }
 
+absl::StatusOr<std::unique_ptr<coordinator::EnrolmentClient>>
+Context::MakeEnrolmentClient(const ClientUse& use) const {
+  coordinator::EnrolmentClientOptions options;
+  options.address =
+      use.address.empty() ? settings.Get("coordinator") : use.address;
+  options.channel = MakeChannelOptions(rpc::ChannelKind::kControl);
+  options.timeout = settings.timeout();
+  options.stop = use.stop;
+  return coordinator::MakeEnrolmentClient(options);
+}
+
 }  // namespace atl::cli

@@ -7,6 +7,7 @@
 
 #include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
+#include "base/rpc/certificates/chain_check.h"
 #include "base/rpc/certificates/tls.h"
 #include "base/rpc/certificates/x509.h"
 #include "base/status/status_macros.h"
@@ -17,25 +18,24 @@ namespace {
 // X.509's limit of a common name; a stranger's certificate may exceed it.
 constexpr size_t kNameBytesMax = 64;
 
-absl::Status CheckChain(const std::vector<Certificate>& chain,
-                        const std::string& chain_pem,
-                        const std::string& ca_pem, absl::Time now) {
-  const absl::Status verified =
-      VerifyChain(chain, ca_pem, X509_PURPOSE_SSL_SERVER, now);
-  if (!absl::IsUnauthenticated(verified)) return verified;
+absl::Status CheckSigned(const std::string& chain_pem,
+                         const std::string& ca_pem, absl::string_view ca_name,
+                         absl::Time now) {
+  const absl::Status status =
+      CheckChain(chain_pem, ca_pem, KeyUse::kServer, now);
+  if (!absl::IsUnauthenticated(status)) return status;
   // The cases that a person can act on have texts of their own.
   RETURN_IF_ERROR(CheckValidity(chain_pem, now));
   RETURN_IF_ERROR(CheckKeyUse(chain_pem, KeyUse::kServer));
-  return absl::UnauthenticatedError(absl::StrCat(
-      "the CA in --tls-ca did not sign it: ", verified.message()));
+  return absl::UnauthenticatedError(
+      absl::StrCat(ca_name, " did not sign it: ", status.message()));
 }
 
 absl::Status CheckHost(X509& certificate, const std::string& host) {
-  constexpr unsigned int kFlags =
-      X509_CHECK_FLAG_NEVER_CHECK_SUBJECT | X509_CHECK_FLAG_NO_PARTIAL_WILDCARDS;
+  constexpr unsigned int kFlags = X509_CHECK_FLAG_NEVER_CHECK_SUBJECT |
+                                  X509_CHECK_FLAG_NO_PARTIAL_WILDCARDS;
   // An address that is a number is no name, and the other way round.
-  const int as_ip =
-      X509_check_ip_asc(&certificate, host.c_str(), kFlags);
+  const int as_ip = X509_check_ip_asc(&certificate, host.c_str(), kFlags);
   const bool fits =
       as_ip == 1 ||
       (as_ip == -2 && X509_check_host(&certificate, host.data(), host.size(),
@@ -52,12 +52,11 @@ absl::Status CheckHost(X509& certificate, const std::string& host) {
 absl::Status CheckServerCertificate(const std::string& chain_pem,
                                     const std::string& ca_pem,
                                     const HostPort& dialled, Role role,
-                                    absl::Time now) {
+                                    absl::Time now, absl::string_view ca_name) {
   const std::string which = absl::StrCat(
       kServerCheckPrefix, JoinHostPort(dialled.host, dialled.port));
   const auto refuse = [&](absl::string_view verb, const absl::Status& why) {
-    return absl::UnauthenticatedError(
-        absl::StrCat(which, verb, why.message()));
+    return absl::UnauthenticatedError(absl::StrCat(which, verb, why.message()));
   };
   const std::vector<Certificate> chain = ReadCertificates(chain_pem);
   if (chain.empty()) {
@@ -67,7 +66,7 @@ absl::Status CheckServerCertificate(const std::string& chain_pem,
   // A stranger may have chosen it: it must not write lines of its own.
   const std::string text = absl::CHexEscape(name.substr(0, kNameBytesMax));
   const std::string shown = absl::StrCat(" (", text, ") is refused: ");
-  if (const absl::Status status = CheckChain(chain, chain_pem, ca_pem, now);
+  if (const absl::Status status = CheckSigned(chain_pem, ca_pem, ca_name, now);
       !status.ok()) {
     return refuse(shown, status);
   }

@@ -6,6 +6,7 @@
 #include <string>
 
 #include "absl/status/status.h"
+#include "absl/strings/string_view.h"
 #include "absl/time/time.h"
 #include "base/host_port/host_port.h"
 #include "base/rpc/authorization.h"
@@ -24,10 +25,10 @@ inline constexpr char kServerCheckPrefix[] = "the certificate of ";
 //
 // UNAUTHENTICATED: one of them is not so. The message says which, for a person:
 // "the certificate of c.example.org:7400 is atoll:island:x, not a
-// coordinator's".
-absl::Status CheckServerCertificate(const std::string& chain_pem,
-                                    const std::string& ca_pem,
-                                    const HostPort& dialled, Role role,
-                                    absl::Time now);
+// coordinator's". `ca_name` is what it calls the CA.
+absl::Status CheckServerCertificate(
+    const std::string& chain_pem, const std::string& ca_pem,
+    const HostPort& dialled, Role role, absl::Time now,
+    absl::string_view ca_name = "the CA in --tls-ca");
 
 }  // namespace atl::rpc

@@ -41,13 +41,16 @@ absl::Status RenewTheAuthorities(Context& context,
   context.output().Print(
       data, absl::StrCat(options.directory, "/{", absl::StrJoin(files, ","),
                          "} until ", FormatTimestamp(now + lifetime), "\n"));
-  context.output().Message(
-      files.size() == 1
-          ? "Now copy ca.crt to every directory of `atoll ca issue`, before "
-            "the old one ends."
-          : "Now, before the old ones end: copy service-ca.crt over ca.crt of "
-            "every directory of `atoll ca issue`, island-ca.crt to those that "
-            "have one, and renew those directories.");
+  Output& output = context.output();
+  output.Message("Before the old ones end:");
+  if (files.size() == 1) {
+    output.Message("  copy ca.crt to every directory of `atoll ca issue`");
+    return absl::OkStatus();
+  }
+  output.Message(
+      "  copy service-ca.crt over ca.crt of every directory of `ca issue`");
+  output.Message("  copy island-ca.crt to those of them that have one");
+  output.Message("  `atoll ca renew` those directories");
   return absl::OkStatus();
 }
 

@@ -54,7 +54,7 @@ std::string StateText(const v1::Token& token, absl::Time now) {
 
 absl::StatusOr<v1::CreateTokenResponse> CreateWithGate(
     Context& context, const v1::CreateTokenRequest& request) {
-  Interrupt interrupt([](int) {});
+  Interrupt interrupt;
   ASSIGN_OR_RETURN(const auto client,
                    context.MakeEnrolmentClient({.stop = interrupt.first()}));
   const absl::Time deadline = absl::Now() + kGateWait;

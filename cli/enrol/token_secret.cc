@@ -1,5 +1,6 @@
 #include "cli/enrol/token_secret.h"
 
+#include "absl/status/status.h"
 #include "openssl/rand.h"
 
 namespace atl::cli {

@@ -14,7 +14,7 @@ from harness import cases
 from harness import cluster as cluster_module
 from harness import processes
 
-FORBIDDEN, FENCED, CONFLICT = 7, 9, 409
+USAGE, INVALID, FORBIDDEN, FENCED, CONFLICT = 2, 4, 7, 9, 409
 
 
 class Api:
@@ -84,6 +84,10 @@ class CaTest(cluster_module.IntegrationTest):
         return self.ca("issue", "--dir", "ca", "--role", role, "--id", name,
                        "--out", out, *arguments, **kwargs)
 
+    def read(self, *parts):
+        with open(self.path(*parts), "rb") as file:
+            return file.read()
+
     def start_api(self, **kwargs):
         api = Api(self.path("api"), **kwargs)
         self.addCleanup(api.close)
@@ -95,19 +99,100 @@ class CaTest(cluster_module.IntegrationTest):
             "atoll", "--token-file", "token", "--api-ca", api_ca, *arguments,
             **kwargs)
 
+    def verify(self, use, trusted, chain):
+        """What openssl says of the first certificate of the file `chain`."""
+        return subprocess.run(
+            ["openssl", "verify", "-x509_strict", "-partial_chain", "-purpose",
+             use, "-CAfile", trusted, "-untrusted", chain, chain],
+            cwd=self.directory, stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT, text=True, check=False)
+
     def test_openssl_accepts_what_it_issues(self):
         for role, uses in (("server", ("sslserver", "sslclient")),
+                           ("gate", ("sslserver", "sslclient")),
+                           ("coordinator", ("sslserver",)),
                            ("island", ("sslclient",))):
             self.issue(role, "x", role, *(
-                ["--host", "s.example.org"] if role == "server" else []))
-            for use in ("sslserver", "sslclient"):
-                done = subprocess.run(
-                    ["openssl", "verify", "-x509_strict", "-purpose", use,
-                     "-CAfile", "ca/ca.crt", role + "/tls.crt"],
-                    cwd=self.directory, stdout=subprocess.PIPE,
-                    stderr=subprocess.STDOUT, text=True, check=False)
-                self.assertEqual(done.returncode == 0, use in uses,
-                                 done.stdout)
+                [] if role == "island" else ["--host", "s.example.org"]))
+            chain = role + "/tls.crt"
+            for trusted in ("ca/ca.crt", role + "/ca.crt"):
+                for use in ("sslserver", "sslclient"):
+                    done = self.verify(use, trusted, chain)
+                    self.assertEqual(done.returncode == 0, use in uses,
+                                     done.stdout)
+
+    def test_an_island_ca_makes_clients_that_only_its_own_trust_accepts(self):
+        self.issue("gate", "g", "gate", "--host", "127.0.0.1")
+        self.issue("operator", "anna", "anna")
+        # What a thief of a gate's key can do.
+        with open(self.path("extensions"), "w", encoding="utf-8") as file:
+            file.write("extendedKeyUsage = serverAuth, clientAuth\n"
+                       "subjectAltName = DNS:c.example.org\n"
+                       "authorityKeyIdentifier = keyid\n")
+        for command in (
+                "openssl req -new -newkey ec -pkeyopt ec_paramgen_curve:P-256 "
+                "-nodes -keyout key -subj /CN=atoll:coordinator:c -out request",
+                "openssl x509 -req -in request -CA gate/island-ca.crt -CAkey "
+                "gate/island-ca.key -CAcreateserial -extfile extensions "
+                "-out thief.crt"):
+            subprocess.run(command.split(), cwd=self.directory, check=True,
+                           stderr=subprocess.DEVNULL)
+        with open(self.path("thief.pem"), "wb") as chain:
+            for name in ("thief.crt", "gate/island-ca.crt", "ca/ca.crt"):
+                with open(self.path(name), "rb") as file:
+                    chain.write(file.read())
+        for use, trusted, accepted in (
+                ("sslclient", "gate/island-ca.crt", True),
+                ("sslclient", "anna/ca.crt", False),
+                ("sslserver", "anna/ca.crt", False),
+                ("sslserver", "gate/island-ca.crt", False),
+                ("sslserver", "ca/ca.crt", False)):
+            done = self.verify(use, trusted, "thief.pem")
+            self.assertEqual(done.returncode == 0, accepted,
+                             (use, trusted, done.stdout))
+
+    def test_runs_are_for_islands_and_readers(self):
+        self.issue("reader", "web", "web", "--run", "spring,fall", "--run", "x")
+        text = subprocess.run(
+            ["openssl", "x509", "-in", "web/tls.crt", "-noout", "-ext",
+             "subjectAltName"], cwd=self.directory, stdout=subprocess.PIPE,
+            text=True, check=True).stdout
+        for run in ("spring", "fall", "x"):
+            self.assertIn("URI:atoll:///run/%s/reader/web" % run, text)
+        self.issue("operator", "anna", "anna", "--run", "spring", check=USAGE)
+
+    def test_a_renewal_replaces_one_file(self):
+        self.issue("island", "kitchen", "kitchen", "--days", "1")
+        names = ("tls.crt", "tls.key", "ca.crt")
+        before = [self.read("kitchen", name) for name in names]
+        done = self.ca("renew", "--dir", "ca", "kitchen", "api", "-o", "json")
+        renewed = json.loads(done.stdout)["data"]["certificates"]
+        self.assertEqual([item["common_name"] for item in renewed],
+                         ["atoll:island:kitchen", "atoll:server:api"])
+        after = [self.read("kitchen", name) for name in names]
+        self.assertEqual([a == b for a, b in zip(before, after)],
+                         [False, True, True])
+        self.assertEqual(done.stderr, "")
+        self.ca("renew", "--dir", "ca", check=USAGE)
+        self.ca("init", "--dir", "other")
+        done = self.ca("renew", "--dir", "other", "kitchen", check=INVALID)
+        self.assertIn("kitchen/tls.crt", done.stderr)
+
+    def test_cas_are_renewed_with_the_key_of_the_root(self):
+        self.issue("island", "kitchen", "kitchen")
+        key = self.path("ca", "ca.key")
+        os.rename(key, self.path("offline"))
+        self.ca("renew", "--dir", "ca", "--authorities", check=FENCED)
+        self.issue("island", "attic", "attic")  # Does not need it.
+        os.rename(self.path("offline"), key)
+        done = self.ca("renew", "--dir", "ca", "--authorities", "--days", "9")
+        self.assertIn("copy service-ca.crt over ca.crt", done.stderr)
+        for trusted in ("ca/ca.crt", "ca/service-ca.crt"):
+            done = self.verify("sslclient", trusted, "kitchen/tls.crt")
+            self.assertEqual(done.returncode, 0, done.stdout)
+        done = self.ca("renew", "--dir", "ca", "kitchen", "--days", "30")
+        self.assertEqual(self.verify("sslclient", "kitchen/ca.crt",
+                                     "kitchen/tls.crt").returncode, 0)
 
     def test_every_directory_becomes_a_secret_once(self):
         self.issue("island", "attic", "certs/attic")
@@ -127,16 +212,27 @@ class CaTest(cluster_module.IntegrationTest):
         self.assertEqual(token, "Bearer secret")
         self.assertEqual(secret["type"], "kubernetes.io/tls")
         self.assertEqual(secret["metadata"]["labels"], {"app": "atoll"})
-        files = {}
-        for name in ("tls.crt", "tls.key", "ca.crt"):
-            with open(self.path("certs", "attic", name), "rb") as file:
-                files[name] = file.read()
+        files = {name: self.read("certs", "attic", name)
+                 for name in ("tls.crt", "tls.key", "ca.crt")}
         self.assertEqual({k: base64.b64decode(v)
                           for k, v in secret["data"].items()}, files)
         self.assertEqual(sorted(api.requests[0][2]["data"]),
-                         ["ca.crt", "ca.key"])
+                         ["ca.crt", "ca.key", "island-ca.crt", "island-ca.key",
+                          "service-ca.crt", "service-ca.key"])
         again = self.publish("--api", api.url, "--existing", "ca")
         self.assertEqual(again.stdout.count("already there"), 2)
+
+    def test_a_gates_secret_has_the_island_ca(self):
+        self.issue("gate", "g0", "certs/gate", "--host", "127.0.0.1")
+        self.issue("coordinator", "c", "certs/c", "--host", "127.0.0.1")
+        api = self.start_api()
+        self.publish("--api", api.url)
+        self.assertEqual(
+            {secret["metadata"]["name"]: sorted(secret["data"])
+             for _, _, secret in api.requests},
+            {"atoll-gate-tls": ["ca.crt", "island-ca.crt", "island-ca.key",
+                                "tls.crt", "tls.key"],
+             "atoll-c-tls": ["ca.crt", "island-ca.crt", "tls.crt", "tls.key"]})
 
     def test_certificates_of_another_authority_are_not_published(self):
         self.ca("init", "--dir", "certs/ca", "--existing", "ca")

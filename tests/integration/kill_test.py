@@ -7,12 +7,15 @@ restarted, and the run must end with the bits of the undisturbed run. A point
 that is never reached fails its case.
 """
 
+import hashlib
 import signal
+import time
 
 import grpc
 
 from harness import cases
 from harness import churn
+from harness import client
 from harness import cluster as cluster_module
 from harness import damage
 from harness import processes
@@ -25,6 +28,7 @@ from harness import wait
 ONCE = (
     "coordinator.epoch.",
     "coordinator.run.",
+    "coordinator.audit.",
     "coordinator.start.",
     "coordinator.placement.",
     "server.incarnation.",
@@ -60,6 +64,8 @@ SPECIAL = {
     "coordinator.delete.": "delete",
     "coordinator.forget.": "delete",
     "server.delete.": "delete",
+    "coordinator.token.": "enrol",
+    "coordinator.identity.": "enrol",
 }
 
 
@@ -391,6 +397,43 @@ class SpecialKillTest(cluster_module.IntegrationTest):
         wait.until("the run is deleted", deleted)
         churn.wait_gone(cluster)
         self.assertEqual(list(cluster.retry(cluster.runs.ListRuns).runs), [])
+
+    def enrol(self):
+        """One use of a token makes one identity, of one key."""
+        cluster = self.cluster
+        self.start()
+        service = cluster.coordinator.service("EnrolmentService")
+        token = dict(token_id="abcdefghijkl", run_id="run", role=1)
+        made = dict(token, use_count_max=1, expire_time={
+            "seconds": int(time.time()) + 3600})
+
+        def call(method, **fields):
+            cluster.retry(service.AnnounceGate, address="gate:1",
+                          pin="p" * 43)
+            try:
+                return method(**fields)
+            except grpc.RpcError as error:
+                if error.code() not in (grpc.StatusCode.UNAVAILABLE,
+                                        grpc.StatusCode.CANCELLED):
+                    raise
+            self.revive()
+            return call(method, **fields)
+
+        def consume(key):
+            return call(service.ConsumeToken, token_secret=b"secret",
+                        key_sha256=key * 32, lifetime={"seconds": 60},
+                        **token).grant
+
+        call(service.CreateToken, token=made,
+             secret_sha256=hashlib.sha256(b"secret").digest())
+        grant = consume(b"a")
+        self.assertEqual(consume(b"a"), grant)
+        error = client.error_of(consume, b"b")
+        self.assertEqual(error.reason, "TOKEN_USED", str(error))
+        events = service.ListAuditRecords().records
+        self.assertEqual([e.action for e in events if e.subject in (
+            "abcdefghijkl", grant.identity.name)],
+            ["token.create", "island.enrol"])
 
     def leave(self):
         values = self.run_values(run_file.ELASTIC)

@@ -122,23 +122,6 @@ bool AddAlternativeNames(X509& certificate, const CertificateSpec& spec) {
                            X509V3_ADD_DEFAULT) == 1;
 }
 
-std::string ToPem(X509& certificate) {
-  const Bio bio(BIO_new(BIO_s_mem()));
-  PEM_write_bio_X509(bio.get(), &certificate);
-  char* bytes = nullptr;
-  const long size = BIO_get_mem_data(bio.get(), &bytes);
-  return std::string(bytes, static_cast<size_t>(size));
-}
-
-std::string ToPem(EVP_PKEY& key) {
-  const Bio bio(BIO_new(BIO_s_mem()));
-  PEM_write_bio_PKCS8PrivateKey(bio.get(), &key, nullptr, nullptr, 0, nullptr,
-                                nullptr);
-  char* bytes = nullptr;
-  const long size = BIO_get_mem_data(bio.get(), &bytes);
-  return std::string(bytes, static_cast<size_t>(size));
-}
-
 struct Extension {
   int nid;
   std::string value;

@@ -261,14 +261,25 @@ TEST_F(AuthorityTest, ReissuesWithTheSameKeyNamesAndUses) {
 }
 
 TEST_F(AuthorityTest, ReissuesNothingThatItDidNotSign) {
-  // Of the same name, so that only the signature differs.
   const auto other = MakeAuthority("ours", now_, now_ + absl::Hours(48));
   const auto foreign = IssueCertificate(*other, Spec());
-  EXPECT_EQ(ReissueCertificate(authority_, foreign->cert_pem, now_, now_)
-                .status()
-                .code(),
-            absl::StatusCode::kInvalidArgument);
-  EXPECT_FALSE(ReissueCertificate(authority_, "", now_, now_).ok());
+  // Its owner changed its name, which breaks only the signature.
+  const auto own = IssueCertificate(authority_, Spec());
+  const Certificate forged = ReadFirstCertificate(own->cert_pem);
+  const Certificate ca = ReadFirstCertificate(authority_.cert_pem);
+  X509_set_subject_name(forged.get(), X509_get_subject_name(ca.get()));
+  i2d_re_X509_tbs(forged.get(), nullptr);  // Else the old bytes stay.
+  const Bio bio(BIO_new(BIO_s_mem()));
+  PEM_write_bio_X509(bio.get(), forged.get());
+  char* bytes = nullptr;
+  const long size = BIO_get_mem_data(bio.get(), &bytes);
+  const std::string forged_pem(bytes, static_cast<size_t>(size));
+  EXPECT_NE(forged_pem, own->cert_pem);
+  for (const std::string& pem :
+       {foreign->cert_pem, forged_pem, std::string()}) {
+    EXPECT_EQ(ReissueCertificate(authority_, pem, now_, now_).status().code(),
+              absl::StatusCode::kInvalidArgument);
+  }
 }
 
 class AuthorityTreeTest : public AuthorityTest {

@@ -17,7 +17,7 @@ constexpr absl::Duration kReadAgainAfter = absl::Seconds(1);
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<TlsSource>> TlsSource::Open(
-    const TlsFiles& files, KeyUse use, std::string who,
+    const TlsFiles& files, std::optional<KeyUse> use, std::string who,
     std::function<absl::Time()> now) {
   auto source = std::unique_ptr<TlsSource>(
       new TlsSource(files, use, std::move(who), std::move(now)));
@@ -40,8 +40,8 @@ std::shared_ptr<const TlsMaterial> TlsSource::Get() {
   read_again_ = read.ok() ? absl::InfiniteFuture() : now + kReadAgainAfter;
   if (!read.ok()) {
     if (!has_changed) return material_;
-    LOG(WARNING) << who_ << " keeps its old certificate: "
-                 << read.status().message();
+    LOG(WARNING) << who_
+                 << " keeps its old certificate: " << read.status().message();
   } else if (!(*read == *material_)) {
     material_ = std::make_shared<const TlsMaterial>(*std::move(read));
     LOG(INFO) << who_ << " uses the new certificate of " << files_.cert;
@@ -52,9 +52,9 @@ std::shared_ptr<const TlsMaterial> TlsSource::Get() {
 TlsSource::Stamp TlsSource::StampOf(const std::string& path) {
   struct stat found = {};
   if (::stat(path.c_str(), &found) != 0) return {};
-  return {found.st_dev, found.st_ino, found.st_size,
-          found.st_ctim.tv_sec * int64_t{1'000'000'000} +
-              found.st_ctim.tv_nsec};
+  return {
+      found.st_dev, found.st_ino, found.st_size,
+      found.st_ctim.tv_sec * int64_t{1'000'000'000} + found.st_ctim.tv_nsec};
 }
 
 TlsSource::Stamps TlsSource::StampFiles() const {
@@ -64,8 +64,11 @@ TlsSource::Stamps TlsSource::StampFiles() const {
 
 absl::StatusOr<TlsMaterial> TlsSource::Read(absl::Time now) const {
   ASSIGN_OR_RETURN(TlsMaterial material, ReadTlsFiles(files_, now));
-  RETURN_IF_ERROR(Annotate(CheckKeyUse(material.cert_pem, use_),
-                           absl::StrCat("--tls-cert: \"", files_.cert, "\"")));
+  if (use_.has_value()) {
+    RETURN_IF_ERROR(
+        Annotate(CheckKeyUse(material.cert_pem, *use_),
+                 absl::StrCat("--tls-cert: \"", files_.cert, "\"")));
+  }
   return material;
 }
 

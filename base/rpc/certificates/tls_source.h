@@ -13,6 +13,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <utility>
 
@@ -31,9 +32,10 @@ class TlsSource {
   // Reads the files. `who` names their user in the log: "the listener".
   // `now` must be thread-safe.
   // Errors as ReadTlsFiles; UNAUTHENTICATED also: the certificate's extended
-  // key usage does not permit `use`.
+  // key usage does not permit `use`. Null: a CA's certificate, which needs no
+  // use.
   static absl::StatusOr<std::unique_ptr<TlsSource>> Open(
-      const TlsFiles& files, KeyUse use, std::string who,
+      const TlsFiles& files, std::optional<KeyUse> use, std::string who,
       std::function<absl::Time()> now = absl::Now);
 
   // Returns the contents of the files, in their last good state. The pointer
@@ -52,7 +54,7 @@ class TlsSource {
   };
   using Stamps = std::array<Stamp, 4>;
 
-  TlsSource(TlsFiles files, KeyUse use, std::string who,
+  TlsSource(TlsFiles files, std::optional<KeyUse> use, std::string who,
             std::function<absl::Time()> now)
       : files_(std::move(files)),
         use_(use),
@@ -64,7 +66,7 @@ class TlsSource {
   absl::StatusOr<TlsMaterial> Read(absl::Time now) const;
 
   const TlsFiles files_;
-  const KeyUse use_;
+  const std::optional<KeyUse> use_;
   const std::string who_;
   const std::function<absl::Time()> now_;
   Mutex mutex_;

@@ -58,6 +58,23 @@ PrivateKey ReadPrivateKey(const std::string& pem) {
   return key;
 }
 
+std::string ToPem(X509& certificate) {
+  const Bio bio(BIO_new(BIO_s_mem()));
+  PEM_write_bio_X509(bio.get(), &certificate);
+  char* bytes = nullptr;
+  const long size = BIO_get_mem_data(bio.get(), &bytes);
+  return std::string(bytes, static_cast<size_t>(size));
+}
+
+std::string ToPem(EVP_PKEY& key) {
+  const Bio bio(BIO_new(BIO_s_mem()));
+  PEM_write_bio_PKCS8PrivateKey(bio.get(), &key, nullptr, nullptr, 0, nullptr,
+                                nullptr);
+  char* bytes = nullptr;
+  const long size = BIO_get_mem_data(bio.get(), &bytes);
+  return std::string(bytes, static_cast<size_t>(size));
+}
+
 std::string CommonNameOf(X509& certificate) {
   X509_NAME* const subject = X509_get_subject_name(&certificate);
   const int at = X509_NAME_get_index_by_NID(subject, NID_commonName, -1);

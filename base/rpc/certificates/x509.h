@@ -37,6 +37,10 @@ Certificate ReadFirstCertificate(const std::string& pem);
 // The first key of `pem`; null if it holds none, or one with a password.
 PrivateKey ReadPrivateKey(const std::string& pem);
 
+// As PEM. A key is written without a password.
+std::string ToPem(X509& certificate);
+std::string ToPem(EVP_PKEY& key);
+
 // The common name; empty if there is none, or several.
 std::string CommonNameOf(X509& certificate);
 

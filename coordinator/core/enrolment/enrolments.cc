@@ -20,7 +20,7 @@ constexpr size_t kTokenIdBytes = 12;
 constexpr size_t kHashBytes = 32;
 constexpr size_t kSecretBytesMax = 64;
 constexpr int64_t kUsesMax = 100'000;
-constexpr absl::Duration kLifetimeMin = absl::Seconds(30);
+constexpr absl::Duration kLifetimeMin = absl::Seconds(5);
 constexpr absl::Duration kLifetimeMax = absl::Hours(24);
 // A common name is "atoll:island:NAME", of at most 64 bytes.
 constexpr size_t kNameBytesMax = 51;
@@ -64,7 +64,7 @@ absl::Status SetCertificate(const google::protobuf::Duration& lifetime,
   const absl::Duration asked = FromProto(lifetime);
   if (asked < kLifetimeMin || asked > kLifetimeMax) {
     return InvalidFields(
-        {{"lifetime", "must be at least 30 s and at most 24 h"}});
+        {{"lifetime", "must be at least 5 s and at most 24 h"}});
   }
   grant.set_serial(ToSerial(random));
   // X.509 has no fractions of a second.

@@ -297,21 +297,6 @@ v1::ContributionOutcome MakeOutcome(const v1::ContributionKey& key,
   return made;
 }
 
-std::vector<WeightCap> WeightCaps(const RunState& state,
-                                  const std::vector<int32_t>& slots) {
-  std::vector<WeightCap> caps;
-  bool is_limited = false;
-  for (const int32_t slot : slots) {
-    const storage::v1::MemberSet& member = state.members()[slot].record;
-    WeightCap& cap = caps.emplace_back();
-    if (member.weight_share_max() <= 0) continue;
-    cap = {member.token_id(), member.weight_share_max()};
-    is_limited = true;
-  }
-  if (!is_limited) caps.clear();
-  return caps;
-}
-
 storage::v1::Record MakeSeal(
     const RunState& state, int32_t fragment,
     const std::vector<const SeenContribution*>& contributions) {

@@ -68,6 +68,21 @@ void CapShares(const std::vector<WeightCap>& caps,
   }
 }
 
+std::vector<WeightCap> WeightCaps(const RunState& state,
+                                  const std::vector<int32_t>& slots) {
+  std::vector<WeightCap> caps;
+  bool is_limited = false;
+  for (const int32_t slot : slots) {
+    const storage::v1::MemberSet& member = state.members()[slot].record;
+    WeightCap& cap = caps.emplace_back();
+    if (member.weight_share_max() <= 0) continue;
+    cap = {member.token_id(), member.weight_share_max()};
+    is_limited = true;
+  }
+  if (!is_limited) caps.clear();
+  return caps;
+}
+
 std::vector<float> NormalizedWeights(v1::Weighting weighting,
                                      const std::vector<int64_t>& token_counts,
                                      const std::vector<int64_t>& step_counts,

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "atoll/v1/run.pb.h"
+#include "coordinator/core/state/run_state.h"
 
 namespace atl::coordinator {
 
@@ -28,6 +29,11 @@ struct WeightCap {
   std::string group;
   double share_max = 0;
 };
+
+// The limits of the islands with these slots, as their members' records have
+// them; empty: none has one.
+std::vector<WeightCap> WeightCaps(const RunState& state,
+                                  const std::vector<int32_t>& slots);
 
 // Scales the weights so that no group exceeds its share of their sum.
 // Proportions within a group, and among all contributions that no limit binds,

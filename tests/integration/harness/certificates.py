@@ -65,6 +65,15 @@ class Authority:
                  "ca.pem", "-days", "2", "-subj", "/CN=a test's authority",
                  cwd=directory)
 
+    @classmethod
+    def of(cls, directory, cert, key, ca):
+        """An existing CA, whose certificates are used with the CA file `ca`."""
+        made = cls.__new__(cls)
+        made._directory, made.ca = directory, ca
+        shutil.copy(cert, os.path.join(directory, "ca.pem"))
+        shutil.copy(key, os.path.join(directory, "ca.key"))
+        return made
+
     def issue(self, common_name, days=2, dialled=False, uses=None):
         """Issues a certificate; with `days` -1 it expired yesterday.
 

@@ -91,7 +91,7 @@ class Cluster:
     # --- Processes --------------------------------------------------------------
 
     def _start(self, name, command, port_file=None, failpoint=None,
-               prefix=()):
+               prefix=(), environment=None):
         command = command + self.security_flags(name)
         if failpoint:
             command = command + ["--failpoint=" + failpoint]
@@ -99,7 +99,8 @@ class Cluster:
         if port_file and os.path.exists(port_file):
             os.unlink(port_file)
         # Where programs keep state of the machine.
-        environment = {"XDG_STATE_HOME": os.path.join(self.directory, "state")}
+        environment = environment or {
+            "XDG_STATE_HOME": os.path.join(self.directory, "state")}
         if name in self._disks:
             environment.update(self._disks[name].environment())
         if failpoint or self._is_disk_armed(name):
@@ -172,6 +173,36 @@ class Cluster:
             "--coordinator=" + self.dialled_by("server"),
             "--server-id=" + server_id,
         ] + list(arguments), failpoint, data_dir, prefix)
+
+    def start_gate(self, ca_dir, failpoint=None, arguments=()):
+        """Starts the gate, or restarts it at the same address."""
+        if "gate" not in self._ports:
+            self._ports["gate"] = self.claim_port()
+        port_file = os.path.join(self.directory, "gate.port")
+        self._gate = (ca_dir, arguments)
+        process = self._start("gate", [
+            processes.binary(processes.GATE),
+            "--listen=127.0.0.1:%d" % self._ports["gate"],
+            "--coordinator=" + self.coordinator_address,
+            "--ca-dir=" + ca_dir,
+            "--port-file=" + port_file,
+        ] + list(arguments), port_file, failpoint)
+        processes.read_port(process, port_file)
+        return process
+
+    def start_volunteer(self, name, join_string, failpoint=None,
+                        arguments=()):
+        """An island that has nothing but a join string."""
+        state = os.path.join(self.directory, name + ".state")
+        process = self._start(
+            name, [processes.binary(processes.CLI), "join", join_string,
+                   "--threads=1"] + list(arguments),
+            failpoint=failpoint, environment={"XDG_STATE_HOME": state})
+        return process
+
+    @property
+    def gate_address(self):
+        return "127.0.0.1:%d" % self._ports["gate"]
 
     def start_servers(self, count, armed=None):
         """`armed`, here and below: failpoints by name of the process."""

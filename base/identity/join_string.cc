@@ -1,0 +1,167 @@
+#include "base/identity/join_string.h"
+
+#include <algorithm>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/strings/ascii.h"
+#include "absl/strings/escaping.h"
+#include "absl/strings/match.h"
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
+#include "absl/strings/strip.h"
+#include "base/codec/crc32c.h"
+#include "base/host_port/host_port.h"
+#include "base/layout/ids.h"
+#include "base/status/status_macros.h"
+
+namespace atl {
+namespace {
+
+constexpr absl::string_view kScheme = "atoll://";
+constexpr absl::string_view kVersion = "atj1_";
+constexpr size_t kVersionDigit = 3;  // Its place in kVersion.
+constexpr int kDefaultPort = 443;
+constexpr size_t kTokenIdBytes = 12;
+constexpr size_t kSecretBytesMin = 16;
+constexpr size_t kSecretBytesMax = 64;
+constexpr size_t kPinBytes = 32;
+constexpr size_t kCrcDigits = 8;
+// Longer than any join string.
+constexpr size_t kTextBytesMax = 4096;
+
+absl::Status Wrong(absl::string_view why) {
+  return absl::InvalidArgumentError(absl::StrCat("the join string ", why));
+}
+
+absl::Status Incomplete() {
+  return Wrong(
+      "is incomplete: it must end with a dot and 8 digits of 0-9 and a-f; copy "
+      "all of it");
+}
+
+std::string RemoveSpace(absl::string_view text) {
+  std::string kept;
+  std::copy_if(text.begin(), text.end(), std::back_inserter(kept),
+               [](unsigned char c) { return !absl::ascii_isspace(c); });
+  return kept;
+}
+
+// False if `text` is not what WebSafeBase64Escape makes.
+bool Decode(absl::string_view text, std::string& bytes) {
+  return absl::WebSafeBase64Unescape(text, &bytes) &&
+         absl::WebSafeBase64Escape(bytes) == text;
+}
+
+bool IsCrc(absl::string_view text) {
+  return text.size() == kCrcDigits &&
+         std::all_of(text.begin(), text.end(), [](unsigned char c) {
+           return absl::ascii_isdigit(c) || (c >= 'a' && c <= 'f');
+         });
+}
+
+std::string Checksum(absl::string_view text) {
+  return absl::StrCat(absl::Hex(codec::Crc32c(text), absl::kZeroPad8));
+}
+
+// "host", "host:port" or "[v6]:port".
+absl::StatusOr<std::string> ParseGate(absl::string_view text) {
+  const size_t after_host = absl::StartsWith(text, "[") ? text.find(']') : 0;
+  const bool has_port = after_host != absl::string_view::npos &&
+                        absl::StrContains(text.substr(after_host), ':');
+  const absl::StatusOr<HostPort> gate = ParseHostPort(
+      has_port ? std::string(text) : absl::StrCat(text, ":", kDefaultPort));
+  if (!gate.ok() || gate->port == 0) {
+    return Wrong("names no gate: after atoll:// it needs HOST:PORT/RUN");
+  }
+  return JoinHostPort(gate->host, gate->port);
+}
+
+// Reads ID.SECRET.PIN.CRC, which follow kVersion.
+absl::Status ParseToken(absl::string_view text, JoinString& join) {
+  const std::vector<absl::string_view> parts = absl::StrSplit(text, '.');
+  if (parts.size() < 4) return Incomplete();
+  if (parts.size() > 4) return Wrong("has text after its end");
+  if (!IsTokenId(parts[0])) {
+    return Wrong("has a malformed token id, between atj1_ and the first dot");
+  }
+  if (!Decode(parts[1], join.token_secret) ||
+      !IsTokenSecretSize(join.token_secret.size())) {
+    return Wrong("has a malformed secret, between the first and second dot");
+  }
+  if (!IsPin(parts[2])) {
+    return Wrong("has a malformed pin, between the second and third dot");
+  }
+  if (parts[3].size() < kCrcDigits) return Incomplete();
+  if (!IsCrc(parts[3])) {
+    return Wrong("has text after its end, or a malformed checksum");
+  }
+  join.token_id = std::string(parts[0]);
+  join.pin = std::string(parts[2]);
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+bool IsTokenId(absl::string_view text) {
+  return text.size() == kTokenIdBytes &&
+         std::all_of(text.begin(), text.end(), [](unsigned char c) {
+           return absl::ascii_isdigit(c) || absl::ascii_islower(c);
+         });
+}
+
+bool IsTokenSecretSize(size_t size_bytes) {
+  return size_bytes >= kSecretBytesMin && size_bytes <= kSecretBytesMax;
+}
+
+bool IsPin(absl::string_view text) {
+  std::string bytes;
+  return Decode(text, bytes) && bytes.size() == kPinBytes;
+}
+
+std::string FormatJoinString(const JoinString& join) {
+  const std::string token =
+      absl::StrCat(kVersion, join.token_id, ".",
+                   absl::WebSafeBase64Escape(join.token_secret), ".", join.pin);
+  return absl::StrCat(kScheme, join.gate_address, "/", join.run_id, "#", token,
+                      ".", Checksum(token));
+}
+
+absl::StatusOr<JoinString> ParseJoinString(absl::string_view text) {
+  if (text.size() > kTextBytesMax) return Wrong("is too long");
+  const std::string kept = RemoveSpace(text);
+  absl::string_view rest = kept;
+  if (!absl::ConsumePrefix(&rest, kScheme)) {
+    return Wrong("must begin with atoll://");
+  }
+  const size_t hash = rest.find('#');
+  if (hash == absl::string_view::npos) return Incomplete();
+  const absl::string_view place = rest.substr(0, hash);
+  const absl::string_view token = rest.substr(hash + 1);
+  JoinString join;
+  const size_t slash = place.find('/');
+  ASSIGN_OR_RETURN(join.gate_address, ParseGate(place.substr(0, slash)));
+  if (slash == absl::string_view::npos ||
+      !ValidateId("", place.substr(slash + 1)).ok()) {
+    return Wrong("names no run: before # it needs a slash and the run's id");
+  }
+  join.run_id = std::string(place.substr(slash + 1));
+  if (!absl::StartsWith(token, kVersion)) {
+    if (absl::StartsWith(token, kVersion.substr(0, kVersionDigit)) &&
+        token.size() > kVersionDigit && token[kVersionDigit] != '1') {
+      return Wrong("is of a newer version: upgrade this program");
+    }
+    if (absl::StartsWith(kVersion, token)) return Incomplete();
+    return Wrong("must have atj1_ after its #");
+  }
+  RETURN_IF_ERROR(ParseToken(token.substr(kVersion.size()), join));
+  const size_t checked = token.size() - kCrcDigits - 1;
+  if (Checksum(token.substr(0, checked)) != token.substr(checked + 1)) {
+    return Wrong(
+        "does not match its checksum: a character is wrong; copy it again");
+  }
+  return join;
+}
+
+}  // namespace atl

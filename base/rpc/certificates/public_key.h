@@ -1,0 +1,41 @@
+// Public keys of certificates, and pins, which name them.
+//
+// Pure. Thread-safe.
+
+#pragma once
+
+#include <openssl/x509.h>
+
+#include <string>
+
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+
+namespace atl::rpc {
+
+struct PublicKey {
+  std::string der;     // SubjectPublicKeyInfo.
+  std::string sha256;  // Of `der`, 32 bytes.
+};
+
+// The key in DER, which depends on the key alone.
+// INTERNAL: OpenSSL cannot.
+absl::StatusOr<PublicKey> ToPublicKey(EVP_PKEY& key);
+
+// The key of the first certificate of `cert_pem`.
+// INVALID_ARGUMENT: there is none.
+absl::StatusOr<PublicKey> ReadPublicKey(const std::string& cert_pem);
+
+// base64url of the SHA-256, without padding: 43 characters.
+std::string ToPin(const PublicKey& key);
+
+// The certificate of `chain_pem` whose key has the pin, PEM.
+// NOT_FOUND: there is none.
+absl::StatusOr<std::string> FindPinned(const std::string& chain_pem,
+                                       absl::string_view pin);
+
+// The last certificate of `chain_pem`, PEM, if it is a CA's that signed itself.
+// NOT_FOUND: it is not, or there is none.
+absl::StatusOr<std::string> FindRoot(const std::string& chain_pem);
+
+}  // namespace atl::rpc

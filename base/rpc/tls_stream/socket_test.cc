@@ -1,0 +1,112 @@
+#include "base/rpc/tls_stream/socket.h"
+
+#include <poll.h>
+#include <sys/socket.h>
+
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "absl/strings/match.h"
+#include "base/time/clock.h"
+#include "gtest/gtest.h"
+
+namespace atl::rpc {
+namespace {
+
+WaitLimits Soon() { return {SystemClock().Now() + absl::Milliseconds(20), -1}; }
+WaitLimits Long() { return {SystemClock().Now() + absl::Minutes(2), -1}; }
+
+class SocketTest : public ::testing::Test {
+ protected:
+  SocketTest() {
+    int fds[2];
+    EXPECT_EQ(socketpair(AF_UNIX, SOCK_STREAM, 0, fds), 0);
+    ours_ = UniqueFd(fds[0]);
+    peers_ = UniqueFd(fds[1]);
+  }
+
+  UniqueFd ours_;
+  UniqueFd peers_;
+};
+
+TEST_F(SocketTest, WaitsForBytes) {
+  std::thread peer([&] { send(peers_.get(), "x", 1, MSG_NOSIGNAL); });
+  EXPECT_TRUE(WaitForSocket(ours_.get(), POLLIN, Long()).ok());
+  peer.join();
+}
+
+TEST_F(SocketTest, AWaitEndsAtItsDeadline) {
+  EXPECT_EQ(WaitForSocket(ours_.get(), POLLIN, Soon()).code(),
+            absl::StatusCode::kDeadlineExceeded);
+}
+
+TEST_F(SocketTest, AfterTheDeadlineEvenReadyBytesAreLate) {
+  send(peers_.get(), "x", 1, MSG_NOSIGNAL);
+  EXPECT_EQ(
+      WaitForSocket(ours_.get(), POLLIN, {SystemClock().Now(), -1}).code(),
+      absl::StatusCode::kDeadlineExceeded);
+}
+
+TEST_F(SocketTest, AWakerStopsAWait) {
+  const UniqueFd stop = MakeWaker().value();
+  WaitLimits limits = Long();
+  limits.stop_fd = stop.get();
+  std::thread stopper([&] { SetWaker(stop.get()); });
+  EXPECT_EQ(WaitForSocket(ours_.get(), POLLIN, limits).code(),
+            absl::StatusCode::kCancelled);
+  stopper.join();
+}
+
+TEST(DialTest, ReachesAListener) {
+  const UniqueFd listener = Listen({"127.0.0.1", 0}).value();
+  const HostPort address = LocalAddress(listener.get()).value();
+  EXPECT_EQ(address.host, "127.0.0.1");
+  EXPECT_GT(address.port, 0);
+  EXPECT_TRUE(Dial(address, Long()).ok());
+  // It has ::1 as well, where nobody listens.
+  EXPECT_TRUE(Dial({"localhost", address.port}, Long()).ok());
+}
+
+TEST(DialTest, SaysThatNobodyListens) {
+  HostPort address;
+  {
+    const UniqueFd listener = Listen({"127.0.0.1", 0}).value();
+    address = LocalAddress(listener.get()).value();
+  }
+  const absl::Status status = Dial(address, Long()).status();
+  EXPECT_EQ(status.code(), absl::StatusCode::kUnavailable);
+  EXPECT_TRUE(absl::StrContains(status.message(), "refused")) << status;
+}
+
+TEST(DialTest, SaysThatAHostDoesNotExist) {
+  const absl::Status status = Dial({"a..b", 1}, Long()).status();
+  EXPECT_EQ(status.code(), absl::StatusCode::kNotFound) << status;
+  EXPECT_TRUE(absl::StrContains(status.message(), "a..b")) << status;
+}
+
+TEST(DialTest, AListenerThatDoesNotAcceptCostsTheDeadlineAtMost) {
+  // A full backlog drops further connections.
+  const UniqueFd listener = Listen({"127.0.0.1", 0}).value();
+  listen(listener.get(), 0);
+  const HostPort address = LocalAddress(listener.get()).value();
+  std::vector<UniqueFd> taken;
+  absl::Status status;
+  while (status.ok() && taken.size() < 8) {
+    absl::StatusOr<UniqueFd> fd = Dial(address, Soon());
+    status = fd.status();
+    if (fd.ok()) taken.push_back(*std::move(fd));
+  }
+  EXPECT_EQ(status.code(), absl::StatusCode::kDeadlineExceeded) << status;
+}
+
+TEST(ListenTest, SaysThatThePortIsTaken) {
+  const UniqueFd listener = Listen({"127.0.0.1", 0}).value();
+  const absl::Status status =
+      Listen(LocalAddress(listener.get()).value()).status();
+  EXPECT_EQ(status.code(), absl::StatusCode::kFailedPrecondition);
+  EXPECT_TRUE(absl::StrContains(status.message(), "ss -ltnp")) << status;
+}
+
+}  // namespace
+}  // namespace atl::rpc

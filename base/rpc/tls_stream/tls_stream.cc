@@ -1,0 +1,316 @@
+#include "base/rpc/tls_stream/tls_stream.h"
+
+#include <arpa/inet.h>
+#include <openssl/err.h>
+#include <openssl/ssl.h>
+#include <poll.h>
+#include <sys/socket.h>
+
+#include <cerrno>
+#include <cstdint>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "base/rpc/certificates/x509.h"
+#include "base/status/annotate.h"
+#include "base/status/status_macros.h"
+
+namespace atl::rpc {
+namespace {
+
+// Without the groups of finite fields, which cost a server far more than these.
+constexpr char kGroups[] = "X25519:P-256:P-384";
+constexpr long kCertificatesBytesMax = 32 << 10;
+constexpr size_t kLengthBytes = 4;
+
+// --- A socket BIO for OpenSSL: no signals, non-blocking ----------------------
+
+int GetFd(BIO* bio) {
+  return static_cast<int>(reinterpret_cast<intptr_t>(BIO_get_data(bio)));
+}
+
+bool IsTransient(int error) {
+  return error == EAGAIN || error == EWOULDBLOCK || error == EINTR;
+}
+
+int WriteBio(BIO* bio, const char* bytes, size_t size, size_t* written) {
+  BIO_clear_retry_flags(bio);
+  const ssize_t count =
+      send(GetFd(bio), bytes, size, MSG_NOSIGNAL | MSG_DONTWAIT);
+  if (count < 0 && IsTransient(errno)) BIO_set_retry_write(bio);
+  if (count <= 0) return 0;
+  *written = static_cast<size_t>(count);
+  return 1;
+}
+
+int ReadBio(BIO* bio, char* bytes, size_t size, size_t* read) {
+  BIO_clear_retry_flags(bio);
+  const ssize_t count = recv(GetFd(bio), bytes, size, MSG_DONTWAIT);
+  if (count < 0 && IsTransient(errno)) BIO_set_retry_read(bio);
+  if (count == 0) errno = 0;  // The end, for ReadError.
+  if (count <= 0) return 0;
+  *read = static_cast<size_t>(count);
+  return 1;
+}
+
+long ControlBio(BIO*, int command, long, void*) {
+  return command == BIO_CTRL_FLUSH ? 1 : 0;
+}
+
+const BIO_METHOD* SocketMethod() {
+  static const BIO_METHOD* const method = [] {
+    BIO_METHOD* const made =
+        BIO_meth_new(BIO_get_new_index() | BIO_TYPE_SOURCE_SINK, "socket");
+    BIO_meth_set_write_ex(made, WriteBio);
+    BIO_meth_set_read_ex(made, ReadBio);
+    BIO_meth_set_ctrl(made, ControlBio);
+    return made;
+  }();
+  return method;
+}
+
+// The reason of OpenSSL's newest error; empty if there is none.
+std::string OpensslReason() {
+  const unsigned long error = ERR_peek_last_error();
+  ERR_clear_error();
+  const char* const reason = ERR_reason_error_string(error);
+  return reason == nullptr ? "" : reason;
+}
+
+bool IsIpAddress(const std::string& host) {
+  unsigned char bytes[sizeof(in6_addr)];
+  return inet_pton(AF_INET, host.c_str(), bytes) == 1 ||
+         inet_pton(AF_INET6, host.c_str(), bytes) == 1;
+}
+
+// A context of `method` for TLS 1.3 alone; null if OpenSSL cannot.
+SSL_CTX* MakeContext(const SSL_METHOD* method) {
+  SSL_CTX* const context = SSL_CTX_new(method);
+  if (context == nullptr ||
+      SSL_CTX_set_min_proto_version(context, TLS1_3_VERSION) != 1 ||
+      SSL_CTX_set_max_proto_version(context, TLS1_3_VERSION) != 1 ||
+      SSL_CTX_set_num_tickets(context, 0) != 1 ||
+      SSL_CTX_set1_groups_list(context, kGroups) != 1) {
+    SSL_CTX_free(context);
+    return nullptr;
+  }
+  SSL_CTX_set_options(context, SSL_OP_NO_TICKET | SSL_OP_NO_COMPRESSION |
+                                   SSL_OP_NO_RENEGOTIATION);
+  SSL_CTX_set_session_cache_mode(context, SSL_SESS_CACHE_OFF);
+  SSL_CTX_set_mode(context, SSL_MODE_RELEASE_BUFFERS);
+  // Otherwise a read that meets messages of TLS alone goes on, past any
+  // deadline.
+  SSL_CTX_clear_mode(context, SSL_MODE_AUTO_RETRY);
+  SSL_CTX_set_max_cert_list(context, kCertificatesBytesMax);
+  SSL_CTX_set_verify(context, SSL_VERIFY_PEER, nullptr);
+  return context;
+}
+
+}  // namespace
+
+// --- TlsContext --------------------------------------------------------------
+
+TlsContext::TlsContext(SSL_CTX* context) : context_(context) {
+  if (context_ == nullptr) return;
+  SSL_CTX_set_cert_verify_callback(context_, TlsStream::OnCertificates,
+                                   nullptr);
+}
+
+TlsContext::~TlsContext() { SSL_CTX_free(context_); }
+
+absl::StatusOr<std::shared_ptr<const TlsContext>> TlsContext::MakeServer(
+    const std::string& cert_pem, const std::string& key_pem) {
+  const std::shared_ptr<TlsContext> made(
+      new TlsContext(MakeContext(TLS_server_method())));
+  RETURN_IF_ERROR(made->Use(cert_pem, key_pem));
+  return made;
+}
+
+absl::StatusOr<std::shared_ptr<const TlsContext>> TlsContext::MakeClient(
+    const std::string& cert_pem, const std::string& key_pem) {
+  const std::shared_ptr<TlsContext> made(
+      new TlsContext(MakeContext(TLS_client_method())));
+  if (made->context_ == nullptr || !cert_pem.empty() || !key_pem.empty()) {
+    RETURN_IF_ERROR(made->Use(cert_pem, key_pem));
+  }
+  return made;
+}
+
+absl::Status TlsContext::Use(const std::string& cert_pem,
+                             const std::string& key_pem) {
+  ERR_clear_error();
+  if (context_ == nullptr) return absl::InternalError("OpenSSL has no TLS 1.3");
+  const std::vector<Certificate> chain = ReadCertificates(cert_pem);
+  const PrivateKey key = ReadPrivateKey(key_pem);
+  bool used = !chain.empty() && key != nullptr &&
+              SSL_CTX_use_certificate(context_, chain[0].get()) == 1 &&
+              SSL_CTX_use_PrivateKey(context_, key.get()) == 1 &&
+              SSL_CTX_check_private_key(context_) == 1;
+  for (size_t i = 1; used && i < chain.size(); ++i) {
+    used = SSL_CTX_add1_chain_cert(context_, chain[i].get()) == 1;
+  }
+  if (used) return absl::OkStatus();
+  return absl::InvalidArgumentError(absl::StrCat(
+      "TLS cannot use the certificate with its key: ", OpensslReason()));
+}
+
+// --- TlsStream ---------------------------------------------------------------
+
+TlsStream::TlsStream(UniqueFd fd, const WaitLimits& limits)
+    : fd_(std::move(fd)), limits_(limits) {}
+
+TlsStream::~TlsStream() {
+  if (is_open_) {
+    ERR_clear_error();
+    SSL_shutdown(ssl_);
+  }
+  SSL_free(ssl_);
+  ERR_clear_error();
+}
+
+absl::StatusOr<std::unique_ptr<TlsStream>> TlsStream::Make(
+    const TlsContext& context, UniqueFd fd, const WaitLimits& limits) {
+  auto made = std::unique_ptr<TlsStream>(new TlsStream(std::move(fd), limits));
+  made->ssl_ = SSL_new(context.context_);
+  BIO* const bio = BIO_new(SocketMethod());
+  if (made->ssl_ == nullptr || bio == nullptr) {
+    BIO_free(bio);
+    return absl::ResourceExhaustedError("no memory for a connection");
+  }
+  BIO_set_data(bio,
+               reinterpret_cast<void*>(static_cast<intptr_t>(made->fd_.get())));
+  BIO_set_init(bio, 1);
+  SSL_set_bio(made->ssl_, bio, bio);
+  SSL_set_app_data(made->ssl_, made.get());
+  return made;
+}
+
+absl::StatusOr<std::unique_ptr<TlsStream>> TlsStream::Accept(
+    const TlsContext& context, UniqueFd fd, const WaitLimits& limits) {
+  ASSIGN_OR_RETURN(std::unique_ptr<TlsStream> made,
+                   Make(context, std::move(fd), limits));
+  SSL_set_accept_state(made->ssl_);
+  RETURN_IF_ERROR(made->Handshake());
+  return made;
+}
+
+absl::StatusOr<std::unique_ptr<TlsStream>> TlsStream::Connect(
+    const TlsContext& context, UniqueFd fd, const std::string& host,
+    PeerCheck check, const WaitLimits& limits) {
+  ASSIGN_OR_RETURN(std::unique_ptr<TlsStream> made,
+                   Make(context, std::move(fd), limits));
+  made->check_ = std::move(check);
+  SSL_set_connect_state(made->ssl_);
+  if (!IsIpAddress(host)) SSL_set_tlsext_host_name(made->ssl_, host.c_str());
+  RETURN_IF_ERROR(made->Handshake());
+  return made;
+}
+
+int TlsStream::OnCertificates(X509_STORE_CTX* store, void*) {
+  const auto* const ssl = static_cast<SSL*>(
+      X509_STORE_CTX_get_ex_data(store, SSL_get_ex_data_X509_STORE_CTX_idx()));
+  TlsStream& stream = *static_cast<TlsStream*>(SSL_get_app_data(ssl));
+  STACK_OF(X509)* const chain = X509_STORE_CTX_get0_untrusted(store);
+  for (int i = 0; i < sk_X509_num(chain); ++i) {
+    stream.peer_chain_pem_ += ToPem(*sk_X509_value(chain, i));
+  }
+  if (stream.check_ != nullptr) {
+    stream.checked_ = stream.check_(stream.peer_chain_pem_);
+  }
+  // OpenSSL checks that no error is left.
+  X509_STORE_CTX_set_error(
+      store, stream.checked_.ok() ? X509_V_OK : X509_V_ERR_CERT_REJECTED);
+  return stream.checked_.ok() ? 1 : 0;
+}
+
+absl::Status TlsStream::Handshake() {
+  const absl::Status status = Run([this] { return SSL_do_handshake(ssl_); });
+  RETURN_IF_ERROR(checked_);
+  RETURN_IF_ERROR(status);
+  is_open_ = true;
+  return absl::OkStatus();
+}
+
+absl::Status TlsStream::Send(absl::string_view message) {
+  if (message.size() > kTlsMessageBytesMax) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("a message of ", message.size(), " bytes is longer than ",
+                     kTlsMessageBytesMax));
+  }
+  const auto size = static_cast<uint32_t>(message.size());
+  std::string bytes;
+  for (int shift = 24; shift >= 0; shift -= 8) {
+    bytes.push_back(static_cast<char>(size >> shift & 0xff));
+  }
+  absl::StrAppend(&bytes, message);
+  size_t written = 0;
+  // It is written whole: OpenSSL's mode for partial writes is off.
+  return Run(
+      [&] { return SSL_write_ex(ssl_, bytes.data(), bytes.size(), &written); });
+}
+
+absl::StatusOr<std::string> TlsStream::Receive() {
+  unsigned char prefix[kLengthBytes];
+  RETURN_IF_ERROR(ReadAll(reinterpret_cast<char*>(prefix), sizeof(prefix)));
+  size_t size = 0;
+  for (const unsigned char byte : prefix) size = size << 8 | byte;
+  if (size > kTlsMessageBytesMax) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("the peer announces a message of ", size,
+                     " bytes; at most ", kTlsMessageBytesMax, " are allowed"));
+  }
+  std::string message(size, '\0');
+  RETURN_IF_ERROR(ReadAll(message.data(), message.size()));
+  return message;
+}
+
+absl::Status TlsStream::ReadAll(char* bytes, size_t size) {
+  while (size > 0) {
+    size_t count = 0;
+    RETURN_IF_ERROR(
+        Run([&] { return SSL_read_ex(ssl_, bytes, size, &count); }));
+    bytes += count;
+    size -= count;
+  }
+  return absl::OkStatus();
+}
+
+absl::Status TlsStream::Run(absl::FunctionRef<int()> step) {
+  absl::Status status;
+  while (status.ok()) {
+    ERR_clear_error();
+    errno = 0;
+    const int result = step();
+    if (result == 1) return absl::OkStatus();
+    switch (SSL_get_error(ssl_, result)) {
+      case SSL_ERROR_WANT_READ:
+        status = WaitForSocket(fd_.get(), POLLIN, limits_);
+        break;
+      case SSL_ERROR_WANT_WRITE:
+        status = WaitForSocket(fd_.get(), POLLOUT, limits_);
+        break;
+      case SSL_ERROR_ZERO_RETURN:
+        status = absl::UnavailableError("the peer closed the connection");
+        break;
+      default:
+        status = ReadError();
+    }
+  }
+  is_open_ = false;
+  return status;
+}
+
+absl::Status TlsStream::ReadError() const {
+  const int error = errno;
+  if (const std::string reason = OpensslReason(); !reason.empty()) {
+    return absl::UnavailableError(absl::StrCat("TLS: ", reason));
+  }
+  if (error != 0) {
+    return absl::UnavailableError(
+        ErrnoToStatus(error, "the connection ended").message());
+  }
+  return absl::UnavailableError("the peer closed the connection");
+}
+
+}  // namespace atl::rpc

@@ -1,0 +1,123 @@
+// Messages over TLS 1.3, on a socket, without gRPC: for peers of whom nothing
+// is known yet.
+//
+// A message is preceded by its length, 4 bytes, big-endian, at most
+// kTlsMessageBytesMax. The length is checked before memory is taken for it.
+// There are no older protocols, tickets, resumption, early data, compression
+// or renegotiation. No write raises SIGPIPE.
+//
+// Memory of a stream: OpenSSL's state, a record of at most 16 KiB each way
+// while bytes are on their way, a message, and during the handshake at most
+// 128 KiB of a ClientHello and 32 KiB of certificates.
+
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <string>
+
+#include "absl/functional/function_ref.h"
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+#include "base/io/unique_fd.h"
+#include "base/rpc/tls_stream/socket.h"
+
+// OpenSSL's types.
+struct ssl_ctx_st;
+struct ssl_st;
+struct x509_store_ctx_st;
+
+namespace atl::rpc {
+
+inline constexpr size_t kTlsMessageBytesMax = 16 << 10;
+
+// What the streams of one side share. Thread-safe.
+class TlsContext {
+ public:
+  // `cert_pem` is sent as it is, the own certificate first. Its streams ask
+  // each client for a certificate, and go on without one.
+  // INVALID_ARGUMENT: not a certificate with its key, or too weak a key.
+  static absl::StatusOr<std::shared_ptr<const TlsContext>> MakeServer(
+      const std::string& cert_pem, const std::string& key_pem);
+  // Empty: the streams have no certificate. Errors as MakeServer.
+  static absl::StatusOr<std::shared_ptr<const TlsContext>> MakeClient(
+      const std::string& cert_pem, const std::string& key_pem);
+  ~TlsContext();
+  TlsContext(const TlsContext&) = delete;
+  TlsContext& operator=(const TlsContext&) = delete;
+
+ private:
+  friend class TlsStream;
+  explicit TlsContext(ssl_ctx_st* context);  // Null: out of memory.
+  absl::Status Use(const std::string& cert_pem, const std::string& key_pem);
+
+  ssl_ctx_st* const context_;
+};
+
+// Thread-compatible. All waits of a stream together end at the limits with
+// which it was made.
+//
+// Errors of every method:
+//   DEADLINE_EXCEEDED, CANCELLED: as WaitForSocket.
+//   UNAVAILABLE: the peer ended the connection, or does not speak TLS 1.3.
+// After an error only the destructor may be called.
+class TlsStream {
+ public:
+  // Judges the certificates that the peer shows, its own first, PEM. Called
+  // during the handshake, before anything else is sent. A refusal ends the
+  // handshake with its error. The handshake's end proves that the peer has the
+  // certificate's key.
+  using PeerCheck = std::function<absl::Status(const std::string& chain_pem)>;
+
+  // The server's side of the handshake. The client's certificate, if it has
+  // one, is not judged: the caller must.
+  static absl::StatusOr<std::unique_ptr<TlsStream>> Accept(
+      const TlsContext& context, UniqueFd fd, const WaitLimits& limits);
+
+  // The client's side, with the name `host` for the server to see.
+  // Also: the errors of `check`.
+  static absl::StatusOr<std::unique_ptr<TlsStream>> Connect(
+      const TlsContext& context, UniqueFd fd, const std::string& host,
+      PeerCheck check, const WaitLimits& limits);
+
+  // Says, without waiting, that nothing more will be sent, and closes.
+  ~TlsStream();
+  TlsStream(const TlsStream&) = delete;
+  TlsStream& operator=(const TlsStream&) = delete;
+
+  // INVALID_ARGUMENT: `message` is too long; nothing is sent.
+  absl::Status Send(absl::string_view message);
+
+  // INVALID_ARGUMENT: the peer's message is too long.
+  absl::StatusOr<std::string> Receive();
+
+  // The certificates that the peer showed, its own first, PEM; empty: none.
+  const std::string& peer_chain_pem() const { return peer_chain_pem_; }
+
+ private:
+  friend class TlsContext;
+
+  TlsStream(UniqueFd fd, const WaitLimits& limits);
+  static absl::StatusOr<std::unique_ptr<TlsStream>> Make(
+      const TlsContext& context, UniqueFd fd, const WaitLimits& limits);
+  // OpenSSL's callback for the peer's certificates.
+  static int OnCertificates(x509_store_ctx_st* store, void*);
+
+  absl::Status Handshake();
+  absl::Status ReadAll(char* bytes, size_t size);
+  // Calls `step` (1: done) until it is done, and waits in between.
+  absl::Status Run(absl::FunctionRef<int()> step);
+  // What ended the connection.
+  absl::Status ReadError() const;
+
+  const UniqueFd fd_;
+  const WaitLimits limits_;
+  ssl_st* ssl_ = nullptr;
+  PeerCheck check_;
+  absl::Status checked_;  // The answer of check_.
+  std::string peer_chain_pem_;
+  bool is_open_ = false;  // After the handshake, until an error.
+};
+
+}  // namespace atl::rpc

@@ -1,0 +1,147 @@
+#include "coordinator/client/gate_client.h"
+
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/strip.h"
+#include "absl/time/clock.h"
+#include "base/identity/join_string.h"
+#include "base/rpc/certificates/public_key.h"
+#include "base/rpc/certificates/tls.h"
+#include "base/rpc/server_check.h"
+#include "base/rpc/tls_stream/http_proxy.h"
+#include "base/rpc/tls_stream/socket.h"
+#include "base/status/annotate.h"
+#include "base/status/refusal.h"
+#include "base/status/status_macros.h"
+#include "base/time/clock.h"
+
+namespace atl::coordinator {
+namespace {
+
+absl::Status WrongPin(const HostPort& gate, const std::string& seen,
+                      const std::string& wanted) {
+  return Refuse(
+      absl::StatusCode::kUnauthenticated, "WRONG_PIN",
+      absl::StrCat("the gate at ", JoinHostPort(gate.host, gate.port),
+                   " shows the root with pin ", seen, ", the join string has ",
+                   wanted,
+                   ": ask whoever sent it for a new one; do not continue"));
+}
+
+// The pin of the last certificate, where the root should be.
+std::string LastPin(const std::string& chain_pem) {
+  const size_t last = chain_pem.rfind("-----BEGIN ");
+  const absl::StatusOr<rpc::PublicKey> key = rpc::ReadPublicKey(
+      last == std::string::npos ? "" : chain_pem.substr(last));
+  return key.ok() ? rpc::ToPin(*key) : "of an unreadable key";
+}
+
+absl::StatusOr<HostPort> ParseProxy(absl::string_view proxy) {
+  absl::string_view address = proxy;
+  absl::ConsumeSuffix(&address, "/");
+  const bool is_http = absl::ConsumePrefix(&address, "http://");
+  absl::StatusOr<HostPort> parsed = ParseHostPort(address);
+  if (!is_http || !parsed.ok() || parsed->port == 0) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "the proxy \"", proxy, "\" is not of the form http://HOST:PORT"));
+  }
+  return parsed;
+}
+
+}  // namespace
+
+absl::Status FromGateError(const v1::GateError& error) {
+  auto code = static_cast<absl::StatusCode>(error.code());
+  const bool is_known =
+      error.code() > 0 &&
+      error.code() <= static_cast<int>(absl::StatusCode::kUnauthenticated);
+  if (!is_known) code = absl::StatusCode::kInternal;
+  const absl::Status status(code, error.message());
+  if (error.reason().empty()) return status;
+  return WithReason(status, {error.reason(), {}});
+}
+
+absl::StatusOr<std::unique_ptr<GateClient>> GateClient::Make(
+    const GateClientOptions& options) {
+  auto made = std::unique_ptr<GateClient>(new GateClient(options));
+  ASSIGN_OR_RETURN(made->gate_, ParseHostPort(options.address));
+  if (made->gate_.port == 0) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("\"", options.address, "\": port 0 cannot be dialled"));
+  }
+  if (!IsPin(options.pin)) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("\"", options.pin, "\" is no pin: base64url of 32 bytes"));
+  }
+  if (!options.proxy.empty()) {
+    ASSIGN_OR_RETURN(made->proxy_, ParseProxy(options.proxy));
+  }
+  ASSIGN_OR_RETURN(made->context_, rpc::TlsContext::MakeClient(
+                                       options.cert_pem, options.key_pem));
+  return made;
+}
+
+absl::StatusOr<v1::GateResponse> GateClient::Call(
+    const v1::GateRequest& request) const {
+  ASSIGN_OR_RETURN(const std::string bytes,
+                   Exchange(request.SerializeAsString()));
+  v1::GateResponse response;
+  if (!response.ParseFromString(bytes) ||
+      response.body_case() == v1::GateResponse::BODY_NOT_SET) {
+    return absl::InternalError(
+        absl::StrCat("the gate at ", options_.address,
+                     " answers what this program does not "
+                     "know: upgrade it"));
+  }
+  if (response.has_error()) return FromGateError(response.error());
+  return response;
+}
+
+absl::StatusOr<std::string> GateClient::Exchange(
+    const std::string& request) const {
+  const std::string who = absl::StrCat("the gate at ", options_.address);
+  const rpc::WaitLimits limits = {SystemClock().Now() + options_.timeout,
+                                  options_.stop_fd};
+  const bool direct = proxy_.port == 0;
+  absl::StatusOr<UniqueFd> fd =
+      direct ? rpc::Dial(gate_, limits)
+             : rpc::DialThroughProxy(proxy_, gate_, limits);
+  RETURN_IF_ERROR(
+      Annotate(fd.status(),
+               direct ? who : absl::StrCat(who, " through ", options_.proxy)));
+  absl::Status refused;
+  absl::StatusOr<std::unique_ptr<rpc::TlsStream>> stream =
+      rpc::TlsStream::Connect(
+          *context_, *std::move(fd), gate_.host,
+          [&](const std::string& chain_pem) {
+            refused = CheckGate(chain_pem);
+            return refused;
+          },
+          limits);
+  RETURN_IF_ERROR(refused);  // It names the gate.
+  RETURN_IF_ERROR(Annotate(stream.status(), who));
+  RETURN_IF_ERROR(Annotate((*stream)->Send(request), who));
+  absl::StatusOr<std::string> answer = (*stream)->Receive();
+  RETURN_IF_ERROR(Annotate(answer.status(), who));
+  return answer;
+}
+
+absl::Status GateClient::CheckGate(const std::string& chain_pem) const {
+  const absl::StatusOr<std::string> root =
+      rpc::FindPinned(chain_pem, options_.pin);
+  if (!root.ok()) return WrongPin(gate_, LastPin(chain_pem), options_.pin);
+  const absl::Time now = absl::Now();
+  const absl::Status status =
+      rpc::CheckServerCertificate(chain_pem, *root, gate_, Role::kGate, now,
+                                  "the root with the join string's pin");
+  const bool is_valid_now = rpc::CheckValidity(chain_pem, now).ok() &&
+                            rpc::CheckValidity(*root, now).ok();
+  if (status.ok() || is_valid_now) return status;
+  return absl::UnauthenticatedError(absl::StrCat(
+      status.message(), "; this machine's clock shows ",
+      absl::FormatTime(absl::RFC3339_sec, now, absl::UTCTimeZone()),
+      ": set it if it is wrong, and try again"));
+}
+
+}  // namespace atl::coordinator

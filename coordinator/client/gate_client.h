@@ -1,0 +1,71 @@
+// How a stranger, or an enrolled island, asks a gate.
+//
+// Before a byte of a request is sent, the gate must prove that the root CA
+// stands behind it which the join string pins: its chain has the root, the root
+// signed it, it is valid now, and it is a gate's certificate for the dialled
+// host. The gate sees our certificate only after that, too.
+//
+// Thread-safe.
+
+#pragma once
+
+#include <memory>
+#include <string>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/time/time.h"
+#include "atoll/v1/enrolment.pb.h"
+#include "base/host_port/host_port.h"
+#include "base/rpc/tls_stream/tls_stream.h"
+
+namespace atl::coordinator {
+
+struct GateClientOptions {
+  std::string address;  // host:port of the gate.
+  std::string pin;      // Of the root: base/identity/join_string.h.
+  // The certificate to renew, with its key; PEM. Both may be empty.
+  std::string cert_pem;
+  std::string key_pem;
+  // "http://host:port" of a proxy that knows CONNECT; empty: dials the gate.
+  std::string proxy;
+  absl::Duration timeout = absl::Seconds(10);  // Of a call in all.
+  int stop_fd = -1;  // A waker (base/io/unique_fd.h) that ends calls; -1: none.
+};
+
+class GateClient {
+ public:
+  // INVALID_ARGUMENT: the address, the pin or the proxy is malformed, or the
+  // key does not fit.
+  static absl::StatusOr<std::unique_ptr<GateClient>> Make(
+      const GateClientOptions& options);
+
+  // Asks once, over a connection of its own. Never returns a GateError: that is
+  // an error with its code, reason and message.
+  //
+  // UNAUTHENTICATED, WRONG_PIN: the gate has another root.
+  // UNAUTHENTICATED: the gate's certificate is refused for another reason. The
+  // message says which, and that it may be this machine's clock.
+  // UNAVAILABLE, NOT_FOUND, DEADLINE_EXCEEDED: the gate, or the proxy, cannot
+  // be reached, or gives no answer. The message names it.
+  // CANCELLED: stopped.
+  // INTERNAL: the answer is no GateResponse.
+  absl::StatusOr<v1::GateResponse> Call(const v1::GateRequest& request) const;
+
+ private:
+  explicit GateClient(const GateClientOptions& options) : options_(options) {}
+
+  absl::StatusOr<std::string> Exchange(const std::string& request) const;
+  absl::Status CheckGate(const std::string& chain_pem) const;
+
+  const GateClientOptions options_;
+  HostPort gate_;
+  HostPort proxy_;  // Port 0: none.
+  std::shared_ptr<const rpc::TlsContext> context_;
+};
+
+// OK, or the error for which `error` stands. A code that is not known is
+// INTERNAL.
+absl::Status FromGateError(const v1::GateError& error);
+
+}  // namespace atl::coordinator

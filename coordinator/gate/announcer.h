@@ -1,0 +1,45 @@
+// Tells the coordinator again and again that a gate serves, and where: the
+// coordinator forgets a gate that it does not hear of for 30 s.
+//
+// Thread-safe.
+
+#pragma once
+
+#include <string>
+#include <thread>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/time/time.h"
+#include "base/sync/mutex.h"
+#include "coordinator/client/enrolment_client.h"
+#include "coordinator/gate/gate_files.h"
+
+namespace atl::coordinator {
+
+class Announcer {
+ public:
+  struct Spec {
+    EnrolmentClient* client = nullptr;  // These two must outlive it.
+    GateFiles* files = nullptr;
+    std::string address;  // host:port at which strangers reach the gate.
+    absl::Duration interval = absl::Seconds(10);
+  };
+
+  // Announces from now on. A coordinator that is away is logged once.
+  explicit Announcer(const Spec& spec);
+  // Waits for a call that is on its way.
+  ~Announcer();
+  Announcer(const Announcer&) = delete;
+  Announcer& operator=(const Announcer&) = delete;
+
+ private:
+  void Run();
+
+  const Spec spec_;
+  Mutex mutex_;
+  CondVar wake_;
+  bool stops_ ABSL_GUARDED_BY(mutex_) = false;
+  std::thread thread_;
+};
+
+}  // namespace atl::coordinator

@@ -1,0 +1,237 @@
+#include "coordinator/gate/gate.h"
+
+#include <memory>
+#include <utility>
+
+#include "absl/strings/ascii.h"
+#include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
+#include "base/failpoint/failpoint.h"
+#include "base/identity/join_string.h"
+#include "base/layout/ids.h"
+#include "base/obs/log.h"
+#include "base/rpc/certificates/authority.h"
+#include "base/rpc/certificates/certificate_request.h"
+#include "base/rpc/certificates/public_key.h"
+#include "base/status/refusal.h"
+#include "base/status/status_macros.h"
+#include "base/time/proto_time.h"
+#include "coordinator/gate/enrolled_certificate.h"
+#include "coordinator/gate/grant_check.h"
+
+namespace atl::coordinator {
+namespace {
+
+absl::string_view KindOf(const v1::GateRequest& request) {
+  switch (request.body_case()) {
+    case v1::GateRequest::kEnrol:
+      return "enrol";
+    case v1::GateRequest::kRenew:
+      return "renew";
+    case v1::GateRequest::kCheck:
+      return "check";
+    default:
+      return "none";
+  }
+}
+
+absl::Status CheckToken(absl::string_view token_id,
+                        absl::string_view token_secret,
+                        absl::string_view run_id) {
+  if (!IsTokenId(token_id)) {
+    return absl::InvalidArgumentError("token_id is not [a-z0-9]{12}");
+  }
+  if (!IsTokenSecretSize(token_secret.size())) {
+    return absl::InvalidArgumentError("token_secret has not 16 to 64 bytes");
+  }
+  return ValidateId("run_id", run_id);
+}
+
+absl::StatusOr<std::string> SignGrant(const v1::CertificateGrant& grant,
+                                      const rpc::KeyAndCertificate& island_ca,
+                                      const std::string& key_der) {
+  ASSIGN_OR_RETURN(const rpc::CertificateSpec spec, CheckGrant(grant));
+  ASSIGN_OR_RETURN(std::string cert_pem,
+                   rpc::IssueCertificateForKey(island_ca, spec, key_der));
+  LOG(INFO) << "signed " << spec.common_name << " for run "
+            << grant.identity().run_id() << " until " << spec.end;
+  return cert_pem;
+}
+
+// What a stranger is told of an error of the coordinator's.
+absl::Status ToStrangersError(const absl::Status& status) {
+  switch (status.code()) {
+    case absl::StatusCode::kInvalidArgument:
+    case absl::StatusCode::kAlreadyExists:
+    case absl::StatusCode::kNotFound:
+    case absl::StatusCode::kResourceExhausted:
+      return status;
+    case absl::StatusCode::kUnauthenticated:
+    case absl::StatusCode::kPermissionDenied:
+      // Without a reason the gate itself is refused.
+      if (GetReason(status).has_value()) return status;
+      break;
+    default:
+      break;
+  }
+  return absl::UnavailableError("the coordinator is away; try again");
+}
+
+template <typename Response>
+absl::StatusOr<Response> ForStranger(absl::StatusOr<Response> response) {
+  if (response.ok()) return response;
+  const absl::Status told = ToStrangersError(response.status());
+  // That the coordinator is away is the announcer's to log.
+  if (told != response.status() && !absl::IsUnavailable(response.status()) &&
+      !absl::IsDeadlineExceeded(response.status())) {
+    LOG(WARNING) << "the coordinator refuses this gate: " << response.status();
+  }
+  return told;
+}
+
+v1::GateError ToGateError(const absl::Status& status) {
+  v1::GateError error;
+  error.set_code(static_cast<int>(status.code()));
+  error.set_message(std::string(status.message()));
+  error.set_reason(GetReason(WithDefaultReason(status))->reason);
+  return error;
+}
+
+}  // namespace
+
+Gate::Gate(const Spec& spec)
+    : spec_(spec),
+      requests_(prometheus::BuildCounter()
+                    .Name("atoll_gate_requests_total")
+                    .Help("Requests that the gate has answered, by their "
+                          "kind, and by what became of them.")
+                    .Register(spec.metrics->registry())),
+      limit_(spec.all_calls, spec.address_calls) {}
+
+std::string Gate::Answer(const std::string& bytes, const Peer& peer) {
+  v1::GateRequest request;
+  absl::StatusOr<v1::GateResponse> response =
+      request.ParseFromString(bytes)
+          ? Decide(request, peer)
+          : Refuse(absl::StatusCode::kInvalidArgument, "UNREADABLE_MESSAGE",
+                   "the message is no GateRequest");
+  const std::string result =
+      response.ok() ? "ok"
+                    : absl::AsciiStrToLower(
+                          absl::StatusCodeToString(response.status().code()));
+  requests_.Add({{"kind", std::string(KindOf(request))}, {"result", result}})
+      .Increment();
+  v1::GateResponse answer;
+  if (response.ok()) {
+    answer = *std::move(response);
+  } else {
+    *answer.mutable_error() = ToGateError(response.status());
+  }
+  *answer.mutable_time() = ToProto(absl::Now());
+  return answer.SerializeAsString();
+}
+
+absl::StatusOr<v1::GateResponse> Gate::Decide(const v1::GateRequest& request,
+                                              const Peer& peer) {
+  if (request.body_case() == v1::GateRequest::BODY_NOT_SET) {
+    return absl::InvalidArgumentError("the GateRequest asks for nothing");
+  }
+  if (!MayCall(peer.limit_key)) {
+    return Refuse(absl::StatusCode::kResourceExhausted, "BUSY",
+                  "too many requests reach the gate; try again in a minute");
+  }
+  switch (request.body_case()) {
+    case v1::GateRequest::kEnrol:
+      return Enrol(request.enrol());
+    case v1::GateRequest::kRenew:
+      return Renew(peer);
+    default:
+      return Check(request.check());
+  }
+}
+
+absl::StatusOr<v1::GateResponse> Gate::Enrol(
+    const v1::TokenEnrolment& enrolment) {
+  RETURN_IF_ERROR(CheckToken(enrolment.token_id(), enrolment.token_secret(),
+                             enrolment.run_id()));
+  if (!enrolment.name().empty()) {
+    RETURN_IF_ERROR(ValidateId("name", enrolment.name()));
+  }
+  ASSIGN_OR_RETURN(
+      const rpc::PublicKey key,
+      rpc::ReadCertificateRequest(enrolment.certificate_request()));
+  v1::ConsumeTokenRequest request;
+  request.set_token_id(enrolment.token_id());
+  request.set_token_secret(enrolment.token_secret());
+  request.set_run_id(enrolment.run_id());
+  request.set_role(enrolment.role());
+  request.set_name(enrolment.name());
+  request.set_key_sha256(key.sha256);
+  *request.mutable_lifetime() = ToProto(spec_.lifetime);
+  failpoint::Hit("gate.consume.before");
+  ASSIGN_OR_RETURN(const v1::ConsumeTokenResponse granted,
+                   ForStranger(spec_.client->ConsumeToken(request)));
+  failpoint::Hit("gate.consume.after");
+  return Sign(granted, key.der);
+}
+
+absl::StatusOr<v1::GateResponse> Gate::Renew(const Peer& peer) {
+  ASSIGN_OR_RETURN(
+      const EnrolledCertificate present,
+      CheckEnrolledCertificate(
+          peer.chain_pem, spec_.files->Get()->island_ca.cert_pem, absl::Now()));
+  v1::RenewCertificateRequest request;
+  *request.mutable_identity() = present.identity;
+  request.set_key_sha256(present.key.sha256);
+  *request.mutable_lifetime() = ToProto(spec_.lifetime);
+  ASSIGN_OR_RETURN(const v1::RenewCertificateResponse granted,
+                   ForStranger(spec_.client->RenewCertificate(request)));
+  return Sign(granted, present.key.der);
+}
+
+absl::StatusOr<v1::GateResponse> Gate::Check(const v1::TokenCheck& check) {
+  RETURN_IF_ERROR(
+      CheckToken(check.token_id(), check.token_secret(), check.run_id()));
+  v1::CheckTokenRequest request;
+  request.set_token_id(check.token_id());
+  request.set_token_secret(check.token_secret());
+  request.set_run_id(check.run_id());
+  ASSIGN_OR_RETURN(const v1::CheckTokenResponse found,
+                   ForStranger(spec_.client->CheckToken(request)));
+  v1::GateResponse response;
+  v1::TokenState& state = *response.mutable_token_state();
+  state.set_uses_left(found.token().use_count_max() -
+                      found.token().use_count());
+  *state.mutable_expire_time() = found.token().expire_time();
+  state.set_coordinator_address(spec_.island_coordinator);
+  *state.mutable_server_addresses() = found.server_addresses();
+  return response;
+}
+
+template <typename Response>
+absl::StatusOr<v1::GateResponse> Gate::Sign(const Response& granted,
+                                            const std::string& key_der) {
+  const std::shared_ptr<const GateMaterial> material = spec_.files->Get();
+  const absl::StatusOr<std::string> cert_pem =
+      SignGrant(granted.grant(), material->island_ca, key_der);
+  if (!cert_pem.ok()) {
+    LOG(ERROR) << "cannot sign a grant: " << cert_pem.status();
+    return absl::InternalError(cert_pem.status().message());
+  }
+  failpoint::Hit("gate.sign.after");
+  v1::GateResponse response;
+  v1::Enrolled& enrolled = *response.mutable_enrolled();
+  *enrolled.mutable_identity() = granted.grant().identity();
+  enrolled.set_certificate_chain_pem(*cert_pem + material->island_ca.cert_pem);
+  enrolled.set_root_pem(material->root_pem);
+  enrolled.set_coordinator_address(spec_.island_coordinator);
+  *enrolled.mutable_server_addresses() = granted.server_addresses();
+  return response;
+}
+
+bool Gate::MayCall(const std::string& limit_key) {
+  MutexLock lock(&mutex_);
+  return limit_.Take(limit_key, spec_.clock->Now());
+}
+
+}  // namespace atl::coordinator

@@ -1,0 +1,78 @@
+// What a gate answers: strangers trade tokens for certificates, islands renew
+// theirs. The coordinator decides; the gate checks keys and signs.
+//
+// Thread-safe.
+
+#pragma once
+
+#include <string>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+#include "absl/time/time.h"
+#include "atoll/v1/enrolment.pb.h"
+#include "base/metrics/metrics.h"
+#include "base/sync/mutex.h"
+#include "base/time/clock.h"
+#include "coordinator/client/enrolment_client.h"
+#include "coordinator/gate/gate_files.h"
+#include "coordinator/gate/gate_limits.h"
+#include "prometheus/counter.h"
+#include "prometheus/family.h"
+
+namespace atl::coordinator {
+
+class Gate {
+ public:
+  struct Spec {
+    EnrolmentClient* client = nullptr;  // These four must outlive the gate.
+    GateFiles* files = nullptr;
+    Metrics* metrics = nullptr;
+    const Clock* clock = nullptr;    // Of the limits.
+    std::string island_coordinator;  // host:port that islands are told.
+    absl::Duration lifetime = absl::Hours(24);  // Of a certificate.
+    CallRate all_calls = {100, 100};
+    CallRate address_calls = {5, 20};
+  };
+
+  // Who asks.
+  struct Peer {
+    std::string limit_key;  // ToLimitKey of its address.
+    std::string chain_pem;  // Its certificates; empty: none.
+  };
+
+  explicit Gate(const Spec& spec);
+  Gate(const Gate&) = delete;
+  Gate& operator=(const Gate&) = delete;
+
+  // Answers a serialised GateRequest with a serialised GateResponse. Waits for
+  // the coordinator. Refusals are answers too:
+  //   INVALID_ARGUMENT: the request is malformed.
+  //   RESOURCE_EXHAUSTED, BUSY: too many requests; nothing was asked.
+  //   UNAUTHENTICATED: to renew: see CheckEnrolledCertificate.
+  //   Those of EnrolmentService that are about the request.
+  //   UNAVAILABLE: any other error of the coordinator.
+  //   INTERNAL: the coordinator grants what no gate signs.
+  std::string Answer(const std::string& request, const Peer& peer);
+
+ private:
+  absl::StatusOr<v1::GateResponse> Decide(const v1::GateRequest& request,
+                                          const Peer& peer);
+  absl::StatusOr<v1::GateResponse> Enrol(const v1::TokenEnrolment& enrolment);
+  absl::StatusOr<v1::GateResponse> Renew(const Peer& peer);
+  absl::StatusOr<v1::GateResponse> Check(const v1::TokenCheck& check);
+  // Signs the grant for the key in `key_der`.
+  template <typename Response>
+  absl::StatusOr<v1::GateResponse> Sign(const Response& granted,
+                                        const std::string& key_der);
+  bool MayCall(const std::string& limit_key);
+
+  const Spec spec_;
+  prometheus::Family<prometheus::Counter>& requests_;
+  Mutex mutex_;
+  CallLimit limit_ ABSL_GUARDED_BY(mutex_);
+};
+
+}  // namespace atl::coordinator

@@ -1,0 +1,75 @@
+// How much of a gate one stranger may use, and all together.
+//
+// Pure: callers pass the time. Thread-compatible.
+
+#pragma once
+
+#include <string>
+
+#include "absl/container/flat_hash_map.h"
+#include "absl/strings/string_view.h"
+#include "absl/time/time.h"
+#include "base/time/token_bucket.h"
+
+namespace atl::coordinator {
+
+// The name under which an address counts, of its bytes in network order: 4, or
+// 16, of which the first 8 count, since a host has them all. An IPv4 address
+// within IPv6 counts as itself.
+std::string ToLimitKey(absl::string_view address_bytes);
+
+// Open connections.
+class ConnectionLimit {
+ public:
+  ConnectionLimit(int count_max, int key_count_max)
+      : count_max_(count_max), key_count_max_(key_count_max) {}
+
+  // Counts a connection. False, and counts none, if it is one too many.
+  bool Add(const std::string& key);
+  // Requires: Add(key) returned true.
+  void Remove(const std::string& key);
+
+  int count() const { return count_; }
+
+ private:
+  const int count_max_;
+  const int key_count_max_;
+  int count_ = 0;
+  absl::flat_hash_map<std::string, int> key_counts_;  // All > 0.
+};
+
+// A rate, with a burst after idle time.
+struct CallRate {
+  double per_second = 0;  // > 0.
+  int burst = 0;          // >= 1.
+
+  // How long after its last call a caller has its whole burst again.
+  absl::Duration rest() const { return absl::Seconds(burst / per_second); }
+};
+
+// Calls of the coordinator. Keeps nothing of a key that has rested, and a key
+// is kept only for an allowed call: so the rate of all bounds the memory.
+class CallLimit {
+ public:
+  CallLimit(CallRate all, CallRate key);
+
+  // Counts a call of `key`. False, and counts none, if it is one too many.
+  bool Take(const std::string& key, absl::Time now);
+
+  size_t key_count() const { return keys_.size(); }
+
+ private:
+  struct Key {
+    TokenBucket calls;
+    absl::Time last;  // Of its allowed calls.
+  };
+
+  void ForgetRested(absl::Time now);
+
+  const CallRate key_rate_;
+  const size_t key_count_max_;  // Beyond it those that have rested go.
+  TokenBucket all_;
+  absl::flat_hash_map<std::string, Key> keys_;
+};
+
+}  // namespace atl::coordinator

@@ -1,0 +1,180 @@
+#include "coordinator/gate/gate_listener.h"
+
+#include <netinet/in.h>
+#include <poll.h>
+#include <sys/socket.h>
+
+#include <cerrno>
+#include <utility>
+
+#include "base/obs/log.h"
+#include "base/rpc/tls_stream/socket.h"
+#include "base/rpc/tls_stream/tls_stream.h"
+#include "base/status/annotate.h"
+#include "base/status/status_macros.h"
+#include "base/time/clock.h"
+
+namespace atl::coordinator {
+namespace {
+
+constexpr size_t kStackBytes = 1 << 20;
+// The pause after an accept that fails for lack of descriptors or memory.
+constexpr absl::Duration kAcceptPause = absl::Milliseconds(100);
+// A wait that only a waker ends.
+constexpr absl::Duration kLong = absl::Hours(1);
+
+std::string LimitKeyOf(const sockaddr_storage& address) {
+  if (address.ss_family == AF_INET6) {
+    const auto& v6 = reinterpret_cast<const sockaddr_in6&>(address).sin6_addr;
+    return ToLimitKey({reinterpret_cast<const char*>(&v6), sizeof(v6)});
+  }
+  const auto& v4 = reinterpret_cast<const sockaddr_in&>(address).sin_addr;
+  return ToLimitKey({reinterpret_cast<const char*>(&v4), sizeof(v4)});
+}
+
+}  // namespace
+
+GateListener::GateListener(const Spec& spec)
+    : spec_(spec),
+      connections_(prometheus::BuildGauge()
+                       .Name("atoll_gate_connections")
+                       .Help("Open connections of the gate.")
+                       .Register(spec.metrics->registry())
+                       .Add({})),
+      refused_(prometheus::BuildCounter()
+                   .Name("atoll_gate_refused_connections_total")
+                   .Help("Connections that the gate closed at once, because "
+                         "too many were open.")
+                   .Register(spec.metrics->registry())
+                   .Add({})),
+      limit_(spec.connection_count_max, spec.address_connection_count_max) {}
+
+absl::StatusOr<std::unique_ptr<GateListener>> GateListener::Start(
+    const Spec& spec) {
+  auto made = std::unique_ptr<GateListener>(new GateListener(spec));
+  ASSIGN_OR_RETURN(made->stop_accepting_, MakeWaker());
+  ASSIGN_OR_RETURN(made->stop_serving_, MakeWaker());
+  absl::StatusOr<UniqueFd> listening = rpc::Listen(spec.address);
+  RETURN_IF_ERROR(Annotate(listening.status(), "--listen"));
+  made->listening_ = *std::move(listening);
+  ASSIGN_OR_RETURN(made->address_, rpc::LocalAddress(made->listening_.get()));
+  made->thread_ = std::thread([listener = made.get()] { listener->Run(); });
+  return made;
+}
+
+GateListener::~GateListener() {
+  Drain(absl::ZeroDuration());
+  if (stop_serving_.valid()) SetWaker(stop_serving_.get());
+  {
+    MutexLock lock(&mutex_);
+    while (!running_.empty()) changed_.Wait(&mutex_);
+  }
+  JoinEnded();
+}
+
+void GateListener::Drain(absl::Duration grace) {
+  if (!thread_.joinable()) return;
+  SetWaker(stop_accepting_.get());
+  thread_.join();
+  listening_ = UniqueFd();
+  MutexLock lock(&mutex_);
+  changed_.AwaitWithTimeout(
+      &mutex_, grace,
+      [this]() ABSL_NO_THREAD_SAFETY_ANALYSIS { return running_.empty(); });
+}
+
+void GateListener::Run() {
+  for (;;) {
+    const absl::Status status = rpc::WaitForSocket(
+        listening_.get(), POLLIN,
+        {SystemClock().Now() + kLong, stop_accepting_.get()});
+    if (absl::IsCancelled(status)) return;
+    JoinEnded();
+    if (status.ok()) Accept();
+  }
+}
+
+void GateListener::Accept() {
+  sockaddr_storage address = {};
+  socklen_t size = sizeof(address);
+  UniqueFd fd(accept4(listening_.get(), reinterpret_cast<sockaddr*>(&address),
+                      &size, SOCK_NONBLOCK | SOCK_CLOEXEC));
+  if (!fd.valid()) {
+    if (errno == EMFILE || errno == ENFILE || errno == ENOBUFS ||
+        errno == ENOMEM) {
+      // The connection stays ready to be accepted.
+      LOG(WARNING) << ErrnoToStatus(errno, "cannot accept").message();
+      (void)rpc::WaitForSocket(
+          -1, 0, {SystemClock().Now() + kAcceptPause, stop_accepting_.get()});
+    }
+    return;
+  }
+  const std::string key = LimitKeyOf(address);
+  if (!StartThread(std::move(fd), key)) refused_.Increment();
+}
+
+bool GateListener::StartThread(UniqueFd fd, const std::string& key) {
+  MutexLock lock(&mutex_);
+  if (!limit_.Add(key)) return false;
+  auto connection = std::make_unique<Connection>();
+  connection->listener = this;
+  connection->fd = std::move(fd);
+  connection->key = key;
+  connection->thread = running_.emplace(running_.end());
+  // Not std::thread, whose stack has the default size, and which throws.
+  pthread_attr_t attributes;
+  pthread_attr_init(&attributes);
+  pthread_attr_setstacksize(&attributes, kStackBytes);
+  // The thread waits for mutex_ before it moves its number.
+  const int error =
+      pthread_create(&*connection->thread, &attributes,
+                     &GateListener::ServeInThread, connection.get());
+  pthread_attr_destroy(&attributes);
+  if (error != 0) {
+    running_.erase(connection->thread);
+    limit_.Remove(key);
+    return false;
+  }
+  (void)connection.release();  // The thread's.
+  connections_.Set(limit_.count());
+  return true;
+}
+
+void* GateListener::ServeInThread(void* argument) {
+  const std::unique_ptr<Connection> connection(
+      static_cast<Connection*>(argument));
+  GateListener& listener = *connection->listener;
+  listener.Serve(*connection);
+  MutexLock lock(&listener.mutex_);
+  listener.limit_.Remove(connection->key);
+  listener.connections_.Set(listener.limit_.count());
+  listener.ended_.splice(listener.ended_.end(), listener.running_,
+                         connection->thread);
+  listener.changed_.SignalAll();
+  return nullptr;
+}
+
+void GateListener::Serve(Connection& connection) {
+  const rpc::WaitLimits limits = {SystemClock().Now() + spec_.connection_max,
+                                  stop_serving_.get()};
+  const absl::StatusOr<std::unique_ptr<rpc::TlsStream>> stream =
+      rpc::TlsStream::Accept(*spec_.files->Get()->context,
+                             std::move(connection.fd), limits);
+  if (!stream.ok()) return;
+  const absl::StatusOr<std::string> request = (*stream)->Receive();
+  if (!request.ok()) return;
+  // A peer that is gone, or late, asks again: the same key gets the same grant.
+  (void)(*stream)->Send(spec_.gate->Answer(
+      *request, {connection.key, (*stream)->peer_chain_pem()}));
+}
+
+void GateListener::JoinEnded() {
+  std::list<pthread_t> ended;
+  {
+    MutexLock lock(&mutex_);
+    ended.swap(ended_);
+  }
+  for (const pthread_t thread : ended) pthread_join(thread, nullptr);
+}
+
+}  // namespace atl::coordinator

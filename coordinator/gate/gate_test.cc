@@ -1,0 +1,608 @@
+// A gate over loopback, with a coordinator in memory.
+
+#include "coordinator/gate/gate.h"
+
+#include <fcntl.h>
+#include <openssl/bn.h>
+#include <openssl/pem.h>
+#include <openssl/ssl.h>
+#include <openssl/x509.h>
+#include <poll.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <filesystem>
+#include <fstream>
+#include <functional>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
+#include "base/host_port/host_port.h"
+#include "base/identity/identity.h"
+#include "base/metrics/metrics.h"
+#include "base/rpc/certificates/authority.h"
+#include "base/rpc/certificates/certificate_request.h"
+#include "base/rpc/certificates/chain_check.h"
+#include "base/rpc/certificates/public_key.h"
+#include "base/rpc/tls_stream/socket.h"
+#include "base/rpc/tls_stream/tls_stream.h"
+#include "base/status/refusal.h"
+#include "base/time/clock.h"
+#include "base/time/proto_time.h"
+#include "coordinator/client/gate_client.h"
+#include "coordinator/client/testing/fake_enrolment_client.h"
+#include "coordinator/gate/announcer.h"
+#include "coordinator/gate/gate_files.h"
+#include "coordinator/gate/gate_listener.h"
+#include "gtest/gtest.h"
+
+namespace atl::coordinator {
+namespace {
+
+constexpr char kTokenId[] = "abcdefghij01";
+constexpr absl::Duration kDay = absl::Hours(24);
+
+rpc::WaitLimits Long() { return {SystemClock().Now() + absl::Minutes(2), -1}; }
+
+void WriteFile(const std::string& path, const std::string& text) {
+  // As a mounted Secret: the new file takes the old one's place.
+  std::ofstream(path + ".new", std::ios::binary) << text;
+  std::filesystem::rename(path + ".new", path);
+}
+
+// The serial number of the certificate, in hex.
+std::string SerialOf(const v1::GateResponse& response) {
+  const std::string& pem = response.enrolled().certificate_chain_pem();
+  BIO* const bio = BIO_new_mem_buf(pem.data(), static_cast<int>(pem.size()));
+  X509* const certificate = PEM_read_bio_X509(bio, nullptr, nullptr, nullptr);
+  BIGNUM* const number =
+      ASN1_INTEGER_to_BN(X509_get0_serialNumber(certificate), nullptr);
+  char* const text = BN_bn2hex(number);
+  const std::string serial = text;
+  OPENSSL_free(text);
+  BN_free(number);
+  X509_free(certificate);
+  BIO_free(bio);
+  return serial;
+}
+
+class GateTest : public ::testing::Test {
+ protected:
+  GateTest() {
+    std::filesystem::create_directories(directory_);
+    root_ =
+        rpc::MakeAuthority("root", now_ - 90 * kDay, now_ + kDay, 1).value();
+    island_ca_ = MakeIslandCa();
+    WriteIslandCa(island_ca_);
+    WriteOwn(IssueOwn());
+    v1::Token token;
+    token.set_token_id(kTokenId);
+    token.set_role(v1::ENROLLED_ROLE_ISLAND);
+    token.set_run_id("spring");
+    token.set_run_uid("u1");
+    token.set_use_count_max(3);
+    *token.mutable_expire_time() = ToProto(now_ + kDay);
+    coordinator_.AddToken(token, secret_);
+    coordinator_.SetServers({"s0:7401", "s1:7401"});
+    gate_spec_.client = &coordinator_;
+    gate_spec_.metrics = &metrics_;
+    gate_spec_.clock = &SystemClock();
+    gate_spec_.island_coordinator = "c.example.org:7400";
+    listener_spec_.address = {"127.0.0.1", 0};
+    listener_spec_.metrics = &metrics_;
+    listener_spec_.connection_max = absl::Minutes(2);
+  }
+  ~GateTest() override {
+    listener_.reset();
+    std::filesystem::remove_all(directory_);
+  }
+
+  // --- Certificates and files ---
+
+  rpc::KeyAndCertificate MakeIslandCa() const {
+    return rpc::IssueAuthority(root_, {.common_name = "islands",
+                                       .client_auth = true,
+                                       .begin = now_ - 90 * kDay,
+                                       .end = now_ + kDay})
+        .value();
+  }
+  rpc::KeyAndCertificate IssueOwn() const {
+    return rpc::IssueCertificate(root_, {.common_name = "atoll:gate:g",
+                                         .hosts = {"127.0.0.1"},
+                                         .server_auth = true,
+                                         .client_auth = true,
+                                         .begin = now_ - absl::Hours(1),
+                                         .end = now_ + absl::Hours(1)})
+        .value();
+  }
+  void WriteOwn(const rpc::KeyAndCertificate& own) const {
+    WriteFile(directory_ + "/tls.key", own.key_pem);
+    WriteFile(directory_ + "/tls.crt", own.cert_pem + root_.cert_pem);
+    WriteFile(directory_ + "/ca.crt", root_.cert_pem);
+  }
+  void WriteIslandCa(const rpc::KeyAndCertificate& island_ca) const {
+    WriteFile(directory_ + "/island-ca.key", island_ca.key_pem);
+    WriteFile(directory_ + "/island-ca.crt", island_ca.cert_pem);
+  }
+  absl::StatusOr<std::unique_ptr<GateFiles>> OpenFiles() const {
+    return GateFiles::Open({directory_ + "/tls.crt", directory_ + "/tls.key",
+                            directory_ + "/ca.crt"},
+                           directory_);
+  }
+  // The certificate of an island with the key `key_pem`.
+  std::string IssueIsland(const rpc::KeyAndCertificate& ca,
+                          const std::string& key_pem, absl::Time end) const {
+    const std::string request = rpc::MakeCertificateRequest(key_pem).value();
+    return rpc::IssueCertificateForKey(
+               ca,
+               {.common_name = "atoll:island:attic",
+                .uris = {MakeEnrolledUri("c0000000000000000000000000000001",
+                                         "u1", Role::kIsland, "attic")},
+                .client_auth = true,
+                .begin = now_ - 60 * kDay,
+                .end = end},
+               rpc::ReadCertificateRequest(request).value().der)
+        .value();
+  }
+
+  // --- The gate and its callers ---
+
+  // Starts the gate with the specs, on first use.
+  HostPort Address() {
+    if (listener_ == nullptr) {
+      files_ = OpenFiles().value();
+      gate_spec_.files = files_.get();
+      gate_ = std::make_unique<Gate>(gate_spec_);
+      listener_spec_.gate = gate_.get();
+      listener_spec_.files = files_.get();
+      listener_ = GateListener::Start(listener_spec_).value();
+    }
+    return listener_->address();
+  }
+
+  GateClientOptions ClientOptions() {
+    const HostPort address = Address();
+    GateClientOptions options;
+    options.address = JoinHostPort(address.host, address.port);
+    options.pin = rpc::ToPin(rpc::ReadPublicKey(root_.cert_pem).value());
+    options.timeout = absl::Minutes(2);
+    return options;
+  }
+  absl::StatusOr<v1::GateResponse> Call(const v1::GateRequest& request) {
+    return GateClient::Make(ClientOptions()).value()->Call(request);
+  }
+
+  v1::GateRequest EnrolRequest(const std::string& name,
+                               const std::string& request_der) const {
+    v1::GateRequest request;
+    v1::TokenEnrolment& enrol = *request.mutable_enrol();
+    enrol.set_token_id(kTokenId);
+    enrol.set_token_secret(secret_);
+    enrol.set_run_id("spring");
+    enrol.set_role(v1::ENROLLED_ROLE_ISLAND);
+    enrol.set_name(name);
+    enrol.set_certificate_request(request_der);
+    return request;
+  }
+  absl::StatusOr<v1::GateResponse> Enrol(const std::string& name,
+                                         const std::string& request_der) {
+    return Call(EnrolRequest(name, request_der));
+  }
+  absl::StatusOr<v1::GateResponse> Renew(const std::string& cert_pem,
+                                         const std::string& key_pem) {
+    GateClientOptions options = ClientOptions();
+    options.cert_pem = cert_pem;
+    options.key_pem = key_pem;
+    v1::GateRequest request;
+    request.mutable_renew();
+    return GateClient::Make(options).value()->Call(request);
+  }
+  v1::GateRequest CheckRequest() const {
+    v1::GateRequest request;
+    request.mutable_check()->set_token_id(kTokenId);
+    request.mutable_check()->set_token_secret(secret_);
+    request.mutable_check()->set_run_id("spring");
+    return request;
+  }
+  absl::Status CheckToken() { return Call(CheckRequest()).status(); }
+
+  UniqueFd DialRaw() { return rpc::Dial(Address(), Long()).value(); }
+  // Whether the gate closes the connection, without a word.
+  static bool IsClosed(const UniqueFd& fd) {
+    char byte = 0;
+    return rpc::WaitForSocket(fd.get(), POLLIN, Long()).ok() &&
+           recv(fd.get(), &byte, 1, 0) <= 0;
+  }
+  // Lets `use` drive a client of OpenSSL's.
+  void WithOpenssl(int version_max, const std::function<void(SSL*)>& use) {
+    const UniqueFd fd = rpc::Dial(Address(), Long()).value();
+    // OpenSSL waits.
+    const int blocking = fcntl(fd.get(), F_GETFL) & ~O_NONBLOCK;
+    fcntl(fd.get(), F_SETFL, blocking);
+    SSL_CTX* const context = SSL_CTX_new(TLS_client_method());
+    SSL_CTX_set_max_proto_version(context, version_max);
+    SSL* const ssl = SSL_new(context);
+    SSL_set_fd(ssl, fd.get());
+    use(ssl);
+    SSL_free(ssl);
+    SSL_CTX_free(context);
+  }
+
+  void ExpectRefused(const absl::Status& status, absl::StatusCode code,
+                     absl::string_view words) {
+    EXPECT_EQ(status.code(), code) << status;
+    EXPECT_TRUE(absl::StrContains(status.message(), words)) << status;
+  }
+
+  const absl::Time now_ = absl::Now();
+  const std::string directory_ = absl::StrCat(
+      ::testing::TempDir(), "/gate_test.", getpid(), ".",
+      ::testing::UnitTest::GetInstance()->current_test_info()->name());
+  const std::string secret_ = std::string(32, '\x7f');
+  rpc::KeyAndCertificate root_;
+  rpc::KeyAndCertificate island_ca_;
+  FakeEnrolmentClient coordinator_{SystemClock()};
+  Metrics metrics_;
+  Gate::Spec gate_spec_;
+  GateListener::Spec listener_spec_;
+  std::unique_ptr<GateFiles> files_;
+  std::unique_ptr<Gate> gate_;
+  std::unique_ptr<GateListener> listener_;
+};
+
+// --- Enrolment ---------------------------------------------------------------
+
+TEST_F(GateTest, TradesATokenForACertificate) {
+  const rpc::KeyAndRequest own = rpc::MakeKeyAndRequest().value();
+  const absl::StatusOr<v1::GateResponse> response =
+      Enrol("attic", own.request_der);
+  ASSERT_TRUE(response.ok()) << response.status();
+  const v1::Enrolled& enrolled = response->enrolled();
+  EXPECT_EQ(enrolled.identity().name(), "attic");
+  EXPECT_EQ(enrolled.root_pem(), root_.cert_pem);
+  EXPECT_EQ(enrolled.coordinator_address(), "c.example.org:7400");
+  EXPECT_EQ(enrolled.server_addresses_size(), 2);
+  EXPECT_TRUE(response->has_time());
+  const std::string& chain_pem = enrolled.certificate_chain_pem();
+  EXPECT_TRUE(rpc::CheckChain(chain_pem, root_.cert_pem, rpc::KeyUse::kClient,
+                              absl::Now())
+                  .ok());
+  EXPECT_EQ(rpc::ReadCommonName(chain_pem).value(), "atoll:island:attic");
+  EXPECT_TRUE(rpc::CheckKey(chain_pem, own.key_pem).ok());
+  const rpc::CertificateFacts facts = rpc::ReadFacts(chain_pem).value();
+  const RunScope scope =
+      ParseRunScope(facts.uris, Role::kIsland, "attic").value();
+  EXPECT_EQ(scope.run_uid, "u1");
+  // What the coordinator was asked.
+  ASSERT_EQ(coordinator_.consumptions().size(), 1);
+  const v1::ConsumeTokenRequest asked = coordinator_.consumptions()[0];
+  EXPECT_EQ(FromProto(asked.lifetime()), kDay);
+  EXPECT_EQ(asked.key_sha256(), rpc::ReadPublicKey(chain_pem).value().sha256);
+}
+
+TEST_F(GateTest, TheSameKeyGetsTheSameCertificateAgain) {
+  const std::string request = rpc::MakeKeyAndRequest().value().request_der;
+  const auto first = Enrol("attic", request);
+  const auto second = Enrol("attic", request);
+  ASSERT_TRUE(first.ok() && second.ok()) << second.status();
+  EXPECT_EQ(SerialOf(*first), SerialOf(*second));
+  const auto other = Enrol("b", rpc::MakeKeyAndRequest()->request_der);
+  EXPECT_NE(SerialOf(*first), SerialOf(other.value()));
+}
+
+TEST_F(GateTest, ARequestThatItsKeyDidNotSignAsksNothing) {
+  std::string request = rpc::MakeKeyAndRequest().value().request_der;
+  request.back() ^= 1;
+  ExpectRefused(Enrol("attic", request).status(),
+                absl::StatusCode::kInvalidArgument, "signature is wrong");
+  EXPECT_EQ(coordinator_.call_count(), 0);
+}
+
+TEST_F(GateTest, MalformedFieldsAskNothing) {
+  const std::string der = rpc::MakeKeyAndRequest().value().request_der;
+  v1::GateRequest request = EnrolRequest("Not An Id", der);
+  ExpectRefused(Call(request).status(), absl::StatusCode::kInvalidArgument,
+                "name");
+  request = EnrolRequest("attic", der);
+  request.mutable_enrol()->set_token_id("x");
+  ExpectRefused(Call(request).status(), absl::StatusCode::kInvalidArgument,
+                "token_id");
+  request = EnrolRequest("attic", der);
+  request.mutable_enrol()->clear_token_secret();
+  ExpectRefused(Call(request).status(), absl::StatusCode::kInvalidArgument,
+                "token_secret");
+  request = EnrolRequest("attic", der);
+  request.mutable_enrol()->clear_run_id();
+  ExpectRefused(Call(request).status(), absl::StatusCode::kInvalidArgument,
+                "run_id");
+  EXPECT_EQ(coordinator_.call_count(), 0);
+}
+
+TEST_F(GateTest, TheCoordinatorsRefusalReachesTheStranger) {
+  const std::string der = rpc::MakeKeyAndRequest().value().request_der;
+  EXPECT_TRUE(Enrol("attic", der).ok());
+  const absl::Status status =
+      Enrol("attic", rpc::MakeKeyAndRequest()->request_der).status();
+  ExpectRefused(status, absl::StatusCode::kAlreadyExists, "--name");
+  EXPECT_EQ(GetReason(status)->reason, "NAME_TAKEN");
+}
+
+TEST_F(GateTest, WhatIsNotAboutTheRequestIsHidden) {
+  for (const absl::Status& inner :
+       {absl::InternalError("secret detail"),
+        absl::UnavailableError("10.0.0.1"), absl::DeadlineExceededError("x"),
+        absl::FailedPreconditionError("x"),
+        absl::PermissionDeniedError("the role reader may not call")}) {
+    coordinator_.FailNext("CheckToken", inner);
+    EXPECT_EQ(CheckToken(),
+              Refuse(absl::StatusCode::kUnavailable, "UNAVAILABLE",
+                     "the coordinator is away; try again"));
+  }
+}
+
+TEST_F(GateTest, NothingButAnIslandsDayIsSigned) {
+  v1::CertificateGrant spoilt;
+  *spoilt.mutable_end_time() = ToProto(now_ + 30 * kDay);
+  coordinator_.SpoilGrants(spoilt);
+  ExpectRefused(Enrol("attic", rpc::MakeKeyAndRequest()->request_der).status(),
+                absl::StatusCode::kInternal, "does not sign");
+}
+
+TEST_F(GateTest, ChecksATokenWithoutConsumingIt) {
+  const v1::GateResponse response = Call(CheckRequest()).value();
+  EXPECT_EQ(response.token_state().uses_left(), 3);
+  EXPECT_EQ(response.token_state().server_addresses_size(), 2);
+  EXPECT_EQ(Call(CheckRequest()).value().token_state().uses_left(), 3);
+}
+
+TEST_F(GateTest, TooManyCallsAreRefusedAtOnce) {
+  gate_spec_.address_calls = {1e-6, 2};
+  EXPECT_TRUE(CheckToken().ok());
+  EXPECT_TRUE(CheckToken().ok());
+  const absl::Status status = CheckToken();
+  ExpectRefused(status, absl::StatusCode::kResourceExhausted, "try again");
+  EXPECT_EQ(GetReason(status)->reason, "BUSY");
+  EXPECT_EQ(coordinator_.call_count(), 2);
+}
+
+// --- Renewal -----------------------------------------------------------------
+
+class GateRenewalTest : public GateTest {
+ protected:
+  GateRenewalTest() : own_(rpc::MakeKeyAndRequest().value()) {
+    EXPECT_TRUE(Enrol("attic", own_.request_der).ok());
+  }
+
+  const rpc::KeyAndRequest own_;
+};
+
+TEST_F(GateRenewalTest, ACertificateIsRenewedForItsKey) {
+  const std::string old_pem =
+      IssueIsland(island_ca_, own_.key_pem, now_ + absl::Hours(1));
+  const absl::StatusOr<v1::GateResponse> response =
+      Renew(old_pem, own_.key_pem);
+  ASSERT_TRUE(response.ok()) << response.status();
+  const std::string& chain_pem = response->enrolled().certificate_chain_pem();
+  EXPECT_TRUE(rpc::CheckKey(chain_pem, own_.key_pem).ok());
+  EXPECT_EQ(response->enrolled().identity().name(), "attic");
+  ASSERT_EQ(coordinator_.renewals().size(), 1);
+  EXPECT_EQ(coordinator_.renewals()[0].identity().run_uid(), "u1");
+  // The renewed one is good for the next time.
+  EXPECT_TRUE(Renew(chain_pem, own_.key_pem).ok());
+}
+
+TEST_F(GateRenewalTest, ACertificateIsRenewedADayAfterItsEnd) {
+  EXPECT_TRUE(
+      Renew(IssueIsland(island_ca_, own_.key_pem, now_ - kDay), own_.key_pem)
+          .ok());
+}
+
+TEST_F(GateRenewalTest, ACertificateIsNotRenewed31DaysAfterItsEnd) {
+  ExpectRefused(Renew(IssueIsland(island_ca_, own_.key_pem, now_ - 31 * kDay),
+                      own_.key_pem)
+                    .status(),
+                absl::StatusCode::kUnauthenticated, "new join string");
+  EXPECT_TRUE(coordinator_.renewals().empty());
+}
+
+TEST_F(GateRenewalTest, ACertificateOfAnotherCaIsNotRenewed) {
+  ExpectRefused(Renew(IssueIsland(MakeIslandCa(), own_.key_pem, now_ + kDay),
+                      own_.key_pem)
+                    .status(),
+                absl::StatusCode::kUnauthenticated, "does not vouch for it");
+  EXPECT_TRUE(coordinator_.renewals().empty());
+}
+
+TEST_F(GateRenewalTest, NobodyRenewsWithoutACertificate) {
+  ExpectRefused(Renew("", "").status(), absl::StatusCode::kUnauthenticated,
+                "none was shown");
+}
+
+TEST_F(GateRenewalTest, ARevokedIslandIsNotRenewed) {
+  v1::RevokeIslandRequest revoke;
+  revoke.set_run_id("spring");
+  revoke.set_island_id("attic");
+  EXPECT_TRUE(coordinator_.RevokeIsland(revoke).ok());
+  const absl::Status status =
+      Renew(IssueIsland(island_ca_, own_.key_pem, now_ + kDay), own_.key_pem)
+          .status();
+  EXPECT_EQ(GetReason(status)->reason, "REVOKED") << status;
+}
+
+// --- The port ----------------------------------------------------------------
+
+TEST_F(GateTest, ARequestForNothingIsRefused) {
+  ExpectRefused(Call(v1::GateRequest()).status(),
+                absl::StatusCode::kInvalidArgument, "asks for nothing");
+}
+
+TEST_F(GateTest, AMessageThatIsNoRequestIsRefused) {
+  const auto stream =
+      rpc::TlsStream::Connect(*rpc::TlsContext::MakeClient("", "").value(),
+                              DialRaw(), "127.0.0.1", nullptr, Long())
+          .value();
+  EXPECT_TRUE(stream->Send("\xff\xff").ok());
+  v1::GateResponse response;
+  EXPECT_TRUE(response.ParseFromString(stream->Receive().value()));
+  EXPECT_EQ(response.error().reason(), "UNREADABLE_MESSAGE");
+  // One request, one response.
+  EXPECT_EQ(stream->Receive().status().code(), absl::StatusCode::kUnavailable);
+}
+
+TEST_F(GateTest, AnotherPinSendsNothing) {
+  GateClientOptions options = ClientOptions();
+  options.pin = rpc::ToPin(rpc::ReadPublicKey(island_ca_.cert_pem).value());
+  const absl::Status status =
+      GateClient::Make(options).value()->Call(CheckRequest()).status();
+  EXPECT_EQ(GetReason(status)->reason, "WRONG_PIN");
+  EXPECT_EQ(coordinator_.call_count(), 0);
+}
+
+TEST_F(GateTest, ATooLongMessageClosesTheConnection) {
+  WithOpenssl(TLS1_3_VERSION, [](SSL* ssl) {
+    EXPECT_EQ(SSL_connect(ssl), 1);
+    const unsigned char prefix[] = {0xff, 0xff, 0xff, 0xff};
+    EXPECT_EQ(SSL_write(ssl, prefix, sizeof(prefix)), 4);
+    char byte = 0;
+    EXPECT_LE(SSL_read(ssl, &byte, 1), 0);
+  });
+}
+
+TEST_F(GateTest, OlderTlsIsRefused) {
+  WithOpenssl(TLS1_2_VERSION, [](SSL* ssl) { EXPECT_NE(SSL_connect(ssl), 1); });
+}
+
+TEST_F(GateTest, GarbageClosesTheConnection) {
+  const UniqueFd fd = DialRaw();
+  const std::string garbage = "GET / HTTP/1.1\r\n\r\n";
+  send(fd.get(), garbage.data(), garbage.size(), MSG_NOSIGNAL);
+  // TLS sends an alert first.
+  char bytes[64];
+  while (rpc::WaitForSocket(fd.get(), POLLIN, Long()).ok() &&
+         recv(fd.get(), bytes, sizeof(bytes), 0) > 0) {
+  }
+  EXPECT_TRUE(CheckToken().ok());
+}
+
+TEST_F(GateTest, ASilentClientIsClosedAtItsDeadline) {
+  listener_spec_.connection_max = absl::Milliseconds(20);
+  EXPECT_TRUE(IsClosed(DialRaw()));
+}
+
+TEST_F(GateTest, ConnectionsOfAnAddressHaveALimit) {
+  listener_spec_.address_connection_count_max = 2;
+  std::vector<UniqueFd> open;
+  open.push_back(DialRaw());
+  open.push_back(DialRaw());
+  EXPECT_TRUE(IsClosed(DialRaw()));
+  // One that ends makes room.
+  open.pop_back();
+  absl::Status status = absl::UnavailableError("");
+  const absl::Time deadline = SystemClock().Now() + absl::Minutes(2);
+  while (absl::IsUnavailable(status) && SystemClock().Now() < deadline) {
+    status = CheckToken();
+  }
+  EXPECT_TRUE(status.ok()) << status;
+}
+
+TEST_F(GateTest, AllConnectionsHaveALimit) {
+  listener_spec_.connection_count_max = 1;
+  const UniqueFd open = DialRaw();
+  EXPECT_TRUE(IsClosed(DialRaw()));
+}
+
+TEST_F(GateTest, EndsWhileClientsAreSilent) {
+  const UniqueFd open = DialRaw();
+  listener_->Drain(absl::Milliseconds(1));
+  EXPECT_FALSE(rpc::Dial(listener_->address(), Long()).ok());
+  listener_.reset();
+  EXPECT_TRUE(IsClosed(open));
+}
+
+TEST_F(GateTest, CountsWhatItAnswers) {
+  EXPECT_TRUE(CheckToken().ok());
+  v1::GateRequest wrong = CheckRequest();
+  wrong.mutable_check()->set_token_secret(std::string(32, 'x'));
+  EXPECT_FALSE(Call(wrong).ok());
+  std::string seen;
+  for (const prometheus::MetricFamily& family : metrics_.Collect()) {
+    if (family.name != "atoll_gate_requests_total") continue;
+    for (const prometheus::ClientMetric& metric : family.metric) {
+      for (const auto& label : metric.label) {
+        absl::StrAppend(&seen, label.value, " ");
+      }
+      absl::StrAppend(&seen, metric.counter.value, "\n");
+    }
+  }
+  EXPECT_TRUE(absl::StrContains(seen, "check ok 1\n")) << seen;
+  EXPECT_TRUE(absl::StrContains(seen, "check unauthenticated 1\n")) << seen;
+}
+
+// --- Files -------------------------------------------------------------------
+
+TEST_F(GateTest, NewFilesAreUsedWithoutARestart) {
+  EXPECT_TRUE(CheckToken().ok());
+  const rpc::KeyAndCertificate old_ca = island_ca_;
+  root_ = rpc::MakeAuthority("root", now_ - 90 * kDay, now_ + kDay, 1).value();
+  island_ca_ = MakeIslandCa();
+  WriteIslandCa(island_ca_);
+  WriteOwn(IssueOwn());
+  // The client pins the new root now.
+  const absl::StatusOr<v1::GateResponse> response =
+      Enrol("attic", rpc::MakeKeyAndRequest()->request_der);
+  ASSERT_TRUE(response.ok()) << response.status();
+  EXPECT_TRUE(rpc::CheckChain(response->enrolled().certificate_chain_pem(),
+                              root_.cert_pem, rpc::KeyUse::kClient, absl::Now())
+                  .ok());
+}
+
+TEST_F(GateTest, HalfOfANewPairKeepsTheOldOne) {
+  EXPECT_TRUE(CheckToken().ok());
+  WriteFile(directory_ + "/island-ca.crt", MakeIslandCa().cert_pem);
+  WriteFile(directory_ + "/tls.key", IssueOwn().key_pem);
+  EXPECT_TRUE(Enrol("attic", rpc::MakeKeyAndRequest()->request_der).ok());
+}
+
+TEST_F(GateTest, AChainWithoutItsRootIsRefusedAtTheStart) {
+  const rpc::KeyAndCertificate own = IssueOwn();
+  WriteFile(directory_ + "/tls.key", own.key_pem);
+  WriteFile(directory_ + "/tls.crt", own.cert_pem);
+  ExpectRefused(OpenFiles().status(), absl::StatusCode::kInvalidArgument,
+                "must end with the root CA");
+}
+
+TEST_F(GateTest, AnIslandCaThatCannotSignIsRefusedAtTheStart) {
+  WriteIslandCa(IssueOwn());
+  ExpectRefused(OpenFiles().status(), absl::StatusCode::kInvalidArgument,
+                "is not a CA's certificate");
+}
+
+TEST_F(GateTest, NamesTheKeysThatItMustNotHave) {
+  EXPECT_EQ(FindForbiddenKeys(directory_), "");
+  WriteFile(directory_ + "/ca.key", "x");
+  WriteFile(directory_ + "/service-ca.key", "x");
+  EXPECT_EQ(FindForbiddenKeys(directory_), "ca.key, service-ca.key");
+}
+
+// --- Announcements -----------------------------------------------------------
+
+TEST_F(GateTest, AnnouncesItselfAgainAndAgain) {
+  coordinator_.FailNext("AnnounceGate", absl::UnavailableError("away"));
+  const std::unique_ptr<GateFiles> files = OpenFiles().value();
+  const Announcer announcer({.client = &coordinator_,
+                             .files = files.get(),
+                             .address = "gate.example.org:443",
+                             .interval = absl::Milliseconds(1)});
+  EXPECT_TRUE(coordinator_.WaitForAnnouncements(3, absl::Minutes(2)));
+  const v1::AnnounceGateRequest seen = coordinator_.announcements()[2];
+  EXPECT_EQ(seen.address(), "gate.example.org:443");
+  EXPECT_EQ(seen.pin(), rpc::ToPin(rpc::ReadPublicKey(root_.cert_pem).value()));
+}
+
+}  // namespace
+}  // namespace atl::coordinator

@@ -1,0 +1,239 @@
+// atoll-gate: enrols strangers.
+//
+// The only program of Atoll that needs to be reached by whoever has a join
+// string. It keeps nothing: the coordinator decides, the gate signs. So any
+// number of gates may serve, and a gate may be replaced at any time.
+//
+// SIGTERM and SIGINT close its port, let open requests end, for 3 s at most,
+// and end it with 0.
+
+#include <algorithm>
+#include <cstdio>
+#include <memory>
+#include <optional>
+#include <stop_token>
+#include <string>
+
+#include "CLI/App.hpp"
+#include "CLI/Config.hpp"
+#include "CLI/Formatter.hpp"
+#include "absl/status/status.h"
+#include "absl/strings/str_cat.h"
+#include "absl/time/time.h"
+#include "base/failpoint/failpoint.h"
+#include "base/host_port/host_port.h"
+#include "base/io/files.h"
+#include "base/io/posix_file_system.h"
+#include "base/metrics/common_metrics.h"
+#include "base/metrics/metrics.h"
+#include "base/metrics/metrics_listener.h"
+#include "base/obs/log.h"
+#include "base/obs/program.h"
+#include "base/obs/stop_signals.h"
+#include "base/rpc/certificates/tls.h"
+#include "base/status/annotate.h"
+#include "base/status/status_macros.h"
+#include "base/time/clock.h"
+#include "coordinator/client/enrolment_client.h"
+#include "coordinator/gate/announcer.h"
+#include "coordinator/gate/gate.h"
+#include "coordinator/gate/gate_files.h"
+#include "coordinator/gate/gate_listener.h"
+
+namespace atl::coordinator {
+namespace {
+
+struct Flags {
+  std::string listen = "127.0.0.1:7402";
+  std::string coordinator;
+  std::string ca_dir;
+  std::string advertise;
+  std::string island_coordinator;
+  double certificate_s = 86400;
+  rpc::TlsFiles tls;
+  bool insecure = false;
+  std::string port_file;
+  std::string log_level = "info";
+  std::string failpoint;
+  MetricsListenerOptions metrics;
+};
+
+constexpr absl::Duration kStopMax = absl::Seconds(5);
+constexpr absl::Duration kStopGrace = absl::Seconds(3);
+// Less than a connection's time, so that there is time for an answer.
+constexpr absl::Duration kCallMax = absl::Seconds(3);
+constexpr double kCertificateSecondsMin = 5;
+constexpr double kCertificateSecondsMax = 86400;
+
+absl::Status CheckFlags(const Flags& flags) {
+  if (!(flags.certificate_s >= kCertificateSecondsMin &&
+        flags.certificate_s <= kCertificateSecondsMax)) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("--certificate-s must be in [", kCertificateSecondsMin,
+                     ", ", kCertificateSecondsMax, "]"));
+  }
+  for (const auto& [flag, address] :
+       {std::pair("--coordinator", flags.coordinator),
+        std::pair("--island-coordinator", flags.island_coordinator),
+        std::pair("--advertise", flags.advertise)}) {
+    if (address.empty()) continue;
+    RETURN_IF_ERROR(Annotate(ParseHostPort(address).status(), flag));
+  }
+  return absl::OkStatus();
+}
+
+// The address at which strangers reach a gate that listens on `listening`.
+absl::StatusOr<std::string> ChooseAdvertised(const Flags& flags,
+                                             const HostPort& listening) {
+  if (!flags.advertise.empty()) return flags.advertise;
+  if (listening.host == "0.0.0.0" || listening.host == "::") {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "--listen ", flags.listen,
+        " stands for every address of this machine, and a join string needs "
+        "one that strangers reach: give --advertise HOST:PORT"));
+  }
+  return JoinHostPort(listening.host, listening.port);
+}
+
+void FillDefaults(Flags& flags) {
+  const auto fill = [&](std::string& path, const char* name) {
+    if (path.empty()) path = absl::StrCat(flags.ca_dir, "/", name);
+  };
+  fill(flags.tls.cert, "tls.crt");
+  fill(flags.tls.key, "tls.key");
+  fill(flags.tls.ca, "ca.crt");
+  if (flags.island_coordinator.empty()) {
+    flags.island_coordinator = flags.coordinator;
+  }
+}
+
+EnrolmentClientOptions MakeClientOptions(const Flags& flags,
+                                         std::stop_token stop) {
+  EnrolmentClientOptions options;
+  options.address = flags.coordinator;
+  if (!flags.insecure) options.channel.tls = flags.tls;
+  options.channel.insecure = flags.insecure;
+  options.timeout = kCallMax;
+  options.stop = std::move(stop);
+  return options;
+}
+
+absl::Status Serve(Flags flags, StopSignals& signals) {
+  RETURN_IF_ERROR(SetMinimumLogSeverity(flags.log_level));
+  RETURN_IF_ERROR(failpoint::Arm(flags.failpoint));
+  RETURN_IF_ERROR(CheckFlags(flags));
+  ASSIGN_OR_RETURN(const HostPort listen, ParseHostPort(flags.listen));
+  RETURN_IF_ERROR(ChooseAdvertised(flags, listen).status());
+  FillDefaults(flags);
+  RaiseOpenFileLimit();
+  const std::string forbidden = FindForbiddenKeys(flags.ca_dir);
+  if (!forbidden.empty()) {
+    LOG(WARNING) << flags.ca_dir << " holds " << forbidden
+                 << ", which no gate needs: delete it from this machine, since "
+                    "whoever breaks into the gate would be your CA";
+  }
+  ASSIGN_OR_RETURN(const std::unique_ptr<GateFiles> files,
+                   GateFiles::Open(flags.tls, flags.ca_dir));
+
+  Metrics metrics;
+  ASSIGN_OR_RETURN(const std::unique_ptr<MetricsListener> metrics_listener,
+                   MetricsListener::Start(flags.metrics, metrics));
+  const auto certificate = MakeCertificateMetrics(flags.tls.cert);
+  metrics.Add(certificate);
+
+  std::stop_source stop;
+  ASSIGN_OR_RETURN(
+      const std::unique_ptr<EnrolmentClient> client,
+      MakeEnrolmentClient(MakeClientOptions(flags, stop.get_token())));
+  Gate gate({.client = client.get(),
+             .files = files.get(),
+             .metrics = &metrics,
+             .clock = &SystemClock(),
+             .island_coordinator = flags.island_coordinator,
+             .lifetime = absl::Seconds(flags.certificate_s)});
+  ASSIGN_OR_RETURN(const std::unique_ptr<GateListener> listener,
+                   GateListener::Start({.address = listen,
+                                        .gate = &gate,
+                                        .files = files.get(),
+                                        .metrics = &metrics}));
+  const HostPort& address = listener->address();
+  ASSIGN_OR_RETURN(const std::string advertised,
+                   ChooseAdvertised(flags, {listen.host, address.port}));
+  const Announcer announcer({client.get(), files.get(), advertised});
+  if (!flags.port_file.empty()) {
+    RETURN_IF_ERROR(WriteFileAtomically(PosixFileSystem(), flags.port_file,
+                                        absl::StrCat(address.port, "\n")));
+  }
+  std::printf("atoll-gate serves on %s\n",
+              JoinHostPort(listen.host, address.port).c_str());
+  std::fflush(stdout);
+  metrics.SetReady(absl::OkStatus());
+
+  signals.Started();
+  while (!signals.WaitFor(absl::Hours(1))) {
+  }
+  metrics.SetReady(absl::UnavailableError("stopping"));
+  listener->Drain(kStopGrace);
+  stop.request_stop();  // Ends the calls that are left.
+  return absl::OkStatus();
+}
+
+}  // namespace
+}  // namespace atl::coordinator
+
+int main(int argc, char** argv) {
+  // Before any thread.
+  atl::StopSignals signals(atl::coordinator::kStopMax);
+  atl::coordinator::Flags flags;
+  CLI::App app(
+      "Enrols strangers: trades the token of a join string for a certificate.",
+      "atoll-gate");
+  app.add_option("--listen", flags.listen,
+                 "HOST:PORT to serve on; port 0 takes a free one")
+      ->capture_default_str();
+  app.add_option("--advertise", flags.advertise,
+                 "HOST:PORT where strangers reach it, for join strings; "
+                 "default: as --listen");
+  app.add_option("--coordinator", flags.coordinator,
+                 "HOST:PORT of the coordinator")
+      ->required();
+  app.add_option("--island-coordinator", flags.island_coordinator,
+                 "HOST:PORT of the coordinator for islands; default: as "
+                 "--coordinator");
+  app.add_option("--ca-dir", flags.ca_dir,
+                 "Directory with tls.crt, tls.key, ca.crt, island-ca.crt and "
+                 "island-ca.key, as `atoll ca issue --role gate` writes them")
+      ->required();
+  app.add_option("--certificate-s", flags.certificate_s,
+                 "Seconds that an island's certificate is valid; it renews "
+                 "itself in time")
+      ->capture_default_str();
+  app.add_option("--port-file", flags.port_file,
+                 "File that the port of --listen is written to once serving");
+  app.add_option("--failpoint", flags.failpoint,
+                 "For tests: die at the named point, NAME or NAME@N");
+  app.add_option("--log-level", flags.log_level, "info, warning or error")
+      ->capture_default_str();
+  app.add_option("--tls-cert", flags.tls.cert,
+                 "Our certificate with its chain up to the root (PEM); "
+                 "default: tls.crt of --ca-dir");
+  app.add_option("--tls-key", flags.tls.key,
+                 "The private key of --tls-cert (PEM); default: tls.key");
+  app.add_option("--tls-ca", flags.tls.ca,
+                 "CA of the coordinator's certificate (PEM); default: ca.crt");
+  app.add_flag("--insecure", flags.insecure,
+               "Dial the coordinator in plaintext, on a network for tests; "
+               "strangers still use TLS");
+  atl::AddMetricsFlags(app, flags.metrics);
+  app.footer(
+      "Example:\n"
+      "  atoll ca issue --dir ca --role gate --id g --host gate.example.org "
+      "--out g\n"
+      "  atoll-gate --listen 0.0.0.0:7402 --advertise gate.example.org:7402 "
+      "\\\n"
+      "    --coordinator c.example.org:7400 --ca-dir g");
+  if (const std::optional<int> end = atl::ParseCommandLine(app, argc, argv)) {
+    return *end;
+  }
+  return atl::EndProgram(app, atl::coordinator::Serve(flags, signals));
+}

@@ -1,0 +1,470 @@
+#!/usr/bin/python3
+"""A gate, tokens, and islands that have nothing but a join string."""
+
+import glob
+import json
+import os
+import re
+import signal
+import socket
+import ssl
+import struct
+
+import grpc
+
+from harness import cases
+from harness import certificates
+from harness import client
+from harness import cluster as cluster_module
+from harness import processes
+from harness import toy
+from harness import wait
+
+DENIED = grpc.StatusCode.PERMISSION_DENIED
+USAGE, FORBIDDEN, CONFLICT = 2, 7, 9
+
+
+class Security:
+    """A CA of `atoll ca init`, and a directory for each program."""
+
+    def __init__(self, directory):
+        self.ca = os.path.join(directory, "ca")
+        self._directory = directory
+        processes.run_cli("ca", "init", "--dir", self.ca, check=0)
+
+    def issue(self, role, name, *arguments):
+        path = os.path.join(self._directory, role + "-" + name)
+        if not os.path.exists(path):
+            listens = role in ("coordinator", "server", "gate")
+            processes.run_cli(
+                "ca", "issue", "--dir", self.ca, "--role", role, "--id", name,
+                "--out", path, *arguments,
+                *(["--host=127.0.0.1"] if listens else []), check=0)
+        return path
+
+    def certificate(self, path):
+        return certificates.Certificate(*(
+            os.path.join(path, f) for f in ("tls.crt", "tls.key", "ca.crt")))
+
+    def flags(self, process):
+        """The TLS flags of a process, for harness/cluster.py."""
+        if process.startswith("volunteer") or process == "gate":
+            return []
+        role = {"cli": "operator", "coordinator": "coordinator"}.get(
+            process, "island" if process.startswith("island") else "server")
+        path = self.issue(role, process)
+        flags = self.certificate(path).flags
+        if role in ("coordinator", "server"):
+            flags = flags + ["--tls-island-ca=" +
+                             os.path.join(path, "island-ca.crt")]
+        return flags
+
+    @property
+    def credentials(self):
+        return self.certificate(self.issue("operator", "test")).credentials
+
+
+class EnrolmentTest(cluster_module.IntegrationTest):
+
+    @classmethod
+    def setUpClass(cls):
+        super().setUpClass()
+        cls.security = Security(os.path.join(cls.root, "pki"))
+        cls.gate_dir = cls.security.issue("gate", "g0")
+
+    def setUp(self):
+        super().setUp()
+        self.cluster = self.new_cluster("enrol", self.security)
+
+    def start(self, server_count=2, gate=()):
+        self.cluster.start_coordinator()
+        self.cluster.start_gate(self.gate_dir, arguments=gate)
+        self.cluster.start_servers(server_count)
+
+    def create_run(self, *changes, run_id="run"):
+        values = self.run_values({"schedule": {
+            "island_count_min": 1, "min_quorum": 1}}, *changes)
+        self.cluster.create_run(values, run_id)
+        return values
+
+    def token(self, *arguments, run_id="run"):
+        """A join string."""
+        done = self.cluster.run_cli("token", "create", "--run", run_id,
+                                    *arguments, check=0)
+        self.assertRegex(done.stdout, r"^atoll://127\.0\.0\.1:\d+/%s#atj1_"
+                         r"[a-z0-9]{12}\.[\w-]+\.[\w-]{43}\.[0-9a-f]{8}\n$" %
+                         run_id)
+        return done.stdout.strip()
+
+    def join(self, string, *arguments, state="state", check=None):
+        """Runs `atoll join` to its end; for joins that are refused."""
+        return processes.run_cli(
+            "join", string, "--threads=1", *arguments, check=check,
+            env={"XDG_STATE_HOME": os.path.join(self.cluster.directory,
+                                                state)})
+
+    def audit(self):
+        done = self.cluster.run_cli("audit", "-o", "jsonl", check=0)
+        return [json.loads(line)["data"] for line in done.stdout.splitlines()]
+
+    def actions(self):
+        return [e["action"] for e in self.audit()]
+
+    def enrolled(self, volunteer):
+        """Its certificate and key, as files."""
+        found = glob.glob(os.path.join(
+            self.cluster.directory, volunteer + ".state", "atoll",
+            "enrolments", "*"))
+        self.assertEqual(len(found), 1, found)
+        return self.security.certificate(found[0])
+
+    def caller(self, address, certificate):
+        made = client.Client(address, certificate.credentials)
+        self.addCleanup(made.close)
+        return made
+
+    # --- A run ------------------------------------------------------------------
+
+    def test_a_string_is_all_that_a_volunteer_needs(self):
+        cluster = self.cluster
+        self.start()
+        values = self.create_run({"schedule": {
+            "island_count_min": 2, "min_quorum": 2}})
+        cluster.start_volunteer("volunteer-0", self.token())
+        cluster.start_volunteer("volunteer-1", self.token("--name=attic"))
+        cluster.wait_state(cluster_module.COMPLETED)
+        names = {i.island_id for i in cluster.islands()}
+        self.assertIn("attic", names)
+        self.assertRegex(" ".join(names), r"\bisland-[0-9a-f]{6}\b")
+        self.assert_rounds_whole(cluster, values)
+        self.assertEqual(cluster.export_sha256(), cluster.parameters_sha256())
+        for name in ("volunteer-0", "volunteer-1"):
+            self.assertEqual(cluster.processes[name].wait(), 0)
+        events = self.audit()
+        self.assertEqual([e["action"] for e in events], [
+            "run.create", "token.create", "token.create", "island.enrol",
+            "island.enrol"])
+        for event in events:
+            self.assertRegex(event["actor_certificate_sha256"],
+                             "^[0-9a-f]{64}$")
+        self.assertEqual({e["actor"] for e in events},
+                         {"operator:cli", "gate:g0"})
+        # The secret is nowhere but in the string.
+        certificate = self.enrolled("volunteer-0")
+        self.assertEqual(os.stat(certificate.key).st_mode & 0o777, 0o600)
+
+    def test_it_needs_no_string_the_next_time(self):
+        cluster = self.cluster
+        self.start()
+        self.create_run({"schedule": {"round_count": 1000000}})
+        cluster.start_volunteer("volunteer-0", self.token())
+        cluster.wait_commits(1)
+        cluster.kill("volunteer-0")
+        cluster.start_volunteer("volunteer-0", "--run=run")
+        cluster.wait_commits(cluster.run_state().commit_seq + 2)
+        self.assertEqual(self.actions().count("island.enrol"), 1)
+        self.assertEqual(len(cluster.islands()), 1)
+
+    # --- Refusals ---------------------------------------------------------------
+
+    def refused(self, string, reason, *arguments, status=FORBIDDEN,
+                state="other"):
+        done = self.join(string, "-o", "json", *arguments, state=state)
+        self.assertEqual(done.returncode, status, done.stdout + done.stderr)
+        error = json.loads(done.stdout)["error"]
+        self.assertEqual(error["reason"], reason, error)
+        self.assertNotIn(string.split(".")[-3], done.stdout + done.stderr)
+        return error["message"]
+
+    def test_each_refusal_says_what_to_do(self):
+        cluster = self.cluster
+        self.start(server_count=1)
+        self.create_run({"server_count": 1,
+                         "schedule": {"round_count": 1000000}})
+        self.create_run({"server_count": 1}, run_id="other")
+        used = self.token()
+        cluster.start_volunteer("volunteer-0", used)
+        cluster.wait_commits(1)
+        self.assertIn("1 of 1", self.refused(used, "TOKEN_USED"))
+        expired = self.token("--ttl=1ms")
+        self.assertIn("expired", self.refused(expired, "TOKEN_EXPIRED"))
+        revoked = self.token()
+        cluster.run_cli("token", "revoke",
+                        re.search("atj1_(.{12})", revoked).group(1), check=0)
+        self.refused(revoked, "TOKEN_REVOKED")
+        good = self.token("--name=lab-*", "--uses=9")
+        self.refused(self.forge(good), "WRONG_TOKEN")
+        self.refused(good.replace("/run#", "/other#"), "TOKEN_OTHER_RUN")
+        self.assertIn("lab-*", self.refused(good, "TOKEN_OTHER_NAME",
+                                            "--island-id=attic"))
+        reader = self.token("--role=reader")
+        self.refused(reader, "TOKEN_OTHER_ROLE")
+        # A cut or mistyped string is refused here, before any call.
+        for wrong in (good[:-1], good[:-1] + ("0" if good[-1] != "0" else "1"),
+                      "atoll://x", "atoll://127.0.0.1:1/run#atj1_x"):
+            self.join(wrong, check=USAGE)
+        # The pin is checked before anything is said: the gate sees no token.
+        head, pin, crc = good.rsplit(".", 2)
+        other = self.with_crc(head + "." + "A" * 43)
+        message = self.refused(other, "WRONG_PIN")
+        self.assertIn(pin, message)
+        self.assertEqual(self.actions().count("island.enrol"), 1)
+        listed = cluster.run_cli("token", "list", check=0).stdout
+        for state in ("used", "expired", "revoked", "valid"):
+            self.assertIn(state, listed)
+        self.assertTrue(all(len(l) <= 80 for l in listed.splitlines()), listed)
+
+    @staticmethod
+    def with_crc(text):
+        body = text[text.index("atj1_"):]
+        return "%s.%08x" % (text, _crc32c(body.encode()))
+
+    def forge(self, string):
+        """Another secret, with a checksum that fits."""
+        head, secret, pin, _ = string.rsplit(".", 3)
+        flipped = ("A" if secret[0] != "A" else "B") + secret[1:]
+        return self.with_crc("%s.%s.%s" % (head, flipped, pin))
+
+    def test_a_certificate_is_for_one_run_and_one_role(self):
+        cluster = self.cluster
+        self.start(server_count=1)
+        self.create_run({"server_count": 1,
+                         "schedule": {"round_count": 1000000}})
+        toy.create(cluster, {"server_count": 1, "schedule": {
+            "min_quorum": 1, "island_count_min": 1}}, run_id="other")
+        cluster.start_volunteer("volunteer-0", self.token("--name=attic"))
+        cluster.wait_commits(1)
+        cluster.wait_state(cluster_module.ACTIVE, "other")
+        attic = self.enrolled("volunteer-0")
+        control = self.caller(cluster.coordinator_address, attic)
+        data = self.caller(cluster.server_address("server-0"), attic)
+
+        def reason(call, *args, **kwargs):
+            error = client.error_of(call, *args, **kwargs)
+            self.assertEqual(error.code, DENIED, str(error))
+            return error.reason
+
+        runs = control.service("RunService")
+        self.assertEqual(runs.GetRun(run_id="run").run.run_id, "run")
+        self.assertEqual(reason(runs.GetRun, run_id="other"), "NOT_YOUR_RUN")
+        islands = control.service("IslandService")
+        self.assertEqual(reason(islands.Join, run_id="other",
+                                island_id="attic"), "NOT_YOUR_RUN")
+        self.assertEqual(reason(islands.Join, run_id="run",
+                                island_id="cellar"), "NOT_YOURS")
+        watch = islands.WatchPlan(run_id="other", island_id="attic")
+        self.assertEqual(reason(lambda: next(iter(watch))), "NOT_YOUR_RUN")
+        parameters = data.service("ParameterService")
+        pull = parameters.PullParameters(run_id="other")
+        self.assertEqual(reason(lambda: next(iter(pull))), "NOT_YOUR_RUN")
+        header = parameters.PushOuterGradient.request_class()
+        header.header.run_id, header.header.island_id = "other", "attic"
+        push = parameters.PushOuterGradient(iter([header]))
+        self.assertEqual(reason(lambda: next(iter(push))), "NOT_YOUR_RUN")
+        # By role: neither an operator, nor a server, nor a gate.
+        self.assertEqual(reason(runs.CancelRun, run_id="run"), "")
+        self.assertEqual(reason(control.service("ServerService")
+                                .RegisterServer), "")
+        enrolment = control.service("EnrolmentService")
+        self.assertEqual(reason(enrolment.ConsumeToken), "")
+        # The gate's own certificate enrols, and does nothing else.
+        gate = self.caller(cluster.coordinator_address,
+                           self.security.certificate(self.gate_dir))
+        self.assertEqual(reason(gate.service("RunService").CancelRun,
+                                run_id="run"), "")
+        self.assertEqual(reason(gate.service("EnrolmentService").CreateToken),
+                         "")
+
+    def test_what_the_gates_key_signs_is_no_operator(self):
+        cluster = self.cluster
+        self.start(server_count=1)
+        self.create_run({"server_count": 1})
+        root = os.path.join(self.cluster.directory, "thief")
+        os.makedirs(root)
+        thief = certificates.Authority.of(
+            root, os.path.join(self.gate_dir, "island-ca.crt"),
+            os.path.join(self.gate_dir, "island-ca.key"),
+            os.path.join(self.gate_dir, "ca.crt"))
+        for name in ("atoll:operator:anna", "atoll:server:server-0",
+                     "atoll:coordinator:c", "atoll:gate:g1",
+                     "atoll:island:attic"):
+            caller = self.caller(cluster.coordinator_address,
+                                 thief.issue(name, uses="clientAuth"))
+            error = client.error_of(caller.service("RunService").GetRun,
+                                    run_id="run")
+            self.assertEqual(error.code, grpc.StatusCode.UNAUTHENTICATED,
+                             (name, str(error)))
+
+    def test_a_revoked_island_ends_and_does_not_return(self):
+        cluster = self.cluster
+        self.start()
+        self.create_run({"schedule": {"round_count": 1000000,
+                                      "timing": "elastic"}})
+        token = self.token("--uses=5")
+        cluster.start_volunteer("volunteer-0", token,
+                                arguments=["--island-id=attic"])
+        cluster.start_volunteer("volunteer-1", token,
+                                arguments=["--island-id=cellar"])
+        wait.until("both are members", lambda: len(cluster.islands()) == 2)
+        attic = self.enrolled("volunteer-0")
+        cluster.may_end("volunteer-0")
+        cluster.run_cli("island", "revoke", "run", "attic", check=0)
+        self.assertEqual(cluster.processes["volunteer-0"].wait(), FORBIDDEN)
+        self.assertIn("revoked", cluster.processes["volunteer-0"].tail())
+        for address, service, method in (
+                (cluster.coordinator_address, "RunService", "GetRun"),
+                (cluster.server_address("server-0"), "ParameterService",
+                 "PullParameters")):
+            call = getattr(self.caller(address, attic).service(service),
+                           method)
+
+            def answered():
+                try:
+                    answer = call(run_id="run")
+                    if method == "PullParameters":
+                        next(iter(answer))
+                except grpc.RpcError as error:
+                    return client.protocols.ErrorDetails(error)
+                return None
+
+            # A server learns of it with its next plan.
+            error = wait.until("the call is refused", answered)
+            self.assertEqual((error.code, error.reason), (DENIED, "REVOKED"),
+                             str(error))
+        cluster.run_cli("island", "readmit", "run", "attic", check=FORBIDDEN)
+        self.refused(token, "REVOKED", "--island-id=attic")
+        cluster.wait_commits(cluster.run_state().commit_seq + 2)
+
+    # --- Certificates that end --------------------------------------------------
+
+    def test_certificates_are_renewed_while_a_run_goes_on(self):
+        cluster = self.cluster
+        self.start(gate=["--certificate-s=6"])
+        self.create_run({"schedule": {"round_count": 1000000}})
+        cluster.start_volunteer("volunteer-0", self.token())
+        cluster.wait_commits(1)
+
+        def renewed(count):
+            return lambda: self.actions().count("island.renew") >= count
+
+        wait.until("it is renewed twice", renewed(2))
+        # Those of the services too: each is one file, read again.
+        for path in ("coordinator-coordinator", "server-server-0",
+                     "server-server-1", "gate-g0"):
+            processes.run_cli("ca", "renew", "--dir", self.security.ca,
+                              os.path.join(os.path.dirname(self.security.ca),
+                                           path), check=0)
+        count = self.actions().count("island.renew")
+        seq = cluster.run_state().commit_seq
+        wait.until("it is renewed again", renewed(count + 2))
+        cluster.wait_commits(seq + 1)
+        log = open(cluster.processes["volunteer-0"].log_path).read()
+        self.assertNotIn("expired", log)
+
+    def test_an_island_that_slept_past_its_certificate_goes_on(self):
+        cluster = self.cluster
+        self.start(gate=["--certificate-s=6"])
+        self.create_run({"schedule": {"round_count": 1000000,
+                                      "timing": "elastic",
+                                      "lease_duration": {"seconds": 2}}})
+        cluster.start_volunteer("volunteer-0", self.token("--name=attic"))
+        cluster.wait_commits(1)
+        cluster.processes["volunteer-0"].signal(signal.SIGSTOP)
+        certificate = self.enrolled("volunteer-0")
+        probe = self.caller(cluster.coordinator_address, certificate)
+
+        def expired():
+            try:
+                probe.service("RunService").GetRun(run_id="run")
+            except grpc.RpcError as error:
+                return error.code() == grpc.StatusCode.UNAUTHENTICATED
+            return False
+
+        # Read before the stop; the file does not change meanwhile.
+        wait.until("its certificate has expired", expired)
+        seq = cluster.run_state().commit_seq
+        cluster.processes["volunteer-0"].signal(signal.SIGCONT)
+        cluster.wait_commits(seq + 2)
+        self.assertEqual([i.island_id for i in cluster.islands()], ["attic"])
+
+    # --- Deaths -----------------------------------------------------------------
+
+    def test_a_gate_that_dies_loses_no_use(self):
+        for point in ("gate.consume.before", "gate.consume.after",
+                      "gate.sign.after"):
+            with self.subTest(point=point):
+                cluster = self.new_cluster(point, self.security)
+                self.cluster = cluster
+                cluster.start_coordinator()
+                cluster.start_gate(self.gate_dir, failpoint=point)
+                cluster.start_servers(1)
+                self.create_run({"server_count": 1,
+                                 "schedule": {"round_count": 1000000}})
+                string = self.token()
+                state = "volunteer-0.state"
+                done = self.join(string, state=state)
+                self.assertNotEqual(done.returncode, 0)
+                cluster.await_failpoint("gate")
+                cluster.start_gate(self.gate_dir)
+                cluster.start_volunteer("volunteer-0", string)
+                cluster.wait_commits(1)
+                self.assertEqual(self.actions().count("island.enrol"), 1)
+                self.refused(string, "TOKEN_USED")
+                cluster.close()
+
+    # --- Strangers --------------------------------------------------------------
+
+    def test_bad_requests_cost_the_gate_little(self):
+        cluster = self.cluster
+        self.start(server_count=1)
+        self.create_run({"server_count": 1})
+        good = self.token()
+        address = cluster.gate_address.split(":")
+        address = (address[0], int(address[1]))
+
+        def talk(send, tls=True):
+            """What the gate answers; b"" if it closes."""
+            with socket.create_connection(address,
+                                          timeout=wait.PATIENCE_S) as raw:
+                if not tls:
+                    raw.sendall(send)
+                    return raw.recv(1 << 16)
+                context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+                context.check_hostname = False
+                context.verify_mode = ssl.CERT_NONE
+                try:
+                    with context.wrap_socket(raw) as wrapped:
+                        self.assertEqual(wrapped.version(), "TLSv1.3")
+                        wrapped.sendall(send)
+                        return wrapped.recv(1 << 16)
+                except (ssl.SSLError, ConnectionError):
+                    return b""
+
+        talk(b"GET / HTTP/1.1\r\n\r\n", tls=False)
+        for bytes_ in (b"GET / HTTP/1.1\r\n\r\n",
+                       struct.pack(">I", 1 << 30), struct.pack(">I", 0),
+                       struct.pack(">I", 5) + b"\xff" * 5,
+                       b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"):
+            talk(bytes_)
+        old = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+        old.check_hostname, old.verify_mode = False, ssl.CERT_NONE
+        old.maximum_version = ssl.TLSVersion.TLSv1_2
+        with socket.create_connection(address,
+                                      timeout=wait.PATIENCE_S) as raw:
+            with self.assertRaises((ssl.SSLError, ConnectionError)):
+                old.wrap_socket(raw)
+        cluster.start_volunteer("volunteer-0", good)
+        cluster.wait_state(cluster_module.COMPLETED)
+
+
+def _crc32c(data):
+    crc = 0xFFFFFFFF
+    for byte in data:
+        crc ^= byte
+        for _ in range(8):
+            crc = (crc >> 1) ^ (0x82F63B78 if crc & 1 else 0)
+    return crc ^ 0xFFFFFFFF
+
+
+if __name__ == "__main__":
+    cases.main()
