@@ -125,6 +125,11 @@ constexpr EnumBit kDataFormats[] = {
     {v1::DATA_FORMAT_EXTERNAL, kDataExternal},
 };
 
+constexpr EnumBit kDataOrders[] = {
+    {v1::DATA_ORDER_UNSPECIFIED, kBasics},
+    {v1::DATA_ORDER_BY_FILE, kDataByFile},
+};
+
 struct EnumBits {
   absl::string_view name;  // EnumDescriptor::name().
   absl::Span<const EnumBit> bits;
@@ -144,6 +149,7 @@ const EnumBits kEnums[] = {
     {"ComputeType", kComputeTypes},
     {"Weighting", kWeightings},
     {"DataFormat", kDataFormats},
+    {"DataOrder", kDataOrders},
 };
 
 uint64_t FindBit(const EnumDescriptor& type, int number) {
@@ -224,6 +230,7 @@ constexpr Name kNames[] = {
     {kRunUid, "run uids"},
     {kLogPosition, "log positions"},
     {kDataExternal, "external models and data"},
+    {kDataByFile, "data by URL"},
     {kUnknown, "a value or field of the run's spec that is newer than this "
                "program"},
 };
@@ -231,7 +238,7 @@ constexpr Name kNames[] = {
 }  // namespace
 
 uint64_t ProgramFeatures() {
-  return kBaseFeatures | kRunUid | kLogPosition | kDataExternal;
+  return kBaseFeatures | kRunUid | kLogPosition | kDataExternal | kDataByFile;
 }
 
 uint64_t PeerFeatures(uint64_t sent) {

@@ -71,6 +71,9 @@ inline constexpr uint64_t kLogPosition = uint64_t{1} << 34;
 // External data, and with it models that only their trainer knows.
 inline constexpr uint64_t kDataExternal = uint64_t{1} << 35;
 
+// Data by URL, in the order of its files.
+inline constexpr uint64_t kDataByFile = uint64_t{1} << 36;
+
 // No program has it: the spec has a value or a field that this program does
 // not know.
 inline constexpr uint64_t kUnknown = uint64_t{1} << 63;

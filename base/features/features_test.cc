@@ -124,6 +124,13 @@ TEST(FeaturesTest, OnlyExternalDataNeedsAProgramThatKnowsIt) {
   EXPECT_EQ(DescribeFeatures(kDataExternal), "external models and data");
 }
 
+TEST(FeaturesTest, OnlyDataByUrlNeedsAProgramThatKnowsIt) {
+  v1::RunSpec spec;
+  EXPECT_EQ(RequiredFeatures(spec) & kDataByFile, 0u);
+  spec.mutable_data()->set_order(v1::DATA_ORDER_BY_FILE);
+  EXPECT_EQ(RequiredFeatures(spec) & ~PeerFeatures(0), kDataByFile);
+}
+
 TEST(FeaturesTest, APeerThatSendsNothingHasTheFeaturesOfBeforeThereWereBits) {
   EXPECT_EQ(PeerFeatures(0), kBaseFeatures);
   EXPECT_EQ(PeerFeatures(kCodecF32), kCodecF32);
