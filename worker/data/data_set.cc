@@ -35,11 +35,11 @@ class FileDataSet : public DataSet {
     for (const Piece& piece : pieces_) {
       ASSIGN_OR_RETURN(const DataFileReader reader,
                        DataFileReader::Open(piece.file.path));
-      RETURN_IF_ERROR(reader.ReadAt(
-          piece.layout.header_bytes,
-          absl::MakeSpan(held).subspan(
-              piece.first_token * token_bytes_,
-              piece.layout.token_count * token_bytes_)));
+      RETURN_IF_ERROR(
+          reader.ReadAt(piece.layout.header_bytes,
+                        absl::MakeSpan(held).subspan(
+                            piece.first_token * token_bytes_,
+                            piece.layout.token_count * token_bytes_)));
     }
     held_ = std::move(held);
     return absl::OkStatus();
@@ -47,8 +47,7 @@ class FileDataSet : public DataSet {
 
   int64_t token_count() const override { return token_count_; }
 
-  absl::Status Read(int64_t offset,
-                    absl::Span<int32_t> tokens) const override {
+  absl::Status Read(int64_t offset, absl::Span<int32_t> tokens) const override {
     const int64_t count = static_cast<int64_t>(tokens.size());
     if (offset < 0 || count > token_count_ - offset) {
       return absl::OutOfRangeError(
@@ -151,17 +150,17 @@ absl::StatusOr<std::unique_ptr<DataSet>> DataSet::Open(
   if (pieces.empty()) {
     return absl::InvalidArgumentError("the data set has no tokens");
   }
-  auto data_set = std::make_unique<FileDataSet>(spec, std::move(sorted),
-                                                std::move(pieces));
+  auto data_set =
+      std::make_unique<FileDataSet>(spec, std::move(sorted), std::move(pieces));
   RETURN_IF_ERROR(data_set->Hold());
   return data_set;
 }
 
 TokenRange DataSet::validation() const {
   const int64_t count = token_count();
-  const int64_t held_out = std::min(
-      count, static_cast<int64_t>(static_cast<double>(count) *
-                                  spec_.validation_fraction()));
+  const int64_t held_out =
+      std::min(count, static_cast<int64_t>(static_cast<double>(count) *
+                                           spec_.validation_fraction()));
   return {count - held_out, count};
 }
 

@@ -66,8 +66,8 @@ absl::StatusOr<WindowOrder> WindowOrder::Create(uint64_t seed, int32_t key,
   order.sequence_length_ = sequence_length;
   const int64_t window_count = (token_count - 1) / sequence_length;
   order.windows_per_epoch_ = std::max<int64_t>(1, window_count - 1);
-  order.phase_count_ = window_count > 1 ? sequence_length
-                                        : token_count - sequence_length;
+  order.phase_count_ =
+      window_count > 1 ? sequence_length : token_count - sequence_length;
   return order;
 }
 
@@ -76,8 +76,8 @@ int64_t WindowOrder::Offset(int64_t position) const {
   const int64_t rank = position % windows_per_epoch_;
   const Permutation permutation(EpochHash(seed_, kOrder, epoch),
                                 windows_per_epoch_);
-  const int64_t phase = static_cast<int64_t>(EpochHash(seed_, kPhase, epoch) %
-                                             static_cast<uint64_t>(phase_count_));
+  const int64_t phase = static_cast<int64_t>(
+      EpochHash(seed_, kPhase, epoch) % static_cast<uint64_t>(phase_count_));
   return phase + static_cast<int64_t>(permutation(rank)) * sequence_length_;
 }
 
@@ -99,12 +99,11 @@ absl::StatusOr<ShardOrder> ShardOrder::Create(
 int64_t ShardOrder::Offset(int64_t position) const {
   const int64_t epoch = position / windows_per_epoch_;
   const int64_t rank = position % windows_per_epoch_;
-  const Group& group =
-      *(std::upper_bound(groups_.begin(), groups_.end(), rank,
-                         [](int64_t value, const Group& g) {
-                           return value < g.first_rank;
-                         }) -
-        1);
+  const Group& group = *(std::upper_bound(groups_.begin(), groups_.end(), rank,
+                                          [](int64_t value, const Group& g) {
+                                            return value < g.first_rank;
+                                          }) -
+                         1);
   return group.begin +
          group.order.Offset(epoch * group.order.windows_per_epoch() + rank -
                             group.first_rank);

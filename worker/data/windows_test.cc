@@ -92,8 +92,7 @@ TEST(WindowOrderTest, RefusesADataShardThatIsTooShort) {
   EXPECT_TRUE(WindowOrder::Create(1, 0, 129, 128).ok());
 }
 
-std::vector<WindowGroup> RandomGroups(std::mt19937_64& random,
-                                      int64_t length) {
+std::vector<WindowGroup> RandomGroups(std::mt19937_64& random, int64_t length) {
   std::vector<WindowGroup> groups;
   int64_t begin = static_cast<int64_t>(random() % 1000);
   for (int32_t i = 0, count = 1 + random() % 12; i < count; ++i) {
@@ -117,13 +116,12 @@ TEST(ShardOrderTest, ReadsGroupAfterGroupEachInItsOwnOrder) {
     int64_t position = 0;
     for (int64_t epoch = 0; epoch < 3; ++epoch) {
       for (const WindowGroup& group : groups) {
-        const auto own = WindowOrder::Create(seed, group.key,
-                                             group.tokens.size(), length);
+        const auto own =
+            WindowOrder::Create(seed, group.key, group.tokens.size(), length);
         for (int64_t w = 0; w < own->windows_per_epoch(); ++w) {
-          ASSERT_EQ(
-              order->Offset(position),
-              group.tokens.begin +
-                  own->Offset(epoch * own->windows_per_epoch() + w));
+          ASSERT_EQ(order->Offset(position),
+                    group.tokens.begin +
+                        own->Offset(epoch * own->windows_per_epoch() + w));
           ++position;
         }
       }
