@@ -1,8 +1,7 @@
 // Checks an object store against a real server: writes, lists, reads and
 // conditions. Leaves its objects.
 //
-//     AWS_ENDPOINT_URL=... AWS_ACCESS_KEY_ID=... object_store_check \
-//         s3://BUCKET/PREFIX
+//     AWS_ACCESS_KEY_ID=... object_store_check s3://BUCKET/PREFIX
 #include <cstdint>
 #include <cstdio>
 #include <cstdlib>
