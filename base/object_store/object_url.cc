@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "absl/algorithm/container.h"
 #include "absl/strings/ascii.h"
 #include "absl/strings/escaping.h"
 #include "absl/strings/match.h"
@@ -71,7 +72,7 @@ std::string HttpUrl::origin() const {
   return absl::StrCat(is_https ? "https://" : "http://", authority());
 }
 
-absl::StatusOr<HttpUrl> ParseHttpUrl(absl::string_view url) {
+absl::StatusOr<HttpUrl> ParseHttpUrl(absl::string_view url, bool is_local) {
   if (url.size() > kUrlBytesMax) {
     return Malformed(url.substr(0, 100), "a URL has at most 8 KiB");
   }
@@ -94,7 +95,9 @@ absl::StatusOr<HttpUrl> ParseHttpUrl(absl::string_view url) {
   }
   const size_t path_begin = std::min(rest.find_first_of("/?"), rest.size());
   RETURN_IF_ERROR(ParseAuthority(url, rest.substr(0, path_begin), out));
-  if (!out.is_https && !IsLoopbackHost(out.host)) {
+  const bool is_container =
+      is_local && absl::c_linear_search(kContainerHosts, out.host);
+  if (!out.is_https && !IsLoopbackHost(out.host) && !is_container) {
     return Malformed(url, "http:// is for loopback hosts; use https://");
   }
   rest.remove_prefix(path_begin);

@@ -34,9 +34,15 @@ struct HttpUrl {
   std::string origin() const;
 };
 
+// Link-local addresses at which ECS and EKS give containers credentials.
+inline constexpr absl::string_view kContainerHosts[] = {
+    "169.254.170.2", "169.254.170.23", "fd00:ec2::23"};
+
 // INVALID_ARGUMENT: another scheme, a user name, a fragment, characters that
-// must be encoded, or http:// to a host that is not loopback.
-absl::StatusOr<HttpUrl> ParseHttpUrl(absl::string_view url);
+// must be encoded, or http:// to a host that is neither loopback nor, if
+// `is_local`, in kContainerHosts.
+absl::StatusOr<HttpUrl> ParseHttpUrl(absl::string_view url,
+                                     bool is_local = false);
 
 struct ObjectUrl {
   enum class Store { kFile, kS3, kHttp };
@@ -66,6 +72,9 @@ absl::Status CheckRelativeName(absl::string_view name);
 std::string PercentEncode(absl::string_view bytes, bool keeps_slash);
 // Empty if a "%" is not followed by two hex digits. "+" stays "+".
 std::optional<std::string> PercentDecode(absl::string_view text);
+
+// Names and values of headers.
+using HttpHeaders = std::vector<std::pair<std::string, std::string>>;
 
 // Names and values, decoded, in any order; names may repeat.
 using QueryParameters = std::vector<std::pair<std::string, std::string>>;

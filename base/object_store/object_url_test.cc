@@ -63,6 +63,15 @@ TEST(ObjectUrlTest, PlaintextIsForLoopbackOnly) {
   }
 }
 
+TEST(ObjectUrlTest, ContainersHostsArePlaintextIfAskedFor) {
+  for (const char* url :
+       {"http://169.254.170.2/a", "http://[fd00:ec2::23]/a"}) {
+    EXPECT_FALSE(ParseHttpUrl(url).ok()) << url;
+    EXPECT_TRUE(ParseHttpUrl(url, /*is_local=*/true).ok()) << url;
+  }
+  EXPECT_FALSE(ParseHttpUrl("http://169.254.169.254/a", true).ok());
+}
+
 TEST(ObjectUrlTest, RefusesWhatIsNoUrlOfAnObject) {
   for (const char* url : {"",
                           "data",
