@@ -195,6 +195,7 @@ int Main(int argc, char** argv) {
   context.executable = Executable(argv[0]);
   context.state_directory = StateDirectory(environment);
   context.kubernetes_api = KubernetesApiUrl(environment);
+  context.environment = environment;
   context.progress_options = ProgressOptions(environment);
 
   CLI::App app(

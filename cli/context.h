@@ -44,6 +44,7 @@ class Context {
   std::string executable;              // Path of the running binary.
   std::string state_directory;         // Default parent of --dir of islands.
   std::string kubernetes_api;          // The pod's; empty: this is no pod.
+  Environment environment;             // For the credentials of data by URL.
   Progress::Options progress_options;  // Of the message stream.
 
   // The work of the chosen subcommand; set while the command line is parsed.

@@ -11,7 +11,7 @@ packages=(
   libabsl-dev libgrpc++-dev libprotobuf-dev librocksdb-dev libssl-dev
   libdnnl-dev libxxhash-dev libzstd-dev libhwy-dev
   libcli11-dev libtomlplusplus-dev nlohmann-json3-dev libmicrohttpd-dev
-  prometheus-cpp-dev libcurl4-openssl-dev
+  prometheus-cpp-dev libcurl4-openssl-dev libexpat1-dev
   # The image.
   ca-certificates tzdata
   # Tests and benchmarks.

@@ -44,7 +44,9 @@ void AddCommands(CLI::App& app, Context& context) {
   AddReplay(app, context);
   AddJoin(app, context);
   AddPlan(app, context);
-  AddDataTokenize(group("data", "Prepare training data"), context);
+  CLI::App& data = group("data", "Prepare and publish training data");
+  AddDataTokenize(data, context);
+  AddDataPublish(data, context);
   CLI::App& ca = group("ca", "Make the certificates of mutual TLS");
   AddCaInit(ca, context);
   AddCaIssue(ca, context);

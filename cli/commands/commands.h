@@ -22,6 +22,7 @@ void AddJoin(CLI::App& app, Context& context);
 void AddPlan(CLI::App& app, Context& context);
 
 void AddDataTokenize(CLI::App& app, Context& context);
+void AddDataPublish(CLI::App& app, Context& context);
 
 void AddDevUp(CLI::App& app, Context& context);
 void AddDevBaseline(CLI::App& app, Context& context);

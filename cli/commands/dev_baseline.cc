@@ -5,6 +5,7 @@
 #include "absl/time/clock.h"
 #include "base/status/status_macros.h"
 #include "cli/commands/commands.h"
+#include "cli/flags/data_cache_flags.h"
 #include "cli/flags/device_flag.h"
 #include "cli/flags/threads_flag.h"
 #include "cli/interrupt.h"
@@ -32,13 +33,16 @@ absl::Status Baseline(Context& context, const BaselineOptions& options) {
   Interrupt interrupt;
   ASSIGN_OR_RETURN(RunFile run, LoadRunFile(options.file, options.changes));
   RETURN_IF_ERROR(RefuseExternal(run, "`atoll dev baseline`"));
-  RETURN_IF_ERROR(CompleteSpec(&run));
+  const worker::StoreOpener open_store = MakeStoreOpener(context.environment);
+  RETURN_IF_ERROR(CompleteSpec(&run, open_store));
   worker::TrainAloneOptions train;
   train.spec = run.spec;
   train.thread_count = ChooseThreadCount(options.threads);
   train.device = options.device;
   train.one_data_shard = true;
   train.stop = interrupt.first();
+  train.data.open_store = open_store;
+  train.data.cache_directory = DefaultDataCache(context.state_directory);
   train.on_progress = [&](const worker::TrainAloneProgress& at) {
     progress.Update(
         absl::StrCat("alone: inner step ", at.step, "/", at.step_count, "  ",

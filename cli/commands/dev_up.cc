@@ -22,6 +22,7 @@
 #include "cli/dev/cluster.h"
 #include "cli/dev/dev_directory.h"
 #include "cli/flags/cap_flags.h"
+#include "cli/flags/data_cache_flags.h"
 #include "cli/flags/device_flag.h"
 #include "cli/flags/run_file_flags.h"
 #include "cli/interrupt.h"
@@ -156,7 +157,8 @@ absl::Status DevUp::Prepare() {
   ASSIGN_OR_RETURN(run_, LoadRunFile(options_.file, options_.changes));
   RETURN_IF_ERROR(RefuseExternal(run_, "`atoll dev up`"));
   ASSIGN_OR_RETURN(directory_, DevDirectory::Open(options_.directory));
-  RETURN_IF_ERROR(CompleteSpec(&run_));
+  RETURN_IF_ERROR(
+      CompleteSpec(&run_, MakeStoreOpener(context_.environment)));
   if (const std::string doubt = DescribeShortRun(run_.spec); !doubt.empty()) {
     context_.output().Message(doubt);
   }

@@ -29,6 +29,7 @@
 #include "cli/enrol/call_gate.h"
 #include "cli/enrol/join_enrolment.h"
 #include "cli/flags/cap_flags.h"
+#include "cli/flags/data_cache_flags.h"
 #include "cli/flags/device_flag.h"
 #include "cli/flags/threads_flag.h"
 #include "cli/interrupt.h"
@@ -53,6 +54,7 @@ struct JoinOptions {
   std::string trainer;
   int threads = 0;
   CapFlags caps;
+  DataCacheFlags data_cache;
   int streams = server::kDefaultStreamCount;
   worker::IslandPlace place;
   std::string rendezvous_secret;
@@ -231,6 +233,10 @@ worker::RunIslandOptions IslandOptions(const Context& context,
   island.run_id = options.run_id;
   island.island_id = options.island_id;
   island.data_path = options.data_path;
+  island.data_cache_directory =
+      options.data_cache.directory.empty()
+          ? DefaultDataCache(context.state_directory)
+          : options.data_cache.directory;
   island.work_directory = options.work_directory;
   island.trainer_path = options.trainer.substr(options.trainer.find(':') + 1);
   island.thread_count = ChooseThreadCount(options.threads);
@@ -304,6 +310,8 @@ absl::Status Join(Context& context, JoinOptions options) {
   ASSIGN_OR_RETURN(const absl::Duration wait_for_run, ReadWait(options));
   ASSIGN_OR_RETURN(const server::BandwidthCaps caps,
                    ReadCaps(options.caps, options.place.process_count));
+  ASSIGN_OR_RETURN(const int64_t data_cache_bytes,
+                   ReadCacheSize(options.data_cache));
   RETURN_IF_ERROR(CheckDeviceFlag(options.place.device));
   RETURN_IF_ERROR(CheckPlace(options));
   SetMinimumLogSeverity(LogSeverity::kInfo);
@@ -342,6 +350,8 @@ absl::Status Join(Context& context, JoinOptions options) {
   worker::RunIslandOptions island = IslandOptions(context, options, security);
   ASSIGN_OR_RETURN(island.recipes, ReadRecipes());
   island.caps = caps;
+  island.data_cache_bytes_max = data_cache_bytes;
+  island.open_data_store = MakeStoreOpener(context.environment);
   island.stop = interrupt.first();
   island.stop_at_once = interrupt.second();
   island.stop_for_restart = interrupt.terminated();
@@ -498,6 +508,7 @@ void AddJoin(CLI::App& app, Context& context) {
                       "the certificate's id, else the host's name");
   command->add_option("--data", options->data_path,
                       "Path of the data on this machine, instead of the run's");
+  AddDataCacheFlags(*command, options->data_cache);
   command->add_option("--dir,--work-dir", options->work_directory,
                       "Directory for this island's local checkpoints");
   command

@@ -210,6 +210,8 @@ void EnrolmentRenewer::Run() {
       if (renewed.ok()) {
         retry = absl::Seconds(1);
         logged.clear();
+        wait = std::clamp(enrolment_.RenewalTime() - absl::Now(),
+                          absl::ZeroDuration(), kLookPeriod);
       } else {
         wait = retry;
         retry = std::min(retry * 2, kRetryMax);

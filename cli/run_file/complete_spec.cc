@@ -111,6 +111,10 @@ absl::Status CheckBudget(const RunFile& run) {
       "MODEL_INVALID");
 }
 
+absl::Status DataUnusable(const absl::Status& status) {
+  return WithReason(WithContext(status, "[data]"), "DATA_UNUSABLE");
+}
+
 absl::Status ModelUnusable(const absl::Status& status) {
   return WithReason(WithContext(status, "[init] model"), "MODEL_UNUSABLE");
 }
@@ -134,7 +138,8 @@ absl::Status CompleteLayout(RunFile* run) {
   return absl::OkStatus();
 }
 
-absl::Status CompleteSpec(RunFile* run) {
+absl::Status CompleteSpec(RunFile* run,
+                          const worker::StoreOpener& open_store) {
   v1::RunSpec& spec = run->spec;
   const bool external = IsExternal(spec.model());
   if (external) RETURN_IF_ERROR(CheckBudget(*run));
@@ -147,19 +152,17 @@ absl::Status CompleteSpec(RunFile* run) {
     const absl::Status complete = CompleteImport(run);
     if (!complete.ok()) return ModelUnusable(complete);
   }
+  if (!spec.data().url().empty()) {
+    const absl::Status complete = worker::CompleteDataByUrl(spec, open_store);
+    return complete.ok() ? complete : DataUnusable(complete);
+  }
   if (run->has_fingerprint || external) return absl::OkStatus();
   absl::StatusOr<std::string> fingerprint =
       worker::DataFingerprint(spec.data());
-  if (!fingerprint.ok()) {
-    return WithReason(WithContext(fingerprint.status(), "[data]"),
-                      "DATA_UNUSABLE");
-  }
+  if (!fingerprint.ok()) return DataUnusable(fingerprint.status());
   spec.mutable_data()->set_fingerprint(*fingerprint);
   const absl::Status enough = worker::CheckData(spec).status();
-  if (!enough.ok()) {
-    return WithReason(WithContext(enough, "[data]"), "DATA_UNUSABLE");
-  }
-  return absl::OkStatus();
+  return enough.ok() ? enough : DataUnusable(enough);
 }
 
 absl::Status RefuseExternal(const RunFile& run, absl::string_view command) {

@@ -5,6 +5,7 @@
 #include "absl/status/status.h"
 #include "absl/strings/string_view.h"
 #include "cli/run_file/run_file.h"
+#include "worker/api/run_data.h"
 
 namespace atl::cli {
 
@@ -16,14 +17,17 @@ namespace atl::cli {
 absl::Status CompleteLayout(RunFile* run);
 
 // Fills in the layout and, unless the file gives it, data.fingerprint, which
-// reads the whole data set. For a run with an import it also fills in [model]
+// reads the whole data set; with data.url it reads only the manifest, and also
+// fills in data.format. For a run with an import it also fills in [model]
 // and init, which reads the whole model. An external model has no data and no
 // config.json.
 //
 // INVALID_ARGUMENT: the model or data is invalid, or [model] contradicts the
 // model to import. NOT_FOUND: no such model or data. DATA_LOSS: the model is
-// damaged.
-absl::Status CompleteSpec(RunFile* run);
+// damaged. With data.url also those of the store, which `open_store` opens.
+absl::Status CompleteSpec(
+    RunFile* run,
+    const worker::StoreOpener& open_store = worker::OpenStoreOfUrl);
 
 // Refuses a run that only a trainer of its own can train: `command` ("atoll dev
 // up") starts none. INVALID_ARGUMENT.

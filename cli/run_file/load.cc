@@ -74,6 +74,10 @@ absl::Status ApplyChanges(const RunFileChanges& changes, RunFile* run) {
           "--data: the trainer of an external model reads the data; leave it "
           "out");
     }
+    if (!spec.data().url().empty()) {
+      return absl::InvalidArgumentError(
+          "--data: the data of this run comes by URL (data.url); leave it out");
+    }
     std::error_code error;
     spec.mutable_data()->set_path(
         std::filesystem::absolute(changes.data_path, error).string());

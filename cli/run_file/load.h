@@ -28,8 +28,8 @@ struct RunFileChanges {
 // Applies `changes` to `run`, except model_directory and tensors_path: the
 // parser needs these (RunFileOptions). Pure.
 //
-// INVALID_ARGUMENT: `changes.tokens` is not a count, or an external model is
-// given data; `run` is then undefined.
+// INVALID_ARGUMENT: `changes.tokens` is not a count, or an external model or
+// a run with data by URL is given data; `run` is then undefined.
 absl::Status ApplyChanges(const RunFileChanges& changes, RunFile* run);
 
 // Reads the run file `path`, or else the preset of that name ("laptop"). The

@@ -57,6 +57,14 @@ TEST(ApplyChangesTest, AnExternalModelHasNoData) {
   EXPECT_EQ(status.message().substr(0, 6), "--data") << status;
 }
 
+TEST(ApplyChangesTest, DataByUrlHasNoPath) {
+  RunFile run;
+  run.spec.mutable_data()->set_url("s3://bucket/manifest.json");
+  const absl::Status status = ApplyChanges({.data_path = "/text"}, &run);
+  EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_EQ(status.message().substr(0, 6), "--data") << status;
+}
+
 TEST(ApplyChangesTest, ABudgetOfTokensIsInPlaceOfTheFilesRounds) {
   absl::StatusOr<RunFile> run = LoadRunFile("laptop", {.tokens = "1.5M"});
   ASSERT_TRUE(run.ok()) << run.status();

@@ -17,6 +17,7 @@
 #include "base/layout/ids.h"
 #include "base/time/proto_time.h"
 #include "cli/output/error.h"
+#include "cli/run_file/data_url.h"
 #include "cli/run_file/defaults.h"
 #include "cli/run_file/external_run.h"
 #include "cli/run_file/nearest.h"
@@ -441,7 +442,9 @@ void ReadFile(absl::string_view text, const std::string& name,
   }
   Reader(name, other_keys, &own, faults).ReadTable(table, "", &run->spec);
   given->insert(own.begin(), own.end());
+  DropOtherData(own, run->spec.mutable_data());
   if (const toml::table* data = table["data"].as_table()) {
+    if (data->contains("url")) run->has_fingerprint = false;
     if (data->contains("fingerprint")) run->has_fingerprint = true;
     if (data->contains("path") && allow_preset) {
       run->spec.mutable_data()->set_path(
@@ -512,10 +515,15 @@ void CheckComplete(const std::string& name, const RunFile& run,
                 "schedule.token_count: the run ends after that many merged "
                 "tokens)");
   }
-  if (!external && run.spec.data().path().empty() && !run.has_fingerprint) {
+  const v1::DataSpec& data = run.spec.data();
+  for (const std::string& fault : FindDataFaults(data)) {
+    faults->Add(name, fault);
+  }
+  if (!external && data.path().empty() && data.url().empty() &&
+      !run.has_fingerprint) {
     faults->Add(name,
-                "'data.path' is missing (or give data.fingerprint = \"\" if "
-                "every island has its own data)");
+                "'data.path' is missing (or give data.url, or "
+                "data.fingerprint = \"\" if every island has its own data)");
   }
   absl::Status id = ValidateId("run_id", run.run_id);
   if (!id.ok()) faults->Add(name, id.message());

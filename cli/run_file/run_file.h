@@ -36,6 +36,10 @@
 //   an async run (schedule.max_staleness above 0)   min_quorum 1, weighting
 //                             uniform
 //
+// A file that gives data.url must give data.order = "by_file". What its preset
+// says about data.path, format, fingerprint, seed and validation_fraction is
+// dropped: the manifest decides.
+//
 // A file with model.architecture = "external" must have model.tensors. Of the
 // other keys of [model] it may give sequence_length, of [inner] batch_size and
 // warmup_step_count, of [data] format and data_shard_count, of [layout]
@@ -60,10 +64,11 @@ namespace atl::cli {
 struct RunFile {
   std::string run_id;
   // CompleteSpec fills in what is missing: layout.tensors, data.fingerprint
-  // unless `has_fingerprint`, and with a `model_directory` also init.import,
-  // init.fragment_digests and the keys of [model] that are not in `model_keys`.
-  // With `layers_a_fragment`, layout.fragment_count is only a bound; 0: none.
-  // Of an external model it is 0 if the file and its preset do not say it.
+  // unless `has_fingerprint`, data.format with data.url, and with a
+  // `model_directory` also init.import, init.fragment_digests and the keys of
+  // [model] that are not in `model_keys`. With `layers_a_fragment`,
+  // layout.fragment_count is only a bound; 0: none. Of an external model it is 0
+  // if the file and its preset do not say it.
   v1::RunSpec spec;
   // Model to import version 0 from; empty: the run initializes its own.
   std::string model_directory;

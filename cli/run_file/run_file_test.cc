@@ -269,6 +269,29 @@ TEST(RunFileTest, DataPathsAreRelativeToTheFile) {
       "/abs");
 }
 
+TEST(RunFileTest, AUrlReplacesThePresetsData) {
+  const RunFile run = Read(
+      "preset = \"tiny\"\n[data]\nurl = \"s3://bucket/manifest.json\"\n"
+      "order = \"by_file\"\n");
+  EXPECT_EQ(run.spec.data().url(), "s3://bucket/manifest.json");
+  EXPECT_EQ(run.spec.data().order(), v1::DATA_ORDER_BY_FILE);
+  EXPECT_EQ(run.spec.data().path(), "");
+  EXPECT_EQ(run.spec.data().format(), v1::DATA_FORMAT_UNSPECIFIED);
+  EXPECT_EQ(run.spec.data().validation_fraction(), 0);
+  EXPECT_EQ(run.spec.data().data_shard_count(), 4);
+  EXPECT_FALSE(run.has_fingerprint);
+}
+
+TEST(RunFileTest, AUrlNeedsTheOrderByFile) {
+  const std::string url =
+      "preset = \"tiny\"\n[data]\nurl = \"s3://bucket/manifest.json\"\n";
+  EXPECT_THAT(Fault(url), HasSubstr("'data.order' must be \"by_file\""));
+  EXPECT_THAT(Fault(url + "order = \"shuffled\"\n"),
+              HasSubstr("a.toml:4: 'data.order' must be one of \"by_file\""));
+  EXPECT_THAT(Fault(url + "order = \"by_file\"\npath = \"text\"\n"),
+              HasSubstr("exclude each other"));
+}
+
 TEST(RunFileTest, AnEmptyFingerprintSaysThatDataIsLocal) {
   const RunFile run = Read("preset = \"tiny\"\n[data]\nfingerprint = \"\"\n");
   EXPECT_TRUE(run.has_fingerprint);

@@ -117,6 +117,17 @@ absl::StatusOr<int64_t> ParseCount(absl::string_view text) {
       "Write a number from 1 to 1000T, with k, M, B or T, e.g. 1.2B.");
 }
 
+absl::StatusOr<int64_t> ParseBytes(absl::string_view text) {
+  absl::string_view rest = text;
+  double number = 0;
+  if (TakeNumber(&rest, &number)) {
+    const double bytes = number * TakeScale("kMGT", &rest);
+    if (rest == "B" && bytes >= 1 && bytes <= 1e18) return std::llround(bytes);
+  }
+  return UsageError(absl::StrCat("'", text, "' is not a size in bytes"),
+                    "Write a number and B, kB, MB, GB or TB, e.g. 20GB.");
+}
+
 bool LooksLikeCount(absl::string_view text) {
   double number = 0;
   absl::string_view rest = absl::StripPrefix(text, "-");

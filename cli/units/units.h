@@ -38,6 +38,12 @@ absl::StatusOr<absl::Duration> ParsePatience(const std::string& text);
 // INVALID_ARGUMENT (a usage error): anything else.
 absl::StatusOr<int64_t> ParseCount(absl::string_view text);
 
+// Parses a size in bytes, at least 1: "64MB", "20GB", "4096B"; k, M, G, T are
+// powers of 1000.
+//
+// INVALID_ARGUMENT (a usage error): anything else.
+absl::StatusOr<int64_t> ParseBytes(absl::string_view text);
+
 // Whether `text` looks like a count (possibly negative or malformed), not like
 // a path or a name.
 bool LooksLikeCount(absl::string_view text);

@@ -47,6 +47,16 @@ TEST(UnitsTest, PatienceIsMoreThanNoTime) {
   }
 }
 
+TEST(UnitsTest, SizesAreBytes) {
+  EXPECT_EQ(*ParseBytes("20GB"), 20000000000);
+  EXPECT_EQ(*ParseBytes("1.5MB"), 1500000);
+  EXPECT_EQ(*ParseBytes("4096B"), 4096);
+  for (const char* text : {"", "0B", "20", "20G", "20Gb", "20gB", "20 GB",
+                           "-1B", "9999999TB", "1e9B", "20GB/s"}) {
+    EXPECT_TRUE(absl::IsInvalidArgument(ParseBytes(text).status())) << text;
+  }
+}
+
 TEST(UnitsTest, CountsMayHaveAPower) {
   EXPECT_EQ(*ParseCount("1.2B"), 1200000000);
   EXPECT_EQ(*ParseCount("350M"), 350000000);

@@ -130,7 +130,7 @@ def make(arguments, scratch):
         "Labels": {
             title + "title": "atoll",
             title + "description":
-                "Coordinator, parameter server and command of Atoll",
+                "Coordinator, gate, parameter server and command of Atoll",
             title + "version": version,
             title + "revision": arguments.revision,
             title + "created": created,

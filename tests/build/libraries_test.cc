@@ -1,4 +1,5 @@
 #include <curl/curl.h>
+#include <expat.h>
 #include <microhttpd.h>
 #include <omp.h>
 #include <openssl/evp.h>
@@ -86,6 +87,7 @@ TEST(LibrariesTest, LinksTheSmallOnes) {
   EXPECT_NE(TLS_method(), nullptr);
   EXPECT_NE(hwy::SupportedTargets(), 0);
   EXPECT_NE(curl_version_info(CURLVERSION_NOW), nullptr);
+  EXPECT_NE(XML_ExpatVersion(), nullptr);
   EXPECT_NE(MHD_get_version(), nullptr);
   EXPECT_FALSE(benchmark::ReportUnrecognizedArguments(1, nullptr));
   EXPECT_EQ(nlohmann::json::parse("[1]", nullptr, false)[0], 1);

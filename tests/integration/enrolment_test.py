@@ -17,6 +17,7 @@ from harness import certificates
 from harness import client
 from harness import cluster as cluster_module
 from harness import processes
+from harness import run_file
 from harness import toy
 from harness import wait
 
@@ -130,8 +131,9 @@ class EnrolmentTest(cluster_module.IntegrationTest):
         self.start()
         values = self.create_run({"schedule": {
             "island_count_min": 2, "min_quorum": 2}})
-        cluster.start_volunteer("volunteer-0", self.token())
-        cluster.start_volunteer("volunteer-1", self.token("--name=attic"))
+        strings = [self.token(), self.token("--name=attic")]
+        for index, string in enumerate(strings):
+            cluster.start_volunteer("volunteer-%d" % index, string)
         cluster.wait_state(cluster_module.COMPLETED)
         names = {i.island_id for i in cluster.islands()}
         self.assertIn("attic", names)
@@ -186,7 +188,9 @@ class EnrolmentTest(cluster_module.IntegrationTest):
         cluster.start_volunteer("volunteer-0", used)
         cluster.wait_commits(1)
         self.assertIn("1 of 1", self.refused(used, "TOKEN_USED"))
-        expired = self.token("--ttl=1ms")
+        expired = self.token("--ttl=1s")
+        wait.until("the token has expired", lambda: "expired" in
+                   cluster.run_cli("token", "list", check=0).stdout)
         self.assertIn("expired", self.refused(expired, "TOKEN_EXPIRED"))
         revoked = self.token()
         cluster.run_cli("token", "revoke",
@@ -290,16 +294,15 @@ class EnrolmentTest(cluster_module.IntegrationTest):
                      "atoll:island:attic"):
             caller = self.caller(cluster.coordinator_address,
                                  thief.issue(name, uses="clientAuth"))
-            error = client.error_of(caller.service("RunService").GetRun,
-                                    run_id="run")
+            error = client.error_of(
+                lambda: caller.service("RunService").GetRun(run_id="run"))
             self.assertEqual(error.code, grpc.StatusCode.UNAUTHENTICATED,
                              (name, str(error)))
 
     def test_a_revoked_island_ends_and_does_not_return(self):
         cluster = self.cluster
         self.start()
-        self.create_run({"schedule": {"round_count": 1000000,
-                                      "timing": "elastic"}})
+        self.create_run(run_file.ELASTIC)
         token = self.token("--uses=5")
         cluster.start_volunteer("volunteer-0", token,
                                 arguments=["--island-id=attic"])
@@ -364,9 +367,7 @@ class EnrolmentTest(cluster_module.IntegrationTest):
     def test_an_island_that_slept_past_its_certificate_goes_on(self):
         cluster = self.cluster
         self.start(gate=["--certificate-s=6"])
-        self.create_run({"schedule": {"round_count": 1000000,
-                                      "timing": "elastic",
-                                      "lease_duration": {"seconds": 2}}})
+        self.create_run(run_file.ELASTIC)
         cluster.start_volunteer("volunteer-0", self.token("--name=attic"))
         cluster.wait_commits(1)
         cluster.processes["volunteer-0"].signal(signal.SIGSTOP)
@@ -426,13 +427,13 @@ class EnrolmentTest(cluster_module.IntegrationTest):
             """What the gate answers; b"" if it closes."""
             with socket.create_connection(address,
                                           timeout=wait.PATIENCE_S) as raw:
-                if not tls:
-                    raw.sendall(send)
-                    return raw.recv(1 << 16)
                 context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
                 context.check_hostname = False
                 context.verify_mode = ssl.CERT_NONE
                 try:
+                    if not tls:
+                        raw.sendall(send)
+                        return raw.recv(1 << 16)
                     with context.wrap_socket(raw) as wrapped:
                         self.assertEqual(wrapped.version(), "TLSv1.3")
                         wrapped.sendall(send)

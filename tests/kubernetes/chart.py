@@ -108,13 +108,13 @@ _COMMANDS = [
     ('atoll',), ('atoll', 'join'), ('atoll', 'run'), ('atoll', 'run', 'create'),
     ('atoll', 'run', 'export'), ('atoll', 'ca'), ('atoll', 'ca', 'init'),
     ('atoll', 'ca', 'issue'), ('atoll', 'ca', 'publish'),
-    ('atoll-coordinator',), ('atoll-server',)
+    ('atoll-coordinator',), ('atoll-server',), ('atoll-gate',)
 ]
 _PLACES = {'atoll': 'cli', 'atoll-coordinator': 'coordinator',
-           'atoll-server': 'server'}
+           'atoll-server': 'server', 'atoll-gate': 'coordinator/gate'}
 
 
-def _program(name):
+def program(name):
   below = os.path.join(_PLACES[name], name)
   for root in (os.environ.get('ATOLL_BIN', ''), os.path.join(ROOT, 'bazel-bin'),
                ROOT):
@@ -137,7 +137,7 @@ def helps():
   """{words of a command: its flags}; those of `atoll` fit its subcommands."""
   result = {}
   for words in _COMMANDS:
-    run = subprocess.run([_program(words[0])] + list(words[1:]) + ['--help'],
+    run = subprocess.run([program(words[0])] + list(words[1:]) + ['--help'],
                          text=True, capture_output=True, timeout=30,
                          check=False)
     if run.returncode != 0:

@@ -1,4 +1,4 @@
-"""Seeded faults: a change of the quickstart's documents and who notices it.
+"""Seeded faults: a change of rules_test's documents and who notices it.
 
 Each is (the rule that finds it, a change). `rules_test` shows that each
 rule finds its faults.
@@ -215,12 +215,50 @@ def budget_that_stops_drains(d):
   _spec(d, 'atoll-coordinator', 'PodDisruptionBudget')['maxUnavailable'] = 0
 
 
+def budget_that_keeps_no_gate(d):
+  _spec(d, 'atoll-gate', 'PodDisruptionBudget')['minAvailable'] = 0
+
+
+def budget_of_one_gate(d):
+  _spec(d, 'atoll-gate', 'Deployment')['replicas'] = 1
+
+
+def no_budget_of_gates(d):
+  d.remove(document(d, 'PodDisruptionBudget', 'atoll-gate'))
+
+
 def token_in_a_pod(d):
   _pod(d, 'atoll-cpu')['automountServiceAccountToken'] = True
 
 
 def account_that_reads_secrets(d):
   document(d, 'Role', 'atoll')['rules'][0]['verbs'].append('get')
+
+
+def island_ca_key_in_a_server(d):
+  tls = _first(_pod(d, 'atoll-server')['volumes'], 'tls')
+  tls['projected']['sources'][0]['secret']['items'].append({
+      'key': 'island-ca.key',
+      'path': 'island-ca.key'
+  })
+
+
+def gates_certificate_in_a_server(d):
+  tls = _first(_pod(d, 'atoll-server')['volumes'], 'tls')
+  tls['projected']['sources'][0]['secret']['name'] = 'atoll-gate-tls'
+
+
+def operators_certificate_in_a_gate(d):
+  sources = [_first(_pod(d, name, kind)['volumes'], 'tls')['projected']['sources']
+             for name, kind in (('atoll-gate', 'Deployment'),
+                                ('atoll-run', 'Job'))]
+  sources[0] += sources[1]
+
+
+def the_ca_in_a_coordinator(d):
+  tmp = _first(_pod(d, 'atoll-coordinator')['volumes'], 'tmp')
+  del tmp['emptyDir']
+  tmp['secret'] = {'secretName': 'atoll-ca'}
 
 
 def policy_of_no_pod(d):
@@ -261,6 +299,27 @@ def port_that_is_not_served(d):
 def name_outside_of_the_certificate(d):
   _replace(_container(d, 'atoll-server')['args'],
            '--advertise={server-id}.', '--advertise={ordinal}.')
+
+
+def gate_outside_of_its_certificate(d):
+  _replace(_container(d, 'atoll-gate', 'Deployment')['args'],
+           '--advertise=atoll-gate.', '--advertise=atoll-server.')
+
+
+def coordinator_outside_of_its_certificate(d):
+  _replace(_container(d, 'atoll-gate', 'Deployment')['args'],
+           '--island-coordinator=atoll-coordinator.',
+           '--island-coordinator=atoll-server.')
+
+
+def gate_without_the_island_ca(d):
+  tls = _first(_pod(d, 'atoll-gate', 'Deployment')['volumes'], 'tls')
+  del tls['projected']['sources'][0]['secret']['items'][-1]
+
+
+def no_island_ca_for_a_server(d):
+  tls = _first(_pod(d, 'atoll-server')['volumes'], 'tls')
+  del tls['projected']['sources'][1]['secret']['items'][-1]
 
 
 def monitor_of_an_unknown_port(d):
@@ -305,10 +364,19 @@ FAULTS = [
     ('paths', data_on_no_volume),
     ('paths', data_on_a_volume_to_read),
     ('paths', certificate_of_another_pod),
+    ('paths', gate_without_the_island_ca),
+    ('paths', no_island_ca_for_a_server),
     ('budgets', budget_of_no_pod),
     ('budgets', budget_that_stops_drains),
+    ('budgets', budget_that_keeps_no_gate),
+    ('budgets', budget_of_one_gate),
+    ('budgets', no_budget_of_gates),
     ('tokens', token_in_a_pod),
     ('tokens', account_that_reads_secrets),
+    ('island_ca', island_ca_key_in_a_server),
+    ('island_ca', gates_certificate_in_a_server),
+    ('island_ca', operators_certificate_in_a_gate),
+    ('island_ca', the_ca_in_a_coordinator),
     ('network', policy_of_no_pod),
     ('network', policy_of_an_unknown_port),
     ('network', nothing_denied),
@@ -319,6 +387,8 @@ FAULTS = [
     ('addresses', name_that_does_not_resolve),
     ('addresses', port_that_is_not_served),
     ('addresses', name_outside_of_the_certificate),
+    ('addresses', gate_outside_of_its_certificate),
+    ('addresses', coordinator_outside_of_its_certificate),
 ]
 
 # Those that a real API server finds, where its namespace admits `restricted`.

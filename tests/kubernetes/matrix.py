@@ -45,6 +45,14 @@ _SIDECAR = {
     'volumeMounts': [{'name': 'work', 'mountPath': '/state'}]
 }
 
+def gate(kind, **more):
+  """Everything that islands outside need, with addresses of one kind."""
+  values = exposed(kind, '192.0.2.7' if kind == 'NodePort' else
+                   '{server-id}.example.org')
+  expose = dict(values['coordinator']['expose'], address='join.example.org')
+  return dict(values, gate=dict({'enabled': True, 'expose': expose}, **more))
+
+
 # {name: values}
 VALUES = {
     'defaults': {},
@@ -67,6 +75,21 @@ VALUES = {
     'load balancers': exposed('LoadBalancer'),
     'TLS routes': exposed('TLSRoute'),
     'no addresses outside': exposed('None'),
+    'a gate at node ports': gate('NodePort', replicas=3, certificateHours=1),
+    'a gate at a load balancer': gate('LoadBalancer', **_PLACE),
+    'a gate at a TLS route': gate('TLSRoute', resources=_SIZES),
+    'a gate inside': {'gate': {'enabled': True}},
+    'a gate inside, islands outside': gate('LoadBalancer',
+                                           expose={'type': 'None'}),
+    'a gate with certificates that exist': dict(
+        gate('TLSRoute'), islands=[],
+        tls={'mode': 'existingSecret', 'existingSecret': {'prefix': 'own'}}),
+    'a gate, monitored': dict(
+        gate('LoadBalancer'), metrics={'serviceMonitor': {'enabled': True}}),
+    'a gate without policies and budgets': dict(
+        gate('LoadBalancer'), networkPolicy={'enabled': False},
+        podDisruptionBudget={'enabled': False}),
+    'no gate': {'gate': {'enabled': False}},
     'an elastic island': {'islands': [island(replicas=3)]},
     'elastic islands in a queue': {
         'islands': [island(backoffLimitPerIndex=3, args=['--up=5Mb/s'],
@@ -140,7 +163,7 @@ VALUES = {
 # Made by the user, not by the chart.
 GIVEN = {('PersistentVolumeClaim', 'corpus')} | {
     ('Secret', 'own-%s-tls' % name)
-    for name in ('coordinator', 'server-0', 'server-1', 'operator')
+    for name in ('coordinator', 'server-0', 'server-1', 'operator', 'gate')
 }
 
 # {name: (values, a word of the message)}
@@ -162,6 +185,37 @@ REFUSED = {
                                'address': '{server-id}.example.org'}}}, 'name'),
     'a node port out of range': (
         {'server': {'expose': {'nodePort': 80}}}, 'nodePort'),
+    'one gate': (gate('TLSRoute', replicas=1), 'replicas'),
+    'a gate without an address': (
+        gate('LoadBalancer', expose={'type': 'LoadBalancer'}), 'address'),
+    'a gate behind a route without a Gateway': (
+        gate('TLSRoute', expose={'type': 'TLSRoute', 'address': 'a.b'}),
+        'name'),
+    'a gate at a port out of range': (
+        gate('NodePort', expose={'type': 'NodePort', 'address': 'a.b',
+                                 'nodePort': 443}), 'nodePort'),
+    'a gate with a log level': (
+        gate('TLSRoute', logLevel='info'), 'logLevel'),
+    'certificates of two days by a gate': (
+        gate('TLSRoute', certificateHours=48), 'certificateHours'),
+    'a gate of which islands reach no coordinator': (
+        dict(gate('TLSRoute'), coordinator={}), 'set coordinator.expose.type'),
+    'a gate of which islands reach no server': (
+        dict(gate('TLSRoute'), server={}), 'set server.expose.type'),
+    'a gate with certificates by cert-manager': (
+        dict(gate('TLSRoute'), tls={
+            'mode': 'certManager',
+            'certManager': {'issuerRef': {'name': 'ca', 'kind': 'Issuer'}}}),
+        'tls.mode generate or existingSecret'),
+    'an island with the name of the gate': (
+        dict(gate('TLSRoute'), islands=[island(name='gate')]),
+        'the gate has the name gate'),
+    'an island with the name of the gate\'s Service': (
+        dict(gate('TLSRoute'), islands=[island(name='gate-public')]),
+        'the gate has the name gate-public'),
+    'an island outside with the name of the gate': (
+        dict(gate('TLSRoute'), tls={'islands': ['gate']}),
+        'two certificates are called gate'),
     'an island without limits': (
         {'islands': [{'name': 'i', 'kind': 'Job', 'resources': {
             'requests': _SIZES['requests']}}]}, 'limits'),

@@ -229,7 +229,8 @@ def arguments(all_, helps):
   """`helps`: {words of a command: its flags}, from the programs' --help."""
   for _, container, where in _each_container(all_):
     if container.get('command', ['?'])[0] not in {k[0] for k in helps}:
-      if container['name'] in ('coordinator', 'server', 'island', 'create'):
+      if container['name'] in ('coordinator', 'server', 'gate', 'island',
+                               'create'):
         yield where, 'runs no program of ours: %s' % container.get('command')
       continue
     command, rest = _command(container, helps)
@@ -264,16 +265,27 @@ def _projected(workload):
 
 
 _WRITTEN = ('--data-dir', '--dir', '--work-dir', '--out')
-_READ = ('--tls-cert', '--tls-key', '--tls-ca', '--existing', '--from')
+_READ = ('--tls-cert', '--tls-key', '--tls-ca', '--tls-island-ca', '--existing',
+         '--from')
+# What `atoll ca issue --role gate` writes.
+_GATE_FILES = ('tls.crt', 'tls.key', 'ca.crt', 'island-ca.crt', 'island-ca.key')
+
+
+def _named_paths(container):
+  """Yields (flag, path) of the files and directories that a command names."""
+  for flag, value in m.flag_values(container).items():
+    if flag == '--ca-dir':
+      for name in _GATE_FILES:
+        yield flag, value + '/' + name
+    elif flag in _WRITTEN + _READ:
+      yield flag, value
 
 
 def paths(all_, _):
   for workload, container, where in _each_container(all_):
     mounts = container.get('volumeMounts', [])
     files = _projected(workload)
-    for flag, value in m.flag_values(container).items():
-      if flag not in _WRITTEN + _READ:
-        continue
+    for flag, value in _named_paths(container):
       for path in m.expanded(value, container, workload):
         mount = next((t for t in mounts
                       if path == t['mountPath'] or
@@ -295,12 +307,16 @@ def budgets(all_, _):
     if not selected:
       yield m.title(budget), 'selects no pod'
     counts.update(m.name_of(w) for w in selected)
-    if spec.get('maxUnavailable') != 1:
-      yield m.title(budget), 'maxUnavailable is not 1: drains hang'
+    stateless = {w['kind'] for w in selected} == {'Deployment'}
+    if spec.get('minAvailable' if stateless else 'maxUnavailable') != 1:
+      yield m.title(budget), 'it does not let one pod go and keep one'
+    for workload in selected:
+      if stateless and m.replicas(workload) < 2:
+        yield m.title(budget), 'a drain of the only pod hangs'
     if spec.get('unhealthyPodEvictionPolicy') != 'AlwaysAllow':
       yield m.title(budget), 'unhealthy pods stop a drain'
   if counts:
-    for workload in all_.of('StatefulSet'):
+    for workload in all_.of('StatefulSet', 'Deployment'):
       if counts[m.name_of(workload)] != 1:
         yield m.title(workload), '%d disruption budgets' % (
             counts[m.name_of(workload)])
@@ -318,6 +334,22 @@ def tokens(all_, _):
     if role['kind'] == 'ClusterRole' or role['rules'] != [{
         'apiGroups': [''], 'resources': ['secrets'], 'verbs': ['create']}]:
       yield m.title(role), 'permits more than to create Secrets'
+
+
+def island_ca(all_, _):
+  """Gates alone can sign for islands, and can read nothing else."""
+  for workload in all_.workloads():
+    names_ = {c['name'] for c in m.containers(workload)}
+    for volume in m.pod_spec(workload).get('volumes', []):
+      if 'secret' in volume and 'publish' not in names_:
+        yield m.title(workload), 'mounts all of a Secret'
+      for source in volume.get('projected', {}).get('sources', []):
+        secret = source['secret']
+        if secret['name'].endswith('-gate-tls') is not ('gate' in names_):
+          yield m.title(workload), 'mounts Secret %s' % secret['name']
+        if 'gate' not in names_ and 'island-ca.key' in [
+            item['key'] for item in secret['items']]:
+          yield m.title(workload), 'can read island-ca.key'
 
 
 def network(all_, _):
@@ -435,6 +467,14 @@ def addresses(all_, _):
         yield where, '%s: the Service has no such port' % word
   if not issued:
     return
+  for flag, owner in (('--advertise', 'gate'),
+                      ('--island-coordinator', 'coordinator')):
+    for workload in all_.of('Deployment'):
+      host_ = m.flag_values(m.containers(workload)[0])[flag].rpartition(':')[0]
+      if not any(host_ in hosts for secret, hosts in issued.items()
+                 if secret.endswith('-%s-tls' % owner)):
+        yield m.title(workload), '%s is not in the certificate of the %s' % (
+            host_, owner)
   for workload in all_.of('StatefulSet'):
     for container in m.containers(workload, init=False):
       flags = m.flag_values(container)
@@ -464,7 +504,8 @@ def addresses(all_, _):
 ALL = [
     limits, probes, read_only_root, non_root, capabilities, seccomp, host,
     images, selectors, services, volumes, references, arguments, variables,
-    paths, budgets, tokens, network, monitors, names, jobs, grace, addresses
+    paths, budgets, tokens, island_ca, network, monitors, names, jobs, grace,
+    addresses
 ]
 
 
@@ -482,6 +523,7 @@ def check(documents, helps, given=()):
 _CHANGEABLE = {
     'StatefulSet': {'replicas', 'template', 'updateStrategy', 'ordinals',
                     'persistentVolumeClaimRetentionPolicy', 'minReadySeconds'},
+    'Deployment': {'replicas', 'template', 'strategy', 'minReadySeconds'},
     'Job': {'parallelism', 'completions', 'suspend', 'activeDeadlineSeconds',
             'ttlSecondsAfterFinished'},
 }

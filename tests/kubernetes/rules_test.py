@@ -1,4 +1,4 @@
-"""Plants each fault in the quickstart's manifests and sees its rule find it."""
+"""Plants each fault in manifests that have none, and sees its rule find it."""
 
 import os
 import sys
@@ -12,11 +12,13 @@ import chart  # pylint: disable=wrong-import-position
 import faults  # pylint: disable=wrong-import-position
 import rules  # pylint: disable=wrong-import-position
 
-_MONITORED = {'metrics': {'serviceMonitor': {'enabled': True}}}
+# With all that the quickstart lacks.
+_MORE = {'metrics': {'serviceMonitor': {'enabled': True}},
+         'gate': {'enabled': True}}
 
 
 def quickstart():
-  return chart.render('quickstart.yaml', values=_MONITORED)
+  return chart.render('quickstart.yaml', values=_MORE)
 
 
 class FaultsTest(unittest.TestCase):

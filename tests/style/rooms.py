@@ -141,8 +141,9 @@ def refusal(path, included, quoted):
       r'worker/(engine|collective)/', path):
     return 'devices are used by worker/engine and worker/collective alone'
   if included == 'microhttpd.h' and not re.match(
-      r'(base/metrics|tests)/', path):
+      r'(base/metrics|base/object_store/testing|tests)/', path):
     return 'base/metrics alone serves HTTP'
-  if included.startswith('curl/') and not re.match(r'(cli|tests)/', path):
-    return 'the command line alone calls over HTTP'
+  if included.startswith('curl/') and not re.match(
+      r'(base/object_store|cli|tests)/', path):
+    return 'base/object_store and the command line alone call over HTTP'
   return None

@@ -82,9 +82,12 @@ class IncludesTest(unittest.TestCase):
                  'worker/engine/ops/matmul.cc', 'worker/core/loop_test.cc'):
       self.refuses(path, metrics)
     self.allows('base/metrics/metrics_listener.cc', '<microhttpd.h>')
+    self.allows('base/object_store/testing/server.cc', '<microhttpd.h>')
+    self.refuses('base/object_store/http.cc', '<microhttpd.h>')
     self.refuses('base/rpc/listener.cc', '<microhttpd.h>')
     self.refuses('coordinator/core/round.cc', '<microhttpd.h>')
     self.allows('cli/ca/publish.cc', '<curl/curl.h>')
+    self.allows('base/object_store/http_client.cc', '<curl/curl.h>')
     self.refuses('worker/data/fetch.cc', '<curl/curl.h>')
     self.refuses('server/core/merge.cc', '<curl/curl.h>')
 

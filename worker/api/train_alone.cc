@@ -47,7 +47,8 @@ absl::StatusOr<TrainAloneResult> TrainAlone(const TrainAloneOptions& options) {
                    engine::OpenDevices(device));
   EngineTrainerOptions trainer_options;
   trainer_options.thread_count = options.thread_count;
-  trainer_options.data_path = options.data_path;
+  trainer_options.data = options.data;
+  trainer_options.data.stop = options.stop;
   trainer_options.check_fingerprint = false;
   trainer_options.make_trainer =
       [&devices](const engine::TrainerOptions& trainer) {

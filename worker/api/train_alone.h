@@ -12,6 +12,7 @@
 
 #include "absl/status/statusor.h"
 #include "atoll/v1/run.pb.h"
+#include "worker/data/fetch/open_data.h"
 
 namespace atl::worker {
 
@@ -26,7 +27,7 @@ struct TrainAloneProgress {
 
 struct TrainAloneOptions {
   v1::RunSpec spec;
-  std::string data_path;  // Empty: the spec's.
+  DataOptions data;
   int thread_count = 1;
   std::string device;  // "cpu", "cuda", "cuda:N"; empty: "cpu".
   // Steps; 0: those of a run's island, PlannedStepCount(spec).

@@ -3,11 +3,14 @@
 #include <unistd.h>
 
 #include <filesystem>
+#include <memory>
 #include <string>
 
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
 #include "gtest/gtest.h"
+#include "worker/api/publish_data.h"
+#include "worker/api/run_data.h"
 #include "worker/island/testing/tiny_run.h"
 
 namespace atl::worker {
@@ -54,6 +57,40 @@ TEST_F(TrainAloneTest, GivesTheSameBitsForAnyThreadCount) {
   EXPECT_EQ(one->parameters_sha256, two->parameters_sha256);
 }
 
+TEST_F(TrainAloneTest, TheBitsDoNotDependOnHowDataCame) {
+  PublishOptions publish;
+  publish.input = options_.spec.data().path();
+  publish.to = absl::StrCat("file://", directory_, "/published");
+  publish.shard_bytes = 4096;
+  ASSERT_TRUE(PublishData(publish).ok());
+  options_.spec.mutable_data()->Clear();
+  options_.spec.mutable_data()->set_url(publish.to + "/manifest.json");
+  options_.spec.mutable_data()->set_order(v1::DATA_ORDER_BY_FILE);
+  options_.spec.mutable_data()->set_data_shard_count(2);
+  const absl::Status complete = CompleteDataByUrl(options_.spec);
+  ASSERT_TRUE(complete.ok()) << complete;
+  const auto local = TrainAlone(options_);
+  ASSERT_TRUE(local.ok()) << local.status();
+
+  options_.spec.mutable_data()->set_url("s3://bucket/manifest.json");
+  options_.data.cache_directory = directory_ + "/cache";
+  bool is_away = false;
+  options_.data.open_store =
+      [&](const std::string&,
+          auto cancelled) -> absl::StatusOr<std::unique_ptr<ObjectStore>> {
+    if (is_away) return absl::UnavailableError("away");
+    return OpenStoreOfUrl(publish.to, cancelled);
+  };
+  const auto fetched = TrainAlone(options_);
+  ASSERT_TRUE(fetched.ok()) << fetched.status();
+  EXPECT_EQ(fetched->parameters_sha256, local->parameters_sha256);
+  EXPECT_EQ(fetched->validation_loss, local->validation_loss);
+  is_away = true;
+  const auto cached = TrainAlone(options_);
+  ASSERT_TRUE(cached.ok()) << cached.status();
+  EXPECT_EQ(cached->parameters_sha256, local->parameters_sha256);
+}
+
 TEST_F(TrainAloneTest, TheOuterRoundTripChangesRoundingOnly) {
   const auto plain = TrainAlone(options_);
   options_.outer_round_trip = true;
@@ -66,8 +103,7 @@ TEST_F(TrainAloneTest, Stops) {
   std::stop_source stop;
   stop.request_stop();
   options_.stop = stop.get_token();
-  EXPECT_EQ(TrainAlone(options_).status().code(),
-            absl::StatusCode::kCancelled);
+  EXPECT_EQ(TrainAlone(options_).status().code(), absl::StatusCode::kCancelled);
 }
 
 TEST_F(TrainAloneTest, RefusesAnImport) {

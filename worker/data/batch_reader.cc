@@ -20,11 +20,10 @@ absl::StatusOr<BatchReader> BatchReader::Create(
     return absl::InvalidArgumentError("batch_size must be at least 1");
   }
   for (int32_t shard = 0; shard < spec.data().data_shard_count(); ++shard) {
-    ASSIGN_OR_RETURN(
-        WindowOrder order,
-        WindowOrder::Create(spec.inner().seed(), shard,
-                            data_set->shard(shard).size(),
-                            reader.sequence_length_));
+    ASSIGN_OR_RETURN(ShardOrder order,
+                     ShardOrder::Create(spec.inner().seed(),
+                                        data_set->window_groups(shard),
+                                        reader.sequence_length_));
     reader.orders_.push_back(std::move(order));
   }
   reader.data_set_ = std::move(data_set);
@@ -56,10 +55,8 @@ absl::Status BatchReader::Read(int32_t data_shard, int64_t position,
   }
   batch.inputs.clear();
   batch.targets.clear();
-  const int64_t begin = data_set_->shard(data_shard).begin;
   for (int64_t i = 0; i < batch_size_; ++i) {
-    RETURN_IF_ERROR(
-        Append(begin + orders_[data_shard].Offset(position + i), batch));
+    RETURN_IF_ERROR(Append(orders_[data_shard].Offset(position + i), batch));
   }
   return absl::OkStatus();
 }

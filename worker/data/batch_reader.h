@@ -48,7 +48,7 @@ class BatchReader {
   absl::Status Append(int64_t offset, Batch& batch) const;
 
   std::unique_ptr<DataSet> data_set_;
-  std::vector<WindowOrder> orders_;  // By data shard.
+  std::vector<ShardOrder> orders_;  // By data shard.
   int64_t batch_size_ = 0;
   int64_t sequence_length_ = 0;
   int32_t vocab_size_ = 0;

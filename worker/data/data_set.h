@@ -1,4 +1,5 @@
-// The tokens of a data set, from files of bytes, llm.c .bin or raw uint16.
+// The tokens of a data set, from files of bytes, llm.c .bin or raw uint16. Open
+// takes local files; worker/data/fetch has data that comes by URL.
 // worker/data/DESIGN.md defines order, split, data shards and fingerprint.
 //
 // Reads with pread; holds small sets in memory. Thread-safe after Open.
@@ -14,14 +15,9 @@
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
 #include "atoll/v1/run.pb.h"
+#include "worker/data/windows.h"
 
 namespace atl::worker {
-
-struct TokenRange {
-  int64_t begin = 0;
-  int64_t end = 0;
-  int64_t size() const { return end - begin; }
-};
 
 class DataSet {
  public:
@@ -49,9 +45,10 @@ class DataSet {
                             absl::Span<int32_t> tokens) const = 0;
 
   // The held-out tokens, at the end of the set.
-  TokenRange validation() const;
-  // Requires: `data_shard` in [0, data_shard_count).
-  TokenRange shard(int32_t data_shard) const;
+  virtual TokenRange validation() const;
+  // The tokens of a data shard, in reading order. Requires: `data_shard` in
+  // [0, data_shard_count).
+  virtual std::vector<WindowGroup> window_groups(int32_t data_shard) const;
 
  protected:
   explicit DataSet(const v1::DataSpec& spec) : spec_(spec) {}

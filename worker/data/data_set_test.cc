@@ -139,9 +139,12 @@ TEST_F(DataSetTest, CutsDisjointShardsAndHoldsOutTheEnd) {
   const auto data = DataSet::Open(spec_, "");
   EXPECT_EQ((*data)->validation().begin, 953);
   EXPECT_EQ((*data)->validation().end, 1003);
-  EXPECT_EQ((*data)->shard(0).begin, 0);
-  EXPECT_EQ((*data)->shard(0).end, 317);
-  EXPECT_EQ((*data)->shard(2).end, 951);
+  const std::vector<WindowGroup> first = (*data)->window_groups(0);
+  ASSERT_EQ(first.size(), 1);
+  EXPECT_EQ(first[0].tokens.begin, 0);
+  EXPECT_EQ(first[0].tokens.end, 317);
+  EXPECT_EQ((*data)->window_groups(2)[0].tokens.end, 951);
+  EXPECT_EQ((*data)->window_groups(2)[0].key, 2);
 }
 
 TEST_F(DataSetTest, FingerprintSeesContentAndNamesButNotTheSeedOrThePlace) {

@@ -22,6 +22,16 @@ void PutInt32(int32_t value, char* out) {
 
 }  // namespace
 
+std::string MakeTokenFileHeader(int64_t token_bytes, int64_t token_count) {
+  const TokenFileKind& kind =
+      kTokenFileKinds[token_bytes == kTokenFileKinds[0].token_bytes ? 0 : 1];
+  std::string header(kTokenFileHeaderBytes, '\0');
+  PutInt32(kind.magic, header.data());
+  PutInt32(kind.version, header.data() + 4);
+  PutInt32(static_cast<int32_t>(token_count), header.data() + 8);
+  return header;
+}
+
 TokenFileWriter::TokenFileWriter(FileSystem& file_system, std::string directory,
                                  TokenFileKind kind, int64_t file_tokens_max)
     : file_system_(file_system),
@@ -42,10 +52,9 @@ absl::StatusOr<std::unique_ptr<TokenFileWriter>> TokenFileWriter::Create(
         absl::StrCat("\"", directory, "\" has ", name,
                      " already: give a directory without *.bin"));
   }
-  return std::unique_ptr<TokenFileWriter>(
-      new TokenFileWriter(file_system, directory,
-                          kTokenFileKinds[vocab_size > (1 << 16) ? 1 : 0],
-                          file_tokens_max));
+  return std::unique_ptr<TokenFileWriter>(new TokenFileWriter(
+      file_system, directory, kTokenFileKinds[vocab_size > (1 << 16) ? 1 : 0],
+      file_tokens_max));
 }
 
 absl::Status TokenFileWriter::Append(absl::Span<const int32_t> tokens) {
@@ -70,9 +79,8 @@ absl::Status TokenFileWriter::WriteFile() {
   const int64_t count =
       (static_cast<int64_t>(file_.size()) - kTokenFileHeaderBytes) /
       kind_.token_bytes;
-  PutInt32(kind_.magic, file_.data());
-  PutInt32(kind_.version, file_.data() + 4);
-  PutInt32(static_cast<int32_t>(count), file_.data() + 8);
+  file_.replace(0, kTokenFileHeaderBytes,
+                MakeTokenFileHeader(kind_.token_bytes, count));
   RETURN_IF_ERROR(WriteFileAtomically(
       file_system_,
       absl::StrFormat("%s/tokens_%06d.bin", directory_, file_count_), file_));

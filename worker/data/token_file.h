@@ -28,6 +28,10 @@ inline constexpr TokenFileKind kTokenFileKinds[] = {{20240520, 1, 2},
                                                     {20240801, 7, 4}};
 inline constexpr int64_t kTokenFileHeaderBytes = 256 * 4;
 
+// The header of a file with `token_count` tokens. Requires: `token_bytes` is
+// one of kTokenFileKinds, `token_count` in [0, 2^31).
+std::string MakeTokenFileHeader(int64_t token_bytes, int64_t token_count);
+
 // Writes tokens to DIRECTORY/tokens_000000.bin, tokens_000001.bin, ...
 class TokenFileWriter {
  public:

@@ -5,6 +5,7 @@
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
 #include "base/codec/bits.h"
+#include "base/status/annotate.h"
 
 namespace atl::worker {
 namespace {
@@ -48,26 +49,25 @@ uint64_t Permutation::operator()(uint64_t rank) const {
   return value;
 }
 
-absl::StatusOr<WindowOrder> WindowOrder::Create(uint64_t seed,
-                                                int32_t data_shard,
-                                                int64_t shard_token_count,
+absl::StatusOr<WindowOrder> WindowOrder::Create(uint64_t seed, int32_t key,
+                                                int64_t token_count,
                                                 int64_t sequence_length) {
   if (sequence_length < 1) {
     return absl::InvalidArgumentError("sequence_length must be at least 1");
   }
-  if (shard_token_count < sequence_length + 1) {
+  if (token_count < sequence_length + 1) {
     return absl::InvalidArgumentError(absl::StrCat(
-        "a data shard has ", shard_token_count, " tokens, but one window takes ",
+        "there are ", token_count, " tokens, but one window takes ",
         sequence_length + 1,
         ": give more data, or use fewer data shards or shorter sequences"));
   }
   WindowOrder order;
-  order.seed_ = CounterHash(seed, static_cast<uint64_t>(data_shard));
+  order.seed_ = CounterHash(seed, static_cast<uint64_t>(key));
   order.sequence_length_ = sequence_length;
-  const int64_t window_count = (shard_token_count - 1) / sequence_length;
+  const int64_t window_count = (token_count - 1) / sequence_length;
   order.windows_per_epoch_ = std::max<int64_t>(1, window_count - 1);
-  order.phase_count_ = window_count > 1 ? sequence_length
-                                        : shard_token_count - sequence_length;
+  order.phase_count_ =
+      window_count > 1 ? sequence_length : token_count - sequence_length;
   return order;
 }
 
@@ -76,9 +76,37 @@ int64_t WindowOrder::Offset(int64_t position) const {
   const int64_t rank = position % windows_per_epoch_;
   const Permutation permutation(EpochHash(seed_, kOrder, epoch),
                                 windows_per_epoch_);
-  const int64_t phase = static_cast<int64_t>(EpochHash(seed_, kPhase, epoch) %
-                                             static_cast<uint64_t>(phase_count_));
+  const int64_t phase = static_cast<int64_t>(
+      EpochHash(seed_, kPhase, epoch) % static_cast<uint64_t>(phase_count_));
   return phase + static_cast<int64_t>(permutation(rank)) * sequence_length_;
+}
+
+absl::StatusOr<ShardOrder> ShardOrder::Create(
+    uint64_t seed, const std::vector<WindowGroup>& groups,
+    int64_t sequence_length) {
+  ShardOrder shard;
+  for (const WindowGroup& group : groups) {
+    absl::StatusOr<WindowOrder> order = WindowOrder::Create(
+        seed, group.key, group.tokens.size(), sequence_length);
+    if (!order.ok()) return Annotate(order.status(), group.name);
+    shard.groups_.push_back(
+        {shard.windows_per_epoch_, group.tokens.begin, *order});
+    shard.windows_per_epoch_ += order->windows_per_epoch();
+  }
+  return shard;
+}
+
+int64_t ShardOrder::Offset(int64_t position) const {
+  const int64_t epoch = position / windows_per_epoch_;
+  const int64_t rank = position % windows_per_epoch_;
+  const Group& group = *(std::upper_bound(groups_.begin(), groups_.end(), rank,
+                                          [](int64_t value, const Group& g) {
+                                            return value < g.first_rank;
+                                          }) -
+                         1);
+  return group.begin +
+         group.order.Offset(epoch * group.order.windows_per_epoch() + rank -
+                            group.first_rank);
 }
 
 std::vector<int64_t> EvaluationOffsets(int64_t token_count,

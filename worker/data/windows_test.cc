@@ -92,6 +92,95 @@ TEST(WindowOrderTest, RefusesADataShardThatIsTooShort) {
   EXPECT_TRUE(WindowOrder::Create(1, 0, 129, 128).ok());
 }
 
+std::vector<WindowGroup> RandomGroups(std::mt19937_64& random, int64_t length) {
+  std::vector<WindowGroup> groups;
+  int64_t begin = static_cast<int64_t>(random() % 1000);
+  for (int32_t i = 0, count = 1 + random() % 12; i < count; ++i) {
+    const int64_t size =
+        length + 1 + static_cast<int64_t>(random() % (10 * length));
+    groups.push_back({static_cast<int32_t>(3 * i), {begin, begin + size}, ""});
+    begin += size + static_cast<int64_t>(random() % 100);
+  }
+  return groups;
+}
+
+TEST(ShardOrderTest, ReadsGroupAfterGroupEachInItsOwnOrder) {
+  std::mt19937_64 random(Seed());
+  for (int i = 0; i < 100; ++i) {
+    const int64_t length = 1 + random() % 40;
+    const uint64_t seed = random();
+    const std::vector<WindowGroup> groups = RandomGroups(random, length);
+    const auto order = ShardOrder::Create(seed, groups, length);
+    ASSERT_TRUE(order.ok());
+    // The plain model: walks from position 0.
+    int64_t position = 0;
+    for (int64_t epoch = 0; epoch < 3; ++epoch) {
+      for (const WindowGroup& group : groups) {
+        const auto own =
+            WindowOrder::Create(seed, group.key, group.tokens.size(), length);
+        for (int64_t w = 0; w < own->windows_per_epoch(); ++w) {
+          ASSERT_EQ(order->Offset(position),
+                    group.tokens.begin +
+                        own->Offset(epoch * own->windows_per_epoch() + w));
+          ++position;
+        }
+      }
+      ASSERT_EQ(position, (epoch + 1) * order->windows_per_epoch());
+    }
+  }
+}
+
+TEST(ShardOrderTest, AnEpochReadsEveryWindowOnce) {
+  std::mt19937_64 random(Seed());
+  for (int i = 0; i < 50; ++i) {
+    const int64_t length = 1 + random() % 40;
+    const std::vector<WindowGroup> groups = RandomGroups(random, length);
+    const auto order = ShardOrder::Create(random(), groups, length);
+    const int64_t epoch = random() % 1000;
+    std::set<int64_t> read;
+    for (int64_t w = 0; w < order->windows_per_epoch(); ++w) {
+      const int64_t offset =
+          order->Offset(epoch * order->windows_per_epoch() + w);
+      ASSERT_TRUE(read.insert(offset).second);
+      bool inside = false;
+      for (const WindowGroup& group : groups) {
+        inside = inside || (offset >= group.tokens.begin &&
+                            offset + length + 1 <= group.tokens.end);
+      }
+      ASSERT_TRUE(inside);
+    }
+    ASSERT_EQ(static_cast<int64_t>(read.size()), order->windows_per_epoch());
+    // Windows of a group are adjacent: no two overlap in a target.
+    const WindowGroup* group = groups.data();
+    int64_t last = -1;
+    for (const int64_t offset : read) {
+      if (offset >= group->tokens.end) {
+        ++group;
+        last = -1;
+      }
+      ASSERT_TRUE(last < 0 || offset == last + length);
+      last = offset;
+    }
+  }
+}
+
+TEST(ShardOrderTest, OneGroupIsAWindowOrder) {
+  const auto order = ShardOrder::Create(42, {{1, {700, 5700}, ""}}, 128);
+  ASSERT_TRUE(order.ok());
+  std::vector<int64_t> offsets;
+  for (int64_t p : {0, 1, 2, 37, 38, 1000}) {
+    offsets.push_back(order->Offset(p) - 700);
+  }
+  EXPECT_EQ(offsets, (std::vector<int64_t>{1649, 2801, 2673, 3697, 1497, 98}));
+}
+
+TEST(ShardOrderTest, NamesAGroupThatIsTooShort) {
+  const auto order = ShardOrder::Create(
+      1, {{0, {0, 100}, "file a"}, {1, {100, 109}, "file b"}}, 9);
+  EXPECT_EQ(order.status().code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_EQ(order.status().message().find("file b: there are 9 tokens"), 0u);
+}
+
 TEST(EvaluationOffsetsTest, SpreadEvenlyAndStayInside) {
   const std::vector<int64_t> offsets = EvaluationOffsets(1001, 10, 20);
   ASSERT_EQ(offsets.size(), 20);

@@ -10,6 +10,7 @@
 #include "base/status/check.h"
 #include "base/status/status_macros.h"
 #include "worker/data/data_set.h"
+#include "worker/data/windows.h"
 #include "worker/planner/model_spec.h"
 
 namespace atl::worker {
@@ -22,7 +23,7 @@ absl::StatusOr<std::unique_ptr<EngineTrainer>> EngineTrainer::Create(
                    MakeTrainerOptions(spec, options.thread_count));
   ASSIGN_OR_RETURN(trainer->trainer_, options.make_trainer(trainer_options));
   RETURN_IF_ERROR(trainer->InitFragments());
-  RETURN_IF_ERROR(trainer->OpenData());
+  RETURN_IF_ERROR(trainer->OpenReader());
   return trainer;
 }
 
@@ -43,15 +44,15 @@ absl::Status EngineTrainer::InitFragments() {
   return absl::OkStatus();
 }
 
-absl::Status EngineTrainer::OpenData() {
+absl::Status EngineTrainer::OpenReader() {
   ASSIGN_OR_RETURN(std::unique_ptr<DataSet> data,
-                   DataSet::Open(spec_.data(), options_.data_path));
+                   OpenData(spec_.data(), options_.data));
   if (options_.check_fingerprint && !spec_.data().fingerprint().empty()) {
     ASSIGN_OR_RETURN(fingerprint_, data->Fingerprint());
     if (fingerprint_ != spec_.data().fingerprint()) {
       return absl::FailedPreconditionError(absl::StrCat(
           "the data at \"",
-          options_.data_path.empty() ? spec_.data().path() : options_.data_path,
+          options_.data.path.empty() ? spec_.data().path() : options_.data.path,
           "\" is not the run's data: its fingerprint is ", fingerprint_,
           ", the run's is ", spec_.data().fingerprint(),
           "; copy the run's data to this machine and pass its path with "
@@ -74,10 +75,12 @@ std::vector<IndexRange> EngineTrainer::held() const {
 
 // The first step warms up memory and kernels, the second is timed. Parameters
 // are pulled later. Ignores errors: the first round repeats and reports them.
+// Reads no data: which file the island starts with is not known yet.
 absl::StatusOr<double> EngineTrainer::MeasureSpeed() {
   double tokens_per_second = 0;
   for (int i = 0; i < 2; ++i) {
-    const absl::StatusOr<StepResult> result = Train({});
+    MakeUpBatch();
+    const absl::StatusOr<StepResult> result = Step({});
     if (!result.ok()) break;
     if (i == 0) continue;
     tokens_per_second =
@@ -86,6 +89,17 @@ absl::StatusOr<double> EngineTrainer::MeasureSpeed() {
   }
   RETURN_IF_ERROR(Reset());
   return tokens_per_second;
+}
+
+void EngineTrainer::MakeUpBatch() {
+  const int64_t count = int64_t{spec_.inner().batch_size()} *
+                        spec_.model().sequence_length();
+  batch_.inputs.resize(count);
+  for (int64_t i = 0; i < count; ++i) {
+    batch_.inputs[i] = static_cast<int32_t>(
+        CounterHash(0, i) % static_cast<uint64_t>(spec_.model().vocab_size()));
+  }
+  batch_.targets = batch_.inputs;
 }
 
 void EngineTrainer::set_before_write(std::function<void()> before_write) {
@@ -155,6 +169,10 @@ absl::Span<const float> EngineTrainer::LocalInOrder() {
 absl::StatusOr<StepResult> EngineTrainer::Train(const StepRequest& request) {
   RETURN_IF_ERROR(options_.agree(
       reader_->Read(request.data_shard, request.data_position, batch_)));
+  return Step(request);
+}
+
+absl::StatusOr<StepResult> EngineTrainer::Step(const StepRequest& request) {
   StepResult result;
   result.begin = absl::Now();
   if (!trainer_calls_it_) before_write_();

@@ -13,6 +13,7 @@
 #include "absl/status/statusor.h"
 #include "atoll/v1/run.pb.h"
 #include "worker/data/batch_reader.h"
+#include "worker/data/fetch/open_data.h"
 #include "worker/engine/trainer.h"
 #include "worker/island/island_trainer.h"
 
@@ -24,7 +25,7 @@ using TrainerMaker =
 
 struct EngineTrainerOptions {
   int thread_count = 1;
-  std::string data_path;         // Empty: the path in the spec.
+  DataOptions data;
   bool check_fingerprint = true;  // Whether the data must be the run's.
   TrainerMaker make_trainer = engine::Trainer::Create;
   // Makes an error of one process the error of all.
@@ -67,7 +68,11 @@ class EngineTrainer : public IslandTrainer {
     kHere,  // Written since they were scattered.
   };
 
-  absl::Status OpenData();
+  absl::Status OpenReader();
+  // Fills batch_ without reading data.
+  void MakeUpBatch();
+  // Trains on batch_.
+  absl::StatusOr<StepResult> Step(const StepRequest& request);
   absl::Status InitFragments();
   // The elements of the fragments that are at `place`.
   std::vector<engine::ParameterSpan> ElementsAt(

@@ -72,7 +72,13 @@ absl::StatusOr<std::unique_ptr<IslandTrainer>> IslandPart::MakeTrainer(
   if (links_.make_island_trainer) return links_.make_island_trainer(run);
   EngineTrainerOptions options;
   options.thread_count = options_.thread_count;
-  options.data_path = options_.data_path;
+  options.data.path = options_.data_path;
+  options.data.cache_directory = options_.data_cache_directory;
+  options.data.cache_bytes_max = options_.data_cache_bytes_max;
+  options.data.bytes_per_second =
+      options_.caps.down_bytes_per_second / options_.place.process_count;
+  options.data.stop = options_.stop;
+  options.data.open_store = options_.open_data_store;
   options.make_trainer = links_.make_trainer;
   options.agree = [this](const absl::Status& status) {
     return Agree(Lane::kTraining, status);

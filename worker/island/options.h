@@ -23,6 +23,7 @@
 #include "coordinator/client/island_control_client.h"
 #include "server/client/bandwidth.h"
 #include "server/client/parameter_client.h"
+#include "worker/data/fetch/open_data.h"
 #include "worker/engine/trainer.h"
 #include "worker/island/group/device.h"
 #include "worker/island/group/island_group.h"
@@ -77,17 +78,22 @@ struct RunIslandOptions {
   std::string coordinator_address;  // host:port
   std::string run_id;
   std::string island_id;       // The same after a restart.
-  std::string data_path;       // Empty: the path in the run's spec.
+  std::string data_path;       // Empty: as the run's spec says.
+  // Where data by URL is kept; shared by the islands of a machine.
+  std::string data_cache_directory;
+  int64_t data_cache_bytes_max = kDataCacheBytesDefault;
+  StoreOpener open_data_store = OpenStoreOfUrl;
   std::string work_directory;  // For the local checkpoint; created if missing.
   int thread_count = 1;        // Compute threads, >= 1.
   // For all processes together. Each takes the share of its own caps that it
-  // holds of the model.
+  // holds of the model. Downloads of data by URL have the same cap once more,
+  // each process an equal share.
   server::BandwidthCaps caps;
   // Connections for one large push, >= 1.
   int stream_count = server::kDefaultStreamCount;
   rpc::Security security;
   // All processes of an island have the same options, except for process_index,
-  // data_path, work_directory, thread_count and `caps`.
+  // data_path, data_cache_*, work_directory, thread_count and `caps`.
   IslandPlace place;
   // Socket to listen at for a trainer in another process; empty: our engine.
   std::string trainer_path;

@@ -4,6 +4,7 @@
 #include "absl/strings/str_cat.h"
 #include "base/status/status_macros.h"
 #include "cli/commands/run/run_commands.h"
+#include "cli/flags/data_cache_flags.h"
 #include "cli/flags/run_file_flags.h"
 #include "cli/output/describe.h"
 #include "cli/output/error.h"
@@ -23,7 +24,7 @@ struct CreateOptions {
 
 absl::Status CreateRun(Context& context, const CreateOptions& options) {
   ASSIGN_OR_RETURN(RunFile run, LoadRunFile(options.file, options.changes));
-  RETURN_IF_ERROR(CompleteSpec(&run));
+  RETURN_IF_ERROR(CompleteSpec(&run, MakeStoreOpener(context.environment)));
   ASSIGN_OR_RETURN(auto client, context.MakeOperatorClient());
   v1::CreateRunRequest request;
   request.set_run_id(run.run_id);

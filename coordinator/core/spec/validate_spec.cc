@@ -4,7 +4,6 @@
 #include <cmath>
 #include <string>
 
-#include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
 #include "base/features/features.h"
 #include "base/layout/digest.h"
@@ -14,6 +13,7 @@
 #include "base/layout/run_length.h"
 #include "base/layout/run_timing.h"
 #include "coordinator/core/spec/checker.h"
+#include "coordinator/core/spec/validate_data.h"
 #include "coordinator/core/spec/validate_exchange.h"
 #include "coordinator/core/spec/validate_external.h"
 #include "coordinator/core/spec/validate_streaming.h"
@@ -425,41 +425,11 @@ void CheckTiming(const v1::RunSpec& spec, Checker& check) {
       "which have elastic timing and schedule.max_staleness above 0");
 }
 
-void CheckData(const v1::RunSpec& spec, Checker& check) {
-  const v1::DataSpec& data = spec.data();
-  check.Require(data.format() != v1::DATA_FORMAT_UNSPECIFIED &&
-                    v1::DataFormat_IsValid(data.format()),
-                "data.format", "must be BYTES, LLMC, UINT16 or EXTERNAL");
-  check.Require(data.path().size() <= 4096, "data.path",
-                "is longer than 4096 bytes");
-  bool is_hex = data.fingerprint().size() == 64;
-  for (char c : data.fingerprint()) {
-    is_hex = is_hex && (absl::ascii_isdigit(c) || (c >= 'a' && c <= 'f'));
-  }
-  check.Require(data.fingerprint().empty() || is_hex, "data.fingerprint",
-                "must be empty or 64 lower-case hex digits");
-  check.Rate(data.validation_fraction(), "data.validation_fraction");
-  check.InRange(data.data_shard_count(), 1, kDataShardsMax,
-                "data.data_shard_count");
-  check.Require(
-      data.fingerprint().empty() ||
-          data.data_shard_count() >= spec.schedule().island_count_min(),
-      "data.data_shard_count",
-      "must be at least schedule.island_count_min: shared data is read by one "
-      "island a shard, so the first round could not open");
+void CheckHistory(const v1::RunSpec& spec, Checker& check) {
   check.InRange(spec.history().keep_round_count(), 0, kCountMax,
                 "history.keep_round_count");
   check.InRange(spec.evaluation().every_round_count(), 0, kCountMax,
                 "evaluation.every_round_count");
-  // An external trainer evaluates on data of its choice.
-  if (spec.evaluation().every_round_count() > 0 &&
-      data.format() != v1::DATA_FORMAT_EXTERNAL) {
-    check.InRange(spec.evaluation().batch_count(), 1, 1 << 24,
-                  "evaluation.batch_count");
-    check.Require(data.validation_fraction() > 0, "data.validation_fraction",
-                  "must be greater than 0 if evaluation.every_round_count is: "
-                  "there would be nothing to evaluate on");
-  }
 }
 
 // At level ISLAND shards merge live, chunk by chunk by slot, and keep nothing.
@@ -512,7 +482,8 @@ std::vector<FieldViolation> ValidateSpec(const v1::RunSpec& spec) {
   CheckLength(spec, check);
   CheckTiming(spec, check);
   CheckMergeCounts(spec, check);
-  CheckData(spec, check);
+  CheckData(spec, violations);
+  CheckHistory(spec, check);
   CheckPlanSizes(spec, check);
   CheckExchange(spec, violations);
   ValidateStreaming(spec, violations);

@@ -13,7 +13,6 @@ namespace atl::coordinator {
 
 inline constexpr int32_t kServersMax = 256;
 inline constexpr int32_t kFragmentsMax = 256;
-inline constexpr int32_t kDataShardsMax = 65536;
 inline constexpr int32_t kIslandsMax = 1024;
 // Fragments times islands of a run. One server's plan holds the SEALs of all
 // fragments, about 50 bytes a contribution, and must fit one message of 4 MiB.

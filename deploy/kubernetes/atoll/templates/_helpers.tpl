@@ -58,27 +58,44 @@ labels:
 {{ .text | replace "{server-id}" .id | replace "{ordinal}" (toString .ordinal) }}
 {{- end }}
 
+{{/* HOST:PORT outside: (dict "expose" EXPOSE "port" OF_THE_SERVICE "inside"
+     HOST:PORT). */}}
+{{- define "atoll.outside" -}}
+{{- if eq .expose.type "NodePort" -}}
+{{ .expose.address }}:{{ int .expose.nodePort }}
+{{- else if eq .expose.type "LoadBalancer" -}}
+{{ .expose.address }}:{{ .port }}
+{{- else if eq .expose.type "TLSRoute" -}}
+{{ .expose.address }}:{{ int .expose.port }}
+{{- else -}}
+{{ .inside }}
+{{- end -}}
+{{- end }}
+
+{{/* (dict "root" $ "service" NAME "expose" EXPOSE): a Service's names, and its
+     address outside. */}}
+{{- define "atoll.hosts" -}}
+- {{ .service }}
+- {{ .service }}.{{ .root.Release.Namespace }}
+- {{ .service }}.{{ .root.Release.Namespace }}.svc
+- {{ .service }}.{{ include "atoll.domain" .root }}
+- localhost
+- 127.0.0.1
+{{- if ne .expose.type "None" }}
+- {{ .expose.address }}
+{{- end }}
+{{- end }}
+
 {{/* A YAML list of {name, role, id, hosts}: who needs a certificate. The Secret
      is PREFIX-name-tls. */}}
 {{- define "atoll.identities" -}}
 {{- $full := include "atoll.fullname" . -}}
 {{- $domain := include "atoll.domain" . -}}
-{{- $service := printf "%s-coordinator" $full }}
 - name: coordinator
   role: coordinator
   id: coordinator
   hosts:
-    - {{ $service }}
-    - {{ $service }}.{{ .Release.Namespace }}
-    - {{ $service }}.{{ .Release.Namespace }}.svc
-    - {{ $service }}.{{ $domain }}
-    - localhost
-    - 127.0.0.1
-    {{- with .Values.coordinator.expose }}
-    {{- if ne .type "None" }}
-    - {{ .address }}
-    {{- end }}
-    {{- end }}
+    {{- include "atoll.hosts" (dict "root" $ "service" (printf "%s-coordinator" $full) "expose" .Values.coordinator.expose) | nindent 4 }}
 {{- range $i := until (int .Values.server.replicas) }}
 {{- $id := printf "%s-server-%d" $full $i }}
 - name: server-{{ $i }}
@@ -91,6 +108,13 @@ labels:
     - {{ include "atoll.fill" (dict "text" .address "id" $id "ordinal" $i) }}
     {{- end }}
     {{- end }}
+{{- end }}
+{{- if .Values.gate.enabled }}
+- name: gate
+  role: gate
+  id: gate
+  hosts:
+    {{- include "atoll.hosts" (dict "root" $ "service" (printf "%s-gate" $full) "expose" .Values.gate.expose) | nindent 4 }}
 {{- end }}
 - name: operator
   role: operator

@@ -83,8 +83,17 @@ readinessProbe:
 - --tls-ca={{ . }}/ca.crt
 {{- end }}
 
+{{/* As tlsArgs, for a program that islands call. */}}
+{{- define "atoll.listenerTlsArgs" -}}
+{{ include "atoll.tlsArgs" .folder }}
+{{- if .root.Values.gate.enabled }}
+- --tls-island-ca={{ .folder }}/island-ca.crt
+{{- end }}
+{{- end }}
+
 {{/* Volume `tls`: (dict "secrets" LIST), each {name, folder}. A folder each,
-     because a subPath would not follow a renewal. */}}
+     because a subPath would not follow a renewal. "more": other files of each
+     Secret. */}}
 {{- define "atoll.tlsVolume" -}}
 - name: tls
   projected:
@@ -95,7 +104,7 @@ readinessProbe:
           name: {{ .name }}
           items:
             {{- $folder := .folder }}
-            {{- range list "tls.crt" "tls.key" "ca.crt" }}
+            {{- range concat (list "tls.crt" "tls.key" "ca.crt") ($.more | default list) }}
             - {key: {{ . }}, path: {{ $folder }}/{{ . }}}
             {{- end }}
       {{- end }}

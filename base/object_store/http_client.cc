@@ -1,0 +1,401 @@
+#include "base/object_store/http_client.h"
+
+#include <curl/curl.h>
+#include <openssl/bio.h>
+#include <openssl/pem.h>
+#include <openssl/x509.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "absl/cleanup/cleanup.h"
+#include "absl/strings/ascii.h"
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
+#include "base/io/files.h"
+#include "base/io/posix_file_system.h"
+#include "base/status/annotate.h"
+#include "base/status/status_macros.h"
+
+namespace atl {
+namespace {
+
+constexpr long kReceiveBufferBytes = 512 << 10;
+constexpr int64_t kCaBytesMax = 8 << 20;
+constexpr int64_t kStallBytesPerSecond = 1 << 10;
+constexpr long kRedirectCountMax = 5;
+constexpr absl::Duration kCleanupTimeout = absl::Seconds(10);
+
+struct CurlFree {
+  void operator()(CURL* curl) const { curl_easy_cleanup(curl); }
+  void operator()(curl_slist* list) const { curl_slist_free_all(list); }
+};
+using CurlPtr = std::unique_ptr<CURL, CurlFree>;
+using CurlList = std::unique_ptr<curl_slist, CurlFree>;
+
+// Finds transfers that are too slow. Pure.
+class StallWatch {
+ public:
+  StallWatch(absl::Time now, int64_t window_bytes_min)
+      : window_bytes_min_(window_bytes_min), begin_(now) {}
+
+  // True if the last window moved too little. `moved` grows.
+  bool IsStalled(absl::Time now, int64_t moved) {
+    if (now - begin_ < HttpClient::kStallTimeout) return false;
+    if (moved - begin_moved_ < window_bytes_min_) return true;
+    begin_ = now;
+    begin_moved_ = moved;
+    return false;
+  }
+
+  // Does not count a time that the receiver took.
+  void Exclude(absl::Duration time) { begin_ += time; }
+
+ private:
+  const int64_t window_bytes_min_;
+  absl::Time begin_;
+  int64_t begin_moved_ = 0;
+};
+
+// One request on its way.
+struct Transfer {
+  Transfer(CURL* curl, const HttpClientOptions& options,
+           absl::string_view context, bool is_cleanup, HttpSink* sink)
+      : curl(curl),
+        context(context),
+        is_cleanup(is_cleanup),
+        options(options),
+        sink(sink),
+        watch(options.clock->Now(),
+              sink == nullptr
+                  ? 1
+                  : kStallBytesPerSecond *
+                        absl::ToInt64Seconds(HttpClient::kStallTimeout)) {}
+
+  // Ends the transfer. Returns what makes libcurl stop.
+  size_t Stop(const absl::Status& reason) {
+    stopped = Annotate(reason, context);
+    return 0;
+  }
+
+  CURL* const curl;
+  const absl::string_view context;  // For messages.
+  const bool is_cleanup;
+  const HttpClientOptions& options;
+  HttpSink* const sink;  // May be null.
+  StallWatch watch;
+  HttpAnswer answer;
+  int64_t header_bytes = 0;
+  bool is_cut = false;   // The rest of an error's body is not read.
+  absl::Status stopped;  // Why we ended it.
+  char error[CURL_ERROR_SIZE] = {};
+};
+
+size_t ReceiveHeader(char* bytes, size_t size, size_t count, void* self) {
+  Transfer& transfer = *static_cast<Transfer*>(self);
+  const absl::string_view line(bytes, size * count);
+  transfer.header_bytes += static_cast<int64_t>(line.size());
+  if (transfer.header_bytes > HttpClient::kHeaderBytesMax) {
+    return transfer.Stop(absl::ResourceExhaustedError(
+        absl::StrCat("the answer has more than ", HttpClient::kHeaderBytesMax,
+                     " bytes of headers")));
+  }
+  const std::pair<absl::string_view, absl::string_view> parts =
+      absl::StrSplit(line, absl::MaxSplits(':', 1));
+  if (absl::StartsWith(line, "HTTP/")) {
+    transfer.answer.headers.clear();  // Of a redirect, or of 100 Continue.
+  } else if (absl::StrContains(line, ":")) {
+    transfer.answer.headers[absl::AsciiStrToLower(parts.first)] =
+        std::string(absl::StripAsciiWhitespace(parts.second));
+  }
+  return line.size();
+}
+
+size_t ReceiveBody(char* bytes, size_t size, size_t count, void* self) {
+  Transfer& transfer = *static_cast<Transfer*>(self);
+  const absl::string_view piece(bytes, size * count);
+  HttpAnswer& answer = transfer.answer;
+  long code = 0;
+  curl_easy_getinfo(transfer.curl, CURLINFO_RESPONSE_CODE, &code);
+  answer.code = static_cast<int>(code);
+  if (answer.ok() && transfer.sink != nullptr) {
+    const absl::Time begin = transfer.options.clock->Now();
+    transfer.stopped = (*transfer.sink)(answer, piece);
+    transfer.watch.Exclude(transfer.options.clock->Now() - begin);
+    return transfer.stopped.ok() ? piece.size() : 0;
+  }
+  const size_t bytes_max =
+      answer.ok() ? HttpClient::kBodyBytesMax : HttpClient::kErrorBytesMax;
+  if (answer.body.size() + piece.size() <= bytes_max) {
+    answer.body.append(piece.data(), piece.size());
+    return piece.size();
+  }
+  if (answer.ok()) {
+    return transfer.Stop(absl::ResourceExhaustedError(
+        absl::StrCat("the answer has more than ", bytes_max, " bytes")));
+  }
+  transfer.is_cut = true;
+  return 0;
+}
+
+int Watch(void* self, curl_off_t, curl_off_t received, curl_off_t,
+          curl_off_t sent) {
+  Transfer& transfer = *static_cast<Transfer*>(self);
+  const HttpClientOptions& options = transfer.options;
+  if (!transfer.is_cleanup && options.cancelled && options.cancelled()) {
+    transfer.Stop(absl::CancelledError("cancelled"));
+    return 1;
+  }
+  if (transfer.watch.IsStalled(options.clock->Now(), received + sent)) {
+    transfer.Stop(absl::UnavailableError(
+        absl::StrCat("the transfer stalled for ",
+                     absl::FormatDuration(HttpClient::kStallTimeout))));
+    return 1;
+  }
+  return 0;
+}
+
+// What libcurl's result means if we did not end the transfer.
+absl::Status ToStatus(CURLcode code, absl::string_view text) {
+  switch (code) {
+    case CURLE_OK:
+      return absl::OkStatus();
+    case CURLE_PEER_FAILED_VERIFICATION:
+      return absl::FailedPreconditionError(absl::StrCat(
+          "the server's certificate is not trusted: ", text,
+          "; if its authority is your own, name it in the CA file"));
+    case CURLE_UNSUPPORTED_PROTOCOL:
+      return absl::FailedPreconditionError(
+          "the server redirects to a URL that is not https://");
+    case CURLE_TOO_MANY_REDIRECTS:
+      return absl::FailedPreconditionError(absl::StrCat(
+          "the server redirects more than ", kRedirectCountMax, " times"));
+    case CURLE_URL_MALFORMAT:
+      return absl::InvalidArgumentError("the URL is malformed");
+    case CURLE_OUT_OF_MEMORY:
+      return absl::ResourceExhaustedError("out of memory");
+    default:
+      return absl::UnavailableError(text);
+  }
+}
+
+absl::Status CheckNoControls(absl::string_view text) {
+  if (std::none_of(text.begin(), text.end(), absl::ascii_iscntrl)) {
+    return absl::OkStatus();
+  }
+  return absl::InvalidArgumentError(
+      "a header or a token has a line end or another control character");
+}
+
+absl::StatusOr<CurlList> MakeHeaders(const HttpRequest& request) {
+  CurlList list;
+  const auto append = [&list](const std::string& line) {
+    curl_slist* const longer = curl_slist_append(list.get(), line.c_str());
+    if (longer == nullptr) return absl::ResourceExhaustedError("out of memory");
+    (void)list.release();
+    list.reset(longer);
+    return absl::OkStatus();
+  };
+  // libcurl's own default for a body is a form.
+  RETURN_IF_ERROR(append("Content-Type:"));
+  for (const auto& [name, value] : request.headers) {
+    RETURN_IF_ERROR(CheckNoControls(name));
+    RETURN_IF_ERROR(CheckNoControls(value));
+    // ";" makes a header without a value.
+    RETURN_IF_ERROR(append(value.empty() ? absl::StrCat(name, ";")
+                                         : absl::StrCat(name, ": ", value)));
+  }
+  RETURN_IF_ERROR(CheckNoControls(request.bearer_token));
+  return list;
+}
+
+// The certificates of `path` after those that `curl` trusts by default.
+absl::StatusOr<std::string> ReadAuthorities(CURL* curl,
+                                            const std::string& path) {
+  ASSIGN_OR_RETURN(const std::string own,
+                   ReadFile(PosixFileSystem(), path, kCaBytesMax));
+  const std::unique_ptr<BIO, int (*)(BIO*)> bio(
+      BIO_new_mem_buf(own.data(), static_cast<int>(own.size())), &BIO_free);
+  const std::unique_ptr<X509, void (*)(X509*)> first(
+      PEM_read_bio_X509(bio.get(), nullptr, nullptr, nullptr), &X509_free);
+  if (first == nullptr) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("the CA file ", path, " has no PEM certificate"));
+  }
+  const char* bundle = nullptr;
+  curl_easy_getinfo(curl, CURLINFO_CAINFO, &bundle);
+  if (bundle == nullptr || !PosixFileSystem().Exists(bundle)) return own;
+  ASSIGN_OR_RETURN(const std::string system,
+                   ReadFile(PosixFileSystem(), bundle, kCaBytesMax));
+  return absl::StrCat(system, "\n", own);
+}
+
+absl::Status CheckOptions(const HttpClientOptions& options) {
+  for (const int64_t rate :
+       {options.receive_bytes_per_second, options.send_bytes_per_second}) {
+    if (rate != 0 && rate < HttpClient::kRateMin) {
+      return absl::InvalidArgumentError(absl::StrCat("a bandwidth of ", rate,
+                                                     " bytes/s is less than ",
+                                                     HttpClient::kRateMin));
+    }
+  }
+  const std::string& proxy = options.proxy_url;
+  if (!proxy.empty() && !absl::StartsWith(proxy, "http://") &&
+      !absl::StartsWith(proxy, "https://")) {
+    return absl::InvalidArgumentError(
+        "a proxy has the form http://HOST:PORT or https://HOST:PORT");
+  }
+  return CheckNoControls(proxy);
+}
+
+class CurlClient : public HttpClient {
+ public:
+  CurlClient(const HttpClientOptions& options, CurlPtr curl,
+             std::string authorities)
+      : options_(options),
+        curl_(std::move(curl)),
+        authorities_(std::move(authorities)) {}
+
+  absl::StatusOr<HttpAnswer> Send(const HttpRequest& request) override {
+    return SendTo(request, nullptr);
+  }
+
+  absl::StatusOr<HttpAnswer> Send(const HttpRequest& request,
+                                  HttpSink sink) override {
+    return SendTo(request, &sink);
+  }
+
+ private:
+  template <typename T>
+  void Set(CURLoption option, T value) {
+    curl_easy_setopt(curl_.get(), option, value);
+  }
+
+  absl::StatusOr<HttpAnswer> SendTo(const HttpRequest& request,
+                                    HttpSink* sink) {
+    const std::string context =
+        absl::StrCat(request.method, " ", RedactUrl(request.url));
+    if (is_busy_) {
+      return absl::FailedPreconditionError(
+          absl::StrCat(context, ": a sink called the store that calls it"));
+    }
+    is_busy_ = true;
+    const absl::Cleanup done = [this] { is_busy_ = false; };
+    RETURN_IF_ERROR(ParseHttpUrl(request.url, request.is_local).status());
+    absl::StatusOr<CurlList> headers = MakeHeaders(request);
+    if (!headers.ok()) return Annotate(headers.status(), context);
+    Transfer transfer(curl_.get(), options_, context, request.is_cleanup, sink);
+    curl_easy_reset(curl_.get());  // Keeps the connections.
+    SetConnection(request);
+    SetRequest(request, headers->get());
+    SetTransfer(transfer);
+    const CURLcode code = curl_easy_perform(curl_.get());
+    RETURN_IF_ERROR(transfer.stopped);
+    if (!transfer.is_cut) {
+      const absl::Status status =
+          ToStatus(code, transfer.error[0] != '\0' ? transfer.error
+                                                   : curl_easy_strerror(code));
+      RETURN_IF_ERROR(Annotate(status, context));
+    }
+    long answer_code = 0;
+    curl_easy_getinfo(curl_.get(), CURLINFO_RESPONSE_CODE, &answer_code);
+    transfer.answer.code = static_cast<int>(answer_code);
+    return std::move(transfer.answer);
+  }
+
+  void SetConnection(const HttpRequest& request) {
+    Set(CURLOPT_NOSIGNAL, 1L);
+    Set(CURLOPT_HTTP_VERSION, static_cast<long>(CURL_HTTP_VERSION_1_1));
+    Set(CURLOPT_SSLVERSION, static_cast<long>(CURL_SSLVERSION_TLSv1_2));
+    Set(CURLOPT_CONNECTTIMEOUT_MS,
+        static_cast<long>(absl::ToInt64Milliseconds(kConnectTimeout)));
+    // "": not the environment's.
+    Set(CURLOPT_PROXY, request.is_local ? "" : options_.proxy_url.c_str());
+    Set(CURLOPT_HTTPPROXYTUNNEL, 1L);
+    Set(CURLOPT_SUPPRESS_CONNECT_HEADERS, 1L);
+    if (!authorities_.empty()) {
+      curl_blob blob = {const_cast<char*>(authorities_.data()),
+                        authorities_.size(), CURL_BLOB_NOCOPY};
+      Set(CURLOPT_CAINFO_BLOB, &blob);
+    }
+    Set(CURLOPT_MAX_RECV_SPEED_LARGE,
+        static_cast<curl_off_t>(options_.receive_bytes_per_second));
+    Set(CURLOPT_MAX_SEND_SPEED_LARGE,
+        static_cast<curl_off_t>(options_.send_bytes_per_second));
+    Set(CURLOPT_BUFFERSIZE, kReceiveBufferBytes);
+    Set(CURLOPT_UPLOAD_BUFFERSIZE, kReceiveBufferBytes);
+  }
+
+  void SetRequest(const HttpRequest& request, curl_slist* headers) {
+    Set(CURLOPT_URL, request.url.c_str());
+    Set(CURLOPT_PATH_AS_IS, 1L);
+    Set(CURLOPT_PROTOCOLS_STR, "http,https");
+    Set(CURLOPT_REDIR_PROTOCOLS_STR, "https");
+    Set(CURLOPT_FOLLOWLOCATION, request.follows_redirects ? 1L : 0L);
+    Set(CURLOPT_MAXREDIRS, kRedirectCountMax);
+    if (request.method == "HEAD") {
+      Set(CURLOPT_NOBODY, 1L);
+    } else if (request.method == "PUT" || request.method == "POST") {
+      Set(CURLOPT_POST, 1L);
+      Set(CURLOPT_POSTFIELDSIZE_LARGE,
+          static_cast<curl_off_t>(request.body.size()));
+      Set(CURLOPT_POSTFIELDS, request.body.empty() ? "" : request.body.data());
+      Set(CURLOPT_CUSTOMREQUEST, request.method.c_str());
+    } else {
+      Set(CURLOPT_CUSTOMREQUEST, request.method.c_str());
+    }
+    Set(CURLOPT_HTTPHEADER, headers);
+    if (!request.bearer_token.empty()) {
+      Set(CURLOPT_HTTPAUTH, static_cast<long>(CURLAUTH_BEARER));
+      Set(CURLOPT_XOAUTH2_BEARER, request.bearer_token.c_str());
+    }
+  }
+
+  void SetTransfer(Transfer& transfer) {
+    if (transfer.sink == nullptr) {
+      const absl::Duration timeout =
+          transfer.is_cleanup ? kCleanupTimeout : kRequestTimeout;
+      Set(CURLOPT_TIMEOUT_MS,
+          static_cast<long>(absl::ToInt64Milliseconds(timeout)));
+    }
+    Set(CURLOPT_HEADERFUNCTION, &ReceiveHeader);
+    Set(CURLOPT_HEADERDATA, &transfer);
+    Set(CURLOPT_WRITEFUNCTION, &ReceiveBody);
+    Set(CURLOPT_WRITEDATA, &transfer);
+    Set(CURLOPT_NOPROGRESS, 0L);
+    Set(CURLOPT_XFERINFOFUNCTION, &Watch);
+    Set(CURLOPT_XFERINFODATA, &transfer);
+    Set(CURLOPT_ERRORBUFFER, transfer.error);
+  }
+
+  const HttpClientOptions options_;
+  const CurlPtr curl_;
+  const std::string authorities_;  // PEM; empty: the system's.
+  bool is_busy_ = false;
+};
+
+}  // namespace
+
+std::string HttpAnswer::header(const std::string& name) const {
+  const auto found = headers.find(name);
+  return found == headers.end() ? "" : found->second;
+}
+
+absl::StatusOr<std::unique_ptr<HttpClient>> HttpClient::Create(
+    const HttpClientOptions& options) {
+  RETURN_IF_ERROR(CheckOptions(options));
+  // Thread-safe in this version of libcurl.
+  CurlPtr curl(curl_global_init(CURL_GLOBAL_DEFAULT) == CURLE_OK
+                   ? curl_easy_init()
+                   : nullptr);
+  if (curl == nullptr) return absl::InternalError("libcurl does not start");
+  std::string authorities;
+  if (!options.ca_file.empty()) {
+    ASSIGN_OR_RETURN(authorities, ReadAuthorities(curl.get(), options.ca_file));
+  }
+  return std::make_unique<CurlClient>(options, std::move(curl),
+                                      std::move(authorities));
+}
+
+}  // namespace atl

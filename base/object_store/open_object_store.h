@@ -1,0 +1,57 @@
+// Opens the store of a URL.
+
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+#include "absl/time/time.h"
+#include "base/io/file_system.h"
+#include "base/io/posix_file_system.h"
+#include "base/object_store/aws_credentials.h"
+#include "base/object_store/object_store.h"
+#include "base/object_store/retrier.h"
+#include "base/object_store/s3_store.h"
+#include "base/time/clock.h"
+
+namespace atl {
+
+struct ObjectStoreOptions {
+  // AWS_* and HOME, for s3://. Empty: nothing is set.
+  Environment environment;
+  std::string bearer_token;  // For https://. Empty: none.
+  // "http://HOST:PORT": requests go through HTTP CONNECT. Empty: none.
+  std::string proxy_url;
+  // PEM certificates that are trusted besides the system's. Empty: none.
+  std::string ca_file;
+  // Of the store. At least 64 KiB/s, or 0: no bound.
+  int64_t receive_bytes_per_second = 0;
+  int64_t send_bytes_per_second = 0;
+  int64_t s3_part_bytes = kS3PartBytes;  // 5 MiB to 5 GiB.
+  RetryBudget retry_budget;
+  Waiting waiting;
+  // The time for signatures. Null: the machine's clock as it is set.
+  const Clock* wall_clock = nullptr;
+  FileSystem* file_system = &PosixFileSystem();  // For file://.
+};
+
+// Opens the store of `url` (object_url.h). Sends nothing.
+//
+// INVALID_ARGUMENT: the URL or an option is wrong. Others: the CA file cannot
+// be read.
+absl::StatusOr<std::unique_ptr<ObjectStore>> OpenObjectStore(
+    absl::string_view url, const ObjectStoreOptions& options);
+
+// An https:// URL that reads the object s3://BUCKET/KEY without credentials,
+// for `lifetime` (1 s to 7 days), at most as long as our credentials last. It
+// is a secret.
+//
+// INVALID_ARGUMENT: `url` is not s3://. Others as AwsCredentialsSource::Get.
+absl::StatusOr<std::string> PresignObject(absl::string_view url,
+                                          absl::Duration lifetime,
+                                          const ObjectStoreOptions& options);
+
+}  // namespace atl

@@ -1,0 +1,93 @@
+// Brings a data file into the cache: waits for its source, resumes, and tries
+// again. Thread-compatible.
+
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/time/time.h"
+#include "base/object_store/object_store.h"
+#include "base/time/clock.h"
+#include "base/time/token_bucket.h"
+#include "worker/data/data_file_reader.h"
+#include "worker/data/fetch/shard_cache.h"
+#include "worker/data/manifest.h"
+
+namespace atl::worker {
+
+struct DownloaderOptions {
+  ShardCache* cache = nullptr;  // Must outlive the downloader.
+  // Opens the store of the manifest's directory, whose calls end soon after
+  // `cancelled` is true.
+  std::function<absl::StatusOr<std::unique_ptr<ObjectStore>>(
+      std::function<bool()> cancelled)>
+      open_store;
+  // Whether to give up. Asked between pieces and waits.
+  std::function<bool()> cancelled = [] { return false; };
+  // Waits, shorter if `cancelled` becomes true.
+  std::function<void(absl::Duration)> pause;
+  const Clock* clock = &SystemClock();
+  double bytes_per_second = 0;  // 0: no bound.
+  // Longest wait without a byte.
+  absl::Duration patience = absl::Hours(1);
+};
+
+class Downloader {
+ public:
+  // A file whose bytes are wrong this often is given up.
+  static constexpr int kWrongMax = 3;
+  // Between two tries: 1 s, doubled up to this.
+  static constexpr absl::Duration kBackoffMax = absl::Seconds(30);
+
+  explicit Downloader(DownloaderOptions options);
+
+  // Opens the file in the cache, after it was downloaded if it was not there.
+  // Messages name the file and its URL.
+  //
+  // `is_needed`: a reader waits for it. Then files in use do not hinder it: the
+  // cache may exceed its size while they are open.
+  //
+  // RESOURCE_EXHAUSTED: the file exceeds the cache's size, the disk is full, or
+  // (unless needed) files in use fill the cache. DATA_LOSS: the source has
+  // other bytes. UNAVAILABLE: no byte came within `patience`. CANCELLED.
+  // Others: the source refuses, or the disk fails.
+  absl::StatusOr<std::shared_ptr<const DataFileReader>> Fetch(
+      const ManifestFile& file, bool is_needed);
+
+ private:
+  using Reader = std::shared_ptr<const DataFileReader>;
+
+  // The state of one Fetch.
+  struct Progress {
+    absl::Time last_byte_time;
+    int64_t part_bytes = 0;
+    int failure_count = 0;       // In a row, without a byte.
+    bool source_failed = false;  // The last failure is the source's.
+    int wrong_count = 0;
+    bool is_told = false;
+  };
+
+  // One look into the cache, and one try to download.
+  absl::StatusOr<Reader> Try(const ManifestFile& file, bool is_needed,
+                             Progress& progress);
+  absl::Status Download(const ManifestFile& file, PartFile& part,
+                        Progress& progress);
+  absl::Status Append(PartFile& part, absl::string_view bytes);
+  void Pace(int64_t bytes);
+  // OK: try again, after a wait.
+  absl::Status Judge(const ManifestFile& file, const absl::Status& failure,
+                     Progress& progress);
+  std::string GetUrl(const ManifestFile& file) const;
+
+  const DownloaderOptions options_;
+  std::optional<TokenBucket> bucket_;
+  std::unique_ptr<ObjectStore> store_;
+};
+
+}  // namespace atl::worker

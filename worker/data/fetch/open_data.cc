@@ -1,0 +1,228 @@
+#include "worker/data/fetch/open_data.h"
+
+#include <algorithm>
+#include <optional>
+#include <utility>
+
+#include "absl/status/status.h"
+#include "absl/strings/ascii.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/string_view.h"
+#include "absl/time/clock.h"
+#include "absl/time/time.h"
+#include "base/io/files.h"
+#include "base/io/posix_file_system.h"
+#include "base/object_store/file_store.h"
+#include "base/object_store/object_url.h"
+#include "base/obs/log.h"
+#include "base/status/annotate.h"
+#include "base/status/status_macros.h"
+#include "base/sync/mutex.h"
+#include "base/time/clock.h"
+#include "worker/data/by_file_data_set.h"
+#include "worker/data/fetch/downloader.h"
+#include "worker/data/fetch/fetched_files.h"
+#include "worker/data/fetch/local_files.h"
+#include "worker/data/fetch/shard_cache.h"
+
+namespace atl::worker {
+namespace {
+
+constexpr absl::Duration kManifestPatience = absl::Hours(1);
+
+// Where the manifest and the files are.
+struct Place {
+  ManifestUrl url;
+  std::optional<std::string> directory;  // If they are on this machine.
+};
+
+absl::StatusOr<Place> FindPlace(const v1::DataSpec& spec,
+                                const std::string& path) {
+  Place place;
+  ASSIGN_OR_RETURN(place.url, ParseManifestUrl(spec.url()));
+  ASSIGN_OR_RETURN(const ObjectUrl url,
+                   ParseObjectUrl(place.url.directory_url));
+  if (!path.empty()) {
+    place.directory = path;
+  } else if (url.store == ObjectUrl::Store::kFile) {
+    place.directory = url.path;
+  }
+  return place;
+}
+
+absl::StatusOr<Manifest> ReadFrom(ObjectStore& store, const std::string& name) {
+  std::string text;
+  RETURN_IF_ERROR(store.Read(name, {}, [&](absl::string_view bytes) {
+    if (static_cast<int64_t>(text.size() + bytes.size()) >
+        Manifest::kTextBytesMax) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("manifest ", store.GetUrl(name), " has more than ",
+                       Manifest::kTextBytesMax, " bytes"));
+    }
+    absl::StrAppend(&text, bytes);
+    return absl::OkStatus();
+  }));
+  return ParseManifest(text, store.GetUrl(name));
+}
+
+// Waits; ends early if `stop` is requested.
+void Pause(const std::stop_token& stop, absl::Duration duration) {
+  Mutex mutex;
+  CondVar changed;
+  const std::stop_callback wake(stop, [&] {
+    MutexLock lock(&mutex);
+    changed.SignalAll();
+  });
+  MutexLock lock(&mutex);
+  changed.AwaitWithTimeout(&mutex, duration,
+                           [&] { return stop.stop_requested(); });
+}
+
+absl::StatusOr<Manifest> ReadPatiently(const ManifestUrl& url,
+                                       const DataOptions& options) {
+  const auto cancelled = [stop = options.stop] {
+    return stop.stop_requested();
+  };
+  const absl::Time give_up = SystemClock().Now() + kManifestPatience;
+  absl::Duration wait = absl::Seconds(1);
+  while (true) {
+    auto store = options.open_store(url.directory_url, cancelled);
+    absl::StatusOr<Manifest> manifest =
+        store.ok() ? ReadFrom(**store, url.name) : store.status();
+    if (!absl::IsUnavailable(manifest.status()) ||
+        SystemClock().Now() >= give_up) {
+      return manifest;
+    }
+    LOG(WARNING) << "waits for the manifest of the data, next try in " << wait
+                 << ": " << manifest.status().message();
+    Pause(options.stop, wait);
+    if (cancelled()) {
+      return absl::CancelledError(
+          "stopped while waiting for the manifest of the data");
+    }
+    wait = std::min(2 * wait, Downloader::kBackoffMax);
+  }
+}
+
+// The manifest in the cache, if it is the run's.
+std::optional<Manifest> FindManifest(ShardCache& cache,
+                                     const std::string& fingerprint) {
+  if (fingerprint.empty()) return std::nullopt;
+  const absl::StatusOr<std::string> text = cache.ReadManifestText(fingerprint);
+  if (!text.ok()) return std::nullopt;
+  absl::StatusOr<Manifest> manifest = ParseManifest(*text, fingerprint);
+  if (!manifest.ok() || ComputeFingerprint(*manifest) != fingerprint) {
+    return std::nullopt;
+  }
+  return *std::move(manifest);
+}
+
+absl::StatusOr<Manifest> FindOrReadManifest(const v1::DataSpec& spec,
+                                            const ManifestUrl& url,
+                                            const DataOptions& options,
+                                            ShardCache& cache) {
+  if (auto found = FindManifest(cache, spec.fingerprint())) return *found;
+  ASSIGN_OR_RETURN(const Manifest manifest, ReadPatiently(url, options));
+  const absl::Status kept = cache.WriteManifestText(
+      ComputeFingerprint(manifest), WriteManifest(manifest));
+  if (!kept.ok()) LOG(WARNING) << "manifest is not kept: " << kept.message();
+  return manifest;
+}
+
+absl::StatusOr<std::unique_ptr<DataSet>> OpenLocal(
+    const v1::DataSpec& spec, const std::string& directory,
+    const std::string& manifest_name) {
+  const std::string path = JoinObjectName(directory, manifest_name);
+  ASSIGN_OR_RETURN(const std::string text,
+                   ReadFile(PosixFileSystem(), path, Manifest::kTextBytesMax));
+  ASSIGN_OR_RETURN(Manifest manifest, ParseManifest(text, path));
+  auto files = std::make_unique<LocalFiles>(manifest.files, directory);
+  return MakeByFileDataSet(spec, std::move(manifest), std::move(files));
+}
+
+}  // namespace
+
+StoreOpener MakeStoreOpener(
+    std::function<std::optional<std::string>(absl::string_view name)>
+        environment) {
+  return OpenStoreOfUrl;
+}
+
+absl::StatusOr<std::unique_ptr<ObjectStore>> OpenStoreOfUrl(
+    const std::string& url, std::function<bool()> cancelled) {
+  ASSIGN_OR_RETURN(const ObjectUrl parsed, ParseObjectUrl(url));
+  if (parsed.store == ObjectUrl::Store::kFile) {
+    return MakeFileStore(parsed.path, PosixFileSystem());
+  }
+  return absl::UnimplementedError(
+      absl::StrCat(RedactUrl(url), ": only file:// works yet"));
+}
+
+absl::StatusOr<ManifestUrl> ParseManifestUrl(const std::string& url) {
+  const auto wrong = [&](absl::string_view what) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "\"", RedactUrl(url), "\" is not the URL of a manifest: ", what,
+        "; `atoll data publish` prints it"));
+  };
+  ASSIGN_OR_RETURN(const ObjectUrl parsed, ParseObjectUrl(url));
+  if (parsed.store == ObjectUrl::Store::kHttp && !parsed.http.query.empty()) {
+    return wrong("it has a query, which would be in every island's plan");
+  }
+  const size_t slash = url.rfind('/');
+  ManifestUrl out{url.substr(0, slash), url.substr(slash + 1)};
+  const bool is_plain =
+      !out.name.empty() && out.name[0] != '.' &&
+      std::all_of(out.name.begin(), out.name.end(), [](unsigned char c) {
+        return absl::ascii_isalnum(c) || c == '.' || c == '-' || c == '_';
+      });
+  if (!is_plain) {
+    return wrong(
+        "its last part is a file name of letters, digits, '.', '-' and '_'");
+  }
+  // "file://" and "s3://" have no directory without their slash.
+  if (out.directory_url.back() == '/') out.directory_url += '/';
+  if (!ParseObjectUrl(out.directory_url).ok()) {
+    return wrong("it names no directory");
+  }
+  return out;
+}
+
+absl::StatusOr<Manifest> ReadManifest(const std::string& url,
+                                      const StoreOpener& open_store) {
+  ASSIGN_OR_RETURN(const ManifestUrl at, ParseManifestUrl(url));
+  ASSIGN_OR_RETURN(const std::unique_ptr<ObjectStore> store,
+                   open_store(at.directory_url, [] { return false; }));
+  return ReadFrom(*store, at.name);
+}
+
+absl::StatusOr<std::unique_ptr<DataSet>> OpenData(const v1::DataSpec& spec,
+                                                  const DataOptions& options) {
+  if (spec.url().empty()) return DataSet::Open(spec, options.path);
+  ASSIGN_OR_RETURN(const Place place, FindPlace(spec, options.path));
+  if (place.directory.has_value()) {
+    return OpenLocal(spec, *place.directory, place.url.name);
+  }
+  if (options.cache_directory.empty()) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "data by URL needs a cache directory: ", RedactUrl(spec.url()),
+        "; give --data-cache"));
+  }
+  ASSIGN_OR_RETURN(
+      std::unique_ptr<ShardCache> cache,
+      ShardCache::Open(options.cache_directory, options.cache_bytes_max,
+                       PosixFileSystem()));
+  ASSIGN_OR_RETURN(Manifest manifest,
+                   FindOrReadManifest(spec, place.url, options, *cache));
+  DownloaderOptions download;
+  download.bytes_per_second = options.bytes_per_second;
+  download.open_store =
+      [open = options.open_store,
+       url = place.url.directory_url](std::function<bool()> cancelled) {
+        return open(url, std::move(cancelled));
+      };
+  auto files = std::make_unique<FetchedFiles>(
+      manifest.files, std::move(cache), std::move(download), options.stop);
+  return MakeByFileDataSet(spec, std::move(manifest), std::move(files));
+}
+
+}  // namespace atl::worker

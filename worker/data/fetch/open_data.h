@@ -1,0 +1,72 @@
+// Opens the data of a run, wherever it is.
+
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <stop_token>
+#include <string>
+
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+#include "atoll/v1/run.pb.h"
+#include "base/object_store/object_store.h"
+#include "worker/data/data_set.h"
+#include "worker/data/manifest.h"
+
+namespace atl::worker {
+
+// Opens the store of a URL. Its calls end soon after `cancelled` is true.
+using StoreOpener = std::function<absl::StatusOr<std::unique_ptr<ObjectStore>>(
+    const std::string& url, std::function<bool()> cancelled)>;
+
+// `environment` gives the value of a variable: AWS_* and HOME, for s3://.
+StoreOpener MakeStoreOpener(
+    std::function<std::optional<std::string>(absl::string_view name)>
+        environment);
+
+// The same without an environment, so without credentials.
+absl::StatusOr<std::unique_ptr<ObjectStore>> OpenStoreOfUrl(
+    const std::string& url, std::function<bool()> cancelled);
+
+inline constexpr int64_t kDataCacheBytesDefault = 20'000'000'000;
+
+struct DataOptions {
+  // Instead of the spec's path. For data by URL a directory with the manifest
+  // and the files: nothing is fetched. Empty: as the spec says.
+  std::string path;
+  // For data by URL; islands of a machine may share it.
+  std::string cache_directory;
+  int64_t cache_bytes_max = kDataCacheBytesDefault;
+  double bytes_per_second = 0;  // Of downloads; 0: no bound.
+  std::stop_token stop;         // Ends every wait, with CANCELLED.
+  StoreOpener open_store = OpenStoreOfUrl;
+};
+
+// The URL of a manifest in two parts: its directory's and its name.
+struct ManifestUrl {
+  std::string directory_url;
+  std::string name;
+};
+// INVALID_ARGUMENT: not a URL that ParseObjectUrl accepts, one with a query, or
+// its last part is not a plain file name.
+absl::StatusOr<ManifestUrl> ParseManifestUrl(const std::string& url);
+
+// Reads the manifest at `url`, once. Errors as ParseManifestUrl, ParseManifest
+// and the store's.
+absl::StatusOr<Manifest> ReadManifest(const std::string& url,
+                                      const StoreOpener& open_store);
+
+// Opens the data of `spec`. Data at a path is opened as by DataSet::Open. Of
+// data by URL only the manifest is read here, for which an unreachable source
+// is waited for an hour; its files are fetched when they are read, unless they
+// are local.
+//
+// INVALID_ARGUMENT: also a URL other than file:// without a cache directory.
+// Others as DataSet::Open, ReadManifest and MakeByFileDataSet.
+absl::StatusOr<std::unique_ptr<DataSet>> OpenData(const v1::DataSpec& spec,
+                                                  const DataOptions& options);
+
+}  // namespace atl::worker

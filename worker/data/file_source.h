@@ -1,0 +1,32 @@
+// Where the files of a manifest come from: a directory, or a URL and a cache.
+
+#pragma once
+
+#include <cstdint>
+#include <memory>
+
+#include "absl/status/statusor.h"
+#include "worker/data/data_file_reader.h"
+
+namespace atl::worker {
+
+// Thread-safe.
+class FileSource {
+ public:
+  virtual ~FileSource() = default;
+
+  // Opens file `index` of the manifest. Its bytes are those of the manifest.
+  // May wait until they are here. Messages name the file and its place.
+  //
+  // NOT_FOUND: there is no such file. DATA_LOSS: it has other bytes, or the
+  // disk is broken. RESOURCE_EXHAUSTED: the disk or the cache is full.
+  // UNAVAILABLE: the place was out of reach for too long. CANCELLED: stopped
+  // meanwhile. Others: the place refuses.
+  virtual absl::StatusOr<std::shared_ptr<const DataFileReader>> Open(
+      int32_t index) = 0;
+
+  // Tells that Open of file `index` follows later. Does not wait.
+  virtual void Prefetch(int32_t index) {}
+};
+
+}  // namespace atl::worker
