@@ -23,7 +23,7 @@ _TREE = os.path.normpath(os.path.join(os.path.dirname(
     os.path.realpath(__file__)), "..", ".."))
 sys.path.insert(0, os.path.join(_TREE, "tests", "integration"))
 
-import enrolment_test  # pylint: disable=wrong-import-position
+from harness import gated  # pylint: disable=wrong-import-position
 
 MEMORY_MAX_MIB = 96
 P99_MAX_S = 0.1
@@ -66,7 +66,7 @@ def memory_mib(pid):
                     if l.startswith("VmHWM")) / 1024
 
 
-class GateFlood(enrolment_test.EnrolmentTest):
+class GateFlood(gated.GatedTest):
 
     def flood(self, options):
         cluster = self.cluster

@@ -1,0 +1,165 @@
+#!/usr/bin/python3
+"""Data by URL: the same bits as from files, whatever the source does."""
+
+import glob
+import os
+import sys
+import threading
+
+_HERE = os.path.dirname(os.path.realpath(__file__))
+sys.path[:0] = [_HERE, os.path.join(_HERE, "..", "integration")]
+
+from harness import cases  # noqa: E402
+from harness import cluster as cluster_module  # noqa: E402
+from harness import gated  # noqa: E402
+from harness import ports  # noqa: E402
+from harness import processes  # noqa: E402
+from harness import wait  # noqa: E402
+import file_host  # noqa: E402
+
+
+class DataUrlTest(cluster_module.IntegrationTest):
+
+    @classmethod
+    def setUpClass(cls):
+        super().setUpClass()
+        cls.published = os.path.join(cls.root, "published")
+        processes.run_cli("data", "publish", cls.text, "--to",
+                          "file://" + cls.published, "--shard-bytes", "8kB",
+                          check=0)
+
+    def by_url(self, url, *changes):
+        return self.run_values({"data": {
+            "path": None, "validation_fraction": None, "order": "by_file",
+            "url": url + "/manifest.json"}}, *changes)
+
+    def host(self, fault=None, port=0):
+        made = file_host.FileHost(self.published, port, fault)
+        self.addCleanup(made.close)
+        return made
+
+    def run_once(self, name, url, data=None):
+        """The digests of a strict run's versions."""
+        cluster = self.new_cluster(name)
+        cluster.start_service()
+        cluster.create_run(self.by_url(url))
+        cluster.start_islands(data=data)
+        cluster.wait_state(cluster_module.COMPLETED)
+        digest = cluster.parameters_sha256()
+        cluster.close()
+        return digest
+
+    def reference(self):
+        """The run whose islands read the published files where they are."""
+        return self.once("files", lambda _: self.run_once(
+            "files", "file://" + self.published))
+
+    def test_a_directory_and_a_url_give_the_same_bits(self):
+        host = self.host()
+        self.assertEqual(self.run_once("url", host.url), self.reference())
+        self.assertGreater(host.served_bytes, 0)
+        served = host.served_bytes
+        # A copy of the files beside the islands: only its maker needs the URL.
+        self.assertEqual(self.run_once("copy", host.url, self.published),
+                         self.reference())
+        manifest = os.path.getsize(os.path.join(self.published,
+                                                "manifest.json"))
+        self.assertLessEqual(host.served_bytes - served, 4 * manifest)
+
+    def test_cut_and_wrong_bytes_change_no_bit(self):
+        lock, state = threading.Lock(), {"count": 0}
+
+        def fault(path, start, body):
+            if path.endswith("manifest.json") or not body:
+                return body
+            with lock:
+                state["count"] += 1
+                count = state["count"]
+            if count % 5 == 1:
+                return body[:len(body) // 2]
+            if count % 5 == 2:
+                return 503
+            if count == 3:
+                return bytes([body[0] ^ 1]) + body[1:]
+            return body
+
+        host = self.host(fault)
+        self.assertEqual(self.run_once("faults", host.url), self.reference())
+        self.assertGreater(state["count"], 5)
+
+    def test_a_source_that_is_away_is_waited_for(self):
+        port = ports.claim()
+        self.addCleanup(ports.release, port)
+        first = file_host.FileHost(self.published, port)
+        cluster = self.cluster
+        cluster.start_service()
+        cluster.create_run(self.by_url(first.url))
+        first.close()
+        cluster.start_islands()
+        wait.until("the islands wait for the source", lambda: all(
+            "waiting" in cluster.processes[name].tail(200)
+            for name in ("island-0", "island-1", "island-2")))
+        self.host(port=port)
+        cluster.wait_state(cluster_module.COMPLETED)
+        self.assertEqual(cluster.parameters_sha256(), self.reference())
+
+    def test_islands_of_a_machine_share_a_cache_of_bounded_size(self):
+        host = self.host()
+        cluster = self.cluster
+        cluster.start_service()
+        cluster.create_run(self.by_url(host.url))
+        cache = os.path.join(cluster.directory, "cache")
+        cluster.start_islands(arguments=["--data-cache", cache,
+                                         "--cache-size", "64kB"])
+        cluster.wait_state(cluster_module.COMPLETED)
+        self.assertEqual(cluster.parameters_sha256(), self.reference())
+        left = sum(os.path.getsize(f) for f in glob.glob(
+            os.path.join(cache, "??", "*")))
+        self.assertGreater(left, 0)
+        # Files in use may exceed the size; none is left in use.
+        self.assertLessEqual(left, 64_000 + 3 * 2 * 8_192)
+
+    def test_what_is_wrong_with_the_data_is_said_at_once(self):
+        cluster = self.cluster
+        cluster.start_service()
+        host = self.host()
+        for change, word in (
+                ({"order": None}, "by_file"),
+                ({"path": self.text}, "path"),
+                ({"url": "ftp://x/manifest.json"}, "ftp"),
+                ({"url": host.url + "/nothing.json"}, "nothing.json")):
+            path = cluster.write_run_file(
+                self.by_url(host.url, {"data": change}), "wrong")
+            done = cluster.run_cli("run", "create", path)
+            self.assertNotEqual(done.returncode, 0, change)
+            self.assertIn(word, done.stderr, change)
+
+
+class JourneyTest(gated.GatedTest):
+    """From `ca init` to the export: only the string is passed by hand."""
+
+    def test_a_string_is_all_that_a_volunteer_needs(self):
+        published = os.path.join(self.cluster.directory, "published")
+        processes.run_cli("data", "publish", self.text, "--to",
+                          "file://" + published, "--shard-bytes", "8kB",
+                          check=0)
+        host = file_host.FileHost(published)
+        self.addCleanup(host.close)
+        cluster = self.cluster
+        self.start()
+        values = self.run_values({"data": {
+            "path": None, "validation_fraction": None, "order": "by_file",
+            "url": host.url + "/manifest.json", "data_shard_count": 2},
+            "schedule": {"island_count_min": 2, "min_quorum": 2}})
+        cluster.create_run(values)
+        string = self.token("--uses=2")
+        for index in range(2):
+            cluster.start_volunteer("volunteer-%d" % index, string)
+        cluster.wait_state(cluster_module.COMPLETED)
+        self.assert_rounds_whole(cluster, values)
+        self.assertEqual(cluster.export_sha256(), cluster.parameters_sha256())
+        self.assertGreater(host.served_bytes, 0)
+
+
+if __name__ == "__main__":
+    cases.main()

@@ -1,0 +1,111 @@
+"""A cluster with TLS, a gate, and volunteers that have a join string."""
+
+import glob
+import json
+import os
+
+from harness import certificates
+from harness import client
+from harness import cluster as cluster_module
+from harness import processes
+
+
+class Security:
+    """A CA of `atoll ca init`, and a directory for each program."""
+
+    def __init__(self, directory):
+        self.ca = os.path.join(directory, "ca")
+        self._directory = directory
+        processes.run_cli("ca", "init", "--dir", self.ca, check=0)
+
+    def issue(self, role, name, *arguments):
+        path = os.path.join(self._directory, role + "-" + name)
+        if not os.path.exists(path):
+            listens = role in ("coordinator", "server", "gate")
+            processes.run_cli(
+                "ca", "issue", "--dir", self.ca, "--role", role, "--id", name,
+                "--out", path, *arguments,
+                *(["--host=127.0.0.1"] if listens else []), check=0)
+        return path
+
+    def certificate(self, path):
+        return certificates.Certificate(*(
+            os.path.join(path, f) for f in ("tls.crt", "tls.key", "ca.crt")))
+
+    def flags(self, process):
+        """The TLS flags of a process, for harness/cluster.py."""
+        if process.startswith("volunteer") or process == "gate":
+            return []
+        role = {"cli": "operator", "coordinator": "coordinator"}.get(
+            process, "island" if process.startswith("island") else "server")
+        path = self.issue(role, process)
+        flags = self.certificate(path).flags
+        if role in ("coordinator", "server"):
+            flags = flags + ["--tls-island-ca=" +
+                             os.path.join(path, "island-ca.crt")]
+        return flags
+
+    @property
+    def credentials(self):
+        return self.certificate(self.issue("operator", "test")).credentials
+
+
+class GatedTest(cluster_module.IntegrationTest):
+    """A test whose cluster has a CA, made once for its class."""
+
+    @classmethod
+    def setUpClass(cls):
+        super().setUpClass()
+        cls.security = Security(os.path.join(cls.root, "pki"))
+        cls.gate_dir = cls.security.issue("gate", "g0")
+
+    def setUp(self):
+        super().setUp()
+        self.cluster = self.new_cluster("enrol", self.security)
+
+    def start(self, server_count=2, gate=()):
+        self.cluster.start_coordinator()
+        self.cluster.start_gate(self.gate_dir, arguments=gate)
+        self.cluster.start_servers(server_count)
+
+    def create_run(self, *changes, run_id="run"):
+        values = self.run_values({"schedule": {
+            "island_count_min": 1, "min_quorum": 1}}, *changes)
+        self.cluster.create_run(values, run_id)
+        return values
+
+    def token(self, *arguments, run_id="run"):
+        """A join string."""
+        done = self.cluster.run_cli("token", "create", "--run", run_id,
+                                    *arguments, check=0)
+        self.assertRegex(done.stdout, r"^atoll://127\.0\.0\.1:\d+/%s#atj1_"
+                         r"[a-z0-9]{12}\.[\w-]+\.[\w-]{43}\.[0-9a-f]{8}\n$" %
+                         run_id)
+        return done.stdout.strip()
+
+    def join(self, string, *arguments, state="state", check=None):
+        """Runs `atoll join` to its end; for joins that are refused."""
+        return processes.run_cli(
+            "join", string, "--threads=1", *arguments, check=check,
+            env={"XDG_STATE_HOME": os.path.join(self.cluster.directory,
+                                                state)})
+
+    def audit(self):
+        done = self.cluster.run_cli("audit", "-o", "jsonl", check=0)
+        return [json.loads(line)["data"] for line in done.stdout.splitlines()]
+
+    def actions(self):
+        return [e["action"] for e in self.audit()]
+
+    def enrolled(self, volunteer):
+        """Its certificate and key, as files."""
+        found = glob.glob(os.path.join(
+            self.cluster.directory, volunteer + ".state", "atoll",
+            "enrolments", "*"))
+        self.assertEqual(len(found), 1, found)
+        return self.security.certificate(found[0])
+
+    def caller(self, address, certificate):
+        made = client.Client(address, certificate.credentials)
+        self.addCleanup(made.close)
+        return made
