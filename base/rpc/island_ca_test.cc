@@ -178,6 +178,46 @@ TEST_F(IslandCaTest, RefusesWhateverElseTheIslandCaSigns) {
   }
 }
 
+TEST_F(IslandCaTest, LooksAtTheCallersOwnCertificateWhateverElseIsSent) {
+  const auto server = Start();
+  ASSERT_TRUE(server.ok()) << server.status();
+  for (const std::string& others :
+       {std::string(), service_ca_.cert_pem, root_.cert_pem,
+        service_ca_.cert_pem + island_ca_.cert_pem + root_.cert_pem}) {
+    TlsFiles thief = Issue(island_ca_, "atoll:operator:anna");
+    const TlsMaterial own = ReadTlsFiles(thief).value();
+    thief.cert = Write("thief.crt",
+                       own.cert_pem.substr(
+                           0, own.cert_pem.find("-----END CERTIFICATE-----")) +
+                           "-----END CERTIFICATE-----\n" + others);
+    const auto run = GetRun(**server, thief);
+    EXPECT_EQ(run.status().code(), absl::StatusCode::kUnauthenticated)
+        << others.size() << ": " << run.status();
+  }
+}
+
+TEST_F(IslandCaTest, PromotesNobodyWhenTheIslandCaIsReplaced) {
+  const auto server = Start();
+  ASSERT_TRUE(server.ok()) << server.status();
+  const TlsFiles thief = Issue(island_ca_, "atoll:operator:anna");
+  ChannelOptions options;
+  options.tls = thief;
+  const auto channel = MakeChannel((*server)->address(), options);
+  ASSERT_TRUE(channel.ok()) << channel.status();
+  const auto stub = v1::RunService::NewStub(*channel);
+  const auto call = [&stub] {
+    return Call(*stub, &v1::RunService::Stub::GetRun, v1::GetRunRequest(),
+                CallOptions{absl::Minutes(2), "", "coordinator"})
+        .status()
+        .code();
+  };
+  EXPECT_EQ(call(), absl::StatusCode::kUnauthenticated);
+  Write("island-ca.crt", MakeCa("the next", /*client_only=*/true).cert_pem);
+  // A new connection makes the listener read its files.
+  EXPECT_TRUE(GetRun(**server, Issue(service_ca_, "atoll:operator:ada")).ok());
+  EXPECT_EQ(call(), absl::StatusCode::kUnauthenticated);
+}
+
 TEST_F(IslandCaTest, IsNoServerToAnybodyWhoTrustsTheRoot) {
   RpcServer::Spec spec;
   spec.listener.tls = Issue(island_ca_, "atoll:coordinator:c");

@@ -108,7 +108,7 @@ class Port {
         &pair, 1);
     {
       MutexLock lock(&checked_mutex_);
-      island_ca_pem_ = material->island_ca_pem;
+      trusted_ = material;
       checked_.clear();
     }
     used_ = std::move(material);
@@ -150,15 +150,17 @@ class Port {
   // connection outlives that time, and OpenSSL does not look at it when a
   // session is resumed.
   absl::Status CheckCertificate(const std::string& pem, const Caller& caller,
-                                const std::string& chain_pem,
+                                const std::string& others_pem,
                                 const std::vector<std::string>& uris) {
+    // The peer chooses which other certificates it sends.
+    const std::string chain_pem = absl::StrCat(pem, "\n", others_pem);
     std::string digest(SHA256_DIGEST_LENGTH, '\0');
-    SHA256(reinterpret_cast<const unsigned char*>(pem.data()), pem.size(),
-           reinterpret_cast<unsigned char*>(digest.data()));
-    std::string island_ca_pem;
+    SHA256(reinterpret_cast<const unsigned char*>(chain_pem.data()),
+           chain_pem.size(), reinterpret_cast<unsigned char*>(digest.data()));
+    std::shared_ptr<const TlsMaterial> trusted;
     {
       MutexLock lock(&checked_mutex_);
-      island_ca_pem = island_ca_pem_;
+      trusted = trusted_;
       const auto found = checked_.find(digest);
       if (found != checked_.end()) return At(found->second, absl::Now());
     }
@@ -171,38 +173,42 @@ class Port {
     Checked checked{CheckKeyUse(pem, KeyUse::kClient),
                     ToTime(X509_get0_notAfter(certificate.get()))};
     if (checked.status.ok()) {
-      checked.status = CheckIssuer(pem, chain_pem, island_ca_pem, caller, uris);
+      checked.status = CheckIssuer(chain_pem, *trusted, caller, uris);
     }
     const absl::Status status = At(checked, absl::Now());
     MutexLock lock(&checked_mutex_);
+    if (trusted != trusted_) return status;
     if (checked_.size() >= kRememberedMax) checked_.clear();
     checked_.emplace(std::move(digest), std::move(checked));
     return status;
   }
 
-  // A certificate of the island CA must be an enrolled one. That of an operator's
-  // own CA may name any role, and its URIs are well-formed.
-  static absl::Status CheckIssuer(const std::string& pem,
-                                  const std::string& chain_pem,
-                                  const std::string& island_ca_pem,
+  // A certificate below --tls-ca may name any role. One below the island CA
+  // counts only if it is an enrolled one. gRPC has checked that it is below one
+  // of the two, by any chain that the peer sent.
+  static absl::Status CheckIssuer(const std::string& chain_pem,
+                                  const TlsMaterial& trusted,
                                   const Caller& caller,
                                   const std::vector<std::string>& uris) {
     ASSIGN_OR_RETURN(const RunScope scope,
                      ParseRunScope(uris, caller.role, caller.id));
-    if (island_ca_pem.empty()) return absl::OkStatus();
-    const std::vector<Certificate> chain =
-        ReadCertificates(chain_pem.empty() ? pem : chain_pem);
-    if (!VerifyChain(chain, island_ca_pem, X509_PURPOSE_ANY, std::nullopt)
-             .ok()) {
-      return absl::OkStatus();
-    }
+    if (trusted.island_ca_pem.empty()) return absl::OkStatus();
+    const std::vector<Certificate> chain = ReadCertificates(chain_pem);
+    // Whether a certificate has expired is checked at each call.
+    const auto is_below = [&chain](const std::string& ca_pem) {
+      return VerifyChain(chain, ca_pem, X509_PURPOSE_SSL_CLIENT, std::nullopt)
+          .ok();
+    };
+    if (is_below(trusted.ca_pem)) return absl::OkStatus();
     const bool is_role =
         caller.role == Role::kIsland || caller.role == Role::kReader;
-    if (is_role && scope.enrolled()) return absl::OkStatus();
+    if (is_role && scope.enrolled() && is_below(trusted.island_ca_pem)) {
+      return absl::OkStatus();
+    }
     return absl::UnauthenticatedError(absl::StrCat(
-        "the island CA signed the certificate of ", RoleName(caller.role), " ",
-        caller.id,
-        ", but it may sign only islands and readers of one run"));
+        "the CA in --tls-ca did not sign the certificate of ",
+        RoleName(caller.role), " ", caller.id,
+        ", and the island CA may sign only islands and readers of one run"));
   }
 
   static absl::Status At(const Checked& checked, absl::Time now) {
@@ -220,7 +226,8 @@ class Port {
   std::shared_ptr<const TlsMaterial> used_ ABSL_GUARDED_BY(fetch_mutex_);
 
   Mutex checked_mutex_;
-  std::string island_ca_pem_ ABSL_GUARDED_BY(checked_mutex_);
+  // As used_; what checked_ is about.
+  std::shared_ptr<const TlsMaterial> trusted_ ABSL_GUARDED_BY(checked_mutex_);
   // By the certificate's SHA-256.
   absl::flat_hash_map<std::string, Checked> checked_
       ABSL_GUARDED_BY(checked_mutex_);

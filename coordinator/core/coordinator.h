@@ -143,20 +143,23 @@ class Coordinator : public ServerDirectory {
       const v1::ReportShardsRequest& request, absl::Time now);
 
   // --- Enrolment: errors as enrolment_service.proto has them ------------------
+  //
+  // `clock` is the machine's time, for certificates and expiries; `now` is the
+  // log's.
 
   absl::Status AnnounceGate(const v1::AnnounceGateRequest& request,
                             const Actor& actor, absl::Time now);
   absl::StatusOr<v1::ConsumeTokenResponse> ConsumeToken(
       const v1::ConsumeTokenRequest& request, const Actor& actor,
-      const EnrolmentRandom& random, absl::Time now);
+      const EnrolmentRandom& random, absl::Time clock, absl::Time now);
   absl::StatusOr<v1::CheckTokenResponse> CheckToken(
-      const v1::CheckTokenRequest& request, absl::Time now);
+      const v1::CheckTokenRequest& request, absl::Time clock);
   absl::StatusOr<v1::RenewCertificateResponse> RenewCertificate(
       const v1::RenewCertificateRequest& request, const Actor& actor,
-      const EnrolmentRandom& random, absl::Time now);
+      const EnrolmentRandom& random, absl::Time clock, absl::Time now);
   absl::StatusOr<v1::CreateTokenResponse> CreateToken(
       const v1::CreateTokenRequest& request, const Actor& actor,
-      absl::Time now);
+      absl::Time clock, absl::Time now);
   absl::StatusOr<v1::RevokeTokenResponse> RevokeToken(
       const v1::RevokeTokenRequest& request, const Actor& actor,
       absl::Time now);

@@ -22,6 +22,19 @@ constexpr size_t kPinBytes = 43;
 constexpr size_t kAddressBytesMax = 300;
 constexpr int kDetailBytesMax = 200;
 
+// Whether a merge of the run weighs several contributions.
+bool UsesWeights(const v1::RunSpec& spec) {
+  switch (spec.outer().merge().rule()) {
+    case v1::MERGE_RULE_KIND_TRIMMED_MEAN:
+    case v1::MERGE_RULE_KIND_MEDIAN:
+    case v1::MERGE_RULE_KIND_KRUM:
+    case v1::MERGE_RULE_KIND_MDA:
+      return false;
+    default:
+      return !IsAsync(spec);
+  }
+}
+
 v1::AuditRecord Describe(absl::string_view action, const std::string& run_id,
                          const std::string& subject,
                          const std::string& detail = "") {
@@ -45,8 +58,16 @@ v1::AuditRecord Describe(absl::string_view action,
 }  // namespace
 
 EnrolmentRun Coordinator::DescribeRun(const RunMachine& run) const {
-  return {log_history_.cluster_id(), run.state().run_id(),
-          run.state().run_uid()};
+  const RunState& state = run.state();
+  EnrolmentRun described;
+  described.cluster_id = log_history_.cluster_id();
+  described.run_id = state.run_id();
+  described.run_uid = state.run_uid();
+  described.uses_weights = UsesWeights(state.spec());
+  described.is_member = [&state](const std::string& island_id) {
+    return state.FindMember(island_id) != nullptr;
+  };
+  return described;
 }
 
 std::vector<std::string> Coordinator::ServerAddresses(
@@ -113,15 +134,16 @@ absl::Status Coordinator::AnnounceGate(const v1::AnnounceGateRequest& request,
 
 absl::StatusOr<v1::ConsumeTokenResponse> Coordinator::ConsumeToken(
     const v1::ConsumeTokenRequest& request, const Actor& actor,
-    const EnrolmentRandom& random, absl::Time now) {
+    const EnrolmentRandom& random, absl::Time clock, absl::Time now) {
   RETURN_IF_ERROR(CheckWritable());
   // The token first: a stranger learns of no run without one.
   RETURN_IF_ERROR(enrolments_
                       .Find(request.token_id(), request.token_secret())
                       .status());
   ASSIGN_OR_RETURN(RunMachine* const run, FindRun(request.run_id()));
-  ASSIGN_OR_RETURN(Grant granted, enrolments_.Consume(
-                                      request, DescribeRun(*run), random, now));
+  ASSIGN_OR_RETURN(Grant granted,
+                   enrolments_.Consume(request, DescribeRun(*run), random,
+                                       clock));
   EmitAudited(std::move(granted.records), actor,
               Describe("island.enrol", granted.grant,
                        absl::StrCat("token ", request.token_id())),
@@ -135,11 +157,11 @@ absl::StatusOr<v1::ConsumeTokenResponse> Coordinator::ConsumeToken(
 }
 
 absl::StatusOr<v1::CheckTokenResponse> Coordinator::CheckToken(
-    const v1::CheckTokenRequest& request, absl::Time now) {
+    const v1::CheckTokenRequest& request, absl::Time clock) {
   v1::CheckTokenResponse response;
   ASSIGN_OR_RETURN(*response.mutable_token(),
                    enrolments_.Check(request.token_id(), request.token_secret(),
-                                     request.run_id(), now));
+                                     request.run_id(), clock));
   ASSIGN_OR_RETURN(const RunMachine* const run, FindRun(request.run_id()));
   for (std::string& address : ServerAddresses(*run)) {
     response.add_server_addresses(std::move(address));
@@ -149,9 +171,9 @@ absl::StatusOr<v1::CheckTokenResponse> Coordinator::CheckToken(
 
 absl::StatusOr<v1::RenewCertificateResponse> Coordinator::RenewCertificate(
     const v1::RenewCertificateRequest& request, const Actor& actor,
-    const EnrolmentRandom& random, absl::Time now) {
+    const EnrolmentRandom& random, absl::Time clock, absl::Time now) {
   RETURN_IF_ERROR(CheckWritable());
-  ASSIGN_OR_RETURN(Grant granted, enrolments_.Renew(request, random, now));
+  ASSIGN_OR_RETURN(Grant granted, enrolments_.Renew(request, random, clock));
   EmitAudited(std::move(granted.records), actor,
               Describe("island.renew", granted.grant, ""), now);
   v1::RenewCertificateResponse response;
@@ -167,7 +189,7 @@ absl::StatusOr<v1::RenewCertificateResponse> Coordinator::RenewCertificate(
 
 absl::StatusOr<v1::CreateTokenResponse> Coordinator::CreateToken(
     const v1::CreateTokenRequest& request, const Actor& actor,
-    absl::Time now) {
+    absl::Time clock, absl::Time now) {
   ASSIGN_OR_RETURN(const RunMachine* const run,
                    FindRun(request.token().run_id()));
   RETURN_IF_ERROR(CheckWritable());
@@ -180,7 +202,7 @@ absl::StatusOr<v1::CreateTokenResponse> Coordinator::CreateToken(
                   "see in its log that it reaches this coordinator");
   }
   ASSIGN_OR_RETURN(std::vector<storage::v1::Record> records,
-                   enrolments_.Create(request, DescribeRun(*run), now));
+                   enrolments_.Create(request, DescribeRun(*run), clock));
   const v1::Token& asked = request.token();
   EmitAudited(std::move(records), actor,
               Describe("token.create", asked.run_id(), asked.token_id(),

@@ -1,8 +1,12 @@
 #include <algorithm>
 #include <cstdint>
+#include <string>
+#include <utility>
 #include <vector>
 
+#include "absl/time/clock.h"
 #include "atoll/v1/enrolment_service.grpc.pb.h"
+#include "base/host_port/host_port.h"
 #include "base/random_id/random_id.h"
 #include "base/status/refusal.h"
 #include "base/status/status_macros.h"
@@ -21,7 +25,8 @@ EnrolmentRandom MakeRandom() { return {RandomId(), RandomId()}; }
 
 absl::StatusOr<v1::ListAuditRecordsResponse> ReadAudit(
     const Store& store, const v1::ListAuditRecordsRequest& request) {
-  if (request.page_size() < 0 || request.after_number() < 0) {
+  if (request.page_size() < 0 || request.after_number() < 0 ||
+      request.after_number() == INT64_MAX) {
     return InvalidFields({{"page_size", "must be at least 0"}});
   }
   const int32_t size =
@@ -44,12 +49,16 @@ absl::StatusOr<v1::ListAuditRecordsResponse> ReadAudit(
 
 class EnrolmentServiceImpl : public v1::EnrolmentService::CallbackService {
  public:
-  explicit EnrolmentServiceImpl(EventLoop& loop) : loop_(loop) {}
+  EnrolmentServiceImpl(EventLoop& loop, std::string pin)
+      : loop_(loop), pin_(std::move(pin)) {}
 
   grpc::ServerUnaryReactor* AnnounceGate(
       grpc::CallbackServerContext* context,
       const v1::AnnounceGateRequest* request,
       v1::AnnounceGateResponse* response) override {
+    if (absl::Status status = CheckGate(*request); !status.ok()) {
+      return AnswerError(context, status);
+    }
     return Answer<v1::AnnounceGateResponse>(
         loop_, context, response,
         [=, actor = GetActor(*context)](
@@ -68,7 +77,8 @@ class EnrolmentServiceImpl : public v1::EnrolmentService::CallbackService {
         loop_, context, response,
         [=, actor = GetActor(*context), random = MakeRandom()](
             Coordinator& coordinator, absl::Time now) {
-          return coordinator.ConsumeToken(*request, actor, random, now);
+          return coordinator.ConsumeToken(*request, actor, random, absl::Now(),
+                                          now);
         });
   }
 
@@ -79,7 +89,7 @@ class EnrolmentServiceImpl : public v1::EnrolmentService::CallbackService {
     return Answer<v1::CheckTokenResponse>(
         loop_, context, response,
         [=](Coordinator& coordinator, absl::Time now) {
-          return coordinator.CheckToken(*request, now);
+          return coordinator.CheckToken(*request, absl::Now());
         });
   }
 
@@ -91,7 +101,8 @@ class EnrolmentServiceImpl : public v1::EnrolmentService::CallbackService {
         loop_, context, response,
         [=, actor = GetActor(*context), random = MakeRandom()](
             Coordinator& coordinator, absl::Time now) {
-          return coordinator.RenewCertificate(*request, actor, random, now);
+          return coordinator.RenewCertificate(*request, actor, random,
+                                              absl::Now(), now);
         });
   }
 
@@ -103,7 +114,7 @@ class EnrolmentServiceImpl : public v1::EnrolmentService::CallbackService {
         loop_, context, response,
         [=, actor = GetActor(*context)](Coordinator& coordinator,
                                         absl::Time now) {
-          return coordinator.CreateToken(*request, actor, now);
+          return coordinator.CreateToken(*request, actor, absl::Now(), now);
         });
   }
 
@@ -163,13 +174,27 @@ class EnrolmentServiceImpl : public v1::EnrolmentService::CallbackService {
   }
 
  private:
+  // A gate that shows another root would send strangers to it.
+  absl::Status CheckGate(const v1::AnnounceGateRequest& request) const {
+    if (!ParseHostPort(request.address()).ok()) {
+      return InvalidFields({{"address", "must be host:port"}});
+    }
+    if (pin_.empty() || request.pin() == pin_) return absl::OkStatus();
+    return Refuse(absl::StatusCode::kPermissionDenied, "WRONG_PIN",
+                  absl::StrCat("the gate has the root with pin ",
+                               request.pin().substr(0, 64),
+                               ", the coordinator that with ", pin_));
+  }
+
   EventLoop& loop_;
+  const std::string pin_;
 };
 
 }  // namespace
 
-std::unique_ptr<grpc::Service> MakeEnrolmentService(EventLoop& loop) {
-  return std::make_unique<EnrolmentServiceImpl>(loop);
+std::unique_ptr<grpc::Service> MakeEnrolmentService(EventLoop& loop,
+                                                    std::string pin) {
+  return std::make_unique<EnrolmentServiceImpl>(loop, std::move(pin));
 }
 
 }  // namespace atl::coordinator

@@ -409,12 +409,15 @@ void EventLoop::Publish(const Effects& effects) {
   });
   log_watches_.remove_if([&](const LogWatch& watch) {
     if (watch.sink->done() || end_if_deleted(watch)) return true;
-    if (!effects.changed_runs.contains(watch.run_id)) return false;
+    if (!any_server) return false;
     const absl::StatusOr<RunMachine*> run = coordinator_->FindRun(watch.run_id);
-    if (!run.ok()) {
-      watch.sink->End(run.status());
+    const absl::Status allowed =
+        run.ok() ? watch.check(*coordinator_, **run) : run.status();
+    if (!allowed.ok()) {
+      watch.sink->End(allowed);
       return true;
     }
+    if (!effects.changed_runs.contains(watch.run_id)) return false;
     const RunState& state = (*run)->state();
     watch.sink->OnDurable(state.revision(), state.ended());
     return watch.sink->done();
@@ -493,7 +496,7 @@ void EventLoop::WatchServer(const std::string& server_id, int64_t incarnation,
 
 void EventLoop::WatchLog(const std::string& run_id, int64_t after_revision,
                          std::shared_ptr<RunEventWriter> sink,
-                         RunCheck check) {
+                         RunCheck check, const std::string& reader) {
   using Tail = std::pair<int64_t, bool>;  // Newest revision; ended.
   Post<Tail>(
       [=](Coordinator& coordinator, absl::Time now) -> absl::StatusOr<Tail> {
@@ -509,12 +512,20 @@ void EventLoop::WatchLog(const std::string& run_id, int64_t after_revision,
         return Tail(run->state().revision(), run->state().ended());
       },
       [=, this](absl::StatusOr<Tail> tail) {
+        if (tail.ok() && !reader.empty()) {
+          MakeRoom(log_watches_, spec_.streams_a_caller_max,
+                   [&](const LogWatch& watch) {
+                     return watch.reader == reader;
+                   });
+        }
         if (tail.ok() && log_watches_.size() >= spec_.streams_max) {
           tail = TooManyStreams(spec_.streams_max);
         }
         if (!tail.ok()) return sink->End(tail.status());
         sink->OnDurable(tail->first, tail->second);
-        if (!sink->done()) log_watches_.push_back({run_id, sink});
+        if (!sink->done()) {
+          log_watches_.push_back({run_id, sink, check, reader});
+        }
       });
 }
 

@@ -138,10 +138,11 @@ class EventLoop {
   void WatchServer(const std::string& server_id, int64_t incarnation,
                    std::shared_ptr<PlanSink<v1::ServerPlan>> sink,
                    const v1::LogPosition& log_seen = {});
-  // Errors: as TrainingStateService.WatchRun.
+  // Errors: as TrainingStateService.WatchRun. `reader`: streams of one reader
+  // are limited like those of an island; empty: they are not.
   void WatchLog(const std::string& run_id, int64_t after_revision,
                 std::shared_ptr<RunEventWriter> sink,
-                RunCheck check = AllowAny);
+                RunCheck check = AllowAny, const std::string& reader = "");
 
   const Store& store() const { return *spec_.store; }
 
@@ -163,6 +164,8 @@ class EventLoop {
   struct LogWatch {
     std::string run_id;
     std::shared_ptr<RunEventWriter> sink;
+    RunCheck check;
+    std::string reader;
   };
 
   explicit EventLoop(const Spec& spec) : spec_(spec) {}

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "base/rpc/certificates/public_key.h"
 #include "base/status/annotate.h"
 #include "base/status/status_macros.h"
 #include "coordinator/service/services.h"
@@ -53,7 +54,20 @@ rpc::ListenerOptions MakeListener(const PortPlan& port,
   return options;
 }
 
-std::unique_ptr<grpc::Service> MakeService(ServiceKind kind, EventLoop& loop) {
+// Empty without TLS, or if the certificate's file does not end with its root.
+std::string ReadPin(const rpc::Security& security) {
+  if (security.tls.empty()) return "";
+  const absl::StatusOr<rpc::TlsMaterial> material =
+      rpc::ReadTlsFiles(security.tls);
+  if (!material.ok()) return "";  // The listener says why.
+  const absl::StatusOr<std::string> root = rpc::FindRoot(material->cert_pem);
+  if (!root.ok()) return "";
+  const absl::StatusOr<rpc::PublicKey> key = rpc::ReadPublicKey(*root);
+  return key.ok() ? rpc::ToPin(*key) : "";
+}
+
+std::unique_ptr<grpc::Service> MakeService(ServiceKind kind, EventLoop& loop,
+                                           const std::string& pin) {
   switch (kind) {
     case ServiceKind::kRun:
       return MakeRunService(loop);
@@ -64,7 +78,7 @@ std::unique_ptr<grpc::Service> MakeService(ServiceKind kind, EventLoop& loop) {
     case ServiceKind::kServer:
       return MakeServerService(loop);
     case ServiceKind::kEnrolment:
-      return MakeEnrolmentService(loop);
+      return MakeEnrolmentService(loop, pin);
   }
   return nullptr;
 }
@@ -82,13 +96,14 @@ absl::Status Listeners::Check(const Spec& spec) {
 absl::StatusOr<std::unique_ptr<Listeners>> Listeners::Start(EventLoop& loop,
                                                             const Spec& spec) {
   std::unique_ptr<Listeners> listeners(new Listeners);
+  const std::string pin = ReadPin(spec.security);
   for (const PortPlan& port : PlanPorts(spec)) {
     rpc::RpcServer::Spec server_spec;
     server_spec.listener = MakeListener(port, spec);
     server_spec.memory_bytes_max = kPortMemoryBytesMax;
     server_spec.metrics = spec.metrics;
     for (const ServiceKind kind : port.services) {
-      listeners->services_.push_back(MakeService(kind, loop));
+      listeners->services_.push_back(MakeService(kind, loop, pin));
       server_spec.services.push_back(listeners->services_.back().get());
     }
     absl::StatusOr<std::unique_ptr<rpc::RpcServer>> server =

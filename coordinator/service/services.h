@@ -4,6 +4,7 @@
 #pragma once
 
 #include <memory>
+#include <string>
 
 #include "coordinator/service/event_loop.h"
 #include "grpcpp/impl/service_type.h"
@@ -14,6 +15,9 @@ std::unique_ptr<grpc::Service> MakeRunService(EventLoop& loop);
 std::unique_ptr<grpc::Service> MakeTrainingStateService(EventLoop& loop);
 std::unique_ptr<grpc::Service> MakeIslandService(EventLoop& loop);
 std::unique_ptr<grpc::Service> MakeServerService(EventLoop& loop);
-std::unique_ptr<grpc::Service> MakeEnrolmentService(EventLoop& loop);
+// `pin` names the root of the coordinator's own certificate, which a gate must
+// have too; empty: it is not known.
+std::unique_ptr<grpc::Service> MakeEnrolmentService(EventLoop& loop,
+                                                    std::string pin);
 
 }  // namespace atl::coordinator

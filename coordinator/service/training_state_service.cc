@@ -142,7 +142,9 @@ class TrainingStateServiceImpl
     const absl::StatusOr<rpc::Caller> caller = rpc::GetCaller(*context);
     if (caller.ok()) {
       loop_.WatchLog(request->run_id(), request->after_revision(), writer,
-                     ChecksRunFor(*caller));
+                     ChecksRunFor(*caller),
+                     caller->scope.enrolled() ? rpc::GetCallerName(*context)
+                                              : "");
     } else {
       writer->End(caller.status());
     }

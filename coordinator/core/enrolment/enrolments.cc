@@ -100,6 +100,7 @@ absl::Status CheckUsable(const v1::Token& token, const std::string& run_id,
                      "the operator has revoked the token: ask for a new join "
                      "string");
   }
+  if (is_repeat) return absl::OkStatus();
   if (const absl::Time end = FromProto(token.expire_time()); now >= end) {
     return Forbidden(
         "TOKEN_EXPIRED",
@@ -108,7 +109,7 @@ absl::Status CheckUsable(const v1::Token& token, const std::string& run_id,
             absl::FormatTime(absl::RFC3339_sec, end, absl::UTCTimeZone()),
             ": ask the operator for a new join string"));
   }
-  if (!is_repeat && token.use_count() >= token.use_count_max()) {
+  if (token.use_count() >= token.use_count_max()) {
     return Forbidden(
         "TOKEN_USED",
         absl::StrCat("the token was used ", token.use_count(), " of ",
@@ -155,15 +156,15 @@ void Enrolments::Apply(const storage::v1::Record& record) {
         record.identity_set().grant().identity();
     storage::v1::IdentitySet& set =
         identities_[{identity.run_uid(), identity.name()}];
-    if (record.identity_set().revoked() && !set.revoked()) {
-      ++revoked_counts_[identity.run_uid()];
+    if (record.identity_set().revoked()) {
+      revoked_[identity.run_uid()].insert(identity.name());
     }
     set = record.identity_set();
   } else if (record.has_run_deleted()) {
     const std::string& uid = record.run_deleted().run_uid();
     identities_.erase(identities_.lower_bound({uid, ""}),
                       identities_.lower_bound({uid + '\0', ""}));
-    revoked_counts_.erase(uid);
+    revoked_.erase(uid);
     std::erase_if(tokens_, [&uid](const auto& token) {
       return token.second.token().run_uid() == uid;
     });
@@ -246,6 +247,12 @@ absl::Status Enrolments::CheckName(const EnrolmentRun& run,
                                    const std::string& key_sha256,
                                    absl::Time now) const {
   const auto* const other = FindIdentity(run.run_uid, name);
+  if (other == nullptr && run.is_member(name)) {
+    // Its certificate is an operator's.
+    return Refuse(absl::StatusCode::kAlreadyExists, "NAME_TAKEN",
+                  absl::StrCat("another machine is the island ", name,
+                               " of this run: choose another --island-id"));
+  }
   if (other == nullptr) {
     if (identities_.size() < kIdentitiesMax) return absl::OkStatus();
     return Refuse(absl::StatusCode::kResourceExhausted, "TOO_MANY_IDENTITIES",
@@ -374,6 +381,12 @@ absl::StatusOr<Grant> Enrolments::Renew(
                      "the certificate expired more than 30 days ago: ask the "
                      "operator for a new join string");
   }
+  // A young certificate is granted again: an island that asks in a loop makes no
+  // records, and one whose answer was lost gets it.
+  const absl::Time issued =
+      FromProto(known->grant().begin_time()) + kCertificateBack;
+  const absl::Time end = FromProto(known->grant().end_time());
+  if (now < issued + (end - issued) / 3) return Grant{known->grant(), {}};
   return Extend(*known, request.lifetime(), random, now);
 }
 
@@ -405,6 +418,14 @@ absl::StatusOr<std::vector<storage::v1::Record>> Enrolments::Create(
                      "must be in (0, 1), or 0 for no limit"});
   }
   if (!wrong.empty()) return InvalidFields(wrong);
+  if (share > 0 && !run.uses_weights) {
+    return Refuse(
+        absl::StatusCode::kFailedPrecondition, "NO_WEIGHTS",
+        absl::StrCat("run ", run.run_id,
+                     " does not weigh contributions against each other: its "
+                     "merge rule is unweighted, or it is asynchronous. Leave "
+                     "out --weight-share"));
+  }
   std::vector<storage::v1::Record> records;
   if (const auto old = tokens_.find(asked.token_id()); old != tokens_.end()) {
     if (old->second.secret_sha256() == request.secret_sha256() &&
@@ -464,8 +485,9 @@ absl::StatusOr<std::vector<storage::v1::Record>> Enrolments::RevokeName(
     const EnrolmentRun& run, const std::string& name) const {
   std::vector<storage::v1::Record> records;
   if (IsRevoked(run.run_uid, name)) return records;
-  const auto count = revoked_counts_.find(run.run_uid);
-  if (count != revoked_counts_.end() && count->second >= kRevokedARunMax) {
+  const auto names = revoked_.find(run.run_uid);
+  if (names != revoked_.end() &&
+      static_cast<int64_t>(names->second.size()) >= kRevokedARunMax) {
     return Refuse(absl::StatusCode::kResourceExhausted, "TOO_MANY_REVOKED",
                   absl::StrCat("run ", run.run_id, " has ", kRevokedARunMax,
                                " revoked islands, the most it can: revoke the "
@@ -502,19 +524,15 @@ const storage::v1::IdentitySet* Enrolments::FindIdentity(
 
 bool Enrolments::IsRevoked(const std::string& run_uid,
                            const std::string& name) const {
-  const auto* const identity = FindIdentity(run_uid, name);
-  return identity != nullptr && identity->revoked();
+  const auto names = revoked_.find(run_uid);
+  return names != revoked_.end() && names->second.contains(name);
 }
 
 std::vector<std::string> Enrolments::RevokedNames(
     const std::string& run_uid) const {
-  std::vector<std::string> names;
-  if (!revoked_counts_.contains(run_uid)) return names;
-  for (auto it = identities_.lower_bound({run_uid, ""});
-       it != identities_.end() && it->first.first == run_uid; ++it) {
-    if (it->second.revoked()) names.push_back(it->first.second);
-  }
-  return names;
+  const auto names = revoked_.find(run_uid);
+  if (names == revoked_.end()) return {};
+  return {names->second.begin(), names->second.end()};
 }
 
 std::vector<v1::Token> Enrolments::ListTokens(const std::string& run_id) const {

@@ -8,7 +8,9 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <map>
+#include <set>
 #include <string>
 #include <utility>
 #include <vector>
@@ -37,6 +39,11 @@ struct EnrolmentRun {
   std::string cluster_id;
   std::string run_id;
   std::string run_uid;
+  // False if its merges do not use weights, or have one contribution.
+  bool uses_weights = true;
+  // Whether an island with this id has joined it.
+  std::function<bool(const std::string& island_id)> is_member =
+      [](const std::string&) { return false; };
 };
 
 // Random values for one decision, made by the caller.
@@ -44,6 +51,9 @@ struct EnrolmentRandom {
   std::string serial;       // 32 hex digits.
   std::string name_suffix;  // At least 6 hex digits.
 };
+
+// Times below are the machine's, not those of the log: other machines compare
+// them with their clocks.
 
 // What a decision returns: the answer, and the records to append. No records:
 // the answer was given before.
@@ -122,7 +132,7 @@ class Enrolments {
 
   std::map<std::string, storage::v1::TokenSet> tokens_;  // By token_id.
   std::map<Key, storage::v1::IdentitySet> identities_;
-  std::map<std::string, int64_t> revoked_counts_;  // By run_uid.
+  std::map<std::string, std::set<std::string>> revoked_;  // Names by run_uid.
 };
 
 // True if `name` fits a Token.name_pattern: "" fits all, one "*" any characters.
