@@ -50,7 +50,7 @@ TEST(ValidateDataTest, TakesDataByUrl) {
 }
 
 TEST(ValidateDataTest, RefusesUrlsThatIslandsCannotUseOrThatAreSecrets) {
-  for (const std::string url :
+  for (const std::string& url :
        {std::string("ftp://host/manifest.json"), std::string("manifest.json"),
         std::string("s3://bucket"), std::string("https:///manifest.json"),
         std::string("file://srv/manifest.json"),

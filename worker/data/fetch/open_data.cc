@@ -12,10 +12,10 @@
 #include "absl/time/time.h"
 #include "base/io/files.h"
 #include "base/io/posix_file_system.h"
-#include "base/object_store/file_store.h"
 #include "base/object_store/object_url.h"
+#include "base/object_store/open_object_store.h"
+#include "base/object_store/retrier.h"
 #include "base/obs/log.h"
-#include "base/status/annotate.h"
 #include "base/status/status_macros.h"
 #include "base/sync/mutex.h"
 #include "base/time/clock.h"
@@ -29,6 +29,9 @@ namespace atl::worker {
 namespace {
 
 constexpr absl::Duration kManifestPatience = absl::Hours(1);
+// Short: longer waits are logged here.
+constexpr RetryBudget kRetryBudget = {.attempt_count_max = 5,
+                                      .time_max = absl::Seconds(30)};
 
 // Where the manifest and the files are.
 struct Place {
@@ -145,17 +148,19 @@ absl::StatusOr<std::unique_ptr<DataSet>> OpenLocal(
 StoreOpener MakeStoreOpener(
     std::function<std::optional<std::string>(absl::string_view name)>
         environment) {
-  return OpenStoreOfUrl;
+  return [environment = std::move(environment)](
+             const std::string& url, std::function<bool()> cancelled) {
+    ObjectStoreOptions options;
+    options.environment = environment;
+    options.waiting.cancelled = std::move(cancelled);
+    options.retry_budget = kRetryBudget;
+    return OpenObjectStore(url, options);
+  };
 }
 
 absl::StatusOr<std::unique_ptr<ObjectStore>> OpenStoreOfUrl(
     const std::string& url, std::function<bool()> cancelled) {
-  ASSIGN_OR_RETURN(const ObjectUrl parsed, ParseObjectUrl(url));
-  if (parsed.store == ObjectUrl::Store::kFile) {
-    return MakeFileStore(parsed.path, PosixFileSystem());
-  }
-  return absl::UnimplementedError(
-      absl::StrCat(RedactUrl(url), ": only file:// works yet"));
+  return MakeStoreOpener(nullptr)(url, std::move(cancelled));
 }
 
 absl::StatusOr<ManifestUrl> ParseManifestUrl(const std::string& url) {

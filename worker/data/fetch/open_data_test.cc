@@ -159,7 +159,8 @@ TEST_F(OpenDataTest, RefusesAnotherManifestThanTheRuns) {
 TEST_F(OpenDataTest, RefusesLocalFilesThatChanged) {
   v1::DataSpec local = spec_.data();
   local.set_url(absl::StrCat("file://", root_, "/local/manifest.json"));
-  for (const std::string bad : {"short", std::string(40, 'x').c_str()}) {
+  for (const std::string& bad :
+       std::vector<std::string>{"short", std::string(40, 'x')}) {
     std::ofstream(root_ + "/local/d/f0") << bad;
     const auto data = OpenData(local, {});
     ASSERT_TRUE(data.ok()) << data.status();
@@ -212,7 +213,7 @@ TEST(ParseManifestUrlTest, SplitsOffTheName) {
     EXPECT_EQ(parsed->directory_url, directory);
     EXPECT_EQ(parsed->name, "manifest.json");
   }
-  for (const std::string url :
+  for (const std::string& url :
        {"", "manifest.json", "ftp://host/manifest.json", "https://host",
         "https://host/", "https://host/m.json?sig=secret", "s3://bucket",
         "file://srv/manifest.json", "s3://bucket/a/..", "s3://bucket/a%2f"}) {
