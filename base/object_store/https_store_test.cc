@@ -55,8 +55,8 @@ class HttpsStoreTest : public ::testing::Test {
 
   ServerAnswer Answer(const ServerRequest& request) {
     ++request_count_;
-    if (fault_) {
-      ServerAnswer fault = fault_(request);
+    if (const auto make_fault = fault_) {  // It may replace itself.
+      ServerAnswer fault = make_fault(request);
       if (fault.code != 0) return fault;
     }
     const auto get = [&request](const std::string& name) {
