@@ -345,6 +345,7 @@ void ParameterServer::FollowPlan(std::stop_token stop) {
       {
         MutexLock lock(&mutex_);
         registered_ = false;
+        plan_is_current_ = false;
         if (!stopping_) changed_.WaitWithTimeout(&mutex_, wait);
       }
       wait = std::min(wait * 2, kRefusedWaitMax);
@@ -377,6 +378,10 @@ void ParameterServer::FollowPlan(std::stop_token stop) {
 
 void ParameterServer::TakePlan(const v1::ServerPlan& plan) {
   const absl::Status taken = fence_->Take(plan);
+  {
+    MutexLock lock(&mutex_);
+    plan_is_current_ = taken.ok();
+  }
   if (!taken.ok()) {
     if (logged_plan_ != taken.message()) {
       LOG(ERROR) << "plan " << plan.revision()
@@ -511,8 +516,7 @@ absl::Status ParameterServer::ReportOnce() {
   if (!lease.ok()) return lease.status();
   MutexLock lock(&mutex_);
   if (*lease > absl::ZeroDuration()) lease_ = *lease;
-  // Without a plan stream the plan may be an old one.
-  if (registered_) access_.NoteAnswer(lease_);
+  if (plan_is_current_) access_.NoteAnswer(lease_);
   return absl::OkStatus();
 }
 

@@ -193,6 +193,8 @@ class ParameterServer final : public ShardDirectory {
   int64_t change_count_ ABSL_GUARDED_BY(mutex_) = 0;
   int64_t report_seq_ ABSL_GUARDED_BY(mutex_) = 0;
   bool registered_ ABSL_GUARDED_BY(mutex_) = false;
+  // This registration has brought a plan, and the newest one was taken.
+  bool plan_is_current_ ABSL_GUARDED_BY(mutex_) = false;
   absl::Duration lease_ ABSL_GUARDED_BY(mutex_) = absl::Seconds(15);
   bool draining_ ABSL_GUARDED_BY(mutex_) = false;
   bool stopping_ ABSL_GUARDED_BY(mutex_) = false;

@@ -59,6 +59,8 @@ class StallWatch {
 };
 
 // One request on its way.
+constexpr int64_t kDroppedBytesMax = 1 << 20;
+
 struct Transfer {
   Transfer(CURL* curl, const HttpClientOptions& options,
            absl::string_view context, bool is_cleanup, HttpSink* sink)
@@ -85,6 +87,7 @@ struct Transfer {
   const HttpClientOptions& options;
   HttpSink* const sink;  // May be null.
   StallWatch watch;
+  int64_t body_bytes = 0;  // Handed to us.
   HttpAnswer answer;
   int64_t header_bytes = 0;
   bool is_cut = false;   // The rest of an error's body is not read.
@@ -119,6 +122,7 @@ size_t ReceiveBody(char* bytes, size_t size, size_t count, void* self) {
   long code = 0;
   curl_easy_getinfo(transfer.curl, CURLINFO_RESPONSE_CODE, &code);
   answer.code = static_cast<int>(code);
+  transfer.body_bytes += static_cast<int64_t>(piece.size());
   if (answer.ok() && transfer.sink != nullptr) {
     const absl::Time begin = transfer.options.clock->Now();
     transfer.stopped = (*transfer.sink)(answer, piece);
@@ -145,6 +149,11 @@ int Watch(void* self, curl_off_t, curl_off_t received, curl_off_t,
   const HttpClientOptions& options = transfer.options;
   if (!transfer.is_cleanup && options.cancelled && options.cancelled()) {
     transfer.Stop(absl::CancelledError("cancelled"));
+    return 1;
+  }
+  // libcurl reads and drops the body of a redirect, however long it is.
+  if (received > transfer.body_bytes + kDroppedBytesMax) {
+    transfer.Stop(absl::UnavailableError("a redirect's body does not end"));
     return 1;
   }
   if (transfer.watch.IsStalled(options.clock->Now(), received + sent)) {
@@ -310,8 +319,12 @@ class CurlClient : public HttpClient {
     Set(CURLOPT_SSLVERSION, static_cast<long>(CURL_SSLVERSION_TLSv1_2));
     Set(CURLOPT_CONNECTTIMEOUT_MS,
         static_cast<long>(absl::ToInt64Milliseconds(kConnectTimeout)));
-    // "": not the environment's.
-    Set(CURLOPT_PROXY, request.is_local ? "" : options_.proxy_url.c_str());
+    // "": not the environment's. Plaintext, which is for loopback alone, must
+    // not leave the machine.
+    const bool is_direct =
+        request.is_local || absl::StartsWith(request.url, "http://");
+    Set(CURLOPT_PROXY, is_direct ? "" : options_.proxy_url.c_str());
+    Set(CURLOPT_NOPROXY, "");
     Set(CURLOPT_HTTPPROXYTUNNEL, 1L);
     Set(CURLOPT_SUPPRESS_CONNECT_HEADERS, 1L);
     if (!authorities_.empty()) {

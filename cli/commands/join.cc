@@ -278,6 +278,11 @@ absl::StatusOr<std::optional<Enrolment>> EnrolFor(Context& context,
                     std::cin, ::isatty(STDIN_FILENO) == 1, context.messages(),
                     CallGate, absl::Now()));
   if (!enrolment.has_value()) return enrolment;
+  if (options.place.process_count > 1) {
+    return UsageError("an island of several processes cannot enrol",
+                      "Ask the operator for a certificate: `atoll ca issue "
+                      "--role island`.");
+  }
   const EnrolmentRecord& record = enrolment->record();
   options.address = record.coordinator_address;
   options.run_id = record.run_id;
@@ -297,7 +302,7 @@ absl::StatusOr<worker::IslandProgress> RunEnrolled(
     RETURN_IF_ERROR(renewer.WaitUntilValid(kRenewalPatience, island.stop));
     absl::StatusOr<worker::IslandProgress> end = worker::RunIsland(island);
     if (end.ok() || island.stop.stop_requested() ||
-        !enrolment->HasExpired(absl::Now())) {
+        enrolment->IsValid(absl::Now())) {
       return end;
     }
     LOG(WARNING) << "the certificate expired meanwhile: "

@@ -1,15 +1,23 @@
 #include "cli/enrol/enrolment.h"
 
+#include <fcntl.h>
+#include <sys/file.h>
+
 #include <algorithm>
+#include <cerrno>
 #include <utility>
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
+#include "base/host_port/host_port.h"
 #include "base/io/posix_file_system.h"
+#include "base/io/unique_fd.h"
+#include "base/layout/ids.h"
 #include "base/obs/log.h"
 #include "base/rpc/certificates/authority.h"
 #include "base/rpc/certificates/certificate_request.h"
+#include "base/rpc/certificates/public_key.h"
 #include "base/status/status_macros.h"
 #include "cli/ca/ca_files.h"
 #include "cli/output/error.h"
@@ -45,13 +53,46 @@ absl::StatusOr<std::string> MakeKey(const std::string& directory) {
   return made.key_pem;
 }
 
+// Trusts the gate with nothing but the certificate: of the root it takes the one
+// with the pin, and the name must be an id.
 absl::StatusOr<v1::Enrolled> TakeEnrolled(
-    absl::StatusOr<v1::GateResponse> response) {
+    absl::StatusOr<v1::GateResponse> response, const std::string& pin,
+    const std::string& key_pem) {
   RETURN_IF_ERROR(response.status());
   if (!response->has_enrolled()) {
     return absl::InternalError("the gate's answer has no certificate");
   }
-  return std::move(*response->mutable_enrolled());
+  v1::Enrolled enrolled = std::move(*response->mutable_enrolled());
+  const absl::StatusOr<std::string> root =
+      rpc::FindPinned(enrolled.root_pem(), pin);
+  if (!root.ok()) {
+    return absl::UnauthenticatedError(
+        "the gate's answer has another root than the join string pins: tell "
+        "the operator");
+  }
+  enrolled.set_root_pem(*root);
+  RETURN_IF_ERROR(ValidateId("the gate's name", enrolled.identity().name()));
+  RETURN_IF_ERROR(
+      ParseHostPort(enrolled.coordinator_address()).status());
+  RETURN_IF_ERROR(rpc::CheckKey(enrolled.certificate_chain_pem(), key_pem));
+  return enrolled;
+}
+
+// Held while an enrolment's files are written; two programs may share them.
+absl::StatusOr<UniqueFd> LockDirectory(const std::string& directory) {
+  const std::string path = FileIn(directory, "lock");
+  UniqueFd fd(::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600));
+  if (!fd.valid()) return absl::ErrnoToStatus(errno, path);
+  // A gate answers within seconds, so the other one does not hold it for long.
+  if (::flock(fd.get(), LOCK_EX) != 0) return absl::ErrnoToStatus(errno, path);
+  return fd;
+}
+
+// True for an answer that no later one will change.
+bool IsFinal(const absl::Status& status) {
+  const std::string reason = GetReason(status);
+  return reason == "REVOKED" || reason == "NOT_ENROLLED" ||
+         reason == "TOO_OLD" || reason == "WRONG_PIN";
 }
 
 }  // namespace
@@ -88,6 +129,8 @@ absl::StatusOr<Enrolment> Enrolment::Enrol(const std::string& parent,
                                            absl::Time now) {
   const std::string directory =
       absl::StrCat(parent, "/", join.run_id, ".", join.token_id);
+  RETURN_IF_ERROR(MakePrivateDirectory(directory));
+  ASSIGN_OR_RETURN(const UniqueFd lock, LockDirectory(directory));
   absl::StatusOr<Enrolment> found = Read(directory);
   if (!absl::IsNotFound(found.status())) {
     RETURN_IF_ERROR(found.status());
@@ -96,7 +139,12 @@ absl::StatusOr<Enrolment> Enrolment::Enrol(const std::string& parent,
                                      found->record_.name, ", not as ", name),
                         "Leave out --island-id.");
     }
-    if (now >= found->RenewalTime()) RETURN_IF_ERROR(found->Renew(call));
+    if (now >= found->RenewalTime()) {
+      const absl::Status renewed = found->RenewLocked(call);
+      if (!renewed.ok() && (IsFinal(renewed) || !found->IsValid(now))) {
+        return renewed;
+      }
+    }
     return found;
   }
   ASSIGN_OR_RETURN(const std::string key, MakeKey(directory));
@@ -110,7 +158,8 @@ absl::StatusOr<Enrolment> Enrolment::Enrol(const std::string& parent,
   ASSIGN_OR_RETURN(*enrol.mutable_certificate_request(),
                    rpc::MakeCertificateRequest(key));
   ASSIGN_OR_RETURN(const v1::Enrolled enrolled,
-                   TakeEnrolled(call({join.gate_address, join.pin}, request)));
+                   TakeEnrolled(call({join.gate_address, join.pin}, request),
+                                join.pin, key));
   EnrolmentRecord record;
   record.gate_address = join.gate_address;
   record.pin = join.pin;
@@ -168,20 +217,27 @@ absl::Time Enrolment::RenewalTime() const {
   return issued + (validity->end - issued) * 2 / 3;
 }
 
-bool Enrolment::HasExpired(absl::Time now) const {
+bool Enrolment::IsValid(absl::Time now) const {
   const absl::StatusOr<std::string> cert = ReadFileIn(directory_, kTlsCertFile);
-  return !cert.ok() || !rpc::CheckValidity(*cert, now).ok();
+  return cert.ok() && rpc::CheckValidity(*cert, now).ok();
 }
 
 absl::Status Enrolment::Renew(const GateCall& call) {
-  ASSIGN_OR_RETURN(std::string key, ReadFileIn(directory_, kTlsKeyFile));
+  ASSIGN_OR_RETURN(const UniqueFd lock, LockDirectory(directory_));
+  return RenewLocked(call);
+}
+
+absl::Status Enrolment::RenewLocked(const GateCall& call) {
+  ASSIGN_OR_RETURN(const std::string key,
+                   ReadFileIn(directory_, kTlsKeyFile));
   ASSIGN_OR_RETURN(std::string cert, ReadFileIn(directory_, kTlsCertFile));
   v1::GateRequest request;
   request.mutable_renew();
   ASSIGN_OR_RETURN(const v1::Enrolled enrolled,
-                   TakeEnrolled(call({record_.gate_address, record_.pin,
-                                      std::move(key), std::move(cert)},
-                                     request)));
+                   TakeEnrolled(call({record_.gate_address, record_.pin, key,
+                                      std::move(cert)},
+                                     request),
+                                record_.pin, key));
   return Write(enrolled);
 }
 
@@ -221,6 +277,7 @@ void EnrolmentRenewer::Run() {
         }
       }
       MutexLock lock(&mutex_);
+      ++attempt_count_;
       last_ = renewed;
       changed_.SignalAll();
     } else {
@@ -239,15 +296,19 @@ absl::Status EnrolmentRenewer::WaitUntilValid(absl::Duration patience,
     changed_.SignalAll();
   });
   const absl::Time deadline = absl::Now() + patience;
-  while (enrolment_.HasExpired(absl::Now())) {
+  int64_t attempts_before;
+  {
+    MutexLock lock(&mutex_);
+    attempts_before = attempt_count_;
+  }
+  while (!enrolment_.IsValid(absl::Now())) {
     if (stop.stop_requested()) return absl::CancelledError("stopped");
     MutexLock lock(&mutex_);
-    const bool is_final = absl::IsPermissionDenied(last_) ||
-                          absl::IsNotFound(last_) ||
-                          absl::IsUnauthenticated(last_);
+    const bool is_final = attempt_count_ > attempts_before && IsFinal(last_);
     if (is_final || absl::Now() >= deadline) {
       return last_.ok() ? absl::UnauthenticatedError(
-                              "the certificate has expired and is not renewed")
+                              "the certificate is not valid now and is not "
+                              "renewed; is this machine's clock right?")
                         : last_;
     }
     changed_.WaitWithTimeout(&mutex_, absl::Milliseconds(500));

@@ -3,10 +3,12 @@
 //   tls.crt         the newest certificate
 //   ca.crt          the root that the join string pins
 //   enrolment.json  where to go, and as whom; written last
+//   lock            held while the others are written
 // The join string's secret is not kept.
 
 #pragma once
 
+#include <cstdint>
 #include <functional>
 #include <stop_token>
 #include <string>
@@ -70,8 +72,8 @@ class Enrolment {
   // When the certificate should be renewed: two thirds of its life. InfinitePast
   // if it cannot be read.
   absl::Time RenewalTime() const;
-  // True once the certificate has expired.
-  bool HasExpired(absl::Time now) const;
+  // True if the certificate is valid at `now`.
+  bool IsValid(absl::Time now) const;
   // Gets the next certificate. The files stay as they are on an error.
   absl::Status Renew(const GateCall& call);
 
@@ -80,6 +82,8 @@ class Enrolment {
       : directory_(std::move(directory)), record_(std::move(record)) {}
 
   static absl::StatusOr<Enrolment> Read(const std::string& directory);
+  // Renew, by the holder of the directory's lock.
+  absl::Status RenewLocked(const GateCall& call);
   absl::Status Write(const v1::Enrolled& enrolled);
 
   std::string directory_;
@@ -96,7 +100,7 @@ class EnrolmentRenewer {
   ~EnrolmentRenewer();
 
   // Waits until the certificate is valid, at most `patience`. Errors as the
-  // last attempt to renew; at once if the gate will never grant it.
+  // last attempt to renew; after an attempt, if the gate will never grant it.
   // CANCELLED: `stop` was requested.
   absl::Status WaitUntilValid(absl::Duration patience, std::stop_token stop);
 
@@ -108,7 +112,8 @@ class EnrolmentRenewer {
   Mutex mutex_;
   CondVar changed_;
   bool stopping_ ABSL_GUARDED_BY(mutex_) = false;
-  absl::Status last_ ABSL_GUARDED_BY(mutex_);
+  int64_t attempt_count_ ABSL_GUARDED_BY(mutex_) = 0;
+  absl::Status last_ ABSL_GUARDED_BY(mutex_);  // Of the newest attempt.
   std::thread thread_;
 };
 

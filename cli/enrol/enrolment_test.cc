@@ -12,6 +12,8 @@
 #include "base/io/posix_file_system.h"
 #include "base/rpc/certificates/authority.h"
 #include "base/rpc/certificates/certificate_request.h"
+#include "base/rpc/certificates/public_key.h"
+#include "base/status/refusal.h"
 #include "gtest/gtest.h"
 
 namespace atl::cli {
@@ -59,6 +61,10 @@ class FakeGate {
     };
   }
 
+  std::string pin() const {
+    return rpc::ToPin(rpc::ReadPublicKey(authority_.cert_pem).value());
+  }
+
   absl::Status error;
   absl::Time begin = absl::Now() - absl::Minutes(5);
   absl::Time end = absl::Now() + absl::Hours(24);
@@ -79,7 +85,7 @@ class EnrolmentTest : public ::testing::Test {
                     ->name()) {
     std::filesystem::remove_all(parent_);
     join_ = {"gate.example.org:7402", "spring", "abcdefghijkl",
-             std::string(32, 's'), std::string(43, 'p')};
+             std::string(32, 's'), gate_.pin()};
   }
 
   absl::StatusOr<Enrolment> Enrol(const std::string& name = "") {
@@ -146,7 +152,7 @@ TEST_F(EnrolmentTest, RenewsAtTwoThirdsWithItsCertificate) {
   auto made = Enrol();
   ASSERT_TRUE(made.ok()) << made.status();
   EXPECT_EQ(made->RenewalTime(), now + absl::Hours(16));
-  EXPECT_FALSE(made->HasExpired(absl::Now()));
+  EXPECT_TRUE(made->IsValid(absl::Now()));
   const std::string key = Read(made->tls_files().key);
   const std::string cert = Read(made->tls_files().cert);
   gate_.error = absl::UnavailableError("no network");
@@ -165,20 +171,36 @@ TEST_F(EnrolmentTest, WaitsForTheNextCertificateAfterASleep) {
   gate_.end = absl::Now() - absl::Minutes(1);
   auto made = Enrol();
   ASSERT_TRUE(made.ok()) << made.status();
-  EXPECT_TRUE(made->HasExpired(absl::Now()));
+  EXPECT_FALSE(made->IsValid(absl::Now()));
   gate_.end = absl::Now() + absl::Hours(24);
   EnrolmentRenewer renewer(*made, gate_.AsCall());
   EXPECT_TRUE(renewer.WaitUntilValid(absl::Minutes(2), {}).ok());
-  EXPECT_FALSE(made->HasExpired(absl::Now()));
+  EXPECT_TRUE(made->IsValid(absl::Now()));
 }
 
 TEST_F(EnrolmentTest, GivesUpAtOnceIfItIsRevoked) {
   gate_.end = absl::Now() - absl::Minutes(1);
   auto made = Enrol();
   ASSERT_TRUE(made.ok()) << made.status();
-  gate_.error = absl::PermissionDeniedError("an operator has revoked attic");
+  gate_.error = Refuse(absl::StatusCode::kPermissionDenied, "REVOKED",
+                       "an operator has revoked attic");
   EnrolmentRenewer renewer(*made, gate_.AsCall());
   EXPECT_EQ(renewer.WaitUntilValid(absl::Hours(1), {}), gate_.error);
+}
+
+TEST_F(EnrolmentTest, TrustsNoOtherRootThanThePinned) {
+  join_.pin = std::string(43, 'A');
+  EXPECT_EQ(Enrol().status().code(), absl::StatusCode::kUnauthenticated);
+  EXPECT_FALSE(Enrolment::Open(parent_, "spring").ok());
+}
+
+TEST_F(EnrolmentTest, GoesOnWithAValidCertificateWhileTheGateIsAway) {
+  gate_.begin = absl::Now() - absl::Hours(30);
+  gate_.end = absl::Now() + absl::Hours(1);
+  ASSERT_TRUE(Enrol().ok());
+  gate_.error = absl::UnavailableError("away");
+  EXPECT_TRUE(Enrol().ok());
+  EXPECT_EQ(gate_.requests.size(), 2);
 }
 
 }  // namespace

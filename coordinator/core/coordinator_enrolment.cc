@@ -8,6 +8,7 @@
 #include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
 #include "base/layout/ids.h"
+#include "base/layout/run_timing.h"
 #include "base/status/refusal.h"
 #include "base/status/status_macros.h"
 #include "base/time/proto_time.h"
@@ -31,7 +32,7 @@ bool UsesWeights(const v1::RunSpec& spec) {
     case v1::MERGE_RULE_KIND_MDA:
       return false;
     default:
-      return !IsAsync(spec);
+      return !IsAsync(spec.schedule());
   }
 }
 

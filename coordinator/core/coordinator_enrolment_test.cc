@@ -108,7 +108,7 @@ class CoordinatorEnrolmentTest : public ::testing::Test {
     token.set_weight_share_max(share);
     *token.mutable_expire_time() = ToProto(now_ + absl::Hours(24));
     request.set_secret_sha256(Hash("secret"));
-    auto made = core_->CreateToken(request, kOperator, now_);
+    auto made = core_->CreateToken(request, kOperator, now_, now_);
     Sync();
     return made;
   }
@@ -133,7 +133,7 @@ class CoordinatorEnrolmentTest : public ::testing::Test {
 
   absl::StatusOr<v1::CertificateGrant> Consume(
       const v1::ConsumeTokenRequest& request) {
-    auto response = core_->ConsumeToken(request, kGate, Random(), now_);
+    auto response = core_->ConsumeToken(request, kGate, Random(), now_, now_);
     if (!response.ok()) return response.status();
     return response->grant();
   }
@@ -144,7 +144,7 @@ class CoordinatorEnrolmentTest : public ::testing::Test {
     *request.mutable_identity() = grant.identity();
     request.set_key_sha256(std::string(32, key));
     *request.mutable_lifetime() = ToProto(absl::Hours(24));
-    auto response = core_->RenewCertificate(request, kGate, Random(), now_);
+    auto response = core_->RenewCertificate(request, kGate, Random(), now_, now_);
     if (!response.ok()) return response.status();
     return response->grant();
   }

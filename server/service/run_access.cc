@@ -32,17 +32,18 @@ absl::Status RunAccess::Check(const rpc::Caller& caller,
     return absl::OkStatus();
   }
   MutexLock lock(&mutex_);
+  // First: before the first plan the cluster's id is not known either.
+  if (caller.scope.enrolled() && clock_.Now() >= end_) {
+    return Refuse(absl::StatusCode::kUnavailable, "PLAN_TOO_OLD",
+                  "the server has not heard from its coordinator for too long "
+                  "to know that this certificate still counts: call again");
+  }
   RETURN_IF_ERROR(CheckRunScope(caller.scope, run_id, run_uid, cluster_id_));
   const auto revoked = revoked_.find(run_uid);
   if (revoked != revoked_.end() && revoked->second.contains(caller.id)) {
     return Refuse(absl::StatusCode::kPermissionDenied, "REVOKED",
                   absl::StrCat("an operator has revoked ", caller.id,
                                " in run ", run_id));
-  }
-  if (caller.scope.enrolled() && clock_.Now() >= end_) {
-    return Refuse(absl::StatusCode::kUnavailable, "PLAN_TOO_OLD",
-                  "the server has not heard from its coordinator for too long "
-                  "to know that this certificate still counts: call again");
   }
   return absl::OkStatus();
 }

@@ -51,6 +51,12 @@ TEST_F(RunAccessTest, AdmitsAnEnrolledIslandToItsOwnRunAlone) {
   EXPECT_EQ(Reason(Enrolled("attic", "uid", "other")), "NOT_YOUR_RUN");
 }
 
+TEST_F(RunAccessTest, TellsAnIslandToWaitBeforeTheFirstPlan) {
+  const RunAccess fresh(clock_);
+  const absl::Status status = fresh.Check(Enrolled("attic"), "spring", "uid");
+  EXPECT_EQ(status.code(), absl::StatusCode::kUnavailable) << status;
+}
+
 TEST_F(RunAccessTest, RefusesARevokedNameWhateverItsCertificateIs) {
   EXPECT_EQ(Reason(Enrolled("cellar")), "REVOKED");
   rpc::Caller issued;

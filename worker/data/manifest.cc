@@ -90,11 +90,38 @@ absl::StatusOr<ManifestFile> ReadEntry(const Json& entry) {
   return file;
 }
 
+// Refuses what would take much more memory than its text: deep nesting, and more
+// values than the largest manifest has.
+absl::Status CheckShape(absl::string_view text) {
+  constexpr int kDepthMax = 3;
+  constexpr int64_t kSeparatorsMax = 6 * Manifest::kFilesMax + 100;
+  int depth = 0;
+  int64_t separators = 0;
+  bool in_text = false;
+  for (size_t i = 0; i < text.size(); ++i) {
+    const char c = text[i];
+    if (in_text) {
+      if (c == '\\') ++i;
+      if (c == '"') in_text = false;
+      continue;
+    }
+    if (c == '"') in_text = true;
+    if (c == '[' || c == '{') ++depth;
+    if (c == ']' || c == '}') --depth;
+    if (c == ',') ++separators;
+    if (depth > kDepthMax || separators > kSeparatorsMax) {
+      return Wrong("has other values than a list of shards");
+    }
+  }
+  return absl::OkStatus();
+}
+
 absl::StatusOr<Manifest> ReadManifest(absl::string_view text) {
   if (static_cast<int64_t>(text.size()) > Manifest::kTextBytesMax) {
     return Wrong(
         absl::StrCat("has more than ", Manifest::kTextBytesMax, " bytes"));
   }
+  RETURN_IF_ERROR(CheckShape(text));
   const Json json = Json::parse(text.begin(), text.end(), nullptr,
                                 /*allow_exceptions=*/false);
   if (json.is_discarded()) return Wrong("is not JSON");

@@ -97,6 +97,11 @@ absl::StatusOr<Addresses> Resolve(const HostPort& address,
     resolving->changed.WaitWithTimeout(&resolving->mutex,
                                        std::min(left, kLookInterval));
   }
+  if (resolving->error == EAI_AGAIN) {
+    return absl::UnavailableError(
+        absl::StrCat("no name server answers for \"", address.host,
+                     "\": is there a network?"));
+  }
   if (resolving->error != 0) {
     return absl::NotFoundError(
         absl::StrCat("cannot find the host \"", address.host,

@@ -103,6 +103,11 @@ absl::Status Downloader::Download(const ManifestFile& file, PartFile& part,
     RETURN_IF_ERROR(part.Restart());
     return absl::DataLossError("it is shorter than its manifest says");
   }
+  // A source without ranges: the file is read from its beginning, each time.
+  if (absl::IsUnimplemented(read) && range.offset > 0) {
+    RETURN_IF_ERROR(part.Restart());
+    return absl::UnavailableError(read.message());
+  }
   return read;
 }
 

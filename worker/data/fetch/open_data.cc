@@ -126,8 +126,11 @@ absl::StatusOr<Manifest> FindOrReadManifest(const v1::DataSpec& spec,
                                             ShardCache& cache) {
   if (auto found = FindManifest(cache, spec.fingerprint())) return *found;
   ASSIGN_OR_RETURN(const Manifest manifest, ReadPatiently(url, options));
-  const absl::Status kept = cache.WriteManifestText(
-      ComputeFingerprint(manifest), WriteManifest(manifest));
+  const std::string fingerprint = ComputeFingerprint(manifest);
+  // Another one is refused by the run, and must not fill the disk.
+  if (fingerprint != spec.fingerprint()) return manifest;
+  const absl::Status kept =
+      cache.WriteManifestText(fingerprint, WriteManifest(manifest));
   if (!kept.ok()) LOG(WARNING) << "manifest is not kept: " << kept.message();
   return manifest;
 }

@@ -10,7 +10,10 @@
 #include <utility>
 #include <vector>
 
+#include "absl/strings/ascii.h"
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/strip.h"
 #include "base/io/files.h"
 #include "base/obs/log.h"
 #include "base/status/annotate.h"
@@ -36,6 +39,17 @@ struct Entry {
   timespec last_use = {};
 };
 
+// True for what a cache names its files and parts: nothing else is its own, even
+// in a directory that holds other files.
+bool IsEntryName(absl::string_view directory, absl::string_view file) {
+  absl::ConsumeSuffix(&file, kPartEnd);
+  return directory.size() == 2 && file.size() == 64 &&
+         absl::StartsWith(file, directory) &&
+         std::all_of(file.begin(), file.end(), [](unsigned char c) {
+           return absl::ascii_isdigit(c) || (c >= 'a' && c <= 'f');
+         });
+}
+
 // All files and parts, the least recently used first.
 std::vector<Entry> ListEntries(FileSystem& files,
                                const std::string& directory) {
@@ -46,10 +60,14 @@ std::vector<Entry> ListEntries(FileSystem& files,
     const std::string below = absl::StrCat(directory, "/", name);
     for (const std::string& file :
          files.List(below).value_or(std::vector<std::string>())) {
+      if (!IsEntryName(name, file)) continue;
       Entry entry;
       entry.path = absl::StrCat(below, "/", file);
       struct stat status = {};
-      if (::stat(entry.path.c_str(), &status) != 0) continue;
+      if (::lstat(entry.path.c_str(), &status) != 0 ||
+          !S_ISREG(status.st_mode)) {
+        continue;
+      }
       entry.size_bytes = status.st_size;
       entry.last_use = status.st_mtim;
       entries.push_back(std::move(entry));
