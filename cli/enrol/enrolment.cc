@@ -18,6 +18,7 @@
 #include "base/rpc/certificates/authority.h"
 #include "base/rpc/certificates/certificate_request.h"
 #include "base/rpc/certificates/public_key.h"
+#include "base/status/annotate.h"
 #include "base/status/status_macros.h"
 #include "cli/ca/ca_files.h"
 #include "cli/output/error.h"
@@ -82,9 +83,9 @@ absl::StatusOr<v1::Enrolled> TakeEnrolled(
 absl::StatusOr<UniqueFd> LockDirectory(const std::string& directory) {
   const std::string path = FileIn(directory, "lock");
   UniqueFd fd(::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600));
-  if (!fd.valid()) return absl::ErrnoToStatus(errno, path);
+  if (!fd.valid()) return ErrnoToStatus(errno, path);
   // A gate answers within seconds, so the other one does not hold it for long.
-  if (::flock(fd.get(), LOCK_EX) != 0) return absl::ErrnoToStatus(errno, path);
+  if (::flock(fd.get(), LOCK_EX) != 0) return ErrnoToStatus(errno, path);
   return fd;
 }
 

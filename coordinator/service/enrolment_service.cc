@@ -4,6 +4,7 @@
 #include <utility>
 #include <vector>
 
+#include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "atoll/v1/enrolment_service.grpc.pb.h"
 #include "base/host_port/host_port.h"
