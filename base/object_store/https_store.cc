@@ -80,7 +80,8 @@ class HttpsStore : public ObjectStore {
 
   std::string GetUrl(absl::string_view name) const override {
     return absl::StrCat(url_.origin(),
-                        JoinObjectName(url_.path, PercentEncode(name, true)));
+                        JoinObjectName(url_.path.empty() ? "/" : url_.path,
+                                       PercentEncode(name, true)));
   }
 
  private:

@@ -300,9 +300,11 @@ absl::StatusOr<worker::IslandProgress> RunEnrolled(
   EnrolmentRenewer renewer(*enrolment, CallGate);
   while (true) {
     RETURN_IF_ERROR(renewer.WaitUntilValid(kRenewalPatience, island.stop));
+    const absl::Time certificate_end = enrolment->EndTime();
     absl::StatusOr<worker::IslandProgress> end = worker::RunIsland(island);
-    if (end.ok() || island.stop.stop_requested() ||
-        enrolment->IsValid(absl::Now())) {
+    // The next certificate may be here by now.
+    if (!absl::IsUnauthenticated(end.status()) ||
+        island.stop.stop_requested() || absl::Now() < certificate_end) {
       return end;
     }
     LOG(WARNING) << "the certificate expired meanwhile: "

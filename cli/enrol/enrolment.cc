@@ -218,6 +218,13 @@ absl::Time Enrolment::RenewalTime() const {
   return issued + (validity->end - issued) * 2 / 3;
 }
 
+absl::Time Enrolment::EndTime() const {
+  const absl::StatusOr<std::string> cert = ReadFileIn(directory_, kTlsCertFile);
+  if (!cert.ok()) return absl::InfinitePast();
+  const absl::StatusOr<rpc::CertificateFacts> facts = rpc::ReadFacts(*cert);
+  return facts.ok() ? facts->end : absl::InfinitePast();
+}
+
 bool Enrolment::IsValid(absl::Time now) const {
   const absl::StatusOr<std::string> cert = ReadFileIn(directory_, kTlsCertFile);
   return cert.ok() && rpc::CheckValidity(*cert, now).ok();

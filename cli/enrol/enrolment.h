@@ -72,6 +72,8 @@ class Enrolment {
   // When the certificate should be renewed: two thirds of its life. InfinitePast
   // if it cannot be read.
   absl::Time RenewalTime() const;
+  // When the certificate ends; InfinitePast if it cannot be read.
+  absl::Time EndTime() const;
   // True if the certificate is valid at `now`.
   bool IsValid(absl::Time now) const;
   // Gets the next certificate. The files stay as they are on an error.

@@ -34,6 +34,9 @@ absl::StatusOr<EnrolledCertificate> CheckEnrolledCertificate(
     return Refused(
         "it expired more than 30 days ago; ask for a new join string");
   }
+  if (now < facts->begin) {
+    return Refused("it is not yet valid; is this gate's clock right?");
+  }
   // Its own time is checked above, and the island CA may have been renewed since.
   const absl::Status trusted =
       rpc::VerifyChain(rpc::ReadCertificates(chain_pem), island_ca_pem,

@@ -30,7 +30,8 @@ class DataUrlTest(cluster_module.IntegrationTest):
 
     def by_url(self, url, *changes):
         return self.run_values({"data": {
-            "path": None, "validation_fraction": None, "order": "by_file",
+            "path": None, "validation_fraction": None, "seed": None,
+            "order": "by_file",
             "url": url + "/manifest.json"}}, *changes)
 
     def host(self, fault=None, port=0):
@@ -148,7 +149,8 @@ class JourneyTest(gated.GatedTest):
         cluster = self.cluster
         self.start()
         values = self.run_values({"data": {
-            "path": None, "validation_fraction": None, "order": "by_file",
+            "path": None, "validation_fraction": None, "seed": None,
+            "order": "by_file",
             "url": host.url + "/manifest.json", "data_shard_count": 2},
             "schedule": {"island_count_min": 2, "min_quorum": 2}})
         cluster.create_run(values)

@@ -110,7 +110,8 @@ absl::Status CheckShape(absl::string_view text) {
     if (c == ']' || c == '}') --depth;
     if (c == ',') ++separators;
     if (depth > kDepthMax || separators > kSeparatorsMax) {
-      return Wrong("has other values than a list of shards");
+      return Wrong("is not JSON of a manifest: it nests deeper, or has more "
+                   "values");
     }
   }
   return absl::OkStatus();

@@ -14,6 +14,7 @@
 #include "base/codec/block_run.h"
 #include "base/codec/codec.h"
 #include "base/codec/sha256.h"
+#include "base/features/features.h"
 #include "base/layout/encoded_layout.h"
 #include "base/layout/exchange.h"
 #include "base/layout/init_generator.h"
@@ -274,6 +275,7 @@ MemoryService::MemoryService(const v1::RunSpec& spec)
   server.set_server_id(kServerId);
   server.set_address("memory:1");
   server.set_incarnation(1);
+  server.set_features(ProgramFeatures());
   CHECK_OK(coordinator_.RegisterServer(server, now_).status());
   v1::CreateRunRequest run;
   run.set_run_id(kRunId);
