@@ -98,7 +98,7 @@ class DataUrlTest(cluster_module.IntegrationTest):
         first.close()
         cluster.start_islands()
         wait.until("the islands wait for the source", lambda: all(
-            "waiting" in cluster.processes[name].tail(200)
+            "waits for" in cluster.processes[name].tail(200)
             for name in ("island-0", "island-1", "island-2")))
         self.host(port=port)
         cluster.wait_state(cluster_module.COMPLETED)
