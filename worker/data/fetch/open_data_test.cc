@@ -213,7 +213,7 @@ TEST(ParseManifestUrlTest, SplitsOffTheName) {
     EXPECT_EQ(parsed->directory_url, directory);
     EXPECT_EQ(parsed->name, "manifest.json");
   }
-  for (const std::string& url :
+  for (const char* url :
        {"", "manifest.json", "ftp://host/manifest.json", "https://host",
         "https://host/", "https://host/m.json?sig=secret", "s3://bucket",
         "file://srv/manifest.json", "s3://bucket/a/..", "s3://bucket/a%2f"}) {
