@@ -44,7 +44,7 @@ std::string Show(absl::string_view text) {
       absl::StripAsciiWhitespace(text).substr(0, kServerTextBytesMax));
 }
 
-// What to do about an error. Empty: nothing better than the message.
+// A hint on what to do about an error; empty if there is none.
 std::string GetHint(const HttpAnswer& answer, const ServerError& error) {
   const std::string& code = error.code;
   const std::string region = answer.header("x-amz-bucket-region");

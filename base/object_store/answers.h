@@ -1,4 +1,4 @@
-// What HTTP servers, S3 and STS answer: errors, lists, uploads, credentials.
+// Reads answers of HTTP servers, S3 and STS: errors, lists, credentials.
 // Pure. Thread-safe. Any bytes are safe to parse.
 //
 // Errors of every parser: DATA_LOSS: the text is not such an answer.

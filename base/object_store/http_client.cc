@@ -165,7 +165,7 @@ int Watch(void* self, curl_off_t, curl_off_t received, curl_off_t,
   return 0;
 }
 
-// What libcurl's result means if we did not end the transfer.
+// The error for libcurl's result, if we did not end the transfer.
 absl::Status ToStatus(CURLcode code, absl::string_view text) {
   switch (code) {
     case CURLE_OK:

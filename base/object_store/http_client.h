@@ -75,7 +75,7 @@ class HttpClient {
   // A transfer to a sink ends if it moves less than 1 KiB/s in this time, the
   // sink's time not counted; any other if it moves nothing.
   static constexpr absl::Duration kStallTimeout = absl::Seconds(60);
-  // Of a request without a sink.
+  // Applies to a request without a sink.
   static constexpr absl::Duration kRequestTimeout = absl::Minutes(20);
 
   // INVALID_ARGUMENT: an option is wrong. Others: the CA file cannot be read.

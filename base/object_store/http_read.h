@@ -16,7 +16,7 @@
 
 namespace atl {
 
-// What a store over HTTP sends with.
+// The means by which a store over HTTP sends.
 struct HttpTransport {
   std::unique_ptr<HttpClient> client;
   Retrier retrier;

@@ -14,7 +14,7 @@
 
 namespace atl {
 
-// What a call may spend without progress.
+// The tries and the time that a call may take without progress.
 struct RetryBudget {
   int attempt_count_max = 10;                  // >= 1.
   absl::Duration time_max = absl::Minutes(5);  // Waits end at it.

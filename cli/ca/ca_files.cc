@@ -66,7 +66,7 @@ absl::Status MakePrivateDirectory(const std::string& path) {
   if (::mkdir(path.c_str(), 0700) != 0 && errno != EEXIST) {
     return ErrnoToStatus(errno, absl::StrCat("make directory ", path));
   }
-  // What is written into it must not be lost with it.
+  // A power cut must not lose the directory with its files.
   const std::string parent = ParentDirectory(path);
   RETURN_IF_ERROR(PosixFileSystem().SyncDirectory(parent));
   return PosixFileSystem().SyncDirectory(ParentDirectory(parent));

@@ -27,7 +27,7 @@ struct IssueOptions {
   absl::Duration lifetime;
 };
 
-// What a directory holds.
+// The content of a directory.
 struct IssuedFiles {
   std::string directory;
   std::string common_name;

@@ -13,7 +13,7 @@
 
 namespace atl::cli {
 
-// What the command line says.
+// The flags that concern enrolment.
 struct JoinRequestFlags {
   // "-": the join string is read from `input`. "atoll://...": it is this one.
   // Otherwise a coordinator's address, or empty.

@@ -32,7 +32,7 @@ namespace atl::rpc {
 
 inline constexpr size_t kTlsMessageBytesMax = 16 << 10;
 
-// What the streams of one side share. Thread-safe.
+// The settings that all streams of one side share. Thread-safe.
 class TlsContext {
  public:
   // `cert_pem` is sent as it is, the own certificate first. Its streams ask
@@ -108,7 +108,7 @@ class TlsStream {
   absl::Status ReadAll(char* bytes, size_t size);
   // Calls `step` (1: done) until it is done, and waits in between.
   absl::Status Run(absl::FunctionRef<int()> step);
-  // What ended the connection.
+  // The error that ended the connection.
   absl::Status ReadError() const;
 
   const UniqueFd fd_;
