@@ -106,7 +106,8 @@ Gate::Gate(const Spec& spec)
                     .Help("Requests that the gate has answered, by their "
                           "kind, and by what became of them.")
                     .Register(spec.metrics->registry())),
-      limit_(spec.all_calls, spec.address_calls) {}
+      calls_(spec.all_calls, spec.address_calls),
+      renewals_(spec.all_renewals, spec.name_renewals) {}
 
 std::string Gate::Answer(const std::string& bytes, const Peer& peer) {
   v1::GateRequest request;
@@ -136,15 +137,11 @@ absl::StatusOr<v1::GateResponse> Gate::Decide(const v1::GateRequest& request,
   if (request.body_case() == v1::GateRequest::BODY_NOT_SET) {
     return absl::InvalidArgumentError("the GateRequest asks for nothing");
   }
-  if (!MayCall(peer.limit_key)) {
-    return Refuse(absl::StatusCode::kResourceExhausted, "BUSY",
-                  "too many requests reach the gate; try again in a minute");
-  }
+  if (request.has_renew()) return Renew(peer);
+  RETURN_IF_ERROR(TakeCall(calls_, peer.limit_key));
   switch (request.body_case()) {
     case v1::GateRequest::kEnrol:
       return Enrol(request.enrol());
-    case v1::GateRequest::kRenew:
-      return Renew(peer);
     default:
       return Check(request.check());
   }
@@ -180,6 +177,9 @@ absl::StatusOr<v1::GateResponse> Gate::Renew(const Peer& peer) {
       const EnrolledCertificate present,
       CheckEnrolledCertificate(
           peer.chain_pem, spec_.files->Get()->island_ca.cert_pem, absl::Now()));
+  RETURN_IF_ERROR(TakeCall(renewals_,
+                           absl::StrCat(present.identity.run_uid(), "/",
+                                        present.identity.name())));
   v1::RenewCertificateRequest request;
   *request.mutable_identity() = present.identity;
   request.set_key_sha256(present.key.sha256);
@@ -229,9 +229,11 @@ absl::StatusOr<v1::GateResponse> Gate::Sign(const Response& granted,
   return response;
 }
 
-bool Gate::MayCall(const std::string& limit_key) {
+absl::Status Gate::TakeCall(CallLimit& limit, const std::string& key) {
   MutexLock lock(&mutex_);
-  return limit_.Take(limit_key, spec_.clock->Now());
+  if (limit.Take(key, spec_.clock->Now())) return absl::OkStatus();
+  return Refuse(absl::StatusCode::kResourceExhausted, "BUSY",
+                "too many requests reach the gate; try again in a minute");
 }
 
 }  // namespace atl::coordinator

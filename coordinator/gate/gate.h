@@ -35,6 +35,10 @@ class Gate {
     absl::Duration lifetime = absl::Hours(24);  // Of a certificate.
     CallRate all_calls = {100, 100};
     CallRate address_calls = {5, 20};
+    // Renewals by valid certificates, apart from all others: no stranger may
+    // keep an island from its next certificate.
+    CallRate all_renewals = {100, 100};
+    CallRate name_renewals = {0.2, 5};
   };
 
   // Who asks.
@@ -67,12 +71,16 @@ class Gate {
   template <typename Response>
   absl::StatusOr<v1::GateResponse> Sign(const Response& granted,
                                         const std::string& key_der);
-  bool MayCall(const std::string& limit_key);
+  // BUSY: `limit` permits no call of `key` now.
+  absl::Status TakeCall(CallLimit& limit, const std::string& key)
+      ABSL_LOCKS_EXCLUDED(mutex_);
 
   const Spec spec_;
   prometheus::Family<prometheus::Counter>& requests_;
-  Mutex mutex_;
-  CallLimit limit_ ABSL_GUARDED_BY(mutex_);
+  Mutex mutex_;  // Guards the limits.
+  // Only TakeCall touches them.
+  CallLimit calls_;
+  CallLimit renewals_;
 };
 
 }  // namespace atl::coordinator

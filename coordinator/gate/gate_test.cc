@@ -371,6 +371,19 @@ TEST_F(GateTest, TooManyCallsAreRefusedAtOnce) {
   EXPECT_EQ(coordinator_.call_count(), 2);
 }
 
+TEST_F(GateTest, StrangersCannotUseUpTheRenewals) {
+  gate_spec_.all_calls = {1e-6, 1};
+  gate_spec_.name_renewals = {1e-6, 2};
+  const rpc::KeyAndRequest own = rpc::MakeKeyAndRequest().value();
+  EXPECT_TRUE(Enrol("attic", own.request_der).ok());
+  EXPECT_EQ(GetReason(CheckToken())->reason, "BUSY");
+  const std::string pem =
+      IssueIsland(island_ca_, own.key_pem, now_ + absl::Hours(1));
+  EXPECT_TRUE(Renew(pem, own.key_pem).ok());
+  EXPECT_TRUE(Renew(pem, own.key_pem).ok());
+  EXPECT_EQ(GetReason(Renew(pem, own.key_pem).status())->reason, "BUSY");
+}
+
 // --- Renewal -----------------------------------------------------------------
 
 class GateRenewalTest : public GateTest {
