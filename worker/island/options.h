@@ -115,6 +115,9 @@ struct RunIslandOptions {
   // The wishes of the island's user, to process 0; null: none. Must outlive
   // RunIsland, which is the only listener.
   IslandControl* control = nullptr;
+  // An error if this island must not train the run; called before anything is
+  // created, in process 0. May be empty.
+  std::function<absl::Status(const v1::RunSpec& spec)> check_run;
   // Gets the island's metrics and whether it is ready; null: none. Must outlive
   // RunIsland. Process 0 has metrics of training; the others only tell that
   // they follow it.
