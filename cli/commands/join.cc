@@ -2,6 +2,7 @@
 #include <unistd.h>
 
 #include <cctype>
+#include <filesystem>
 #include <future>
 #include <iostream>
 #include <memory>
@@ -13,6 +14,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "base/failpoint/failpoint.h"
+#include "base/io/unique_fd.h"
 #include "base/metrics/common_metrics.h"
 #include "base/metrics/metrics.h"
 #include "base/metrics/metrics_listener.h"
@@ -209,7 +211,10 @@ void WaitForStop(const std::stop_token& stop) {
 // Enrols, if the command line asks for it, and sets what follows from that.
 absl::StatusOr<std::optional<Enrolment>> EnrolFor(Context& context,
                                                   JoinOptions& options,
-                                                  rpc::Security& security) {
+                                                  rpc::Security& security,
+                                                  const std::stop_token& stop) {
+  ASSIGN_OR_RETURN(const UniqueFd waker, MakeWaker());
+  const std::stop_callback end_call(stop, [&] { SetWaker(waker.get()); });
   JoinRequestFlags flags;
   flags.address = options.address;
   flags.run_id = options.run_id;
@@ -219,7 +224,11 @@ absl::StatusOr<std::optional<Enrolment>> EnrolFor(Context& context,
       std::optional<Enrolment> enrolment,
       FindEnrolment(flags, absl::StrCat(context.state_directory, "/enrolments"),
                     std::cin, ::isatty(STDIN_FILENO) == 1, context.messages(),
-                    CallGate, absl::Now()));
+                    [&](GatePeer peer, const v1::GateRequest& request) {
+                      peer.stop_fd = waker.get();
+                      return CallGate(peer, request);
+                    },
+                    absl::Now()));
   if (!enrolment.has_value()) return enrolment;
   if (options.place.process_count > 1) {
     return UsageError("an island of several processes cannot enrol",
@@ -278,7 +287,8 @@ absl::StatusOr<std::unique_ptr<LocalServer>> StartLocal(
   if (options.place.process_index > 0) return nullptr;
   absl::StatusOr<std::unique_ptr<LocalServer>> server = LocalServer::Start(
       LocalDirectory(context.state_directory),
-      LocalName(options.address, options.run_id, options.island_id),
+      LocalName(std::filesystem::absolute(options.work_directory).string(),
+                options.run_id, options.island_id),
       [&volunteer](const Json& request) { return volunteer.Handle(request); });
   if (absl::IsAlreadyExists(server.status())) {
     return WithHint(
@@ -320,7 +330,7 @@ absl::Status Join(Context& context, JoinOptions options) {
   Interrupt interrupt(say, /*kill_at=*/3);
   rpc::Security security = context.MakeSecurity();
   ASSIGN_OR_RETURN(std::optional<Enrolment> enrolment,
-                   EnrolFor(context, options, security));
+                   EnrolFor(context, options, security, interrupt.first()));
   if (options.service) {
     return InstallService(context, *options.command,
                           {options.run_id, options.work_directory,

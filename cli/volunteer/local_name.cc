@@ -10,10 +10,10 @@ std::string LocalDirectory(absl::string_view state_directory) {
 }
 
 // A hash, because a socket's path is short and three names are long.
-std::string LocalName(absl::string_view coordinator_address,
+std::string LocalName(absl::string_view directory,
                       absl::string_view run_id, absl::string_view island_id) {
   const std::string hash = codec::ToHex(codec::ComputeSha256(
-      absl::StrCat(coordinator_address, "\n", run_id, "\n", island_id)));
+      absl::StrCat(directory, "\n", run_id, "\n", island_id)));
   return absl::StrCat(hash.substr(0, 32), ".sock");
 }
 

@@ -6,12 +6,12 @@ namespace atl::cli {
 namespace {
 
 TEST(LocalNameTest, IsShortAndOneForEachIsland) {
-  const std::string name = LocalName("h:1", "run", "a");
+  const std::string name = LocalName("/d", "run", "a");
   EXPECT_EQ(name.size(), 37);
-  EXPECT_EQ(name, LocalName("h:1", "run", "a"));
-  EXPECT_NE(name, LocalName("h:1", "run", "b"));
-  EXPECT_NE(name, LocalName("h:1", "ru", "na"));
-  EXPECT_NE(name, LocalName("h:2", "run", "a"));
+  EXPECT_EQ(name, LocalName("/d", "run", "a"));
+  EXPECT_NE(name, LocalName("/d", "run", "b"));
+  EXPECT_NE(name, LocalName("/d", "ru", "na"));
+  EXPECT_NE(name, LocalName("/e", "run", "a"));
 }
 
 }  // namespace

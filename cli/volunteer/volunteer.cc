@@ -84,6 +84,11 @@ absl::StatusOr<worker::IslandProgress> Volunteer::Run(
   watcher = std::jthread();
   Look();
   MutexLock lock(&mutex_);
+  // It was stopped before it joined.
+  if (finishing_ && !in_run_ && absl::IsCancelled(end.status()) &&
+      !island.stop.stop_requested()) {
+    end = worker::IslandProgress();
+  }
   if (end.ok()) AddTotals(*end);
   return end;
 }
@@ -98,6 +103,8 @@ absl::StatusOr<worker::IslandProgress> Volunteer::RunOnce(
     MutexLock lock(&mutex_);
     attempt_stop_ = stop;
     hold_begin_ = options_.now();
+    in_run_ = false;
+    if (finishing_) stop.request_stop();
   }
   absl::StatusOr<worker::IslandProgress> end = attempt(once);
   MutexLock lock(&mutex_);
@@ -130,6 +137,7 @@ absl::Status Volunteer::CheckRun(const v1::RunSpec& spec) {
   RETURN_IF_ERROR(CheckLimitsFit(options_.limits, is_strict));
   MutexLock lock(&mutex_);
   run_is_known_ = true;
+  in_run_ = true;
   is_strict_ = is_strict;
   retry_reason_.clear();
   if (decision_.may_train || is_strict) return absl::OkStatus();
@@ -272,6 +280,7 @@ absl::StatusOr<Json> Volunteer::Handle(const Json& request) {
     finishing_ = true;
     paused_until_ = absl::InfinitePast();
     control_.Finish();
+    if (!in_run_) attempt_stop_.request_stop();
   } else if (command != "status") {
     return absl::InvalidArgumentError(
         absl::StrCat("there is no command \"", command, "\""));

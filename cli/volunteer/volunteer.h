@@ -117,6 +117,8 @@ class Volunteer {
   std::string retry_reason_ ABSL_GUARDED_BY(mutex_);  // Not empty: it waits.
   // Of the running attempt; nostopstate: none runs.
   std::stop_source attempt_stop_ ABSL_GUARDED_BY(mutex_){std::nostopstate};
+  // The attempt has read its run, so it hears of a finish by itself.
+  bool in_run_ ABSL_GUARDED_BY(mutex_) = false;
   bool leaves_to_pause_ ABSL_GUARDED_BY(mutex_) = false;
   worker::IslandProgress at_ ABSL_GUARDED_BY(mutex_);      // Without its lists.
   worker::IslandProgress totals_ ABSL_GUARDED_BY(mutex_);  // Earlier attempts.

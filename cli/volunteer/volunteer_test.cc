@@ -173,6 +173,17 @@ TEST_F(VolunteerTest, AFinishIsGivenToTheRunningIsland) {
   EXPECT_EQ(attempt_count_, 1);
 }
 
+TEST_F(VolunteerTest, AFinishEndsAnIslandThatReachesNobody) {
+  const auto end = Run([&](const worker::RunIslandOptions& once)
+                           -> absl::StatusOr<worker::IslandProgress> {
+    EXPECT_FALSE(once.stop.stop_requested());
+    Ask({{"command", "finish"}});
+    EXPECT_TRUE(once.stop.stop_requested());
+    return absl::CancelledError("stopped before the run could be read");
+  });
+  EXPECT_TRUE(end.ok()) << end.status();
+}
+
 TEST_F(VolunteerTest, AnEnrolledIslandIsNeverEndedByAnUnreachableNetwork) {
   const auto attempt = [&](const worker::RunIslandOptions& once)
       -> absl::StatusOr<worker::IslandProgress> {

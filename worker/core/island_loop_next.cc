@@ -78,7 +78,7 @@ std::optional<Action> IslandLoop::NextEnd() const {
     return MakeAction(ActionKind::kLeave, std::string(refused_->message()));
   }
   if (refused_.has_value()) return Finish(*refused_, "refused");
-  if (stop_count_ > 0 && !joined_) {
+  if ((stop_count_ > 0 || finishing_) && !joined_) {
     return Finish(absl::OkStatus(), "stopped before it joined");
   }
   return std::nullopt;

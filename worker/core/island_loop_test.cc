@@ -773,6 +773,11 @@ TEST_F(IslandLoopTest, FinishesAfterTheOutcomeOfTheRoundInProgress) {
   EXPECT_EQ(Trace(), "leave; finish OK");
 }
 
+TEST_F(IslandLoopTest, AFinishBeforeTheJoinEndsIt) {
+  loop_.OnFinish();
+  EXPECT_EQ(Trace(), "finish OK");
+}
+
 TEST_F(IslandLoopTest, AFinishOnHoldGivesTheRoundInProgressUp) {
   Open(0);
   Join();
