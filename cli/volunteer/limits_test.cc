@@ -51,7 +51,7 @@ TEST_F(LimitsTest, ThereMayBeSeveralPartsOfADay) {
 TEST_F(LimitsTest, HoursAreLocalOnDaysWhenTheClockChanges) {
   SetHours("02:30-04:00");
   const Decision spring = DecideAt(At(3, 29, 1, 0));
-  EXPECT_EQ(spring.until, At(3, 29, 3, 30));
+  EXPECT_EQ(spring.until, At(3, 29, 3, 0));
   EXPECT_TRUE(DecideAt(spring.until).may_train);
   SetHours("22:00-07:00");
   EXPECT_EQ(DecideAt(At(3, 28, 12, 0)).until, At(3, 28, 22, 0));

@@ -12,7 +12,9 @@ namespace {
 
 constexpr char kPausedByUser[] = "atoll local pause";
 constexpr absl::Duration kSavePeriod = absl::Seconds(10);
+// Between two attempts of an enrolled island that reaches nobody.
 constexpr absl::Duration kRetryMin = absl::Seconds(5);
+constexpr absl::Duration kRetryMax = absl::Minutes(1);
 // Longer pauses have no end.
 constexpr absl::Duration kPauseMax = absl::Hours(24 * 366);
 constexpr char kPausedBeforeJoin[] = "PAUSED_BEFORE_JOIN";
@@ -61,11 +63,13 @@ absl::StatusOr<worker::IslandProgress> Volunteer::Run(
   });
   std::jthread watcher([this](const std::stop_token& stop) { Watch(stop); });
   absl::StatusOr<worker::IslandProgress> end = worker::IslandProgress();
+  absl::Duration retry = kRetryMin;
   while (WaitUntilAllowed(island.stop)) {
     end = RunOnce(island, attempt);
     bool again = false;
     {
       MutexLock lock(&mutex_);
+      if (in_run_) retry = kRetryMin;
       const bool paused =
           leaves_to_pause_ &&
           (end.ok() || GetReason(end.status()) == kPausedBeforeJoin);
@@ -76,7 +80,9 @@ absl::StatusOr<worker::IslandProgress> Volunteer::Run(
     if (again) continue;
     if (options_.retries && IsAway(end.status()) &&
         !worker::IsProcessLost(end.status()) && !island.stop.stop_requested()) {
-      if (WaitToRetry(end.status(), island.stop)) continue;
+      const absl::Duration wait = retry;
+      retry = std::min(2 * retry, kRetryMax);
+      if (WaitToRetry(end.status(), wait, island.stop)) continue;
       end = worker::IslandProgress();
     }
     break;
@@ -157,11 +163,11 @@ bool Volunteer::WaitUntilAllowed(const std::stop_token& stop) {
   }
 }
 
-bool Volunteer::WaitToRetry(const absl::Status& status,
+bool Volunteer::WaitToRetry(const absl::Status& status, absl::Duration wait,
                             const std::stop_token& stop) {
   LOG(WARNING) << "tries again, for as long as its certificate can be renewed: "
                << status.message();
-  const absl::Time until = options_.now() + kRetryMin;
+  const absl::Time until = options_.now() + wait;
   MutexLock lock(&mutex_);
   retry_reason_ = std::string(status.message());
   while (!stop.stop_requested() && !finishing_) {

@@ -88,7 +88,8 @@ class Volunteer {
   // Waits until training is allowed. False: it was stopped or finished.
   bool WaitUntilAllowed(const std::stop_token& stop);
   // Waits a while after a failed attempt. False as above.
-  bool WaitToRetry(const absl::Status& status, const std::stop_token& stop);
+  bool WaitToRetry(const absl::Status& status, absl::Duration wait,
+                   const std::stop_token& stop);
   void Watch(const std::stop_token& stop);
   void Note(const worker::IslandProgress& at);
   Decision DecideNow(const Facts& facts, absl::Time now)
