@@ -54,6 +54,7 @@ commands=(
   "run cancel" "run delete" "run export" "run import" "run pin" "replay"
   "island list"
   "island remove" "island readmit" "round list" "metrics" "join" "plan"
+  "local status" "local pause" "local resume" "local finish"
   "data tokenize" "data publish" "dev up"
   "dev baseline" "dev report" "eval" "generate" "settings" "version"
 )

@@ -43,6 +43,8 @@ void AddCommands(CLI::App& app, Context& context) {
   AddAudit(app, context);
   AddReplay(app, context);
   AddJoin(app, context);
+  AddLocal(group("local", "Steer the islands that run on this machine"),
+           context);
   AddPlan(app, context);
   CLI::App& data = group("data", "Prepare and publish training data");
   AddDataTokenize(data, context);

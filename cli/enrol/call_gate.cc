@@ -14,6 +14,7 @@ absl::StatusOr<v1::GateResponse> CallGate(const GatePeer& peer,
   options.pin = peer.pin;
   options.key_pem = peer.key_pem;
   options.cert_pem = peer.cert_pem;
+  options.stop_fd = peer.stop_fd;
   ASSIGN_OR_RETURN(const std::unique_ptr<coordinator::GateClient> client,
                    coordinator::GateClient::Make(options));
   return client->Call(request);
