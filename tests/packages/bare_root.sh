@@ -82,6 +82,12 @@ as() {
     --bounding-set -all --no-new-privs)
 }
 
+# install_debs FOLDER
+install_debs() {
+  "${inside[@]}" bash -c "apt-get -qq install -y --no-install-recommends \
+    $1/atoll*.deb" >/dev/null || fail "apt-get install of $1"
+}
+
 # start SERVICE FLAGS: the unit's command, as its user, until it is serving.
 start() {
   local name=$1 flags=$2 command
@@ -106,12 +112,10 @@ start() {
 
 new_root tarball
 tar -C "$root/opt" -xzf "$packages"/atoll-*-linux-x86_64.tar.gz
-atoll=$(cd "$root" && echo /opt/atoll-*/bin/atoll)
-check "$("${inside[@]}" "$atoll" version) from the tarball"
-for library in "$root${atoll%/bin/atoll}"/lib/lib{grpc,ssl,curl,stdc}*; do
-  [[ ! -e $root/usr/lib/x86_64-linux-gnu/${library##*/} ]] ||
-    echo "note: the root has ${library##*/}, too"
-done
+atoll=$(echo "$root"/opt/atoll-*/bin/atoll)
+atoll=${atoll#"$root"}
+version=$("${inside[@]}" "$atoll" version) || fail "the tarball's program"
+check "$version, from the tarball"
 quickstart "$atoll"
 umount --recursive "$root/dev"
 
@@ -122,15 +126,14 @@ cp "$packages"/*.deb "$root/srv"
 "${inside[@]}" apt-get -qq update
 
 # An older version first.
-"${inside[@]}" mkdir /srv/old
+mkdir "$root/srv/old"
 for deb in "$root"/srv/atoll*.deb; do
   rm -rf "$scratch/old"
   dpkg-deb --raw-extract "$deb" "$scratch/old"
   sed -i 's/^Version: .*/Version: 0.0.9/' "$scratch/old/DEBIAN/control"
   dpkg-deb --root-owner-group --build "$scratch/old" "$root/srv/old" >/dev/null
 done
-"${inside[@]}" apt-get -qq install -y --no-install-recommends \
-  $(cd "$root" && echo ./srv/old/*.deb | sed 's#\./srv#/srv#g') >/dev/null
+install_debs /srv/old
 check "version 0.0.9 installs with what apt finds for it"
 
 for name in coordinator server gate; do
@@ -147,7 +150,8 @@ done
   /usr/lib/systemd/system/atoll-{coordinator,server,gate}.service ||
   fail "systemd-analyze verify"
 check "systemd-analyze verify"
-"${inside[@]}" systemd-analyze security --offline=yes --threshold=25 --no-pager \
+"${inside[@]}" systemd-analyze security --offline=yes --threshold=25 \
+  --no-pager \
   /usr/lib/systemd/system/atoll-{coordinator,server,gate}.service |
   grep "Overall" || fail "the units are exposed"
 [[ -z $(find "$root/etc/systemd" -name 'atoll*') ]] || fail "a unit is enabled"
@@ -192,8 +196,7 @@ check "SIGTERM ends them with status 0"
 
 # An upgrade.
 before=$(sha256sum "$root"/etc/atoll/*.env "$root"/etc/atoll/*/*)
-"${inside[@]}" apt-get -qq install -y --no-install-recommends \
-  /srv/atoll_*.deb /srv/atoll-server_*.deb >/dev/null
+install_debs /srv
 [[ $before == $(sha256sum "$root"/etc/atoll/*.env "$root"/etc/atoll/*/*) ]] ||
   fail "the upgrade changed the configuration"
 [[ -n $(ls "$root/var/lib/atoll/coordinator") ]] || fail "the data is gone"
@@ -207,8 +210,7 @@ quickstart /usr/bin/atoll
 [[ -n $(ls "$root/var/lib/atoll/coordinator") ]] || fail "the data is gone"
 [[ ! -e $root/usr/bin/atoll ]] || fail "atoll stays"
 check "purging deletes configuration and keeps data"
-"${inside[@]}" apt-get -qq install -y --no-install-recommends \
-  /srv/atoll_*.deb /srv/atoll-server_*.deb >/dev/null
+install_debs /srv
 has 700 atoll-coordinator:atoll-coordinator /var/lib/atoll/coordinator
 has 2750 root:atoll-gate /etc/atoll/gate
 has 644 root:root /etc/atoll/gate.env
