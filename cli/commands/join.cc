@@ -26,6 +26,7 @@
 #include "cli/commands/commands.h"
 #include "cli/commands/island_reporter.h"
 #include "cli/commands/recipes.h"
+#include "cli/doctor/check_before_join.h"
 #include "cli/enrol/call_gate.h"
 #include "cli/enrol/join_enrolment.h"
 #include "cli/flags/cap_flags.h"
@@ -276,7 +277,8 @@ absl::StatusOr<std::optional<Enrolment>> EnrolFor(Context& context,
       std::optional<Enrolment> enrolment,
       FindEnrolment(flags, absl::StrCat(context.state_directory, "/enrolments"),
                     std::cin, ::isatty(STDIN_FILENO) == 1, context.messages(),
-                    CallGate, absl::Now()));
+                    CheckBeforeJoin(CallGate, context.state_directory),
+                    absl::Now()));
   if (!enrolment.has_value()) return enrolment;
   if (options.place.process_count > 1) {
     return UsageError("an island of several processes cannot enrol",

@@ -201,6 +201,31 @@ TEST_F(CoordinatorEnrolmentTest, GrantsOneCertificateAUseAndKey) {
                           "gate:g0 island.enrol island-000001"));
 }
 
+TEST_F(CoordinatorEnrolmentTest, AHolderOfATokenSeesTheRun) {
+  ASSERT_TRUE(CreateToken().ok());
+  v1::CheckTokenRequest request;
+  request.set_token_id(kTokenId);
+  request.set_token_secret("secret");
+  request.set_run_id("spring");
+  const auto checked = core_->CheckToken(request, now_);
+  ASSERT_TRUE(checked.ok()) << checked.status();
+  const v1::RunSpec& spec = checked->run().spec();
+  EXPECT_EQ(spec.schedule().SerializeAsString(),
+            SimpleSpec().schedule().SerializeAsString());
+  int64_t elements = 0;
+  for (const v1::TensorSpec& tensor : spec.layout().tensors()) {
+    EXPECT_EQ(tensor.name(), "");
+    elements += tensor.shape(0);
+  }
+  EXPECT_EQ(spec.layout().tensors_size(), spec.layout().fragment_count());
+  EXPECT_EQ(elements,
+            RunLayout::Create(SimpleSpec().layout())->element_count());
+  EXPECT_EQ(checked->run().state(), v1::RUN_STATE_STARTING);
+  EXPECT_EQ(checked->token().use_count(), 0);
+  request.set_token_secret("wrong");
+  EXPECT_EQ(Reason(core_->CheckToken(request, now_).status()), "WRONG_TOKEN");
+}
+
 TEST_F(CoordinatorEnrolmentTest, LosesAUseAndItsGrantTogether) {
   ASSERT_TRUE(CreateToken().ok());
   ASSERT_TRUE(Consume(Request()).ok());
