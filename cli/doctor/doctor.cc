@@ -1,5 +1,6 @@
 #include <unistd.h>
 
+#include <algorithm>
 #include <functional>
 #include <iostream>
 #include <memory>
@@ -16,6 +17,7 @@
 #include "cli/doctor/check.h"
 #include "cli/doctor/doctor_command.h"
 #include "cli/doctor/forecast.h"
+#include "cli/doctor/operator_doctor.h"
 #include "cli/doctor/subject.h"
 #include "cli/doctor/volunteer_doctor.h"
 #include "cli/flags/data_cache_flags.h"
@@ -33,6 +35,7 @@ constexpr absl::Duration kSpeedTime = absl::Milliseconds(1500);
 
 struct DoctorOptions {
   SubjectFlags subject;
+  bool of_operator = false;
   DataCacheFlags data_cache;
 };
 
@@ -92,11 +95,40 @@ std::optional<DoctorForecast> Foresee(const VolunteerDoctor& doctor,
   return *forecast;
 }
 
+absl::Status CheckCluster(Context& context, const Interrupt& interrupt,
+                          int stop_fd) {
+  coordinator::OperatorClientOptions options;
+  options.address = context.settings.Get("coordinator");
+  options.channel = context.MakeChannelOptions(rpc::ChannelKind::kControl);
+  options.timeout = std::min(context.settings.timeout(), kRunTimeout);
+  options.stop = interrupt.first();
+  ASSIGN_OR_RETURN(const auto client, coordinator::MakeOperatorClient(options));
+  OperatorDoctor::Spec spec;
+  spec.client = client.get();
+  spec.coordinator_address = options.address;
+  spec.security = context.MakeSecurity();
+  spec.stop_fd = stop_fd;
+  spec.stopped = [token = interrupt.first()] { return token.stop_requested(); };
+  Checks checks = MakeChecks(context.output());
+  OperatorDoctor(spec, checks).Run();
+  if (interrupt.first().stop_requested()) {
+    return absl::CancelledError("stopped before all checks were made");
+  }
+  return PrintResult(context.output(), checks, Json::object(), "");
+}
+
 absl::Status Doctor(Context& context, const DoctorOptions& options) {
   ASSIGN_OR_RETURN(const UniqueFd stop, MakeWaker());
   const Interrupt interrupt;
   const std::stop_callback wake(interrupt.first(),
                                 [&stop] { SetWaker(stop.get()); });
+  if (options.of_operator) {
+    if (!options.subject.address.empty() || !options.subject.run_id.empty()) {
+      return UsageError("--operator checks a cluster, not a run",
+                        "Leave out the join string and --run.");
+    }
+    return CheckCluster(context, interrupt, stop.get());
+  }
   VolunteerDoctor::Spec spec;
   ASSIGN_OR_RETURN(
       spec.gate,
@@ -142,15 +174,19 @@ void AddDoctor(CLI::App& app, Context& context) {
       "the token of a join string keeps its uses. Without a join string or\n"
       "--run: the run in which this machine is enrolled, else this machine\n"
       "alone.\n"
+      "With --operator: the coordinator, its servers and gates, and its runs.\n"
       "Examples:\n"
       "  atoll doctor -                 read a join string, and check it\n"
       "  atoll doctor --run spring      an enrolled machine\n"
-      "  atoll doctor -o json           for scripts");
+      "  atoll doctor -o json           for scripts\n"
+      "  atoll doctor --operator --coordinator 10.0.0.7:7400");
   auto options = std::make_shared<DoctorOptions>();
   command->add_option("address", options->subject.address,
                       "A join string; -: read it");
   command->add_option("--run", options->subject.run_id,
                       "Id of the run in which this machine is enrolled");
+  command->add_flag("--operator", options->of_operator,
+                    "Check the cluster of --coordinator instead");
   AddDataCacheFlags(*command, options->data_cache);
   SetAction(*command, context, Doctor, options);
 }
