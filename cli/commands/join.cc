@@ -28,6 +28,7 @@
 #include "cli/commands/join_result.h"
 #include "cli/commands/join_service.h"
 #include "cli/commands/recipes.h"
+#include "cli/doctor/check_before_join.h"
 #include "cli/enrol/call_gate.h"
 #include "cli/enrol/join_enrolment.h"
 #include "cli/flags/cap_flags.h"
@@ -224,10 +225,12 @@ absl::StatusOr<std::optional<Enrolment>> EnrolFor(Context& context,
       std::optional<Enrolment> enrolment,
       FindEnrolment(flags, absl::StrCat(context.state_directory, "/enrolments"),
                     std::cin, ::isatty(STDIN_FILENO) == 1, context.messages(),
-                    [&](GatePeer peer, const v1::GateRequest& request) {
-                      peer.stop_fd = waker.get();
-                      return CallGate(peer, request);
-                    },
+                    CheckBeforeJoin(
+                        [&](GatePeer peer, const v1::GateRequest& request) {
+                          peer.stop_fd = waker.get();
+                          return CallGate(peer, request);
+                        },
+                        context.state_directory),
                     absl::Now()));
   if (!enrolment.has_value()) return enrolment;
   if (options.place.process_count > 1) {

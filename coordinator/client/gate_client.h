@@ -17,6 +17,7 @@
 #include "absl/time/time.h"
 #include "atoll/v1/enrolment.pb.h"
 #include "base/host_port/host_port.h"
+#include "base/rpc/tls_stream/link_load.h"
 #include "base/rpc/tls_stream/tls_stream.h"
 
 namespace atl::coordinator {
@@ -52,10 +53,21 @@ class GateClient {
   // INTERNAL: the answer is no GateResponse.
   absl::StatusOr<v1::GateResponse> Call(const v1::GateRequest& request) const;
 
+  // The same, but a GateError is an answer too: it has the gate's time.
+  absl::StatusOr<v1::GateResponse> Ask(const v1::GateRequest& request) const;
+
+  // Measures the link, which takes some seconds. Errors as Call;
+  // RESOURCE_EXHAUSTED, BUSY: the gate measures other links now.
+  absl::StatusOr<rpc::LinkLoad> ProbeLink(const v1::LinkProbe& probe) const;
+
  private:
   explicit GateClient(const GateClientOptions& options) : options_(options) {}
 
-  absl::StatusOr<std::string> Exchange(const std::string& request) const;
+  // A stream to the gate, which was checked.
+  absl::StatusOr<std::unique_ptr<rpc::TlsStream>> Connect() const;
+  absl::StatusOr<v1::GateResponse> Exchange(rpc::TlsStream& stream,
+                                            const v1::GateRequest& request) const;
+  absl::StatusOr<v1::GateResponse> Receive(rpc::TlsStream& stream) const;
   absl::Status CheckGate(const std::string& chain_pem) const;
 
   const GateClientOptions options_;
