@@ -122,12 +122,43 @@ readinessProbe:
 - name: data
   {{- toYaml . | nindent 2 }}
 {{- end }}
+{{- with .Values.data.authorities }}
+- name: authorities
+  configMap:
+    name: {{ . }}
+    items:
+      - {key: ca.crt, path: ca-certificates.crt}
+{{- end }}
 {{- end }}
 
+{{/* The programs trust what is in this folder. */}}
 {{- define "atoll.dataMount" -}}
 {{- if .Values.data.volume }}
 - {name: data, mountPath: {{ .Values.data.path }}, readOnly: true}
 {{- end }}
+{{- if .Values.data.authorities }}
+- {name: authorities, mountPath: /etc/ssl/certs, readOnly: true}
+{{- end }}
+{{- end }}
+
+{{/* Variables of a program that reads s3://, beside those of dataEnvFrom. */}}
+{{- define "atoll.dataEnv" -}}
+{{- with .Values.data.endpoint }}
+- {name: AWS_ENDPOINT_URL, value: {{ . | quote }}}
+{{- end }}
+{{- end }}
+
+{{- define "atoll.dataEnvFrom" -}}
+{{- with .Values.data.credentials }}
+envFrom:
+  - secretRef: {name: {{ . }}}
+{{- end }}
+{{- end }}
+
+{{/* Where the data's host listens. */}}
+{{- define "atoll.dataPort" -}}
+{{- $url := .Values.data.endpoint | default .Values.data.url -}}
+{{ regexReplaceAll "^[a-z0-9]+://[^/:]*:?([0-9]*).*$" $url "${1}" | default "443" }}
 {{- end }}
 
 {{/* A volumeClaimTemplate: (dict "name" NAME "size" SIZE "storageClass" CLASS
