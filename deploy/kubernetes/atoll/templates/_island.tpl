@@ -71,8 +71,9 @@ spec:
         - name: POD_INDEX
           valueFrom:
             fieldRef: {fieldPath: "metadata.labels['{{ include "atoll.island.indexLabel" . }}']"}
-        {{- include "atoll.dataEnv" .root | nindent 8 }}
-      {{- include "atoll.dataEnvFrom" .root | nindent 6 }}
+      {{- with include "atoll.dataEnv" .root }}
+      {{- . | nindent 6 }}
+      {{- end }}
       ports:
         - {name: metrics, containerPort: 7490}
         {{- if gt $processes 1 }}

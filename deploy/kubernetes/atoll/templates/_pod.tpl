@@ -141,24 +141,12 @@ readinessProbe:
 {{- end }}
 {{- end }}
 
-{{/* Variables of a program that reads s3://, beside those of dataEnvFrom. */}}
+{{/* More fields of a container that may read s3://. */}}
 {{- define "atoll.dataEnv" -}}
-{{- with .Values.data.endpoint }}
-- {name: AWS_ENDPOINT_URL, value: {{ . | quote }}}
-{{- end }}
-{{- end }}
-
-{{- define "atoll.dataEnvFrom" -}}
 {{- with .Values.data.credentials }}
 envFrom:
   - secretRef: {name: {{ . }}}
 {{- end }}
-{{- end }}
-
-{{/* Where the data's host listens. */}}
-{{- define "atoll.dataPort" -}}
-{{- $url := .Values.data.endpoint | default .Values.data.url -}}
-{{ regexReplaceAll "^[a-z0-9]+://[^/:]*:?([0-9]*).*$" $url "${1}" | default "443" }}
 {{- end }}
 
 {{/* A volumeClaimTemplate: (dict "name" NAME "size" SIZE "storageClass" CLASS
