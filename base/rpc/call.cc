@@ -38,6 +38,7 @@ SlowWatch::~SlowWatch() {
 
 void Prepare(const CallOptions& options, grpc::ClientContext& context) {
   context.set_deadline(absl::ToChronoTime(absl::Now() + options.timeout));
+  context.set_wait_for_ready(options.waits_for_connection);
   if (!options.session.empty()) {
     context.AddMetadata(kSessionMetadata, options.session);
   }

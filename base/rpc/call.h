@@ -31,6 +31,8 @@ inline constexpr absl::Duration kSlowAfter = absl::Seconds(2);
 
 struct CallOptions {
   absl::Duration timeout = absl::Seconds(10);  // > 0.
+  // Without a connection, wait for one until `timeout`, instead of failing.
+  bool waits_for_connection = false;
   std::string session;  // Value of kSessionMetadata; empty for none.
   // Name of the callee for messages: "coordinator 127.0.0.1:7400".
   std::string peer;

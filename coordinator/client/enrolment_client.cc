@@ -63,6 +63,7 @@ class GrpcEnrolmentClient : public EnrolmentClient {
       const Request& request) {
     rpc::CallOptions call;
     call.timeout = options_.timeout;
+    call.waits_for_connection = options_.waits_for_connection;
     call.peer = absl::StrCat("coordinator ", options_.address);
     call.stop = options_.stop;
     return rpc::Call(*v1::EnrolmentService::NewStub(dialer_->channel()), method,

@@ -52,6 +52,9 @@ struct EnrolmentClientOptions {
   std::string address;                         // host:port
   rpc::ChannelOptions channel;                 // kControl.
   absl::Duration timeout = absl::Seconds(10);  // Of every call.
+  // Without a connection a call waits for one, instead of failing at once.
+  // gRPC connects only during calls, so a client with few calls needs it.
+  bool waits_for_connection = false;
   std::stop_token stop;  // Once requested, calls end at once.
 };
 

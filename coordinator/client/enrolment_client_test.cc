@@ -137,6 +137,16 @@ TEST_F(EnrolmentClientTest, NamesACoordinatorThatIsAway) {
   EXPECT_TRUE(absl::StrContains(status.message(), options_.address)) << status;
 }
 
+TEST_F(EnrolmentClientTest, ACallThatWaitsForAConnectionDoesNotFailAtOnce) {
+  server_.reset();
+  options_.waits_for_connection = true;
+  options_.timeout = absl::Milliseconds(50);
+  const absl::Status status =
+      (*MakeEnrolmentClient(options_))->AnnounceGate({}).status();
+  EXPECT_EQ(status.code(), absl::StatusCode::kDeadlineExceeded);
+  EXPECT_TRUE(absl::StrContains(status.message(), options_.address)) << status;
+}
+
 TEST_F(EnrolmentClientTest, ACallEndsAtItsDeadline) {
   service_.silent = true;
   options_.timeout = absl::Milliseconds(50);

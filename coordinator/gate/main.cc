@@ -114,6 +114,7 @@ EnrolmentClientOptions MakeClientOptions(const Flags& flags,
   if (!flags.insecure) options.channel.tls = flags.tls;
   options.channel.insecure = flags.insecure;
   options.timeout = kCallMax;
+  options.waits_for_connection = true;
   options.stop = std::move(stop);
   return options;
 }

@@ -293,7 +293,46 @@ def name_that_does_not_resolve(d):
 
 
 def port_that_is_not_served(d):
-  _replace(_container(d, 'atoll-cpu')['args'], ':7400', ':7402')
+  _replace(_container(d, 'atoll-cpu')['args'], ':7402', ':7403')
+
+
+def islands_at_the_operators_port(d):
+  _replace(_container(d, 'atoll-cpu')['args'], ':7402', ':7400')
+
+
+def policy_that_stops_islands(d):
+  _spec(d, 'atoll-island', 'NetworkPolicy')['egress'][0]['ports'][0][
+      'port'] = 'grpc'
+
+
+def coordinator_that_admits_no_server(d):
+  del _spec(d, 'atoll-coordinator', 'NetworkPolicy')['ingress'][0]['from'][0]
+
+
+def gate_at_a_port_that_nobody_is_told(d):
+  _spec(d, 'atoll-gate-public', 'Service')['ports'][0]['port'] = 7402
+
+
+def server_at_a_port_that_nobody_is_told(d):
+  _spec(d, 'atoll-server-1', 'Service')['ports'][0]['port'] = 7401
+
+
+def policy_that_stops_data(d):
+  _spec(d, 'atoll-island', 'NetworkPolicy')['egress'][-1]['ports'][0][
+      'port'] = 80
+
+
+def data_by_url_and_by_path(d):
+  _container(d, 'atoll-cpu')['args'].append('--data=/data')
+
+
+def keys_that_nothing_makes(d):
+  _container(d, 'atoll-cpu')['envFrom'] = [{'secretRef': {'name': 'keys'}}]
+
+
+def cache_on_no_volume(d):
+  _replace(_container(d, 'atoll-cpu')['args'], '--data-cache=/var/cache/atoll',
+           '--data-cache=/var/cache')
 
 
 def name_outside_of_the_certificate(d):
@@ -303,13 +342,12 @@ def name_outside_of_the_certificate(d):
 
 def gate_outside_of_its_certificate(d):
   _replace(_container(d, 'atoll-gate', 'Deployment')['args'],
-           '--advertise=atoll-gate.', '--advertise=atoll-server.')
+           '--advertise=join.', '--advertise=joins.')
 
 
 def coordinator_outside_of_its_certificate(d):
   _replace(_container(d, 'atoll-gate', 'Deployment')['args'],
-           '--island-coordinator=atoll-coordinator.',
-           '--island-coordinator=atoll-server.')
+           '--island-coordinator=c.', '--island-coordinator=d.')
 
 
 def gate_without_the_island_ca(d):
@@ -357,6 +395,7 @@ FAULTS = [
     ('references', secret_that_nothing_makes),
     ('references', account_that_is_missing),
     ('references', certificate_that_is_not_issued),
+    ('references', keys_that_nothing_makes),
     ('arguments', unknown_flag),
     ('arguments', flag_of_another_command),
     ('arguments', unknown_command),
@@ -366,6 +405,7 @@ FAULTS = [
     ('paths', certificate_of_another_pod),
     ('paths', gate_without_the_island_ca),
     ('paths', no_island_ca_for_a_server),
+    ('paths', cache_on_no_volume),
     ('budgets', budget_of_no_pod),
     ('budgets', budget_that_stops_drains),
     ('budgets', budget_that_keeps_no_gate),
@@ -380,6 +420,13 @@ FAULTS = [
     ('network', policy_of_no_pod),
     ('network', policy_of_an_unknown_port),
     ('network', nothing_denied),
+    ('dials', islands_at_the_operators_port),
+    ('dials', policy_that_stops_islands),
+    ('dials', coordinator_that_admits_no_server),
+    ('outside', gate_at_a_port_that_nobody_is_told),
+    ('outside', server_at_a_port_that_nobody_is_told),
+    ('data', policy_that_stops_data),
+    ('data', data_by_url_and_by_path),
     ('monitors', monitor_of_an_unknown_port),
     ('names', other_namespace),
     ('jobs', job_without_restart_policy),

@@ -114,7 +114,7 @@ class GateTest(unittest.TestCase):
   def test_strangers_and_islands_are_told_outer_addresses(self):
     for kind, gate, coordinator in (
         ('NodePort', 'join.example.org:30401', 'c.example.org:30400'),
-        ('LoadBalancer', 'join.example.org:7402', 'c.example.org:7402'),
+        ('LoadBalancer', 'join.example.org:443', 'c.example.org:443'),
         ('TLSRoute', 'join.example.org:443', 'c.example.org:443')):
       flags = _flags(self.rendered(kind), 'Deployment', 'atoll-gate')
       self.assertEqual(gate, flags['--advertise'])

@@ -45,6 +45,11 @@ _SIDECAR = {
     'volumeMounts': [{'name': 'work', 'mountPath': '/state'}]
 }
 
+BY_URL = {'url': 'https://data.example.org:8443/text/manifest.json',
+          'port': 8443, 'authorities': 'data-ca'}
+BUCKET = {'url': 's3://corpus/tokens/manifest.json', 'credentials': 'bucket'}
+
+
 def gate(kind, **more):
   """Everything that islands outside need, with addresses of one kind."""
   values = exposed(kind, '192.0.2.7' if kind == 'NodePort' else
@@ -131,6 +136,20 @@ VALUES = {
                  'volume': {'persistentVolumeClaim': {'claimName': 'corpus'}}},
         'islands': [island()]
     },
+    'data by URL': {'data': BY_URL, 'islands': [
+        island(), island('StatefulSet', name='s', processes=2)]},
+    'data in a bucket': {'data': BUCKET, 'dataCache': {'size': '1Ti'},
+                         'islands': [island()]},
+    'data by URL of a run file': {
+        'data': {'url': 'https://data.example.org/manifest.json'},
+        'run': {'preset': '', 'file': 'preset = "eager"\n[data]\nurl = "https:'
+                '//data.example.org/manifest.json"\norder = "by_file"\n'}
+    },
+    'data by URL and volunteers': dict(gate('NodePort'), data=BY_URL),
+    'load balancers at other ports': dict(
+        gate('LoadBalancer'),
+        coordinator={'expose': {'type': 'LoadBalancer', 'port': 7402,
+                                'address': 'c.example.org'}}),
     'monitoring': {
         'metrics': {'serviceMonitor': {'enabled': True, 'labels': {'a': 'b'}},
                     'prometheusRule': {'enabled': True, 'labels': {'a': 'b'}},
@@ -164,7 +183,7 @@ VALUES = {
 GIVEN = {('PersistentVolumeClaim', 'corpus')} | {
     ('Secret', 'own-%s-tls' % name)
     for name in ('coordinator', 'server-0', 'server-1', 'operator', 'gate')
-}
+} | {('ConfigMap', 'data-ca'), ('Secret', 'bucket')}
 
 # {name: (values, a word of the message)}
 REFUSED = {
@@ -243,6 +262,23 @@ REFUSED = {
     'an island outside with the name of the CA': (
         {'tls': {'islands': ['ca']}}, 'islands'),
     'a path that is not absolute': ({'data': {'path': 'data'}}, 'path'),
+    'a URL and a volume': (
+        {'data': dict(BY_URL, volume={'configMap': {'name': 'a'}})},
+        'exclude each other'),
+    'a URL in plaintext': (
+        {'data': {'url': 'http://data.example.org/manifest.json'}}, 'url'),
+    'a URL that is no manifest\'s': (
+        {'data': {'url': 'https://data.example.org'}}, 'url'),
+    'a port that is not the URL\'s': (
+        {'data': dict(BY_URL, port=443)}, 'data.port is 443'),
+    'keys without a bucket': (
+        {'data': dict(BY_URL, credentials='bucket')}, 'data.credentials'),
+    'authorities without a URL': (
+        {'data': {'authorities': 'data-ca'}}, 'data.authorities'),
+    'a run file with another URL': (
+        {'data': BY_URL, 'run': {'preset': '', 'file': 'preset = "eager"\n'}},
+        'another url'),
+    'a cache without a unit': ({'dataCache': {'size': '20'}}, 'size'),
     'a volume on the host': (
         {'data': {'volume': {'hostPath': {'path': '/data'}}}}, 'hostPath'),
 }

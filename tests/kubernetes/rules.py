@@ -205,6 +205,10 @@ def _references(workload):
                         ('configMapKeyRef', 'ConfigMap')):
         if key in variable.get('valueFrom', {}):
           yield kind, variable['valueFrom'][key]['name']
+    for source in container.get('envFrom', []):
+      for key, kind in (('secretRef', 'Secret'), ('configMapRef', 'ConfigMap')):
+        if key in source:
+          yield kind, source[key]['name']
 
 
 def references(all_, _):
@@ -264,7 +268,7 @@ def _projected(workload):
   return files
 
 
-_WRITTEN = ('--data-dir', '--dir', '--work-dir', '--out')
+_WRITTEN = ('--data-dir', '--dir', '--work-dir', '--out', '--data-cache')
 _READ = ('--tls-cert', '--tls-key', '--tls-ca', '--tls-island-ca', '--existing',
          '--from')
 # What `atoll ca issue --role gate` writes.
@@ -391,6 +395,96 @@ def network(all_, _):
         yield m.title(workload), 'no policy denies it by default'
 
 
+def _dialled(all_, container):
+  """Yields (word, Service, its port) of what a program dials by a name."""
+  for word in container.get('args', []):
+    match = re.search(r'([a-z0-9-]+)\.[a-z0-9-]+\.svc\.[a-z.]+:(\d+)$', word)
+    service = match and all_.find('Service', match.group(1))
+    if not service or word.startswith(('--advertise', '--island-coordinator')):
+      continue
+    for port in service['spec']['ports']:
+      if port['port'] == int(match.group(2)):
+        yield word, service, port
+
+
+def _admits(all_, workload, way, other, port):
+  """Whether the policies of `workload` let `other` through at a named port."""
+  side = {'ingress': 'from', 'egress': 'to'}[way]
+  for policy in all_.of('NetworkPolicy'):
+    if workload not in all_.selected(
+        policy['spec']['podSelector'].get('matchLabels', {})):
+      continue
+    for rule in policy['spec'].get(way, []):
+      peers = [p.get('podSelector', {}).get('matchLabels') for p in rule.get(
+          side, [])]
+      numbers = [p['port'] for p in rule.get('ports', [])]
+      if (not peers or any(p and other in all_.selected(p) for p in peers)) and (
+          not numbers or port in numbers):
+        return True
+  return False
+
+
+def dials(all_, _):
+  """Who dials a name gets through, and at a port that serves it."""
+  for workload, container, where in _each_container(all_):
+    for word, service, port in _dialled(all_, container):
+      name = port.get('targetPort')
+      for target in all_.selected(service['spec']['selector']):
+        if all_.of('NetworkPolicy') and not (
+            _admits(all_, workload, 'egress', target, name) and
+            _admits(all_, target, 'ingress', workload, name)):
+          yield where, '%s: policies stop it' % word
+        flags = m.flag_values(m.containers(target)[0])
+        listen = flags.get('--island-listen', flags.get('--listen', ''))
+        if container.get('args', [''])[0] == 'join' and word == container[
+            'args'][1] and not listen.endswith(':%s' % m.ports(target).get(name)):
+          yield where, '%s is not the port for islands, %s' % (word, listen)
+
+
+def _told(all_):
+  """The ports outside that the programs' flags name."""
+  for workload, container, _ in _each_container(all_):
+    for flag in ('--advertise', '--island-coordinator'):
+      port = m.flag_values(container).get(flag, '').rpartition(':')[2]
+      first = re.fullmatch(r'\{ordinal\+(\d+)\}', port)
+      for ordinal in range(m.replicas(workload)):
+        if first:
+          yield int(first.group(1)) + ordinal
+      if port.isdigit():
+        yield int(port)
+
+
+def outside(all_, _):
+  """Strangers and islands outside are told ports that are there."""
+  told = set(_told(all_))
+  gates = all_.of('Deployment')
+  for service in all_.of('Service'):
+    key = {'NodePort': 'nodePort', 'LoadBalancer': 'port'}.get(
+        service['spec'].get('type'))
+    if not key or service['metadata']['name'].endswith('-islands') and not gates:
+      continue  # Whoever makes the islands' certificates tells them.
+    for port in service['spec']['ports']:
+      if port[key] not in told:
+        yield m.title(service), 'nobody is told port %s' % port[key]
+
+
+def data(all_, _):
+  """The host of data by URL can be reached by all that read it, inside."""
+  for file in all_.of('ConfigMap'):
+    match = re.search(r'^url = "(?:https|s3)://[^/:]+:?(\d*)',
+                      file.get('data', {}).get('run.toml', ''), re.M)
+    if not match or not all_.of('NetworkPolicy'):
+      continue
+    for workload, container, where in _each_container(all_):
+      reads = (container.get('args', [''])[0] == 'join' or
+               container.get('args', [])[:2] == ['run', 'create'])
+      if reads and not _admits(all_, workload, 'egress', None,
+                               int(match.group(1) or 443)):
+        yield where, 'policies stop what it reads'
+      if reads and '--data' in m.flag_values(container):
+        yield where, '--data, and the run has a URL'
+
+
 def monitors(all_, _):
   for monitor in all_.of('ServiceMonitor', 'PodMonitor'):
     labels = monitor['spec']['selector']['matchLabels']
@@ -504,8 +598,8 @@ def addresses(all_, _):
 ALL = [
     limits, probes, read_only_root, non_root, capabilities, seccomp, host,
     images, selectors, services, volumes, references, arguments, variables,
-    paths, budgets, tokens, island_ca, network, monitors, names, jobs, grace,
-    addresses
+    paths, budgets, tokens, island_ca, network, dials, outside, data, monitors,
+    names, jobs, grace, addresses
 ]
 
 

@@ -10,11 +10,14 @@ sys.path[:0] = [_HERE, os.path.join(_HERE, '../integration')]
 from harness import cases  # pylint: disable=wrong-import-position
 import chart  # pylint: disable=wrong-import-position
 import faults  # pylint: disable=wrong-import-position
+import matrix  # pylint: disable=wrong-import-position
 import rules  # pylint: disable=wrong-import-position
 
 # With all that the quickstart lacks.
-_MORE = {'metrics': {'serviceMonitor': {'enabled': True}},
-         'gate': {'enabled': True}}
+_MORE = dict(matrix.gate('LoadBalancer'),
+             metrics={'serviceMonitor': {'enabled': True}},
+             data=matrix.BY_URL, run={'preset': 'laptop', 'file': ''})
+del _MORE['islands']  # The quickstart's islands stay.
 
 
 def quickstart():
@@ -28,10 +31,10 @@ class FaultsTest(unittest.TestCase):
     cls.helps = chart.helps()
 
   def rules_that_find(self, documents):
-    return {v.rule for v in rules.check(documents, self.helps)}
+    return {v.rule for v in rules.check(documents, self.helps, matrix.GIVEN)}
 
   def test_without_a_fault_no_rule_finds_one(self):
-    self.assertEqual([], rules.check(quickstart(), self.helps))
+    self.assertEqual([], rules.check(quickstart(), self.helps, matrix.GIVEN))
 
   def test_each_rule_has_a_fault(self):
     self.assertEqual({rule.__name__ for rule in rules.ALL},

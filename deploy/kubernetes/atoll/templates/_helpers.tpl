@@ -13,6 +13,12 @@
 {{ include "atoll.fullname" . }}-coordinator.{{ include "atoll.domain" . }}:7400
 {{- end }}
 
+{{/* Where islands of the cluster reach it: its port for islands alone, if it has
+     one. */}}
+{{- define "atoll.coordinatorOfIslands" -}}
+{{ include "atoll.fullname" . }}-coordinator.{{ include "atoll.domain" . }}:{{ eq .Values.coordinator.expose.type "None" | ternary 7400 7402 }}
+{{- end }}
+
 {{/* (dict "root" $ "component" NAME): what selects a component's pods. */}}
 {{- define "atoll.selector" -}}
 app.kubernetes.io/name: atoll
@@ -58,14 +64,11 @@ labels:
 {{ .text | replace "{server-id}" .id | replace "{ordinal}" (toString .ordinal) }}
 {{- end }}
 
-{{/* HOST:PORT outside: (dict "expose" EXPOSE "port" OF_THE_SERVICE "inside"
-     HOST:PORT). */}}
+{{/* HOST:PORT outside: (dict "expose" EXPOSE "inside" HOST:PORT). */}}
 {{- define "atoll.outside" -}}
 {{- if eq .expose.type "NodePort" -}}
 {{ .expose.address }}:{{ int .expose.nodePort }}
-{{- else if eq .expose.type "LoadBalancer" -}}
-{{ .expose.address }}:{{ .port }}
-{{- else if eq .expose.type "TLSRoute" -}}
+{{- else if ne .expose.type "None" -}}
 {{ .expose.address }}:{{ int .expose.port }}
 {{- else -}}
 {{ .inside }}

@@ -37,14 +37,20 @@ spec:
       command: [atoll]
       args:
         - join
-        - {{ include "atoll.coordinator" .root }}
+        - {{ include "atoll.coordinatorOfIslands" .root }}
         - --run={{ .root.Values.run.id }}
         - --island-id={{ $full }}-{{ $island.name }}-{{ $index }}
         - --wait-for-run=1h
         {{- if not $job }}
         - --idle-after-run  # A StatefulSet restarts what ends.
         {{- end }}
+        {{- if .root.Values.data.url }}
+        - --data-cache=/var/cache/atoll
+        # A GB is less than a Gi: the rest is for files in use.
+        - --cache-size={{ .root.Values.dataCache.size | replace "i" "B" }}
+        {{- else }}
         - --data={{ .root.Values.data.path }}
+        {{- end }}
         - --dir=/var/lib/atoll/work
         - --device={{ $island.device | default "cpu" }}
         {{- with $island.mesh }}
@@ -65,6 +71,9 @@ spec:
         - name: POD_INDEX
           valueFrom:
             fieldRef: {fieldPath: "metadata.labels['{{ include "atoll.island.indexLabel" . }}']"}
+      {{- with include "atoll.dataEnv" .root }}
+      {{- . | nindent 6 }}
+      {{- end }}
       ports:
         - {name: metrics, containerPort: 7490}
         {{- if gt $processes 1 }}
@@ -75,6 +84,9 @@ spec:
         {{- toYaml $island.resources | nindent 8 }}
       volumeMounts:
         - {name: work, mountPath: /var/lib/atoll}
+        {{- if .root.Values.data.url }}
+        - {name: cache, mountPath: /var/cache/atoll}
+        {{- end }}
         {{- include "atoll.tlsMounts" .root | nindent 8 }}
         {{- include "atoll.dataMount" .root | nindent 8 }}
         {{- if hasPrefix "cuda" ($island.device | default "cpu") }}
@@ -91,6 +103,10 @@ spec:
     {{- end }}
     {{- include "atoll.tlsVolume" (dict "secrets" $secrets) | nindent 4 }}
     {{- include "atoll.dataVolume" .root | nindent 4 }}
+    {{- if .root.Values.data.url }}
+    - name: cache
+      emptyDir: {sizeLimit: {{ .root.Values.dataCache.size }}}
+    {{- end }}
     {{- if $job }}
     - name: work
       emptyDir: {sizeLimit: {{ $island.workSize | default "10Gi" }}}

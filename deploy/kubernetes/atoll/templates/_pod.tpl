@@ -122,11 +122,30 @@ readinessProbe:
 - name: data
   {{- toYaml . | nindent 2 }}
 {{- end }}
+{{- with .Values.data.authorities }}
+- name: authorities
+  configMap:
+    name: {{ . }}
+    items:
+      - {key: ca.crt, path: ca-certificates.crt}
+{{- end }}
 {{- end }}
 
+{{/* The programs trust what is in this folder. */}}
 {{- define "atoll.dataMount" -}}
 {{- if .Values.data.volume }}
 - {name: data, mountPath: {{ .Values.data.path }}, readOnly: true}
+{{- end }}
+{{- if .Values.data.authorities }}
+- {name: authorities, mountPath: /etc/ssl/certs, readOnly: true}
+{{- end }}
+{{- end }}
+
+{{/* More fields of a container that may read s3://. */}}
+{{- define "atoll.dataEnv" -}}
+{{- with .Values.data.credentials }}
+envFrom:
+  - secretRef: {name: {{ . }}}
 {{- end }}
 {{- end }}
 
