@@ -307,6 +307,34 @@ absl::StatusOr<std::unique_ptr<LocalServer>> StartLocal(
   return nullptr;
 }
 
+// Prints the result of an island that has ended as it should.
+absl::Status TellEnd(Context& context, const JoinOptions& options,
+                     const absl::StatusOr<worker::IslandProgress>& end,
+                     bool is_terminated) {
+  if (GetReason(end.status()) == worker::kRunCompleted) {
+    // A supervisor that starts it again after the run's end is done too.
+    context.output().Print(
+        Json{{"run_id", options.run_id}, {"island_id", options.island_id}},
+        absl::StrCat(end.status().message(), "\n"));
+    return absl::OkStatus();
+  }
+  if (is_terminated && (end.ok() || absl::IsCancelled(end.status()))) {
+    return WithReason(
+        WithExitCode(absl::CancelledError("SIGTERM ended the island"),
+                     ExitCode::kTerminated),
+        "TERMINATED");
+  }
+  if (worker::IsProcessLost(end.status())) {
+    return WithHint(WithExitCode(end.status(), ExitCode::kProcessLost),
+                    "Start all processes of the island again; it resumes from "
+                    "the servers' parameters.");
+  }
+  if (!end.ok()) return end.status();
+  context.output().Print(ToData(*end, options.run_id, options.island_id),
+                         ToText(*end, options.run_id, options.island_id));
+  return absl::OkStatus();
+}
+
 absl::Status Join(Context& context, JoinOptions options) {
   RETURN_IF_ERROR(failpoint::Arm(options.failpoint));
   ASSIGN_OR_RETURN(const absl::Duration wait_for_run, ReadWait(options));
@@ -399,29 +427,8 @@ absl::Status Join(Context& context, JoinOptions options) {
     metrics.SetReady(absl::OkStatus());
     WaitForStop(interrupt.first());
   }
-  if (GetReason(end.status()) == worker::kRunCompleted) {
-    // A supervisor that starts it again after the run's end is done too.
-    context.output().Print(
-        Json{{"run_id", options.run_id}, {"island_id", options.island_id}},
-        absl::StrCat(end.status().message(), "\n"));
-    return absl::OkStatus();
-  }
-  if (!has_ended && interrupt.terminated().stop_requested() &&
-      (end.ok() || absl::IsCancelled(end.status()))) {
-    return WithReason(
-        WithExitCode(absl::CancelledError("SIGTERM ended the island"),
-                     ExitCode::kTerminated),
-        "TERMINATED");
-  }
-  if (worker::IsProcessLost(end.status())) {
-    return WithHint(WithExitCode(end.status(), ExitCode::kProcessLost),
-                    "Start all processes of the island again; it resumes from "
-                    "the servers' parameters.");
-  }
-  if (!end.ok()) return end.status();
-  context.output().Print(ToData(*end, options.run_id, options.island_id),
-                         ToText(*end, options.run_id, options.island_id));
-  return absl::OkStatus();
+  return TellEnd(context, options, end,
+                 !has_ended && interrupt.terminated().stop_requested());
 }
 
 }  // namespace
