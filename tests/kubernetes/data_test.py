@@ -57,7 +57,8 @@ class DataTest(unittest.TestCase):
     self.assertEqual({'sizeLimit': '5Gi'}, cache['emptyDir'])
 
   def test_without_a_url_there_is_no_cache(self):
-    flags = m.flag_values(_containers(chart.render('quickstart.yaml'))['island'])
+    island = _containers(chart.render('quickstart.yaml'))['island']
+    flags = m.flag_values(island)
     self.assertIn('--data', flags)
     self.assertNotIn('--data-cache', flags)
 

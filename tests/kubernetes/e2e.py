@@ -150,6 +150,11 @@ def note_oom_kills():
           _OOM.add(pod['metadata']['name'])
 
 
+def no_oom_kill():
+  if _OOM:
+    raise Failed(', '.join(sorted(_OOM)))
+
+
 class E2e:
 
   def __init__(self, image):
@@ -245,10 +250,6 @@ class E2e:
       raise Failed('%(first)s is not %(second)s' % self.sha)
     return self.sha['second']
 
-  def no_oom_kill(self):
-    if _OOM:
-      raise Failed(', '.join(sorted(_OOM)))
-
   def bad_values(self):
     for name, (values, _) in matrix.REFUSED.items():
       try:
@@ -296,10 +297,20 @@ def main():
       ('helm upgrade', e2e.other_version),
       ('two evictions, the second refused', e2e.evict),
       ('the same SHA-256', e2e.same_bits),
-      ('no OOM kill', e2e.no_oom_kill),
+      ('no OOM kill', no_oom_kill),
       ('faults in values', e2e.bad_values),
       ('faults in manifests', e2e.bad_manifests),
   ]
+  failed = run(checks)
+  if failed:
+    print('%d failed; namespace %s is left as it is' % (failed, NAMESPACE))
+  else:
+    kubectl('delete', 'namespace', NAMESPACE, '--wait=false')
+  sys.exit(1 if failed else 0)
+
+
+def run(checks):
+  """Makes each check of [(name, function)]. Returns how many failed."""
   failed = 0
   for name, check in checks:
     begin = time.monotonic()
@@ -315,11 +326,7 @@ def main():
       note_oom_kills()
     except Failed as error:
       print('cannot look for OOM kills: %s' % error, flush=True)
-  if failed:
-    print('%d failed; namespace %s is left as it is' % (failed, NAMESPACE))
-  else:
-    kubectl('delete', 'namespace', NAMESPACE, '--wait=false')
-  sys.exit(1 if failed else 0)
+  return failed
 
 
 if __name__ == '__main__':

@@ -1,8 +1,17 @@
 #!/usr/bin/env bash
-# The chart on a real cluster, by hand; e2e.py is the manual.
+# The chart on a real cluster, by hand; e2e.py and e2e_volunteer.py are the
+# manuals.
 #   KUBECONFIG=FILE e2e.sh IMAGE:TAG
+#   KUBECONFIG=FILE e2e.sh IMAGE:TAG NODE_ADDRESS DATA_URL [CA_FILE]
 set -euo pipefail
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
-[[ $# -eq 1 ]] || { echo "usage: KUBECONFIG=FILE e2e.sh IMAGE:TAG" >&2; exit 2; }
+case $# in
+  1) script=e2e.py ;;
+  3 | 4) script=e2e_volunteer.py ;;
+  *)
+    echo "usage: KUBECONFIG=FILE e2e.sh IMAGE:TAG [ADDRESS URL [CA_FILE]]" >&2
+    exit 2
+    ;;
+esac
 "$here/install_tools.sh" >/dev/null
-exec /usr/bin/python3 -B "$here/e2e.py" "$1"
+exec /usr/bin/python3 -B "$here/$script" "$@"
