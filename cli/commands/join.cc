@@ -276,7 +276,7 @@ absl::StatusOr<std::optional<Enrolment>> EnrolFor(Context& context,
       std::optional<Enrolment> enrolment,
       FindEnrolment(flags, absl::StrCat(context.state_directory, "/enrolments"),
                     std::cin, ::isatty(STDIN_FILENO) == 1, context.messages(),
-                    CallGate, absl::Now()));
+                    MakeGateCall(security.proxy), absl::Now()));
   if (!enrolment.has_value()) return enrolment;
   if (options.place.process_count > 1) {
     return UsageError("an island of several processes cannot enrol",
@@ -297,7 +297,7 @@ absl::StatusOr<worker::IslandProgress> RunEnrolled(
     const worker::RunIslandOptions& island,
     std::optional<Enrolment>& enrolment) {
   if (!enrolment.has_value()) return worker::RunIsland(island);
-  EnrolmentRenewer renewer(*enrolment, CallGate);
+  EnrolmentRenewer renewer(*enrolment, MakeGateCall(island.security.proxy));
   while (true) {
     RETURN_IF_ERROR(renewer.WaitUntilValid(kRenewalPatience, island.stop));
     const absl::Time certificate_end = enrolment->EndTime();
@@ -358,7 +358,8 @@ absl::Status Join(Context& context, JoinOptions options) {
   ASSIGN_OR_RETURN(island.recipes, ReadRecipes());
   island.caps = caps;
   island.data_cache_bytes_max = data_cache_bytes;
-  island.open_data_store = MakeStoreOpener(context.environment);
+  island.open_data_store =
+      MakeStoreOpener(context.environment, context.settings.proxy());
   island.stop = interrupt.first();
   island.stop_at_once = interrupt.second();
   island.stop_for_restart = interrupt.terminated();
