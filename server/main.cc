@@ -121,6 +121,7 @@ void AddFlags(CLI::App& app, Flags& flags) {
                  "itself");
   rpc::AddSecurityFlags(app, flags.security);
   rpc::AddIslandCaFlag(app, flags.security);
+  rpc::AddProxyFlag(app, flags.security.proxy);
   AddMetricsFlags(app, flags.metrics);
   app.footer(
       "Examples, on one machine and on a network, with certificates "

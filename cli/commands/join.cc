@@ -226,9 +226,10 @@ absl::StatusOr<std::optional<Enrolment>> EnrolFor(Context& context,
       FindEnrolment(flags, absl::StrCat(context.state_directory, "/enrolments"),
                     std::cin, ::isatty(STDIN_FILENO) == 1, context.messages(),
                     CheckBeforeJoin(
-                        [&](GatePeer peer, const v1::GateRequest& request) {
+                        [&, call = MakeGateCall(security.proxy)](
+                            GatePeer peer, const v1::GateRequest& request) {
                           peer.stop_fd = waker.get();
-                          return CallGate(peer, request);
+                          return call(peer, request);
                         },
                         context.state_directory),
                     absl::Now()));
@@ -397,7 +398,7 @@ absl::Status Join(Context& context, JoinOptions options) {
   ASSIGN_OR_RETURN(const std::unique_ptr<LocalServer> local,
                    StartLocal(context, options, *volunteer));
   island.open_data_store = CountReads(
-      MakeStoreOpener(context.environment),
+      MakeStoreOpener(context.environment, context.settings.proxy()),
       [&volunteer](int64_t bytes) { volunteer->CountBytes(bytes); });
   if (memory_bytes > 0) {
     island.check_run = [memory_bytes](const v1::RunSpec& spec) {
@@ -413,7 +414,9 @@ absl::Status Join(Context& context, JoinOptions options) {
     reporter.Report(at, absl::Now());
   };
   std::optional<EnrolmentRenewer> renewer;
-  if (enrolment.has_value()) renewer.emplace(*enrolment, CallGate);
+  if (enrolment.has_value()) {
+    renewer.emplace(*enrolment, MakeGateCall(context.settings.proxy()));
+  }
   absl::StatusOr<worker::IslandProgress> end = volunteer->Run(
       std::move(island), [&](const worker::RunIslandOptions& once) {
         return renewer.has_value() ? RunEnrolled(once, *enrolment, *renewer)

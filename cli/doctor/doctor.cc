@@ -48,11 +48,12 @@ Checks MakeChecks(Output& output) {
   });
 }
 
-RunGetter MakeRunGetter(std::stop_token stop) {
-  return [stop](const std::string& address, const rpc::TlsFiles& tls,
+RunGetter MakeRunGetter(const Proxy& proxy, std::stop_token stop) {
+  return [proxy, stop](const std::string& address, const rpc::TlsFiles& tls,
                 const std::string& run_id) -> absl::StatusOr<v1::Run> {
     rpc::Security security;
     security.tls = tls;
+    security.proxy = proxy;
     coordinator::OperatorClientOptions options;
     options.address = address;
     options.channel =
@@ -135,13 +136,16 @@ absl::Status Doctor(Context& context, const DoctorOptions& options) {
       FindSubject(options.subject,
                   absl::StrCat(context.state_directory, "/enrolments"),
                   std::cin, ::isatty(STDIN_FILENO) == 1, context.messages(),
-                  MakeRunGetter(interrupt.first())));
+                  MakeRunGetter(context.settings.proxy(),
+                                interrupt.first())));
   ASSIGN_OR_RETURN(spec.cache_bytes_max, ReadCacheSize(options.data_cache));
   spec.state_directory = context.state_directory;
   spec.cache_directory = options.data_cache.directory.empty()
                              ? DefaultDataCache(context.state_directory)
                              : options.data_cache.directory;
-  spec.open_store = MakeStoreOpener(context.environment);
+  spec.proxy = context.settings.proxy();
+  spec.open_store =
+      MakeStoreOpener(context.environment, context.settings.proxy());
   spec.stop_fd = stop.get();
   spec.stopped = [token = interrupt.first()] { return token.stop_requested(); };
   if (!spec.gate.has_value()) {

@@ -9,6 +9,7 @@
 #include "base/host_port/host_port.h"
 #include "base/obs/version.h"
 #include "base/rpc/certificates/authority.h"
+#include "base/rpc/tls_stream/http_proxy.h"
 #include "base/rpc/tls_stream/socket.h"
 #include "base/rpc/tls_stream/tls_stream.h"
 #include "base/time/clock.h"
@@ -111,7 +112,11 @@ void OperatorDoctor::Look(ServiceFacts& service) const {
     return;
   }
   const rpc::WaitLimits limits = {Within(kLookMax), spec_.stop_fd};
-  absl::StatusOr<UniqueFd> fd = rpc::Dial(*address, limits);
+  const Proxy& proxy = spec_.security.proxy;
+  absl::StatusOr<UniqueFd> fd =
+      proxy.Serves(address->host)
+          ? rpc::DialThroughProxy(proxy, *address, limits)
+          : rpc::Dial(*address, limits);
   service.reached = fd.status();
   if (!fd.ok() || spec_.security.tls.empty()) return;
   // An expired certificate must not keep us from looking at theirs.

@@ -7,7 +7,6 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "absl/strings/strip.h"
 #include "absl/time/clock.h"
 #include "base/features/features.h"
 #include "base/host_port/host_port.h"
@@ -30,13 +29,6 @@ constexpr absl::Duration kDataMax = absl::Seconds(5);
 constexpr absl::Duration kProbeMax = absl::Seconds(6);
 // A run has at most a few servers; those that follow are not dialled.
 constexpr size_t kDialledMax = 16;
-
-// "http://host:port" as an address.
-absl::StatusOr<HostPort> ParseProxy(absl::string_view proxy) {
-  absl::ConsumePrefix(&proxy, "http://");
-  absl::ConsumeSuffix(&proxy, "/");
-  return ParseHostPort(proxy);
-}
 
 absl::StatusOr<absl::Duration> Took(const absl::StatusOr<UniqueFd>& fd,
                                     absl::Time begin) {
@@ -75,9 +67,9 @@ rpc::WaitLimits VolunteerDoctor::Within(absl::Duration span) const {
 absl::StatusOr<UniqueFd> VolunteerDoctor::Dial(
     const std::string& address) const {
   ASSIGN_OR_RETURN(const HostPort target, ParseHostPort(address));
-  if (spec_.proxy.empty()) return rpc::Dial(target, Within(kDialMax));
-  ASSIGN_OR_RETURN(const HostPort proxy, ParseProxy(spec_.proxy));
-  return rpc::DialThroughProxy(proxy, target, Within(kDialMax));
+  return IsDirect(target)
+             ? rpc::Dial(target, Within(kDialMax))
+             : rpc::DialThroughProxy(spec_.proxy, target, Within(kDialMax));
 }
 
 void VolunteerDoctor::CheckGate() {
@@ -113,20 +105,12 @@ bool VolunteerDoctor::CheckWay() {
                        "Ask the operator for the gate's address."));
     return false;
   }
-  absl::StatusOr<HostPort> dialled = gate;
-  if (!spec_.proxy.empty()) {
-    dialled = ParseProxy(spec_.proxy);
-    if (!dialled.ok()) {
-      checks_.Add(Failed("proxy", dialled.status().message(),
-                         "Give --proxy http://HOST:PORT."));
-      return false;
-    }
-  }
   // With a proxy only its own name is looked up here.
-  checks_.Add(JudgeDns(dialled->host,
-                       rpc::FindAddresses(*dialled, Within(kDialMax))));
+  const HostPort& dialled = IsDirect(*gate) ? *gate : spec_.proxy.address;
+  checks_.Add(JudgeDns(dialled.host,
+                       rpc::FindAddresses(dialled, Within(kDialMax))));
   if (checks_.HasFailed("dns")) return false;
-  const char* const id = spec_.proxy.empty() ? "tcp" : "proxy";
+  const char* const id = IsDirect(*gate) ? "tcp" : "proxy";
   const absl::Time begin = SystemClock().Now();
   const absl::StatusOr<absl::Duration> took = Took(Dial(address), begin);
   if (took.ok()) round_trip_ = *took;

@@ -15,6 +15,7 @@
 #include "absl/time/time.h"
 #include "atoll/v1/enrolment.pb.h"
 #include "atoll/v1/run.pb.h"
+#include "base/host_port/proxy.h"
 #include "base/rpc/tls_stream/socket.h"
 #include "cli/doctor/check.h"
 #include "cli/doctor/forecast.h"
@@ -45,7 +46,7 @@ class VolunteerDoctor {
  public:
   struct Spec {
     std::optional<GateSubject> gate;  // nullopt: only the machine is checked.
-    std::string proxy;                // "http://host:port"; empty: none.
+    Proxy proxy;
     std::string state_directory;
     std::string cache_directory;
     int64_t cache_bytes_max = 0;
@@ -80,6 +81,9 @@ class VolunteerDoctor {
   void CheckLink();
 
   absl::StatusOr<UniqueFd> Dial(const std::string& address) const;
+  bool IsDirect(const HostPort& target) const {
+    return !spec_.proxy.Serves(target.host);
+  }
   // The limits of a wait of `span` at most.
   rpc::WaitLimits Within(absl::Duration span) const;
   bool stopped() const { return spec_.stopped && spec_.stopped(); }

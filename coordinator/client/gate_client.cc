@@ -38,18 +38,6 @@ std::string LastPin(const std::string& chain_pem) {
   return key.ok() ? rpc::ToPin(*key) : "of an unreadable key";
 }
 
-absl::StatusOr<HostPort> ParseProxy(absl::string_view proxy) {
-  absl::string_view address = proxy;
-  absl::ConsumeSuffix(&address, "/");
-  const bool is_http = absl::ConsumePrefix(&address, "http://");
-  absl::StatusOr<HostPort> parsed = ParseHostPort(address);
-  if (!is_http || !parsed.ok() || parsed->port == 0) {
-    return absl::InvalidArgumentError(absl::StrCat(
-        "the proxy \"", proxy, "\" is not of the form http://HOST:PORT"));
-  }
-  return parsed;
-}
-
 }  // namespace
 
 absl::Status FromGateError(const v1::GateError& error) {
@@ -74,9 +62,6 @@ absl::StatusOr<std::unique_ptr<GateClient>> GateClient::Make(
   if (!IsPin(options.pin)) {
     return absl::InvalidArgumentError(
         absl::StrCat("\"", options.pin, "\" is no pin: base64url of 32 bytes"));
-  }
-  if (!options.proxy.empty()) {
-    ASSIGN_OR_RETURN(made->proxy_, ParseProxy(options.proxy));
   }
   ASSIGN_OR_RETURN(made->context_, rpc::TlsContext::MakeClient(
                                        options.cert_pem, options.key_pem));
@@ -138,13 +123,11 @@ absl::StatusOr<std::unique_ptr<rpc::TlsStream>> GateClient::Connect() const {
   const std::string who = absl::StrCat("the gate at ", options_.address);
   const rpc::WaitLimits limits = {SystemClock().Now() + options_.timeout,
                                   options_.stop_fd};
-  const bool direct = proxy_.port == 0;
   absl::StatusOr<UniqueFd> fd =
-      direct ? rpc::Dial(gate_, limits)
-             : rpc::DialThroughProxy(proxy_, gate_, limits);
-  RETURN_IF_ERROR(
-      Annotate(fd.status(),
-               direct ? who : absl::StrCat(who, " through ", options_.proxy)));
+      options_.proxy.Serves(gate_.host)
+          ? rpc::DialThroughProxy(options_.proxy, gate_, limits)
+          : rpc::Dial(gate_, limits);
+  RETURN_IF_ERROR(Annotate(fd.status(), who));
   rpc::BoundUnsentBytes(fd->get());
   absl::Status refused;
   absl::StatusOr<std::unique_ptr<rpc::TlsStream>> stream =

@@ -17,6 +17,7 @@
 #include "absl/time/time.h"
 #include "atoll/v1/enrolment.pb.h"
 #include "base/host_port/host_port.h"
+#include "base/host_port/proxy.h"
 #include "base/rpc/tls_stream/link_load.h"
 #include "base/rpc/tls_stream/tls_stream.h"
 
@@ -28,16 +29,15 @@ struct GateClientOptions {
   // The certificate to renew, with its key; PEM. Both may be empty.
   std::string cert_pem;
   std::string key_pem;
-  // "http://host:port" of a proxy that knows CONNECT; empty: dials the gate.
-  std::string proxy;
+  Proxy proxy;
   absl::Duration timeout = absl::Seconds(10);  // Of a call in all.
   int stop_fd = -1;  // A waker (base/io/unique_fd.h) that ends calls; -1: none.
 };
 
 class GateClient {
  public:
-  // INVALID_ARGUMENT: the address, the pin or the proxy is malformed, or the
-  // key does not fit.
+  // INVALID_ARGUMENT: the address or the pin is malformed, or the key does not
+  // fit.
   static absl::StatusOr<std::unique_ptr<GateClient>> Make(
       const GateClientOptions& options);
 
@@ -72,7 +72,6 @@ class GateClient {
 
   const GateClientOptions options_;
   HostPort gate_;
-  HostPort proxy_;  // Port 0: none.
   std::shared_ptr<const rpc::TlsContext> context_;
 };
 
