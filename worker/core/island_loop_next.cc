@@ -4,6 +4,7 @@
 #include <string>
 #include <utility>
 
+#include "absl/strings/str_cat.h"
 #include "base/status/refusal.h"
 #include "worker/core/island_loop.h"
 
@@ -23,6 +24,9 @@ Action Finish(absl::Status status, std::string reason) {
 Action IslandLoop::Wait(std::string reason, Lane lane) const {
   Action action = MakeAction(ActionKind::kWait, std::move(reason));
   const LaneState& state = lanes_[Index(lane)];
+  if (state.backing_off && !state.awaited.empty()) {
+    action.reason = absl::StrCat("waits for data: ", state.awaited);
+  }
   if (state.backing_off) action.failure_count = state.failure_count;
   return action;
 }
