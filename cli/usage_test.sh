@@ -8,6 +8,7 @@ trap 'rm -rf "$work"' EXIT
 # Ignore the caller's settings.
 export HOME=$work
 unset XDG_CONFIG_HOME ATOLL_PROFILE ATOLL_COORDINATOR ATOLL_FORMAT
+unset ATOLL_PROXY HTTPS_PROXY https_proxy
 failed=0
 
 # expect CODE ARGUMENT...: runs the command; output is in $work/out and err.
@@ -120,6 +121,10 @@ CUDA_VISIBLE_DEVICES='' expect 10 dev baseline laptop --output "$work/alone" \
   --device cuda
 expect 2 join 127.0.0.1:1 --optimizer-host --optimizer-dir "$work"
 expect 2 run list --timeout soon
+expect 2 run list --proxy socks5://me:hidden@p:1
+has err '--proxy: the proxy "socks5://***@p:1" is not of the form'
+expect 0 settings --proxy http://me:hidden@p:1
+has out "http://***@p:1"
 expect 2 version -o yaml
 has err "table, json and jsonl"
 

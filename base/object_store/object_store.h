@@ -41,6 +41,8 @@ struct ObjectInfo {
   int64_t size_bytes = 0;  // >= 0.
   // Changes with the content. Empty if the server gives none.
   std::string etag;
+  // Of Stat: in hex, as the object's writer said; empty: not known.
+  std::string sha256;
 };
 
 // Which bytes to read.
@@ -71,6 +73,10 @@ class ObjectWriter {
  public:
   // Removes what was written, as far as possible, unless Commit succeeded.
   virtual ~ObjectWriter() = default;
+
+  // Before the first Append: the SHA-256 of all bytes, in hex. Stat then gives
+  // it, if the store can keep it.
+  virtual void set_sha256(std::string sha256) {}
 
   // Appends `bytes`. Blocks while they are sent.
   virtual absl::Status Append(absl::string_view bytes) = 0;

@@ -20,6 +20,7 @@ constexpr int kEmptyPageCountMax = 100;
 // Names the writer of an object. A repeated request fails if the first one
 // succeeded unnoticed: this tells whether the object is ours.
 constexpr char kWriteIdHeader[] = "x-amz-meta-atoll-write-id";
+constexpr char kSha256Header[] = "x-amz-meta-atoll-sha256";
 
 class S3Writer : public ObjectWriter {
  public:
@@ -37,6 +38,8 @@ class S3Writer : public ObjectWriter {
                        .query = {{"uploadId", upload_id_}},
                        .is_cleanup = true});
   }
+
+  void set_sha256(std::string sha256) override { sha256_ = std::move(sha256); }
 
   absl::Status Append(absl::string_view bytes) override {
     while (!bytes.empty()) {
@@ -58,7 +61,7 @@ class S3Writer : public ObjectWriter {
       status = session_
                    .Send({.method = "PUT",
                           .key = key_,
-                          .headers = MakeHeaders({{kWriteIdHeader, write_id_}}),
+                          .headers = MakeHeaders(MakeMetadata()),
                           .body = part_})
                    .status();
     } else {
@@ -74,6 +77,12 @@ class S3Writer : public ObjectWriter {
   }
 
  private:
+  HttpHeaders MakeMetadata() const {
+    HttpHeaders headers = {{kWriteIdHeader, write_id_}};
+    if (!sha256_.empty()) headers.emplace_back(kSha256Header, sha256_);
+    return headers;
+  }
+
   // `headers` and the condition of kCreate.
   HttpHeaders MakeHeaders(HttpHeaders headers) const {
     if (mode_ == WriteMode::kCreate) headers.emplace_back("If-None-Match", "*");
@@ -86,7 +95,7 @@ class S3Writer : public ObjectWriter {
                         .Send({.method = "POST",
                                .key = key_,
                                .query = {{"uploads", ""}},
-                               .headers = {{kWriteIdHeader, write_id_}}},
+                               .headers = MakeMetadata()},
                               [&id](const HttpAnswer& answer) -> absl::Status {
                                 ASSIGN_OR_RETURN(id,
                                                  ParseUploadId(answer.body));
@@ -144,6 +153,7 @@ class S3Writer : public ObjectWriter {
   const WriteMode mode_;
   const int64_t part_bytes_;
   const std::string write_id_ = RandomId();
+  std::string sha256_;
   std::string part_;                // The next part.
   std::string upload_id_;           // Empty: no upload is open.
   std::vector<std::string> etags_;  // Of the parts that are sent.
@@ -201,7 +211,8 @@ class S3Store : public ObjectStore {
     const std::optional<int64_t> size_bytes =
         ParseContentLength(answer.header("content-length"));
     if (!size_bytes.has_value()) return Senseless(name, "tells no size");
-    return ObjectInfo{std::string(name), *size_bytes, answer.header("etag")};
+    return ObjectInfo{std::string(name), *size_bytes, answer.header("etag"),
+                      answer.header(kSha256Header)};
   }
 
   absl::Status Read(absl::string_view name, const ReadRange& range,

@@ -238,6 +238,20 @@ TEST_F(S3StoreTest, AWrongByteChangesTheHash) {
 
 // --- Writing -----------------------------------------------------------------
 
+TEST_F(S3StoreTest, StatGivesTheSha256ThatAWriterTold) {
+  for (const int64_t size : {int64_t{1}, 2 * kPartBytes + 1}) {
+    const std::string bytes(size, 'x');
+    auto writer = store().Write("x", WriteMode::kReplace);
+    ASSERT_TRUE(writer.ok());
+    (*writer)->set_sha256(absl::StrCat("of ", size));
+    ASSERT_TRUE((*writer)->Append(bytes).ok());
+    ASSERT_TRUE((*writer)->Commit().ok());
+    EXPECT_EQ(store().Stat("x")->sha256, absl::StrCat("of ", size));
+  }
+  ASSERT_TRUE(Put("x", "other").ok());
+  EXPECT_EQ(store().Stat("x")->sha256, "");
+}
+
 TEST_F(S3StoreTest, UpToOnePartIsOnePut) {
   for (const int64_t size : {int64_t{0}, int64_t{1}, kPartBytes}) {
     const std::string bytes(size, 'x');

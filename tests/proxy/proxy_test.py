@@ -110,16 +110,17 @@ class ProxyTest(gated.GatedTest):
         proxy = self.start_far()
         self.create_run()
 
-        def listed(**environment):
+        def listed(timeout="60s", **environment):
             done = processes.run_cli(
                 "run", "list", "--coordinator", "coordinator.invalid:443",
-                "--timeout", "5s", "-o", "json", *self.security.flags("cli"),
-                env=environment)
+                "--timeout", timeout, "-o", "json",
+                *self.security.flags("cli"), env=environment)
             return done.returncode == 0 and '"run"' in done.stdout
 
         self.assertTrue(listed(ATOLL_PROXY=proxy.url))
         self.assertTrue(listed(HTTPS_PROXY=proxy.url))
-        self.assertFalse(listed(HTTPS_PROXY=proxy.url, NO_PROXY="invalid"))
+        self.assertFalse(listed("5s", HTTPS_PROXY=proxy.url,
+                                NO_PROXY="invalid"))
         self.assertTrue(listed(ATOLL_PROXY=proxy.url, NO_PROXY="invalid"))
         self.assertEqual(proxy.counts, {_HOSTS["coordinator"]: 3})
 

@@ -29,8 +29,8 @@ struct PublishOptions {
   std::vector<std::string> held_out_files;
   // Splits larger files between tokens; 0: none. At least kShardBytesMin.
   int64_t shard_bytes = 0;
-  // Reads files that are there, and uploads those that differ. Without it a
-  // file of the right size is right.
+  // Reads files that are there, and uploads those that differ. Without it S3's
+  // record of a file's SHA-256, which an upload leaves, is believed.
   bool verify = false;
   std::stop_token stop;
   // Bytes done and in all, counted once for each pass; may be empty.

@@ -103,11 +103,10 @@ TEST_F(PublishDataTest, ContinuesAndUploadsNothingTwice) {
   EXPECT_EQ(again.fingerprint, ComputeFingerprint(Published()));
 }
 
-TEST_F(PublishDataTest, VerifyReplacesFilesWithOtherBytes) {
+TEST_F(PublishDataTest, ReplacesFilesOfTheSameSizeWithOtherBytes) {
   Write("in/a", std::string(100, 'a'));
   Write("in/b", std::string(100, 'b'));
   Write("out/a", std::string(100, 'x'));
-  options_.verify = true;
   EXPECT_EQ(Publish().uploaded_file_count, 2);
   EXPECT_EQ(Read("out/a"), std::string(100, 'a'));
   EXPECT_EQ(Publish().uploaded_file_count, 0);

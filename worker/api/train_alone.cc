@@ -50,6 +50,7 @@ absl::StatusOr<TrainAloneResult> TrainAlone(const TrainAloneOptions& options) {
   trainer_options.data = options.data;
   trainer_options.data.stop = options.stop;
   trainer_options.check_fingerprint = false;
+  trainer_options.waits_for_data = true;
   trainer_options.make_trainer =
       [&devices](const engine::TrainerOptions& trainer) {
         return MakeTrainerOn(*devices, trainer);

@@ -7,6 +7,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/status/refusal.h"
+#include "worker/core/data_awaited.h"
 
 namespace atl::worker {
 namespace {
@@ -132,11 +133,19 @@ void IslandLoop::OnSaveLoaded(std::optional<SaveSummary> save) {
   Settle();
 }
 
+void IslandLoop::OnDataCame() {
+  for (LaneState& lane : lanes_) {
+    if (!lane.awaited.empty()) lane.backing_off = false;
+  }
+}
+
 void IslandLoop::OnDone(const Action& action, const absl::Status& status) {
   LaneState& lane = lanes_[Index(FindLane(action.kind))];
+  lane.awaited = IsDataAwaited(status) ? std::string(status.message()) : "";
   lane.failure_count = status.ok() ? 0 : lane.failure_count + 1;
   lane.backing_off = !status.ok();
   lane.running.reset();
+  if (IsDataAwaited(status)) return Settle();  // It has changed nothing.
   switch (action.kind) {
     case ActionKind::kPull:
       if (status.ok() && action.run_epoch == run_epoch_ &&

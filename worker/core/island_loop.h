@@ -64,6 +64,8 @@ class IslandLoop {
   void OnWaited(Lane lane = Lane::kTraining) {
     lanes_[Index(lane)].backing_off = false;
   }
+  // A file that an action awaited (data_awaited.h) is here, or cannot come.
+  void OnDataCame();
   // `save` is nullopt if there is no readable local checkpoint.
   void OnSaveLoaded(std::optional<SaveSummary> save);
   void OnDone(const Action& action, const absl::Status& status);
@@ -126,6 +128,7 @@ class IslandLoop {
   struct LaneState {
     bool backing_off = false;
     int failure_count = 0;
+    std::string awaited;  // Why the data is not here; empty: not awaited.
     std::optional<Action> running;
   };
   static size_t Index(Lane lane) { return static_cast<size_t>(lane); }

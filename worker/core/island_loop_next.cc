@@ -26,6 +26,9 @@ Action Finish(absl::Status status, std::string reason) {
 Action IslandLoop::Wait(std::string reason, Lane lane) const {
   Action action = MakeAction(ActionKind::kWait, std::move(reason));
   const LaneState& state = lanes_[Index(lane)];
+  if (state.backing_off && !state.awaited.empty()) {
+    action.reason = absl::StrCat("waits for data: ", state.awaited);
+  }
   if (state.backing_off) action.failure_count = state.failure_count;
   return action;
 }

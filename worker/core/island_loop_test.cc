@@ -8,6 +8,7 @@
 #include "absl/strings/str_join.h"
 #include "base/status/refusal.h"
 #include "gtest/gtest.h"
+#include "worker/core/data_awaited.h"
 #include "worker/core/testing/own_slot.h"
 #include "worker/core/testing/shaped_plan.h"
 
@@ -114,6 +115,13 @@ class IslandLoopTest : public IslandLoopFixture {
               "load_save; pull f0 v0; report_ready 0; begin_round; "
               "train 0 @1:0; train 1 @1:4; contribute #1 x2 [0,8) f0 v0; "
               "push f0 #1; wait");
+  }
+  // The first step of the first round finds no data.
+  void AwaitData() {
+    Open(0);
+    Join();
+    EXPECT_EQ(Trace(4), "load_save; pull f0 v0; report_ready 0; begin_round");
+    loop_.OnDone(loop_.Next(), DataAwaited("file a, 3 %"));
   }
   SaveSummary MakeSave(int64_t seq, int64_t anchor_version) {
     SaveSummary save;
@@ -711,6 +719,60 @@ TEST_F(IslandLoopTest, LeavesWhenTrainingFails) {
   ASSERT_EQ(NextLine(), "train 0 @1:0");
   Fail(absl::StatusCode::kInternal);
   EXPECT_EQ(Trace(), "leave; finish INTERNAL");
+}
+
+TEST_F(IslandLoopTest, WaitsForDataAndThenTakesTheSameStep) {
+  AwaitData();
+  const Action wait = loop_.Next();
+  EXPECT_EQ(Line(wait), "wait after 1");
+  EXPECT_EQ(wait.reason, "waits for data: file a, 3 %");
+  loop_.OnWaited();
+  EXPECT_EQ(NextLine(), "train 0 @1:0");
+  loop_.OnDone(loop_.Next(), DataAwaited("file a, 9 %"));
+  EXPECT_EQ(loop_.Next().reason, "waits for data: file a, 9 %");
+  loop_.OnDataCame();
+  EXPECT_EQ(Trace(2), "train 0 @1:0; train 1 @1:4");
+}
+
+TEST_F(IslandLoopTest, ACommitWithoutItEndsAWaitForData) {
+  AwaitData();
+  Commit(0);
+  Publish();
+  EXPECT_EQ(Trace(), "pull f0 v1; wait");
+}
+
+TEST_F(IslandLoopTest, APauseOrAStopEndsAWaitForData) {
+  AwaitData();
+  plan_.set_run_state(v1::RUN_STATE_PAUSED);
+  Publish();
+  EXPECT_EQ(loop_.Next().reason, "the run is paused");
+  plan_.set_run_state(v1::RUN_STATE_ACTIVE);
+  Publish();
+  EXPECT_EQ(NextLine(), "train 0 @1:0");
+  loop_.OnDone(loop_.Next(), DataAwaited("file a, 3 %"));
+  loop_.OnStopRequested();
+  EXPECT_EQ(Trace(), "leave; finish OK");
+}
+
+TEST_F(IslandLoopTest, AnEvaluationThatAwaitsDataIsDueUntilItsVersionIsOld) {
+  join_.mutable_run()
+      ->mutable_spec()
+      ->mutable_evaluation()
+      ->set_every_round_count(1);
+  PushFirst();
+  Decide(0, 1, v1::OUTCOME_MERGED);
+  Commit(0);
+  Publish();
+  EXPECT_EQ(Trace(1), "pull f0 v1");
+  EXPECT_EQ(NextLine(), "evaluate v1");
+  loop_.OnDone(loop_.Next(), DataAwaited("file h, 0 %"));
+  EXPECT_EQ(NextLine(), "wait after 1");
+  loop_.OnDataCame();
+  EXPECT_EQ(NextLine(), "evaluate v1");
+  loop_.OnDone(loop_.Next(), DataAwaited("file h, 0 %"));
+  Commit(0);
+  Publish();
+  EXPECT_EQ(NextLine(), "pull f0 v2");
 }
 
 TEST_F(IslandLoopTest, TriesASaveAgainThatCouldNotBeWritten) {

@@ -30,8 +30,12 @@ absl::StatusOr<BatchReader> BatchReader::Create(
   return reader;
 }
 
-absl::Status BatchReader::Append(int64_t offset, Batch& batch) const {
+absl::Status BatchReader::Append(int64_t offset, bool waits,
+                                 Batch& batch) const {
   std::vector<int32_t> window(sequence_length_ + 1);
+  if (!waits) {
+    RETURN_IF_ERROR(data_set_->Ready(offset, sequence_length_ + 1));
+  }
   RETURN_IF_ERROR(data_set_->Read(offset, absl::MakeSpan(window)));
   for (const int32_t token : window) {
     if (token >= vocab_size_) {
@@ -47,29 +51,57 @@ absl::Status BatchReader::Append(int64_t offset, Batch& batch) const {
 
 absl::Status BatchReader::Read(int32_t data_shard, int64_t position,
                                Batch& batch) const {
+  return ReadFrom(data_shard, position, /*waits=*/true, batch);
+}
+
+absl::Status BatchReader::TryRead(int32_t data_shard, int64_t position,
+                                  Batch& batch) const {
+  return ReadFrom(data_shard, position, /*waits=*/false, batch);
+}
+
+absl::Status BatchReader::ReadFrom(int32_t data_shard, int64_t position,
+                                   bool waits, Batch& batch) const {
   if (data_shard < 0 || data_shard >= static_cast<int32_t>(orders_.size()) ||
       position < 0) {
     return absl::InvalidArgumentError(
         absl::StrCat("there is no window ", position, " of data shard ",
                      data_shard, " in this run"));
   }
-  batch.inputs.clear();
-  batch.targets.clear();
-  for (int64_t i = 0; i < batch_size_; ++i) {
-    RETURN_IF_ERROR(Append(orders_[data_shard].Offset(position + i), batch));
+  if (batch.data_shard != data_shard || batch.position != position) {
+    batch = {.data_shard = data_shard, .position = position};
+  }
+  const auto done =
+      static_cast<int64_t>(batch.inputs.size()) / sequence_length_;
+  for (int64_t i = done; i < batch_size_; ++i) {
+    RETURN_IF_ERROR(
+        Append(orders_[data_shard].Offset(position + i), waits, batch));
   }
   return absl::OkStatus();
 }
 
 absl::StatusOr<Batch> BatchReader::ReadEvaluation() const {
   Batch batch;
-  const TokenRange held_out = data_set_->validation();
-  for (const int64_t offset :
-       EvaluationOffsets(held_out.size(), sequence_length_,
-                         evaluation_window_count_)) {
-    RETURN_IF_ERROR(Append(held_out.begin + offset, batch));
-  }
+  RETURN_IF_ERROR(ReadHeldOut(/*waits=*/true, batch));
   return batch;
+}
+
+absl::Status BatchReader::TryReadEvaluation(Batch& batch) const {
+  return ReadHeldOut(/*waits=*/false, batch);
+}
+
+absl::Status BatchReader::ReadHeldOut(bool waits, Batch& batch) const {
+  const TokenRange held_out = data_set_->validation();
+  const std::vector<int64_t> offsets = EvaluationOffsets(
+      held_out.size(), sequence_length_, evaluation_window_count_);
+  const auto done = static_cast<size_t>(batch.inputs.size() / sequence_length_);
+  for (size_t i = done; i < offsets.size(); ++i) {
+    RETURN_IF_ERROR(Append(held_out.begin + offsets[i], waits, batch));
+  }
+  return absl::OkStatus();
+}
+
+void BatchReader::PrefetchEvaluation() const {
+  data_set_->Prefetch(data_set_->validation().begin);
 }
 
 }  // namespace atl::worker

@@ -22,6 +22,9 @@ namespace atl::worker {
 struct Batch {
   std::vector<int32_t> inputs;
   std::vector<int32_t> targets;
+  // The windows of which it has the first ones; -1: none.
+  int32_t data_shard = -1;
+  int64_t position = -1;
 };
 
 class BatchReader {
@@ -32,20 +35,33 @@ class BatchReader {
   static absl::StatusOr<BatchReader> Create(std::unique_ptr<DataSet> data_set,
                                             const v1::RunSpec& spec);
 
-  // Fills `batch` with windows [position, position + B) of `data_shard`.
+  // Fills `batch` with windows [position, position + B) of `data_shard`. Never
+  // waits for data that comes by URL, but returns DataAwaited
+  // (worker/core/data_awaited.h); a later call with the same batch and numbers
+  // continues.
   // INVALID_ARGUMENT: a token is not in the vocabulary, or no such data shard.
   // Others as DataSet::Read.
+  absl::Status TryRead(int32_t data_shard, int64_t position,
+                       Batch& batch) const;
+  // The same, but waits.
   absl::Status Read(int32_t data_shard, int64_t position, Batch& batch) const;
 
   // The held-out windows of an evaluation: evaluation.batch_count batches.
   // Empty if too little is held out.
   absl::StatusOr<Batch> ReadEvaluation() const;
+  // The same. Never waits: DataAwaited as TryRead. `batch` is empty at first.
+  absl::Status TryReadEvaluation(Batch& batch) const;
+  // Tells that an evaluation follows. Does not wait.
+  void PrefetchEvaluation() const;
 
   const DataSet& data_set() const { return *data_set_; }
 
  private:
   BatchReader() = default;
-  absl::Status Append(int64_t offset, Batch& batch) const;
+  absl::Status Append(int64_t offset, bool waits, Batch& batch) const;
+  absl::Status ReadFrom(int32_t data_shard, int64_t position, bool waits,
+                        Batch& batch) const;
+  absl::Status ReadHeldOut(bool waits, Batch& batch) const;
 
   std::unique_ptr<DataSet> data_set_;
   std::vector<ShardOrder> orders_;  // By data shard.

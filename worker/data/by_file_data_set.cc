@@ -63,18 +63,28 @@ class ByFileDataSet : public DataSet {
     return groups;
   }
 
-  absl::Status Read(int64_t offset, absl::Span<int32_t> tokens) const override {
-    const int64_t count = static_cast<int64_t>(tokens.size());
-    if (offset < 0 || count > token_count_ - offset) {
-      return absl::OutOfRangeError(
-          absl::StrCat("tokens [", offset, ", ", offset + count,
-                       ") are not in a data set of ", token_count_));
+  absl::Status Ready(int64_t offset, int64_t count) const override {
+    RETURN_IF_ERROR(CheckRange(offset, count));
+    std::vector<int32_t> missing;
+    for (auto piece = FindPiece(offset);
+         piece != pieces_.end() && piece->first_token < offset + count;
+         ++piece) {
+      const auto index = static_cast<int32_t>(piece - pieces_.begin());
+      MutexLock lock(&mutex_);
+      if (open_[Kind(index)].piece_index == index) continue;
+      missing.push_back(piece->file_index);
     }
-    auto piece = std::upper_bound(pieces_.begin(), pieces_.end(), offset,
-                                  [](int64_t token, const Piece& p) {
-                                    return token < p.first_token;
-                                  }) -
-                 1;
+    return missing.empty() ? absl::OkStatus() : source_->Ready(missing);
+  }
+
+  void Prefetch(int64_t offset) const override {
+    if (!CheckRange(offset, 1).ok()) return;
+    source_->Prefetch(FindPiece(offset)->file_index);
+  }
+
+  absl::Status Read(int64_t offset, absl::Span<int32_t> tokens) const override {
+    RETURN_IF_ERROR(CheckRange(offset, static_cast<int64_t>(tokens.size())));
+    auto piece = FindPiece(offset);
     while (!tokens.empty()) {
       const int64_t begin = offset - piece->first_token;
       const int64_t left =
@@ -95,6 +105,27 @@ class ByFileDataSet : public DataSet {
     std::shared_ptr<const DataFileReader> reader;
   };
 
+  // 0: of training, 1: held out.
+  int Kind(int32_t piece_index) const {
+    return piece_index >= training_count_ ? 1 : 0;
+  }
+
+  absl::Status CheckRange(int64_t offset, int64_t count) const {
+    if (offset >= 0 && count <= token_count_ - offset) return absl::OkStatus();
+    return absl::OutOfRangeError(
+        absl::StrCat("tokens [", offset, ", ", offset + count,
+                     ") are not in a data set of ", token_count_));
+  }
+
+  // The piece with the token at `offset`.
+  std::vector<Piece>::const_iterator FindPiece(int64_t offset) const {
+    return std::upper_bound(pieces_.begin(), pieces_.end(), offset,
+                            [](int64_t token, const Piece& p) {
+                              return token < p.first_token;
+                            }) -
+           1;
+  }
+
   absl::Status ReadPiece(int32_t piece_index, int64_t begin,
                          absl::Span<int32_t> tokens) const {
     ASSIGN_OR_RETURN(const std::shared_ptr<const DataFileReader> reader,
@@ -111,7 +142,7 @@ class ByFileDataSet : public DataSet {
 
   absl::StatusOr<std::shared_ptr<const DataFileReader>> OpenPiece(
       int32_t piece_index) const {
-    const int kind = piece_index >= training_count_ ? 1 : 0;
+    const int kind = Kind(piece_index);
     {
       MutexLock lock(&mutex_);
       if (open_[kind].piece_index == piece_index) return open_[kind].reader;
@@ -158,7 +189,6 @@ class ByFileDataSet : public DataSet {
   int64_t token_count_ = 0;
 
   mutable Mutex mutex_;
-  // 0: of training, 1: held out.
   mutable OpenFile open_[2] ABSL_GUARDED_BY(mutex_);
 };
 

@@ -23,6 +23,7 @@ absl::Status CheckManifestFits(const v1::DataSpec& spec,
 // Tokens of training files come first, then held-out ones, each in the
 // manifest's order. Read opens files of `source` as it needs them, keeps one
 // training and one held-out file open, and tells `source` which comes next.
+// Ready asks for the files that Read would open.
 //
 // As CheckManifestFits. The data set's Fingerprint reads no file. Its Read has
 // the errors of FileSource::Open too.

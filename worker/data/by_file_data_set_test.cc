@@ -7,6 +7,7 @@
 #include <filesystem>
 #include <fstream>
 #include <random>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -14,6 +15,7 @@
 #include "base/codec/sha256.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "worker/core/data_awaited.h"
 #include "worker/data/batch_reader.h"
 
 namespace atl::worker {
@@ -26,6 +28,7 @@ using ::testing::HasSubstr;
 struct Asked {
   std::vector<int32_t> opened;
   std::vector<int32_t> prefetched;
+  std::set<int32_t> missing;
 };
 
 class RecordingSource : public FileSource {
@@ -42,6 +45,12 @@ class RecordingSource : public FileSource {
     return std::make_shared<const DataFileReader>(*std::move(reader));
   }
   void Prefetch(int32_t index) override { asked_.prefetched.push_back(index); }
+  absl::Status Ready(absl::Span<const int32_t> files) override {
+    for (const int32_t index : files) {
+      if (asked_.missing.contains(index)) return DataAwaited("test");
+    }
+    return absl::OkStatus();
+  }
 
  private:
   const std::vector<std::string> paths_;
@@ -101,6 +110,44 @@ class ByFileDataSetTest : public testing::Test {
   Asked asked_;
   int64_t next_ = 0;
 };
+
+TEST_F(ByFileDataSetTest, ABatchWaitsForEachOfItsFilesWithoutBlocking) {
+  Add(5);
+  Add(5);
+  Add(5, /*is_held_out=*/true);
+  Add(5, /*is_held_out=*/true);
+  v1::RunSpec run = RunSpec();
+  run.mutable_inner()->set_batch_size(2);
+  const auto reader = BatchReader::Create(Make().value(), run);
+  ASSERT_TRUE(reader.ok()) << reader.status();
+  Batch whole, pieces;
+  ASSERT_TRUE(reader->Read(0, 0, whole).ok());
+  asked_.missing = {0, 1, 2, 3};
+  // The files of windows 0 and 1, in some order.
+  const auto first = static_cast<int32_t>(whole.inputs[0] / 5);
+  const auto second = 1 - first;
+  EXPECT_TRUE(IsDataAwaited(reader->TryRead(0, 0, pieces)));
+  asked_.missing.erase(first);
+  asked_.opened.clear();
+  EXPECT_TRUE(IsDataAwaited(reader->TryRead(0, 0, pieces)));
+  EXPECT_TRUE(IsDataAwaited(reader->TryRead(0, 0, pieces)));
+  asked_.missing.erase(second);
+  EXPECT_TRUE(reader->TryRead(0, 0, pieces).ok());
+  EXPECT_EQ(pieces.inputs, whole.inputs);
+  EXPECT_EQ(pieces.targets, whole.targets);
+  // Windows that are read are not read again.
+  EXPECT_EQ(asked_.opened, (std::vector<int32_t>{first, second}));
+  EXPECT_TRUE(reader->TryRead(0, 0, pieces).ok());
+  EXPECT_EQ(pieces.inputs, whole.inputs);
+
+  Batch held_out;
+  EXPECT_TRUE(IsDataAwaited(reader->TryReadEvaluation(held_out)));
+  asked_.missing.erase(2);
+  EXPECT_TRUE(IsDataAwaited(reader->TryReadEvaluation(held_out)));
+  asked_.missing.clear();
+  EXPECT_TRUE(reader->TryReadEvaluation(held_out).ok());
+  EXPECT_EQ(held_out.inputs, reader->ReadEvaluation()->inputs);
+}
 
 TEST_F(ByFileDataSetTest, TrainingTokensComeFirstThenHeldOutOnes) {
   Add(5);

@@ -39,6 +39,15 @@ class DataSet {
 
   virtual int64_t token_count() const = 0;
 
+  // Whether Read of `count` tokens would return at once. Never waits, and makes
+  // what is missing come. DataAwaited (worker/core/data_awaited.h): not yet.
+  // Others: as Read.
+  virtual absl::Status Ready(int64_t offset, int64_t count) const {
+    return absl::OkStatus();
+  }
+  // Tells that the token at `offset` will be read later. Does not wait.
+  virtual void Prefetch(int64_t offset) const {}
+
   // Reads tokens [offset, offset + tokens.size()). OUT_OF_RANGE: beyond the
   // set. DATA_LOSS: a file became shorter or unreadable; the message names it.
   virtual absl::Status Read(int64_t offset,

@@ -5,7 +5,9 @@
 #include <cstdint>
 #include <memory>
 
+#include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "absl/types/span.h"
 #include "worker/data/data_file_reader.h"
 
 namespace atl::worker {
@@ -14,6 +16,16 @@ namespace atl::worker {
 class FileSource {
  public:
   virtual ~FileSource() = default;
+
+  // Whether Open of each of `files` would return at once. Never waits. The
+  // files are those that are needed now: they come, in their order, and stay
+  // until they are opened or the next call of Ready.
+  //
+  // DataAwaited (worker/core/data_awaited.h): one is not here yet. Others: as
+  // Open would return.
+  virtual absl::Status Ready(absl::Span<const int32_t> files) {
+    return absl::OkStatus();
+  }
 
   // Opens file `index` of the manifest. Its bytes are those of the manifest.
   // May wait until they are here. Messages name the file and its place.

@@ -1,6 +1,7 @@
 #include "worker/island/engine_trainer.h"
 
 #include <algorithm>
+#include <tuple>
 #include <utility>
 
 #include "absl/algorithm/container.h"
@@ -94,6 +95,7 @@ absl::StatusOr<double> EngineTrainer::MeasureSpeed() {
 void EngineTrainer::MakeUpBatch() {
   const int64_t count = int64_t{spec_.inner().batch_size()} *
                         spec_.model().sequence_length();
+  batch_ = {};
   batch_.inputs.resize(count);
   for (int64_t i = 0; i < count; ++i) {
     batch_.inputs[i] = static_cast<int32_t>(
@@ -167,8 +169,16 @@ absl::Span<const float> EngineTrainer::LocalInOrder() {
 }
 
 absl::StatusOr<StepResult> EngineTrainer::Train(const StepRequest& request) {
+  const auto& [shard, position] =
+      std::tie(request.data_shard, request.data_position);
   RETURN_IF_ERROR(options_.agree(
-      reader_->Read(request.data_shard, request.data_position, batch_)));
+      options_.waits_for_data ? reader_->Read(shard, position, batch_)
+                              : reader_->TryRead(shard, position, batch_)));
+  // After the first file to train on, which is needed earlier.
+  if (!has_prefetched_ && spec_.evaluation().every_round_count() > 0) {
+    reader_->PrefetchEvaluation();
+  }
+  has_prefetched_ = true;
   return Step(request);
 }
 
@@ -191,13 +201,18 @@ absl::StatusOr<StepResult> EngineTrainer::Step(const StepRequest& request) {
 
 absl::StatusOr<bool> EngineTrainer::CanEvaluate() {
   absl::Status read;
-  if (!evaluation_batch_.has_value()) {
-    absl::StatusOr<Batch> batch = reader_->ReadEvaluation();
-    read = batch.status();
-    if (batch.ok()) evaluation_batch_ = *std::move(batch);
+  if (!has_evaluation_batch_) {
+    if (options_.waits_for_data) {
+      absl::StatusOr<Batch> batch = reader_->ReadEvaluation();
+      read = batch.status();
+      if (batch.ok()) evaluation_batch_ = *std::move(batch);
+    } else {
+      read = reader_->TryReadEvaluation(evaluation_batch_);
+    }
+    has_evaluation_batch_ = read.ok();
   }
   RETURN_IF_ERROR(options_.agree(read));
-  if (!evaluation_batch_->inputs.empty()) return true;
+  if (!evaluation_batch_.inputs.empty()) return true;
   LOG(WARNING) << "the evaluation is skipped: the held-out data is shorter "
                << "than one window; raise data.validation_fraction";
   return false;
@@ -207,9 +222,9 @@ absl::StatusOr<EvaluationResult> EngineTrainer::Evaluate(int64_t version) {
   RETURN_IF_ERROR(Scatter());
   EvaluationResult result;
   ASSIGN_OR_RETURN(result.loss,
-                   trainer_->EvaluateLoss(evaluation_batch_->inputs,
-                                          evaluation_batch_->targets));
-  result.token_count = static_cast<int64_t>(evaluation_batch_->inputs.size());
+                   trainer_->EvaluateLoss(evaluation_batch_.inputs,
+                                          evaluation_batch_.targets));
+  result.token_count = static_cast<int64_t>(evaluation_batch_.inputs.size());
   return result;
 }
 

@@ -1,4 +1,8 @@
 // Our engine as an IslandTrainer: it reads the run's data itself.
+//
+// Unless told to, it never waits for data by URL. Train and CanEvaluate return
+// DataAwaited (worker/core/data_awaited.h), in all processes, if one of them
+// lacks some.
 
 #pragma once
 
@@ -27,6 +31,8 @@ struct EngineTrainerOptions {
   int thread_count = 1;
   DataOptions data;
   bool check_fingerprint = true;  // Whether the data must be the run's.
+  // Train and CanEvaluate wait for data by URL: the caller has no loop.
+  bool waits_for_data = false;
   TrainerMaker make_trainer = engine::Trainer::Create;
   // Makes an error of one process the error of all.
   std::function<absl::Status(const absl::Status&)> agree =
@@ -93,7 +99,9 @@ class EngineTrainer : public IslandTrainer {
   std::optional<BatchReader> reader_;
   std::string fingerprint_;
   Batch batch_;
-  std::optional<Batch> evaluation_batch_;
+  Batch evaluation_batch_;
+  bool has_evaluation_batch_ = false;  // It is whole.
+  bool has_prefetched_ = false;        // The held-out data.
 };
 
 }  // namespace atl::worker

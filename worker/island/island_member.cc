@@ -11,6 +11,7 @@
 #include "base/layout/run_length.h"
 #include "base/obs/log.h"
 #include "base/status/status_macros.h"
+#include "worker/core/data_awaited.h"
 #include "worker/island/group/part_command.h"
 #include "worker/island/island_part.h"
 #include "worker/island/meter/step_speed.h"
@@ -93,7 +94,7 @@ class Member {
           part_->Do(lane, *command, {.idle_max = kTransferIdleMax}, result);
       RETURN_IF_ERROR(group_.lost());
       // A stopped transfer is obsolete: process 0 logs why.
-      if (!done.ok() && !absl::IsCancelled(done)) {
+      if (!done.ok() && !absl::IsCancelled(done) && !IsDataAwaited(done)) {
         LOG(WARNING) << ActionName(action.kind) << " failed: " << done;
       }
       if (done.ok() && action.kind == ActionKind::kPush) {

@@ -78,6 +78,7 @@ absl::StatusOr<std::unique_ptr<IslandTrainer>> IslandPart::MakeTrainer(
   options.data.bytes_per_second =
       options_.caps.down_bytes_per_second / options_.place.process_count;
   options.data.stop = options_.stop;
+  options.data.came = links_.data_came;
   options.data.open_store = options_.open_data_store;
   options.make_trainer = links_.make_trainer;
   options.agree = [this](const absl::Status& status) {

@@ -9,6 +9,7 @@
 #include "absl/strings/str_cat.h"
 #include "base/failpoint/failpoint.h"
 #include "base/status/status_macros.h"
+#include "worker/core/data_awaited.h"
 #include "worker/island/island_part.h"
 
 // The local checkpoint, loaded and restored. Its arrays are read one after the
@@ -60,6 +61,7 @@ absl::Status IslandPart::RestoreSave(PartResult& result) {
     const SaveReplay::Unit unit = replay_->Next();
     result.repeats_steps = unit.kind == SaveReplay::Kind::kTrain;
     status = Agree(Lane::kTraining, Repeat(unit, result));
+    if (IsDataAwaited(status)) return status;  // The same unit, later.
     if (status.ok()) replay_->OnDone(unit, result.step.step_count);
     result.saved_step = replay_->step();
   }

@@ -17,6 +17,7 @@
 #include "base/status/status_macros.h"
 #include "base/time/clock.h"
 #include "worker/core/check_plan.h"
+#include "worker/core/data_awaited.h"
 #include "worker/island/group/part_command.h"
 #include "worker/island/retry_backoff.h"
 #include "worker/save/save_set.h"
@@ -275,7 +276,7 @@ void IslandRunner::Done(const Action& action, const absl::Status& status) {
   if (lost()) return;
   if (absl::IsCancelled(status)) {
     LOG(INFO) << ActionName(action.kind) << " cancelled: " << status.message();
-  } else if (!status.ok()) {
+  } else if (!status.ok() && !IsDataAwaited(status)) {  // The wait tells why.
     LOG(WARNING) << ActionName(action.kind) << " failed: " << status.message();
   }
   {
@@ -283,7 +284,8 @@ void IslandRunner::Done(const Action& action, const absl::Status& status) {
     loop_.OnDone(action, status);
   }
   // Other lanes may wait for an action, but never for a step.
-  const bool is_step = action.kind == ActionKind::kTrain && status.ok();
+  const bool is_step = action.kind == ActionKind::kTrain &&
+                       (status.ok() || IsDataAwaited(status));
   if (streaming_ && !is_step) mailbox_.Wake();
 }
 
@@ -448,7 +450,7 @@ void IslandRunner::Trained(const Action& action, const PartResult& result) {
 
 void IslandRunner::Paused(const Action& action, absl::Duration span) {
   const bool waited = action.kind == ActionKind::kWait;
-  const std::string what = waited ? absl::StrCat("wait: ", action.reason)
+  const std::string what = waited ? absl::StrCat("wait: ", Subject(action))
                                   : std::string(ActionName(action.kind));
   MutexLock lock(&mutex_);
   meter_.Paused(what, span);

@@ -48,7 +48,9 @@ class IslandRunner {
 
  private:
   IslandRunner(const RunIslandOptions& options, const IslandLinks& links)
-      : options_(options), links_(links), loop_(options.run_id) {}
+      : options_(options), links_(links), loop_(options.run_id) {
+    links_.data_came = [this] { mailbox_.PutDataCame(); };
+  }
 
   absl::StatusOr<v1::Run> ReadRun();
   absl::Status CheckRun(const v1::Run& run);
@@ -94,10 +96,12 @@ class IslandRunner {
   absl::Status Explain(const absl::Status& status) const;
   void Report(const Action& action);
   void Log(const Action& action);
+  // Its reason without details that change, which follow a colon.
+  static std::string Subject(const Action& action);
 
   const RunIslandOptions options_;
-  const IslandLinks links_;
   Mailbox mailbox_;
+  IslandLinks links_;
 
   mutable Mutex mutex_;
   IslandLoop loop_ ABSL_GUARDED_BY(mutex_);

@@ -62,10 +62,17 @@ void IslandRunner::Log(const Action& action) {
     default:
       break;
   }
-  std::string line = absl::StrCat(ActionName(action.kind), ": ", action.reason);
+  const std::string what = absl::StrCat(ActionName(action.kind), ": ");
+  std::string line = absl::StrCat(what, Subject(action));
   if (line == logged_) return;
-  LOG(INFO) << line;
+  LOG(INFO) << what << action.reason;
   logged_ = std::move(line);
+}
+
+std::string IslandRunner::Subject(const Action& action) {
+  return action.kind == ActionKind::kWait
+             ? action.reason.substr(0, action.reason.find(':'))
+             : action.reason;
 }
 
 void IslandRunner::SendPhases(bool is_end) {

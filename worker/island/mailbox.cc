@@ -68,6 +68,12 @@ void Mailbox::PutRefused(absl::Status status) {
   StopTransfer();
 }
 
+void Mailbox::PutDataCame() {
+  MutexLock lock(&mutex_);
+  data_came_ = true;
+  Came();
+}
+
 void Mailbox::Wake() {
   MutexLock lock(&mutex_);
   Came();
@@ -78,6 +84,7 @@ int64_t Mailbox::DrainInto(IslandLoop& loop) {
   std::optional<v1::IslandPlan> plan;
   std::optional<bool> connection;
   std::optional<absl::Status> refused;
+  bool data_came = false;
   int64_t came_count = 0;
   {
     MutexLock lock(&mutex_);
@@ -85,12 +92,14 @@ int64_t Mailbox::DrainInto(IslandLoop& loop) {
     if (std::exchange(plan_is_new_, false)) plan = newest_;
     connection.swap(connection_);
     refused = refused_;
+    data_came = std::exchange(data_came_, false);
     came_count = drained_count_ = came_count_;
   }
   if (joined.has_value()) loop.OnJoined(*joined);
   if (connection.has_value()) loop.OnConnection(*connection);
   if (plan.has_value()) loop.OnPlan(*plan);
   if (refused.has_value()) loop.OnRefused(*refused);
+  if (data_came) loop.OnDataCame();
   return came_count;
 }
 

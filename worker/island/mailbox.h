@@ -31,6 +31,8 @@ class Mailbox {
   void PutPlan(v1::IslandPlan plan);
   void PutConnection(bool up);
   void PutRefused(absl::Status status);
+  // A file that the island waits for is here, or cannot come.
+  void PutDataCame();
   // Wakes all waiting threads: something outside has changed.
   void Wake();
 
@@ -69,6 +71,7 @@ class Mailbox {
   std::optional<v1::JoinResponse> joined_ ABSL_GUARDED_BY(mutex_);
   std::optional<bool> connection_ ABSL_GUARDED_BY(mutex_);
   std::optional<absl::Status> refused_ ABSL_GUARDED_BY(mutex_);
+  bool data_came_ ABSL_GUARDED_BY(mutex_) = false;
   // The newest plan, and whether the loop lacks it.
   std::optional<v1::IslandPlan> newest_ ABSL_GUARDED_BY(mutex_);
   bool plan_is_new_ ABSL_GUARDED_BY(mutex_) = false;

@@ -149,6 +149,9 @@ struct IslandLinks {
   std::function<v1::Device()> describe_device = DescribeCpu;
   // Null: one process. Processes other than 0 need no get_run or coordinator.
   IslandGroup* group = nullptr;
+  // Called from any thread when a file that training waits for is here, or
+  // cannot come. IslandRunner sets it. May be empty.
+  std::function<void()> data_came;
   // An error if this island cannot train the run; called before anything is
   // created. May be empty.
   std::function<absl::Status(const v1::RunSpec& spec)> check_run;

@@ -21,7 +21,7 @@ namespace atl {
 namespace {
 
 constexpr absl::Duration kSkewMax = absl::Minutes(15);
-constexpr char kWriteIdHeader[] = "x-amz-meta-atoll-write-id";
+constexpr char kMetadataPrefix[] = "x-amz-meta-";
 
 ServerAnswer MakeError(int code, absl::string_view name) {
   return {code,
@@ -86,7 +86,7 @@ FakeS3::FakeS3(const Clock& clock, FakeS3Options options)
 
 void FakeS3::Put(const std::string& key, const std::string& bytes) {
   MutexLock lock(&mutex_);
-  Store(key, bytes, "");
+  Store(key, bytes, {});
 }
 
 std::optional<std::string> FakeS3::Get(const std::string& key) const {
@@ -114,6 +114,16 @@ void FakeS3::SetSpoiler(Spoiler spoiler) {
 std::string FakeS3::Call::header(const std::string& name) const {
   const auto found = request.headers.find(name);
   return found == request.headers.end() ? "" : found->second;
+}
+
+FakeS3::Metadata FakeS3::Call::metadata() const {
+  Metadata metadata;
+  for (const auto& [name, value] : request.headers) {
+    if (absl::StartsWith(name, kMetadataPrefix)) {
+      metadata.emplace_back(name, value);
+    }
+  }
+  return metadata;
 }
 
 ServerAnswer FakeS3::Answer(const ServerRequest& request) {
@@ -235,7 +245,7 @@ ServerAnswer FakeS3::Serve(const Call& call) {
     if (call.header("if-none-match") == "*" && found != objects_.end()) {
       return MakeError(412, "PreconditionFailed");
     }
-    Store(call.key, call.request.body, call.header(kWriteIdHeader));
+    Store(call.key, call.request.body, call.metadata());
     return {200, {{"ETag", objects_[call.key].etag}}};
   }
   if (found == objects_.end()) return MakeError(404, "NoSuchKey");
@@ -247,7 +257,7 @@ ServerAnswer FakeS3::ServeUpload(const Call& call) {
   const std::string& method = call.request.method;
   if (call.query.count("uploads") > 0 && method == "POST") {
     const std::string id = absl::StrCat("id/+= ", ++version_);
-    uploads_[id].write_id = call.header(kWriteIdHeader);
+    uploads_[id].metadata = call.metadata();
     return {
         200,
         {},
@@ -290,7 +300,7 @@ ServerAnswer FakeS3::Complete(const Call& call, const std::string& id) {
   if (call.header("if-none-match") == "*" && objects_.count(call.key) > 0) {
     return MakeError(412, "PreconditionFailed");
   }
-  Store(call.key, bytes, uploads_[id].write_id);
+  Store(call.key, bytes, uploads_[id].metadata);
   uploads_.erase(id);
   return {200, {}, "<CompleteMultipartUploadResult/>"};
 }
@@ -341,9 +351,7 @@ ServerAnswer FakeS3::Read(const Call& call, const Object& object) {
     return MakeError(412, "PreconditionFailed");
   }
   ServerAnswer answer{200, {{"ETag", object.etag}}, object.bytes};
-  if (!object.write_id.empty()) {
-    answer.headers.emplace_back(kWriteIdHeader, object.write_id);
-  }
+  for (const auto& header : object.metadata) answer.headers.push_back(header);
   const std::string range = call.header("range");
   if (range.empty()) return answer;
   const std::vector<std::string> ends =
@@ -365,11 +373,11 @@ ServerAnswer FakeS3::Read(const Call& call, const Object& object) {
 }
 
 void FakeS3::Store(const std::string& key, const std::string& bytes,
-                   const std::string& write_id) {
+                   const Metadata& metadata) {
   objects_[key] = {
       bytes,
       absl::StrCat("\"", Hash(bytes).substr(0, 32), "-", ++version_, "\""),
-      write_id};
+      metadata};
 }
 
 }  // namespace atl

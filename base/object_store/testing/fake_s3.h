@@ -10,6 +10,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "base/object_store/object_url.h"
@@ -49,13 +50,15 @@ class FakeS3 {
   void SetSpoiler(Spoiler spoiler);
 
  private:
+  // Headers that a client adds to an object and gets back.
+  using Metadata = std::vector<std::pair<std::string, std::string>>;
   struct Object {
     std::string bytes;
     std::string etag;
-    std::string write_id;
+    Metadata metadata;
   };
   struct Upload {
-    std::string write_id;
+    Metadata metadata;
     std::map<int, std::string> parts;
   };
   // A request with its target taken apart, decoded.
@@ -65,6 +68,7 @@ class FakeS3 {
     std::map<std::string, std::string> query;
 
     std::string header(const std::string& name) const;
+    Metadata metadata() const;
   };
 
   ServerAnswer Answer(const ServerRequest& request);
@@ -78,7 +82,7 @@ class FakeS3 {
   ServerAnswer List(const Call& call) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   ServerAnswer Read(const Call& call, const Object& object);
   void Store(const std::string& key, const std::string& bytes,
-             const std::string& write_id) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+             const Metadata& metadata) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
   const Clock& clock_;
   const FakeS3Options options_;

@@ -29,6 +29,24 @@ bool IsTransient(const absl::Status& status) {
          absl::IsDeadlineExceeded(status) || absl::IsAlreadyExists(status);
 }
 
+// An operator may mend it, or it passes.
+bool IsMendable(const absl::Status& status) {
+  return absl::IsNotFound(status) || absl::IsPermissionDenied(status) ||
+         absl::IsUnauthenticated(status) || absl::IsResourceExhausted(status);
+}
+
+absl::string_view GetRemedy(const absl::Status& failure) {
+  switch (failure.code()) {
+    case absl::StatusCode::kNotFound:
+      return "; publish it again: `atoll data publish`";
+    case absl::StatusCode::kPermissionDenied:
+    case absl::StatusCode::kUnauthenticated:
+      return "; let this island read it, or give --data with a copy";
+    default:
+      return "";
+  }
+}
+
 }  // namespace
 
 Downloader::Downloader(DownloaderOptions options)
@@ -47,8 +65,10 @@ absl::StatusOr<Downloader::Reader> Downloader::Fetch(const ManifestFile& file,
         options_.cache->bytes_max(), ": give a larger --cache-size"));
   }
   Progress progress;
-  progress.last_byte_time = options_.clock->Now();
-  progress.part_bytes = options_.cache->GetPartBytes(file);
+  progress.is_needed = is_needed;
+  progress.mark_time = options_.clock->Now();
+  progress.mark_bytes = options_.cache->GetPartBytes(file);
+  progress.part_bytes = progress.mark_bytes;
   while (!options_.cancelled()) {
     absl::StatusOr<Reader> reader = Try(file, is_needed, progress);
     if (reader.ok()) return reader;
@@ -147,19 +167,32 @@ absl::Status Downloader::Judge(const ManifestFile& file,
   if (absl::IsCancelled(failure) && options_.cancelled()) {
     return absl::OkStatus();
   }
-  if (!is_wrong && !IsTransient(failure)) return Annotate(failure, what);
+  if (!is_wrong && !IsTransient(failure) &&
+      !(progress.is_needed && IsMendable(failure))) {
+    return Annotate(failure, what);
+  }
   const absl::Time now = options_.clock->Now();
   const int64_t part_bytes = options_.cache->GetPartBytes(file);
   if (part_bytes != progress.part_bytes) {
     progress.part_bytes = part_bytes;
-    progress.last_byte_time = now;
     progress.failure_count = 0;
   }
-  if (now - progress.last_byte_time >= options_.patience) {
-    return Annotate(failure,
-                    absl::StrCat(what, ": nothing came for ",
-                                 absl::FormatDuration(options_.patience)));
+  // A part that begins anew is no progress.
+  progress.mark_bytes = std::min(progress.mark_bytes, part_bytes);
+  if (part_bytes - progress.mark_bytes >=
+      kProgressBytesPerSecond * absl::ToInt64Seconds(options_.patience)) {
+    progress.mark_bytes = part_bytes;
+    progress.mark_time = now;
   }
+  if (now - progress.mark_time >= options_.patience) {
+    const absl::Status given_up = Annotate(
+        failure, absl::StrCat(what, ": less than ", kProgressBytesPerSecond,
+                              " bytes/s came for ",
+                              absl::FormatDuration(options_.patience)));
+    return absl::Status(given_up.code(),
+                        absl::StrCat(given_up.message(), GetRemedy(failure)));
+  }
+  options_.on_failure(failure);
   const absl::Duration wait = GetBackoff(++progress.failure_count);
   // Another process that downloads it gives the same failure every second.
   if (progress.failure_count > 1 || !progress.is_told) {

@@ -32,9 +32,12 @@ struct DownloaderOptions {
   std::function<bool()> cancelled = [] { return false; };
   // Waits, shorter if `cancelled` becomes true.
   std::function<void(absl::Duration)> pause;
+  // Told of each failure after which it tries again.
+  std::function<void(const absl::Status&)> on_failure =
+      [](const absl::Status&) {};
   const Clock* clock = &SystemClock();
   double bytes_per_second = 0;  // 0: no bound.
-  // Longest wait without a byte.
+  // Longest time without progress: with less than kProgressBytesPerSecond.
   absl::Duration patience = absl::Hours(1);
 };
 
@@ -42,6 +45,8 @@ class Downloader {
  public:
   // A file whose bytes are wrong this often is given up.
   static constexpr int kWrongMax = 3;
+  // A source that sends less makes no progress.
+  static constexpr int64_t kProgressBytesPerSecond = 1024;
   // Between two tries: 1 s, doubled up to this.
   static constexpr absl::Duration kBackoffMax = absl::Seconds(30);
 
@@ -53,10 +58,15 @@ class Downloader {
   // `is_needed`: a reader waits for it. Then files in use do not hinder it: the
   // cache may exceed its size while they are open.
   //
-  // RESOURCE_EXHAUSTED: the file exceeds the cache's size, the disk is full, or
-  // (unless needed) files in use fill the cache. DATA_LOSS: the source has
-  // other bytes. UNAVAILABLE: no byte came within `patience`. CANCELLED.
-  // Others: the source refuses, or the disk fails.
+  // It waits, at most for `patience` without progress, for a source that is
+  // away; for a needed file also for one that refuses (403, 404), a full disk,
+  // and a process with too many open files: an operator may mend these. The
+  // error is then that of the last try.
+  //
+  // RESOURCE_EXHAUSTED: the file exceeds the cache's size, or (unless needed)
+  // files in use fill the cache; the disk is full. DATA_LOSS: the source has
+  // other bytes. UNAVAILABLE: the source is away. CANCELLED. Others: the source
+  // refuses, or the disk fails.
   absl::StatusOr<std::shared_ptr<const DataFileReader>> Fetch(
       const ManifestFile& file, bool is_needed);
 
@@ -65,8 +75,10 @@ class Downloader {
 
   // The state of one Fetch.
   struct Progress {
-    absl::Time last_byte_time;
-    int64_t part_bytes = 0;
+    absl::Time mark_time;    // Of the last progress,
+    int64_t mark_bytes = 0;  // with so many bytes.
+    int64_t part_bytes = 0;  // After the last try.
+    bool is_needed = false;
     int failure_count = 0;       // In a row, without a byte.
     bool source_failed = false;  // The last failure is the source's.
     int wrong_count = 0;

@@ -14,9 +14,11 @@
 #include "absl/time/time.h"
 #include "base/codec/sha256.h"
 #include "base/io/posix_file_system.h"
+#include "base/sync/mutex.h"
 #include "base/sync/testing/notification.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "worker/core/data_awaited.h"
 #include "worker/data/fetch/testing/fake_store.h"
 
 namespace atl::worker {
@@ -53,7 +55,19 @@ class FetchedFilesTest : public testing::Test {
     };
     files_ = std::make_unique<FetchedFiles>(
         manifest_, *ShardCache::Open(root_, cache_bytes_max, PosixFileSystem()),
-        std::move(options), stop_.get_token());
+        std::move(options), stop_.get_token(), [this] {
+          MutexLock lock(&mutex_);
+          ++news_count_;
+          news_.SignalAll();
+        });
+  }
+
+  // Waits for news that came since the last call.
+  void WaitForNews() {
+    MutexLock lock(&mutex_);
+    EXPECT_TRUE(news_.AwaitWithTimeout(&mutex_, kWaitMax,
+                                       [&] { return news_count_ > seen_; }));
+    ++seen_;
   }
 
   std::string Read(int32_t index) {
@@ -77,6 +91,10 @@ class FetchedFilesTest : public testing::Test {
   FakeSource source_;
   std::vector<ManifestFile> manifest_;
   std::stop_source stop_;
+  Mutex mutex_;
+  CondVar news_;
+  int news_count_ = 0;
+  int seen_ = 0;
   std::unique_ptr<FetchedFiles> files_;
 };
 
@@ -129,10 +147,48 @@ TEST_F(FetchedFilesTest, WhatFailedAheadIsTriedAgainWhenItIsNeeded) {
   files_->Prefetch(2);
   EXPECT_EQ(Read(2), std::string(22, 'c'));
   EXPECT_EQ(Read(1), std::string(21, 'b'));
-  source_.AddFault({.status = absl::PermissionDeniedError("no")});
+  source_.AddFault({.status = absl::InvalidArgumentError("no")});
   EXPECT_EQ(files_->Open(3).status().code(),
-            absl::StatusCode::kPermissionDenied);
+            absl::StatusCode::kInvalidArgument);
   EXPECT_EQ(Read(3), std::string(23, 'd'));
+}
+
+TEST_F(FetchedFilesTest, WhatIsNotHereIsAwaitedWithoutWaiting) {
+  Notification begun, go;
+  source_.SetOnPiece([&](const std::string&) {
+    begun.Notify();
+    go.WaitWithTimeout(kWaitMax);
+  });
+  Start();
+  const absl::Status awaited = files_->Ready({1, 2});
+  EXPECT_TRUE(IsDataAwaited(awaited)) << awaited;
+  EXPECT_EQ(awaited.message(), "file f1, 0 %");
+  begun.WaitWithTimeout(kWaitMax);
+  EXPECT_TRUE(IsDataAwaited(files_->Ready({1, 2})));
+  go.Notify();
+  while (!files_->Ready({1, 2}).ok()) WaitForNews();
+  // Both stay until they are opened.
+  EXPECT_TRUE(files_->Ready({1, 2}).ok());
+  EXPECT_EQ(Read(2), std::string(22, 'c'));
+  EXPECT_EQ(Read(1), std::string(21, 'b'));
+  EXPECT_THAT(Names(), ElementsAre("f1", "f2"));
+}
+
+TEST_F(FetchedFilesTest, WhatCannotComeIsTheErrorOfReadyOnce) {
+  source_.AddFault({.status = absl::InvalidArgumentError("no")});
+  Start();
+  EXPECT_TRUE(IsDataAwaited(files_->Ready({3})));
+  WaitForNews();
+  EXPECT_TRUE(absl::IsInvalidArgument(files_->Ready({3})));
+  EXPECT_TRUE(IsDataAwaited(files_->Ready({3})));
+  WaitForNews();
+  EXPECT_TRUE(files_->Ready({3}).ok());
+}
+
+TEST_F(FetchedFilesTest, AfterAStopDataIsStillAwaited) {
+  Start();
+  stop_.request_stop();
+  EXPECT_TRUE(IsDataAwaited(files_->Ready({0})));
 }
 
 TEST_F(FetchedFilesTest, AStopEndsAWait) {

@@ -230,8 +230,9 @@ absl::StatusOr<std::unique_ptr<DataSet>> OpenData(const v1::DataSpec& spec,
        url = place.url.directory_url](std::function<bool()> cancelled) {
         return open(url, std::move(cancelled));
       };
-  auto files = std::make_unique<FetchedFiles>(
-      manifest.files, std::move(cache), std::move(download), options.stop);
+  auto files = std::make_unique<FetchedFiles>(manifest.files, std::move(cache),
+                                              std::move(download), options.stop,
+                                              options.came);
   return MakeByFileDataSet(spec, std::move(manifest), std::move(files));
 }
 

@@ -45,6 +45,9 @@ struct DataOptions {
   double bytes_per_second = 0;  // Of downloads; 0: no bound.
   std::stop_token stop;         // Ends every wait, with CANCELLED.
   StoreOpener open_store = OpenStoreOfUrl;
+  // Called from any thread when a file that is needed is here, or cannot come.
+  // May be empty.
+  std::function<void()> came;
 };
 
 // The URL of a manifest in two parts: its directory's and its name.

@@ -10,6 +10,7 @@
 #include "base/status/refusal.h"
 #include "base/status/status_macros.h"
 #include "worker/collective/call.h"
+#include "worker/core/data_awaited.h"
 
 namespace atl::worker {
 namespace {
@@ -41,18 +42,28 @@ uint32_t SizeIn(const char* frame) {
 }
 
 // Stop level, code, message.
+// Added to the code of DataAwaited.
+constexpr int kAwaitsData = 0x40;
+
 std::string EncodeVerdict(int stop, const absl::Status& status) {
   std::string text;
   text += static_cast<char>(stop);
-  text += static_cast<char>(status.code());
+  const int awaited = IsDataAwaited(status) ? kAwaitsData : 0;
+  text += static_cast<char>(static_cast<int>(status.code()) | awaited);
   absl::StrAppend(&text, status.message());
   return text;
 }
 
 absl::Status ParseVerdict(absl::string_view verdict) {
   if (verdict.size() < 2) return absl::InternalError("a verdict is too short");
+  if ((verdict[1] & kAwaitsData) != 0) return DataAwaited(verdict.substr(2));
   return absl::Status(static_cast<absl::StatusCode>(verdict[1]),
                       verdict.substr(2));
+}
+
+// Gives way to another error.
+bool IsWeak(const absl::Status& status) {
+  return absl::IsCancelled(status) || IsDataAwaited(status);
 }
 
 }  // namespace
@@ -147,8 +158,7 @@ absl::Status IslandGroup::Agree(Lane lane, const absl::Status& status) {
     const absl::Status one = ParseVerdict(verdicts[i]);
     stop = std::max<int>(stop, verdicts[i].empty() ? 0 : verdicts[i][0]);
     if (one.ok()) continue;
-    if (first < 0 || (absl::IsCancelled(ParseVerdict(verdicts[first])) &&
-                      !absl::IsCancelled(one))) {
+    if (first < 0 || (IsWeak(ParseVerdict(verdicts[first])) && !IsWeak(one))) {
       first = i;
     }
   }
@@ -156,9 +166,10 @@ absl::Status IslandGroup::Agree(Lane lane, const absl::Status& status) {
   if (first < 0) return absl::OkStatus();
   if (first == index_) return status;
   const absl::Status theirs = ParseVerdict(verdicts[first]);
-  return absl::Status(
-      theirs.code(),
-      absl::StrCat("process ", first, " of the island: ", theirs.message()));
+  const std::string message =
+      absl::StrCat("process ", first, " of the island: ", theirs.message());
+  return IsDataAwaited(theirs) ? DataAwaited(message)
+                               : absl::Status(theirs.code(), message);
 }
 
 void IslandGroup::RequestStop(int level) {

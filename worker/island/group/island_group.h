@@ -52,8 +52,8 @@ class IslandGroup {
                                                     absl::string_view message);
 
   // Every process gives its status. OK if all are OK; otherwise all get the
-  // first error that is not CANCELLED, or a CANCELLED one. The failed process
-  // gets its own error unchanged. Also exchanges stop requests.
+  // first error that is neither CANCELLED nor DataAwaited, or one that is. The
+  // failed process gets its own error unchanged. Also exchanges stop requests.
   absl::Status Agree(Lane lane, const absl::Status& status);
 
   // Requests a stop of the island: 1 cleanly, 2 at once.

@@ -11,6 +11,7 @@
 #include "absl/strings/match.h"
 #include "gtest/gtest.h"
 #include "worker/collective/local/local_world.h"
+#include "worker/core/data_awaited.h"
 
 namespace atl::worker {
 namespace {
@@ -83,6 +84,19 @@ TEST_F(IslandGroupTest, AnErrorOfOneIsOneOfAll) {
     EXPECT_EQ(absl::StrContains(all.message(), "process 2"),
               group.process_index() != 2);
     EXPECT_TRUE(group.lost().ok());
+  });
+}
+
+TEST_F(IslandGroupTest, AllAwaitTheDataThatOneAwaitsUnlessOneFails) {
+  RunAll(2, [](IslandGroup& group) {
+    const absl::Status mine =
+        group.process_index() == 1 ? DataAwaited("file a") : absl::OkStatus();
+    const absl::Status agreed = group.Agree(Lane::kTraining, mine);
+    EXPECT_TRUE(IsDataAwaited(agreed)) << agreed;
+    const absl::Status failed = group.Agree(
+        Lane::kTraining,
+        group.process_index() == 0 ? absl::DataLossError("test") : mine);
+    EXPECT_TRUE(absl::IsDataLoss(failed)) << failed;
   });
 }
 

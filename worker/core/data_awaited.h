@@ -1,0 +1,30 @@
+// The status of an action that found its data not here yet. Pure. Thread-safe.
+//
+// The action has changed nothing. IslandLoop waits and asks for it again, so a
+// plan, a stop or a pause ends the wait as it ends any other.
+
+#pragma once
+
+#include <optional>
+
+#include "absl/status/status.h"
+#include "absl/strings/string_view.h"
+#include "base/status/refusal.h"
+
+namespace atl::worker {
+
+inline constexpr char kDataAwaited[] = "DATA_AWAITED";
+
+// UNAVAILABLE with the reason kDataAwaited. `message` names the file and what
+// is known about it.
+inline absl::Status DataAwaited(absl::string_view message) {
+  return Refuse(absl::StatusCode::kUnavailable, kDataAwaited, message);
+}
+
+inline bool IsDataAwaited(const absl::Status& status) {
+  if (!absl::IsUnavailable(status)) return false;
+  const std::optional<ErrorReason> reason = GetReason(status);
+  return reason.has_value() && reason->reason == kDataAwaited;
+}
+
+}  // namespace atl::worker
