@@ -14,10 +14,18 @@
 set -euo pipefail
 
 tree=$(realpath "$(dirname "${BASH_SOURCE[0]}")/../..")
+# The control group of the systemd that is started here.
+cgroup=$(findmnt --noheadings --first-only --types cgroup2 --output TARGET)
+cgroup+=/atoll-bare-root
+
 if [[ -z ${ATOLL_BARE_ROOT:-} ]]; then
   [[ $# -ge 1 ]] || { sed -n '6,10s/^# \{0,1\}//p' "$0" >&2; exit 2; }
   scratch=$(mktemp -d)
-  trap 'rm -rf --one-file-system "$scratch"' EXIT
+  clean() {
+    rm -rf --one-file-system "$scratch"
+    [[ ! -d $cgroup ]] || find "$cgroup" -depth -type d -exec rmdir {} +
+  }
+  trap clean EXIT
   # Mounts and processes end with the namespaces.
   ATOLL_BARE_ROOT=$scratch unshare --mount --propagation private --pid --fork \
     --kill-child --mount-proc bash "$0" "$@"
@@ -36,20 +44,27 @@ if [[ -z $base ]]; then
   mmdebstrap --variant=minbase bookworm "$base"
 fi
 
-# new_root NAME: a copy of the base, with what a container has. `inside` is the
-# prefix of a command in it.
+# new_root NAME: a copy of the base. `inside` is the prefix of a command in it.
 new_root() {
   root=$scratch/$1
-  inside=(env -i PATH=/usr/sbin:/usr/bin:/sbin:/bin HOME=/root LC_ALL=C.UTF-8
-    DEBIAN_FRONTEND=noninteractive chroot "$root")
+  environment=(env -i PATH=/usr/sbin:/usr/bin:/sbin:/bin HOME=/root
+    LC_ALL=C.UTF-8 DEBIAN_FRONTEND=noninteractive)
+  inside=("${environment[@]}" chroot "$root")
   cp -a "$base" "$root"
+  mount --bind "$root" "$root"
   mount -t proc proc "$root/proc"
   mount -t tmpfs -o mode=1777 tmpfs "$root/tmp"
-  mount --rbind /dev "$root/dev"
+  mount -t tmpfs -o mode=755 tmpfs "$root/dev"
+  local name
+  for name in null zero full random urandom; do
+    touch "$root/dev/$name"
+    mount --bind "/dev/$name" "$root/dev/$name"
+  done
+  mkdir "$root/dev/pts" "$root/dev/shm"
+  mount -t devpts -o newinstance,ptmxmode=666 devpts "$root/dev/pts"
+  ln -s pts/ptmx "$root/dev/ptmx"
   cp /etc/resolv.conf "$root/etc/resolv.conf"
-  # No service starts while packages are installed.
-  printf '#!/bin/sh\nexit 101\n' >"$root/usr/sbin/policy-rc.d"
-  chmod 755 "$root/usr/sbin/policy-rc.d"
+  echo "127.0.0.1 localhost" >"$root/etc/hosts"
   # What the quickstart needs of a source tree: its run file, and its text.
   local text
   text=$(find /usr/include/c++ -mindepth 1 -maxdepth 1 -type d | sort -V |
@@ -59,13 +74,49 @@ new_root() {
   cp "$tree/deploy/config/laptop.toml" "$root/srv/laptop.toml"
 }
 
-# quickstart ATOLL: the run of deploy/quickstart.sh.
+# boot: starts systemd as the first process of the root; `inside` then runs
+# commands under it.
+boot() {
+  (
+    mkdir "$cgroup"
+    echo 0 >"$cgroup/cgroup.procs"
+    exec unshare --mount --pid --fork --kill-child --ipc --uts --cgroup \
+      bash -c '
+      cd "$1"
+      mount -t proc proc proc
+      mount -t tmpfs tmpfs run
+      mount -t sysfs sysfs sys
+      mount -t cgroup2 cgroup2 sys/fs/cgroup
+      pivot_root . mnt
+      umount --lazy /mnt
+      exec env -i container=other PATH=/usr/sbin:/usr/bin:/sbin:/bin \
+        /lib/systemd/systemd --unit=basic.target --show-status=no' - "$root"
+  ) >"$scratch/systemd.log" 2>&1 &
+  local first
+  for _ in {1..600}; do
+    first=$(pgrep -x systemd || true)
+    if [[ -n $first ]]; then
+      inside=(nsenter -t "$first" --mount --pid --ipc --uts --cgroup
+        "${environment[@]}")
+      ! "${inside[@]}" systemctl is-system-running >/dev/null 2>&1 || return 0
+    fi
+    sleep 0.1
+  done
+  fail "systemd does not start: $(<"$scratch/systemd.log")"
+}
+
+# quickstart ATOLL: the run of deploy/quickstart.sh. All give the same model.
+model=
 quickstart() {
   "${inside[@]}" "$1" dev up /srv/laptop.toml --dir /srv/run --data /srv/text ||
     fail "dev up"
   "${inside[@]}" "$1" dev report --dir /srv/run --output /srv/summary.json ||
     fail "dev report"
-  check "model $(sha256sum <"$root/srv/run/export/model.safetensors")"
+  local made
+  made=$(sha256sum <"$root/srv/run/export/model.safetensors")
+  [[ -z $model || $made == "$model" ]] || fail "the runs differ"
+  model=$made
+  check "the quickstart's run, with $1"
 }
 
 # has MODE OWNER:GROUP PATH
@@ -88,26 +139,6 @@ install_debs() {
     $1/atoll*.deb" >/dev/null || fail "apt-get install of $1"
 }
 
-# start SERVICE FLAGS: the unit's command, as its user, until it is serving.
-start() {
-  local name=$1 flags=$2 command
-  command=$(sed -n '/^ExecStart=/,/[^\\]$/p' \
-    "$root/usr/lib/systemd/system/atoll-$name.service" | tr -d '\\\n')
-  command=${command#ExecStart=}
-  # Words, as systemd splits them.
-  # shellcheck disable=SC2086
-  as "atoll-$name"
-  "${user[@]}" ${command/\$FLAGS/$flags} --port-file "/tmp/$name.port" \
-    2>"$scratch/$name.log" &
-  for _ in {1..300}; do
-    [[ ! -s $root/tmp/$name.port ]] || break
-    kill -0 $! 2>/dev/null || break
-    sleep 0.1
-  done
-  [[ -s $root/tmp/$name.port ]] || fail "$name: $(<"$scratch/$name.log")"
-  check "atoll-$name starts as its unit says: $flags"
-}
-
 # --- The tarball, and nothing else -------------------------------------------
 
 new_root tarball
@@ -117,7 +148,6 @@ atoll=${atoll#"$root"}
 version=$("${inside[@]}" "$atoll" version) || fail "the tarball's program"
 check "$version, from the tarball"
 quickstart "$atoll"
-umount --recursive "$root/dev"
 
 # --- The .debs ---------------------------------------------------------------
 
@@ -157,18 +187,33 @@ check "systemd-analyze verify"
 [[ -z $(find "$root/etc/systemd" -name 'atoll*') ]] || fail "a unit is enabled"
 check "no unit is enabled"
 
-# The certificates, as the .env files say.
+boot
+"${inside[@]}" systemctl start atoll-coordinator
+! "${inside[@]}" systemctl is-active --quiet atoll-coordinator ||
+  fail "a service starts without a certificate"
+check "systemd runs, and starts no service without a certificate"
+
+# As the .env files say.
 "${inside[@]}" bash -ec '
   cd /srv
+  issue() {
+    atoll ca issue --dir ca --role $1 --id $2 --host localhost --out $2
+  }
   atoll ca init --dir ca
-  atoll ca issue --dir ca --role coordinator --id c --host localhost --out c
-  atoll ca issue --dir ca --role server --id s0 --host localhost --out s0
-  atoll ca issue --dir ca --role gate --id g0 --host localhost --out gate
+  issue coordinator c
+  issue server s0
+  issue gate g0
   atoll ca issue --dir ca --role operator --id anna --out anna
   install -m 640 c/* /etc/atoll/coordinator/
   install -m 640 s0/* /etc/atoll/server/
-  install -m 640 gate/* /etc/atoll/gate/
-  sed -i "s/^#FLAGS/FLAGS/; s/^#  /  /" /etc/atoll/coordinator.env' >/dev/null
+  install -m 640 g0/* /etc/atoll/gate/
+  cd /etc/atoll
+  sed -i "s/^#FLAGS/FLAGS/; s/^#  -/  -/" *.env
+  sed -i "s/[a-z0-9]*\.example\.org/localhost/" *.env
+  for name in coordinator server; do
+    sed -i "s#^FLAGS=\"#&--tls-island-ca /etc/atoll/$name/island-ca.crt #" \
+      $name.env
+  done' >/dev/null
 has 640 root:atoll-gate /etc/atoll/gate/island-ca.key
 as atoll-gate
 "${user[@]}" test -r /etc/atoll/gate/island-ca.key ||
@@ -179,28 +224,45 @@ for path in /etc/atoll/{coordinator,server}/{,tls.key} \
 done
 check "the gate's user reads its key and nothing of the others"
 
-start coordinator "--listen localhost:7400"
-start server "--listen localhost:7401 --coordinator localhost:7400 \
-  --server-id s0"
-start gate "--listen localhost:7402 --coordinator localhost:7400"
-"${inside[@]}" env ATOLL_COORDINATOR=localhost:7400 ATOLL_TLS_CERT=/srv/anna/tls.crt \
-  ATOLL_TLS_KEY=/srv/anna/tls.key ATOLL_TLS_CA=/srv/anna/ca.crt \
-  atoll run list || fail "run list"
-check "an operator reaches them"
-services=$(jobs -p)
-kill $services
-for service in $services; do
-  wait "$service" || fail "a service ended with $?"
-done
-check "SIGTERM ends them with status 0"
+services=(atoll-coordinator atoll-server atoll-gate)
+"${inside[@]}" systemctl start "${services[@]}" || {
+  "${inside[@]}" journalctl --no-pager --lines 30 >&2
+  fail "the services do not start"
+}
+"${inside[@]}" env ATOLL_COORDINATOR=localhost:7400 \
+  ATOLL_TLS_CERT=/srv/anna/tls.crt ATOLL_TLS_KEY=/srv/anna/tls.key \
+  ATOLL_TLS_CA=/srv/anna/ca.crt bash -ec '
+  atoll run create /srv/laptop.toml --run-id spring --servers 1 \
+    --data /srv/text
+  # The coordinator gives no token before a gate has announced itself.
+  for _ in {1..60}; do
+    ! atoll token create --run spring --uses 1 --ttl 1h 2>/dev/null || exit 0
+    sleep 1
+  done
+  exit 1' || fail "no run, or no token"
+"${inside[@]}" systemctl is-active --quiet "${services[@]}" ||
+  fail "a service ended"
+check "the services run, in their sandboxes: a run and a token are created"
 
 # An upgrade.
+pids() { "${inside[@]}" systemctl show -P MainPID "${services[@]}"; }
+started=$(pids)
 before=$(sha256sum "$root"/etc/atoll/*.env "$root"/etc/atoll/*/*)
 install_debs /srv
 [[ $before == $(sha256sum "$root"/etc/atoll/*.env "$root"/etc/atoll/*/*) ]] ||
   fail "the upgrade changed the configuration"
 [[ -n $(ls "$root/var/lib/atoll/coordinator") ]] || fail "the data is gone"
-check "an upgrade keeps configuration, keys and data"
+"${inside[@]}" systemctl is-active --quiet "${services[@]}" ||
+  fail "the services do not run after the upgrade"
+[[ $started != "$(pids)" ]] || fail "the upgrade restarted nothing"
+check "an upgrade keeps configuration, keys and data, and restarts what runs"
+
+"${inside[@]}" systemctl stop "${services[@]}"
+for name in "${services[@]}"; do
+  [[ $("${inside[@]}" systemctl show -P Result "$name") == success ]] ||
+    fail "$name did not end by itself"
+done
+check "the services end by themselves"
 
 quickstart /usr/bin/atoll
 
