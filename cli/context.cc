@@ -13,6 +13,7 @@ rpc::Security Context::MakeSecurity() const {
   security.tls.cert = settings.Get("tls_cert");
   security.tls.key = settings.Get("tls_key");
   security.insecure = settings.insecure();
+  security.proxy = settings.proxy();
   return security;
 }
 

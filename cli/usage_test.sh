@@ -53,7 +53,8 @@ commands=(
   "run create" "run list" "run show" "run watch" "run pause" "run resume"
   "run cancel" "run delete" "run export" "run import" "run pin" "replay"
   "island list"
-  "island remove" "island readmit" "round list" "metrics" "join" "plan"
+  "island remove" "island readmit" "round list" "metrics" "join" "doctor"
+  "plan" "local status" "local pause" "local resume" "local finish"
   "data tokenize" "data publish" "dev up"
   "dev baseline" "dev report" "eval" "generate" "settings" "version"
 )
@@ -199,6 +200,17 @@ has out '"status": "error"'
 has out '"exit_code": 2'
 has out '"reason": "USAGE"'
 has err "run"
+
+# A machine that is enrolled nowhere checks itself.
+expect 0 doctor -o json
+has out '"id": "isa"'
+has out '"forecast": {}'
+has err "atoll doctor -"
+expect 2 doctor 10.0.0.7:7400
+has err "is not a join string"
+expect 2 doctor --operator --run spring
+expect 8 doctor --run spring
+has err "not enrolled"
 
 # version and settings need no coordinator.
 expect 0 version -o json

@@ -12,8 +12,8 @@ packages=(
   libdnnl-dev libxxhash-dev libzstd-dev libhwy-dev
   libcli11-dev libtomlplusplus-dev nlohmann-json3-dev libmicrohttpd-dev
   prometheus-cpp-dev libcurl4-openssl-dev libexpat1-dev
-  # The image.
-  ca-certificates tzdata
+  # The image and the packages.
+  ca-certificates tzdata dpkg-dev patchelf
   # Tests and benchmarks.
   libgtest-dev libgmock-dev libbenchmark-dev libgloo-dev
   python3 python3-grpcio python3-numpy python3-protobuf python3-venv openssl

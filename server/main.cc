@@ -35,6 +35,7 @@
 #include "coordinator/client/operator_client.h"
 #include "coordinator/client/server_control_client.h"
 #include "server/advertise.h"
+#include "server/machine_health.h"
 #include "server/parameter_server.h"
 
 namespace atl::server {
@@ -120,6 +121,7 @@ void AddFlags(CLI::App& app, Flags& flags) {
                  "itself");
   rpc::AddSecurityFlags(app, flags.security);
   rpc::AddIslandCaFlag(app, flags.security);
+  rpc::AddProxyFlag(app, flags.security.proxy);
   AddMetricsFlags(app, flags.metrics);
   app.footer(
       "Examples, on one machine and on a network, with certificates "
@@ -157,9 +159,11 @@ absl::Status Run(const Flags& flags, StopSignals& signals) {
   metrics.Add(disk_metrics);
   metrics.Add(certificate_metrics);
   prometheus::Histogram& fsyncs = MakeFsyncHistogram(metrics);
+  MachineHealth health(flags.data_dir);
   TimedFileSystem fs(PosixFileSystem(), SystemClock(),
-                     [&fsyncs](absl::Duration duration) {
+                     [&fsyncs, &health](absl::Duration duration) {
                        fsyncs.Observe(absl::ToDoubleSeconds(duration));
+                       health.NoteSync(duration);
                      });
   RETURN_IF_ERROR(CheckDirectory(flags.data_dir));
   RETURN_IF_ERROR(Annotate(fs.CreateDirectories(flags.data_dir), "--data-dir"));
@@ -198,7 +202,9 @@ absl::Status Run(const Flags& flags, StopSignals& signals) {
   };
   ASSIGN_OR_RETURN(
       std::unique_ptr<ParameterServer> server,
-      ParameterServer::Start(options, {fs, *control, get_run, metrics}));
+      ParameterServer::Start(options,
+                             {fs, *control, get_run, metrics,
+                              [&health] { return health.Get(absl::Now()); }}));
   LOG(INFO) << "serving at " << server->address() << ", incarnation "
             << server->incarnation();
   if (!flags.port_file.empty()) {

@@ -487,6 +487,7 @@ absl::Status ParameterServer::ReportOnce() {
   v1::ReportShardsRequest request;
   const v1::LogPosition seen = directory_->log_seen();
   if (!seen.cluster_id().empty()) *request.mutable_log_seen() = seen;
+  if (environment_.health) *request.mutable_health() = environment_.health();
   Shards shards;
   bool has_plan;
   {

@@ -67,6 +67,8 @@ class ParameterServer final : public ShardDirectory {
     coordinator::ServerControlClient& coordinator;
     std::function<absl::StatusOr<v1::Run>(const std::string& run_id)> get_run;
     Metrics& metrics;
+    // How the machine is; never waits. Null: reports do not say.
+    std::function<v1::ServerHealth()> health = nullptr;
   };
 
   // Recovers, listens, and starts to follow the coordinator, which may be away.

@@ -249,13 +249,7 @@ absl::Status CheckOptions(const HttpClientOptions& options) {
                                                      HttpClient::kRateMin));
     }
   }
-  const std::string& proxy = options.proxy_url;
-  if (!proxy.empty() && !absl::StartsWith(proxy, "http://") &&
-      !absl::StartsWith(proxy, "https://")) {
-    return absl::InvalidArgumentError(
-        "a proxy has the form http://HOST:PORT or https://HOST:PORT");
-  }
-  return CheckNoControls(proxy);
+  return absl::OkStatus();
 }
 
 class CurlClient : public HttpClient {
@@ -301,6 +295,7 @@ class CurlClient : public HttpClient {
     SetTransfer(transfer);
     const CURLcode code = curl_easy_perform(curl_.get());
     RETURN_IF_ERROR(transfer.stopped);
+    RETURN_IF_ERROR(Annotate(CheckTunnel(code), context));
     if (!transfer.is_cut) {
       const absl::Status status =
           ToStatus(code, transfer.error[0] != '\0' ? transfer.error
@@ -319,14 +314,7 @@ class CurlClient : public HttpClient {
     Set(CURLOPT_SSLVERSION, static_cast<long>(CURL_SSLVERSION_TLSv1_2));
     Set(CURLOPT_CONNECTTIMEOUT_MS,
         static_cast<long>(absl::ToInt64Milliseconds(kConnectTimeout)));
-    // "": not the environment's. Plaintext, which is for loopback alone, must
-    // not leave the machine.
-    const bool is_direct =
-        request.is_local || absl::StartsWith(request.url, "http://");
-    Set(CURLOPT_PROXY, is_direct ? "" : options_.proxy_url.c_str());
-    Set(CURLOPT_NOPROXY, "");
-    Set(CURLOPT_HTTPPROXYTUNNEL, 1L);
-    Set(CURLOPT_SUPPRESS_CONNECT_HEADERS, 1L);
+    SetProxy(request);
     if (!authorities_.empty()) {
       curl_blob blob = {const_cast<char*>(authorities_.data()),
                         authorities_.size(), CURL_BLOB_NOCOPY};
@@ -338,6 +326,42 @@ class CurlClient : public HttpClient {
         static_cast<curl_off_t>(options_.send_bytes_per_second));
     Set(CURLOPT_BUFFERSIZE, kReceiveBufferBytes);
     Set(CURLOPT_UPLOAD_BUFFERSIZE, kReceiveBufferBytes);
+  }
+
+  void SetProxy(const HttpRequest& request) {
+    const Proxy& proxy = options_.proxy;
+    Set(CURLOPT_NOPROXY, "");
+    Set(CURLOPT_PROXY, "");  // Not the environment's.
+    const absl::StatusOr<HttpUrl> url =
+        ParseHttpUrl(request.url, request.is_local);
+    if (request.is_local || !url.ok() || !proxy.Serves(url->host)) return;
+    Set(CURLOPT_PROXY, absl::StrCat("http://", proxy.name()).c_str());
+    const auto& [user, password] = std::pair<std::string, std::string>(
+        absl::StrSplit(proxy.credentials, absl::MaxSplits(':', 1)));
+    if (!proxy.credentials.empty()) {
+      Set(CURLOPT_PROXYUSERNAME, user.c_str());
+      Set(CURLOPT_PROXYPASSWORD, password.c_str());
+    }
+    Set(CURLOPT_HTTPPROXYTUNNEL, 1L);
+    Set(CURLOPT_SUPPRESS_CONNECT_HEADERS, 1L);
+  }
+
+  // Not OK: the proxy refused to connect us.
+  absl::Status CheckTunnel(CURLcode code) {
+    long answer = 0;
+    curl_easy_getinfo(curl_.get(), CURLINFO_HTTP_CONNECTCODE, &answer);
+    if (code == CURLE_OK || answer == 0 || answer / 100 == 2) {
+      return absl::OkStatus();
+    }
+    const char* url = nullptr;  // After redirects.
+    curl_easy_getinfo(curl_.get(), CURLINFO_EFFECTIVE_URL, &url);
+    const absl::StatusOr<HttpUrl> target =
+        ParseHttpUrl(url == nullptr ? "" : url);
+    return absl::UnavailableError(DescribeRefusal(
+        options_.proxy.name(), static_cast<int>(answer),
+        target.ok()
+            ? JoinHostPort(target->host, target->port == 0 ? 443 : target->port)
+            : ""));
   }
 
   void SetRequest(const HttpRequest& request, curl_slist* headers) {

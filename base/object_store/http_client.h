@@ -16,15 +16,14 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 #include "absl/time/time.h"
+#include "base/host_port/proxy.h"
 #include "base/object_store/object_url.h"
 #include "base/time/clock.h"
 
 namespace atl {
 
 struct HttpClientOptions {
-  // "http://HOST:PORT" or https://; maybe with a user name and a password.
-  // Requests go through HTTP CONNECT. Empty: none.
-  std::string proxy_url;
+  Proxy proxy;  // Requests that leave the machine go through it.
   // PEM certificates that are trusted besides the system's. Empty: none.
   std::string ca_file;
   // At least kRateMin, or 0: no bound.

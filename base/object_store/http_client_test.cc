@@ -19,8 +19,8 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "base/fuzz/mutator.h"
+#include "base/host_port/testing/connect_proxy.h"
 #include "base/io/unique_fd.h"
-#include "base/object_store/testing/connect_proxy.h"
 #include "base/object_store/testing/http_server.h"
 #include "base/random_id/random_id.h"
 #include "base/rpc/testing/test_certificates.h"
@@ -356,7 +356,6 @@ TEST_F(HttpClientTest, RefusesWrongOptions) {
   const auto code = [](const HttpClientOptions& options) {
     return HttpClient::Create(options).status().code();
   };
-  EXPECT_EQ(code({.proxy_url = "socks5://a:1"}), Code::kInvalidArgument);
   EXPECT_EQ(code({.ca_file = "/missing"}), Code::kNotFound);
   EXPECT_EQ(code({.ca_file = "/dev/null"}), Code::kInvalidArgument);
   EXPECT_EQ(code({.receive_bytes_per_second = 1}), Code::kInvalidArgument);
@@ -475,9 +474,17 @@ TEST_F(HttpsClientTest, RedirectsAreFollowedOnlyIfAsked) {
 }
 
 TEST_F(HttpsClientTest, GoesThroughTheProxyUnlessLocal) {
+  // Its name is known to the proxy alone.
+  rpc::CertificateSpec spec = rpc::TestAuthority::DefaultSpec("far");
+  spec.hosts = {"far.invalid"};
+  const rpc::TlsFiles files = authority_->Issue(spec);
+  HttpServer far(
+      [](const ServerRequest&) { return ServerAnswer{.body = "secure"}; },
+      &files);
   ConnectProxy proxy;
-  options_.proxy_url = proxy.url();
-  const auto answer = client().Send({"GET", other_origin() + "/a"});
+  options_.proxy = ParseProxy(proxy.url()).value();
+  const auto answer = client().Send(
+      {"GET", absl::StrCat("https://far.invalid:", far.port(), "/a")});
   ASSERT_TRUE(answer.ok()) << answer.status();
   EXPECT_EQ(answer->body, "secure");
   EXPECT_EQ(proxy.tunnel_count(), 1);
@@ -485,13 +492,26 @@ TEST_F(HttpsClientTest, GoesThroughTheProxyUnlessLocal) {
       client()
           .Send({.method = "GET", .url = secure_->origin(), .is_local = true})
           .ok());
+  EXPECT_TRUE(client().Send({"GET", secure_->origin()}).ok());
   EXPECT_EQ(proxy.tunnel_count(), 1);
 }
 
-TEST_F(HttpsClientTest, AProxysFailureNamesNoPassword) {
-  options_.proxy_url = "http://me:hidden@127.0.0.1:1";
+TEST_F(HttpsClientTest, ARefusalOfTheProxyNamesProxyAnswerAndTarget) {
+  ConnectProxy proxy;
+  options_.proxy = ParseProxy(proxy.url()).value();
+  // Nothing listens at port 1.
   const absl::Status status =
-      client().Send({"GET", secure_->origin() + "/a?hidden"}).status();
+      client().Send({"GET", "https://far.invalid:1/a?hidden"}).status();
+  EXPECT_EQ(status, absl::UnavailableError(absl::StrCat(
+                        "GET https://far.invalid:1/a: the proxy ",
+                        options_.proxy.name(),
+                        " answered 502 to CONNECT far.invalid:1")));
+}
+
+TEST_F(HttpsClientTest, AProxysFailureNamesNoPassword) {
+  options_.proxy = ParseProxy("http://me:hidden@127.0.0.1:1").value();
+  const absl::Status status =
+      client().Send({"GET", "https://far.invalid/a?hidden"}).status();
   EXPECT_EQ(status.code(), Code::kUnavailable);
   EXPECT_THAT(std::string(status.message()), Not(HasSubstr("hidden")));
 }

@@ -31,7 +31,7 @@ const Clock& GetWallClock(const ObjectStoreOptions& options) {
 absl::StatusOr<std::unique_ptr<HttpTransport>> MakeTransport(
     const ObjectStoreOptions& options) {
   const HttpClientOptions client_options{
-      .proxy_url = options.proxy_url,
+      .proxy = options.proxy,
       .ca_file = options.ca_file,
       .receive_bytes_per_second = options.receive_bytes_per_second,
       .send_bytes_per_second = options.send_bytes_per_second,

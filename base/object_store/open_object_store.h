@@ -9,6 +9,7 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 #include "absl/time/time.h"
+#include "base/host_port/proxy.h"
 #include "base/io/file_system.h"
 #include "base/io/posix_file_system.h"
 #include "base/object_store/aws_credentials.h"
@@ -23,8 +24,7 @@ struct ObjectStoreOptions {
   // AWS_* and HOME, for s3://. Empty: nothing is set.
   Environment environment;
   std::string bearer_token;  // For https://. Empty: none.
-  // "http://HOST:PORT": requests go through HTTP CONNECT. Empty: none.
-  std::string proxy_url;
+  Proxy proxy;               // Requests that leave the machine go through it.
   // PEM certificates that are trusted besides the system's. Empty: none.
   std::string ca_file;
   // Of the store. At least 64 KiB/s, or 0: no bound.

@@ -54,6 +54,7 @@ const absl::flat_hash_map<absl::string_view, RoleSet>& Table() {
           {"/atoll.v1.TrainingStateService/WatchRun", kOperator | kReader},
           {"/atoll.v1.TrainingStateService/ListCheckpoints",
            kOperator | kReader},
+          {"/atoll.v1.TrainingStateService/GetCluster", kOperator},
 
           {"/atoll.v1.IslandService/Join", kOperator | kIsland},
           {"/atoll.v1.IslandService/ReportReady", kOperator | kIsland},

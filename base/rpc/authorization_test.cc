@@ -74,6 +74,7 @@ const std::map<std::string, std::string>& Expected() {
       {"/atoll.v1.ServerService/RegisterServer", "os"},
       {"/atoll.v1.ServerService/ReportShards", "os"},
       {"/atoll.v1.ServerService/WatchServerPlan", "os"},
+      {"/atoll.v1.TrainingStateService/GetCluster", "o"},
       {"/atoll.v1.TrainingStateService/GetMetrics", "or"},
       {"/atoll.v1.TrainingStateService/GetRunState", "or"},
       {"/atoll.v1.TrainingStateService/ListCheckpoints", "or"},

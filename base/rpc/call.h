@@ -31,8 +31,6 @@ inline constexpr absl::Duration kSlowAfter = absl::Seconds(2);
 
 struct CallOptions {
   absl::Duration timeout = absl::Seconds(10);  // > 0.
-  // Without a connection, wait for one until `timeout`, instead of failing.
-  bool waits_for_connection = false;
   std::string session;  // Value of kSessionMetadata; empty for none.
   // Name of the callee for messages: "coordinator 127.0.0.1:7400".
   std::string peer;
@@ -40,6 +38,8 @@ struct CallOptions {
   // May be empty.
   std::function<void()> on_slow = nullptr;
   std::stop_token stop = {};  // A stop request ends the call at once.
+  // Without a connection, wait for one until `timeout`, instead of failing.
+  bool waits_for_connection = false;
 };
 
 // Calls `on_slow` from another thread if the object lives longer than `after`.

@@ -56,11 +56,25 @@ grpc::ChannelArguments MakeArguments(const ChannelOptions& options) {
                                                       : kFrameBytesMax);
   // Our callers retry. gRPC's retries would buffer what is sent.
   arguments.SetInt(GRPC_ARG_ENABLE_RETRIES, 0);
-  // Ignore proxy settings of the environment: dial addresses as given.
+  // Ignore proxy settings of the environment.
   arguments.SetInt(GRPC_ARG_ENABLE_HTTP_PROXY, 0);
   arguments.SetServiceConfigJSON("{}");
   arguments.SetInt(GRPC_ARG_MAX_METADATA_SIZE, 16 << 10);
   return arguments;
+}
+
+// What gRPC's own proxy mapper sets (src/core/lib/transport/
+// http_connect_handshaker.h). That one would also read no_proxy of the
+// environment.
+void AddProxy(const Proxy& proxy, const std::string& address,
+              grpc::ChannelArguments& arguments) {
+  arguments.SetString("grpc.http_connect_server", address);
+  if (const std::string value = proxy.authorization(); !value.empty()) {
+    arguments.SetString("grpc.http_connect_headers",
+                        absl::StrCat("Proxy-Authorization:", value));
+  }
+  // For TLS and HTTP/2; otherwise they would name the proxy.
+  arguments.SetString(GRPC_ARG_DEFAULT_AUTHORITY, address);
 }
 
 absl::Status CheckDialled(const std::string& address,
@@ -139,6 +153,7 @@ ChannelOptions MakeChannelOptions(ChannelKind kind, const Security& security) {
   options.kind = kind;
   options.tls = security.tls;
   options.insecure = security.insecure;
+  options.proxy = security.proxy;
   return options;
 }
 
@@ -171,12 +186,19 @@ std::shared_ptr<grpc::Channel> Dialer::channel() {
       source_ == nullptr ? nullptr : source_->Get();
   MutexLock lock(&mutex_);
   if (channel_ != nullptr && material == used_) return channel_;
+  grpc::ChannelArguments arguments = MakeArguments(options_);
+  std::string dialled = address_;
+  if (options_.proxy.Serves(
+          ParseHostPort(address_).value_or(HostPort()).host)) {
+    AddProxy(options_.proxy, address_, arguments);
+    dialled = options_.proxy.name();
+  }
   channel_ = grpc::CreateCustomChannel(
-      address_,
+      dialled,
       material == nullptr
           ? grpc::InsecureChannelCredentials()
           : MakeCredentials(address_, options_.peer_role, material),
-      MakeArguments(options_));
+      arguments);
   used_ = std::move(material);
   return channel_;
 }

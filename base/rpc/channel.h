@@ -6,6 +6,9 @@
 // Under TLS the peer's certificate must fit the dialled host and have the role
 // `peer_role` (base/rpc/server_check.h). If it does not, calls end with
 // UNAVAILABLE and the reason: the peer may get the right one later.
+//
+// A proxy changes neither: TLS is with the peer, through the proxy. Without one
+// in the options none is used; gRPC reads no environment.
 
 #pragma once
 
@@ -14,6 +17,7 @@
 
 #include "absl/base/thread_annotations.h"
 #include "absl/status/statusor.h"
+#include "base/host_port/proxy.h"
 #include "base/rpc/authorization.h"
 #include "base/rpc/certificates/tls.h"
 #include "base/rpc/certificates/tls_source.h"
@@ -34,12 +38,14 @@ enum class ChannelKind {
 
 struct ChannelOptions {
   ChannelKind kind = ChannelKind::kControl;
-  TlsFiles tls;           // Empty: plaintext.
-  bool insecure = false;  // Plaintext off loopback.
+  TlsFiles tls;                         // Empty: plaintext.
+  bool insecure = false;                // Plaintext off loopback.
   Role peer_role = Role::kCoordinator;  // Under TLS, what the peer must be.
   // Bytes that the peer may send on a call ahead of the message being read. 0:
   // gRPC adapts it to the link's capacity.
   int receive_window_bytes = 0;
+  // Looks up the dialled name and connects us to it.
+  Proxy proxy;
 };
 
 ChannelOptions MakeChannelOptions(ChannelKind kind, const Security& security);

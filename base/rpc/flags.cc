@@ -17,6 +17,19 @@ void AddSecurityFlags(CLI::App& app, Security& security) {
                "acts as an operator.");
 }
 
+void AddProxyFlag(CLI::App& app, Proxy& proxy) {
+  app.add_option_function<std::string>(
+         "--proxy",
+         [&proxy](const std::string& url) {
+           proxy = ParseProxy(url).value_or(Proxy());
+         },
+         "http://[USER:PASSWORD@]HOST:PORT of a proxy that knows CONNECT, "
+         "through which it dials all but loopback")
+      ->check([](const std::string& url) {
+        return std::string(ParseProxy(url).status().message());
+      });
+}
+
 void AddIslandCaFlag(CLI::App& app, Security& security) {
   app.add_option("--tls-island-ca", security.tls.island_ca,
                  "CA of enrolled islands and readers (PEM), which is accepted "

@@ -8,7 +8,10 @@
 
 #include "absl/strings/cord.h"
 #include "absl/strings/match.h"
+#include "absl/strings/numbers.h"
 #include "absl/strings/string_view.h"
+#include "absl/strings/strip.h"
+#include "base/host_port/proxy.h"
 #include "base/status/cut_utf8.h"
 #include "google/rpc/status.pb.h"
 
@@ -28,12 +31,36 @@ std::string CutMessage(absl::string_view message) {
 constexpr absl::string_view kVerifierPrefix =
     "Custom verification check failed with error: UNAUTHENTICATED: ";
 
-// The message without gRPC's words around the result of our own check.
-absl::string_view Essence(absl::string_view message) {
+// After the address of a proxy ("ipv4:10.0.0.1:3128") that refuses, gRPC puts
+// this and the code.
+constexpr absl::string_view kProxyWords =
+    ": HTTP proxy returned response code ";
+
+// "the proxy HOST:PORT answered CODE ...", if a proxy refused; else empty.
+std::string FindRefusal(absl::string_view message) {
+  const size_t at = message.find(kProxyWords);
+  if (at == absl::string_view::npos) return "";
+  absl::string_view proxy = message.substr(0, at);
+  proxy.remove_prefix(proxy.rfind(' ') + 1);
+  if (!absl::ConsumePrefix(&proxy, "ipv4:")) {
+    absl::ConsumePrefix(&proxy, "ipv6:");
+  }
+  int code = 0;
+  if (!absl::SimpleAtoi(message.substr(at + kProxyWords.size(), 3), &code)) {
+    return "";
+  }
+  return DescribeRefusal(proxy, code, "");
+}
+
+// The message without gRPC's words around the result of our own check, or of a
+// proxy's answer.
+std::string Essence(absl::string_view message) {
+  std::string refusal = FindRefusal(message);
+  if (!refusal.empty()) return refusal;
   const size_t at = message.find(kVerifierPrefix);
-  return at == absl::string_view::npos
-             ? message
-             : message.substr(at + kVerifierPrefix.size());
+  return std::string(at == absl::string_view::npos
+                         ? message
+                         : message.substr(at + kVerifierPrefix.size()));
 }
 
 }  // namespace

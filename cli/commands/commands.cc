@@ -3,6 +3,7 @@
 #include "absl/strings/str_cat.h"
 #include "cli/ca/ca_commands.h"
 #include "cli/commands/run/run_commands.h"
+#include "cli/doctor/doctor_command.h"
 #include "cli/enrol/enrol_commands.h"
 
 namespace atl::cli {
@@ -43,6 +44,9 @@ void AddCommands(CLI::App& app, Context& context) {
   AddAudit(app, context);
   AddReplay(app, context);
   AddJoin(app, context);
+  AddLocal(group("local", "Steer the islands that run on this machine"),
+           context);
+  AddDoctor(app, context);
   AddPlan(app, context);
   CLI::App& data = group("data", "Prepare and publish training data");
   AddDataTokenize(data, context);

@@ -19,6 +19,7 @@ void AddMetrics(CLI::App& app, Context& context);
 
 void AddReplay(CLI::App& app, Context& context);
 void AddJoin(CLI::App& app, Context& context);
+void AddLocal(CLI::App& app, Context& context);
 void AddPlan(CLI::App& app, Context& context);
 
 void AddDataTokenize(CLI::App& app, Context& context);

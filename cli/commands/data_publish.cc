@@ -67,7 +67,8 @@ absl::Status Publish(Context& context, const Options& given) {
     if (!bytes.ok()) return WithContext(bytes.status(), "--shard-bytes");
     options.shard_bytes = *bytes;
   }
-  options.open_store = MakeStoreOpener(context.environment);
+  options.open_store =
+      MakeStoreOpener(context.environment, context.settings.proxy());
   Progress progress(context.progress_options, context.messages());
   Interrupt interrupt;
   options.stop = interrupt.first();

@@ -33,7 +33,8 @@ absl::Status Baseline(Context& context, const BaselineOptions& options) {
   Interrupt interrupt;
   ASSIGN_OR_RETURN(RunFile run, LoadRunFile(options.file, options.changes));
   RETURN_IF_ERROR(RefuseExternal(run, "`atoll dev baseline`"));
-  const worker::StoreOpener open_store = MakeStoreOpener(context.environment);
+  const worker::StoreOpener open_store =
+      MakeStoreOpener(context.environment, context.settings.proxy());
   RETURN_IF_ERROR(CompleteSpec(&run, open_store));
   worker::TrainAloneOptions train;
   train.spec = run.spec;

@@ -157,8 +157,8 @@ absl::Status DevUp::Prepare() {
   ASSIGN_OR_RETURN(run_, LoadRunFile(options_.file, options_.changes));
   RETURN_IF_ERROR(RefuseExternal(run_, "`atoll dev up`"));
   ASSIGN_OR_RETURN(directory_, DevDirectory::Open(options_.directory));
-  RETURN_IF_ERROR(
-      CompleteSpec(&run_, MakeStoreOpener(context_.environment)));
+  RETURN_IF_ERROR(CompleteSpec(
+      &run_, MakeStoreOpener(context_.environment, context_.settings.proxy())));
   if (const std::string doubt = DescribeShortRun(run_.spec); !doubt.empty()) {
     context_.output().Message(doubt);
   }

@@ -95,8 +95,17 @@ void IslandReporter::Note(absl::string_view line) {
 void IslandReporter::Send(LogSeverity severity, absl::string_view line,
                           absl::string_view text) {
   if (absl::StartsWith(text, "gRPC: ")) return;
+  if (severity != LogSeverity::kInfo) {
+    MutexLock lock(&mutex_);
+    last_warning_ = std::string(text);
+  }
   if (!live_) return Note(line);
   Note(absl::StrCat(severity == LogSeverity::kInfo ? "" : "warning: ", text));
+}
+
+std::string IslandReporter::last_warning() const {
+  MutexLock lock(&mutex_);
+  return last_warning_;
 }
 
 void IslandReporter::Clear() {

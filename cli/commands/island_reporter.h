@@ -38,6 +38,9 @@ class IslandReporter : public LogSink {
   void Send(LogSeverity severity, absl::string_view line,
             absl::string_view text) override;
 
+  // The newest record of the log that is a warning or worse; empty: none.
+  std::string last_warning() const;
+
   // Removes the live line.
   void Clear();
 
@@ -49,7 +52,8 @@ class IslandReporter : public LogSink {
 
   const bool live_;
   const absl::Duration interval_;
-  Mutex mutex_;
+  mutable Mutex mutex_;
+  std::string last_warning_ ABSL_GUARDED_BY(mutex_);
   Progress progress_ ABSL_GUARDED_BY(mutex_);
   absl::Time next_time_ ABSL_GUARDED_BY(mutex_) = absl::InfinitePast();
   int64_t evaluated_version_ ABSL_GUARDED_BY(mutex_) = -1;

@@ -51,6 +51,7 @@ TEST_F(IslandReporterTest, ALogLineStandsAboveTheLiveLine) {
   reporter.Report({}, begin_);
   LOG(WARNING) << "the coordinator is away";
   LOG(INFO) << "gRPC: a tree of causes";
+  EXPECT_EQ(reporter.last_warning(), "the coordinator is away");
   EXPECT_THAT(stream_.str(),
               HasSubstr("\r\x1b[2Kwarning: the coordinator is away\n"
                         "\r\x1b[2Kround 0"));

@@ -1,8 +1,8 @@
 #include <signal.h>
 #include <unistd.h>
 
-#include <algorithm>
 #include <cctype>
+#include <filesystem>
 #include <future>
 #include <iostream>
 #include <memory>
@@ -12,9 +12,9 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
-#include "absl/strings/str_format.h"
 #include "absl/time/clock.h"
 #include "base/failpoint/failpoint.h"
+#include "base/io/unique_fd.h"
 #include "base/metrics/common_metrics.h"
 #include "base/metrics/metrics.h"
 #include "base/metrics/metrics_listener.h"
@@ -25,25 +25,35 @@
 #include "base/status/status_macros.h"
 #include "cli/commands/commands.h"
 #include "cli/commands/island_reporter.h"
+#include "cli/commands/join_result.h"
+#include "cli/commands/join_service.h"
 #include "cli/commands/recipes.h"
+#include "cli/doctor/check_before_join.h"
 #include "cli/enrol/call_gate.h"
 #include "cli/enrol/join_enrolment.h"
 #include "cli/flags/cap_flags.h"
 #include "cli/flags/data_cache_flags.h"
 #include "cli/flags/device_flag.h"
+#include "cli/flags/mesh_flags.h"
 #include "cli/flags/threads_flag.h"
 #include "cli/interrupt.h"
 #include "cli/output/describe.h"
 #include "cli/output/error.h"
-#include "cli/output/table.h"
 #include "cli/units/units.h"
+#include "cli/volunteer/counting_store.h"
+#include "cli/volunteer/local_name.h"
+#include "cli/volunteer/local_socket.h"
+#include "cli/volunteer/machine_facts.h"
+#include "cli/volunteer/memory_check.h"
+#include "cli/volunteer/volunteer.h"
+#include "cli/volunteer/volunteer_flags.h"
 #include "worker/api/run_island.h"
 
 namespace atl::cli {
 namespace {
 
 // How long an island waits for a certificate in place of an expired one.
-constexpr absl::Duration kRenewalPatience = absl::Hours(24);
+constexpr absl::Duration kRenewalPatience = absl::Hours(24 * 31);
 
 struct JoinOptions {
   std::string address;
@@ -61,7 +71,10 @@ struct JoinOptions {
   std::string wait_for_run = "0s";
   bool idle_after_run = false;
   MetricsListenerOptions metrics;
+  VolunteerFlags volunteer;
+  bool service = false;
   std::string failpoint;
+  const CLI::App* command = nullptr;  // For the command line as it was given.
 };
 
 // Checks the mesh's flags before any network call.
@@ -158,73 +171,6 @@ absl::StatusOr<std::string> OnlyRun(const Context& context,
   return found;
 }
 
-// Units: bytes per second, and seconds. null: not measured.
-Json ToData(const worker::IslandMeasurements& measured) {
-  const auto rate = [](const worker::Measured& m) {
-    return m.seconds > 0 ? Json(static_cast<double>(m.bytes) / m.seconds)
-                         : Json(nullptr);
-  };
-  Json data;
-  data["up_bytes_per_second"] = rate(measured.pushed);
-  data["down_bytes_per_second"] = rate(measured.pulled);
-  data["round_trip_seconds"] = measured.round_trip_seconds > 0
-                                   ? Json(measured.round_trip_seconds)
-                                   : Json(nullptr);
-  return data;
-}
-
-// RFC 3339, to the microsecond.
-Json TimeToData(absl::Time time) {
-  return absl::FormatTime("%Y-%m-%d%ET%H:%M:%E6SZ", time, absl::UTCTimeZone());
-}
-
-Json ToData(const worker::IslandProgress& at, const std::string& run_id,
-            const std::string& island_id) {
-  Json data;
-  data["run_id"] = run_id;
-  data["island_id"] = island_id;
-  data["slot"] = at.slot;
-  data["version"] = at.version;
-  data["step"] = at.step;
-  data["token_count"] = at.token_count;
-  data["tokens_per_second"] = at.tokens_per_second;
-  data["loss"] = at.loss;
-  data["sent_bytes"] = at.sent_bytes;
-  data["received_bytes"] = at.received_bytes;
-  data["saved_bytes"] = at.saved_bytes;
-  data["utilization"] = at.utilization;
-  data["computing_seconds"] = absl::ToDoubleSeconds(at.computing);
-  const bool has_trained = at.training_begin_time <= at.training_end_time;
-  data["training_begin_time"] =
-      has_trained ? TimeToData(at.training_begin_time) : Json(nullptr);
-  data["training_end_time"] =
-      has_trained ? TimeToData(at.training_end_time) : Json(nullptr);
-  data["pauses"] = Json::array();
-  for (const worker::Pause& pause : at.pauses) {
-    data["pauses"].push_back({{"what", pause.what},
-                              {"count", pause.count},
-                              {"seconds", absl::ToDoubleSeconds(pause.span)}});
-  }
-  data["predicted_utilization"] =
-      at.forecast.has_value() ? Json(at.forecast->utilization) : Json(nullptr);
-  data["measured"] = ToData(at.measured);
-  data["recipes"] = Json::array();
-  for (const worker::planner::Candidate& recipe : at.recipes) {
-    data["recipes"].push_back(
-        {{"preset", std::string(recipe.preset->name)},
-         {"utilization", recipe.forecast.utilization},
-         {"up_bytes", recipe.forecast.up_bytes},
-         {"down_bytes", recipe.forecast.down_bytes}});
-  }
-  const LatencyHistogram& heartbeats = at.heartbeat_latency;
-  Json& latency = data["heartbeat_latency_seconds"];
-  latency["count"] = heartbeats.count();
-  latency["p50"] = absl::ToDoubleSeconds(heartbeats.Quantile(0.5));
-  latency["p99"] = absl::ToDoubleSeconds(heartbeats.Quantile(0.99));
-  latency["max"] = absl::ToDoubleSeconds(heartbeats.max());
-  return data;
-}
-
 worker::RunIslandOptions IslandOptions(const Context& context,
                                        const JoinOptions& options,
                                        const rpc::Security& security) {
@@ -266,7 +212,10 @@ void WaitForStop(const std::stop_token& stop) {
 // Enrols, if the command line asks for it, and sets what follows from that.
 absl::StatusOr<std::optional<Enrolment>> EnrolFor(Context& context,
                                                   JoinOptions& options,
-                                                  rpc::Security& security) {
+                                                  rpc::Security& security,
+                                                  const std::stop_token& stop) {
+  ASSIGN_OR_RETURN(const UniqueFd waker, MakeWaker());
+  const std::stop_callback end_call(stop, [&] { SetWaker(waker.get()); });
   JoinRequestFlags flags;
   flags.address = options.address;
   flags.run_id = options.run_id;
@@ -276,7 +225,14 @@ absl::StatusOr<std::optional<Enrolment>> EnrolFor(Context& context,
       std::optional<Enrolment> enrolment,
       FindEnrolment(flags, absl::StrCat(context.state_directory, "/enrolments"),
                     std::cin, ::isatty(STDIN_FILENO) == 1, context.messages(),
-                    CallGate, absl::Now()));
+                    CheckBeforeJoin(
+                        [&, call = MakeGateCall(security.proxy)](
+                            GatePeer peer, const v1::GateRequest& request) {
+                          peer.stop_fd = waker.get();
+                          return call(peer, request);
+                        },
+                        context.state_directory),
+                    absl::Now()));
   if (!enrolment.has_value()) return enrolment;
   if (options.place.process_count > 1) {
     return UsageError("an island of several processes cannot enrol",
@@ -294,13 +250,11 @@ absl::StatusOr<std::optional<Enrolment>> EnrolFor(Context& context,
 // Runs the island. A machine that slept, or had no network, may wake with an
 // expired certificate: it waits for the next one and goes on.
 absl::StatusOr<worker::IslandProgress> RunEnrolled(
-    const worker::RunIslandOptions& island,
-    std::optional<Enrolment>& enrolment) {
-  if (!enrolment.has_value()) return worker::RunIsland(island);
-  EnrolmentRenewer renewer(*enrolment, CallGate);
+    const worker::RunIslandOptions& island, const Enrolment& enrolment,
+    EnrolmentRenewer& renewer) {
   while (true) {
     RETURN_IF_ERROR(renewer.WaitUntilValid(kRenewalPatience, island.stop));
-    const absl::Time certificate_end = enrolment->EndTime();
+    const absl::Time certificate_end = enrolment.EndTime();
     absl::StatusOr<worker::IslandProgress> end = worker::RunIsland(island);
     // The next certificate may be here by now.
     if (!absl::IsUnauthenticated(end.status()) ||
@@ -312,6 +266,76 @@ absl::StatusOr<worker::IslandProgress> RunEnrolled(
   }
 }
 
+absl::StatusOr<std::unique_ptr<Volunteer>> MakeVolunteer(
+    const JoinOptions& options, Limits limits, bool is_enrolled,
+    const IslandReporter& reporter) {
+  VolunteerOptions volunteer;
+  volunteer.run_id = options.run_id;
+  volunteer.island_id = options.island_id;
+  volunteer.directory = options.work_directory;
+  volunteer.limits = std::move(limits);
+  // The processes of an island leave together, or not at all.
+  if (options.place.process_count > 1) {
+    volunteer.hold_max = absl::InfiniteDuration();
+  }
+  volunteer.retries = is_enrolled;
+  volunteer.read_facts = [machine = std::make_shared<MachineFacts>()](
+                             absl::Time now) { return machine->Read(now); };
+  volunteer.last_problem = [&reporter] { return reporter.last_warning(); };
+  return Volunteer::Create(std::move(volunteer));
+}
+
+// Where `atoll local` finds this join. Null, with a log line: nowhere.
+absl::StatusOr<std::unique_ptr<LocalServer>> StartLocal(
+    const Context& context, const JoinOptions& options, Volunteer& volunteer) {
+  if (options.place.process_index > 0) return nullptr;
+  absl::StatusOr<std::unique_ptr<LocalServer>> server = LocalServer::Start(
+      LocalDirectory(context.state_directory),
+      LocalName(std::filesystem::absolute(options.work_directory).string(),
+                options.run_id, options.island_id),
+      [&volunteer](const Json& request) { return volunteer.Handle(request); });
+  if (absl::IsAlreadyExists(server.status())) {
+    return WithHint(
+        absl::AlreadyExistsError(absl::StrCat(
+            "island ", options.island_id, " of run ", options.run_id,
+            " already runs on this machine")),
+        "`atoll local status` shows it. End it first, or give another "
+        "--island-id.");
+  }
+  if (server.ok()) return server;
+  LOG(INFO) << "`atoll local` will not find this island: "
+            << server.status().message();
+  return nullptr;
+}
+
+// Prints the result of an island that has ended as it should.
+absl::Status TellEnd(Context& context, const JoinOptions& options,
+                     const absl::StatusOr<worker::IslandProgress>& end,
+                     bool is_terminated) {
+  if (GetReason(end.status()) == worker::kRunCompleted) {
+    // A supervisor that starts it again after the run's end is done too.
+    context.output().Print(
+        Json{{"run_id", options.run_id}, {"island_id", options.island_id}},
+        absl::StrCat(end.status().message(), "\n"));
+    return absl::OkStatus();
+  }
+  if (is_terminated && (end.ok() || absl::IsCancelled(end.status()))) {
+    return WithReason(
+        WithExitCode(absl::CancelledError("SIGTERM ended the island"),
+                     ExitCode::kTerminated),
+        "TERMINATED");
+  }
+  if (worker::IsProcessLost(end.status())) {
+    return WithHint(WithExitCode(end.status(), ExitCode::kProcessLost),
+                    "Start all processes of the island again; it resumes from "
+                    "the servers' parameters.");
+  }
+  if (!end.ok()) return end.status();
+  context.output().Print(ToData(*end, options.run_id, options.island_id),
+                         ToText(*end, options.run_id, options.island_id));
+  return absl::OkStatus();
+}
+
 absl::Status Join(Context& context, JoinOptions options) {
   RETURN_IF_ERROR(failpoint::Arm(options.failpoint));
   ASSIGN_OR_RETURN(const absl::Duration wait_for_run, ReadWait(options));
@@ -321,6 +345,11 @@ absl::Status Join(Context& context, JoinOptions options) {
                    ReadCacheSize(options.data_cache));
   RETURN_IF_ERROR(CheckDeviceFlag(options.place.device));
   RETURN_IF_ERROR(CheckPlace(options));
+  ASSIGN_OR_RETURN(Limits limits,
+                   ReadLimits(options.volunteer, options.place.process_count,
+                              !options.trainer.empty()));
+  ASSIGN_OR_RETURN(const int64_t memory_bytes, ReadMemory(options.volunteer));
+  RETURN_IF_ERROR(SetNice(options.volunteer));
   SetMinimumLogSeverity(LogSeverity::kInfo);
   IslandReporter reporter(context.progress_options, context.messages());
   const LogToReporter log(reporter);
@@ -333,7 +362,12 @@ absl::Status Join(Context& context, JoinOptions options) {
   Interrupt interrupt(say, /*kill_at=*/3);
   rpc::Security security = context.MakeSecurity();
   ASSIGN_OR_RETURN(std::optional<Enrolment> enrolment,
-                   EnrolFor(context, options, security));
+                   EnrolFor(context, options, security, interrupt.first()));
+  if (options.service) {
+    return InstallService(context, *options.command,
+                          {options.run_id, options.work_directory,
+                           options.volunteer.nice.value_or(10), memory_bytes});
+  }
   Metrics metrics;
   const auto certificate = MakeCertificateMetrics(security.tls.cert);
   metrics.Add(certificate);
@@ -358,7 +392,19 @@ absl::Status Join(Context& context, JoinOptions options) {
   ASSIGN_OR_RETURN(island.recipes, ReadRecipes());
   island.caps = caps;
   island.data_cache_bytes_max = data_cache_bytes;
-  island.open_data_store = MakeStoreOpener(context.environment);
+  ASSIGN_OR_RETURN(const std::unique_ptr<Volunteer> volunteer,
+                   MakeVolunteer(options, std::move(limits),
+                                 enrolment.has_value(), reporter));
+  ASSIGN_OR_RETURN(const std::unique_ptr<LocalServer> local,
+                   StartLocal(context, options, *volunteer));
+  island.open_data_store = CountReads(
+      MakeStoreOpener(context.environment, context.settings.proxy()),
+      [&volunteer](int64_t bytes) { volunteer->CountBytes(bytes); });
+  if (memory_bytes > 0) {
+    island.check_run = [memory_bytes](const v1::RunSpec& spec) {
+      return CheckMemory(spec, memory_bytes);
+    };
+  }
   island.stop = interrupt.first();
   island.stop_at_once = interrupt.second();
   island.stop_for_restart = interrupt.terminated();
@@ -367,95 +413,25 @@ absl::Status Join(Context& context, JoinOptions options) {
   island.on_progress = [&](const worker::IslandProgress& at) {
     reporter.Report(at, absl::Now());
   };
-  absl::StatusOr<worker::IslandProgress> end = RunEnrolled(island, enrolment);
+  std::optional<EnrolmentRenewer> renewer;
+  if (enrolment.has_value()) {
+    renewer.emplace(*enrolment, MakeGateCall(context.settings.proxy()));
+  }
+  absl::StatusOr<worker::IslandProgress> end = volunteer->Run(
+      std::move(island), [&](const worker::RunIslandOptions& once) {
+        return renewer.has_value() ? RunEnrolled(once, *enrolment, *renewer)
+                                   : worker::RunIsland(once);
+      });
   reporter.Clear();
-  const bool has_ended = RunHasEnded(end, interrupt);
+  const bool has_ended =
+      RunHasEnded(end, interrupt) && !volunteer->finishing();
   if (has_ended && options.idle_after_run) {
     reporter.Note("the run has ended: idle until a signal (--idle-after-run)");
     metrics.SetReady(absl::OkStatus());
     WaitForStop(interrupt.first());
   }
-  if (GetReason(end.status()) == worker::kRunCompleted) {
-    // A supervisor that starts it again after the run's end is done too.
-    context.output().Print(
-        Json{{"run_id", options.run_id}, {"island_id", options.island_id}},
-        absl::StrCat(end.status().message(), "\n"));
-    return absl::OkStatus();
-  }
-  if (!has_ended && interrupt.terminated().stop_requested() &&
-      (end.ok() || absl::IsCancelled(end.status()))) {
-    return WithReason(
-        WithExitCode(absl::CancelledError("SIGTERM ended the island"),
-                     ExitCode::kTerminated),
-        "TERMINATED");
-  }
-  if (worker::IsProcessLost(end.status())) {
-    return WithHint(WithExitCode(end.status(), ExitCode::kProcessLost),
-                    "Start all processes of the island again; it resumes from "
-                    "the servers' parameters.");
-  }
-  if (!end.ok()) return end.status();
-  Fields fields;
-  fields.Add("run", options.run_id);
-  fields.Add("island", options.island_id);
-  fields.Add("version", DescribeRounds(end->version, end->round_count));
-  fields.Add("tokens read", FormatCount(end->token_count));
-  fields.Add("bytes up", FormatBytes(end->sent_bytes));
-  fields.Add("bytes down", FormatBytes(end->received_bytes));
-  fields.Add("bytes saved", FormatBytes(end->saved_bytes));
-  fields.Add("computing",
-             absl::StrFormat("%.1f %% of the time", 100 * end->utilization));
-  context.output().Print(ToData(*end, options.run_id, options.island_id),
-                         fields.ToString());
-  return absl::OkStatus();
-}
-
-// Adds an option whose values are `names`, in the order of Enum's values.
-template <typename Enum>
-void AddEnum(CLI::App& command, const std::string& flag,
-             const std::vector<std::string>& names, const std::string& help,
-             Enum& value) {
-  command
-      .add_option_function<std::string>(
-          flag,
-          [&value, names](const std::string& name) {
-            value = static_cast<Enum>(
-                std::find(names.begin(), names.end(), name) - names.begin());
-          },
-          help)
-      ->check(CLI::IsMember(names))
-      ->default_str(names[static_cast<size_t>(value)]);
-}
-
-void AddMeshFlags(CLI::App& command, worker::IslandPlace& place) {
-  AddEnum(command, "--sharding", {"replicate", "zero1", "zero2", "zero3"},
-          "What dp_shard ranks divide: nothing (replicate), the optimizer's "
-          "state (zero1), also gradients (zero2), also parameters (zero3)",
-          place.sharding);
-  AddEnum(command, "--pipeline", {"gpipe", "1f1b", "interleaved"},
-          "Schedule of the pipeline stages (pp)", place.pipeline);
-  command
-      .add_option(
-          "--chunks", place.chunk_count,
-          "Stages per pp rank; above 1 only with --pipeline interleaved")
-      ->check(CLI::Range(1, 1024))
-      ->capture_default_str();
-  command
-      .add_option("--micro-batches", place.micro_batch_count,
-                  "Micro-batches per step, one after the other; 0: one, or "
-                  "as many as keep a pipeline busy")
-      ->check(CLI::Range(0, 65536))
-      ->capture_default_str();
-  AddEnum(command, "--checkpointing", {"none", "selective", "full"},
-          "What the backward pass recomputes: nothing (none), norms and "
-          "activation functions (selective), all but each block's input (full)",
-          place.checkpointing);
-  command.add_option("--optimizer-dir", place.optimizer_directory,
-                     "Keep the inner optimizer's state in this directory, on a "
-                     "fast disk, instead of memory");
-  command.add_flag("--optimizer-host", place.optimizer_on_host,
-                   "Keep the inner optimizer's state in the host's memory when "
-                   "ranks compute on devices");
+  return TellEnd(context, options, end,
+                 !has_ended && interrupt.terminated().stop_requested());
 }
 
 }  // namespace
@@ -478,6 +454,8 @@ void AddJoin(CLI::App& app, Context& context) {
       "With a join string, which the operator sends, nothing else is needed.\n"
       "The next time --run is enough: the certificate is kept and renewed.\n"
       "  atoll join -\n"
+      "  atoll join - --hours 22:00-07:00 --memory 4GB --service\n"
+      "`atoll local` shows, pauses and finishes it.\n"
       "Examples:\n"
       "  atoll join 10.0.0.7:7400 --run laptop --island-id kitchen "
       "--threads 4\n"
@@ -564,6 +542,11 @@ void AddJoin(CLI::App& app, Context& context) {
                    "process, with no contribution between; then exit code 11")
       ->check(CLI::Range(0, 1000000))
       ->capture_default_str();
+  AddVolunteerFlags(*command, options->volunteer);
+  command->add_flag("--service", options->service,
+                    "Join now and at each start of this machine: make a "
+                    "systemd unit for this user, with these flags, and end");
+  options->command = command;
   AddMetricsFlags(*command, options->metrics);
   command->add_option(
       "--failpoint", options->failpoint,

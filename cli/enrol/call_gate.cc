@@ -7,16 +7,20 @@
 
 namespace atl::cli {
 
-absl::StatusOr<v1::GateResponse> CallGate(const GatePeer& peer,
-                                          const v1::GateRequest& request) {
-  coordinator::GateClientOptions options;
-  options.address = peer.address;
-  options.pin = peer.pin;
-  options.key_pem = peer.key_pem;
-  options.cert_pem = peer.cert_pem;
-  ASSIGN_OR_RETURN(const std::unique_ptr<coordinator::GateClient> client,
-                   coordinator::GateClient::Make(options));
-  return client->Call(request);
+GateCall MakeGateCall(const Proxy& proxy) {
+  return [proxy](const GatePeer& peer, const v1::GateRequest& request)
+             -> absl::StatusOr<v1::GateResponse> {
+    coordinator::GateClientOptions options;
+    options.address = peer.address;
+    options.pin = peer.pin;
+    options.key_pem = peer.key_pem;
+    options.cert_pem = peer.cert_pem;
+    options.stop_fd = peer.stop_fd;
+    options.proxy = proxy;
+    ASSIGN_OR_RETURN(const std::unique_ptr<coordinator::GateClient> client,
+                     coordinator::GateClient::Make(options));
+    return client->Call(request);
+  };
 }
 
 }  // namespace atl::cli

@@ -2,12 +2,12 @@
 
 #pragma once
 
+#include "base/host_port/proxy.h"
 #include "cli/enrol/enrolment.h"
 
 namespace atl::cli {
 
-// Errors as coordinator::GateClient.
-absl::StatusOr<v1::GateResponse> CallGate(const GatePeer& peer,
-                                          const v1::GateRequest& request);
+// Calls gates through `proxy`. Errors as coordinator::GateClient.
+GateCall MakeGateCall(const Proxy& proxy);
 
 }  // namespace atl::cli

@@ -12,7 +12,6 @@
 #include "absl/time/clock.h"
 #include "base/host_port/host_port.h"
 #include "base/io/posix_file_system.h"
-#include "base/io/unique_fd.h"
 #include "base/layout/ids.h"
 #include "base/obs/log.h"
 #include "base/rpc/certificates/authority.h"
@@ -230,12 +229,12 @@ bool Enrolment::IsValid(absl::Time now) const {
   return cert.ok() && rpc::CheckValidity(*cert, now).ok();
 }
 
-absl::Status Enrolment::Renew(const GateCall& call) {
+absl::Status Enrolment::Renew(const GateCall& call, int stop_fd) {
   ASSIGN_OR_RETURN(const UniqueFd lock, LockDirectory(directory_));
-  return RenewLocked(call);
+  return RenewLocked(call, stop_fd);
 }
 
-absl::Status Enrolment::RenewLocked(const GateCall& call) {
+absl::Status Enrolment::RenewLocked(const GateCall& call, int stop_fd) {
   ASSIGN_OR_RETURN(const std::string key,
                    ReadFileIn(directory_, kTlsKeyFile));
   ASSIGN_OR_RETURN(std::string cert, ReadFileIn(directory_, kTlsCertFile));
@@ -243,7 +242,7 @@ absl::Status Enrolment::RenewLocked(const GateCall& call) {
   request.mutable_renew();
   ASSIGN_OR_RETURN(const v1::Enrolled enrolled,
                    TakeEnrolled(call({record_.gate_address, record_.pin, key,
-                                      std::move(cert)},
+                                      std::move(cert), stop_fd},
                                      request),
                                 record_.pin, key));
   return Write(enrolled);
@@ -260,6 +259,7 @@ EnrolmentRenewer::~EnrolmentRenewer() {
     stopping_ = true;
     changed_.SignalAll();
   }
+  if (waker_.ok()) SetWaker(waker_->get());
   thread_.join();
 }
 
@@ -270,7 +270,8 @@ void EnrolmentRenewer::Run() {
     absl::Duration wait = kLookPeriod;
     const absl::Time now = absl::Now();
     if (const absl::Time due = enrolment_.RenewalTime(); now >= due) {
-      const absl::Status renewed = enrolment_.Renew(call_);
+      const absl::Status renewed = enrolment_.Renew(
+          call_, waker_.ok() ? waker_->get() : -1);
       if (renewed.ok()) {
         retry = absl::Seconds(1);
         logged.clear();
@@ -279,7 +280,7 @@ void EnrolmentRenewer::Run() {
       } else {
         wait = retry;
         retry = std::min(retry * 2, kRetryMax);
-        if (logged != renewed.message()) {
+        if (logged != renewed.message() && !absl::IsCancelled(renewed)) {
           logged = std::string(renewed.message());
           LOG(WARNING) << "the certificate is not renewed yet: " << logged;
         }

@@ -22,6 +22,7 @@
 #include "absl/time/time.h"
 #include "atoll/v1/enrolment.pb.h"
 #include "base/identity/join_string.h"
+#include "base/io/unique_fd.h"
 #include "base/rpc/certificates/tls.h"
 #include "base/sync/mutex.h"
 
@@ -33,6 +34,7 @@ struct GatePeer {
   std::string pin;       // As in the join string.
   std::string key_pem;   // With `cert_pem`: our certificate; empty: none.
   std::string cert_pem;
+  int stop_fd = -1;  // A waker (base/io/unique_fd.h) that ends the call.
 };
 
 // Asks a gate once. Errors: the gate's, or of the connection.
@@ -77,7 +79,8 @@ class Enrolment {
   // True if the certificate is valid at `now`.
   bool IsValid(absl::Time now) const;
   // Gets the next certificate. The files stay as they are on an error.
-  absl::Status Renew(const GateCall& call);
+  // `stop_fd`: a waker that ends the call; -1: none.
+  absl::Status Renew(const GateCall& call, int stop_fd = -1);
 
  private:
   Enrolment(std::string directory, EnrolmentRecord record)
@@ -85,7 +88,7 @@ class Enrolment {
 
   static absl::StatusOr<Enrolment> Read(const std::string& directory);
   // Renew, by the holder of the directory's lock.
-  absl::Status RenewLocked(const GateCall& call);
+  absl::Status RenewLocked(const GateCall& call, int stop_fd = -1);
   absl::Status Write(const v1::Enrolled& enrolled);
 
   std::string directory_;
@@ -111,6 +114,7 @@ class EnrolmentRenewer {
 
   Enrolment& enrolment_;
   const GateCall call_;
+  const absl::StatusOr<UniqueFd> waker_ = MakeWaker();  // Ends a call.
   Mutex mutex_;
   CondVar changed_;
   bool stopping_ ABSL_GUARDED_BY(mutex_) = false;

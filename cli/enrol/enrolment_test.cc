@@ -1,6 +1,9 @@
 #include "cli/enrol/enrolment.h"
 
+#include <poll.h>
+
 #include <filesystem>
+#include <future>
 #include <memory>
 #include <string>
 #include <vector>
@@ -186,6 +189,27 @@ TEST_F(EnrolmentTest, GivesUpAtOnceIfItIsRevoked) {
                        "an operator has revoked attic");
   EnrolmentRenewer renewer(*made, gate_.AsCall());
   EXPECT_EQ(renewer.WaitUntilValid(absl::Hours(1), {}), gate_.error);
+}
+
+TEST_F(EnrolmentTest, ARenewerThatEndsEndsItsCall) {
+  gate_.end = absl::Now() - absl::Minutes(1);
+  auto made = Enrol();
+  ASSERT_TRUE(made.ok()) << made.status();
+  std::promise<void> called;
+  int woken = 0;
+  {
+    EnrolmentRenewer renewer(
+        *made,
+        [&](const GatePeer& peer,
+            const v1::GateRequest&) -> absl::StatusOr<v1::GateResponse> {
+          called.set_value();
+          pollfd stop = {peer.stop_fd, POLLIN, 0};
+          woken = ::poll(&stop, 1, 60'000);
+          return absl::CancelledError("stopped");
+        });
+    called.get_future().wait();
+  }
+  EXPECT_EQ(woken, 1);
 }
 
 TEST_F(EnrolmentTest, TrustsNoOtherRootThanThePinned) {

@@ -33,6 +33,25 @@ bool IsJoinString(const std::string& address) {
   return address == "-" || absl::StartsWith(address, "atoll://");
 }
 
+absl::StatusOr<JoinString> ReadJoinString(const std::string& address,
+                                          std::istream& input,
+                                          bool input_is_terminal,
+                                          std::ostream& messages) {
+  std::string text = address;
+  if (text == "-") {
+    if (input_is_terminal) {
+      messages << "paste the join string and press Enter: " << std::flush;
+    }
+    text = ReadInput(input, input_is_terminal);
+  } else {
+    messages << "the shell's history keeps the join string; `-` in its place "
+                "reads it from the terminal\n";
+  }
+  absl::StatusOr<JoinString> join = ParseJoinString(text);
+  if (!join.ok()) return UsageError(join.status().message());
+  return join;
+}
+
 absl::StatusOr<std::optional<Enrolment>> FindEnrolment(
     const JoinRequestFlags& flags, const std::string& parent,
     std::istream& input, bool input_is_terminal, std::ostream& messages,
@@ -50,27 +69,18 @@ absl::StatusOr<std::optional<Enrolment>> FindEnrolment(
     return UsageError("a join string brings its own certificate",
                       "Leave out --tls-cert, --tls-key and --tls-ca.");
   }
-  std::string text = flags.address;
-  if (text == "-") {
-    if (input_is_terminal) {
-      messages << "paste the join string and press Enter: " << std::flush;
-    }
-    text = ReadInput(input, input_is_terminal);
-  } else {
-    messages << "the shell's history keeps the join string; `atoll join -` "
-                "reads it from the terminal instead\n";
-  }
-  const absl::StatusOr<JoinString> join = ParseJoinString(text);
-  if (!join.ok()) return UsageError(join.status().message());
-  if (!flags.run_id.empty() && flags.run_id != join->run_id) {
-    return UsageError(absl::StrCat("the join string is for run ", join->run_id,
+  ASSIGN_OR_RETURN(const JoinString join,
+                   ReadJoinString(flags.address, input, input_is_terminal,
+                                  messages));
+  if (!flags.run_id.empty() && flags.run_id != join.run_id) {
+    return UsageError(absl::StrCat("the join string is for run ", join.run_id,
                                    ", not for ", flags.run_id),
                       "Leave out --run.");
   }
   ASSIGN_OR_RETURN(
       Enrolment enrolment,
-      Enrolment::Enrol(parent, *join, flags.island_id, call, now));
-  messages << absl::StrCat("enrolled in run ", join->run_id, " as ",
+      Enrolment::Enrol(parent, join, flags.island_id, call, now));
+  messages << absl::StrCat("enrolled in run ", join.run_id, " as ",
                            enrolment.record().name, "\n");
   return std::optional<Enrolment>(std::move(enrolment));
 }

@@ -9,6 +9,7 @@
 
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
+#include "base/identity/join_string.h"
 #include "cli/enrol/enrolment.h"
 
 namespace atl::cli {
@@ -25,6 +26,14 @@ struct JoinRequestFlags {
 
 // True if `address` is a join string, or says that one is to be read.
 bool IsJoinString(const std::string& address);
+
+// The join string that `address` is or asks to read from `input`, a terminal or
+// a pipe. Requires: IsJoinString(address).
+// INVALID_ARGUMENT (a usage error): it is malformed.
+absl::StatusOr<JoinString> ReadJoinString(const std::string& address,
+                                          std::istream& input,
+                                          bool input_is_terminal,
+                                          std::ostream& messages);
 
 // Enrols with the join string, or finds the enrolment of an earlier one if the
 // flags name only a run. Enrolments are kept in `parent`. nullopt: the flags ask

@@ -28,13 +28,15 @@ absl::StatusOr<int64_t> ReadCacheSize(const DataCacheFlags& flags) {
   return bytes;
 }
 
-worker::StoreOpener MakeStoreOpener(const Environment& environment) {
+worker::StoreOpener MakeStoreOpener(const Environment& environment,
+                                    const Proxy& proxy) {
   return worker::MakeStoreOpener(
       [environment](absl::string_view name) -> std::optional<std::string> {
         const auto found = environment.find(std::string(name));
         if (found == environment.end()) return std::nullopt;
         return found->second;
-      });
+      },
+      proxy);
 }
 
 }  // namespace atl::cli

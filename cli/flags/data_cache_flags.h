@@ -7,6 +7,7 @@
 
 #include "CLI/App.hpp"
 #include "absl/status/statusor.h"
+#include "base/host_port/proxy.h"
 #include "cli/settings/settings.h"
 #include "worker/api/run_data.h"
 
@@ -27,7 +28,8 @@ std::string DefaultDataCache(const std::string& state_directory);
 // Bytes. INVALID_ARGUMENT (a usage error that names the flag): not a size.
 absl::StatusOr<int64_t> ReadCacheSize(const DataCacheFlags& flags);
 
-// Opens stores with the credentials that `environment` names.
-worker::StoreOpener MakeStoreOpener(const Environment& environment);
+// Opens stores with the credentials that `environment` names, through `proxy`.
+worker::StoreOpener MakeStoreOpener(const Environment& environment,
+                                    const Proxy& proxy);
 
 }  // namespace atl::cli

@@ -23,6 +23,18 @@ Json OkEnvelope(const Json& data) {
   return envelope;
 }
 
+Json ErrorEnvelope(const absl::Status& status) {
+  Json envelope;
+  envelope["schema_version"] = kSchemaVersion;
+  envelope["status"] = "error";
+  envelope["exit_code"] = static_cast<int>(ToExitCode(status));
+  envelope["error"]["code"] = absl::StatusCodeToString(status.code());
+  envelope["error"]["reason"] = GetReason(status);
+  envelope["error"]["message"] = std::string(status.message());
+  envelope["error"]["hint"] = GetHint(status);
+  return envelope;
+}
+
 }  // namespace
 
 absl::StatusOr<OutputFormat> ParseOutputFormat(absl::string_view text) {
@@ -57,6 +69,18 @@ void Output::Print(const Json& data, absl::string_view text) {
   } else {
     PrintEnvelope(OkEnvelope(data));
   }
+}
+
+void Output::PrintFailed(const Json& data, absl::string_view text,
+                         const absl::Status& error) {
+  if (format_ == OutputFormat::kTable) {
+    data_ << text << std::flush;
+    return;
+  }
+  Json envelope = ErrorEnvelope(error);
+  envelope["data"] = data;
+  PrintEnvelope(envelope);
+  has_error_envelope_ = true;
 }
 
 void Output::PrintList(absl::string_view name, const Json& items,
@@ -102,16 +126,8 @@ ExitCode Output::Finish(const absl::Status& status) {
   const std::string hint = GetHint(status);
   Message(absl::StrCat("atoll: ", status.message()));
   if (!hint.empty()) Message(absl::StrCat("  hint: ", hint));
-  if (format_ != OutputFormat::kTable) {
-    Json envelope;
-    envelope["schema_version"] = kSchemaVersion;
-    envelope["status"] = "error";
-    envelope["exit_code"] = static_cast<int>(code);
-    envelope["error"]["code"] = absl::StatusCodeToString(status.code());
-    envelope["error"]["reason"] = GetReason(status);
-    envelope["error"]["message"] = std::string(status.message());
-    envelope["error"]["hint"] = hint;
-    PrintEnvelope(envelope);
+  if (format_ != OutputFormat::kTable && !has_error_envelope_) {
+    PrintEnvelope(ErrorEnvelope(status));
   }
   return code;
 }

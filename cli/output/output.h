@@ -9,6 +9,8 @@
 //    "error": {"code": "NOT_FOUND", "reason": "...", "message": "...",
 //              "hint": "..."}}
 //
+// A check that fails has both "data" and "error".
+//
 // json prints one indented envelope per command; jsonl one line per item of a
 // list or event of a watch. As in proto3's JSON mapping, 64-bit numbers of the
 // protocol are strings, and times are RFC 3339 in UTC.
@@ -55,6 +57,11 @@ class Output {
   // Prints the whole result of a command: `text` as a table, `data` as JSON.
   void Print(const Json& data, absl::string_view text);
 
+  // The same for a result that is an error too: its envelope has both. The
+  // action then returns `error`, which Finish prints only as a message.
+  void PrintFailed(const Json& data, absl::string_view text,
+                   const absl::Status& error);
+
   // Prints a list. table: `text`; json: {"`name`": [items]}; jsonl: an envelope
   // per item.
   void PrintList(absl::string_view name, const Json& items,
@@ -78,6 +85,7 @@ class Output {
   std::ostream& data_;
   std::ostream& messages_;
   Json events_ = Json::array();
+  bool has_error_envelope_ = false;  // PrintFailed has printed it.
 };
 
 }  // namespace atl::cli

@@ -82,6 +82,20 @@ TEST_F(OutputTest, AnErrorOfATableIsNoData) {
   EXPECT_THAT(messages_.str(), HasSubstr("bug"));
 }
 
+TEST_F(OutputTest, AFailedCheckIsDataAndErrorInOneEnvelope) {
+  Output output = Make(OutputFormat::kJson);
+  const absl::Status error = WithExitCode(
+      absl::FailedPreconditionError("1 check"), ExitCode::kPreflightFailed);
+  output.PrintFailed({{"a", 1}}, "A\n", error);
+  EXPECT_EQ(output.Finish(error), ExitCode::kPreflightFailed);
+  const Json envelope = Json::parse(data_.str());
+  EXPECT_EQ(envelope["status"], "error");
+  EXPECT_EQ(envelope["exit_code"], 10);
+  EXPECT_EQ(envelope["data"]["a"], 1);
+  EXPECT_EQ(envelope["error"]["message"], "1 check");
+  EXPECT_THAT(messages_.str(), HasSubstr("1 check"));
+}
+
 TEST_F(OutputTest, NoByteBreaksIt) {
   Make(OutputFormat::kJson).Print({{"text", "\xff\xfe ok"}}, "");
   EXPECT_FALSE(Json::parse(data_.str(), nullptr, false).is_discarded());

@@ -1,13 +1,17 @@
 #include "cli/settings/settings.h"
 
+#include <algorithm>
 #include <cstdlib>
+#include <initializer_list>
 #include <sstream>
 #include <utility>
 
 #include "absl/strings/ascii.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "base/host_port/proxy.h"
 #include "base/obs/flags.h"
+#include "base/status/status_macros.h"
 #include "cli/output/error.h"
 #include "cli/run_file/nearest.h"
 #include "toml++/toml.h"
@@ -88,6 +92,19 @@ absl::StatusOr<std::map<std::string, ProfileValue>> ParseProfile(
   return values;
 }
 
+// The first of `names` that is set and not empty; sets `origin` to its name.
+std::string FindVariable(const Environment& environment,
+                         std::initializer_list<const char*> names,
+                         std::string& origin) {
+  for (const char* name : names) {
+    const auto found = environment.find(name);
+    if (found == environment.end() || found->second.empty()) continue;
+    origin = name;
+    return found->second;
+  }
+  return "";
+}
+
 std::string VariableName(absl::string_view name) {
   return absl::StrCat("ATOLL_", absl::AsciiStrToUpper(name));
 }
@@ -115,6 +132,9 @@ const std::vector<SettingDefinition>& SettingDefinitions() {
       {"timeout", "30s", "Longest wait for one answer: 30s, 2m"},
       {"insecure", "false",
        "true: allow unencrypted connections to other machines"},
+      {"proxy", "",
+       "http://[USER:PASSWORD@]HOST:PORT of an HTTP proxy for all but "
+       "loopback; default: HTTPS_PROXY, but for NO_PROXY"},
       {"tls_ca", "",
        "PEM file of the CA that signed the other side's certificate", true},
       {"tls_cert", "", "PEM file of this side's certificate", true},
@@ -168,7 +188,35 @@ absl::StatusOr<Settings> Settings::Resolve(const Sources& sources) {
         absl::StrCat("insecure must be true or false, not '", insecure, "'"));
   }
   settings.insecure_ = insecure == "true";
+  RETURN_IF_ERROR(settings.ResolveProxy(sources.environment));
   return settings;
+}
+
+absl::Status Settings::ResolveProxy(const Environment& environment) {
+  const auto at =
+      std::find_if(settings_.begin(), settings_.end(),
+                   [](const Setting& s) { return s.name == "proxy"; });
+  std::string no_proxy;
+  if (at->source == SettingSource::kDefault) {
+    at->value =
+        FindVariable(environment, {"HTTPS_PROXY", "https_proxy"}, at->origin);
+    // Others accept an address alone.
+    if (!at->value.empty() && !absl::StrContains(at->value, "://")) {
+      at->value.insert(0, "http://");
+    }
+    if (!at->value.empty()) at->source = SettingSource::kEnvironment;
+    std::string unused;
+    no_proxy = FindVariable(environment, {"NO_PROXY", "no_proxy"}, unused);
+  }
+  const absl::StatusOr<Proxy> parsed = ParseProxy(at->value);
+  if (!parsed.ok()) {
+    return UsageError(absl::StrCat(at->origin, ": ", parsed.status().message()),
+                      "--proxy \"\" uses none.");
+  }
+  proxy_ = *parsed;
+  proxy_.no_proxy = no_proxy;
+  at->value = RedactProxy(at->value);
+  return absl::OkStatus();
 }
 
 const std::string& Settings::Get(absl::string_view name) const {

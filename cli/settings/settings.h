@@ -4,6 +4,9 @@
 // default. (CLI11's own support is not used: there a file beats the
 // environment.)
 //
+// The proxy has a fourth source, HTTPS_PROXY, between profile and default, and
+// only then hosts that are dialled directly, NO_PROXY.
+//
 // Pure: main passes the environment as a map and the profile as text.
 // Thread-compatible.
 
@@ -17,6 +20,7 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 #include "absl/time/time.h"
+#include "base/host_port/proxy.h"
 
 namespace atl::cli {
 
@@ -61,23 +65,28 @@ class Settings {
   //
   // INVALID_ARGUMENT: the profile is not TOML, has an unknown key (the message
   // has its line and the nearest name), or a value that is not a string, number
-  // or boolean; or timeout or insecure does not parse.
+  // or boolean; or timeout, insecure or proxy does not parse.
   static absl::StatusOr<Settings> Resolve(const Sources& sources);
 
-  // The value of `name`, which must be one of SettingDefinitions().
+  // The value of `name`, which must be one of SettingDefinitions(). That of
+  // "proxy" has no password.
   const std::string& Get(absl::string_view name) const;
 
   // All settings, in the order of SettingDefinitions().
   const std::vector<Setting>& all() const { return settings_; }
 
-  // The settings "timeout" and "insecure".
+  // The settings "timeout", "insecure" and "proxy".
   absl::Duration timeout() const { return timeout_; }
   bool insecure() const { return insecure_; }
+  const Proxy& proxy() const { return proxy_; }
 
  private:
+  absl::Status ResolveProxy(const Environment& environment);
+
   std::vector<Setting> settings_;
   absl::Duration timeout_;
   bool insecure_ = false;
+  Proxy proxy_;
 };
 
 // The path of the profile: ATOLL_PROFILE, else

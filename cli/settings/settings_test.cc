@@ -66,6 +66,41 @@ TEST(SettingsTest, AnUnknownProfileKeyIsToldWithItsLine) {
                         "'coordinator'?"));
 }
 
+TEST(SettingsTest, TheProxyMayComeFromWhereOtherProgramsHaveIt) {
+  Settings::Sources sources;
+  EXPECT_EQ(Settings::Resolve(sources)->proxy().address.port, 0);
+
+  sources.environment["https_proxy"] = "other:1";
+  sources.environment["NO_PROXY"] = "near.org";
+  auto resolved = Settings::Resolve(sources);
+  ASSERT_TRUE(resolved.ok());
+  EXPECT_EQ(resolved->proxy().name(), "other:1");
+  EXPECT_EQ(Find(*resolved, "proxy").origin, "https_proxy");
+  EXPECT_EQ(Find(*resolved, "proxy").source, SettingSource::kEnvironment);
+  EXPECT_FALSE(resolved->proxy().Serves("near.org"));
+
+  // NO_PROXY belongs to HTTPS_PROXY.
+  sources.environment["ATOLL_PROXY"] = "http://me:hidden@own:2";
+  resolved = Settings::Resolve(sources);
+  ASSERT_TRUE(resolved.ok());
+  EXPECT_EQ(resolved->proxy().name(), "own:2");
+  EXPECT_EQ(resolved->proxy().credentials, "me:hidden");
+  EXPECT_EQ(resolved->Get("proxy"), "http://***@own:2");
+  EXPECT_TRUE(resolved->proxy().Serves("near.org"));
+
+  sources.flags["proxy"] = "";
+  EXPECT_EQ(Settings::Resolve(sources)->proxy().address.port, 0);
+}
+
+TEST(SettingsTest, AMalformedProxyIsNamedWithItsOrigin) {
+  Settings::Sources sources;
+  sources.environment["HTTPS_PROXY"] = "socks5://me:hidden@p:1";
+  const absl::Status status = Settings::Resolve(sources).status();
+  EXPECT_EQ(ToExitCode(status), ExitCode::kUsage);
+  EXPECT_THAT(std::string(status.message()),
+              HasSubstr("HTTPS_PROXY: the proxy \"socks5://***@p:1\""));
+}
+
 TEST(SettingsTest, TheTimeoutIsADuration) {
   Settings::Sources sources;
   sources.flags["timeout"] = "2m";

@@ -15,6 +15,7 @@
 #include "base/status/refusal.h"
 #include "base/status/status_macros.h"
 #include "base/time/clock.h"
+#include "base/time/proto_time.h"
 
 namespace atl::coordinator {
 namespace {
@@ -35,18 +36,6 @@ std::string LastPin(const std::string& chain_pem) {
   const absl::StatusOr<rpc::PublicKey> key = rpc::ReadPublicKey(
       last == std::string::npos ? "" : chain_pem.substr(last));
   return key.ok() ? rpc::ToPin(*key) : "of an unreadable key";
-}
-
-absl::StatusOr<HostPort> ParseProxy(absl::string_view proxy) {
-  absl::string_view address = proxy;
-  absl::ConsumeSuffix(&address, "/");
-  const bool is_http = absl::ConsumePrefix(&address, "http://");
-  absl::StatusOr<HostPort> parsed = ParseHostPort(address);
-  if (!is_http || !parsed.ok() || parsed->port == 0) {
-    return absl::InvalidArgumentError(absl::StrCat(
-        "the proxy \"", proxy, "\" is not of the form http://HOST:PORT"));
-  }
-  return parsed;
 }
 
 }  // namespace
@@ -74,9 +63,6 @@ absl::StatusOr<std::unique_ptr<GateClient>> GateClient::Make(
     return absl::InvalidArgumentError(
         absl::StrCat("\"", options.pin, "\" is no pin: base64url of 32 bytes"));
   }
-  if (!options.proxy.empty()) {
-    ASSIGN_OR_RETURN(made->proxy_, ParseProxy(options.proxy));
-  }
   ASSIGN_OR_RETURN(made->context_, rpc::TlsContext::MakeClient(
                                        options.cert_pem, options.key_pem));
   return made;
@@ -84,32 +70,65 @@ absl::StatusOr<std::unique_ptr<GateClient>> GateClient::Make(
 
 absl::StatusOr<v1::GateResponse> GateClient::Call(
     const v1::GateRequest& request) const {
-  ASSIGN_OR_RETURN(const std::string bytes,
-                   Exchange(request.SerializeAsString()));
-  v1::GateResponse response;
-  if (!response.ParseFromString(bytes) ||
-      response.body_case() == v1::GateResponse::BODY_NOT_SET) {
-    return absl::InternalError(
-        absl::StrCat("the gate at ", options_.address,
-                     " answers what this program does not "
-                     "know: upgrade it"));
-  }
+  ASSIGN_OR_RETURN(v1::GateResponse response, Ask(request));
   if (response.has_error()) return FromGateError(response.error());
   return response;
 }
 
-absl::StatusOr<std::string> GateClient::Exchange(
-    const std::string& request) const {
+absl::StatusOr<v1::GateResponse> GateClient::Ask(
+    const v1::GateRequest& request) const {
+  ASSIGN_OR_RETURN(const std::unique_ptr<rpc::TlsStream> stream, Connect());
+  return Exchange(*stream, request);
+}
+
+absl::StatusOr<rpc::LinkLoad> GateClient::ProbeLink(
+    const v1::LinkProbe& probe) const {
+  ASSIGN_OR_RETURN(const std::unique_ptr<rpc::TlsStream> stream, Connect());
+  v1::GateRequest request;
+  *request.mutable_probe() = probe;
+  ASSIGN_OR_RETURN(v1::GateResponse response, Exchange(*stream, request));
+  if (response.has_error()) return FromGateError(response.error());
+  if (probe.direction() == v1::LINK_DIRECTION_DOWN) {
+    return rpc::ReceiveLoad(*stream, rpc::kLinkLoadBytesMax);
+  }
+  RETURN_IF_ERROR(
+      rpc::SendLoad(*stream, rpc::kLinkLoadTime, rpc::kLinkLoadBytesMax));
+  ASSIGN_OR_RETURN(response, Receive(*stream));
+  return rpc::LinkLoad{response.link().bytes(),
+                       FromProto(response.link().span_duration())};
+}
+
+absl::StatusOr<v1::GateResponse> GateClient::Exchange(
+    rpc::TlsStream& stream, const v1::GateRequest& request) const {
+  RETURN_IF_ERROR(Annotate(stream.Send(request.SerializeAsString()),
+                           absl::StrCat("the gate at ", options_.address)));
+  return Receive(stream);
+}
+
+absl::StatusOr<v1::GateResponse> GateClient::Receive(
+    rpc::TlsStream& stream) const {
+  const std::string who = absl::StrCat("the gate at ", options_.address);
+  const absl::StatusOr<std::string> bytes = stream.Receive();
+  RETURN_IF_ERROR(Annotate(bytes.status(), who));
+  v1::GateResponse response;
+  if (!response.ParseFromString(*bytes) ||
+      response.body_case() == v1::GateResponse::BODY_NOT_SET) {
+    return absl::InternalError(absl::StrCat(
+        who, " answers what this program does not know: upgrade it"));
+  }
+  return response;
+}
+
+absl::StatusOr<std::unique_ptr<rpc::TlsStream>> GateClient::Connect() const {
   const std::string who = absl::StrCat("the gate at ", options_.address);
   const rpc::WaitLimits limits = {SystemClock().Now() + options_.timeout,
                                   options_.stop_fd};
-  const bool direct = proxy_.port == 0;
   absl::StatusOr<UniqueFd> fd =
-      direct ? rpc::Dial(gate_, limits)
-             : rpc::DialThroughProxy(proxy_, gate_, limits);
-  RETURN_IF_ERROR(
-      Annotate(fd.status(),
-               direct ? who : absl::StrCat(who, " through ", options_.proxy)));
+      options_.proxy.Serves(gate_.host)
+          ? rpc::DialThroughProxy(options_.proxy, gate_, limits)
+          : rpc::Dial(gate_, limits);
+  RETURN_IF_ERROR(Annotate(fd.status(), who));
+  rpc::BoundUnsentBytes(fd->get());
   absl::Status refused;
   absl::StatusOr<std::unique_ptr<rpc::TlsStream>> stream =
       rpc::TlsStream::Connect(
@@ -121,10 +140,7 @@ absl::StatusOr<std::string> GateClient::Exchange(
           limits);
   RETURN_IF_ERROR(refused);  // It names the gate.
   RETURN_IF_ERROR(Annotate(stream.status(), who));
-  RETURN_IF_ERROR(Annotate((*stream)->Send(request), who));
-  absl::StatusOr<std::string> answer = (*stream)->Receive();
-  RETURN_IF_ERROR(Annotate(answer.status(), who));
-  return answer;
+  return stream;
 }
 
 absl::Status GateClient::CheckGate(const std::string& chain_pem) const {

@@ -17,6 +17,8 @@
 #include "absl/time/time.h"
 #include "atoll/v1/enrolment.pb.h"
 #include "base/host_port/host_port.h"
+#include "base/host_port/proxy.h"
+#include "base/rpc/tls_stream/link_load.h"
 #include "base/rpc/tls_stream/tls_stream.h"
 
 namespace atl::coordinator {
@@ -27,16 +29,15 @@ struct GateClientOptions {
   // The certificate to renew, with its key; PEM. Both may be empty.
   std::string cert_pem;
   std::string key_pem;
-  // "http://host:port" of a proxy that knows CONNECT; empty: dials the gate.
-  std::string proxy;
+  Proxy proxy;
   absl::Duration timeout = absl::Seconds(10);  // Of a call in all.
   int stop_fd = -1;  // A waker (base/io/unique_fd.h) that ends calls; -1: none.
 };
 
 class GateClient {
  public:
-  // INVALID_ARGUMENT: the address, the pin or the proxy is malformed, or the
-  // key does not fit.
+  // INVALID_ARGUMENT: the address or the pin is malformed, or the key does not
+  // fit.
   static absl::StatusOr<std::unique_ptr<GateClient>> Make(
       const GateClientOptions& options);
 
@@ -52,15 +53,25 @@ class GateClient {
   // INTERNAL: the answer is no GateResponse.
   absl::StatusOr<v1::GateResponse> Call(const v1::GateRequest& request) const;
 
+  // The same, but a GateError is an answer too: it has the gate's time.
+  absl::StatusOr<v1::GateResponse> Ask(const v1::GateRequest& request) const;
+
+  // Measures the link, which takes some seconds. Errors as Call;
+  // RESOURCE_EXHAUSTED, BUSY: the gate measures other links now.
+  absl::StatusOr<rpc::LinkLoad> ProbeLink(const v1::LinkProbe& probe) const;
+
  private:
   explicit GateClient(const GateClientOptions& options) : options_(options) {}
 
-  absl::StatusOr<std::string> Exchange(const std::string& request) const;
+  // A stream to the gate, which was checked.
+  absl::StatusOr<std::unique_ptr<rpc::TlsStream>> Connect() const;
+  absl::StatusOr<v1::GateResponse> Exchange(rpc::TlsStream& stream,
+                                            const v1::GateRequest& request) const;
+  absl::StatusOr<v1::GateResponse> Receive(rpc::TlsStream& stream) const;
   absl::Status CheckGate(const std::string& chain_pem) const;
 
   const GateClientOptions options_;
   HostPort gate_;
-  HostPort proxy_;  // Port 0: none.
   std::shared_ptr<const rpc::TlsContext> context_;
 };
 

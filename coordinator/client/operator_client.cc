@@ -139,6 +139,12 @@ absl::StatusOr<v1::ListCheckpointsResponse> OperatorClient::ListCheckpoints(
                    CallOptions());
 }
 
+absl::StatusOr<v1::GetClusterResponse> OperatorClient::GetCluster(
+    const v1::GetClusterRequest& request) {
+  return rpc::Call(*stubs_->states(), &States::Stub::GetCluster, request,
+                   CallOptions());
+}
+
 absl::Status OperatorClient::WatchRun(
     v1::WatchRunRequest request, absl::Duration patience,
     const std::function<bool(const v1::RunEvent&)>& on_event,

@@ -88,6 +88,8 @@ class OperatorClient {
       const v1::GetMetricsRequest& request);
   absl::StatusOr<v1::ListCheckpointsResponse> ListCheckpoints(
       const v1::ListCheckpointsRequest& request);
+  absl::StatusOr<v1::GetClusterResponse> GetCluster(
+      const v1::GetClusterRequest& request);
 
   // Passes every event after request.after_revision to `on_event`, in order and
   // once, until the run ends (OK), `on_event` returns false (OK), or `stop` is

@@ -97,7 +97,8 @@ absl::Status Coordinator::ReplayOwn(const storage::v1::Record& record) {
   } else if (record.has_run_forgotten()) {
     deleted_.Forget(record.run_forgotten());
   } else if (!record.has_token_set() && !record.has_token_forgotten() &&
-             !record.has_identity_set() && !record.has_audited()) {
+             !record.has_identity_set() && !record.has_identity_forgotten() &&
+             !record.has_audited()) {
     return absl::DataLossError(absl::StrCat("the coordinator's record ",
                                             record.revision(),
                                             " has an unknown type"));

@@ -8,6 +8,7 @@
 #include <cstdint>
 #include <map>
 #include <memory>
+#include <optional>
 #include <set>
 #include <string>
 #include <vector>
@@ -19,6 +20,7 @@
 #include "atoll/v1/island_service.pb.h"
 #include "atoll/v1/run_service.pb.h"
 #include "atoll/v1/server_service.pb.h"
+#include "atoll/v1/training_state_service.pb.h"
 #include "base/identity/identity.h"
 #include "coordinator/core/deleted_runs.h"
 #include "coordinator/core/enrolment/enrolments.h"
@@ -141,6 +143,12 @@ class Coordinator : public ServerDirectory {
                            int64_t incarnation) const;
   absl::StatusOr<v1::ReportShardsResponse> ReportShards(
       const v1::ReportShardsRequest& request, absl::Time now);
+  // Keeps the health of a report that ReportShards has taken. `clock` is the
+  // machine's time.
+  void NoteHealth(const v1::ReportShardsRequest& request, absl::Time clock);
+
+  // Without program_version and time.
+  v1::GetClusterResponse DescribeCluster(absl::Time now) const;
 
   // --- Enrolment: errors as enrolment_service.proto has them ------------------
   //
@@ -216,6 +224,8 @@ class Coordinator : public ServerDirectory {
     absl::Time lease_end = absl::InfinitePast();
     int64_t report_seq = 0;
     ReportJoiner reports;
+    std::optional<v1::ServerHealth> health;  // Of its newest report.
+    absl::Duration clock_ahead;  // Of the coordinator's clock, then.
   };
 
   // CheckLog for a server, or for an island with an empty id: only the error

@@ -167,6 +167,7 @@ absl::StatusOr<v1::CheckTokenResponse> Coordinator::CheckToken(
   for (std::string& address : ServerAddresses(*run)) {
     response.add_server_addresses(std::move(address));
   }
+  *response.mutable_run() = BuildRunPreview(*run);
   return response;
 }
 

@@ -201,6 +201,62 @@ TEST_F(CoordinatorEnrolmentTest, GrantsOneCertificateAUseAndKey) {
                           "gate:g0 island.enrol island-000001"));
 }
 
+TEST_F(CoordinatorEnrolmentTest, AHolderOfATokenSeesTheRun) {
+  ASSERT_TRUE(CreateToken().ok());
+  v1::CheckTokenRequest request;
+  request.set_token_id(kTokenId);
+  request.set_token_secret("secret");
+  request.set_run_id("spring");
+  const auto checked = core_->CheckToken(request, now_);
+  ASSERT_TRUE(checked.ok()) << checked.status();
+  const v1::RunSpec& spec = checked->run().spec();
+  EXPECT_EQ(spec.schedule().SerializeAsString(),
+            SimpleSpec().schedule().SerializeAsString());
+  int64_t elements = 0;
+  for (const v1::TensorSpec& tensor : spec.layout().tensors()) {
+    EXPECT_EQ(tensor.name(), "");
+    elements += tensor.shape(0);
+  }
+  EXPECT_EQ(spec.layout().tensors_size(), spec.layout().fragment_count());
+  EXPECT_EQ(elements,
+            RunLayout::Create(SimpleSpec().layout())->element_count());
+  EXPECT_EQ(checked->run().state(), v1::RUN_STATE_STARTING);
+  EXPECT_EQ(checked->token().use_count(), 0);
+  request.set_token_secret("wrong");
+  EXPECT_EQ(Reason(core_->CheckToken(request, now_).status()), "WRONG_TOKEN");
+}
+
+TEST_F(CoordinatorEnrolmentTest, AnOperatorSeesServersAndGates) {
+  v1::RegisterServerRequest server;
+  server.set_server_id("s0");
+  server.set_address("s0:7401");
+  server.set_incarnation(1);
+  server.set_program_version("0.1.0");
+  ASSERT_TRUE(core_->RegisterServer(server, now_).ok());
+  v1::GetClusterResponse cluster = core_->DescribeCluster(now_);
+  ASSERT_EQ(cluster.servers_size(), 1);
+  EXPECT_EQ(cluster.servers(0).program_version(), "0.1.0");
+  EXPECT_TRUE(cluster.servers(0).alive());
+  EXPECT_FALSE(cluster.servers(0).has_health());
+  ASSERT_EQ(cluster.gates_size(), 1);
+  EXPECT_EQ(cluster.gates(0).address(), "gate.example.org:7402");
+
+  v1::ReportShardsRequest report;
+  report.set_server_id("s0");
+  report.mutable_health()->set_disk_free_bytes(7);
+  const absl::Time clock = now_ + absl::Hours(1);
+  *report.mutable_health()->mutable_time() = ToProto(clock - absl::Minutes(2));
+  core_->NoteHealth(report, clock);
+  cluster = core_->DescribeCluster(now_ + absl::Seconds(30));
+  EXPECT_EQ(cluster.servers(0).health().disk_free_bytes(), 7);
+  EXPECT_EQ(FromProto(cluster.servers(0).clock_ahead_duration()),
+            -absl::Minutes(2));
+  EXPECT_EQ(cluster.gates_size(), 0);  // It was silent for 30 s.
+  report.set_server_id("unknown");
+  core_->NoteHealth(report, clock);
+  EXPECT_EQ(core_->DescribeCluster(now_).servers_size(), 1);
+}
+
 TEST_F(CoordinatorEnrolmentTest, LosesAUseAndItsGrantTogether) {
   ASSERT_TRUE(CreateToken().ok());
   ASSERT_TRUE(Consume(Request()).ok());

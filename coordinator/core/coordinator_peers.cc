@@ -266,4 +266,33 @@ absl::Status Coordinator::CheckServer(const std::string& server_id,
   return absl::OkStatus();
 }
 
+void Coordinator::NoteHealth(const v1::ReportShardsRequest& request,
+                             absl::Time clock) {
+  const auto server = servers_.find(request.server_id());
+  if (server == servers_.end() || !request.has_health()) return;
+  server->second.health = request.health();
+  server->second.clock_ahead = FromProto(request.health().time()) - clock;
+}
+
+v1::GetClusterResponse Coordinator::DescribeCluster(absl::Time now) const {
+  v1::GetClusterResponse response;
+  for (const auto& [id, server] : servers_) {
+    v1::ClusterServer& described = *response.add_servers();
+    described.set_server_id(id);
+    described.set_address(server.info.address);
+    described.set_alive(server.info.alive);
+    described.set_program_version(server.info.program_version);
+    if (!server.health.has_value()) continue;
+    *described.mutable_health() = *server.health;
+    *described.mutable_clock_ahead_duration() = ToProto(server.clock_ahead);
+  }
+  for (const auto& [address, gate] : gates_) {
+    if (gate.end <= now) continue;
+    v1::ClusterGate& described = *response.add_gates();
+    described.set_address(address);
+    described.set_pin(gate.pin);
+  }
+  return response;
+}
+
 }  // namespace atl::coordinator

@@ -8,7 +8,9 @@
 
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+#include "base/layout/layout.h"
 #include "base/layout/run_timing.h"
+#include "base/status/cut_utf8.h"
 #include "base/status/refusal.h"
 #include "base/status/status_macros.h"
 #include "base/time/proto_time.h"
@@ -23,6 +25,8 @@ constexpr double kSilenceSecondsMin = 30;
 
 constexpr int64_t kPageSizeDefault = 50;
 constexpr int64_t kPageSizeMax = 500;
+constexpr size_t kPreviewSpecBytesMax = 12 << 10;
+constexpr size_t kPreviewReasonBytesMax = 200;
 
 // The number before the page; 0 for the first page.
 absl::StatusOr<int64_t> PageStart(const std::string& token) {
@@ -161,6 +165,26 @@ v1::Run BuildRun(const RunMachine& machine, bool with_tensors) {
   std::optional<v1::Fault> fault = machine.fault();
   if (fault.has_value()) *run.mutable_fault() = *std::move(fault);
   return run;
+}
+
+v1::RunPreview BuildRunPreview(const RunMachine& machine) {
+  v1::Run run = BuildRun(machine, /*with_tensors=*/false);
+  v1::RunSpec& spec = *run.mutable_spec();
+  spec.mutable_init()->clear_fragment_digests();
+  const RunLayout& layout = machine.state().layout();
+  for (int32_t f = 0; f < layout.fragment_count(); ++f) {
+    v1::TensorSpec& tensor = *spec.mutable_layout()->add_tensors();
+    tensor.add_shape(layout.fragment_element_count(f));
+    tensor.set_fragment(f);
+  }
+  v1::RunPreview preview;
+  if (spec.ByteSizeLong() <= kPreviewSpecBytesMax) {
+    *preview.mutable_spec() = std::move(spec);
+  }
+  preview.set_state(run.state());
+  preview.set_state_reason(
+      std::string(CutUtf8(run.state_reason(), kPreviewReasonBytesMax)));
+  return preview;
 }
 
 v1::GetRunStateResponse BuildRunState(const RunMachine& machine,

@@ -8,6 +8,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "atoll/v1/enrolment.pb.h"
 #include "atoll/v1/training_state_service.pb.h"
 #include "coordinator/core/run_machine.h"
 
@@ -41,6 +42,9 @@ absl::Time FindWaitStart(const RunMachine& machine);
 
 // `with_tensors`: with the tensors of the run's layout.
 v1::Run BuildRun(const RunMachine& machine, bool with_tensors);
+
+// For holders of a token, without program_version. At most 13 KiB.
+v1::RunPreview BuildRunPreview(const RunMachine& machine);
 
 v1::GetRunStateResponse BuildRunState(const RunMachine& machine,
                                       const ServerDirectory& servers);

@@ -13,6 +13,7 @@
 #include "base/rpc/certificates/authority.h"
 #include "base/rpc/certificates/certificate_request.h"
 #include "base/rpc/certificates/public_key.h"
+#include "base/rpc/certificates/tls.h"
 #include "base/status/refusal.h"
 #include "base/status/status_macros.h"
 #include "base/time/proto_time.h"
@@ -30,6 +31,8 @@ absl::string_view KindOf(const v1::GateRequest& request) {
       return "renew";
     case v1::GateRequest::kCheck:
       return "check";
+    case v1::GateRequest::kProbe:
+      return "probe";
     default:
       return "none";
   }
@@ -106,9 +109,11 @@ Gate::Gate(const Spec& spec)
                     .Help("Requests that the gate has answered, by their "
                           "kind, and by what became of them.")
                     .Register(spec.metrics->registry())),
-      limit_(spec.all_calls, spec.address_calls) {}
+      calls_(spec.all_calls, spec.address_calls),
+      renewals_(spec.all_renewals, spec.name_renewals),
+      probes_(spec.probe_count_max, spec.address_probe_count_max) {}
 
-std::string Gate::Answer(const std::string& bytes, const Peer& peer) {
+Gate::Answered Gate::Answer(const std::string& bytes, const Peer& peer) {
   v1::GateRequest request;
   absl::StatusOr<v1::GateResponse> response =
       request.ParseFromString(bytes)
@@ -121,14 +126,22 @@ std::string Gate::Answer(const std::string& bytes, const Peer& peer) {
                           absl::StatusCodeToString(response.status().code()));
   requests_.Add({{"kind", std::string(KindOf(request))}, {"result", result}})
       .Increment();
+  Answered answered;
   v1::GateResponse answer;
   if (response.ok()) {
     answer = *std::move(response);
+    answered.probe = request.probe().direction();
   } else {
     *answer.mutable_error() = ToGateError(response.status());
   }
   *answer.mutable_time() = ToProto(absl::Now());
-  return answer.SerializeAsString();
+  answered.bytes = answer.SerializeAsString();
+  return answered;
+}
+
+void Gate::EndProbe(const std::string& limit_key) {
+  MutexLock lock(&mutex_);
+  probes_.Remove(limit_key);
 }
 
 absl::StatusOr<v1::GateResponse> Gate::Decide(const v1::GateRequest& request,
@@ -136,15 +149,13 @@ absl::StatusOr<v1::GateResponse> Gate::Decide(const v1::GateRequest& request,
   if (request.body_case() == v1::GateRequest::BODY_NOT_SET) {
     return absl::InvalidArgumentError("the GateRequest asks for nothing");
   }
-  if (!MayCall(peer.limit_key)) {
-    return Refuse(absl::StatusCode::kResourceExhausted, "BUSY",
-                  "too many requests reach the gate; try again in a minute");
-  }
+  if (request.has_renew()) return Renew(peer);
+  RETURN_IF_ERROR(TakeCall(calls_, peer.limit_key));
   switch (request.body_case()) {
     case v1::GateRequest::kEnrol:
       return Enrol(request.enrol());
-    case v1::GateRequest::kRenew:
-      return Renew(peer);
+    case v1::GateRequest::kProbe:
+      return Probe(request.probe(), peer);
     default:
       return Check(request.check());
   }
@@ -180,6 +191,9 @@ absl::StatusOr<v1::GateResponse> Gate::Renew(const Peer& peer) {
       const EnrolledCertificate present,
       CheckEnrolledCertificate(
           peer.chain_pem, spec_.files->Get()->island_ca.cert_pem, absl::Now()));
+  RETURN_IF_ERROR(TakeCall(renewals_,
+                           absl::StrCat(present.identity.run_uid(), "/",
+                                        present.identity.name())));
   v1::RenewCertificateRequest request;
   *request.mutable_identity() = present.identity;
   request.set_key_sha256(present.key.sha256);
@@ -205,6 +219,33 @@ absl::StatusOr<v1::GateResponse> Gate::Check(const v1::TokenCheck& check) {
   *state.mutable_expire_time() = found.token().expire_time();
   state.set_coordinator_address(spec_.island_coordinator);
   *state.mutable_server_addresses() = found.server_addresses();
+  *state.mutable_run() = found.run();
+  return response;
+}
+
+absl::StatusOr<v1::GateResponse> Gate::Probe(const v1::LinkProbe& probe,
+                                             const Peer& peer) {
+  if (probe.direction() != v1::LINK_DIRECTION_UP &&
+      probe.direction() != v1::LINK_DIRECTION_DOWN) {
+    return absl::InvalidArgumentError("the probe has no direction");
+  }
+  if (probe.has_token()) {
+    RETURN_IF_ERROR(Check(probe.token()).status());
+  } else {
+    const absl::Time now = absl::Now();
+    RETURN_IF_ERROR(
+        CheckEnrolledCertificate(
+            peer.chain_pem, spec_.files->Get()->island_ca.cert_pem, now)
+            .status());
+    RETURN_IF_ERROR(rpc::CheckValidity(peer.chain_pem, now));
+  }
+  MutexLock lock(&mutex_);
+  if (!probes_.Add(peer.limit_key)) {
+    return Refuse(absl::StatusCode::kResourceExhausted, "BUSY",
+                  "the gate measures other links now; try again");
+  }
+  v1::GateResponse response;
+  response.mutable_link();
   return response;
 }
 
@@ -229,9 +270,11 @@ absl::StatusOr<v1::GateResponse> Gate::Sign(const Response& granted,
   return response;
 }
 
-bool Gate::MayCall(const std::string& limit_key) {
+absl::Status Gate::TakeCall(CallLimit& limit, const std::string& key) {
   MutexLock lock(&mutex_);
-  return limit_.Take(limit_key, spec_.clock->Now());
+  if (limit.Take(key, spec_.clock->Now())) return absl::OkStatus();
+  return Refuse(absl::StatusCode::kResourceExhausted, "BUSY",
+                "too many requests reach the gate; try again in a minute");
 }
 
 }  // namespace atl::coordinator

@@ -35,6 +35,12 @@ class Gate {
     absl::Duration lifetime = absl::Hours(24);  // Of a certificate.
     CallRate all_calls = {100, 100};
     CallRate address_calls = {5, 20};
+    // Renewals by valid certificates, apart from all others: no stranger may
+    // keep an island from its next certificate.
+    CallRate all_renewals = {100, 100};
+    CallRate name_renewals = {0.2, 5};
+    int probe_count_max = 2;  // Probes of the link at a time.
+    int address_probe_count_max = 1;
   };
 
   // Who asks.
@@ -43,19 +49,29 @@ class Gate {
     std::string chain_pem;  // Its certificates; empty: none.
   };
 
+  struct Answered {
+    std::string bytes;  // A serialised GateResponse.
+    // The probe that the connection must carry now, and then hand to EndProbe;
+    // LINK_DIRECTION_UNSPECIFIED: none.
+    v1::LinkDirection probe = v1::LINK_DIRECTION_UNSPECIFIED;
+  };
+
   explicit Gate(const Spec& spec);
   Gate(const Gate&) = delete;
   Gate& operator=(const Gate&) = delete;
 
-  // Answers a serialised GateRequest with a serialised GateResponse. Waits for
-  // the coordinator. Refusals are answers too:
+  // Answers a serialised GateRequest. Waits for the coordinator. Refusals are
+  // answers too:
   //   INVALID_ARGUMENT: the request is malformed.
-  //   RESOURCE_EXHAUSTED, BUSY: too many requests; nothing was asked.
-  //   UNAUTHENTICATED: to renew: see CheckEnrolledCertificate.
+  //   RESOURCE_EXHAUSTED, BUSY: too many requests, or probes; nothing was
+  //     asked.
+  //   UNAUTHENTICATED: to renew or to probe: see CheckEnrolledCertificate.
   //   Those of EnrolmentService that are about the request.
   //   UNAVAILABLE: any other error of the coordinator.
   //   INTERNAL: the coordinator grants what no gate signs.
-  std::string Answer(const std::string& request, const Peer& peer);
+  Answered Answer(const std::string& request, const Peer& peer);
+  // Frees the place of a probe that Answer has begun for a peer with this key.
+  void EndProbe(const std::string& limit_key);
 
  private:
   absl::StatusOr<v1::GateResponse> Decide(const v1::GateRequest& request,
@@ -63,16 +79,24 @@ class Gate {
   absl::StatusOr<v1::GateResponse> Enrol(const v1::TokenEnrolment& enrolment);
   absl::StatusOr<v1::GateResponse> Renew(const Peer& peer);
   absl::StatusOr<v1::GateResponse> Check(const v1::TokenCheck& check);
+  // OK: the probe has a place.
+  absl::StatusOr<v1::GateResponse> Probe(const v1::LinkProbe& probe,
+                                         const Peer& peer);
   // Signs the grant for the key in `key_der`.
   template <typename Response>
   absl::StatusOr<v1::GateResponse> Sign(const Response& granted,
                                         const std::string& key_der);
-  bool MayCall(const std::string& limit_key);
+  // BUSY: `limit` permits no call of `key` now.
+  absl::Status TakeCall(CallLimit& limit, const std::string& key)
+      ABSL_LOCKS_EXCLUDED(mutex_);
 
   const Spec spec_;
   prometheus::Family<prometheus::Counter>& requests_;
-  Mutex mutex_;
-  CallLimit limit_ ABSL_GUARDED_BY(mutex_);
+  Mutex mutex_;  // Guards the limits.
+  // Only TakeCall touches them.
+  CallLimit calls_;
+  CallLimit renewals_;
+  ConnectionLimit probes_ ABSL_GUARDED_BY(mutex_);
 };
 
 }  // namespace atl::coordinator

@@ -7,12 +7,15 @@
 #include <cerrno>
 #include <utility>
 
+#include "absl/time/clock.h"
 #include "base/obs/log.h"
+#include "base/rpc/tls_stream/link_load.h"
 #include "base/rpc/tls_stream/socket.h"
 #include "base/rpc/tls_stream/tls_stream.h"
 #include "base/status/annotate.h"
 #include "base/status/status_macros.h"
 #include "base/time/clock.h"
+#include "base/time/proto_time.h"
 
 namespace atl::coordinator {
 namespace {
@@ -22,6 +25,22 @@ constexpr size_t kStackBytes = 1 << 20;
 constexpr absl::Duration kAcceptPause = absl::Milliseconds(100);
 // A wait that only a waker ends.
 constexpr absl::Duration kLong = absl::Hours(1);
+
+// Carries the messages that follow a LinkProbe. An error ends the connection.
+void CarryProbe(v1::LinkDirection direction, rpc::TlsStream& stream) {
+  if (direction == v1::LINK_DIRECTION_DOWN) {
+    (void)rpc::SendLoad(stream, rpc::kLinkLoadTime, rpc::kLinkLoadBytesMax);
+    return;
+  }
+  const absl::StatusOr<rpc::LinkLoad> load =
+      rpc::ReceiveLoad(stream, rpc::kLinkLoadBytesMax);
+  if (!load.ok()) return;
+  v1::GateResponse response;
+  response.mutable_link()->set_bytes(load->bytes);
+  *response.mutable_link()->mutable_span_duration() = ToProto(load->span);
+  *response.mutable_time() = ToProto(absl::Now());
+  (void)stream.Send(response.SerializeAsString());
+}
 
 std::string LimitKeyOf(const sockaddr_storage& address) {
   if (address.ss_family == AF_INET6) {
@@ -110,6 +129,7 @@ void GateListener::Accept() {
     return;
   }
   const std::string key = LimitKeyOf(address);
+  rpc::BoundUnsentBytes(fd.get());
   if (!StartThread(std::move(fd), key)) refused_.Increment();
 }
 
@@ -163,9 +183,13 @@ void GateListener::Serve(Connection& connection) {
   if (!stream.ok()) return;
   const absl::StatusOr<std::string> request = (*stream)->Receive();
   if (!request.ok()) return;
+  const Gate::Answered answered = spec_.gate->Answer(
+      *request, {connection.key, (*stream)->peer_chain_pem()});
   // A peer that is gone, or late, asks again: the same key gets the same grant.
-  (void)(*stream)->Send(spec_.gate->Answer(
-      *request, {connection.key, (*stream)->peer_chain_pem()}));
+  const absl::Status sent = (*stream)->Send(answered.bytes);
+  if (answered.probe == v1::LINK_DIRECTION_UNSPECIFIED) return;
+  if (sent.ok()) CarryProbe(answered.probe, **stream);
+  spec_.gate->EndProbe(connection.key);
 }
 
 void GateListener::JoinEnded() {

@@ -6,7 +6,9 @@
 //                              further ones are closed at once
 //   is idle, sends or reads    5 s from accept to close
 //   slowly, or floods
-//   sends much                 one request a connection, of 16 KiB
+//   sends much                 one request a connection, of 16 KiB; a holder of
+//                              a token or certificate 64 MiB to measure the
+//                              link, one at a time an address, two in all
 //
 // A connection has a thread of 1 MiB of stack, of which less than 100 KiB is
 // used, and the memory of a TlsStream. So all together take at most about 100

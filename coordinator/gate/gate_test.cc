@@ -29,6 +29,7 @@
 #include "base/rpc/certificates/public_key.h"
 #include "base/rpc/certificates/tls.h"
 #include "base/rpc/certificates/x509.h"
+#include "base/rpc/tls_stream/link_load.h"
 #include "base/rpc/tls_stream/socket.h"
 #include "base/rpc/tls_stream/tls_stream.h"
 #include "base/status/refusal.h"
@@ -212,6 +213,14 @@ class GateTest : public ::testing::Test {
     request.mutable_check()->set_run_id("spring");
     return request;
   }
+  absl::StatusOr<rpc::LinkLoad> Probe(v1::LinkDirection direction,
+                                      const GateClientOptions& options,
+                                      bool with_token = true) {
+    v1::LinkProbe probe;
+    probe.set_direction(direction);
+    if (with_token) *probe.mutable_token() = CheckRequest().check();
+    return GateClient::Make(options).value()->ProbeLink(probe);
+  }
   absl::Status CheckToken() { return Call(CheckRequest()).status(); }
 
   UniqueFd DialRaw() { return rpc::Dial(Address(), Long()).value(); }
@@ -371,6 +380,19 @@ TEST_F(GateTest, TooManyCallsAreRefusedAtOnce) {
   EXPECT_EQ(coordinator_.call_count(), 2);
 }
 
+TEST_F(GateTest, StrangersCannotUseUpTheRenewals) {
+  gate_spec_.all_calls = {1e-6, 1};
+  gate_spec_.name_renewals = {1e-6, 2};
+  const rpc::KeyAndRequest own = rpc::MakeKeyAndRequest().value();
+  EXPECT_TRUE(Enrol("attic", own.request_der).ok());
+  EXPECT_EQ(GetReason(CheckToken())->reason, "BUSY");
+  const std::string pem =
+      IssueIsland(island_ca_, own.key_pem, now_ + absl::Hours(1));
+  EXPECT_TRUE(Renew(pem, own.key_pem).ok());
+  EXPECT_TRUE(Renew(pem, own.key_pem).ok());
+  EXPECT_EQ(GetReason(Renew(pem, own.key_pem).status())->reason, "BUSY");
+}
+
 // --- Renewal -----------------------------------------------------------------
 
 class GateRenewalTest : public GateTest {
@@ -433,6 +455,69 @@ TEST_F(GateRenewalTest, ARevokedIslandIsNotRenewed) {
       Renew(IssueIsland(island_ca_, own_.key_pem, now_ + kDay), own_.key_pem)
           .status();
   EXPECT_EQ(GetReason(status)->reason, "REVOKED") << status;
+}
+
+// --- The link ----------------------------------------------------------------
+
+TEST_F(GateTest, AHolderOfATokenMeasuresTheLinkBothWays) {
+  for (const v1::LinkDirection direction :
+       {v1::LINK_DIRECTION_UP, v1::LINK_DIRECTION_DOWN}) {
+    const absl::StatusOr<rpc::LinkLoad> load = Probe(direction, ClientOptions());
+    ASSERT_TRUE(load.ok()) << load.status();
+    EXPECT_GT(load->bytes, 0);
+    EXPECT_LE(load->bytes, rpc::kLinkLoadBytesMax);
+    EXPECT_GT(load->span, absl::ZeroDuration());
+  }
+  EXPECT_TRUE(coordinator_.consumptions().empty());
+}
+
+TEST_F(GateTest, AProbeNeedsADirectionAndAToken) {
+  ExpectRefused(
+      Probe(v1::LINK_DIRECTION_UNSPECIFIED, ClientOptions()).status(),
+      absl::StatusCode::kInvalidArgument, "no direction");
+  v1::GateRequest request;
+  request.mutable_probe()->set_direction(v1::LINK_DIRECTION_DOWN);
+  ExpectRefused(Call(request).status(), absl::StatusCode::kUnauthenticated,
+                "none was shown");
+  *request.mutable_probe()->mutable_token() = CheckRequest().check();
+  request.mutable_probe()->mutable_token()->set_token_secret(
+      std::string(32, 'x'));
+  ExpectRefused(Call(request).status(), absl::StatusCode::kUnauthenticated,
+                "no token");
+}
+
+TEST_F(GateTest, AProbeOfAnAddressExcludesItsSecond) {
+  Address();
+  v1::GateRequest request;
+  request.mutable_probe()->set_direction(v1::LINK_DIRECTION_DOWN);
+  *request.mutable_probe()->mutable_token() = CheckRequest().check();
+  const std::string bytes = request.SerializeAsString();
+  const auto answer = [&](const std::string& key) {
+    const Gate::Answered answered = gate_->Answer(bytes, {key, ""});
+    v1::GateResponse response;
+    EXPECT_TRUE(response.ParseFromString(answered.bytes));
+    EXPECT_EQ(answered.probe != v1::LINK_DIRECTION_UNSPECIFIED,
+              response.has_link());
+    return response.has_link() ? "" : response.error().reason();
+  };
+  EXPECT_EQ(answer("a"), "");
+  EXPECT_EQ(answer("a"), "BUSY");
+  EXPECT_EQ(answer("b"), "");
+  EXPECT_EQ(answer("c"), "BUSY");
+  gate_->EndProbe("a");
+  EXPECT_EQ(answer("c"), "");
+}
+
+TEST_F(GateRenewalTest, AnEnrolledIslandMeasuresTheLinkWhileItIsValid) {
+  const int calls_before = coordinator_.call_count();
+  GateClientOptions options = ClientOptions();
+  options.key_pem = own_.key_pem;
+  options.cert_pem = IssueIsland(island_ca_, own_.key_pem, now_ - kDay);
+  ExpectRefused(Probe(v1::LINK_DIRECTION_DOWN, options, false).status(),
+                absl::StatusCode::kUnauthenticated, "expired");
+  options.cert_pem = IssueIsland(island_ca_, own_.key_pem, now_ + kDay);
+  EXPECT_TRUE(Probe(v1::LINK_DIRECTION_DOWN, options, false).ok());
+  EXPECT_EQ(coordinator_.call_count(), calls_before);
 }
 
 // --- The port ----------------------------------------------------------------

@@ -22,6 +22,7 @@
 #include "absl/time/time.h"
 #include "base/failpoint/failpoint.h"
 #include "base/host_port/host_port.h"
+#include "base/host_port/proxy.h"
 #include "base/io/files.h"
 #include "base/io/posix_file_system.h"
 #include "base/metrics/common_metrics.h"
@@ -31,6 +32,7 @@
 #include "base/obs/program.h"
 #include "base/obs/stop_signals.h"
 #include "base/rpc/certificates/tls.h"
+#include "base/rpc/flags.h"
 #include "base/status/annotate.h"
 #include "base/status/status_macros.h"
 #include "base/time/clock.h"
@@ -52,6 +54,7 @@ struct Flags {
   double certificate_s = 86400;
   rpc::TlsFiles tls;
   bool insecure = false;
+  Proxy proxy;
   std::string port_file;
   std::string log_level = "info";
   std::string failpoint;
@@ -113,6 +116,7 @@ EnrolmentClientOptions MakeClientOptions(const Flags& flags,
   options.address = flags.coordinator;
   if (!flags.insecure) options.channel.tls = flags.tls;
   options.channel.insecure = flags.insecure;
+  options.channel.proxy = flags.proxy;
   options.timeout = kCallMax;
   options.waits_for_connection = true;
   options.stop = std::move(stop);
@@ -225,6 +229,7 @@ int main(int argc, char** argv) {
   app.add_flag("--insecure", flags.insecure,
                "Dial the coordinator in plaintext, on a network for tests; "
                "strangers still use TLS");
+  atl::rpc::AddProxyFlag(app, flags.proxy);
   atl::AddMetricsFlags(app, flags.metrics);
   app.footer(
       "Example:\n"

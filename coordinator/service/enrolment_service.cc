@@ -8,6 +8,7 @@
 #include "absl/time/clock.h"
 #include "atoll/v1/enrolment_service.grpc.pb.h"
 #include "base/host_port/host_port.h"
+#include "base/obs/version.h"
 #include "base/random_id/random_id.h"
 #include "base/status/refusal.h"
 #include "base/status/status_macros.h"
@@ -90,7 +91,11 @@ class EnrolmentServiceImpl : public v1::EnrolmentService::CallbackService {
     return Answer<v1::CheckTokenResponse>(
         loop_, context, response,
         [=](Coordinator& coordinator, absl::Time now) {
-          return coordinator.CheckToken(*request, absl::Now());
+          auto checked = coordinator.CheckToken(*request, absl::Now());
+          if (checked.ok()) {
+            checked->mutable_run()->set_program_version(kProgramVersion);
+          }
+          return checked;
         });
   }
 

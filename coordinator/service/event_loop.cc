@@ -85,6 +85,7 @@ Failpoints NameFailpoints(const storage::v1::Record& record) {
     case storage::v1::Record::kTokenForgotten:
       return {"coordinator.token.before", "coordinator.token.after"};
     case storage::v1::Record::kIdentitySet:
+    case storage::v1::Record::kIdentityForgotten:
       return {"coordinator.identity.before", "coordinator.identity.after"};
     case storage::v1::Record::kAudited:
       return {"coordinator.audit.before", "coordinator.audit.after"};

@@ -1,5 +1,6 @@
 #include <utility>
 
+#include "absl/time/clock.h"
 #include "atoll/v1/server_service.grpc.pb.h"
 #include "coordinator/client/plan_parts.h"
 #include "coordinator/service/answer.h"
@@ -54,7 +55,9 @@ class ServerServiceImpl : public v1::ServerService::CallbackService {
     return Answer<v1::ReportShardsResponse>(
         loop_, context, response,
         [=](Coordinator& coordinator, absl::Time now) {
-          return coordinator.ReportShards(*request, now);
+          auto reported = coordinator.ReportShards(*request, now);
+          if (reported.ok()) coordinator.NoteHealth(*request, absl::Now());
+          return reported;
         });
   }
 

@@ -4,9 +4,12 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
 #include "atoll/v1/training_state_service.grpc.pb.h"
+#include "base/obs/version.h"
 #include "base/status/refusal.h"
 #include "base/status/status_macros.h"
+#include "base/time/proto_time.h"
 #include "coordinator/core/outputs/round_phases.h"
 #include "coordinator/core/run_queries.h"
 #include "coordinator/service/answer.h"
@@ -159,6 +162,19 @@ class TrainingStateServiceImpl
         loop_, context, request, response,
         [=](Coordinator& coordinator, RunMachine& run, absl::Time now) {
           return BuildCheckpoints(run, *request);
+        });
+  }
+
+  grpc::ServerUnaryReactor* GetCluster(
+      grpc::CallbackServerContext* context,
+      const v1::GetClusterRequest* request,
+      v1::GetClusterResponse* response) override {
+    return Answer<v1::GetClusterResponse>(
+        loop_, context, response, [](Coordinator& coordinator, absl::Time now) {
+          v1::GetClusterResponse cluster = coordinator.DescribeCluster(now);
+          cluster.set_program_version(kProgramVersion);
+          *cluster.mutable_time() = ToProto(absl::Now());
+          return cluster;
         });
   }
 

@@ -38,12 +38,7 @@ cd "$(dirname "${BASH_SOURCE[0]}")/../.."
 scratch=$(mktemp -d)
 trap 'rm -rf "$scratch"' EXIT
 
-revision=$(git rev-parse HEAD 2>/dev/null || echo unknown)
-if [[ $revision != unknown && -n $(git status --porcelain) ]]; then
-  revision+=-changed
-fi
-epoch=${SOURCE_DATE_EPOCH:-$(git log -1 --format=%ct 2>/dev/null || true)}
-[[ -n $epoch ]] || fail "no commit gives the time: set SOURCE_DATE_EPOCH"
+source deploy/artifacts/build.sh
 
 flags=()
 if [[ -n $cuda ]]; then
@@ -60,15 +55,8 @@ if [[ -n $cuda ]]; then
 fi
 
 if [[ -z $bin ]]; then
-  targets=(//cli:atoll //coordinator:atoll-coordinator
-    //coordinator/gate:atoll-gate //server:atoll-server)
-  ./deploy/install_packages.sh >&2
-  source deploy/bazel/prepare.sh
-  bazel build -c opt ${cuda:+--config=cuda} "${targets[@]}" >&2
-  # Links: the loader finds CUDA's libraries relative to the real programs.
   bin=$scratch
-  ln -s "$PWD"/bazel-bin/{cli/atoll,coordinator/atoll-coordinator} \
-    "$PWD"/bazel-bin/{coordinator/gate/atoll-gate,server/atoll-server} "$bin"
+  build_programs "$bin" ${cuda:+--config=cuda}
 fi
 
 out=${out:-$PWD/deploy/image/out/atoll${cuda:+-cuda}.tar}

@@ -1,11 +1,10 @@
 """What an image holds, as entries by path; see DESIGN.md of deploy."""
 
 import os
-import re
 
-import oci
-import packages
-from oci import Entry
+import debian
+import entries
+from entries import Entry
 
 # The user that the programs run as, and its group.
 USER = 65532
@@ -30,13 +29,13 @@ def system(own_package):
         "etc/group": text("root:x:0:\natoll:x:%d:\n" % USER),
         "etc/nsswitch.conf": text(
             "passwd: files\ngroup: files\nhosts: files dns\n"),
-        "tmp": oci.directory(0o1777),
-        "proc": oci.directory(0o555),
-        "sys": oci.directory(0o555),
-        "dev": oci.directory(),
+        "tmp": entries.directory(0o1777),
+        "proc": entries.directory(0o555),
+        "sys": entries.directory(0o555),
+        "dev": entries.directory(),
         "lib": Entry(link="usr/lib"),
         "lib64": Entry(link="usr/lib64"),
-        "usr/lib64": oci.directory(),
+        "usr/lib64": entries.directory(),
     }
 
 
@@ -44,7 +43,7 @@ def loader(interpreter):
     """The dynamic loader, at the path that the programs name."""
     real = os.path.realpath(interpreter)
     named = "/usr" + interpreter
-    owner = packages.owners_of([real])[real]
+    owner = debian.owners_of([real])[real]
     result = {real.lstrip("/"): Entry(mode=0o755, source=real, package=owner)}
     if named != real:
         result[named.lstrip("/")] = Entry(
@@ -56,12 +55,12 @@ def certificates():
     """Mozilla's certificate authorities, as the package ships them. The bundle
     in /etc is not copied: it may hold authorities of this machine alone."""
     bundle = b""
-    for path in packages.files_of("ca-certificates"):
+    for path in debian.files_of("ca-certificates"):
         if path.endswith(".crt"):
             with open(path, "rb") as file:
                 bundle += file.read()
     if not bundle:
-        raise packages.ImageError("ca-certificates holds no certificate")
+        raise debian.ArtifactError("ca-certificates holds no certificate")
     return {
         "etc/ssl/certs/ca-certificates.crt": Entry(
             data=bundle, package="ca-certificates"),
@@ -73,7 +72,7 @@ def certificates():
 
 def time_zones():
     result = {}
-    for path in packages.files_of("tzdata"):
+    for path in debian.files_of("tzdata"):
         if not path.startswith("/usr/share/zoneinfo/"):
             continue
         if os.path.islink(path):
@@ -81,20 +80,6 @@ def time_zones():
         else:
             entry = Entry(source=path, package="tzdata")
         result[path.lstrip("/")] = entry
-    return result
-
-
-def licences(names):
-    """The copyright file of each Debian package."""
-    result = {}
-    for name in names:
-        path = "/usr/share/doc/%s/copyright" % name
-        if not os.path.isfile(path):
-            raise packages.ImageError(
-                "%s is missing: reinstall package %s (dpkg may exclude "
-                "documents on this machine)" % (path, name))
-        result[path.lstrip("/")] = Entry(source=os.path.realpath(path),
-                                         package=name)
     return result
 
 
@@ -120,18 +105,8 @@ def text_of(tree):
 def text(tree, own_package):
     texts = text_of(tree)
     if not texts:
-        raise packages.ImageError("%s has no documents for the quickstart's "
-                                  "text: give a source tree" % tree)
+        raise debian.ArtifactError("%s has no documents for the quickstart's "
+                                   "text: give a source tree" % tree)
     return {"usr/share/atoll/text/" + name: Entry(data=data,
                                                   package=own_package)
             for name, data in texts.items()}
-
-
-def version_of(tree):
-    """The programs' version, from their header."""
-    path = os.path.join(tree, "base/obs/version.h")
-    with open(path, encoding="utf-8") as file:
-        match = re.search(r'kProgramVersion\[\] = "([^"]+)"', file.read())
-    if not match:
-        raise packages.ImageError("%s has no kProgramVersion" % path)
-    return match.group(1)

@@ -6,104 +6,84 @@ output. The same inputs give the same digest, from any directory.
 """
 
 import argparse
-import datetime
 import os
-import subprocess
 import sys
 import tempfile
 
-import contents
-import oci
-import packages
-import sbom
-from oci import Entry
+sys.path.insert(1, os.path.join(os.path.dirname(os.path.abspath(__file__)),
+                                "..", "artifacts"))
+import contents  # noqa: E402
+import debian  # noqa: E402
+import oci  # noqa: E402
+import programs  # noqa: E402
+import sbom  # noqa: E402
+from entries import Entry  # noqa: E402
 
-PROGRAMS = ("atoll", "atoll-coordinator", "atoll-gate", "atoll-server")
 # The most that an image downloads, without CUDA's libraries.
 SIZE_MAX = 80 * 1000 * 1000
 _OWN = "atoll"
 _SBOM = "usr/share/atoll/sbom.spdx.json"
 
 
-def strip(source, target):
-    subprocess.run(["strip", "--strip-all", "-o", target, source], check=True)
-
-
-def library_layers(programs, vendor_libraries, node_libraries):
+def library_layers(paths, vendor_libraries, node_libraries):
     """(entries of Debian's libraries, of vendors' libraries, packages).
 
     `vendor_libraries` is None where only Debian's are permitted; otherwise the
     libraries that programs open at run time. The machine that runs the image
     gives `node_libraries`, by name."""
-    extra = vendor_libraries or []
-    found = packages.libraries_of(list(programs) + extra)
-    found.update({os.path.basename(p): os.path.realpath(p) for p in extra})
-    for name in node_libraries:
-        found.pop(name, None)
-    folder = os.path.dirname(found["libc.so.6"]).lstrip("/")
-    owners = packages.owners_of(found.values())
-    debian, vendor, used = {}, {}, {}
-    for name, path in sorted(found.items()):
-        if path in owners:
-            layer, package = debian, packages.installed(owners[path])
-        elif vendor_libraries is None:
-            raise packages.ImageError(
-                "%s belongs to no Debian package: build with --cuda, or build "
-                "the programs without CUDA" % path)
-        else:
-            layer, package = vendor, packages.vendor_package(path)
+    found = programs.libraries(list(paths) + (vendor_libraries or []),
+                               node_libraries, vendor_libraries is not None)
+    for path in vendor_libraries or []:
+        real = os.path.realpath(path)
+        found[os.path.basename(path)] = (real, debian.vendor_package(real))
+    folder = os.path.dirname(found["libc.so.6"][0]).lstrip("/")
+    own, vendor, used = {}, {}, {}
+    for name, (path, package) in sorted(found.items()):
         used[package.name] = package
+        layer = own if package.is_debian else vendor
         layer["%s/%s" % (folder, name)] = Entry(mode=0o755, source=path,
                                                 package=package.name)
-    return debian, vendor, used
+    return own, vendor, used
 
 
 def make(arguments, scratch):
     """Writes the archive and the SBOM beside it. Returns (digest, layers)."""
     tree, epoch = arguments.tree, arguments.epoch
-    version = contents.version_of(tree)
-    programs = {}
-    for name in PROGRAMS:
-        path = os.path.join(arguments.bin, name)
-        if not os.access(path, os.X_OK):
-            raise packages.ImageError("%s is no program" % path)
-        # The loader's path of a library may be relative to the real program.
-        programs[name] = os.path.realpath(path)
-    debian, vendor, used = library_layers(
-        programs.values(), arguments.library if arguments.cuda else None,
+    version = programs.version_of(tree)
+    paths = programs.find(arguments.bin)
+    base, vendor, used = library_layers(
+        paths.values(), arguments.library if arguments.cuda else None,
         ["libcuda.so.1"] + arguments.node_library)
     for name in ("ca-certificates", "tzdata"):
-        used[name] = packages.installed(name)
+        used[name] = debian.installed(name)
 
-    debian.update(contents.system(_OWN))
-    debian.update(contents.loader(
-        packages.interpreter_of(programs["atoll"])))
-    debian.update(contents.certificates())
-    debian.update(contents.time_zones())
-    debian.update(contents.licences(
+    base.update(contents.system(_OWN))
+    base.update(contents.loader(debian.interpreter_of(paths["atoll"])))
+    base.update(contents.certificates())
+    base.update(contents.time_zones())
+    base.update(debian.licences(
         p.name for p in used.values() if p.is_debian))
 
     own = contents.text(tree, _OWN)
-    for name, path in programs.items():
+    for name, path in paths.items():
         stripped = os.path.join(scratch, name)
-        strip(path, stripped)
+        programs.strip(path, stripped)
         own["usr/bin/" + name] = Entry(mode=0o755, source=stripped,
                                        package=_OWN)
 
-    architecture = packages.run("dpkg", "--print-architecture").strip()
-    created = datetime.datetime.fromtimestamp(
-        epoch, datetime.timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ")
+    architecture = debian.architecture()
+    created = sbom.time_text(epoch)
     reference = "atoll:%s%s" % (version, "-cuda" if arguments.cuda else "")
-    everything = {**debian, **vendor, **own}
+    everything = {**base, **vendor, **own}
     listing = sbom.document(
         reference, arguments.revision, created, architecture,
-        [packages.Package(_OWN, version, is_debian=False)] +
+        [debian.Package(_OWN, version, is_debian=False)] +
         list(used.values()), everything)
     own[_SBOM] = Entry(data=listing, package=_OWN)
 
     # The layer that changes least comes first: an upgrade downloads only the
     # last.
-    layers = [oci.write_layer("Debian's libraries", debian, epoch,
+    layers = [oci.write_layer("Debian's libraries", base, epoch,
                               os.path.join(scratch, "debian.layer"))]
     if vendor:
         # NVIDIA's libraries are compressed already.
@@ -117,7 +97,7 @@ def make(arguments, scratch):
               file=sys.stderr)
     size = sum(x.size for x in layers if x.media_type.endswith("gzip"))
     if size > SIZE_MAX:
-        raise packages.ImageError(
+        raise debian.ArtifactError(
             "the image has %.1f MB without CUDA's libraries; the limit is "
             "%.0f MB" % (size / 1e6, SIZE_MAX / 1e6))
 
@@ -165,7 +145,7 @@ def main():
     try:
         with tempfile.TemporaryDirectory() as scratch:
             print(make(arguments, scratch))
-    except packages.ImageError as error:
+    except debian.ArtifactError as error:
         sys.exit("make_image: %s" % error)
 
 

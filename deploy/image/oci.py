@@ -1,76 +1,11 @@
-"""Writes an OCI image archive whose bytes depend only on its contents.
-
-Entries are sorted, belong to root and have one time; gzip headers are fixed.
-"""
+"""Writes an OCI image archive whose bytes depend only on its contents."""
 
 import dataclasses
 import hashlib
-import io
 import json
-import os
-import struct
-import tarfile
-import zlib
 
-
-@dataclasses.dataclass
-class Entry:
-    """One path of an image. A file has `data`, or is a copy of `source`."""
-    mode: int = 0o644
-    data: bytes = b""
-    source: str = ""
-    link: str = ""            # Target of a symbolic link.
-    is_directory: bool = False
-    package: str = ""         # Name of the package that it comes from.
-
-    @property
-    def is_file(self):
-        return not self.link and not self.is_directory
-
-    def size(self):
-        return os.path.getsize(self.source) if self.source else len(self.data)
-
-    def open(self):
-        if self.source:
-            return open(self.source, "rb")
-        return io.BytesIO(self.data)
-
-
-def directory(mode=0o755):
-    return Entry(mode=mode, is_directory=True)
-
-
-def with_parents(entries):
-    """`entries` by path, with a directory for each parent that they lack."""
-    result = dict(entries)
-    for path in entries:
-        parent = os.path.dirname(path)
-        while parent and parent not in result:
-            result[parent] = directory()
-            parent = os.path.dirname(parent)
-    return result
-
-
-def write_tar(entries, mtime, file):
-    """Writes `entries` ({path without a leading slash: Entry}) as a tar."""
-    with tarfile.open(fileobj=file, mode="w",
-                      format=tarfile.USTAR_FORMAT) as tar:
-        for path, entry in sorted(with_parents(entries).items()):
-            info = tarfile.TarInfo(path)
-            info.mode = entry.mode
-            info.mtime = mtime
-            if entry.is_directory:
-                info.type = tarfile.DIRTYPE
-                tar.addfile(info)
-            elif entry.link:
-                info.type = tarfile.SYMTYPE
-                info.mode = 0o777
-                info.linkname = entry.link
-                tar.addfile(info)
-            else:
-                info.size = entry.size()
-                with entry.open() as data:
-                    tar.addfile(info, data)
+import entries
+from entries import Entry
 
 
 class _Sink:
@@ -95,27 +30,6 @@ class _Sink:
         return "sha256:" + self._hash.hexdigest()
 
 
-class _Gzip:
-    """Compresses into a file, with a header that has no time and no system."""
-
-    def __init__(self, file):
-        self._file = file
-        self._compressor = zlib.compressobj(6, zlib.DEFLATED, -zlib.MAX_WBITS)
-        self._crc = 0
-        self._size = 0
-        file.write(b"\x1f\x8b\x08\0\0\0\0\0\0\xff")
-
-    def write(self, data):
-        self._crc = zlib.crc32(data, self._crc)
-        self._size += len(data)
-        self._file.write(self._compressor.compress(data))
-
-    def finish(self):
-        self._file.write(self._compressor.flush())
-        self._file.write(struct.pack("<II", self._crc,
-                                     self._size & 0xffffffff))
-
-
 @dataclasses.dataclass
 class Layer:
     """A layer's blob in a file. `diff_id` is the digest of the plain tar."""
@@ -127,13 +41,13 @@ class Layer:
     title: str
 
 
-def write_layer(title, entries, mtime, path, compress=True):
+def write_layer(title, contents, mtime, path, compress=True):
     """Writes a layer to the file `path`. Returns its Layer."""
     with open(path, "wb") as file:
         blob = _Sink(file)
-        packed = _Gzip(blob) if compress else blob
+        packed = entries.Gzip(blob) if compress else blob
         plain = _Sink(packed) if compress else blob
-        write_tar(entries, mtime, plain)
+        entries.write_tar(contents, mtime, plain)
         if compress:
             packed.finish()
     media_type = "application/vnd.oci.image.layer.v1.tar"
@@ -188,7 +102,7 @@ def write_archive(layers, settings, architecture, created, reference, mtime,
     def blob_path(digest):
         return "blobs/" + digest.replace(":", "/")
 
-    entries = {
+    contents = {
         "oci-layout": Entry(data=canonical_json(
             {"imageLayoutVersion": "1.0.0"})),
         "index.json": Entry(data=index),
@@ -196,7 +110,7 @@ def write_archive(layers, settings, architecture, created, reference, mtime,
         blob_path(manifest_blob["digest"]): Entry(data=manifest),
     }
     for layer in layers:
-        entries[blob_path(layer.digest)] = Entry(source=layer.path)
+        contents[blob_path(layer.digest)] = Entry(source=layer.path)
     with open(path, "wb") as file:
-        write_tar(entries, mtime, file)
+        entries.write_tar(contents, mtime, file)
     return manifest_blob["digest"]

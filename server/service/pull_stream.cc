@@ -139,11 +139,8 @@ absl::Status PullStream::ReadRequest(const grpc::ByteBuffer& bytes,
   ASSIGN_OR_RETURN(const rpc::Caller caller, rpc::GetCaller(*call_));
   shard_ = context_.shards.FindShard(request->run_id());
   if (shard_ == nullptr) return ShardNotHere(request->run_id());
-  const auto check = [&access = context_.access, caller,
-                      run_id = request->run_id(),
-                      run_uid = shard_->run_uid()] {
-    return access.Check(caller, run_id, run_uid);
-  };
+  const auto check = context_.access.MakeCheck(caller, request->run_id(),
+                                               shard_->run_uid());
   // First: a plan may come in between.
   context_.pull_watchdog.LimitTo(gate_.get(), check);
   return check();

@@ -25,6 +25,14 @@ void RunAccess::NoteAnswer(absl::Duration lease) {
   end_ = clock_.Now() + lease;
 }
 
+std::function<absl::Status()> RunAccess::MakeCheck(
+    const rpc::Caller& caller, const std::string& run_id,
+    const std::string& run_uid) const {
+  return [this, caller, run_id, run_uid] {
+    return Check(caller, run_id, run_uid);
+  };
+}
+
 absl::Status RunAccess::Check(const rpc::Caller& caller,
                               const std::string& run_id,
                               const std::string& run_uid) const {

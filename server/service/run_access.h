@@ -9,6 +9,7 @@
 
 #pragma once
 
+#include <functional>
 #include <map>
 #include <set>
 #include <string>
@@ -39,6 +40,11 @@ class RunAccess {
   // UNAVAILABLE, PLAN_TOO_OLD: it is an enrolled one, and the plan is too old.
   absl::Status Check(const rpc::Caller& caller, const std::string& run_id,
                      const std::string& run_uid) const;
+  // Check with these arguments, for a stream that asks again. Must not outlive
+  // this.
+  std::function<absl::Status()> MakeCheck(const rpc::Caller& caller,
+                                          const std::string& run_id,
+                                          const std::string& run_uid) const;
 
  private:
   const Clock& clock_;

@@ -91,5 +91,12 @@ TEST_F(RunAccessTest, HoldsAnIssuedCertificateToItsRunIds) {
   EXPECT_EQ(Reason(issued), "");
 }
 
+TEST_F(RunAccessTest, AStreamsCheckFollowsThePlan) {
+  const auto check = access_.MakeCheck(Enrolled("attic"), "spring", "uid");
+  EXPECT_TRUE(check().ok());
+  clock_.Advance(kLease);
+  EXPECT_TRUE(absl::IsUnavailable(check()));
+}
+
 }  // namespace
 }  // namespace atl::server

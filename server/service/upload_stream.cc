@@ -37,10 +37,8 @@ absl::StatusOr<std::shared_ptr<Shard>> UploadStream::FindShard(
 absl::Status UploadStream::Admit(const rpc::Caller& caller,
                                  const std::string& run_id,
                                  const Shard& shard) {
-  const auto check = [&access = context_.access, caller, run_id,
-                      run_uid = shard.run_uid()] {
-    return access.Check(caller, run_id, run_uid);
-  };
+  const auto check =
+      context_.access.MakeCheck(caller, run_id, shard.run_uid());
   LimitTo(check);  // First: a plan may come in between.
   return check();
 }

@@ -22,12 +22,13 @@ import tempfile
 _HERE = os.path.dirname(os.path.abspath(__file__))
 _TREE = os.path.join(_HERE, "..", "..")
 sys.path[:0] = [os.path.join(_HERE, "..", "integration"),
-                os.path.join(_TREE, "deploy", "image")]
+                os.path.join(_TREE, "deploy", "artifacts")]
 
 from harness import cases  # noqa: E402
 from harness import cluster as cluster_module  # noqa: E402
+from harness import nvidia  # noqa: E402
 from harness import processes  # noqa: E402
-import packages  # noqa: E402
+import debian  # noqa: E402
 
 _INSIDE = "ATOLL_TEST_MOUNT_NAMESPACE"
 _PROGRAMS = (processes.CLI, processes.COORDINATOR, processes.GATE,
@@ -35,13 +36,6 @@ _PROGRAMS = (processes.CLI, processes.COORDINATOR, processes.GATE,
 _SBOM = "usr/share/atoll/sbom.spdx.json"
 # The prefix of a command that runs a program as a container.
 _CONTAINED = (sys.executable, "-B", os.path.join(_HERE, "contained.py"))
-
-
-def nvidia_libraries():
-    """{name: path} of those that the programs under test need."""
-    needed = packages.libraries_of([processes.binary(processes.CLI)])
-    return {name: path for name, path in needed.items()
-            if name.startswith(("libcublas", "libnccl"))}
 
 
 def build(directory):
@@ -54,8 +48,9 @@ def build(directory):
     with open(os.path.join(tree, "base/obs/version.h"), "w",
               encoding="ascii") as file:
         file.write('constexpr char kProgramVersion[] = "1.2.3";\n')
-    shutil.copytree(os.path.join(_TREE, "deploy", "image"),
-                    os.path.join(tree, "deploy", "image"))
+    for folder in ("artifacts", "image"):
+        shutil.copytree(os.path.join(_TREE, "deploy", folder),
+                        os.path.join(tree, "deploy", folder))
     for relative in _PROGRAMS:
         shutil.copy(processes.binary(relative), programs)
     archive = os.path.join(directory, "image.tar")
@@ -64,7 +59,7 @@ def build(directory):
          os.path.join(tree, "deploy/image/make_image.py"), "--bin", programs,
          "--tree", tree, "--out", archive, "--revision", "none",
          "--epoch", "1700000000"] +
-        ["--node-library=" + name for name in nvidia_libraries()],
+        ["--node-library=" + name for name in nvidia.libraries()],
         stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
         env=dict(os.environ, TMPDIR=directory))
     assert done.returncode == 0, done.stderr
@@ -107,8 +102,8 @@ def mount_root(root, volume):
         with open(os.path.join(root, "dev", name), "wb"):
             pass
         mount("--bind", "/dev/" + name, os.path.join(root, "dev", name))
-    libraries = os.path.dirname(packages.libraries_of(["/bin/sh"])["libc.so.6"])
-    for name, path in nvidia_libraries().items():
+    libraries = os.path.dirname(debian.libraries_of(["/bin/sh"])["libc.so.6"])
+    for name, path in nvidia.libraries().items():
         target = os.path.join(root + libraries, name)
         with open(target, "wb"):
             pass

@@ -12,27 +12,31 @@ import unittest
 import zlib
 
 _HERE = os.path.dirname(os.path.abspath(__file__))
-_IMAGE = os.path.join(_HERE, "..", "..", "deploy", "image")
-sys.path[:0] = [os.path.join(_HERE, "..", "integration"), _IMAGE]
+_DEPLOY = os.path.join(_HERE, "..", "..", "deploy")
+_IMAGE = os.path.join(_DEPLOY, "image")
+sys.path[:0] = [os.path.join(_HERE, "..", "integration"), _IMAGE,
+                os.path.join(_DEPLOY, "artifacts")]
 
 from harness import cases  # noqa: E402
 import contents  # noqa: E402
+import debian  # noqa: E402
+import entries  # noqa: E402
 import oci  # noqa: E402
-import packages  # noqa: E402
+import programs  # noqa: E402
 import sbom  # noqa: E402
 
 _SETTINGS = {"Cmd": ["one"], "Labels": {"title": "toy"}}
 
 
 def toy(order=1):
-    entries = {
-        "usr/bin/one": oci.Entry(mode=0o755, data=b"program" * 1000,
+    toys = {
+        "usr/bin/one": entries.Entry(mode=0o755, data=b"program" * 1000,
                                  package="toy"),
-        "etc/two": oci.Entry(data=b"text", package="other"),
-        "lib": oci.Entry(link="usr/lib"),
-        "tmp": oci.directory(0o1777),
+        "etc/two": entries.Entry(data=b"text", package="other"),
+        "lib": entries.Entry(link="usr/lib"),
+        "tmp": entries.directory(0o1777),
     }
-    return dict(sorted(entries.items())[::order])
+    return dict(sorted(toys.items())[::order])
 
 
 class WriterTest(unittest.TestCase):
@@ -41,9 +45,9 @@ class WriterTest(unittest.TestCase):
         self.root = tempfile.TemporaryDirectory()
         self.addCleanup(self.root.cleanup)
 
-    def write(self, name, entries, compress=True, mtime=1000):
+    def write(self, name, contained, compress=True, mtime=1000):
         path = os.path.join(self.root.name, name)
-        layer = oci.write_layer("toy", entries, mtime, path + ".layer",
+        layer = oci.write_layer("toy", contained, mtime, path + ".layer",
                                 compress)
         digest = oci.write_archive([layer], _SETTINGS, "amd64", "now",
                                    "toy:1.0", mtime, path)
@@ -64,7 +68,7 @@ class WriterTest(unittest.TestCase):
             self.assertEqual(a.read(), b.read())
 
     def test_another_byte_and_another_time_give_another_digest(self):
-        changed = dict(toy(), **{"etc/two": oci.Entry(data=b"Text")})
+        changed = dict(toy(), **{"etc/two": entries.Entry(data=b"Text")})
         digests = {self.write("a.tar", toy())[1],
                    self.write("b.tar", changed)[1],
                    self.write("c.tar", toy(), mtime=1001)[1]}
@@ -114,10 +118,10 @@ class ListingTest(unittest.TestCase):
     def listing(self, known):
         return json.loads(sbom.document(
             "toy:1.0", "r", "now", "amd64",
-            [packages.Package("toy", "1.0", is_debian=False)] + known, toy()))
+            [debian.Package("toy", "1.0", is_debian=False)] + known, toy()))
 
     def test_every_file_is_listed_with_its_package_and_digest(self):
-        known = [packages.Package("other", "1:2.0+b1")]
+        known = [debian.Package("other", "1:2.0+b1")]
         document = self.listing(known)
         self.assertEqual([f["fileName"] for f in document["files"]],
                          ["./etc/two", "./usr/bin/one"])
@@ -140,32 +144,32 @@ class ListingTest(unittest.TestCase):
 class PackagesTest(unittest.TestCase):
 
     def test_libraries_are_read_from_ldd_without_kernel_and_loader(self):
-        self.assertEqual(packages.parse_ldd(
+        self.assertEqual(debian.parse_ldd(
             "\tlinux-vdso.so.1 (0x00007ffd)\n"
             "\tlibm.so.6 => /lib/x/libm.so.6 (0x00007f)\n"
             "\t/lib64/ld-linux-x86-64.so.2 (0x00007f)\n"),
             {"libm.so.6": "/lib/x/libm.so.6"})
 
     def test_a_missing_library_is_named(self):
-        with self.assertRaisesRegex(packages.ImageError, "libgone.so.1"):
-            packages.parse_ldd("\tlibgone.so.1 => not found\n")
+        with self.assertRaisesRegex(debian.ArtifactError, "libgone.so.1"):
+            debian.parse_ldd("\tlibgone.so.1 => not found\n")
 
     def test_owners_lose_their_architecture_and_diversions_are_no_owners(self):
-        self.assertEqual(packages.parse_dpkg_search(
+        self.assertEqual(debian.parse_dpkg_search(
             "diversion by a from: /lib/x\n"
             "libc6:amd64: /lib/x/libc.so.6\n"
             "one, two:amd64: /usr/share/both\n"),
             {"/lib/x/libc.so.6": "libc6", "/usr/share/both": "one"})
 
     def test_owners_are_found_under_the_path_before_the_merge_of_lib(self):
-        libc = packages.libraries_of(["/bin/sh"])["libc.so.6"]
-        self.assertEqual(packages.owners_of([libc, "/nowhere"]),
+        libc = debian.libraries_of(["/bin/sh"])["libc.so.6"]
+        self.assertEqual(debian.owners_of([libc, "/nowhere"]),
                          {libc: "libc6"})
 
     def test_an_absent_package_is_an_error_that_says_what_to_do(self):
-        with self.assertRaisesRegex(packages.ImageError,
+        with self.assertRaisesRegex(debian.ArtifactError,
                                     "no-such-package.*install_packages"):
-            packages.installed("no-such-package")
+            debian.installed("no-such-package")
 
 
 class ContentsTest(unittest.TestCase):
@@ -191,13 +195,13 @@ class ContentsTest(unittest.TestCase):
                          {"base.txt": b"design", "base-io.txt": b"ab"})
 
     def test_a_tree_without_documents_is_an_error(self):
-        with self.assertRaisesRegex(packages.ImageError, "source tree"):
+        with self.assertRaisesRegex(debian.ArtifactError, "source tree"):
             contents.text(self.tree.name, "toy")
 
     def test_the_version_is_the_programs(self):
         self.write("base/obs/version.h",
                    'inline constexpr char kProgramVersion[] = "1.2.3";\n')
-        self.assertEqual(contents.version_of(self.tree.name), "1.2.3")
+        self.assertEqual(programs.version_of(self.tree.name), "1.2.3")
 
     def test_certificates_are_those_of_the_package(self):
         bundle = contents.certificates()["etc/ssl/certs/ca-certificates.crt"]

@@ -20,6 +20,7 @@ _SENTENCES = {
     'base': 'What every program stands on; its rooms are below.',
     'deploy': 'How it is built, shipped and started.',
     'deploy/bazel/rules_cc/cc': 'Hands on the native C++ rules.',
+    'deploy/packages/files': 'Units, configuration and scripts of the packages.',
     'proto/atoll/storage/v1': 'The records of the coordinator\'s log.',
     'proto/atoll/v1': 'The wire: one file a service, and what they share.',
     'proto/google/rpc': 'Status and error details, as gRPC has them.',

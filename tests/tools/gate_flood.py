@@ -1,23 +1,20 @@
 #!/usr/bin/python3
 """Bad tokens as fast as one core can send them, while an island trains.
 
-    gate_flood.py [--seconds 20] [--threads 8]
+    gate_flood.py [--seconds 20] [--threads 8] [--flooder PROGRAM]
 
-Needs the programs of `bazel build -c opt //...`, or ATOLL_BIN. Prints the tries
-a second, the gate's memory, and the island's heartbeat latencies; ends with 1
-if the gate needed more than 96 MiB or the p99 reached 100 ms.
+Needs the programs of `bazel build -c opt //...`, or ATOLL_BIN and --flooder.
+Prints the tries a second, the gate's memory, and the island's heartbeat
+latencies; ends with 1 if the gate needed more than 96 MiB or the p99 reached
+100 ms.
 """
 
 import argparse
 import json
 import os
 import signal
-import socket
-import ssl
-import struct
+import subprocess
 import sys
-import threading
-import time
 
 _TREE = os.path.normpath(os.path.join(os.path.dirname(
     os.path.realpath(__file__)), "..", ".."))
@@ -27,37 +24,6 @@ from harness import gated  # pylint: disable=wrong-import-position
 
 MEMORY_MAX_MIB = 96
 P99_MAX_S = 0.1
-
-
-def request(run_id):
-    """A GateRequest with a secret that nobody knows."""
-    def field(number, value):
-        return bytes([number << 3 | 2, len(value)]) + value
-
-    check = field(1, b"abcdefghijkl") + field(2, os.urandom(32)) + field(
-        3, run_id.encode())
-    body = field(3, check)
-    return struct.pack(">I", len(body)) + body
-
-
-class Flood(threading.Thread):
-    def __init__(self, address, end):
-        super().__init__()
-        self._address, self._end = address, end
-        self.tries = self.answers = 0
-
-    def run(self):
-        context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
-        context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
-        while time.monotonic() < self._end:
-            self.tries += 1
-            try:
-                with socket.create_connection(self._address, 10) as raw:
-                    with context.wrap_socket(raw) as wrapped:
-                        wrapped.sendall(request("run"))
-                        self.answers += bool(wrapped.recv(4096))
-            except (OSError, ssl.SSLError):
-                pass
 
 
 def memory_mib(pid):
@@ -76,16 +42,11 @@ class GateFlood(gated.GatedTest):
         cluster.start_volunteer("volunteer-0", self.token(),
                                 arguments=["-o", "json"])
         cluster.wait_commits(1)
-        host, port = cluster.gate_address.split(":")
-        end = time.monotonic() + options.seconds
-        threads = [Flood((host, int(port)), end)
-                   for _ in range(options.threads)]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
-        tries = sum(t.tries for t in threads)
-        answers = sum(t.answers for t in threads)
+        flood = subprocess.run(
+            [options.flooder, self.token("--uses=2"), str(options.seconds),
+             str(options.threads)], check=True, stdout=subprocess.PIPE)
+        counts = json.loads(flood.stdout)
+        tries, answers = counts["tries"], counts["answers"]
         memory = memory_mib(cluster.processes["gate"].pid)
         volunteer = cluster.processes["volunteer-0"]
         volunteer.signal(signal.SIGINT)
@@ -107,6 +68,8 @@ def main():
         formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--seconds", type=float, default=20)
     parser.add_argument("--threads", type=int, default=8)
+    parser.add_argument("--flooder", default=os.path.join(
+        _TREE, "bazel-bin", "tests", "tools", "gate_flooder"))
     options = parser.parse_args()
     GateFlood.setUpClass()
     test = GateFlood("flood")

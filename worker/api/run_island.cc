@@ -115,6 +115,7 @@ absl::StatusOr<IslandProgress> RunOnce(const RunIslandOptions& options,
     return DescribeDevice(devices, world->first_rank());
   };
   links.check_run = [&options](const v1::RunSpec& spec) -> absl::Status {
+    if (options.check_run) RETURN_IF_ERROR(options.check_run(spec));
     if (!options.trainer_path.empty()) return absl::OkStatus();
     RETURN_IF_ERROR(CheckModelIsKnown(options.run_id, spec));
     return CheckRunForPlace(options.place, spec);

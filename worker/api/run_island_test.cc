@@ -641,5 +641,54 @@ TEST_F(RunIslandTest, RefusesALayoutThatIsNotTheModels) {
             absl::StatusCode::kInvalidArgument);
 }
 
+TEST_F(RunIslandTest, IsPausedByItsUserAndThenGoesOnAsAMember) {
+  TinyRunOptions tiny = Tiny(1);
+  tiny.inner_step_count = 10;
+  tiny.round_count = 4;
+  MemoryService service(TinyRun(tiny));
+  IslandControl control;
+  int held_step = -1;
+  bool released = false;
+  RunIslandOptions options = Options("a");
+  options.control = &control;
+  options.on_progress = [&](const IslandProgress& at) {
+    if (at.step >= 15 && held_step < 0) {
+      control.Hold("test");
+      held_step = static_cast<int>(at.step);
+    }
+    if (at.reason == "paused by its user: test") {
+      EXPECT_LE(at.step, held_step + 1) << "the action that was chosen before";
+      released = true;
+      control.Release();
+    }
+  };
+  const auto result = RunOne(service, options);
+  ASSERT_TRUE(result.ok()) << result.status();
+  EXPECT_TRUE(released);
+  EXPECT_EQ(service.version(), 4);
+  EXPECT_EQ(service.leave_count(), 0);
+  EXPECT_EQ(result->contributions.merged_count, 4);
+  EXPECT_EQ(result->contributions.merged_tokens, 40 * 4 * 16);
+}
+
+TEST_F(RunIslandTest, FinishesItsRoundForItsUserAndLeaves) {
+  TinyRunOptions tiny = Tiny(1);
+  tiny.inner_step_count = 10;
+  tiny.round_count = 4;
+  MemoryService service(TinyRun(tiny));
+  IslandControl control;
+  RunIslandOptions options = Options("a");
+  options.control = &control;
+  options.on_progress = [&](const IslandProgress& at) {
+    if (at.step == 15) control.Finish();
+  };
+  const auto result = RunOne(service, options);
+  ASSERT_TRUE(result.ok()) << result.status();
+  EXPECT_EQ(result->step, 20);
+  EXPECT_EQ(service.version(), 2);
+  EXPECT_EQ(service.leave_count(), 1);
+  EXPECT_EQ(result->contributions.merged_count, 2);
+}
+
 }  // namespace
 }  // namespace atl::worker

@@ -265,6 +265,7 @@ void IslandLoop::OnTrained(const Action& action, const absl::Status& status) {
 void IslandLoop::OnContributed(const Action& action) {
   if (stream_.begun()) {
     stream_.OnContributed(action);
+    last_contributed_ = finishing_;
     next_seq_ = action.seq + 1;
     return;
   }

@@ -52,6 +52,14 @@ class IslandLoop {
   void OnRefused(absl::Status status);
   // First: leave cleanly. Second: finish at once.
   void OnStopRequested() { ++stop_count_; }
+  // The island's user pauses it, and why: it begins no inner step, no round and
+  // no evaluation. Transfers go on. Empty: it may train.
+  void OnHold(std::string reason) { hold_ = std::move(reason); }
+  // The island's user ends it: it begins no other round, contributes the one in
+  // progress (unless it is on hold), waits for the outcome, and leaves. A
+  // streaming run: it trains to its next contribution, and waits until nothing
+  // is in flight.
+  void OnFinish() { finishing_ = true; }
   // The backoff of a kWait with failure_count > 0 is over.
   void OnWaited(Lane lane = Lane::kTraining) {
     lanes_[Index(lane)].backing_off = false;
@@ -149,6 +157,7 @@ class IslandLoop {
   // Streaming runs: island_loop_streaming.cc.
   Action NextInLane(Lane lane) const;
   Action NextStreaming() const;
+  Action NextInFinishingStream() const;
   Action NextPushLane() const;
   Action NextPullLane() const;
   Action NextSaveLane() const;
@@ -158,6 +167,7 @@ class IslandLoop {
 
   std::optional<Action> NextEnd() const;
   std::optional<Action> NextStop() const;
+  Action WaitOnHold() const;
   std::optional<Action> NextSync() const;
   std::optional<Action> NextInRound() const;
   std::optional<Action> NextPull() const;
@@ -192,6 +202,9 @@ class IslandLoop {
   bool joined_ = false;
   bool connected_ = false;
   int stop_count_ = 0;
+  std::string hold_;  // Why it is on hold; empty: it is not.
+  bool finishing_ = false;
+  bool last_contributed_ = false;  // Streaming: after OnFinish().
   bool left_ = false;
   bool leave_due_ = false;  // Before a finish with `refused_`.
   std::optional<absl::Status> refused_;

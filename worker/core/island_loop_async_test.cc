@@ -288,5 +288,24 @@ TEST_F(AsyncIslandTest, TrainsForTheFragmentsThatGoOnAlone) {
   EXPECT_THAT(DoAll(), testing::HasSubstr("contribute x2 f1 v1"));
 }
 
+TEST_F(AsyncIslandTest, OnHoldItKeepsItsPlaceAndFinishesAfterItsOutcome) {
+  Begin();
+  EXPECT_EQ(DoAll(),
+            "pull f0 v0; report_ready; begin_round; train 0 @0; train 1 @4; "
+            "contribute x2 f0 v0; push");
+  Commit(0, /*ours=*/true);
+  loop_.OnHold("pause");
+  EXPECT_EQ(DoAll(), "pull f0 v1") << "begins no round";
+  loop_.OnHold("");
+  EXPECT_EQ(Do(), "begin_round");
+  loop_.OnFinish();
+  EXPECT_EQ(DoAll(), "train 2 @8; train 3 @12; contribute x2 f0 v1; push");
+  Commit();
+  EXPECT_EQ(Do(), "wait") << "another's commit";
+  Commit(0, /*ours=*/true);
+  EXPECT_EQ(Do(), "leave");
+  EXPECT_EQ(Do(), "finish");
+}
+
 }  // namespace
 }  // namespace atl::worker

@@ -4,6 +4,7 @@
 #include <string>
 #include <utility>
 
+#include "absl/strings/str_cat.h"
 #include "base/status/refusal.h"
 #include "worker/core/island_loop.h"
 
@@ -11,6 +12,8 @@
 
 namespace atl::worker {
 namespace {
+
+constexpr char kFinished[] = "its user has asked it to finish";
 
 Action Finish(absl::Status status, std::string reason) {
   Action action = MakeAction(ActionKind::kFinish, std::move(reason));
@@ -47,6 +50,7 @@ Action IslandLoop::Next(Lane lane) const {
   if (auto action = NextSync()) return *std::move(action);
   if (lanes_[0].backing_off) return Wait("the last attempt failed");
   if (auto action = NextInRound()) return *std::move(action);
+  if (finishing_) return MakeAction(ActionKind::kLeave, kFinished);
   if (auto action = NextPull()) return *std::move(action);
   if (auto action = NextWhenHeld()) return *std::move(action);
   if (plan_.run_state() == v1::RUN_STATE_COMPLETED) {
@@ -55,7 +59,11 @@ Action IslandLoop::Next(Lane lane) const {
   if (plan_.run_state() == v1::RUN_STATE_PAUSED) {
     return Wait("the run is paused");
   }
-  return NextBegin();
+  return hold_.empty() ? NextBegin() : WaitOnHold();
+}
+
+Action IslandLoop::WaitOnHold() const {
+  return Wait(absl::StrCat("paused by its user: ", hold_));
 }
 
 std::optional<Action> IslandLoop::NextEnd() const {
@@ -70,7 +78,7 @@ std::optional<Action> IslandLoop::NextEnd() const {
     return MakeAction(ActionKind::kLeave, std::string(refused_->message()));
   }
   if (refused_.has_value()) return Finish(*refused_, "refused");
-  if (stop_count_ > 0 && !joined_) {
+  if ((stop_count_ > 0 || finishing_) && !joined_) {
     return Finish(absl::OkStatus(), "stopped before it joined");
   }
   return std::nullopt;
@@ -142,6 +150,11 @@ std::optional<Action> IslandLoop::NextInRound() const {
   if (spec_.schedule().timing() == v1::TIMING_ELASTIC && Away()) {
     step_count_max += spec_.schedule().max_ahead_steps();
   }
+  if (round.done_step_count < step_count_max && !hold_.empty()) {
+    // A finish does not wait for steps that it may not take.
+    if (finishing_) return std::nullopt;
+    return WaitOnHold();
+  }
   if (round.done_step_count < step_count_max) {
     Action action = MakeAction(
         ActionKind::kTrain,
@@ -178,7 +191,7 @@ std::optional<Action> IslandLoop::NextInRound() const {
 
 bool IslandLoop::EvaluationDue() const {
   const int64_t every = spec_.evaluation().every_round_count();
-  if (every <= 0 || plan_.cut_size() == 0) return false;
+  if (every <= 0 || plan_.cut_size() == 0 || !hold_.empty()) return false;
   if (async()) return AsyncEvaluationDue();
   const int64_t version = EvaluatedVersion();
   if (version <= evaluated_version_ || version == 0) return false;

@@ -83,12 +83,17 @@ Action IslandLoop::NextStreaming() const {
     }
     return Action{ActionKind::kFinish, "the run is complete"};
   }
+  if (finishing_ && (!stream_.begun() || last_contributed_ || !hold_.empty())) {
+    return NextInFinishingStream();
+  }
   // A member that restarts from a local checkpoint is ready at once.
   if (!ReadyReported() && connected_ && !ready_failed_ &&
       (stream_.begun() || (HeldAll() && !reset_due_))) {
     return ReadyReport(stream_.begun() ? "contributions are out"
                                        : "the newest cut is held");
   }
+  // A restore may repeat steps.
+  if (!hold_.empty() && (restore_due_ || !stream_.begun())) return WaitOnHold();
   if (restore_due_) {
     if (!anchors_are_free) return Wait("a pull is not over");
     return MakeAction(ActionKind::kRestoreSave,
@@ -107,11 +112,24 @@ Action IslandLoop::NextStreaming() const {
                : Wait("no round expects this island yet");
   }
   Action action = stream_.NextTraining(View(), held_, *position_);
+  if (action.kind == ActionKind::kTrain && !hold_.empty()) return WaitOnHold();
+  if (action.kind == ActionKind::kWait && finishing_ &&
+      !stream_.InFlight(View())) {
+    return NextInFinishingStream();
+  }
   if (action.kind != ActionKind::kContribute) return action;
   // A save of a stream that was dropped meanwhile still runs.
   if (saving()) return Wait("the previous contribution is being saved");
   action.seq = next_seq_;
   return action;
+}
+
+// Nothing more is contributed.
+Action IslandLoop::NextInFinishingStream() const {
+  if (stream_.InFlight(View())) {
+    return Wait("finishing: waiting for the outcome of what is contributed");
+  }
+  return MakeAction(ActionKind::kLeave, "its user has asked it to finish");
 }
 
 Action IslandLoop::NextInLane(Lane lane) const {

@@ -719,5 +719,52 @@ TEST_P(TokenClockTest, TheLearningRateFollowsTheTokensFromAPushOn) {
 INSTANTIATE_TEST_SUITE_P(MoreTokensOrFewer, TokenClockTest,
                          testing::Values(10, 1));
 
+TEST_F(StreamingLoopTest, OnHoldItTrainsNothingButPushesAndPulls) {
+  Join();
+  Trace();
+  loop_.OnHold("pause");
+  EXPECT_EQ(Pulls(), "pull f0 v0; pull f1 v0; "
+                     "wait(every anchor is the newest)");
+  EXPECT_EQ(Trace(), "report_ready; wait(paused by its user: pause)");
+  loop_.OnHold("");
+  EXPECT_EQ(NextLine(), "begin_round");
+  Trace();
+  loop_.OnHold("pause");
+  EXPECT_EQ(Pushes(), "push f0 #1; wait(there is nothing to push)");
+  Commit(0, 1);
+  Publish();
+  EXPECT_EQ(Pulls(), "pull f0 v1; wait(every anchor is the newest)");
+  EXPECT_EQ(Trace(), "apply f0 v1; wait(paused by its user: pause)");
+  loop_.OnHold("");
+  EXPECT_EQ(NextLine(), "train 3 @12");
+}
+
+TEST_F(StreamingLoopTest, FinishesAfterItsNextPushOnceNothingIsInFlight) {
+  PushFirst();
+  loop_.OnFinish();
+  Commit(0, 1);
+  Publish();
+  Pulls();
+  EXPECT_EQ(Trace(),
+            "apply f0 v1; train 3 @12; contribute #2 x4 [0,16) f1 v0; "
+            "wait(finishing: waiting for the outcome of what is contributed)");
+  EXPECT_EQ(Pushes(), "push f1 #2; wait(there is nothing to push)");
+  Commit(1, 2);
+  Publish();
+  EXPECT_EQ(Trace(), "leave; finish");
+}
+
+TEST_F(StreamingLoopTest, AFinishOnHoldWaitsOnlyForWhatIsInFlight) {
+  PushFirst();
+  loop_.OnHold("pause");
+  loop_.OnFinish();
+  EXPECT_EQ(
+      NextLine(),
+      "wait(finishing: waiting for the outcome of what is contributed)");
+  Commit(0, 1);
+  Publish();
+  EXPECT_EQ(Trace(), "leave; finish");
+}
+
 }  // namespace
 }  // namespace atl::worker

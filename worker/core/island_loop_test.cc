@@ -724,5 +724,68 @@ TEST_F(IslandLoopTest, TriesASaveAgainThatCouldNotBeWritten) {
   EXPECT_EQ(NextLine(), "contribute #1 x2 [0,8) f0 v0");
 }
 
+TEST_F(IslandLoopTest, OnHoldItPushesAndPullsButTakesNoStep) {
+  Open(0);
+  Join();
+  EXPECT_EQ(Trace(5),
+            "load_save; pull f0 v0; report_ready 0; begin_round; train 0 @1:0");
+  loop_.OnHold("someone uses this machine");
+  EXPECT_EQ(NextLine(), "wait");
+  EXPECT_EQ(loop_.Next().reason,
+            "paused by its user: someone uses this machine");
+  loop_.OnHold("");
+  EXPECT_EQ(Trace(2), "train 1 @1:4; contribute #1 x2 [0,8) f0 v0");
+  loop_.OnHold("pause");
+  EXPECT_EQ(Trace(), "push f0 #1; wait");
+  Decide(0, 1, v1::OUTCOME_MERGED);
+  Commit(0);
+  Open(0);
+  Publish();
+  EXPECT_EQ(Trace(), "pull f0 v1; wait") << "begins no round";
+  loop_.OnHold("");
+  EXPECT_EQ(Trace(2), "begin_round; train 2 @1:8");
+}
+
+TEST_F(IslandLoopTest, OnHoldItEvaluatesNothing) {
+  Spec().mutable_evaluation()->set_every_round_count(1);
+  PushFirst();
+  loop_.OnHold("pause");
+  Commit(0);
+  Open(0);
+  Publish();
+  EXPECT_EQ(Trace(), "pull f0 v1; wait");
+  loop_.OnHold("");
+  EXPECT_EQ(Trace(2), "evaluate v1; begin_round");
+}
+
+TEST_F(IslandLoopTest, FinishesAfterTheOutcomeOfTheRoundInProgress) {
+  Open(0);
+  Join();
+  EXPECT_EQ(Trace(5),
+            "load_save; pull f0 v0; report_ready 0; begin_round; train 0 @1:0");
+  loop_.OnFinish();
+  EXPECT_EQ(Trace(),
+            "train 1 @1:4; contribute #1 x2 [0,8) f0 v0; push f0 #1; wait");
+  Decide(0, 1, v1::OUTCOME_MERGED);
+  Commit(0);
+  Open(0);
+  Publish();
+  EXPECT_EQ(Trace(), "leave; finish OK");
+}
+
+TEST_F(IslandLoopTest, AFinishBeforeTheJoinEndsIt) {
+  loop_.OnFinish();
+  EXPECT_EQ(Trace(), "finish OK");
+}
+
+TEST_F(IslandLoopTest, AFinishOnHoldGivesTheRoundInProgressUp) {
+  Open(0);
+  Join();
+  Trace(5);
+  loop_.OnHold("pause");
+  loop_.OnFinish();
+  EXPECT_EQ(Trace(), "leave; finish OK");
+}
+
 }  // namespace
 }  // namespace atl::worker

@@ -294,6 +294,17 @@ bool Stream::Unpushed(const PlanView& view) const {
   return false;
 }
 
+bool Stream::InFlight(const PlanView& view) const {
+  for (int32_t f = 0; f < static_cast<int32_t>(tracks_.size()); ++f) {
+    const std::optional<Flight>& flight = tracks_[f].flight;
+    if (flight.has_value() &&
+        !view.IsDecided(f, flight->anchor_version, flight->seq)) {
+      return true;
+    }
+  }
+  return false;
+}
+
 std::optional<Action> Stream::NextPush(const PlanView& view) const {
   const bool paused = view.plan.run_state() == v1::RUN_STATE_PAUSED;
   const Flight* first = nullptr;

@@ -90,6 +90,8 @@ class Stream {
 
   // True while a contribution is taken and not saved.
   bool Unsaved() const { return NextSave().has_value(); }
+  // True while a contribution is made whose outcome is not known.
+  bool InFlight(const PlanView& view) const;
   // True while a contribution is not pushed that the shards should have.
   bool Unpushed(const PlanView& view) const;
 

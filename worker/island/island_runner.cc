@@ -206,6 +206,12 @@ absl::StatusOr<IslandProgress> IslandRunner::Run() {
     mailbox_.StopTransfer();
     part_->InterruptTraining(/*at_once=*/true);
   });
+  if (options_.control != nullptr) {
+    options_.control->Listen([this] {
+      mailbox_.Wake();
+      part_->InterruptTraining(/*at_once=*/false);
+    });
+  }
   StartLanes();
   while (true) {
     int64_t seen = 0;
@@ -226,6 +232,10 @@ absl::StatusOr<IslandProgress> IslandRunner::Run() {
       return part_->lost();
     }
   }
+}
+
+IslandRunner::~IslandRunner() {
+  if (options_.control != nullptr) options_.control->Listen(nullptr);
 }
 
 bool IslandRunner::lost() const { return !part_->lost().ok(); }
@@ -252,7 +262,7 @@ Action IslandRunner::NextAction(Lane lane, int64_t* seen) {
     TellOutcomes();
   }
   if (lane == Lane::kTraining && !loop_.saving()) LearnOutcomes();
-  ForwardStops();
+  ForwardWishes();
   Action action = loop_.Next(lane);
   if (streaming_ && action.kind != ActionKind::kWait) {
     loop_.OnStarted(lane, action);
@@ -283,7 +293,12 @@ bool IslandRunner::EndsForRestart() const {
          spec_.schedule().timing() == v1::TIMING_STRICT;
 }
 
-void IslandRunner::ForwardStops() {
+void IslandRunner::ForwardWishes() {
+  if (options_.control != nullptr) {
+    const IslandControl::Wishes wishes = options_.control->Get();
+    loop_.OnHold(wishes.hold);
+    if (wishes.finish) loop_.OnFinish();
+  }
   int requested = options_.stop_at_once.stop_requested() ? 2
                   : options_.stop.stop_requested()       ? 1
                                                          : 0;
@@ -422,6 +437,7 @@ void IslandRunner::Trained(const Action& action, const PartResult& result) {
   progress_.tokens_per_second = step_speed_.tokens_per_second();
   progress_.step = action.step + step.step_count;
   progress_.token_count += step.token_count;
+  tokens_a_step_ = step.token_count / step.step_count;
   progress_.loss = step.loss;
   progress_.gradient_norm = step.gradient_norm;
   loss_sum_ += step.loss;
@@ -470,6 +486,9 @@ void IslandRunner::Contributed(const Action& action) {
             << " tokens/s";
   loss_sum_ = 0;
   loss_count_ = 0;
+  MutexLock lock(&mutex_);
+  contributions_.Made(action.seq, action.step_count * tokens_a_step_,
+                      loop_.plan().cut_size());
 }
 
 void IslandRunner::Evaluated(const Action& action, const PartResult& result) {

@@ -26,6 +26,7 @@
 #include "worker/island/island_metrics.h"
 #include "worker/island/island_part.h"
 #include "worker/island/mailbox.h"
+#include "worker/island/meter/contribution_tally.h"
 #include "worker/island/meter/island_meter.h"
 #include "worker/island/meter/phase_meter.h"
 #include "worker/island/meter/step_speed.h"
@@ -39,6 +40,8 @@ class IslandRunner {
   // Reads the run, opens the data, creates the trainer. Errors as RunIsland.
   static absl::StatusOr<std::unique_ptr<IslandRunner>> Create(
       const RunIslandOptions& options, const IslandLinks& links);
+
+  ~IslandRunner();
 
   // Joins the run and works until its end. Errors as RunIsland.
   absl::StatusOr<IslandProgress> Run();
@@ -59,7 +62,7 @@ class IslandRunner {
   // Gives news to the loop and starts the next action of `lane`.
   Action NextAction(Lane lane, int64_t* seen);
   void Done(const Action& action, const absl::Status& status);
-  void ForwardStops() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void ForwardWishes() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   // True if a stop must end this process at once: its next one continues.
   bool EndsForRestart() const;
   void Do(Action action, int64_t seen);
@@ -110,6 +113,7 @@ class IslandRunner {
   std::map<int32_t, int64_t> outcomes_told_ ABSL_GUARDED_BY(mutex_);
   int64_t outcomes_seen_ ABSL_GUARDED_BY(mutex_) = 0;
   int64_t first_seq_ ABSL_GUARDED_BY(mutex_) = 0;
+  ContributionMeter contributions_ ABSL_GUARDED_BY(mutex_);
   std::map<std::string, bool> servers_away_ ABSL_GUARDED_BY(mutex_);
   std::string run_uid_ ABSL_GUARDED_BY(mutex_);  // Empty: not known.
 
@@ -130,6 +134,7 @@ class IslandRunner {
   double loss_sum_ = 0;  // Since the last contribution, for the log.
   int64_t loss_count_ = 0;
   StepSpeed step_speed_;
+  int64_t tokens_a_step_ = 0;  // Of the newest step.
   std::unique_ptr<ControlLink> link_;  // Last: its threads call this object.
 };
 

@@ -12,13 +12,15 @@
 
 namespace atl::worker {
 
-// Logs each contribution of this attempt that was decided but not merged.
+// Counts each contribution of this attempt that was decided, and logs those
+// that are not merged.
 void IslandRunner::TellOutcomes() {
   for (const v1::ContributionOutcome& outcome : loop_.plan().outcomes()) {
     const v1::ContributionKey& key = outcome.key();
     int64_t& told = outcomes_told_[key.fragment()];
     if (key.seq() < first_seq_ || key.seq() <= told) continue;
     told = key.seq();
+    contributions_.Decided(outcome);
     if (outcome.outcome() == v1::OUTCOME_MERGED) continue;
     LOG(WARNING) << "contribution " << key.seq() << " of fragment "
                  << key.fragment() << " is not merged: "
@@ -105,6 +107,7 @@ void IslandRunner::Report(const Action& action) {
     progress_.training_begin_time = meter_.begin_time();
     progress_.training_end_time = meter_.end_time();
     progress_.pauses = meter_.pauses();
+    progress_.contributions = contributions_.tally();
     progress_.measured = meter_.measurements(progress_.tokens_per_second);
   }
   const server::TransferCounters counters = part_->counters();

@@ -28,7 +28,9 @@
 #include "worker/island/group/device.h"
 #include "worker/island/group/island_group.h"
 #include "worker/island/group/island_place.h"
+#include "worker/island/island_control.h"
 #include "worker/island/island_trainer.h"
+#include "worker/island/meter/contribution_tally.h"
 #include "worker/island/meter/island_meter.h"
 #include "worker/planner/planner.h"
 
@@ -52,6 +54,7 @@ struct IslandProgress {
   int64_t received_bytes = 0;    // Payload pulled.
   int64_t saved_bytes = 0;       // Of local checkpoints, by process 0.
   std::optional<v1::Evaluation> evaluation;  // The last one made here.
+  ContributionTally contributions;  // Made in this attempt; of process 0.
   // The forecast is for the run's settings. It is made once, after the first
   // push and pull.
   IslandMeasurements measured;
@@ -109,6 +112,12 @@ struct RunIslandOptions {
   // Requested before `stop`: another process will continue as this island. In a
   // strict run it then stays a member: `stop` ends it without a leave.
   std::stop_token stop_for_restart;
+  // The wishes of the island's user, to process 0; null: none. Must outlive
+  // RunIsland, which is the only listener.
+  IslandControl* control = nullptr;
+  // An error if this island must not train the run; called before anything is
+  // created, in process 0. May be empty.
+  std::function<absl::Status(const v1::RunSpec& spec)> check_run;
   // Gets the island's metrics and whether it is ready; null: none. Must outlive
   // RunIsland. Process 0 has metrics of training; the others only tell that
   // they follow it.

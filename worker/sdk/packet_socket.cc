@@ -90,6 +90,19 @@ Waited WaitToRead(int fd, int waker, absl::Duration timeout) {
   return entries[1].revents != 0 ? Waited::kWoken : Waited::kReady;
 }
 
+absl::StatusOr<PacketSocket> PacketSocket::Connect(const std::string& path) {
+  ASSIGN_OR_RETURN(const sockaddr_un address, MakeAddress(path));
+  ASSIGN_OR_RETURN(UniqueFd fd, MakeSocket());
+  if (::connect(fd.get(), reinterpret_cast<const sockaddr*>(&address),
+                sizeof(address)) != 0) {
+    if (errno == ECONNREFUSED) {
+      return absl::UnavailableError(absl::StrCat("nobody listens at ", path));
+    }
+    return ErrnoToStatus(errno, path);
+  }
+  return PacketSocket(std::move(fd));
+}
+
 absl::Status PacketSocket::Send(absl::string_view text, int fd,
                                 absl::Duration timeout) {
   if (text.size() > kPacketBytesMax) {
@@ -178,7 +191,7 @@ absl::StatusOr<PacketSocket> PacketListener::Accept() {
   if (peer.uid != 0 && peer.uid != ::geteuid()) {
     return absl::PermissionDeniedError(
         absl::StrCat("user ", peer.uid,
-                     " may not train for this island of user ", ::geteuid()));
+                     " may not use a socket of user ", ::geteuid()));
   }
   return PacketSocket(std::move(fd));
 }

@@ -28,6 +28,10 @@ class PacketSocket {
   PacketSocket() = default;
   explicit PacketSocket(UniqueFd fd) : fd_(std::move(fd)) {}
 
+  // Connects to a listener. NOT_FOUND: there is no such socket. UNAVAILABLE:
+  // nobody listens there. Others as PacketListener::Listen.
+  static absl::StatusOr<PacketSocket> Connect(const std::string& path);
+
   bool connected() const { return fd_.valid(); }
   int fd() const { return fd_.get(); }
   void Close() { UniqueFd(std::move(fd_)); }

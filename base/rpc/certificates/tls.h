@@ -12,6 +12,7 @@
 #include "absl/strings/string_view.h"
 #include "absl/time/clock.h"
 #include "absl/time/time.h"
+#include "base/host_port/proxy.h"
 
 namespace atl::rpc {
 
@@ -32,6 +33,8 @@ struct Security {
   TlsFiles tls;
   // --insecure: plaintext off loopback; every caller is an operator.
   bool insecure = false;
+  // --proxy: what is dialled is dialled through it.
+  Proxy proxy;
 };
 
 struct TlsMaterial {

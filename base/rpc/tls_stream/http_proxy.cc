@@ -8,6 +8,7 @@
 
 #include "absl/strings/escaping.h"
 #include "absl/strings/match.h"
+#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
 #include "base/status/annotate.h"
@@ -31,8 +32,7 @@ absl::Status SendAll(int fd, absl::string_view bytes,
     const ssize_t count =
         send(fd, bytes.data(), bytes.size(), MSG_NOSIGNAL | MSG_DONTWAIT);
     if (count < 0 && !IsTransient(errno)) {
-      return absl::UnavailableError(
-          ErrnoToStatus(errno, "the proxy").message());
+      return absl::UnavailableError(ErrnoToStatus(errno, "send").message());
     }
     if (count > 0) bytes.remove_prefix(static_cast<size_t>(count));
   }
@@ -45,7 +45,7 @@ absl::StatusOr<std::string> ReceiveHeaders(int fd, const WaitLimits& limits) {
   std::string answer;
   while (!absl::StrContains(answer, kEnd)) {
     if (answer.size() > kAnswerBytesMax) {
-      return absl::UnavailableError("the proxy's answer is too long");
+      return absl::UnavailableError("its answer is too long");
     }
     RETURN_IF_ERROR(WaitForSocket(fd, POLLIN, limits));
     char bytes[1024];
@@ -53,37 +53,50 @@ absl::StatusOr<std::string> ReceiveHeaders(int fd, const WaitLimits& limits) {
     if (count < 0 && IsTransient(errno)) continue;
     if (count <= 0) {
       return absl::UnavailableError(
-          count == 0 ? "the proxy closed the connection"
-                     : ErrnoToStatus(errno, "the proxy").message());
+          count == 0 ? "it closed the connection"
+                     : ErrnoToStatus(errno, "receive").message());
     }
     answer.append(bytes, static_cast<size_t>(count));
   }
   return answer;
 }
 
+// The code of "HTTP/1.1 200 Connection established".
+absl::StatusOr<int> ParseCode(absl::string_view answer) {
+  const absl::string_view line =
+      answer.substr(0, answer.find('\r')).substr(0, kLineBytesShown);
+  const size_t at = line.find(' ');
+  int code = 0;
+  if (!absl::StartsWith(line, "HTTP/1.") || at == absl::string_view::npos ||
+      !absl::SimpleAtoi(line.substr(at + 1, 3), &code)) {
+    return absl::UnavailableError(absl::StrCat(
+        "it answers \"", absl::CHexEscape(line), "\", so it is no proxy"));
+  }
+  return code;
+}
+
 }  // namespace
 
-absl::StatusOr<UniqueFd> DialThroughProxy(const HostPort& proxy,
+absl::StatusOr<UniqueFd> DialThroughProxy(const Proxy& proxy,
                                           const HostPort& target,
                                           const WaitLimits& limits) {
-  ASSIGN_OR_RETURN(UniqueFd fd, Dial(proxy, limits));
+  const std::string who = absl::StrCat("the proxy ", proxy.name());
+  absl::StatusOr<UniqueFd> fd = Dial(proxy.address, limits);
+  RETURN_IF_ERROR(Annotate(fd.status(), who));
   const std::string host = JoinHostPort(target.host, target.port);
-  RETURN_IF_ERROR(SendAll(
-      fd.get(),
-      absl::StrCat("CONNECT ", host, " HTTP/1.1\r\nHost: ", host, "\r\n\r\n"),
-      limits));
-  ASSIGN_OR_RETURN(const std::string answer, ReceiveHeaders(fd.get(), limits));
-  // "HTTP/1.1 200 Connection established"
-  const std::string line =
-      answer.substr(0, answer.find('\r')).substr(0, kLineBytesShown);
-  const size_t code = line.find(' ');
-  const bool is_accepted = absl::StartsWith(line, "HTTP/1.") &&
-                           code != std::string::npos && line[code + 1] == '2';
-  if (!is_accepted) {
-    return absl::UnavailableError(
-        absl::StrCat("the proxy refuses: ", absl::CHexEscape(line)));
+  std::string request =
+      absl::StrCat("CONNECT ", host, " HTTP/1.1\r\nHost: ", host, "\r\n");
+  if (const std::string value = proxy.authorization(); !value.empty()) {
+    absl::StrAppend(&request, "Proxy-Authorization: ", value, "\r\n");
   }
-  return fd;
+  RETURN_IF_ERROR(
+      Annotate(SendAll(fd->get(), absl::StrCat(request, "\r\n"), limits), who));
+  const absl::StatusOr<std::string> answer = ReceiveHeaders(fd->get(), limits);
+  RETURN_IF_ERROR(Annotate(answer.status(), who));
+  const absl::StatusOr<int> code = ParseCode(*answer);
+  RETURN_IF_ERROR(Annotate(code.status(), who));
+  if (*code / 100 == 2) return fd;
+  return absl::UnavailableError(DescribeRefusal(proxy.name(), *code, host));
 }
 
 }  // namespace atl::rpc

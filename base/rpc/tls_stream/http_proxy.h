@@ -6,6 +6,7 @@
 
 #include "absl/status/statusor.h"
 #include "base/host_port/host_port.h"
+#include "base/host_port/proxy.h"
 #include "base/io/unique_fd.h"
 #include "base/rpc/tls_stream/socket.h"
 
@@ -13,9 +14,8 @@ namespace atl::rpc {
 
 // Connects to `proxy` and through it to `target`, whose name the proxy looks
 // up. What is sent on the socket reaches the target.
-// Errors as Dial; UNAVAILABLE also: the proxy refuses. The message has its
-// words.
-absl::StatusOr<UniqueFd> DialThroughProxy(const HostPort& proxy,
+// Errors as Dial; UNAVAILABLE also: the proxy refuses. Messages name the proxy.
+absl::StatusOr<UniqueFd> DialThroughProxy(const Proxy& proxy,
                                           const HostPort& target,
                                           const WaitLimits& limits);
 

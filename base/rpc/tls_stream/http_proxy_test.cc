@@ -8,6 +8,7 @@
 
 #include "absl/status/status.h"
 #include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
 #include "base/time/clock.h"
 #include "gtest/gtest.h"
 
@@ -22,6 +23,7 @@ class HttpProxyTest : public ::testing::Test {
  protected:
   absl::StatusOr<UniqueFd> DialThrough(const std::string& answer) {
     const UniqueFd listening = Listen({"127.0.0.1", 0}).value();
+    proxy_.address = LocalAddress(listening.get()).value();
     std::thread proxy([&] {
       EXPECT_TRUE(WaitForSocket(listening.get(), POLLIN, Long()).ok());
       proxy_side_ = UniqueFd(accept(listening.get(), nullptr, nullptr));
@@ -35,12 +37,12 @@ class HttpProxyTest : public ::testing::Test {
       if (!absl::StrContains(answer, "\r\n\r\n")) proxy_side_ = UniqueFd();
     });
     absl::StatusOr<UniqueFd> fd =
-        DialThroughProxy(LocalAddress(listening.get()).value(),
-                         {"gate.example.org", 443}, Long());
+        DialThroughProxy(proxy_, {"gate.example.org", 443}, Long());
     proxy.join();
     return fd;
   }
 
+  Proxy proxy_;
   std::string request_;
   UniqueFd proxy_side_;
 };
@@ -58,10 +60,21 @@ TEST_F(HttpProxyTest, AsksForTheTargetAndHandsOverTheConnection) {
   EXPECT_EQ(byte, 'x');
 }
 
-TEST_F(HttpProxyTest, RepeatsWhyTheProxyRefuses) {
-  EXPECT_EQ(DialThrough("HTTP/1.1 403 Forb\x1b[2Jidden\r\n\r\n").status(),
-            absl::UnavailableError(
-                "the proxy refuses: HTTP/1.1 403 Forb\\x1b[2Jidden"));
+TEST_F(HttpProxyTest, SendsTheCredentials) {
+  proxy_.credentials = "me:hidden";
+  EXPECT_TRUE(DialThrough("HTTP/1.1 200 OK\r\n\r\n").ok());
+  EXPECT_EQ(request_,
+            "CONNECT gate.example.org:443 HTTP/1.1\r\n"
+            "Host: gate.example.org:443\r\n"
+            "Proxy-Authorization: Basic bWU6aGlkZGVu\r\n\r\n");
+}
+
+TEST_F(HttpProxyTest, ARefusalNamesProxyAnswerAndTarget) {
+  const absl::Status refused =
+      DialThrough("HTTP/1.1 403 Forb\x1b[2Jidden\r\n\r\n").status();
+  EXPECT_EQ(refused, absl::UnavailableError(absl::StrCat(
+                         "the proxy ", proxy_.name(),
+                         " answered 403 to CONNECT gate.example.org:443")));
 }
 
 TEST_F(HttpProxyTest, RefusesWhatIsNoProxy) {

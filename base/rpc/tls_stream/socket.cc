@@ -201,6 +201,28 @@ absl::StatusOr<HostPort> LocalAddress(int fd) {
   return local;
 }
 
+void BoundUnsentBytes(int fd) {
+  const int bytes_max = 128 << 10;
+  // A socket works without it.
+  (void)setsockopt(fd, IPPROTO_TCP, TCP_NOTSENT_LOWAT, &bytes_max,
+                   sizeof(bytes_max));
+}
+
+absl::StatusOr<std::vector<std::string>> FindAddresses(
+    const HostPort& address, const WaitLimits& limits) {
+  ASSIGN_OR_RETURN(const Addresses found, Resolve(address, limits));
+  std::vector<std::string> texts;
+  for (const addrinfo* at = found.get();
+       at != nullptr && texts.size() < kAddressCountMax; at = at->ai_next) {
+    char host[NI_MAXHOST];
+    if (getnameinfo(at->ai_addr, at->ai_addrlen, host, sizeof(host), nullptr, 0,
+                    NI_NUMERICHOST) == 0) {
+      texts.emplace_back(host);
+    }
+  }
+  return texts;
+}
+
 absl::StatusOr<UniqueFd> Dial(const HostPort& address,
                               const WaitLimits& limits) {
   ASSIGN_OR_RETURN(const Addresses found, Resolve(address, limits));

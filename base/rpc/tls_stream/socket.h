@@ -5,6 +5,9 @@
 
 #pragma once
 
+#include <string>
+#include <vector>
+
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
@@ -32,6 +35,16 @@ absl::StatusOr<UniqueFd> Listen(const HostPort& address);
 
 // The address that a socket is bound to.
 absl::StatusOr<HostPort> LocalAddress(int fd);
+
+// Keeps few bytes in the machine that are not on their way yet, so that what is
+// written last arrives soon.
+void BoundUnsentBytes(int fd);
+
+// The numeric addresses of a host, in the order in which Dial tries them.
+// NOT_FOUND: there are none. UNAVAILABLE: no name server answers.
+// DEADLINE_EXCEEDED, CANCELLED: as WaitForSocket.
+absl::StatusOr<std::vector<std::string>> FindAddresses(
+    const HostPort& address, const WaitLimits& limits);
 
 // Connects, non-blocking, to the first address of the host that answers. Each
 // address has an equal share of the time that is left.

@@ -79,6 +79,14 @@ TEST(DialTest, SaysThatNobodyListens) {
   EXPECT_TRUE(absl::StrContains(status.message(), "refused")) << status;
 }
 
+TEST(DialTest, FindsTheAddressesOfAHost) {
+  EXPECT_EQ(FindAddresses({"127.0.0.1", 1}, Long()).value(),
+            std::vector<std::string>{"127.0.0.1"});
+  EXPECT_FALSE(FindAddresses({"localhost", 1}, Long())->empty());
+  EXPECT_EQ(FindAddresses({"a..b", 1}, Long()).status().code(),
+            absl::StatusCode::kNotFound);
+}
+
 TEST(DialTest, SaysThatAHostDoesNotExist) {
   const absl::Status status = Dial({"a..b", 1}, Long()).status();
   EXPECT_EQ(status.code(), absl::StatusCode::kNotFound) << status;

@@ -24,7 +24,8 @@ struct CreateOptions {
 
 absl::Status CreateRun(Context& context, const CreateOptions& options) {
   ASSIGN_OR_RETURN(RunFile run, LoadRunFile(options.file, options.changes));
-  RETURN_IF_ERROR(CompleteSpec(&run, MakeStoreOpener(context.environment)));
+  RETURN_IF_ERROR(CompleteSpec(
+      &run, MakeStoreOpener(context.environment, context.settings.proxy())));
   ASSIGN_OR_RETURN(auto client, context.MakeOperatorClient());
   v1::CreateRunRequest request;
   request.set_run_id(run.run_id);

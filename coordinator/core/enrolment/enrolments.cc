@@ -160,6 +160,9 @@ void Enrolments::Apply(const storage::v1::Record& record) {
       revoked_[identity.run_uid()].insert(identity.name());
     }
     set = record.identity_set();
+  } else if (record.has_identity_forgotten()) {
+    identities_.erase({record.identity_forgotten().run_uid(),
+                       record.identity_forgotten().name()});
   } else if (record.has_run_deleted()) {
     const std::string& uid = record.run_deleted().run_uid();
     identities_.erase(identities_.lower_bound({uid, ""}),
@@ -253,13 +256,7 @@ absl::Status Enrolments::CheckName(const EnrolmentRun& run,
                   absl::StrCat("another machine is the island ", name,
                                " of this run: choose another --island-id"));
   }
-  if (other == nullptr) {
-    if (identities_.size() < kIdentitiesMax) return absl::OkStatus();
-    return Refuse(absl::StatusCode::kResourceExhausted, "TOO_MANY_IDENTITIES",
-                  absl::StrCat("the coordinator knows ", kIdentitiesMax,
-                               " enrolled islands, the most it can: the "
-                               "operator may delete ended runs"));
-  }
+  if (other == nullptr) return absl::OkStatus();
   if (other->revoked()) {
     return Forbidden("REVOKED",
                      absl::StrCat("an operator has revoked the name ", name,
@@ -272,6 +269,30 @@ absl::Status Enrolments::CheckName(const EnrolmentRun& run,
                                " in this run: choose another --island-id"));
   }
   return absl::OkStatus();
+}
+
+// A revoked name stays: it must remain refused.
+absl::StatusOr<std::vector<storage::v1::Record>> Enrolments::MakeRoom(
+    absl::Time now) const {
+  std::vector<storage::v1::Record> records;
+  if (identities_.size() < kIdentitiesMax) return records;
+  const auto gone = std::find_if(
+      identities_.begin(), identities_.end(), [now](const auto& item) {
+        const storage::v1::IdentitySet& set = item.second;
+        return !set.revoked() &&
+               now >= FromProto(set.grant().end_time()) + kRenewableAfterEnd;
+      });
+  if (gone == identities_.end()) {
+    return Refuse(absl::StatusCode::kResourceExhausted, "TOO_MANY_IDENTITIES",
+                  absl::StrCat("the coordinator knows ", kIdentitiesMax,
+                               " enrolled islands, the most it can: the "
+                               "operator may delete ended runs"));
+  }
+  storage::v1::IdentityForgotten& forgotten =
+      *records.emplace_back().mutable_identity_forgotten();
+  forgotten.set_run_uid(gone->first.first);
+  forgotten.set_name(gone->first.second);
+  return records;
 }
 
 absl::StatusOr<Grant> Enrolments::Repeat(
@@ -317,6 +338,9 @@ absl::StatusOr<Grant> Enrolments::Consume(
   ASSIGN_OR_RETURN(const std::string name, ChooseName(token, request, random));
   RETURN_IF_ERROR(CheckName(run, name, request.key_sha256(), now));
   Grant granted;
+  if (FindIdentity(run.run_uid, name) == nullptr) {
+    ASSIGN_OR_RETURN(granted.records, MakeRoom(now));
+  }
   v1::EnrolledIdentity& identity = *granted.grant.mutable_identity();
   identity.set_cluster_id(run.cluster_id);
   identity.set_run_id(run.run_id);

@@ -66,7 +66,8 @@ class Enrolments {
  public:
   // --- Durable ---------------------------------------------------------------
 
-  // Takes token_set, token_forgotten, identity_set, run_deleted; ignores others.
+  // Takes token_set, token_forgotten, identity_set, identity_forgotten and
+  // run_deleted; ignores others.
   void Apply(const storage::v1::Record& record);
   void Restore(const storage::v1::CoordinatorSnapshot& snapshot);
   void AddTo(storage::v1::CoordinatorSnapshot& snapshot) const;
@@ -124,6 +125,10 @@ class Enrolments {
   // OK if the key may have `name`.
   absl::Status CheckName(const EnrolmentRun& run, const std::string& name,
                          const std::string& key_sha256, absl::Time now) const;
+  // Makes room for one more name: the record that drops one that cannot be
+  // renewed, if all are taken. RESOURCE_EXHAUSTED: there is no such name.
+  absl::StatusOr<std::vector<storage::v1::Record>> MakeRoom(
+      absl::Time now) const;
   // The answer to a key that has consumed a use before.
   static absl::StatusOr<Grant> Repeat(const v1::ConsumeTokenRequest& request,
                                       const storage::v1::IdentitySet& earlier,

@@ -63,6 +63,7 @@ std::optional<v1::RunEvent> ToEvent(const storage::v1::Record& record) {
     case storage::v1::Record::kTokenSet:
     case storage::v1::Record::kTokenForgotten:
     case storage::v1::Record::kIdentitySet:
+    case storage::v1::Record::kIdentityForgotten:
     case storage::v1::Record::kAudited:
     case storage::v1::Record::BODY_NOT_SET:
       break;

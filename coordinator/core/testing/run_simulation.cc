@@ -347,6 +347,15 @@ void RunSimulation::FollowPlan(int32_t shard_index, bool persist) {
   Report(shard_index);
 }
 
+void RunSimulation::NoteIfForgotten(const Key& key) {
+  const bool is_known =
+      reported_.contains(key) ||
+      std::any_of(shards_.begin(), shards_.end(), [&](const Shard& shard) {
+        return shard.stored.contains(key) || shard.refused.contains(key);
+      });
+  if (!is_known) forgotten_.insert(key);
+}
+
 bool RunSimulation::Lose(const std::string& island_id, int32_t f,
                          int32_t shard_index, bool keeps_merges) {
   const auto made = islands_.at(island_id).newest.find(f);
@@ -358,6 +367,7 @@ bool RunSimulation::Lose(const std::string& island_id, int32_t f,
     return false;
   }
   shard.lost.insert(place);
+  NoteIfForgotten(place);
   for (auto it = shard.prepared.begin();
        !keeps_merges && it != shard.prepared.end();) {
     it = std::get<0>(it->first) == f ? shard.prepared.erase(it) : std::next(it);
@@ -417,8 +427,12 @@ void RunSimulation::Report(int32_t shard_index) {
   report.set_fault(shard.fault);
   report.set_blocked_reason(shard.blocked_reason);
   report.set_persisted_commit_seq(shard.persisted);
-  for (const auto& [key, stored] : shard.stored) *report.add_stored() = stored;
+  for (const auto& [key, stored] : shard.stored) {
+    reported_.insert(key);
+    *report.add_stored() = stored;
+  }
   for (const auto& [key, anchor] : shard.refused) {
+    reported_.insert(key);
     v1::RefusedContribution& refused = *report.add_refused();
     refused.mutable_key()->set_run_epoch(1);
     refused.mutable_key()->set_fragment(std::get<0>(key));
@@ -515,14 +529,9 @@ void RunSimulation::Replay(int64_t snapshot_revision) {
   EXPECT_EQ(state().DebugString(), before->second)
       << "from a snapshot of " << snapshot_revision << " records";
   // Contributions that no shard has are unknown after a restart.
+  reported_.clear();
   for (const Shard& shard : shards_) {
-    for (const Key& key : shard.lost) {
-      if (std::none_of(shards_.begin(), shards_.end(), [&](const Shard& s) {
-            return s.stored.contains(key) || s.refused.contains(key);
-          })) {
-        forgotten_.insert(key);
-      }
-    }
+    for (const Key& key : shard.lost) NoteIfForgotten(key);
   }
   machine_->Step(event::Recovered{}, now_).IgnoreError();
   Collect();

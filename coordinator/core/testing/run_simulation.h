@@ -161,6 +161,8 @@ class RunSimulation : public ServerDirectory {
   // As Restart, for the machine alone.
   void Replay(int64_t snapshot_revision);
   void Report(int32_t shard);
+  // If no shard has it and the coordinator has not heard of it.
+  void NoteIfForgotten(const Key& key);
   void Refuse(const v1::ContributionInfo& info, int32_t shard);
   // A strict SEAL includes every expected island that is present and not
   // refused.
@@ -177,7 +179,9 @@ class RunSimulation : public ServerDirectory {
   bool loses_next_batch_ = false;
   std::map<int64_t, std::string> snapshots_;  // Of the state, by revision.
   std::set<Key> ever_stored_;
-  std::set<Key> forgotten_;  // Lost by every shard before a restart.
+  // Lost by every shard before a restart, or before a report after one.
+  std::set<Key> forgotten_;
+  std::set<Key> reported_;  // By any shard, since the last restart.
   // Fragment, slot, anchor of contributions that were, or may be, refused.
   std::set<Key> refused_anchors_;
 };

@@ -150,11 +150,13 @@ absl::StatusOr<std::unique_ptr<DataSet>> OpenLocal(
 
 StoreOpener MakeStoreOpener(
     std::function<std::optional<std::string>(absl::string_view name)>
-        environment) {
-  return [environment = std::move(environment)](
+        environment,
+    const Proxy& proxy) {
+  return [environment = std::move(environment), proxy](
              const std::string& url, std::function<bool()> cancelled) {
     ObjectStoreOptions options;
     options.environment = environment;
+    options.proxy = proxy;
     options.waiting.cancelled = std::move(cancelled);
     options.retry_budget = kRetryBudget;
     return OpenObjectStore(url, options);
@@ -163,7 +165,7 @@ StoreOpener MakeStoreOpener(
 
 absl::StatusOr<std::unique_ptr<ObjectStore>> OpenStoreOfUrl(
     const std::string& url, std::function<bool()> cancelled) {
-  return MakeStoreOpener(nullptr)(url, std::move(cancelled));
+  return MakeStoreOpener(nullptr, Proxy())(url, std::move(cancelled));
 }
 
 absl::StatusOr<ManifestUrl> ParseManifestUrl(const std::string& url) {

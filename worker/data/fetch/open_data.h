@@ -12,6 +12,7 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 #include "atoll/v1/run.pb.h"
+#include "base/host_port/proxy.h"
 #include "base/object_store/object_store.h"
 #include "worker/data/data_set.h"
 #include "worker/data/manifest.h"
@@ -25,9 +26,10 @@ using StoreOpener = std::function<absl::StatusOr<std::unique_ptr<ObjectStore>>(
 // `environment` gives the value of a variable: AWS_* and HOME, for s3://.
 StoreOpener MakeStoreOpener(
     std::function<std::optional<std::string>(absl::string_view name)>
-        environment);
+        environment,
+    const Proxy& proxy);
 
-// The same without an environment, so without credentials.
+// The same without an environment, so without credentials, and without a proxy.
 absl::StatusOr<std::unique_ptr<ObjectStore>> OpenStoreOfUrl(
     const std::string& url, std::function<bool()> cancelled);
 

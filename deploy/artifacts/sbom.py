@@ -1,5 +1,6 @@
-"""The list of an image's packages and files: SPDX 2.3 as JSON."""
+"""The list of an artifact's packages and files: SPDX 2.3 as JSON."""
 
+import datetime
 import hashlib
 import json
 import re
@@ -51,10 +52,16 @@ def _file(path, entry):
     }
 
 
+def time_text(epoch):
+    """Seconds since 1970 in the form of RFC 3339."""
+    return datetime.datetime.fromtimestamp(
+        epoch, datetime.timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
 def document(title, revision, created, architecture, packages, entries):
     """The SBOM's bytes.
 
-    `packages` are Package; the first is the one that the image is about. Every
+    `packages` are Package; the first is the one that the artifact is about. Every
     file of `entries` names one of them.
     """
     packages = packages[:1] + sorted(packages[1:], key=lambda p: p.name)
@@ -83,7 +90,7 @@ def document(title, revision, created, architecture, packages, entries):
         "documentNamespace": "https://spdx.org/spdxdocs/%s-%s" % (
             title.replace(":", "-"), revision),
         "creationInfo": {"created": created,
-                         "creators": ["Tool: atoll-deploy-image"]},
+                         "creators": ["Tool: atoll-deploy"]},
         "packages": [_package(p, architecture) for p in packages],
         "files": files,
         "relationships": relationships,

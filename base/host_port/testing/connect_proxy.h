@@ -13,7 +13,8 @@ namespace atl {
 
 class ConnectProxy {
  public:
-  ConnectProxy();
+  // It demands the value `authorization` of Proxy-Authorization; empty: none.
+  explicit ConnectProxy(std::string authorization = "");
   ~ConnectProxy();
   ConnectProxy(const ConnectProxy&) = delete;
   ConnectProxy& operator=(const ConnectProxy&) = delete;
@@ -29,6 +30,7 @@ class ConnectProxy {
   // Copies bytes both ways until an end closes.
   void Relay(int client, int server);
 
+  const std::string authorization_;
   UniqueFd listener_;
   UniqueFd stop_;  // Readable: the proxy ends.
   int port_ = 0;

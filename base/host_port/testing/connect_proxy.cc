@@ -1,4 +1,4 @@
-#include "base/object_store/testing/connect_proxy.h"
+#include "base/host_port/testing/connect_proxy.h"
 
 #include <netinet/in.h>
 #include <poll.h>
@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include <cstdint>
+#include <utility>
 
 #include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
@@ -48,8 +49,9 @@ int ParsePort(const std::string& request) {
 
 }  // namespace
 
-ConnectProxy::ConnectProxy()
-    : listener_(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)),
+ConnectProxy::ConnectProxy(std::string authorization)
+    : authorization_(std::move(authorization)),
+      listener_(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)),
       stop_(MakeWaker().value()) {
   sockaddr_in address = MakeAddress(0);
   socklen_t address_bytes = sizeof(address);
@@ -87,6 +89,12 @@ void ConnectProxy::Serve(int client) {
     const ssize_t n = recv(client, bytes, sizeof(bytes), 0);
     if (n <= 0) return;
     request.append(bytes, n);
+  }
+  const std::string wanted =
+      absl::StrCat("Proxy-Authorization: ", authorization_, "\r\n");
+  if (!authorization_.empty() && !absl::StrContains(request, wanted)) {
+    SendAll(client, "HTTP/1.1 407 Proxy Authentication Required\r\n\r\n");
+    return;
   }
   const sockaddr_in address = MakeAddress(ParsePort(request));
   const UniqueFd server(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));

@@ -1,13 +1,15 @@
-"""Finds the shared libraries of programs, and the Debian packages of files."""
+"""Shared libraries of programs, and the Debian packages of files."""
 
 import dataclasses
 import os
 import re
 import subprocess
 
+from entries import Entry
 
-class ImageError(Exception):
-    """The image cannot be made; the text says why and what to do."""
+
+class ArtifactError(Exception):
+    """An artifact cannot be made; the text says why and what to do."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -23,8 +25,8 @@ def run(*command):
                           stderr=subprocess.PIPE, text=True,
                           env={"PATH": os.environ["PATH"], "LC_ALL": "C"})
     if done.returncode != 0:
-        raise ImageError("%s failed: %s" % (" ".join(command),
-                                            done.stderr.strip()))
+        raise ArtifactError("%s failed: %s" % (" ".join(command),
+                                               done.stderr.strip()))
     return done.stdout
 
 
@@ -32,7 +34,7 @@ _RESOLVED = re.compile(r"^\s*(\S+) => (.*?)(?: \(0x[0-9a-f]+\))?$")
 
 
 def parse_ldd(text):
-    """{name: path} of the libraries in what ldd prints. An ImageError names a
+    """{name: path} of the libraries in what ldd prints. An ArtifactError names a
     library that ldd does not find."""
     libraries = {}
     for line in text.splitlines():
@@ -41,8 +43,8 @@ def parse_ldd(text):
             continue  # The kernel's own library, or the loader.
         name, path = match.groups()
         if not path.startswith("/"):
-            raise ImageError("library %s is not on this machine: install its "
-                             "package" % name)
+            raise ArtifactError("library %s is not on this machine: install "
+                                "its package" % name)
         # The loader may be listed under its path.
         if not name.startswith("/"):
             libraries[name] = path
@@ -63,8 +65,12 @@ def interpreter_of(path):
     match = re.search(r"program interpreter: ([^\]]+)\]",
                       run("readelf", "--program-headers", "--wide", path))
     if not match:
-        raise ImageError("%s is no dynamically linked program" % path)
+        raise ArtifactError("%s is no dynamically linked program" % path)
     return match.group(1)
+
+
+def architecture():
+    return run("dpkg", "--print-architecture").strip()
 
 
 def parse_dpkg_search(text):
@@ -96,11 +102,11 @@ def installed(name):
     """The installed Debian package of this name."""
     try:
         version = run("dpkg-query", "-W", "-f=${Version}", name)
-    except ImageError:
+    except ArtifactError:
         version = ""
     if not version:
-        raise ImageError("package %s is not installed: run "
-                         "deploy/install_packages.sh" % name)
+        raise ArtifactError("package %s is not installed: run "
+                            "deploy/install_packages.sh" % name)
     return Package(name, version)
 
 
@@ -114,3 +120,17 @@ def vendor_package(path):
     """A package for a library of no Debian package, by its file's name."""
     stem, _, version = os.path.basename(path).partition(".so")
     return Package(stem, version.lstrip(".") or "unknown", is_debian=False)
+
+
+def licences(names):
+    """The copyright file of each Debian package."""
+    result = {}
+    for name in names:
+        path = "/usr/share/doc/%s/copyright" % name
+        if not os.path.isfile(path):
+            raise ArtifactError(
+                "%s is missing: reinstall package %s (dpkg may exclude "
+                "documents on this machine)" % (path, name))
+        result[path.lstrip("/")] = Entry(source=os.path.realpath(path),
+                                         package=name)
+    return result

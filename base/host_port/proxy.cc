@@ -1,0 +1,148 @@
+#include "base/host_port/proxy.h"
+
+#include <arpa/inet.h>
+
+#include <algorithm>
+#include <array>
+#include <cstdint>
+#include <optional>
+#include <utility>
+
+#include "absl/status/status.h"
+#include "absl/strings/ascii.h"
+#include "absl/strings/escaping.h"
+#include "absl/strings/match.h"
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
+#include "absl/strings/strip.h"
+
+namespace atl {
+namespace {
+
+// An IP address: 4 or 16 bytes.
+std::optional<std::string> ParseIp(const std::string& text) {
+  std::array<char, 16> bytes;
+  if (inet_pton(AF_INET, text.c_str(), bytes.data()) == 1) {
+    return std::string(bytes.data(), 4);
+  }
+  if (inet_pton(AF_INET6, text.c_str(), bytes.data()) == 1) {
+    return std::string(bytes.data(), 16);
+  }
+  return std::nullopt;
+}
+
+// Whether the first `bit_count` bits of two addresses agree.
+bool HaveSamePrefix(const std::string& a, const std::string& b, int bit_count) {
+  if (a.size() != b.size() || bit_count < 0 ||
+      bit_count > static_cast<int>(8 * a.size())) {
+    return false;
+  }
+  for (int bit = 0; bit < bit_count; ++bit) {
+    const int mask = 0x80 >> (bit % 8);
+    if ((a[bit / 8] & mask) != (b[bit / 8] & mask)) return false;
+  }
+  return true;
+}
+
+// Whether `entry` of NO_PROXY stands for `host`, which is in lower case.
+bool IsListed(absl::string_view entry, const std::string& host) {
+  std::string name = absl::AsciiStrToLower(absl::StripAsciiWhitespace(entry));
+  if (name.empty()) return false;
+  if (name == "*" || name == host) return true;
+  if (const auto ip = ParseIp(host)) {
+    const std::pair<std::string, std::string> parts =
+        absl::StrSplit(name, absl::MaxSplits('/', 1));
+    const auto network = ParseIp(parts.first);
+    int bit_count = 0;
+    return network.has_value() && absl::SimpleAtoi(parts.second, &bit_count) &&
+           HaveSamePrefix(*ip, *network, bit_count);
+  }
+  if (name[0] == '*') name.erase(0, 1);
+  if (name[0] != '.') name.insert(0, ".");
+  return absl::EndsWith(host, name);
+}
+
+// "%41b" gives "Ab"; nullopt: a "%" without two hexadecimal digits.
+std::optional<std::string> DecodePercent(absl::string_view text) {
+  std::string out;
+  for (size_t i = 0; i < text.size(); ++i) {
+    if (text[i] != '%') {
+      out += text[i];
+      continue;
+    }
+    const absl::string_view digits = text.substr(i + 1, 2);
+    if (digits.size() < 2 || !absl::ascii_isxdigit(digits[0]) ||
+        !absl::ascii_isxdigit(digits[1])) {
+      return std::nullopt;
+    }
+    out += absl::HexStringToBytes(digits);
+    i += 2;
+  }
+  return out;
+}
+
+bool IsPrintable(absl::string_view text) {
+  return std::none_of(text.begin(), text.end(), absl::ascii_iscntrl);
+}
+
+}  // namespace
+
+bool Proxy::Serves(absl::string_view host) const {
+  if (address.port == 0 || IsLoopbackHost(host)) return false;
+  const std::string name = absl::AsciiStrToLower(host);
+  for (const absl::string_view entry : absl::StrSplit(no_proxy, ',')) {
+    if (IsListed(entry, name)) return false;
+  }
+  return true;
+}
+
+std::string Proxy::authorization() const {
+  if (credentials.empty()) return "";
+  return absl::StrCat("Basic ", absl::Base64Escape(credentials));
+}
+
+absl::StatusOr<Proxy> ParseProxy(absl::string_view url) {
+  Proxy proxy;
+  if (url.empty()) return proxy;
+  const absl::Status wrong = absl::InvalidArgumentError(
+      absl::StrCat("the proxy \"", absl::CHexEscape(RedactProxy(url)),
+                   "\" is not of the form http://[USER:PASSWORD@]HOST:PORT"));
+  absl::string_view rest = url;
+  if (!absl::ConsumePrefix(&rest, "http://")) return wrong;
+  absl::ConsumeSuffix(&rest, "/");
+  const size_t at = rest.rfind('@');
+  if (at != absl::string_view::npos) {
+    const auto credentials = DecodePercent(rest.substr(0, at));
+    if (!credentials.has_value() || !IsPrintable(*credentials) ||
+        !absl::StrContains(*credentials, ":")) {
+      return wrong;
+    }
+    proxy.credentials = *credentials;
+    rest.remove_prefix(at + 1);
+  }
+  const absl::StatusOr<HostPort> address = ParseHostPort(rest);
+  if (!address.ok() || address->port == 0) return wrong;
+  proxy.address = *address;
+  return proxy;
+}
+
+std::string RedactProxy(absl::string_view url) {
+  const size_t at = url.rfind('@');
+  if (at == absl::string_view::npos) return std::string(url);
+  const size_t scheme = url.find("://");
+  const bool has_scheme = scheme != absl::string_view::npos && scheme < at;
+  return absl::StrCat(has_scheme ? url.substr(0, scheme + 3) : "", "***",
+                      url.substr(at));
+}
+
+std::string DescribeRefusal(absl::string_view proxy, int code,
+                            absl::string_view target) {
+  return absl::StrCat("the proxy ", proxy, " answered ", code, " to CONNECT",
+                      target.empty() ? "" : " ", target,
+                      code == 407 ? ": it wants a user name and a password, "
+                                    "--proxy http://USER:PASSWORD@HOST:PORT"
+                                  : "");
+}
+
+}  // namespace atl

@@ -1,0 +1,114 @@
+#include "cli/commands/join_service.h"
+
+#include <filesystem>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "base/status/status_macros.h"
+#include "cli/enrol/join_enrolment.h"
+#include "cli/flags/data_cache_flags.h"
+#include "cli/flags/given_arguments.h"
+#include "cli/output/error.h"
+#include "cli/volunteer/service_unit.h"
+
+namespace atl::cli {
+namespace {
+
+std::string Find(const Environment& environment, const std::string& name) {
+  const auto found = environment.find(name);
+  return found == environment.end() ? std::string() : found->second;
+}
+
+// Where systemd looks for this user's units.
+absl::StatusOr<std::string> UnitDirectory(const Environment& environment) {
+  const std::string config = Find(environment, "XDG_CONFIG_HOME");
+  if (!config.empty()) return absl::StrCat(config, "/systemd/user");
+  const std::string home = Find(environment, "HOME");
+  if (home.empty()) {
+    return absl::FailedPreconditionError(
+        "neither HOME nor XDG_CONFIG_HOME says where units are");
+  }
+  return absl::StrCat(home, "/.config/systemd/user");
+}
+
+std::string Absolute(const std::string& path) {
+  std::error_code error;
+  const std::filesystem::path absolute = std::filesystem::absolute(path, error);
+  return error ? path : absolute.lexically_normal().string();
+}
+
+std::string ValueOf(const CLI::App& command, const std::string& flag) {
+  const CLI::Option* const option = command.get_option_no_throw(flag);
+  return option == nullptr || option->results().empty() ? std::string()
+                                                        : option->results()[0];
+}
+
+}  // namespace
+
+absl::Status InstallService(Context& context, const CLI::App& command,
+                            const ServiceRequest& request) {
+  if (request.run_id.empty()) {
+    return UsageError("--service needs --run or a join string",
+                      "Name the run that the service joins.");
+  }
+  ServiceUnit unit;
+  unit.run_id = request.run_id;
+  unit.command = {Absolute(context.executable), "join"};
+  const std::string address = ValueOf(command, "address");
+  if (!address.empty() && !IsJoinString(address)) {
+    unit.command.push_back(address);
+  }
+  unit.command.push_back(absl::StrCat("--run=", request.run_id));
+  for (std::string& flag : GivenFlags(command, {"run", "service", "format"})) {
+    unit.command.push_back(std::move(flag));
+  }
+  unit.working_directory = Absolute(".");
+  for (const auto& [name, value] : context.environment) {
+    if (name == "XDG_STATE_HOME" || absl::StartsWith(name, "ATOLL_")) {
+      unit.environment.push_back(absl::StrCat(name, "=", value));
+    }
+  }
+  const std::string cache = ValueOf(command, "--data-cache");
+  unit.writable_directories = {
+      Absolute(context.state_directory),
+      Absolute(cache.empty() ? DefaultDataCache(context.state_directory)
+                             : cache)};
+  for (const std::string& path :
+       {request.work_directory, ValueOf(command, "--optimizer-dir")}) {
+    if (!path.empty()) unit.writable_directories.push_back(Absolute(path));
+  }
+  unit.nice = request.nice;
+  unit.memory_bytes = request.memory_bytes;
+  ASSIGN_OR_RETURN(const std::string directory,
+                   UnitDirectory(context.environment));
+  std::vector<std::string> environment;
+  for (const auto& [name, value] : context.environment) {
+    environment.push_back(absl::StrCat(name, "=", value));
+  }
+  RETURN_IF_ERROR(InstallUnit(unit, directory, std::move(environment)));
+  const std::string name = UnitName(request.run_id);
+  context.output().Print(
+      Json{{"run_id", request.run_id},
+           {"unit", name},
+           {"path", absl::StrCat(directory, "/", name)}},
+      absl::StrCat(
+          "The service ", name,
+          " runs. It starts when you log in.\n"
+          "  atoll local status                          what it does\n"
+          "  atoll local pause --for 2h                  pause it\n"
+          "  journalctl --user -u ",
+          name,
+          "   its log\n"
+          "  loginctl enable-linger                      run without a login\n"
+          "Remove it:\n"
+          "  systemctl --user disable --now ",
+          name,
+          "\n"
+          "  rm ",
+          directory, "/", name, "\n"));
+  return absl::OkStatus();
+}
+
+}  // namespace atl::cli

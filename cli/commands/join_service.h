@@ -1,0 +1,28 @@
+// `atoll join --service`.
+
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "CLI/App.hpp"
+#include "absl/status/status.h"
+#include "cli/context.h"
+
+namespace atl::cli {
+
+struct ServiceRequest {
+  std::string run_id;
+  std::string work_directory;  // Empty: the default.
+  int nice = 10;
+  int64_t memory_bytes = 0;  // 0: no bound.
+};
+
+// Installs a systemd user unit that joins with the flags that were given to
+// `command`, and says how to look at it and to remove it. A join string is left
+// out: this machine is enrolled by now.
+// INVALID_ARGUMENT (a usage error): no run is named. Others as InstallUnit.
+absl::Status InstallService(Context& context, const CLI::App& command,
+                            const ServiceRequest& request);
+
+}  // namespace atl::cli

@@ -1,0 +1,84 @@
+#include "cli/doctor/check_before_join.h"
+
+#include <optional>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
+#include "base/obs/log.h"
+#include "base/status/status_macros.h"
+#include "base/time/proto_time.h"
+#include "cli/doctor/check.h"
+#include "cli/doctor/machine_facts.h"
+#include "cli/doctor/machine_judge.h"
+#include "cli/doctor/run_needs.h"
+#include "cli/output/error.h"
+
+namespace atl::cli {
+namespace {
+
+// Its shards are fetched while it trains; `atoll doctor` compares them.
+constexpr int64_t kCacheBytes = 0;
+
+absl::Status ToError(const Checks& checks) {
+  for (const Check& check : checks.all()) {
+    if (check.result == CheckResult::kWarn) {
+      LOG(WARNING) << check.id << ": " << check.message;
+    }
+    if (check.result != CheckResult::kFailed) continue;
+    return WithHint(
+        WithReason(WithExitCode(absl::FailedPreconditionError(absl::StrCat(
+                                    check.id, ": ", check.message)),
+                                ExitCode::kPreflightFailed),
+                   "CHECK_FAILED"),
+        absl::StrCat(check.action, " `atoll doctor` checks all again."));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status CheckMachine(const GateCall& call, const GatePeer& peer,
+                          const v1::TokenEnrolment& enrol,
+                          const std::string& state_directory) {
+  v1::GateRequest request;
+  request.mutable_check()->set_token_id(enrol.token_id());
+  request.mutable_check()->set_token_secret(enrol.token_secret());
+  request.mutable_check()->set_run_id(enrol.run_id());
+  ClockFacts clock;
+  clock.asked = absl::Now();
+  const absl::StatusOr<v1::GateResponse> answer = call(peer, request);
+  clock.answered = absl::Now();
+  Checks checks;
+  std::optional<RunNeeds> needs;
+  if (answer.ok()) {
+    clock.gate = FromProto(answer->time());
+    checks.Add(JudgeClock(clock));
+    const v1::RunPreview& run = answer->token_state().run();
+    if (run.has_spec()) {
+      if (const auto computed = ComputeRunNeeds(run.spec()); computed.ok()) {
+        needs = *computed;
+      }
+    }
+  }
+  const MachineFacts machine =
+      ReadMachineFacts(state_directory, state_directory);
+  checks.Add(JudgeIsa(machine));
+  checks.Add(JudgeMemory(machine, needs));
+  checks.Add(JudgeDiskSpace(machine, needs, kCacheBytes));
+  return ToError(checks);
+}
+
+}  // namespace
+
+GateCall CheckBeforeJoin(GateCall call, const std::string& state_directory) {
+  return [call = std::move(call), state_directory](
+             const GatePeer& peer, const v1::GateRequest& request)
+             -> absl::StatusOr<v1::GateResponse> {
+    if (request.has_enrol()) {
+      RETURN_IF_ERROR(
+          CheckMachine(call, peer, request.enrol(), state_directory));
+    }
+    return call(peer, request);
+  };
+}
+
+}  // namespace atl::cli

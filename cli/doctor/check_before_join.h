@@ -1,0 +1,21 @@
+// What `atoll join` checks before a join string costs a use of its token.
+//
+// Thread-safe if the given call is.
+
+#pragma once
+
+#include <string>
+
+#include "cli/enrol/enrolment.h"
+
+namespace atl::cli {
+
+// `call`, with checks of milliseconds before a request to enrol: the clock
+// against the gate's, the processor, the memory against the run's needs, and
+// the disk of `state_directory`. A WARN is logged.
+// FAILED_PRECONDITION (exit code 10): a check failed; the token keeps its use.
+// A gate that does not answer a TokenCheck is asked to enrol without the checks
+// of run and clock: its answer then decides.
+GateCall CheckBeforeJoin(GateCall call, const std::string& state_directory);
+
+}  // namespace atl::cli

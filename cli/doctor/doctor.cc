@@ -1,0 +1,198 @@
+#include <unistd.h>
+
+#include <algorithm>
+#include <functional>
+#include <iostream>
+#include <memory>
+#include <optional>
+#include <stop_token>
+#include <string>
+#include <utility>
+
+#include "CLI/CLI.hpp"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/strip.h"
+#include "base/io/unique_fd.h"
+#include "base/status/status_macros.h"
+#include "cli/doctor/check.h"
+#include "cli/doctor/doctor_command.h"
+#include "cli/doctor/forecast.h"
+#include "cli/doctor/operator_doctor.h"
+#include "cli/doctor/subject.h"
+#include "cli/doctor/volunteer_doctor.h"
+#include "cli/flags/data_cache_flags.h"
+#include "cli/flags/threads_flag.h"
+#include "cli/interrupt.h"
+#include "cli/output/error.h"
+#include "coordinator/client/operator_client.h"
+#include "worker/api/measure_speed.h"
+
+namespace atl::cli {
+namespace {
+
+constexpr absl::Duration kRunTimeout = absl::Seconds(4);
+constexpr absl::Duration kSpeedTime = absl::Milliseconds(1500);
+
+struct DoctorOptions {
+  SubjectFlags subject;
+  bool of_operator = false;
+  DataCacheFlags data_cache;
+};
+
+// Of a table a line is shown once it is known; other formats show all at once.
+Checks MakeChecks(Output& output) {
+  if (output.format() != OutputFormat::kTable) return Checks();
+  return Checks([&output](const Check& check) {
+    const std::string text = ToText(check);
+    output.PrintEvent(Json(), absl::StripSuffix(text, "\n"));
+  });
+}
+
+RunGetter MakeRunGetter(const Proxy& proxy, std::stop_token stop) {
+  return [proxy, stop](const std::string& address, const rpc::TlsFiles& tls,
+                const std::string& run_id) -> absl::StatusOr<v1::Run> {
+    rpc::Security security;
+    security.tls = tls;
+    security.proxy = proxy;
+    coordinator::OperatorClientOptions options;
+    options.address = address;
+    options.channel =
+        rpc::MakeChannelOptions(rpc::ChannelKind::kControl, security);
+    options.timeout = kRunTimeout;
+    options.stop = stop;
+    ASSIGN_OR_RETURN(const auto client,
+                     coordinator::MakeOperatorClient(options));
+    v1::GetRunRequest request;
+    request.set_run_id(run_id);
+    ASSIGN_OR_RETURN(v1::GetRunResponse response, client->GetRun(request));
+    return std::move(*response.mutable_run());
+  };
+}
+
+absl::Status PrintResult(Output& output, const Checks& checks,
+                         const Json& forecast, absl::string_view text) {
+  const Json data = {{"checks", checks.ToData()}, {"forecast", forecast}};
+  const absl::Status status = checks.ToStatus();
+  if (status.ok()) {
+    output.Print(data, text);
+  } else {
+    output.PrintFailed(data, text, status);
+  }
+  return status;
+}
+
+// nullopt: the run, the link or the speed is not known.
+std::optional<DoctorForecast> Foresee(const VolunteerDoctor& doctor,
+                                      const std::function<bool()>& stopped) {
+  if (!doctor.run().has_value() || !doctor.link().has_value()) {
+    return std::nullopt;
+  }
+  const absl::StatusOr<double> speed = worker::MeasureTokensPerSecond(
+      *doctor.run(), ChooseThreadCount(0), kSpeedTime, stopped);
+  if (!speed.ok()) return std::nullopt;
+  const absl::StatusOr<DoctorForecast> forecast =
+      MakeForecast(*doctor.run(), *doctor.link(), *speed);
+  if (!forecast.ok()) return std::nullopt;
+  return *forecast;
+}
+
+absl::Status CheckCluster(Context& context, const Interrupt& interrupt,
+                          int stop_fd) {
+  coordinator::OperatorClientOptions options;
+  options.address = context.settings.Get("coordinator");
+  options.channel = context.MakeChannelOptions(rpc::ChannelKind::kControl);
+  options.timeout = std::min(context.settings.timeout(), kRunTimeout);
+  options.stop = interrupt.first();
+  ASSIGN_OR_RETURN(const auto client, coordinator::MakeOperatorClient(options));
+  OperatorDoctor::Spec spec;
+  spec.client = client.get();
+  spec.coordinator_address = options.address;
+  spec.security = context.MakeSecurity();
+  spec.stop_fd = stop_fd;
+  spec.stopped = [token = interrupt.first()] { return token.stop_requested(); };
+  Checks checks = MakeChecks(context.output());
+  OperatorDoctor(spec, checks).Run();
+  if (interrupt.first().stop_requested()) {
+    return absl::CancelledError("stopped before all checks were made");
+  }
+  return PrintResult(context.output(), checks, Json::object(), "");
+}
+
+absl::Status Doctor(Context& context, const DoctorOptions& options) {
+  ASSIGN_OR_RETURN(const UniqueFd stop, MakeWaker());
+  const Interrupt interrupt;
+  const std::stop_callback wake(interrupt.first(),
+                                [&stop] { SetWaker(stop.get()); });
+  if (options.of_operator) {
+    if (!options.subject.address.empty() || !options.subject.run_id.empty()) {
+      return UsageError("--operator checks a cluster, not a run",
+                        "Leave out the join string and --run.");
+    }
+    return CheckCluster(context, interrupt, stop.get());
+  }
+  VolunteerDoctor::Spec spec;
+  ASSIGN_OR_RETURN(
+      spec.gate,
+      FindSubject(options.subject,
+                  absl::StrCat(context.state_directory, "/enrolments"),
+                  std::cin, ::isatty(STDIN_FILENO) == 1, context.messages(),
+                  MakeRunGetter(context.settings.proxy(),
+                                interrupt.first())));
+  ASSIGN_OR_RETURN(spec.cache_bytes_max, ReadCacheSize(options.data_cache));
+  spec.state_directory = context.state_directory;
+  spec.cache_directory = options.data_cache.directory.empty()
+                             ? DefaultDataCache(context.state_directory)
+                             : options.data_cache.directory;
+  spec.proxy = context.settings.proxy();
+  spec.open_store =
+      MakeStoreOpener(context.environment, context.settings.proxy());
+  spec.stop_fd = stop.get();
+  spec.stopped = [token = interrupt.first()] { return token.stop_requested(); };
+  if (!spec.gate.has_value()) {
+    context.output().Message(
+        "only this machine is checked; `atoll doctor -` reads a join string "
+        "and checks the way to its run");
+  }
+  Checks checks = MakeChecks(context.output());
+  VolunteerDoctor doctor(spec, checks);
+  doctor.Run();
+  const std::optional<DoctorForecast> forecast = Foresee(doctor, spec.stopped);
+  if (interrupt.first().stop_requested()) {
+    return absl::CancelledError("stopped before all checks were made");
+  }
+  if (!forecast.has_value()) {
+    return PrintResult(context.output(), checks, Json::object(), "");
+  }
+  return PrintResult(context.output(), checks, ToData(*forecast),
+                     ToText(*forecast));
+}
+
+}  // namespace
+
+void AddDoctor(CLI::App& app, Context& context) {
+  CLI::App* command = app.add_subcommand(
+      "doctor", "Check this machine, and the way to a run, before joining");
+  command->footer(
+      "Each check is PASSED, WARN or FAILED, with what to do. One that FAILED\n"
+      "ends with exit code 10. It takes about 15 seconds and changes nothing:\n"
+      "the token of a join string keeps its uses. Without a join string or\n"
+      "--run: the run in which this machine is enrolled, else this machine\n"
+      "alone.\n"
+      "With --operator: the coordinator, its servers and gates, and its runs.\n"
+      "Examples:\n"
+      "  atoll doctor -                 read a join string, and check it\n"
+      "  atoll doctor --run spring      an enrolled machine\n"
+      "  atoll doctor -o json           for scripts\n"
+      "  atoll doctor --operator --coordinator 10.0.0.7:7400");
+  auto options = std::make_shared<DoctorOptions>();
+  command->add_option("address", options->subject.address,
+                      "A join string; -: read it");
+  command->add_option("--run", options->subject.run_id,
+                      "Id of the run in which this machine is enrolled");
+  command->add_flag("--operator", options->of_operator,
+                    "Check the cluster of --coordinator instead");
+  AddDataCacheFlags(*command, options->data_cache);
+  SetAction(*command, context, Doctor, options);
+}
+
+}  // namespace atl::cli

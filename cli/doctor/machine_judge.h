@@ -1,0 +1,49 @@
+// What follows from a machine's facts for an island. Pure. Thread-safe.
+
+#pragma once
+
+#include <cstdint>
+#include <optional>
+
+#include "absl/status/statusor.h"
+#include "absl/time/time.h"
+#include "cli/doctor/check.h"
+#include "cli/doctor/machine_facts.h"
+#include "cli/doctor/run_needs.h"
+
+namespace atl::cli {
+
+// WARN: one core.
+Check JudgeCores(const MachineFacts& machine);
+
+// FAILED: without AVX2 or FMA.
+Check JudgeIsa(const MachineFacts& machine);
+
+// FAILED: the machine has less memory than the run needs. WARN: less is
+// available now, or the run is not known.
+Check JudgeMemory(const MachineFacts& machine,
+                  const std::optional<RunNeeds>& needs);
+
+// FAILED: a disk cannot be written, or its free space is less than the local
+// checkpoint needs. WARN: less than the checkpoint and the data cache of at
+// most `cache_bytes_max` need together. Two directories on disks of the same
+// size and free space count as one disk.
+Check JudgeDiskSpace(const MachineFacts& machine,
+                     const std::optional<RunNeeds>& needs,
+                     int64_t cache_bytes_max);
+
+// FAILED: it cannot be written. WARN: above 50 ms.
+Check JudgeDiskSync(const absl::StatusOr<absl::Duration>& sync);
+
+// When the gate answered, by its clock and by ours.
+struct ClockFacts {
+  absl::Time asked;     // Our clock, before the call.
+  absl::Time answered;  // Our clock, after it.
+  absl::Time gate;      // The gate's, in between.
+};
+
+// WARN: the clocks differ by more than 30 s. FAILED: by more than 5 min, by
+// which certificates begin early. What the call took is allowed for.
+Check JudgeClock(const ClockFacts& clock);
+
+}  // namespace atl::cli

@@ -1,0 +1,182 @@
+#include "cli/doctor/operator_doctor.h"
+
+#include <algorithm>
+#include <memory>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
+#include "base/host_port/host_port.h"
+#include "base/obs/version.h"
+#include "base/rpc/certificates/authority.h"
+#include "base/rpc/tls_stream/http_proxy.h"
+#include "base/rpc/tls_stream/socket.h"
+#include "base/rpc/tls_stream/tls_stream.h"
+#include "base/time/clock.h"
+#include "base/time/proto_time.h"
+#include "coordinator/client/gate_client.h"
+
+namespace atl::cli {
+namespace {
+
+constexpr absl::Duration kLookMax = absl::Seconds(2);
+// Of runs that have not ended; those that follow are not looked at.
+constexpr int kRunsMax = 100;
+
+ServiceFacts ToFacts(const v1::ClusterServer& server,
+                     absl::Duration coordinator_ahead) {
+  ServiceFacts facts;
+  facts.name = absl::StrCat("server ", server.server_id());
+  facts.address = server.address();
+  facts.alive = server.alive();
+  facts.program_version = server.program_version();
+  if (server.has_health()) {
+    facts.health = server.health();
+    facts.clock_ahead =
+        coordinator_ahead + FromProto(server.clock_ahead_duration());
+  }
+  return facts;
+}
+
+// How far `theirs` is ahead of our clock, at least: it was read between
+// `asked` and `answered`.
+absl::Duration FindAhead(absl::Time asked, absl::Time answered,
+                         absl::Time theirs) {
+  if (theirs < asked) return theirs - asked;
+  return std::max(absl::ZeroDuration(), theirs - answered);
+}
+
+}  // namespace
+
+OperatorDoctor::OperatorDoctor(const Spec& spec, Checks& checks)
+    : spec_(spec),
+      checks_(checks),
+      deadline_(SystemClock().Now() + spec.patience) {}
+
+absl::Time OperatorDoctor::Within(absl::Duration span) const {
+  return std::min(deadline_, SystemClock().Now() + span);
+}
+
+void OperatorDoctor::Run() {
+  const absl::Time asked = absl::Now();
+  const auto cluster = spec_.client->GetCluster({});
+  const absl::Time answered = absl::Now();
+  if (!cluster.ok()) {
+    checks_.Add(Failed("coordinator", cluster.status().message(),
+                       "Check --coordinator and the --tls-* files, and that "
+                       "atoll-coordinator runs."));
+    checks_.Skip({"servers", "gates", "certificates", "clocks", "version",
+                  "disks", "runs"},
+                 "the coordinator does not answer");
+    return;
+  }
+  checks_.Add(Passed("coordinator",
+                     absl::StrCat(spec_.coordinator_address, " answers")));
+  ServiceFacts coordinator;
+  coordinator.name = "the coordinator";
+  coordinator.address = spec_.coordinator_address;
+  coordinator.program_version = cluster->program_version();
+  coordinator.clock_ahead =
+      FindAhead(asked, answered, FromProto(cluster->time()));
+  Look(coordinator);
+  std::vector<ServiceFacts> servers;
+  for (const v1::ClusterServer& server : cluster->servers()) {
+    servers.push_back(ToFacts(server, *coordinator.clock_ahead));
+    Look(servers.back());
+  }
+  std::vector<ServiceFacts> gates;
+  for (const v1::ClusterGate& gate : cluster->gates()) {
+    ServiceFacts facts;
+    facts.name = "the gate";
+    facts.address = gate.address();
+    Look(facts);
+    if (facts.reached.ok()) LookAtGate(gate.pin(), facts);
+    gates.push_back(std::move(facts));
+  }
+  checks_.Add(JudgeReached("servers", servers));
+  checks_.Add(JudgeReached("gates", gates));
+  std::vector<ServiceFacts> all = {coordinator};
+  all.insert(all.end(), servers.begin(), servers.end());
+  all.insert(all.end(), gates.begin(), gates.end());
+  checks_.Add(JudgeCertificates(all, absl::Now()));
+  checks_.Add(JudgeClocks(all));
+  checks_.Add(JudgeVersions(all, kProgramVersion));
+  checks_.Add(JudgeDisks(servers));
+  checks_.Add(JudgeRuns(ListRuns()));
+}
+
+void OperatorDoctor::Look(ServiceFacts& service) const {
+  const absl::StatusOr<HostPort> address = ParseHostPort(service.address);
+  if (!address.ok()) {
+    service.reached = address.status();
+    return;
+  }
+  const rpc::WaitLimits limits = {Within(kLookMax), spec_.stop_fd};
+  const Proxy& proxy = spec_.security.proxy;
+  absl::StatusOr<UniqueFd> fd =
+      proxy.Serves(address->host)
+          ? rpc::DialThroughProxy(proxy, *address, limits)
+          : rpc::Dial(*address, limits);
+  service.reached = fd.status();
+  if (!fd.ok() || spec_.security.tls.empty()) return;
+  // An expired certificate must not keep us from looking at theirs.
+  const auto own = rpc::ReadTlsFiles(spec_.security.tls);
+  const auto context = rpc::TlsContext::MakeClient(
+      own.ok() ? own->cert_pem : "", own.ok() ? own->key_pem : "");
+  if (!context.ok()) return;
+  // The handshake's end does not matter: the certificate is shown before.
+  (void)rpc::TlsStream::Connect(
+      **context, *std::move(fd), address->host,
+      [&service](const std::string& chain_pem) {
+        if (const auto facts = rpc::ReadFacts(chain_pem); facts.ok()) {
+          service.certificate_begin = facts->begin;
+          service.certificate_end = facts->end;
+        }
+        return absl::OkStatus();
+      },
+      limits);
+}
+
+void OperatorDoctor::LookAtGate(const std::string& pin,
+                                ServiceFacts& gate) const {
+  coordinator::GateClientOptions options;
+  options.address = gate.address;
+  options.pin = pin;
+  options.stop_fd = spec_.stop_fd;
+  options.timeout = Within(kLookMax) - SystemClock().Now();
+  const auto client = coordinator::GateClient::Make(options);
+  const absl::Time asked = absl::Now();
+  // It refuses to do nothing, and says its time.
+  const absl::StatusOr<v1::GateResponse> answer =
+      client.ok() ? (*client)->Ask({}) : client.status();
+  const absl::Time answered = absl::Now();
+  gate.reached = answer.status();
+  if (answer.ok()) {
+    gate.clock_ahead = FindAhead(asked, answered, FromProto(answer->time()));
+  }
+}
+
+std::vector<v1::GetRunStateResponse> OperatorDoctor::ListRuns() const {
+  std::vector<v1::GetRunStateResponse> states;
+  v1::ListRunsRequest request;
+  do {
+    const auto page = spec_.client->ListRuns(request);
+    if (!page.ok()) break;
+    for (const v1::Run& run : page->runs()) {
+      const bool has_ended = run.state() == v1::RUN_STATE_COMPLETED ||
+                             run.state() == v1::RUN_STATE_CANCELLED;
+      if (has_ended || states.size() == kRunsMax ||
+          SystemClock().Now() > deadline_) {
+        continue;
+      }
+      v1::GetRunStateRequest of_run;
+      of_run.set_run_id(run.run_id());
+      const auto state = spec_.client->GetRunState(of_run);
+      if (state.ok()) states.push_back(*state);
+    }
+    request.set_page_token(page->next_page_token());
+  } while (!request.page_token().empty() && !spec_.stopped());
+  return states;
+}
+
+}  // namespace atl::cli

@@ -1,0 +1,49 @@
+// Checks of a cluster, for its operator: coordinator, servers, gates and runs.
+// Each wait is bounded.
+//
+// Thread-compatible.
+
+#pragma once
+
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/time/time.h"
+#include "base/rpc/certificates/tls.h"
+#include "cli/doctor/check.h"
+#include "cli/doctor/operator_judge.h"
+#include "coordinator/client/operator_client.h"
+
+namespace atl::cli {
+
+class OperatorDoctor {
+ public:
+  struct Spec {
+    coordinator::OperatorClient* client = nullptr;  // Must outlive it.
+    std::string coordinator_address;                // host:port
+    rpc::Security security;
+    absl::Duration patience = absl::Seconds(15);  // Of all waits together.
+    int stop_fd = -1;               // A waker that ends every wait.
+    std::function<bool()> stopped;  // True once stop_fd is set.
+  };
+
+  OperatorDoctor(const Spec& spec, Checks& checks);
+
+  // Makes all checks.
+  void Run();
+
+ private:
+  // Reaches the service's port, and reads its certificate.
+  void Look(ServiceFacts& service) const;
+  void LookAtGate(const std::string& pin, ServiceFacts& gate) const;
+  std::vector<v1::GetRunStateResponse> ListRuns() const;
+  absl::Time Within(absl::Duration span) const;
+
+  const Spec spec_;
+  Checks& checks_;
+  const absl::Time deadline_;
+};
+
+}  // namespace atl::cli

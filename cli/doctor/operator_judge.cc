@@ -1,0 +1,209 @@
+#include "cli/doctor/operator_judge.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "absl/strings/str_join.h"
+#include "base/time/proto_time.h"
+#include "cli/output/describe.h"
+#include "cli/output/table.h"
+
+namespace atl::cli {
+namespace {
+
+constexpr absl::Duration kWeek = absl::Hours(24 * 7);
+constexpr absl::Duration kClockWarn = absl::Seconds(30);
+constexpr absl::Duration kClockFail = absl::Minutes(5);
+constexpr absl::Duration kSlowSync = absl::Milliseconds(50);
+constexpr double kFreeShareWarn = 0.1;
+constexpr double kFreeShareFail = 0.02;
+// A sentence names so many; the others are counted.
+constexpr size_t kNamedMax = 3;
+
+// What is wrong, worst first.
+class Findings {
+ public:
+  void Add(CheckResult result, std::string text) {
+    (result == CheckResult::kFailed ? failed_ : warned_)
+        .push_back(std::move(text));
+  }
+  // The check, or one that passed with `passed`.
+  Check ToCheck(absl::string_view id, absl::string_view passed,
+                absl::string_view action) const {
+    if (!failed_.empty()) return Failed(id, Name(failed_), action);
+    if (!warned_.empty()) return Warn(id, Name(warned_), action);
+    return Passed(id, passed);
+  }
+
+ private:
+  static std::string Name(const std::vector<std::string>& all) {
+    const size_t count = std::min(kNamedMax, all.size());
+    std::string text =
+        absl::StrJoin(all.begin(), all.begin() + count, "; ");
+    if (all.size() > count) {
+      absl::StrAppend(&text, "; and ", all.size() - count, " more");
+    }
+    return text;
+  }
+
+  std::vector<std::string> failed_;
+  std::vector<std::string> warned_;
+};
+
+}  // namespace
+
+Check JudgeReached(absl::string_view id,
+                   const std::vector<ServiceFacts>& services) {
+  if (services.empty()) {
+    return id == "gates"
+               ? Warn(id, "no gate has announced itself",
+                      "Start atoll-gate if volunteers join by a string.")
+               : Warn(id, "no server has registered", "Start atoll-server.");
+  }
+  Findings findings;
+  for (const ServiceFacts& service : services) {
+    if (!service.reached.ok()) {
+      findings.Add(CheckResult::kFailed,
+                   absl::StrCat(service.name, " at ", service.address, ": ",
+                                service.reached.message()));
+    } else if (!service.alive) {
+      findings.Add(CheckResult::kFailed,
+                   absl::StrCat(service.name, " at ", service.address,
+                                " answers, but does not report"));
+    }
+  }
+  return findings.ToCheck(
+      id, absl::StrCat("all ", services.size(), " answer"),
+      "Start what is stopped; open its port for this machine and for islands.");
+}
+
+Check JudgeCertificates(const std::vector<ServiceFacts>& services,
+                        absl::Time now) {
+  Findings findings;
+  absl::Time first_end = absl::InfiniteFuture();
+  for (const ServiceFacts& service : services) {
+    if (!service.certificate_end.has_value()) continue;
+    const absl::Time end = *service.certificate_end;
+    first_end = std::min(first_end, end);
+    const absl::Duration life =
+        end - service.certificate_begin.value_or(absl::InfinitePast());
+    if (end <= now) {
+      findings.Add(CheckResult::kFailed,
+                   absl::StrCat(service.name, "'s expired ",
+                                FormatSpan(now - end), " ago"));
+    } else if (end - now < kWeek ||
+               (life != absl::InfiniteDuration() && end - now < life / 3)) {
+      findings.Add(CheckResult::kWarn,
+                   absl::StrCat(service.name, "'s ends in ",
+                                FormatSpan(end - now)));
+    }
+  }
+  if (first_end == absl::InfiniteFuture()) {
+    return NotChecked("certificates", "no service shows one");
+  }
+  return findings.ToCheck(
+      "certificates",
+      absl::StrCat("the first ends in ", FormatSpan(first_end - now)),
+      "`atoll ca renew DIR` renews them; programs read them again.");
+}
+
+Check JudgeClocks(const std::vector<ServiceFacts>& services) {
+  Findings findings;
+  size_t known = 0;
+  for (const ServiceFacts& service : services) {
+    if (!service.clock_ahead.has_value()) continue;
+    ++known;
+    const absl::Duration apart = absl::AbsDuration(*service.clock_ahead);
+    if (apart <= kClockWarn) continue;
+    findings.Add(
+        apart > kClockFail ? CheckResult::kFailed : CheckResult::kWarn,
+        absl::StrCat(service.name, " is ", FormatSpan(apart),
+                     *service.clock_ahead < absl::ZeroDuration() ? " behind"
+                                                                 : " ahead"));
+  }
+  if (known == 0) return NotChecked("clocks", "no service says its time");
+  return findings.ToCheck(
+      "clocks", absl::StrCat(known, " within 30 s of this machine's"),
+      "Set the clocks, for example with `timedatectl set-ntp true`.");
+}
+
+Check JudgeVersions(const std::vector<ServiceFacts>& services,
+                    absl::string_view ours) {
+  Findings findings;
+  for (const ServiceFacts& service : services) {
+    if (service.program_version.empty() || service.program_version == ours) {
+      continue;
+    }
+    findings.Add(CheckResult::kWarn,
+                 absl::StrCat(service.name, " has ", service.program_version));
+  }
+  return findings.ToCheck("version", absl::StrCat("all have ", ours),
+                          "Finish the upgrade: one version everywhere.");
+}
+
+Check JudgeDisks(const std::vector<ServiceFacts>& servers) {
+  Findings findings;
+  for (const ServiceFacts& server : servers) {
+    if (!server.health.has_value() ||
+        server.health->disk_total_bytes() <= 0) {
+      findings.Add(CheckResult::kWarn,
+                   absl::StrCat(server.name, " does not say"));
+      continue;
+    }
+    const v1::ServerHealth& health = *server.health;
+    const double share = static_cast<double>(health.disk_free_bytes()) /
+                         static_cast<double>(health.disk_total_bytes());
+    if (share < kFreeShareWarn) {
+      findings.Add(
+          share < kFreeShareFail ? CheckResult::kFailed : CheckResult::kWarn,
+          absl::StrFormat("%s has %s free, %.1f %%", server.name,
+                          FormatBytes(health.disk_free_bytes()), 100 * share));
+    }
+    const absl::Duration sync = FromProto(health.sync_duration());
+    if (sync > kSlowSync) {
+      findings.Add(CheckResult::kWarn,
+                   absl::StrFormat("%s takes %.3g ms to sync", server.name,
+                                   absl::ToDoubleMilliseconds(sync)));
+    }
+  }
+  return findings.ToCheck(
+      "disks", absl::StrCat(servers.size(), " with more than 10 % free"),
+      "Free space or enlarge the disk of --data-dir; `atoll run delete` removes "
+      "ended runs.");
+}
+
+Check JudgeRuns(const std::vector<v1::GetRunStateResponse>& runs) {
+  Findings findings;
+  for (const v1::GetRunStateResponse& state : runs) {
+    const v1::Run& run = state.run();
+    if (HasEnded(run.state())) continue;
+    const std::string name = absl::StrCat("run ", run.run_id());
+    if (run.has_fault()) {
+      findings.Add(CheckResult::kFailed,
+                   absl::StrCat(name, ": ", run.fault().code(),
+                                run.fault().next_command().empty() ? "" : ": ",
+                                run.fault().next_command()));
+    } else if (run.state() != v1::RUN_STATE_ACTIVE) {
+      findings.Add(CheckResult::kWarn,
+                   absl::StrCat(name, " is ", EnumName(run.state()),
+                                run.state_reason().empty() ? "" : ": ",
+                                run.state_reason()));
+    }
+    for (const v1::ServerState& server : state.servers()) {
+      const std::string shard = absl::StrCat(
+          name, ", server ", server.placement().server_id(), ": ");
+      if (!server.fault().empty()) {
+        findings.Add(CheckResult::kFailed, shard + server.fault());
+      } else if (!server.blocked_reason().empty()) {
+        findings.Add(CheckResult::kWarn, shard + server.blocked_reason());
+      }
+    }
+  }
+  return findings.ToCheck("runs",
+                          absl::StrCat(runs.size(), ", none is blocked"),
+                          "`atoll run show RUN` says more.");
+}
+
+}  // namespace atl::cli

@@ -1,0 +1,56 @@
+// What follows from the facts of a cluster for its operator. Pure. Thread-safe.
+
+#pragma once
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/time/time.h"
+#include "atoll/v1/run.pb.h"
+#include "atoll/v1/training_state_service.pb.h"
+#include "cli/doctor/check.h"
+
+namespace atl::cli {
+
+// A service, as it looks from here.
+struct ServiceFacts {
+  std::string name;      // "server s1".
+  std::string address;   // host:port
+  absl::Status reached;  // Of a connection to its port.
+  bool alive = true;     // The coordinator says so.
+  // The validity of its certificate, if it showed one.
+  std::optional<absl::Time> certificate_begin, certificate_end;
+  std::optional<absl::Duration> clock_ahead;  // Of this machine's.
+  std::string program_version;                // Empty: not known.
+  std::optional<v1::ServerHealth> health;
+};
+
+// FAILED: one is away or cannot be reached. `id` is "servers" or "gates"; WARN:
+// there are none.
+Check JudgeReached(absl::string_view id,
+                   const std::vector<ServiceFacts>& services);
+
+// FAILED: a certificate has expired. WARN: less than a third of its life, or
+// than 7 days, is left.
+Check JudgeCertificates(const std::vector<ServiceFacts>& services,
+                        absl::Time now);
+
+// WARN: a clock differs from ours by more than 30 s. FAILED: by more than 5
+// min.
+Check JudgeClocks(const std::vector<ServiceFacts>& services);
+
+// WARN: a program has another version than this one.
+Check JudgeVersions(const std::vector<ServiceFacts>& services,
+                    absl::string_view ours);
+
+// FAILED: less than 2 % of a disk is free. WARN: less than 10 %, a sync takes
+// more than 50 ms, or a server does not say.
+Check JudgeDisks(const std::vector<ServiceFacts>& servers);
+
+// FAILED: a run or a shard has a fault. WARN: a run that has not ended does not
+// go on, or a shard is blocked.
+Check JudgeRuns(const std::vector<v1::GetRunStateResponse>& runs);
+
+}  // namespace atl::cli

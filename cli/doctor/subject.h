@@ -1,0 +1,37 @@
+// What `atoll doctor` is asked about.
+
+#pragma once
+
+#include <functional>
+#include <istream>
+#include <optional>
+#include <ostream>
+#include <string>
+
+#include "absl/status/statusor.h"
+#include "base/rpc/certificates/tls.h"
+#include "cli/doctor/volunteer_doctor.h"
+
+namespace atl::cli {
+
+// Gets a run from the coordinator at `address`, with a certificate.
+using RunGetter = std::function<absl::StatusOr<v1::Run>(
+    const std::string& address, const rpc::TlsFiles& tls,
+    const std::string& run_id)>;
+
+struct SubjectFlags {
+  std::string address;  // A join string, "-" or empty.
+  std::string run_id;
+};
+
+// The gate of the join string, or of this machine's enrolment below `parent`,
+// which holds all enrolments. A join string with which this machine has
+// enrolled stands for its enrolment. nullopt: nothing is named, and this
+// machine is enrolled nowhere.
+// INVALID_ARGUMENT (a usage error): the address is no join string, or several
+// enrolments fit. NOT_FOUND: this machine is not enrolled in the run.
+absl::StatusOr<std::optional<GateSubject>> FindSubject(
+    const SubjectFlags& flags, const std::string& parent, std::istream& input,
+    bool input_is_terminal, std::ostream& messages, const RunGetter& get_run);
+
+}  // namespace atl::cli

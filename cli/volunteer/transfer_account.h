@@ -1,0 +1,46 @@
+// How many bytes an island has sent and received on the present day. It is
+// kept in a file, so a restart gives no second allowance, and neither does a
+// clock that goes back: the newest day that was seen goes on.
+//
+// Thread-compatible.
+
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <utility>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/time/civil_time.h"
+#include "absl/time/time.h"
+
+namespace atl::cli {
+
+class TransferAccount {
+ public:
+  // Reads DIRECTORY/transfer.json, if it is there. Errors as ReadFileIn.
+  // DATA_LOSS: the file is damaged.
+  static absl::StatusOr<TransferAccount> Open(const std::string& directory,
+                                              absl::TimeZone zone);
+
+  // `byte_count` more were moved until `now`.
+  void Add(int64_t byte_count, absl::Time now);
+  // Writes the file if anything has changed. Errors as WriteFileIn.
+  absl::Status Save();
+
+  absl::CivilDay day() const { return day_; }
+  int64_t byte_count() const { return byte_count_; }
+
+ private:
+  TransferAccount(std::string directory, absl::TimeZone zone)
+      : directory_(std::move(directory)), zone_(zone) {}
+
+  std::string directory_;
+  absl::TimeZone zone_;
+  absl::CivilDay day_;
+  int64_t byte_count_ = 0;
+  bool changed_ = false;
+};
+
+}  // namespace atl::cli

@@ -1,0 +1,72 @@
+#include "cli/volunteer/transfer_account.h"
+
+#include <unistd.h>
+
+#include <filesystem>
+
+#include "absl/strings/str_cat.h"
+#include "cli/ca/ca_files.h"
+#include "gtest/gtest.h"
+
+namespace atl::cli {
+namespace {
+
+class TransferAccountTest : public testing::Test {
+ protected:
+  void SetUp() override {
+    directory_ = absl::StrCat(testing::TempDir(), "/transfer_", ::getpid());
+    std::filesystem::remove_all(directory_);
+    ASSERT_TRUE(absl::LoadTimeZone("America/New_York", &zone_));
+  }
+  void TearDown() override { std::filesystem::remove_all(directory_); }
+
+  TransferAccount Open() {
+    return TransferAccount::Open(directory_, zone_).value();
+  }
+  absl::Time At(int day, int hour) const {
+    return absl::FromCivil(absl::CivilSecond(2026, 1, day, hour, 0, 0), zone_);
+  }
+
+  std::string directory_;
+  absl::TimeZone zone_;
+};
+
+TEST_F(TransferAccountTest, CountsALocalDayOverRestarts) {
+  TransferAccount first = Open();
+  first.Add(100, At(5, 8));
+  ASSERT_TRUE(first.Save().ok());
+  TransferAccount second = Open();
+  second.Add(20, At(5, 23));
+  EXPECT_EQ(second.byte_count(), 120);
+  second.Add(3, At(6, 0));
+  EXPECT_EQ(second.byte_count(), 3);
+  EXPECT_EQ(second.day(), absl::CivilDay(2026, 1, 6));
+}
+
+TEST_F(TransferAccountTest, AClockThatGoesBackGivesNoSecondAllowance) {
+  TransferAccount account = Open();
+  account.Add(100, At(5, 8));
+  account.Add(10, At(4, 8));
+  EXPECT_EQ(account.byte_count(), 110);
+  ASSERT_TRUE(account.Save().ok());
+  TransferAccount later = Open();
+  later.Add(1, At(3, 0));
+  EXPECT_EQ(later.byte_count(), 111);
+  later.Add(1, At(5, 9));
+  EXPECT_EQ(later.byte_count(), 112);
+}
+
+TEST_F(TransferAccountTest, ADamagedFileIsAnErrorThatNamesIt) {
+  ASSERT_TRUE(MakePrivateDirectory(directory_).ok());
+  for (const char* text : {"", "{}", R"({"day":"x","bytes":1})",
+                           R"({"day":"2026-01-05","bytes":-1})"}) {
+    ASSERT_TRUE(WriteFileIn(directory_, "transfer.json", text).ok());
+    const auto opened = TransferAccount::Open(directory_, zone_);
+    EXPECT_TRUE(absl::IsDataLoss(opened.status())) << text;
+    EXPECT_NE(opened.status().message().find("transfer.json"),
+              std::string::npos);
+  }
+}
+
+}  // namespace
+}  // namespace atl::cli

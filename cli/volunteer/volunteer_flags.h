@@ -1,0 +1,42 @@
+// The flags of a volunteer: --hours, --only-idle, --no-battery,
+// --daily-transfer, --nice and --memory.
+
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+
+#include "CLI/App.hpp"
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "cli/volunteer/limits.h"
+
+namespace atl::cli {
+
+// As written; empty: not given.
+struct VolunteerFlags {
+  std::string hours;
+  bool only_idle = false;
+  bool no_battery = false;
+  std::string daily_transfer;
+  std::optional<int> nice;
+  std::string memory;
+};
+
+// Adds the flags to `command`. `flags` must outlive the parse.
+void AddVolunteerFlags(CLI::App& command, VolunteerFlags& flags);
+
+// INVALID_ARGUMENT (a usage error that names the flag): malformed, or a limit
+// for an island of several processes or with a trainer of its own that it does
+// not fit.
+absl::StatusOr<Limits> ReadLimits(const VolunteerFlags& flags,
+                                  int process_count, bool has_trainer);
+
+// Bytes; 0: not given. INVALID_ARGUMENT (a usage error): not a size.
+absl::StatusOr<int64_t> ReadMemory(const VolunteerFlags& flags);
+
+// Sets the priority of this thread and of those that it makes later.
+absl::Status SetNice(const VolunteerFlags& flags);
+
+}  // namespace atl::cli

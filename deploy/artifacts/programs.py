@@ -1,0 +1,58 @@
+"""The programs that every artifact is made of."""
+
+import os
+import re
+import subprocess
+
+import debian
+from debian import ArtifactError
+
+PROGRAMS = ("atoll", "atoll-coordinator", "atoll-gate", "atoll-server")
+
+
+def find(directory):
+    """{name: real path} of the programs in `directory`."""
+    programs = {}
+    for name in PROGRAMS:
+        path = os.path.join(directory, name)
+        if not os.access(path, os.X_OK):
+            raise ArtifactError("%s is no program" % path)
+        # The loader's path of a library may be relative to the real program.
+        programs[name] = os.path.realpath(path)
+    return programs
+
+
+def strip(source, target):
+    subprocess.run(["strip", "--strip-all", "-o", target, source], check=True)
+
+
+def libraries(paths, node_libraries, permits_vendors=False):
+    """{name: (path, debian.Package)} of all libraries that the ELF files
+    `paths` need. The machine that runs them gives `node_libraries`, by name.
+    """
+    found = debian.libraries_of(paths)
+    for name in node_libraries:
+        found.pop(name, None)
+    owners = debian.owners_of(found.values())
+    result = {}
+    for name, path in sorted(found.items()):
+        if path in owners:
+            package = debian.installed(owners[path])
+        elif permits_vendors:
+            package = debian.vendor_package(path)
+        else:
+            raise ArtifactError(
+                "%s belongs to no Debian package: build an image with --cuda, "
+                "or the programs without CUDA" % path)
+        result[name] = (path, package)
+    return result
+
+
+def version_of(tree):
+    """The programs' version, from their header."""
+    path = os.path.join(tree, "base/obs/version.h")
+    with open(path, encoding="utf-8") as file:
+        match = re.search(r'kProgramVersion\[\] = "([^"]+)"', file.read())
+    if not match:
+        raise ArtifactError("%s has no kProgramVersion" % path)
+    return match.group(1)

@@ -1,0 +1,150 @@
+#!/usr/bin/python3
+"""The maintainer scripts of atoll-server, below a folder instead of the root.
+
+The paths in a script are rewritten, and fakes in its PATH record their
+arguments, so it runs without rights and changes nothing of the machine.
+"""
+
+import os
+import re
+import subprocess
+import sys
+import tempfile
+import unittest
+
+_HERE = os.path.dirname(os.path.abspath(__file__))
+_FILES = os.path.join(_HERE, "..", "..", "deploy", "packages", "files")
+sys.path[:0] = [os.path.join(_HERE, "..", "integration")]
+
+from harness import cases  # noqa: E402
+
+_FAKES = {
+    "systemctl": "",
+    "systemd-sysusers": "",
+    # Without owners, which do not exist here.
+    "install": 'for last; do :; done; mkdir -p "$last"\n',
+}
+_RECORD = """#!/bin/sh
+echo "${0##*/} $*" >>"$CALLS"
+"""
+_UNITS = "atoll-coordinator.service atoll-server.service atoll-gate.service"
+
+
+class ScriptsTest(unittest.TestCase):
+
+    def setUp(self):
+        directory = tempfile.TemporaryDirectory()
+        self.addCleanup(directory.cleanup)
+        self.root = directory.name
+        self.make("fakes")
+        for name, text in _FAKES.items():
+            path = self.write("fakes/" + name, _RECORD + text)
+            os.chmod(path, 0o755)
+
+    def path(self, relative):
+        return os.path.join(self.root, relative)
+
+    def make(self, relative):
+        os.makedirs(self.path(relative))
+
+    def write(self, relative, text):
+        os.makedirs(os.path.dirname(self.path(relative)), exist_ok=True)
+        with open(self.path(relative), "w", encoding="utf-8") as file:
+            file.write(text)
+        return self.path(relative)
+
+    def run_script(self, name, *arguments):
+        """Runs it as dpkg does. Returns (its commands, what it says)."""
+        with open(os.path.join(_FILES, name), encoding="utf-8") as file:
+            text = file.read()
+        script = self.write("script", re.sub(
+            r"(?<![\w/])/(?=(etc|var|run)/)", self.root + "/", text))
+        calls = self.write("calls", "")
+        done = subprocess.run(
+            ["sh", script, *arguments], stderr=subprocess.PIPE, text=True,
+            env={"PATH": self.path("fakes") + ":/usr/bin:/bin",
+                 "CALLS": calls})
+        self.assertEqual(done.returncode, 0, done.stderr)
+        with open(calls, encoding="utf-8") as file:
+            return (file.read().replace(self.root, "").splitlines(),
+                    done.stderr.replace(self.root, ""))
+
+    def test_the_scripts_are_shell(self):
+        for name in ("postinst", "postrm", "prerm"):
+            subprocess.run(["sh", "-n", os.path.join(_FILES, name)],
+                           check=True)
+
+    def test_an_installation_makes_users_and_directories_and_starts_none(self):
+        self.make("run/systemd/system")
+        calls, _ = self.run_script("postinst", "configure", "")
+        self.assertEqual(calls, [
+            "systemd-sysusers atoll-server.conf",
+            "install -d -m 2750 -o root -g atoll-coordinator "
+            "/etc/atoll/coordinator",
+            "install -d -m 2750 -o root -g atoll-server /etc/atoll/server",
+            "install -d -m 2750 -o root -g atoll-gate /etc/atoll/gate",
+            "install -d -m 0700 -o atoll-coordinator -g atoll-coordinator "
+            "/var/lib/atoll/coordinator",
+            "install -d -m 0700 -o atoll-server -g atoll-server "
+            "/var/lib/atoll/server",
+            "systemctl daemon-reload",
+        ])
+
+    def test_an_upgrade_restarts_what_runs_and_keeps_directories(self):
+        self.make("run/systemd/system")
+        for name in ("coordinator", "server", "gate"):
+            self.make("etc/atoll/" + name)
+            self.make("var/lib/atoll/" + name)
+        calls, _ = self.run_script("postinst", "configure", "0.0.9")
+        self.assertEqual(calls, [
+            "systemd-sysusers atoll-server.conf",
+            "systemctl daemon-reload",
+            "systemctl try-restart " + _UNITS,
+        ])
+
+    def test_without_systemd_nothing_is_started_or_stopped(self):
+        self.run_script("postinst", "configure", "")
+        calls, _ = self.run_script("postinst", "configure", "0.0.9")
+        self.assertEqual(calls, ["systemd-sysusers atoll-server.conf"])
+        calls, _ = self.run_script("prerm", "remove")
+        self.assertEqual(len(calls), 1)
+        self.assertRegex(calls[0], "^systemctl --quiet disable ")
+
+    def test_a_removal_stops_and_disables_the_services(self):
+        self.make("run/systemd/system")
+        calls, _ = self.run_script("prerm", "remove")
+        self.assertEqual([c.split(" atoll")[0] for c in calls],
+                         ["systemctl stop", "systemctl --quiet disable"])
+        for call in calls:
+            self.assertEqual(set(_UNITS.split()) - set(call.split()), set())
+        self.assertEqual(self.run_script("prerm", "upgrade", "2.0")[0], [])
+        self.assertEqual(self.run_script("postrm", "remove")[0],
+                         ["systemctl daemon-reload"])
+
+    def test_a_removal_keeps_keys_and_data(self):
+        key = self.write("etc/atoll/server/tls.key", "key")
+        data = self.write("var/lib/atoll/server/log", "data")
+        self.run_script("prerm", "remove")
+        self.run_script("postrm", "remove")
+        self.assertTrue(os.path.exists(key))
+        self.assertTrue(os.path.exists(data))
+
+    def test_purging_deletes_keys_and_says_which_data_it_keeps(self):
+        key = self.write("etc/atoll/gate/island-ca.key", "key")
+        data = self.write("var/lib/atoll/server/log", "data")
+        self.make("var/lib/atoll/coordinator")
+        _, said = self.run_script("postrm", "purge")
+        self.assertFalse(os.path.exists(key))
+        self.assertFalse(os.path.exists(self.path("etc/atoll")))
+        self.assertTrue(os.path.exists(data))
+        self.assertFalse(os.path.exists(
+            self.path("var/lib/atoll/coordinator")))
+        self.assertEqual(said, "/var/lib/atoll/server has data and stays. To "
+                         "delete it: rm -r /var/lib/atoll/server\n")
+
+    def test_purging_twice_or_after_nothing_is_no_error(self):
+        self.assertEqual(self.run_script("postrm", "purge"), ([], ""))
+
+
+if __name__ == "__main__":
+    cases.main()

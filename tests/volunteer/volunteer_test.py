@@ -1,0 +1,244 @@
+#!/usr/bin/python3
+"""A volunteer's machine: limits, pause, resume, finish, service."""
+
+import datetime
+import json
+import os
+import re
+import signal
+import sys
+
+_HERE = os.path.dirname(os.path.realpath(__file__))
+sys.path[:0] = [os.path.join(_HERE, "..", "integration")]
+
+from harness import cases  # noqa: E402
+from harness import cluster as cluster_module  # noqa: E402
+from harness import processes  # noqa: E402
+from harness import run_file  # noqa: E402
+from harness import wait  # noqa: E402
+
+_ENDLESS = {"schedule": {"round_count": 1000000, "island_count_min": 1,
+                         "min_quorum": 1}}
+
+
+class VolunteerTest(cluster_module.IntegrationTest):
+
+    def start(self, *changes):
+        self.cluster.start_service()
+        self.cluster.create_run(self.run_values(*changes, _ENDLESS))
+
+    def island(self, *arguments, island_id="kitchen"):
+        return self.cluster.start_island("run", island_id,
+                                         arguments=arguments)
+
+    def environment(self):
+        return {"XDG_STATE_HOME": os.path.join(self.cluster.directory,
+                                               "state")}
+
+    def local(self, *arguments, check=0):
+        done = processes.run_cli("local", *arguments, "-o", "json",
+                                 env=self.environment(), check=check)
+        return json.loads(done.stdout)
+
+    def status(self, *arguments):
+        return self.local("status", *arguments)["data"]
+
+    def wait_status(self, what, predicate):
+        """Waits until a running island has a status with `predicate`."""
+        def reached():
+            self.cluster.check_alive()
+            done = processes.run_cli("local", "status", "-o", "json",
+                                     env=self.environment())
+            if done.returncode != 0:
+                return None
+            status = json.loads(done.stdout)["data"]
+            return status if predicate(status) else None
+
+        return wait.until(what, reached)
+
+    def result(self, process):
+        """What a join that has ended printed at its end."""
+        with open(process.log_path, encoding="utf-8") as log:
+            text = log.read()
+        found = re.search(r"^\{\n.*?^\}\n", text, re.DOTALL | re.MULTILINE)
+        self.assertTrue(found, text[-2000:])
+        return json.loads(found.group())["data"]
+
+    # --- atoll local ------------------------------------------------------------
+
+    def test_pause_resume_and_finish_in_an_elastic_run(self):
+        cluster = self.cluster
+        self.start(run_file.ELASTIC)
+        process = self.island("-o", "json")
+        cluster.wait_commits(2)
+        status = self.wait_status(
+            "a contribution is merged",
+            lambda s: s["contributions"]["merged"] > 0)
+        self.assertEqual((status["run_id"], status["island_id"]),
+                         ("run", "kitchen"))
+        self.assertGreater(status["merged_tokens"], 0)
+        self.assertEqual(
+            self.local("pause", "--for", "2h")["data"]["state"], "paused")
+        held = self.wait_status(
+            "it is paused", lambda s: s["state"] == "paused")
+        self.assertEqual(held["reason"], "atoll local pause")
+        self.assertIsNotNone(held["until"])
+
+        def log():
+            with open(process.log_path, encoding="utf-8") as file:
+                return file.read()
+
+        wait.until("it waits for its user",
+                   lambda: "paused by its user: atoll local pause" in log())
+        # What is in flight may still be merged.
+        step = self.status()["step"]
+        self.assertEqual(
+            [i.island_id for i in cluster.islands()], ["kitchen"])
+        self.assertEqual(self.status()["step"], step)
+        self.assertNotEqual(self.local("resume")["data"]["state"], "finishing")
+        seq = cluster.run_state().commit_seq
+        cluster.wait_commits(seq + 2)
+        done = self.local("finish", "--wait")
+        self.assertEqual(done["data"]["state"], "finishing")
+        self.assertEqual(process.wait(), 0)
+        data = self.result(process)
+        self.assertGreater(data["contributions"]["merged"], 0)
+        self.assertEqual(data["contributions"]["dropped"], 0)
+        self.assertEqual(cluster.run_state().run.state, cluster_module.ACTIVE)
+        self.assertEqual(self.local("status", check=8)["error"]["reason"],
+                         "NO_ISLAND")
+
+    def test_a_strict_run_waits_for_a_paused_island(self):
+        cluster = self.cluster
+        self.start()
+        self.island()
+        cluster.wait_commits(1)
+        status = self.local("pause")["data"]
+        self.assertIn("the round waits for this island", status["reason"])
+        self.assertIsNone(status["until"])
+        self.local("resume")
+        cluster.wait_commits(cluster.run_state().commit_seq + 2)
+
+    def test_several_islands_are_told_apart(self):
+        cluster = self.cluster
+        self.start(run_file.ELASTIC)
+        self.island()
+        self.island(island_id="attic")
+        wait.until("both run", lambda: len(cluster.islands()) == 2)
+        error = self.local("status", check=2)["error"]
+        self.assertIn("run/kitchen", error["message"])
+        self.assertIn("run/attic", error["message"])
+        self.assertEqual(self.status("--island", "attic")["island_id"],
+                         "attic")
+        again = processes.run_cli(
+            "join", cluster.coordinator_address, "--run", "run",
+            "--island-id", "attic", "--dir",
+            os.path.join(cluster.directory, "attic"), env=self.environment(),
+            check=9)
+        self.assertIn("already runs on this machine", again.stderr)
+        # What a killed island leaves is no island.
+        cluster.kill("attic")
+        self.assertEqual(self.status()["island_id"], "kitchen")
+        self.island(island_id="attic")
+        wait.until("it is back", lambda: processes.run_cli(
+            "local", "status", "--island", "attic",
+            env=self.environment()).returncode == 0)
+
+    # --- Limits -----------------------------------------------------------------
+
+    def test_it_waits_for_its_hours_and_a_strict_run_refuses_them(self):
+        cluster = self.cluster
+        self.start(run_file.ELASTIC)
+        now = datetime.datetime.now()
+        hours = "-".join((now + datetime.timedelta(hours=h)).strftime("%H:%M")
+                         for h in (3, 4))
+        process = self.island("--hours", hours)
+        status = self.wait_status("it is paused",
+                                  lambda s: s["state"] == "paused")
+        self.assertEqual(status["reason"], "outside of --hours " + hours)
+        self.assertIsNotNone(status["until"])
+        self.assertEqual(list(cluster.islands()), [])
+        process.signal(signal.SIGINT)
+        self.assertEqual(process.wait(), 0)
+        cluster.create_run(self.run_values(_ENDLESS), "strict")
+        refused = processes.run_cli(
+            "join", cluster.coordinator_address, "--run", "strict",
+            "--hours", hours, "-o", "json", env=self.environment(), check=9)
+        self.assertEqual(json.loads(refused.stdout)["error"]["reason"],
+                         "STRICT_RUN")
+
+    def test_a_days_transfer_is_kept_over_a_restart(self):
+        self.start(run_file.ELASTIC)
+        limit = ("--daily-transfer", "1kB")
+        self.island(*limit)
+        first = self.wait_status("its day is used",
+                                 lambda s: s["state"] == "paused")
+        self.assertIn("--daily-transfer", first["reason"])
+        self.assertEqual(first["day_bytes_max"], 1000)
+        path = os.path.join(self.cluster.directory, "kitchen",
+                            "transfer.json")
+        wait.until("it is on the disk", lambda: os.path.exists(path))
+        self.cluster.kill("kitchen")
+        with open(path, encoding="utf-8") as file:
+            kept = json.load(file)["bytes"]
+        self.assertGreaterEqual(kept, 1000)
+        self.island(*limit)
+        again = self.wait_status("it is paused at once",
+                                 lambda s: s["state"] == "paused")
+        self.assertGreaterEqual(again["day_bytes"], kept)
+        self.assertEqual(again["step"], 0)
+
+    def test_a_run_that_needs_more_memory_is_not_joined(self):
+        cluster = self.cluster
+        self.start()
+        refused = processes.run_cli(
+            "join", cluster.coordinator_address, "--run", "run", "--memory",
+            "1MB", "-o", "json", env=self.environment(), check=10)
+        error = json.loads(refused.stdout)["error"]
+        self.assertEqual(error["reason"], "TOO_LITTLE_MEMORY")
+        self.assertIn("--memory lends 1.0 MB", error["message"])
+        self.assertEqual(list(cluster.islands()), [])
+
+    # --- The service ------------------------------------------------------------
+
+    def test_a_service_is_installed_or_nothing_is_left(self):
+        root = os.path.join(self.cluster.directory, "service")
+        calls = os.path.join(root, "calls")
+        os.makedirs(os.path.join(root, "bin"))
+        fake = os.path.join(root, "bin", "systemctl")
+        unit = os.path.join(root, "config", "systemd", "user",
+                            "atoll-run.service")
+        environment = dict(self.environment(), XDG_CONFIG_HOME=os.path.join(
+            root, "config"), PATH=os.path.dirname(fake) + ":/usr/bin:/bin")
+
+        def install(script, check):
+            with open(fake, "w", encoding="utf-8") as file:
+                file.write("#!/bin/sh\necho \"$@\" >> %s\n%s\n" % (calls,
+                                                                  script))
+            os.chmod(fake, 0o755)
+            return processes.run_cli(
+                "join", "127.0.0.1:7400", "--run", "run", "--hours",
+                "22:00-07:00", "--memory", "4GB", "--service",
+                env=environment, check=check)
+
+        refused = install("echo no bus; exit 1", 9)
+        self.assertIn("no bus", refused.stderr)
+        self.assertFalse(os.path.exists(unit))
+        done = install("exit 0", 0)
+        self.assertIn("systemctl --user disable --now atoll-run.service",
+                      done.stdout)
+        with open(unit, encoding="utf-8") as file:
+            text = file.read()
+        self.assertIn(
+            'ExecStart="%s" "join" "127.0.0.1:7400" "--run=run" '
+            '"--hours=22:00-07:00" "--memory=4GB"\n' %
+            os.path.realpath(processes.binary(processes.CLI)), text)
+        self.assertIn("MemoryMax=4000000000\n", text)
+        with open(calls, encoding="utf-8") as file:
+            self.assertEqual(file.read().splitlines()[-3:], [
+                "--user show-environment", "--user daemon-reload",
+                "--user enable --now atoll-run.service"])
+
+
+if __name__ == "__main__":
+    cases.main()

@@ -1,0 +1,51 @@
+#include "worker/island/meter/contribution_tally.h"
+
+#include <algorithm>
+
+namespace atl::worker {
+
+void ContributionTally::Add(const ContributionTally& other) {
+  merged_count += other.merged_count;
+  late_count += other.late_count;
+  stale_count += other.stale_count;
+  rejected_count += other.rejected_count;
+  dropped_count += other.dropped_count;
+  merged_tokens += other.merged_tokens;
+  if (!other.rejected_reason.empty()) rejected_reason = other.rejected_reason;
+}
+
+void ContributionMeter::Made(int64_t seq, int64_t token_count,
+                             int32_t fragment_count) {
+  tokens_[seq] =
+      static_cast<double>(token_count) / std::max<int32_t>(1, fragment_count);
+  while (tokens_.size() > kKeptCountMax) tokens_.erase(tokens_.begin());
+}
+
+void ContributionMeter::Decided(const v1::ContributionOutcome& outcome) {
+  switch (outcome.outcome()) {
+    case v1::OUTCOME_MERGED: {
+      ++tally_.merged_count;
+      const auto found = tokens_.find(outcome.key().seq());
+      if (found != tokens_.end()) tally_.merged_tokens += found->second;
+      return;
+    }
+    case v1::OUTCOME_LATE:
+      ++tally_.late_count;
+      return;
+    case v1::OUTCOME_STALE:
+      ++tally_.stale_count;
+      return;
+    case v1::OUTCOME_REJECTED:
+      ++tally_.rejected_count;
+      tally_.rejected_reason = outcome.reason();
+      return;
+    case v1::OUTCOME_DROPPED:
+    case v1::OUTCOME_CANCELLED:
+      ++tally_.dropped_count;
+      return;
+    default:
+      return;
+  }
+}
+
+}  // namespace atl::worker
