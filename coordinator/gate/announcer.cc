@@ -35,7 +35,7 @@ void Announcer::Run() {
       }
     }
     wake_.AwaitWithTimeout(
-        &mutex_, spec_.interval,
+        &mutex_, status.ok() ? spec_.interval : spec_.retry_interval,
         [this]() ABSL_NO_THREAD_SAFETY_ANALYSIS { return stops_; });
     if (stops_) return;
   }

@@ -23,6 +23,7 @@ class Announcer {
     GateFiles* files = nullptr;
     std::string address;  // host:port at which strangers reach the gate.
     absl::Duration interval = absl::Seconds(10);
+    absl::Duration retry_interval = absl::Seconds(1);  // While it is not heard.
   };
 
   // Announces from now on. A coordinator that is away is logged once.

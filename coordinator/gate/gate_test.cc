@@ -681,11 +681,23 @@ TEST_F(GateTest, AnnouncesItselfAgainAndAgain) {
   const Announcer announcer({.client = &coordinator_,
                              .files = files.get(),
                              .address = "gate.example.org:443",
-                             .interval = absl::Milliseconds(1)});
+                             .interval = absl::Milliseconds(1),
+                             .retry_interval = absl::Milliseconds(1)});
   EXPECT_TRUE(coordinator_.WaitForAnnouncements(3, absl::Minutes(2)));
   const v1::AnnounceGateRequest seen = coordinator_.announcements()[2];
   EXPECT_EQ(seen.address(), "gate.example.org:443");
   EXPECT_EQ(seen.pin(), rpc::ToPin(rpc::ReadPublicKey(root_.cert_pem).value()));
+}
+
+TEST_F(GateTest, AnAnnouncementThatFailsIsRepeatedSoon) {
+  coordinator_.FailNext("AnnounceGate", absl::UnavailableError("away"));
+  const std::unique_ptr<GateFiles> files = OpenFiles().value();
+  const Announcer announcer({.client = &coordinator_,
+                             .files = files.get(),
+                             .address = "gate.example.org:443",
+                             .interval = absl::Hours(1),
+                             .retry_interval = absl::Milliseconds(1)});
+  EXPECT_TRUE(coordinator_.WaitForAnnouncements(2, absl::Minutes(2)));
 }
 
 }  // namespace
