@@ -47,6 +47,12 @@ absl::Status CheckMachine(const GateCall& call, const GatePeer& peer,
   clock.asked = absl::Now();
   const absl::StatusOr<v1::GateResponse> answer = call(peer, request);
   clock.answered = absl::Now();
+  // Asking again would only wait again.
+  if (absl::IsUnavailable(answer.status()) ||
+      absl::IsDeadlineExceeded(answer.status()) ||
+      absl::IsCancelled(answer.status())) {
+    return answer.status();
+  }
   Checks checks;
   std::optional<RunNeeds> needs;
   if (answer.ok()) {

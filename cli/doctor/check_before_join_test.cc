@@ -73,6 +73,12 @@ TEST_F(CheckBeforeJoinTest, ATokenThatThisKeyHasUsedIsAskedForAgain) {
                                   v1::GateRequest::kEnrol));
 }
 
+TEST_F(CheckBeforeJoinTest, AGateThatIsAwayIsAskedOnce) {
+  check_error_ = absl::UnavailableError("away");
+  EXPECT_EQ(Enrol(), check_error_);
+  EXPECT_THAT(asked_, ElementsAre(v1::GateRequest::kCheck));
+}
+
 TEST_F(CheckBeforeJoinTest, ARenewalIsNotChecked) {
   v1::GateRequest request;
   request.mutable_renew();
