@@ -76,15 +76,16 @@ absl::Status CheckMachine(const GateCall& call, const GatePeer& peer,
 }  // namespace
 
 GateCall CheckBeforeJoin(GateCall call, const std::string& state_directory) {
-  return [call = std::move(call), state_directory](
-             const GatePeer& peer, const v1::GateRequest& request)
-             -> absl::StatusOr<v1::GateResponse> {
-    if (request.has_enrol()) {
-      RETURN_IF_ERROR(
-          CheckMachine(call, peer, request.enrol(), state_directory));
-    }
-    return call(peer, request);
-  };
+  return
+      [call = std::move(call), state_directory](
+          const GatePeer& peer,
+          const v1::GateRequest& request) -> absl::StatusOr<v1::GateResponse> {
+        if (request.has_enrol()) {
+          RETURN_IF_ERROR(
+              CheckMachine(call, peer, request.enrol(), state_directory));
+        }
+        return call(peer, request);
+      };
 }
 
 }  // namespace atl::cli

@@ -56,8 +56,7 @@ TEST(OperatorJudgeTest, ACertificateIsOldInItsLastThirdOrWeek) {
     return JudgeCertificates({server}, kNow).result;
   };
   EXPECT_EQ(judge(20 * kDay, 10 * kDay), CheckResult::kPassed);
-  EXPECT_EQ(judge(20 * kDay + absl::Minutes(1), 10 * kDay),
-            CheckResult::kWarn);
+  EXPECT_EQ(judge(20 * kDay + absl::Minutes(1), 10 * kDay), CheckResult::kWarn);
   EXPECT_EQ(judge(kDay, 7 * kDay), CheckResult::kPassed);
   EXPECT_EQ(judge(kDay, 7 * kDay - absl::Minutes(1)), CheckResult::kWarn);
   EXPECT_EQ(judge(kDay, absl::Seconds(1)), CheckResult::kWarn);

@@ -90,9 +90,9 @@ void VolunteerDoctor::CheckGate() {
     return;
   }
   if (!CheckTls()) {
-    checks_.Skip({"clock", is_enrolled ? "certificate" : "token", "version",
-                  "data"},
-                 "the gate cannot be asked");
+    checks_.Skip(
+        {"clock", is_enrolled ? "certificate" : "token", "version", "data"},
+        "the gate cannot be asked");
     return;
   }
   if (is_enrolled) {
@@ -123,8 +123,8 @@ bool VolunteerDoctor::CheckWay() {
     }
   }
   // With a proxy only its own name is looked up here.
-  checks_.Add(JudgeDns(dialled->host,
-                       rpc::FindAddresses(*dialled, Within(kDialMax))));
+  checks_.Add(
+      JudgeDns(dialled->host, rpc::FindAddresses(*dialled, Within(kDialMax))));
   if (checks_.HasFailed("dns")) return false;
   const char* const id = spec_.proxy.empty() ? "tcp" : "proxy";
   const absl::Time begin = SystemClock().Now();
@@ -218,7 +218,9 @@ void VolunteerDoctor::CheckServices() {
 
 void VolunteerDoctor::CheckData() {
   if (!run_.has_value()) {
-    checks_.Skip({"data"}, "the run is not known");
+    checks_.Skip({"data"},
+                 "the run's spec is not known: it is too large for "
+                 "the gate's answer, or the gate is older");
     return;
   }
   DataFacts facts;
