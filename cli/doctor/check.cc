@@ -87,11 +87,10 @@ absl::Status Checks::ToStatus() const {
     absl::StrAppend(&failed, failed.empty() ? "" : ", ", check.id);
   }
   if (failed.empty()) return absl::OkStatus();
-  return WithReason(
-      WithExitCode(
-          absl::FailedPreconditionError(absl::StrCat("FAILED: ", failed)),
-          ExitCode::kPreflightFailed),
-      "CHECK_FAILED");
+  return WithReason(WithExitCode(absl::FailedPreconditionError(
+                                     absl::StrCat("FAILED: ", failed)),
+                                 ExitCode::kPreflightFailed),
+                    "CHECK_FAILED");
 }
 
 }  // namespace atl::cli

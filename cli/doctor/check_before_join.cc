@@ -47,6 +47,12 @@ absl::Status CheckMachine(const GateCall& call, const GatePeer& peer,
   clock.asked = absl::Now();
   const absl::StatusOr<v1::GateResponse> answer = call(peer, request);
   clock.answered = absl::Now();
+  // Asking again would only wait again.
+  if (absl::IsUnavailable(answer.status()) ||
+      absl::IsDeadlineExceeded(answer.status()) ||
+      absl::IsCancelled(answer.status())) {
+    return answer.status();
+  }
   Checks checks;
   std::optional<RunNeeds> needs;
   if (answer.ok()) {
@@ -70,15 +76,16 @@ absl::Status CheckMachine(const GateCall& call, const GatePeer& peer,
 }  // namespace
 
 GateCall CheckBeforeJoin(GateCall call, const std::string& state_directory) {
-  return [call = std::move(call), state_directory](
-             const GatePeer& peer, const v1::GateRequest& request)
-             -> absl::StatusOr<v1::GateResponse> {
-    if (request.has_enrol()) {
-      RETURN_IF_ERROR(
-          CheckMachine(call, peer, request.enrol(), state_directory));
-    }
-    return call(peer, request);
-  };
+  return
+      [call = std::move(call), state_directory](
+          const GatePeer& peer,
+          const v1::GateRequest& request) -> absl::StatusOr<v1::GateResponse> {
+        if (request.has_enrol()) {
+          RETURN_IF_ERROR(
+              CheckMachine(call, peer, request.enrol(), state_directory));
+        }
+        return call(peer, request);
+      };
 }
 
 }  // namespace atl::cli

@@ -14,8 +14,9 @@ namespace atl::cli {
 // against the gate's, the processor, the memory against the run's needs, and
 // the disk of `state_directory`. A WARN is logged.
 // FAILED_PRECONDITION (exit code 10): a check failed; the token keeps its use.
-// A gate that does not answer a TokenCheck is asked to enrol without the checks
-// of run and clock: its answer then decides.
+// A gate that refuses a TokenCheck is asked to enrol without the checks of run
+// and clock: a key that has used up the token gets its certificate again. One
+// that cannot be reached is not asked twice.
 GateCall CheckBeforeJoin(GateCall call, const std::string& state_directory);
 
 }  // namespace atl::cli

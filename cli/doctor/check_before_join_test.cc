@@ -45,8 +45,8 @@ class CheckBeforeJoinTest : public ::testing::Test {
 
 TEST_F(CheckBeforeJoinTest, ChecksAndThenEnrols) {
   EXPECT_TRUE(Enrol().ok());
-  EXPECT_THAT(asked_, ElementsAre(v1::GateRequest::kCheck,
-                                  v1::GateRequest::kEnrol));
+  EXPECT_THAT(asked_,
+              ElementsAre(v1::GateRequest::kCheck, v1::GateRequest::kEnrol));
 }
 
 TEST_F(CheckBeforeJoinTest, AWrongClockCostsNoToken) {
@@ -69,8 +69,14 @@ TEST_F(CheckBeforeJoinTest, AModelThatDoesNotFitCostsNoToken) {
 TEST_F(CheckBeforeJoinTest, ATokenThatThisKeyHasUsedIsAskedForAgain) {
   check_error_ = absl::PermissionDeniedError("the token has no use left");
   EXPECT_TRUE(Enrol().ok());
-  EXPECT_THAT(asked_, ElementsAre(v1::GateRequest::kCheck,
-                                  v1::GateRequest::kEnrol));
+  EXPECT_THAT(asked_,
+              ElementsAre(v1::GateRequest::kCheck, v1::GateRequest::kEnrol));
+}
+
+TEST_F(CheckBeforeJoinTest, AGateThatIsAwayIsAskedOnce) {
+  check_error_ = absl::UnavailableError("away");
+  EXPECT_EQ(Enrol(), check_error_);
+  EXPECT_THAT(asked_, ElementsAre(v1::GateRequest::kCheck));
 }
 
 TEST_F(CheckBeforeJoinTest, ARenewalIsNotChecked) {

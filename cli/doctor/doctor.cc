@@ -96,8 +96,15 @@ std::optional<DoctorForecast> Foresee(const VolunteerDoctor& doctor,
   return *forecast;
 }
 
-absl::Status CheckCluster(Context& context, const Interrupt& interrupt,
-                          int stop_fd) {
+absl::Status CheckCluster(Context& context, const DoctorOptions& flags) {
+  if (!flags.subject.address.empty() || !flags.subject.run_id.empty()) {
+    return UsageError("--operator checks a cluster, not a run",
+                      "Leave out the join string and --run.");
+  }
+  ASSIGN_OR_RETURN(const UniqueFd stop, MakeWaker());
+  const Interrupt interrupt;
+  const std::stop_callback wake(interrupt.first(),
+                                [&stop] { SetWaker(stop.get()); });
   coordinator::OperatorClientOptions options;
   options.address = context.settings.Get("coordinator");
   options.channel = context.MakeChannelOptions(rpc::ChannelKind::kControl);
@@ -108,7 +115,7 @@ absl::Status CheckCluster(Context& context, const Interrupt& interrupt,
   spec.client = client.get();
   spec.coordinator_address = options.address;
   spec.security = context.MakeSecurity();
-  spec.stop_fd = stop_fd;
+  spec.stop_fd = stop.get();
   spec.stopped = [token = interrupt.first()] { return token.stop_requested(); };
   Checks checks = MakeChecks(context.output());
   OperatorDoctor(spec, checks).Run();
@@ -119,25 +126,16 @@ absl::Status CheckCluster(Context& context, const Interrupt& interrupt,
 }
 
 absl::Status Doctor(Context& context, const DoctorOptions& options) {
-  ASSIGN_OR_RETURN(const UniqueFd stop, MakeWaker());
-  const Interrupt interrupt;
-  const std::stop_callback wake(interrupt.first(),
-                                [&stop] { SetWaker(stop.get()); });
-  if (options.of_operator) {
-    if (!options.subject.address.empty() || !options.subject.run_id.empty()) {
-      return UsageError("--operator checks a cluster, not a run",
-                        "Leave out the join string and --run.");
-    }
-    return CheckCluster(context, interrupt, stop.get());
-  }
+  if (options.of_operator) return CheckCluster(context, options);
   VolunteerDoctor::Spec spec;
+  std::stop_source stopping;
   ASSIGN_OR_RETURN(
       spec.gate,
       FindSubject(options.subject,
                   absl::StrCat(context.state_directory, "/enrolments"),
                   std::cin, ::isatty(STDIN_FILENO) == 1, context.messages(),
                   MakeRunGetter(context.settings.proxy(),
-                                interrupt.first())));
+                                stopping.get_token())));
   ASSIGN_OR_RETURN(spec.cache_bytes_max, ReadCacheSize(options.data_cache));
   spec.state_directory = context.state_directory;
   spec.cache_directory = options.data_cache.directory.empty()
@@ -146,6 +144,13 @@ absl::Status Doctor(Context& context, const DoctorOptions& options) {
   spec.proxy = context.settings.proxy();
   spec.open_store =
       MakeStoreOpener(context.environment, context.settings.proxy());
+  ASSIGN_OR_RETURN(const UniqueFd stop, MakeWaker());
+  // Not before: Ctrl-C ends a wait for the join string.
+  const Interrupt interrupt;
+  const std::stop_callback wake(interrupt.first(), [&] {
+    stopping.request_stop();
+    SetWaker(stop.get());
+  });
   spec.stop_fd = stop.get();
   spec.stopped = [token = interrupt.first()] { return token.stop_requested(); };
   if (!spec.gate.has_value()) {

@@ -41,12 +41,11 @@ absl::StatusOr<DoctorForecast> MakeForecast(const v1::RunSpec& spec,
   service.island_count = std::max(1, spec.schedule().island_count_min());
   DoctorForecast forecast;
   forecast.tokens_per_second = tokens_per_second;
-  ASSIGN_OR_RETURN(
-      forecast.plan,
-      worker::planner::Predict(
-          exchange, compute, planned,
-          worker::planner::OfIslands(service, exchange),
-          worker::MakeFlow(std::max(1, spec.server_count()))));
+  ASSIGN_OR_RETURN(forecast.plan,
+                   worker::planner::Predict(
+                       exchange, compute, planned,
+                       worker::planner::OfIslands(service, exchange),
+                       worker::MakeFlow(std::max(1, spec.server_count()))));
   return forecast;
 }
 

@@ -36,10 +36,10 @@ Check JudgeDns(absl::string_view host,
   const std::string& first = addresses->front();
   if (first == host) return Passed("dns", absl::StrCat(host, " is a number"));
   const size_t more = addresses->size() - 1;
-  return Passed("dns", absl::StrCat(host, " is ", first,
-                                    more > 0 ? absl::StrCat(" and ", more,
-                                                            " more")
-                                             : ""));
+  return Passed(
+      "dns",
+      absl::StrCat(host, " is ", first,
+                   more > 0 ? absl::StrCat(" and ", more, " more") : ""));
 }
 
 Check JudgeConnection(absl::string_view id, absl::string_view address,
@@ -48,8 +48,7 @@ Check JudgeConnection(absl::string_view id, absl::string_view address,
     return Passed(id, absl::StrFormat("%s answers in %.3g ms", address,
                                       absl::ToDoubleMilliseconds(*connected)));
   }
-  return Failed(id,
-                absl::StrCat(address, ": ", connected.status().message()),
+  return Failed(id, absl::StrCat(address, ": ", connected.status().message()),
                 id == "proxy"
                     ? "Check the proxy's address, and that it permits CONNECT "
                       "to the gate."
@@ -98,11 +97,11 @@ Check JudgeToken(const absl::StatusOr<v1::TokenState>& token, absl::Time now) {
                              ": there is nothing left to train"),
                 kAskOperator);
   }
-  return Passed("token", absl::StrFormat(
-                             "%d %s left, for %s; this check consumes none",
-                             token->uses_left(),
-                             token->uses_left() == 1 ? "use" : "uses",
-                             FormatSpan(expire - now)));
+  return Passed("token",
+                absl::StrFormat("%d %s left, for %s; this check consumes none",
+                                token->uses_left(),
+                                token->uses_left() == 1 ? "use" : "uses",
+                                FormatSpan(expire - now)));
 }
 
 Check JudgeCertificate(absl::Time end, absl::Time now) {
@@ -155,8 +154,9 @@ Check JudgeData(const v1::DataSpec& data, const DataFacts& facts) {
   if (facts.manifest.ok()) return Passed("data", absl::StrCat(url, " is read"));
   if (absl::IsPermissionDenied(facts.manifest) ||
       absl::IsUnauthenticated(facts.manifest)) {
-    return Passed("data", absl::StrCat(url, " is private: an island reads it "
-                                            "once it has joined"));
+    return Passed("data", absl::StrCat(url,
+                                       " is private: an island reads it "
+                                       "once it has joined"));
   }
   return Failed("data", facts.manifest.message(),
                 absl::IsUnavailable(facts.manifest) ||
@@ -204,9 +204,8 @@ Check JudgeLink(absl::string_view id,
                              FormatSpan(rpc::kLinkLoadTime)),
                 "Try again; is the link busy?");
   }
-  const std::string what =
-      absl::StrCat(FormatBandwidth(rate), id == "link_up" ? " to" : " from",
-                   " the gate");
+  const std::string what = absl::StrCat(
+      FormatBandwidth(rate), id == "link_up" ? " to" : " from", " the gate");
   if (rate >= kSlowBytesPerSecond) return Passed(id, what);
   return Warn(id, what, "Exchanges will take long; see the forecast.");
 }

@@ -44,8 +44,8 @@ Check JudgeVersion(absl::string_view ours, absl::string_view theirs,
 
 // Whether the run's data can be had.
 struct DataFacts {
-  absl::Status manifest;      // Of data by URL: reading its manifest.
-  bool path_exists = false;   // Of data at a path, on this machine.
+  absl::Status manifest;     // Of data by URL: reading its manifest.
+  bool path_exists = false;  // Of data at a path, on this machine.
 };
 // FAILED: the manifest cannot be read, or is another one. WARN: the data is at
 // a path, which this machine may not have.

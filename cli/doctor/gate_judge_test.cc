@@ -25,7 +25,8 @@ TEST(GateJudgeTest, AHostNeedsAnAddress) {
   using Addresses = std::vector<std::string>;
   EXPECT_EQ(JudgeDns("gate", Addresses{"192.0.2.1", "::1"}),
             Passed("dns", "gate is 192.0.2.1 and 1 more"));
-  EXPECT_EQ(JudgeDns("::1", Addresses{"::1"}), Passed("dns", "::1 is a number"));
+  EXPECT_EQ(JudgeDns("::1", Addresses{"::1"}),
+            Passed("dns", "::1 is a number"));
   const Check unknown = JudgeDns("gate", absl::NotFoundError("no host gate"));
   EXPECT_EQ(unknown.result, CheckResult::kFailed);
   EXPECT_THAT(unknown.action, HasSubstr("join string"));
@@ -37,9 +38,10 @@ TEST(GateJudgeTest, AHostNeedsAnAddress) {
 TEST(GateJudgeTest, AConnectionIsMadeOrNot) {
   EXPECT_EQ(JudgeConnection("tcp", "g:1", absl::Milliseconds(12)),
             Passed("tcp", "g:1 answers in 12 ms"));
-  EXPECT_EQ(JudgeConnection("tcp", "g:1", absl::UnavailableError("refused")),
-            Failed("tcp", "g:1: refused",
-                   JudgeConnection("tcp", "", absl::UnavailableError("")).action));
+  EXPECT_EQ(
+      JudgeConnection("tcp", "g:1", absl::UnavailableError("refused")),
+      Failed("tcp", "g:1: refused",
+             JudgeConnection("tcp", "", absl::UnavailableError("")).action));
 }
 
 TEST(GateJudgeTest, AWrongPinSaysWhatToThinkOfIt) {
@@ -120,9 +122,9 @@ TEST(GateJudgeTest, DataByUrlIsReadOrPrivate) {
   const Check away = JudgeData(data, {absl::UnavailableError("no route")});
   EXPECT_EQ(away.result, CheckResult::kFailed);
   EXPECT_THAT(away.action, HasSubstr("--proxy"));
-  EXPECT_EQ(JudgeData(data, {absl::FailedPreconditionError("another one")})
-                .action,
-            "Tell the operator.");
+  EXPECT_EQ(
+      JudgeData(data, {absl::FailedPreconditionError("another one")}).action,
+      "Tell the operator.");
 }
 
 TEST(GateJudgeTest, DataAtAPathIsHereOrToBeCopied) {
@@ -143,9 +145,9 @@ TEST(GateJudgeTest, OneServiceThatIsSilentFails) {
   EXPECT_EQ(JudgeServices("servers", {{"a:1", absl::OkStatus()},
                                       {"b:1", absl::OkStatus()}}),
             Passed("servers", "all 2 answer"));
-  const Check failed =
-      JudgeServices("servers", {{"a:1", absl::OkStatus()},
-                                {"b:1", absl::UnavailableError("refused")}});
+  const Check failed = JudgeServices(
+      "servers",
+      {{"a:1", absl::OkStatus()}, {"b:1", absl::UnavailableError("refused")}});
   EXPECT_EQ(failed.result, CheckResult::kFailed);
   EXPECT_EQ(failed.message, "b:1: refused");
 }
@@ -153,16 +155,16 @@ TEST(GateJudgeTest, OneServiceThatIsSilentFails) {
 TEST(GateJudgeTest, ALinkBelowOneMegabitIsSlow) {
   EXPECT_EQ(JudgeLink("link_up", rpc::LinkLoad{250'000, absl::Seconds(2)}),
             Passed("link_up", "1 Mb/s to the gate"));
-  EXPECT_EQ(JudgeLink("link_down", rpc::LinkLoad{249'999, absl::Seconds(2)})
-                .result,
-            CheckResult::kWarn);
+  EXPECT_EQ(
+      JudgeLink("link_down", rpc::LinkLoad{249'999, absl::Seconds(2)}).result,
+      CheckResult::kWarn);
   EXPECT_EQ(ComputeRate({1'000'000, absl::Seconds(2)}), 500'000);
 }
 
 TEST(GateJudgeTest, ALinkThatWasNotMeasuredIsNoFailure) {
-  EXPECT_EQ(JudgeLink("link_up", rpc::LinkLoad{16'380, absl::Seconds(0)})
-                .result,
-            CheckResult::kWarn);
+  EXPECT_EQ(
+      JudgeLink("link_up", rpc::LinkLoad{16'380, absl::Seconds(0)}).result,
+      CheckResult::kWarn);
   EXPECT_EQ(JudgeLink("link_up", Refuse(absl::StatusCode::kResourceExhausted,
                                         "BUSY", "others"))
                 .message,

@@ -99,10 +99,9 @@ MachineFacts ReadMachineFacts(const std::string& state_directory,
   facts.has_avx512 = __builtin_cpu_supports("avx512f");
   facts.memory_bytes = MemoryLimitBytes();
   std::ifstream meminfo("/proc/meminfo");
-  facts.available_memory_bytes =
-      std::min(facts.memory_bytes,
-               ParseAvailableMemory(
-                   std::string(std::istreambuf_iterator<char>(meminfo), {})));
+  facts.available_memory_bytes = std::min(
+      facts.memory_bytes, ParseAvailableMemory(std::string(
+                              std::istreambuf_iterator<char>(meminfo), {})));
   facts.state = ReadDisk(state_directory);
   facts.cache = ReadDisk(cache_directory);
   return facts;

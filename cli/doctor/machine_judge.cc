@@ -25,8 +25,8 @@ bool IsOneDisk(const DiskFacts& a, const DiskFacts& b) {
 
 Check JudgeCores(const MachineFacts& machine) {
   if (machine.core_count > 1) {
-    return Passed("cores", absl::StrCat(machine.core_count, " cores: ",
-                                        machine.cpu_model));
+    return Passed("cores", absl::StrCat(machine.core_count,
+                                        " cores: ", machine.cpu_model));
   }
   return Warn("cores", absl::StrCat("1 core: ", machine.cpu_model),
               "Expect slow training, and a machine that is busy with it.");
@@ -53,12 +53,11 @@ Check JudgeMemory(const MachineFacts& machine,
     return Passed("memory",
                   absl::StrCat(has, "; not compared with a run's needs"));
   }
-  const std::string wants = absl::StrCat(
-      "the run needs ", FormatBytes(needs->memory_bytes),
-      needs->is_external ? " besides the trainer's own" : "");
+  const std::string wants =
+      absl::StrCat("the run needs ", FormatBytes(needs->memory_bytes),
+                   needs->is_external ? " besides the trainer's own" : "");
   if (machine.memory_bytes < needs->memory_bytes) {
-    return Failed("memory",
-                  absl::StrCat(wants, ", this process may use ", has),
+    return Failed("memory", absl::StrCat(wants, ", this process may use ", has),
                   "Take a machine, or a container, with more memory.");
   }
   if (machine.available_memory_bytes > 0 &&
@@ -85,14 +84,13 @@ Check JudgeDiskSpace(const MachineFacts& machine,
     }
   }
   const int64_t saves = needs.has_value() ? needs->disk_bytes : kSmallDiskBytes;
-  const std::string free =
-      absl::StrCat(FormatBytes(machine.state.free_bytes), " free for ",
-                   machine.state.path);
+  const std::string free = absl::StrCat(FormatBytes(machine.state.free_bytes),
+                                        " free for ", machine.state.path);
   if (machine.state.free_bytes < saves) {
-    return Failed("disk_space",
-                  absl::StrCat(free, "; local checkpoints need ",
-                               FormatBytes(saves)),
-                  "Free some space, or give `atoll join` another --dir.");
+    return Failed(
+        "disk_space",
+        absl::StrCat(free, "; local checkpoints need ", FormatBytes(saves)),
+        "Free some space, or give `atoll join` another --dir.");
   }
   const int64_t cache_free = IsOneDisk(machine.state, machine.cache)
                                  ? machine.cache.free_bytes - saves
@@ -100,17 +98,16 @@ Check JudgeDiskSpace(const MachineFacts& machine,
   if (fetches && cache_free < cache_bytes_max) {
     return Warn("disk_space",
                 absl::StrCat(FormatBytes(std::max<int64_t>(0, cache_free)),
-                             " free for the data cache in ",
-                             machine.cache.path, ", which may take ",
-                             FormatBytes(cache_bytes_max)),
+                             " free for the data cache in ", machine.cache.path,
+                             ", which may take ", FormatBytes(cache_bytes_max)),
                 "Give `atoll join` a smaller --cache-size, or another "
                 "--data-cache.");
   }
-  return Passed("disk_space",
-                needs.has_value()
-                    ? absl::StrCat(free, "; local checkpoints need ",
-                                   FormatBytes(saves))
-                    : free);
+  return Passed(
+      "disk_space",
+      needs.has_value()
+          ? absl::StrCat(free, "; local checkpoints need ", FormatBytes(saves))
+          : free);
 }
 
 Check JudgeDiskSync(const absl::StatusOr<absl::Duration>& sync) {
@@ -131,17 +128,19 @@ Check JudgeClock(const ClockFacts& clock) {
   const absl::Duration ahead = clock.asked + half - clock.gate;
   const absl::Duration apart =
       std::max(absl::ZeroDuration(), absl::AbsDuration(ahead) - half);
-  const std::string what = absl::StrFormat(
-      "this machine's clock is %s %s the gate's",
-      FormatSpan(absl::AbsDuration(ahead)),
-      ahead < absl::ZeroDuration() ? "behind" : "ahead of");
-  const char action[] = "Set the clock, for example with `timedatectl set-ntp "
-                        "true`.";
+  const std::string what =
+      absl::StrFormat("this machine's clock is %s %s the gate's",
+                      FormatSpan(absl::AbsDuration(ahead)),
+                      ahead < absl::ZeroDuration() ? "behind" : "ahead of");
+  const char action[] =
+      "Set the clock, for example with `timedatectl set-ntp "
+      "true`.";
   if (apart > kClockFail) return Failed("clock", what, action);
   if (apart > kClockWarn) return Warn("clock", what, action);
-  return Passed("clock", absl::StrFormat("within %.1f s of the gate's",
-                                         absl::ToDoubleSeconds(
-                                             absl::AbsDuration(ahead) + half)));
+  return Passed(
+      "clock",
+      absl::StrFormat("within %.1f s of the gate's",
+                      absl::ToDoubleSeconds(absl::AbsDuration(ahead) + half)));
 }
 
 }  // namespace atl::cli

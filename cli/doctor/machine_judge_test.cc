@@ -50,8 +50,7 @@ TEST(MachineJudgeTest, OurKernelsNeedAvx2AndFma) {
 
 TEST(MachineJudgeTest, TheRunMustFitIntoTheMemory) {
   const MachineFacts machine = Machine();
-  EXPECT_EQ(JudgeMemory(machine, Needs(10 * kGb)).result,
-            CheckResult::kPassed);
+  EXPECT_EQ(JudgeMemory(machine, Needs(10 * kGb)).result, CheckResult::kPassed);
   const Check busy = JudgeMemory(machine, Needs(10 * kGb + 1));
   EXPECT_EQ(busy.result, CheckResult::kWarn);
   EXPECT_THAT(busy.message, HasSubstr("10.0 GB are free now"));
@@ -63,8 +62,7 @@ TEST(MachineJudgeTest, TheRunMustFitIntoTheMemory) {
 TEST(MachineJudgeTest, AnUnknownAmountOfFreeMemoryWarnsOfNothing) {
   MachineFacts machine = Machine();
   machine.available_memory_bytes = 0;
-  EXPECT_EQ(JudgeMemory(machine, Needs(15 * kGb)).result,
-            CheckResult::kPassed);
+  EXPECT_EQ(JudgeMemory(machine, Needs(15 * kGb)).result, CheckResult::kPassed);
 }
 
 TEST(MachineJudgeTest, WithoutARunOnlyLittleMemoryIsRemarkable) {
@@ -113,8 +111,7 @@ TEST(MachineJudgeTest, ADiskThatCannotBeWrittenFails) {
 }
 
 TEST(MachineJudgeTest, ASlowSyncWarnsAndABrokenOneFails) {
-  EXPECT_EQ(JudgeDiskSync(absl::Milliseconds(50)).result,
-            CheckResult::kPassed);
+  EXPECT_EQ(JudgeDiskSync(absl::Milliseconds(50)).result, CheckResult::kPassed);
   EXPECT_EQ(JudgeDiskSync(absl::Microseconds(50001)).result,
             CheckResult::kWarn);
   EXPECT_EQ(JudgeDiskSync(absl::ResourceExhaustedError("full")).result,
@@ -137,8 +134,9 @@ TEST(MachineJudgeTest, ClocksMayBeHalfAMinuteApart) {
     EXPECT_EQ(JudgeClock(Apart(sign * absl::Seconds(301), none)).result,
               CheckResult::kFailed);
   }
-  EXPECT_THAT(JudgeClock(Apart(absl::Minutes(10), absl::ZeroDuration())).message,
-              HasSubstr("10m00s behind"));
+  EXPECT_THAT(
+      JudgeClock(Apart(absl::Minutes(10), absl::ZeroDuration())).message,
+      HasSubstr("10m00s behind"));
 }
 
 TEST(MachineJudgeTest, ASlowAnswerIsNoWrongClock) {

@@ -40,8 +40,7 @@ class Findings {
  private:
   static std::string Name(const std::vector<std::string>& all) {
     const size_t count = std::min(kNamedMax, all.size());
-    std::string text =
-        absl::StrJoin(all.begin(), all.begin() + count, "; ");
+    std::string text = absl::StrJoin(all.begin(), all.begin() + count, "; ");
     if (all.size() > count) {
       absl::StrAppend(&text, "; and ", all.size() - count, " more");
     }
@@ -95,9 +94,8 @@ Check JudgeCertificates(const std::vector<ServiceFacts>& services,
                                 FormatSpan(now - end), " ago"));
     } else if (end - now < kWeek ||
                (life != absl::InfiniteDuration() && end - now < life / 3)) {
-      findings.Add(CheckResult::kWarn,
-                   absl::StrCat(service.name, "'s ends in ",
-                                FormatSpan(end - now)));
+      findings.Add(CheckResult::kWarn, absl::StrCat(service.name, "'s ends in ",
+                                                    FormatSpan(end - now)));
     }
   }
   if (first_end == absl::InfiniteFuture()) {
@@ -144,10 +142,10 @@ Check JudgeVersions(const std::vector<ServiceFacts>& services,
 }
 
 Check JudgeDisks(const std::vector<ServiceFacts>& servers) {
+  if (servers.empty()) return NotChecked("disks", "there is no server");
   Findings findings;
   for (const ServiceFacts& server : servers) {
-    if (!server.health.has_value() ||
-        server.health->disk_total_bytes() <= 0) {
+    if (!server.health.has_value() || server.health->disk_total_bytes() <= 0) {
       findings.Add(CheckResult::kWarn,
                    absl::StrCat(server.name, " does not say"));
       continue;
@@ -170,7 +168,8 @@ Check JudgeDisks(const std::vector<ServiceFacts>& servers) {
   }
   return findings.ToCheck(
       "disks", absl::StrCat(servers.size(), " with more than 10 % free"),
-      "Free space or enlarge the disk of --data-dir; `atoll run delete` removes "
+      "Free space or enlarge the disk of --data-dir; `atoll run delete` "
+      "removes "
       "ended runs.");
 }
 
@@ -192,8 +191,8 @@ Check JudgeRuns(const std::vector<v1::GetRunStateResponse>& runs) {
                                 run.state_reason()));
     }
     for (const v1::ServerState& server : state.servers()) {
-      const std::string shard = absl::StrCat(
-          name, ", server ", server.placement().server_id(), ": ");
+      const std::string shard =
+          absl::StrCat(name, ", server ", server.placement().server_id(), ": ");
       if (!server.fault().empty()) {
         findings.Add(CheckResult::kFailed, shard + server.fault());
       } else if (!server.blocked_reason().empty()) {

@@ -56,8 +56,7 @@ TEST(OperatorJudgeTest, ACertificateIsOldInItsLastThirdOrWeek) {
     return JudgeCertificates({server}, kNow).result;
   };
   EXPECT_EQ(judge(20 * kDay, 10 * kDay), CheckResult::kPassed);
-  EXPECT_EQ(judge(20 * kDay + absl::Minutes(1), 10 * kDay),
-            CheckResult::kWarn);
+  EXPECT_EQ(judge(20 * kDay + absl::Minutes(1), 10 * kDay), CheckResult::kWarn);
   EXPECT_EQ(judge(kDay, 7 * kDay), CheckResult::kPassed);
   EXPECT_EQ(judge(kDay, 7 * kDay - absl::Minutes(1)), CheckResult::kWarn);
   EXPECT_EQ(judge(kDay, absl::Seconds(1)), CheckResult::kWarn);
@@ -114,7 +113,7 @@ TEST(OperatorJudgeTest, AServerThatSaysNothingOfItsDiskIsARemark) {
   EXPECT_EQ(JudgeDisks({server}).result, CheckResult::kWarn);
 }
 
-v1::GetRunStateResponse Run(v1::RunState state) {
+v1::GetRunStateResponse MakeRun(v1::RunState state) {
   v1::GetRunStateResponse run;
   run.mutable_run()->set_run_id("spring");
   run.mutable_run()->set_state(state);
@@ -122,9 +121,9 @@ v1::GetRunStateResponse Run(v1::RunState state) {
 }
 
 TEST(OperatorJudgeTest, ARunThatDoesNotGoOnSaysWhy) {
-  EXPECT_EQ(JudgeRuns({Run(v1::RUN_STATE_ACTIVE)}),
+  EXPECT_EQ(JudgeRuns({MakeRun(v1::RUN_STATE_ACTIVE)}),
             Passed("runs", "1, none is blocked"));
-  v1::GetRunStateResponse run = Run(v1::RUN_STATE_PAUSED);
+  v1::GetRunStateResponse run = MakeRun(v1::RUN_STATE_PAUSED);
   run.mutable_run()->set_state_reason("an operator paused it");
   EXPECT_THAT(JudgeRuns({run}).message, HasSubstr("PAUSED: an operator"));
   EXPECT_EQ(JudgeRuns({run}).result, CheckResult::kWarn);
@@ -135,7 +134,7 @@ TEST(OperatorJudgeTest, ARunThatDoesNotGoOnSaysWhy) {
 }
 
 TEST(OperatorJudgeTest, AShardThatIsBlockedIsARemarkAndAStoppedOneFails) {
-  v1::GetRunStateResponse run = Run(v1::RUN_STATE_ACTIVE);
+  v1::GetRunStateResponse run = MakeRun(v1::RUN_STATE_ACTIVE);
   v1::ServerState& server = *run.add_servers();
   server.mutable_placement()->set_server_id("s0");
   server.set_blocked_reason("the disk is full");

@@ -68,16 +68,16 @@ absl::StatusOr<std::optional<GateSubject>> FindSubject(
     bool input_is_terminal, std::ostream& messages, const RunGetter& get_run) {
   if (!flags.address.empty()) {
     if (!IsJoinString(flags.address)) {
-      return UsageError(absl::StrCat("\"", flags.address,
-                                     "\" is not a join string"),
-                        "Give atoll://..., `-` to read it, or --run RUN.");
+      return UsageError(
+          absl::StrCat("\"", flags.address, "\" is not a join string"),
+          "Give atoll://..., `-` to read it, or --run RUN.");
     }
-    ASSIGN_OR_RETURN(const JoinString join,
-                     ReadJoinString(flags.address, input, input_is_terminal,
-                                    messages));
+    ASSIGN_OR_RETURN(
+        const JoinString join,
+        ReadJoinString(flags.address, input, input_is_terminal, messages));
     if (!flags.run_id.empty() && flags.run_id != join.run_id) {
-      return UsageError(absl::StrCat("the join string is for run ",
-                                     join.run_id, ", not for ", flags.run_id),
+      return UsageError(absl::StrCat("the join string is for run ", join.run_id,
+                                     ", not for ", flags.run_id),
                         "Leave out --run.");
     }
     const auto enrolled = Enrolment::Open(parent, join.run_id);

@@ -41,8 +41,9 @@ class SubjectTest : public ::testing::Test {
     std::istringstream in(input);
     std::ostringstream messages;
     return FindSubject(flags, parent_, in, /*input_is_terminal=*/false,
-                       messages, [](const std::string& address,
-                                    const rpc::TlsFiles&, const std::string&) {
+                       messages,
+                       [](const std::string& address, const rpc::TlsFiles&,
+                          const std::string&) {
                          v1::Run run;
                          run.set_run_id(address);
                          return run;
@@ -93,12 +94,10 @@ TEST_F(SubjectTest, TheStringOfAnEnrolmentStandsForIt) {
 }
 
 TEST_F(SubjectTest, AnythingElseIsAUsageError) {
-  EXPECT_EQ(ToExitCode(Find({"10.0.0.7:7400", ""}).status()),
-            ExitCode::kUsage);
+  EXPECT_EQ(ToExitCode(Find({"10.0.0.7:7400", ""}).status()), ExitCode::kUsage);
   EXPECT_EQ(ToExitCode(Find({"-", ""}, "atoll://x").status()),
             ExitCode::kUsage);
-  EXPECT_EQ(ToExitCode(
-                Find({FormatJoinString(SomeJoin()), "autumn"}).status()),
+  EXPECT_EQ(ToExitCode(Find({FormatJoinString(SomeJoin()), "autumn"}).status()),
             ExitCode::kUsage);
 }
 

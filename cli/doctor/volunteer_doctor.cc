@@ -82,9 +82,9 @@ void VolunteerDoctor::CheckGate() {
     return;
   }
   if (!CheckTls()) {
-    checks_.Skip({"clock", is_enrolled ? "certificate" : "token", "version",
-                  "data"},
-                 "the gate cannot be asked");
+    checks_.Skip(
+        {"clock", is_enrolled ? "certificate" : "token", "version", "data"},
+        "the gate cannot be asked");
     return;
   }
   if (is_enrolled) {
@@ -202,7 +202,9 @@ void VolunteerDoctor::CheckServices() {
 
 void VolunteerDoctor::CheckData() {
   if (!run_.has_value()) {
-    checks_.Skip({"data"}, "the run is not known");
+    checks_.Skip({"data"},
+                 "the run's spec is not known: it is too large for "
+                 "the gate's answer, or the gate is older");
     return;
   }
   DataFacts facts;

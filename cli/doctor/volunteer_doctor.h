@@ -52,8 +52,8 @@ class VolunteerDoctor {
     int64_t cache_bytes_max = 0;
     worker::StoreOpener open_store;
     absl::Duration patience = absl::Seconds(15);  // Of all waits together.
-    int stop_fd = -1;                 // A waker that ends every wait.
-    std::function<bool()> stopped;    // True once stop_fd is set.
+    int stop_fd = -1;               // A waker that ends every wait.
+    std::function<bool()> stopped;  // True once stop_fd is set.
   };
 
   VolunteerDoctor(const Spec& spec, Checks& checks);

@@ -14,6 +14,7 @@
 #include "base/rpc/certificates/certificate_request.h"
 #include "base/rpc/certificates/public_key.h"
 #include "base/rpc/certificates/tls.h"
+#include "base/rpc/tls_stream/tls_stream.h"
 #include "base/status/refusal.h"
 #include "base/status/status_macros.h"
 #include "base/time/proto_time.h"
@@ -22,6 +23,9 @@
 
 namespace atl::coordinator {
 namespace {
+
+// With the time it fits a message.
+constexpr size_t kTokenStateBytesMax = rpc::kTlsMessageBytesMax - 256;
 
 absl::string_view KindOf(const v1::GateRequest& request) {
   switch (request.body_case()) {
@@ -220,6 +224,9 @@ absl::StatusOr<v1::GateResponse> Gate::Check(const v1::TokenCheck& check) {
   state.set_coordinator_address(spec_.island_coordinator);
   *state.mutable_server_addresses() = found.server_addresses();
   *state.mutable_run() = found.run();
+  if (state.ByteSizeLong() > kTokenStateBytesMax) {
+    state.mutable_run()->clear_spec();
+  }
   return response;
 }
 

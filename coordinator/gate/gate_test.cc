@@ -457,6 +457,21 @@ TEST_F(GateRenewalTest, ARevokedIslandIsNotRenewed) {
   EXPECT_EQ(GetReason(status)->reason, "REVOKED") << status;
 }
 
+TEST_F(GateTest, AHolderOfATokenSeesTheRunUnlessItIsTooLarge) {
+  v1::RunPreview run;
+  run.set_program_version("0.1.0");
+  run.mutable_spec()->mutable_data()->set_path(std::string(12 << 10, 'a'));
+  coordinator_.SetRun(run);
+  const auto seen = Call(CheckRequest());
+  ASSERT_TRUE(seen.ok()) << seen.status();
+  EXPECT_TRUE(seen->token_state().run().has_spec());
+  coordinator_.SetServers(std::vector<std::string>(20, std::string(300, 's')));
+  const auto cut = Call(CheckRequest());
+  ASSERT_TRUE(cut.ok()) << cut.status();
+  EXPECT_FALSE(cut->token_state().run().has_spec());
+  EXPECT_EQ(cut->token_state().run().program_version(), "0.1.0");
+}
+
 // --- The link ----------------------------------------------------------------
 
 TEST_F(GateTest, AHolderOfATokenMeasuresTheLinkBothWays) {

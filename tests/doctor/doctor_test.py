@@ -90,7 +90,7 @@ class DoctorTest(gated.GatedTest):
         self.assertTrue(any("a round takes" in l for l in lines), lines)
         for line in lines:
             # A path has no place where it could be broken.
-            if self.cluster.directory not in line:
+            if self.root not in line:
                 self.assertLessEqual(len(line), 80, line)
 
     def test_an_enrolled_machine_needs_no_string(self):

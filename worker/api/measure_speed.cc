@@ -27,9 +27,8 @@ void Narrow(v1::ModelSpec& model) {
   const int32_t heads =
       std::clamp(kHiddenMax / std::max(1, head_size), 1, model.head_count());
   const int32_t hidden = heads * head_size;
-  model.set_intermediate_size(static_cast<int32_t>(
-      std::max<int64_t>(1, int64_t{model.intermediate_size()} * hidden /
-                               model.hidden_size())));
+  model.set_intermediate_size(static_cast<int32_t>(std::max<int64_t>(
+      1, int64_t{model.intermediate_size()} * hidden / model.hidden_size())));
   model.set_hidden_size(hidden);
   model.set_head_count(heads);
   model.set_kv_head_count(heads);
@@ -56,8 +55,8 @@ double CountFlopsPerToken(const v1::ModelSpec& model) {
   const double matrices = model.architecture() == "gpt2" ? 2 : 3;
   const double mlp = matrices * hidden * model.intermediate_size() *
                      std::max(1, model.experts_per_token());
-  const double parameters = model.layer_count() * (attention + mlp) +
-                            hidden * model.vocab_size();
+  const double parameters =
+      model.layer_count() * (attention + mlp) + hidden * model.vocab_size();
   return 6 * parameters +
          12.0 * model.layer_count() * model.sequence_length() * hidden;
 }
@@ -74,9 +73,8 @@ absl::StatusOr<v1::RunSpec> MakeSampleRun(const v1::RunSpec& run) {
   model.set_layer_count(std::min(model.layer_count(), kLayersMax));
   model.set_vocab_size(std::min(model.vocab_size(), kVocabularyMax));
   model.set_sequence_length(std::min(model.sequence_length(), kTokensMax));
-  model.set_expert_count(
-      std::min(model.expert_count(),
-               std::max(kExpertsMax, model.experts_per_token())));
+  model.set_expert_count(std::min(
+      model.expert_count(), std::max(kExpertsMax, model.experts_per_token())));
   *sample.mutable_inner() = run.inner();
   sample.mutable_inner()->set_batch_size(
       std::clamp(kTokensMax / std::max(1, model.sequence_length()), 1,

@@ -17,8 +17,8 @@ absl::Status SendLoad(TlsStream& stream, absl::Duration time,
                       int64_t bytes_max) {
   const std::string message(kMessageBytes, '\0');
   const absl::Time end = SystemClock().Now() + time;
-  for (int64_t sent = 0; sent + kMessageBytes <= bytes_max &&
-                         SystemClock().Now() < end;
+  for (int64_t sent = 0;
+       sent + kMessageBytes <= bytes_max && SystemClock().Now() < end;
        sent += kMessageBytes) {
     RETURN_IF_ERROR(stream.Send(message));
   }

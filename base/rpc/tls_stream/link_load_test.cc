@@ -34,11 +34,11 @@ class LinkLoadTest : public ::testing::Test {
                              UniqueFd(fds[1]), "localhost", nullptr, Long())
               .value();
     });
-    sender_ = TlsStream::Accept(
-                  *TlsContext::MakeServer(server.cert_pem, server.key_pem)
-                       .value(),
-                  UniqueFd(fds[0]), Long())
-                  .value();
+    sender_ =
+        TlsStream::Accept(
+            *TlsContext::MakeServer(server.cert_pem, server.key_pem).value(),
+            UniqueFd(fds[0]), Long())
+            .value();
     peer.join();
   }
 
@@ -60,23 +60,23 @@ class LinkLoadTest : public ::testing::Test {
 };
 
 TEST_F(LinkLoadTest, CountsWhatCame) {
-  const auto load = Carry(absl::Minutes(2), 10 * kMessageBytes,
-                          100 * kMessageBytes);
+  const auto load =
+      Carry(absl::Minutes(2), 10 * kMessageBytes, 100 * kMessageBytes);
   ASSERT_TRUE(load.ok()) << load.status();
   EXPECT_EQ(load->bytes, 10 * kMessageBytes);
   EXPECT_GT(load->span, absl::ZeroDuration());
 }
 
 TEST_F(LinkLoadTest, SendsNoMoreThanItMay) {
-  EXPECT_EQ(Carry(absl::Minutes(2), 10 * kMessageBytes - 1, kLinkLoadBytesMax)
-                ->bytes,
-            9 * kMessageBytes);
+  EXPECT_EQ(
+      Carry(absl::Minutes(2), 10 * kMessageBytes - 1, kLinkLoadBytesMax)->bytes,
+      9 * kMessageBytes);
 }
 
 TEST_F(LinkLoadTest, EndsWhenItsTimeIsOver) {
-  EXPECT_EQ(Carry(absl::ZeroDuration(), kLinkLoadBytesMax, kLinkLoadBytesMax)
-                ->bytes,
-            0);
+  EXPECT_EQ(
+      Carry(absl::ZeroDuration(), kLinkLoadBytesMax, kLinkLoadBytesMax)->bytes,
+      0);
 }
 
 TEST_F(LinkLoadTest, ASenderOfTooMuchIsAnError) {

@@ -25,6 +25,11 @@ void FakeEnrolmentClient::SetServers(std::vector<std::string> addresses) {
   servers_ = std::move(addresses);
 }
 
+void FakeEnrolmentClient::SetRun(const v1::RunPreview& run) {
+  MutexLock lock(&mutex_);
+  run_ = run;
+}
+
 void FakeEnrolmentClient::AddToken(const v1::Token& token,
                                    const std::string& secret) {
   MutexLock lock(&mutex_);
@@ -174,6 +179,7 @@ absl::StatusOr<v1::CheckTokenResponse> FakeEnrolmentClient::CheckToken(
   v1::CheckTokenResponse response;
   *response.mutable_token() = known->token;
   response.mutable_server_addresses()->Assign(servers_.begin(), servers_.end());
+  *response.mutable_run() = run_;
   return response;
 }
 

@@ -26,6 +26,8 @@ class FakeEnrolmentClient : public EnrolmentClient {
 
   // The servers that answers name.
   void SetServers(std::vector<std::string> addresses);
+  // The run that CheckToken shows.
+  void SetRun(const v1::RunPreview& run);
   // A token that CreateToken has not made.
   void AddToken(const v1::Token& token, const std::string& secret);
   // Queues an error for a later call of `method`: "ConsumeToken" and the like.
@@ -86,6 +88,7 @@ class FakeEnrolmentClient : public EnrolmentClient {
   mutable Mutex mutex_;
   CondVar changed_;
   std::vector<std::string> servers_ ABSL_GUARDED_BY(mutex_);
+  v1::RunPreview run_ ABSL_GUARDED_BY(mutex_);
   std::map<std::string, KnownToken> tokens_ ABSL_GUARDED_BY(mutex_);
   std::map<RunAndName, Enrolled> enrolled_ ABSL_GUARDED_BY(mutex_);
   std::set<RunAndName> revoked_ ABSL_GUARDED_BY(mutex_);
