@@ -22,6 +22,7 @@
 #include "base/obs/version.h"
 #include "base/rpc/authorization.h"
 #include "base/rpc/certificates/tls.h"
+#include "base/rpc/channel.h"
 #include "base/status/status_macros.h"
 #include "cli/commands/commands.h"
 #include "cli/commands/island_reporter.h"
@@ -37,6 +38,7 @@
 #include "cli/output/error.h"
 #include "cli/output/table.h"
 #include "cli/units/units.h"
+#include "coordinator/client/data_url_client.h"
 #include "worker/api/run_island.h"
 
 namespace atl::cli {
@@ -250,6 +252,28 @@ worker::RunIslandOptions IslandOptions(const Context& context,
   return island;
 }
 
+// How the island reads data that is not public: with the token of its
+// enrolment, or by URLs that the coordinator signs.
+worker::StoreOpener MakeOpener(const Context& context,
+                               const JoinOptions& options,
+                               const rpc::Security& security,
+                               const std::optional<Enrolment>& enrolment) {
+  worker::StoreAccess access;
+  access.ca_file = security.tls.ca;
+  if (enrolment.has_value()) {
+    access.data_token = [enrolment = *enrolment] {
+      return enrolment.ReadDataToken();
+    };
+  }
+  access.sign_url =
+      [address = options.address, run_id = options.run_id,
+       channel = rpc::MakeChannelOptions(rpc::ChannelKind::kControl, security)](
+          const std::string& path) {
+        return coordinator::SignDataUrl(address, channel, run_id, path);
+      };
+  return MakeStoreOpener(context.environment, std::move(access));
+}
+
 bool RunHasEnded(const absl::StatusOr<worker::IslandProgress>& end,
                  const Interrupt& interrupt) {
   if (end.ok()) return !interrupt.first().stop_requested();
@@ -358,7 +382,7 @@ absl::Status Join(Context& context, JoinOptions options) {
   ASSIGN_OR_RETURN(island.recipes, ReadRecipes());
   island.caps = caps;
   island.data_cache_bytes_max = data_cache_bytes;
-  island.open_data_store = MakeStoreOpener(context.environment);
+  island.open_data_store = MakeOpener(context, options, security, enrolment);
   island.stop = interrupt.first();
   island.stop_at_once = interrupt.second();
   island.stop_for_restart = interrupt.terminated();

@@ -1,6 +1,7 @@
 #include "cli/flags/data_cache_flags.h"
 
 #include <optional>
+#include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
@@ -28,13 +29,15 @@ absl::StatusOr<int64_t> ReadCacheSize(const DataCacheFlags& flags) {
   return bytes;
 }
 
-worker::StoreOpener MakeStoreOpener(const Environment& environment) {
-  return worker::MakeStoreOpener(
+worker::StoreOpener MakeStoreOpener(const Environment& environment,
+                                    worker::StoreAccess access) {
+  access.environment =
       [environment](absl::string_view name) -> std::optional<std::string> {
-        const auto found = environment.find(std::string(name));
-        if (found == environment.end()) return std::nullopt;
-        return found->second;
-      });
+    const auto found = environment.find(std::string(name));
+    if (found == environment.end()) return std::nullopt;
+    return found->second;
+  };
+  return worker::MakeStoreOpener(std::move(access));
 }
 
 }  // namespace atl::cli
