@@ -1,8 +1,9 @@
 // atoll-coordinator: the control plane of Atoll.
 //
 // Serves RunService, TrainingStateService, IslandService and ServerService,
-// keeps its state in --data-dir, and dials nobody. After any stop it continues
-// from the same directory.
+// keeps its state in --data-dir, and dials no program of ours. After any stop
+// it continues from the same directory. With credentials for S3 in its
+// environment (AWS_*) it signs URLs of runs' data for islands.
 //
 // SIGTERM and SIGINT drain it: it says that it is not ready, refuses further
 // calls, decides and syncs those that it has accepted, ends all streams with
@@ -10,6 +11,7 @@
 // signal; a signal while it starts ends it at once, with 0.
 
 #include <cstdio>
+#include <cstdlib>
 #include <fstream>
 #include <memory>
 #include <optional>
@@ -35,6 +37,7 @@
 #include "base/status/status_macros.h"
 #include "base/time/clock.h"
 #include "coordinator/metrics/run_metrics.h"
+#include "coordinator/service/data_url_signer.h"
 #include "coordinator/service/event_loop.h"
 #include "coordinator/service/health.h"
 #include "coordinator/service/listeners.h"
@@ -111,6 +114,13 @@ absl::Status Serve(const Flags& flags, StopSignals& signals) {
   ASSIGN_OR_RETURN(const std::unique_ptr<EventLoop> loop,
                    EventLoop::Start(loop_spec));
 
+  const std::unique_ptr<DataUrlSigner> signer =
+      MakeDataUrlSigner([](absl::string_view name) {
+        const char* const value = std::getenv(std::string(name).c_str());
+        return value == nullptr ? std::nullopt
+                                : std::make_optional<std::string>(value);
+      });
+  listeners_spec.data_url_signer = signer.get();
   ASSIGN_OR_RETURN(const std::unique_ptr<Listeners> listeners,
                    Listeners::Start(*loop, listeners_spec));
   const absl::Cleanup forget = [&health] { health.SetListeners(nullptr); };

@@ -47,6 +47,8 @@ absl::string_view RoleName(Role role) {
       return "coordinator";
     case Role::kGate:
       return "gate";
+    case Role::kData:
+      return "data";
   }
   return "unknown";
 }

@@ -28,10 +28,11 @@ enum class Role {
   kReader = 3,
   kCoordinator = 4,  // It serves, and calls nothing of ours.
   kGate = 5,         // It enrols strangers.
+  kData = 6,         // It serves a run's data, and calls nothing of ours.
 };
-inline constexpr int kRoleCount = 6;
+inline constexpr int kRoleCount = 7;
 
-// "operator", "island", "server", "reader", "coordinator", "gate".
+// "operator", "island", "server", "reader", "coordinator", "gate", "data".
 absl::string_view RoleName(Role role);
 
 // The runs that a certificate's owner may touch.

@@ -11,6 +11,7 @@
 #include "absl/strings/str_replace.h"
 #include "absl/strings/str_split.h"
 #include "absl/strings/strip.h"
+#include "base/object_store/bearer_client.h"
 #include "base/object_store/object_url.h"
 #include "base/object_store/xml.h"
 #include "base/status/refusal.h"
@@ -157,13 +158,18 @@ absl::StatusOr<AwsCredentials> MakeCredentials(std::string id,
 
 absl::Status ToStatus(const HttpAnswer& answer, absl::string_view context,
                       absl::Time now) {
-  const ServerError error = ParseServerError(answer.body);
+  const bool is_atoll = IsAtollRealm(answer.header("www-authenticate"));
+  ServerError error = ParseServerError(answer.body);
+  if (is_atoll) error.message = answer.body;
   std::string message = absl::StrCat(context, ": HTTP ", answer.code);
-  for (const std::string& text :
-       {Show(error.code), Show(error.message), GetHint(answer, error)}) {
+  for (const std::string& text : {Show(error.code), Show(error.message),
+                                  is_atoll ? "" : GetHint(answer, error)}) {
     if (!text.empty()) absl::StrAppend(&message, ": ", text);
   }
-  const absl::Status status(GetCode(answer.code, error.code), message);
+  const absl::Status status(is_atoll && answer.code == 401
+                                ? absl::StatusCode::kUnauthenticated
+                                : GetCode(answer.code, error.code),
+                            message);
   const std::optional<absl::Duration> delay =
       ParseRetryAfter(answer.header("retry-after"), now);
   return delay.has_value() ? WithRetryDelay(status, *delay) : status;

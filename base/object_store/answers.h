@@ -24,6 +24,7 @@ namespace atl {
 // the server's own code and text, and what to do. Requires: !answer.ok().
 //
 //   404 NOT_FOUND             401, 403, bad tokens PERMISSION_DENIED
+//   401 of a server that knows Atoll's tokens: UNAUTHENTICATED
 //   416 OUT_OF_RANGE          409 ABORTED               507 RESOURCE_EXHAUSTED
 //   412 ALREADY_EXISTS, of a conditional PUT
 //   501, 505 UNIMPLEMENTED    408, 429, other 5xx UNAVAILABLE, with a RetryInfo

@@ -211,6 +211,17 @@ std::string GetVariable(const Environment& environment, absl::string_view name,
   return value.has_value() && !value->empty() ? *value : std::string(otherwise);
 }
 
+bool HasAwsCredentials(const Environment& environment) {
+  for (const char* name :
+       {"AWS_ACCESS_KEY_ID", "AWS_WEB_IDENTITY_TOKEN_FILE", "AWS_PROFILE",
+        "AWS_SHARED_CREDENTIALS_FILE", "AWS_CONTAINER_CREDENTIALS_FULL_URI"}) {
+    if (!GetVariable(environment, name).empty()) return true;
+  }
+  const std::string home = GetVariable(environment, "HOME");
+  return !home.empty() &&
+         PosixFileSystem().Exists(absl::StrCat(home, "/.aws/credentials"));
+}
+
 std::string GetAwsRegion(const Environment& environment) {
   return GetVariable(
       environment, "AWS_REGION",

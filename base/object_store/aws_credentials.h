@@ -37,6 +37,10 @@ std::string GetVariable(const Environment& environment, absl::string_view name,
 // AWS_REGION, AWS_DEFAULT_REGION, else us-east-1.
 std::string GetAwsRegion(const Environment& environment);
 
+// True if one of the places above is set, or the default profile's file exists.
+// Sends nothing.
+bool HasAwsCredentials(const Environment& environment);
+
 class AwsCredentialsSource {
  public:
   virtual ~AwsCredentialsSource() = default;

@@ -305,6 +305,9 @@ class CurlClient : public HttpClient {
     long answer_code = 0;
     curl_easy_getinfo(curl_.get(), CURLINFO_RESPONSE_CODE, &answer_code);
     transfer.answer.code = static_cast<int>(answer_code);
+    long redirect_count = 0;
+    curl_easy_getinfo(curl_.get(), CURLINFO_REDIRECT_COUNT, &redirect_count);
+    transfer.answer.redirect_count = static_cast<int>(redirect_count);
     return std::move(transfer.answer);
   }
 

@@ -52,7 +52,8 @@ struct HttpRequest {
 struct HttpAnswer {
   int code = 0;
   std::map<std::string, std::string> headers;  // By lower-case name.
-  std::string body;  // Of an error at most kErrorBytesMax, cut.
+  std::string body;        // Of an error at most kErrorBytesMax, cut.
+  int redirect_count = 0;  // That were followed to this answer.
 
   // Empty if there is none.
   std::string header(const std::string& name) const;

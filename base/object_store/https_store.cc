@@ -16,11 +16,8 @@ namespace {
 
 class HttpsStore : public ObjectStore {
  public:
-  HttpsStore(const HttpUrl& url, std::string bearer_token,
-             std::unique_ptr<HttpTransport> transport)
-      : url_(url),
-        bearer_token_(std::move(bearer_token)),
-        transport_(std::move(transport)) {}
+  HttpsStore(const HttpUrl& url, std::unique_ptr<HttpTransport> transport)
+      : url_(url), transport_(std::move(transport)) {}
 
   absl::StatusOr<std::vector<ObjectInfo>> List(absl::string_view prefix,
                                                int64_t count_max) override {
@@ -90,7 +87,6 @@ class HttpsStore : public ObjectStore {
             .url = absl::StrCat(GetUrl(name), url_.query.empty() ? "" : "?",
                                 url_.query),
             .headers = std::move(headers),
-            .bearer_token = bearer_token_,
             .follows_redirects = true};
   }
 
@@ -109,21 +105,17 @@ class HttpsStore : public ObjectStore {
   }
 
   const HttpUrl url_;
-  const std::string bearer_token_;
   const std::unique_ptr<HttpTransport> transport_;
 };
 
 }  // namespace
 
-absl::StatusOr<std::unique_ptr<ObjectStore>> MakeHttpsStore(
-    const HttpUrl& url, std::string bearer_token,
+std::unique_ptr<ObjectStore> MakeHttpsStore(
+    const HttpUrl& url, BearerToken bearer_token,
     std::unique_ptr<HttpTransport> transport) {
-  if (!bearer_token.empty() && !url.is_https) {
-    return absl::InvalidArgumentError(absl::StrCat(
-        url.origin(), ": a bearer token is sent to https:// only"));
-  }
-  return std::make_unique<HttpsStore>(url, std::move(bearer_token),
-                                      std::move(transport));
+  transport->client = std::make_unique<BearerClient>(
+      std::move(transport->client), std::move(bearer_token));
+  return std::make_unique<HttpsStore>(url, std::move(transport));
 }
 
 }  // namespace atl

@@ -4,19 +4,17 @@
 #pragma once
 
 #include <memory>
-#include <string>
 
-#include "absl/status/statusor.h"
+#include "base/object_store/bearer_client.h"
 #include "base/object_store/http_read.h"
 #include "base/object_store/object_store.h"
 #include "base/object_store/object_url.h"
 
 namespace atl {
 
-// `bearer_token` may be empty.
-// INVALID_ARGUMENT: a token for http://.
-absl::StatusOr<std::unique_ptr<ObjectStore>> MakeHttpsStore(
-    const HttpUrl& url, std::string bearer_token,
+// `bearer_token` may be empty; http:// never gets it.
+std::unique_ptr<ObjectStore> MakeHttpsStore(
+    const HttpUrl& url, BearerToken bearer_token,
     std::unique_ptr<HttpTransport> transport);
 
 }  // namespace atl

@@ -41,8 +41,8 @@ class HttpsStoreTest : public ::testing::Test {
   }
 
   std::unique_ptr<ObjectStore> Open(const std::string& path) {
-    return *MakeHttpsStore(*ParseHttpUrl(server_.origin() + path), "",
-                           MakeTransport());
+    return MakeHttpsStore(*ParseHttpUrl(server_.origin() + path), nullptr,
+                          MakeTransport());
   }
 
   absl::Status Read(const ReadRange& range = {}) {
@@ -283,14 +283,20 @@ TEST_F(HttpsStoreTest, IsReadOnlyAndHasNoList) {
   EXPECT_EQ(store->Stat("../a").status().code(), Code::kInvalidArgument);
 }
 
-TEST_F(HttpsStoreTest, ATokenIsForHttpsOnly) {
-  EXPECT_EQ(
-      MakeHttpsStore(*ParseHttpUrl(server_.origin()), "t", MakeTransport())
-          .status()
-          .code(),
-      Code::kInvalidArgument);
-  EXPECT_TRUE(
-      MakeHttpsStore(*ParseHttpUrl("https://a/b"), "t", MakeTransport()).ok());
+TEST_F(HttpsStoreTest, ADemandForATokenOverPlaintextGetsNone) {
+  fault_ = [](const ServerRequest&) {
+    return ServerAnswer{
+        401, {{"WWW-Authenticate", "Bearer realm=\"atoll\""}}, "join first"};
+  };
+  const absl::Status status = MakeHttpsStore(
+                                  *ParseHttpUrl(server_.origin()),
+                                  [] { return "secret"; }, MakeTransport())
+                                  ->Stat("a")
+                                  .status();
+  EXPECT_EQ(status.code(), Code::kUnauthenticated);
+  EXPECT_THAT(std::string(status.message()), HasSubstr("join first"));
+  ASSERT_EQ(server_.requests().size(), 1u);
+  EXPECT_EQ(server_.requests()[0].headers.count("authorization"), 0u);
 }
 
 }  // namespace

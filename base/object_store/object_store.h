@@ -11,7 +11,7 @@
 //
 //   INVALID_ARGUMENT     the name, the range or an option is wrong
 //   NOT_FOUND            no such object, bucket or directory
-//   UNAUTHENTICATED      no credentials were found
+//   UNAUTHENTICATED      no credentials were found, or no valid data token
 //   PERMISSION_DENIED    the server or the system refuses; wrong credentials
 //   RESOURCE_EXHAUSTED   the disk is full, or an answer exceeds its bound
 //   DATA_LOSS            the disk cannot be read; an answer makes no sense

@@ -10,7 +10,6 @@
 #include "base/object_store/http_read.h"
 #include "base/object_store/https_store.h"
 #include "base/object_store/object_url.h"
-#include "base/object_store/s3_session.h"
 #include "base/status/status_macros.h"
 
 namespace atl {
@@ -54,6 +53,22 @@ absl::StatusOr<std::unique_ptr<S3Session>> OpenSession(
                                      std::move(transport));
 }
 
+class S3Presigner : public ObjectPresigner {
+ public:
+  S3Presigner(std::string prefix, std::unique_ptr<S3Session> session)
+      : prefix_(std::move(prefix)), session_(std::move(session)) {}
+
+  absl::StatusOr<PresignedUrl> Presign(absl::string_view name,
+                                       absl::Duration lifetime) override {
+    RETURN_IF_ERROR(CheckRelativeName(name));
+    return session_->PresignGet(JoinObjectName(prefix_, name), lifetime);
+  }
+
+ private:
+  const std::string prefix_;
+  const std::unique_ptr<S3Session> session_;
+};
+
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<ObjectStore>> OpenObjectStore(
@@ -79,17 +94,16 @@ absl::StatusOr<std::unique_ptr<ObjectStore>> OpenObjectStore(
   return MakeS3Store(parsed.path, std::move(session), options.s3_part_bytes);
 }
 
-absl::StatusOr<std::string> PresignObject(absl::string_view url,
-                                          absl::Duration lifetime,
-                                          const ObjectStoreOptions& options) {
+absl::StatusOr<std::unique_ptr<ObjectPresigner>> OpenObjectPresigner(
+    absl::string_view url, const ObjectStoreOptions& options) {
   ASSIGN_OR_RETURN(const ObjectUrl parsed, ParseObjectUrl(url));
   if (parsed.store != ObjectUrl::Store::kS3) {
     return absl::InvalidArgumentError(
         absl::StrCat(RedactUrl(url), ": only an s3:// URL can be presigned"));
   }
-  ASSIGN_OR_RETURN(const std::unique_ptr<S3Session> session,
+  ASSIGN_OR_RETURN(std::unique_ptr<S3Session> session,
                    OpenSession(parsed.bucket, options));
-  return session->PresignGet(parsed.path, lifetime);
+  return std::make_unique<S3Presigner>(parsed.path, std::move(session));
 }
 
 }  // namespace atl

@@ -13,8 +13,10 @@
 #include "base/io/file_system.h"
 #include "base/io/posix_file_system.h"
 #include "base/object_store/aws_credentials.h"
+#include "base/object_store/bearer_client.h"
 #include "base/object_store/object_store.h"
 #include "base/object_store/retrier.h"
+#include "base/object_store/s3_session.h"
 #include "base/object_store/s3_store.h"
 #include "base/time/clock.h"
 
@@ -23,7 +25,7 @@ namespace atl {
 struct ObjectStoreOptions {
   // AWS_* and HOME, for s3://. Empty: nothing is set.
   Environment environment;
-  std::string bearer_token;  // For https://. Empty: none.
+  BearerToken bearer_token;  // For https://. Empty: none.
   Proxy proxy;               // Requests that leave the machine go through it.
   // PEM certificates that are trusted besides the system's. Empty: none.
   std::string ca_file;
@@ -45,13 +47,25 @@ struct ObjectStoreOptions {
 absl::StatusOr<std::unique_ptr<ObjectStore>> OpenObjectStore(
     absl::string_view url, const ObjectStoreOptions& options);
 
-// An https:// URL that reads the object s3://BUCKET/KEY without credentials,
-// for `lifetime` (1 s to 7 days), at most as long as our credentials last. It
-// is a secret.
+// Makes URLs that read objects of an S3 bucket without credentials.
+// Thread-compatible.
+class ObjectPresigner {
+ public:
+  virtual ~ObjectPresigner() = default;
+
+  // An https:// URL that reads `name`, relative to the presigner's URL, for
+  // `lifetime` (1 s to 7 days), at most as long as our credentials last.
+  //
+  // INVALID_ARGUMENT: the name has a part that is empty, "." or "..". Others as
+  // AwsCredentialsSource::Get.
+  virtual absl::StatusOr<PresignedUrl> Presign(absl::string_view name,
+                                               absl::Duration lifetime) = 0;
+};
+
+// `url` is s3://BUCKET[/PREFIX]. Keeps credentials until they expire.
 //
-// INVALID_ARGUMENT: `url` is not s3://. Others as AwsCredentialsSource::Get.
-absl::StatusOr<std::string> PresignObject(absl::string_view url,
-                                          absl::Duration lifetime,
-                                          const ObjectStoreOptions& options);
+// INVALID_ARGUMENT: it is not, or an option is wrong.
+absl::StatusOr<std::unique_ptr<ObjectPresigner>> OpenObjectPresigner(
+    absl::string_view url, const ObjectStoreOptions& options);
 
 }  // namespace atl

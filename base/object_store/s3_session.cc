@@ -1,5 +1,6 @@
 #include "base/object_store/s3_session.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "absl/strings/match.h"
@@ -81,15 +82,17 @@ void S3Session::SendOnce(const S3Call& call) {
   if (request.ok()) transport_->client->Send(*request).status().IgnoreError();
 }
 
-absl::StatusOr<std::string> S3Session::PresignGet(absl::string_view key,
-                                                  absl::Duration lifetime) {
+absl::StatusOr<PresignedUrl> S3Session::PresignGet(absl::string_view key,
+                                                   absl::Duration lifetime) {
   ASSIGN_OR_RETURN(const AwsCredentials credentials, credentials_->Get());
   const S3Request request{.method = "GET",
                           .host = place_.endpoint.authority(),
                           .path = place_.GetPath(key)};
-  return absl::StrCat(place_.endpoint.origin(),
-                      Presign(request, credentials, place_.region,
-                              transport_->wall_clock.Now(), lifetime));
+  const absl::Time now = transport_->wall_clock.Now();
+  return PresignedUrl{
+      absl::StrCat(place_.endpoint.origin(),
+                   Presign(request, credentials, place_.region, now, lifetime)),
+      std::min(now + lifetime, credentials.expire_time)};
 }
 
 std::string S3Session::GetUrl(absl::string_view key) const {

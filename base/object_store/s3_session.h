@@ -35,6 +35,11 @@ struct S3Place {
 absl::StatusOr<S3Place> FindS3Place(absl::string_view bucket,
                                     const Environment& environment);
 
+struct PresignedUrl {
+  std::string url;      // A secret.
+  absl::Time end_time;  // From then on it is refused.
+};
+
 struct S3Call {
   std::string method;
   std::string key;
@@ -65,10 +70,10 @@ class S3Session {
   // Sends `call` once, and ignores the answer.
   void SendOnce(const S3Call& call);
 
-  // A URL that reads `key` until `lifetime` (1 s to 7 days) has passed, without
-  // credentials. It is a secret.
-  absl::StatusOr<std::string> PresignGet(absl::string_view key,
-                                         absl::Duration lifetime);
+  // A URL that reads `key` without credentials, for `lifetime` (1 s to 7 days)
+  // and at most as long as our credentials last.
+  absl::StatusOr<PresignedUrl> PresignGet(absl::string_view key,
+                                          absl::Duration lifetime);
 
   // "s3://BUCKET/KEY".
   std::string GetUrl(absl::string_view key) const;

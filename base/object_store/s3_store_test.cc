@@ -451,7 +451,8 @@ TEST_F(S3StoreTest, APresignedUrlReadsWithoutCredentials) {
   s3_.Put("a//b c\xC3\xA9", "0123456789");
   const auto url = MakeSession()->PresignGet("a//b c\xC3\xA9", absl::Hours(1));
   ASSERT_TRUE(url.ok()) << url.status();
-  const auto reader = *MakeHttpsStore(*ParseHttpUrl(*url), "", MakeTransport());
+  const auto reader =
+      MakeHttpsStore(*ParseHttpUrl(url->url), nullptr, MakeTransport());
   EXPECT_EQ(reader->Stat("")->size_bytes, 10);
   std::string received;
   const auto read = [&] {
@@ -472,9 +473,10 @@ TEST_F(S3StoreTest, APresignedUrlReadsWithoutCredentials) {
 TEST_F(S3StoreTest, AChangedPresignedUrlIsRefused) {
   s3_.Put("a", "x");
   s3_.Put("b", "y");
-  std::string url = *MakeSession()->PresignGet("a", absl::Hours(1));
+  std::string url = MakeSession()->PresignGet("a", absl::Hours(1))->url;
   url.replace(url.find("/bucket/a"), 9, "/bucket/b");
-  const auto reader = *MakeHttpsStore(*ParseHttpUrl(url), "", MakeTransport());
+  const auto reader =
+      MakeHttpsStore(*ParseHttpUrl(url), nullptr, MakeTransport());
   EXPECT_EQ(reader->Stat("").status().code(), Code::kPermissionDenied);
 }
 

@@ -31,7 +31,8 @@ constexpr RoleSet kReader = Bit(Role::kReader);
 constexpr RoleSet kGate = Bit(Role::kGate);
 // Those that follow a run.
 constexpr RoleSet kCallers = kOperator | kIsland | kServer | kReader;
-constexpr RoleSet kAll = kCallers | kGate | Bit(Role::kCoordinator);
+constexpr RoleSet kAll =
+    kCallers | kGate | Bit(Role::kCoordinator) | Bit(Role::kData);
 
 // A method that is not in the table is denied to everyone.
 const absl::flat_hash_map<absl::string_view, RoleSet>& Table() {
@@ -62,6 +63,8 @@ const absl::flat_hash_map<absl::string_view, RoleSet>& Table() {
           {"/atoll.v1.IslandService/WatchPlan", kOperator | kIsland},
           {"/atoll.v1.IslandService/ReportProgress", kOperator | kIsland},
           {"/atoll.v1.IslandService/Leave", kOperator | kIsland},
+          {"/atoll.v1.IslandService/SignDataUrls",
+           kOperator | kIsland | kReader},
 
           {"/atoll.v1.ServerService/RegisterServer", kOperator | kServer},
           {"/atoll.v1.ServerService/WatchServerPlan", kOperator | kServer},
@@ -126,7 +129,7 @@ absl::StatusOr<Caller> ParseCommonName(absl::string_view common_name) {
   }
   return absl::UnauthenticatedError(
       "the certificate's common name must be \"atoll:ROLE:ID\" with ROLE "
-      "operator, island, server, reader, coordinator or gate and ID of "
+      "operator, island, server, reader, coordinator, gate or data and ID of "
       "[a-z0-9-]{1,63}");
 }
 

@@ -40,7 +40,7 @@ std::set<std::string> AllMethods() {
 }
 
 // The contract's table, written a second time. Roles: o i s r g. A coordinator
-// (c) calls nothing.
+// (c) and a data server (d) call nothing.
 const std::map<std::string, std::string>& Expected() {
   static const auto* const expected = new std::map<std::string, std::string>({
       {"/atoll.v1.EnrolmentService/AnnounceGate", "og"},
@@ -57,6 +57,7 @@ const std::map<std::string, std::string>& Expected() {
       {"/atoll.v1.IslandService/Leave", "oi"},
       {"/atoll.v1.IslandService/ReportProgress", "oi"},
       {"/atoll.v1.IslandService/ReportReady", "oi"},
+      {"/atoll.v1.IslandService/SignDataUrls", "oir"},
       {"/atoll.v1.IslandService/WatchPlan", "oi"},
       {"/atoll.v1.ParameterService/ImportParameters", "o"},
       {"/atoll.v1.ParameterService/PullKept", "o"},

@@ -47,7 +47,9 @@ absl::Status WriteFileIn(const std::string& directory, absl::string_view name,
                          absl::string_view text) {
   const std::string path = FileIn(directory, name);
   const std::string temporary = path + ".tmp";
-  const mode_t mode = absl::EndsWith(name, ".key") ? 0600 : 0644;
+  const bool is_secret =
+      absl::EndsWith(name, ".key") || absl::EndsWith(name, ".token");
+  const mode_t mode = is_secret ? 0600 : 0644;
   ::unlink(temporary.c_str());
   const int fd =
       ::open(temporary.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, mode);

@@ -8,8 +8,8 @@
 //                  ca.crt                          the CA that its owner trusts
 //                  island-ca.crt, island-ca.key    for owners that need them
 //
-// A key has the mode 0600, a directory that is made here 0700. Each file
-// appears whole.
+// A key and a token have the mode 0600, a directory that is made here 0700.
+// Each file appears whole.
 
 #pragma once
 
@@ -39,8 +39,8 @@ bool HoldsFile(const std::string& directory, absl::string_view name);
 absl::StatusOr<std::string> ReadFileIn(const std::string& directory,
                                        absl::string_view name);
 
-// Replaces the file, durably. Its mode, 0600 if its name ends in ".key" and
-// else 0644, holds from the first byte.
+// Replaces the file, durably. Its mode, 0600 if its name ends in ".key" or
+// ".token" and else 0644, holds from the first byte.
 absl::Status WriteFileIn(const std::string& directory, absl::string_view name,
                          absl::string_view text);
 

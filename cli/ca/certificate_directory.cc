@@ -20,9 +20,11 @@ namespace {
 // Whether the owner of a certificate listens, dials, and has runs of its own.
 bool Serves(Role role) {
   return role == Role::kCoordinator || role == Role::kServer ||
-         role == Role::kGate;
+         role == Role::kGate || role == Role::kData;
 }
-bool Dials(Role role) { return role != Role::kCoordinator; }
+bool Dials(Role role) {
+  return role != Role::kCoordinator && role != Role::kData;
+}
 bool HasRuns(Role role) {
   return role == Role::kIsland || role == Role::kReader;
 }
@@ -50,8 +52,9 @@ absl::Status CheckHosts(const IssueOptions& options) {
                      "Give every name and address under which it is dialled: "
                      "--host c.example.org,192.0.2.7")
                : UsageError(
-                     absl::StrCat("--host is only for a coordinator, a server "
-                                  "or a gate; nobody dials the role ",
+                     absl::StrCat("--host is only for a coordinator, a "
+                                  "server, a gate or data; nobody dials the "
+                                  "role ",
                                   role),
                      "");
   }

@@ -86,6 +86,7 @@ TEST_F(CertificateDirectoryTest, IssuesFilesThatAProgramAccepts) {
   } kTable[] = {{Role::kCoordinator, true, false, kServer},
                 {Role::kServer, true, true, kServer},
                 {Role::kGate, true, true, kGate},
+                {Role::kData, true, false, kServer},
                 {Role::kOperator, false, true, kOwn},
                 {Role::kIsland, false, true, kOwn},
                 {Role::kReader, false, true, kOwn}};
@@ -172,7 +173,7 @@ TEST_F(CertificateDirectoryTest, RefusesWhatMakesNoCertificate) {
     const absl::Status status = Issue(options).status();
     EXPECT_TRUE(absl::StrContains(status.message(), text)) << status;
   };
-  for (const Role role : {Role::kServer, Role::kGate}) {
+  for (const Role role : {Role::kServer, Role::kGate, Role::kData}) {
     expect(Options(role, "s"), "--host is missing");
   }
   IssueOptions options = Options(Role::kServer, "s");

@@ -59,7 +59,8 @@ void AddCaIssue(CLI::App& app, Context& context) {
   command->footer(
       "Writes tls.crt, tls.key and ca.crt, for --tls-cert, --tls-key and\n"
       "--tls-ca; for a coordinator and a server also island-ca.crt, for\n"
-      "--tls-island-ca; for a gate also island-ca.crt and island-ca.key.\n"
+      "--tls-island-ca; for a gate also island-ca.crt and island-ca.key. The\n"
+      "role data is for `atoll data serve`.\n"
       "`atoll ca renew` makes it valid for longer.\n"
       "Examples:\n"
       "  atoll ca issue --dir ca --role coordinator --id c --out c \\\n"
@@ -73,14 +74,14 @@ void AddCaIssue(CLI::App& app, Context& context) {
       ->required();
   command->add_option("--role", flags->role, "Role of the certificate's owner")
       ->required()
-      ->check(CLI::IsMember(
-          {"coordinator", "server", "operator", "island", "reader", "gate"}));
+      ->check(CLI::IsMember({"coordinator", "server", "operator", "island",
+                             "reader", "gate", "data"}));
   command->add_option("--id", options.id, "Id of the certificate's owner")
       ->required();
   command
       ->add_option("--host", options.hosts,
                    "DNS names and IP addresses that others dial, for a "
-                   "coordinator, a server or a gate: H[,H]")
+                   "coordinator, a server, a gate or data: H[,H]")
       ->delimiter(',');
   command
       ->add_option("--run", options.runs,

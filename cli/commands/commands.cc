@@ -51,6 +51,7 @@ void AddCommands(CLI::App& app, Context& context) {
   CLI::App& data = group("data", "Prepare and publish training data");
   AddDataTokenize(data, context);
   AddDataPublish(data, context);
+  AddDataServe(data, context);
   CLI::App& ca = group("ca", "Make the certificates of mutual TLS");
   AddCaInit(ca, context);
   AddCaIssue(ca, context);

@@ -68,7 +68,8 @@ absl::Status Publish(Context& context, const Options& given) {
     options.shard_bytes = *bytes;
   }
   options.open_store =
-      MakeStoreOpener(context.environment, context.settings.proxy());
+      MakeStoreOpener(context.environment,
+                      {.proxy = context.settings.proxy()});
   Progress progress(context.progress_options, context.messages());
   Interrupt interrupt;
   options.stop = interrupt.first();

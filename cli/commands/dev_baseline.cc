@@ -34,7 +34,8 @@ absl::Status Baseline(Context& context, const BaselineOptions& options) {
   ASSIGN_OR_RETURN(RunFile run, LoadRunFile(options.file, options.changes));
   RETURN_IF_ERROR(RefuseExternal(run, "`atoll dev baseline`"));
   const worker::StoreOpener open_store =
-      MakeStoreOpener(context.environment, context.settings.proxy());
+      MakeStoreOpener(context.environment,
+                      {.proxy = context.settings.proxy()});
   RETURN_IF_ERROR(CompleteSpec(&run, open_store));
   worker::TrainAloneOptions train;
   train.spec = run.spec;

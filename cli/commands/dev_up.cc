@@ -158,7 +158,8 @@ absl::Status DevUp::Prepare() {
   RETURN_IF_ERROR(RefuseExternal(run_, "`atoll dev up`"));
   ASSIGN_OR_RETURN(directory_, DevDirectory::Open(options_.directory));
   RETURN_IF_ERROR(CompleteSpec(
-      &run_, MakeStoreOpener(context_.environment, context_.settings.proxy())));
+      &run_, MakeStoreOpener(context_.environment,
+                      {.proxy = context_.settings.proxy()})));
   if (const std::string doubt = DescribeShortRun(run_.spec); !doubt.empty()) {
     context_.output().Message(doubt);
   }

@@ -22,6 +22,7 @@
 #include "base/obs/version.h"
 #include "base/rpc/authorization.h"
 #include "base/rpc/certificates/tls.h"
+#include "base/rpc/channel.h"
 #include "base/status/status_macros.h"
 #include "cli/commands/commands.h"
 #include "cli/commands/island_reporter.h"
@@ -47,6 +48,7 @@
 #include "cli/volunteer/memory_check.h"
 #include "cli/volunteer/volunteer.h"
 #include "cli/volunteer/volunteer_flags.h"
+#include "coordinator/client/data_url_client.h"
 #include "worker/api/run_island.h"
 
 namespace atl::cli {
@@ -194,6 +196,29 @@ worker::RunIslandOptions IslandOptions(const Context& context,
   island.security = security;
   island.program_version = kProgramVersion;
   return island;
+}
+
+// How the island reads data that is not public: with the token of its
+// enrolment, or by URLs that the coordinator signs.
+worker::StoreOpener MakeOpener(const Context& context,
+                               const JoinOptions& options,
+                               const rpc::Security& security,
+                               const std::optional<Enrolment>& enrolment) {
+  worker::StoreAccess access;
+  access.proxy = context.settings.proxy();
+  access.ca_file = security.tls.ca;
+  if (enrolment.has_value()) {
+    access.data_token = [enrolment = *enrolment] {
+      return enrolment.ReadDataToken();
+    };
+  }
+  access.sign_url =
+      [address = options.address, run_id = options.run_id,
+       channel = rpc::MakeChannelOptions(rpc::ChannelKind::kControl, security)](
+          const std::string& path) {
+        return coordinator::SignDataUrl(address, channel, run_id, path);
+      };
+  return MakeStoreOpener(context.environment, std::move(access));
 }
 
 bool RunHasEnded(const absl::StatusOr<worker::IslandProgress>& end,
@@ -398,7 +423,7 @@ absl::Status Join(Context& context, JoinOptions options) {
   ASSIGN_OR_RETURN(const std::unique_ptr<LocalServer> local,
                    StartLocal(context, options, *volunteer));
   island.open_data_store = CountReads(
-      MakeStoreOpener(context.environment, context.settings.proxy()),
+      MakeOpener(context, options, security, enrolment),
       [&volunteer](int64_t bytes) { volunteer->CountBytes(bytes); });
   if (memory_bytes > 0) {
     island.check_run = [memory_bytes](const v1::RunSpec& spec) {

@@ -143,7 +143,8 @@ absl::Status Doctor(Context& context, const DoctorOptions& options) {
                              : options.data_cache.directory;
   spec.proxy = context.settings.proxy();
   spec.open_store =
-      MakeStoreOpener(context.environment, context.settings.proxy());
+      MakeStoreOpener(context.environment,
+                      {.proxy = context.settings.proxy()});
   ASSIGN_OR_RETURN(const UniqueFd stop, MakeWaker());
   // Not before: Ctrl-C ends a wait for the join string.
   const Interrupt interrupt;

@@ -31,6 +31,7 @@ constexpr absl::Duration kBack = absl::Minutes(5);
 constexpr absl::Duration kLookPeriod = absl::Seconds(10);
 constexpr absl::Duration kRetryMax = absl::Minutes(1);
 constexpr char kRecordFile[] = "enrolment.json";
+constexpr char kDataTokenFile[] = "data.token";
 
 nlohmann::json ToJson(const EnrolmentRecord& record) {
   return {{"gate", record.gate_address},
@@ -42,8 +43,8 @@ nlohmann::json ToJson(const EnrolmentRecord& record) {
           {"servers", record.server_addresses}};
 }
 
-// The key of an earlier call that was cut off, else a new one. It is on the disk
-// before the gate hears of it.
+// The key of an earlier call that was cut off, else a new one. It is on the
+// disk before the gate hears of it.
 absl::StatusOr<std::string> MakeKey(const std::string& directory) {
   RETURN_IF_ERROR(MakePrivateDirectory(directory));
   absl::StatusOr<std::string> key = ReadFileIn(directory, kTlsKeyFile);
@@ -53,8 +54,8 @@ absl::StatusOr<std::string> MakeKey(const std::string& directory) {
   return made.key_pem;
 }
 
-// Trusts the gate with nothing but the certificate: of the root it takes the one
-// with the pin, and the name must be an id.
+// Trusts the gate with nothing but the certificate: of the root it takes the
+// one with the pin, and the name must be an id.
 absl::StatusOr<v1::Enrolled> TakeEnrolled(
     absl::StatusOr<v1::GateResponse> response, const std::string& pin,
     const std::string& key_pem) {
@@ -72,8 +73,7 @@ absl::StatusOr<v1::Enrolled> TakeEnrolled(
   }
   enrolled.set_root_pem(*root);
   RETURN_IF_ERROR(ValidateId("the gate's name", enrolled.identity().name()));
-  RETURN_IF_ERROR(
-      ParseHostPort(enrolled.coordinator_address()).status());
+  RETURN_IF_ERROR(ParseHostPort(enrolled.coordinator_address()).status());
   RETURN_IF_ERROR(rpc::CheckKey(enrolled.certificate_chain_pem(), key_pem));
   return enrolled;
 }
@@ -103,14 +103,14 @@ absl::StatusOr<Enrolment> Enrolment::Read(const std::string& directory) {
   EnrolmentRecord record;
   const auto get = [&json](const char* name) {
     const auto found = json.find(name);
-    return found != json.end() && found->is_string()
-               ? found->get<std::string>()
-               : std::string();
+    return found != json.end() && found->is_string() ? found->get<std::string>()
+                                                     : std::string();
   };
   if (json.is_object()) {
     record = {get("gate"),     get("pin"),  get("run_id"),
               get("token_id"), get("name"), get("coordinator")};
-    for (const nlohmann::json& server : json.value("servers", nlohmann::json())) {
+    for (const nlohmann::json& server :
+         json.value("servers", nlohmann::json())) {
       if (server.is_string()) record.server_addresses.push_back(server);
     }
   }
@@ -193,8 +193,8 @@ absl::StatusOr<Enrolment> Enrolment::Open(const std::string& parent,
 }
 
 rpc::TlsFiles Enrolment::tls_files() const {
-  return {FileIn(directory_, kTlsCertFile),
-          FileIn(directory_, kTlsKeyFile), FileIn(directory_, kCaCertFile)};
+  return {FileIn(directory_, kTlsCertFile), FileIn(directory_, kTlsKeyFile),
+          FileIn(directory_, kCaCertFile)};
 }
 
 absl::Status Enrolment::Write(const v1::Enrolled& enrolled) {
@@ -203,8 +203,11 @@ absl::Status Enrolment::Write(const v1::Enrolled& enrolled) {
   record_.server_addresses = {enrolled.server_addresses().begin(),
                               enrolled.server_addresses().end()};
   RETURN_IF_ERROR(WriteFileIn(directory_, kCaCertFile, enrolled.root_pem()));
-  RETURN_IF_ERROR(WriteFileIn(directory_, kTlsCertFile,
-                              enrolled.certificate_chain_pem()));
+  // Before the certificate: a renewal that is cut off here is made again.
+  RETURN_IF_ERROR(
+      WriteFileIn(directory_, kDataTokenFile, enrolled.data_token()));
+  RETURN_IF_ERROR(
+      WriteFileIn(directory_, kTlsCertFile, enrolled.certificate_chain_pem()));
   return WriteFileIn(directory_, kRecordFile, ToJson(record_).dump(2) + "\n");
 }
 
@@ -224,6 +227,10 @@ absl::Time Enrolment::EndTime() const {
   return facts.ok() ? facts->end : absl::InfinitePast();
 }
 
+std::string Enrolment::ReadDataToken() const {
+  return ReadFileIn(directory_, kDataTokenFile).value_or("");
+}
+
 bool Enrolment::IsValid(absl::Time now) const {
   const absl::StatusOr<std::string> cert = ReadFileIn(directory_, kTlsCertFile);
   return cert.ok() && rpc::CheckValidity(*cert, now).ok();
@@ -235,8 +242,7 @@ absl::Status Enrolment::Renew(const GateCall& call, int stop_fd) {
 }
 
 absl::Status Enrolment::RenewLocked(const GateCall& call, int stop_fd) {
-  ASSIGN_OR_RETURN(const std::string key,
-                   ReadFileIn(directory_, kTlsKeyFile));
+  ASSIGN_OR_RETURN(const std::string key, ReadFileIn(directory_, kTlsKeyFile));
   ASSIGN_OR_RETURN(std::string cert, ReadFileIn(directory_, kTlsCertFile));
   v1::GateRequest request;
   request.mutable_renew();

@@ -2,6 +2,7 @@
 //   tls.key         the private key, made here; it never leaves the machine
 //   tls.crt         the newest certificate
 //   ca.crt          the root that the join string pins
+//   data.token      opens the run's data at `atoll data serve`
 //   enrolment.json  where to go, and as whom; written last
 //   lock            held while the others are written
 // The join string's secret is not kept.
@@ -30,9 +31,9 @@ namespace atl::cli {
 
 // Where a gate is, and who asks it.
 struct GatePeer {
-  std::string address;   // host:port
-  std::string pin;       // As in the join string.
-  std::string key_pem;   // With `cert_pem`: our certificate; empty: none.
+  std::string address;  // host:port
+  std::string pin;      // As in the join string.
+  std::string key_pem;  // With `cert_pem`: our certificate; empty: none.
   std::string cert_pem;
   int stop_fd = -1;  // A waker (base/io/unique_fd.h) that ends the call.
 };
@@ -55,8 +56,8 @@ struct EnrolmentRecord {
 class Enrolment {
  public:
   // Enrols with a join string, or opens what an earlier call with the same
-  // string has left under `parent`. A call that was cut off is repeated with the
-  // same key, so it costs no second use of the token. `name` empty: the
+  // string has left under `parent`. A call that was cut off is repeated with
+  // the same key, so it costs no second use of the token. `name` empty: the
   // operator's choice. Renews a certificate that is due.
   static absl::StatusOr<Enrolment> Enrol(const std::string& parent,
                                          const JoinString& join,
@@ -71,11 +72,13 @@ class Enrolment {
   const EnrolmentRecord& record() const { return record_; }
   rpc::TlsFiles tls_files() const;
 
-  // When the certificate should be renewed: two thirds of its life. InfinitePast
-  // if it cannot be read.
+  // When the certificate should be renewed: two thirds of its life.
+  // InfinitePast if it cannot be read.
   absl::Time RenewalTime() const;
   // When the certificate ends; InfinitePast if it cannot be read.
   absl::Time EndTime() const;
+  // The newest data token, read at each call; empty if there is none.
+  std::string ReadDataToken() const;
   // True if the certificate is valid at `now`.
   bool IsValid(absl::Time now) const;
   // Gets the next certificate. The files stay as they are on an error.

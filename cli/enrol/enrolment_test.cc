@@ -26,8 +26,7 @@ namespace {
 class FakeGate {
  public:
   FakeGate()
-      : authority_(rpc::MakeAuthority("island CA",
-                                      absl::Now() - absl::Hours(1),
+      : authority_(rpc::MakeAuthority("island CA", absl::Now() - absl::Hours(1),
                                       absl::Now() + absl::Hours(100))
                        .value()) {}
 
@@ -55,6 +54,7 @@ class FakeGate {
     enrolled.set_root_pem(authority_.cert_pem);
     enrolled.set_coordinator_address("c.example.org:7400");
     enrolled.add_server_addresses("s0.example.org:7401");
+    enrolled.set_data_token(absl::StrCat("token-", requests.size()));
     return response;
   }
 
@@ -82,10 +82,9 @@ class FakeGate {
 class EnrolmentTest : public ::testing::Test {
  protected:
   EnrolmentTest()
-      : parent_(::testing::TempDir() + "/" +
-                ::testing::UnitTest::GetInstance()
-                    ->current_test_info()
-                    ->name()) {
+      : parent_(
+            ::testing::TempDir() + "/" +
+            ::testing::UnitTest::GetInstance()->current_test_info()->name()) {
     std::filesystem::remove_all(parent_);
     join_ = {"gate.example.org:7402", "spring", "abcdefghijkl",
              std::string(32, 's'), gate_.pin()};
@@ -123,6 +122,13 @@ TEST_F(EnrolmentTest, KeepsWhatItGotAndNotTheSecret) {
   ASSERT_TRUE(opened.ok()) << opened.status();
   EXPECT_EQ(opened->record().server_addresses,
             std::vector<std::string>{"s0.example.org:7401"});
+  EXPECT_EQ(opened->ReadDataToken(), "token-1");
+  const std::string token_path =
+      std::filesystem::path(made->tls_files().cert).parent_path() /
+      "data.token";
+  EXPECT_EQ(
+      std::filesystem::status(token_path).permissions(),
+      std::filesystem::perms::owner_read | std::filesystem::perms::owner_write);
   EXPECT_EQ(Enrolment::Open(parent_, "autumn").status().code(),
             absl::StatusCode::kNotFound);
 }
@@ -149,7 +155,8 @@ TEST_F(EnrolmentTest, RefusesAnotherNameThanItHas) {
 }
 
 TEST_F(EnrolmentTest, RenewsAtTwoThirdsWithItsCertificate) {
-  const absl::Time now = absl::FromUnixSeconds(absl::ToUnixSeconds(absl::Now()));
+  const absl::Time now =
+      absl::FromUnixSeconds(absl::ToUnixSeconds(absl::Now()));
   gate_.begin = now - absl::Minutes(5);
   gate_.end = now + absl::Hours(24);
   auto made = Enrol();

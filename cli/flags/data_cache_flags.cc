@@ -1,6 +1,7 @@
 #include "cli/flags/data_cache_flags.h"
 
 #include <optional>
+#include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
@@ -29,14 +30,14 @@ absl::StatusOr<int64_t> ReadCacheSize(const DataCacheFlags& flags) {
 }
 
 worker::StoreOpener MakeStoreOpener(const Environment& environment,
-                                    const Proxy& proxy) {
-  return worker::MakeStoreOpener(
+                                    worker::StoreAccess access) {
+  access.environment =
       [environment](absl::string_view name) -> std::optional<std::string> {
-        const auto found = environment.find(std::string(name));
-        if (found == environment.end()) return std::nullopt;
-        return found->second;
-      },
-      proxy);
+    const auto found = environment.find(std::string(name));
+    if (found == environment.end()) return std::nullopt;
+    return found->second;
+  };
+  return worker::MakeStoreOpener(std::move(access));
 }
 
 }  // namespace atl::cli

@@ -28,8 +28,8 @@ std::string DefaultDataCache(const std::string& state_directory);
 // Bytes. INVALID_ARGUMENT (a usage error that names the flag): not a size.
 absl::StatusOr<int64_t> ReadCacheSize(const DataCacheFlags& flags);
 
-// Opens stores with the credentials that `environment` names, through `proxy`.
+// Opens stores with the credentials that `environment` names, and `access`.
 worker::StoreOpener MakeStoreOpener(const Environment& environment,
-                                    const Proxy& proxy);
+                                    worker::StoreAccess access);
 
 }  // namespace atl::cli

@@ -7,11 +7,13 @@
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "base/failpoint/failpoint.h"
+#include "base/identity/identity.h"
 #include "base/identity/join_string.h"
 #include "base/layout/ids.h"
 #include "base/obs/log.h"
 #include "base/rpc/certificates/authority.h"
 #include "base/rpc/certificates/certificate_request.h"
+#include "base/rpc/certificates/data_token.h"
 #include "base/rpc/certificates/public_key.h"
 #include "base/rpc/certificates/tls.h"
 #include "base/rpc/tls_stream/tls_stream.h"
@@ -54,15 +56,32 @@ absl::Status CheckToken(absl::string_view token_id,
   return ValidateId("run_id", run_id);
 }
 
-absl::StatusOr<std::string> SignGrant(const v1::CertificateGrant& grant,
+// What the gate signs of a grant.
+struct SignedGrant {
+  std::string cert_pem;
+  std::string data_token;
+};
+
+absl::StatusOr<SignedGrant> SignGrant(const v1::CertificateGrant& grant,
                                       const rpc::KeyAndCertificate& island_ca,
                                       const std::string& key_der) {
   ASSIGN_OR_RETURN(const rpc::CertificateSpec spec, CheckGrant(grant));
-  ASSIGN_OR_RETURN(std::string cert_pem,
+  SignedGrant made;
+  ASSIGN_OR_RETURN(made.cert_pem,
                    rpc::IssueCertificateForKey(island_ca, spec, key_der));
-  LOG(INFO) << "signed " << spec.common_name << " for run "
-            << grant.identity().run_id() << " until " << spec.end;
-  return cert_pem;
+  ASSIGN_OR_RETURN(const rpc::CertificateFacts facts,
+                   rpc::ReadFacts(made.cert_pem));
+  const v1::EnrolledIdentity& identity = grant.identity();
+  const bool is_reader = identity.role() == v1::ENROLLED_ROLE_READER;
+  ASSIGN_OR_RETURN(
+      made.data_token,
+      rpc::SignDataToken({identity.cluster_id(), identity.run_uid(),
+                          is_reader ? Role::kReader : Role::kIsland,
+                          identity.name(), facts.end},
+                         island_ca.key_pem));
+  LOG(INFO) << "signed " << spec.common_name << " for run " << identity.run_id()
+            << " until " << spec.end;
+  return made;
 }
 
 // What a stranger is told of an error of the coordinator's.
@@ -260,17 +279,19 @@ template <typename Response>
 absl::StatusOr<v1::GateResponse> Gate::Sign(const Response& granted,
                                             const std::string& key_der) {
   const std::shared_ptr<const GateMaterial> material = spec_.files->Get();
-  const absl::StatusOr<std::string> cert_pem =
+  absl::StatusOr<SignedGrant> made =
       SignGrant(granted.grant(), material->island_ca, key_der);
-  if (!cert_pem.ok()) {
-    LOG(ERROR) << "cannot sign a grant: " << cert_pem.status();
-    return absl::InternalError(cert_pem.status().message());
+  if (!made.ok()) {
+    LOG(ERROR) << "cannot sign a grant: " << made.status();
+    return absl::InternalError(made.status().message());
   }
   failpoint::Hit("gate.sign.after");
   v1::GateResponse response;
   v1::Enrolled& enrolled = *response.mutable_enrolled();
   *enrolled.mutable_identity() = granted.grant().identity();
-  enrolled.set_certificate_chain_pem(*cert_pem + material->island_ca.cert_pem);
+  enrolled.set_certificate_chain_pem(made->cert_pem +
+                                     material->island_ca.cert_pem);
+  enrolled.set_data_token(std::move(made->data_token));
   enrolled.set_root_pem(material->root_pem);
   enrolled.set_coordinator_address(spec_.island_coordinator);
   *enrolled.mutable_server_addresses() = granted.server_addresses();

@@ -26,6 +26,7 @@
 #include "base/metrics/metrics.h"
 #include "base/rpc/certificates/authority.h"
 #include "base/rpc/certificates/certificate_request.h"
+#include "base/rpc/certificates/data_token.h"
 #include "base/rpc/certificates/public_key.h"
 #include "base/rpc/certificates/tls.h"
 #include "base/rpc/certificates/x509.h"
@@ -288,6 +289,13 @@ TEST_F(GateTest, TradesATokenForACertificate) {
   const RunScope scope =
       ParseRunScope(facts.uris, Role::kIsland, "attic").value();
   EXPECT_EQ(scope.run_uid, "u1");
+  const auto token =
+      rpc::VerifyDataToken(enrolled.data_token(), island_ca_.cert_pem, now_);
+  ASSERT_TRUE(token.ok()) << token.status();
+  EXPECT_EQ(token->cluster_id, scope.cluster_id);
+  EXPECT_EQ(token->run_uid, "u1");
+  EXPECT_EQ(token->name, "attic");
+  EXPECT_EQ(token->end, facts.end);
   // What the coordinator was asked.
   ASSERT_EQ(coordinator_.consumptions().size(), 1);
   const v1::ConsumeTokenRequest asked = coordinator_.consumptions()[0];
@@ -415,6 +423,9 @@ TEST_F(GateRenewalTest, ACertificateIsRenewedForItsKey) {
   EXPECT_EQ(response->enrolled().identity().name(), "attic");
   ASSERT_EQ(coordinator_.renewals().size(), 1);
   EXPECT_EQ(coordinator_.renewals()[0].identity().run_uid(), "u1");
+  EXPECT_TRUE(rpc::VerifyDataToken(response->enrolled().data_token(),
+                                   island_ca_.cert_pem, now_)
+                  .ok());
   // The renewed one is good for the next time.
   EXPECT_TRUE(Renew(chain_pem, own_.key_pem).ok());
 }

@@ -1,6 +1,8 @@
 #include <memory>
 #include <string>
 #include <type_traits>
+#include <utility>
+#include <vector>
 
 #include "atoll/v1/island_service.grpc.pb.h"
 #include "base/status/refusal.h"
@@ -58,7 +60,8 @@ grpc::ServerUnaryReactor* StepMember(EventLoop& loop,
 
 class IslandServiceImpl : public v1::IslandService::CallbackService {
  public:
-  explicit IslandServiceImpl(EventLoop& loop) : loop_(loop) {}
+  IslandServiceImpl(EventLoop& loop, DataUrlSigner* signer)
+      : loop_(loop), signer_(signer) {}
 
   grpc::ServerUnaryReactor* Join(grpc::CallbackServerContext* context,
                                  const v1::JoinRequest* request,
@@ -76,9 +79,8 @@ class IslandServiceImpl : public v1::IslandService::CallbackService {
             Coordinator& coordinator,
             absl::Time now) -> absl::StatusOr<v1::JoinResponse> {
           RETURN_IF_ERROR(coordinator.CheckLog(request->log_seen()));
-          ASSIGN_OR_RETURN(
-              RunMachine* const run,
-              FindRunFor(coordinator, caller, request->run_id()));
+          ASSIGN_OR_RETURN(RunMachine* const run,
+                           FindRunFor(coordinator, caller, request->run_id()));
           ASSIGN_OR_RETURN(RunAnswer answer,
                            run->Step(coordinator.MakeJoin(*request, secret,
                                                           caller.scope, *run),
@@ -144,14 +146,52 @@ class IslandServiceImpl : public v1::IslandService::CallbackService {
         [](const IslandCredentials& island) { return event::Leave{island}; });
   }
 
+  grpc::ServerUnaryReactor* SignDataUrls(
+      grpc::CallbackServerContext* context,
+      const v1::SignDataUrlsRequest* request,
+      v1::SignDataUrlsResponse* response) override {
+    std::vector<std::string> paths(request->paths().begin(),
+                                   request->paths().end());
+    absl::Status status = CheckDataPaths(paths);
+    const absl::StatusOr<rpc::Caller> caller = rpc::GetCaller(*context);
+    if (status.ok()) status = caller.status();
+    if (!status.ok()) return AnswerError(context, status);
+    grpc::ServerUnaryReactor* const reactor = context->DefaultReactor();
+    const auto answer =
+        [reactor, response](absl::StatusOr<v1::SignDataUrlsResponse> made) {
+          if (made.ok()) *response = *std::move(made);
+          reactor->Finish(rpc::ToGrpc(WithDefaultReason(made.status())));
+        };
+    loop_.Post<std::string>(
+        [request, caller = *caller](Coordinator& coordinator, absl::Time now)
+            -> absl::StatusOr<std::string> {
+          ASSIGN_OR_RETURN(RunMachine* const run,
+                           FindRunFor(coordinator, caller, request->run_id()));
+          return run->state().spec().data().url();
+        },
+        [this, paths = std::move(paths),
+         answer](absl::StatusOr<std::string> url) {
+          if (url.ok() && signer_ != nullptr) {
+            return signer_->Sign(*url, paths, answer);
+          }
+          answer(url.ok() ? Refuse(absl::StatusCode::kFailedPrecondition,
+                                   "NO_SIGNED_URLS",
+                                   "this coordinator signs no URLs")
+                          : url.status());
+        });
+    return reactor;
+  }
+
  private:
   EventLoop& loop_;
+  DataUrlSigner* const signer_;
 };
 
 }  // namespace
 
-std::unique_ptr<grpc::Service> MakeIslandService(EventLoop& loop) {
-  return std::make_unique<IslandServiceImpl>(loop);
+std::unique_ptr<grpc::Service> MakeIslandService(EventLoop& loop,
+                                                 DataUrlSigner* signer) {
+  return std::make_unique<IslandServiceImpl>(loop, signer);
 }
 
 }  // namespace atl::coordinator

@@ -67,14 +67,15 @@ std::string ReadPin(const rpc::Security& security) {
 }
 
 std::unique_ptr<grpc::Service> MakeService(ServiceKind kind, EventLoop& loop,
-                                           const std::string& pin) {
+                                           const std::string& pin,
+                                           DataUrlSigner* signer) {
   switch (kind) {
     case ServiceKind::kRun:
       return MakeRunService(loop);
     case ServiceKind::kTrainingState:
       return MakeTrainingStateService(loop);
     case ServiceKind::kIsland:
-      return MakeIslandService(loop);
+      return MakeIslandService(loop, signer);
     case ServiceKind::kServer:
       return MakeServerService(loop);
     case ServiceKind::kEnrolment:
@@ -103,7 +104,8 @@ absl::StatusOr<std::unique_ptr<Listeners>> Listeners::Start(EventLoop& loop,
     server_spec.memory_bytes_max = kPortMemoryBytesMax;
     server_spec.metrics = spec.metrics;
     for (const ServiceKind kind : port.services) {
-      listeners->services_.push_back(MakeService(kind, loop, pin));
+      listeners->services_.push_back(
+          MakeService(kind, loop, pin, spec.data_url_signer));
       server_spec.services.push_back(listeners->services_.back().get());
     }
     absl::StatusOr<std::unique_ptr<rpc::RpcServer>> server =

@@ -15,8 +15,9 @@
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
 #include "base/metrics/metrics.h"
-#include "base/rpc/listener.h"
 #include "base/rpc/certificates/tls.h"
+#include "base/rpc/listener.h"
+#include "coordinator/service/data_url_signer.h"
 #include "coordinator/service/event_loop.h"
 #include "grpcpp/impl/service_type.h"
 
@@ -29,13 +30,15 @@ class Listeners {
   struct Spec {
     // RunService and EnrolmentService; default of the others.
     std::string main = "127.0.0.1:0";
-    std::string island;                // IslandService; empty: at main.
-    std::string server;                // ServerService; empty: at main.
-    std::string query;                 // TrainingStateService; empty: at main.
-    rpc::Security security;            // Of every port.
+    std::string island;      // IslandService; empty: at main.
+    std::string server;      // ServerService; empty: at main.
+    std::string query;       // TrainingStateService; empty: at main.
+    rpc::Security security;  // Of every port.
     // Counts the calls of all ports; null: nothing does. Must outlive the
     // listeners.
     Metrics* metrics = nullptr;
+    // Signs URLs of runs' data; null: nobody does. Must outlive the listeners.
+    DataUrlSigner* data_url_signer = nullptr;
     // As in rpc::ListenerOptions.
     absl::Duration connection_age_max = absl::Minutes(10);
   };

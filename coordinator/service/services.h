@@ -6,6 +6,7 @@
 #include <memory>
 #include <string>
 
+#include "coordinator/service/data_url_signer.h"
 #include "coordinator/service/event_loop.h"
 #include "grpcpp/impl/service_type.h"
 
@@ -13,7 +14,10 @@ namespace atl::coordinator {
 
 std::unique_ptr<grpc::Service> MakeRunService(EventLoop& loop);
 std::unique_ptr<grpc::Service> MakeTrainingStateService(EventLoop& loop);
-std::unique_ptr<grpc::Service> MakeIslandService(EventLoop& loop);
+// `signer` signs URLs of runs' data, and must outlive the service. Null: nobody
+// does.
+std::unique_ptr<grpc::Service> MakeIslandService(
+    EventLoop& loop, DataUrlSigner* signer = nullptr);
 std::unique_ptr<grpc::Service> MakeServerService(EventLoop& loop);
 // `pin` names the root of the coordinator's own certificate, which a gate must
 // have too; empty: it is not known.

@@ -10,7 +10,7 @@ _RANGE = re.compile(r"bytes=(\d+)-(\d*)$")
 
 
 class FileHost:
-    """Serves `directory` at `url`. `fault(path, start, body)` may return another
+    """Serves `directory` at `url`. `fault(target, start, body)` may return another
     body, shorter: the connection is cut after it; or a number: that status."""
 
     def __init__(self, directory, port=0, fault=None):
@@ -27,7 +27,8 @@ class FileHost:
                 self._answer(True)
 
             def _answer(self, with_body):
-                path = os.path.join(directory, self.path.lstrip("/"))
+                path = os.path.join(directory,
+                                    self.path.split("?")[0].lstrip("/"))
                 try:
                     with open(path, "rb") as file:
                         whole = file.read()

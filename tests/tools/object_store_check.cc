@@ -59,12 +59,13 @@ absl::Status CheckObject(ObjectStore& store, const std::string& name,
 absl::Status CheckPresigned(const std::string& url, const std::string& name,
                             const std::string& bytes,
                             ObjectStoreOptions options) {
-  ASSIGN_OR_RETURN(
-      const std::string presigned,
-      PresignObject(absl::StrCat(url, "/", name), absl::Minutes(5), options));
+  ASSIGN_OR_RETURN(const std::unique_ptr<ObjectPresigner> presigner,
+                   OpenObjectPresigner(url, options));
+  ASSIGN_OR_RETURN(const PresignedUrl presigned,
+                   presigner->Presign(name, absl::Minutes(5)));
   options.environment = nullptr;
   ASSIGN_OR_RETURN(const std::unique_ptr<ObjectStore> reader,
-                   OpenObjectStore(presigned, options));
+                   OpenObjectStore(presigned.url, options));
   ASSIGN_OR_RETURN(const ObjectInfo info, reader->Stat(""));
   ASSIGN_OR_RETURN(const codec::Sha256Digest digest, HashObject(*reader, ""));
   return Expect(info.size_bytes == static_cast<int64_t>(bytes.size()) &&

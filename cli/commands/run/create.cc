@@ -1,5 +1,8 @@
+#include <filesystem>
+#include <functional>
 #include <memory>
 #include <string>
+#include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "base/status/status_macros.h"
@@ -19,13 +22,29 @@ namespace {
 struct CreateOptions {
   std::string file;
   RunFileChanges changes;
+  std::string data_directory;
   bool validate_only = false;
 };
 
+// Reads the manifest of the run's data: at its URL, or in a copy.
+worker::StoreOpener ChooseOpener(const Context& context,
+                                 const std::string& data_directory) {
+  if (data_directory.empty()) {
+    return MakeStoreOpener(context.environment,
+                           {.proxy = context.settings.proxy()});
+  }
+  return [data_directory](const std::string&, std::function<bool()> cancelled) {
+    return worker::OpenStoreOfUrl(
+        absl::StrCat("file://",
+                     std::filesystem::absolute(data_directory).string()),
+        std::move(cancelled));
+  };
+}
+
 absl::Status CreateRun(Context& context, const CreateOptions& options) {
   ASSIGN_OR_RETURN(RunFile run, LoadRunFile(options.file, options.changes));
-  RETURN_IF_ERROR(CompleteSpec(
-      &run, MakeStoreOpener(context.environment, context.settings.proxy())));
+  RETURN_IF_ERROR(
+      CompleteSpec(&run, ChooseOpener(context, options.data_directory)));
   ASSIGN_OR_RETURN(auto client, context.MakeOperatorClient());
   v1::CreateRunRequest request;
   request.set_run_id(run.run_id);
@@ -74,6 +93,9 @@ void AddRunCreate(CLI::App& app, Context& context) {
   command->add_option("--tensors", options->changes.tensors_path,
                       "File with the list of tensors of an external model, "
                       "instead of the file's");
+  command->add_option("--data", options->data_directory,
+                      "A copy of the directory of [data] url, for a URL that "
+                      "this machine may not read");
   command->add_flag("--validate-only", options->validate_only,
                     "Only check the file; create nothing");
   SetAction(*command, context, CreateRun, options);

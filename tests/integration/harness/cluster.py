@@ -200,6 +200,18 @@ class Cluster:
             failpoint=failpoint, environment={"XDG_STATE_HOME": state})
         return process
 
+    def start_data_server(self, name, published, pki, arguments=()):
+        """`atoll data serve`; `name` begins with "data". Returns its URL."""
+        port_file = os.path.join(self.directory, name + ".port")
+        process = self._start(name, [
+            processes.binary(processes.CLI), "data", "serve", published,
+            "--listen=127.0.0.1:0",
+            "--tls-cert=" + os.path.join(pki, "tls.crt"),
+            "--tls-key=" + os.path.join(pki, "tls.key"),
+            "--island-ca=" + os.path.join(pki, "island-ca.crt"),
+            "--port-file=" + port_file] + list(arguments), port_file)
+        return "https://127.0.0.1:%d" % processes.read_port(process, port_file)
+
     @property
     def gate_address(self):
         return "127.0.0.1:%d" % self._ports["gate"]

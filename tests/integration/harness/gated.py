@@ -21,7 +21,7 @@ class Security:
     def issue(self, role, name, *arguments):
         path = os.path.join(self._directory, role + "-" + name)
         if not os.path.exists(path):
-            listens = role in ("coordinator", "server", "gate")
+            listens = role in ("coordinator", "server", "gate", "data")
             processes.run_cli(
                 "ca", "issue", "--dir", self.ca, "--role", role, "--id", name,
                 "--out", path, *arguments,
@@ -34,7 +34,7 @@ class Security:
 
     def flags(self, process):
         """The TLS flags of a process, for harness/cluster.py."""
-        if process.startswith("volunteer") or process == "gate":
+        if process.startswith(("volunteer", "data")) or process == "gate":
             return []
         role = {"cli": "operator", "coordinator": "coordinator"}.get(
             process, "island" if process.startswith("island") else "server")

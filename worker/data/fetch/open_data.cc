@@ -6,12 +6,14 @@
 
 #include "absl/status/status.h"
 #include "absl/strings/ascii.h"
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
 #include "absl/time/clock.h"
 #include "absl/time/time.h"
 #include "base/io/files.h"
 #include "base/io/posix_file_system.h"
+#include "base/object_store/aws_credentials.h"
 #include "base/object_store/object_url.h"
 #include "base/object_store/open_object_store.h"
 #include "base/object_store/retrier.h"
@@ -148,24 +150,33 @@ absl::StatusOr<std::unique_ptr<DataSet>> OpenLocal(
 
 }  // namespace
 
-StoreOpener MakeStoreOpener(
-    std::function<std::optional<std::string>(absl::string_view name)>
-        environment,
-    const Proxy& proxy) {
-  return [environment = std::move(environment), proxy](
-             const std::string& url, std::function<bool()> cancelled) {
+StoreOpener MakeStoreOpener(StoreAccess access) {
+  return [access = std::move(access)](const std::string& url,
+                                      std::function<bool()> cancelled)
+             -> absl::StatusOr<std::unique_ptr<ObjectStore>> {
     ObjectStoreOptions options;
-    options.environment = environment;
-    options.proxy = proxy;
+    options.environment = access.environment;
+    options.proxy = access.proxy;
     options.waiting.cancelled = std::move(cancelled);
     options.retry_budget = kRetryBudget;
+    if (absl::StartsWith(url, "https://")) {
+      options.ca_file = access.ca_file;
+      options.bearer_token = access.data_token;
+    }
+    if (absl::StartsWith(url, "s3://") && access.sign_url &&
+        !HasAwsCredentials(access.environment)) {
+      return MakeSignedStore(url, access.sign_url,
+                             [options](const std::string& signed_url) {
+                               return OpenObjectStore(signed_url, options);
+                             });
+    }
     return OpenObjectStore(url, options);
   };
 }
 
 absl::StatusOr<std::unique_ptr<ObjectStore>> OpenStoreOfUrl(
     const std::string& url, std::function<bool()> cancelled) {
-  return MakeStoreOpener(nullptr, Proxy())(url, std::move(cancelled));
+  return MakeStoreOpener(StoreAccess{})(url, std::move(cancelled));
 }
 
 absl::StatusOr<ManifestUrl> ParseManifestUrl(const std::string& url) {

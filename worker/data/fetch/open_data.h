@@ -15,6 +15,7 @@
 #include "base/host_port/proxy.h"
 #include "base/object_store/object_store.h"
 #include "worker/data/data_set.h"
+#include "worker/data/fetch/signed_store.h"
 #include "worker/data/manifest.h"
 
 namespace atl::worker {
@@ -23,13 +24,23 @@ namespace atl::worker {
 using StoreOpener = std::function<absl::StatusOr<std::unique_ptr<ObjectStore>>(
     const std::string& url, std::function<bool()> cancelled)>;
 
-// `environment` gives the value of a variable: AWS_* and HOME, for s3://.
-StoreOpener MakeStoreOpener(
-    std::function<std::optional<std::string>(absl::string_view name)>
-        environment,
-    const Proxy& proxy);
+// What opens stores of data that is not public.
+struct StoreAccess {
+  // The value of a variable: AWS_* and HOME, for s3://. Empty: nothing is set.
+  std::function<std::optional<std::string>(absl::string_view name)> environment;
+  Proxy proxy;
+  // For https://: certificates that are trusted besides the system's. Empty:
+  // none.
+  std::string ca_file;
+  // For https://: the data token, asked for when a server demands it.
+  std::function<std::string()> data_token;
+  // For s3:// if `environment` has no credentials. Empty: nobody signs.
+  SignUrl sign_url;
+};
 
-// The same without an environment, so without credentials, and without a proxy.
+StoreOpener MakeStoreOpener(StoreAccess access);
+
+// The same without any access, and without a proxy.
 absl::StatusOr<std::unique_ptr<ObjectStore>> OpenStoreOfUrl(
     const std::string& url, std::function<bool()> cancelled);
 

@@ -1,0 +1,349 @@
+#include "worker/data/serve/data_server.h"
+
+#include <fcntl.h>
+#include <linux/sockios.h>
+#include <microhttpd.h>
+#include <sys/ioctl.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <atomic>
+#include <cerrno>
+#include <cstring>
+#include <list>
+#include <optional>
+#include <thread>
+#include <utility>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/status/status.h"
+#include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
+#include "base/io/unique_fd.h"
+#include "base/obs/log.h"
+#include "base/rpc/certificates/tls.h"
+#include "base/rpc/certificates/tls_source.h"
+#include "base/rpc/tls_stream/socket.h"
+#include "base/status/status_macros.h"
+#include "base/sync/mutex.h"
+#include "base/time/clock.h"
+#include "base/time/token_bucket.h"
+
+namespace atl::worker {
+namespace {
+
+constexpr unsigned kConnectionCountMax = 256;
+constexpr unsigned kPeerConnectionCountMax = 64;
+// For a connection's request line, headers and own state.
+constexpr size_t kConnectionBytesMax = 16 << 10;
+constexpr size_t kThreadStackBytes = 512 << 10;
+constexpr size_t kPieceBytes = 64 << 10;
+// What a connection must move within the stall timeout.
+constexpr int64_t kStallBytes = 64 << 10;
+constexpr char kTlsVersions[] = "NORMAL:-VERS-ALL:+VERS-TLS1.3:+VERS-TLS1.2";
+
+struct Connection {
+  int fd = -1;
+  absl::Time window_begin;   // Of the time in which bytes must move.
+  int64_t window_bytes = 0;  // That had arrived at that time.
+  int64_t moved = 0;         // Bytes of files that went to the socket.
+  bool is_paced = false;     // It waits for our own bandwidth cap.
+};
+
+struct DaemonStop {
+  void operator()(MHD_Daemon* daemon) const { MHD_stop_daemon(daemon); }
+};
+
+// An HTTPS daemon with one certificate. A later one takes over new connections.
+struct Daemon {
+  std::shared_ptr<const rpc::TlsMaterial> material;
+  UniqueFd quiesced;  // Its listening socket, once it accepts no further ones.
+  std::unique_ptr<MHD_Daemon, DaemonStop> daemon;  // Stops first.
+};
+
+}  // namespace
+
+class DataServer::Impl {
+ public:
+  Impl(const DataServerOptions& options, std::unique_ptr<ServedFiles> files,
+       std::unique_ptr<rpc::TlsSource> tls, UniqueFd listening)
+      : options_(options),
+        files_(std::move(files)),
+        tls_(std::move(tls)),
+        listening_(std::move(listening)) {
+    if (options.bytes_per_second > 0) {
+      bucket_.emplace(options.bytes_per_second, absl::Milliseconds(100));
+    }
+  }
+
+  ~Impl() {
+    {
+      MutexLock lock(&mutex_);
+      stops_ = true;
+      wake_.SignalAll();
+    }
+    if (watcher_.joinable()) watcher_.join();
+  }
+
+  absl::Status Start() {
+    RETURN_IF_ERROR(StartDaemon(tls_->Get()));
+    watcher_ = std::thread([this] { Watch(); });
+    return absl::OkStatus();
+  }
+
+  const ServedFiles& files() const { return *files_; }
+
+  Counts counts() const {
+    return {request_count_, refused_count_, sent_bytes_};
+  }
+
+ private:
+  using Connections = std::list<Connection>;
+
+  // A file while it is sent.
+  struct Sending {
+    Impl& impl;
+    Connection& connection;
+    DataAnswer answer;
+  };
+
+  absl::Status StartDaemon(std::shared_ptr<const rpc::TlsMaterial> material) {
+    // The daemon closes its own, unless it is quiesced.
+    const int listening = ::fcntl(listening_.get(), F_DUPFD_CLOEXEC, 0);
+    Daemon made;
+    made.material = std::move(material);
+    made.daemon.reset(MHD_start_daemon(
+        MHD_USE_POLL_INTERNAL_THREAD | MHD_USE_THREAD_PER_CONNECTION |
+            MHD_USE_ITC | MHD_USE_TLS,
+        0, nullptr, nullptr, &Impl::Answer, this,          //
+        MHD_OPTION_LISTEN_SOCKET, listening,               //
+        MHD_OPTION_CONNECTION_LIMIT, kConnectionCountMax,  //
+        MHD_OPTION_PER_IP_CONNECTION_LIMIT, kPeerConnectionCountMax,
+        MHD_OPTION_CONNECTION_MEMORY_LIMIT, kConnectionBytesMax,
+        MHD_OPTION_THREAD_STACK_SIZE, kThreadStackBytes,    //
+        MHD_OPTION_NOTIFY_CONNECTION, &Impl::Notify, this,  //
+        MHD_OPTION_HTTPS_PRIORITIES, kTlsVersions,          //
+        MHD_OPTION_HTTPS_MEM_KEY, made.material->key_pem.c_str(),
+        MHD_OPTION_HTTPS_MEM_CERT, made.material->cert_pem.c_str(),
+        MHD_OPTION_END));
+    if (made.daemon == nullptr) {
+      if (listening >= 0) ::close(listening);
+      return absl::ResourceExhaustedError(
+          "the HTTPS server does not start: too few threads, files or too "
+          "little memory, or GnuTLS does not take the certificate");
+    }
+    if (!daemons_.empty()) {
+      Daemon& last = daemons_.back();
+      last.quiesced = UniqueFd(MHD_quiesce_daemon(last.daemon.get()));
+    }
+    daemons_.push_back(std::move(made));
+    return absl::OkStatus();
+  }
+
+  static void Notify(void* self, MHD_Connection* handle, void** context,
+                     MHD_ConnectionNotificationCode code) {
+    Impl& impl = *static_cast<Impl*>(self);
+    MutexLock lock(&impl.mutex_);
+    if (code == MHD_CONNECTION_NOTIFY_STARTED) {
+      const int fd =
+          MHD_get_connection_info(handle, MHD_CONNECTION_INFO_CONNECTION_FD)
+              ->connect_fd;
+      impl.connections_.push_back({fd, SystemClock().Now()});
+      *context = new Connections::iterator(--impl.connections_.end());
+    } else {
+      const std::unique_ptr<Connections::iterator> id(
+          static_cast<Connections::iterator*>(*context));
+      impl.connections_.erase(*id);
+    }
+  }
+
+  static std::string Header(MHD_Connection* handle, const char* name) {
+    const char* const value =
+        MHD_lookup_connection_value(handle, MHD_HEADER_KIND, name);
+    return value == nullptr ? "" : value;
+  }
+
+  // Is called once the headers are there. Answers before a body is read:
+  // libmicrohttpd then reads none, and closes the connection.
+  static MHD_Result Answer(void* self, MHD_Connection* handle, const char* path,
+                           const char* method, const char*, const char*,
+                           size_t*, void**) {
+    Impl& impl = *static_cast<Impl*>(self);
+    Connection& connection = **static_cast<Connections::iterator*>(
+        MHD_get_connection_info(handle, MHD_CONNECTION_INFO_SOCKET_CONTEXT)
+            ->socket_context);
+    impl.NoteRequest(connection);
+    const DataRequest request = {
+        .method = method,
+        .path = path,
+        .authorization = Header(handle, MHD_HTTP_HEADER_AUTHORIZATION),
+        .range = Header(handle, MHD_HTTP_HEADER_RANGE),
+        .if_range = Header(handle, MHD_HTTP_HEADER_IF_RANGE),
+        .if_match = Header(handle, MHD_HTTP_HEADER_IF_MATCH)};
+    DataAnswer answer = AnswerDataRequest(request, *impl.files_,
+                                          impl.options_.access, absl::Now());
+    ++(answer.file.fd.valid() ? impl.request_count_ : impl.refused_count_);
+    return impl.Send(handle, connection, std::move(answer));
+  }
+
+  // MHD_NO closes the connection.
+  MHD_Result Send(MHD_Connection* handle, Connection& connection,
+                  DataAnswer answer) {
+    const int code = answer.code;
+    const HttpHeaders headers = answer.headers;
+    MHD_Response* response = nullptr;
+    if (answer.file.fd.valid()) {
+      const auto size = static_cast<uint64_t>(answer.end - answer.begin);
+      response = MHD_create_response_from_callback(
+          size, kPieceBytes, &Impl::Read,
+          new Sending{*this, connection, std::move(answer)}, [](void* held) {
+            const std::unique_ptr<Sending> sent(static_cast<Sending*>(held));
+          });
+    } else {
+      response = MHD_create_response_from_buffer(
+          answer.text.size(), answer.text.data(), MHD_RESPMEM_MUST_COPY);
+    }
+    if (response == nullptr) return MHD_NO;
+    bool ok = true;
+    for (const auto& [name, value] : headers) {
+      ok = ok && MHD_add_response_header(response, name.c_str(),
+                                         value.c_str()) == MHD_YES;
+    }
+    ok = ok && MHD_queue_response(handle, static_cast<unsigned>(code),
+                                  response) == MHD_YES;
+    MHD_destroy_response(response);
+    return ok ? MHD_YES : MHD_NO;
+  }
+
+  static ssize_t Read(void* self, uint64_t position, char* out, size_t room) {
+    Sending& sending = *static_cast<Sending*>(self);
+    const DataAnswer& answer = sending.answer;
+    const int64_t begin = answer.begin + static_cast<int64_t>(position);
+    const size_t wanted =
+        std::min<size_t>(room, static_cast<size_t>(answer.end - begin));
+    if (!sending.impl.Pace(sending.connection, static_cast<int64_t>(wanted))) {
+      return MHD_CONTENT_READER_END_WITH_ERROR;
+    }
+    const ssize_t count = ::pread(answer.file.fd.get(), out, wanted, begin);
+    if (count <= 0) {
+      LOG(WARNING) << "cannot read a file that is served, at byte " << begin
+                   << ": "
+                   << (count < 0 ? std::strerror(errno) : "it is shorter");
+      return MHD_CONTENT_READER_END_WITH_ERROR;
+    }
+    sending.impl.NoteMoved(sending.connection, count);
+    return count;
+  }
+
+  void NoteRequest(Connection& connection) {
+    MutexLock lock(&mutex_);
+    connection.window_begin = SystemClock().Now();
+  }
+
+  void NoteMoved(Connection& connection, int64_t bytes) {
+    sent_bytes_ += bytes;
+    MutexLock lock(&mutex_);
+    connection.moved += bytes;
+  }
+
+  // Waits until `bytes` may be sent. False: the server stops.
+  bool Pace(Connection& connection, int64_t bytes) {
+    MutexLock lock(&mutex_);
+    if (!bucket_.has_value()) return !stops_;
+    const absl::Time due = bucket_->Take(bytes, SystemClock().Now());
+    connection.is_paced = true;
+    while (!stops_) {
+      const absl::Duration left = due - SystemClock().Now();
+      if (left <= absl::ZeroDuration()) break;
+      wake_.WaitWithTimeout(&mutex_, left);
+    }
+    connection.is_paced = false;
+    return !stops_;
+  }
+
+  // Closes connections that are too slow; takes new certificates.
+  void Watch() {
+    while (true) {
+      {
+        MutexLock lock(&mutex_);
+        if (!stops_) wake_.WaitWithTimeout(&mutex_, options_.watch_period);
+        if (stops_) return;
+        for (Connection& connection : connections_) CutIfStalled(connection);
+      }
+      while (daemons_.size() > 1 && IsIdle(daemons_.front())) {
+        daemons_.pop_front();
+      }
+      std::shared_ptr<const rpc::TlsMaterial> material = tls_->Get();
+      if (material == daemons_.back().material) continue;
+      const absl::Status started = StartDaemon(std::move(material));
+      if (!started.ok()) LOG(WARNING) << started.message();
+    }
+  }
+
+  void CutIfStalled(Connection& connection)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
+    const absl::Time now = SystemClock().Now();
+    int unsent = 0;
+    if (::ioctl(connection.fd, SIOCOUTQ, &unsent) != 0) unsent = 0;
+    const int64_t arrived = connection.moved - unsent;
+    if (connection.is_paced ||
+        arrived - connection.window_bytes >= kStallBytes) {
+      connection.window_begin = now;
+      connection.window_bytes = arrived;
+    } else if (now - connection.window_begin >= options_.stall_timeout) {
+      ::shutdown(connection.fd, SHUT_RDWR);  // Its thread then closes it.
+    }
+  }
+
+  static bool IsIdle(const Daemon& daemon) {
+    const MHD_DaemonInfo* const info = MHD_get_daemon_info(
+        daemon.daemon.get(), MHD_DAEMON_INFO_CURRENT_CONNECTIONS);
+    return info == nullptr || info->num_connections == 0;
+  }
+
+  const DataServerOptions options_;
+  const std::unique_ptr<ServedFiles> files_;
+  const std::unique_ptr<rpc::TlsSource> tls_;
+  const UniqueFd listening_;
+  std::atomic<int64_t> request_count_ = 0;
+  std::atomic<int64_t> refused_count_ = 0;
+  std::atomic<int64_t> sent_bytes_ = 0;
+
+  Mutex mutex_;
+  CondVar wake_;
+  bool stops_ ABSL_GUARDED_BY(mutex_) = false;
+  Connections connections_ ABSL_GUARDED_BY(mutex_);
+  std::optional<TokenBucket> bucket_ ABSL_GUARDED_BY(mutex_);
+
+  // Of the constructor's thread, then of the watcher, then of the destructor's.
+  // Last members: their threads use the others.
+  std::list<Daemon> daemons_;
+  std::thread watcher_;
+};
+
+DataServer::DataServer() = default;
+DataServer::~DataServer() = default;
+
+const ServedFiles& DataServer::files() const { return impl_->files(); }
+DataServer::Counts DataServer::counts() const { return impl_->counts(); }
+
+absl::StatusOr<std::unique_ptr<DataServer>> DataServer::Start(
+    const DataServerOptions& options) {
+  ASSIGN_OR_RETURN(std::unique_ptr<ServedFiles> files,
+                   ServedFiles::Open(options.directory));
+  // The third file, which TLS always has, is not needed here.
+  ASSIGN_OR_RETURN(std::unique_ptr<rpc::TlsSource> tls,
+                   rpc::TlsSource::Open(
+                       {options.cert_path, options.key_path, options.cert_path},
+                       rpc::KeyUse::kServer, "the data server"));
+  ASSIGN_OR_RETURN(UniqueFd listening, rpc::Listen(options.listen));
+  auto server = std::unique_ptr<DataServer>(new DataServer);
+  ASSIGN_OR_RETURN(server->address_, rpc::LocalAddress(listening.get()));
+  server->impl_ = std::make_unique<Impl>(options, std::move(files),
+                                         std::move(tls), std::move(listening));
+  RETURN_IF_ERROR(server->impl_->Start());
+  return server;
+}
+
+}  // namespace atl::worker
