@@ -90,12 +90,12 @@ class ProxyTest(gated.GatedTest):
     def test_a_refusal_names_proxy_answer_and_target(self):
         proxy = self.start_far("me:hidden")
         self.create_run()
-        wrong = "http://me:wrong@" + proxy.address
+        wrong = "http://me:hunter2@" + proxy.address
         done = self.join(self.far_token(), "--proxy", wrong)
         self.assertNotEqual(done.returncode, 0)
         self.assertIn("the proxy %s answered 407 to CONNECT gate.invalid:443" %
                       proxy.address, done.stderr)
-        self.assertNotIn("wrong", done.stderr)
+        self.assertNotIn("hunter2", done.stderr)
         # The coordinator's name is one that the proxy does not know.
         done = processes.run_cli(
             "run", "list", "--coordinator", "elsewhere.invalid:443",
@@ -122,7 +122,7 @@ class ProxyTest(gated.GatedTest):
         self.assertFalse(listed("5s", HTTPS_PROXY=proxy.url,
                                 NO_PROXY="invalid"))
         self.assertTrue(listed(ATOLL_PROXY=proxy.url, NO_PROXY="invalid"))
-        self.assertEqual(proxy.counts, {_HOSTS["coordinator"]: 3})
+        self.assertEqual(list(proxy.counts), [_HOSTS["coordinator"]])
 
     def test_a_server_reaches_the_coordinator_through_it(self):
         proxy = self.start_far()
