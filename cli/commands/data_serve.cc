@@ -1,5 +1,6 @@
 #include <future>
 #include <memory>
+#include <stop_token>
 #include <string>
 
 #include "absl/strings/str_cat.h"

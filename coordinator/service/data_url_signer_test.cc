@@ -32,15 +32,15 @@ class DataUrlSignerTest : public ::testing::Test {
   // The answer of a signer with the variables as they are now.
   absl::StatusOr<v1::SignDataUrlsResponse> Sign(
       const std::string& manifest_url, std::vector<std::string> paths) {
+    Notification done;
+    absl::StatusOr<v1::SignDataUrlsResponse> answer;
     const auto signer = MakeDataUrlSigner(
-        [variables = variables_](
-            absl::string_view name) -> std::optional<std::string> {
+        [variables =
+             variables_](absl::string_view name) -> std::optional<std::string> {
           const auto found = variables.find(std::string(name));
           if (found == variables.end()) return std::nullopt;
           return found->second;
         });
-    Notification done;
-    absl::StatusOr<v1::SignDataUrlsResponse> answer;
     signer->Sign(manifest_url, std::move(paths),
                  [&](absl::StatusOr<v1::SignDataUrlsResponse> made) {
                    answer = std::move(made);

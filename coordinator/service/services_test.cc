@@ -31,6 +31,19 @@
 namespace atl::coordinator {
 namespace {
 
+// Signs by appending.
+class FakeSigner : public DataUrlSigner {
+ public:
+  void Sign(const std::string& manifest_url, std::vector<std::string> paths,
+            Done done) override {
+    v1::SignDataUrlsResponse response;
+    for (const std::string& path : paths) {
+      response.add_urls()->set_url("signed:" + path);
+    }
+    done(response);
+  }
+};
+
 // One life of a coordinator on a store.
 struct Life {
   explicit Life(Store& store, const SnapshotPolicy& snapshots = {}) {
@@ -42,7 +55,7 @@ struct Life {
     loop = *EventLoop::Start(spec);
     run_service = MakeRunService(*loop);
     state_service = MakeTrainingStateService(*loop);
-    island_service = MakeIslandService(*loop);
+    island_service = MakeIslandService(*loop, &signer);
     server_service = MakeServerService(*loop);
     rpc::RpcServer::Spec server_spec;
     server_spec.services = {run_service.get(), state_service.get(),
@@ -60,6 +73,7 @@ struct Life {
     server->Stop();
   }
 
+  FakeSigner signer;
   std::unique_ptr<EventLoop> loop;
   std::unique_ptr<grpc::Service> run_service;
   std::unique_ptr<grpc::Service> state_service;
@@ -301,6 +315,29 @@ class ServicesTest : public testing::Test {
   // Refused contributions of another run_epoch in every report.
   int refused_elsewhere_count_ = 0;
 };
+
+TEST_F(ServicesTest, SignsUrlsOfARunsDataOnly) {
+  ASSERT_TRUE(CreateRun().ok());
+  const auto sign = [this](const std::string& run_id,
+                           const std::vector<std::string>& paths,
+                           v1::SignDataUrlsResponse& response) {
+    v1::SignDataUrlsRequest request;
+    request.set_run_id(run_id);
+    for (const std::string& path : paths) request.add_paths(path);
+    grpc::ClientContext context;
+    return rpc::FromGrpc(
+               life_->islands->SignDataUrls(&context, request, &response))
+        .code();
+  };
+  v1::SignDataUrlsResponse response;
+  EXPECT_EQ(sign("run", {"a", "b/c"}, response), absl::StatusCode::kOk);
+  ASSERT_EQ(response.urls_size(), 2);
+  EXPECT_EQ(response.urls(1).url(), "signed:b/c");
+  EXPECT_EQ(sign("other", {"a"}, response), absl::StatusCode::kNotFound);
+  EXPECT_EQ(sign("run", {"../a"}, response),
+            absl::StatusCode::kInvalidArgument);
+  EXPECT_EQ(sign("run", {}, response), absl::StatusCode::kInvalidArgument);
+}
 
 TEST_F(ServicesTest, DrivesARunToItsEndAndTellsWhatItDid) {
   RunAll();

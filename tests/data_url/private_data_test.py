@@ -32,13 +32,13 @@ class PrivateDataTest(gated.GatedTest):
                           check=0)
         self.pki = self.security.issue("data", "d0")
 
-    def create(self, url):
+    def create(self, url, *changes):
         """A run whose URL the operator's machine cannot read."""
         values = self.run_values({"data": {
             "path": None, "validation_fraction": None, "seed": None,
             "order": "by_file", "url": url + "/manifest.json",
             "data_shard_count": 1},
-            "schedule": {"island_count_min": 1, "min_quorum": 1}})
+            "schedule": {"island_count_min": 1, "min_quorum": 1}}, *changes)
         path = self.cluster.write_run_file(values)
         self.cluster.run_cli("run", "create", path, "--run-id", "run",
                              "--data", self.published, check=0)
@@ -87,6 +87,7 @@ class PrivateDataTest(gated.GatedTest):
         other = cluster.start_data_server("data-1", self.published, self.pki,
                                           ["--run=" + "0" * 32])
         self.assertEqual(self.get(other + "/manifest.json", token), 403)
+        cluster.may_end("data-1")
         self.assertEqual(cluster.processes["data-1"].stop(), 0)
         self.assertIn("refused", cluster.processes["data-1"].tail())
 
@@ -94,7 +95,7 @@ class PrivateDataTest(gated.GatedTest):
         cluster = self.cluster
         self.start(gate=["--certificate-s=6"])
         url = cluster.start_data_server("data-0", self.published, self.pki)
-        self.create(url)
+        self.create(url, {"schedule": {"round_count": 1000000}})
         cluster.start_volunteer("volunteer-0", self.token())
         cluster.wait_commits(1)
         first = self.data_token("volunteer-0")

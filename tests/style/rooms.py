@@ -141,8 +141,9 @@ def refusal(path, included, quoted):
       r'worker/(engine|collective)/', path):
     return 'devices are used by worker/engine and worker/collective alone'
   if included == 'microhttpd.h' and not re.match(
-      r'(base/metrics|base/object_store/testing|tests)/', path):
-    return 'base/metrics alone serves HTTP'
+      r'(base/metrics|base/object_store/testing|worker/data/serve|tests)/',
+      path):
+    return 'base/metrics and worker/data/serve alone serve HTTP'
   if included.startswith('curl/') and not re.match(
       r'(base/object_store|cli|tests)/', path):
     return 'base/object_store and the command line alone call over HTTP'

@@ -83,6 +83,8 @@ class IncludesTest(unittest.TestCase):
       self.refuses(path, metrics)
     self.allows('base/metrics/metrics_listener.cc', '<microhttpd.h>')
     self.allows('base/object_store/testing/server.cc', '<microhttpd.h>')
+    self.allows('worker/data/serve/data_server.cc', '<microhttpd.h>')
+    self.refuses('worker/data/fetch/open_data.cc', '<microhttpd.h>')
     self.refuses('base/object_store/http.cc', '<microhttpd.h>')
     self.refuses('base/rpc/listener.cc', '<microhttpd.h>')
     self.refuses('coordinator/core/round.cc', '<microhttpd.h>')

@@ -195,11 +195,13 @@ class DataServer::Impl {
     MHD_Response* response = nullptr;
     if (answer.file.fd.valid()) {
       const auto size = static_cast<uint64_t>(answer.end - answer.begin);
+      auto sending = std::make_unique<Sending>(
+          Sending{*this, connection, std::move(answer)});
       response = MHD_create_response_from_callback(
-          size, kPieceBytes, &Impl::Read,
-          new Sending{*this, connection, std::move(answer)}, [](void* held) {
+          size, kPieceBytes, &Impl::Read, sending.get(), [](void* held) {
             const std::unique_ptr<Sending> sent(static_cast<Sending*>(held));
           });
+      if (response != nullptr) (void)sending.release();
     } else {
       response = MHD_create_response_from_buffer(
           answer.text.size(), answer.text.data(), MHD_RESPMEM_MUST_COPY);

@@ -58,7 +58,9 @@ absl::StatusOr<ServedFile> ServedFiles::Find(absl::string_view path) const {
   ServedFile file;
   ASSIGN_OR_RETURN(file.fd, OpenBelow(path));
   struct stat found;
-  if (::fstat(file.fd.get(), &found) != 0) return ErrnoToStatus(errno, path);
+  if (::fstat(file.fd.get(), &found) != 0) {
+    return ErrnoToStatus(errno, std::string(path));
+  }
   if (!S_ISREG(found.st_mode) || found.st_size != known->second.size_bytes) {
     return absl::DataLossError(absl::StrCat(
         directory_, "/", path,
