@@ -61,6 +61,7 @@ class Maker:
                 mode=0o755, source=self.stripped[name], package=package.name)
         package.contents["usr/share/doc/%s/copyright" % package.name] = (
             deb.file("copyright", package.name))
+        libraries = self.libraries(package.programs)
         needed = deb.depends([self.sources[n] for n in package.programs],
                              self.arguments.node_library, self.scratch)
         if package.scripts:
@@ -69,8 +70,7 @@ class Maker:
         name = "%s_%s_%s.deb" % (package.name, self.version, architecture)
         deb.write(package, self.version, architecture, needed,
                   self.arguments.epoch, self.scratch, self.path(name))
-        self.write_listing(name, package.name,
-                           self.libraries(package.programs), package.contents)
+        self.write_listing(name, package.name, libraries, package.contents)
 
     def write_tarball(self):
         folder = "atoll-%s-linux-x86_64" % self.version

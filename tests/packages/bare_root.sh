@@ -14,13 +14,17 @@
 set -euo pipefail
 
 tree=$(realpath "$(dirname "${BASH_SOURCE[0]}")/../..")
-# The control group of the systemd that is started here.
-cgroup=$(findmnt --noheadings --first-only --types cgroup2 --output TARGET)
-cgroup+=/atoll-bare-root
+# control_group SCRATCH: that of the systemd that is started here.
+control_group() {
+  local mount
+  mount=$(findmnt --noheadings --first-only --types cgroup2 --output TARGET)
+  echo "$mount/atoll-$(basename "$1")"
+}
 
 if [[ -z ${ATOLL_BARE_ROOT:-} ]]; then
   [[ $# -ge 1 ]] || { sed -n '6,10s/^# \{0,1\}//p' "$0" >&2; exit 2; }
   scratch=$(mktemp -d)
+  cgroup=$(control_group "$scratch")
   clean() {
     rm -rf --one-file-system "$scratch"
     [[ ! -d $cgroup ]] || find "$cgroup" -depth -type d -exec rmdir {} +
@@ -34,6 +38,7 @@ fi
 
 packages=$(realpath "$1")
 scratch=$ATOLL_BARE_ROOT
+cgroup=$(control_group "$scratch")
 root=
 check() { echo "ok: $*"; }
 fail() { echo "FAILED: $*" >&2; exit 1; }
