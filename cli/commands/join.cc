@@ -298,7 +298,10 @@ absl::StatusOr<std::unique_ptr<Volunteer>> MakeVolunteer(
   VolunteerOptions volunteer;
   volunteer.run_id = options.run_id;
   volunteer.island_id = options.island_id;
-  volunteer.directory = options.work_directory;
+  // The processes of an island may share a directory.
+  if (options.place.process_index == 0) {
+    volunteer.directory = options.work_directory;
+  }
   volunteer.limits = std::move(limits);
   // The processes of an island leave together, or not at all.
   if (options.place.process_count > 1) {

@@ -37,7 +37,8 @@ std::string StateText(const Json& data, absl::TimeZone zone) {
 
 worker::ContributionTally TallyOf(const Json& data) {
   worker::ContributionTally tally;
-  const Json counts = data.value("contributions", Json::object());
+  const auto found = data.find("contributions");
+  const Json counts = found != data.end() ? *found : Json::object();
   tally.merged_count = NumberOf(counts, "merged");
   tally.late_count = NumberOf(counts, "late");
   tally.stale_count = NumberOf(counts, "stale");

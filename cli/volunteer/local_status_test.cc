@@ -67,6 +67,7 @@ TEST(LocalStatusTest, TheKeysOfTheDataAreStable) {
 
 TEST(LocalStatusTest, AnAnswerOfAnotherVersionIsShownAsFarAsItGoes) {
   EXPECT_FALSE(StatusText(Json::object(), absl::UTCTimeZone()).empty());
+  EXPECT_FALSE(StatusText(Json(7), absl::UTCTimeZone()).empty());
   EXPECT_FALSE(
       StatusText(
           {{"state", 7}, {"until", 1}, {"contributions", {{"late", "x"}}}},

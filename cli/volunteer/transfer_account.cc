@@ -15,6 +15,7 @@ constexpr char kFile[] = "transfer.json";
 absl::StatusOr<TransferAccount> TransferAccount::Open(
     const std::string& directory, absl::TimeZone zone) {
   TransferAccount account(directory, zone);
+  if (directory.empty()) return account;
   const absl::StatusOr<std::string> text = ReadFileIn(directory, kFile);
   if (absl::IsNotFound(text.status())) return account;
   RETURN_IF_ERROR(text.status());
@@ -46,7 +47,7 @@ void TransferAccount::Add(int64_t byte_count, absl::Time now) {
 }
 
 absl::Status TransferAccount::Save() {
-  if (!changed_) return absl::OkStatus();
+  if (!changed_ || directory_.empty()) return absl::OkStatus();
   const nlohmann::json json = {{"day", absl::FormatCivilTime(day_)},
                                {"bytes", byte_count_}};
   RETURN_IF_ERROR(MakePrivateDirectory(directory_));

@@ -19,7 +19,8 @@ namespace atl::cli {
 
 class TransferAccount {
  public:
-  // Reads DIRECTORY/transfer.json, if it is there. Errors as ReadFileIn.
+  // Reads DIRECTORY/transfer.json, if it is there. `directory` empty: counts
+  // without a file. Errors as ReadFileIn.
   // DATA_LOSS: the file is damaged.
   static absl::StatusOr<TransferAccount> Open(const std::string& directory,
                                               absl::TimeZone zone);
