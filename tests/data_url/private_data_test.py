@@ -41,7 +41,7 @@ class PrivateDataTest(gated.GatedTest):
             "schedule": {"island_count_min": 1, "min_quorum": 1}}, *changes)
         path = self.cluster.write_run_file(values)
         self.cluster.run_cli("run", "create", path, "--run-id", "run",
-                             "--data", self.published, check=0)
+                             "--data-copy", self.published, check=0)
 
     def get(self, url, token=None):
         """The status of a GET."""

@@ -93,7 +93,7 @@ void AddRunCreate(CLI::App& app, Context& context) {
   command->add_option("--tensors", options->changes.tensors_path,
                       "File with the list of tensors of an external model, "
                       "instead of the file's");
-  command->add_option("--data", options->data_directory,
+  command->add_option("--data-copy", options->data_directory,
                       "A copy of the directory of [data] url, for a URL that "
                       "this machine may not read");
   command->add_flag("--validate-only", options->validate_only,
