@@ -205,7 +205,9 @@ void Volunteer::Look() {
   MutexLock looking(&look_mutex_);
   const absl::Time now = options_.now();
   account_.Add(moved_bytes_.exchange(0), now);
-  if (now >= save_time_ + kSavePeriod || now < save_time_) {
+  const int64_t bytes_max = options_.limits.daily_transfer_bytes;
+  const bool is_used_up = bytes_max > 0 && account_.byte_count() >= bytes_max;
+  if (is_used_up || now >= save_time_ + kSavePeriod || now < save_time_) {
     save_time_ = now;
     const absl::Status saved = account_.Save();
     if (!saved.ok()) {

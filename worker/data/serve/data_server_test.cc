@@ -126,8 +126,9 @@ TEST_F(DataServerTest, ANewCertificateIsTakenWithoutARestart) {
   std::filesystem::create_directories(other);
   rpc::TestAuthority other_authority(other);
   const rpc::TlsFiles next = other_authority.Issue("atoll:data:d");
-  rpc::ReplaceTlsFiles(next, tls_);
   // Its CA is new too: only the new certificate passes.
+  std::filesystem::rename(next.ca, tls_.ca);
+  rpc::ReplaceTlsFiles(next, tls_);
   const absl::Time deadline = SystemClock().Now() + absl::Seconds(60);
   absl::StatusOr<std::string> read = Read(*Open(), "a.bin");
   while (!read.ok() && SystemClock().Now() < deadline) {
