@@ -22,6 +22,7 @@
 #include "CLI/Formatter.hpp"
 #include "absl/cleanup/cleanup.h"
 #include "absl/status/status.h"
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/time/time.h"
 #include "base/failpoint/failpoint.h"
@@ -116,6 +117,10 @@ absl::Status Serve(const Flags& flags, StopSignals& signals) {
 
   const std::unique_ptr<DataUrlSigner> signer =
       MakeDataUrlSigner([](absl::string_view name) {
+        // Keys in somebody's home are not meant for the islands of a run.
+        if (!absl::StartsWith(name, "AWS_")) {
+          return std::optional<std::string>();
+        }
         const char* const value = std::getenv(std::string(name).c_str());
         return value == nullptr ? std::nullopt
                                 : std::make_optional<std::string>(value);
@@ -142,6 +147,7 @@ absl::Status Serve(const Flags& flags, StopSignals& signals) {
   }
   health.SetStopping();
   loop->Stop();
+  signer->Stop();
   listeners->Stop();
   return absl::OkStatus();
 }

@@ -49,11 +49,16 @@ bool HaveSamePrefix(const std::string& a, const std::string& b, int bit_count) {
 bool IsListed(absl::string_view entry, const std::string& host) {
   std::string name = absl::AsciiStrToLower(absl::StripAsciiWhitespace(entry));
   if (name.empty()) return false;
+  if (const absl::StatusOr<HostPort> address = ParseHostPort(name);
+      address.ok() && !absl::StrContains(name, '/')) {
+    name = address->host;
+  }
   if (name == "*" || name == host) return true;
   if (const auto ip = ParseIp(host)) {
     const std::pair<std::string, std::string> parts =
         absl::StrSplit(name, absl::MaxSplits('/', 1));
     const auto network = ParseIp(parts.first);
+    if (network.has_value() && parts.second.empty()) return *network == *ip;
     int bit_count = 0;
     return network.has_value() && absl::SimpleAtoi(parts.second, &bit_count) &&
            HaveSamePrefix(*ip, *network, bit_count);

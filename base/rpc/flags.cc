@@ -25,6 +25,7 @@ void AddProxyFlag(CLI::App& app, Proxy& proxy) {
          },
          "http://[USER:PASSWORD@]HOST:PORT of a proxy that knows CONNECT, "
          "through which it dials all but loopback")
+      ->envname("ATOLL_PROXY")
       ->check([](const std::string& url) {
         return std::string(ParseProxy(url).status().message());
       });

@@ -74,6 +74,11 @@ absl::Status Serve(Context& context, const ServeOptions& options) {
                    " on ", JoinHostPort(address.host, address.port),
                    "; run file: [data] url = \"https://HOST:", address.port,
                    "/manifest.json\", order = \"by_file\""));
+  if (options.server.access.run_uids.empty()) {
+    context.output().Message(
+        "every island that is enrolled in any run of this cluster may read it; "
+        "--run RUN_UID names the runs that may");
+  }
   WaitForStop(interrupt.first());
   const worker::DataServer::Counts counts = server->counts();
   Json data;
@@ -97,15 +102,14 @@ void AddDataServe(CLI::App& app, Context& context) {
       "DIR is a directory of `atoll data publish`. Islands that joined with a\n"
       "join string read it: their enrolment has a token. Others read nothing.\n"
       "The certificate is of a public CA, or of `atoll ca issue --role data`.\n"
-      "`atoll run create --data DIR` makes a run whose URL this machine may "
-      "not\n"
-      "read. Ctrl-C or SIGTERM ends it.\n"
+      "`atoll run create --data-copy DIR` makes a run whose URL this machine\n"
+      "may not read. Ctrl-C or SIGTERM ends it.\n"
       "Example:\n"
       "  atoll ca issue --dir ca --role data --id d0 --host d.example.org \\\n"
       "    --out d0\n"
       "  atoll data serve tokens --listen 0.0.0.0:443 --tls-cert d0/tls.crt "
       "\\\n"
-      "    --tls-key d0/tls.key --island-ca d0/island-ca.crt");
+      "    --tls-key d0/tls.key --island-ca d0/island-ca.crt --run RUN_UID");
   auto options = std::make_shared<ServeOptions>();
   worker::DataServerOptions& server = options->server;
   command->add_option("dir", server.directory, "Directory with a manifest.json")

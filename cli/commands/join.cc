@@ -219,7 +219,10 @@ worker::StoreOpener MakeOpener(const Context& context,
           const std::string& path) {
         return coordinator::SignDataUrl(address, channel, run_id, path);
       };
-  return MakeStoreOpener(context.environment, std::move(access));
+  Environment environment = context.environment;
+  // A volunteer's own keys in ~/.aws are not meant for the run's bucket.
+  if (enrolment.has_value()) environment.erase("HOME");
+  return MakeStoreOpener(environment, std::move(access));
 }
 
 bool RunHasEnded(const absl::StatusOr<worker::IslandProgress>& end,

@@ -1,6 +1,8 @@
 #include "cli/commands/join_service.h"
 
 #include <filesystem>
+#include <set>
+#include <string>
 #include <utility>
 #include <vector>
 
@@ -15,6 +17,14 @@
 
 namespace atl::cli {
 namespace {
+
+// Of the environment, besides ATOLL_*. Secrets of clouds are not kept.
+const std::set<std::string>& KeptVariables() {
+  static const auto* const kNames = new std::set<std::string>{
+      "XDG_STATE_HOME", "XDG_CONFIG_HOME", "HTTPS_PROXY",
+      "https_proxy",    "NO_PROXY",        "no_proxy"};
+  return *kNames;
+}
 
 std::string Find(const Environment& environment, const std::string& name) {
   const auto found = environment.find(name);
@@ -66,7 +76,7 @@ absl::Status InstallService(Context& context, const CLI::App& command,
   }
   unit.working_directory = Absolute(".");
   for (const auto& [name, value] : context.environment) {
-    if (name == "XDG_STATE_HOME" || absl::StartsWith(name, "ATOLL_")) {
+    if (KeptVariables().contains(name) || absl::StartsWith(name, "ATOLL_")) {
       unit.environment.push_back(absl::StrCat(name, "=", value));
     }
   }
@@ -75,8 +85,16 @@ absl::Status InstallService(Context& context, const CLI::App& command,
       Absolute(context.state_directory),
       Absolute(cache.empty() ? DefaultDataCache(context.state_directory)
                              : cache)};
+  std::string trainer = ValueOf(command, "--trainer");
+  if (!trainer.empty()) {
+    // The island makes the socket, unix:PATH.
+    trainer = std::filesystem::path(
+                  Absolute(trainer.substr(trainer.find(':') + 1)))
+                  .parent_path()
+                  .string();
+  }
   for (const std::string& path :
-       {request.work_directory, ValueOf(command, "--optimizer-dir")}) {
+       {request.work_directory, ValueOf(command, "--optimizer-dir"), trainer}) {
     if (!path.empty()) unit.writable_directories.push_back(Absolute(path));
   }
   unit.nice = request.nice;

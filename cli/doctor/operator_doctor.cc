@@ -12,6 +12,7 @@
 #include "base/rpc/tls_stream/http_proxy.h"
 #include "base/rpc/tls_stream/socket.h"
 #include "base/rpc/tls_stream/tls_stream.h"
+#include "base/status/status_macros.h"
 #include "base/time/clock.h"
 #include "base/time/proto_time.h"
 #include "coordinator/client/gate_client.h"
@@ -102,7 +103,12 @@ void OperatorDoctor::Run() {
   checks_.Add(JudgeClocks(all));
   checks_.Add(JudgeVersions(all, kProgramVersion));
   checks_.Add(JudgeDisks(servers));
-  checks_.Add(JudgeRuns(ListRuns()));
+  int64_t unseen_count = 0;
+  const absl::StatusOr<std::vector<v1::GetRunStateResponse>> runs =
+      ListRuns(unseen_count);
+  checks_.Add(runs.ok() ? JudgeRuns(*runs, unseen_count)
+                        : Failed("runs", runs.status().message(),
+                                 "Look at the coordinator's log."));
 }
 
 void OperatorDoctor::Look(ServiceFacts& service) const {
@@ -142,6 +148,7 @@ void OperatorDoctor::LookAtGate(const std::string& pin,
   coordinator::GateClientOptions options;
   options.address = gate.address;
   options.pin = pin;
+  options.proxy = spec_.security.proxy;
   options.stop_fd = spec_.stop_fd;
   options.timeout = Within(kLookMax) - SystemClock().Now();
   const auto client = coordinator::GateClient::Make(options);
@@ -156,25 +163,29 @@ void OperatorDoctor::LookAtGate(const std::string& pin,
   }
 }
 
-std::vector<v1::GetRunStateResponse> OperatorDoctor::ListRuns() const {
+absl::StatusOr<std::vector<v1::GetRunStateResponse>> OperatorDoctor::ListRuns(
+    int64_t& unseen_count) const {
   std::vector<v1::GetRunStateResponse> states;
   v1::ListRunsRequest request;
   do {
-    const auto page = spec_.client->ListRuns(request);
-    if (!page.ok()) break;
-    for (const v1::Run& run : page->runs()) {
+    ASSIGN_OR_RETURN(const v1::ListRunsResponse page,
+                     spec_.client->ListRuns(request));
+    for (const v1::Run& run : page.runs()) {
       const bool has_ended = run.state() == v1::RUN_STATE_COMPLETED ||
                              run.state() == v1::RUN_STATE_CANCELLED;
-      if (has_ended || states.size() == kRunsMax ||
-          SystemClock().Now() > deadline_) {
+      if (has_ended) continue;
+      ++unseen_count;
+      if (states.size() == kRunsMax || SystemClock().Now() > deadline_) {
         continue;
       }
       v1::GetRunStateRequest of_run;
       of_run.set_run_id(run.run_id());
       const auto state = spec_.client->GetRunState(of_run);
-      if (state.ok()) states.push_back(*state);
+      if (!state.ok()) continue;
+      states.push_back(*state);
+      --unseen_count;
     }
-    request.set_page_token(page->next_page_token());
+    request.set_page_token(page.next_page_token());
   } while (!request.page_token().empty() && !spec_.stopped());
   return states;
 }

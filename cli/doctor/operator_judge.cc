@@ -173,8 +173,13 @@ Check JudgeDisks(const std::vector<ServiceFacts>& servers) {
       "ended runs.");
 }
 
-Check JudgeRuns(const std::vector<v1::GetRunStateResponse>& runs) {
+Check JudgeRuns(const std::vector<v1::GetRunStateResponse>& runs,
+                int64_t unseen_count) {
   Findings findings;
+  if (unseen_count > 0) {
+    findings.Add(CheckResult::kWarn,
+                 absl::StrCat(unseen_count, " runs were not looked at"));
+  }
   for (const v1::GetRunStateResponse& state : runs) {
     const v1::Run& run = state.run();
     if (HasEnded(run.state())) continue;

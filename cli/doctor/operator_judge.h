@@ -51,6 +51,7 @@ Check JudgeDisks(const std::vector<ServiceFacts>& servers);
 
 // FAILED: a run or a shard has a fault. WARN: a run that has not ended does not
 // go on, or a shard is blocked.
-Check JudgeRuns(const std::vector<v1::GetRunStateResponse>& runs);
+Check JudgeRuns(const std::vector<v1::GetRunStateResponse>& runs,
+                int64_t unseen_count);
 
 }  // namespace atl::cli

@@ -121,16 +121,16 @@ v1::GetRunStateResponse MakeRun(v1::RunState state) {
 }
 
 TEST(OperatorJudgeTest, ARunThatDoesNotGoOnSaysWhy) {
-  EXPECT_EQ(JudgeRuns({MakeRun(v1::RUN_STATE_ACTIVE)}),
+  EXPECT_EQ(JudgeRuns({MakeRun(v1::RUN_STATE_ACTIVE)}, 0),
             Passed("runs", "1, none is blocked"));
   v1::GetRunStateResponse run = MakeRun(v1::RUN_STATE_PAUSED);
   run.mutable_run()->set_state_reason("an operator paused it");
-  EXPECT_THAT(JudgeRuns({run}).message, HasSubstr("PAUSED: an operator"));
-  EXPECT_EQ(JudgeRuns({run}).result, CheckResult::kWarn);
+  EXPECT_THAT(JudgeRuns({run}, 0).message, HasSubstr("PAUSED: an operator"));
+  EXPECT_EQ(JudgeRuns({run}, 0).result, CheckResult::kWarn);
   run.mutable_run()->mutable_fault()->set_code("LOG_BEHIND");
-  EXPECT_EQ(JudgeRuns({run}).result, CheckResult::kFailed);
+  EXPECT_EQ(JudgeRuns({run}, 0).result, CheckResult::kFailed);
   run.mutable_run()->set_state(v1::RUN_STATE_COMPLETED);
-  EXPECT_EQ(JudgeRuns({run}).result, CheckResult::kPassed);
+  EXPECT_EQ(JudgeRuns({run}, 0).result, CheckResult::kPassed);
 }
 
 TEST(OperatorJudgeTest, AShardThatIsBlockedIsARemarkAndAStoppedOneFails) {
@@ -138,10 +138,10 @@ TEST(OperatorJudgeTest, AShardThatIsBlockedIsARemarkAndAStoppedOneFails) {
   v1::ServerState& server = *run.add_servers();
   server.mutable_placement()->set_server_id("s0");
   server.set_blocked_reason("the disk is full");
-  EXPECT_EQ(JudgeRuns({run}).result, CheckResult::kWarn);
-  EXPECT_THAT(JudgeRuns({run}).message, HasSubstr("server s0: the disk"));
+  EXPECT_EQ(JudgeRuns({run}, 0).result, CheckResult::kWarn);
+  EXPECT_THAT(JudgeRuns({run}, 0).message, HasSubstr("server s0: the disk"));
   server.set_fault("DATA_LOSS");
-  EXPECT_EQ(JudgeRuns({run}).result, CheckResult::kFailed);
+  EXPECT_EQ(JudgeRuns({run}, 0).result, CheckResult::kFailed);
 }
 
 TEST(OperatorJudgeTest, NamesThreeAndCountsTheRest) {

@@ -79,7 +79,7 @@ absl::StatusOr<std::vector<DailyWindow>> ParseHours(absl::string_view text) {
       return UsageError(
           absl::StrCat("\"", part, "\" is not a part of a day"),
           "Give begin and end in local time: --hours 22:00-07:00; several are "
-          "separated by commas.");
+          "separated by commas. Without --hours it trains all day.");
     }
     hours.push_back(window);
   }

@@ -77,16 +77,21 @@ std::optional<int64_t> CountInputInterrupts(const std::string& text) {
 
 absl::Time MachineFacts::LastTouch(absl::Time now) {
   absl::Time last = absl::InfinitePast();
+  const auto consider = [&](const std::string& terminal) {
+    const absl::Time touched = AccessTime(terminal);
+    // One in the future is of a clock that was wrong, for example at the boot.
+    if (touched <= now) last = std::max(last, touched);
+  };
   for (const std::string& name : List(root_ + "/dev/pts")) {
     if (!absl::ascii_isdigit(static_cast<unsigned char>(name[0]))) continue;
-    last = std::max(last, AccessTime(absl::StrCat(root_, "/dev/pts/", name)));
+    consider(absl::StrCat(root_, "/dev/pts/", name));
   }
   for (const std::string& name : List(root_ + "/dev")) {
     if (name.size() < 4 || !absl::StartsWith(name, "tty") ||
         !absl::ascii_isdigit(static_cast<unsigned char>(name[3]))) {
       continue;
     }
-    last = std::max(last, AccessTime(absl::StrCat(root_, "/dev/", name)));
+    consider(absl::StrCat(root_, "/dev/", name));
   }
   const std::optional<int64_t> interrupts =
       CountInputInterrupts(ReadText(root_ + "/proc/interrupts"));
@@ -159,7 +164,7 @@ void MachineFacts::UpdateShare(absl::Time now) {
 Facts MachineFacts::Read(absl::Time now) {
   Facts facts;
   const absl::Time touched = LastTouch(now);
-  // A time in the future says that the clock went back.
+  // An interrupt in the future says that the clock went back.
   if (touched != absl::InfinitePast()) {
     facts.untouched = std::max(absl::ZeroDuration(), now - touched);
   }

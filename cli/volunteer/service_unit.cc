@@ -49,6 +49,16 @@ absl::StatusOr<std::string> QuoteAll(const std::vector<std::string>& words,
   return line;
 }
 
+// True if one is in a directory that PrivateTmp would hide.
+bool UsesTmp(const std::vector<std::string>& paths) {
+  for (const std::string& path : paths) {
+    if (absl::StartsWith(path, "/tmp/") || absl::StartsWith(path, "/var/tmp/")) {
+      return true;
+    }
+  }
+  return false;
+}
+
 // Runs `systemctl --user ARGUMENTS`, found on PATH, to its end.
 // FAILED_PRECONDITION, with its output: it fails, or there is none.
 absl::Status Systemctl(const std::vector<std::string>& arguments,
@@ -106,7 +116,11 @@ std::string UnitName(const std::string& run_id) {
 // finished; 2, 4 the command or a setting; 7 certificates; 8 no such run; 9 the
 // run's state; 10 the machine.
 absl::StatusOr<std::string> UnitText(const ServiceUnit& unit) {
-  ASSIGN_OR_RETURN(const std::string command, QuoteAll(unit.command, true));
+  // systemd expands no variables in the program's path.
+  ASSIGN_OR_RETURN(const std::string program, Quote(unit.command[0], false));
+  ASSIGN_OR_RETURN(
+      const std::string arguments,
+      QuoteAll({unit.command.begin() + 1, unit.command.end()}, true));
   ASSIGN_OR_RETURN(const std::string writable,
                    QuoteAll(unit.writable_directories, false));
   // This value is a path, not a list of words.
@@ -126,7 +140,7 @@ absl::StatusOr<std::string> UnitText(const ServiceUnit& unit) {
       "\n"
       "[Service]\n"
       "ExecStart=",
-      command,
+      program, " ", arguments,
       "\n"
       "WorkingDirectory=",
       directory, "\n");
@@ -138,6 +152,7 @@ absl::StatusOr<std::string> UnitText(const ServiceUnit& unit) {
                   "Restart=always\n"
                   "RestartSec=30\n"
                   "RestartPreventExitStatus=0 2 4 7 8 9 10\n"
+                  "SuccessExitStatus=12\n"
                   "TimeoutStopSec=120\n"
                   "CPUWeight=idle\n"
                   "Nice=",
@@ -154,7 +169,9 @@ absl::StatusOr<std::string> UnitText(const ServiceUnit& unit) {
       "ReadWritePaths=",
       writable,
       "\n"
-      "PrivateTmp=yes\n"
+      "PrivateTmp=",
+      UsesTmp(unit.writable_directories) ? "no" : "yes",
+      "\n"
       "RestrictAddressFamilies=AF_UNIX AF_INET AF_INET6 AF_NETLINK\n"
       "RestrictNamespaces=yes\n"
       "RestrictSUIDSGID=yes\n"
@@ -182,11 +199,19 @@ absl::Status InstallUnit(const ServiceUnit& unit, const std::string& directory,
   for (const std::string& path : unit.writable_directories) {
     RETURN_IF_ERROR(MakePrivateDirectory(path));
   }
+  const absl::StatusOr<std::string> earlier = ReadFileIn(directory, name);
   RETURN_IF_ERROR(WriteFileIn(directory, name, text));
   absl::Status started = Systemctl({"daemon-reload"}, environment);
-  if (started.ok()) started = Systemctl({"enable", "--now", name}, environment);
+  if (started.ok()) started = Systemctl({"enable", name}, environment);
+  // An earlier service of this name goes on with the new flags.
+  if (started.ok()) started = Systemctl({"restart", name}, environment);
   if (started.ok()) return absl::OkStatus();
-  files.Remove(FileIn(directory, name)).IgnoreError();
+  if (earlier.ok()) {
+    WriteFileIn(directory, name, *earlier).IgnoreError();
+  } else {
+    Systemctl({"disable", name}, environment).IgnoreError();
+    files.Remove(FileIn(directory, name)).IgnoreError();
+  }
   Systemctl({"daemon-reload"}, environment).IgnoreError();
   return started;
 }

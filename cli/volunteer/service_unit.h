@@ -32,7 +32,8 @@ std::string UnitName(const std::string& run_id);
 absl::StatusOr<std::string> UnitText(const ServiceUnit& unit);
 
 // Writes the unit to `directory` (systemd's for this user), then enables and
-// starts it with systemctl. After an error the file is not there.
+// starts it with systemctl; a service that runs is restarted. After an error the
+// file is as it was before.
 // FAILED_PRECONDITION: there is no systemd for this user. The message has what
 // systemctl says.
 // `environment` ("NAME=VALUE") is that of systemctl.

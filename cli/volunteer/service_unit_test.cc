@@ -103,11 +103,13 @@ TEST_F(InstallUnitTest, WritesEnablesAndStarts) {
   EXPECT_TRUE(std::filesystem::exists(root_ + "/state"));
   EXPECT_EQ(Calls(),
             "--user show-environment\n--user daemon-reload\n"
-            "--user enable --now atoll-spring.service\n");
+            "--user enable atoll-spring.service\n"
+            "--user restart atoll-spring.service\n");
 }
 
 TEST_F(InstallUnitTest, LeavesNothingBehindIfItFails) {
-  for (const char* failing : {"show-environment", "daemon-reload", "enable"}) {
+  for (const char* failing : {"show-environment", "daemon-reload", "enable",
+                              "restart"}) {
     FakeSystemctl(failing);
     const absl::Status failed =
         InstallUnit(unit_, root_ + "/user", {"PATH=/usr/bin:/bin"});
@@ -115,6 +117,25 @@ TEST_F(InstallUnitTest, LeavesNothingBehindIfItFails) {
     EXPECT_TRUE(StrContains(failed.message(), "no bus")) << failed;
     EXPECT_FALSE(IsThere()) << failing;
   }
+}
+
+TEST_F(InstallUnitTest, AFailureLeavesTheEarlierService) {
+  FakeSystemctl("none");
+  ASSERT_TRUE(InstallUnit(unit_, root_ + "/user", {"PATH=/usr/bin:/bin"}).ok());
+  FakeSystemctl("restart");
+  unit_.command.push_back("--hours=1:00-2:00");
+  EXPECT_FALSE(InstallUnit(unit_, root_ + "/user", {"PATH=/usr/bin:/bin"}).ok());
+  std::ifstream file(root_ + "/user/atoll-spring.service");
+  const std::string text(std::istreambuf_iterator<char>(file), {});
+  EXPECT_FALSE(text.empty());
+  EXPECT_FALSE(StrContains(text, "--hours"));
+}
+
+TEST(ServiceUnitTest, APathInTmpIsNotHidden) {
+  ServiceUnit unit = Unit();
+  EXPECT_TRUE(StrContains(UnitText(unit).value(), "PrivateTmp=yes\n"));
+  unit.writable_directories.push_back("/tmp/island");
+  EXPECT_TRUE(StrContains(UnitText(unit).value(), "PrivateTmp=no\n"));
 }
 
 }  // namespace

@@ -36,7 +36,8 @@ absl::StatusOr<TransferAccount> TransferAccount::Open(
 
 void TransferAccount::Add(int64_t byte_count, absl::Time now) {
   const absl::CivilDay today = absl::ToCivilDay(now, zone_);
-  if (today > day_) {
+  // A day that is more than tomorrow was seen by a clock that was wrong.
+  if (today > day_ || day_ - today > 1) {
     day_ = today;
     byte_count_ = 0;
     changed_ = true;

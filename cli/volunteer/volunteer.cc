@@ -70,9 +70,11 @@ absl::StatusOr<worker::IslandProgress> Volunteer::Run(
     {
       MutexLock lock(&mutex_);
       if (in_run_) retry = kRetryMin;
+      // Before the island has joined, a stop ends it with CANCELLED.
       const bool paused =
           leaves_to_pause_ &&
-          (end.ok() || GetReason(end.status()) == kPausedBeforeJoin);
+          (end.ok() || (absl::IsCancelled(end.status()) &&
+                        GetReason(end.status()) != worker::kRunCancelled));
       leaves_to_pause_ = false;
       again = paused && !finishing_ && !island.stop.stop_requested();
       if (paused && !end.ok()) end = worker::IslandProgress();
@@ -91,7 +93,8 @@ absl::StatusOr<worker::IslandProgress> Volunteer::Run(
   Look();
   MutexLock lock(&mutex_);
   // It was stopped before it joined.
-  if (finishing_ && !in_run_ && absl::IsCancelled(end.status()) &&
+  if (finishing_ && absl::IsCancelled(end.status()) &&
+      GetReason(end.status()) != worker::kRunCancelled &&
       !island.stop.stop_requested()) {
     end = worker::IslandProgress();
   }
@@ -146,7 +149,7 @@ absl::Status Volunteer::CheckRun(const v1::RunSpec& spec) {
   in_run_ = true;
   is_strict_ = is_strict;
   retry_reason_.clear();
-  if (decision_.may_train || is_strict) return absl::OkStatus();
+  if (decision_.may_train || StaysOnHold()) return absl::OkStatus();
   leaves_to_pause_ = true;
   return WithReason(absl::CancelledError("paused before the join"),
                     kPausedBeforeJoin);
@@ -158,7 +161,7 @@ bool Volunteer::WaitUntilAllowed(const std::stop_token& stop) {
     MutexLock lock(&mutex_);
     if (stop.stop_requested() || finishing_) return false;
     // The first attempt finds out whether the run accepts the limits.
-    if (!run_is_known_ || decision_.may_train || is_strict_) return true;
+    if (!run_is_known_ || decision_.may_train || StaysOnHold()) return true;
     changed_.WaitWithTimeout(&mutex_, options_.look_period);
   }
 }
@@ -172,7 +175,8 @@ bool Volunteer::WaitToRetry(const absl::Status& status, absl::Duration wait,
   retry_reason_ = std::string(status.message());
   while (!stop.stop_requested() && !finishing_) {
     const absl::Duration left = until - options_.now();
-    if (left <= absl::ZeroDuration()) return true;
+    // More than the whole: the clock went back.
+    if (left <= absl::ZeroDuration() || left > wait) return true;
     changed_.WaitWithTimeout(&mutex_, std::min(left, options_.look_period));
   }
   return false;
@@ -207,7 +211,8 @@ void Volunteer::Look() {
   account_.Add(moved_bytes_.exchange(0), now);
   const int64_t bytes_max = options_.limits.daily_transfer_bytes;
   const bool is_used_up = bytes_max > 0 && account_.byte_count() >= bytes_max;
-  if (is_used_up || now >= save_time_ + kSavePeriod || now < save_time_) {
+  if (bytes_max > 0 && (is_used_up || now >= save_time_ + kSavePeriod ||
+                        now < save_time_)) {
     save_time_ = now;
     const absl::Status saved = account_.Save();
     if (!saved.ok()) {
@@ -221,31 +226,37 @@ void Volunteer::Look() {
   facts.transferred_bytes = account_.byte_count();
   facts.transfer_day = account_.day();
   std::string hold;
-  std::stop_source leave(std::nostopstate);
   {
     MutexLock lock(&mutex_);
     const Decision decision = DecideNow(facts, now);
-    if (decision.may_train != decision_.may_train) hold_begin_ = now;
+    if (decision.may_train != decision_.may_train || now < hold_begin_) {
+      hold_begin_ = now;
+    }
     decision_ = decision;
     day_bytes_ = account_.byte_count();
     hold = Describe(decision, options_.zone, now);
-    if (!decision.may_train && run_is_known_ && !is_strict_ && !finishing_ &&
-        now - hold_begin_ >= options_.hold_max &&
+    if (!decision.may_train && run_is_known_ && !StaysOnHold() &&
+        !finishing_ && now - hold_begin_ >= options_.hold_max &&
         attempt_stop_.stop_possible()) {
       leaves_to_pause_ = true;
-      leave = attempt_stop_;
+      attempt_stop_.request_stop();
     }
   }
   control_.Hold(hold);
-  leave.request_stop();
 }
 
 void Volunteer::Note(const worker::IslandProgress& at) {
   MutexLock lock(&mutex_);
   const int64_t moved = at.sent_bytes + at.received_bytes;
-  const int64_t before = at_.sent_bytes + at_.received_bytes;
-  // After the loss of a process the island counts anew.
-  moved_bytes_ += moved >= before ? moved - before : moved;
+  int64_t before = at_.sent_bytes + at_.received_bytes;
+  if (moved < before || at.token_count < at_.token_count) {
+    // After the loss of a process, or a new certificate, it counts anew.
+    worker::IslandProgress sum = at_;
+    AddTotals(sum);
+    totals_ = sum;
+    before = 0;
+  }
+  moved_bytes_ += moved - before;
   at_.activity = at.activity;
   at_.reason = at.reason;
   at_.version = at.version;
@@ -270,6 +281,17 @@ absl::StatusOr<Json> Volunteer::Handle(const Json& request) {
   const std::string command = found != request.end() && found->is_string()
                                   ? found->get<std::string>()
                                   : std::string();
+  RETURN_IF_ERROR(Take(command, request));
+  if (command == "finish") {
+    Look();  // The pause of its user ends first: on hold, a round is given up.
+    control_.Finish();
+  }
+  MutexLock lock(&mutex_);
+  changed_.SignalAll();
+  return ToData(Status());
+}
+
+absl::Status Volunteer::Take(const std::string& command, const Json& request) {
   MutexLock lock(&mutex_);
   if (finishing_ && (command == "pause" || command == "resume")) {
     return absl::FailedPreconditionError("the island is finishing");
@@ -287,14 +309,13 @@ absl::StatusOr<Json> Volunteer::Handle(const Json& request) {
   } else if (command == "finish") {
     finishing_ = true;
     paused_until_ = absl::InfinitePast();
-    control_.Finish();
-    if (!in_run_) attempt_stop_.request_stop();
+    // Until its first action nobody in the attempt hears of a finish.
+    if (at_.activity.empty()) attempt_stop_.request_stop();
   } else if (command != "status") {
     return absl::InvalidArgumentError(
         absl::StrCat("there is no command \"", command, "\""));
   }
-  changed_.SignalAll();
-  return ToData(Status());
+  return absl::OkStatus();
 }
 
 LocalStatus Volunteer::Status() const {

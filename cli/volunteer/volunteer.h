@@ -35,7 +35,8 @@ namespace atl::cli {
 struct VolunteerOptions {
   std::string run_id;
   std::string island_id;
-  std::string directory;  // The island's; for the count of a day's bytes.
+  // The island's; with a limit on them, for the count of a day's bytes.
+  std::string directory;
   Limits limits;
   absl::TimeZone zone = absl::LocalTimeZone();
   // A held island leaves after so long, unless the run is strict.
@@ -83,6 +84,12 @@ class Volunteer {
       : options_(std::move(options)), account_(std::move(account)) {}
 
   absl::Status CheckRun(const v1::RunSpec& spec);
+  // Takes in a command. INVALID_ARGUMENT, FAILED_PRECONDITION: it is refused.
+  absl::Status Take(const std::string& command, const Json& request);
+  // False: a held island leaves after a while.
+  bool StaysOnHold() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
+    return is_strict_ || options_.hold_max == absl::InfiniteDuration();
+  }
   absl::StatusOr<worker::IslandProgress> RunOnce(
       const worker::RunIslandOptions& island, const Attempt& attempt);
   // Waits until training is allowed. False: it was stopped or finished.

@@ -134,6 +134,7 @@ Gate::Gate(const Spec& spec)
                     .Register(spec.metrics->registry())),
       calls_(spec.all_calls, spec.address_calls),
       renewals_(spec.all_renewals, spec.name_renewals),
+      probe_calls_(spec.all_probes, spec.address_probes),
       probes_(spec.probe_count_max, spec.address_probe_count_max) {}
 
 Gate::Answered Gate::Answer(const std::string& bytes, const Peer& peer) {
@@ -265,6 +266,7 @@ absl::StatusOr<v1::GateResponse> Gate::Probe(const v1::LinkProbe& probe,
             .status());
     RETURN_IF_ERROR(rpc::CheckValidity(peer.chain_pem, now));
   }
+  RETURN_IF_ERROR(TakeCall(probe_calls_, peer.limit_key));
   MutexLock lock(&mutex_);
   if (!probes_.Add(peer.limit_key)) {
     return Refuse(absl::StatusCode::kResourceExhausted, "BUSY",

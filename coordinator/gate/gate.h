@@ -39,6 +39,9 @@ class Gate {
     // keep an island from its next certificate.
     CallRate all_renewals = {100, 100};
     CallRate name_renewals = {0.2, 5};
+    // A probe moves up to 64 MiB.
+    CallRate all_probes = {1, 8};
+    CallRate address_probes = {0.1, 4};
     int probe_count_max = 2;  // Probes of the link at a time.
     int address_probe_count_max = 1;
   };
@@ -96,6 +99,7 @@ class Gate {
   // Only TakeCall touches them.
   CallLimit calls_;
   CallLimit renewals_;
+  CallLimit probe_calls_;
   ConnectionLimit probes_ ABSL_GUARDED_BY(mutex_);
 };
 

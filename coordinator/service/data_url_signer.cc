@@ -16,6 +16,7 @@
 #include "base/status/refusal.h"
 #include "base/status/status_macros.h"
 #include "base/sync/mutex.h"
+#include "base/time/clock.h"
 #include "base/time/proto_time.h"
 
 namespace atl::coordinator {
@@ -25,6 +26,8 @@ constexpr size_t kQueueMax = 64;
 constexpr size_t kPresignersMax = 64;
 constexpr size_t kPathBytesMax = 1024;  // Of an S3 key.
 // Islands give a call ten seconds.
+constexpr absl::Duration kCallMax = absl::Seconds(8);
+constexpr absl::Duration kFailurePause = absl::Seconds(5);
 constexpr RetryBudget kRetryBudget = {.attempt_count_max = 3,
                                       .time_max = absl::Seconds(5)};
 
@@ -42,12 +45,14 @@ class S3Signer : public DataUrlSigner {
   }
 
   ~S3Signer() override {
-    stops_ = true;
-    {
-      MutexLock lock(&mutex_);
-      changed_.SignalAll();
-    }
+    Stop();
     thread_.join();
+  }
+
+  void Stop() override {
+    stops_ = true;
+    MutexLock lock(&mutex_);
+    changed_.SignalAll();
   }
 
   void Sign(const std::string& manifest_url, std::vector<std::string> paths,
@@ -63,7 +68,8 @@ class S3Signer : public DataUrlSigner {
       MutexLock lock(&mutex_);
       if (queue_.size() < kQueueMax) {
         queue_.push_back({manifest_url.substr(0, manifest_url.rfind('/')),
-                          std::move(paths), std::move(done)});
+                          std::move(paths), std::move(done),
+                          SystemClock().Now() + kCallMax});
         changed_.SignalAll();
         return;
       }
@@ -78,6 +84,7 @@ class S3Signer : public DataUrlSigner {
     std::string directory_url;
     std::vector<std::string> paths;
     Done done;
+    absl::Time end;  // Afterwards its caller has gone.
   };
 
   void Run() {
@@ -90,10 +97,21 @@ class S3Signer : public DataUrlSigner {
         work = std::move(queue_.front());
         queue_.pop_front();
       }
-      absl::StatusOr<v1::SignDataUrlsResponse> made = SignAll(work);
-      if (!made.ok()) made = ToIslandsError(made.status());
-      work.done(std::move(made));
+      work.done(Answer(work));
     }
+  }
+
+  absl::StatusOr<v1::SignDataUrlsResponse> Answer(const Work& work) {
+    const absl::Time now = SystemClock().Now();
+    if (stops_ || now >= work.end || now < failed_until_) {
+      return absl::UnavailableError(
+          "the coordinator cannot sign URLs now; try again");
+    }
+    absl::StatusOr<v1::SignDataUrlsResponse> made = SignAll(work);
+    if (made.ok()) return made;
+    // One slow server of credentials must not cost each caller its wait.
+    failed_until_ = SystemClock().Now() + kFailurePause;
+    return ToIslandsError(made.status());
   }
 
   absl::StatusOr<v1::SignDataUrlsResponse> SignAll(const Work& work) {
@@ -132,6 +150,7 @@ class S3Signer : public DataUrlSigner {
   std::atomic<bool> stops_ = false;
   // Of the thread, by the URL of their directory.
   std::map<std::string, std::unique_ptr<ObjectPresigner>> presigners_;
+  absl::Time failed_until_ = absl::InfinitePast();  // Of the thread.
   Mutex mutex_;
   CondVar changed_;
   std::deque<Work> queue_ ABSL_GUARDED_BY(mutex_);

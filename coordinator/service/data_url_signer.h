@@ -38,6 +38,9 @@ class DataUrlSigner {
   // accepts them. Errors: as IslandService.SignDataUrls.
   virtual void Sign(const std::string& manifest_url,
                     std::vector<std::string> paths, Done done) = 0;
+
+  // Ends the calls that wait, with UNAVAILABLE, and all later ones.
+  virtual void Stop() {}
 };
 
 // Signs with the credentials that `environment` names. Its end waits for calls

@@ -240,9 +240,10 @@ class VolunteerTest(cluster_module.IntegrationTest):
             os.path.realpath(processes.binary(processes.CLI)), text)
         self.assertIn("MemoryMax=4000000000\n", text)
         with open(calls, encoding="utf-8") as file:
-            self.assertEqual(file.read().splitlines()[-3:], [
+            self.assertEqual(file.read().splitlines()[-4:], [
                 "--user show-environment", "--user daemon-reload",
-                "--user enable --now atoll-run.service"])
+                "--user enable atoll-run.service",
+                "--user restart atoll-run.service"])
 
 
 if __name__ == "__main__":

@@ -134,16 +134,22 @@ void IslandLoop::OnSaveLoaded(std::optional<SaveSummary> save) {
 }
 
 void IslandLoop::OnDataCame() {
+  ++data_count_;
   for (LaneState& lane : lanes_) {
     if (!lane.awaited.empty()) lane.backing_off = false;
+    lane.awaited.clear();
   }
 }
 
 void IslandLoop::OnDone(const Action& action, const absl::Status& status) {
   LaneState& lane = lanes_[Index(FindLane(action.kind))];
-  lane.awaited = IsDataAwaited(status) ? std::string(status.message()) : "";
   lane.failure_count = status.ok() ? 0 : lane.failure_count + 1;
-  lane.backing_off = !status.ok();
+  // The file may have come after the action had looked.
+  const bool came =
+      lane.running.has_value() && lane.data_seen != data_count_;
+  const bool awaits = IsDataAwaited(status) && !came;
+  lane.awaited = awaits ? std::string(status.message()) : "";
+  lane.backing_off = IsDataAwaited(status) ? awaits : !status.ok();
   lane.running.reset();
   if (IsDataAwaited(status)) return Settle();  // It has changed nothing.
   switch (action.kind) {

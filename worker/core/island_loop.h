@@ -129,6 +129,7 @@ class IslandLoop {
     bool backing_off = false;
     int failure_count = 0;
     std::string awaited;  // Why the data is not here; empty: not awaited.
+    int64_t data_seen = 0;  // data_count_ when the running action began.
     std::optional<Action> running;
   };
   static size_t Index(Lane lane) { return static_cast<size_t>(lane); }
@@ -171,6 +172,8 @@ class IslandLoop {
   std::optional<Action> NextEnd() const;
   std::optional<Action> NextStop() const;
   Action WaitOnHold() const;
+  // True if a finish gives up steps whose data is not here.
+  bool LacksDataToFinish() const;
   std::optional<Action> NextSync() const;
   std::optional<Action> NextInRound() const;
   std::optional<Action> NextPull() const;
@@ -241,6 +244,7 @@ class IslandLoop {
 
   Stream stream_;
   bool ready_failed_ = false;  // Retried after the next news.
+  int64_t data_count_ = 0;     // Calls of OnDataCame.
   std::array<LaneState, kLaneCount> lanes_;
 };
 

@@ -51,7 +51,9 @@ Action IslandLoop::Next(Lane lane) const {
   }
   if (streaming()) return NextStreaming();
   if (auto action = NextSync()) return *std::move(action);
-  if (lanes_[0].backing_off) return Wait("the last attempt failed");
+  if (lanes_[0].backing_off && !LacksDataToFinish()) {
+    return Wait("the last attempt failed");
+  }
   if (auto action = NextInRound()) return *std::move(action);
   if (finishing_) return MakeAction(ActionKind::kLeave, kFinished);
   if (auto action = NextPull()) return *std::move(action);
@@ -63,6 +65,10 @@ Action IslandLoop::Next(Lane lane) const {
     return Wait("the run is paused");
   }
   return hold_.empty() ? NextBegin() : WaitOnHold();
+}
+
+bool IslandLoop::LacksDataToFinish() const {
+  return finishing_ && !lanes_[Index(Lane::kTraining)].awaited.empty();
 }
 
 Action IslandLoop::WaitOnHold() const {
@@ -145,18 +151,23 @@ std::optional<Action> IslandLoop::NextSync() const {
 
 std::optional<Action> IslandLoop::NextInRound() const {
   if (!round_.has_value()) return std::nullopt;
+  const Round& round = *round_;
   if (plan_.run_state() != v1::RUN_STATE_ACTIVE) {
+    // A finish does not wait for steps that it may not take.
+    if (finishing_ && round.done_step_count < round.planned_step_count) {
+      return std::nullopt;
+    }
     return Wait("the run is paused");
   }
-  const Round& round = *round_;
   int64_t step_count_max = round.planned_step_count;
   if (spec_.schedule().timing() == v1::TIMING_ELASTIC && Away()) {
     step_count_max += spec_.schedule().max_ahead_steps();
   }
-  if (round.done_step_count < step_count_max && !hold_.empty()) {
-    // A finish does not wait for steps that it may not take.
-    if (finishing_) return std::nullopt;
-    return WaitOnHold();
+  if (round.done_step_count < step_count_max) {
+    if (finishing_ && (!hold_.empty() || LacksDataToFinish())) {
+      return std::nullopt;
+    }
+    if (!hold_.empty()) return WaitOnHold();
   }
   if (round.done_step_count < step_count_max) {
     Action action = MakeAction(

@@ -48,6 +48,7 @@ Lane IslandLoop::FindLane(ActionKind kind) const {
 
 void IslandLoop::OnStarted(Lane lane, const Action& action) {
   lanes_[Index(lane)].running = action;
+  lanes_[Index(lane)].data_seen = data_count_;
 }
 
 bool IslandLoop::AnchorBusy(Lane lane, int32_t fragment) const {
@@ -69,7 +70,9 @@ SaveSummary IslandLoop::StreamSave(const Action& contribute) const {
 }
 
 Action IslandLoop::NextStreaming() const {
-  if (lanes_[0].backing_off) return Wait("the last attempt failed");
+  if (lanes_[0].backing_off && !LacksDataToFinish()) {
+    return Wait("the last attempt failed");
+  }
   const bool anchors_are_free = !AnchorBusy(Lane::kTraining, -1);
   const bool evaluate = HeldAll() && EvaluationDue() && anchors_are_free;
   if (plan_.run_state() == v1::RUN_STATE_COMPLETED) {
@@ -83,7 +86,8 @@ Action IslandLoop::NextStreaming() const {
     }
     return Action{ActionKind::kFinish, "the run is complete"};
   }
-  if (finishing_ && (!stream_.begun() || last_contributed_ || !hold_.empty())) {
+  if (finishing_ && (!stream_.begun() || last_contributed_ || !hold_.empty() ||
+                     LacksDataToFinish())) {
     return NextInFinishingStream();
   }
   // A member that restarts from a local checkpoint is ready at once.

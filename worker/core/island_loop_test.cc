@@ -754,6 +754,22 @@ TEST_F(IslandLoopTest, APauseOrAStopEndsAWaitForData) {
   EXPECT_EQ(Trace(), "leave; finish OK");
 }
 
+TEST_F(IslandLoopTest, AFinishGivesUpStepsWhoseDataIsNotHere) {
+  AwaitData();
+  loop_.OnFinish();
+  EXPECT_EQ(Trace(), "leave; finish OK");
+}
+
+TEST_F(IslandLoopTest, AFinishGivesUpTheStepsOfAPausedRun) {
+  AwaitData();
+  loop_.OnDataCame();
+  plan_.set_run_state(v1::RUN_STATE_PAUSED);
+  Publish();
+  EXPECT_EQ(NextLine(), "wait");
+  loop_.OnFinish();
+  EXPECT_EQ(Trace(), "leave; finish OK");
+}
+
 TEST_F(IslandLoopTest, AnEvaluationThatAwaitsDataIsDueUntilItsVersionIsOld) {
   join_.mutable_run()
       ->mutable_spec()

@@ -35,7 +35,8 @@ absl::StatusOr<LinkLoad> ReceiveLoad(TlsStream& stream, int64_t bytes_max) {
     if (begin == absl::InfiniteFuture()) begin = now;
     load.bytes += static_cast<int64_t>(message.size());
     load.span = now - begin;
-    if (load.bytes > bytes_max) {
+    // Small messages cost more than they count: time bounds them, too.
+    if (load.bytes > bytes_max || load.span > 2 * kLinkLoadTime) {
       return absl::InvalidArgumentError("a probe of the link sends too much");
     }
   }

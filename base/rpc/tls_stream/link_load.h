@@ -29,7 +29,8 @@ absl::Status SendLoad(TlsStream& stream, absl::Duration time,
                       int64_t bytes_max);
 
 // Receives messages up to an empty one.
-// INVALID_ARGUMENT: they have more than `bytes_max`. Others as TlsStream.
+// INVALID_ARGUMENT: they have more than `bytes_max`, or take longer than twice
+// kLinkLoadTime. Others as TlsStream.
 absl::StatusOr<LinkLoad> ReceiveLoad(TlsStream& stream, int64_t bytes_max);
 
 }  // namespace atl::rpc

@@ -41,6 +41,8 @@ constexpr size_t kThreadStackBytes = 512 << 10;
 constexpr size_t kPieceBytes = 64 << 10;
 // What a connection must move within the stall timeout.
 constexpr int64_t kStallBytes = 64 << 10;
+// Within it a connection must have shown its token.
+constexpr absl::Duration kStrangerMax = absl::Seconds(10);
 constexpr char kTlsVersions[] = "NORMAL:-VERS-ALL:+VERS-TLS1.3:+VERS-TLS1.2";
 
 struct Connection {
@@ -49,6 +51,7 @@ struct Connection {
   int64_t window_bytes = 0;  // That had arrived at that time.
   int64_t moved = 0;         // Bytes of files that went to the socket.
   bool is_paced = false;     // It waits for our own bandwidth cap.
+  bool is_known = false;     // It has shown a token that may read.
 };
 
 struct DaemonStop {
@@ -111,6 +114,7 @@ class DataServer::Impl {
   absl::Status StartDaemon(std::shared_ptr<const rpc::TlsMaterial> material) {
     // The daemon closes its own, unless it is quiesced.
     const int listening = ::fcntl(listening_.get(), F_DUPFD_CLOEXEC, 0);
+    if (listening < 0) return absl::ErrnoToStatus(errno, "the listening socket");
     Daemon made;
     made.material = std::move(material);
     made.daemon.reset(MHD_start_daemon(
@@ -128,7 +132,7 @@ class DataServer::Impl {
         MHD_OPTION_HTTPS_MEM_CERT, made.material->cert_pem.c_str(),
         MHD_OPTION_END));
     if (made.daemon == nullptr) {
-      if (listening >= 0) ::close(listening);
+      ::close(listening);
       return absl::ResourceExhaustedError(
           "the HTTPS server does not start: too few threads, files or too "
           "little memory, or GnuTLS does not take the certificate");
@@ -173,7 +177,6 @@ class DataServer::Impl {
     Connection& connection = **static_cast<Connections::iterator*>(
         MHD_get_connection_info(handle, MHD_CONNECTION_INFO_SOCKET_CONTEXT)
             ->socket_context);
-    impl.NoteRequest(connection);
     const DataRequest request = {
         .method = method,
         .path = path,
@@ -184,6 +187,7 @@ class DataServer::Impl {
     DataAnswer answer = AnswerDataRequest(request, *impl.files_,
                                           impl.options_.access, absl::Now());
     ++(answer.file.fd.valid() ? impl.request_count_ : impl.refused_count_);
+    if (answer.file.fd.valid()) impl.NoteRequest(connection);
     return impl.Send(handle, connection, std::move(answer));
   }
 
@@ -211,6 +215,10 @@ class DataServer::Impl {
     for (const auto& [name, value] : headers) {
       ok = ok && MHD_add_response_header(response, name.c_str(),
                                          value.c_str()) == MHD_YES;
+    }
+    if (code == 401 || code == 403) {  // A stranger keeps no connection.
+      ok = ok && MHD_add_response_header(response, MHD_HTTP_HEADER_CONNECTION,
+                                         "close") == MHD_YES;
     }
     ok = ok && MHD_queue_response(handle, static_cast<unsigned>(code),
                                   response) == MHD_YES;
@@ -241,6 +249,7 @@ class DataServer::Impl {
   void NoteRequest(Connection& connection) {
     MutexLock lock(&mutex_);
     connection.window_begin = SystemClock().Now();
+    connection.is_known = true;
   }
 
   void NoteMoved(Connection& connection, int64_t bytes) {
@@ -293,7 +302,10 @@ class DataServer::Impl {
         arrived - connection.window_bytes >= kStallBytes) {
       connection.window_begin = now;
       connection.window_bytes = arrived;
-    } else if (now - connection.window_begin >= options_.stall_timeout) {
+    } else if (now - connection.window_begin >=
+               (connection.is_known
+                    ? options_.stall_timeout
+                    : std::min(options_.stall_timeout, kStrangerMax))) {
       ::shutdown(connection.fd, SHUT_RDWR);  // Its thread then closes it.
     }
   }
