@@ -2,6 +2,7 @@
 
 #include <optional>
 
+#include "CLI/CLI.hpp"
 #include "gtest/gtest.h"
 
 namespace atl::cli {

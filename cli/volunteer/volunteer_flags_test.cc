@@ -1,5 +1,6 @@
 #include "cli/volunteer/volunteer_flags.h"
 
+#include "CLI/CLI.hpp"
 #include "absl/strings/match.h"
 #include "cli/output/error.h"
 #include "gtest/gtest.h"
