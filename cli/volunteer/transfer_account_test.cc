@@ -50,10 +50,18 @@ TEST_F(TransferAccountTest, AClockThatGoesBackGivesNoSecondAllowance) {
   EXPECT_EQ(account.byte_count(), 110);
   ASSERT_TRUE(account.Save().ok());
   TransferAccount later = Open();
-  later.Add(1, At(3, 0));
+  later.Add(1, At(4, 0));
   EXPECT_EQ(later.byte_count(), 111);
   later.Add(1, At(5, 9));
   EXPECT_EQ(later.byte_count(), 112);
+}
+
+TEST_F(TransferAccountTest, AClockThatWasFarAheadIsForgotten) {
+  TransferAccount account = Open();
+  account.Add(100, At(25, 8));
+  account.Add(10, At(5, 8));
+  EXPECT_EQ(account.byte_count(), 10);
+  EXPECT_EQ(account.day(), absl::CivilDay(2026, 1, 5));
 }
 
 TEST_F(TransferAccountTest, ADamagedFileIsAnErrorThatNamesIt) {

@@ -282,10 +282,9 @@ absl::StatusOr<Json> Volunteer::Handle(const Json& request) {
                                   ? found->get<std::string>()
                                   : std::string();
   RETURN_IF_ERROR(Take(command, request));
-  if (command == "finish") {
-    Look();  // The pause of its user ends first: on hold, a round is given up.
-    control_.Finish();
-  }
+  // At once: a finish on hold would give up the round in progress.
+  if (command != "status") Look();
+  if (command == "finish") control_.Finish();
   MutexLock lock(&mutex_);
   changed_.SignalAll();
   return ToData(Status());
