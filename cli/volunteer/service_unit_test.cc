@@ -123,12 +123,12 @@ TEST_F(InstallUnitTest, AFailureLeavesTheEarlierService) {
   FakeSystemctl("none");
   ASSERT_TRUE(InstallUnit(unit_, root_ + "/user", {"PATH=/usr/bin:/bin"}).ok());
   FakeSystemctl("restart");
-  unit_.command.push_back("--hours=1:00-2:00");
+  unit_.command.push_back("--only-idle");
   EXPECT_FALSE(InstallUnit(unit_, root_ + "/user", {"PATH=/usr/bin:/bin"}).ok());
   std::ifstream file(root_ + "/user/atoll-spring.service");
   const std::string text(std::istreambuf_iterator<char>(file), {});
   EXPECT_FALSE(text.empty());
-  EXPECT_FALSE(StrContains(text, "--hours"));
+  EXPECT_FALSE(StrContains(text, "--only-idle"));
 }
 
 TEST(ServiceUnitTest, APathInTmpIsNotHidden) {
