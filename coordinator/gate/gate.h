@@ -40,8 +40,8 @@ class Gate {
     CallRate all_renewals = {100, 100};
     CallRate name_renewals = {0.2, 5};
     // A probe moves up to 64 MiB.
-    CallRate all_probes = {1, 8};
-    CallRate address_probes = {0.1, 4};
+    CallRate all_probes = {1, 16};
+    CallRate address_probes = {0.1, 8};
     int probe_count_max = 2;  // Probes of the link at a time.
     int address_probe_count_max = 1;
   };
