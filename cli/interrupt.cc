@@ -4,6 +4,7 @@
 #include <signal.h>
 #include <time.h>
 
+#include <future>
 #include <utility>
 
 namespace atl::cli {
@@ -54,6 +55,12 @@ void Interrupt::Run(std::stop_token stop) {
       second_.request_stop();
     }
   }
+}
+
+void WaitForStop(const std::stop_token& stop) {
+  std::promise<void> stopped;
+  const std::stop_callback wake(stop, [&stopped] { stopped.set_value(); });
+  stopped.get_future().wait();
 }
 
 }  // namespace atl::cli

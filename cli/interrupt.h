@@ -42,4 +42,7 @@ class Interrupt {
   std::jthread thread_;
 };
 
+// Returns once a stop is requested.
+void WaitForStop(const std::stop_token& stop);
+
 }  // namespace atl::cli

@@ -3,19 +3,12 @@
 #include <signal.h>
 #include <unistd.h>
 
-#include <future>
 #include <stop_token>
 
 #include "gtest/gtest.h"
 
 namespace atl::cli {
 namespace {
-
-void WaitFor(const std::stop_token& stop) {
-  std::promise<void> requested;
-  const std::stop_callback tell(stop, [&] { requested.set_value(); });
-  requested.get_future().wait();
-}
 
 [[noreturn]] void WaitForever() {
   for (;;) pause();
@@ -33,7 +26,7 @@ TEST_F(InterruptDeathTest, TheFirstSignalAsksAndTheSecondKills) {
       {
         const Interrupt interrupt;
         kill(getpid(), SIGTERM);
-        WaitFor(interrupt.first());
+        WaitForStop(interrupt.first());
         kill(getpid(), SIGINT);
         WaitForever();
       },
@@ -46,9 +39,9 @@ TEST_F(InterruptDeathTest, WhoTakesASecondRequestDiesOfTheThird) {
         int count = 0;
         const Interrupt interrupt([&](int) { ++count; }, /*kill_at=*/3);
         kill(getpid(), SIGINT);
-        WaitFor(interrupt.first());
+        WaitForStop(interrupt.first());
         kill(getpid(), SIGINT);
-        WaitFor(interrupt.second());
+        WaitForStop(interrupt.second());
         kill(getpid(), SIGTERM);
         if (count != 1) _exit(1);
         WaitForever();
@@ -62,10 +55,10 @@ TEST_F(InterruptDeathTest, TellsSigtermFromCtrlC) {
         int number = 0;
         const Interrupt interrupt([&](int of) { number = of; }, /*kill_at=*/3);
         kill(getpid(), SIGTERM);
-        WaitFor(interrupt.first());
+        WaitForStop(interrupt.first());
         const bool terminated = interrupt.terminated().stop_requested();
         kill(getpid(), SIGINT);
-        WaitFor(interrupt.second());
+        WaitForStop(interrupt.second());
         _exit(terminated && number == SIGTERM ? 0 : 1);
       },
       testing::ExitedWithCode(0), "");
@@ -73,7 +66,7 @@ TEST_F(InterruptDeathTest, TellsSigtermFromCtrlC) {
       {
         const Interrupt interrupt;
         kill(getpid(), SIGINT);
-        WaitFor(interrupt.first());
+        WaitForStop(interrupt.first());
         _exit(interrupt.terminated().stop_requested() ? 1 : 0);
       },
       testing::ExitedWithCode(0), "");

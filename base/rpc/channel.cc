@@ -63,8 +63,8 @@ grpc::ChannelArguments MakeArguments(const ChannelOptions& options) {
   return arguments;
 }
 
-// What gRPC's own proxy mapper sets (src/core/lib/transport/
-// http_connect_handshaker.h). That one would also read no_proxy of the
+// Sets the arguments of gRPC's own proxy mapper (src/core/lib/transport/
+// http_connect_handshaker.h). The mapper would also read no_proxy of the
 // environment.
 void AddProxy(const Proxy& proxy, const std::string& address,
               grpc::ChannelArguments& arguments) {

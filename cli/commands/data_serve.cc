@@ -1,6 +1,4 @@
-#include <future>
 #include <memory>
-#include <stop_token>
 #include <string>
 
 #include "absl/strings/str_cat.h"
@@ -28,12 +26,6 @@ struct ServeOptions {
   std::string up;
   std::string port_file;
 };
-
-void WaitForStop(const std::stop_token& stop) {
-  std::promise<void> stopped;
-  const std::stop_callback wake(stop, [&stopped] { stopped.set_value(); });
-  stopped.get_future().wait();
-}
 
 absl::StatusOr<worker::DataServerOptions> Complete(
     const ServeOptions& options) {

@@ -3,7 +3,6 @@
 
 #include <cctype>
 #include <filesystem>
-#include <future>
 #include <iostream>
 #include <memory>
 #include <optional>
@@ -45,7 +44,7 @@
 #include "cli/volunteer/counting_store.h"
 #include "cli/volunteer/local_name.h"
 #include "cli/volunteer/local_socket.h"
-#include "cli/volunteer/machine_facts.h"
+#include "cli/volunteer/machine_use.h"
 #include "cli/volunteer/memory_check.h"
 #include "cli/volunteer/volunteer.h"
 #include "cli/volunteer/volunteer_flags.h"
@@ -232,12 +231,6 @@ bool RunHasEnded(const absl::StatusOr<worker::IslandProgress>& end,
   return reason == worker::kRunCompleted || reason == worker::kRunCancelled;
 }
 
-void WaitForStop(const std::stop_token& stop) {
-  std::promise<void> stopped;
-  const std::stop_callback wake(stop, [&stopped] { stopped.set_value(); });
-  stopped.get_future().wait();
-}
-
 // Enrols, if the command line asks for it, and sets what follows from that.
 absl::StatusOr<std::optional<Enrolment>> EnrolFor(Context& context,
                                                   JoinOptions& options,
@@ -311,7 +304,7 @@ absl::StatusOr<std::unique_ptr<Volunteer>> MakeVolunteer(
     volunteer.hold_max = absl::InfiniteDuration();
   }
   volunteer.retries = is_enrolled;
-  volunteer.read_facts = [machine = std::make_shared<MachineFacts>()](
+  volunteer.read_facts = [machine = std::make_shared<MachineUse>()](
                              absl::Time now) { return machine->Read(now); };
   volunteer.last_problem = [&reporter] { return reporter.last_warning(); };
   return Volunteer::Create(std::move(volunteer));

@@ -1,4 +1,4 @@
-// What `atoll join` tells at its end. Pure.
+// The result that `atoll join` prints. Pure.
 
 #pragma once
 

@@ -1,4 +1,4 @@
-// What `atoll doctor` finds: checks with a result, and how they are shown.
+// The checks of `atoll doctor`: their results, as text and as data.
 //
 // Pure. Thread-compatible.
 

@@ -1,4 +1,4 @@
-// What `atoll join` checks before a join string costs a use of its token.
+// The checks that `atoll join` makes before it consumes a use of a token.
 //
 // Thread-safe if the given call is.
 

@@ -39,7 +39,7 @@ struct DoctorOptions {
   DataCacheFlags data_cache;
 };
 
-// Of a table a line is shown once it is known; other formats show all at once.
+// A table shows each check at once; other formats show all checks at the end.
 Checks MakeChecks(Output& output) {
   if (output.format() != OutputFormat::kTable) return Checks();
   return Checks([&output](const Check& check) {

@@ -1,5 +1,5 @@
-// What an island's work would be like: the planner's forecast for the link and
-// the speed that `atoll doctor` has measured. Pure. Thread-safe.
+// Forecasts an island's work: the planner's forecast for the link and the speed
+// that `atoll doctor` has measured. Pure. Thread-safe.
 
 #pragma once
 

@@ -1,5 +1,5 @@
-// What follows from how a gate, the services behind it and the run's data
-// answer. Pure. Thread-safe.
+// Judges the answers of a gate, of the services behind it and of the server of
+// the run's data. Pure. Thread-safe.
 
 #pragma once
 

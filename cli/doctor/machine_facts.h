@@ -1,4 +1,4 @@
-// What this machine has for an island: cores, instructions, memory, disks.
+// Measures what this machine offers: cores, instructions, memory, disks.
 //
 // Thread-safe.
 

@@ -1,4 +1,4 @@
-// What follows from a machine's facts for an island. Pure. Thread-safe.
+// Judges the facts of a machine that will train. Pure. Thread-safe.
 
 #pragma once
 

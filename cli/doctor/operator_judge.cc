@@ -22,7 +22,7 @@ constexpr double kFreeShareFail = 0.02;
 // A sentence names so many; the others are counted.
 constexpr size_t kNamedMax = 3;
 
-// What is wrong, worst first.
+// Faults and warnings, the worst first.
 class Findings {
  public:
   void Add(CheckResult result, std::string text) {

@@ -1,4 +1,4 @@
-// What follows from the facts of a cluster for its operator. Pure. Thread-safe.
+// Judges the facts of a cluster, for its operator. Pure. Thread-safe.
 
 #pragma once
 

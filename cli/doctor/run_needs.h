@@ -1,4 +1,4 @@
-// What an island needs to train a run on a CPU. Pure. Thread-safe.
+// The memory and disk that an island of a run needs. Pure. Thread-safe.
 
 #pragma once
 

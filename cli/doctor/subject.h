@@ -1,4 +1,4 @@
-// What `atoll doctor` is asked about.
+// Finds the run that `atoll doctor` checks.
 
 #pragma once
 

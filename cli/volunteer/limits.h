@@ -40,14 +40,14 @@ struct Limits {
   }
 };
 
-// What is measured of the machine.
+// Measurements of the machine.
 struct Facts {
   // Time since someone used a keyboard, a mouse or a terminal.
   absl::Duration untouched = absl::InfiniteDuration();
   // Of all processors, in [0, 1]: what other processes take.
   double others_share = 0;
   bool on_battery = false;
-  // What the island has sent and received on `transfer_day`.
+  // Bytes that the island sent and received on `transfer_day`.
   int64_t transferred_bytes = 0;
   absl::CivilDay transfer_day;
 };

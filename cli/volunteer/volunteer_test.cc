@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "cli/interrupt.h"
 #include "cli/output/error.h"
 #include "gtest/gtest.h"
 
@@ -17,12 +18,6 @@ v1::RunSpec Spec(v1::Timing timing) {
   v1::RunSpec spec;
   spec.mutable_schedule()->set_timing(timing);
   return spec;
-}
-
-void WaitFor(const std::stop_token& stop) {
-  std::promise<void> stopped;
-  const std::stop_callback wake(stop, [&] { stopped.set_value(); });
-  stopped.get_future().wait();
 }
 
 // Time goes on by five minutes at each look at the clock.
@@ -75,7 +70,7 @@ TEST_F(VolunteerTest, TrainsInItsHoursAndLeavesOutsideOfThem) {
     at.contributions.merged_count = 2;
     once.on_progress(at);
     if (attempt_count_ < 3) {
-      WaitFor(once.stop);
+      WaitForStop(once.stop);
       holds.push_back(once.control->Get().hold);
     }
     return at;
@@ -126,7 +121,7 @@ TEST_F(VolunteerTest, APauseForAWhileLeavesAndJoinsAgain) {
     if (attempt_count_ == 1) {
       EXPECT_NE(Ask({{"command", "pause"}, {"seconds", 36000}})["until"],
                 nullptr);
-      WaitFor(once.stop);
+      WaitForStop(once.stop);
       // As an island that waits for its gate or its data.
       return absl::CancelledError("stopped before the join");
     }
@@ -145,7 +140,7 @@ TEST_F(VolunteerTest, AFinishEndsAnIslandThatHasLeftToPause) {
                   -> absl::StatusOr<worker::IslandProgress> {
       EXPECT_TRUE(once.check_run(Spec(v1::TIMING_ELASTIC)).ok());
       Ask({{"command", "pause"}});
-      WaitFor(once.stop);
+      WaitForStop(once.stop);
       left.set_value();
       return worker::IslandProgress();
     });
@@ -219,7 +214,7 @@ TEST_F(VolunteerTest, AtTheDaysTransferItLeavesUntilMidnight) {
     EXPECT_EQ(once.control->Get().hold, "");
     at.sent_bytes = 301;
     once.on_progress(at);
-    WaitFor(once.stop);
+    WaitForStop(once.stop);
     holds.push_back(once.control->Get().hold);
     EXPECT_EQ(Ask({{"command", "status"}})["day_bytes"], 1000);
     return at;

@@ -1,4 +1,4 @@
-#include "cli/volunteer/machine_facts.h"
+#include "cli/volunteer/machine_use.h"
 
 #include <fcntl.h>
 #include <sys/stat.h>
@@ -14,7 +14,7 @@ namespace atl::cli {
 namespace {
 
 // A machine of files.
-class MachineFactsTest : public testing::Test {
+class MachineUseTest : public testing::Test {
  protected:
   void SetUp() override {
     root_ = absl::StrCat(testing::TempDir(), "/machine_", ::getpid());
@@ -45,18 +45,18 @@ class MachineFactsTest : public testing::Test {
   }
 
   std::string root_;
-  std::optional<MachineFacts> facts_;
+  std::optional<MachineUse> facts_;
   const absl::Time now_ = absl::FromUnixSeconds(1'780'000'000);
 };
 
-TEST_F(MachineFactsTest, AMachineThatTellsNothingMayTrain) {
+TEST_F(MachineUseTest, AMachineThatTellsNothingMayTrain) {
   const Facts facts = facts_->Read(now_);
   EXPECT_EQ(facts.untouched, absl::InfiniteDuration());
   EXPECT_EQ(facts.others_share, 0);
   EXPECT_FALSE(facts.on_battery);
 }
 
-TEST_F(MachineFactsTest, ATerminalsInputIsATouchAndItsOutputIsNone) {
+TEST_F(MachineUseTest, ATerminalsInputIsATouchAndItsOutputIsNone) {
   Touch("/dev/pts/3", now_ - absl::Minutes(7), now_);
   Touch("/dev/pts/ptmx", now_, now_);
   Touch("/dev/tty2", now_ - absl::Minutes(9), now_);
@@ -69,7 +69,7 @@ TEST_F(MachineFactsTest, ATerminalsInputIsATouchAndItsOutputIsNone) {
       << "the clock went back: nobody knows";
 }
 
-TEST_F(MachineFactsTest, AnInterruptOfTheKeyboardIsATouch) {
+TEST_F(MachineUseTest, AnInterruptOfTheKeyboardIsATouch) {
   Write("/proc/interrupts",
         "  CPU0 CPU1\n  1:  9  5  IO-APIC  1-edge  i8042\n 25: 7 7 eth0\n");
   EXPECT_EQ(facts_->Read(now_).untouched, absl::InfiniteDuration());
@@ -80,7 +80,7 @@ TEST_F(MachineFactsTest, AnInterruptOfTheKeyboardIsATouch) {
   EXPECT_EQ(facts_->Read(now_ + absl::Seconds(65)).untouched, absl::Minutes(1));
 }
 
-TEST_F(MachineFactsTest, OwnWorkIsNotThatOfOtherPrograms) {
+TEST_F(MachineUseTest, OwnWorkIsNotThatOfOtherPrograms) {
   SetTicks(1000, 1000, 500);
   facts_->Read(now_);
   SetTicks(1000 + 10000, 1000, 500 + 10000);
@@ -89,14 +89,14 @@ TEST_F(MachineFactsTest, OwnWorkIsNotThatOfOtherPrograms) {
   EXPECT_NEAR(facts_->Read(now_ + absl::Minutes(10)).others_share, 0.3, 0.01);
 }
 
-TEST_F(MachineFactsTest, AShortBurstOfAnotherProgramChangesLittle) {
+TEST_F(MachineUseTest, AShortBurstOfAnotherProgramChangesLittle) {
   SetTicks(1000, 1000, 500);
   facts_->Read(now_);
   SetTicks(1500, 1000, 500);
   EXPECT_LT(facts_->Read(now_ + absl::Seconds(5)).others_share, 0.2);
 }
 
-TEST_F(MachineFactsTest, RunsOnItsBatteryUnlessAMainsIsOnline) {
+TEST_F(MachineUseTest, RunsOnItsBatteryUnlessAMainsIsOnline) {
   const std::string supplies = "/sys/class/power_supply/";
   Write(supplies + "mouse/type", "Battery\n");
   Write(supplies + "mouse/scope", "Device\n");

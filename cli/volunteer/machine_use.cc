@@ -1,4 +1,4 @@
-#include "cli/volunteer/machine_facts.h"
+#include "cli/volunteer/machine_use.h"
 
 #include <dirent.h>
 #include <sys/stat.h>
@@ -75,7 +75,7 @@ std::optional<int64_t> CountInputInterrupts(const std::string& text) {
 
 }  // namespace
 
-absl::Time MachineFacts::LastTouch(absl::Time now) {
+absl::Time MachineUse::LastTouch(absl::Time now) {
   absl::Time last = absl::InfinitePast();
   const auto consider = [&](const std::string& terminal) {
     const absl::Time touched = AccessTime(terminal);
@@ -103,7 +103,7 @@ absl::Time MachineFacts::LastTouch(absl::Time now) {
   return std::max(last, interrupted_time_);
 }
 
-bool MachineFacts::OnBattery() const {
+bool MachineUse::OnBattery() const {
   const std::string directory = root_ + "/sys/class/power_supply";
   bool has_battery = false;
   for (const std::string& name : List(directory)) {
@@ -121,7 +121,7 @@ bool MachineFacts::OnBattery() const {
   return has_battery;
 }
 
-std::optional<MachineFacts::Processors> MachineFacts::ReadProcessors() const {
+std::optional<MachineUse::Processors> MachineUse::ReadProcessors() const {
   const std::string text = ReadText(root_ + "/proc/stat");
   const std::vector<absl::string_view> times =
       absl::StrSplit(absl::string_view(text).substr(0, text.find('\n')), ' ',
@@ -145,7 +145,7 @@ std::optional<MachineFacts::Processors> MachineFacts::ReadProcessors() const {
   return read;
 }
 
-void MachineFacts::UpdateShare(absl::Time now) {
+void MachineUse::UpdateShare(absl::Time now) {
   const std::optional<Processors> read = ReadProcessors();
   if (!read.has_value()) return;
   if (last_.has_value() && read->all > last_->all && now > last_time_) {
@@ -161,7 +161,7 @@ void MachineFacts::UpdateShare(absl::Time now) {
   last_time_ = now;
 }
 
-Facts MachineFacts::Read(absl::Time now) {
+Facts MachineUse::Read(absl::Time now) {
   Facts facts;
   const absl::Time touched = LastTouch(now);
   // An interrupt in the future says that the clock went back.

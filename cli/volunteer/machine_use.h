@@ -14,10 +14,10 @@
 
 namespace atl::cli {
 
-class MachineFacts {
+class MachineUse {
  public:
   // `root`: where dev, proc and sys are; "" on a real machine.
-  explicit MachineFacts(std::string root = "") : root_(std::move(root)) {}
+  explicit MachineUse(std::string root = "") : root_(std::move(root)) {}
 
   // Everything of Facts but the transfers. Files that cannot be read say
   // nothing against training. A share of processors is a mean over about half a
