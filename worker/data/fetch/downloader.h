@@ -38,7 +38,7 @@ struct DownloaderOptions {
   const Clock* clock = &SystemClock();
   double bytes_per_second = 0;  // 0: no bound.
   // Longest time without progress: with less than kProgressBytesPerSecond.
-  absl::Duration patience = absl::Hours(1);
+  absl::Duration patience = absl::Hours(2);
 };
 
 class Downloader {

@@ -30,7 +30,7 @@
 namespace atl::worker {
 namespace {
 
-constexpr absl::Duration kManifestPatience = absl::Hours(1);
+constexpr absl::Duration kManifestPatience = absl::Hours(2);
 // Short: longer waits are logged here.
 constexpr RetryBudget kRetryBudget = {.attempt_count_max = 5,
                                       .time_max = absl::Seconds(30)};

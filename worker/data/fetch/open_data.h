@@ -77,7 +77,7 @@ absl::StatusOr<Manifest> ReadManifest(const std::string& url,
 
 // Opens the data of `spec`. Data at a path is opened as by DataSet::Open. Of
 // data by URL only the manifest is read here, for which an unreachable source
-// is waited for an hour; its files are fetched when they are read, unless they
+// is waited for two hours; its files are fetched when they are read, unless they
 // are local.
 //
 // INVALID_ARGUMENT: also a URL other than file:// without a cache directory.
