@@ -1,3 +1,5 @@
+#include "base/io/files.h"
+#include "base/io/posix_file_system.h"
 #include "base/object_store/bearer_client.h"
 
 #include <filesystem>
@@ -20,11 +22,11 @@ class BearerClientTest : public ::testing::Test {
     std::filesystem::create_directories(directory_);
     authority_ = std::make_unique<rpc::TestAuthority>(directory_);
     const rpc::TlsFiles tls = authority_->Issue("atoll:data:d");
-    ca_file_ = tls.ca;
+    ca_pem_ = *ReadFile(PosixFileSystem(), tls.ca);
     server_ = std::make_unique<HttpServer>(
         [this](const ServerRequest& request) { return Answer(request); }, &tls);
     client_ = std::make_unique<BearerClient>(
-        *HttpClient::Create({.ca_file = ca_file_}), [this] { return token_; });
+        *HttpClient::Create({.ca_pem = ca_pem_}), [this] { return token_; });
   }
 
   ServerAnswer Answer(const ServerRequest& request) const {
@@ -67,7 +69,7 @@ class BearerClientTest : public ::testing::Test {
   const std::string directory_ =
       absl::StrCat(::testing::TempDir(), "/", RandomId());
   std::unique_ptr<rpc::TestAuthority> authority_;
-  std::string ca_file_;
+  std::string ca_pem_;
   std::string challenge_ = "Bearer realm=\"atoll\"";
   std::string good_ = "one";
   std::string token_ = "one\n";

@@ -219,18 +219,16 @@ absl::StatusOr<CurlList> MakeHeaders(const HttpRequest& request) {
   return list;
 }
 
-// The certificates of `path` after those that `curl` trusts by default.
+// The certificates `own` after those that `curl` trusts by default.
 absl::StatusOr<std::string> ReadAuthorities(CURL* curl,
-                                            const std::string& path) {
-  ASSIGN_OR_RETURN(const std::string own,
-                   ReadFile(PosixFileSystem(), path, kCaBytesMax));
+                                            const std::string& own) {
   const std::unique_ptr<BIO, int (*)(BIO*)> bio(
       BIO_new_mem_buf(own.data(), static_cast<int>(own.size())), &BIO_free);
   const std::unique_ptr<X509, void (*)(X509*)> first(
       PEM_read_bio_X509(bio.get(), nullptr, nullptr, nullptr), &X509_free);
   if (first == nullptr) {
     return absl::InvalidArgumentError(
-        absl::StrCat("the CA file ", path, " has no PEM certificate"));
+        "the CA file that is given has no PEM certificate");
   }
   const char* bundle = nullptr;
   curl_easy_getinfo(curl, CURLINFO_CAINFO, &bundle);
@@ -431,8 +429,8 @@ absl::StatusOr<std::unique_ptr<HttpClient>> HttpClient::Create(
                    : nullptr);
   if (curl == nullptr) return absl::InternalError("libcurl does not start");
   std::string authorities;
-  if (!options.ca_file.empty()) {
-    ASSIGN_OR_RETURN(authorities, ReadAuthorities(curl.get(), options.ca_file));
+  if (!options.ca_pem.empty()) {
+    ASSIGN_OR_RETURN(authorities, ReadAuthorities(curl.get(), options.ca_pem));
   }
   return std::make_unique<CurlClient>(options, std::move(curl),
                                       std::move(authorities));

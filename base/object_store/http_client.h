@@ -25,7 +25,7 @@ namespace atl {
 struct HttpClientOptions {
   Proxy proxy;  // Requests that leave the machine go through it.
   // PEM certificates that are trusted besides the system's. Empty: none.
-  std::string ca_file;
+  std::string ca_pem;
   // At least kRateMin, or 0: no bound.
   int64_t receive_bytes_per_second = 0;
   int64_t send_bytes_per_second = 0;

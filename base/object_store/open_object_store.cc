@@ -31,7 +31,7 @@ absl::StatusOr<std::unique_ptr<HttpTransport>> MakeTransport(
     const ObjectStoreOptions& options) {
   const HttpClientOptions client_options{
       .proxy = options.proxy,
-      .ca_file = options.ca_file,
+      .ca_pem = options.ca_pem,
       .receive_bytes_per_second = options.receive_bytes_per_second,
       .send_bytes_per_second = options.send_bytes_per_second,
       .cancelled = options.waiting.cancelled,

@@ -28,7 +28,7 @@ struct ObjectStoreOptions {
   BearerToken bearer_token;  // For https://. Empty: none.
   Proxy proxy;               // Requests that leave the machine go through it.
   // PEM certificates that are trusted besides the system's. Empty: none.
-  std::string ca_file;
+  std::string ca_pem;
   // Of the store. At least 64 KiB/s, or 0: no bound.
   int64_t receive_bytes_per_second = 0;
   int64_t send_bytes_per_second = 0;
@@ -42,8 +42,8 @@ struct ObjectStoreOptions {
 
 // Opens the store of `url` (object_url.h). Sends nothing.
 //
-// INVALID_ARGUMENT: the URL or an option is wrong. Others: the CA file cannot
-// be read.
+// INVALID_ARGUMENT: the URL or an option is wrong. Others: the system's
+// certificates cannot be read.
 absl::StatusOr<std::unique_ptr<ObjectStore>> OpenObjectStore(
     absl::string_view url, const ObjectStoreOptions& options);
 

@@ -14,6 +14,8 @@
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "base/failpoint/failpoint.h"
+#include "base/io/files.h"
+#include "base/io/posix_file_system.h"
 #include "base/io/unique_fd.h"
 #include "base/metrics/common_metrics.h"
 #include "base/metrics/metrics.h"
@@ -206,7 +208,11 @@ worker::StoreOpener MakeOpener(const Context& context,
                                const std::optional<Enrolment>& enrolment) {
   worker::StoreAccess access;
   access.proxy = context.settings.proxy();
-  access.ca_file = security.tls.ca;
+  if (!security.tls.ca.empty()) {
+    access.read_authorities = [file = security.tls.ca] {
+      return ReadFile(PosixFileSystem(), file);
+    };
+  }
   if (enrolment.has_value()) {
     access.data_token = [enrolment = *enrolment] {
       return enrolment.ReadDataToken();

@@ -50,7 +50,7 @@ Checks MakeChecks(Output& output) {
 
 RunGetter MakeRunGetter(const Proxy& proxy, std::stop_token stop) {
   return [proxy, stop](const std::string& address, const rpc::TlsFiles& tls,
-                const std::string& run_id) -> absl::StatusOr<v1::Run> {
+                       const std::string& run_id) -> absl::StatusOr<v1::Run> {
     rpc::Security security;
     security.tls = tls;
     security.proxy = proxy;
@@ -131,20 +131,20 @@ absl::Status Doctor(Context& context, const DoctorOptions& options) {
   std::stop_source stopping;
   ASSIGN_OR_RETURN(
       spec.gate,
-      FindSubject(options.subject,
-                  absl::StrCat(context.state_directory, "/enrolments"),
-                  std::cin, ::isatty(STDIN_FILENO) == 1, context.messages(),
-                  MakeRunGetter(context.settings.proxy(),
-                                stopping.get_token())));
+      FindSubject(
+          options.subject, absl::StrCat(context.state_directory, "/enrolments"),
+          std::cin, ::isatty(STDIN_FILENO) == 1, context.messages(),
+          MakeRunGetter(context.settings.proxy(), stopping.get_token())));
   ASSIGN_OR_RETURN(spec.cache_bytes_max, ReadCacheSize(options.data_cache));
   spec.state_directory = context.state_directory;
   spec.cache_directory = options.data_cache.directory.empty()
                              ? DefaultDataCache(context.state_directory)
                              : options.data_cache.directory;
   spec.proxy = context.settings.proxy();
-  spec.open_store =
-      MakeStoreOpener(context.environment,
-                      {.proxy = context.settings.proxy()});
+  spec.make_opener = [&context](worker::StoreAccess access) {
+    access.proxy = context.settings.proxy();
+    return MakeStoreOpener(context.environment, std::move(access));
+  };
   ASSIGN_OR_RETURN(const UniqueFd stop, MakeWaker());
   // Not before: Ctrl-C ends a wait for the join string.
   const Interrupt interrupt;

@@ -29,6 +29,7 @@ absl::StatusOr<GateSubject> ToSubject(const Enrolment& enrolment,
   subject.server_addresses = record.server_addresses;
   ASSIGN_OR_RETURN(subject.cert_pem, ReadFile(PosixFileSystem(), tls.cert));
   ASSIGN_OR_RETURN(subject.key_pem, ReadFile(PosixFileSystem(), tls.key));
+  subject.data_token = [enrolment] { return enrolment.ReadDataToken(); };
   subject.get_run = [=] {
     return get_run(record.coordinator_address, tls, record.run_id);
   };

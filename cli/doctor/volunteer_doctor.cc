@@ -107,8 +107,8 @@ bool VolunteerDoctor::CheckWay() {
   }
   // With a proxy only its own name is looked up here.
   const HostPort& dialled = IsDirect(*gate) ? *gate : spec_.proxy.address;
-  checks_.Add(JudgeDns(dialled.host,
-                       rpc::FindAddresses(dialled, Within(kDialMax))));
+  checks_.Add(
+      JudgeDns(dialled.host, rpc::FindAddresses(dialled, Within(kDialMax))));
   if (checks_.HasFailed("dns")) return false;
   const char* const id = IsDirect(*gate) ? "tcp" : "proxy";
   const absl::Time begin = SystemClock().Now();
@@ -130,7 +130,7 @@ bool VolunteerDoctor::CheckTls() {
   ClockFacts clock;
   clock.asked = absl::Now();
   absl::StatusOr<v1::GateResponse> answer =
-      client.ok() ? (*client)->Ask(request) : client.status();
+      client.ok() ? (*client)->Ask(request, &root_pem_) : client.status();
   clock.answered = absl::Now();
   checks_.Add(JudgeTls(answer.status(), gate.pin));
   if (!answer.ok()) return false;
@@ -213,9 +213,14 @@ void VolunteerDoctor::CheckData() {
   if (!run_->data().url().empty()) {
     const absl::Time deadline = Within(kDataMax).deadline;
     v1::RunSpec spec = *run_;
+    worker::StoreAccess access;
+    access.read_authorities = [this] { return root_pem_; };
+    access.data_token = spec_.gate->data_token;
+    const worker::StoreOpener open = spec_.make_opener(std::move(access));
     facts.manifest = worker::CompleteDataByUrl(
-        spec, [this, deadline](const std::string& url, std::function<bool()>) {
-          return spec_.open_store(url, [this, deadline] {
+        spec,
+        [this, deadline, &open](const std::string& url, std::function<bool()>) {
+          return open(url, [this, deadline] {
             return stopped() || SystemClock().Now() > deadline;
           });
         });

@@ -38,6 +38,7 @@ struct GateSubject {
   absl::Time certificate_end;
   std::string coordinator_address;
   std::vector<std::string> server_addresses;
+  std::function<std::string()> data_token;  // As StoreAccess's.
   // Gets the run from the coordinator with the certificate.
   std::function<absl::StatusOr<v1::Run>()> get_run;
 };
@@ -50,7 +51,8 @@ class VolunteerDoctor {
     std::string state_directory;
     std::string cache_directory;
     int64_t cache_bytes_max = 0;
-    worker::StoreOpener open_store;
+    // Makes an opener that has this access to data, too.
+    std::function<worker::StoreOpener(worker::StoreAccess)> make_opener;
     absl::Duration patience = absl::Seconds(15);  // Of all waits together.
     int stop_fd = -1;               // A waker that ends every wait.
     std::function<bool()> stopped;  // True once stop_fd is set.
@@ -92,6 +94,7 @@ class VolunteerDoctor {
   Checks& checks_;
   const absl::Time deadline_;
   std::optional<v1::GateResponse> answer_;
+  std::string root_pem_;  // That the pin names.
   std::vector<std::string> coordinator_addresses_;
   std::vector<std::string> server_addresses_;
   std::optional<v1::RunSpec> run_;

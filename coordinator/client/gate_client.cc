@@ -76,8 +76,9 @@ absl::StatusOr<v1::GateResponse> GateClient::Call(
 }
 
 absl::StatusOr<v1::GateResponse> GateClient::Ask(
-    const v1::GateRequest& request) const {
-  ASSIGN_OR_RETURN(const std::unique_ptr<rpc::TlsStream> stream, Connect());
+    const v1::GateRequest& request, std::string* root_pem) const {
+  ASSIGN_OR_RETURN(const std::unique_ptr<rpc::TlsStream> stream,
+                   Connect(root_pem));
   return Exchange(*stream, request);
 }
 
@@ -119,7 +120,8 @@ absl::StatusOr<v1::GateResponse> GateClient::Receive(
   return response;
 }
 
-absl::StatusOr<std::unique_ptr<rpc::TlsStream>> GateClient::Connect() const {
+absl::StatusOr<std::unique_ptr<rpc::TlsStream>> GateClient::Connect(
+    std::string* root_pem) const {
   const std::string who = absl::StrCat("the gate at ", options_.address);
   const rpc::WaitLimits limits = {SystemClock().Now() + options_.timeout,
                                   options_.stop_fd};
@@ -129,21 +131,23 @@ absl::StatusOr<std::unique_ptr<rpc::TlsStream>> GateClient::Connect() const {
           : rpc::Dial(gate_, limits);
   RETURN_IF_ERROR(Annotate(fd.status(), who));
   rpc::BoundUnsentBytes(fd->get());
-  absl::Status refused;
+  absl::StatusOr<std::string> root = std::string();
   absl::StatusOr<std::unique_ptr<rpc::TlsStream>> stream =
       rpc::TlsStream::Connect(
           *context_, *std::move(fd), gate_.host,
           [&](const std::string& chain_pem) {
-            refused = CheckGate(chain_pem);
-            return refused;
+            root = CheckGate(chain_pem);
+            return root.status();
           },
           limits);
-  RETURN_IF_ERROR(refused);  // It names the gate.
+  RETURN_IF_ERROR(root.status());  // It names the gate.
   RETURN_IF_ERROR(Annotate(stream.status(), who));
+  if (root_pem != nullptr) *root_pem = *std::move(root);
   return stream;
 }
 
-absl::Status GateClient::CheckGate(const std::string& chain_pem) const {
+absl::StatusOr<std::string> GateClient::CheckGate(
+    const std::string& chain_pem) const {
   const absl::StatusOr<std::string> root =
       rpc::FindPinned(chain_pem, options_.pin);
   if (!root.ok()) return WrongPin(gate_, LastPin(chain_pem), options_.pin);
@@ -153,7 +157,8 @@ absl::Status GateClient::CheckGate(const std::string& chain_pem) const {
                                   "the root with the join string's pin");
   const bool is_valid_now = rpc::CheckValidity(chain_pem, now).ok() &&
                             rpc::CheckValidity(*root, now).ok();
-  if (status.ok() || is_valid_now) return status;
+  if (status.ok()) return *root;
+  if (is_valid_now) return status;
   return absl::UnauthenticatedError(absl::StrCat(
       status.message(), "; this machine's clock shows ",
       absl::FormatTime(absl::RFC3339_sec, now, absl::UTCTimeZone()),

@@ -54,7 +54,9 @@ class GateClient {
   absl::StatusOr<v1::GateResponse> Call(const v1::GateRequest& request) const;
 
   // The same, but a GateError is an answer too: it has the gate's time.
-  absl::StatusOr<v1::GateResponse> Ask(const v1::GateRequest& request) const;
+  // `root_pem`, if not null, gets the root that the pin names.
+  absl::StatusOr<v1::GateResponse> Ask(const v1::GateRequest& request,
+                                       std::string* root_pem = nullptr) const;
 
   // Measures the link, which takes some seconds. Errors as Call;
   // RESOURCE_EXHAUSTED, BUSY: the gate measures other links now.
@@ -64,11 +66,13 @@ class GateClient {
   explicit GateClient(const GateClientOptions& options) : options_(options) {}
 
   // A stream to the gate, which was checked.
-  absl::StatusOr<std::unique_ptr<rpc::TlsStream>> Connect() const;
+  absl::StatusOr<std::unique_ptr<rpc::TlsStream>> Connect(
+      std::string* root_pem = nullptr) const;
   absl::StatusOr<v1::GateResponse> Exchange(rpc::TlsStream& stream,
                                             const v1::GateRequest& request) const;
   absl::StatusOr<v1::GateResponse> Receive(rpc::TlsStream& stream) const;
-  absl::Status CheckGate(const std::string& chain_pem) const;
+  // The root.
+  absl::StatusOr<std::string> CheckGate(const std::string& chain_pem) const;
 
   const GateClientOptions options_;
   HostPort gate_;

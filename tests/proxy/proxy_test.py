@@ -1,7 +1,7 @@
 #!/usr/bin/python3
 """An island that reaches nothing but a proxy, which permits port 443 alone.
 
-Gate, coordinator and servers are known as NAME.invalid:443. Nothing on this
+Gate, coordinator, servers and data are known as NAME.invalid:443. Nothing on this
 machine can look up such a name, so a program that dials one itself fails.
 """
 
@@ -21,6 +21,7 @@ import connect_proxy  # noqa: E402
 
 _HOSTS = {"coordinator": "coordinator.invalid", "gate": "gate.invalid",
           "server-0": "server-0.invalid", "server-1": "server-1.invalid"}
+_DATA = "data.invalid"
 
 
 class Security(gated.Security):
@@ -28,7 +29,9 @@ class Security(gated.Security):
 
     def issue(self, role, name, *arguments):
         host = _HOSTS.get(name) or _HOSTS.get(role)
-        if host and role in ("coordinator", "server", "gate"):
+        if role == "data":
+            host = _DATA
+        if host and role in ("coordinator", "server", "gate", "data"):
             arguments += ("--host=" + host,)
         return super().issue(role, name, *arguments)
 
@@ -41,7 +44,7 @@ class ProxyTest(gated.GatedTest):
         cls.security = Security(os.path.join(cls.root, "pki"))
         cls.gate_dir = cls.security.issue("gate", "g0")
 
-    def start_far(self, credentials=None):
+    def start_far(self, credentials=None, data_url=None):
         """The services, and the proxy that knows them."""
         cluster = self.cluster
         cluster.start_coordinator()
@@ -55,6 +58,8 @@ class ProxyTest(gated.GatedTest):
                  _HOSTS["gate"]: cluster.gate_address}
         for name in ("server-0", "server-1"):
             ports[_HOSTS[name]] = cluster.server_address(name)
+        if data_url:
+            ports[_DATA] = data_url
         proxy = connect_proxy.ConnectProxy(
             {host: int(address.rsplit(":", 1)[1])
              for host, address in ports.items()}, credentials)
@@ -69,15 +74,33 @@ class ProxyTest(gated.GatedTest):
         return done.stdout.strip()
 
     def test_a_string_and_a_proxy_are_all_that_a_volunteer_needs(self):
-        proxy = self.start_far("me:hidden")
-        values = self.create_run()
-        self.cluster.start_volunteer("volunteer", self.far_token(),
-                                     arguments=["--proxy=" + proxy.url])
-        self.cluster.wait_state(cluster_module.COMPLETED)
-        self.assert_rounds_whole(self.cluster, values)
-        self.assertEqual(set(proxy.counts), set(_HOSTS.values()))
+        cluster = self.cluster
+        published = os.path.join(cluster.directory, "published")
+        processes.run_cli("data", "publish", self.text, "--to",
+                          "file://" + published, "--shard-bytes", "8kB",
+                          check=0)
+        proxy = self.start_far("me:hidden", cluster.start_data_server(
+            "data-0", published, self.security.issue("data", "d0")))
+        values = self.run_values({"data": {
+            "path": None, "validation_fraction": None, "seed": None,
+            "order": "by_file", "data_shard_count": 1,
+            "url": "https://%s/manifest.json" % _DATA},
+            "schedule": {"island_count_min": 1, "min_quorum": 1}})
+        path = cluster.write_run_file(values)
+        cluster.run_cli("run", "create", path, "--run-id", "run",
+                        "--data-copy", published, check=0)
+        string = self.far_token()
+        checked = processes.run_cli("doctor", string, "--proxy", proxy.url)
+        for line in checked.stdout.splitlines():
+            self.assertNotIn("FAILED", line)
+        self.assertIn("gate.invalid:443 answers", checked.stdout)
+        cluster.start_volunteer("volunteer", string,
+                                arguments=["--proxy=" + proxy.url])
+        cluster.wait_state(cluster_module.COMPLETED)
+        self.assert_rounds_whole(cluster, values)
+        self.assertEqual(set(proxy.counts), {_DATA, *_HOSTS.values()})
         self.assertEqual(proxy.refused, [])
-        self.assertNotIn("hidden@", self.cluster.processes["volunteer"].tail(
+        self.assertNotIn("hidden@", cluster.processes["volunteer"].tail(
             10_000).split("\n--- ", 1)[-1].split("\n", 1)[-1])
 
     def test_without_the_proxy_nothing_is_reached(self):

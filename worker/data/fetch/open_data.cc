@@ -160,7 +160,9 @@ StoreOpener MakeStoreOpener(StoreAccess access) {
     options.waiting.cancelled = std::move(cancelled);
     options.retry_budget = kRetryBudget;
     if (absl::StartsWith(url, "https://")) {
-      options.ca_file = access.ca_file;
+      if (access.read_authorities) {
+        ASSIGN_OR_RETURN(options.ca_pem, access.read_authorities());
+      }
       options.bearer_token = access.data_token;
     }
     if (absl::StartsWith(url, "s3://") && access.sign_url &&

@@ -29,9 +29,9 @@ struct StoreAccess {
   // The value of a variable: AWS_* and HOME, for s3://. Empty: nothing is set.
   std::function<std::optional<std::string>(absl::string_view name)> environment;
   Proxy proxy;
-  // For https://: certificates that are trusted besides the system's. Empty:
-  // none.
-  std::string ca_file;
+  // For https://: PEM certificates that are trusted besides the system's, read
+  // whenever a store is opened. Empty: none.
+  std::function<absl::StatusOr<std::string>()> read_authorities;
   // For https://: the data token, asked for when a server demands it.
   std::function<std::string()> data_token;
   // For s3:// if `environment` has no credentials. Empty: nobody signs.

@@ -1,3 +1,5 @@
+#include "base/io/files.h"
+#include "base/io/posix_file_system.h"
 #include "worker/data/serve/data_server.h"
 
 #include <poll.h>
@@ -54,7 +56,7 @@ class DataServerTest : public ::testing::Test {
 
   std::unique_ptr<ObjectStore> Open() const {
     ObjectStoreOptions options;
-    options.ca_file = tls_.ca;
+    options.ca_pem = *ReadFile(PosixFileSystem(), tls_.ca);
     options.bearer_token = [this] { return token_; };
     options.retry_budget = {.attempt_count_max = 1};
     return *OpenObjectStore(
