@@ -234,9 +234,15 @@ services=(atoll-coordinator atoll-server atoll-gate)
   "${inside[@]}" journalctl --no-pager --lines 30 >&2
   fail "the services do not start"
 }
-"${inside[@]}" env ATOLL_COORDINATOR=localhost:7400 \
-  ATOLL_TLS_CERT=/srv/anna/tls.crt ATOLL_TLS_KEY=/srv/anna/tls.key \
-  ATOLL_TLS_CA=/srv/anna/ca.crt bash -ec '
+operator=("${inside[@]}" env ATOLL_COORDINATOR=localhost:7400
+  ATOLL_TLS_CERT=/srv/anna/tls.crt ATOLL_TLS_KEY=/srv/anna/tls.key
+  ATOLL_TLS_CA=/srv/anna/ca.crt)
+"${operator[@]}" bash -ec '
+  # A service has started before it listens.
+  for _ in {1..60}; do
+    ! atoll run list >/dev/null 2>&1 || break
+    sleep 1
+  done
   atoll run create /srv/laptop.toml --run-id spring --servers 1 \
     --data /srv/text
   # The coordinator gives no token before a gate has announced itself.
@@ -248,6 +254,56 @@ services=(atoll-coordinator atoll-server atoll-gate)
 "${inside[@]}" systemctl is-active --quiet "${services[@]}" ||
   fail "a service ended"
 check "the services run, in their sandboxes: a run and a token are created"
+
+# `atoll join --service`, under the systemd of a user.
+"${inside[@]}" useradd --create-home --uid 1500 volunteer
+"${inside[@]}" install -d -m 700 -o volunteer -g volunteer /run/user/1500
+mine=(env XDG_RUNTIME_DIR=/run/user/1500 HOME=/home/volunteer)
+"${inside[@]}" systemd-run --quiet --unit=of-volunteer --uid=volunteer \
+  --property=Delegate=yes "${mine[@]}" /lib/systemd/systemd --user \
+  --unit=basic.target
+as volunteer
+mine=("${user[@]}" "${mine[@]}" bash -ec)
+"${operator[@]}" bash -ec '
+  sed "s/^island_count_min = .*/island_count_min = 1/
+    s/^min_quorum = .*/min_quorum = 1/
+    s/^round_count = .*/round_count = 100000/" /srv/laptop.toml >/srv/one.toml
+  atoll run create /srv/one.toml --run-id one --servers 1 --data /srv/text
+  atoll token create --run one --uses 1 --ttl 1h >/srv/string' >/dev/null ||
+  fail "no run of one island"
+"${mine[@]}" 'for _ in {1..100}; do
+    ! systemctl --user show-environment >/dev/null 2>&1 || break
+    sleep 0.1
+  done
+  atoll join - --service --threads 1 --nice 10 </srv/string' ||
+  fail "atoll join --service"
+# commits COUNT
+commits() {
+  for _ in {1..120}; do
+    [[ $("${operator[@]}" atoll run show one -o json) =~ \
+      \"commit_seq\":\ ?\"?([0-9]+) ]] && ((BASH_REMATCH[1] >= $1)) && return
+    sleep 1
+  done
+  "${mine[@]}" "systemctl --user status atoll-one.service" >&2
+  "${inside[@]}" journalctl --no-pager --lines 40 >&2
+  fail "no round with the service"
+}
+commits 1
+"${mine[@]}" "systemctl --user is-active --quiet atoll-one.service
+  atoll local status" || fail "the service is not active"
+"${mine[@]}" "systemctl --user kill --signal=KILL atoll-one.service"
+"${mine[@]}" "for _ in {1..60}; do
+    ! systemctl --user is-active --quiet atoll-one.service || break
+    sleep 1
+  done
+  systemctl --user is-active --quiet atoll-one.service" ||
+  fail "the service does not restart"
+commits $((BASH_REMATCH[1] + 2))
+"${mine[@]}" "atoll local finish --wait
+  ! systemctl --user is-active --quiet atoll-one.service" ||
+  fail "a finished service goes on"
+"${operator[@]}" atoll run cancel one >/dev/null
+check "a volunteer's service trains, restarts after a kill, and finishes"
 
 # An upgrade.
 pids() { "${inside[@]}" systemctl show -P MainPID "${services[@]}"; }
