@@ -280,7 +280,7 @@ std::optional<Action> IslandLoop::NextEvaluation() const {
   const bool due = EvaluationDue();
   if (!HeldAll() || !(due || ShowDue())) return std::nullopt;
   Action action = MakeAction(ActionKind::kEvaluate,
-                             due ? "it is this island's turn"
+                             due ? "it is this island's turn to evaluate"
                                  : "the trainer gets the run's parameters");
   action.only_show = !due;
   action.version = EvaluatedVersion();
