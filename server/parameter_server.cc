@@ -339,13 +339,10 @@ void ParameterServer::FollowPlan(std::stop_token stop) {
     } else if (absl::IsAborted(plan.status())) {
       End(plan.status());
       return;
-    } else if (!absl::IsDeadlineExceeded(plan.status()) &&
-               !stop.stop_requested()) {
-      // Not registered, or the stream ended: the coordinator has restarted.
+    } else if (!stop.stop_requested() && TakeStreamLost(plan.status())) {
       {
         MutexLock lock(&mutex_);
         registered_ = false;
-        plan_is_current_ = false;
         if (!stopping_) changed_.WaitWithTimeout(&mutex_, wait);
       }
       wait = std::min(wait * 2, kRefusedWaitMax);
@@ -374,6 +371,19 @@ void ParameterServer::FollowPlan(std::stop_token stop) {
       unfinished_plan_ = std::move(unfinished);
     }
   }
+}
+
+bool ParameterServer::TakeStreamLost(const absl::Status& status) {
+  if (absl::IsDeadlineExceeded(status)) {
+    if (!access_.TakeOverdue()) return false;
+    LOG(WARNING) << "the coordinator answers, but its newest plan has not come "
+                    "for a lease: asking for it again";
+    return true;
+  }
+  // Not registered, or the stream ended: the coordinator has restarted.
+  MutexLock lock(&mutex_);
+  plan_is_current_ = false;
+  return true;
 }
 
 void ParameterServer::TakePlan(const v1::ServerPlan& plan) {
@@ -512,12 +522,12 @@ absl::Status ParameterServer::ReportOnce() {
     if (!has_plan && !IsKnownRun(report.run_uid())) continue;
     *request.add_shards() = std::move(report);
   }
-  const absl::StatusOr<absl::Duration> lease =
-      environment_.coordinator.ReportShards(std::move(request));
-  if (!lease.ok()) return lease.status();
+  ASSIGN_OR_RETURN(const v1::ReportShardsResponse answer,
+                   environment_.coordinator.ReportShards(std::move(request)));
+  const absl::Duration lease = FromProto(answer.lease_duration());
   MutexLock lock(&mutex_);
-  if (*lease > absl::ZeroDuration()) lease_ = *lease;
-  if (plan_is_current_) access_.NoteAnswer(lease_);
+  if (lease > absl::ZeroDuration()) lease_ = lease;
+  if (plan_is_current_) access_.NoteAnswer(answer.plan_revision(), lease_);
   return absl::OkStatus();
 }
 

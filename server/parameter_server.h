@@ -91,6 +91,7 @@ class ParameterServer final : public ShardDirectory {
   static constexpr char kShardsHealth[] = "atoll.shards";
   // Bytes of blocks that wait to be merged at level ISLAND.
   const ReceiveBudget& receive_budget() const { return *held_; }
+  const RunAccess& access() const { return access_; }
 
   // For a planned end. Refuses further streams, and ends those in progress, with
   // UNAVAILABLE, STOPPING. Only pushes whose blocks are all here get their
@@ -149,6 +150,9 @@ class ParameterServer final : public ShardDirectory {
   bool HoldsNothing();
   // Takes the coordinator's answer in. Errors as CoordinatorFence::Take.
   absl::Status TakeAnswer(const v1::RegisterServerResponse& response);
+  // True if no plan came, with `status`, because the stream has ended or is
+  // stuck: registering opens another.
+  bool TakeStreamLost(const absl::Status& status);
   // Takes the plan in, unless it is not this coordinator's newest.
   void TakePlan(const v1::ServerPlan& plan);
   void ApplyPlan(const v1::ServerPlan& plan);

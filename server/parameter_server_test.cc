@@ -4,6 +4,7 @@
 
 #include <cerrno>
 #include <cstddef>
+#include <cstdint>
 #include <map>
 #include <string>
 #include <vector>
@@ -456,6 +457,49 @@ TEST(ParameterServerTest, AnImportBecomesVersion0OnAllShards) {
   cluster.CutPower(0);
   ASSERT_OK(cluster.Start(0));
   ASSERT_OK(cluster.Round(1, 2));
+}
+
+v1::ServerPlan EmptyPlan(int64_t revision) {
+  v1::ServerPlan plan;
+  plan.set_revision(revision);
+  plan.set_coordinator_epoch(1);
+  plan.mutable_log()->set_cluster_id("cluster");
+  return plan;
+}
+
+// As if its plan stream were stuck.
+TEST(ParameterServerTest, EnrolledIslandsWaitForThePlanThatAnswersName) {
+  FakeFileSystem fs;
+  coordinator::FakeServerControlClient control;
+  v1::ReportShardsResponse answer;
+  answer.mutable_lease_duration()->set_nanos(600'000'000);
+  answer.set_plan_revision(2);
+  control.SetReportResponse(answer);
+  control.SetPlan(EmptyPlan(1));
+  ParameterServer::Options options;
+  options.server_id = "server-0";
+  options.data_dir = "data";
+  Metrics metrics;
+  const auto server = ParameterServer::Start(
+      options, {fs, control, [](const std::string& run_id) {
+                  return absl::StatusOr<v1::Run>(absl::NotFoundError(run_id));
+                }, metrics});
+  ASSERT_OK(server.status());
+  rpc::Caller island = {rpc::Role::kIsland, "attic", RunScope()};
+  island.scope.run_uid = "uid";
+  island.scope.cluster_id = "cluster";
+  const auto check = (*server)->access().MakeCheck(island, "spring", "uid");
+  // It asks for the plan again, for which it has waited for a lease.
+  size_t count = 0;
+  while (control.registrations().size() < 3) {
+    EXPECT_TRUE(absl::IsUnavailable(check())) << check();
+    ASSERT_TRUE(control.WaitForReports(++count, TestCluster::kPatience));
+  }
+  EXPECT_EQ(control.reports().back().plan_revision(), 1);
+  control.SetPlan(EmptyPlan(2));
+  while (!check().ok()) {
+    ASSERT_TRUE(control.WaitForReports(++count, TestCluster::kPatience));
+  }
 }
 
 TEST(ParameterServerTest, ItRegistersAgainWhenTheCoordinatorForgotIt) {

@@ -172,6 +172,7 @@ class ServerServiceDouble : public v1::ServerService::Service {
     std::lock_guard<std::mutex> lock(mutex);
     report = *request;
     response->mutable_lease_duration()->set_seconds(9);
+    response->set_plan_revision(8);
     return grpc::Status::OK;
   }
   grpc::Status WatchServerPlan(
@@ -452,9 +453,10 @@ TEST_F(ClientsTest, AServerRegistersFollowsItsPlanAndReports) {
   EXPECT_EQ(newest->revision(), 8);
   v1::ReportShardsRequest report;
   report.set_report_seq(2);
-  const auto lease = control_->ReportShards(report);
-  ASSERT_TRUE(lease.ok());
-  EXPECT_EQ(*lease, absl::Seconds(9));
+  const auto answer = control_->ReportShards(report);
+  ASSERT_TRUE(answer.ok());
+  EXPECT_EQ(answer->lease_duration().seconds(), 9);
+  EXPECT_EQ(answer->plan_revision(), 8);
   std::lock_guard<std::mutex> lock(servers_.mutex);
   EXPECT_EQ(servers_.report.server_id(), "server-0");
   EXPECT_EQ(servers_.report.incarnation(), 12);

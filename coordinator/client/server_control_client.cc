@@ -10,7 +10,6 @@
 #include "base/rpc/call.h"
 #include "base/status/status_macros.h"
 #include "base/sync/mutex.h"
-#include "base/time/proto_time.h"
 #include "coordinator/client/plan_parts.h"
 #include "coordinator/client/plan_watch.h"
 
@@ -100,7 +99,7 @@ class GrpcServerControlClient : public ServerControlClient {
     return registration->watch->WaitForPlan(after, deadline, stop);
   }
 
-  absl::StatusOr<absl::Duration> ReportShards(
+  absl::StatusOr<v1::ReportShardsResponse> ReportShards(
       v1::ReportShardsRequest report) override {
     ASSIGN_OR_RETURN(const auto registration, Registered());
     report.set_server_id(registration->server_id);
@@ -111,7 +110,7 @@ class GrpcServerControlClient : public ServerControlClient {
       ASSIGN_OR_RETURN(response, rpc::Call(*Stub(), &Service::Stub::ReportShards,
                                            part, call_options_));
     }
-    return FromProto(response.lease_duration());
+    return response;
   }
 
  private:

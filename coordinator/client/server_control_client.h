@@ -45,12 +45,12 @@ class ServerControlClient {
                                                      absl::Duration timeout,
                                                      std::stop_token stop) = 0;
 
-  // Reports the state of every shard and renews the lease; returns its duration
-  // from now. Fills in server_id and incarnation.
+  // Reports the state of every shard and renews the lease. Fills in server_id
+  // and incarnation.
   //
   // FAILED_PRECONDITION: not registered; RegisterServer. Else as
   // ServerService.ReportShards.
-  virtual absl::StatusOr<absl::Duration> ReportShards(
+  virtual absl::StatusOr<v1::ReportShardsResponse> ReportShards(
       v1::ReportShardsRequest report) = 0;
 };
 

@@ -279,6 +279,7 @@ absl::StatusOr<v1::ReportShardsResponse> Coordinator::ReportShards(
   }
   v1::ReportShardsResponse response;
   *response.mutable_lease_duration() = ToProto(options_.server_lease_duration);
+  response.set_plan_revision(PlanRevision());
   return response;
 }
 

@@ -396,6 +396,33 @@ TEST_F(CoordinatorEnrolmentTest, RevokesAnIslandForGood) {
             "NO_SUCH_ISLAND");
 }
 
+TEST_F(CoordinatorEnrolmentTest, AReportsAnswerNamesThePlanOfARevocation) {
+  v1::RegisterServerRequest server;
+  server.set_server_id("s0");
+  server.set_address("s0:7401");
+  server.set_incarnation(1);
+  ASSERT_TRUE(core_->RegisterServer(server, now_).ok());
+  ASSERT_TRUE(CreateToken().ok());
+  ASSERT_TRUE(Consume(Request('k', "attic")).ok());
+  Sync();
+  v1::ReportShardsRequest report;
+  report.set_server_id("s0");
+  report.set_incarnation(1);
+  const auto before = core_->ReportShards(report, now_);
+  ASSERT_TRUE(before.ok()) << before.status();
+  EXPECT_GT(before->plan_revision(), 0);
+  EXPECT_EQ(before->plan_revision(), core_->ServerPlan("s0").revision());
+  v1::RevokeIslandRequest revoke;
+  revoke.set_run_id("spring");
+  revoke.set_island_id("attic");
+  ASSERT_TRUE(core_->RevokeIsland(revoke, kOperator, now_).ok());
+  Sync();
+  const auto after = core_->ReportShards(report, now_);
+  ASSERT_TRUE(after.ok()) << after.status();
+  EXPECT_GT(after->plan_revision(), before->plan_revision());
+  EXPECT_EQ(after->plan_revision(), core_->ServerPlan("s0").revision());
+}
+
 TEST_F(CoordinatorEnrolmentTest, ForgetsTokensAndNamesOfADeletedRun) {
   ASSERT_TRUE(CreateToken(/*uses=*/2).ok());
   const auto grant = Consume(Request());

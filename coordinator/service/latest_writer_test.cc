@@ -114,8 +114,8 @@ TEST_F(LatestWriterTest, AReportOfManyRunsIsTaken) {
   for (int i = 0; i < kRunCount; ++i) {
     report.add_shards()->set_fault(std::string(kRunBytes, 'f'));
   }
-  const auto lease = client_->ReportShards(report);
-  ASSERT_TRUE(lease.ok()) << lease.status();
+  const auto answer = client_->ReportShards(report);
+  ASSERT_TRUE(answer.ok()) << answer.status();
   std::lock_guard<std::mutex> lock(service_.mutex);
   EXPECT_EQ(service_.shard_count, kRunCount);
 }

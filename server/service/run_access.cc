@@ -18,11 +18,17 @@ void RunAccess::TakePlan(const v1::ServerPlan& plan) {
   MutexLock lock(&mutex_);
   revoked_ = std::move(revoked);
   cluster_id_ = plan.log().cluster_id();
+  lease_.TakePlan(plan.revision());
 }
 
-void RunAccess::NoteAnswer(absl::Duration lease) {
+void RunAccess::NoteAnswer(int64_t revision, absl::Duration lease) {
   MutexLock lock(&mutex_);
-  end_ = clock_.Now() + lease;
+  lease_.NoteAnswer(revision, clock_.Now() + lease);
+}
+
+bool RunAccess::TakeOverdue() {
+  MutexLock lock(&mutex_);
+  return lease_.TakeOverdue(clock_.Now());
 }
 
 std::function<absl::Status()> RunAccess::MakeCheck(
@@ -41,10 +47,11 @@ absl::Status RunAccess::Check(const rpc::Caller& caller,
   }
   MutexLock lock(&mutex_);
   // First: before the first plan the cluster's id is not known either.
-  if (caller.scope.enrolled() && clock_.Now() >= end_) {
+  if (caller.scope.enrolled() && clock_.Now() >= lease_.end()) {
     return Refuse(absl::StatusCode::kUnavailable, "PLAN_TOO_OLD",
-                  "the server has not heard from its coordinator for too long "
-                  "to know that this certificate still counts: call again");
+                  "the server has been without its coordinator's newest plan "
+                  "for too long to know that this certificate still counts: "
+                  "call again");
   }
   RETURN_IF_ERROR(CheckRunScope(caller.scope, run_id, run_uid, cluster_id_));
   const auto revoked = revoked_.find(run_uid);

@@ -2,13 +2,14 @@
 // for how long it counts. Thread-safe.
 //
 // The certificate of an enrolled island can be revoked, and only a plan tells.
-// So such islands are refused once the coordinator has not answered for the
-// server's lease. They call again, and nothing of theirs is lost. Certificates
-// that an operator issued are not refused then: an absent coordinator does not
-// stop them.
+// So such islands are refused once the coordinator's newest plan has not been
+// known to be here for the server's lease (core/plan_lease). They call again,
+// and nothing of theirs is lost. Certificates that an operator issued are not
+// refused then: an absent coordinator does not stop them.
 
 #pragma once
 
+#include <cstdint>
 #include <functional>
 #include <map>
 #include <set>
@@ -22,6 +23,7 @@
 #include "base/rpc/authorization.h"
 #include "base/sync/mutex.h"
 #include "base/time/clock.h"
+#include "server/core/plan_lease.h"
 
 namespace atl::server {
 
@@ -31,8 +33,11 @@ class RunAccess {
   explicit RunAccess(const Clock& clock) : clock_(clock) {}
 
   void TakePlan(const v1::ServerPlan& plan);
-  // The coordinator has answered a report; its plan counts for `lease`.
-  void NoteAnswer(absl::Duration lease);
+  // The coordinator has answered a report: a plan of `revision` or newer counts
+  // for `lease` from now. 0: the plan that is here counts.
+  void NoteAnswer(int64_t revision, absl::Duration lease);
+  // As PlanLease::TakeOverdue.
+  bool TakeOverdue();
 
   // OK if the caller may touch the run. Everybody but islands and readers may.
   // PERMISSION_DENIED: NOT_YOUR_RUN: the certificate is for other runs; REVOKED:
@@ -53,8 +58,7 @@ class RunAccess {
   // Names by run_uid.
   std::map<std::string, std::set<std::string>> revoked_
       ABSL_GUARDED_BY(mutex_);
-  // Until when the plan counts.
-  absl::Time end_ ABSL_GUARDED_BY(mutex_) = absl::InfinitePast();
+  PlanLease lease_ ABSL_GUARDED_BY(mutex_);
 };
 
 }  // namespace atl::server

@@ -1,6 +1,8 @@
 #include "server/service/run_access.h"
 
+#include <cstdint>
 #include <string>
+#include <vector>
 
 #include "base/status/refusal.h"
 #include "base/time/testing/fake_clock.h"
@@ -10,18 +12,24 @@ namespace atl::server {
 namespace {
 
 constexpr absl::Duration kLease = absl::Seconds(10);
+constexpr int64_t kRevision = 7;
 
 class RunAccessTest : public ::testing::Test {
  protected:
   RunAccessTest() : access_(clock_) {
+    TakePlan(kRevision, {"cellar"});
+    access_.NoteAnswer(kRevision, kLease);
+  }
+
+  void TakePlan(int64_t revision, const std::vector<std::string>& revoked) {
     v1::ServerPlan plan;
+    plan.set_revision(revision);
     plan.mutable_log()->set_cluster_id("cluster");
     v1::ServerRunPlan& run = *plan.add_runs();
     run.set_run_id("spring");
     run.set_run_uid("uid");
-    run.add_revoked_island_ids("cellar");
+    *run.mutable_revoked_island_ids() = {revoked.begin(), revoked.end()};
     access_.TakePlan(plan);
-    access_.NoteAnswer(kLease);
   }
 
   static rpc::Caller Enrolled(const std::string& name,
@@ -76,7 +84,34 @@ TEST_F(RunAccessTest, RefusesEnrolledIslandsOnceItsPlanIsTooOld) {
   clock_.Advance(absl::Milliseconds(1));
   EXPECT_EQ(Reason(Enrolled("attic")), "PLAN_TOO_OLD");
   EXPECT_EQ(Reason(issued), "");
-  access_.NoteAnswer(kLease);
+  access_.NoteAnswer(kRevision, kLease);
+  EXPECT_EQ(Reason(Enrolled("attic")), "");
+}
+
+TEST_F(RunAccessTest, RefusesEnrolledIslandsWhileARevocationDoesNotReachIt) {
+  clock_.Advance(kLease - absl::Seconds(1));
+  access_.NoteAnswer(kRevision + 1, kLease);  // The plan that revokes attic.
+  EXPECT_EQ(Reason(Enrolled("attic")), "");
+  clock_.Advance(absl::Seconds(1));
+  access_.NoteAnswer(kRevision + 1, kLease);
+  EXPECT_EQ(Reason(Enrolled("attic")), "PLAN_TOO_OLD");
+  EXPECT_FALSE(access_.TakeOverdue());
+  TakePlan(kRevision + 1, {"attic"});
+  EXPECT_EQ(Reason(Enrolled("attic")), "REVOKED");
+  EXPECT_EQ(Reason(Enrolled("cellar")), "");
+}
+
+TEST_F(RunAccessTest, SaysThatAPlanIsOverdueAfterALease) {
+  access_.NoteAnswer(kRevision + 1, kLease);
+  clock_.Advance(kLease - absl::Milliseconds(1));
+  EXPECT_FALSE(access_.TakeOverdue());
+  clock_.Advance(absl::Milliseconds(1));
+  EXPECT_TRUE(access_.TakeOverdue());
+}
+
+TEST_F(RunAccessTest, AnOlderCoordinatorsAnswerRenewsWithoutARevision) {
+  clock_.Advance(kLease);
+  access_.NoteAnswer(/*revision=*/0, kLease);
   EXPECT_EQ(Reason(Enrolled("attic")), "");
 }
 

@@ -66,7 +66,7 @@ class MeasuredControl : public coordinator::ServerControlClient {
     }
     return plan;
   }
-  absl::StatusOr<absl::Duration> ReportShards(
+  absl::StatusOr<v1::ReportShardsResponse> ReportShards(
       v1::ReportShardsRequest report) override {
     report_bytes_max_ =
         std::max<size_t>(report_bytes_max_, report.ByteSizeLong());

@@ -166,7 +166,7 @@ absl::Status IslandRunner::OnJoined(const v1::JoinResponse& response) {
   part_->SetRoutes(server::ToRoutes(response.plan()));
   TellServers(response.plan());
   MutexLock lock(&mutex_);
-  if (first_seq_ == 0) first_seq_ = std::max<int64_t>(response.next_seq(), 1);
+  contributions_.Joined(response);
   return absl::OkStatus();
 }
 

@@ -112,11 +112,9 @@ class IslandRunner {
   bool lanes_stopped_ ABSL_GUARDED_BY(mutex_) = false;
   std::vector<std::thread> lanes_;
 
-  // For the log: the newest logged outcome of each fragment, the news seen by
-  // then, this runner's first seq (0: not joined), servers logged as away.
-  std::map<int32_t, int64_t> outcomes_told_ ABSL_GUARDED_BY(mutex_);
+  // For the log: the news with the newest outcomes that were counted, and
+  // servers logged as away.
   int64_t outcomes_seen_ ABSL_GUARDED_BY(mutex_) = 0;
-  int64_t first_seq_ ABSL_GUARDED_BY(mutex_) = 0;
   ContributionMeter contributions_ ABSL_GUARDED_BY(mutex_);
   std::map<std::string, bool> servers_away_ ABSL_GUARDED_BY(mutex_);
   std::string run_uid_ ABSL_GUARDED_BY(mutex_);  // Empty: not known.

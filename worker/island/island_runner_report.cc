@@ -12,16 +12,14 @@
 
 namespace atl::worker {
 
-// Counts each contribution of this attempt that was decided, and logs those
-// that are not merged.
+// Counts the contributions that were decided; logs those that are not merged.
 void IslandRunner::TellOutcomes() {
   for (const v1::ContributionOutcome& outcome : loop_.plan().outcomes()) {
     const v1::ContributionKey& key = outcome.key();
-    int64_t& told = outcomes_told_[key.fragment()];
-    if (key.seq() < first_seq_ || key.seq() <= told) continue;
-    told = key.seq();
-    contributions_.Decided(outcome);
-    if (outcome.outcome() == v1::OUTCOME_MERGED) continue;
+    if (!contributions_.Decided(outcome) ||
+        outcome.outcome() == v1::OUTCOME_MERGED) {
+      continue;
+    }
     LOG(WARNING) << "contribution " << key.seq() << " of fragment "
                  << key.fragment() << " is not merged: "
                  << absl::StripPrefix(v1::Outcome_Name(outcome.outcome()),

@@ -6,10 +6,20 @@
 
 namespace atl::coordinator {
 
+FakeServerControlClient::FakeServerControlClient() {
+  report_response_.mutable_lease_duration()->set_seconds(30);
+}
+
 void FakeServerControlClient::SetRegisterResponse(
     v1::RegisterServerResponse response) {
   std::lock_guard<std::mutex> lock(mutex_);
   register_response_ = std::move(response);
+}
+
+void FakeServerControlClient::SetReportResponse(
+    v1::ReportShardsResponse response) {
+  std::lock_guard<std::mutex> lock(mutex_);
+  report_response_ = std::move(response);
 }
 
 void FakeServerControlClient::SetPlan(v1::ServerPlan plan) {
@@ -53,13 +63,13 @@ absl::StatusOr<v1::ServerPlan> FakeServerControlClient::WaitForPlan(
   return plans_.WaitForPlan(after, timeout, std::move(stop));
 }
 
-absl::StatusOr<absl::Duration> FakeServerControlClient::ReportShards(
+absl::StatusOr<v1::ReportShardsResponse> FakeServerControlClient::ReportShards(
     v1::ReportShardsRequest report) {
   std::lock_guard<std::mutex> lock(mutex_);
   RETURN_IF_ERROR(plans_.NextError("ReportShards"));
   reports_.push_back(std::move(report));
   changed_.notify_all();
-  return absl::Seconds(30);
+  return report_response_;
 }
 
 }  // namespace atl::coordinator

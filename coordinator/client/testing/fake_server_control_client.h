@@ -14,8 +14,12 @@ namespace atl::coordinator {
 
 class FakeServerControlClient : public ServerControlClient {
  public:
+  FakeServerControlClient();
+
   // Sets RegisterServer's answer.
   void SetRegisterResponse(v1::RegisterServerResponse response);
+  // Sets ReportShards' answer; until then a lease of 30 s.
+  void SetReportResponse(v1::ReportShardsResponse response);
   // Sets the newest plan; wakes WaitForPlan.
   void SetPlan(v1::ServerPlan plan);
   // Queues an error for a later call of `method`: "RegisterServer",
@@ -32,7 +36,7 @@ class FakeServerControlClient : public ServerControlClient {
   absl::StatusOr<v1::ServerPlan> WaitForPlan(const PlanPosition& after,
                                              absl::Duration timeout,
                                              std::stop_token stop) override;
-  absl::StatusOr<absl::Duration> ReportShards(
+  absl::StatusOr<v1::ReportShardsResponse> ReportShards(
       v1::ReportShardsRequest report) override;
 
  private:
@@ -42,6 +46,7 @@ class FakeServerControlClient : public ServerControlClient {
   std::condition_variable changed_;
   // Guarded by mutex_.
   v1::RegisterServerResponse register_response_;
+  v1::ReportShardsResponse report_response_;
   std::vector<v1::RegisterServerRequest> registrations_;
   std::vector<v1::ReportShardsRequest> reports_;
 };

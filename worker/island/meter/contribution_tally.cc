@@ -21,7 +21,36 @@ void ContributionMeter::Made(int64_t seq, int64_t token_count,
   while (tokens_.size() > kKeptCountMax) tokens_.erase(tokens_.begin());
 }
 
-void ContributionMeter::Decided(const v1::ContributionOutcome& outcome) {
+void ContributionMeter::Joined(const v1::JoinResponse& response) {
+  if (first_seq_ > 0) return;
+  first_seq_ = std::max<int64_t>(response.next_seq(), 1);
+  for (const v1::ContributionInfo& info : response.open_contributions()) {
+    if (open_.size() == kOpenCountMax) break;
+    const int64_t seq = info.key().seq();
+    if (seq >= first_seq_) continue;
+    open_.emplace(info.key().fragment(), seq);
+    Made(seq, info.token_count(), response.plan().cut_size());
+  }
+}
+
+bool ContributionMeter::Decided(const v1::ContributionOutcome& outcome) {
+  if (!TakeKey(outcome.key())) return false;
+  Count(outcome);
+  return true;
+}
+
+bool ContributionMeter::TakeKey(const v1::ContributionKey& key) {
+  if (first_seq_ == 0) return false;
+  if (key.seq() < first_seq_) {
+    return open_.erase({key.fragment(), key.seq()}) > 0;
+  }
+  int64_t& newest = counted_seq_[key.fragment()];
+  if (key.seq() <= newest) return false;
+  newest = key.seq();
+  return true;
+}
+
+void ContributionMeter::Count(const v1::ContributionOutcome& outcome) {
   switch (outcome.outcome()) {
     case v1::OUTCOME_MERGED: {
       ++tally_.merged_count;

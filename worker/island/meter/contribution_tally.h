@@ -4,8 +4,11 @@
 
 #include <cstdint>
 #include <map>
+#include <set>
 #include <string>
+#include <utility>
 
+#include "atoll/v1/island_service.pb.h"
 #include "atoll/v1/plan.pb.h"
 
 namespace atl::worker {
@@ -25,19 +28,35 @@ struct ContributionTally {
   void Add(const ContributionTally& other);
 };
 
+// Counts the contributions that an island's process makes, and those of the
+// process before it that were undecided when this one joined.
 class ContributionMeter {
  public:
+  // The answer to the first Join; later ones change nothing. Before it nothing
+  // is counted.
+  void Joined(const v1::JoinResponse& response);
   // The contribution `seq` was made of `token_count` tokens; `fragment_count`
   // is the run's.
   void Made(int64_t seq, int64_t token_count, int32_t fragment_count);
-  // The outcome of a contribution of one fragment; call it once for each.
-  void Decided(const v1::ContributionOutcome& outcome);
+  // The outcome of a contribution of one fragment. False, and nothing is
+  // counted, if it was counted before or is none of these contributions.
+  // Outcomes of a fragment come in the order of seq.
+  bool Decided(const v1::ContributionOutcome& outcome);
 
   const ContributionTally& tally() const { return tally_; }
 
  private:
   static constexpr size_t kKeptCountMax = 64;
+  static constexpr size_t kOpenCountMax = 1024;
 
+  // True, once for each key, if it is to be counted.
+  bool TakeKey(const v1::ContributionKey& key);
+  void Count(const v1::ContributionOutcome& outcome);
+
+  int64_t first_seq_ = 0;  // Of this process; 0: not joined.
+  // (fragment, seq) of the process before; undecided.
+  std::set<std::pair<int32_t, int64_t>> open_;
+  std::map<int32_t, int64_t> counted_seq_;  // The newest, by fragment.
   std::map<int64_t, double> tokens_;  // A fragment's share, by seq.
   ContributionTally tally_;
 };
