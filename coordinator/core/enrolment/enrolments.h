@@ -27,9 +27,6 @@ namespace atl::coordinator {
 inline constexpr int64_t kTokensMax = 4096;
 inline constexpr int64_t kIdentitiesMax = 16384;
 inline constexpr int64_t kRevokedARunMax = 1024;
-// A certificate that ended longer ago cannot be renewed, and its name is free
-// for another key.
-inline constexpr absl::Duration kRenewableAfterEnd = absl::Hours(24 * 30);
 inline constexpr absl::Duration kTokenTtlMax = absl::Hours(24 * 90);
 // How far back certificates begin: the clocks of two machines differ.
 inline constexpr absl::Duration kCertificateBack = absl::Minutes(5);

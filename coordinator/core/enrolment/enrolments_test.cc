@@ -7,6 +7,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/codec/sha256.h"
+#include "base/identity/identity.h"
 #include "base/time/proto_time.h"
 #include "gtest/gtest.h"
 
