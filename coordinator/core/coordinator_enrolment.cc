@@ -138,13 +138,13 @@ absl::StatusOr<v1::ConsumeTokenResponse> Coordinator::ConsumeToken(
     const EnrolmentRandom& random, absl::Time clock, absl::Time now) {
   RETURN_IF_ERROR(CheckWritable());
   // The token first: a stranger learns of no run without one.
-  RETURN_IF_ERROR(enrolments_
-                      .Find(request.token_id(), request.token_secret())
-                      .status());
+  ASSIGN_OR_RETURN(const storage::v1::TokenSet* const token,
+                   enrolments_.FindBySecret(request.token_id(),
+                                            request.token_secret()));
   ASSIGN_OR_RETURN(RunMachine* const run, FindRun(request.run_id()));
   ASSIGN_OR_RETURN(Grant granted,
-                   enrolments_.Consume(request, DescribeRun(*run), random,
-                                       clock));
+                   enrolments_.Consume(request, *token, DescribeRun(*run),
+                                       random, clock));
   EmitAudited(std::move(granted.records), actor,
               Describe("island.enrol", granted.grant,
                        absl::StrCat("token ", request.token_id())),
