@@ -20,7 +20,6 @@ namespace {
 constexpr absl::Duration kGateMax = absl::Seconds(30);
 constexpr size_t kGatesMax = 64;
 constexpr size_t kPinBytes = 43;
-constexpr size_t kAddressBytesMax = 300;
 constexpr int kDetailBytesMax = 200;
 
 // Whether a merge of the run weighs several contributions.
@@ -109,10 +108,7 @@ void Coordinator::EmitAudited(std::vector<storage::v1::Record> records,
 
 absl::Status Coordinator::AnnounceGate(const v1::AnnounceGateRequest& request,
                                        const Actor& actor, absl::Time now) {
-  if (request.address().empty() ||
-      request.address().size() > kAddressBytesMax) {
-    return InvalidFields({{"address", "must be host:port"}});
-  }
+  RETURN_IF_ERROR(CheckAddress(request.address()));
   if (request.pin().size() != kPinBytes) {
     return InvalidFields({{"pin", "must have 43 characters of base64url"}});
   }
@@ -127,8 +123,8 @@ absl::Status Coordinator::AnnounceGate(const v1::AnnounceGateRequest& request,
   gates_[request.address()] = {request.address(), request.pin(),
                                now + kGateMax};
   if (is_new) {
-    reasons_.push_back(absl::StrCat(actor.name, " is a gate at ",
-                                    absl::CHexEscape(request.address())));
+    reasons_.push_back(
+        absl::StrCat(actor.name, " is a gate at ", request.address()));
   }
   return absl::OkStatus();
 }
