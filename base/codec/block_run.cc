@@ -66,37 +66,25 @@ size_t EncodedRunBytes(const Codec& codec, const BlockRun& run) {
   return bytes;
 }
 
-absl::Status ForEachRun(
-    const Codec& codec, absl::Span<const BlockRun> runs,
-    absl::FunctionRef<absl::Status(const BlockRun& run, const RunPlace& place)>
-        visit) {
-  RunPlace place;
-  for (const BlockRun& run : runs) {
-    place.element_count = std::accumulate(run.element_counts.begin(),
-                                          run.element_counts.end(), size_t{0});
-    place.byte_count = EncodedRunBytes(codec, run);
-    const absl::Status status = visit(run, place);
-    if (!status.ok()) return status;
-    place.element += place.element_count;
-    place.byte += place.byte_count;
-  }
-  return absl::OkStatus();
-}
-
 void LoopInOrder(int64_t count, absl::FunctionRef<void(int64_t)> visit) {
   for (int64_t i = 0; i < count; ++i) visit(i);
 }
 
-absl::Status ForEachRunIn(
+absl::Status ForEachRun(
     const Loop& loop, const Codec& codec, absl::Span<const BlockRun> runs,
     absl::FunctionRef<absl::Status(const BlockRun& run, const RunPlace& place)>
         visit) {
   std::vector<RunPlace> places;
   places.reserve(runs.size());
-  ForEachRun(codec, runs, [&](const BlockRun&, const RunPlace& place) {
+  RunPlace place;
+  for (const BlockRun& run : runs) {
+    place.element_count = std::accumulate(run.element_counts.begin(),
+                                          run.element_counts.end(), size_t{0});
+    place.byte_count = EncodedRunBytes(codec, run);
     places.push_back(place);
-    return absl::OkStatus();
-  }).IgnoreError();
+    place.element += place.element_count;
+    place.byte += place.byte_count;
+  }
   std::vector<absl::Status> statuses(runs.size());
   loop(static_cast<int64_t>(runs.size()),
        [&](int64_t i) { statuses[i] = visit(runs[i], places[i]); });

@@ -1,5 +1,5 @@
 // Runs of blocks, as a chunk carries them, encoded and decoded as a whole.
-// Pure. Thread-safe. Allocates only for error messages, and ForEachRunIn.
+// Pure. Thread-safe. Allocates only for error messages, and ForEachRun.
 //
 // A run is consecutive blocks of a fragment's flat order. Its encoding is the
 // encodings of its blocks, back to back. Callers know each block's element
@@ -47,13 +47,6 @@ struct RunPlace {
   }
 };
 
-// Calls `visit` for each of `runs` in order. Stops at the first error and
-// returns it. Requires: every count is 1 to 4096.
-absl::Status ForEachRun(
-    const Codec& codec, absl::Span<const BlockRun> runs,
-    absl::FunctionRef<absl::Status(const BlockRun& run, const RunPlace& place)>
-        visit);
-
 // Calls its argument for each index in [0, count), each once, in any order,
 // maybe on several threads, and returns when all calls have.
 using Loop =
@@ -61,9 +54,9 @@ using Loop =
 // On this thread.
 void LoopInOrder(int64_t count, absl::FunctionRef<void(int64_t)> visit);
 
-// As ForEachRun, with the calls in a `loop`; all runs are visited. Returns the
-// error of the first run that has one.
-absl::Status ForEachRunIn(
+// Calls `visit` for each of `runs` in a `loop`. Returns the error of the first
+// run that has one. Requires: every count is 1 to 4096.
+absl::Status ForEachRun(
     const Loop& loop, const Codec& codec, absl::Span<const BlockRun> runs,
     absl::FunctionRef<absl::Status(const BlockRun& run, const RunPlace& place)>
         visit);

@@ -35,7 +35,7 @@ class BlockRunTest : public ValuesTest {
 
 using ErrorFeedbackTest = BlockRunTest;
 
-TEST_F(BlockRunTest, SeveralRunsFollowEachOtherUntilOneFails) {
+TEST_F(BlockRunTest, SeveralRunsFollowEachOtherAndTheFirstErrorCounts) {
   const Codec& codec = GetCodec(CodecId::kInt8);
   BlockRun first = run_, second = run_;
   first.element_counts = run_.element_counts.subspan(0, 3);
@@ -59,15 +59,16 @@ TEST_F(BlockRunTest, SeveralRunsFollowEachOtherUntilOneFails) {
     ++count;
     return absl::OkStatus();
   };
-  EXPECT_TRUE(ForEachRun(codec, runs, visit).ok());
+  EXPECT_TRUE(ForEachRun(LoopInOrder, codec, runs, visit).ok());
   EXPECT_EQ(element, values.size());
   EXPECT_EQ(byte, bytes.size());
   int seen = 0;
   const auto fail = [&](const BlockRun&, const RunPlace&) {
-    return ++seen == 2 ? absl::UnknownError("test") : absl::OkStatus();
+    return ++seen == 1 ? absl::OkStatus()
+                       : absl::UnknownError(absl::StrCat(seen));
   };
-  EXPECT_EQ(ForEachRun(codec, runs, fail).message(), "test");
-  EXPECT_EQ(seen, 2);
+  EXPECT_EQ(ForEachRun(LoopInOrder, codec, runs, fail).message(), "2");
+  EXPECT_EQ(seen, 3);
 }
 
 TEST_F(BlockRunTest, IsItsBlocksBackToBack) {

@@ -43,7 +43,7 @@ class ErrorFeedback {
       return absl::FailedPreconditionError(
           "the last contribution's outcome is not known");
     }
-    const absl::Status status = ForEachRunIn(
+    const absl::Status status = ForEachRun(
         loop, codec, runs, [&](const BlockRun& run, const RunPlace& place) {
           return EncodeRunWithFeedback(
               codec, run, place.ValuesIn(gradient), decay,

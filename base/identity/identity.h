@@ -18,6 +18,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
+#include "absl/time/time.h"
 
 namespace atl {
 
@@ -34,6 +35,10 @@ inline constexpr int kRoleCount = 7;
 
 // "operator", "island", "server", "reader", "coordinator", "gate", "data".
 absl::string_view RoleName(Role role);
+
+// An enrolled certificate that ended longer ago cannot be renewed, and its name
+// is free for another key.
+inline constexpr absl::Duration kRenewableAfterEnd = absl::Hours(24 * 30);
 
 // The runs that a certificate's owner may touch.
 struct RunScope {

@@ -1,4 +1,5 @@
-// How a run's rounds follow each other. Pure. Thread-safe.
+// How a run's rounds follow each other, and how long a trainer may say nothing.
+// Pure. Thread-safe.
 
 #pragma once
 
@@ -7,6 +8,10 @@
 #include "atoll/v1/run.pb.h"
 
 namespace atl {
+
+// A trainer that has not answered for so long is told of: a step, a save or an
+// evaluation may take less.
+inline constexpr double kTrainerSilenceSecondsMin = 30;
 
 // True for an async run: elastic timing, and a contribution's anchor may be up
 // to `max_staleness` versions older than the version it is merged into. Every

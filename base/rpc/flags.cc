@@ -18,16 +18,15 @@ void AddSecurityFlags(CLI::App& app, Security& security) {
 }
 
 void AddProxyFlag(CLI::App& app, Proxy& proxy) {
-  app.add_option_function<std::string>(
-         "--proxy",
-         [&proxy](const std::string& url) {
-           proxy = ParseProxy(url).value_or(Proxy());
-         },
-         "http://[USER:PASSWORD@]HOST:PORT of a proxy that knows CONNECT, "
-         "through which it dials all but loopback")
+  app.add_option("--proxy",
+                 "http://[USER:PASSWORD@]HOST:PORT of a proxy that knows "
+                 "CONNECT, through which it dials all but loopback")
+      ->type_name("TEXT")
       ->envname("ATOLL_PROXY")
-      ->check([](const std::string& url) {
-        return std::string(ParseProxy(url).status().message());
+      ->check([&proxy](const std::string& url) {
+        absl::StatusOr<Proxy> parsed = ParseProxy(url);
+        if (parsed.ok()) proxy = *parsed;
+        return std::string(parsed.status().message());
       });
 }
 

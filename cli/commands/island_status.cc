@@ -5,6 +5,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/time/time.h"
+#include "base/layout/run_timing.h"
 #include "base/status/status_macros.h"
 #include "base/time/proto_time.h"
 #include "cli/commands/commands.h"
@@ -13,9 +14,6 @@
 
 namespace atl::cli {
 namespace {
-
-// A step, a save or an evaluation may take as long as that.
-constexpr double kSilenceSecondsMin = 30;
 
 struct Wanted {
   std::string run_id;
@@ -52,7 +50,7 @@ std::string DescribeIsland(const v1::Island& island) {
         absl::StrCat(
             "has not answered for ",
             FormatSpan(absl::Seconds(progress.trainer_silence_seconds())),
-            progress.trainer_silence_seconds() < kSilenceSecondsMin
+            progress.trainer_silence_seconds() < kTrainerSilenceSecondsMin
                 ? ""
                 : ": look at its log; if it hangs, end it and start it "
                   "again"));

@@ -42,6 +42,12 @@ absl::string_view ResultName(CheckResult result) {
   return "FAILED";
 }
 
+absl::Status MakeCheckError(absl::string_view message) {
+  return WithReason(WithExitCode(absl::FailedPreconditionError(message),
+                                 ExitCode::kPreflightFailed),
+                    "CHECK_FAILED");
+}
+
 std::string ToText(const Check& check) {
   Fields fields;
   fields.AddText(
@@ -87,10 +93,7 @@ absl::Status Checks::ToStatus() const {
     absl::StrAppend(&failed, failed.empty() ? "" : ", ", check.id);
   }
   if (failed.empty()) return absl::OkStatus();
-  return WithReason(WithExitCode(absl::FailedPreconditionError(
-                                     absl::StrCat("FAILED: ", failed)),
-                                 ExitCode::kPreflightFailed),
-                    "CHECK_FAILED");
+  return MakeCheckError(absl::StrCat("FAILED: ", failed));
 }
 
 }  // namespace atl::cli

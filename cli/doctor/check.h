@@ -38,6 +38,9 @@ Check NotChecked(absl::string_view id, absl::string_view why);
 // "PASSED", "WARN" or "FAILED".
 absl::string_view ResultName(CheckResult result);
 
+// The error of a command whose checks failed: exit code 10.
+absl::Status MakeCheckError(absl::string_view message);
+
 // Result, id, message and action, in lines of at most 80 columns.
 std::string ToText(const Check& check);
 

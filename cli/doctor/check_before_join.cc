@@ -27,10 +27,7 @@ absl::Status ToError(const Checks& checks) {
     }
     if (check.result != CheckResult::kFailed) continue;
     return WithHint(
-        WithReason(WithExitCode(absl::FailedPreconditionError(absl::StrCat(
-                                    check.id, ": ", check.message)),
-                                ExitCode::kPreflightFailed),
-                   "CHECK_FAILED"),
+        MakeCheckError(absl::StrCat(check.id, ": ", check.message)),
         absl::StrCat(check.action, " `atoll doctor` checks all again."));
   }
   return absl::OkStatus();

@@ -3,6 +3,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "base/features/features.h"
+#include "base/identity/identity.h"
 #include "base/object_store/object_url.h"
 #include "base/time/proto_time.h"
 #include "cli/output/describe.h"
@@ -14,8 +15,6 @@ namespace atl::cli {
 namespace {
 
 constexpr char kAskOperator[] = "Ask the operator for a new join string.";
-// A gate renews certificates that expired within this time.
-constexpr absl::Duration kRenewalGrace = absl::Hours(24 * 30);
 constexpr double kSlowBytesPerSecond = 125'000;  // 1 Mb/s.
 constexpr int64_t kMeasuredBytesMin = 64 << 10;
 
@@ -113,7 +112,7 @@ Check JudgeCertificate(absl::Time end, absl::Time now) {
       end == absl::InfinitePast()
           ? "it cannot be read"
           : absl::StrCat("it expired ", FormatSpan(now - end), " ago");
-  if (now - end < kRenewalGrace) {
+  if (now - end < kRenewableAfterEnd) {
     return Warn("certificate", expired, "`atoll join` renews it.");
   }
   return Failed("certificate", expired, kAskOperator);

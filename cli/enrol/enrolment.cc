@@ -46,7 +46,6 @@ nlohmann::json ToJson(const EnrolmentRecord& record) {
 // The key of an earlier call that was cut off, else a new one. It is on the
 // disk before the gate hears of it.
 absl::StatusOr<std::string> MakeKey(const std::string& directory) {
-  RETURN_IF_ERROR(MakePrivateDirectory(directory));
   absl::StatusOr<std::string> key = ReadFileIn(directory, kTlsKeyFile);
   if (!absl::IsNotFound(key.status())) return key;
   ASSIGN_OR_RETURN(const rpc::KeyAndRequest made, rpc::MakeKeyAndRequest());
@@ -86,6 +85,12 @@ absl::StatusOr<UniqueFd> LockDirectory(const std::string& directory) {
   // A gate answers within seconds, so the other one does not hold it for long.
   if (::flock(fd.get(), LOCK_EX) != 0) return ErrnoToStatus(errno, path);
   return fd;
+}
+
+absl::StatusOr<rpc::CertificateFacts> ReadCertificate(
+    const std::string& directory) {
+  ASSIGN_OR_RETURN(const std::string pem, ReadFileIn(directory, kTlsCertFile));
+  return rpc::ReadFacts(pem);
 }
 
 // True for an answer that no later one will change.
@@ -212,18 +217,14 @@ absl::Status Enrolment::Write(const v1::Enrolled& enrolled) {
 }
 
 absl::Time Enrolment::RenewalTime() const {
-  const absl::StatusOr<std::string> cert = ReadFileIn(directory_, kTlsCertFile);
-  if (!cert.ok()) return absl::InfinitePast();
-  const absl::StatusOr<rpc::CertificateFacts> validity = rpc::ReadFacts(*cert);
-  if (!validity.ok()) return absl::InfinitePast();
-  const absl::Time issued = validity->begin + kBack;
-  return issued + (validity->end - issued) * 2 / 3;
+  const auto facts = ReadCertificate(directory_);
+  if (!facts.ok()) return absl::InfinitePast();
+  const absl::Time issued = facts->begin + kBack;
+  return issued + (facts->end - issued) * 2 / 3;
 }
 
 absl::Time Enrolment::EndTime() const {
-  const absl::StatusOr<std::string> cert = ReadFileIn(directory_, kTlsCertFile);
-  if (!cert.ok()) return absl::InfinitePast();
-  const absl::StatusOr<rpc::CertificateFacts> facts = rpc::ReadFacts(*cert);
+  const auto facts = ReadCertificate(directory_);
   return facts.ok() ? facts->end : absl::InfinitePast();
 }
 
@@ -232,8 +233,8 @@ std::string Enrolment::ReadDataToken() const {
 }
 
 bool Enrolment::IsValid(absl::Time now) const {
-  const absl::StatusOr<std::string> cert = ReadFileIn(directory_, kTlsCertFile);
-  return cert.ok() && rpc::CheckValidity(*cert, now).ok();
+  const auto facts = ReadCertificate(directory_);
+  return facts.ok() && facts->begin <= now && now <= facts->end;
 }
 
 absl::Status Enrolment::Renew(const GateCall& call, int stop_fd) {

@@ -257,6 +257,8 @@ class Coordinator : public ServerDirectory {
   void AddSnapshotIfDue(const std::string& run_id, Effects& effects);
   storage::v1::CoordinatorSnapshot OwnSnapshot() const;
   void EmitOwn(storage::v1::Record record, absl::Time now);
+  // OK for host:port of at most 300 bytes.
+  static absl::Status CheckAddress(const std::string& address);
   // The records of an event of enrolment, with the event in the last one.
   void EmitAudited(std::vector<storage::v1::Record> records, const Actor& actor,
                    v1::AuditRecord audit, absl::Time now);

@@ -20,7 +20,6 @@ namespace {
 constexpr absl::Duration kGateMax = absl::Seconds(30);
 constexpr size_t kGatesMax = 64;
 constexpr size_t kPinBytes = 43;
-constexpr size_t kAddressBytesMax = 300;
 constexpr int kDetailBytesMax = 200;
 
 // Whether a merge of the run weighs several contributions.
@@ -109,10 +108,7 @@ void Coordinator::EmitAudited(std::vector<storage::v1::Record> records,
 
 absl::Status Coordinator::AnnounceGate(const v1::AnnounceGateRequest& request,
                                        const Actor& actor, absl::Time now) {
-  if (request.address().empty() ||
-      request.address().size() > kAddressBytesMax) {
-    return InvalidFields({{"address", "must be host:port"}});
-  }
+  RETURN_IF_ERROR(CheckAddress(request.address()));
   if (request.pin().size() != kPinBytes) {
     return InvalidFields({{"pin", "must have 43 characters of base64url"}});
   }
@@ -127,8 +123,8 @@ absl::Status Coordinator::AnnounceGate(const v1::AnnounceGateRequest& request,
   gates_[request.address()] = {request.address(), request.pin(),
                                now + kGateMax};
   if (is_new) {
-    reasons_.push_back(absl::StrCat(actor.name, " is a gate at ",
-                                    absl::CHexEscape(request.address())));
+    reasons_.push_back(
+        absl::StrCat(actor.name, " is a gate at ", request.address()));
   }
   return absl::OkStatus();
 }
@@ -138,13 +134,13 @@ absl::StatusOr<v1::ConsumeTokenResponse> Coordinator::ConsumeToken(
     const EnrolmentRandom& random, absl::Time clock, absl::Time now) {
   RETURN_IF_ERROR(CheckWritable());
   // The token first: a stranger learns of no run without one.
-  RETURN_IF_ERROR(enrolments_
-                      .Find(request.token_id(), request.token_secret())
-                      .status());
+  ASSIGN_OR_RETURN(const storage::v1::TokenSet* const token,
+                   enrolments_.FindBySecret(request.token_id(),
+                                            request.token_secret()));
   ASSIGN_OR_RETURN(RunMachine* const run, FindRun(request.run_id()));
   ASSIGN_OR_RETURN(Grant granted,
-                   enrolments_.Consume(request, DescribeRun(*run), random,
-                                       clock));
+                   enrolments_.Consume(request, *token, DescribeRun(*run),
+                                       random, clock));
   EmitAudited(std::move(granted.records), actor,
               Describe("island.enrol", granted.grant,
                        absl::StrCat("token ", request.token_id())),

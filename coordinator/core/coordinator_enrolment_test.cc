@@ -257,6 +257,26 @@ TEST_F(CoordinatorEnrolmentTest, AnOperatorSeesServersAndGates) {
   EXPECT_EQ(core_->DescribeCluster(now_).servers_size(), 1);
 }
 
+TEST_F(CoordinatorEnrolmentTest, RefusesAServerOrAGateWithoutAnAddress) {
+  v1::RegisterServerRequest server;
+  server.set_server_id("s0");
+  server.set_incarnation(1);
+  v1::AnnounceGateRequest gate;
+  gate.set_pin(std::string(43, 'p'));
+  for (const std::string& address :
+       {std::string("s0"), std::string(":1"), std::string("s0:99999"),
+        std::string("s0\n:1"), std::string(300, 'a') + ":1"}) {
+    server.set_address(address);
+    EXPECT_EQ(core_->RegisterServer(server, now_).status().code(),
+              absl::StatusCode::kInvalidArgument)
+        << address;
+    gate.set_address(address);
+    EXPECT_EQ(core_->AnnounceGate(gate, kGate, now_).code(),
+              absl::StatusCode::kInvalidArgument)
+        << address;
+  }
+}
+
 TEST_F(CoordinatorEnrolmentTest, LosesAUseAndItsGrantTogether) {
   ASSERT_TRUE(CreateToken().ok());
   ASSERT_TRUE(Consume(Request()).ok());

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "base/host_port/host_port.h"
 #include "base/layout/ids.h"
 #include "base/status/expected.h"
 #include "base/status/refusal.h"
@@ -22,17 +23,16 @@ namespace {
 // Longest id of a data directory that is stored.
 constexpr size_t kDirectoryIdBytesMax = 64;
 
-absl::Status CheckAddress(const std::string& address) {
-  const size_t colon = address.rfind(':');
-  if (colon == std::string::npos || colon == 0 || colon + 1 == address.size() ||
-      address.size() > 300 ||
-      address.find_first_not_of("0123456789", colon + 1) != std::string::npos) {
-    return InvalidFields({{"address", "must be host:port"}});
-  }
-  return absl::OkStatus();
-}
+constexpr size_t kAddressBytesMax = 300;
 
 }  // namespace
+
+absl::Status Coordinator::CheckAddress(const std::string& address) {
+  if (address.size() <= kAddressBytesMax && ParseHostPort(address).ok()) {
+    return absl::OkStatus();
+  }
+  return InvalidFields({{"address", "must be host:port"}});
+}
 
 void Coordinator::StartDamaged(absl::Time now, const absl::Status& damage) {
   v1::Fault fault;

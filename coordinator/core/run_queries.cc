@@ -20,9 +20,6 @@
 namespace atl::coordinator {
 namespace {
 
-// A trainer that says nothing for so long is told of.
-constexpr double kSilenceSecondsMin = 30;
-
 constexpr int64_t kPageSizeDefault = 50;
 constexpr int64_t kPageSizeMax = 500;
 constexpr size_t kPreviewSpecBytesMax = 12 << 10;
@@ -75,7 +72,7 @@ void AddSilentTrainers(const RunMachine& machine,
   for (size_t slot = 0; slot < members.size(); ++slot) {
     const auto& progress = machine.observed().members[slot].progress;
     if (!members[slot].present() || !progress.has_value() ||
-        progress->trainer_silence_seconds() < kSilenceSecondsMin) {
+        progress->trainer_silence_seconds() < kTrainerSilenceSecondsMin) {
       continue;
     }
     v1::SilentTrainer& silent = *response.add_silent_trainers();

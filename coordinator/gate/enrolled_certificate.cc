@@ -30,7 +30,7 @@ absl::StatusOr<EnrolledCertificate> CheckEnrolledCertificate(
   if (!facts.ok()) {
     return Refused("none was shown; give the island's certificate and key");
   }
-  if (facts->end < now - kRenewalGrace) {
+  if (facts->end < now - kRenewableAfterEnd) {
     return Refused(
         "it expired more than 30 days ago; ask for a new join string");
   }

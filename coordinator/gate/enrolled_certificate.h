@@ -13,16 +13,13 @@
 
 namespace atl::coordinator {
 
-// A certificate that expired longer ago is not renewed.
-inline constexpr absl::Duration kRenewalGrace = absl::Hours(24 * 30);
-
 struct EnrolledCertificate {
   v1::EnrolledIdentity identity;  // run_id is empty: no certificate has it.
   rpc::PublicKey key;
 };
 
 // Checks the first certificate of `chain_pem`: a CA of `island_ca_pem` signed
-// it; it is valid, or expired at most kRenewalGrace before `now`; it is for
+// it; it is valid, or expired at most kRenewableAfterEnd before `now`; it is for
 // clients; and it names an island or a reader of one run.
 // UNAUTHENTICATED: one of them is not so. The message says what to do.
 absl::StatusOr<EnrolledCertificate> CheckEnrolledCertificate(

@@ -76,11 +76,11 @@ TEST_F(EnrolledCertificateTest, AReaderIsRenewedToo) {
 TEST_F(EnrolledCertificateTest, AnExpiredOneIsRenewedFor30Days) {
   rpc::CertificateSpec spec = Spec();
   for (const absl::Duration age :
-       {absl::Seconds(1), absl::Hours(24), kRenewalGrace}) {
+       {absl::Seconds(1), absl::Hours(24), kRenewableAfterEnd}) {
     spec.end = now_ - age;
     EXPECT_TRUE(Check(spec).ok()) << age << Check(spec).status();
   }
-  spec.end = now_ - kRenewalGrace - absl::Seconds(1);
+  spec.end = now_ - kRenewableAfterEnd - absl::Seconds(1);
   ExpectRefused(Check(spec).status(), "ask for a new join string");
 }
 

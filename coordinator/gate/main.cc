@@ -22,7 +22,6 @@
 #include "absl/time/time.h"
 #include "base/failpoint/failpoint.h"
 #include "base/host_port/host_port.h"
-#include "base/host_port/proxy.h"
 #include "base/io/files.h"
 #include "base/io/posix_file_system.h"
 #include "base/metrics/common_metrics.h"
@@ -32,6 +31,7 @@
 #include "base/obs/program.h"
 #include "base/obs/stop_signals.h"
 #include "base/rpc/certificates/tls.h"
+#include "base/rpc/channel.h"
 #include "base/rpc/flags.h"
 #include "base/status/annotate.h"
 #include "base/status/status_macros.h"
@@ -52,9 +52,7 @@ struct Flags {
   std::string advertise;
   std::string island_coordinator;
   double certificate_s = 86400;
-  rpc::TlsFiles tls;
-  bool insecure = false;
-  Proxy proxy;
+  rpc::Security security;
   std::string port_file;
   std::string log_level = "info";
   std::string failpoint;
@@ -102,9 +100,9 @@ void FillDefaults(Flags& flags) {
   const auto fill = [&](std::string& path, const char* name) {
     if (path.empty()) path = absl::StrCat(flags.ca_dir, "/", name);
   };
-  fill(flags.tls.cert, "tls.crt");
-  fill(flags.tls.key, "tls.key");
-  fill(flags.tls.ca, "ca.crt");
+  fill(flags.security.tls.cert, "tls.crt");
+  fill(flags.security.tls.key, "tls.key");
+  fill(flags.security.tls.ca, "ca.crt");
   if (flags.island_coordinator.empty()) {
     flags.island_coordinator = flags.coordinator;
   }
@@ -114,9 +112,9 @@ EnrolmentClientOptions MakeClientOptions(const Flags& flags,
                                          std::stop_token stop) {
   EnrolmentClientOptions options;
   options.address = flags.coordinator;
-  if (!flags.insecure) options.channel.tls = flags.tls;
-  options.channel.insecure = flags.insecure;
-  options.channel.proxy = flags.proxy;
+  options.channel =
+      rpc::MakeChannelOptions(rpc::ChannelKind::kControl, flags.security);
+  if (flags.security.insecure) options.channel.tls = {};
   options.timeout = kCallMax;
   options.waits_for_connection = true;
   options.stop = std::move(stop);
@@ -138,12 +136,12 @@ absl::Status Serve(Flags flags, StopSignals& signals) {
                     "whoever breaks into the gate would be your CA";
   }
   ASSIGN_OR_RETURN(const std::unique_ptr<GateFiles> files,
-                   GateFiles::Open(flags.tls, flags.ca_dir));
+                   GateFiles::Open(flags.security.tls, flags.ca_dir));
 
   Metrics metrics;
   ASSIGN_OR_RETURN(const std::unique_ptr<MetricsListener> metrics_listener,
                    MetricsListener::Start(flags.metrics, metrics));
-  const auto certificate = MakeCertificateMetrics(flags.tls.cert);
+  const auto certificate = MakeCertificateMetrics(flags.security.tls.cert);
   metrics.Add(certificate);
 
   std::stop_source stop;
@@ -219,17 +217,17 @@ int main(int argc, char** argv) {
                  "For tests: die at the named point, NAME or NAME@N");
   app.add_option("--log-level", flags.log_level, "info, warning or error")
       ->capture_default_str();
-  app.add_option("--tls-cert", flags.tls.cert,
+  app.add_option("--tls-cert", flags.security.tls.cert,
                  "Our certificate with its chain up to the root (PEM); "
                  "default: tls.crt of --ca-dir");
-  app.add_option("--tls-key", flags.tls.key,
+  app.add_option("--tls-key", flags.security.tls.key,
                  "The private key of --tls-cert (PEM); default: tls.key");
-  app.add_option("--tls-ca", flags.tls.ca,
+  app.add_option("--tls-ca", flags.security.tls.ca,
                  "CA of the coordinator's certificate (PEM); default: ca.crt");
-  app.add_flag("--insecure", flags.insecure,
+  app.add_flag("--insecure", flags.security.insecure,
                "Dial the coordinator in plaintext, on a network for tests; "
                "strangers still use TLS");
-  atl::rpc::AddProxyFlag(app, flags.proxy);
+  atl::rpc::AddProxyFlag(app, flags.security.proxy);
   atl::AddMetricsFlags(app, flags.metrics);
   app.footer(
       "Example:\n"

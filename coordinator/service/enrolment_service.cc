@@ -7,7 +7,6 @@
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "atoll/v1/enrolment_service.grpc.pb.h"
-#include "base/host_port/host_port.h"
 #include "base/obs/version.h"
 #include "base/random_id/random_id.h"
 #include "base/status/refusal.h"
@@ -182,9 +181,6 @@ class EnrolmentServiceImpl : public v1::EnrolmentService::CallbackService {
  private:
   // A gate that shows another root would send strangers to it.
   absl::Status CheckGate(const v1::AnnounceGateRequest& request) const {
-    if (!ParseHostPort(request.address()).ok()) {
-      return InvalidFields({{"address", "must be host:port"}});
-    }
     if (pin_.empty() || request.pin() == pin_) return absl::OkStatus();
     return Refuse(absl::StatusCode::kPermissionDenied, "WRONG_PIN",
                   absl::StrCat("the gate has the root with pin ",

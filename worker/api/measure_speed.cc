@@ -8,6 +8,7 @@
 #include "base/layout/external_model.h"
 #include "base/status/status_macros.h"
 #include "base/time/clock.h"
+#include "worker/engine/model/parameter_layout.h"
 #include "worker/engine/trainer.h"
 #include "worker/planner/model_spec.h"
 
@@ -45,20 +46,19 @@ void FillParameters(absl::Span<float> parameters) {
 
 }  // namespace
 
-double CountFlopsPerToken(const v1::ModelSpec& model) {
-  const double hidden = model.hidden_size();
-  const double groups =
-      model.head_count() > 0
-          ? static_cast<double>(model.kv_head_count()) / model.head_count()
-          : 1;
-  const double attention = hidden * hidden * (2 + 2 * groups);
-  const double matrices = model.architecture() == "gpt2" ? 2 : 3;
-  const double mlp = matrices * hidden * model.intermediate_size() *
-                     std::max(1, model.experts_per_token());
-  const double parameters =
-      model.layer_count() * (attention + mlp) + hidden * model.vocab_size();
-  return 6 * parameters +
-         12.0 * model.layer_count() * model.sequence_length() * hidden;
+absl::StatusOr<double> CountFlopsPerToken(const v1::ModelSpec& model) {
+  ASSIGN_OR_RETURN(const engine::ModelConfig config, MakeModelConfig(model));
+  const engine::ParameterLayout layout = engine::MakeParameterLayout(config);
+  int64_t parameters = config.hidden_size * config.vocab_size;  // The head.
+  for (const engine::ParameterSpec& parameter : layout.parameters) {
+    if (parameter.parameter_class == engine::ParameterClass::kMatrix &&
+        parameter.expert < config.experts_per_token) {
+      parameters += parameter.element_count;
+    }
+  }
+  const int64_t attention =
+      config.layer_count * config.sequence_length_max * config.hidden_size;
+  return static_cast<double>(6 * parameters + 12 * attention);
 }
 
 absl::StatusOr<v1::RunSpec> MakeSampleRun(const v1::RunSpec& run) {
@@ -88,6 +88,9 @@ absl::StatusOr<double> MeasureTokensPerSecond(
     const v1::RunSpec& run, int thread_count, absl::Duration time_max,
     const std::function<bool()>& stopped) {
   ASSIGN_OR_RETURN(const v1::RunSpec sample, MakeSampleRun(run));
+  ASSIGN_OR_RETURN(const double run_flops, CountFlopsPerToken(run.model()));
+  ASSIGN_OR_RETURN(const double sample_flops,
+                   CountFlopsPerToken(sample.model()));
   ASSIGN_OR_RETURN(const engine::TrainerOptions options,
                    MakeTrainerOptions(sample, thread_count));
   ASSIGN_OR_RETURN(const std::unique_ptr<engine::Trainer> trainer,
@@ -114,7 +117,7 @@ absl::StatusOr<double> MeasureTokensPerSecond(
     return absl::CancelledError("stopped");
   }
   return static_cast<double>(tokens_a_step) / absl::ToDoubleSeconds(shortest) *
-         CountFlopsPerToken(sample.model()) / CountFlopsPerToken(run.model());
+         sample_flops / run_flops;
 }
 
 }  // namespace atl::worker

@@ -15,8 +15,8 @@ namespace atl::worker {
 
 // Floating-point operations of a training step per token: 6 for each parameter
 // that multiplies it, and 12 L T H for the attention (arXiv 2204.02311,
-// appendix B). Pure.
-double CountFlopsPerToken(const v1::ModelSpec& model);
+// appendix B). Pure. INVALID_ARGUMENT: as MakeModelConfig.
+absl::StatusOr<double> CountFlopsPerToken(const v1::ModelSpec& model);
 
 // A run of a model like `run`'s whose step takes about 5e9 operations and whose
 // training takes some 100 MB. Pure.

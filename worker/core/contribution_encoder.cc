@@ -148,7 +148,7 @@ absl::Status ContributionEncoder::Encode(EncodedContribution& into,
                                   absl::MakeSpan(into.bytes), loop_));
     fragment.key = key;
   } else if (!is_f32()) {
-    RETURN_IF_ERROR(codec::ForEachRunIn(
+    RETURN_IF_ERROR(codec::ForEachRun(
         loop_, codec_, fragment.runs,
         [&](const codec::BlockRun& run, const codec::RunPlace& place) {
           return codec::EncodeRun(codec_, run, place.ValuesIn(gradient),

@@ -8,6 +8,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_replace.h"
 #include "base/codec/sha256.h"
+#include "base/identity/identity.h"
 #include "base/layout/ids.h"
 #include "base/status/refusal.h"
 #include "base/status/status_macros.h"
@@ -315,12 +316,11 @@ absl::StatusOr<Grant> Enrolments::Repeat(
 }
 
 absl::StatusOr<Grant> Enrolments::Consume(
-    const v1::ConsumeTokenRequest& request, const EnrolmentRun& run,
-    const EnrolmentRandom& random, absl::Time now) const {
+    const v1::ConsumeTokenRequest& request, const storage::v1::TokenSet& set,
+    const EnrolmentRun& run, const EnrolmentRandom& random,
+    absl::Time now) const {
   RETURN_IF_ERROR(CheckKey(request.key_sha256()));
-  ASSIGN_OR_RETURN(const storage::v1::TokenSet* const set,
-                   FindBySecret(request.token_id(), request.token_secret()));
-  const v1::Token& token = set->token();
+  const v1::Token& token = set.token();
   const auto* const earlier = FindEarlier(token, request.key_sha256());
   RETURN_IF_ERROR(
       CheckUsable(token, request.run_id(), earlier != nullptr, now));
@@ -351,7 +351,7 @@ absl::StatusOr<Grant> Enrolments::Consume(
       SetCertificate(request.lifetime(), random, now, granted.grant));
   storage::v1::TokenSet& used =
       *granted.records.emplace_back().mutable_token_set();
-  used = *set;
+  used = set;
   used.mutable_token()->set_use_count(token.use_count() + 1);
   storage::v1::IdentitySet& made =
       *granted.records.emplace_back().mutable_identity_set();
@@ -360,13 +360,6 @@ absl::StatusOr<Grant> Enrolments::Consume(
   made.set_token_id(token.token_id());
   made.set_weight_share_max(token.weight_share_max());
   return granted;
-}
-
-absl::StatusOr<v1::Token> Enrolments::Find(const std::string& token_id,
-                                           absl::string_view secret) const {
-  ASSIGN_OR_RETURN(const storage::v1::TokenSet* const set,
-                   FindBySecret(token_id, secret));
-  return set->token();
 }
 
 absl::StatusOr<v1::Token> Enrolments::Check(const std::string& token_id,

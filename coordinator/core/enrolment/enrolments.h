@@ -27,9 +27,6 @@ namespace atl::coordinator {
 inline constexpr int64_t kTokensMax = 4096;
 inline constexpr int64_t kIdentitiesMax = 16384;
 inline constexpr int64_t kRevokedARunMax = 1024;
-// A certificate that ended longer ago cannot be renewed, and its name is free
-// for another key.
-inline constexpr absl::Duration kRenewableAfterEnd = absl::Hours(24 * 30);
 inline constexpr absl::Duration kTokenTtlMax = absl::Hours(24 * 90);
 // How far back certificates begin: the clocks of two machines differ.
 inline constexpr absl::Duration kCertificateBack = absl::Minutes(5);
@@ -75,9 +72,12 @@ class Enrolments {
   // --- Decisions: errors as enrolment_service.proto has them -----------------
 
   // The token with this id and secret, whether or not it still admits.
-  absl::StatusOr<v1::Token> Find(const std::string& token_id,
-                                 absl::string_view secret) const;
+  // UNAUTHENTICATED, WRONG_TOKEN: there is none.
+  absl::StatusOr<const storage::v1::TokenSet*> FindBySecret(
+      const std::string& token_id, absl::string_view secret) const;
+  // Requires: `set` is what FindBySecret returns for the request.
   absl::StatusOr<Grant> Consume(const v1::ConsumeTokenRequest& request,
+                                const storage::v1::TokenSet& set,
                                 const EnrolmentRun& run,
                                 const EnrolmentRandom& random,
                                 absl::Time now) const;
@@ -112,9 +112,6 @@ class Enrolments {
  private:
   using Key = std::pair<std::string, std::string>;  // run_uid, name.
 
-  // UNAUTHENTICATED, WRONG_TOKEN: no token has this id and secret.
-  absl::StatusOr<const storage::v1::TokenSet*> FindBySecret(
-      const std::string& token_id, absl::string_view secret) const;
   absl::StatusOr<std::string> ChooseName(const v1::Token& token,
                                          const v1::ConsumeTokenRequest& request,
                                          const EnrolmentRandom& random) const;

@@ -7,6 +7,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/codec/sha256.h"
+#include "base/identity/identity.h"
 #include "base/time/proto_time.h"
 #include "gtest/gtest.h"
 
@@ -59,7 +60,8 @@ class EnrolmentsTest : public ::testing::Test {
     request.set_key_sha256(std::string(32, 'n'));
     *request.mutable_lifetime() = ToProto(absl::Hours(1));
     return enrolments_.Consume(
-        request, run_, {std::string(32, 'a'), std::string(6, 'b')}, now_);
+        request, *enrolments_.FindBySecret(kTokenId, kSecret).value(), run_,
+        {std::string(32, 'a'), std::string(6, 'b')}, now_);
   }
 
   bool Knows(const std::string& name) const {
