@@ -285,12 +285,18 @@ class CurlClient : public HttpClient {
     }
     is_busy_ = true;
     const absl::Cleanup done = [this] { is_busy_ = false; };
-    RETURN_IF_ERROR(ParseHttpUrl(request.url, request.is_local).status());
+    ASSIGN_OR_RETURN(const HttpUrl url,
+                     ParseHttpUrl(request.url, request.is_local));
+    const bool is_proxied =
+        !request.is_local && options_.proxy.Serves(url.host);
+    if (is_proxied) {
+      RETURN_IF_ERROR(Annotate(options_.proxy.CheckUsable(), context));
+    }
     absl::StatusOr<CurlList> headers = MakeHeaders(request);
     if (!headers.ok()) return Annotate(headers.status(), context);
     Transfer transfer(curl_.get(), options_, context, request.is_cleanup, sink);
     curl_easy_reset(curl_.get());  // Keeps the connections.
-    SetConnection(request);
+    SetConnection(is_proxied);
     SetRequest(request, headers->get());
     SetTransfer(transfer);
     const CURLcode code = curl_easy_perform(curl_.get());
@@ -311,13 +317,13 @@ class CurlClient : public HttpClient {
     return std::move(transfer.answer);
   }
 
-  void SetConnection(const HttpRequest& request) {
+  void SetConnection(bool is_proxied) {
     Set(CURLOPT_NOSIGNAL, 1L);
     Set(CURLOPT_HTTP_VERSION, static_cast<long>(CURL_HTTP_VERSION_1_1));
     Set(CURLOPT_SSLVERSION, static_cast<long>(CURL_SSLVERSION_TLSv1_2));
     Set(CURLOPT_CONNECTTIMEOUT_MS,
         static_cast<long>(absl::ToInt64Milliseconds(kConnectTimeout)));
-    SetProxy(request);
+    SetProxy(is_proxied);
     if (!authorities_.empty()) {
       curl_blob blob = {const_cast<char*>(authorities_.data()),
                         authorities_.size(), CURL_BLOB_NOCOPY};
@@ -331,13 +337,11 @@ class CurlClient : public HttpClient {
     Set(CURLOPT_UPLOAD_BUFFERSIZE, kReceiveBufferBytes);
   }
 
-  void SetProxy(const HttpRequest& request) {
+  void SetProxy(bool is_proxied) {
     const Proxy& proxy = options_.proxy;
     Set(CURLOPT_NOPROXY, "");
     Set(CURLOPT_PROXY, "");  // Not the environment's.
-    const absl::StatusOr<HttpUrl> url =
-        ParseHttpUrl(request.url, request.is_local);
-    if (request.is_local || !url.ok() || !proxy.Serves(url->host)) return;
+    if (!is_proxied) return;
     Set(CURLOPT_PROXY, absl::StrCat("http://", proxy.name()).c_str());
     const auto& [user, password] = std::pair<std::string, std::string>(
         absl::StrSplit(proxy.credentials, absl::MaxSplits(':', 1)));

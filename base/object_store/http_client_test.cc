@@ -508,6 +508,14 @@ TEST_F(HttpsClientTest, ARefusalOfTheProxyNamesProxyAnswerAndTarget) {
                         " answered 502 to CONNECT far.invalid:1")));
 }
 
+TEST_F(HttpsClientTest, AProxyWithAFaultFailsOnlyWhereItIsDialled) {
+  options_.proxy.fault = "a socks proxy";
+  EXPECT_EQ(
+      client().Send({"GET", "https://far.invalid/a"}).status(),
+      absl::InvalidArgumentError("GET https://far.invalid/a: a socks proxy"));
+  EXPECT_TRUE(client().Send({"GET", secure_->origin()}).ok());
+}
+
 TEST_F(HttpsClientTest, AProxysFailureNamesNoPassword) {
   options_.proxy = ParseProxy("http://me:hidden@127.0.0.1:1").value();
   const absl::Status status =
