@@ -39,8 +39,9 @@ struct HttpRequest {
   HttpHeaders headers;
   absl::string_view body;  // For PUT and POST.
   std::string bearer_token;
-  // Follows at most 5 redirects, to https:// only. `bearer_token` is not sent
-  // to another host; `headers` are.
+  // Follows at most 5 redirects, to https:// only. Each host by itself is
+  // dialled directly or through the proxy. `bearer_token` is not sent to
+  // another host; `headers` are.
   bool follows_redirects = false;
   // To an address inside of the machine: without the proxy, and in plaintext
   // also to kContainerHosts.
