@@ -19,6 +19,12 @@ constexpr absl::Duration kRenewalGrace = absl::Hours(24 * 30);
 constexpr double kSlowBytesPerSecond = 125'000;  // 1 Mb/s.
 constexpr int64_t kMeasuredBytesMin = 64 << 10;
 
+// The gate has decided: the same request gets the same answer.
+bool IsRefusal(const absl::Status& status) {
+  return absl::IsUnauthenticated(status) || absl::IsPermissionDenied(status) ||
+         absl::IsFailedPrecondition(status) || absl::IsNotFound(status);
+}
+
 }  // namespace
 
 Check JudgeDns(absl::string_view host,
@@ -195,7 +201,11 @@ Check JudgeLink(absl::string_view id,
   }
   if (!load.ok()) {
     return Warn(id, absl::StrCat("not measured: ", load.status().message()),
-                "Try again; an older gate cannot measure.");
+                absl::IsInvalidArgument(load.status())
+                    ? "An older gate cannot measure: ask the operator for a "
+                      "newer one."
+                : IsRefusal(load.status()) ? "Ask the operator."
+                                           : "Try again.");
   }
   const double rate = ComputeRate(*load);
   if (rate == 0) {
