@@ -94,12 +94,17 @@ bool IsPrintable(absl::string_view text) {
 }  // namespace
 
 bool Proxy::Serves(absl::string_view host) const {
-  if (address.port == 0 || IsLoopbackHost(host)) return false;
+  if (address.port == 0 && fault.empty()) return false;
+  if (IsLoopbackHost(host)) return false;
   const std::string name = absl::AsciiStrToLower(host);
   for (const absl::string_view entry : absl::StrSplit(no_proxy, ',')) {
     if (IsListed(entry, name)) return false;
   }
   return true;
+}
+
+absl::Status Proxy::CheckUsable() const {
+  return fault.empty() ? absl::OkStatus() : absl::InvalidArgumentError(fault);
 }
 
 std::string Proxy::authorization() const {

@@ -6,6 +6,7 @@
 
 #include <string>
 
+#include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 #include "base/host_port/host_port.h"
@@ -19,10 +20,17 @@ struct Proxy {
   // stand for what is below them too, IP addresses and networks (10.0.0.0/8),
   // with commas between; "*": all hosts.
   std::string no_proxy;
+  // Why a host that it serves cannot be dialled, and what to do; empty: one
+  // can. Then there is no address.
+  std::string fault;
 
   // Whether `host` is dialled through the proxy. A loopback host never is: on
   // the proxy's machine it would be another one.
   bool Serves(absl::string_view host) const;
+
+  // INVALID_ARGUMENT: the fault. To be asked before a host that it serves is
+  // dialled.
+  absl::Status CheckUsable() const;
 
   // "HOST:PORT": for messages, without the credentials.
   std::string name() const { return JoinHostPort(address.host, address.port); }

@@ -24,7 +24,7 @@ namespace {
 constexpr long kReceiveBufferBytes = 512 << 10;
 constexpr int64_t kCaBytesMax = 8 << 20;
 constexpr int64_t kStallBytesPerSecond = 1 << 10;
-constexpr long kRedirectCountMax = 5;
+constexpr int kRedirectCountMax = 5;
 constexpr absl::Duration kCleanupTimeout = absl::Seconds(10);
 
 struct CurlFree {
@@ -63,10 +63,12 @@ constexpr int64_t kDroppedBytesMax = 1 << 20;
 
 struct Transfer {
   Transfer(CURL* curl, const HttpClientOptions& options,
-           absl::string_view context, bool is_cleanup, HttpSink* sink)
+           absl::string_view context, const HttpRequest& request,
+           HttpSink* sink)
       : curl(curl),
         context(context),
-        is_cleanup(is_cleanup),
+        is_cleanup(request.is_cleanup),
+        follows_redirects(request.follows_redirects),
         options(options),
         sink(sink),
         watch(options.clock->Now(),
@@ -84,6 +86,7 @@ struct Transfer {
   CURL* const curl;
   const absl::string_view context;  // For messages.
   const bool is_cleanup;
+  const bool follows_redirects;
   const HttpClientOptions& options;
   HttpSink* const sink;  // May be null.
   StallWatch watch;
@@ -122,6 +125,10 @@ size_t ReceiveBody(char* bytes, size_t size, size_t count, void* self) {
   long code = 0;
   curl_easy_getinfo(transfer.curl, CURLINFO_RESPONSE_CODE, &code);
   answer.code = static_cast<int>(code);
+  if (transfer.follows_redirects && answer.code / 100 == 3 &&
+      !answer.header("location").empty()) {
+    return piece.size();  // Watch bounds it.
+  }
   transfer.body_bytes += static_cast<int64_t>(piece.size());
   if (answer.ok() && transfer.sink != nullptr) {
     const absl::Time begin = transfer.options.clock->Now();
@@ -151,7 +158,7 @@ int Watch(void* self, curl_off_t, curl_off_t received, curl_off_t,
     transfer.Stop(absl::CancelledError("cancelled"));
     return 1;
   }
-  // libcurl reads and drops the body of a redirect, however long it is.
+  // ReceiveBody drops the body of a redirect.
   if (received > transfer.body_bytes + kDroppedBytesMax) {
     transfer.Stop(absl::UnavailableError("a redirect's body does not end"));
     return 1;
@@ -174,12 +181,6 @@ absl::Status ToStatus(CURLcode code, absl::string_view text) {
       return absl::FailedPreconditionError(absl::StrCat(
           "the server's certificate is not trusted: ", text,
           "; if its authority is your own, name it in the CA file"));
-    case CURLE_UNSUPPORTED_PROTOCOL:
-      return absl::FailedPreconditionError(
-          "the server redirects to a URL that is not https://");
-    case CURLE_TOO_MANY_REDIRECTS:
-      return absl::FailedPreconditionError(absl::StrCat(
-          "the server redirects more than ", kRedirectCountMax, " times"));
     case CURLE_URL_MALFORMAT:
       return absl::InvalidArgumentError("the URL is malformed");
     case CURLE_OUT_OF_MEMORY:
@@ -187,6 +188,20 @@ absl::Status ToStatus(CURLcode code, absl::string_view text) {
     default:
       return absl::UnavailableError(text);
   }
+}
+
+// Turns `request` into the one that an answer's redirect to `url` asks for.
+absl::Status Redirect(absl::string_view url, HttpRequest& request) {
+  const absl::string_view target = url.substr(0, url.find('#'));
+  const absl::StatusOr<HttpUrl> to = ParseHttpUrl(target);
+  if (!to.ok() || !to->is_https) {
+    return absl::FailedPreconditionError(
+        "the server redirects to a URL that is not https://");
+  }
+  ASSIGN_OR_RETURN(const HttpUrl from, ParseHttpUrl(request.url));
+  if (to->origin() != from.origin()) request.bearer_token.clear();
+  request.url = std::string(target);
+  return absl::OkStatus();
 }
 
 absl::Status CheckNoControls(absl::string_view text) {
@@ -273,6 +288,7 @@ class CurlClient : public HttpClient {
     curl_easy_setopt(curl_.get(), option, value);
   }
 
+  // Follows redirects by itself: each host may or may not need the proxy.
   absl::StatusOr<HttpAnswer> SendTo(const HttpRequest& request,
                                     HttpSink* sink) {
     const std::string context =
@@ -283,17 +299,45 @@ class CurlClient : public HttpClient {
     }
     is_busy_ = true;
     const absl::Cleanup done = [this] { is_busy_ = false; };
-    RETURN_IF_ERROR(ParseHttpUrl(request.url, request.is_local).status());
+    const absl::Time deadline =
+        options_.clock->Now() +
+        (request.is_cleanup ? kCleanupTimeout : kRequestTimeout);
+    HttpRequest hop = request;
+    for (int count = 0; count <= kRedirectCountMax; ++count) {
+      ASSIGN_OR_RETURN(HttpAnswer answer,
+                       SendOnce(hop, context, deadline, sink));
+      answer.redirect_count = count;
+      const char* next = nullptr;
+      curl_easy_getinfo(curl_.get(), CURLINFO_REDIRECT_URL, &next);
+      if (!request.follows_redirects || next == nullptr) return answer;
+      RETURN_IF_ERROR(Annotate(Redirect(next, hop), context));
+    }
+    return absl::FailedPreconditionError(
+        absl::StrCat(context, ": the server redirects more than ",
+                     kRedirectCountMax, " times"));
+  }
+
+  // `context` is for messages. Only a request without a sink has the deadline.
+  absl::StatusOr<HttpAnswer> SendOnce(const HttpRequest& request,
+                                      absl::string_view context,
+                                      absl::Time deadline, HttpSink* sink) {
+    ASSIGN_OR_RETURN(const HttpUrl url,
+                     ParseHttpUrl(request.url, request.is_local));
+    const bool is_proxied =
+        !request.is_local && options_.proxy.Serves(url.host);
+    if (is_proxied) {
+      RETURN_IF_ERROR(Annotate(options_.proxy.CheckUsable(), context));
+    }
     absl::StatusOr<CurlList> headers = MakeHeaders(request);
     if (!headers.ok()) return Annotate(headers.status(), context);
-    Transfer transfer(curl_.get(), options_, context, request.is_cleanup, sink);
+    Transfer transfer(curl_.get(), options_, context, request, sink);
     curl_easy_reset(curl_.get());  // Keeps the connections.
-    SetConnection(request);
+    SetConnection(is_proxied);
     SetRequest(request, headers->get());
-    SetTransfer(transfer);
+    SetTransfer(transfer, deadline);
     const CURLcode code = curl_easy_perform(curl_.get());
     RETURN_IF_ERROR(transfer.stopped);
-    RETURN_IF_ERROR(Annotate(CheckTunnel(code), context));
+    RETURN_IF_ERROR(Annotate(CheckTunnel(code, url), context));
     if (!transfer.is_cut) {
       const absl::Status status =
           ToStatus(code, transfer.error[0] != '\0' ? transfer.error
@@ -303,19 +347,16 @@ class CurlClient : public HttpClient {
     long answer_code = 0;
     curl_easy_getinfo(curl_.get(), CURLINFO_RESPONSE_CODE, &answer_code);
     transfer.answer.code = static_cast<int>(answer_code);
-    long redirect_count = 0;
-    curl_easy_getinfo(curl_.get(), CURLINFO_REDIRECT_COUNT, &redirect_count);
-    transfer.answer.redirect_count = static_cast<int>(redirect_count);
     return std::move(transfer.answer);
   }
 
-  void SetConnection(const HttpRequest& request) {
+  void SetConnection(bool is_proxied) {
     Set(CURLOPT_NOSIGNAL, 1L);
     Set(CURLOPT_HTTP_VERSION, static_cast<long>(CURL_HTTP_VERSION_1_1));
     Set(CURLOPT_SSLVERSION, static_cast<long>(CURL_SSLVERSION_TLSv1_2));
     Set(CURLOPT_CONNECTTIMEOUT_MS,
         static_cast<long>(absl::ToInt64Milliseconds(kConnectTimeout)));
-    SetProxy(request);
+    SetProxy(is_proxied);
     if (!authorities_.empty()) {
       curl_blob blob = {const_cast<char*>(authorities_.data()),
                         authorities_.size(), CURL_BLOB_NOCOPY};
@@ -329,13 +370,11 @@ class CurlClient : public HttpClient {
     Set(CURLOPT_UPLOAD_BUFFERSIZE, kReceiveBufferBytes);
   }
 
-  void SetProxy(const HttpRequest& request) {
+  void SetProxy(bool is_proxied) {
     const Proxy& proxy = options_.proxy;
     Set(CURLOPT_NOPROXY, "");
     Set(CURLOPT_PROXY, "");  // Not the environment's.
-    const absl::StatusOr<HttpUrl> url =
-        ParseHttpUrl(request.url, request.is_local);
-    if (request.is_local || !url.ok() || !proxy.Serves(url->host)) return;
+    if (!is_proxied) return;
     Set(CURLOPT_PROXY, absl::StrCat("http://", proxy.name()).c_str());
     const auto& [user, password] = std::pair<std::string, std::string>(
         absl::StrSplit(proxy.credentials, absl::MaxSplits(':', 1)));
@@ -348,30 +387,21 @@ class CurlClient : public HttpClient {
   }
 
   // Not OK: the proxy refused to connect us.
-  absl::Status CheckTunnel(CURLcode code) {
+  absl::Status CheckTunnel(CURLcode code, const HttpUrl& target) {
     long answer = 0;
     curl_easy_getinfo(curl_.get(), CURLINFO_HTTP_CONNECTCODE, &answer);
     if (code == CURLE_OK || answer == 0 || answer / 100 == 2) {
       return absl::OkStatus();
     }
-    const char* url = nullptr;  // After redirects.
-    curl_easy_getinfo(curl_.get(), CURLINFO_EFFECTIVE_URL, &url);
-    const absl::StatusOr<HttpUrl> target =
-        ParseHttpUrl(url == nullptr ? "" : url);
     return absl::UnavailableError(DescribeRefusal(
         options_.proxy.name(), static_cast<int>(answer),
-        target.ok()
-            ? JoinHostPort(target->host, target->port == 0 ? 443 : target->port)
-            : ""));
+        JoinHostPort(target.host, target.port == 0 ? 443 : target.port)));
   }
 
   void SetRequest(const HttpRequest& request, curl_slist* headers) {
     Set(CURLOPT_URL, request.url.c_str());
     Set(CURLOPT_PATH_AS_IS, 1L);
     Set(CURLOPT_PROTOCOLS_STR, "http,https");
-    Set(CURLOPT_REDIR_PROTOCOLS_STR, "https");
-    Set(CURLOPT_FOLLOWLOCATION, request.follows_redirects ? 1L : 0L);
-    Set(CURLOPT_MAXREDIRS, kRedirectCountMax);
     if (request.method == "HEAD") {
       Set(CURLOPT_NOBODY, 1L);
     } else if (request.method == "PUT" || request.method == "POST") {
@@ -390,12 +420,12 @@ class CurlClient : public HttpClient {
     }
   }
 
-  void SetTransfer(Transfer& transfer) {
+  void SetTransfer(Transfer& transfer, absl::Time deadline) {
     if (transfer.sink == nullptr) {
-      const absl::Duration timeout =
-          transfer.is_cleanup ? kCleanupTimeout : kRequestTimeout;
+      const absl::Duration left =
+          std::max(deadline - options_.clock->Now(), absl::Milliseconds(1));
       Set(CURLOPT_TIMEOUT_MS,
-          static_cast<long>(absl::ToInt64Milliseconds(timeout)));
+          static_cast<long>(absl::ToInt64Milliseconds(left)));
     }
     Set(CURLOPT_HEADERFUNCTION, &ReceiveHeader);
     Set(CURLOPT_HEADERDATA, &transfer);

@@ -39,8 +39,9 @@ struct HttpRequest {
   HttpHeaders headers;
   absl::string_view body;  // For PUT and POST.
   std::string bearer_token;
-  // Follows at most 5 redirects, to https:// only. `bearer_token` is not sent
-  // to another host; `headers` are.
+  // Follows at most 5 redirects, to https:// only. Each host by itself is
+  // dialled directly or through the proxy. `bearer_token` is not sent to
+  // another host; `headers` are.
   bool follows_redirects = false;
   // To an address inside of the machine: without the proxy, and in plaintext
   // also to kContainerHosts.
@@ -88,7 +89,8 @@ class HttpClient {
   // UNAVAILABLE: no whole answer; another attempt may succeed.
   // FAILED_PRECONDITION: the server's certificate is not trusted, or its
   // redirects are not followed. RESOURCE_EXHAUSTED: the answer exceeds a bound.
-  // CANCELLED. INVALID_ARGUMENT: the request is malformed.
+  // CANCELLED. INVALID_ARGUMENT: the request is malformed, or the proxy has a
+  // fault.
   virtual absl::StatusOr<HttpAnswer> Send(const HttpRequest& request) = 0;
   // The same. A body of 2xx goes to `sink`, in pieces of at most 512 KiB; the
   // sink's errors are returned as they are.

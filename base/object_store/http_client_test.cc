@@ -398,6 +398,13 @@ class HttpsClientTest : public HttpClientTest {
     return absl::StrCat("https://localhost:", secure_->port());
   }
 
+  // Of a host that the proxy alone can look up.
+  rpc::TlsFiles IssueFar() {
+    rpc::CertificateSpec spec = rpc::TestAuthority::DefaultSpec("far");
+    spec.hosts = {"far.invalid"};
+    return authority_->Issue(spec);
+  }
+
   // Follows redirects with a token.
   absl::StatusOr<HttpAnswer> Follow(const std::string& url) {
     return client().Send({.method = "GET",
@@ -474,11 +481,47 @@ TEST_F(HttpsClientTest, RedirectsAreFollowedOnlyIfAsked) {
   EXPECT_EQ(Follow(server_.origin())->body, "secure");
 }
 
+TEST_F(HttpsClientTest, EachRedirectIsDialledAsItsOwnHostIs) {
+  const rpc::TlsFiles files = IssueFar();
+  std::string far_origin;
+  const auto to = [](const std::string& url) {
+    return ServerAnswer{302, {{"Location", url}}, "moved"};
+  };
+  HttpServer far(
+      [&](const ServerRequest& request) {
+        if (request.target == "/end") return ServerAnswer{.body = "far"};
+        return to(request.target == "/near" ? secure_->origin() + "/end"
+                                            : "/near");
+      },
+      &files);
+  far_origin = absl::StrCat("https://far.invalid:", far.port());
+  secure_handler_ = [&](const ServerRequest& request) {
+    return request.target == "/end" ? ServerAnswer{.body = "near"}
+                                    : to(far_origin + "/end");
+  };
+  ConnectProxy proxy;
+  options_.proxy = ParseProxy(proxy.url()).value();
+  const auto near = Follow(far_origin + "/relative");
+  ASSERT_TRUE(near.ok()) << near.status();
+  EXPECT_EQ(near->body, "near");
+  EXPECT_EQ(near->redirect_count, 2);
+  EXPECT_EQ(proxy.tunnel_count(), 1);
+  const auto back = Follow(secure_->origin() + "/far");
+  ASSERT_TRUE(back.ok()) << back.status();
+  EXPECT_EQ(back->body, "far");
+}
+
+TEST_F(HttpsClientTest, ARedirectWithAnEndlessBodyEnds) {
+  secure_handler_ = [this](const ServerRequest&) {
+    return ServerAnswer{302,
+                        {{"Location", secure_->origin() + "/"}},
+                        std::string(4 << 20, 'x')};
+  };
+  EXPECT_EQ(Follow(secure_->origin()).status().code(), Code::kUnavailable);
+}
+
 TEST_F(HttpsClientTest, GoesThroughTheProxyUnlessLocal) {
-  // Its name is known to the proxy alone.
-  rpc::CertificateSpec spec = rpc::TestAuthority::DefaultSpec("far");
-  spec.hosts = {"far.invalid"};
-  const rpc::TlsFiles files = authority_->Issue(spec);
+  const rpc::TlsFiles files = IssueFar();
   HttpServer far(
       [](const ServerRequest&) { return ServerAnswer{.body = "secure"}; },
       &files);
@@ -507,6 +550,14 @@ TEST_F(HttpsClientTest, ARefusalOfTheProxyNamesProxyAnswerAndTarget) {
                         "GET https://far.invalid:1/a: the proxy ",
                         options_.proxy.name(),
                         " answered 502 to CONNECT far.invalid:1")));
+}
+
+TEST_F(HttpsClientTest, AProxyWithAFaultFailsOnlyWhereItIsDialled) {
+  options_.proxy.fault = "a socks proxy";
+  EXPECT_EQ(
+      client().Send({"GET", "https://far.invalid/a"}).status(),
+      absl::InvalidArgumentError("GET https://far.invalid/a: a socks proxy"));
+  EXPECT_TRUE(client().Send({"GET", secure_->origin()}).ok());
 }
 
 TEST_F(HttpsClientTest, AProxysFailureNamesNoPassword) {

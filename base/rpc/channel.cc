@@ -91,6 +91,9 @@ absl::Status CheckDialled(const std::string& address,
         " in plaintext: give --tls-cert, --tls-key and --tls-ca, or "
         "--insecure if the network is trusted"));
   }
+  if (options.proxy.Serves(host_port.host)) {
+    RETURN_IF_ERROR(options.proxy.CheckUsable());
+  }
   return CheckTlsFiles(options.tls);
 }
 

@@ -52,7 +52,7 @@ ChannelOptions MakeChannelOptions(ChannelKind kind, const Security& security);
 
 // A new channel to `address` (host:port). It connects at the first call.
 // INVALID_ARGUMENT: the address is malformed; it is off loopback without TLS
-// files or `insecure`; the TLS files do not match.
+// files or `insecure`; the proxy has a fault; the TLS files do not match.
 // NOT_FOUND: a TLS file cannot be read.
 // UNAUTHENTICATED: our certificate has expired, or its extended key usage does
 // not include clientAuth.

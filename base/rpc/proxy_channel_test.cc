@@ -85,6 +85,16 @@ TEST_F(ProxyChannelTest, CredentialsAreSentAndTheirLackIsNamed) {
   EXPECT_TRUE(status.ok()) << status;
 }
 
+TEST_F(ProxyChannelTest, AProxyWithAFaultFailsOnlyWhereItIsDialled) {
+  options_.proxy.fault = "a socks proxy";
+  options_.proxy.no_proxy = "near.invalid";
+  const absl::Status status = Call("far.invalid");
+  EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_EQ(status.message(), "a socks proxy");
+  EXPECT_TRUE(MakeChannel("near.invalid:1", options_).ok());
+  EXPECT_TRUE(MakeChannel("127.0.0.1:1", options_).ok());
+}
+
 TEST_F(ProxyChannelTest, ARefusalNamesProxyAndAnswer) {
   ConnectProxy proxy;
   options_.proxy = ParseProxy(proxy.url()).value();

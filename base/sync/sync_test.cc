@@ -1,7 +1,9 @@
+#include <algorithm>
 #include <thread>
 #include <vector>
 
 #include "absl/time/time.h"
+#include "base/sync/for_each.h"
 #include "base/sync/mutex.h"
 #include "base/sync/testing/notification.h"
 #include "gtest/gtest.h"
@@ -62,6 +64,33 @@ TEST(NotificationTest, StaysNotified) {
   notifier.join();
   EXPECT_TRUE(notification.HasBeenNotified());
   EXPECT_TRUE(notification.WaitWithTimeout(absl::ZeroDuration()));
+}
+
+TEST(ForEachAtOnceTest, VisitsEachOnceInNoMoreThreadsThanAllowed) {
+  constexpr int kThreadCountMax = 3;
+  Mutex mutex;
+  CondVar changed;
+  std::vector<int> visit_counts(20, 0);
+  int inside = 0;
+  int inside_max = 0;
+  bool were_at_once = false;
+  ForEachAtOnce(20, kThreadCountMax, [&](int i) {
+    MutexLock lock(&mutex);
+    ++visit_counts[i];
+    inside_max = std::max(inside_max, ++inside);
+    were_at_once |= inside == kThreadCountMax;
+    changed.SignalAll();
+    // The first calls return only when others are inside too.
+    EXPECT_TRUE(changed.AwaitWithTimeout(&mutex, absl::Seconds(20),
+                                         [&] { return were_at_once; }));
+    --inside;
+  });
+  EXPECT_EQ(visit_counts, std::vector<int>(20, 1));
+  EXPECT_EQ(inside_max, kThreadCountMax);
+}
+
+TEST(ForEachAtOnceTest, OfNothingDoesNothing) {
+  ForEachAtOnce(0, 3, [](int) { ADD_FAILURE(); });
 }
 
 }  // namespace

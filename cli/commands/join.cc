@@ -205,7 +205,8 @@ worker::RunIslandOptions IslandOptions(const Context& context,
 worker::StoreOpener MakeOpener(const Context& context,
                                const JoinOptions& options,
                                const rpc::Security& security,
-                               const std::optional<Enrolment>& enrolment) {
+                               const std::optional<Enrolment>& enrolment,
+                               const std::stop_token& stop) {
   worker::StoreAccess access;
   access.proxy = context.settings.proxy();
   if (!security.tls.ca.empty()) {
@@ -219,10 +220,10 @@ worker::StoreOpener MakeOpener(const Context& context,
     };
   }
   access.sign_url =
-      [address = options.address, run_id = options.run_id,
+      [address = options.address, run_id = options.run_id, stop,
        channel = rpc::MakeChannelOptions(rpc::ChannelKind::kControl, security)](
           const std::string& path) {
-        return coordinator::SignDataUrl(address, channel, run_id, path);
+        return coordinator::SignDataUrl(address, channel, run_id, path, stop);
       };
   Environment environment = context.environment;
   // A volunteer's own keys in ~/.aws are not meant for the run's bucket.
@@ -429,7 +430,7 @@ absl::Status Join(Context& context, JoinOptions options) {
   ASSIGN_OR_RETURN(const std::unique_ptr<LocalServer> local,
                    StartLocal(context, options, *volunteer));
   island.open_data_store = CountReads(
-      MakeOpener(context, options, security, enrolment),
+      MakeOpener(context, options, security, enrolment, interrupt.first()),
       [&volunteer](int64_t bytes) { volunteer->CountBytes(bytes); });
   if (memory_bytes > 0) {
     island.check_run = [memory_bytes](const v1::RunSpec& spec) {

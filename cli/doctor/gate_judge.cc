@@ -18,6 +18,12 @@ constexpr char kAskOperator[] = "Ask the operator for a new join string.";
 constexpr double kSlowBytesPerSecond = 125'000;  // 1 Mb/s.
 constexpr int64_t kMeasuredBytesMin = 64 << 10;
 
+// The gate has decided: the same request gets the same answer.
+bool IsRefusal(const absl::Status& status) {
+  return absl::IsUnauthenticated(status) || absl::IsPermissionDenied(status) ||
+         absl::IsFailedPrecondition(status) || absl::IsNotFound(status);
+}
+
 }  // namespace
 
 Check JudgeDns(absl::string_view host,
@@ -194,7 +200,11 @@ Check JudgeLink(absl::string_view id,
   }
   if (!load.ok()) {
     return Warn(id, absl::StrCat("not measured: ", load.status().message()),
-                "Try again; an older gate cannot measure.");
+                absl::IsInvalidArgument(load.status())
+                    ? "An older gate cannot measure: ask the operator for a "
+                      "newer one."
+                : IsRefusal(load.status()) ? "Ask the operator."
+                                           : "Try again.");
   }
   const double rate = ComputeRate(*load);
   if (rate == 0) {

@@ -169,8 +169,19 @@ TEST(GateJudgeTest, ALinkThatWasNotMeasuredIsNoFailure) {
                                         "BUSY", "others"))
                 .message,
             "the gate is busy");
-  EXPECT_THAT(JudgeLink("link_up", absl::UnavailableError("cut")).message,
-              HasSubstr("cut"));
+  EXPECT_EQ(JudgeLink("link_up", absl::UnavailableError("cut")),
+            Warn("link_up", "not measured: cut", "Try again."));
+}
+
+TEST(GateJudgeTest, AGateThatRefusesToMeasureIsNotAskedAgain) {
+  for (const absl::Status& refused : {absl::UnauthenticatedError("not so"),
+                                      absl::PermissionDeniedError("not so")}) {
+    EXPECT_EQ(JudgeLink("link_up", refused),
+              Warn("link_up", "not measured: not so", "Ask the operator."));
+  }
+  EXPECT_THAT(
+      JudgeLink("link_up", absl::InvalidArgumentError("nothing")).action,
+      HasSubstr("older gate"));
 }
 
 }  // namespace

@@ -13,6 +13,7 @@
 #include "base/rpc/tls_stream/socket.h"
 #include "base/rpc/tls_stream/tls_stream.h"
 #include "base/status/status_macros.h"
+#include "base/sync/for_each.h"
 #include "base/time/clock.h"
 #include "base/time/proto_time.h"
 #include "coordinator/client/gate_client.h"
@@ -21,6 +22,7 @@ namespace atl::cli {
 namespace {
 
 constexpr absl::Duration kLookMax = absl::Seconds(2);
+constexpr int kLookThreadCount = 8;
 // Of runs that have not ended; those that follow are not looked at.
 constexpr int kRunsMax = 100;
 
@@ -79,21 +81,18 @@ void OperatorDoctor::Run() {
   coordinator.program_version = cluster->program_version();
   coordinator.clock_ahead =
       FindAhead(asked, answered, FromProto(cluster->time()));
-  Look(coordinator);
   std::vector<ServiceFacts> servers;
   for (const v1::ClusterServer& server : cluster->servers()) {
     servers.push_back(ToFacts(server, *coordinator.clock_ahead));
-    Look(servers.back());
   }
   std::vector<ServiceFacts> gates;
   for (const v1::ClusterGate& gate : cluster->gates()) {
     ServiceFacts facts;
     facts.name = "the gate";
     facts.address = gate.address();
-    Look(facts);
-    if (facts.reached.ok()) LookAtGate(gate.pin(), facts);
     gates.push_back(std::move(facts));
   }
+  LookAtAll(*cluster, coordinator, servers, gates);
   checks_.Add(JudgeReached("servers", servers));
   checks_.Add(JudgeReached("gates", gates));
   std::vector<ServiceFacts> all = {coordinator};
@@ -109,6 +108,25 @@ void OperatorDoctor::Run() {
   checks_.Add(runs.ok() ? JudgeRuns(*runs, unseen_count)
                         : Failed("runs", runs.status().message(),
                                  "Look at the coordinator's log."));
+}
+
+void OperatorDoctor::LookAtAll(const v1::GetClusterResponse& cluster,
+                               ServiceFacts& coordinator,
+                               std::vector<ServiceFacts>& servers,
+                               std::vector<ServiceFacts>& gates) const {
+  std::vector<std::function<void()>> looks;
+  looks.push_back([&] { Look(coordinator); });
+  for (ServiceFacts& server : servers) {
+    looks.push_back([this, &server] { Look(server); });
+  }
+  for (size_t i = 0; i < gates.size(); ++i) {
+    looks.push_back([this, &gate = gates[i], &pin = cluster.gates(i).pin()] {
+      Look(gate);
+      if (gate.reached.ok()) LookAtGate(pin, gate);
+    });
+  }
+  ForEachAtOnce(static_cast<int>(looks.size()), kLookThreadCount,
+                [&](int i) { looks[i](); });
 }
 
 void OperatorDoctor::Look(ServiceFacts& service) const {

@@ -11,6 +11,7 @@
 
 #include "absl/status/status.h"
 #include "absl/time/time.h"
+#include "atoll/v1/training_state_service.pb.h"
 #include "base/rpc/certificates/tls.h"
 #include "cli/doctor/check.h"
 #include "cli/doctor/operator_judge.h"
@@ -35,6 +36,10 @@ class OperatorDoctor {
   void Run();
 
  private:
+  // Looks at several services at the same time. `gates` are the cluster's.
+  void LookAtAll(const v1::GetClusterResponse& cluster,
+                 ServiceFacts& coordinator, std::vector<ServiceFacts>& servers,
+                 std::vector<ServiceFacts>& gates) const;
   // Reaches the service's port, and reads its certificate.
   void Look(ServiceFacts& service) const;
   void LookAtGate(const std::string& pin, ServiceFacts& gate) const;

@@ -105,6 +105,10 @@ bool VolunteerDoctor::CheckWay() {
                        "Ask the operator for the gate's address."));
     return false;
   }
+  if (!IsDirect(*gate) && !spec_.proxy.CheckUsable().ok()) {
+    checks_.Add(JudgeConnection("proxy", address, spec_.proxy.CheckUsable()));
+    return false;
+  }
   // With a proxy only its own name is looked up here.
   const HostPort& dialled = IsDirect(*gate) ? *gate : spec_.proxy.address;
   checks_.Add(

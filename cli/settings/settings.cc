@@ -197,7 +197,8 @@ absl::Status Settings::ResolveProxy(const Environment& environment) {
       std::find_if(settings_.begin(), settings_.end(),
                    [](const Setting& s) { return s.name == "proxy"; });
   std::string no_proxy;
-  if (at->source == SettingSource::kDefault) {
+  const bool is_ours = at->source != SettingSource::kDefault;
+  if (!is_ours) {
     at->value =
         FindVariable(environment, {"HTTPS_PROXY", "https_proxy"}, at->origin);
     // Others accept an address alone.
@@ -209,11 +210,18 @@ absl::Status Settings::ResolveProxy(const Environment& environment) {
     no_proxy = FindVariable(environment, {"NO_PROXY", "no_proxy"}, unused);
   }
   const absl::StatusOr<Proxy> parsed = ParseProxy(at->value);
-  if (!parsed.ok()) {
-    return UsageError(absl::StrCat(at->origin, ": ", parsed.status().message()),
-                      "--proxy \"\" uses none.");
+  const std::string fault =
+      absl::StrCat(at->origin, ": ", parsed.status().message());
+  if (!parsed.ok() && is_ours) {
+    return UsageError(fault, "--proxy \"\" uses none.");
   }
-  proxy_ = *parsed;
+  if (parsed.ok()) {
+    proxy_ = *parsed;
+  } else {
+    proxy_.fault = absl::StrCat(fault,
+                                "; name another with --proxy (\"\": none), or "
+                                "the hosts that need none in NO_PROXY");
+  }
   proxy_.no_proxy = no_proxy;
   at->value = RedactProxy(at->value);
   return absl::OkStatus();

@@ -5,7 +5,8 @@
 // environment.)
 //
 // The proxy has a fourth source, HTTPS_PROXY, between profile and default, and
-// only then hosts that are dialled directly, NO_PROXY.
+// only then hosts that are dialled directly, NO_PROXY. Other programs may
+// understand one that we do not: it is an error only when a host is dialled.
 //
 // Pure: main passes the environment as a map and the profile as text.
 // Thread-compatible.
@@ -65,7 +66,7 @@ class Settings {
   //
   // INVALID_ARGUMENT: the profile is not TOML, has an unknown key (the message
   // has its line and the nearest name), or a value that is not a string, number
-  // or boolean; or timeout, insecure or proxy does not parse.
+  // or boolean; or timeout, insecure or a proxy of ours does not parse.
   static absl::StatusOr<Settings> Resolve(const Sources& sources);
 
   // The value of `name`, which must be one of SettingDefinitions(). That of

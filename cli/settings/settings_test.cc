@@ -92,13 +92,35 @@ TEST(SettingsTest, TheProxyMayComeFromWhereOtherProgramsHaveIt) {
   EXPECT_EQ(Settings::Resolve(sources)->proxy().address.port, 0);
 }
 
-TEST(SettingsTest, AMalformedProxyIsNamedWithItsOrigin) {
+TEST(SettingsTest, AMalformedProxyOfOursIsNamedWithItsOrigin) {
   Settings::Sources sources;
-  sources.environment["HTTPS_PROXY"] = "socks5://me:hidden@p:1";
+  sources.environment["ATOLL_PROXY"] = "socks5://me:hidden@p:1";
   const absl::Status status = Settings::Resolve(sources).status();
   EXPECT_EQ(ToExitCode(status), ExitCode::kUsage);
   EXPECT_THAT(std::string(status.message()),
+              HasSubstr("ATOLL_PROXY: the proxy \"socks5://***@p:1\""));
+  sources.environment.clear();
+  sources.flags["proxy"] = "socks5://p:1";
+  EXPECT_EQ(ToExitCode(Settings::Resolve(sources).status()), ExitCode::kUsage);
+  sources.flags.clear();
+  sources.profile_text = "proxy = \"socks5://p:1\"\n";
+  EXPECT_EQ(ToExitCode(Settings::Resolve(sources).status()), ExitCode::kUsage);
+}
+
+TEST(SettingsTest, AForeignProxyThatWeDoNotKnowFailsOnlyDialsThroughIt) {
+  Settings::Sources sources;
+  sources.environment["HTTPS_PROXY"] = "socks5://me:hidden@p:1";
+  sources.environment["NO_PROXY"] = "near.org";
+  const auto resolved = Settings::Resolve(sources);
+  ASSERT_TRUE(resolved.ok()) << resolved.status();
+  EXPECT_EQ(resolved->Get("proxy"), "socks5://***@p:1");
+  EXPECT_TRUE(resolved->proxy().Serves("far.org"));
+  EXPECT_FALSE(resolved->proxy().Serves("near.org"));
+  const std::string message(resolved->proxy().CheckUsable().message());
+  EXPECT_THAT(message,
               HasSubstr("HTTPS_PROXY: the proxy \"socks5://***@p:1\""));
+  EXPECT_THAT(message, HasSubstr("--proxy"));
+  EXPECT_THAT(message, HasSubstr("NO_PROXY"));
 }
 
 TEST(SettingsTest, TheTimeoutIsADuration) {

@@ -16,7 +16,8 @@ using Service = v1::IslandService;
 absl::StatusOr<std::string> SignDataUrl(const std::string& address,
                                         const rpc::ChannelOptions& channel,
                                         const std::string& run_id,
-                                        const std::string& path) {
+                                        const std::string& path,
+                                        const std::stop_token& stop) {
   ASSIGN_OR_RETURN(const std::shared_ptr<grpc::Channel> made,
                    rpc::MakeChannel(address, channel));
   v1::SignDataUrlsRequest request;
@@ -24,6 +25,7 @@ absl::StatusOr<std::string> SignDataUrl(const std::string& address,
   request.add_paths(path);
   rpc::CallOptions call;
   call.timeout = absl::Seconds(10);
+  call.stop = stop;
   call.peer = absl::StrCat("coordinator ", address);
   ASSIGN_OR_RETURN(const v1::SignDataUrlsResponse response,
                    rpc::Call(*Service::NewStub(made),

@@ -18,7 +18,7 @@ namespace {
 
 absl::Status Refused(absl::string_view why) {
   return absl::UnauthenticatedError(
-      absl::StrCat("the gate does not renew this certificate: ", why));
+      absl::StrCat("the gate does not accept this certificate: ", why));
 }
 
 }  // namespace
@@ -28,7 +28,8 @@ absl::StatusOr<EnrolledCertificate> CheckEnrolledCertificate(
     absl::Time now) {
   const absl::StatusOr<rpc::CertificateFacts> facts = rpc::ReadFacts(chain_pem);
   if (!facts.ok()) {
-    return Refused("none was shown; give the island's certificate and key");
+    return absl::UnauthenticatedError(
+        "no certificate was shown; give the island's certificate and key");
   }
   if (facts->end < now - kRenewableAfterEnd) {
     return Refused(

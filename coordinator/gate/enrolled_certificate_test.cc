@@ -93,7 +93,7 @@ TEST_F(EnrolledCertificateTest, OneThatIsNotValidYetIsRefused) {
 TEST_F(EnrolledCertificateTest, NoneIsRefused) {
   ExpectRefused(
       CheckEnrolledCertificate("", island_ca_.cert_pem, now_).status(),
-      "none was shown");
+      "no certificate was shown");
 }
 
 TEST_F(EnrolledCertificateTest, OneOfAnotherCaIsRefusedExpiredOrNot) {

@@ -454,7 +454,7 @@ TEST_F(GateRenewalTest, ACertificateOfAnotherCaIsNotRenewed) {
 
 TEST_F(GateRenewalTest, NobodyRenewsWithoutACertificate) {
   ExpectRefused(Renew("", "").status(), absl::StatusCode::kUnauthenticated,
-                "none was shown");
+                "no certificate was shown");
 }
 
 TEST_F(GateRenewalTest, ARevokedIslandIsNotRenewed) {
@@ -504,7 +504,7 @@ TEST_F(GateTest, AProbeNeedsADirectionAndAToken) {
   v1::GateRequest request;
   request.mutable_probe()->set_direction(v1::LINK_DIRECTION_DOWN);
   ExpectRefused(Call(request).status(), absl::StatusCode::kUnauthenticated,
-                "none was shown");
+                "no certificate was shown");
   *request.mutable_probe()->mutable_token() = CheckRequest().check();
   request.mutable_probe()->mutable_token()->set_token_secret(
       std::string(32, 'x'));
@@ -541,6 +541,12 @@ TEST_F(GateRenewalTest, AnEnrolledIslandMeasuresTheLinkWhileItIsValid) {
   options.cert_pem = IssueIsland(island_ca_, own_.key_pem, now_ - kDay);
   ExpectRefused(Probe(v1::LINK_DIRECTION_DOWN, options, false).status(),
                 absl::StatusCode::kUnauthenticated, "expired");
+  options.cert_pem = IssueIsland(MakeIslandCa(), own_.key_pem, now_ + kDay);
+  const absl::Status foreign =
+      Probe(v1::LINK_DIRECTION_DOWN, options, false).status();
+  ExpectRefused(foreign, absl::StatusCode::kUnauthenticated,
+                "island CA does not vouch");
+  EXPECT_FALSE(absl::StrContains(foreign.message(), "renew")) << foreign;
   options.cert_pem = IssueIsland(island_ca_, own_.key_pem, now_ + kDay);
   EXPECT_TRUE(Probe(v1::LINK_DIRECTION_DOWN, options, false).ok());
   EXPECT_EQ(coordinator_.call_count(), calls_before);

@@ -31,14 +31,17 @@
 namespace atl::coordinator {
 namespace {
 
-// Signs by appending.
+constexpr char kManifestUrl[] = "s3://bucket/text/manifest.json";
+
+// "Signs" by naming what it was asked for.
 class FakeSigner : public DataUrlSigner {
  public:
   void Sign(const std::string& manifest_url, std::vector<std::string> paths,
             Done done) override {
     v1::SignDataUrlsResponse response;
     for (const std::string& path : paths) {
-      response.add_urls()->set_url("signed:" + path);
+      response.add_urls()->set_url(
+          absl::StrCat("signed:", manifest_url, "+", path));
     }
     done(response);
   }
@@ -90,10 +93,10 @@ class ServicesTest : public testing::Test {
  protected:
   ServicesTest() : life_(std::make_unique<Life>(store_)) {}
 
-  absl::Status CreateRun() {
+  absl::Status CreateRun(const v1::RunSpec& spec = SimpleSpec()) {
     v1::CreateRunRequest request;
     request.set_run_id("run");
-    *request.mutable_spec() = SimpleSpec();
+    *request.mutable_spec() = spec;
     v1::CreateRunResponse response;
     grpc::ClientContext context;
     return rpc::FromGrpc(life_->runs->CreateRun(&context, request, &response));
@@ -317,7 +320,11 @@ class ServicesTest : public testing::Test {
 };
 
 TEST_F(ServicesTest, SignsUrlsOfARunsDataOnly) {
-  ASSERT_TRUE(CreateRun().ok());
+  v1::RunSpec spec = SimpleSpec();
+  spec.mutable_data()->set_url(kManifestUrl);
+  spec.mutable_data()->set_order(v1::DATA_ORDER_BY_FILE);
+  const absl::Status created = CreateRun(spec);
+  ASSERT_TRUE(created.ok()) << created;
   const auto sign = [this](const std::string& run_id,
                            const std::vector<std::string>& paths,
                            v1::SignDataUrlsResponse& response) {
@@ -332,7 +339,8 @@ TEST_F(ServicesTest, SignsUrlsOfARunsDataOnly) {
   v1::SignDataUrlsResponse response;
   EXPECT_EQ(sign("run", {"a", "b/c"}, response), absl::StatusCode::kOk);
   ASSERT_EQ(response.urls_size(), 2);
-  EXPECT_EQ(response.urls(1).url(), "signed:b/c");
+  EXPECT_EQ(response.urls(1).url(),
+            "signed:s3://bucket/text/manifest.json+b/c");
   EXPECT_EQ(sign("other", {"a"}, response), absl::StatusCode::kNotFound);
   EXPECT_EQ(sign("run", {"../a"}, response),
             absl::StatusCode::kInvalidArgument);

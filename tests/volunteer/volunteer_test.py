@@ -56,10 +56,13 @@ class VolunteerTest(cluster_module.IntegrationTest):
 
         return wait.until(what, reached)
 
+    def log_of(self, process):
+        with open(process.log_path, encoding="utf-8") as log:
+            return log.read()
+
     def result(self, process):
         """What a join that has ended printed at its end."""
-        with open(process.log_path, encoding="utf-8") as log:
-            text = log.read()
+        text = self.log_of(process)
         found = re.search(r"^\{\n.*?^\}\n", text, re.DOTALL | re.MULTILINE)
         self.assertTrue(found, text[-2000:])
         return json.loads(found.group())["data"]
@@ -84,12 +87,9 @@ class VolunteerTest(cluster_module.IntegrationTest):
         self.assertEqual(held["reason"], "atoll local pause")
         self.assertIsNotNone(held["until"])
 
-        def log():
-            with open(process.log_path, encoding="utf-8") as file:
-                return file.read()
-
         wait.until("it waits for its user",
-                   lambda: "paused by its user: atoll local pause" in log())
+                   lambda: "paused by its user: atoll local pause" in
+                   self.log_of(process))
         # What is in flight may still be merged.
         step = self.status()["step"]
         self.assertEqual(
@@ -110,14 +110,43 @@ class VolunteerTest(cluster_module.IntegrationTest):
 
     def test_a_strict_run_waits_for_a_paused_island(self):
         cluster = self.cluster
-        self.start()
-        self.island()
+        cluster.start_service()
+        cluster.create_run(self.run_values(
+            _ENDLESS, {"schedule": {"island_count_min": 2, "min_quorum": 2}}))
+        kitchen = self.island()
+        self.island(island_id="attic")
         cluster.wait_commits(1)
-        status = self.local("pause")["data"]
+        status = self.local("pause", "--island", "kitchen")["data"]
         self.assertIn("the round waits for this island", status["reason"])
         self.assertIsNone(status["until"])
-        self.local("resume")
-        cluster.wait_commits(cluster.run_state().commit_seq + 2)
+        # It finishes the exchange that it is in, and then trains no step.
+        wait.until("kitchen waits for its user",
+                   lambda: "paused by its user: atoll local pause" in
+                   self.log_of(kitchen))
+
+        def held():
+            cluster.check_alive()
+            state = cluster.run_state()
+            return (len(state.waiting_rounds) == 1 and
+                    state.waiting_rounds[0].received_count == 1 and
+                    list(state.waiting_rounds[0].island_ids) == ["kitchen"]
+                    and state)
+
+        state = wait.until("the round waits for kitchen alone", held)
+        step = self.status("--island", "kitchen")["step"]
+        shown = cluster.run_cli("run", "show", "run", check=0).stdout
+        self.assertIn("for kitchen since ", shown)
+        self.assertEqual(self.status("--island", "kitchen")["step"], step)
+        self.assertEqual(cluster.run_state().commit_seq, state.commit_seq)
+
+        self.local("resume", "--island", "kitchen")
+        cluster.wait_commits(state.commit_seq + 2)
+        for after in cluster.rounds():
+            if after.commit_seq > state.commit_seq:
+                self.assertEqual(
+                    {c.island_id for c in after.contributions
+                     if c.outcome == cluster_module.MERGED},
+                    {"kitchen", "attic"})
 
     def test_several_islands_are_told_apart(self):
         cluster = self.cluster

@@ -80,6 +80,7 @@ absl::StatusOr<int> ParseCode(absl::string_view answer) {
 absl::StatusOr<UniqueFd> DialThroughProxy(const Proxy& proxy,
                                           const HostPort& target,
                                           const WaitLimits& limits) {
+  RETURN_IF_ERROR(proxy.CheckUsable());
   const std::string who = absl::StrCat("the proxy ", proxy.name());
   absl::StatusOr<UniqueFd> fd = Dial(proxy.address, limits);
   RETURN_IF_ERROR(Annotate(fd.status(), who));

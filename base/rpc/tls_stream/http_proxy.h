@@ -15,6 +15,7 @@ namespace atl::rpc {
 // Connects to `proxy` and through it to `target`, whose name the proxy looks
 // up. What is sent on the socket reaches the target.
 // Errors as Dial; UNAVAILABLE also: the proxy refuses. Messages name the proxy.
+// INVALID_ARGUMENT: the proxy has a fault.
 absl::StatusOr<UniqueFd> DialThroughProxy(const Proxy& proxy,
                                           const HostPort& target,
                                           const WaitLimits& limits);
