@@ -34,7 +34,7 @@ RUN = 'outside'
 _SECRET = ('tls.crt', 'tls.key', 'ca.crt')
 # The planned steps of the first progress line that has made one.
 _STEP = re.compile(r'step ([1-9]\d*)/')
-_ROUND = re.compile(r'round (\d+)/')
+_ROUND = re.compile(r'^round (\d+)', re.MULTILINE)
 _KEYS = ('AWS_ACCESS_KEY_ID', 'AWS_SECRET_ACCESS_KEY', 'AWS_REGION',
          'AWS_ENDPOINT_URL')
 _AWAY_S = 60
@@ -106,7 +106,7 @@ class Volunteer:
     if self.process.poll() is not None:
       raise Failed('atoll join ended too early: set E2E_TOKENS higher')
     with open(self.log, encoding='utf-8') as file:
-      return int(_ROUND.findall(file.read())[-1])
+      return int(([0] + _ROUND.findall(file.read()))[-1])
 
   def goes_on(self):
     """Waits for a round that begins after now."""
@@ -198,7 +198,7 @@ class Outside:
     self.forward = subprocess.Popen(
         [e2e.KUBECTL, '-n', e2e.NAMESPACE, 'port-forward',
          'service/atoll-coordinator', ':7400'], text=True,
-        stdout=subprocess.PIPE)
+        stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
     line = self.forward.stdout.readline()
     found = re.search(r'127\.0\.0\.1:(\d+)', line)
     if not found:
