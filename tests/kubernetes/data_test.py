@@ -62,11 +62,11 @@ class DataTest(unittest.TestCase):
     self.assertIn('--data', flags)
     self.assertNotIn('--data-cache', flags)
 
-  def test_strangers_and_servers_get_no_keys(self):
+  def test_the_coordinator_and_the_run_s_job_alone_get_keys(self):
     keys = [{'secretRef': {'name': 'bucket'}}]
     have = {name: c.get('envFrom')
             for name, c in _containers(self.rendered(matrix.BUCKET)).items()}
-    self.assertEqual({'island': keys, 'create': keys, 'coordinator': keys,
+    self.assertEqual({'create': keys, 'coordinator': keys, 'island': None,
                       'server': None, 'gate': None}, have)
 
   def test_those_who_fetch_trust_the_authorities(self):

@@ -71,9 +71,6 @@ spec:
         - name: POD_INDEX
           valueFrom:
             fieldRef: {fieldPath: "metadata.labels['{{ include "atoll.island.indexLabel" . }}']"}
-      {{- with include "atoll.dataEnv" .root }}
-      {{- . | nindent 6 }}
-      {{- end }}
       ports:
         - {name: metrics, containerPort: 7490}
         {{- if gt $processes 1 }}

@@ -141,7 +141,8 @@ readinessProbe:
 {{- end }}
 {{- end }}
 
-{{/* More fields of a container that may read s3://. */}}
+{{/* More fields of a container with the keys of s3://. Islands have none: the
+     coordinator signs a URL of each file for them. */}}
 {{- define "atoll.dataEnv" -}}
 {{- with .Values.data.credentials }}
 envFrom:
