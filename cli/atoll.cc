@@ -9,6 +9,7 @@
 #include <iterator>
 #include <map>
 #include <memory>
+#include <stop_token>
 #include <string>
 #include <utility>
 #include <vector>
@@ -17,6 +18,7 @@
 #include "absl/strings/ascii.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
 #include "base/obs/flags.h"
 #include "base/obs/log.h"
 #include "base/obs/program.h"
@@ -24,6 +26,8 @@
 #include "base/rpc/allocator.h"
 #include "cli/commands/commands.h"
 #include "cli/context.h"
+#include "cli/enrol/call_gate.h"
+#include "cli/enrol/certificate_keeper.h"
 #include "cli/output/error.h"
 #include "cli/output/output.h"
 #include "cli/settings/settings.h"
@@ -157,6 +161,12 @@ absl::Status RunAction(const CLI::App& app, const SettingFlags& flags,
       ParseOutputFormat(context.settings.Get("format"));
   if (!format.ok()) return format.status();
   context.output().set_format(*format);
+  CertificateKeeper keeper(context.settings.Get("tls_cert"),
+                           MakeGateCall(context.settings.proxy()),
+                           context.messages());
+  context.before_client = [&keeper](const std::stop_token& stop) {
+    return keeper.Prepare(absl::Now(), stop);
+  };
   return context.action(context);
 }
 

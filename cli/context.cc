@@ -4,6 +4,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/time/time.h"
+#include "base/status/status_macros.h"
 
 namespace atl::cli {
 
@@ -23,6 +24,7 @@ rpc::ChannelOptions Context::MakeChannelOptions(rpc::ChannelKind kind) const {
 
 absl::StatusOr<std::unique_ptr<coordinator::OperatorClient>>
 Context::MakeOperatorClient(const ClientUse& use) const {
+  if (before_client) RETURN_IF_ERROR(before_client(use.stop));
   coordinator::OperatorClientOptions options;
   options.address =
       use.address.empty() ? settings.Get("coordinator") : use.address;
@@ -46,6 +48,7 @@ Context::MakeOperatorClient(const ClientUse& use) const {
 
 absl::StatusOr<std::unique_ptr<coordinator::EnrolmentClient>>
 Context::MakeEnrolmentClient(const ClientUse& use) const {
+  if (before_client) RETURN_IF_ERROR(before_client(use.stop));
   coordinator::EnrolmentClientOptions options;
   options.address =
       use.address.empty() ? settings.Get("coordinator") : use.address;

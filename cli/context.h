@@ -47,6 +47,10 @@ class Context {
   Environment environment;             // For the credentials of data by URL.
   Progress::Options progress_options;  // Of the message stream.
 
+  // Called before a client is made, to renew its certificate; ends early if
+  // the stop is requested. Null: does nothing.
+  std::function<absl::Status(const std::stop_token&)> before_client;
+
   // The work of the chosen subcommand; set while the command line is parsed.
   std::function<absl::Status(Context&)> action;
 

@@ -54,8 +54,8 @@ commands=(
   "run create" "run list" "run show" "run watch" "run pause" "run resume"
   "run cancel" "run delete" "run export" "run import" "run pin" "replay"
   "island list"
-  "island remove" "island readmit" "round list" "metrics" "join" "doctor"
-  "plan" "local status" "local pause" "local resume" "local finish"
+  "island remove" "island readmit" "round list" "metrics" "join" "enrol"
+  "doctor" "plan" "local status" "local pause" "local resume" "local finish"
   "data tokenize" "data publish" "dev up"
   "dev baseline" "dev report" "eval" "generate" "settings" "version"
 )

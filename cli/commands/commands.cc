@@ -44,6 +44,7 @@ void AddCommands(CLI::App& app, Context& context) {
   AddAudit(app, context);
   AddReplay(app, context);
   AddJoin(app, context);
+  AddEnrol(app, context);
   AddLocal(group("local", "Steer the islands that run on this machine"),
            context);
   AddDoctor(app, context);

@@ -1,4 +1,5 @@
-// `atoll token ...`, `atoll island revoke`, `atoll audit`: who may join.
+// `atoll enrol`, `atoll token ...`, `atoll island revoke`, `atoll audit`: who
+// may join, or read.
 
 #pragma once
 
@@ -7,6 +8,7 @@
 
 namespace atl::cli {
 
+void AddEnrol(CLI::App& app, Context& context);
 void AddTokenCreate(CLI::App& app, Context& context);
 void AddTokenList(CLI::App& app, Context& context);
 void AddTokenRevoke(CLI::App& app, Context& context);

@@ -32,12 +32,32 @@ constexpr absl::Duration kLookPeriod = absl::Seconds(10);
 constexpr absl::Duration kRetryMax = absl::Minutes(1);
 constexpr char kRecordFile[] = "enrolment.json";
 constexpr char kDataTokenFile[] = "data.token";
+constexpr char kProfileFile[] = "profile.toml";
+
+std::string ToText(v1::EnrolledRole role) {
+  return role == v1::ENROLLED_ROLE_READER ? "reader" : "island";
+}
+
+// UNSPECIFIED: it is damaged. Records of older versions have no role.
+v1::EnrolledRole ToRole(const std::string& text) {
+  if (text == "reader") return v1::ENROLLED_ROLE_READER;
+  return text.empty() || text == "island" ? v1::ENROLLED_ROLE_ISLAND
+                                          : v1::ENROLLED_ROLE_UNSPECIFIED;
+}
+
+// Paths in a profile are relative to it. Requires: `coordinator` is HOST:PORT.
+std::string MakeProfile(const std::string& coordinator) {
+  return absl::StrCat("# For ATOLL_PROFILE.\n", "coordinator = \"", coordinator,
+                      "\"\ntls_cert = \"", kTlsCertFile, "\"\ntls_key = \"",
+                      kTlsKeyFile, "\"\ntls_ca = \"", kCaCertFile, "\"\n");
+}
 
 nlohmann::json ToJson(const EnrolmentRecord& record) {
   return {{"gate", record.gate_address},
           {"pin", record.pin},
           {"run_id", record.run_id},
           {"token_id", record.token_id},
+          {"role", ToText(record.role)},
           {"name", record.name},
           {"coordinator", record.coordinator_address},
           {"servers", record.server_addresses}};
@@ -112,14 +132,16 @@ absl::StatusOr<Enrolment> Enrolment::Read(const std::string& directory) {
                                                      : std::string();
   };
   if (json.is_object()) {
-    record = {get("gate"),     get("pin"),  get("run_id"),
-              get("token_id"), get("name"), get("coordinator")};
+    record = {get("gate"),       get("pin"),          get("run_id"),
+              get("token_id"),   ToRole(get("role")), get("name"),
+              get("coordinator")};
     for (const nlohmann::json& server :
          json.value("servers", nlohmann::json())) {
       if (server.is_string()) record.server_addresses.push_back(server);
     }
   }
-  if (record.name.empty() || record.coordinator_address.empty()) {
+  if (record.name.empty() || record.coordinator_address.empty() ||
+      record.role == v1::ENROLLED_ROLE_UNSPECIFIED) {
     return absl::DataLossError(absl::StrCat(
         FileIn(directory, kRecordFile),
         " is damaged: remove the directory and join with a new string"));
@@ -127,11 +149,9 @@ absl::StatusOr<Enrolment> Enrolment::Read(const std::string& directory) {
   return Enrolment(directory, std::move(record));
 }
 
-absl::StatusOr<Enrolment> Enrolment::Enrol(const std::string& parent,
-                                           const JoinString& join,
-                                           const std::string& name,
-                                           const GateCall& call,
-                                           absl::Time now) {
+absl::StatusOr<Enrolment> Enrolment::Enrol(
+    const std::string& parent, const JoinString& join, v1::EnrolledRole role,
+    const std::string& name, const GateCall& call, absl::Time now) {
   const std::string directory =
       absl::StrCat(parent, "/", join.run_id, ".", join.token_id);
   RETURN_IF_ERROR(MakePrivateDirectory(directory));
@@ -139,6 +159,14 @@ absl::StatusOr<Enrolment> Enrolment::Enrol(const std::string& parent,
   absl::StatusOr<Enrolment> found = Read(directory);
   if (!absl::IsNotFound(found.status())) {
     RETURN_IF_ERROR(found.status());
+    if (role != found->record_.role) {
+      return UsageError(
+          absl::StrCat("with this string the machine is enrolled as the ",
+                       ToText(found->record_.role), " ", found->record_.name),
+          role == v1::ENROLLED_ROLE_READER
+              ? "`atoll join` uses an island's string."
+              : "`atoll enrol` uses a reader's string.");
+    }
     if (!name.empty() && name != found->record_.name) {
       return UsageError(absl::StrCat("this machine is enrolled as ",
                                      found->record_.name, ", not as ", name),
@@ -158,7 +186,7 @@ absl::StatusOr<Enrolment> Enrolment::Enrol(const std::string& parent,
   enrol.set_token_id(join.token_id);
   enrol.set_token_secret(join.token_secret);
   enrol.set_run_id(join.run_id);
-  enrol.set_role(v1::ENROLLED_ROLE_ISLAND);
+  enrol.set_role(role);
   enrol.set_name(name);
   ASSIGN_OR_RETURN(*enrol.mutable_certificate_request(),
                    rpc::MakeCertificateRequest(key));
@@ -170,6 +198,7 @@ absl::StatusOr<Enrolment> Enrolment::Enrol(const std::string& parent,
   record.pin = join.pin;
   record.run_id = join.run_id;
   record.token_id = join.token_id;
+  record.role = role;
   Enrolment made(directory, std::move(record));
   RETURN_IF_ERROR(made.Write(enrolled));
   return made;
@@ -184,7 +213,9 @@ absl::StatusOr<Enrolment> Enrolment::Open(const std::string& parent,
     for (const std::string& name : *names) {
       if (!absl::StartsWith(name, run_id + ".")) continue;
       absl::StatusOr<Enrolment> read = Read(FileIn(parent, name));
-      if (read.ok()) found.push_back(*std::move(read));
+      if (read.ok() && read->record_.role == v1::ENROLLED_ROLE_ISLAND) {
+        found.push_back(*std::move(read));
+      }
     }
   }
   if (found.size() == 1) return std::move(found[0]);
@@ -202,7 +233,18 @@ rpc::TlsFiles Enrolment::tls_files() const {
           FileIn(directory_, kCaCertFile)};
 }
 
+std::string Enrolment::profile_path() const {
+  return FileIn(directory_, kProfileFile);
+}
+
 absl::Status Enrolment::Write(const v1::Enrolled& enrolled) {
+  // A user may have added settings, so only a missing or wrong one is replaced.
+  if (record_.role == v1::ENROLLED_ROLE_READER &&
+      (record_.coordinator_address != enrolled.coordinator_address() ||
+       !HoldsFile(directory_, kProfileFile))) {
+    RETURN_IF_ERROR(WriteFileIn(directory_, kProfileFile,
+                                MakeProfile(enrolled.coordinator_address())));
+  }
   record_.name = enrolled.identity().name();
   record_.coordinator_address = enrolled.coordinator_address();
   record_.server_addresses = {enrolled.server_addresses().begin(),
@@ -242,6 +284,14 @@ absl::Status Enrolment::Renew(const GateCall& call, int stop_fd) {
   return RenewLocked(call, stop_fd);
 }
 
+absl::Status Enrolment::RenewIfDue(const GateCall& call, absl::Time now,
+                                   int stop_fd) {
+  if (now < RenewalTime()) return absl::OkStatus();
+  ASSIGN_OR_RETURN(const UniqueFd lock, LockDirectory(directory_));
+  if (now < RenewalTime()) return absl::OkStatus();
+  return RenewLocked(call, stop_fd);
+}
+
 absl::Status Enrolment::RenewLocked(const GateCall& call, int stop_fd) {
   ASSIGN_OR_RETURN(const std::string key, ReadFileIn(directory_, kTlsKeyFile));
   ASSIGN_OR_RETURN(std::string cert, ReadFileIn(directory_, kTlsCertFile));
@@ -255,8 +305,9 @@ absl::Status Enrolment::RenewLocked(const GateCall& call, int stop_fd) {
   return Write(enrolled);
 }
 
-EnrolmentRenewer::EnrolmentRenewer(Enrolment& enrolment, GateCall call)
-    : enrolment_(enrolment), call_(std::move(call)) {
+EnrolmentRenewer::EnrolmentRenewer(Enrolment& enrolment, GateCall call,
+                                   absl::Duration delay)
+    : enrolment_(enrolment), call_(std::move(call)), delay_(delay) {
   thread_ = std::thread([this] { Run(); });
 }
 
@@ -273,12 +324,17 @@ EnrolmentRenewer::~EnrolmentRenewer() {
 void EnrolmentRenewer::Run() {
   absl::Duration retry = absl::Seconds(1);
   std::string logged;
+  {
+    MutexLock lock(&mutex_);
+    if (!stopping_) changed_.WaitWithTimeout(&mutex_, delay_);
+    if (stopping_) return;
+  }
   while (true) {
     absl::Duration wait = kLookPeriod;
     const absl::Time now = absl::Now();
     if (const absl::Time due = enrolment_.RenewalTime(); now >= due) {
-      const absl::Status renewed = enrolment_.Renew(
-          call_, waker_.ok() ? waker_->get() : -1);
+      const absl::Status renewed =
+          enrolment_.RenewIfDue(call_, now, waker_.ok() ? waker_->get() : -1);
       if (renewed.ok()) {
         retry = absl::Seconds(1);
         logged.clear();

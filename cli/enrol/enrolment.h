@@ -1,8 +1,10 @@
-// A volunteer's enrolment in one run, kept in a directory:
+// A machine's enrolment in one run, as an island or as a reader, kept in a
+// directory:
 //   tls.key         the private key, made here; it never leaves the machine
 //   tls.crt         the newest certificate
 //   ca.crt          the root that the join string pins
 //   data.token      opens the run's data at `atoll data serve`
+//   profile.toml    a reader's: settings of the `atoll` command
 //   enrolment.json  where to go, and as whom; written last
 //   lock            held while the others are written
 // The join string's secret is not kept.
@@ -48,7 +50,8 @@ struct EnrolmentRecord {
   std::string pin;
   std::string run_id;
   std::string token_id;
-  std::string name;  // Of the island.
+  v1::EnrolledRole role = v1::ENROLLED_ROLE_ISLAND;
+  std::string name;  // Of the island or reader.
   std::string coordinator_address;
   std::vector<std::string> server_addresses;
 };
@@ -59,18 +62,26 @@ class Enrolment {
   // string has left under `parent`. A call that was cut off is repeated with
   // the same key, so it costs no second use of the token. `name` empty: the
   // operator's choice. Renews a certificate that is due.
+  // INVALID_ARGUMENT (a usage error): the earlier call had another role or
+  // name.
   static absl::StatusOr<Enrolment> Enrol(const std::string& parent,
                                          const JoinString& join,
+                                         v1::EnrolledRole role,
                                          const std::string& name,
                                          const GateCall& call, absl::Time now);
 
-  // The enrolment in `run_id` that an earlier Enrol has left under `parent`.
-  // NOT_FOUND: there is none. FAILED_PRECONDITION: there are several.
+  // The island's enrolment in `run_id` that an earlier Enrol has left under
+  // `parent`. NOT_FOUND: there is none. FAILED_PRECONDITION: there are several.
   static absl::StatusOr<Enrolment> Open(const std::string& parent,
                                         const std::string& run_id);
 
+  // The enrolment in `directory`. NOT_FOUND: there is none. DATA_LOSS:
+  // enrolment.json is damaged.
+  static absl::StatusOr<Enrolment> Read(const std::string& directory);
+
   const EnrolmentRecord& record() const { return record_; }
   rpc::TlsFiles tls_files() const;
+  std::string profile_path() const;  // Only readers have the file.
 
   // When the certificate should be renewed: two thirds of its life.
   // InfinitePast if it cannot be read.
@@ -84,12 +95,15 @@ class Enrolment {
   // Gets the next certificate. The files stay as they are on an error.
   // `stop_fd`: a waker that ends the call; -1: none.
   absl::Status Renew(const GateCall& call, int stop_fd = -1);
+  // The same, unless RenewalTime() is after `now`: another program may have
+  // been faster.
+  absl::Status RenewIfDue(const GateCall& call, absl::Time now,
+                          int stop_fd = -1);
 
  private:
   Enrolment(std::string directory, EnrolmentRecord record)
       : directory_(std::move(directory)), record_(std::move(record)) {}
 
-  static absl::StatusOr<Enrolment> Read(const std::string& directory);
   // Renew, by the holder of the directory's lock.
   absl::Status RenewLocked(const GateCall& call, int stop_fd = -1);
   absl::Status Write(const v1::Enrolled& enrolled);
@@ -103,8 +117,9 @@ class Enrolment {
 // Thread-safe.
 class EnrolmentRenewer {
  public:
-  // `enrolment` must outlive it.
-  EnrolmentRenewer(Enrolment& enrolment, GateCall call);
+  // `enrolment` must outlive it. The first look comes after `delay`.
+  EnrolmentRenewer(Enrolment& enrolment, GateCall call,
+                   absl::Duration delay = absl::ZeroDuration());
   ~EnrolmentRenewer();
 
   // Waits until the certificate is valid, at most `patience`. Errors as the
@@ -117,6 +132,7 @@ class EnrolmentRenewer {
 
   Enrolment& enrolment_;
   const GateCall call_;
+  const absl::Duration delay_;
   const absl::StatusOr<UniqueFd> waker_ = MakeWaker();  // Ends a call.
   Mutex mutex_;
   CondVar changed_;

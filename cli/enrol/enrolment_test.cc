@@ -3,81 +3,25 @@
 #include <poll.h>
 
 #include <filesystem>
+#include <fstream>
 #include <future>
 #include <memory>
 #include <string>
 #include <vector>
 
 #include "absl/strings/match.h"
-#include "absl/strings/str_cat.h"
+#include "absl/strings/str_replace.h"
 #include "absl/time/clock.h"
 #include "base/io/files.h"
 #include "base/io/posix_file_system.h"
-#include "base/rpc/certificates/authority.h"
 #include "base/rpc/certificates/certificate_request.h"
-#include "base/rpc/certificates/public_key.h"
 #include "base/status/refusal.h"
+#include "cli/enrol/testing/fake_gate.h"
+#include "cli/settings/settings.h"
 #include "gtest/gtest.h"
 
 namespace atl::cli {
 namespace {
-
-// Signs what it is asked for, as a gate does.
-class FakeGate {
- public:
-  FakeGate()
-      : authority_(rpc::MakeAuthority("island CA", absl::Now() - absl::Hours(1),
-                                      absl::Now() + absl::Hours(100))
-                       .value()) {}
-
-  absl::StatusOr<v1::GateResponse> Call(const GatePeer& peer,
-                                        const v1::GateRequest& request) {
-    requests.push_back(request);
-    peers.push_back(peer);
-    if (!error.ok()) return error;
-    if (request.has_enrol()) {
-      key_der_ =
-          rpc::ReadCertificateRequest(request.enrol().certificate_request())
-              .value()
-              .der;
-    }
-    rpc::CertificateSpec spec;
-    spec.common_name = "atoll:island:attic";
-    spec.client_auth = true;
-    spec.begin = begin;
-    spec.end = end;
-    v1::GateResponse response;
-    v1::Enrolled& enrolled = *response.mutable_enrolled();
-    enrolled.mutable_identity()->set_name("attic");
-    enrolled.set_certificate_chain_pem(
-        rpc::IssueCertificateForKey(authority_, spec, key_der_).value());
-    enrolled.set_root_pem(authority_.cert_pem);
-    enrolled.set_coordinator_address("c.example.org:7400");
-    enrolled.add_server_addresses("s0.example.org:7401");
-    enrolled.set_data_token(absl::StrCat("token-", requests.size()));
-    return response;
-  }
-
-  GateCall AsCall() {
-    return [this](const GatePeer& peer, const v1::GateRequest& request) {
-      return Call(peer, request);
-    };
-  }
-
-  std::string pin() const {
-    return rpc::ToPin(rpc::ReadPublicKey(authority_.cert_pem).value());
-  }
-
-  absl::Status error;
-  absl::Time begin = absl::Now() - absl::Minutes(5);
-  absl::Time end = absl::Now() + absl::Hours(24);
-  std::vector<v1::GateRequest> requests;
-  std::vector<GatePeer> peers;
-
- private:
-  const rpc::KeyAndCertificate authority_;
-  std::string key_der_;
-};
 
 class EnrolmentTest : public ::testing::Test {
  protected:
@@ -90,8 +34,14 @@ class EnrolmentTest : public ::testing::Test {
              std::string(32, 's'), gate_.pin()};
   }
 
-  absl::StatusOr<Enrolment> Enrol(const std::string& name = "") {
-    return Enrolment::Enrol(parent_, join_, name, gate_.AsCall(), absl::Now());
+  absl::StatusOr<Enrolment> Enrol(
+      const std::string& name = "",
+      v1::EnrolledRole role = v1::ENROLLED_ROLE_ISLAND) {
+    return Enrolment::Enrol(parent_, join_, role, name, gate_.AsCall(),
+                            absl::Now());
+  }
+  absl::StatusOr<Enrolment> EnrolReader() {
+    return Enrol("", v1::ENROLLED_ROLE_READER);
   }
 
   static std::string Read(const std::string& path) {
@@ -231,6 +181,76 @@ TEST_F(EnrolmentTest, GoesOnWithAValidCertificateWhileTheGateIsAway) {
   ASSERT_TRUE(Enrol().ok());
   gate_.error = absl::UnavailableError("away");
   EXPECT_TRUE(Enrol().ok());
+  EXPECT_EQ(gate_.requests.size(), 2);
+}
+
+TEST_F(EnrolmentTest, AReaderGetsAProfileThatNamesItsFiles) {
+  auto made = EnrolReader();
+  ASSERT_TRUE(made.ok()) << made.status();
+  EXPECT_EQ(gate_.requests[0].enrol().role(), v1::ENROLLED_ROLE_READER);
+  const auto resolve = [&] {
+    Settings::Sources sources;
+    sources.profile_path = made->profile_path();
+    sources.profile_text = Read(made->profile_path());
+    return Settings::Resolve(sources).value();
+  };
+  const Settings settings = resolve();
+  EXPECT_EQ(settings.Get("coordinator"), "c.example.org:7400");
+  EXPECT_EQ(settings.Get("tls_cert"), made->tls_files().cert);
+  EXPECT_EQ(settings.Get("tls_key"), made->tls_files().key);
+  EXPECT_EQ(settings.Get("tls_ca"), made->tls_files().ca);
+  gate_.coordinator_address = "d.example.org:7400";
+  ASSERT_TRUE(made->Renew(gate_.AsCall()).ok());
+  EXPECT_EQ(resolve().Get("coordinator"), "d.example.org:7400");
+}
+
+TEST_F(EnrolmentTest, ARenewalKeepsWhatTheUserAddedToTheProfile) {
+  auto made = EnrolReader();
+  ASSERT_TRUE(made.ok()) << made.status();
+  std::ofstream(made->profile_path(), std::ios::app) << "timeout = \"5s\"\n";
+  ASSERT_TRUE(made->Renew(gate_.AsCall()).ok());
+  EXPECT_TRUE(absl::StrContains(Read(made->profile_path()), "timeout"));
+}
+
+TEST_F(EnrolmentTest, AReaderAndAnIslandOfARunAreTwo) {
+  ASSERT_TRUE(EnrolReader().ok());
+  EXPECT_TRUE(absl::IsNotFound(Enrolment::Open(parent_, "spring").status()));
+  join_.token_id = "abcdefghijkm";
+  const auto island = Enrol();
+  ASSERT_TRUE(island.ok()) << island.status();
+  EXPECT_FALSE(std::filesystem::exists(island->profile_path()));
+  const auto opened = Enrolment::Open(parent_, "spring");
+  ASSERT_TRUE(opened.ok()) << opened.status();
+  EXPECT_EQ(opened->record().token_id, "abcdefghijkm");
+}
+
+TEST_F(EnrolmentTest, AStringThatHasEnrolledAReaderEnrolsNoIsland) {
+  ASSERT_TRUE(EnrolReader().ok());
+  EXPECT_EQ(Enrol().status().code(), absl::StatusCode::kInvalidArgument);
+  ASSERT_TRUE(EnrolReader().ok());
+  EXPECT_EQ(gate_.requests.size(), 1);
+}
+
+TEST_F(EnrolmentTest, ARecordWithoutARoleIsAnIslands) {
+  const auto made = Enrol();
+  ASSERT_TRUE(made.ok()) << made.status();
+  const std::string path = parent_ + "/spring.abcdefghijkl/enrolment.json";
+  std::string text = Read(path);
+  const std::string role = "  \"role\": \"island\",\n";
+  ASSERT_TRUE(absl::StrContains(text, role)) << text;
+  std::ofstream(path) << absl::StrReplaceAll(text, {{role, ""}});
+  EXPECT_TRUE(Enrolment::Open(parent_, "spring").ok());
+  std::ofstream(path) << absl::StrReplaceAll(text, {{"island", "king"}});
+  EXPECT_TRUE(absl::IsDataLoss(
+      Enrolment::Read(parent_ + "/spring.abcdefghijkl").status()));
+}
+
+TEST_F(EnrolmentTest, RenewsOnlyACertificateThatIsDue) {
+  auto made = Enrol();
+  ASSERT_TRUE(made.ok()) << made.status();
+  ASSERT_TRUE(made->RenewIfDue(gate_.AsCall(), absl::Now()).ok());
+  EXPECT_EQ(gate_.requests.size(), 1);
+  ASSERT_TRUE(made->RenewIfDue(gate_.AsCall(), made->RenewalTime()).ok());
   EXPECT_EQ(gate_.requests.size(), 2);
 }
 

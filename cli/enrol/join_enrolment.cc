@@ -67,7 +67,8 @@ absl::StatusOr<std::optional<Enrolment>> FindEnrolment(
   }
   if (flags.has_tls_files) {
     return UsageError("a join string brings its own certificate",
-                      "Leave out --tls-cert, --tls-key and --tls-ca.");
+                      "Leave out --tls-cert, --tls-key and --tls-ca; `atoll "
+                      "settings` shows where they come from.");
   }
   ASSIGN_OR_RETURN(const JoinString join,
                    ReadJoinString(flags.address, input, input_is_terminal,
@@ -77,9 +78,9 @@ absl::StatusOr<std::optional<Enrolment>> FindEnrolment(
                                    ", not for ", flags.run_id),
                       "Leave out --run.");
   }
-  ASSIGN_OR_RETURN(
-      Enrolment enrolment,
-      Enrolment::Enrol(parent, join, flags.island_id, call, now));
+  ASSIGN_OR_RETURN(Enrolment enrolment,
+                   Enrolment::Enrol(parent, join, v1::ENROLLED_ROLE_ISLAND,
+                                    flags.island_id, call, now));
   messages << absl::StrCat("enrolled in run ", join.run_id, " as ",
                            enrolment.record().name, "\n");
   return std::optional<Enrolment>(std::move(enrolment));

@@ -59,6 +59,9 @@ absl::string_view HintOfReason(absl::string_view reason) {
     return "A certificate is valid only for the id in its common name, "
            "atoll:ROLE:ID. Use that id, or another certificate.";
   }
+  if (reason == "TOKEN_OTHER_ROLE") {
+    return "`atoll join` uses an island's string, `atoll enrol` a reader's.";
+  }
   return "";
 }
 

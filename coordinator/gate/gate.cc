@@ -241,7 +241,7 @@ absl::StatusOr<v1::GateResponse> Gate::Check(const v1::TokenCheck& check) {
   state.set_uses_left(found.token().use_count_max() -
                       found.token().use_count());
   *state.mutable_expire_time() = found.token().expire_time();
-  state.set_coordinator_address(spec_.island_coordinator);
+  state.set_coordinator_address(FindCoordinator(found.token().role()));
   *state.mutable_server_addresses() = found.server_addresses();
   *state.mutable_run() = found.run();
   if (state.ByteSizeLong() > kTokenStateBytesMax) {
@@ -277,6 +277,11 @@ absl::StatusOr<v1::GateResponse> Gate::Probe(const v1::LinkProbe& probe,
   return response;
 }
 
+const std::string& Gate::FindCoordinator(v1::EnrolledRole role) const {
+  return role == v1::ENROLLED_ROLE_READER ? spec_.query_coordinator
+                                          : spec_.island_coordinator;
+}
+
 template <typename Response>
 absl::StatusOr<v1::GateResponse> Gate::Sign(const Response& granted,
                                             const std::string& key_der) {
@@ -295,7 +300,8 @@ absl::StatusOr<v1::GateResponse> Gate::Sign(const Response& granted,
                                      material->island_ca.cert_pem);
   enrolled.set_data_token(std::move(made->data_token));
   enrolled.set_root_pem(material->root_pem);
-  enrolled.set_coordinator_address(spec_.island_coordinator);
+  enrolled.set_coordinator_address(
+      FindCoordinator(granted.grant().identity().role()));
   *enrolled.mutable_server_addresses() = granted.server_addresses();
   return response;
 }

@@ -32,6 +32,7 @@ class Gate {
     Metrics* metrics = nullptr;
     const Clock* clock = nullptr;    // Of the limits.
     std::string island_coordinator;  // host:port that islands are told.
+    std::string query_coordinator;   // The same for readers.
     absl::Duration lifetime = absl::Hours(24);  // Of a certificate.
     CallRate all_calls = {100, 100};
     CallRate address_calls = {5, 20};
@@ -85,6 +86,8 @@ class Gate {
   // OK: the probe has a place.
   absl::StatusOr<v1::GateResponse> Probe(const v1::LinkProbe& probe,
                                          const Peer& peer);
+  // The coordinator's address for `role`.
+  const std::string& FindCoordinator(v1::EnrolledRole role) const;
   // Signs the grant for the key in `key_der`.
   template <typename Response>
   absl::StatusOr<v1::GateResponse> Sign(const Response& granted,

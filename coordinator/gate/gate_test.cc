@@ -92,6 +92,7 @@ class GateTest : public ::testing::Test {
     gate_spec_.metrics = &metrics_;
     gate_spec_.clock = &SystemClock();
     gate_spec_.island_coordinator = "c.example.org:7400";
+    gate_spec_.query_coordinator = "q.example.org:7400";
     listener_spec_.address = {"127.0.0.1", 0};
     listener_spec_.metrics = &metrics_;
     listener_spec_.connection_max = absl::Minutes(2);
@@ -301,6 +302,29 @@ TEST_F(GateTest, TradesATokenForACertificate) {
   const v1::ConsumeTokenRequest asked = coordinator_.consumptions()[0];
   EXPECT_EQ(FromProto(asked.lifetime()), kDay);
   EXPECT_EQ(asked.key_sha256(), rpc::ReadPublicKey(chain_pem).value().sha256);
+}
+
+TEST_F(GateTest, AReaderIsToldWhereQueriesAreServed) {
+  v1::GateRequest request =
+      EnrolRequest("anna", rpc::MakeKeyAndRequest().value().request_der);
+  v1::Token token;
+  token.set_token_id("abcdefghijkr");
+  token.set_role(v1::ENROLLED_ROLE_READER);
+  token.set_run_id("spring");
+  token.set_run_uid("u1");
+  token.set_use_count_max(1);
+  *token.mutable_expire_time() = ToProto(now_ + kDay);
+  coordinator_.AddToken(token, secret_);
+  request.mutable_enrol()->set_token_id(token.token_id());
+  request.mutable_enrol()->set_role(token.role());
+  v1::GateRequest check = CheckRequest();
+  check.mutable_check()->set_token_id(token.token_id());
+  const auto checked = Call(check);
+  ASSERT_TRUE(checked.ok()) << checked.status();
+  EXPECT_EQ(checked->token_state().coordinator_address(), "q.example.org:7400");
+  const auto enrolled = Call(request);
+  ASSERT_TRUE(enrolled.ok()) << enrolled.status();
+  EXPECT_EQ(enrolled->enrolled().coordinator_address(), "q.example.org:7400");
 }
 
 TEST_F(GateTest, TheSameKeyGetsTheSameCertificateAgain) {

@@ -51,6 +51,7 @@ struct Flags {
   std::string ca_dir;
   std::string advertise;
   std::string island_coordinator;
+  std::string query_coordinator;
   double certificate_s = 86400;
   rpc::Security security;
   std::string port_file;
@@ -76,6 +77,7 @@ absl::Status CheckFlags(const Flags& flags) {
   for (const auto& [flag, address] :
        {std::pair("--coordinator", flags.coordinator),
         std::pair("--island-coordinator", flags.island_coordinator),
+        std::pair("--query-coordinator", flags.query_coordinator),
         std::pair("--advertise", flags.advertise)}) {
     if (address.empty()) continue;
     RETURN_IF_ERROR(Annotate(ParseHostPort(address).status(), flag));
@@ -103,8 +105,9 @@ void FillDefaults(Flags& flags) {
   fill(flags.security.tls.cert, "tls.crt");
   fill(flags.security.tls.key, "tls.key");
   fill(flags.security.tls.ca, "ca.crt");
-  if (flags.island_coordinator.empty()) {
-    flags.island_coordinator = flags.coordinator;
+  for (std::string* const told :
+       {&flags.island_coordinator, &flags.query_coordinator}) {
+    if (told->empty()) *told = flags.coordinator;
   }
 }
 
@@ -153,6 +156,7 @@ absl::Status Serve(Flags flags, StopSignals& signals) {
              .metrics = &metrics,
              .clock = &SystemClock(),
              .island_coordinator = flags.island_coordinator,
+             .query_coordinator = flags.query_coordinator,
              .lifetime = absl::Seconds(flags.certificate_s)});
   ASSIGN_OR_RETURN(const std::unique_ptr<GateListener> listener,
                    GateListener::Start({.address = listen,
@@ -203,6 +207,9 @@ int main(int argc, char** argv) {
   app.add_option("--island-coordinator", flags.island_coordinator,
                  "HOST:PORT of the coordinator for islands; default: as "
                  "--coordinator");
+  app.add_option("--query-coordinator", flags.query_coordinator,
+                 "HOST:PORT of the coordinator for readers: a port that serves "
+                 "queries; default: as --coordinator");
   app.add_option("--ca-dir", flags.ca_dir,
                  "Directory with tls.crt, tls.key, ca.crt, island-ca.crt and "
                  "island-ca.key, as `atoll ca issue --role gate` writes them")

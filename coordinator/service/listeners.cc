@@ -35,7 +35,7 @@ std::vector<PortPlan> PlanPorts(const Listeners::Spec& spec) {
       ports.push_back({name, address, std::move(own)});
     }
   };
-  place("query", spec.query, {ServiceKind::kTrainingState},
+  place("query", spec.query, {ServiceKind::kTrainingState, ServiceKind::kRun},
         ServiceKind::kTrainingState);
   place("island", spec.island, {ServiceKind::kIsland, ServiceKind::kRun},
         ServiceKind::kIsland);

@@ -1,8 +1,8 @@
 // The coordinator's ports.
 //
 // All services share the main address. A service may have an address of its
-// own, so that an operator can use different firewalls. A separate port of
-// islands or servers also serves RunService, because both call GetRun first.
+// own, so that an operator can use different firewalls. A separate port also
+// serves RunService: islands, servers and readers call GetRun first.
 // Permissions do not depend on the port: base/rpc/authorization.h.
 
 #pragma once

@@ -101,7 +101,7 @@ TEST_F(ListenersTest, AServiceWithItsOwnAddressIsServedThereAlone) {
   const Served island = {
       {"island", true}, {"query", false}, {"run", true}, {"server", false}};
   const Served query = {
-      {"island", false}, {"query", true}, {"run", false}, {"server", false}};
+      {"island", false}, {"query", true}, {"run", true}, {"server", false}};
   const Served server = {
       {"island", false}, {"query", false}, {"run", true}, {"server", true}};
   EXPECT_THAT(served, ElementsAre(testing::Pair("island", island),

@@ -70,6 +70,57 @@ class EnrolmentTest(gated.GatedTest):
         self.assertEqual(self.actions().count("island.enrol"), 1)
         self.assertEqual(len(cluster.islands()), 1)
 
+    # --- A reader ---------------------------------------------------------------
+
+    def test_a_readers_string_queries_one_run_and_changes_nothing(self):
+        cluster = self.cluster
+        self.start(server_count=1, gate=["--certificate-s=6"])
+        self.create_run({"server_count": 1})
+        self.create_run({"server_count": 1}, run_id="other")
+        string = self.token("--role=reader", "--name=anna")
+        state = {"XDG_STATE_HOME": os.path.join(cluster.directory, "reader")}
+
+        def enrol(text, check, *arguments):
+            return processes.run_cli("enrol", "-", *arguments, env=state,
+                                     text_in=text + "\n", check=check).stdout
+
+        text = enrol(string, 0)
+        self.assertEqual([l for l in text.splitlines()
+                          if len(l) > 80 and " " in l], [])
+        data = json.loads(enrol(string, 0, "-o", "json"))["data"]
+        self.assertEqual((data["run_id"], data["role"], data["name"]),
+                         ("run", "reader", "anna"))
+        self.assertIn(data["profile"], text)
+        self.assertEqual(self.actions().count("island.enrol"), 1)
+
+        def read(*arguments, check=0):
+            return processes.run_cli(*arguments, check=check, env=dict(
+                state, ATOLL_PROFILE=data["profile"]))
+
+        read("run", "show", "run")
+        for arguments in (("run", "show", "other"), ("run", "cancel", "run"),
+                          ("run", "list")):
+            read(*arguments, check=FORBIDDEN)
+        # A string that enrols the other role says so, and costs no use.
+        island = self.token()
+        error = json.loads(enrol(island, FORBIDDEN, "-o", "json"))["error"]
+        self.assertEqual(error["reason"], "TOKEN_OTHER_ROLE")
+        self.assertIn("atoll join", error["message"])
+        self.join(string, state="reader", check=USAGE)
+        # A later command renews the certificate, also after its end.
+        self.await_expiry(self.security.certificate(
+            os.path.dirname(data["profile"])))
+        self.assertIn("renewing", read("run", "show", "run").stderr)
+        self.assertIn("island.renew", self.actions())
+        cluster.run_cli("run", "cancel", "run", check=0)
+        self.assertIn("cancelled", read("run", "watch", "run").stdout)
+        # Without the gate an expired certificate is the error.
+        cluster.kill("gate")
+        done = wait.until("the certificate has expired", lambda: next(
+            (d for d in [read("run", "show", "run", check=None)]
+             if d.returncode != 0), None))
+        self.assertIn("expired", done.stderr)
+
     # --- Refusals ---------------------------------------------------------------
 
     def refused(self, string, reason, *arguments, status=FORBIDDEN,
@@ -243,6 +294,19 @@ class EnrolmentTest(gated.GatedTest):
 
     # --- Certificates that end --------------------------------------------------
 
+    def await_expiry(self, certificate):
+        """Waits for the end of a certificate whose file does not change."""
+        probe = self.caller(self.cluster.coordinator_address, certificate)
+
+        def expired():
+            try:
+                probe.service("RunService").GetRun(run_id="run")
+            except grpc.RpcError as error:
+                return error.code() == grpc.StatusCode.UNAUTHENTICATED
+            return False
+
+        wait.until("the certificate has expired", expired)
+
     def test_certificates_are_renewed_while_a_run_goes_on(self):
         cluster = self.cluster
         self.start(gate=["--certificate-s=6"])
@@ -275,17 +339,7 @@ class EnrolmentTest(gated.GatedTest):
         cluster.wait_commits(1)
         cluster.processes["volunteer-0"].signal(signal.SIGSTOP)
         certificate = self.enrolled("volunteer-0")
-        probe = self.caller(cluster.coordinator_address, certificate)
-
-        def expired():
-            try:
-                probe.service("RunService").GetRun(run_id="run")
-            except grpc.RpcError as error:
-                return error.code() == grpc.StatusCode.UNAUTHENTICATED
-            return False
-
-        # Read before the stop; the file does not change meanwhile.
-        wait.until("its certificate has expired", expired)
+        self.await_expiry(certificate)
         seq = cluster.run_state().commit_seq
         cluster.processes["volunteer-0"].signal(signal.SIGCONT)
         cluster.wait_commits(seq + 2)

@@ -332,7 +332,11 @@ absl::StatusOr<Grant> Enrolments::Consume(
   if (request.role() != token.role()) {
     return Forbidden("TOKEN_OTHER_ROLE",
                      absl::StrCat("the token admits to the role ",
-                                  Name(token.role()), " and no other"));
+                                  Name(token.role()), " and no other: `atoll ",
+                                  token.role() == v1::ENROLLED_ROLE_READER
+                                      ? "enrol"
+                                      : "join",
+                                  "` uses it"));
   }
   if (earlier != nullptr) return Repeat(request, *earlier, random, now);
   ASSIGN_OR_RETURN(const std::string name, ChooseName(token, request, random));

@@ -132,17 +132,18 @@ def read_port(process, port_file, timeout=wait.PATIENCE_S):
     return wait.until("%s serves" % process.name, look, timeout)
 
 
-def run_cli(*arguments, timeout=wait.PATIENCE_S, env=None, check=None, cwd=None):
+def run_cli(*arguments, timeout=wait.PATIENCE_S, env=None, check=None, cwd=None,
+            text_in=None):
     """Runs the `atoll` command to its end; returns CompletedProcess (text).
 
-    `check`: the expected exit status; None: any.
+    `check`: the expected exit status; None: any. `text_in`: its input.
     """
     environment = {k: v for k, v in os.environ.items()
                    if not k.startswith("ATOLL_")}
     environment["NO_COLOR"] = "1"
     environment.update(env or {})
     done = subprocess.run(
-        [binary(CLI)] + [str(a) for a in arguments], stdin=subprocess.DEVNULL,
+        [binary(CLI)] + [str(a) for a in arguments], input=text_in or "",
         stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
         # Generated text may be any bytes.
         errors="surrogateescape", timeout=timeout, env=environment, cwd=cwd)
