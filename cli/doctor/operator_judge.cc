@@ -74,7 +74,9 @@ Check JudgeReached(absl::string_view id,
     }
   }
   return findings.ToCheck(
-      id, absl::StrCat("all ", services.size(), " answer"),
+      id,
+      services.size() == 1 ? absl::StrCat(services[0].address, " answers")
+                           : absl::StrCat("all ", services.size(), " answer"),
       "Start what is stopped; open its port for this machine and for islands.");
 }
 

@@ -211,8 +211,7 @@ void Volunteer::Look() {
   account_.Add(moved_bytes_.exchange(0), now);
   const int64_t bytes_max = options_.limits.daily_transfer_bytes;
   const bool is_used_up = bytes_max > 0 && account_.byte_count() >= bytes_max;
-  if (bytes_max > 0 && (is_used_up || now >= save_time_ + kSavePeriod ||
-                        now < save_time_)) {
+  if (is_used_up || now >= save_time_ + kSavePeriod || now < save_time_) {
     save_time_ = now;
     const absl::Status saved = account_.Save();
     if (!saved.ok()) {

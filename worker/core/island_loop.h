@@ -35,6 +35,9 @@ class IslandLoop {
   static constexpr int kShowFailuresMax = 3;
   // Failed pushes that a stopping island tolerates before it leaves.
   static constexpr int kStopFailuresMax = 3;
+  // Tries of a step without its data after which a finish gives the round up:
+  // half a minute.
+  static constexpr int kFinishTriesMax = 10;
 
   explicit IslandLoop(std::string run_id) : run_id_(std::move(run_id)) {}
 
@@ -56,9 +59,9 @@ class IslandLoop {
   // no evaluation. Transfers go on. Empty: it may train.
   void OnHold(std::string reason) { hold_ = std::move(reason); }
   // The island's user ends it: it begins no other round, contributes the one in
-  // progress (unless it is on hold), waits for the outcome, and leaves. A
-  // streaming run: it trains to its next contribution, and waits until nothing
-  // is in flight.
+  // progress (unless it is on hold, or its data does not come), waits for the
+  // outcome, and leaves. A streaming run: it trains to its next contribution,
+  // and waits until nothing is in flight.
   void OnFinish() { finishing_ = true; }
   // The backoff of a kWait with failure_count > 0 is over.
   void OnWaited(Lane lane = Lane::kTraining) {
@@ -172,7 +175,7 @@ class IslandLoop {
   std::optional<Action> NextEnd() const;
   std::optional<Action> NextStop() const;
   Action WaitOnHold() const;
-  // True if a finish gives up steps whose data is not here.
+  // True if a finish gives up steps whose data does not come.
   bool LacksDataToFinish() const;
   std::optional<Action> NextSync() const;
   std::optional<Action> NextInRound() const;

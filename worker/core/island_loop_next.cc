@@ -68,7 +68,9 @@ Action IslandLoop::Next(Lane lane) const {
 }
 
 bool IslandLoop::LacksDataToFinish() const {
-  return finishing_ && !lanes_[Index(Lane::kTraining)].awaited.empty();
+  const LaneState& state = lanes_[Index(Lane::kTraining)];
+  return finishing_ && !state.awaited.empty() &&
+         state.failure_count >= kFinishTriesMax;
 }
 
 Action IslandLoop::WaitOnHold() const {

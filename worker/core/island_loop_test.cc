@@ -754,9 +754,23 @@ TEST_F(IslandLoopTest, APauseOrAStopEndsAWaitForData) {
   EXPECT_EQ(Trace(), "leave; finish OK");
 }
 
-TEST_F(IslandLoopTest, AFinishGivesUpStepsWhoseDataIsNotHere) {
+TEST_F(IslandLoopTest, AFinishWaitsForData) {
   AwaitData();
   loop_.OnFinish();
+  EXPECT_EQ(NextLine(), "wait");
+  loop_.OnDataCame();
+  EXPECT_EQ(Trace(2), "train 0 @1:0; train 1 @1:4");
+}
+
+TEST_F(IslandLoopTest, AFinishGivesUpStepsWhoseDataDoesNotCome) {
+  AwaitData();
+  loop_.OnFinish();
+  for (int i = 1; i < IslandLoop::kFinishTriesMax; ++i) {
+    ASSERT_EQ(NextLine(), "wait") << i;
+    loop_.OnWaited();
+    ASSERT_EQ(NextLine(), "train 0 @1:0") << i;
+    loop_.OnDone(loop_.Next(), DataAwaited("file a, 3 %"));
+  }
   EXPECT_EQ(Trace(), "leave; finish OK");
 }
 
