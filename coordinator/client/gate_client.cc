@@ -154,10 +154,11 @@ absl::Status GateClient::CheckGate(const std::string& chain_pem) const {
   const bool is_valid_now = rpc::CheckValidity(chain_pem, now).ok() &&
                             rpc::CheckValidity(*root, now).ok();
   if (status.ok() || is_valid_now) return status;
-  return absl::UnauthenticatedError(absl::StrCat(
-      status.message(), "; this machine's clock shows ",
-      absl::FormatTime(absl::RFC3339_sec, now, absl::UTCTimeZone()),
-      ": set it if it is wrong, and try again"));
+  return Refuse(absl::StatusCode::kUnauthenticated, "NOT_VALID_NOW",
+                absl::StrCat(status.message(), "; this machine's clock shows ",
+                             absl::FormatTime(absl::RFC3339_sec, now,
+                                              absl::UTCTimeZone()),
+                             ": set it if it is wrong, and try again"));
 }
 
 }  // namespace atl::coordinator
