@@ -67,12 +67,17 @@ Check JudgeTls(const absl::Status& asked, absl::string_view pin) {
     return Passed("tls", absl::StrCat("TLS 1.3; the root has the pin ",
                                       pin.substr(0, 8), "..."));
   }
-  const bool is_pin = GetReason(asked) == "WRONG_PIN";
+  const std::string reason = GetReason(asked);
   return Failed("tls", asked.message(),
-                is_pin ? "Somebody else answers, or the string is old. Do not "
-                         "join; ask the operator."
+                reason == "WRONG_PIN"
+                    ? "Somebody else answers, or the string is old. Do not "
+                      "join; ask the operator."
+                : reason == "NOT_VALID_NOW"
+                    ? "If this machine's clock is wrong, set it, for example "
+                      "with `timedatectl set-ntp true`. If it is right, tell "
+                      "the operator: the gate's certificate is not valid."
                 : absl::IsUnauthenticated(asked)
-                    ? "Check this machine's clock; else tell the operator."
+                    ? "Tell the operator."
                     : "Another program than a gate may answer there, or a "
                       "firewall reads TLS: ask the operator.");
 }

@@ -10,6 +10,7 @@ namespace atl::cli {
 namespace {
 
 using ::testing::HasSubstr;
+using ::testing::Not;
 
 const absl::Time kNow = absl::FromUnixSeconds(1'800'000'000);
 
@@ -54,10 +55,19 @@ TEST(GateJudgeTest, AWrongPinSaysWhatToThinkOfIt) {
   EXPECT_EQ(wrong.result, CheckResult::kFailed);
   EXPECT_THAT(wrong.message, HasSubstr("xyz"));
   EXPECT_THAT(wrong.action, HasSubstr("Do not join"));
-  EXPECT_THAT(JudgeTls(absl::UnauthenticatedError("expired"), "").action,
-              HasSubstr("clock"));
+  EXPECT_THAT(JudgeTls(absl::UnauthenticatedError("another host"), "").action,
+              Not(HasSubstr("clock")));
   EXPECT_THAT(JudgeTls(absl::UnavailableError("closed"), "").action,
               HasSubstr("firewall"));
+}
+
+TEST(GateJudgeTest, ACertificateThatIsNotValidNowMayBeThisMachinesClock) {
+  EXPECT_THAT(JudgeTls(Refuse(absl::StatusCode::kUnauthenticated,
+                              "NOT_VALID_NOW", "valid from 2027"),
+                       "")
+                  .action,
+              HasSubstr("clock is wrong, set it, for example with "
+                        "`timedatectl set-ntp true`"));
 }
 
 TEST(GateJudgeTest, ATokenNeedsAUseAndTime) {

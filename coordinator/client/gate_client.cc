@@ -159,10 +159,11 @@ absl::StatusOr<std::string> GateClient::CheckGate(
                             rpc::CheckValidity(*root, now).ok();
   if (status.ok()) return *root;
   if (is_valid_now) return status;
-  return absl::UnauthenticatedError(absl::StrCat(
-      status.message(), "; this machine's clock shows ",
-      absl::FormatTime(absl::RFC3339_sec, now, absl::UTCTimeZone()),
-      ": set it if it is wrong, and try again"));
+  return Refuse(absl::StatusCode::kUnauthenticated, "NOT_VALID_NOW",
+                absl::StrCat(status.message(), "; this machine's clock shows ",
+                             absl::FormatTime(absl::RFC3339_sec, now,
+                                              absl::UTCTimeZone()),
+                             ": set it if it is wrong, and try again"));
 }
 
 }  // namespace atl::coordinator

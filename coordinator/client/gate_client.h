@@ -45,8 +45,10 @@ class GateClient {
   // an error with its code, reason and message.
   //
   // UNAUTHENTICATED, WRONG_PIN: the gate has another root.
+  // UNAUTHENTICATED, NOT_VALID_NOW: the gate's certificate is not valid at the
+  // time that this machine's clock shows. The message has both.
   // UNAUTHENTICATED: the gate's certificate is refused for another reason. The
-  // message says which, and that it may be this machine's clock.
+  // message says which.
   // UNAVAILABLE, NOT_FOUND, DEADLINE_EXCEEDED: the gate, or the proxy, cannot
   // be reached, or gives no answer. The message names it.
   // CANCELLED: stopped.

@@ -224,6 +224,7 @@ TEST_F(GateClientTest, AWrongTimeMayBeThisMachinesClock) {
   Reissue(spec);
   absl::Status status = CallRefused();
   EXPECT_TRUE(absl::StrContains(status.message(), "expired at")) << status;
+  EXPECT_EQ(GetReason(status)->reason, "NOT_VALID_NOW");
   EXPECT_TRUE(absl::StrContains(status.message(), "this machine's clock shows"))
       << status;
   spec.begin = now_ + absl::Hours(1);
@@ -232,6 +233,7 @@ TEST_F(GateClientTest, AWrongTimeMayBeThisMachinesClock) {
   status = CallRefused();
   EXPECT_TRUE(absl::StrContains(status.message(), "this machine's clock shows"))
       << status;
+  EXPECT_EQ(GetReason(status)->reason, "NOT_VALID_NOW");
 }
 
 TEST_F(GateClientTest, NamesAGateThatClosesTheConnection) {

@@ -2,14 +2,8 @@
 
 #include <utility>
 
-#include "absl/strings/match.h"
-#include "absl/strings/strip.h"
-
 namespace atl::coordinator {
 namespace {
-
-constexpr size_t kIpv6PrefixBytes = 8;
-constexpr absl::string_view kIpv4InIpv6("\0\0\0\0\0\0\0\0\0\0\xff\xff", 12);
 
 TokenBucket MakeBucket(CallRate rate) {
   // A bucket lets one more pass than its credit.
@@ -24,13 +18,6 @@ bool TakeOne(TokenBucket& bucket, absl::Time now) {
 }
 
 }  // namespace
-
-std::string ToLimitKey(absl::string_view address_bytes) {
-  if (absl::ConsumePrefix(&address_bytes, kIpv4InIpv6)) {
-    return std::string(address_bytes);
-  }
-  return std::string(address_bytes.substr(0, kIpv6PrefixBytes));
-}
 
 bool ConnectionLimit::Add(const std::string& key) {
   if (count_ >= count_max_) return false;

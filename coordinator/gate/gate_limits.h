@@ -1,22 +1,17 @@
 // How much of a gate one stranger may use, and all together.
 //
-// Pure: callers pass the time. Thread-compatible.
+// Pure: callers pass the time. Thread-compatible. Keys are those of ToLimitKey
+// (base/host_port/limit_key.h), or names.
 
 #pragma once
 
 #include <string>
 
 #include "absl/container/flat_hash_map.h"
-#include "absl/strings/string_view.h"
 #include "absl/time/time.h"
 #include "base/time/token_bucket.h"
 
 namespace atl::coordinator {
-
-// The name under which an address counts, of its bytes in network order: 4, or
-// 16, of which the first 8 count, since a host has them all. An IPv4 address
-// within IPv6 counts as itself.
-std::string ToLimitKey(absl::string_view address_bytes);
 
 // Open connections.
 class ConnectionLimit {

@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "absl/time/clock.h"
+#include "base/host_port/limit_key.h"
 #include "base/obs/log.h"
 #include "base/rpc/tls_stream/link_load.h"
 #include "base/rpc/tls_stream/socket.h"
@@ -40,15 +41,6 @@ void CarryProbe(v1::LinkDirection direction, rpc::TlsStream& stream) {
   *response.mutable_link()->mutable_span_duration() = ToProto(load->span);
   *response.mutable_time() = ToProto(absl::Now());
   (void)stream.Send(response.SerializeAsString());
-}
-
-std::string LimitKeyOf(const sockaddr_storage& address) {
-  if (address.ss_family == AF_INET6) {
-    const auto& v6 = reinterpret_cast<const sockaddr_in6&>(address).sin6_addr;
-    return ToLimitKey({reinterpret_cast<const char*>(&v6), sizeof(v6)});
-  }
-  const auto& v4 = reinterpret_cast<const sockaddr_in&>(address).sin_addr;
-  return ToLimitKey({reinterpret_cast<const char*>(&v4), sizeof(v4)});
 }
 
 }  // namespace
@@ -128,7 +120,8 @@ void GateListener::Accept() {
     }
     return;
   }
-  const std::string key = LimitKeyOf(address);
+  const std::string key =
+      ToLimitKey(reinterpret_cast<const sockaddr&>(address));
   rpc::BoundUnsentBytes(fd.get());
   if (!StartThread(std::move(fd), key)) refused_.Increment();
 }

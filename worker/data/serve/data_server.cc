@@ -20,6 +20,7 @@
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
+#include "base/host_port/limit_key.h"
 #include "base/io/unique_fd.h"
 #include "base/obs/log.h"
 #include "base/rpc/certificates/tls.h"
@@ -34,7 +35,7 @@ namespace atl::worker {
 namespace {
 
 constexpr unsigned kConnectionCountMax = 256;
-constexpr unsigned kPeerConnectionCountMax = 64;
+constexpr int kPeerConnectionCountMax = 64;
 // For a connection's request line, headers and own state.
 constexpr size_t kConnectionBytesMax = 16 << 10;
 constexpr size_t kThreadStackBytes = 512 << 10;
@@ -47,6 +48,7 @@ constexpr char kTlsVersions[] = "NORMAL:-VERS-ALL:+VERS-TLS1.3:+VERS-TLS1.2";
 
 struct Connection {
   int fd = -1;
+  std::string limit_key;     // ToLimitKey of the peer's address.
   absl::Time window_begin;   // Of the time in which bytes must move.
   int64_t window_bytes = 0;  // That had arrived at that time.
   int64_t moved = 0;         // Bytes of files that went to the socket.
@@ -120,10 +122,9 @@ class DataServer::Impl {
     made.daemon.reset(MHD_start_daemon(
         MHD_USE_POLL_INTERNAL_THREAD | MHD_USE_THREAD_PER_CONNECTION |
             MHD_USE_ITC | MHD_USE_TLS,
-        0, nullptr, nullptr, &Impl::Answer, this,          //
+        0, &Impl::Accept, this, &Impl::Answer, this,       //
         MHD_OPTION_LISTEN_SOCKET, listening,               //
         MHD_OPTION_CONNECTION_LIMIT, kConnectionCountMax,  //
-        MHD_OPTION_PER_IP_CONNECTION_LIMIT, kPeerConnectionCountMax,
         MHD_OPTION_CONNECTION_MEMORY_LIMIT, kConnectionBytesMax,
         MHD_OPTION_THREAD_STACK_SIZE, kThreadStackBytes,    //
         MHD_OPTION_NOTIFY_CONNECTION, &Impl::Notify, this,  //
@@ -145,6 +146,19 @@ class DataServer::Impl {
     return absl::OkStatus();
   }
 
+  // MHD_NO closes the connection. libmicrohttpd's own limit would count each
+  // address of an IPv6 network by itself.
+  static MHD_Result Accept(void* self, const sockaddr* address, socklen_t) {
+    Impl& impl = *static_cast<Impl*>(self);
+    const std::string key = ToLimitKey(*address);
+    MutexLock lock(&impl.mutex_);
+    const auto open_count =
+        std::count_if(impl.connections_.begin(), impl.connections_.end(),
+                      [&](const Connection& c) { return c.limit_key == key; });
+    return open_count < kPeerConnectionCountMax ? MHD_YES : MHD_NO;
+  }
+
+  // A connection is started by the thread that accepts.
   static void Notify(void* self, MHD_Connection* handle, void** context,
                      MHD_ConnectionNotificationCode code) {
     Impl& impl = *static_cast<Impl*>(self);
@@ -153,7 +167,11 @@ class DataServer::Impl {
       const int fd =
           MHD_get_connection_info(handle, MHD_CONNECTION_INFO_CONNECTION_FD)
               ->connect_fd;
-      impl.connections_.push_back({fd, SystemClock().Now()});
+      const sockaddr* const address =
+          MHD_get_connection_info(handle, MHD_CONNECTION_INFO_CLIENT_ADDRESS)
+              ->client_addr;
+      impl.connections_.push_back(
+          {fd, ToLimitKey(*address), SystemClock().Now()});
       *context = new Connections::iterator(--impl.connections_.end());
     } else {
       const std::unique_ptr<Connections::iterator> id(

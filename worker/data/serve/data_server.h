@@ -2,7 +2,7 @@
 // token of their enrolment. It needs no coordinator.
 //
 // Strangers reach it, so whatever a peer does is bounded:
-//   opens many connections      256 in all, 64 an address
+//   opens many connections      256 in all, 64 an address (a /64 of IPv6)
 //   is idle, reads or sends     a connection that moves less than 1 KiB/s for
 //   slowly                      a minute is closed
 //   sends a body or long        no body is read; 16 KiB of headers

@@ -8,9 +8,12 @@
 #include <filesystem>
 #include <memory>
 #include <string>
+#include <utility>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
+#include "base/io/unique_fd.h"
 #include "base/object_store/open_object_store.h"
 #include "base/random_id/random_id.h"
 #include "base/rpc/certificates/authority.h"
@@ -149,6 +152,22 @@ TEST_F(DataServerTest, AConnectionThatMovesNothingIsClosed) {
   ASSERT_TRUE(rpc::WaitForSocket(idle->get(), POLLIN, limits).ok());
   char byte;
   EXPECT_LE(::recv(idle->get(), &byte, 1, 0), 0);
+}
+
+TEST_F(DataServerTest, AnAddressHasABoundedNumberOfConnections) {
+  Start();
+  const rpc::WaitLimits limits = {SystemClock().Now() + absl::Minutes(2), -1};
+  std::vector<UniqueFd> held;
+  for (int i = 0; i < 64; ++i) {
+    held.push_back(*rpc::Dial(server_->address(), limits));
+  }
+  const UniqueFd refused = *rpc::Dial(server_->address(), limits);
+  ASSERT_TRUE(rpc::WaitForSocket(refused.get(), POLLIN, limits).ok());
+  char byte = 0;
+  EXPECT_LE(::recv(refused.get(), &byte, 1, MSG_DONTWAIT), 0);
+  // The others are not closed.
+  pollfd last = {held.back().get(), POLLIN, 0};
+  EXPECT_EQ(::poll(&last, 1, 0), 0);
 }
 
 TEST_F(DataServerTest, ACapStillMovesEveryByte) {
