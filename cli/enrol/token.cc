@@ -167,7 +167,8 @@ void AddTokenCreate(CLI::App& app, Context& context) {
   command->add_option("--run", options->run_id, "Id of the run")->required();
   command
       ->add_option("--role", options->role,
-                   "island (trains) or reader (queries, pulls)")
+                   "island (trains: `atoll join`) or reader (queries: `atoll "
+                   "enrol`)")
       ->check(CLI::IsMember({"island", "reader"}))
       ->capture_default_str();
   command
