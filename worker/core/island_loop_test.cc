@@ -757,7 +757,7 @@ TEST_F(IslandLoopTest, APauseOrAStopEndsAWaitForData) {
 TEST_F(IslandLoopTest, AFinishWaitsForData) {
   AwaitData();
   loop_.OnFinish();
-  EXPECT_EQ(NextLine(), "wait");
+  EXPECT_EQ(NextLine(), "wait after 1");
   loop_.OnDataCame();
   EXPECT_EQ(Trace(2), "train 0 @1:0; train 1 @1:4");
 }
@@ -766,7 +766,7 @@ TEST_F(IslandLoopTest, AFinishGivesUpStepsWhoseDataDoesNotCome) {
   AwaitData();
   loop_.OnFinish();
   for (int i = 1; i < IslandLoop::kFinishTriesMax; ++i) {
-    ASSERT_EQ(NextLine(), "wait") << i;
+    ASSERT_EQ(NextLine(), absl::StrCat("wait after ", i));
     loop_.OnWaited();
     ASSERT_EQ(NextLine(), "train 0 @1:0") << i;
     loop_.OnDone(loop_.Next(), DataAwaited("file a, 3 %"));
