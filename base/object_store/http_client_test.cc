@@ -398,7 +398,7 @@ class HttpsClientTest : public HttpClientTest {
     return absl::StrCat("https://localhost:", secure_->port());
   }
 
-  // Of a host that the proxy alone can look up.
+  // The certificate of a host that only the proxy can look up.
   rpc::TlsFiles IssueFar() {
     rpc::CertificateSpec spec = rpc::TestAuthority::DefaultSpec("far");
     spec.hosts = {"far.invalid"};

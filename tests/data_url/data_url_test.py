@@ -13,9 +13,9 @@ from harness import cases  # noqa: E402
 from harness import cluster as cluster_module  # noqa: E402
 from harness import gated  # noqa: E402
 from harness import ports  # noqa: E402
-from harness import processes  # noqa: E402
 from harness import wait  # noqa: E402
 import file_host  # noqa: E402
+import published_data  # noqa: E402
 
 
 class DataUrlTest(cluster_module.IntegrationTest):
@@ -24,15 +24,10 @@ class DataUrlTest(cluster_module.IntegrationTest):
     def setUpClass(cls):
         super().setUpClass()
         cls.published = os.path.join(cls.root, "published")
-        processes.run_cli("data", "publish", cls.text, "--to",
-                          "file://" + cls.published, "--shard-bytes", "8kB",
-                          check=0)
+        published_data.publish(cls.text, cls.published)
 
     def by_url(self, url, *changes):
-        return self.run_values({"data": {
-            "path": None, "validation_fraction": None, "seed": None,
-            "order": "by_file",
-            "url": url + "/manifest.json"}}, *changes)
+        return self.run_values(published_data.by_url(url), *changes)
 
     def host(self, fault=None, port=0):
         made = file_host.FileHost(self.published, port, fault)
@@ -141,18 +136,14 @@ class JourneyTest(gated.GatedTest):
 
     def test_a_string_is_all_that_a_volunteer_needs(self):
         published = os.path.join(self.cluster.directory, "published")
-        processes.run_cli("data", "publish", self.text, "--to",
-                          "file://" + published, "--shard-bytes", "8kB",
-                          check=0)
+        published_data.publish(self.text, published)
         host = file_host.FileHost(published)
         self.addCleanup(host.close)
         cluster = self.cluster
         self.start()
-        values = self.run_values({"data": {
-            "path": None, "validation_fraction": None, "seed": None,
-            "order": "by_file",
-            "url": host.url + "/manifest.json", "data_shard_count": 2},
-            "schedule": {"island_count_min": 2, "min_quorum": 2}})
+        values = self.run_values(
+            published_data.by_url(host.url, data_shard_count=2),
+            {"schedule": {"island_count_min": 2, "min_quorum": 2}})
         cluster.create_run(values)
         string = self.token("--uses=2")
         for index in range(2):

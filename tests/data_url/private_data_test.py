@@ -19,6 +19,7 @@ from harness import gated  # noqa: E402
 from harness import processes  # noqa: E402
 from harness import wait  # noqa: E402
 import file_host  # noqa: E402
+import published_data  # noqa: E402
 
 
 class PrivateDataTest(gated.GatedTest):
@@ -27,18 +28,14 @@ class PrivateDataTest(gated.GatedTest):
         super().setUp()
         self.buckets = os.path.join(self.cluster.directory, "buckets")
         self.published = os.path.join(self.buckets, "bucket", "data")
-        processes.run_cli("data", "publish", self.text, "--to",
-                          "file://" + self.published, "--shard-bytes", "8kB",
-                          check=0)
+        published_data.publish(self.text, self.published)
         self.pki = self.security.issue("data", "d0")
 
     def create(self, url, *changes):
         """A run whose URL the operator's machine cannot read."""
-        values = self.run_values({"data": {
-            "path": None, "validation_fraction": None, "seed": None,
-            "order": "by_file", "url": url + "/manifest.json",
-            "data_shard_count": 1},
-            "schedule": {"island_count_min": 1, "min_quorum": 1}}, *changes)
+        values = self.run_values(
+            published_data.by_url(url, data_shard_count=1),
+            {"schedule": {"island_count_min": 1, "min_quorum": 1}}, *changes)
         path = self.cluster.write_run_file(values)
         self.cluster.run_cli("run", "create", path, "--run-id", "run",
                              "--data-copy", self.published, check=0)

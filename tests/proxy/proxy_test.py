@@ -18,10 +18,11 @@ from harness import gated  # noqa: E402
 from harness import processes  # noqa: E402
 from harness import wait  # noqa: E402
 import connect_proxy  # noqa: E402
+import published_data  # noqa: E402
 
 _HOSTS = {"coordinator": "coordinator.invalid", "gate": "gate.invalid",
+          "data": "data.invalid",
           "server-0": "server-0.invalid", "server-1": "server-1.invalid"}
-_DATA = "data.invalid"
 
 
 class Security(gated.Security):
@@ -29,8 +30,6 @@ class Security(gated.Security):
 
     def issue(self, role, name, *arguments):
         host = _HOSTS.get(name) or _HOSTS.get(role)
-        if role == "data":
-            host = _DATA
         if host and role in ("coordinator", "server", "gate", "data"):
             arguments += ("--host=" + host,)
         return super().issue(role, name, *arguments)
@@ -59,7 +58,7 @@ class ProxyTest(gated.GatedTest):
         for name in ("server-0", "server-1"):
             ports[_HOSTS[name]] = cluster.server_address(name)
         if data_url:
-            ports[_DATA] = data_url
+            ports[_HOSTS["data"]] = data_url
         proxy = connect_proxy.ConnectProxy(
             {host: int(address.rsplit(":", 1)[1])
              for host, address in ports.items()}, credentials)
@@ -76,16 +75,13 @@ class ProxyTest(gated.GatedTest):
     def test_a_string_and_a_proxy_are_all_that_a_volunteer_needs(self):
         cluster = self.cluster
         published = os.path.join(cluster.directory, "published")
-        processes.run_cli("data", "publish", self.text, "--to",
-                          "file://" + published, "--shard-bytes", "8kB",
-                          check=0)
+        published_data.publish(self.text, published)
         proxy = self.start_far("me:hidden", cluster.start_data_server(
             "data-0", published, self.security.issue("data", "d0")))
-        values = self.run_values({"data": {
-            "path": None, "validation_fraction": None, "seed": None,
-            "order": "by_file", "data_shard_count": 1,
-            "url": "https://%s/manifest.json" % _DATA},
-            "schedule": {"island_count_min": 1, "min_quorum": 1}})
+        values = self.run_values(
+            published_data.by_url("https://" + _HOSTS["data"],
+                                  data_shard_count=1),
+            {"schedule": {"island_count_min": 1, "min_quorum": 1}})
         path = cluster.write_run_file(values)
         cluster.run_cli("run", "create", path, "--run-id", "run",
                         "--data-copy", published, check=0)
@@ -98,7 +94,7 @@ class ProxyTest(gated.GatedTest):
                                 arguments=["--proxy=" + proxy.url])
         cluster.wait_state(cluster_module.COMPLETED)
         self.assert_rounds_whole(cluster, values)
-        self.assertEqual(set(proxy.counts), {_DATA, *_HOSTS.values()})
+        self.assertEqual(set(proxy.counts), set(_HOSTS.values()))
         self.assertEqual(proxy.refused, [])
         self.assertNotIn("hidden@", cluster.processes["volunteer"].tail(
             10_000).split("\n--- ", 1)[-1].split("\n", 1)[-1])

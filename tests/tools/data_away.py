@@ -20,9 +20,9 @@ sys.path[:0] = [os.path.join(_TESTS, "data_url"),
 # pylint: disable=wrong-import-position
 from harness import cluster as cluster_module
 from harness import ports
-from harness import processes
 from harness import wait
 import file_host
+import published_data
 
 # Files that come before the source goes away.
 ANSWERS = 7
@@ -34,19 +34,14 @@ class DataAway(cluster_module.IntegrationTest):
     def start(self, name, url):
         cluster = self.new_cluster(name)
         cluster.start_service()
-        cluster.create_run(self.run_values({
-            "data": {"path": None, "validation_fraction": None, "seed": None,
-                     "order": "by_file", "url": url + "/manifest.json"},
-            "inner": {"batch_size": 16},
-            "schedule": {"round_count": 60}}))
+        cluster.create_run(self.run_values(published_data.by_url(url), {
+            "inner": {"batch_size": 16}, "schedule": {"round_count": 60}}))
         cluster.start_islands()
         return cluster
 
     def away(self, seconds):
         published = os.path.join(self.cluster.directory, "published")
-        processes.run_cli("data", "publish", self.text, "--to",
-                          "file://" + published, "--shard-bytes", "4096B",
-                          check=0)
+        published_data.publish(self.text, published, "4096B")
         files = self.start("files", "file://" + published)
         files.wait_state(cluster_module.COMPLETED)
         reference = files.parameters_sha256()
@@ -67,7 +62,7 @@ class DataAway(cluster_module.IntegrationTest):
         wait.until("an island waits for the source", lambda: any(
             "waits for" in cluster.processes[name].tail(200)
             for name in ISLANDS))
-        # What is here still trains.
+        # The islands still train on the files that have come.
         time.sleep(min(10, seconds / 2))
         seq = cluster.run_state().commit_seq
         print("away from round %d on, for %d s" % (seq, seconds), flush=True)

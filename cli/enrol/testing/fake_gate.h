@@ -28,13 +28,13 @@ class FakeGate {
   // Of the root, for a join string.
   std::string pin() const;
 
-  // What it answers with; not OK: the error of every call.
+  // Not OK: every call returns it. The others are parts of each answer.
   absl::Status error;
   std::string coordinator_address = "c.example.org:7400";
   absl::Time begin = absl::Now() - absl::Minutes(5);
   absl::Time end = absl::Now() + absl::Hours(24);
 
-  // What it was asked.
+  // The calls that it got, in order.
   std::vector<v1::GateRequest> requests;
   std::vector<GatePeer> peers;
 

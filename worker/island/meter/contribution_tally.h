@@ -49,7 +49,7 @@ class ContributionMeter {
   static constexpr size_t kKeptCountMax = 64;
   static constexpr size_t kOpenCountMax = 1024;
 
-  // True, once for each key, if it is to be counted.
+  // True if `key` is to be counted: at most once for each key.
   bool TakeKey(const v1::ContributionKey& key);
   void Count(const v1::ContributionOutcome& outcome);
 
