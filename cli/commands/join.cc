@@ -32,11 +32,13 @@
 #include "cli/commands/join_service.h"
 #include "cli/commands/recipes.h"
 #include "cli/doctor/check_before_join.h"
+#include "cli/doctor/machine_facts.h"
 #include "cli/enrol/call_gate.h"
 #include "cli/enrol/join_enrolment.h"
 #include "cli/flags/cap_flags.h"
 #include "cli/flags/data_cache_flags.h"
 #include "cli/flags/device_flag.h"
+#include "cli/flags/lent_flags.h"
 #include "cli/flags/mesh_flags.h"
 #include "cli/flags/threads_flag.h"
 #include "cli/interrupt.h"
@@ -47,7 +49,6 @@
 #include "cli/volunteer/local_name.h"
 #include "cli/volunteer/local_socket.h"
 #include "cli/volunteer/machine_use.h"
-#include "cli/volunteer/memory_check.h"
 #include "cli/volunteer/volunteer.h"
 #include "cli/volunteer/volunteer_flags.h"
 #include "coordinator/client/data_url_client.h"
@@ -242,6 +243,7 @@ bool RunHasEnded(const absl::StatusOr<worker::IslandProgress>& end,
 absl::StatusOr<std::optional<Enrolment>> EnrolFor(Context& context,
                                                   JoinOptions& options,
                                                   rpc::Security& security,
+                                                  const Lent& lent,
                                                   const std::stop_token& stop) {
   ASSIGN_OR_RETURN(const UniqueFd waker, MakeWaker());
   const std::stop_callback end_call(stop, [&] { SetWaker(waker.get()); });
@@ -260,7 +262,7 @@ absl::StatusOr<std::optional<Enrolment>> EnrolFor(Context& context,
                           peer.stop_fd = waker.get();
                           return call(peer, request);
                         },
-                        context.state_directory),
+                        context.state_directory, lent),
                     absl::Now()));
   if (!enrolment.has_value()) return enrolment;
   if (options.place.process_count > 1) {
@@ -380,7 +382,7 @@ absl::Status Join(Context& context, JoinOptions options) {
   ASSIGN_OR_RETURN(Limits limits,
                    ReadLimits(options.volunteer, options.place.process_count,
                               !options.trainer.empty()));
-  ASSIGN_OR_RETURN(const int64_t memory_bytes, ReadMemory(options.volunteer));
+  ASSIGN_OR_RETURN(const Lent lent, ReadLent(options.volunteer.lent));
   RETURN_IF_ERROR(SetNice(options.volunteer));
   SetMinimumLogSeverity(LogSeverity::kInfo);
   IslandReporter reporter(context.progress_options, context.messages());
@@ -394,11 +396,13 @@ absl::Status Join(Context& context, JoinOptions options) {
   Interrupt interrupt(say, /*kill_at=*/3);
   rpc::Security security = context.MakeSecurity();
   ASSIGN_OR_RETURN(std::optional<Enrolment> enrolment,
-                   EnrolFor(context, options, security, interrupt.first()));
+                   EnrolFor(context, options, security, lent,
+                            interrupt.first()));
   if (options.service) {
     return InstallService(context, *options.command,
                           {options.run_id, options.work_directory,
-                           options.volunteer.nice.value_or(10), memory_bytes});
+                           options.volunteer.nice.value_or(10),
+                           lent.memory_bytes});
   }
   Metrics metrics;
   const auto certificate = MakeCertificateMetrics(security.tls.cert);
@@ -432,11 +436,12 @@ absl::Status Join(Context& context, JoinOptions options) {
   island.open_data_store = CountReads(
       MakeOpener(context, options, security, enrolment, interrupt.first()),
       [&volunteer](int64_t bytes) { volunteer->CountBytes(bytes); });
-  if (memory_bytes > 0) {
-    island.check_run = [memory_bytes](const v1::RunSpec& spec) {
-      return CheckMemory(spec, memory_bytes);
-    };
-  }
+  island.check_run =
+      [limits = LimitsOf(
+           ReadMachineFacts(island.work_directory, island.data_cache_directory),
+           lent, enrolment.has_value())](const v1::RunSpec& spec) {
+        return CheckRunSize(spec, limits);
+      };
   island.stop = interrupt.first();
   island.stop_at_once = interrupt.second();
   island.stop_for_restart = interrupt.terminated();

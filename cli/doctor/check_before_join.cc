@@ -35,7 +35,8 @@ absl::Status ToError(const Checks& checks) {
 
 absl::Status CheckMachine(const GateCall& call, const GatePeer& peer,
                           const v1::TokenEnrolment& enrol,
-                          const std::string& state_directory) {
+                          const std::string& state_directory,
+                          const Lent& lent) {
   v1::GateRequest request;
   request.mutable_check()->set_token_id(enrol.token_id());
   request.mutable_check()->set_token_secret(enrol.token_secret());
@@ -65,24 +66,33 @@ absl::Status CheckMachine(const GateCall& call, const GatePeer& peer,
   const MachineFacts machine =
       ReadMachineFacts(state_directory, state_directory);
   checks.Add(JudgeIsa(machine));
-  checks.Add(JudgeMemory(machine, needs));
-  checks.Add(JudgeDiskSpace(machine, needs, kCacheBytes));
+  const RunLimits limits = LimitsOf(machine, lent, /*is_enrolled=*/true);
+  checks.Add(JudgeMemory(machine, needs, limits));
+  checks.Add(JudgeDiskSpace(machine, needs, limits, kCacheBytes));
   return ToError(checks);
 }
 
 }  // namespace
 
-GateCall CheckBeforeJoin(GateCall call, const std::string& state_directory) {
+GateCall CheckBeforeJoin(GateCall call, const std::string& state_directory,
+                         const Lent& lent) {
   return
-      [call = std::move(call), state_directory](
+      [call = std::move(call), state_directory, lent](
           const GatePeer& peer,
           const v1::GateRequest& request) -> absl::StatusOr<v1::GateResponse> {
         if (request.has_enrol()) {
           RETURN_IF_ERROR(
-              CheckMachine(call, peer, request.enrol(), state_directory));
+              CheckMachine(call, peer, request.enrol(), state_directory, lent));
         }
         return call(peer, request);
       };
+}
+
+absl::Status CheckRunSize(const v1::RunSpec& spec, const RunLimits& limits) {
+  const absl::StatusOr<RunNeeds> needs = ComputeRunNeeds(spec);
+  if (!needs.ok()) return absl::OkStatus();
+  RETURN_IF_ERROR(CheckMemory(*needs, limits));
+  return CheckDisk(*needs, limits);
 }
 
 }  // namespace atl::cli

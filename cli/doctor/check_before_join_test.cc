@@ -29,7 +29,7 @@ class CheckBeforeJoinTest : public ::testing::Test {
           *response.mutable_time() = ToProto(absl::Now() + ahead_);
           return response;
         },
-        ::testing::TempDir());
+        ::testing::TempDir(), lent_);
   }
   absl::Status Enrol() {
     v1::GateRequest request;
@@ -39,6 +39,7 @@ class CheckBeforeJoinTest : public ::testing::Test {
 
   std::vector<v1::GateRequest::BodyCase> asked_;
   v1::TokenState state_;
+  Lent lent_;
   absl::Status check_error_;
   absl::Duration ahead_ = absl::ZeroDuration();
 };
@@ -64,6 +65,19 @@ TEST_F(CheckBeforeJoinTest, AModelThatDoesNotFitCostsNoToken) {
   spec.mutable_layout()->add_tensors()->add_shape(int64_t{1} << 40);
   EXPECT_EQ(ToExitCode(Enrol()), ExitCode::kPreflightFailed);
   EXPECT_THAT(asked_, ElementsAre(v1::GateRequest::kCheck));
+}
+
+// 64 MiB of parameters fit into any machine, but not into what it lends.
+TEST_F(CheckBeforeJoinTest, AModelBeyondWhatIsLentCostsNoToken) {
+  v1::RunSpec& spec = *state_.mutable_run()->mutable_spec();
+  spec.mutable_model()->set_architecture("external");
+  spec.mutable_layout()->set_fragment_count(1);
+  spec.mutable_layout()->add_tensors()->add_shape(int64_t{1} << 24);
+  lent_.memory_bytes = 1'000'000;
+  EXPECT_THAT(Enrol().message(), ::testing::HasSubstr("--memory lends 1.0 MB"));
+  EXPECT_THAT(asked_, ElementsAre(v1::GateRequest::kCheck));
+  lent_ = {.disk_bytes = 1'000'000};
+  EXPECT_THAT(Enrol().message(), ::testing::HasSubstr("--disk lends 1.0 MB"));
 }
 
 TEST_F(CheckBeforeJoinTest, ATokenThatThisKeyHasUsedIsAskedForAgain) {

@@ -21,6 +21,7 @@
 #include "cli/doctor/subject.h"
 #include "cli/doctor/volunteer_doctor.h"
 #include "cli/flags/data_cache_flags.h"
+#include "cli/flags/lent_flags.h"
 #include "cli/flags/threads_flag.h"
 #include "cli/interrupt.h"
 #include "cli/output/error.h"
@@ -37,6 +38,7 @@ struct DoctorOptions {
   SubjectFlags subject;
   bool of_operator = false;
   DataCacheFlags data_cache;
+  LentFlags lent;
 };
 
 // A table shows each check at once; other formats show all checks at the end.
@@ -136,6 +138,7 @@ absl::Status Doctor(Context& context, const DoctorOptions& options) {
           std::cin, ::isatty(STDIN_FILENO) == 1, context.messages(),
           MakeRunGetter(context.settings.proxy(), stopping.get_token())));
   ASSIGN_OR_RETURN(spec.cache_bytes_max, ReadCacheSize(options.data_cache));
+  ASSIGN_OR_RETURN(spec.lent, ReadLent(options.lent));
   spec.state_directory = context.state_directory;
   spec.cache_directory = options.data_cache.directory.empty()
                              ? DefaultDataCache(context.state_directory)
@@ -198,6 +201,7 @@ void AddDoctor(CLI::App& app, Context& context) {
   command->add_flag("--operator", options->of_operator,
                     "Check the cluster of --coordinator instead");
   AddDataCacheFlags(*command, options->data_cache);
+  AddLentFlags(*command, options->lent);
   SetAction(*command, context, Doctor, options);
 }
 

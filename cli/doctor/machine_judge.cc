@@ -5,6 +5,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "cli/output/error.h"
 #include "cli/output/table.h"
 
 namespace atl::cli {
@@ -43,7 +44,8 @@ Check JudgeIsa(const MachineFacts& machine) {
 }
 
 Check JudgeMemory(const MachineFacts& machine,
-                  const std::optional<RunNeeds>& needs) {
+                  const std::optional<RunNeeds>& needs,
+                  const RunLimits& limits) {
   const std::string has = FormatBytes(machine.memory_bytes);
   if (!needs.has_value()) {
     if (machine.memory_bytes < kSmallMemoryBytes) {
@@ -60,6 +62,9 @@ Check JudgeMemory(const MachineFacts& machine,
     return Failed("memory", absl::StrCat(wants, ", this process may use ", has),
                   "Take a machine, or a container, with more memory.");
   }
+  if (const absl::Status fits = CheckMemory(*needs, limits); !fits.ok()) {
+    return Failed("memory", fits.message(), GetHint(fits));
+  }
   if (machine.available_memory_bytes > 0 &&
       machine.available_memory_bytes < needs->memory_bytes) {
     return Warn("memory",
@@ -73,7 +78,7 @@ Check JudgeMemory(const MachineFacts& machine,
 
 Check JudgeDiskSpace(const MachineFacts& machine,
                      const std::optional<RunNeeds>& needs,
-                     int64_t cache_bytes_max) {
+                     const RunLimits& limits, int64_t cache_bytes_max) {
   const bool fetches = needs.has_value() && needs->fetches_data;
   for (const DiskFacts* disk : {&machine.state, &machine.cache}) {
     if (disk == &machine.cache && !fetches) continue;
@@ -91,6 +96,11 @@ Check JudgeDiskSpace(const MachineFacts& machine,
         "disk_space",
         absl::StrCat(free, "; local checkpoints need ", FormatBytes(saves)),
         "Free some space, or give `atoll join` another --dir.");
+  }
+  if (needs.has_value()) {
+    if (const absl::Status fits = CheckDisk(*needs, limits); !fits.ok()) {
+      return Failed("disk_space", fits.message(), GetHint(fits));
+    }
   }
   const int64_t cache_free = IsOneDisk(machine.state, machine.cache)
                                  ? machine.cache.free_bytes - saves

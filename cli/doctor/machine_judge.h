@@ -8,6 +8,7 @@
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
 #include "cli/doctor/check.h"
+#include "cli/doctor/lent_machine.h"
 #include "cli/doctor/machine_facts.h"
 #include "cli/doctor/run_needs.h"
 
@@ -19,18 +20,19 @@ Check JudgeCores(const MachineFacts& machine);
 // FAILED: without AVX2 or FMA.
 Check JudgeIsa(const MachineFacts& machine);
 
-// FAILED: the machine has less memory than the run needs. WARN: less is
-// available now, or the run is not known.
+// FAILED: the machine has less memory than the run needs, or lends less. WARN:
+// less is available now, or the run is not known.
 Check JudgeMemory(const MachineFacts& machine,
-                  const std::optional<RunNeeds>& needs);
+                  const std::optional<RunNeeds>& needs,
+                  const RunLimits& limits);
 
-// FAILED: a disk cannot be written, or its free space is less than the local
-// checkpoint needs. WARN: less than the checkpoint and the data cache of at
+// FAILED: a disk cannot be written, or its free space, or what the machine
+// lends, is less than the local checkpoint needs. WARN: less than the checkpoint and the data cache of at
 // most `cache_bytes_max` need together. Two directories on disks of the same
 // size and free space count as one disk.
 Check JudgeDiskSpace(const MachineFacts& machine,
                      const std::optional<RunNeeds>& needs,
-                     int64_t cache_bytes_max);
+                     const RunLimits& limits, int64_t cache_bytes_max);
 
 // FAILED: it cannot be written. WARN: above 50 ms.
 Check JudgeDiskSync(const absl::StatusOr<absl::Duration>& sync);

@@ -50,51 +50,51 @@ TEST(MachineJudgeTest, OurKernelsNeedAvx2AndFma) {
 
 TEST(MachineJudgeTest, TheRunMustFitIntoTheMemory) {
   const MachineFacts machine = Machine();
-  EXPECT_EQ(JudgeMemory(machine, Needs(10 * kGb)).result, CheckResult::kPassed);
-  const Check busy = JudgeMemory(machine, Needs(10 * kGb + 1));
+  EXPECT_EQ(JudgeMemory(machine, Needs(10 * kGb), RunLimits()).result, CheckResult::kPassed);
+  const Check busy = JudgeMemory(machine, Needs(10 * kGb + 1), RunLimits());
   EXPECT_EQ(busy.result, CheckResult::kWarn);
   EXPECT_THAT(busy.message, HasSubstr("10.0 GB are free now"));
-  EXPECT_EQ(JudgeMemory(machine, Needs(16 * kGb)).result, CheckResult::kWarn);
-  EXPECT_EQ(JudgeMemory(machine, Needs(16 * kGb + 1)).result,
+  EXPECT_EQ(JudgeMemory(machine, Needs(16 * kGb), RunLimits()).result, CheckResult::kWarn);
+  EXPECT_EQ(JudgeMemory(machine, Needs(16 * kGb + 1), RunLimits()).result,
             CheckResult::kFailed);
 }
 
 TEST(MachineJudgeTest, AnUnknownAmountOfFreeMemoryWarnsOfNothing) {
   MachineFacts machine = Machine();
   machine.available_memory_bytes = 0;
-  EXPECT_EQ(JudgeMemory(machine, Needs(15 * kGb)).result, CheckResult::kPassed);
+  EXPECT_EQ(JudgeMemory(machine, Needs(15 * kGb), RunLimits()).result, CheckResult::kPassed);
 }
 
 TEST(MachineJudgeTest, WithoutARunOnlyLittleMemoryIsRemarkable) {
   MachineFacts machine = Machine();
-  EXPECT_EQ(JudgeMemory(machine, std::nullopt).result, CheckResult::kPassed);
+  EXPECT_EQ(JudgeMemory(machine, std::nullopt, RunLimits()).result, CheckResult::kPassed);
   machine.memory_bytes = (int64_t{1} << 30) - 1;
-  EXPECT_EQ(JudgeMemory(machine, std::nullopt).result, CheckResult::kWarn);
+  EXPECT_EQ(JudgeMemory(machine, std::nullopt, RunLimits()).result, CheckResult::kWarn);
 }
 
 TEST(MachineJudgeTest, LocalCheckpointsMustFitOnTheDisk) {
   MachineFacts machine = Machine();
   machine.state.free_bytes = 2 * kGb;
-  EXPECT_EQ(JudgeDiskSpace(machine, Needs(1), kGb).result,
+  EXPECT_EQ(JudgeDiskSpace(machine, Needs(1), RunLimits(), kGb).result,
             CheckResult::kPassed);
   machine.state.free_bytes = 2 * kGb - 1;
-  EXPECT_EQ(JudgeDiskSpace(machine, Needs(1), kGb).result,
+  EXPECT_EQ(JudgeDiskSpace(machine, Needs(1), RunLimits(), kGb).result,
             CheckResult::kFailed);
 }
 
 TEST(MachineJudgeTest, TheDataCacheShouldFitBesideTheCheckpoints) {
   MachineFacts machine = Machine();
   RunNeeds needs = Needs(1);
-  EXPECT_EQ(JudgeDiskSpace(machine, needs, 1000 * kGb).result,
+  EXPECT_EQ(JudgeDiskSpace(machine, needs, RunLimits(), 1000 * kGb).result,
             CheckResult::kPassed);
   needs.fetches_data = true;
   // One disk of 50 GB free, of which checkpoints take 2 GB.
-  EXPECT_EQ(JudgeDiskSpace(machine, needs, 48 * kGb).result,
+  EXPECT_EQ(JudgeDiskSpace(machine, needs, RunLimits(), 48 * kGb).result,
             CheckResult::kPassed);
-  EXPECT_EQ(JudgeDiskSpace(machine, needs, 48 * kGb + 1).result,
+  EXPECT_EQ(JudgeDiskSpace(machine, needs, RunLimits(), 48 * kGb + 1).result,
             CheckResult::kWarn);
   machine.cache.total_bytes = 200 * kGb;  // Another disk.
-  EXPECT_EQ(JudgeDiskSpace(machine, needs, 50 * kGb).result,
+  EXPECT_EQ(JudgeDiskSpace(machine, needs, RunLimits(), 50 * kGb).result,
             CheckResult::kPassed);
 }
 
@@ -102,11 +102,11 @@ TEST(MachineJudgeTest, ADiskThatCannotBeWrittenFails) {
   MachineFacts machine = Machine();
   machine.cache.status = absl::FailedPreconditionError("read-only");
   RunNeeds needs = Needs(1);
-  EXPECT_EQ(JudgeDiskSpace(machine, needs, kGb).result, CheckResult::kPassed);
+  EXPECT_EQ(JudgeDiskSpace(machine, needs, RunLimits(), kGb).result, CheckResult::kPassed);
   needs.fetches_data = true;
-  EXPECT_EQ(JudgeDiskSpace(machine, needs, kGb).result, CheckResult::kFailed);
+  EXPECT_EQ(JudgeDiskSpace(machine, needs, RunLimits(), kGb).result, CheckResult::kFailed);
   machine.state.status = absl::PermissionDeniedError("not yours");
-  EXPECT_THAT(JudgeDiskSpace(machine, std::nullopt, kGb).message,
+  EXPECT_THAT(JudgeDiskSpace(machine, std::nullopt, RunLimits(), kGb).message,
               HasSubstr("not yours"));
 }
 

@@ -16,6 +16,7 @@
 #include "base/time/clock.h"
 #include "base/time/proto_time.h"
 #include "cli/doctor/gate_judge.h"
+#include "cli/doctor/lent_machine.h"
 #include "cli/doctor/machine_facts.h"
 #include "cli/doctor/machine_judge.h"
 #include "cli/doctor/run_needs.h"
@@ -241,10 +242,11 @@ void VolunteerDoctor::CheckMachine() {
   }
   const MachineFacts machine =
       ReadMachineFacts(spec_.state_directory, spec_.cache_directory);
-  checks_.Add(JudgeMemory(machine, needs));
+  const RunLimits limits = LimitsOf(machine, spec_.lent, /*is_enrolled=*/true);
+  checks_.Add(JudgeMemory(machine, needs, limits));
   checks_.Add(JudgeCores(machine));
   checks_.Add(JudgeIsa(machine));
-  checks_.Add(JudgeDiskSpace(machine, needs, spec_.cache_bytes_max));
+  checks_.Add(JudgeDiskSpace(machine, needs, limits, spec_.cache_bytes_max));
   if (checks_.HasFailed("disk_space")) {
     checks_.Skip({"disk_sync"}, "the disk has no room");
     return;

@@ -19,6 +19,7 @@
 #include "base/rpc/tls_stream/socket.h"
 #include "cli/doctor/check.h"
 #include "cli/doctor/forecast.h"
+#include "cli/flags/lent_flags.h"
 #include "coordinator/client/gate_client.h"
 #include "worker/api/run_data.h"
 
@@ -51,6 +52,7 @@ class VolunteerDoctor {
     std::string state_directory;
     std::string cache_directory;
     int64_t cache_bytes_max = 0;
+    Lent lent;
     // Makes an opener that has this access to data, too.
     std::function<worker::StoreOpener(worker::StoreAccess)> make_opener;
     absl::Duration patience = absl::Seconds(15);  // Of all waits together.

@@ -30,9 +30,7 @@ void AddVolunteerFlags(CLI::App& command, VolunteerFlags& flags) {
       .add_option("--nice", flags.nice,
                   "Priority of this process, from 0 to 19, the lowest")
       ->check(CLI::Range(0, 19));
-  command.add_option("--memory", flags.memory,
-                     "Memory that this machine lends: 4GB. A run that needs "
-                     "more is not joined; with --service also a limit");
+  AddLentFlags(command, flags.lent);
 }
 
 absl::StatusOr<Limits> ReadLimits(const VolunteerFlags& flags,
@@ -63,13 +61,6 @@ absl::StatusOr<Limits> ReadLimits(const VolunteerFlags& flags,
         "Leave out one of them.");
   }
   return limits;
-}
-
-absl::StatusOr<int64_t> ReadMemory(const VolunteerFlags& flags) {
-  if (flags.memory.empty()) return 0;
-  const absl::StatusOr<int64_t> bytes = ParseBytes(flags.memory);
-  if (!bytes.ok()) return WithContext(bytes.status(), "--memory");
-  return bytes;
 }
 
 absl::Status SetNice(const VolunteerFlags& flags) {

@@ -1,5 +1,5 @@
 // The flags of a volunteer: --hours, --only-idle, --no-battery,
-// --daily-transfer, --nice and --memory.
+// --daily-transfer, --nice, --memory and --disk.
 
 #pragma once
 
@@ -10,6 +10,7 @@
 #include "CLI/App.hpp"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "cli/flags/lent_flags.h"
 #include "cli/volunteer/limits.h"
 
 namespace atl::cli {
@@ -21,7 +22,7 @@ struct VolunteerFlags {
   bool no_battery = false;
   std::string daily_transfer;
   std::optional<int> nice;
-  std::string memory;
+  LentFlags lent;
 };
 
 // Adds the flags to `command`. `flags` must outlive the parse.
@@ -32,9 +33,6 @@ void AddVolunteerFlags(CLI::App& command, VolunteerFlags& flags);
 // not fit.
 absl::StatusOr<Limits> ReadLimits(const VolunteerFlags& flags,
                                   int process_count, bool has_trainer);
-
-// Bytes; 0: not given. INVALID_ARGUMENT (a usage error): not a size.
-absl::StatusOr<int64_t> ReadMemory(const VolunteerFlags& flags);
 
 // Sets the priority of this thread and of those that it makes later.
 absl::Status SetNice(const VolunteerFlags& flags);

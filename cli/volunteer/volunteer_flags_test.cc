@@ -12,15 +12,14 @@ TEST(VolunteerFlagsTest, AreRead) {
   VolunteerFlags flags;
   CLI::App app;
   AddVolunteerFlags(app, flags);
-  app.parse("--hours 22:00-07:00 --daily-transfer 20GB --memory 4GB --nice 19");
+  app.parse("--hours 22:00-07:00 --daily-transfer 20GB --disk 4GB --nice 19");
   const auto limits = ReadLimits(flags, 1, false);
   ASSERT_TRUE(limits.ok()) << limits.status();
   EXPECT_EQ(limits->hours.size(), 1);
   EXPECT_EQ(limits->daily_transfer_bytes, 20'000'000'000);
-  EXPECT_EQ(*ReadMemory(flags), 4'000'000'000);
+  EXPECT_EQ(flags.lent.disk, "4GB");
   EXPECT_EQ(flags.nice, 19);
   EXPECT_TRUE(ReadLimits({}, 1, false)->empty());
-  EXPECT_EQ(*ReadMemory({}), 0);
 }
 
 TEST(VolunteerFlagsTest, ErrorsNameTheFlag) {
@@ -30,8 +29,6 @@ TEST(VolunteerFlagsTest, ErrorsNameTheFlag) {
     EXPECT_EQ(ToExitCode(status), ExitCode::kUsage);
     EXPECT_TRUE(absl::StartsWith(status.message(), "--")) << status;
   }
-  EXPECT_TRUE(absl::StartsWith(ReadMemory({.memory = "4"}).status().message(),
-                               "--memory"));
 }
 
 TEST(VolunteerFlagsTest, LimitsAreForOneProcessWithItsOwnEngine) {

@@ -234,6 +234,25 @@ TEST_F(RunIslandTest, GoesOnAfterItsLeaseHasEnded) {
   EXPECT_EQ(service.parameters_sha256(), undisturbed.parameters_sha256());
 }
 
+// A learning rate with which the first step takes the parameters so far that
+// the second is not finite. The run's version 0 is.
+TEST_F(RunIslandTest, BeginsAgainFromAFiniteVersionAndThenLeaves) {
+  v1::RunSpec spec = TinyRun(Tiny(1));
+  spec.mutable_inner()->set_learning_rate(1e30);
+  MemoryService service(spec);
+  int begin_count = 0;
+  RunIslandOptions options = Options("a");
+  options.on_progress = [&](const IslandProgress& progress) {
+    if (progress.activity == "begin_round") ++begin_count;
+  };
+  const auto result = RunOne(service, options);
+  EXPECT_EQ(result.status().code(), absl::StatusCode::kInternal);
+  EXPECT_THAT(result.status().message(), HasSubstr("3 times in a row"));
+  EXPECT_EQ(begin_count, 3);
+  EXPECT_EQ(service.version(), 0) << "nothing is pushed";
+  EXPECT_EQ(service.leave_count(), 1);
+}
+
 TEST_F(RunIslandTest, LeavesOnTheFirstStop) {
   TinyRunOptions tiny = Tiny(1);
   tiny.round_count = 1000;

@@ -68,6 +68,9 @@ struct Action {
   std::vector<v1::FragmentVersion> cut;  // kEvaluate.
   // kEvaluate: only give the trainer these parameters; the run is complete.
   bool only_show = false;
+  // kEvaluate: only whether the loss of the anchors is finite; else the action
+  // fails with NotFinite (base/status/not_finite.h).
+  bool checks_anchors = false;
 
   int64_t step = 0;             // kTrain: step of the learning-rate schedule.
   int64_t step_count_max = 1;   // kTrain: until another action may be due.
@@ -97,6 +100,8 @@ struct Action {
   bool needs_repush = false;  // kPush: a shard lost it; push even while paused.
   bool warm_up = false;       // kResetOptimizer.
   int failure_count = 0;      // kWait: failed attempts in a row.
+  // kWait: as ReportProgressRequest.hindrance, but of any length.
+  std::string hindrance;
   absl::Status status;        // kFinish.
 };
 

@@ -8,9 +8,11 @@
 #include "absl/strings/string_view.h"
 #include "base/codec/block_run.h"
 #include "base/codec/f32_bytes.h"
+#include "base/codec/f32_values.h"
 #include "base/codec/xxh3.h"
 #include "base/layout/digest.h"
 #include "base/layout/exchange.h"
+#include "base/status/not_finite.h"
 #include "base/status/status_macros.h"
 
 namespace atl::worker {
@@ -142,22 +144,30 @@ absl::Status ContributionEncoder::Encode(EncodedContribution& into,
   Fragment& fragment = fragments_[key.fragment()];
   const uint64_t seed = ComputeSeed(into.info);
   for (codec::BlockRun& run : fragment.runs) run.seed = seed;
+  absl::Status encoded;
   if (fragment.feedback.has_value()) {
-    RETURN_IF_ERROR(
-        fragment.feedback->Encode(codec_, fragment.runs, decay_, gradient,
-                                  absl::MakeSpan(into.bytes), loop_));
-    fragment.key = key;
+    encoded = fragment.feedback->Encode(codec_, fragment.runs, decay_, gradient,
+                                        absl::MakeSpan(into.bytes), loop_);
+    if (encoded.ok()) fragment.key = key;
   } else if (!is_f32()) {
-    RETURN_IF_ERROR(codec::ForEachRun(
+    encoded = codec::ForEachRun(
         loop_, codec_, fragment.runs,
         [&](const codec::BlockRun& run, const codec::RunPlace& place) {
           return codec::EncodeRun(codec_, run, place.ValuesIn(gradient),
                                   place.BytesIn(absl::MakeSpan(into.bytes)));
-        }));
+        });
+  } else if (!codec::AllFinite(gradient)) {
+    encoded = absl::InvalidArgumentError(
+        absl::StrCat("the outer gradient of fragment ", key.fragment(),
+                     " has a value that is not finite"));
   } else if (const char* const bytes = codec::F32Bytes(gradient).data();
              bytes != into.bytes.data()) {
     std::memcpy(into.bytes.data(), bytes, into.bytes.size());
   }
+  if (absl::IsInvalidArgument(encoded)) {
+    encoded = NotFinite(NotFiniteOf::kOther, encoded);
+  }
+  RETURN_IF_ERROR(encoded);
   into.info.set_codec(ToProto(codec_));
   *into.info.mutable_digest() = ComputeDigest(fragment, into.bytes).ToProto();
   return absl::OkStatus();

@@ -67,8 +67,8 @@ class ContributionEncoder {
   // sets bytes, codec and digest. If several processes hold the fragment, the
   // sum of their digests is the contribution's.
   //
-  // INVALID_ARGUMENT: a value is not finite; the message names the block. F32
-  // is not checked here, because servers check every value.
+  // INVALID_ARGUMENT, NotFinite (base/status/not_finite.h): a value is not
+  // finite. The error feedback stays as it was.
   absl::Status Encode(EncodedContribution& into);
   // The same for a gradient, [F], in other memory, which is not changed.
   absl::Status Encode(EncodedContribution& into,

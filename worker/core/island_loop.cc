@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "base/status/not_finite.h"
 #include "base/status/refusal.h"
 #include "worker/core/data_awaited.h"
 
@@ -149,7 +150,11 @@ void IslandLoop::OnDone(const Action& action, const absl::Status& status) {
       lane.running.has_value() && lane.data_seen != data_count_;
   const bool awaits = IsDataAwaited(status) && !came;
   lane.awaited = awaits ? std::string(status.message()) : "";
+  lane.awaited_file = awaits ? AwaitedFile(status) : "";
   lane.backing_off = IsDataAwaited(status) ? awaits : !status.ok();
+  const bool is_finite = !FindNotFinite(status).has_value();
+  // What follows is no repetition.
+  if (!is_finite) lane.backing_off = false;
   lane.running.reset();
   if (IsDataAwaited(status)) return Settle();  // It has changed nothing.
   switch (action.kind) {
@@ -169,6 +174,11 @@ void IslandLoop::OnDone(const Action& action, const absl::Status& status) {
       lane.backing_off = false;
       if (status.ok() && action.unfinished) break;
       restore_due_ = false;
+      begun_from_.clear();
+      if (!is_finite) {
+        OnNotFinite(status);
+        break;
+      }
       // An error of a step is no fault of the local checkpoint, which stays.
       if (!status.ok() && action.repeats_steps) {
         LeaveWith(status);
@@ -201,16 +211,31 @@ void IslandLoop::OnDone(const Action& action, const absl::Status& status) {
     case ActionKind::kContribute:
       if (status.ok()) OnContributed(action);
       // A contribution that cannot be encoded now never can be.
-      if (NeverRetry(status)) LeaveWith(status);
+      if (!is_finite) {
+        OnNotFinite(status);
+      } else if (NeverRetry(status)) {
+        LeaveWith(status);
+      }
       break;
     case ActionKind::kSave:
       if (status.ok()) stream_.OnSaved(action);
-      if (NeverRetry(status)) LeaveWith(status);
+      if (!is_finite) {
+        stream_.OnUnsavable(action);
+        OnNotFinite(status);
+      } else if (NeverRetry(status)) {
+        LeaveWith(status);
+      }
       break;
     case ActionKind::kApply:
       OnAppliedInStream(action);
       break;
     case ActionKind::kEvaluate:
+      if (action.checks_anchors) {
+        if (!status.ok() && is_finite) break;  // Again, later.
+        if (recovery_.OnEvaluated(is_finite, held_)) reset_due_ = true;
+        if (!recovery_.leave().ok()) LeaveWith(recovery_.leave());
+        break;
+      }
       // Best effort: a failed evaluation is skipped.
       lane.backing_off = false;
       if (action.only_show) {
@@ -249,6 +274,7 @@ void IslandLoop::OnPushed(const Action& action, const absl::Status& status) {
 }
 
 void IslandLoop::OnBegun() {
+  begun_from_ = held_;
   if (streaming()) {
     if (stream_.CanBegin(View())) {
       position_ = stream_.Begin(View(), held_, position_);
@@ -267,8 +293,15 @@ void IslandLoop::LeaveWith(const absl::Status& status) {
   OnRefused(status);
 }
 
+void IslandLoop::OnNotFinite(const absl::Status& status) {
+  recovery_.OnNotFinite(status, begun_from_, next_seq_);
+  begun_from_.clear();
+}
+
 void IslandLoop::OnTrained(const Action& action, const absl::Status& status) {
+  if (FindNotFinite(status).has_value()) return OnNotFinite(status);
   if (!status.ok()) return LeaveWith(status);
+  if (action.done_step_count > 0) begun_from_.clear();
   if (position_.has_value() && position_->first == action.data_shard) {
     position_->second = action.data_position +
                         action.done_step_count * spec_.inner().batch_size();
@@ -343,6 +376,8 @@ void IslandLoop::DropAll() {
   restore_due_ = false;
   evaluators_.clear();
   ready_reported_ = {0, 0};
+  recovery_ = Recovery();
+  begun_from_.clear();
 }
 
 void IslandLoop::Settle() {
@@ -355,7 +390,23 @@ void IslandLoop::Settle() {
   if (save_looked_at_) SettleSync();
   SettleRound();
   if (stream_.begun() && stream_.Settle(View())) reset_due_ = true;
+  SettleRecovery();
   NoteWanted();
+}
+
+// What is contributed is in the run, though its parameters are lost.
+void IslandLoop::SettleRecovery() {
+  for (const v1::ContributionOutcome& outcome : plan_.outcomes()) {
+    if (outcome.key().run_epoch() != run_epoch_) continue;
+    recovery_.OnOutcome(outcome.key().seq(), outcome.outcome());
+  }
+  if (!recovery_.drop_due() ||
+      (stream_.begun() && stream_.InFlight(View()))) {
+    return;
+  }
+  round_.reset();
+  stream_.Drop();
+  recovery_.OnDropped();
 }
 
 void IslandLoop::NoteOpenRounds() {

@@ -25,6 +25,7 @@
 #include "atoll/v1/run.pb.h"
 #include "worker/core/action.h"
 #include "worker/core/plan_view.h"
+#include "worker/core/recovery.h"
 #include "worker/core/stream.h"
 
 namespace atl::worker {
@@ -132,6 +133,7 @@ class IslandLoop {
     bool backing_off = false;
     int failure_count = 0;
     std::string awaited;  // Why the data is not here; empty: not awaited.
+    std::string awaited_file;  // Empty: not known.
     int64_t data_seen = 0;  // data_count_ when the running action began.
     std::optional<Action> running;
   };
@@ -147,6 +149,8 @@ class IslandLoop {
 
   void OnPushed(const Action& action, const absl::Status& status);
   void OnBegun();
+  // The local parameters are lost; `status` is NotFinite.
+  void OnNotFinite(const absl::Status& status);
   // Tells the coordinator, then ends with `status`.
   void LeaveWith(const absl::Status& status);
   void OnTrained(const Action& action, const absl::Status& status);
@@ -156,6 +160,7 @@ class IslandLoop {
   void Settle();
   void SettleSync();
   void SettleRound();
+  void SettleRecovery();
   void DropAll();
   void ReconcileSave(const SaveSummary& save);
   void TakeFrom(const SaveSummary& save);
@@ -185,6 +190,8 @@ class IslandLoop {
   Action OptimizerReset() const;
   std::optional<Action> NextWhenHeld() const;
   std::optional<Action> NextEvaluation() const;
+  Action NextRecovery() const;
+  Action MakeEvaluation(std::string reason) const;
   Action NextBegin() const;
   std::optional<Round> ChooseRound() const;
   bool PullWanted() const;
@@ -244,6 +251,10 @@ class IslandLoop {
   int64_t evaluated_version_ = 0;
   bool shows_end_ = false;
   bool shown_ = false;
+
+  Recovery recovery_;
+  // The anchors of the local parameters; empty once a step is taken.
+  std::vector<int64_t> begun_from_;
 
   Stream stream_;
   bool ready_failed_ = false;  // Retried after the next news.

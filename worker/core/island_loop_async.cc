@@ -51,7 +51,8 @@ void IslandLoop::NoteWanted() {
                !IsFreshEnough(spec_.schedule(), held_[f],
                               View().CutVersion(static_cast<int32_t>(f)));
   }
-  if (is_stale) wanted_.clear();
+  // A newer version may be finite.
+  if (is_stale || recovery_.is_held()) wanted_.clear();
   if (!wanted_.empty()) return;
   for (const v1::FragmentVersion& fragment : plan_.cut()) {
     wanted_.push_back(fragment.version());

@@ -28,6 +28,10 @@ Action IslandLoop::Wait(std::string reason, Lane lane) const {
   const LaneState& state = lanes_[Index(lane)];
   if (state.backing_off && !state.awaited.empty()) {
     action.reason = absl::StrCat("waits for data: ", state.awaited);
+    action.hindrance =
+        state.awaited_file.empty()
+            ? "waits for a file of the run's data"
+            : absl::StrCat("waits for the data file ", state.awaited_file);
   }
   if (state.backing_off) action.failure_count = state.failure_count;
   return action;
@@ -281,10 +285,28 @@ Action IslandLoop::OptimizerReset() const {
 std::optional<Action> IslandLoop::NextEvaluation() const {
   const bool due = EvaluationDue();
   if (!HeldAll() || !(due || ShowDue())) return std::nullopt;
-  Action action = MakeAction(ActionKind::kEvaluate,
-                             due ? "it is this island's turn to evaluate"
-                                 : "the trainer gets the run's parameters");
+  Action action = MakeEvaluation(due ? "it is this island's turn to evaluate"
+                                     : "the trainer gets the run's parameters");
   action.only_show = !due;
+  return action;
+}
+
+Action IslandLoop::NextRecovery() const {
+  if (recovery_.drop_due()) return Wait("waiting for what is contributed");
+  if (HeldAll() && recovery_.EvaluationDue(held_)) {
+    if (AnchorBusy(Lane::kTraining, -1)) return Wait("a pull is not over");
+    Action action = MakeEvaluation("its training was not finite");
+    action.checks_anchors = true;
+    return action;
+  }
+  Action action = Wait(HeldAll() ? recovery_.hindrance()
+                                 : "waiting for the newest version");
+  action.hindrance = recovery_.hindrance();
+  return action;
+}
+
+Action IslandLoop::MakeEvaluation(std::string reason) const {
+  Action action = MakeAction(ActionKind::kEvaluate, std::move(reason));
   action.version = EvaluatedVersion();
   action.commit_seq = async() ? held_commit_seq_ : View().CutCommitSeq();
   action.cut.assign(plan_.cut().begin(), plan_.cut().end());
@@ -350,6 +372,7 @@ std::optional<IslandLoop::Round> IslandLoop::ChooseRound() const {
 }
 
 Action IslandLoop::NextBegin() const {
+  if (recovery_.is_held()) return NextRecovery();
   if (HeldAll() && ChooseRound().has_value()) {
     return MakeAction(ActionKind::kBeginRound, "a round expects this island");
   }

@@ -60,6 +60,7 @@ bool IslandLoop::AnchorBusy(Lane lane, int32_t fragment) const {
 }
 
 void IslandLoop::OnAppliedInStream(const Action& action) {
+  begun_from_.clear();
   if (position_.has_value()) stream_.OnApplied(action, *position_);
 }
 
@@ -109,6 +110,7 @@ Action IslandLoop::NextStreaming() const {
     return Wait("the run is paused");
   }
   if (evaluate) return *NextEvaluation();
+  if (recovery_.is_held()) return NextRecovery();
   if (!stream_.begun()) {
     return stream_.CanBegin(View()) && anchors_are_free
                ? MakeAction(ActionKind::kBeginRound,

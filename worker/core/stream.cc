@@ -402,6 +402,15 @@ void Stream::OnSaved(const Action& action) {
   }
 }
 
+void Stream::OnUnsavable(const Action& action) {
+  OnReset();
+  for (Track& track : tracks_) {
+    if (!track.flight.has_value() || track.flight->seq != action.seq) continue;
+    track.flight.reset();
+    track.local_version = -1;
+  }
+}
+
 void Stream::OnPushed(const Action& action, bool refused) {
   if (action.fragment >= static_cast<int32_t>(tracks_.size())) return;
   std::optional<Flight>& flight = tracks_[action.fragment].flight;

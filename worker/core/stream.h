@@ -69,6 +69,8 @@ class Stream {
   void OnContributed(const Action& action);
   void OnApplied(const Action& action, const Position& position);
   void OnSaved(const Action& action);
+  // What was taken cannot be encoded.
+  void OnUnsavable(const Action& action);
   void OnPushed(const Action& action, bool refused);
   // Something changed the island that no record repeats.
   void OnReset() { records_left_ = 0; }

@@ -14,6 +14,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/types/span.h"
 #include "base/obs/log.h"
+#include "base/status/not_finite.h"
 #include "base/status/status_macros.h"
 #include "worker/engine/model/decoder.h"
 #include "worker/engine/ops/cpu/cpu_ops.h"
@@ -120,15 +121,17 @@ class SingleRankTrainer final : public Trainer {
         device_parameters_.data(), batch, device_gradients_.data());
     RETURN_IF_ERROR(ops_->status());
     if (!std::isfinite(loss)) {
-      return absl::InternalError(absl::StrCat("loss is ", loss));
+      return NotFinite(NotFiniteOf::kStep,
+                       absl::InternalError(absl::StrCat("loss is ", loss)));
     }
     if (before_write_) before_write_();
     gradient_norm_ = optimizer_->Step(rate, device_gradients_.data(),
                                       device_parameters_.data());
     RETURN_IF_ERROR(ops_->status());
     if (!std::isfinite(gradient_norm_)) {
-      return absl::InternalError(
-          absl::StrCat("gradient norm is ", gradient_norm_));
+      return NotFinite(NotFiniteOf::kStep,
+                       absl::InternalError(absl::StrCat("gradient norm is ",
+                                                        gradient_norm_)));
     }
     return loss;
   }
@@ -238,12 +241,14 @@ class SingleRankTrainer final : public Trainer {
     const float loss =
         static_cast<float>(sums.loss / static_cast<double>(batch.rows()));
     if (!std::isfinite(loss)) {
-      return absl::InternalError(absl::StrCat("loss is ", loss));
+      return NotFinite(NotFiniteOf::kStep,
+                       absl::InternalError(absl::StrCat("loss is ", loss)));
     }
     gradient_norm_ = sums.gradient_norm;
     if (!std::isfinite(gradient_norm_)) {
-      return absl::InternalError(
-          absl::StrCat("gradient norm is ", gradient_norm_));
+      return NotFinite(NotFiniteOf::kStep,
+                       absl::InternalError(absl::StrCat("gradient norm is ",
+                                                        gradient_norm_)));
     }
     return loss;
   }

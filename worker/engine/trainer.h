@@ -125,8 +125,9 @@ class Trainer {
   // `targets` have shape [n, T], row-major, n in [1, batch_size]; targets[i]
   // follows inputs[i]. Returns the mean loss before the update, in nats/token.
   //
-  // INVALID_ARGUMENT: a shape is wrong or a token is not in [0, V). INTERNAL:
-  // loss or gradient is not finite. Neither changes parameters or optimizer.
+  // INVALID_ARGUMENT: a shape is wrong or a token is not in [0, V). INTERNAL,
+  // NotFinite (base/status/not_finite.h): loss or gradient is not finite.
+  // Neither changes parameters or optimizer.
   virtual absl::StatusOr<float> Step(absl::Span<const int32_t> inputs,
                                      absl::Span<const int32_t> targets,
                                      int64_t step,

@@ -281,6 +281,7 @@ void ControlLink::SetProgress(const v1::ReportProgressRequest& progress) {
   progress_.set_gradient_norm(progress.gradient_norm());
   progress_.set_sent_bytes(progress.sent_bytes());
   progress_.set_received_bytes(progress.received_bytes());
+  progress_.set_hindrance(progress.hindrance());
   progress_changed_ = true;
 }
 

@@ -1,6 +1,7 @@
 #include "worker/island/island_part.h"
 
 #include <algorithm>
+#include <cmath>
 #include <utility>
 
 #include "absl/algorithm/container.h"
@@ -8,6 +9,7 @@
 #include "base/failpoint/failpoint.h"
 #include "base/layout/exchange.h"
 #include "base/layout/fragment_schedule.h"
+#include "base/status/not_finite.h"
 #include "base/status/status_macros.h"
 #include "worker/island/engine_trainer.h"
 
@@ -204,6 +206,11 @@ absl::Status IslandPart::Evaluate(const Action& action,
   RETURN_IF_ERROR(state_->TakeLocalBack());
   RETURN_IF_ERROR(evaluated.status());
   if (evaluated->token_count == 0) return absl::OkStatus();
+  if (!std::isfinite(evaluated->loss)) {
+    return NotFinite(NotFiniteOf::kOther,
+                     absl::OutOfRangeError(absl::StrCat(
+                         "the held-out loss is ", evaluated->loss)));
+  }
   result.loss = evaluated->loss;
   result.token_count = evaluated->token_count;
   return absl::OkStatus();

@@ -10,6 +10,7 @@
 #include "base/failpoint/failpoint.h"
 #include "base/layout/digest.h"
 #include "base/layout/run_length.h"
+#include "base/status/not_finite.h"
 #include "base/status/status_macros.h"
 #include "worker/island/island_part.h"
 
@@ -186,7 +187,10 @@ absl::Status IslandPart::SaveTaken(const Action& action, PartResult& result) {
 absl::Status IslandPart::EncodeAndSave(Lane lane, const SaveSpans& arrays,
                                        PartResult& result) {
   failpoint::Hit("island.encode.before");
-  RETURN_IF_ERROR(Encode(lane));
+  const absl::Status encoded = Encode(lane);
+  // No retry follows.
+  if (FindNotFinite(encoded).has_value()) taken_.contributions.clear();
+  RETURN_IF_ERROR(encoded);
   std::vector<Outbox::Item> made, in_flight;
   for (const TakenContribution& taken : taken_.contributions) {
     made.push_back(taken.contribution);

@@ -405,7 +405,7 @@ absl::Status IslandRunner::DoTogether(Lane lane, Action& action) {
       break;
     }
     case ActionKind::kEvaluate:
-      Evaluated(action, result);
+      if (!action.checks_anchors) Evaluated(action, result);
       break;
     default:
       break;
@@ -435,6 +435,7 @@ void IslandRunner::Trained(const Action& action, const PartResult& result) {
     meter_.Stepped(step.begin, step.end);
     phases_.Stepped(step.begin, step.end);
   }
+  hindrance_.clear();
   step_speed_.Add(step.token_count, absl::ToDoubleSeconds(step.end - step.begin));
   progress_.tokens_per_second = step_speed_.tokens_per_second();
   progress_.step = action.step + step.step_count;

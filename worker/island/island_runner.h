@@ -133,6 +133,7 @@ class IslandRunner {
   IslandProgress progress_;
   std::optional<absl::Time> wait_until_;
   std::string logged_;   // The last line of Log().
+  std::string hindrance_;  // Why it does not train; empty: it does.
   double loss_sum_ = 0;  // Since the last contribution, for the log.
   int64_t loss_count_ = 0;
   StepSpeed step_speed_;

@@ -6,11 +6,18 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/strip.h"
 #include "base/obs/log.h"
+#include "base/status/cut_utf8.h"
 #include "worker/island/island_runner.h"
 
 // What an island tells: its log, its progress and its metrics.
 
 namespace atl::worker {
+namespace {
+
+// Of ReportProgressRequest.hindrance.
+constexpr size_t kHindranceBytesMax = 256;
+
+}  // namespace
 
 // Counts the contributions that were decided; logs those that are not merged.
 void IslandRunner::TellOutcomes() {
@@ -146,6 +153,9 @@ void IslandRunner::Report(const Action& action) {
   report.set_gradient_norm(progress_.gradient_norm);
   report.set_sent_bytes(progress_.sent_bytes);
   report.set_received_bytes(progress_.received_bytes);
+  // A try that fails again does not end the hindrance; a step does.
+  if (action.kind == ActionKind::kWait) hindrance_ = action.hindrance;
+  report.set_hindrance(std::string(CutUtf8(hindrance_, kHindranceBytesMax)));
   link_->SetProgress(report);
   if (options_.on_progress) options_.on_progress(progress_);
 }

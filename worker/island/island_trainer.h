@@ -96,8 +96,8 @@ class IslandTrainer {
   // The caller changes values of the fragment. Collective.
   virtual void MarkWritten(int32_t fragment) = 0;
 
-  // Collective. INVALID_ARGUMENT, INTERNAL: a loss is not finite, or the data
-  // is unusable.
+  // Collective. NotFinite (base/status/not_finite.h): a loss or a gradient is
+  // not finite. INVALID_ARGUMENT, INTERNAL: the data is unusable.
   virtual absl::StatusOr<StepResult> Train(const StepRequest& request) = 0;
   // Makes a Train() on another thread return early, if the trainer can;
   // `at_once`: with CANCELLED. Thread-safe.
@@ -105,7 +105,8 @@ class IslandTrainer {
 
   // Collective. False: there is nothing to evaluate on.
   virtual absl::StatusOr<bool> CanEvaluate() { return true; }
-  // Collective. Of the local parameters, as they were written last.
+  // Collective. Of the local parameters, as they were written last. The loss
+  // need not be finite.
   virtual absl::StatusOr<EvaluationResult> Evaluate(int64_t version) = 0;
 
   // Collective. The trainer takes what was written, though nothing follows.

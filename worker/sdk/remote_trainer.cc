@@ -8,6 +8,7 @@
 #include "absl/time/clock.h"
 #include "base/layout/trainer_metrics.h"
 #include "base/status/annotate.h"
+#include "base/status/not_finite.h"
 #include "base/status/status_macros.h"
 
 namespace atl::worker {
@@ -96,9 +97,11 @@ absl::StatusOr<StepResult> RemoteTrainer::Train(const StepRequest& request) {
         " tokens"));
   }
   if (done.step_count() > 0 && !std::isfinite(done.loss())) {
-    return absl::InternalError(absl::StrCat(
-        "the trainer's loss is ", done.loss(), " in step ",
-        request.step + done.step_count() - 1));
+    return NotFinite(
+        NotFiniteOf::kOther,
+        absl::InternalError(absl::StrCat(
+            "the trainer's loss is ", done.loss(), " in step ",
+            request.step + done.step_count() - 1)));
   }
   if (done.metrics_size() > static_cast<int>(kTrainerMetricsMax)) {
     return absl::InvalidArgumentError(
@@ -125,11 +128,10 @@ absl::StatusOr<EvaluationResult> RemoteTrainer::Evaluate(int64_t version) {
   v1::TrainerMessage request;
   request.mutable_evaluate()->set_version(version);
   ASSIGN_OR_RETURN(const v1::TrainerMessage answer, host_.Ask(request));
-  if (!std::isfinite(answer.evaluate().loss()) ||
-      answer.evaluate().token_count() < 0) {
-    return absl::OutOfRangeError(absl::StrCat(
-        "the trainer's evaluation gives a loss of ", answer.evaluate().loss(),
-        " over ", answer.evaluate().token_count(), " tokens"));
+  if (answer.evaluate().token_count() < 0) {
+    return absl::OutOfRangeError(
+        absl::StrCat("the trainer's evaluation is of ",
+                     answer.evaluate().token_count(), " tokens"));
   }
   return EvaluationResult{.loss = answer.evaluate().loss(),
                           .token_count = answer.evaluate().token_count()};

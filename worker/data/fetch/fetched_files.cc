@@ -83,7 +83,7 @@ absl::Status FetchedFiles::Describe(int32_t index) const {
   if (index == current_ && !failure_.empty()) {
     absl::StrAppend(&text, ", ", failure_);
   }
-  return DataAwaited(text);
+  return DataAwaited(text, file.path);
 }
 
 absl::Status FetchedFiles::Ready(absl::Span<const int32_t> files) {

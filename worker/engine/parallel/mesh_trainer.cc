@@ -11,6 +11,7 @@
 #include "absl/functional/function_ref.h"
 #include "absl/strings/str_cat.h"
 #include "base/status/check.h"
+#include "base/status/not_finite.h"
 #include "base/status/status_macros.h"
 #include "base/sync/mutex.h"
 #include "worker/engine/parallel/layout/rank_layout.h"
@@ -257,13 +258,16 @@ class MeshTrainer final : public Trainer {
     }));
     const auto& result = ranks_.front().result;
     if (!std::isfinite(result.loss)) {
-      return absl::InternalError(absl::StrCat("loss is ", result.loss));
+      return NotFinite(NotFiniteOf::kStep,
+                       absl::InternalError(
+                           absl::StrCat("loss is ", result.loss)));
     }
     gradient_norm_ = result.gradient_norm;
     router_loss_ = result.router_loss;
     if (!result.is_finite) {
-      return absl::InternalError(
-          absl::StrCat("gradient norm is ", gradient_norm_));
+      return NotFinite(NotFiniteOf::kStep,
+                       absl::InternalError(absl::StrCat("gradient norm is ",
+                                                        gradient_norm_)));
     }
     ++step_count_;
     return static_cast<float>(result.loss);

@@ -7,6 +7,7 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "base/status/not_finite.h"
 #include "base/status/refusal.h"
 #include "base/status/status_macros.h"
 #include "worker/collective/call.h"
@@ -41,24 +42,37 @@ uint32_t SizeIn(const char* frame) {
   return size;
 }
 
-// Stop level, code, message.
-// Added to the code of DataAwaited.
+// Added to the code of DataAwaited, and of NotFinite.
 constexpr int kAwaitsData = 0x40;
+constexpr int kIsNotFinite = 0x20;
 
+// What a loop must know of another process's error.
+int KindOf(const absl::Status& status) {
+  if (IsDataAwaited(status)) return kAwaitsData;
+  return FindNotFinite(status).has_value() ? kIsNotFinite : 0;
+}
+
+absl::Status MakeStatus(int kind, absl::StatusCode code,
+                        absl::string_view message) {
+  if (kind == kAwaitsData) return DataAwaited(message);
+  const absl::Status status(code, message);
+  return kind == kIsNotFinite ? NotFinite(NotFiniteOf::kOther, status) : status;
+}
+
+// Stop level, code, message.
 std::string EncodeVerdict(int stop, const absl::Status& status) {
   std::string text;
   text += static_cast<char>(stop);
-  const int awaited = IsDataAwaited(status) ? kAwaitsData : 0;
-  text += static_cast<char>(static_cast<int>(status.code()) | awaited);
+  text += static_cast<char>(static_cast<int>(status.code()) | KindOf(status));
   absl::StrAppend(&text, status.message());
   return text;
 }
 
 absl::Status ParseVerdict(absl::string_view verdict) {
   if (verdict.size() < 2) return absl::InternalError("a verdict is too short");
-  if ((verdict[1] & kAwaitsData) != 0) return DataAwaited(verdict.substr(2));
-  return absl::Status(static_cast<absl::StatusCode>(verdict[1]),
-                      verdict.substr(2));
+  const int kind = verdict[1] & (kAwaitsData | kIsNotFinite);
+  return MakeStatus(kind, static_cast<absl::StatusCode>(verdict[1] & ~kind),
+                    verdict.substr(2));
 }
 
 // Gives way to another error.
@@ -166,10 +180,9 @@ absl::Status IslandGroup::Agree(Lane lane, const absl::Status& status) {
   if (first < 0) return absl::OkStatus();
   if (first == index_) return status;
   const absl::Status theirs = ParseVerdict(verdicts[first]);
-  const std::string message =
-      absl::StrCat("process ", first, " of the island: ", theirs.message());
-  return IsDataAwaited(theirs) ? DataAwaited(message)
-                               : absl::Status(theirs.code(), message);
+  return MakeStatus(
+      KindOf(theirs), theirs.code(),
+      absl::StrCat("process ", first, " of the island: ", theirs.message()));
 }
 
 void IslandGroup::RequestStop(int level) {
