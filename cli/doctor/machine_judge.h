@@ -27,9 +27,9 @@ Check JudgeMemory(const MachineFacts& machine,
                   const RunLimits& limits);
 
 // FAILED: a disk cannot be written, or its free space, or what the machine
-// lends, is less than the local checkpoint needs. WARN: less than the checkpoint and the data cache of at
-// most `cache_bytes_max` need together. Two directories on disks of the same
-// size and free space count as one disk.
+// lends, is less than the local checkpoint needs. WARN: less than the
+// checkpoint and the data cache of at most `cache_bytes_max` need together. Two
+// directories on disks of the same size and free space count as one disk.
 Check JudgeDiskSpace(const MachineFacts& machine,
                      const std::optional<RunNeeds>& needs,
                      const RunLimits& limits, int64_t cache_bytes_max);

@@ -59,6 +59,10 @@ absl::string_view HintOfReason(absl::string_view reason) {
     return "A certificate is valid only for the id in its common name, "
            "atoll:ROLE:ID. Use that id, or another certificate.";
   }
+  if (reason == "NOT_FINITE") {
+    return "The run's version is finite, so look at this island's data, trainer "
+           "and device. The run goes on without it.";
+  }
   if (reason == "TOKEN_OTHER_ROLE") {
     return "`atoll join` uses an island's string, `atoll enrol` a reader's.";
   }

@@ -1,6 +1,8 @@
 #!/usr/bin/python3
 """Elastic runs: an island dies for good; the rest continues."""
 
+import os
+
 from harness import cases
 from harness import cluster as cluster_module
 from harness import processes
@@ -21,6 +23,10 @@ class ElasticTest(cluster_module.IntegrationTest):
             if island.island_id == name:
                 return island
         return None
+
+    def merges(self, name):
+        island = self.island(name)
+        return 0 if island is None else island.merged_count
 
     def assert_rest_goes_on(self, after_commit):
         cluster = self.cluster
@@ -54,6 +60,43 @@ class ElasticTest(cluster_module.IntegrationTest):
         rounds = self.assert_rounds_whole(cluster, self.values)
         cluster.runs.CancelRun(run_id="run")
         return rounds
+
+    def test_a_poisoned_version_ends_no_honest_island(self):
+        cluster = self.cluster
+        self.values = self.run_values(
+            run_file.ELASTIC,
+            {"schedule": {"island_count_min": 1, "lease_duration": "600s"},
+             "outer": {"optimizer": "sgd", "learning_rate": 1.0,
+                       "momentum": None, "weighting": "uniform"}})
+        cluster.start_service()
+        cluster.create_run(self.values)
+        liar = cluster.join("run", "liar")
+        liar.ready()
+
+        def push(value, version):
+            liar.wait_open(version)
+            count = len(liar.random_values(0))
+            liar.contribution([value] * count, version).push()
+            liar.wait_version(version + 1)
+
+        push(1e30, 0)
+        honest = cluster.start_island("run", "honest")
+        log = os.path.join(cluster.directory, "honest.log")
+
+        def waits():
+            cluster.check_alive()
+            with open(log) as f:
+                return "is not finite here; waits for a newer version" in (
+                    f.read())
+
+        wait.until("the honest island waits", waits)
+        self.assertIsNone(honest.poll())
+        self.assertEqual(self.merges("honest"), 0)
+        # Back to 0, which is finite: it goes on.
+        push(-1e30, 1)
+        wait.until("the honest island is merged", lambda: (
+            cluster.check_alive(), self.merges("honest") > 0)[1])
+        self.assertIsNone(honest.poll())
 
     def die_at(self, name):
         cluster = self.start(failpoint=name + "@2")

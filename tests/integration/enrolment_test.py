@@ -29,6 +29,16 @@ class EnrolmentTest(gated.GatedTest):
 
     # --- A run ------------------------------------------------------------------
 
+    def test_a_run_beyond_what_the_machine_lends_is_not_joined(self):
+        self.start()
+        self.create_run()
+        string = self.token()
+        for flags, text in ((["--memory=1MB"], "--memory lends 1.0 MB"),
+                            (["--disk=1KB"], "--disk lends 1.0 kB")):
+            refused = self.join(string, *flags, check=10)
+            self.assertIn(text, refused.stderr)
+        self.assertEqual(list(self.cluster.islands()), [])
+
     def test_a_string_is_all_that_a_volunteer_needs(self):
         cluster = self.cluster
         self.start()
