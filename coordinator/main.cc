@@ -5,6 +5,9 @@
 // it continues from the same directory. With credentials for S3 in its
 // environment (AWS_*) it signs URLs of runs' data for islands.
 //
+// `atoll-coordinator init` makes the state of a new cluster, once. A start on a
+// directory without it ends with 9.
+//
 // SIGTERM and SIGINT drain it: it says that it is not ready, refuses further
 // calls, decides and syncs those that it has accepted, ends all streams with
 // UNAVAILABLE, and exits with 0. A second signal ends it at once, by that
@@ -41,6 +44,7 @@
 #include "coordinator/service/data_url_signer.h"
 #include "coordinator/service/event_loop.h"
 #include "coordinator/service/health.h"
+#include "coordinator/service/init_log.h"
 #include "coordinator/service/listeners.h"
 #include "coordinator/store/rocksdb_store.h"
 
@@ -152,6 +156,33 @@ absl::Status Serve(const Flags& flags, StopSignals& signals) {
   return absl::OkStatus();
 }
 
+absl::Status Init(const InitSpec& spec) {
+  RETURN_IF_ERROR(SetMinimumLogSeverity("error"));
+  ASSIGN_OR_RETURN(const InitResult result, InitLog(spec, SystemClock()));
+  if (!result.cluster_id.empty()) {
+    std::printf("%s\n", result.cluster_id.c_str());
+  }
+  const char* const directory = spec.data_dir.c_str();
+  if (result.made) {
+    std::fprintf(stderr, "made the log of a new cluster in %s\n", directory);
+    if (!spec.if_empty) {  // A person typed it.
+      std::fprintf(stderr, "Start it:\n  atoll-coordinator --data-dir %s\n",
+                   directory);
+    }
+  } else if (result.cluster_id.empty()) {
+    std::fprintf(stderr,
+                 "WARN %s has a log, which stays;\n"
+                 "its cluster id cannot be read\n",
+                 directory);
+  } else if (!spec.cluster_id.empty() && spec.cluster_id != result.cluster_id) {
+    std::fprintf(stderr,
+                 "WARN %s has a log, which stays:\n"
+                 "it is of cluster %s,\nnot of --cluster-id %s\n",
+                 directory, result.cluster_id.c_str(), spec.cluster_id.c_str());
+  }
+  return absl::OkStatus();
+}
+
 }  // namespace
 }  // namespace atl::coordinator
 
@@ -170,8 +201,7 @@ int main(int argc, char** argv) {
   app.add_option("--query-listen", flags.listeners.query,
                  "HOST:PORT for queries alone; default: as --listen");
   app.add_option("--data-dir", flags.data_dir,
-                 "Directory of the coordinator's state; created if missing")
-      ->required();
+                 "Directory of the coordinator's state, which `init` has made");
   app.add_option("--port-file", flags.port_file,
                  "File that the port of --listen is written to once serving");
   app.add_option("--failpoint", flags.failpoint,
@@ -195,8 +225,32 @@ int main(int argc, char** argv) {
   atl::rpc::AddSecurityFlags(app, flags.listeners.security);
   atl::rpc::AddIslandCaFlag(app, flags.listeners.security);
   atl::AddMetricsFlags(app, flags.metrics);
+  atl::coordinator::InitSpec init;
+  CLI::App* const init_command = app.add_subcommand(
+      "init", "Make the log of a new cluster, once, and print its cluster id");
+  init_command
+      ->add_option("--data-dir", init.data_dir,
+                   "Directory for the coordinator's state; created if missing")
+      ->required();
+  init_command->add_option("--cluster-id", init.cluster_id,
+                           "Id of the cluster, 32 lower-case hex digits; "
+                           "default: a random one");
+  init_command->add_flag("--if-empty", init.if_empty,
+                         "Succeed and change nothing if there is a log, also "
+                         "of another cluster");
+  init_command->footer(
+      "It ends with 9 if the directory has a log, or holds other files.\n"
+      "Example, and then the start:\n"
+      "  atoll-coordinator init --data-dir /var/lib/atoll/c\n"
+      "  atoll-coordinator --data-dir /var/lib/atoll/c");
+  app.final_callback([&] {
+    if (!*init_command && flags.data_dir.empty()) {
+      throw CLI::RequiredError("--data-dir");
+    }
+  });
   app.footer(
       "Example, and then the same for a network, with certificates (README):\n"
+      "  atoll-coordinator init --data-dir /var/lib/atoll/c\n"
       "  atoll-coordinator --listen 127.0.0.1:7400 --data-dir "
       "/var/lib/atoll/c\n"
       "  atoll-coordinator --listen 0.0.0.0:7400 --data-dir /var/lib/atoll/c "
@@ -205,5 +259,7 @@ int main(int argc, char** argv) {
   if (const std::optional<int> end = atl::ParseCommandLine(app, argc, argv)) {
     return *end;
   }
-  return atl::EndProgram(app, atl::coordinator::Serve(flags, signals));
+  return atl::EndProgram(app, *init_command
+                                  ? atl::coordinator::Init(init)
+                                  : atl::coordinator::Serve(flags, signals));
 }

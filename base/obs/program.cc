@@ -41,7 +41,11 @@ std::string HelpFormatter::make_help(const CLI::App* app, std::string name,
 std::optional<int> ParseCommandLine(CLI::App& app, int argc, char** argv) {
   app.set_version_flag("--version",
                        absl::StrCat(app.get_name(), " ", kProgramVersion));
-  app.formatter(std::make_shared<HelpFormatter>());
+  const auto formatter = std::make_shared<HelpFormatter>();
+  app.formatter(formatter);
+  for (CLI::App* command : app.get_subcommands({})) {
+    command->formatter(formatter);
+  }
   SpellFlagsWithDashes(argc, argv);
   const int code = Parse(app, argc, argv);
   if (code == kGoesOn) return std::nullopt;

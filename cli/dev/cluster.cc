@@ -108,10 +108,41 @@ absl::Status Cluster::StartMember(Member& member) {
   return member.child->Start();
 }
 
+absl::Status Cluster::InitCoordinator(const std::string& data_dir) {
+  ASSIGN_OR_RETURN(const std::string path,
+                   directory_.MakeChildDirectory("coordinator"));
+  Child::Options options;
+  options.name = "coordinator's init";
+  options.log_path = path + "/log";
+  options.pid_path = path + "/pid";
+  options.command = [&](int) {
+    return std::vector<std::string>{options_.programs.coordinator, "init",
+                                    "--data-dir=" + data_dir, "--if-empty"};
+  };
+  Child child(std::move(options));
+  RETURN_IF_ERROR(child.Start());
+  const absl::Time deadline = absl::Now() + options_.start_timeout;
+  while (absl::Now() < deadline && !options_.stop.stop_requested()) {
+    if (const std::optional<ChildExit> exit = child.Poll()) {
+      if (exit->signal == 0 && exit->exit_code == 0) return absl::OkStatus();
+      return GiveUp(child, absl::StrCat(child.name(), " ", exit->ToString()));
+    }
+    absl::SleepFor(kTick);
+  }
+  if (options_.stop.stop_requested()) {
+    return absl::CancelledError("stopped while starting");
+  }
+  return absl::DeadlineExceededError(
+      absl::StrCat(child.name(), " does not end after ",
+                   absl::FormatDuration(options_.start_timeout)));
+}
+
 absl::Status Cluster::StartCoordinator() {
-  RETURN_IF_ERROR(AddMember(
-      Role::kCoordinator, "coordinator", options_.programs.coordinator,
-      {absl::StrCat("--data-dir=", directory_.File("coordinator/data"))}));
+  const std::string data_dir = directory_.File("coordinator/data");
+  RETURN_IF_ERROR(InitCoordinator(data_dir));
+  RETURN_IF_ERROR(AddMember(Role::kCoordinator, "coordinator",
+                            options_.programs.coordinator,
+                            {"--data-dir=" + data_dir}));
   return AwaitPorts();
 }
 
@@ -229,27 +260,25 @@ absl::Status Cluster::HandleExit(Member& member, const ChildExit& exit,
   // A restart does not repair a wrong command line or run.
   if (member.role == Role::kIsland &&
       (exit.exit_code == 2 || exit.exit_code == 4)) {
-    return GiveUp(member, what);
+    return GiveUp(*member.child, what);
   }
   const std::optional<absl::Duration> delay = member.budget.Die(now);
   if (!delay.has_value()) {
-    return GiveUp(
-        member, absl::StrCat(what, ", for the ", options_.restart_count_max + 1,
-                             "th time in ",
-                             absl::FormatDuration(options_.restart_window)));
+    return GiveUp(*member.child,
+                  absl::StrCat(what, ", for the ",
+                               options_.restart_count_max + 1, "th time in ",
+                               absl::FormatDuration(options_.restart_window)));
   }
   Note(absl::StrCat(what, "; restarting it"));
   member.start_time = now + *delay;
   return absl::OkStatus();
 }
 
-absl::Status Cluster::GiveUp(const Member& member,
-                             absl::string_view why) const {
-  return WithHint(
-      WithReason(absl::AbortedError(absl::StrCat(why, "; its log ends:\n",
-                                                 member.child->LogTail(10))),
-                 "CHILD_DIED"),
-      absl::StrCat("The whole log is ", member.child->log_path(), "."));
+absl::Status Cluster::GiveUp(const Child& child, absl::string_view why) const {
+  return WithHint(WithReason(absl::AbortedError(absl::StrCat(
+                                 why, "; its log ends:\n", child.LogTail(10))),
+                             "CHILD_DIED"),
+                  absl::StrCat("The whole log is ", child.log_path(), "."));
 }
 
 bool Cluster::IslandsEnded() const {

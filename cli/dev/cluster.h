@@ -115,11 +115,13 @@ class Cluster {
   absl::Status AddMember(Role role, const std::string& name,
                          const std::string& program,
                          std::vector<std::string> arguments);
+  // Makes the coordinator's log if there is none, and waits for that.
+  absl::Status InitCoordinator(const std::string& data_dir);
   absl::Status AwaitPorts();
   absl::Status StartMember(Member& member);
   absl::Status HandleExit(Member& member, const ChildExit& exit,
                           absl::Time now);
-  absl::Status GiveUp(const Member& member, absl::string_view why) const;
+  absl::Status GiveUp(const Child& child, absl::string_view why) const;
   void Note(const std::string& text) const;
   absl::Status WriteTargets();
 

@@ -16,6 +16,7 @@
 namespace atl::cli {
 namespace {
 
+using ::testing::AllOf;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::SizeIs;
@@ -30,10 +31,13 @@ class ClusterTest : public ::testing::Test {
   }
   ~ClusterTest() override { std::filesystem::remove_all(path_); }
 
-  // A program that appends its arguments to PATH.calls and runs `script`.
+  // A program that appends its arguments to PATH.calls and runs `script`. Its
+  // `init` succeeds.
   std::string Program(const std::string& name, const std::string& script) {
     const std::string path = absl::StrCat(path_, "/", name);
     std::ofstream(path) << "#!/bin/sh\necho \"$@\" >> " << path << ".calls\n"
+                        << "[ \"$1\" = init ] && echo why && exit "
+                        << init_exit_ << "\n"
                         << script << "\n";
     ::chmod(path.c_str(), 0755);
     return path;
@@ -91,6 +95,7 @@ class ClusterTest : public ::testing::Test {
     return absl::DeadlineExceededError("never done");
   }
 
+  int init_exit_ = 0;
   std::string path_;
   std::unique_ptr<DevDirectory> directory_;
   std::vector<std::string> notes_;
@@ -162,10 +167,11 @@ TEST_F(ClusterTest, ARestartedProcessKeepsItsMetricsPort) {
   ASSERT_GT(pid, 0);
   ::kill(pid, SIGKILL);
   ASSERT_TRUE(TendUntil(cluster, [&] {
-                return Calls("coordinator").size() == 2;
+                return Calls("coordinator").size() == 3;
               }).ok());
   EXPECT_THAT(Calls("coordinator"),
-              ElementsAre(HasSubstr("--metrics-listen=127.0.0.1:0 "),
+              ElementsAre(HasSubstr("init "),
+                          HasSubstr("--metrics-listen=127.0.0.1:0 "),
                           HasSubstr("--metrics-listen=127.0.0.1:14711 ")));
 }
 
@@ -177,7 +183,25 @@ TEST_F(ClusterTest, GivesUpOnWhatDiesAgainAndAgain) {
   const absl::Status status = cluster.StartCoordinator();
   EXPECT_EQ(status.code(), absl::StatusCode::kAborted);
   EXPECT_THAT(std::string(status.message()), HasSubstr("why"));
-  EXPECT_THAT(Calls("coordinator"), SizeIs(4));
+  EXPECT_THAT(Calls("coordinator"), SizeIs(5));  // With its init.
+}
+
+TEST_F(ClusterTest, MakesTheCoordinatorsLogBeforeItsFirstStart) {
+  Cluster cluster(*directory_, Options());
+  ASSERT_TRUE(cluster.StartCoordinator().ok());
+  const std::string data = "--data-dir=" + directory_->File("coordinator/data");
+  EXPECT_THAT(Calls("coordinator"),
+              ElementsAre("init " + data + " --if-empty", HasSubstr(data)));
+}
+
+TEST_F(ClusterTest, GivesUpIfTheCoordinatorsLogCannotBeMade) {
+  init_exit_ = 9;
+  Cluster cluster(*directory_, Options());
+  const absl::Status status = cluster.StartCoordinator();
+  EXPECT_EQ(status.code(), absl::StatusCode::kAborted);
+  EXPECT_THAT(std::string(status.message()),
+              AllOf(HasSubstr("init exited with 9"), HasSubstr("why")));
+  EXPECT_THAT(Calls("coordinator"), SizeIs(1));
 }
 
 TEST_F(ClusterTest, GivesUpAtOnceOnAnIslandThatIsWronglyCalled) {

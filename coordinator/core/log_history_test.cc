@@ -17,13 +17,16 @@ namespace {
 class Log {
  public:
   // The log of format 2 has `index` batches.
-  explicit Log(int64_t index = 0) { history_.set_index(index); }
+  explicit Log(int64_t index = 0, const std::string& secret = "secret")
+      : secret_(secret) {
+    history_.set_index(index);
+  }
 
   void Start(const std::string& start_id) {
     storage::v1::CoordinatorStarted start;
     start.set_cluster_id("cluster");
     start.set_start_id(start_id);
-    start.set_log_secret("secret");
+    start.set_log_secret(secret_);
     start.set_log_index(history_.index() + 1);
     history_.AddStart(start);
     Write(1);
@@ -41,6 +44,7 @@ class Log {
   v1::LogPosition position() const { return history_.position(); }
 
  private:
+  std::string secret_;
   LogHistory history_;
 };
 
@@ -91,6 +95,18 @@ TEST(LogHistoryTest, NamesAnotherCluster) {
   EXPECT_EQ(fault->code(), "OTHER_CLUSTER");
   EXPECT_TRUE(absl::StrContains(fault->expected(), "cluster"));
   EXPECT_TRUE(absl::StrContains(fault->found(), "other"));
+}
+
+// A log that was made again, on an emptied volume, may have the old id.
+TEST(LogHistoryTest, TellsAnotherLogWithItsIdByTheSecret) {
+  Log log;
+  Log again(0, "another secret");
+  for (Log* const one : {&log, &again}) {
+    one->Start("a");
+    one->Write(9);
+  }
+  EXPECT_EQ(again.Check(log.position()), "OTHER_CLUSTER");
+  EXPECT_EQ(log.Check(again.position()), "OTHER_CLUSTER");
 }
 
 // The quoted text appears in answers and in the runs' faults.
@@ -167,8 +183,7 @@ TEST(LogHistoryTest, AcceptsAStartThatIsNoLongerKept) {
 TEST(LogHistoryTest, APeerCannotClaimWhatItWasNotSent) {
   Log log;
   log.Start("a");
-  for (const auto& change :
-       std::vector<std::function<void(v1::LogPosition&)>>{
+  for (const auto& change : std::vector<std::function<void(v1::LogPosition&)>>{
            [](v1::LogPosition& p) { p.set_index(p.index() + 1); },
            [](v1::LogPosition& p) { p.set_start_id("b"); },
            [](v1::LogPosition& p) { p.clear_proof(); }}) {

@@ -35,7 +35,7 @@ double Seconds() {
 void Measure(const std::string& directory, const CoordinatorOptions& options,
              int island_count, int64_t round_count) {
   {
-    const auto store = RocksDbStore::Open(directory);
+    const auto store = RocksDbStore::Create(directory);
     CHECK_OK(store.status());
     CHECK_OK(WriteLongRun(options, island_count, round_count, **store));
   }

@@ -132,25 +132,37 @@ LogDatabase::~LogDatabase() {
     MutexLock lock(&mutex_);
     db_.reset();
   }
-  close(lock_fd_);
+  if (lock_fd_ >= 0) close(lock_fd_);
 }
 
 absl::StatusOr<std::unique_ptr<LogDatabase>> LogDatabase::Open(
     const std::string& directory, FileSystem& files,
-    std::shared_ptr<rocksdb::FileSystem> database_files) {
-  const bool is_new = !files.Exists(directory);
-  absl::Status made = files.CreateDirectories(directory);
-  if (made.ok() && is_new) {
-    made = files.SyncDirectory(ParentDirectory(directory));
+    std::shared_ptr<rocksdb::FileSystem> database_files, Mode mode) {
+  if (mode == Mode::kCreate) {
+    const bool is_new = !files.Exists(directory);
+    absl::Status made = files.CreateDirectories(directory);
+    if (made.ok() && is_new) {
+      made = files.SyncDirectory(ParentDirectory(directory));
+    }
+    RETURN_IF_ERROR(
+        Annotate(made, absl::StrCat("--data-dir: cannot make ", directory)));
+  } else {
+    RETURN_IF_ERROR(files.List(directory).status());
+    if (!files.Exists(directory + "/CURRENT") &&
+        !files.Exists(directory + "/mark")) {
+      return absl::NotFoundError(
+          absl::StrCat(directory, " has no coordinator's log"));
+    }
   }
-  RETURN_IF_ERROR(
-      Annotate(made, absl::StrCat("--data-dir: cannot make ", directory)));
-  ASSIGN_OR_RETURN(const int lock_fd, LockDirectory(directory));
+  int lock_fd = -1;
+  if (mode != Mode::kRead) {
+    ASSIGN_OR_RETURN(lock_fd, LockDirectory(directory));
+  }
   std::unique_ptr<LogDatabase> database(
       new LogDatabase(directory, lock_fd, files, std::move(database_files)));
   MutexLock lock(&database->write_mutex_);
   ASSIGN_OR_RETURN(database->mark_, LogMark::Read(files, directory + "/mark"));
-  RETURN_IF_ERROR(database->OpenHandle());
+  RETURN_IF_ERROR(database->OpenHandle(mode));
   return database;
 }
 
@@ -262,7 +274,7 @@ absl::Status LogDatabase::CompareWithMark(const Found& found) const {
   return absl::OkStatus();
 }
 
-absl::Status LogDatabase::OpenHandle() {
+absl::Status LogDatabase::OpenHandle(Mode mode) {
   auto handle = std::make_shared<Handle>();
   ASSIGN_OR_RETURN(handle->env, MakeEnv());
   Found found;
@@ -273,14 +285,18 @@ absl::Status LogDatabase::OpenHandle() {
   }
   const absl::Status damage = CompareWithMark(found);
   if (!damage.ok() && !exists) return damage;
+  if (!exists && mode != Mode::kCreate) {
+    return absl::NotFoundError(
+        absl::StrCat(directory_, " has no coordinator's log"));
+  }
+  const bool reads_only = mode == Mode::kRead || !damage.ok();
   handle->filter = std::make_unique<IndexFilter>(
       found.unreadable.ok() ? found.index : INT64_MAX);
   rocksdb::Options options = MakeOptions(*handle->env);
   options.create_if_missing = !exists;
-  const rocksdb::Status opened =
-      handle->Open(options, directory_, /*read_only=*/!damage.ok());
+  const rocksdb::Status opened = handle->Open(options, directory_, reads_only);
   if (!opened.ok()) return damage.ok() ? OpenError(opened) : damage;
-  if (damage.ok()) {
+  if (!reads_only) {
     std::string index;
     const rocksdb::Status read =
         handle->db->Get(rocksdb::ReadOptions(), kIndexKey, &index);
@@ -322,7 +338,7 @@ absl::Status LogDatabase::OpenError(const rocksdb::Status& status) const {
   if (status.IsIOError() && !status.IsPathNotFound()) return ToStatus(status);
   return absl::DataLossError(absl::StrCat(
       directory_, " cannot be opened as a coordinator's store: ", text,
-      "; restore it from a copy, or choose an empty --data-dir"));
+      "; restore it from a copy"));
 }
 
 absl::Status LogDatabase::ToStatus(const rocksdb::Status& status) const {
@@ -364,7 +380,7 @@ absl::StatusOr<std::shared_ptr<rocksdb::DB>> LogDatabase::Reopen() {
     }
   }
   failed_wal_.reset();
-  const absl::Status opened = OpenHandle();
+  const absl::Status opened = OpenHandle(Mode::kOpen);
   // The last reader may not have closed the old one yet.
   if (absl::IsFailedPrecondition(opened)) {
     return absl::UnavailableError(opened.message());

@@ -32,17 +32,23 @@ namespace atl::coordinator {
 
 class LogDatabase {
  public:
-  // Opens the database in `directory` and makes the directory if needed.
-  // `files` holds the mark, `database_files` the rest; `files` must outlive
-  // the database.
+  enum class Mode {
+    kOpen,    // Makes nothing: the database must be there.
+    kCreate,  // Makes the directory and the database if they are missing.
+    kRead,    // Changes nothing, and needs no lock: another process may write.
+  };
+
+  // Opens the database in `directory`. `files` holds the mark, `database_files`
+  // the rest; `files` must outlive the database.
   //
+  // NOT_FOUND: there is none, except in kCreate.
   // FAILED_PRECONDITION: another process has it open, or it has a format that
   // this program does not read.
   // DATA_LOSS: it cannot be opened, not even for reading.
   // RESOURCE_EXHAUSTED: the disk is full. UNAVAILABLE: the disk refuses.
   static absl::StatusOr<std::unique_ptr<LogDatabase>> Open(
       const std::string& directory, FileSystem& files,
-      std::shared_ptr<rocksdb::FileSystem> database_files);
+      std::shared_ptr<rocksdb::FileSystem> database_files, Mode mode);
 
   ~LogDatabase();
 
@@ -53,7 +59,7 @@ class LogDatabase {
   // DATA_LOSS: what the disk holds cannot be opened.
   absl::StatusOr<std::shared_ptr<rocksdb::DB>> Get();
 
-  // The same for a writer. Only one thread at a time may write.
+  // The same for a writer, not in kRead. Only one thread at a time may write.
   //
   // DATA_LOSS: also `damage`.
   // UNAVAILABLE: also if the database had to be opened again and holds other
@@ -86,7 +92,8 @@ class LogDatabase {
   LogDatabase(std::string directory, int lock_fd, FileSystem& files,
               std::shared_ptr<rocksdb::FileSystem> database_files);
 
-  absl::Status OpenHandle() ABSL_EXCLUSIVE_LOCKS_REQUIRED(write_mutex_);
+  absl::Status OpenHandle(Mode mode)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(write_mutex_);
   absl::StatusOr<Found> Look(rocksdb::Env& env);
   absl::Status CheckFormat(const Found& found) const;
   // DATA_LOSS: `found` lacks synced batches.
@@ -102,7 +109,7 @@ class LogDatabase {
   absl::Status OpenError(const rocksdb::Status& status) const;
 
   const std::string directory_;
-  const int lock_fd_;
+  const int lock_fd_;  // -1: kRead.
   FileSystem& files_;
   const std::shared_ptr<rocksdb::FileSystem> database_files_;
 

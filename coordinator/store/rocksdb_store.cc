@@ -10,7 +10,7 @@
 #include "absl/strings/string_view.h"
 #include "base/status/status_macros.h"
 #include "coordinator/store/batch_check.h"
-#include "coordinator/store/log_database.h"
+#include "coordinator/store/log_directory.h"
 #include "coordinator/store/range_compactor.h"
 #include "coordinator/store/sealed_value.h"
 #include "google/protobuf/io/coded_stream.h"
@@ -114,8 +114,8 @@ RocksDbStore::RocksDbStore(std::string directory,
 
 RocksDbStore::~RocksDbStore() = default;
 
-absl::StatusOr<std::unique_ptr<RocksDbStore>> RocksDbStore::Open(
-    const std::string& directory, FileSystem& files,
+absl::StatusOr<std::unique_ptr<RocksDbStore>> RocksDbStore::OpenIn(
+    LogDatabase::Mode mode, const std::string& directory, FileSystem& files,
     std::shared_ptr<rocksdb::FileSystem> database_files) {
   for (const char* name : {"/records", "/identity"}) {
     if (!files.Exists(directory + name)) continue;
@@ -128,9 +128,52 @@ absl::StatusOr<std::unique_ptr<RocksDbStore>> RocksDbStore::Open(
                    LogDatabase::Open(directory, files,
                                      database_files != nullptr
                                          ? std::move(database_files)
-                                         : rocksdb::FileSystem::Default()));
+                                         : rocksdb::FileSystem::Default(),
+                                     mode));
   return std::unique_ptr<RocksDbStore>(
       new RocksDbStore(directory, std::move(database)));
+}
+
+absl::StatusOr<bool> RocksDbStore::HasLog() const {
+  if (!damage().ok()) return true;
+  ASSIGN_OR_RETURN(const std::vector<std::string> ids, ListLogs());
+  return !ids.empty();
+}
+
+absl::StatusOr<std::unique_ptr<RocksDbStore>> RocksDbStore::OpenExisting(
+    LogDatabase::Mode mode, const std::string& directory, FileSystem& files,
+    std::shared_ptr<rocksdb::FileSystem> database_files) {
+  auto store = OpenIn(mode, directory, files, std::move(database_files));
+  if (absl::IsNotFound(store.status())) return NoLogError(directory);
+  RETURN_IF_ERROR(store.status());
+  ASSIGN_OR_RETURN(const bool has_log, (*store)->HasLog());
+  if (!has_log) return NoLogError(directory);
+  return store;
+}
+
+absl::StatusOr<std::unique_ptr<RocksDbStore>> RocksDbStore::Open(
+    const std::string& directory, FileSystem& files,
+    std::shared_ptr<rocksdb::FileSystem> database_files) {
+  return OpenExisting(LogDatabase::Mode::kOpen, directory, files,
+                      std::move(database_files));
+}
+
+absl::StatusOr<std::unique_ptr<RocksDbStore>> RocksDbStore::OpenToRead(
+    const std::string& directory, FileSystem& files) {
+  return OpenExisting(LogDatabase::Mode::kRead, directory, files, nullptr);
+}
+
+absl::StatusOr<std::unique_ptr<RocksDbStore>> RocksDbStore::Create(
+    const std::string& directory, FileSystem& files,
+    std::shared_ptr<rocksdb::FileSystem> database_files) {
+  RETURN_IF_ERROR(CheckFreeForLog(directory));
+  ASSIGN_OR_RETURN(std::unique_ptr<RocksDbStore> store,
+                   OpenIn(LogDatabase::Mode::kCreate, directory, files,
+                          std::move(database_files)));
+  ASSIGN_OR_RETURN(const bool has_log, store->HasLog());
+  if (!has_log) return store;
+  return absl::AlreadyExistsError(
+      absl::StrCat(directory, " has a coordinator's log"));
 }
 
 int64_t RocksDbStore::index() const { return database_->index(); }

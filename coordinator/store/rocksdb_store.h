@@ -27,32 +27,45 @@
 #include "base/io/file_system.h"
 #include "base/io/posix_file_system.h"
 #include "base/sync/mutex.h"
+#include "coordinator/store/log_database.h"
 #include "coordinator/store/store.h"
-
-namespace rocksdb {
-class DB;
-class FileSystem;
-}  // namespace rocksdb
+#include "rocksdb/db.h"
+#include "rocksdb/file_system.h"
 
 namespace atl::coordinator {
 
-class LogDatabase;
 class RangeCompactor;
 
 class RocksDbStore : public Store {
  public:
-  // Opens the store in `directory` and makes the directory if needed. `files`
-  // holds the mark and must outlive the store; `database_files` holds
-  // RocksDB's files, null: the machine's.
+  // Opens the store in `directory`, and never makes one. `files` holds the mark
+  // and must outlive the store; `database_files` holds RocksDB's files, null:
+  // the machine's.
   //
-  // FAILED_PRECONDITION: another process has the store open, the format is
-  // another, or the directory is a parameter server's.
+  // FAILED_PRECONDITION: the directory has no log (log_directory.h has the
+  // text), another process has the store open, the format is another, or the
+  // directory is a parameter server's.
   // DATA_LOSS: the store cannot be read at all. If it can, but lacks synced
   // batches, it opens and `damage` says so.
   // RESOURCE_EXHAUSTED, UNAVAILABLE: the disk refuses.
   static absl::StatusOr<std::unique_ptr<RocksDbStore>> Open(
       const std::string& directory, FileSystem& files = PosixFileSystem(),
       std::shared_ptr<rocksdb::FileSystem> database_files = nullptr);
+
+  // Makes a store without records in `directory`, and the directory if needed.
+  // Continues where an earlier call was interrupted.
+  //
+  // ALREADY_EXISTS: the store has records.
+  // FAILED_PRECONDITION: the directory holds other files, or as Open.
+  // Others: as Open.
+  static absl::StatusOr<std::unique_ptr<RocksDbStore>> Create(
+      const std::string& directory, FileSystem& files = PosixFileSystem(),
+      std::shared_ptr<rocksdb::FileSystem> database_files = nullptr);
+
+  // As Open, but changes nothing, also while another process has the store
+  // open. Append must not be called.
+  static absl::StatusOr<std::unique_ptr<RocksDbStore>> OpenToRead(
+      const std::string& directory, FileSystem& files = PosixFileSystem());
 
   ~RocksDbStore() override;
 
@@ -71,6 +84,16 @@ class RocksDbStore : public Store {
 
  private:
   RocksDbStore(std::string directory, std::unique_ptr<LogDatabase> database);
+
+  static absl::StatusOr<std::unique_ptr<RocksDbStore>> OpenIn(
+      LogDatabase::Mode mode, const std::string& directory, FileSystem& files,
+      std::shared_ptr<rocksdb::FileSystem> database_files);
+  static absl::StatusOr<std::unique_ptr<RocksDbStore>> OpenExisting(
+      LogDatabase::Mode mode, const std::string& directory, FileSystem& files,
+      std::shared_ptr<rocksdb::FileSystem> database_files);
+
+  // True also if the store is damaged.
+  absl::StatusOr<bool> HasLog() const;
 
   // OUT_OF_RANGE: the record after `after_revision` was deleted.
   absl::Status CheckKept(const std::string& run_id,

@@ -24,6 +24,7 @@
 #include "base/io/posix_file_system.h"
 #include "base/status/annotate.h"
 #include "coordinator/store/log_database.h"
+#include "coordinator/store/testing/open_or_create.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "rocksdb/db.h"
@@ -119,7 +120,7 @@ void ZeroPage(std::string& bytes, size_t page) {
 void ExpectDamage(const Files& files, int64_t written) {
   const std::string directory = WriteDirectory(files);
   {
-    const auto store = RocksDbStore::Open(directory);
+    const auto store = OpenOrCreate(directory);
     ASSERT_TRUE(store.ok()) << store.status();
     const absl::Status damage = (*store)->damage();
     EXPECT_EQ(damage.code(), StatusCode::kDataLoss) << damage;
@@ -141,7 +142,7 @@ TEST(RocksDbStoreTest, DropsATornBatchThatNobodyWasToldOf) {
   const std::string directory = NewDirectory();
   Files before;
   {
-    auto store = RocksDbStore::Open(directory);
+    auto store = OpenOrCreate(directory);
     ASSERT_TRUE(store.ok()) << store.status();
     ASSERT_TRUE(AppendAll(**store, 1, 4).ok());
     before = ReadDirectory(directory);
@@ -160,7 +161,7 @@ TEST(RocksDbStoreTest, DropsATornBatchThatNobodyWasToldOf) {
     ZeroPage(torn[FindName(files, ".log")], page);
     const std::string copy = WriteDirectory(torn);
     for (int64_t start = 0; start < 2; ++start) {
-      auto store = RocksDbStore::Open(copy);
+      auto store = OpenOrCreate(copy);
       ASSERT_TRUE(store.ok()) << store.status();
       EXPECT_TRUE((*store)->damage().ok()) << (*store)->damage();
       EXPECT_EQ((*store)->index(), 3 + start);
@@ -174,7 +175,7 @@ TEST(RocksDbStoreTest, NoticesAnyLostPageOfItsLog) {
   const std::string directory = NewDirectory();
   constexpr int64_t kWritten = 60;
   {
-    auto store = RocksDbStore::Open(directory);
+    auto store = OpenOrCreate(directory);
     ASSERT_TRUE(store.ok()) << store.status();
     ASSERT_TRUE(AppendAll(**store, 1, kWritten + 1, 3000).ok());
   }
@@ -197,7 +198,7 @@ TEST(RocksDbStoreTest, NoticesAnyLostPageOfItsLog) {
 TEST(RocksDbStoreTest, NoticesALostPageBehindItsTables) {
   const std::string directory = NewDirectory();
   for (const auto& [begin, end] : {std::pair(1, 5), std::pair(5, 40)}) {
-    auto store = RocksDbStore::Open(directory);
+    auto store = OpenOrCreate(directory);
     ASSERT_TRUE(store.ok()) << store.status();
     ASSERT_TRUE(AppendAll(**store, begin, end, 3000).ok());
   }
@@ -217,8 +218,7 @@ TEST(RocksDbStoreTest, NoticesALostPageBehindItsTables) {
 TEST(RocksDbStoreTest, StartsWithATornEndOfItsManifest) {
   const std::string directory = NewDirectory();
   for (int64_t revision = 1; revision < 4; ++revision) {
-    ASSERT_TRUE(
-        (*RocksDbStore::Open(directory))->Append(OneRecord(revision)).ok());
+    ASSERT_TRUE((*OpenOrCreate(directory))->Append(OneRecord(revision)).ok());
   }
   const Files files = ReadDirectory(directory);
   int refused_count = 0;  // By RocksDB alone.
@@ -235,7 +235,7 @@ TEST(RocksDbStoreTest, StartsWithATornEndOfItsManifest) {
     refused_count += !rocksdb::DB::OpenForReadOnly({}, copy, &raw).ok();
     std::unique_ptr<rocksdb::DB>(raw).reset();
     for (int64_t start = 0; start < 2; ++start) {
-      auto store = RocksDbStore::Open(copy);
+      auto store = OpenOrCreate(copy);
       ASSERT_TRUE(store.ok()) << store.status();
       EXPECT_TRUE((*store)->damage().ok()) << (*store)->damage();
       EXPECT_EQ(CountRecords(**store), 3 + start);
@@ -249,10 +249,9 @@ TEST(RocksDbStoreTest, NoticesWhatItsManifestHasLost) {
   const std::string directory = NewDirectory();
   constexpr int64_t kWritten = 6;
   for (int64_t revision = 1; revision <= kWritten; ++revision) {
-    ASSERT_TRUE(
-        (*RocksDbStore::Open(directory))->Append(OneRecord(revision)).ok());
+    ASSERT_TRUE((*OpenOrCreate(directory))->Append(OneRecord(revision)).ok());
   }
-  { ASSERT_TRUE(RocksDbStore::Open(directory).ok()); }
+  { ASSERT_TRUE(OpenOrCreate(directory).ok()); }
   const Files files = ReadDirectory(directory);
   const std::string name = FindName(files, "MANIFEST");
   int damaged_count = 0;
@@ -262,7 +261,7 @@ TEST(RocksDbStoreTest, NoticesWhatItsManifestHasLost) {
     std::string& manifest = torn[name];
     manifest.replace(begin, std::string::npos, manifest.size() - begin, '\0');
     const std::string copy = WriteDirectory(torn);
-    auto store = RocksDbStore::Open(copy);
+    auto store = OpenOrCreate(copy);
     if (!store.ok()) {
       EXPECT_EQ(store.status().code(), StatusCode::kDataLoss) << store.status();
       EXPECT_EQ(ReadDirectory(copy), torn);
@@ -282,7 +281,7 @@ TEST(RocksDbStoreTest, NoticesWhatItsManifestHasLost) {
 
 TEST(RocksDbStoreTest, NoticesThatItsMarkIsUnreadable) {
   const std::string directory = NewDirectory();
-  ASSERT_TRUE(AppendAll(**RocksDbStore::Open(directory), 1, 4).ok());
+  ASSERT_TRUE(AppendAll(**OpenOrCreate(directory), 1, 4).ok());
   Files files = ReadDirectory(directory);
   files["mark"].assign(files["mark"].size(), '\0');
   Files without = files;
@@ -290,7 +289,7 @@ TEST(RocksDbStoreTest, NoticesThatItsMarkIsUnreadable) {
   for (const Files& damaged : {files, without}) {
     const std::string copy = WriteDirectory(damaged);
     {
-      const auto store = RocksDbStore::Open(copy);
+      const auto store = OpenOrCreate(copy);
       ASSERT_TRUE(store.ok()) << store.status();
       EXPECT_EQ((*store)->damage().code(), StatusCode::kDataLoss);
       EXPECT_THAT(std::string((*store)->damage().message()),
@@ -304,12 +303,12 @@ TEST(RocksDbStoreTest, NoticesThatItsMarkIsUnreadable) {
 
 TEST(RocksDbStoreTest, DoesNotStartAnewWhereBatchesWereWritten) {
   const std::string directory = NewDirectory();
-  ASSERT_TRUE(AppendAll(**RocksDbStore::Open(directory), 1, 4).ok());
+  ASSERT_TRUE(AppendAll(**OpenOrCreate(directory), 1, 4).ok());
   Files files;
   files["mark"] = ReadDirectory(directory)["mark"];
   files["lock"] = "";
   const std::string copy = WriteDirectory(files);
-  const absl::Status status = RocksDbStore::Open(copy).status();
+  const absl::Status status = OpenOrCreate(copy).status();
   EXPECT_EQ(status.code(), StatusCode::kDataLoss) << status;
   EXPECT_THAT(std::string(status.message()), HasSubstr("3 were written"));
   EXPECT_EQ(ReadDirectory(copy), files);
@@ -317,14 +316,14 @@ TEST(RocksDbStoreTest, DoesNotStartAnewWhereBatchesWereWritten) {
 
 TEST(RocksDbStoreTest, NoticesADamagedTable) {
   const std::string directory = NewDirectory();
-  ASSERT_TRUE(AppendAll(**RocksDbStore::Open(directory), 1, 4).ok());
-  { ASSERT_TRUE(RocksDbStore::Open(directory).ok()); }  // Makes a table.
+  ASSERT_TRUE(AppendAll(**OpenOrCreate(directory), 1, 4).ok());
+  { ASSERT_TRUE(OpenOrCreate(directory).ok()); }  // Makes a table.
   Files files = ReadDirectory(directory);
   std::string& table = files[FindName(files, ".sst")];
   table.replace(0, 64, 64, '\0');  // Its first block: all rows.
   const std::string copy = WriteDirectory(files);
   {
-    const auto store = RocksDbStore::Open(copy);
+    const auto store = OpenOrCreate(copy);
     ASSERT_TRUE(store.ok()) << store.status();
     EXPECT_EQ((*store)->damage().code(), StatusCode::kDataLoss);
     EXPECT_EQ((*store)->Append(OneRecord(4)), (*store)->damage());
@@ -335,7 +334,7 @@ TEST(RocksDbStoreTest, NoticesADamagedTable) {
 
 TEST(RocksDbStoreTest, TakesOverFormat2) {
   const std::string directory = NewDirectory();
-  ASSERT_TRUE(AppendAll(**RocksDbStore::Open(directory), 1, 4).ok());
+  ASSERT_TRUE(AppendAll(**OpenOrCreate(directory), 1, 4).ok());
   {
     rocksdb::DB* raw = nullptr;
     ASSERT_TRUE(rocksdb::DB::Open(rocksdb::Options(), directory, &raw).ok());
@@ -347,7 +346,7 @@ TEST(RocksDbStoreTest, TakesOverFormat2) {
   std::filesystem::remove(directory + "/mark");
   std::filesystem::remove(directory + "/lock");
   for (int64_t start = 0; start < 3; ++start) {
-    const auto store = RocksDbStore::Open(directory);
+    const auto store = OpenOrCreate(directory);
     ASSERT_TRUE(store.ok()) << store.status();
     EXPECT_TRUE((*store)->damage().ok()) << (*store)->damage();
     EXPECT_EQ((*store)->index(), start);
@@ -475,10 +474,10 @@ TEST(RocksDbStoreTest, ServesAgainAfterADiskErrorWithoutARestart) {
         const std::string directory = NewDirectory();
         const auto files = std::make_shared<FaultyFiles>();
         {
-          auto store = RocksDbStore::Open(directory, PosixFileSystem(), files);
+          auto store = OpenOrCreate(directory, PosixFileSystem(), files);
           ASSERT_TRUE(store.ok()) << store.status();
         }
-        auto store = RocksDbStore::Open(directory, PosixFileSystem(), files);
+        auto store = OpenOrCreate(directory, PosixFileSystem(), files);
         ASSERT_TRUE(store.ok()) << store.status();
         ASSERT_TRUE(AppendAll(**store, 1, known + 1).ok());
         files->Fail(disk.error, fails_at_sync ? 0 : 1, fails_at_sync ? 1 : 0,
@@ -493,7 +492,7 @@ TEST(RocksDbStoreTest, ServesAgainAfterADiskErrorWithoutARestart) {
         ASSERT_TRUE((*store)->Append(OneRecord(count + 1)).ok());
         // All of it is there after a restart.
         store->reset();
-        store = RocksDbStore::Open(directory, PosixFileSystem(), files);
+        store = OpenOrCreate(directory, PosixFileSystem(), files);
         ASSERT_TRUE(store.ok()) << store.status();
         EXPECT_TRUE((*store)->damage().ok()) << (*store)->damage();
         EXPECT_EQ(CountRecords(**store), count + 1);
@@ -504,7 +503,7 @@ TEST(RocksDbStoreTest, ServesAgainAfterADiskErrorWithoutARestart) {
 
 TEST(RocksDbStoreTest, TriesAgainUntilTheDiskIsGood) {
   const auto files = std::make_shared<FaultyFiles>();
-  auto store = RocksDbStore::Open(NewDirectory(), PosixFileSystem(), files);
+  auto store = OpenOrCreate(NewDirectory(), PosixFileSystem(), files);
   ASSERT_TRUE(store.ok()) << store.status();
   ASSERT_TRUE(AppendAll(**store, 1, 4).ok());
   files->Fail(rocksdb::IOStatus::IOError("Input/output error"), 1000, 1000,
@@ -521,8 +520,8 @@ TEST(RocksDbStoreTest, TriesAgainUntilTheDiskIsGood) {
 
 TEST(RocksDbStoreTest, OpensAgainOnlyOnceAllReadersHaveLeft) {
   const auto files = std::make_shared<FaultyFiles>();
-  const auto database =
-      LogDatabase::Open(NewDirectory(), PosixFileSystem(), files);
+  const auto database = LogDatabase::Open(NewDirectory(), PosixFileSystem(),
+                                          files, LogDatabase::Mode::kCreate);
   ASSERT_TRUE(database.ok()) << database.status();
   auto reader = *(*database)->Get();
   files->Fail(rocksdb::IOStatus::IOError("Input/output error"), 1, 0, false);
@@ -587,7 +586,7 @@ class FaultyMark : public ForwardingFileSystem {
 TEST(RocksDbStoreTest, FailsAnAppendWhoseMarkIsNotWritten) {
   const std::string directory = NewDirectory();
   FaultyMark files;
-  auto store = RocksDbStore::Open(directory, files);
+  auto store = OpenOrCreate(directory, files);
   ASSERT_TRUE(store.ok()) << store.status();
   ASSERT_TRUE(AppendAll(**store, 1, 4).ok());
   files.error_number = EIO;
@@ -600,7 +599,7 @@ TEST(RocksDbStoreTest, FailsAnAppendWhoseMarkIsNotWritten) {
   EXPECT_TRUE((*store)->Append(OneRecord(CountRecords(**store) + 1)).ok());
   const int64_t count = CountRecords(**store);
   store->reset();
-  store = RocksDbStore::Open(directory, files);
+  store = OpenOrCreate(directory, files);
   ASSERT_TRUE(store.ok()) << store.status();
   EXPECT_TRUE((*store)->damage().ok()) << (*store)->damage();
   EXPECT_EQ((*store)->index(), count);
@@ -622,7 +621,7 @@ class SpaceTest : public testing::Test {
   SpaceTest() : files_(std::make_shared<FaultyFiles>()) {
     files_->SkipSyncs();
     mark_files_.skips_syncs = true;
-    auto store = RocksDbStore::Open(directory_, mark_files_, files_);
+    auto store = OpenOrCreate(directory_, mark_files_, files_);
     EXPECT_TRUE(store.ok()) << store.status();
     store_ = *std::move(store);
   }

@@ -13,6 +13,7 @@
 
 #include "coordinator/store/rocksdb_store.h"
 #include "coordinator/store/testing/memory_store.h"
+#include "coordinator/store/testing/open_or_create.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "rocksdb/db.h"
@@ -126,7 +127,7 @@ class StoreTest : public testing::TestWithParam<bool> {
     if (GetParam()) {
       store_ = std::make_unique<MemoryLogStore>();
     } else {
-      store_ = *RocksDbStore::Open(NewDirectory());
+      store_ = *OpenOrCreate(NewDirectory());
     }
   }
   std::unique_ptr<Store> store_;
@@ -346,14 +347,14 @@ INSTANTIATE_TEST_SUITE_P(MemoryAndRocksDb, StoreTest, testing::Bool());
 TEST(RocksDbStoreTest, FindsEverythingAgainWhenItIsReopened) {
   const std::string directory = NewDirectory();
   {
-    auto store = RocksDbStore::Open(directory);
+    auto store = OpenOrCreate(directory);
     ASSERT_TRUE(store.ok()) << store.status();
     ASSERT_TRUE((*store)
                     ->Append(All({Records("", 1, 2), Records("a", 1, 258),
                                   Records("b", 1, 2)}))
                     .ok());
   }
-  auto store = RocksDbStore::Open(directory);
+  auto store = OpenOrCreate(directory);
   ASSERT_TRUE(store.ok()) << store.status();
   EXPECT_EQ(LastRevision(**store, ""), 1);
   EXPECT_EQ(LastRevision(**store, "a"), 257);
@@ -364,11 +365,11 @@ TEST(RocksDbStoreTest, FindsEverythingAgainWhenItIsReopened) {
 
 TEST(RocksDbStoreTest, FindsSnapshotsAndHistoryAgainWhenItIsReopened) {
   const std::string directory = NewDirectory();
-  ASSERT_TRUE((*RocksDbStore::Open(directory))
+  ASSERT_TRUE((*OpenOrCreate(directory))
                   ->Append(All({Records("a", 1, 9), MakeSnapshot("a", 8, 5),
                                 Rows("a", HistoryTable::kRounds, {1, 2})}))
                   .ok());
-  auto store = RocksDbStore::Open(directory);
+  auto store = OpenOrCreate(directory);
   ASSERT_TRUE(store.ok()) << store.status();
   EXPECT_EQ((**(*store)->ReadSnapshot("a")).run().commit_seq(), 80);
   EXPECT_THAT(Revisions(**store, "a", 0, 9), ElementsAre(6, 7, 8));
@@ -381,7 +382,7 @@ TEST(RocksDbStoreTest, FindsSnapshotsAndHistoryAgainWhenItIsReopened) {
 
 TEST(RocksDbStoreTest, SaysWhatIsDamagedBesideRecords) {
   const std::string directory = NewDirectory();
-  ASSERT_TRUE((*RocksDbStore::Open(directory))
+  ASSERT_TRUE((*OpenOrCreate(directory))
                   ->Append(All({Records("a", 1, 4), MakeSnapshot("a", 3, 1),
                                 Rows("a", HistoryTable::kRounds, {1, 2})}))
                   .ok());
@@ -392,7 +393,7 @@ TEST(RocksDbStoreTest, SaysWhatIsDamagedBesideRecords) {
     value[0] ^= 1;
     ASSERT_TRUE(db->Put(rocksdb::WriteOptions(), key, value).ok());
   }
-  const auto store = RocksDbStore::Open(directory);
+  const auto store = OpenOrCreate(directory);
   ASSERT_TRUE(store.ok()) << store.status();
   EXPECT_EQ((*store)->ReadSnapshot("a").status().code(),
             absl::StatusCode::kDataLoss);
@@ -407,9 +408,9 @@ TEST(RocksDbStoreTest, SaysWhatIsDamagedBesideRecords) {
 
 TEST(RocksDbStoreTest, IsOpenInOneProcessAtATime) {
   const std::string directory = NewDirectory();
-  auto store = RocksDbStore::Open(directory);
+  auto store = OpenOrCreate(directory);
   ASSERT_TRUE(store.ok());
-  const auto second = RocksDbStore::Open(directory);
+  const auto second = OpenOrCreate(directory);
   EXPECT_EQ(second.status().code(), absl::StatusCode::kFailedPrecondition);
   EXPECT_THAT(std::string(second.status().message()), HasSubstr(directory));
 }
@@ -426,7 +427,7 @@ TEST(MemoryLogStoreTest, PretendsDamage) {
 TEST(RocksDbStoreTest, RefusesAServersDirectory) {
   const std::string directory = NewDirectory();
   std::filesystem::create_directories(directory + "/records");
-  const absl::Status status = RocksDbStore::Open(directory).status();
+  const absl::Status status = OpenOrCreate(directory).status();
   EXPECT_EQ(status.code(), absl::StatusCode::kFailedPrecondition) << status;
   EXPECT_THAT(std::string(status.message()), testing::HasSubstr("--data-dir"));
   EXPECT_FALSE(std::filesystem::exists(directory + "/CURRENT"));
@@ -434,8 +435,7 @@ TEST(RocksDbStoreTest, RefusesAServersDirectory) {
 
 TEST(RocksDbStoreTest, SaysWhichRecordIsDamaged) {
   const std::string directory = NewDirectory();
-  ASSERT_TRUE(
-      (*RocksDbStore::Open(directory))->Append(Records("a", 1, 4)).ok());
+  ASSERT_TRUE((*OpenOrCreate(directory))->Append(Records("a", 1, 4)).ok());
   {
     const auto db = OpenRaw(directory);
     std::string value;
@@ -444,7 +444,7 @@ TEST(RocksDbStoreTest, SaysWhichRecordIsDamaged) {
     value[value.size() / 2] ^= 1;
     ASSERT_TRUE(db->Put(rocksdb::WriteOptions(), key, value).ok());
   }
-  const auto store = RocksDbStore::Open(directory);
+  const auto store = OpenOrCreate(directory);
   ASSERT_TRUE(store.ok()) << store.status();
   EXPECT_TRUE((*store)->Scan("a", 0, 1).ok());
   const absl::Status damaged = (*store)->Scan("a", 0, 3).status();
@@ -458,7 +458,7 @@ TEST(RocksDbStoreTest, RefusesANewerFormat) {
     ASSERT_TRUE(
         OpenRaw(directory)->Put(rocksdb::WriteOptions(), "format", "4").ok());
   }
-  const auto store = RocksDbStore::Open(directory);
+  const auto store = OpenOrCreate(directory);
   EXPECT_EQ(store.status().code(), absl::StatusCode::kFailedPrecondition);
   EXPECT_THAT(std::string(store.status().message()),
               AllOf(HasSubstr("format 4"), HasSubstr("3 or 2")));
@@ -467,16 +467,15 @@ TEST(RocksDbStoreTest, RefusesANewerFormat) {
 TEST(RocksDbStoreTest, SaysThatADamagedStoreIsDamaged) {
   const std::string directory = NewDirectory();
   {
-    ASSERT_TRUE((*RocksDbStore::Open(directory))
-                    ->Append(All({Records("a", 1, 100)}))
-                    .ok());
+    ASSERT_TRUE(
+        (*OpenOrCreate(directory))->Append(All({Records("a", 1, 100)})).ok());
   }
   for (const auto& entry : std::filesystem::directory_iterator(directory)) {
     if (entry.path().filename().string().rfind("MANIFEST", 0) == 0) {
       std::ofstream(entry.path(), std::ios::trunc) << "not a manifest";
     }
   }
-  const auto store = RocksDbStore::Open(directory);
+  const auto store = OpenOrCreate(directory);
   EXPECT_EQ(store.status().code(), absl::StatusCode::kDataLoss);
   EXPECT_THAT(std::string(store.status().message()), HasSubstr(directory));
 }

@@ -126,6 +126,12 @@ absl::Status RoundCluster::Start(const ClusterOptions& options) {
     return absl::UnavailableError(
         absl::StrCat(directory_, ": ", error.message()));
   }
+  ASSIGN_OR_RETURN(const auto init,
+                   ChildProcess::Start({options.coordinator_binary, "init",
+                                        absl::StrCat("--data-dir=", directory_,
+                                                     "/coordinator")},
+                                       directory_ + "/init.log"));
+  while (!init->Ended()) absl::SleepFor(absl::Milliseconds(10));
   ASSIGN_OR_RETURN(const std::string address,
                    StartService(directory_, "coordinator",
                                 {options.coordinator_binary}, coordinator_));

@@ -219,6 +219,7 @@ class CliTest(cluster_module.IntegrationTest):
         of_coordinator = os.path.join(cluster.directory, "coordinator")
         of_server = os.path.join(cluster.directory, "server-0")
         new = os.path.join(cluster.directory, "new")
+        processes.init_coordinator(new)
         stranger = os.path.join(cluster.directory, "stranger")
         a_file = os.path.join(cluster.directory, "a_file")
         with open(a_file, "w", encoding="ascii") as file:
@@ -242,8 +243,8 @@ class CliTest(cluster_module.IntegrationTest):
                  ["--data-dir=" + of_server, "--listen=127.0.0.1:0"], CONFLICT,
                  "a parameter server's"),
                 (processes.COORDINATOR,
-                 ["--data-dir=" + a_file, "--listen=127.0.0.1:0"], NOT_FOUND,
-                 "--data-dir: cannot make"),
+                 ["--data-dir=" + a_file, "--listen=127.0.0.1:0"], FAILED,
+                 a_file),
                 (processes.SERVER, [*server, "--server-id=server-0",
                                     "--data-dir=" + of_server], CONFLICT,
                  "another process"),

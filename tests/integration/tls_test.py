@@ -366,6 +366,8 @@ class TlsTest(cluster_module.IntegrationTest):
         name = "impostor-%d" % self.impostor_count
         self.impostor_count += 1
         data = os.path.join(self.cluster.directory, name)
+        if program == processes.COORDINATOR:
+            processes.init_coordinator(data)
         port_file = data + ".port"
         process = processes.Process(
             name, [processes.binary(program), "--listen=127.0.0.1:0",

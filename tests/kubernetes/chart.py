@@ -94,10 +94,15 @@ metadata:
 '''
 
 
+# Of each cluster that the file makes. Their logs' secrets still differ.
+_CLUSTER_ID = 'a701100000000000000000000000a701'
+
+
 def quickstart():
   """The text of quickstart.rendered.yaml."""
-  documents = [d for d in re.split(r'^---\n', render_text('quickstart.yaml'),
-                                   flags=re.M) if d.strip()]
+  text = render_text('quickstart.yaml',
+                     values={'coordinator': {'clusterId': _CLUSTER_ID}})
+  documents = [d for d in re.split(r'^---\n', text, flags=re.M) if d.strip()]
   # Accounts first: a Job's first pod needs its own.
   first = re.compile(r'^kind: (ServiceAccount|Role|RoleBinding)$', re.M)
   documents.sort(key=lambda d: not first.search(d))
@@ -108,7 +113,8 @@ _COMMANDS = [
     ('atoll',), ('atoll', 'join'), ('atoll', 'run'), ('atoll', 'run', 'create'),
     ('atoll', 'run', 'export'), ('atoll', 'ca'), ('atoll', 'ca', 'init'),
     ('atoll', 'ca', 'issue'), ('atoll', 'ca', 'publish'),
-    ('atoll-coordinator',), ('atoll-server',), ('atoll-gate',)
+    ('atoll-coordinator',), ('atoll-coordinator', 'init'), ('atoll-server',),
+    ('atoll-gate',)
 ]
 _PLACES = {'atoll': 'cli', 'atoll-coordinator': 'coordinator',
            'atoll-server': 'server', 'atoll-gate': 'coordinator/gate'}

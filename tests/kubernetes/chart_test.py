@@ -1,5 +1,6 @@
 """The chart renders what Kubernetes and our own rules accept, for all values."""
 
+import base64
 import json
 import os
 import shutil
@@ -130,6 +131,35 @@ class ChartTest(unittest.TestCase):
     with open(chart.RENDERED, encoding='utf-8') as file:
       self.assertEqual(chart.quickstart(), file.read(),
                        'run tests/kubernetes/render.py')
+
+  def coordinators_init(self, documents):
+    """(its init container, the program's --data-dir)."""
+    spec = manifests.pod_spec(next(
+        d for d in documents if d['kind'] == 'StatefulSet' and
+        d['metadata']['name'] == 'atoll-coordinator'))
+    self.assertEqual(1, len(spec['initContainers']))
+    return spec['initContainers'][0], manifests.flag_values(
+        spec['containers'][0])['--data-dir']
+
+  def test_an_init_container_makes_the_log_with_an_id_that_helm_keeps(self):
+    documents = chart.render()
+    init, directory = self.coordinators_init(documents)
+    self.assertEqual(['atoll-coordinator', 'init'], init['command'])
+    self.assertEqual(['--data-dir=' + directory, '--if-empty',
+                      '--cluster-id=$(CLUSTER_ID)'], init['args'])
+    reference = init['env'][0]['valueFrom']['secretKeyRef']
+    secret = next(d for d in documents if d['kind'] == 'Secret')
+    self.assertEqual(reference['name'], secret['metadata']['name'])
+    self.assertEqual('keep', secret['metadata']['annotations'][
+        'helm.sh/resource-policy'])
+    self.assertRegex(base64.b64decode(
+        secret['data'][reference['key']]).decode(), '^[0-9a-f]{32}$')
+
+  def test_a_cluster_id_of_the_values_needs_no_secret(self):
+    documents = chart.render(values={'coordinator': {'clusterId': 'ab' * 16}})
+    init, _ = self.coordinators_init(documents)
+    self.assertEqual([{'name': 'CLUSTER_ID', 'value': 'ab' * 16}], init['env'])
+    self.assertNotIn('Secret', [d['kind'] for d in documents])
 
   def test_an_upgrade_changes_only_what_may_change(self):
     before = chart.render('quickstart.yaml')

@@ -81,12 +81,14 @@ def operator_pod(run_job):
                             'limits': {'cpu': '2', 'memory': '1Gi'}}
   container['volumeMounts'] = container['volumeMounts'] + [
       {'name': 'out', 'mountPath': '/out'}]
+  init = dict(container, name='init', command=['atoll-coordinator', 'init'],
+              args=['--data-dir=/out/none', '--if-empty'])
   return {
       'apiVersion': 'v1', 'kind': 'Pod',
       'metadata': {'name': 'operator', 'labels': run_job['spec']['template'][
           'metadata']['labels']},
       'spec': dict(spec, restartPolicy='Always', containers=[container],
-                   terminationGracePeriodSeconds=5,
+                   initContainers=[init], terminationGracePeriodSeconds=5,
                    volumes=spec['volumes'] + [
                        {'name': 'out', 'emptyDir': {'sizeLimit': '1Gi'}}])
   }

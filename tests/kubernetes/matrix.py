@@ -194,6 +194,8 @@ REFUSED = {
                                        'name'),
     'no server': ({'server': {'replicas': 0}}, 'replicas'),
     'a text for a number': ({'server': {'replicas': 'three'}}, 'replicas'),
+    'a cluster id of another form': (
+        {'coordinator': {'clusterId': 'AB' * 16}}, 'clusterId'),
     'two coordinators': ({'coordinator': {'replicas': 2}}, 'replicas'),
     'an address outside that is missing': (
         {'server': {'expose': {'type': 'NodePort'}}}, 'address'),

@@ -95,6 +95,7 @@ class ScrapeTest(cluster_module.IntegrationTest):
         authority = certificates.Authority(os.path.join(self.root, "ca"))
         own = authority.issue("atoll:coordinator:c", dialled=True)
         port_file = os.path.join(self.root, "secured.port")
+        processes.init_coordinator(os.path.join(self.root, "secured"))
         process = self.start("secured", [
             processes.binary(processes.COORDINATOR), "--listen=127.0.0.1:0",
             "--data-dir=" + os.path.join(self.root, "secured"),

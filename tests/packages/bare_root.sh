@@ -178,6 +178,8 @@ for name in coordinator server gate; do
 done
 has 700 atoll-coordinator:atoll-coordinator /var/lib/atoll/coordinator
 has 700 atoll-server:atoll-server /var/lib/atoll/server
+"${inside[@]}" test -e /var/lib/atoll/coordinator/CURRENT ||
+  fail "the coordinator has no log"
 for name in atoll atoll-coordinator atoll-server atoll-gate; do
   has 755 root:root "/usr/bin/$name"
 done

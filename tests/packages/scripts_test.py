@@ -21,6 +21,7 @@ from harness import cases  # noqa: E402
 _FAKES = {
     "systemctl": "",
     "systemd-sysusers": "",
+    "runuser": "",
     # Without owners, which do not exist here.
     "install": 'for last; do :; done; mkdir -p "$last"\n',
 }
@@ -87,8 +88,16 @@ class ScriptsTest(unittest.TestCase):
             "/var/lib/atoll/coordinator",
             "install -d -m 0700 -o atoll-server -g atoll-server "
             "/var/lib/atoll/server",
+            "runuser -u atoll-coordinator -- /usr/bin/atoll-coordinator init "
+            "--if-empty --data-dir /var/lib/atoll/coordinator",
             "systemctl daemon-reload",
         ])
+
+    def test_an_installation_makes_no_log_in_a_directory_that_is_there(self):
+        # It may be the mount point of a volume that is not mounted now.
+        self.make("var/lib/atoll/coordinator")
+        calls, _ = self.run_script("postinst", "configure", "")
+        self.assertEqual([c for c in calls if c.startswith("runuser")], [])
 
     def test_an_upgrade_restarts_what_runs_and_keeps_directories(self):
         self.make("run/systemd/system")

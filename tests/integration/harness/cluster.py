@@ -143,9 +143,16 @@ class Cluster:
         return port
 
     def start_coordinator(self, failpoint=None, data_dir=None, prefix=(),
-                          arguments=()):
-        """Starts the coordinator, or restarts it at the same address."""
+                          arguments=(), cluster_id=None):
+        """Starts the coordinator, or restarts it at the same address. In a
+        directory without a log it is a new cluster, with `cluster_id` if one is
+        given."""
         self._coordinator_arguments = list(arguments)
+        directory = data_dir or os.path.join(self.directory, "coordinator")
+        if not os.path.exists(os.path.join(directory, "CURRENT")):
+            processes.init_coordinator(
+                directory, *(["--cluster-id=" + cluster_id] if cluster_id
+                             else []), root=self._roots.get("coordinator"))
         return self._serve("coordinator", processes.COORDINATOR,
                            list(arguments), failpoint, data_dir, prefix)
 

@@ -132,6 +132,17 @@ def read_port(process, port_file, timeout=wait.PATIENCE_S):
     return wait.until("%s serves" % process.name, look, timeout)
 
 
+def init_coordinator(data_dir, *arguments, root=None):
+    """Makes a coordinator's log in `data_dir` if there is none. `root` as of
+    `binary`: programs from before `init` make it at their start."""
+    done = subprocess.run(
+        [binary(COORDINATOR, root), "init", "--data-dir=" + data_dir,
+         "--if-empty"] + list(arguments), capture_output=True, text=True,
+        timeout=wait.PATIENCE_S, check=False)
+    known = done.returncode == 0 or (root and done.returncode == 2)
+    assert known, (done.args, done.returncode, done.stderr)
+
+
 def run_cli(*arguments, timeout=wait.PATIENCE_S, env=None, check=None, cwd=None,
             text_in=None):
     """Runs the `atoll` command to its end; returns CompletedProcess (text).

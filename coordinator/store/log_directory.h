@@ -1,0 +1,25 @@
+// Directories without a coordinator's log: whether one may be made there, and
+// what to tell the person who started on it. Looks at names and changes
+// nothing. Thread-safe.
+
+#pragma once
+
+#include <string>
+
+#include "absl/status/status.h"
+
+namespace atl::coordinator {
+
+// OK if a log may be made in `directory`: it is missing or empty, or holds a
+// database (whose rows then decide), or what an interrupted attempt left.
+// "lost+found" and directories without files do not count.
+//
+// FAILED_PRECONDITION: it holds another file, which the message names.
+// PERMISSION_DENIED: it cannot be read.
+absl::Status CheckFreeForLog(const std::string& directory);
+
+// The error of a start on `directory`, which has no log: FAILED_PRECONDITION.
+// Names the command that makes one, and a log in a directory nearby.
+absl::Status NoLogError(const std::string& directory);
+
+}  // namespace atl::coordinator
