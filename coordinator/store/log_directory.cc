@@ -18,8 +18,9 @@ constexpr int kNearbyMax = 1000;
 // RocksDB makes these before CURRENT. It deletes tables and logs that CURRENT
 // does not know, so those count as somebody's.
 bool IsOfInterruptedMaking(const std::string& name) {
-  for (const char* const ours : {"lock", "mark", "mark.tmp", "LOCK", "IDENTITY",
-                                 "MANIFEST-000001", "000001.dbtmp"}) {
+  for (const char* const ours :
+       {"lock", "mark", "LOCK", "IDENTITY", "MANIFEST-000001", "000000.dbtmp",
+        "000001.dbtmp"}) {
     if (name == ours) return true;
   }
   return false;

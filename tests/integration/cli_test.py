@@ -4,11 +4,13 @@
 import csv
 import json
 import os
+import shutil
 import signal
 import subprocess
 
 from harness import cases
 from harness import cluster as cluster_module
+from harness import faults
 from harness import processes
 from harness import wait
 
@@ -378,6 +380,110 @@ class CliTest(cluster_module.IntegrationTest):
                    lambda: who in watch.tail())
         cluster.start_coordinator()
         self.assertIsNone(watch.poll())
+
+
+class InitTest(cluster_module.IntegrationTest):
+    """`atoll-coordinator init`, and starts on directories without a log."""
+
+    ID, OTHER = "0123456789abcdef" * 2, "f" * 32
+
+    def path(self, *names):
+        return os.path.join(self.root, *names)
+
+    def run_it(self, *arguments, check):
+        done = subprocess.run(
+            [processes.binary(processes.COORDINATOR), *arguments],
+            stdin=subprocess.DEVNULL, capture_output=True, text=True,
+            timeout=wait.PATIENCE_S, check=False)
+        self.assertEqual(done.returncode, check, done.stderr)
+        for line in done.stderr.splitlines():
+            if self.root not in line:  # A path may be longer.
+                self.assertLessEqual(len(line), 80, line)
+        return done
+
+    def init(self, directory, *arguments, check=OK):
+        return self.run_it("init", "--data-dir", directory, *arguments,
+                           check=check)
+
+    def start(self, directory):
+        """The words of a start that finds no log."""
+        return self.run_it("--data-dir", directory, "--listen=127.0.0.1:0",
+                           "--port-file=" + self.path("port"),
+                           check=CONFLICT).stderr
+
+    def test_a_start_without_a_log_leaves_nothing_and_names_init(self):
+        missing, empty = self.path("missing"), self.path("empty")
+        os.makedirs(empty + "/lost+found")
+        for directory in (missing, empty):
+            said = self.start(directory)
+            self.assertIn("atoll-coordinator init --data-dir " + directory,
+                          said)
+            self.assertIn("not mounted", said)
+            self.assertNotIn("This directory has a log", said)
+        self.assertFalse(os.path.exists(missing))
+        self.assertEqual(os.listdir(empty), ["lost+found"])
+        self.assertFalse(os.path.exists(self.path("port")))
+        # A typo: the directory beside it.
+        self.init(self.path("cluster"))
+        self.assertIn("log:\n  " + self.path("cluster"), self.start(missing))
+
+    def test_init_makes_one_log_and_says_which_is_there(self):
+        directory = self.path("c")
+        made = self.init(directory, "--cluster-id", self.ID)
+        self.assertEqual(made.stdout, self.ID + "\n")
+        self.assertIn("atoll-coordinator --data-dir " + directory, made.stderr)
+        self.assertRegex(self.init(self.path("d")).stdout, "^[0-9a-f]{32}\n$")
+
+        def again():
+            for words in ([], ["--cluster-id", self.ID]):
+                done = self.init(directory, *words, check=CONFLICT)
+                self.assertIn(self.ID, done.stderr)
+                self.assertEqual(done.stdout, "")
+                kept = self.init(directory, "--if-empty", *words)
+                self.assertEqual((kept.stdout, kept.stderr),
+                                 (self.ID + "\n", ""))
+            kept = self.init(directory, "--if-empty", "--cluster-id",
+                             self.OTHER)
+            self.assertEqual(kept.stdout, self.ID + "\n")
+            for word in ("WARN", self.ID, self.OTHER):
+                self.assertIn(word, kept.stderr)
+
+        again()
+        self.cluster.start_coordinator(data_dir=directory)
+        again()
+
+    def test_init_keeps_out_of_what_is_not_a_coordinators(self):
+        other = self.path("photos")
+        os.makedirs(other)
+        with open(other + "/a.jpg", "w", encoding="ascii") as file:
+            file.write("x")
+        for words in ([], ["--if-empty"]):
+            self.assertIn(other + "/a.jpg", self.init(
+                other, *words, check=CONFLICT).stderr)
+        self.assertEqual(os.listdir(other), ["a.jpg"])
+        self.init(other, "--cluster-id=x", check=INVALID_CONFIG)
+        self.run_it("init", check=USAGE)
+        said = self.run_it("init", "--help", check=OK).stdout
+        for line in said.splitlines():
+            self.assertLessEqual(len(line), 80, line)
+        for flag in ("--data-dir", "--cluster-id", "--if-empty"):
+            self.assertIn(flag, said)
+        self.assertIn("init", self.run_it("--help", check=OK).stdout)
+
+    def test_an_emptied_volume_with_the_same_id_is_another_cluster(self):
+        cluster = self.cluster
+        values = self.run_values()
+        cluster.start_coordinator(cluster_id=self.ID)
+        cluster.start_servers(2)
+        cluster.create_run(values)
+        spec = cluster.spec()
+        cluster.kill("coordinator")
+        shutil.rmtree(os.path.join(cluster.directory, "coordinator"))
+        cluster.start_coordinator(cluster_id=self.ID)
+        cluster.create_run_of(spec)
+        fault = faults.wait_fault(cluster, "OTHER_CLUSTER")
+        self.assertIn(self.ID, fault["expected"])
+        self.assertIn("never gave", fault["found"])
 
 
 def _flip(data, offset):

@@ -248,6 +248,48 @@ class StormTest(cluster_module.IntegrationTest):
 _PROGRAMS = {"coordinator": processes.COORDINATOR, "server": processes.SERVER}
 
 
+class InitTest(cluster_module.IntegrationTest):
+    """`atoll-coordinator init`, cut at each of its syncs, and run again."""
+
+    ID = "0123456789abcdef" * 2
+
+    def init(self, disk):
+        process = processes.Process(
+            "init", [processes.binary(processes.COORDINATOR), "init",
+                     "--data-dir=" + disk.directory, "--cluster-id=" + self.ID],
+            disk.directory + ".log", disk.environment())
+        status = process.wait()
+        process.stop()
+        return status, process.tail()
+
+    def make(self, name, **kwargs):
+        """Cuts at one sync more each time, until none is left. Returns the
+        number of cuts."""
+        for sync_count in range(1, 100):
+            disk = power.Disk(os.path.join(
+                self.cluster.directory, "%s-%d" % (name, sync_count)), **kwargs)
+            disk.arm(sync_count)
+            status, said = self.init(disk)
+            if status == 0:
+                return sync_count - 1
+            self.assertEqual(status, -signal.SIGKILL, said)
+            disk.cut()
+            status, said = self.init(disk)
+            # The record may have reached the disk before the cut.
+            self.assertIn(status, (0, 9), said)
+            self.assertIn(self.ID, said)
+            self.cluster.start_coordinator(data_dir=disk.directory)
+            self.cluster.kill("coordinator")
+        raise AssertionError("it syncs without an end")
+
+    def test_an_interrupted_init_continues(self):
+        self.assertGreater(self.make("synced"), 3)
+
+    def test_an_init_that_is_cut_in_the_middle_of_writes_continues(self):
+        for seed in range(3):
+            self.assertGreater(self.make("seed-%d" % seed, seed=seed), 3)
+
+
 class DiskTest(cluster_module.IntegrationTest):
     """Tests the tool with a program that syncs some of its writes."""
 
