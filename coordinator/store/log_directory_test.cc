@@ -20,7 +20,7 @@ class LogDirectoryTest : public testing::Test {
  protected:
   LogDirectoryTest() {
     std::string pattern = testing::TempDir() + "/directory_XXXXXX";
-    root_ = mkdtemp(pattern.data());
+    root_ = fs::path(mkdtemp(pattern.data())).lexically_normal();
     directory_ = root_ + "/c";
   }
 

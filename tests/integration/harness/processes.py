@@ -132,15 +132,19 @@ def read_port(process, port_file, timeout=wait.PATIENCE_S):
     return wait.until("%s serves" % process.name, look, timeout)
 
 
-def init_coordinator(data_dir, *arguments, root=None):
+def init_coordinator(data_dir, *arguments, root=None, prefix=(), seen=None):
     """Makes a coordinator's log in `data_dir` if there is none. `root` as of
-    `binary`: programs from before `init` make it at their start."""
-    done = subprocess.run(
-        [binary(COORDINATOR, root), "init", "--data-dir=" + data_dir,
-         "--if-empty"] + list(arguments), capture_output=True, text=True,
-        timeout=wait.PATIENCE_S, check=False)
-    known = done.returncode == 0 or (root and done.returncode == 2)
-    assert known, (done.args, done.returncode, done.stderr)
+    `binary`: programs from before `init` make it at their start. `seen` gets
+    the process."""
+    process = Process(
+        "coordinator", list(prefix) + [
+            binary(COORDINATOR, root), "init", "--data-dir=" + data_dir,
+            "--if-empty"] + list(arguments), data_dir + ".init.log")
+    if seen:
+        seen(process)
+    status = process.wait()
+    process.stop()
+    assert status == 0 or (root and status == 2), (status, process.tail())
 
 
 def run_cli(*arguments, timeout=wait.PATIENCE_S, env=None, check=None, cwd=None,
