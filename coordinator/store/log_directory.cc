@@ -83,8 +83,11 @@ absl::Status CheckFreeForLog(const std::string& directory) {
                      ", which is no coordinator's: give a new --data-dir"));
   }
   if (!error) return absl::OkStatus();
-  return absl::PermissionDeniedError(absl::StrCat(
-      "--data-dir: cannot read ", directory, ": ", error.message()));
+  const std::string text = absl::StrCat("--data-dir: cannot read ", directory,
+                                        ": ", error.message());
+  return error == std::errc::permission_denied
+             ? absl::PermissionDeniedError(text)
+             : absl::FailedPreconditionError(text);
 }
 
 absl::Status NoLogError(const std::string& directory) {

@@ -14,7 +14,8 @@ namespace atl::coordinator {
 // database (whose rows then decide), or what an interrupted attempt left.
 // "lost+found" and directories without files do not count.
 //
-// FAILED_PRECONDITION: it holds another file, which the message names.
+// FAILED_PRECONDITION: it holds another file, which the message names, or is no
+// directory.
 // PERMISSION_DENIED: it cannot be read.
 absl::Status CheckFreeForLog(const std::string& directory);
 

@@ -70,6 +70,12 @@ TEST_F(LogDirectoryTest, NamesAFileThatIsNoCoordinators) {
   }
 }
 
+TEST_F(LogDirectoryTest, AFileIsNotFree) {
+  Write("c");
+  EXPECT_EQ(CheckFreeForLog(directory_).code(),
+            absl::StatusCode::kFailedPrecondition);
+}
+
 TEST_F(LogDirectoryTest, ALinkCountsAsAFile) {
   fs::create_directories(directory_);
   fs::create_directory_symlink(directory_, directory_ + "/loop");
