@@ -38,6 +38,7 @@
 #include "base/obs/program.h"
 #include "base/obs/stop_signals.h"
 #include "base/rpc/flags.h"
+#include "base/status/exit_code.h"
 #include "base/status/status_macros.h"
 #include "base/time/clock.h"
 #include "coordinator/metrics/run_metrics.h"
@@ -243,11 +244,6 @@ int main(int argc, char** argv) {
       "Example, and then the start:\n"
       "  atoll-coordinator init --data-dir /var/lib/atoll/c\n"
       "  atoll-coordinator --data-dir /var/lib/atoll/c");
-  app.final_callback([&] {
-    if (!*init_command && flags.data_dir.empty()) {
-      throw CLI::RequiredError("--data-dir");
-    }
-  });
   app.footer(
       "Example, and then the same for a network, with certificates (README):\n"
       "  atoll-coordinator init --data-dir /var/lib/atoll/c\n"
@@ -258,6 +254,12 @@ int main(int argc, char** argv) {
       "    --tls-cert c/tls.crt --tls-key c/tls.key --tls-ca c/ca.crt");
   if (const std::optional<int> end = atl::ParseCommandLine(app, argc, argv)) {
     return *end;
+  }
+  if (!*init_command && flags.data_dir.empty()) {
+    std::fprintf(stderr,
+                 "--data-dir is required\n"
+                 "Run with --help for more information.\n");
+    return static_cast<int>(atl::ExitCode::kUsage);
   }
   return atl::EndProgram(app, *init_command
                                   ? atl::coordinator::Init(init)

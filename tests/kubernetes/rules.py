@@ -436,7 +436,7 @@ def dials(all_, _):
           yield where, '%s: policies stop it' % word
         if container['args'][:2] != ['join', word]:
           continue
-        flags = m.flag_values(m.containers(target)[0])
+        flags = m.flag_values(m.containers(target, init=False)[0])
         listen = flags.get('--island-listen', flags.get('--listen', ''))
         if listen.rpartition(':')[2] != str(m.ports(target).get(name)):
           yield where, '%s is not the port for islands, %s' % (word, listen)
