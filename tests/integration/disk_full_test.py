@@ -17,6 +17,7 @@ import grpc
 
 from harness import cases
 from harness import cluster as cluster_module
+from harness import processes
 from harness import wait
 
 _INSIDE = "ATOLL_TEST_MOUNT_NAMESPACE"
@@ -158,9 +159,10 @@ class DiskFullTest(cluster_module.IntegrationTest):
         filler.close()
         self.finish(values, reference)
 
-    def fill_before_the_start(self, victim, start):
+    def fill_before_the_start(self, victim, start, prepare=lambda disk: None):
         """It ends with an error that names the cause, and starts later."""
         disk = self.small_disk(victim)
+        prepare(disk)
         filler = Filler(disk)
         self.cluster.may_end(victim)
         with self.assertRaises(AssertionError):
@@ -220,7 +222,8 @@ class DiskFullTest(cluster_module.IntegrationTest):
 
     def test_a_coordinator_on_a_full_disk_says_so_and_starts_later(self):
         self.fill_before_the_start("coordinator",
-                                   self.cluster.start_coordinator)
+                                   self.cluster.start_coordinator,
+                                   processes.init_coordinator)
 
     def test_a_server_on_a_full_disk_says_so_and_starts_later(self):
         self.cluster.start_coordinator()
