@@ -187,6 +187,11 @@ absl::StatusOr<Cluster::Options> DevUp::ClusterOptions() {
   cluster.island_flags = CapArguments(options_.caps);
   cluster.island_flags.push_back("--device");
   cluster.island_flags.push_back(options_.device);
+  if (const std::string path = worker::FindNamedPath(run_.spec.data());
+      !path.empty()) {
+    cluster.island_flags.push_back("--data");
+    cluster.island_flags.push_back(path);
+  }
   cluster.restart = !options_.no_restart;
   ASSIGN_OR_RETURN(cluster.first_flags, ParseChildFlags(options_.child_flags));
   cluster.stop = interrupt_->first();

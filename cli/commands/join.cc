@@ -46,6 +46,7 @@
 #include "cli/output/error.h"
 #include "cli/units/units.h"
 #include "cli/volunteer/counting_store.h"
+#include "cli/volunteer/data_consent.h"
 #include "cli/volunteer/local_name.h"
 #include "cli/volunteer/local_socket.h"
 #include "cli/volunteer/machine_use.h"
@@ -65,6 +66,7 @@ struct JoinOptions {
   std::string run_id;
   std::string island_id;
   std::string data_path;
+  std::vector<std::string> data_roots;
   std::string work_directory;
   std::string trainer;
   int threads = 0;
@@ -184,6 +186,7 @@ worker::RunIslandOptions IslandOptions(const Context& context,
   island.run_id = options.run_id;
   island.island_id = options.island_id;
   island.data_path = options.data_path;
+  island.data_roots = options.data_roots;
   island.data_cache_directory =
       options.data_cache.directory.empty()
           ? DefaultDataCache(context.state_directory)
@@ -209,7 +212,6 @@ worker::StoreOpener MakeOpener(const Context& context,
                                const std::optional<Enrolment>& enrolment,
                                const std::stop_token& stop) {
   worker::StoreAccess access;
-  access.proxy = context.settings.proxy();
   if (!security.tls.ca.empty()) {
     access.read_authorities = [file = security.tls.ca] {
       return ReadFile(PosixFileSystem(), file);
@@ -226,10 +228,12 @@ worker::StoreOpener MakeOpener(const Context& context,
           const std::string& path) {
         return coordinator::SignDataUrl(address, channel, run_id, path, stop);
       };
-  Environment environment = context.environment;
-  // A volunteer's own keys in ~/.aws are not meant for the run's bucket.
-  if (enrolment.has_value()) environment.erase("HOME");
-  return MakeStoreOpener(environment, std::move(access));
+  // The operator chose the name of an enrolled island's coordinator.
+  return MakeRunStoreOpener(
+      context.settings, context.environment,
+      MakeBlockFinder(options.address, /*looks_up=*/!enrolment.has_value(),
+                      context.settings.proxy()),
+      std::move(access));
 }
 
 bool RunHasEnded(const absl::StatusOr<worker::IslandProgress>& end,
@@ -375,6 +379,8 @@ absl::Status Join(Context& context, JoinOptions options) {
   ASSIGN_OR_RETURN(const absl::Duration wait_for_run, ReadWait(options));
   ASSIGN_OR_RETURN(const server::BandwidthCaps caps,
                    ReadCaps(options.caps, options.place.process_count));
+  ASSIGN_OR_RETURN(options.data_roots,
+                   ReadAllowedData(ConfigDirectory(context.environment)));
   ASSIGN_OR_RETURN(const int64_t data_cache_bytes,
                    ReadCacheSize(options.data_cache));
   RETURN_IF_ERROR(CheckDeviceFlag(options.place.device));
@@ -493,6 +499,10 @@ void AddJoin(CLI::App& app, Context& context) {
       "  atoll join -\n"
       "  atoll join - --hours 22:00-07:00 --memory 4GB --service\n"
       "`atoll local` shows, pauses and finishes it.\n"
+      "A run's data comes from --data, from a folder of `atoll data allow`, or\n"
+      "by https:// or s3://. From a private address, or without TLS, only with\n"
+      "--allow-data-host HOST; with your own keys for s3://, only with\n"
+      "--data-credentials.\n"
       "Examples:\n"
       "  atoll join 10.0.0.7:7400 --run laptop --island-id kitchen "
       "--threads 4\n"
@@ -529,7 +539,9 @@ void AddJoin(CLI::App& app, Context& context) {
                       "Id of this island, the same after a restart; default: "
                       "the certificate's id, else the host's name");
   command->add_option("--data", options->data_path,
-                      "Path of the data on this machine, instead of the run's");
+                      "Path of the run's data on this machine; without it, and "
+                      "unless the data comes by URL, the run's own path must "
+                      "be below a folder of `atoll data allow`");
   AddDataCacheFlags(*command, options->data_cache);
   command->add_option("--dir,--work-dir", options->work_directory,
                       "Directory for this island's local checkpoints");
