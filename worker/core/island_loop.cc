@@ -293,7 +293,7 @@ void IslandLoop::OnBegun() {
 void IslandLoop::LeaveWith(ActionKind kind, const absl::Status& status) {
   // The other islands need not wait for this island's lease to expire.
   if (!refused_.has_value()) {
-    leave_reason_ = GetLeaveReason(kind, status);
+    leave_reason_ = std::string(GetLeaveReason(kind, status));
   }
   OnRefused(status);
 }
