@@ -94,9 +94,9 @@ class HttpClient {
   //
   // UNAVAILABLE: no whole answer; another attempt may succeed.
   // FAILED_PRECONDITION: the server's certificate is not trusted, its redirects
-  // are not followed, or the policy refuses its address. RESOURCE_EXHAUSTED: the answer exceeds a bound.
-  // CANCELLED. INVALID_ARGUMENT: the request is malformed, or the proxy has a
-  // fault.
+  // are not followed, or the policy refuses its address. RESOURCE_EXHAUSTED: the
+  // answer exceeds a bound. CANCELLED. INVALID_ARGUMENT: the request is
+  // malformed, or the proxy has a fault.
   virtual absl::StatusOr<HttpAnswer> Send(const HttpRequest& request) = 0;
   // The same. A body of 2xx goes to `sink`, in pieces of at most 512 KiB; the
   // sink's errors are returned as they are.

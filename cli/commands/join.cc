@@ -14,8 +14,6 @@
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "base/failpoint/failpoint.h"
-#include "base/io/files.h"
-#include "base/io/posix_file_system.h"
 #include "base/io/unique_fd.h"
 #include "base/metrics/common_metrics.h"
 #include "base/metrics/metrics.h"
@@ -28,6 +26,7 @@
 #include "base/status/status_macros.h"
 #include "cli/commands/commands.h"
 #include "cli/commands/island_reporter.h"
+#include "cli/commands/join_data.h"
 #include "cli/commands/join_result.h"
 #include "cli/commands/join_service.h"
 #include "cli/commands/recipes.h"
@@ -52,7 +51,6 @@
 #include "cli/volunteer/machine_use.h"
 #include "cli/volunteer/volunteer.h"
 #include "cli/volunteer/volunteer_flags.h"
-#include "coordinator/client/data_url_client.h"
 #include "worker/api/run_island.h"
 
 namespace atl::cli {
@@ -202,38 +200,6 @@ worker::RunIslandOptions IslandOptions(const Context& context,
   island.security = security;
   island.program_version = kProgramVersion;
   return island;
-}
-
-// How the island reads data that is not public: with the token of its
-// enrolment, or by URLs that the coordinator signs.
-worker::StoreOpener MakeOpener(const Context& context,
-                               const JoinOptions& options,
-                               const rpc::Security& security,
-                               const std::optional<Enrolment>& enrolment,
-                               const std::stop_token& stop) {
-  worker::StoreAccess access;
-  if (!security.tls.ca.empty()) {
-    access.read_authorities = [file = security.tls.ca] {
-      return ReadFile(PosixFileSystem(), file);
-    };
-  }
-  if (enrolment.has_value()) {
-    access.data_token = [enrolment = *enrolment] {
-      return enrolment.ReadDataToken();
-    };
-  }
-  access.sign_url =
-      [address = options.address, run_id = options.run_id, stop,
-       channel = rpc::MakeChannelOptions(rpc::ChannelKind::kControl, security)](
-          const std::string& path) {
-        return coordinator::SignDataUrl(address, channel, run_id, path, stop);
-      };
-  // The operator chose the name of an enrolled island's coordinator.
-  return MakeRunStoreOpener(
-      context.settings, context.environment,
-      MakeBlockFinder(options.address, /*looks_up=*/!enrolment.has_value(),
-                      context.settings.proxy()),
-      std::move(access));
 }
 
 bool RunHasEnded(const absl::StatusOr<worker::IslandProgress>& end,
@@ -440,7 +406,8 @@ absl::Status Join(Context& context, JoinOptions options) {
   ASSIGN_OR_RETURN(const std::unique_ptr<LocalServer> local,
                    StartLocal(context, options, *volunteer));
   island.open_data_store = CountReads(
-      MakeOpener(context, options, security, enrolment, interrupt.first()),
+      MakeDataOpener(context, {options.address, options.run_id}, security,
+                     enrolment, interrupt.first()),
       [&volunteer](int64_t bytes) { volunteer->CountBytes(bytes); });
   island.check_run =
       [limits = LimitsOf(

@@ -1,8 +1,11 @@
 #include "cli/volunteer/data_consent.h"
 
+#include <fcntl.h>
+#include <sys/file.h>
+
 #include <algorithm>
+#include <cerrno>
 #include <filesystem>
-#include <memory>
 #include <system_error>
 #include <utility>
 
@@ -11,7 +14,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 #include "absl/strings/string_view.h"
-#include "base/io/posix_file_system.h"
+#include "base/io/unique_fd.h"
 #include "base/status/status_macros.h"
 #include "cli/ca/ca_files.h"
 #include "worker/api/run_data.h"
@@ -29,9 +32,13 @@ absl::Status Update(const std::string& config_directory, Change change) {
         "neither HOME nor XDG_CONFIG_HOME says where to keep what is allowed");
   }
   RETURN_IF_ERROR(MakePrivateDirectory(config_directory));
-  ASSIGN_OR_RETURN(const std::unique_ptr<FileLock> lock,
-                   PosixFileSystem().Lock(
-                       FileIn(config_directory, absl::StrCat(kFile, ".lock"))));
+  // Another program holds the lock for a moment at most.
+  const std::string lock_path = FileIn(config_directory, "data.lock");
+  const UniqueFd lock(
+      ::open(lock_path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600));
+  if (!lock.valid() || ::flock(lock.get(), LOCK_EX) != 0) {
+    return absl::ErrnoToStatus(errno, lock_path);
+  }
   ASSIGN_OR_RETURN(std::vector<std::string> folders,
                    ReadAllowedData(config_directory));
   RETURN_IF_ERROR(change(folders));
