@@ -95,8 +95,8 @@ AddressBlock FindAddressBlock(absl::string_view address_bytes) {
 AddressBlock FindAddressBlock(const sockaddr& address) {
   switch (address.sa_family) {
     case AF_INET6:
-      return FindAddressBlock(AsBytes(
-          reinterpret_cast<const sockaddr_in6&>(address).sin6_addr));
+      return FindAddressBlock(
+          AsBytes(reinterpret_cast<const sockaddr_in6&>(address).sin6_addr));
     case AF_INET:
       return FindAddressBlock(
           AsBytes(reinterpret_cast<const sockaddr_in&>(address).sin_addr));

@@ -31,12 +31,11 @@ worker::StoreOpener MakeDataOpener(const Context& context, const JoinedRun& run,
         return coordinator::SignDataUrl(address, channel, run_id, path, stop);
       };
   // The operator chose the name of an enrolled island's coordinator.
-  return MakeRunStoreOpener(
-      context.settings, context.environment,
-      MakeBlockFinder(run.coordinator_address,
-                      /*looks_up=*/!enrolment.has_value(),
-                      context.settings.proxy()),
-      std::move(access));
+  return MakeRunStoreOpener(context.settings, context.environment,
+                            MakeBlockFinder(run.coordinator_address,
+                                            /*looks_up=*/!enrolment.has_value(),
+                                            context.settings.proxy()),
+                            std::move(access));
 }
 
 }  // namespace atl::cli

@@ -59,7 +59,8 @@ absl::StatusOr<std::vector<std::string>> ReadAllowedData(
   const absl::StatusOr<std::string> text = ReadFileIn(config_directory, kFile);
   if (absl::IsNotFound(text.status())) return folders;
   RETURN_IF_ERROR(text.status());
-  for (absl::string_view line : absl::StrSplit(*text, '\n', absl::SkipEmpty())) {
+  for (absl::string_view line :
+       absl::StrSplit(*text, '\n', absl::SkipEmpty())) {
     std::string folder;
     if (!absl::CUnescape(line, &folder) || folder[0] != '/') {
       return absl::DataLossError(
@@ -106,8 +107,9 @@ absl::StatusOr<std::string> DisallowData(const std::string& config_directory,
         const auto found = absl::c_find(folders, resolved);
         if (found == folders.end()) {
           return absl::NotFoundError(
-              absl::StrCat(resolved, " is not allowed; `atoll data allow` "
-                                     "lists the folders that are"));
+              absl::StrCat(resolved,
+                           " is not allowed; `atoll data allow` "
+                           "lists the folders that are"));
         }
         folders.erase(found);
         return absl::OkStatus();

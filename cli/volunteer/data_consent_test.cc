@@ -91,7 +91,8 @@ TEST_F(DataConsentTest, ADamagedFileAllowsNothing) {
 }
 
 TEST_F(DataConsentTest, KeepsAnyName) {
-  for (const char* name : {"line\nend", "\xff\xfe", "back\\slash", "\xc3\xa4"}) {
+  for (const char* name :
+       {"line\nend", "\xff\xfe", "back\\slash", "\xc3\xa4"}) {
     fs::create_directories(At(name));
     EXPECT_EQ(*AllowData(config_, At(name)), At(name));
   }

@@ -45,7 +45,8 @@ std::string FindNamedPath(const v1::DataSpec& data) {
 }
 
 bool IsBelow(absl::string_view path, absl::string_view root) {
-  if (!absl::StartsWith(path, "/") || !absl::StartsWith(root, "/")) return false;
+  if (!absl::StartsWith(path, "/") || !absl::StartsWith(root, "/"))
+    return false;
   return path == root || root == "/" ||
          absl::StartsWith(path, absl::StrCat(root, "/"));
 }
@@ -74,8 +75,8 @@ absl::StatusOr<DataPlace> FindDataPlace(
     const absl::StatusOr<std::string> resolved = resolve(named);
     for (const std::string& root : rights.roots) {
       if (resolved.ok() && IsBelow(*resolved, root)) {
-        return DataPlace{*resolved, absl::StrCat("`atoll data allow` has ",
-                                                 Quote(root))};
+        return DataPlace{*resolved,
+                         absl::StrCat("`atoll data allow` has ", Quote(root))};
       }
     }
   }

@@ -1,10 +1,10 @@
 // Which file or folder of this machine an island may open for a run's data.
 //
-// A run comes from a peer. So its path and its file:// URL are labels: they open
-// nothing by themselves. An island opens what its person gave (--data), or what
-// lies below a folder that its person allowed once (`atoll data allow`). An
-// island without TLS, whose coordinator is on this machine, opens what the run
-// names.
+// A run comes from a peer. So its path and its file:// URL are labels: they
+// open nothing by themselves. An island opens what its person gave (--data), or
+// what lies below a folder that its person allowed once (`atoll data allow`).
+// An island without TLS, whose coordinator is on this machine, opens what the
+// run names.
 //
 // Thread-safe. Pure, but for ResolveLinks.
 
