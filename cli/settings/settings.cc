@@ -11,6 +11,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 #include "absl/strings/strip.h"
+#include "base/host_port/address_block.h"
 #include "base/host_port/host_port.h"
 #include "base/host_port/proxy.h"
 #include "base/obs/flags.h"
@@ -204,7 +205,10 @@ absl::StatusOr<Settings> Settings::Resolve(const Sources& sources) {
   settings.insecure_ = settings.Get("insecure") == "true";
   for (const std::string& host : settings.allowed_data_hosts()) {
     const std::string bare(absl::StripPrefix(absl::StripSuffix(host, "]"), "["));
-    if (!ParseHostPort(JoinHostPort(bare, 1)).ok()) {
+    const bool is_right = absl::StrContains(bare, ":")
+                              ? FindAddressBlockOfHost(bare).has_value()
+                              : ParseHostPort(JoinHostPort(bare, 1)).ok();
+    if (!is_right) {
       return UsageError(
           absl::StrCat("allow_data_host '", host, "' is not a host"),
           "Give the HOST of the data's URL, without scheme, port and path.");
