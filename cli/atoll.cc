@@ -51,21 +51,23 @@ Environment ReadEnvironment() {
 // Values of the settings' flags, as given.
 struct SettingFlags {
   std::map<std::string, std::string> values;
+  std::map<std::string, bool> switches;
   std::string profile;
-  bool insecure = false;
 };
 
 void AddSettingFlags(CLI::App& app, SettingFlags& flags) {
   for (const SettingDefinition& definition : SettingDefinitions()) {
-    if (definition.name == "insecure") {
-      app.add_flag("--insecure", flags.insecure,
-                   "Allow unencrypted connections to other machines");
+    if (definition.is_switch) {
+      app.add_flag(FlagName(definition.name),
+                   flags.switches[definition.name], definition.help);
       continue;
     }
     const std::string name =
         definition.name == "format" ? "-o,--format" : FlagName(definition.name);
-    app.add_option(name, flags.values[definition.name], definition.help)
-        ->default_str(definition.default_value);
+    CLI::Option* const option =
+        app.add_option(name, flags.values[definition.name], definition.help)
+            ->default_str(definition.default_value);
+    if (definition.is_list) option->join(',');
   }
   app.add_option("--profile", flags.profile,
                  "Profile file with settings (TOML)");
@@ -78,7 +80,9 @@ std::map<std::string, std::string> GivenFlags(const CLI::App& app,
   for (const auto& [name, value] : flags.values) {
     if (app.count(FlagName(name)) > 0) given[name] = value;
   }
-  if (flags.insecure) given["insecure"] = "true";
+  for (const auto& [name, is_set] : flags.switches) {
+    if (is_set) given[name] = "true";
+  }
   return given;
 }
 

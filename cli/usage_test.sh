@@ -56,7 +56,7 @@ commands=(
   "island list"
   "island remove" "island readmit" "round list" "metrics" "join" "enrol"
   "doctor" "plan" "local status" "local pause" "local resume" "local finish"
-  "data tokenize" "data publish" "dev up"
+  "data tokenize" "data publish" "data allow" "dev up"
   "dev baseline" "dev report" "eval" "generate" "settings" "version"
 )
 for command in "${commands[@]}"; do

@@ -171,7 +171,7 @@ class FoundCredentials : public AwsCredentialsSource {
   }
 
   absl::StatusOr<AwsCredentials> AskContainer(const std::string& uri) {
-    RETURN_IF_ERROR(Annotate(ParseHttpUrl(uri, /*is_local=*/true).status(),
+    RETURN_IF_ERROR(Annotate(ParseHttpUrl(uri, PlaintextHosts::kContainers).status(),
                              "AWS_CONTAINER_CREDENTIALS_FULL_URI"));
     std::string token = Variable("AWS_CONTAINER_AUTHORIZATION_TOKEN");
     const std::string file = Variable("AWS_CONTAINER_AUTHORIZATION_TOKEN_FILE");

@@ -4,6 +4,7 @@
 #include <openssl/bio.h>
 #include <openssl/pem.h>
 #include <openssl/x509.h>
+#include <sys/socket.h>
 
 #include <algorithm>
 #include <utility>
@@ -95,6 +96,8 @@ struct Transfer {
   int64_t header_bytes = 0;
   bool is_cut = false;   // The rest of an error's body is not read.
   absl::Status stopped;  // Why we ended it.
+  const HttpUrl* url = nullptr;
+  absl::Status refused;  // By the policy: one of the host's addresses.
   char error[CURL_ERROR_SIZE] = {};
 };
 
@@ -172,6 +175,21 @@ int Watch(void* self, curl_off_t, curl_off_t received, curl_off_t,
   return 0;
 }
 
+// Opens a socket to the address that libcurl found, if the policy allows it.
+// There may be several addresses: a refusal ends the transfer only if none of
+// the others answers.
+curl_socket_t OpenSocket(void* self, curlsocktype, curl_sockaddr* address) {
+  Transfer& transfer = *static_cast<Transfer*>(self);
+  const absl::Status allowed =
+      transfer.options.dial_policy->Check(*transfer.url, address->addr);
+  if (!allowed.ok()) {
+    transfer.refused = Annotate(allowed, transfer.context);
+    return CURL_SOCKET_BAD;
+  }
+  return ::socket(address->family, address->socktype | SOCK_CLOEXEC,
+                  address->protocol);
+}
+
 // The error for libcurl's result, if we did not end the transfer.
 absl::Status ToStatus(CURLcode code, absl::string_view text) {
   switch (code) {
@@ -198,7 +216,8 @@ absl::Status Redirect(absl::string_view url, HttpRequest& request) {
     return absl::FailedPreconditionError(
         "the server redirects to a URL that is not https://");
   }
-  ASSIGN_OR_RETURN(const HttpUrl from, ParseHttpUrl(request.url));
+  ASSIGN_OR_RETURN(const HttpUrl from,
+                   ParseHttpUrl(request.url, PlaintextHosts::kAny));
   if (to->origin() != from.origin()) request.bearer_token.clear();
   request.url = std::string(target);
   return absl::OkStatus();
@@ -288,6 +307,13 @@ class CurlClient : public HttpClient {
     curl_easy_setopt(curl_.get(), option, value);
   }
 
+  absl::StatusOr<HttpUrl> Parse(const HttpRequest& request) const {
+    return ParseHttpUrl(
+        request.url, options_.dial_policy.has_value() ? PlaintextHosts::kAny
+                     : request.is_local ? PlaintextHosts::kContainers
+                                        : PlaintextHosts::kLoopback);
+  }
+
   // Follows redirects by itself: each host may or may not need the proxy.
   absl::StatusOr<HttpAnswer> SendTo(const HttpRequest& request,
                                     HttpSink* sink) {
@@ -321,12 +347,15 @@ class CurlClient : public HttpClient {
   absl::StatusOr<HttpAnswer> SendOnce(const HttpRequest& request,
                                       absl::string_view context,
                                       absl::Time deadline, HttpSink* sink) {
-    ASSIGN_OR_RETURN(const HttpUrl url,
-                     ParseHttpUrl(request.url, request.is_local));
+    ASSIGN_OR_RETURN(const HttpUrl url, Parse(request));
     const bool is_proxied =
         !request.is_local && options_.proxy.Serves(url.host);
     if (is_proxied) {
       RETURN_IF_ERROR(Annotate(options_.proxy.CheckUsable(), context));
+      if (options_.dial_policy.has_value()) {
+        RETURN_IF_ERROR(
+            Annotate(options_.dial_policy->CheckProxied(url), context));
+      }
     }
     absl::StatusOr<CurlList> headers = MakeHeaders(request);
     if (!headers.ok()) return Annotate(headers.status(), context);
@@ -335,8 +364,14 @@ class CurlClient : public HttpClient {
     SetConnection(is_proxied);
     SetRequest(request, headers->get());
     SetTransfer(transfer, deadline);
+    if (options_.dial_policy.has_value() && !is_proxied) {
+      transfer.url = &url;
+      Set(CURLOPT_OPENSOCKETFUNCTION, &OpenSocket);
+      Set(CURLOPT_OPENSOCKETDATA, &transfer);
+    }
     const CURLcode code = curl_easy_perform(curl_.get());
     RETURN_IF_ERROR(transfer.stopped);
+    if (code == CURLE_COULDNT_CONNECT) RETURN_IF_ERROR(transfer.refused);
     RETURN_IF_ERROR(Annotate(CheckTunnel(code, url), context));
     if (!transfer.is_cut) {
       const absl::Status status =

@@ -1,7 +1,8 @@
 // HTTP requests, one at a time, over connections that are kept.
 //
-// Thread-compatible. HTTP/1.1 over TLS; plaintext to loopback hosts. No proxy,
-// password file or cookie of the environment is used.
+// Thread-compatible. HTTP/1.1 over TLS; plaintext to loopback hosts, or as a
+// DialPolicy allows. No proxy, password file or cookie of the environment is
+// used.
 
 #pragma once
 
@@ -9,6 +10,7 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 
 #include "absl/functional/function_ref.h"
@@ -17,12 +19,16 @@
 #include "absl/strings/string_view.h"
 #include "absl/time/time.h"
 #include "base/host_port/proxy.h"
+#include "base/object_store/dial_policy.h"
 #include "base/object_store/object_url.h"
 #include "base/time/clock.h"
 
 namespace atl {
 
 struct HttpClientOptions {
+  // For URLs that a peer named: judges the address of each connection, also
+  // after a redirect. nullopt: the URLs are our own.
+  std::optional<DialPolicy> dial_policy;
   Proxy proxy;  // Requests that leave the machine go through it.
   // PEM certificates that are trusted besides the system's. Empty: none.
   std::string ca_pem;
@@ -87,10 +93,10 @@ class HttpClient {
   // Sends a request once. Returns the answer, whatever its code.
   //
   // UNAVAILABLE: no whole answer; another attempt may succeed.
-  // FAILED_PRECONDITION: the server's certificate is not trusted, or its
-  // redirects are not followed. RESOURCE_EXHAUSTED: the answer exceeds a bound.
-  // CANCELLED. INVALID_ARGUMENT: the request is malformed, or the proxy has a
-  // fault.
+  // FAILED_PRECONDITION: the server's certificate is not trusted, its redirects
+  // are not followed, or the policy refuses its address. RESOURCE_EXHAUSTED: the
+  // answer exceeds a bound. CANCELLED. INVALID_ARGUMENT: the request is
+  // malformed, or the proxy has a fault.
   virtual absl::StatusOr<HttpAnswer> Send(const HttpRequest& request) = 0;
   // The same. A body of 2xx goes to `sink`, in pieces of at most 512 KiB; the
   // sink's errors are returned as they are.

@@ -11,6 +11,7 @@
 #include <functional>
 #include <memory>
 #include <random>
+#include <set>
 #include <string>
 #include <thread>
 #include <utility>
@@ -334,6 +335,29 @@ TEST_F(HttpClientTest, AnyBytesAsAnAnswerAreReadWithoutACrash) {
   EXPECT_GT(ok_count, 0);
 }
 
+TEST_F(HttpClientTest, APolicyRefusesTheAddressThatANameHas) {
+  options_.dial_policy.emplace();
+  for (const char* host : {"127.0.0.1", "localhost", "127.1", "[::1]"}) {
+    const absl::Status status =
+        client()
+            .Send({"GET", absl::StrCat("http://", host, ":", server_.port())})
+            .status();
+    EXPECT_EQ(status.code(), Code::kFailedPrecondition) << status;
+    EXPECT_THAT(std::string(status.message()), HasSubstr("--allow-data-host"));
+  }
+  EXPECT_EQ(server_.connection_count(), 0);
+}
+
+TEST_F(HttpClientTest, APolicyAllowsItsBlocksAndHosts) {
+  options_.dial_policy.emplace(std::set{AddressBlock::kLoopback},
+                               std::vector<std::string>{});
+  EXPECT_TRUE(Get().ok());
+  options_.dial_policy.emplace(std::set<AddressBlock>{},
+                               std::vector<std::string>{"127.0.0.1"});
+  client_ = nullptr;
+  EXPECT_TRUE(Get().ok());
+}
+
 TEST_F(HttpClientTest, RefusesRequestsThatAreNoneOfHttp) {
   EXPECT_EQ(client().Send({"GET", "ftp://127.0.0.1/"}).status().code(),
             Code::kInvalidArgument);
@@ -462,6 +486,32 @@ TEST_F(HttpsClientTest, NoRedirectLeavesHttps) {
   const absl::Status status = Follow(secure_->origin()).status();
   EXPECT_EQ(status.code(), Code::kFailedPrecondition) << status;
   EXPECT_TRUE(server_.requests().empty());
+}
+
+TEST_F(HttpsClientTest, APolicyJudgesEachRedirect) {
+  options_.dial_policy.emplace(std::set<AddressBlock>{},
+                               std::vector<std::string>{"localhost"});
+  secure_handler_ = [this](const ServerRequest& request) {
+    if (request.target == "/end") return ServerAnswer{.body = "end"};
+    const std::string to =
+        request.target == "/same" ? other_origin() : secure_->origin();
+    return ServerAnswer{302, {{"Location", to + "/end"}}, "moved"};
+  };
+  EXPECT_EQ(Follow(other_origin() + "/same")->body, "end");
+  const size_t request_count = secure_->requests().size();
+  const absl::Status status = Follow(other_origin() + "/other").status();
+  EXPECT_EQ(status.code(), Code::kFailedPrecondition) << status;
+  EXPECT_EQ(secure_->requests().size(), request_count + 1);
+}
+
+TEST_F(HttpsClientTest, APolicyJudgesALiteralAddressBeforeTheProxyDoes) {
+  ConnectProxy proxy;
+  options_.proxy = ParseProxy(proxy.url()).value();
+  options_.dial_policy.emplace();
+  const absl::Status status =
+      client().Send({"GET", "https://169.254.169.254/a"}).status();
+  EXPECT_EQ(status.code(), Code::kFailedPrecondition) << status;
+  EXPECT_EQ(proxy.tunnel_count(), 0);
 }
 
 TEST_F(HttpsClientTest, ALoopOfRedirectsEnds) {

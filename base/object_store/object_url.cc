@@ -72,7 +72,8 @@ std::string HttpUrl::origin() const {
   return absl::StrCat(is_https ? "https://" : "http://", authority());
 }
 
-absl::StatusOr<HttpUrl> ParseHttpUrl(absl::string_view url, bool is_local) {
+absl::StatusOr<HttpUrl> ParseHttpUrl(absl::string_view url,
+                                     PlaintextHosts plaintext) {
   if (url.size() > kUrlBytesMax) {
     return Malformed(url.substr(0, 100), "a URL has at most 8 KiB");
   }
@@ -95,9 +96,11 @@ absl::StatusOr<HttpUrl> ParseHttpUrl(absl::string_view url, bool is_local) {
   }
   const size_t path_begin = std::min(rest.find_first_of("/?"), rest.size());
   RETURN_IF_ERROR(ParseAuthority(url, rest.substr(0, path_begin), out));
-  const bool is_container =
-      is_local && absl::c_linear_search(kContainerHosts, out.host);
-  if (!out.is_https && !IsLoopbackHost(out.host) && !is_container) {
+  const bool may_be_plaintext =
+      plaintext == PlaintextHosts::kAny || IsLoopbackHost(out.host) ||
+      (plaintext == PlaintextHosts::kContainers &&
+       absl::c_linear_search(kContainerHosts, out.host));
+  if (!out.is_https && !may_be_plaintext) {
     return Malformed(url, "http:// is for loopback hosts; use https://");
   }
   rest.remove_prefix(path_begin);
@@ -109,7 +112,8 @@ absl::StatusOr<HttpUrl> ParseHttpUrl(absl::string_view url, bool is_local) {
   return out;
 }
 
-absl::StatusOr<ObjectUrl> ParseObjectUrl(absl::string_view url) {
+absl::StatusOr<ObjectUrl> ParseObjectUrl(absl::string_view url,
+                                         PlaintextHosts plaintext) {
   ObjectUrl out;
   absl::string_view rest = url;
   if (absl::ConsumePrefix(&rest, "file://")) {
@@ -137,7 +141,7 @@ absl::StatusOr<ObjectUrl> ParseObjectUrl(absl::string_view url) {
     return Malformed(url, absl::StrCat("a URL has the form ", kForms));
   }
   out.store = ObjectUrl::Store::kHttp;
-  ASSIGN_OR_RETURN(out.http, ParseHttpUrl(url));
+  ASSIGN_OR_RETURN(out.http, ParseHttpUrl(url, plaintext));
   return out;
 }
 

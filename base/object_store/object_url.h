@@ -38,11 +38,17 @@ struct HttpUrl {
 inline constexpr absl::string_view kContainerHosts[] = {
     "169.254.170.2", "169.254.170.23", "fd00:ec2::23"};
 
+// The hosts that http:// may name.
+enum class PlaintextHosts {
+  kLoopback,
+  kContainers,  // And kContainerHosts.
+  kAny,         // A DialPolicy judges them, once the address is known.
+};
+
 // INVALID_ARGUMENT: another scheme, a user name, a fragment, characters that
-// must be encoded, or http:// to a host that is neither loopback nor, if
-// `is_local`, in kContainerHosts.
-absl::StatusOr<HttpUrl> ParseHttpUrl(absl::string_view url,
-                                     bool is_local = false);
+// must be encoded, or http:// to a host that is not in `plaintext`.
+absl::StatusOr<HttpUrl> ParseHttpUrl(
+    absl::string_view url, PlaintextHosts plaintext = PlaintextHosts::kLoopback);
 
 struct ObjectUrl {
   enum class Store { kFile, kS3, kHttp };
@@ -54,7 +60,8 @@ struct ObjectUrl {
 };
 
 // INVALID_ARGUMENT: not one of the forms above. The message lists them.
-absl::StatusOr<ObjectUrl> ParseObjectUrl(absl::string_view url);
+absl::StatusOr<ObjectUrl> ParseObjectUrl(
+    absl::string_view url, PlaintextHosts plaintext = PlaintextHosts::kLoopback);
 
 // `url` without its query and without a password: for messages.
 std::string RedactUrl(absl::string_view url);

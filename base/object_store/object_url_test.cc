@@ -67,9 +67,12 @@ TEST(ObjectUrlTest, ContainersHostsArePlaintextIfAskedFor) {
   for (const char* url :
        {"http://169.254.170.2/a", "http://[fd00:ec2::23]/a"}) {
     EXPECT_FALSE(ParseHttpUrl(url).ok()) << url;
-    EXPECT_TRUE(ParseHttpUrl(url, /*is_local=*/true).ok()) << url;
+    EXPECT_TRUE(ParseHttpUrl(url, PlaintextHosts::kContainers).ok()) << url;
+    EXPECT_TRUE(ParseObjectUrl(url, PlaintextHosts::kAny).ok()) << url;
   }
-  EXPECT_FALSE(ParseHttpUrl("http://169.254.169.254/a", true).ok());
+  EXPECT_FALSE(
+      ParseHttpUrl("http://169.254.169.254/a", PlaintextHosts::kContainers)
+          .ok());
 }
 
 TEST(ObjectUrlTest, RefusesWhatIsNoUrlOfAnObject) {

@@ -28,8 +28,9 @@ const Clock& GetWallClock(const ObjectStoreOptions& options) {
 }
 
 absl::StatusOr<std::unique_ptr<HttpTransport>> MakeTransport(
-    const ObjectStoreOptions& options) {
+    const ObjectStoreOptions& options, std::optional<DialPolicy> dial_policy) {
   const HttpClientOptions client_options{
+      .dial_policy = std::move(dial_policy),
       .proxy = options.proxy,
       .ca_pem = options.ca_pem,
       .receive_bytes_per_second = options.receive_bytes_per_second,
@@ -48,7 +49,7 @@ absl::StatusOr<std::unique_ptr<S3Session>> OpenSession(
     absl::string_view bucket, const ObjectStoreOptions& options) {
   ASSIGN_OR_RETURN(S3Place place, FindS3Place(bucket, options.environment));
   ASSIGN_OR_RETURN(std::unique_ptr<HttpTransport> transport,
-                   MakeTransport(options));
+                   MakeTransport(options, /*dial_policy=*/std::nullopt));
   return std::make_unique<S3Session>(std::move(place), options.environment,
                                      std::move(transport));
 }
@@ -73,13 +74,20 @@ class S3Presigner : public ObjectPresigner {
 
 absl::StatusOr<std::unique_ptr<ObjectStore>> OpenObjectStore(
     absl::string_view url, const ObjectStoreOptions& options) {
-  ASSIGN_OR_RETURN(const ObjectUrl parsed, ParseObjectUrl(url));
+  const bool is_peers = options.dial_policy.has_value();
+  ASSIGN_OR_RETURN(const ObjectUrl parsed,
+                   ParseObjectUrl(url, is_peers ? PlaintextHosts::kAny
+                                                : PlaintextHosts::kLoopback));
   if (parsed.store == ObjectUrl::Store::kFile) {
+    if (is_peers) {
+      return absl::FailedPreconditionError(
+          "a file:// URL, and a run may not choose what this machine opens");
+    }
     return MakeFileStore(parsed.path, *options.file_system);
   }
   if (parsed.store == ObjectUrl::Store::kHttp) {
     ASSIGN_OR_RETURN(std::unique_ptr<HttpTransport> transport,
-                     MakeTransport(options));
+                     MakeTransport(options, options.dial_policy));
     return MakeHttpsStore(parsed.http, options.bearer_token,
                           std::move(transport));
   }

@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 
 #include "absl/status/statusor.h"
@@ -14,6 +15,7 @@
 #include "base/io/posix_file_system.h"
 #include "base/object_store/aws_credentials.h"
 #include "base/object_store/bearer_client.h"
+#include "base/object_store/dial_policy.h"
 #include "base/object_store/object_store.h"
 #include "base/object_store/retrier.h"
 #include "base/object_store/s3_session.h"
@@ -27,6 +29,9 @@ struct ObjectStoreOptions {
   Environment environment;
   BearerToken bearer_token;  // For https://. Empty: none.
   Proxy proxy;               // Requests that leave the machine go through it.
+  // For a URL that a peer named. It opens no file, and https:// and http:// dial
+  // what the policy allows. An s3:// URL dials what `environment` says.
+  std::optional<DialPolicy> dial_policy;
   // PEM certificates that are trusted besides the system's. Empty: none.
   std::string ca_pem;
   // Of the store. At least 64 KiB/s, or 0: no bound.
@@ -42,8 +47,8 @@ struct ObjectStoreOptions {
 
 // Opens the store of `url` (object_url.h). Sends nothing.
 //
-// INVALID_ARGUMENT: the URL or an option is wrong. Others: the system's
-// certificates cannot be read.
+// INVALID_ARGUMENT: the URL or an option is wrong. FAILED_PRECONDITION: a peer
+// named a file. Others: the system's certificates cannot be read.
 absl::StatusOr<std::unique_ptr<ObjectStore>> OpenObjectStore(
     absl::string_view url, const ObjectStoreOptions& options);
 

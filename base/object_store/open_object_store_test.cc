@@ -3,8 +3,10 @@
 #include <filesystem>
 #include <map>
 #include <optional>
+#include <set>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "absl/status/status.h"
 #include "absl/strings/match.h"
@@ -126,6 +128,29 @@ TEST_F(OpenObjectStoreTest, APresignedUrlOpensWithoutKeys) {
   ASSERT_TRUE(without_keys.ok()) << without_keys.status();
   EXPECT_EQ((*without_keys)->Presign("a", absl::Minutes(5)).status().code(),
             Code::kUnauthenticated);
+}
+
+TEST_F(OpenObjectStoreTest, AUrlOfAPeerOpensNoFileAndDialsAsThePolicySays) {
+  s3_.Put("run/a", "bytes");
+  const auto presigner = OpenObjectPresigner("s3://bucket/run", options_);
+  const std::string signed_url =
+      (*presigner)->Presign("a", absl::Minutes(5))->url;
+  const std::string directory =
+      JoinObjectName(::testing::TempDir(), RandomId());
+  EXPECT_TRUE(Put("file://" + directory, "a", "secret").ok());
+  options_.dial_policy.emplace();
+  const size_t request_count = s3_.requests().size();
+  EXPECT_EQ(Get("file://" + directory, "a").status().code(),
+            Code::kFailedPrecondition);
+  EXPECT_EQ(Get(signed_url, "").status().code(), Code::kFailedPrecondition);
+  EXPECT_EQ(s3_.requests().size(), request_count);
+  options_.dial_policy.emplace(std::set{AddressBlock::kLoopback},
+                               std::vector<std::string>{});
+  EXPECT_EQ(*Get(signed_url, ""), "bytes");
+  // The bucket's host is the environment's, not the peer's.
+  options_.dial_policy.emplace();
+  EXPECT_EQ(*Get("s3://bucket/run", "a"), "bytes");
+  std::filesystem::remove_all(directory);
 }
 
 TEST_F(OpenObjectStoreTest, WrongOptionsAreRefusedBeforeAnythingIsSent) {

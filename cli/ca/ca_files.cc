@@ -49,7 +49,8 @@ absl::Status WriteFileIn(const std::string& directory, absl::string_view name,
   const std::string temporary = path + ".tmp";
   const bool is_secret =
       absl::EndsWith(name, ".key") || absl::EndsWith(name, ".token") ||
-      absl::EndsWith(name, ".service");  // A proxy's password may be in it.
+      absl::EndsWith(name, ".service") ||  // A proxy's password may be in it.
+      absl::EndsWith(name, ".consent");
   const mode_t mode = is_secret ? 0600 : 0644;
   ::unlink(temporary.c_str());
   const int fd =

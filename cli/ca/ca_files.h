@@ -39,8 +39,8 @@ bool HoldsFile(const std::string& directory, absl::string_view name);
 absl::StatusOr<std::string> ReadFileIn(const std::string& directory,
                                        absl::string_view name);
 
-// Replaces the file, durably. Its mode, 0600 if its name ends in ".key" or
-// ".token" and else 0644, holds from the first byte.
+// Replaces the file, durably. Its mode, 0600 if its name ends in ".key",
+// ".token", ".service" or ".consent" and else 0644, holds from the first byte.
 absl::Status WriteFileIn(const std::string& directory, absl::string_view name,
                          absl::string_view text);
 

@@ -53,6 +53,7 @@ void AddCommands(CLI::App& app, Context& context) {
   AddDataTokenize(data, context);
   AddDataPublish(data, context);
   AddDataServe(data, context);
+  AddDataAllow(data, context);
   CLI::App& ca = group("ca", "Make the certificates of mutual TLS");
   AddCaInit(ca, context);
   AddCaIssue(ca, context);

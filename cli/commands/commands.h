@@ -25,6 +25,7 @@ void AddPlan(CLI::App& app, Context& context);
 void AddDataTokenize(CLI::App& app, Context& context);
 void AddDataPublish(CLI::App& app, Context& context);
 void AddDataServe(CLI::App& app, Context& context);
+void AddDataAllow(CLI::App& app, Context& context);
 
 void AddDevUp(CLI::App& app, Context& context);
 void AddDevBaseline(CLI::App& app, Context& context);

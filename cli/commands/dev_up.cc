@@ -13,6 +13,7 @@
 #include "absl/strings/str_split.h"
 #include "absl/time/clock.h"
 #include "base/layout/run_length.h"
+#include "base/object_store/object_url.h"
 #include "base/status/status_macros.h"
 #include "base/sync/mutex.h"
 #include "cli/commands/commands.h"
@@ -187,6 +188,18 @@ absl::StatusOr<Cluster::Options> DevUp::ClusterOptions() {
   cluster.island_flags = CapArguments(options_.caps);
   cluster.island_flags.push_back("--device");
   cluster.island_flags.push_back(options_.device);
+  // The run file is this user's own, so its islands may read what it names.
+  const v1::DataSpec& data = run_.spec.data();
+  if (const std::string path = worker::FindNamedPath(data); !path.empty()) {
+    cluster.island_flags.push_back("--data");
+    cluster.island_flags.push_back(path);
+  } else if (const auto url = ParseObjectUrl(data.url()); url.ok()) {
+    cluster.island_flags.push_back("--data-credentials");
+    if (url->store == ObjectUrl::Store::kHttp) {
+      cluster.island_flags.push_back("--allow-data-host");
+      cluster.island_flags.push_back(url->http.host);
+    }
+  }
   cluster.restart = !options_.no_restart;
   ASSIGN_OR_RETURN(cluster.first_flags, ParseChildFlags(options_.child_flags));
   cluster.stop = interrupt_->first();

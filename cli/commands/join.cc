@@ -14,8 +14,6 @@
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "base/failpoint/failpoint.h"
-#include "base/io/files.h"
-#include "base/io/posix_file_system.h"
 #include "base/io/unique_fd.h"
 #include "base/metrics/common_metrics.h"
 #include "base/metrics/metrics.h"
@@ -28,6 +26,7 @@
 #include "base/status/status_macros.h"
 #include "cli/commands/commands.h"
 #include "cli/commands/island_reporter.h"
+#include "cli/commands/join_data.h"
 #include "cli/commands/join_result.h"
 #include "cli/commands/join_service.h"
 #include "cli/commands/recipes.h"
@@ -46,12 +45,12 @@
 #include "cli/output/error.h"
 #include "cli/units/units.h"
 #include "cli/volunteer/counting_store.h"
+#include "cli/volunteer/data_consent.h"
 #include "cli/volunteer/local_name.h"
 #include "cli/volunteer/local_socket.h"
 #include "cli/volunteer/machine_use.h"
 #include "cli/volunteer/volunteer.h"
 #include "cli/volunteer/volunteer_flags.h"
-#include "coordinator/client/data_url_client.h"
 #include "worker/api/run_island.h"
 
 namespace atl::cli {
@@ -65,6 +64,7 @@ struct JoinOptions {
   std::string run_id;
   std::string island_id;
   std::string data_path;
+  std::vector<std::string> data_roots;
   std::string work_directory;
   std::string trainer;
   int threads = 0;
@@ -184,6 +184,7 @@ worker::RunIslandOptions IslandOptions(const Context& context,
   island.run_id = options.run_id;
   island.island_id = options.island_id;
   island.data_path = options.data_path;
+  island.data_roots = options.data_roots;
   island.data_cache_directory =
       options.data_cache.directory.empty()
           ? DefaultDataCache(context.state_directory)
@@ -199,37 +200,6 @@ worker::RunIslandOptions IslandOptions(const Context& context,
   island.security = security;
   island.program_version = kProgramVersion;
   return island;
-}
-
-// How the island reads data that is not public: with the token of its
-// enrolment, or by URLs that the coordinator signs.
-worker::StoreOpener MakeOpener(const Context& context,
-                               const JoinOptions& options,
-                               const rpc::Security& security,
-                               const std::optional<Enrolment>& enrolment,
-                               const std::stop_token& stop) {
-  worker::StoreAccess access;
-  access.proxy = context.settings.proxy();
-  if (!security.tls.ca.empty()) {
-    access.read_authorities = [file = security.tls.ca] {
-      return ReadFile(PosixFileSystem(), file);
-    };
-  }
-  if (enrolment.has_value()) {
-    access.data_token = [enrolment = *enrolment] {
-      return enrolment.ReadDataToken();
-    };
-  }
-  access.sign_url =
-      [address = options.address, run_id = options.run_id, stop,
-       channel = rpc::MakeChannelOptions(rpc::ChannelKind::kControl, security)](
-          const std::string& path) {
-        return coordinator::SignDataUrl(address, channel, run_id, path, stop);
-      };
-  Environment environment = context.environment;
-  // A volunteer's own keys in ~/.aws are not meant for the run's bucket.
-  if (enrolment.has_value()) environment.erase("HOME");
-  return MakeStoreOpener(environment, std::move(access));
 }
 
 bool RunHasEnded(const absl::StatusOr<worker::IslandProgress>& end,
@@ -375,6 +345,8 @@ absl::Status Join(Context& context, JoinOptions options) {
   ASSIGN_OR_RETURN(const absl::Duration wait_for_run, ReadWait(options));
   ASSIGN_OR_RETURN(const server::BandwidthCaps caps,
                    ReadCaps(options.caps, options.place.process_count));
+  ASSIGN_OR_RETURN(options.data_roots,
+                   ReadAllowedData(ConfigDirectory(context.environment)));
   ASSIGN_OR_RETURN(const int64_t data_cache_bytes,
                    ReadCacheSize(options.data_cache));
   RETURN_IF_ERROR(CheckDeviceFlag(options.place.device));
@@ -434,7 +406,8 @@ absl::Status Join(Context& context, JoinOptions options) {
   ASSIGN_OR_RETURN(const std::unique_ptr<LocalServer> local,
                    StartLocal(context, options, *volunteer));
   island.open_data_store = CountReads(
-      MakeOpener(context, options, security, enrolment, interrupt.first()),
+      MakeDataOpener(context, {options.address, options.run_id}, security,
+                     enrolment, interrupt.first()),
       [&volunteer](int64_t bytes) { volunteer->CountBytes(bytes); });
   island.check_run =
       [limits = LimitsOf(
@@ -493,6 +466,10 @@ void AddJoin(CLI::App& app, Context& context) {
       "  atoll join -\n"
       "  atoll join - --hours 22:00-07:00 --memory 4GB --service\n"
       "`atoll local` shows, pauses and finishes it.\n"
+      "A run's data comes from --data, from a folder of `atoll data allow`, or\n"
+      "by https:// or s3://. From a private address, or without TLS, only with\n"
+      "--allow-data-host HOST; with your own keys for s3://, only with\n"
+      "--data-credentials.\n"
       "Examples:\n"
       "  atoll join 10.0.0.7:7400 --run laptop --island-id kitchen "
       "--threads 4\n"
@@ -529,7 +506,9 @@ void AddJoin(CLI::App& app, Context& context) {
                       "Id of this island, the same after a restart; default: "
                       "the certificate's id, else the host's name");
   command->add_option("--data", options->data_path,
-                      "Path of the data on this machine, instead of the run's");
+                      "Path of the run's data on this machine; without it, and "
+                      "unless the data comes by URL, the run's own path must "
+                      "be below a folder of `atoll data allow`");
   AddDataCacheFlags(*command, options->data_cache);
   command->add_option("--dir,--work-dir", options->work_directory,
                       "Directory for this island's local checkpoints");

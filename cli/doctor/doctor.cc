@@ -25,6 +25,7 @@
 #include "cli/flags/threads_flag.h"
 #include "cli/interrupt.h"
 #include "cli/output/error.h"
+#include "cli/volunteer/data_consent.h"
 #include "coordinator/client/operator_client.h"
 #include "worker/api/measure_speed.h"
 
@@ -37,6 +38,7 @@ constexpr absl::Duration kSpeedTime = absl::Milliseconds(1500);
 struct DoctorOptions {
   SubjectFlags subject;
   bool of_operator = false;
+  std::string data_path;
   DataCacheFlags data_cache;
   LentFlags lent;
 };
@@ -144,9 +146,15 @@ absl::Status Doctor(Context& context, const DoctorOptions& options) {
                              ? DefaultDataCache(context.state_directory)
                              : options.data_cache.directory;
   spec.proxy = context.settings.proxy();
-  spec.make_opener = [&context](worker::StoreAccess access) {
-    access.proxy = context.settings.proxy();
-    return MakeStoreOpener(context.environment, std::move(access));
+  spec.data_rights.data_path = options.data_path;
+  ASSIGN_OR_RETURN(spec.data_rights.roots,
+                   ReadAllowedData(ConfigDirectory(context.environment)));
+  spec.make_opener = [&context](const std::string& address,
+                                worker::StoreAccess access) {
+    return MakeRunStoreOpener(
+        context.settings, context.environment,
+        MakeBlockFinder(address, /*looks_up=*/false, context.settings.proxy()),
+        std::move(access));
   };
   ASSIGN_OR_RETURN(const UniqueFd stop, MakeWaker());
   // Not before: Ctrl-C ends a wait for the join string.
@@ -190,6 +198,7 @@ void AddDoctor(CLI::App& app, Context& context) {
       "With --operator: the coordinator, its servers and gates, and its runs.\n"
       "Examples:\n"
       "  atoll doctor -                 read a join string, and check it\n"
+      "  atoll doctor - --data tokens   the run's data is here\n"
       "  atoll doctor --run spring      an enrolled machine\n"
       "  atoll doctor -o json           for scripts\n"
       "  atoll doctor --operator --coordinator 10.0.0.7:7400");
@@ -200,6 +209,9 @@ void AddDoctor(CLI::App& app, Context& context) {
                       "Id of the run in which this machine is enrolled");
   command->add_flag("--operator", options->of_operator,
                     "Check the cluster of --coordinator instead");
+  command->add_option("--data", options->data_path,
+                      "Path of the run's data on this machine, as for `atoll "
+                      "join`");
   AddDataCacheFlags(*command, options->data_cache);
   AddLentFlags(*command, options->lent);
   SetAction(*command, context, Doctor, options);

@@ -1,5 +1,6 @@
 #include "cli/doctor/gate_judge.h"
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "base/features/features.h"
@@ -151,14 +152,17 @@ Check JudgeData(const v1::DataSpec& data, const DataFacts& facts) {
   if (data.format() == v1::DATA_FORMAT_EXTERNAL) {
     return Passed("data", "the trainer brings its own");
   }
-  if (data.url().empty()) {
-    if (facts.path_exists) {
-      return Passed("data", absl::StrCat(data.path(), " is on this machine"));
-    }
-    return Warn("data",
-                absl::StrCat("the run reads ", data.path(),
-                             ", which is not on this machine"),
-                "Copy the data here and give `atoll join --data PATH`.");
+  constexpr char kGiveData[] =
+      "Copy the data here and give --data PATH, or allow its folder once: "
+      "`atoll data allow DIR`.";
+  if (!facts.place.ok()) {
+    return Failed("data", facts.place.status().message(), kGiveData);
+  }
+  if (!facts.place->path.empty()) {
+    const std::string opens =
+        absl::StrCat("an island ", facts.place->Describe());
+    if (facts.path_exists) return Passed("data", opens);
+    return Failed("data", absl::StrCat(opens, "; nothing is there"), kGiveData);
   }
   const std::string url = RedactUrl(data.url());
   if (facts.manifest.ok()) return Passed("data", absl::StrCat(url, " is read"));
@@ -174,6 +178,10 @@ Check JudgeData(const v1::DataSpec& data, const DataFacts& facts) {
                         absl::IsDeadlineExceeded(facts.manifest)
                     ? "Check that this machine reaches the URL; give --proxy "
                       "if it needs one."
+                : absl::StrContains(facts.manifest.message(),
+                                    "--allow-data-host")
+                    ? "Ask the operator where that host is, before you allow "
+                      "it."
                     : "Tell the operator.");
 }
 

@@ -15,6 +15,7 @@
 #include "atoll/v1/run.pb.h"
 #include "base/rpc/tls_stream/link_load.h"
 #include "cli/doctor/check.h"
+#include "worker/api/run_data.h"
 
 namespace atl::cli {
 
@@ -45,10 +46,12 @@ Check JudgeVersion(absl::string_view ours, absl::string_view theirs,
 // Whether the run's data can be had.
 struct DataFacts {
   absl::Status manifest;     // Of data by URL: reading its manifest.
-  bool path_exists = false;  // Of data at a path, on this machine.
+  bool path_exists = false;  // Of a place on this machine.
+  // What an island would open here.
+  absl::StatusOr<worker::DataPlace> place = worker::DataPlace();
 };
-// FAILED: the manifest cannot be read, or is another one. WARN: the data is at
-// a path, which this machine may not have.
+// FAILED: nothing allows to open what the run names, or it is not there; or the
+// manifest cannot be read, or is another one.
 Check JudgeData(const v1::DataSpec& data, const DataFacts& facts);
 
 // A service that was dialled.

@@ -135,16 +135,28 @@ TEST(GateJudgeTest, DataByUrlIsReadOrPrivate) {
   EXPECT_EQ(
       JudgeData(data, {absl::FailedPreconditionError("another one")}).action,
       "Tell the operator.");
+  EXPECT_THAT(JudgeData(data, {absl::FailedPreconditionError(
+                                  "a refusal; --allow-data-host a.lan")})
+                  .action,
+              HasSubstr("before you allow"));
 }
 
-TEST(GateJudgeTest, DataAtAPathIsHereOrToBeCopied) {
+TEST(GateJudgeTest, DataAtAPathNeedsARightAndAFile) {
   v1::DataSpec data;
   data.set_path("/srv/text");
-  EXPECT_EQ(JudgeData(data, {absl::OkStatus(), true}).result,
-            CheckResult::kPassed);
-  const Check missing = JudgeData(data, {});
-  EXPECT_EQ(missing.result, CheckResult::kWarn);
-  EXPECT_THAT(missing.action, HasSubstr("--data"));
+  const worker::DataPlace place = {"/srv/text", "given with --data"};
+  const Check here = JudgeData(data, {absl::OkStatus(), true, place});
+  EXPECT_EQ(here, Passed("data",
+                         "an island opens \"/srv/text\": given with --data"));
+  const Check missing = JudgeData(data, {absl::OkStatus(), false, place});
+  EXPECT_EQ(missing.result, CheckResult::kFailed);
+  EXPECT_THAT(missing.message, HasSubstr("nothing is there"));
+  const Check refused = JudgeData(
+      data, {absl::OkStatus(), true, worker::FindDataPlace(data, {}).status()});
+  EXPECT_EQ(refused.result, CheckResult::kFailed);
+  EXPECT_THAT(refused.message, HasSubstr("/srv/text"));
+  EXPECT_THAT(refused.action, HasSubstr("--data PATH"));
+  EXPECT_THAT(refused.action, HasSubstr("atoll data allow DIR"));
   data.set_format(v1::DATA_FORMAT_EXTERNAL);
   EXPECT_EQ(JudgeData(data, {}).result, CheckResult::kPassed);
 }

@@ -213,15 +213,22 @@ void VolunteerDoctor::CheckData() {
     return;
   }
   DataFacts facts;
-  struct stat info {};
-  facts.path_exists = stat(run_->data().path().c_str(), &info) == 0;
-  if (!run_->data().url().empty()) {
+  facts.place = worker::FindDataPlace(run_->data(), spec_.data_rights);
+  if (facts.place.ok() && !facts.place->path.empty()) {
+    struct stat info {};
+    facts.path_exists = stat(facts.place->path.c_str(), &info) == 0;
+  } else if (facts.place.ok() && !run_->data().url().empty()) {
     const absl::Time deadline = Within(kDataMax).deadline;
     v1::RunSpec spec = *run_;
     worker::StoreAccess access;
     access.read_authorities = [this] { return root_pem_; };
     access.data_token = spec_.gate->data_token;
-    const worker::StoreOpener open = spec_.make_opener(std::move(access));
+    // Not an address that only the gate's answer names.
+    const worker::StoreOpener open =
+        spec_.make_opener(spec_.gate->token_id.empty()
+                              ? spec_.gate->coordinator_address
+                              : spec_.gate->address,
+                          std::move(access));
     facts.manifest = worker::CompleteDataByUrl(
         spec,
         [this, deadline, &open](const std::string& url, std::function<bool()>) {

@@ -50,11 +50,15 @@ class VolunteerDoctor {
     std::optional<GateSubject> gate;  // nullopt: only the machine is checked.
     Proxy proxy;
     std::string state_directory;
+    worker::LocalDataRights data_rights;
     std::string cache_directory;
     int64_t cache_bytes_max = 0;
     Lent lent;
-    // Makes an opener that has this access to data, too.
-    std::function<worker::StoreOpener(worker::StoreAccess)> make_opener;
+    // Makes an opener of what the run names, for an island whose operator was
+    // reached at `address`; it has this access to data, too.
+    std::function<worker::StoreOpener(const std::string& address,
+                                      worker::StoreAccess)>
+        make_opener;
     absl::Duration patience = absl::Seconds(15);  // Of all waits together.
     int stop_fd = -1;               // A waker that ends every wait.
     std::function<bool()> stopped;  // True once stop_fd is set.

@@ -9,6 +9,10 @@
 #include "absl/strings/ascii.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
+#include "absl/strings/strip.h"
+#include "base/host_port/address_block.h"
+#include "base/host_port/host_port.h"
 #include "base/host_port/proxy.h"
 #include "base/obs/flags.h"
 #include "base/status/status_macros.h"
@@ -131,7 +135,7 @@ const std::vector<SettingDefinition>& SettingDefinitions() {
       {"format", "table", "Format of results: table, json or jsonl"},
       {"timeout", "30s", "Longest wait for one answer: 30s, 2m"},
       {"insecure", "false",
-       "true: allow unencrypted connections to other machines"},
+       "Allow unencrypted connections to other machines", false, true},
       {"proxy", "",
        "http://[USER:PASSWORD@]HOST:PORT of an HTTP proxy for all but "
        "loopback; default: HTTPS_PROXY, but for NO_PROXY"},
@@ -139,6 +143,14 @@ const std::vector<SettingDefinition>& SettingDefinitions() {
        "PEM file of the CA that signed the other side's certificate", true},
       {"tls_cert", "", "PEM file of this side's certificate", true},
       {"tls_key", "", "PEM file of this side's private key", true},
+      {"allow_data_host", "",
+       "HOST of a run's data that `join` and `doctor` may dial although it is "
+       "private, or without TLS; may be repeated",
+       false, false, true},
+      {"data_credentials", "false",
+       "Let `join` and `doctor` read a run's s3:// data with this user's own "
+       "keys (AWS_*, ~/.aws)",
+       false, true},
   };
   return definitions;
 }
@@ -182,12 +194,26 @@ absl::StatusOr<Settings> Settings::Resolve(const Sources& sources) {
         absl::StrCat("timeout '", timeout, "' is not a positive duration"),
         "Write it as 30s, 500ms or 2m.");
   }
-  const std::string& insecure = settings.Get("insecure");
-  if (insecure != "true" && insecure != "false") {
-    return UsageError(
-        absl::StrCat("insecure must be true or false, not '", insecure, "'"));
+  for (const SettingDefinition& definition : SettingDefinitions()) {
+    const std::string& value = settings.Get(definition.name);
+    if (definition.is_switch && value != "true" && value != "false") {
+      return UsageError(absl::StrCat(definition.name,
+                                     " must be true or false, not '", value,
+                                     "'"));
+    }
   }
-  settings.insecure_ = insecure == "true";
+  settings.insecure_ = settings.Get("insecure") == "true";
+  for (const std::string& host : settings.allowed_data_hosts()) {
+    const std::string bare(absl::StripPrefix(absl::StripSuffix(host, "]"), "["));
+    const bool is_right = absl::StrContains(bare, ":")
+                              ? FindAddressBlockOfHost(bare).has_value()
+                              : ParseHostPort(JoinHostPort(bare, 1)).ok();
+    if (!is_right) {
+      return UsageError(
+          absl::StrCat("allow_data_host '", host, "' is not a host"),
+          "Give the HOST of the data's URL, without scheme, port and path.");
+    }
+  }
   RETURN_IF_ERROR(settings.ResolveProxy(sources.environment));
   return settings;
 }
@@ -235,21 +261,30 @@ const std::string& Settings::Get(absl::string_view name) const {
   std::abort();
 }
 
+std::vector<std::string> Settings::allowed_data_hosts() const {
+  return absl::StrSplit(Get("allow_data_host"), ',', absl::SkipWhitespace());
+}
+
+std::string ConfigDirectory(const Environment& environment) {
+  std::string origin;
+  if (const std::string base =
+          FindVariable(environment, {"XDG_CONFIG_HOME"}, origin);
+      !base.empty()) {
+    return absl::StrCat(base, "/atoll");
+  }
+  const std::string home = FindVariable(environment, {"HOME"}, origin);
+  return home.empty() ? "" : absl::StrCat(home, "/.config/atoll");
+}
+
 std::string DefaultProfilePath(const Environment& environment) {
-  const auto get = [&](const char* name) {
-    const auto it = environment.find(name);
-    return it == environment.end() ? std::string() : it->second;
-  };
-  if (const std::string path = get("ATOLL_PROFILE"); !path.empty()) {
+  std::string origin;
+  if (const std::string path =
+          FindVariable(environment, {"ATOLL_PROFILE"}, origin);
+      !path.empty()) {
     return path;
   }
-  if (const std::string base = get("XDG_CONFIG_HOME"); !base.empty()) {
-    return absl::StrCat(base, "/atoll/profile.toml");
-  }
-  if (const std::string home = get("HOME"); !home.empty()) {
-    return absl::StrCat(home, "/.config/atoll/profile.toml");
-  }
-  return "";
+  const std::string directory = ConfigDirectory(environment);
+  return directory.empty() ? "" : absl::StrCat(directory, "/profile.toml");
 }
 
 }  // namespace atl::cli

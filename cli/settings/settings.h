@@ -38,7 +38,9 @@ struct SettingDefinition {
                               // ATOLL_TLS_CA.
   std::string default_value;  // Empty for none.
   std::string help;
-  bool is_path = false;  // In a profile: relative to its directory.
+  bool is_path = false;    // In a profile: relative to its directory.
+  bool is_switch = false;  // "true" or "false"; the flag has no value.
+  bool is_list = false;    // Values with commas between; the flag may be repeated.
 };
 
 // All settings, in the order of `atoll settings`.
@@ -66,7 +68,7 @@ class Settings {
   //
   // INVALID_ARGUMENT: the profile is not TOML, has an unknown key (the message
   // has its line and the nearest name), or a value that is not a string, number
-  // or boolean; or timeout, insecure or a proxy of ours does not parse.
+  // or boolean; or another setting does not parse.
   static absl::StatusOr<Settings> Resolve(const Sources& sources);
 
   // The value of `name`, which must be one of SettingDefinitions(). That of
@@ -76,10 +78,13 @@ class Settings {
   // All settings, in the order of SettingDefinitions().
   const std::vector<Setting>& all() const { return settings_; }
 
-  // The settings "timeout", "insecure" and "proxy".
+  // The settings "timeout", "insecure", "proxy", "allow_data_host" and
+  // "data_credentials".
   absl::Duration timeout() const { return timeout_; }
   bool insecure() const { return insecure_; }
   const Proxy& proxy() const { return proxy_; }
+  std::vector<std::string> allowed_data_hosts() const;
+  bool has_data_credentials() const { return Get("data_credentials") == "true"; }
 
  private:
   absl::Status ResolveProxy(const Environment& environment);
@@ -94,5 +99,9 @@ class Settings {
 // $XDG_CONFIG_HOME/atoll/profile.toml, else $HOME/.config/atoll/profile.toml,
 // else empty.
 std::string DefaultProfilePath(const Environment& environment);
+
+// The folder of this user's configuration: $XDG_CONFIG_HOME/atoll, else
+// $HOME/.config/atoll, else empty.
+std::string ConfigDirectory(const Environment& environment);
 
 }  // namespace atl::cli

@@ -1,5 +1,8 @@
 #include "cli/settings/settings.h"
 
+#include <string>
+#include <vector>
+
 #include "cli/output/error.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
@@ -141,6 +144,35 @@ TEST(SettingsTest, TheProfileIsFoundByTheEnvironment) {
             "/x/atoll/profile.toml");
   EXPECT_EQ(DefaultProfilePath({{"HOME", "/h"}, {"ATOLL_PROFILE", "/a.toml"}}),
             "/a.toml");
+}
+
+TEST(SettingsTest, HostsOfDataAreAListAndKeysASwitch) {
+  Settings::Sources sources;
+  auto resolved = Settings::Resolve(sources);
+  ASSERT_TRUE(resolved.ok());
+  EXPECT_TRUE(resolved->allowed_data_hosts().empty());
+  EXPECT_FALSE(resolved->has_data_credentials());
+  sources.environment["ATOLL_ALLOW_DATA_HOST"] = "data.lan,10.0.0.7,[fd00::1]";
+  sources.profile_text = "data_credentials = true\n";
+  resolved = Settings::Resolve(sources);
+  ASSERT_TRUE(resolved.ok()) << resolved.status();
+  EXPECT_EQ(resolved->allowed_data_hosts(),
+            (std::vector<std::string>{"data.lan", "10.0.0.7", "[fd00::1]"}));
+  EXPECT_TRUE(resolved->has_data_credentials());
+  for (const char* wrong : {"https://data.lan", "data.lan:443", "a/b", "a b"}) {
+    sources.environment["ATOLL_ALLOW_DATA_HOST"] = wrong;
+    EXPECT_FALSE(Settings::Resolve(sources).ok()) << wrong;
+  }
+  sources.environment["ATOLL_ALLOW_DATA_HOST"] = "";
+  sources.environment["ATOLL_DATA_CREDENTIALS"] = "yes";
+  EXPECT_FALSE(Settings::Resolve(sources).ok());
+}
+
+TEST(SettingsTest, TheConfigurationsFolderIsTheUsers) {
+  EXPECT_EQ(ConfigDirectory({}), "");
+  EXPECT_EQ(ConfigDirectory({{"HOME", "/h"}}), "/h/.config/atoll");
+  EXPECT_EQ(ConfigDirectory({{"HOME", "/h"}, {"XDG_CONFIG_HOME", "/c"}}),
+            "/c/atoll");
 }
 
 }  // namespace

@@ -86,7 +86,8 @@ absl::Status Train(const Flags& flags) {
   }
   const engine::TrainerOptions options = MakeOptions(spec);
   ASSIGN_OR_RETURN(auto trainer, engine::Trainer::Create(options));
-  ASSIGN_OR_RETURN(auto data_set, worker::DataSet::Open(spec.data(), ""));
+  ASSIGN_OR_RETURN(auto data_set, worker::DataSet::Open(
+                                      spec.data(), spec.data().path()));
   ASSIGN_OR_RETURN(worker::BatchReader reader,
                    worker::BatchReader::Create(std::move(data_set), spec));
 

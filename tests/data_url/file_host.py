@@ -15,6 +15,7 @@ class FileHost:
 
     def __init__(self, directory, port=0, fault=None):
         self.served_bytes = 0
+        self._target = None
         host = self
 
         class Handler(http.server.BaseHTTPRequestHandler):
@@ -27,6 +28,12 @@ class FileHost:
                 self._answer(True)
 
             def _answer(self, with_body):
+                if host._target:
+                    self.send_response(302)
+                    self.send_header("Location", host._target + self.path)
+                    self.send_header("Content-Length", "0")
+                    self.end_headers()
+                    return None
                 path = os.path.join(directory,
                                     self.path.split("?")[0].lstrip("/"))
                 try:
@@ -70,6 +77,11 @@ class FileHost:
         self.url = "http://127.0.0.1:%d" % self._server.server_port
         self._thread = threading.Thread(target=self._server.serve_forever)
         self._thread.start()
+
+    def redirected(self, target):
+        """Answers with redirects to `target` from now on. Returns its own URL."""
+        self._target = target
+        return self.url
 
     def close(self):
         self._server.shutdown()

@@ -6,6 +6,8 @@ NODE_ADDRESS is an address of a node that this machine reaches. DATA_URL is a
 manifest of `atoll data publish`, which this machine and the pods reach. CA_FILE
 signs its host's certificate; this machine must trust it already. For s3:// the
 coordinator and the run's Job get this process's AWS_*, and no island does.
+ATOLL_ALLOW_DATA_HOST names its host if that is private and not in the block of
+NODE_ADDRESS.
 
 The run has two islands: one of the chart, and one here, a process with nothing
 but the program and a join string. Meanwhile a gate's pod is deleted, the
@@ -81,7 +83,9 @@ class Volunteer:
     self.process.stdin.close()
 
   def environment(self):
-    return {'HOME': self.folder, 'PATH': '/usr/bin'}
+    return {'HOME': self.folder, 'PATH': '/usr/bin',
+            'ATOLL_ALLOW_DATA_HOST': os.environ.get('ATOLL_ALLOW_DATA_HOST',
+                                                    '')}
 
   def call(self, *arguments):
     """What another command of `atoll` prints here."""

@@ -292,10 +292,9 @@ absl::StatusOr<EvaluateResult> Evaluate(const EvaluateOptions& options) {
                              model));
   v1::DataSpec spec;
   spec.set_format(options.format);
-  spec.set_path(options.data_path);
   spec.set_data_shard_count(1);
   ASSIGN_OR_RETURN(const std::unique_ptr<DataSet> data,
-                   DataSet::Open(spec, ""));
+                   DataSet::Open(spec, options.data_path));
   const int64_t length = model.sequence_length();
   const int64_t window_count = (data->token_count() - 1) / length;
   if (window_count < 1) {
@@ -365,13 +364,13 @@ absl::StatusOr<std::string> DataFingerprint(const v1::DataSpec& data) {
   v1::DataSpec spec = data;
   if (spec.data_shard_count() < 1) spec.set_data_shard_count(1);
   ASSIGN_OR_RETURN(const std::unique_ptr<DataSet> data_set,
-                   DataSet::Open(spec, ""));
+                   DataSet::Open(spec, data.path()));
   return data_set->Fingerprint();
 }
 
 absl::StatusOr<int64_t> CheckData(const v1::RunSpec& spec) {
   ASSIGN_OR_RETURN(std::unique_ptr<DataSet> data,
-                   DataSet::Open(spec.data(), ""));
+                   DataSet::Open(spec.data(), spec.data().path()));
   ASSIGN_OR_RETURN(const BatchReader reader,
                    BatchReader::Create(std::move(data), spec));
   return reader.data_set().validation().begin;
@@ -384,7 +383,7 @@ absl::StatusOr<int64_t> WriteValidationFile(const v1::DataSpec& data,
         "only held-out bytes can be written to a file");
   }
   ASSIGN_OR_RETURN(const std::unique_ptr<DataSet> data_set,
-                   DataSet::Open(data, ""));
+                   DataSet::Open(data, data.path()));
   const TokenRange held_out = data_set->validation();
   if (held_out.size() == 0) {
     return absl::InvalidArgumentError("the data set has no held-out tokens");

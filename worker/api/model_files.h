@@ -145,6 +145,9 @@ struct GenerateOptions {
 // as Evaluate and ReadTokenizer.
 absl::StatusOr<std::string> Generate(const GenerateOptions& options);
 
+// The next three open the path that the spec names: it is the caller's own run
+// file, not a peer's.
+
 // SHA-256 (hex) of the whole data set, as in RunSpec.data.fingerprint.
 // NOT_FOUND, INVALID_ARGUMENT: as DataSet::Open; messages give a remedy.
 absl::StatusOr<std::string> DataFingerprint(const v1::DataSpec& data);

@@ -5,6 +5,7 @@
 #include "absl/status/status.h"
 #include "atoll/v1/run.pb.h"
 #include "worker/data/fetch/open_data.h"
+#include "worker/data/local_data.h"  // IWYU pragma: export
 
 namespace atl::worker {
 

@@ -8,6 +8,7 @@
 #include "base/layout/digest.h"
 #include "base/layout/run_length.h"
 #include "base/status/status_macros.h"
+#include "worker/data/local_data.h"
 #include "worker/engine/device/device_spec.h"
 #include "worker/engine/device/devices.h"
 #include "worker/island/engine_trainer.h"
@@ -48,6 +49,10 @@ absl::StatusOr<TrainAloneResult> TrainAlone(const TrainAloneOptions& options) {
   EngineTrainerOptions trainer_options;
   trainer_options.thread_count = options.thread_count;
   trainer_options.data = options.data;
+  // The spec is the caller's own run file, not a peer's.
+  if (options.data.path.empty()) {
+    trainer_options.data.path = FindNamedPath(spec.data());
+  }
   trainer_options.data.stop = options.stop;
   trainer_options.check_fingerprint = false;
   trainer_options.waits_for_data = true;

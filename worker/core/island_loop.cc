@@ -9,6 +9,7 @@
 #include "base/status/not_finite.h"
 #include "base/status/refusal.h"
 #include "worker/core/data_awaited.h"
+#include "worker/core/leave_reason.h"
 
 namespace atl::worker {
 namespace {
@@ -181,7 +182,7 @@ void IslandLoop::OnDone(const Action& action, const absl::Status& status) {
       }
       // An error of a step is no fault of the local checkpoint, which stays.
       if (!status.ok() && action.repeats_steps) {
-        LeaveWith(status);
+        LeaveWith(action.kind, status);
         break;
       }
       if (!status.ok()) {
@@ -214,7 +215,7 @@ void IslandLoop::OnDone(const Action& action, const absl::Status& status) {
       if (!is_finite) {
         OnNotFinite(status);
       } else if (NeverRetry(status)) {
-        LeaveWith(status);
+        LeaveWith(action.kind, status);
       }
       break;
     case ActionKind::kSave:
@@ -223,7 +224,7 @@ void IslandLoop::OnDone(const Action& action, const absl::Status& status) {
         stream_.OnUnsavable(action);
         OnNotFinite(status);
       } else if (NeverRetry(status)) {
-        LeaveWith(status);
+        LeaveWith(action.kind, status);
       }
       break;
     case ActionKind::kApply:
@@ -233,7 +234,9 @@ void IslandLoop::OnDone(const Action& action, const absl::Status& status) {
       if (action.checks_anchors) {
         if (!status.ok() && is_finite) break;  // Again, later.
         if (recovery_.OnEvaluated(is_finite, held_)) reset_due_ = true;
-        if (!recovery_.leave().ok()) LeaveWith(recovery_.leave());
+        if (!recovery_.leave().ok()) {
+          LeaveWith(action.kind, recovery_.leave());
+        }
         break;
       }
       // Best effort: a failed evaluation is skipped.
@@ -287,9 +290,11 @@ void IslandLoop::OnBegun() {
   }
 }
 
-void IslandLoop::LeaveWith(const absl::Status& status) {
+void IslandLoop::LeaveWith(ActionKind kind, const absl::Status& status) {
   // The other islands need not wait for this island's lease to expire.
-  leave_due_ = !refused_.has_value();
+  if (!refused_.has_value()) {
+    leave_reason_ = std::string(GetLeaveReason(kind, status));
+  }
   OnRefused(status);
 }
 
@@ -300,7 +305,7 @@ void IslandLoop::OnNotFinite(const absl::Status& status) {
 
 void IslandLoop::OnTrained(const Action& action, const absl::Status& status) {
   if (FindNotFinite(status).has_value()) return OnNotFinite(status);
-  if (!status.ok()) return LeaveWith(status);
+  if (!status.ok()) return LeaveWith(action.kind, status);
   if (action.done_step_count > 0) begun_from_.clear();
   if (position_.has_value() && position_->first == action.data_shard) {
     position_->second = action.data_position +

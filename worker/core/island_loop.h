@@ -152,7 +152,7 @@ class IslandLoop {
   // The local parameters are lost; `status` is NotFinite.
   void OnNotFinite(const absl::Status& status);
   // Tells the coordinator, then ends with `status`.
-  void LeaveWith(const absl::Status& status);
+  void LeaveWith(ActionKind kind, const absl::Status& status);
   void OnTrained(const Action& action, const absl::Status& status);
   void OnContributed(const Action& action);
 
@@ -222,7 +222,8 @@ class IslandLoop {
   bool finishing_ = false;
   bool last_contributed_ = false;  // Streaming: after OnFinish().
   bool left_ = false;
-  bool leave_due_ = false;  // Before a finish with `refused_`.
+  // What the coordinator is told before a finish with `refused_`; empty: nothing.
+  std::string leave_reason_;
   std::optional<absl::Status> refused_;
 
   v1::RunSpec spec_;

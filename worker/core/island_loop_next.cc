@@ -89,8 +89,8 @@ std::optional<Action> IslandLoop::NextEnd() const {
     if (refused_.has_value()) return Finish(*refused_, "refused");
     return Finish(absl::OkStatus(), "left the run");
   }
-  if (refused_.has_value() && leave_due_) {
-    return MakeAction(ActionKind::kLeave, std::string(refused_->message()));
+  if (refused_.has_value() && !leave_reason_.empty()) {
+    return MakeAction(ActionKind::kLeave, leave_reason_);
   }
   if (refused_.has_value()) return Finish(*refused_, "refused");
   if ((stop_count_ > 0 || finishing_) && !joined_) {

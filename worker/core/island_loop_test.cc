@@ -4,6 +4,7 @@
 #include <string>
 #include <vector>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "base/status/refusal.h"
@@ -710,6 +711,20 @@ TEST_F(IslandLoopTest, FinishesAtTheSecondStop) {
   loop_.OnStopRequested();
   loop_.OnStopRequested();
   EXPECT_EQ(NextLine(), "finish CANCELLED");
+}
+
+TEST_F(IslandLoopTest, ALeaveTellsNothingOfThisMachine) {
+  Open(0);
+  Join();
+  EXPECT_EQ(Trace(4), "load_save; pull f0 v0; report_ready 0; begin_round");
+  loop_.OnDone(loop_.Next(), absl::DataLossError(
+                                 "/home/x/data/a has 17 bytes, SHA-256 1234"));
+  EXPECT_EQ(loop_.Next().kind, ActionKind::kLeave);
+  EXPECT_EQ(loop_.Next().reason, "its data is not the run's");
+  loop_.OnDone(loop_.Next(), absl::OkStatus());
+  // The island's own log has it.
+  EXPECT_EQ(loop_.Next().kind, ActionKind::kFinish);
+  EXPECT_TRUE(absl::StrContains(loop_.Next().status.message(), "17 bytes"));
 }
 
 TEST_F(IslandLoopTest, LeavesWhenTrainingFails) {

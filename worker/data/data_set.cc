@@ -126,9 +126,8 @@ absl::StatusOr<std::unique_ptr<DataSet>> DataSet::Open(
     return absl::InvalidArgumentError(
         "the data's data_shard_count must be at least 1");
   }
-  ASSIGN_OR_RETURN(
-      std::vector<DataFile> sorted,
-      ListDataFiles(path.empty() ? spec.path() : path, spec.format()));
+  ASSIGN_OR_RETURN(std::vector<DataFile> sorted,
+                   ListDataFiles(path, spec.format()));
   std::vector<DataFile> shuffled = sorted;
   ShuffleDataFiles(spec.seed(), shuffled);
   std::vector<Piece> pieces;

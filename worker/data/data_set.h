@@ -24,7 +24,8 @@ class DataSet {
   // Open reads a set of at most this size into memory.
   static constexpr int64_t kHeldBytesMax = int64_t{256} << 20;
 
-  // Opens the data of `spec`, at `path`, or at spec.path() if `path` is empty.
+  // Opens the data of `spec` at `path`. Never spec.path(), which a peer may have
+  // chosen (worker/data/local_data.h).
   //
   // NOT_FOUND: nothing is there. INVALID_ARGUMENT: no files, no tokens, a file
   // of another format, or a field of `spec` out of range. Messages give a

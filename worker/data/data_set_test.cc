@@ -64,12 +64,12 @@ TEST_F(DataSetTest, JoinsAllFilesInAShuffledOrder) {
           std::string(3, static_cast<char>('a' + i)));
   }
   Write("empty", "");
-  const auto data = DataSet::Open(spec_, "");
+  const auto data = DataSet::Open(spec_, spec_.path());
   ASSERT_TRUE(data.ok()) << data.status();
   const std::string text = ReadText(**data);
   EXPECT_EQ(text.size(), 60);
   spec_.set_seed(6);
-  const auto other = DataSet::Open(spec_, "");
+  const auto other = DataSet::Open(spec_, spec_.path());
   EXPECT_NE(ReadText(**other), text);
   std::string a = text, b = ReadText(**other);
   std::sort(a.begin(), a.end());
@@ -81,13 +81,13 @@ TEST_F(DataSetTest, FollowsNoSymbolicLinks) {
   Write("a/text", "hello");
   fs::create_symlink(root_ / "a", root_ / "loop");
   fs::create_symlink(root_ / "a/text", root_ / "again");
-  EXPECT_EQ((*DataSet::Open(spec_, ""))->token_count(), 5);
+  EXPECT_EQ((*DataSet::Open(spec_, spec_.path()))->token_count(), 5);
 }
 
 TEST_F(DataSetTest, ReadsAnyRange) {
   Write("a", "0123456789");
   Write("b", "abcdefghij");
-  const auto data = DataSet::Open(spec_, "");
+  const auto data = DataSet::Open(spec_, spec_.path());
   const std::string text = ReadText(**data);
   for (int64_t offset = 0; offset < 20; ++offset) {
     std::vector<int32_t> tokens(20 - offset);
@@ -103,7 +103,7 @@ TEST_F(DataSetTest, ReadsLlmcFiles) {
   Write("a.bin", Llmc({1, 2, 50256}));
   Write("README", "not tokens");
   spec_.set_format(v1::DATA_FORMAT_LLMC);
-  const auto data = DataSet::Open(spec_, "");
+  const auto data = DataSet::Open(spec_, spec_.path());
   ASSERT_TRUE(data.ok()) << data.status();
   EXPECT_EQ(ReadAll(**data), (std::vector<int32_t>{1, 2, 50256}));
 }
@@ -115,7 +115,7 @@ TEST_F(DataSetTest, RefusesLlmcFilesThatAreNone) {
        {good.substr(0, 100), good.substr(0, good.size() - 1), good + "x",
         "x" + good.substr(1)}) {
     Write("a.bin", bad);
-    const auto data = DataSet::Open(spec_, "");
+    const auto data = DataSet::Open(spec_, spec_.path());
     ASSERT_FALSE(data.ok());
     EXPECT_NE(data.status().message().find("a.bin"), std::string::npos);
   }
@@ -124,11 +124,11 @@ TEST_F(DataSetTest, RefusesLlmcFilesThatAreNone) {
 TEST_F(DataSetTest, ReadsRawUint16) {
   spec_.set_format(v1::DATA_FORMAT_UINT16);
   Write("a.bin", std::string("\x01\x00\xff\xff", 4));
-  const auto data = DataSet::Open(spec_, "");
+  const auto data = DataSet::Open(spec_, spec_.path());
   ASSERT_TRUE(data.ok());
   EXPECT_EQ(ReadAll(**data), (std::vector<int32_t>{1, 65535}));
   Write("a.bin", "abc");
-  EXPECT_EQ(DataSet::Open(spec_, "").status().code(),
+  EXPECT_EQ(DataSet::Open(spec_, spec_.path()).status().code(),
             absl::StatusCode::kInvalidArgument);
 }
 
@@ -136,7 +136,7 @@ TEST_F(DataSetTest, CutsDisjointShardsAndHoldsOutTheEnd) {
   Write("a", std::string(1003, 'x'));
   spec_.set_validation_fraction(0.05);
   spec_.set_data_shard_count(3);
-  const auto data = DataSet::Open(spec_, "");
+  const auto data = DataSet::Open(spec_, spec_.path());
   EXPECT_EQ((*data)->validation().begin, 953);
   EXPECT_EQ((*data)->validation().end, 1003);
   const std::vector<WindowGroup> first = (*data)->window_groups(0);
@@ -177,7 +177,7 @@ TEST_F(DataSetTest, OpensNoExternalData) {
 TEST_F(DataSetTest, SaysWhatIsMissing) {
   auto data = DataSet::Open(spec_, (root_ / "nowhere").string());
   EXPECT_EQ(data.status().code(), absl::StatusCode::kNotFound);
-  data = DataSet::Open(spec_, "");
+  data = DataSet::Open(spec_, spec_.path());
   EXPECT_EQ(data.status().code(), absl::StatusCode::kInvalidArgument);
 }
 

@@ -7,6 +7,7 @@
 #include "absl/algorithm/container.h"
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
+#include "base/object_store/object_url.h"
 #include "base/obs/log.h"
 #include "base/status/check.h"
 #include "base/status/status_macros.h"
@@ -53,7 +54,8 @@ absl::Status EngineTrainer::OpenReader() {
     if (fingerprint_ != spec_.data().fingerprint()) {
       return absl::FailedPreconditionError(absl::StrCat(
           "the data at \"",
-          options_.data.path.empty() ? spec_.data().path() : options_.data.path,
+          options_.data.path.empty() ? RedactUrl(spec_.data().url())
+                                     : options_.data.path,
           "\" is not the run's data: its fingerprint is ", fingerprint_,
           ", the run's is ", spec_.data().fingerprint(),
           "; copy the run's data to this machine and pass its path with "

@@ -7,13 +7,25 @@
 #include "absl/algorithm/container.h"
 #include "absl/strings/str_cat.h"
 #include "base/failpoint/failpoint.h"
+#include "base/host_port/host_port.h"
 #include "base/layout/exchange.h"
 #include "base/layout/fragment_schedule.h"
+#include "base/obs/log.h"
 #include "base/status/not_finite.h"
 #include "base/status/status_macros.h"
 #include "worker/island/engine_trainer.h"
 
 namespace atl::worker {
+
+LocalDataRights GetLocalDataRights(const RunIslandOptions& options) {
+  const absl::StatusOr<HostPort> coordinator =
+      ParseHostPort(options.coordinator_address);
+  return {.data_path = options.data_path,
+          .roots = options.data_roots,
+          .has_tls = !options.security.tls.empty(),
+          .coordinator_is_loopback =
+              coordinator.ok() && IsLoopbackHost(coordinator->host)};
+}
 
 IslandPart::IslandPart(const RunIslandOptions& options,
                        const IslandLinks& links, const v1::Run& run)
@@ -72,9 +84,12 @@ void IslandPart::ResetEncoder() {
 absl::StatusOr<std::unique_ptr<IslandTrainer>> IslandPart::MakeTrainer(
     const v1::Run& run) {
   if (links_.make_island_trainer) return links_.make_island_trainer(run);
+  ASSIGN_OR_RETURN(const DataPlace place,
+                   FindDataPlace(spec_.data(), GetLocalDataRights(options_)));
+  if (!place.path.empty()) LOG(INFO) << "data: " << place.Describe();
   EngineTrainerOptions options;
   options.thread_count = options_.thread_count;
-  options.data.path = options_.data_path;
+  options.data.path = place.path;
   options.data.cache_directory = options_.data_cache_directory;
   options.data.cache_bytes_max = options_.data_cache_bytes_max;
   options.data.bytes_per_second =

@@ -23,6 +23,7 @@
 #include "base/sync/mutex.h"
 #include "worker/core/contribution_encoder.h"
 #include "worker/core/save_replay.h"
+#include "worker/data/local_data.h"
 #include "worker/island/copy_once.h"
 #include "worker/island/group/island_group.h"
 #include "worker/island/group/part_command.h"
@@ -38,6 +39,9 @@ namespace atl::worker {
 
 // Where an island of `options` keeps its local checkpoints.
 SavePlace MakeSavePlace(const RunIslandOptions& options);
+
+// What this machine's person allowed the island to open.
+LocalDataRights GetLocalDataRights(const RunIslandOptions& options);
 
 struct PartResult {
   std::optional<SaveSummary> save;  // kLoadSave: the same in all processes.

@@ -81,7 +81,9 @@ struct RunIslandOptions {
   std::string coordinator_address;  // host:port
   std::string run_id;
   std::string island_id;       // The same after a restart.
-  std::string data_path;       // Empty: as the run's spec says.
+  // What this machine's person allowed (worker/data/local_data.h).
+  std::string data_path;                // Empty: not given.
+  std::vector<std::string> data_roots;  // Folders that are allowed for good.
   // Where data by URL is kept; shared by the islands of a machine.
   std::string data_cache_directory;
   int64_t data_cache_bytes_max = kDataCacheBytesDefault;
@@ -96,7 +98,7 @@ struct RunIslandOptions {
   int stream_count = server::kDefaultStreamCount;
   rpc::Security security;
   // All processes of an island have the same options, except for process_index,
-  // data_path, data_cache_*, work_directory, thread_count and `caps`.
+  // data_path, data_roots, data_cache_*, work_directory, thread_count and `caps`.
   IslandPlace place;
   // Socket to listen at for a trainer in another process; empty: our engine.
   std::string trainer_path;

@@ -9,6 +9,7 @@ import signal
 import shutil
 import tempfile
 import unittest
+import unittest.mock
 
 import grpc
 
@@ -691,9 +692,15 @@ class IntegrationTest(unittest.TestCase):
         cls.text = text.write_text(os.path.join(cls.root, "text"),
                                    cases.seed())
         cls._made = {}  # Results of once() by key.
+        # This machine's person has allowed runs to read the class's files.
+        cls._config = unittest.mock.patch.dict(os.environ, {
+            "XDG_CONFIG_HOME": os.path.join(cls.root, "config")})
+        cls._config.start()
+        processes.run_cli("data", "allow", cls.root, check=0)
 
     @classmethod
     def tearDownClass(cls):
+        cls._config.stop()
         if "ATOLL_TEST_KEEP" not in os.environ:
             shutil.rmtree(cls.root, ignore_errors=True)
 

@@ -35,26 +35,6 @@ constexpr absl::Duration kManifestPatience = absl::Hours(2);
 constexpr RetryBudget kRetryBudget = {.attempt_count_max = 5,
                                       .time_max = absl::Seconds(30)};
 
-// Where the manifest and the files are.
-struct Place {
-  ManifestUrl url;
-  std::optional<std::string> directory;  // If they are on this machine.
-};
-
-absl::StatusOr<Place> FindPlace(const v1::DataSpec& spec,
-                                const std::string& path) {
-  Place place;
-  ASSIGN_OR_RETURN(place.url, ParseManifestUrl(spec.url()));
-  ASSIGN_OR_RETURN(const ObjectUrl url,
-                   ParseObjectUrl(place.url.directory_url));
-  if (!path.empty()) {
-    place.directory = path;
-  } else if (url.store == ObjectUrl::Store::kFile) {
-    place.directory = url.path;
-  }
-  return place;
-}
-
 absl::StatusOr<Manifest> ReadFrom(ObjectStore& store, const std::string& name) {
   std::string text;
   RETURN_IF_ERROR(store.Read(name, {}, [&](absl::string_view bytes) {
@@ -157,6 +137,7 @@ StoreOpener MakeStoreOpener(StoreAccess access) {
     ObjectStoreOptions options;
     options.environment = access.environment;
     options.proxy = access.proxy;
+    if (access.dial_policy) options.dial_policy = access.dial_policy();
     options.waiting.cancelled = std::move(cancelled);
     options.retry_budget = kRetryBudget;
     if (absl::StartsWith(url, "https://")) {
@@ -221,10 +202,8 @@ absl::StatusOr<Manifest> ReadManifest(const std::string& url,
 absl::StatusOr<std::unique_ptr<DataSet>> OpenData(const v1::DataSpec& spec,
                                                   const DataOptions& options) {
   if (spec.url().empty()) return DataSet::Open(spec, options.path);
-  ASSIGN_OR_RETURN(const Place place, FindPlace(spec, options.path));
-  if (place.directory.has_value()) {
-    return OpenLocal(spec, *place.directory, place.url.name);
-  }
+  ASSIGN_OR_RETURN(const ManifestUrl url, ParseManifestUrl(spec.url()));
+  if (!options.path.empty()) return OpenLocal(spec, options.path, url.name);
   if (options.cache_directory.empty()) {
     return absl::InvalidArgumentError(absl::StrCat(
         "data by URL needs a cache directory: ", RedactUrl(spec.url()),
@@ -235,13 +214,13 @@ absl::StatusOr<std::unique_ptr<DataSet>> OpenData(const v1::DataSpec& spec,
       ShardCache::Open(options.cache_directory, options.cache_bytes_max,
                        PosixFileSystem()));
   ASSIGN_OR_RETURN(Manifest manifest,
-                   FindOrReadManifest(spec, place.url, options, *cache));
+                   FindOrReadManifest(spec, url, options, *cache));
   DownloaderOptions download;
   download.bytes_per_second = options.bytes_per_second;
   download.open_store =
       [open = options.open_store,
-       url = place.url.directory_url](std::function<bool()> cancelled) {
-        return open(url, std::move(cancelled));
+       directory = url.directory_url](std::function<bool()> cancelled) {
+        return open(directory, std::move(cancelled));
       };
   auto files = std::make_unique<FetchedFiles>(manifest.files, std::move(cache),
                                               std::move(download), options.stop,

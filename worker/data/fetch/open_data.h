@@ -13,6 +13,7 @@
 #include "absl/strings/string_view.h"
 #include "atoll/v1/run.pb.h"
 #include "base/host_port/proxy.h"
+#include "base/object_store/dial_policy.h"
 #include "base/object_store/object_store.h"
 #include "worker/data/data_set.h"
 #include "worker/data/fetch/signed_store.h"
@@ -24,8 +25,11 @@ namespace atl::worker {
 using StoreOpener = std::function<absl::StatusOr<std::unique_ptr<ObjectStore>>(
     const std::string& url, std::function<bool()> cancelled)>;
 
-// What opens stores of data that is not public.
+// What opens stores of data that is not public, and what they may reach.
 struct StoreAccess {
+  // For URLs that a peer named: which hosts may be dialled, asked for whenever a
+  // store is opened. Then no file is opened. Empty: the URLs are our own.
+  std::function<DialPolicy()> dial_policy;
   // The value of a variable: AWS_* and HOME, for s3://. Empty: nothing is set.
   std::function<std::optional<std::string>(absl::string_view name)> environment;
   Proxy proxy;
@@ -47,8 +51,9 @@ absl::StatusOr<std::unique_ptr<ObjectStore>> OpenStoreOfUrl(
 inline constexpr int64_t kDataCacheBytesDefault = 20'000'000'000;
 
 struct DataOptions {
-  // Instead of the spec's path. For data by URL a directory with the manifest
-  // and the files: nothing is fetched. Empty: as the spec says.
+  // What is opened here, as FindDataPlace decides (worker/data/local_data.h).
+  // For data by URL a directory with the manifest and the files: nothing is
+  // fetched. Empty: the data comes by URL.
   std::string path;
   // For data by URL; islands of a machine may share it.
   std::string cache_directory;
@@ -80,8 +85,8 @@ absl::StatusOr<Manifest> ReadManifest(const std::string& url,
 // is waited for two hours; its files are fetched when they are read, unless they
 // are local.
 //
-// INVALID_ARGUMENT: also a URL other than file:// without a cache directory.
-// Others as DataSet::Open, ReadManifest and MakeByFileDataSet.
+// INVALID_ARGUMENT: also a URL without a path here and without a cache
+// directory. Others as DataSet::Open, ReadManifest and MakeByFileDataSet.
 absl::StatusOr<std::unique_ptr<DataSet>> OpenData(const v1::DataSpec& spec,
                                                   const DataOptions& options);
 

@@ -121,9 +121,6 @@ TEST_F(OpenDataTest, TokensDoNotDependOnHowFilesCame) {
   options_.cache_bytes_max = 44;
   EXPECT_EQ(ReadAll(spec_.data(), options_), fetched);
   // Local files.
-  v1::DataSpec local = spec_.data();
-  local.set_url(absl::StrCat("file://", root_, "/local/manifest.json"));
-  EXPECT_EQ(ReadAll(local, {}), fetched);
   DataOptions at_path;
   at_path.path = root_ + "/local";
   EXPECT_EQ(ReadAll(spec_.data(), at_path), fetched);
@@ -157,12 +154,12 @@ TEST_F(OpenDataTest, RefusesAnotherManifestThanTheRuns) {
 }
 
 TEST_F(OpenDataTest, RefusesLocalFilesThatChanged) {
-  v1::DataSpec local = spec_.data();
-  local.set_url(absl::StrCat("file://", root_, "/local/manifest.json"));
+  DataOptions local;
+  local.path = root_ + "/local";
   for (const std::string& bad :
        std::vector<std::string>{"short", std::string(40, 'x')}) {
     std::ofstream(root_ + "/local/d/f0") << bad;
-    const auto data = OpenData(local, {});
+    const auto data = OpenData(spec_.data(), local);
     ASSERT_TRUE(data.ok()) << data.status();
     std::vector<int32_t> tokens(3);
     const absl::Status read = (*data)->Read(0, absl::MakeSpan(tokens));
@@ -190,12 +187,22 @@ TEST_F(OpenDataTest, NeedsACacheForDataThatIsNotLocal) {
               HasSubstr("--data-cache"));
 }
 
-TEST_F(OpenDataTest, OpensDataAtAPathAsBefore) {
+TEST_F(OpenDataTest, OpensTheCallersPathAndNeverTheSpecs) {
   v1::DataSpec data;
   data.set_format(v1::DATA_FORMAT_BYTES);
   data.set_path(root_ + "/local/d");
   data.set_data_shard_count(1);
-  EXPECT_EQ((*OpenData(data, {}))->token_count(), 40 + 41 + 42 + 43 + 44);
+  DataOptions at_path;
+  at_path.path = data.path();
+  EXPECT_EQ((*OpenData(data, at_path))->token_count(), 40 + 41 + 42 + 43 + 44);
+  EXPECT_EQ(OpenData(data, options_).status().code(),
+            absl::StatusCode::kNotFound);
+}
+
+TEST_F(OpenDataTest, OpensNoDirectoryOfAFileUrlByItself) {
+  v1::DataSpec data = spec_.data();
+  data.set_url(absl::StrCat("file://", root_, "/local/manifest.json"));
+  EXPECT_FALSE(OpenData(data, {}).ok());
 }
 
 TEST(ParseManifestUrlTest, SplitsOffTheName) {

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "absl/status/status.h"
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "base/object_store/object_url.h"
 #include "base/status/annotate.h"
@@ -77,6 +78,12 @@ class SignedStore : public ObjectStore {
     if (!url.ok()) {
       return Annotate(url.status(),
                       absl::StrCat("signed URL of ", GetUrl(name)));
+    }
+    if (!absl::StartsWith(*url, "https://") &&
+        !absl::StartsWith(*url, "http://")) {
+      return absl::FailedPreconditionError(
+          absl::StrCat("signed URL of ", GetUrl(name),
+                       ": it is not https://; tell the operator"));
     }
     return open_(*url);
   }

@@ -2,7 +2,9 @@
 // has no credentials for them. A URL is asked for at each read, and again when
 // the server refuses it in the middle, because it has expired.
 //
-// A signed URL is a secret: no message has one. Thread-compatible.
+// A signed URL is a secret: no message has one. It is https://, or http:// where
+// the caller's store allows that: a URL of another scheme would name a file or a
+// bucket of this machine's choice. Thread-compatible.
 
 #pragma once
 

@@ -30,6 +30,7 @@ class SignedStoreTest : public ::testing::Test {
   }
 
   FakeSource source_;
+  std::string prefix_ = "https://host/?secret=";
   std::vector<std::string> signed_;
   std::vector<std::string> opened_;
   absl::Status sign_status_;
@@ -40,7 +41,7 @@ class SignedStoreTest : public ::testing::Test {
       [this](const std::string& path) -> absl::StatusOr<std::string> {
         if (!sign_status_.ok()) return sign_status_;
         signed_.push_back(path);
-        return absl::StrCat("https://host/?secret=", signed_.size());
+        return absl::StrCat(prefix_, signed_.size());
       },
       [this](const std::string& url)
           -> absl::StatusOr<std::unique_ptr<ObjectStore>> {
@@ -91,6 +92,19 @@ TEST_F(SignedStoreTest, MessagesNameTheObjectAndNoSignature) {
   EXPECT_THAT(std::string(status.message()), HasSubstr("s3://bucket/run/a/b"));
   EXPECT_THAT(std::string(status.message()), Not(HasSubstr("secret")));
   EXPECT_EQ(store_->GetUrl("a/b"), "s3://bucket/run/a/b");
+}
+
+TEST_F(SignedStoreTest, ASignedUrlNamesNoFileAndNoBucket) {
+  for (const char* prefix :
+       {"file:///etc/secret", "s3://bucket/secret", "FILE:///secret", "/secret",
+        "", "ftp://host/secret"}) {
+    prefix_ = prefix;
+    const absl::Status status = Read();
+    EXPECT_EQ(status.code(), Code::kFailedPrecondition) << prefix;
+    EXPECT_THAT(std::string(status.message()), Not(HasSubstr("secret")));
+    EXPECT_EQ(store_->Stat("a/b").status().code(), Code::kFailedPrecondition);
+  }
+  EXPECT_TRUE(opened_.empty());
 }
 
 TEST_F(SignedStoreTest, IsReadOnlyAndHasNoList) {
