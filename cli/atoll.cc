@@ -86,6 +86,12 @@ std::map<std::string, std::string> GivenFlags(const CLI::App& app,
   return given;
 }
 
+std::string ProfilePath(const SettingFlags& flags,
+                        const Environment& environment) {
+  return flags.profile.empty() ? DefaultProfilePath(environment)
+                               : flags.profile;
+}
+
 absl::StatusOr<Settings> ResolveSettings(const CLI::App& app,
                                          const SettingFlags& flags,
                                          const Environment& environment) {
@@ -94,8 +100,7 @@ absl::StatusOr<Settings> ResolveSettings(const CLI::App& app,
   sources.environment = environment;
   const bool asked = !flags.profile.empty() ||
                      environment.find("ATOLL_PROFILE") != environment.end();
-  sources.profile_path =
-      flags.profile.empty() ? DefaultProfilePath(environment) : flags.profile;
+  sources.profile_path = ProfilePath(flags, environment);
   std::ifstream file(sources.profile_path, std::ios::binary);
   if (file) {
     sources.profile_text.assign(std::istreambuf_iterator<char>(file), {});
@@ -161,6 +166,7 @@ absl::Status RunAction(const CLI::App& app, const SettingFlags& flags,
   absl::StatusOr<Settings> settings = ResolveSettings(app, flags, environment);
   if (!settings.ok()) return settings.status();
   context.settings = *std::move(settings);
+  context.profile_path = ProfilePath(flags, environment);
   absl::StatusOr<OutputFormat> format =
       ParseOutputFormat(context.settings.Get("format"));
   if (!format.ok()) return format.status();
@@ -207,6 +213,7 @@ int Main(int argc, char** argv) {
   Output output(OutputFormat::kTable, std::cout, std::cerr);
   Context context(output, std::cerr);
   context.executable = Executable(argv[0]);
+  context.arguments.assign(argv, argv + argc);
   context.state_directory = StateDirectory(environment);
   context.kubernetes_api = KubernetesApiUrl(environment);
   context.environment = environment;

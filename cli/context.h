@@ -9,6 +9,7 @@
 #include <ostream>
 #include <stop_token>
 #include <string>
+#include <vector>
 
 #include "CLI/App.hpp"
 #include "absl/status/status.h"
@@ -42,6 +43,8 @@ class Context {
   // Set by main before the action runs.
   Settings settings;
   std::string executable;              // Path of the running binary.
+  std::vector<std::string> arguments;  // The command line, argv[0] first.
+  std::string profile_path;            // Empty: none was looked for.
   std::string state_directory;         // Default parent of --dir of islands.
   std::string kubernetes_api;          // The pod's; empty: this is no pod.
   Environment environment;             // For the credentials of data by URL.

@@ -32,12 +32,13 @@ Interrupt::Interrupt(std::function<void(int number)> on_first, int kill_at)
     : on_first_(std::move(on_first)), kill_at_(kill_at) {
   const sigset_t set = StopSignals();
   pthread_sigmask(SIG_BLOCK, &set, nullptr);
-  thread_ = std::jthread([this](std::stop_token stop) { Run(stop); });
+  Resume();
 }
 
-Interrupt::~Interrupt() {
-  thread_.request_stop();
-  thread_.join();
+void Interrupt::Pause() { thread_ = std::jthread(); }
+
+void Interrupt::Resume() {
+  thread_ = std::jthread([this](std::stop_token stop) { Run(stop); });
 }
 
 void Interrupt::Run(std::stop_token stop) {

@@ -21,9 +21,13 @@ class Interrupt {
   // The first signal calls `on_first` with its number, on another thread.
   // Signal `kill_at`, counted from 1, kills the process.
   Interrupt(std::function<void(int number)> on_first, int kill_at);
-  ~Interrupt();
   Interrupt(const Interrupt&) = delete;
   Interrupt& operator=(const Interrupt&) = delete;
+
+  // Leaves signals that come from now on to Resume(), or to the program that
+  // this process executes next: they stay blocked and pending.
+  void Pause();
+  void Resume();
 
   // Requested at the first and at the second signal.
   std::stop_token first() const { return first_.get_token(); }
@@ -39,7 +43,7 @@ class Interrupt {
   std::stop_source first_;
   std::stop_source second_;
   std::stop_source terminated_;
-  std::jthread thread_;
+  std::jthread thread_;  // Last: it uses the others.
 };
 
 // Returns once a stop is requested.

@@ -67,13 +67,21 @@ absl::Status WriteFileIn(const std::string& directory, absl::string_view name,
 
 absl::Status MakePrivateDirectory(const std::string& path) {
   RETURN_IF_ERROR(PosixFileSystem().CreateDirectories(ParentDirectory(path)));
-  if (::mkdir(path.c_str(), 0700) != 0 && errno != EEXIST) {
+  const bool made = ::mkdir(path.c_str(), 0700) == 0;
+  if (!made && errno != EEXIST) {
     return ErrnoToStatus(errno, absl::StrCat("make directory ", path));
   }
   // A power cut must not lose the directory with its files.
-  const std::string parent = ParentDirectory(path);
-  RETURN_IF_ERROR(PosixFileSystem().SyncDirectory(parent));
-  return PosixFileSystem().SyncDirectory(ParentDirectory(parent));
+  std::string parent = path;
+  for (int level = 0; level < 2; ++level) {
+    parent = ParentDirectory(parent);
+    const absl::Status synced = PosixFileSystem().SyncDirectory(parent);
+    // Inside a sandbox parents cannot be read: `path` was made, and synced,
+    // before.
+    if (!made && absl::IsPermissionDenied(synced)) continue;
+    RETURN_IF_ERROR(synced);
+  }
+  return absl::OkStatus();
 }
 
 }  // namespace atl::cli

@@ -3,7 +3,6 @@
 
 #include <cctype>
 #include <filesystem>
-#include <iostream>
 #include <memory>
 #include <optional>
 #include <stop_token>
@@ -14,7 +13,6 @@
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "base/failpoint/failpoint.h"
-#include "base/io/unique_fd.h"
 #include "base/metrics/common_metrics.h"
 #include "base/metrics/metrics.h"
 #include "base/metrics/metrics_listener.h"
@@ -27,7 +25,9 @@
 #include "cli/commands/commands.h"
 #include "cli/commands/island_reporter.h"
 #include "cli/commands/join_data.h"
+#include "cli/commands/join_enrolment.h"
 #include "cli/commands/join_result.h"
+#include "cli/commands/join_sandbox.h"
 #include "cli/commands/join_service.h"
 #include "cli/commands/recipes.h"
 #include "cli/doctor/check_before_join.h"
@@ -46,6 +46,7 @@
 #include "cli/units/units.h"
 #include "cli/volunteer/counting_store.h"
 #include "cli/volunteer/data_consent.h"
+#include "cli/volunteer/island_sandbox.h"
 #include "cli/volunteer/local_name.h"
 #include "cli/volunteer/local_socket.h"
 #include "cli/volunteer/machine_use.h"
@@ -55,9 +56,6 @@
 
 namespace atl::cli {
 namespace {
-
-// How long an island waits for a certificate in place of an expired one.
-constexpr absl::Duration kRenewalPatience = absl::Hours(24 * 31);
 
 struct JoinOptions {
   std::string address;
@@ -78,6 +76,7 @@ struct JoinOptions {
   MetricsListenerOptions metrics;
   VolunteerFlags volunteer;
   bool service = false;
+  bool require_sandbox = false;
   std::string failpoint;
   const CLI::App* command = nullptr;  // For the command line as it was given.
 };
@@ -209,31 +208,20 @@ bool RunHasEnded(const absl::StatusOr<worker::IslandProgress>& end,
   return reason == worker::kRunCompleted || reason == worker::kRunCancelled;
 }
 
-// Enrols, if the command line asks for it, and sets what follows from that.
+// The enrolment, if there is one, with what follows from it.
 absl::StatusOr<std::optional<Enrolment>> EnrolFor(Context& context,
+                                                  const SandboxMark& sandbox,
                                                   JoinOptions& options,
                                                   rpc::Security& security,
                                                   const Lent& lent,
                                                   const std::stop_token& stop) {
-  ASSIGN_OR_RETURN(const UniqueFd waker, MakeWaker());
-  const std::stop_callback end_call(stop, [&] { SetWaker(waker.get()); });
   JoinRequestFlags flags;
   flags.address = options.address;
   flags.run_id = options.run_id;
   flags.island_id = options.island_id;
   flags.has_tls_files = !security.tls.empty();
-  ASSIGN_OR_RETURN(
-      std::optional<Enrolment> enrolment,
-      FindEnrolment(flags, absl::StrCat(context.state_directory, "/enrolments"),
-                    std::cin, ::isatty(STDIN_FILENO) == 1, context.messages(),
-                    CheckBeforeJoin(
-                        [&, call = MakeGateCall(security.proxy)](
-                            GatePeer peer, const v1::GateRequest& request) {
-                          peer.stop_fd = waker.get();
-                          return call(peer, request);
-                        },
-                        context.state_directory, lent),
-                    absl::Now()));
+  ASSIGN_OR_RETURN(std::optional<Enrolment> enrolment,
+                   EnrolIsland(context, sandbox, flags, lent, stop));
   if (!enrolment.has_value()) return enrolment;
   if (options.place.process_count > 1) {
     return UsageError("an island of several processes cannot enrol",
@@ -246,25 +234,6 @@ absl::StatusOr<std::optional<Enrolment>> EnrolFor(Context& context,
   options.island_id = record.name;
   security.tls = enrolment->tls_files();
   return enrolment;
-}
-
-// Runs the island. A machine that slept, or had no network, may wake with an
-// expired certificate: it waits for the next one and goes on.
-absl::StatusOr<worker::IslandProgress> RunEnrolled(
-    const worker::RunIslandOptions& island, const Enrolment& enrolment,
-    EnrolmentRenewer& renewer) {
-  while (true) {
-    RETURN_IF_ERROR(renewer.WaitUntilValid(kRenewalPatience, island.stop));
-    const absl::Time certificate_end = enrolment.EndTime();
-    absl::StatusOr<worker::IslandProgress> end = worker::RunIsland(island);
-    // The next certificate may be here by now.
-    if (!absl::IsUnauthenticated(end.status()) ||
-        island.stop.stop_requested() || absl::Now() < certificate_end) {
-      return end;
-    }
-    LOG(WARNING) << "the certificate expired meanwhile: "
-                 << end.status().message();
-  }
 }
 
 absl::StatusOr<std::unique_ptr<Volunteer>> MakeVolunteer(
@@ -334,7 +303,7 @@ absl::Status TellEnd(Context& context, const JoinOptions& options,
                     "Start all processes of the island again; it resumes from "
                     "the servers' parameters.");
   }
-  if (!end.ok()) return end.status();
+  RETURN_IF_ERROR(end.status());
   context.output().Print(ToData(*end, options.run_id, options.island_id),
                          ToText(*end, options.run_id, options.island_id));
   return absl::OkStatus();
@@ -351,6 +320,7 @@ absl::Status Join(Context& context, JoinOptions options) {
                    ReadCacheSize(options.data_cache));
   RETURN_IF_ERROR(CheckDeviceFlag(options.place.device));
   RETURN_IF_ERROR(CheckPlace(options));
+  if (options.require_sandbox) RETURN_IF_ERROR(CheckSandbox());
   ASSIGN_OR_RETURN(Limits limits,
                    ReadLimits(options.volunteer, options.place.process_count,
                               !options.trainer.empty()));
@@ -367,8 +337,9 @@ absl::Status Join(Context& context, JoinOptions options) {
   };
   Interrupt interrupt(say, /*kill_at=*/3);
   rpc::Security security = context.MakeSecurity();
+  const SandboxMark sandbox = ReadSandboxMark(context.environment, ::getpid());
   ASSIGN_OR_RETURN(std::optional<Enrolment> enrolment,
-                   EnrolFor(context, options, security, lent,
+                   EnrolFor(context, sandbox, options, security, lent,
                             interrupt.first()));
   if (options.service) {
     return InstallService(context, *options.command,
@@ -376,11 +347,6 @@ absl::Status Join(Context& context, JoinOptions options) {
                            options.volunteer.nice.value_or(10),
                            lent.memory_bytes});
   }
-  Metrics metrics;
-  const auto certificate = MakeCertificateMetrics(security.tls.cert);
-  metrics.Add(certificate);
-  ASSIGN_OR_RETURN(const std::unique_ptr<MetricsListener> listener,
-                   MetricsListener::Start(options.metrics, metrics));
   if (options.address.empty()) {
     options.address = context.settings.Get("coordinator");
   }
@@ -397,6 +363,25 @@ absl::Status Join(Context& context, JoinOptions options) {
                      options.island_id);
   }
   worker::RunIslandOptions island = IslandOptions(context, options, security);
+  // Nothing of the run has been opened yet.
+  if (!sandbox.is_inside && (options.require_sandbox || NeedsSandbox(island))) {
+    SandboxRequest request = MakeSandboxRequest(
+        context, island, enrolment.has_value() ? enrolment->directory() : "",
+        options.metrics.port_file);
+    request.is_required = options.require_sandbox;
+    interrupt.Pause();
+    if (interrupt.first().stop_requested()) {
+      return TellEnd(context, options, absl::CancelledError("stopped early"),
+                     interrupt.terminated().stop_requested());
+    }
+    RETURN_IF_ERROR(EnterSandbox(std::move(request)));
+    interrupt.Resume();
+  }
+  Metrics metrics;
+  const auto certificate = MakeCertificateMetrics(security.tls.cert);
+  metrics.Add(certificate);
+  ASSIGN_OR_RETURN(const std::unique_ptr<MetricsListener> listener,
+                   MetricsListener::Start(options.metrics, metrics));
   ASSIGN_OR_RETURN(island.recipes, ReadRecipes());
   island.caps = caps;
   island.data_cache_bytes_max = data_cache_bytes;
@@ -440,8 +425,10 @@ absl::Status Join(Context& context, JoinOptions options) {
     metrics.SetReady(absl::OkStatus());
     WaitForStop(interrupt.first());
   }
-  return TellEnd(context, options, end,
-                 !has_ended && interrupt.terminated().stop_requested());
+  const absl::Status told =
+      TellEnd(context, options, end,
+              !has_ended && interrupt.terminated().stop_requested());
+  return sandbox.is_inside ? HintAtSandbox(told) : told;
 }
 
 }  // namespace
@@ -562,6 +549,9 @@ void AddJoin(CLI::App& app, Context& context) {
   command->add_flag("--service", options->service,
                     "Join now and at each start of this machine: make a "
                     "systemd unit for this user, with these flags, and end");
+  command->add_flag("--require-sandbox", options->require_sandbox,
+                    "Do not train where the kernel cannot limit the island to "
+                    "its own files (Landlock, Linux 5.13): exit code 10");
   options->command = command;
   AddMetricsFlags(*command, options->metrics);
   command->add_option(

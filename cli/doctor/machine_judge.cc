@@ -133,6 +133,18 @@ Check JudgeDiskSync(const absl::StatusOr<absl::Duration>& sync) {
               "`atoll join --dir`.");
 }
 
+Check JudgeSandbox(int landlock_abi) {
+  if (landlock_abi > 0) {
+    return Passed("sandbox", absl::StrCat("Landlock ABI ", landlock_abi));
+  }
+  return Warn("sandbox",
+              "this kernel has no Landlock: an island can open every file of "
+              "its user",
+              "Take Linux 5.13 or later, with `landlock` in "
+              "/sys/kernel/security/lsm; or join as a user who owns nothing "
+              "else.");
+}
+
 Check JudgeClock(const ClockFacts& clock) {
   const absl::Duration half = (clock.answered - clock.asked) / 2;
   const absl::Duration ahead = clock.asked + half - clock.gate;

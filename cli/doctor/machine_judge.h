@@ -37,6 +37,10 @@ Check JudgeDiskSpace(const MachineFacts& machine,
 // FAILED: it cannot be written. WARN: above 50 ms.
 Check JudgeDiskSync(const absl::StatusOr<absl::Duration>& sync);
 
+// WARN: the kernel has no Landlock (`landlock_abi` 0), so `atoll join` trains
+// without its sandbox.
+Check JudgeSandbox(int landlock_abi);
+
 // When the gate answered, by its clock and by ours.
 struct ClockFacts {
   absl::Time asked;     // Our clock, before the call.

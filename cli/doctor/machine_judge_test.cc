@@ -146,5 +146,12 @@ TEST(MachineJudgeTest, ASlowAnswerIsNoWrongClock) {
             CheckResult::kWarn);
 }
 
+TEST(MachineJudgeTest, AKernelWithoutASandboxIsAWarning) {
+  EXPECT_EQ(JudgeSandbox(7), Passed("sandbox", "Landlock ABI 7"));
+  EXPECT_EQ(JudgeSandbox(1).result, CheckResult::kPassed);
+  EXPECT_EQ(JudgeSandbox(0).result, CheckResult::kWarn);
+  EXPECT_THAT(JudgeSandbox(0).message, HasSubstr("no Landlock"));
+}
+
 }  // namespace
 }  // namespace atl::cli

@@ -12,6 +12,7 @@
 #include "base/host_port/host_port.h"
 #include "base/obs/version.h"
 #include "base/rpc/tls_stream/http_proxy.h"
+#include "base/sandbox/landlock.h"
 #include "base/status/status_macros.h"
 #include "base/time/clock.h"
 #include "base/time/proto_time.h"
@@ -253,6 +254,7 @@ void VolunteerDoctor::CheckMachine() {
   checks_.Add(JudgeMemory(machine, needs, limits));
   checks_.Add(JudgeCores(machine));
   checks_.Add(JudgeIsa(machine));
+  checks_.Add(JudgeSandbox(LandlockAbi()));
   checks_.Add(JudgeDiskSpace(machine, needs, limits, spec_.cache_bytes_max));
   if (checks_.HasFailed("disk_space")) {
     checks_.Skip({"disk_sync"}, "the disk has no room");

@@ -80,6 +80,7 @@ class Enrolment {
   static absl::StatusOr<Enrolment> Read(const std::string& directory);
 
   const EnrolmentRecord& record() const { return record_; }
+  const std::string& directory() const { return directory_; }
   rpc::TlsFiles tls_files() const;
   std::string profile_path() const;  // Only readers have the file.
 

@@ -27,7 +27,9 @@ struct ServiceUnit {
 // "atoll-RUN.service".
 std::string UnitName(const std::string& run_id);
 
-// The unit file. Pure.
+// The unit file. Pure. Its limits are no wall: a user's systemd ignores most of
+// them. The sandbox of `atoll join` is. There is no PrivateDevices, which would
+// hide GPUs.
 // INVALID_ARGUMENT: a value has a control character.
 absl::StatusOr<std::string> UnitText(const ServiceUnit& unit);
 

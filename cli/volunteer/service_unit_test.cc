@@ -45,7 +45,7 @@ TEST(ServiceUnitTest, QuotesWhatSystemdWouldExpand) {
   EXPECT_TRUE(absl::IsInvalidArgument(UnitText(unit).status()));
 }
 
-TEST(ServiceUnitTest, IsSandboxedAndYields) {
+TEST(ServiceUnitTest, HasSomeLimitsAndYields) {
   ServiceUnit unit = Unit();
   EXPECT_FALSE(StrContains(UnitText(unit).value(), "MemoryMax"));
   unit.memory_bytes = 4'000'000'000;

@@ -15,7 +15,7 @@ from harness import processes  # noqa: E402
 from harness import wait  # noqa: E402
 
 FAILED = 10
-LOCAL = ["memory", "cores", "isa", "disk_space", "disk_sync"]
+LOCAL = ["memory", "cores", "isa", "sandbox", "disk_space", "disk_sync"]
 WAY = ["dns", "tcp", "tls", "clock", "token", "version", "coordinator",
        "servers", "data"]
 LINK = ["link_up", "link_down"]
@@ -64,8 +64,8 @@ class DoctorTest(gated.GatedTest):
         checks, forecast = self.doctor(string)
         self.assertEqual(list(checks), WAY + LOCAL + LINK)
         for name in ("dns", "tcp", "tls", "clock", "token", "version",
-                     "coordinator", "servers", "memory", "isa", "link_up",
-                     "link_down"):
+                     "coordinator", "servers", "memory", "isa", "sandbox",
+                     "link_up", "link_down"):
             self.assertEqual(checks[name]["result"], "PASSED", checks[name])
         self.assertEqual(set(forecast), {
             "round_seconds", "up_bytes_per_day", "down_bytes_per_day",

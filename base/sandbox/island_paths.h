@@ -1,0 +1,46 @@
+// The paths that an island needs, and so the only ones that it may use.
+//
+// Not here, so refused: the rest of the home (keys, documents, other programs'
+// configuration), the shared temporary directory, and other islands' files.
+//
+// Pure. Thread-safe.
+
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "absl/strings/string_view.h"
+#include "base/sandbox/path_rule.h"
+
+namespace atl {
+
+// What is known of an island and its machine. Absolute paths; a path that does
+// not exist is permitted.
+struct IslandPaths {
+  std::string home;  // Empty: unknown.
+  std::string program;
+  // Files that this process has mapped, and directories of libraries that it
+  // may load later.
+  std::vector<std::string> mapped_files;
+  std::vector<std::string> library_directories;
+  std::vector<std::string> device_names;  // In /dev.
+  // Data of which the island's person knows: files and directories.
+  std::vector<std::string> data;
+  // Certificates, secrets, settings.
+  std::vector<std::string> read;
+  // Its state, cache and temporary directory.
+  std::vector<std::string> write;
+  // Directories where it makes a unix socket.
+  std::vector<std::string> sockets;
+};
+
+// The rules of an island. The directory of a mapped library is readable, unless
+// that is the home or above it: then the file alone is. Of the program's
+// directory, which may be a person's downloads, the program alone is.
+std::vector<PathRule> IslandRules(const IslandPaths& paths);
+
+// The files of the text of /proc/self/maps, each once.
+std::vector<std::string> ParseMappedFiles(absl::string_view maps);
+
+}  // namespace atl

@@ -1,0 +1,112 @@
+#include "cli/commands/join_sandbox.h"
+
+#include <filesystem>
+#include <system_error>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "base/host_port/host_port.h"
+#include "base/io/files.h"
+#include "cli/volunteer/local_name.h"
+
+namespace atl::cli {
+namespace {
+
+std::string Absolute(const std::string& path) {
+  std::error_code error;
+  const std::filesystem::path absolute = std::filesystem::absolute(path, error);
+  return error ? path : absolute.lexically_normal().string();
+}
+
+std::string Find(const Environment& environment, const std::string& name) {
+  const auto found = environment.find(name);
+  return found == environment.end() ? std::string() : found->second;
+}
+
+// The user's keys for data in buckets. A projected token is replaced, as a file
+// of the same directory.
+std::vector<std::string> CredentialPaths(const Environment& environment) {
+  std::vector<std::string> paths;
+  for (const char* name : {"AWS_WEB_IDENTITY_TOKEN_FILE",
+                           "AWS_CONTAINER_AUTHORIZATION_TOKEN_FILE"}) {
+    const std::string file = Find(environment, name);
+    if (!file.empty()) paths.push_back(ParentDirectory(Absolute(file)));
+  }
+  const std::string file = Find(environment, "AWS_SHARED_CREDENTIALS_FILE");
+  const std::string home = Find(environment, "HOME");
+  if (!file.empty()) {
+    paths.push_back(Absolute(file));
+  } else if (!home.empty()) {
+    paths.push_back(absl::StrCat(home, "/.aws/credentials"));
+  }
+  return paths;
+}
+
+}  // namespace
+
+bool NeedsSandbox(const worker::RunIslandOptions& island) {
+  const absl::StatusOr<HostPort> address =
+      ParseHostPort(island.coordinator_address);
+  return !island.security.tls.empty() || !address.ok() ||
+         !IsLoopbackHost(address->host);
+}
+
+SandboxRequest MakeSandboxRequest(const Context& context,
+                                  const worker::RunIslandOptions& island,
+                                  const std::string& enrolment_directory,
+                                  const std::string& port_file) {
+  SandboxRequest request;
+  request.environment = context.environment;
+  request.arguments = context.arguments;
+  request.enrolment_directory = enrolment_directory;
+  IslandPaths& paths = request.paths;
+  paths = FindIslandPaths(context.environment, context.executable);
+  if (!island.data_path.empty()) {
+    paths.data.push_back(Absolute(island.data_path));
+  }
+  for (const std::string& root : island.data_roots) paths.data.push_back(root);
+  const rpc::TlsFiles& tls = island.security.tls;
+  for (const std::string& path :
+       {tls.ca, tls.cert, tls.key, island.rendezvous_secret_path,
+        context.profile_path, ConfigDirectory(context.environment)}) {
+    if (!path.empty()) paths.read.push_back(Absolute(path));
+  }
+  if (context.settings.has_data_credentials()) {
+    for (std::string& path : CredentialPaths(context.environment)) {
+      paths.read.push_back(std::move(path));
+    }
+  }
+  if (!enrolment_directory.empty()) {
+    // A renewal writes there.
+    paths.write.push_back(Absolute(enrolment_directory));
+  }
+  if (!island.trainer_path.empty()) {
+    paths.sockets.push_back(ParentDirectory(Absolute(island.trainer_path)));
+  }
+  if (!port_file.empty()) {
+    paths.write.push_back(ParentDirectory(Absolute(port_file)));
+  }
+  std::vector<std::string>& own = request.own_directories;
+  own = {Absolute(island.work_directory),
+         Absolute(island.data_cache_directory),
+         Absolute(LocalDirectory(context.state_directory))};
+  if (!island.place.optimizer_directory.empty()) {
+    own.push_back(Absolute(island.place.optimizer_directory));
+  }
+  // The processes of an island make their secret in the state directory, and
+  // NCCL talks over abstract sockets.
+  if (island.place.process_count > 1) {
+    own.push_back(Absolute(context.state_directory));
+    request.hides_sockets = false;
+  }
+  if (absl::StartsWith(island.place.device, "cuda") && !paths.home.empty()) {
+    own.push_back(absl::StrCat(paths.home, "/.nv"));
+  }
+  request.temporary_directory =
+      absl::StrCat(Absolute(island.work_directory), "/tmp");
+  return request;
+}
+
+}  // namespace atl::cli
