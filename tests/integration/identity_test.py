@@ -145,7 +145,7 @@ class IdentityTest(cluster_module.IntegrationTest):
 
         def refused():
             cluster.check_alive()
-            answer = cluster.state.GetCluster()
+            answer = cluster.retry(cluster.state.GetCluster)
             return sorted(p.name for p in answer.refused_peers) == sorted(
                 SERVERS + ISLANDS)
 
