@@ -15,6 +15,7 @@ from harness import cases
 from harness import client
 from harness import cluster as cluster_module
 from harness import faults
+from harness import processes
 from harness import toy
 from harness import wait
 
@@ -117,6 +118,8 @@ class IdentityTest(cluster_module.IntegrationTest):
         for name in SERVERS + ISLANDS:
             self.wait_log(name, "this coordinator is cluster ")
         self.assert_doctor_names_all()
+        for name in ISLANDS:
+            self.wait_local_status(name)
         # Another run of this id decides nothing either.
         cluster.create_run_of(self.spec)
         fault = faults.wait_fault(cluster, "OTHER_CLUSTER")
@@ -138,6 +141,22 @@ class IdentityTest(cluster_module.IntegrationTest):
         cluster.kill("coordinator")
         cluster.restart("coordinator")
         self.finish()
+
+    def wait_local_status(self, name):
+        """`atoll local status` says why the island waits."""
+        state = os.path.join(self.cluster.directory, "state")
+
+        def told():
+            self.cluster.check_alive()
+            done = processes.run_cli("local", "status", "--island", name, "-o",
+                                     "json", env={"XDG_STATE_HOME": state})
+            if done.returncode != 0:
+                return None
+            data = json.loads(done.stdout)["data"]
+            return data["state"] == "waiting" and data["reason"].startswith(
+                "waits for its coordinator: ")
+
+        wait.until("the status of %s says why it waits" % name, told)
 
     def assert_doctor_names_all(self):
         """`atoll doctor --operator` says who is refused, and what to do."""
