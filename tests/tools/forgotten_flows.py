@@ -29,7 +29,7 @@ from harness import wait
 
 ISLAND_COUNT = 3
 # Of a strict run: commits for each time, and some to end with.
-COMMITS_A_TIME = 3
+COMMITS_A_TIME = 5
 
 
 def make_values(path, timing, lease_s, times):
