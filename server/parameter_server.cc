@@ -11,6 +11,7 @@
 #include "base/features/features.h"
 #include "base/layout/ids.h"
 #include "base/obs/log.h"
+#include "base/obs/log_pace.h"
 #include "base/obs/version.h"
 #include "base/status/annotate.h"
 #include "base/status/refusal.h"
@@ -233,7 +234,7 @@ bool ParameterServer::Register(std::stop_token stop) {
   request.set_directory_id(directory_->directory_id());
   request.set_features(ProgramFeatures());
   absl::Duration wait = kWaitMin;
-  std::string logged;
+  LogPace pace;
   while (!stop.stop_requested()) {
     const v1::LogPosition seen = directory_->log_seen();
     if (!seen.cluster_id().empty()) *request.mutable_log_seen() = seen;
@@ -262,10 +263,9 @@ bool ParameterServer::Register(std::stop_token stop) {
       End(response.status());
       return false;
     }
-    if (response.status().message() != logged) {
-      logged = std::string(response.status().message());
+    if (pace.IsDue(response.status().message(), SystemClock().Now())) {
       LOG(WARNING) << "cannot register yet, trying again: "
-                   << logged;
+                   << response.status().message();
     }
     MutexLock lock(&mutex_);
     if (!stopping_) changed_.WaitWithTimeout(&mutex_, wait);

@@ -23,8 +23,14 @@ namespace atl::rpc {
 namespace {
 
 // Time without traffic before a ping, and the wait for its answer before the
-// connection is closed.
-constexpr int kKeepaliveMs = 20'000;
+// connection is closed. A control connection that a NAT has forgotten is found
+// within half of the default lease, 30 s; bulk data may hold a ping up.
+struct Keepalive {
+  int time_ms;
+  int timeout_ms;
+};
+constexpr Keepalive kControlKeepalive = {5'000, 10'000};
+constexpr Keepalive kDataKeepalive = {20'000, 20'000};
 // Bounds of the wait between two connection attempts.
 constexpr int kReconnectMsMin = 50;
 constexpr int kReconnectMsMax = 2'000;
@@ -39,8 +45,11 @@ grpc::ChannelArguments MakeArguments(const ChannelOptions& options) {
   arguments.SetMaxSendMessageSize(message_bytes_max);
   // Do not share connections between channels.
   arguments.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);
-  arguments.SetInt(GRPC_ARG_KEEPALIVE_TIME_MS, kKeepaliveMs);
-  arguments.SetInt(GRPC_ARG_KEEPALIVE_TIMEOUT_MS, kKeepaliveMs);
+  const Keepalive keepalive = options.kind == ChannelKind::kControl
+                                  ? kControlKeepalive
+                                  : kDataKeepalive;
+  arguments.SetInt(GRPC_ARG_KEEPALIVE_TIME_MS, keepalive.time_ms);
+  arguments.SetInt(GRPC_ARG_KEEPALIVE_TIMEOUT_MS, keepalive.timeout_ms);
   arguments.SetInt(GRPC_ARG_KEEPALIVE_PERMIT_WITHOUT_CALLS, 1);
   arguments.SetInt(GRPC_ARG_HTTP2_MAX_PINGS_WITHOUT_DATA, 0);
   arguments.SetInt(GRPC_ARG_INITIAL_RECONNECT_BACKOFF_MS, kReconnectMsMin);

@@ -88,6 +88,11 @@ bool IsLogFault(const absl::Status& status) {
          (reason->reason == "LOG_BEHIND" || reason->reason == "LOG_DAMAGED");
 }
 
+bool IsOtherCluster(const absl::Status& status) {
+  const std::optional<ErrorReason> reason = GetReason(status);
+  return reason.has_value() && reason->reason == "OTHER_CLUSTER";
+}
+
 absl::Status WithRetryDelay(absl::Status status, absl::Duration delay) {
   google::rpc::RetryInfo info;
   *info.mutable_retry_delay() = ToProto(delay);

@@ -62,6 +62,11 @@ absl::Status WithDefaultReason(absl::Status status);
 // retries until an operator has repaired the coordinator.
 bool IsLogFault(const absl::Status& status);
 
+// True if the coordinator refuses because the caller belongs to another cluster
+// (OTHER_CLUSTER). No other answer of that coordinator decides anything for the
+// caller, which keeps what it has and retries until its own is back.
+bool IsOtherCluster(const absl::Status& status);
+
 // Adds a RetryInfo: the caller should wait at least `delay` (>= 0).
 absl::Status WithRetryDelay(absl::Status status, absl::Duration delay);
 

@@ -68,7 +68,7 @@ void OperatorDoctor::Run() {
     checks_.Add(Failed("coordinator", cluster.status().message(),
                        "Check --coordinator and the --tls-* files, and that "
                        "atoll-coordinator runs."));
-    checks_.Skip({"servers", "gates", "certificates", "clocks", "version",
+    checks_.Skip({"peers", "servers", "gates", "certificates", "clocks", "version",
                   "disks", "runs"},
                  "the coordinator does not answer");
     return;
@@ -93,7 +93,8 @@ void OperatorDoctor::Run() {
     gates.push_back(std::move(facts));
   }
   LookAtAll(*cluster, coordinator, servers, gates);
-  checks_.Add(JudgeReached("servers", servers));
+  checks_.Add(JudgePeers(*cluster));
+  checks_.Add(JudgeServers(*cluster, servers));
   checks_.Add(JudgeReached("gates", gates));
   std::vector<ServiceFacts> all = {coordinator};
   all.insert(all.end(), servers.begin(), servers.end());

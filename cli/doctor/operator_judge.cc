@@ -19,6 +19,8 @@ constexpr absl::Duration kClockFail = absl::Minutes(5);
 constexpr absl::Duration kSlowSync = absl::Milliseconds(50);
 constexpr double kFreeShareWarn = 0.1;
 constexpr double kFreeShareFail = 0.02;
+// Fault.code of a peer that knows another log.
+constexpr char kOtherCluster[] = "OTHER_CLUSTER";
 // A sentence names so many; the others are counted.
 constexpr size_t kNamedMax = 3;
 
@@ -51,7 +53,49 @@ class Findings {
   std::vector<std::string> warned_;
 };
 
+// "server s0 belongs to cluster a, and the coordinator is cluster b".
+std::string DescribeRefusal(const v1::RefusedPeer& peer) {
+  const std::string who = absl::StrCat(
+      peer.role(), " ", peer.name(),
+      peer.run_id().empty() ? "" : absl::StrCat(" of run ", peer.run_id()));
+  const v1::Fault& fault = peer.fault();
+  if (fault.code() == kOtherCluster) {
+    return absl::StrCat(who, " belongs to ", fault.found(),
+                        ", and the coordinator is ", fault.expected());
+  }
+  return absl::StrCat(who, ": ", fault.code(), ": expected ", fault.expected(),
+                      ", found ", fault.found());
+}
+
 }  // namespace
+
+Check JudgePeers(const v1::GetClusterResponse& cluster) {
+  Findings findings;
+  bool other_cluster = false;
+  for (const v1::RefusedPeer& peer : cluster.refused_peers()) {
+    other_cluster |= peer.fault().code() == kOtherCluster;
+    findings.Add(CheckResult::kFailed, DescribeRefusal(peer));
+  }
+  return findings.ToCheck(
+      "peers", "the coordinator refuses none",
+      other_cluster
+          ? "The coordinator runs on another data directory than the one that "
+            "these peers know: start it with the right --data-dir. They wait "
+            "and keep what they have."
+          : "Start each server with its own --data-dir, and one process for "
+            "each --server-id.");
+}
+
+Check JudgeServers(const v1::GetClusterResponse& cluster,
+                   const std::vector<ServiceFacts>& servers) {
+  const bool refused = std::any_of(
+      cluster.refused_peers().begin(), cluster.refused_peers().end(),
+      [](const v1::RefusedPeer& peer) { return peer.role() == "server"; });
+  if (servers.empty() && refused) {
+    return NotChecked("servers", "the coordinator refuses them");
+  }
+  return JudgeReached("servers", servers);
+}
 
 Check JudgeReached(absl::string_view id,
                    const std::vector<ServiceFacts>& services) {

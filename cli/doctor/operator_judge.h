@@ -28,6 +28,13 @@ struct ServiceFacts {
   std::optional<v1::ServerHealth> health;
 };
 
+// FAILED: the coordinator refuses a server or an island.
+Check JudgePeers(const v1::GetClusterResponse& cluster);
+
+// JudgeReached, unless the coordinator refuses all servers.
+Check JudgeServers(const v1::GetClusterResponse& cluster,
+                   const std::vector<ServiceFacts>& servers);
+
 // FAILED: one is away or cannot be reached. `id` is "servers" or "gates"; WARN:
 // there are none.
 Check JudgeReached(absl::string_view id,

@@ -43,6 +43,44 @@ TEST(OperatorJudgeTest, AServerThatIsAwayFails) {
               HasSubstr("server s0 at s0:7401: refused"));
 }
 
+v1::GetClusterResponse Refused(const std::string& code) {
+  v1::GetClusterResponse cluster;
+  v1::RefusedPeer& peer = *cluster.add_refused_peers();
+  peer.set_role("island");
+  peer.set_name("a");
+  peer.set_run_id("run");
+  peer.mutable_fault()->set_code(code);
+  peer.mutable_fault()->set_expected("cluster b");
+  peer.mutable_fault()->set_found("cluster a");
+  v1::RefusedPeer& server = *cluster.add_refused_peers();
+  server = peer;
+  server.set_role("server");
+  server.set_name("s0");
+  server.clear_run_id();
+  return cluster;
+}
+
+TEST(OperatorJudgeTest, PeersOfAnotherClusterMeanAnotherDirectory) {
+  EXPECT_EQ(JudgePeers({}), Passed("peers", "the coordinator refuses none"));
+  const Check other = JudgePeers(Refused("OTHER_CLUSTER"));
+  EXPECT_EQ(other.result, CheckResult::kFailed);
+  EXPECT_THAT(other.message,
+              HasSubstr("island a of run run belongs to cluster a, and the "
+                        "coordinator is cluster b; server s0 belongs to"));
+  EXPECT_THAT(other.action, HasSubstr("start it with the right --data-dir"));
+  const Check copy = JudgePeers(Refused("STALE_INCARNATION"));
+  EXPECT_THAT(copy.message, HasSubstr("server s0: STALE_INCARNATION"));
+  EXPECT_THAT(copy.action, HasSubstr("its own --data-dir"));
+}
+
+TEST(OperatorJudgeTest, ServersThatAreRefusedNeedNoStart) {
+  EXPECT_EQ(JudgeServers(Refused("OTHER_CLUSTER"), {}),
+            NotChecked("servers", "the coordinator refuses them"));
+  EXPECT_EQ(JudgeServers({}, {}).action, "Start atoll-server.");
+  EXPECT_EQ(JudgeServers(Refused("OTHER_CLUSTER"), {Server()}).result,
+            CheckResult::kPassed);
+}
+
 TEST(OperatorJudgeTest, NoGateIsARemark) {
   EXPECT_EQ(JudgeReached("gates", {}).result, CheckResult::kWarn);
   EXPECT_THAT(JudgeReached("servers", {}).message, HasSubstr("no server"));

@@ -144,7 +144,7 @@ absl::StatusOr<Enrolment> Enrolment::Read(const std::string& directory) {
       record.role == v1::ENROLLED_ROLE_UNSPECIFIED) {
     return absl::DataLossError(absl::StrCat(
         FileIn(directory, kRecordFile),
-        " is damaged: remove the directory and join with a new string"));
+        " is damaged: move the directory away and join with a new string"));
   }
   return Enrolment(directory, std::move(record));
 }

@@ -232,7 +232,8 @@ absl::StatusOr<v1::ListRunsResponse> Coordinator::ListRuns(
 
 absl::StatusOr<v1::ReportShardsResponse> Coordinator::ReportShards(
     const v1::ReportShardsRequest& request, absl::Time now) {
-  RETURN_IF_ERROR(CheckPeer(request.log_seen(), request.server_id()));
+  RETURN_IF_ERROR(CheckPeer(request.log_seen(),
+                            {"server", request.server_id(), ""}, now));
   RETURN_IF_ERROR(CheckServer(request.server_id(), request.incarnation()));
   Server& server = servers_[request.server_id()];
   server.lease_end = now + options_.server_lease_duration;

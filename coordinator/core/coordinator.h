@@ -27,6 +27,7 @@
 #include "coordinator/core/log_history.h"
 #include "coordinator/core/log_tail.h"
 #include "coordinator/core/outputs/batch.h"
+#include "coordinator/core/refused_peers.h"
 #include "coordinator/core/report_joiner.h"
 #include "coordinator/core/run_machine.h"
 #include "coordinator/core/run_queries.h"
@@ -104,8 +105,10 @@ class Coordinator : public ServerDirectory {
   // A peer that has seen more freezes the coordinator: until it is started on
   // the newest log, it refuses every change and decides nothing; it only reads.
   //
-  // FAILED_PRECONDITION: OTHER_CLUSTER; or frozen: LOG_BEHIND, LOG_DAMAGED.
-  absl::Status CheckLog(const v1::LogPosition& seen);
+  // FAILED_PRECONDITION: OTHER_CLUSTER, and `peer` is noted; or frozen:
+  // LOG_BEHIND, LOG_DAMAGED.
+  absl::Status CheckLog(const v1::LogPosition& seen, const PeerName& peer,
+                        absl::Time now);
   // The refusal of every change while frozen; otherwise OK.
   const absl::Status& CheckWritable() const { return refusal_; }
 
@@ -228,14 +231,15 @@ class Coordinator : public ServerDirectory {
     absl::Duration clock_ahead;  // Of the coordinator's clock, then.
   };
 
-  // CheckLog for a server, or for an island with an empty id: only the error
-  // OTHER_CLUSTER. Runs of a refused server show it.
-  absl::Status CheckPeer(const v1::LogPosition& seen,
-                         const std::string& server_id);
+  // CheckLog: only the error OTHER_CLUSTER. Runs of a refused server show it.
+  absl::Status CheckPeer(const v1::LogPosition& seen, const PeerName& peer,
+                         absl::Time now);
   // OTHER_DIRECTORY, STALE_INCARNATION: another process is or was the server.
-  absl::Status CheckIdentity(const v1::RegisterServerRequest& request);
+  absl::Status CheckIdentity(const v1::RegisterServerRequest& request,
+                             absl::Time now);
   bool HasShards(const std::string& server_id) const;
-  void NoteRefusal(const std::string& server_id, const v1::Fault& fault);
+  void NoteRefusal(const PeerName& peer, const v1::Fault& fault,
+                   absl::Time now);
   void Freeze(const v1::Fault& fault, const absl::Status& refusal);
   // The position of the batch with the present own records, or with those of
   // `run` if it is not null.
@@ -275,8 +279,7 @@ class Coordinator : public ServerDirectory {
   LogHistory log_history_;
   absl::Status refusal_;  // Not OK: frozen.
   std::map<std::string, Server> servers_;
-  // Why the newest registration with an id was refused, by server_id.
-  std::map<std::string, v1::Fault> refused_servers_;
+  RefusedPeers refused_peers_;
   std::map<std::string, std::unique_ptr<RunMachine>> runs_;
   std::map<std::string, Log> logs_;  // By run_id; "" is the coordinator's.
   DeletedRuns deleted_;

@@ -58,23 +58,23 @@ void Coordinator::Freeze(const v1::Fault& fault, const absl::Status& refusal) {
                    fault.expected(), ", found ", fault.found()));
 }
 
-absl::Status Coordinator::CheckLog(const v1::LogPosition& seen) {
-  RETURN_IF_ERROR(CheckPeer(seen, ""));
+absl::Status Coordinator::CheckLog(const v1::LogPosition& seen,
+                                   const PeerName& peer, absl::Time now) {
+  RETURN_IF_ERROR(CheckPeer(seen, peer, now));
   return CheckWritable();
 }
 
 absl::Status Coordinator::CheckPeer(const v1::LogPosition& seen,
-                                    const std::string& server_id) {
+                                    const PeerName& peer, absl::Time now) {
   const std::optional<v1::Fault> fault = log_history_.Check(seen);
   if (!fault.has_value()) return absl::OkStatus();
   if (fault->code() == "OTHER_CLUSTER") {
-    NoteRefusal(server_id, *fault);
-    return Refuse(
-        absl::StatusCode::kFailedPrecondition, "OTHER_CLUSTER",
-        absl::StrCat("this coordinator is ", fault->expected(),
-                     ", the caller belongs to ", fault->found(),
-                     ": use the coordinator that it belongs to, or give it an "
-                     "empty directory"));
+    NoteRefusal(peer, *fault, now);
+    return Refuse(absl::StatusCode::kFailedPrecondition, "OTHER_CLUSTER",
+                  absl::StrCat("this coordinator is ", fault->expected(),
+                               ", the caller belongs to ", fault->found(),
+                               ": it keeps what it has, and goes on once its "
+                               "own coordinator answers at this address"));
   }
   if (refusal_.ok()) {
     Freeze(*fault,
@@ -105,29 +105,23 @@ bool Coordinator::HasShards(const std::string& server_id) const {
   return false;
 }
 
-void Coordinator::NoteRefusal(const std::string& server_id,
-                              const v1::Fault& fault) {
-  if (server_id.empty() ||
-      (refused_servers_.size() >= kRegisteredServersMax &&
-       !refused_servers_.contains(server_id))) {
-    return;
-  }
-  v1::Fault& noted = refused_servers_[server_id];
-  noted = fault;
-  noted.set_found(absl::StrCat(fault.found(), ", at server ", server_id));
+void Coordinator::NoteRefusal(const PeerName& peer, const v1::Fault& fault,
+                              absl::Time now) {
+  std::string line = refused_peers_.Note(peer, fault, now);
+  if (!line.empty()) reasons_.push_back(std::move(line));
 }
 
 const v1::Fault* Coordinator::FindRefusal(const std::string& server_id) const {
-  for (const auto& [id, fault] : refused_servers_) {
-    if (!server_id.empty() && id != server_id) continue;
+  return refused_peers_.FindServer([&](const std::string& id) {
+    if (!server_id.empty() && id != server_id) return false;
     const ServerInfo* const fit = FindServer(id);
-    if (fit == nullptr || !fit->alive) return &fault;
-  }
-  return nullptr;
+    return fit == nullptr || !fit->alive;
+  });
 }
 
 absl::Status Coordinator::CheckIdentity(
-    const v1::RegisterServerRequest& request) {
+    const v1::RegisterServerRequest& request, absl::Time now) {
+  const PeerName peer = {"server", request.server_id(), ""};
   const auto old = servers_.find(request.server_id());
   if (old == servers_.end()) return absl::OkStatus();
   const ServerInfo& known = old->second.info;
@@ -138,7 +132,7 @@ absl::Status Coordinator::CheckIdentity(
                                     known.address));
     fault.set_found(absl::StrCat("incarnation ", request.incarnation(), " at ",
                                  request.address()));
-    NoteRefusal(request.server_id(), fault);
+    NoteRefusal(peer, fault, now);
     return Refuse(absl::StatusCode::kAborted, "STALE_INCARNATION",
                   absl::StrCat(fault.found(), " of server ",
                                request.server_id(), " is not the newest, ",
@@ -167,7 +161,7 @@ absl::Status Coordinator::CheckIdentity(
       request.directory_id().empty()
           ? std::string("a data directory without an id")
           : absl::StrCat("data directory ", request.directory_id()));
-  NoteRefusal(request.server_id(), fault);
+  NoteRefusal(peer, fault, now);
   return Refuse(
       absl::StatusCode::kFailedPrecondition, "OTHER_DIRECTORY",
       absl::StrCat(is_needed ? "runs have shards in " : "a live process has ",
@@ -189,8 +183,9 @@ absl::StatusOr<v1::RegisterServerResponse> Coordinator::RegisterServer(
   if (request.directory_id().size() > kDirectoryIdBytesMax) {
     return InvalidFields({{"directory_id", "must be at most 64 bytes"}});
   }
-  RETURN_IF_ERROR(CheckPeer(request.log_seen(), request.server_id()));
-  RETURN_IF_ERROR(CheckIdentity(request));
+  RETURN_IF_ERROR(CheckPeer(request.log_seen(),
+                            {"server", request.server_id(), ""}, now));
+  RETURN_IF_ERROR(CheckIdentity(request, now));
   const auto old = servers_.find(request.server_id());
   if (!refusal_.ok()) {
     // Readers find it at its present address, which only one that is alive has.
@@ -228,7 +223,7 @@ absl::StatusOr<v1::RegisterServerResponse> Coordinator::RegisterServer(
     reasons_.push_back(absl::StrCat("server ", request.server_id(),
                                     " registered at ", request.address()));
   }
-  refused_servers_.erase(request.server_id());
+  refused_peers_.Forget("server", request.server_id());
   Server& server = servers_[request.server_id()];
   server.info.alive = true;
   server.lease_end = now + options_.server_lease_duration;
@@ -292,6 +287,7 @@ v1::GetClusterResponse Coordinator::DescribeCluster(absl::Time now) const {
     described.set_address(address);
     described.set_pin(gate.pin);
   }
+  refused_peers_.List(now, response);
   return response;
 }
 

@@ -27,6 +27,11 @@ std::string Reason(const absl::Status& status) {
   return reason.has_value() ? reason->reason : "";
 }
 
+absl::Status CheckIsland(Coordinator& core, const v1::LogPosition& seen) {
+  return core.CheckLog(seen, {"island", "a", "run"},
+                       absl::FromUnixSeconds(2'000'000));
+}
+
 // The store of a coordinator: what was synced.
 struct Disk {
   std::vector<LogEntry> entries;
@@ -211,7 +216,7 @@ TEST(LogPositionTest, StaysInOneClusterOverStartsAndSnapshots) {
     seen.push_back(life.Position());
     EXPECT_EQ(life.core().coordinator_epoch(), i + 1);
     for (const v1::LogPosition& position : seen) {
-      EXPECT_TRUE(life.core().CheckLog(position).ok());
+      EXPECT_TRUE(CheckIsland(life.core(), position).ok());
     }
     EXPECT_EQ(seen.back().cluster_id(), seen.front().cluster_id());
   }
@@ -230,7 +235,7 @@ TEST(LogPositionTest, StaysInOneClusterOverStartsAndSnapshots) {
   restored.Start(absl::FromUnixSeconds(2'000'000), {"unused", "newest"},
                  disk.index + 1);
   for (const v1::LogPosition& position : seen) {
-    EXPECT_TRUE(restored.CheckLog(position).ok());
+    EXPECT_TRUE(CheckIsland(restored, position).ok());
   }
 }
 
@@ -332,7 +337,7 @@ TEST_F(OlderLogTest, AReportProvesIt) {
 }
 
 TEST_F(OlderLogTest, AnIslandProvesIt) {
-  EXPECT_EQ(Reason(life_->core().CheckLog(seen_)), "LOG_BEHIND");
+  EXPECT_EQ(Reason(CheckIsland(life_->core(), seen_)), "LOG_BEHIND");
   const Effects effects = life_->Sync();
   // The streams of plans end.
   EXPECT_TRUE(effects.servers_changed);
@@ -353,7 +358,7 @@ TEST_F(OlderLogTest, ACopyThatWentItsOwnWayIsFoundToo) {
 }
 
 TEST_F(OlderLogTest, ACutCanStillBeRead) {
-  EXPECT_FALSE(life_->core().CheckLog(seen_).ok());
+  EXPECT_FALSE(CheckIsland(life_->core(), seen_).ok());
   v1::ExportCheckpointRequest request;
   request.set_run_id("run");
   request.set_pin_id("export-1");
@@ -374,7 +379,7 @@ TEST_F(OlderLogTest, TheNewestLogHasNoFault) {
   v1::RegisterServerRequest request = Life::Server(0);
   *request.mutable_log_seen() = seen_;
   EXPECT_TRUE(newest.Register(request).ok());
-  EXPECT_TRUE(newest.core().CheckLog(seen_).ok());
+  EXPECT_TRUE(CheckIsland(newest.core(), seen_).ok());
   EXPECT_FALSE(newest.Run().has_fault());
 }
 
@@ -407,8 +412,19 @@ TEST(ServerIdentityTest, AServerOfAnotherClusterIsRefusedAndShown) {
   const absl::Status status = life.Register(stranger).status();
   EXPECT_EQ(status.code(), absl::StatusCode::kFailedPrecondition);
   EXPECT_EQ(Reason(status), "OTHER_CLUSTER");
+  EXPECT_THAT(std::string(status.message()), HasSubstr("cluster stranger"));
   EXPECT_EQ(life.Run().fault().code(), "OTHER_CLUSTER");
   EXPECT_THAT(life.Run().fault().found(), HasSubstr("server-0"));
+  EXPECT_EQ(Reason(CheckIsland(life.core(), stranger.log_seen())),
+            "OTHER_CLUSTER");
+  EXPECT_THAT(life.Sync().reasons,
+              testing::Contains(HasSubstr("refused island a of run run")));
+  const v1::GetClusterResponse cluster =
+      life.core().DescribeCluster(life.Now());
+  ASSERT_EQ(cluster.refused_peers_size(), 2);
+  EXPECT_EQ(cluster.refused_peers(0).name(), "a");
+  EXPECT_EQ(cluster.refused_peers(1).name(), "server-0");
+  EXPECT_EQ(cluster.refused_peers(1).fault().found(), "cluster stranger");
   // Nothing else stops, and the run starts by itself once fit servers come.
   for (int shard : {0, 1}) ASSERT_TRUE(life.Register(Life::Server(shard)).ok());
   EXPECT_FALSE(life.Run().has_fault());

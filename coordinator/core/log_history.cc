@@ -59,8 +59,10 @@ std::optional<v1::Fault> LogHistory::Check(const v1::LogPosition& seen) const {
   }
   if (seen.proof() != ProvePosition(secret_, seen)) {
     fault.set_code("OTHER_CLUSTER");
-    fault.set_expected(absl::StrCat("a position of cluster ", cluster_id_));
-    fault.set_found("one that this cluster never gave");
+    // A new log under the old id, for example on an emptied disk.
+    fault.set_expected(absl::StrCat("cluster ", cluster_id_));
+    fault.set_found(
+        absl::StrCat("cluster ", cluster_id_, " with another log"));
     return fault;
   }
   int64_t end = index_;  // Of the start that `seen` names.

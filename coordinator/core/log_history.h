@@ -52,8 +52,8 @@ class LogHistory {
   v1::LogPosition position(int64_t ahead = 0) const;
 
   // The fault that `seen` proves; nullopt if there is none, or if `seen` is not
-  // set. OTHER_CLUSTER: expected and found are cluster ids, or `seen` has a
-  // wrong proof. LOG_BEHIND: they are numbers of batches. The caller adds
+  // set. OTHER_CLUSTER: expected and found are cluster ids; a wrong proof is
+  // of the same id "with another log". LOG_BEHIND: they are numbers of batches. The caller adds
   // next_command.
   std::optional<v1::Fault> Check(const v1::LogPosition& seen) const;
 

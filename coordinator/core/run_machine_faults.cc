@@ -105,8 +105,7 @@ absl::Status RunMachine::CheckJoin(const v1::JoinRequest& request) {
                      "id ",
                      state_.run_id(), ": it has run_uid ", request.run_uid(),
                      ", the run has ", state_.run_uid(),
-                     ": give the island another directory, or move the local "
-                     "checkpoint away"));
+                     ": give the island a --dir of its own for this run"));
   }
   const std::string missing =
       DescribeMissing(request.capabilities().features());

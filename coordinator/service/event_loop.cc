@@ -447,7 +447,8 @@ void EventLoop::WatchIsland(const std::string& run_id,
                             const v1::LogPosition& log_seen, RunCheck check) {
   Post<bool>(
       [=](Coordinator& coordinator, absl::Time now) -> absl::StatusOr<bool> {
-        RETURN_IF_ERROR(coordinator.CheckLog(log_seen));
+        RETURN_IF_ERROR(coordinator.CheckLog(
+            log_seen, {"island", island.island_id, run_id}, now));
         ASSIGN_OR_RETURN(RunMachine* const run, coordinator.FindRun(run_id));
         RETURN_IF_ERROR(check(coordinator, *run));
         RETURN_IF_ERROR(run->Step(event::Heartbeat{island}, now).status());
@@ -475,7 +476,8 @@ void EventLoop::WatchServer(const std::string& server_id, int64_t incarnation,
                             const v1::LogPosition& log_seen) {
   Post<bool>(
       [=](Coordinator& coordinator, absl::Time now) -> absl::StatusOr<bool> {
-        RETURN_IF_ERROR(coordinator.CheckLog(log_seen));
+        RETURN_IF_ERROR(
+            coordinator.CheckLog(log_seen, {"server", server_id, ""}, now));
         RETURN_IF_ERROR(coordinator.CheckServer(server_id, incarnation));
         return true;
       },

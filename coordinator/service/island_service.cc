@@ -78,7 +78,9 @@ class IslandServiceImpl : public v1::IslandService::CallbackService {
         [request, caller = *caller, secret = *secret](
             Coordinator& coordinator,
             absl::Time now) -> absl::StatusOr<v1::JoinResponse> {
-          RETURN_IF_ERROR(coordinator.CheckLog(request->log_seen()));
+          RETURN_IF_ERROR(coordinator.CheckLog(
+              request->log_seen(),
+              {"island", request->island_id(), request->run_id()}, now));
           ASSIGN_OR_RETURN(RunMachine* const run,
                            FindRunFor(coordinator, caller, request->run_id()));
           ASSIGN_OR_RETURN(RunAnswer answer,

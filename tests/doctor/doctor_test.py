@@ -19,8 +19,8 @@ LOCAL = ["memory", "cores", "isa", "sandbox", "disk_space", "disk_sync"]
 WAY = ["dns", "tcp", "tls", "clock", "token", "version", "coordinator",
        "servers", "data"]
 LINK = ["link_up", "link_down"]
-OPERATOR = ["coordinator", "servers", "gates", "certificates", "clocks",
-            "version", "disks", "runs"]
+OPERATOR = ["coordinator", "peers", "servers", "gates", "certificates",
+            "clocks", "version", "disks", "runs"]
 
 
 class DoctorTest(gated.GatedTest):

@@ -5,6 +5,7 @@ Each is refused by a fault with a name. Nothing is deleted and nothing is
 decided meanwhile. With the right directory the run ends with the bits.
 """
 
+import json
 import os
 import shutil
 
@@ -14,11 +15,13 @@ from harness import cases
 from harness import client
 from harness import cluster as cluster_module
 from harness import faults
+from harness import processes
 from harness import toy
 from harness import wait
 
 SERVERS = ["server-0", "server-1"]
 VICTIM = "server-1"
+ISLANDS = ["island-0", "island-1", "island-2"]
 
 
 class IdentityTest(cluster_module.IntegrationTest):
@@ -96,47 +99,96 @@ class IdentityTest(cluster_module.IntegrationTest):
 
     # --- The coordinator's directory ---------------------------------------------
 
-    def lose_the_coordinators_disk(self, servers_restart):
+    def lose_the_coordinators_disk(self, peers_restart):
+        """Another directory is in place of the coordinator's for a while."""
         cluster = self.cluster
         self.start(3)
         cluster.kill("coordinator")
-        self.keep("coordinator", "newest")
-        islands = ["island-%d" % i for i in range(3)]
-        for name in islands:
-            cluster.may_end(name)  # It belongs to another cluster.
-        if servers_restart:
+        if peers_restart:
             before = self.settle()
         runs = self.runs_on_servers()
-        cluster.start_coordinator()
-        if servers_restart:
+        cluster.start_other_coordinator(self.directory("other"))
+        if peers_restart:
             for name in SERVERS:
                 cluster.restart(name)
+            for name in ISLANDS:
+                cluster.kill(name)
+                cluster.restart(name)
+        # It does not even have the run.
+        for name in SERVERS + ISLANDS:
+            self.wait_log(name, "this coordinator is cluster ")
+        self.assert_doctor_names_all()
+        for name in ISLANDS:
+            self.wait_local_status(name)
+        # Another run of this id decides nothing either.
         cluster.create_run_of(self.spec)
         fault = faults.wait_fault(cluster, "OTHER_CLUSTER")
         self.assertIn("cluster ", fault["expected"])
         self.assertIn("cluster ", fault["found"])
-        for name in SERVERS:
-            self.wait_log(name, "this coordinator is cluster ")
+        if peers_restart:
+            cluster.kill(ISLANDS[0])
+            cluster.restart(ISLANDS[0])
+            self.wait_log(ISLANDS[0], "this coordinator is cluster ")
         shown = faults.shown(cluster)["run"]
         self.assertEqual(shown["state"], "RUN_STATE_STARTING")
         self.assertEqual(shown["fault"]["code"], "OTHER_CLUSTER")
         self.assertEqual(self.runs_on_servers(), runs)
-        if servers_restart:
+        if peers_restart:
             self.assertEqual(self.files(), before)
-        for name in SERVERS:
-            self.assertIsNone(cluster.processes[name].poll())
+        for name in SERVERS + ISLANDS:
+            self.assertIsNone(cluster.processes[name].poll(), name)
 
-        self.put_back("coordinator", "newest")
-        for name in islands:
-            cluster.kill(name)
-            cluster.restart(name)
+        cluster.kill("coordinator")
+        cluster.restart("coordinator")
         self.finish()
 
-    def test_a_new_coordinator_touches_nothing_of_servers_that_restart(self):
-        self.lose_the_coordinators_disk(servers_restart=True)
+    def wait_local_status(self, name):
+        """`atoll local status` says why the island waits."""
+        state = os.path.join(self.cluster.directory, "state")
 
-    def test_a_new_coordinator_touches_nothing_of_servers_that_run(self):
-        self.lose_the_coordinators_disk(servers_restart=False)
+        def told():
+            self.cluster.check_alive()
+            done = processes.run_cli("local", "status", "--island", name, "-o",
+                                     "json", env={"XDG_STATE_HOME": state})
+            if done.returncode != 0:
+                return None
+            data = json.loads(done.stdout)["data"]
+            return data["state"] == "waiting" and data["reason"].startswith(
+                "waits for its coordinator: ")
+
+        wait.until("the status of %s says why it waits" % name, told)
+
+    def assert_doctor_names_all(self):
+        """`atoll doctor --operator` says who is refused, and what to do."""
+        cluster = self.cluster
+
+        def refused():
+            cluster.check_alive()
+            answer = cluster.retry(cluster.state.GetCluster)
+            return sorted(p.name for p in answer.refused_peers) == sorted(
+                SERVERS + ISLANDS)
+
+        wait.until("the coordinator names the refused peers", refused)
+        done = cluster.run_cli("doctor", "--operator", "-o", "json", check=10)
+        checks = {c["id"]: c for c in json.loads(done.stdout)["data"]["checks"]}
+        self.assertEqual(checks["peers"]["result"], "FAILED")
+        self.assertIn("island island-0 of run run belongs to cluster ",
+                      checks["peers"]["message"])
+        self.assertIn("start it with the right --data-dir",
+                      checks["peers"]["action"])
+        self.assertNotIn("Start atoll-server", done.stdout)
+        log = self.newest_log("coordinator")
+        for name in SERVERS:
+            self.assertIn("refused server %s: OTHER_CLUSTER" % name, log)
+        for name in ISLANDS:
+            self.assertIn("refused island %s of run run: OTHER_CLUSTER" % name,
+                          log)
+
+    def test_peers_that_restart_wait_for_their_coordinator(self):
+        self.lose_the_coordinators_disk(peers_restart=True)
+
+    def test_peers_that_run_wait_for_their_coordinator(self):
+        self.lose_the_coordinators_disk(peers_restart=False)
 
     def restore_the_coordinator(self, servers_restart):
         cluster = self.cluster

@@ -509,6 +509,11 @@ class NamedCoordinator : public coordinator::IslandControlClient {
   absl::StatusOr<v1::JoinResponse> Join(
       const v1::JoinRequest& request) override {
     joins.push_back(request);
+    if (other_cluster_count > 0) {
+      --other_cluster_count;
+      return Refuse(absl::StatusCode::kFailedPrecondition, "OTHER_CLUSTER",
+                    "this coordinator is cluster other");
+    }
     auto response = inner_->Join(request);
     if (!response.ok()) return response;
     response->mutable_run()->set_run_uid(run_uid_);
@@ -536,6 +541,7 @@ class NamedCoordinator : public coordinator::IslandControlClient {
   }
 
   std::vector<v1::JoinRequest> joins;
+  int other_cluster_count = 0;  // Joins that it refuses.
 
  private:
   void Name(v1::IslandPlan& plan) const {
@@ -555,6 +561,12 @@ class IdentityTest : public RunIslandTest {
   // third round if `stops`.
   absl::Status RunNamed(MemoryService& service, const std::string& run_uid,
                         bool stops) {
+    return RunNamed(service, run_uid, stops, {});
+  }
+  // `answers`: of the first GetRuns, from the coordinator of another cluster.
+  absl::Status RunNamed(MemoryService& service, const std::string& run_uid,
+                        bool stops,
+                        std::vector<absl::StatusOr<v1::Run>> answers) {
     std::stop_source stop;
     RunIslandOptions options = Options("a");
     options.stop_at_once = stop.get_token();
@@ -564,8 +576,20 @@ class IdentityTest : public RunIslandTest {
       };
     }
     NamedCoordinator coordinator(service, run_uid);
+    coordinator.other_cluster_count = static_cast<int>(answers.size());
+    reasons_.clear();
+    if (!stops) {
+      options.on_progress = [&](const IslandProgress& progress) {
+        reasons_.insert(progress.reason);
+      };
+    }
     IslandLinks links;
     links.get_run = [&] {
+      if (!answers.empty()) {
+        const absl::StatusOr<v1::Run> answer = answers.back();
+        answers.pop_back();
+        return answer;
+      }
       v1::Run run = service.run();
       run.set_run_uid(run_uid);
       return absl::StatusOr<v1::Run>(run);
@@ -583,6 +607,7 @@ class IdentityTest : public RunIslandTest {
   }
 
   std::vector<v1::JoinRequest> joins_;
+  std::set<std::string> reasons_;  // That were shown.
 };
 
 TEST_F(IdentityTest, ARestartTellsTheRunAndTheNewestPlaceThatItHasSeen) {
@@ -612,10 +637,43 @@ TEST_F(IdentityTest, TheStateOfAnotherRunIsRefusedAndKept) {
   EXPECT_THAT(std::string(refused.message()), HasSubstr("another --dir"));
   EXPECT_THAT(std::string(refused.message()),
               HasSubstr("/work-a/test.a*.save"));
-  EXPECT_TRUE(joins_.empty());
+  // The coordinator had the log that the island has seen.
+  ASSERT_EQ(joins_.size(), 1u);
+  EXPECT_EQ(joins_[0].log_seen().cluster_id(), "cluster");
+  EXPECT_EQ(joins_[0].capabilities().devices_size(), 0);
   EXPECT_EQ(*files_.List(Options("a").work_directory), *before);
   // Its own run goes on.
   EXPECT_TRUE(RunNamed(first, "uid-1", false).ok());
+}
+
+// What a coordinator of another cluster says about the run decides nothing: it
+// has none, another one, or one that is complete.
+TEST_F(IdentityTest, ARestartWaitsForTheCoordinatorOfItsCluster) {
+  MemoryService service(TinyRun(Tiny(1)));
+  EXPECT_TRUE(absl::IsCancelled(RunNamed(service, "uid-1", true)));
+  v1::Run other = service.run(), complete = service.run();
+  other.set_run_uid("uid-2");
+  complete.set_run_uid("uid-3");
+  complete.set_state(v1::RUN_STATE_COMPLETED);
+  const absl::Status status = RunNamed(
+      service, "uid-1", false, {absl::NotFoundError("no run"), other, complete});
+  EXPECT_TRUE(status.ok()) << status;
+  EXPECT_EQ(joins_.size(), 4u);
+  EXPECT_TRUE(reasons_.contains(
+      "waits for its coordinator: this coordinator is cluster other"));
+}
+
+TEST_F(IdentityTest, ARunThatItsOwnCoordinatorDoesNotHaveEndsIt) {
+  MemoryService service(TinyRun(Tiny(1)));
+  EXPECT_TRUE(absl::IsCancelled(RunNamed(service, "uid-1", true)));
+  IslandLinks links;
+  NamedCoordinator coordinator(service, "uid-1");
+  links.coordinator = &coordinator;
+  links.file_system = file_system_;
+  links.get_run = [] { return absl::StatusOr<v1::Run>(absl::NotFoundError("")); };
+  EXPECT_TRUE(
+      absl::IsNotFound(RunIslandOver(Options("a"), links).status()));
+  EXPECT_EQ(coordinator.joins.size(), 1u);
 }
 
 TEST_F(RunIslandTest, RefusesARunThatNeedsANewerProgram) {

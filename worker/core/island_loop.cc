@@ -49,6 +49,7 @@ void IslandLoop::OnJoined(const v1::JoinResponse& response) {
   const bool first = !joined_;
   joined_ = true;
   connected_ = true;
+  away_reason_.clear();
   spec_ = response.run().spec();
   slot_ = response.slot();
   island_epoch_ = response.island_epoch();
@@ -116,8 +117,9 @@ void IslandLoop::OnPlan(const v1::IslandPlan& plan) {
   Settle();
 }
 
-void IslandLoop::OnConnection(bool up) {
+void IslandLoop::OnConnection(bool up, std::string why) {
   connected_ = up;
+  away_reason_ = std::move(why);
   ready_failed_ = false;
 }
 

@@ -51,7 +51,9 @@ class IslandLoop {
   void OnJoined(const v1::JoinResponse& response);
   // Drops plans older than the newest one seen.
   void OnPlan(const v1::IslandPlan& plan);
-  void OnConnection(bool up);
+  // `why` is set while the coordinator does not take this island, for how long
+  // nobody knows: every wait names it.
+  void OnConnection(bool up, std::string why = "");
   // The island was refused or fenced, or never reached the coordinator.
   void OnRefused(absl::Status status);
   // First: leave cleanly. Second: finish at once.
@@ -217,6 +219,7 @@ class IslandLoop {
   const std::string run_id_;
   bool joined_ = false;
   bool connected_ = false;
+  std::string away_reason_;
   int stop_count_ = 0;
   std::string hold_;  // Why it is on hold; empty: it is not.
   bool finishing_ = false;

@@ -26,7 +26,9 @@ Action Finish(absl::Status status, std::string reason) {
 Action IslandLoop::Wait(std::string reason, Lane lane) const {
   Action action = MakeAction(ActionKind::kWait, std::move(reason));
   const LaneState& state = lanes_[Index(lane)];
-  if (state.backing_off && !state.awaited.empty()) {
+  if (!away_reason_.empty()) {
+    action.reason = absl::StrCat("waits for its coordinator: ", away_reason_);
+  } else if (state.backing_off && !state.awaited.empty()) {
     action.reason = absl::StrCat("waits for data: ", state.awaited);
     action.hindrance =
         state.awaited_file.empty()

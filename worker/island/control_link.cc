@@ -6,6 +6,7 @@
 #include "absl/strings/str_cat.h"
 #include "base/failpoint/failpoint.h"
 #include "base/obs/log.h"
+#include "base/obs/log_pace.h"
 #include "base/status/annotate.h"
 #include "base/status/refusal.h"
 #include "base/time/clock.h"
@@ -26,24 +27,27 @@ constexpr absl::Duration kAwayWait = absl::Milliseconds(500);
 // Nobody who sets the machine's clock delays a heartbeat.
 absl::Time Now() { return SystemClock().Now(); }
 
-// True if the coordinator is there, but can take nobody now.
-bool CanTakeNobody(const absl::Status& status) {
-  return absl::IsResourceExhausted(status) || IsLogFault(status);
+// True if the coordinator is there, but cannot take this island now. An island
+// waits for that without an end.
+bool CannotTakeUs(const absl::Status& status) {
+  return absl::IsResourceExhausted(status) || IsLogFault(status) ||
+         IsOtherCluster(status);
 }
 
-// The membership has ended. A coordinator that refuses for its log may still
-// have it.
-bool MembershipIsGone(const absl::Status& status) {
-  return absl::IsFailedPrecondition(status) && !IsLogFault(status);
+// Only a Join goes on: its answer tells more, because the coordinator compares
+// its log with the island's first. A coordinator that refuses for its log may
+// still have the membership.
+bool MustJoinAgain(const absl::Status& status) {
+  return absl::IsNotFound(status) ||
+         (absl::IsFailedPrecondition(status) && !IsLogFault(status));
 }
 
 // A join that asking again does not help.
 bool JoinIsRefused(const absl::Status& status) {
-  if (IsLogFault(status)) return false;
+  if (CannotTakeUs(status)) return false;
   switch (status.code()) {
     case absl::StatusCode::kUnavailable:
     case absl::StatusCode::kDeadlineExceeded:
-    case absl::StatusCode::kResourceExhausted:
     case absl::StatusCode::kAborted:
     case absl::StatusCode::kCancelled:
     case absl::StatusCode::kUnknown:
@@ -53,7 +57,34 @@ bool JoinIsRefused(const absl::Status& status) {
   }
 }
 
+const absl::Status& StatusOf(const absl::Status& status) { return status; }
+template <typename T>
+const absl::Status& StatusOf(const absl::StatusOr<T>& answer) {
+  return answer.status();
+}
+
 }  // namespace
+
+template <typename Call>
+auto ControlLink::Ask(Call call) -> decltype(call()) {
+  int64_t asked = 0;
+  {
+    MutexLock lock(&mutex_);
+    asked = join_count_;
+  }
+  auto answer = call();
+  const absl::Status& status = StatusOf(answer);
+  MutexLock lock(&mutex_);
+  if (!member_ || asked != join_count_) {
+    return absl::DeadlineExceededError(
+        "asked before this island joined the last time");
+  }
+  if (MustJoinAgain(status)) {
+    rejoin_ = true;
+    changed_.SignalAll();
+  }
+  return answer;
+}
 
 ControlLink::ControlLink(const ControlLinkOptions& options,
                          coordinator::IslandControlClient& client,
@@ -84,6 +115,7 @@ void ControlLink::RunControl(std::stop_token stop) {
 
 bool ControlLink::JoinUntilDone(std::stop_token stop) {
   rpc::Backoff backoff(options_.retry, options_.seed);
+  LogPace pace;
   bool before = false;
   {
     MutexLock lock(&mutex_);
@@ -125,21 +157,22 @@ bool ControlLink::JoinUntilDone(std::stop_token stop) {
       return false;
     }
     const absl::Time now = Now();
-    if (CanTakeNobody(response.status())) last_answer = now;
+    const bool waits = CannotTakeUs(response.status());
+    if (waits) last_answer = now;
     if (now - last_answer > patience) {
       mailbox_.PutRefused(Annotate(response.status(), "cannot join the run"));
       return false;
     }
-    if (backoff.attempt_count() == 0) {
+    if (pace.IsDue(response.status().message(), now)) {
       LOG(WARNING) << "cannot join yet; asks again "
-                   << (CanTakeNobody(response.status())
-                           ? std::string("until the coordinator can take it")
-                           : absl::StrCat("for ",
-                                          absl::FormatDuration(patience),
-                                          " at most"))
+                   << (waits ? std::string("until the coordinator can take it")
+                             : absl::StrCat("for ",
+                                            absl::FormatDuration(patience),
+                                            " at most"))
                    << ": " << response.status().message();
     }
-    SetConnected(false);
+    // What passes by itself needs no reason.
+    SetAway(waits ? response.status().message() : "");
     if (!Sleep(backoff.Next(response.status()), stop)) return false;
   }
   return false;
@@ -156,7 +189,8 @@ bool ControlLink::KeepMembership(std::stop_token stop) {
   while (!stop.stop_requested()) {
     absl::Time now = Now();
     if (now >= next_heartbeat) {
-      const absl::StatusOr<absl::Duration> lease = client_.Heartbeat();
+      const absl::StatusOr<absl::Duration> lease =
+          Ask([this] { return client_.Heartbeat(); });
       const absl::Duration latency = Now() - now;
       now += latency;
       MutexLock lock(&mutex_);
@@ -165,30 +199,28 @@ bool ControlLink::KeepMembership(std::stop_token stop) {
         if (*lease > absl::ZeroDuration()) lease_ = *lease;
         last_contact_ = now;
         next_heartbeat = now + std::min(kHeartbeatMax, lease_ / 3);
-      } else if (MembershipIsGone(lease.status())) {
-        return false;
       } else {
         next_heartbeat = now + std::min(kAwayWait, lease_ / 3);
       }
-      if (CanTakeNobody(lease.status())) last_contact_ = now;
-      if (absl::IsAborted(lease.status())) {
-        mailbox_.PutRefused(
-            Annotate(lease.status(), "another process joined as this island"));
-        return true;
-      }
+      if (rejoin_) return false;
+      // A heartbeat does not say what this island has seen of the log. So only
+      // the plan's stream proves that another process is the island.
+      const bool answered =
+          lease.ok() || absl::IsAborted(lease.status());
+      if (answered || CannotTakeUs(lease.status())) last_contact_ = now;
       if (now - last_contact_ > options_.patience) {
         mailbox_.PutRefused(
             Annotate(lease.status(), "the coordinator is away for too long"));
         return true;
       }
-      if (connected_ != lease.ok()) {
-        connected_ = lease.ok();
-        mailbox_.PutConnection(lease.ok());
-        if (lease.ok()) {
+      if (connected_ != answered) {
+        connected_ = answered;
+        mailbox_.PutConnection(answered);
+        if (answered) {
           LOG(INFO) << "the coordinator is back";
         } else {
           LOG(WARNING) << "the coordinator is away; it is asked again "
-                       << (CanTakeNobody(lease.status())
+                       << (CannotTakeUs(lease.status())
                                ? std::string("until it is back")
                                : absl::StrCat("for ",
                                               absl::FormatDuration(
@@ -225,8 +257,9 @@ void ControlLink::RunPlans(std::stop_token stop) {
       join_count = join_count_;
       position = position_;
     }
-    absl::StatusOr<v1::IslandPlan> plan =
-        client_.WaitForPlan(position, kPlanWait, stop);
+    absl::StatusOr<v1::IslandPlan> plan = Ask([&] {
+      return client_.WaitForPlan(position, kPlanWait, stop);
+    });
     if (plan.ok()) {
       MutexLock listener_lock(&listener_mutex_);
       {
@@ -252,25 +285,13 @@ void ControlLink::RunPlans(std::stop_token stop) {
           Annotate(plan.status(), "another process joined as this island"));
       return;
     }
-    if (MembershipIsGone(plan.status())) {
-      MutexLock lock(&mutex_);
-      rejoin_ = true;
-      changed_.SignalAll();
-      continue;
-    }
     // The run has ended, or the coordinator is away: heartbeats find out.
     Sleep(kAwayWait, stop);
   }
 }
 
 absl::Status ControlLink::ReportReady(int64_t commit_seq) {
-  const absl::Status status = client_.ReportReady(commit_seq);
-  if (MembershipIsGone(status)) {
-    MutexLock lock(&mutex_);
-    rejoin_ = true;
-    changed_.SignalAll();
-  }
-  return status;
+  return Ask([&] { return client_.ReportReady(commit_seq); });
 }
 
 void ControlLink::SetProgress(const v1::ReportProgressRequest& progress) {
@@ -413,13 +434,12 @@ bool ControlLink::Sleep(absl::Duration duration, std::stop_token stop) {
   return !stopping_ && !stop.stop_requested();
 }
 
-void ControlLink::SetConnected(bool up) {
-  {
-    MutexLock lock(&mutex_);
-    if (connected_ == up) return;
-    connected_ = up;
-  }
-  mailbox_.PutConnection(up);
+void ControlLink::SetAway(absl::string_view why) {
+  MutexLock lock(&mutex_);
+  if (!connected_ && away_reason_ == why) return;
+  connected_ = false;
+  away_reason_ = std::string(why);
+  mailbox_.PutConnection(false, away_reason_);
 }
 
 }  // namespace atl::worker

@@ -96,6 +96,11 @@ class ControlLink {
   bool JoinUntilDone(std::stop_token stop);
   // False: the membership is gone.
   bool KeepMembership(std::stop_token stop);
+  // Makes a call of a member, and notes if its answer ends the membership. An
+  // answer counts only for the membership in which its question was asked:
+  // after another Join it is dropped, with DEADLINE_EXCEEDED.
+  template <typename Call>
+  auto Ask(Call call) -> decltype(call());
   absl::Status ReportOnce();
   void DropOldPhases() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   bool ReportDue();
@@ -103,7 +108,9 @@ class ControlLink {
   absl::Duration Silence() const;
   // Waits; false if stopped.
   bool Sleep(absl::Duration duration, std::stop_token stop);
-  void SetConnected(bool up);
+  // The coordinator does not take us. `why`: for how long nobody knows; or
+  // empty.
+  void SetAway(absl::string_view why);
 
   const ControlLinkOptions options_;
   coordinator::IslandControlClient& client_;
@@ -122,6 +129,7 @@ class ControlLink {
   // Of the newest plan that the mailbox has, also by a Join.
   coordinator::PlanPosition position_ ABSL_GUARDED_BY(mutex_);
   bool connected_ ABSL_GUARDED_BY(mutex_) = false;
+  std::string away_reason_ ABSL_GUARDED_BY(mutex_);
   bool stopping_ ABSL_GUARDED_BY(mutex_) = false;
   absl::Duration lease_ ABSL_GUARDED_BY(mutex_) = absl::Seconds(30);
   absl::Time last_contact_ ABSL_GUARDED_BY(mutex_);

@@ -4,8 +4,10 @@
 #include <functional>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
+#include "absl/synchronization/notification.h"
 #include "absl/time/time.h"
 #include "base/status/refusal.h"
 #include "coordinator/client/testing/fake_island_control_client.h"
@@ -13,6 +15,25 @@
 
 namespace atl::worker {
 namespace {
+
+// Answers the first WaitForPlan with ABORTED, once the test lets it.
+class HeldPlanClient : public coordinator::FakeIslandControlClient {
+ public:
+  absl::StatusOr<v1::IslandPlan> WaitForPlan(
+      const coordinator::PlanPosition& after, absl::Duration timeout,
+      std::stop_token stop) override {
+    if (!hold.exchange(false)) {
+      return FakeIslandControlClient::WaitForPlan(after, timeout,
+                                                  std::move(stop));
+    }
+    asked.Notify();
+    answer.WaitForNotification();
+    return absl::AbortedError("epoch 1 is not the newest, 2");
+  }
+
+  std::atomic<bool> hold = false;
+  absl::Notification asked, answer;
+};
 
 class ControlLinkTest : public testing::Test {
  protected:
@@ -45,7 +66,7 @@ class ControlLinkTest : public testing::Test {
     }
   }
 
-  coordinator::FakeIslandControlClient client_;
+  HeldPlanClient client_;
   absl::Status join_check_, plan_check_;  // Before Start().
   std::atomic<int> plans_{0};             // That the listener was given.
   Mailbox mailbox_;
@@ -104,6 +125,11 @@ absl::Status LogDamaged() {
   return Refuse(absl::StatusCode::kDataLoss, "LOG_DAMAGED", "records are gone");
 }
 
+absl::Status OtherCluster() {
+  return Refuse(absl::StatusCode::kFailedPrecondition, "OTHER_CLUSTER",
+                "this is cluster b, not a");
+}
+
 TEST_F(ControlLinkTest, WaitsForACoordinatorThatRunsOnAnOlderLog) {
   // Such a coordinator answers, so patience does not end the wait.
   options_.join_patience = absl::ZeroDuration();
@@ -142,8 +168,70 @@ TEST_F(ControlLinkTest, EndsIfWhatTheIslandHasIsOfAnotherRun) {
   EXPECT_EQ(reason->reason, "OTHER_RUN");
 }
 
-TEST_F(ControlLinkTest, EndsWhenAnotherProcessIsTheIsland) {
+TEST_F(ControlLinkTest, WaitsForTheCoordinatorOfItsClusterWithoutAnEnd) {
+  options_.join_patience = absl::ZeroDuration();
+  options_.patience = absl::ZeroDuration();
+  for (int i = 0; i < 3; ++i) client_.FailNext("Join", OtherCluster());
+  Start();
+  Until([&] { return loop_.joined(); });
+  // The same for a member.
+  for (int i = 0; i < 3; ++i) client_.FailNext("Join", OtherCluster());
+  client_.FailNext("WaitForPlan", OtherCluster());
+  Until([&] { return client_.joins().size() == 8; });
+  EXPECT_NE(loop_.Next().kind, ActionKind::kFinish);
+}
+
+TEST_F(ControlLinkTest, AWaitNamesTheOtherCluster) {
+  for (int i = 0; i < 1000; ++i) client_.FailNext("Join", OtherCluster());
+  Start();
+  Until([&] {
+    return loop_.Next().reason.find("this is cluster b") != std::string::npos;
+  });
+  EXPECT_EQ(loop_.Next().kind, ActionKind::kWait);
+}
+
+// A coordinator without the run may be another one. A Join finds out.
+TEST_F(ControlLinkTest, ARunThatIsGoneEndsOnlyAJoin) {
+  client_.FailNext("Heartbeat", absl::NotFoundError("no run"));
+  client_.FailNext("Join", absl::OkStatus());
+  client_.FailNext("Join", OtherCluster());
+  Start();
+  Until([&] { return client_.joins().size() == 3; });
+  Until([&] { return loop_.joined(); });
+  EXPECT_NE(loop_.Next().kind, ActionKind::kFinish);
+}
+
+TEST_F(ControlLinkTest, AHeartbeatAloneProvesNoOtherProcess) {
   client_.FailNext("Heartbeat", absl::AbortedError("epoch"));
+  Start();
+  Until([&] { return loop_.joined() && client_.heartbeat_count() >= 2; });
+  EXPECT_EQ(client_.joins().size(), 1);
+  EXPECT_NE(loop_.Next().kind, ActionKind::kFinish);
+}
+
+TEST_F(ControlLinkTest, AnAnswerCountsForTheMembershipOfItsQuestion) {
+  client_.hold = true;
+  Start();
+  client_.asked.WaitForNotification();
+  // The coordinator forgot the island, which joins again meanwhile.
+  client_.FailNext("Heartbeat", absl::FailedPreconditionError("ended"));
+  Until([&] { return loop_.joined() && client_.joins().size() == 2; });
+  v1::IslandPlan plan;
+  plan.set_revision(7);
+  client_.SetPlan(plan);
+  const int before = client_.heartbeat_count();
+  Until([&] { return client_.heartbeat_count() > before; });
+  client_.answer.Notify();
+  Until([&] {
+    return loop_.plan().revision() == 7 ||
+           loop_.Next().kind == ActionKind::kFinish;
+  });
+  EXPECT_EQ(client_.joins().size(), 2);
+  EXPECT_NE(loop_.Next().kind, ActionKind::kFinish);
+}
+
+TEST_F(ControlLinkTest, EndsWhenAnotherProcessIsTheIsland) {
+  client_.FailNext("WaitForPlan", absl::AbortedError("epoch"));
   Start();
   Until([&] { return loop_.Next().kind == ActionKind::kFinish; });
   EXPECT_EQ(loop_.Next().status.code(), absl::StatusCode::kAborted);

@@ -12,6 +12,7 @@
 #include "base/layout/ids.h"
 #include "base/layout/run_length.h"
 #include "base/obs/log.h"
+#include "base/obs/log_pace.h"
 #include "base/status/annotate.h"
 #include "base/status/refusal.h"
 #include "base/status/status_macros.h"
@@ -27,13 +28,19 @@ namespace {
 
 constexpr absl::Duration kFlushMax = absl::Seconds(5);
 constexpr absl::Duration kRunReadWaitMax = absl::Milliseconds(500);
+constexpr absl::Duration kOtherLogWaitMax = absl::Seconds(2);
 
-// The island's state is of another run with this run_id, or of a run of another
-// coordinator.
+// The island's state is of another run with this run_id.
 bool IsOfOtherRun(const absl::Status& status) {
   const std::optional<ErrorReason> reason = GetReason(status);
-  return reason.has_value() &&
-         (reason->reason == "OTHER_RUN" || reason->reason == "OTHER_CLUSTER");
+  return reason.has_value() && reason->reason == "OTHER_RUN";
+}
+
+// The answer does not tell whose log the coordinator has.
+bool ProvesNothing(const absl::Status& status) {
+  return IsOtherCluster(status) || IsLogFault(status) ||
+         absl::IsUnavailable(status) || absl::IsDeadlineExceeded(status) ||
+         absl::IsResourceExhausted(status);
 }
 
 }  // namespace
@@ -56,10 +63,29 @@ absl::StatusOr<std::unique_ptr<IslandRunner>> IslandRunner::Create(
 }
 
 absl::StatusOr<v1::Run> IslandRunner::ReadRun() {
+  RETURN_IF_ERROR(ReadNewestSave());
   const absl::Time begin = SystemClock().Now();
+  LogPace pace;
   absl::StatusCode logged = absl::StatusCode::kOk;
   for (int attempt = 1;; ++attempt) {
     const absl::StatusOr<v1::Run> run = links_.get_run();
+    const absl::Status same =
+        run.ok() ? NoteRunUid(run->run_uid()) : run.status();
+    if (IsOfOtherRun(same) || absl::IsNotFound(same)) {
+      const absl::Status own = CheckWhoseLog();
+      if (!own.ok()) {
+        if (options_.stop.stop_requested()) {
+          return absl::CancelledError("stopped before the run could be read");
+        }
+        if (pace.IsDue(own.message(), SystemClock().Now())) {
+          LOG(WARNING) << "waits for its coordinator: " << own.message();
+        }
+        ShowWait(own);
+        mailbox_.Wait(std::min(RetryBackoff(attempt), kOtherLogWaitMax));
+        continue;
+      }
+    }
+    if (IsOfOtherRun(same)) return Explain(same);
     if (run.ok()) {
       if (run->state() == v1::RUN_STATE_COMPLETED) {
         return Refuse(absl::StatusCode::kFailedPrecondition, kRunCompleted,
@@ -73,7 +99,8 @@ absl::StatusOr<v1::Run> IslandRunner::ReadRun() {
                                    " was cancelled: there is nothing left to "
                                    "train"));
       }
-      RETURN_IF_ERROR(CheckRun(*run));
+      RETURN_IF_ERROR(CheckFeatures(run->spec()));
+      if (links_.check_run) RETURN_IF_ERROR(links_.check_run(run->spec()));
       return run;
     }
     const bool away = absl::IsUnavailable(run.status()) ||
@@ -101,18 +128,34 @@ absl::StatusOr<v1::Run> IslandRunner::ReadRun() {
 
 // The newest local checkpoint tells which run, and how far into the
 // coordinator's log, this island was.
-absl::Status IslandRunner::CheckRun(const v1::Run& run) {
-  RETURN_IF_ERROR(CheckFeatures(run.spec()));
-  if (links_.check_run) RETURN_IF_ERROR(links_.check_run(run.spec()));
+absl::Status IslandRunner::ReadNewestSave() {
   const FoundSaves found =
       FindSaves(*links_.file_system, MakeSavePlace(options_));
-  if (!found.sets.empty()) {
-    const SaveHeader& newest = found.sets.front().newest();
-    log_seen_.Note(newest.log);
-    RETURN_IF_ERROR(NoteRunUid(newest.run_uid));
-  }
-  const absl::Status same = NoteRunUid(run.run_uid());
-  return same.ok() ? same : Explain(same);
+  if (found.sets.empty()) return absl::OkStatus();
+  const SaveHeader& newest = found.sets.front().newest();
+  log_seen_.Note(newest.log);
+  return NoteRunUid(newest.run_uid);
+}
+
+// A Join without capabilities makes no member. But before anything else the
+// coordinator compares its log with what the caller has seen.
+absl::Status IslandRunner::CheckWhoseLog() {
+  v1::JoinRequest request;
+  request.set_run_id(options_.run_id);
+  request.set_island_id(options_.island_id);
+  log_seen_.AddTo(request);
+  if (!request.has_log_seen()) return absl::OkStatus();  // It has seen none.
+  const absl::Status answer = links_.coordinator->Join(request).status();
+  return ProvesNothing(answer) ? answer : absl::OkStatus();
+}
+
+void IslandRunner::ShowWait(const absl::Status& why) {
+  if (options_.metrics != nullptr) options_.metrics->SetReady(why);
+  progress_.activity = ActionName(ActionKind::kWait);
+  progress_.reason =
+      absl::StrCat("waits for its coordinator: ", why.message());
+  progress_.slot = -1;
+  if (options_.on_progress) options_.on_progress(progress_);
 }
 
 absl::Status IslandRunner::NoteRunUid(const std::string& run_uid) {
@@ -514,10 +557,11 @@ absl::Status IslandRunner::Explain(const absl::Status& status) const {
   return Annotate(
       status,
       absl::StrCat("what this island has of run ", place.run_id,
-                   " is of another run or coordinator. Nothing was deleted. "
-                   "Join with another --dir, or remove its local checkpoints, ",
+                   " is of another run. Nothing was deleted. Its local "
+                   "checkpoints, ",
                    place.directory, "/", place.run_id, ".", place.island_id,
-                   "*.save and *.records"));
+                   "*.save and *.records, stay. To take part in this run, join "
+                   "with another --dir"));
 }
 
 absl::StatusOr<IslandProgress> IslandRunner::Finish(const Action& action) {
@@ -528,8 +572,9 @@ absl::StatusOr<IslandProgress> IslandRunner::Finish(const Action& action) {
   if (absl::IsFailedPrecondition(action.status)) {
     // A join is also refused if the run has ended meanwhile.
     const absl::StatusOr<v1::Run> run = links_.get_run();
-    if (run.ok() && run->state() == v1::RUN_STATE_COMPLETED) return progress_;
-    if (run.ok() && run->state() == v1::RUN_STATE_CANCELLED) {
+    const bool ours = run.ok() && NoteRunUid(run->run_uid()).ok();
+    if (ours && run->state() == v1::RUN_STATE_COMPLETED) return progress_;
+    if (ours && run->state() == v1::RUN_STATE_CANCELLED) {
       return Refuse(absl::StatusCode::kCancelled, kRunCancelled,
                     "the run was cancelled");
     }

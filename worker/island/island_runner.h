@@ -53,7 +53,12 @@ class IslandRunner {
   }
 
   absl::StatusOr<v1::Run> ReadRun();
-  absl::Status CheckRun(const v1::Run& run);
+  absl::Status ReadNewestSave();
+  // OK, unless the coordinator may not have the log that this island has seen:
+  // then its answers decide nothing, and it is asked again.
+  absl::Status CheckWhoseLog();
+  // While the run is not read: for displays.
+  void ShowWait(const absl::Status& why);
   // Keeps the first run_uid; CheckRunUid() for the later ones.
   absl::Status NoteRunUid(const std::string& run_uid);
   absl::Status Setup(const v1::Run& run);

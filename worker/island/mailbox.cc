@@ -53,9 +53,9 @@ void Mailbox::PutPlan(v1::IslandPlan plan) {
   StopAll(std::move(obsolete));
 }
 
-void Mailbox::PutConnection(bool up) {
+void Mailbox::PutConnection(bool up, std::string why) {
   MutexLock lock(&mutex_);
-  connection_ = up;
+  connection_ = {up, std::move(why)};
   Came();
 }
 
@@ -82,7 +82,7 @@ void Mailbox::Wake() {
 int64_t Mailbox::DrainInto(IslandLoop& loop) {
   std::optional<v1::JoinResponse> joined;
   std::optional<v1::IslandPlan> plan;
-  std::optional<bool> connection;
+  std::optional<Connection> connection;
   std::optional<absl::Status> refused;
   bool data_came = false;
   int64_t came_count = 0;
@@ -96,7 +96,9 @@ int64_t Mailbox::DrainInto(IslandLoop& loop) {
     came_count = drained_count_ = came_count_;
   }
   if (joined.has_value()) loop.OnJoined(*joined);
-  if (connection.has_value()) loop.OnConnection(*connection);
+  if (connection.has_value()) {
+    loop.OnConnection(connection->up, std::move(connection->why));
+  }
   if (plan.has_value()) loop.OnPlan(*plan);
   if (refused.has_value()) loop.OnRefused(*refused);
   if (data_came) loop.OnDataCame();

@@ -10,6 +10,7 @@
 #include <functional>
 #include <optional>
 #include <stop_token>
+#include <string>
 #include <vector>
 
 #include "absl/base/thread_annotations.h"
@@ -29,7 +30,8 @@ class Mailbox {
 
   void PutJoined(v1::JoinResponse response);
   void PutPlan(v1::IslandPlan plan);
-  void PutConnection(bool up);
+  // IslandLoop::OnConnection.
+  void PutConnection(bool up, std::string why = "");
   void PutRefused(absl::Status status);
   // A file that the island waits for is here, or cannot come.
   void PutDataCame();
@@ -69,7 +71,11 @@ class Mailbox {
   Mutex mutex_;
   CondVar changed_;
   std::optional<v1::JoinResponse> joined_ ABSL_GUARDED_BY(mutex_);
-  std::optional<bool> connection_ ABSL_GUARDED_BY(mutex_);
+  struct Connection {
+    bool up = false;
+    std::string why;
+  };
+  std::optional<Connection> connection_ ABSL_GUARDED_BY(mutex_);
   std::optional<absl::Status> refused_ ABSL_GUARDED_BY(mutex_);
   bool data_came_ ABSL_GUARDED_BY(mutex_) = false;
   // The newest plan, and whether the loop lacks it.

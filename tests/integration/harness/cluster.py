@@ -162,6 +162,12 @@ class Cluster:
         return self._serve("coordinator", processes.COORDINATOR,
                            list(arguments), failpoint, data_dir, prefix)
 
+    def start_other_coordinator(self, data_dir):
+        """Starts a coordinator of another cluster, which has no run yet, at
+        the same address. `restart` starts the cluster's own again."""
+        return self.start_coordinator(
+            data_dir=data_dir, arguments=self._coordinator_arguments)
+
     def start_coordinator_with_own_ports(self):
         """Starts it with separate ports for islands, servers and queries."""
         names = ("island", "server", "query")

@@ -1,8 +1,8 @@
-"""A TCP relay that breaks connections in the middle of their data.
+"""TCP relays that break connections. They know nothing of HTTP/2.
 
-It knows nothing of HTTP/2. It counts forwarded bytes, and after a given number
-in one direction it resets both ends of that connection. Bytes that it has read
-but not forwarded are lost, as in a real cut.
+A Cutter counts forwarded bytes, and after a given number in one direction it
+resets both ends of that connection. Bytes that it has read but not forwarded are
+lost, as in a real cut. A Nat forgets connections and tells neither end.
 """
 
 import socket
@@ -124,3 +124,38 @@ class Cutter:
                 end.close()
             except OSError:
                 pass
+
+
+class Nat(Cutter):
+    """Forgets connections as a NAT forgets flows: from then on bytes of either
+    end are lost, and neither end is told. New connections work.
+    """
+
+    def __init__(self):
+        super().__init__({UP: 0, DOWN: 0}, 0)
+        self._forgotten_count = 0
+
+    def forget(self):
+        """Forgets all present connections."""
+        with self._lock:
+            self._forgotten_count += 1
+
+    def _pump(self, direction, source, target):
+        made_at = self._forgotten_count
+        try:
+            while True:
+                data = source.recv(_READ_MAX)
+                is_forgotten = made_at != self._forgotten_count
+                if data and not is_forgotten:
+                    target.sendall(data)
+                elif not data:
+                    if not is_forgotten:
+                        target.shutdown(socket.SHUT_WR)
+                    return
+        except OSError:
+            if made_at == self._forgotten_count:
+                for end in (source, target):
+                    try:
+                        end.shutdown(socket.SHUT_RDWR)
+                    except OSError:
+                        pass

@@ -94,7 +94,7 @@ class Store:
             raise Error("%s holds the states of %s; this is %s" %
                         (self._work_dir, found, mine),
                         reason="OTHER_RUN", code="FAILED_PRECONDITION",
-                        hint="Give another work_dir, or delete this one. An "
+                        hint="Give each run and island a work_dir of its own. An "
                         "island keeps the number of its ranks.")
         self._initial = None
 

@@ -1,0 +1,28 @@
+// When a line that may repeat without an end is logged.
+//
+// Pure. Thread-compatible.
+
+#pragma once
+
+#include <string>
+
+#include "absl/strings/string_view.h"
+#include "absl/time/time.h"
+
+namespace atl {
+
+class LogPace {
+ public:
+  // The same text is logged again after this long.
+  static constexpr absl::Duration kInterval = absl::Minutes(1);
+
+  // True if `text` is to be logged at `now`: it is new, or was logged
+  // kInterval ago. `now` is SystemClock's.
+  bool IsDue(absl::string_view text, absl::Time now);
+
+ private:
+  std::string text_;
+  absl::Time next_ = absl::InfinitePast();
+};
+
+}  // namespace atl
