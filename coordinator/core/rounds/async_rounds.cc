@@ -141,6 +141,17 @@ Decision DecideAsyncSeal(const RunState& state, const Observations& observed,
       newcomers.push_back(island);
     }
   }
+  for (const v1::SlotPlan& plan : at.open.slots()) {
+    const Member& member = state.members()[plan.slot()];
+    if (at.standing_plans.contains(plan.slot()) || !member.ready() ||
+        askable.contains(plan.slot())) {
+      continue;
+    }
+    const std::string reason =
+        absl::StrCat(name, ": no longer asks ", member.record.island_id(),
+                     ": its contribution was refused");
+    return {{MakeAbort(state, fragment, reason, {})}, reason};
+  }
   if (!newcomers.empty()) {
     const std::string reason =
         absl::StrCat(name, ": asks ", absl::StrJoin(newcomers, ", "), " too");

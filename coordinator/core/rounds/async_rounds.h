@@ -28,7 +28,7 @@ Decision DecideAsyncOpen(const RunState& state, const Observations& observed,
 
 // SEAL of the received contribution with the oldest anchor version, the first
 // by (slot, seq). Without one: an ABORT if an island that may be asked has no
-// plan.
+// plan, or if one with a plan was refused and sits out.
 Decision DecideAsyncSeal(const RunState& state, const Observations& observed,
                          int32_t fragment, absl::Time due);
 
