@@ -14,7 +14,7 @@ namespace {
 absl::Status ListIslands(Context& context, const std::string& run_id) {
   ASSIGN_OR_RETURN(auto client, context.MakeOperatorClient());
   Table table({"SLOT", "ISLAND", "STATE", ">STEP", ">TOKENS/S", ">LOSS",
-               ">MERGED", ">OTHER", ">UP", ">DOWN", "LAST HEARD"});
+               ">MERGED", ">OTHER", ">UP", ">DOWN", "LAST HEARD", "REFUSED"});
   Json islands = Json::array();
   v1::ListIslandsRequest request;
   request.set_run_id(run_id);
@@ -33,7 +33,11 @@ absl::Status ListIslands(Context& context, const std::string& run_id) {
            absl::StrCat(island.unmerged_count()),
            FormatBytes(progress.sent_bytes()),
            FormatBytes(progress.received_bytes()),
-           FormatTimestamp(FromProto(island.last_heard_time()))});
+           FormatTimestamp(FromProto(island.last_heard_time())),
+           island.has_sitting_out()
+               ? Printable(absl::StrCat(island.sitting_out().refused_count(),
+                                        ": ", island.sitting_out().reason()))
+               : "-"});
     }
     request.set_page_token(response.next_page_token());
   } while (!request.page_token().empty());

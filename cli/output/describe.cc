@@ -28,6 +28,15 @@ std::string OfFragment(int32_t fragment) {
   return fragment == 0 ? "" : absl::StrCat(" of fragment ", fragment);
 }
 
+std::string DescribeRefused(const v1::ContributionsRefused& refused) {
+  std::vector<std::string> parts;
+  for (const v1::RoundContribution& one : refused.contributions()) {
+    parts.push_back(absl::StrCat("contribution of ", one.island_id(),
+                                 " refused", Because(one.reason())));
+  }
+  return absl::StrJoin(parts, "; ");
+}
+
 std::string DescribeCommit(const v1::Round& round,
                            const v1::ScheduleSpec& schedule) {
   std::map<std::string, int> outcomes;
@@ -49,6 +58,11 @@ std::string DescribeCommit(const v1::Round& round,
     absl::StrAppend(&text, ", ",
                     DescribeTokens(round.merged_token_count(), schedule),
                     " tokens");
+  }
+  for (const v1::RoundContribution& contribution : round.contributions()) {
+    if (contribution.outcome() != v1::OUTCOME_REJECTED) continue;
+    absl::StrAppend(&text, "; ", contribution.island_id(), " was refused",
+                    Because(contribution.reason()));
   }
   return text;
 }
@@ -196,6 +210,16 @@ double DoneShare(const v1::GetRunStateResponse& state) {
   return std::min(share, 1.0);
 }
 
+std::string DescribeSittingOut(const v1::SittingOut& sitting,
+                               int64_t commit_seq) {
+  std::string text = absl::StrCat(sitting.refused_count(), " refused");
+  if (commit_seq < sitting.until_commit_seq()) {
+    absl::StrAppend(&text, ", sits out until commit ",
+                    sitting.until_commit_seq());
+  }
+  return absl::StrCat(text, Because(sitting.reason()));
+}
+
 std::string DescribeEvent(const v1::RunEvent& event,
                           const v1::ScheduleSpec& schedule) {
   std::string text;
@@ -249,6 +273,9 @@ std::string DescribeEvent(const v1::RunEvent& event,
       text = absl::StrCat("version ", event.evaluated().version(),
                           " evaluated: validation loss ",
                           FormatLoss(event.evaluated().loss()));
+      break;
+    case v1::RunEvent::kContributionsRefused:
+      text = DescribeRefused(event.contributions_refused());
       break;
     case v1::RunEvent::EVENT_NOT_SET:
       text = "an event unknown to this version of atoll";

@@ -63,6 +63,10 @@ std::string DescribeTokens(int64_t merged_token_count,
 // The contributions that a pin keeps: "1.2 MB of 20 MB", and where it stopped.
 std::string DescribeKept(const v1::Pin& pin);
 
+// "2 refused, sits out until commit 41: WHY".
+std::string DescribeSittingOut(const v1::SittingOut& sitting,
+                               int64_t commit_seq);
+
 // The islands that the longest-waiting round waits for: "for b, c and 4 more
 // since 2026-11-21T04:05:06Z: round 12 has 2 of 8". The number is the round's
 // number at its commit. Empty: no round waits.

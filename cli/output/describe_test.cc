@@ -141,6 +141,28 @@ TEST(DescribeTest, AWaitNamesTheIslandsAndTheRoundAsItsOpenAndItsCommitDo) {
   EXPECT_THAT(DescribeWait(state), HasSubstr("round 5 of fragment 3 has "));
 }
 
+TEST(DescribeTest, NamesRefusedContributionsAndWhoSitsOut) {
+  v1::SittingOut sitting;
+  sitting.set_refused_count(2);
+  sitting.set_reason("why");
+  sitting.set_until_commit_seq(7);
+  EXPECT_EQ(DescribeSittingOut(sitting, 6),
+            "2 refused, sits out until commit 7: why");
+  EXPECT_EQ(DescribeSittingOut(sitting, 7), "2 refused: why");
+  v1::RunEvent refused;
+  v1::RoundContribution& one =
+      *refused.mutable_contributions_refused()->add_contributions();
+  one.set_island_id("b");
+  one.set_reason("why");
+  EXPECT_THAT(DescribeEvent(refused, Schedule(30, 0)),
+              EndsWith("contribution of b refused: why"));
+  v1::RunEvent committed;
+  one.set_outcome(v1::OUTCOME_REJECTED);
+  *committed.mutable_round_committed()->add_contributions() = one;
+  EXPECT_THAT(DescribeEvent(committed, Schedule(30, 0)),
+              EndsWith("; b was refused: why"));
+}
+
 TEST(DescribeTest, AWaitForNobodyThatIsThereIsForAnyIsland) {
   v1::GetRunStateResponse state;
   AddWait(state, 0, 0);

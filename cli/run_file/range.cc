@@ -57,6 +57,7 @@ constexpr Range kRanges[] = {
     {"outer.beta2", 0, 1, kOpenAbove},
     {"outer.buffer_count", 0, 1 << 16},
     {"outer.contribution_norm_max", 0, kInfinity},
+    {"outer.enrolled_norm_factor", 0, 1e6},
     {"outer.learning_rate", 0, kInfinity, kOpenBelow},
     {"outer.merge.byzantine_count", 0, 1 << 16},
     {"outer.merge.clip_factor", 0, kInfinity},

@@ -14,6 +14,7 @@
 #include "base/time/proto_time.h"
 #include "coordinator/core/outputs/history.h"
 #include "coordinator/core/outputs/plans.h"
+#include "coordinator/core/rounds/norm_bound.h"
 #include "coordinator/core/spec/validate_spec.h"
 #include "google/protobuf/util/message_differencer.h"
 
@@ -171,8 +172,12 @@ absl::StatusOr<v1::CreateRunResponse> Coordinator::CreateRun(
   v1::CreateRunResponse response;
   const auto old = runs_.find(request.run_id());
   if (old != runs_.end()) {
-    if (!google::protobuf::util::MessageDifferencer::Equals(
-            old->second->state().spec(), request.spec())) {
+    v1::RunSpec made_from = old->second->state().spec();
+    if (!request.spec().outer().has_enrolled_norm_factor()) {
+      made_from.mutable_outer()->clear_enrolled_norm_factor();
+    }
+    if (!google::protobuf::util::MessageDifferencer::Equals(made_from,
+                                                            request.spec())) {
       return Refuse(absl::StatusCode::kAlreadyExists, "OTHER_SPEC",
                     absl::StrCat("run ", request.run_id(),
                                  " exists with another spec: choose another "
@@ -187,8 +192,13 @@ absl::StatusOr<v1::CreateRunResponse> Coordinator::CreateRun(
                                " runs, the most it can: delete one with "
                                "`atoll run delete RUN`"));
   }
+  v1::RunSpec spec = request.spec();
+  if (!spec.outer().has_enrolled_norm_factor() &&
+      spec.durability() != v1::DURABILITY_ISLAND) {
+    spec.mutable_outer()->set_enrolled_norm_factor(kEnrolledNormFactorDefault);
+  }
   auto run = std::make_unique<RunMachine>(*this);
-  run->Step(event::Create{request.run_id(), request.spec(), run_uid}, now)
+  run->Step(event::Create{request.run_id(), std::move(spec), run_uid}, now)
       .IgnoreError();
   *response.mutable_run() = BuildRun(*run, /*with_tensors=*/true);
   if (!request.validate_only()) {

@@ -13,6 +13,7 @@
 #include "absl/strings/str_cat.h"
 #include "base/features/features.h"
 #include "base/status/refusal.h"
+#include "coordinator/core/rounds/norm_bound.h"
 #include "coordinator/core/testing/run_simulation.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
@@ -550,6 +551,36 @@ TEST(ServerIdentityTest, AnUpgradedServerBringsItsDirectorysId) {
   older.set_incarnation(3);
   older.clear_directory_id();
   EXPECT_EQ(Reason(life.Register(older).status()), "OTHER_DIRECTORY");
+}
+
+// --- The norm bound ----------------------------------------------------------
+
+TEST(CreateRunTest, ANewRunBoundsEnrolledIslands) {
+  Disk disk;
+  Life life(disk);
+  ASSERT_TRUE(life.CreateRun().ok());
+  EXPECT_EQ(life.Machine().state().spec().outer().enrolled_norm_factor(),
+            kEnrolledNormFactorDefault);
+  // The same client's spec again is the same run, and so is what it reads.
+  EXPECT_TRUE(life.CreateRun().ok());
+  EXPECT_TRUE(life.CreateRun(life.Machine().state().spec()).ok());
+  v1::RunSpec other = SimpleSpec();
+  other.mutable_outer()->set_enrolled_norm_factor(0);
+  EXPECT_EQ(Reason(life.CreateRun(other)), "OTHER_SPEC");
+}
+
+TEST(CreateRunTest, AnExplicit0AndDurabilityIslandHaveNoBound) {
+  v1::RunSpec none = SimpleSpec();
+  none.mutable_outer()->set_enrolled_norm_factor(0);
+  v1::RunSpec live = SimpleSpec();
+  live.set_durability(v1::DURABILITY_ISLAND);
+  for (const v1::RunSpec& spec : {none, live}) {
+    Disk disk;
+    Life life(disk);
+    ASSERT_TRUE(life.CreateRun(spec).ok());
+    EXPECT_EQ(life.Machine().state().spec().outer().enrolled_norm_factor(), 0);
+    EXPECT_TRUE(life.CreateRun(spec).ok());
+  }
 }
 
 // --- Features ----------------------------------------------------------------

@@ -12,6 +12,7 @@
 #include "base/codec/sha256.h"
 #include "base/layout/ids.h"
 #include "base/status/check.h"
+#include "base/status/cut_utf8.h"
 #include "base/status/refusal.h"
 #include "base/status/status_macros.h"
 #include "base/time/proto_time.h"
@@ -28,6 +29,7 @@ namespace {
 // A restarted island skips this many seqs, or one per fragment if that is more.
 // So an unreported contribution of its earlier life keeps its key.
 constexpr int64_t kSeqGapMin = 16;
+constexpr size_t kHindranceBytesMax = 256;
 
 std::string HashSecret(const std::string& secret) {
   const codec::Sha256Digest digest = codec::ComputeSha256(secret);
@@ -394,6 +396,8 @@ absl::Status RunMachine::Take(const event::Progress& progress,
   }
   observed.progress->clear_evaluations();
   observed.progress->clear_sync_phases();
+  std::string& hindrance = *observed.progress->mutable_hindrance();
+  hindrance.resize(CutUtf8(hindrance, kHindranceBytesMax).size());
   const int64_t seq_max = FindSeqMax(*state_.FindMember(island.island_id));
   for (const v1::SyncPhases& sync : request.sync_phases()) {
     if (sync.seq() <= seq_max && observed.phases.Add(sync)) {

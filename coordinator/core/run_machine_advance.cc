@@ -2,6 +2,7 @@
 // and the time, until nothing more follows.
 
 #include <algorithm>
+#include <cmath>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -15,6 +16,7 @@
 #include "coordinator/core/rounds/recalls.h"
 #include "coordinator/core/rounds/rounds.h"
 #include "coordinator/core/rounds/run_end.h"
+#include "coordinator/core/rounds/sit_out.h"
 #include "coordinator/core/rounds/verdicts.h"
 #include "coordinator/core/run_machine.h"
 
@@ -101,6 +103,8 @@ void RunMachine::AdvanceStart() {
   }
   const auto fragment_count = static_cast<int32_t>(state_.fragments().size());
   std::vector<Digest128> digests(fragment_count);
+  std::vector<double> norms_squared(fragment_count);
+  bool has_norms = true;
   for (size_t shard = 0; shard < observed_.shards.size(); ++shard) {
     const v1::ShardReport& report = observed_.shards[shard].report;
     if (!observed_.shards[shard].reported || !report.initialized() ||
@@ -114,6 +118,11 @@ void RunMachine::AdvanceStart() {
     }
     for (int32_t f = 0; f < fragment_count; ++f) {
       digests[f] += Digest128::FromProto(report.version0_digests(f));
+    }
+    has_norms &= report.version0_norms_squared_size() == fragment_count;
+    for (int32_t f = 0; has_norms && f < fragment_count; ++f) {
+      norms_squared[f] += report.version0_norms_squared(f);
+      has_norms &= norms_squared[f] >= 0 && std::isfinite(norms_squared[f]);
     }
   }
   const v1::InitSpec& init = state_.spec().init();
@@ -131,6 +140,10 @@ void RunMachine::AdvanceStart() {
         *record.mutable_run_started()->add_version0();
     version.set_fragment(f);
     *version.mutable_digest() = digests[f].ToProto();
+    if (has_norms) {
+      record.mutable_run_started()->add_version0_norms(
+          std::sqrt(norms_squared[f]));
+    }
   }
   Emit(std::move(record));
   Emit(MakeStateRecord(v1::RUN_STATE_ACTIVE, ""));
@@ -194,7 +207,7 @@ void RunMachine::AdvanceOpen() {
   for (int32_t f = 0; f < state_.fragments().size(); ++f) {
     if (state_.fragments()[f].phase != RoundPhase::kOpen) continue;
     Decision decision =
-        is_async ? DecideAsyncSeal(state_, observed_, f)
+        is_async ? DecideAsyncSeal(state_, observed_, f, due_)
                  : DecideSeal(state_, observed_, f, now_, due_,
                               observed_.timers[f]);
     if (decision.records.empty()) {
@@ -204,8 +217,8 @@ void RunMachine::AdvanceOpen() {
     EmitAll(std::move(decision));
     if (state_.state() != v1::RUN_STATE_ACTIVE) return;
   }
-  Decision decision = is_async ? DecideAsyncOpen(state_, observed_)
-                               : DecideOpen(state_, observed_);
+  Decision decision = is_async ? DecideAsyncOpen(state_, observed_, due_)
+                               : DecideOpen(state_, observed_, due_);
   if (decision.records.empty()) {
     if (!decision.reason.empty()) Wait(decision.reason);
     return;
@@ -277,6 +290,7 @@ absl::Time RunMachine::NextTimer() const {
   }
   next = std::min(next, RecallTimer(state_, observed_));
   if (state_.state() != v1::RUN_STATE_ACTIVE) return next;
+  next = std::min(next, SitOutTimer(state_, due_));
   for (int32_t f = 0; f < state_.fragments().size(); ++f) {
     if (state_.fragments()[f].phase == RoundPhase::kOpen) {
       next = std::min(next, SealTimer(state_, f, observed_.timers[f]));

@@ -16,6 +16,7 @@
 #include "base/time/proto_time.h"
 #include "coordinator/core/outputs/history.h"
 #include "coordinator/core/outputs/plans.h"
+#include "coordinator/core/rounds/sit_out.h"
 
 namespace atl::coordinator {
 namespace {
@@ -24,6 +25,8 @@ constexpr int64_t kPageSizeDefault = 50;
 constexpr int64_t kPageSizeMax = 500;
 constexpr size_t kPreviewSpecBytesMax = 12 << 10;
 constexpr size_t kPreviewReasonBytesMax = 200;
+// Islands that GetRunState names for one reason.
+constexpr int kNamedIslandsMax = 64;
 
 // The number before the page; 0 for the first page.
 absl::StatusOr<int64_t> PageStart(const std::string& token) {
@@ -63,6 +66,30 @@ void AddWaitingRounds(const RunMachine& machine,
       round.add_island_ids(state.members()[slot].record.island_id());
     }
     *round.mutable_since_time() = ToProto(WaitsSince(machine, f));
+  }
+}
+
+void AddSittingOut(const RunState& state, v1::GetRunStateResponse& response) {
+  for (const Member& member : state.members()) {
+    if (response.sitting_out_size() == kNamedIslandsMax) return;
+    if (!member.present() || !SitsOut(state, member)) continue;
+    *response.add_sitting_out() = ToSittingOut(member);
+  }
+}
+
+void AddHindered(const RunMachine& machine,
+                 v1::GetRunStateResponse& response) {
+  const std::vector<Member>& members = machine.state().members();
+  for (size_t slot = 0; slot < members.size(); ++slot) {
+    if (response.hindered_islands_size() == kNamedIslandsMax) return;
+    const auto& progress = machine.observed().members[slot].progress;
+    if (!members[slot].present() || !progress.has_value() ||
+        progress->hindrance().empty()) {
+      continue;
+    }
+    v1::HinderedIsland& hindered = *response.add_hindered_islands();
+    hindered.set_island_id(members[slot].record.island_id());
+    hindered.set_hindrance(progress->hindrance());
   }
 }
 
@@ -201,6 +228,8 @@ v1::GetRunStateResponse BuildRunState(const RunMachine& machine,
     AddWaitingRounds(machine, response);
   }
   AddSilentTrainers(machine, response);
+  AddSittingOut(state, response);
+  AddHindered(machine, response);
   response.set_commit_seq(state.commit_seq());
   const LiveTotals totals = ComputeTotals(machine);
   response.set_live_island_count(totals.count);
@@ -257,6 +286,9 @@ absl::StatusOr<v1::ListIslandsResponse> BuildIslands(
     }
     island.set_merged_count(member.merged_count);
     island.set_unmerged_count(member.unmerged_count);
+    if (member.refused_count > 0) {
+      *island.mutable_sitting_out() = ToSittingOut(member);
+    }
     if (!member.present()) continue;
     std::set<int32_t> shards = {member.record.data_shard()};
     for (const FragmentState& fragment : state.fragments()) {

@@ -26,21 +26,31 @@ class RandomRun {
       : run_(spec), random_(seed), kinds_(AnyWeights()) {}
 
   void Go(int step_count) {
+    run_.merge_norm_squared_max = 0x1p130;
     run_.StartServers();
     for (int i = 0; i < kIslands; ++i) {
       run_.Join(IslandId(i)).IgnoreError();
       run_.Ready(IslandId(i)).IgnoreError();
     }
-    for (int step = 0; step < step_count; ++step) Step();
+    const bool is_strict =
+        run_.state().spec().schedule().timing() == v1::TIMING_STRICT;
+    for (int step = 0; step < step_count; ++step) {
+      // In a strict run the simulation knows every refusal; not those by norm.
+      const double norms_squared[] = {2, 2, 2, 2, 1000, 0x1p140};
+      run_.push_norm_squared = norms_squared[is_strict ? 0 : Pick(6)];
+      run_.token_id = Pick(2) == 0 ? "token" : "";
+      Step();
+    }
     run_.CheckLog();
   }
 
   // From here on nothing fails, so the run must end.
   void Finish() {
     run_.finite = true;
+    run_.push_norm_squared = 2;
     run_.stalled = false;
     for (int32_t s = 0; s < run_.shard_count(); ++s) run_.SetFault(s, "");
-    for (int round = 0; round < 400 && !run_.state().ended(); ++round) {
+    for (int round = 0; round < 800 && !run_.state().ended(); ++round) {
       for (int i = 0; i < kIslands; ++i) {
         const std::string id = IslandId(i);
         run_.Remove(id, /*readmit=*/true).IgnoreError();
@@ -294,6 +304,9 @@ TEST_P(RandomRunTest, KeepsItsInvariantsInAnyOrder) {
     if (is_async) spec.mutable_schedule()->set_max_staleness(1 + random() % 4);
     spec.mutable_schedule()->mutable_round_deadline()->set_seconds(
         is_strict ? 0 : random() % 3 * 4);
+    if (!is_strict && random() % 2 == 0) {
+      spec.mutable_outer()->set_enrolled_norm_factor(1 + random() % 8);
+    }
     spec.set_checkpoint_every_round_count(random() % 3);
     if (random() % 4 == 0) spec.mutable_data()->clear_fingerprint();
     const v1::MergeRuleKind rules[] = {v1::MERGE_RULE_KIND_WEIGHTED_MEAN,

@@ -157,6 +157,11 @@ void RunMetrics::Count(const Effects& effects) {
       Counts& counts = counts_[entry.run_id];
       CountOutcomes(record.round_committed().commit().outcomes(),
                     counts.outcomes);
+      for (const v1::RoundContribution& one : round.contributions()) {
+        counts.above_norm_bound += one.outcome() == v1::OUTCOME_MERGED &&
+                                   one.norm_bound() > 0 &&
+                                   one.norm() > one.norm_bound();
+      }
       const absl::Time commit_time = FromProto(round.commit_time());
       counts.Observe("total", commit_time - FromProto(round.open_time()));
       counts.Observe("merge", commit_time - FromProto(round.seal_time()));
@@ -213,7 +218,7 @@ std::vector<MetricFamily> RunMetrics::Collect() const {
   Refresh();
   MutexLock lock(&mutex_);
   Gauges gauges;
-  std::vector<Sample> contributions;
+  std::vector<Sample> contributions, above_norm_bound;
   MetricFamily durations = {"atoll_round_duration_seconds",
                             "Phases of rounds: an island's by its own report, "
                             "merge from SEAL to COMMIT, total from OPEN to "
@@ -231,6 +236,11 @@ std::vector<MetricFamily> RunMetrics::Collect() const {
                ? 0.0
                : static_cast<double>(counts->second.outcomes[i])});
     }
+    above_norm_bound.push_back(
+        {{{"run", run.run_id}},
+         counts == counts_.end()
+             ? 0.0
+             : static_cast<double>(counts->second.above_norm_bound)});
     if (counts == counts_.end()) continue;
     for (const auto& [phase, histogram] : counts->second.durations) {
       ClientMetric metric = histogram->Collect();
@@ -243,6 +253,11 @@ std::vector<MetricFamily> RunMetrics::Collect() const {
                                   "Contributions by how they ended, since the "
                                   "coordinator's start.",
                                   std::move(contributions)));
+  families.push_back(MakeCounters(
+      "atoll_contributions_above_norm_bound_total",
+      "Merged contributions of the operator's own islands with a norm above the "
+      "bound of enrolled islands, since the coordinator's start.",
+      std::move(above_norm_bound)));
   families.push_back(std::move(durations));
   return families;
 }

@@ -128,6 +128,21 @@ TEST_F(RunMetricsTest, CountOutcomesAndDurationsOfBatches) {
   EXPECT_EQ(Phase("train"), std::pair(uint64_t{1}, 40.0));
 }
 
+TEST_F(RunMetricsTest, MergedContributionsAboveTheNormBoundCount) {
+  Effects effects = MakeCommit("run");
+  v1::Round& round = *effects.batch.entries[0]
+                          .record.mutable_round_committed()
+                          ->mutable_round();
+  for (const double bound : {0.0, 5.0, 7.0}) {
+    v1::RoundContribution& added = *round.add_contributions();
+    added.set_outcome(v1::OUTCOME_MERGED);
+    added.set_norm(6);
+    added.set_norm_bound(bound);
+  }
+  metrics_.Count(effects);
+  EXPECT_EQ(Counter("atoll_contributions_above_norm_bound_total"), 1);
+}
+
 TEST_F(RunMetricsTest, OutcomesOfAbortsAndOfLateReportsCount) {
   Effects effects;
   LogEntry& aborted = effects.batch.entries.emplace_back();

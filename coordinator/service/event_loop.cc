@@ -10,6 +10,7 @@
 #include "base/random_id/random_id.h"
 #include "base/status/refusal.h"
 #include "base/status/status_macros.h"
+#include "coordinator/core/outputs/run_events.h"
 #include "coordinator/metrics/run_values.h"
 
 namespace atl::coordinator {
@@ -352,6 +353,9 @@ void EventLoop::RunBatch(std::deque<Event> batch) {
     return;
   }
   for (const std::string& reason : effects.reasons) LOG(INFO) << reason;
+  for (const std::string& warning : ListWarnings(effects.batch)) {
+    LOG(WARNING) << warning;
+  }
   if (spec_.metrics != nullptr) spec_.metrics->Count(effects);
   Publish(effects);
   for (Event& event : batch) event.answer(absl::OkStatus());
@@ -500,7 +504,11 @@ void EventLoop::WatchServer(const std::string& server_id, int64_t incarnation,
 void EventLoop::WatchLog(const std::string& run_id, int64_t after_revision,
                          std::shared_ptr<RunEventWriter> sink,
                          RunCheck check, const std::string& reader) {
-  using Tail = std::pair<int64_t, bool>;  // Newest revision; ended.
+  struct Tail {
+    int64_t revision = 0;
+    bool ended = false;
+    std::vector<std::string> island_ids;  // By slot.
+  };
   Post<Tail>(
       [=](Coordinator& coordinator, absl::Time now) -> absl::StatusOr<Tail> {
         ASSIGN_OR_RETURN(RunMachine* const run, coordinator.FindRun(run_id));
@@ -512,7 +520,11 @@ void EventLoop::WatchLog(const std::string& run_id, int64_t after_revision,
                                      "is ",
                                      run->state().revision()));
         }
-        return Tail(run->state().revision(), run->state().ended());
+        Tail tail = {run->state().revision(), run->state().ended()};
+        for (const Member& member : run->state().members()) {
+          tail.island_ids.push_back(member.record.island_id());
+        }
+        return tail;
       },
       [=, this](absl::StatusOr<Tail> tail) {
         if (tail.ok() && !reader.empty()) {
@@ -525,7 +537,8 @@ void EventLoop::WatchLog(const std::string& run_id, int64_t after_revision,
           tail = TooManyStreams(spec_.streams_max);
         }
         if (!tail.ok()) return sink->End(tail.status());
-        sink->OnDurable(tail->first, tail->second);
+        sink->SetIslands(std::move(tail->island_ids));
+        sink->OnDurable(tail->revision, tail->ended);
         if (!sink->done()) {
           log_watches_.push_back({run_id, sink, check, reader});
         }

@@ -28,6 +28,11 @@ std::shared_ptr<RunEventWriter> RunEventWriter::Make(const Store& store,
   return writer;
 }
 
+void RunEventWriter::SetIslands(std::vector<std::string> island_ids) {
+  MutexLock lock(&mutex_);
+  island_ids_ = std::move(island_ids);
+}
+
 void RunEventWriter::OnDurable(int64_t revision, bool run_ended) {
   MutexLock lock(&mutex_);
   durable_ = std::max(durable_, revision);
@@ -88,7 +93,13 @@ absl::Status RunEventWriter::ReadPage() {
   }
   for (const storage::v1::Record& record : records) {
     if (record.revision() > durable_) break;
-    std::optional<v1::RunEvent> event = ToEvent(record);
+    if (record.has_member_set()) {
+      // A slot may have been another island's.
+      const auto slot = static_cast<size_t>(record.member_set().slot());
+      if (slot >= island_ids_.size()) island_ids_.resize(slot + 1);
+      island_ids_[slot] = record.member_set().island_id();
+    }
+    std::optional<v1::RunEvent> event = ToEvent(record, island_ids_);
     sent_ = record.revision();
     if (event.has_value()) {
       byte_count += event->ByteSizeLong();

@@ -11,6 +11,7 @@
 #include <optional>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "absl/base/thread_annotations.h"
 #include "absl/status/status.h"
@@ -28,6 +29,8 @@ class RunEventWriter : public grpc::ServerWriteReactor<v1::WatchRunResponse> {
                                               const std::string& run_id,
                                               int64_t after_revision);
 
+  // Names the run's islands by slot. Before OnDurable.
+  void SetIslands(std::vector<std::string> island_ids);
   // The log is durable up to `revision`, with which the run may have ended.
   void OnDurable(int64_t revision, bool run_ended);
   // No record follows.
@@ -53,6 +56,7 @@ class RunEventWriter : public grpc::ServerWriteReactor<v1::WatchRunResponse> {
 
   mutable Mutex mutex_;
   std::shared_ptr<RunEventWriter> self_ ABSL_GUARDED_BY(mutex_);
+  std::vector<std::string> island_ids_ ABSL_GUARDED_BY(mutex_);  // By slot.
   int64_t sent_ ABSL_GUARDED_BY(mutex_);  // Newest revision in response_.
   int64_t durable_ ABSL_GUARDED_BY(mutex_) = 0;
   bool run_ended_ ABSL_GUARDED_BY(mutex_) = false;  // At durable_.

@@ -19,7 +19,7 @@ class AdmissionTest : public ShardMachineTest {
     member->set_session_sha256("secret-hash");
     Plan();
     machine_->NextActions();
-    machine_->OnVersion0(0, Digest128{});
+    machine_->OnVersion0(0, {Digest128{}});
     header_.set_run_id("run");
     header_.set_island_epoch(3);
     header_.set_layout_fingerprint(kFingerprint);
@@ -263,7 +263,7 @@ TEST_F(AdmissionTest, OneImportMayBeginAndIsKnownAgain) {
   Restart({}, /*import=*/true);
   Plan();
   EXPECT_EQ(machine_->AdmitImport(header).value_or(true), false);
-  machine_->OnVersion0(0, Digest128{0, 100});
+  machine_->OnVersion0(0, {Digest128{0, 100}});
   EXPECT_EQ(machine_->AdmitImport(header).value_or(false), true);
   header.mutable_digest()->set_low(101);
   EXPECT_EQ(machine_->AdmitImport(header).status().code(),

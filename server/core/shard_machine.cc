@@ -109,9 +109,13 @@ ShardMachine::ShardMachine(ShardShape shape, RecoveredShard recovered)
       fragment.version = recovered.versions[f];
       fragment.version0_digest = recovered.version0_digests[f];
     }
+    if (f < recovered.version0_norms_squared.size()) {
+      fragment.version0_norm_squared = recovered.version0_norms_squared[f];
+    }
     // Fragments without a block here start at version 0.
-    if (!shape_.fragments[f].holds && fragment.version < 0) {
-      fragment.version = 0;
+    if (!shape_.fragments[f].holds) {
+      fragment.version = std::max<int64_t>(fragment.version, 0);
+      fragment.version0_norm_squared = 0;
     }
     fragment.persisted_version = fragment.version;
   }
@@ -139,13 +143,14 @@ void ShardMachine::OnImported(int32_t fragment) {
   fragments_[fragment].imported = true;
 }
 
-void ShardMachine::OnVersion0(int32_t fragment, const Digest128& digest) {
+void ShardMachine::OnVersion0(int32_t fragment, const Version0Fact& fact) {
   Fragment& state = fragments_[fragment];
   state.version0_named = false;
   if (state.version >= 0) return;
   state.version = 0;
   state.persisted_version = 0;
-  state.version0_digest = digest;
+  state.version0_digest = fact.digest;
+  state.version0_norm_squared = fact.norm_squared;
   held_.insert({fragment, 0});
   CheckVersion0();
 }

@@ -80,6 +80,12 @@ struct RefusedFact {
   std::optional<int64_t> anchor_version;  // From its header, if known.
 };
 
+// Version 0 of a fragment, this shard's part.
+struct Version0Fact {
+  Digest128 digest;
+  double norm_squared = 0;  // Sum of squares of its elements.
+};
+
 // A merge that is ready, or was recorded as ready by an earlier process.
 struct PreparedFact {
   int32_t fragment = 0;
@@ -106,6 +112,8 @@ struct RecoveredShard {
   // version 0's digest, if there is one.
   std::vector<int64_t> versions;
   std::vector<Digest128> version0_digests;
+  // The same for its sum of squares; nullopt if an older program made it.
+  std::vector<std::optional<double>> version0_norms_squared;
   // Every (fragment, version) that has a file.
   std::set<std::pair<int32_t, int64_t>> held;
   std::vector<StoredFact> stored;
@@ -186,7 +194,7 @@ class ShardMachine {
   bool OnUnplanned() { return !std::exchange(unplanned_, true); }
   // An import of `fragment` is complete and durable.
   void OnImported(int32_t fragment);
-  void OnVersion0(int32_t fragment, const Digest128& digest);
+  void OnVersion0(int32_t fragment, const Version0Fact& fact);
   // A contribution's first header was bound to its key.
   void OnBound(const v1::ContributionInfo& info);
   // It is complete and durable. At level ISLAND: merged into set `live_set_id`;
@@ -286,6 +294,7 @@ class ShardMachine {
     int64_t version = -1;            // Newest applied.
     int64_t persisted_version = -1;  // Newest persisted.
     Digest128 version0_digest;
+    std::optional<double> version0_norm_squared;
     bool version0_named = false;           // kMakeVersion0 is running.
     bool imported = false;                 // Its import is stored.
     int64_t reserved_version = -1;         // kReserve was named for it.

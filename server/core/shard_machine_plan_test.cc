@@ -244,11 +244,11 @@ TEST_F(ShardMachinePlanTest, AnotherVersion0ThanTheDecidedOneIsLostData) {
   version->mutable_digest()->set_low(100);
   Plan();
   EXPECT_EQ(Trace(), "make-version-0 fragment 0 version 0");
-  machine_->OnVersion0(0, Digest128{0, 100});
+  machine_->OnVersion0(0, {Digest128{0, 100}});
   EXPECT_EQ(machine_->fault(), "");
   Restart({});
   Plan();
-  machine_->OnVersion0(0, Digest128{0, 101});
+  machine_->OnVersion0(0, {Digest128{0, 101}});
   EXPECT_EQ(Fault().code(), "DATA_LOSS");
   EXPECT_NE(Fault().expected().find("version 0 of fragment 0"),
             std::string::npos);

@@ -19,6 +19,13 @@ v1::ShardReport ShardMachine::Report() const {
     for (const Fragment& fragment : fragments_) {
       *report.add_version0_digests() = fragment.version0_digest.ToProto();
     }
+    if (std::all_of(fragments_.begin(), fragments_.end(), [](const auto& f) {
+          return f.version0_norm_squared.has_value();
+        })) {
+      for (const Fragment& fragment : fragments_) {
+        report.add_version0_norms_squared(*fragment.version0_norm_squared);
+      }
+    }
   }
   report.set_persisted_commit_seq(persisted_commit_seq_);
   for (const auto& [key, fact] : stored_) {

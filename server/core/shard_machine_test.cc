@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "absl/status/status.h"
+#include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "server/core/testing/shard_machine_fixture.h"
 
@@ -84,12 +85,13 @@ TEST_F(ShardMachineTest, MakesVersion0OfWhatItHoldsOnce) {
   Plan();
   EXPECT_EQ(Trace(), "make-version-0 fragment 0 version 0");
   EXPECT_EQ(Trace(), "");
-  machine_->OnVersion0(0, Digest128{0, 100});
+  machine_->OnVersion0(0, {Digest128{0, 100}, 9.5});
   const v1::ShardReport report = machine_->Report();
   EXPECT_TRUE(report.initialized());
   ASSERT_EQ(report.version0_digests_size(), 2);
   EXPECT_EQ(report.version0_digests(0).low(), 100);
   EXPECT_EQ(report.version0_digests(1).low(), 0);
+  EXPECT_THAT(report.version0_norms_squared(), testing::ElementsAre(9.5, 0));
 }
 
 TEST_F(ShardMachineTest, TriesVersion0AgainWhenTheDiskWasFull) {
@@ -107,7 +109,7 @@ TEST_F(ShardMachineTest, AnImportBecomesVersion0WhenItIsStored) {
   EXPECT_EQ(Trace(), "make-version-0 fragment 0 version 0");
   EXPECT_EQ(Trace(), "");
   EXPECT_FALSE(machine_->Report().initialized());
-  machine_->OnVersion0(0, Digest128{0, 100});
+  machine_->OnVersion0(0, {Digest128{0, 100}});
   EXPECT_TRUE(machine_->Report().initialized());
 }
 

@@ -40,7 +40,7 @@ struct TileResult {
   absl::Status status;
   Digest128 digest;  // Of theta's blocks.
   bool finite = true;
-  double norm_squared = 0;   // Of the merged gradient.
+  double norm_squared = 0;   // Of the merged gradient, or of version 0.
   Digest128 replica_digest;  // Of the replica's blocks, if the run has one.
 };
 

@@ -9,6 +9,7 @@
 #include "base/codec/block_grid.h"
 #include "base/layout/init_generator.h"
 #include "base/status/status_macros.h"
+#include "server/kernels/loop_table.h"
 #include "server/merge/kernel_table.h"
 #include "server/merge/sealed_set.h"
 
@@ -60,7 +61,7 @@ struct RoundMerger::Round {
 RoundMerger::RoundMerger(TilePool& pool)
     : pool_(pool), buffers_(pool.thread_count()) {}
 
-absl::StatusOr<Digest128> RoundMerger::MakeVersion0(
+absl::StatusOr<Version0Fact> RoundMerger::MakeVersion0(
     RunStore& store, const OuterOptimizer& optimizer, int32_t fragment) {
   const ShardRange& range = store.range(fragment);
   const v1::RunSpec& spec = store.run().spec();
@@ -89,6 +90,10 @@ absl::StatusOr<Digest128> RoundMerger::MakeVersion0(
       GenerateBlocks(spec, range, blocks, buffers.theta.data());
     }
     result.digest = TileDigest(range, blocks, buffers.theta.data());
+    result.norm_squared =
+        kernels::BestLoops()
+            .check_and_norm(range.ElementCount(blocks), buffers.theta.data())
+            .sum_of_squares;
     result.status = file->Write(0, blocks, buffers.theta.data());
     if (result.status.ok()) {
       result.status =
@@ -100,15 +105,16 @@ absl::StatusOr<Digest128> RoundMerger::MakeVersion0(
     }
     buffers.gradient.resize(buffers.theta.size());
   });
-  Digest128 digest;
+  Version0Fact fact;
   for (const TileResult& result : results) {
     RETURN_IF_ERROR(result.status);
-    digest += result.digest;
+    fact.digest += result.digest;
+    fact.norm_squared += result.norm_squared;
   }
-  HeldVersion held = {std::move(file), 0, digest};
-  if (store.versions().replica_array() != 0) held.replica_digest = digest;
+  HeldVersion held = {std::move(file), 0, fact.digest};
+  if (store.versions().replica_array() != 0) held.replica_digest = fact.digest;
   store.versions().Publish(fragment, 0, std::move(held));
-  return digest;
+  return fact;
 }
 
 TileResult RoundMerger::MergeTile(const Round& round, IndexRange blocks,

@@ -35,12 +35,12 @@ class RoundMerger {
   explicit RoundMerger(TilePool& pool);
 
   // Makes version 0 of `fragment`, from the generator or the stored import, and
-  // publishes it in `store`, not durable. Returns its digest.
+  // publishes it in `store`, not durable.
   // RESOURCE_EXHAUSTED: the disk is full. DATA_LOSS: the import is damaged.
   // FAILED_PRECONDITION: there is no import yet.
-  absl::StatusOr<Digest128> MakeVersion0(RunStore& store,
-                                         const OuterOptimizer& optimizer,
-                                         int32_t fragment);
+  absl::StatusOr<Version0Fact> MakeVersion0(RunStore& store,
+                                            const OuterOptimizer& optimizer,
+                                            int32_t fragment);
 
   // Merges `seal` into version seal.version + 1 and publishes that in `store`,
   // neither durable nor committed. RESOURCE_EXHAUSTED: the disk is full.

@@ -220,7 +220,7 @@ absl::StatusOr<std::vector<BlockFact>> UploadStream::CheckBlocks(
     const CheckedBlock checked =
         CheckBlock(encoded.codec(), block, range.ElementCount({b, b + 1}));
     fact.norm_squared = checked.sum_of_squares;
-    if (checked.fault != codec::BlockFault::kNone) {
+    if (checked.fault != codec::BlockFault::kNone && bad_block < 0) {
       bad_block = b;
       fault = checked.fault;
     }

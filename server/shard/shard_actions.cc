@@ -19,14 +19,17 @@
 namespace atl::server {
 
 void Shard::RunMakeVersion0(const ShardAction& action) {
-  const absl::StatusOr<Digest128> digest =
+  const absl::StatusOr<Version0Fact> fact =
       resources_.merger.MakeVersion0(*store_, *optimizer_, action.fragment);
-  absl::Status status = digest.status();
-  if (status.ok()) status = store_->versions().PersistVersion0(action.fragment);
+  absl::Status status = fact.status();
+  if (status.ok()) {
+    status = store_->versions().PersistVersion0(action.fragment,
+                                                fact->norm_squared);
+  }
   if (status.ok()) {
     {
       MutexLock lock(&mutex_);
-      machine_.OnVersion0(action.fragment, *digest);
+      machine_.OnVersion0(action.fragment, *fact);
     }
     DropImports();
   }

@@ -96,7 +96,7 @@ class RunStoreTest : public testing::Test {
     }
     store_->versions().Publish(0, version,
                                {*file, 0, Digest128{1, uint64_t(version)}});
-    return version == 0 ? store_->versions().PersistVersion0(0)
+    return version == 0 ? store_->versions().PersistVersion0(0, 2.25)
                         : absl::OkStatus();
   }
 
@@ -184,6 +184,7 @@ TEST_F(RunStoreTest, AVersionThatWasPersistedOutlivesAPowerCut) {
   ASSERT_TRUE(MakeVersion(0, 5).ok());
   ASSERT_TRUE(CutPowerAndReopen().ok());
   EXPECT_EQ(store_->Recovered().versions[0], 0);
+  EXPECT_EQ(store_->Recovered().version0_norms_squared[0], 2.25);
   const auto held = store_->versions().Find(0, 0);
   ASSERT_TRUE(held.has_value());
   std::vector<float> read(10000);

@@ -41,6 +41,11 @@ void VersionStore::AddRecovered(RecoveredShard& recovered) const {
     recovered.versions.push_back(fragment.version());
     recovered.version0_digests.push_back(
         Digest128::FromProto(fragment.version0_digest()));
+    std::optional<double>& norm_squared =
+        recovered.version0_norms_squared.emplace_back();
+    if (fragment.has_version0_norm_squared()) {
+      norm_squared = fragment.version0_norm_squared();
+    }
   }
   for (const auto& [place, held] : versions_) recovered.held.insert(place);
   recovered.prepared = prepared_;
@@ -223,7 +228,8 @@ void VersionStore::DropSpares() {
 
 // --- Records ----------------------------------------------------------------
 
-absl::Status VersionStore::PersistVersion0(int32_t fragment) {
+absl::Status VersionStore::PersistVersion0(int32_t fragment,
+                                           double norm_squared) {
   const std::optional<HeldVersion> held = Find(fragment, 0);
   if (!held) return absl::InternalError("version 0 was not published");
   RETURN_IF_ERROR(held->file->Seal({context_.run.run_id(), context_.shard, 0, 0,
@@ -240,6 +246,7 @@ absl::Status VersionStore::PersistVersion0(int32_t fragment) {
     state->set_commit_seq(0);
     *state->mutable_digest() = held->digest.ToProto();
     *state->mutable_version0_digest() = held->digest.ToProto();
+    state->set_version0_norm_squared(norm_squared);
     batch.Put("state", state_.SerializeAsString());
   }
   failpoint::Hit("server.version0.before");

@@ -96,8 +96,9 @@ class VersionStore {
   // Removes the files that are kept to be written again: no round comes.
   void DropSpares();
 
-  // Makes version 0, which is published, durable.
-  absl::Status PersistVersion0(int32_t fragment);
+  // Makes version 0, which is published, durable. `norm_squared`: as
+  // Version0Fact has it.
+  absl::Status PersistVersion0(int32_t fragment, double norm_squared);
   // Writes the record of a prepared version, before anyone hears of it.
   absl::Status RecordPrepared(const PreparedFact& prepared);
   // Makes the file of the commit's version durable under its final name.

@@ -1,5 +1,7 @@
 #!/usr/bin/python3
-"""Elastic runs: an island dies for good; the rest continues."""
+"""Elastic runs: an island dies for good, or is refused; the rest continues."""
+
+import grpc
 
 import os
 
@@ -7,7 +9,11 @@ from harness import cases
 from harness import cluster as cluster_module
 from harness import processes
 from harness import run_file
+from harness import toy
 from harness import wait
+
+_TOY = {"schedule": {"timing": 2, "min_quorum": 2, "island_count_min": 3,
+                     "grace_window": {"seconds": 600}, "round_count": 1000}}
 
 
 class ElasticTest(cluster_module.IntegrationTest):
@@ -206,6 +212,107 @@ def _add_cases():
 
 
 _add_cases()
+
+class RefusedTest(cluster_module.IntegrationTest):
+
+    def start(self, *changes):
+        self.members = toy.start(self.cluster, _TOY, *changes,
+                                 island_count=3)
+        for member in self.members:
+            member.wait_open(0)
+        return self.members
+
+    def cli(self, *command):
+        done = processes.run_cli(*command, "--coordinator",
+                                 self.cluster.coordinator_address, check=0)
+        return " ".join(done.stdout.split())
+
+    def refused_events(self):
+        return [c for event in self.cluster.events()
+                for c in (list(event.contributions_refused.contributions) +
+                          list(event.round_committed.contributions))
+                if c.outcome == cluster_module.REJECTED]
+
+    def play(self, members, version):
+        for contribution in toy.gradients(members, version, cases.seed()):
+            contribution.push()
+        for member in self.members:
+            member.wait_version(version + 1)
+            member.ready()
+
+    def test_a_nan_is_an_absence_and_its_island_and_tensor_are_named(self):
+        bad, *good = self.start()
+        with self.assertRaises(grpc.RpcError):
+            toy.poison(bad, 0).push()
+        self.play(good, 0)
+        state = self.cluster.run_state()
+        self.assertEqual(state.run.state, cluster_module.ACTIVE)
+        sitting, = state.sitting_out
+        name = sitting.island_id
+        self.assertEqual(name, "python-0")
+        self.assertEqual((sitting.refused_count, sitting.until_commit_seq),
+                         (1, 2))
+        tensors = [t.name for t in
+                   self.cluster.runs.GetRun(run_id="run").run.spec.layout
+                   .tensors]
+        self.assertTrue(any("of tensor %s, has a value that is not finite" % t
+                            in sitting.reason for t in tensors),
+                        sitting.reason)
+        self.assertIn("round 1, inner steps 1 to ", sitting.reason)
+        shown = self.cli("run", "show", "run")
+        self.assertIn(name + ": 1 refused, sits out until commit 2: ", shown)
+        self.assertIn("not finite", shown)
+        self.assertIn("not finite", self.cli("island", "list", "run"))
+        event, = self.refused_events()
+        self.assertEqual(event.island_id, name)
+        self.assertIn("not finite", event.reason)
+        # It is not asked in the next round, and then it is.
+        self.play(good, 1)
+        for member in self.members:
+            member.wait_open(2)
+        self.play(self.members, 2)
+        self.assertFalse(self.cluster.run_state().sitting_out)
+        self.assertFalse(any(e.run_state_changed.state ==
+                             cluster_module.PAUSED
+                             for e in self.cluster.events()))
+
+    def test_a_round_that_needs_the_island_waits_and_does_not_pause(self):
+        bad, *good = self.start({"schedule": {"min_quorum": 3}})
+        for contribution in toy.gradients(good, 0, cases.seed()):
+            contribution.push()
+        with self.assertRaises(grpc.RpcError):
+            toy.poison(bad, 0).push()
+
+        def waits():
+            run = self.cluster.run_state().run
+            self.assertEqual(run.state, cluster_module.ACTIVE)
+            return "python-0 sits out" in run.state_reason and run
+
+        self.assertIn("not finite", wait.until("it waits",
+                                               waits).state_reason)
+        event, = self.refused_events()
+        self.assertEqual(event.island_id, "python-0")
+        # Asked again for want of others; what the others pushed counts.
+        bad.wait_open(0)
+        toy.gradients([bad], 0, cases.seed())[0].push()
+        for member in self.members:
+            member.wait_version(1)
+
+    def test_a_merge_that_is_not_finite_goes_on_without_the_largest(self):
+        bad, *good = self.start(toy.STEEP)
+        huge = toy.overflow(bad, 0).push()
+        self.play(good, 0)
+        outcome = bad.wait_outcome(huge.seq)
+        self.assertEqual(outcome.outcome, cluster_module.REJECTED)
+        self.assertTrue(outcome.reason.startswith("MERGE_NOT_FINITE: "),
+                        outcome.reason)
+        first = self.cluster.rounds()[0]
+        self.assertEqual({c.island_id for c in first.contributions
+                          if c.outcome == cluster_module.MERGED},
+                         {"python-1", "python-2"})
+        self.assertEqual(self.cluster.run_state().run.state,
+                         cluster_module.ACTIVE)
+
 
 if __name__ == "__main__":
     cases.main()

@@ -276,7 +276,7 @@ class World : public coordinator::ServerDirectory {
         kept.versions[action.fragment] = 0;
         kept.version0_digests[action.fragment] = Digest128{0, 7};
         kept.held.insert({action.fragment, 0});
-        return shard.machine->OnVersion0(action.fragment, Digest128{0, 7});
+        return shard.machine->OnVersion0(action.fragment, {Digest128{0, 7}});
       case server::ActionKind::kPrepare: {
         server::PreparedFact fact;
         fact.fragment = action.fragment;

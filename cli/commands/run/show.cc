@@ -84,6 +84,17 @@ std::string DescribeState(const v1::GetRunStateResponse& state) {
                      FormatSpan(absl::Seconds(silent.silence_seconds())),
                      ": look at its log"));
   }
+  for (const v1::SittingOut& sitting : state.sitting_out()) {
+    fields.AddText("island",
+                   absl::StrCat(sitting.island_id(), ": ",
+                                DescribeSittingOut(sitting,
+                                                   state.commit_seq())));
+  }
+  for (const v1::HinderedIsland& hindered : state.hindered_islands()) {
+    fields.AddText("island", absl::StrCat(hindered.island_id(),
+                                          " does not train: ",
+                                          hindered.hindrance()));
+  }
   const std::string wait = DescribeWait(state);
   if (!wait.empty()) fields.Add("waits", wait);
   const v1::ScheduleSpec& schedule = run.spec().schedule();

@@ -1,8 +1,74 @@
 #include "coordinator/core/outputs/run_events.h"
 
-namespace atl::coordinator {
+#include <cstdint>
+#include <utility>
 
-std::optional<v1::RunEvent> ToEvent(const storage::v1::Record& record) {
+#include "absl/strings/str_cat.h"
+
+namespace atl::coordinator {
+namespace {
+
+v1::ContributionsRefused ListRefused(
+    const storage::v1::OutcomesSet& set,
+    const std::vector<std::string>& island_ids) {
+  v1::ContributionsRefused refused;
+  for (const v1::ContributionOutcome& outcome : set.outcomes()) {
+    if (outcome.outcome() != v1::OUTCOME_REJECTED) continue;
+    v1::RoundContribution& added = *refused.add_contributions();
+    *added.mutable_info()->mutable_key() = outcome.key();
+    const int32_t slot = outcome.key().slot();
+    if (slot >= 0 && static_cast<size_t>(slot) < island_ids.size()) {
+      added.set_island_id(island_ids[slot]);
+    }
+    added.set_outcome(outcome.outcome());
+    added.set_reason(outcome.reason());
+  }
+  return refused;
+}
+
+// What is wrong with a contribution of a committed round; empty: nothing.
+std::string Warn(const v1::RoundContribution& contribution) {
+  if (contribution.outcome() == v1::OUTCOME_REJECTED) {
+    return absl::StrCat("refused a contribution: ", contribution.reason());
+  }
+  if (contribution.outcome() != v1::OUTCOME_MERGED ||
+      contribution.norm_bound() == 0 ||
+      contribution.norm() <= contribution.norm_bound()) {
+    return "";
+  }
+  return absl::StrCat("merged a contribution of island ",
+                      contribution.island_id(), " with norm ",
+                      contribution.norm(),
+                      ", above the bound of enrolled islands, ",
+                      contribution.norm_bound());
+}
+
+}  // namespace
+
+std::vector<std::string> ListWarnings(const Batch& batch) {
+  std::vector<std::string> warnings;
+  const auto add = [&](const LogEntry& entry, const std::string& text) {
+    if (text.empty() || warnings.size() == kWarningsMax) return;
+    warnings.push_back(absl::StrCat("run ", entry.run_id, ": ", text));
+  };
+  for (const LogEntry& entry : batch.entries) {
+    const storage::v1::Record& record = entry.record;
+    for (const v1::RoundContribution& contribution :
+         record.round_committed().round().contributions()) {
+      add(entry, Warn(contribution));
+    }
+    const v1::ContributionsRefused refused =
+        ListRefused(record.outcomes_set(), {});
+    for (const v1::RoundContribution& one : refused.contributions()) {
+      add(entry, Warn(one));
+    }
+  }
+  return warnings;
+}
+
+std::optional<v1::RunEvent> ToEvent(
+    const storage::v1::Record& record,
+    const std::vector<std::string>& island_ids) {
   v1::RunEvent event;
   event.set_revision(record.revision());
   *event.mutable_time() = record.time();
@@ -41,6 +107,13 @@ std::optional<v1::RunEvent> ToEvent(const storage::v1::Record& record) {
       aborted.set_reason(record.round_aborted().reason());
       return event;
     }
+    case storage::v1::Record::kOutcomesSet: {
+      v1::ContributionsRefused refused =
+          ListRefused(record.outcomes_set(), island_ids);
+      if (refused.contributions().empty()) break;
+      *event.mutable_contributions_refused() = std::move(refused);
+      return event;
+    }
     case storage::v1::Record::kPinSet:
       *event.mutable_pin_changed()->mutable_pin() = record.pin_set().pin();
       return event;
@@ -55,7 +128,6 @@ std::optional<v1::RunEvent> ToEvent(const storage::v1::Record& record) {
     case storage::v1::Record::kRunPlaced:
     case storage::v1::Record::kRunStarted:
     case storage::v1::Record::kRoundJudged:
-    case storage::v1::Record::kOutcomesSet:
     case storage::v1::Record::kCoordinatorStarted:
     case storage::v1::Record::kServerSet:
     case storage::v1::Record::kRunDeleted:

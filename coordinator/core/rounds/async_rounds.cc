@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstdint>
 #include <map>
+#include <set>
 #include <string>
 #include <tuple>
 #include <utility>
@@ -14,18 +15,11 @@
 #include "coordinator/core/rounds/open_round.h"
 #include "coordinator/core/rounds/rounds.h"
 #include "coordinator/core/rounds/run_end.h"
+#include "coordinator/core/rounds/sit_out.h"
 #include "coordinator/core/rounds/slot_plans.h"
 
 namespace atl::coordinator {
 namespace {
-
-std::vector<int32_t> ReadySlots(const RunState& state) {
-  std::vector<int32_t> slots;
-  for (const Member& member : state.members()) {
-    if (member.ready()) slots.push_back(member.record.slot());
-  }
-  return slots;
-}
 
 // The data shard that was read least of those that `slot` may read.
 int32_t LeastRead(const RunState& state, const std::vector<int32_t>& dealt,
@@ -36,12 +30,12 @@ int32_t LeastRead(const RunState& state, const std::vector<int32_t>& dealt,
       });
 }
 
-// The next plan of each ready island for `fragment`, by slot.
+// The next plan of each of `slots` for `fragment`, by slot.
 std::map<int32_t, v1::SlotPlan> MakeNewPlans(const RunState& state,
                                              const Observations& observed,
+                                             const std::vector<int32_t>& slots,
                                              int32_t fragment) {
   const v1::ScheduleSpec& schedule = state.spec().schedule();
-  const std::vector<int32_t> slots = ReadySlots(state);
   const std::vector<int64_t> steps =
       DyluSteps(Speeds(state, observed, slots), schedule.inner_step_count());
   const bool is_local = state.spec().data().fingerprint().empty();
@@ -68,9 +62,9 @@ bool IsSealed(const FragmentState& fragment, const v1::ContributionKey& key) {
 
 }  // namespace
 
-Decision DecideAsyncOpen(const RunState& state, const Observations& observed) {
+Decision DecideAsyncOpen(const RunState& state, const Observations& observed,
+                         absl::Time due) {
   const v1::ScheduleSpec& schedule = state.spec().schedule();
-  const auto ready_count = static_cast<int64_t>(ReadySlots(state).size());
   Decision decision;
   for (const FragmentState& fragment : state.fragments()) {
     const int64_t version = fragment.newest.version();
@@ -80,14 +74,17 @@ Decision DecideAsyncOpen(const RunState& state, const Observations& observed) {
     }
     const bool is_first = version == 0 && fragment.attempt == 0;
     const int64_t needed = is_first ? schedule.island_count_min() : 1;
-    if (ready_count < needed) {
+    const std::set<int32_t> askable = FindAskable(state, {}, needed, due);
+    if (static_cast<int64_t>(askable.size()) < needed) {
       decision.reason =
-          absl::StrCat("waits for islands: ", ready_count, " of ", needed,
-                       " are ready for version ", version);
+          absl::StrCat("waits for islands: ", askable.size(), " of ", needed,
+                       " are ready for version ", version,
+                       DescribeSittingOut(state));
       continue;
     }
     std::map<int32_t, v1::SlotPlan> plans = fragment.standing_plans;
-    plans.merge(MakeNewPlans(state, observed, fragment.newest.fragment()));
+    plans.merge(MakeNewPlans(state, observed, {askable.begin(), askable.end()},
+                             fragment.newest.fragment()));
     storage::v1::Record record;
     v1::OpenRound& open = *record.mutable_round_opened();
     open.set_fragment(fragment.newest.fragment());
@@ -106,7 +103,7 @@ Decision DecideAsyncOpen(const RunState& state, const Observations& observed) {
 }
 
 Decision DecideAsyncSeal(const RunState& state, const Observations& observed,
-                         int32_t fragment) {
+                         int32_t fragment, absl::Time due) {
   const FragmentState& at = state.fragments()[fragment];
   const int64_t version = at.newest.version();
   const std::string name =
@@ -133,15 +130,27 @@ Decision DecideAsyncSeal(const RunState& state, const Observations& observed,
         absl::StrCat("seals ", name, " with the contribution of ", island,
                      ", made from version ", oldest->info->anchor_version())};
   }
+  const std::set<int32_t> askable = FindAskable(state, {}, /*needed=*/1, due);
   std::vector<std::string> newcomers;
   std::vector<std::string> asked;
   for (const Member& member : state.members()) {
     const std::string& island = member.record.island_id();
     if (at.standing_plans.contains(member.record.slot())) {
       asked.push_back(island);
-    } else if (member.ready()) {
+    } else if (askable.contains(member.record.slot())) {
       newcomers.push_back(island);
     }
+  }
+  for (const v1::SlotPlan& plan : at.open.slots()) {
+    const Member& member = state.members()[plan.slot()];
+    if (at.standing_plans.contains(plan.slot()) || !member.ready() ||
+        askable.contains(plan.slot())) {
+      continue;
+    }
+    const std::string reason =
+        absl::StrCat(name, ": no longer asks ", member.record.island_id(),
+                     ": its contribution was refused");
+    return {{MakeAbort(state, fragment, reason, {})}, reason};
   }
   if (!newcomers.empty()) {
     const std::string reason =
@@ -152,7 +161,8 @@ Decision DecideAsyncSeal(const RunState& state, const Observations& observed,
           asked.empty()
               ? absl::StrCat(name, ": waits for an island to join or come back")
               : absl::StrCat(name, ": waits for a contribution of ",
-                             absl::StrJoin(asked, ", "))};
+                             absl::StrJoin(asked, ", "),
+                             DescribeSittingOut(state))};
 }
 
 std::vector<v1::ContributionOutcome> SettleAsync(const RunState& state,
@@ -169,8 +179,7 @@ std::vector<v1::ContributionOutcome> SettleAsync(const RunState& state,
     if (state.state() == v1::RUN_STATE_CANCELLED) {
       outcomes.push_back(MakeOutcome(seen.key, v1::OUTCOME_CANCELLED));
     } else if (!seen.refusal.empty()) {
-      outcomes.push_back(
-          MakeOutcome(seen.key, v1::OUTCOME_REJECTED, seen.refusal));
+      outcomes.push_back(MakeRejection(state, seen));
     } else if (!IsFreshEnough(schedule, seen.info->anchor_version(), version)) {
       outcomes.push_back(MakeOutcome(seen.key, v1::OUTCOME_STALE));
     } else if (is_over) {

@@ -2,13 +2,15 @@
 // a contribution is received. That one is sealed alone, whichever version it
 // was made from. The COMMIT of the next version brings the next OPEN.
 //
-// Pure functions of the durable state and the reports, not of time.
+// Pure functions of the durable state and the reports; of time, only for islands
+// that sit out (sit_out.h; `due` is the newest Tick's time).
 // Thread-safe. Requires: IsAsync() of the run.
 //
 // An island's work is planned when its previous contribution is decided: DyLU's
 // steps, the learning rate's clock, the data. The plan stands
 // (FragmentState::standing_plans) however often other islands commit. If a
-// ready island has no plan in an open round, the round is reopened at once.
+// ready island that does not sit out has no plan in an open round, the round is
+// reopened at once.
 
 #pragma once
 
@@ -20,13 +22,15 @@
 namespace atl::coordinator {
 
 // OPENs of the idle fragments that are not at their end. They name every ready
-// island, and restarting islands that have a plan.
-Decision DecideAsyncOpen(const RunState& state, const Observations& observed);
+// island that does not sit out, and restarting islands that have a plan.
+Decision DecideAsyncOpen(const RunState& state, const Observations& observed,
+                         absl::Time due);
 
 // SEAL of the received contribution with the oldest anchor version, the first
-// by (slot, seq). Without one: an ABORT if a ready island has no plan.
+// by (slot, seq). Without one: an ABORT if an island that may be asked has no
+// plan, or if one with a plan was refused and sits out.
 Decision DecideAsyncSeal(const RunState& state, const Observations& observed,
-                         int32_t fragment);
+                         int32_t fragment, absl::Time due);
 
 // Outcomes of contributions to `fragment` that no version can take any longer:
 // REJECTED, STALE, or CANCELLED at the end of the run.

@@ -1,10 +1,13 @@
 #include "coordinator/core/rounds/contributions.h"
 
 #include <algorithm>
+#include <cmath>
 
+#include "absl/strings/str_cat.h"
 #include "base/layout/exchange.h"
 #include "base/layout/run_length.h"
 #include "base/status/cut_utf8.h"
+#include "coordinator/core/rounds/norm_bound.h"
 #include "coordinator/core/verdict/verdict_rule.h"
 
 namespace atl::coordinator {
@@ -38,6 +41,21 @@ std::string InfoFault(const RunState& state, const v1::ContributionInfo& info) {
   return "";
 }
 
+// Judges a contribution that every shard has stored.
+void JudgeNorm(const RunState& state, int32_t fragment, SeenContribution& seen) {
+  const int32_t slot = seen.key.slot();
+  seen.counted_step_count =
+      CountBoundedSteps(state, fragment, slot, seen.info->step_count());
+  const NormBound bound =
+      FindNormBound(state, fragment, seen.counted_step_count);
+  seen.norm_bound = bound.value;
+  const double norm = std::sqrt(seen.norm_squared);
+  if (bound.value > 0 && !(norm <= bound.value) && IsBounded(state, slot)) {
+    seen.refusal = absl::StrCat("NORM_TOO_LARGE: its norm, ", norm,
+                                ", is above ", bound.value, ", ", bound.how);
+  }
+}
+
 bool Belongs(const RunState& state, int32_t fragment,
              const v1::ContributionKey& key) {
   return key.fragment() == fragment && IsUndecided(state, key);
@@ -50,6 +68,26 @@ bool IsUndecided(const RunState& state, const v1::ContributionKey& key) {
          key.run_epoch() == state.run_epoch() && key.slot() >= 0 &&
          key.slot() < state.members().size() && key.seq() >= 1 &&
          key.seq() <= kSeqMax && !state.outcomes().Contains(key);
+}
+
+std::string ExplainRefusal(const RunState& state,
+                           const v1::ContributionKey& key,
+                           std::optional<int64_t> anchor_version,
+                           const std::string& why) {
+  const FragmentState& fragment = state.fragments()[key.fragment()];
+  const int64_t version = anchor_version.value_or(fragment.newest.version());
+  std::string where =
+      absl::StrCat("; island ", state.members()[key.slot()].record.island_id(),
+                   ", round ", version + 1);
+  for (const v1::SlotPlan& plan : fragment.open.slots()) {
+    if (plan.slot() != key.slot() || version != fragment.open.version()) {
+      continue;
+    }
+    absl::StrAppend(&where, ", inner steps ", plan.start_step() + 1, " to ",
+                    plan.start_step() + std::max<int64_t>(1, plan.step_count()));
+  }
+  const size_t room = kReasonBytesMax - std::min(kReasonBytesMax, where.size());
+  return absl::StrCat(CutUtf8(why, room), where);
 }
 
 int64_t FindSeqMax(const Member& member) {
@@ -122,6 +160,9 @@ SeenContributions CollectContributions(const RunState& state,
     if (is_judged && seen.refusal.empty() &&
         !(seen.norm_squared < kVerdictNormSquaredMax)) {
       seen.refusal = "its norm is not below 2^26, the limit of the merge rule";
+    }
+    if (seen.refusal.empty() && seen.stored_count == holders.size()) {
+      JudgeNorm(state, fragment, seen);
     }
     seen.received = seen.stored_count == holders.size() && seen.refusal.empty();
   }

@@ -36,6 +36,9 @@ struct SeenContribution {
   double norm_squared = 0;  // Over those shards.
   std::string refusal;      // Why it is refused; empty: it is not.
   bool received = false;    // Stored on all shards, refused by none.
+  // Once it is stored on all shards (norm_bound.h):
+  int64_t counted_step_count = 0;
+  double norm_bound = 0;  // 0: none.
 };
 
 // By (slot, seq): the order in which contributions are merged.
@@ -47,11 +50,19 @@ bool IsUndecided(const RunState& state, const v1::ContributionKey& key);
 
 // The undecided contributions of `fragment` that the reports name, or have
 // named before a shard lost them. Shards with different headers for one key, or
-// a header that is invalid for the run, count as a refusal. Contributions of
-// another run_epoch, of an unknown slot or with an invalid seq are left out.
+// a header that is invalid for the run, count as a refusal. So does a norm over
+// all shards above an enrolled island's bound. Contributions of another
+// run_epoch, of an unknown slot or with an invalid seq are left out.
 SeenContributions CollectContributions(const RunState& state,
                                        const std::vector<ObservedShard>& shards,
                                        int32_t fragment);
+
+// The reason of a refused contribution's outcome: why, its island, its round
+// and that round's inner steps. `anchor_version` not set: the present round.
+std::string ExplainRefusal(const RunState& state,
+                           const v1::ContributionKey& key,
+                           std::optional<int64_t> anchor_version,
+                           const std::string& why);
 
 // The greatest seq that `member`'s newest life may use.
 int64_t FindSeqMax(const Member& member);

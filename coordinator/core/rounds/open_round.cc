@@ -10,6 +10,7 @@
 #include "base/layout/run_length.h"
 #include "coordinator/core/rounds/contributions.h"
 #include "coordinator/core/rounds/run_end.h"
+#include "coordinator/core/rounds/sit_out.h"
 #include "coordinator/core/rounds/slot_plans.h"
 #include "coordinator/core/verdict/verdict_rule.h"
 
@@ -92,15 +93,12 @@ std::vector<v1::SlotPlan> MakeSlotPlans(const RunState& state,
 }
 
 Decision DecideOpenAmong(const RunState& state, const Observations& observed,
-                         const std::vector<int32_t>& openable) {
+                         const std::vector<int32_t>& openable,
+                         absl::Time due) {
   const v1::ScheduleSpec& schedule = state.spec().schedule();
   const int64_t version = state.fragments()[openable[0]].newest.version();
   int64_t attempt = 0;
-  std::set<int32_t> candidates;
   std::set<int32_t> received;
-  for (const Member& member : state.members()) {
-    if (member.ready()) candidates.insert(member.record.slot());
-  }
   for (int32_t fragment : openable) {
     attempt = std::max(attempt, state.fragments()[fragment].attempt);
     if (state.fragments()[fragment].attempt == 0) continue;
@@ -108,14 +106,16 @@ Decision DecideOpenAmong(const RunState& state, const Observations& observed,
       received.insert(slot);
     }
   }
-  candidates.insert(received.begin(), received.end());
   const bool is_first = version == 0 && attempt == 0;
   const int64_t needed = std::max<int64_t>(
       is_first ? schedule.island_count_min() : 1, schedule.min_quorum());
+  const std::set<int32_t> candidates =
+      FindAskable(state, received, needed, due);
   if (static_cast<int64_t>(candidates.size()) < needed) {
     return {{},
             absl::StrCat("waits for islands: ", candidates.size(), " of ",
-                         needed, " are ready for round ", version + 1)};
+                         needed, " are ready for round ", version + 1,
+                         DescribeSittingOut(state))};
   }
   const int64_t most = ContributionsMax(state.layout(), state.spec());
   std::vector<int32_t> slots = SampleSlots(
@@ -168,10 +168,11 @@ std::vector<double> Speeds(const RunState& state, const Observations& observed,
   return speeds;
 }
 
-Decision DecideOpen(const RunState& state, const Observations& observed) {
+Decision DecideOpen(const RunState& state, const Observations& observed,
+                    absl::Time due) {
   Decision all;
   for (const std::vector<int32_t>& openable : OpenableFragments(state)) {
-    Decision decision = DecideOpenAmong(state, observed, openable);
+    Decision decision = DecideOpenAmong(state, observed, openable, due);
     if (all.reason.empty() ||
         (all.records.empty() && !decision.records.empty())) {
       all.reason = decision.reason;

@@ -16,8 +16,10 @@ namespace atl::coordinator {
 // together, so that an island trains once for all of them. In a streaming run
 // each fragment opens its own next round after its COMMIT. Expected are the
 // ready islands, or the round's sample of them. A reopened round also expects
-// the islands of received contributions, which outlive an attempt.
-Decision DecideOpen(const RunState& state, const Observations& observed);
+// the islands of received contributions, which outlive an attempt. Islands that
+// sit out are not asked (sit_out.h; `due` is the newest Tick's time).
+Decision DecideOpen(const RunState& state, const Observations& observed,
+                    absl::Time due);
 
 // Tokens a second of the islands in `slots`: each island's newest report, or
 // else its claim at Join; 0 if unknown.

@@ -72,7 +72,9 @@ v1::ContributionOutcome LostOutcome(const RunState& state,
     const Named named = NamedBy(observed.shards[shard], state.run_epoch());
     const auto refused = named.refused.find(ToPlace(recall.key));
     if (refused != named.refused.end()) {
-      return MakeOutcome(recall.key, v1::OUTCOME_REJECTED, refused->second);
+      return MakeOutcome(
+          recall.key, v1::OUTCOME_REJECTED,
+          ExplainRefusal(state, recall.key, std::nullopt, refused->second));
     }
   }
   const std::string lost =
@@ -188,7 +190,7 @@ Decision DecideRecall(const RunState& state, const Observations& observed,
         name, ": the contribution of ",
         state.members()[outcomes[0].key().slot()].record.island_id(),
         " cannot be merged: ", outcomes[0].reason());
-    return {{MakeAbort(state, fragment, reason, std::move(outcomes))}, reason};
+    return AbortRound(state, fragment, reason, std::move(outcomes));
   }
   return {{},
           absl::StrCat(name, ": sealed; shard ", absl::StrJoin(shards, ", "),

@@ -7,19 +7,14 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
-#include "base/layout/digest.h"
-#include "base/layout/encoded_layout.h"
-#include "base/layout/exchange.h"
 #include "base/layout/run_timing.h"
-#include "base/layout/trainer_metrics.h"
 #include "base/time/proto_time.h"
 #include "coordinator/core/rounds/run_end.h"
+#include "coordinator/core/rounds/sit_out.h"
 #include "coordinator/core/rounds/weights.h"
 
 namespace atl::coordinator {
 namespace {
-
-// --- SEAL --------------------------------------------------------------------
 
 struct RoundProgress {
   std::vector<const SeenContribution*> received;  // One a slot, by slot.
@@ -65,14 +60,28 @@ int32_t UnreportedShard(const RunState& state, const Observations& observed,
   return -1;
 }
 
-// True if a ready island is not expected: a new attempt could ask it.
-bool HasOtherIslands(const RunState& state, const v1::OpenRound& open) {
-  std::set<int32_t> expected;
-  for (const v1::SlotPlan& plan : open.slots()) expected.insert(plan.slot());
-  for (const Member& member : state.members()) {
-    if (member.ready() && !expected.contains(member.record.slot())) return true;
+// True if a new attempt could ask an island that the open round does not.
+bool HasOtherIslands(const RunState& state, const v1::OpenRound& open,
+                     const RoundProgress& progress, absl::Time due) {
+  std::set<int32_t> received;
+  for (const SeenContribution* seen : progress.received) {
+    received.insert(seen->key.slot());
   }
-  return false;
+  std::set<int32_t> others = FindAskable(
+      state, std::move(received), std::max(open.min_quorum(), 1), due);
+  for (const v1::SlotPlan& plan : open.slots()) others.erase(plan.slot());
+  return !others.empty();
+}
+
+// Outcomes of the refused contributions that the open round may see.
+std::vector<v1::ContributionOutcome> RejectRefused(
+    const RunState& state, const SeenContributions& seen) {
+  std::vector<v1::ContributionOutcome> outcomes;
+  for (const auto& [place, contribution] : seen) {
+    if (contribution.refusal.empty()) continue;
+    outcomes.push_back(MakeRejection(state, contribution));
+  }
+  return outcomes;
 }
 
 std::string IslandNames(const RunState& state,
@@ -102,189 +111,6 @@ void NoteWait(const RoundProgress& progress, absl::Time now, RoundWait& wait) {
   }
 }
 
-// --- COMMIT ------------------------------------------------------------------
-
-// The outcome of an unsealed contribution when round `version` commits.
-v1::ContributionOutcome UnsealedOutcome(const RunState& state,
-                                        const FragmentState& fragment,
-                                        const SeenContribution& seen) {
-  const int64_t version = fragment.newest.version();
-  if (!seen.refusal.empty()) {
-    return MakeOutcome(seen.key, v1::OUTCOME_REJECTED, seen.refusal);
-  }
-  if (seen.info->anchor_version() < version) {
-    return MakeOutcome(seen.key, v1::OUTCOME_STALE);
-  }
-  for (const v1::SealedContribution& sealed :
-       fragment.sealed.seal().contributions()) {
-    if (sealed.key().slot() == seen.key.slot()) {
-      return MakeOutcome(seen.key, v1::OUTCOME_DROPPED,
-                         "another contribution of its island was merged");
-    }
-  }
-  bool expected = false;
-  for (const v1::SlotPlan& plan : fragment.open.slots()) {
-    expected = expected || plan.slot() == seen.key.slot();
-  }
-  if (!expected) {
-    return MakeOutcome(seen.key, v1::OUTCOME_DROPPED,
-                       "its island was not asked in this round");
-  }
-  if (!seen.received && !state.members()[seen.key.slot()].present()) {
-    return MakeOutcome(seen.key, v1::OUTCOME_DROPPED,
-                       "its island was gone before all shards received it");
-  }
-  return MakeOutcome(seen.key, v1::OUTCOME_LATE);
-}
-
-// The sum of what the shards have prepared for a sealed round.
-struct Prepared {
-  std::vector<int32_t> missing;
-  bool finite = true;
-  Digest128 digest;
-  double norm_squared = 0;
-};
-
-Prepared CollectPrepared(const RunState& state, const Observations& observed,
-                         int32_t fragment) {
-  const v1::Seal& seal = state.fragments()[fragment].sealed.seal();
-  Prepared all;
-  for (int32_t shard : ListShards(state, fragment)) {
-    const ObservedShard& seen = observed.shards[shard];
-    const v1::PreparedRound* const prepared =
-        FindOfSeal(seen, seen.report.prepared(), seal);
-    if (prepared == nullptr) {
-      all.missing.push_back(shard);
-      continue;
-    }
-    all.finite = all.finite && prepared->finite();
-    all.digest += Digest128::FromProto(prepared->digest());
-    all.norm_squared += prepared->norm_squared();
-  }
-  return all;
-}
-
-// True if one more commit would be more than W ahead of the slowest shard.
-bool IsTooFarAhead(const RunState& state, const Observations& observed) {
-  for (const ObservedShard& shard : observed.shards) {
-    // Written without a sum: a report may hold any number.
-    if (!shard.reported || shard.report.persisted_commit_seq() <
-                               state.commit_seq() + 1 - kCommitsAheadMax) {
-      return true;
-    }
-  }
-  return false;
-}
-
-// Mean of the losses of the merged islands; not set if none reports one.
-void SetTrainingLoss(const RunState& state, const Observations& observed,
-                     const v1::Seal& seal, v1::Round& round) {
-  double sum = 0;
-  int64_t count = 0;
-  for (const v1::SealedContribution& sealed : seal.contributions()) {
-    const ObservedMember& member = observed.members[sealed.key().slot()];
-    if (member.loss_step_count > 0) {
-      sum += member.loss_sum / static_cast<double>(member.loss_step_count);
-      ++count;
-    }
-  }
-  if (count > 0) round.set_training_loss(sum / static_cast<double>(count));
-}
-
-// Means of the merged islands' own numbers.
-void SetMetrics(const Observations& observed, const v1::Seal& seal,
-                v1::Round& round) {
-  WeightedMeans all;
-  for (const v1::SealedContribution& sealed : seal.contributions()) {
-    const WeightedMeans& own = observed.members[sealed.key().slot()].metrics;
-    all.AddAll(own.means(), own.token_count());
-  }
-  for (const auto& [name, mean] : all.means()) {
-    (*round.mutable_metrics())[name] = mean;
-  }
-}
-
-v1::RoundContribution& AddContribution(const RunState& state,
-                                       const v1::ContributionOutcome& outcome,
-                                       v1::Round& round) {
-  v1::RoundContribution& added = *round.add_contributions();
-  *added.mutable_info()->mutable_key() = outcome.key();
-  added.set_island_id(state.members()[outcome.key().slot()].record.island_id());
-  added.set_outcome(outcome.outcome());
-  added.set_reason(outcome.reason());
-  return added;
-}
-
-storage::v1::Record MakeCommit(const RunState& state,
-                               const Observations& observed,
-                               int32_t fragment_index,
-                               const Prepared& prepared) {
-  const FragmentState& fragment = state.fragments()[fragment_index];
-  const v1::Seal& seal = fragment.sealed.seal();
-  const int64_t payload_bytes =
-      EncodedLayout(state.layout(), fragment_index, UpCodec(state.spec()))
-          .byte_count();
-  storage::v1::Record record;
-  v1::Commit& commit = *record.mutable_round_committed()->mutable_commit();
-  v1::Round& round = *record.mutable_round_committed()->mutable_round();
-  commit.set_commit_seq(state.commit_seq() + 1);
-  commit.set_fragment(fragment_index);
-  commit.set_version(seal.version() + 1);
-  commit.set_attempt(seal.attempt());
-  *commit.mutable_digest() = prepared.digest.ToProto();
-  round.set_commit_seq(commit.commit_seq());
-  round.set_fragment(fragment_index);
-  round.set_version(commit.version());
-  round.set_attempt(commit.attempt());
-  *round.mutable_digest() = commit.digest();
-  round.set_outer_gradient_norm(std::sqrt(prepared.norm_squared));
-  *round.mutable_open_time() = ToProto(fragment.open_time);
-  *round.mutable_seal_time() = ToProto(fragment.seal_time);
-  SetTrainingLoss(state, observed, seal, round);
-  SetMetrics(observed, seal, round);
-  if (seal.has_verdict()) *round.mutable_verdict() = seal.verdict();
-
-  std::map<int32_t, int64_t> positions;
-  std::set<std::pair<int32_t, int64_t>> merged;
-  int64_t token_count = 0;
-  for (int i = 0; i < seal.contributions_size(); ++i) {
-    const v1::SealedContribution& sealed = seal.contributions(i);
-    const storage::v1::SealedInfo& info = fragment.sealed.infos(i);
-    merged.insert({sealed.key().slot(), sealed.key().seq()});
-    token_count += sealed.token_count();
-    *commit.add_outcomes() = MakeOutcome(sealed.key(), v1::OUTCOME_MERGED);
-    v1::RoundContribution& added = AddContribution(
-        state, commit.outcomes(commit.outcomes_size() - 1), round);
-    *added.mutable_info() = info.info();
-    added.set_weight(sealed.weight());
-    added.set_token_count(sealed.token_count());
-    added.set_norm(info.norm());
-    added.set_payload_bytes(payload_bytes);
-    int64_t& position = positions[info.info().data_shard()];
-    position = std::max(position, info.info().data_end());
-  }
-  round.set_merged_token_count(state.MergedTokenCountWith(token_count));
-  for (const auto& [data_shard, position] : positions) {
-    v1::DataPosition& added = *commit.add_data_positions();
-    added.set_data_shard(data_shard);
-    added.set_position(position);
-  }
-  for (const auto& [place, seen] :
-       CollectContributions(state, observed.shards, fragment_index)) {
-    // Async: another version may take it (SettleAsync).
-    if (merged.contains(place) || IsAsync(state.spec().schedule())) continue;
-    *commit.add_outcomes() = UnsealedOutcome(state, fragment, seen);
-    v1::RoundContribution& added = AddContribution(
-        state, commit.outcomes(commit.outcomes_size() - 1), round);
-    if (seen.info.has_value()) {
-      *added.mutable_info() = *seen.info;
-      added.set_payload_bytes(payload_bytes);
-    }
-    added.set_norm(std::sqrt(seen.norm_squared));
-  }
-  return record;
-}
-
 }  // namespace
 
 v1::ContributionOutcome MakeOutcome(const v1::ContributionKey& key,
@@ -295,6 +121,13 @@ v1::ContributionOutcome MakeOutcome(const v1::ContributionKey& key,
   made.set_outcome(outcome);
   made.set_reason(reason);
   return made;
+}
+
+v1::ContributionOutcome MakeRejection(const RunState& state,
+                                      const SeenContribution& seen) {
+  return MakeOutcome(
+      seen.key, v1::OUTCOME_REJECTED,
+      ExplainRefusal(state, seen.key, seen.anchor_version, seen.refusal));
 }
 
 storage::v1::Record MakeSeal(
@@ -335,6 +168,8 @@ storage::v1::Record MakeSeal(
     storage::v1::SealedInfo& info = *sealed.add_infos();
     *info.mutable_info() = *seen.info;
     info.set_norm(std::sqrt(seen.norm_squared));
+    info.set_counted_step_count(seen.counted_step_count);
+    info.set_norm_bound(seen.norm_bound);
   }
   return record;
 }
@@ -362,12 +197,33 @@ storage::v1::Record MakeStateRecord(v1::RunState state,
   return record;
 }
 
+Decision AbortRound(const RunState& state, int32_t fragment,
+                    const std::string& reason,
+                    std::vector<v1::ContributionOutcome> outcomes) {
+  // Refusals have a record, and so an event, of their own.
+  storage::v1::Record refused;
+  std::vector<v1::ContributionOutcome> others;
+  for (v1::ContributionOutcome& outcome : outcomes) {
+    if (outcome.outcome() == v1::OUTCOME_REJECTED) {
+      *refused.mutable_outcomes_set()->add_outcomes() = std::move(outcome);
+    } else {
+      others.push_back(std::move(outcome));
+    }
+  }
+  Decision decision;
+  decision.reason = reason;
+  if (refused.has_outcomes_set()) decision.records.push_back(refused);
+  decision.records.push_back(
+      MakeAbort(state, fragment, reason, std::move(others)));
+  return decision;
+}
+
 Decision AbortAndPause(const RunState& state, int32_t fragment,
                        const std::string& reason,
                        std::vector<v1::ContributionOutcome> outcomes) {
-  return {{MakeAbort(state, fragment, reason, std::move(outcomes)),
-           MakeStateRecord(v1::RUN_STATE_PAUSED, reason)},
-          reason};
+  Decision decision = AbortRound(state, fragment, reason, std::move(outcomes));
+  decision.records.push_back(MakeStateRecord(v1::RUN_STATE_PAUSED, reason));
+  return decision;
 }
 
 Decision DropAndPause(const RunState& state, int32_t fragment,
@@ -459,25 +315,21 @@ Decision DecideSeal(const RunState& state, const Observations& observed,
     return {{},
             absl::StrCat(name, ": waits for the report of shard ", unreported)};
   } else if (progress.awaited.empty() && !progress.refused.empty()) {
-    std::vector<v1::ContributionOutcome> outcomes;
-    for (const auto& [place, contribution] : seen) {
-      if (contribution.refusal.empty()) continue;
-      outcomes.push_back(MakeOutcome(contribution.key, v1::OUTCOME_REJECTED,
-                                     contribution.refusal));
-    }
-    return AbortAndPause(
-        state, fragment,
+    const std::string reason =
         absl::StrCat(name, ": refused contributions leave ", received_count,
                      " of the ", open.min_quorum(),
                      " that it needs; the first was refused because ",
-                     progress.refused[0]->refusal),
-        std::move(outcomes));
+                     MakeRejection(state, *progress.refused[0]).reason());
+    // An island's fault is an absence; only a strict run needs this island.
+    return (elastic ? AbortRound : AbortAndPause)(state, fragment, reason,
+                                                  RejectRefused(state, seen));
   } else if ((progress.awaited.empty() || past_deadline) &&
-             HasOtherIslands(state, open)) {
-    const std::string reason =
+             HasOtherIslands(state, open, progress, due)) {
+    return AbortRound(
+        state, fragment,
         absl::StrCat(name, ": ", received_count, " of ", open.min_quorum(),
-                     " contributions are there; other islands are asked");
-    return {{MakeAbort(state, fragment, reason, {})}, reason};
+                     " contributions are there; other islands are asked"),
+        RejectRefused(state, seen));
   } else if (past_deadline) {
     timers.deadline_start = now;
   }
@@ -491,12 +343,14 @@ Decision DecideSeal(const RunState& state, const Observations& observed,
                          " contributions are there and no island is left; "
                          "waits for ",
                          may_return.empty() ? std::string("another island")
-                                            : IslandNames(state, may_return))};
+                                            : IslandNames(state, may_return),
+                         DescribeSittingOut(state))};
   }
   return {{},
           absl::StrCat(name, ": ", received_count, " of ", open.slots_size(),
                        " contributions; waits for ",
-                       IslandNames(state, progress.awaited))};
+                       IslandNames(state, progress.awaited),
+                       DescribeSittingOut(state))};
 }
 
 absl::Time SealTimer(const RunState& state, int32_t fragment,
@@ -515,34 +369,6 @@ absl::Time SealTimer(const RunState& state, int32_t fragment,
   return timer;
 }
 
-Decision DecideCommit(const RunState& state, const Observations& observed,
-                      int32_t fragment) {
-  const std::string name = RoundName(state, fragment);
-  const Prepared prepared = CollectPrepared(state, observed, fragment);
-  if (!prepared.finite) {
-    return DropAndPause(
-        state, fragment,
-        absl::StrCat(name,
-                     ": the merged outer gradient or the new parameters are "
-                     "not finite; the set is dropped"),
-        "its round's merge was not finite");
-  }
-  if (!prepared.missing.empty()) {
-    return {{},
-            absl::StrCat(name, ": sealed; waits for shards ",
-                         absl::StrJoin(prepared.missing, ", "), " to prepare")};
-  }
-  if (IsTooFarAhead(state, observed)) {
-    return {{},
-            absl::StrCat(name,
-                         ": prepared; waits for the slowest shard to "
-                         "persist earlier versions")};
-  }
-  return {
-      {MakeCommit(state, observed, fragment, prepared)},
-      absl::StrCat("commits ", name, " as number ", state.commit_seq() + 1)};
-}
-
 std::vector<v1::ContributionOutcome> SettleOld(const RunState& state,
                                                const Observations& observed,
                                                int32_t fragment) {
@@ -557,8 +383,7 @@ std::vector<v1::ContributionOutcome> SettleOld(const RunState& state,
       if (!is_over && seen.anchor_version.value_or(version) >= version) {
         continue;
       }
-      outcomes.push_back(
-          MakeOutcome(seen.key, v1::OUTCOME_REJECTED, seen.refusal));
+      outcomes.push_back(MakeRejection(state, seen));
     } else if (seen.info->anchor_version() < version) {
       outcomes.push_back(
           MakeOutcome(seen.key, seen.info->anchor_version() + 1 == version

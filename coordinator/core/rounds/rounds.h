@@ -17,8 +17,8 @@
 
 namespace atl::coordinator {
 
-// SEAL of an open round; an ABORT that lets other islands in; or an ABORT and a
-// pause if refusals leave too few contributions. Sets the timers of the round.
+// SEAL of an open round; an ABORT that lets other islands in, or because refusals
+// leave too few contributions; a strict run then pauses. Sets the timers of the round.
 // New timers begin at `now`. Those that end by `due`, at most `now`, are over.
 Decision DecideSeal(const RunState& state, const Observations& observed,
                     int32_t fragment, absl::Time now, absl::Time due,
@@ -34,7 +34,9 @@ std::vector<v1::LiveMergeSlot> ExpectedSeal(const RunState& state,
 absl::Time SealTimer(const RunState& state, int32_t fragment,
                      const RoundTimers& timers);
 
-// COMMIT of a sealed round, or an ABORT and a pause if a merge is not finite.
+// COMMIT of a sealed round. If the merge is not finite, an ABORT: an elastic run
+// goes on without the contribution of the largest norm; a strict run pauses, and
+// so does one in which every norm is too small to be the cause.
 Decision DecideCommit(const RunState& state, const Observations& observed,
                       int32_t fragment);
 
@@ -62,7 +64,11 @@ storage::v1::Record MakeAbort(const RunState& state, int32_t fragment,
 storage::v1::Record MakeStateRecord(v1::RunState state,
                                     const std::string& reason);
 
-// ABORT and a pause, both for `reason`. DropAndPause drops the round's sealed
+// ABORT for `reason`. Its REJECTED outcomes come first, in their own record.
+Decision AbortRound(const RunState& state, int32_t fragment,
+                    const std::string& reason,
+                    std::vector<v1::ContributionOutcome> outcomes);
+// The same and a pause. DropAndPause drops the round's sealed
 // contributions, each with the reason `why`.
 Decision AbortAndPause(const RunState& state, int32_t fragment,
                        const std::string& reason,
@@ -72,6 +78,10 @@ Decision DropAndPause(const RunState& state, int32_t fragment,
 
 // For people, who count rounds by the version that they make.
 std::string RoundName(const RunState& state, int32_t fragment);
+
+// REJECTED, with the whole reason. Requires: it is refused.
+v1::ContributionOutcome MakeRejection(const RunState& state,
+                                      const SeenContribution& seen);
 
 // `reason`: for REJECTED and DROPPED only.
 v1::ContributionOutcome MakeOutcome(const v1::ContributionKey& key,

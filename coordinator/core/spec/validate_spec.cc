@@ -25,6 +25,7 @@ namespace {
 
 // The largest steps and rounds. No sum or product of two overflows.
 constexpr int64_t kCountMax = int64_t{1} << 31;
+constexpr double kNormFactorMax = 1e6;
 
 void CheckLayout(const v1::RunSpec& spec, Checker& check) {
   check.InRange(spec.layout().fragment_count(), 1, kFragmentsMax,
@@ -229,6 +230,11 @@ void CheckOuter(const v1::OuterSpec& outer, Checker& check) {
                 "TOKENS_SQUARED_PER_STEP");
   check.NotNegative(outer.contribution_norm_max(),
                     "outer.contribution_norm_max");
+  const double factor = outer.enrolled_norm_factor();
+  check.Require(factor == 0 || (factor >= 1 && factor <= kNormFactorMax),
+                "outer.enrolled_norm_factor",
+                absl::StrCat("is ", factor,
+                             "; must be 0 (no bound), or in [1, 1e6]"));
 }
 
 void CheckMergeCounts(const v1::RunSpec& spec, Checker& check) {

@@ -1,5 +1,6 @@
 #include "coordinator/core/spec/validate_spec.h"
 
+#include <cmath>
 #include <functional>
 #include <limits>
 #include <string>
@@ -229,6 +230,20 @@ TEST(ValidateSpecTest, FragmentsTimesIslandsAreBounded) {
   spec.mutable_data()->set_data_shard_count(kIslandsMax);
   spec.mutable_schedule()->set_island_count_min(kIslandsMax);
   EXPECT_TRUE(ValidateSpec(spec).empty());
+}
+
+TEST(ValidateSpecTest, ANormFactorIs0OrFrom1To1e6) {
+  v1::RunSpec spec = ElasticSpec();
+  for (const double factor : {0.0, 1.0, 8.0, 1e6}) {
+    spec.mutable_outer()->set_enrolled_norm_factor(factor);
+    EXPECT_TRUE(ValidateSpec(spec).empty()) << factor;
+  }
+  for (const double factor : {-1.0, 0.99, 1.01e6, std::nan(""),
+                              std::numeric_limits<double>::infinity()}) {
+    spec.mutable_outer()->set_enrolled_norm_factor(factor);
+    ASSERT_EQ(ValidateSpec(spec).size(), 1) << factor;
+    EXPECT_EQ(ValidateSpec(spec)[0].field, "spec.outer.enrolled_norm_factor");
+  }
 }
 
 TEST(ValidateSpecTest, NamesWhatAnAsyncRunDoesNotTake) {

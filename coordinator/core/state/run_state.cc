@@ -1,6 +1,7 @@
 #include "coordinator/core/state/run_state.h"
 
 #include <algorithm>
+#include <cmath>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -97,10 +98,10 @@ absl::Status RunState::Apply(const storage::v1::Record& record) {
     case storage::v1::Record::kRoundCommitted:
       return ApplyCommitted(record.round_committed(), time);
     case storage::v1::Record::kRoundAborted:
-      return ApplyAborted(record.round_aborted());
+      return ApplyAborted(record.round_aborted(), time);
     case storage::v1::Record::kOutcomesSet:
       for (const auto& outcome : record.outcomes_set().outcomes()) {
-        ApplyOutcome(outcome);
+        ApplyOutcome(outcome, time);
       }
       return absl::OkStatus();
     case storage::v1::Record::kPinSet: {
@@ -182,6 +183,10 @@ absl::Status RunState::ApplyStarted(const storage::v1::RunStarted& body) {
     return Misfit("a second start, or one of other fragments");
   }
   version0_.assign(body.version0().begin(), body.version0().end());
+  if (body.version0_norms_size() == body.version0_size()) {
+    version0_norms_.assign(body.version0_norms().begin(),
+                           body.version0_norms().end());
+  }
   for (int32_t f = 0; f < fragments_.size(); ++f) {
     fragments_[f].newest = version0_[f];
   }
@@ -292,10 +297,19 @@ absl::Status RunState::ApplyCommitted(const storage::v1::RoundCommitted& body,
     fragment->token_count += merged.token_count();
   }
   CountKept(*fragment);
-  for (const v1::ContributionOutcome& outcome : commit.outcomes()) {
-    ApplyOutcome(outcome);
-  }
   commit_seq_ = commit.commit_seq();
+  for (const v1::ContributionOutcome& outcome : commit.outcomes()) {
+    ApplyOutcome(outcome, time);
+  }
+  for (const storage::v1::SealedInfo& merged : fragment->sealed.infos()) {
+    // An older record has no steps.
+    if (merged.counted_step_count() < 1 || !std::isfinite(merged.norm())) {
+      continue;
+    }
+    PushBounded(fragment->step_norms,
+                merged.norm() / static_cast<double>(merged.counted_step_count()),
+                kStepNormsMax);
+  }
   last_commit_time_ = time;
   PushBounded(recent_commits_, RecentCommit{commit, fragment->sealed.seal()},
               kCommitsAheadMax);
@@ -359,7 +373,8 @@ void RunState::CountKept(const FragmentState& fragment) {
   }
 }
 
-absl::Status RunState::ApplyAborted(const storage::v1::RoundAborted& body) {
+absl::Status RunState::ApplyAborted(const storage::v1::RoundAborted& body,
+                                    absl::Time time) {
   FragmentState* fragment = FindFragment(body.fragment());
   if (fragment == nullptr || fragment->phase == RoundPhase::kIdle ||
       body.attempt() != fragment->attempt) {
@@ -367,7 +382,7 @@ absl::Status RunState::ApplyAborted(const storage::v1::RoundAborted& body) {
                                ", version ", body.version()));
   }
   for (const v1::ContributionOutcome& outcome : body.outcomes()) {
-    ApplyOutcome(outcome);
+    ApplyOutcome(outcome, time);
   }
   fragment->phase = RoundPhase::kIdle;
   fragment->attempt += 1;
@@ -376,8 +391,10 @@ absl::Status RunState::ApplyAborted(const storage::v1::RoundAborted& body) {
   return absl::OkStatus();
 }
 
-void RunState::ApplyOutcome(const v1::ContributionOutcome& outcome) {
+void RunState::ApplyOutcome(const v1::ContributionOutcome& outcome,
+                            absl::Time time) {
   if (!outcomes_.Add(outcome)) return;
+  NoteRefusal(outcome, time);
   const bool merged = outcome.outcome() == v1::OUTCOME_MERGED;
   if (outcome.key().slot() < members_.size()) {
     Member& member = members_[outcome.key().slot()];
@@ -387,6 +404,44 @@ void RunState::ApplyOutcome(const v1::ContributionOutcome& outcome) {
     fragment->standing_plans.erase(outcome.key().slot());
   }
   if (!merged) PushBounded(dropped_, outcome, kDroppedMax);
+}
+
+void RunState::NoteRefusal(const v1::ContributionOutcome& outcome,
+                           absl::Time time) {
+  const FragmentState* const fragment =
+      FindFragment(outcome.key().fragment());
+  if (spec_.schedule().timing() != v1::TIMING_ELASTIC || fragment == nullptr ||
+      outcome.key().slot() >= members_.size()) {
+    return;
+  }
+  Member& member = members_[outcome.key().slot()];
+  // Whether the round was opened after the newest refusal, so that this outcome
+  // is of later work. Other fragments of the refused round are not.
+  const bool is_later = member.refused_count == 0 ||
+                        (fragment->phase != RoundPhase::kIdle &&
+                         fragment->open_time >= member.refusal_time);
+  if (outcome.outcome() == v1::OUTCOME_MERGED && is_later) {
+    member.refused_count = 0;
+    member.refusal.clear();
+    member.refusal_time = absl::Time();
+    member.sits_out_until = 0;
+  }
+  if (outcome.outcome() != v1::OUTCOME_REJECTED) return;
+  member.refusal = outcome.reason();
+  if (!is_later && commit_seq_ < member.sits_out_until) return;
+  member.refused_count = std::min(member.refused_count, INT32_MAX - 1) + 1;
+  member.refusal_time = time;
+  const int64_t rounds =
+      member.refused_count > 6 ? kSitOutRoundsMax
+                               : int64_t{1} << (member.refused_count - 1);
+  // Commits of a round: one a fragment; async, about one an island.
+  const int64_t commits_a_round =
+      !IsAsync(spec_.schedule())
+          ? static_cast<int64_t>(fragments_.size())
+          : std::count_if(members_.begin(), members_.end(),
+                          [](const Member& one) { return one.present(); });
+  member.sits_out_until =
+      commit_seq_ + rounds * std::max<int64_t>(1, commits_a_round);
 }
 
 void RunState::ApplyEvaluated(const v1::Evaluation& evaluation,
@@ -409,11 +464,17 @@ std::string RunState::DebugString() const {
       absl::FormatTime(last_commit_time_), "\n");
   for (const std::string& id : server_ids_) absl::StrAppend(&text, id, "\n");
   for (const auto& v : version0_) absl::StrAppend(&text, v.DebugString());
+  for (const double norm : version0_norms_) {
+    absl::StrAppend(&text, "version 0 norm ", norm, "\n");
+  }
   for (const Member& member : members_) {
     absl::StrAppend(&text, member.record.DebugString(), " ",
                     member.local_position, " ", member.merged_count, " ",
                     member.unmerged_count, " ",
-                    absl::FormatTime(member.set_time), "\n");
+                    absl::FormatTime(member.set_time), " refused ",
+                    member.refused_count, " ", member.refusal, " ",
+                    absl::FormatTime(member.refusal_time), " until ",
+                    member.sits_out_until, "\n");
   }
   for (const FragmentState& fragment : fragments_) {
     absl::StrAppend(&text, fragment.newest.DebugString(), "phase ",
@@ -422,6 +483,9 @@ std::string RunState::DebugString() const {
                     fragment.open.DebugString(), fragment.sealed.DebugString());
     for (double norm : fragment.median_norms) {
       absl::StrAppend(&text, "median norm ", norm, "\n");
+    }
+    for (double norm : fragment.step_norms) {
+      absl::StrAppend(&text, "step norm ", norm, "\n");
     }
     for (const auto& [slot, plan] : fragment.standing_plans) {
       absl::StrAppend(&text, "plan ", plan.ShortDebugString(), "\n");

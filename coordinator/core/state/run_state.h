@@ -33,6 +33,10 @@ inline constexpr size_t kMetricPointsMax = 4096;
 inline constexpr size_t kEvaluationsMax = 64;
 // Newest unmerged outcomes that a server's plan may name.
 inline constexpr size_t kDroppedMax = 256;
+// Merged contributions of a fragment whose norms by steps are kept.
+inline constexpr size_t kStepNormsMax = 64;
+// Rounds that an island sits out at most.
+inline constexpr int64_t kSitOutRoundsMax = 64;
 
 // A present or past member.
 struct Member {
@@ -41,6 +45,12 @@ struct Member {
   int64_t merged_count = 0;
   int64_t unmerged_count = 0;
   absl::Time set_time;  // When `record` was written.
+  // Elastic runs: rounds in a row with a refused contribution, since the newest
+  // merged one. Refusals of one round count once.
+  int32_t refused_count = 0;
+  std::string refusal;         // Why the newest one was refused.
+  absl::Time refusal_time;     // When; only if refused_count > 0.
+  int64_t sits_out_until = 0;  // Not asked below this commit_seq.
 
   // Leases a data shard and may push.
   bool present() const {
@@ -64,6 +74,9 @@ struct FragmentState {
   absl::Time seal_time;             // kSealed.
   // Median norms of the newest kMedianNormsMax verdicts, oldest first.
   std::deque<double> median_norms;
+  // Norm by counted steps of the newest kStepNormsMax merged contributions,
+  // oldest first.
+  std::deque<double> step_norms;
   // Async runs, by slot: what an island was last asked to do. A plan stands
   // until a contribution of the island is decided or the island is gone.
   std::map<int32_t, v1::SlotPlan> standing_plans;
@@ -137,6 +150,8 @@ class RunState {
   const std::vector<std::string>& server_ids() const { return server_ids_; }
   bool started() const { return !version0_.empty(); }
   const std::vector<v1::FragmentVersion>& version0() const { return version0_; }
+  // By fragment; empty if a shard's program was too old to report it.
+  const std::vector<double>& version0_norms() const { return version0_norms_; }
 
   // --- Members, by slot ---
   const std::vector<Member>& members() const { return members_; }
@@ -202,9 +217,12 @@ class RunState {
   absl::Status ApplyJudged(const storage::v1::RoundJudged& body);
   absl::Status ApplyCommitted(const storage::v1::RoundCommitted& body,
                               absl::Time time);
-  absl::Status ApplyAborted(const storage::v1::RoundAborted& body);
+  absl::Status ApplyAborted(const storage::v1::RoundAborted& body,
+                            absl::Time time);
   void ApplyEvaluated(const v1::Evaluation& evaluation, absl::Time time);
-  void ApplyOutcome(const v1::ContributionOutcome& outcome);
+  void ApplyOutcome(const v1::ContributionOutcome& outcome, absl::Time time);
+  // Elastic runs: what an outcome means for whether its island sits out.
+  void NoteRefusal(const v1::ContributionOutcome& outcome, absl::Time time);
   void AdvanceData(const FragmentState& fragment);
   // Charges the next commit's contributions to the pins that keep them.
   void CountKept(const FragmentState& fragment);
@@ -225,6 +243,7 @@ class RunState {
   int64_t placement_epoch_ = 0;
   std::vector<std::string> server_ids_;
   std::vector<v1::FragmentVersion> version0_;
+  std::vector<double> version0_norms_;
 
   std::vector<Member> members_;
   std::map<std::string, int32_t> slots_;  // By island_id.

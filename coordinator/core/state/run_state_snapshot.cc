@@ -19,6 +19,11 @@ storage::v1::MemberSnapshot ToSnapshot(const Member& member) {
   snapshot.set_merged_count(member.merged_count);
   snapshot.set_unmerged_count(member.unmerged_count);
   *snapshot.mutable_set_time() = ToProto(member.set_time);
+  if (member.refused_count == 0) return snapshot;
+  snapshot.set_refused_count(member.refused_count);
+  snapshot.set_refusal(member.refusal);
+  *snapshot.mutable_refusal_time() = ToProto(member.refusal_time);
+  snapshot.set_sits_out_until(member.sits_out_until);
   return snapshot;
 }
 
@@ -28,6 +33,7 @@ storage::v1::FragmentSnapshot ToSnapshot(const FragmentState& fragment) {
   snapshot.set_attempt(fragment.attempt);
   snapshot.set_token_count(fragment.token_count);
   for (double norm : fragment.median_norms) snapshot.add_median_norms(norm);
+  for (double norm : fragment.step_norms) snapshot.add_step_norms(norm);
   for (const auto& [slot, plan] : fragment.standing_plans) {
     *snapshot.add_standing_plans() = plan;
   }
@@ -72,6 +78,9 @@ storage::v1::RunSnapshot RunState::ToSnapshot() const {
   }
   for (const v1::FragmentVersion& version : version0_) {
     *snapshot.mutable_started()->add_version0() = version;
+  }
+  for (const double norm : version0_norms_) {
+    snapshot.mutable_started()->add_version0_norms(norm);
   }
   for (const Member& member : members_) {
     *snapshot.add_members() = ToSnapshot(member);
@@ -122,6 +131,8 @@ absl::Status RunState::RestoreFragment(
   fragment->token_count = snapshot.token_count();
   fragment->median_norms.assign(snapshot.median_norms().begin(),
                                 snapshot.median_norms().end());
+  fragment->step_norms.assign(snapshot.step_norms().begin(),
+                              snapshot.step_norms().end());
   for (const v1::SlotPlan& plan : snapshot.standing_plans()) {
     fragment->standing_plans[plan.slot()] = plan;
   }
@@ -152,13 +163,23 @@ absl::Status RunState::Restore(const storage::v1::RunSnapshot& snapshot,
                      snapshot.placed().server_ids().end());
   version0_.assign(snapshot.started().version0().begin(),
                    snapshot.started().version0().end());
+  version0_norms_.assign(snapshot.started().version0_norms().begin(),
+                         snapshot.started().version0_norms().end());
   for (const storage::v1::MemberSnapshot& member : snapshot.members()) {
     if (member.member().slot() != members_.size()) return Broken();
     slots_[member.member().island_id()] = member.member().slot();
-    members_.push_back({member.member(), member.local_position(),
-                        member.merged_count(), member.unmerged_count(),
-                        member.has_set_time() ? FromProto(member.set_time())
-                                              : create_time_});
+    Member& added = members_.emplace_back();
+    added.record = member.member();
+    added.local_position = member.local_position();
+    added.merged_count = member.merged_count();
+    added.unmerged_count = member.unmerged_count();
+    added.set_time = member.has_set_time() ? FromProto(member.set_time())
+                                           : create_time_;
+    if (member.refused_count() == 0) continue;
+    added.refused_count = member.refused_count();
+    added.refusal = member.refusal();
+    added.refusal_time = FromProto(member.refusal_time());
+    added.sits_out_until = member.sits_out_until();
   }
   for (const storage::v1::FragmentSnapshot& fragment : snapshot.fragments()) {
     absl::Status restored = RestoreFragment(fragment);

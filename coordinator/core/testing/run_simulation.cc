@@ -130,7 +130,7 @@ absl::Status RunSimulation::Join(const std::string& island_id) {
   const std::string secret =
       absl::StrCat("secret of ", island_id, " ", island.epoch);
   const absl::StatusOr<RunAnswer> answer =
-      machine_->Step(event::Join{request, secret}, now_);
+      machine_->Step(event::Join{request, secret, token_id}, now_);
   if (!Collect()) return absl::UnavailableError("it restarts");
   if (!answer.ok()) return answer.status();
   const v1::JoinResponse& joined = answer->joined;
@@ -249,7 +249,7 @@ bool RunSimulation::Push(const std::string& island_id, int32_t f,
   forgotten_.erase(key);
   v1::StoredContribution& stored = shards_[shard].stored[key];
   *stored.mutable_info() = *info;
-  stored.set_norm_squared(2);
+  stored.set_norm_squared(push_norm_squared);
   ever_stored_.insert(key);
   Report(shard);
   return true;
@@ -329,6 +329,7 @@ void RunSimulation::FollowPlan(int32_t shard_index, bool persist) {
                      });
     if (!is_under_way) continue;
     bool whole = true;
+    bool is_finite = finite;
     for (const v1::SealedContribution& sealed : seal.contributions()) {
       const Key key = {seal.fragment(), sealed.key().slot(),
                        sealed.key().seq()};
@@ -336,13 +337,16 @@ void RunSimulation::FollowPlan(int32_t shard_index, bool persist) {
                   shard.refused.contains(key) || alter_report)
           << "sealed what shard " << shard_index << " lacks";
       whole = whole && shard.stored.contains(key);
+      is_finite = is_finite && (!whole || shard.stored[key].norm_squared() <=
+                                              merge_norm_squared_max);
     }
     if (!whole) continue;
     if (judged && !seal.has_verdict()) {
       shard.measured.push_back(seal);
       continue;
     }
-    shard.prepared[{seal.fragment(), seal.version(), seal.attempt()}] = finite;
+    shard.prepared[{seal.fragment(), seal.version(), seal.attempt()}] =
+        is_finite;
   }
   Report(shard_index);
 }
@@ -423,6 +427,9 @@ void RunSimulation::Report(int32_t shard_index) {
   report.set_initialized(true);
   for (size_t f = 0; f < state().fragments().size(); ++f) {
     report.add_version0_digests()->set_low(f + 1);
+    if (version0_norm_squared >= 0) {
+      report.add_version0_norms_squared(version0_norm_squared);
+    }
   }
   report.set_fault(shard.fault);
   report.set_blocked_reason(shard.blocked_reason);
@@ -438,7 +445,7 @@ void RunSimulation::Report(int32_t shard_index) {
     refused.mutable_key()->set_fragment(std::get<0>(key));
     refused.mutable_key()->set_slot(std::get<1>(key));
     refused.mutable_key()->set_seq(std::get<2>(key));
-    refused.set_reason("a value is not finite");
+    refused.set_reason(refusal);
     refused.set_anchor_version(anchor);
   }
   for (const auto& [round, is_finite] : shard.prepared) {

@@ -8,6 +8,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <limits>
 #include <map>
 #include <memory>
 #include <set>
@@ -108,6 +109,17 @@ class RunSimulation : public ServerDirectory {
 
   // False: the next merges give values that are not finite.
   bool finite = true;
+  // Norm of new pushes on each shard, squared.
+  double push_norm_squared = 2;
+  // A merge of a contribution whose squared norm on the shard is above this is
+  // not finite.
+  double merge_norm_squared_max = std::numeric_limits<double>::infinity();
+  // Why shards refuse what Refuse... names.
+  std::string refusal = "a value is not finite";
+  // Next islands join with this token; empty: as the operator's own.
+  std::string token_id;
+  // Norm of version 0 on each shard, squared; negative: not reported.
+  double version0_norm_squared = 50;
   // The fault in every shard's first report.
   std::string fault_at_start;
   // False: new contributions claim no tokens.

@@ -119,7 +119,7 @@ class ShardMachineTest : public testing::Test {
   void BringToRound0() {
     Plan();
     machine_->NextActions();
-    machine_->OnVersion0(0, Digest128{0, 100});
+    machine_->OnVersion0(0, {Digest128{0, 100}});
     machine_->OnStored(Info(0, 0), 1.0);
     machine_->OnStored(Info(1, 0), 2.0);
   }

@@ -40,7 +40,7 @@ MergeBench::MergeBench(v1::Durability durability, v1::Codec up, v1::Codec down,
   CHECK(CreateRun(records, MakeRun(durability, up, down), 0, 1).ok());
   Open();
   CHECK(merger.MakeVersion0(*store, *optimizer, 0).ok());
-  CHECK(store->versions().PersistVersion0(0).ok());
+  CHECK(store->versions().PersistVersion0(0, 0).ok());
 }
 
 void MergeBench::Open() {

@@ -1,0 +1,77 @@
+#include "coordinator/core/rounds/norm_bound.h"
+
+#include <algorithm>
+#include <cmath>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "coordinator/core/verdict/verdict_rule.h"
+
+namespace atl::coordinator {
+namespace {
+
+// The norm that the layout's initial values are expected to have.
+double ExpectVersion0Norm(const RunState& state, int32_t fragment) {
+  const RunLayout& layout = state.layout();
+  double squared = 0;
+  for (const int32_t t : layout.fragment_tensors(fragment)) {
+    // `value` is the constant, or the standard deviation.
+    const double value = state.spec().layout().tensors(t).init().value();
+    squared += value * value *
+               static_cast<double>(layout.tensors()[t].element_count);
+  }
+  return std::sqrt(squared);
+}
+
+// The norm of version 0; -1 if it is unknown.
+double FindVersion0Norm(const RunState& state, int32_t fragment) {
+  if (!state.version0_norms().empty()) return state.version0_norms()[fragment];
+  if (state.spec().init().import()) return -1;
+  return ExpectVersion0Norm(state, fragment);
+}
+
+}  // namespace
+
+int64_t CountBoundedSteps(const RunState& state, int32_t fragment, int32_t slot,
+                          int64_t claimed_step_count) {
+  const v1::ScheduleSpec& schedule = state.spec().schedule();
+  int64_t most = schedule.inner_step_count();
+  for (const v1::SlotPlan& plan : state.fragments()[fragment].open.slots()) {
+    if (plan.slot() == slot) most = plan.step_count();
+  }
+  if (schedule.timing() == v1::TIMING_ELASTIC &&
+      __builtin_add_overflow(most, schedule.max_ahead_steps(), &most)) {
+    most = INT64_MAX;
+  }
+  return std::clamp<int64_t>(claimed_step_count, 1, std::max<int64_t>(1, most));
+}
+
+NormBound FindNormBound(const RunState& state, int32_t fragment,
+                        int64_t counted_step_count) {
+  const double factor = state.spec().outer().enrolled_norm_factor();
+  if (!(factor > 0)) return {};
+  const std::deque<double>& norms = state.fragments()[fragment].step_norms;
+  if (norms.size() >= kStepNormsMin) {
+    const double median =
+        ComputeMedian(std::vector<double>(norms.begin(), norms.end()));
+    if (median > 0) {
+      return {factor * median * static_cast<double>(counted_step_count),
+              absl::StrCat(factor, " x ", median, " a step (median of ",
+                           norms.size(), " merged) x ", counted_step_count,
+                           " steps")};
+    }
+  }
+  const double norm = FindVersion0Norm(state, fragment);
+  if (norm > 0) return {norm, "the norm of version 0"};
+  if (norm < 0) return {};
+  return {std::sqrt(static_cast<double>(
+              state.layout().fragment_element_count(fragment))),
+          "the root of the element count, because version 0 is 0"};
+}
+
+bool IsBounded(const RunState& state, int32_t slot) {
+  return state.spec().outer().enrolled_norm_factor() > 0 &&
+         !state.members()[slot].record.token_id().empty();
+}
+
+}  // namespace atl::coordinator

@@ -1,0 +1,48 @@
+// How large a contribution of an enrolled island may be. It is judged before
+// SEAL by its norm over all shards, so the shard count does not matter.
+//
+//   n    norm of the contribution, over all elements of the fragment
+//   s    its counted steps
+//   f    OuterSpec.enrolled_norm_factor
+//   m    median of n / s over the fragment's newest 64 merged contributions
+//
+// Bound: n <= f m s. Until kStepNormsMin were merged, or while m is 0: n is at
+// most the norm of the fragment's parameters at version 0.
+//
+// Pure: depends on the durable state alone. Thread-safe.
+
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+
+#include "coordinator/core/state/run_state.h"
+
+namespace atl::coordinator {
+
+// The factor of runs whose creator sets none (CreateRun).
+inline constexpr double kEnrolledNormFactorDefault = 8;
+// Merged contributions of a fragment from which its median counts.
+inline constexpr size_t kStepNormsMin = 8;
+
+// Steps that count for the bound: the claim, at least 1, and at most what the
+// open round's plan lets the island take. Without a plan (async, or between two
+// attempts) the run's H counts as planned.
+int64_t CountBoundedSteps(const RunState& state, int32_t fragment, int32_t slot,
+                          int64_t claimed_step_count);
+
+struct NormBound {
+  double value = 0;  // 0: none.
+  std::string how;   // How it was made, for people.
+};
+
+// The bound on a contribution to `fragment` with so many counted steps.
+NormBound FindNormBound(const RunState& state, int32_t fragment,
+                        int64_t counted_step_count);
+
+// True if the bound refuses contributions of the island in `slot`: it joined
+// with a token. The operator's own islands may exceed the bound.
+bool IsBounded(const RunState& state, int32_t slot);
+
+}  // namespace atl::coordinator
