@@ -16,6 +16,7 @@
 #include "base/time/proto_time.h"
 #include "coordinator/core/outputs/history.h"
 #include "coordinator/core/outputs/plans.h"
+#include "coordinator/core/rounds/measured_speeds.h"
 
 namespace atl::coordinator {
 namespace {
@@ -257,6 +258,7 @@ absl::StatusOr<v1::ListIslandsResponse> BuildIslands(
     }
     island.set_merged_count(member.merged_count);
     island.set_unmerged_count(member.unmerged_count);
+    island.set_steps_per_second(MeasuredSpeed(observed));
     if (!member.present()) continue;
     std::set<int32_t> shards = {member.record.data_shard()};
     for (const FragmentState& fragment : state.fragments()) {
