@@ -28,7 +28,10 @@ class QuorumTest : public RunSimulationTest {
  protected:
   // The islands of `tokens`; "" has none.
   void StartWith(const std::vector<std::string>& tokens, int quorum) {
-    Start(MakeSpec(quorum), 0);
+    v1::RunSpec spec = MakeSpec(quorum);
+    spec.mutable_schedule()->set_island_count_min(
+        static_cast<int32_t>(tokens.size()));
+    Start(spec, 0);
     for (size_t i = 0; i < tokens.size(); ++i) {
       ASSERT_TRUE(run_->Join(Name(i), tokens[i]).ok());
     }
