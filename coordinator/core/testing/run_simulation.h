@@ -128,8 +128,8 @@ class RunSimulation : public ServerDirectory {
   // Fails the test if the log breaks an invariant: commit_seq is dense; each
   // version of a fragment is committed once; a commit merges exactly the sealed
   // set; each contribution ends at most once; no pin moves to another cut;
-  // weights sum to 1, unless all are limited; a strict round includes every present island that was not
-  // refused; OPEN and SEAL only while active; the replay of a prefix gives the
+  // weights sum to 1, unless all are limited; a strict round includes every
+  // present island that was not refused; OPEN and SEAL only while active; the replay of a prefix gives the
   // state after that step.
   void CheckLog();
   // Also: every contribution that a shard ever stored has ended.
