@@ -129,8 +129,8 @@ class RunSimulation : public ServerDirectory {
   // version of a fragment is committed once; a commit merges exactly the sealed
   // set; each contribution ends at most once; no pin moves to another cut;
   // weights sum to 1, unless all are limited; a strict round includes every
-  // present island that was not refused; OPEN and SEAL only while active; the replay of a prefix gives the
-  // state after that step.
+  // present island that was not refused; OPEN and SEAL only while active; the
+  // replay of a prefix gives the state after that step.
   void CheckLog();
   // Also: every contribution that a shard ever stored has ended.
   void CheckAllDecided();
