@@ -2,6 +2,7 @@
 #include <string>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
 #include "base/status/status_macros.h"
 #include "base/time/proto_time.h"
 #include "cli/commands/commands.h"
@@ -13,8 +14,9 @@ namespace {
 
 absl::Status ListIslands(Context& context, const std::string& run_id) {
   ASSIGN_OR_RETURN(auto client, context.MakeOperatorClient());
-  Table table({"SLOT", "ISLAND", "STATE", ">STEP", ">TOKENS/S", ">LOSS",
-               ">MERGED", ">OTHER", ">UP", ">DOWN", "LAST HEARD", "REFUSED"});
+  Table table({"SLOT", "ISLAND", "STATE", ">STEP", ">STEPS/S", ">TOKENS/S",
+               ">LOSS", ">MERGED", ">OTHER", ">UP", ">DOWN", "LAST HEARD",
+               "REFUSED"});
   Json islands = Json::array();
   v1::ListIslandsRequest request;
   request.set_run_id(run_id);
@@ -27,6 +29,9 @@ absl::Status ListIslands(Context& context, const std::string& run_id) {
       table.AddRow(
           {absl::StrCat(island.slot()), island.island_id(),
            EnumName(island.state()), absl::StrCat(progress.step()),
+           island.steps_per_second() > 0
+               ? absl::StrFormat("%.3g", island.steps_per_second())
+               : "-",
            FormatCount(static_cast<int64_t>(progress.tokens_per_second())),
            progress.loss_step_count() > 0 ? FormatLoss(progress.loss()) : "-",
            absl::StrCat(island.merged_count()),
@@ -52,7 +57,10 @@ absl::Status ListIslands(Context& context, const std::string& run_id) {
 void AddIslandList(CLI::App& app, Context& context) {
   CLI::App* command =
       app.add_subcommand("list", "List the islands of a run, lost ones too");
-  command->footer("Example:\n  atoll island list laptop");
+  command->footer(
+      "STEPS/S is what the coordinator measures, waits and exchange included;\n"
+      "TOKENS/S is what the island says of its training.\n"
+      "Example:\n  atoll island list laptop");
   auto run_id = std::make_shared<std::string>();
   command->add_option("run", *run_id, "Id of the run")->required();
   SetAction(*command, context, ListIslands, run_id);

@@ -34,6 +34,7 @@ struct CreateOptions {
   std::string ttl = "24h";
   std::string name;
   double weight_share = 0;
+  bool accept_unbounded = false;
   std::string gate;
 };
 
@@ -81,6 +82,7 @@ absl::Status Create(Context& context, const CreateOptions& options) {
   token.set_use_count_max(options.uses);
   token.set_name_pattern(options.name);
   token.set_weight_share_max(options.weight_share);
+  request.set_accept_unbounded(options.accept_unbounded);
   *token.mutable_expire_time() =
       ToProto(absl::Now() + absl::Seconds(*ttl));
   const codec::Sha256Digest digest = codec::ComputeSha256(secret.secret);
@@ -185,9 +187,13 @@ void AddTokenCreate(CLI::App& app, Context& context) {
   command
       ->add_option("--weight-share", options->weight_share,
                    "Largest share of a merge's weight that its islands have "
-                   "together, in (0, 1); 0: no limit")
+                   "together, in (0, 1); 0: no limit. In the run's quorum "
+                   "they then count once together")
       ->check(CLI::Range(0.0, 0.999999))
       ->capture_default_str();
+  command->add_flag("--accept-unbounded", options->accept_unbounded,
+                    "Also for a run without outer.enrolled_norm_factor, where "
+                    "one contribution may replace the model");
   command->add_option("--gate", options->gate,
                       "HOST:PORT of the gate in the string; default: what the "
                       "gate announces (its --advertise)");

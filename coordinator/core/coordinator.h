@@ -185,8 +185,11 @@ class Coordinator : public ServerDirectory {
                           const RunMachine& run) const;
 
   // The Join of an island with a certificate of `scope`, for its run.
-  event::Join MakeJoin(const v1::JoinRequest& request, std::string secret,
-                       const RunScope& scope, const RunMachine& run) const;
+  // FAILED_PRECONDITION, ISLAND_DURABILITY: no enrolled island may join it.
+  absl::StatusOr<event::Join> MakeJoin(const v1::JoinRequest& request,
+                                       std::string secret,
+                                       const RunScope& scope,
+                                       const RunMachine& run) const;
 
   // Adds an event to the audit log. `record` needs action, and what applies of
   // run_id, subject and detail.

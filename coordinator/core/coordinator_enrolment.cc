@@ -22,16 +22,27 @@ constexpr size_t kGatesMax = 64;
 constexpr size_t kPinBytes = 43;
 constexpr int kDetailBytesMax = 200;
 
-// Whether a merge of the run weighs several contributions.
-bool UsesWeights(const v1::RunSpec& spec) {
+// EnrolmentRun::ignores_weights.
+std::string IgnoresWeights(const v1::RunSpec& spec) {
+  if (IsAsync(spec.schedule())) {
+    return "it is asynchronous, and merges each contribution alone";
+  }
   switch (spec.outer().merge().rule()) {
     case v1::MERGE_RULE_KIND_TRIMMED_MEAN:
     case v1::MERGE_RULE_KIND_MEDIAN:
     case v1::MERGE_RULE_KIND_KRUM:
     case v1::MERGE_RULE_KIND_MDA:
-      return false;
+      return "its merge rule does not weigh";
     default:
-      return !IsAsync(spec.schedule());
+      break;
+  }
+  switch (spec.outer().optimizer()) {
+    case v1::OUTER_OPTIMIZER_KIND_FEDADAM:
+    case v1::OUTER_OPTIMIZER_KIND_FEDYOGI:
+    case v1::OUTER_OPTIMIZER_KIND_FEDADAGRAD:
+      return "its outer optimizer divides by the size of what it merges";
+    default:
+      return "";
   }
 }
 
@@ -63,10 +74,19 @@ EnrolmentRun Coordinator::DescribeRun(const RunMachine& run) const {
   described.cluster_id = log_history_.cluster_id();
   described.run_id = state.run_id();
   described.run_uid = state.run_uid();
-  described.uses_weights = UsesWeights(state.spec());
+  described.ignores_weights = IgnoresWeights(state.spec());
+  described.min_quorum = state.spec().schedule().min_quorum();
+  described.has_norm_bound = state.spec().outer().enrolled_norm_factor() > 0;
+  described.is_island_durability =
+      state.spec().durability() == v1::DURABILITY_ISLAND;
   described.is_member = [&state](const std::string& island_id) {
     return state.FindMember(island_id) != nullptr;
   };
+  for (const Member& member : state.members()) {
+    if (!member.present()) continue;
+    described.present.push_back({member.record.token_id(),
+                                 member.record.weight_share_max() > 0});
+  }
   return described;
 }
 
@@ -257,9 +277,13 @@ absl::Status Coordinator::RevokeIsland(const v1::RevokeIslandRequest& request,
   return absl::OkStatus();
 }
 
-event::Join Coordinator::MakeJoin(const v1::JoinRequest& request,
-                                  std::string secret, const RunScope& scope,
-                                  const RunMachine& run) const {
+absl::StatusOr<event::Join> Coordinator::MakeJoin(
+    const v1::JoinRequest& request, std::string secret, const RunScope& scope,
+    const RunMachine& run) const {
+  if (scope.enrolled() &&
+      run.state().spec().durability() == v1::DURABILITY_ISLAND) {
+    return RefuseIslandDurability(run.state().run_id());
+  }
   event::Join join{request, std::move(secret)};
   const storage::v1::IdentitySet* const identity =
       scope.enrolled() ? enrolments_.FindIdentity(run.state().run_uid(),

@@ -23,6 +23,7 @@ namespace atl::coordinator {
 namespace {
 
 using ::testing::ElementsAre;
+using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 
 constexpr char kTokenId[] = "abcdefghijkl";
@@ -48,10 +49,14 @@ class CoordinatorEnrolmentTest : public ::testing::Test {
     Announce();
   }
 
-  void CreateRun(const std::string& run_id, const std::string& uid) {
+  void CreateRun(const std::string& run_id, const std::string& uid,
+                 v1::RunSpec spec = SimpleSpec()) {
     v1::CreateRunRequest request;
     request.set_run_id(run_id);
-    *request.mutable_spec() = SimpleSpec();
+    *request.mutable_spec() = std::move(spec);
+    if (!request.spec().outer().has_enrolled_norm_factor()) {
+      request.mutable_spec()->mutable_outer()->set_enrolled_norm_factor(8);
+    }
     ASSERT_TRUE(core_->CreateRun(request, now_, uid).ok());
     Sync();
   }
@@ -98,19 +103,38 @@ class CoordinatorEnrolmentTest : public ::testing::Test {
 
   absl::StatusOr<v1::CreateTokenResponse> CreateToken(
       int64_t uses = 1, const std::string& pattern = "", double share = 0) {
+    return CreateToken(AskForToken("spring", uses, pattern, share));
+  }
+  absl::StatusOr<v1::CreateTokenResponse> CreateToken(
+      const v1::CreateTokenRequest& request) {
+    auto made = core_->CreateToken(request, kOperator, now_, now_);
+    Sync();
+    return made;
+  }
+  v1::CreateTokenRequest AskForToken(const std::string& run_id,
+                                     int64_t uses = 1,
+                                     const std::string& pattern = "",
+                                     double share = 0) const {
     v1::CreateTokenRequest request;
     v1::Token& token = *request.mutable_token();
     token.set_token_id(kTokenId);
     token.set_role(v1::ENROLLED_ROLE_ISLAND);
-    token.set_run_id("spring");
+    token.set_run_id(run_id);
     token.set_use_count_max(uses);
     token.set_name_pattern(pattern);
     token.set_weight_share_max(share);
     *token.mutable_expire_time() = ToProto(now_ + absl::Hours(24));
     request.set_secret_sha256(Hash("secret"));
-    auto made = core_->CreateToken(request, kOperator, now_, now_);
-    Sync();
-    return made;
+    return request;
+  }
+  // Why a token with a share is refused in a run with `spec`; "": it is made.
+  std::string WhyShareRefused(const v1::RunSpec& spec) {
+    const std::string run_id = absl::StrCat("run", ++runs_);
+    CreateRun(run_id, absl::StrCat("uid-", run_id), spec);
+    v1::CreateTokenRequest request = AskForToken(run_id, 1, "", 0.2);
+    request.mutable_token()->set_token_id(
+        absl::StrFormat("tokenofrun%02d", runs_));
+    return Reason(CreateToken(request).status());
   }
 
   static v1::ConsumeTokenRequest Request(char key = 'k',
@@ -177,6 +201,7 @@ class CoordinatorEnrolmentTest : public ::testing::Test {
   std::vector<HistoryRow> audit_;
   int starts_ = 0;
   int random_ = 0;
+  int runs_ = 0;
 };
 
 TEST_F(CoordinatorEnrolmentTest, GrantsOneCertificateAUseAndKey) {
@@ -467,6 +492,119 @@ TEST_F(CoordinatorEnrolmentTest, MakesATokenOnceAndOnlyWithAGate) {
   EXPECT_EQ(Reason(CreateToken(1, "", 1).status()), "INVALID_FIELDS");
   now_ += absl::Seconds(31);
   EXPECT_EQ(Reason(CreateToken().status()), "NO_GATE");
+}
+
+TEST_F(CoordinatorEnrolmentTest, RefusesAShareThatHasNoEffect) {
+  const auto refused = [this](auto change) {
+    v1::RunSpec spec = SimpleSpec();
+    spec.mutable_schedule()->set_min_quorum(1);
+    change(spec);
+    return WhyShareRefused(spec);
+  };
+  EXPECT_EQ(refused([](v1::RunSpec&) {}), "");
+  for (const v1::OuterOptimizerKind kind :
+       {v1::OUTER_OPTIMIZER_KIND_FEDADAM, v1::OUTER_OPTIMIZER_KIND_FEDYOGI,
+        v1::OUTER_OPTIMIZER_KIND_FEDADAGRAD}) {
+    EXPECT_EQ(refused([kind](v1::RunSpec& spec) {
+                spec.mutable_outer()->set_optimizer(kind);
+                spec.mutable_outer()->set_beta1(0.9);
+                spec.mutable_outer()->set_beta2(0.99);
+                spec.mutable_outer()->set_epsilon(1e-3);
+              }),
+              "WEIGHT_SHARE_UNUSED");
+  }
+  for (const v1::MergeRuleKind rule :
+       {v1::MERGE_RULE_KIND_TRIMMED_MEAN, v1::MERGE_RULE_KIND_MEDIAN,
+        v1::MERGE_RULE_KIND_KRUM, v1::MERGE_RULE_KIND_MDA}) {
+    EXPECT_EQ(refused([rule](v1::RunSpec& spec) {
+                spec.mutable_outer()->mutable_merge()->set_rule(rule);
+                spec.mutable_outer()->mutable_merge()->set_byzantine_count(1);
+                spec.mutable_outer()->set_weighting(v1::WEIGHTING_UNIFORM);
+                spec.mutable_schedule()->set_min_quorum(5);
+                spec.mutable_schedule()->set_island_count_min(5);
+                spec.mutable_data()->set_data_shard_count(5);
+              }),
+              "WEIGHT_SHARE_UNUSED");
+  }
+  EXPECT_EQ(WhyShareRefused(AsyncSpec()), "WEIGHT_SHARE_UNUSED");
+}
+
+TEST_F(CoordinatorEnrolmentTest, RefusesAQuorumThatTheTokensCannotReach) {
+  // The quorum of spring is 2. Two uses of one limited token count one.
+  const auto refused = CreateToken(/*uses=*/2, "", 0.2).status();
+  EXPECT_EQ(Reason(refused), "QUORUM_UNREACHABLE");
+  EXPECT_THAT(refused.message(), HasSubstr("needs a quorum of 2"));
+  EXPECT_THAT(refused.message(), HasSubstr("the 2 islands"));
+  EXPECT_THAT(refused.message(), HasSubstr("count 1"));
+  // One use each: the first is made while the others are still to come.
+  v1::CreateTokenRequest request = AskForToken("spring", 1, "", 0.2);
+  EXPECT_EQ(Reason(CreateToken(request).status()), "");
+  request.mutable_token()->set_token_id("abcdefghijk2");
+  EXPECT_EQ(Reason(CreateToken(request).status()), "");
+}
+
+TEST_F(CoordinatorEnrolmentTest, OwnIslandsAndOtherTokensReachAQuorum) {
+  v1::CreateTokenRequest request = AskForToken("spring", /*uses=*/2);
+  EXPECT_TRUE(CreateToken(request).ok());
+  request = AskForToken("spring", /*uses=*/30, "", 0.2);
+  request.mutable_token()->set_token_id("abcdefghijk2");
+  EXPECT_EQ(Reason(CreateToken(request).status()), "");
+  // They end.
+  v1::RevokeTokenRequest revoke;
+  for (const char* id : {kTokenId, "abcdefghijk2"}) {
+    revoke.set_token_id(id);
+    ASSERT_TRUE(core_->RevokeToken(revoke, kOperator, now_).ok());
+  }
+  request.mutable_token()->set_token_id("abcdefghijk3");
+  EXPECT_EQ(Reason(CreateToken(request).status()), "QUORUM_UNREACHABLE");
+  // An island with an operator's certificate is there.
+  v1::JoinRequest join;
+  join.set_run_id("spring");
+  join.set_island_id("own");
+  join.mutable_capabilities()->add_devices()->set_kind("cpu");
+  join.mutable_capabilities()->set_data_fingerprint(
+      SimpleSpec().data().fingerprint());
+  RunMachine& run = **core_->FindRun("spring");
+  const auto made =
+      core_->MakeJoin(join, std::string(32, 's'), {.any = true}, run);
+  ASSERT_TRUE(made.ok()) << made.status();
+  ASSERT_TRUE(run.Step(*made, now_).ok());
+  EXPECT_EQ(Reason(CreateToken(request).status()), "");
+}
+
+TEST_F(CoordinatorEnrolmentTest, AsksForABoundOrForConsent) {
+  v1::RunSpec spec = SimpleSpec();
+  spec.mutable_outer()->set_enrolled_norm_factor(0);
+  CreateRun("summer", "uid-summer", spec);
+  v1::CreateTokenRequest request = AskForToken("summer");
+  const auto refused = CreateToken(request).status();
+  EXPECT_EQ(Reason(refused), "NO_NORM_BOUND");
+  EXPECT_THAT(refused.message(), HasSubstr("--accept-unbounded"));
+  request.mutable_token()->set_role(v1::ENROLLED_ROLE_READER);
+  EXPECT_TRUE(CreateToken(request).ok());
+  request = AskForToken("summer");
+  request.mutable_token()->set_token_id("abcdefghijk2");
+  request.set_accept_unbounded(true);
+  EXPECT_TRUE(CreateToken(request).ok());
+}
+
+TEST_F(CoordinatorEnrolmentTest, NoEnrolledIslandJoinsAtDurabilityIsland) {
+  v1::RunSpec spec = SimpleSpec();
+  spec.set_durability(v1::DURABILITY_ISLAND);
+  spec.mutable_outer()->set_enrolled_norm_factor(0);
+  CreateRun("winter", "uid-winter", spec);
+  v1::CreateTokenRequest request = AskForToken("winter");
+  request.set_accept_unbounded(true);
+  EXPECT_EQ(Reason(CreateToken(request).status()), "ISLAND_DURABILITY");
+  v1::JoinRequest join;
+  join.set_run_id("winter");
+  join.set_island_id("attic");
+  RunScope enrolled;
+  enrolled.run_uid = "uid-winter";
+  const RunMachine& run = **core_->FindRun("winter");
+  EXPECT_EQ(Reason(core_->MakeJoin(join, "s", enrolled, run).status()),
+            "ISLAND_DURABILITY");
+  EXPECT_TRUE(core_->MakeJoin(join, "s", {.any = true}, run).ok());
 }
 
 TEST_F(CoordinatorEnrolmentTest, TrimsTheAuditLog) {

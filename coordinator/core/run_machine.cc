@@ -132,6 +132,7 @@ void RunMachine::ResizeObservations() {
   observed_.shards.resize(state_.server_ids().size());
   observed_.members.resize(state_.members().size());
   observed_.timers.resize(state_.fragments().size());
+  observed_.asked.resize(state_.fragments().size());
 }
 
 absl::Status RunMachine::CheckNotEnded() const {

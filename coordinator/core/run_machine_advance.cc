@@ -12,6 +12,7 @@
 #include "base/layout/run_timing.h"
 #include "base/status/check.h"
 #include "coordinator/core/rounds/async_rounds.h"
+#include "coordinator/core/rounds/measured_speeds.h"
 #include "coordinator/core/rounds/open_round.h"
 #include "coordinator/core/rounds/recalls.h"
 #include "coordinator/core/rounds/rounds.h"
@@ -42,6 +43,7 @@ bool RunMachine::AdvanceOnce() {
   ExpireLeases();
   PauseOnFault();
   plan_changed_ |= UpdateRecalls(state_, now_, observed_);
+  NoteReceived(state_, now_, observed_);
   if (!state_.started()) {
     if (state_.state() == v1::RUN_STATE_STARTING) AdvanceStart();
     return state_.revision() != revision;
@@ -226,6 +228,7 @@ void RunMachine::AdvanceOpen() {
   for (const storage::v1::Record& record : decision.records) {
     observed_.timers[record.round_opened().fragment()] = RoundTimers();
     observed_.timers[record.round_opened().fragment()].deadline_start = now_;
+    NotePlans(state_, record.round_opened(), now_, observed_);
   }
   EmitAll(std::move(decision));
 }
@@ -273,6 +276,7 @@ void RunMachine::AddStall(absl::Duration duration) {
   for (RoundTimers& timers : observed_.timers) {
     timers.deadline_start += duration;
     timers.quorum_time += duration;
+    for (auto& [slot, time] : timers.wait.received_slots) time += duration;
   }
   for (auto& [place, recall] : observed_.recalls) recall.since += duration;
 }

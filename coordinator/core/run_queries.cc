@@ -16,6 +16,7 @@
 #include "base/time/proto_time.h"
 #include "coordinator/core/outputs/history.h"
 #include "coordinator/core/outputs/plans.h"
+#include "coordinator/core/rounds/measured_speeds.h"
 #include "coordinator/core/rounds/sit_out.h"
 
 namespace atl::coordinator {
@@ -286,6 +287,7 @@ absl::StatusOr<v1::ListIslandsResponse> BuildIslands(
     }
     island.set_merged_count(member.merged_count);
     island.set_unmerged_count(member.unmerged_count);
+    island.set_steps_per_second(MeasuredSpeed(observed));
     if (member.refused_count > 0) {
       *island.mutable_sitting_out() = ToSittingOut(member);
     }

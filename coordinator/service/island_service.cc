@@ -83,10 +83,10 @@ class IslandServiceImpl : public v1::IslandService::CallbackService {
               {"island", request->island_id(), request->run_id()}, now));
           ASSIGN_OR_RETURN(RunMachine* const run,
                            FindRunFor(coordinator, caller, request->run_id()));
-          ASSIGN_OR_RETURN(RunAnswer answer,
-                           run->Step(coordinator.MakeJoin(*request, secret,
-                                                          caller.scope, *run),
-                                     now));
+          ASSIGN_OR_RETURN(
+              event::Join join,
+              coordinator.MakeJoin(*request, secret, caller.scope, *run));
+          ASSIGN_OR_RETURN(RunAnswer answer, run->Step(std::move(join), now));
           v1::JoinResponse& joined = answer.joined;
           *joined.mutable_run() = BuildRun(*run, /*with_tensors=*/true);
           *joined.mutable_plan() = coordinator.IslandPlan(*run, joined.slot());

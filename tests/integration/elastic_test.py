@@ -5,9 +5,14 @@ import grpc
 
 import os
 
+import statistics
+
+import grpc
+
 from harness import cases
 from harness import cluster as cluster_module
 from harness import processes
+from harness import python_island
 from harness import run_file
 from harness import toy
 from harness import wait
@@ -173,29 +178,73 @@ class ElasticTest(cluster_module.IntegrationTest):
         cluster.runs.CancelRun(run_id="run")
 
     def test_a_slow_island_gets_fewer_steps_and_less_weight(self):
-        # Real islands here have equal speed (same threads and batches), so
-        # Python islands report speeds: the coordinator's plan must follow the
-        # reports.
-        from harness import toy
+        # Before the first measurement the claims of Join decide.
         cluster = self.cluster
-        members = toy.start(cluster, {"schedule": dict(
-            toy.ELASTIC_SCHEDULE, inner_step_count=8, min_quorum=2)})
-        for member, speed in zip(members, (1000.0, 260.0)):
-            member.service.ReportProgress(
-                tokens_per_second=speed, step=1, metadata=member.metadata,
-                **member.who)
-        toy.play_round(members, 0, cases.seed())
-        toy.play_round(members, 1, cases.seed())
-        fast, slow = members
-        steps = {s.slot: s.step_count for member in members
-                 for s in member.wait_open(2).slots}
-        self.assertEqual(steps, {fast.slot: 8, slow.slot: 2})
-        for contribution in toy.gradients(members, 2, cases.seed()):
+        toy.start(cluster, {"schedule": dict(
+            toy.ELASTIC_SCHEDULE, inner_step_count=8, min_quorum=3,
+            island_count_min=3)}, island_count=0)
+        members = [cluster.join("run", "python-%d" % i,
+                                tokens_per_second=speed)
+                   for i, speed in enumerate((1000.0, 1000.0, 260.0))]
+        for member in members:
+            member.ready()
+        steps = [s.step_count for member in members
+                 for s in member.wait_open(0).slots if s.slot == member.slot]
+        self.assertEqual(steps, [8, 8, 2])
+        for contribution in toy.gradients(members, 0, cases.seed()):
             contribution.push()
-        fast.wait_version(3)
-        weights = [c.weight for c in cluster.rounds()[2].contributions]
-        self.assertAlmostEqual(weights[0], 0.8, places=5)
-        self.assertAlmostEqual(weights[1], 0.2, places=5)
+        members[0].wait_version(1)
+        weights = [c.weight for c in cluster.rounds()[0].contributions]
+        for weight, expected in zip(weights, (8 / 18, 8 / 18, 2 / 18)):
+            self.assertAlmostEqual(weight, expected, places=5)
+
+    def test_a_false_claim_changes_nobody_elses_steps(self):
+        cluster = self.cluster
+        steps = 16
+        cluster.start_service()
+        cluster.create_run(self.run_values(run_file.ELASTIC, {
+            "schedule": {"inner_step_count": steps, "min_quorum": 3,
+                         "island_count_min": 4, "lease_duration": "30s"},
+            "data": {"data_shard_count": 4}}))
+        cluster.wait_state(cluster_module.ACTIVE)
+        cluster.start_islands()
+        liar = cluster.join("run", "liar", tokens_per_second=1e12)
+        liar.ready()
+        zeros = [0.0] * liar.layout.fragments[0].element_count
+        pushed = set()
+
+        def lie():
+            """It pushes an untrained model as soon as it is asked."""
+            cluster.check_alive()
+            liar.service.ReportProgress(tokens_per_second=1e12, step=1,
+                                        metadata=liar.metadata, **liar.who)
+            version = liar.newest_plan().cut[0].version
+            opened = python_island.find_open(liar.plan, 0, version)
+            if opened is not None and version not in pushed:
+                pushed.add(version)
+                try:
+                    liar.contribution(zeros, version).push()
+                except grpc.RpcError as error:
+                    # The others were there before it.
+                    self.assertIn(error.code(), (
+                        grpc.StatusCode.ABORTED,
+                        grpc.StatusCode.FAILED_PRECONDITION))
+            merged = [r for r in cluster.rounds()
+                      if any(c.island_id == "liar" and
+                             c.outcome == cluster_module.MERGED
+                             for c in r.contributions)]
+            return merged if len(merged) >= 8 else None
+
+        merged = wait.until("the liar is merged in 8 rounds", lie)
+        self.assertGreater(min(i.steps_per_second
+                               for i in cluster.islands()), 0)
+        cluster.runs.CancelRun(run_id="run")
+        parts = [c for r in merged for c in r.contributions
+                 if c.outcome == cluster_module.MERGED]
+        honest = [c.info.step_count for c in parts if c.island_id != "liar"]
+        self.assertGreaterEqual(statistics.median(honest), steps, honest)
+        weights = [c.weight for c in parts if c.island_id == "liar"]
+        self.assertLess(statistics.mean(weights), 0.5, weights)
 
 
 def _add_cases():

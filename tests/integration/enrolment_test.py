@@ -80,6 +80,67 @@ class EnrolmentTest(gated.GatedTest):
         self.assertEqual(self.actions().count("island.enrol"), 1)
         self.assertEqual(len(cluster.islands()), 1)
 
+    # --- A share of weight ------------------------------------------------------
+
+    def test_two_names_of_one_limited_token_do_not_own_the_commits(self):
+        cluster = self.cluster
+        self.start()
+        self.create_run(run_file.ELASTIC)
+        string = self.token("--uses=2", "--weight-share=0.05")
+        for name in ("volunteer-0", "volunteer-1"):
+            cluster.start_volunteer(name, string)
+
+        def together():
+            cluster.check_alive()
+            merged = [[c.weight for c in r.contributions
+                       if c.outcome == cluster_module.MERGED]
+                      for r in cluster.rounds()]
+            return merged if [2] * 3 == [
+                len(m) for m in merged if len(m) == 2][:3] else None
+
+        for weights in wait.until("both are merged in three rounds", together):
+            self.assertAlmostEqual(sum(weights), 0.05, places=6)
+        # An island of the operator's own has the rest.
+        cluster.start_island("run", "island-0")
+
+        def with_own():
+            cluster.check_alive()
+            for r in cluster.rounds():
+                merged = {c.island_id: c.weight for c in r.contributions
+                          if c.outcome == cluster_module.MERGED}
+                if "island-0" in merged and len(merged) > 1:
+                    return merged
+            return None
+
+        merged = wait.until("a round has the own island too", with_own)
+        self.assertGreater(merged["island-0"], 0.949)
+        self.assertAlmostEqual(sum(merged.values()), 1, places=6)
+        cluster.run_cli("run", "cancel", "run", check=0)
+
+    def test_a_token_that_does_not_fit_its_run_is_refused(self):
+        cluster = self.cluster
+        self.start(server_count=1)
+
+        def reason(run_id, *arguments):
+            done = cluster.run_cli("token", "create", "--run", run_id,
+                                   *arguments, "-o", "json", check=CONFLICT)
+            return json.loads(done.stdout)["error"]["reason"]
+
+        one = {"server_count": 1, "outer": {"enrolled_norm_factor": 0}}
+        self.create_run(one, {"schedule": {"island_count_min": 2,
+                                           "min_quorum": 2}}, run_id="pair")
+        self.assertEqual(reason("pair"), "NO_NORM_BOUND")
+        self.assertEqual(reason("pair", "--uses=2", "--weight-share=0.2"),
+                         "QUORUM_UNREACHABLE")
+        self.token(run_id="pair")
+        self.create_run(one, {"outer": {"merge": {"rule": "median"}}},
+                        run_id="median")
+        self.assertEqual(reason("median", "--weight-share=0.2"),
+                         "WEIGHT_SHARE_UNUSED")
+        toy.create(cluster, {"server_count": 1, "durability": 1},
+                   run_id="island")
+        self.assertEqual(reason("island"), "ISLAND_DURABILITY")
+
     # --- A reader ---------------------------------------------------------------
 
     def test_a_readers_string_queries_one_run_and_changes_nothing(self):

@@ -439,14 +439,6 @@ absl::StatusOr<std::vector<storage::v1::Record>> Enrolments::Create(
                      "must be in (0, 1), or 0 for no limit"});
   }
   if (!wrong.empty()) return InvalidFields(wrong);
-  if (share > 0 && !run.uses_weights) {
-    return Refuse(
-        absl::StatusCode::kFailedPrecondition, "NO_WEIGHTS",
-        absl::StrCat("run ", run.run_id,
-                     " does not weigh contributions against each other: its "
-                     "merge rule is unweighted, or it is asynchronous. Leave "
-                     "out --weight-share"));
-  }
   std::vector<storage::v1::Record> records;
   if (const auto old = tokens_.find(asked.token_id()); old != tokens_.end()) {
     if (old->second.secret_sha256() == request.secret_sha256() &&
@@ -456,6 +448,7 @@ absl::StatusOr<std::vector<storage::v1::Record>> Enrolments::Create(
     return Refuse(absl::StatusCode::kAlreadyExists, "TOKEN_EXISTS",
                   absl::StrCat("there is another token ", asked.token_id()));
   }
+  RETURN_IF_ERROR(CheckFits(request, run, ListTokens(run.run_id), now));
   if (tokens_.size() >= kTokensMax) {
     const auto ended = std::find_if(
         tokens_.begin(), tokens_.end(), [now](const auto& item) {

@@ -8,7 +8,6 @@
 #pragma once
 
 #include <cstdint>
-#include <functional>
 #include <map>
 #include <set>
 #include <string>
@@ -21,6 +20,7 @@
 #include "absl/time/time.h"
 #include "atoll/storage/v1/coordinator_records.pb.h"
 #include "atoll/v1/enrolment_service.pb.h"
+#include "coordinator/core/enrolment/enrolment_run.h"
 
 namespace atl::coordinator {
 
@@ -30,18 +30,6 @@ inline constexpr int64_t kRevokedARunMax = 1024;
 inline constexpr absl::Duration kTokenTtlMax = absl::Hours(24 * 90);
 // How far back certificates begin: the clocks of two machines differ.
 inline constexpr absl::Duration kCertificateBack = absl::Minutes(5);
-
-// A run as enrolment sees it.
-struct EnrolmentRun {
-  std::string cluster_id;
-  std::string run_id;
-  std::string run_uid;
-  // False if its merges do not use weights, or have one contribution.
-  bool uses_weights = true;
-  // Whether an island with this id has joined it.
-  std::function<bool(const std::string& island_id)> is_member =
-      [](const std::string&) { return false; };
-};
 
 // Random values for one decision, made by the caller.
 struct EnrolmentRandom {

@@ -12,6 +12,7 @@
 #include "absl/strings/str_join.h"
 #include "base/layout/run_timing.h"
 #include "coordinator/core/rounds/contributions.h"
+#include "coordinator/core/rounds/measured_speeds.h"
 #include "coordinator/core/rounds/open_round.h"
 #include "coordinator/core/rounds/rounds.h"
 #include "coordinator/core/rounds/run_end.h"
@@ -37,7 +38,8 @@ std::map<int32_t, v1::SlotPlan> MakeNewPlans(const RunState& state,
                                              int32_t fragment) {
   const v1::ScheduleSpec& schedule = state.spec().schedule();
   const std::vector<int64_t> steps =
-      DyluSteps(Speeds(state, observed, slots), schedule.inner_step_count());
+      DyluSteps(RelativeSpeeds(state, observed, slots),
+                schedule.inner_step_count());
   const bool is_local = state.spec().data().fingerprint().empty();
   const std::vector<std::vector<int32_t>> dealt =
       DealToSlots(state, slots, /*adopt_free=*/!is_local);

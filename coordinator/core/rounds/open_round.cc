@@ -9,6 +9,8 @@
 #include "base/layout/fragment_schedule.h"
 #include "base/layout/run_length.h"
 #include "coordinator/core/rounds/contributions.h"
+#include "coordinator/core/rounds/measured_speeds.h"
+#include "coordinator/core/rounds/quorum.h"
 #include "coordinator/core/rounds/run_end.h"
 #include "coordinator/core/rounds/sit_out.h"
 #include "coordinator/core/rounds/slot_plans.h"
@@ -74,7 +76,7 @@ std::vector<v1::SlotPlan> MakeSlotPlans(const RunState& state,
       StartStep(schedule, fragment_count, fragment, version);
   std::vector<int64_t> steps(slots.size(), step_count);
   if (elastic) {
-    steps = ElasticSteps(Speeds(state, observed, slots), step_count);
+    steps = ElasticSteps(RelativeSpeeds(state, observed, slots), step_count);
   }
   // Streaming rounds overlap: an island reads one data shard for all.
   const std::vector<std::vector<int32_t>> dealt =
@@ -117,6 +119,15 @@ Decision DecideOpenAmong(const RunState& state, const Observations& observed,
                          needed, " are ready for round ", version + 1,
                          DescribeSittingOut(state))};
   }
+  if (const int64_t counted = CountForQuorum(state, candidates);
+      counted < schedule.min_quorum()) {
+    return {{},
+            absl::StrCat("waits for islands: the ", candidates.size(),
+                         " that are ready count ", counted, " of ",
+                         schedule.min_quorum(), " for round ", version + 1,
+                         ", because those of one token with a share of weight "
+                         "count once together")};
+  }
   const int64_t most = ContributionsMax(state.layout(), state.spec());
   std::vector<int32_t> slots = SampleSlots(
       std::vector<int32_t>(candidates.begin(), candidates.end()),
@@ -128,6 +139,20 @@ Decision DecideOpenAmong(const RunState& state, const Observations& observed,
   std::set<int32_t> expected = std::move(received);
   for (const int32_t slot : slots) {
     if (static_cast<int64_t>(expected.size()) < most) expected.insert(slot);
+  }
+  // A sample may have several islands that count once together.
+  int64_t counted = CountForQuorum(state, expected);
+  for (const int32_t slot : candidates) {
+    if (counted >= schedule.min_quorum() ||
+        static_cast<int64_t>(expected.size()) >= most) {
+      break;
+    }
+    std::set<int32_t> more = expected;
+    more.insert(slot);
+    const int64_t more_counted = CountForQuorum(state, more);
+    if (more_counted == counted) continue;
+    expected = std::move(more);
+    counted = more_counted;
   }
   slots.assign(expected.begin(), expected.end());
   const std::vector<v1::SlotPlan> plans =
@@ -152,21 +177,6 @@ Decision DecideOpenAmong(const RunState& state, const Observations& observed,
 }
 
 }  // namespace
-
-std::vector<double> Speeds(const RunState& state, const Observations& observed,
-                           const std::vector<int32_t>& slots) {
-  std::vector<double> speeds;
-  for (int32_t slot : slots) {
-    const ObservedMember& member = observed.members[slot];
-    const double reported =
-        member.progress.has_value() ? member.progress->tokens_per_second() : 0;
-    speeds.push_back(
-        reported > 0
-            ? reported
-            : state.members()[slot].record.capabilities().tokens_per_second());
-  }
-  return speeds;
-}
 
 Decision DecideOpen(const RunState& state, const Observations& observed,
                     absl::Time due) {

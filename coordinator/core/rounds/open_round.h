@@ -21,11 +21,6 @@ namespace atl::coordinator {
 Decision DecideOpen(const RunState& state, const Observations& observed,
                     absl::Time due);
 
-// Tokens a second of the islands in `slots`: each island's newest report, or
-// else its claim at Join; 0 if unknown.
-std::vector<double> Speeds(const RunState& state, const Observations& observed,
-                           const std::vector<int32_t>& slots);
-
 // The data shards that each of `slots` may read, in order: its own, and with
 // `adopt_free` its part of those that no present island leases (slot_plans.h).
 std::vector<std::vector<int32_t>> DealToSlots(const RunState& state,

@@ -9,6 +9,7 @@
 #include "absl/strings/str_join.h"
 #include "base/layout/run_timing.h"
 #include "base/time/proto_time.h"
+#include "coordinator/core/rounds/quorum.h"
 #include "coordinator/core/rounds/run_end.h"
 #include "coordinator/core/rounds/sit_out.h"
 #include "coordinator/core/rounds/weights.h"
@@ -18,6 +19,7 @@ namespace {
 
 struct RoundProgress {
   std::vector<const SeenContribution*> received;  // One a slot, by slot.
+  std::vector<int32_t> slots;                     // Of these.
   std::vector<int32_t> awaited;
   std::vector<const SeenContribution*> refused;  // One a slot.
   std::vector<int32_t> gone;
@@ -39,6 +41,7 @@ RoundProgress ComputeProgress(const RunState& state, const v1::OpenRound& open,
     }
     if (received != nullptr) {
       progress.received.push_back(received);
+      progress.slots.push_back(plan.slot());
     } else if (refused != nullptr) {
       progress.refused.push_back(refused);
     } else if (state.members()[plan.slot()].present()) {
@@ -105,7 +108,7 @@ void NoteWait(const RoundProgress& progress, absl::Time now, RoundWait& wait) {
                           std::min(progress.awaited.size(), kAwaitedNamedMax));
   // A second push after a loss does not count as progress.
   for (const SeenContribution* received : progress.received) {
-    if (wait.received_slots.insert(received->key.slot()).second) {
+    if (wait.received_slots.emplace(received->key.slot(), now).second) {
       wait.received_time = now;
     }
   }
@@ -282,17 +285,15 @@ Decision DecideSeal(const RunState& state, const Observations& observed,
       CollectContributions(state, observed.shards, fragment);
   const RoundProgress progress = ComputeProgress(state, open, seen);
   const auto received_count = static_cast<int>(progress.received.size());
-  const bool has_quorum = received_count >= std::max(open.min_quorum(), 1);
-  const bool elastic = state.spec().schedule().timing() == v1::TIMING_ELASTIC;
   NoteWait(progress, now, timers.wait);
+  const QuorumCount quorum = CountQuorum(state, observed, open, progress.slots,
+                                         timers.wait.received_slots);
+  const bool has_quorum = quorum.reached();
+  const bool elastic = state.spec().schedule().timing() == v1::TIMING_ELASTIC;
   if (timers.deadline_start == absl::InfinitePast()) {
     timers.deadline_start = now;
   }
-  if (!has_quorum) {
-    timers.quorum_time = absl::InfiniteFuture();
-  } else if (timers.quorum_time == absl::InfiniteFuture()) {
-    timers.quorum_time = now;
-  }
+  timers.quorum_time = quorum.time;
   const absl::Duration deadline = FromProto(open.deadline());
   const bool past_deadline = elastic && deadline > absl::ZeroDuration() &&
                              due >= timers.deadline_start + deadline;
@@ -327,7 +328,7 @@ Decision DecideSeal(const RunState& state, const Observations& observed,
              HasOtherIslands(state, open, progress, due)) {
     return AbortRound(
         state, fragment,
-        absl::StrCat(name, ": ", received_count, " of ", open.min_quorum(),
+        absl::StrCat(name, ": ", quorum.text,
                      " contributions are there; other islands are asked"),
         RejectRefused(state, seen));
   } else if (past_deadline) {
@@ -339,7 +340,7 @@ Decision DecideSeal(const RunState& state, const Observations& observed,
       if (!state.members()[slot].removed()) may_return.push_back(slot);
     }
     return {{},
-            absl::StrCat(name, ": ", received_count, " of ", open.min_quorum(),
+            absl::StrCat(name, ": ", quorum.text,
                          " contributions are there and no island is left; "
                          "waits for ",
                          may_return.empty() ? std::string("another island")

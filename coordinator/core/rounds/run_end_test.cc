@@ -239,7 +239,7 @@ TEST_F(RunEndTest, MoreIslandsMoveTheClockAsMuchFaster) {
 }
 
 TEST_F(RunEndTest, TheClockOfAnAsyncRunCountsStepsAndNotContributions) {
-  Start(WithBudget(AsyncSpec(), 1000));
+  Start(WithBudget(AsyncSpec(), 1000), 3);
   v1::ReportProgressRequest slow;
   slow.set_tokens_per_second(10);
   v1::ReportProgressRequest fast;
@@ -249,11 +249,13 @@ TEST_F(RunEndTest, TheClockOfAnAsyncRunCountsStepsAndNotContributions) {
           .Step(event::Progress{run_->Credentials("i0"), slow}, run_->now())
           .status()
           .ok());
-  ASSERT_TRUE(
-      run_->machine()
-          .Step(event::Progress{run_->Credentials("i1"), fast}, run_->now())
-          .status()
-          .ok());
+  for (const char* id : {"i1", "i2"}) {
+    ASSERT_TRUE(
+        run_->machine()
+            .Step(event::Progress{run_->Credentials(id), fast}, run_->now())
+            .status()
+            .ok());
+  }
   Merge(0, {"i0"});  // 4 steps, planned before the speeds were known.
   EXPECT_EQ(StartStep(), 4);
   Merge(0, {"i0"});  // 1 step: DyLU.

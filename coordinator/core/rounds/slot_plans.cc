@@ -9,23 +9,16 @@
 namespace atl::coordinator {
 namespace {
 
-// round(v_w / v_max * H), in [1, H].
+// round(share * H), in [1, H].
 template <typename Round>
 std::vector<int64_t> StepsBySpeed(const std::vector<double>& speeds,
                                   int64_t inner_step_count, Round round) {
-  double fastest = 0;
-  for (double speed : speeds) fastest = std::max(fastest, speed);
+  const auto most = static_cast<double>(inner_step_count);
   std::vector<int64_t> steps;
   steps.reserve(speeds.size());
-  for (double speed : speeds) {
-    if (!(speed > 0)) {
-      steps.push_back(inner_step_count);
-      continue;
-    }
-    const double share =
-        speed / fastest * static_cast<double>(inner_step_count);
-    steps.push_back(std::clamp<int64_t>(static_cast<int64_t>(round(share)), 1,
-                                        inner_step_count));
+  for (const double speed : speeds) {
+    steps.push_back(static_cast<int64_t>(
+        std::clamp(round(std::min(speed, 1.0) * most), 1.0, most)));
   }
   return steps;
 }

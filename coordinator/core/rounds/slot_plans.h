@@ -31,15 +31,17 @@ std::vector<int32_t> SampleSlots(const std::vector<int32_t>& slots,
 // --- Steps -------------------------------------------------------------------
 
 // Steps of each island in a round of `inner_step_count` (H) steps that all
-// islands end together: v_w / v_max * H to the nearest, at least 1. v_w is the
-// island's speed in tokens a second and v_max the largest. An island of unknown
-// speed (<= 0) takes H. Rounding to the nearest gives islands of similar speed
-// the same count; the fastest waits for at most half a step of another.
+// islands end together: v_w / v_ref * H to the nearest, in [1, H]. `speeds` has
+// v_w / v_ref of each island (measured_speeds.h). Rounding to the nearest gives
+// islands of similar speed the same count; an island waits for at most half a
+// step of another.
 std::vector<int64_t> ElasticSteps(const std::vector<double>& speeds,
                                   int64_t inner_step_count);
 
-// The same for rounds where nobody waits: max(1, floor(v_w / v_max * H)) (DyLU,
-// arXiv 2401.09135, section 4).
+// The same for rounds where nobody waits, rounded down: max(1, floor(v_w /
+// v_ref * H)). This is DyLU (arXiv 2401.09135, section 4), but for v_ref: the
+// paper divides by the largest speed. The median cannot be raised by one
+// island, and islands above it take H steps as well.
 std::vector<int64_t> DyluSteps(const std::vector<double>& speeds,
                                int64_t inner_step_count);
 

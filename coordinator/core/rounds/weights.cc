@@ -27,8 +27,8 @@ int64_t CountedSteps(const v1::RunSpec& spec, int64_t token_count,
   return std::max<int64_t>({1, least, claimed_step_count});
 }
 
-void CapShares(const std::vector<WeightCap>& caps,
-                std::vector<double>& weights) {
+double CapShares(const std::vector<WeightCap>& caps,
+                 std::vector<double>& weights) {
   CHECK_EQ(caps.size(), weights.size());
   struct Group {
     double share_max = 1;
@@ -66,6 +66,9 @@ void CapShares(const std::vector<WeightCap>& caps,
     weights[i] *= group.capped ? group.share_max / group.weight
                                : free_share / free_weight;
   }
+  // Without a free group the rest of the weight is nobody's.
+  return free_weight > 0 ? std::accumulate(weights.begin(), weights.end(), 0.0)
+                         : 1.0;
 }
 
 std::vector<WeightCap> WeightCaps(const RunState& state,
@@ -108,8 +111,7 @@ std::vector<float> NormalizedWeights(v1::Weighting weighting,
   }
   CHECK_GT(sum, 0);
   if (!caps.empty()) {
-    CapShares(caps, raw);
-    sum = std::accumulate(raw.begin(), raw.end(), 0.0);
+    sum = CapShares(caps, raw);
   }
   std::vector<float> weights;
   weights.reserve(raw.size());

@@ -35,13 +35,15 @@ struct WeightCap {
 std::vector<WeightCap> WeightCaps(const RunState& state,
                                   const std::vector<int32_t>& slots);
 
-// Scales the weights so that no group exceeds its share of their sum.
-// Proportions within a group, and among all contributions that no limit binds,
-// stay. If every contribution has a limit, and the limits sum to less than 1,
-// the groups weigh as their limits do: somebody must have the weight.
+// Scales the weights so that no group exceeds its share. Proportions within a
+// group, and among all contributions that no limit binds, stay. The weights
+// then sum to 1, unless every contribution has a limit and the limits sum to
+// less: what lacks is nobody's, and counts as "no change" in the merge. Returns
+// the sum, up to rounding, by which the weights must be divided.
 //
 // Requires: weights are positive, and `caps` has as many elements.
-void CapShares(const std::vector<WeightCap>& caps, std::vector<double>& weights);
+double CapShares(const std::vector<WeightCap>& caps,
+                 std::vector<double>& weights);
 
 // Weights of contributions with these counted tokens (each > 0, unless
 // uniform), normalised in f64, then rounded to f32. Samples weigh like tokens,

@@ -7,6 +7,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <deque>
 #include <map>
 #include <optional>
 #include <set>
@@ -88,6 +89,26 @@ struct ObservedMember {
   int64_t loss_step_count = 0;
   WeightedMeans metrics;  // Of its own trainer, over the same steps.
   PhaseTable phases;
+  // Inner steps a second of its newest plans, newest last
+  // (rounds/measured_speeds.h), and when the newest of these plans was made.
+  std::deque<double> speeds;
+  absl::Time speed_plan_time = absl::InfinitePast();
+  double tokens_a_step = 0;  // By its newest contribution; 0: none came.
+};
+
+// A slot's plan for its next contribution to a fragment.
+struct AskedSlot {
+  absl::Time plan_time;  // When the plan was made.
+  int64_t step_count = 0;
+  // Of the contribution that followed it; 0 until all shards have had it.
+  int64_t seq = 0;
+};
+
+// The plans of a fragment's round, over all its attempts; async: those that
+// stand. Plans from before the coordinator's start are not there.
+struct AskedSlots {
+  int64_t version = -1;
+  std::map<int32_t, AskedSlot> slots;
 };
 
 // The contributions for which the open round of a fragment waits, as DecideSeal
@@ -96,7 +117,8 @@ struct RoundWait {
   int received_count = 0;
   int awaited_count = 0;
   std::vector<int32_t> awaited;      // Slots; at most kAwaitedNamedMax.
-  std::set<int32_t> received_slots;  // Received now, or before a loss.
+  // Slots that are received now, or were before a loss, and since when.
+  std::map<int32_t, absl::Time> received_slots;
   // When the newest of them was first received, or when the run was resumed
   // since; InfinitePast if neither happened.
   absl::Time received_time = absl::InfinitePast();
@@ -104,7 +126,8 @@ struct RoundWait {
 
 struct RoundTimers {
   absl::Time deadline_start = absl::InfinitePast();
-  absl::Time quorum_time = absl::InfiniteFuture();  // When it was reached.
+  // When the quorum counts as reached (rounds/quorum.h).
+  absl::Time quorum_time = absl::InfiniteFuture();
   RoundWait wait;
 };
 
@@ -112,6 +135,7 @@ struct Observations {
   std::vector<ObservedShard> shards;           // By shard, once placed.
   std::vector<ObservedMember> members;         // By slot.
   std::vector<RoundTimers> timers;             // By fragment.
+  std::vector<AskedSlots> asked;               // By fragment.
   std::map<std::string, absl::Time> pin_ends;  // Leases, by pin_id.
   std::map<ContributionPlace, Recall> recalls;
 };

@@ -38,7 +38,9 @@ class RunSimulation : public ServerDirectory {
 
   // Registers every server and gives every shard version 0.
   void StartServers();
-  absl::Status Join(const std::string& island_id);
+  // With a token, the island's weight has the share that share_of_token says.
+  absl::Status Join(const std::string& island_id,
+                    const std::string& token_id = "");
   absl::Status Ready(const std::string& island_id);
   absl::Status Leave(const std::string& island_id);
   // An operator removes or readmits the island.
@@ -126,6 +128,8 @@ class RunSimulation : public ServerDirectory {
   bool claims_tokens = true;
   // Windows that new contributions claim beyond the plan.
   int64_t claims_windows_more = 0;
+  // Largest share of the weight that the islands of a token have together.
+  double share_of_token = 0.05;
   // True: Gram matrices overflow.
   bool overflow = false;
   // True: shards merge, but apply no commit.
@@ -136,9 +140,9 @@ class RunSimulation : public ServerDirectory {
   // Fails the test if the log breaks an invariant: commit_seq is dense; each
   // version of a fragment is committed once; a commit merges exactly the sealed
   // set; each contribution ends at most once; no pin moves to another cut;
-  // weights sum to 1; a strict round includes every present island that was not
-  // refused; OPEN and SEAL only while active; the replay of a prefix gives the
-  // state after that step.
+  // weights sum to 1, unless all are limited; a strict round includes every
+  // present island that was not refused; OPEN and SEAL only while active; the
+  // replay of a prefix gives the state after that step.
   void CheckLog();
   // Also: every contribution that a shard ever stored has ended.
   void CheckAllDecided();

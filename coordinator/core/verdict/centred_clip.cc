@@ -10,10 +10,13 @@
 //   a_i = (1 - sum_j w_j s_j) a_i + w_i s_i,  s_i = min(1, bound / |x_i - v|)
 //
 // No island chooses the centre 0, whereas an attacker can choose the mean. The
-// bound is that of norm clipping.
+// bound is that of norm clipping. What the weights lack of 1 (rounds/weights.h)
+// is the weight of one more contribution, 0: it pulls v back, by moved += w_0
+// s_0.
 
 #include <algorithm>
 #include <cmath>
+#include <numeric>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -22,6 +25,13 @@
 
 namespace atl::coordinator {
 namespace {
+
+// w_0. Weights that sum to 1 but for their rounding to f32 lack nothing.
+double MissingWeight(const std::vector<double>& weights) {
+  const double missing =
+      1 - std::accumulate(weights.begin(), weights.end(), 0.0);
+  return missing > 1e-6 * static_cast<double>(weights.size() + 1) ? missing : 0;
+}
 
 class CentredClip final : public VerdictRule {
  public:
@@ -60,7 +70,8 @@ class CentredClip final : public VerdictRule {
       }
       square += a[i] * products[i];
     }
-    double moved = 0;
+    double moved = MissingWeight(weights) *
+                   ClipScale(bound, std::sqrt(std::max(square, 0.0)));
     std::vector<double> pulls(n);  // w_i s_i.
     for (int i = 0; i < n; ++i) {
       const double distance = std::sqrt(

@@ -257,6 +257,26 @@ TEST_F(VerdictRuleTest, CentredClipIteratesAsOnTheVectorsThemselves) {
   }
 }
 
+TEST_F(VerdictRuleTest, CentredClipTakesMissingWeightAsAContributionOfZero) {
+  SCOPED_TRACE(trace_);
+  Vectors x = Random(4, 30);
+  const std::vector<double> weights = {0.1, 0.05, 0.1, 0.15};
+  v1::MergeSpec spec = MakeSpec(v1::MERGE_RULE_KIND_CENTRED_CLIP);
+  spec.set_iteration_count(20);
+  spec.set_clip_factor(0.9);
+  VerdictInput limited = MakeInput(x, weights);
+  const auto got = MakeVerdictRule(spec)->Decide(limited);
+  ASSERT_TRUE(got.ok());
+  x.push_back(std::vector<double>(30, 0.0));
+  VerdictInput whole = MakeInput(x, {0.1, 0.05, 0.1, 0.15, 0.6});
+  whole.norms = limited.norms;  // The bound of the four.
+  const auto want = MakeVerdictRule(spec)->Decide(whole);
+  ASSERT_TRUE(want.ok());
+  const std::vector<double> merged = Merged(x, *want);
+  x.pop_back();
+  ExpectNear(Merged(x, *got), merged, 10);
+}
+
 // --- Krum (arXiv 1703.02757) -------------------------------------------------
 
 // A vector's score is the sum of its squared distances to its n - f - 2 nearest

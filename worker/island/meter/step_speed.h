@@ -1,12 +1,16 @@
-// Tokens a second of inner steps, over about the last five seconds. A ratio of
-// decayed sums, not a mean of speeds: a slow step counts with its full time.
+// Tokens a second of inner steps: the median over the newest spans of steps. A
+// span has at least a second, or one step. In a span a slow step counts with its
+// full time, so steps that are slow now and then count. One long pause is one
+// span, which the median ignores.
 // Pure. Thread-compatible.
 
 #pragma once
 
 #include <algorithm>
-#include <cmath>
+#include <cstddef>
 #include <cstdint>
+#include <deque>
+#include <vector>
 
 namespace atl::worker {
 
@@ -14,22 +18,29 @@ class StepSpeed {
  public:
   // A step of `token_count` tokens took `seconds` (>= 0).
   void Add(int64_t token_count, double seconds) {
-    seconds = std::max(1e-9, seconds);
-    const double kept = std::exp(-seconds / kMemorySeconds);
-    tokens_ = kept * tokens_ + static_cast<double>(token_count);
-    seconds_ = kept * seconds_ + seconds;
+    tokens_ += static_cast<double>(token_count);
+    seconds_ += std::max(1e-9, seconds);
+    if (seconds_ < kSpanSeconds) return;
+    spans_.push_back(tokens_ / seconds_);
+    if (spans_.size() > kSpansKept) spans_.pop_front();
+    tokens_ = seconds_ = 0;
   }
 
   // 0 before the first step.
   double tokens_per_second() const {
-    return seconds_ > 0 ? tokens_ / seconds_ : 0;
+    if (spans_.empty()) return seconds_ > 0 ? tokens_ / seconds_ : 0;
+    std::vector<double> sorted(spans_.begin(), spans_.end());
+    std::sort(sorted.begin(), sorted.end());
+    return sorted[sorted.size() / 2];
   }
 
  private:
-  static constexpr double kMemorySeconds = 5;
+  static constexpr double kSpanSeconds = 1;
+  static constexpr size_t kSpansKept = 5;
 
-  double tokens_ = 0;  // Decayed sums.
+  double tokens_ = 0;  // Of the span that is not full yet.
   double seconds_ = 0;
+  std::deque<double> spans_;  // Tokens a second, newest last.
 };
 
 }  // namespace atl::worker

@@ -21,6 +21,15 @@ TEST(StepSpeedTest, CountsTheTimeThatAProcessStoodStill) {
   EXPECT_NEAR(speed.tokens_per_second(), 25000, 500);
 }
 
+TEST(StepSpeedTest, OneLongPauseDoesNotMoveIt) {
+  StepSpeed speed;
+  for (int i = 0; i < 20; ++i) speed.Add(100, 0.1);
+  speed.Add(100, 600);
+  EXPECT_NEAR(speed.tokens_per_second(), 1000, 1);
+  for (int i = 0; i < 10; ++i) speed.Add(100, 0.1);
+  EXPECT_NEAR(speed.tokens_per_second(), 1000, 1);
+}
+
 TEST(StepSpeedTest, FollowsAChangeInSeconds) {
   StepSpeed speed;
   for (int i = 0; i < 100; ++i) speed.Add(100, 0.1);

@@ -1,0 +1,150 @@
+#include "coordinator/core/rounds/measured_speeds.h"
+
+#include <algorithm>
+#include <map>
+#include <utility>
+
+#include "base/layout/run_length.h"
+#include "base/layout/run_timing.h"
+#include "coordinator/core/rounds/contributions.h"
+
+namespace atl::coordinator {
+namespace {
+
+// Of the positive values; 0 if there are none.
+template <typename Values>
+double LowerMedian(const Values& values) {
+  std::vector<double> known;
+  for (const double value : values) {
+    if (value > 0) known.push_back(value);
+  }
+  if (known.empty()) return 0;
+  const auto middle = known.begin() + (known.size() - 1) / 2;
+  std::nth_element(known.begin(), middle, known.end());
+  return *middle;
+}
+
+// Inner steps a second, as the island says; 0 if it does not.
+double ClaimedSpeed(const RunState& state, const Observations& observed,
+                    int32_t slot) {
+  const ObservedMember& member = observed.members[slot];
+  double tokens =
+      member.progress.has_value() ? member.progress->tokens_per_second() : 0;
+  if (!(tokens > 0)) {
+    tokens = state.members()[slot].record.capabilities().tokens_per_second();
+  }
+  // A trainer of its own may count fewer tokens a step than the run has.
+  return tokens / (member.tokens_a_step > 0
+                       ? member.tokens_a_step
+                       : static_cast<double>(TokensAStep(state.spec())));
+}
+
+void Measure(const AskedSlot& asked, const v1::ContributionInfo& info,
+             absl::Time now, ObservedMember& member) {
+  member.tokens_a_step = static_cast<double>(info.token_count()) /
+                         static_cast<double>(info.step_count());
+  // Fragments that open together are one measurement.
+  if (asked.plan_time <= member.speed_plan_time || asked.plan_time >= now) {
+    return;
+  }
+  member.speed_plan_time = asked.plan_time;
+  member.speeds.push_back(
+      static_cast<double>(std::min(info.step_count(), asked.step_count)) /
+      absl::ToDoubleSeconds(now - asked.plan_time));
+  if (member.speeds.size() > kSpeedsKept) member.speeds.pop_front();
+}
+
+}  // namespace
+
+void NotePlans(const RunState& state, const v1::OpenRound& open, absl::Time now,
+               Observations& observed) {
+  const FragmentState& fragment = state.fragments()[open.fragment()];
+  AskedSlots& asked = observed.asked[open.fragment()];
+  const bool is_async = IsAsync(state.spec().schedule());
+  std::map<int32_t, AskedSlot> known;
+  if (is_async || asked.version == open.version()) known.swap(asked.slots);
+  // Before this coordinator's start the islands may have had these plans.
+  const bool may_be_older = asked.version == -1 && open.attempt() > 0;
+  asked.version = open.version();
+  asked.slots.clear();
+  for (const v1::SlotPlan& plan : open.slots()) {
+    const auto old = known.find(plan.slot());
+    v1::ContributionKey key;
+    key.set_run_epoch(state.run_epoch());
+    key.set_fragment(open.fragment());
+    key.set_slot(plan.slot());
+    const bool stands =
+        is_async ? fragment.standing_plans.contains(plan.slot())
+                 : old != known.end() || may_be_older;
+    if (old != known.end()) key.set_seq(old->second.seq);
+    const bool is_decided = key.seq() > 0 && !IsUndecided(state, key);
+    if (stands && !is_decided) {
+      if (old == known.end()) continue;
+      asked.slots[plan.slot()] = old->second;
+    } else {
+      asked.slots[plan.slot()].plan_time = now;
+    }
+    asked.slots[plan.slot()].step_count = plan.step_count();
+  }
+}
+
+void NoteReceived(const RunState& state, absl::Time now,
+                  Observations& observed) {
+  const bool is_async = IsAsync(state.spec().schedule());
+  for (const FragmentState& fragment : state.fragments()) {
+    AskedSlots& asked = observed.asked[fragment.newest.fragment()];
+    const auto awaited = [](const auto& entry) { return entry.second.seq == 0; };
+    if (std::none_of(asked.slots.begin(), asked.slots.end(), awaited)) continue;
+    for (const auto& [place, seen] : CollectContributions(
+             state, observed.shards, fragment.newest.fragment())) {
+      const auto slot = asked.slots.find(place.first);
+      if (!seen.received || slot == asked.slots.end() ||
+          slot->second.seq != 0 ||
+          (!is_async && seen.info->anchor_version() != asked.version)) {
+        continue;
+      }
+      slot->second.seq = place.second;
+      Measure(slot->second, *seen.info, now, observed.members[place.first]);
+    }
+  }
+}
+
+double MeasuredSpeed(const ObservedMember& member) {
+  return LowerMedian(member.speeds);
+}
+
+double MedianMeasuredSpeed(const Observations& observed,
+                           const std::vector<int32_t>& slots) {
+  std::vector<double> measured;
+  for (const int32_t slot : slots) {
+    measured.push_back(MeasuredSpeed(observed.members[slot]));
+  }
+  return LowerMedian(measured);
+}
+
+std::vector<double> RelativeSpeeds(const RunState& state,
+                                   const Observations& observed,
+                                   const std::vector<int32_t>& slots) {
+  std::vector<double> claims;
+  for (const int32_t slot : slots) {
+    claims.push_back(ClaimedSpeed(state, observed, slot));
+  }
+  double median = MedianMeasuredSpeed(observed, slots);
+  if (median == 0) median = LowerMedian(claims);
+  if (!(median > 0)) return std::vector<double>(slots.size(), 1.0);
+  std::vector<double> speeds;
+  for (size_t i = 0; i < slots.size(); ++i) {
+    const double measured = MeasuredSpeed(observed.members[slots[i]]);
+    speeds.push_back(measured > 0    ? measured
+                     : claims[i] > 0 ? std::min(claims[i], median)
+                                     : median);
+  }
+  const double reference = LowerMedian(speeds);
+  for (size_t i = 0; i < slots.size(); ++i) {
+    if (claims[i] > 0) speeds[i] = std::min(speeds[i], claims[i]);
+    speeds[i] /= reference;
+  }
+  return speeds;
+}
+
+}  // namespace atl::coordinator

@@ -1,0 +1,60 @@
+// How fast islands are, and so how many steps a plan asks of each.
+//
+// An island is measured when all shards have its contribution:
+//
+//   speed = steps that count / (now - the time its plan was made)
+//
+// in inner steps a second. Steps that count are those it claims, at most the
+// planned ones. The exchange is part of the time: a plan asks for what an
+// island can deliver. Its speed is the median of its newest kSpeedsKept
+// measurements, so one long pause does not move it. What an island says of its
+// own speed can lower its own plan and nothing else.
+//
+// Medians here are lower medians: of an even count the lower of the two values
+// in the middle. So less than half of the islands, or one of two, cannot raise
+// the median above all others.
+//
+// Measurements are volatile. Pure. Thread-safe.
+
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+#include "absl/time/time.h"
+#include "atoll/v1/plan.pb.h"
+#include "coordinator/core/state/observations.h"
+#include "coordinator/core/state/run_state.h"
+
+namespace atl::coordinator {
+
+// Measurements that an island's speed is the median of.
+inline constexpr size_t kSpeedsKept = 5;
+
+// Notes the plans of `open`, which is recorded at `now`. The next attempt at a
+// round, and the next version of an async run, keep the times of the plans
+// whose contributions are not decided. Requires: `state` is before the OPEN.
+void NotePlans(const RunState& state, const v1::OpenRound& open, absl::Time now,
+               Observations& observed);
+
+// Measures the islands whose contributions have come since the last call.
+void NoteReceived(const RunState& state, absl::Time now,
+                  Observations& observed);
+
+// Inner steps a second; 0 before the first measurement.
+double MeasuredSpeed(const ObservedMember& member);
+
+// Median of the measured speeds of `slots`; 0 if none is measured.
+double MedianMeasuredSpeed(const Observations& observed,
+                           const std::vector<int32_t>& slots);
+
+// v_w / v_ref of each of `slots`, for slot_plans.h. v_w is the measured speed;
+// before the first measurement the lesser of the island's claim and the median
+// of the others. v_ref is the median of all v_w. A claim below its v_w then
+// lowers an island's own share. 1 if nothing is known.
+std::vector<double> RelativeSpeeds(const RunState& state,
+                                   const Observations& observed,
+                                   const std::vector<int32_t>& slots);
+
+}  // namespace atl::coordinator

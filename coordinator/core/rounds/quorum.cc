@@ -1,0 +1,54 @@
+#include "coordinator/core/rounds/quorum.h"
+
+#include <algorithm>
+
+#include "absl/strings/str_cat.h"
+#include "coordinator/core/rounds/measured_speeds.h"
+
+namespace atl::coordinator {
+
+std::string QuorumGroup(const RunState& state, int32_t slot) {
+  const storage::v1::MemberSet& member = state.members()[slot].record;
+  return member.weight_share_max() > 0 ? member.token_id()
+                                       : absl::StrCat("#", slot);
+}
+
+int64_t CountForQuorum(const RunState& state, const std::set<int32_t>& slots) {
+  std::set<std::string> groups;
+  for (const int32_t slot : slots) groups.insert(QuorumGroup(state, slot));
+  return static_cast<int64_t>(groups.size());
+}
+
+QuorumCount CountQuorum(const RunState& state, const Observations& observed,
+                        const v1::OpenRound& open,
+                        const std::vector<int32_t>& received,
+                        const std::map<int32_t, absl::Time>& received_times) {
+  std::vector<int32_t> asked;
+  for (const v1::SlotPlan& plan : open.slots()) asked.push_back(plan.slot());
+  const double reference = MedianMeasuredSpeed(observed, asked);
+  const AskedSlots& plans = observed.asked[open.fragment()];
+  std::map<std::string, absl::Time> groups;  // Since when each counts.
+  for (const int32_t slot : received) {
+    absl::Time time = received_times.at(slot);
+    const auto plan = plans.slots.find(slot);
+    if (plan != plans.slots.end() && reference > 0) {
+      time = std::max(time, plan->second.plan_time +
+                                absl::Seconds(static_cast<double>(
+                                                  plan->second.step_count) /
+                                              (2 * reference)));
+    }
+    const auto group = groups.emplace(QuorumGroup(state, slot), time).first;
+    group->second = std::min(group->second, time);
+  }
+  const size_t needed = std::max(open.min_quorum(), 1);
+  QuorumCount quorum;
+  quorum.text = absl::StrCat(groups.size(), " of ", needed);
+  if (groups.size() < needed) return quorum;
+  std::vector<absl::Time> times;
+  for (const auto& [name, time] : groups) times.push_back(time);
+  std::sort(times.begin(), times.end());
+  quorum.time = times[needed - 1];
+  return quorum;
+}
+
+}  // namespace atl::coordinator
