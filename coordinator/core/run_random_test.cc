@@ -27,9 +27,10 @@ class RandomRun {
 
   void Go(int step_count) {
     run_.merge_norm_squared_max = 0x1p130;
+    run_.share_of_token = 0;
     run_.StartServers();
     for (int i = 0; i < kIslands; ++i) {
-      run_.Join(IslandId(i)).IgnoreError();
+      run_.Join(IslandId(i), i % 2 == 0 ? "token" : "").IgnoreError();
       run_.Ready(IslandId(i)).IgnoreError();
     }
     const bool is_strict =
@@ -38,7 +39,6 @@ class RandomRun {
       // In a strict run the simulation knows every refusal; not those by norm.
       const double norms_squared[] = {2, 2, 2, 2, 1000, 0x1p140};
       run_.push_norm_squared = norms_squared[is_strict ? 0 : Pick(6)];
-      run_.token_id = Pick(2) == 0 ? "token" : "";
       Step();
     }
     run_.CheckLog();
@@ -162,7 +162,7 @@ class RandomRun {
     const int32_t f = Pick(static_cast<int>(run_.state().fragments().size()));
     switch (static_cast<Kind>(kinds_(random_))) {
       case Kind::kJoin:
-        run_.Join(id).IgnoreError();
+        run_.Join(id, Pick(2) == 0 ? "token" : "").IgnoreError();
         break;
       case Kind::kReady:
         run_.Ready(id).IgnoreError();

@@ -36,8 +36,9 @@ class NormBoundTest : public RunSimulationTest {
     run_->StartServers();
     JoinReady("i0");
     JoinReady("i1");
-    run_->token_id = "token";
-    JoinReady("i2");
+    run_->share_of_token = 0;
+    ASSERT_TRUE(run_->Join("i2", "token").ok());
+    ASSERT_TRUE(run_->Ready("i2").ok());
   }
   void Push(const std::string& id, double norm) {
     run_->push_norm_squared = norm * norm / run_->shard_count();

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "coordinator/core/rounds/quorum.h"
 
 namespace atl::coordinator {
 namespace {
@@ -40,7 +41,11 @@ std::set<int32_t> FindAskable(const RunState& state, std::set<int32_t> received,
   }
   std::sort(waited.begin(), waited.end());
   for (const auto& [since, slot] : waited) {
-    if (static_cast<int64_t>(askable.size()) >= needed) break;
+    if (static_cast<int64_t>(askable.size()) >= needed &&
+        CountForQuorum(state, askable) >=
+            state.spec().schedule().min_quorum()) {
+      break;
+    }
     askable.insert(slot);
   }
   return askable;

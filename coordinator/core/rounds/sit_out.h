@@ -23,8 +23,9 @@ namespace atl::coordinator {
 bool SitsOut(const RunState& state, const Member& member);
 
 // The slots that an OPEN may ask: `received`, and the ready islands that do not
-// sit out. If these are fewer than `needed`, also those that sit out and whose
-// wait has ended by `due`, as many as are missing, the longest waiting first.
+// sit out. If these are fewer than `needed`, or count less than the quorum
+// (quorum.h), also those that sit out and whose wait has ended by `due`, as many
+// as are missing, the longest waiting first.
 std::set<int32_t> FindAskable(const RunState& state, std::set<int32_t> received,
                               int64_t needed, absl::Time due);
 

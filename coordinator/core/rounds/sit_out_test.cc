@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -169,6 +170,23 @@ TEST_F(SitOutTest, OfThoseThatSitOutTheOneThatWaitsLongestIsAskedFirst) {
   run_->Pass(absl::Seconds(30));
   EXPECT_EQ(State(), v1::RUN_STATE_ACTIVE);
   EXPECT_THAT(run_->Expected(), ElementsAre(0, 1));
+}
+
+TEST_F(SitOutTest, ItIsAskedAgainIfTheOthersCountLessThanTheQuorum) {
+  run_ = std::make_unique<RunSimulation>(Elastic(2));
+  run_->StartServers();
+  for (const char* id : {"i0", "i1"}) {
+    ASSERT_TRUE(run_->Join(id, "t").ok());  // They count once together.
+    ASSERT_TRUE(run_->Ready(id).ok());
+  }
+  JoinReady("i2");
+  run_->RefusePush("i2", 0, 0);
+  Push("i0");
+  Push("i1");
+  EXPECT_EQ(State(), v1::RUN_STATE_ACTIVE);
+  EXPECT_EQ(Phase(), RoundPhase::kIdle);
+  run_->Pass(absl::Seconds(10));
+  EXPECT_THAT(run_->Expected(), ElementsAre(0, 1, 2));
 }
 
 TEST_F(SitOutTest, AnIslandThatJoinsAgainKeepsItsCount) {

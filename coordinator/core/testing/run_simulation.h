@@ -118,8 +118,6 @@ class RunSimulation : public ServerDirectory {
   double merge_norm_squared_max = std::numeric_limits<double>::infinity();
   // Why shards refuse what Refuse... names.
   std::string refusal = "a value is not finite";
-  // Next islands join with this token; empty: as the operator's own.
-  std::string token_id;
   // Norm of version 0 on each shard, squared; negative: not reported.
   double version0_norm_squared = 50;
   // The fault in every shard's first report.
