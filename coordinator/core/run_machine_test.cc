@@ -630,32 +630,6 @@ TEST_F(RunMachineTest, AClaimMovesTheDataOnByWhatThePlanLetItReadAtMost) {
   }
 }
 
-TEST_F(RunMachineTest, GivesSlowIslandsFewerSteps) {
-  v1::RunSpec spec = ElasticSpec();
-  spec.mutable_schedule()->set_inner_step_count(10);
-  Start(spec);
-  v1::ReportProgressRequest progress;
-  progress.set_tokens_per_second(100);
-  ASSERT_TRUE(
-      run_->machine()
-          .Step(event::Progress{run_->Credentials("i0"), progress}, run_->now())
-          .status()
-          .ok());
-  progress.set_tokens_per_second(39);
-  ASSERT_TRUE(
-      run_->machine()
-          .Step(event::Progress{run_->Credentials("i1"), progress}, run_->now())
-          .status()
-          .ok());
-  run_->PushAll("i0");
-  run_->PushAll("i1");
-  run_->FollowPlans();
-  ASSERT_EQ(Phase(), RoundPhase::kOpen);
-  EXPECT_EQ(run_->fragment(0).open.slots(0).step_count(), 10);
-  EXPECT_EQ(run_->fragment(0).open.slots(1).step_count(), 4);
-  EXPECT_EQ(run_->fragment(0).open.slots(1).start_step(), 10);
-}
-
 TEST_F(RunMachineTest, ARoundHasTheMeansOfTheTrainersOwnNumbers) {
   Start(ElasticSpec());
   const auto report = [&](const std::string& id, double accuracy,

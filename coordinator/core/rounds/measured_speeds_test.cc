@@ -132,6 +132,8 @@ TEST_F(MeasuredSpeedsTest, StepsFollowWhatIsMeasured) {
   EXPECT_DOUBLE_EQ(Speed(0), 1);
   EXPECT_DOUBLE_EQ(Speed(3), 0.25);
   EXPECT_THAT(Steps(), ElementsAre(8, 8, 8, 2));
+  EXPECT_EQ(run_->fragment(0).open.slots(3).start_step(), 8)
+      << "the learning rate's clock is the same for all";
   TrainRound({1, 1, 1, 4});
   EXPECT_THAT(Steps(), ElementsAre(8, 8, 8, 2));
 }
