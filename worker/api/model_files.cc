@@ -11,6 +11,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/types/span.h"
 #include "base/io/files.h"
+#include "base/io/own_file.h"
 #include "base/io/posix_file_system.h"
 #include "base/layout/digest.h"
 #include "base/layout/external_model.h"
@@ -394,7 +395,7 @@ absl::StatusOr<int64_t> WriteValidationFile(const v1::DataSpec& data,
   std::vector<int32_t> tokens(held_out.size());
   RETURN_IF_ERROR(data_set->Read(held_out.begin, absl::MakeSpan(tokens)));
   const std::string text(tokens.begin(), tokens.end());
-  RETURN_IF_ERROR(WriteFileAtomically(PosixFileSystem(), path, text));
+  RETURN_IF_ERROR(ReplaceFile(PosixFileSystem(), path, text));
   return held_out.size();
 }
 
