@@ -29,8 +29,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/time/time.h"
 #include "base/failpoint/failpoint.h"
-#include "base/io/files.h"
-#include "base/io/posix_file_system.h"
+#include "base/io/own_file.h"
 #include "base/metrics/common_metrics.h"
 #include "base/metrics/metrics.h"
 #include "base/metrics/metrics_listener.h"
@@ -68,9 +67,9 @@ struct Flags {
 // Less than Kubernetes waits before it kills.
 constexpr absl::Duration kStopMax = absl::Seconds(20);
 
-// "127.0.0.1:4711" gives "4711\n".
-std::string PortLine(const std::string& address) {
-  return address.substr(address.rfind(':') + 1) + "\n";
+// "127.0.0.1:4711" gives "4711".
+std::string PortOf(const std::string& address) {
+  return address.substr(address.rfind(':') + 1);
 }
 
 absl::Status Serve(const Flags& flags, StopSignals& signals) {
@@ -137,8 +136,7 @@ absl::Status Serve(const Flags& flags, StopSignals& signals) {
   health.SetListeners(listeners.get());
   const std::string& address = listeners->ports().front().address;
   if (!flags.port_file.empty()) {
-    RETURN_IF_ERROR(WriteFileAtomically(PosixFileSystem(), flags.port_file,
-                                        PortLine(address)));
+    RETURN_IF_ERROR(WritePortFile(flags.port_file, PortOf(address)));
   }
   std::printf("atoll-coordinator serves on %s\n", address.c_str());
   for (const Listeners::Port& port : listeners->ports()) {

@@ -8,7 +8,7 @@
 #   --out DIR    output directory (default: quickstart-out)
 #   --data DIR   text to train on (default: the newest C++ standard library's)
 #
-# A second run starts over: it empties DIR first, if a quickstart made it.
+# DIR must be new or empty: the quickstart removes nothing (exit 9).
 set -euo pipefail
 
 invoked_from=$PWD
@@ -32,6 +32,17 @@ while [[ $# -gt 0 ]]; do
   esac
 done
 
+# Before the build: a person should not wait for the refusal.
+if [[ -e $out && -n $(ls -A "$out") ]]; then
+  if [[ -e $out/run/lock ]]; then
+    echo "$out has the run of an earlier quickstart. To start over, remove it:" \
+      "rm -r $out; or choose another --out" >&2
+  else
+    echo "$out is not empty, and no quickstart made it: choose another --out" >&2
+  fi
+  exit 9
+fi
+
 say() { echo "== $*" >&2; }
 
 say "packages"
@@ -48,16 +59,7 @@ if [[ -z $data ]]; then
     sort -V | tail -n 1)
 fi
 
-# Removes only the output of an earlier quickstart.
-if [[ -e $out ]]; then
-  if [[ ! -e $out/.quickstart && -n $(ls -A "$out") ]]; then
-    echo "$out exists and no quickstart made it: choose another --out" >&2
-    exit 1
-  fi
-  rm -rf "$out"
-fi
 mkdir -p "$out"
-touch "$out/.quickstart"
 
 started=$SECONDS
 say "3 islands, 2 servers, 30 rounds on $data"

@@ -16,7 +16,7 @@
 #include "absl/time/clock.h"
 #include "absl/time/time.h"
 #include "base/failpoint/failpoint.h"
-#include "base/io/files.h"
+#include "base/io/own_file.h"
 #include "base/io/posix_file_system.h"
 #include "base/io/timed_file_system.h"
 #include "base/machine/limits.h"
@@ -208,8 +208,8 @@ absl::Status Run(const Flags& flags, StopSignals& signals) {
   LOG(INFO) << "serving at " << server->address() << ", incarnation "
             << server->incarnation();
   if (!flags.port_file.empty()) {
-    RETURN_IF_ERROR(WriteFileAtomically(fs, flags.port_file,
-                                        absl::StrCat(server->port(), "\n")));
+    RETURN_IF_ERROR(
+        WritePortFile(flags.port_file, absl::StrCat(server->port())));
   }
   signals.Started();
   while (!signals.IsStopping()) {

@@ -21,8 +21,7 @@
 #include "absl/strings/string_view.h"
 #include "absl/time/time.h"
 #include "base/host_port/host_port.h"
-#include "base/io/files.h"
-#include "base/io/posix_file_system.h"
+#include "base/io/own_file.h"
 #include "base/metrics/exposition.h"
 #include "base/obs/log.h"
 #include "base/status/status_macros.h"
@@ -321,8 +320,8 @@ absl::StatusOr<std::unique_ptr<MetricsListener>> MetricsListener::Start(
   listener->port_ = address.port;
   listener->address_ = JoinHostPort(address.host, address.port);
   if (!options.port_file.empty()) {
-    RETURN_IF_ERROR(WriteFileAtomically(PosixFileSystem(), options.port_file,
-                                        absl::StrCat(address.port, "\n")));
+    RETURN_IF_ERROR(
+        WritePortFile(options.port_file, absl::StrCat(address.port)));
   }
   LOG(INFO) << "metrics and health on " << listener->address_;
   return listener;

@@ -11,6 +11,7 @@
 #include "absl/strings/str_cat.h"
 #include "base/io/files.h"
 #include "base/io/posix_file_system.h"
+#include "base/random_id/random_id.h"
 #include "base/status/annotate.h"
 #include "base/status/status_macros.h"
 
@@ -46,13 +47,12 @@ absl::StatusOr<std::string> ReadFileIn(const std::string& directory,
 absl::Status WriteFileIn(const std::string& directory, absl::string_view name,
                          absl::string_view text) {
   const std::string path = FileIn(directory, name);
-  const std::string temporary = path + ".tmp";
+  const std::string temporary = absl::StrCat(path, ".", RandomId(), ".tmp");
   const bool is_secret =
       absl::EndsWith(name, ".key") || absl::EndsWith(name, ".token") ||
       absl::EndsWith(name, ".service") ||  // A proxy's password may be in it.
       absl::EndsWith(name, ".consent");
   const mode_t mode = is_secret ? 0600 : 0644;
-  ::unlink(temporary.c_str());
   const int fd =
       ::open(temporary.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, mode);
   if (fd < 0) return ErrnoToStatus(errno, temporary);

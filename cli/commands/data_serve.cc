@@ -4,6 +4,7 @@
 #include "absl/strings/str_cat.h"
 #include "base/host_port/host_port.h"
 #include "base/io/files.h"
+#include "base/io/own_file.h"
 #include "base/io/posix_file_system.h"
 #include "base/rpc/certificates/authority.h"
 #include "base/status/status_macros.h"
@@ -57,8 +58,8 @@ absl::Status Serve(Context& context, const ServeOptions& options) {
                    worker::DataServer::Start(server_options));
   const HostPort& address = server->address();
   if (!options.port_file.empty()) {
-    RETURN_IF_ERROR(WriteFileAtomically(PosixFileSystem(), options.port_file,
-                                        absl::StrCat(address.port, "\n")));
+    RETURN_IF_ERROR(
+        WritePortFile(options.port_file, absl::StrCat(address.port)));
   }
   context.output().Message(
       absl::StrCat("serves ", FormatCount(server->files().file_count()),

@@ -5,7 +5,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
-#include "base/io/files.h"
+#include "base/io/own_file.h"
 #include "base/io/posix_file_system.h"
 #include "base/time/proto_time.h"
 #include "cli/output/describe.h"
@@ -91,7 +91,7 @@ std::string ToText(const DevResult& result) {
 }
 
 absl::Status WriteJson(const std::string& path, const Json& json) {
-  return WriteFileAtomically(
+  return ReplaceFile(
       PosixFileSystem(), path,
       json.dump(2, ' ', false, Json::error_handler_t::replace) + "\n");
 }

@@ -157,7 +157,7 @@ absl::Status DevUp::Prepare() {
   RETURN_IF_ERROR(CheckDeviceFlag(options_.device));
   ASSIGN_OR_RETURN(run_, LoadRunFile(options_.file, options_.changes));
   RETURN_IF_ERROR(RefuseExternal(run_, "`atoll dev up`"));
-  ASSIGN_OR_RETURN(directory_, DevDirectory::Open(options_.directory));
+  ASSIGN_OR_RETURN(directory_, DevDirectory::Open(options_.directory, run_.run_id));
   RETURN_IF_ERROR(CompleteSpec(
       &run_, MakeStoreOpener(context_.environment,
                       {.proxy = context_.settings.proxy()})));
@@ -448,6 +448,7 @@ absl::Status DevUp::Finish() {
     ExportOptions export_options;
     export_options.run_id = run_.run_id;
     export_options.directory = directory_->File("export");
+    export_options.force = true;  // An earlier end of this run.
     ASSIGN_OR_RETURN(const Exported exported,
                      ExportRun(context_, *client_, export_options));
     result_.checkpoint = exported.directory;
@@ -486,7 +487,8 @@ void AddDevUp(CLI::App& app, Context& context) {
       "run,\n"
       "prometheus-targets.json (metrics ports, for Prometheus' file_sd), and\n"
       "the exported model at the end. Processes that die are restarted.\n"
-      "Ctrl-C stops; the same command with the same DIR resumes the run.\n"
+      "Ctrl-C stops; the same command with the same DIR resumes the run. A DIR\n"
+      "of another run, or with other files, is refused.\n"
       "Examples:\n"
       "  atoll dev up laptop --dir /tmp/laptop\n"
       "  atoll dev up my.toml --dir /tmp/my --servers 3 --islands 2 --keep\n"

@@ -1,6 +1,7 @@
 #include "cli/curves/curve_file.h"
 
 #include "base/io/files.h"
+#include "base/io/own_file.h"
 #include "base/status/status_macros.h"
 
 namespace atl::cli {
@@ -26,7 +27,7 @@ absl::StatusOr<std::string> CurveFile::Read() const {
 absl::Status CurveFile::Truncate(int64_t size_bytes) {
   ASSIGN_OR_RETURN(std::string bytes, Read());
   bytes.resize(static_cast<size_t>(size_bytes));
-  RETURN_IF_ERROR(WriteFileAtomically(file_system_, path_, bytes));
+  RETURN_IF_ERROR(ReplaceFile(file_system_, path_, bytes));
   return Open();  // The path names another file now.
 }
 

@@ -27,7 +27,7 @@ class ClusterTest : public ::testing::Test {
   ClusterTest()
       : path_(absl::StrCat(::testing::TempDir(), "/cluster-", ::getpid())) {
     std::filesystem::create_directories(path_);
-    directory_ = *DevDirectory::Open(path_ + "/dir");
+    directory_ = *DevDirectory::Open(path_ + "/dir", "run");
   }
   ~ClusterTest() override { std::filesystem::remove_all(path_); }
 

@@ -1,6 +1,7 @@
 // The directory of one `atoll dev up`.
 //
 //   DIR/lock               held while the command runs
+//   DIR/run                the id of its run; proves that the directory is ours
 //   DIR/endpoints.json     written once the servers serve
 //   DIR/result.json        written at the end of the run
 //   DIR/coordinator/       data/, port, pid, log
@@ -25,12 +26,16 @@ namespace atl::cli {
 
 class DevDirectory {
  public:
-  // Creates `path` if necessary and takes its lock.
+  // Creates `path` if necessary, takes its lock, and gives the directory to
+  // `run_id` if it is empty. A directory of an older version has no DIR/run:
+  // endpoints.json or result.json names its run.
   //
   // ALREADY_EXISTS: another process holds the lock; the message has its pid.
-  // INTERNAL: the directory cannot be created or written.
+  // DIRECTORY_OF_OTHER_RUN: it is of another run. NOT_OURS: it has files, and
+  // no `atoll dev up` made it. The latter two leave it unchanged. INTERNAL: the
+  // directory cannot be created or written.
   static absl::StatusOr<std::unique_ptr<DevDirectory>> Open(
-      const std::string& path);
+      const std::string& path, absl::string_view run_id);
   ~DevDirectory();
   DevDirectory(const DevDirectory&) = delete;
   DevDirectory& operator=(const DevDirectory&) = delete;

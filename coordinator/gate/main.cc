@@ -22,8 +22,7 @@
 #include "absl/time/time.h"
 #include "base/failpoint/failpoint.h"
 #include "base/host_port/host_port.h"
-#include "base/io/files.h"
-#include "base/io/posix_file_system.h"
+#include "base/io/own_file.h"
 #include "base/metrics/common_metrics.h"
 #include "base/metrics/metrics.h"
 #include "base/metrics/metrics_listener.h"
@@ -168,8 +167,7 @@ absl::Status Serve(Flags flags, StopSignals& signals) {
                    ChooseAdvertised(flags, {listen.host, address.port}));
   const Announcer announcer({client.get(), files.get(), advertised});
   if (!flags.port_file.empty()) {
-    RETURN_IF_ERROR(WriteFileAtomically(PosixFileSystem(), flags.port_file,
-                                        absl::StrCat(address.port, "\n")));
+    RETURN_IF_ERROR(WritePortFile(flags.port_file, absl::StrCat(address.port)));
   }
   std::printf("atoll-gate serves on %s\n",
               JoinHostPort(listen.host, address.port).c_str());

@@ -299,6 +299,49 @@ class CliTest(cluster_module.IntegrationTest):
         if code == FAILED:
             self.assertIn("stopped", process.tail())
 
+    def test_an_export_touches_only_its_own_files(self):
+        self.run_strict(self.cluster, self.run_values())
+        place = os.path.join(self.cluster.directory, "place")
+        published = os.path.join(place, "data")
+        text = os.path.join(self.text, "part0.txt")
+        processes.run_cli("data", "publish", text, "--to",
+                          "file://" + published, check=OK)
+        before = _contents(place)
+        for force in ((), ("--force",)):
+            error = self.error(CONFLICT, "run", "export", "run", published,
+                               *force)
+            self.assertEqual(error["reason"], "NOT_OURS")
+            self.assertIn("manifest.json", error["message"])
+            self.assertEqual(_contents(place), before)
+        # A person's files in the directory and beside it, by way of a link.
+        mine = ("model.old/a", "model.tmp/b", "real/tokenizer.json")
+        for name in mine:
+            path = os.path.join(place, name)
+            os.makedirs(os.path.dirname(path))
+            with open(path, "w", encoding="ascii") as file:
+                file.write(name)
+        model = os.path.join(place, "model")
+        os.symlink("real", model)
+        for _ in range(2):
+            self.data("run", "export", "run", model)
+        self.assertTrue(os.path.islink(model))
+        after = _contents(place)
+        for name in mine:
+            self.assertEqual(after[name], name.encode())
+        self.assertIn("real/manifest.json", after)
+        # Another commit.
+        path = os.path.join(model, "manifest.json")
+        with open(path, encoding="utf-8") as file:
+            manifest = json.load(file)
+        manifest["commit_seq"] -= 1
+        with open(path, "w", encoding="utf-8") as file:
+            json.dump(manifest, file)
+        error = self.error(CONFLICT, "run", "export", "run", model)
+        self.assertEqual(error["reason"], "EXPORT_DIFFERS")
+        self.assertIn("--force", error["hint"])
+        self.data("run", "export", "run", model, "--force")
+        self.assertEqual(_contents(place), after)
+
     def test_an_export_says_which_server_it_waits_for_and_goes_on(self):
         cluster = self.cluster
         self.run_strict(cluster, self.run_values())
@@ -484,6 +527,17 @@ class InitTest(cluster_module.IntegrationTest):
         fault = faults.wait_fault(cluster, "OTHER_CLUSTER")
         self.assertIn(self.ID, fault["expected"])
         self.assertIn("never gave", fault["found"])
+
+
+def _contents(directory):
+    """The bytes of every file below `directory`, by its path there."""
+    contents = {}
+    for folder, _, names in os.walk(directory):
+        for name in names:
+            path = os.path.join(folder, name)
+            with open(path, "rb") as file:
+                contents[os.path.relpath(path, directory)] = file.read()
+    return contents
 
 
 def _flip(data, offset):

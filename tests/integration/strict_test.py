@@ -95,6 +95,13 @@ class DevUpTest(cluster_module.IntegrationTest):
         again = processes.run_cli("dev", "up", path, "--dir", directory,
                                   "--servers", "2", "--islands", "3")
         self.assertEqual(again.returncode, 0, done.stderr + again.stderr)
+        # A directory of one run takes no other, and loses nothing.
+        before = _files(directory)
+        other = self.cluster.write_run_file(values, "other")
+        refused = processes.run_cli("dev", "up", other, "--dir", directory,
+                                    "-o", "json", check=9)
+        self.assertIn("DIRECTORY_OF_OTHER_RUN", refused.stdout)
+        self.assertEqual(_files(directory), before)
 
 
 def _files(directory):

@@ -11,6 +11,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/types/span.h"
 #include "base/io/files.h"
+#include "base/io/own_file.h"
 #include "base/io/posix_file_system.h"
 #include "base/layout/digest.h"
 #include "base/layout/external_model.h"
@@ -86,8 +87,7 @@ absl::StatusOr<std::unique_ptr<engine::Trainer>> LoadModel(
   return trainer;
 }
 
-absl::Status CheckTokens(absl::Span<const int32_t> tokens,
-                         int32_t vocab_size) {
+absl::Status CheckTokens(absl::Span<const int32_t> tokens, int32_t vocab_size) {
   for (const int32_t token : tokens) {
     if (token >= vocab_size) {
       return absl::InvalidArgumentError(absl::StrCat(
@@ -146,8 +146,7 @@ absl::StatusOr<ModelToImport> ReadModelToImport(const std::string& directory,
   RETURN_IF_ERROR(CheckFinite(directory, run_layout, model.parameters));
   for (int32_t f = 0; f < run_layout.fragment_count(); ++f) {
     if (stop.stop_requested()) return absl::CancelledError("stopped");
-    const std::vector<float> elements =
-        Gather(run_layout, f, model.parameters);
+    const std::vector<float> elements = Gather(run_layout, f, model.parameters);
     model.fragment_digests.push_back(
         RangeDigest(run_layout, f, {0, run_layout.fragment_block_count(f)},
                     elements)
@@ -166,8 +165,7 @@ absl::Status CheckImport(const ModelToImport& model, const v1::Run& run) {
                      "init.model in its run file"));
   }
   if (!std::equal(init.fragment_digests().begin(),
-                  init.fragment_digests().end(),
-                  model.fragment_digests.begin(),
+                  init.fragment_digests().end(), model.fragment_digests.begin(),
                   model.fragment_digests.end())) {
     return absl::AlreadyExistsError(
         absl::StrCat("run ", run.run_id(),
@@ -214,6 +212,21 @@ absl::StatusOr<ExportedModel> ExportModel(
   if (pinned.pin().cut_size() != layout.fragment_count()) {
     return absl::InternalError("the pinned cut lacks a fragment");
   }
+  CheckpointSource source;
+  source.run_id = pinned.run().run_id();
+  source.run_uid = pinned.run().run_uid();
+  source.run_epoch = pinned.run().run_epoch();
+  source.commit_seq = pinned.pin().commit_seq();
+  if (pinned.pin().cut_size() > 0)
+    source.version = pinned.pin().cut(0).version();
+  CheckpointOptions write;
+  write.weight_file_bytes_max = options.weight_file_bytes_max;
+  write.replaces_other = options.replaces_other;
+  write.stop = options.stop;
+  ASSIGN_OR_RETURN(
+      const std::unique_ptr<CheckpointWriter> writer,
+      CheckpointWriter::Open(PosixFileSystem(), options.directory, spec.model(),
+                             spec.layout(), source, write));
   client.SetRoutes(server::ToRoutes(pinned));
   std::vector<float> parameters(layout.element_count());
   std::vector<float> buffer;
@@ -239,25 +252,15 @@ absl::StatusOr<ExportedModel> ExportModel(
     const server::TransferOutcome outcome =
         client.Pull(at.fragment(), at.version(),
                     Digest128::FromProto(at.digest()), out, bounds);
-    RETURN_IF_ERROR(Annotate(
-        outcome.status, absl::StrCat("reading fragment ", at.fragment(),
-                                     " at version ", at.version())));
+    RETURN_IF_ERROR(Annotate(outcome.status,
+                             absl::StrCat("reading fragment ", at.fragment(),
+                                          " at version ", at.version())));
     if (!whole) {
       Scatter(layout, at.fragment(), buffer, absl::MakeSpan(parameters));
     }
     done += static_cast<int64_t>(out.size() * sizeof(float));
   }
-  CheckpointSource source;
-  source.run_id = pinned.run().run_id();
-  source.run_epoch = pinned.run().run_epoch();
-  source.commit_seq = pinned.pin().commit_seq();
-  source.version = pinned.pin().cut(0).version();
-  ASSIGN_OR_RETURN(
-      const CheckpointFiles files,
-      WriteCheckpoint(PosixFileSystem(), options.directory, spec.model(),
-                      spec.layout(), parameters, source,
-                      {.weight_file_bytes_max = options.weight_file_bytes_max,
-                       .stop = options.stop}));
+  ASSIGN_OR_RETURN(const CheckpointFiles files, writer->Write(parameters));
   ExportedModel exported;
   exported.parameters_sha256 = files.parameters_sha256;
   exported.size_bytes = files.size_bytes;
@@ -287,9 +290,9 @@ absl::StatusOr<v1::ModelSpec> ReadModelSpec(const std::string& directory) {
 
 absl::StatusOr<EvaluateResult> Evaluate(const EvaluateOptions& options) {
   v1::ModelSpec model;
-  ASSIGN_OR_RETURN(const std::unique_ptr<engine::Trainer> trainer,
-                   LoadModel(options.model_directory, options.thread_count,
-                             model));
+  ASSIGN_OR_RETURN(
+      const std::unique_ptr<engine::Trainer> trainer,
+      LoadModel(options.model_directory, options.thread_count, model));
   v1::DataSpec spec;
   spec.set_format(options.format);
   spec.set_data_shard_count(1);
@@ -298,10 +301,10 @@ absl::StatusOr<EvaluateResult> Evaluate(const EvaluateOptions& options) {
   const int64_t length = model.sequence_length();
   const int64_t window_count = (data->token_count() - 1) / length;
   if (window_count < 1) {
-    return absl::InvalidArgumentError(absl::StrCat(
-        options.data_path, " has ", data->token_count(),
-        " tokens, but one window of the model takes ", length + 1,
-        ": give more data"));
+    return absl::InvalidArgumentError(
+        absl::StrCat(options.data_path, " has ", data->token_count(),
+                     " tokens, but one window of the model takes ", length + 1,
+                     ": give more data"));
   }
   EvaluateResult result;
   double sum = 0;
@@ -332,9 +335,9 @@ absl::StatusOr<std::string> Generate(const GenerateOptions& options) {
     return absl::InvalidArgumentError("the number of tokens is negative");
   }
   v1::ModelSpec model;
-  ASSIGN_OR_RETURN(const std::unique_ptr<engine::Trainer> trainer,
-                   LoadModel(options.model_directory, options.thread_count,
-                             model));
+  ASSIGN_OR_RETURN(
+      const std::unique_ptr<engine::Trainer> trainer,
+      LoadModel(options.model_directory, options.thread_count, model));
   ASSIGN_OR_RETURN(const std::optional<Tokenizer> tokenizer,
                    FindTokenizer(options, model.vocab_size()));
   std::vector<int32_t> tokens = ToTokens(tokenizer, options.prompt);
@@ -345,8 +348,8 @@ absl::StatusOr<std::string> Generate(const GenerateOptions& options) {
     if (options.stop.stop_requested()) {
       return absl::CancelledError("generation was stopped");
     }
-    const int64_t count = std::min<int64_t>(
-        static_cast<int64_t>(tokens.size()), model.sequence_length());
+    const int64_t count = std::min<int64_t>(static_cast<int64_t>(tokens.size()),
+                                            model.sequence_length());
     ASSIGN_OR_RETURN(
         const absl::Span<const float> logits,
         trainer->NextTokenLogits(
@@ -391,7 +394,7 @@ absl::StatusOr<int64_t> WriteValidationFile(const v1::DataSpec& data,
   std::vector<int32_t> tokens(held_out.size());
   RETURN_IF_ERROR(data_set->Read(held_out.begin, absl::MakeSpan(tokens)));
   const std::string text(tokens.begin(), tokens.end());
-  RETURN_IF_ERROR(WriteFileAtomically(PosixFileSystem(), path, text));
+  RETURN_IF_ERROR(ReplaceFile(PosixFileSystem(), path, text));
   return held_out.size();
 }
 

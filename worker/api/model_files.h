@@ -65,7 +65,9 @@ struct ExportedModel {
 };
 
 struct ExportModelOptions {
-  std::string directory;  // Created; an earlier export is replaced.
+  // Created; an export of the same run and commit is replaced.
+  std::string directory;
+  bool replaces_other = false;  // As CheckpointOptions.
   // Longest weight file; a larger model gets several files and an index.
   int64_t weight_file_bytes_max = kWeightFileBytesMax;
   // Longest time without progress: a slow link may take hours.
@@ -82,8 +84,8 @@ struct ExportModelOptions {
 // (worker/checkpoint/checkpoint.h). `client` must be of the run and of
 // pinned.run().spec().layout().
 //
-// As WriteCheckpoint; as ParameterClient::Pull; INVALID_ARGUMENT: the run's
-// model cannot be written.
+// As CheckpointWriter, whose checks come before the first byte is read; as
+// ParameterClient::Pull; INVALID_ARGUMENT: the run's model cannot be written.
 absl::StatusOr<ExportedModel> ExportModel(
     const v1::ExportCheckpointResponse& pinned, server::ParameterClient& client,
     const ExportModelOptions& options);

@@ -282,9 +282,12 @@ class Publisher {
     const absl::StatusOr<ObjectInfo> there = store_->Stat(file.path);
     if (absl::IsNotFound(there.status())) return false;
     RETURN_IF_ERROR(there.status());
-    if (there->size_bytes != file.size_bytes) return false;
+    if (there->size_bytes != file.size_bytes) return Differs(file);
     if (!options_.verify) {
-      if (!there->sha256.empty()) return there->sha256 == file.sha256;
+      if (!there->sha256.empty()) {
+        if (there->sha256 == file.sha256) return true;
+        return Differs(file);
+      }
       // A file is read as fast as it was hashed. Another store cannot tell: the
       // file is uploaded again.
       ASSIGN_OR_RETURN(const ObjectUrl to, ParseObjectUrl(options_.to));
@@ -292,7 +295,17 @@ class Publisher {
     }
     ASSIGN_OR_RETURN(const codec::Sha256Digest digest,
                      HashObject(*store_, file.path, {}));
-    return codec::ToHex(digest) == file.sha256;
+    if (codec::ToHex(digest) == file.sha256) return true;
+    return Differs(file);
+  }
+
+  // False if the file that is there may be replaced.
+  absl::StatusOr<bool> Differs(const ManifestFile& file) const {
+    if (options_.verify) return false;
+    return absl::AlreadyExistsError(absl::StrCat(
+        store_->GetUrl(file.path),
+        " is there with other bytes: publish to another directory; or, if all "
+        "files there are yours to replace, repeat with --verify"));
   }
 
   absl::Status WriteManifestLast() {

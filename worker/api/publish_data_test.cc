@@ -96,17 +96,23 @@ TEST_F(PublishDataTest, ContinuesAndUploadsNothingTwice) {
   Write("in/a", std::string(100, 'a'));
   Write("in/b", std::string(100, 'b'));
   Write("out/a", std::string(100, 'a'));
-  Write("out/b", "begun by another program");
   EXPECT_EQ(Publish().uploaded_file_count, 1);
   const PublishResult again = Publish();
   EXPECT_EQ(again.uploaded_file_count, 0);
   EXPECT_EQ(again.fingerprint, ComputeFingerprint(Published()));
 }
 
-TEST_F(PublishDataTest, ReplacesFilesOfTheSameSizeWithOtherBytes) {
+TEST_F(PublishDataTest, ReplacesAnotherFileOnlyWithVerify) {
   Write("in/a", std::string(100, 'a'));
   Write("in/b", std::string(100, 'b'));
-  Write("out/a", std::string(100, 'x'));
+  for (const int size : {100, 7}) {
+    Write("out/a", std::string(size, 'x'));
+    const absl::Status status = PublishData(options_).status();
+    EXPECT_EQ(status.code(), absl::StatusCode::kAlreadyExists);
+    EXPECT_THAT(std::string(status.message()), HasSubstr("--verify"));
+    EXPECT_EQ(Read("out/a"), std::string(size, 'x'));
+  }
+  options_.verify = true;
   EXPECT_EQ(Publish().uploaded_file_count, 2);
   EXPECT_EQ(Read("out/a"), std::string(100, 'a'));
   EXPECT_EQ(Publish().uploaded_file_count, 0);

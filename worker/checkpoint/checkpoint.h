@@ -9,14 +9,15 @@
 //   generation_config.json
 //   manifest.json           its source, and length and SHA-256 of each file
 //
-// A write is atomic: it goes to DIR.tmp, is synced and renamed. Reads and
-// writes stream the parameters, without a second copy.
+// Other files in the directory stay (export_directory.h). Reads and writes
+// stream the parameters, without a second copy.
 //
 // Thread-safe for different directories.
 
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <stop_token>
 #include <string>
 #include <vector>
@@ -27,15 +28,10 @@
 #include "atoll/v1/run.pb.h"
 #include "base/io/file_system.h"
 #include "base/layout/layout.h"
+#include "worker/checkpoint/checkpoint_manifest.h"
+#include "worker/checkpoint/export_directory.h"
 
 namespace atl::worker {
-
-struct CheckpointSource {
-  std::string run_id;  // Empty: from no run.
-  int64_t run_epoch = 0;
-  int64_t commit_seq = 0;
-  int64_t version = 0;  // Of fragment 0.
-};
 
 struct CheckpointFiles {
   std::string parameters_sha256;  // As ParametersSha256.
@@ -48,26 +44,76 @@ inline constexpr int64_t kWeightFileBytesMax = 5'000'000'000;
 struct CheckpointOptions {
   // Limit for a weight file with more than one tensor; > 0.
   int64_t weight_file_bytes_max = kWeightFileBytesMax;
+  bool replaces_other = false;  // As ExportDirectoryOptions.
   std::stop_token stop = {};
 };
 
-// Writes `parameters`, shape [layout.element_count()], in the model order, as a
-// model of shape `model`. Replaces an existing checkpoint.
-//
-// ALREADY_EXISTS: the directory is not empty and holds no checkpoint.
-// RESOURCE_EXHAUSTED: the disk is full; CANCELLED: stopped; neither leaves
-// files behind. Others: the file system's.
+// Writes one model. Thread-compatible.
+class CheckpointWriter {
+ public:
+  // Takes the directory. `file_system` must outlive the writer. As
+  // ExportDirectory::Open; errors of RunLayout::Create.
+  static absl::StatusOr<std::unique_ptr<CheckpointWriter>> Open(
+      FileSystem &file_system, const std::string &directory,
+      const v1::ModelSpec &model, const v1::Layout &layout,
+      const CheckpointSource &source, const CheckpointOptions &options);
+
+  // Writes `parameters`, shape [layout.element_count()], in the model order, as
+  // a model of shape `model`. Called once.
+  //
+  // RESOURCE_EXHAUSTED: the disk is full; CANCELLED: stopped; neither leaves
+  // files behind. ALREADY_EXISTS: another program put a file in the way.
+  // Others: the file system's.
+  absl::StatusOr<CheckpointFiles> Write(absl::Span<const float> parameters);
+
+ private:
+  // Tensors [begin, end) of the layout, in one weight file.
+  struct WeightRange {
+    std::string name;
+    int begin = 0;
+    int end = 0;
+    int64_t element_count = 0;
+  };
+
+  CheckpointWriter(const v1::ModelSpec &model, const v1::Layout &layout,
+                   const CheckpointSource &source,
+                   const CheckpointOptions &options, RunLayout run_layout)
+      : model_(model),
+        layout_(layout),
+        options_(options),
+        run_layout_(std::move(run_layout)) {
+    manifest_.source = source;
+  }
+
+  static std::vector<WeightRange> CutWeights(const v1::Layout &layout,
+                                             int64_t file_bytes_max);
+  absl::Status WriteAll(absl::Span<const float> parameters);
+  absl::Status WriteWeights(absl::Span<const float> parameters);
+  absl::Status WriteText(const std::string &name, absl::string_view text);
+  absl::Status WriteFile(const std::string &name,
+                         absl::Span<const absl::string_view> pieces);
+
+  const v1::ModelSpec model_;
+  const v1::Layout layout_;
+  const CheckpointOptions options_;
+  const RunLayout run_layout_;
+  std::vector<WeightRange> ranges_;
+  std::unique_ptr<ExportDirectory> directory_;
+  CheckpointManifest manifest_;
+};
+
+// CheckpointWriter's Open and Write.
 absl::StatusOr<CheckpointFiles> WriteCheckpoint(
-    FileSystem& file_system, const std::string& directory,
-    const v1::ModelSpec& model, const v1::Layout& layout,
-    absl::Span<const float> parameters, const CheckpointSource& source,
-    const CheckpointOptions& options = {});
+    FileSystem &file_system, const std::string &directory,
+    const v1::ModelSpec &model, const v1::Layout &layout,
+    absl::Span<const float> parameters, const CheckpointSource &source,
+    const CheckpointOptions &options = {});
 
 // The shape of the model in `directory`. NOT_FOUND: no config.json.
-// INVALID_ARGUMENT: as ParseModelConfig, or WriteCheckpoint wrote an external
-// model.
-absl::StatusOr<v1::ModelSpec> ReadCheckpointModel(FileSystem& file_system,
-                                                  const std::string& directory);
+// FAILED_PRECONDITION: an export into it did not finish. INVALID_ARGUMENT: as
+// ParseModelConfig, or WriteCheckpoint wrote an external model.
+absl::StatusOr<v1::ModelSpec> ReadCheckpointModel(FileSystem &file_system,
+                                                  const std::string &directory);
 
 // Reads the parameters into `parameters`, shape [layout.element_count()], in
 // the model order, from one safetensors file or several with an index. Widens
@@ -76,13 +122,14 @@ absl::StatusOr<v1::ModelSpec> ReadCheckpointModel(FileSystem& file_system,
 // Ignores buffers, and a head that the layout ties to the embedding. A tensor
 // of shape [] may stand for shape [1].
 //
-// NOT_FOUND: no weights, or a file of them is missing. INVALID_ARGUMENT: other
+// NOT_FOUND: no weights, or a file of them is missing. FAILED_PRECONDITION: an
+// export into the directory did not finish. INVALID_ARGUMENT: other
 // tensors than the layout's, or an unsupported dtype. DATA_LOSS: a file is
 // truncated or damaged. Messages name the file, the tensor and a remedy.
 // CANCELLED: stopped.
-absl::Status ReadCheckpoint(FileSystem& file_system,
-                            const std::string& directory,
-                            const v1::Layout& layout,
+absl::Status ReadCheckpoint(FileSystem &file_system,
+                            const std::string &directory,
+                            const v1::Layout &layout,
                             absl::Span<float> parameters,
                             std::stop_token stop = {});
 

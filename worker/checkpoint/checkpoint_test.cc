@@ -55,8 +55,8 @@ class CheckpointTest : public testing::Test {
   }
   void TearDown() override { fs::remove_all(root_); }
 
-  void AddTensor(const std::string& name, std::vector<int64_t> shape) {
-    v1::TensorSpec* tensor = layout_.add_tensors();
+  void AddTensor(const std::string &name, std::vector<int64_t> shape) {
+    v1::TensorSpec *tensor = layout_.add_tensors();
     tensor->set_name(name);
     for (const int64_t dimension : shape) tensor->add_shape(dimension);
     tensor->set_dtype(v1::DATA_TYPE_F32);
@@ -67,20 +67,20 @@ class CheckpointTest : public testing::Test {
     return WriteCheckpoint(PosixFileSystem(), directory_, model_, layout_,
                            parameters_, source_);
   }
-  absl::Status Read(std::vector<float>& parameters) {
+  absl::Status Read(std::vector<float> &parameters) {
     parameters.assign(parameters_.size(), 0.0f);
     return ReadCheckpoint(PosixFileSystem(), directory_, layout_,
                           absl::MakeSpan(parameters));
   }
-  std::string Text(const std::string& name) {
+  std::string Text(const std::string &name) {
     std::ifstream in(directory_ + "/" + name, std::ios::binary);
     return {std::istreambuf_iterator<char>(in), {}};
   }
-  void Put(const std::string& name, const std::string& bytes) {
+  void Put(const std::string &name, const std::string &bytes) {
     std::ofstream(directory_ + "/" + name, std::ios::binary) << bytes;
   }
   // Reads with `bytes` as the weights; the error must name the file.
-  absl::Status ReadWith(const std::string& bytes) {
+  absl::Status ReadWith(const std::string &bytes) {
     Put("model.safetensors", bytes);
     std::vector<float> parameters;
     const absl::Status status = Read(parameters);
@@ -130,11 +130,46 @@ TEST_F(CheckpointTest, DataIsAlignedAndCompleteInTheFile) {
   EXPECT_EQ(bytes.size(), 8 + header + 4 * parameters_.size());
 }
 
-TEST_F(CheckpointTest, DoesNotReplaceWhatIsNoCheckpoint) {
+TEST_F(CheckpointTest, KeepsWhatItDidNotWrite) {
+  fs::create_directories(directory_ + ".old");
+  fs::create_directories(directory_ + ".tmp");
+  std::ofstream(directory_ + ".old/a") << "a backup";
+  std::ofstream(directory_ + ".tmp/b") << "a draft";
   fs::create_directories(directory_);
   Put("thesis.txt", "years of work");
-  EXPECT_EQ(Write().status().code(), absl::StatusCode::kAlreadyExists);
-  EXPECT_EQ(Text("thesis.txt"), "years of work");
+  Put("tokenizer.json", "of the person");
+  for (const int64_t commit : {12, 13}) {
+    source_.commit_seq = commit;
+    CheckpointOptions options;
+    options.replaces_other = true;
+    ASSERT_TRUE(WriteCheckpoint(PosixFileSystem(), directory_, model_, layout_,
+                                parameters_, source_, options)
+                    .ok());
+    EXPECT_EQ(Text("thesis.txt"), "years of work");
+    EXPECT_EQ(Text("tokenizer.json"), "of the person");
+    EXPECT_EQ(Text("../model.old/a"), "a backup");
+    EXPECT_EQ(Text("../model.tmp/b"), "a draft");
+  }
+  std::vector<float> parameters;
+  EXPECT_TRUE(Read(parameters).ok());
+}
+
+TEST_F(CheckpointTest, RefusesAnUnfinishedExport) {
+  ASSERT_TRUE(Write().ok());
+  std::string manifest = Text("manifest.json");
+  const size_t at = manifest.find("\"format\": 1");
+  ASSERT_NE(at, std::string::npos) << manifest;
+  manifest.replace(at, 11, "\"format\": \"unfinished\"");
+  Put("manifest.json", manifest);
+  std::vector<float> parameters;
+  const absl::Status status = Read(parameters);
+  EXPECT_EQ(status.code(), absl::StatusCode::kFailedPrecondition);
+  EXPECT_TRUE(absl::StrContains(status.message(), "is not finished")) << status;
+  fs::remove(directory_ + "/config.json");
+  EXPECT_EQ(ReadCheckpointModel(PosixFileSystem(), directory_).status().code(),
+            absl::StatusCode::kFailedPrecondition);
+  EXPECT_TRUE(Write().ok());
+  EXPECT_TRUE(Read(parameters).ok());
 }
 
 TEST_F(CheckpointTest, LeavesNothingBehindOfOneThatIsStopped) {
@@ -195,9 +230,9 @@ TEST_F(CheckpointTest, EveryDamagedHeaderByteIsAnError) {
 struct RawTensor {
   std::string name, dtype, shape, bytes;
 };
-std::string RawFile(const std::vector<RawTensor>& tensors) {
+std::string RawFile(const std::vector<RawTensor> &tensors) {
   std::string header = "{", data;
-  for (const RawTensor& tensor : tensors) {
+  for (const RawTensor &tensor : tensors) {
     absl::StrAppend(&header, header.size() > 1 ? "," : "", "\"", tensor.name,
                     "\":{\"dtype\":\"", tensor.dtype,
                     "\",\"shape\":", tensor.shape, ",\"data_offsets\":[",
@@ -206,13 +241,13 @@ std::string RawFile(const std::vector<RawTensor>& tensors) {
   }
   header += "}";
   const uint64_t size = header.size();
-  std::string file(reinterpret_cast<const char*>(&size), sizeof(size));
+  std::string file(reinterpret_cast<const char *>(&size), sizeof(size));
   return file + header + data;
 }
 
 TEST_F(CheckpointTest, ReadsSeveralFilesByTheirIndexAndWidens) {
   ASSERT_TRUE(Write().ok());
-  for (const char* name : {"model.safetensors", "manifest.json"}) {
+  for (const char *name : {"model.safetensors", "manifest.json"}) {
     fs::remove(directory_ + "/" + name);
   }
   // BF16 is the upper half of f32; F16 has 5 bits of exponent.
@@ -220,7 +255,7 @@ TEST_F(CheckpointTest, ReadsSeveralFilesByTheirIndexAndWidens) {
   const std::vector<uint16_t> f16 = {0x3c00, 0xc000, 0x0001, 0x8400, 0x7bff};
   const std::vector<float> f16_values = {1, -2, 0x1p-24f, -0x1p-14f, 65504};
   for (int i = 0; i < 15; ++i) {
-    a.append(reinterpret_cast<const char*>(&f16[i % 5]), 2);
+    a.append(reinterpret_cast<const char *>(&f16[i % 5]), 2);
     parameters_[i] = f16_values[i % 5];
   }
   for (int i = 0; i < 4097; ++i) {
@@ -228,7 +263,7 @@ TEST_F(CheckpointTest, ReadsSeveralFilesByTheirIndexAndWidens) {
     std::memcpy(&bits, &parameters_[15 + i], 4);
     bits &= 0xffff0000u;
     std::memcpy(&parameters_[15 + i], &bits, 4);
-    b.append(reinterpret_cast<const char*>(&bits) + 2, 2);
+    b.append(reinterpret_cast<const char *>(&bits) + 2, 2);
   }
   Put("model-00001-of-00002.safetensors",
       RawFile({{"b.weight", "BF16", "[4097]", b}}));
@@ -297,7 +332,7 @@ TEST_F(CheckpointTest, ReadsABodyOfGpt2ItsBuffersAndATiedHead) {
   layout_.mutable_tensors(0)->set_name("transformer.h.0.mlp.c_fc.weight");
   layout_.mutable_tensors(1)->set_name("transformer.wte.weight");
   std::string a, b;
-  const char* bytes = reinterpret_cast<const char*>(parameters_.data());
+  const char *bytes = reinterpret_cast<const char *>(parameters_.data());
   a.assign(bytes, 60);
   b.assign(bytes + 60, 4 * 4097);
   ASSERT_TRUE(Write().ok());
@@ -362,7 +397,8 @@ TEST_F(CheckpointTest, AScalarIsATensorOfOneElement) {
   parameters_ = {2.5f};
   ASSERT_TRUE(Write().ok());
   fs::remove(directory_ + "/manifest.json");
-  const std::string value(reinterpret_cast<const char*>(parameters_.data()), 4);
+  const std::string value(reinterpret_cast<const char *>(parameters_.data()),
+                          4);
   Put("model.safetensors", RawFile({{"scale", "F32", "[]", value}}));
   std::vector<float> parameters;
   const absl::Status read = Read(parameters);
@@ -422,7 +458,7 @@ TEST_F(CheckpointTest, ConfigsOfOtherArchitecturesComeBack) {
 
 TEST_F(CheckpointTest, ReadsTheRotaryBaseWhereverItStands) {
   ASSERT_TRUE(Write().ok());
-  const auto theta = [&](const std::string& rope) {
+  const auto theta = [&](const std::string &rope) {
     Put("config.json", absl::StrCat(R"({"model_type": "llama", "vocab_size": 8,
             "hidden_size": 4, "intermediate_size": 6, "num_hidden_layers": 1,
             "num_attention_heads": 2, "max_position_embeddings": 16, )",
@@ -441,7 +477,7 @@ TEST_F(CheckpointTest, ReadsTheRotaryBaseWhereverItStands) {
 
 TEST_F(CheckpointTest, RefusesConfigsThatItCannotBuild) {
   ASSERT_TRUE(Write().ok());
-  for (const std::string& bad :
+  for (const std::string &bad :
        {std::string("{"), std::string("[]"),
         std::string("{\"model_type\": \"gpt2\"}"),
         std::string("{\"model_type\": \"opt\"}"),
@@ -462,7 +498,7 @@ TEST(ModelConfigTest, AnyTextIsReadOrRefused) {
   std::cout << "seed " << seed << std::endl;
   Mutator any(seed);
   std::vector<std::string> seeds;
-  for (const char* architecture : {"llama", "gpt2", "mixtral"}) {
+  for (const char *architecture : {"llama", "gpt2", "mixtral"}) {
     v1::ModelSpec model;
     model.set_architecture(architecture);
     model.set_vocab_size(9);

@@ -8,7 +8,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
-#include "base/io/files.h"
+#include "base/io/own_file.h"
 #include "base/status/status_macros.h"
 
 namespace atl::worker {
@@ -81,7 +81,7 @@ absl::Status TokenFileWriter::WriteFile() {
       kind_.token_bytes;
   file_.replace(0, kTokenFileHeaderBytes,
                 MakeTokenFileHeader(kind_.token_bytes, count));
-  RETURN_IF_ERROR(WriteFileAtomically(
+  RETURN_IF_ERROR(ReplaceFile(
       file_system_,
       absl::StrFormat("%s/tokens_%06d.bin", directory_, file_count_), file_));
   ++file_count_;

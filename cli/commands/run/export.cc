@@ -66,6 +66,8 @@ void AddRunExport(CLI::App& app, Context& context) {
       "and `atoll generate`. Of an external model it has only the tensors, "
       "with the\n"
       "names of the run's list.\n"
+      "The directory may have other files: they stay. A file in the way is an "
+      "error.\n"
       "Example:\n  atoll run export laptop --output model");
   auto flags = std::make_shared<RunExportOptions>();
   ExportOptions* const options = &flags->what;
@@ -73,6 +75,9 @@ void AddRunExport(CLI::App& app, Context& context) {
   command
       ->add_option("output,--output", options->directory, "Directory to write")
       ->required();
+  command->add_flag("--force", options->force,
+                    "Replace the export of another run or commit; other files "
+                    "are never replaced");
   command->add_option("--checkpoint", options->checkpoint,
                       "Id of a kept checkpoint, e.g. \"final\"; default: the "
                       "newest cut");

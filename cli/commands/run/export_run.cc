@@ -12,6 +12,7 @@
 #include "base/layout/layout.h"
 #include "base/status/status_macros.h"
 #include "cli/flags/server_wait.h"
+#include "cli/output/error.h"
 #include "cli/output/table.h"
 #include "server/client/parameter_client.h"
 #include "worker/api/model_files.h"
@@ -108,14 +109,21 @@ absl::StatusOr<Exported> ExportRun(const Context& context,
                                  .lexically_normal()
                                  .string();
   export_options.weight_file_bytes_max = options.weight_file_mb_max * 1000000;
-  ASSIGN_OR_RETURN(const worker::ExportedModel model,
-                   worker::ExportModel(pinned, *shards, export_options));
+  export_options.replaces_other = options.force;
+  absl::StatusOr<worker::ExportedModel> model =
+      worker::ExportModel(pinned, *shards, export_options);
+  if (GetReason(model.status()) == "EXPORT_DIFFERS") {
+    return WithHint(model.status(),
+                    "`atoll run export --force` replaces that export, and no "
+                    "other file.");
+  }
+  RETURN_IF_ERROR(model.status());
   Exported exported;
   exported.directory = export_options.directory;
-  exported.parameters_sha256 = model.parameters_sha256;
+  exported.parameters_sha256 = model->parameters_sha256;
   exported.commit_seq = pinned.pin().commit_seq();
-  exported.size_bytes = model.size_bytes;
-  exported.received_bytes = model.received_bytes;
+  exported.size_bytes = model->size_bytes;
+  exported.received_bytes = model->received_bytes;
   return exported;
 }
 

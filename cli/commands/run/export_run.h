@@ -18,7 +18,9 @@ namespace atl::cli {
 
 struct ExportOptions {
   std::string run_id;
-  std::string directory;   // Created; an earlier export is replaced.
+  // Created; an export of the same run and commit is replaced.
+  std::string directory;
+  bool force = false;      // Replaces another run's or commit's export too.
   std::string checkpoint;  // Pin to read; empty: pins the newest cut meanwhile.
   int64_t weight_file_mb_max =  // Largest weight file.
       worker::kWeightFileBytesMax / 1000000;
@@ -42,6 +44,7 @@ struct Exported {
 // Pins the cut, reads it, writes the directory and releases the pin.
 //
 // NOT_FOUND, FAILED_PRECONDITION, RESOURCE_EXHAUSTED: as ExportCheckpoint.
+// ALREADY_EXISTS: as ExportDirectory::Open (worker/checkpoint).
 // UNAVAILABLE, DEADLINE_EXCEEDED: no answer from a server for `patience`.
 // CANCELLED: stopped.
 absl::StatusOr<Exported> ExportRun(const Context& context,

@@ -679,8 +679,8 @@ class Cluster:
     def export_sha256(self, run_id="run"):
         """parameters_sha256 from the manifest of `atoll run export`."""
         directory = os.path.join(self.directory, "export-" + run_id)
-        self.run_cli("run", "export", run_id, directory, "-o", "json",
-                     check=0)
+        self.run_cli("run", "export", run_id, directory, "--force", "-o",
+                     "json", check=0)
         with open(os.path.join(directory, "manifest.json"),
                   encoding="utf-8") as file:
             return json.load(file)["parameters_sha256"]
