@@ -15,6 +15,9 @@ enum class AttackKind {
   kSignFlip,  // -factor * g: against the honest direction.
   kScale,     // factor * g: one island outweighs all others.
   kDrift,     // g + factor * rms(g) in every element.
+  kNoise,     // Normal numbers whose norm is factor * |g|.
+  kSpike,     // g, but its first element is factor.
+  kNan,       // g, but its first element is no number.
 };
 
 struct Attack {
@@ -22,7 +25,8 @@ struct Attack {
   double factor = 1;  // Finite, > 0.
 };
 
-// Parses "sign_flip", "scale:100", "drift:1"; the default factor is 1.
+// Parses "sign_flip", "scale:100", "drift:1", "noise", "spike:1e30" or "nan";
+// the default factor is 1.
 //
 // INVALID_ARGUMENT: no such attack, or no such factor.
 absl::StatusOr<Attack> ParseAttack(const std::string& text);

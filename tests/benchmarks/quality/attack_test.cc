@@ -28,6 +28,18 @@ TEST(AttackTest, FlipsScalesAndDriftsTheSameWay) {
   // rms(3, -4, 0, 0) = 2.5.
   EXPECT_EQ(After("drift:2", {3, -4, 0, 0}), (std::vector<float>{8, 1, 5, 5}));
   EXPECT_EQ(After("drift", {}), std::vector<float>());
+  EXPECT_EQ(After("spike:1e30", {1, 2}), (std::vector<float>{1e30f, 2}));
+  EXPECT_TRUE(std::isnan(After("nan", {1, 2})[0]));
+  EXPECT_EQ(After("nan", {1, 2})[1], 2);
+}
+
+TEST(AttackTest, NoiseHasTheNormOfTheGradient) {
+  const std::vector<float> g = {3, -4, 0, 12};
+  const std::vector<float> noise = After("noise:2", g);
+  double sum = 0;
+  for (const float v : noise) sum += static_cast<double>(v) * v;
+  EXPECT_NEAR(std::sqrt(sum), 26, 1e-4);
+  EXPECT_NE(noise, After("noise:2", {4, -3, 0, 12}));
 }
 
 TEST(AttackTest, TheSameGradientGivesTheSameBytes) {
@@ -37,7 +49,7 @@ TEST(AttackTest, TheSameGradientGivesTheSameBytes) {
   std::normal_distribution<float> normal;
   std::vector<float> g(10000);
   for (float& v : g) v = normal(random);
-  for (const char* attack : {"sign_flip", "scale:100", "drift:1"}) {
+  for (const char* attack : {"sign_flip", "scale:100", "drift:1", "noise"}) {
     EXPECT_EQ(After(attack, g), After(attack, g)) << attack;
     EXPECT_NE(After(attack, g), g) << attack;
   }

@@ -2,16 +2,21 @@
 // benchmark. Not part of the product.
 //
 //   hostile_island join HOST:PORT --run R --island-id I --dir D --threads N
-//       --attack sign_flip|scale:100|drift:1
+//       --attack sign_flip|scale:100|drift:1|noise|spike:1e30|nan
+//       [--claim TOKENS_PER_SECOND] [--skip-seqs N]
+//       [--tls-cert FILE --tls-key FILE --tls-ca FILE]
 //
-// Everything except the push is `atoll join`'s code. A client between the
-// island and its parameter client alters each outer gradient and its digest, so
-// that a shard cannot detect it by its form.
+// Everything else is `atoll join`'s code. A client between the island and its
+// parameter client alters each outer gradient and its digest, so that a shard
+// cannot detect it by its form. Another one between the island and its control
+// client claims a speed.
 
+#include <cstdint>
 #include <cstring>
 #include <iostream>
 #include <memory>
 #include <optional>
+#include <stop_token>
 #include <string>
 #include <utility>
 #include <vector>
@@ -19,10 +24,14 @@
 #include "CLI/CLI.hpp"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+#include "absl/time/time.h"
 #include "base/codec/f32_bytes.h"
 #include "base/layout/digest.h"
 #include "base/obs/flags.h"
 #include "base/status/status_macros.h"
+#include "coordinator/client/island_control_client.h"
+#include "coordinator/client/plan_position.h"
 #include "server/client/parameter_client.h"
 #include "tests/benchmarks/quality/attack.h"
 #include "worker/api/run_island.h"
@@ -30,10 +39,18 @@
 namespace atl::benchmarks {
 namespace {
 
+// How the island deviates.
+struct Hostility {
+  std::optional<Attack> attack;          // Of each outer gradient.
+  double claimed_tokens_per_second = 0;  // 0: as measured.
+  int64_t skipped_seq_count = 0;  // By how much each contribution's seq is more.
+};
+
 class HostileClient final : public server::ParameterClient {
  public:
-  HostileClient(std::unique_ptr<server::ParameterClient> honest, Attack attack)
-      : honest_(std::move(honest)), attack_(attack) {}
+  HostileClient(std::unique_ptr<server::ParameterClient> honest,
+                const Hostility& hostility)
+      : honest_(std::move(honest)), hostility_(hostility) {}
 
   void SetRoutes(server::ShardRoutes routes) override {
     honest_->SetRoutes(std::move(routes));
@@ -45,15 +62,18 @@ class HostileClient final : public server::ParameterClient {
   server::TransferOutcome Push(const v1::ContributionInfo& info,
                                absl::Span<const char> encoded,
                                const server::CallBounds& bounds) override {
+    if (!hostility_.attack.has_value()) {
+      return honest_->Push(Skip(info), encoded, bounds);
+    }
     if (info.codec() != v1::CODEC_F32) {
       return {.status =
                   absl::UnimplementedError("attacks need f32 contributions")};
     }
     std::vector<float> altered(encoded.size() / sizeof(float));
     std::memcpy(altered.data(), encoded.data(), encoded.size());
-    Apply(attack_, absl::MakeSpan(altered));
+    Apply(*hostility_.attack, absl::MakeSpan(altered));
     const absl::Span<const char> bytes = codec::F32Bytes(altered);
-    v1::ContributionInfo altered_info = info;
+    v1::ContributionInfo altered_info = Skip(info);
     *altered_info.mutable_digest() = ContributionDigest(bytes).ToProto();
     return honest_->Push(altered_info, bytes, bounds);
   }
@@ -82,22 +102,70 @@ class HostileClient final : public server::ParameterClient {
   }
 
  private:
+  v1::ContributionInfo Skip(v1::ContributionInfo info) const {
+    info.mutable_key()->set_seq(info.key().seq() + hostility_.skipped_seq_count);
+    return info;
+  }
+
   const std::unique_ptr<server::ParameterClient> honest_;
-  const Attack attack_;
+  const Hostility hostility_;
+};
+
+class BoastingClient final : public coordinator::IslandControlClient {
+ public:
+  explicit BoastingClient(double tokens_per_second)
+      : tokens_per_second_(tokens_per_second) {}
+
+  // Before the first call.
+  void SetHonest(coordinator::IslandControlClient* honest) { honest_ = honest; }
+
+  absl::StatusOr<v1::JoinResponse> Join(
+      const v1::JoinRequest& request) override {
+    v1::JoinRequest boasting = request;
+    boasting.mutable_capabilities()->set_tokens_per_second(tokens_per_second_);
+    return honest_->Join(boasting);
+  }
+  absl::Status ReportReady(int64_t commit_seq) override {
+    return honest_->ReportReady(commit_seq);
+  }
+  absl::StatusOr<absl::Duration> Heartbeat() override {
+    return honest_->Heartbeat();
+  }
+  absl::StatusOr<v1::IslandPlan> WaitForPlan(
+      const coordinator::PlanPosition& after, absl::Duration timeout,
+      std::stop_token stop) override {
+    return honest_->WaitForPlan(after, timeout, std::move(stop));
+  }
+  absl::Status ReportProgress(v1::ReportProgressRequest progress) override {
+    progress.set_tokens_per_second(tokens_per_second_);
+    return honest_->ReportProgress(std::move(progress));
+  }
+  absl::Status Leave(absl::string_view reason) override {
+    return honest_->Leave(reason);
+  }
+
+ private:
+  coordinator::IslandControlClient* honest_ = nullptr;
+  const double tokens_per_second_;
 };
 
 absl::Status Join(const worker::RunIslandOptions& options,
-                  const Attack& attack) {
+                  const Hostility& hostility) {
+  BoastingClient boasting(hostility.claimed_tokens_per_second);
   return worker::RunIsland(
              options,
              [&](worker::IslandLinks& links) {
+               if (hostility.claimed_tokens_per_second > 0) {
+                 boasting.SetHonest(links.coordinator);
+                 links.coordinator = &boasting;
+               }
                links.make_parameter_client =
-                   [attack, make = links.make_parameter_client](
+                   [hostility, make = links.make_parameter_client](
                        const v1::Run& run, const HeldLayout& held)
                    -> absl::StatusOr<std::unique_ptr<server::ParameterClient>> {
                  ASSIGN_OR_RETURN(auto honest, make(run, held));
                  return std::make_unique<HostileClient>(std::move(honest),
-                                                        attack);
+                                                        hostility);
                };
              })
       .status();
@@ -107,6 +175,7 @@ int Main(int argc, char** argv) {
   worker::RunIslandOptions options;
   std::string verb;
   std::string attack_text;
+  Hostility hostility;
   CLI::App app("An island that trains honestly and pushes altered gradients");
   app.add_option("verb", verb)->required()->check(CLI::IsMember({"join"}));
   app.add_option("address", options.coordinator_address)->required();
@@ -114,12 +183,22 @@ int Main(int argc, char** argv) {
   app.add_option("--island-id", options.island_id)->required();
   app.add_option("--dir", options.work_directory)->required();
   app.add_option("--threads", options.thread_count);
-  app.add_option("--attack", attack_text)->required();
+  app.add_option("--data", options.data_path);
+  app.add_option("--attack", attack_text);
+  app.add_option("--claim", hostility.claimed_tokens_per_second);
+  app.add_option("--skip-seqs", hostility.skipped_seq_count);
+  app.add_option("--tls-cert", options.security.tls.cert);
+  app.add_option("--tls-key", options.security.tls.key);
+  app.add_option("--tls-ca", options.security.tls.ca);
   atl::SpellFlagsWithDashes(argc, argv);
   CLI11_PARSE(app, argc, argv);
-  const absl::StatusOr<Attack> attack = ParseAttack(attack_text);
-  const absl::Status status =
-      attack.ok() ? Join(options, *attack) : attack.status();
+  absl::Status status;
+  if (!attack_text.empty()) {
+    const absl::StatusOr<Attack> attack = ParseAttack(attack_text);
+    status = attack.status();
+    if (attack.ok()) hostility.attack = *attack;
+  }
+  if (status.ok()) status = Join(options, hostility);
   if (status.ok()) return 0;
   std::cerr << status << "\n";
   return 1;
