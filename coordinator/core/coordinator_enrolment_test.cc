@@ -509,7 +509,7 @@ TEST_F(CoordinatorEnrolmentTest, RefusesAShareThatHasNoEffect) {
                 spec.mutable_outer()->set_optimizer(kind);
                 spec.mutable_outer()->set_beta1(0.9);
                 spec.mutable_outer()->set_beta2(0.99);
-                spec.mutable_outer()->set_epsilon(1e-3);
+                spec.mutable_outer()->set_tau(1e-3);
               }),
               "WEIGHT_SHARE_UNUSED");
   }
