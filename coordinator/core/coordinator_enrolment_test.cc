@@ -507,6 +507,7 @@ TEST_F(CoordinatorEnrolmentTest, RefusesAShareThatHasNoEffect) {
         v1::OUTER_OPTIMIZER_KIND_FEDADAGRAD}) {
     EXPECT_EQ(refused([kind](v1::RunSpec& spec) {
                 spec.mutable_outer()->set_optimizer(kind);
+                spec.mutable_outer()->set_learning_rate(0.1);
                 spec.mutable_outer()->set_beta1(0.9);
                 spec.mutable_outer()->set_beta2(0.99);
                 spec.mutable_outer()->set_tau(1e-3);
@@ -518,7 +519,8 @@ TEST_F(CoordinatorEnrolmentTest, RefusesAShareThatHasNoEffect) {
         v1::MERGE_RULE_KIND_KRUM, v1::MERGE_RULE_KIND_MDA}) {
     EXPECT_EQ(refused([rule](v1::RunSpec& spec) {
                 spec.mutable_outer()->mutable_merge()->set_rule(rule);
-                spec.mutable_outer()->mutable_merge()->set_byzantine_count(1);
+                spec.mutable_outer()->mutable_merge()->set_byzantine_count(
+                    rule == v1::MERGE_RULE_KIND_MEDIAN ? 0 : 1);
                 spec.mutable_outer()->set_weighting(v1::WEIGHTING_UNIFORM);
                 spec.mutable_schedule()->set_min_quorum(5);
                 spec.mutable_schedule()->set_island_count_min(5);
