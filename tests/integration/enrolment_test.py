@@ -126,18 +126,18 @@ class EnrolmentTest(gated.GatedTest):
                                    *arguments, "-o", "json", check=CONFLICT)
             return json.loads(done.stdout)["error"]["reason"]
 
-        one = {"server_count": 1, "outer": {"enrolled_norm_factor": 0}}
+        one = {"server_count": 1, "outer": {"enrolled_norm_factor": 0.0}}
         self.create_run(one, {"schedule": {"island_count_min": 2,
                                            "min_quorum": 2}}, run_id="pair")
         self.assertEqual(reason("pair"), "NO_NORM_BOUND")
         self.assertEqual(reason("pair", "--uses=2", "--weight-share=0.2"),
                          "QUORUM_UNREACHABLE")
-        self.token(run_id="pair")
+        self.token("--accept-unbounded", run_id="pair")
         self.create_run(one, {"outer": {"merge": {"rule": "median"}}},
                         run_id="median")
         self.assertEqual(reason("median", "--weight-share=0.2"),
                          "WEIGHT_SHARE_UNUSED")
-        toy.create(cluster, {"server_count": 1, "durability": 1},
+        toy.create(cluster, {"server_count": 1, "durability": 3},
                    run_id="island")
         self.assertEqual(reason("island"), "ISLAND_DURABILITY")
 

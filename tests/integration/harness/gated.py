@@ -77,7 +77,7 @@ class GatedTest(cluster_module.IntegrationTest):
     def token(self, *arguments, run_id="run"):
         """A join string."""
         done = self.cluster.run_cli("token", "create", "--run", run_id,
-                                    "--accept-unbounded", *arguments, check=0)
+                                    *arguments, check=0)
         self.assertRegex(done.stdout, r"^atoll://127\.0\.0\.1:\d+/%s#atj1_"
                          r"[a-z0-9]{12}\.[\w-]+\.[\w-]{43}\.[0-9a-f]{8}\n$" %
                          run_id)
