@@ -41,6 +41,9 @@ class IslandFixture : public testing::Test {
 
   RunIslandOptions Options(const std::string& island_id) {
     RunIslandOptions options;
+    // Nobody listens there: the coordinator is in memory. Without TLS an island
+    // of this machine opens the data that the run names.
+    options.coordinator_address = "127.0.0.1:1";
     options.run_id = "test";
     options.island_id = island_id;
     options.work_directory = "/work-" + island_id;

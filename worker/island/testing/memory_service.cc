@@ -344,8 +344,8 @@ void MemoryService::Settle() {
 void MemoryService::Do(const server::ShardAction& action) {
   switch (action.kind) {
     case server::ActionKind::kMakeVersion0:
-      return shard_.OnVersion0(action.fragment,
-                               ComputeDigest(action.fragment, 0));
+      return shard_.OnVersion0(
+          action.fragment, {.digest = ComputeDigest(action.fragment, 0)});
     case server::ActionKind::kPrepare:
       return Prepare(action.seal);
     case server::ActionKind::kPersist:
