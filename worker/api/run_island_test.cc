@@ -481,7 +481,7 @@ TEST_F(RunIslandTest, SaysWhichServerIsAwayAndWhatWasNotMerged) {
   EXPECT_THAT(texts, HasSubstr("server s0 is away; its shards wait"));
   EXPECT_THAT(texts, HasSubstr("server s0 is back at memory:1\n"));
   EXPECT_THAT(texts, HasSubstr("contribution 5 of fragment 0 is not merged: "
-                               "REJECTED, a value is not finite\n"));
+                               "REJECTED, a value is not finite; island a, "));
   EXPECT_THAT(texts, Not(HasSubstr("contribution 4 of fragment 0 is not")));
 }
 

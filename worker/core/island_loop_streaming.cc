@@ -184,8 +184,10 @@ Action IslandLoop::NextPushLane() const {
 Action IslandLoop::NextPullLane() const {
   const bool wanted = plan_.run_state() != v1::RUN_STATE_COMPLETED ||
                       EvaluationDue() || ShowDue();
-  if (restore_due_)
+  // A run that is complete restores nothing, but may owe an evaluation.
+  if (restore_due_ && plan_.run_state() != v1::RUN_STATE_COMPLETED) {
     return Wait("the local checkpoint comes first", Lane::kPull);
+  }
   const int32_t f =
       wanted && stop_count_ == 0 ? stream_.NextPull(View(), held_) : -1;
   if (f < 0) return Wait("every anchor is the newest", Lane::kPull);
