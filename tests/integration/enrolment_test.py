@@ -34,7 +34,7 @@ class EnrolmentTest(gated.GatedTest):
         self.create_run()
         string = self.token()
         for flags, text in ((["--memory=1MB"], "--memory lends 1.0 MB"),
-                            (["--disk=1KB"], "--disk lends 1.0 kB")):
+                            (["--disk=1kB"], "--disk lends 1.0 kB")):
             refused = self.join(string, *flags, check=10)
             self.assertIn(text, refused.stderr)
         self.assertEqual(list(self.cluster.islands()), [])
