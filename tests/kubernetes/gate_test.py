@@ -39,7 +39,8 @@ def _peers(rule, side):
 
 
 def _flags(documents, kind, name):
-  return m.flag_values(m.containers(_find(documents, kind, name))[0])
+  return m.flag_values(
+      m.containers(_find(documents, kind, name), init=False)[0])
 
 
 def issue_as_the_job(documents, directory):
