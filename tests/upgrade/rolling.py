@@ -15,7 +15,7 @@ ALL = COORDINATOR + SERVERS + ISLANDS
 # A round takes long enough that the run does not end before all are replaced.
 CHANGES = {
     "data": {"data_shard_count": 2},
-    "schedule": {"inner_step_count": 12, "round_count": 36,
+    "schedule": {"inner_step_count": 12, "round_count": 240,
                  "island_count_min": 2, "min_quorum": 2},
     "evaluation": {"every_round_count": 0},
 }
