@@ -76,7 +76,7 @@ def _start_hostile(cluster, security, name, string, attack, data):
 
 def play(cluster, security, gate_dir, run_values, honest_count, hostile_count,
          attack=None, is_bounded=True, timeout=wait.PATIENCE_S):
-    """Plays a run to its end, or until it is paused."""
+    """Plays a run to its end, or until it cannot go on."""
     cluster.start_coordinator()
     cluster.start_gate(gate_dir)
     cluster.start_servers(run_values["server_count"])
@@ -95,10 +95,11 @@ def play(cluster, security, gate_dir, run_values, honest_count, hostile_count,
     for index in range(hostile_count):
         _start_hostile(cluster, security, "volunteer-h%d" % index,
                        shared or _token(cluster, *accept), attack, data)
-    return _await(cluster, timeout)
+    return _await(cluster, honest_count, run_values["schedule"]["round_count"],
+                  timeout)
 
 
-def _await(cluster, timeout):
+def _await(cluster, honest_count, last_version, timeout):
     named = set()
     reasons = {}
 
@@ -107,15 +108,20 @@ def _await(cluster, timeout):
         for out in state.sitting_out:
             named.add(out.island_id)
             reasons[out.island_id] = out.reason
-        return state if state.run.state in (
-            cluster_module.COMPLETED, cluster_module.PAUSED) else None
+        is_over = (state.run.state == cluster_module.COMPLETED and
+                   state.evaluation.version == last_version)
+        # Islands that hold a broken model wait, for ever.
+        is_broken = len(state.hindered_islands) >= honest_count
+        is_paused = state.run.state == cluster_module.PAUSED
+        return state if is_over or is_broken or is_paused else None
 
-    state = wait.until("the run ends or is paused", ended, timeout)
+    state = wait.until("the run is evaluated, broken or paused", ended, timeout)
     merged = collections.Counter()
     for entry in cluster.rounds():
         for contribution in entry.contributions:
             if contribution.outcome == cluster_module.MERGED:
                 merged[contribution.island_id] += 1
-    loss = state.evaluation.loss if state.HasField("evaluation") else math.inf
+    loss = (state.evaluation.loss
+            if state.evaluation.version == last_version else math.inf)
     return Result(loss if math.isfinite(loss) else math.inf, state, named,
                   merged, reasons)

@@ -5,7 +5,13 @@ The whole matrix is hostile_matrix.py, by hand.
 """
 
 import math
+import os
+import sys
 
+sys.path[:0] = [os.path.join(os.path.dirname(os.path.realpath(__file__)), "..",
+                             "integration")]
+
+# pylint: disable=wrong-import-position
 import hostile_runs
 from harness import cases
 from harness import cluster as cluster_module

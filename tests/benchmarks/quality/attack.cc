@@ -81,7 +81,7 @@ void Apply(const Attack& attack, absl::Span<float> g) {
     case AttackKind::kNoise:
       return FillWithNoise(attack.factor * RootMeanSquare(g), g);
     case AttackKind::kSpike:
-      if (!g.empty()) g[0] = static_cast<float>(attack.factor);
+      std::fill(g.begin(), g.end(), static_cast<float>(attack.factor));
       return;
     case AttackKind::kNan:
       if (!g.empty()) g[0] = std::numeric_limits<float>::quiet_NaN();

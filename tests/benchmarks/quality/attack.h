@@ -16,7 +16,7 @@ enum class AttackKind {
   kScale,     // factor * g: one island outweighs all others.
   kDrift,     // g + factor * rms(g) in every element.
   kNoise,     // Normal numbers whose norm is factor * |g|.
-  kSpike,     // g, but its first element is factor.
+  kSpike,     // Every element is factor.
   kNan,       // g, but its first element is no number.
 };
 

@@ -28,7 +28,7 @@ TEST(AttackTest, FlipsScalesAndDriftsTheSameWay) {
   // rms(3, -4, 0, 0) = 2.5.
   EXPECT_EQ(After("drift:2", {3, -4, 0, 0}), (std::vector<float>{8, 1, 5, 5}));
   EXPECT_EQ(After("drift", {}), std::vector<float>());
-  EXPECT_EQ(After("spike:1e30", {1, 2}), (std::vector<float>{1e30f, 2}));
+  EXPECT_EQ(After("spike:1e30", {1, 2}), (std::vector<float>{1e30f, 1e30f}));
   EXPECT_TRUE(std::isnan(After("nan", {1, 2})[0]));
   EXPECT_EQ(After("nan", {1, 2})[1], 2);
 }
