@@ -81,6 +81,7 @@ class ElasticTest(cluster_module.IntegrationTest):
                        "momentum": None, "weighting": "uniform"}})
         cluster.start_service()
         cluster.create_run(self.values)
+        cluster.wait_state(cluster_module.ACTIVE)
         liar = cluster.join("run", "liar")
         liar.ready()
 
@@ -90,7 +91,7 @@ class ElasticTest(cluster_module.IntegrationTest):
             liar.contribution([value] * count, version).push()
             liar.wait_version(version + 1)
 
-        push(1e30, 0)
+        push(1e18, 0)
         honest = cluster.start_island("run", "honest")
         log = os.path.join(cluster.directory, "honest.log")
 
@@ -100,11 +101,15 @@ class ElasticTest(cluster_module.IntegrationTest):
                 return "is not finite here; waits for a newer version" in (
                     f.read())
 
+        wait.until("the honest island is ready", lambda: (
+            self.island("honest") is not None and
+            self.island("honest").state == cluster_module.READY))
+        push(0.0, 1)  # The next round asks both.
         wait.until("the honest island waits", waits)
         self.assertIsNone(honest.poll())
         self.assertEqual(self.merges("honest"), 0)
         # Back to 0, which is finite: it goes on.
-        push(-1e30, 1)
+        push(-1e18, 2)
         wait.until("the honest island is merged", lambda: (
             cluster.check_alive(), self.merges("honest") > 0)[1])
         self.assertIsNone(honest.poll())

@@ -41,7 +41,7 @@ ONCE = (
 
 # Points that are armed later: the first snapshots cover little and delete
 # nothing.
-LATER = {"coordinator.snapshot.": 4}
+LATER = {"coordinator.snapshot.": 3}
 
 # Points that an undisturbed strict run does not pass, and their scenario (a
 # method of SpecialKillTest). A new point that needs a scenario and has none
