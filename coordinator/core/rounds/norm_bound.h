@@ -21,7 +21,9 @@
 
 namespace atl::coordinator {
 
-// The factor of runs whose creator sets none (CreateRun).
+// The factor of runs whose creator sets none (CreateRun). The largest honest
+// quotient of n / s and m was 2.8 in six rows of the quality benchmark, for 2
+// steps among islands with 20 (tests/benchmarks/results/quality/norms.md).
 inline constexpr double kEnrolledNormFactorDefault = 8;
 // Merged contributions of a fragment from which its median counts.
 inline constexpr size_t kStepNormsMin = 8;
