@@ -51,19 +51,24 @@ def _token(cluster, *arguments):
                            check=0).stdout.strip()
 
 
-def _take_certificate(cluster, security, name, string):
-    """Enrols `name` by `atoll join`, which then dies; returns its certificate.
-    """
-    cluster.start_volunteer(name, string, arguments=["--island-id=" + name])
+def _await_enrolment(cluster, name):
+    """The file of its certificate. Gates limit how many enrol at once."""
 
     def enrolled():
         cluster.check_alive()
         return glob.glob(os.path.join(cluster.directory, name + ".state",
                                       "atoll", "enrolments", "*", "tls.crt"))
 
-    found = wait.until(name + " is enrolled", enrolled)
+    return wait.until(name + " is enrolled", enrolled)[0]
+
+
+def _take_certificate(cluster, security, name, string):
+    """Enrols `name` by `atoll join`, which then dies; returns its certificate.
+    """
+    cluster.start_volunteer(name, string, arguments=["--island-id=" + name])
+    found = _await_enrolment(cluster, name)
     cluster.kill(name)
-    return security.certificate(os.path.dirname(found[0]))
+    return security.certificate(os.path.dirname(found))
 
 
 def _start_hostile(cluster, security, name, string, attack, data):
@@ -86,9 +91,10 @@ def play(cluster, security, gate_dir, run_values, honest_count, hostile_count,
     data = run_values["data"]["path"]
     string = _token(cluster, "--uses=%d" % honest_count, *accept)
     for index in range(honest_count):
-        cluster.start_volunteer("volunteer-%d" % index, string,
-                                arguments=["--data=" + data,
-                                           "--island-id=honest-%d" % index])
+        name = "volunteer-%d" % index
+        cluster.start_volunteer(name, string, arguments=[
+            "--data=" + data, "--island-id=honest-%d" % index])
+        _await_enrolment(cluster, name)
     shared = (_token(cluster, "--uses=%d" % hostile_count,
                      "--weight-share=%g" % attack.share, *accept)
               if attack and attack.share else None)
