@@ -7,7 +7,6 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
-#include "base/layout/fragment_schedule.h"
 #include "base/status/not_finite.h"
 #include "gtest/gtest.h"
 #include "worker/core/data_awaited.h"
@@ -244,21 +243,7 @@ class StreamingRecoveryTest : public RecoveryTest {
       Open(f);
     }
   }
-  void Open(int32_t f) {
-    v1::OpenRound& open = *plan_.add_open_rounds();
-    open.set_fragment(f);
-    open.set_version(Version(f));
-    const int64_t start = StartStep(Schedule(), kFragments, f, Version(f));
-    for (const int32_t slot : {0, kSlot}) {
-      v1::SlotPlan& plan = *open.add_slots();
-      plan.set_slot(slot);
-      plan.set_start_step(start);
-      plan.set_step_count(PushStep(Schedule(), kFragments, f, Version(f)) -
-                          start);
-      plan.set_data_shard(slot);
-    }
-    KeepOwnSlot(kSlot, open);
-  }
+  void Open(int32_t f) { OpenInStream(kFragments, f); }
   void Commit(int32_t f, int64_t seq) {
     Decide(f, seq, v1::OUTCOME_MERGED);
     Close(f);

@@ -7,10 +7,8 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
-#include "base/layout/fragment_schedule.h"
 #include "gtest/gtest.h"
 #include "worker/core/island_loop.h"
-#include "worker/core/testing/own_slot.h"
 #include "worker/core/testing/shaped_plan.h"
 
 namespace atl::worker {
@@ -35,20 +33,8 @@ class StreamingLoopTest : public IslandLoopFixture {
     }
   }
 
-  void Open(int32_t f, std::vector<int32_t> slots = {0, kSlot}) {
-    v1::OpenRound& open = *plan_.add_open_rounds();
-    open.set_fragment(f);
-    open.set_version(Version(f));
-    const int64_t start = StartStep(Schedule(), kFragments, f, Version(f));
-    for (const int32_t slot : slots) {
-      v1::SlotPlan& plan = *open.add_slots();
-      plan.set_slot(slot);
-      plan.set_start_step(start);
-      plan.set_step_count(PushStep(Schedule(), kFragments, f, Version(f)) -
-                          start);
-      plan.set_data_shard(slot);
-    }
-    KeepOwnSlot(kSlot, open);
+  void Open(int32_t f, const std::vector<int32_t>& slots = {0, kSlot}) {
+    OpenInStream(kFragments, f, slots);
   }
   // `seq` is merged; the next round of `f` opens unless the run ends.
   void Commit(int32_t f, int64_t seq) {

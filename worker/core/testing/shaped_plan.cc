@@ -2,6 +2,9 @@
 
 #include <new>
 
+#include "base/layout/fragment_schedule.h"
+#include "worker/core/testing/own_slot.h"
+
 namespace atl::worker {
 
 ShapedPlan::ShapedPlan() {
@@ -24,6 +27,25 @@ void ShapedPlan::AddFragment(int64_t version) {
   v1::FragmentVersion& cut = *plan_.add_cut();
   cut.set_fragment(plan_.cut_size() - 1);
   cut.set_version(version);
+}
+
+void ShapedPlan::OpenInStream(int32_t fragment_count, int32_t fragment,
+                              const std::vector<int32_t>& slots) {
+  const int64_t version = Version(fragment);
+  v1::OpenRound& open = *plan_.add_open_rounds();
+  open.set_fragment(fragment);
+  open.set_version(version);
+  const int64_t start =
+      StartStep(Schedule(), fragment_count, fragment, version);
+  for (const int32_t slot : slots) {
+    v1::SlotPlan& plan = *open.add_slots();
+    plan.set_slot(slot);
+    plan.set_start_step(start);
+    plan.set_step_count(
+        PushStep(Schedule(), fragment_count, fragment, version) - start);
+    plan.set_data_shard(slot);
+  }
+  KeepOwnSlot(kSlot, open);
 }
 
 void ShapedPlan::Close(int32_t fragment) {

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <vector>
 
 #include "atoll/v1/island_service.pb.h"
 #include "atoll/v1/plan.pb.h"
@@ -28,6 +29,9 @@ class ShapedPlan {
     return plan_.cut(fragment).version();
   }
   void AddFragment(int64_t version = 0);
+  // Opens the fragment's next round, of a streaming run with so many fragments.
+  void OpenInStream(int32_t fragment_count, int32_t fragment,
+                    const std::vector<int32_t>& slots = {0, kSlot});
   // Ends the fragment's open round, if there is one.
   void Close(int32_t fragment);
   void Advance(int32_t fragment);
