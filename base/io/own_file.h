@@ -15,7 +15,7 @@
 
 namespace atl {
 
-// What a path names. A link is not followed.
+// The kind of file that a path names. Links are not followed.
 enum class NameUse {
   kFree,   // Nothing.
   kFile,   // A regular file.

@@ -16,7 +16,7 @@ class LogPace {
   // The same text is logged again after this long.
   static constexpr absl::Duration kInterval = absl::Minutes(1);
 
-  // True if `text` is to be logged at `now`: it is new, or was logged
+  // True if the caller must log `text` at `now`: it is new, or was logged
   // kInterval ago. `now` is SystemClock's.
   bool IsDue(absl::string_view text, absl::Time now);
 

@@ -15,8 +15,8 @@
 
 namespace atl {
 
-// What is known of an island and its machine. Absolute paths; a path that does
-// not exist is permitted.
+// The paths of an island and of its machine. They are absolute; a path may name
+// nothing.
 struct IslandPaths {
   std::string home;  // Empty: unknown.
   std::string program;

@@ -35,7 +35,7 @@ constexpr uint64_t kMakeSocket = 1 << 9;
 constexpr uint64_t kRefer = 1 << 13;
 constexpr uint64_t kTruncate = 1 << 14;
 constexpr uint64_t kIoctlDevice = 1 << 15;
-// What a rule for a file, not a directory, may have.
+// The rights that a rule for a file, not a directory, may have.
 constexpr uint64_t kOfFiles =
     kExecute | kWriteFile | kReadFile | kTruncate | kIoctlDevice;
 

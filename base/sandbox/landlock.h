@@ -5,7 +5,7 @@
 // for the network. Its rules are for the file or directory that a path means
 // now: a file that later replaces it has no rule.
 //
-// What each version (ABI) of the kernel's Landlock adds:
+// Each version (ABI) of the kernel's Landlock adds rights:
 //   1  Linux 5.13   the rights of files and directories
 //   2  Linux 5.19   renames between directories (before: always refused)
 //   3  Linux 6.2    truncate(2) by a path (before: always permitted)

@@ -1,4 +1,4 @@
-// What `atoll join` lets its island use, from the command line.
+// The paths that an island may use, from the command line of `atoll join`.
 //
 // Thread-compatible.
 

@@ -47,7 +47,7 @@ Check JudgeVersion(absl::string_view ours, absl::string_view theirs,
 struct DataFacts {
   absl::Status manifest;     // Of data by URL: reading its manifest.
   bool path_exists = false;  // Of a place on this machine.
-  // What an island would open here.
+  // The data that an island would open here.
   absl::StatusOr<worker::DataPlace> place = worker::DataPlace();
 };
 // FAILED: nothing allows to open what the run names, or it is not there; or the

@@ -19,9 +19,9 @@ struct RunLimits {
   bool disk_is_given = false;      // By --disk.
 };
 
-// What is given; else, if `is_enrolled`, half of the free memory, and of the
-// disk the larger of 10 GB and a tenth of what is free; else no limit. A person
-// enrols by a join string, and has seen nothing of the run's size.
+// A given limit stands. Without one an enrolled island has half of the free
+// memory, and of the disk the larger of 10 GB and a tenth of what is free: its
+// person has seen nothing of the run's size. Others have no limit.
 RunLimits LimitsOf(const MachineFacts& machine, const Lent& given,
                    bool is_enrolled);
 

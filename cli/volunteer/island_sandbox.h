@@ -28,8 +28,8 @@ struct SandboxMark {
 // The mark of the process `pid` in its environment. Pure.
 SandboxMark ReadSandboxMark(const Environment& environment, int pid);
 
-// What every island needs: libraries, devices, the machine's name resolution
-// and authorities. `program` is the path of the running binary.
+// Paths that every island needs: libraries, devices, the machine's name
+// resolution and authorities. `program` is the path of the running binary.
 IslandPaths FindIslandPaths(const Environment& environment,
                             const std::string& program);
 

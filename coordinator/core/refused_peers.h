@@ -19,7 +19,7 @@
 
 namespace atl::coordinator {
 
-// Who asks, as the caller says.
+// The names that a caller gives itself.
 struct PeerName {
   std::string role;    // "server" or "island".
   std::string name;    // server_id or island_id; empty: nobody is noted.

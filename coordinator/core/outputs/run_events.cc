@@ -26,7 +26,7 @@ v1::ContributionsRefused ListRefused(
   return refused;
 }
 
-// What is wrong with a contribution of a committed round; empty: nothing.
+// A warning about a contribution of a committed round; empty: none is due.
 std::string Warn(const v1::RoundContribution& contribution) {
   if (contribution.outcome() == v1::OUTCOME_REJECTED) {
     return absl::StrCat("refused a contribution: ", contribution.reason());

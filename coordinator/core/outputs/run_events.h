@@ -1,4 +1,4 @@
-// What durable records tell readers: the events of WatchRun, and warnings for the
+// Turns durable records into the events of WatchRun, and into warnings for the
 // program's log. Pure. Thread-safe.
 
 #pragma once
