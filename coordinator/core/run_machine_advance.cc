@@ -43,13 +43,13 @@ bool RunMachine::AdvanceOnce() {
   ExpireLeases();
   PauseOnFault();
   plan_changed_ |= UpdateRecalls(state_, now_, observed_);
-  NoteReceived(state_, now_, observed_);
   if (!state_.started()) {
     if (state_.state() == v1::RUN_STATE_STARTING) AdvanceStart();
     return state_.revision() != revision;
   }
   AdvanceSealed();
   if (state_.ended()) return true;
+  NoteReceived(state_, now_, observed_);
   if (state_.state() == v1::RUN_STATE_ACTIVE) AdvanceOpen();
   return state_.revision() != revision;
 }

@@ -85,6 +85,9 @@ Decision DecideAsyncOpen(const RunState& state, const Observations& observed,
       continue;
     }
     std::map<int32_t, v1::SlotPlan> plans = fragment.standing_plans;
+    std::erase_if(plans, [&](const auto& plan) {
+      return IsOverdue(state, observed, fragment.newest.fragment(), plan.first);
+    });
     plans.merge(MakeNewPlans(state, observed, {askable.begin(), askable.end()},
                              fragment.newest.fragment()));
     storage::v1::Record record;

@@ -8,8 +8,9 @@
 //
 // An island's work is planned when its previous contribution is decided: DyLU's
 // steps, the learning rate's clock, the data. The plan stands
-// (FragmentState::standing_plans) however often other islands commit. If a
-// ready island that does not sit out has no plan in an open round, the round is
+// (FragmentState::standing_plans) however often other islands commit, until what
+// it asks for can no longer be merged (IsOverdue, measured_speeds.h). If a ready
+// island that does not sit out has no plan in an open round, the round is
 // reopened at once.
 
 #pragma once

@@ -165,11 +165,24 @@ TEST_F(AsyncRoundsTest, GivesAPlanAnewAfterAStaleOne) {
   run_->Train("i1", 0);
   Merge("i0");
   Merge("i0");
-  EXPECT_EQ(MakePlan(1).start_step(), 0);
   run_->PushLate("i1", 0);
   ASSERT_EQ(run_->FindOutcome("i1"), v1::OUTCOME_STALE);
   EXPECT_EQ(Phase(), RoundPhase::kOpen);
   EXPECT_EQ(MakePlan(1).start_step(), 2 * 4);
+}
+
+TEST_F(AsyncRoundsTest, MakesAPlanAnewThatTheOthersAreTooFastFor) {
+  Start(AsyncSpec(), 3);
+  for (int v = 0; v < 4; ++v) {  // max_staleness is 3.
+    EXPECT_EQ(MakePlan(2).start_step(), 0) << v;
+    EXPECT_EQ(MakePlan(2).step_count(), 4) << v;
+    run_->Pass(absl::Seconds(1));
+    Merge(v % 2 == 0 ? "i0" : "i1");
+  }
+  // At most 4 steps in 4 s; the others take 4 in 2 s.
+  EXPECT_EQ(MakePlan(2).start_step(), 4 * 4);
+  EXPECT_EQ(MakePlan(2).step_count(), 2);
+  EXPECT_EQ(MakePlan(0).step_count(), 4);
 }
 
 TEST_F(AsyncRoundsTest, AsksAJoinerAtOnceAlsoWhereNobodyElseIsLeft) {

@@ -39,22 +39,35 @@ double ClaimedSpeed(const RunState& state, const Observations& observed,
                        : static_cast<double>(TokensAStep(state.spec())));
 }
 
-void Measure(const AskedSlot& asked, const v1::ContributionInfo& info,
-             absl::Time now, ObservedMember& member) {
-  member.tokens_a_step = static_cast<double>(info.token_count()) /
-                         static_cast<double>(info.step_count());
+void Measure(const AskedSlot& asked, int64_t step_count, absl::Time now,
+             ObservedMember& member) {
   // Fragments that open together are one measurement.
   if (asked.plan_time <= member.speed_plan_time || asked.plan_time >= now) {
     return;
   }
   member.speed_plan_time = asked.plan_time;
-  member.speeds.push_back(
-      static_cast<double>(std::min(info.step_count(), asked.step_count)) /
-      absl::ToDoubleSeconds(now - asked.plan_time));
+  member.speeds.push_back(static_cast<double>(step_count) /
+                          absl::ToDoubleSeconds(now - asked.plan_time));
   if (member.speeds.size() > kSpeedsKept) member.speeds.pop_front();
 }
 
+bool IsOverdue(const RunState& state, const FragmentState& fragment,
+               const AskedSlot& asked) {
+  const v1::ScheduleSpec& schedule = state.spec().schedule();
+  return IsAsync(schedule) && asked.seq == 0 &&
+         !IsFreshEnough(schedule, asked.plan_version,
+                        fragment.newest.version());
+}
+
 }  // namespace
+
+bool IsOverdue(const RunState& state, const Observations& observed,
+               int32_t fragment, int32_t slot) {
+  const std::map<int32_t, AskedSlot>& asked = observed.asked[fragment].slots;
+  const auto found = asked.find(slot);
+  return found != asked.end() &&
+         IsOverdue(state, state.fragments()[fragment], found->second);
+}
 
 void NotePlans(const RunState& state, const v1::OpenRound& open, absl::Time now,
                Observations& observed) {
@@ -74,7 +87,9 @@ void NotePlans(const RunState& state, const v1::OpenRound& open, absl::Time now,
     key.set_fragment(open.fragment());
     key.set_slot(plan.slot());
     const bool stands =
-        is_async ? fragment.standing_plans.contains(plan.slot())
+        is_async ? fragment.standing_plans.contains(plan.slot()) &&
+                       (old == known.end() ||
+                        !IsOverdue(state, fragment, old->second))
                  : old != known.end() || may_be_older;
     if (old != known.end()) key.set_seq(old->second.seq);
     const bool is_decided = key.seq() > 0 && !IsUndecided(state, key);
@@ -83,6 +98,7 @@ void NotePlans(const RunState& state, const v1::OpenRound& open, absl::Time now,
       asked.slots[plan.slot()] = old->second;
     } else {
       asked.slots[plan.slot()].plan_time = now;
+      asked.slots[plan.slot()].plan_version = open.version();
     }
     asked.slots[plan.slot()].step_count = plan.step_count();
   }
@@ -93,6 +109,10 @@ void NoteReceived(const RunState& state, absl::Time now,
   const bool is_async = IsAsync(state.spec().schedule());
   for (const FragmentState& fragment : state.fragments()) {
     AskedSlots& asked = observed.asked[fragment.newest.fragment()];
+    for (const auto& [slot, plan] : asked.slots) {
+      if (!IsOverdue(state, fragment, plan)) continue;
+      Measure(plan, plan.step_count, now, observed.members[slot]);
+    }
     const auto awaited = [](const auto& entry) { return entry.second.seq == 0; };
     if (std::none_of(asked.slots.begin(), asked.slots.end(), awaited)) continue;
     for (const auto& [place, seen] : CollectContributions(
@@ -104,7 +124,12 @@ void NoteReceived(const RunState& state, absl::Time now,
         continue;
       }
       slot->second.seq = place.second;
-      Measure(slot->second, *seen.info, now, observed.members[place.first]);
+      ObservedMember& member = observed.members[place.first];
+      const int64_t step_count = seen.info->step_count();
+      member.tokens_a_step = static_cast<double>(seen.info->token_count()) /
+                             static_cast<double>(step_count);
+      Measure(slot->second, std::min(step_count, slot->second.step_count), now,
+              member);
     }
   }
 }

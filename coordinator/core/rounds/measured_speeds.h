@@ -32,13 +32,22 @@ namespace atl::coordinator {
 // Measurements that an island's speed is the median of.
 inline constexpr size_t kSpeedsKept = 5;
 
+// True if the island in `slot` has not delivered its plan of an async run, and
+// no version can take what it began when the plan was made. Other islands are
+// too fast for its step count: it would give up round after round, and nothing
+// would ever be measured. So NoteReceived takes its plan as a measurement, as if
+// all its steps were done now, and the next OPEN makes it anew (async_rounds.h).
+bool IsOverdue(const RunState& state, const Observations& observed,
+               int32_t fragment, int32_t slot);
+
 // Notes the plans of `open`, which is recorded at `now`. The next attempt at a
 // round, and the next version of an async run, keep the times of the plans
 // whose contributions are not decided. Requires: `state` is before the OPEN.
 void NotePlans(const RunState& state, const v1::OpenRound& open, absl::Time now,
                Observations& observed);
 
-// Measures the islands whose contributions have come since the last call.
+// Measures the islands whose contributions have come since the last call, and
+// the overdue ones.
 void NoteReceived(const RunState& state, absl::Time now,
                   Observations& observed);
 

@@ -98,7 +98,8 @@ struct ObservedMember {
 
 // A slot's plan for its next contribution to a fragment.
 struct AskedSlot {
-  absl::Time plan_time;  // When the plan was made.
+  absl::Time plan_time;      // When the plan was made,
+  int64_t plan_version = 0;  // and for which version.
   int64_t step_count = 0;
   // Of the contribution that followed it; 0 until all shards have had it.
   int64_t seq = 0;
