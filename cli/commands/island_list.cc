@@ -14,9 +14,9 @@ namespace {
 
 absl::Status ListIslands(Context& context, const std::string& run_id) {
   ASSIGN_OR_RETURN(auto client, context.MakeOperatorClient());
-  Table table({"SLOT", "ISLAND", "STATE", ">STEP", ">STEPS/S", ">TOKENS/S",
-               ">LOSS", ">MERGED", ">OTHER", ">UP", ">DOWN", "LAST HEARD",
-               "REFUSED"});
+  Table table({"SLOT", "ISLAND", "STATE", ">STEP", ">STEPS/S", ">LOSS",
+               ">MERGED", ">OTHER", "LAST HEARD"});
+  Fields refused;
   Json islands = Json::array();
   v1::ListIslandsRequest request;
   request.set_run_id(run_id);
@@ -32,23 +32,24 @@ absl::Status ListIslands(Context& context, const std::string& run_id) {
            island.steps_per_second() > 0
                ? absl::StrFormat("%.3g", island.steps_per_second())
                : "-",
-           FormatCount(static_cast<int64_t>(progress.tokens_per_second())),
            progress.loss_step_count() > 0 ? FormatLoss(progress.loss()) : "-",
            absl::StrCat(island.merged_count()),
            absl::StrCat(island.unmerged_count()),
-           FormatBytes(progress.sent_bytes()),
-           FormatBytes(progress.received_bytes()),
-           FormatTimestamp(FromProto(island.last_heard_time())),
-           island.has_sitting_out()
-               ? Printable(absl::StrCat(island.sitting_out().refused_count(),
-                                        ": ", island.sitting_out().reason()))
-               : "-"});
+           FormatTimestamp(FromProto(island.last_heard_time()))});
+      if (island.has_sitting_out()) {
+        const v1::SittingOut& sitting = island.sitting_out();
+        refused.AddText(
+            island.island_id(),
+            DescribeSittingOut(sitting, sitting.until_commit_seq()));
+      }
     }
     request.set_page_token(response.next_page_token());
   } while (!request.page_token().empty());
   if (table.empty()) context.output().Message("no islands");
   context.output().PrintList("islands", islands,
-                             table.empty() ? "" : table.ToString());
+                             table.empty()
+                                 ? ""
+                                 : table.ToString() + refused.ToString());
   return absl::OkStatus();
 }
 
@@ -58,8 +59,9 @@ void AddIslandList(CLI::App& app, Context& context) {
   CLI::App* command =
       app.add_subcommand("list", "List the islands of a run, lost ones too");
   command->footer(
-      "STEPS/S is what the coordinator measures, waits and exchange included;\n"
-      "TOKENS/S is what the island says of its training.\n"
+      "STEPS/S is what the coordinator measures, waits and exchange included.\n"
+      "OTHER counts contributions that were not merged. An island whose\n"
+      "contribution was refused has a line below. More: atoll island status.\n"
       "Example:\n  atoll island list laptop");
   auto run_id = std::make_shared<std::string>();
   command->add_option("run", *run_id, "Id of the run")->required();

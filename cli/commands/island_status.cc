@@ -68,6 +68,11 @@ std::string DescribeIsland(const v1::Island& island) {
   }
   fields.Add("merged", absl::StrCat(island.merged_count()));
   fields.Add("not merged", absl::StrCat(island.unmerged_count()));
+  if (island.has_sitting_out()) {
+    const v1::SittingOut& sitting = island.sitting_out();
+    fields.AddText("refused",
+                   DescribeSittingOut(sitting, sitting.until_commit_seq()));
+  }
   fields.Add("bytes up", FormatBytes(progress.sent_bytes()));
   fields.Add("bytes down", FormatBytes(progress.received_bytes()));
   fields.Add("last heard",

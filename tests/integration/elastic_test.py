@@ -324,7 +324,11 @@ class RefusedTest(cluster_module.IntegrationTest):
         shown = self.cli("run", "show", "run")
         self.assertIn(name + ": 1 refused, sits out until commit 2: ", shown)
         self.assertIn("not finite", shown)
-        self.assertIn("not finite", self.cli("island", "list", "run"))
+        for shown in (("list", "run"), ("status", "run", name)):
+            # The lines are wrapped.
+            words = self.cli("island", *shown).split()
+            self.assertIn("1 refused: ", " ".join(words))
+            self.assertIn("not finite", " ".join(words))
         event = self.refused_event()
         self.assertEqual(event.island_id, name)
         self.assertIn("not finite", event.reason)
