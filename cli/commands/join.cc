@@ -13,6 +13,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "base/failpoint/failpoint.h"
+#include "base/layout/ids.h"
 #include "base/metrics/common_metrics.h"
 #include "base/metrics/metrics.h"
 #include "base/metrics/metrics_listener.h"
@@ -357,6 +358,9 @@ absl::Status Join(Context& context, JoinOptions options) {
   if (options.island_id.empty()) {
     options.island_id = DefaultIslandId(security);
   }
+  // They name a directory, and a peer may have given them.
+  RETURN_IF_ERROR(ValidateId("run_id", options.run_id));
+  RETURN_IF_ERROR(ValidateId("island_id", options.island_id));
   if (options.work_directory.empty()) {
     options.work_directory =
         absl::StrCat(context.state_directory, "/islands/", options.run_id, "/",

@@ -121,8 +121,11 @@ int64_t ActivationBytes(const ResourceInput& input) {
   // and weights.
   const double layer = 14 * hidden + 4 * width + heads * length / 4;
   const double token = layers * layer + 4 * hidden + 3 * vocabulary;
-  return static_cast<int64_t>(kElementBytes * token *
-                              static_cast<double>(input.tokens_a_step));
+  // So much that no sum overflows: batch and length of a run may be any numbers.
+  constexpr double kMost = 0x1p60;
+  return static_cast<int64_t>(
+      std::min(kMost, kElementBytes * token *
+                          static_cast<double>(input.tokens_a_step)));
 }
 
 IslandResources PlanIsland(const ResourceInput& input) {

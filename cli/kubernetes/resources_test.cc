@@ -1,5 +1,7 @@
 #include "cli/kubernetes/resources.h"
 
+#include <cstdint>
+
 #include "gtest/gtest.h"
 
 namespace atl::cli {
@@ -51,6 +53,12 @@ TEST(ResourcesTest, LimitsAreAboveWhatRealProcessesTook) {
   // And not far above.
   EXPECT_LE(WithMarginMib(small.island.memory_bytes()), 2 * 267);
   EXPECT_LE(WithMarginMib(big.island.memory_bytes()), 2 * 1041);
+}
+
+TEST(ResourcesTest, ARunOfAnySizeNeedsMoreThanNothing) {
+  ResourceInput input = Big();
+  input.tokens_a_step = INT64_MAX;
+  EXPECT_GE(PlanResources(input).island.memory_bytes(), int64_t{1} << 60);
 }
 
 TEST(ResourcesTest, HalfOfAServersLimitHoldsItsVersions) {

@@ -3,7 +3,10 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "absl/strings/str_split.h"
 #include "cli/output/error.h"
+#include "cli/output/table.h"
 #include "google/protobuf/util/json_util.h"
 
 namespace atl::cli {
@@ -12,6 +15,14 @@ namespace {
 // Invalid UTF-8 becomes U+FFFD, because dump must not throw.
 std::string Dump(const Json& json, int indent) {
   return json.dump(indent, ' ', false, Json::error_handler_t::replace);
+}
+
+// A peer may have written the text.
+std::string PrintableLines(absl::string_view text) {
+  return absl::StrJoin(absl::StrSplit(text, '\n'), "\n",
+                       [](std::string* out, absl::string_view line) {
+                         out->append(Printable(line));
+                       });
 }
 
 Json OkEnvelope(const Json& data) {
@@ -124,8 +135,10 @@ ExitCode Output::Finish(const absl::Status& status) {
   const ExitCode code = ToExitCode(status);
   if (status.ok()) return code;
   const std::string hint = GetHint(status);
-  Message(absl::StrCat("atoll: ", status.message()));
-  if (!hint.empty()) Message(absl::StrCat("  hint: ", hint));
+  Message(absl::StrCat("atoll: ", PrintableLines(status.message())));
+  if (!hint.empty()) {
+    Message(absl::StrCat("  hint: ", PrintableLines(hint)));
+  }
   if (format_ != OutputFormat::kTable && !has_error_envelope_) {
     PrintEnvelope(ErrorEnvelope(status));
   }

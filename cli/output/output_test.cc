@@ -82,6 +82,12 @@ TEST_F(OutputTest, AnErrorOfATableIsNoData) {
   EXPECT_THAT(messages_.str(), HasSubstr("bug"));
 }
 
+TEST_F(OutputTest, TheTextOfAPeerMovesNoCursor) {
+  Make(OutputFormat::kTable)
+      .Finish(WithHint(absl::AbortedError("one\x1b[31m\ntwo\r"), "a\x07"));
+  EXPECT_EQ(messages_.str(), "atoll: one?[31m\ntwo?\n  hint: a?\n");
+}
+
 TEST_F(OutputTest, AFailedCheckIsDataAndErrorInOneEnvelope) {
   Output output = Make(OutputFormat::kJson);
   const absl::Status error = WithExitCode(

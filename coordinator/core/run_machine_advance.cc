@@ -209,7 +209,8 @@ void RunMachine::AdvanceOpen() {
   for (int32_t f = 0; f < state_.fragments().size(); ++f) {
     if (state_.fragments()[f].phase != RoundPhase::kOpen) continue;
     Decision decision =
-        is_async ? DecideAsyncSeal(state_, observed_, f, due_)
+        is_async ? DecideAsyncSeal(state_, observed_, f, due_,
+                                   observed_.timers[f])
                  : DecideSeal(state_, observed_, f, now_, due_,
                               observed_.timers[f]);
     if (decision.records.empty()) {

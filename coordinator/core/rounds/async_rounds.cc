@@ -108,18 +108,31 @@ Decision DecideAsyncOpen(const RunState& state, const Observations& observed,
 }
 
 Decision DecideAsyncSeal(const RunState& state, const Observations& observed,
-                         int32_t fragment, absl::Time due) {
+                         int32_t fragment, absl::Time due,
+                         RoundTimers& timers) {
   const FragmentState& at = state.fragments()[fragment];
   const int64_t version = at.newest.version();
   const std::string name =
       absl::StrCat("fragment ", fragment, ", version ", version);
   const SeenContributions seen =
       CollectContributions(state, observed.shards, fragment);
+  std::vector<int32_t> planned;
+  for (const auto& [slot, plan] : at.standing_plans) planned.push_back(slot);
+  const double reference = ReferenceSpeed(state, observed, planned);
+  timers.quorum_time = absl::InfiniteFuture();
   const SeenContribution* oldest = nullptr;  // By anchor, then (slot, seq).
   for (const auto& [place, contribution] : seen) {
     if (!contribution.received ||
         !IsFreshEnough(state.spec().schedule(),
                        contribution.info->anchor_version(), version)) {
+      continue;
+    }
+    const absl::Time due_time =
+        state.members()[place.first].enrolled()
+            ? FindDueTime(observed, fragment, place.first, reference)
+            : absl::InfinitePast();
+    if (due_time > due) {
+      timers.quorum_time = std::min(timers.quorum_time, due_time);
       continue;
     }
     if (oldest == nullptr ||

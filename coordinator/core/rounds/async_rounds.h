@@ -30,8 +30,14 @@ Decision DecideAsyncOpen(const RunState& state, const Observations& observed,
 // SEAL of the received contribution with the oldest anchor version, the first
 // by (slot, seq). Without one: an ABORT if an island that may be asked has no
 // plan, or if one with a plan was refused and sits out.
+//
+// The contribution of an island that joined with a token waits until it is due
+// (FindDueTime, measured_speeds.h): every version is one contribution, so an
+// island that does not train would otherwise make nearly all of them. Sets
+// timers.quorum_time to when the first of those is due; else InfiniteFuture.
 Decision DecideAsyncSeal(const RunState& state, const Observations& observed,
-                         int32_t fragment, absl::Time due);
+                         int32_t fragment, absl::Time due,
+                         RoundTimers& timers);
 
 // Outcomes of contributions to `fragment` that no version can take any longer:
 // REJECTED, STALE, or CANCELLED at the end of the run.

@@ -185,6 +185,26 @@ TEST_F(AsyncRoundsTest, MakesAPlanAnewThatTheOthersAreTooFastFor) {
   EXPECT_EQ(MakePlan(0).step_count(), 4);
 }
 
+TEST_F(AsyncRoundsTest, AnIslandWithATokenIsMergedAtTheMedianPaceAtMost) {
+  Start(AsyncSpec(), 3);
+  for (const char* id : {"i0", "i1", "i2"}) SetSpeed(id, 40);  // 2 steps a s.
+  ASSERT_TRUE(run_->Join("i3", "t").ok());
+  ASSERT_TRUE(run_->Ready("i3").ok());
+  run_->FollowPlans();
+  const absl::Time open = run_->now();
+  run_->Pass(absl::Seconds(0.1));
+  PushEverywhere("i3");
+  run_->FollowPlans();
+  EXPECT_EQ(Version(), 0) << "four steps are due after 2 s";
+  EXPECT_EQ(run_->machine().NextTimer(), open + absl::Seconds(2));
+  run_->Pass(absl::Seconds(0.4));
+  Merge("i0");  // The others go on.
+  run_->Pass(absl::Seconds(1.5));
+  run_->FollowPlans();
+  run_->FollowPlans();
+  EXPECT_EQ(run_->FindOutcome("i3"), v1::OUTCOME_MERGED);
+}
+
 TEST_F(AsyncRoundsTest, AsksAJoinerAtOnceAlsoWhereNobodyElseIsLeft) {
   Start(AsyncSpec());
   Merge("i0");

@@ -51,6 +51,24 @@ void Measure(const AskedSlot& asked, int64_t step_count, absl::Time now,
   if (member.speeds.size() > kSpeedsKept) member.speeds.pop_front();
 }
 
+// v_w of measured_speeds.h; zeros if nothing is known.
+std::vector<double> KnownSpeeds(const RunState& state,
+                                const Observations& observed,
+                                const std::vector<int32_t>& slots) {
+  std::vector<double> speeds, claims;
+  for (const int32_t slot : slots) {
+    speeds.push_back(MeasuredSpeed(observed.members[slot]));
+    claims.push_back(ClaimedSpeed(state, observed, slot));
+  }
+  double median = LowerMedian(speeds);
+  if (median == 0) median = LowerMedian(claims);
+  for (size_t i = 0; i < slots.size(); ++i) {
+    if (speeds[i] > 0) continue;
+    speeds[i] = claims[i] > 0 ? std::min(claims[i], median) : median;
+  }
+  return speeds;
+}
+
 bool IsOverdue(const RunState& state, const FragmentState& fragment,
                const AskedSlot& asked) {
   const v1::ScheduleSpec& schedule = state.spec().schedule();
@@ -138,38 +156,34 @@ double MeasuredSpeed(const ObservedMember& member) {
   return LowerMedian(member.speeds);
 }
 
-double MedianMeasuredSpeed(const Observations& observed,
-                           const std::vector<int32_t>& slots) {
-  std::vector<double> measured;
-  for (const int32_t slot : slots) {
-    measured.push_back(MeasuredSpeed(observed.members[slot]));
-  }
-  return LowerMedian(measured);
+double ReferenceSpeed(const RunState& state, const Observations& observed,
+                      const std::vector<int32_t>& slots) {
+  return LowerMedian(KnownSpeeds(state, observed, slots));
 }
 
 std::vector<double> RelativeSpeeds(const RunState& state,
                                    const Observations& observed,
                                    const std::vector<int32_t>& slots) {
-  std::vector<double> claims;
-  for (const int32_t slot : slots) {
-    claims.push_back(ClaimedSpeed(state, observed, slot));
-  }
-  double median = MedianMeasuredSpeed(observed, slots);
-  if (median == 0) median = LowerMedian(claims);
-  if (!(median > 0)) return std::vector<double>(slots.size(), 1.0);
-  std::vector<double> speeds;
-  for (size_t i = 0; i < slots.size(); ++i) {
-    const double measured = MeasuredSpeed(observed.members[slots[i]]);
-    speeds.push_back(measured > 0    ? measured
-                     : claims[i] > 0 ? std::min(claims[i], median)
-                                     : median);
-  }
+  std::vector<double> speeds = KnownSpeeds(state, observed, slots);
   const double reference = LowerMedian(speeds);
+  if (!(reference > 0)) return std::vector<double>(slots.size(), 1.0);
   for (size_t i = 0; i < slots.size(); ++i) {
-    if (claims[i] > 0) speeds[i] = std::min(speeds[i], claims[i]);
+    const double claim = ClaimedSpeed(state, observed, slots[i]);
+    if (claim > 0) speeds[i] = std::min(speeds[i], claim);
     speeds[i] /= reference;
   }
   return speeds;
+}
+
+absl::Time FindDueTime(const Observations& observed, int32_t fragment,
+                       int32_t slot, double reference) {
+  const std::map<int32_t, AskedSlot>& asked = observed.asked[fragment].slots;
+  const auto found = asked.find(slot);
+  if (found == asked.end() || !(reference > 0)) return absl::InfinitePast();
+  int64_t most = 0;
+  for (const auto& [other, plan] : asked) most = std::max(most, plan.step_count);
+  return found->second.plan_time +
+         absl::Seconds(static_cast<double>(most) / reference);
 }
 
 }  // namespace atl::coordinator

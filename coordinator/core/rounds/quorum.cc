@@ -25,18 +25,12 @@ QuorumCount CountQuorum(const RunState& state, const Observations& observed,
                         const std::map<int32_t, absl::Time>& received_times) {
   std::vector<int32_t> asked;
   for (const v1::SlotPlan& plan : open.slots()) asked.push_back(plan.slot());
-  const double reference = MedianMeasuredSpeed(observed, asked);
-  const AskedSlots& plans = observed.asked[open.fragment()];
+  const double reference = ReferenceSpeed(state, observed, asked);
   std::map<std::string, absl::Time> groups;  // Since when each counts.
   for (const int32_t slot : received) {
-    absl::Time time = received_times.at(slot);
-    const auto plan = plans.slots.find(slot);
-    if (plan != plans.slots.end() && reference > 0) {
-      time = std::max(time, plan->second.plan_time +
-                                absl::Seconds(static_cast<double>(
-                                                  plan->second.step_count) /
-                                              (2 * reference)));
-    }
+    const absl::Time time =
+        std::max(received_times.at(slot),
+                 FindDueTime(observed, open.fragment(), slot, reference));
     const auto group = groups.emplace(QuorumGroup(state, slot), time).first;
     group->second = std::min(group->second, time);
   }

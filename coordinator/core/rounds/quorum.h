@@ -27,9 +27,9 @@ int64_t CountForQuorum(const RunState& state, const std::set<int32_t>& slots);
 
 struct QuorumCount {
   // When the round's quorum counts as reached; InfiniteFuture: it is not. May
-  // be ahead: a contribution counts from when it was received, but not before
-  // half of the time that its planned steps take at the median measured speed
-  // (measured_speeds.h). So a push of an untrained model opens no grace window.
+  // be ahead: a contribution counts from when it was received, but not before it
+  // is due (FindDueTime, measured_speeds.h). So a push of an untrained model
+  // opens no grace window.
   absl::Time time = absl::InfiniteFuture();
   std::string text;  // "1 of 2".
 

@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "base/layout/run_length.h"
 #include "coordinator/core/testing/run_simulation_fixture.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
@@ -38,6 +39,17 @@ class QuorumTest : public RunSimulationTest {
     for (size_t i = 0; i < tokens.size(); ++i) {
       ASSERT_TRUE(run_->Ready(Name(i)).ok());
     }
+  }
+  void Claim(const std::string& id, double steps_per_second) {
+    v1::ReportProgressRequest report;
+    report.set_tokens_per_second(
+        steps_per_second *
+        static_cast<double>(TokensAStep(run_->state().spec())));
+    ASSERT_TRUE(run_->machine()
+                    .Step(event::Progress{run_->Credentials(id), report},
+                          run_->now())
+                    .status()
+                    .ok());
   }
   static std::string Name(size_t i) { return "i" + std::to_string(i); }
   const v1::Seal& Seal() const { return run_->fragment(0).sealed.seal(); }
@@ -115,11 +127,11 @@ TEST_F(QuorumTest, APushSoonerThanItsStepsCanTakeOpensNoGraceWindow) {
   run_->FollowPlans();
   run_->FollowPlans();
   ASSERT_EQ(Phase(), RoundPhase::kOpen) << run_->machine().waits_for();
-  // Eight steps at 1.07 a second: not before 3.75 s.
+  // Eight steps at 1.07 a second: not before 7.5 s, then 1 s grace.
   const absl::Time open = run_->now();
   run_->PushAll("i2");
-  EXPECT_EQ(run_->machine().NextTimer(), open + absl::Seconds(4.75));
-  run_->Pass(absl::Seconds(4.5));
+  EXPECT_EQ(run_->machine().NextTimer(), open + absl::Seconds(8.5));
+  run_->Pass(absl::Seconds(8.25));
   EXPECT_EQ(Phase(), RoundPhase::kOpen);
   run_->Pass(absl::Seconds(0.25));
   EXPECT_EQ(Phase(), RoundPhase::kSealed);
@@ -133,13 +145,37 @@ TEST_F(QuorumTest, ATrainedContributionOpensItAtOnce) {
   run_->FollowPlans();
   run_->FollowPlans();
   run_->PushAll("i2");  // Untrained.
-  run_->Pass(absl::Seconds(3));
+  run_->Pass(absl::Seconds(8.5));
   run_->PushAll("i1");
-  run_->Pass(absl::Seconds(1.5));
+  run_->Pass(absl::Seconds(0.25));
   EXPECT_EQ(Phase(), RoundPhase::kOpen);
-  run_->Pass(absl::Seconds(0.5));
-  EXPECT_EQ(Phase(), RoundPhase::kSealed) << "4 s for both, then 1 s grace";
+  run_->Pass(absl::Seconds(0.25));
+  EXPECT_EQ(Phase(), RoundPhase::kSealed) << "8 s for both, then 1 s grace";
   EXPECT_EQ(Seal().contributions_size(), 2);
+}
+
+TEST_F(QuorumTest, BeforeTheOthersAreMeasuredTheirClaimsCount) {
+  StartWith({"", "", ""}, /*quorum=*/1);
+  for (const char* id : {"i1", "i2"}) Claim(id, 1);
+  const absl::Time open = run_->now();
+  run_->Pass(absl::Seconds(0.1));
+  run_->PushAll("i0");  // Untrained, and the only one that is measured.
+  EXPECT_EQ(run_->machine().NextTimer(), open + absl::Seconds(8 + 1));
+}
+
+TEST_F(QuorumTest, APlanOfOneStepIsDueWithTheRound) {
+  StartWith({"", "", ""}, /*quorum=*/1);
+  for (const char* id : {"i1", "i2"}) Claim(id, 1);
+  Claim("i0", 0.001);
+  run_->Pass(absl::Seconds(8));
+  for (int i = 0; i < 3; ++i) run_->PushAll(Name(i));
+  run_->FollowPlans();
+  run_->FollowPlans();
+  ASSERT_EQ(run_->fragment(0).open.slots(0).step_count(), 1);
+  const absl::Time open = run_->now();
+  run_->Pass(absl::Seconds(0.1));
+  run_->PushAll("i0");
+  EXPECT_EQ(run_->machine().NextTimer(), open + absl::Seconds(8 + 1));
 }
 
 }  // namespace

@@ -153,8 +153,9 @@ storage::v1::Record MakeSeal(
     for (const v1::SlotPlan& plan : open.slots()) {
       if (plan.slot() == seen->key.slot()) planned = plan.step_count();
     }
-    token_counts.push_back(
-        CountedTokens(state.spec(), planned, seen->info->token_count()));
+    token_counts.push_back(CountedTokens(
+        state.spec(), MostSteps(state, slots.back(), planned),
+        seen->info->token_count()));
     step_counts.push_back(CountedSteps(state.spec(), token_counts.back(),
                                        seen->info->step_count()));
   }
@@ -262,7 +263,9 @@ std::vector<v1::LiveMergeSlot> ExpectedSeal(const RunState& state,
     if (left_out.contains(plan.slot())) continue;
     slots.emplace_back().set_slot(plan.slot());
     token_counts.push_back(
-        CountedTokens(state.spec(), plan.step_count(), INT64_MAX));
+        CountedTokens(state.spec(),
+                      MostSteps(state, plan.slot(), plan.step_count()),
+                      INT64_MAX));
     step_counts.push_back(
         CountedSteps(state.spec(), token_counts.back(), plan.step_count()));
   }
@@ -356,10 +359,10 @@ Decision DecideSeal(const RunState& state, const Observations& observed,
 
 absl::Time SealTimer(const RunState& state, int32_t fragment,
                      const RoundTimers& timers) {
-  if (state.spec().schedule().timing() != v1::TIMING_ELASTIC ||
-      IsAsync(state.spec().schedule())) {
+  if (state.spec().schedule().timing() != v1::TIMING_ELASTIC) {
     return absl::InfiniteFuture();
   }
+  if (IsAsync(state.spec().schedule())) return timers.quorum_time;
   const v1::OpenRound& open = state.fragments()[fragment].open;
   absl::Time timer = timers.quorum_time + FromProto(open.grace_window());
   const absl::Duration deadline = FromProto(open.deadline());

@@ -8,15 +8,22 @@
 #include "base/status/check.h"
 
 namespace atl::coordinator {
-int64_t CountedTokens(const v1::RunSpec& spec, int64_t planned_step_count,
-                      int64_t claimed_token_count) {
+
+int64_t MostSteps(const RunState& state, int32_t slot,
+                  int64_t planned_step_count) {
+  const v1::ScheduleSpec& schedule = state.spec().schedule();
   int64_t steps = planned_step_count;
-  if (spec.schedule().timing() == v1::TIMING_ELASTIC &&
-      __builtin_add_overflow(steps, spec.schedule().max_ahead_steps(),
-                             &steps)) {
-    steps = INT64_MAX;
+  if (schedule.timing() != v1::TIMING_ELASTIC || state.members()[slot].enrolled()) {
+    return steps;
   }
-  return std::min(claimed_token_count, TokensOfSteps(spec, steps));
+  return __builtin_add_overflow(steps, schedule.max_ahead_steps(), &steps)
+             ? INT64_MAX
+             : steps;
+}
+
+int64_t CountedTokens(const v1::RunSpec& spec, int64_t step_count_max,
+                      int64_t claimed_token_count) {
+  return std::min(claimed_token_count, TokensOfSteps(spec, step_count_max));
 }
 
 int64_t CountedSteps(const v1::RunSpec& spec, int64_t token_count,

@@ -11,10 +11,15 @@
 
 namespace atl::coordinator {
 
-// Tokens that count for a contribution: the island's claim, limited to what the
-// plan lets it read, (planned steps + max_ahead_steps in an elastic run) x
-// sequences a step x tokens a sequence. Saturates.
-int64_t CountedTokens(const v1::RunSpec& spec, int64_t planned_step_count,
+// Steps that may count for a contribution of `slot`: the planned ones, and in an
+// elastic run max_ahead_steps more, unless the island joined with a token: steps
+// ahead are its word alone. Saturates.
+int64_t MostSteps(const RunState& state, int32_t slot,
+                  int64_t planned_step_count);
+
+// Tokens that count for a contribution: the island's claim, at most those of
+// `step_count_max` steps. Saturates.
+int64_t CountedTokens(const v1::RunSpec& spec, int64_t step_count_max,
                       int64_t claimed_token_count);
 
 // Steps that count for a contribution of `token_count` counted tokens: the

@@ -59,6 +59,8 @@ struct Member {
   }
   bool ready() const { return record.state() == v1::ISLAND_STATE_READY; }
   bool removed() const { return record.state() == v1::ISLAND_STATE_REMOVED; }
+  // Joined with a token.
+  bool enrolled() const { return !record.token_id().empty(); }
 };
 
 enum class RoundPhase { kIdle, kOpen, kSealed };
