@@ -214,9 +214,9 @@ Check JudgeDisks(const std::vector<ServiceFacts>& servers) {
   }
   return findings.ToCheck(
       "disks", absl::StrCat(servers.size(), " with more than 10 % free"),
-      "Free space or enlarge the disk of --data-dir; `atoll run delete` "
-      "removes "
-      "ended runs.");
+      "If there is little space, free some or enlarge the disk of --data-dir; "
+      "`atoll run delete` removes ended runs. A server that has just started "
+      "does not say yet: check again.");
 }
 
 Check JudgeRuns(const std::vector<v1::GetRunStateResponse>& runs,
