@@ -29,7 +29,9 @@ absl::Status AllowFolder(Context& context, const AllowOptions& options) {
                      ReadAllowedData(config));
     Table table({"FOLDER"});
     for (const std::string& folder : folders) table.AddRow({folder});
-    context.output().PrintList("folders", Json(folders), table.ToString());
+    context.output().PrintList(
+        "folders", Json(folders),
+        table.empty() ? "no folder is allowed\n" : table.ToString());
     return absl::OkStatus();
   }
   ASSIGN_OR_RETURN(const std::string folder,
@@ -37,10 +39,10 @@ absl::Status AllowFolder(Context& context, const AllowOptions& options) {
                                   : AllowData(config, options.folder));
   context.output().Print(
       Json{{"folder", folder}, {"allowed", !options.remove}},
-      absl::StrCat(folder, options.remove
-                               ? " is no longer read for runs that name it\n"
-                               : " may be read by islands of runs that name "
-                                 "it, or what is below it\n"));
+      options.remove
+          ? absl::StrCat("runs may not open ", folder,
+                         ";\nan island that runs now keeps what it has open\n")
+          : absl::StrCat("runs may open ", folder, " and what is below it\n"));
   const auto home = context.environment.find("HOME");
   if (!options.remove && home != context.environment.end()) {
     const absl::StatusOr<std::string> resolved =
@@ -48,7 +50,7 @@ absl::Status AllowFolder(Context& context, const AllowOptions& options) {
     if (resolved.ok() && worker::IsBelow(*resolved, folder)) {
       context.output().Message(
           "this folder holds your home, with its keys: any run may now read "
-          "them. `atoll data allow --remove` takes it back");
+          "them.\n`atoll data allow --remove DIR` takes it back");
     }
   }
   return absl::OkStatus();
@@ -63,7 +65,8 @@ void AddDataAllow(CLI::App& app, Context& context) {
       "A run names a path of its data, but an island opens it only below a\n"
       "folder that is allowed here, once for all runs. What a run reads, its\n"
       "operator can learn. `atoll join --data PATH` needs no such folder, and\n"
-      "neither does data by URL. Without DIR: lists the folders.\n"
+      "neither does data by URL. Without DIR: lists the folders. --remove\n"
+      "holds from an island's next start.\n"
       "Examples:\n"
       "  atoll data allow /srv/tokens\n"
       "  atoll data allow\n"

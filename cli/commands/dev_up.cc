@@ -286,8 +286,8 @@ absl::Status DevUp::CreateRun() {
           WithReason(status, "RUN_DIFFERS"),
           absl::StrCat(directory_->path(),
                        " holds a run with this id and another run file, or "
-                       "its data has changed. Give another --dir, or delete "
-                       "this one."));
+                       "its data has changed. Give another --dir, or the file "
+                       "and flags that it was started with."));
     }
     // The coordinator may be restarting.
     if (!absl::IsUnavailable(status) || absl::Now() > deadline) return status;

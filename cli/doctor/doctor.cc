@@ -167,8 +167,8 @@ absl::Status Doctor(Context& context, const DoctorOptions& options) {
   spec.stopped = [token = interrupt.first()] { return token.stop_requested(); };
   if (!spec.gate.has_value()) {
     context.output().Message(
-        "only this machine is checked; `atoll doctor -` reads a join string "
-        "and checks the way to its run");
+        "this checks the machine alone; `atoll doctor -` also checks the way "
+        "to a run");
   }
   Checks checks = MakeChecks(context.output());
   VolunteerDoctor doctor(spec, checks);

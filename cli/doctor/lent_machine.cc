@@ -26,7 +26,7 @@ absl::Status TooLittle(absl::string_view what, absl::string_view lends,
                               reason),
                    ExitCode::kPreflightFailed),
       absl::StrCat("`atoll join ", flag, " ", AsFlag(needed),
-                   "` lends that much. Nothing was joined."));
+                   "` lends that much."));
 }
 
 }  // namespace

@@ -79,8 +79,9 @@ Check JudgePeers(const v1::GetClusterResponse& cluster) {
   return findings.ToCheck(
       "peers", "the coordinator refuses none",
       other_cluster
-          ? "The coordinator runs on another data directory than the one that "
-            "these peers know: start it with the right --data-dir. They wait "
+          ? "If all peers are here, the coordinator's directory is wrong: "
+            "start it with the right --data-dir. If it is one, that one has "
+            "another cluster's --data-dir, or a wrong --coordinator. They wait "
             "and keep what they have."
           : "Start each server with its own --data-dir, and one process for "
             "each --server-id.");
@@ -214,9 +215,9 @@ Check JudgeDisks(const std::vector<ServiceFacts>& servers) {
   }
   return findings.ToCheck(
       "disks", absl::StrCat(servers.size(), " with more than 10 % free"),
-      "Free space or enlarge the disk of --data-dir; `atoll run delete` "
-      "removes "
-      "ended runs.");
+      "If there is little space, free some or enlarge the disk of --data-dir; "
+      "`atoll run delete` removes ended runs. A server that has just started "
+      "does not say yet: check again.");
 }
 
 Check JudgeRuns(const std::vector<v1::GetRunStateResponse>& runs,

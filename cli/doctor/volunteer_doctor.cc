@@ -208,9 +208,7 @@ void VolunteerDoctor::CheckServices() {
 
 void VolunteerDoctor::CheckData() {
   if (!run_.has_value()) {
-    checks_.Skip({"data"},
-                 "the run's spec is not known: it is too large for "
-                 "the gate's answer, or the gate is older");
+    checks_.Skip({"data"}, "the gate did not send the run's spec");
     return;
   }
   DataFacts facts;

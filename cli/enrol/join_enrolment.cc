@@ -44,8 +44,8 @@ absl::StatusOr<JoinString> ReadJoinString(const std::string& address,
     }
     text = ReadInput(input, input_is_terminal);
   } else {
-    messages << "the shell's history keeps the join string; `-` in its place "
-                "reads it from the terminal\n";
+    messages << "the shell's history keeps the join string: better give -, "
+                "and paste it\n";
   }
   absl::StatusOr<JoinString> join = ParseJoinString(text);
   if (!join.ok()) return UsageError(join.status().message());

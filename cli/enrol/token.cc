@@ -99,8 +99,8 @@ absl::Status Create(Context& context, const CreateOptions& options) {
   data["pin"] = response.pin();
   data["join_string"] = join;
   context.output().Message(absl::StrFormat(
-      "token %s: %s of run %s, %d %s, until %s. Who has the string may join: "
-      "send it over a private channel.",
+      "token %s: %s of run %s, %d %s, until %s.\n"
+      "Anyone who has the string can use it: send it over a private channel.",
       secret.token_id, RoleText(response.token().role()), options.run_id,
       options.uses, options.uses == 1 ? "use" : "uses",
       TimeText(response.token().expire_time())));

@@ -63,6 +63,13 @@ absl::string_view HintOfReason(absl::string_view reason) {
     return "The run's version is finite, so look at this island's data, trainer "
            "and device. The run goes on without it.";
   }
+  if (reason == "WRONG_TOKEN" || reason == "TOKEN_REVOKED" ||
+      reason == "TOKEN_EXPIRED" || reason == "TOKEN_USED") {
+    return "`atoll doctor -` checks a join string and uses nothing up.";
+  }
+  if (reason == "REVOKED") {
+    return "Ask the run's operator. A revoked name is not given out again.";
+  }
   if (reason == "TOKEN_OTHER_ROLE") {
     return "`atoll join` uses an island's string, `atoll enrol` a reader's.";
   }

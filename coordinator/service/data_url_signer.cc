@@ -62,8 +62,8 @@ class S3Signer : public DataUrlSigner {
       refused = NoSignedUrls("the run's data is not at s3://");
     } else if (!HasAwsCredentials(options_.environment)) {
       refused = NoSignedUrls(
-          "the coordinator has no credentials for the run's data: set AWS_* in "
-          "its environment");
+          "the coordinator has no credentials for the run's data: its operator "
+          "sets AWS_* in its environment");
     } else {
       MutexLock lock(&mutex_);
       if (queue_.size() < kQueueMax) {

@@ -47,10 +47,9 @@ absl::StatusOr<InitResult> Found(const InitSpec& spec, const Store& store) {
   if (id.ok()) result.cluster_id = *id;
   if (spec.if_empty) return result;
   return absl::AlreadyExistsError(absl::StrCat(
-      spec.data_dir, " has the log of cluster ",
+      spec.data_dir, " has a log, which stays. It is of cluster\n  ",
       result.cluster_id.empty() ? "(unknown)" : result.cluster_id,
-      "; nothing was changed. Start it:\n  atoll-coordinator --data-dir ",
-      spec.data_dir));
+      "\nStart it:\n  atoll-coordinator --data-dir ", spec.data_dir));
 }
 
 }  // namespace

@@ -79,8 +79,8 @@ absl::Status CheckFreeForLog(const std::string& directory) {
     }
     if (is_at_top && IsOfInterruptedMaking(path.filename())) continue;
     return absl::FailedPreconditionError(
-        absl::StrCat(directory, " holds ", path.string(),
-                     ", which is no coordinator's: give a new --data-dir"));
+        absl::StrCat(directory, " has files of another program:\n  ",
+                     path.string(), "\nGive a new or empty --data-dir."));
   }
   if (!error) return absl::OkStatus();
   const std::string text = absl::StrCat("--data-dir: cannot read ", directory,

@@ -150,8 +150,8 @@ absl::Status HoldOutLast(const PublishOptions& options,
   if (shards.size() < 2) {
     return absl::InvalidArgumentError(absl::StrCat(
         options.input,
-        " is one file, so none can be held out: split it with "
-        "--shard-bytes 64MB, or hold nothing out with --held-out 0"));
+        " is one file, so none can be held out: split it with a --shard-bytes "
+        "below its size, or hold nothing out with --held-out 0"));
   }
   int64_t token_count = 0;
   for (const Shard& shard : shards) token_count += shard.file.token_count;

@@ -82,8 +82,8 @@ absl::StatusOr<DataPlace> FindDataPlace(
   }
   return Refuse(absl::StatusCode::kFailedPrecondition, kDataNotAllowed,
                 absl::StrCat("the run names ", Quote(named),
-                             " on this machine, and nobody here has allowed "
-                             "that: go on with `--data PATH`, or allow its "
+                             " on this machine, and no allowed folder holds "
+                             "it: give the data with --data PATH, or allow its "
                              "folder once with `atoll data allow DIR`"));
 }
 
