@@ -350,6 +350,11 @@ absl::Status Join(Context& context, JoinOptions options) {
   }
   if (options.address.empty()) {
     options.address = context.settings.Get("coordinator");
+    if (!options.run_id.empty() && security.tls.empty()) {
+      reporter.Note(absl::StrCat("this machine is not enrolled in a run ",
+                                 options.run_id, ": asks the coordinator at ",
+                                 options.address));
+    }
   }
   if (options.run_id.empty()) {
     ASSIGN_OR_RETURN(options.run_id,

@@ -11,6 +11,7 @@
 #include "base/layout/layout.h"
 #include "base/status/status_macros.h"
 #include "cli/commands/commands.h"
+#include "cli/commands/run/checkpoints.h"
 #include "cli/flags/server_wait.h"
 #include "cli/flags/threads_flag.h"
 #include "cli/interrupt.h"
@@ -39,38 +40,26 @@ absl::Status CannotReplay(const std::string& message,
   return WithReason(absl::FailedPreconditionError(message), reason);
 }
 
-// Finds the pin in the list. ExportCheckpoint would create a missing one.
 absl::StatusOr<v1::Pin> FindPin(coordinator::OperatorClient& client,
                                 const ReplayFlags& flags) {
-  v1::ListCheckpointsRequest request;
-  request.set_run_id(flags.run_id);
-  do {
-    ASSIGN_OR_RETURN(const v1::ListCheckpointsResponse page,
-                     client.ListCheckpoints(request));
-    for (const v1::Checkpoint& checkpoint : page.checkpoints()) {
-      if (checkpoint.pin().pin_id() != flags.pin_id) continue;
-      if (checkpoint.pin().keep_bytes_max() == 0) {
-        return WithHint(
-            CannotReplay(
-                absl::StrCat("pin ", flags.pin_id, " keeps no contributions"),
-                "NOTHING_IS_KEPT"),
-            absl::StrCat("atoll run pin ", flags.run_id,
-                         " --id NAME --keep-mb N makes a pin that keeps later "
-                         "contributions"));
-      }
-      if (checkpoint.shards_size() > 0) {
-        const v1::CheckpointShard& shard = checkpoint.shards(0);
-        return CannotReplay(absl::StrCat("pin ", flags.pin_id, " on shard ",
-                                         shard.shard(), ": ", shard.fault()),
-                            "GIVEN_UP");
-      }
-      return checkpoint.pin();
-    }
-    request.set_page_token(page.next_page_token());
-  } while (!request.page_token().empty());
-  return WithReason(absl::NotFoundError(absl::StrCat(
-                        "run ", flags.run_id, " has no pin ", flags.pin_id)),
-                    "NO_SUCH_PIN");
+  ASSIGN_OR_RETURN(const v1::Checkpoint checkpoint,
+                   FindCheckpoint(client, flags.run_id, flags.pin_id));
+  if (checkpoint.pin().keep_bytes_max() == 0) {
+    return WithHint(
+        CannotReplay(
+            absl::StrCat("pin ", flags.pin_id, " keeps no contributions"),
+            "NOTHING_IS_KEPT"),
+        absl::StrCat("atoll run pin ", flags.run_id,
+                     " --id NAME --keep-mb N makes a pin that keeps later "
+                     "contributions"));
+  }
+  if (checkpoint.shards_size() > 0) {
+    const v1::CheckpointShard& shard = checkpoint.shards(0);
+    return CannotReplay(absl::StrCat("pin ", flags.pin_id, " on shard ",
+                                     shard.shard(), ": ", shard.fault()),
+                        "GIVEN_UP");
+  }
+  return checkpoint.pin();
 }
 
 absl::StatusOr<std::vector<v1::Round>> ListDecisions(

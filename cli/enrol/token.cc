@@ -69,6 +69,18 @@ absl::StatusOr<v1::CreateTokenResponse> CreateWithGate(
   }
 }
 
+// True if islands will join a strict run. Best effort.
+bool IsStrict(Context& context, const CreateOptions& options) {
+  if (options.role == "reader") return false;
+  const auto client = context.MakeOperatorClient();
+  if (!client.ok()) return false;
+  v1::GetRunRequest request;
+  request.set_run_id(options.run_id);
+  const absl::StatusOr<v1::GetRunResponse> run = (*client)->GetRun(request);
+  return run.ok() &&
+         run->run().spec().schedule().timing() != v1::TIMING_ELASTIC;
+}
+
 absl::Status Create(Context& context, const CreateOptions& options) {
   const absl::StatusOr<double> ttl = ParseSeconds(options.ttl);
   if (!ttl.ok()) return WithContext(ttl.status(), "--ttl");
@@ -104,6 +116,13 @@ absl::Status Create(Context& context, const CreateOptions& options) {
       secret.token_id, RoleText(response.token().role()), options.run_id,
       options.uses, options.uses == 1 ? "use" : "uses",
       TimeText(response.token().expire_time())));
+  if (IsStrict(context, options)) {
+    context.output().Message(
+        absl::StrCat("Run ", options.run_id,
+                     " is strict: every island is waited for, and one refused "
+                     "contribution\npauses it. Admit people whom you can "
+                     "reach, or make an elastic run."));
+  }
   context.output().Print(data, join + "\n");
   return absl::OkStatus();
 }
@@ -118,7 +137,8 @@ absl::Status List(Context& context, const ListOptions& options) {
   request.set_run_id(options.run_id);
   ASSIGN_OR_RETURN(const v1::ListTokensResponse response,
                    client->ListTokens(request));
-  Table table({"TOKEN", "RUN", "ROLE", ">USED", "STATE", "UNTIL", "NAMES"});
+  Table table({"TOKEN", "RUN", "ROLE", ">USED", ">SHARE", "STATE", "UNTIL",
+               "NAMES"});
   Json items = Json::array();
   for (const v1::Token& token : response.tokens()) {
     const std::string state = StateText(token, absl::Now());
@@ -127,6 +147,9 @@ absl::Status List(Context& context, const ListOptions& options) {
     items.push_back(std::move(item));
     table.AddRow({token.token_id(), token.run_id(), RoleText(token.role()),
                   absl::StrCat(token.use_count(), "/", token.use_count_max()),
+                  token.weight_share_max() > 0
+                      ? absl::StrCat(token.weight_share_max())
+                      : "-",
                   state, TimeText(token.expire_time()),
                   token.name_pattern().empty() ? "any" : token.name_pattern()});
   }

@@ -411,6 +411,7 @@ Effects Coordinator::TakeEffects(absl::Time now) {
   Effects effects;
   effects.batch.entries = std::exchange(own_entries_, {});
   effects.reasons = std::exchange(reasons_, {});
+  effects.warnings = std::exchange(warnings_, {});
   effects.servers_changed = std::exchange(servers_changed_, false);
   effects.batch.deleted_runs = std::exchange(deleted_run_ids_, {});
   for (const std::string& id : effects.batch.deleted_runs) {

@@ -61,6 +61,7 @@ struct ReportedPhases {
 struct Effects {
   Batch batch;                         // To make durable.
   std::vector<std::string> reasons;    // For the program's log.
+  std::vector<std::string> warnings;   // The same, for an operator to act on.
   std::vector<ReportedPhases> phases;  // For the program's metrics.
   std::set<std::string> changed_runs;  // Send the plans of these again.
   bool servers_changed = false;        // Send the plans of all servers.
@@ -177,6 +178,10 @@ class Coordinator : public ServerDirectory {
   absl::Status RevokeIsland(const v1::RevokeIslandRequest& request,
                             const Actor& actor, absl::Time now);
   const Enrolments& enrolments() const { return enrolments_; }
+
+  // FAILED_PRECONDITION, OTHER_CLUSTER: a certificate with `scope` is of another
+  // cluster, so no answer here decides anything for its owner.
+  absl::Status CheckCluster(const RunScope& scope) const;
 
   // OK if the owner of a certificate with `scope` and `name` may touch `run`.
   // PERMISSION_DENIED: NOT_YOUR_RUN: the certificate is for other runs; REVOKED:
@@ -298,6 +303,7 @@ class Coordinator : public ServerDirectory {
   std::map<std::string, absl::Time> sample_times_;
   std::vector<LogEntry> own_entries_;
   std::vector<std::string> reasons_;
+  std::vector<std::string> warnings_;
   bool servers_changed_ = false;
 };
 

@@ -381,6 +381,20 @@ TEST_F(CoordinatorEnrolmentTest, RefusesARevokedTokenAndKeepsItsIslands) {
             "NO_SUCH_TOKEN");
 }
 
+TEST_F(CoordinatorEnrolmentTest, AnotherClustersCertificateIsRefusedNotForgotten) {
+  ASSERT_TRUE(CreateToken().ok());
+  absl::StatusOr<v1::CertificateGrant> grant = Consume(Request());
+  ASSERT_TRUE(grant.ok()) << grant.status();
+  const std::string other(32, 'e');
+  grant->mutable_identity()->set_cluster_id(other);
+  EXPECT_EQ(Reason(Renew(*grant).status()), "OTHER_CLUSTER");
+  EXPECT_EQ(Reason(core_->CheckCluster({.cluster_id = other, .run_uid = other})),
+            "OTHER_CLUSTER");
+  const v1::GetClusterResponse cluster = core_->DescribeCluster(now_);
+  ASSERT_EQ(cluster.refused_peers_size(), 1);
+  EXPECT_EQ(cluster.refused_peers(0).name(), grant->identity().name());
+}
+
 TEST_F(CoordinatorEnrolmentTest, RenewsUntilThirtyDaysAfterTheEnd) {
   ASSERT_TRUE(CreateToken().ok());
   const auto first = Consume(Request());

@@ -25,6 +25,14 @@ constexpr size_t kDirectoryIdBytesMax = 64;
 
 constexpr size_t kAddressBytesMax = 300;
 
+absl::Status RefuseCluster(const v1::Fault& fault) {
+  return Refuse(absl::StatusCode::kFailedPrecondition, "OTHER_CLUSTER",
+                absl::StrCat("this coordinator is ", fault.expected(),
+                             ", the caller belongs to ", fault.found(),
+                             ": it keeps what it has, and goes on once its "
+                             "own coordinator answers at this address"));
+}
+
 }  // namespace
 
 absl::Status Coordinator::CheckAddress(const std::string& address) {
@@ -70,11 +78,7 @@ absl::Status Coordinator::CheckPeer(const v1::LogPosition& seen,
   if (!fault.has_value()) return absl::OkStatus();
   if (fault->code() == "OTHER_CLUSTER") {
     NoteRefusal(peer, *fault, now);
-    return Refuse(absl::StatusCode::kFailedPrecondition, "OTHER_CLUSTER",
-                  absl::StrCat("this coordinator is ", fault->expected(),
-                               ", the caller belongs to ", fault->found(),
-                               ": it keeps what it has, and goes on once its "
-                               "own coordinator answers at this address"));
+    return RefuseCluster(*fault);
   }
   if (refusal_.ok()) {
     Freeze(*fault,
@@ -87,6 +91,13 @@ absl::Status Coordinator::CheckPeer(const v1::LogPosition& seen,
                                "its data directory in place, and start it")));
   }
   return absl::OkStatus();
+}
+
+absl::Status Coordinator::CheckCluster(const RunScope& scope) const {
+  if (!scope.enrolled()) return absl::OkStatus();
+  const std::optional<v1::Fault> fault =
+      log_history_.CheckCluster(scope.cluster_id);
+  return fault.has_value() ? RefuseCluster(*fault) : absl::OkStatus();
 }
 
 v1::LogPosition Coordinator::Position(const RunMachine* run) const {
@@ -108,7 +119,7 @@ bool Coordinator::HasShards(const std::string& server_id) const {
 void Coordinator::NoteRefusal(const PeerName& peer, const v1::Fault& fault,
                               absl::Time now) {
   std::string line = refused_peers_.Note(peer, fault, now);
-  if (!line.empty()) reasons_.push_back(std::move(line));
+  if (!line.empty()) warnings_.push_back(std::move(line));
 }
 
 const v1::Fault* Coordinator::FindRefusal(const std::string& server_id) const {

@@ -418,7 +418,7 @@ TEST(ServerIdentityTest, AServerOfAnotherClusterIsRefusedAndShown) {
   EXPECT_THAT(life.Run().fault().found(), HasSubstr("server-0"));
   EXPECT_EQ(Reason(CheckIsland(life.core(), stranger.log_seen())),
             "OTHER_CLUSTER");
-  EXPECT_THAT(life.Sync().reasons,
+  EXPECT_THAT(life.Sync().warnings,
               testing::Contains(HasSubstr("refused island a of run run")));
   const v1::GetClusterResponse cluster =
       life.core().DescribeCluster(life.Now());

@@ -47,16 +47,23 @@ v1::LogPosition LogHistory::position(int64_t ahead) const {
   return position;
 }
 
+std::optional<v1::Fault> LogHistory::CheckCluster(
+    const std::string& cluster_id) const {
+  if (cluster_id.empty() || starts_.empty() || cluster_id == cluster_id_) {
+    return std::nullopt;
+  }
+  v1::Fault fault;
+  fault.set_code("OTHER_CLUSTER");
+  fault.set_expected(absl::StrCat("cluster ", cluster_id_));
+  fault.set_found(
+      absl::StrCat("cluster ", CutUtf8(cluster_id, kClusterIdBytesMax)));
+  return fault;
+}
+
 std::optional<v1::Fault> LogHistory::Check(const v1::LogPosition& seen) const {
   if (seen.cluster_id().empty() || starts_.empty()) return std::nullopt;
+  if (seen.cluster_id() != cluster_id_) return CheckCluster(seen.cluster_id());
   v1::Fault fault;
-  if (seen.cluster_id() != cluster_id_) {
-    fault.set_code("OTHER_CLUSTER");
-    fault.set_expected(absl::StrCat("cluster ", cluster_id_));
-    fault.set_found(absl::StrCat(
-        "cluster ", CutUtf8(seen.cluster_id(), kClusterIdBytesMax)));
-    return fault;
-  }
   if (seen.proof() != ProvePosition(secret_, seen)) {
     fault.set_code("OTHER_CLUSTER");
     // A new log under the old id, for example on an emptied disk.

@@ -51,6 +51,9 @@ class LogHistory {
   // with ids.
   v1::LogPosition position(int64_t ahead = 0) const;
 
+  // OTHER_CLUSTER, as in Check, if `cluster_id` is another one; no proof is
+  // asked for.
+  std::optional<v1::Fault> CheckCluster(const std::string& cluster_id) const;
   // The fault that `seen` proves; nullopt if there is none, or if `seen` is not
   // set. OTHER_CLUSTER: expected and found are cluster ids; a wrong proof is
   // of the same id "with another log". LOG_BEHIND: they are numbers of batches. The caller adds

@@ -36,6 +36,7 @@ EventLoop::RunCheck ChecksRunFor(rpc::Caller caller) {
 absl::StatusOr<RunMachine*> FindRunFor(Coordinator& coordinator,
                                        const rpc::Caller& caller,
                                        const std::string& run_id) {
+  RETURN_IF_ERROR(coordinator.CheckCluster(caller.scope));
   ASSIGN_OR_RETURN(RunMachine* const run, coordinator.FindRun(run_id));
   RETURN_IF_ERROR(CheckRunFor(coordinator, caller, *run));
   return run;

@@ -353,6 +353,7 @@ void EventLoop::RunBatch(std::deque<Event> batch) {
     return;
   }
   for (const std::string& reason : effects.reasons) LOG(INFO) << reason;
+  for (const std::string& warning : effects.warnings) LOG(WARNING) << warning;
   for (const std::string& warning : ListWarnings(effects.batch)) {
     LOG(WARNING) << warning;
   }

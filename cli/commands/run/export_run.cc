@@ -11,6 +11,7 @@
 #include "absl/strings/str_format.h"
 #include "base/layout/layout.h"
 #include "base/status/status_macros.h"
+#include "cli/commands/run/checkpoints.h"
 #include "cli/flags/server_wait.h"
 #include "cli/output/error.h"
 #include "cli/output/table.h"
@@ -68,6 +69,10 @@ class PinRelease {
 absl::StatusOr<Exported> ExportRun(const Context& context,
                                    coordinator::OperatorClient& client,
                                    const ExportOptions& options) {
+  if (!options.checkpoint.empty()) {
+    RETURN_IF_ERROR(
+        FindCheckpoint(client, options.run_id, options.checkpoint).status());
+  }
   v1::ExportCheckpointRequest request;
   request.set_run_id(options.run_id);
   request.set_pin_id(options.checkpoint.empty() ? RandomPinId()

@@ -6,6 +6,7 @@
 #include "absl/time/time.h"
 #include "base/status/status_macros.h"
 #include "base/time/proto_time.h"
+#include "cli/commands/run/checkpoints.h"
 #include "cli/commands/run/run_commands.h"
 #include "cli/output/describe.h"
 #include "cli/output/table.h"
@@ -151,21 +152,6 @@ std::string DescribeState(const v1::GetRunStateResponse& state) {
     absl::StrAppend(&text, "\n", table.ToString());
   }
   return text;
-}
-
-absl::StatusOr<std::vector<v1::Checkpoint>> ListAllCheckpoints(
-    coordinator::OperatorClient& client, const std::string& run_id) {
-  std::vector<v1::Checkpoint> checkpoints;
-  v1::ListCheckpointsRequest request;
-  request.set_run_id(run_id);
-  do {
-    ASSIGN_OR_RETURN(v1::ListCheckpointsResponse page,
-                     client.ListCheckpoints(request));
-    checkpoints.insert(checkpoints.end(), page.checkpoints().begin(),
-                       page.checkpoints().end());
-    request.set_page_token(page.next_page_token());
-  } while (!request.page_token().empty());
-  return checkpoints;
 }
 
 absl::Status ShowRun(Context& context, const std::string& run_id) {
