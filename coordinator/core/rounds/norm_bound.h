@@ -29,7 +29,7 @@ namespace atl::coordinator {
 
 // The factor of runs whose creator sets none (CreateRun). The largest that an
 // honest contribution needed was 6.2, in a blended stream during the warm-up;
-// 2.4 in the quality benchmark (tests/benchmarks/results/quality/norms.md).
+// 2.3 in the quality benchmark (tests/benchmarks/results/quality/norms.md).
 inline constexpr double kEnrolledNormFactorDefault = 8;
 // Merged contributions of a fragment from which its median counts.
 inline constexpr size_t kStepNormsMin = 8;
