@@ -50,15 +50,19 @@ NormBound FindNormBound(const RunState& state, int32_t fragment,
                         int64_t counted_step_count) {
   const double factor = state.spec().outer().enrolled_norm_factor();
   if (!(factor > 0)) return {};
-  const std::deque<double>& norms = state.fragments()[fragment].step_norms;
+  std::vector<double> norms, step_counts;
+  for (const StepNorm& one : state.fragments()[fragment].step_norms) {
+    norms.push_back(one.norm_by_steps);
+    step_counts.push_back(static_cast<double>(one.step_count));
+  }
   if (norms.size() >= kStepNormsMin) {
-    const double median =
-        ComputeMedian(std::vector<double>(norms.begin(), norms.end()));
+    const double median = ComputeMedian(norms);
+    const double steps = std::max(static_cast<double>(counted_step_count),
+                                  ComputeMedian(step_counts));
     if (median > 0) {
-      return {factor * median * static_cast<double>(counted_step_count),
+      return {factor * median * steps,
               absl::StrCat(factor, " x ", median, " a step (median of ",
-                           norms.size(), " merged) x ", counted_step_count,
-                           " steps")};
+                           norms.size(), " merged) x ", steps, " steps")};
     }
   }
   const double norm = FindVersion0Norm(state, fragment);

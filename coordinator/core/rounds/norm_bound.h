@@ -5,9 +5,15 @@
 //   s    its counted steps
 //   f    OuterSpec.enrolled_norm_factor
 //   m    median of n / s over the fragment's newest 64 merged contributions
+//   S    median of their s
 //
-// Bound: n <= f m s. Until kStepNormsMin were merged, or while m is 0: n is at
-// most the norm of the fragment's parameters at version 0.
+// Bound: n <= f m max(s, S). Until kStepNormsMin were merged, or while m is 0:
+// n is at most the norm of the fragment's parameters at version 0.
+//
+// The norm of steps in one direction grows with s, that of a random walk with
+// the root of s, and what blended parameters already lack does not depend on s.
+// So an honest island with few steps may have an n / s far above m. It has the
+// bound of S steps, and a hostile one gains nothing: it could claim S steps.
 //
 // Pure: depends on the durable state alone. Thread-safe.
 
@@ -21,9 +27,9 @@
 
 namespace atl::coordinator {
 
-// The factor of runs whose creator sets none (CreateRun). The largest honest
-// quotient of n / s and m was 2.8 in six rows of the quality benchmark, for 2
-// steps among islands with 20 (tests/benchmarks/results/quality/norms.md).
+// The factor of runs whose creator sets none (CreateRun). The largest that an
+// honest contribution needed was 6.2, in a blended stream during the warm-up;
+// 2.3 in the quality benchmark (tests/benchmarks/results/quality/norms.md).
 inline constexpr double kEnrolledNormFactorDefault = 8;
 // Merged contributions of a fragment from which its median counts.
 inline constexpr size_t kStepNormsMin = 8;

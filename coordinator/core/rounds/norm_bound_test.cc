@@ -13,6 +13,7 @@ namespace {
 
 using ::testing::AllOf;
 using ::testing::Each;
+using ::testing::Field;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 using ::testing::SizeIs;
@@ -78,12 +79,76 @@ TEST_F(NormBoundTest, FromTheEighthOnTheMedianByStepsCounts) {
   StartMixed(Bounded());
   for (int i = 0; i < 3; ++i) ASSERT_EQ(Round(2), v1::OUTCOME_MERGED);
   ASSERT_THAT(run_->fragment(0).step_norms, SizeIs(9));
-  EXPECT_THAT(run_->fragment(0).step_norms, Each(0.5));  // 2 in 4 steps.
+  EXPECT_THAT(run_->fragment(0).step_norms,  // 2 in 4 steps.
+              Each(AllOf(Field(&StepNorm::norm_by_steps, 0.5),
+                         Field(&StepNorm::step_count, 4))));
   EXPECT_EQ(Round(15.99), v1::OUTCOME_MERGED);  // 8 x 0.5 x 4 = 16
   EXPECT_EQ(Round(16.01), v1::OUTCOME_REJECTED);
   EXPECT_THAT(enrolled().refusal,
               HasSubstr("is above 16, 8 x 0.5 a step (median of 12 merged) x 4 "
                         "steps"));
+}
+
+// The norms of random walks: the root of the steps.
+class FewStepsTest : public NormBoundTest {
+ protected:
+  static constexpr int64_t kSteps = 500;
+  void SetUp() override {
+    v1::RunSpec spec = Bounded(2);
+    spec.mutable_schedule()->set_inner_step_count(kSteps);
+    StartMixed(spec, 1e6);
+    for (int i = 0; i < 3; ++i) {
+      ASSERT_EQ(RoundOf(kSteps, std::sqrt(kSteps)), v1::OUTCOME_MERGED);
+    }
+  }
+  // i2 pushes `norm` after `steps`; the others walk all steps.
+  v1::Outcome RoundOf(int64_t steps, double norm) {
+    Push("i0", std::sqrt(kSteps));
+    Push("i1", std::sqrt(kSteps));
+    run_->claimed_step_count = steps;
+    Push("i2", norm);
+    run_->claimed_step_count = 0;
+    run_->FollowPlans();
+    run_->FollowPlans();
+    return run_->FindOutcome("i2");
+  }
+};
+
+TEST_F(FewStepsTest, AnHonestIslandWithOneStepOfFiveHundredIsMerged) {
+  for (const int64_t steps : {1, 2, 10, 25, 125}) {
+    EXPECT_EQ(RoundOf(steps, std::sqrt(steps)), v1::OUTCOME_MERGED) << steps;
+  }
+}
+
+// Blended parameters: what the island lacks of the merged ones counts too.
+TEST_F(FewStepsTest, ANormThatDoesNotDependOnTheStepsIsMerged) {
+  EXPECT_EQ(RoundOf(1, std::sqrt(kSteps)), v1::OUTCOME_MERGED);
+}
+
+TEST_F(FewStepsTest, OneStepHasNoMoreRoomThanTheMediansSteps) {
+  EXPECT_EQ(FindNormBound(run_->state(), 0, 1).value,
+            FindNormBound(run_->state(), 0, kSteps).value);
+  EXPECT_EQ(FindNormBound(run_->state(), 0, 2 * kSteps).value,
+            2 * FindNormBound(run_->state(), 0, kSteps).value);
+  EXPECT_EQ(RoundOf(1, 2.001 * std::sqrt(kSteps)), v1::OUTCOME_REJECTED);
+}
+
+TEST_F(FewStepsTest, AHundredfoldNormOfOneStepIsRefused) {
+  EXPECT_EQ(RoundOf(1, 100 * std::sqrt(kSteps)), v1::OUTCOME_REJECTED);
+}
+
+TEST_F(FewStepsTest, AHugeNormOfOneStepIsRefused) {
+  EXPECT_EQ(RoundOf(1, 1e30), v1::OUTCOME_REJECTED);
+}
+
+// As if a snapshot of the commit before were read.
+TEST_F(FewStepsTest, WithoutTheMergedStepCountsStepsCountAsTheyAre) {
+  storage::v1::RunSnapshot snapshot = run_->state().ToSnapshot();
+  snapshot.mutable_fragments(0)->clear_step_norm_step_counts();
+  RunState restored;
+  ASSERT_TRUE(restored.Restore(snapshot, run_->state().revision()).ok());
+  EXPECT_DOUBLE_EQ(FindNormBound(restored, 0, 1).value,
+                   2 * std::sqrt(kSteps) / kSteps);
 }
 
 TEST_F(NormBoundTest, TheShardCountDoesNotMatter) {

@@ -306,8 +306,9 @@ absl::Status RunState::ApplyCommitted(const storage::v1::RoundCommitted& body,
     if (merged.counted_step_count() < 1 || !std::isfinite(merged.norm())) {
       continue;
     }
+    const int64_t steps = merged.counted_step_count();
     PushBounded(fragment->step_norms,
-                merged.norm() / static_cast<double>(merged.counted_step_count()),
+                StepNorm{merged.norm() / static_cast<double>(steps), steps},
                 kStepNormsMax);
   }
   last_commit_time_ = time;
@@ -484,8 +485,9 @@ std::string RunState::DebugString() const {
     for (double norm : fragment.median_norms) {
       absl::StrAppend(&text, "median norm ", norm, "\n");
     }
-    for (double norm : fragment.step_norms) {
-      absl::StrAppend(&text, "step norm ", norm, "\n");
+    for (const StepNorm& one : fragment.step_norms) {
+      absl::StrAppend(&text, "step norm ", one.norm_by_steps, " of ",
+                      one.step_count, "\n");
     }
     for (const auto& [slot, plan] : fragment.standing_plans) {
       absl::StrAppend(&text, "plan ", plan.ShortDebugString(), "\n");

@@ -33,7 +33,7 @@ inline constexpr size_t kMetricPointsMax = 4096;
 inline constexpr size_t kEvaluationsMax = 64;
 // Newest unmerged outcomes that a server's plan may name.
 inline constexpr size_t kDroppedMax = 256;
-// Merged contributions of a fragment whose norms by steps are kept.
+// Merged contributions of a fragment whose norms are kept.
 inline constexpr size_t kStepNormsMax = 64;
 // Rounds that an island sits out at most.
 inline constexpr int64_t kSitOutRoundsMax = 64;
@@ -65,6 +65,12 @@ struct Member {
 
 enum class RoundPhase { kIdle, kOpen, kSealed };
 
+// A merged contribution.
+struct StepNorm {
+  double norm_by_steps = 0;  // Its norm divided by its counted steps.
+  int64_t step_count = 0;    // Counted; 0 if an older record does not say.
+};
+
 // One fragment. Its round makes version `newest.version() + 1`.
 struct FragmentState {
   v1::FragmentVersion newest;
@@ -76,9 +82,8 @@ struct FragmentState {
   absl::Time seal_time;             // kSealed.
   // Median norms of the newest kMedianNormsMax verdicts, oldest first.
   std::deque<double> median_norms;
-  // Norm by counted steps of the newest kStepNormsMax merged contributions,
-  // oldest first.
-  std::deque<double> step_norms;
+  // Of the newest kStepNormsMax merged contributions, oldest first.
+  std::deque<StepNorm> step_norms;
   // Async runs, by slot: what an island was last asked to do. A plan stands
   // until a contribution of the island is decided or the island is gone.
   std::map<int32_t, v1::SlotPlan> standing_plans;

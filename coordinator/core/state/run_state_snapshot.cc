@@ -33,7 +33,10 @@ storage::v1::FragmentSnapshot ToSnapshot(const FragmentState& fragment) {
   snapshot.set_attempt(fragment.attempt);
   snapshot.set_token_count(fragment.token_count);
   for (double norm : fragment.median_norms) snapshot.add_median_norms(norm);
-  for (double norm : fragment.step_norms) snapshot.add_step_norms(norm);
+  for (const StepNorm& one : fragment.step_norms) {
+    snapshot.add_step_norms(one.norm_by_steps);
+    snapshot.add_step_norm_step_counts(one.step_count);
+  }
   for (const auto& [slot, plan] : fragment.standing_plans) {
     *snapshot.add_standing_plans() = plan;
   }
@@ -131,8 +134,11 @@ absl::Status RunState::RestoreFragment(
   fragment->token_count = snapshot.token_count();
   fragment->median_norms.assign(snapshot.median_norms().begin(),
                                 snapshot.median_norms().end());
-  fragment->step_norms.assign(snapshot.step_norms().begin(),
-                              snapshot.step_norms().end());
+  const auto& step_counts = snapshot.step_norm_step_counts();
+  for (int i = 0; i < snapshot.step_norms_size(); ++i) {
+    fragment->step_norms.push_back(
+        {snapshot.step_norms(i), i < step_counts.size() ? step_counts[i] : 0});
+  }
   for (const v1::SlotPlan& plan : snapshot.standing_plans()) {
     fragment->standing_plans[plan.slot()] = plan;
   }

@@ -214,7 +214,8 @@ const v1::ContributionInfo* RunSimulation::MakeContribution(
     info.mutable_key()->set_seq(island.next_seq++);
     info.set_anchor_version(at.newest.version());
     info.set_codec(v1::CODEC_F32);
-    info.set_step_count(plan.step_count());
+    info.set_step_count(claimed_step_count > 0 ? claimed_step_count
+                                               : plan.step_count());
     info.set_token_count(claims_tokens ? plan.step_count() * 20 : 0);
     info.set_data_shard(plan.data_shard());
     info.set_data_begin(plan.data_position());

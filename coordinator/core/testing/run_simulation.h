@@ -124,6 +124,8 @@ class RunSimulation : public ServerDirectory {
   std::string fault_at_start;
   // False: new contributions claim no tokens.
   bool claims_tokens = true;
+  // Steps that new contributions claim; 0: the planned ones.
+  int64_t claimed_step_count = 0;
   // Windows that new contributions claim beyond the plan.
   int64_t claims_windows_more = 0;
   // Largest share of the weight that the islands of a token have together.

@@ -3,14 +3,16 @@
 //
 //   hostile_island join HOST:PORT --run R --island-id I --dir D --threads N
 //       --attack sign_flip|scale:100|drift:1|noise|spike:1e30|nan
-//       [--claim TOKENS_PER_SECOND] [--skip-seqs N]
+//       [--claim TOKENS_PER_SECOND] [--skip-seqs N] [--steps N]
 //       [--tls-cert FILE --tls-key FILE --tls-ca FILE]
 //
 // Everything else is `atoll join`'s code. A client between the island and its
 // parameter client alters each outer gradient and its digest, so that a shard
 // cannot detect it by its form. Another one between the island and its control
-// client claims a speed.
+// client claims a speed, and lowers the steps of its plans. With --steps alone
+// the island is honest, but does less than it was asked.
 
+#include <algorithm>
 #include <cstdint>
 #include <cstring>
 #include <iostream>
@@ -44,6 +46,7 @@ struct Hostility {
   std::optional<Attack> attack;          // Of each outer gradient.
   double claimed_tokens_per_second = 0;  // 0: as measured.
   int64_t skipped_seq_count = 0;  // By how much each contribution's seq is more.
+  int64_t step_count_max = 0;     // Steps of a contribution; 0: as planned.
 };
 
 class HostileClient final : public server::ParameterClient {
@@ -111,19 +114,22 @@ class HostileClient final : public server::ParameterClient {
   const Hostility hostility_;
 };
 
-class BoastingClient final : public coordinator::IslandControlClient {
+class AlteredControl final : public coordinator::IslandControlClient {
  public:
-  explicit BoastingClient(double tokens_per_second)
-      : tokens_per_second_(tokens_per_second) {}
+  explicit AlteredControl(const Hostility& hostility)
+      : tokens_per_second_(hostility.claimed_tokens_per_second),
+        step_count_max_(hostility.step_count_max) {}
 
   // Before the first call.
   void SetHonest(coordinator::IslandControlClient* honest) { honest_ = honest; }
 
   absl::StatusOr<v1::JoinResponse> Join(
       const v1::JoinRequest& request) override {
-    v1::JoinRequest boasting = request;
-    boasting.mutable_capabilities()->set_tokens_per_second(tokens_per_second_);
-    return honest_->Join(boasting);
+    v1::JoinRequest altered = request;
+    if (tokens_per_second_ > 0) {
+      altered.mutable_capabilities()->set_tokens_per_second(tokens_per_second_);
+    }
+    return honest_->Join(altered);
   }
   absl::Status ReportReady(int64_t commit_seq) override {
     return honest_->ReportReady(commit_seq);
@@ -134,10 +140,20 @@ class BoastingClient final : public coordinator::IslandControlClient {
   absl::StatusOr<v1::IslandPlan> WaitForPlan(
       const coordinator::PlanPosition& after, absl::Duration timeout,
       std::stop_token stop) override {
-    return honest_->WaitForPlan(after, timeout, std::move(stop));
+    ASSIGN_OR_RETURN(v1::IslandPlan plan,
+                     honest_->WaitForPlan(after, timeout, std::move(stop)));
+    if (step_count_max_ == 0) return plan;
+    for (v1::OpenRound& open : *plan.mutable_open_rounds()) {
+      for (v1::SlotPlan& slot : *open.mutable_slots()) {
+        slot.set_step_count(std::min(slot.step_count(), step_count_max_));
+      }
+    }
+    return plan;
   }
   absl::Status ReportProgress(v1::ReportProgressRequest progress) override {
-    progress.set_tokens_per_second(tokens_per_second_);
+    if (tokens_per_second_ > 0) {
+      progress.set_tokens_per_second(tokens_per_second_);
+    }
     return honest_->ReportProgress(std::move(progress));
   }
   absl::Status Leave(absl::string_view reason) override {
@@ -147,18 +163,17 @@ class BoastingClient final : public coordinator::IslandControlClient {
  private:
   coordinator::IslandControlClient* honest_ = nullptr;
   const double tokens_per_second_;
+  const int64_t step_count_max_;
 };
 
 absl::Status Join(const worker::RunIslandOptions& options,
                   const Hostility& hostility) {
-  BoastingClient boasting(hostility.claimed_tokens_per_second);
+  AlteredControl altered(hostility);
   return worker::RunIsland(
              options,
              [&](worker::IslandLinks& links) {
-               if (hostility.claimed_tokens_per_second > 0) {
-                 boasting.SetHonest(links.coordinator);
-                 links.coordinator = &boasting;
-               }
+               altered.SetHonest(links.coordinator);
+               links.coordinator = &altered;
                links.make_parameter_client =
                    [hostility, make = links.make_parameter_client](
                        const v1::Run& run, const HeldLayout& held)
@@ -187,6 +202,7 @@ int Main(int argc, char** argv) {
   app.add_option("--attack", attack_text);
   app.add_option("--claim", hostility.claimed_tokens_per_second);
   app.add_option("--skip-seqs", hostility.skipped_seq_count);
+  app.add_option("--steps", hostility.step_count_max);
   app.add_option("--tls-cert", options.security.tls.cert);
   app.add_option("--tls-key", options.security.tls.key);
   app.add_option("--tls-ca", options.security.tls.ca);

@@ -53,7 +53,13 @@ class _Slowed:
 
 
 def _start_islands(cluster, row, count):
-    """Starts the islands; the last one is the hostile or slow one."""
+    """Starts the islands; the last ones are the hostile or slow ones."""
+    few_begin = count - len(row.few_steps)
+    for index, steps in enumerate(row.few_steps):
+        cluster.start_island("run", "island-%d" % (few_begin + index),
+                             program=_HOSTILE, arguments=["--steps=%d" % steps])
+    if row.few_steps:
+        return cluster.start_islands(count=few_begin)
     cluster.start_islands(count=count - 1)
     last = "island-%d" % (count - 1)
     if row.hostile:
@@ -100,12 +106,17 @@ def _play_run(row, values, directory, held_out):
         state = _await_end(cluster)
         seconds = time.monotonic() - begin
         rounds = cluster.rounds()
-        up = sum(c.payload_bytes for r in rounds for c in r.contributions
-                 if c.outcome == cluster_module.MERGED)
+        merged = [c for r in rounds for c in r.contributions
+                  if c.outcome == cluster_module.MERGED]
+        up = sum(c.payload_bytes for c in merged)
+        # An honest island's must be below 1: else it is refused if it enrolled.
+        share = max((c.norm / c.norm_bound for c in merged if c.norm_bound > 0),
+                    default=0)
         entry = {"loss": None, "seconds": round(seconds, 1),
                  "tokens": state.merged_token_count, "bytes_up": up,
                  "bytes_down": state.received_bytes,
-                 "commits": state.commit_seq, "ended": "COMPLETED"}
+                 "commits": state.commit_seq, "ended": "COMPLETED",
+                 "norm_by_bound_max": round(share, 3)}
         if state.run.state != cluster_module.COMPLETED:
             entry["ended"] = "after %d rounds: %s" % (
                 len(rounds), state.run.state_reason)

@@ -19,17 +19,19 @@ RUN, ALONE, TORCH, TORCH_ALONE = "run", "alone", "torch", "torch alone"
 # `bound` above it, or only compared.
 WITHIN, WORSE, BESIDE = "within", "worse by", "beside"
 
-# `bound` is a share of the reference's loss.
+# `bound` is a share of the reference's loss. `few_steps`: of each of the last
+# islands, the steps that it takes at most for a contribution.
 Claim = collections.namedtuple("Claim", "reference relation bound")
 
 Row = collections.namedtuple(
-    "Row", "name what play method changes hostile slow claims long preset")
+    "Row", "name what play method changes hostile slow claims long preset "
+    "few_steps")
 
 
 def _row(name, what, *claims, play=RUN, method=None, changes=None, hostile=None,
-         slow=1, long=False, preset=None):
+         slow=1, long=False, preset=None, few_steps=()):
     return Row(name, what, play, method or name, changes or {}, hostile, slow,
-               claims, long, preset)
+               claims, long, preset, few_steps)
 
 
 def _within(reference, bound):
@@ -101,6 +103,20 @@ def _async_rows():
                changes=_BY_TOKENS, slow=4)
     yield _row("async", "Delayed Nesterov, three equal islands",
                _beside("diloco"), changes=_BY_TOKENS)
+
+
+# For the norm bound (results/quality/norms.md): islands that take few steps of
+# many. Most take all, so that these are the median.
+def _few_steps_row(name, method, full_count, few_steps, schedule):
+    count = full_count + len(few_steps)
+    return _row(
+        name, "%d islands with all steps of a round, others with %s" % (
+            full_count, ", ".join(map(str, few_steps))),
+        method=method, long=True, few_steps=few_steps,
+        changes={"data": {"data_shard_count": count},
+                 "inner": {"batch_size": 2, "warmup_step_count": 60},
+                 "schedule": dict({"timing": "elastic", "min_quorum": count,
+                                   "island_count_min": count}, **schedule)})
 
 
 _LONG = {"schedule": {"round_count": 120},
@@ -198,6 +214,11 @@ ROWS = [
     _row("sparseloco_120", "SparseLoCo, 120 rounds", _beside("diloco_120"),
          method="sparseloco", changes=_LONG, long=True),
     *_preset_rows(2400, "diloco_120", "_long", long=True),
+    _few_steps_row("few_steps", "diloco", 5, (25, 10, 2, 1),
+                   {"inner_step_count": 100, "round_count": 10}),
+    _few_steps_row("few_steps_streaming", "streaming_f32", 4, (5, 2, 1),
+                   {"round_count": 15, "min_quorum": 4,
+                    "grace_window": "500ms", "max_ahead_steps": 5}),
 ]
 
 # A model that trains a round in a fraction of a second. H stays, because it
