@@ -313,6 +313,17 @@ class CliTest(cluster_module.IntegrationTest):
             self.assertEqual(error["reason"], "NOT_OURS")
             self.assertIn("manifest.json", error["message"])
             self.assertEqual(_contents(place), before)
+        # A file that no export wrote is in the way.
+        config = os.path.join(place, "taken", "config.json")
+        os.makedirs(os.path.dirname(config))
+        with open(config, "w", encoding="ascii") as file:
+            file.write("{}")
+        before = _contents(place)
+        error = self.error(CONFLICT, "run", "export", "run",
+                           os.path.dirname(config), "--force")
+        self.assertEqual(error["reason"], "NOT_OURS")
+        self.assertIn(config, error["message"])
+        self.assertEqual(_contents(place), before)
         # A person's files in the directory and beside it, by way of a link.
         mine = ("model.old/a", "model.tmp/b", "real/tokenizer.json")
         for name in mine:

@@ -117,6 +117,30 @@ class EnrolmentTest(gated.GatedTest):
         self.assertAlmostEqual(sum(merged.values()), 1, places=6)
         cluster.run_cli("run", "cancel", "run", check=0)
 
+    def test_two_names_of_one_limited_token_are_no_quorum(self):
+        cluster = self.cluster
+        self.start()
+        self.create_run(run_file.ELASTIC, {"schedule": {
+            "island_count_min": 3, "min_quorum": 2}})
+        cluster.start_island("run", "island-0")
+        wait.until("the own island has joined", cluster.islands)
+        string = self.token("--uses=2", "--weight-share=0.05")
+        for name in ("volunteer-0", "volunteer-1"):
+            cluster.start_volunteer(name, string)
+        cluster.wait_commits(2)
+        cluster.kill("island-0")
+
+        def waits():
+            cluster.check_alive()
+            for r in cluster.rounds():
+                self.assertIn("island-0", [
+                    c.island_id for c in r.contributions
+                    if c.outcome == cluster_module.MERGED])
+            return re.search("(count|:) 1 of 2 (for|contributions are there)",
+                             cluster.run_state().run.state_reason)
+
+        wait.until("the two that are left count once", waits)
+
     def test_a_token_that_does_not_fit_its_run_is_refused(self):
         cluster = self.cluster
         self.start(server_count=1)

@@ -11,13 +11,15 @@ import sys
 import tempfile
 
 _HERE = os.path.dirname(os.path.realpath(__file__))
-sys.path[:0] = [_HERE, os.path.join(_HERE, "..", "integration")]
+sys.path[:0] = [_HERE, os.path.join(_HERE, "..", "integration"),
+                os.path.join(_HERE, "..", "data_url")]
 
 from harness import cases  # noqa: E402
 from harness import cluster as cluster_module  # noqa: E402
 from harness import gated  # noqa: E402
 from harness import processes  # noqa: E402
 from harness import wait  # noqa: E402
+import published_data  # noqa: E402
 
 PREFLIGHT = 10
 _LANDLOCK_CREATE_RULESET = 444
@@ -112,22 +114,24 @@ class SandboxTest(gated.GatedTest):
 
     def test_data_outside_is_refused_with_what_to_do(self):
         self.start(server_count=1)
-        # Outside of what the harness allows.
-        home = tempfile.mkdtemp(prefix="atoll-", dir="/tmp")
-        self.addCleanup(shutil.rmtree, home)
-        secret = os.path.join(home, "id_ed25519")
-        shutil.copy(os.path.join(self.text, "part0.txt"), secret)
-        # The person gives a directory; a link in it leads to the key.
+        # The person gives a copy of published data; its files are links.
         given = os.path.join(self.cluster.directory, "given")
-        os.makedirs(given)
-        os.symlink(secret, os.path.join(given, "text"))
-        self.create_run({"server_count": 1})
+        published_data.publish(self.text, given)
+        self.create_run({"server_count": 1},
+                        published_data.by_url("file://" + given))
+        # Outside of what the harness allows.
+        outside = tempfile.mkdtemp(prefix="atoll-", dir="/tmp")
+        self.addCleanup(shutil.rmtree, outside)
+        for name in os.listdir(given):
+            if name != "manifest.json":
+                path = os.path.join(given, name)
+                os.symlink(shutil.move(path, outside), path)
         done = self.join_alone("-", "--data", given, "-o", "json",
                                text=self.token() + "\n")
+        self.assertNotEqual(done.returncode, 0, done.stdout + done.stderr)
         error = json.loads(done.stdout)["error"]
-        # Inside, the link leads nowhere.
-        self.assertIn("has no file with anything in it", error["message"])
-        self.assertNotEqual(done.returncode, 0)
+        self.assertIn("cannot be opened: Permission denied", error["message"])
+        self.assertIn("--data PATH", error["hint"])
 
     def test_a_renewed_certificate_is_written_inside(self):
         cluster = self.cluster

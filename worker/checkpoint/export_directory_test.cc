@@ -230,6 +230,8 @@ TEST_F(ExportDirectoryTest, AFileThatAppearsMeanwhileStays) {
   }
   EXPECT_EQ(Text("config.json"), "of a person");
   EXPECT_EQ(ManifestText(), "");
+  EXPECT_EQ(Names(), (std::set<std::string>{"config.json", "manifest.json",
+                                            "model.safetensors"}));
 }
 
 // After a death at any change: the files are whole and of one export, or there
