@@ -7,21 +7,19 @@
 #include "base/layout/run_length.h"
 #include "base/layout/run_timing.h"
 #include "coordinator/core/rounds/contributions.h"
+#include "coordinator/core/rounds/lower_median.h"
 
 namespace atl::coordinator {
 namespace {
 
 // Of the positive values; 0 if there are none.
 template <typename Values>
-double LowerMedian(const Values& values) {
+double MedianOfKnown(const Values& values) {
   std::vector<double> known;
   for (const double value : values) {
     if (value > 0) known.push_back(value);
   }
-  if (known.empty()) return 0;
-  const auto middle = known.begin() + (known.size() - 1) / 2;
-  std::nth_element(known.begin(), middle, known.end());
-  return *middle;
+  return LowerMedian(std::move(known));
 }
 
 // Inner steps a second, as the island says; 0 if it does not.
@@ -60,8 +58,8 @@ std::vector<double> KnownSpeeds(const RunState& state,
     speeds.push_back(MeasuredSpeed(observed.members[slot]));
     claims.push_back(ClaimedSpeed(state, observed, slot));
   }
-  double median = LowerMedian(speeds);
-  if (median == 0) median = LowerMedian(claims);
+  double median = MedianOfKnown(speeds);
+  if (median == 0) median = MedianOfKnown(claims);
   for (size_t i = 0; i < slots.size(); ++i) {
     if (speeds[i] > 0) continue;
     speeds[i] = claims[i] > 0 ? std::min(claims[i], median) : median;
@@ -153,19 +151,19 @@ void NoteReceived(const RunState& state, absl::Time now,
 }
 
 double MeasuredSpeed(const ObservedMember& member) {
-  return LowerMedian(member.speeds);
+  return MedianOfKnown(member.speeds);
 }
 
 double ReferenceSpeed(const RunState& state, const Observations& observed,
                       const std::vector<int32_t>& slots) {
-  return LowerMedian(KnownSpeeds(state, observed, slots));
+  return MedianOfKnown(KnownSpeeds(state, observed, slots));
 }
 
 std::vector<double> RelativeSpeeds(const RunState& state,
                                    const Observations& observed,
                                    const std::vector<int32_t>& slots) {
   std::vector<double> speeds = KnownSpeeds(state, observed, slots);
-  const double reference = LowerMedian(speeds);
+  const double reference = MedianOfKnown(speeds);
   if (!(reference > 0)) return std::vector<double>(slots.size(), 1.0);
   for (size_t i = 0; i < slots.size(); ++i) {
     const double claim = ClaimedSpeed(state, observed, slots[i]);

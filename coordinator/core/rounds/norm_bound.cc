@@ -5,7 +5,8 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
-#include "coordinator/core/verdict/verdict_rule.h"
+#include "coordinator/core/rounds/lower_median.h"
+#include "coordinator/core/rounds/weights.h"
 
 namespace atl::coordinator {
 namespace {
@@ -34,15 +35,11 @@ double FindVersion0Norm(const RunState& state, int32_t fragment) {
 
 int64_t CountBoundedSteps(const RunState& state, int32_t fragment, int32_t slot,
                           int64_t claimed_step_count) {
-  const v1::ScheduleSpec& schedule = state.spec().schedule();
-  int64_t most = schedule.inner_step_count();
+  int64_t most = state.spec().schedule().inner_step_count();
   for (const v1::SlotPlan& plan : state.fragments()[fragment].open.slots()) {
     if (plan.slot() == slot) most = plan.step_count();
   }
-  if (schedule.timing() == v1::TIMING_ELASTIC &&
-      __builtin_add_overflow(most, schedule.max_ahead_steps(), &most)) {
-    most = INT64_MAX;
-  }
+  most = MostSteps(state, slot, most);
   return std::clamp<int64_t>(claimed_step_count, 1, std::max<int64_t>(1, most));
 }
 
@@ -56,9 +53,9 @@ NormBound FindNormBound(const RunState& state, int32_t fragment,
     step_counts.push_back(static_cast<double>(one.step_count));
   }
   if (norms.size() >= kStepNormsMin) {
-    const double median = ComputeMedian(norms);
+    const double median = LowerMedian(norms);
     const double steps = std::max(static_cast<double>(counted_step_count),
-                                  ComputeMedian(step_counts));
+                                  LowerMedian(step_counts));
     if (median > 0) {
       return {factor * median * steps,
               absl::StrCat(factor, " x ", median, " a step (median of ",

@@ -4,8 +4,8 @@
 //   n    norm of the contribution, over all elements of the fragment
 //   s    its counted steps
 //   f    OuterSpec.enrolled_norm_factor
-//   m    median of n / s over the fragment's newest 64 merged contributions
-//   S    median of their s
+//   m    lower median of n / s over the fragment's newest 64 merged contributions
+//   S    lower median of their s
 //
 // Bound: n <= f m max(s, S). Until kStepNormsMin were merged, or while m is 0:
 // n is at most the norm of the fragment's parameters at version 0.
@@ -34,8 +34,8 @@ inline constexpr double kEnrolledNormFactorDefault = 8;
 // Merged contributions of a fragment from which its median counts.
 inline constexpr size_t kStepNormsMin = 8;
 
-// Steps that count for the bound: the claim, at least 1, and at most what the
-// open round's plan lets the island take. Without a plan (async, or between two
+// Steps that count for the bound: the claim, at least 1, and at most MostSteps
+// (weights.h) of the open round's plan. Without a plan (async, or between two
 // attempts) the run's H counts as planned.
 int64_t CountBoundedSteps(const RunState& state, int32_t fragment, int32_t slot,
                           int64_t claimed_step_count);
