@@ -187,7 +187,7 @@ void AddTokenCreate(CLI::App& app, Context& context) {
       "Examples:\n"
       "  atoll token create --run spring --role island --uses 1 --ttl 24h\n"
       "  atoll token create --run spring --uses 30 --ttl 48h --name 'lab-*' \\\n"
-      "    --weight-share 0.2");
+      "    --weight-share 0.05");
   auto options = std::make_shared<CreateOptions>();
   command->add_option("--run", options->run_id, "Id of the run")->required();
   command
