@@ -1,13 +1,10 @@
 #include "base/io/own_file.h"
 
-#include <fcntl.h>
-#include <sys/stat.h>
-#include <unistd.h>
-
-#include <cerrno>
 #include <filesystem>
 #include <memory>
+#include <string>
 #include <system_error>
+#include <vector>
 
 #include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
@@ -22,6 +19,7 @@ namespace atl {
 namespace {
 
 constexpr int64_t kPortTextBytesMax = 300;
+constexpr absl::string_view kTemporarySuffix = ".tmp";
 
 // True for "PORT\n", "HOST:PORT\n" and an empty file.
 bool IsPortText(absl::string_view text) {
@@ -36,24 +34,42 @@ bool IsPortText(absl::string_view text) {
   return !port.empty() && text.find('\n') == absl::string_view::npos;
 }
 
-}  // namespace
-
-absl::StatusOr<NameUse> FindNameUse(const std::string &path) {
-  struct stat status = {};
-  if (lstat(path.c_str(), &status) == 0) {
-    return S_ISREG(status.st_mode) ? NameUse::kFile : NameUse::kOther;
+absl::Status Replace(FileSystem &file_system, const std::string &to,
+                     absl::Span<const absl::string_view> pieces) {
+  const std::string temporary =
+      absl::StrCat(to, ".", RandomId(), kTemporarySuffix);
+  absl::Status status;
+  {
+    ASSIGN_OR_RETURN(const std::unique_ptr<RandomAccessFile> file,
+                     file_system.OpenForWrite(temporary));
+    status = file->WriteAt(0, pieces);
+    if (status.ok()) status = file->Sync();
   }
-  if (errno == ENOENT) return NameUse::kFree;
-  return ErrnoToStatus(errno, absl::StrCat("stat ", path));
+  if (status.ok()) status = file_system.Rename(temporary, to);
+  if (!status.ok()) {
+    file_system.Remove(temporary).IgnoreError();
+    return status;
+  }
+  return file_system.SyncDirectory(ParentDirectory(to));
 }
 
-absl::Status CreateNewFile(const std::string &path) {
-  const int fd = open(
-      path.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0644);
-  if (fd < 0) return ErrnoToStatus(errno, absl::StrCat("create ", path));
-  close(fd);
-  return absl::OkStatus();
+// Removes the temporary files for `path`, as far as possible.
+void RemoveTemporaries(FileSystem &file_system, const std::string &path) {
+  const std::string directory = ParentDirectory(path);
+  const std::string prefix =
+      absl::StrCat(path.substr(path.rfind('/') + 1), ".");
+  const auto names = file_system.List(directory);
+  if (!names.ok()) return;
+  for (const std::string &name : *names) {
+    absl::string_view id = name;
+    if (absl::ConsumePrefix(&id, prefix) &&
+        absl::ConsumeSuffix(&id, kTemporarySuffix) && IsRandomId(id)) {
+      file_system.Remove(absl::StrCat(directory, "/", name)).IgnoreError();
+    }
+  }
 }
+
+}  // namespace
 
 absl::Status ReplaceFile(FileSystem &file_system, const std::string &path,
                          absl::string_view bytes) {
@@ -65,20 +81,13 @@ absl::Status ReplaceFile(FileSystem &file_system, const std::string &path,
       return ErrnoToStatus(error.value(), absl::StrCat("follow ", path));
     }
   }
-  const std::string temporary = absl::StrCat(to, ".", RandomId(), ".tmp");
-  absl::Status status;
-  {
-    ASSIGN_OR_RETURN(const std::unique_ptr<RandomAccessFile> file,
-                     file_system.OpenForWrite(temporary));
-    status = file->WriteAt(0, bytes);
-    if (status.ok()) status = file->Sync();
-  }
-  if (status.ok()) status = file_system.Rename(temporary, to);
-  if (!status.ok()) {
-    file_system.Remove(temporary).IgnoreError();
-    return status;
-  }
-  return file_system.SyncDirectory(ParentDirectory(to));
+  return Replace(file_system, to, absl::MakeConstSpan(&bytes, 1));
+}
+
+absl::Status ReplaceOwnFile(FileSystem &file_system, const std::string &path,
+                            absl::Span<const absl::string_view> pieces) {
+  RemoveTemporaries(file_system, path);
+  return Replace(file_system, path, pieces);
 }
 
 absl::Status WritePortFile(const std::string &path, absl::string_view text) {

@@ -9,31 +9,23 @@
 #include <string>
 
 #include "absl/status/status.h"
-#include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
+#include "absl/types/span.h"
 #include "base/io/file_system.h"
 
 namespace atl {
-
-// The kind of file that a path names. Links are not followed.
-enum class NameUse {
-  kFree,   // Nothing.
-  kFile,   // A regular file.
-  kOther,  // A directory, a link, a device, ...
-};
-
-// The system's errors; NOT_FOUND: never.
-absl::StatusOr<NameUse> FindNameUse(const std::string &path);
-
-// Makes an empty file, with the umask's permissions. ALREADY_EXISTS: the name
-// is in use, also by a link.
-absl::Status CreateNewFile(const std::string &path);
 
 // As WriteFileAtomically, but the temporary file has a random name beside
 // `path`, so PATH.tmp stays as it is. A link is followed. A crash may leave the
 // temporary file.
 absl::Status ReplaceFile(FileSystem &file_system, const std::string &path,
                          absl::string_view bytes);
+
+// The same for a name that this program chose: a link is replaced, and what a
+// crash of an earlier call left is removed. Writes `pieces`, back to back.
+// Requires: no other process replaces the file.
+absl::Status ReplaceOwnFile(FileSystem &file_system, const std::string &path,
+                            absl::Span<const absl::string_view> pieces);
 
 // ReplaceFile for the --port-file of a program: `text` is "PORT" or
 // "HOST:PORT".

@@ -67,18 +67,26 @@ TEST_F(OwnFileTest, AFullDiskLeavesTheOldFileAlone) {
   EXPECT_EQ(*files.List("/"), std::vector<std::string>({"a"}));
 }
 
-TEST_F(OwnFileTest, MakesOnlyNewFiles) {
-  ASSERT_TRUE(CreateNewFile(Path("new")).ok());
-  EXPECT_EQ(CreateNewFile(Path("new")).code(),
-            absl::StatusCode::kAlreadyExists);
-  fs::create_symlink("nowhere", Path("link"));
-  EXPECT_EQ(CreateNewFile(Path("link")).code(),
-            absl::StatusCode::kAlreadyExists);
-  EXPECT_FALSE(fs::exists(Path("nowhere")));
-  EXPECT_EQ(*FindNameUse(Path("new")), NameUse::kFile);
-  EXPECT_EQ(*FindNameUse(Path("link")), NameUse::kOther);
-  EXPECT_EQ(*FindNameUse(root_), NameUse::kOther);
-  EXPECT_EQ(*FindNameUse(Path("absent")), NameUse::kFree);
+TEST_F(OwnFileTest, AnOwnFileRemovesOnlyWhatACrashLeft) {
+  const std::string id(32, 'a');
+  Put("a." + id + ".tmp", "half");
+  for (const std::string &name :
+       {std::string("a.tmp"), std::string("a.b.tmp"), std::string("b.a.tmp"),
+        "a." + id, "b." + id + ".tmp"}) {
+    Put(name, "the person's own");
+  }
+  ASSERT_TRUE(ReplaceOwnFile(PosixFileSystem(), Path("a"), {"ne", "w"}).ok());
+  EXPECT_EQ(Text("a"), "new");
+  EXPECT_FALSE(fs::exists(Path("a." + id + ".tmp")));
+  EXPECT_EQ(FileCount(), 6);
+}
+
+TEST_F(OwnFileTest, AnOwnFileReplacesALink) {
+  Put("real", "the person's own");
+  fs::create_symlink("real", Path("link"));
+  ASSERT_TRUE(ReplaceOwnFile(PosixFileSystem(), Path("link"), {"new"}).ok());
+  EXPECT_FALSE(fs::is_symlink(Path("link")));
+  EXPECT_EQ(Text("real"), "the person's own");
 }
 
 TEST_F(OwnFileTest, APortFileReplacesOnlyAPortFile) {

@@ -90,6 +90,10 @@ absl::Status Report(Context& context, const ReportOptions& options) {
             " has no model or no held-out text; its state is ", result.state)),
         "Let `atoll dev up` finish a run that sets data.validation_fraction.");
   }
+  if (!options.output.empty()) {
+    RETURN_IF_ERROR(
+        CheckReplaceable(options.output, ToSummary(result, 0, std::nullopt)));
+  }
   ASSIGN_OR_RETURN(const double loss,
                    ComputeLoss(result.checkpoint, result.validation_file));
   std::optional<double> baseline_loss;
@@ -125,7 +129,8 @@ void AddDevReport(CLI::App& app, Context& context) {
   command->add_option("--baseline", options->baseline,
                       "Model of `dev baseline` to compare with");
   command->add_option("--output", options->output,
-                      "File to write the summary to");
+                      "File to write the summary to; may be an earlier "
+                      "summary, which is replaced, and no other file");
   command
       ->add_option("--prompt", options->prompt,
                    "Text that the sample continues")

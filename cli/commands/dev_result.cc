@@ -1,14 +1,18 @@
 #include "cli/commands/dev_result.h"
 
+#include <filesystem>
 #include <fstream>
 #include <iterator>
+#include <system_error>
 
+#include "absl/algorithm/container.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "base/io/own_file.h"
 #include "base/io/posix_file_system.h"
 #include "base/time/proto_time.h"
 #include "cli/output/describe.h"
+#include "cli/output/error.h"
 #include "cli/output/table.h"
 
 namespace atl::cli {
@@ -94,6 +98,26 @@ absl::Status WriteJson(const std::string& path, const Json& json) {
   return ReplaceFile(
       PosixFileSystem(), path,
       json.dump(2, ' ', false, Json::error_handler_t::replace) + "\n");
+}
+
+absl::Status CheckReplaceable(const std::string& path, const Json& json) {
+  std::error_code error;
+  const auto type = std::filesystem::status(path, error).type();
+  if (type == std::filesystem::file_type::not_found) return absl::OkStatus();
+  if (type == std::filesystem::file_type::regular) {
+    std::ifstream file(path, std::ios::binary);
+    const Json before = Json::parse(file, nullptr, /*allow_exceptions=*/false);
+    if (before.is_object() && before.size() == json.size() &&
+        absl::c_all_of(json.items(), [&](const auto& item) {
+          return before.contains(item.key());
+        })) {
+      return absl::OkStatus();
+    }
+  }
+  return WithHint(WithReason(absl::AlreadyExistsError(absl::StrCat(
+                                 path, " exists and is no such summary")),
+                             "NOT_OURS"),
+                  "Give another file, or move this one away.");
 }
 
 absl::StatusOr<DevResult> ReadDevResult(const std::string& path) {

@@ -1,7 +1,7 @@
 // The result of a run on one machine: DIR/result.json, and what `atoll dev up`
 // prints.
 //
-// Pure except WriteJson and ReadDevResult. Thread-safe.
+// Pure except for the functions that take a path. Thread-safe.
 
 #pragma once
 
@@ -43,6 +43,11 @@ std::string ToText(const DevResult& result);
 
 // Writes `json` to `path` atomically, by a rename.
 absl::Status WriteJson(const std::string& path, const Json& json);
+
+// OK if WriteJson(path, json) replaces no file of a person: nothing is there,
+// or a JSON object of the same keys. ALREADY_EXISTS with reason NOT_OURS
+// otherwise.
+absl::Status CheckReplaceable(const std::string& path, const Json& json);
 
 // Reads a file that WriteJson(path, ToData(result)) wrote.
 //

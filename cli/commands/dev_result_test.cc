@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "absl/status/status.h"
+#include "cli/output/error.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 
@@ -82,6 +83,22 @@ TEST_F(DevResultTest, ReadsBackWhatItWrote) {
   ASSERT_TRUE(read.ok()) << read.status();
   EXPECT_EQ(ToData(*read), ToData(result));
   EXPECT_THAT(ToText(*read), HasSubstr("out/model"));
+}
+
+TEST_F(DevResultTest, ReplacesNoFileOfAPerson) {
+  const Json json = {{"rounds", 1}, {"loss", nullptr}};
+  EXPECT_TRUE(CheckReplaceable(path_ + ".none", json).ok());
+  ASSERT_TRUE(WriteJson(path_, {{"loss", 2.5}, {"rounds", 7}}).ok());
+  EXPECT_TRUE(CheckReplaceable(path_, json).ok());
+  for (const char* text :
+       {"", "years of work", "{\"rounds\": 1}", "[\"rounds\", \"loss\"]",
+        "{\"rounds\": 1, \"loss\": 2, \"mine\": 3}"}) {
+    std::ofstream(path_) << text;
+    const absl::Status status = CheckReplaceable(path_, json);
+    EXPECT_EQ(status.code(), absl::StatusCode::kAlreadyExists) << text;
+    EXPECT_EQ(GetReason(status), "NOT_OURS");
+  }
+  EXPECT_FALSE(CheckReplaceable("/dev/null", json).ok());
 }
 
 TEST_F(DevResultTest, SaysWhatIsWrongWithAFileThatIsNoResult) {

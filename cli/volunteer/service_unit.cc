@@ -22,6 +22,8 @@ namespace atl::cli {
 namespace {
 
 constexpr size_t kSaidBytesMax = 2000;
+// The first line of a unit of ours.
+constexpr char kMark[] = "# Made by `atoll join --service`.\n";
 
 // A word of a unit file: quoted, with systemd's specifiers and variables
 // escaped.
@@ -131,7 +133,7 @@ absl::StatusOr<std::string> UnitText(const ServiceUnit& unit) {
     at += 2;
   }
   std::string text = absl::StrCat(
-      "# Made by `atoll join --service`.\n"
+      kMark,
       "[Unit]\n"
       "Description=An Atoll island in the run ",
       unit.run_id,
@@ -196,10 +198,19 @@ absl::Status InstallUnit(const ServiceUnit& unit, const std::string& directory,
   const std::string name = UnitName(unit.run_id);
   FileSystem& files = PosixFileSystem();
   RETURN_IF_ERROR(files.CreateDirectories(directory));
+  const absl::StatusOr<std::string> earlier = ReadFileIn(directory, name);
+  if (!absl::IsNotFound(earlier.status()) &&
+      !(earlier.ok() && absl::StartsWith(*earlier, kMark))) {
+    return WithHint(
+        WithReason(absl::AlreadyExistsError(absl::StrCat(
+                       FileIn(directory, name),
+                       " exists, and no `atoll join --service` made it")),
+                   "NOT_OURS"),
+        "Move it away, then repeat.");
+  }
   for (const std::string& path : unit.writable_directories) {
     RETURN_IF_ERROR(MakePrivateDirectory(path));
   }
-  const absl::StatusOr<std::string> earlier = ReadFileIn(directory, name);
   RETURN_IF_ERROR(WriteFileIn(directory, name, text));
   absl::Status started = Systemctl({"daemon-reload"}, environment);
   if (started.ok()) started = Systemctl({"enable", name}, environment);

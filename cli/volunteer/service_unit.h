@@ -37,7 +37,7 @@ absl::StatusOr<std::string> UnitText(const ServiceUnit& unit);
 // starts it with systemctl; a service that runs is restarted. After an error the
 // file is as it was before.
 // FAILED_PRECONDITION: there is no systemd for this user. The message has what
-// systemctl says.
+// systemctl says. ALREADY_EXISTS: a file of a person has the unit's name.
 // `environment` ("NAME=VALUE") is that of systemctl.
 absl::Status InstallUnit(const ServiceUnit& unit, const std::string& directory,
                          std::vector<std::string> environment);

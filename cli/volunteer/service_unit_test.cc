@@ -131,6 +131,19 @@ TEST_F(InstallUnitTest, AFailureLeavesTheEarlierService) {
   EXPECT_FALSE(StrContains(text, "--only-idle"));
 }
 
+TEST_F(InstallUnitTest, AUnitOfAPersonIsNotReplaced) {
+  FakeSystemctl("none");
+  std::filesystem::create_directories(root_ + "/user");
+  const std::string path = root_ + "/user/atoll-spring.service";
+  std::ofstream(path) << "[Unit]\n";
+  const absl::Status refused =
+      InstallUnit(unit_, root_ + "/user", {"PATH=/usr/bin:/bin"});
+  EXPECT_TRUE(absl::IsAlreadyExists(refused)) << refused;
+  EXPECT_TRUE(StrContains(refused.message(), path)) << refused;
+  std::ifstream file(path);
+  EXPECT_EQ(std::string(std::istreambuf_iterator<char>(file), {}), "[Unit]\n");
+}
+
 TEST(ServiceUnitTest, APathInTmpIsNotHidden) {
   ServiceUnit unit = Unit();
   EXPECT_TRUE(StrContains(UnitText(unit).value(), "PrivateTmp=yes\n"));

@@ -1,5 +1,8 @@
 // The files of deleted runs in a server's data directory. A run's directory
 // first gets a name that no start opens; then its files can go in any order.
+//
+// Only names that a server makes are removed (server/store/shard_files.h). A
+// link is never followed: it stays, with what lies behind it.
 
 #pragma once
 
@@ -15,11 +18,12 @@ namespace atl::server {
 inline constexpr absl::string_view kDeletedSuffix = ".deleted";
 
 // Adds the suffix to the directory's name, durably. OK if there is no such
-// directory. Errors as the file system's.
+// directory. FAILED_PRECONDITION: the name is in use, by a file of a person.
+// Others: the file system's.
 absl::Status MarkDeleted(FileSystem& fs, const std::string& run_directory);
 
-// Removes all marked directories of `data_dir`. What cannot be removed stays
-// until the next call, and the log says why.
+// Removes all marked directories of `data_dir`. What cannot be removed, or is
+// no file of a server, stays; the log names it.
 void RemoveDeletedRuns(FileSystem& fs, const std::string& data_dir);
 
 }  // namespace atl::server

@@ -16,6 +16,7 @@
 #include "server/store/records/format2_database.h"
 #include "server/store/records/log_record_store.h"
 #include "server/store/records/run_records.h"
+#include "server/store/shard_files.h"
 #include "server/store/shard_names.h"
 
 namespace atl::server {
@@ -37,10 +38,11 @@ bool IsDatabase(FileSystem& fs, const std::string& path) {
   return fs.Exists(absl::StrCat(path, "/CURRENT"));
 }
 
-// Removes the files of a directory, if it exists.
+// Removes the files of a records directory, if it exists.
 absl::Status Clear(FileSystem& fs, const std::string& directory) {
   if (!fs.Exists(directory)) return absl::OkStatus();
-  ASSIGN_OR_RETURN(const std::vector<std::string> names, fs.List(directory));
+  ASSIGN_OR_RETURN(const std::vector<std::string> names,
+                   ListShardFiles(fs, directory, "records"));
   for (const std::string& name : names) {
     RETURN_IF_ERROR(fs.Remove(absl::StrCat(directory, "/", name)));
   }

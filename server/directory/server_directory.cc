@@ -1,15 +1,14 @@
 #include "server/directory/server_directory.h"
 
 #include <algorithm>
+#include <optional>
+#include <tuple>
 #include <utility>
 
 #include "absl/strings/match.h"
-#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
-#include "absl/strings/strip.h"
 #include "base/failpoint/failpoint.h"
 #include "base/io/files.h"
-#include "base/layout/ids.h"
 #include "base/obs/log.h"
 #include "base/random_id/random_id.h"
 #include "base/status/status_macros.h"
@@ -17,6 +16,7 @@
 #include "server/directory/deleted_runs.h"
 #include "server/directory/migrate_format2.h"
 #include "server/store/records/run_records.h"
+#include "server/store/shard_files.h"
 #include "server/store/shard_names.h"
 
 namespace atl::server {
@@ -27,21 +27,6 @@ using google::protobuf::util::MessageDifferencer;
 // A program of format 2 cannot make its database where this file is.
 constexpr char kNote[] =
     "This data directory has format 3. Programs of format 2 cannot use it.\n";
-
-// Splits RUN_ID.RUN_UID; false for other names.
-bool ParseRunDirectory(absl::string_view name, FoundShard& found) {
-  const size_t dot = name.rfind('.');
-  if (dot == absl::string_view::npos) return false;
-  found.run_id = std::string(name.substr(0, dot));
-  found.run_uid = std::string(name.substr(dot + 1));
-  return ValidateId("run_id", found.run_id).ok() && IsRandomId(found.run_uid);
-}
-
-bool ParseShardDirectory(absl::string_view name, FoundShard& found) {
-  return absl::ConsumePrefix(&name, "shard-") &&
-         absl::SimpleAtoi(name, &found.shard) && found.shard >= 0 &&
-         name == absl::StrCat(found.shard);
-}
 
 // Checks that the record is that of the directory.
 absl::Status CheckRecord(const FoundShard& found,
@@ -56,6 +41,18 @@ absl::Status CheckRecord(const FoundShard& found,
   return absl::DataLossError(absl::StrCat(
       directory, " has the records of run ", run.run_id(), ".", run_uid,
       ", shard ", found.record.shard(), "; give it the name of its run"));
+}
+
+// Writes the note, unless a file of a person has its name.
+absl::Status WriteNote(FileSystem& fs, const std::string& path) {
+  if (fs.Exists(path)) {
+    const absl::StatusOr<std::string> before =
+        ReadFile(fs, path, sizeof(kNote));
+    if (before.ok() && *before == kNote) return absl::OkStatus();
+    return absl::FailedPreconditionError(absl::StrCat(
+        path, " is no file of a server: give another --data-dir"));
+  }
+  return WriteFileAtomically(fs, path, kNote);
 }
 
 absl::StatusOr<std::unique_ptr<IdentityFile>> OpenIdentity(
@@ -87,8 +84,7 @@ absl::StatusOr<std::unique_ptr<IdentityFile>> OpenIdentity(
                      MigrateFormat2(fs, data_dir, server_id));
     identity.set_incarnation(before + 1);
   }
-  RETURN_IF_ERROR(
-      WriteFileAtomically(fs, absl::StrCat(data_dir, "/records"), kNote));
+  RETURN_IF_ERROR(WriteNote(fs, absl::StrCat(data_dir, "/records")));
   failpoint::Hit("server.incarnation.before");
   file = IdentityFile::Create(fs, path, identity);
   RETURN_IF_ERROR(file.status());
@@ -181,11 +177,13 @@ absl::StatusOr<std::vector<FoundShard>> ServerDirectory::OpenShards() {
 void ServerDirectory::OpenRun(const std::string& name,
                               std::vector<FoundShard>& shards) {
   const std::string directory = absl::StrCat(data_dir_, "/runs/", name);
-  FoundShard run;
-  if (!ParseRunDirectory(name, run)) {
+  const auto parsed = ParseRunDirectory(name);
+  if (!parsed.has_value()) {
     LOG(WARNING) << directory << " is no run's directory; it is left alone";
     return;
   }
+  FoundShard run;
+  std::tie(run.run_id, run.run_uid) = *parsed;
   const absl::StatusOr<std::vector<std::string>> entries = fs_.List(directory);
   if (!entries.ok()) {
     run.status = entries.status();
@@ -199,7 +197,9 @@ void ServerDirectory::OpenRun(const std::string& name,
     FoundShard shard;
     shard.run_id = run.run_id;
     shard.run_uid = run.run_uid;
-    if (!ParseShardDirectory(entry, shard)) {
+    const std::optional<int32_t> number = ParseShardDirectory(entry);
+    shard.shard = number.value_or(0);
+    if (!number.has_value()) {
       LOG(WARNING) << path << " is no shard's directory; it is left alone";
     } else if (OpenShard(path, shard)) {
       if (shard.status.ok()) run_uid = shard.record.run().run_uid();

@@ -13,6 +13,7 @@
 #include "server/store/contribution_log.h"
 #include "server/store/header_page.h"
 #include "server/store/records/parse_record.h"
+#include "server/store/shard_files.h"
 
 namespace atl::server {
 
@@ -63,7 +64,7 @@ absl::Status ContributionLog::RecoverSegments(
     const std::set<std::string>& kept_paths) {
   const std::string directory = context_.names.log();
   ASSIGN_OR_RETURN(const std::vector<std::string> names,
-                   context_.fs.List(directory));
+                   ListShardFiles(context_.fs, directory, "log"));
   for (const std::string& name : names) {
     auto segment = std::make_unique<Segment>();
     segment->path = absl::StrCat(directory, "/", name);

@@ -10,6 +10,7 @@
 #include "base/layout/exchange.h"
 #include "base/obs/log.h"
 #include "base/status/status_macros.h"
+#include "server/store/shard_files.h"
 
 namespace atl::server {
 namespace {
@@ -61,7 +62,8 @@ std::string DeltaRing::Path(int32_t fragment, int64_t version) const {
 }
 
 absl::Status DeltaRing::Recover(absl::Span<const int64_t> versions) {
-  ASSIGN_OR_RETURN(const std::vector<std::string> names, fs_.List(directory_));
+  ASSIGN_OR_RETURN(const std::vector<std::string> names,
+                   ListShardFiles(fs_, directory_, "deltas"));
   for (const std::string& name : names) {
     const std::string path = absl::StrCat(directory_, "/", name);
     const auto place = ParseName(name);

@@ -144,7 +144,11 @@ TEST_F(DeltaRingTest, AReaderKeepsWhatFallsOut) {
 TEST_F(DeltaRingTest, AStartFindsWhatWasPersistedAndNoMore) {
   for (int64_t v = 1; v <= 4; ++v) MakeAndPersist(v);
   Make(5);  // Prepared.
+  const std::string mine = std::string(kDirectory) + "/notes.tmp";
+  ASSERT_TRUE(fs_.OpenForWrite(mine).ok());
   Open(4);
+  EXPECT_TRUE(fs_.Exists(mine));
+  ASSERT_TRUE(fs_.Remove(mine).ok());
   const auto chain = ring_->Chain(0, 1, 4);
   ASSERT_EQ(chain.size(), 3u);
   for (int64_t v = 2; v <= 4; ++v) EXPECT_EQ(Read(*chain[v - 2]), Content(v));

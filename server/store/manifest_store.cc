@@ -12,6 +12,7 @@
 #include "base/obs/log.h"
 #include "base/status/status_macros.h"
 #include "server/store/manifest.h"
+#include "server/store/shard_files.h"
 #include "server/store/shard_range.h"
 
 namespace atl::server {
@@ -163,7 +164,7 @@ absl::StatusOr<ManifestFact> ManifestStore::Check(
 absl::Status ManifestStore::Recover() {
   const std::string directory = context_.names.checkpoints();
   ASSIGN_OR_RETURN(const std::vector<std::string> names,
-                   context_.fs.List(directory));
+                   ListShardFiles(context_.fs, directory, "checkpoints"));
   for (const std::string& name : names) {
     const std::string path = absl::StrCat(directory, "/", name);
     absl::string_view pin_id = name;

@@ -200,6 +200,24 @@ TEST_F(RunStoreTest, AVersionThatWasNotPersistedIsGoneAndItsFileToo) {
   EXPECT_EQ(fs_.List(kVersions)->size(), 1);
 }
 
+TEST_F(RunStoreTest, AStartLeavesFilesOfAPersonAlone) {
+  const auto check = [this](const std::vector<std::string>& leftovers) {
+    for (const std::string& path : leftovers) {
+      ASSERT_TRUE(WriteFileAtomically(fs_, path, "half").ok()) << path;
+      ASSERT_TRUE(WriteFileAtomically(fs_, path + ".mine", "work").ok());
+    }
+    ASSERT_TRUE(Reopen().ok());
+    for (const std::string& path : leftovers) {
+      EXPECT_FALSE(fs_.Exists(path)) << path;
+      EXPECT_TRUE(fs_.Exists(path + ".mine")) << path;
+    }
+  };
+  check({kVersions + "/f0-v1.ver.tmp", kLog + "/0000000077.seg",
+         kCheckpoints + "/a.json.tmp"});
+  Create(v1::DURABILITY_ISLAND);
+  check({kSums + "/f0-v9.sum"});
+}
+
 TEST_F(RunStoreTest, ACrashBetweenRenameAndStateLeavesTheOldVersion) {
   ASSERT_TRUE(MakeVersion(0, 5).ok());
   ASSERT_TRUE(MakeVersion(1, 7).ok());

@@ -5,6 +5,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/status/status_macros.h"
+#include "server/store/shard_files.h"
 
 namespace atl::server {
 namespace {
@@ -25,7 +26,7 @@ absl::Status SumStore::Recover(absl::Span<const PreparedFact> unmade) {
     Put(fact.fragment, fact.version + 1, std::move(sum));
   }
   ASSIGN_OR_RETURN(const std::vector<std::string> names,
-                   context_.fs.List(directory));
+                   ListShardFiles(context_.fs, directory, "sums"));
   for (const std::string& name : names) {
     const std::string path = absl::StrCat(directory, "/", name);
     if (wanted.count(path) == 0) RETURN_IF_ERROR(context_.fs.Remove(path));

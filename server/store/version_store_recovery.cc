@@ -14,6 +14,7 @@
 #include "base/obs/log.h"
 #include "base/status/status_macros.h"
 #include "server/store/records/parse_record.h"
+#include "server/store/shard_files.h"
 #include "server/store/version_store.h"
 
 namespace atl::server {
@@ -121,7 +122,8 @@ absl::Status VersionStore::RecoverState() {
 
 absl::Status VersionStore::RecoverFiles() {
   ASSIGN_OR_RETURN(const std::vector<std::string> names,
-                   context_.fs.List(context_.names.versions()));
+                   ListShardFiles(context_.fs, context_.names.versions(),
+                                  "versions"));
   records::StateRecord state;
   {
     MutexLock lock(&mutex_);

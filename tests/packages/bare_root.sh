@@ -331,10 +331,11 @@ quickstart /usr/bin/atoll
 
 # Purge and reinstall.
 "${inside[@]}" apt-get -qq purge -y atoll atoll-server
-[[ ! -e $root/etc/atoll ]] || fail "/etc/atoll stays"
+! compgen -G "$root/etc/atoll/*.env" >/dev/null || fail "configuration stays"
+[[ -e $root/etc/atoll/gate/island-ca.key ]] || fail "a key is gone"
 [[ -n $(ls "$root/var/lib/atoll/coordinator") ]] || fail "the data is gone"
 [[ ! -e $root/usr/bin/atoll ]] || fail "atoll stays"
-check "purging deletes configuration and keeps data"
+check "purging deletes configuration and keeps keys and data"
 install_debs /srv
 has 700 atoll-coordinator:atoll-coordinator /var/lib/atoll/coordinator
 has 2750 root:atoll-gate /etc/atoll/gate

@@ -138,18 +138,30 @@ class ScriptsTest(unittest.TestCase):
         self.assertTrue(os.path.exists(key))
         self.assertTrue(os.path.exists(data))
 
-    def test_purging_deletes_keys_and_says_which_data_it_keeps(self):
+    def test_purging_says_which_files_of_the_operator_it_keeps(self):
         key = self.write("etc/atoll/gate/island-ca.key", "key")
         data = self.write("var/lib/atoll/server/log", "data")
+        self.make("etc/atoll/server")
         self.make("var/lib/atoll/coordinator")
         _, said = self.run_script("postrm", "purge")
-        self.assertFalse(os.path.exists(key))
-        self.assertFalse(os.path.exists(self.path("etc/atoll")))
+        self.assertTrue(os.path.exists(key))
+        self.assertFalse(os.path.exists(self.path("etc/atoll/server")))
         self.assertTrue(os.path.exists(data))
         self.assertFalse(os.path.exists(
             self.path("var/lib/atoll/coordinator")))
-        self.assertEqual(said, "/var/lib/atoll/server has data and stays. To "
+        self.assertEqual(said, "/etc/atoll/gate has certificates and keys and "
+                         "stays. To delete it: rm -r /etc/atoll/gate\n"
+                         "/var/lib/atoll/server has data and stays. To "
                          "delete it: rm -r /var/lib/atoll/server\n")
+
+    def test_purging_leaves_nothing_of_the_package(self):
+        for directory in ("etc/atoll/coordinator", "etc/atoll/server",
+                          "etc/atoll/gate", "var/lib/atoll/coordinator",
+                          "var/lib/atoll/server"):
+            self.make(directory)
+        self.assertEqual(self.run_script("postrm", "purge"), ([], ""))
+        self.assertFalse(os.path.exists(self.path("etc/atoll")))
+        self.assertFalse(os.path.exists(self.path("var/lib/atoll")))
 
     def test_purging_twice_or_after_nothing_is_no_error(self):
         self.assertEqual(self.run_script("postrm", "purge"), ([], ""))

@@ -2,7 +2,6 @@
 
 #include <fcntl.h>
 #include <sys/file.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -13,8 +12,6 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/strip.h"
-#include "base/io/files.h"
-#include "base/io/own_file.h"
 #include "base/random_id/random_id.h"
 #include "base/status/annotate.h"
 #include "base/status/refusal.h"
@@ -105,11 +102,11 @@ absl::Status WriteLock(int fd, const std::string &path, absl::string_view id) {
   return absl::OkStatus();
 }
 
-// True if `path` still names the open file.
-bool IsNamed(int fd, const std::string &path) {
-  struct stat open = {}, named = {};
-  return ::fstat(fd, &open) == 0 && ::lstat(path.c_str(), &named) == 0 &&
-         open.st_dev == named.st_dev && open.st_ino == named.st_ino;
+absl::Status OfAnotherUser(const std::string &path) {
+  return Refused("NOT_OURS",
+                 absl::StrCat(path,
+                              " belongs to another user: give another "
+                              "directory"));
 }
 
 }  // namespace
@@ -117,9 +114,9 @@ bool IsNamed(int fd, const std::string &path) {
 absl::StatusOr<std::unique_ptr<ExportDirectory>> ExportDirectory::Open(
     FileSystem &file_system, std::string directory,
     ExportDirectoryOptions options) {
-  std::unique_ptr<ExportDirectory> made(new ExportDirectory(
-      file_system, std::move(directory), std::move(options)));
-  RETURN_IF_ERROR(made->MakeDirectory());
+  std::unique_ptr<ExportDirectory> made(
+      new ExportDirectory(std::move(directory), std::move(options)));
+  RETURN_IF_ERROR(made->MakeDirectory(file_system));
   RETURN_IF_ERROR(made->Lock());
   RETURN_IF_ERROR(made->ReadManifest());
   RETURN_IF_ERROR(made->CheckNames());
@@ -132,9 +129,7 @@ ExportDirectory::~ExportDirectory() {
   const bool is_clean =
       left_id_.empty() && (id_.empty() || RemoveTemporaries(id_).ok());
   // Otherwise the lock file names what is left.
-  if (lock_.valid() && is_clean) {
-    file_system_.Remove(PathOf(kLockName)).IgnoreError();
-  }
+  if (lock_.valid() && is_clean) opened_->Remove(kLockName).IgnoreError();
   // Fails if there is a file in it. Unlike Remove it never unlinks a link.
   if (made_directory_) ::rmdir(directory_.c_str());
 }
@@ -143,24 +138,26 @@ std::string ExportDirectory::PathOf(absl::string_view name) const {
   return absl::StrCat(directory_, "/", name);
 }
 
-std::string ExportDirectory::TemporaryPathOf(absl::string_view name) const {
-  return PathOf(absl::StrCat(TemporaryPrefix(id_), name));
+std::string ExportDirectory::TemporaryNameOf(absl::string_view name) const {
+  return absl::StrCat(TemporaryPrefix(id_), name);
 }
 
-absl::Status ExportDirectory::MakeDirectory() {
-  const bool is_there = file_system_.Exists(directory_);
-  RETURN_IF_ERROR(file_system_.CreateDirectories(directory_));
+absl::Status ExportDirectory::MakeDirectory(FileSystem &file_system) {
+  const bool is_there = file_system.Exists(directory_);
+  RETURN_IF_ERROR(file_system.CreateDirectories(directory_));
   made_directory_ = !is_there;
+  ASSIGN_OR_RETURN(opened_, OpenDirectory::Open(file_system, directory_));
   return absl::OkStatus();
 }
 
 absl::Status ExportDirectory::Lock() {
   const std::string path = PathOf(kLockName);
   for (int i = 0; i < kLockTries; ++i) {
-    UniqueFd fd(
-        ::open(path.c_str(), O_RDWR | O_CREAT | O_NOFOLLOW | O_CLOEXEC, 0644));
-    if (!fd.valid() && errno != ELOOP && errno != EISDIR) {
-      return ErrnoToStatus(errno, absl::StrCat("open ", path));
+    ASSIGN_OR_RETURN(const NameUse use, opened_->FindUse(kLockName));
+    if (use == NameUse::kForeign) return OfAnotherUser(path);
+    UniqueFd fd;
+    if (use != NameUse::kOther) {
+      ASSIGN_OR_RETURN(fd, opened_->OpenFile(kLockName, O_RDWR | O_CREAT));
     }
     if (!fd.valid() || !ReadLock(fd.get()).has_value()) {
       return Refused("NOT_OURS",
@@ -183,7 +180,7 @@ absl::Status ExportDirectory::Lock() {
       }
     }
     // The holder before us may have removed it.
-    if (!IsNamed(fd.get(), path)) continue;
+    if (!opened_->IsNamed(fd.get(), kLockName)) continue;
     lock_ = std::move(fd);
     left_id_ = ReadLock(lock_.get()).value_or("");
     return absl::OkStatus();
@@ -195,11 +192,12 @@ absl::Status ExportDirectory::Lock() {
 
 absl::Status ExportDirectory::ReadManifest() {
   const std::string path = PathOf(kManifestName);
-  ASSIGN_OR_RETURN(const NameUse use, FindNameUse(path));
+  ASSIGN_OR_RETURN(const NameUse use, opened_->FindUse(kManifestName));
   if (use == NameUse::kFree) return absl::OkStatus();
+  if (use == NameUse::kForeign) return OfAnotherUser(path);
   if (use == NameUse::kFile) {
     const absl::StatusOr<std::string> text =
-        ReadFile(file_system_, path, kManifestBytesMax);
+        opened_->Read(kManifestName, kManifestBytesMax);
     if (!text.ok() && !absl::IsResourceExhausted(text.status())) {
       return text.status();
     }
@@ -223,8 +221,9 @@ bool ExportDirectory::IsOurs(absl::string_view name) const {
 
 absl::Status ExportDirectory::CheckNames() {
   for (const std::string &name : options_.names) {
-    ASSIGN_OR_RETURN(const NameUse use, FindNameUse(PathOf(name)));
+    ASSIGN_OR_RETURN(const NameUse use, opened_->FindUse(name));
     if (use == NameUse::kFree) continue;
+    if (use == NameUse::kForeign) return OfAnotherUser(PathOf(name));
     if (use == NameUse::kOther) {
       return Refused("NOT_OURS",
                      absl::StrCat(PathOf(name),
@@ -263,27 +262,26 @@ absl::Status ExportDirectory::StartTemporaries() {
   const std::string id = RandomId();
   RETURN_IF_ERROR(WriteLock(lock_.get(), PathOf(kLockName), id));
   // The list must be durable before the first file that it names.
-  RETURN_IF_ERROR(file_system_.SyncDirectory(directory_));
+  RETURN_IF_ERROR(opened_->Sync());
   id_ = id;
   return absl::OkStatus();
 }
 
 absl::Status ExportDirectory::RemoveTemporaries(absl::string_view id) {
-  ASSIGN_OR_RETURN(const std::vector<std::string> names,
-                   file_system_.List(directory_));
+  ASSIGN_OR_RETURN(const std::vector<std::string> names, opened_->List());
   const std::string prefix = TemporaryPrefix(id);
   for (const std::string &name : names) {
     if (!absl::StartsWith(name, prefix)) continue;
-    RETURN_IF_ERROR(file_system_.Remove(PathOf(name)));
+    ASSIGN_OR_RETURN(const NameUse use, opened_->FindUse(name));
+    if (use != NameUse::kFile) continue;
+    RETURN_IF_ERROR(opened_->Remove(name));
   }
   return absl::OkStatus();
 }
 
 absl::StatusOr<std::unique_ptr<RandomAccessFile>> ExportDirectory::Create(
     const std::string &name) {
-  const std::string path = TemporaryPathOf(name);
-  RETURN_IF_ERROR(CreateNewFile(path));
-  return file_system_.OpenForWrite(path);
+  return opened_->Create(TemporaryNameOf(name));
 }
 
 absl::Status ExportDirectory::WriteManifest(const CheckpointManifest &manifest,
@@ -297,12 +295,11 @@ absl::Status ExportDirectory::WriteManifest(const CheckpointManifest &manifest,
 // Renames the temporary file of `name`. A file that appeared after Open is not
 // replaced.
 absl::Status ExportDirectory::Rename(const std::string &name) {
-  const std::string path = PathOf(name);
-  ASSIGN_OR_RETURN(const NameUse use, FindNameUse(path));
-  if (use == NameUse::kOther || (use == NameUse::kFile && !IsOurs(name))) {
-    return AppearedMeanwhile(path);
+  ASSIGN_OR_RETURN(const NameUse use, opened_->FindUse(name));
+  if (use != NameUse::kFree && (use != NameUse::kFile || !IsOurs(name))) {
+    return AppearedMeanwhile(PathOf(name));
   }
-  return file_system_.Rename(TemporaryPathOf(name), path);
+  return opened_->Rename(TemporaryNameOf(name), name);
 }
 
 absl::Status ExportDirectory::RemoveStale() {
@@ -310,9 +307,9 @@ absl::Status ExportDirectory::RemoveStale() {
   for (const CheckpointManifest::File &file : before_->files) {
     const bool is_needed = absl::c_linear_search(options_.names, file.name);
     if (!IsOurs(file.name) || (is_needed && file.name != kConfigName)) continue;
-    ASSIGN_OR_RETURN(const NameUse use, FindNameUse(PathOf(file.name)));
+    ASSIGN_OR_RETURN(const NameUse use, opened_->FindUse(file.name));
     if (use != NameUse::kFile) continue;
-    RETURN_IF_ERROR(file_system_.Remove(PathOf(file.name)));
+    RETURN_IF_ERROR(opened_->Remove(file.name));
   }
   return absl::OkStatus();
 }
@@ -328,15 +325,15 @@ absl::Status ExportDirectory::Commit(const CheckpointManifest &manifest) {
   }
   RETURN_IF_ERROR(WriteManifest(unfinished, kUnfinishedManifestName));
   RETURN_IF_ERROR(WriteManifest(manifest, kManifestName));
-  ASSIGN_OR_RETURN(const NameUse use, FindNameUse(PathOf(kManifestName)));
+  ASSIGN_OR_RETURN(const NameUse use, opened_->FindUse(kManifestName));
   if (use != (before_.has_value() ? NameUse::kFile : NameUse::kFree)) {
     return AppearedMeanwhile(PathOf(kManifestName));
   }
-  RETURN_IF_ERROR(file_system_.Rename(TemporaryPathOf(kUnfinishedManifestName),
-                                      PathOf(kManifestName)));
-  RETURN_IF_ERROR(file_system_.SyncDirectory(directory_));
+  RETURN_IF_ERROR(
+      opened_->Rename(TemporaryNameOf(kUnfinishedManifestName), kManifestName));
+  RETURN_IF_ERROR(opened_->Sync());
   RETURN_IF_ERROR(RemoveStale());
-  RETURN_IF_ERROR(file_system_.SyncDirectory(directory_));
+  RETURN_IF_ERROR(opened_->Sync());
   bool has_config = false;
   for (const std::string &name : options_.names) {
     if (name == kConfigName) {
@@ -346,14 +343,14 @@ absl::Status ExportDirectory::Commit(const CheckpointManifest &manifest) {
     }
   }
   if (has_config) {
-    RETURN_IF_ERROR(file_system_.SyncDirectory(directory_));
+    RETURN_IF_ERROR(opened_->Sync());
     RETURN_IF_ERROR(Rename(kConfigName));
   }
-  RETURN_IF_ERROR(file_system_.SyncDirectory(directory_));
-  RETURN_IF_ERROR(file_system_.Rename(TemporaryPathOf(kManifestName),
-                                      PathOf(kManifestName)));
+  RETURN_IF_ERROR(opened_->Sync());
+  RETURN_IF_ERROR(
+      opened_->Rename(TemporaryNameOf(kManifestName), kManifestName));
   made_directory_ = false;
-  return file_system_.SyncDirectory(directory_);
+  return opened_->Sync();
 }
 
 }  // namespace atl::worker

@@ -4,8 +4,9 @@
 // A file is ours if the directory's manifest lists it, the manifest is of an
 // export (checkpoint_manifest.h), and an export can have a file of that name. A
 // needed name with a file that is not ours, a link or a directory is an error
-// before anything is written. Only the names in the directory change: it may be
-// a link or a mount point.
+// before anything is written; so is a file of another user than the process's,
+// whose manifest proves nothing. Only the names in the directory change: it may
+// be a link or a mount point.
 //
 // Files get random temporary names. Commit replaces in this order, so a reader
 // never takes a mixture for a whole model:
@@ -34,6 +35,7 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 #include "base/io/file_system.h"
+#include "base/io/open_directory.h"
 #include "base/io/unique_fd.h"
 #include "worker/checkpoint/checkpoint_manifest.h"
 
@@ -56,7 +58,8 @@ class ExportDirectory {
   // must outlive the object.
   //
   // ALREADY_EXISTS, with a reason: EXPORT_RUNS: another process exports to it.
-  // NOT_OURS: a needed name is in use. EXPORT_DIFFERS: it has a whole export of
+  // NOT_OURS: a needed name is in use, or the export is another user's.
+  // EXPORT_DIFFERS: it has a whole export of
   // another run or commit; `replaces_other` allows to replace it. The directory
   // is unchanged. Others: the file system's.
   static absl::StatusOr<std::unique_ptr<ExportDirectory>> Open(
@@ -81,15 +84,12 @@ class ExportDirectory {
   absl::Status Commit(const CheckpointManifest &manifest);
 
  private:
-  ExportDirectory(FileSystem &file_system, std::string directory,
-                  ExportDirectoryOptions options)
-      : file_system_(file_system),
-        directory_(std::move(directory)),
-        options_(std::move(options)) {}
+  ExportDirectory(std::string directory, ExportDirectoryOptions options)
+      : directory_(std::move(directory)), options_(std::move(options)) {}
 
   std::string PathOf(absl::string_view name) const;
-  std::string TemporaryPathOf(absl::string_view name) const;
-  absl::Status MakeDirectory();
+  std::string TemporaryNameOf(absl::string_view name) const;
+  absl::Status MakeDirectory(FileSystem &file_system);
   absl::Status Lock();
   absl::Status ReadManifest();
   absl::Status CheckNames();
@@ -103,10 +103,10 @@ class ExportDirectory {
   absl::Status RemoveStale();
   absl::Status Rename(const std::string &name);
 
-  FileSystem &file_system_;
   const std::string directory_;
   const ExportDirectoryOptions options_;
   bool made_directory_ = false;
+  std::unique_ptr<OpenDirectory> opened_;
   UniqueFd lock_;        // Invalid until it is locked.
   std::string left_id_;  // As id_, of an export that crashed.
   std::string id_;       // In the temporary names; empty: there are none.

@@ -164,6 +164,48 @@ TEST_F(ExportDirectoryTest, ALinkToTheDirectoryIsFollowedAndStays) {
   EXPECT_TRUE(fs::exists(root_ + "/disk/manifest.json"));
 }
 
+TEST_F(ExportDirectoryTest, APathThatChangesMeanwhileChangesNothing) {
+  ASSERT_TRUE(Export("old").ok());
+  {
+    const auto opened =
+        ExportDirectory::Open(PosixFileSystem(), directory_, options_);
+    ASSERT_TRUE(opened.ok()) << opened.status();
+    CheckpointManifest manifest;
+    manifest.source = options_.source;
+    for (const std::string &name : options_.names) {
+      ASSERT_TRUE((*opened)->Create(name).ok());
+      manifest.files.push_back({name, 0, "new"});
+    }
+    fs::rename(directory_, root_ + "/moved");
+    Put("config.json", "of a person");
+    Put("manifest.json", "of a person");
+    EXPECT_TRUE((*opened)->Commit(manifest).ok());
+  }
+  EXPECT_EQ(Names(), (std::set<std::string>{"config.json", "manifest.json"}));
+  EXPECT_EQ(Text("config.json"), "of a person");
+  EXPECT_EQ(Text("manifest.json"), "of a person");
+  fs::remove_all(directory_);
+  fs::rename(root_ + "/moved", directory_);
+  EXPECT_EQ(ManifestText(), "new");
+}
+
+TEST_F(ExportDirectoryTest, FilesOfAnotherUserAreNoProof) {
+  if (::geteuid() != 0) GTEST_SKIP() << "only root can give files away";
+  ASSERT_TRUE(Export("old").ok());
+  options_.replaces_other = true;
+  for (const char *name : {"manifest.json", "config.json"}) {
+    const std::string path = directory_ + "/" + name;
+    ASSERT_EQ(::chown(path.c_str(), 1, -1), 0);
+    ExpectRefused("NOT_OURS", path + " belongs to another user");
+    ASSERT_EQ(::chown(path.c_str(), 0, -1), 0);
+  }
+  const std::string lock = directory_ + "/.atoll-export.lock";
+  Put(".atoll-export.lock", "atoll export\n");
+  ASSERT_EQ(::chown(lock.c_str(), 1, -1), 0);
+  ExpectRefused("NOT_OURS", lock + " belongs to another user");
+  EXPECT_EQ(ManifestText(), "old");
+}
+
 TEST_F(ExportDirectoryTest, AnotherRunOrCommitNeedsForce) {
   ASSERT_TRUE(Export("old").ok());
   const CheckpointSource first = options_.source;

@@ -9,7 +9,7 @@
 #include "absl/strings/str_cat.h"
 #include "base/codec/crc32c.h"
 #include "base/codec/sha256.h"
-#include "base/io/files.h"
+#include "base/io/own_file.h"
 #include "base/status/status_macros.h"
 #include "nlohmann/json.hpp"
 #include "worker/save/save_header.h"
@@ -312,9 +312,21 @@ absl::StatusOr<Save> ReadOpened(const Opened& opened, uint32_t parts) {
 
 // The pieces of a save or record, back to back.
 struct Pieces {
+  std::vector<absl::string_view> All() const {
+    std::vector<absl::string_view> all = {head};
+    all.insert(all.end(), sections.begin(), sections.end());
+    return all;
+  }
+
   std::string head;
   std::vector<absl::string_view> sections;
 };
+
+int64_t CountBytes(const std::vector<absl::string_view>& pieces) {
+  int64_t bytes = 0;
+  for (const absl::string_view piece : pieces) bytes += piece.size();
+  return bytes;
+}
 
 Pieces MakePieces(const Kind& kind, const SaveHeader& header,
                   const SaveView& view) {
@@ -363,17 +375,12 @@ Pieces MakePieces(const Kind& kind, const SaveHeader& header,
   return pieces;
 }
 
-absl::StatusOr<int64_t> ReplaceFile(FileSystem& file_system,
-                                    const std::string& path,
-                                    const Pieces& pieces) {
-  ASSIGN_OR_RETURN(const std::unique_ptr<AtomicFile> file,
-                   AtomicFile::Create(file_system, path));
-  RETURN_IF_ERROR(file->Append(pieces.head));
-  for (const absl::string_view section : pieces.sections) {
-    RETURN_IF_ERROR(file->Append(section));
-  }
-  RETURN_IF_ERROR(file->Commit());
-  return file->size_bytes();
+absl::StatusOr<int64_t> WriteNew(FileSystem& file_system,
+                                 const std::string& path,
+                                 const Pieces& pieces) {
+  const std::vector<absl::string_view> all = pieces.All();
+  RETURN_IF_ERROR(ReplaceOwnFile(file_system, path, all));
+  return CountBytes(all);
 }
 
 }  // namespace
@@ -393,7 +400,7 @@ absl::StatusOr<int64_t> WriteSave(FileSystem& file_system,
                                   const SaveHeader& header,
                                   const SaveView& view) {
   const Kind& kind = header.summary.records_follow ? kWholeWithRecords : kWhole;
-  return ReplaceFile(file_system, path, MakePieces(kind, header, view));
+  return WriteNew(file_system, path, MakePieces(kind, header, view));
 }
 
 absl::StatusOr<int64_t> WriteRecord(FileSystem& file_system,
@@ -401,16 +408,13 @@ absl::StatusOr<int64_t> WriteRecord(FileSystem& file_system,
                                     const SaveHeader& header,
                                     const SaveView& view) {
   const Pieces pieces = MakePieces(kRecord, header, view);
-  if (offset == 0) return ReplaceFile(file_system, path, pieces);
+  if (offset == 0) return WriteNew(file_system, path, pieces);
   ASSIGN_OR_RETURN(const std::unique_ptr<RandomAccessFile> file,
                    file_system.OpenForWrite(path));
-  std::vector<absl::string_view> all = {pieces.head};
-  all.insert(all.end(), pieces.sections.begin(), pieces.sections.end());
+  const std::vector<absl::string_view> all = pieces.All();
   RETURN_IF_ERROR(file->WriteAt(offset, all));
   RETURN_IF_ERROR(file->Sync());
-  int64_t bytes = 0;
-  for (const absl::string_view piece : all) bytes += piece.size();
-  return bytes;
+  return CountBytes(all);
 }
 
 absl::StatusOr<SaveOutline> ReadSaveOutline(FileSystem& file_system,

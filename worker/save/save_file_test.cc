@@ -118,7 +118,8 @@ TEST_F(SaveFileTest, GivesBackWhatAStreamingRunNeeds) {
   foreseen_ = {9.0f};
   header_.summary.clock = 123;
   header_.summary.rate_offset = 4;
-  header_.summary.tracks = {{0, 5, 100, 1000, 0, 0}, {1, 6, 110, 1100, 42, 120}};
+  header_.summary.tracks = {{0, 5, 100, 1000, 0, 0},
+                            {1, 6, 110, 1100, 42, 120}};
   ASSERT_TRUE(Write().ok());
   const auto save = ReadSave(files_, kPath);
   ASSERT_TRUE(save.ok()) << save.status();
@@ -179,11 +180,18 @@ TEST_F(SaveFileTest, AFullDiskLeavesTheOldSave) {
   EXPECT_EQ(ReadSave(files_, kPath)->header.summary.seq, 8);
 }
 
-TEST_F(SaveFileTest, ALeftoverOfACrashDoesNotStickOut) {
-  const auto leftover = *files_.OpenForWrite(std::string(kPath) + ".tmp");
-  ASSERT_TRUE(leftover->WriteAt(0, std::string(100000, 'x')).ok());
+TEST_F(SaveFileTest, OnlyTheLeftoverOfACrashIsRemoved) {
+  const std::string path = kPath;
+  for (const std::string& name :
+       {path + ".tmp", path + "." + std::string(32, 'a') + ".tmp"}) {
+    const auto file = *files_.OpenForWrite(name);
+    ASSERT_TRUE(file->WriteAt(0, "a person's, or half a save").ok());
+  }
   ASSERT_TRUE(Write().ok());
   EXPECT_TRUE(ReadSave(files_, kPath).ok());
+  EXPECT_EQ(
+      *files_.List("/save"),
+      (std::vector<std::string>{"run.island.save", "run.island.save.tmp"}));
 }
 
 TEST_F(SaveFileTest, SaysThatThereIsNone) {

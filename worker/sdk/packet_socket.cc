@@ -50,6 +50,14 @@ absl::Status RemoveStale(const std::string& path, const sockaddr_un& address) {
         "another process listens at ", path,
         ": end it, or choose another path for this island's trainer"));
   }
+  if (errno == ENOENT) return absl::OkStatus();
+  // Other errors are those of a socket that is in use: of another type, or of
+  // another user.
+  if (errno != ECONNREFUSED) {
+    return absl::AlreadyExistsError(absl::StrCat(
+        path, " is a socket of another program (", std::strerror(errno),
+        "): choose another path"));
+  }
   if (::unlink(path.c_str()) != 0 && errno != ENOENT) {
     return ErrnoToStatus(errno, path);
   }
@@ -173,12 +181,21 @@ absl::StatusOr<std::unique_ptr<PacketListener>> PacketListener::Listen(
   const int error = errno;
   ::umask(mask);
   if (bound != 0) return ErrnoToStatus(error, path);
+  struct stat made = {};
+  if (::lstat(path.c_str(), &made) != 0) return ErrnoToStatus(errno, path);
   if (::listen(fd.get(), 1) != 0) return ErrnoToStatus(errno, path);
   return std::unique_ptr<PacketListener>(
-      new PacketListener(std::move(fd), path));
+      new PacketListener(std::move(fd), path, made.st_dev, made.st_ino));
 }
 
-PacketListener::~PacketListener() { ::unlink(path_.c_str()); }
+PacketListener::~PacketListener() {
+  // Meanwhile the path may be another program's.
+  struct stat found = {};
+  if (::lstat(path_.c_str(), &found) == 0 && found.st_dev == device_ &&
+      found.st_ino == inode_) {
+    ::unlink(path_.c_str());
+  }
+}
 
 absl::StatusOr<PacketSocket> PacketListener::Accept() {
   UniqueFd fd(::accept4(fd_.get(), nullptr, nullptr, SOCK_CLOEXEC));

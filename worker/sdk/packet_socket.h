@@ -3,6 +3,8 @@
 
 #pragma once
 
+#include <sys/types.h>
+
 #include <memory>
 #include <string>
 #include <utility>
@@ -53,7 +55,7 @@ class PacketSocket {
 class PacketListener {
  public:
   // Replaces a socket of a process that is gone. ALREADY_EXISTS: another
-  // process listens there, or the path is no socket. INVALID_ARGUMENT: the path
+  // program uses it, or the path is no socket. INVALID_ARGUMENT: the path
   // is too long for a socket. Others: of the file system.
   static absl::StatusOr<std::unique_ptr<PacketListener>> Listen(
       const std::string& path);
@@ -65,11 +67,16 @@ class PacketListener {
   absl::StatusOr<PacketSocket> Accept();
 
  private:
-  PacketListener(UniqueFd fd, std::string path)
-      : fd_(std::move(fd)), path_(std::move(path)) {}
+  PacketListener(UniqueFd fd, std::string path, dev_t device, ino_t inode)
+      : fd_(std::move(fd)),
+        path_(std::move(path)),
+        device_(device),
+        inode_(inode) {}
 
   UniqueFd fd_;
   const std::string path_;
+  const dev_t device_;  // Of the socket's file.
+  const ino_t inode_;
 };
 
 }  // namespace atl::worker

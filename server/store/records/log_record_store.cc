@@ -108,7 +108,8 @@ absl::StatusOr<LogRecordStore::Found> LogRecordStore::Load(
       if (!log.empty()) found.others.push_back(log);
       found.number = number;
       log = name;
-    } else if (number > 0 || absl::EndsWith(name, kTemporarySuffix)) {
+    } else if (number > 0 ||
+               ParseLogName(absl::StripSuffix(name, kTemporarySuffix)) > 0) {
       found.others.push_back(name);
     }
   }

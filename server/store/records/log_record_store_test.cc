@@ -156,6 +156,17 @@ TEST_F(LogRecordStoreTest, KeepsRecordsOverARestart) {
             (std::map<std::string, std::string>{{"a", "1"}, {"c", "3"}}));
 }
 
+TEST_F(LogRecordStoreTest, AStartRemovesOnlyLogsThatACrashLeft) {
+  const std::string directory = absl::StrCat(kDirectory, "/");
+  for (const char* name : {"000007.log.tmp", "notes.tmp", "app.log.tmp"}) {
+    ASSERT_TRUE(fs_.OpenForWrite(directory + name).ok());
+  }
+  Open();
+  EXPECT_FALSE(fs_.Exists(directory + "000007.log.tmp"));
+  EXPECT_TRUE(fs_.Exists(directory + "notes.tmp"));
+  EXPECT_TRUE(fs_.Exists(directory + "app.log.tmp"));
+}
+
 TEST_F(LogRecordStoreTest, APowerCutForgetsWhatWasNotSynced) {
   Put("a", "1");
   Put("b", "2", Sync::kProcess);

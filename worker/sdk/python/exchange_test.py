@@ -107,6 +107,32 @@ class StartTest(ExchangeCase):
         with open(self.path("w", "exchange.log"), encoding="utf-8") as file:
             self.assertIn("hello from the exchange: whole", file.read())
 
+    def log_after(self, old):
+        """The log, and the one before it, once `old` was too long."""
+        with open(self.path("w", "exchange.log"), "wb") as file:
+            file.write(old.ljust(_exchange._LOG_BYTES_MAX + 1, b"x"))
+        self.plan("whole")
+        self.loop()
+        logs = []
+        for name in ("exchange.log", "exchange.log.1"):
+            with open(self.path("w", name), "rb") as file:
+                logs.append(file.read(20))
+        return logs
+
+    def test_a_long_log_becomes_the_one_before_and_replaces_only_a_log(self):
+        os.mkdir(self.path("w"))
+        ours = b"--- /bin/atoll join h:1\n"
+        for number in (b"a", b"b"):
+            new, before = self.log_after(ours + number)
+            self.assertTrue(new.startswith(b"--- "))
+            self.assertEqual(before, ours[:20])
+        with open(self.path("w", "exchange.log.1"), "wb") as file:
+            file.write(b"years of work")
+        self.assertEqual(self.log_after(ours)[1], b"years of work")
+        with open(self.path("w", "exchange.log.1"), "wb") as file:
+            file.write(ours)
+        self.assertEqual(self.log_after(b"a diary")[0][:7], b"a diary")
+
     def test_it_is_found_on_the_path(self):
         del os.environ["ATOLL_BINARY"]
         os.environ["PATH"] = "%s:%s" % (self.folder, os.environ["PATH"])

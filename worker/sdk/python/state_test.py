@@ -148,6 +148,10 @@ class StoreTest(cases.FolderCase):
     def states(self):
         return sorted(os.listdir(self.path("states")))
 
+    def put(self, name, data):
+        with open(self.path("states", name), "wb") as file:
+            file.write(data)
+
     def save(self, store, save_id, state):
         store.save(save_id, _tree.flatten(state))
 
@@ -195,11 +199,35 @@ class StoreTest(cases.FolderCase):
         store = self.store()
         self.save(store, "a", [1])
         store.close()
-        with open(self.path("states", "b.tmp"), "wb") as file:
-            file.write(b"half")
+        half = "b.%s.tmp" % ("0123456789abcdef" * 2)
+        self.put(half, b"half")
         store = self.store()
         self.assertEqual((store.saved(), store.load("a")), (["a"], [1]))
-        self.assertNotIn("b.tmp", self.states())
+        self.assertNotIn(half, self.states())
+
+    def test_files_of_a_person_stay(self):
+        store = self.store()
+        self.save(store, "a", 1)
+        store.close()
+        arrays = io.BytesIO()
+        _safetensors.write(arrays, {}, {"format": "pt"})
+        mine = {"notes": b"years of work", "notes.tmp": b"a draft",
+                "b.tmp": b"a draft", "model": arrays.getvalue(),
+                "b.0123.tmp": b"a draft", "a.tmp": b"a draft"}
+        for name, data in mine.items():
+            self.put(name, data)
+        os.mkdir(self.path("states", "folder"))
+        os.symlink("a", self.path("states", "link"))
+        store = self.store()
+        self.assertEqual(store.saved(), ["a"])
+        self.save(store, "b", 2)
+        store.load("b")  # Deletes every other state.
+        store.load("")
+        self.assertEqual(self.states(), sorted(
+            ["_initial", "run.json", "folder", "link", *mine]))
+        for name, data in mine.items():
+            with open(self.path("states", name), "rb") as file:
+                self.assertEqual(file.read(), data)
 
     def test_another_run_or_island_is_refused_and_named(self):
         self.store().close()

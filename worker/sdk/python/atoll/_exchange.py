@@ -15,6 +15,7 @@ _POLL_S = 0.02
 _END_S_MAX = 10.0     # From the island's end until the process has ended.
 _LOG_BYTES_MAX = 10 << 20
 _LOG_LINES_SHOWN = 15
+_LOG_MARK = b"--- "  # Before the command that follows.
 # Exit codes of `atoll join` after which another start may help: a failure
 # without a code, no connection, a lost process, SIGTERM. A signal may, too.
 _WORTH_A_RESTART = (1, 6, 11, 12)
@@ -80,11 +81,15 @@ class Exchange:
 
     def _start(self) -> None:
         command = [find_binary(), *self._arguments]
+        before = self._log_path + ".1"
+        # Another file of one of these names is a person's.
         if (os.path.exists(self._log_path) and
-                os.path.getsize(self._log_path) > _LOG_BYTES_MAX):
-            os.replace(self._log_path, self._log_path + ".1")
+                os.path.getsize(self._log_path) > _LOG_BYTES_MAX and
+                _is_log(self._log_path) and
+                (not os.path.lexists(before) or _is_log(before))):
+            os.replace(self._log_path, before)
         with open(self._log_path, "ab") as log:
-            log.write(("--- %s\n" % " ".join(command)).encode("utf-8"))
+            log.write(b"%s%s\n" % (_LOG_MARK, " ".join(command).encode("utf-8")))
             log.flush()
             self._child = subprocess.Popen(
                 command, stdin=subprocess.DEVNULL, stdout=log,
@@ -134,6 +139,17 @@ class Exchange:
             except subprocess.TimeoutExpired:
                 continue
         self._child = None
+
+
+def _is_log(path: str) -> bool:
+    """True for a log that this module began."""
+    try:
+        descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
+        with open(descriptor, "rb") as log:
+            line = log.readline(4096)
+    except OSError:
+        return False
+    return line.startswith(_LOG_MARK) and b" join " in line
 
 
 class Patience:

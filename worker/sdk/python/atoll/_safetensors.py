@@ -58,10 +58,7 @@ def read(file: io.BufferedIOBase) -> tuple[dict[str, Array], dict[str, str]]:
     Error DAMAGED_FILE: it is not such a file, or it is cut short.
     """
     try:
-        length = int.from_bytes(_exactly(file, 8), "little")
-        if length > _HEADER_BYTES_MAX:
-            raise ValueError("a header of %d bytes" % length)
-        header = json.loads(_exactly(file, length).decode("utf-8"))
+        header = _read_header(file)
         metadata = header.pop("__metadata__", {})
         arrays = {}
         for name, entry in sorted(header.items(),
@@ -74,9 +71,28 @@ def read(file: io.BufferedIOBase) -> tuple[dict[str, Array], dict[str, str]]:
                                  _exactly(file, end - begin))
         return arrays, metadata
     except (ValueError, KeyError, TypeError, AttributeError) as error:
-        raise Error("%s is damaged: %s" %
-                    (getattr(file, "name", "the file"), error),
-                    reason="DAMAGED_FILE", code="DATA_LOSS") from error
+        raise _damaged(file, error) from error
+
+
+def read_metadata(file: io.BufferedIOBase) -> dict[str, str]:
+    """Reads the metadata only. Error DAMAGED_FILE: it is not such a file."""
+    try:
+        return dict(_read_header(file).get("__metadata__", {}))
+    except (ValueError, TypeError, AttributeError) as error:
+        raise _damaged(file, error) from error
+
+
+def _read_header(file: io.BufferedIOBase) -> Any:
+    length = int.from_bytes(_exactly(file, 8), "little")
+    if length > _HEADER_BYTES_MAX:
+        raise ValueError("a header of %d bytes" % length)
+    return json.loads(_exactly(file, length).decode("utf-8"))
+
+
+def _damaged(file: Any, error: Exception) -> Error:
+    return Error("%s is damaged: %s" % (getattr(file, "name", "the file"),
+                                        error),
+                 reason="DAMAGED_FILE", code="DATA_LOSS")
 
 
 def _exactly(file: io.BufferedIOBase, count: int) -> bytearray:

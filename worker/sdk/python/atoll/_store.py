@@ -6,9 +6,12 @@
     WORK_DIR/states/_initial  the state in which the trainer was first started
     WORK_DIR/states/SAVE_ID   a saved state
 
-A file is written under another name, synced and renamed, and then the folder
+A file is written as NAME.RANDOM.tmp, synced and renamed, and then the folder
 is synced: a file has all of its bytes, or does not exist. `_initial` exists
 before run.json does. An id of a save cannot have an underscore.
+
+Only such names, and states that this module wrote, are removed: another file in
+the folder is a person's.
 """
 
 from __future__ import annotations
@@ -18,12 +21,15 @@ import fcntl
 import json
 import os
 import re
+import secrets
 from typing import Any, Callable, Mapping
 
 from . import _forks, _safetensors, _tree
 from .errors import Error
 
 _SAVE_ID = re.compile(r"[a-z0-9-]{1,63}\Z")
+_TEMPORARY = re.compile(r"(_initial|run\.json|[a-z0-9-]{1,63})"
+                        r"\.[0-9a-f]{32}\.tmp\Z")
 _INITIAL = "_initial"
 _RUN = "run.json"
 
@@ -62,10 +68,11 @@ class Store:
         _forks.close_in_children(self)
         names = os.listdir(self._folder)
         for name in names:
-            if name.endswith(".tmp"):
+            if _TEMPORARY.match(name):
                 os.unlink(self._path(name))
         # Ids of the saved states, the oldest first.
-        self._saved = sorted((n for n in names if _SAVE_ID.match(n)),
+        self._saved = sorted((n for n in names if _SAVE_ID.match(n) and
+                              _is_state(self._path(n))),
                              key=lambda n: os.stat(self._path(n)).st_mtime_ns)
 
     def begin(self, run_id: str, run_uid: str, island_id: str) -> None:
@@ -157,12 +164,13 @@ class Store:
 
     def _write(self, name: str, write: Callable[[Any], Any]) -> None:
         path = self._path(name)
+        temporary = "%s.%s.tmp" % (path, secrets.token_hex(16))
         try:
-            with open(path + ".tmp", "wb") as file:
+            with open(temporary, "xb") as file:
                 write(file)
                 file.flush()
                 os.fsync(file.fileno())
-            os.rename(path + ".tmp", path)
+            os.rename(temporary, path)
             _sync_folder(self._folder)
         except OSError as error:
             raise Error("cannot write %s: %s" % (path, error.strerror),
@@ -170,6 +178,16 @@ class Store:
                         error.errno in (errno.ENOSPC, errno.EDQUOT) else
                         "UNAVAILABLE", hint="Nothing is lost: make the folder "
                         "writable and start the trainer again.") from error
+
+
+def _is_state(path: str) -> bool:
+    """True for a file of _write_tree, whose arrays may be damaged."""
+    try:
+        descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
+        with open(descriptor, "rb") as file:
+            return "tree" in _safetensors.read_metadata(file)
+    except (OSError, Error):
+        return False
 
 
 def _write_tree(file: Any, tree: Any, arrays: dict[str, Any]) -> None:

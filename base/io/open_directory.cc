@@ -1,0 +1,180 @@
+#include "base/io/open_directory.h"
+
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cerrno>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_replace.h"
+#include "base/io/files.h"
+#include "base/status/annotate.h"
+#include "base/status/status_macros.h"
+
+namespace atl {
+namespace {
+
+std::string FdPath(int fd) { return absl::StrCat("/proc/self/fd/", fd); }
+
+NameUse UseOf(const struct stat &status) {
+  if (!S_ISREG(status.st_mode)) return NameUse::kOther;
+  return status.st_uid == ::geteuid() ? NameUse::kFile : NameUse::kForeign;
+}
+
+absl::Status Rewrite(const absl::Status &status, const std::string &from,
+                     const std::string &to) {
+  if (status.ok()) return status;
+  absl::Status rewritten(status.code(),
+                         absl::StrReplaceAll(status.message(), {{from, to}}));
+  status.ForEachPayload([&](absl::string_view type, const absl::Cord &payload) {
+    rewritten.SetPayload(type, payload);
+  });
+  return rewritten;
+}
+
+// A file whose errors name `path`, and not by which path it was opened.
+class NamedFile : public RandomAccessFile {
+ public:
+  NamedFile(std::unique_ptr<RandomAccessFile> file, std::string opened,
+            std::string path)
+      : file_(std::move(file)),
+        opened_(std::move(opened)),
+        path_(std::move(path)) {}
+
+  absl::StatusOr<int64_t> ReadAt(int64_t offset,
+                                 absl::Span<char> out) const override {
+    return Explain(file_->ReadAt(offset, out));
+  }
+  absl::Status WriteAt(int64_t offset,
+                       absl::Span<const absl::string_view> pieces) override {
+    return Rewrite(file_->WriteAt(offset, pieces), opened_, path_);
+  }
+  absl::Status WriteStraightAt(int64_t offset,
+                               absl::string_view bytes) override {
+    return Rewrite(file_->WriteStraightAt(offset, bytes), opened_, path_);
+  }
+  absl::Status Sync() override {
+    return Rewrite(file_->Sync(), opened_, path_);
+  }
+  absl::Status Preallocate(int64_t size) override {
+    return Rewrite(file_->Preallocate(size), opened_, path_);
+  }
+  absl::StatusOr<int64_t> Size() const override {
+    return Explain(file_->Size());
+  }
+
+ private:
+  absl::StatusOr<int64_t> Explain(absl::StatusOr<int64_t> result) const {
+    if (result.ok()) return result;
+    return Rewrite(result.status(), opened_, path_);
+  }
+
+  const std::unique_ptr<RandomAccessFile> file_;
+  const std::string opened_;
+  const std::string path_;
+};
+
+}  // namespace
+
+OpenDirectory::OpenDirectory(FileSystem &file_system, std::string path,
+                             UniqueFd fd)
+    : file_system_(file_system),
+      path_(std::move(path)),
+      fd_(std::move(fd)),
+      own_path_(FdPath(fd_.get())) {}
+
+absl::StatusOr<std::unique_ptr<OpenDirectory>> OpenDirectory::Open(
+    FileSystem &file_system, const std::string &path) {
+  UniqueFd fd(::open(path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+  if (!fd.valid()) return ErrnoToStatus(errno, absl::StrCat("open ", path));
+  return std::unique_ptr<OpenDirectory>(
+      new OpenDirectory(file_system, path, std::move(fd)));
+}
+
+std::string OpenDirectory::PathOf(absl::string_view name) const {
+  return absl::StrCat(path_, "/", name);
+}
+
+std::string OpenDirectory::At(absl::string_view name) const {
+  return absl::StrCat(own_path_, "/", name);
+}
+
+absl::Status OpenDirectory::Explain(const absl::Status &status) const {
+  return Rewrite(status, own_path_, path_);
+}
+
+absl::StatusOr<NameUse> OpenDirectory::FindUse(const std::string &name) const {
+  struct stat status = {};
+  if (::fstatat(fd_.get(), name.c_str(), &status, AT_SYMLINK_NOFOLLOW) == 0) {
+    return UseOf(status);
+  }
+  if (errno == ENOENT) return NameUse::kFree;
+  return ErrnoToStatus(errno, absl::StrCat("stat ", PathOf(name)));
+}
+
+absl::StatusOr<UniqueFd> OpenDirectory::OpenFile(const std::string &name,
+                                                 int flags) const {
+  UniqueFd fd(
+      ::openat(fd_.get(), name.c_str(), flags | O_NOFOLLOW | O_CLOEXEC, 0644));
+  if (fd.valid()) return fd;
+  return ErrnoToStatus(errno, absl::StrCat("open ", PathOf(name)));
+}
+
+absl::StatusOr<std::string> OpenDirectory::Read(const std::string &name,
+                                                int64_t bytes_max) const {
+  // O_NONBLOCK: opening a pipe must not wait for its writer.
+  ASSIGN_OR_RETURN(const UniqueFd fd, OpenFile(name, O_RDONLY | O_NONBLOCK));
+  struct stat status = {};
+  if (::fstat(fd.get(), &status) != 0) {
+    return ErrnoToStatus(errno, absl::StrCat("stat ", PathOf(name)));
+  }
+  if (UseOf(status) != NameUse::kFile) {
+    return absl::FailedPreconditionError(
+        absl::StrCat(PathOf(name), " is no regular file of this user"));
+  }
+  absl::StatusOr<std::string> text =
+      ReadFile(file_system_, FdPath(fd.get()), bytes_max);
+  if (text.ok()) return text;
+  return Rewrite(text.status(), FdPath(fd.get()), PathOf(name));
+}
+
+bool OpenDirectory::IsNamed(int fd, const std::string &name) const {
+  struct stat open = {}, named = {};
+  return ::fstat(fd, &open) == 0 &&
+         ::fstatat(fd_.get(), name.c_str(), &named, AT_SYMLINK_NOFOLLOW) == 0 &&
+         open.st_dev == named.st_dev && open.st_ino == named.st_ino;
+}
+
+absl::StatusOr<std::unique_ptr<RandomAccessFile>> OpenDirectory::Create(
+    const std::string &name) {
+  ASSIGN_OR_RETURN(const UniqueFd fd,
+                   OpenFile(name, O_WRONLY | O_CREAT | O_EXCL));
+  // Not by its name, which may already be another file's.
+  const std::string opened = FdPath(fd.get());
+  absl::StatusOr<std::unique_ptr<RandomAccessFile>> file =
+      file_system_.OpenForWrite(opened);
+  if (!file.ok()) return Rewrite(file.status(), opened, PathOf(name));
+  return std::make_unique<NamedFile>(*std::move(file), opened, PathOf(name));
+}
+
+absl::Status OpenDirectory::Rename(const std::string &from,
+                                   const std::string &to) {
+  return Explain(file_system_.Rename(At(from), At(to)));
+}
+
+absl::Status OpenDirectory::Remove(const std::string &name) {
+  return Explain(file_system_.Remove(At(name)));
+}
+
+absl::StatusOr<std::vector<std::string>> OpenDirectory::List() const {
+  absl::StatusOr<std::vector<std::string>> names = file_system_.List(own_path_);
+  if (names.ok()) return names;
+  return Explain(names.status());
+}
+
+absl::Status OpenDirectory::Sync() {
+  return Explain(file_system_.SyncDirectory(own_path_));
+}
+
+}  // namespace atl

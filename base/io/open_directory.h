@@ -1,0 +1,75 @@
+// A directory that others may change meanwhile: it is opened once, and its
+// names are looked up in it, whatever its path comes to mean. A link in it is
+// never followed.
+//
+// Calls reach the FileSystem as /proc/self/fd/N/NAME, which is openat without
+// another seam. Errors name the path that a person gave.
+//
+// Thread-compatible.
+
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+#include "base/io/file_system.h"
+#include "base/io/unique_fd.h"
+
+namespace atl {
+
+// What a name in a directory is.
+enum class NameUse {
+  kFree,     // Nothing.
+  kFile,     // A regular file of the process's effective user.
+  kForeign,  // One of another user.
+  kOther,    // A directory, a link, a device, ...
+};
+
+// Errors as of FileSystem.
+class OpenDirectory {
+ public:
+  // Follows `path` if it is a link. `file_system` must outlive the object.
+  static absl::StatusOr<std::unique_ptr<OpenDirectory>> Open(
+      FileSystem &file_system, const std::string &path);
+
+  std::string PathOf(absl::string_view name) const;
+
+  absl::StatusOr<NameUse> FindUse(const std::string &name) const;
+  // openat(2), with O_NOFOLLOW and O_CLOEXEC. A new file has mode 0644 without
+  // the umask's bits.
+  absl::StatusOr<UniqueFd> OpenFile(const std::string &name, int flags) const;
+  // Reads a file. FAILED_PRECONDITION: it is not kFile.
+  // RESOURCE_EXHAUSTED: it has more than `bytes_max` bytes.
+  absl::StatusOr<std::string> Read(const std::string &name,
+                                   int64_t bytes_max) const;
+  // True if `name` is the open file `fd`.
+  bool IsNamed(int fd, const std::string &name) const;
+
+  // Makes a file and opens it for writing. ALREADY_EXISTS: the name is in use.
+  absl::StatusOr<std::unique_ptr<RandomAccessFile>> Create(
+      const std::string &name);
+  absl::Status Rename(const std::string &from, const std::string &to);
+  absl::Status Remove(const std::string &name);
+  absl::StatusOr<std::vector<std::string>> List() const;
+  absl::Status Sync();
+
+ private:
+  OpenDirectory(FileSystem &file_system, std::string path, UniqueFd fd);
+
+  std::string At(absl::string_view name) const;
+  // With the person's path instead of ours.
+  absl::Status Explain(const absl::Status &status) const;
+
+  FileSystem &file_system_;
+  const std::string path_;
+  const UniqueFd fd_;
+  const std::string own_path_;  // /proc/self/fd/N.
+};
+
+}  // namespace atl
