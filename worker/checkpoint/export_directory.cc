@@ -2,6 +2,7 @@
 
 #include <fcntl.h>
 #include <sys/file.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -12,6 +13,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/strip.h"
+#include "base/codec/sha256.h"
 #include "base/random_id/random_id.h"
 #include "base/status/annotate.h"
 #include "base/status/refusal.h"
@@ -26,6 +28,7 @@ constexpr size_t kLockBytesMax = 256;
 constexpr int kLockTries = 10;
 constexpr char kUnfinishedManifestName[] = "unfinished-manifest.json";
 constexpr int64_t kManifestBytesMax = 16 << 20;
+constexpr size_t kReadBytes = 1 << 20;
 
 // Digits at the front of `text`, which are removed.
 int TakeDigits(absl::string_view &text) {
@@ -76,6 +79,24 @@ absl::Status AppearedMeanwhile(const std::string &path) {
                               "again"));
 }
 
+// True if the open file has the bytes that a manifest lists. A manifest without
+// a sum has only the size.
+absl::StatusOr<bool> HasBytes(int fd, const CheckpointManifest::File &file) {
+  struct stat at;
+  if (::fstat(fd, &at) != 0) return ErrnoToStatus(errno, file.name);
+  if (at.st_size != file.size_bytes) return false;
+  if (file.sha256.empty()) return true;
+  codec::Sha256 sum;
+  std::string buffer(kReadBytes, '\0');
+  while (true) {
+    const ssize_t count = ::read(fd, buffer.data(), buffer.size());
+    if (count < 0 && errno == EINTR) continue;
+    if (count < 0) return ErrnoToStatus(errno, file.name);
+    if (count == 0) return codec::ToHex(sum.Finish()) == file.sha256;
+    sum.Update({buffer.data(), static_cast<size_t>(count)});
+  }
+}
+
 // The id in the lock file, empty if a crash has cut it; nullopt if the file is
 // not ours.
 std::optional<std::string> ReadLock(int fd) {
@@ -120,6 +141,7 @@ absl::StatusOr<std::unique_ptr<ExportDirectory>> ExportDirectory::Open(
   RETURN_IF_ERROR(made->Lock());
   RETURN_IF_ERROR(made->ReadManifest());
   RETURN_IF_ERROR(made->CheckNames());
+  RETURN_IF_ERROR(made->CheckUnchanged());
   RETURN_IF_ERROR(made->CheckSource());
   RETURN_IF_ERROR(made->StartTemporaries());
   return made;
@@ -237,6 +259,24 @@ absl::Status ExportDirectory::CheckNames() {
                        ": move it away, or give another "
                        "directory"));
     }
+  }
+  return absl::OkStatus();
+}
+
+absl::Status ExportDirectory::CheckUnchanged() const {
+  if (!before_.has_value() || !before_->is_finished) return absl::OkStatus();
+  for (const CheckpointManifest::File &file : before_->files) {
+    if (!IsOurs(file.name)) continue;
+    ASSIGN_OR_RETURN(const NameUse use, opened_->FindUse(file.name));
+    if (use != NameUse::kFile) continue;
+    ASSIGN_OR_RETURN(const UniqueFd fd,
+                     opened_->OpenFile(file.name, O_RDONLY));
+    ASSIGN_OR_RETURN(const bool is_same, HasBytes(fd.get(), file));
+    if (is_same) continue;
+    return Refused("NOT_OURS",
+                   absl::StrCat(PathOf(file.name),
+                                " was changed since it was exported: move it "
+                                "away, or give another directory"));
   }
   return absl::OkStatus();
 }

@@ -2,7 +2,8 @@
 // directory, with other files in it: those stay.
 //
 // A file is ours if the directory's manifest lists it, the manifest is of an
-// export (checkpoint_manifest.h), and an export can have a file of that name. A
+// export (checkpoint_manifest.h), and an export can have a file of that name. It
+// is a person's again once its bytes differ from a whole export's manifest. A
 // needed name with a file that is not ours, a link or a directory is an error
 // before anything is written; so is a file of another user than the process's,
 // whose manifest proves nothing. Only the names in the directory change: it may
@@ -58,9 +59,9 @@ class ExportDirectory {
   // must outlive the object.
   //
   // ALREADY_EXISTS, with a reason: EXPORT_RUNS: another process exports to it.
-  // NOT_OURS: a needed name is in use, or the export is another user's.
-  // EXPORT_DIFFERS: it has a whole export of
-  // another run or commit; `replaces_other` allows to replace it. The directory
+  // NOT_OURS: a needed name is in use, a file of the export was changed, or the
+  // export is another user's. EXPORT_DIFFERS: it has a whole export of another
+  // run or commit; `replaces_other` allows to replace it. The directory
   // is unchanged. Others: the file system's.
   static absl::StatusOr<std::unique_ptr<ExportDirectory>> Open(
       FileSystem &file_system, std::string directory,
@@ -93,6 +94,7 @@ class ExportDirectory {
   absl::Status Lock();
   absl::Status ReadManifest();
   absl::Status CheckNames();
+  absl::Status CheckUnchanged() const;
   absl::Status CheckSource() const;
   bool IsOurs(absl::string_view name) const;
   // Removes temporary files that a crash left, and notes our own prefix.

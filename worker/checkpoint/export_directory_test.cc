@@ -5,10 +5,12 @@
 #include <filesystem>
 #include <fstream>
 #include <iterator>
+#include <map>
 #include <set>
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "base/codec/sha256.h"
 #include "base/io/posix_file_system.h"
 #include "base/io/testing/dying_file_system.h"
 #include "base/status/refusal.h"
@@ -69,7 +71,10 @@ class ExportDirectoryTest : public testing::Test {
       absl::Status status = (*file)->WriteAt(0, text);
       if (status.ok()) status = (*file)->Sync();
       if (!status.ok()) return status;
-      manifest.files.push_back({name, 1, text});
+      const std::string sum = codec::ToHex(codec::ComputeSha256(text));
+      texts_[sum] = text;
+      manifest.files.push_back(
+          {name, static_cast<int64_t>(text.size()), sum});
     }
     return (*opened)->Commit(manifest);
   }
@@ -82,17 +87,18 @@ class ExportDirectoryTest : public testing::Test {
     EXPECT_TRUE(absl::StrContains(status.message(), name)) << status;
     EXPECT_EQ(Names(), before);
   }
-  // The sum that the manifest has for each file; empty: there is no finished
-  // manifest.
+  // The text whose sum the manifest has for each file; empty: there is no
+  // finished manifest.
   std::string ManifestText() {
     const auto manifest = ParseCheckpointManifest(Text("manifest.json"));
     if (!manifest.has_value() || !manifest->is_finished) return "";
-    return manifest->files[0].sha256;
+    return texts_[manifest->files[0].sha256];
   }
 
   const std::string root_;
   const std::string directory_;
   ExportDirectoryOptions options_;
+  std::map<std::string, std::string> texts_;  // By their sums.
 };
 
 TEST_F(ExportDirectoryTest, WritesItsFilesAndNothingElse) {
@@ -113,6 +119,21 @@ TEST_F(ExportDirectoryTest, APublishedDataSetStays) {
   Put("manifest.json", "no JSON");
   ExpectRefused("NOT_OURS", "/manifest.json");
   EXPECT_EQ(Text("tokens_000000.bin"), "tokens");
+}
+
+TEST_F(ExportDirectoryTest, AFileThatAPersonChangedIsTheirs) {
+  ASSERT_TRUE(Export("old").ok());
+  options_.replaces_other = true;
+  for (const char *changed : {"longer", "new"}) {  // "new" is as long as "old".
+    Put("model.safetensors", changed);
+    ExpectRefused("NOT_OURS", "/model.safetensors");
+    EXPECT_EQ(Text("model.safetensors"), changed);
+  }
+  // Also one that the new export lacks, and would have removed.
+  options_.names = {kConfigName};
+  ExpectRefused("NOT_OURS", "/model.safetensors");
+  fs::remove(directory_ + "/model.safetensors");
+  EXPECT_TRUE(Export("new").ok());
 }
 
 TEST_F(ExportDirectoryTest, AFileOfAPersonStaysEvenWithForce) {
