@@ -8,6 +8,9 @@ import os
 import struct
 import sys
 import unittest.mock
+from concurrent import futures
+
+import grpc
 
 _HERE = os.path.dirname(os.path.realpath(__file__))
 sys.path[:0] = [_HERE, os.path.join(_HERE, "..", "integration")]
@@ -19,7 +22,7 @@ from harness import processes  # noqa: E402
 import file_host  # noqa: E402
 import published_data  # noqa: E402
 
-CONFLICT, PREFLIGHT_FAILED = 9, 10
+INVALID, CONFLICT, PREFLIGHT_FAILED = 4, 9, 10
 IN_ACCESS, IN_OPEN, IN_NONBLOCK = 0x1, 0x20, 0o4000
 
 
@@ -41,6 +44,17 @@ class Watch:
 
     def close(self):
         os.close(self._fd)
+
+
+class NamesARun(grpc.GenericRpcHandler):
+    """A coordinator that answers each call with a list of runs."""
+
+    def __init__(self, runs):
+        self._answer = runs.SerializeToString()
+
+    def service(self, handler_call_details):
+        return grpc.unary_unary_rpc_method_handler(
+            lambda request, context: self._answer)
 
 
 class DataRightTest(gated.GatedTest):
@@ -125,6 +139,21 @@ class DataRightTest(gated.GatedTest):
         with open(self.key, "rb") as file:
             file.read(1)
         self.assertTrue(watch.opened())
+
+    def test_the_name_of_a_run_is_no_path(self):
+        self.start(server_count=1)
+        self.create({"path": os.path.join(self.data, "text")})
+        runs = self.cluster.runs.ListRuns()
+        runs.runs[0].run_id = "../../../escaped"
+        server = grpc.server(futures.ThreadPoolExecutor(2),
+                             handlers=[NamesARun(runs)])
+        port = server.add_insecure_port("127.0.0.1:0")
+        server.start()
+        self.addCleanup(server.stop, 0)
+        done = self.run_cli("join", "127.0.0.1:%d" % port, "--threads=1",
+                            check=INVALID)
+        self.assertIn("run_id", done.stderr)
+        self.assertFalse(os.path.exists(os.path.join(self.home, "escaped")))
 
     def test_an_allowed_folder_is_allowed_once_for_all_runs(self):
         self.start(server_count=1)
