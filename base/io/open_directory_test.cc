@@ -9,6 +9,7 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "base/io/forwarding_file_system.h"
 #include "base/io/posix_file_system.h"
 #include "gtest/gtest.h"
 
@@ -52,8 +53,9 @@ TEST_F(OpenDirectoryTest, StaysTheSameWhenItsPathChanges) {
   }
   ASSERT_TRUE(opened_->Rename("b", "a").ok());
   ASSERT_TRUE(opened_->Sync().ok());
-  EXPECT_EQ(*opened_->List(), std::vector<std::string>{"a"});
-  EXPECT_EQ(*opened_->Read("a", 100), "ours");
+  EXPECT_EQ(opened_->List().value_or(std::vector<std::string>()),
+            std::vector<std::string>{"a"});
+  EXPECT_EQ(opened_->Read("a", 100).value_or(""), "ours");
   EXPECT_EQ(Text(Path("a")), "of a person");
   ASSERT_TRUE(opened_->Remove("a").ok());
   EXPECT_EQ(Text(Path("a")), "of a person");
@@ -76,12 +78,30 @@ TEST_F(OpenDirectoryTest, FollowsNoLinkInIt) {
   EXPECT_FALSE(fs::exists(Path("nowhere")));
 }
 
-TEST_F(OpenDirectoryTest, AFileThatTakesTheNameOfANewOneGetsNoBytes) {
+// Puts a link in the place of a new file before it is opened for writing.
+class AttackedFileSystem : public ForwardingFileSystem {
+ public:
+  explicit AttackedFileSystem(std::string root)
+      : ForwardingFileSystem(PosixFileSystem()), root_(std::move(root)) {}
+
+  absl::StatusOr<std::unique_ptr<RandomAccessFile>> OpenForWrite(
+      const std::string &path) override {
+    fs::rename(root_ + "/mine/a", root_ + "/ours");
+    fs::create_symlink("../secret", root_ + "/mine/a");
+    return ForwardingFileSystem::OpenForWrite(path);
+  }
+
+ private:
+  const std::string root_;
+};
+
+TEST_F(OpenDirectoryTest, ALinkThatTakesTheNameOfANewFileGetsNoBytes) {
   std::ofstream(root_ + "/secret") << "secret";
-  const auto file = opened_->Create("a");
+  AttackedFileSystem attacked(root_);
+  const auto opened = OpenDirectory::Open(attacked, path_);
+  ASSERT_TRUE(opened.ok());
+  const auto file = (*opened)->Create("a");
   ASSERT_TRUE(file.ok());
-  fs::rename(Path("a"), root_ + "/ours");
-  fs::create_symlink("../secret", Path("a"));
   ASSERT_TRUE((*file)->WriteAt(0, "new").ok());
   EXPECT_EQ(Text(root_ + "/secret"), "secret");
   EXPECT_EQ(Text(root_ + "/ours"), "new");

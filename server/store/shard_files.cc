@@ -21,6 +21,7 @@ constexpr FileName kFiles[] = {
     {"records", "#.log"},
     {"records", "#.log.tmp"},
     {"records", "mark"},
+    {"records", "mark.tmp"},
     {"versions", "f#-v#.ver"},
     {"versions", "f#-v#.ver.tmp"},
     {"versions", "f#-v#.spare.tmp"},

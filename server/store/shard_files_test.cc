@@ -33,6 +33,7 @@ TEST(ShardFilesTest, WhatAServerMakesIsOurs) {
   EXPECT_TRUE(IsOurs(names.records() + "/000001.log"));
   EXPECT_TRUE(IsOurs(names.records() + "/000001.log.tmp"));
   EXPECT_TRUE(IsOurs(names.records() + "/mark"));
+  EXPECT_TRUE(IsOurs(names.records() + "/mark.tmp"));
 }
 
 TEST(ShardFilesTest, OtherNamesAreNot) {
