@@ -3,15 +3,17 @@
 usage: KUBECONFIG=FILE e2e.sh IMAGE:TAG     an image that the nodes have
 
 Makes the namespace atoll-e2e, which admits `restricted` pods only, and deletes
-it when all checks have passed. It needs six volumes that a pod may hold alone
+it when all checks have passed. It needs seven volumes that a pod may hold alone
 (ReadWriteOncePod). One strict run is left alone; one has its pods deleted,
-restarted, upgraded and evicted. Both must end with the same SHA-256. Prints one
-line a check, PASSED or FAILED, and exits with 1 if one failed.
+restarted, upgraded and evicted, and its coordinator's volume emptied and put
+back. Both must end with the same SHA-256. Prints one line a check, PASSED or
+FAILED, and exits with 1 if one failed.
 
 Where the cluster is on a machine of its own, copy deploy/, tests/ and the tools
 there, and set ATOLL_TOOLS.
 """
 
+import base64
 import json
 import os
 import subprocess
@@ -28,6 +30,7 @@ NAMESPACE = 'atoll-e2e'
 TOKENS = os.environ.get('E2E_TOKENS', '6M')
 WAIT_S = 1200
 SETS = ('coordinator', 'server', 'cpu')
+CLAIM = 'data-atoll-coordinator-0'
 KUBECTL = os.path.join(chart.TOOLS, 'bin/kubectl')
 
 
@@ -141,6 +144,31 @@ def progress(run):
   wait_for('commit', lambda: tokens(run) > before)
 
 
+def cluster_id():
+  """The one that helm keeps."""
+  secret = json.loads(kubectl('get', 'secret', 'atoll-cluster', '-o', 'json'))
+  return base64.b64decode(secret['data']['cluster-id']).decode()
+
+
+def init_log():
+  return kubectl('logs', 'atoll-coordinator-0', '-c', 'init')
+
+
+def scale_coordinator(replicas):
+  kubectl('scale', 'statefulset/atoll-coordinator', '--replicas=%d' % replicas)
+  if replicas == 0:
+    kubectl('wait', 'pod/atoll-coordinator-0', '--for=delete', '--timeout=5m')
+
+
+def restart_counts():
+  """{pod: (uid, restarts)} of servers and islands."""
+  return {p['metadata']['name']: (
+      p['metadata']['uid'],
+      [s['restartCount'] for s in p['status']['containerStatuses']])
+          for p in items('pods') if p['metadata']['name'].startswith(
+              ('atoll-server-', 'atoll-cpu-'))}
+
+
 _OOM = set()
 
 
@@ -245,12 +273,75 @@ class E2e:
     progress('second')
     return error.strip()
 
+  def emptied_volume(self):
+    """A new log under the old id: all refuse it and wait for the old one."""
+    volume = json.loads(kubectl('get', 'pvc', CLAIM, '-o', 'json'))['spec'][
+        'volumeName']
+    kubectl('patch', 'pv', volume, '--patch', json.dumps(
+        {'spec': {'persistentVolumeReclaimPolicy': 'Retain'}}))
+    before = restart_counts()
+    scale_coordinator(0)
+    kubectl('delete', 'pvc', CLAIM)
+    scale_coordinator(1)
+    wait_for('ready pod of each kind', all_ready)
+    made = init_log()
+    if cluster_id() not in made or 'made the log' not in made:
+      raise Failed('no log of cluster %s: %s' % (cluster_id(), made))
+    refused = ['refused island %s of run second' % name
+               if name.startswith('atoll-cpu-') else 'refused server ' + name
+               for name in before]
+    wait_for('refused peer of each name', lambda: all(
+        line + ': OTHER_CLUSTER' in kubectl('logs', 'atoll-coordinator-0')
+        for line in refused))
+    scale_coordinator(0)
+    claim, = json.loads(kubectl('get', 'statefulset', 'atoll-coordinator', '-o',
+                                'json'))['spec']['volumeClaimTemplates']
+    kubectl('delete', 'pvc', CLAIM)
+    kubectl('patch', 'pv', volume, '--patch', json.dumps(
+        {'spec': {'claimRef': None}}))
+    kubectl('apply', '-f', '-', text=json.dumps(dict(
+        claim, apiVersion='v1', kind='PersistentVolumeClaim', status={},
+        metadata={'name': CLAIM},
+        spec=dict(claim['spec'], volumeName=volume))))
+    scale_coordinator(1)
+    wait_for('ready pod of each kind', all_ready)
+    progress('second')
+    after = restart_counts()
+    if before != after:
+      raise Failed('%s is not %s' % (after, before))
+    return '%d peers waited' % len(before)
+
+  def other_id(self):
+    """The log's id wins over the values'."""
+    self.upgrade('coordinator.clusterId=' + 'ab' * 16)
+    wait_for('ready pod of each kind', all_ready)
+    warning = init_log()
+    if cluster_id() not in warning or 'WARN' not in warning:
+      raise Failed('no warning: ' + warning)
+    progress('second')
+    self.upgrade('coordinator.clusterId=')
+    wait_for('ready pod of each kind', all_ready)
+    if init_log().split() != [cluster_id()]:
+      raise Failed('a warning: ' + init_log())
+    progress('second')
+
   def same_bits(self):
     wait_for('end of the run', lambda: has_ended('second'))
     self.sha['second'] = export('second')
     if self.sha['first'] != self.sha['second']:
       raise Failed('%(first)s is not %(second)s' % self.sha)
     return self.sha['second']
+
+  def reinstall(self):
+    kept = cluster_id()
+    helm('uninstall', 'atoll', '--wait', '--timeout', '5m')
+    helm('install', 'atoll', chart.CHART, *self.values, '--timeout', '5m')
+    wait_for('ready pod of each kind', all_ready)
+    if [kept] != init_log().split() or cluster_id() != kept:
+      raise Failed('%s, not %s: %s' % (cluster_id(), kept, init_log()))
+    if not has_ended('second'):
+      raise Failed('the run is lost')
+    return 'cluster ' + kept
 
   def bad_values(self):
     for name, (values, _) in matrix.REFUSED.items():
@@ -298,7 +389,10 @@ def main():
       ('rollout restart of all', e2e.restart),
       ('helm upgrade', e2e.other_version),
       ('two evictions, the second refused', e2e.evict),
+      ('the coordinator\'s volume emptied, and put back', e2e.emptied_volume),
+      ('another cluster id in the values', e2e.other_id),
       ('the same SHA-256', e2e.same_bits),
+      ('helm uninstall and install', e2e.reinstall),
       ('no OOM kill', no_oom_kill),
       ('faults in values', e2e.bad_values),
       ('faults in manifests', e2e.bad_manifests),

@@ -277,7 +277,7 @@ mine=("${user[@]}" "${mine[@]}" bash -ec)
     ! systemctl --user show-environment >/dev/null 2>&1 || break
     sleep 0.1
   done
-  atoll join - --service --threads 1 --nice 10 </srv/string' ||
+  atoll join - --service --data /srv/text --threads 1 --nice 10 </srv/string' ||
   fail "atoll join --service"
 # commits COUNT
 commits() {
@@ -286,7 +286,7 @@ commits() {
       \"commit_seq\":\ ?\"?([0-9]+) ]] && ((BASH_REMATCH[1] >= $1)) && return
     sleep 1
   done
-  "${mine[@]}" "systemctl --user status atoll-one.service" >&2
+  "${mine[@]}" "systemctl --user status atoll-one.service" >&2 || true
   "${inside[@]}" journalctl --no-pager --lines 40 >&2
   fail "no round with the service"
 }
