@@ -176,6 +176,22 @@ absl::StatusOr<std::string> OnlyRun(const Context& context,
   return found;
 }
 
+std::string DataCacheOf(const Context& context, const JoinOptions& options) {
+  return options.data_cache.directory.empty()
+             ? DefaultDataCache(context.state_directory)
+             : options.data_cache.directory;
+}
+
+RunLimits ReadRunLimits(const Context& context, const JoinOptions& options,
+                        const Lent& lent,
+                        const std::optional<Enrolment>& enrolment) {
+  return LimitsOf(ReadMachineFacts(options.work_directory.empty()
+                                       ? context.state_directory
+                                       : options.work_directory,
+                                   DataCacheOf(context, options)),
+                  lent, enrolment.has_value());
+}
+
 worker::RunIslandOptions IslandOptions(const Context& context,
                                        const JoinOptions& options,
                                        const rpc::Security& security) {
@@ -185,10 +201,7 @@ worker::RunIslandOptions IslandOptions(const Context& context,
   island.island_id = options.island_id;
   island.data_path = options.data_path;
   island.data_roots = options.data_roots;
-  island.data_cache_directory =
-      options.data_cache.directory.empty()
-          ? DefaultDataCache(context.state_directory)
-          : options.data_cache.directory;
+  island.data_cache_directory = DataCacheOf(context, options);
   island.work_directory = options.work_directory;
   island.trainer_path = options.trainer.substr(options.trainer.find(':') + 1);
   island.thread_count = ChooseThreadCount(options.threads);
@@ -343,6 +356,15 @@ absl::Status Join(Context& context, JoinOptions options) {
                    EnrolFor(context, sandbox, options, security, lent,
                             interrupt.first()));
   if (options.service) {
+    if (enrolment.has_value()) {
+      RETURN_IF_ERROR(CheckService(
+          {.address = options.address,
+           .channel =
+               rpc::MakeChannelOptions(rpc::ChannelKind::kControl, security),
+           .stop = interrupt.first()},
+          options.run_id, ReadRunLimits(context, options, lent, enrolment),
+          {.data_path = options.data_path, .roots = options.data_roots}));
+    }
     return InstallService(context, *options.command,
                           {options.run_id, options.work_directory,
                            options.volunteer.nice.value_or(10),
@@ -403,12 +425,11 @@ absl::Status Join(Context& context, JoinOptions options) {
       MakeDataOpener(context, {options.address, options.run_id}, security,
                      enrolment, interrupt.first()),
       [&volunteer](int64_t bytes) { volunteer->CountBytes(bytes); });
-  island.check_run =
-      [limits = LimitsOf(
-           ReadMachineFacts(island.work_directory, island.data_cache_directory),
-           lent, enrolment.has_value())](const v1::RunSpec& spec) {
-        return CheckRunSize(spec, limits);
-      };
+  island.check_run = [limits = ReadRunLimits(context, options, lent,
+                                             enrolment)](
+                         const v1::RunSpec& spec) {
+    return CheckRunSize(spec, limits);
+  };
   island.stop = interrupt.first();
   island.stop_at_once = interrupt.second();
   island.stop_for_restart = interrupt.terminated();

@@ -57,6 +57,19 @@ std::string ValueOf(const CLI::App& command, const std::string& flag) {
 
 }  // namespace
 
+absl::Status CheckService(const coordinator::OperatorClientOptions& coordinator,
+                          const std::string& run_id, const RunLimits& limits,
+                          const worker::LocalDataRights& rights) {
+  ASSIGN_OR_RETURN(const auto client,
+                   coordinator::MakeOperatorClient(coordinator));
+  v1::GetRunRequest request;
+  request.set_run_id(run_id);
+  const absl::StatusOr<v1::GetRunResponse> run = client->GetRun(request);
+  if (!run.ok()) return absl::OkStatus();
+  RETURN_IF_ERROR(CheckRunSize(run->run().spec(), limits));
+  return worker::FindDataPlace(run->run().spec().data(), rights).status();
+}
+
 absl::Status InstallService(Context& context, const CLI::App& command,
                             const ServiceRequest& request) {
   if (request.run_id.empty()) {

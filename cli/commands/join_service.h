@@ -8,6 +8,9 @@
 #include "CLI/App.hpp"
 #include "absl/status/status.h"
 #include "cli/context.h"
+#include "cli/doctor/check_before_join.h"
+#include "coordinator/client/operator_client.h"
+#include "worker/api/run_data.h"
 
 namespace atl::cli {
 
@@ -17,6 +20,13 @@ struct ServiceRequest {
   int nice = 10;
   int64_t memory_bytes = 0;  // 0: no bound.
 };
+
+// What would end the service at once: the run's size against `limits`, and data
+// that `rights` do not allow. OK also if the coordinator does not answer: the
+// service waits for it. Errors: as of CheckRunSize and FindDataPlace.
+absl::Status CheckService(const coordinator::OperatorClientOptions& coordinator,
+                          const std::string& run_id, const RunLimits& limits,
+                          const worker::LocalDataRights& rights);
 
 // Installs a systemd user unit that joins with the flags that were given to
 // `command`, and says how to look at it and to remove it. A join string is left

@@ -118,6 +118,10 @@ class DataRightTest(gated.GatedTest):
         error = self.assert_refused(self.join_string(), self.key,
                                     "--data PATH", "atoll data allow DIR")
         self.assertEqual(error["reason"], "DATA_NOT_ALLOWED")
+        # A service would end at once, so none is installed.
+        self.assert_refused(self.join_string("--service"), "--data PATH")
+        self.assertFalse(os.path.exists(
+            os.path.join(self.home, "config", "systemd")))
         check = self.data_check(exit_code=PREFLIGHT_FAILED)
         self.assertEqual(check["result"], "FAILED")
         self.assertIn("--data PATH", check["action"])
