@@ -36,7 +36,7 @@ absl::StatusOr<v1::Checkpoint> FindCheckpoint(
       absl::NotFoundError(absl::StrCat(
           "run ", run_id, " has no checkpoint or pin ", pin_id, "; it has ",
           ids.empty() ? "none" : absl::StrJoin(ids, ", "))),
-      "NO_SUCH_CHECKPOINT");
+      "NO_SUCH_PIN");
 }
 
 }  // namespace atl::cli

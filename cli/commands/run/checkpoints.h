@@ -18,7 +18,7 @@ absl::StatusOr<std::vector<v1::Checkpoint>> ListAllCheckpoints(
     coordinator::OperatorClient& client, const std::string& run_id);
 
 // The one with `pin_id`. ExportCheckpoint would make a missing one.
-// NOT_FOUND: NO_SUCH_CHECKPOINT, with the ids that there are.
+// NOT_FOUND: NO_SUCH_PIN, with the ids that there are.
 absl::StatusOr<v1::Checkpoint> FindCheckpoint(
     coordinator::OperatorClient& client, const std::string& run_id,
     const std::string& pin_id);
