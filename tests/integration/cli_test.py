@@ -302,6 +302,13 @@ class CliTest(cluster_module.IntegrationTest):
     def test_an_export_touches_only_its_own_files(self):
         self.run_strict(self.cluster, self.run_values())
         place = os.path.join(self.cluster.directory, "place")
+        # A typo brings no other model, and makes no pin.
+        for _ in range(2):
+            error = self.error(NOT_FOUND, "run", "export", "run", place,
+                               "--checkpoint", "finale")
+            self.assertEqual(error["reason"], "NO_SUCH_PIN")
+            self.assertIn("final", error["message"])
+        self.assertFalse(os.path.exists(place))
         published = os.path.join(place, "data")
         text = os.path.join(self.text, "part0.txt")
         processes.run_cli("data", "publish", text, "--held-out", "0", "--to",
@@ -340,6 +347,15 @@ class CliTest(cluster_module.IntegrationTest):
         for name in mine:
             self.assertEqual(after[name], name.encode())
         self.assertIn("real/manifest.json", after)
+        # What a person has changed since is theirs.
+        config = os.path.join(model, "config.json")
+        with open(config, "a", encoding="utf-8") as file:
+            file.write("\n")
+        error = self.error(CONFLICT, "run", "export", "run", model, "--force")
+        self.assertEqual(error["reason"], "NOT_OURS")
+        self.assertIn("config.json was changed", error["message"])
+        with open(config, "wb") as file:
+            file.write(after["real/config.json"])
         # Another commit.
         path = os.path.join(model, "manifest.json")
         with open(path, encoding="utf-8") as file:

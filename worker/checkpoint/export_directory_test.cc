@@ -195,8 +195,9 @@ TEST_F(ExportDirectoryTest, APathThatChangesMeanwhileChangesNothing) {
     manifest.source = options_.source;
     for (const std::string &name : options_.names) {
       ASSERT_TRUE((*opened)->Create(name).ok());
-      manifest.files.push_back({name, 0, "new"});
+      manifest.files.push_back({name, 0, "sum"});
     }
+    texts_["sum"] = "new";
     fs::rename(directory_, root_ + "/moved");
     Put("config.json", "of a person");
     Put("manifest.json", "of a person");
