@@ -1,8 +1,13 @@
 // Checks a CUDA device: operations, models and codecs against the CPU, training
-// speed, and NCCL and meshes between processes on one device.
+// against PyTorch's golden values, its speed, and NCCL and meshes between processes on one device.
 //
-// usage: cuda_check [--device=N] [--seed=N] [--steps=N]
-//                   [--only=ops,model,codec,speed,nccl,mesh]
+// usage: cuda_check [--only=ops,model,golden,codec,speed,nccl,mesh]
+//                   [--device=N] [--seed=N] [--small] [--steps=N] [--shapes=124m,1b]
+//                   [--dtypes=f32,bf16] [--graphs=on|off] [--ranks=2,4]
+//                   [--mesh-steps=N]
+//
+// --small takes small shapes in ops, and one model. --steps, --shapes, --dtypes
+// and --graphs are of speed.
 //
 // Prints one JSON object a line, and finally `N passed, N failed`. Exit codes:
 // 0 all passed, 1 a check failed, 2 wrong arguments, 3 no device. Only
@@ -25,8 +30,10 @@
 #include "absl/strings/string_view.h"
 #include "absl/strings/strip.h"
 #include "base/codec/codec.h"
+#include "base/status/status_macros.h"
 #include "worker/engine/cuda_check/attention_speed.h"
 #include "worker/engine/cuda_check/codec_check.h"
+#include "worker/engine/cuda_check/golden_check.h"
 #include "worker/engine/cuda_check/mesh_check.h"
 #include "worker/engine/cuda_check/model_check.h"
 #include "worker/engine/cuda_check/nccl_check.h"
@@ -45,57 +52,69 @@
 namespace atl::engine::check {
 namespace {
 
-constexpr int kMeshSteps = 20;
 constexpr int kFailed = 1, kWrongArguments = 2, kNoDevice = 3;
 
 struct Arguments {
   int device = 0;
   uint64_t seed = 0;
   int steps = 20;
-  std::vector<std::string> only = {"ops",   "model", "codec",
+  int mesh_steps = 20;
+  bool small = false;
+  std::vector<std::string> only = {"ops",   "model", "golden", "codec",
                                    "speed", "nccl",  "mesh"};
+  std::vector<std::string> shapes = {"124m", "1b"};
+  std::vector<std::string> dtypes = {"f32", "bf16"};
+  std::vector<std::string> graphs = {"off", "on"};
+  std::vector<std::string> ranks = {"2", "4"};
   NcclRank rank;  // Of a child process: it has a rendezvous.
 };
 
-bool Parse(int argc, char** argv, Arguments* arguments) {
-  for (int i = 1; i < argc; ++i) {
-    absl::string_view argument = argv[i];
-    if (absl::ConsumePrefix(&argument, "--device=")) {
-      if (!absl::SimpleAtoi(argument, &arguments->device)) return false;
-      if (arguments->device < 0) return false;
-    } else if (absl::ConsumePrefix(&argument, "--seed=")) {
-      if (!absl::SimpleAtoi(argument, &arguments->seed)) return false;
-    } else if (absl::ConsumePrefix(&argument, "--steps=")) {
-      if (!absl::SimpleAtoi(argument, &arguments->steps)) return false;
-      if (arguments->steps < 1) return false;
-    } else if (absl::ConsumePrefix(&argument, "--only=")) {
-      const Arguments all;
-      arguments->only = absl::StrSplit(argument, ',');
-      for (const std::string& part : arguments->only) {
-        if (std::find(all.only.begin(), all.only.end(), part) ==
-            all.only.end()) {
-          return false;
-        }
-      }
-    } else if (absl::ConsumePrefix(&argument, "--rank=")) {
-      const std::vector<std::string> parts = absl::StrSplit(argument, '/');
-      if (parts.size() != 2 ||
-          !absl::SimpleAtoi(parts[0], &arguments->rank.rank) ||
-          !absl::SimpleAtoi(parts[1], &arguments->rank.size)) {
-        return false;
-      }
-    } else if (absl::ConsumePrefix(&argument, "--rendezvous=")) {
-      arguments->rank.rendezvous = std::string(argument);
-    } else {
-      return false;
-    }
+bool ParseCount(absl::string_view text, int least, int* to) {
+  return absl::SimpleAtoi(text, to) && *to >= least;
+}
+
+// A part of `all`, its default; false: another word.
+bool ParsePart(absl::string_view text, std::vector<std::string>* all) {
+  const std::vector<std::string> words = absl::StrSplit(text, ',');
+  for (const std::string& word : words) {
+    if (std::find(all->begin(), all->end(), word) == all->end()) return false;
   }
+  *all = words;
   return true;
 }
 
+bool ParseRank(absl::string_view text, NcclRank* to) {
+  const std::vector<std::string> parts = absl::StrSplit(text, '/');
+  return parts.size() == 2 && absl::SimpleAtoi(parts[0], &to->rank) &&
+         absl::SimpleAtoi(parts[1], &to->size);
+}
+
+bool ParseOne(absl::string_view argument, Arguments* to) {
+  const auto is = [&](absl::string_view flag) {
+    return absl::ConsumePrefix(&argument, absl::StrCat("--", flag, "="));
+  };
+  if (argument == "--small") return to->small = true;
+  if (is("device")) return ParseCount(argument, 0, &to->device);
+  if (is("seed")) return absl::SimpleAtoi(argument, &to->seed);
+  if (is("steps")) return ParseCount(argument, 1, &to->steps);
+  if (is("mesh-steps")) return ParseCount(argument, 1, &to->mesh_steps);
+  if (is("only")) return ParsePart(argument, &to->only);
+  if (is("shapes")) return ParsePart(argument, &to->shapes);
+  if (is("dtypes")) return ParsePart(argument, &to->dtypes);
+  if (is("graphs")) return ParsePart(argument, &to->graphs);
+  if (is("ranks")) return ParsePart(argument, &to->ranks);
+  if (is("rank")) return ParseRank(argument, &to->rank);
+  if (!is("rendezvous")) return false;
+  to->rank.rendezvous = std::string(argument);
+  return true;
+}
+
+bool Has(const std::vector<std::string>& words, absl::string_view word) {
+  return std::find(words.begin(), words.end(), word) != words.end();
+}
+
 bool Wants(const Arguments& arguments, absl::string_view part) {
-  return std::find(arguments.only.begin(), arguments.only.end(), part) !=
-         arguments.only.end();
+  return Has(arguments.only, part);
 }
 
 // New operations, so one check's error does not affect the next. On failure
@@ -115,10 +134,10 @@ void CheckOwnAttention(const Arguments& arguments, Report& report) {
                            {.fused_attention = false});
   if (ops == nullptr) return;
   for (const OpCase& op_case :
-       MakeBf16Cases({.seed = arguments.seed, .small = false})) {
+       MakeBf16Cases({.seed = arguments.seed, .small = arguments.small})) {
     if (!absl::StartsWith(op_case.name, "attention")) continue;
     report.Check(absl::StrCat("op bf16, own: ", op_case.name),
-                 HoldOpCase(op_case, *ops));
+                 [&] { return HoldOpCase(op_case, *ops); });
   }
 }
 
@@ -137,7 +156,8 @@ void ReportAttentionLibrary(cuda::CudaOps& ops, Report& report) {
 }
 
 void CheckOps(const Arguments& arguments, Report& report) {
-  const OpCaseOptions options = {.seed = arguments.seed, .small = false};
+  const OpCaseOptions options = {.seed = arguments.seed,
+                                 .small = arguments.small};
   for (ComputeType compute : {ComputeType::kF32, ComputeType::kBf16}) {
     const bool is_f32 = compute == ComputeType::kF32;
     const auto ops = MakeOps(arguments, compute, report);
@@ -147,7 +167,7 @@ void CheckOps(const Arguments& arguments, Report& report) {
          is_f32 ? MakeOpCases(options) : MakeBf16Cases(options)) {
       report.Check(
           absl::StrCat(is_f32 ? "op f32: " : "op bf16: ", op_case.name),
-          HoldOpCase(op_case, *ops));
+          [&] { return HoldOpCase(op_case, *ops); });
     }
   }
   CheckOwnAttention(arguments, report);
@@ -159,17 +179,22 @@ void CheckModels(const Arguments& arguments, Report& report) {
     for (const ModelCase& model_case : ModelCases()) {
       const auto ops = MakeOps(arguments, compute, report);
       if (ops == nullptr) return;
-      report.Check(absl::StrCat(is_f32 ? "model f32: " : "model bf16: ",
-                                model_case.name),
-                   CheckModel(model_case, arguments.seed, compute, *ops));
+      report.Check(
+          absl::StrCat(is_f32 ? "model f32: " : "model bf16: ",
+                       model_case.name),
+          [&] {
+            return CheckModel(model_case, arguments.seed, compute, *ops);
+          });
       if (model_case.config.is_mixture()) continue;
-      absl::Status replayed = CheckReplay(model_case, arguments.seed, *ops);
-      if (replayed.ok() && ops->replay_count() == 0) {
-        replayed = absl::InternalError("no step was replayed");
-      }
-      report.Check(absl::StrCat(is_f32 ? "graph f32: " : "graph bf16: ",
-                                model_case.name),
-                   replayed);
+      report.Check(
+          absl::StrCat(is_f32 ? "graph f32: " : "graph bf16: ",
+                       model_case.name),
+          [&]() -> absl::Status {
+            RETURN_IF_ERROR(CheckReplay(model_case, arguments.seed, *ops));
+            if (ops->replay_count() > 0) return absl::OkStatus();
+            return absl::InternalError("no step was replayed");
+          });
+      if (arguments.small) break;
     }
   }
 }
@@ -179,30 +204,39 @@ void CheckCodecs(const Arguments& arguments, Report& report) {
   if (ops == nullptr) return;
   for (codec::CodecId id : codec::AllCodecs()) {
     report.Check(absl::StrCat("codec ", codec::CodecName(id)),
-                 CheckCodec(id, arguments.seed, *ops));
+                 [&] { return CheckCodec(id, arguments.seed, *ops); });
   }
 }
 
 void CheckSpeed(const Arguments& arguments, Report& report) {
   for (const SpeedShape& shape : SpeedShapes()) {
+    if (!Has(arguments.shapes, shape.name)) continue;
     for (const bool fused : {true, false}) {
+      if (!Has(arguments.dtypes, "bf16")) continue;
       const auto ops = MakeOps(arguments, ComputeType::kBf16, report,
                                {.fused_attention = fused});
       if (ops == nullptr) return;
       report.Check(
           absl::StrCat("attention of ", shape.name, fused ? "" : ", own"),
-          MeasureAttention(shape, *ops, report));
+          [&] { return MeasureAttention(shape, *ops, report); });
     }
     for (ComputeType compute : {ComputeType::kF32, ComputeType::kBf16}) {
+      const bool is_f32 = compute == ComputeType::kF32;
+      if (!Has(arguments.dtypes, is_f32 ? "f32" : "bf16")) continue;
       for (const bool graphs : {false, true}) {
+        if (!Has(arguments.graphs, graphs ? "on" : "off")) continue;
         const auto ops =
             MakeOps(arguments, compute, report, {.graphs = graphs});
         if (ops == nullptr) return;
-        report.Check(
-            absl::StrCat("speed of ", shape.name, graphs ? " with graphs" : ""),
-            MeasureSpeed(
-                shape, compute, arguments.steps,
-                [&] { return MeasurePeak(compute, *ops); }, *ops, report));
+        report.Check(absl::StrCat("speed of ", shape.name,
+                                  is_f32 ? " f32" : " bf16",
+                                  graphs ? " with graphs" : ""),
+                     [&] {
+                       return MeasureSpeed(
+                           shape, compute, arguments.steps,
+                           [&] { return MeasurePeak(compute, *ops); }, *ops,
+                           report);
+                     });
       }
     }
   }
@@ -216,16 +250,22 @@ void CheckMeshesOnDevice(const Arguments& arguments, Report& report) {
       OpenDevices({DeviceKind::kCuda, arguments.rank.device, /*graphs=*/true});
   if (!devices.ok()) return report.Check("devices", devices.status());
   const auto world = std::move((*tcp)->TakeRanks()[0]);
-  CheckMeshes(*world, **devices, arguments.seed, kMeshSteps, report);
+  CheckMeshes(*world, **devices, arguments.seed, arguments.mesh_steps, report);
 }
 
 int Main(int argc, char** argv) {
   Arguments arguments;
   arguments.seed = std::random_device()();
-  if (!Parse(argc, argv, &arguments)) {
+  for (int i = 1; i < argc; ++i) {
+    if (ParseOne(argv[i], &arguments)) continue;
     std::fprintf(stderr,
-                 "usage: cuda_check [--device=N] [--seed=N] [--steps=N] "
-                 "[--only=ops,model,codec,speed,nccl,mesh]\n");
+                 "cuda_check: %s is not known\n"
+                 "usage: cuda_check "
+                 "[--only=ops,model,golden,codec,speed,nccl,mesh]\n"
+                 "    [--device=N] [--seed=N] [--small] [--steps=N] [--shapes=124m,1b] "
+                 "[--dtypes=f32,bf16]\n"
+                 "    [--graphs=on|off] [--ranks=2,4] [--mesh-steps=N]\n",
+                 argv[i]);
     return kWrongArguments;
   }
   Report report(stdout);
@@ -253,11 +293,16 @@ int Main(int argc, char** argv) {
                             {"seed", absl::StrCat(arguments.seed)}});
   if (Wants(arguments, "ops")) CheckOps(arguments, report);
   if (Wants(arguments, "model")) CheckModels(arguments, report);
+  if (Wants(arguments, "golden")) CheckGolden(arguments.device, report);
   if (Wants(arguments, "codec")) CheckCodecs(arguments, report);
+  const std::vector<std::string> more = {
+      absl::StrCat("--seed=", arguments.seed),
+      absl::StrCat("--mesh-steps=", arguments.mesh_steps)};
   for (const char* part : {"nccl", "mesh"}) {
     if (!Wants(arguments, part)) continue;
-    for (int size : {2, 4}) {
-      RunNcclRanks(size, arguments.device, part, arguments.seed, report);
+    for (const int size : {2, 4}) {
+      if (!Has(arguments.ranks, absl::StrCat(size))) continue;
+      RunNcclRanks(size, arguments.device, part, more, report);
     }
   }
   if (Wants(arguments, "speed")) CheckSpeed(arguments, report);

@@ -222,11 +222,11 @@ void CheckMeshes(Collective& world, Devices& devices, uint64_t seed, int steps,
     for (const MeshCase& mesh_case : MakeCases(world.size())) {
       // Rounded router scores would choose other experts.
       if (IsMixture(mesh_case) && compute == ComputeType::kBf16) continue;
-      const absl::Status status =
-          CheckMesh(mesh_case, compute, world, devices, seed, steps);
       report.Check(
           absl::StrCat(MakeName(mesh_case, compute), ", rank ", world.rank()),
-          status);
+          [&] {
+            return CheckMesh(mesh_case, compute, world, devices, seed, steps);
+          });
       // The error ended the world.
       if (!world.status().ok()) return;
     }

@@ -9,6 +9,7 @@
 #include <utility>
 #include <vector>
 
+#include "absl/functional/function_ref.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/str_cat.h"
@@ -315,31 +316,37 @@ absl::Status HoldMismatch(Rank& rank) {
 void CheckNccl(const NcclRank& at, Report& report) {
   const std::string prefix =
       absl::StrCat("nccl ", at.size, " ranks on one device, rank ", at.rank);
-  const auto check = [&](const std::string& what, const absl::Status& status) {
-    report.Check(absl::StrCat(prefix, ": ", what), status);
-    return status.ok();
+  const auto check = [&](const std::string& what,
+                         absl::FunctionRef<absl::Status()> run) {
+    return report.Check(absl::StrCat(prefix, ": ", what), run);
   };
-  auto joined = Rank::Join(at);
-  if (!check("join", joined.status())) return;
+  absl::StatusOr<std::unique_ptr<Rank>> joined;
+  if (!check("join", [&] {
+        joined = Rank::Join(at);
+        return joined.status();
+      })) {
+    return;
+  }
   Rank& rank = **joined;
-  check("barrier", rank.world().Barrier());
+  check("barrier", [&] { return rank.world().Barrier(); });
   for (DataType type : {DataType::kF32, DataType::kBf16, DataType::kBytes}) {
     const char* const name = type == DataType::kF32    ? "f32"
                              : type == DataType::kBf16 ? "bf16"
                                                        : "bytes";
     for (int64_t count : {int64_t{1}, int64_t{777}, kCountMax}) {
       const std::string suffix = absl::StrCat(count, " ", name);
-      check(absl::StrCat("moves of ", suffix), HoldMoves(rank, count, type));
+      check(absl::StrCat("moves of ", suffix),
+            [&] { return HoldMoves(rank, count, type); });
       if (type == DataType::kBytes) continue;
       check(absl::StrCat("reductions of ", suffix),
-            HoldReductions(rank, count, type));
+            [&] { return HoldReductions(rank, count, type); });
     }
   }
-  check("an uneven all-to-all", HoldUneven(rank));
-  check("sends and receives", HoldTransfers(rank));
-  check("groups", HoldGroups(rank));
-  check("speed", MeasureAllReduce(rank, report));
-  check("ranks that differ", HoldMismatch(rank));
+  check("an uneven all-to-all", [&] { return HoldUneven(rank); });
+  check("sends and receives", [&] { return HoldTransfers(rank); });
+  check("groups", [&] { return HoldGroups(rank); });
+  check("speed", [&] { return MeasureAllReduce(rank, report); });
+  check("ranks that differ", [&] { return HoldMismatch(rank); });
 }
 
 }  // namespace atl::engine::check

@@ -1,12 +1,11 @@
 #include "worker/engine/cuda_check/ranks.h"
 
+#include <poll.h>
 #include <spawn.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include <cstdint>
-#include <cstdio>
-#include <cstdlib>
+#include <cerrno>
 #include <memory>
 #include <string>
 #include <utility>
@@ -17,6 +16,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
 #include "absl/time/time.h"
+#include "base/io/unique_fd.h"
 #include "base/status/status_macros.h"
 #include "worker/collective/tcp/socket.h"
 #include "worker/collective/tcp/tcp_world.h"
@@ -26,7 +26,7 @@ namespace {
 
 struct Process {
   pid_t id = -1;
-  std::FILE* output = nullptr;
+  UniqueFd output;
 };
 
 // A port that was free just now.
@@ -38,7 +38,7 @@ absl::StatusOr<std::string> FreeRendezvous() {
 }
 
 absl::StatusOr<Process> Start(const NcclRank& at, absl::string_view part,
-                              uint64_t seed) {
+                              const std::vector<std::string>& flags) {
   char path[4096];
   const ssize_t length = readlink("/proc/self/exe", path, sizeof(path) - 1);
   if (length <= 0) return absl::InternalError("cannot find this program");
@@ -49,8 +49,8 @@ absl::StatusOr<Process> Start(const NcclRank& at, absl::string_view part,
       "NCCL_SOCKET_IFNAME=lo", std::string(path, static_cast<size_t>(length)),
       absl::StrCat("--rank=", at.rank, "/", at.size),
       absl::StrCat("--rendezvous=", at.rendezvous),
-      absl::StrCat("--device=", at.device), absl::StrCat("--only=", part),
-      absl::StrCat("--seed=", seed)};
+      absl::StrCat("--device=", at.device), absl::StrCat("--only=", part)};
+  words.insert(words.end(), flags.begin(), flags.end());
   std::vector<char*> arguments;
   for (std::string& word : words) arguments.push_back(word.data());
   arguments.push_back(nullptr);
@@ -67,25 +67,42 @@ absl::StatusOr<Process> Start(const NcclRank& at, absl::string_view part,
                                  environ);  // style-ok(call): handed on
   posix_spawn_file_actions_destroy(&actions);
   close(ends[1]);
-  if (error != 0) {
-    close(ends[0]);
-    return absl::InternalError("a rank could not be started");
-  }
-  process.output = fdopen(ends[0], "r");
+  process.output = UniqueFd(ends[0]);
+  if (error != 0) return absl::InternalError("a rank could not be started");
   return process;
 }
 
-// Relays the rank's output until the rank ends.
-absl::Status Finish(const Process& process, Report& report) {
-  char* line = nullptr;
-  size_t capacity = 0;
-  ssize_t length;
-  while ((length = getline(&line, &capacity, process.output)) > 0) {
-    if (line[length - 1] == '\n') --length;
-    report.Relay({line, static_cast<size_t>(length)});
+// Relays what the ranks print, line by line as it comes, until all have closed
+// their outputs. So no rank blocks on a full pipe, and the last line of one that
+// hangs is seen.
+void RelayAll(const std::vector<Process>& processes, Report& report) {
+  std::vector<pollfd> waits;
+  std::vector<std::string> rests(processes.size());
+  for (const Process& process : processes) {
+    waits.push_back({process.output.get(), POLLIN, 0});
   }
-  std::free(line);
-  std::fclose(process.output);
+  for (size_t open = waits.size(); open > 0;) {
+    if (::poll(waits.data(), waits.size(), -1) < 0) continue;
+    for (size_t i = 0; i < waits.size(); ++i) {
+      if (waits[i].fd < 0 || waits[i].revents == 0) continue;
+      char bytes[4096];
+      const ssize_t count = ::read(waits[i].fd, bytes, sizeof(bytes));
+      if (count < 0 && errno == EINTR) continue;
+      if (count > 0) rests[i].append(bytes, static_cast<size_t>(count));
+      size_t end;
+      while ((end = rests[i].find('\n')) != std::string::npos) {
+        report.Relay(rests[i].substr(0, end));
+        rests[i].erase(0, end + 1);
+      }
+      if (count > 0) continue;
+      if (!rests[i].empty()) report.Relay(rests[i]);
+      waits[i].fd = -1;
+      --open;
+    }
+  }
+}
+
+absl::Status Finish(const Process& process) {
   int status = 0;
   if (waitpid(process.id, &status, 0) != process.id || !WIFEXITED(status)) {
     return absl::InternalError("the process was killed");
@@ -114,24 +131,25 @@ absl::StatusOr<std::unique_ptr<collective::TcpWorld>> MeetRanks(
   return collective::TcpWorld::Join(std::move(options));
 }
 
-void RunNcclRanks(int size, int device, absl::string_view part, uint64_t seed,
-                  Report& report) {
+void RunNcclRanks(int size, int device, absl::string_view part,
+                  const std::vector<std::string>& flags, Report& report) {
   const auto rendezvous = FreeRendezvous();
   if (!rendezvous.ok()) {
     return report.Check(absl::StrCat(part, " rendezvous"), rendezvous.status());
   }
   std::vector<Process> processes;
   for (int rank = 0; rank < size; ++rank) {
-    auto process = Start({rank, size, *rendezvous, device}, part, seed);
+    auto process = Start({rank, size, *rendezvous, device}, part, flags);
     if (process.ok()) {
-      processes.push_back(*process);
+      processes.push_back(*std::move(process));
     } else {
       report.Check(absl::StrCat(part, " rank ", rank), process.status());
     }
   }
+  RelayAll(processes, report);
   for (size_t rank = 0; rank < processes.size(); ++rank) {
     report.Check(absl::StrCat(part, " ", size, " ranks, process ", rank),
-                 Finish(processes[rank], report));
+                 Finish(processes[rank]));
   }
 }
 

@@ -2,9 +2,9 @@
 
 #pragma once
 
-#include <cstdint>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
@@ -21,11 +21,12 @@ struct NcclRank {
   int device = 0;
 };
 
-// Starts `size` processes on `device` that check `part` with `seed`. Each has
-// its own NCCL_HOSTID, so NCCL takes them for separate hosts that may share a
-// device. Relays their output to `report`. A rank that fails is a failed check.
-void RunNcclRanks(int size, int device, absl::string_view part, uint64_t seed,
-                  Report& report);
+// Starts `size` processes on `device` that check `part`, with these further
+// `flags`. Each has its own NCCL_HOSTID, so NCCL takes them for separate hosts
+// that may share a device. Relays what they print to `report` as it comes. A rank
+// that fails is a failed check.
+void RunNcclRanks(int size, int device, absl::string_view part,
+                  const std::vector<std::string>& flags, Report& report);
 
 // The world in which these processes meet, one rank each, before NCCL.
 //

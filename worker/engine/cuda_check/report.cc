@@ -1,5 +1,6 @@
 #include "worker/engine/cuda_check/report.h"
 
+#include <chrono>
 #include <cstdio>
 #include <string>
 #include <utility>
@@ -35,13 +36,30 @@ std::string JsonString(absl::string_view text) {
   return json;
 }
 
+bool Report::Check(absl::string_view name,
+                   absl::FunctionRef<absl::Status()> run) {
+  Relay(absl::StrCat("{\"begin\": ", JsonString(name), "}"));
+  const auto start = std::chrono::steady_clock::now();
+  const absl::Status status = run();
+  const std::chrono::duration<double> spent =
+      std::chrono::steady_clock::now() - start;
+  RelayResult(name, status,
+              absl::StrFormat(", \"seconds\": %.3f", spent.count()));
+  return status.ok();
+}
+
 void Report::Check(absl::string_view name, const absl::Status& status) {
+  RelayResult(name, status, "");
+}
+
+void Report::RelayResult(absl::string_view name, const absl::Status& status,
+                         absl::string_view more) {
   std::string line = absl::StrCat("{\"check\": ", JsonString(name), ", ",
                                   status.ok() ? kPassed : kFailed);
   if (!status.ok()) {
     absl::StrAppend(&line, ", \"error\": ", JsonString(status.ToString()));
   }
-  Relay(absl::StrCat(line, "}"));
+  Relay(absl::StrCat(line, more, "}"));
 }
 
 void Report::Measure(

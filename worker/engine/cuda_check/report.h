@@ -7,6 +7,7 @@
 #include <utility>
 #include <vector>
 
+#include "absl/functional/function_ref.h"
 #include "absl/status/status.h"
 #include "absl/strings/string_view.h"
 
@@ -19,7 +20,12 @@ class Report {
  public:
   explicit Report(std::FILE* out) : out_(out) {}
 
-  // Prints {"check": `name`, "passed": true}, or false with the error's text.
+  // Prints {"begin": `name`}, so that a hang has a name, then runs the check and
+  // prints {"check": `name`, "passed": true}, or false with the error's text, and
+  // its "seconds".
+  // Returns true if it passed.
+  bool Check(absl::string_view name, absl::FunctionRef<absl::Status()> run);
+  // The same for what has been done already.
   void Check(absl::string_view name, const absl::Status& status);
   // Prints {"measure": `name`, ...}. The values are JSON already.
   void Measure(absl::string_view name,
@@ -33,6 +39,9 @@ class Report {
   int failed() const { return failed_; }
 
  private:
+  void RelayResult(absl::string_view name, const absl::Status& status,
+                   absl::string_view more);
+
   std::FILE* const out_;
   int passed_ = 0;
   int failed_ = 0;

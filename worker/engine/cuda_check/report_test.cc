@@ -16,13 +16,19 @@ TEST(ReportTest, PrintsALineACheckAndCountsThoseOfOthersToo) {
   std::FILE* const out = open_memstream(&text, &size);
   Report report(out);
   report.Check("adding", absl::OkStatus());
-  report.Check("a \"name\"", absl::InternalError("1\n2"));
+  EXPECT_FALSE(report.Check("a \"name\"",
+                            [] { return absl::InternalError("1\n2"); }));
   report.Relay("{\"check\": \"x\", \"passed\": true}");
   report.Measure("speed", {{"tokens_per_second", "12.5"}});
   report.PrintTotals();
   std::fclose(out);
-  EXPECT_EQ(std::string(text, size),
+  std::string lines(text, size);
+  const size_t seconds = lines.find(", \"seconds\": ");
+  ASSERT_NE(seconds, std::string::npos) << lines;
+  lines.erase(seconds, lines.find('}', seconds) - seconds);
+  EXPECT_EQ(lines,
             "{\"check\": \"adding\", \"passed\": true}\n"
+            "{\"begin\": \"a \\\"name\\\"\"}\n"
             "{\"check\": \"a \\\"name\\\"\", \"passed\": false, \"error\": "
             "\"INTERNAL: 1\\u000a2\"}\n"
             "{\"check\": \"x\", \"passed\": true}\n"
