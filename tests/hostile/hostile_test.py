@@ -55,6 +55,9 @@ class HostileTest(gated.GatedTest):
         self.assert_out(self.play(HOSTILE, "nan"), "not finite",
                         "model.embed_tokens.weight")
 
+    def test_a_number_far_ahead_is_refused_and_its_island_named(self):
+        self.assert_out(self.play(HOSTILE, "seq"), "seq")
+
     def test_without_a_bound_one_huge_number_ends_the_training(self):
         honest = self.once("honest", lambda _: self.play(0))
         result = self.play(HOSTILE, "spike", is_bounded=False)
