@@ -75,6 +75,13 @@ class NamedFile : public RandomAccessFile {
   const std::string path_;
 };
 
+absl::StatusOr<std::unique_ptr<RandomAccessFile>> MakeNamedFile(
+    absl::StatusOr<std::unique_ptr<RandomAccessFile>> file,
+    const std::string &opened, const std::string &path) {
+  if (!file.ok()) return Rewrite(file.status(), opened, path);
+  return std::make_unique<NamedFile>(*std::move(file), opened, path);
+}
+
 }  // namespace
 
 OpenDirectory::OpenDirectory(FileSystem &file_system, std::string path,
@@ -121,18 +128,28 @@ absl::StatusOr<UniqueFd> OpenDirectory::OpenFile(const std::string &name,
   return ErrnoToStatus(errno, absl::StrCat("open ", PathOf(name)));
 }
 
-absl::StatusOr<std::string> OpenDirectory::Read(const std::string &name,
-                                                int64_t bytes_max) const {
+absl::StatusOr<UniqueFd> OpenDirectory::OpenOwn(const std::string &name) const {
   // O_NONBLOCK: opening a pipe must not wait for its writer.
-  ASSIGN_OR_RETURN(const UniqueFd fd, OpenFile(name, O_RDONLY | O_NONBLOCK));
+  ASSIGN_OR_RETURN(UniqueFd fd, OpenFile(name, O_RDONLY | O_NONBLOCK));
   struct stat status = {};
   if (::fstat(fd.get(), &status) != 0) {
     return ErrnoToStatus(errno, absl::StrCat("stat ", PathOf(name)));
   }
-  if (UseOf(status) != NameUse::kFile) {
-    return absl::FailedPreconditionError(
-        absl::StrCat(PathOf(name), " is no regular file of this user"));
-  }
+  if (UseOf(status) == NameUse::kFile) return fd;
+  return absl::FailedPreconditionError(
+      absl::StrCat(PathOf(name), " is no regular file of this user"));
+}
+
+absl::StatusOr<std::unique_ptr<RandomAccessFile>> OpenDirectory::OpenForRead(
+    const std::string &name) const {
+  ASSIGN_OR_RETURN(const UniqueFd fd, OpenOwn(name));
+  return MakeNamedFile(file_system_.OpenForRead(FdPath(fd.get())),
+                       FdPath(fd.get()), PathOf(name));
+}
+
+absl::StatusOr<std::string> OpenDirectory::Read(const std::string &name,
+                                                int64_t bytes_max) const {
+  ASSIGN_OR_RETURN(const UniqueFd fd, OpenOwn(name));
   absl::StatusOr<std::string> text =
       ReadFile(file_system_, FdPath(fd.get()), bytes_max);
   if (text.ok()) return text;
@@ -151,11 +168,8 @@ absl::StatusOr<std::unique_ptr<RandomAccessFile>> OpenDirectory::Create(
   ASSIGN_OR_RETURN(const UniqueFd fd,
                    OpenFile(name, O_WRONLY | O_CREAT | O_EXCL));
   // Not by its name, which may already be another file's.
-  const std::string opened = FdPath(fd.get());
-  absl::StatusOr<std::unique_ptr<RandomAccessFile>> file =
-      file_system_.OpenForWrite(opened);
-  if (!file.ok()) return Rewrite(file.status(), opened, PathOf(name));
-  return std::make_unique<NamedFile>(*std::move(file), opened, PathOf(name));
+  return MakeNamedFile(file_system_.OpenForWrite(FdPath(fd.get())),
+                       FdPath(fd.get()), PathOf(name));
 }
 
 absl::Status OpenDirectory::Rename(const std::string &from,

@@ -44,8 +44,11 @@ class OpenDirectory {
   // openat(2), with O_NOFOLLOW and O_CLOEXEC. A new file has mode 0644 without
   // the umask's bits.
   absl::StatusOr<UniqueFd> OpenFile(const std::string &name, int flags) const;
-  // Reads a file. FAILED_PRECONDITION: it is not kFile.
-  // RESOURCE_EXHAUSTED: it has more than `bytes_max` bytes.
+  // Opens a file for reading. FAILED_PRECONDITION: it is not kFile.
+  absl::StatusOr<std::unique_ptr<RandomAccessFile>> OpenForRead(
+      const std::string &name) const;
+  // Reads a file. Errors: also RESOURCE_EXHAUSTED: it has more than `bytes_max`
+  // bytes.
   absl::StatusOr<std::string> Read(const std::string &name,
                                    int64_t bytes_max) const;
   // True if `name` is the open file `fd`.
@@ -63,6 +66,8 @@ class OpenDirectory {
   OpenDirectory(FileSystem &file_system, std::string path, UniqueFd fd);
 
   std::string At(absl::string_view name) const;
+  // Opens a file that must be kFile, for reading.
+  absl::StatusOr<UniqueFd> OpenOwn(const std::string &name) const;
   // With the person's path instead of ours.
   absl::Status Explain(const absl::Status &status) const;
 

@@ -55,7 +55,7 @@ class LandlockTest : public ::testing::Test {
 
   std::string In(const std::string& name) { return directory_ + "/" + name; }
 
-  // What `act` returns in a child that may use rules_ alone.
+  // Returns the result of `act` in a child that may use rules_ alone.
   int Inside(const std::function<int()>& act, int abi = LandlockAbi()) {
     const pid_t pid = ::fork();
     if (pid == 0) {

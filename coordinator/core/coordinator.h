@@ -246,6 +246,9 @@ class Coordinator : public ServerDirectory {
   absl::Status CheckIdentity(const v1::RegisterServerRequest& request,
                              absl::Time now);
   bool HasShards(const std::string& server_id) const;
+  // OTHER_CLUSTER, with `fault`; notes it.
+  absl::Status RefusePeer(const PeerName& peer, const v1::Fault& fault,
+                          absl::Time now);
   void NoteRefusal(const PeerName& peer, const v1::Fault& fault,
                    absl::Time now);
   void Freeze(const v1::Fault& fault, const absl::Status& refusal);

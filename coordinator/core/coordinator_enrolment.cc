@@ -192,12 +192,10 @@ absl::StatusOr<v1::RenewCertificateResponse> Coordinator::RenewCertificate(
     const EnrolmentRandom& random, absl::Time clock, absl::Time now) {
   RETURN_IF_ERROR(CheckWritable());
   const v1::EnrolledIdentity& identity = request.identity();
-  v1::LogPosition seen;
-  if (log_history_.CheckCluster(identity.cluster_id()).has_value()) {
-    seen.set_cluster_id(identity.cluster_id());
+  if (const auto fault = log_history_.CheckCluster(identity.cluster_id())) {
+    return RefusePeer({"island", identity.name(), identity.run_id()}, *fault,
+                      now);
   }
-  RETURN_IF_ERROR(
-      CheckPeer(seen, {"island", identity.name(), identity.run_id()}, now));
   ASSIGN_OR_RETURN(Grant granted, enrolments_.Renew(request, random, clock));
   EmitAudited(std::move(granted.records), actor,
               Describe("island.renew", granted.grant, ""), now);

@@ -77,8 +77,7 @@ absl::Status Coordinator::CheckPeer(const v1::LogPosition& seen,
   const std::optional<v1::Fault> fault = log_history_.Check(seen);
   if (!fault.has_value()) return absl::OkStatus();
   if (fault->code() == "OTHER_CLUSTER") {
-    NoteRefusal(peer, *fault, now);
-    return RefuseCluster(*fault);
+    return RefusePeer(peer, *fault, now);
   }
   if (refusal_.ok()) {
     Freeze(*fault,
@@ -91,6 +90,12 @@ absl::Status Coordinator::CheckPeer(const v1::LogPosition& seen,
                                "its data directory in place, and start it")));
   }
   return absl::OkStatus();
+}
+
+absl::Status Coordinator::RefusePeer(const PeerName& peer,
+                                     const v1::Fault& fault, absl::Time now) {
+  NoteRefusal(peer, fault, now);
+  return RefuseCluster(fault);
 }
 
 absl::Status Coordinator::CheckCluster(const RunScope& scope) const {

@@ -71,7 +71,7 @@ TEST(RefusedPeersTest, NoCallerFillsTheMemoryOrTheLog) {
             "");
   EXPECT_EQ(
       List(peers, kStart + RefusedPeers::kListedFor).refused_peers_size(), 1);
-  // What is no name is not noted.
+  // A text that is no name is not noted.
   EXPECT_EQ(peers.Note({"island", "a\nb", "run"}, OtherCluster(), kStart), "");
   EXPECT_EQ(peers.Note({"island", "", "run"}, OtherCluster(), kStart), "");
 }

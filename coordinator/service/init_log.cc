@@ -40,7 +40,7 @@ absl::StatusOr<std::string> ReadClusterId(const Store& store) {
   }
 }
 
-// What a directory with a log says to `init`.
+// The answer of `init` for a directory with a log.
 absl::StatusOr<InitResult> Found(const InitSpec& spec, const Store& store) {
   InitResult result;
   const absl::StatusOr<std::string> id = ReadClusterId(store);

@@ -26,6 +26,14 @@ def strip(source, target):
     subprocess.run(["strip", "--strip-all", "-o", target, source], check=True)
 
 
+def use_own_libraries(program):
+    """Lets a program find its libraries in ../lib."""
+    # RPATH, unlike RUNPATH, is also for the libraries' own libraries, and comes
+    # before LD_LIBRARY_PATH.
+    debian.run("patchelf", "--force-rpath", "--set-rpath", "$ORIGIN/../lib",
+               program)
+
+
 def libraries(paths, node_libraries, permits_vendors=False):
     """{name: (path, debian.Package)} of all libraries that the ELF files
     `paths` need. The machine that runs them gives `node_libraries`, by name.

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Compares runs of the preset "laptop" on one machine.
 
-    compare.py run DIR [--device D] [--threads N] [--compute TYPE]
+    compare.py run DIR [--device D]
     compare.py islands RUNS [--device cuda]
     compare.py bf16 RUNS [--device cuda]
 
@@ -27,7 +27,7 @@ def atoll(*arguments):
     return [os.path.join(HERE, "bin", "atoll")] + list(arguments)
 
 
-def start(directory, device, threads, compute):
+def start(directory, device, compute="f32"):
     """A running `dev up`, which goes on serving after the run's end."""
     os.makedirs(directory)
     run_file = os.path.join(directory, "run.toml")
@@ -36,7 +36,7 @@ def start(directory, device, threads, compute):
     with open(os.path.join(directory, "log"), "wb") as log:
         return subprocess.Popen(
             atoll("dev", "up", run_file, "--run-id=check", "--keep",
-                  "--device=" + device, "--threads=%d" % threads,
+                  "--device=" + device, "--threads=1",
                   "--data=" + os.path.join(HERE, "text"),
                   "--dir=" + os.path.join(directory, "dev")),
             stdout=log, stderr=subprocess.STDOUT)
@@ -106,7 +106,7 @@ def against_cpu(runs, curve, name, bounds):
 
 def compare_islands(runs, device):
     places = [os.path.join(runs, "%s-%d" % (device, i)) for i in range(2)]
-    started = [start(place, device, 1, "f32") for place in places]
+    started = [start(place, device) for place in places]
     curves = [finish(*pair) for pair in zip(started, places)]
     sums = [curve["sha256"] for curve in curves]
     check("two runs have one SHA-256",
@@ -120,7 +120,7 @@ def compare_islands(runs, device):
 
 def compare_bf16(runs, device):
     place = os.path.join(runs, device + "-bf16")
-    curve = finish(start(place, device, 1, "bf16"), place)
+    curve = finish(start(place, device, "bf16"), place)
     against_cpu(runs, curve, "in bf16 it ends as in f32", {-1: BF16_BOUND})
 
 
@@ -129,16 +129,13 @@ def main():
     parser.add_argument("what", choices=("run", "islands", "bf16"))
     parser.add_argument("directory")
     parser.add_argument("--device", default="cpu")
-    parser.add_argument("--threads", type=int, default=1)
-    parser.add_argument("--compute", default="f32", choices=("f32", "bf16"))
     arguments = parser.parse_args()
     if arguments.what == "islands":
         compare_islands(arguments.directory, arguments.device)
     elif arguments.what == "bf16":
         compare_bf16(arguments.directory, arguments.device)
     else:
-        curve = finish(start(arguments.directory, arguments.device,
-                             arguments.threads, arguments.compute),
+        curve = finish(start(arguments.directory, arguments.device),
                        arguments.directory)
         say("%d rounds, loss %.4f" % (len(curve["losses"]),
                                       curve["losses"][-1]))

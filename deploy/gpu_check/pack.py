@@ -14,6 +14,7 @@ HERE = os.path.dirname(os.path.realpath(__file__))
 sys.path.insert(0, os.path.join(HERE, "..", "artifacts"))
 
 import debian  # noqa: E402
+import programs  # noqa: E402
 
 BYTES_MAX = 46 << 20
 PROGRAMS = {"atoll": "cli/atoll",
@@ -33,20 +34,15 @@ def is_carried(library):
     return not _FROM_THERE.match(library) and not _C_LIBRARY.match(library)
 
 
-def copy_program(source, target):
-    debian.run("strip", "-o", target, os.path.realpath(source))
-    # RPATH, unlike RUNPATH, is also for the libraries' own libraries.
-    debian.run("patchelf", "--force-rpath", "--set-rpath", "$ORIGIN/../lib",
-               target)
-    os.chmod(target, 0o755)
-
-
 def make(tree, binaries, commit, folder):
     for name in ("bin", "lib", "text", GOLDEN):
         os.makedirs(os.path.join(folder, name))
     sources = [os.path.join(binaries, path) for path in PROGRAMS.values()]
     for name, source in zip(PROGRAMS, sources):
-        copy_program(source, os.path.join(folder, "bin", name))
+        target = os.path.join(folder, "bin", name)
+        programs.strip(os.path.realpath(source), target)
+        programs.use_own_libraries(target)
+        os.chmod(target, 0o755)
     for name, path in debian.libraries_of(sources).items():
         if not is_carried(name):
             continue

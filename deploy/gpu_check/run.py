@@ -78,8 +78,7 @@ def part_one(out, step):
          step("torch_warm", on_device(python(
              "gpu_speed.py", "--steps=1", "--repeats=1")), 60, 150),
          step("cpu_run", on_device(python(
-             "compare.py", "run", os.path.join(run, "cpu"), "--threads=1")),
-              50, 150)] + sanitized,
+             "compare.py", "run", os.path.join(run, "cpu"))), 50, 150)] + sanitized,
         [step("speed_bf16", check("--only=speed", "--dtypes=bf16",
                                   "--steps=10"), 30, 90)],
         [step("speed_f32", check("--only=speed", "--shapes=124m",

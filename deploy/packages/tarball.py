@@ -6,6 +6,7 @@ import shutil
 
 import debian
 import entries
+import programs
 from deb import file
 from entries import Entry
 
@@ -47,10 +48,7 @@ def contents(stripped, libraries, version, own, scratch):
     for name, path in stripped.items():
         patched = os.path.join(scratch, name + ".patched")
         shutil.copyfile(path, patched)
-        # RPATH, unlike RUNPATH, is also for the libraries' own libraries, and
-        # comes before LD_LIBRARY_PATH.
-        debian.run("patchelf", "--force-rpath", "--set-rpath",
-                   "$ORIGIN/../lib", patched)
+        programs.use_own_libraries(patched)
         result["bin/" + name] = Entry(mode=0o755, source=patched, package=own)
     used = set()
     for name, (path, package) in libraries.items():

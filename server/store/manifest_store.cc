@@ -4,10 +4,10 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/strip.h"
-#include "absl/types/span.h"
 #include "base/codec/sha256.h"
 #include "base/failpoint/failpoint.h"
 #include "base/io/files.h"
+#include "base/io/hash_file.h"
 #include "base/layout/ids.h"
 #include "base/obs/log.h"
 #include "base/status/status_macros.h"
@@ -19,7 +19,6 @@ namespace atl::server {
 namespace {
 
 constexpr absl::string_view kSuffix = ".json";
-constexpr int64_t kReadBytes = 1 << 20;
 // A manifest has one entry a fragment, of a few hundred bytes each.
 constexpr int64_t kManifestBytesMax = 16 << 20;
 
@@ -29,18 +28,9 @@ absl::Status Measure(FileSystem& fs, const std::string& path,
   ASSIGN_OR_RETURN(const std::unique_ptr<RandomAccessFile> file,
                    fs.OpenForRead(path));
   ASSIGN_OR_RETURN(entry->size_bytes, file->Size());
-  std::string buffer(kReadBytes, '\0');
-  codec::Sha256 sha;
-  for (int64_t offset = 0; offset < entry->size_bytes;) {
-    ASSIGN_OR_RETURN(const int64_t count,
-                     file->ReadAt(offset, absl::MakeSpan(buffer)));
-    if (count <= 0) {
-      return absl::DataLossError(absl::StrCat(path, " ends early"));
-    }
-    sha.Update(absl::string_view(buffer).substr(0, count));
-    offset += count;
-  }
-  entry->sha256 = codec::ToHex(sha.Finish());
+  ASSIGN_OR_RETURN(const codec::Sha256Digest sum,
+                   HashFile(*file, entry->size_bytes, path));
+  entry->sha256 = codec::ToHex(sum);
   return absl::OkStatus();
 }
 

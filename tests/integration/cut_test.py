@@ -4,7 +4,7 @@
 After a cut a push or a pull resumes where the receiver stopped: only bytes in
 flight cross twice.
 
-Of a control connection that is forgotten neither end is told. The coordinator
+Neither end is told that a control connection is forgotten. The coordinator
 loses the island, the island opens another connection and joins again. No answer
 about the membership before that ends it, no bit changes. A process of the same
 island that really is newer ends the older one.

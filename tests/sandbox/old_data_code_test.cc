@@ -30,7 +30,7 @@ class OldDataCodeTest : public ::testing::Test {
     std::ofstream(home_ + "/corpus/text") << "text that anna gives\n";
   }
 
-  // What opening `path` as data returns inside the sandbox of an island with
+  // Opens `path` as data inside the sandbox of an island with
   // `--data HOME/corpus`.
   absl::StatusCode OpenInside(const std::string& path) const {
     const pid_t pid = ::fork();

@@ -2,7 +2,6 @@
 
 #include <fcntl.h>
 #include <sys/file.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -14,6 +13,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/strip.h"
 #include "base/codec/sha256.h"
+#include "base/io/hash_file.h"
 #include "base/random_id/random_id.h"
 #include "base/status/annotate.h"
 #include "base/status/refusal.h"
@@ -28,7 +28,6 @@ constexpr size_t kLockBytesMax = 256;
 constexpr int kLockTries = 10;
 constexpr char kUnfinishedManifestName[] = "unfinished-manifest.json";
 constexpr int64_t kManifestBytesMax = 16 << 20;
-constexpr size_t kReadBytes = 1 << 20;
 
 // Digits at the front of `text`, which are removed.
 int TakeDigits(absl::string_view &text) {
@@ -79,22 +78,16 @@ absl::Status AppearedMeanwhile(const std::string &path) {
                               "again"));
 }
 
-// True if the open file has the bytes that a manifest lists. A manifest without
-// a sum has only the size.
-absl::StatusOr<bool> HasBytes(int fd, const CheckpointManifest::File &file) {
-  struct stat at;
-  if (::fstat(fd, &at) != 0) return ErrnoToStatus(errno, file.name);
-  if (at.st_size != file.size_bytes) return false;
-  if (file.sha256.empty()) return true;
-  codec::Sha256 sum;
-  std::string buffer(kReadBytes, '\0');
-  while (true) {
-    const ssize_t count = ::read(fd, buffer.data(), buffer.size());
-    if (count < 0 && errno == EINTR) continue;
-    if (count < 0) return ErrnoToStatus(errno, file.name);
-    if (count == 0) return codec::ToHex(sum.Finish()) == file.sha256;
-    sum.Update({buffer.data(), static_cast<size_t>(count)});
-  }
+// True if `file`, at `path`, has the bytes that a manifest lists. A manifest
+// without a sum has only the size.
+absl::StatusOr<bool> HasBytes(const RandomAccessFile &file,
+                              const std::string &path,
+                              const CheckpointManifest::File &listed) {
+  ASSIGN_OR_RETURN(const int64_t size, file.Size());
+  if (size != listed.size_bytes) return false;
+  if (listed.sha256.empty()) return true;
+  ASSIGN_OR_RETURN(const codec::Sha256Digest sum, HashFile(file, size, path));
+  return codec::ToHex(sum) == listed.sha256;
 }
 
 // The id in the lock file, empty if a crash has cut it; nullopt if the file is
@@ -269,9 +262,10 @@ absl::Status ExportDirectory::CheckUnchanged() const {
     if (!IsOurs(file.name)) continue;
     ASSIGN_OR_RETURN(const NameUse use, opened_->FindUse(file.name));
     if (use != NameUse::kFile) continue;
-    ASSIGN_OR_RETURN(const UniqueFd fd,
-                     opened_->OpenFile(file.name, O_RDONLY));
-    ASSIGN_OR_RETURN(const bool is_same, HasBytes(fd.get(), file));
+    ASSIGN_OR_RETURN(const std::unique_ptr<RandomAccessFile> open,
+                     opened_->OpenForRead(file.name));
+    ASSIGN_OR_RETURN(const bool is_same,
+                     HasBytes(*open, PathOf(file.name), file));
     if (is_same) continue;
     return Refused("NOT_OURS",
                    absl::StrCat(PathOf(file.name),

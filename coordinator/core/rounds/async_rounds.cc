@@ -118,7 +118,7 @@ Decision DecideAsyncSeal(const RunState& state, const Observations& observed,
       CollectContributions(state, observed.shards, fragment);
   std::vector<int32_t> planned;
   for (const auto& [slot, plan] : at.standing_plans) planned.push_back(slot);
-  const double reference = ReferenceSpeed(state, observed, planned);
+  const DueTimes due_times(state, observed, fragment, planned);
   timers.quorum_time = absl::InfiniteFuture();
   const SeenContribution* oldest = nullptr;  // By anchor, then (slot, seq).
   for (const auto& [place, contribution] : seen) {
@@ -129,7 +129,7 @@ Decision DecideAsyncSeal(const RunState& state, const Observations& observed,
     }
     const absl::Time due_time =
         state.members()[place.first].enrolled()
-            ? FindDueTime(observed, fragment, place.first, reference)
+            ? due_times.Find(place.first)
             : absl::InfinitePast();
     if (due_time > due) {
       timers.quorum_time = std::min(timers.quorum_time, due_time);

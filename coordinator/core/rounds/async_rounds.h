@@ -32,7 +32,7 @@ Decision DecideAsyncOpen(const RunState& state, const Observations& observed,
 // plan, or if one with a plan was refused and sits out.
 //
 // The contribution of an island that joined with a token waits until it is due
-// (FindDueTime, measured_speeds.h): every version is one contribution, so an
+// (DueTimes, measured_speeds.h): every version is one contribution, so an
 // island that does not train would otherwise make nearly all of them. Sets
 // timers.quorum_time to when the first of those is due; else InfiniteFuture.
 Decision DecideAsyncSeal(const RunState& state, const Observations& observed,

@@ -154,11 +154,6 @@ double MeasuredSpeed(const ObservedMember& member) {
   return MedianOfKnown(member.speeds);
 }
 
-double ReferenceSpeed(const RunState& state, const Observations& observed,
-                      const std::vector<int32_t>& slots) {
-  return MedianOfKnown(KnownSpeeds(state, observed, slots));
-}
-
 std::vector<double> RelativeSpeeds(const RunState& state,
                                    const Observations& observed,
                                    const std::vector<int32_t>& slots) {
@@ -173,15 +168,23 @@ std::vector<double> RelativeSpeeds(const RunState& state,
   return speeds;
 }
 
-absl::Time FindDueTime(const Observations& observed, int32_t fragment,
-                       int32_t slot, double reference) {
-  const std::map<int32_t, AskedSlot>& asked = observed.asked[fragment].slots;
-  const auto found = asked.find(slot);
-  if (found == asked.end() || !(reference > 0)) return absl::InfinitePast();
+DueTimes::DueTimes(const RunState& state, const Observations& observed,
+                   int32_t fragment, const std::vector<int32_t>& slots)
+    : asked_(observed.asked[fragment]),
+      round_time_(-absl::InfiniteDuration()) {
+  const double reference = MedianOfKnown(KnownSpeeds(state, observed, slots));
+  if (!(reference > 0)) return;
   int64_t most = 0;
-  for (const auto& [other, plan] : asked) most = std::max(most, plan.step_count);
-  return found->second.plan_time +
-         absl::Seconds(static_cast<double>(most) / reference);
+  for (const auto& [slot, plan] : asked_.slots) {
+    most = std::max(most, plan.step_count);
+  }
+  round_time_ = absl::Seconds(static_cast<double>(most) / reference);
+}
+
+absl::Time DueTimes::Find(int32_t slot) const {
+  const auto plan = asked_.slots.find(slot);
+  return plan == asked_.slots.end() ? absl::InfinitePast()
+                                    : plan->second.plan_time + round_time_;
 }
 
 }  // namespace atl::coordinator

@@ -54,24 +54,30 @@ void NoteReceived(const RunState& state, absl::Time now,
 // Inner steps a second; 0 before the first measurement.
 double MeasuredSpeed(const ObservedMember& member);
 
-// v_w of each of `slots`, inner steps a second: the measured speed, and before
-// the first measurement the lesser of the island's claim and the median of the
-// measured ones. v_ref is the median of all v_w; 0 if nothing is known.
-double ReferenceSpeed(const RunState& state, const Observations& observed,
-                      const std::vector<int32_t>& slots);
-
-// v_w / v_ref of each of `slots`, for slot_plans.h. A claim below its v_w lowers
-// an island's own share. 1 if nothing is known.
+// v_w / v_ref of each of `slots`, for slot_plans.h. v_w is the measured speed;
+// before the first measurement the lesser of the island's claim and the median
+// of the measured ones. v_ref is the median of all v_w. A claim below its v_w
+// lowers an island's own share. 1 if nothing is known.
 std::vector<double> RelativeSpeeds(const RunState& state,
                                    const Observations& observed,
                                    const std::vector<int32_t>& slots);
 
-// When the contribution that `slot` makes for its plan is due: when an island of
-// `reference` (steps a second) has done the largest plan of the round. A claim
-// cannot bring it forward, so neither can a push of an untrained model.
-// InfinitePast without a reference, or for a plan from before the coordinator's
-// start.
-absl::Time FindDueTime(const Observations& observed, int32_t fragment,
-                       int32_t slot, double reference);
+// When the contributions of a round are due: when an island of speed v_ref has
+// done the largest of the round's plans. A claim cannot bring that forward, so
+// neither can a push of an untrained model. Requires: outlived by `observed`.
+class DueTimes {
+ public:
+  // Of `fragment`, whose round asks `slots`.
+  DueTimes(const RunState& state, const Observations& observed,
+           int32_t fragment, const std::vector<int32_t>& slots);
+
+  // InfinitePast if no speed is known, or for a plan from before the
+  // coordinator's start.
+  absl::Time Find(int32_t slot) const;
+
+ private:
+  const AskedSlots& asked_;
+  absl::Duration round_time_;  // After a plan is made.
+};
 
 }  // namespace atl::coordinator

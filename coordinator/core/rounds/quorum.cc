@@ -25,12 +25,11 @@ QuorumCount CountQuorum(const RunState& state, const Observations& observed,
                         const std::map<int32_t, absl::Time>& received_times) {
   std::vector<int32_t> asked;
   for (const v1::SlotPlan& plan : open.slots()) asked.push_back(plan.slot());
-  const double reference = ReferenceSpeed(state, observed, asked);
+  const DueTimes due(state, observed, open.fragment(), asked);
   std::map<std::string, absl::Time> groups;  // Since when each counts.
   for (const int32_t slot : received) {
     const absl::Time time =
-        std::max(received_times.at(slot),
-                 FindDueTime(observed, open.fragment(), slot, reference));
+        std::max(received_times.at(slot), due.Find(slot));
     const auto group = groups.emplace(QuorumGroup(state, slot), time).first;
     group->second = std::min(group->second, time);
   }

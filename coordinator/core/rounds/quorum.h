@@ -19,16 +19,16 @@
 
 namespace atl::coordinator {
 
-// What `slot` counts as; slots with the same answer count once together.
+// The group of `slot`: all slots of one group count once together.
 std::string QuorumGroup(const RunState& state, int32_t slot);
 
-// What these slots count.
+// How many groups these slots have.
 int64_t CountForQuorum(const RunState& state, const std::set<int32_t>& slots);
 
 struct QuorumCount {
   // When the round's quorum counts as reached; InfiniteFuture: it is not. May
   // be ahead: a contribution counts from when it was received, but not before it
-  // is due (FindDueTime, measured_speeds.h). So a push of an untrained model
+  // is due (DueTimes, measured_speeds.h). So a push of an untrained model
   // opens no grace window.
   absl::Time time = absl::InfiniteFuture();
   std::string text;  // "1 of 2".

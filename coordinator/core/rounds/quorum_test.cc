@@ -1,4 +1,4 @@
-// What counts for a quorum, and from when.
+// Which contributions a quorum counts, and from when.
 
 #include "coordinator/core/rounds/quorum.h"
 
