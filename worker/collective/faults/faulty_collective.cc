@@ -37,18 +37,19 @@ class FaultyCollective : public Collective {
 
   absl::Status Run(const Call& call) override {
     RETURN_IF_ERROR(BeforeCall());
-    return inner_->Run(call);
+    return EndsLate() ? absl::OkStatus() : inner_->Run(call);
   }
 
   Pending Start(Call call) override {
     absl::Status status = BeforeCall();
     if (!status.ok()) return Pending(std::make_unique<Failed>(status));
-    return inner_->Start(std::move(call));
+    return EndsLate() ? Pending() : inner_->Start(std::move(call));
   }
 
   absl::StatusOr<std::unique_ptr<Collective>> Split(
       int color, absl::string_view name) override {
     RETURN_IF_ERROR(BeforeCall());
+    (void)EndsLate();
     ASSIGN_OR_RETURN(std::unique_ptr<Collective> part,
                      inner_->Split(color, name));
     if (part == nullptr) return part;
@@ -84,6 +85,13 @@ class FaultyCollective : public Collective {
     return absl::UnavailableError(absl::StrCat("rank ", rank_, " of ", name_,
                                                " was made to die at call ",
                                                fate_->plan.die_at_call));
+  }
+
+  // Whether the call that began last ends the world.
+  bool EndsLate() {
+    if (fate_->call_count - 1 != fate_->plan.end_late_at_call) return false;
+    inner_->Abort("made to end late");
+    return true;
   }
 
   const int rank_;

@@ -19,6 +19,9 @@ namespace atl::collective {
 struct FaultPlan {
   // Leaves at this call; every later call returns UNAVAILABLE. -1: never.
   int64_t die_at_call = -1;
+  // Ends the world at this call. Run and Start return OK without a result, as
+  // on a device if the call is aborted after it was queued. -1: never.
+  int64_t end_late_at_call = -1;
   // Called before each call, on the caller's thread. May be null.
   std::function<void(int64_t call)> before_call;
 };

@@ -20,6 +20,14 @@ namespace {
 constexpr absl::Duration kLookEvery = absl::Milliseconds(3);
 constexpr absl::Duration kPollEvery = absl::Microseconds(20);
 
+// In a group NCCL tells all kernels to end before it waits for any.
+void AbortTogether(const std::vector<ncclComm_t>& comms) {
+  if (comms.empty()) return;
+  (void)ncclGroupStart();
+  for (ncclComm_t comm : comms) (void)ncclCommAbort(comm);
+  (void)ncclGroupEnd();
+}
+
 }  // namespace
 
 absl::Status NcclStatus(ncclResult_t result, absl::string_view what) {
@@ -72,34 +80,65 @@ absl::Status NcclWatchdog::status() const {
   return status_;
 }
 
+std::vector<ncclComm_t> NcclWatchdog::Take(const Comms& from,
+                                           ncclComm_t NcclComm::*part) {
+  std::vector<ncclComm_t> taken;
+  for (const std::shared_ptr<NcclComm>& comm : from) {
+    ncclComm_t& own = (*comm).*part;
+    if (own != nullptr) taken.push_back(std::exchange(own, nullptr));
+  }
+  return taken;
+}
+
 absl::Status NcclWatchdog::Break(const absl::Status& status) {
+  Comms comms;
+  std::vector<ncclComm_t> taken;
   {
     MutexLock lock(&mutex_);
     if (!status_.ok()) return status_;
-    status_ = status;
-    // Ends the kernels that wait for a peer; later calls are refused.
-    for (const std::shared_ptr<NcclComm>& comm : comms_) {
-      if (comm->comm != nullptr) (void)ncclCommAbort(comm->comm);
-      comm->comm = nullptr;
-    }
-    comms_.clear();
+    status_ = status;  // Later calls are refused.
+    comms.swap(comms_);
+    taken = Take(comms, &NcclComm::comm);
     expected_.clear();
     condition_.SignalAll();
   }
   control_.Abort(status.message());
+  AbortTogether(taken);
+  {
+    MutexLock lock(&mutex_);
+    taken = Take(comms, &NcclComm::made);
+  }
+  AbortTogether(taken);
+  MutexLock lock(&mutex_);
+  aborted_ = true;
+  condition_.SignalAll();
   return status;
 }
 
-std::shared_ptr<NcclComm> NcclWatchdog::Adopt(ncclComm_t comm) {
-  auto adopted = std::make_shared<NcclComm>();
+void NcclWatchdog::AwaitAbort() {
   MutexLock lock(&mutex_);
-  if (!status_.ok()) {
-    (void)ncclCommAbort(comm);
-    return adopted;
+  while (!status_.ok() && !aborted_) condition_.Wait(&mutex_);
+}
+
+void NcclWatchdog::Adopt(std::shared_ptr<NcclComm> comm) {
+  ncclComm_t late;
+  {
+    MutexLock lock(&mutex_);
+    if (status_.ok()) return comms_.push_back(std::move(comm));
+    late = std::exchange(comm->comm, nullptr);
   }
-  adopted->comm = comm;
-  comms_.push_back(adopted);
-  return adopted;
+  AbortTogether({late});
+}
+
+std::shared_ptr<NcclComm> NcclWatchdog::AdoptSplit(NcclComm& comm) {
+  auto made = std::make_shared<NcclComm>();
+  {
+    MutexLock lock(&mutex_);
+    made->comm = std::exchange(comm.made, nullptr);
+  }
+  if (made->comm == nullptr) return nullptr;
+  Adopt(made);
+  return made;
 }
 
 absl::Status NcclWatchdog::Use(
@@ -136,18 +175,21 @@ absl::Status NcclWatchdog::Use(
 
 void NcclWatchdog::Destroy(NcclComm& comm) {
   // Peers may be gone: an end that takes too long becomes an abort.
-  const bool finalized = Use(comm, "ending a group", [](ncclComm_t c) {
-                           return ncclCommFinalize(c);
-                         }).ok();
-  MutexLock lock(&mutex_);
-  if (comm.comm == nullptr) return;
-  (void)(finalized ? ncclCommDestroy(comm.comm) : ncclCommAbort(comm.comm));
-  comm.comm = nullptr;
-  comms_.erase(std::remove_if(comms_.begin(), comms_.end(),
-                              [&](const std::shared_ptr<NcclComm>& c) {
-                                return c.get() == &comm;
-                              }),
-               comms_.end());
+  const absl::Status finalized =
+      Use(comm, "ending a group",
+          [](ncclComm_t c) { return ncclCommFinalize(c); });
+  if (!finalized.ok()) return AwaitAbort();
+  ncclComm_t own;
+  {
+    MutexLock lock(&mutex_);
+    own = std::exchange(comm.comm, nullptr);
+    comms_.erase(std::remove_if(comms_.begin(), comms_.end(),
+                                [&](const std::shared_ptr<NcclComm>& c) {
+                                  return c.get() == &comm;
+                                }),
+                 comms_.end());
+  }
+  if (own != nullptr) (void)ncclCommDestroy(own);
 }
 
 void NcclWatchdog::Expect(std::shared_ptr<CudaEvent> event, std::string late) {

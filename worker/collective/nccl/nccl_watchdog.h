@@ -2,9 +2,10 @@
 // deadlines of device work.
 //
 // A thread polls, a few hundred times a second, the queued events, NCCL's
-// errors and the control world. The first error aborts all communicators, so
-// that no kernel keeps waiting, and ends the control world, which tells the
-// other ranks. Thread-safe.
+// errors and the control world. The first error ends the control world, which
+// tells the other ranks, and aborts all communicators together: an abort waits
+// for kernels that may be queued behind those of another communicator.
+// Thread-safe.
 
 #pragma once
 
@@ -33,9 +34,11 @@ namespace atl::collective {
 absl::Status NcclStatus(ncclResult_t result, absl::string_view what);
 absl::Status CudaStatus(cudaError_t error, absl::string_view what);
 
-// A communicator that Break may abort at any time.
+// A communicator that Break may abort at any time. NCCL's thread writes `made`
+// until a split or its abort has ended, so this outlives both.
 struct NcclComm {
   ncclComm_t comm = nullptr;  // Null after an abort.
+  ncclComm_t made = nullptr;  // The result of a split of `comm`.
 };
 
 class CudaEvent {
@@ -67,9 +70,14 @@ class NcclWatchdog {
 
   // Ends the world. Only the first call counts. Returns its error.
   absl::Status Break(const absl::Status& status) ABSL_LOCKS_EXCLUDED(mutex_);
+  // Waits until the communicators of a world that ended are aborted.
+  void AwaitAbort() ABSL_LOCKS_EXCLUDED(mutex_);
 
   // Watches a nonblocking communicator.
-  std::shared_ptr<NcclComm> Adopt(ncclComm_t comm) ABSL_LOCKS_EXCLUDED(mutex_);
+  void Adopt(std::shared_ptr<NcclComm> comm) ABSL_LOCKS_EXCLUDED(mutex_);
+  // Watches the result of a split of `comm`; null if NCCL made none.
+  std::shared_ptr<NcclComm> AdoptSplit(NcclComm& comm)
+      ABSL_LOCKS_EXCLUDED(mutex_);
 
   // Calls `use` with the communicator, unless the world has ended, and waits
   // until NCCL accepts the work, within the call timeout.
@@ -93,6 +101,10 @@ class NcclWatchdog {
     std::string late;
   };
 
+  // Takes all communicators, or the results of their splits.
+  using Comms = std::vector<std::shared_ptr<NcclComm>>;
+  static std::vector<ncclComm_t> Take(const Comms& from,
+                                      ncclComm_t NcclComm::*part);
   void Watch() ABSL_LOCKS_EXCLUDED(mutex_);
   absl::Status Look() ABSL_LOCKS_EXCLUDED(mutex_);
 
@@ -103,7 +115,8 @@ class NcclWatchdog {
   mutable Mutex mutex_;
   CondVar condition_;
   absl::Status status_ ABSL_GUARDED_BY(mutex_);
-  std::vector<std::shared_ptr<NcclComm>> comms_ ABSL_GUARDED_BY(mutex_);
+  bool aborted_ ABSL_GUARDED_BY(mutex_) = false;  // After status_.
+  Comms comms_ ABSL_GUARDED_BY(mutex_);
   std::list<Expected> expected_ ABSL_GUARDED_BY(mutex_);
   bool stopping_ ABSL_GUARDED_BY(mutex_) = false;
 

@@ -3,6 +3,7 @@
 #include <nccl.h>
 
 #include <cstdint>
+#include <cstdlib>
 #include <memory>
 #include <string>
 #include <utility>
@@ -46,6 +47,14 @@ ncclConfig_t Config() {
   config.blocking = 0;
   return config;
 }
+
+// A device that starts the calls of several groups in another order than its
+// peers may lack the room to run those that they wait for. Every rank makes its
+// calls in one order (MakeRankGroups), and NCCL keeps that order if it is told
+// to. It reads this once, and other threads read the environment, so it is set
+// before main.
+const bool kOrdersLaunches =
+    setenv("NCCL_LAUNCH_ORDER_IMPLICIT", "1", /*overwrite=*/0) == 0;
 
 struct CallWords {
   int64_t kind, type, reduction, root, count;
@@ -105,21 +114,26 @@ class NcclCollective final : public Collective {
     RETURN_IF_ERROR(watchdog_->status());
     // NCCL does not split a communicator while its calls run.
     if (last_ != nullptr) RETURN_IF_ERROR(watchdog_->Await(*last_));
-    ncclComm_t made = nullptr;
     auto control = control_.Split(color, name);
     if (!control.ok()) return watchdog_->Break(control.status());
-    RETURN_IF_ERROR(watchdog_->Use(*comm_, "making a group", [&](ncclComm_t c) {
-      ncclConfig_t config = Config();
-      return ncclCommSplit(c, color < 0 ? NCCL_SPLIT_NOCOLOR : color, rank_,
-                           &made, &config);
-    }));
+    const absl::Status split =
+        watchdog_->Use(*comm_, "making a group", [&](ncclComm_t c) {
+          ncclConfig_t config = Config();
+          return ncclCommSplit(c, color < 0 ? NCCL_SPLIT_NOCOLOR : color, rank_,
+                               &comm_->made, &config);
+        });
+    if (!split.ok()) {
+      watchdog_->AwaitAbort();
+      return split;
+    }
+    std::shared_ptr<NcclComm> made = watchdog_->AdoptSplit(*comm_);
     if (color < 0) return std::unique_ptr<Collective>();
     if (made == nullptr) {
       return watchdog_->Break(absl::UnavailableError("NCCL made no group"));
     }
     auto group = std::make_unique<NcclCollective>(
-        watchdog_, options_, watchdog_->Adopt(made), **control,
-        std::move(*control), absl::StrCat(name_, "/", name));
+        watchdog_, options_, std::move(made), **control, std::move(*control),
+        absl::StrCat(name_, "/", name));
     const absl::Status ready = group->Init();
     if (!ready.ok()) return watchdog_->Break(ready);
     return group;
@@ -178,9 +192,11 @@ class NcclCollective final : public Collective {
                    "recording an event"));
     RETURN_IF_ERROR(CudaStatus(cudaStreamWaitEvent(stream_, ready->get(), 0),
                                "waiting for computation"));
+    const std::vector<Step> steps = PlanSteps(call, rank_, size_);
+    RETURN_IF_ERROR(QueueCopies(call, steps));
     RETURN_IF_ERROR(watchdog_->Use(
         *comm_, Describe(call),
-        [&](ncclComm_t comm) { return MakeSteps(call, comm); }));
+        [&](ncclComm_t comm) { return MakeSteps(call, steps, comm); }));
     ASSIGN_OR_RETURN(std::shared_ptr<CudaEvent> done, CudaEvent::Create());
     RETURN_IF_ERROR(CudaStatus(cudaEventRecord(done->get(), stream_),
                                "recording an event"));
@@ -190,12 +206,27 @@ class NcclCollective final : public Collective {
     return done;
   }
 
-  ncclResult_t MakeSteps(const Call& call, ncclComm_t comm) {
+  // Apart from NCCL's steps: a full queue blocks it, and only an abort empties
+  // the queue then, which Use would keep out.
+  absl::Status QueueCopies(const Call& call, const std::vector<Step>& steps) {
+    for (const Step& step : steps) {
+      if (step.kind != StepKind::kCopy) continue;
+      const size_t bytes =
+          static_cast<size_t>(step.count) * ElementBytes(call.type);
+      RETURN_IF_ERROR(
+          CudaStatus(cudaMemcpyAsync(step.out, step.in, bytes,
+                                     cudaMemcpyDeviceToDevice, stream_),
+                     "copying a rank's own part"));
+    }
+    return absl::OkStatus();
+  }
+
+  ncclResult_t MakeSteps(const Call& call, const std::vector<Step>& steps,
+                         ncclComm_t comm) {
     if (call.kind == CallKind::kBarrier) {
       return ncclAllReduce(token_, token_, 1, ncclFloat32, ncclSum, comm,
                            stream_);
     }
-    const std::vector<Step> steps = PlanSteps(call, rank_, size_);
     if (steps.empty()) return ncclSuccess;
     ncclResult_t result = ncclGroupStart();
     for (const Step& step : steps) {
@@ -231,11 +262,7 @@ class NcclCollective final : public Collective {
       case StepKind::kReceive:
         return ncclRecv(step.out, count, type, step.peer, comm, stream_);
       case StepKind::kCopy:
-        return cudaMemcpyAsync(step.out, step.in,
-                               count * ElementBytes(call.type),
-                               cudaMemcpyDeviceToDevice, stream_) == cudaSuccess
-                   ? ncclSuccess
-                   : ncclUnhandledCudaError;
+        return ncclSuccess;  // QueueCopies
     }
     return ncclInternalError;
   }
@@ -295,14 +322,14 @@ absl::StatusOr<std::unique_ptr<Collective>> JoinNccl(
   const absl::Status told =
       control.Run(Call::Broadcast(DataType::kBytes, &id, sizeof(id), 0));
   if (!told.ok()) return watchdog->Break(told);
-  ncclComm_t made = nullptr;
+  auto comm = std::make_shared<NcclComm>();
   ncclConfig_t config = Config();
   const absl::Status begun =
-      NcclStatus(ncclCommInitRankConfig(&made, control.size(), id,
+      NcclStatus(ncclCommInitRankConfig(&comm->comm, control.size(), id,
                                         control.rank(), &config),
                  "joining the world");
   if (!begun.ok()) return watchdog->Break(begun);
-  std::shared_ptr<NcclComm> comm = watchdog->Adopt(made);
+  watchdog->Adopt(comm);
   RETURN_IF_ERROR(watchdog->Use(*comm, "joining the world",
                                 [](ncclComm_t) { return ncclSuccess; }));
   auto world = std::make_unique<NcclCollective>(

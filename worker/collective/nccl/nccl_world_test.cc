@@ -97,6 +97,8 @@ class NcclWorldTest : public testing::Test {
       EXPECT_EQ(cudaStreamDestroy(stream), cudaSuccess);
     }
     FailNoCommunicators();
+    OnAbortedSplit(nullptr);
+    RunOneKernelAtATime(false);
   }
 
   std::vector<Rank>& Make(int size, bool check_calls = false,
@@ -274,6 +276,100 @@ TEST_F(NcclWorldTest, AbortReachesRanksThatWaitInOtherGroups) {
     EXPECT_EQ(status.code(), absl::StatusCode::kUnavailable) << status;
     EXPECT_TRUE(Says(status, "out of memory")) << status;
     EXPECT_TRUE(Says(status, "rank 2")) << status;
+  });
+}
+
+// Prefetching, as FSDP does beside tp: the gather is queued behind the tp call,
+// and the tp call waits for a rank that does not come.
+TEST_F(NcclWorldTest, AnAbortEndsGroupsThatWaitForEachOther) {
+  std::vector<std::vector<float>> data(2, std::vector<float>(10, 1));
+  Notification queued;
+  RunRanks(Make(2), [&](int r, Rank& rank) {
+    auto gather = rank->Split(0, "gather");
+    ASSERT_TRUE(gather.ok()) << gather.status();
+    auto tp = rank->Split(0, "tp");
+    ASSERT_TRUE(tp.ok()) << tp.status();
+    // The first calls connect.
+    ASSERT_TRUE((*gather)->Barrier().ok());
+    ASSERT_TRUE((*tp)->Barrier().ok());
+    if (r == 1) {
+      EXPECT_TRUE(queued.WaitWithTimeout(absl::Minutes(2)));
+      return rank->Abort("out of memory");
+    }
+    EXPECT_TRUE((*tp)->AllReduce(absl::MakeSpan(data[0])).ok());
+    EXPECT_TRUE((*gather)->AllReduce(absl::MakeSpan(data[0])).ok());
+    queued.Notify();
+    const absl::Status status = rank->Barrier();
+    EXPECT_TRUE(Says(status, "out of memory")) << status;
+  });
+}
+
+// The abort of rank 0 waits for its kernel; rank 1 must not wait for the abort.
+TEST_F(NcclWorldTest, OtherRanksHearOfAnAbortBeforeItEnds) {
+  Notification heard;
+  RunRanks(Make(2), [&](int r, Rank& rank) {
+    ASSERT_TRUE(rank->Barrier().ok());
+    if (r == 1) {
+      const absl::Status status = rank->Barrier();
+      EXPECT_TRUE(Says(status, "out of memory")) << status;
+      return heard.Notify();
+    }
+    Launch(streams_[0],
+           [&heard] { heard.WaitWithTimeout(absl::Minutes(2)); });
+    Pending pending = rank->Start(Call::Barrier());
+    rank->Abort("out of memory");
+    EXPECT_TRUE(heard.HasBeenNotified());
+    EXPECT_FALSE(pending.Wait().ok());
+  });
+}
+
+// NCCL writes a split's result until the abort has ended.
+TEST_F(NcclWorldTest, ASplitEndsAfterItsAbort) {
+  Notification returned;
+  std::atomic<bool> returned_early{false};
+  RunRanks(Make(2), [&](int r, Rank& rank) {
+    ASSERT_TRUE(rank->Barrier().ok());
+    if (r == 1) {
+      // Its own end is told before rank 0 has its group.
+      OnAbortedSplit([&] {
+        if (returned.WaitWithTimeout(absl::Milliseconds(300))) {
+          returned_early = true;
+        }
+      });
+      auto control = controls_[1]->Split(0, "group");
+      return rank->Abort("out of memory");
+    }
+    const auto group = rank->Split(0, "group");
+    returned.Notify();
+    EXPECT_TRUE(Says(group.status(), "out of memory")) << group.status();
+  });
+  EXPECT_FALSE(returned_early);
+}
+
+// A device that cannot run two collective kernels at once needs one order of
+// them on all ranks.
+TEST_F(NcclWorldTest, DevicesStartTheCallsOfAllGroupsInTheHostsOrder) {
+  std::vector<std::vector<float>> data(2, std::vector<float>(20, 1));
+  RunRanks(Make(2, false, absl::Seconds(5)), [&](int r, Rank& rank) {
+    auto first = rank->Split(0, "first");
+    ASSERT_TRUE(first.ok()) << first.status();
+    auto second = rank->Split(0, "second");
+    ASSERT_TRUE(second.ok()) << second.status();
+    ASSERT_TRUE((*first)->Barrier().ok());
+    ASSERT_TRUE((*second)->Barrier().ok());
+    RunOneKernelAtATime(true);
+    float* const own = data[r].data();
+    Pending one = (*first)->Start(
+        Call::AllReduce(DataType::kF32, Reduction::kSum, own, own, 10));
+    Pending two = (*second)->Start(Call::AllReduce(
+        DataType::kF32, Reduction::kSum, own + 10, own + 10, 10));
+    EXPECT_TRUE(one.Wait().ok());
+    EXPECT_TRUE(two.Wait().ok());
+    EXPECT_EQ(cudaStreamSynchronize(streams_[r]), cudaSuccess);
+    EXPECT_TRUE(rank->status().ok()) << rank->status();
+    EXPECT_EQ(own[0], 2);
+    EXPECT_EQ(own[19], 2);
+    RunOneKernelAtATime(false);
   });
 }
 

@@ -53,6 +53,8 @@ void ExpertExchange<T>::ShareCounts(Workspace<T>& work,
       Call::AllToAll(kDataTypeOf<T>, mine, theirs, experts_)));
   if (!work.ok()) return;
   work.ops.ReadValues(all, theirs, counts.data());  // [ranks, experts]
+  work.Latch(work.groups.ep->status());  // Of the call, if it ends only now.
+  if (!work.ok()) return;
   int64_t row = 0;
   bool sane = true;
   for (int64_t e = 0; e < experts_; ++e) {

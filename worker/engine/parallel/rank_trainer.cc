@@ -111,7 +111,13 @@ absl::Status RankTrainer<T>::SumOverWorld(absl::Span<double> values) {
       Call::AllReduce(collective::DataType::kF64, Reduction::kSum, sums_, sums_,
                       static_cast<int64_t>(values.size()))));
   ops_.ToHost(bytes, sums_, values.data());
-  return ops_.status();
+  return HostStatus();
+}
+
+template <typename T>
+absl::Status RankTrainer<T>::HostStatus() const {
+  RETURN_IF_ERROR(ops_.status());
+  return world_.status();
 }
 
 template <typename T>
@@ -438,7 +444,7 @@ absl::StatusOr<const T*> RankTrainer<T>::Logits(const int32_t* tokens,
   RETURN_IF_ERROR(world_.Run(Call::AllReduce(kDataTypeOf<T>, Reduction::kSum,
                                              logits_, logits_, vocab)));
   ops_.ReadValues(vocab, logits_, host_logits_.data());
-  RETURN_IF_ERROR(ops_.status());
+  RETURN_IF_ERROR(HostStatus());
   return host_logits_.data();
 }
 
@@ -460,7 +466,7 @@ absl::Status RankTrainer<T>::GatherParameters(T* held,
   return resharder_->Gather(
       [this](const ReshardPlan::Run& run, T* out) {
         ops_.ReadValues(run.count, Shard(*parameters_, run), out);
-        return ops_.status();
+        return HostStatus();
       },
       elements, held);
 }

@@ -139,6 +139,8 @@ class RankTrainer {
   absl::Status SumRouters(const PipelineAction& action, Passes& passes);
   // Sums `values`, at most 3, over the world.
   absl::Status SumOverWorld(absl::Span<double> values);
+  // After the host waited for the device: calls of ranks have ended only now.
+  absl::Status HostStatus() const;
   T* Shard(UnitParameters<T>& of, const ReshardPlan::Run& run) {
     return of.shard(run.span) + run.offset;
   }

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <atomic>
 #include <cstdint>
+#include <cstdlib>
 #include <cstring>
 #include <deque>
 #include <functional>
@@ -26,6 +27,8 @@ namespace {
 
 // How often a communicator reports ncclInProgress without need.
 constexpr int kPolls = 3;
+// An abort that takes longer waits for ever.
+constexpr absl::Duration kAbortMax = absl::Minutes(1);
 
 using Bytes = std::vector<char>;
 
@@ -58,17 +61,25 @@ struct Group {
   std::map<int64_t, SplitRound> splits ABSL_GUARDED_BY(mutex);
 };
 
+// What NCCL's own thread does for a nonblocking call: it is polled until it
+// returns true. `aborted` is how an abort ends it.
+struct Progress {
+  std::function<bool()> poll;
+  std::function<void()> aborted;
+};
+
 struct Member {
   std::shared_ptr<Group> group;
   int rank = 0;
   int world_rank = 0;
   std::atomic<bool> aborted{false};
   std::atomic<bool> ended{false};
-  std::atomic<int> under_way{0};
   // Host side; one thread at a time uses a communicator, except its state.
   Mutex mutex;
-  std::function<bool()> progress ABSL_GUARDED_BY(mutex);  // Null: idle.
+  CondVar condition;
+  Progress progress ABSL_GUARDED_BY(mutex);  // Null: idle.
   int polls ABSL_GUARDED_BY(mutex) = 0;
+  int under_way ABSL_GUARDED_BY(mutex) = 0;  // Calls that have not ended.
   bool has_met = false;
   int64_t meeting_count = 0;
   int64_t split_count = 0;
@@ -119,13 +130,24 @@ Member& ToMember(ncclComm_t comm) {
   return *comm->member;
 }
 
-// ncclCommGetAsyncError polls `progress` until it returns true.
-ncclResult_t Begin(Member& member, std::function<bool()> progress) {
+// ncclCommGetAsyncError polls.
+ncclResult_t Begin(Member& member, Progress progress) {
   MutexLock lock(&member.mutex);
-  CHECK(member.progress == nullptr);  // Called too early.
+  CHECK(member.progress.poll == nullptr);  // Called too early.
   member.progress = std::move(progress);
   member.polls = kPolls;
   return ncclInProgress;
+}
+
+bool IsIdle(Member& member) {
+  MutexLock lock(&member.mutex);
+  return member.under_way == 0;
+}
+
+void EndCall(Member& member) {
+  MutexLock lock(&member.mutex);
+  --member.under_way;
+  member.condition.SignalAll();
 }
 
 bool AllJoined(Group& group, std::vector<bool> Group::*ranks) {
@@ -247,6 +269,89 @@ void Carry(Member& member, const Post& post) {
   mail.pop_front();
 }
 
+// Which collective kernels a device runs: all, or one at a time.
+class Devices {
+ public:
+  void Limit(bool enabled) ABSL_LOCKS_EXCLUDED(mutex_) {
+    MutexLock lock(&mutex_);
+    limited_ = enabled;
+  }
+  // NCCL reads its environment when it makes a communicator.
+  void ReadOrder() ABSL_LOCKS_EXCLUDED(mutex_) {
+    const char* const text = std::getenv("NCCL_LAUNCH_ORDER_IMPLICIT");
+    MutexLock lock(&mutex_);
+    ordered_ = text != nullptr && std::strcmp(text, "1") == 0;
+  }
+  int64_t Launched(int rank) ABSL_LOCKS_EXCLUDED(mutex_) {
+    MutexLock lock(&mutex_);
+    waiting_[rank].push_back(++count_);
+    condition_.SignalAll();
+    return count_;
+  }
+  void Begin(Member& member, int64_t number) ABSL_LOCKS_EXCLUDED(mutex_) {
+    MutexLock lock(&mutex_);
+    std::deque<int64_t>& waiting = waiting_[member.world_rank];
+    while (limited_ && !member.aborted &&
+           !IsNext(member.world_rank, waiting, number)) {
+      condition_.WaitWithTimeout(&mutex_, absl::Milliseconds(1));
+    }
+    waiting.erase(std::find(waiting.begin(), waiting.end(), number));
+    running_[member.world_rank].push_back(number);
+  }
+  void End(int rank, int64_t number) ABSL_LOCKS_EXCLUDED(mutex_) {
+    MutexLock lock(&mutex_);
+    std::deque<int64_t>& running = running_[rank];
+    running.erase(std::find(running.begin(), running.end(), number));
+    condition_.SignalAll();
+  }
+
+ private:
+  bool IsNext(int rank, const std::deque<int64_t>& waiting, int64_t number)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
+    if (!running_[rank].empty()) return false;
+    if (ordered_ || rank % 2 == 0) return waiting.front() == number;
+    return waiting.size() > 1 && waiting.back() == number;
+  }
+
+  Mutex mutex_;
+  CondVar condition_;
+  bool limited_ ABSL_GUARDED_BY(mutex_) = false;
+  bool ordered_ ABSL_GUARDED_BY(mutex_) = false;
+  int64_t count_ ABSL_GUARDED_BY(mutex_) = 0;
+  // Numbers of kernels, by rank of the world, in the order of their launch.
+  std::map<int, std::deque<int64_t>> waiting_ ABSL_GUARDED_BY(mutex_);
+  std::map<int, std::deque<int64_t>> running_ ABSL_GUARDED_BY(mutex_);
+};
+Devices& TheDevices() {
+  static Devices& devices = *new Devices;
+  return devices;
+}
+
+// What a test runs when a split is aborted.
+class AbortedSplits {
+ public:
+  void Set(std::function<void()> run) ABSL_LOCKS_EXCLUDED(mutex_) {
+    MutexLock lock(&mutex_);
+    run_ = std::move(run);
+  }
+  void Run() ABSL_LOCKS_EXCLUDED(mutex_) {
+    std::function<void()> run;
+    {
+      MutexLock lock(&mutex_);
+      run = run_;
+    }
+    if (run != nullptr) run();
+  }
+
+ private:
+  Mutex mutex_;
+  std::function<void()> run_ ABSL_GUARDED_BY(mutex_);
+};
+AbortedSplits& TheAbortedSplits() {
+  static AbortedSplits& splits = *new AbortedSplits;
+  return splits;
+}
+
 // The calls of a thread since ncclGroupStart.
 struct Batch {
   int depth = 0;
@@ -254,37 +359,59 @@ struct Batch {
   cudaStream_t stream = nullptr;
   bool meets = false;  // Has more than sends and receives.
   std::vector<std::function<void(Member&)>> sends, others;
+  std::vector<std::shared_ptr<Member>> aborts;
 };
 thread_local Batch batch;
+
+// An abort ends when the communicator's kernels have ended. They may be queued
+// behind others.
+void AwaitAbort(Member& member) {
+  MutexLock lock(&member.mutex);
+  CHECK(member.condition.AwaitWithTimeout(
+      &member.mutex, kAbortMax, [&member] { return member.under_way == 0; }));
+}
 
 ncclResult_t EndBatch() {
   if (--batch.depth > 0) return ncclSuccess;
   Batch ended = std::exchange(batch, Batch());
+  for (const std::shared_ptr<Member>& member : ended.aborts) {
+    AwaitAbort(*member);
+  }
   if (ended.member == nullptr) return ncclSuccess;
   const std::shared_ptr<Member> member = ended.member;
-  ++member->under_way;
   const bool connects = ended.meets && !member->has_met;
+  {
+    MutexLock lock(&member->mutex);
+    ++member->under_way;
+  }
   if (connects) {
     member->has_met = true;
     MutexLock lock(&member->group->mutex);
     member->group->connected[member->rank] = true;
   }
-  return Begin(*member, [member, ended, connects] {
+  const auto poll = [member, ended, connects] {
     if (connects && !AllJoined(*member->group, &Group::connected)) return false;
-    Launch(ended.stream, [member, ended] {
+    const int64_t number = TheDevices().Launched(member->world_rank);
+    Launch(ended.stream, [member, ended, number] {
+      TheDevices().Begin(*member, number);
       for (const auto& send : ended.sends) send(*member);
       for (const auto& other : ended.others) other(*member);
-      --member->under_way;
+      TheDevices().End(member->world_rank, number);
+      EndCall(*member);
     });
     return true;
-  });
+  };
+  // The mutex is held.
+  return Begin(*member, {poll, [member = member.get()] {
+                           --member->under_way;
+                         }});
 }
 
 void AddTo(ncclComm_t comm, cudaStream_t stream) {
   Member& member = ToMember(comm);
   {
     MutexLock lock(&member.mutex);
-    CHECK(member.progress == nullptr);  // Called too early.
+    CHECK(member.progress.poll == nullptr);  // Called too early.
   }
   CHECK(batch.member == nullptr || batch.member == comm->member);
   batch.member = comm->member;
@@ -340,6 +467,10 @@ bool TakeSplit(Member& parent, int64_t number, ncclComm_t* made) {
 
 void FailCommunicators(int world_rank) { failed_rank = world_rank; }
 void FailNoCommunicators() { failed_rank = -1; }
+void OnAbortedSplit(std::function<void()> run) {
+  TheAbortedSplits().Set(std::move(run));
+}
+void RunOneKernelAtATime(bool enabled) { TheDevices().Limit(enabled); }
 
 }  // namespace atl::collective
 
@@ -348,8 +479,10 @@ extern "C" {
 using atl::MutexLock;
 using atl::collective::AddCollect;
 using atl::collective::AddPost;
+using atl::collective::IsIdle;
 using atl::collective::Member;
 using atl::collective::OpKind;
+using atl::collective::TheDevices;
 using atl::collective::ToMember;
 
 const char* ncclGetErrorString(ncclResult_t) { return "an emulated error"; }
@@ -374,25 +507,35 @@ ncclResult_t ncclCommInitRankConfig(ncclComm_t* comm, int size, ncclUniqueId id,
     CHECK(!world->joined[rank]);
     world->joined[rank] = true;
   }
-  return atl::collective::Begin(*(*comm)->member, [world] {
+  TheDevices().ReadOrder();
+  const auto poll = [world] {
     return atl::collective::AllJoined(*world, &atl::collective::Group::joined);
-  });
+  };
+  return atl::collective::Begin(*(*comm)->member, {poll, [] {}});
 }
 
 ncclResult_t ncclCommSplit(ncclComm_t comm, int color, int key,
                            ncclComm_t* made, ncclConfig_t* config) {
   CHECK_EQ(config->blocking, 0);
   Member& member = ToMember(comm);
-  CHECK_EQ(member.under_way.load(), 0);
+  CHECK(IsIdle(member));
   *made = nullptr;
   const int64_t number = member.split_count++;
   {
     MutexLock lock(&member.group->mutex);
     member.group->splits[number].given[member.rank] = {color, key};
   }
-  return atl::collective::Begin(member, [&member, number, made] {
+  const auto poll = [&member, number, made] {
     return atl::collective::TakeSplit(member, number, made);
-  });
+  };
+  // NCCL gives the unfinished communicator, even after a failure.
+  const auto aborted = [&member, color, made] {
+    atl::collective::TheAbortedSplits().Run();
+    if (color == NCCL_SPLIT_NOCOLOR) return;
+    *made = atl::collective::NewComm(std::make_shared<atl::collective::Group>(1),
+                                     0, member.world_rank);
+  };
+  return atl::collective::Begin(member, {poll, aborted});
 }
 
 ncclResult_t ncclCommGetAsyncError(ncclComm_t comm, ncclResult_t* state) {
@@ -403,29 +546,41 @@ ncclResult_t ncclCommGetAsyncError(ncclComm_t comm, ncclResult_t* state) {
     return ncclSuccess;
   }
   MutexLock lock(&member.mutex);
-  if (member.progress == nullptr) return ncclSuccess;
+  if (member.progress.poll == nullptr) return ncclSuccess;
   *state = ncclInProgress;
   if (member.polls > 0) {
     --member.polls;
-  } else if (member.progress()) {
-    member.progress = nullptr;
+  } else if (member.progress.poll()) {
+    member.progress = {};
     *state = ncclSuccess;
   }
   return ncclSuccess;
 }
 
+// In a group NCCL tells all communicators before it waits for any.
 ncclResult_t ncclCommAbort(ncclComm_t comm) {
-  ToMember(comm).aborted = true;
+  Member& member = ToMember(comm);
+  member.aborted = true;
+  {
+    MutexLock lock(&member.mutex);
+    if (member.progress.poll != nullptr) member.progress.aborted();
+    member.progress = {};
+  }
+  if (atl::collective::batch.depth == 0) {
+    atl::collective::AwaitAbort(member);
+  } else {
+    atl::collective::batch.aborts.push_back(comm->member);
+  }
   return ncclSuccess;
 }
 
 ncclResult_t ncclCommFinalize(ncclComm_t comm) {
-  return atl::collective::Begin(ToMember(comm), [] { return true; });
+  return atl::collective::Begin(ToMember(comm), {[] { return true; }, [] {}});
 }
 
 ncclResult_t ncclCommDestroy(ncclComm_t comm) {
   Member& member = ToMember(comm);
-  CHECK_EQ(member.under_way.load(), 0);
+  CHECK(IsIdle(member));
   member.ended = true;
   return ncclSuccess;
 }

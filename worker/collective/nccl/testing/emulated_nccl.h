@@ -3,8 +3,10 @@
 //
 // Everything is asynchronous: a stream is a thread, and a nonblocking
 // communicator returns ncclInProgress a few times before it queues the work. A
-// group's first call waits for all its ranks, as connections do. A call that
-// NCCL forbids ends the process: on a communicator that is in progress, aborted
+// group's first call waits for all its ranks, as connections do. An abort waits
+// until the communicator's kernels have ended, also those that are queued behind
+// others; between ncclGroupStart and ncclGroupEnd, once all are aborted. A minute
+// of it ends the process. A call that NCCL forbids ends the process: on a communicator that is in progress, aborted
 // or destroyed, or a split while calls are running. Reductions are those of
 // reduction.h. Thread-safe.
 
@@ -26,5 +28,14 @@ void AwaitUnreadyQueries(int count);
 // From now on communicators of this rank of the world report failure.
 void FailCommunicators(int world_rank);
 void FailNoCommunicators();
+
+// Runs `run` in each abort of a split, before NCCL's last write to the split's
+// result. Null: nothing.
+void OnAbortedSplit(std::function<void()> run);
+
+// From now on a device runs one collective kernel at a time: the one that was
+// launched first if NCCL orders launches, and on ranks with an even number.
+// Otherwise the newer one of two.
+void RunOneKernelAtATime(bool enabled);
 
 }  // namespace atl::collective

@@ -78,6 +78,10 @@ TEST(PipelineScheduleTest, NeverDeadlocksAndWaitsAsTheFormulaSays) {
       costs.way_capacity = 1;
       const auto tight = SimulatePipeline(shape, All(shape), costs);
       ASSERT_TRUE(tight.ok()) << Name(shape) << ": " << tight.status();
+      costs.starts_in_order = true;
+      const auto ordered = SimulatePipeline(shape, All(shape), costs);
+      ASSERT_TRUE(ordered.ok()) << Name(shape) << ": " << ordered.status();
+      costs.starts_in_order = false;
       costs.way_capacity = 1 << 20;
       const auto report = SimulatePipeline(shape, All(shape), costs);
       ASSERT_TRUE(report.ok()) << Name(shape) << ": " << report.status();

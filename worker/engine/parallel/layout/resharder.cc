@@ -63,7 +63,8 @@ absl::Status Resharder<T>::Exchange(std::vector<int64_t> send_counts,
   if (host_received_ != received_) {
     ops_.ReadValues(received, received_, host_received_);
   }
-  return ops_.status();
+  RETURN_IF_ERROR(ops_.status());
+  return world_.status();  // On a device the call has ended only now.
 }
 
 template <typename T>

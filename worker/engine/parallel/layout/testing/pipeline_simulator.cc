@@ -24,6 +24,9 @@ struct Way {
   int sent_count = 0;
 };
 
+// What is under way from a rank to its neighbour: chunks of the receiver.
+using Link = std::deque<int>;
+
 class Simulation {
  public:
   Simulation(const PipelineShape& shape,
@@ -38,6 +41,8 @@ class Simulation {
         live_max_(shape.rank_count),
         forward_ways_(shape.stage_count()),
         backward_ways_(shape.stage_count()),
+        forward_links_(shape.rank_count),
+        backward_links_(shape.rank_count),
         passes_(shape.stage_count(),
                 std::vector<Progress>(shape.micro_batch_count)),
         backward_count_(shape.stage_count()) {}
@@ -86,18 +91,23 @@ class Simulation {
     switch (action.kind) {
       case PipelineActionKind::kReceiveActivation:
         if (stage == 0) return Wrong(rank, "the first stage has no input");
-        return Receive(rank, action, forward_ways_[stage], pass.has_input);
+        return Receive(rank, action, forward_ways_[stage],
+                       forward_links_[rank], pass.has_input);
       case PipelineActionKind::kReceiveGradient:
         if (last) return Wrong(rank, "the last stage makes its gradient");
-        return Receive(rank, action, backward_ways_[stage], pass.has_gradient);
+        return Receive(rank, action, backward_ways_[stage],
+                       backward_links_[rank], pass.has_gradient);
       case PipelineActionKind::kSendActivation:
         if (last) return Wrong(rank, "nobody is after the last stage");
         if (!pass.forward_done) return Wrong(rank, "not computed yet");
-        return Send(rank, action, forward_ways_[stage + 1]);
+        return Send(rank, action, forward_ways_[stage + 1],
+                    forward_links_[(rank + 1) % shape_.rank_count]);
       case PipelineActionKind::kSendGradient:
         if (stage == 0) return Wrong(rank, "nobody is before the first stage");
         if (!pass.backward_done) return Wrong(rank, "not computed yet");
-        return Send(rank, action, backward_ways_[stage - 1]);
+        return Send(rank, action, backward_ways_[stage - 1],
+                    backward_links_[(rank + shape_.rank_count - 1) %
+                                    shape_.rank_count]);
       case PipelineActionKind::kForward:
         if (pass.forward_done) return Wrong(rank, "for the second time");
         if (stage > 0 && !pass.has_input) return Wrong(rank, "without input");
@@ -123,9 +133,14 @@ class Simulation {
   }
 
   absl::StatusOr<bool> Receive(int rank, const PipelineAction& action, Way& way,
-                               bool& has) {
+                               Link& link, bool& has) {
     if (has) return Wrong(rank, "for the second time");
     if (way.items.empty()) return false;
+    if (link.front() != action.chunk) {
+      return Wrong(rank,
+                   absl::StrCat("chunk ", link.front(), " comes first"));
+    }
+    link.pop_front();
     if (way.items.front().micro_batch != action.micro_batch) {
       return Wrong(rank,
                    absl::StrCat("micro-batch ", way.items.front().micro_batch,
@@ -138,15 +153,25 @@ class Simulation {
     return true;
   }
 
-  absl::StatusOr<bool> Send(int rank, const PipelineAction& action, Way& way) {
+  absl::StatusOr<bool> Send(int rank, const PipelineAction& action, Way& way,
+                            Link& link) {
+    if (costs_.starts_in_order && !link.empty()) return false;
     const int freed_by = way.sent_count - costs_.way_capacity;
     if (freed_by >= static_cast<int>(way.received_at.size())) return false;
     if (freed_by >= 0) {
       now_[rank] = std::max(now_[rank], way.received_at[freed_by]);
     }
     way.items.push_back({action.micro_batch, now_[rank]});
+    link.push_back(ReceiverChunk(rank, action));
     ++way.sent_count;
     return true;
+  }
+
+  // The chunk of the receiving rank; the last rank's neighbour is the first.
+  int ReceiverChunk(int rank, const PipelineAction& action) const {
+    const bool forward = action.kind == PipelineActionKind::kSendActivation;
+    if (forward) return action.chunk + (rank + 1 == shape_.rank_count ? 1 : 0);
+    return action.chunk - (rank == 0 ? 1 : 0);
   }
 
   absl::Status CheckEnd() const {
@@ -187,8 +212,10 @@ class Simulation {
   std::vector<int64_t> now_;  // When it is free for it.
   std::vector<int> live_;
   std::vector<int> live_max_;
-  std::vector<Way> forward_ways_;   // Into each stage from the previous one.
-  std::vector<Way> backward_ways_;  // Into each stage from the next one.
+  std::vector<Way> forward_ways_;     // Into each stage from the previous one.
+  std::vector<Way> backward_ways_;    // Into each stage from the next one.
+  std::vector<Link> forward_links_;   // Into each rank from the previous one.
+  std::vector<Link> backward_links_;  // Into each rank from the next one.
   std::vector<std::vector<Progress>> passes_;  // By stage and micro-batch.
   std::vector<int> backward_count_;
 };

@@ -21,6 +21,10 @@ struct PipelineCosts {
   int64_t backward = 2;  // The same.
   // Messages that a link between two stages can hold in one direction.
   int way_capacity = 1;
+  // A rank starts its calls in order, as on a device: a send starts once the
+  // other one has received the rank's earlier ones in that direction, of all
+  // chunks.
+  bool starts_in_order = false;
 };
 
 struct PipelineReport {
