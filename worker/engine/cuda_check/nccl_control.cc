@@ -111,15 +111,18 @@ class Control {
 void ControlNccl(const NcclRank& at, bool kill, Report& report) {
   const std::string prefix =
       absl::StrCat("control of NCCL, ", at.size, " ranks, rank ", at.rank);
-  const bool dies = kill && at.rank == at.size - 1;
   Control control;
   if (!report.Control(prefix + ": join", [&] { return control.Join(at); }) ||
       !report.Control(prefix + ": sum", [&] { return control.Sum(at); })) {
     return;
   }
-  report.Control(prefix + (kill ? ": abort" : ": end"), [&] {
-    return dies ? control.Die() : kill ? control.Abort() : control.Leave();
-  });
+  if (!kill) {
+    report.Control(prefix + ": end", [&] { return control.Leave(); });
+  } else if (at.rank < at.size - 1) {
+    report.Control(prefix + ": abort", [&] { return control.Abort(); });
+  } else {
+    report.Control(prefix + ": death", control.Die());
+  }
 }
 
 }  // namespace atl::engine::check
