@@ -111,7 +111,7 @@ def judge(code, records, was_cut):
     if was_cut:
         hung = [name for name in begun if name not in done]
         return "FAILED", "limit reached" + (
-            ": stands in " + ", ".join(hung[:3]) if hung else "")
+            ": stands in " + ", ".join(hung[-3:]) if hung else "")
     if code == NO_DEVICE:
         return "no device", ""
     counted = "%d of %d" % (len(passed), len(passed) + len(failed))
