@@ -98,9 +98,11 @@ def part_one(out, step):
 
 
 def part_two(_, step):
-    return [[step("nccl_%d" % n, check("--only=nccl", "--ranks=%d" % n,
-                                       "--seed=1"), 20 * n // 2, 90)]
-            for n in (2, 4)] + [
+    """Alone, one after the other. cuda_check runs a control before each."""
+    return [[step("abort", check("--only=abort"), 40, 70)]] + [
+        [step("nccl_%d" % n, check("--only=nccl", "--ranks=%d" % n,
+                                   "--seed=1"), 20 * n // 2, 90)]
+        for n in (2, 4)] + [
         [step("meshes_%d" % n, check("--only=mesh", "--ranks=%d" % n,
                                      "--mesh-steps=3", "--seed=1"),
               25 * n, 150)] for n in (2, 4)]

@@ -15,6 +15,8 @@ import subprocess
 import time
 
 NO_DEVICE = 3  # The exit code of a step that finds no device.
+# The state of what NCCL alone cannot do on the device either: no fault of ours.
+NOT_POSSIBLE = "not possible on one GPU"
 _MARK = "ATOLL_GPU_CHECK_STEP"
 _LOOK_S = 0.5  # A process can end while what it left holds its output open.
 
@@ -26,7 +28,8 @@ Step = collections.namedtuple(
 
 
 class Result:
-    """What a step came to: "passed", "FAILED", "no device" or "not run"."""
+    """What a step came to: "passed", "FAILED", NOT_POSSIBLE, "no device" or
+    "not run"."""
 
     def __init__(self, name, state="not run", seconds=0.0, what=""):
         self.name = name
@@ -97,23 +100,27 @@ class _Running:
 def judge(code, records, was_cut):
     """(state, what) of a step that ended with `code` and printed `records`.
 
-    The records are those of cuda_check: begin, check with passed, measure. Any
-    step may print them.
+    The records are those of cuda_check: begin, check with passed or with state
+    NOT_POSSIBLE, measure. Any step may print them.
     """
     passed = [r for r in records if r.get("passed") is True]
     failed = [r for r in records if r.get("passed") is False]
+    impossible = [r for r in records if r.get("state") == NOT_POSSIBLE]
     begun = [r["begin"] for r in records if "begin" in r]
-    done = {r.get("check") for r in passed + failed}
+    done = {r.get("check") for r in passed + failed + impossible}
     if was_cut:
         hung = [name for name in begun if name not in done]
         return "FAILED", "limit reached" + (
-            ": stands in " + ", ".join(hung[:3]) if hung else "")
+            ": stands in " + ", ".join(hung[-3:]) if hung else "")
     if code == NO_DEVICE:
         return "no device", ""
     counted = "%d of %d" % (len(passed), len(passed) + len(failed))
     if failed:
         return "FAILED", "%s; %s: %s" % (
             counted, failed[0].get("check"), failed[0].get("error", ""))
+    if impossible:
+        return NOT_POSSIBLE, "%s: %s" % (
+            impossible[0].get("check"), impossible[0].get("error", ""))
     if code != 0:
         return "FAILED", "exit code %d" % code
     said = [str(r["say"]) for r in records if "say" in r]

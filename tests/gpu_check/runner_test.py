@@ -86,14 +86,21 @@ class RunnerTest(unittest.TestCase):
                 exit 1""")),
             step("crashes", shell("kill -SEGV $$")),
             step("is_missing", ["/nonexistent/program"]),
+            step("control", shell(
+                """echo '{"check": "a", "passed": true}'
+                echo '{"check": "c", "state": "%s", "error": "why"}'
+                exit 4""" % runner.NOT_POSSIBLE)),
             step("speaks", ["echo", '{"say": "an H100"}'])])
         self.assertEqual(results["nothing"].state, "no device")
         self.assertEqual(results["counts"].state, "FAILED")
         self.assertEqual(results["counts"].what, "1 of 2; b: why")
         self.assertEqual(results["crashes"].what, "exit code -11")
         self.assertEqual(results["is_missing"].state, "FAILED")
+        self.assertEqual(results["control"].state, "not possible on one GPU")
+        self.assertEqual(results["control"].what, "c: why")
+        self.assertIn("control     not possible on one GPU", table)
         self.assertEqual(results["speaks"].what, "an H100")
-        self.assertEqual(len(table.splitlines()), 1 + 5)
+        self.assertEqual(len(table.splitlines()), 1 + 6)
         rows = self.rows()
         self.assertIn({"step": "counts", "check": "a", "passed": True}, rows)
         self.assertEqual({r["step"] for r in rows if "state" in r},

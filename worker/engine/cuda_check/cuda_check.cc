@@ -1,21 +1,29 @@
 // Checks a CUDA device: operations, models and codecs against the CPU, training
-// against PyTorch's golden values, its speed, and NCCL and meshes between processes on one device.
+// against PyTorch's golden values, its speed, and NCCL and meshes between processes on one device,
+// also when one of the processes is killed.
 //
-// usage: cuda_check [--only=ops,model,golden,codec,speed,nccl,mesh]
+// usage: cuda_check [--only=ops,model,golden,codec,abort,nccl,mesh,speed]
 //                   [--device=N] [--seed=N] [--small] [--steps=N] [--shapes=124m,1b]
 //                   [--dtypes=f32,bf16] [--graphs=on|off] [--ranks=2,4]
 //                   [--mesh-steps=N]
 //
 // --small takes small shapes in ops, and one model. --steps, --shapes, --dtypes
-// and --graphs are of speed.
+// and --graphs are of speed. --ranks are of nccl and mesh; abort has 4.
+//
+// Ranks that share a device may be more than NCCL can do. So a control of NCCL
+// alone runs before each part with ranks. If it fails, the part is "not possible
+// on one GPU".
 //
 // Prints one JSON object a line, and finally `N passed, N failed`. Exit codes:
-// 0 all passed, 1 a check failed, 2 wrong arguments, 3 no device. Only
-// libcublasLt and libnccl must be in its own folder or on the linker's path.
+// 0 all passed, 1 a check failed, 2 wrong arguments, 3 no device, 4 a part is
+// not possible on one GPU. Only libcublasLt and libnccl must be in its own
+// folder or on the linker's path.
 
 #include <algorithm>
 #include <cstdint>
 #include <cstdio>
+#include <cstdlib>
+#include <filesystem>
 #include <memory>
 #include <random>
 #include <string>
@@ -29,14 +37,17 @@
 #include "absl/strings/str_split.h"
 #include "absl/strings/string_view.h"
 #include "absl/strings/strip.h"
+#include "absl/time/time.h"
 #include "base/codec/codec.h"
 #include "base/status/status_macros.h"
+#include "worker/engine/cuda_check/abort_check.h"
 #include "worker/engine/cuda_check/attention_speed.h"
 #include "worker/engine/cuda_check/codec_check.h"
 #include "worker/engine/cuda_check/golden_check.h"
 #include "worker/engine/cuda_check/mesh_check.h"
 #include "worker/engine/cuda_check/model_check.h"
 #include "worker/engine/cuda_check/nccl_check.h"
+#include "worker/engine/cuda_check/nccl_control.h"
 #include "worker/engine/cuda_check/peak.h"
 #include "worker/engine/cuda_check/ranks.h"
 #include "worker/engine/cuda_check/report.h"
@@ -52,7 +63,10 @@
 namespace atl::engine::check {
 namespace {
 
-constexpr int kFailed = 1, kWrongArguments = 2, kNoDevice = 3;
+constexpr int kFailed = 1, kWrongArguments = 2, kNoDevice = 3,
+              kNotPossible = 4;
+constexpr absl::Duration kControlLimit = absl::Seconds(20);
+constexpr absl::Duration kAbortGrace = absl::Seconds(1);
 
 struct Arguments {
   int device = 0;
@@ -61,12 +75,15 @@ struct Arguments {
   int mesh_steps = 20;
   bool small = false;
   std::vector<std::string> only = {"ops",   "model", "golden", "codec",
-                                   "speed", "nccl",  "mesh"};
+                                   "abort", "nccl",  "mesh",   "speed"};
   std::vector<std::string> shapes = {"124m", "1b"};
   std::vector<std::string> dtypes = {"f32", "bf16"};
   std::vector<std::string> graphs = {"off", "on"};
   std::vector<std::string> ranks = {"2", "4"};
-  NcclRank rank;  // Of a child process: it has a rendezvous.
+  // Of a child process, one rank.
+  NcclRank rank;  // It has a rendezvous.
+  bool control = false;
+  std::string abort_case;
 };
 
 bool ParseCount(absl::string_view text, int least, int* to) {
@@ -94,6 +111,7 @@ bool ParseOne(absl::string_view argument, Arguments* to) {
     return absl::ConsumePrefix(&argument, absl::StrCat("--", flag, "="));
   };
   if (argument == "--small") return to->small = true;
+  if (argument == "--control") return to->control = true;
   if (is("device")) return ParseCount(argument, 0, &to->device);
   if (is("seed")) return absl::SimpleAtoi(argument, &to->seed);
   if (is("steps")) return ParseCount(argument, 1, &to->steps);
@@ -104,6 +122,10 @@ bool ParseOne(absl::string_view argument, Arguments* to) {
   if (is("graphs")) return ParsePart(argument, &to->graphs);
   if (is("ranks")) return ParsePart(argument, &to->ranks);
   if (is("rank")) return ParseRank(argument, &to->rank);
+  if (is("abort-case")) {
+    to->abort_case = std::string(argument);
+    return true;
+  }
   if (!is("rendezvous")) return false;
   to->rank.rendezvous = std::string(argument);
   return true;
@@ -242,15 +264,85 @@ void CheckSpeed(const Arguments& arguments, Report& report) {
   }
 }
 
-// One rank's part of the mesh checks on this device.
-void CheckMeshesOnDevice(const Arguments& arguments, Report& report) {
-  const auto tcp = MeetRanks(arguments.rank);
-  if (!tcp.ok()) return report.Check("meeting", tcp.status());
+// One rank's part of the mesh or abort checks on this device.
+void CheckOnDevice(const Arguments& arguments, Report& report) {
   const auto devices =
       OpenDevices({DeviceKind::kCuda, arguments.rank.device, /*graphs=*/true});
   if (!devices.ok()) return report.Check("devices", devices.status());
+  for (const AbortCase& abort_case : AbortCases()) {
+    if (arguments.abort_case != abort_case.flag) continue;
+    return CheckAbort(abort_case, arguments.rank, **devices, kAbortGrace,
+                      report);
+  }
+  const auto tcp = MeetRanks(arguments.rank);
+  if (!tcp.ok()) return report.Check("meeting", tcp.status());
   const auto world = std::move((*tcp)->TakeRanks()[0]);
   CheckMeshes(*world, **devices, arguments.seed, arguments.mesh_steps, report);
+}
+
+void CheckRank(const Arguments& arguments, Report& report) {
+  if (arguments.control) {
+    ControlNccl(arguments.rank, Wants(arguments, "abort"), report);
+  } else if (Wants(arguments, "nccl")) {
+    CheckNccl(arguments.rank, report);
+  } else {
+    CheckOnDevice(arguments, report);
+  }
+}
+
+// Whether NCCL alone passes. Else reports that `part` is not possible.
+bool PassesControl(const RankRun& part, Report& report) {
+  std::string folder = "/tmp/cuda_check-XXXXXX";
+  if (mkdtemp(folder.data()) == nullptr) {
+    report.Check(part.name, absl::InternalError("no folder for NCCL's id"));
+    return false;
+  }
+  RankRun control = part;
+  control.name = absl::StrCat("control of NCCL, ", part.size, " ranks");
+  control.flags.push_back("--control");
+  control.rendezvous = folder + "/id";
+  control.is_control = true;
+  control.limit = kControlLimit;
+  const int before = report.not_possible();
+  RunRanks(control, report);
+  std::error_code ignored;
+  std::filesystem::remove_all(folder, ignored);
+  if (report.not_possible() == before) return true;
+  report.Control(part.name, absl::UnavailableError("its control has failed"));
+  return false;
+}
+
+// The parts with ranks, each after its control.
+void CheckRanks(const Arguments& arguments, Report& report) {
+  if (Wants(arguments, "abort")) {
+    RankRun run = {.name = "abort",
+                   .size = 4,
+                   .device = arguments.device,
+                   .flags = {"--only=abort"},
+                   .victim = 3};
+    if (PassesControl(run, report)) {
+      for (const AbortCase& abort_case : AbortCases()) {
+        run.name = absl::StrCat("abort ", abort_case.name);
+        run.flags = {"--only=abort",
+                     absl::StrCat("--abort-case=", abort_case.flag)};
+        RunRanks(run, report);
+      }
+    }
+  }
+  for (const char* part : {"nccl", "mesh"}) {
+    if (!Wants(arguments, part)) continue;
+    for (const int size : {2, 4}) {
+      if (!Has(arguments.ranks, absl::StrCat(size))) continue;
+      const RankRun run = {
+          .name = absl::StrCat(part, " ", size, " ranks"),
+          .size = size,
+          .device = arguments.device,
+          .flags = {absl::StrCat("--only=", part),
+                    absl::StrCat("--seed=", arguments.seed),
+                    absl::StrCat("--mesh-steps=", arguments.mesh_steps)}};
+      if (PassesControl(run, report)) RunRanks(run, report);
+    }
+  }
 }
 
 int Main(int argc, char** argv) {
@@ -261,7 +353,7 @@ int Main(int argc, char** argv) {
     std::fprintf(stderr,
                  "cuda_check: %s is not known\n"
                  "usage: cuda_check "
-                 "[--only=ops,model,golden,codec,speed,nccl,mesh]\n"
+                 "[--only=ops,model,golden,codec,abort,nccl,mesh,speed]\n"
                  "    [--device=N] [--seed=N] [--small] [--steps=N] [--shapes=124m,1b] "
                  "[--dtypes=f32,bf16]\n"
                  "    [--graphs=on|off] [--ranks=2,4] [--mesh-steps=N]\n",
@@ -281,11 +373,7 @@ int Main(int argc, char** argv) {
   }
   if (!arguments.rank.rendezvous.empty()) {
     arguments.rank.device = arguments.device;
-    if (Wants(arguments, "mesh")) {
-      CheckMeshesOnDevice(arguments, report);
-    } else {
-      CheckNccl(arguments.rank, report);
-    }
+    CheckRank(arguments, report);
     return report.failed() > 0 ? kFailed : 0;
   }
   report.Measure("device", {{"found", "true"},
@@ -295,19 +383,11 @@ int Main(int argc, char** argv) {
   if (Wants(arguments, "model")) CheckModels(arguments, report);
   if (Wants(arguments, "golden")) CheckGolden(arguments.device, report);
   if (Wants(arguments, "codec")) CheckCodecs(arguments, report);
-  const std::vector<std::string> more = {
-      absl::StrCat("--seed=", arguments.seed),
-      absl::StrCat("--mesh-steps=", arguments.mesh_steps)};
-  for (const char* part : {"nccl", "mesh"}) {
-    if (!Wants(arguments, part)) continue;
-    for (const int size : {2, 4}) {
-      if (!Has(arguments.ranks, absl::StrCat(size))) continue;
-      RunNcclRanks(size, arguments.device, part, more, report);
-    }
-  }
+  CheckRanks(arguments, report);
   if (Wants(arguments, "speed")) CheckSpeed(arguments, report);
   report.PrintTotals();
-  return report.failed() > 0 ? kFailed : 0;
+  if (report.failed() > 0) return kFailed;
+  return report.not_possible() > 0 ? kNotPossible : 0;
 }
 
 }  // namespace

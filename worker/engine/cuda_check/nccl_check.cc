@@ -294,21 +294,44 @@ absl::Status MeasureAllReduce(Rank& rank, Report& report) {
   return absl::OkStatus();
 }
 
-// The last rank makes another call. All get an error, and the world ends.
+// The last rank makes another call while three groups have calls in flight, as
+// in training. All get an error from every call, and the world ends.
 absl::Status HoldMismatch(Rank& rank) {
   Collective& world = rank.world();
-  const bool other = world.rank() == world.size() - 1;
+  const int n = world.size(), me = world.rank();
+  ASSIGN_OR_RETURN(const auto gather, world.Split(0, "gather"));
+  ASSIGN_OR_RETURN(const auto reduce, world.Split(0, "reduce"));
+  ASSIGN_OR_RETURN(const auto tp, world.Split(0, "tp"));
+  constexpr auto kType = DataType::kF32;
+  constexpr auto kSum = Reduction::kSum;
+  // Quarters of the buffers: the calls share no memory.
+  constexpr int64_t kQuarter = kSpeedCount / 4;
+  auto* const in = reinterpret_cast<float*>(rank.in());
+  auto* const out = reinterpret_cast<float*>(rank.out());
+  std::vector<collective::Pending> pending;
+  pending.push_back(
+      gather->Start(Call::AllGather(kType, in, out, kQuarter / n)));
+  pending.push_back(reduce->Start(Call::ReduceScatter(
+      kType, kSum, in + kQuarter, out + kQuarter, kQuarter / n)));
+  pending.push_back(tp->Start(Call::AllReduce(kType, kSum, in + 2 * kQuarter,
+                                              out + 2 * kQuarter, kQuarter)));
   const absl::Status status = world.Run(Call::AllReduce(
-      DataType::kF32, Reduction::kSum, rank.in(), rank.out(), other ? 8 : 9));
+      kType, kSum, in + 3 * kQuarter, out + 3 * kQuarter, me == n - 1 ? 8 : 9));
   if (status.code() != absl::StatusCode::kInvalidArgument &&
       status.code() != absl::StatusCode::kUnavailable) {
     return absl::InternalError(
         absl::StrCat("mismatched calls ended with ", status.ToString()));
   }
-  if (world.Barrier().ok()) {
-    return absl::InternalError("the world went on after an error");
+  for (collective::Pending& one : pending) {
+    if (!one.Wait().ok()) continue;
+    return absl::InternalError("a call in flight ended with OK");
   }
-  return absl::OkStatus();
+  for (Collective* group : {&world, gather.get(), reduce.get(), tp.get()}) {
+    if (!group->Barrier().ok()) continue;
+    return absl::InternalError(
+        absl::StrCat(group->name(), " went on after an error"));
+  }
+  return rank.ops().Synchronize();
 }
 
 }  // namespace

@@ -1,10 +1,12 @@
 #include "worker/engine/cuda_check/ranks.h"
 
 #include <poll.h>
+#include <signal.h>
 #include <spawn.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <memory>
 #include <string>
@@ -13,11 +15,15 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "absl/strings/string_view.h"
+#include "absl/strings/strip.h"
 #include "absl/time/time.h"
 #include "base/io/unique_fd.h"
 #include "base/status/status_macros.h"
+#include "base/time/clock.h"
 #include "worker/collective/tcp/socket.h"
 #include "worker/collective/tcp/tcp_world.h"
 
@@ -27,6 +33,10 @@ namespace {
 struct Process {
   pid_t id = -1;
   UniqueFd output;
+  std::string rest;      // An unfinished line.
+  std::string standing;  // The name of the check that has begun, as JSON.
+  absl::Time end;        // Of its output.
+  bool was_cut = false;
 };
 
 // A port that was free just now.
@@ -37,7 +47,7 @@ absl::StatusOr<std::string> FreeRendezvous() {
   return absl::StrCat("127.0.0.1:", end.port);
 }
 
-absl::StatusOr<Process> Start(const NcclRank& at, absl::string_view part,
+absl::StatusOr<Process> Start(const NcclRank& at,
                               const std::vector<std::string>& flags) {
   char path[4096];
   const ssize_t length = readlink("/proc/self/exe", path, sizeof(path) - 1);
@@ -49,7 +59,7 @@ absl::StatusOr<Process> Start(const NcclRank& at, absl::string_view part,
       "NCCL_SOCKET_IFNAME=lo", std::string(path, static_cast<size_t>(length)),
       absl::StrCat("--rank=", at.rank, "/", at.size),
       absl::StrCat("--rendezvous=", at.rendezvous),
-      absl::StrCat("--device=", at.device), absl::StrCat("--only=", part)};
+      absl::StrCat("--device=", at.device)};
   words.insert(words.end(), flags.begin(), flags.end());
   std::vector<char*> arguments;
   for (std::string& word : words) arguments.push_back(word.data());
@@ -62,9 +72,9 @@ absl::StatusOr<Process> Start(const NcclRank& at, absl::string_view part,
   posix_spawn_file_actions_addclose(&actions, ends[0]);
   posix_spawn_file_actions_addclose(&actions, ends[1]);
   Process process;
-  const int error = posix_spawnp(&process.id, "env", &actions, nullptr,
-                                 arguments.data(),
-                                 environ);  // style-ok(call): handed on
+  const int error =
+      posix_spawnp(&process.id, "env", &actions, nullptr, arguments.data(),
+                   environ);  // style-ok(call): handed on
   posix_spawn_file_actions_destroy(&actions);
   close(ends[1]);
   process.output = UniqueFd(ends[0]);
@@ -72,44 +82,93 @@ absl::StatusOr<Process> Start(const NcclRank& at, absl::string_view part,
   return process;
 }
 
-// Relays what the ranks print, line by line as it comes, until all have closed
-// their outputs. So no rank blocks on a full pipe, and the last line of one that
-// hangs is seen.
-void RelayAll(const std::vector<Process>& processes, Report& report) {
-  std::vector<pollfd> waits;
-  std::vector<std::string> rests(processes.size());
-  for (const Process& process : processes) {
-    waits.push_back({process.output.get(), POLLIN, 0});
-  }
-  for (size_t open = waits.size(); open > 0;) {
-    if (::poll(waits.data(), waits.size(), -1) < 0) continue;
-    for (size_t i = 0; i < waits.size(); ++i) {
-      if (waits[i].fd < 0 || waits[i].revents == 0) continue;
-      char bytes[4096];
-      const ssize_t count = ::read(waits[i].fd, bytes, sizeof(bytes));
-      if (count < 0 && errno == EINTR) continue;
-      if (count > 0) rests[i].append(bytes, static_cast<size_t>(count));
-      size_t end;
-      while ((end = rests[i].find('\n')) != std::string::npos) {
-        report.Relay(rests[i].substr(0, end));
-        rests[i].erase(0, end + 1);
-      }
-      if (count > 0) continue;
-      if (!rests[i].empty()) report.Relay(rests[i]);
-      waits[i].fd = -1;
-      --open;
-    }
+void Relay(absl::string_view line, Process& from, Report& report) {
+  report.Relay(line);
+  if (absl::ConsumePrefix(&line, "{\"begin\": ")) {
+    from.standing = std::string(absl::StripSuffix(line, "}"));
+  } else if (absl::ConsumePrefix(&line, "{\"check\": ") &&
+             absl::StartsWith(line, from.standing)) {
+    from.standing.clear();
   }
 }
 
-absl::Status Finish(const Process& process) {
-  int status = 0;
-  if (waitpid(process.id, &status, 0) != process.id || !WIFEXITED(status)) {
-    return absl::InternalError("the process was killed");
+// Reads and relays what has come. False at the end of the output.
+bool Read(Process& from, Report& report) {
+  char bytes[4096];
+  const ssize_t count = ::read(from.output.get(), bytes, sizeof(bytes));
+  if (count < 0 && errno == EINTR) return true;
+  if (count > 0) from.rest.append(bytes, static_cast<size_t>(count));
+  size_t end;
+  while ((end = from.rest.find('\n')) != std::string::npos) {
+    Relay(from.rest.substr(0, end), from, report);
+    from.rest.erase(0, end + 1);
   }
-  if (WEXITSTATUS(status) > 1) {
+  if (count > 0) return true;
+  if (!from.rest.empty()) report.Relay(from.rest);
+  return false;
+}
+
+int MillisecondsUntil(absl::Time deadline) {
+  if (deadline == absl::InfiniteFuture()) return -1;
+  const absl::Duration left = std::clamp(deadline - SystemClock().Now(),
+                                         absl::ZeroDuration(), absl::Hours(1));
+  return static_cast<int>(
+      absl::ToInt64Milliseconds(absl::Ceil(left, absl::Milliseconds(1))));
+}
+
+// Relays what the ranks print, line by line as it comes, until all have closed
+// their outputs. So no rank blocks on a full pipe, and the last line of one
+// that hangs is seen. Kills the ranks that are left at a limit.
+void RelayAll(const RankRun& run, std::vector<Process>& processes,
+              Report& report) {
+  std::vector<pollfd> waits;
+  for (const Process& process : processes) {
+    waits.push_back({process.output.get(), POLLIN, 0});
+  }
+  absl::Time deadline = SystemClock().Now() + run.limit;
+  for (size_t open = waits.size(); open > 0;) {
+    if (::poll(waits.data(), waits.size(), MillisecondsUntil(deadline)) < 0) {
+      continue;
+    }
+    for (size_t i = 0; i < waits.size(); ++i) {
+      if (waits[i].fd < 0 || waits[i].revents == 0) continue;
+      if (Read(processes[i], report)) continue;
+      waits[i].fd = -1;
+      --open;
+      processes[i].end = SystemClock().Now();
+      deadline = std::min(deadline, processes[i].end + run.end_limit);
+    }
+    if (SystemClock().Now() < deadline) continue;
+    for (size_t i = 0; i < waits.size(); ++i) {
+      if (waits[i].fd < 0) continue;
+      processes[i].was_cut = true;
+      (void)::kill(processes[i].id, SIGKILL);
+    }
+    deadline = absl::InfiniteFuture();
+  }
+}
+
+absl::Status Finish(const Process& process, bool is_victim) {
+  const std::string where = process.standing.empty()
+                                ? "outside of a check"
+                                : absl::StrCat("in ", process.standing);
+  int status = 0;
+  if (waitpid(process.id, &status, 0) != process.id) {
+    return absl::InternalError("the process is not there");
+  }
+  if (process.was_cut) {
+    return absl::DeadlineExceededError(
+        absl::StrCat("killed at the limit: it hung ", where));
+  }
+  if (WIFSIGNALED(status)) {
+    if (is_victim && WTERMSIG(status) == SIGKILL) return absl::OkStatus();
     return absl::InternalError(
-        absl::StrCat("the process exited with code ", WEXITSTATUS(status)));
+        absl::StrCat("ended by signal ", WTERMSIG(status), " ", where));
+  }
+  if (is_victim) return absl::InternalError("it did not kill itself");
+  if (WEXITSTATUS(status) > 1) {
+    return absl::InternalError(absl::StrCat("the process exited with code ",
+                                            WEXITSTATUS(status), " ", where));
   }
   return absl::OkStatus();
 }
@@ -131,26 +190,38 @@ absl::StatusOr<std::unique_ptr<collective::TcpWorld>> MeetRanks(
   return collective::TcpWorld::Join(std::move(options));
 }
 
-void RunNcclRanks(int size, int device, absl::string_view part,
-                  const std::vector<std::string>& flags, Report& report) {
-  const auto rendezvous = FreeRendezvous();
-  if (!rendezvous.ok()) {
-    return report.Check(absl::StrCat(part, " rendezvous"), rendezvous.status());
+void RunRanks(const RankRun& run, Report& report) {
+  const auto result = [&](absl::string_view what, const absl::Status& status) {
+    const std::string name = absl::StrCat(run.name, ", ", what);
+    run.is_control ? report.Control(name, status) : report.Check(name, status);
+  };
+  std::string rendezvous = run.rendezvous;
+  if (rendezvous.empty()) {
+    auto free = FreeRendezvous();
+    if (!free.ok()) return result("rendezvous", free.status());
+    rendezvous = *std::move(free);
   }
   std::vector<Process> processes;
-  for (int rank = 0; rank < size; ++rank) {
-    auto process = Start({rank, size, *rendezvous, device}, part, flags);
-    if (process.ok()) {
-      processes.push_back(*std::move(process));
-    } else {
-      report.Check(absl::StrCat(part, " rank ", rank), process.status());
+  for (int rank = 0; rank < run.size; ++rank) {
+    auto process = Start({rank, run.size, rendezvous, run.device}, run.flags);
+    if (!process.ok()) {
+      result(absl::StrCat("start of rank ", rank), process.status());
+      break;
     }
+    processes.push_back(*std::move(process));
   }
-  RelayAll(processes, report);
-  for (size_t rank = 0; rank < processes.size(); ++rank) {
-    report.Check(absl::StrCat(part, " ", size, " ranks, process ", rank),
-                 Finish(processes[rank]));
+  RelayAll(run, processes, report);
+  absl::Time first = absl::InfiniteFuture();
+  for (const Process& process : processes) first = std::min(first, process.end);
+  std::vector<double> ends;
+  for (int rank = 0; rank < static_cast<int>(processes.size()); ++rank) {
+    ends.push_back(absl::ToDoubleSeconds(processes[rank].end - first));
+    result(absl::StrCat("process ", rank),
+           Finish(processes[rank], rank == run.victim));
   }
+  report.Measure(absl::StrCat(run.name, ", ends"),
+                 {{"seconds_after_the_first",
+                   absl::StrCat("[", absl::StrJoin(ends, ", "), "]")}});
 }
 
 }  // namespace atl::engine::check

@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
-#include "absl/strings/string_view.h"
+#include "absl/time/time.h"
 #include "worker/collective/tcp/tcp_world.h"
 #include "worker/engine/cuda_check/report.h"
 
@@ -17,16 +17,32 @@ namespace atl::engine::check {
 struct NcclRank {
   int rank = 0;
   int size = 1;
-  std::string rendezvous;  // "127.0.0.1:PORT"; rank 0 listens there.
+  // "127.0.0.1:PORT", where rank 0 listens. In a control: the file of NCCL's
+  // id.
+  std::string rendezvous;
   int device = 0;
 };
 
-// Starts `size` processes on `device` that check `part`, with these further
-// `flags`. Each has its own NCCL_HOSTID, so NCCL takes them for separate hosts
-// that may share a device. Relays what they print to `report` as it comes. A rank
-// that fails is a failed check.
-void RunNcclRanks(int size, int device, absl::string_view part,
-                  const std::vector<std::string>& flags, Report& report);
+struct RankRun {
+  std::string name;  // Of its checks.
+  int size = 1;
+  int device = 0;
+  std::vector<std::string> flags;  // Further ones.
+  std::string rendezvous;          // Empty: a free port.
+  int victim = -1;                 // The rank that kills itself; -1: none.
+  bool is_control = false;
+  // A rank is killed at the earlier of these: `limit` after the start,
+  // `end_limit` after the end of the first rank.
+  absl::Duration limit = absl::InfiniteDuration();
+  absl::Duration end_limit = absl::Seconds(20);
+};
+
+// Starts `run.size` processes and waits for their ends. Each has its own
+// NCCL_HOSTID, so NCCL takes them for separate hosts that may share a device.
+// Relays what they print to `report` as it comes. A rank that crashes or is
+// killed at a limit is a failed check, which says where the rank stood; so is a
+// victim that does not kill itself.
+void RunRanks(const RankRun& run, Report& report);
 
 // The world in which these processes meet, one rank each, before NCCL.
 //

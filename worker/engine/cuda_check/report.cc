@@ -17,6 +17,8 @@ namespace {
 
 constexpr absl::string_view kPassed = "\"passed\": true";
 constexpr absl::string_view kFailed = "\"passed\": false";
+constexpr absl::string_view kNotPossible =
+    "\"state\": \"not possible on one GPU\"";
 
 }  // namespace
 
@@ -38,24 +40,38 @@ std::string JsonString(absl::string_view text) {
 
 bool Report::Check(absl::string_view name,
                    absl::FunctionRef<absl::Status()> run) {
+  return RunNamed(name, kFailed, run);
+}
+
+void Report::Check(absl::string_view name, const absl::Status& status) {
+  RelayResult(name, kFailed, status, "");
+}
+
+bool Report::Control(absl::string_view name,
+                     absl::FunctionRef<absl::Status()> run) {
+  return RunNamed(name, kNotPossible, run);
+}
+
+void Report::Control(absl::string_view name, const absl::Status& status) {
+  RelayResult(name, kNotPossible, status, "");
+}
+
+bool Report::RunNamed(absl::string_view name, absl::string_view failure,
+                      absl::FunctionRef<absl::Status()> run) {
   Relay(absl::StrCat("{\"begin\": ", JsonString(name), "}"));
   const auto start = std::chrono::steady_clock::now();
   const absl::Status status = run();
   const std::chrono::duration<double> spent =
       std::chrono::steady_clock::now() - start;
-  RelayResult(name, status,
+  RelayResult(name, failure, status,
               absl::StrFormat(", \"seconds\": %.3f", spent.count()));
   return status.ok();
 }
 
-void Report::Check(absl::string_view name, const absl::Status& status) {
-  RelayResult(name, status, "");
-}
-
-void Report::RelayResult(absl::string_view name, const absl::Status& status,
-                         absl::string_view more) {
+void Report::RelayResult(absl::string_view name, absl::string_view failure,
+                         const absl::Status& status, absl::string_view more) {
   std::string line = absl::StrCat("{\"check\": ", JsonString(name), ", ",
-                                  status.ok() ? kPassed : kFailed);
+                                  status.ok() ? kPassed : failure);
   if (!status.ok()) {
     absl::StrAppend(&line, ", \"error\": ", JsonString(status.ToString()));
   }
@@ -75,6 +91,7 @@ void Report::Measure(
 void Report::Relay(absl::string_view line) {
   if (absl::StrContains(line, kPassed)) ++passed_;
   if (absl::StrContains(line, kFailed)) ++failed_;
+  if (absl::StrContains(line, kNotPossible)) ++not_possible_;
   std::fprintf(out_, "%.*s\n", static_cast<int>(line.size()), line.data());
   std::fflush(out_);
 }

@@ -16,9 +16,10 @@ TEST(ReportTest, PrintsALineACheckAndCountsThoseOfOthersToo) {
   std::FILE* const out = open_memstream(&text, &size);
   Report report(out);
   report.Check("adding", absl::OkStatus());
-  EXPECT_FALSE(report.Check("a \"name\"",
-                            [] { return absl::InternalError("1\n2"); }));
+  EXPECT_FALSE(
+      report.Check("a \"name\"", [] { return absl::InternalError("1\n2"); }));
   report.Relay("{\"check\": \"x\", \"passed\": true}");
+  report.Control("a control", absl::InternalError("why"));
   report.Measure("speed", {{"tokens_per_second", "12.5"}});
   report.PrintTotals();
   std::fclose(out);
@@ -26,16 +27,20 @@ TEST(ReportTest, PrintsALineACheckAndCountsThoseOfOthersToo) {
   const size_t seconds = lines.find(", \"seconds\": ");
   ASSERT_NE(seconds, std::string::npos) << lines;
   lines.erase(seconds, lines.find('}', seconds) - seconds);
-  EXPECT_EQ(lines,
-            "{\"check\": \"adding\", \"passed\": true}\n"
-            "{\"begin\": \"a \\\"name\\\"\"}\n"
-            "{\"check\": \"a \\\"name\\\"\", \"passed\": false, \"error\": "
-            "\"INTERNAL: 1\\u000a2\"}\n"
-            "{\"check\": \"x\", \"passed\": true}\n"
-            "{\"measure\": \"speed\", \"tokens_per_second\": 12.5}\n"
-            "2 passed, 1 failed\n");
+  EXPECT_EQ(
+      lines,
+      "{\"check\": \"adding\", \"passed\": true}\n"
+      "{\"begin\": \"a \\\"name\\\"\"}\n"
+      "{\"check\": \"a \\\"name\\\"\", \"passed\": false, \"error\": "
+      "\"INTERNAL: 1\\u000a2\"}\n"
+      "{\"check\": \"x\", \"passed\": true}\n"
+      "{\"check\": \"a control\", \"state\": \"not possible on one GPU\", "
+      "\"error\": \"INTERNAL: why\"}\n"
+      "{\"measure\": \"speed\", \"tokens_per_second\": 12.5}\n"
+      "2 passed, 1 failed\n");
   std::free(text);
   EXPECT_EQ(report.failed(), 1);
+  EXPECT_EQ(report.not_possible(), 1);
 }
 
 }  // namespace
