@@ -2,6 +2,7 @@
 
 #include <cublasLt.h>
 
+#include <cstdint>
 #include <string>
 
 #include "absl/strings/str_cat.h"
