@@ -22,7 +22,6 @@ build_programs() {
   ./deploy/install_packages.sh >&2
   source deploy/bazel/prepare.sh
   bazel build -c opt "$@" "${targets[@]}" >&2
-  # Links: the loader finds CUDA's libraries relative to the real programs.
   ln -s "$PWD"/bazel-bin/{cli/atoll,coordinator/atoll-coordinator} \
     "$PWD"/bazel-bin/{coordinator/gate/atoll-gate,server/atoll-server} "$bin"
 }

@@ -34,13 +34,11 @@ def use_own_libraries(program):
                program)
 
 
-def libraries(paths, node_libraries, permits_vendors=False):
+def libraries(paths, permits_vendors=False):
     """{name: (path, debian.Package)} of all libraries that the ELF files
-    `paths` need. The machine that runs them gives `node_libraries`, by name.
-    """
+    `paths` need. The machine that runs them gives the driver's library."""
     found = debian.libraries_of(paths)
-    for name in node_libraries:
-        found.pop(name, None)
+    found.pop("libcuda.so.1", None)
     owners = debian.owners_of(found.values())
     result = {}
     for name, path in sorted(found.items()):
@@ -50,8 +48,8 @@ def libraries(paths, node_libraries, permits_vendors=False):
             package = debian.vendor_package(path)
         else:
             raise ArtifactError(
-                "%s belongs to no Debian package: build an image with --cuda, "
-                "or the programs without CUDA" % path)
+                "%s belongs to no Debian package, so no package or image may "
+                "hold it" % path)
         result[name] = (path, package)
     return result
 

@@ -42,16 +42,15 @@ source deploy/artifacts/build.sh
 
 flags=()
 if [[ -n $cuda ]]; then
-  flags+=(--cuda)
   places=$(deploy/bazel/cuda/find_cuda.sh) ||
     fail "no CUDA toolkit: set CUDA_HOME"
-  # Programs open cuDNN at run time; NEEDED does not name it.
-  folder=$(sed -n 's/^cudnn_lib=//p' <<<"$places")
-  if [[ -n $folder ]]; then
-    for library in "$folder"/libcudnn*.so.[0-9]; do
-      flags+=(--library "$library")
+  # Programs open these at run time; NEEDED does not name them.
+  for pair in lib:cublasLt nccl_lib:nccl 'cudnn_lib:cudnn*'; do
+    folder=$(sed -n "s/^${pair%:*}=//p" <<<"$places")
+    for library in "$folder"/lib${pair#*:}.so.{[0-9],[0-9][0-9]}; do
+      [[ ! -e $library ]] || flags+=(--library "$library")
     done
-  fi
+  done
 fi
 
 if [[ -z $bin ]]; then

@@ -25,15 +25,14 @@ _OWN = "atoll"
 _SBOM = "usr/share/atoll/sbom.spdx.json"
 
 
-def library_layers(paths, vendor_libraries, node_libraries):
+def library_layers(paths, vendor_libraries):
     """(entries of Debian's libraries, of vendors' libraries, packages).
 
-    `vendor_libraries` is None where only Debian's are permitted; otherwise the
-    libraries that programs open at run time. The machine that runs the image
-    gives `node_libraries`, by name."""
-    found = programs.libraries(list(paths) + (vendor_libraries or []),
-                               node_libraries, vendor_libraries is not None)
-    for path in vendor_libraries or []:
+    `vendor_libraries` are those that programs open at run time; without any
+    only Debian's are permitted."""
+    found = programs.libraries(list(paths) + vendor_libraries,
+                               bool(vendor_libraries))
+    for path in vendor_libraries:
         real = os.path.realpath(path)
         found[os.path.basename(path)] = (real, debian.vendor_package(real))
     folder = os.path.dirname(found["libc.so.6"][0]).lstrip("/")
@@ -51,9 +50,7 @@ def make(arguments, scratch):
     tree, epoch = arguments.tree, arguments.epoch
     version = programs.version_of(tree)
     paths = programs.find(arguments.bin)
-    base, vendor, used = library_layers(
-        paths.values(), arguments.library if arguments.cuda else None,
-        ["libcuda.so.1"] + arguments.node_library)
+    base, vendor, used = library_layers(paths.values(), arguments.library)
     for name in ("ca-certificates", "tzdata"):
         used[name] = debian.installed(name)
 
@@ -73,7 +70,7 @@ def make(arguments, scratch):
 
     architecture = debian.architecture()
     created = sbom.time_text(epoch)
-    reference = "atoll:%s%s" % (version, "-cuda" if arguments.cuda else "")
+    reference = "atoll:%s%s" % (version, "-cuda" if arguments.library else "")
     everything = {**base, **vendor, **own}
     listing = sbom.document(
         reference, arguments.revision, created, architecture,
@@ -134,13 +131,9 @@ def main():
     parser.add_argument("--revision", required=True, help="commit of the tree")
     parser.add_argument("--epoch", required=True, type=int,
                         help="time of all files, in seconds since 1970")
-    parser.add_argument("--cuda", action="store_true",
-                        help="permit libraries of no Debian package")
     parser.add_argument("--library", action="append", default=[],
-                        help="with --cuda: a library opened at run time")
-    parser.add_argument("--node-library", action="append", default=[],
-                        help="name of a library that the machine running the "
-                        "image gives, as it gives libcuda.so.1")
+                        help="a library of CUDA, which programs open at run "
+                        "time; permits libraries of no Debian package")
     arguments = parser.parse_args()
     try:
         with tempfile.TemporaryDirectory() as scratch:

@@ -70,15 +70,14 @@ def services():
     return deb
 
 
-def depends(programs, node_libraries, scratch):
+def depends(programs, scratch):
     """The packages, with the least versions, of the programs' libraries."""
     os.makedirs(os.path.join(scratch, "debian"), exist_ok=True)
     with open(os.path.join(scratch, "debian", "control"), "w",
               encoding="ascii") as control:
         control.write("Source: atoll\n\nPackage: atoll\nArchitecture: any\n")
-    ignore = ["--ignore-missing-info"] if node_libraries else []
     done = subprocess.run(
-        ["dpkg-shlibdeps", "-O", *ignore, *("-e" + p for p in programs)],
+        ["dpkg-shlibdeps", "-O", *("-e" + p for p in programs)],
         cwd=scratch, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     match = re.search(r"^shlibs:Depends=(.+)$", done.stdout, re.M)
     if done.returncode != 0 or not match:

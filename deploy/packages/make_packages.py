@@ -41,8 +41,7 @@ class Maker:
         return os.path.join(self.arguments.out, name)
 
     def libraries(self, names):
-        return programs.libraries([self.sources[n] for n in names],
-                                  self.arguments.node_library)
+        return programs.libraries([self.sources[n] for n in names])
 
     def write_listing(self, artifact, own, libraries, contents):
         """Writes the SBOM of the file `artifact`."""
@@ -63,7 +62,7 @@ class Maker:
             deb.file("copyright", package.name))
         libraries = self.libraries(package.programs)
         needed = deb.depends([self.sources[n] for n in package.programs],
-                             self.arguments.node_library, self.scratch)
+                             self.scratch)
         if package.scripts:
             needed += ", " + _SYSUSERS
         architecture = debian.architecture()
@@ -105,9 +104,6 @@ def main():
     parser.add_argument("--revision", required=True, help="commit of the tree")
     parser.add_argument("--epoch", required=True, type=int,
                         help="time of all files, in seconds since 1970")
-    parser.add_argument("--node-library", action="append", default=[],
-                        help="name of a library that the machine running the "
-                        "programs gives, as it gives libcuda.so.1")
     arguments = parser.parse_args()
     try:
         with tempfile.TemporaryDirectory() as scratch:

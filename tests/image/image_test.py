@@ -5,8 +5,8 @@ The run uses the unpacked image as a container's runtime does (contained.py), so
 it needs root and a mount namespace of its own: the script restarts itself under
 `unshare --mount`. Without these rights the cases fail; none is skipped.
 
-If the programs under test have CUDA, the image is without NVIDIA's libraries,
-which are larger than all else; the machine gives them, like its driver.
+If the programs under test have CUDA, the image is without NVIDIA's libraries:
+they open these only for a device.
 """
 
 import hashlib
@@ -21,14 +21,11 @@ import tempfile
 
 _HERE = os.path.dirname(os.path.abspath(__file__))
 _TREE = os.path.join(_HERE, "..", "..")
-sys.path[:0] = [os.path.join(_HERE, "..", "integration"),
-                os.path.join(_TREE, "deploy", "artifacts")]
+sys.path.insert(0, os.path.join(_HERE, "..", "integration"))
 
 from harness import cases  # noqa: E402
 from harness import cluster as cluster_module  # noqa: E402
-from harness import nvidia  # noqa: E402
 from harness import processes  # noqa: E402
-import debian  # noqa: E402
 
 _INSIDE = "ATOLL_TEST_MOUNT_NAMESPACE"
 _PROGRAMS = (processes.CLI, processes.COORDINATOR, processes.GATE,
@@ -58,8 +55,7 @@ def build(directory):
         [sys.executable, "-B",
          os.path.join(tree, "deploy/image/make_image.py"), "--bin", programs,
          "--tree", tree, "--out", archive, "--revision", "none",
-         "--epoch", "1700000000"] +
-        ["--node-library=" + name for name in nvidia.libraries()],
+         "--epoch", "1700000000"],
         stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
         env=dict(os.environ, TMPDIR=directory))
     assert done.returncode == 0, done.stderr
@@ -102,12 +98,6 @@ def mount_root(root, volume):
         with open(os.path.join(root, "dev", name), "wb"):
             pass
         mount("--bind", "/dev/" + name, os.path.join(root, "dev", name))
-    libraries = os.path.dirname(debian.libraries_of(["/bin/sh"])["libc.so.6"])
-    for name, path in nvidia.libraries().items():
-        target = os.path.join(root + libraries, name)
-        with open(target, "wb"):
-            pass
-        mount("--bind", path, target)
     mount("-o", "remount,bind,ro", root)
 
 

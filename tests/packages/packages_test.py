@@ -21,7 +21,6 @@ sys.path[:0] = [os.path.join(_HERE, "..", "integration"),
                 os.path.join(_TREE, "deploy", "packages")]
 
 from harness import cases  # noqa: E402
-from harness import nvidia  # noqa: E402
 from harness import processes  # noqa: E402
 import debian  # noqa: E402
 import tarball  # noqa: E402
@@ -54,8 +53,7 @@ def build(directory, **settings):
         [sys.executable, "-B",
          os.path.join(tree, "deploy/packages/make_packages.py"),
          "--bin", programs, "--tree", tree, "--out", out,
-         "--revision", "none", "--epoch", "1700000000"] +
-        ["--node-library=" + name for name in nvidia.libraries()],
+         "--revision", "none", "--epoch", "1700000000"],
         stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
         env=dict(os.environ, TMPDIR=directory), **settings)
     assert done.returncode == 0, done.stderr
@@ -85,9 +83,6 @@ class PackagesTest(unittest.TestCase):
             cls.members = {m.name: m for m in tar.getmembers()}
             tar.extractall(cls.place)
         cls.unpacked = os.path.join(cls.place, "atoll-1.2.3-linux-x86_64")
-        # Where the machine gives them, the loader finds them anywhere.
-        for name, path in nvidia.libraries().items():
-            os.symlink(path, os.path.join(cls.unpacked, "lib", name))
 
     def path(self, artifact):
         return os.path.join(self.out, artifact)

@@ -126,12 +126,24 @@ def cuda_library(name, srcs, hdrs = [], deps = [], **kwargs):
         **kwargs
     )
 
+# Our functions that forward to a library, which is opened at run time.
+_FORWARDING = {
+    "cublas_lt": "//worker/engine/ops/cuda:cublas_lt",
+    "nccl": "//worker/collective/nccl:nccl_library",
+}
+
 def cuda_toolkit(*libraries):
-    """Labels of `libraries` in @cuda; empty without a toolkit."""
+    """Labels of `libraries`: "cublas_lt", "nccl", or one in @cuda.
+
+    Empty without a toolkit."""
     if not CUDA_FOUND:
         return []
     missing = ([] if NCCL_FOUND else ["nccl"]) + ([] if CUDNN_FOUND else ["cudnn"])
-    return ["@cuda//:" + library for library in libraries if library not in missing]
+    return [
+        _FORWARDING.get(library, "@cuda//:" + library)
+        for library in libraries
+        if library.replace("_headers", "") not in missing
+    ]
 
 def emulated_kernels(name, srcs, hdrs = [], deps = [], **kwargs):
     """Compiles .cu files for the host, where launched kernels then run.

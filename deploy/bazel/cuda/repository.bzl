@@ -1,8 +1,9 @@
 """The repository @cuda: this machine's toolkit, or a stub without one.
 
 It has defs.bzl (CUDA_FOUND, NCCL_FOUND, CUDNN_FOUND, NVCC). With a toolkit it
-also has the libraries //:cudart, //:cublas_lt and, if found, //:nccl and
-//:cudnn. Programs do not link cuDNN: they open the library at run time.
+also has the library //:cudart and the headers //:cublas_lt_headers and, if
+found, //:nccl_headers and //:cudnn_headers. Programs link none of these three
+libraries: they open them at run time, also from this machine's toolkit.
 """
 
 _STUB = """
@@ -30,39 +31,28 @@ cc_library(
 )
 
 cc_library(
-    name = "cublas_lt",
-    linkopts = [
-        "-L{lib}",
-        "-Wl,-rpath,$$ORIGIN:{lib}",
-        "-lcublasLt",
-    ],
+    name = "cublas_lt_headers",
+    linkopts = ["-Wl,-rpath,{lib}"],
     deps = [":cudart"],
 )
 """
 
 _NCCL = """
 cc_library(
-    name = "nccl",
+    name = "nccl_headers",
     hdrs = glob(["nccl_include/nccl*.h"]),
     includes = ["nccl_include"],
-    linkopts = [
-        "-L{lib}",
-        "-Wl,-rpath,$$ORIGIN:{lib}",
-        "-lnccl",
-    ],
+    linkopts = ["-Wl,-rpath,{lib}"],
     deps = [":cudart"],
 )
 """
 
 _CUDNN = """
 cc_library(
-    name = "cudnn",
+    name = "cudnn_headers",
     hdrs = glob(["cudnn_include/cudnn*.h"]),
     includes = ["cudnn_include"],
-    linkopts = [
-        "-Wl,-rpath,{lib}",
-        "-ldl",
-    ],
+    linkopts = ["-Wl,-rpath,{lib}"],
     deps = [":cudart"],
 )
 """

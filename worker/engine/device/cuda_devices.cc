@@ -10,6 +10,7 @@
 #include "worker/engine/device/cpu_devices.h"
 #include "worker/engine/device/devices.h"
 #include "worker/engine/device/nccl_ranks.h"
+#include "worker/engine/ops/cuda/cublas_lt.h"
 #include "worker/engine/ops/cuda/cuda_ops.h"
 #include "worker/engine/ops/cuda/error_latch.h"
 #include "worker/engine/ops/cuda/make_cuda_ops.h"
@@ -76,6 +77,7 @@ absl::StatusOr<std::unique_ptr<Devices>> OpenDevices(const DeviceSpec& spec) {
                      "supports this program's CUDA version (nvidia-smi shows "
                      "both)"));
   }
+  RETURN_IF_ERROR(cuda::CheckCublasLt());
   RETURN_IF_ERROR(DeviceOfRank(spec, /*rank=*/0, *count).status());
   return std::make_unique<Cuda>(spec, *count);
 }

@@ -51,8 +51,8 @@ class Devices {
   // rank. All ranks of `control` must call this. Null means: use `control`
   // itself. Otherwise only the result may use `control`. Both must outlive it.
   //
-  // FAILED_PRECONDITION: the program was built without NCCL. Errors of
-  // JoinNccl.
+  // FAILED_PRECONDITION: the program was built without NCCL, or NCCL is missing
+  // on this machine. Errors of JoinNccl.
   virtual absl::StatusOr<std::unique_ptr<collective::Collective>> JoinWorld(
       collective::Collective& control, Ops& ops) = 0;
 };
@@ -63,7 +63,7 @@ class Devices {
 //   no_cuda_devices.cc  otherwise; returns an error for kCuda
 //
 // FAILED_PRECONDITION: the program was built without CUDA, or the machine has
-// no usable device; the message says what to do.
+// no usable device or no cuBLASLt; the message says what to do.
 // INVALID_ARGUMENT: no device has that number.
 absl::StatusOr<std::unique_ptr<Devices>> OpenDevices(const DeviceSpec& spec);
 

@@ -1,47 +1,33 @@
 #include "worker/engine/ops/cuda/cudnn_api.h"
 
-#include <dlfcn.h>
-
-#include <string>
-
 #include "absl/strings/str_cat.h"
 #include "base/status/status_macros.h"
+#include "worker/engine/ops/cuda/shared_library.h"
 
 namespace atl::engine::cuda {
 namespace {
 
-template <typename F>
-absl::Status Find(void* library, const char* name, F*& function) {
-  function = reinterpret_cast<F*>(dlsym(library, name));
-  if (function != nullptr) return absl::OkStatus();
-  return absl::UnavailableError(absl::StrCat("this cuDNN has no ", name));
-}
-
 absl::StatusOr<CudnnApi> Open() {
   // Not libcudnn.so, which ends the process if this library is missing.
-  const std::string name = absl::StrCat("libcudnn_graph.so.", CUDNN_MAJOR);
-  void* const library =
-      dlopen(name.c_str(), RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE);
-  if (library == nullptr) {
-    return absl::UnavailableError(
-        absl::StrCat("cannot load cuDNN: ", dlerror()));
-  }
+  ASSIGN_OR_RETURN(const SharedLibrary library,
+                   SharedLibrary::Open(
+                       absl::StrCat("libcudnn_graph.so.", CUDNN_MAJOR),
+                       absl::StrCat("cuDNN ", CUDNN_MAJOR, ".", CUDNN_MINOR)));
   CudnnApi a;
-  RETURN_IF_ERROR(Find(library, "cudnnGetVersion", a.get_version));
-  RETURN_IF_ERROR(Find(library, "cudnnGetLastErrorString", a.get_last_error));
-  RETURN_IF_ERROR(Find(library, "cudnnCreate", a.create));
-  RETURN_IF_ERROR(Find(library, "cudnnDestroy", a.destroy));
-  RETURN_IF_ERROR(Find(library, "cudnnSetStream", a.set_stream));
-  RETURN_IF_ERROR(Find(library, "cudnnBackendCreateDescriptor", a.make));
-  RETURN_IF_ERROR(Find(library, "cudnnBackendDestroyDescriptor", a.end));
-  RETURN_IF_ERROR(Find(library, "cudnnBackendSetAttribute", a.set));
-  RETURN_IF_ERROR(Find(library, "cudnnBackendGetAttribute", a.get));
-  RETURN_IF_ERROR(Find(library, "cudnnBackendFinalize", a.finalize));
-  RETURN_IF_ERROR(Find(library, "cudnnBackendExecute", a.execute));
+  RETURN_IF_ERROR(library.Find("cudnnGetVersion", a.get_version));
+  RETURN_IF_ERROR(library.Find("cudnnGetLastErrorString", a.get_last_error));
+  RETURN_IF_ERROR(library.Find("cudnnCreate", a.create));
+  RETURN_IF_ERROR(library.Find("cudnnDestroy", a.destroy));
+  RETURN_IF_ERROR(library.Find("cudnnSetStream", a.set_stream));
+  RETURN_IF_ERROR(library.Find("cudnnBackendCreateDescriptor", a.make));
+  RETURN_IF_ERROR(library.Find("cudnnBackendDestroyDescriptor", a.end));
+  RETURN_IF_ERROR(library.Find("cudnnBackendSetAttribute", a.set));
+  RETURN_IF_ERROR(library.Find("cudnnBackendGetAttribute", a.get));
+  RETURN_IF_ERROR(library.Find("cudnnBackendFinalize", a.finalize));
+  RETURN_IF_ERROR(library.Find("cudnnBackendExecute", a.execute));
   if (a.get_version() < CUDNN_VERSION) {
-    return absl::UnavailableError(
-        absl::StrCat("cuDNN ", a.get_version(), " is older than ",
-                     CUDNN_VERSION, ", which this program was built with"));
+    return library.Unusable(absl::StrCat("version ", a.get_version(),
+                                         " is older than ", CUDNN_VERSION));
   }
   return a;
 }

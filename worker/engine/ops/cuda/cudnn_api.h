@@ -33,7 +33,7 @@ struct CudnnApi {
 
 // This machine's library, which stays open.
 //
-// UNAVAILABLE: it is missing, or older than at compile time.
+// FAILED_PRECONDITION: it is missing, or older than at compile time.
 absl::StatusOr<const CudnnApi*> OpenCudnn();
 
 // A cuDNN descriptor: of a tensor, a step, a graph or an execution. After the

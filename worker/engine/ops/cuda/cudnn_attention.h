@@ -15,8 +15,8 @@ namespace atl::engine::cuda {
 
 // On the calling thread's device.
 //
-// UNAVAILABLE: cuDNN is missing, here or at build time, or cannot use the
-// device. Everything else works without it.
+// UNAVAILABLE: this was built without cuDNN, or cuDNN cannot use the device.
+// Errors of OpenCudnn. Everything else works without it.
 absl::StatusOr<std::unique_ptr<FusedAttention>> MakeCudnnAttention();
 
 }  // namespace atl::engine::cuda
