@@ -52,8 +52,9 @@ class Control {
     RETURN_IF_ERROR(Cuda(cudaSetDevice(at.device)));
     ncclUniqueId id = {};
     RETURN_IF_ERROR(ShareId(at.rank, at.rendezvous, &id));
-    RETURN_IF_ERROR(Nccl(ncclCommInitRank(&comm_, at.size, id, at.rank),
-                         "ncclCommInitRank"));
+    ncclConfig_t config = NCCL_CONFIG_INITIALIZER;  // Blocking.
+    RETURN_IF_ERROR(Nccl(
+        ncclCommInitRankConfig(&comm_, at.size, id, at.rank, &config), "join"));
     RETURN_IF_ERROR(Cuda(cudaStreamCreate(&stream_)));
     return Cuda(
         cudaMalloc(reinterpret_cast<void**>(&data_), kCount * sizeof(float)));

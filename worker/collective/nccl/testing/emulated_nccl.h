@@ -3,12 +3,15 @@
 //
 // Everything is asynchronous: a stream is a thread, and a nonblocking
 // communicator returns ncclInProgress a few times before it queues the work. A
-// group's first call waits for all its ranks, as connections do. An abort waits
-// until the communicator's kernels have ended, also those that are queued behind
-// others; between ncclGroupStart and ncclGroupEnd, once all are aborted. A minute
-// of it ends the process. A call that NCCL forbids ends the process: on a communicator that is in progress, aborted
-// or destroyed, or a split while calls are running. Reductions are those of
-// reduction.h. Thread-safe.
+// group's first call waits for all its ranks, as connections do. Reductions are
+// those of reduction.h. Thread-safe.
+//
+// An abort waits until the communicator's kernels have ended, also if they are
+// queued behind others; within a group call, once all are aborted.
+//
+// These end the process: a call that NCCL forbids (on a communicator that is in
+// progress, aborted or destroyed, or a split while calls are running), and an
+// abort that waits for a minute.
 
 #pragma once
 
