@@ -31,8 +31,8 @@ class LogHistory {
   // Starts that are kept. A position of an older start is accepted.
   static constexpr size_t kStartsMax = 256;
 
-  // Adds the next start, from the log or a snapshot. One without ids, of format
-  // 2, leaves no trace.
+  // Adds the next start, from the log or a snapshot. One without ids leaves no
+  // trace.
   void AddStart(const storage::v1::CoordinatorStarted& start);
 
   // Sets the number of batches that are durable or handed out to become so.

@@ -16,7 +16,7 @@ namespace {
 // A coordinator's log, as a test writes it.
 class Log {
  public:
-  // The log of format 2 has `index` batches.
+  // It has `index` batches.
   explicit Log(int64_t index = 0, const std::string& secret = "secret")
       : secret_(secret) {
     history_.set_index(index);

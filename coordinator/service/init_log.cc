@@ -17,7 +17,7 @@ namespace {
 
 constexpr int64_t kPage = 1024;
 
-// Empty if the log has no id: it is of format 2.
+// Empty if the log has none.
 absl::StatusOr<std::string> ReadClusterId(const Store& store) {
   ASSIGN_OR_RETURN(const std::optional<storage::v1::Snapshot> snapshot,
                    store.ReadSnapshot(""));

@@ -13,11 +13,11 @@
 #include "absl/strings/strip.h"
 #include "base/io/files.h"
 #include "base/obs/log.h"
-#include "base/obs/rocksdb_log.h"
 #include "base/status/annotate.h"
 #include "base/status/expected.h"
 #include "base/status/status_macros.h"
 #include "coordinator/store/recovery_view.h"
+#include "coordinator/store/rocksdb_log.h"
 #include "coordinator/store/sealed_value.h"
 #include "coordinator/store/store.h"
 #include "rocksdb/iterator.h"
@@ -27,9 +27,6 @@
 
 namespace atl::coordinator {
 namespace {
-
-// A directory of the format before has no index and no mark.
-constexpr int64_t kFormatWithoutIndex = 2;
 
 // RocksDB's own recovery from a full disk tries at most every few seconds, and
 // refuses Resume meanwhile.
@@ -241,11 +238,10 @@ absl::Status LogDatabase::CheckFormat(const Found& found) const {
     return absl::DataLossError(
         absl::StrCat(directory_, ": its format cannot be read"));
   }
-  if (format != kStoreFormat && format != kFormatWithoutIndex) {
-    return absl::FailedPreconditionError(
-        absl::StrCat(directory_, " has format ", format,
-                     ", not this program's ", kStoreFormat, " or ",
-                     kFormatWithoutIndex, ": use the program that wrote it"));
+  if (format != kStoreFormat) {
+    return absl::FailedPreconditionError(absl::StrCat(
+        directory_, " has format ", format, ", not this program's ",
+        kStoreFormat, ": use the program that wrote it"));
   }
   return absl::OkStatus();
 }
@@ -309,7 +305,7 @@ absl::Status LogDatabase::OpenHandle(Mode mode) {
     if (mark_->index().value_or(-1) < found.index) {
       RETURN_IF_ERROR(WriteMark(found.index));
     }
-    if (found.format != absl::StrCat(kStoreFormat)) {
+    if (!found.format.has_value()) {
       rocksdb::WriteBatch first;
       first.Put(kFormatKey, absl::StrCat(kStoreFormat));
       first.Put(kIndexKey, Seal(absl::StrCat(found.index)));

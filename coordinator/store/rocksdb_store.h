@@ -11,8 +11,7 @@
 // Numbers are 16 hex digits, so that keys sort by them. Each value but "format"
 // ends with the CRC-32C of the bytes before it, little-endian.
 //
-// Format 2 has no "index" and no file "mark"; it becomes format 3 when it is
-// opened. LogDatabase says what else the directory holds, how lost batches are
+// LogDatabase says what else the directory holds, how lost batches are
 // noticed, and how the store continues after a disk error.
 
 #pragma once

@@ -332,35 +332,6 @@ TEST(RocksDbStoreTest, NoticesADamagedTable) {
   EXPECT_EQ(ReadDirectory(copy), files);
 }
 
-TEST(RocksDbStoreTest, TakesOverFormat2) {
-  const std::string directory = NewDirectory();
-  ASSERT_TRUE(AppendAll(**OpenOrCreate(directory), 1, 4).ok());
-  {
-    rocksdb::DB* raw = nullptr;
-    ASSERT_TRUE(rocksdb::DB::Open(rocksdb::Options(), directory, &raw).ok());
-    const std::unique_ptr<rocksdb::DB> db(raw);
-    ASSERT_TRUE(db->Delete(rocksdb::WriteOptions(), "index").ok());
-    ASSERT_TRUE(db->Put(rocksdb::WriteOptions(), "format", "2").ok());
-    ASSERT_TRUE(db->Flush(rocksdb::FlushOptions()).ok());
-  }
-  std::filesystem::remove(directory + "/mark");
-  std::filesystem::remove(directory + "/lock");
-  for (int64_t start = 0; start < 3; ++start) {
-    const auto store = OpenOrCreate(directory);
-    ASSERT_TRUE(store.ok()) << store.status();
-    EXPECT_TRUE((*store)->damage().ok()) << (*store)->damage();
-    EXPECT_EQ((*store)->index(), start);
-    EXPECT_EQ(CountRecords(**store), 3 + start);
-    EXPECT_TRUE((*store)->Append(OneRecord(4 + start)).ok());
-  }
-  rocksdb::DB* raw = nullptr;
-  ASSERT_TRUE(rocksdb::DB::OpenForReadOnly({}, directory, &raw).ok());
-  const std::unique_ptr<rocksdb::DB> db(raw);
-  std::string format;
-  ASSERT_TRUE(db->Get(rocksdb::ReadOptions(), "format", &format).ok());
-  EXPECT_EQ(format, "3");
-}
-
 // RocksDB's files on a disk that refuses calls on demand.
 class FaultyFiles : public rocksdb::FileSystemWrapper {
  public:

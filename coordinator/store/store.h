@@ -29,8 +29,7 @@
 
 namespace atl::coordinator {
 
-// Format of the stored data. Format 2 is read too; a store with another one is
-// refused.
+// Format of the stored data. A store with another one is refused.
 inline constexpr int64_t kStoreFormat = 3;
 
 class Store {

@@ -461,7 +461,7 @@ TEST(RocksDbStoreTest, RefusesANewerFormat) {
   const auto store = OpenOrCreate(directory);
   EXPECT_EQ(store.status().code(), absl::StatusCode::kFailedPrecondition);
   EXPECT_THAT(std::string(store.status().message()),
-              AllOf(HasSubstr("format 4"), HasSubstr("3 or 2")));
+              AllOf(HasSubstr("format 4"), HasSubstr("program's 3")));
 }
 
 TEST(RocksDbStoreTest, SaysThatADamagedStoreIsDamaged) {

@@ -14,7 +14,6 @@
 #include "base/status/status_macros.h"
 #include "google/protobuf/util/message_differencer.h"
 #include "server/directory/deleted_runs.h"
-#include "server/directory/migrate_format2.h"
 #include "server/store/records/run_records.h"
 #include "server/store/shard_files.h"
 #include "server/store/shard_names.h"
@@ -23,10 +22,6 @@ namespace atl::server {
 namespace {
 
 using google::protobuf::util::MessageDifferencer;
-
-// A program of format 2 cannot make its database where this file is.
-constexpr char kNote[] =
-    "This data directory has format 3. Programs of format 2 cannot use it.\n";
 
 // Checks that the record is that of the directory.
 absl::Status CheckRecord(const FoundShard& found,
@@ -43,18 +38,6 @@ absl::Status CheckRecord(const FoundShard& found,
       ", shard ", found.record.shard(), "; give it the name of its run"));
 }
 
-// Writes the note, unless a file of a person has its name.
-absl::Status WriteNote(FileSystem& fs, const std::string& path) {
-  if (fs.Exists(path)) {
-    const absl::StatusOr<std::string> before =
-        ReadFile(fs, path, sizeof(kNote));
-    if (before.ok() && *before == kNote) return absl::OkStatus();
-    return absl::FailedPreconditionError(absl::StrCat(
-        path, " is no file of a server: give another --data-dir"));
-  }
-  return WriteFileAtomically(fs, path, kNote);
-}
-
 absl::StatusOr<std::unique_ptr<IdentityFile>> OpenIdentity(
     FileSystem& fs, const std::string& data_dir,
     const std::string& server_id) {
@@ -64,7 +47,10 @@ absl::StatusOr<std::unique_ptr<IdentityFile>> OpenIdentity(
   if (file.ok()) {
     records::Identity identity = (*file)->identity();
     if (identity.server_id() != server_id) {
-      return OtherServer(identity.server_id(), server_id);
+      return absl::FailedPreconditionError(absl::StrCat(
+          "the data directory belongs to server ", identity.server_id(),
+          ", not ", server_id, "; give --server-id=", identity.server_id(),
+          " or another --data-dir"));
     }
     // A damaged slot may have had the newest incarnation.
     identity.set_incarnation(identity.incarnation() +
@@ -79,12 +65,6 @@ absl::StatusOr<std::unique_ptr<IdentityFile>> OpenIdentity(
   identity.set_server_id(server_id);
   identity.set_directory_id(RandomId());
   identity.set_incarnation(1);
-  if (HasFormat2(fs, data_dir)) {
-    ASSIGN_OR_RETURN(const int64_t before,
-                     MigrateFormat2(fs, data_dir, server_id));
-    identity.set_incarnation(before + 1);
-  }
-  RETURN_IF_ERROR(WriteNote(fs, absl::StrCat(data_dir, "/records")));
   failpoint::Hit("server.incarnation.before");
   file = IdentityFile::Create(fs, path, identity);
   RETURN_IF_ERROR(file.status());

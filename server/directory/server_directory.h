@@ -3,7 +3,6 @@
 //
 //   DATA_DIR/identity                        IdentityFile
 //   DATA_DIR/lock                            locked while a process uses it
-//   DATA_DIR/records                         a note to programs of format 2
 //   DATA_DIR/runs/RUN_ID.RUN_UID/shard-N/    one shard (server/store/DESIGN.md)
 //
 // Thread-safe.
@@ -41,9 +40,9 @@ struct FoundShard {
 
 class ServerDirectory {
  public:
-  // Opens the directory of `server_id`; makes it if it does not exist. A
-  // directory of format 2 is changed to format 3. The incarnation, one more
-  // than at the last start, is durable. `fs` must outlive it.
+  // Opens the directory of `server_id`; makes it if it does not exist. The
+  // incarnation, one more than at the last start, is durable. `fs` must outlive
+  // it.
   //
   // FAILED_PRECONDITION: another process uses it, or it belongs to another
   // server. DATA_LOSS: the identity is damaged, or of another format.

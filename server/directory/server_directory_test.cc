@@ -177,16 +177,6 @@ TEST_F(ServerDirectoryTest, WhatIsNoShardIsLeftAlone) {
   EXPECT_TRUE(fs_.Exists(run + "/shard-x"));
 }
 
-TEST_F(ServerDirectoryTest, AFileOfAPersonIsNotReplaced) {
-  ASSERT_TRUE(fs_.CreateDirectories("music").ok());
-  ASSERT_TRUE(WriteFileAtomically(fs_, "music/records", "LPs").ok());
-  const auto opened = ServerDirectory::Open(fs_, "music", "s0");
-  EXPECT_EQ(opened.status().code(), absl::StatusCode::kFailedPrecondition);
-  EXPECT_TRUE(absl::StrContains(opened.status().message(), "music/records"));
-  EXPECT_EQ(*ReadFile(fs_, "music/records"), "LPs");
-  EXPECT_FALSE(fs_.Exists("music/identity"));
-}
-
 TEST_F(ServerDirectoryTest, ADamagedRunHasAFaultAndOthersGoOn) {
   for (const char* run : {"a", "b", "c", "d"}) Create(MakeRun(run));
   const auto directory = [](const std::string& run) {

@@ -84,11 +84,14 @@ def room_of(path):
   if room == 'kernels':
     return _kernels(path, program, '%s/kernels' % program)
   if room == 'store':
-    return Room('store', None, [
+    forbidden = [
         (_NETWORK, 'a store does not call'),
         (r'^base/rpc/', 'a store does not call'),
         (_own(program, 'service', 'client'), 'a store knows only its core'),
-    ])
+    ]
+    if program != 'coordinator':
+      forbidden.append((_ROCKSDB, 'the coordinator alone has a RocksDB'))
+    return Room('store', None, forbidden)
   if room == 'service':
     return Room('service', None,
                 [(_ROCKSDB, 'a service sees its store by interface')])
@@ -138,7 +141,7 @@ def refusal(path, included, quoted):
     if ours and room.allowed and not re.search(room.allowed, included):
       return 'the room %s does not see it' % room.name
   elif re.search(_ROCKSDB, included) and not path.startswith('tests/'):
-    return 'RocksDB is seen by stores alone'
+    return 'the coordinator alone has a RocksDB'
   if re.search(_DEVICE, included) and not re.match(
       r'worker/(engine|collective)/', path):
     return 'devices are used by worker/engine and worker/collective alone'

@@ -93,8 +93,9 @@ class IncludesTest(unittest.TestCase):
     self.refuses('worker/data/fetch.cc', '<curl/curl.h>')
     self.refuses('server/core/merge.cc', '<curl/curl.h>')
 
-  def test_rocksdb_is_for_stores_and_grpc_is_not(self):
-    self.allows('server/store/db.cc', '"rocksdb/db.h"')
+  def test_rocksdb_is_for_the_coordinators_store_and_grpc_is_not(self):
+    self.allows('coordinator/store/db.cc', '"rocksdb/db.h"')
+    self.refuses('server/store/db.cc', '"rocksdb/db.h"')
     self.refuses('server/store/db.cc', '"grpcpp/grpcpp.h"')
     self.refuses('server/service/push.cc', '"rocksdb/db.h"')
     self.refuses('server/main.cc', '"rocksdb/db.h"')

@@ -60,9 +60,6 @@ class GoldenTest(cluster_module.IntegrationTest):
                     for name in dir(self) if name.startswith("test_goes_on_")}
         self.assertEqual(names, cases_of)
 
-    def test_goes_on_from_format2(self):
-        self.go_on("format2")
-
     def test_goes_on_from_format3(self):
         self.go_on("format3")
 

@@ -23,13 +23,6 @@ absl::Status Misfit(absl::string_view what) {
       absl::StrCat("the log is inconsistent: ", what));
 }
 
-// The run_uid of a run that was created before there was one.
-std::string DeriveRunUid(const std::string& run_id, absl::Time create_time) {
-  return ContributionDigest(
-             absl::StrCat(run_id, "\n", absl::ToUnixNanos(create_time)))
-      .ToHex();
-}
-
 // The last data position that `plan` lets an island read. A claim beyond it
 // would make the data shard's next reader skip data.
 int64_t DataEndMax(const v1::RunSpec& spec, const v1::SlotPlan& plan) {
@@ -165,8 +158,7 @@ absl::Status RunState::ApplyCreated(const storage::v1::RunCreated& body,
   if (!layout.ok()) return Misfit(layout.status().message());
   layout_ = std::make_shared<const RunLayout>(*std::move(layout));
   run_id_ = body.run_id();
-  run_uid_ = body.run_uid().empty() ? DeriveRunUid(run_id_, time)
-                                    : body.run_uid();
+  run_uid_ = body.run_uid();
   spec_ = body.spec();
   run_epoch_ = body.run_epoch();
   state_ = v1::RUN_STATE_STARTING;

@@ -136,7 +136,7 @@ class RunState {
   // --- The run ---
   bool created() const { return layout_ != nullptr; }
   const std::string& run_id() const { return run_id_; }
-  // Never empty. A run of format 2 has one that follows from its id and time.
+  // Random, made with the run.
   const std::string& run_uid() const { return run_uid_; }
   const v1::RunSpec& spec() const { return spec_; }
   const RunLayout& layout() const { return *layout_; }

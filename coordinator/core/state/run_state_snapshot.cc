@@ -179,8 +179,7 @@ absl::Status RunState::Restore(const storage::v1::RunSnapshot& snapshot,
     added.local_position = member.local_position();
     added.merged_count = member.merged_count();
     added.unmerged_count = member.unmerged_count();
-    added.set_time = member.has_set_time() ? FromProto(member.set_time())
-                                           : create_time_;
+    added.set_time = FromProto(member.set_time());
     if (member.refused_count() == 0) continue;
     added.refused_count = member.refused_count();
     added.refusal = member.refusal();

@@ -78,25 +78,6 @@ TEST_F(RunStateTest, RefusesASnapshotThatIsNotWhole) {
   EXPECT_EQ(restored.Restore(good, 2).code(), absl::StatusCode::kDataLoss);
 }
 
-TEST_F(RunStateTest, GivesARunOfFormat2AUidThatStays) {
-  const std::string uid = state_.run_uid();
-  EXPECT_EQ(uid.size(), 32u);
-  RunState restored;
-  ASSERT_TRUE(restored.Restore(state_.ToSnapshot(), state_.revision()).ok());
-  EXPECT_EQ(restored.run_uid(), uid);
-  // The snapshot may be of format 2 too.
-  storage::v1::RunSnapshot old = state_.ToSnapshot();
-  old.mutable_created()->clear_run_uid();
-  RunState from_old;
-  ASSERT_TRUE(from_old.Restore(old, state_.revision()).ok());
-  EXPECT_EQ(from_old.run_uid(), uid);
-  // Another run of the same id.
-  old.mutable_create_time()->set_nanos(1);
-  RunState later;
-  ASSERT_TRUE(later.Restore(old, state_.revision()).ok());
-  EXPECT_NE(later.run_uid(), uid);
-}
-
 TEST_F(RunStateTest, KeepsTheUidThatTheRunWasCreatedWith) {
   storage::v1::RunSnapshot snapshot = state_.ToSnapshot();
   snapshot.mutable_created()->set_run_uid("uid");

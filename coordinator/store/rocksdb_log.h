@@ -8,12 +8,11 @@
 
 #include <memory>
 
-// style-ok(include): the stores of two programs share it.
 #include "rocksdb/env.h"
 
-namespace atl {
+namespace atl::coordinator {
 
 // For rocksdb::Options::info_log: warnings and errors. Thread-safe.
 std::shared_ptr<rocksdb::Logger> RocksDbLog();
 
-}  // namespace atl
+}  // namespace atl::coordinator

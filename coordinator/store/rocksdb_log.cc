@@ -1,11 +1,11 @@
-#include "base/obs/rocksdb_log.h"
+#include "coordinator/store/rocksdb_log.h"
 
 #include <cstdarg>
 #include <cstdio>
 
 #include "base/obs/log.h"
 
-namespace atl {
+namespace atl::coordinator {
 namespace {
 
 class RocksDbLogger final : public rocksdb::Logger {
@@ -26,4 +26,4 @@ std::shared_ptr<rocksdb::Logger> RocksDbLog() {
   return std::make_shared<RocksDbLogger>();
 }
 
-}  // namespace atl
+}  // namespace atl::coordinator
