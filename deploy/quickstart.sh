@@ -45,13 +45,14 @@ fi
 
 say() { echo "== $*" >&2; }
 
+./deploy/check_machine.sh build
 say "packages"
-./deploy/install_packages.sh >&2
+./deploy/install_packages.sh build >&2
 
 say "build"
 source deploy/bazel/prepare.sh
-bazel build -c opt //cli:atoll //coordinator:atoll-coordinator \
-  //server:atoll-server >&2
+./deploy/bazel/build.sh //cli:atoll //coordinator:atoll-coordinator \
+  //server:atoll-server
 atoll=$PWD/bazel-bin/cli/atoll
 
 if [[ -z $data ]]; then

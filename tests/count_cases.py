@@ -1,15 +1,23 @@
-"""Counts the test cases of one `bazel test`.
+"""Counts the test cases of `bazel test`, which ran once or, in part, twice.
 
-usage: count_cases.py BUILD_EVENTS.json EXIT_STATUS
+usage: count_cases.py EVENTS STATUS [EVENTS STATUS LOGS]
+       count_cases.py --failed EVENTS LOGS
 
-Reads the build event file, finds the test.xml of every test that ran or was
-cached, prints the cases that were skipped (with the reason) and that failed and,
-last, `N passed, N failed`. Exits 0 only if bazel did, at least one case passed,
-and none failed.
+EVENTS is a build event file and STATUS Bazel's exit status. The second pair is
+of the run that repeated the failed tests; LOGS has their first logs.
+
+Reads the test.xml of every test that ran or was cached. Prints the cases that
+were skipped (with the reason) and that failed, the targets that passed only the
+second time, and last `N passed, N failed`, with `, N skipped` if there are any.
+Exits 0 only if bazel did, at least one case passed, and none failed.
+
+--failed copies the logs of the failed tests to LOGS and prints their targets. A
+target that does not build is none of them.
 """
 
 import json
 import os
+import shutil
 import sys
 import urllib.parse
 import xml.etree.ElementTree
@@ -22,12 +30,57 @@ def read_events(path):
                 yield json.loads(line)
 
 
-def xml_path(result):
+def output_path(result, name):
     for output in result.get('testActionOutput', []):
-        if output.get('name') == 'test.xml':
+        if output.get('name') == name:
             return urllib.parse.unquote(
                 urllib.parse.urlparse(output.get('uri', '')).path)
     return ''
+
+
+def results_of(events):
+    """{(label, shard, run): the last test result}."""
+    results = {}
+    for event in events:
+        if 'testResult' in event:
+            key = event['id']['testResult']
+            results[(key['label'], key.get('shard'), key.get('run'))] = (
+                event['testResult'])
+    return results
+
+
+def has_passed(result):
+    return result.get('status') in ('PASSED', 'FLAKY')
+
+
+def log_in(folder, label, shard, run):
+    """Where the first log of a failed test is kept."""
+    name = label.lstrip('/').replace('/', '_').replace(':', '_')
+    return os.path.join(folder, '%s.%s.%s.log' % (name, shard, run))
+
+
+def keep_failed(events, folder):
+    """Copies the logs of failed tests to `folder`; returns their labels."""
+    labels = set()
+    for key, result in results_of(events).items():
+        if has_passed(result):
+            continue
+        labels.add(key[0])
+        os.makedirs(folder, exist_ok=True)
+        log = output_path(result, 'test.log')
+        if os.path.exists(log):
+            shutil.copyfile(log, log_in(folder, *key))
+    return sorted(labels)
+
+
+def flaky_lines(first, again, folder):
+    """A line for each target of `again` whose tests have all passed now."""
+    labels = {key[0] for key in again} - {
+        key[0] for key, result in again.items() if not has_passed(result)}
+    for label in sorted(labels):
+        logs = [log_in(folder, *key) for key in sorted(first, key=str)
+                if key[0] == label and not has_passed(first[key])]
+        yield 'FLAKY %s: first log %s' % (label, ' '.join(logs))
 
 
 PASSED, FAILED, SKIPPED = 'passed', 'failed', 'skipped'
@@ -53,22 +106,29 @@ def cases_of(path):
             yield name, FAILED
 
 
-def count(events):
-    """Returns (passed, names of failed cases, names of skipped cases)."""
+def count(events, again=()):
+    """Returns (passed, names of failed cases, names of skipped cases).
+
+    The events of `again` are of tests that ran a second time: these count.
+    """
     passed, failed, skipped = 0, [], []
-    last_results = {}
-    for event in events:
-        if 'testResult' in event:
-            key = event['id']['testResult']
-            last_results[(key['label'], key.get('shard'), key.get('run'))] = (
-                event['testResult'])
+    tests = set()
+    for event in [*events, *again]:
+        identity = event['id']
+        if 'testSize' in event.get('configured', {}):
+            tests.add(identity['targetConfigured']['label'])
+        elif event.get('aborted', {}).get('reason') == 'SKIPPED':
+            label = identity.get('targetCompleted', {}).get('label')
+            if label in tests:
+                skipped.append(label + ': a library or toolkit that it needs '
+                               'is not on this machine')
         elif 'completed' in event and not event['completed'].get('success'):
-            failed.append('build of ' +
-                          event['id']['targetCompleted']['label'])
-    for (label, _, _), result in sorted(last_results.items(), key=str):
-        path = xml_path(result)
+            failed.append('build of ' + identity['targetCompleted']['label'])
+    results = {**results_of(events), **results_of(again)}
+    for (label, _, _), result in sorted(results.items(), key=str):
+        path = output_path(result, 'test.xml')
         cases = list(cases_of(path)) if os.path.exists(path) else []
-        ok = result.get('status') in ('PASSED', 'FLAKY')
+        ok = has_passed(result)
         bad = [name for name, outcome in cases if outcome == FAILED]
         passed += sum(outcome == PASSED for _, outcome in cases)
         skipped += ['%s: %s' % (label, name) for name, outcome in cases
@@ -87,21 +147,45 @@ def count(events):
     return passed, failed, skipped
 
 
-def main():
-    status = int(sys.argv[2])
-    try:
-        passed, failed, skipped = count(read_events(sys.argv[1]))
-    except (OSError, ValueError) as error:
-        print('no build events: %s' % error)
-        passed, failed, skipped = 0, [], []
+def report(events, status, again, again_status, logs):
+    """Prints what main() prints; returns the exit code."""
+    passed, failed, skipped = count(events, again)
+    if again and status == _TESTS_FAILED:
+        status = again_status
     if status != 0 and not failed:
         failed = ['bazel ended with %d' % status]
     for name in skipped:
         print('SKIPPED ' + name)
     for name in failed:
         print('FAILED ' + name)
-    print('%d passed, %d failed' % (passed, len(failed)), flush=True)
-    sys.exit(0 if passed and not failed and status == 0 else 1)
+    flaky = list(flaky_lines(results_of(events), results_of(again), logs))
+    for line in flaky:
+        print(line)
+    if flaky:
+        print('%d flaky: passed only the second time, alone' % len(flaky))
+    print('%d passed, %d failed' % (passed, len(failed)) +
+          (', %d skipped' % len(skipped) if skipped else ''), flush=True)
+    return 0 if passed and not failed and status == 0 else 1
+
+
+# Bazel's exit status if everything was built and a test failed.
+_TESTS_FAILED = 3
+
+
+def main():
+    arguments = sys.argv[1:]
+    if arguments[0] == '--failed':
+        print('\n'.join(keep_failed(read_events(arguments[1]), arguments[2])))
+        return
+    events, again, again_status, logs = [], [], 0, ''
+    try:
+        events = list(read_events(arguments[0]))
+        if len(arguments) > 2:
+            again_status, logs = int(arguments[3]), arguments[4]
+            again = list(read_events(arguments[2]))
+    except (OSError, ValueError) as error:
+        print('no build events: %s' % error)
+    sys.exit(report(events, int(arguments[1]), again, again_status, logs))
 
 
 if __name__ == '__main__':

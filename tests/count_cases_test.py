@@ -82,8 +82,19 @@ class CountCasesTest(unittest.TestCase):
     self.report('//b:b_test', 'PASSED', _SKIPPED % ('w', 'no root'))
     self.assertEqual(([
         'SKIPPED //a:a_test: A.y: no z', 'SKIPPED //b:b_test: A.w: no root',
-        '1 passed, 0 failed'
+        '1 passed, 0 failed, 2 skipped'
     ], 0), self.lines(0))
+
+  def test_names_a_test_that_this_machine_cannot_build(self):
+    self.report('//a:a_test', 'PASSED')
+    for label, size in (('//b:b_test', {'testSize': 'SMALL'}), ('//b:b', {})):
+      self.events += [
+          {'id': {'targetConfigured': {'label': label}}, 'configured': size},
+          {'id': {'targetCompleted': {'label': label}},
+           'aborted': {'reason': 'SKIPPED'}}]
+    lines, code = self.lines(0)
+    self.assertTrue(lines[0].startswith('SKIPPED //b:b_test: '), lines)
+    self.assertEqual((['1 passed, 0 failed, 1 skipped'], 0), (lines[1:], code))
 
   def test_counts_a_failed_case_and_one_that_died_before_its_report(self):
     self.report('//a:a_test', 'FAILED', _GREEN % 'x', _RED % 'y')

@@ -19,7 +19,7 @@ build_programs() {
   shift
   local targets=(//cli:atoll //coordinator:atoll-coordinator
     //coordinator/gate:atoll-gate //server:atoll-server)
-  ./deploy/install_packages.sh >&2
+  ./deploy/install_packages.sh build package >&2
   source deploy/bazel/prepare.sh
   bazel build -c opt "$@" "${targets[@]}" >&2
   ln -s "$PWD"/bazel-bin/{cli/atoll,coordinator/atoll-coordinator} \

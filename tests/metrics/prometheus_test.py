@@ -25,6 +25,14 @@ from harness import wait  # noqa: E402
 ALERTS = "deploy/kubernetes/atoll/files/alerts.yaml"
 DASHBOARD = "deploy/kubernetes/atoll/files/dashboard.json"
 
+# Where install_prometheus.sh puts the programs of a package that is not
+# installed.
+os.environ["PATH"] += ":%s-prometheus/usr/bin" % os.environ.get(
+    "ATOLL_TOOLS", "/var/tmp/atoll-tools")
+_needs_prometheus = unittest.skipIf(
+    cases.is_without("prometheus"),
+    "install_prometheus.sh could not get Debian's package prometheus")
+
 # Fires on a test machine with a full disk, which is no fault of the programs.
 _OF_THE_MACHINE = "AtollDiskLow"
 
@@ -37,10 +45,12 @@ def promtool(*arguments, text=None):
 
 class RulesTest(unittest.TestCase):
 
+    @_needs_prometheus
     def test_the_rules_are_valid(self):
         done = promtool("check", "rules", processes.source(ALERTS))
         self.assertEqual(done.returncode, 0, done.stdout)
 
+    @_needs_prometheus
     def test_each_alert_fires_on_its_fault_and_on_nothing_else(self):
         # The tests name the rules as a file of their own directory.
         with tempfile.TemporaryDirectory() as directory:
@@ -65,6 +75,7 @@ class RulesTest(unittest.TestCase):
                     for case in firing), alert)
 
 
+@_needs_prometheus
 class ScrapeTest(cluster_module.IntegrationTest):
     """One Prometheus over a `dev up` cluster and a coordinator with TLS."""
 

@@ -105,6 +105,21 @@ def _write_xml(path, name, rows):
         file.write("\n".join(lines) + "\n")
 
 
+def is_without(tool):
+    """Whether tests/run.sh could not get `tool` for the tests."""
+    return tool in os.environ.get("ATOLL_WITHOUT", "").split()
+
+
+def skip_all(reason):
+    """Ends a script whose imports fail without a tool: one skipped case."""
+    name = os.path.splitext(os.path.basename(sys.argv[0]))[0]
+    print("[ SKIP ] %s: %s" % (name, reason))
+    if "XML_OUTPUT_FILE" in os.environ:
+        _write_xml(os.environ["XML_OUTPUT_FILE"], name,
+                   [(name + ".all_cases", 0.0, "skipped", reason)])
+    sys.exit(0)
+
+
 def main():
     """Runs the cases of __main__. Exit status 0: all passed."""
     module = sys.modules["__main__"]
