@@ -8,7 +8,8 @@ of the run that repeated the failed tests; LOGS has their first logs.
 
 Reads the test.xml of every test that ran or was cached. Prints the cases that
 were skipped (with the reason) and that failed, the targets that passed only the
-second time, and last `N passed, N failed`, with `, N skipped` if there are any.
+second time, and last `N passed, N failed`, with `, N skipped` if ATOLL_WITHOUT
+names tools that could not be had (run.sh).
 Exits 0 only if bazel did, at least one case passed, and none failed.
 
 --failed copies the logs of the failed tests to LOGS and prints their targets. A
@@ -147,7 +148,7 @@ def count(events, again=()):
     return passed, failed, skipped
 
 
-def report(events, status, again, again_status, logs):
+def report(events, status, again, again_status, logs, without):
     """Prints what main() prints; returns the exit code."""
     passed, failed, skipped = count(events, again)
     if again and status == _TESTS_FAILED:
@@ -163,8 +164,12 @@ def report(events, status, again, again_status, logs):
         print(line)
     if flaky:
         print('%d flaky: passed only the second time, alone' % len(flaky))
-    print('%d passed, %d failed' % (passed, len(failed)) +
-          (', %d skipped' % len(skipped) if skipped else ''), flush=True)
+    last = '%d passed, %d failed' % (passed, len(failed))
+    if without:
+        last += ', %d skipped' % len(skipped)
+    elif skipped:
+        print('%d skipped: this machine lacks what they need' % len(skipped))
+    print(last, flush=True)
     return 0 if passed and not failed and status == 0 else 1
 
 
@@ -185,7 +190,8 @@ def main():
             again = list(read_events(arguments[2]))
     except (OSError, ValueError) as error:
         print('no build events: %s' % error)
-    sys.exit(report(events, int(arguments[1]), again, again_status, logs))
+    sys.exit(report(events, int(arguments[1]), again, again_status, logs,
+                    os.environ.get('ATOLL_WITHOUT', '')))
 
 
 if __name__ == '__main__':

@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # Installs missing packages, builds everything and runs all tests. A failed test
 # runs a second time, alone. The last line is `N passed, N failed`, in test
-# cases, with those of cached results, and `, N skipped` if there are any.
+# cases, with those of cached results. It ends with `, N skipped` if a tool for
+# tests could not be had, for example without PyPI.
 # Arguments go to `bazel test`, e.g. --config=asan //base/...
 set -uo pipefail
 
@@ -69,4 +70,5 @@ if [[ ${counted[1]} == [13] ]]; then
   fi
 fi
 
-/usr/bin/python3 tests/count_cases.py "${counted[@]}"
+ATOLL_WITHOUT="${without[*]}" /usr/bin/python3 tests/count_cases.py \
+  "${counted[@]}"

@@ -1,10 +1,9 @@
 """Atoll's C++ rules: the native rules, with defaults that follow from the name.
 
 The sources of a library `x` are x.cc and x.h, if they exist, unless `srcs` or
-`hdrs` are given. `test_deps`, even an empty list, adds the test x_test.cc,
-which gets the library's deps and these. A cc_test is small by default. Every
-target gets Abseil; a test gets GoogleTest with its main, unless it names a
-`@gtest` label.
+`hdrs` are given. A cc_test is small by default. Every target gets Abseil; a test
+gets GoogleTest with its main, unless it names a `@gtest` label. room.bzl makes
+most targets.
 
 Each target uses a precompiled header. A target with its own flags, except
 warnings, does not: g++ accepts a precompiled header only with the flags that it
@@ -46,14 +45,8 @@ def _with_sources(kwargs):
             out[attribute] = native.glob([kwargs["name"] + ending])
     return out
 
-def cc_library(test_deps = None, test_tags = [], **kwargs):
+def cc_library(**kwargs):
     native.cc_library(**_begins_with("library", _with_sources(kwargs)))
-    if test_deps != None:
-        cc_test(
-            name = kwargs["name"] + "_test",
-            tags = test_tags,
-            deps = [":" + kwargs["name"]] + kwargs.get("deps", []) + test_deps,
-        )
 
 def cc_binary(**kwargs):
     native.cc_binary(**_begins_with("library", kwargs))

@@ -320,22 +320,21 @@ class SmallRulesTest(unittest.TestCase):
 
   def test_a_library_has_a_test_beside_it(self):
     load = '# A.\nload("//deploy/bazel:cc.bzl", "cc_library", "cc_test")\n'
-    sources = load + 'cc_library(\n    name = "a",\n    srcs = ["b.cc"],\n)\n'
-    derived = load + 'cc_library(\n    name = "a",\n)\n'
+    library = load + 'cc_library(\n    name = "a",\n)\n'
+    room = load + 'cc_room(\n    visibility = [],\n)\n'
     test = 'cc_test(\n    name = "a_test",\n)\n'
-    tested = derived.replace(',\n)', ',\n    test_deps = [],\n)')
-    path = 'base/a/BUILD'
-    self.assertEqual(1, len(found(path, sources)))
-    self.assertEqual([], found(path, sources + test))
-    self.assertEqual([], found(path, derived))  # A header alone.
-
-    def with_source(text):
-      return rules.check({path: text, 'base/a/a.cc': ''})
-
-    self.assertEqual(1, len(with_source(derived)))
-    self.assertEqual([], with_source(tested))
     testonly = '# A.\npackage(default_testonly = True)\n'
-    self.assertEqual([], found(path, testonly + sources[5:]))
+
+    def count(text, *names):
+      files = {'base/a/' + name: '' for name in names}
+      return len(rules.check({'base/a/BUILD': text, **files}))
+
+    for text in (library, room):
+      self.assertEqual(1, count(text, 'a.cc'))
+      self.assertEqual(0, count(text + test, 'a.cc'))
+      self.assertEqual(0, count(text, 'a.cc', 'a_test.cc'))
+      self.assertEqual(0, count(text))  # Headers alone.
+      self.assertEqual(0, count(testonly + text[5:], 'a.cc'))
 
 
 class OwnIncludesTest(unittest.TestCase):

@@ -34,6 +34,14 @@ class StyleTest(unittest.TestCase):
       print('%s:%d: [%s] %s' % v, file=sys.stderr)
     self.assertFalse(violations, '%d violations, above' % len(violations))
 
+  def test_units_bzl_has_what_files_include(self):
+    root = workspace_root()
+    sys.path.insert(0, os.path.join(root, 'deploy', 'bazel'))
+    import make_units  # pylint: disable=import-outside-toplevel,import-error
+    with open(os.path.join(root, make_units.PATH), encoding='utf-8') as file:
+      self.assertEqual(file.read(), make_units.make(root),
+                       'run deploy/bazel/make_units.py')
+
 
 if __name__ == '__main__':
   cases.main()

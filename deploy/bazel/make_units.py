@@ -1,0 +1,216 @@
+#!/usr/bin/python3
+"""Writes units.bzl: what the files of each folder with a cc_room include.
+
+usage: make_units.py [--check]     in the tree; --check only compares
+
+A BUILD file is read as Python, with rules that only note their arguments.
+"""
+
+import builtins
+import collections
+import glob
+import os
+import re
+import sys
+
+PATH = 'deploy/bazel/units.bzl'
+HEAD = '"""What C++ files include. deploy/bazel/make_units.py writes it."""\n\n'
+_INCLUDE = re.compile(r'^[ \t]*#[ \t]*include[ \t]*[<"]([^">]+)[">]', re.M)
+
+# By the beginning of an included path. Abseil and GoogleTest come by themselves.
+_LIBRARIES = {
+    'benchmark/': '@benchmark', 'CLI/': '@cli11', 'curl/': '@curl',
+    'expat.h': '@expat', 'google/protobuf/': '@protobuf',
+    'grpcpp/ext/': '@grpc//:grpc++_reflection', 'grpc/': '@grpc//:grpc++',
+    'grpcpp/': '@grpc//:grpc++', 'hwy/': '@highway',
+    'microhttpd.h': '@microhttpd', 'nlohmann/': '@nlohmann_json',
+    'oneapi/': '@onednn', 'openssl/ssl.h': '@openssl//:ssl',
+    'openssl/': '@openssl//:crypto', 'prometheus/': '@prometheus_cpp',
+    'rocksdb/': '@rocksdb', 'toml++/': '@tomlplusplus',
+    'xxhash.h': '@xxhash', 'zstd.h': '@zstd',
+}
+
+
+class Folder:
+  """A BUILD file: its rules and, if it has one, its cc_room."""
+
+  def __init__(self, path, text):
+    self.path = path
+    self.rules = []  # (kind, arguments)
+    self.is_room = False
+    names = _Names(self)
+    exec(compile(text, path + '/BUILD', 'exec'), names)  # pylint: disable=exec-used
+
+  def label(self, name):
+    if name == self.path.rpartition('/')[2]:
+      return '//' + self.path
+    return '//%s:%s' % (self.path, name)
+
+  def files(self, arguments, kinds):
+    name = arguments['name']
+    found = []
+    for attribute, ending in kinds:
+      given = arguments.get(attribute)
+      if given is None:
+        found.append(name + ending)
+      elif isinstance(given, list):
+        found += [file for file in given if isinstance(file, str)]
+    return found
+
+
+class _Names(dict):
+  """The names that a BUILD file uses."""
+
+  def __init__(self, folder):
+    super().__init__()
+    self.folder = folder
+
+  def __missing__(self, name):
+    if hasattr(builtins, name):
+      raise KeyError(name)
+    if name == 'glob':
+      return self._glob
+    if name.isupper():
+      return []
+    if name == 'select' or name.endswith(('cuda', 'toolkit')):
+      return lambda *given, **named: []
+
+    def note(*_, **arguments):
+      self.folder.is_room |= name == 'cc_room'
+      self.folder.rules.append((name, arguments))
+    return note
+
+  def _glob(self, patterns, exclude=()):
+    found = [os.path.relpath(path, self.folder.path) for pattern in patterns
+             for path in glob.glob(os.path.join(self.folder.path, pattern))]
+    return sorted(set(found) - set(exclude))
+
+
+def read_folders(root):
+  os.chdir(root)
+  folders = {}
+  for path, inner, files in os.walk('.'):
+    inner[:] = [name for name in inner if not name.startswith(('.', 'bazel-'))]
+    path = os.path.relpath(path, '.')
+    if 'BUILD' in files and not path.startswith('deploy/bazel'):
+      with open(os.path.join(path, 'BUILD'), encoding='utf-8') as file:
+        folders[path] = Folder(path, file.read())
+  return folders
+
+
+def units_of(folder):
+  """{name: files}: the files that no rule of the BUILD file names."""
+  taken = set()
+  parts = {}
+  for kind, arguments in folder.rules:
+    if kind == 'cc_room':
+      parts = arguments.get('parts', {})
+    if kind in ('cc_library', 'cc_test', 'cc_binary', 'cuda_library'):
+      taken.update(folder.files(arguments, [
+          ('srcs', '.cc'), ('hdrs', '.h'), ('textual_hdrs', '')]))
+  units = collections.defaultdict(list, {
+      name: list(files) for name, files in parts.items()})
+  taken.update(*parts.values())
+  for name in sorted(os.listdir(folder.path)):
+    stem, ending = os.path.splitext(name)
+    # run_fuzzers.sh builds the fuzzers.
+    if (ending in ('.cc', '.h') and name not in taken and
+        not stem.endswith('_fuzzer')):
+      units[stem].append(name)
+  return units
+
+
+def header_owners(folders):
+  """({included path: label}, the same for an interface).
+
+  Some headers are in two targets: one has their sources, the other, their
+  interface, has none.
+  """
+  owners, interfaces = {}, {}
+  for folder in folders.values():
+    for kind, arguments in folder.rules:
+      if kind == 'cc_library':
+        headers = folder.files(arguments, [('hdrs', '.h')])
+        headers += arguments.get('textual_hdrs') or []
+        sources = folder.files(arguments, [('srcs', '.cc')])
+        compiles = any(os.path.exists('%s/%s' % (folder.path, source))
+                       for source in sources)
+        for header in headers:
+          path = '%s/%s' % (folder.path, header)
+          label = folder.label(arguments['name'])
+          other = owners.setdefault(path, label)
+          if other != label:
+            compiles |= other.replace('//' + folder.path, '') in (
+                arguments.get('deps') or [])
+            owners[path], interfaces[path] = (
+                (label, other) if compiles else (other, label))
+      if kind in ('atoll_proto_library', 'atoll_grpc_library'):
+        prefix = '' if folder.path == 'proto' else folder.path + '/'
+        middle = '.grpc.pb.h' if kind == 'atoll_grpc_library' else '.pb.h'
+        for source in arguments['srcs']:
+          owners[prefix + source[:-len('.proto')] + middle] = folder.label(
+              arguments['name'])
+    if folder.is_room:
+      for name, files in units_of(folder).items():
+        for header in files:
+          owners['%s/%s' % (folder.path, header)] = folder.label(name)
+  return owners, interfaces
+
+
+def library_of(included):
+  for beginning, label in _LIBRARIES.items():
+    if included.startswith(beginning):
+      return label
+  return None
+
+
+def includes_of(folder, files, owners, interfaces, own):
+  found = set()
+  for name in files:
+    with open('%s/%s' % (folder.path, name), encoding='utf-8') as file:
+      for included in _INCLUDE.findall(file.read()):
+        owner = owners.get(included) or library_of(included)
+        # A part of what implements the interface.
+        if included in interfaces and not own.endswith('_test') and (
+            folder.path + '/').startswith(os.path.dirname(included) + '/'):
+          owner = interfaces[included]
+        found.add(owner)
+  found -= {None, folder.label(own)}
+  here = '//%s:' % folder.path
+  return sorted(label[len(here) - 1:] if label.startswith(here) else label
+                for label in found)
+
+
+def make(root):
+  """The text of units.bzl."""
+  folders = read_folders(root)
+  owners, interfaces = header_owners(folders)
+  lines = []
+  for path, folder in sorted(folders.items()):
+    if not folder.is_room:
+      continue
+    lines.append('    "%s": {\n' % path)
+    lines += ['        "%s": "%s",\n' % (
+        name, ' '.join(includes_of(folder, files, owners, interfaces, name)))
+              for name, files in sorted(units_of(folder).items())]
+    lines.append('    },\n')
+  return HEAD + 'UNITS = {\n' + ''.join(lines) + '}\n'
+
+
+def main():
+  root = os.path.join(os.path.dirname(os.path.realpath(__file__)), '../..')
+  made = make(root)
+  path = os.path.join(root, PATH)
+  if '--check' in sys.argv:
+    with open(path, encoding='utf-8') as file:
+      if file.read() == made:
+        return 0
+    print(PATH + ' is not what files include: run deploy/bazel/make_units.py')
+    return 1
+  with open(path, 'w', encoding='utf-8') as file:
+    file.write(made)
+  return 0
+
+
+if __name__ == '__main__':
+  sys.exit(main())

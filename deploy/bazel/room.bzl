@@ -1,0 +1,60 @@
+"""A folder's C++ targets, made from its files.
+
+    load("//deploy/bazel:room.bzl", "cc_room")
+
+    cc_room(
+        visibility = ["//:server_shell"],
+        no_tsan = ["push_test"],
+        options = {"writer": {"linkopts": ["-ldl"]}},
+    )
+
+x.h and x.cc are the library x; x_test.cc is the test x_test. They depend on what
+they include: units.bzl says it, and deploy/bazel/make_units.py writes units.bzl.
+A target that needs more than this stands in the BUILD file by itself, as a rule
+of cc.bzl.
+"""
+
+load("//deploy/bazel:cc.bzl", "cc_library", "cc_test")
+load("//deploy/bazel:units.bzl", "UNITS")
+
+def cc_room(
+        visibility = None,
+        parts = {},
+        no_tsan = [],
+        no_asan = [],
+        options = {}):
+    """Makes the folder's libraries and tests.
+
+    Args:
+      visibility: of the libraries.
+      parts: from a library's name to its files besides NAME.h and NAME.cc.
+      no_tsan: tests that ThreadSanitizer reports falsely (.bazelrc).
+      no_asan: the same for AddressSanitizer.
+      options: from a target's name to further attributes. `deps` are added to
+        the includes: what a target links and does not include.
+    """
+    units = UNITS[native.package_name()]
+    for name in no_tsan + no_asan + options.keys():
+        if name not in units:
+            fail("cc_room: %s is no target of units.bzl" % name)
+    # style-ok(build): units.bzl names them.
+    files = native.glob(["*.cc", "*.h"])
+    for name, includes in units.items():
+        more = dict(options.get(name, {}))
+        deps = [d for d in includes.split(" ") if d] + more.pop("deps", [])
+        if name.endswith("_test"):
+            tags = more.pop("tags", [])
+            tags += ["no_tsan"] if name in no_tsan else []
+            tags += ["no_asan"] if name in no_asan else []
+            cc_test(name = name, deps = deps, tags = tags, **more)
+            continue
+        own = [f for f in [name + ".cc", name + ".h"] if f in files]
+        own += parts.get(name, [])
+        cc_library(
+            name = name,
+            srcs = [f for f in own if f.endswith(".cc")],
+            hdrs = [f for f in own if f.endswith(".h")],
+            deps = deps,
+            visibility = more.pop("visibility", visibility),
+            **more
+        )
