@@ -94,7 +94,9 @@ def part_one(out, step):
         [step("islands", on_device(python(
             "compare.py", "islands", run, "--device=cuda")), 25, 80),
          step("islands_bf16", on_device(python(
-             "compare.py", "bf16", run, "--device=cuda")), 20, 80)],
+             "compare.py", "bf16", run, "--device=cuda")), 20, 80),
+         step("islands_torch", on_device(python(
+             "compare.py", "torch", run, "--device=cuda")), 40, 80)],
     ]
 
 
