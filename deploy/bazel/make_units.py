@@ -139,17 +139,20 @@ def header_owners(folders):
           path = '%s/%s' % (folder.path, header)
           label = folder.label(arguments['name'])
           other = owners.setdefault(path, label)
+          # Not every build has it: who needs it names it.
+          if arguments.get('testonly') or 'target_compatible_with' in arguments:
+            continue
           if other != label:
             compiles |= other.replace('//' + folder.path, '') in (
                 arguments.get('deps') or [])
             owners[path], interfaces[path] = (
                 (label, other) if compiles else (other, label))
       if kind in ('atoll_proto_library', 'atoll_grpc_library'):
-        prefix = '' if folder.path == 'proto' else folder.path + '/'
-        middle = '.grpc.pb.h' if kind == 'atoll_grpc_library' else '.pb.h'
+        ending = '.grpc.pb.h' if kind == 'atoll_grpc_library' else '.pb.h'
         for source in arguments['srcs']:
-          owners[prefix + source[:-len('.proto')] + middle] = folder.label(
-              arguments['name'])
+          header = source[:-len('.proto')] + ending
+          for path in (header, '%s/%s' % (folder.path, header)):
+            owners[path] = folder.label(arguments['name'])
     if folder.is_room:
       for name, files in units_of(folder).items():
         for header in files:

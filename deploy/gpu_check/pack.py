@@ -25,7 +25,10 @@ PROGRAMS = {"atoll": "cli/atoll",
             "atoll-server": "server/atoll-server",
             "cuda_check": "worker/engine/cuda_check/cuda_check"}
 SCRIPTS = ("deploy/gpu_check/run.py", "deploy/gpu_check/runner.py",
-           "deploy/gpu_check/compare.py", "tests/tools/gpu_speed.py")
+           "deploy/gpu_check/compare.py", "tests/tools/gpu_speed.py",
+           "worker/sdk/examples/torch_device.py",
+           "worker/sdk/examples/torch_llama.py")
+PACKAGE = "worker/sdk/python/atoll"  # It stands beside the scripts.
 GOLDEN = "worker/engine/testdata"
 TEXT = "worker"  # What the runs train on: the tree's own sources.
 # How each program ends that needs no device: (command, exit code).
@@ -37,7 +40,7 @@ _C_LIBRARY = re.compile(
 
 
 def make(tree, sources, commit, folder):
-    for name in ("bin", "lib", "text", GOLDEN):
+    for name in ("atoll", "bin", "lib", "text", GOLDEN):
         os.makedirs(os.path.join(folder, name))
     for name, source in zip(PROGRAMS, sources):
         target = os.path.join(folder, "bin", name)
@@ -51,6 +54,8 @@ def make(tree, sources, commit, folder):
         debian.run("strip", "--strip-unneeded", "-o", target, path)
     for script in SCRIPTS:
         shutil.copy(os.path.join(tree, script), folder)
+    for name in debian.run("git", "-C", tree, "ls-files", PACKAGE).split():
+        shutil.copy(os.path.join(tree, name), os.path.join(folder, "atoll"))
     for name in os.listdir(os.path.join(tree, GOLDEN)):
         if name.startswith("golden_"):
             shutil.copy(os.path.join(tree, GOLDEN, name),

@@ -84,7 +84,8 @@ def part_one(out, step):
         [step("speed_f32", check("--only=speed", "--shapes=124m",
                                  "--dtypes=f32", "--steps=5"), 10, 60)],
         [step("speed_torch", on_device(python(
-            "gpu_speed.py", "--steps=10", "--repeats=1")), 40, 80)],
+            "gpu_speed.py", "--steps=10", "--repeats=1",
+            "--ours=" + os.path.join(out, "results.jsonl"))), 40, 80)],
         [step("ncu", on_device(
             ["ncu", "--clock-control", "none", "--section", "SpeedOfLight",
              "--section", "Occupancy", "-k", KERNELS, "-c", "12"] +
@@ -93,7 +94,9 @@ def part_one(out, step):
         [step("islands", on_device(python(
             "compare.py", "islands", run, "--device=cuda")), 25, 80),
          step("islands_bf16", on_device(python(
-             "compare.py", "bf16", run, "--device=cuda")), 20, 80)],
+             "compare.py", "bf16", run, "--device=cuda")), 20, 80),
+         step("islands_torch", on_device(python(
+             "compare.py", "torch", run, "--device=cuda")), 40, 80)],
     ]
 
 

@@ -124,7 +124,7 @@ def judge(code, records, was_cut):
     if code != 0:
         return "FAILED", "exit code %d" % code
     said = [str(r["say"]) for r in records if "say" in r]
-    said += [_speed(r) for r in records if "tokens_per_second" in r]
+    said += [_speed(r) for r in records if r.get("measure") == "training"]
     return "passed", "; ".join(([counted] if passed else []) + said)
 
 
@@ -143,13 +143,10 @@ def _marked(mark):
 
 
 def _speed(record):
-    """The speed that cuda_check or gpu_speed.py has measured."""
-    share = record.get("peak_share", record.get("mfu"))
-    return "%s %s: %.0f tokens/s%s" % (
-        record.get("case"), record.get("by", "%s%s" % (
-            record.get("dtype"), ", graphs" if record.get("graphs") else "")),
-        record["tokens_per_second"],
-        "" if share is None else ", %.1f %% of the peak" % (100 * share))
+    """The training speed that cuda_check has measured."""
+    return "%s %s%s: %s tok/s MFU %.1f %%" % (
+        record["case"], record["dtype"], ", graphs" if record["graphs"] else "",
+        format(round(record["tokens_per_second"]), ","), 100 * record["mfu"])
 
 
 class Runner:

@@ -9,11 +9,13 @@ import unittest
 
 _HERE = os.path.dirname(os.path.abspath(__file__))
 sys.path[:0] = [os.path.join(_HERE, "..", "integration"),
+                os.path.join(_HERE, "..", "tools"),
                 os.path.join(_HERE, "..", "..", "deploy", "gpu_check")]
 
 from harness import cases  # noqa: E402
 from harness import wait  # noqa: E402
 import compare  # noqa: E402
+import gpu_speed  # noqa: E402
 import runner  # noqa: E402
 
 LONG = 3600
@@ -129,6 +131,30 @@ class RunnerTest(unittest.TestCase):
             self.assertNotEqual(compare.difference(other, curve, bounds), "")
         self.assertEqual(compare.difference([4.0, 9.0, 2.005], curve, bounds),
                          "")
+
+    def test_speeds_of_both_sides_are_one_line(self):
+        # As in speed_test.cc.
+        for shape, parameters, operations in (
+                ("124m", 123587328, 854770176),
+                ("1b", 1100048384, 7314370560)):
+            self.assertEqual(gpu_speed.count_operations(shape, parameters),
+                             operations)
+        lines = ['{"begin": "speed"}', "2 passed, 0 failed"] + [json.dumps({
+            "measure": "training", "case": "1b", "dtype": dtype,
+            "graphs": graphs, "parameters": 9, "tokens_per_second": speed,
+            "mfu": 0.161}) for dtype, graphs, speed in (
+                ("bf16", False, 1.0), ("bf16", False, 22100.4),
+                ("bf16", True, 22300.0), ("f32", True, 5000.0))]
+        ours = gpu_speed.read_ours(lines, ["1b"])
+        torch = {"case": "1b", "by": "torch.compile",
+                 "tokens_per_second": 71000.0, "mfu": 0.5199}
+        self.assertEqual(
+            gpu_speed.describe("1b", [torch] + ours),
+            "1b bf16: ours 22,100 tok/s MFU 16.1 %, graphs 22,300 tok/s MFU "
+            "16.1 % | torch.compile 71,000 tok/s MFU 52.0 % | 0.31x")
+        self.assertEqual(
+            runner.judge(0, [json.loads(lines[-1])], False),
+            ("passed", "1b f32, graphs: 5,000 tok/s MFU 16.1 %"))
 
 
 def is_running(pid):

@@ -2,13 +2,22 @@
 """Training speed on a GPU: alternates cuda_check and PyTorch.
 
     gpu_speed.py --cuda-check PATH [--shapes 124m,1b] [--repeats 3] [--steps 20]
+    gpu_speed.py --ours FILE                       # what cuda_check has printed
     gpu_speed.py --device cpu --shapes tiny        # only PyTorch
 
 Steps are forward, backward, clipping and AdamW of a Llama in bf16 with f32
 master weights: cuda_check with and without CUDA graphs, PyTorch with
-torch.compile, autocast, SDPA and fused AdamW. MFU is 6 P + 12 L C T operations
-per token over PyTorch's speed for bf16 products of 8192 cubed in the same run.
-Needs torch built for CUDA. Each result is a line of JSON, medians last.
+torch.compile, autocast, SDPA and fused AdamW.
+
+MFU is operations a second over 989e12, the peak of dense bf16 that NVIDIA's data
+sheet has for the H100 and the H200 (SXM). A token takes 6 N + 12 L C T
+operations: N parameters without the table of the input embedding, which stays if
+it is tied, since the head multiplies by it; L layers of C channels attend to T
+tokens, and a causal mask saves nothing. Source: PaLM (arXiv 2204.02311), appendix
+B, with torchtitan's N. cuda_check counts in the same way.
+
+Needs torch built for CUDA. Each result is a line of JSON, then the medians, then
+a line to read for each shape; its ratio is of our faster speed to PyTorch's.
 """
 
 import argparse
@@ -25,6 +34,8 @@ SHAPES = {
     "124m": (12, 768, 2048, 12, 12, 50304, 16, 1024, True),
     "1b": (22, 2048, 5632, 32, 4, 32000, 4, 2048, False),
 }
+PEAK = 989e12
+TORCH = "torch.compile"
 
 
 def parse_arguments():
@@ -32,6 +43,7 @@ def parse_arguments():
         description="Compares the training speed of cuda_check and PyTorch.")
     parser.add_argument("--cuda-check", help="path of cuda_check; default: "
                         "only PyTorch")
+    parser.add_argument("--ours", help="a file with cuda_check's lines")
     parser.add_argument("--shapes", default="124m,1b")
     parser.add_argument("--repeats", type=int, default=3)
     parser.add_argument("--steps", type=int, default=20)
@@ -131,22 +143,12 @@ def synchronize(device):
         torch.cuda.synchronize()
 
 
-def measure_peak(device):
-    """PyTorch's operations a second for products of bf16 operands."""
-    import torch
-
-    size = 8192 if device == "cuda" else 512
-    x = torch.randn(size, size, device=device, dtype=torch.bfloat16)
-    w = torch.randn(size, size, device=device, dtype=torch.bfloat16)
-    best = 0.0
-    for _ in range(5):
-        synchronize(device)
-        start = time.perf_counter()
-        for _ in range(10):
-            x @ w
-        synchronize(device)
-        best = max(best, 20 * size ** 3 / (time.perf_counter() - start))
-    return best
+def count_operations(shape, parameters):
+    """Of one token, in a model of so many parameters."""
+    layers, channels, _, _, _, vocabulary, _, length, tied = SHAPES[shape]
+    if not tied:
+        parameters -= vocabulary * channels
+    return 6 * parameters + 12 * layers * channels * length
 
 
 def measure_torch(shape, steps, device):
@@ -154,7 +156,7 @@ def measure_torch(shape, steps, device):
     import torch
 
     torch.manual_seed(1)
-    layers, channels, _, _, _, vocabulary, batch, length, _ = SHAPES[shape]
+    _, _, _, _, _, vocabulary, batch, length, _ = SHAPES[shape]
     model = make_model(shape).to(device)
     parameters = sum(p.numel() for p in model.parameters())
     compiled = torch.compile(model)
@@ -179,58 +181,85 @@ def measure_torch(shape, steps, device):
         step()
         synchronize(device)
         seconds.append(time.perf_counter() - start)
-    median = statistics.median(seconds)
-    operations = 6.0 * parameters + 12.0 * layers * channels * length
-    return {"case": shape, "by": "torch.compile", "parameters": parameters,
-            "tokens_per_second": batch * length / median,
-            "tflops": operations * batch * length / median / 1e12}
+    speed = batch * length / statistics.median(seconds)
+    return {"case": shape, "by": TORCH, "parameters": parameters,
+            "tokens_per_second": speed,
+            "mfu": count_operations(shape, parameters) * speed / PEAK}
 
 
 def measure_ours(program, shapes, steps):
     """The results of cuda_check for `shapes`, in bf16."""
     done = subprocess.run(
-        [program, "--only=speed", "--steps=%d" % steps],
+        [program, "--only=speed", "--steps=%d" % steps, "--dtypes=bf16",
+         "--shapes=" + ",".join(shapes)],
         stdout=subprocess.PIPE, text=True, check=False)
     if done.returncode != 0:
         sys.exit("%s ended with %d:\n%s" % (program, done.returncode,
                                             done.stdout))
-    results = []
-    for line in done.stdout.splitlines():
+    return read_ours(done.stdout.splitlines(), shapes)
+
+
+def read_ours(lines, shapes):
+    """The newest results in cuda_check's lines, in bf16."""
+    results = {}
+    for line in lines:
         if not line.startswith("{"):
             continue
         row = json.loads(line)
         if (row.get("measure") != "training" or row["case"] not in shapes or
                 row["dtype"] != "bf16"):
             continue
-        results.append({
+        results[row["case"], row["graphs"]] = {
             "case": row["case"],
-            "by": "atoll, graphs" if row["graphs"] else "atoll",
+            "by": "graphs" if row["graphs"] else "ours",
             "parameters": row["parameters"],
             "tokens_per_second": row["tokens_per_second"],
-            "tflops": row["tflops"]})
-    return results
+            "mfu": row["mfu"]}
+    return list(results.values())
+
+
+def describe(shape, medians):
+    """A line to read about a shape. PyTorch's median is there."""
+    torch, = [m for m in medians if m["by"] == TORCH]
+    ours = [m for m in medians if m["by"] != TORCH]
+    parts = [", ".join(map(_speed, ours))] if ours else []
+    parts.append(_speed(torch))
+    if ours:
+        parts.append("%.2fx" % (max(m["tokens_per_second"] for m in ours) /
+                                torch["tokens_per_second"]))
+    return "%s bf16: %s" % (shape, " | ".join(parts))
+
+
+def _speed(median):
+    return "%s %s tok/s MFU %.1f %%" % (
+        median["by"], format(round(median["tokens_per_second"]), ","),
+        100 * median["mfu"])
 
 
 def main():
     arguments = parse_arguments()
     rows = {}
-    for _ in range(arguments.repeats):
-        peak = measure_peak(arguments.device)
+    for repeat in range(arguments.repeats):
         results = [measure_torch(shape, arguments.steps, arguments.device)
                    for shape in arguments.shapes]
         if arguments.cuda_check:
             results += measure_ours(arguments.cuda_check, arguments.shapes,
                                     arguments.steps)
+        elif arguments.ours and repeat == 0:
+            with open(arguments.ours, encoding="utf-8") as file:
+                results += read_ours(file, arguments.shapes)
         for result in results:
-            result["mfu"] = result["tflops"] * 1e12 / peak
             print(json.dumps(result), flush=True)
             rows.setdefault((result["case"], result["by"]), []).append(result)
+    medians = {}
     for (shape, by), results in rows.items():
-        print(json.dumps({
+        medians.setdefault(shape, []).append({
             "case": shape, "by": by, "repeats": len(results),
-            "tokens_per_second": statistics.median(
-                r["tokens_per_second"] for r in results),
-            "mfu": statistics.median(r["mfu"] for r in results)}))
+            **{name: statistics.median(r[name] for r in results)
+               for name in ("tokens_per_second", "mfu")}})
+        print(json.dumps(medians[shape][-1]))
+    for shape, found in medians.items():
+        print(json.dumps({"say": describe(shape, found)}))
 
 
 if __name__ == "__main__":

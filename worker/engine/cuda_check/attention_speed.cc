@@ -38,12 +38,7 @@ absl::StatusOr<double> Median(cuda::CudaOps& ops,
 
 absl::Status MeasureAttention(const SpeedShape& shape, cuda::CudaOps& ops,
                               Report& report) {
-  const AttentionShape s = {
-      .batch = shape.batch,
-      .sequence_length = shape.config.sequence_length_max,
-      .head_count = shape.config.head_count,
-      .kv_head_count = shape.config.kv_head_count,
-      .head_dim = shape.config.hidden_size / shape.config.head_count};
+  const AttentionShape s = AttentionOf(shape);
   const int64_t qkv_count = s.rows() * s.qkv_size();
   const int64_t out_count = s.rows() * s.out_size();
   float *qkv = nullptr, *dqkv = nullptr, *out = nullptr, *log_sum = nullptr;

@@ -7,8 +7,9 @@
 //                   [--dtypes=f32,bf16] [--graphs=on|off] [--ranks=2,4]
 //                   [--mesh-steps=N]
 //
-// --small takes small shapes in ops, and one model. --steps, --shapes, --dtypes
-// and --graphs are of speed. --ranks are of nccl and mesh; abort has 4.
+// --small takes small shapes in ops, and one model; it leaves out the check that
+// libraries compute the shapes of speed. --steps, --shapes, --dtypes and
+// --graphs are of speed. --ranks are of nccl and mesh; abort has 4.
 //
 // Ranks that share a device may be more than NCCL can do. So a control of NCCL
 // alone runs before each part with ranks. If it fails, the part is "not possible
@@ -43,12 +44,12 @@
 #include "worker/engine/cuda_check/abort_check.h"
 #include "worker/engine/cuda_check/attention_speed.h"
 #include "worker/engine/cuda_check/codec_check.h"
+#include "worker/engine/cuda_check/fallback_check.h"
 #include "worker/engine/cuda_check/golden_check.h"
 #include "worker/engine/cuda_check/mesh_check.h"
 #include "worker/engine/cuda_check/model_check.h"
 #include "worker/engine/cuda_check/nccl_check.h"
 #include "worker/engine/cuda_check/nccl_control.h"
-#include "worker/engine/cuda_check/peak.h"
 #include "worker/engine/cuda_check/ranks.h"
 #include "worker/engine/cuda_check/report.h"
 #include "worker/engine/cuda_check/speed.h"
@@ -57,7 +58,6 @@
 #include "worker/engine/ops/compute_type.h"
 #include "worker/engine/ops/cuda/cuda_ops.h"
 #include "worker/engine/ops/cuda/make_cuda_ops.h"
-#include "worker/engine/ops/shapes.h"
 #include "worker/engine/ops/testing/op_cases.h"
 
 namespace atl::engine::check {
@@ -163,20 +163,6 @@ void CheckOwnAttention(const Arguments& arguments, Report& report) {
   }
 }
 
-// Reports which library computes attention, if any.
-void ReportAttentionLibrary(cuda::CudaOps& ops, Report& report) {
-  const AttentionShape usual = {.batch = 1,
-                                .sequence_length = 512,
-                                .head_count = 4,
-                                .kv_head_count = 4,
-                                .head_dim = 128};
-  const auto library = ops.AttentionLibrary(usual);
-  report.Measure("attention library",
-                 {{"found", library.ok() ? "true" : "false"},
-                  {"name", JsonString(library.ok() ? *library : "")},
-                  {"error", JsonString(library.status().message())}});
-}
-
 void CheckOps(const Arguments& arguments, Report& report) {
   const OpCaseOptions options = {.seed = arguments.seed,
                                  .small = arguments.small};
@@ -184,13 +170,16 @@ void CheckOps(const Arguments& arguments, Report& report) {
     const bool is_f32 = compute == ComputeType::kF32;
     const auto ops = MakeOps(arguments, compute, report);
     if (ops == nullptr) return;
-    if (!is_f32) ReportAttentionLibrary(*ops, report);
+    if (!is_f32) CheckCudnn(report);
     for (const OpCase& op_case :
          is_f32 ? MakeOpCases(options) : MakeBf16Cases(options)) {
       report.Check(
           absl::StrCat(is_f32 ? "op f32: " : "op bf16: ", op_case.name),
           [&] { return HoldOpCase(op_case, *ops); });
     }
+    if (arguments.small) continue;
+    CheckFallbacks(
+        compute, [&] { return MakeOps(arguments, compute, report); }, report);
   }
   CheckOwnAttention(arguments, report);
 }
@@ -233,6 +222,7 @@ void CheckCodecs(const Arguments& arguments, Report& report) {
 void CheckSpeed(const Arguments& arguments, Report& report) {
   for (const SpeedShape& shape : SpeedShapes()) {
     if (!Has(arguments.shapes, shape.name)) continue;
+    const std::vector<float> parameters = DrawParameters(shape);
     for (const bool fused : {true, false}) {
       if (!Has(arguments.dtypes, "bf16")) continue;
       const auto ops = MakeOps(arguments, ComputeType::kBf16, report,
@@ -254,10 +244,8 @@ void CheckSpeed(const Arguments& arguments, Report& report) {
                                   is_f32 ? " f32" : " bf16",
                                   graphs ? " with graphs" : ""),
                      [&] {
-                       return MeasureSpeed(
-                           shape, compute, arguments.steps,
-                           [&] { return MeasurePeak(compute, *ops); }, *ops,
-                           report);
+                       return MeasureSpeed(shape, compute, arguments.steps,
+                                           parameters, *ops, report);
                      });
       }
     }

@@ -9,9 +9,7 @@
 #include <string>
 #include <vector>
 
-#include "absl/functional/function_ref.h"
 #include "absl/status/status.h"
-#include "absl/status/statusor.h"
 #include "absl/strings/str_cat.h"
 #include "base/status/status_macros.h"
 #include "worker/engine/model/decoder.h"
@@ -25,23 +23,6 @@ namespace {
 void Wait(Ops& ops, const float* any) {
   float value = 0;
   ops.ToHost(sizeof(value), any, &value);
-}
-
-// Uniform where the layout wants normal: only speed matters.
-void FillParameters(const ParameterLayout& layout, Ops& ops, float* to) {
-  std::vector<float> values;
-  std::minstd_rand random(2);
-  for (const ParameterSpec& spec : layout.parameters) {
-    values.resize(spec.element_count);
-    for (float& v : values) {
-      const float unit = static_cast<float>(random() % 2001) / 1000.0f - 1.0f;
-      v = spec.init == ParameterInit::kConstant
-              ? static_cast<float>(spec.init_value)
-              : static_cast<float>(spec.init_value) * unit;
-    }
-    ops.FromHost(values.size() * sizeof(float), values.data(),
-                 to + spec.offset);
-  }
 }
 
 }  // namespace
@@ -75,22 +56,49 @@ std::vector<SpeedShape> SpeedShapes() {
   return {small, large};
 }
 
+AttentionShape AttentionOf(const SpeedShape& shape) {
+  return {.batch = shape.batch,
+          .sequence_length = shape.config.sequence_length_max,
+          .head_count = shape.config.head_count,
+          .kv_head_count = shape.config.kv_head_count,
+          .head_dim = shape.config.hidden_size / shape.config.head_count};
+}
+
 double CountOperations(const SpeedShape& shape, int64_t parameter_count) {
   const ModelConfig& c = shape.config;
   const double rows = static_cast<double>(shape.batch * c.sequence_length_max);
+  if (!c.tie_embeddings) parameter_count -= c.vocab_size * c.hidden_size;
   return rows * (6.0 * static_cast<double>(parameter_count) +
                  12.0 * static_cast<double>(c.layer_count * c.hidden_size *
                                             c.sequence_length_max));
 }
 
-absl::Status MeasureSpeed(
-    const SpeedShape& shape, ComputeType compute, int steps,
-    absl::FunctionRef<absl::StatusOr<double>()> measure_peak, Ops& ops,
-    Report& report) {
+double DataSheetPeak(ComputeType compute) {
+  return compute == ComputeType::kBf16 ? 989e12 : 67e12;
+}
+
+// Uniform where the layout wants normal: only speed matters.
+std::vector<float> DrawParameters(const SpeedShape& shape) {
+  const ParameterLayout layout = MakeParameterLayout(shape.config);
+  std::vector<float> values(layout.element_count);
+  std::minstd_rand random(2);
+  for (const ParameterSpec& spec : layout.parameters) {
+    const float scale = static_cast<float>(spec.init_value);
+    for (int64_t i = 0; i < spec.element_count; ++i) {
+      const float unit = static_cast<float>(random() % 2001) / 1000.0f - 1.0f;
+      values[spec.offset + i] =
+          spec.init == ParameterInit::kConstant ? scale : scale * unit;
+    }
+  }
+  return values;
+}
+
+absl::Status MeasureSpeed(const SpeedShape& shape, ComputeType compute,
+                          int steps, const std::vector<float>& parameter_values,
+                          Ops& ops, Report& report) {
   const ModelConfig& config = shape.config;
   const int64_t length = config.sequence_length_max;
   const int64_t rows = shape.batch * length;
-  ASSIGN_OR_RETURN(double peak, measure_peak());
   ASSIGN_OR_RETURN(auto decoder, Decoder<float>::Create(config, rows, ops));
   const ParameterLayout& layout = decoder->layout();
   ASSIGN_OR_RETURN(auto optimizer,
@@ -101,7 +109,8 @@ absl::Status MeasureSpeed(
     gradients = arena.Take<float>(layout.element_count);
   };
   ASSIGN_OR_RETURN(const Arena arena, Arena::CreateFor(take, ops.memory()));
-  FillParameters(layout, ops, parameters);
+  ops.FromHost(parameter_values.size() * sizeof(float), parameter_values.data(),
+               parameters);
   std::minstd_rand random(3);
   std::vector<int32_t> inputs(rows), targets(rows);
   for (int32_t& t : inputs) {
@@ -147,9 +156,7 @@ absl::Status MeasureSpeed(
   }
   std::sort(seconds.begin(), seconds.end());
   const double median = seconds[seconds.size() / 2];
-  ASSIGN_OR_RETURN(const double again, measure_peak());
-  peak = std::max(peak, again);
-  const double operations = CountOperations(shape, layout.element_count);
+  const double speed = CountOperations(shape, layout.element_count) / median;
   report.Measure(
       "training",
       {{"case", JsonString(shape.name)},
@@ -159,9 +166,8 @@ absl::Status MeasureSpeed(
        {"tokens_per_step", absl::StrCat(rows)},
        {"seconds_per_step", absl::StrCat(median)},
        {"tokens_per_second", absl::StrCat(static_cast<double>(rows) / median)},
-       {"tflops", absl::StrCat(operations / median / 1e12)},
-       {"peak_tflops", absl::StrCat(peak / 1e12)},
-       {"peak_share", absl::StrCat(operations / median / peak)},
+       {"tflops", absl::StrCat(speed / 1e12)},
+       {"mfu", absl::StrCat(speed / DataSheetPeak(compute))},
        {"loss", absl::StrCat(loss)}});
   return absl::OkStatus();
 }

@@ -28,13 +28,17 @@ _ROUNDS, _STEPS = 10, 10
 
 class ExamplesTest(cases.FolderCase):
 
-    def call(self, name, *arguments, launcher=()):
+    def start(self, name, *arguments, launcher=(), **options):
         return subprocess.run(
             [sys.executable, "-B", *launcher, os.path.join(_HERE, name),
              *arguments],
             cwd=self.folder, env={**os.environ, "PYTHONPATH": cases.PACKAGE,
                                    "OMP_NUM_THREADS": "1"},
-            stdout=subprocess.PIPE, check=True, text=True).stdout
+            stdout=subprocess.PIPE, text=True, **options)
+
+    def call(self, name, *arguments, launcher=()):
+        return self.start(name, *arguments, launcher=launcher,
+                          check=True).stdout
 
     def layout(self, name):
         """The tensors that the example's run is created with."""
@@ -106,6 +110,23 @@ class ExamplesTest(cases.FolderCase):
             ["-m", "torch.distributed.run", "--standalone",
              "--nproc-per-node", "2"])
         self.assertLess(after, before / 2)
+
+    def test_a_device_that_is_not_here_is_refused_in_a_line(self):
+        if importlib.util.find_spec("transformers") is None:
+            self.skipTest("%s has no transformers" % sys.executable)
+        for name, device in (
+                ("hf_llama.py", "cuda:99"), ("torch_llama.py", "cuda:99"),
+                ("torch_fsdp2.py", "cuda:99"), ("torch_cnn.py", "cuda:99"),
+                ("torch_cnn.py", "meta"), ("torch_cnn.py", "warp")):
+            with self.subTest(name, device=device):
+                done = self.start(name, "join", "nobody:1", "attic",
+                                  "--device", device, check=False,
+                                  stderr=subprocess.PIPE)
+                self.assertNotEqual(done.returncode, 0)
+                self.assertEqual(done.stdout, "")
+                self.assertRegex(done.stderr, (
+                    r"\A%s: cannot use --device %s: .*Give --device cpu.*\n\Z" %
+                    (name, device)))
 
     def test_they_are_short(self):
         for name in os.listdir(_HERE):

@@ -2,16 +2,19 @@
 """A small Llama of transformers with its Trainer, on data that it makes.
 
     hf_llama.py create HOST:7400                      once
-    hf_llama.py join HOST:7400 ISLAND_ID              on each island
+    hf_llama.py join HOST:7400 ISLAND_ID [--device cuda]    on each island
 """
-import sys
 import zlib
 
 import torch
-import transformers
+import torch_device
 
-import atoll
-import atoll.hf
+(COMMAND, *NAMES), DEVICE = torch_device.parse(__doc__, hides_others=True)
+
+import transformers  # noqa: E402
+
+import atoll  # noqa: E402
+import atoll.hf  # noqa: E402
 
 RUN, VOCABULARY, LENGTH, BATCH = "hf-llama", 32, 24, 8
 ROUNDS, STEPS = 10, 10
@@ -50,7 +53,7 @@ def join(address, island_id):
         model, transformers.TrainingArguments(
             output_dir="hf-work-" + island_id, max_steps=ROUNDS * STEPS,
             per_device_train_batch_size=BATCH, learning_rate=1e-2,
-            use_cpu=True, save_strategy="no", report_to="none",
+            use_cpu=DEVICE.type == "cpu", save_strategy="no", report_to="none",
             disable_tqdm=True),
         train_dataset=Walks(zlib.crc32(island_id.encode()), 40 * BATCH),
         eval_dataset=Walks(0, 64), callbacks=[island])
@@ -59,11 +62,11 @@ def join(address, island_id):
 
 
 if __name__ == "__main__":
-    if sys.argv[1] == "create":
-        atoll.create_run(RUN, make_model(), coordinator=sys.argv[2],
+    if COMMAND == "create":
+        atoll.create_run(RUN, make_model(), coordinator=NAMES[0],
                          sequence_length=LENGTH, inner={"batch_size": BATCH},
                          schedule={"round_count": ROUNDS,
                                    "inner_step_count": STEPS,
                                    "island_count_min": 2, "min_quorum": 1})
     else:
-        join(*sys.argv[2:])
+        join(*NAMES)

@@ -2,14 +2,13 @@
 """A small CNN in plain PyTorch, on data that it makes itself.
 
     torch_cnn.py create HOST:7400                      once
-    torch_cnn.py join HOST:7400 ISLAND_ID              on each island
-"""
-import sys
-import zlib
+    torch_cnn.py join HOST:7400 ISLAND_ID [--device cuda]   on each island"""
+from zlib import crc32
 
 import torch
 from torch import nn
 import atoll
+import torch_device
 
 RUN, CLASSES, SIDE, BATCH = "torch-cnn", 4, 12, 32
 
@@ -47,10 +46,10 @@ class Stripes:
         vars(self).update(state)
 
 
-def join(address, island_id):
-    model, loader = make_model(), Stripes(zlib.crc32(island_id.encode()))
+def join(address, island_id, device):
+    model, loader = make_model().to(device), Stripes(crc32(island_id.encode()))
     optimizer = torch.optim.AdamW(model.parameters(), lr=3e-3)
-    held_out, labels = Stripes(0).batch(0)
+    held_out, labels = (x.to(device) for x in Stripes(0).batch(0))
 
     def evaluate():
         model.eval()
@@ -61,7 +60,7 @@ def join(address, island_id):
     with atoll.Island(address, run=RUN, island_id=island_id, model=model,
                       state={"optimizer": optimizer, "loader": loader},
                       evaluate=evaluate) as island:
-        for x, y in loader:
+        for x, y in ((x.to(device), y.to(device)) for x, y in loader):
             loss = nn.functional.cross_entropy(model(x), y)
             loss.backward()
             optimizer.step()
@@ -72,9 +71,10 @@ def join(address, island_id):
 
 
 if __name__ == "__main__":
-    if sys.argv[1] == "create":
-        atoll.create_run(RUN, make_model(), coordinator=sys.argv[2],
+    (command, *names), device = torch_device.parse(__doc__)
+    if command == "create":
+        atoll.create_run(RUN, make_model(), coordinator=names[0],
                          schedule={"round_count": 20, "inner_step_count": 10,
                                    "island_count_min": 2, "min_quorum": 1})
     else:
-        join(*sys.argv[2:])
+        join(*names, device)

@@ -3,16 +3,15 @@
 
     torch_fsdp2.py create HOST:7400                    once
     torchrun --nproc-per-node 2 torch_fsdp2.py join HOST:7400 ISLAND_ID
-"""
-import sys
+        [--device cuda: each rank has the card of its number]"""
 import zlib
 
 import torch
 from torch import distributed, nn
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import fully_shard
-
 import atoll
+import torch_device
 
 RUN, SIZE, CLASSES, BATCH = "torch-fsdp2", 8, 4, 32
 
@@ -44,9 +43,9 @@ class Points:
         vars(self).update(state)
 
 
-def join(address, island_id):
-    mesh = init_device_mesh("cpu", (distributed.get_world_size(),))
-    model = make_model()
+def join(address, island_id, device):
+    mesh = init_device_mesh(device.type, (distributed.get_world_size(),))
+    model = make_model().to(device)
     for layer in model[::2]:
         fully_shard(layer, mesh=mesh)
     fully_shard(model, mesh=mesh)
@@ -55,13 +54,13 @@ def join(address, island_id):
     loader = Points(zlib.crc32(island_id.encode()) + mesh.get_rank())
 
     def evaluate():
-        x, y = Points(0).batch(0)
+        x, y = (z.to(device) for z in Points(0).batch(0))
         return nn.functional.cross_entropy(model(x), y), BATCH
 
     with atoll.Island(address, run=RUN, island_id=island_id, model=model,
                       state={"optimizer": optimizer, "loader": loader},
                       mesh=mesh, evaluate=evaluate) as island:
-        for x, y in loader:
+        for x, y in ((x.to(device), y.to(device)) for x, y in loader):
             loss = nn.functional.cross_entropy(model(x), y)
             loss.backward()
             optimizer.step()
@@ -71,10 +70,11 @@ def join(address, island_id):
 
 
 if __name__ == "__main__":
-    if sys.argv[1] == "create":
-        atoll.create_run(RUN, make_model(), coordinator=sys.argv[2],
+    (command, *names), device = torch_device.parse(__doc__)
+    if command == "create":
+        atoll.create_run(RUN, make_model(), coordinator=names[0],
                          schedule={"round_count": 20, "inner_step_count": 10})
     else:
         distributed.init_process_group()
-        join(*sys.argv[2:])
+        join(*names, device)
         distributed.destroy_process_group()

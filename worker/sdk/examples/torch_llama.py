@@ -2,20 +2,19 @@
 """Llama or GPT-2 of transformers, in a run of Atoll's own model.
 
     atoll run create laptop --run-id laptop --coordinator HOST:7400      once
-    torch_llama.py HOST:7400 laptop ISLAND_ID [DATA]           on this island
+    torch_llama.py HOST:7400 laptop ISLAND_ID [DATA] [--device cuda]    here
     atoll join HOST:7400 --run laptop --island-id OTHER         on another one
 
 It reads the windows that Atoll's engine would read, and trains as the run's
 file says. DATA is the path of the run's data here, if it differs.
 """
-import sys
-
 import torch
 import transformers
 from torch.nn import functional
 
 import atoll
 import atoll.hf
+import torch_device
 
 
 def make_optimizer(model, inner):
@@ -34,13 +33,13 @@ def loss_of(model, windows):
                                     windows[:, 1:].flatten())
 
 
-def join(address, run, island_id, path=None):
+def join(device, address, run, island_id, path=None):
     spec = atoll.get_run(run, address)["spec"]
     data, inner = atoll.Data(spec, path), spec["inner"]
     model = transformers.AutoModelForCausalLM.from_config(
-        atoll.hf.model_config(spec))
+        atoll.hf.model_config(spec)).to(device)
     optimizer = make_optimizer(model, inner)
-    held_out = torch.from_numpy(data.held_out())
+    held_out = torch.from_numpy(data.held_out()).to(device)
 
     def evaluate():
         losses = [loss_of(model, part).item() * len(part)
@@ -54,7 +53,7 @@ def join(address, run, island_id, path=None):
             for group in optimizer.param_groups:
                 group["lr"] = island.lr_scale * atoll.schedule.learning_rate(
                     spec, island.clock)
-            windows = torch.from_numpy(data.batch(island))
+            windows = torch.from_numpy(data.batch(island)).to(device)
             loss = loss_of(model, windows)
             loss.backward()
             if inner["clip_norm"]:
@@ -68,4 +67,5 @@ def join(address, run, island_id, path=None):
 
 
 if __name__ == "__main__":
-    join(*sys.argv[1:])
+    arguments, on = torch_device.parse(__doc__)
+    join(on, *arguments)

@@ -355,6 +355,17 @@ class LossTest(TorchCase):
             island.step(loss=torch.tensor([3.0], dtype=torch.bfloat16))
             island.step(loss=torch.tensor(float("nan")))
 
+    def test_a_loss_may_be_in_memory_that_the_next_step_writes(self):
+        def script(peer):
+            begin(peer, TIED)
+            self.assertEqual(peer.train(2)["loss"], 2.0)
+            peer.end()
+
+        with self.exchange(script), self.island(model=Tied()) as island:
+            loss = torch.empty(())  # As the output of a CUDA graph.
+            for value in (1.0, 3.0):
+                island.step(loss=loss.fill_(value))
+
 
 if __name__ == "__main__":
     cases.main()

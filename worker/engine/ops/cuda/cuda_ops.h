@@ -17,6 +17,7 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <memory>
 #include <string>
 #include <unordered_map>
@@ -63,6 +64,10 @@ class CudaOps final : public Ops {
   absl::Status Synchronize();
   // The library that computes this attention, or why our kernel does.
   absl::StatusOr<std::string> AttentionLibrary(const AttentionShape& shape);
+  // Products that our kernel computed for a library (matmul.h).
+  std::map<ProductKind, std::string> product_fallbacks() const {
+    return matmul_->fallbacks();
+  }
   // Steps launched from an existing graph.
   int64_t replay_count() const { return recorder_.replay_count(); }
 

@@ -4,7 +4,9 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <map>
 #include <memory>
+#include <string>
 #include <tuple>
 #include <type_traits>
 #include <utility>
@@ -106,6 +108,9 @@ class LtMatmul final : public Matmul {
     }
     const Recipe& recipe = *known;
     if (!recipe.found) {
+      fallbacks_.try_emplace(
+          kind, absl::StrCat("cuBLASLt has no algorithm for m ", m, ", n ", n,
+                             ", k ", k, ", alignment ", alignment));
       return fallback_->Multiply(stream, kind, m, n, k, is_bf16, first, second,
                                  out, accumulate);
     }
@@ -116,6 +121,10 @@ class LtMatmul final : public Matmul {
                        recipe.d.get(), out, recipe.d.get(), &recipe.algorithm,
                        workspace_, kWorkspaceBytes, stream),
         "a product");
+  }
+
+  std::map<ProductKind, std::string> fallbacks() const override {
+    return fallbacks_;
   }
 
  private:
@@ -173,6 +182,7 @@ class LtMatmul final : public Matmul {
   void* const workspace_;
   const std::unique_ptr<Matmul> fallback_;
   RecipeCache<Key, Recipe> recipes_{kRecipeCountMax};
+  std::map<ProductKind, std::string> fallbacks_;
 };
 
 }  // namespace

@@ -3,7 +3,9 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <memory>
+#include <string>
 
 #include "absl/status/status.h"
 #include "worker/engine/ops/cuda/plan/product_plan.h"
@@ -26,6 +28,10 @@ class Matmul {
                                 int64_t m, int64_t n, int64_t k, bool is_bf16,
                                 const void* first, const void* second,
                                 float* out, bool accumulate) = 0;
+
+  // Products that the library refused and our kernel computed: the first of each
+  // kind, with the reason.
+  virtual std::map<ProductKind, std::string> fallbacks() const { return {}; }
 };
 
 // By our own kernel: slow, for any shape.

@@ -118,7 +118,7 @@ class OpenTrain:
         """
         if loss is not None:
             if _torch.is_tensor(loss):
-                loss = loss.detach()
+                loss = loss.detach().clone()  # CUDA graphs overwrite it.
             elif isinstance(loss, (np.ndarray, np.generic)):
                 loss = float(loss)  # An array may change later.
             self._waiting.append(loss)

@@ -119,7 +119,7 @@ class _Losses:
         self._is_share = inputs.get("num_items_in_batch") is not None
         loss = outputs["loss"] if "loss" in outputs else None
         if loss is not None:
-            self._losses.append(loss.detach())
+            self._losses.append(loss.detach().clone())
         labels = inputs.get("labels")
         if labels is not None:
             self._tokens = self._tokens + (labels != -100).sum()
