@@ -121,12 +121,12 @@ def units_of(folder):
 
 
 def header_owners(folders):
-  """({included path: label}, the same for an interface).
+  """Three of {included path: label}: usual ones, interfaces, doubles.
 
-  Some headers are in two targets: one has their sources, the other, their
-  interface, has none.
+  Some headers are in two targets. Either one has their sources, and the other,
+  their interface, has none. Or one is for tests alone: the double.
   """
-  owners, interfaces = {}, {}
+  owners, interfaces, doubles = {}, {}, {}
   for folder in folders.values():
     for kind, arguments in folder.rules:
       if kind == 'cc_library':
@@ -139,10 +139,12 @@ def header_owners(folders):
           path = '%s/%s' % (folder.path, header)
           label = folder.label(arguments['name'])
           other = owners.setdefault(path, label)
-          # Not every build has it: who needs it names it.
-          if arguments.get('testonly') or 'target_compatible_with' in arguments:
+          if other == label:
             continue
-          if other != label:
+          if arguments.get('testonly'):
+            doubles[path] = label
+          # Not every build has the other kind: its users name it.
+          elif 'target_compatible_with' not in arguments:
             compiles |= other.replace('//' + folder.path, '') in (
                 arguments.get('deps') or [])
             owners[path], interfaces[path] = (
@@ -157,7 +159,7 @@ def header_owners(folders):
       for name, files in units_of(folder).items():
         for header in files:
           owners['%s/%s' % (folder.path, header)] = folder.label(name)
-  return owners, interfaces
+  return owners, interfaces, doubles
 
 
 def library_of(included):
@@ -167,16 +169,18 @@ def library_of(included):
   return None
 
 
-def includes_of(folder, files, owners, interfaces, own):
+def includes_of(folder, files, headers, own):
+  owners, interfaces, doubles = headers
   found = set()
   for name in files:
     with open('%s/%s' % (folder.path, name), encoding='utf-8') as file:
       for included in _INCLUDE.findall(file.read()):
         owner = owners.get(included) or library_of(included)
+        if own.endswith('_test'):
+          owner = doubles.get(included, owner)
         # A part of what implements the interface.
-        if included in interfaces and not own.endswith('_test') and (
-            folder.path + '/').startswith(os.path.dirname(included) + '/'):
-          owner = interfaces[included]
+        elif (folder.path + '/').startswith(os.path.dirname(included) + '/'):
+          owner = interfaces.get(included, owner)
         found.add(owner)
   found -= {None, folder.label(own)}
   here = '//%s:' % folder.path
@@ -187,14 +191,14 @@ def includes_of(folder, files, owners, interfaces, own):
 def make(root):
   """The text of units.bzl."""
   folders = read_folders(root)
-  owners, interfaces = header_owners(folders)
+  headers = header_owners(folders)
   lines = []
   for path, folder in sorted(folders.items()):
     if not folder.is_room:
       continue
     lines.append('    "%s": {\n' % path)
     lines += ['        "%s": "%s",\n' % (
-        name, ' '.join(includes_of(folder, files, owners, interfaces, name)))
+        name, ' '.join(includes_of(folder, files, headers, name)))
               for name, files in sorted(units_of(folder).items())]
     lines.append('    },\n')
   return HEAD + 'UNITS = {\n' + ''.join(lines) + '}\n'

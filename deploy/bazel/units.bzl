@@ -1032,7 +1032,7 @@ UNITS = {
         "published_directory": "//base/codec:sha256 //base/random_id //worker/data:manifest",
     },
     "worker/engine": {
-        "cuda_trainer_test": "//worker/engine/ops/cuda/testing:emulator //worker/engine/ops/cuda:cuda_ops //worker/engine/testdata:golden :trainer",
+        "cuda_trainer_test": "//worker/engine/ops/cuda/testing:emulator //worker/engine/ops/cuda:cuda_ops_emulated //worker/engine/testdata:golden :trainer",
         "sampling": "//base/codec:bits",
         "sampling_test": ":sampling",
         "trainer_allocation_test": ":trainer",
@@ -1110,7 +1110,7 @@ UNITS = {
         "tiling_test": ":tiling",
     },
     "worker/engine/ops/cuda": {
-        "cuda_ops_test": "//worker/engine/ops/cuda/testing:emulator //worker/engine/ops/testing:op_cases //worker/engine/ops:plain_ops //worker/engine/tensor:arena :cuda_ops",
+        "cuda_ops_test": "//worker/engine/ops/cuda/testing:emulator //worker/engine/ops/testing:op_cases //worker/engine/ops:plain_ops //worker/engine/tensor:arena :cuda_ops_emulated",
         "no_cudnn_attention": ":cudnn_attention_header",
         "shared_library": "",
         "shared_library_test": ":shared_library",
@@ -1147,7 +1147,7 @@ UNITS = {
         "update_rule": "//worker/engine/ops :optimizer_options",
     },
     "worker/engine/parallel": {
-        "cuda_mesh_test": "//worker/collective/local:local_world //worker/engine/ops/cuda:cuda_ops :mesh_trainer",
+        "cuda_mesh_test": "//worker/collective/local:local_world //worker/engine/ops/cuda:cuda_ops_emulated :mesh_trainer",
         "gather_order_test": "//worker/collective/local:local_world //worker/collective/testing:ranks //worker/engine/ops:plain_ops :rank_trainer",
         "late_errors_test": "//base/status //worker/collective //worker/collective/faults:faulty_collective //worker/collective/local:local_world //worker/collective/testing:ranks //worker/engine/model:parameter_layout //worker/engine/ops:plain_ops //worker/engine/parallel/layout:mesh //worker/engine/parallel/layout:mesh_options :rank_trainer",
         "mesh_trainer": "//base/status //base/status:not_finite //base/sync:mutex //worker/collective //worker/engine/device:cpu_devices //worker/engine/device:devices //worker/engine/parallel/layout:mesh_options //worker/engine/parallel/layout:rank_layout //worker/engine/parallel/layout:reshard_plan //worker/engine/tensor:arena //worker/engine:trainer_checks //worker/engine:trainer_interface :rank_trainer",
