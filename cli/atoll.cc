@@ -14,15 +14,13 @@
 #include <utility>
 #include <vector>
 
-#include "CLI/CLI.hpp"
 #include "absl/strings/ascii.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
-#include "base/obs/flags.h"
+#include "base/flags/flags.h"
+#include "base/flags/spelling.h"
 #include "base/obs/log.h"
-#include "base/obs/program.h"
-#include "base/obs/version.h"
 #include "base/rpc/allocator.h"
 #include "cli/commands/commands.h"
 #include "cli/context.h"
@@ -55,30 +53,30 @@ struct SettingFlags {
   std::string profile;
 };
 
-void AddSettingFlags(CLI::App& app, SettingFlags& flags) {
+void AddSettingFlags(flags::Command& app, SettingFlags& flags) {
   for (const SettingDefinition& definition : SettingDefinitions()) {
     if (definition.is_switch) {
-      app.add_flag(FlagName(definition.name),
-                   flags.switches[definition.name], definition.help);
+      app.AddFlag(flags::FlagName(definition.name),
+                  flags.switches[definition.name], definition.help);
       continue;
     }
-    const std::string name =
-        definition.name == "format" ? "-o,--format" : FlagName(definition.name);
-    CLI::Option* const option =
-        app.add_option(name, flags.values[definition.name], definition.help)
-            ->default_str(definition.default_value);
-    if (definition.is_list) option->join(',');
+    const std::string name = definition.name == "format"
+                                 ? "-o,--format"
+                                 : flags::FlagName(definition.name);
+    const flags::Flag option =
+        app.Add(name, flags.values[definition.name], definition.help)
+            .Default(definition.default_value);
+    if (definition.is_list) option.Join(',');
   }
-  app.add_option("--profile", flags.profile,
-                 "Profile file with settings (TOML)");
+  app.Add("--profile", flags.profile, "Profile file with settings (TOML)");
 }
 
 // Only the flags that are on the command line.
-std::map<std::string, std::string> GivenFlags(const CLI::App& app,
+std::map<std::string, std::string> GivenFlags(const flags::Command& app,
                                               const SettingFlags& flags) {
   std::map<std::string, std::string> given;
   for (const auto& [name, value] : flags.values) {
-    if (app.count(FlagName(name)) > 0) given[name] = value;
+    if (!app.Values(flags::FlagName(name)).empty()) given[name] = value;
   }
   for (const auto& [name, is_set] : flags.switches) {
     if (is_set) given[name] = "true";
@@ -92,7 +90,7 @@ std::string ProfilePath(const SettingFlags& flags,
                                : flags.profile;
 }
 
-absl::StatusOr<Settings> ResolveSettings(const CLI::App& app,
+absl::StatusOr<Settings> ResolveSettings(const flags::Command& app,
                                          const SettingFlags& flags,
                                          const Environment& environment) {
   Settings::Sources sources;
@@ -161,7 +159,7 @@ OutputFormat EarlyFormat(const SettingFlags& flags,
   return ParseOutputFormat(text).value_or(OutputFormat::kTable);
 }
 
-absl::Status RunAction(const CLI::App& app, const SettingFlags& flags,
+absl::Status RunAction(const flags::Command& app, const SettingFlags& flags,
                        const Environment& environment, Context& context) {
   absl::StatusOr<Settings> settings = ResolveSettings(app, flags, environment);
   if (!settings.ok()) return settings.status();
@@ -180,32 +178,6 @@ absl::Status RunAction(const CLI::App& app, const SettingFlags& flags,
   return context.action(context);
 }
 
-// The full name of the parsed subcommand: "atoll run create".
-std::string ParsedCommand(const CLI::App& app) {
-  std::string name = app.get_name();
-  const CLI::App* at = &app;
-  while (!at->get_subcommands().empty()) {
-    at = at->get_subcommands().front();
-    absl::StrAppend(&name, " ", at->get_name());
-  }
-  return name;
-}
-
-// The usage error for a command line that CLI11 rejects.
-absl::Status ParseFailure(const CLI::App& app, const CLI::ParseError& error) {
-  const std::string command = ParsedCommand(app);
-  std::string message = error.what();
-  const std::vector<std::string> rest = app.remaining(/*recurse=*/true);
-  // CLI11's message does not name the unknown subcommand.
-  if (message == "A subcommand is required" && !rest.empty()) {
-    message = absl::StrCat("there is no command \"", command, " ", rest.front(),
-                           "\"");
-  }
-  return UsageError(
-      message,
-      absl::StrCat("`", command, " --help` lists the commands and flags."));
-}
-
 int Main(int argc, char** argv) {
   // Errors are printed once, by Output. `atoll join` logs more.
   SetMinimumLogSeverity(LogSeverity::kWarning);
@@ -219,32 +191,28 @@ int Main(int argc, char** argv) {
   context.environment = environment;
   context.progress_options = ProgressOptions(environment);
 
-  CLI::App app(
+  flags::Command app(
+      "atoll",
       "Atoll trains one model on islands of hardware with slow links between "
       "them.");
-  app.name("atoll");
-  app.formatter(std::make_shared<HelpFormatter>());
-  app.footer(
+  app.Footer(
       "Start with:\n"
       "  atoll dev up laptop --dir /tmp/laptop    a whole run on this machine\n"
       "  atoll join HOST:PORT --run RUN           add an island to a run\n"
       "  atoll run list --coordinator HOST:PORT   list the runs");
-  app.require_subcommand(1);
-  app.fallthrough();
-  app.set_version_flag("--version", absl::StrCat("atoll ", kProgramVersion));
+  app.RequireCommand().FallThrough();
+  app.AddVersion();
   SettingFlags flags;
   AddSettingFlags(app, flags);
   AddCommands(app, context);
 
-  // CLI11 reports errors as exceptions; none leaves this block.
-  try {
-    SpellFlagsWithDashes(argc, argv);
-    app.parse(argc, argv);
-  } catch (const CLI::Success& success) {  // --help, --version
-    return app.exit(success, std::cout, std::cerr);
-  } catch (const CLI::ParseError& error) {
+  const flags::ParseResult parsed = app.Parse({argv + 1, argv + argc});
+  if (parsed.ended) return static_cast<int>(ExitCode::kOk);
+  if (!parsed.error.empty()) {
     output.set_format(EarlyFormat(flags, environment));
-    return static_cast<int>(output.Finish(ParseFailure(app, error)));
+    return static_cast<int>(output.Finish(UsageError(
+        parsed.error, absl::StrCat("`", app.ChosenName(),
+                                   " --help` lists the commands and flags."))));
   }
   if (!context.action) {
     return static_cast<int>(

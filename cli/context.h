@@ -11,11 +11,11 @@
 #include <string>
 #include <vector>
 
-#include "CLI/App.hpp"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "base/rpc/channel.h"
+#include "base/flags/flags.h"
 #include "base/rpc/certificates/tls.h"
+#include "base/rpc/channel.h"
 #include "cli/output/output.h"
 #include "cli/output/progress.h"
 #include "cli/settings/settings.h"
@@ -77,9 +77,9 @@ class Context {
 
 // Sets the action to `run` with `options` if `command` is chosen.
 template <typename Run, typename Options>
-void SetAction(CLI::App& command, Context& context, Run run,
+void SetAction(flags::Command& command, Context& context, Run run,
                std::shared_ptr<Options> options) {
-  command.callback([&context, run, options] {
+  command.Action([&context, run, options] {
     context.action = [run, options](Context& context) {
       return run(context, *options);
     };

@@ -20,15 +20,14 @@
 #include <optional>
 #include <string>
 
-#include "CLI/App.hpp"
-#include "CLI/Config.hpp"
-#include "CLI/Formatter.hpp"
 #include "absl/cleanup/cleanup.h"
 #include "absl/status/status.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/time/time.h"
 #include "base/failpoint/failpoint.h"
+#include "base/flags/flags.h"
+#include "base/flags/program_flags.h"
 #include "base/io/own_file.h"
 #include "base/metrics/common_metrics.h"
 #include "base/metrics/metrics.h"
@@ -36,7 +35,6 @@
 #include "base/obs/log.h"
 #include "base/obs/program.h"
 #include "base/obs/stop_signals.h"
-#include "base/rpc/flags.h"
 #include "base/status/exit_code.h"
 #include "base/status/status_macros.h"
 #include "base/time/clock.h"
@@ -188,61 +186,61 @@ absl::Status Init(const InitSpec& spec) {
 int main(int argc, char** argv) {
   atl::StopSignals signals(atl::coordinator::kStopMax);
   atl::coordinator::Flags flags;
-  CLI::App app("The control plane of Atoll: runs, islands, rounds.",
-               "atoll-coordinator");
-  app.add_option("--listen", flags.listeners.main,
-                 "HOST:PORT to serve on; port 0 takes a free one")
-      ->capture_default_str();
-  app.add_option("--island-listen", flags.listeners.island,
-                 "HOST:PORT for islands alone; default: as --listen");
-  app.add_option("--server-listen", flags.listeners.server,
-                 "HOST:PORT for parameter servers alone; default: as --listen");
-  app.add_option("--query-listen", flags.listeners.query,
-                 "HOST:PORT for queries alone; default: as --listen");
-  app.add_option("--data-dir", flags.data_dir,
-                 "Directory of the coordinator's state, which `init` has made");
-  app.add_option("--port-file", flags.port_file,
-                 "File that the port of --listen is written to once serving");
-  app.add_option("--failpoint", flags.failpoint,
-                 "For tests: die at the named point, NAME or NAME@N");
-  app.add_option("--log-level", flags.log_level, "info, warning or error")
-      ->capture_default_str();
-  app.add_option("--server-lease-s", flags.server_lease_s,
-                 "Seconds after which a silent server is away")
-      ->capture_default_str();
-  app.add_option("--connection-age-s", flags.connection_age_s,
-                 "Seconds after which callers must reconnect; open calls are "
-                 "cut after as many seconds again, at most a minute")
-      ->capture_default_str();
-  app.add_option("--log-records-max", flags.snapshots.log_records_max,
-                 "Records after which a snapshot replaces a run's log, once "
-                 "they have at least the snapshot's bytes")
-      ->capture_default_str();
-  app.add_option("--log-bytes-max", flags.snapshots.log_bytes_max,
-                 "The same limit in bytes")
-      ->capture_default_str();
-  atl::rpc::AddSecurityFlags(app, flags.listeners.security);
-  atl::rpc::AddIslandCaFlag(app, flags.listeners.security);
-  atl::AddMetricsFlags(app, flags.metrics);
+  atl::flags::Command app("atoll-coordinator",
+                          "The control plane of Atoll: runs, islands, rounds.");
+  app.Add("--listen", flags.listeners.main,
+          "HOST:PORT to serve on; port 0 takes a free one")
+      .ShowDefault();
+  app.Add("--island-listen", flags.listeners.island,
+          "HOST:PORT for islands alone; default: as --listen");
+  app.Add("--server-listen", flags.listeners.server,
+          "HOST:PORT for parameter servers alone; default: as --listen");
+  app.Add("--query-listen", flags.listeners.query,
+          "HOST:PORT for queries alone; default: as --listen");
+  app.Add("--data-dir", flags.data_dir,
+          "Directory of the coordinator's state, which `init` has made");
+  app.Add("--port-file", flags.port_file,
+          "File that the port of --listen is written to once serving");
+  app.Add("--failpoint", flags.failpoint,
+          "For tests: die at the named point, NAME or NAME@N");
+  app.Add("--log-level", flags.log_level, "info, warning or error")
+      .ShowDefault();
+  app.Add("--server-lease-s", flags.server_lease_s,
+          "Seconds after which a silent server is away")
+      .ShowDefault();
+  app.Add("--connection-age-s", flags.connection_age_s,
+          "Seconds after which callers must reconnect; open calls are "
+          "cut after as many seconds again, at most a minute")
+      .ShowDefault();
+  app.Add("--log-records-max", flags.snapshots.log_records_max,
+          "Records after which a snapshot replaces a run's log, once "
+          "they have at least the snapshot's bytes")
+      .ShowDefault();
+  app.Add("--log-bytes-max", flags.snapshots.log_bytes_max,
+          "The same limit in bytes")
+      .ShowDefault();
+  atl::flags::AddSecurityFlags(app, flags.listeners.security);
+  atl::flags::AddIslandCaFlag(app, flags.listeners.security);
+  atl::flags::AddMetricsFlags(app, flags.metrics);
   atl::coordinator::InitSpec init;
-  CLI::App* const init_command = app.add_subcommand(
+  atl::flags::Command& init_command = app.AddCommand(
       "init", "Make the log of a new cluster, once, and print its cluster id");
   init_command
-      ->add_option("--data-dir", init.data_dir,
-                   "Directory for the coordinator's state; created if missing")
-      ->required();
-  init_command->add_option("--cluster-id", init.cluster_id,
-                           "Id of the cluster, 32 lower-case hex digits; "
-                           "default: a random one");
-  init_command->add_flag("--if-empty", init.if_empty,
-                         "Succeed and change nothing if there is a log, also "
-                         "of another cluster");
-  init_command->footer(
+      .Add("--data-dir", init.data_dir,
+           "Directory for the coordinator's state; created if missing")
+      .Required();
+  init_command.Add("--cluster-id", init.cluster_id,
+                   "Id of the cluster, 32 lower-case hex digits; "
+                   "default: a random one");
+  init_command.AddFlag("--if-empty", init.if_empty,
+                       "Succeed and change nothing if there is a log, also "
+                       "of another cluster");
+  init_command.Footer(
       "It ends with 9 if the directory has a log, or holds other files.\n"
       "Example, and then the start:\n"
       "  atoll-coordinator init --data-dir /var/lib/atoll/c\n"
       "  atoll-coordinator --data-dir /var/lib/atoll/c");
-  app.footer(
+  app.Footer(
       "Example, and then the same for a network, with certificates (README):\n"
       "  atoll-coordinator init --data-dir /var/lib/atoll/c\n"
       "  atoll-coordinator --listen 127.0.0.1:7400 --data-dir "
@@ -250,16 +248,18 @@ int main(int argc, char** argv) {
       "  atoll-coordinator --listen 0.0.0.0:7400 --data-dir /var/lib/atoll/c "
       "\\\n"
       "    --tls-cert c/tls.crt --tls-key c/tls.key --tls-ca c/ca.crt");
-  if (const std::optional<int> end = atl::ParseCommandLine(app, argc, argv)) {
+  app.AddVersion();
+  if (const std::optional<int> end = app.ParseOrEnd(argc, argv)) {
     return *end;
   }
-  if (!*init_command && flags.data_dir.empty()) {
+  if (!init_command.IsChosen() && flags.data_dir.empty()) {
     std::fprintf(stderr,
                  "--data-dir is required\n"
                  "Run with --help for more information.\n");
     return static_cast<int>(atl::ExitCode::kUsage);
   }
-  return atl::EndProgram(app, *init_command
-                                  ? atl::coordinator::Init(init)
-                                  : atl::coordinator::Serve(flags, signals));
+  return atl::EndProgram(app.name(),
+                         init_command.IsChosen()
+                             ? atl::coordinator::Init(init)
+                             : atl::coordinator::Serve(flags, signals));
 }

@@ -8,14 +8,13 @@
 #include <optional>
 #include <string>
 
-#include "CLI/App.hpp"
-#include "CLI/Config.hpp"
-#include "CLI/Formatter.hpp"
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "absl/time/time.h"
 #include "base/failpoint/failpoint.h"
+#include "base/flags/flags.h"
+#include "base/flags/program_flags.h"
 #include "base/io/own_file.h"
 #include "base/io/posix_file_system.h"
 #include "base/io/timed_file_system.h"
@@ -27,7 +26,6 @@
 #include "base/obs/program.h"
 #include "base/obs/stop_signals.h"
 #include "base/rpc/allocator.h"
-#include "base/rpc/flags.h"
 #include "base/rpc/certificates/tls.h"
 #include "base/status/annotate.h"
 #include "base/status/status_macros.h"
@@ -63,67 +61,67 @@ struct Flags {
   MetricsListenerOptions metrics;
 };
 
-void AddFlags(CLI::App& app, Flags& flags) {
-  app.add_option("--listen", flags.listen,
-                 "HOST:PORT to serve on; port 0: any free port")
-      ->capture_default_str();
-  app.add_option("--coordinator", flags.coordinator,
-                 "HOST:PORT of the coordinator")
-      ->required();
-  app.add_option("--server-id", flags.server_id,
-                 "Name of this server, kept over restarts: [a-z0-9-]{1,63}")
-      ->required();
+void AddFlags(flags::Command& app, Flags& flags) {
+  app.Add("--listen", flags.listen,
+          "HOST:PORT to serve on; port 0: any free port")
+      .ShowDefault();
+  app.Add("--coordinator", flags.coordinator, "HOST:PORT of the coordinator")
+      .Required();
+  app.Add("--server-id", flags.server_id,
+          "Name of this server, kept over restarts: [a-z0-9-]{1,63}")
+      .Required();
   // After --server-id, which its check needs.
-  app.add_option("--advertise", flags.advertise,
-                 "HOST:PORT at which islands reach it; default: --listen. "
-                 "{server-id}, {port}, {ordinal} (the number at the id's end) "
-                 "and {ordinal+N} are replaced")
-      ->check([&flags](const std::string& advertise) {
-        return std::string(
-            ResolveAdvertise(advertise, flags.server_id, 1).status().message());
-      });
-  app.add_option("--data-dir", flags.data_dir,
-                 "Directory of its state; created if it is missing")
-      ->required();
-  app.add_option("--port-file", flags.port_file,
-                 "File to which the port is written once it serves");
-  app.add_option("--threads", flags.threads,
-                 "Threads that merge; 0: one for each processor that the "
-                 "cgroup and the affinity leave")
-      ->capture_default_str()
-      ->check(CLI::Range(0, 256));
-  app.add_option(
-         "--memory-mib", flags.memory_mib,
-         "Memory for parameters and optimizer state, in MiB; the rest "
-         "is read from files, slowly; 0: half of the machine's memory, or "
-         "of the cgroup's limit")
-      ->capture_default_str()
-      ->check(CLI::Range(int64_t{0}, int64_t{1} << 30));
-  app.add_option("--live-merge-mib", flags.live_merge_mib,
-                 "Memory for blocks that wait to be merged in runs of "
-                 "durability island, in MiB; when it is used up, islands are "
-                 "admitted one after the other")
-      ->capture_default_str()
-      ->check(CLI::Range(int64_t{0}, int64_t{1} << 30));
-  app.add_option("--slow-stream-s", flags.slow_stream_s,
-                 "The server ends a push or pull that moves less than 16 KiB "
-                 "in this many seconds while the server waits for it")
-      ->capture_default_str()
-      ->check(CLI::Range(0.1, 3600.0));
-  app.add_option("--connection-age-s", flags.connection_age_s,
-                 "Seconds after which a connection must be opened again; calls "
-                 "in progress are cut as long after that, at most a minute")
-      ->capture_default_str();
-  app.add_option("--log-level", flags.log_level, "info, warning or error")
-      ->capture_default_str();
-  app.add_option("--failpoint", flags.failpoint,
-                 "For tests: NAME[@N], the point where the process kills "
-                 "itself");
-  rpc::AddSecurityFlags(app, flags.security);
-  rpc::AddIslandCaFlag(app, flags.security);
-  rpc::AddProxyFlag(app, flags.security.proxy);
-  AddMetricsFlags(app, flags.metrics);
-  app.footer(
+  app.Add("--advertise", flags.advertise,
+          "HOST:PORT at which islands reach it; default: --listen. "
+          "{server-id}, {port}, {ordinal} (the number at the id's end) "
+          "and {ordinal+N} are replaced")
+      .Check({"", [&flags](const std::string& advertise) {
+                return std::string(
+                    ResolveAdvertise(advertise, flags.server_id, 1)
+                        .status()
+                        .message());
+              }});
+  app.Add("--data-dir", flags.data_dir,
+          "Directory of its state; created if it is missing")
+      .Required();
+  app.Add("--port-file", flags.port_file,
+          "File to which the port is written once it serves");
+  app.Add("--threads", flags.threads,
+          "Threads that merge; 0: one for each processor that the "
+          "cgroup and the affinity leave")
+      .ShowDefault()
+      .Check(flags::Range(0, 256));
+  app.Add("--memory-mib", flags.memory_mib,
+          "Memory for parameters and optimizer state, in MiB; the rest "
+          "is read from files, slowly; 0: half of the machine's memory, or "
+          "of the cgroup's limit")
+      .ShowDefault()
+      .Check(flags::Range(int64_t{0}, int64_t{1} << 30));
+  app.Add("--live-merge-mib", flags.live_merge_mib,
+          "Memory for blocks that wait to be merged in runs of "
+          "durability island, in MiB; when it is used up, islands are "
+          "admitted one after the other")
+      .ShowDefault()
+      .Check(flags::Range(int64_t{0}, int64_t{1} << 30));
+  app.Add("--slow-stream-s", flags.slow_stream_s,
+          "The server ends a push or pull that moves less than 16 KiB "
+          "in this many seconds while the server waits for it")
+      .ShowDefault()
+      .Check(flags::Range(0.1, 3600.0));
+  app.Add("--connection-age-s", flags.connection_age_s,
+          "Seconds after which a connection must be opened again; calls "
+          "in progress are cut as long after that, at most a minute")
+      .ShowDefault();
+  app.Add("--log-level", flags.log_level, "info, warning or error")
+      .ShowDefault();
+  app.Add("--failpoint", flags.failpoint,
+          "For tests: NAME[@N], the point where the process kills "
+          "itself");
+  flags::AddSecurityFlags(app, flags.security);
+  flags::AddIslandCaFlag(app, flags.security);
+  flags::AddProxyFlag(app, flags.security.proxy);
+  flags::AddMetricsFlags(app, flags.metrics);
+  app.Footer(
       "Examples, on one machine and on a network, with certificates "
       "(README):\n"
       "  atoll-server --coordinator 127.0.0.1:7400 --server-id s0 \\\n"
@@ -230,12 +228,13 @@ int main(int argc, char** argv) {
   atl::StopSignals signals(atl::server::kStopMax);
   signal(SIGPIPE, SIG_IGN);
 
-  CLI::App app("Atoll's parameter server: holds a shard of every run.",
-               "atoll-server");
+  atl::flags::Command app(
+      "atoll-server", "Atoll's parameter server: holds a shard of every run.");
   atl::server::Flags flags;
   atl::server::AddFlags(app, flags);
-  if (const std::optional<int> end = atl::ParseCommandLine(app, argc, argv)) {
+  app.AddVersion();
+  if (const std::optional<int> end = app.ParseOrEnd(argc, argv)) {
     return *end;
   }
-  return atl::EndProgram(app, atl::server::Run(flags, signals));
+  return atl::EndProgram(app.name(), atl::server::Run(flags, signals));
 }

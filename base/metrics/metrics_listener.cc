@@ -13,7 +13,6 @@
 #include <thread>
 #include <utility>
 
-#include "CLI/CLI.hpp"
 #include "absl/base/thread_annotations.h"
 #include "absl/cleanup/cleanup.h"
 #include "absl/strings/match.h"
@@ -294,17 +293,6 @@ class MetricsListener::Impl {
   CondVar wake_;
   bool stops_ ABSL_GUARDED_BY(mutex_) = false;
 };
-
-void AddMetricsFlags(CLI::App& app, MetricsListenerOptions& options) {
-  CLI::Option* listen = app.add_option(
-      "--metrics-listen", options.address,
-      "HOST:PORT of a plaintext port for /metrics, /livez and "
-      "/readyz, open to anyone who reaches it; a port alone means "
-      "loopback, port 0 any free port; default: no port");
-  app.add_option("--metrics-port-file", options.port_file,
-                 "File to write the port of --metrics-listen to")
-      ->needs(listen);
-}
 
 MetricsListener::MetricsListener() = default;
 MetricsListener::~MetricsListener() = default;

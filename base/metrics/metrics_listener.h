@@ -17,7 +17,6 @@
 #include <memory>
 #include <string>
 
-#include "CLI/App.hpp"
 #include "absl/status/statusor.h"
 #include "base/metrics/metrics.h"
 
@@ -29,10 +28,6 @@ struct MetricsListenerOptions {
   std::string address;
   std::string port_file;  // Gets "PORT\n" once it listens; empty: none.
 };
-
-// Adds --metrics-listen and --metrics-port-file. `options` must outlive the
-// parse.
-void AddMetricsFlags(CLI::App& app, MetricsListenerOptions& options);
 
 class MetricsListener {
  public:

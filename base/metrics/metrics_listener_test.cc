@@ -10,7 +10,6 @@
 #include <string>
 #include <utility>
 
-#include "CLI/CLI.hpp"
 #include "absl/cleanup/cleanup.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
@@ -221,12 +220,8 @@ TEST_F(MetricsListenerTest, SaysThatAPortIsTaken) {
 }
 
 TEST_F(MetricsListenerTest, WritesItsPortToTheFile) {
-  MetricsListenerOptions options;
-  CLI::App app;
-  AddMetricsFlags(app, options);
   const std::string path = ::testing::TempDir() + "/metrics_port";
-  app.parse(absl::StrCat("--metrics-listen 0 --metrics-port-file ", path));
-  const auto listener = MetricsListener::Start(options, metrics_);
+  const auto listener = MetricsListener::Start({"0", path}, metrics_);
   ASSERT_TRUE(listener.ok()) << listener.status();
   std::ifstream file(path);
   int port = 0;

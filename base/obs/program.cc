@@ -4,53 +4,19 @@
 
 #include <cstdint>
 #include <cstdio>
-#include <memory>
-#include <string>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "base/obs/flags.h"
 #include "base/obs/log.h"
-#include "base/obs/version.h"
 #include "base/status/exit_code.h"
 
 namespace atl {
 namespace {
 
-constexpr int kGoesOn = -1;
 // Lower limits of open files are logged.
 constexpr uint64_t kFewFiles = 4096;
 
-// CLI11 reports by exceptions, which its macro catches.
-int Parse(CLI::App& app, int argc, char** argv) {
-  CLI11_PARSE(app, argc, argv);
-  return kGoesOn;
-}
-
 }  // namespace
-
-std::string HelpFormatter::make_help(const CLI::App* app, std::string name,
-                                     CLI::AppFormatMode mode) const {
-  const std::string help =
-      CLI::Formatter::make_help(app, std::move(name), mode);
-  // Subcommands are within the text that is wrapped.
-  if (mode == CLI::AppFormatMode::Sub) return help;
-  return WrapHelp(help, get_column_width());
-}
-
-std::optional<int> ParseCommandLine(CLI::App& app, int argc, char** argv) {
-  app.set_version_flag("--version",
-                       absl::StrCat(app.get_name(), " ", kProgramVersion));
-  const auto formatter = std::make_shared<HelpFormatter>();
-  app.formatter(formatter);
-  for (CLI::App* command : app.get_subcommands({})) {
-    command->formatter(formatter);
-  }
-  SpellFlagsWithDashes(argc, argv);
-  const int code = Parse(app, argc, argv);
-  if (code == kGoesOn) return std::nullopt;
-  return code == 0 ? 0 : static_cast<int>(ExitCode::kUsage);
-}
 
 uint64_t RaiseOpenFileLimit() {
   rlimit limit = {};
@@ -66,10 +32,10 @@ uint64_t RaiseOpenFileLimit() {
   return limit.rlim_cur;
 }
 
-int EndProgram(const CLI::App& app, const absl::Status& status) {
+int EndProgram(absl::string_view name, const absl::Status& status) {
   if (!status.ok()) {
-    std::fprintf(stderr, "%s: %s\n", app.get_name().c_str(),
-                 std::string(status.message()).c_str());
+    std::fputs(absl::StrCat(name, ": ", status.message(), "\n").c_str(),
+               stderr);
   }
   return static_cast<int>(CodeToExitCode(status.code()));
 }

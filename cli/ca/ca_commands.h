@@ -2,14 +2,14 @@
 
 #pragma once
 
-#include "CLI/App.hpp"
+#include "base/flags/flags.h"
 #include "cli/context.h"
 
 namespace atl::cli {
 
-void AddCaInit(CLI::App& app, Context& context);
-void AddCaIssue(CLI::App& app, Context& context);
-void AddCaRenew(CLI::App& app, Context& context);
-void AddCaPublish(CLI::App& app, Context& context);
+void AddCaInit(flags::Command& app, Context& context);
+void AddCaIssue(flags::Command& app, Context& context);
+void AddCaRenew(flags::Command& app, Context& context);
+void AddCaPublish(flags::Command& app, Context& context);
 
 }  // namespace atl::cli

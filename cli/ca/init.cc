@@ -1,9 +1,9 @@
 #include <memory>
 #include <string>
 
-#include "CLI/CLI.hpp"
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
+#include "base/flags/flags.h"
 #include "base/status/status_macros.h"
 #include "cli/ca/authority_directory.h"
 #include "cli/ca/ca_commands.h"
@@ -45,10 +45,10 @@ absl::Status Init(Context& context, const InitOptions& options) {
 
 }  // namespace
 
-void AddCaInit(CLI::App& app, Context& context) {
-  CLI::App* command =
-      app.add_subcommand("init", "Make a certificate authority");
-  command->footer(
+void AddCaInit(flags::Command& app, Context& context) {
+  flags::Command& command =
+      app.AddCommand("init", "Make a certificate authority");
+  command.Footer(
       "Writes a root (ca.crt, ca.key) and two CAs that it signs: service-ca\n"
       "signs what `atoll ca issue` makes, island-ca what a gate makes. Only\n"
       "`atoll ca renew --authorities` needs ca.key again: keep it elsewhere. A\n"
@@ -56,15 +56,13 @@ void AddCaInit(CLI::App& app, Context& context) {
       "Example:\n"
       "  atoll ca init --dir ca");
   auto options = std::make_shared<InitOptions>();
-  command->add_option("--dir", options->directory, "Directory of the CA")
-      ->required();
-  command
-      ->add_option("--days", options->days, "Days for which the CA is valid")
-      ->capture_default_str()
-      ->check(CLI::Range(1, 36500));
-  command->add_option("--existing", options->existing,
-                      "Directory whose CA is copied, if it holds one");
-  SetAction(*command, context, Init, options);
+  command.Add("--dir", options->directory, "Directory of the CA").Required();
+  command.Add("--days", options->days, "Days for which the CA is valid")
+      .ShowDefault()
+      .Check(flags::Range(1, 36500));
+  command.Add("--existing", options->existing,
+              "Directory whose CA is copied, if it holds one");
+  SetAction(command, context, Init, options);
 }
 
 }  // namespace atl::cli

@@ -2,10 +2,10 @@
 #include <string>
 #include <vector>
 
-#include "CLI/CLI.hpp"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/time/clock.h"
+#include "base/flags/flags.h"
 #include "base/status/status_macros.h"
 #include "cli/ca/authority_directory.h"
 #include "cli/ca/ca_commands.h"
@@ -53,10 +53,10 @@ absl::Status Issue(Context& context, const IssueFlags& flags) {
 
 }  // namespace
 
-void AddCaIssue(CLI::App& app, Context& context) {
-  CLI::App* command =
-      app.add_subcommand("issue", "Issue a certificate of the CA");
-  command->footer(
+void AddCaIssue(flags::Command& app, Context& context) {
+  flags::Command& command =
+      app.AddCommand("issue", "Issue a certificate of the CA");
+  command.Footer(
       "Writes tls.crt, tls.key and ca.crt, for --tls-cert, --tls-key and\n"
       "--tls-ca; for a coordinator and a server also island-ca.crt, for\n"
       "--tls-island-ca; for a gate also island-ca.crt and island-ca.key. The\n"
@@ -70,32 +70,28 @@ void AddCaIssue(CLI::App& app, Context& context) {
       "    --out web");
   auto flags = std::make_shared<IssueFlags>();
   IssueOptions& options = flags->options;
-  command->add_option("--dir", flags->directory, "Directory of the CA")
-      ->required();
-  command->add_option("--role", flags->role, "Role of the certificate's owner")
-      ->required()
-      ->check(CLI::IsMember({"coordinator", "server", "operator", "island",
-                             "reader", "gate", "data"}));
-  command->add_option("--id", options.id, "Id of the certificate's owner")
-      ->required();
+  command.Add("--dir", flags->directory, "Directory of the CA").Required();
+  command.Add("--role", flags->role, "Role of the certificate's owner")
+      .Required()
+      .Check(flags::IsMember({"coordinator", "server", "operator", "island",
+                              "reader", "gate", "data"}));
+  command.Add("--id", options.id, "Id of the certificate's owner").Required();
   command
-      ->add_option("--host", options.hosts,
-                   "DNS names and IP addresses that others dial, for a "
-                   "coordinator, a server, a gate or data: H[,H]")
-      ->delimiter(',');
+      .Add("--host", options.hosts,
+           "DNS names and IP addresses that others dial, for a "
+           "coordinator, a server, a gate or data: H[,H]")
+      .Split(',');
   command
-      ->add_option("--run", options.runs,
-                   "Runs that an island or a reader may touch: ID[,ID], or "
-                   "any (the default)")
-      ->delimiter(',');
-  command->add_option("--out", options.out, "Directory to write the files to")
-      ->required();
-  command
-      ->add_option("--days", flags->days,
-                   "Days for which the certificate is valid")
-      ->capture_default_str()
-      ->check(CLI::Range(1, 36500));
-  SetAction(*command, context, Issue, flags);
+      .Add("--run", options.runs,
+           "Runs that an island or a reader may touch: ID[,ID], or "
+           "any (the default)")
+      .Split(',');
+  command.Add("--out", options.out, "Directory to write the files to")
+      .Required();
+  command.Add("--days", flags->days, "Days for which the certificate is valid")
+      .ShowDefault()
+      .Check(flags::Range(1, 36500));
+  SetAction(command, context, Issue, flags);
 }
 
 }  // namespace atl::cli

@@ -5,9 +5,9 @@
 #include <utility>
 #include <vector>
 
-#include "CLI/CLI.hpp"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
+#include "base/flags/flags.h"
 #include "base/io/posix_file_system.h"
 #include "base/layout/ids.h"
 #include "base/status/status_macros.h"
@@ -152,10 +152,10 @@ absl::Status Publish(Context& context, const PublishOptions& options) {
 
 }  // namespace
 
-void AddCaPublish(CLI::App& app, Context& context) {
-  CLI::App* command = app.add_subcommand(
+void AddCaPublish(flags::Command& app, Context& context) {
+  flags::Command& command = app.AddCommand(
       "publish", "Create Secrets of certificates from a Kubernetes pod");
-  command->footer(
+  command.Footer(
       "Each subdirectory ID of --from becomes the Secret PREFIX-ID-tls, and "
       "ca\n"
       "becomes PREFIX-ca. A Secret that exists is left as it is. If the CA's\n"
@@ -164,35 +164,30 @@ void AddCaPublish(CLI::App& app, Context& context) {
       "  atoll ca publish --from certs --namespace train --prefix atoll");
   auto options = std::make_shared<PublishOptions>();
   command
-      ->add_option("--from", options->from,
-                   "Directory with one directory for each id")
-      ->required();
-  command
-      ->add_option("--namespace", options->name_space,
-                   "Namespace of the Secrets")
-      ->required();
-  command
-      ->add_option("--prefix", options->prefix,
-                   "Beginning of the Secrets' names")
-      ->required();
-  command->add_option("--existing", options->existing,
-                      "Directory where the CA's Secret is mounted, if there "
-                      "is one");
-  command->add_option("--label", options->labels,
-                      "Label of every Secret, KEY=VALUE; may be repeated");
-  command->add_option("--api", options->api.url,
-                      "URL of the Kubernetes API; default: the pod's");
+      .Add("--from", options->from, "Directory with one directory for each id")
+      .Required();
+  command.Add("--namespace", options->name_space, "Namespace of the Secrets")
+      .Required();
+  command.Add("--prefix", options->prefix, "Beginning of the Secrets' names")
+      .Required();
+  command.Add("--existing", options->existing,
+              "Directory where the CA's Secret is mounted, if there "
+              "is one");
+  command.Add("--label", options->labels,
+              "Label of every Secret, KEY=VALUE; may be repeated");
+  command.Add("--api", options->api.url,
+              "URL of the Kubernetes API; default: the pod's");
   options->api.token_file = std::string(kAccount) + "token";
   command
-      ->add_option("--token-file", options->api.token_file,
-                   "File with the service account's token")
-      ->capture_default_str();
+      .Add("--token-file", options->api.token_file,
+           "File with the service account's token")
+      .ShowDefault();
   options->api.ca_file = std::string(kAccount) + "ca.crt";
   command
-      ->add_option("--api-ca", options->api.ca_file,
-                   "File with the CA of the Kubernetes API")
-      ->capture_default_str();
-  SetAction(*command, context, Publish, options);
+      .Add("--api-ca", options->api.ca_file,
+           "File with the CA of the Kubernetes API")
+      .ShowDefault();
+  SetAction(command, context, Publish, options);
 }
 
 }  // namespace atl::cli

@@ -2,10 +2,10 @@
 #include <string>
 #include <vector>
 
-#include "CLI/CLI.hpp"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/time/clock.h"
+#include "base/flags/flags.h"
 #include "base/status/status_macros.h"
 #include "cli/ca/authority_directory.h"
 #include "cli/ca/ca_commands.h"
@@ -88,10 +88,10 @@ absl::Status Renew(Context& context, const RenewOptions& options) {
 
 }  // namespace
 
-void AddCaRenew(CLI::App& app, Context& context) {
-  CLI::App* command = app.add_subcommand(
-      "renew", "Make certificates of the CA valid for longer");
-  command->footer(
+void AddCaRenew(flags::Command& app, Context& context) {
+  flags::Command& command =
+      app.AddCommand("renew", "Make certificates of the CA valid for longer");
+  command.Footer(
       "Replaces tls.crt in each OUT, even if it has expired: key, name, hosts\n"
       "and runs stay. Copy that file to its owner's machine; a running "
       "program\n"
@@ -101,17 +101,16 @@ void AddCaRenew(CLI::App& app, Context& context) {
       "  atoll ca renew --dir ca kitchen attic\n"
       "  atoll ca renew --dir ca --authorities");
   auto options = std::make_shared<RenewOptions>();
-  command->add_option("--dir", options->directory, "Directory of the CA")
-      ->required();
-  command->add_option("OUT", options->outs, "Directories of `atoll ca issue`");
-  command->add_flag("--authorities", options->authorities,
-                    "Renew the CAs of --dir instead");
+  command.Add("--dir", options->directory, "Directory of the CA").Required();
+  command.Add("OUT", options->outs, "Directories of `atoll ca issue`");
+  command.AddFlag("--authorities", options->authorities,
+                  "Renew the CAs of --dir instead");
   command
-      ->add_option("--days", options->days,
-                   absl::StrCat("Days for which they are valid; default: ",
-                                kDays, ", for CAs ", kAuthorityDays))
-      ->check(CLI::Range(1, 36500));
-  SetAction(*command, context, Renew, options);
+      .Add("--days", options->days,
+           absl::StrCat("Days for which they are valid; default: ", kDays,
+                        ", for CAs ", kAuthorityDays))
+      .Check(flags::Range(1, 36500));
+  SetAction(command, context, Renew, options);
 }
 
 }  // namespace atl::cli

@@ -8,16 +8,16 @@
 
 namespace atl::cli {
 
-void AddCommands(CLI::App& app, Context& context) {
-  const auto group = [&](const char* name, const char* help) -> CLI::App& {
-    CLI::App* result = app.add_subcommand(name, help);
-    result->require_subcommand(1);
-    result->fallthrough();
-    result->footer(
-        absl::StrCat("`atoll ", name, " COMMAND --help` shows an example."));
-    return *result;
+void AddCommands(flags::Command& app, Context& context) {
+  const auto group = [&](const char* name,
+                         const char* help) -> flags::Command& {
+    return app.AddCommand(name, help)
+        .RequireCommand()
+        .FallThrough()
+        .Footer(absl::StrCat("`atoll ", name,
+                             " COMMAND --help` shows an example."));
   };
-  CLI::App& run = group("run", "Create, watch and steer runs");
+  flags::Command& run = group("run", "Create, watch and steer runs");
   AddRunCreate(run, context);
   AddRunList(run, context);
   AddRunShow(run, context);
@@ -29,13 +29,15 @@ void AddCommands(CLI::App& app, Context& context) {
   AddRunExport(run, context);
   AddRunImport(run, context);
   AddRunPin(run, context);
-  CLI::App& island = group("island", "List, show, remove and revoke islands");
+  flags::Command& island =
+      group("island", "List, show, remove and revoke islands");
   AddIslandList(island, context);
   AddIslandStatus(island, context);
   AddIslandRemove(island, context);
   AddIslandReadmit(island, context);
   AddIslandRevoke(island, context);
-  CLI::App& token = group("token", "Make join strings, list and revoke them");
+  flags::Command& token =
+      group("token", "Make join strings, list and revoke them");
   AddTokenCreate(token, context);
   AddTokenList(token, context);
   AddTokenRevoke(token, context);
@@ -49,17 +51,17 @@ void AddCommands(CLI::App& app, Context& context) {
            context);
   AddDoctor(app, context);
   AddPlan(app, context);
-  CLI::App& data = group("data", "Prepare and publish training data");
+  flags::Command& data = group("data", "Prepare and publish training data");
   AddDataTokenize(data, context);
   AddDataPublish(data, context);
   AddDataServe(data, context);
   AddDataAllow(data, context);
-  CLI::App& ca = group("ca", "Make the certificates of mutual TLS");
+  flags::Command& ca = group("ca", "Make the certificates of mutual TLS");
   AddCaInit(ca, context);
   AddCaIssue(ca, context);
   AddCaRenew(ca, context);
   AddCaPublish(ca, context);
-  CLI::App& dev = group("dev", "Run a whole system on this machine");
+  flags::Command& dev = group("dev", "Run a whole system on this machine");
   AddDevUp(dev, context);
   AddDevBaseline(dev, context);
   AddDevReport(dev, context);

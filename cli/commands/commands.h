@@ -5,38 +5,38 @@
 
 #pragma once
 
-#include "CLI/App.hpp"
+#include "base/flags/flags.h"
 #include "cli/context.h"
 
 namespace atl::cli {
 
-void AddIslandList(CLI::App& app, Context& context);
-void AddIslandStatus(CLI::App& app, Context& context);
-void AddIslandRemove(CLI::App& app, Context& context);
-void AddIslandReadmit(CLI::App& app, Context& context);
-void AddRoundList(CLI::App& app, Context& context);
-void AddMetrics(CLI::App& app, Context& context);
+void AddIslandList(flags::Command& app, Context& context);
+void AddIslandStatus(flags::Command& app, Context& context);
+void AddIslandRemove(flags::Command& app, Context& context);
+void AddIslandReadmit(flags::Command& app, Context& context);
+void AddRoundList(flags::Command& app, Context& context);
+void AddMetrics(flags::Command& app, Context& context);
 
-void AddReplay(CLI::App& app, Context& context);
-void AddJoin(CLI::App& app, Context& context);
-void AddLocal(CLI::App& app, Context& context);
-void AddPlan(CLI::App& app, Context& context);
+void AddReplay(flags::Command& app, Context& context);
+void AddJoin(flags::Command& app, Context& context);
+void AddLocal(flags::Command& app, Context& context);
+void AddPlan(flags::Command& app, Context& context);
 
-void AddDataTokenize(CLI::App& app, Context& context);
-void AddDataPublish(CLI::App& app, Context& context);
-void AddDataServe(CLI::App& app, Context& context);
-void AddDataAllow(CLI::App& app, Context& context);
+void AddDataTokenize(flags::Command& app, Context& context);
+void AddDataPublish(flags::Command& app, Context& context);
+void AddDataServe(flags::Command& app, Context& context);
+void AddDataAllow(flags::Command& app, Context& context);
 
-void AddDevUp(CLI::App& app, Context& context);
-void AddDevBaseline(CLI::App& app, Context& context);
-void AddDevReport(CLI::App& app, Context& context);
+void AddDevUp(flags::Command& app, Context& context);
+void AddDevBaseline(flags::Command& app, Context& context);
+void AddDevReport(flags::Command& app, Context& context);
 
-void AddEval(CLI::App& app, Context& context);
-void AddGenerate(CLI::App& app, Context& context);
-void AddSettings(CLI::App& app, Context& context);
-void AddVersion(CLI::App& app, Context& context);
+void AddEval(flags::Command& app, Context& context);
+void AddGenerate(flags::Command& app, Context& context);
+void AddSettings(flags::Command& app, Context& context);
+void AddVersion(flags::Command& app, Context& context);
 
 // Adds all subcommands, in their groups.
-void AddCommands(CLI::App& app, Context& context);
+void AddCommands(flags::Command& app, Context& context);
 
 }  // namespace atl::cli

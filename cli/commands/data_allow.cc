@@ -58,10 +58,10 @@ absl::Status AllowFolder(Context& context, const AllowOptions& options) {
 
 }  // namespace
 
-void AddDataAllow(CLI::App& app, Context& context) {
-  CLI::App* command = app.add_subcommand(
-      "allow", "Allow runs to read a folder of this machine");
-  command->footer(
+void AddDataAllow(flags::Command& app, Context& context) {
+  flags::Command& command =
+      app.AddCommand("allow", "Allow runs to read a folder of this machine");
+  command.Footer(
       "A run names a path of its data, but an island opens it only below a\n"
       "folder that is allowed here, once for all runs. What a run reads, its\n"
       "operator can learn. `atoll join --data PATH` needs no such folder, and\n"
@@ -72,9 +72,9 @@ void AddDataAllow(CLI::App& app, Context& context) {
       "  atoll data allow\n"
       "  atoll data allow --remove /srv/tokens");
   auto options = std::make_shared<AllowOptions>();
-  command->add_option("dir", options->folder, "The folder");
-  command->add_flag("--remove", options->remove, "No longer allow it");
-  SetAction(*command, context, AllowFolder, options);
+  command.Add("dir", options->folder, "The folder");
+  command.AddFlag("--remove", options->remove, "No longer allow it");
+  SetAction(command, context, AllowFolder, options);
 }
 
 }  // namespace atl::cli

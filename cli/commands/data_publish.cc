@@ -92,10 +92,10 @@ absl::Status Publish(Context& context, const Options& given) {
 
 }  // namespace
 
-void AddDataPublish(CLI::App& app, Context& context) {
-  CLI::App* command = app.add_subcommand(
+void AddDataPublish(flags::Command& app, Context& context) {
+  flags::Command& command = app.AddCommand(
       "publish", "Upload data, so that islands of a run fetch it");
-  command->footer(
+  command.Footer(
       "Islands fetch the files that they read, one after the other. The\n"
       "manifest, which is written last, has the size and SHA-256 of each.\n"
       "Without --held-out-file the last files are held out for evaluations.\n"
@@ -106,33 +106,32 @@ void AddDataPublish(CLI::App& app, Context& context) {
       "  atoll data publish book.txt --to file:///srv/book --shard-bytes 1MB");
   auto options = std::make_shared<Options>();
   worker::PublishOptions& publish = options->publish;
-  command->add_option("input", publish.input, "A directory, or one file")
-      ->required();
+  command.Add("input", publish.input, "A directory, or one file").Required();
   command
-      ->add_option("--to", publish.to,
-                   "s3://BUCKET/PREFIX or file:///DIR to publish to")
-      ->required();
+      .Add("--to", publish.to,
+           "s3://BUCKET/PREFIX or file:///DIR to publish to")
+      .Required();
   command
-      ->add_option("--format", options->format,
-                   "bytes, llmc or uint16; default: llmc if there is a *.bin, "
-                   "otherwise bytes")
-      ->check(CLI::IsMember({"bytes", "llmc", "uint16"}));
-  CLI::Option* fraction =
+      .Add("--format", options->format,
+           "bytes, llmc or uint16; default: llmc if there is a *.bin, "
+           "otherwise bytes")
+      .Check(flags::IsMember({"bytes", "llmc", "uint16"}));
+  const flags::Flag fraction =
       command
-          ->add_option("--held-out", publish.held_out_fraction,
-                       "Share of the tokens to hold out; 0: nothing")
-          ->check(CLI::Range(0.0, 0.99))
-          ->capture_default_str();
+          .Add("--held-out", publish.held_out_fraction,
+               "Share of the tokens to hold out; 0: nothing")
+          .Check(flags::Range(0.0, 0.99))
+          .ShowDefault();
   command
-      ->add_option("--held-out-file", publish.held_out_files,
-                   "Path in the input of a file to hold out; may be repeated")
-      ->excludes(fraction);
-  command->add_option("--shard-bytes", options->shard_bytes,
-                      "Split larger files between tokens: 64MB");
-  command->add_flag("--verify", publish.verify,
-                    "Read files that are there already, and replace those that "
-                    "differ");
-  SetAction(*command, context, Publish, options);
+      .Add("--held-out-file", publish.held_out_files,
+           "Path in the input of a file to hold out; may be repeated")
+      .Excludes(fraction);
+  command.Add("--shard-bytes", options->shard_bytes,
+              "Split larger files between tokens: 64MB");
+  command.AddFlag("--verify", publish.verify,
+                  "Read files that are there already, and replace those that "
+                  "differ");
+  SetAction(command, context, Publish, options);
 }
 
 }  // namespace atl::cli

@@ -88,10 +88,10 @@ absl::Status Serve(Context& context, const ServeOptions& options) {
 
 }  // namespace
 
-void AddDataServe(CLI::App& app, Context& context) {
-  CLI::App* command = app.add_subcommand(
+void AddDataServe(flags::Command& app, Context& context) {
+  flags::Command& command = app.AddCommand(
       "serve", "Serve published data over HTTPS to enrolled islands");
-  command->footer(
+  command.Footer(
       "DIR is a directory of `atoll data publish`. Islands that joined with a\n"
       "join string read it: their enrolment has a token. Others read nothing.\n"
       "The certificate is of a public CA, or of `atoll ca issue --role data`.\n"
@@ -105,32 +105,31 @@ void AddDataServe(CLI::App& app, Context& context) {
       "    --tls-key d0/tls.key --island-ca d0/island-ca.crt --run RUN_UID");
   auto options = std::make_shared<ServeOptions>();
   worker::DataServerOptions& server = options->server;
-  command->add_option("dir", server.directory, "Directory with a manifest.json")
-      ->required();
+  command.Add("dir", server.directory, "Directory with a manifest.json")
+      .Required();
   command
-      ->add_option("--listen", options->listen,
-                   "HOST:PORT to serve on; port 0 takes a free one")
-      ->required();
+      .Add("--listen", options->listen,
+           "HOST:PORT to serve on; port 0 takes a free one")
+      .Required();
   command
-      ->add_option("--tls-cert", server.cert_path,
-                   "The server's certificate with its chain; read again when "
-                   "it changes")
-      ->required();
-  command->add_option("--tls-key", server.key_path, "Its private key")
-      ->required();
+      .Add("--tls-cert", server.cert_path,
+           "The server's certificate with its chain; read again when "
+           "it changes")
+      .Required();
+  command.Add("--tls-key", server.key_path, "Its private key").Required();
   command
-      ->add_option("--island-ca", options->island_ca,
-                   "The island CA's certificate, whose key signs the tokens")
-      ->required();
-  command->add_option("--run", server.access.run_uids,
-                      "run_uid of a run whose islands may read; may be "
-                      "repeated; default: every run of the island CA");
-  command->add_option("--up", options->up,
-                      "Most that it sends in all: 5Mb/s, 1MB/s; default: no "
-                      "cap");
-  command->add_option("--port-file", options->port_file,
-                      "File that the port of --listen is written to");
-  SetAction(*command, context, Serve, options);
+      .Add("--island-ca", options->island_ca,
+           "The island CA's certificate, whose key signs the tokens")
+      .Required();
+  command.Add("--run", server.access.run_uids,
+              "run_uid of a run whose islands may read; may be "
+              "repeated; default: every run of the island CA");
+  command.Add("--up", options->up,
+              "Most that it sends in all: 5Mb/s, 1MB/s; default: no "
+              "cap");
+  command.Add("--port-file", options->port_file,
+              "File that the port of --listen is written to");
+  SetAction(command, context, Serve, options);
 }
 
 }  // namespace atl::cli

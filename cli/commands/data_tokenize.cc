@@ -55,10 +55,10 @@ absl::Status TokenizeData(Context& context,
 
 }  // namespace
 
-void AddDataTokenize(CLI::App& app, Context& context) {
-  CLI::App* command = app.add_subcommand(
+void AddDataTokenize(flags::Command& app, Context& context) {
+  flags::Command& command = app.AddCommand(
       "tokenize", "Turn text into token files with a byte-level BPE");
-  command->footer(
+  command.Footer(
       "The tokenizer is Hugging Face's tokenizer.json or a *.tiktoken file. "
       "It\n"
       "must split text with the regular expression of GPT-2 or Llama 3. The\n"
@@ -69,20 +69,19 @@ void AddDataTokenize(CLI::App& app, Context& context) {
       "--output tokens");
   auto options = std::make_shared<worker::TokenizeOptions>();
   command
-      ->add_option("--tokenizer", options->tokenizer,
-                   "tokenizer.json, or a *.tiktoken file")
-      ->required();
+      .Add("--tokenizer", options->tokenizer,
+           "tokenizer.json, or a *.tiktoken file")
+      .Required();
   command
-      ->add_option("--input", options->input,
-                   "A text file, or a directory of text files")
-      ->required();
-  command->add_option("--output", options->output, "Directory to write")
-      ->required();
-  command->add_option(
+      .Add("--input", options->input,
+           "A text file, or a directory of text files")
+      .Required();
+  command.Add("--output", options->output, "Directory to write").Required();
+  command.Add(
       "--document-token", options->document_token,
       "Token to put before each file; \"\": none. Default: <|endoftext|> or "
       "<|end_of_text|>, if the tokenizer has one");
-  SetAction(*command, context, TokenizeData, options);
+  SetAction(command, context, TokenizeData, options);
 }
 
 }  // namespace atl::cli

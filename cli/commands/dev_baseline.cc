@@ -74,26 +74,24 @@ absl::Status Baseline(Context& context, const BaselineOptions& options) {
 
 }  // namespace
 
-void AddDevBaseline(CLI::App& app, Context& context) {
-  CLI::App* command = app.add_subcommand(
+void AddDevBaseline(flags::Command& app, Context& context) {
+  flags::Command& command = app.AddCommand(
       "baseline", "Train the same model alone, to compare a run with");
-  command->footer(
+  command.Footer(
       "Takes as many inner steps as each island of the run, on all of the\n"
       "training text, without a coordinator or servers.\n"
       "Example:\n  atoll dev baseline laptop --output alone");
   auto options = std::make_shared<BaselineOptions>();
-  command->add_option("file", options->file, "Run file, or a preset's name")
-      ->required();
-  command->add_option("--output", options->output, "Directory to write")
-      ->required();
-  command->add_option("--tokens", options->changes.tokens,
-                      "Take as many steps as a run of this many tokens (20B), "
-                      "instead of the file's length");
-  command->add_option("--data", options->changes.data_path,
-                      "Path of the data, instead of the file's");
-  AddThreadsFlag(*command, options->threads);
-  AddDeviceFlag(*command, "this command", options->device);
-  SetAction(*command, context, Baseline, options);
+  command.Add("file", options->file, "Run file, or a preset's name").Required();
+  command.Add("--output", options->output, "Directory to write").Required();
+  command.Add("--tokens", options->changes.tokens,
+              "Take as many steps as a run of this many tokens (20B), "
+              "instead of the file's length");
+  command.Add("--data", options->changes.data_path,
+              "Path of the data, instead of the file's");
+  AddThreadsFlag(command, options->threads);
+  AddDeviceFlag(command, "this command", options->device);
+  SetAction(command, context, Baseline, options);
 }
 
 }  // namespace atl::cli

@@ -4,10 +4,10 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "base/flags/flags.h"
 #include "base/status/status_macros.h"
 #include "cli/commands/commands.h"
 #include "cli/commands/dev_result.h"
-#include "cli/flags/number_check.h"
 #include "cli/flags/threads_flag.h"
 #include "cli/output/error.h"
 #include "cli/output/table.h"
@@ -118,29 +118,26 @@ absl::Status Report(Context& context, const ReportOptions& options) {
 
 }  // namespace
 
-void AddDevReport(CLI::App& app, Context& context) {
-  CLI::App* command = app.add_subcommand(
+void AddDevReport(flags::Command& app, Context& context) {
+  flags::Command& command = app.AddCommand(
       "report", "Evaluate the model of `dev up` and print a summary");
-  command->footer(
+  command.Footer(
       "Example:\n  atoll dev report --dir /tmp/laptop --output summary.json");
   auto options = std::make_shared<ReportOptions>();
-  command->add_option("--dir", options->directory, "The --dir of `dev up`")
-      ->required();
-  command->add_option("--baseline", options->baseline,
-                      "Model of `dev baseline` to compare with");
-  command->add_option("--output", options->output,
-                      "File to write the summary to; may be an earlier "
-                      "summary, which is replaced, and no other file");
+  command.Add("--dir", options->directory, "The --dir of `dev up`").Required();
+  command.Add("--baseline", options->baseline,
+              "Model of `dev baseline` to compare with");
+  command.Add("--output", options->output,
+              "File to write the summary to; may be an earlier "
+              "summary, which is replaced, and no other file");
+  command.Add("--prompt", options->prompt, "Text that the sample continues")
+      .ShowDefault();
   command
-      ->add_option("--prompt", options->prompt,
-                   "Text that the sample continues")
-      ->capture_default_str();
-  command
-      ->add_option("--sample-tokens", options->sample_tokens,
-                   "Length of the sample in tokens")
-      ->check(Positive())
-      ->capture_default_str();
-  SetAction(*command, context, Report, options);
+      .Add("--sample-tokens", options->sample_tokens,
+           "Length of the sample in tokens")
+      .Check(flags::Positive())
+      .ShowDefault();
+  SetAction(command, context, Report, options);
 }
 
 }  // namespace atl::cli

@@ -479,10 +479,10 @@ absl::Status RunDevUp(Context& context, const DevUpOptions& options) {
 
 }  // namespace
 
-void AddDevUp(CLI::App& app, Context& context) {
-  CLI::App* command = app.add_subcommand(
+void AddDevUp(flags::Command& app, Context& context) {
+  flags::Command& command = app.AddCommand(
       "up", "Run a coordinator, servers and islands on this machine");
-  command->footer(
+  command.Footer(
       "DIR holds everything: logs, state, endpoints.json once the servers "
       "run,\n"
       "prometheus-targets.json (metrics ports, for Prometheus' file_sd), and\n"
@@ -494,30 +494,28 @@ void AddDevUp(CLI::App& app, Context& context) {
       "  atoll dev up my.toml --dir /tmp/my --servers 3 --islands 2 --keep\n"
       "  atoll dev up laptop --model /tmp/my/export --dir /tmp/tune");
   auto options = std::make_shared<DevUpOptions>();
-  AddRunFileFlags(*command, options->file, options->changes);
+  AddRunFileFlags(command, options->file, options->changes);
   command
-      ->add_option("--dir", options->directory,
-                   "Directory for logs, state and the model")
-      ->required();
-  command->add_option("--threads", options->threads, "Threads of each island")
-      ->check(CLI::Range(1, 256));
-  AddDeviceFlag(*command, "each island", options->device);
-  AddCapFlags(*command, "each island", options->caps);
-  command->add_flag("--keep", options->keep,
-                    "Keep serving after the run ends, until Ctrl-C");
-  command->add_flag("--no-restart", options->no_restart,
-                    "Do not restart processes that die");
-  command->add_option("--coordinator-binary", options->coordinator_binary,
-                      "Path of atoll-coordinator");
-  command->add_option("--server-binary", options->server_binary,
-                      "Path of atoll-server");
-  command
-      ->add_option("--child-flag", options->child_flags,
-                   "NAME=FLAG: a flag for the first start of a process, e.g. "
-                   "server-0=--failpoint=server.commit.after; may be "
-                   "repeated")
-      ->take_all();
-  SetAction(*command, context, RunDevUp, options);
+      .Add("--dir", options->directory,
+           "Directory for logs, state and the model")
+      .Required();
+  command.Add("--threads", options->threads, "Threads of each island")
+      .Check(flags::Range(1, 256));
+  AddDeviceFlag(command, "each island", options->device);
+  AddCapFlags(command, "each island", options->caps);
+  command.AddFlag("--keep", options->keep,
+                  "Keep serving after the run ends, until Ctrl-C");
+  command.AddFlag("--no-restart", options->no_restart,
+                  "Do not restart processes that die");
+  command.Add("--coordinator-binary", options->coordinator_binary,
+              "Path of atoll-coordinator");
+  command.Add("--server-binary", options->server_binary,
+              "Path of atoll-server");
+  command.Add("--child-flag", options->child_flags,
+              "NAME=FLAG: a flag for the first start of a process, e.g. "
+              "server-0=--failpoint=server.commit.after; may be "
+              "repeated");
+  SetAction(command, context, RunDevUp, options);
 }
 
 }  // namespace atl::cli

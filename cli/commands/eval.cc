@@ -59,28 +59,26 @@ absl::Status Eval(Context& context, const EvalOptions& options) {
 
 }  // namespace
 
-void AddEval(CLI::App& app, Context& context) {
-  CLI::App* command =
-      app.add_subcommand("eval", "Compute a model's loss on data");
-  command->footer(
+void AddEval(flags::Command& app, Context& context) {
+  flags::Command& command =
+      app.AddCommand("eval", "Compute a model's loss on data");
+  command.Footer(
       "Reads windows [kT, kT + T] of the data, where T is the model's "
       "sequence\n"
       "length. The inputs are the first T tokens, the targets the last T.\n"
       "Tokens after the last whole window are dropped.\n"
       "Example:\n  atoll eval --model model --data held-out.txt -o json");
   auto options = std::make_shared<EvalOptions>();
+  command.Add("--model", options->model, "Directory of the exported model")
+      .Required();
+  command.Add("--data", options->data, "A file, or a directory").Required();
   command
-      ->add_option("--model", options->model, "Directory of the exported model")
-      ->required();
-  command->add_option("--data", options->data, "A file, or a directory")
-      ->required();
-  command
-      ->add_option("--data-format", options->data_format,
-                   "bytes (one token each), llmc or uint16")
-      ->check(CLI::IsMember({"bytes", "llmc", "uint16"}))
-      ->capture_default_str();
-  AddThreadsFlag(*command, options->threads);
-  SetAction(*command, context, Eval, options);
+      .Add("--data-format", options->data_format,
+           "bytes (one token each), llmc or uint16")
+      .Check(flags::IsMember({"bytes", "llmc", "uint16"}))
+      .ShowDefault();
+  AddThreadsFlag(command, options->threads);
+  SetAction(command, context, Eval, options);
 }
 
 }  // namespace atl::cli

@@ -4,9 +4,9 @@
 #include <string>
 
 #include "absl/strings/str_cat.h"
+#include "base/flags/flags.h"
 #include "base/status/status_macros.h"
 #include "cli/commands/commands.h"
-#include "cli/flags/number_check.h"
 #include "cli/flags/threads_flag.h"
 #include "cli/interrupt.h"
 #include "cli/output/output.h"
@@ -47,36 +47,32 @@ absl::Status Generate(Context& context, const GenerateOptions& options) {
 
 }  // namespace
 
-void AddGenerate(CLI::App& app, Context& context) {
-  CLI::App* command =
-      app.add_subcommand("generate", "Generate text with an exported model");
-  command->footer(
+void AddGenerate(flags::Command& app, Context& context) {
+  flags::Command& command =
+      app.AddCommand("generate", "Generate text with an exported model");
+  command.Footer(
       "The same model, prompt, seed and temperature give the same text.\n"
       "Example:\n  atoll generate --model model --prompt '#include <' "
       "--seed 1");
   auto options = std::make_shared<GenerateOptions>();
-  command
-      ->add_option("--model", options->model, "Directory of the exported model")
-      ->required();
-  command->add_option("--prompt", options->prompt, "Text to continue")
-      ->required();
-  command->add_option(
+  command.Add("--model", options->model, "Directory of the exported model")
+      .Required();
+  command.Add("--prompt", options->prompt, "Text to continue").Required();
+  command.Add(
       "--tokenizer", options->tokenizer,
       "tokenizer.json or *.tiktoken; default: the model's own, else bytes");
-  command->add_option("--seed", options->seed, "Seed of the sampling")
-      ->capture_default_str();
+  command.Add("--seed", options->seed, "Seed of the sampling").ShowDefault();
   command
-      ->add_option("--max-tokens", options->max_tokens,
-                   "Tokens to generate, at most")
-      ->check(Positive())
-      ->capture_default_str();
+      .Add("--max-tokens", options->max_tokens, "Tokens to generate, at most")
+      .Check(flags::Positive())
+      .ShowDefault();
   command
-      ->add_option("--temperature", options->temperature,
-                   "0: always the likeliest token; 1: the model's distribution")
-      ->check(NotNegative())
-      ->capture_default_str();
-  AddThreadsFlag(*command, options->threads);
-  SetAction(*command, context, Generate, options);
+      .Add("--temperature", options->temperature,
+           "0: always the likeliest token; 1: the model's distribution")
+      .Check(flags::NotNegative())
+      .ShowDefault();
+  AddThreadsFlag(command, options->threads);
+  SetAction(command, context, Generate, options);
 }
 
 }  // namespace atl::cli

@@ -55,17 +55,17 @@ absl::Status ListIslands(Context& context, const std::string& run_id) {
 
 }  // namespace
 
-void AddIslandList(CLI::App& app, Context& context) {
-  CLI::App* command =
-      app.add_subcommand("list", "List the islands of a run, lost ones too");
-  command->footer(
+void AddIslandList(flags::Command& app, Context& context) {
+  flags::Command& command =
+      app.AddCommand("list", "List the islands of a run, lost ones too");
+  command.Footer(
       "STEPS/S is what the coordinator measures, waits and exchange included.\n"
       "OTHER counts contributions that were not merged. An island whose\n"
       "contribution was refused has a line below. More: atoll island status.\n"
       "Example:\n  atoll island list laptop");
   auto run_id = std::make_shared<std::string>();
-  command->add_option("run", *run_id, "Id of the run")->required();
-  SetAction(*command, context, ListIslands, run_id);
+  command.Add("run", *run_id, "Id of the run").Required();
+  SetAction(command, context, ListIslands, run_id);
 }
 
 }  // namespace atl::cli

@@ -11,19 +11,17 @@
 namespace atl::cli {
 namespace {
 
-void AddRemoval(CLI::App& app, Context& context, const std::string& name,
+void AddRemoval(flags::Command& app, Context& context, const std::string& name,
                 const std::string& help, bool readmit) {
-  CLI::App* command = app.add_subcommand(name, help);
-  command->footer(
+  flags::Command& command = app.AddCommand(name, help);
+  command.Footer(
       absl::StrCat("Example:\n  atoll island ", name, " laptop kitchen"));
   auto request = std::make_shared<v1::RemoveIslandRequest>();
   request->set_readmit(readmit);
-  command->add_option("run", *request->mutable_run_id(), "Id of the run")
-      ->required();
-  command
-      ->add_option("island", *request->mutable_island_id(), "Id of the island")
-      ->required();
-  command->callback([&context, request] {
+  command.Add("run", *request->mutable_run_id(), "Id of the run").Required();
+  command.Add("island", *request->mutable_island_id(), "Id of the island")
+      .Required();
+  command.Action([&context, request] {
     context.action = [request](Context& context) -> absl::Status {
       ASSIGN_OR_RETURN(auto client, context.MakeOperatorClient());
       ASSIGN_OR_RETURN(const v1::RemoveIslandResponse response,
@@ -36,13 +34,13 @@ void AddRemoval(CLI::App& app, Context& context, const std::string& name,
 
 }  // namespace
 
-void AddIslandRemove(CLI::App& app, Context& context) {
+void AddIslandRemove(flags::Command& app, Context& context) {
   AddRemoval(app, context, "remove",
              "Remove an island: no round waits for it, and it cannot join",
              /*readmit=*/false);
 }
 
-void AddIslandReadmit(CLI::App& app, Context& context) {
+void AddIslandReadmit(flags::Command& app, Context& context) {
   AddRemoval(app, context, "readmit", "Let a removed island join again",
              /*readmit=*/true);
 }

@@ -91,15 +91,14 @@ absl::Status ShowIsland(Context& context, const Wanted& wanted) {
 
 }  // namespace
 
-void AddIslandStatus(CLI::App& app, Context& context) {
-  CLI::App* command = app.add_subcommand(
-      "status", "Show an island: its state, speed and trainer");
-  command->footer("Example:\n  atoll island status laptop kitchen");
+void AddIslandStatus(flags::Command& app, Context& context) {
+  flags::Command& command =
+      app.AddCommand("status", "Show an island: its state, speed and trainer");
+  command.Footer("Example:\n  atoll island status laptop kitchen");
   auto wanted = std::make_shared<Wanted>();
-  command->add_option("run", wanted->run_id, "Id of the run")->required();
-  command->add_option("island", wanted->island_id, "Id of the island")
-      ->required();
-  SetAction(*command, context, ShowIsland, wanted);
+  command.Add("run", wanted->run_id, "Id of the run").Required();
+  command.Add("island", wanted->island_id, "Id of the island").Required();
+  SetAction(command, context, ShowIsland, wanted);
 }
 
 }  // namespace atl::cli

@@ -13,6 +13,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "base/failpoint/failpoint.h"
+#include "base/flags/program_flags.h"
 #include "base/layout/ids.h"
 #include "base/metrics/common_metrics.h"
 #include "base/metrics/metrics.h"
@@ -79,7 +80,7 @@ struct JoinOptions {
   bool service = false;
   bool require_sandbox = false;
   std::string failpoint;
-  const CLI::App* command = nullptr;  // For the command line as it was given.
+  const flags::Command* command = nullptr;  // For the flags as given.
 };
 
 // Checks the mesh's flags before any network call.
@@ -463,10 +464,10 @@ absl::Status Join(Context& context, JoinOptions options) {
 
 }  // namespace
 
-void AddJoin(CLI::App& app, Context& context) {
-  CLI::App* command = app.add_subcommand(
-      "join", "Join a run as an island: train on this machine");
-  command->footer(
+void AddJoin(flags::Command& app, Context& context) {
+  flags::Command& command =
+      app.AddCommand("join", "Join a run as an island: train on this machine");
+  command.Footer(
       "The first Ctrl-C leaves cleanly, the second ends at once; neither "
       "loses\n"
       "an acknowledged contribution. The same command with the same island id\n"
@@ -504,90 +505,89 @@ void AddJoin(CLI::App& app, Context& context) {
       "Make the secret once with `openssl rand -hex 32` and copy it to all\n"
       "machines. An island with --tls-key, or on one machine, needs none.");
   auto options = std::make_shared<JoinOptions>();
-  command->add_option("address", options->address,
-                      "HOST:PORT of the coordinator, or a join string; -: "
-                      "read a join string; default: --coordinator, or where "
-                      "this machine is enrolled in --run");
-  command->add_option("--run", options->run_id,
-                      "Id of the run; default: the only active run");
+  command.Add("address", options->address,
+              "HOST:PORT of the coordinator, or a join string; -: "
+              "read a join string; default: --coordinator, or where "
+              "this machine is enrolled in --run");
+  command.Add("--run", options->run_id,
+              "Id of the run; default: the only active run");
   command
-      ->add_option("--wait-for-run", options->wait_for_run,
-                   "Longest time to wait for a run that does not exist yet: "
-                   "30s, 5m")
-      ->capture_default_str();
-  command->add_flag("--idle-after-run", options->idle_after_run,
-                    "Once the run has ended, wait for a signal instead of "
-                    "exiting: for a supervisor that restarts every process "
-                    "that ends");
-  command->add_option("--island-id", options->island_id,
-                      "Id of this island, the same after a restart; default: "
-                      "the certificate's id, else the host's name");
-  command->add_option("--data", options->data_path,
-                      "Path of the run's data on this machine; without it, and "
-                      "unless the data comes by URL, the run's own path must "
-                      "be below a folder of `atoll data allow`");
-  AddDataCacheFlags(*command, options->data_cache);
-  command->add_option("--dir,--work-dir", options->work_directory,
-                      "Directory for this island's local checkpoints");
+      .Add("--wait-for-run", options->wait_for_run,
+           "Longest time to wait for a run that does not exist yet: "
+           "30s, 5m")
+      .ShowDefault();
+  command.AddFlag("--idle-after-run", options->idle_after_run,
+                  "Once the run has ended, wait for a signal instead of "
+                  "exiting: for a supervisor that restarts every process "
+                  "that ends");
+  command.Add("--island-id", options->island_id,
+              "Id of this island, the same after a restart; default: "
+              "the certificate's id, else the host's name");
+  command.Add("--data", options->data_path,
+              "Path of the run's data on this machine; without it, and "
+              "unless the data comes by URL, the run's own path must "
+              "be below a folder of `atoll data allow`");
+  AddDataCacheFlags(command, options->data_cache);
+  command.Add("--dir,--work-dir", options->work_directory,
+              "Directory for this island's local checkpoints");
   command
-      ->add_option("--trainer", options->trainer,
-                   "unix:PATH, a socket where this process waits for a trainer "
-                   "of your own (proto/TRAINER.md), which then trains instead "
-                   "of Atoll's engine")
-      ->check([](const std::string& text) -> std::string {
-        return text.rfind("unix:", 0) == 0 && text.size() > 5
-                   ? ""
-                   : "\"" + text + "\" is not of the form unix:PATH";
-      });
-  AddThreadsFlag(*command, options->threads);
-  AddDeviceFlag(*command, "this island", options->place.device);
-  AddCapFlags(*command, "this island, all its processes together,",
+      .Add("--trainer", options->trainer,
+           "unix:PATH, a socket where this process waits for a trainer "
+           "of your own (proto/TRAINER.md), which then trains instead "
+           "of Atoll's engine")
+      .Check({"", [](const std::string& text) -> std::string {
+                return text.rfind("unix:", 0) == 0 && text.size() > 5
+                           ? ""
+                           : "\"" + text + "\" is not of the form unix:PATH";
+              }});
+  AddThreadsFlag(command, options->threads);
+  AddDeviceFlag(command, "this island", options->place.device);
+  AddCapFlags(command, "this island, all its processes together,",
               options->caps);
   command
-      ->add_option("--streams", options->streams,
-                   "Connections to spread a large push or pull over")
-      ->check(CLI::Range(1, 64))
-      ->capture_default_str();
-  command->add_option("--mesh", options->place.mesh,
-                      "Ranks of the whole island, e.g. dp_shard=4,tp=2; names: "
-                      "pp, dp_replicate, dp_shard, ep, cp, tp; default: one "
-                      "rank");
+      .Add("--streams", options->streams,
+           "Connections to spread a large push or pull over")
+      .Check(flags::Range(1, 64))
+      .ShowDefault();
+  command.Add("--mesh", options->place.mesh,
+              "Ranks of the whole island, e.g. dp_shard=4,tp=2; names: "
+              "pp, dp_replicate, dp_shard, ep, cp, tp; default: one "
+              "rank");
   command
-      ->add_option("--processes", options->place.process_count,
-                   "Processes of the island; they share its ranks evenly")
-      ->check(CLI::Range(1, 65536))
-      ->capture_default_str();
+      .Add("--processes", options->place.process_count,
+           "Processes of the island; they share its ranks evenly")
+      .Check(flags::Range(1, 65536))
+      .ShowDefault();
   command
-      ->add_option("--process-index", options->place.process_index,
-                   "Index of this process, from 0; 0 talks to the coordinator")
-      ->capture_default_str();
-  command->add_option("--rendezvous", options->place.rendezvous,
-                      "HOST:PORT where process 0 listens for the others; "
-                      "encrypted between machines, unless --insecure");
-  command->add_option("--rendezvous-secret", options->rendezvous_secret,
-                      "File with the secret that all processes of the island "
-                      "share; default: the --tls-key file, else, on one "
-                      "machine, a generated file");
-  AddMeshFlags(*command, options->place);
+      .Add("--process-index", options->place.process_index,
+           "Index of this process, from 0; 0 talks to the coordinator")
+      .ShowDefault();
+  command.Add("--rendezvous", options->place.rendezvous,
+              "HOST:PORT where process 0 listens for the others; "
+              "encrypted between machines, unless --insecure");
+  command.Add("--rendezvous-secret", options->rendezvous_secret,
+              "File with the secret that all processes of the island "
+              "share; default: the --tls-key file, else, on one "
+              "machine, a generated file");
+  AddMeshFlags(command, options->place);
   command
-      ->add_option("--restarts", options->place.restart_count_max,
-                   "Most restarts of the island in a row after losing a "
-                   "process, with no contribution between; then exit code 11")
-      ->check(CLI::Range(0, 1000000))
-      ->capture_default_str();
-  AddVolunteerFlags(*command, options->volunteer);
-  command->add_flag("--service", options->service,
-                    "Join now and at each start of this machine: make a "
-                    "systemd unit for this user, with these flags, and end");
-  command->add_flag("--require-sandbox", options->require_sandbox,
-                    "Do not train where the kernel cannot limit the island to "
-                    "its own files (Landlock, Linux 5.13): exit code 10");
-  options->command = command;
-  AddMetricsFlags(*command, options->metrics);
-  command->add_option(
-      "--failpoint", options->failpoint,
-      "For tests: die at failpoint NAME, or at its Nth hit, NAME@N");
-  SetAction(*command, context, Join, options);
+      .Add("--restarts", options->place.restart_count_max,
+           "Most restarts of the island in a row after losing a "
+           "process, with no contribution between; then exit code 11")
+      .Check(flags::Range(0, 1000000))
+      .ShowDefault();
+  AddVolunteerFlags(command, options->volunteer);
+  command.AddFlag("--service", options->service,
+                  "Join now and at each start of this machine: make a "
+                  "systemd unit for this user, with these flags, and end");
+  command.AddFlag("--require-sandbox", options->require_sandbox,
+                  "Do not train where the kernel cannot limit the island to "
+                  "its own files (Landlock, Linux 5.13): exit code 10");
+  options->command = &command;
+  flags::AddMetricsFlags(command, options->metrics);
+  command.Add("--failpoint", options->failpoint,
+              "For tests: die at failpoint NAME, or at its Nth hit, NAME@N");
+  SetAction(command, context, Join, options);
 }
 
 }  // namespace atl::cli

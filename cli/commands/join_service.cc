@@ -11,7 +11,6 @@
 #include "base/status/status_macros.h"
 #include "cli/enrol/join_enrolment.h"
 #include "cli/flags/data_cache_flags.h"
-#include "cli/flags/given_arguments.h"
 #include "cli/output/error.h"
 #include "cli/volunteer/service_unit.h"
 
@@ -49,10 +48,9 @@ std::string Absolute(const std::string& path) {
   return error ? path : absolute.lexically_normal().string();
 }
 
-std::string ValueOf(const CLI::App& command, const std::string& flag) {
-  const CLI::Option* const option = command.get_option_no_throw(flag);
-  return option == nullptr || option->results().empty() ? std::string()
-                                                        : option->results()[0];
+std::string ValueOf(const flags::Command& command, const std::string& flag) {
+  const std::vector<std::string> values = command.Values(flag);
+  return values.empty() ? "" : values[0];
 }
 
 }  // namespace
@@ -70,7 +68,7 @@ absl::Status CheckService(const coordinator::OperatorClientOptions& coordinator,
   return worker::FindDataPlace(run->run().spec().data(), rights).status();
 }
 
-absl::Status InstallService(Context& context, const CLI::App& command,
+absl::Status InstallService(Context& context, const flags::Command& command,
                             const ServiceRequest& request) {
   if (request.run_id.empty()) {
     return UsageError("--service needs --run or a join string",
@@ -84,7 +82,7 @@ absl::Status InstallService(Context& context, const CLI::App& command,
     unit.command.push_back(address);
   }
   unit.command.push_back(absl::StrCat("--run=", request.run_id));
-  for (std::string& flag : GivenFlags(command, {"run", "service", "format"})) {
+  for (std::string& flag : command.GivenFlags({"run", "service", "format"})) {
     unit.command.push_back(std::move(flag));
   }
   unit.working_directory = Absolute(".");

@@ -5,8 +5,8 @@
 #include <cstdint>
 #include <string>
 
-#include "CLI/App.hpp"
 #include "absl/status/status.h"
+#include "base/flags/flags.h"
 #include "cli/context.h"
 #include "cli/doctor/check_before_join.h"
 #include "coordinator/client/operator_client.h"
@@ -32,7 +32,7 @@ absl::Status CheckService(const coordinator::OperatorClientOptions& coordinator,
 // `command`, and says how to look at it and to remove it. A join string is left
 // out: this machine is enrolled by now.
 // INVALID_ARGUMENT (a usage error): no run is named. Others as InstallUnit.
-absl::Status InstallService(Context& context, const CLI::App& command,
+absl::Status InstallService(Context& context, const flags::Command& command,
                             const ServiceRequest& request);
 
 }  // namespace atl::cli

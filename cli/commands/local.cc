@@ -94,22 +94,23 @@ absl::Status Ask(Context& context, const LocalOptions& options) {
   return absl::OkStatus();
 }
 
-CLI::App* AddCommand(CLI::App& app, Context& context, const char* name,
-                     const char* help, const char* footer,
-                     const std::shared_ptr<LocalOptions>& options) {
-  CLI::App* command = app.add_subcommand(name, help);
-  command->footer(footer);
+flags::Command& AddCommand(flags::Command& app, Context& context,
+                           const char* name, const char* help,
+                           const char* footer,
+                           const std::shared_ptr<LocalOptions>& options) {
+  flags::Command& command = app.AddCommand(name, help);
+  command.Footer(footer);
   options->command = name;
-  command->add_option("--island", options->island_id,
-                      "Id of the island, or RUN/ISLAND; default: the only one "
-                      "that runs");
-  SetAction(*command, context, Ask, options);
+  command.Add("--island", options->island_id,
+              "Id of the island, or RUN/ISLAND; default: the only one "
+              "that runs");
+  SetAction(command, context, Ask, options);
   return command;
 }
 
 }  // namespace
 
-void AddLocal(CLI::App& app, Context& context) {
+void AddLocal(flags::Command& app, Context& context) {
   AddCommand(app, context, "status",
              "Show what an island on this machine does, and what became of its "
              "work",
@@ -123,8 +124,7 @@ void AddLocal(CLI::App& app, Context& context) {
       "of the island ends a pause.\n"
       "Example:\n  atoll local pause --for 2h",
       pause)
-      ->add_option("--for", pause->pause_for,
-                   "Resume after this time: 30m, 2h");
+      .Add("--for", pause->pause_for, "Resume after this time: 30m, 2h");
   AddCommand(app, context, "resume", "End a pause of `atoll local pause`",
              "Example:\n  atoll local resume",
              std::make_shared<LocalOptions>());
@@ -132,7 +132,7 @@ void AddLocal(CLI::App& app, Context& context) {
   AddCommand(app, context, "finish",
              "Complete the round in progress, contribute it and leave",
              "Example:\n  atoll local finish --wait", finish)
-      ->add_flag("--wait", finish->wait, "Return once the island has left");
+      .AddFlag("--wait", finish->wait, "Return once the island has left");
 }
 
 }  // namespace atl::cli

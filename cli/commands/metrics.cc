@@ -54,9 +54,10 @@ absl::Status GetMetrics(Context& context, const MetricsOptions& options) {
 
 }  // namespace
 
-void AddMetrics(CLI::App& app, Context& context) {
-  CLI::App* command = app.add_subcommand("metrics", "Show a run's time series");
-  command->footer(
+void AddMetrics(flags::Command& app, Context& context) {
+  flags::Command& command =
+      app.AddCommand("metrics", "Show a run's time series");
+  command.Footer(
       "Shows the newest point of each series; -o json has all kept points.\n"
       "The coordinator keeps the newest 4096. Those that do not come from\n"
       "rounds (islands, throughput, shards, wire) start over when it "
@@ -64,12 +65,12 @@ void AddMetrics(CLI::App& app, Context& context) {
       "Examples:\n  atoll metrics laptop\n"
       "  atoll metrics laptop --name loss_metrics/global_avg_loss -o json");
   auto options = std::make_shared<MetricsOptions>();
-  command->add_option("run", options->run_id, "Id of the run")->required();
+  command.Add("run", options->run_id, "Id of the run").Required();
   command
-      ->add_option("--name", options->names,
-                   "Name of a series; may be repeated; default: all")
-      ->allow_extra_args(false);
-  SetAction(*command, context, GetMetrics, options);
+      .Add("--name", options->names,
+           "Name of a series; may be repeated; default: all")
+      .OneEach();
+  SetAction(command, context, GetMetrics, options);
 }
 
 }  // namespace atl::cli

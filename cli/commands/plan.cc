@@ -6,12 +6,12 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "base/codec/codec.h"
+#include "base/flags/flags.h"
 #include "base/status/status_macros.h"
 #include "cli/commands/commands.h"
 #include "cli/commands/plan_kubernetes.h"
 #include "cli/commands/plan_subject.h"
 #include "cli/commands/recipes.h"
-#include "cli/flags/number_check.h"
 #include "cli/output/error.h"
 #include "cli/output/table.h"
 #include "cli/units/units.h"
@@ -342,55 +342,54 @@ absl::Status Plan(Context& context, const PlanOptions& options) {
   return absl::OkStatus();
 }
 
-void AddNumbers(CLI::App& command, PlanOptions& options) {
+void AddNumbers(flags::Command& command, PlanOptions& options) {
   command
-      .add_option("--tokens-per-second", options.tokens_per_second,
-                  "Tokens per second that an island trains on; needed "
-                  "without --kubernetes")
-      ->check(Positive());
+      .Add("--tokens-per-second", options.tokens_per_second,
+           "Tokens per second that an island trains on; needed "
+           "without --kubernetes")
+      .Check(flags::Positive());
   command
-      .add_option("--slowest-tokens-per-second",
-                  options.slowest_tokens_per_second,
-                  "The same for the slowest island, if islands differ")
-      ->check(Positive());
-  command.add_option("--tokens-per-step", options.tokens_per_step,
-                     "Tokens per inner step; default: 8 sequences");
-  command.add_option("--tokens", options.tokens,
-                     "Total tokens (20B), to predict the run's duration; "
-                     "default: the run file's token budget");
+      .Add("--slowest-tokens-per-second", options.slowest_tokens_per_second,
+           "The same for the slowest island, if islands differ")
+      .Check(flags::Positive());
+  command.Add("--tokens-per-step", options.tokens_per_step,
+              "Tokens per inner step; default: 8 sequences");
+  command.Add("--tokens", options.tokens,
+              "Total tokens (20B), to predict the run's duration; "
+              "default: the run file's token budget");
   command
-      .add_option("--islands", options.islands,
-                  "Number of islands; default: the run file's, else 4")
-      ->check(CLI::Range(1, 1000000));
+      .Add("--islands", options.islands,
+           "Number of islands; default: the run file's, else 4")
+      .Check(flags::Range(1, 1000000));
   command
-      .add_option("--layers", options.layers,
-                  "Number of layers, for a model given by its size")
-      ->check(CLI::Range(1, 1000000));
+      .Add("--layers", options.layers,
+           "Number of layers, for a model given by its size")
+      .Check(flags::Range(1, 1000000));
   command
-      .add_option("--inner-steps", options.inner_steps,
-                  "Inner steps per round, instead of each preset's")
-      ->check(Positive());
+      .Add("--inner-steps", options.inner_steps,
+           "Inner steps per round, instead of each preset's")
+      .Check(flags::Positive());
   command
-      .add_option("--fragments", options.fragments,
-                  "Number of fragments of the presets that stream")
-      ->check(Positive());
+      .Add("--fragments", options.fragments,
+           "Number of fragments of the presets that stream")
+      .Check(flags::Positive());
   command
-      .add_option("--overlap", options.overlap,
-                  "Inner steps between a push and applying its answer")
-      ->check(NotNegative());
+      .Add("--overlap", options.overlap,
+           "Inner steps between a push and applying its answer")
+      .Check(flags::NotNegative());
   command
-      .add_option("--target", options.target,
-                  "Share of the time that an island should compute")
-      ->check(CLI::Range(0.01, 1.0))
-      ->capture_default_str();
+      .Add("--target", options.target,
+           "Share of the time that an island should compute")
+      .Check(flags::Range(0.01, 1.0))
+      .ShowDefault();
 }
 
 }  // namespace
 
-void AddPlan(CLI::App& app, Context& context) {
-  CLI::App* command =
-      app.add_subcommand("plan", "Predict how well each preset uses a link");
-  command->footer(
+void AddPlan(flags::Command& app, Context& context) {
+  flags::Command& command =
+      app.AddCommand("plan", "Predict how well each preset uses a link");
+  command.Footer(
       "Computes a formula from your inputs; measures nothing and contacts no\n"
       "server. COMPUTES is the share of the run's time that an island trains.\n"
       "If a round samples only some islands, the idle time of the others\n"
@@ -412,48 +411,46 @@ void AddPlan(CLI::App& app, Context& context) {
       "  atoll plan --model laptop --kubernetes --servers 2");
   auto options = std::make_shared<PlanOptions>();
   command
-      ->add_option("--model", options->model,
-                   "Number of parameters (1.2B), directory with a config.json, "
-                   "run file, or preset")
-      ->required();
-  command->add_option("--link", options->link,
-                      "An island's bandwidth each way: 20Mb/s, 5MB/s");
-  command->add_option("--up", options->up,
-                      "Bandwidth from the island, instead of --link");
-  command->add_option("--down", options->down,
-                      "Bandwidth to the island, instead of --link");
+      .Add("--model", options->model,
+           "Number of parameters (1.2B), directory with a config.json, "
+           "run file, or preset")
+      .Required();
+  command.Add("--link", options->link,
+              "An island's bandwidth each way: 20Mb/s, 5MB/s");
+  command.Add("--up", options->up,
+              "Bandwidth from the island, instead of --link");
+  command.Add("--down", options->down,
+              "Bandwidth to the island, instead of --link");
+  command.Add("--rtt", options->rtt, "Round-trip time to the servers: 40ms")
+      .ShowDefault();
   command
-      ->add_option("--rtt", options->rtt,
-                   "Round-trip time to the servers: 40ms")
-      ->capture_default_str();
+      .Add("--merge", options->merge,
+           "Rate at which all servers together merge f32 contributions")
+      .ShowDefault();
   command
-      ->add_option("--merge", options->merge,
-                   "Rate at which all servers together merge f32 contributions")
-      ->capture_default_str();
-  command
-      ->add_option("--codec", options->codec,
-                   "Rate at which an island encodes or decodes f32 values")
-      ->capture_default_str();
-  command->add_option("--server-link", options->server_link,
-                      "Bandwidth each way of all servers together");
-  command->add_option("--up-codec", options->up_codec,
-                      "Codec of outer gradients, instead of each preset's");
-  command->add_option("--down-codec", options->down_codec,
-                      "Codec of what servers send, instead of each preset's");
-  CLI::Option* kubernetes = command->add_flag(
+      .Add("--codec", options->codec,
+           "Rate at which an island encodes or decodes f32 values")
+      .ShowDefault();
+  command.Add("--server-link", options->server_link,
+              "Bandwidth each way of all servers together");
+  command.Add("--up-codec", options->up_codec,
+              "Codec of outer gradients, instead of each preset's");
+  command.Add("--down-codec", options->down_codec,
+              "Codec of what servers send, instead of each preset's");
+  const flags::Flag kubernetes = command.AddFlag(
       "--kubernetes", options->kubernetes,
       "Print the memory and disk of each program instead; links and rates do "
       "not matter");
   command
-      ->add_option("--servers", options->servers,
-                   "Number of servers, with --kubernetes; default: the run "
-                   "file's, else 1")
-      ->check(CLI::Range(1, 4096))
-      ->needs(kubernetes);
-  command->add_flag("--local-data", options->local_data,
-                    "Data must stay on its island: compare fedavg and fedopt");
-  AddNumbers(*command, *options);
-  SetAction(*command, context, Plan, options);
+      .Add("--servers", options->servers,
+           "Number of servers, with --kubernetes; default: the run "
+           "file's, else 1")
+      .Check(flags::Range(1, 4096))
+      .Needs(kubernetes);
+  command.AddFlag("--local-data", options->local_data,
+                  "Data must stay on its island: compare fedavg and fedopt");
+  AddNumbers(command, *options);
+  SetAction(command, context, Plan, options);
 }
 
 }  // namespace atl::cli

@@ -275,10 +275,10 @@ absl::Status RunReplay(Context& context, const ReplayFlags& flags) {
 
 }  // namespace
 
-void AddReplay(CLI::App& app, Context& context) {
-  CLI::App* command = app.add_subcommand(
+void AddReplay(flags::Command& app, Context& context) {
+  flags::Command& command = app.AddCommand(
       "replay", "Recompute the versions after a pin and compare them");
-  command->footer(
+  command.Footer(
       "Reads a pin's cut and the contributions kept after it. Merges them as\n"
       "the coordinator decided, with the servers' arithmetic, and compares "
       "each\n"
@@ -289,18 +289,16 @@ void AddReplay(CLI::App& app, Context& context) {
       "  atoll run pin laptop --id audit --keep-mb 2000\n"
       "  atoll replay laptop --from audit");
   auto flags = std::make_shared<ReplayFlags>();
-  command->add_option("run", flags->run_id, "Id of the run")->required();
+  command.Add("run", flags->run_id, "Id of the run").Required();
   command
-      ->add_option("--from", flags->pin_id,
-                   "Id of a pin that keeps contributions (atoll run pin)")
-      ->required();
-  command
-      ->add_option("--to", flags->to,
-                   "Last commit to replay; default: the newest")
-      ->check(CLI::Range(int64_t{1}, int64_t{1} << 62));
-  AddThreadsFlag(*command, flags->threads);
-  AddPatience(*command, flags->patience);
-  SetAction(*command, context, RunReplay, flags);
+      .Add("--from", flags->pin_id,
+           "Id of a pin that keeps contributions (atoll run pin)")
+      .Required();
+  command.Add("--to", flags->to, "Last commit to replay; default: the newest")
+      .Check(flags::Range(int64_t{1}, int64_t{1} << 62));
+  AddThreadsFlag(command, flags->threads);
+  AddPatience(command, flags->patience);
+  SetAction(command, context, RunReplay, flags);
 }
 
 }  // namespace atl::cli

@@ -7,10 +7,10 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
+#include "base/flags/flags.h"
 #include "base/status/status_macros.h"
 #include "base/time/proto_time.h"
 #include "cli/commands/commands.h"
-#include "cli/flags/number_check.h"
 #include "cli/output/describe.h"
 #include "cli/output/table.h"
 
@@ -135,26 +135,25 @@ absl::Status ListRounds(Context& context, const RoundListOptions& options) {
 
 }  // namespace
 
-void AddRoundList(CLI::App& app, Context& context) {
-  CLI::App* command = app.add_subcommand(
+void AddRoundList(flags::Command& app, Context& context) {
+  flags::Command& command = app.AddCommand(
       "list", "List committed rounds and the outcome of each contribution");
-  command->footer(
+  command.Footer(
       "Examples:\n  atoll round list laptop --after 20 -o jsonl\n"
       "  atoll round list laptop --phases");
   auto options = std::make_shared<RoundListOptions>();
-  command->add_option("run", options->run_id, "Id of the run")->required();
+  command.Add("run", options->run_id, "Id of the run").Required();
   command
-      ->add_option("--after", options->after,
-                   "List only rounds with a greater commit number")
-      ->check(NotNegative());
+      .Add("--after", options->after,
+           "List only rounds with a greater commit number")
+      .Check(flags::NotNegative());
   command
-      ->add_option("--limit", options->limit,
-                   "List at most this many rounds; 0: all")
-      ->check(NotNegative())
-      ->capture_default_str();
-  command->add_flag("--phases", options->phases,
-                    "Show where each island's time went, in seconds");
-  SetAction(*command, context, ListRounds, options);
+      .Add("--limit", options->limit, "List at most this many rounds; 0: all")
+      .Check(flags::NotNegative())
+      .ShowDefault();
+  command.AddFlag("--phases", options->phases,
+                  "Show where each island's time went, in seconds");
+  SetAction(command, context, ListRounds, options);
 }
 
 }  // namespace atl::cli

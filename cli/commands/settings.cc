@@ -25,14 +25,14 @@ absl::Status ShowSettings(Context& context) {
 
 }  // namespace
 
-void AddSettings(CLI::App& app, Context& context) {
-  CLI::App* command = app.add_subcommand(
+void AddSettings(flags::Command& app, Context& context) {
+  flags::Command& command = app.AddCommand(
       "settings", "Show each setting and where its value comes from");
-  command->footer(
+  command.Footer(
       "Order of precedence: a flag, the environment (ATOLL_COORDINATOR), the\n"
       "profile (~/.config/atoll/profile.toml, or ATOLL_PROFILE), the default.\n"
       "Example:\n  ATOLL_COORDINATOR=10.0.0.7:7400 atoll settings");
-  command->callback([&context] { context.action = ShowSettings; });
+  command.Action([&context] { context.action = ShowSettings; });
 }
 
 }  // namespace atl::cli

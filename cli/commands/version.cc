@@ -4,10 +4,10 @@
 
 namespace atl::cli {
 
-void AddVersion(CLI::App& app, Context& context) {
-  CLI::App* command = app.add_subcommand("version", "Show the version");
-  command->footer("Example:\n  atoll version -o json");
-  command->callback([&context] {
+void AddVersion(flags::Command& app, Context& context) {
+  flags::Command& command = app.AddCommand("version", "Show the version");
+  command.Footer("Example:\n  atoll version -o json");
+  command.Action([&context] {
     context.action = [](Context& context) {
       Json data;
       data["version"] = kProgramVersion;

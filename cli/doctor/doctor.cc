@@ -9,9 +9,9 @@
 #include <string>
 #include <utility>
 
-#include "CLI/CLI.hpp"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/strip.h"
+#include "base/flags/flags.h"
 #include "base/io/unique_fd.h"
 #include "base/status/status_macros.h"
 #include "cli/doctor/check.h"
@@ -186,10 +186,10 @@ absl::Status Doctor(Context& context, const DoctorOptions& options) {
 
 }  // namespace
 
-void AddDoctor(CLI::App& app, Context& context) {
-  CLI::App* command = app.add_subcommand(
+void AddDoctor(flags::Command& app, Context& context) {
+  flags::Command& command = app.AddCommand(
       "doctor", "Check this machine, and the way to a run, before joining");
-  command->footer(
+  command.Footer(
       "Each check is PASSED, WARN or FAILED, with what to do. One that FAILED\n"
       "ends with exit code 10. It takes about 15 seconds and changes nothing:\n"
       "the token of a join string keeps its uses. Without a join string or\n"
@@ -203,18 +203,17 @@ void AddDoctor(CLI::App& app, Context& context) {
       "  atoll doctor -o json           for scripts\n"
       "  atoll doctor --operator --coordinator 10.0.0.7:7400");
   auto options = std::make_shared<DoctorOptions>();
-  command->add_option("address", options->subject.address,
-                      "A join string; -: read it");
-  command->add_option("--run", options->subject.run_id,
-                      "Id of the run in which this machine is enrolled");
-  command->add_flag("--operator", options->of_operator,
-                    "Check the cluster of --coordinator instead");
-  command->add_option("--data", options->data_path,
-                      "Path of the run's data on this machine, as for `atoll "
-                      "join`");
-  AddDataCacheFlags(*command, options->data_cache);
-  AddLentFlags(*command, options->lent);
-  SetAction(*command, context, Doctor, options);
+  command.Add("address", options->subject.address, "A join string; -: read it");
+  command.Add("--run", options->subject.run_id,
+              "Id of the run in which this machine is enrolled");
+  command.AddFlag("--operator", options->of_operator,
+                  "Check the cluster of --coordinator instead");
+  command.Add("--data", options->data_path,
+              "Path of the run's data on this machine, as for `atoll "
+              "join`");
+  AddDataCacheFlags(command, options->data_cache);
+  AddLentFlags(command, options->lent);
+  SetAction(command, context, Doctor, options);
 }
 
 }  // namespace atl::cli

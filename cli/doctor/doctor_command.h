@@ -2,11 +2,11 @@
 
 #pragma once
 
-#include "CLI/App.hpp"
+#include "base/flags/flags.h"
 #include "cli/context.h"
 
 namespace atl::cli {
 
-void AddDoctor(CLI::App& app, Context& context);
+void AddDoctor(flags::Command& app, Context& context);
 
 }  // namespace atl::cli

@@ -3,8 +3,8 @@
 #include <memory>
 #include <string>
 
-#include "CLI/CLI.hpp"
 #include "absl/strings/str_cat.h"
+#include "base/flags/flags.h"
 #include "base/status/status_macros.h"
 #include "base/time/proto_time.h"
 #include "cli/enrol/enrol_commands.h"
@@ -54,10 +54,10 @@ absl::Status Audit(Context& context, const AuditOptions& options) {
 
 }  // namespace
 
-void AddAudit(CLI::App& app, Context& context) {
-  CLI::App* command = app.add_subcommand(
+void AddAudit(flags::Command& app, Context& context) {
+  flags::Command& command = app.AddCommand(
       "audit", "Show who did what: tokens, certificates, runs, islands");
-  command->footer(
+  command.Footer(
       "-o jsonl prints one event a line, with the SHA-256 of the actor's\n"
       "certificate. Times are UTC. The coordinator keeps the newest events,\n"
       "about 100,000: save them elsewhere if you need more.\n"
@@ -65,13 +65,11 @@ void AddAudit(CLI::App& app, Context& context) {
       "  atoll audit --run spring\n"
       "  atoll audit -o jsonl --after 4711 >> audit.jsonl");
   auto options = std::make_shared<AuditOptions>();
-  command->add_option("--run", options->run_id,
-                      "Only events of this run; default: all");
-  command
-      ->add_option("--after", options->after,
-                   "Only events with a greater number")
-      ->check(CLI::NonNegativeNumber);
-  SetAction(*command, context, Audit, options);
+  command.Add("--run", options->run_id,
+              "Only events of this run; default: all");
+  command.Add("--after", options->after, "Only events with a greater number")
+      .Check(flags::NotNegative());
+  SetAction(command, context, Audit, options);
 }
 
 }  // namespace atl::cli

@@ -87,10 +87,10 @@ absl::Status Enrol(Context& context, const EnrolOptions& options) {
 
 }  // namespace
 
-void AddEnrol(CLI::App& app, Context& context) {
-  CLI::App* command = app.add_subcommand(
+void AddEnrol(flags::Command& app, Context& context) {
+  flags::Command& command = app.AddCommand(
       "enrol", "Become a reader of a run: query it from this machine");
-  command->footer(
+  command.Footer(
       "For a string of `atoll token create --role reader`. It makes a key and\n"
       "gets a certificate, which the later commands renew, and prints the\n"
       "profile for them. The same string again costs no second use.\n"
@@ -100,10 +100,10 @@ void AddEnrol(CLI::App& app, Context& context) {
       "  atoll run watch spring");
   auto options = std::make_shared<EnrolOptions>();
   command
-      ->add_option("string", options->join_string,
-                   "A reader's join string; -: read it from the input")
-      ->required();
-  SetAction(*command, context, Enrol, options);
+      .Add("string", options->join_string,
+           "A reader's join string; -: read it from the input")
+      .Required();
+  SetAction(command, context, Enrol, options);
 }
 
 }  // namespace atl::cli

@@ -3,16 +3,16 @@
 
 #pragma once
 
-#include "CLI/App.hpp"
+#include "base/flags/flags.h"
 #include "cli/context.h"
 
 namespace atl::cli {
 
-void AddEnrol(CLI::App& app, Context& context);
-void AddTokenCreate(CLI::App& app, Context& context);
-void AddTokenList(CLI::App& app, Context& context);
-void AddTokenRevoke(CLI::App& app, Context& context);
-void AddIslandRevoke(CLI::App& app, Context& context);
-void AddAudit(CLI::App& app, Context& context);
+void AddEnrol(flags::Command& app, Context& context);
+void AddTokenCreate(flags::Command& app, Context& context);
+void AddTokenList(flags::Command& app, Context& context);
+void AddTokenRevoke(flags::Command& app, Context& context);
+void AddIslandRevoke(flags::Command& app, Context& context);
+void AddAudit(flags::Command& app, Context& context);
 
 }  // namespace atl::cli

@@ -23,21 +23,19 @@ absl::Status Revoke(Context& context, const v1::RevokeIslandRequest& request) {
 
 }  // namespace
 
-void AddIslandRevoke(CLI::App& app, Context& context) {
-  CLI::App* command = app.add_subcommand(
+void AddIslandRevoke(flags::Command& app, Context& context) {
+  flags::Command& command = app.AddCommand(
       "revoke", "Remove an island for good: its certificates are refused");
-  command->footer(
+  command.Footer(
       "Cannot be undone; `atoll island remove` can. The person may join "
       "again\n"
       "under another name with another token: revoke that, too.\n"
       "Example:\n  atoll island revoke spring attic");
   auto request = std::make_shared<v1::RevokeIslandRequest>();
-  command->add_option("run", *request->mutable_run_id(), "Id of the run")
-      ->required();
-  command
-      ->add_option("island", *request->mutable_island_id(), "Id of the island")
-      ->required();
-  SetAction(*command, context, Revoke, request);
+  command.Add("run", *request->mutable_run_id(), "Id of the run").Required();
+  command.Add("island", *request->mutable_island_id(), "Id of the island")
+      .Required();
+  SetAction(command, context, Revoke, request);
 }
 
 }  // namespace atl::cli

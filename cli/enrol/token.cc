@@ -2,11 +2,11 @@
 #include <memory>
 #include <string>
 
-#include "CLI/CLI.hpp"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/time/clock.h"
 #include "base/codec/sha256.h"
+#include "base/flags/flags.h"
 #include "base/identity/join_string.h"
 #include "base/status/refusal.h"
 #include "base/status/status_macros.h"
@@ -178,10 +178,10 @@ absl::Status Revoke(Context& context, const RevokeOptions& options) {
 
 }  // namespace
 
-void AddTokenCreate(CLI::App& app, Context& context) {
-  CLI::App* command =
-      app.add_subcommand("create", "Make a join string for one run");
-  command->footer(
+void AddTokenCreate(flags::Command& app, Context& context) {
+  flags::Command& command =
+      app.AddCommand("create", "Make a join string for one run");
+  command.Footer(
       "Prints the join string, and nothing else, on stdout. Its secret is\n"
       "shown once: the coordinator keeps only a hash.\n"
       "Examples:\n"
@@ -189,57 +189,55 @@ void AddTokenCreate(CLI::App& app, Context& context) {
       "  atoll token create --run spring --uses 30 --ttl 48h --name 'lab-*' \\\n"
       "    --weight-share 0.05");
   auto options = std::make_shared<CreateOptions>();
-  command->add_option("--run", options->run_id, "Id of the run")->required();
+  command.Add("--run", options->run_id, "Id of the run").Required();
   command
-      ->add_option("--role", options->role,
-                   "island (trains: `atoll join`) or reader (queries: `atoll "
-                   "enrol`)")
-      ->check(CLI::IsMember({"island", "reader"}))
-      ->capture_default_str();
+      .Add("--role", options->role,
+           "island (trains: `atoll join`) or reader (queries: `atoll "
+           "enrol`)")
+      .Check(flags::IsMember({"island", "reader"}))
+      .ShowDefault();
+  command.Add("--uses", options->uses, "Machines that may use it")
+      .Check(flags::Range(int64_t{1}, int64_t{100000}))
+      .ShowDefault();
   command
-      ->add_option("--uses", options->uses, "Machines that may use it")
-      ->check(CLI::Range(int64_t{1}, int64_t{100000}))
-      ->capture_default_str();
+      .Add("--ttl", options->ttl,
+           "How long it is valid: 30m, 24h; at most 2160h (90 days)")
+      .ShowDefault();
+  command.Add("--name", options->name,
+              "Names that its islands may have: attic, or lab-* with "
+              "any characters for the *; default: any");
   command
-      ->add_option("--ttl", options->ttl,
-                   "How long it is valid: 30m, 24h; at most 2160h (90 days)")
-      ->capture_default_str();
-  command->add_option("--name", options->name,
-                      "Names that its islands may have: attic, or lab-* with "
-                      "any characters for the *; default: any");
-  command
-      ->add_option("--weight-share", options->weight_share,
-                   "Largest share of a merge's weight that its islands have "
-                   "together, in (0, 1); 0: no limit. In the run's quorum "
-                   "they then count once together")
-      ->check(CLI::Range(0.0, 0.999999))
-      ->capture_default_str();
-  command->add_flag("--accept-unbounded", options->accept_unbounded,
-                    "Also for a run without outer.enrolled_norm_factor, where "
-                    "one contribution may replace the model");
-  command->add_option("--gate", options->gate,
-                      "HOST:PORT of the gate in the string; default: what the "
-                      "gate announces (its --advertise)");
-  SetAction(*command, context, Create, options);
+      .Add("--weight-share", options->weight_share,
+           "Largest share of a merge's weight that its islands have "
+           "together, in (0, 1); 0: no limit. In the run's quorum "
+           "they then count once together")
+      .Check(flags::Range(0.0, 0.999999))
+      .ShowDefault();
+  command.AddFlag("--accept-unbounded", options->accept_unbounded,
+                  "Also for a run without outer.enrolled_norm_factor, where "
+                  "one contribution may replace the model");
+  command.Add("--gate", options->gate,
+              "HOST:PORT of the gate in the string; default: what the "
+              "gate announces (its --advertise)");
+  SetAction(command, context, Create, options);
 }
 
-void AddTokenList(CLI::App& app, Context& context) {
-  CLI::App* command = app.add_subcommand("list", "List the join tokens");
-  command->footer("Example:\n  atoll token list --run spring");
+void AddTokenList(flags::Command& app, Context& context) {
+  flags::Command& command = app.AddCommand("list", "List the join tokens");
+  command.Footer("Example:\n  atoll token list --run spring");
   auto options = std::make_shared<ListOptions>();
-  command->add_option("--run", options->run_id,
-                      "Only tokens of this run; default: all");
-  SetAction(*command, context, List, options);
+  command.Add("--run", options->run_id,
+              "Only tokens of this run; default: all");
+  SetAction(command, context, List, options);
 }
 
-void AddTokenRevoke(CLI::App& app, Context& context) {
-  CLI::App* command =
-      app.add_subcommand("revoke", "End a join token; its islands stay");
-  command->footer("Example:\n  atoll token revoke 3f9k2m7q1x8z");
+void AddTokenRevoke(flags::Command& app, Context& context) {
+  flags::Command& command =
+      app.AddCommand("revoke", "End a join token; its islands stay");
+  command.Footer("Example:\n  atoll token revoke 3f9k2m7q1x8z");
   auto options = std::make_shared<RevokeOptions>();
-  command->add_option("token", options->token_id, "Id of the token")
-      ->required();
-  SetAction(*command, context, Revoke, options);
+  command.Add("token", options->token_id, "Id of the token").Required();
+  SetAction(command, context, Revoke, options);
 }
 
 }  // namespace atl::cli

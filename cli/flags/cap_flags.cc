@@ -30,13 +30,14 @@ absl::StatusOr<double> ReadCap(const std::string& flag, const std::string& text,
 
 }  // namespace
 
-void AddCapFlags(CLI::App& command, const std::string& whose, CapFlags& flags) {
-  command.add_option("--up", flags.up,
-                     absl::StrCat("Most that ", whose,
-                                  " sends to all servers: 5Mb/s, 1MB/s; "
-                                  "default: no cap"));
-  command.add_option("--down", flags.down,
-                     "The same for what it receives from all servers");
+void AddCapFlags(flags::Command& command, const std::string& whose,
+                 CapFlags& flags) {
+  command.Add("--up", flags.up,
+              absl::StrCat("Most that ", whose,
+                           " sends to all servers: 5Mb/s, 1MB/s; "
+                           "default: no cap"));
+  command.Add("--down", flags.down,
+              "The same for what it receives from all servers");
 }
 
 absl::StatusOr<server::BandwidthCaps> ReadCaps(const CapFlags& flags,

@@ -5,8 +5,8 @@
 #include <string>
 #include <vector>
 
-#include "CLI/App.hpp"
 #include "absl/status/statusor.h"
+#include "base/flags/flags.h"
 #include "server/client/bandwidth.h"
 
 namespace atl::cli {
@@ -19,7 +19,8 @@ struct CapFlags {
 
 // Adds both flags to `command`. The help says `whose` caps they are ("this
 // island"). `flags` must outlive the parse.
-void AddCapFlags(CLI::App& command, const std::string& whose, CapFlags& flags);
+void AddCapFlags(flags::Command& command, const std::string& whose,
+                 CapFlags& flags);
 
 // Parses the caps of an island of `process_count` (>= 1) processes.
 //

@@ -17,12 +17,12 @@
 
 namespace atl::cli {
 
-void AddDataCacheFlags(CLI::App& command, DataCacheFlags& flags) {
-  command.add_option("--data-cache", flags.directory,
-                     "Directory for data that comes by URL; islands of a "
-                     "machine may share it; default: one for this user");
-  command.add_option("--cache-size", flags.size,
-                     "Most bytes of that directory; default: 20GB");
+void AddDataCacheFlags(flags::Command& command, DataCacheFlags& flags) {
+  command.Add("--data-cache", flags.directory,
+              "Directory for data that comes by URL; islands of a "
+              "machine may share it; default: one for this user");
+  command.Add("--cache-size", flags.size,
+              "Most bytes of that directory; default: 20GB");
 }
 
 std::string DefaultDataCache(const std::string& state_directory) {

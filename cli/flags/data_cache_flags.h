@@ -7,8 +7,8 @@
 #include <set>
 #include <string>
 
-#include "CLI/App.hpp"
 #include "absl/status/statusor.h"
+#include "base/flags/flags.h"
 #include "base/host_port/address_block.h"
 #include "base/host_port/proxy.h"
 #include "cli/settings/settings.h"
@@ -23,7 +23,7 @@ struct DataCacheFlags {
 };
 
 // Adds both flags to `command`. `flags` must outlive the parse.
-void AddDataCacheFlags(CLI::App& command, DataCacheFlags& flags);
+void AddDataCacheFlags(flags::Command& command, DataCacheFlags& flags);
 
 // The cache that all islands of a user on this machine share.
 std::string DefaultDataCache(const std::string& state_directory);

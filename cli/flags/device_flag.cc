@@ -6,17 +6,17 @@
 
 namespace atl::cli {
 
-void AddDeviceFlag(CLI::App& command, const std::string& what,
+void AddDeviceFlag(flags::Command& command, const std::string& what,
                    std::string& device) {
   device = "cpu";
   command
-      .add_option("--device", device,
-                  absl::StrCat("Where ", what,
-                               " computes: cpu, cuda or cuda:N. With cuda, "
-                               "ranks take the CUDA devices in turn. Add "
-                               ",graphs=off to disable CUDA graphs, "
-                               ",cudnn=off to disable cuDNN"))
-      ->capture_default_str();
+      .Add("--device", device,
+           absl::StrCat("Where ", what,
+                        " computes: cpu, cuda or cuda:N. With cuda, "
+                        "ranks take the CUDA devices in turn. Add "
+                        ",graphs=off to disable CUDA graphs, "
+                        ",cudnn=off to disable cuDNN"))
+      .ShowDefault();
 }
 
 absl::Status CheckDeviceFlag(const std::string& device) {

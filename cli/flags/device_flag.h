@@ -4,14 +4,14 @@
 
 #include <string>
 
-#include "CLI/App.hpp"
 #include "absl/status/status.h"
+#include "base/flags/flags.h"
 
 namespace atl::cli {
 
 // Adds the flag to `command`. The help names `what` ("this island") computes.
 // Default: "cpu".
-void AddDeviceFlag(CLI::App& command, const std::string& what,
+void AddDeviceFlag(flags::Command& command, const std::string& what,
                    std::string& device);
 
 // Checks that this program can compute on `device` on this machine. Errors have

@@ -16,16 +16,16 @@ absl::StatusOr<int64_t> ReadSize(const std::string& text, const char* flag) {
 
 }  // namespace
 
-void AddLentFlags(CLI::App& command, LentFlags& flags) {
-  command.add_option("--memory", flags.memory,
-                     "Memory that this machine lends: 4GB. A run that needs "
-                     "more is not joined; with --service also a limit. "
-                     "Default with a join string: half of what is free");
-  command.add_option("--disk", flags.disk,
-                     "Disk that this machine lends for local checkpoints: "
-                     "20GB. A run that needs more is not joined. Default with "
-                     "a join string: 10GB, or a tenth of what is free if that "
-                     "is more");
+void AddLentFlags(flags::Command& command, LentFlags& flags) {
+  command.Add("--memory", flags.memory,
+              "Memory that this machine lends: 4GB. A run that needs "
+              "more is not joined; with --service also a limit. "
+              "Default with a join string: half of what is free");
+  command.Add("--disk", flags.disk,
+              "Disk that this machine lends for local checkpoints: "
+              "20GB. A run that needs more is not joined. Default with "
+              "a join string: 10GB, or a tenth of what is free if that "
+              "is more");
 }
 
 absl::StatusOr<Lent> ReadLent(const LentFlags& flags) {

@@ -5,8 +5,8 @@
 #include <cstdint>
 #include <string>
 
-#include "CLI/App.hpp"
 #include "absl/status/statusor.h"
+#include "base/flags/flags.h"
 
 namespace atl::cli {
 
@@ -23,7 +23,7 @@ struct Lent {
 };
 
 // Adds both flags to `command`. `flags` must outlive the parse.
-void AddLentFlags(CLI::App& command, LentFlags& flags);
+void AddLentFlags(flags::Command& command, LentFlags& flags);
 
 // INVALID_ARGUMENT (a usage error that names the flag): not a size.
 absl::StatusOr<Lent> ReadLent(const LentFlags& flags);

@@ -1,7 +1,7 @@
 #include "cli/flags/lent_flags.h"
 
-#include "CLI/CLI.hpp"
 #include "absl/strings/match.h"
+#include "base/flags/flags.h"
 #include "cli/output/error.h"
 #include "gtest/gtest.h"
 
@@ -10,9 +10,9 @@ namespace {
 
 TEST(LentFlagsTest, AreRead) {
   LentFlags flags;
-  CLI::App app;
+  flags::Command app("app", "");
   AddLentFlags(app, flags);
-  app.parse("--memory 4GB --disk 20GB");
+  ASSERT_EQ(app.Parse({"--memory", "4GB", "--disk", "20GB"}).error, "");
   const auto lent = ReadLent(flags);
   ASSERT_TRUE(lent.ok()) << lent.status();
   EXPECT_EQ(lent->memory_bytes, 4'000'000'000);

@@ -2,13 +2,13 @@
 
 #pragma once
 
-#include "CLI/App.hpp"
+#include "base/flags/flags.h"
 #include "worker/api/run_island.h"
 
 namespace atl::cli {
 
 // Adds --sharding, --pipeline, --chunks, --micro-batches, --checkpointing,
 // --optimizer-dir and --optimizer-host. `place` must outlive the parse.
-void AddMeshFlags(CLI::App& command, worker::IslandPlace& place);
+void AddMeshFlags(flags::Command& command, worker::IslandPlace& place);
 
 }  // namespace atl::cli

@@ -4,14 +4,14 @@
 
 #include <string>
 
-#include "CLI/App.hpp"
+#include "base/flags/flags.h"
 #include "cli/run_file/load.h"
 
 namespace atl::cli {
 
 // Adds FILE and the overriding flags to `command`. `file` and `changes` must
 // outlive the parse.
-void AddRunFileFlags(CLI::App& command, std::string& file,
+void AddRunFileFlags(flags::Command& command, std::string& file,
                      RunFileChanges& changes);
 
 }  // namespace atl::cli

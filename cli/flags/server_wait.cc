@@ -15,12 +15,12 @@ constexpr absl::Duration kWaitingMax = absl::Seconds(3);
 
 }  // namespace
 
-void AddPatience(CLI::App& command, std::string& patience) {
+void AddPatience(flags::Command& command, std::string& patience) {
   command
-      .add_option("--patience", patience,
-                  "Longest time without a byte from the servers before giving "
-                  "up: 30s, 5m")
-      ->capture_default_str();
+      .Add("--patience", patience,
+           "Longest time without a byte from the servers before giving "
+           "up: 30s, 5m")
+      .ShowDefault();
 }
 
 std::string DescribeWaiting(const server::Waiting& waiting,

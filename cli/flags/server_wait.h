@@ -11,9 +11,9 @@
 #include <string>
 #include <thread>
 
-#include "CLI/CLI.hpp"
 #include "absl/base/thread_annotations.h"
 #include "absl/time/time.h"
+#include "base/flags/flags.h"
 #include "base/rpc/wait_notice.h"
 #include "base/sync/mutex.h"
 #include "coordinator/client/operator_client.h"
@@ -23,7 +23,7 @@ namespace atl::cli {
 
 // Adds --patience for a command that reads from servers; parse its value with
 // ParsePatience.
-void AddPatience(CLI::App& command, std::string& patience);
+void AddPatience(flags::Command& command, std::string& patience);
 
 // "waiting for server s1 at 10.0.0.5:7401, at most 1m: connection refused
 // (--patience; Ctrl-C stops it)". Pure.

@@ -1,14 +1,14 @@
 #include "cli/flags/threads_flag.h"
 
-#include "CLI/CLI.hpp"
+#include "base/flags/flags.h"
 #include "base/machine/limits.h"
 
 namespace atl::cli {
 
-void AddThreadsFlag(CLI::App& command, int& threads) {
-  command.add_option("--threads", threads, "Threads to compute with; 0: all")
-      ->check(CLI::Range(0, 256))
-      ->capture_default_str();
+void AddThreadsFlag(flags::Command& command, int& threads) {
+  command.Add("--threads", threads, "Threads to compute with; 0: all")
+      .Check(flags::Range(0, 256))
+      .ShowDefault();
 }
 
 int ChooseThreadCount(int threads) {

@@ -2,12 +2,12 @@
 
 #pragma once
 
-#include "CLI/App.hpp"
+#include "base/flags/flags.h"
 
 namespace atl::cli {
 
 // Adds the flag to `command`: 0 to 256.
-void AddThreadsFlag(CLI::App& command, int& threads);
+void AddThreadsFlag(flags::Command& command, int& threads);
 
 // The thread count for the flag's value; 0: ProcessorCount().
 int ChooseThreadCount(int threads);

@@ -11,10 +11,10 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 #include "absl/strings/strip.h"
+#include "base/flags/spelling.h"
 #include "base/host_port/address_block.h"
 #include "base/host_port/host_port.h"
 #include "base/host_port/proxy.h"
-#include "base/obs/flags.h"
 #include "base/status/status_macros.h"
 #include "cli/output/error.h"
 #include "cli/run_file/nearest.h"
@@ -174,7 +174,7 @@ absl::StatusOr<Settings> Settings::Resolve(const Sources& sources) {
     if (flag != sources.flags.end()) {
       setting.value = flag->second;
       setting.source = SettingSource::kFlag;
-      setting.origin = FlagName(definition.name);
+      setting.origin = flags::FlagName(definition.name);
     } else if (in_environment != sources.environment.end()) {
       setting.value = in_environment->second;
       setting.source = SettingSource::kEnvironment;

@@ -12,24 +12,24 @@
 
 namespace atl::cli {
 
-void AddVolunteerFlags(CLI::App& command, VolunteerFlags& flags) {
-  command.add_option("--hours", flags.hours,
-                     "Train only in these parts of the day, in local time: "
-                     "22:00-07:00,12:00-13:00. Not in a strict run, whose "
-                     "rounds wait for every island; the same holds for the "
-                     "next three flags");
-  command.add_flag("--only-idle", flags.only_idle,
-                   "Train only while nobody has used this machine for 5 "
-                   "minutes and other programs take less than a fifth of it");
-  command.add_flag("--no-battery", flags.no_battery,
-                   "Do not train while this machine runs on its battery");
-  command.add_option("--daily-transfer", flags.daily_transfer,
-                     "Most bytes a day, sent and received together: 20GB; "
-                     "then it pauses until midnight");
+void AddVolunteerFlags(flags::Command& command, VolunteerFlags& flags) {
+  command.Add("--hours", flags.hours,
+              "Train only in these parts of the day, in local time: "
+              "22:00-07:00,12:00-13:00. Not in a strict run, whose "
+              "rounds wait for every island; the same holds for the "
+              "next three flags");
+  command.AddFlag("--only-idle", flags.only_idle,
+                  "Train only while nobody has used this machine for 5 "
+                  "minutes and other programs take less than a fifth of it");
+  command.AddFlag("--no-battery", flags.no_battery,
+                  "Do not train while this machine runs on its battery");
+  command.Add("--daily-transfer", flags.daily_transfer,
+              "Most bytes a day, sent and received together: 20GB; "
+              "then it pauses until midnight");
   command
-      .add_option("--nice", flags.nice,
-                  "Priority of this process, from 0 to 19, the lowest")
-      ->check(CLI::Range(0, 19));
+      .Add("--nice", flags.nice,
+           "Priority of this process, from 0 to 19, the lowest")
+      .Check(flags::Range(0, 19));
   AddLentFlags(command, flags.lent);
 }
 

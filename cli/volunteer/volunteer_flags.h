@@ -7,9 +7,9 @@
 #include <optional>
 #include <string>
 
-#include "CLI/App.hpp"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "base/flags/flags.h"
 #include "cli/flags/lent_flags.h"
 #include "cli/volunteer/limits.h"
 
@@ -26,7 +26,7 @@ struct VolunteerFlags {
 };
 
 // Adds the flags to `command`. `flags` must outlive the parse.
-void AddVolunteerFlags(CLI::App& command, VolunteerFlags& flags);
+void AddVolunteerFlags(flags::Command& command, VolunteerFlags& flags);
 
 // INVALID_ARGUMENT (a usage error that names the flag): malformed, or a limit
 // for an island of several processes or with a trainer of its own that it does

@@ -1,7 +1,7 @@
 #include "cli/volunteer/volunteer_flags.h"
 
-#include "CLI/CLI.hpp"
 #include "absl/strings/match.h"
+#include "base/flags/flags.h"
 #include "cli/output/error.h"
 #include "gtest/gtest.h"
 
@@ -10,9 +10,12 @@ namespace {
 
 TEST(VolunteerFlagsTest, AreRead) {
   VolunteerFlags flags;
-  CLI::App app;
+  flags::Command app("app", "");
   AddVolunteerFlags(app, flags);
-  app.parse("--hours 22:00-07:00 --daily-transfer 20GB --disk 4GB --nice 19");
+  ASSERT_EQ(app.Parse({"--hours", "22:00-07:00", "--daily-transfer", "20GB",
+                       "--disk", "4GB", "--nice", "19"})
+                .error,
+            "");
   const auto limits = ReadLimits(flags, 1, false);
   ASSERT_TRUE(limits.ok()) << limits.status();
   EXPECT_EQ(limits->hours.size(), 1);

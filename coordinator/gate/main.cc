@@ -14,13 +14,12 @@
 #include <stop_token>
 #include <string>
 
-#include "CLI/App.hpp"
-#include "CLI/Config.hpp"
-#include "CLI/Formatter.hpp"
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
 #include "absl/time/time.h"
 #include "base/failpoint/failpoint.h"
+#include "base/flags/flags.h"
+#include "base/flags/program_flags.h"
 #include "base/host_port/host_port.h"
 #include "base/io/own_file.h"
 #include "base/metrics/common_metrics.h"
@@ -31,7 +30,6 @@
 #include "base/obs/stop_signals.h"
 #include "base/rpc/certificates/tls.h"
 #include "base/rpc/channel.h"
-#include "base/rpc/flags.h"
 #include "base/status/annotate.h"
 #include "base/status/status_macros.h"
 #include "base/time/clock.h"
@@ -190,59 +188,59 @@ int main(int argc, char** argv) {
   // Before any thread.
   atl::StopSignals signals(atl::coordinator::kStopMax);
   atl::coordinator::Flags flags;
-  CLI::App app(
-      "Enrols strangers: trades the token of a join string for a certificate.",
-      "atoll-gate");
-  app.add_option("--listen", flags.listen,
-                 "HOST:PORT to serve on; port 0 takes a free one")
-      ->capture_default_str();
-  app.add_option("--advertise", flags.advertise,
-                 "HOST:PORT where strangers reach it, for join strings; "
-                 "default: as --listen");
-  app.add_option("--coordinator", flags.coordinator,
-                 "HOST:PORT of the coordinator")
-      ->required();
-  app.add_option("--island-coordinator", flags.island_coordinator,
-                 "HOST:PORT of the coordinator for islands; default: as "
-                 "--coordinator");
-  app.add_option("--query-coordinator", flags.query_coordinator,
-                 "HOST:PORT of the coordinator for readers: a port that serves "
-                 "queries; default: as --coordinator");
-  app.add_option("--ca-dir", flags.ca_dir,
-                 "Directory with tls.crt, tls.key, ca.crt, island-ca.crt and "
-                 "island-ca.key, as `atoll ca issue --role gate` writes them")
-      ->required();
-  app.add_option("--certificate-s", flags.certificate_s,
-                 "Seconds that an island's certificate is valid; it renews "
-                 "itself in time")
-      ->capture_default_str();
-  app.add_option("--port-file", flags.port_file,
-                 "File that the port of --listen is written to once serving");
-  app.add_option("--failpoint", flags.failpoint,
-                 "For tests: die at the named point, NAME or NAME@N");
-  app.add_option("--log-level", flags.log_level, "info, warning or error")
-      ->capture_default_str();
-  app.add_option("--tls-cert", flags.security.tls.cert,
-                 "Our certificate with its chain up to the root (PEM); "
-                 "default: tls.crt of --ca-dir");
-  app.add_option("--tls-key", flags.security.tls.key,
-                 "The private key of --tls-cert (PEM); default: tls.key");
-  app.add_option("--tls-ca", flags.security.tls.ca,
-                 "CA of the coordinator's certificate (PEM); default: ca.crt");
-  app.add_flag("--insecure", flags.security.insecure,
-               "Dial the coordinator in plaintext, on a network for tests; "
-               "strangers still use TLS");
-  atl::rpc::AddProxyFlag(app, flags.security.proxy);
-  atl::AddMetricsFlags(app, flags.metrics);
-  app.footer(
+  atl::flags::Command app(
+      "atoll-gate",
+      "Enrols strangers: trades the token of a join string for a certificate.");
+  app.Add("--listen", flags.listen,
+          "HOST:PORT to serve on; port 0 takes a free one")
+      .ShowDefault();
+  app.Add("--advertise", flags.advertise,
+          "HOST:PORT where strangers reach it, for join strings; "
+          "default: as --listen");
+  app.Add("--coordinator", flags.coordinator, "HOST:PORT of the coordinator")
+      .Required();
+  app.Add("--island-coordinator", flags.island_coordinator,
+          "HOST:PORT of the coordinator for islands; default: as "
+          "--coordinator");
+  app.Add("--query-coordinator", flags.query_coordinator,
+          "HOST:PORT of the coordinator for readers: a port that serves "
+          "queries; default: as --coordinator");
+  app.Add("--ca-dir", flags.ca_dir,
+          "Directory with tls.crt, tls.key, ca.crt, island-ca.crt and "
+          "island-ca.key, as `atoll ca issue --role gate` writes them")
+      .Required();
+  app.Add("--certificate-s", flags.certificate_s,
+          "Seconds that an island's certificate is valid; it renews "
+          "itself in time")
+      .ShowDefault();
+  app.Add("--port-file", flags.port_file,
+          "File that the port of --listen is written to once serving");
+  app.Add("--failpoint", flags.failpoint,
+          "For tests: die at the named point, NAME or NAME@N");
+  app.Add("--log-level", flags.log_level, "info, warning or error")
+      .ShowDefault();
+  app.Add("--tls-cert", flags.security.tls.cert,
+          "Our certificate with its chain up to the root (PEM); "
+          "default: tls.crt of --ca-dir");
+  app.Add("--tls-key", flags.security.tls.key,
+          "The private key of --tls-cert (PEM); default: tls.key");
+  app.Add("--tls-ca", flags.security.tls.ca,
+          "CA of the coordinator's certificate (PEM); default: ca.crt");
+  app.AddFlag("--insecure", flags.security.insecure,
+              "Dial the coordinator in plaintext, on a network for tests; "
+              "strangers still use TLS");
+  atl::flags::AddProxyFlag(app, flags.security.proxy);
+  atl::flags::AddMetricsFlags(app, flags.metrics);
+  app.Footer(
       "Example:\n"
       "  atoll ca issue --dir ca --role gate --id g --host gate.example.org "
       "--out g\n"
       "  atoll-gate --listen 0.0.0.0:7402 --advertise gate.example.org:7402 "
       "\\\n"
       "    --coordinator c.example.org:7400 --ca-dir g");
-  if (const std::optional<int> end = atl::ParseCommandLine(app, argc, argv)) {
+  app.AddVersion();
+  if (const std::optional<int> end = app.ParseOrEnd(argc, argv)) {
     return *end;
   }
-  return atl::EndProgram(app, atl::coordinator::Serve(flags, signals));
+  return atl::EndProgram(app.name(), atl::coordinator::Serve(flags, signals));
 }

@@ -29,10 +29,9 @@
 #include <utility>
 #include <vector>
 
-#include "CLI/CLI.hpp"
 #include "absl/strings/str_cat.h"
+#include "base/flags/flags.h"
 #include "base/host_port/host_port.h"
-#include "base/obs/flags.h"
 #include "base/status/status_macros.h"
 #include "tests/benchmarks/child_process.h"
 #include "worker/collective/local/local_world.h"
@@ -392,18 +391,17 @@ absl::Status Measure(const Flags& flags) {
 
 int Main(int argc, char** argv) {
   Flags flags;
-  CLI::App app("Rates of collectives.");
-  app.add_flag("--json", flags.json, "One JSON object a line");
-  app.add_option("--mib", flags.mib, "Of a rank's vector")
-      ->check(CLI::Range(1, 4096));
-  app.add_option("--runs", flags.runs)->check(CLI::Range(1, 1000));
-  app.add_flag("--encrypted", flags.encrypted)->group("");
-  app.add_option("--index", flags.index, "Of a child")->group("");
-  app.add_option("--count", flags.count)->group("");
-  app.add_option("--port", flags.port)->group("");
-  app.add_option("--listener", flags.listener)->group("");
-  atl::SpellFlagsWithDashes(argc, argv);
-  CLI11_PARSE(app, argc, argv);
+  flags::Command app("collective", "Rates of collectives.");
+  app.AddFlag("--json", flags.json, "One JSON object a line");
+  app.Add("--mib", flags.mib, "Of a rank's vector")
+      .Check(flags::Range(1, 4096));
+  app.Add("--runs", flags.runs).Check(flags::Range(1, 1000));
+  app.AddFlag("--encrypted", flags.encrypted).Hidden();
+  app.Add("--index", flags.index, "Of a child").Hidden();
+  app.Add("--count", flags.count).Hidden();
+  app.Add("--port", flags.port).Hidden();
+  app.Add("--listener", flags.listener).Hidden();
+  if (const auto end = app.ParseOrEnd(argc, argv)) return *end;
   if (flags.index >= 0) return Child(flags);
   const absl::Status status = Measure(flags);
   if (status.ok()) return 0;

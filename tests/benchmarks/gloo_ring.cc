@@ -18,9 +18,8 @@
 #include <memory>
 #include <string>
 
-#include "CLI/CLI.hpp"
 #include "absl/strings/match.h"
-#include "base/obs/flags.h"
+#include "base/flags/flags.h"
 #include "tests/benchmarks/vectors.h"
 
 namespace atl::benchmarks {
@@ -93,14 +92,12 @@ class Peer {
 
 int Main(int argc, char** argv) {
   Flags flags;
-  CLI::App app("A peer of Gloo's ring.");
-  app.add_option("--index", flags.index);
-  app.add_option("--island-count", flags.island_count);
-  app.add_option("--mib", flags.mib);
-  app.add_option("--rendezvous", flags.rendezvous, "An empty directory")
-      ->required();
-  atl::SpellFlagsWithDashes(argc, argv);
-  CLI11_PARSE(app, argc, argv);
+  flags::Command app("gloo_ring", "A peer of Gloo's ring.");
+  app.Add("--index", flags.index);
+  app.Add("--island-count", flags.island_count);
+  app.Add("--mib", flags.mib);
+  app.Add("--rendezvous", flags.rendezvous, "An empty directory").Required();
+  if (const auto end = app.ParseOrEnd(argc, argv)) return *end;
   try {
     Peer peer(flags);
     std::cout << "ready" << std::endl;

@@ -48,13 +48,12 @@
 #include <utility>
 #include <vector>
 
-#include "CLI/CLI.hpp"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_split.h"
 #include "absl/time/clock.h"
-#include "base/obs/flags.h"
+#include "base/flags/flags.h"
 #include "base/status/status_macros.h"
 #include "tests/benchmarks/child_process.h"
 #include "tests/benchmarks/round_cluster.h"
@@ -525,39 +524,38 @@ int RunRole(const Flags& flags) {
 
 int Main(int argc, char** argv) {
   Flags flags;
-  CLI::App app(
+  flags::Command app(
+      "round",
       "One outer round beside a raw-socket yardstick and Gloo. The case push "
       "lasts until the server has received all bytes: at process and machine "
       "until it says that they are in its log; at island, where chunks are "
       "merged as they come and nothing is said before the commit, until the "
       "islands' last byte has gone to the network.");
-  app.add_flag("--json", flags.json,
-               "Print one JSON object a line, nothing else");
-  app.add_option("--mib", flags.mib, "Size of the vector")
-      ->check(CLI::Range(1, 1 << 14));
-  app.add_option("--repetitions", flags.repetitions, "Measured rounds")
-      ->check(CLI::Range(1, 1000));
-  app.add_option("--islands", flags.islands, "Numbers of islands");
-  app.add_option("--durability", flags.durabilities,
-                 "any of island, process and machine")
-      ->check(CLI::IsMember({"island", "process", "machine"}));
-  app.add_option("--cases", flags.cases, "any of f32_nesterov and int8_bf16")
-      ->check(CLI::IsMember({"f32_nesterov", "int8_bf16"}));
-  app.add_option("--gloo", flags.gloo, "Also measure Gloo's ring");
+  app.AddFlag("--json", flags.json,
+              "Print one JSON object a line, nothing else");
+  app.Add("--mib", flags.mib, "Size of the vector")
+      .Check(flags::Range(1, 1 << 14));
+  app.Add("--repetitions", flags.repetitions, "Measured rounds")
+      .Check(flags::Range(1, 1000));
+  app.Add("--islands", flags.islands, "Numbers of islands");
+  app.Add("--durability", flags.durabilities,
+          "any of island, process and machine")
+      .Check(flags::IsMember({"island", "process", "machine"}));
+  app.Add("--cases", flags.cases, "any of f32_nesterov and int8_bf16")
+      .Check(flags::IsMember({"f32_nesterov", "int8_bf16"}));
+  app.Add("--gloo", flags.gloo, "Also measure Gloo's ring");
   const char* temporary = getenv("TEST_TMPDIR");
   flags.directory = temporary != nullptr ? temporary : "/tmp";
-  app.add_option("--dir", flags.directory, "Directory for the servers' files");
-  app.add_option("--coordinator-binary", flags.coordinator_binary, "");
-  app.add_option("--server-binary", flags.server_binary, "");
-  app.add_option("--gloo-binary", flags.gloo_binary, "");
-  const std::string hidden;
-  app.add_option("--role", flags.role)->group(hidden);
-  app.add_option("--index", flags.index)->group(hidden);
-  app.add_option("--island-count", flags.island_count)->group(hidden);
-  app.add_option("--port", flags.port)->group(hidden);
-  app.add_option("--coordinator", flags.coordinator)->group(hidden);
-  atl::SpellFlagsWithDashes(argc, argv);
-  CLI11_PARSE(app, argc, argv);
+  app.Add("--dir", flags.directory, "Directory for the servers' files");
+  app.Add("--coordinator-binary", flags.coordinator_binary, "");
+  app.Add("--server-binary", flags.server_binary, "");
+  app.Add("--gloo-binary", flags.gloo_binary, "");
+  app.Add("--role", flags.role).Hidden();
+  app.Add("--index", flags.index).Hidden();
+  app.Add("--island-count", flags.island_count).Hidden();
+  app.Add("--port", flags.port).Hidden();
+  app.Add("--coordinator", flags.coordinator).Hidden();
+  if (const auto end = app.ParseOrEnd(argc, argv)) return *end;
   // A write to an ended child is an error; it must not kill this process.
   signal(SIGPIPE, SIG_IGN);
   return RunRole(flags);

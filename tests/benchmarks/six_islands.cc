@@ -37,13 +37,12 @@
 #include <system_error>
 #include <vector>
 
-#include "CLI/CLI.hpp"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_split.h"
 #include "absl/time/clock.h"
-#include "base/obs/flags.h"
+#include "base/flags/flags.h"
 #include "base/status/status_macros.h"
 #include "tests/benchmarks/round_cluster.h"
 #include "tests/benchmarks/round_island.h"
@@ -328,33 +327,31 @@ int Benchmark(Flags flags) {
 
 int Main(int argc, char** argv) {
   Flags flags;
-  CLI::App app("Six islands of a large model against one host's server.");
-  app.add_flag("--json", flags.json,
-               "Print one JSON object a line, nothing else");
-  app.add_option("--megabytes", flags.megabytes, "Size of the model, f32")
-      ->check(CLI::Range(1, 1 << 20));
-  app.add_option("--islands", flags.islands, "Islands")
-      ->check(CLI::Range(1, 64));
-  app.add_option("--rounds", flags.rounds, "Measured rounds")
-      ->check(CLI::Range(1, 1000));
-  app.add_option("--durability", flags.durabilities,
-                 "any of island, process and machine")
-      ->check(CLI::IsMember({"island", "process", "machine"}));
-  app.add_flag("--force", flags.force,
-               "Try where memory or disk seem too small");
+  flags::Command app("six_islands",
+                     "Six islands of a large model against one host's server.");
+  app.AddFlag("--json", flags.json,
+              "Print one JSON object a line, nothing else");
+  app.Add("--megabytes", flags.megabytes, "Size of the model, f32")
+      .Check(flags::Range(1, 1 << 20));
+  app.Add("--islands", flags.islands, "Islands").Check(flags::Range(1, 64));
+  app.Add("--rounds", flags.rounds, "Measured rounds")
+      .Check(flags::Range(1, 1000));
+  app.Add("--durability", flags.durabilities,
+          "any of island, process and machine")
+      .Check(flags::IsMember({"island", "process", "machine"}));
+  app.AddFlag("--force", flags.force,
+              "Try where memory or disk seem too small");
   const char* temporary = getenv("TEST_TMPDIR");
   flags.directory = temporary != nullptr ? temporary : "/tmp";
-  app.add_option("--dir", flags.directory, "Directory for the server's files");
-  app.add_option("--coordinator-binary", flags.coordinator_binary, "");
-  app.add_option("--server-binary", flags.server_binary, "");
-  const std::string hidden;
-  app.add_option("--role", flags.role)->group(hidden);
-  app.add_option("--index", flags.index)->group(hidden);
-  app.add_option("--coordinator", flags.coordinator)->group(hidden);
-  app.add_option("--gradient", flags.gradient)->group(hidden);
-  app.add_option("--parameters", flags.parameters)->group(hidden);
-  atl::SpellFlagsWithDashes(argc, argv);
-  CLI11_PARSE(app, argc, argv);
+  app.Add("--dir", flags.directory, "Directory for the server's files");
+  app.Add("--coordinator-binary", flags.coordinator_binary, "");
+  app.Add("--server-binary", flags.server_binary, "");
+  app.Add("--role", flags.role).Hidden();
+  app.Add("--index", flags.index).Hidden();
+  app.Add("--coordinator", flags.coordinator).Hidden();
+  app.Add("--gradient", flags.gradient).Hidden();
+  app.Add("--parameters", flags.parameters).Hidden();
+  if (const auto end = app.ParseOrEnd(argc, argv)) return *end;
   // A write to an ended child is an error; it must not kill this process.
   signal(SIGPIPE, SIG_IGN);
   if (flags.role.empty()) return Benchmark(flags);

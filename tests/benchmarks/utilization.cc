@@ -34,13 +34,12 @@
 #include <string>
 #include <vector>
 
-#include "CLI/CLI.hpp"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "base/codec/codec.h"
-#include "base/obs/flags.h"
+#include "base/flags/flags.h"
 #include "base/status/status_macros.h"
 #include "nlohmann/json.hpp"
 #include "tests/benchmarks/utilization_methods.h"
@@ -303,21 +302,20 @@ absl::Status Benchmark(const Flags& flags) {
 
 int Main(int argc, char** argv) {
   Flags flags;
-  CLI::App app("Share of time computing against bandwidth, simulated");
-  app.add_flag("--json", flags.json, "One JSON object a line");
-  app.add_option("--services", flags.services, "JSON file of throughputs");
-  app.add_option("--islands", flags.islands, "Islands")
-      ->check(CLI::Range(1, 64));
-  app.add_option("--rtt-ms", flags.rtt_ms, "Round trip of our islands, ms")
-      ->check(CLI::NonNegativeNumber);
-  app.add_option("--payload-share", flags.payload_share,
-                 "Payload over what the link of our islands carries")
-      ->check(CLI::Range(0.01, 1.0));
-  app.add_option("--hosts-per-billion", flags.hosts_per_billion,
-                 "Hosts an island, and servers, a billion parameters")
-      ->check(CLI::PositiveNumber);
-  atl::SpellFlagsWithDashes(argc, argv);
-  CLI11_PARSE(app, argc, argv);
+  flags::Command app("utilization",
+                     "Share of time computing against bandwidth, simulated");
+  app.AddFlag("--json", flags.json, "One JSON object a line");
+  app.Add("--services", flags.services, "JSON file of throughputs");
+  app.Add("--islands", flags.islands, "Islands").Check(flags::Range(1, 64));
+  app.Add("--rtt-ms", flags.rtt_ms, "Round trip of our islands, ms")
+      .Check(flags::NotNegative());
+  app.Add("--payload-share", flags.payload_share,
+          "Payload over what the link of our islands carries")
+      .Check(flags::Range(0.01, 1.0));
+  app.Add("--hosts-per-billion", flags.hosts_per_billion,
+          "Hosts an island, and servers, a billion parameters")
+      .Check(flags::Positive());
+  if (const auto end = app.ParseOrEnd(argc, argv)) return *end;
   const absl::Status status = Benchmark(flags);
   if (status.ok()) return 0;
   std::cerr << status << "\n";

@@ -19,11 +19,10 @@
 #include <utility>
 #include <vector>
 
-#include "CLI/CLI.hpp"
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
 #include "atoll/v1/run.pb.h"
-#include "base/obs/flags.h"
+#include "base/flags/flags.h"
 #include "base/status/status_macros.h"
 #include "worker/data/batch_reader.h"
 #include "worker/data/data_set.h"
@@ -121,13 +120,13 @@ absl::Status Train(const Flags& flags) {
 
 int Main(int argc, char** argv) {
   Flags flags;
-  CLI::App app("Trains a run's model with nothing between its steps.");
-  app.add_option("--spec", flags.spec)->required();
-  app.add_option("--parameters", flags.parameters)->required();
-  app.add_option("--out", flags.out)->required();
-  app.add_flag("--round-trip", flags.round_trip);
-  atl::SpellFlagsWithDashes(argc, argv);
-  CLI11_PARSE(app, argc, argv);
+  flags::Command app("plain_training",
+                     "Trains a run's model with nothing between its steps.");
+  app.Add("--spec", flags.spec).Required();
+  app.Add("--parameters", flags.parameters).Required();
+  app.Add("--out", flags.out).Required();
+  app.AddFlag("--round-trip", flags.round_trip);
+  if (const auto end = app.ParseOrEnd(argc, argv)) return *end;
   const absl::Status status = Train(flags);
   if (!status.ok()) std::cerr << status << "\n";
   return status.ok() ? 0 : 1;

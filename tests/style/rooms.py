@@ -149,6 +149,12 @@ def refusal(path, included, quoted):
       r'(base/metrics|base/object_store/testing|worker/data/serve|tests)/',
       path):
     return 'base/metrics and worker/data/serve alone serve HTTP'
+  if included.startswith('CLI/') and path not in (
+      'base/flags/flags.cc', 'tests/build/libraries_test.cc'):
+    return 'base/flags/flags.h stands for CLI11, which is slow to compile'
+  if included.startswith('base/flags/') and not re.match(
+      r'(base/flags|cli|tests)/|[a-z]+/(gate/)?main\.cc$', path):
+    return 'programs alone read a command line; rooms take values'
   if included.startswith('curl/') and not re.match(
       r'(base/object_store|cli|tests)/', path):
     return 'base/object_store and the command line alone call over HTTP'

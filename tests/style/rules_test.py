@@ -93,6 +93,19 @@ class IncludesTest(unittest.TestCase):
     self.refuses('worker/data/fetch.cc', '<curl/curl.h>')
     self.refuses('server/core/merge.cc', '<curl/curl.h>')
 
+  def test_command_lines_are_for_programs_and_cli11_for_one_file(self):
+    flags = '"base/flags/flags.h"'
+    for path in ('cli/commands/join.cc', 'server/main.cc',
+                 'coordinator/gate/main.cc', 'tests/benchmarks/round.cc',
+                 'base/flags/program_flags.h'):
+      self.allows(path, flags)
+    for path in ('base/rpc/channel.h', 'coordinator/gate/gate.cc',
+                 'server/service/push.cc', 'worker/api/island.cc'):
+      self.refuses(path, flags)
+    self.allows('base/flags/flags.cc', '"CLI/CLI.hpp"')
+    self.refuses('base/flags/program_flags.cc', '"CLI/CLI.hpp"')
+    self.refuses('cli/commands/join.cc', '"CLI/App.hpp"')
+
   def test_rocksdb_is_for_the_coordinators_store_and_grpc_is_not(self):
     self.allows('coordinator/store/db.cc', '"rocksdb/db.h"')
     self.refuses('server/store/db.cc', '"rocksdb/db.h"')

@@ -80,25 +80,25 @@ absl::Status CreateRun(Context& context, const CreateOptions& options) {
 
 }  // namespace
 
-void AddRunCreate(CLI::App& app, Context& context) {
-  CLI::App* command =
-      app.add_subcommand("create", "Create a run from a run file");
-  command->footer(absl::StrCat(
+void AddRunCreate(flags::Command& app, Context& context) {
+  flags::Command& command =
+      app.AddCommand("create", "Create a run from a run file");
+  command.Footer(absl::StrCat(
       "FILE is TOML with the fields of RunSpec, or a preset: ", PresetNames(),
       ".\nA retry is safe: the same file and id give the same run.\n"
       "Examples:\n  atoll run create my.toml --run-id spring\n"
       "  atoll run create my.toml --tensors tensors.json"));
   auto options = std::make_shared<CreateOptions>();
-  AddRunFileFlags(*command, options->file, options->changes);
-  command->add_option("--tensors", options->changes.tensors_path,
-                      "File with the list of tensors of an external model, "
-                      "instead of the file's");
-  command->add_option("--data-copy", options->data_directory,
-                      "A copy of the directory of [data] url, for a URL that "
-                      "this machine may not read");
-  command->add_flag("--validate-only", options->validate_only,
-                    "Only check the file; create nothing");
-  SetAction(*command, context, CreateRun, options);
+  AddRunFileFlags(command, options->file, options->changes);
+  command.Add("--tensors", options->changes.tensors_path,
+              "File with the list of tensors of an external model, "
+              "instead of the file's");
+  command.Add("--data-copy", options->data_directory,
+              "A copy of the directory of [data] url, for a URL that "
+              "this machine may not read");
+  command.AddFlag("--validate-only", options->validate_only,
+                  "Only check the file; create nothing");
+  SetAction(command, context, CreateRun, options);
 }
 
 }  // namespace atl::cli

@@ -43,10 +43,10 @@ absl::Status DeleteRun(Context& context, const std::string& run_id) {
 
 }  // namespace
 
-void AddRunDelete(CLI::App& app, Context& context) {
-  CLI::App* command = app.add_subcommand(
+void AddRunDelete(flags::Command& app, Context& context) {
+  flags::Command& command = app.AddCommand(
       "delete", "Delete an ended run, its history and its checkpoints");
-  command->footer(
+  command.Footer(
       "The servers delete the run's files, its checkpoints among them. Export "
       "first\n"
       "what you want to keep. The id is free for another run at once. A second "
@@ -54,8 +54,8 @@ void AddRunDelete(CLI::App& app, Context& context) {
       "says which servers still have files.\n"
       "Example:\n  atoll run delete laptop");
   auto run_id = std::make_shared<std::string>();
-  command->add_option("run", *run_id, "Id of the run")->required();
-  SetAction(*command, context, DeleteRun, run_id);
+  command.Add("run", *run_id, "Id of the run").Required();
+  SetAction(command, context, DeleteRun, run_id);
 }
 
 }  // namespace atl::cli

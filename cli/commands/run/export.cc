@@ -57,10 +57,10 @@ absl::Status Export(Context& context, const RunExportOptions& flags) {
 
 }  // namespace
 
-void AddRunExport(CLI::App& app, Context& context) {
-  CLI::App* command = app.add_subcommand(
+void AddRunExport(flags::Command& app, Context& context) {
+  flags::Command& command = app.AddCommand(
       "export", "Write a run's parameters as a model directory (safetensors)");
-  command->footer(
+  command.Footer(
       "The directory loads in transformers (AutoModelForCausalLM), `atoll "
       "eval`\n"
       "and `atoll generate`. Of an external model it has only the tensors, "
@@ -71,24 +71,23 @@ void AddRunExport(CLI::App& app, Context& context) {
       "Example:\n  atoll run export laptop --output model");
   auto flags = std::make_shared<RunExportOptions>();
   ExportOptions* const options = &flags->what;
-  command->add_option("run", options->run_id, "Id of the run")->required();
+  command.Add("run", options->run_id, "Id of the run").Required();
+  command.Add("output,--output", options->directory, "Directory to write")
+      .Required();
+  command.AddFlag("--force", options->force,
+                  "Replace the export of another run or commit; other files "
+                  "are never replaced");
+  command.Add("--checkpoint", options->checkpoint,
+              "Id of a kept checkpoint, e.g. \"final\"; default: the "
+              "newest cut");
   command
-      ->add_option("output,--output", options->directory, "Directory to write")
-      ->required();
-  command->add_flag("--force", options->force,
-                    "Replace the export of another run or commit; other files "
-                    "are never replaced");
-  command->add_option("--checkpoint", options->checkpoint,
-                      "Id of a kept checkpoint, e.g. \"final\"; default: the "
-                      "newest cut");
-  command
-      ->add_option("--weight-file-mb", options->weight_file_mb_max,
-                   "Largest weight file in MB; a larger model gets several "
-                   "files and an index")
-      ->check(CLI::Range(1, 1000000))
-      ->capture_default_str();
-  AddPatience(*command, flags->patience);
-  SetAction(*command, context, Export, flags);
+      .Add("--weight-file-mb", options->weight_file_mb_max,
+           "Largest weight file in MB; a larger model gets several "
+           "files and an index")
+      .Check(flags::Range(1, 1000000))
+      .ShowDefault();
+  AddPatience(command, flags->patience);
+  SetAction(command, context, Export, flags);
 }
 
 }  // namespace atl::cli

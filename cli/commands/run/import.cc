@@ -63,10 +63,10 @@ absl::Status Import(Context& context, const RunImportOptions& options) {
 
 }  // namespace
 
-void AddRunImport(CLI::App& app, Context& context) {
-  CLI::App* command =
-      app.add_subcommand("import", "Upload the model that a run starts from");
-  command->footer(
+void AddRunImport(flags::Command& app, Context& context) {
+  flags::Command& command =
+      app.AddCommand("import", "Upload the model that a run starts from");
+  command.Footer(
       "The run file names the model under [init]. The directory holds\n"
       "config.json and safetensors (one file, or several with their index; "
       "F32,\n"
@@ -80,14 +80,14 @@ void AddRunImport(CLI::App& app, Context& context) {
       "  atoll run create tune.toml --run-id tune\n"
       "  atoll run import tune --model export");
   auto options = std::make_shared<RunImportOptions>();
-  command->add_option("run", options->run_id, "Id of the run")->required();
-  command->add_option("--model", options->directory, "Directory of the model")
-      ->required();
+  command.Add("run", options->run_id, "Id of the run").Required();
+  command.Add("--model", options->directory, "Directory of the model")
+      .Required();
   command
-      ->add_option("--patience", options->patience,
-                   "Longest time without progress before giving up: 30s, 5m")
-      ->capture_default_str();
-  SetAction(*command, context, Import, options);
+      .Add("--patience", options->patience,
+           "Longest time without progress before giving up: 30s, 5m")
+      .ShowDefault();
+  SetAction(command, context, Import, options);
 }
 
 }  // namespace atl::cli

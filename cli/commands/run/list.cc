@@ -38,10 +38,10 @@ absl::Status ListRuns(Context& context) {
 
 }  // namespace
 
-void AddRunList(CLI::App& app, Context& context) {
-  CLI::App* command = app.add_subcommand("list", "List runs");
-  command->footer("Example:\n  atoll run list -o json");
-  command->callback([&context] { context.action = ListRuns; });
+void AddRunList(flags::Command& app, Context& context) {
+  flags::Command& command = app.AddCommand("list", "List runs");
+  command.Footer("Example:\n  atoll run list -o json");
+  command.Action([&context] { context.action = ListRuns; });
 }
 
 }  // namespace atl::cli

@@ -53,31 +53,31 @@ absl::Status Pin(Context& context, const PinOptions& options) {
 
 }  // namespace
 
-void AddRunPin(CLI::App& app, Context& context) {
-  CLI::App* command = app.add_subcommand(
+void AddRunPin(flags::Command& app, Context& context) {
+  flags::Command& command = app.AddCommand(
       "pin", "Keep the newest cut and the contributions merged after it");
-  command->footer(
+  command.Footer(
       "With --keep-mb the servers keep the contributions of every later "
       "commit,\n"
       "up to that many MB, for `atoll replay`. The same command renews the "
       "pin.\n"
       "Example:\n  atoll run pin laptop --id audit --keep-mb 2000");
   auto options = std::make_shared<PinOptions>();
-  command->add_option("run", options->run_id, "Id of the run")->required();
-  command->add_option("--id", options->pin_id, "Id of the pin")->required();
+  command.Add("run", options->run_id, "Id of the run").Required();
+  command.Add("--id", options->pin_id, "Id of the pin").Required();
   command
-      ->add_option("--keep-mb", options->keep_mb,
-                   "MB of contributions to keep, over all servers; default: "
-                   "none")
-      ->check(CLI::Range(int64_t{1}, int64_t{1000000000}));
+      .Add("--keep-mb", options->keep_mb,
+           "MB of contributions to keep, over all servers; default: "
+           "none")
+      .Check(flags::Range(int64_t{1}, int64_t{1000000000}));
   command
-      ->add_option("--hours", options->hours,
-                   "Hours until the pin expires unless renewed (24)")
-      ->check(CLI::Range(0.01, 24.0));
-  command->add_flag("--release", options->release,
-                    "Release the pin and delete what it keeps; of a run that "
-                    "has ended also a checkpoint");
-  SetAction(*command, context, Pin, options);
+      .Add("--hours", options->hours,
+           "Hours until the pin expires unless renewed (24)")
+      .Check(flags::Range(0.01, 24.0));
+  command.AddFlag("--release", options->release,
+                  "Release the pin and delete what it keeps; of a run that "
+                  "has ended also a checkpoint");
+  SetAction(command, context, Pin, options);
 }
 
 }  // namespace atl::cli

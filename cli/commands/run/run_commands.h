@@ -5,21 +5,21 @@
 
 #pragma once
 
-#include "CLI/App.hpp"
+#include "base/flags/flags.h"
 #include "cli/context.h"
 
 namespace atl::cli {
 
-void AddRunCreate(CLI::App& app, Context& context);
-void AddRunList(CLI::App& app, Context& context);
-void AddRunShow(CLI::App& app, Context& context);
-void AddRunWatch(CLI::App& app, Context& context);
-void AddRunPause(CLI::App& app, Context& context);
-void AddRunResume(CLI::App& app, Context& context);
-void AddRunCancel(CLI::App& app, Context& context);
-void AddRunDelete(CLI::App& app, Context& context);
-void AddRunExport(CLI::App& app, Context& context);
-void AddRunImport(CLI::App& app, Context& context);
-void AddRunPin(CLI::App& app, Context& context);
+void AddRunCreate(flags::Command& app, Context& context);
+void AddRunList(flags::Command& app, Context& context);
+void AddRunShow(flags::Command& app, Context& context);
+void AddRunWatch(flags::Command& app, Context& context);
+void AddRunPause(flags::Command& app, Context& context);
+void AddRunResume(flags::Command& app, Context& context);
+void AddRunCancel(flags::Command& app, Context& context);
+void AddRunDelete(flags::Command& app, Context& context);
+void AddRunExport(flags::Command& app, Context& context);
+void AddRunImport(flags::Command& app, Context& context);
+void AddRunPin(flags::Command& app, Context& context);
 
 }  // namespace atl::cli

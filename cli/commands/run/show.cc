@@ -175,13 +175,13 @@ absl::Status ShowRun(Context& context, const std::string& run_id) {
 
 }  // namespace
 
-void AddRunShow(CLI::App& app, Context& context) {
-  CLI::App* command =
-      app.add_subcommand("show", "Show a run's state and progress");
-  command->footer("Example:\n  atoll run show laptop -o json");
+void AddRunShow(flags::Command& app, Context& context) {
+  flags::Command& command =
+      app.AddCommand("show", "Show a run's state and progress");
+  command.Footer("Example:\n  atoll run show laptop -o json");
   auto run_id = std::make_shared<std::string>();
-  command->add_option("run", *run_id, "Id of the run")->required();
-  SetAction(*command, context, ShowRun, run_id);
+  command.Add("run", *run_id, "Id of the run").Required();
+  SetAction(command, context, ShowRun, run_id);
 }
 
 }  // namespace atl::cli

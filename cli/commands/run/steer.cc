@@ -12,13 +12,13 @@ namespace atl::cli {
 namespace {
 
 template <typename Request, auto Method>
-void AddSteering(CLI::App& app, Context& context, const std::string& name,
+void AddSteering(flags::Command& app, Context& context, const std::string& name,
                  const std::string& help) {
-  CLI::App* command = app.add_subcommand(name, help);
-  command->footer(absl::StrCat("Example:\n  atoll run ", name, " laptop"));
+  flags::Command& command = app.AddCommand(name, help);
+  command.Footer(absl::StrCat("Example:\n  atoll run ", name, " laptop"));
   auto run_id = std::make_shared<std::string>();
-  command->add_option("run", *run_id, "Id of the run")->required();
-  command->callback([&context, run_id] {
+  command.Add("run", *run_id, "Id of the run").Required();
+  command.Action([&context, run_id] {
     context.action = [run_id](Context& context) -> absl::Status {
       ASSIGN_OR_RETURN(auto client, context.MakeOperatorClient());
       Request request;
@@ -32,17 +32,17 @@ void AddSteering(CLI::App& app, Context& context, const std::string& name,
 
 }  // namespace
 
-void AddRunPause(CLI::App& app, Context& context) {
+void AddRunPause(flags::Command& app, Context& context) {
   AddSteering<v1::PauseRunRequest, &coordinator::OperatorClient::PauseRun>(
       app, context, "pause", "Pause a run: open and seal no more rounds");
 }
 
-void AddRunResume(CLI::App& app, Context& context) {
+void AddRunResume(flags::Command& app, Context& context) {
   AddSteering<v1::ResumeRunRequest, &coordinator::OperatorClient::ResumeRun>(
       app, context, "resume", "Resume a paused run");
 }
 
-void AddRunCancel(CLI::App& app, Context& context) {
+void AddRunCancel(flags::Command& app, Context& context) {
   AddSteering<v1::CancelRunRequest, &coordinator::OperatorClient::CancelRun>(
       app, context, "cancel", "End a run permanently");
 }

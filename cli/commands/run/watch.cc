@@ -9,12 +9,12 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
+#include "base/flags/flags.h"
 #include "base/io/posix_file_system.h"
 #include "base/status/status_macros.h"
 #include "base/time/proto_time.h"
 #include "cli/commands/run/run_commands.h"
 #include "cli/curves/curves.h"
-#include "cli/flags/number_check.h"
 #include "cli/interrupt.h"
 #include "cli/output/describe.h"
 #include "cli/output/error.h"
@@ -242,10 +242,10 @@ absl::Status WatchRun(Context& context, const WatchOptions& options) {
 
 }  // namespace
 
-void AddRunWatch(CLI::App& app, Context& context) {
-  CLI::App* command = app.add_subcommand(
+void AddRunWatch(flags::Command& app, Context& context) {
+  flags::Command& command = app.AddCommand(
       "watch", "Print what happens in a run until it ends or Ctrl-C");
-  command->footer(
+  command.Footer(
       "Each event has a revision; --after REVISION resumes after it. If the\n"
       "events are no longer kept, the committed rounds are printed instead.\n"
       "Curves have every kept round, whatever --after says, and no round "
@@ -254,17 +254,17 @@ void AddRunWatch(CLI::App& app, Context& context) {
       "Examples:\n  atoll run watch laptop -o jsonl --after 120\n"
       "  atoll run watch laptop --tensorboard curves/laptop --csv laptop.csv");
   auto options = std::make_shared<WatchOptions>();
-  command->add_option("run", options->run_id, "Id of the run")->required();
+  command.Add("run", options->run_id, "Id of the run").Required();
   command
-      ->add_option("--after", options->after_revision,
-                   "Print only events with a greater revision")
-      ->check(NotNegative());
-  command->add_option("--tensorboard", options->tensorboard,
-                      "Directory for TensorBoard's event files; give each run "
-                      "its own");
-  command->add_option("--csv", options->csv,
-                      "CSV file with a row for each committed round");
-  SetAction(*command, context, WatchRun, options);
+      .Add("--after", options->after_revision,
+           "Print only events with a greater revision")
+      .Check(flags::NotNegative());
+  command.Add("--tensorboard", options->tensorboard,
+              "Directory for TensorBoard's event files; give each run "
+              "its own");
+  command.Add("--csv", options->csv,
+              "CSV file with a row for each committed round");
+  SetAction(command, context, WatchRun, options);
 }
 
 }  // namespace atl::cli

@@ -23,14 +23,13 @@
 #include <utility>
 #include <vector>
 
-#include "CLI/CLI.hpp"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 #include "absl/time/time.h"
 #include "base/codec/f32_bytes.h"
+#include "base/flags/flags.h"
 #include "base/layout/digest.h"
-#include "base/obs/flags.h"
 #include "base/status/status_macros.h"
 #include "coordinator/client/island_control_client.h"
 #include "coordinator/client/plan_position.h"
@@ -191,23 +190,24 @@ int Main(int argc, char** argv) {
   std::string verb;
   std::string attack_text;
   Hostility hostility;
-  CLI::App app("An island that trains honestly and pushes altered gradients");
-  app.add_option("verb", verb)->required()->check(CLI::IsMember({"join"}));
-  app.add_option("address", options.coordinator_address)->required();
-  app.add_option("--run", options.run_id)->required();
-  app.add_option("--island-id", options.island_id)->required();
-  app.add_option("--dir", options.work_directory)->required();
-  app.add_option("--threads", options.thread_count);
-  app.add_option("--data", options.data_path);
-  app.add_option("--attack", attack_text);
-  app.add_option("--claim", hostility.claimed_tokens_per_second);
-  app.add_option("--skip-seqs", hostility.skipped_seq_count);
-  app.add_option("--steps", hostility.step_count_max);
-  app.add_option("--tls-cert", options.security.tls.cert);
-  app.add_option("--tls-key", options.security.tls.key);
-  app.add_option("--tls-ca", options.security.tls.ca);
-  atl::SpellFlagsWithDashes(argc, argv);
-  CLI11_PARSE(app, argc, argv);
+  flags::Command app(
+      "hostile_island",
+      "An island that trains honestly and pushes altered gradients");
+  app.Add("verb", verb).Required().Check(flags::IsMember({"join"}));
+  app.Add("address", options.coordinator_address).Required();
+  app.Add("--run", options.run_id).Required();
+  app.Add("--island-id", options.island_id).Required();
+  app.Add("--dir", options.work_directory).Required();
+  app.Add("--threads", options.thread_count);
+  app.Add("--data", options.data_path);
+  app.Add("--attack", attack_text);
+  app.Add("--claim", hostility.claimed_tokens_per_second);
+  app.Add("--skip-seqs", hostility.skipped_seq_count);
+  app.Add("--steps", hostility.step_count_max);
+  app.Add("--tls-cert", options.security.tls.cert);
+  app.Add("--tls-key", options.security.tls.key);
+  app.Add("--tls-ca", options.security.tls.ca);
+  if (const auto end = app.ParseOrEnd(argc, argv)) return *end;
   absl::Status status;
   if (!attack_text.empty()) {
     const absl::StatusOr<Attack> attack = ParseAttack(attack_text);

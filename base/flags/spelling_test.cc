@@ -1,28 +1,26 @@
-#include "base/obs/flags.h"
+#include "base/flags/spelling.h"
 
 #include <string>
 #include <vector>
 
 #include "gtest/gtest.h"
 
-namespace atl {
+namespace atl::flags {
 namespace {
 
 std::vector<std::string> Spell(std::vector<std::string> arguments) {
-  std::vector<char*> argv;
-  for (std::string& argument : arguments) argv.push_back(argument.data());
-  SpellFlagsWithDashes(static_cast<int>(argv.size()), argv.data());
+  SpellFlagsWithDashes(arguments);
   return arguments;
 }
 
-TEST(FlagsTest, AnUnderscoreInAFlagIsADash) {
+TEST(SpellingTest, AnUnderscoreInAFlagIsADash) {
   // style-ok(flag): the alias.
   EXPECT_EQ(Spell({"a_b", "--run_id", "x_y", "--data_dir=/d_1", "-o_", "--"}),
             (std::vector<std::string>{"a_b", "--run-id", "x_y",
                                       "--data-dir=/d_1", "-o_", "--"}));
 }
 
-TEST(FlagsTest, WhatStandsBehindTwoDashesIsNoFlag) {
+TEST(SpellingTest, WhatStandsBehindTwoDashesIsNoFlag) {
   const std::string alias =
       "--"
       "x_y";
@@ -30,12 +28,12 @@ TEST(FlagsTest, WhatStandsBehindTwoDashesIsNoFlag) {
             (std::vector<std::string>{"a", "--x-y", "--", alias}));
 }
 
-TEST(FlagsTest, AFlagIsNamedAfterItsSetting) {
+TEST(SpellingTest, AFlagIsNamedAfterItsSetting) {
   EXPECT_EQ(FlagName("tls_cert"), "--tls-cert");
   EXPECT_EQ(FlagName("coordinator"), "--coordinator");
 }
 
-TEST(FlagsTest, AHelpTextHasEightyColumns) {
+TEST(SpellingTest, AHelpTextHasEightyColumns) {
   const std::string words(70, 'x');
   EXPECT_EQ(WrapHelp("Usage: atoll\n\n", 12), "Usage: atoll\n\n");
   EXPECT_EQ(WrapHelp("A " + words + " sentence goes on", 12),
@@ -53,4 +51,4 @@ TEST(FlagsTest, AHelpTextHasEightyColumns) {
 }
 
 }  // namespace
-}  // namespace atl
+}  // namespace atl::flags

@@ -1,25 +1,24 @@
-#include "base/obs/flags.h"
+#include "base/flags/spelling.h"
 
 #include <algorithm>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_replace.h"
 #include "absl/strings/str_split.h"
 
-namespace atl {
+namespace atl::flags {
 
 std::string FlagName(absl::string_view name) {
   return absl::StrCat("--", absl::StrReplaceAll(name, {{"_", "-"}}));
 }
 
-void SpellFlagsWithDashes(int argc, char** argv) {
-  for (int i = 1; i < argc; ++i) {
-    char* at = argv[i];
-    if (at[0] != '-' || at[1] != '-') continue;
-    if (at[2] == '\0') return;
-    for (; *at != '\0' && *at != '='; ++at) {
-      if (*at == '_') *at = '-';
-    }
+void SpellFlagsWithDashes(std::vector<std::string>& arguments) {
+  for (std::string& argument : arguments) {
+    if (argument == "--") return;
+    if (!absl::StartsWith(argument, "--")) continue;
+    std::replace(argument.begin(),
+                 std::find(argument.begin(), argument.end(), '='), '_', '-');
   }
 }
 
@@ -35,7 +34,8 @@ std::string WrapHelp(absl::string_view help, size_t text_column) {
     while (left.size() > kColumns) {
       size_t end = left.rfind(' ', kColumns);
       // A word that is longer than the line stays whole.
-      if (end == left.npos || end < indent.size()) end = left.find(' ', kColumns);
+      if (end == left.npos || end < indent.size())
+        end = left.find(' ', kColumns);
       if (end == left.npos) break;
       absl::StrAppend(&wrapped, left.substr(0, end), "\n");
       left = indent + left.substr(end + 1);
@@ -46,4 +46,4 @@ std::string WrapHelp(absl::string_view help, size_t text_column) {
   return wrapped;
 }
 
-}  // namespace atl
+}  // namespace atl::flags

@@ -1,0 +1,53 @@
+#include "base/flags/program_flags.h"
+
+#include <string>
+
+#include "absl/status/statusor.h"
+
+namespace atl::flags {
+
+void AddSecurityFlags(Command& command, rpc::Security& security) {
+  command.Add("--tls-cert", security.tls.cert,
+              "Our certificate (PEM). Off loopback the three --tls-* flags "
+              "or --insecure are needed.");
+  command.Add("--tls-key", security.tls.key,
+              "The private key of --tls-cert (PEM).");
+  command.Add("--tls-ca", security.tls.ca,
+              "CA that signs the certificates of our peers (PEM).");
+  command.AddFlag("--insecure", security.insecure,
+                  "Allow plaintext off loopback: anyone who reaches the port "
+                  "acts as an operator.");
+}
+
+void AddIslandCaFlag(Command& command, rpc::Security& security) {
+  command.Add("--tls-island-ca", security.tls.island_ca,
+              "CA of enrolled islands and readers (PEM), which is accepted "
+              "for these roles alone.");
+}
+
+void AddProxyFlag(Command& command, Proxy& proxy) {
+  const auto read = [&proxy](const std::string& url) {
+    absl::StatusOr<Proxy> parsed = ParseProxy(url);
+    if (parsed.ok()) proxy = *parsed;
+    return std::string(parsed.status().message());
+  };
+  command
+      .AddText("--proxy", {"", read},
+               "http://[USER:PASSWORD@]HOST:PORT of a proxy that knows "
+               "CONNECT, through which it dials all but loopback")
+      .Environment("ATOLL_PROXY");
+}
+
+void AddMetricsFlags(Command& command, MetricsListenerOptions& options) {
+  const Flag listen =
+      command.Add("--metrics-listen", options.address,
+                  "HOST:PORT of a plaintext port for /metrics, /livez and "
+                  "/readyz, open to anyone who reaches it; a port alone means "
+                  "loopback, port 0 any free port; default: no port");
+  command
+      .Add("--metrics-port-file", options.port_file,
+           "File to write the port of --metrics-listen to")
+      .Needs(listen);
+}
+
+}  // namespace atl::flags

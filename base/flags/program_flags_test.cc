@@ -1,0 +1,46 @@
+#include "base/flags/program_flags.h"
+
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+
+namespace atl::flags {
+namespace {
+
+using ::testing::HasSubstr;
+
+TEST(ProgramFlagsTest, SetWhatTheProgramReads) {
+  Command command("test", "");
+  rpc::Security security;
+  Proxy proxy;
+  MetricsListenerOptions metrics;
+  AddSecurityFlags(command, security);
+  AddIslandCaFlag(command, security);
+  AddProxyFlag(command, proxy);
+  AddMetricsFlags(command, metrics);
+  EXPECT_EQ(command
+                .Parse({"--tls-cert", "a", "--tls-key", "b", "--tls-ca", "c",
+                        "--tls-island-ca", "d", "--insecure", "--proxy",
+                        "http://10.0.0.1:3128", "--metrics-listen", "0",
+                        "--metrics-port-file", "e"})
+                .error,
+            "");
+  EXPECT_EQ(security.tls.cert, "a");
+  EXPECT_EQ(security.tls.key, "b");
+  EXPECT_EQ(security.tls.ca, "c");
+  EXPECT_EQ(security.tls.island_ca, "d");
+  EXPECT_TRUE(security.insecure);
+  EXPECT_TRUE(proxy.Serves("example.org"));
+  EXPECT_EQ(metrics.address, "0");
+  EXPECT_EQ(metrics.port_file, "e");
+}
+
+TEST(ProgramFlagsTest, AMalformedProxyIsAWrongCommandLine) {
+  Command command("test", "");
+  Proxy proxy;
+  AddProxyFlag(command, proxy);
+  EXPECT_THAT(command.Parse({"--proxy", "ftp://x"}).error,
+              HasSubstr("--proxy: "));
+}
+
+}  // namespace
+}  // namespace atl::flags
