@@ -32,7 +32,11 @@ struct CurlFree {
   void operator()(CURL* curl) const { curl_easy_cleanup(curl); }
   void operator()(curl_slist* list) const { curl_slist_free_all(list); }
 };
+struct CurlShareFree {  // CURL and CURLSH are one type.
+  void operator()(CURLSH* share) const { curl_share_cleanup(share); }
+};
 using CurlPtr = std::unique_ptr<CURL, CurlFree>;
+using CurlShare = std::unique_ptr<CURLSH, CurlShareFree>;
 using CurlList = std::unique_ptr<curl_slist, CurlFree>;
 
 // Finds transfers that are too slow. Pure.
@@ -286,10 +290,10 @@ absl::Status CheckOptions(const HttpClientOptions& options) {
 
 class CurlClient : public HttpClient {
  public:
-  CurlClient(const HttpClientOptions& options, CurlPtr curl,
+  CurlClient(const HttpClientOptions& options, CurlShare share,
              std::string authorities)
       : options_(options),
-        curl_(std::move(curl)),
+        share_(std::move(share)),
         authorities_(std::move(authorities)) {}
 
   absl::StatusOr<HttpAnswer> Send(const HttpRequest& request) override {
@@ -359,8 +363,12 @@ class CurlClient : public HttpClient {
     }
     absl::StatusOr<CurlList> headers = MakeHeaders(request);
     if (!headers.ok()) return Annotate(headers.status(), context);
+    // A new handle for each request: after the first one, Debian's libcurl
+    // (7.88) reads freed memory if an answer's first header begins with a space.
+    curl_.reset(curl_easy_init());
+    if (curl_ == nullptr) return absl::ResourceExhaustedError("out of memory");
+    Set(CURLOPT_SHARE, share_.get());
     Transfer transfer(curl_.get(), options_, context, request, sink);
-    curl_easy_reset(curl_.get());  // Keeps the connections.
     SetConnection(is_proxied);
     SetRequest(request, headers->get());
     SetTransfer(transfer, deadline);
@@ -370,6 +378,7 @@ class CurlClient : public HttpClient {
       Set(CURLOPT_OPENSOCKETDATA, &transfer);
     }
     const CURLcode code = curl_easy_perform(curl_.get());
+    Set(CURLOPT_ERRORBUFFER, nullptr);  // The handle outlives the transfer.
     RETURN_IF_ERROR(transfer.stopped);
     if (code == CURLE_COULDNT_CONNECT) RETURN_IF_ERROR(transfer.refused);
     RETURN_IF_ERROR(Annotate(CheckTunnel(code, url), context));
@@ -473,7 +482,8 @@ class CurlClient : public HttpClient {
   }
 
   const HttpClientOptions options_;
-  const CurlPtr curl_;
+  const CurlShare share_;  // Connections and sessions.
+  CurlPtr curl_;           // Of the last request; null before.
   const std::string authorities_;  // PEM; empty: the system's.
   bool is_busy_ = false;
 };
@@ -489,15 +499,22 @@ absl::StatusOr<std::unique_ptr<HttpClient>> HttpClient::Create(
     const HttpClientOptions& options) {
   RETURN_IF_ERROR(CheckOptions(options));
   // Thread-safe in this version of libcurl.
-  CurlPtr curl(curl_global_init(CURL_GLOBAL_DEFAULT) == CURLE_OK
-                   ? curl_easy_init()
-                   : nullptr);
+  const CurlPtr curl(curl_global_init(CURL_GLOBAL_DEFAULT) == CURLE_OK
+                         ? curl_easy_init()
+                         : nullptr);
   if (curl == nullptr) return absl::InternalError("libcurl does not start");
+  CurlShare share(curl_share_init());
+  if (share == nullptr) return absl::ResourceExhaustedError("out of memory");
+  for (const curl_lock_data data :
+       {CURL_LOCK_DATA_CONNECT, CURL_LOCK_DATA_SSL_SESSION,
+        CURL_LOCK_DATA_DNS}) {
+    curl_share_setopt(share.get(), CURLSHOPT_SHARE, data);
+  }
   std::string authorities;
   if (!options.ca_pem.empty()) {
     ASSIGN_OR_RETURN(authorities, ReadAuthorities(curl.get(), options.ca_pem));
   }
-  return std::make_unique<CurlClient>(options, std::move(curl),
+  return std::make_unique<CurlClient>(options, std::move(share),
                                       std::move(authorities));
 }
 

@@ -335,6 +335,24 @@ TEST_F(HttpClientTest, AnyBytesAsAnAnswerAreReadWithoutACrash) {
   EXPECT_GT(ok_count, 0);
 }
 
+// libcurl joined such a line with the last header of the request before, which
+// was freed.
+TEST_F(HttpClientTest, AFirstHeaderThatBeginsWithASpaceReadsNoFreedMemory) {
+  int count = 0;
+  RawServer raw([&]() -> std::string {
+    const absl::string_view first =
+        ++count % 2 == 1 ? "Server: a" : " folded, and longer than that";
+    return absl::StrCat("HTTP/1.1 200 OK\r\n", first,
+                        "\r\nContent-Length: 4\r\n\r\nbody");
+  });
+  for (int i = 0; i < 300; ++i) {
+    const auto answer = client().Send({"GET", raw.url()});
+    if (i % 2 == 0) {
+      EXPECT_TRUE(answer.ok()) << answer.status();
+    }
+  }
+}
+
 TEST_F(HttpClientTest, APolicyRefusesTheAddressThatANameHas) {
   options_.dial_policy.emplace();
   for (const char* host : {"127.0.0.1", "localhost", "127.1", "[::1]"}) {
