@@ -341,7 +341,7 @@ TEST_F(HttpClientTest, AFirstHeaderThatBeginsWithASpaceReadsNoFreedMemory) {
   int count = 0;
   RawServer raw([&]() -> std::string {
     const absl::string_view first =
-        ++count % 2 == 1 ? "Server: a" : " folded, and longer than that";
+        ++count % 2 == 1 ? "Server: a" : " folded: and longer than that";
     return absl::StrCat("HTTP/1.1 200 OK\r\n", first,
                         "\r\nContent-Length: 4\r\n\r\nbody");
   });
