@@ -133,7 +133,7 @@ class RunTest(unittest.TestCase):
   def test_missing_tools_are_told_to_the_tests(self):
     self.write('tests/kubernetes/install_tools.sh', '#!/bin/sh\nexit 1\n')
     lines, code, calls = self.run_tests([(0, {'//a:x_test': 'PASSED'})])
-    self.assertEqual(('1 passed, 0 failed', 0), (lines[-1], code))
+    self.assertEqual(('1 passed, 0 failed, 0 skipped', 0), (lines[-1], code))
     self.assertIn('--test_env=ATOLL_WITHOUT=pypi ', calls[0])
 
 
