@@ -13,13 +13,19 @@ mkdir -p "$(dirname "$tools")"
 new=$(mktemp -d "$tools.XXXXXX")
 trap 'rm -rf "$new"' EXIT
 cd "$new"
-if ! apt-get -o APT::Sandbox::User=root download -qq prometheus >&2 ||
+apt=(apt-get -qq -o APT::Sandbox::User=root)
+# Without the system's lists of packages, or with old ones: own lists.
+mkdir -p apt/lists/partial apt/cache/archives/partial
+own=(-o Dir::State::lists="$new/apt/lists" -o Dir::Cache="$new/apt/cache")
+if ! "${apt[@]}" download prometheus &>/dev/null &&
+  ! { "${apt[@]}" "${own[@]}" update >&2 &&
+    "${apt[@]}" "${own[@]}" download prometheus >&2; } ||
   ! dpkg-deb -x ./*.deb .; then
   echo "Debian's package prometheus is missing and apt-get did not give it:" \
     "check the network, then run $0" >&2
   exit 1
 fi
-rm ./*.deb
+rm -r ./*.deb apt
 chmod 755 .
 # If another installation was faster, its result stays.
 mv -T "$new" "$tools" 2>/dev/null || [[ -x $tools/usr/bin/promtool ]]
