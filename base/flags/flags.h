@@ -23,7 +23,7 @@ class Option;
 
 namespace atl::flags {
 
-// What a value must satisfy.
+// A condition on a flag's value.
 struct ValueCheck {
   std::string name;  // In the help, after the value's type; empty: nothing.
   // Returns what is wrong with a value as written; empty: nothing.
@@ -73,7 +73,7 @@ class Flag {
   CLI::Option* option_;
 };
 
-// What became of a command line.
+// The result of Parse.
 struct ParseResult {
   // --help or --version: the text is on stdout, and the program ends with 0.
   bool ended = false;

@@ -21,9 +21,9 @@ struct ServiceRequest {
   int64_t memory_bytes = 0;  // 0: no bound.
 };
 
-// What would end the service at once: the run's size against `limits`, and data
-// that `rights` do not allow. OK also if the coordinator does not answer: the
-// service waits for it. Errors: as of CheckRunSize and FindDataPlace.
+// Returns the error that would end the service at once: the run is larger than
+// `limits`, or `rights` do not allow its data. OK also if the coordinator does not
+// answer: the service waits for it. Errors: as of CheckRunSize and FindDataPlace.
 absl::Status CheckService(const coordinator::OperatorClientOptions& coordinator,
                           const std::string& run_id, const RunLimits& limits,
                           const worker::LocalDataRights& rights);

@@ -1,8 +1,6 @@
 #!/usr/bin/python3
 """Writes units.bzl: what the files of each folder with a cc_room include.
 
-usage: make_units.py [--check]     in the tree; --check only compares
-
 A BUILD file is read as Python, with rules that only note their arguments.
 """
 
@@ -11,7 +9,6 @@ import collections
 import glob
 import os
 import re
-import sys
 
 PATH = 'deploy/bazel/units.bzl'
 HEAD = '"""What C++ files include. deploy/bazel/make_units.py writes it."""\n\n'
@@ -106,8 +103,7 @@ def units_of(folder):
     if kind == 'cc_room':
       parts = arguments.get('parts', {})
     if kind in ('cc_library', 'cc_test', 'cc_binary', 'cuda_library'):
-      taken.update(folder.files(arguments, [
-          ('srcs', '.cc'), ('hdrs', '.h'), ('textual_hdrs', '')]))
+      taken.update(folder.files(arguments, [('srcs', '.cc'), ('hdrs', '.h')]))
   units = collections.defaultdict(list, {
       name: list(files) for name, files in parts.items()})
   taken.update(*parts.values())
@@ -207,17 +203,9 @@ def make(root):
 def main():
   root = os.path.join(os.path.dirname(os.path.realpath(__file__)), '../..')
   made = make(root)
-  path = os.path.join(root, PATH)
-  if '--check' in sys.argv:
-    with open(path, encoding='utf-8') as file:
-      if file.read() == made:
-        return 0
-    print(PATH + ' is not what files include: run deploy/bazel/make_units.py')
-    return 1
-  with open(path, 'w', encoding='utf-8') as file:
+  with open(os.path.join(root, PATH), 'w', encoding='utf-8') as file:
     file.write(made)
-  return 0
 
 
 if __name__ == '__main__':
-  sys.exit(main())
+  main()

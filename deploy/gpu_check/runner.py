@@ -194,7 +194,7 @@ class Runner:
                 now = time.monotonic()
                 for key in list(selector.get_map().values()):
                     one = key.data
-                    # What a step has left may hold its output open.
+                    # Processes that a step left may hold its output open.
                     is_over = one.process.poll() is not None
                     if one.is_open and now < one.end and not is_over:
                         continue

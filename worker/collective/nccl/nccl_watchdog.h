@@ -101,8 +101,8 @@ class NcclWatchdog {
     std::string late;
   };
 
-  // Takes all communicators, or the results of their splits.
   using Comms = std::vector<std::shared_ptr<NcclComm>>;
+  // Takes the part of each of `from`, if it is not null, and leaves null.
   static std::vector<ncclComm_t> Take(const Comms& from,
                                       ncclComm_t NcclComm::*part);
   void Watch() ABSL_LOCKS_EXCLUDED(mutex_);

@@ -80,7 +80,7 @@ struct Arguments {
   std::vector<std::string> dtypes = {"f32", "bf16"};
   std::vector<std::string> graphs = {"off", "on"};
   std::vector<std::string> ranks = {"2", "4"};
-  // Of a child process, one rank.
+  // Set in a child process, which is one rank.
   NcclRank rank;  // It has a rendezvous.
   bool control = false;
   std::string abort_case;

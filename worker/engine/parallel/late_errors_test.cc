@@ -53,7 +53,7 @@ RankTrainerOptions Options(const std::string& mesh, bool mixture) {
           .sequence_length = kLength};
 }
 
-// What a rank reported with OK, in order, and the error that ended it.
+// The results that a rank reported with OK, in order, and its last error.
 struct Reported {
   std::vector<Values> results;
   absl::Status status;

@@ -61,8 +61,8 @@ struct Group {
   std::map<int64_t, SplitRound> splits ABSL_GUARDED_BY(mutex);
 };
 
-// What NCCL's own thread does for a nonblocking call: it is polled until it
-// returns true. `aborted` is how an abort ends it.
+// A nonblocking call, as NCCL's own thread carries it out: `poll` is called until
+// it returns true. An abort calls `aborted` instead.
 struct Progress {
   std::function<bool()> poll;
   std::function<void()> aborted;
@@ -327,7 +327,7 @@ Devices& TheDevices() {
   return devices;
 }
 
-// What a test runs when a split is aborted.
+// Holds the function that a test runs in each abort of a split.
 class AbortedSplits {
  public:
   void Set(std::function<void()> run) ABSL_LOCKS_EXCLUDED(mutex_) {

@@ -24,7 +24,7 @@ struct Way {
   int sent_count = 0;
 };
 
-// What is under way from a rank to its neighbour: chunks of the receiver.
+// The messages under way from a rank to its neighbour: the receiver's chunks.
 using Link = std::deque<int>;
 
 class Simulation {
