@@ -485,7 +485,7 @@ TEST(ParameterServerTest, EnrolledIslandsWaitForThePlanThatAnswersName) {
                   return absl::StatusOr<v1::Run>(absl::NotFoundError(run_id));
                 }, metrics});
   ASSERT_OK(server.status());
-  rpc::Caller island = {rpc::Role::kIsland, "attic", RunScope()};
+  rpc::Caller island = {Role::kIsland, "attic", RunScope()};
   island.scope.run_uid = "uid";
   island.scope.cluster_id = "cluster";
   const auto check = (*server)->access().MakeCheck(island, "spring", "uid");

@@ -2,6 +2,7 @@
 
 usage: count_cases.py EVENTS STATUS [EVENTS STATUS LOGS]
        count_cases.py --failed EVENTS LOGS
+       count_cases.py --times EVENTS
 
 EVENTS is a build event file and STATUS Bazel's exit status. The second pair is
 of the run that repeated the failed tests; LOGS has their first logs.
@@ -14,8 +15,12 @@ Exits 0 only if bazel did, at least one case passed, and none failed.
 
 --failed copies the logs of the failed tests to LOGS and prints their targets. A
 target that does not build is none of them.
+
+--times prints the ten slowest tests, each with its slowest case, and the build's
+critical path. A cached test's time is that of the run that made its result.
 """
 
+import base64
 import json
 import os
 import shutil
@@ -173,6 +178,41 @@ def report(events, status, again, again_status, logs, without):
     return 0 if passed and not failed and status == 0 else 1
 
 
+def slowest_case(path):
+    """'NAME SECONDS s' of a JUnit file's slowest case; empty without one."""
+    if not os.path.exists(path):
+        return ''
+    root = xml.etree.ElementTree.parse(path).getroot()
+    times = [(float(case.get('time') or 0), '%s.%s' % (
+        case.get('classname', ''), case.get('name', '')))
+             for case in root.iter('testcase')]
+    return '%s %.1f s' % max(times)[::-1] if times else ''
+
+
+def time_lines(events):
+    """The ten slowest tests and the critical path."""
+    results = results_of(events)
+    sharded = {label for label, shard, _ in results if shard and shard > 1}
+    times = []
+    for (label, shard, _), result in results.items():
+        name = '%s (shard %d)' % (label, shard) if label in sharded else label
+        seconds = int(result.get('testAttemptDurationMillis', 0)) / 1000
+        times.append((seconds, name, result))
+    yield 'The ten slowest tests:'
+    for seconds, name, result in sorted(
+            times, key=lambda time: time[:2])[-10:][::-1]:
+        cached = result.get('cachedLocally') or result.get(
+            'executionInfo', {}).get('cachedRemotely')
+        yield '%7.1f s %s%s' % (seconds, name, ', cached' if cached else '')
+        case = slowest_case(output_path(result, 'test.xml'))
+        if case:
+            yield '            ' + case
+    for event in events:
+        for log in event.get('buildToolLogs', {}).get('log', []):
+            if log.get('name') == 'critical path':
+                yield base64.b64decode(log['contents']).decode().rstrip()
+
+
 # Bazel's exit status if everything was built and a test failed.
 _TESTS_FAILED = 3
 
@@ -181,6 +221,10 @@ def main():
     arguments = sys.argv[1:]
     if arguments[0] == '--failed':
         print('\n'.join(keep_failed(read_events(arguments[1]), arguments[2])))
+        return
+    if arguments[0] == '--times':
+        for line in time_lines(list(read_events(arguments[1]))):
+            print(line)
         return
     events, again, again_status, logs = [], [], 0, ''
     try:

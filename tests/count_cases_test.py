@@ -1,5 +1,6 @@
 """Counts cases of invented build events, as tests/run.sh would."""
 
+import base64
 import contextlib
 import io
 import json
@@ -113,6 +114,21 @@ class CountCasesTest(unittest.TestCase):
     self.assertEqual(('0 passed, 0 failed', 1), self.ends(0))
     self.report('//a:a_test', 'PASSED', _GREEN % 'x')
     self.assertEqual(('1 passed, 1 failed', 1), self.ends(37))
+
+  def test_times_are_of_the_ten_slowest_tests_and_the_critical_path(self):
+    for index in range(11):
+      self.report('//a:%d_test' % index, 'PASSED', _GREEN % 'x',
+                  cached=index == 10)
+      self.events[-1]['testResult']['testAttemptDurationMillis'] = str(
+          1000 * index)
+    self.events.append({'id': {}, 'buildToolLogs': {'log': [
+        {'name': 'critical path',
+         'contents': base64.b64encode(b'Critical Path: 9.00s\n').decode()}]}})
+    lines = list(count_cases.time_lines(self.events))
+    self.assertEqual(['The ten slowest tests:', '   10.0 s //a:10_test, cached',
+                      '            A.x 0.0 s', '    9.0 s //a:9_test'],
+                     lines[:4])
+    self.assertEqual([20 + 2, 'Critical Path: 9.00s'], [len(lines), lines[-1]])
 
 
 if __name__ == '__main__':

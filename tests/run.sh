@@ -3,7 +3,9 @@
 # runs a second time, alone. The last line is `N passed, N failed`, in test
 # cases, with those of cached results. It ends with `, N skipped` if a tool for
 # tests could not be had, for example without PyPI.
-# Arguments go to `bazel test`, e.g. --config=asan //base/...
+# --times prints the ten slowest tests and the critical path
+# of the build. Other arguments go to `bazel test`, for example
+# --config=asan //base/...
 set -uo pipefail
 
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
@@ -15,10 +17,18 @@ fi
 
 source deploy/bazel/prepare.sh
 
+times=
 targets=()
+arguments=()
 for argument in "$@"; do
+  if [[ $argument == --times ]]; then
+    times=1
+    continue
+  fi
+  arguments+=("$argument")
   [[ "$argument" == -* ]] || targets+=("$argument")
 done
+set -- "${arguments[@]}"
 [[ ${#targets[@]} -gt 0 ]] || set -- "$@" //...
 
 # Tests skip what they need these tools for. Bazel's cache does not mix such
@@ -48,6 +58,7 @@ scratch=$(mktemp -d)
 trap 'rm -rf "$scratch"' EXIT
 run_tests "$scratch/first" "$@"
 counted=("$scratch/first" $?)
+[[ -z $times ]] || /usr/bin/python3 tests/count_cases.py --times "$scratch/first"
 
 # First logs are kept for a month: the second run overwrites Bazel's.
 kept=$HOME/.cache/atoll-first-logs

@@ -130,6 +130,14 @@ class RunTest(unittest.TestCase):
     lines, code, _ = self.run_tests([(3, {'//a:x_test': 'FAILED'}), (37, {})])
     self.assertEqual(('0 passed, 1 failed', 1), (lines[-1], code))
 
+  def test_times_are_of_the_first_run_and_no_argument_of_bazel(self):
+    lines, code, calls = self.run_tests(
+        [(0, {'//a:x_test': 'PASSED'})], '//a/...', '--times')
+    self.assertEqual(['The ten slowest tests:', '    0.0 s //a:x_test',
+                      '1 passed, 0 failed'], lines[-3:])
+    self.assertEqual(0, code)
+    self.assertTrue(calls[0].endswith(' //a/...'), calls)
+
   def test_missing_tools_are_told_to_the_tests(self):
     self.write('tests/kubernetes/install_tools.sh', '#!/bin/sh\nexit 1\n')
     lines, code, calls = self.run_tests([(0, {'//a:x_test': 'PASSED'})])

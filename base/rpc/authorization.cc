@@ -14,6 +14,7 @@
 #include "base/status/refusal.h"
 #include "base/status/status_macros.h"
 #include "grpc/grpc_security_constants.h"
+#include "grpcpp/server_context.h"
 
 namespace atl::rpc {
 namespace {

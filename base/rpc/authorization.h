@@ -20,13 +20,12 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 #include "base/identity/identity.h"
-#include "grpcpp/server_context.h"
+
+namespace grpc {
+class ServerContextBase;
+}
 
 namespace atl::rpc {
-
-using ::atl::kRoleCount;
-using ::atl::Role;
-using ::atl::RoleName;
 
 struct Caller {
   Role role = Role::kOperator;

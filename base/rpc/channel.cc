@@ -12,6 +12,7 @@
 #include "base/rpc/server_check.h"
 #include "base/rpc/status.h"
 #include "base/status/status_macros.h"
+#include "grpcpp/channel.h"
 #include "grpcpp/create_channel.h"
 #include "grpcpp/security/credentials.h"
 #include "grpcpp/security/tls_certificate_provider.h"

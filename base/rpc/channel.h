@@ -18,11 +18,14 @@
 #include "absl/base/thread_annotations.h"
 #include "absl/status/statusor.h"
 #include "base/host_port/proxy.h"
-#include "base/rpc/authorization.h"
+#include "base/identity/identity.h"
 #include "base/rpc/certificates/tls.h"
 #include "base/rpc/certificates/tls_source.h"
 #include "base/sync/mutex.h"
-#include "grpcpp/channel.h"
+
+namespace grpc {
+class Channel;
+}
 
 namespace atl::rpc {
 

@@ -135,7 +135,7 @@ std::string DefaultIslandId(const rpc::Security& security) {
       rpc::ReadCommonName(material->cert_pem);
   if (!name.ok()) return HostId();
   const absl::StatusOr<rpc::Caller> caller = rpc::ParseCommonName(*name);
-  return caller.ok() && caller->role == rpc::Role::kIsland ? caller->id
+  return caller.ok() && caller->role == Role::kIsland ? caller->id
                                                            : HostId();
 }
 

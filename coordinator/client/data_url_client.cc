@@ -8,6 +8,7 @@
 #include "atoll/v1/island_service.grpc.pb.h"
 #include "base/rpc/call.h"
 #include "base/status/status_macros.h"
+#include "grpcpp/channel.h"
 
 namespace atl::coordinator {
 

@@ -6,6 +6,7 @@
 #include "atoll/v1/enrolment_service.grpc.pb.h"
 #include "base/rpc/call.h"
 #include "base/status/status_macros.h"
+#include "grpcpp/channel.h"
 
 namespace atl::coordinator {
 namespace {

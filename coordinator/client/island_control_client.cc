@@ -11,6 +11,7 @@
 #include "base/time/proto_time.h"
 #include "coordinator/client/log_seen.h"
 #include "coordinator/client/plan_watch.h"
+#include "grpcpp/channel.h"
 
 namespace atl::coordinator {
 namespace {

@@ -12,6 +12,7 @@
 #include "base/rpc/watch.h"
 #include "base/status/status_macros.h"
 #include "base/sync/mutex.h"
+#include "grpcpp/channel.h"
 
 namespace atl::coordinator {
 namespace {

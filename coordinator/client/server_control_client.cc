@@ -12,6 +12,7 @@
 #include "base/sync/mutex.h"
 #include "coordinator/client/plan_parts.h"
 #include "coordinator/client/plan_watch.h"
+#include "grpcpp/channel.h"
 
 namespace atl::coordinator {
 namespace {

@@ -21,7 +21,7 @@ grpc::ServerUnaryReactor* AnswerError(grpc::CallbackServerContext* context,
 absl::Status CheckRunFor(const Coordinator& coordinator,
                          const rpc::Caller& caller, const RunMachine& run) {
   const bool is_bound =
-      caller.role == rpc::Role::kIsland || caller.role == rpc::Role::kReader;
+      caller.role == Role::kIsland || caller.role == Role::kReader;
   return is_bound ? coordinator.CheckScope(caller.scope, caller.id, run)
                   : absl::OkStatus();
 }
@@ -47,7 +47,7 @@ Actor GetActor(const grpc::CallbackServerContext& context) {
 }
 
 absl::Status CheckCaller(const grpc::CallbackServerContext& context,
-                         rpc::Role role, const std::string& id) {
+                         Role role, const std::string& id) {
   ASSIGN_OR_RETURN(const rpc::Caller caller, rpc::GetCaller(context));
   return rpc::CheckActsFor(caller, role, id);
 }

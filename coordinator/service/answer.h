@@ -73,7 +73,7 @@ grpc::ServerUnaryReactor* AnswerForRun(EventLoop& loop,
 
 // OK if the caller may act for `id`. Errors: as base/rpc/authorization.h.
 absl::Status CheckCaller(const grpc::CallbackServerContext& context,
-                         rpc::Role role, const std::string& id);
+                         Role role, const std::string& id);
 
 // The secret in the metadata "atoll-session"; empty if missing or not hex.
 std::string SessionSecret(const grpc::CallbackServerContext& context);

@@ -41,7 +41,7 @@ grpc::ServerUnaryReactor* StepMember(EventLoop& loop,
                                      const Request* request, Response* response,
                                      Make make) {
   const absl::Status caller =
-      CheckCaller(*context, rpc::Role::kIsland, request->island_id());
+      CheckCaller(*context, Role::kIsland, request->island_id());
   if (!caller.ok()) return AnswerError(context, caller);
   return AnswerForRun(
       loop, context, request, response,
@@ -67,7 +67,7 @@ class IslandServiceImpl : public v1::IslandService::CallbackService {
                                  const v1::JoinRequest* request,
                                  v1::JoinResponse* response) override {
     absl::Status status =
-        CheckCaller(*context, rpc::Role::kIsland, request->island_id());
+        CheckCaller(*context, Role::kIsland, request->island_id());
     const absl::StatusOr<rpc::Caller> caller = rpc::GetCaller(*context);
     if (status.ok()) status = caller.status();
     absl::StatusOr<std::string> secret = MakeSecret();
@@ -118,7 +118,7 @@ class IslandServiceImpl : public v1::IslandService::CallbackService {
       const v1::WatchPlanRequest* request) override {
     auto writer = LatestWriter<v1::WatchPlanResponse, v1::IslandPlan>::Make();
     absl::Status status =
-        CheckCaller(*context, rpc::Role::kIsland, request->island_id());
+        CheckCaller(*context, Role::kIsland, request->island_id());
     const absl::StatusOr<rpc::Caller> caller = rpc::GetCaller(*context);
     if (status.ok()) status = caller.status();
     if (status.ok()) {

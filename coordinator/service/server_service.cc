@@ -19,7 +19,7 @@ class ServerServiceImpl : public v1::ServerService::CallbackService {
       const v1::RegisterServerRequest* request,
       v1::RegisterServerResponse* response) override {
     const absl::Status caller =
-        CheckCaller(*context, rpc::Role::kServer, request->server_id());
+        CheckCaller(*context, Role::kServer, request->server_id());
     if (!caller.ok()) return AnswerError(context, caller);
     return Answer<v1::RegisterServerResponse>(
         loop_, context, response,
@@ -35,7 +35,7 @@ class ServerServiceImpl : public v1::ServerService::CallbackService {
         LatestWriter<v1::WatchServerPlanResponse, v1::ServerPlan>::Make(
             [](v1::ServerPlan plan) { return CutPlan(std::move(plan)); });
     const absl::Status caller =
-        CheckCaller(*context, rpc::Role::kServer, request->server_id());
+        CheckCaller(*context, Role::kServer, request->server_id());
     if (caller.ok()) {
       loop_.WatchServer(request->server_id(), request->incarnation(), writer,
                         request->log_seen());
@@ -50,7 +50,7 @@ class ServerServiceImpl : public v1::ServerService::CallbackService {
       const v1::ReportShardsRequest* request,
       v1::ReportShardsResponse* response) override {
     const absl::Status caller =
-        CheckCaller(*context, rpc::Role::kServer, request->server_id());
+        CheckCaller(*context, Role::kServer, request->server_id());
     if (!caller.ok()) return AnswerError(context, caller);
     return Answer<v1::ReportShardsResponse>(
         loop_, context, response,

@@ -6,12 +6,14 @@ A BUILD file is read as Python, with rules that only note their arguments.
 
 import builtins
 import collections
+import functools
 import glob
 import os
 import re
 
 PATH = 'deploy/bazel/units.bzl'
 HEAD = '"""What C++ files include. deploy/bazel/make_units.py writes it."""\n\n'
+_JSON = 'nlohmann/json.hpp'
 _INCLUDE = re.compile(r'^[ \t]*#[ \t]*include[ \t]*[<"]([^">]+)[">]', re.M)
 
 # By the beginning of an included path. Abseil and GoogleTest come by themselves.
@@ -165,6 +167,16 @@ def library_of(included):
   return None
 
 
+@functools.lru_cache(maxsize=None)
+def reached(path):
+  """The headers that a file includes, itself or through headers of ours."""
+  if not os.path.exists(path):
+    return frozenset()
+  with open(path, encoding='utf-8') as file:
+    found = frozenset(_INCLUDE.findall(file.read()))
+  return found.union(*map(reached, found))
+
+
 def includes_of(folder, files, headers, own):
   owners, interfaces, doubles = headers
   found = set()
@@ -178,6 +190,9 @@ def includes_of(folder, files, headers, own):
         elif (folder.path + '/').startswith(os.path.dirname(included) + '/'):
           owner = interfaces.get(included, owner)
         found.add(owner)
+  # Decides which precompiled header a file is compiled with (cc.bzl).
+  if any(_JSON in reached('%s/%s' % (folder.path, name)) for name in files):
+    found.add(library_of(_JSON))
   found -= {None, folder.label(own)}
   here = '//%s:' % folder.path
   return sorted(label[len(here) - 1:] if label.startswith(here) else label

@@ -13,6 +13,7 @@
 #include "base/rpc/status.h"
 #include "base/rpc/certificates/tls.h"
 #include "base/status/status_macros.h"
+#include "grpcpp/channel.h"
 #include "grpcpp/client_context.h"
 #include "grpcpp/generic/generic_stub.h"
 #include "grpcpp/support/byte_buffer.h"

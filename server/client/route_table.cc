@@ -12,7 +12,7 @@ namespace atl::server {
 RouteTable::RouteTable(rpc::ChannelOptions options)
     : options_(std::move(options)) {
   options_.kind = rpc::ChannelKind::kData;
-  options_.peer_role = rpc::Role::kServer;
+  options_.peer_role = Role::kServer;
 }
 
 void RouteTable::Set(ShardRoutes routes) {

@@ -267,7 +267,7 @@ TEST_F(SlowReadersTest, KeepNothingOfWhatAPinKeptNoLonger) {
       cluster_->Info(0, 0, 0, cluster_->Gradient(0, 0, 0)).key();
   rpc::ChannelOptions options;
   options.tls = authority_.Issue("atoll:operator:ada");
-  options.peer_role = rpc::Role::kServer;
+  options.peer_role = Role::kServer;
   options.receive_window_bytes = 64 << 10;
   const auto channel =
       rpc::MakeChannel(cluster_->server(0).address(), options);

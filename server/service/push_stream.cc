@@ -77,7 +77,7 @@ class PushStream final : public UploadStream {
         ValidateId("island_id", header.island_id()), "INVALID_FIELDS"));
     ASSIGN_OR_RETURN(const rpc::Caller caller, rpc::GetCaller(call()));
     RETURN_IF_ERROR(
-        rpc::CheckActsFor(caller, rpc::Role::kIsland, header.island_id()));
+        rpc::CheckActsFor(caller, Role::kIsland, header.island_id()));
     Opened opened;
     ASSIGN_OR_RETURN(opened.shard, FindShard(header.run_id()));
     RETURN_IF_ERROR(Admit(caller, header.run_id(), *opened.shard));

@@ -42,7 +42,7 @@ std::function<absl::Status()> RunAccess::MakeCheck(
 absl::Status RunAccess::Check(const rpc::Caller& caller,
                               const std::string& run_id,
                               const std::string& run_uid) const {
-  if (caller.role != rpc::Role::kIsland && caller.role != rpc::Role::kReader) {
+  if (caller.role != Role::kIsland && caller.role != Role::kReader) {
     return absl::OkStatus();
   }
   MutexLock lock(&mutex_);

@@ -36,7 +36,7 @@ class RunAccessTest : public ::testing::Test {
                               const std::string& uid = "uid",
                               const std::string& cluster = "cluster") {
     rpc::Caller caller;
-    caller.role = rpc::Role::kIsland;
+    caller.role = Role::kIsland;
     caller.id = name;
     caller.scope = RunScope();
     caller.scope.run_uid = uid;
@@ -68,16 +68,16 @@ TEST_F(RunAccessTest, TellsAnIslandToWaitBeforeTheFirstPlan) {
 TEST_F(RunAccessTest, RefusesARevokedNameWhateverItsCertificateIs) {
   EXPECT_EQ(Reason(Enrolled("cellar")), "REVOKED");
   rpc::Caller issued;
-  issued.role = rpc::Role::kIsland;
+  issued.role = Role::kIsland;
   issued.id = "cellar";
   EXPECT_EQ(Reason(issued), "REVOKED");
-  issued.role = rpc::Role::kOperator;  // A person of the same name.
+  issued.role = Role::kOperator;  // A person of the same name.
   EXPECT_EQ(Reason(issued), "");
 }
 
 TEST_F(RunAccessTest, RefusesEnrolledIslandsOnceItsPlanIsTooOld) {
   rpc::Caller issued;
-  issued.role = rpc::Role::kIsland;
+  issued.role = Role::kIsland;
   issued.id = "attic";
   clock_.Advance(kLease - absl::Milliseconds(1));
   EXPECT_EQ(Reason(Enrolled("attic")), "");
@@ -117,7 +117,7 @@ TEST_F(RunAccessTest, AnOlderCoordinatorsAnswerRenewsWithoutARevision) {
 
 TEST_F(RunAccessTest, HoldsAnIssuedCertificateToItsRunIds) {
   rpc::Caller issued;
-  issued.role = rpc::Role::kReader;
+  issued.role = Role::kReader;
   issued.id = "board";
   issued.scope = RunScope();
   issued.scope.run_ids = {"autumn"};

@@ -12,6 +12,7 @@ import source_text
 
 HEADERS = (
     'deploy/bazel/precompiled/library.h',
+    'deploy/bazel/precompiled/json.h',
     'deploy/bazel/precompiled/test.h',
 )
 _OF_GENERATED_CODE = r'^google/protobuf/'
@@ -25,6 +26,11 @@ _ALGORITHMS = (
     'remove_if|replace|reverse|rotate|search|set_difference|set_intersection|'
     'set_union|shuffle|sort|stable_sort|swap_ranges|transform|unique|'
     'upper_bound')
+
+_MATCHERS = (
+    'AllOf|AnyOf|Contains|DoubleEq|Each|ElementsAre(Array)?|EndsWith|Field|'
+    'FloatEq|FloatNear|HasSubstr|IsEmpty|IsSupersetOf|MatchesRegex|Not|Optional|'
+    'Pair|Pointee|Property|SizeIs|StartsWith|UnorderedElementsAre(Array)?')
 
 # For each header: the names that need it.
 USES = {
@@ -49,6 +55,9 @@ USES = {
                         r'(To|From)\w*(Seconds|Unix\w*)|(Format|Parse)Time|'
                         r'(Format|Parse)Duration)\b',
     'absl/types/span.h': r'\babsl::(Span|Make(Const)?Span)\b',
+    'nlohmann/json.hpp': r'\bnlohmann::\w+',
+    'gmock/gmock.h': r'\b((EXPECT|ASSERT)_THAT(_\w+)?|MATCHER(_P\d?)?)\s*\(|'
+                     r'\btesting::(%s)\b' % _MATCHERS,
     'gtest/gtest.h': r'\b(TEST(_[FP])?|(EXPECT|ASSERT)_\w+)\s*\(',
 }
 

@@ -1,4 +1,7 @@
-"""A precompiled header, made with the flags that every C++ file gets."""
+"""A precompiled header, made with the flags that every C++ file gets.
+
+`copts` are those of its users, in addition.
+"""
 
 load("@bazel_tools//tools/cpp:toolchain_utils.bzl", "find_cpp_toolchain")
 
@@ -28,7 +31,7 @@ def _precompiled_header(ctx):
         quote_include_directories = depset([".", ctx.bin_dir.path]),
         user_compile_flags = ctx.fragments.cpp.copts +
                              ctx.fragments.cpp.cxxopts +
-                             ["-x", "c++-header"],
+                             ctx.attr.copts + ["-x", "c++-header"],
     )
     action = "c++-compile"
     ctx.actions.run(
@@ -65,6 +68,7 @@ precompiled_header = rule(
     implementation = _precompiled_header,
     attrs = {
         "header": attr.label(allow_single_file = [".h"], mandatory = True),
+        "copts": attr.string_list(),
         "deps": attr.label_list(providers = [CcInfo]),
         "_packages": attr.label(
             allow_single_file = True,

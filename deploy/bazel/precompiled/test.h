@@ -3,4 +3,5 @@
 #pragma once
 
 #include "deploy/bazel/precompiled/library.h"
+#include "gmock/gmock.h"
 #include "gtest/gtest.h"

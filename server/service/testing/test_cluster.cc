@@ -128,7 +128,7 @@ void TestCluster::UseTls(
 rpc::ChannelOptions TestCluster::Channel(int32_t slot) const {
   rpc::ChannelOptions options;
   options.kind = rpc::ChannelKind::kData;
-  options.peer_role = rpc::Role::kServer;
+  options.peer_role = Role::kServer;
   if (!certificates_.empty()) options.tls = certificates_[slot];
   return options;
 }
