@@ -9,7 +9,7 @@
 #include "absl/strings/string_view.h"
 #include "absl/time/time.h"
 #include "base/host_port/host_port.h"
-#include "base/rpc/authorization.h"
+#include "base/identity/identity.h"
 
 namespace atl::rpc {
 

@@ -14,6 +14,7 @@
 #include "base/status/refusal.h"
 #include "base/status/status_macros.h"
 #include "coordinator/service/event_loop.h"
+#include "grpcpp/server_context.h"
 #include "grpcpp/support/server_callback.h"
 
 namespace atl::coordinator {
