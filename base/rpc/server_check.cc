@@ -7,6 +7,7 @@
 
 #include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
+#include "base/rpc/authorization.h"
 #include "base/rpc/certificates/tls.h"
 #include "base/rpc/certificates/x509.h"
 #include "base/status/status_macros.h"

@@ -23,7 +23,7 @@ namespace atl {
 
 // The content of an ErrorInfo with the domain "atoll.v1".
 struct ErrorReason {
-  // In UPPER_SNAKE_CASE, from the list in proto/DESIGN.md, Errors.
+  // In UPPER_SNAKE_CASE, from the list in proto/ERRORS.md.
   std::string reason;
   // Values for the reason, e.g. {"island_epoch", "3"}; sorted by name.
   std::vector<std::pair<std::string, std::string>> metadata;

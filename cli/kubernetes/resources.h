@@ -6,7 +6,7 @@
 // exchange.down is not F32 (servers keep a replica), else 0; u and d bytes of
 // the share in the codecs up and down; k islands.
 //
-// Derived (server/store/DESIGN.md, Memory and Disk; worker/DESIGN.md):
+// Derived (server/store/DESIGN.md, Memory and Disk; worker/save/DESIGN.md):
 //   server, images    (1 + a + r) s, and s more, or 2 d with a replica, each
 //                     array rounded up to huge pages: --memory-mib
 //   server, disk      versions: the newest, the one before, one that is made,

@@ -24,7 +24,7 @@ using PushRequest = v1::PushOuterGradientRequest;
 using ImportRequest = v1::ImportParametersRequest;
 
 std::string ContractText() {
-  std::ifstream file("proto/DESIGN.md");
+  std::ifstream file("proto/ERRORS.md");
   return {std::istreambuf_iterator<char>(file), {}};
 }
 
@@ -162,7 +162,7 @@ class RefusalsTest : public testing::Test {
     EXPECT_NE(reason, absl::StatusCodeToString(code));
     EXPECT_GT(status.message().size(), 20u);
     EXPECT_NE(contract_.find(reason), std::string::npos)
-        << "proto/DESIGN.md does not tell of it";
+        << "proto/ERRORS.md does not tell of it";
   }
 
   const std::string contract_;

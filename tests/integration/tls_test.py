@@ -187,7 +187,7 @@ class TlsTest(cluster_module.IntegrationTest):
                 answer.cancel()
         except grpc.RpcError as failure:
             error = client.protocols.ErrorDetails(failure)
-        # A refusal by role has no reason (proto/DESIGN.md, 7).
+        # A refusal by role has no reason (proto/ERRORS.md).
         denied = error is not None and (error.code, error.reason) == (DENIED,
                                                                       "")
         self.assertEqual(denied, not is_allowed, (where, role, str(error)))

@@ -12,16 +12,22 @@ import source_text
 
 Violation = collections.namedtuple('Violation', 'path line rule message')
 
-# Hard ceilings above the targets (header 250, test 800, function 70 lines, 80
-# columns).
-HEADER_LINES_MAX = 500
-SOURCE_LINES_MAX = 600
-TEST_LINES_MAX = 1500
-FUNCTION_LINES_MAX = 150
+# A size that only shapes the code: above the target it is a warning, above the
+# ceiling a violation.
+Size = collections.namedtuple('Size', 'target ceiling')
+HEADER_LINES = Size(250, 500)
+SOURCE_LINES = Size(600, 1000)
+TEST_LINES = Size(1000, 3000)
+FUNCTION_LINES = Size(100, 300)
+FOLDER_FILES = Size(48, 96)
+PUBLIC_METHODS = Size(32, 80)
 COLUMNS_MAX = 100
-FOLDER_FILES_MAX = 48
-PUBLIC_METHODS_MAX = 40
-DESIGN_LINES_MAX = 300
+
+# Manuals are bounded in bytes: a bound in lines only makes lines longer.
+MANUAL_BYTES_MAX = 14000
+_LONG_MANUALS_BYTES_MAX = {'README.md': 20000, 'proto/ISLAND.md': 20000}
+MANUAL_COLUMNS_MAX = 80
+_NO_MANUALS = r'^tests/benchmarks/results/'
 
 _CPP = ('.h', '.cc', '.cu', '.cuh', '.inc')
 
@@ -100,28 +106,32 @@ def banned_calls(path, text):
                       '%s: %s' % (match.group(0).strip(), why))
 
 
+def _size(path, line, what, count, size):
+  """Yields a violation above the ceiling of `size`, a warning above its target."""
+  if count > size.ceiling:
+    yield Violation(path, line, 'size',
+                    '%s: %d are more than %d' % (what, count, size.ceiling))
+  elif count > size.target:
+    yield Violation(path, line, 'target',
+                    '%s: %d are more than %d' % (what, count, size.target))
+
+
 def sizes(path, text):
   lines = text.split('\n')
   count = len(lines) - (lines[-1] == '')
-  limit = None
+  size = None
   if rooms.is_test(path):
-    limit = TEST_LINES_MAX
+    size = TEST_LINES
   elif path.endswith(('.h', '.cuh')):
-    limit = HEADER_LINES_MAX
+    size = HEADER_LINES
   elif path.endswith(('.cc', '.cu', '.inc', '.py', '.sh', '.bzl')):
-    limit = SOURCE_LINES_MAX
-  elif path.endswith('DESIGN.md'):
-    limit = DESIGN_LINES_MAX
-  if limit and count > limit and path != 'deploy/bazel/units.bzl':
-    yield Violation(path, count, 'size',
-                    '%d lines are more than %d' % (count, limit))
+    size = SOURCE_LINES
+  if size and path != 'deploy/bazel/units.bzl' and not path.endswith('.md'):
+    yield from _size(path, count, 'lines', count, size)
   if not _is_cpp(path):
     return
   for line, length in source_text.functions(source_text.code_only(text)):
-    if length > FUNCTION_LINES_MAX:
-      yield Violation(
-          path, line, 'size', 'a function of %d lines is longer than %d' %
-          (length, FUNCTION_LINES_MAX))
+    yield from _size(path, line, 'lines of a function', length, FUNCTION_LINES)
   for number, line in enumerate(lines, 1):
     if len(line) > COLUMNS_MAX and not re.search(r'#include|https?://|R"', line):
       yield Violation(path, number, 'size',
@@ -132,9 +142,35 @@ def public_methods(path, text):
   if not path.endswith('.h') or rooms.is_test(path):
     return
   for line, name, count in source_text.classes(source_text.code_only(text)):
-    if count > PUBLIC_METHODS_MAX:
-      yield Violation(path, line, 'size', '%s has %d public methods, more than '
-                      '%d' % (name, count, PUBLIC_METHODS_MAX))
+    yield from _size(path, line, 'public methods of ' + name, count,
+                     PUBLIC_METHODS)
+
+
+_MANUAL_ITEM = re.compile(r'\s*([-*]|\d+\.) ')
+
+
+def manuals(path, text):
+  """Manuals are short, and wrapped except for tables, links and code."""
+  if not path.endswith('.md') or re.search(_NO_MANUALS, path):
+    return
+  count = len(text.encode('utf-8'))
+  limit = _LONG_MANUALS_BYTES_MAX.get(path, MANUAL_BYTES_MAX)
+  if count > limit:
+    yield Violation(path, 1, 'size',
+                    '%d bytes are more than %d' % (count, limit))
+  in_code, after_blank = False, True
+  for number, line in enumerate(text.split('\n'), 1):
+    if not line.strip():
+      after_blank = True
+      continue
+    indented = line.startswith('    ') and not _MANUAL_ITEM.match(line)
+    in_code = line.startswith('    ') and in_code or indented and after_blank
+    after_blank = False
+    if (len(line) > MANUAL_COLUMNS_MAX and ' ' in line.strip() and
+        not in_code and not line.lstrip().startswith('|') and
+        not re.search(r'\]\(|://', line)):
+      yield Violation(path, number, 'size', '%d columns are more than %d' %
+                      (len(line), MANUAL_COLUMNS_MAX))
 
 
 _UNDERSCORE_FLAG = r'(?<![\w-])--[a-z][a-z0-9]*_[a-z0-9_]*'
@@ -278,10 +314,8 @@ def packages_have_tests(files):
 def folders_are_small(files):
   counts = collections.Counter(path.rpartition('/')[0] for path in files)
   for folder, count in counts.items():
-    if count > FOLDER_FILES_MAX:
-      first = min(p for p in files if p.rpartition('/')[0] == folder)
-      yield Violation(first, 1, 'size', '%s holds %d files, more than %d' %
-                      (folder, count, FOLDER_FILES_MAX))
+    first = min(p for p in files if p.rpartition('/')[0] == folder)
+    yield from _size(first, 1, 'files in ' + folder, count, FOLDER_FILES)
 
 
 def folders_say_what_they_hold(files):
@@ -347,8 +381,8 @@ def own_includes(files):
 
 
 PER_FILE = [
-    includes_by_room, banned_calls, sizes, public_methods, flags, todos,
-    foreign_paths, build_files, bazel_options, headers, protos
+    includes_by_room, banned_calls, sizes, public_methods, manuals, flags,
+    todos, foreign_paths, build_files, bazel_options, headers, protos
 ]
 PER_TREE = [
     packages_have_tests, folders_are_small, folders_say_what_they_hold,
@@ -363,11 +397,13 @@ def _is_excused(violation, text):
 
 
 def check(files):
-  """All violations in `files`, a dict from path to text, sorted."""
+  """(violations, warnings) in `files`, a dict from path to text; both sorted."""
   found = []
   for path, text in files.items():
     for rule in PER_FILE:
       found.extend(rule(path, text))
   for rule in PER_TREE:
     found.extend(rule(files))
-  return sorted(v for v in found if not _is_excused(v, files[v.path]))
+  found = sorted(v for v in found if not _is_excused(v, files[v.path]))
+  return ([v for v in found if v.rule != 'target'],
+          [v for v in found if v.rule == 'target'])

@@ -17,9 +17,13 @@ def found(path, text, rule=None):
   """The messages of the violations in one file."""
   return [
       v.message
-      for v in rules.check({path: text})
+      for v in rules.check({path: text})[0]
       if rule is None or v.rule == rule
   ]
+
+
+def warned(path, text):
+  return [v.message for v in rules.check({path: text})[1]]
 
 
 def including(path, *paths):
@@ -180,20 +184,28 @@ class CallsTest(unittest.TestCase):
 
 class SizesTest(unittest.TestCase):
 
-  def test_finds_a_file_past_its_ceiling(self):
-    self.assertEqual(1, len(found('base/a.cc', 'int a;\n' * 601)))
-    self.assertEqual([], found('base/a.cc', 'int a;\n' * 600))
-    self.assertEqual([], found('base/a_test.cc', 'int a;\n' * 1001))
-    self.assertEqual(1, len(found('base/a_test.cc', 'int a;\n' * 1501)))
-    self.assertEqual([], found('base/testing/a.cc', 'int a;\n' * 1001))
+  def test_warns_of_a_file_past_its_target_and_finds_one_past_its_ceiling(self):
+    for path, line, target, ceiling in (('base/a.cc', 'int a;\n', 600, 1000),
+                                        ('base/a_test.cc', 'a;\n', 1000, 3000),
+                                        ('base/testing/a.cc', 'a;\n', 1000, 3000)):
+      self.assertEqual([], warned(path, line * target), path)
+      self.assertEqual([], found(path, line * ceiling), path)
+      self.assertEqual(1, len(warned(path, line * (target + 1))), path)
+      self.assertEqual(1, len(warned(path, line * ceiling)), path)
+      self.assertEqual(1, len(found(path, line * (ceiling + 1))), path)
+      self.assertEqual([], warned(path, line * (ceiling + 1)), path)
     self.assertEqual(1, len(found('base/a.h', '//\n' * 501, 'size')))
-    self.assertEqual(1, len(found('base/DESIGN.md', 'a\n' * 301)))
+    self.assertEqual(1, len(warned('base/a.h', '//\n' * 251)))
 
   def test_finds_a_long_function_and_not_a_long_namespace(self):
-    long_function = 'void F(int a) {\n' + '  a();\n' * 150 + '}\n'
+    long_function = 'void F(int a) {\n' + '  a();\n' * 300 + '}\n'
     self.assertEqual(1, len(found('base/a.cc', long_function)))
+    shorter = 'void F(int a) {\n' + '  a();\n' * 100 + '}\n'
+    self.assertEqual([], found('base/a.cc', shorter))
+    self.assertEqual(1, len(warned('base/a.cc', shorter)))
     many = 'namespace a {\nclass B {\n' + 'void G() {\n}\n' * 200 + '};\n}\n'
     self.assertEqual([], found('base/a.cc', many))
+    self.assertEqual([], warned('base/a.cc', many))
 
   def test_finds_a_long_line(self):
     self.assertEqual(1, len(found('base/a.cc', 'int %s;\n' % ('a' * 100))))
@@ -225,19 +237,47 @@ class ClassesTest(unittest.TestCase):
   def test_finds_a_class_with_too_many_public_methods(self):
     text = ('// A.\n#pragma once\nclass A {\n public:\n'
             '%s};\n#endif\n')
-    self.assertEqual([], found('base/a.h', text % ('  int F();\n' * 40)))
-    self.assertEqual(1, len(found('base/a.h', text % ('  int F();\n' * 41))))
+    self.assertEqual([], warned('base/a.h', text % ('  int F();\n' * 32)))
+    self.assertEqual(1, len(warned('base/a.h', text % ('  int F();\n' * 33))))
+    self.assertEqual([], found('base/a.h', text % ('  int F();\n' * 80)))
+    self.assertEqual(1, len(found('base/a.h', text % ('  int F();\n' * 81))))
+
+
+class ManualsTest(unittest.TestCase):
+
+  def test_a_manual_is_bounded_in_bytes(self):
+    line = 'a' * 69 + '\n'
+    for path, count in (('base/DESIGN.md', 200), ('DESIGN.md', 200),
+                        ('SECURITY.md', 200), ('deploy/a/README.md', 200),
+                        ('README.md', 285), ('proto/ISLAND.md', 285)):
+      self.assertEqual([], found(path, line * count), path)
+      self.assertEqual(1, len(found(path, line * (count + 1))), path)
+    self.assertEqual(1, len(found('DESIGN.md', 'ä' * 7001)))
+    self.assertEqual([], found('tests/benchmarks/results/a.md', line * 300))
+
+  def test_a_manuals_text_is_wrapped(self):
+    long = 'word ' * 17
+    for text in (long, '- ' + long, 'a\n    ' + long, '- a\n\n    - ' + long):
+      self.assertEqual(1, len(found('base/DESIGN.md', text + '\n')), text)
+    for text in ('| a | %s |' % long, 'Code:\n\n    b\n\n    ' + long,
+                 '[%s](base/DESIGN.md)' % long, '`%s`' % ('a' * 90),
+                 '# Top\n\n    ' + long):
+      self.assertEqual([], found('base/DESIGN.md', text + '\n'), text)
 
 
 class FoldersTest(unittest.TestCase):
 
   def rules(self, files):
-    return [(v.path, v.rule) for v in rules.check(files)]
+    return [(v.path, v.rule) for v in rules.check(files)[0]]
 
   def test_a_folder_has_a_bounded_number_of_files(self):
     files = {'base/a/f%d.toml' % i: '' for i in range(48)}
-    self.assertEqual([], self.rules(files))
+    self.assertEqual([], rules.check(files)[1])
     files['base/a/g.toml'] = ''
+    self.assertEqual([('base/a/f0.toml', 'target')],
+                     [(v.path, v.rule) for v in rules.check(files)[1]])
+    self.assertEqual([], self.rules(files))
+    files.update({'base/a/h%d.toml' % i: '' for i in range(48)})
     self.assertEqual([('base/a/f0.toml', 'size')], self.rules(files))
 
   def test_a_folder_says_what_it_holds(self):
@@ -340,7 +380,7 @@ class SmallRulesTest(unittest.TestCase):
 
     def count(text, *names):
       files = {'base/a/' + name: '' for name in names}
-      return len(rules.check({'base/a/BUILD': text, **files}))
+      return len(rules.check({'base/a/BUILD': text, **files})[0])
 
     for text in (library, room):
       self.assertEqual(1, count(text, 'a.cc'))
@@ -358,7 +398,8 @@ class OwnIncludesTest(unittest.TestCase):
         '// x\n#pragma once\n'
         '#include <vector>\n#include "absl/status/status.h"\n'
         '#include <google/protobuf/message.h>\n#endif\n')
-    return [(v.path, v.line) for v in rules.check(files) if v.rule == 'include']
+    return [(v.path, v.line) for v in rules.check(files)[0]
+            if v.rule == 'include']
 
   def test_a_file_includes_what_the_precompiled_header_has_too(self):
     use = '\nstd::vector<absl::Status> a;\n'

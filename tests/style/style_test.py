@@ -29,7 +29,9 @@ class StyleTest(unittest.TestCase):
     files = tree.read_tree(workspace_root())
     self.assertIn('tests/style/BUILD', files)
     self.assertIn('BUILD', files)
-    violations = rules.check(files)
+    violations, warnings = rules.check(files)
+    for v in warnings:
+      print('warning: %s:%d: [%s] %s' % v, file=sys.stderr)
     for v in violations:
       print('%s:%d: [%s] %s' % v, file=sys.stderr)
     self.assertFalse(violations, '%d violations, above' % len(violations))

@@ -1,6 +1,14 @@
 // One island, H = 1, outer SGD with lr 1, inner SGD: pushing the outer gradient
 // and stepping by it restores the exact bits of the inner step
 // (worker/DESIGN.md, "Bits").
+//
+// Proof that fl(theta - fl(theta - s)) = s for s = fl(theta - u): let b = theta,
+// a = -u, s = fl(b + a). If |b| >= |a|, s - b is exact (Dekker), so
+// b + (s - b) = s. If |a| > |b| and s has the larger or the same ulp as
+// t = fl(s - b): b + t differs from s by at most half an ulp of t, so it rounds
+// to s; in a tie s is the even one, because s itself came from the same tie. If
+// s has a smaller ulp than a, then |a + (error of s) - a| is at most a quarter
+// of a's ulp, so t = a.
 
 #include <cmath>
 #include <cstdint>

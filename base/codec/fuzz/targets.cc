@@ -48,8 +48,8 @@ struct Input {
 
 // Most blocks are short, at most one sub-block and a part, for more inputs a
 // second. A few have any length; of top-k fewer still, because its plain path
-// is O(n^2) (base/DESIGN.md, Decisions). The sum of all bytes chooses those:
-// every mutation changes it, and a fuzzer keeps long inputs.
+// is O(n^2), and a fuzzer keeps long inputs. The sum of all bytes chooses those:
+// every mutation changes it.
 bool Parse(const uint8_t* data, size_t size, Input* input) {
   if (size < 4) return false;
   const auto codecs = AllCodecs();

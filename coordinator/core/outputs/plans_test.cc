@@ -19,7 +19,7 @@ namespace {
 
 constexpr size_t kPlanBytesMax = 64 << 10;  // With 24 fragments and servers.
 constexpr size_t kLargestPlanBytesMax = 192 << 10;
-// A control message (proto/DESIGN.md, Limits).
+// A control message (proto/LIMITS.md).
 constexpr size_t kMessageBytesMax = 4 << 20;
 constexpr int64_t kMany = int64_t{1} << 40;  // For counts.
 
