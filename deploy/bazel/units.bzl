@@ -195,7 +195,7 @@ UNITS = {
         "proxy_channel_test": "//base/host_port/testing:connect_proxy //base/host_port:proxy //base/random_id //base/rpc/testing:health //base/rpc/testing:test_certificates :channel :listener",
         "retry": "//base/codec:bits //base/status:refusal",
         "retry_test": "//base/status:refusal :retry",
-        "server_check": "//base/host_port //base/rpc/certificates:tls //base/rpc/certificates:x509 //base/status :authorization @openssl//:crypto",
+        "server_check": "//base/host_port //base/identity //base/rpc/certificates:tls //base/rpc/certificates:x509 //base/status :authorization @openssl//:crypto",
         "server_check_test": "//base/rpc/certificates:authority :server_check",
         "server_credentials": "//base/rpc/certificates:tls //base/rpc/certificates:tls_source //base/rpc/certificates:x509 //base/status //base/sync:mutex :authorization :call @grpc//:grpc++ @openssl//:crypto",
         "status_test": "//base/status:refusal :call",
