@@ -2,8 +2,6 @@
 
 #include "absl/strings/str_cat.h"
 #include "cli/ca/ca_commands.h"
-#include "cli/commands/run/run_commands.h"
-#include "cli/doctor/doctor_command.h"
 #include "cli/enrol/enrol_commands.h"
 
 namespace atl::cli {
