@@ -19,7 +19,7 @@
 //   [layout] fragment_pattern = "..."   how layers go to fragments: "strided"
 //                        or "balanced"
 //
-// Values come from the file, then its preset, then DefaultRunSpec (defaults.h).
+// Values come from the file, then its preset, then DefaultRunSpec (rules.h).
 // Paths are relative to the file's directory. [layout] may have only these two
 // keys and fragment_count: its tensors follow from the model. [init] may have
 // only model and seed: the rest follows from the model. A file that gives only
@@ -44,7 +44,7 @@
 // other keys of [model] it may give sequence_length, of [inner] batch_size and
 // warmup_step_count, of [data] format and data_shard_count, of [layout]
 // fragment_count. What its preset says about the others is dropped
-// (external_run.h).
+// (rules.h).
 
 #pragma once
 
