@@ -8,7 +8,7 @@
 #include "base/status/status_macros.h"
 #include "cli/commands/commands.h"
 #include "cli/commands/dev_result.h"
-#include "cli/flags/threads_flag.h"
+#include "cli/flags/compute_flags.h"
 #include "cli/output/error.h"
 #include "cli/output/table.h"
 #include "worker/api/model_files.h"

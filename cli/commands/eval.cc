@@ -5,7 +5,7 @@
 #include "absl/time/clock.h"
 #include "base/status/status_macros.h"
 #include "cli/commands/commands.h"
-#include "cli/flags/threads_flag.h"
+#include "cli/flags/compute_flags.h"
 #include "cli/interrupt.h"
 #include "cli/output/progress.h"
 #include "cli/output/table.h"

@@ -7,7 +7,7 @@
 #include "base/flags/flags.h"
 #include "base/status/status_macros.h"
 #include "cli/commands/commands.h"
-#include "cli/flags/threads_flag.h"
+#include "cli/flags/compute_flags.h"
 #include "cli/interrupt.h"
 #include "cli/output/output.h"
 #include "worker/api/model_files.h"

@@ -1,8 +1,12 @@
-#include "cli/flags/mesh_flags.h"
+#include "cli/flags/compute_flags.h"
 
 #include <algorithm>
-#include <string>
 #include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "base/machine/limits.h"
+#include "cli/output/error.h"
+#include "worker/api/device.h"
 
 namespace atl::cli {
 namespace {
@@ -26,6 +30,44 @@ void AddEnum(flags::Command& command, const std::string& flag,
 }
 
 }  // namespace
+
+void AddThreadsFlag(flags::Command& command, int& threads) {
+  command.Add("--threads", threads, "Threads to compute with; 0: all")
+      .Check(flags::Range(0, 256))
+      .ShowDefault();
+}
+
+int ChooseThreadCount(int threads) {
+  return threads > 0 ? threads : ProcessorCount();
+}
+
+void AddDeviceFlag(flags::Command& command, const std::string& what,
+                   std::string& device) {
+  device = "cpu";
+  command
+      .Add("--device", device,
+           absl::StrCat("Where ", what,
+                        " computes: cpu, cuda or cuda:N. With cuda, "
+                        "ranks take the CUDA devices in turn. Add "
+                        ",graphs=off to disable CUDA graphs, "
+                        ",cudnn=off to disable cuDNN"))
+      .ShowDefault();
+}
+
+absl::Status CheckDeviceFlag(const std::string& device) {
+  const absl::Status status = worker::CheckDevice(device);
+  if (status.ok()) return status;
+  if (absl::IsInvalidArgument(status)) {
+    return UsageError(absl::StrCat("--device: ", status.message()),
+                      "Leave the flag out to compute on the CPU.");
+  }
+  return WithReason(
+      WithHint(
+          WithExitCode(WithContext(status, absl::StrCat("--device ", device)),
+                       ExitCode::kPreflightFailed),
+          "Use --device cpu, or leave the flag out, to compute on the CPU."),
+      "NO_DEVICE");
+}
 
 void AddMeshFlags(flags::Command& command, worker::IslandPlace& place) {
   AddEnum(command, "--sharding", {"replicate", "zero1", "zero2", "zero3"},
