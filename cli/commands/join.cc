@@ -47,7 +47,6 @@
 #include "cli/volunteer/counting_store.h"
 #include "cli/volunteer/data_consent.h"
 #include "cli/volunteer/island_sandbox.h"
-#include "cli/volunteer/local_name.h"
 #include "cli/volunteer/local_socket.h"
 #include "cli/volunteer/machine_use.h"
 #include "cli/volunteer/volunteer.h"

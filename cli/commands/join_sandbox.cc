@@ -9,7 +9,7 @@
 #include "absl/strings/str_cat.h"
 #include "base/host_port/host_port.h"
 #include "base/io/files.h"
-#include "cli/volunteer/local_name.h"
+#include "cli/volunteer/local_socket.h"
 
 namespace atl::cli {
 namespace {

@@ -10,7 +10,6 @@
 #include "cli/commands/commands.h"
 #include "cli/output/error.h"
 #include "cli/units/units.h"
-#include "cli/volunteer/local_name.h"
 #include "cli/volunteer/local_socket.h"
 #include "cli/volunteer/local_status.h"
 

@@ -1,16 +1,30 @@
-// Whether a run takes more of a volunteer's machine than that lends. Pure.
-// Thread-safe.
+// The memory and disk that an island of a run needs, and whether that is more
+// than a volunteer's machine lends. Pure. Thread-safe.
 
 #pragma once
 
 #include <cstdint>
 
 #include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "atoll/v1/run.pb.h"
 #include "cli/doctor/machine_facts.h"
-#include "cli/doctor/run_needs.h"
 #include "cli/flags/lent_flags.h"
 
 namespace atl::cli {
+
+struct RunNeeds {
+  int64_t memory_bytes = 0;  // Of the process, without a margin.
+  int64_t disk_bytes = 0;    // Of its local checkpoints.
+  // The trainer is another process, with memory of its own.
+  bool is_external = false;
+  bool fetches_data = false;  // Data by URL.
+};
+
+// `spec` may be a RunPreview's: of its layout only the elements of each
+// fragment are read.
+// INVALID_ARGUMENT: the model is one that this program does not know.
+absl::StatusOr<RunNeeds> ComputeRunNeeds(const v1::RunSpec& spec);
 
 struct RunLimits {
   int64_t memory_bytes = INT64_MAX;

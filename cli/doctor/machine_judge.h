@@ -10,7 +10,6 @@
 #include "cli/doctor/check.h"
 #include "cli/doctor/lent_machine.h"
 #include "cli/doctor/machine_facts.h"
-#include "cli/doctor/run_needs.h"
 
 namespace atl::cli {
 

@@ -20,7 +20,6 @@
 #include "cli/doctor/lent_machine.h"
 #include "cli/doctor/machine_facts.h"
 #include "cli/doctor/machine_judge.h"
-#include "cli/doctor/run_needs.h"
 
 namespace atl::cli {
 namespace {

@@ -12,11 +12,20 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
 #include "base/io/unique_fd.h"
 #include "cli/output/output.h"
 #include "worker/sdk/packet_socket.h"
 
 namespace atl::cli {
+
+// The directory of the sockets of a user's islands.
+std::string LocalDirectory(absl::string_view state_directory);
+
+// The name of an island's socket: the same for every join that would continue
+// from the same local checkpoint, in `directory`.
+std::string LocalName(absl::string_view directory,
+                      absl::string_view run_id, absl::string_view island_id);
 
 // Answers a request. Called on a thread of the server, one call at a time.
 using LocalHandler = std::function<absl::StatusOr<Json>(const Json& request)>;
