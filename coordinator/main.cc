@@ -34,7 +34,6 @@
 #include "base/metrics/metrics_listener.h"
 #include "base/obs/log.h"
 #include "base/obs/program.h"
-#include "base/obs/stop_signals.h"
 #include "base/status/exit_code.h"
 #include "base/status/status_macros.h"
 #include "base/time/clock.h"

@@ -1,9 +1,13 @@
 #include "base/obs/program.h"
 
+#include <pthread.h>
 #include <sys/resource.h>
+#include <unistd.h>
 
+#include <chrono>
 #include <cstdint>
 #include <cstdio>
+#include <optional>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -15,6 +19,9 @@ namespace {
 
 // Lower limits of open files are logged.
 constexpr uint64_t kFewFiles = 4096;
+
+// How often the thread looks at the time.
+constexpr timespec kLook = {0, 100'000'000};
 
 }  // namespace
 
@@ -38,6 +45,67 @@ int EndProgram(absl::string_view name, const absl::Status& status) {
                stderr);
   }
   return static_cast<int>(CodeToExitCode(status.code()));
+}
+
+StopSignals::StopSignals(absl::Duration stop_max) : stop_max_(stop_max) {
+  sigemptyset(&signals_);
+  sigaddset(&signals_, SIGTERM);
+  sigaddset(&signals_, SIGINT);
+  pthread_sigmask(SIG_BLOCK, &signals_, nullptr);
+  thread_ = std::jthread([this](std::stop_token stop) { Run(stop); });
+}
+
+StopSignals::~StopSignals() {
+  thread_.request_stop();
+  pthread_kill(thread_.native_handle(), SIGTERM);  // Wakes it.
+  thread_.join();
+}
+
+void StopSignals::Started() {
+  MutexLock lock(&mutex_);
+  has_started_ = true;
+}
+
+bool StopSignals::IsStopping() const {
+  MutexLock lock(&mutex_);
+  return is_stopping_;
+}
+
+bool StopSignals::WaitFor(absl::Duration timeout) {
+  MutexLock lock(&mutex_);
+  return changed_.AwaitWithTimeout(&mutex_, timeout,
+                                   [this] { return is_stopping_; });
+}
+
+void StopSignals::Run(std::stop_token stop) {
+  using Clock = std::chrono::steady_clock;
+  std::optional<Clock::time_point> deadline;
+  while (!stop.stop_requested()) {
+    const int number = sigtimedwait(&signals_, nullptr, &kLook);
+    if (stop.stop_requested()) return;
+    if (number > 0 && deadline.has_value()) {
+      // The default action of the signal, which nobody changed.
+      pthread_sigmask(SIG_UNBLOCK, &signals_, nullptr);
+      ::raise(number);
+    }
+    if (number > 0) {
+      deadline = Clock::now() + absl::ToChronoNanoseconds(stop_max_);
+      Receive(number);
+    }
+    if (deadline.has_value() && Clock::now() > *deadline) {
+      LOG(ERROR) << "stopping takes longer than " << stop_max_
+                 << ": the process ends now";
+      ::_exit(1);
+    }
+  }
+}
+
+void StopSignals::Receive(int number) {
+  LOG(INFO) << "signal " << number << ": stopping";
+  MutexLock lock(&mutex_);
+  if (!has_started_) ::_exit(0);
+  is_stopping_ = true;
+  changed_.SignalAll();
 }
 
 }  // namespace atl

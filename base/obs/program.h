@@ -1,11 +1,15 @@
-// Functions that all servers share: open-file limit, exit code.
+// What all servers share: open-file limit, exit code, stop signals.
 
 #pragma once
 
+#include <csignal>
 #include <cstdint>
+#include <thread>
 
 #include "absl/status/status.h"
 #include "absl/strings/string_view.h"
+#include "absl/time/time.h"
+#include "base/sync/mutex.h"
 
 namespace atl {
 
@@ -17,5 +21,40 @@ uint64_t RaiseOpenFileLimit();
 // Reports an error in `status` of the program `name` to stderr, and returns the
 // exit code (base/status/exit_code.h).
 int EndProgram(absl::string_view name, const absl::Status& status);
+
+// SIGTERM and SIGINT of a server whose acknowledged data survives an abrupt
+// end. Thread-safe.
+//
+//   while it starts          the first signal ends the process at once, with 0
+//   from Started() on        the first signal makes IsStopping() true
+//   a second signal          ends the process at once, by that signal
+//   `stop_max` after the     ends the process with 1: a disk that hangs, for
+//   first signal             example, keeps nobody waiting
+class StopSignals {
+ public:
+  // Blocks both signals in the calling thread; threads that start later
+  // inherit this. Make it before any other thread starts.
+  explicit StopSignals(absl::Duration stop_max);
+  ~StopSignals();
+  StopSignals(const StopSignals&) = delete;
+  StopSignals& operator=(const StopSignals&) = delete;
+
+  void Started();
+  bool IsStopping() const;
+  // Returns IsStopping() once it is true or `timeout` is over.
+  bool WaitFor(absl::Duration timeout);
+
+ private:
+  void Run(std::stop_token stop);
+  void Receive(int number);
+
+  const absl::Duration stop_max_;
+  sigset_t signals_;
+  mutable Mutex mutex_;
+  CondVar changed_;
+  bool has_started_ ABSL_GUARDED_BY(mutex_) = false;
+  bool is_stopping_ ABSL_GUARDED_BY(mutex_) = false;
+  std::jthread thread_;
+};
 
 }  // namespace atl

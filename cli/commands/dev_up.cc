@@ -25,7 +25,6 @@
 #include "cli/flags/cap_flags.h"
 #include "cli/flags/compute_flags.h"
 #include "cli/flags/data_cache_flags.h"
-#include "cli/flags/run_file_flags.h"
 #include "cli/interrupt.h"
 #include "cli/output/describe.h"
 #include "cli/output/error.h"

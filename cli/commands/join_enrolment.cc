@@ -4,14 +4,19 @@
 
 #include <iostream>
 #include <string>
+#include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
+#include "base/io/files.h"
+#include "base/io/posix_file_system.h"
 #include "base/io/unique_fd.h"
 #include "base/obs/log.h"
 #include "base/status/status_macros.h"
 #include "cli/doctor/check_before_join.h"
 #include "cli/enrol/call_gate.h"
+#include "cli/flags/data_cache_flags.h"
+#include "coordinator/client/data_url_client.h"
 
 namespace atl::cli {
 namespace {
@@ -60,6 +65,35 @@ absl::StatusOr<worker::IslandProgress> RunEnrolled(
     LOG(WARNING) << "the certificate expired meanwhile: "
                  << end.status().message();
   }
+}
+
+worker::StoreOpener MakeDataOpener(const Context& context, const JoinedRun& run,
+                                   const rpc::Security& security,
+                                   const std::optional<Enrolment>& enrolment,
+                                   const std::stop_token& stop) {
+  worker::StoreAccess access;
+  if (!security.tls.ca.empty()) {
+    access.read_authorities = [file = security.tls.ca] {
+      return ReadFile(PosixFileSystem(), file);
+    };
+  }
+  if (enrolment.has_value()) {
+    access.data_token = [enrolment = *enrolment] {
+      return enrolment.ReadDataToken();
+    };
+  }
+  access.sign_url =
+      [address = run.coordinator_address, run_id = run.run_id, stop,
+       channel = rpc::MakeChannelOptions(rpc::ChannelKind::kControl, security)](
+          const std::string& path) {
+        return coordinator::SignDataUrl(address, channel, run_id, path, stop);
+      };
+  // The operator chose the name of an enrolled island's coordinator.
+  return MakeRunStoreOpener(context.settings, context.environment,
+                            MakeBlockFinder(run.coordinator_address,
+                                            /*looks_up=*/!enrolment.has_value(),
+                                            context.settings.proxy()),
+                            std::move(access));
 }
 
 }  // namespace atl::cli

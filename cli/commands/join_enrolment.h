@@ -1,4 +1,5 @@
-// The enrolment of `atoll join`: made at its start, renewed while it trains.
+// The enrolment of `atoll join`: made at its start, renewed while it trains. And
+// how the island reads the data of its run.
 //
 // Thread-compatible.
 
@@ -6,13 +7,16 @@
 
 #include <optional>
 #include <stop_token>
+#include <string>
 
 #include "absl/status/statusor.h"
+#include "base/rpc/channel.h"
 #include "cli/context.h"
 #include "cli/doctor/lent_machine.h"
 #include "cli/enrol/enrolment.h"
 #include "cli/enrol/join_enrolment.h"
 #include "cli/volunteer/island_sandbox.h"
+#include "worker/api/run_data.h"
 #include "worker/api/run_island.h"
 
 namespace atl::cli {
@@ -29,5 +33,18 @@ absl::StatusOr<std::optional<Enrolment>> EnrolIsland(
 absl::StatusOr<worker::IslandProgress> RunEnrolled(
     const worker::RunIslandOptions& island, const Enrolment& enrolment,
     EnrolmentRenewer& renewer);
+
+struct JoinedRun {
+  std::string coordinator_address;  // host:port
+  std::string run_id;
+};
+
+// Opens stores of URLs that the run names. Data that is not public is read with
+// the token of an enrolment, or by URLs that the coordinator signs. `stop` ends
+// a call of the coordinator.
+worker::StoreOpener MakeDataOpener(const Context& context, const JoinedRun& run,
+                                   const rpc::Security& security,
+                                   const std::optional<Enrolment>& enrolment,
+                                   const std::stop_token& stop);
 
 }  // namespace atl::cli

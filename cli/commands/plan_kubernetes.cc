@@ -6,7 +6,7 @@
 
 #include "base/status/status_macros.h"
 #include "cli/commands/recipes.h"
-#include "cli/kubernetes/report.h"
+#include "cli/kubernetes/resources.h"
 
 namespace atl::cli {
 namespace {

@@ -19,7 +19,6 @@
 #include "absl/time/time.h"
 #include "atoll/v1/training_state_service.pb.h"
 #include "cli/curves/csv_writer.h"
-#include "cli/curves/event_records.h"
 #include "cli/curves/event_writer.h"
 
 namespace atl::cli {

@@ -1,5 +1,6 @@
-// Memory and disk of each program of a run, as `atoll plan --kubernetes` prints
-// them. Pure.
+// Memory and disk of each program of a run, and how `atoll plan --kubernetes`
+// prints them: as a table, as data, and as values of deploy/kubernetes/atoll.
+// Pure.
 //
 // Notation: N elements; s bytes of a server's share in f32, 4 N / servers,
 // rounded up to blocks; a state arrays of the outer optimizer; r = 1 if
@@ -24,8 +25,10 @@
 
 #include <cstdint>
 #include <optional>
+#include <string>
 
 #include "atoll/v1/run.pb.h"
+#include "cli/output/output.h"
 #include "worker/api/planner.h"
 
 namespace atl::cli {
@@ -88,5 +91,15 @@ int64_t WithMarginMib(int64_t bytes);
 // The same for a server's memory. At least twice the images: with
 // --memory-mib 0 they get half of the limit.
 int64_t ServerMemoryMib(const ServerResources& server);
+
+// A row for each program, the parts of its memory, and the values.
+std::string ResourcesText(const ResourceInput& input);
+
+// The values alone: YAML for `helm install -f`.
+std::string ResourcesValues(const ResourceInput& input);
+
+// An item for each program: "program", "replicas", "memory_mib", "disk_mib"
+// (with margins), and the bytes without: each part, and "disk_bytes".
+Json ResourcesData(const ResourceInput& input);
 
 }  // namespace atl::cli

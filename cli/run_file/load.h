@@ -7,6 +7,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "base/flags/flags.h"
 #include "cli/run_file/run_file.h"
 
 namespace atl::cli {
@@ -39,5 +40,10 @@ absl::Status ApplyChanges(const RunFileChanges& changes, RunFile* run);
 // NOT_FOUND: no such file or preset. INVALID_ARGUMENT: as ParseRunFile.
 absl::StatusOr<RunFile> LoadRunFile(const std::string& path,
                                     const RunFileChanges& changes);
+
+// Adds FILE and the overriding flags to `command`. `file` and `changes` must
+// outlive the parse.
+void AddRunFileFlags(flags::Command& command, std::string& file,
+                     RunFileChanges& changes);
 
 }  // namespace atl::cli

@@ -1,13 +1,14 @@
 // How many bytes an island has sent and received on the present day. It is
 // kept in a file, so a restart gives no second allowance, and neither does a
 // clock that goes back by less than two days: the newest day that was seen goes
-// on.
+// on. And a store that counts what is read of data by URL.
 //
 // Thread-compatible.
 
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <string>
 #include <utility>
 
@@ -15,6 +16,7 @@
 #include "absl/status/statusor.h"
 #include "absl/time/civil_time.h"
 #include "absl/time/time.h"
+#include "worker/api/run_data.h"
 
 namespace atl::cli {
 
@@ -44,5 +46,10 @@ class TransferAccount {
   int64_t byte_count_ = 0;
   bool changed_ = false;
 };
+
+// Stores of `open` whose reads call `on_bytes` with the size of each piece.
+// `on_bytes` is called on the threads that read, so it must be thread-safe.
+worker::StoreOpener CountReads(worker::StoreOpener open,
+                               std::function<void(int64_t)> on_bytes);
 
 }  // namespace atl::cli

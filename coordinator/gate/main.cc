@@ -27,7 +27,6 @@
 #include "base/metrics/metrics_listener.h"
 #include "base/obs/log.h"
 #include "base/obs/program.h"
-#include "base/obs/stop_signals.h"
 #include "base/rpc/certificates/tls.h"
 #include "base/rpc/channel.h"
 #include "base/status/annotate.h"

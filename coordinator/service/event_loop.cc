@@ -11,7 +11,7 @@
 #include "base/status/refusal.h"
 #include "base/status/status_macros.h"
 #include "coordinator/core/outputs/run_events.h"
-#include "coordinator/metrics/run_values.h"
+#include "coordinator/metrics/run_metrics.h"
 
 namespace atl::coordinator {
 namespace {

@@ -8,7 +8,6 @@
 #include "base/status/status_macros.h"
 #include "cli/commands/commands.h"
 #include "cli/flags/data_cache_flags.h"
-#include "cli/flags/run_file_flags.h"
 #include "cli/output/describe.h"
 #include "cli/output/error.h"
 #include "cli/output/table.h"
