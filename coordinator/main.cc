@@ -40,7 +40,6 @@
 #include "coordinator/metrics/run_metrics.h"
 #include "coordinator/service/data_url_signer.h"
 #include "coordinator/service/event_loop.h"
-#include "coordinator/service/health.h"
 #include "coordinator/service/init_log.h"
 #include "coordinator/service/listeners.h"
 #include "coordinator/store/rocksdb_store.h"

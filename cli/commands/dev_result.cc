@@ -16,6 +16,41 @@
 #include "cli/output/table.h"
 
 namespace atl::cli {
+namespace {
+
+// Calls `visit` with each field of result.json: its name and its value.
+template <typename Result, typename Visit>
+void ForEachField(Result& result, const Visit& visit) {
+  visit("run_id", result.run_id);
+  visit("state", result.state);
+  visit("rounds", result.rounds);
+  visit("inner_steps_per_island", result.inner_steps_per_island);
+  visit("islands", result.islands);
+  visit("servers", result.servers);
+  visit("last_evaluation_loss", result.last_evaluation_loss);
+  visit("merged_tokens", result.merged_tokens);
+  visit("seconds", result.seconds);
+  visit("tokens_per_second", result.tokens_per_second);
+  visit("bytes_up", result.bytes_up);
+  visit("bytes_down", result.bytes_down);
+  visit("checkpoint", result.checkpoint);
+  visit("validation_file", result.validation_file);
+  visit("parameters_sha256", result.parameters_sha256);
+}
+
+// Reads `json` if it has the type of the value.
+void Read(const Json& json, std::string& text) {
+  if (json.is_string()) text = json.get<std::string>();
+}
+void Read(const Json& json, double& number) {
+  if (json.is_number()) number = json.get<double>();
+}
+template <typename Integer>
+void Read(const Json& json, Integer& count) {
+  if (json.is_number_integer()) count = json.get<Integer>();
+}
+
+}  // namespace
 
 DevResult Summarize(const v1::GetRunStateResponse& state,
                     const std::vector<v1::Round>& rounds) {
@@ -54,21 +89,9 @@ DevResult Summarize(const v1::GetRunStateResponse& state,
 
 Json ToData(const DevResult& result) {
   Json data;
-  data["run_id"] = result.run_id;
-  data["state"] = result.state;
-  data["rounds"] = result.rounds;
-  data["inner_steps_per_island"] = result.inner_steps_per_island;
-  data["islands"] = result.islands;
-  data["servers"] = result.servers;
-  data["last_evaluation_loss"] = result.last_evaluation_loss;
-  data["merged_tokens"] = result.merged_tokens;
-  data["seconds"] = result.seconds;
-  data["tokens_per_second"] = result.tokens_per_second;
-  data["bytes_up"] = result.bytes_up;
-  data["bytes_down"] = result.bytes_down;
-  data["checkpoint"] = result.checkpoint;
-  data["validation_file"] = result.validation_file;
-  data["parameters_sha256"] = result.parameters_sha256;
+  ForEachField(result, [&data](const char* name, const auto& value) {
+    data[name] = value;
+  });
   return data;
 }
 
@@ -131,37 +154,10 @@ absl::StatusOr<DevResult> ReadDevResult(const std::string& path) {
     return absl::DataLossError(
         absl::StrCat(path, " is not a result of `atoll dev up`"));
   }
-  const auto text_of = [&](const char* name) {
-    return json.contains(name) && json[name].is_string()
-               ? json[name].get<std::string>()
-               : std::string();
-  };
-  const auto number_of = [&](const char* name) {
-    return json.contains(name) && json[name].is_number()
-               ? json[name].get<double>()
-               : 0.0;
-  };
-  const auto count_of = [&](const char* name) {
-    return json.contains(name) && json[name].is_number_integer()
-               ? json[name].get<int64_t>()
-               : 0;
-  };
   DevResult result;
-  result.run_id = text_of("run_id");
-  result.state = text_of("state");
-  result.rounds = count_of("rounds");
-  result.inner_steps_per_island = count_of("inner_steps_per_island");
-  result.islands = static_cast<int>(count_of("islands"));
-  result.servers = static_cast<int>(count_of("servers"));
-  result.last_evaluation_loss = number_of("last_evaluation_loss");
-  result.merged_tokens = count_of("merged_tokens");
-  result.seconds = number_of("seconds");
-  result.tokens_per_second = number_of("tokens_per_second");
-  result.bytes_up = count_of("bytes_up");
-  result.bytes_down = count_of("bytes_down");
-  result.checkpoint = text_of("checkpoint");
-  result.validation_file = text_of("validation_file");
-  result.parameters_sha256 = text_of("parameters_sha256");
+  ForEachField(result, [&json](const char* name, auto& value) {
+    if (json.contains(name)) Read(json[name], value);
+  });
   return result;
 }
 

@@ -1,7 +1,6 @@
-// Reports an island's progress: one line that is overwritten on a terminal,
-// lines at a bounded rate elsewhere. Single events appear above it.
-//
-// Thread-safe.
+// How `atoll join` shows an island's progress: one line that is overwritten on a
+// terminal, lines at a bounded rate elsewhere, with single events above it. And
+// the result at its end.
 
 #pragma once
 
@@ -14,11 +13,13 @@
 #include "absl/time/time.h"
 #include "base/obs/log.h"
 #include "base/sync/mutex.h"
+#include "cli/output/output.h"
 #include "cli/output/progress.h"
 #include "worker/api/run_island.h"
 
 namespace atl::cli {
 
+// Reports it while the island runs. Thread-safe.
 class IslandReporter : public LogSink {
  public:
   // `stream` outlives this.
@@ -72,5 +73,14 @@ class LogToReporter {
   LogToReporter(const LogToReporter&) = delete;
   LogToReporter& operator=(const LogToReporter&) = delete;
 };
+
+// The result at the end as data. Pure. It has the counters, measurements, forecasts and what became of
+// the contributions (AddTally of cli/volunteer/local_status.h).
+Json ToData(const worker::IslandProgress& at, const std::string& run_id,
+            const std::string& island_id);
+
+// The main part of it as a table.
+std::string ToText(const worker::IslandProgress& at, const std::string& run_id,
+                   const std::string& island_id);
 
 }  // namespace atl::cli

@@ -27,7 +27,6 @@
 #include "cli/commands/commands.h"
 #include "cli/commands/island_reporter.h"
 #include "cli/commands/join_enrolment.h"
-#include "cli/commands/join_result.h"
 #include "cli/commands/join_sandbox.h"
 #include "cli/commands/join_service.h"
 #include "cli/commands/recipes.h"

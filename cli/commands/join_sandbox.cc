@@ -20,22 +20,18 @@ std::string Absolute(const std::string& path) {
   return error ? path : absolute.lexically_normal().string();
 }
 
-std::string Find(const Environment& environment, const std::string& name) {
-  const auto found = environment.find(name);
-  return found == environment.end() ? std::string() : found->second;
-}
-
 // The user's keys for data in buckets. A projected token is replaced, as a file
 // of the same directory.
 std::vector<std::string> CredentialPaths(const Environment& environment) {
   std::vector<std::string> paths;
   for (const char* name : {"AWS_WEB_IDENTITY_TOKEN_FILE",
                            "AWS_CONTAINER_AUTHORIZATION_TOKEN_FILE"}) {
-    const std::string file = Find(environment, name);
+    const std::string file = GetVariable(environment, name);
     if (!file.empty()) paths.push_back(ParentDirectory(Absolute(file)));
   }
-  const std::string file = Find(environment, "AWS_SHARED_CREDENTIALS_FILE");
-  const std::string home = Find(environment, "HOME");
+  const std::string file =
+      GetVariable(environment, "AWS_SHARED_CREDENTIALS_FILE");
+  const std::string home = GetVariable(environment, "HOME");
   if (!file.empty()) {
     paths.push_back(Absolute(file));
   } else if (!home.empty()) {

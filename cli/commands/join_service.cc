@@ -8,6 +8,7 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "base/io/files.h"
 #include "base/status/status_macros.h"
 #include "cli/enrol/join_enrolment.h"
 #include "cli/flags/data_cache_flags.h"
@@ -25,21 +26,14 @@ const std::set<std::string>& KeptVariables() {
   return *kNames;
 }
 
-std::string Find(const Environment& environment, const std::string& name) {
-  const auto found = environment.find(name);
-  return found == environment.end() ? std::string() : found->second;
-}
-
 // Where systemd looks for this user's units.
 absl::StatusOr<std::string> UnitDirectory(const Environment& environment) {
-  const std::string config = Find(environment, "XDG_CONFIG_HOME");
-  if (!config.empty()) return absl::StrCat(config, "/systemd/user");
-  const std::string home = Find(environment, "HOME");
-  if (home.empty()) {
+  const std::string config = ConfigDirectory(environment);
+  if (config.empty()) {
     return absl::FailedPreconditionError(
         "neither HOME nor XDG_CONFIG_HOME says where units are");
   }
-  return absl::StrCat(home, "/.config/systemd/user");
+  return absl::StrCat(ParentDirectory(config), "/systemd/user");
 }
 
 std::string Absolute(const std::string& path) {

@@ -276,6 +276,12 @@ std::string ConfigDirectory(const Environment& environment) {
   return home.empty() ? "" : absl::StrCat(home, "/.config/atoll");
 }
 
+std::string GetVariable(const Environment& environment,
+                        const std::string& name) {
+  const auto found = environment.find(name);
+  return found == environment.end() ? "" : found->second;
+}
+
 std::string DefaultProfilePath(const Environment& environment) {
   std::string origin;
   if (const std::string path =

@@ -95,6 +95,10 @@ class Settings {
   Proxy proxy_;
 };
 
+// The value of a variable; empty: it is not set.
+std::string GetVariable(const Environment& environment,
+                        const std::string& name);
+
 // The path of the profile: ATOLL_PROFILE, else
 // $XDG_CONFIG_HOME/atoll/profile.toml, else $HOME/.config/atoll/profile.toml,
 // else empty.

@@ -31,11 +31,6 @@ constexpr const char* kAuthorityVariables[] = {
     "SSL_CERT_FILE", "SSL_CERT_DIR", "CURL_CA_BUNDLE", "AWS_CA_BUNDLE",
     "GRPC_DEFAULT_SSL_ROOTS_FILE_PATH"};
 
-std::string Find(const Environment& environment, const std::string& name) {
-  const auto found = environment.find(name);
-  return found == environment.end() ? std::string() : found->second;
-}
-
 // Null-terminated pointers into `words`.
 std::vector<char*> ToPointers(std::vector<std::string>& words) {
   std::vector<char*> pointers;
@@ -66,7 +61,7 @@ absl::Status GoOnWithout(absl::string_view why, bool is_required) {
 }  // namespace
 
 SandboxMark ReadSandboxMark(const Environment& environment, int pid) {
-  const std::string text = Find(environment, kMarkVariable);
+  const std::string text = GetVariable(environment, kMarkVariable);
   const std::pair<std::string, std::string> parts =
       absl::StrSplit(text, absl::MaxSplits(':', 1));
   int marked = 0;
@@ -77,13 +72,13 @@ SandboxMark ReadSandboxMark(const Environment& environment, int pid) {
 IslandPaths FindIslandPaths(const Environment& environment,
                             const std::string& program) {
   IslandPaths paths;
-  paths.home = Find(environment, "HOME");
+  paths.home = GetVariable(environment, "HOME");
   paths.program = program;
   std::ifstream maps("/proc/self/maps");
   paths.mapped_files = ParseMappedFiles(
       std::string(std::istreambuf_iterator<char>(maps), {}));
   for (const absl::string_view directory :
-       absl::StrSplit(Find(environment, "LD_LIBRARY_PATH"), ':')) {
+       absl::StrSplit(GetVariable(environment, "LD_LIBRARY_PATH"), ':')) {
     if (absl::StartsWith(directory, "/")) {
       paths.library_directories.emplace_back(directory);
     }
@@ -91,7 +86,7 @@ IslandPaths FindIslandPaths(const Environment& environment,
   const auto devices = PosixFileSystem().List("/dev");
   if (devices.ok()) paths.device_names = *devices;
   for (const char* name : kAuthorityVariables) {
-    const std::string path = Find(environment, name);
+    const std::string path = GetVariable(environment, name);
     if (absl::StartsWith(path, "/")) paths.read.push_back(path);
   }
   // A link to a directory of the program that writes it.
@@ -99,7 +94,8 @@ IslandPaths FindIslandPaths(const Environment& environment,
   const std::filesystem::path resolver =
       std::filesystem::canonical("/etc/resolv.conf", error);
   if (!error) paths.read.push_back(resolver.parent_path().string());
-  const std::string multi_process = Find(environment, "CUDA_MPS_PIPE_DIRECTORY");
+  const std::string multi_process =
+      GetVariable(environment, "CUDA_MPS_PIPE_DIRECTORY");
   paths.write.push_back(absl::StartsWith(multi_process, "/")
                             ? multi_process
                             : "/tmp/nvidia-mps");

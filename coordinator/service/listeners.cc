@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <utility>
 
+#include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
 #include "base/rpc/certificates/public_key.h"
 #include "base/status/annotate.h"
@@ -128,6 +129,43 @@ void Listeners::SetServing(bool serving) {
 
 void Listeners::Stop() {
   for (const auto& server : servers_) server->Stop();
+}
+
+Health::Health(Metrics& metrics) : metrics_(metrics) {
+  MutexLock lock(&mutex_);
+  Show();
+}
+
+void Health::SetListeners(Listeners* listeners) {
+  MutexLock lock(&mutex_);
+  listeners_ = listeners;
+  Show();
+}
+
+void Health::SetStoring(bool storing) {
+  MutexLock lock(&mutex_);
+  storing_ = storing;
+  Show();
+}
+
+void Health::SetStopping() {
+  MutexLock lock(&mutex_);
+  stopping_ = true;
+  Show();
+}
+
+void Health::Show() {
+  absl::Status ready;
+  if (stopping_) {
+    ready = absl::UnavailableError("stopping");
+  } else if (listeners_ == nullptr) {
+    ready = absl::UnavailableError("recovering: the log is being replayed");
+  } else if (!storing_) {
+    ready = absl::UnavailableError(
+        "waiting for the disk: the store takes no records");
+  }
+  metrics_.SetReady(ready);
+  if (listeners_ != nullptr) listeners_->SetServing(ready.ok());
 }
 
 }  // namespace atl::coordinator

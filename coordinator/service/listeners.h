@@ -11,12 +11,14 @@
 #include <string>
 #include <vector>
 
+#include "absl/base/thread_annotations.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
 #include "base/metrics/metrics.h"
 #include "base/rpc/certificates/tls.h"
 #include "base/rpc/listener.h"
+#include "base/sync/mutex.h"
 #include "coordinator/service/data_url_signer.h"
 #include "coordinator/service/event_loop.h"
 #include "grpcpp/impl/service_type.h"
@@ -72,6 +74,38 @@ class Listeners {
   std::vector<Port> ports_;
   std::vector<std::unique_ptr<grpc::Service>> services_;
   std::vector<std::unique_ptr<rpc::RpcServer>> servers_;  // As ports_.
+};
+
+// Shows to callers and probes whether the coordinator serves: gRPC's health on
+// every port, and /readyz of the metrics port. Both always say the same.
+//
+// It serves while its ports are open, its store takes records, and it was not
+// told to stop. Thread-safe.
+class Health {
+ public:
+  // Not ready: recovers. `metrics` must outlive this.
+  explicit Health(Metrics& metrics);
+  Health(const Health&) = delete;
+  Health& operator=(const Health&) = delete;
+
+  // The ports are open. `listeners` must live until the next call with
+  // another one; nullptr: there are none.
+  void SetListeners(Listeners* listeners);
+  // Whether the store takes records: EventLoop::Spec::on_serving.
+  void SetStoring(bool storing);
+  // Not ready, for good.
+  void SetStopping();
+
+ private:
+  // Under the mutex, so that the newest value is shown last.
+  void Show() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+
+  Metrics& metrics_;
+
+  Mutex mutex_;
+  Listeners* listeners_ ABSL_GUARDED_BY(mutex_) = nullptr;
+  bool storing_ ABSL_GUARDED_BY(mutex_) = true;
+  bool stopping_ ABSL_GUARDED_BY(mutex_) = false;
 };
 
 }  // namespace atl::coordinator
