@@ -1,4 +1,4 @@
-#include "cli/volunteer/service_unit.h"
+#include "cli/commands/join_service.h"
 
 #include <sys/stat.h>
 #include <unistd.h>
