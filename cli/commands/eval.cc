@@ -15,10 +15,8 @@ namespace atl::cli {
 namespace {
 
 struct EvalOptions {
-  std::string model;
-  std::string data;
+  worker::EvaluateOptions evaluate;
   std::string data_format = "bytes";
-  int threads = 0;
 };
 
 v1::DataFormat ParseFormat(const std::string& name) {
@@ -30,11 +28,9 @@ v1::DataFormat ParseFormat(const std::string& name) {
 absl::Status Eval(Context& context, const EvalOptions& options) {
   Progress progress(context.progress_options, context.messages());
   Interrupt interrupt;
-  worker::EvaluateOptions evaluate;
-  evaluate.model_directory = options.model;
-  evaluate.data_path = options.data;
+  worker::EvaluateOptions evaluate = options.evaluate;
   evaluate.format = ParseFormat(options.data_format);
-  evaluate.thread_count = ChooseThreadCount(options.threads);
+  evaluate.thread_count = ChooseThreadCount(evaluate.thread_count);
   evaluate.stop = interrupt.first();
   const absl::Time start = absl::Now();
   evaluate.on_progress = [&](int64_t done, int64_t all) {
@@ -69,15 +65,19 @@ void AddEval(flags::Command& app, Context& context) {
       "Tokens after the last whole window are dropped.\n"
       "Example:\n  atoll eval --model model --data held-out.txt -o json");
   auto options = std::make_shared<EvalOptions>();
-  command.Add("--model", options->model, "Directory of the exported model")
+  command
+      .Add("--model", options->evaluate.model_directory,
+           "Directory of the exported model")
       .Required();
-  command.Add("--data", options->data, "A file, or a directory").Required();
+  command.Add("--data", options->evaluate.data_path, "A file, or a directory")
+      .Required();
   command
       .Add("--data-format", options->data_format,
            "bytes (one token each), llmc or uint16")
       .Check(flags::IsMember({"bytes", "llmc", "uint16"}))
       .ShowDefault();
-  AddThreadsFlag(command, options->threads);
+  options->evaluate.thread_count = 0;
+  AddThreadsFlag(command, options->evaluate.thread_count);
   SetAction(command, context, Eval, options);
 }
 

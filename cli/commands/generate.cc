@@ -15,28 +15,12 @@
 namespace atl::cli {
 namespace {
 
-struct GenerateOptions {
-  std::string model;
-  std::string prompt;
-  std::string tokenizer;
-  uint64_t seed = 0;
-  int64_t max_tokens = 200;
-  double temperature = 0.8;
-  int threads = 0;
-};
-
-absl::Status Generate(Context& context, const GenerateOptions& options) {
+absl::Status Generate(Context& context, const worker::GenerateOptions& given) {
   Interrupt interrupt;
-  worker::GenerateOptions generate;
-  generate.model_directory = options.model;
-  generate.prompt = options.prompt;
-  generate.tokenizer = options.tokenizer;
-  generate.seed = options.seed;
-  generate.temperature = options.temperature;
-  generate.token_count_max = options.max_tokens;
-  generate.thread_count = ChooseThreadCount(options.threads);
-  generate.stop = interrupt.first();
-  ASSIGN_OR_RETURN(const std::string text, worker::Generate(generate));
+  worker::GenerateOptions options = given;
+  options.thread_count = ChooseThreadCount(given.thread_count);
+  options.stop = interrupt.first();
+  ASSIGN_OR_RETURN(const std::string text, worker::Generate(options));
   Json data;
   data["prompt"] = options.prompt;
   data["text"] = text;
@@ -54,8 +38,10 @@ void AddGenerate(flags::Command& app, Context& context) {
       "The same model, prompt, seed and temperature give the same text.\n"
       "Example:\n  atoll generate --model model --prompt '#include <' "
       "--seed 1");
-  auto options = std::make_shared<GenerateOptions>();
-  command.Add("--model", options->model, "Directory of the exported model")
+  auto options = std::make_shared<worker::GenerateOptions>();
+  command
+      .Add("--model", options->model_directory,
+           "Directory of the exported model")
       .Required();
   command.Add("--prompt", options->prompt, "Text to continue").Required();
   command.Add(
@@ -63,7 +49,8 @@ void AddGenerate(flags::Command& app, Context& context) {
       "tokenizer.json or *.tiktoken; default: the model's own, else bytes");
   command.Add("--seed", options->seed, "Seed of the sampling").ShowDefault();
   command
-      .Add("--max-tokens", options->max_tokens, "Tokens to generate, at most")
+      .Add("--max-tokens", options->token_count_max,
+           "Tokens to generate, at most")
       .Check(flags::Positive())
       .ShowDefault();
   command
@@ -71,7 +58,8 @@ void AddGenerate(flags::Command& app, Context& context) {
            "0: always the likeliest token; 1: the model's distribution")
       .Check(flags::NotNegative())
       .ShowDefault();
-  AddThreadsFlag(command, options->threads);
+  options->thread_count = 0;
+  AddThreadsFlag(command, options->thread_count);
   SetAction(command, context, Generate, options);
 }
 

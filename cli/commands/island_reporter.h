@@ -1,6 +1,6 @@
-// How `atoll join` shows an island's progress: one line that is overwritten on a
-// terminal, lines at a bounded rate elsewhere, with single events above it. And
-// the result at its end.
+// How `atoll join` shows an island's progress: one line that is overwritten on
+// a terminal, lines at a bounded rate elsewhere, with single events above it.
+// And the result at its end.
 
 #pragma once
 
@@ -74,8 +74,8 @@ class LogToReporter {
   LogToReporter& operator=(const LogToReporter&) = delete;
 };
 
-// The result at the end as data. Pure. It has the counters, measurements, forecasts and what became of
-// the contributions (AddTally of cli/volunteer/local_status.h).
+// The result at the end as data: the counters, measurements, forecasts and what
+// became of the contributions (AddTally of cli/volunteer/local_status.h). Pure.
 Json ToData(const worker::IslandProgress& at, const std::string& run_id,
             const std::string& island_id);
 

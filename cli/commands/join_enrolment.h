@@ -1,5 +1,5 @@
-// The enrolment of `atoll join`: made at its start, renewed while it trains. And
-// how the island reads the data of its run.
+// The enrolment of `atoll join`: made at its start, renewed while it trains.
+// And how the island reads the data of its run.
 //
 // Thread-compatible.
 
