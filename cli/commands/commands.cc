@@ -2,6 +2,8 @@
 
 #include "absl/strings/str_cat.h"
 #include "cli/ca/ca_commands.h"
+#include "cli/commands/run/run_commands.h"
+#include "cli/doctor/doctor.h"
 #include "cli/enrol/enrol_commands.h"
 
 namespace atl::cli {

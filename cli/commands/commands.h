@@ -1,5 +1,4 @@
-// The subcommands, one source file each. `doctor` has a folder of its own, as
-// have the commands of `run`.
+// The subcommands, one source file each.
 //
 // Each function adds a subcommand to `app`; parsing it sets context.action.
 // Both outlive the parse and the action.
@@ -10,18 +9,6 @@
 #include "cli/context.h"
 
 namespace atl::cli {
-
-void AddRunCreate(flags::Command& app, Context& context);
-void AddRunList(flags::Command& app, Context& context);
-void AddRunShow(flags::Command& app, Context& context);
-void AddRunWatch(flags::Command& app, Context& context);
-void AddRunPause(flags::Command& app, Context& context);
-void AddRunResume(flags::Command& app, Context& context);
-void AddRunCancel(flags::Command& app, Context& context);
-void AddRunDelete(flags::Command& app, Context& context);
-void AddRunExport(flags::Command& app, Context& context);
-void AddRunImport(flags::Command& app, Context& context);
-void AddRunPin(flags::Command& app, Context& context);
 
 void AddIslandList(flags::Command& app, Context& context);
 void AddIslandStatus(flags::Command& app, Context& context);
@@ -34,7 +21,6 @@ void AddReplay(flags::Command& app, Context& context);
 void AddJoin(flags::Command& app, Context& context);
 void AddLocal(flags::Command& app, Context& context);
 void AddPlan(flags::Command& app, Context& context);
-void AddDoctor(flags::Command& app, Context& context);
 
 void AddDataTokenize(flags::Command& app, Context& context);
 void AddDataPublish(flags::Command& app, Context& context);

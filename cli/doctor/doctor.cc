@@ -1,3 +1,5 @@
+#include "cli/doctor/doctor.h"
+
 #include <unistd.h>
 
 #include <algorithm>
@@ -14,7 +16,6 @@
 #include "base/flags/flags.h"
 #include "base/io/unique_fd.h"
 #include "base/status/status_macros.h"
-#include "cli/commands/commands.h"
 #include "cli/doctor/check.h"
 #include "cli/doctor/forecast.h"
 #include "cli/doctor/operator_doctor.h"

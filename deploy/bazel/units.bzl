@@ -281,7 +281,7 @@ UNITS = {
         "secret_publisher": "//base/io //base/rpc:retry //base/status @curl @nlohmann_json",
     },
     "cli/commands": {
-        "commands": "//cli/ca:ca_commands //cli/enrol:enrol_commands :commands_header @nlohmann_json",
+        "commands": "//cli/ca:ca_commands //cli/commands/run:run_commands //cli/doctor //cli/enrol:enrol_commands :commands_header @nlohmann_json",
         "commands_header": "//base/flags //cli:context @nlohmann_json",
         "dev_commands": "//base/flags //base/layout:schedule //base/object_store:object_url //base/status //base/sync:mutex //cli/commands/run:export_run //cli/commands/run:import_run //cli/dev:cluster //cli/dev:dev_directory //cli/flags:cap_flags //cli/flags:compute_flags //cli/flags:data_cache_flags //cli/output:describe //cli/output:error //cli/output:progress //cli/output:table //cli/run_file:complete_spec //cli/run_file:load //cli:interrupt //worker/api:model_files //worker/api:train_alone :commands_header :dev_result @nlohmann_json",
         "dev_result": "//base/io //base/io:own_file //base/time:proto_time //cli/output //cli/output:describe //cli/output:error //cli/output:table //proto:training_state_service_proto @nlohmann_json",
@@ -307,7 +307,7 @@ UNITS = {
         "checkpoints": "//base/status //cli/output:error //coordinator/client:operator_client //proto:training_state_service_proto",
         "export_run": "//base/layout //base/status //cli/flags:server_wait //cli/output:error //cli/output:table //cli:context //coordinator/client:operator_client //server/client:parameter_client //worker/api:model_files :checkpoints @nlohmann_json",
         "import_run": "//base/layout //base/rpc:wait_notice //base/status //base/sync:mutex //cli/flags:server_wait //cli/output:describe //cli/output:error //cli/output:table //cli:context //coordinator/client:operator_client //server/client:parameter_client //worker/api:model_files @nlohmann_json",
-        "run_commands": "//base/flags //base/io //base/status //base/time:proto_time //cli/commands:commands_header //cli/curves //cli/flags:data_cache_flags //cli/flags:server_wait //cli/output //cli/output:describe //cli/output:error //cli/output:progress //cli/output:table //cli/presets //cli/run_file:complete_spec //cli/run_file:load //cli/units //cli:interrupt :checkpoints :export_run :import_run @nlohmann_json",
+        "run_commands": "//base/flags //base/io //base/status //base/time:proto_time //cli/curves //cli/flags:data_cache_flags //cli/flags:server_wait //cli/output //cli/output:describe //cli/output:error //cli/output:progress //cli/output:table //cli/presets //cli/run_file:complete_spec //cli/run_file:load //cli/units //cli:context //cli:interrupt :checkpoints :export_run :import_run @nlohmann_json",
     },
     "cli/curves": {
         "csv_writer": "//base/io //base/status //base/time:proto_time //cli/output:error //proto:training_state_service_proto :curve_file",
@@ -331,7 +331,7 @@ UNITS = {
         "check_before_join": "//base/obs:log //base/status //base/time:proto_time //cli/enrol:enrolment //cli/flags:lent_flags //cli/output:error //proto:run_proto :check :lent_machine :machine_facts :machine_judge @nlohmann_json",
         "check_before_join_test": "//base/time:proto_time //cli/output:error :check_before_join",
         "check_test": "//cli/output:error :check @nlohmann_json",
-        "doctor": "//base/flags //base/io:unique_fd //base/status //cli/commands:commands_header //cli/flags:compute_flags //cli/flags:data_cache_flags //cli/flags:lent_flags //cli/output:error //cli/volunteer:data_consent //cli:interrupt //coordinator/client:operator_client //worker/api:measure_speed :check :forecast :operator_doctor :subject :volunteer_doctor @nlohmann_json",
+        "doctor": "//base/flags //base/io:unique_fd //base/status //cli/flags:compute_flags //cli/flags:data_cache_flags //cli/flags:lent_flags //cli/output:error //cli/volunteer:data_consent //cli:context //cli:interrupt //coordinator/client:operator_client //worker/api:measure_speed :check :forecast :operator_doctor :subject :volunteer_doctor @nlohmann_json",
         "forecast": "//base/layout:schedule //base/status //cli/output //cli/output:table //proto:run_proto //worker/api:planner @nlohmann_json",
         "forecast_test": ":forecast @nlohmann_json",
         "gate_judge": "//base/features //base/identity //base/object_store:object_url //base/rpc/tls_stream:link_load //base/time:proto_time //cli/output:describe //cli/output:error //cli/output:table //cli/units //proto:enrolment_proto //proto:run_proto //worker/api:run_data :check @nlohmann_json",

@@ -6,7 +6,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/status/status_macros.h"
-#include "cli/commands/commands.h"
+#include "cli/commands/run/run_commands.h"
 #include "cli/flags/data_cache_flags.h"
 #include "cli/output/describe.h"
 #include "cli/output/error.h"

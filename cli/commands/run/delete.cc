@@ -6,7 +6,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "base/status/status_macros.h"
-#include "cli/commands/commands.h"
+#include "cli/commands/run/run_commands.h"
 #include "cli/output/output.h"
 #include "cli/output/table.h"
 

@@ -3,8 +3,8 @@
 
 #include "absl/time/time.h"
 #include "base/status/status_macros.h"
-#include "cli/commands/commands.h"
 #include "cli/commands/run/import_run.h"
+#include "cli/commands/run/run_commands.h"
 #include "cli/interrupt.h"
 #include "cli/output/describe.h"
 #include "cli/output/error.h"

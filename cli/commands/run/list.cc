@@ -3,7 +3,7 @@
 #include "absl/strings/str_cat.h"
 #include "base/status/status_macros.h"
 #include "base/time/proto_time.h"
-#include "cli/commands/commands.h"
+#include "cli/commands/run/run_commands.h"
 #include "cli/output/describe.h"
 #include "cli/output/table.h"
 

@@ -6,8 +6,8 @@
 #include "absl/time/time.h"
 #include "base/status/status_macros.h"
 #include "base/time/proto_time.h"
-#include "cli/commands/commands.h"
 #include "cli/commands/run/checkpoints.h"
+#include "cli/commands/run/run_commands.h"
 #include "cli/output/describe.h"
 #include "cli/output/table.h"
 

@@ -13,7 +13,7 @@
 #include "base/io/posix_file_system.h"
 #include "base/status/status_macros.h"
 #include "base/time/proto_time.h"
-#include "cli/commands/commands.h"
+#include "cli/commands/run/run_commands.h"
 #include "cli/curves/curves.h"
 #include "cli/interrupt.h"
 #include "cli/output/describe.h"
