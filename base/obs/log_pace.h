@@ -18,7 +18,12 @@ class LogPace {
 
   // True if the caller must log `text` at `now`: it is new, or was logged
   // kInterval ago. `now` is SystemClock's.
-  bool IsDue(absl::string_view text, absl::Time now);
+  bool IsDue(absl::string_view text, absl::Time now) {
+    if (text == text_ && now < next_) return false;
+    text_ = std::string(text);
+    next_ = now + kInterval;
+    return true;
+  }
 
  private:
   std::string text_;

@@ -34,7 +34,6 @@
 #include "cli/doctor/machine_facts.h"
 #include "cli/enrol/call_gate.h"
 #include "cli/enrol/join_enrolment.h"
-#include "cli/flags/cap_flags.h"
 #include "cli/flags/compute_flags.h"
 #include "cli/flags/data_cache_flags.h"
 #include "cli/flags/lent_flags.h"

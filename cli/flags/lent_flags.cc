@@ -1,5 +1,6 @@
 #include "cli/flags/lent_flags.h"
 
+#include "absl/strings/str_cat.h"
 #include "base/status/status_macros.h"
 #include "cli/output/error.h"
 #include "cli/units/units.h"
@@ -12,6 +13,26 @@ absl::StatusOr<int64_t> ReadSize(const std::string& text, const char* flag) {
   const absl::StatusOr<int64_t> bytes = ParseBytes(text);
   if (!bytes.ok()) return WithContext(bytes.status(), flag);
   return bytes;
+}
+
+// Returns 0 for an empty text.
+absl::StatusOr<double> ReadCap(const std::string& flag, const std::string& text,
+                               int process_count) {
+  if (text.empty()) return 0;
+  absl::StatusOr<double> cap = ParseBandwidth(text);
+  if (!cap.ok()) return WithContext(cap.status(), flag);
+  if (*cap < process_count * server::kCapBytesPerSecondMin) {
+    return UsageError(
+        absl::StrCat(flag, " ", text, " is less than ",
+                     FormatBandwidth(server::kCapBytesPerSecondMin),
+                     process_count == 1
+                         ? ""
+                         : absl::StrCat(" for each of the island's ",
+                                        process_count, " processes")),
+        "Servers may close slower streams as dead. Leave the flag out for no "
+        "cap.");
+  }
+  return cap;
 }
 
 }  // namespace
@@ -33,6 +54,35 @@ absl::StatusOr<Lent> ReadLent(const LentFlags& flags) {
   ASSIGN_OR_RETURN(lent.memory_bytes, ReadSize(flags.memory, "--memory"));
   ASSIGN_OR_RETURN(lent.disk_bytes, ReadSize(flags.disk, "--disk"));
   return lent;
+}
+
+void AddCapFlags(flags::Command& command, const std::string& whose,
+                 CapFlags& flags) {
+  command.Add("--up", flags.up,
+              absl::StrCat("Most that ", whose,
+                           " sends to all servers: 5Mb/s, 1MB/s; "
+                           "default: no cap"));
+  command.Add("--down", flags.down,
+              "The same for what it receives from all servers");
+}
+
+absl::StatusOr<server::BandwidthCaps> ReadCaps(const CapFlags& flags,
+                                               int process_count) {
+  server::BandwidthCaps caps;
+  ASSIGN_OR_RETURN(caps.up_bytes_per_second,
+                   ReadCap("--up", flags.up, process_count));
+  ASSIGN_OR_RETURN(caps.down_bytes_per_second,
+                   ReadCap("--down", flags.down, process_count));
+  return caps;
+}
+
+std::vector<std::string> CapArguments(const CapFlags& flags) {
+  std::vector<std::string> arguments;
+  if (!flags.up.empty()) arguments.push_back(absl::StrCat("--up=", flags.up));
+  if (!flags.down.empty()) {
+    arguments.push_back(absl::StrCat("--down=", flags.down));
+  }
+  return arguments;
 }
 
 }  // namespace atl::cli

@@ -14,54 +14,6 @@
 namespace atl::cli {
 namespace {
 
-// Clears defaults that the chosen optimizers do not use.
-void DropUnread(const std::set<std::string>& given, v1::RunSpec* spec) {
-  if (spec->inner().optimizer() == v1::INNER_OPTIMIZER_KIND_SGD &&
-      given.count("inner.weight_decay") == 0) {
-    spec->mutable_inner()->set_weight_decay(0);
-  }
-  const v1::OuterOptimizerKind outer = spec->outer().optimizer();
-  if (outer != v1::OUTER_OPTIMIZER_KIND_MOMENTUM &&
-      outer != v1::OUTER_OPTIMIZER_KIND_NESTEROV &&
-      outer != v1::OUTER_OPTIMIZER_KIND_FEDAVGM &&
-      outer != v1::OUTER_OPTIMIZER_KIND_DELAYED_NESTEROV &&
-      given.count("outer.momentum") == 0) {
-    spec->mutable_outer()->set_momentum(0);
-  }
-}
-
-// Fills in defaults that follow from other values.
-void FillIn(const std::set<std::string>& given, v1::RunSpec* spec) {
-  v1::ModelSpec& model = *spec->mutable_model();
-  if (model.kv_head_count() == 0) model.set_kv_head_count(model.head_count());
-  if (model.architecture() == "gpt2") {
-    if (model.intermediate_size() == 0 && model.hidden_size() < (1 << 24)) {
-      model.set_intermediate_size(4 * model.hidden_size());
-    }
-    if (given.count("model.tie_embeddings") == 0) {
-      model.set_tie_embeddings(true);
-    }
-  }
-  if (model.architecture() == "mixtral" &&
-      given.count("model.router_loss_weight") == 0) {
-    model.set_router_loss_weight(0.001);
-  }
-  v1::ScheduleSpec& schedule = *spec->mutable_schedule();
-  if (IsAsync(schedule)) {
-    // An async version merges one contribution.
-    if (schedule.min_quorum() == 0) schedule.set_min_quorum(1);
-    if (given.count("outer.weighting") == 0) {
-      spec->mutable_outer()->set_weighting(v1::WEIGHTING_UNIFORM);
-    }
-  }
-  if (schedule.min_quorum() == 0) {
-    schedule.set_min_quorum(schedule.island_count_min());
-  }
-  if (spec->data().data_shard_count() == 0) {
-    spec->mutable_data()->set_data_shard_count(schedule.island_count_min());
-  }
-}
-
 constexpr double kInfinity = std::numeric_limits<double>::infinity();
 
 // Which end of a range is excluded.
@@ -190,8 +142,48 @@ v1::RunSpec DefaultRunSpec() {
 }
 
 void FillInDefaults(const std::set<std::string>& given, v1::RunSpec* spec) {
-  DropUnread(given, spec);
-  FillIn(given, spec);
+  // Clears defaults that the chosen optimizers do not use.
+  if (spec->inner().optimizer() == v1::INNER_OPTIMIZER_KIND_SGD &&
+      given.count("inner.weight_decay") == 0) {
+    spec->mutable_inner()->set_weight_decay(0);
+  }
+  const v1::OuterOptimizerKind outer = spec->outer().optimizer();
+  if (outer != v1::OUTER_OPTIMIZER_KIND_MOMENTUM &&
+      outer != v1::OUTER_OPTIMIZER_KIND_NESTEROV &&
+      outer != v1::OUTER_OPTIMIZER_KIND_FEDAVGM &&
+      outer != v1::OUTER_OPTIMIZER_KIND_DELAYED_NESTEROV &&
+      given.count("outer.momentum") == 0) {
+    spec->mutable_outer()->set_momentum(0);
+  }
+  // Fills in defaults that follow from other values.
+  v1::ModelSpec& model = *spec->mutable_model();
+  if (model.kv_head_count() == 0) model.set_kv_head_count(model.head_count());
+  if (model.architecture() == "gpt2") {
+    if (model.intermediate_size() == 0 && model.hidden_size() < (1 << 24)) {
+      model.set_intermediate_size(4 * model.hidden_size());
+    }
+    if (given.count("model.tie_embeddings") == 0) {
+      model.set_tie_embeddings(true);
+    }
+  }
+  if (model.architecture() == "mixtral" &&
+      given.count("model.router_loss_weight") == 0) {
+    model.set_router_loss_weight(0.001);
+  }
+  v1::ScheduleSpec& schedule = *spec->mutable_schedule();
+  if (IsAsync(schedule)) {
+    // An async version merges one contribution.
+    if (schedule.min_quorum() == 0) schedule.set_min_quorum(1);
+    if (given.count("outer.weighting") == 0) {
+      spec->mutable_outer()->set_weighting(v1::WEIGHTING_UNIFORM);
+    }
+  }
+  if (schedule.min_quorum() == 0) {
+    schedule.set_min_quorum(schedule.island_count_min());
+  }
+  if (spec->data().data_shard_count() == 0) {
+    spec->mutable_data()->set_data_shard_count(schedule.island_count_min());
+  }
 }
 
 std::string RangeFault(absl::string_view path, double value) {
