@@ -707,13 +707,13 @@ UNITS = {
         "shard_machine_test": "//server/core/testing:shard_machine_fixture :shard_machine",
     },
     "server/core/merge": {
-        "gram_sums": "//base/layout:gram :merge_rule",
-        "merge_rule": "//base/codec //base/status //proto:run_proto",
+        "gram_sums": "//base/layout:gram //server/kernels:loop_table",
+        "merge_rule": "//base/codec //base/status //proto:run_proto //server/kernels:loop_table",
         "merge_rule_test": ":gram_sums :merge_rule",
     },
     "server/core/outer_optimizer": {
-        "outer_optimizer": "//base/status //proto:run_proto",
-        "outer_optimizer_test": "//server/core/outer_optimizer",
+        "outer_optimizer": "//base/status //proto:run_proto //server/kernels:loop_table",
+        "outer_optimizer_test": "//server/core/outer_optimizer //server/kernels:loop_table",
     },
     "server/core/testing": {
         "shard_machine_fixture": "//server/core:shard_machine",
@@ -732,7 +732,7 @@ UNITS = {
     "server/live_merge": {
         "cell_pieces": "//base/layout //base/rpc:chunk_codec //base/sync:mutex //server/store:contribution //server/store:encoded_range :receive_budget",
         "cell_pieces_test": ":cell_pieces :receive_budget",
-        "live_merger": "//base/obs:log //base/rpc:chunk_codec //base/status //base/sync:mutex //server/core/merge:merge_rule //server/core/outer_optimizer //server/core:shard_machine //server/merge:add_blocks //server/merge:kernel_table //server/merge:merge_tile //server/merge:replica_maker //server/store:run_store :cell_pieces :receive_budget",
+        "live_merger": "//base/obs:log //base/rpc:chunk_codec //base/status //base/sync:mutex //server/core/merge:merge_rule //server/core/outer_optimizer //server/core:shard_machine //server/merge:add_blocks //server/merge:merge_tile //server/merge:replica_maker //server/store:run_store :cell_pieces :receive_budget",
         "live_merger_test": "//base/codec //base/io/testing:fake_file_system //base/status //server/merge/testing:merge_bench //server/store/records:run_records :live_merger",
         "live_rounds": "//base/failpoint:test_point //base/status //base/sync:mutex //server/core:live_set //server/core:shard_machine //server/store:run_store //server/waiters:push_waiters :live_merger :live_upload :receive_budget",
         "live_upload": "//base/codec //base/failpoint:test_point //base/rpc:chunk_codec //base/status //base/status:refusal //base/sync:mutex //server/store:contribution //server/waiters:push_waiters //server/waiters:stream_progress :cell_pieces :live_merger :receive_budget",
@@ -742,10 +742,9 @@ UNITS = {
     "server/merge": {
         "add_blocks": "//base/layout //server/core/merge:merge_rule //server/store:encoded_range",
         "carried_rounds_test": "//base/status //server/merge/testing:merge_bench //server/store/records:run_records",
-        "kernel_table": "//server/core/merge:merge_rule //server/core/outer_optimizer //server/kernels:loop_table",
-        "merge_tile": "//base/codec:block_grid //base/layout //base/status //server/core/outer_optimizer //server/core:shard_machine //server/kernels:loop_table //server/store:shard_range //server/store:version_file :kernel_table :replica_maker",
+        "merge_tile": "//base/codec:block_grid //base/layout //base/status //server/core/outer_optimizer //server/core:shard_machine //server/kernels:loop_table //server/store:shard_range //server/store:version_file :replica_maker",
         "replica_maker": "//base/layout //base/status //server/core:replica //server/store:delta_file //server/store:run_store //server/store:version_file",
-        "round_merger": "//base/codec:block_grid //base/layout //base/layout:init_generator //base/status //proto:plan_proto //server/core/merge:merge_rule //server/core/outer_optimizer //server/core:shard_machine //server/kernels:loop_table //server/store:run_store :kernel_table :merge_tile :replica_maker :sealed_set :work_queue",
+        "round_merger": "//base/codec:block_grid //base/layout //base/layout:init_generator //base/status //proto:plan_proto //server/core/merge:merge_rule //server/core/outer_optimizer //server/core:shard_machine //server/kernels:loop_table //server/store:run_store :merge_tile :replica_maker :sealed_set :work_queue",
         "sealed_set": "//base/codec:block_grid //base/layout //base/status //proto:plan_proto //server/core/merge:gram_sums //server/core/merge:merge_rule //server/store:encoded_source //server/store:run_store :add_blocks",
         "work_queue": "//base/sync:mutex",
         "work_queue_test": "//base/sync/testing:notification :work_queue",
@@ -760,7 +759,7 @@ UNITS = {
     "server/replay": {
         "read_ahead": "//base/status //base/sync:mutex //server/client:kept_client",
         "read_ahead_test": ":read_ahead",
-        "replay": "//base/codec //base/codec:block_grid //base/codec:xxh3 //base/layout //base/status //base/sync:mutex //proto:plan_proto //proto:run_proto //proto:training_state_service_proto //server/client:kept_client //server/client:parameter_client //server/client:transfer //server/core/merge:merge_rule //server/core/outer_optimizer //server/core:contribution_key //server/core:replica //server/merge:kernel_table //server/merge:merge_tile //server/merge:sealed_set //server/merge:work_queue //server/store:encoded_range //server/store:encoded_source //server/store:shard_range :read_ahead",
+        "replay": "//base/codec //base/codec:block_grid //base/codec:xxh3 //base/layout //base/status //base/sync:mutex //proto:plan_proto //proto:run_proto //proto:training_state_service_proto //server/client:kept_client //server/client:parameter_client //server/client:transfer //server/core/merge:merge_rule //server/core/outer_optimizer //server/core:contribution_key //server/core:replica //server/merge:merge_tile //server/merge:sealed_set //server/merge:work_queue //server/store:encoded_range //server/store:encoded_source //server/store:shard_range :read_ahead",
         "replay_test": "//base/io/testing:fake_file_system //server/core:contribution_key //server/replay //server/service/testing:test_cluster @grpc//:grpc++",
     },
     "server/service": {
@@ -866,8 +865,8 @@ UNITS = {
         "proto_test": ":note_proto :note_service_grpc :note_service_proto @grpc//:grpc++ @grpc//:grpc++_reflection",
     },
     "tests/conformance": {
-        "delayed_nesterov_test": "//server/core/outer_optimizer //server/merge:kernel_table",
-        "robust_merge_test": "//coordinator/core/verdict:verdict_rule //server/core/merge:gram_sums //server/core/merge:merge_rule //server/merge:kernel_table",
+        "delayed_nesterov_test": "//server/core/outer_optimizer",
+        "robust_merge_test": "//coordinator/core/verdict:verdict_rule //server/core/merge:gram_sums //server/core/merge:merge_rule",
     },
     "tests/integration": {
         "many_islands_test": "//base/io/testing:fake_file_system //base/metrics //base/rpc:channel //base/status //base/sync:mutex //base/time:clock //coordinator/client:operator_client //coordinator/client:server_control_client //coordinator/service:event_loop //coordinator/service:listeners //coordinator/store/testing:memory_store //server:parameter_server //worker/api:run_island //worker/island/testing:tiny_run",
