@@ -100,14 +100,13 @@ absl::Status UploadStream::TakeHeader(const grpc::ByteBuffer& message) {
     progress().is_complete = true;
     shard_->FinishLater(contribution_);
   } else {
-    Send(*MakeAnswer(missing, false));
+    AskFor(missing);
   }
   return absl::OkStatus();
 }
 
 absl::Status UploadStream::BeginLive() {
-  UploadSender& sender = *this;
-  live_ = std::make_unique<LiveUpload>(*shard_, sender, contribution_,
+  live_ = std::make_unique<LiveUpload>(*shard_, *this, contribution_,
                                        context_.held, gate(), progress());
   // Its sender is not to blame for the wait.
   progress().waits_for_us = true;
