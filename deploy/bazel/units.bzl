@@ -847,7 +847,7 @@ UNITS = {
         "child_process": "",
         "child_process_test": ":child_process",
         "engine_shapes": "//worker/engine:trainer",
-        "round_cluster": "//base/status //coordinator/client:operator_client //proto:run_proto :child_process :vectors",
+        "round_cluster": "//base/flags //base/status //coordinator/client:operator_client //proto:run_proto :child_process :vectors",
         "round_island": "//base/codec:f32_bytes //base/layout //base/rpc:allocator //base/status //coordinator/client:island_control_client //server/client:parameter_client //worker/core:contribution_encoder :vectors",
         "timed_collective": "//base/status //worker/collective",
         "usage": "//base/obs:cpu_model",

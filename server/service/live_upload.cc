@@ -161,9 +161,10 @@ void LiveUpload::OnRestart() {
     MutexLock lock(&mutex_);
     if (place_.live_merger == nullptr) return;
   }
-  stream_.FinishWith(Refuse(Code::kUnavailable, "SET_CHANGED",
-                         "the set of contributions to merge has changed: push "
-                         "again"));
+  stream_.FinishWith(
+      Refuse(Code::kUnavailable, "SET_CHANGED",
+             "the set of contributions to merge has changed: push "
+             "again"));
 }
 
 void LiveUpload::OnTaken() {
@@ -287,7 +288,7 @@ absl::Status LiveUpload::Offer(rpc::ReceivedChunk& chunk, IndexRange blocks,
   std::optional<ReceiveBudget::Hold> hold;
   if (live_merger.HasWholeCell(blocks)) {
     hold = TakeBudget(place, static_cast<int64_t>(chunk.payload_bytes),
-                    /*begins_cell=*/false);
+                      /*begins_cell=*/false);
     if (!hold.has_value()) return NoBudgetToWait();
   }
   // Cells and parts of cells that no other stream has brought.
