@@ -925,10 +925,6 @@ UNITS = {
         "reduction_test": ":reduction",
         "remote": "",
     },
-    "worker/collective/faults": {
-        "faulty_collective": "//base/status //worker/collective",
-        "faulty_collective_test": "//worker/collective/local:local_world //worker/collective/testing:random_program //worker/collective/testing:ranks :faulty_collective",
-    },
     "worker/collective/local": {
         "local_world": "//base/status //worker/collective //worker/collective:group //worker/collective:member",
         "local_world_test": "//worker/collective/testing:behaviour :local_world",
@@ -951,6 +947,8 @@ UNITS = {
     },
     "worker/collective/testing": {
         "behaviour": "//base/sync/testing:notification //worker/collective //worker/collective:group :random_program :ranks",
+        "faulty_collective": "//base/status //worker/collective",
+        "faulty_collective_test": "//worker/collective/local:local_world :faulty_collective :random_program :ranks",
         "random_program": "//worker/collective",
         "ranks": "//worker/collective",
     },
@@ -1153,14 +1151,14 @@ UNITS = {
     "worker/engine/parallel": {
         "cuda_mesh_test": "//worker/collective/local:local_world //worker/engine/ops/cuda:cuda_ops_emulated :mesh_trainer",
         "gather_order_test": "//worker/collective/local:local_world //worker/collective/testing:ranks //worker/engine/ops:plain_ops :rank_trainer",
-        "late_errors_test": "//base/status //worker/collective //worker/collective/faults:faulty_collective //worker/collective/local:local_world //worker/collective/testing:ranks //worker/engine/model:parameter_layout //worker/engine/ops:plain_ops //worker/engine/parallel/layout:mesh //worker/engine/parallel/layout:mesh_options :rank_trainer",
+        "late_errors_test": "//base/status //worker/collective //worker/collective/local:local_world //worker/collective/testing:faulty_collective //worker/collective/testing:ranks //worker/engine/model:parameter_layout //worker/engine/ops:plain_ops //worker/engine/parallel/layout:mesh //worker/engine/parallel/layout:mesh_options :rank_trainer",
         "mesh_trainer": "//base/status //base/status:not_finite //base/sync:mutex //worker/collective //worker/engine/device:cpu_devices //worker/engine/device:devices //worker/engine/parallel/layout:mesh_options //worker/engine/parallel/layout:rank_layout //worker/engine/parallel/layout:reshard_plan //worker/engine/tensor:arena //worker/engine:trainer_checks //worker/engine:trainer_interface :rank_trainer",
-        "mesh_trainer_test": "//worker/collective/faults:faulty_collective //worker/collective/local:local_world //worker/engine/ops/testing:fake_device_ops //worker/engine/ops:plain_ops //worker/engine/optimizer:learning_rate_schedule //worker/engine/parallel/testing:fake_device_collective //worker/engine/tensor:memory :mesh_trainer :rank_trainer",
+        "mesh_trainer_test": "//worker/collective/local:local_world //worker/collective/testing:faulty_collective //worker/engine/ops/testing:fake_device_ops //worker/engine/ops:plain_ops //worker/engine/optimizer:learning_rate_schedule //worker/engine/parallel/testing:fake_device_collective //worker/engine/tensor:memory :mesh_trainer :rank_trainer",
         "pipeline_links": "//base/status //worker/collective //worker/engine/parallel/layout:rank_groups //worker/engine/tensor:arena //worker/engine/tensor:memory",
         "rank_trainer": "//base/status //worker/collective //worker/engine/model:model_config //worker/engine/model:parameter_layout //worker/engine/ops //worker/engine/optimizer:optimizer_options //worker/engine/parallel/layout:mesh_options //worker/engine/parallel/layout:rank_groups //worker/engine/parallel/layout:rank_layout //worker/engine/parallel/layout:resharder //worker/engine/parallel/zero:shard_optimizer //worker/engine/parallel/zero:unit_gradients //worker/engine/parallel/zero:unit_parameters :pipeline_links :stage_model :unit_visits",
         "rank_trainer_test": "//base/sync:mutex //worker/collective/local:local_world //worker/collective/testing:ranks //worker/engine/ops/testing:fake_device_ops //worker/engine/ops:plain_ops //worker/engine/parallel/testing:fake_device_collective :rank_trainer",
         "stage_model": "//base/status //worker/engine/model:model_config //worker/engine/model:parameter_layout //worker/engine/model:units //worker/engine/model:workspace //worker/engine/ops //worker/engine/parallel/layout:mesh_options //worker/engine/parallel/layout:rank_layout //worker/engine/tensor:arena",
-        "unit_stores_test": "//worker/collective/faults:faulty_collective //worker/collective/local:local_world //worker/collective/testing:ranks //worker/engine/ops:plain_ops //worker/engine/parallel/layout:rank_groups //worker/engine/parallel/zero:unit_gradients //worker/engine/parallel/zero:unit_parameters",
+        "unit_stores_test": "//worker/collective/local:local_world //worker/collective/testing:faulty_collective //worker/collective/testing:ranks //worker/engine/ops:plain_ops //worker/engine/parallel/layout:rank_groups //worker/engine/parallel/zero:unit_gradients //worker/engine/parallel/zero:unit_parameters",
         "unit_visits": "//worker/engine/parallel/layout:pipeline_schedule //worker/engine/parallel/layout:rank_layout",
         "unit_visits_test": ":unit_visits",
     },
