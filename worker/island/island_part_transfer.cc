@@ -19,6 +19,7 @@
 #include "base/status/status_macros.h"
 #include "base/time/clock.h"
 #include "island_command.pb.h"
+#include "server/client/idle_watch.h"
 #include "worker/island/island_part.h"
 
 namespace atl::worker {
@@ -108,25 +109,6 @@ absl::Status FirstError(const std::vector<wire::TransferState>& states,
   return WithReason(status, {states[first].reason(), {}});
 }
 
-// Tells when no process has moved any bytes for longer than `idle_max`.
-class IdleWatchOfAll {
- public:
-  explicit IdleWatchOfAll(absl::Duration idle_max) : idle_max_(idle_max) {}
-
-  bool IsIdle(const std::vector<wire::TransferState>& states, absl::Time now) {
-    int64_t bytes = 0;
-    for (const auto& state : states) bytes += state.stored_bytes();
-    if (bytes != bytes_) since_ = now;
-    bytes_ = bytes;
-    return now - since_ > idle_max_;
-  }
-
- private:
-  const absl::Duration idle_max_;
-  int64_t bytes_ = -1;
-  absl::Time since_ = absl::InfiniteFuture();
-};
-
 }  // namespace
 
 absl::Status IslandPart::Together(Lane lane, bool is_push,
@@ -143,7 +125,7 @@ absl::Status IslandPart::Together(Lane lane, bool is_push,
     return outcome.status;
   }
   // A push ends when all processes have pushed: one may be idle alone.
-  IdleWatchOfAll idle(bounds.idle_max);
+  server::IdleWatch idle(bounds.idle_max, SystemClock().Now());
   if (is_push) bounds.idle_max = absl::InfiniteDuration();
   bool was_idle = false;
   int64_t told_route_count = -1;
@@ -165,16 +147,18 @@ absl::Status IslandPart::Together(Lane lane, bool is_push,
     RETURN_IF_ERROR(told.status());
     all_done = true;
     bool failed = false;
+    int64_t stored_bytes = 0;
     for (size_t i = 0; i < told->size(); ++i) {
       states[i].ParseFromString((*told)[i]);
       all_done = all_done && states[i].done();
       failed = failed || states[i].code() != 0;
+      stored_bytes += states[i].stored_bytes();
     }
     if (!group_->leads() && states[0].has_routes()) {
       SetRoutes(server::ToRoutes(states[0].routes()));
     }
     if (is_push && group_->leads() &&
-        idle.IsIdle(states, SystemClock().Now())) {
+        idle.IsIdle(stored_bytes, SystemClock().Now())) {
       was_idle = true;
     }
     if (failed || was_idle) running.Stop();
