@@ -201,9 +201,6 @@ class Shard : public std::enable_shared_from_this<Shard> {
   absl::Status NotKept(const ContributionKey& key,
                        const std::string& given_up) const;
 
-  using Run = void (Shard::*)(const ShardAction&);
-  // Runs the action on the queue, unless the shard is closed by then.
-  void PostTo(WorkQueue& queue, Run run, ShardAction action);
   void Advance();
   void AdvanceLocked() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void Post(ShardAction action) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
