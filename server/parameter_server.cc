@@ -42,8 +42,7 @@ constexpr int kReceiveWindowBytes = 256 << 10;
 
 // The server id belongs to another data directory.
 bool IsOtherDirectory(const absl::Status& status) {
-  const std::optional<ErrorReason> reason = GetReason(status);
-  return reason.has_value() && reason->reason == "OTHER_DIRECTORY";
+  return HasReason(status, "OTHER_DIRECTORY");
 }
 
 }  // namespace

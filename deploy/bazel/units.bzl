@@ -246,7 +246,7 @@ UNITS = {
         "not_finite": ":refusal",
         "refusal": "//base/status //base/time:proto_time //proto:google_rpc @protobuf",
         "status": "",
-        "status_test": "//base/status",
+        "status_test": "//base/status :refusal",
     },
     "base/sync": {
         "for_each": "",
