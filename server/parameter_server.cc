@@ -44,8 +44,7 @@ constexpr int kReceiveWindowBytes = 256 << 10;
 
 // The server id belongs to another data directory.
 bool IsOtherDirectory(const absl::Status& status) {
-  const std::optional<ErrorReason> reason = GetReason(status);
-  return reason.has_value() && reason->reason == "OTHER_DIRECTORY";
+  return HasReason(status, "OTHER_DIRECTORY");
 }
 
 absl::Status Stopping() {
@@ -73,12 +72,12 @@ absl::StatusOr<std::unique_ptr<ParameterServer>> ParameterServer::Start(
   std::unique_ptr<ParameterServer> server(
       new ParameterServer(options, environment, std::move(directory)));
   RETURN_IF_ERROR(server->Recover());
+  ParameterServer* const raw = server.get();
   rpc::RpcServer::Spec spec;
-  server->service_ = std::make_unique<ParameterServiceImpl>(
-      ServiceContext{*server, server->access_, server->push_watchdog_,
-                     server->pull_watchdog_,
-                     std::make_shared<BufferPool>(), server->held_,
-                     server->metrics_});
+  server->service_ = std::make_unique<ParameterServiceImpl>(ServiceContext{
+      [raw](const std::string& run_id) { return raw->FindShard(run_id); },
+      server->access_, server->push_watchdog_, server->pull_watchdog_,
+      std::make_shared<BufferPool>(), server->held_, server->metrics_});
   spec.listener = options.listener;
   spec.services = {server->service_.get()};
   spec.message_bytes_max = kMessageBytesMax;
@@ -93,7 +92,6 @@ absl::StatusOr<std::unique_ptr<ParameterServer>> ParameterServer::Start(
   }
   server->ShowReady(absl::OkStatus());
   server->ShowHealth();
-  ParameterServer* raw = server.get();
   server->plan_thread_ =
       std::jthread([raw](std::stop_token stop) { raw->FollowPlan(stop); });
   server->report_thread_ =

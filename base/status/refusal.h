@@ -57,6 +57,9 @@ absl::Status WithReasonIfNone(absl::Status status, absl::string_view reason);
 // every error has a reason.
 absl::Status WithDefaultReason(absl::Status status);
 
+// True if `reason` is the reason of `status`.
+bool HasReason(const absl::Status& status, absl::string_view reason);
+
 // True if the coordinator refuses because its log is older than a peer has seen
 // (LOG_BEHIND) or damaged (LOG_DAMAGED). The caller keeps what it has and
 // retries until an operator has repaired the coordinator.

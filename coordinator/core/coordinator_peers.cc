@@ -113,7 +113,7 @@ v1::LogPosition Coordinator::Position(const RunMachine* run) const {
 
 bool Coordinator::HasShards(const std::string& server_id) const {
   for (const auto& [id, run] : runs_) {
-    const std::vector<std::string>& owners = run->state().server_ids();
+    const auto& owners = run->state().server_ids();
     if (std::find(owners.begin(), owners.end(), server_id) != owners.end()) {
       return true;
     }

@@ -120,8 +120,9 @@ absl::Status RunMachine::Take(const event::Recovered& recovered,
     }
   }
   for (const auto& [pin_id, pin] : state_.pins()) {
-    if (!pin.pin.checkpoint()) {
-      observed_.pin_ends[pin_id] = now_ + pin.lease_duration;
+    if (!pin.pin_set().pin().checkpoint()) {
+      observed_.pin_ends[pin_id] =
+          now_ + FromProto(pin.pin_set().lease_duration());
     }
   }
   Advance();

@@ -17,12 +17,18 @@
 #include "server/core/live_set.h"
 #include "server/core/shard_machine.h"
 #include "server/live_merge/live_merger.h"
-#include "server/live_merge/live_upload.h"
 #include "server/live_merge/receive_budget.h"
 #include "server/store/run_store.h"
 #include "server/waiters/push_waiters.h"
 
 namespace atl::server {
+
+// The contribution and live merger that take the blocks of a stream.
+struct LivePlace {
+  std::shared_ptr<Contribution> contribution;
+  std::shared_ptr<LiveMerger> live_merger;  // Null: the set is not known yet.
+  int index = 0;                            // In the live merger's set.
+};
 
 class LiveRounds {
  public:

@@ -1,5 +1,6 @@
 #include "tests/benchmarks/round_cluster.h"
 
+#include <cstdlib>
 #include <filesystem>
 #include <fstream>
 #include <iterator>
@@ -109,6 +110,17 @@ absl::Status CreateRun(const std::string& address,
 }
 
 }  // namespace
+
+void AddClusterFlags(flags::Command& app, ClusterFlags& flags) {
+  const char* temporary = getenv("TEST_TMPDIR");
+  flags.directory = temporary != nullptr ? temporary : "/tmp";
+  app.Add("--dir", flags.directory, "Directory for the servers' files");
+  app.Add("--coordinator-binary", flags.coordinator_binary, "");
+  app.Add("--server-binary", flags.server_binary, "");
+  app.Add("--role", flags.role).Hidden();
+  app.Add("--index", flags.index).Hidden();
+  app.Add("--coordinator", flags.coordinator).Hidden();
+}
 
 RoundCluster::~RoundCluster() {
   islands_.clear();

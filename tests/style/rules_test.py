@@ -74,6 +74,8 @@ class IncludesTest(unittest.TestCase):
     self.allows('worker/engine/ops/cpu/ops.cc', '"oneapi/dnnl/dnnl.hpp"')
     self.allows('worker/engine/ops/cpu/ops.cc', '"base/codec/f32.h"')
     self.refuses('server/kernels/sum.cc', '"server/core/merge/merge_rule.h"')
+    self.allows('server/core/merge/mean.cc', '"server/kernels/sum.h"')
+    self.refuses('coordinator/core/round.cc', '"server/kernels/sum.h"')
     self.refuses('worker/engine/ops/cpu/ops.cc', '"worker/data/batch.h"')
     self.refuses('worker/engine/ops/cpu/ops.cc', '"base/rpc/channel.h"')
 

@@ -19,8 +19,7 @@ constexpr size_t kEvaluatorCountMax = 8;
 
 // A server holds another run with this run_id.
 bool IsOtherRun(const absl::Status& status) {
-  const std::optional<ErrorReason> reason = GetReason(status);
-  return reason.has_value() && reason->reason == "OTHER_RUN";
+  return HasReason(status, "OTHER_RUN");
 }
 
 bool NeverRetry(const absl::Status& status) {

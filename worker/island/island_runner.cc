@@ -1,7 +1,6 @@
 #include "worker/island/island_runner.h"
 
 #include <algorithm>
-#include <optional>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -32,8 +31,7 @@ constexpr absl::Duration kOtherLogWaitMax = absl::Seconds(2);
 
 // The island's state is of another run with this run_id.
 bool IsOfOtherRun(const absl::Status& status) {
-  const std::optional<ErrorReason> reason = GetReason(status);
-  return reason.has_value() && reason->reason == "OTHER_RUN";
+  return HasReason(status, "OTHER_RUN");
 }
 
 // The answer does not tell whose log the coordinator has.

@@ -2,9 +2,10 @@
 // and its bottleneck.
 //
 // Pure: a closed formula, no simulation. Thread-safe. Over random runs,
-// utilization differs from an event-driven simulation by less than 0.005 in the
-// mean. It differs by at most 0.25, where fragments of a stream queue behind
-// each other (tests/benchmarks/utilization_simulator_test.cc).
+// utilization differed from an event-driven simulation by less than 0.005 in
+// the mean. It differed by at most 0.25, where fragments of a stream queue
+// behind each other. tests/benchmarks/slow_link measures the difference to real
+// islands.
 //
 //   s    seconds of an inner step           H  inner steps per round
 //   P    fragments                          t  inner steps that hide an answer

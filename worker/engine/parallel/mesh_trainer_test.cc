@@ -9,6 +9,7 @@
 // the distance is allowed. A loss is one number of few digits, so its largest
 // distance over all steps counts, plus the rounding of its f32 value.
 
+#include "worker/collective/testing/faulty_collective.h"
 #include "worker/engine/parallel/mesh_trainer.h"
 
 #include <algorithm>
@@ -22,7 +23,6 @@
 #include "absl/algorithm/container.h"
 #include "absl/strings/match.h"
 #include "gtest/gtest.h"
-#include "worker/collective/faults/faulty_collective.h"
 #include "worker/collective/local/local_world.h"
 #include "worker/engine/ops/plain_ops.h"
 #include "worker/engine/ops/testing/fake_device_ops.h"

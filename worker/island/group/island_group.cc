@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cstring>
-#include <optional>
 #include <utility>
 
 #include "absl/strings/match.h"
@@ -83,8 +82,7 @@ bool IsWeak(const absl::Status& status) {
 }  // namespace
 
 bool IsProcessLost(const absl::Status& status) {
-  const std::optional<ErrorReason> reason = GetReason(status);
-  return reason.has_value() && reason->reason == kProcessLost;
+  return HasReason(status, kProcessLost);
 }
 
 IslandGroup::IslandGroup(Lanes lanes)

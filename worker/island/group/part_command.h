@@ -6,10 +6,12 @@
 #include <string>
 #include <vector>
 
+#include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 #include "atoll/v1/plan.pb.h"
 #include "atoll/v1/run.pb.h"
+#include "island_command.pb.h"
 #include "server/client/parameter_client.h"
 #include "worker/core/action.h"
 #include "worker/save/save_file.h"
@@ -27,6 +29,10 @@ struct PartCommand {
   std::string session_secret;
   server::ShardRoutes routes;
 };
+
+// Keeps the code, the message and the reason of `status`.
+wire::Status ToWire(const absl::Status& status);
+absl::Status FromWire(const wire::Status& message);
 
 // True if the action talks to the servers.
 bool NeedsSession(ActionKind kind);

@@ -1,4 +1,4 @@
-#include "server/live_merge/live_upload.h"
+#include "server/service/live_upload.h"
 
 #include <algorithm>
 #include <atomic>
@@ -54,9 +54,9 @@ class HeldChunk {
 }  // namespace
 
 void LiveUpload::Begin() {
-  absl::StatusOr<LivePlace> found = host_.FindLiveMerge(bound_->info());
+  absl::StatusOr<LivePlace> found = shard_.FindLiveMerge(bound_->info());
   if (!found.ok()) {
-    sender_.EndWith(found.status());
+    stream_.FinishWith(found.status());
     return;
   }
   // OnLiveMerge comes when the set is known.
@@ -77,10 +77,10 @@ void LiveUpload::Begin() {
   // The live merger may have been given up before this stream joined it: then
   // OnRestart came too early, and no one would merge its blocks. If it is given
   // up from here on, OnRestart ends the stream.
-  found = host_.FindLiveMerge(bound_->info());
+  found = shard_.FindLiveMerge(bound_->info());
   if (!found.ok()) {
     // Decided after the stream was listed: the decision settles it.
-    if (!host_.IsDecided(bound_->key())) sender_.EndWith(found.status());
+    if (!shard_.IsDecided(bound_->key())) stream_.FinishWith(found.status());
     return;
   }
   if (found->live_merger != live_merger) {
@@ -100,7 +100,7 @@ void LiveUpload::AskForMissing() {
     return;
   }
   progress_.waits_for_us = false;
-  sender_.AskFor(missing);
+  stream_.AskFor(missing);
 }
 
 bool LiveUpload::Join() {
@@ -161,9 +161,10 @@ void LiveUpload::OnRestart() {
     MutexLock lock(&mutex_);
     if (place_.live_merger == nullptr) return;
   }
-  sender_.EndWith(Refuse(Code::kUnavailable, "SET_CHANGED",
-                         "the set of contributions to merge has changed: push "
-                         "again"));
+  stream_.FinishWith(
+      Refuse(Code::kUnavailable, "SET_CHANGED",
+             "the set of contributions to merge has changed: push "
+             "again"));
 }
 
 void LiveUpload::OnTaken() {
@@ -173,7 +174,7 @@ void LiveUpload::OnTaken() {
     if (!ReadsOn()) return;
   }
   progress_.waits_for_us = false;
-  sender_.ReadOn();
+  stream_.Resume();
 }
 
 void LiveUpload::OnBudget() {
@@ -181,7 +182,7 @@ void LiveUpload::OnBudget() {
   {
     MutexLock lock(&mutex_);
     if (ticket_ == nullptr) return;  // It has ended or was used already.
-    if (sender_.is_ending()) {
+    if (stream_.finishing()) {
       EndTicket();
       return;
     }
@@ -198,7 +199,7 @@ void LiveUpload::OnBudget() {
     return;
   }
   progress_.waits_for_us = false;
-  sender_.ReadOn();
+  stream_.Resume();
 }
 
 bool LiveUpload::ReadsOn() {
@@ -222,7 +223,7 @@ void LiveUpload::ReadOnOrPause(const LivePlace& place) {
     if (is_full || waits) {
       is_paused_ = true;
       progress_.waits_for_us = true;
-      sender_.StopReading();
+      stream_.Pause();
       if (joined_ && !crowded_) crowded = crowded_ = true;
     }
   }
@@ -287,7 +288,7 @@ absl::Status LiveUpload::Offer(rpc::ReceivedChunk& chunk, IndexRange blocks,
   std::optional<ReceiveBudget::Hold> hold;
   if (live_merger.HasWholeCell(blocks)) {
     hold = TakeBudget(place, static_cast<int64_t>(chunk.payload_bytes),
-                    /*begins_cell=*/false);
+                      /*begins_cell=*/false);
     if (!hold.has_value()) return NoBudgetToWait();
   }
   // Cells and parts of cells that no other stream has brought.
@@ -420,7 +421,7 @@ void LiveUpload::OfferCells(const LivePlace& place,
         encoded.ByteCount({offered->blocks.begin, part.begin})));
     place.live_merger->Offer(
         place.index, cell, payload,
-        [offered, part, host = &host_, gate = gate_,
+        [offered, part, shard = &shard_, gate = gate_,
          contribution = place.contribution] {
           const bool whole = contribution->Settle(
               part,
@@ -428,7 +429,7 @@ void LiveUpload::OfferCells(const LivePlace& place,
                   .subspan(part.begin - offered->blocks.begin, part.size()));
           const bool last = --offered->left_count == 0;
           if (last) offered->memory.reset();
-          if (whole) host->FinishLater(contribution);
+          if (whole) shard->FinishLater(contribution);
           if (last) gate->Call(&PushWaiter::OnTaken);
         },
         at_once);

@@ -14,63 +14,30 @@
 
 #include "absl/base/thread_annotations.h"
 #include "absl/status/status.h"
-#include "absl/status/statusor.h"
 #include "base/rpc/chunk_codec.h"
 #include "base/sync/mutex.h"
 #include "server/live_merge/live_merger.h"
+#include "server/live_merge/live_rounds.h"
 #include "server/live_merge/receive_budget.h"
+#include "server/service/bidi_stream.h"
+#include "server/shard/shard.h"
 #include "server/store/contribution.h"
 #include "server/waiters/push_waiters.h"
 #include "server/waiters/stream_progress.h"
 
 namespace atl::server {
 
-// The contribution and live merger that take the blocks of a stream.
-struct LivePlace {
-  std::shared_ptr<Contribution> contribution;
-  std::shared_ptr<LiveMerger> live_merger;  // Null: the set is not known yet.
-  int index = 0;                            // In the live merger's set.
-};
-
-// The shard, as an upload needs it. Thread-safe; outlives all uploads.
-class LiveMergeHost {
- public:
-  virtual ~LiveMergeHost() = default;
-  // PushWaiter::OnLiveMerge follows once the set is known.
-  //
-  // ABORTED: the contribution or its round is decided.
-  virtual absl::StatusOr<LivePlace> FindLiveMerge(
-      const v1::ContributionInfo& info) const = 0;
-  // True if a COMMIT or the plan has decided it: its streams are settled.
-  virtual bool IsDecided(const ContributionKey& key) const = 0;
-  // Finishes a contribution on another thread, then settles its streams.
-  // Requires: all its blocks are present, and the caller must finish it.
-  virtual void FinishLater(std::shared_ptr<Contribution> contribution) = 0;
-};
-
-// The stream of an upload. Thread-safe; outlives its upload.
-class UploadSender {
- public:
-  virtual ~UploadSender() = default;
-  virtual void AskFor(const std::vector<IndexRange>& missing) = 0;
-  // Stops reading messages until ReadOn.
-  virtual void StopReading() = 0;
-  virtual void ReadOn() = 0;
-  virtual void EndWith(const absl::Status& status) = 0;
-  virtual bool is_ending() const = 0;
-};
-
 class LiveUpload {
  public:
   // `bound`: the contribution that the stream's header was bound to. `gate`:
   // the gate of the stream, which forwards its PushWaiter events to this
-  // upload.
-  LiveUpload(LiveMergeHost& host, UploadSender& sender,
+  // upload. `shard` and `stream` outlive it.
+  LiveUpload(Shard& shard, BidiStream& stream,
              std::shared_ptr<Contribution> bound,
              std::shared_ptr<ReceiveBudget> budget,
              std::shared_ptr<WaiterGate> gate, StreamProgress& progress)
-      : host_(host),
-        sender_(sender),
+      : shard_(shard),
+        stream_(stream),
         bound_(std::move(bound)),
         budget_(std::move(budget)),
         gate_(std::move(gate)),
@@ -111,7 +78,7 @@ class LiveUpload {
   void EndTicket() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   // Joins the live merger if HasRoom.
   bool Join() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  // True if reading was paused and can resume: the caller must call ReadOn.
+  // True if reading was paused and can resume: the caller must call Resume.
   bool ReadsOn() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   // After a chunk: pauses reading while too many chunks wait to be merged, or
   // there is no budget for the next one.
@@ -124,8 +91,8 @@ class LiveUpload {
                                                 int64_t bytes,
                                                 bool begins_cell);
 
-  LiveMergeHost& host_;
-  UploadSender& sender_;
+  Shard& shard_;
+  BidiStream& stream_;
   const std::shared_ptr<Contribution> bound_;
   const std::shared_ptr<ReceiveBudget> budget_;
   const std::shared_ptr<WaiterGate> gate_;
