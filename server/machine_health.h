@@ -17,7 +17,7 @@ namespace atl::server {
 
 class MachineHealth {
  public:
-  // Of the file system of `directory`.
+  // Watches the file system of `directory`.
   explicit MachineHealth(std::string directory);
 
   // A write took `duration` to become durable.

@@ -75,7 +75,8 @@ class EncodedLayout {
   int64_t full_block_bytes_;
   std::vector<Place> tensors_;
   std::vector<IndexRange> held_;
-  std::vector<int64_t> held_offsets_;  // Of held_. Empty: all is held.
+  // By range of held_. Empty: all blocks are held.
+  std::vector<int64_t> held_offsets_;
   int64_t byte_count_ = 0;
 };
 

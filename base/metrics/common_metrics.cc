@@ -51,7 +51,7 @@ class DiskCollectable : public prometheus::Collectable {
     Mutex mutex;
     CondVar done;
     bool reading = false;
-    absl::Time start;  // Of the newest read.
+    absl::Time start;  // When the newest read started.
     Families last;
   };
 

@@ -17,7 +17,8 @@
 namespace atl::cli {
 namespace {
 
-// Of the environment, besides ATOLL_*. Secrets of clouds are not kept.
+// Environment variables that the service keeps, besides ATOLL_*. Cloud secrets
+// are not kept.
 const std::set<std::string>& KeptVariables() {
   static const auto* const kNames = new std::set<std::string>{
       "XDG_STATE_HOME", "XDG_CONFIG_HOME", "HTTPS_PROXY",

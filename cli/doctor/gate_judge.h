@@ -43,10 +43,10 @@ Check JudgeCertificate(absl::Time end, absl::Time now);
 Check JudgeVersion(absl::string_view ours, absl::string_view theirs,
                    uint64_t missing_features);
 
-// Whether the run's data can be had.
+// Facts about the run's data.
 struct DataFacts {
-  absl::Status manifest;     // Of data by URL: reading its manifest.
-  bool path_exists = false;  // Of a place on this machine.
+  absl::Status manifest;     // Reading the manifest; data by URL only.
+  bool path_exists = false;  // Only for data on this machine.
   // The data that an island would open here.
   absl::StatusOr<worker::DataPlace> place = worker::DataPlace();
 };

@@ -14,7 +14,7 @@ namespace atl::cli {
 
 struct RunLimits {
   int64_t memory_bytes = INT64_MAX;
-  int64_t disk_bytes = INT64_MAX;  // Of local checkpoints.
+  int64_t disk_bytes = INT64_MAX;  // For local checkpoints.
   bool memory_is_given = false;    // By --memory.
   bool disk_is_given = false;      // By --disk.
 };

@@ -28,8 +28,8 @@ struct MachineFacts {
   bool has_avx512 = false;
   int64_t memory_bytes = 0;            // That this process may use.
   int64_t available_memory_bytes = 0;  // Without swapping; 0: unknown.
-  DiskFacts state;                     // Of the state directory.
-  DiskFacts cache;                     // Of the data cache.
+  DiskFacts state;                     // The state directory's disk.
+  DiskFacts cache;                     // The data cache's disk.
 };
 
 // Costs milliseconds. A directory that does not exist yet counts as its nearest

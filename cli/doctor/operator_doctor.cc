@@ -23,7 +23,7 @@ namespace {
 
 constexpr absl::Duration kLookMax = absl::Seconds(2);
 constexpr int kLookThreadCount = 8;
-// Of runs that have not ended; those that follow are not looked at.
+// Only this many runs that have not ended are checked.
 constexpr int kRunsMax = 100;
 
 ServiceFacts ToFacts(const v1::ClusterServer& server,

@@ -25,7 +25,7 @@ class OperatorDoctor {
     coordinator::OperatorClient* client = nullptr;  // Must outlive it.
     std::string coordinator_address;                // host:port
     rpc::Security security;
-    absl::Duration patience = absl::Seconds(15);  // Of all waits together.
+    absl::Duration patience = absl::Seconds(15);  // For all waits together.
     int stop_fd = -1;               // A waker that ends every wait.
     std::function<bool()> stopped;  // True once stop_fd is set.
   };

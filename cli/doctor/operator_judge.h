@@ -19,11 +19,11 @@ namespace atl::cli {
 struct ServiceFacts {
   std::string name;      // "server s1".
   std::string address;   // host:port
-  absl::Status reached;  // Of a connection to its port.
+  absl::Status reached;  // Result of connecting to its port.
   bool alive = true;     // The coordinator says so.
   // The validity of its certificate, if it showed one.
   std::optional<absl::Time> certificate_begin, certificate_end;
-  std::optional<absl::Duration> clock_ahead;  // Of this machine's.
+  std::optional<absl::Duration> clock_ahead;  // Its clock minus this machine's.
   std::string program_version;                // Empty: not known.
   std::optional<v1::ServerHealth> health;
 };

@@ -62,7 +62,8 @@ class ServerWait {
   rpc::WaitNotice notice_;
   Mutex mutex_;
   CondVar changed_;
-  absl::Time waiting_time_ ABSL_GUARDED_BY(mutex_);  // Of the last OnWaiting.
+  // Time of the last OnWaiting.
+  absl::Time waiting_time_ ABSL_GUARDED_BY(mutex_);
   server::ShardRoutes routes_ ABSL_GUARDED_BY(mutex_);
   std::optional<std::jthread> thread_;  // Last: it uses all the others.
 };

@@ -37,7 +37,7 @@ class MachineUse {
   struct Processors {
     int64_t busy = 0;  // Clock ticks since the boot, of all processors.
     int64_t all = 0;
-    int64_t own = 0;  // Of this process.
+    int64_t own = 0;  // This process's ticks.
   };
 
   std::optional<Processors> ReadProcessors() const;

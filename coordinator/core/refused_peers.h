@@ -57,7 +57,8 @@ class RefusedPeers {
     v1::Fault fault;
     v1::Fault run_fault;  // The same, with the peer's name.
     absl::Time time;
-    absl::Time log_time = absl::InfinitePast();  // Of the next line.
+    // The refusal is not logged again before.
+    absl::Time log_time = absl::InfinitePast();
   };
   // True if there is room for one more peer of `role`.
   bool MakeRoom(const std::string& role, absl::Time now);

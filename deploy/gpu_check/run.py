@@ -160,7 +160,7 @@ def main():
         return say_facts()
     out = os.path.realpath(arguments.out)
     os.makedirs(out, exist_ok=True)
-    os.chdir(HERE)  # Of the golden values.
+    os.chdir(HERE)  # Golden values are read from here.
 
     def step(name, command, estimate_s, limit_s, gates=False):
         return runner.Step(name, command, estimate_s, limit_s, gates,

@@ -27,8 +27,8 @@ class BlockedReasons {
 
     int kind = 0;  // An ActionKind or one of the above.
     int32_t fragment = 0;
-    int64_t version = 0;  // Of kReadVersion.
-    std::string pin_id;   // Of actions on checkpoints.
+    int64_t version = 0;  // For kReadVersion.
+    std::string pin_id;   // For actions on checkpoints.
 
     friend auto operator<=>(const Cause&, const Cause&) = default;
   };

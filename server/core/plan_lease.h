@@ -41,7 +41,7 @@ class PlanLease {
     absl::Time end;
   };
 
-  int64_t revision_ = 0;  // Of the plan in force.
+  int64_t revision_ = 0;  // The revision of the plan in force.
   absl::Time end_ = absl::InfinitePast();
   // Answers whose plan is not in force yet: the first one and the newest.
   std::vector<Answer> waiting_;

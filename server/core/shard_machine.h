@@ -56,7 +56,7 @@ struct ShardShape {
   bool judged = false;  // The merge rule needs a verdict.
   bool live_merge =
       false;  // Level ISLAND: contributions are merged while they arrive.
-  v1::Codec codec = v1::CODEC_F32;  // Of contributions.
+  v1::Codec codec = v1::CODEC_F32;  // Encoding of contributions.
   int64_t max_staleness = 0;  // ScheduleSpec.max_staleness.
   // One entry a fragment.
   struct Fragment {
@@ -94,7 +94,8 @@ struct PreparedFact {
   Digest128 digest;
   bool finite = true;
   double norm_squared = 0;
-  Digest128 replica_digest;  // Of the replica of v + 1, if the run has one.
+  // The replica's digest at v + 1, if the run has one.
+  Digest128 replica_digest;
 };
 
 // A sealed round's statistics, for its verdict. Recomputed after a restart.
@@ -363,8 +364,8 @@ class ShardMachine {
 
   const ShardShape shape_;
   std::string run_uid_;
-  std::optional<v1::Fault> fault_;       // Stays.
-  std::optional<v1::Fault> plan_fault_;  // Of the newest plan.
+  std::optional<v1::Fault> fault_;       // Permanent.
+  std::optional<v1::Fault> plan_fault_;  // The newest plan's fault.
   std::string waiting_reason_;
   bool has_plan_ = false;
   bool unplanned_ = false;  // The newest plan does not contain the run.

@@ -38,10 +38,11 @@ struct TileBuffers {
 
 struct TileResult {
   absl::Status status;
-  Digest128 digest;  // Of theta's blocks.
+  Digest128 digest;  // Digest of theta's blocks.
   bool finite = true;
-  double norm_squared = 0;   // Of the merged gradient, or of version 0.
-  Digest128 replica_digest;  // Of the replica's blocks, if the run has one.
+  double norm_squared = 0;  // The merged gradient's, or version 0's.
+  // Digest of the replica's blocks, if the run has one.
+  Digest128 replica_digest;
 };
 
 struct OuterStep {

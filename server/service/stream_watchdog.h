@@ -73,7 +73,7 @@ class StreamWatchdog {
     bool seen_ending = false;
     int64_t budget_turn = 0;  // The ticket at the last check.
     absl::Time budget_wait_start;
-    std::function<absl::Status()> check;  // Of LimitTo; may be null.
+    std::function<absl::Status()> check;  // LimitTo's check; may be null.
   };
 
   void Run();

@@ -61,8 +61,8 @@ struct ShardResources {
 // NOT_FOUND, SHARD_NOT_HERE.
 absl::Status ShardNotHere(absl::string_view run_id);
 
-// Held by its streams and by its actions. So whoever gives a shard up must wait
-// until nobody else holds it (Close).
+// Streams and actions hold the shard. After Close() its owner must wait until
+// they have let go of it.
 class Shard : public LiveMergeHost,
               public std::enable_shared_from_this<Shard> {
  public:
@@ -149,8 +149,8 @@ class Shard : public LiveMergeHost,
     VersionReaders::Reading reading;  // Registers the reader while it lives.
     int64_t version = 0;
     v1::PullContent content = v1::PULL_CONTENT_PARAMETERS;
-    Digest128 digest;  // Of the values that the caller has in the end.
-    int array = 0;     // Of the version; unused for CHAIN.
+    Digest128 digest;  // Digest of the values that the caller then has.
+    int array = 0;     // Array of the version; unused for CHAIN.
     // CHAIN: the deltas of versions from_version + 1 to `version`.
     int64_t from_version = 0;
     std::vector<std::shared_ptr<DeltaFile>> chain;
@@ -158,7 +158,8 @@ class Shard : public LiveMergeHost,
     bool is_state = false;
     // A merged contribution, instead of a version.
     std::shared_ptr<Contribution> kept;
-    Digest128 replica_digest;  // Of the version that it was merged into.
+    // The replica's, at the version that merged `kept`.
+    Digest128 replica_digest;
   };
   // Opens what PullParameters reads. Ignores `range` of the request. The reader
   // is displaced later if too many released versions have readers. Errors of

@@ -48,7 +48,7 @@ inline constexpr char kWeightsName[] = "model.safetensors";
 inline constexpr char kWeightIndexName[] = "model.safetensors.index.json";
 
 struct ExportDirectoryOptions {
-  std::vector<std::string> names;  // Of the new files, without the manifest.
+  std::vector<std::string> names;  // The new files, without the manifest.
   CheckpointSource source;
   bool replaces_other = false;  // Another run's or commit's export.
 };

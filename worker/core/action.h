@@ -124,10 +124,10 @@ struct AppliedAnswer {
 // One fragment's local parameters in a streaming run's local checkpoint.
 struct SavedTrack {
   int32_t fragment = 0;
-  int64_t local_version = 0;  // Of the anchor; in flight: before the answer.
+  int64_t local_version = 0;  // The anchor's; in flight: before the answer.
   int64_t since_step = 0;     // Clock at the previous push, or at the begin.
   int64_t data_begin = 0;     // First window after that.
-  int64_t seq = 0;            // Of the contribution in flight; 0: none.
+  int64_t seq = 0;            // The contribution in flight; 0: none.
   int64_t push_step = 0;      // Clock at its push.
 };
 
@@ -150,7 +150,8 @@ struct SaveSummary {
   int64_t clock = 0;
   int64_t rate_offset = 0;
   std::vector<SavedTrack> tracks;
-  bool records_follow = false;  // Of a whole save: later pushes have records.
+  // True in a whole save: later pushes write records.
+  bool records_follow = false;
 };
 
 }  // namespace atl::worker

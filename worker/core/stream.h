@@ -108,7 +108,7 @@ class Stream {
     bool expected = true;  // False: the open round excludes this island.
     bool open = false;
     int64_t step = 0;  // Clock at which it is due.
-    int64_t start_step = 0;  // Of its round, if that is open.
+    int64_t start_step = 0;  // Clock at the start of its round, if open.
     double weight = 1;
   };
 

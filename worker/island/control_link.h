@@ -43,12 +43,12 @@ struct ControlLinkOptions {
   // IslandTrainer::silence(); may be empty.
   std::function<absl::Duration()> trainer_silence;
   rpc::RetryPolicy retry;
-  uint64_t seed = 0;  // Of the jitter.
+  uint64_t seed = 0;  // Seed of the retries' jitter.
 };
 
 class ControlLink {
  public:
-  // Synchronizations whose phases one report has, and that wait for a report.
+  // Synchronizations whose phases one report carries, and those that may wait.
   static constexpr size_t kReportedPhasesMax = 16;
   static constexpr size_t kPhasesMax = 64;
   // A trainer's shorter silence is not reported.
@@ -108,8 +108,8 @@ class ControlLink {
   absl::Duration Silence() const;
   // Waits; false if stopped.
   bool Sleep(absl::Duration duration, std::stop_token stop);
-  // The coordinator does not take us. `why`: for how long nobody knows; or
-  // empty.
+  // Notes that the coordinator has not accepted this island. `why`: the
+  // coordinator's reason; empty if the coordinator cannot be reached.
   void SetAway(absl::string_view why);
 
   const ControlLinkOptions options_;
@@ -126,7 +126,7 @@ class ControlLink {
   bool was_member_ ABSL_GUARDED_BY(mutex_) = false;  // Joined once.
   bool member_ ABSL_GUARDED_BY(mutex_) = false;      // As far as is known.
   bool rejoin_ ABSL_GUARDED_BY(mutex_) = false;
-  // Of the newest plan that the mailbox has, also by a Join.
+  // Position of the newest plan that the mailbox has, also from a Join.
   coordinator::PlanPosition position_ ABSL_GUARDED_BY(mutex_);
   bool connected_ ABSL_GUARDED_BY(mutex_) = false;
   std::string away_reason_ ABSL_GUARDED_BY(mutex_);

@@ -37,10 +37,10 @@
 
 namespace atl::worker {
 
-// Where an island of `options` keeps its local checkpoints.
+// The place where an island of `options` keeps its local checkpoints.
 SavePlace MakeSavePlace(const RunIslandOptions& options);
 
-// What this machine's person allowed the island to open.
+// The rights that the machine's user gave the island.
 LocalDataRights GetLocalDataRights(const RunIslandOptions& options);
 
 struct PartResult {
@@ -127,7 +127,7 @@ class IslandPart {
   absl::Status SaveTaken(const Action& action, PartResult& result);
   using SaveSpans = SaveArrays<absl::Span<const float>>;
   absl::Status AcquireForContribution(const Action& action);
-  // Of this moment; the trainer has saved what it keeps itself.
+  // The present state. A trainer that keeps its own state has saved it.
   absl::StatusOr<SaveSpans> SaveState(const Action& action);
   void Take(const PartCommand& command);
   void TakeForeseen();
@@ -179,8 +179,8 @@ class IslandPart {
   const v1::RunSpec spec_;
   const bool streaming_;
   const bool has_own_trainer_;  // Our engine.
-  WorkThreads training_threads_;  // Of the training lane.
-  WorkThreads save_threads_;      // Of the save lane; they yield to others.
+  WorkThreads training_threads_;  // For the training lane.
+  WorkThreads save_threads_;  // For the save lane; they yield to other threads.
   std::unique_ptr<IslandState> state_;
   std::optional<ContributionEncoder> encoder_;
   std::unique_ptr<server::ParameterClient> parameters_;

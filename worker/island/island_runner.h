@@ -142,7 +142,7 @@ class IslandRunner {
   double loss_sum_ = 0;  // Since the last contribution, for the log.
   int64_t loss_count_ = 0;
   StepSpeed step_speed_;
-  int64_t tokens_a_step_ = 0;  // Of the newest step.
+  int64_t tokens_a_step_ = 0;          // The newest step's.
   std::unique_ptr<ControlLink> link_;  // Last: its threads call this object.
 };
 

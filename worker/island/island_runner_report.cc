@@ -14,7 +14,7 @@
 namespace atl::worker {
 namespace {
 
-// Of ReportProgressRequest.hindrance.
+// The longest ReportProgressRequest.hindrance.
 constexpr size_t kHindranceBytesMax = 256;
 
 }  // namespace

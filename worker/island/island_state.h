@@ -75,7 +75,7 @@ class IslandState {
   // and, with all fragments, before local() and SetLocal(values).
   absl::Status Acquire(absl::Span<const int32_t> fragments,
                        LocalAccess access = LocalAccess::kRead);
-  // Of all fragments.
+  // Acquires all fragments.
   absl::Status AcquireAll(LocalAccess access);
 
   // Sets `out`, shape [F_f], to the outer gradient, anchor - local.

@@ -28,11 +28,11 @@ namespace atl::worker {
 
 // Inner steps that are due, one after the other.
 struct StepRequest {
-  int64_t step = 0;            // Of the run's clock, of the first one.
+  int64_t step = 0;            // The run's clock at the first step.
   int64_t step_count_max = 1;  // A trainer may take fewer, but at least one.
   double learning_rate_factor = 1.0;
-  int64_t version = 0;        // Of fragment 0.
-  int32_t data_shard = 0;     // Of the run's data.
+  int64_t version = 0;        // Version of fragment 0.
+  int32_t data_shard = 0;     // Data shard of the run's data.
   int64_t data_position = 0;  // First sample; a step reads inner.batch_size.
 };
 
@@ -73,11 +73,11 @@ class IslandTrainer {
   // adjacent, whole blocks.
   virtual std::vector<IndexRange> held() const = 0;
 
-  // Of the data that it trains on; empty: not known.
+  // Fingerprint of the data that it trains on; empty: not known.
   virtual std::string data_fingerprint() const { return ""; }
 
-  // Collective. Tokens a second, from steps whose results are dropped: the
-  // state is fresh afterwards. 0: not measured.
+  // Collective. Measures tokens a second. The results of its steps are dropped,
+  // and the state is fresh afterwards. 0: not measured.
   virtual absl::StatusOr<double> MeasureSpeed() { return 0.0; }
 
   // Runs `before_write` on the caller's thread before local parameters or the
@@ -103,10 +103,10 @@ class IslandTrainer {
   // `at_once`: with CANCELLED. Thread-safe.
   virtual void Interrupt(bool at_once) {}
 
-  // Collective. False: there is nothing to evaluate on.
+  // Collective. False: the island has no evaluation data.
   virtual absl::StatusOr<bool> CanEvaluate() { return true; }
-  // Collective. Of the local parameters, as they were written last. The loss
-  // need not be finite.
+  // Collective. Evaluates the local parameters as last written. The loss need
+  // not be finite.
   virtual absl::StatusOr<EvaluationResult> Evaluate(int64_t version) = 0;
 
   // Collective. The trainer takes what was written, though nothing follows.

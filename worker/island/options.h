@@ -45,16 +45,16 @@ struct IslandProgress {
   int64_t version = 0;           // Newest committed version of fragment 0.
   int64_t round_count = 0;       // Versions of the whole run; 0: not planned.
   int64_t step = 0;              // Inner steps taken, by the run's clock.
-  int64_t step_count = 0;        // Of the whole run.
+  int64_t step_count = 0;        // Inner steps of the whole run.
   int64_t token_count = 0;       // Tokens trained on.
   double tokens_per_second = 0;  // While training.
-  double loss = 0;               // Of the last step, nats a token.
-  double gradient_norm = 0;      // Of the last step, before clipping.
+  double loss = 0;               // The last step's, nats a token.
+  double gradient_norm = 0;      // The last step's, before clipping.
   int64_t sent_bytes = 0;        // Payload pushed.
   int64_t received_bytes = 0;    // Payload pulled.
-  int64_t saved_bytes = 0;       // Of local checkpoints, by process 0.
+  int64_t saved_bytes = 0;       // Local checkpoints, written by process 0.
   std::optional<v1::Evaluation> evaluation;  // The last one made here.
-  ContributionTally contributions;  // Made in this attempt; of process 0.
+  ContributionTally contributions;           // Process 0's, in this attempt.
   // The forecast is for the run's settings. It is made once, after the first
   // push and pull.
   IslandMeasurements measured;
@@ -67,7 +67,7 @@ struct IslandProgress {
   absl::Duration computing;
   absl::Time training_begin_time = absl::InfiniteFuture();
   absl::Time training_end_time = absl::InfinitePast();
-  // What else the training thread did or waited for in that time.
+  // Other activities and waits of the training thread in that time.
   std::vector<Pause> pauses;
   // Set at the end of the attempt.
   LatencyHistogram heartbeat_latency;

@@ -69,7 +69,8 @@ class TrainerHost {
     return regions_[fragment].values();
   }
 
-  // Of the data that the trainer reads, by its hello. Requires: Connect().
+  // Fingerprint of the data that the trainer reads, from its hello. Requires:
+  // Connect().
   const std::string& data_fingerprint() const { return data_fingerprint_; }
 
   // Sends `request` and returns the answer, which is of the same kind.

@@ -94,7 +94,7 @@ class Enrolments {
                                                const std::string& name) const;
   bool IsRevoked(const std::string& run_uid, const std::string& name) const;
   std::vector<std::string> RevokedNames(const std::string& run_uid) const;
-  // Of a run, or of all if `run_id` is empty; the newest first.
+  // Lists the tokens of a run, or of all if `run_id` is empty; newest first.
   std::vector<v1::Token> ListTokens(const std::string& run_id) const;
 
  private:

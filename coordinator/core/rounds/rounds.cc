@@ -19,7 +19,7 @@ namespace {
 
 struct RoundProgress {
   std::vector<const SeenContribution*> received;  // One a slot, by slot.
-  std::vector<int32_t> slots;                     // Of these.
+  std::vector<int32_t> slots;                     // Slots of `received`.
   std::vector<int32_t> awaited;
   std::vector<const SeenContribution*> refused;  // One a slot.
   std::vector<int32_t> gone;

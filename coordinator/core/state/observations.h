@@ -87,7 +87,7 @@ struct ObservedMember {
   // Sum of losses since its last contribution was due, for the round's history.
   double loss_sum = 0;
   int64_t loss_step_count = 0;
-  WeightedMeans metrics;  // Of its own trainer, over the same steps.
+  WeightedMeans metrics;  // Its trainer's metrics over the same steps.
   PhaseTable phases;
   // Inner steps a second of its newest plans, newest last
   // (rounds/measured_speeds.h), and when the newest of these plans was made.
@@ -101,7 +101,7 @@ struct AskedSlot {
   absl::Time plan_time;      // When the plan was made,
   int64_t plan_version = 0;  // and for which version.
   int64_t step_count = 0;
-  // Of the contribution that followed it; 0 until all shards have had it.
+  // The seq of that contribution; 0 until all shards have received it.
   int64_t seq = 0;
 };
 

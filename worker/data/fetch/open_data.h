@@ -58,7 +58,7 @@ struct DataOptions {
   // For data by URL; islands of a machine may share it.
   std::string cache_directory;
   int64_t cache_bytes_max = kDataCacheBytesDefault;
-  double bytes_per_second = 0;  // Of downloads; 0: no bound.
+  double bytes_per_second = 0;  // Download limit; 0: none.
   std::stop_token stop;         // Ends every wait, with CANCELLED.
   StoreOpener open_store = OpenStoreOfUrl;
   // Called from any thread when a file that is needed is here, or cannot come.
@@ -80,10 +80,10 @@ absl::StatusOr<ManifestUrl> ParseManifestUrl(const std::string& url);
 absl::StatusOr<Manifest> ReadManifest(const std::string& url,
                                       const StoreOpener& open_store);
 
-// Opens the data of `spec`. Data at a path is opened as by DataSet::Open. Of
-// data by URL only the manifest is read here, for which an unreachable source
-// is waited for two hours; its files are fetched when they are read, unless they
-// are local.
+// Opens the data of `spec`. Data at a path is opened as by DataSet::Open. For
+// data by URL only the manifest is read here; the call waits up to two hours
+// for an unreachable source. The files are fetched when they are read, unless
+// they are local.
 //
 // INVALID_ARGUMENT: also a URL without a path here and without a cache
 // directory. Others as DataSet::Open, ReadManifest and MakeByFileDataSet.

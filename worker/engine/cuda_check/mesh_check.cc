@@ -38,7 +38,7 @@ struct MeshCase {
   Architecture architecture = Architecture::kLlama;
   int micro_batch_count = 1;
   int chunk_count = 1;
-  double capacity_factor = 0;  // Of a mixture; 0: no limit.
+  double capacity_factor = 0;  // For mixtures; 0: no limit.
 };
 
 std::vector<MeshCase> MakeCases(int ranks) {

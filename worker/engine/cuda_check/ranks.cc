@@ -35,7 +35,7 @@ struct Process {
   UniqueFd output;
   std::string rest;      // An unfinished line.
   std::string standing;  // The name of the check that has begun, as JSON.
-  absl::Time end;        // Of its output.
+  absl::Time end;        // When its output ended.
   bool was_cut = false;
 };
 

@@ -24,7 +24,7 @@ struct NcclRank {
 };
 
 struct RankRun {
-  std::string name;  // Of its checks.
+  std::string name;  // Name of its checks.
   int size = 1;
   int device = 0;
   std::vector<std::string> flags;  // Further ones.

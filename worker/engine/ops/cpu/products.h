@@ -64,7 +64,7 @@ class Products {
   struct Weight {
     Scratch<uint16_t> bf16;
     Scratch<float> rounded;
-    int64_t epoch = -1;  // Of the cached values.
+    int64_t epoch = -1;  // Epoch of the cached values.
   };
 
   Operand WeightOperand(const float* w, int64_t rows, int64_t columns);

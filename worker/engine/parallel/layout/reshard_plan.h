@@ -39,7 +39,7 @@ class ReshardPlan {
   };
   // The runs that this rank exchanges with each rank for one unit of the model.
   struct UnitExchange {
-    ParameterSpan elements;  // Of the unit, in the model.
+    ParameterSpan elements;  // The unit's elements in the model.
     // By rank p: the runs of this rank's shards that p holds.
     std::vector<std::vector<Run>> shards;
     // By rank p: the runs of this rank's held part that are in p's shards.

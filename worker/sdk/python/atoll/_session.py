@@ -31,7 +31,7 @@ class Session:
         self._connection = connection
         self.poll = connection.poll
         self._trainer = trainer
-        self._open_seq = 0  # Of the request that is not answered; 0: none.
+        self._open_seq = 0  # The unanswered request's; 0: none.
         hello: dict[str, Any] = {"version": _messages.VERSION}
         if trainer.data_fingerprint:
             hello["data_fingerprint"] = trainer.data_fingerprint
