@@ -109,7 +109,7 @@ class ParameterServer final : public ShardDirectory {
   std::shared_ptr<Shard> FindShard(const std::string& run_id) override;
 
  private:
-  // A known run: its shard, or why there is none.
+  // A known run: its shard, or why the shard is missing.
   struct Entry {
     std::unique_ptr<LogRecordStore> records;  // The shard's.
     std::shared_ptr<Shard> shard;
@@ -121,7 +121,7 @@ class ParameterServer final : public ShardDirectory {
     int64_t run_epoch = 0;                // Newest known.
     std::optional<v1::Fault> fault;       // Why there is no shard.
     std::optional<v1::Fault> plan_fault;  // Why the newest plan is not its.
-    bool is_deleted = false;              // Its files are to be deleted.
+    bool is_deleted = false;              // Its files must be deleted.
   };
   // A deleted run whose directory still has its name.
   struct Deletion {
@@ -163,7 +163,7 @@ class ParameterServer final : public ShardDirectory {
   absl::Status PlaceRun(const v1::ServerRunPlan& plan);
   // Closes the shards of the plan's deleted runs.
   void BeginDeletions(const v1::ServerPlan& plan);
-  // Deletes closed shards that nobody uses any longer.
+  // Deletes closed shards that are no longer in use.
   void FinishDeletions();
   // False if it must be tried again.
   bool FinishDeletion(Deletion& deletion);

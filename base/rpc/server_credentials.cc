@@ -35,7 +35,7 @@ constexpr absl::Duration kReplaceAfter = absl::Milliseconds(50);
 // Certificates whose answer is remembered. To parse one takes up to 1 ms.
 constexpr size_t kRememberedMax = 65536;
 
-// The value of the only property `name`; empty if there is none, or several.
+// The value of the property `name` if it occurs exactly once; else empty.
 absl::string_view OnlyValue(const grpc_auth_context* context,
                             const char* name) {
   grpc_auth_property_iterator properties =

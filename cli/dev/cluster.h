@@ -115,7 +115,7 @@ class Cluster {
   absl::Status AddMember(Role role, const std::string& name,
                          const std::string& program,
                          std::vector<std::string> arguments);
-  // Makes the coordinator's log if there is none, and waits for that.
+  // Makes the coordinator's log if it does not exist, and waits for that.
   absl::Status InitCoordinator(const std::string& data_dir);
   absl::Status AwaitPorts();
   absl::Status StartMember(Member& member);

@@ -93,7 +93,7 @@ CoordinatorResources PlanCoordinator(const ResourceInput& input) {
   coordinator.own_bytes = kCoordinatorBytes;
   // Phases of 256 synchronizations of each island, and its reports.
   coordinator.history_bytes = int64_t{input.island_count} * kMib / 4;
-  // A log is compacted beside its old files.
+  // A compaction keeps the old files until the new ones are written.
   coordinator.disk_bytes = 512 * kMib + 3 * kept * fragment_count * round_bytes;
   return coordinator;
 }

@@ -35,7 +35,7 @@ class DeletedRuns {
 
   // --- Durable ---------------------------------------------------------------
 
-  // A run was deleted. Without servers nobody has files of it: nothing is kept.
+  // A run was deleted. A run without servers has no files and is not kept.
   void Add(const storage::v1::RunDeleted& deleted);
   // A server no longer has files of it. Unknown pairs are ignored.
   void Forget(const storage::v1::RunForgotten& forgotten);

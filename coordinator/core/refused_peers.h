@@ -22,7 +22,7 @@ namespace atl::coordinator {
 // The names that a caller gives itself.
 struct PeerName {
   std::string role;    // "server" or "island".
-  std::string name;    // server_id or island_id; empty: nobody is noted.
+  std::string name;    // server_id or island_id; empty: not recorded.
   std::string run_id;  // That an island asks for; empty for a server.
 };
 
@@ -43,8 +43,9 @@ class RefusedPeers {
   // The peer was taken.
   void Forget(const std::string& role, const std::string& name);
 
-  // The fault, for a run, of the first refused server for which `counts` is true, however
-  // long ago; null if there is none. Valid until the next change.
+  // Returns the fault, for a run, of the first refused server for which
+  // `counts` is true, however long ago it was refused; null without one. Valid
+  // until the next change.
   const v1::Fault* FindServer(
       const std::function<bool(const std::string& server_id)>& counts) const;
 

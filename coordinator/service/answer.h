@@ -34,7 +34,7 @@ absl::StatusOr<RunMachine*> FindRunFor(Coordinator& coordinator,
                                        const rpc::Caller& caller,
                                        const std::string& run_id);
 
-// Who calls, for the audit log.
+// The calling peer, for the audit log.
 Actor GetActor(const grpc::CallbackServerContext& context);
 
 // Answers the call with the result of `decide`, once its records are durable.
@@ -52,7 +52,8 @@ grpc::ServerUnaryReactor* Answer(
 }
 
 // The same for the run that `request` names, if the caller's certificate is for
-// it. NOT_FOUND: there is none. PERMISSION_DENIED: as Coordinator::CheckScope.
+// it. NOT_FOUND: the run does not exist. PERMISSION_DENIED: as
+// Coordinator::CheckScope.
 template <typename Request, typename Response, typename Decide>
 grpc::ServerUnaryReactor* AnswerForRun(EventLoop& loop,
                                        grpc::CallbackServerContext* context,

@@ -8,8 +8,8 @@
 // While the thread waits for the disk, or the process is stopped, heartbeats
 // wait too. So the core adds such a stall to every lease, window and deadline.
 //
-// If a batch cannot be made durable, nobody sees its decisions, and the core is
-// rebuilt from the store. Until that works every event is refused with
+// If a batch cannot be made durable, its decisions are never sent, and the core
+// is rebuilt from the store. Until that works every event is refused with
 // UNAVAILABLE, DISK_FAILS, or RESOURCE_EXHAUSTED, DISK_FULL. Streams stay open
 // and get the plans of the rebuilt core.
 //

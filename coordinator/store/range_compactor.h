@@ -28,8 +28,8 @@ class RangeCompactor {
     std::string end;
   };
 
-  // `get` returns the database, or null if there is none now. It is called on
-  // the compactor's thread, and the result is dropped after each range.
+  // `get` returns the database, or null while it is closed. It is called on the
+  // compactor's thread, and the result is dropped after each range.
   explicit RangeCompactor(std::function<std::shared_ptr<rocksdb::DB>()> get);
   // Cuts short the compaction that is under way.
   ~RangeCompactor();

@@ -49,7 +49,7 @@ class Store {
   // DATA_LOSS: as `damage`; nothing was written.
   virtual absl::Status Append(const Batch& batch) = 0;
 
-  // The newest snapshot of a log; nullopt if there is none.
+  // The newest snapshot of a log; nullopt if the log has none.
   //
   // DATA_LOSS: it cannot be read back.
   virtual absl::StatusOr<std::optional<storage::v1::Snapshot>> ReadSnapshot(

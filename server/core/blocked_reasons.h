@@ -43,7 +43,7 @@ class BlockedReasons {
   // Forgets what `plan`, the newest one, no longer wants.
   void Forget(const v1::ServerRunPlan& plan);
 
-  // The reason that a report names; empty if there is none.
+  // The reason that a report names; empty if nothing is blocked.
   std::string First() const;
 
  private:

@@ -51,8 +51,8 @@ class IslandLoop {
   void OnJoined(const v1::JoinResponse& response);
   // Drops plans older than the newest one seen.
   void OnPlan(const v1::IslandPlan& plan);
-  // `why` is set while the coordinator does not take this island, for how long
-  // nobody knows: every wait names it.
+  // `why` is set while the coordinator does not accept this island for an
+  // unknown time: every wait names it.
   void OnConnection(bool up, std::string why = "");
   // The island was refused or fenced, or never reached the coordinator.
   void OnRefused(absl::Status status);

@@ -8,7 +8,7 @@
 // answer at that step. An elastic run applies it on arrival and waits only
 // after `max_ahead_steps` more. From push to apply the fragment is in flight;
 // several can be. If overlap > 0, a contribution is encoded and saved while
-// training goes on, one at a time. worker/DESIGN.md, "Streaming", says why a
+// training continues, one at a time. worker/DESIGN.md, "Streaming", says why a
 // restart gives the same bits.
 
 #pragma once

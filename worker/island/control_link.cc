@@ -34,9 +34,9 @@ bool CannotTakeUs(const absl::Status& status) {
          IsOtherCluster(status);
 }
 
-// Only a Join goes on: its answer tells more, because the coordinator compares
-// its log with the island's first. A coordinator that refuses for its log may
-// still have the membership.
+// Returns true if only a new Join helps. Its answer says more, because the
+// coordinator first compares its log with the island's. A coordinator that
+// refuses because of its log may still have the membership.
 bool MustJoinAgain(const absl::Status& status) {
   return absl::IsNotFound(status) ||
          (absl::IsFailedPrecondition(status) && !IsLogFault(status));
@@ -171,7 +171,7 @@ bool ControlLink::JoinUntilDone(std::stop_token stop) {
                                             " at most"))
                    << ": " << response.status().message();
     }
-    // What passes by itself needs no reason.
+    // An unreachable coordinator needs no reason: that passes by itself.
     SetAway(waits ? response.status().message() : "");
     if (!Sleep(backoff.Next(response.status()), stop)) return false;
   }

@@ -125,7 +125,7 @@ class IslandTrainer {
   virtual absl::Duration silence() const { return absl::ZeroDuration(); }
 
   // Not OK once the trainer's process is gone: the island's attempt ends, and
-  // the next one goes on from the local checkpoint. Thread-safe.
+  // the next attempt continues from the local checkpoint. Thread-safe.
   virtual absl::Status lost() const { return absl::OkStatus(); }
 };
 

@@ -44,8 +44,8 @@ class LocalCheckpoint {
                                       const SaveView& view);
 
   // Collective. Finds the newest local checkpoint that all processes can read,
-  // of any process count; nullopt: there is none. Then the calls below are
-  // allowed until Forget().
+  // of any process count; nullopt without one. If it finds one, the calls below
+  // are allowed until Forget().
   absl::StatusOr<std::optional<SaveSummary>> Find();
   bool found() const { return set_.has_value(); }
   void Forget() { set_.reset(); }

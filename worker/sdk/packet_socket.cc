@@ -35,7 +35,7 @@ absl::StatusOr<UniqueFd> MakeSocket() {
   return fd;
 }
 
-// Removes a socket that nobody listens at.
+// Removes a socket on which no process listens.
 absl::Status RemoveStale(const std::string& path, const sockaddr_un& address) {
   struct stat found = {};
   if (::lstat(path.c_str(), &found) != 0) return absl::OkStatus();

@@ -48,8 +48,8 @@ struct CertificateFacts {
   std::vector<std::string> uris;  // Alternative names that are URIs.
 };
 
-// The facts of the first certificate of `cert_pem`.
-// INVALID_ARGUMENT: there is none.
+// Reads the facts of the first certificate of `cert_pem`.
+// INVALID_ARGUMENT: it has no certificate.
 absl::StatusOr<CertificateFacts> ReadFacts(const std::string& cert_pem);
 
 // A self-signed CA. At most `path_length` CAs may be between it and a

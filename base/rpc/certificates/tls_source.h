@@ -49,7 +49,7 @@ class TlsSource {
     dev_t device = 0;
     ino_t inode = 0;
     off_t size = 0;
-    int64_t changed_ns = 0;  // The file's ctime, which nobody can set.
+    int64_t changed_ns = 0;  // The file's ctime, which programs cannot set.
     bool operator==(const Stamp&) const = default;
   };
   using Stamps = std::array<Stamp, 4>;

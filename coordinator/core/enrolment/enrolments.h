@@ -59,8 +59,8 @@ class Enrolments {
 
   // --- Decisions: errors as enrolment_service.proto has them -----------------
 
-  // The token with this id and secret, whether or not it still admits.
-  // UNAUTHENTICATED, WRONG_TOKEN: there is none.
+  // Returns the token with this id and secret, whether or not it still admits.
+  // UNAUTHENTICATED, WRONG_TOKEN: no token has both.
   absl::StatusOr<const storage::v1::TokenSet*> FindBySecret(
       const std::string& token_id, absl::string_view secret) const;
   // Requires: `set` is what FindBySecret returns for the request.
@@ -88,7 +88,7 @@ class Enrolments {
 
   // --- Queries ---------------------------------------------------------------
 
-  // Null: there is none.
+  // Returns null if the token does not exist.
   const v1::Token* FindToken(const std::string& token_id) const;
   const storage::v1::IdentitySet* FindIdentity(const std::string& run_uid,
                                                const std::string& name) const;

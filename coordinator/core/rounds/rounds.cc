@@ -53,8 +53,8 @@ RoundProgress ComputeProgress(const RunState& state, const v1::OpenRound& open,
   return progress;
 }
 
-// The first shard of `fragment` that has not reported since its server or the
-// coordinator started; -1 if there is none.
+// Returns the first shard of `fragment` that has not reported since its server
+// or the coordinator started; -1 if all have.
 int32_t UnreportedShard(const RunState& state, const Observations& observed,
                         int32_t fragment) {
   for (const int32_t shard : ListShards(state, fragment)) {

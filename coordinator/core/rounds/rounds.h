@@ -34,9 +34,10 @@ std::vector<v1::LiveMergeSlot> ExpectedSeal(const RunState& state,
 absl::Time SealTimer(const RunState& state, int32_t fragment,
                      const RoundTimers& timers);
 
-// COMMIT of a sealed round. If the merge is not finite, an ABORT: an elastic run
-// goes on without the contribution of the largest norm; a strict run pauses, and
-// so does one in which every norm is too small to be the cause.
+// COMMIT of a sealed round. If the merge is not finite, an ABORT: an elastic
+// run continues without the contribution of the largest norm. A strict run
+// pauses; so does an elastic run in which every norm is too small to be the
+// cause.
 Decision DecideCommit(const RunState& state, const Observations& observed,
                       int32_t fragment);
 

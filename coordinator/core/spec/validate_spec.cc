@@ -130,8 +130,8 @@ void CheckInner(const v1::InnerSpec& inner, Checker& check) {
                 "must be F32 or BF16");
 }
 
-// Refuses constants that the rule does not read, so that nobody relies on a
-// defence that is not there.
+// Refuses constants that the rule does not read, so that no operator relies on
+// a defence that does not exist.
 void CheckMergeConstants(const v1::MergeSpec& merge, Checker& check) {
   const v1::MergeRuleKind rule = merge.rule();
   const bool counts_hostile = rule == v1::MERGE_RULE_KIND_TRIMMED_MEAN ||

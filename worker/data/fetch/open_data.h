@@ -38,7 +38,7 @@ struct StoreAccess {
   std::function<absl::StatusOr<std::string>()> read_authorities;
   // For https://: the data token, asked for when a server demands it.
   std::function<std::string()> data_token;
-  // For s3:// if `environment` has no credentials. Empty: nobody signs.
+  // For s3:// if `environment` has no credentials. Empty: URLs are not signed.
   SignUrl sign_url;
 };
 

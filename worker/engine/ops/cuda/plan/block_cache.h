@@ -16,7 +16,7 @@ size_t BlockBytes(size_t bytes);
 
 class BlockCache {
  public:
-  // The last block put back with this BlockBytes; null if there is none.
+  // Returns the last block put back with this BlockBytes; null without one.
   void* Take(size_t bytes);
   void Put(void* block, size_t bytes);
   // Empties the cache and returns its blocks.
