@@ -270,7 +270,7 @@ bool ParameterServer::Register(std::stop_token stop) {
     MutexLock lock(&mutex_);
     if (!stopping_) changed_.WaitWithTimeout(&mutex_, wait);
     // A coordinator that refuses this directory may do so until an operator
-    // acts. What is here can be pulled meanwhile.
+    // acts. Meanwhile islands can pull the versions that are here.
     wait = std::min(wait * 2, absl::IsFailedPrecondition(response.status())
                                   ? kRefusedWaitMax
                                   : absl::Seconds(1));

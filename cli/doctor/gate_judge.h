@@ -50,8 +50,8 @@ struct DataFacts {
   // The data that an island would open here.
   absl::StatusOr<worker::DataPlace> place = worker::DataPlace();
 };
-// FAILED: nothing allows to open what the run names, or it is not there; or the
-// manifest cannot be read, or is another one.
+// FAILED: the island may not open the path that the run names, or the path does
+// not exist; or the manifest cannot be read, or is another one.
 Check JudgeData(const v1::DataSpec& data, const DataFacts& facts);
 
 // A service that was dialled.

@@ -41,15 +41,16 @@ Check JudgeDiskSync(const absl::StatusOr<absl::Duration>& sync);
 // without its sandbox.
 Check JudgeSandbox(int landlock_abi);
 
-// When the gate answered, by its clock and by ours.
+// The time of the gate's answer, by its clock and by ours.
 struct ClockFacts {
   absl::Time asked;     // Our clock, before the call.
   absl::Time answered;  // Our clock, after it.
   absl::Time gate;      // The gate's, in between.
 };
 
-// WARN: the clocks differ by more than 30 s. FAILED: by more than 5 min, by
-// which certificates begin early. What the call took is allowed for.
+// WARN: the clocks differ by more than 30 s. FAILED: by more than 5 min,
+// because a certificate is valid from 5 min before its issue. The duration of
+// the call is subtracted.
 Check JudgeClock(const ClockFacts& clock);
 
 }  // namespace atl::cli

@@ -25,7 +25,7 @@
 
 namespace atl::cli {
 
-// The gate that is asked, and as whom.
+// The gate to ask, and the identity to use.
 struct GateSubject {
   std::string address;  // host:port
   std::string pin;

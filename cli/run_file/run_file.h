@@ -36,8 +36,8 @@
 //   an async run (schedule.max_staleness above 0)   min_quorum 1, weighting
 //                             uniform
 //
-// A file that gives data.url must give data.order = "by_file". What its preset
-// says about data.path, format, fingerprint, seed and validation_fraction is
+// A file that gives data.url must give data.order = "by_file". The preset's
+// values of data.path, format, fingerprint, seed and validation_fraction are
 // dropped: the manifest decides.
 //
 // A file with model.architecture = "external" must have model.tensors. It may

@@ -67,7 +67,7 @@ struct Effects {
   bool servers_changed = false;        // Send the plans of all servers.
 };
 
-// Who asks, for the audit log.
+// The calling peer, for the audit log.
 struct Actor {
   std::string name;                // "operator:anna", or the peer's address.
   std::string certificate_sha256;  // Hex; empty without TLS.

@@ -39,7 +39,8 @@ class RangeCompactor {
   static std::vector<std::pair<Range, int64_t>> Measure(
       rocksdb::DB& db, const std::vector<Range>& ranges);
   // Compacts the ranges, soon if they and those of earlier calls have at least
-  // kBytesMin bytes. What waits at the destruction is left to RocksDB.
+  // kBytesMin bytes. Ranges that still wait at the destruction are left to
+  // RocksDB.
   void Compact(std::vector<std::pair<Range, int64_t>> ranges);
 
  private:

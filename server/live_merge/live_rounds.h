@@ -35,8 +35,8 @@ class LiveRounds {
         waiters_(waiters),
         budget_(budget) {}
 
-  // Merges `set` from now on. What the fragment's earlier merge has taken in is
-  // lost: its streams push again. An empty set merges nothing.
+  // Merges `set` from now on. The blocks that the fragment's earlier merge has
+  // taken in are lost: their streams push again. An empty set merges nothing.
   //
   // UNAVAILABLE: a contribution of the set is no longer bound. Else as
   // LiveMerger::Create.

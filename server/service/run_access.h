@@ -1,11 +1,11 @@
-// Whose certificate may touch which run here: what the newest plan says, and
-// for how long it counts. Thread-safe.
+// Decides which certificate may touch which run here, by the newest plan, and
+// for how long that plan counts. Thread-safe.
 //
-// The certificate of an enrolled island can be revoked, and only a plan tells.
-// So such islands are refused once the coordinator's newest plan has not been
-// known to be here for the server's lease (core/plan_lease). They call again,
-// and nothing of theirs is lost. Certificates that an operator issued are not
-// refused then: an absent coordinator does not stop them.
+// The certificate of an enrolled island can be revoked, and only a plan tells
+// this. So enrolled islands are refused if, for the length of the server's
+// lease, no answer has shown that the newest plan is here (core/plan_lease).
+// They call again, and lose nothing. Certificates that an operator issued are
+// not refused then: an absent coordinator does not stop them.
 
 #pragma once
 

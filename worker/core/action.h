@@ -131,7 +131,7 @@ struct SavedTrack {
   int64_t push_step = 0;      // Clock at its push.
 };
 
-// What the loop needs to know of a local checkpoint.
+// The facts of a local checkpoint that the loop needs.
 struct SaveSummary {
   std::string run_id;
   int64_t run_epoch = 0;

@@ -225,7 +225,7 @@ class IslandLoop {
   bool finishing_ = false;
   bool last_contributed_ = false;  // Streaming: after OnFinish().
   bool left_ = false;
-  // What the coordinator is told before a finish with `refused_`; empty: nothing.
+  // The coordinator gets it before a finish with `refused_`; may be empty.
   std::string leave_reason_;
   std::optional<absl::Status> refused_;
 

@@ -1,5 +1,5 @@
-// What an island does after a step that was not finite: it drops its local
-// parameters and evaluates the anchors.
+// Recovers an island from a step that was not finite: the island drops its
+// local parameters and evaluates the anchors.
 //
 //   finite      it begins again from them; the third time in a row, with no
 //               merged contribution between, it leaves the run

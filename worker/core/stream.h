@@ -69,7 +69,7 @@ class Stream {
   void OnContributed(const Action& action);
   void OnApplied(const Action& action, const Position& position);
   void OnSaved(const Action& action);
-  // What was taken cannot be encoded.
+  // The contribution that was taken cannot be encoded.
   void OnUnsavable(const Action& action);
   void OnPushed(const Action& action, bool refused);
   // Something changed the island that no record repeats.

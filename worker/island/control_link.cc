@@ -24,7 +24,7 @@ constexpr absl::Duration kHeartbeatMax = absl::Seconds(2);
 // Between two looks at a coordinator that does not answer.
 constexpr absl::Duration kAwayWait = absl::Milliseconds(500);
 
-// Nobody who sets the machine's clock delays a heartbeat.
+// Not the machine's clock: setting that would delay a heartbeat.
 absl::Time Now() { return SystemClock().Now(); }
 
 // True if the coordinator is there, but cannot take this island now. An island
@@ -389,7 +389,7 @@ absl::Status ControlLink::ReportOnce() {
     return status;
   }
   silence_reported_ = report.trainer_silence_seconds() > 0;
-  // What was reported is taken off; what came meanwhile stays.
+  // Subtracts the reported part. Values that came meanwhile stay.
   loss_sum_ -= loss_sum;
   progress_.set_loss_step_count(progress_.loss_step_count() -
                                 report.loss_step_count());

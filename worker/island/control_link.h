@@ -55,8 +55,8 @@ class ControlLink {
   static constexpr absl::Duration kSilenceMin = absl::Seconds(5);
 
   // Called on the plan's thread with every join and plan, before the mailbox
-  // gets it: for routes and identities. What it returns an error for the
-  // mailbox does not get: the run is refused with it.
+  // gets it: for routes and identities. If it returns an error, the mailbox
+  // does not get the join or the plan, and the run is refused with the error.
   struct Listener {
     std::function<absl::Status(const v1::JoinResponse&)> on_joined;
     std::function<absl::Status(const v1::IslandPlan&)> on_plan;

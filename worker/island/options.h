@@ -81,7 +81,7 @@ struct RunIslandOptions {
   std::string coordinator_address;  // host:port
   std::string run_id;
   std::string island_id;       // The same after a restart.
-  // What this machine's person allowed (worker/data/local_data.h).
+  // The rights that this machine's user gave (worker/data/local_data.h).
   std::string data_path;                // Empty: not given.
   std::vector<std::string> data_roots;  // Folders that are allowed for good.
   // Where data by URL is kept; shared by the islands of a machine.

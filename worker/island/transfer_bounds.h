@@ -1,5 +1,5 @@
-// What bounds the transfers of one action: plans that make them obsolete, the
-// wish to leave, and the time in which nothing moves.
+// Bounds the transfers of one action: by plans that make them obsolete, by the
+// wish to leave, and by the time in which nothing moves.
 //
 // Lives for as long as the action is done. Thread-compatible.
 

@@ -39,7 +39,7 @@ struct CertificateSpec {
 // INVALID_ARGUMENT: it is not.
 absl::Status CheckCertificateHost(absl::string_view host);
 
-// What a certificate says of itself.
+// Facts that a certificate contains.
 struct CertificateFacts {
   absl::Time begin;
   absl::Time end;

@@ -1,4 +1,4 @@
-// Tokens and enrolled names: who may become an island of which run.
+// Tokens and enrolled names: they decide which islands may join which run.
 //
 // Durable: Apply is the only change. A decision returns the records that carry
 // it out, so that a token's use and the name that it makes are in one batch.
@@ -40,7 +40,7 @@ struct EnrolmentRandom {
 // Times below are the machine's, not those of the log: other machines compare
 // them with their clocks.
 
-// What a decision returns: the answer, and the records to append. No records:
+// The result of a decision: the answer, and the records to append. No records:
 // the answer was given before.
 struct Grant {
   v1::CertificateGrant grant;

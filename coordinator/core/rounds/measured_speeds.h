@@ -1,14 +1,14 @@
-// How fast islands are, and so how many steps a plan asks of each.
+// Speeds of islands, and the steps that a plan therefore asks of each.
 //
 // An island is measured when all shards have its contribution:
 //
 //   speed = steps that count / (now - the time its plan was made)
 //
 // in inner steps a second. Steps that count are those it claims, at most the
-// planned ones. The exchange is part of the time: a plan asks for what an
-// island can deliver. Its speed is the median of its newest kSpeedsKept
-// measurements, so one long pause does not move it. What an island says of its
-// own speed can lower its own plan and nothing else.
+// planned ones. The exchange is part of the time, because a plan asks for the
+// steps that an island can deliver. An island's speed is the median of its
+// newest kSpeedsKept measurements, so one long pause does not change it. An
+// island's own claim about its speed can lower its own plan and nothing else.
 //
 // Medians here are lower medians: of an even count the lower of the two values
 // in the middle. So less than half of the islands, or one of two, cannot raise

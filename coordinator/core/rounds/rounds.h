@@ -77,7 +77,7 @@ Decision AbortAndPause(const RunState& state, int32_t fragment,
 Decision DropAndPause(const RunState& state, int32_t fragment,
                       const std::string& reason, const std::string& why);
 
-// For people, who count rounds by the version that they make.
+// The name of a round for people: it has the version that the round makes.
 std::string RoundName(const RunState& state, int32_t fragment);
 
 // REJECTED, with the whole reason. Requires: it is refused.

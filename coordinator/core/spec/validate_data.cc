@@ -14,7 +14,7 @@ namespace {
 
 constexpr size_t kPlaceBytesMax = 4096;
 
-// What is wrong with the URL of a manifest; empty: nothing.
+// Returns the fault of a manifest's URL; empty: none.
 absl::string_view FindUrlFault(absl::string_view url) {
   if (url.size() > kPlaceBytesMax) return "is longer than 4096 bytes";
   const bool is_plain = std::all_of(url.begin(), url.end(), [](char c) {

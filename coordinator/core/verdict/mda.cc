@@ -26,7 +26,7 @@
 namespace atl::coordinator {
 namespace {
 
-// Finds what to leave out so that no kept pair is further apart than a bound.
+// Finds contributions to leave out, so that kept pairs are within a bound.
 class Cover {
  public:
   // `ranks[i][j]`, j < i: the ranks of the distances.

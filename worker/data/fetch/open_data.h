@@ -25,7 +25,7 @@ namespace atl::worker {
 using StoreOpener = std::function<absl::StatusOr<std::unique_ptr<ObjectStore>>(
     const std::string& url, std::function<bool()> cancelled)>;
 
-// What opens stores of data that is not public, and what they may reach.
+// Opens stores of data that is not public, and limits which hosts they reach.
 struct StoreAccess {
   // For URLs that a peer named: which hosts may be dialled, asked for whenever a
   // store is opened. Then no file is opened. Empty: the URLs are our own.
@@ -51,8 +51,8 @@ absl::StatusOr<std::unique_ptr<ObjectStore>> OpenStoreOfUrl(
 inline constexpr int64_t kDataCacheBytesDefault = 20'000'000'000;
 
 struct DataOptions {
-  // What is opened here, as FindDataPlace decides (worker/data/local_data.h).
-  // For data by URL a directory with the manifest and the files: nothing is
+  // The path to open here, as FindDataPlace decides (worker/data/local_data.h).
+  // For data by URL, a directory with the manifest and the files: nothing is
   // fetched. Empty: the data comes by URL.
   std::string path;
   // For data by URL; islands of a machine may share it.

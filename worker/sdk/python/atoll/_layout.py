@@ -81,8 +81,8 @@ def tensors_json(tensors: Mapping[str, Tensor], fragment_count: int,
             raise Error("%s is empty" % name, code="INVALID_ARGUMENT")
         middle = before + tensor.values.size / 2
         wanted = int(fragment_count * middle / total)
-        # One fragment further at most, so that none is empty; and as many
-        # tensors are left as fragments.
+        # Advances by one fragment at most, so that no fragment is empty. Leaves
+        # at least one tensor for each fragment that follows.
         if index:
             fragment = max(min(wanted, fragment + 1), fragment,
                            fragment_count - len(tensors) + index)
