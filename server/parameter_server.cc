@@ -187,7 +187,7 @@ void ParameterServer::OpenShard(FoundShard found) {
     LOG(INFO) << "run " << run_id << ": shard " << record.shard() << " of "
               << record.shard_count() << " is open";
   } else {
-    // Other runs go on; this run's report has the reason.
+    // Other runs continue; this run's report has the reason.
     entry.fault = ToFault(shard.status());
     LOG(ERROR) << "run " << run_id
                << " cannot be opened: " << ToText(*entry.fault);

@@ -29,7 +29,7 @@ absl::Status RefuseCluster(const v1::Fault& fault) {
   return Refuse(absl::StatusCode::kFailedPrecondition, "OTHER_CLUSTER",
                 absl::StrCat("this coordinator is ", fault.expected(),
                              ", the caller belongs to ", fault.found(),
-                             ": it keeps what it has, and goes on once its "
+                             ": it keeps what it has, and continues once its "
                              "own coordinator answers at this address"));
 }
 

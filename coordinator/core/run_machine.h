@@ -96,7 +96,7 @@ class RunMachine {
   const Observations& observed() const { return observed_; }
   // Why an active or starting run makes no progress; empty if it does.
   const std::string& waits_for() const { return waits_for_; }
-  // Why the run cannot go on; nullopt if it can.
+  // The fault that stops the run; nullopt without one.
   std::optional<v1::Fault> fault() const;
   // True if TakeRecords has something.
   bool has_records() const { return !records_.empty(); }

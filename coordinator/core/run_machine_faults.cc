@@ -1,4 +1,4 @@
-// Why a run cannot go on, and what it still answers then.
+// The faults that stop a run, and the calls that it still answers then.
 
 #include <optional>
 #include <string>

@@ -303,7 +303,7 @@ void EventLoop::SetFailure(const absl::Status& failure) {
   const bool had_failed = !failure_.ok();
   if (failure != failure_) {
     LOG(ERROR) << "cannot store the newest decisions: " << failure
-               << "; nobody has seen them; will try again";
+               << "; they were not sent; will try again";
   }
   failure_ = failure;
   recovery_time_ = Now() + spec_.recovery_period;

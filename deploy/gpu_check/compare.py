@@ -32,8 +32,8 @@ def atoll(*arguments):
 
 
 def start(directory, device, compute="f32", more="", flags=()):
-    """A running `dev up`, which goes on serving after the run's end. `more` are
-    lines of the run file."""
+    """A running `dev up`, which still serves after the run's end. `more`:
+    further lines of the run file."""
     os.makedirs(directory)
     run_file = os.path.join(directory, "run.toml")
     with open(run_file, "w", encoding="ascii") as file:

@@ -249,7 +249,7 @@ class ShardMachine {
   // ahead of this shard's plan.
   absl::Status AdmitPush(const v1::PushHeader& header,
                          absl::string_view session_sha256) const;
-  // Whether an open push of `slot` may go on.
+  // Whether an open push of `slot` may continue.
   // FAILED_PRECONDITION, NOT_A_MEMBER: the plan has no such member.
   absl::Status CheckMember(int32_t slot) const;
   // Whether an import may begin. True: version 0 exists with this digest.

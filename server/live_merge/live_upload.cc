@@ -267,7 +267,7 @@ struct LiveUpload::Offered {
   const IndexRange blocks;
   const rpc::ReceivedChunk& chunk;  // Its payload is their encoding.
   const std::vector<BlockFact> facts;
-  std::shared_ptr<const void> memory;  // Of `chunk`.
+  std::shared_ptr<const void> memory;  // Owns the memory of `chunk`.
   std::atomic<int64_t> left_count{0};  // Cells.
 };
 

@@ -144,7 +144,7 @@ class ReceiveBudget : public std::enable_shared_from_this<ReceiveBudget> {
   // `give_up` is called, once and from any thread; it must free these bytes if
   // they are still abandoned. Does nothing if `holder` holds nothing.
   void Abandon(const void* holder, std::function<void()> give_up);
-  // Has all abandoned bytes given up; false if there were none. Call it with no
+  // Gives up all abandoned bytes; returns false if it had none. Call it with no
   // lock held.
   bool GiveUpAbandoned();
 

@@ -50,7 +50,7 @@ struct OuterStep {
   const OuterOptimizer& optimizer;
   VersionFile& from;
   VersionFile& to;
-  int64_t version = 0;                    // Of `from`.
+  int64_t version = 0;                    // The version of `from`.
   const ReplicaMaker* replica = nullptr;  // Null if the run has none.
 };
 

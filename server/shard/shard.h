@@ -89,7 +89,7 @@ class Shard : public LiveMergeHost,
   // Tries failed actions again.
   void Tick();
   // The run is deleted: ends all streams, with SHARD_NOT_HERE, and starts no
-  // further action. Actions that have begun go on. Final.
+  // further action. Actions that have begun continue. Final.
   void Close();
   // After Close: frees the live merges. False while another thread still uses
   // one: then call it again before the shard is destroyed.

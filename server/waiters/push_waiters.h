@@ -95,7 +95,7 @@ class PushWaiters {
   void SettleSlot(int32_t slot, const absl::Status& status);
   // The slots of all listed streams, except imports.
   std::set<int32_t> Slots();
-  // Calls `event` on all streams of `key`, which go on waiting.
+  // Calls `event` on all streams of `key`, which continue to wait.
   void Tell(const ContributionKey& key, void (PushWaiter::*event)());
 
  private:

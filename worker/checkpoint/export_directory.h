@@ -111,7 +111,7 @@ class ExportDirectory {
   std::unique_ptr<OpenDirectory> opened_;
   UniqueFd lock_;        // Invalid until it is locked.
   std::string left_id_;  // As id_, of an export that crashed.
-  std::string id_;       // In the temporary names; empty: there are none.
+  std::string id_;       // In temporary names; empty: no names yet.
   std::optional<CheckpointManifest> before_;  // The directory's manifest.
 };
 

@@ -58,8 +58,8 @@ class IslandLoop {
   void OnRefused(absl::Status status);
   // First: leave cleanly. Second: finish at once.
   void OnStopRequested() { ++stop_count_; }
-  // The island's user pauses it, and why: it begins no inner step, no round and
-  // no evaluation. Transfers go on. Empty: it may train.
+  // The island's user pauses it for `reason`: it begins no inner step, no round
+  // and no evaluation. Transfers continue. Empty: it may train.
   void OnHold(std::string reason) { hold_ = std::move(reason); }
   // The island's user ends it: it begins no other round, contributes the one in
   // progress (unless it is on hold, or its data does not come), waits for the

@@ -414,7 +414,7 @@ void ControlLink::Flush(absl::Duration timeout) {
 
 absl::Status ControlLink::Leave(absl::string_view reason) {
   failpoint::Hit("island.leave.before");
-  // Nobody may take the membership's end for a lost lease and join again.
+  // No thread may take the membership's end for a lost lease and join again.
   control_thread_.request_stop();
   plan_thread_.request_stop();
   {

@@ -42,7 +42,7 @@ struct StepResult {
   double gradient_norm = 0;  // Before clipping, of the last step; 0: unknown.
   int64_t token_count = 0;
   absl::Time begin, end;
-  bool is_last = false;  // The trainer cannot go on: the island must leave.
+  bool is_last = false;  // The trainer cannot continue: leave the run.
   // The trainer's own numbers: means of the steps, weighted by tokens.
   std::map<std::string, double> metrics;
 };

@@ -15,7 +15,7 @@ namespace atl::rpc {
 
 struct PublicKey {
   std::string der;     // SubjectPublicKeyInfo.
-  std::string sha256;  // Of `der`, 32 bytes.
+  std::string sha256;  // SHA-256 of `der`, 32 bytes.
 };
 
 // The key in DER, which depends on the key alone.

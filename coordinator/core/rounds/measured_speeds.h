@@ -62,12 +62,13 @@ std::vector<double> RelativeSpeeds(const RunState& state,
                                    const Observations& observed,
                                    const std::vector<int32_t>& slots);
 
-// When the contributions of a round are due: when an island of speed v_ref has
-// done the largest of the round's plans. A claim cannot bring that forward, so
-// neither can a push of an untrained model. Requires: outlived by `observed`.
+// The times at which the contributions of a round are due: an island of speed
+// v_ref has then done the largest of the round's plans. Neither a claim nor a
+// push of an untrained model makes this time earlier. Requires: outlived by
+// `observed`.
 class DueTimes {
  public:
-  // Of `fragment`, whose round asks `slots`.
+  // For `fragment`, whose round asks `slots`.
   DueTimes(const RunState& state, const Observations& observed,
            int32_t fragment, const std::vector<int32_t>& slots);
 

@@ -308,7 +308,7 @@ Decision DecideSeal(const RunState& state, const Observations& observed,
                       absl::StrCat("seals ", name, " with ", received_count,
                                    " contributions: ", why)};
     };
-    if (progress.awaited.empty()) return seal("nobody else is awaited");
+    if (progress.awaited.empty()) return seal("no other island is awaited");
     if (elastic && due >= timers.quorum_time + FromProto(open.grace_window())) {
       return seal("the quorum is there and the grace window is over");
     }

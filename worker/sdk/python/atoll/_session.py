@@ -27,7 +27,7 @@ class Session:
     """
 
     def __init__(self, connection: Connection, trainer: Trainer):
-        """Says hello. ConnectionLost, or Error: it cannot go on."""
+        """Says hello. ConnectionLost, or Error: it cannot continue."""
         self._connection = connection
         self.poll = connection.poll
         self._trainer = trainer
@@ -94,7 +94,7 @@ class Session:
         self._connection.send(train.seq, "progress", body, wait=False)
 
     def fail(self, error: Error) -> None:
-        """Tells the exchange why the trainer cannot go on; then closes."""
+        """Tells the exchange why the trainer cannot continue; then closes."""
         with contextlib.suppress(Error):
             self._connection.send(self._open_seq, "error", {
                 "code": error.code, "reason": error.reason,
@@ -112,7 +112,7 @@ class Session:
     def _raise_if_error(message: Message) -> None:
         if message.kind == "error":
             body = message.body
-            raise Error(body["message"] or "the exchange cannot go on",
+            raise Error(body["message"] or "the exchange cannot continue",
                         reason=body["reason"], code=body["code"] or "UNKNOWN",
                         hint=body["hint"])
 
