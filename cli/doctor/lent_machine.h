@@ -20,8 +20,8 @@ struct RunLimits {
 };
 
 // A given limit stands. Without one an enrolled island has half of the free
-// memory, and of the disk the larger of 10 GB and a tenth of what is free: its
-// person has seen nothing of the run's size. Others have no limit.
+// memory, and the larger of 10 GB and a tenth of the free disk: its user has not
+// seen the run's size. Other islands have no limit.
 RunLimits LimitsOf(const MachineFacts& machine, const Lent& given,
                    bool is_enrolled);
 

@@ -214,9 +214,9 @@ absl::StatusOr<v1::RegisterServerResponse> Coordinator::RegisterServer(
   if (old == servers_.end() && servers_.size() >= kRegisteredServersMax) {
     return Refuse(absl::StatusCode::kResourceExhausted, "TOO_MANY_SERVERS",
                   absl::StrCat("the coordinator knows ", kRegisteredServersMax,
-                               " servers, the most it can: start this one with "
-                               "the --server-id of one that is gone and has no "
-                               "shard of a run"));
+                               " servers, its maximum: start this one with the "
+                               "--server-id of a server that is gone and has "
+                               "no shard of a run"));
   }
   const bool restarted =
       old == servers_.end() ||

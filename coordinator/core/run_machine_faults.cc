@@ -110,10 +110,11 @@ absl::Status RunMachine::CheckJoin(const v1::JoinRequest& request) {
   const std::string missing =
       DescribeMissing(request.capabilities().features());
   if (!missing.empty()) {
-    return Refuse(absl::StatusCode::kFailedPrecondition, "MISSING_FEATURES",
-                  absl::StrCat("the run needs what the island's program cannot "
-                               "do: ",
-                               missing, ": upgrade the program"));
+    return Refuse(
+        absl::StatusCode::kFailedPrecondition, "MISSING_FEATURES",
+        absl::StrCat("the run needs features that the island's program "
+                     "lacks: ",
+                     missing, ": upgrade the program"));
   }
   const std::string& fingerprint = state_.spec().data().fingerprint();
   if (!fingerprint.empty() &&

@@ -294,7 +294,7 @@ std::optional<Action> IslandLoop::NextEvaluation() const {
 }
 
 Action IslandLoop::NextRecovery() const {
-  if (recovery_.drop_due()) return Wait("waiting for what is contributed");
+  if (recovery_.drop_due()) return Wait("waiting for contributions' outcomes");
   if (HeldAll() && recovery_.EvaluationDue(held_)) {
     if (AnchorBusy(Lane::kTraining, -1)) return Wait("a pull is not over");
     Action action = MakeEvaluation("its training was not finite");

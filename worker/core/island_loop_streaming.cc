@@ -133,7 +133,7 @@ Action IslandLoop::NextStreaming() const {
 // Nothing more is contributed.
 Action IslandLoop::NextInFinishingStream() const {
   if (stream_.InFlight(View())) {
-    return Wait("finishing: waiting for the outcome of what is contributed");
+    return Wait("finishing: waiting for the outcome of its contributions");
   }
   return MakeAction(ActionKind::kLeave, "its user has asked it to finish");
 }

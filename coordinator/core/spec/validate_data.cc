@@ -20,7 +20,7 @@ absl::string_view FindUrlFault(absl::string_view url) {
   const bool is_plain = std::all_of(url.begin(), url.end(), [](char c) {
     return absl::ascii_isgraph(static_cast<unsigned char>(c));
   });
-  if (!is_plain) return "has a character that is no part of a URL";
+  if (!is_plain) return "has a character that a URL cannot have";
   absl::string_view rest = url;
   if (absl::ConsumePrefix(&rest, "file://")) {
     return absl::StartsWith(rest, "/")

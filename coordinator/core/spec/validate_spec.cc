@@ -345,8 +345,8 @@ void CheckAsync(const v1::RunSpec& spec, Checker& check) {
                 "an async island waits only for its own contribution: leave it "
                 "0, or leave schedule.max_staleness 0");
   check.Require(schedule.blend() == 0, "schedule.blend",
-                "an async island starts from what it pulls, and late "
-                "contributions are merged: leave it 0");
+                "an async island starts from the version that it pulls, and "
+                "late contributions are merged: leave it 0");
   check.Require(
       schedule.fragment_schedule() != v1::FRAGMENT_SCHEDULE_STAGGERED,
       "schedule.fragment_schedule",
