@@ -95,8 +95,8 @@ def check(name, error):
 
 
 def difference(one, other, bounds):
-    """What is wrong between two lists of losses; "" if nothing is. `bounds`:
-    {index: the largest difference, relative to `other`}."""
+    """Describes the first fault between two lists of losses; "" without one.
+    `bounds`: {index: the largest difference, relative to `other`}."""
     if len(one) != len(other):
         return "%d rounds and %d" % (len(one), len(other))
     for index, bound in bounds.items():

@@ -115,7 +115,7 @@ PARTS = {"one": part_one, "two": part_two}
 
 
 def say_facts():
-    """What the machine has. Fails if a library is not found."""
+    """Prints facts of the machine. Fails if a library is not found."""
     if not glob.glob("/dev/nvidia[0-9]*"):
         return runner.NO_DEVICE
     queried = subprocess.run(

@@ -14,7 +14,7 @@ import source_text
 # Sentences begin where a comment begins, or after a full stop or a colon.
 _BEGIN = r'(?:^|(?<=[.:] ))'
 
-# In comments.
+# In comments and docstrings.
 _COMMENTS = {
     'a sentence that begins with "Of"': _BEGIN + r'Of\b',
     'a sentence that begins with "Who" or "What"':
@@ -89,15 +89,18 @@ def _comments(path, text):
            comment.strip('/* '))
 
 
+def _python_strings(text, begin=''):
+  """Yields joined blocks, one for each literal that begins with `begin`."""
+  for token in _python_tokens(text):
+    if token.type == tokenize.STRING and token.string.startswith(begin):
+      yield _joined([(token.start[0] + i, line.strip(' \'"'))
+                     for i, line in enumerate(token.string.split('\n'))])
+
+
 def _strings(path, text):
   """Yields joined blocks of adjacent string literals."""
   if path.endswith('.py'):
-    literals = [(token.start[0], token.string)
-                for token in _python_tokens(text)
-                if token.type == tokenize.STRING]
-    for line, string in literals:
-      yield _joined([(line + i, part.strip(' \'"'))
-                     for i, part in enumerate(string.split('\n'))])
+    yield from _python_strings(text)
     return
   block, last_end = [], None
   for line, begin, end, string in source_text.strings(text):
@@ -131,6 +134,8 @@ def find(files):
     comments = list(_comment_blocks(_comments(path, text)))
     places = list(_places(comments, {**_COMMENTS, **_TEXTS}))
     places += _places(_strings(path, text), _TEXTS)
+    if path.endswith('.py'):
+      places += _places(_python_strings(text, '"""'), _COMMENTS)
     for phrase, line in places:
       found[phrase].append((path, line))
   return {phrase: sorted(places) for phrase, places in found.items()}

@@ -414,6 +414,7 @@ class PhrasesTest(unittest.TestCase):
     self.finds(of, 'base/a.cc', '// Merges.\n// Of two\n// the lower.\n', 2)
     self.finds(who, 'base/a.cc', '/* Ends. Whoever asks waits. */\n', 1)
     self.finds(who, 'base/a.cu', '// Empty: What is left.\n', 1)
+    self.finds(who, 'base/a.py', '"""Ends.\n\nWho asks: a.\n"""\n', 3)
     for text in ('// The sum Of it.\n', '// `What` is a name.\n',
                  'const char* a = "Of it. What now?";\n'):
       self.assertEqual([], self.found('base/a.cc', text), text)

@@ -42,7 +42,7 @@ def of_module(model: Any, buffers: str, names: Any) -> dict[str, Tensor]:
 
 
 def _init(values: np.ndarray) -> tuple[str, float]:
-    """What version 0 of a tensor is made from, without its random values.
+    """The rule for version 0 of a tensor, without its random values.
 
     Two processes must get the same layout from two models of one shape. So a
     tensor whose elements are all equal keeps that value; another vector gets 0,

@@ -189,7 +189,7 @@ class Regions:
             region.close()
 
     def describe(self) -> dict[str, Any]:
-        """What another process needs for `of`, until `close`."""
+        """The argument of `of` in another process; valid until `close`."""
         return {"node": node(), "pid": os.getpid(),
                 "fragments": [region.describe() for region in self.fragments]}
 

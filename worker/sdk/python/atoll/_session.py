@@ -77,7 +77,7 @@ class Session:
             self._answer(message)
 
     def look(self) -> Message | None:
-        """What came while a train is open: an interrupt, the end, or None."""
+        """The message that came while it trains: interrupt, end, or None."""
         message = self._connection.receive(0)
         if message is not None:
             self._raise_if_error(message)

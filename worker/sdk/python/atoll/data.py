@@ -183,7 +183,7 @@ class Data:
 
         Args:
           spec: The run's RunSpec (proto/atoll/v1/run.proto), as in JSON.
-          path: Of the data on this machine; default: the run's.
+          path: Path of the data on this machine; default: the run's.
 
         Error: nothing is there, or it is of another format than the run's.
         """

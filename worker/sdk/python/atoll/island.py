@@ -104,8 +104,8 @@ class Island:
           buffers: "average": buffers of floating-point numbers are averaged as
             parameters are. "local": each island has its own.
           names: The run's name of each of the model's names that differs.
-          data_fingerprint: Of the data, if Atoll's own engine reads it in
-            other islands of the run: `Data.fingerprint()`.
+          data_fingerprint: The data's fingerprint, if Atoll's own engine reads
+            it in other islands of the run: `Data.fingerprint()`.
 
         Error: an argument is wrong, or another process uses `work_dir`.
         """
@@ -248,7 +248,7 @@ class Island:
         return self._after_step(train)
 
     def _after_step(self, train: OpenTrain) -> bool:
-        """What is due after a step: a look, progress, the answer."""
+        """Does the work after a step: a look, progress, the answer."""
         try:
             now = time.monotonic()
             self._look_at = now + _LOOK_S
