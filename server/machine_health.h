@@ -1,4 +1,4 @@
-// How the machine of a server is, for its reports: free disk and the time of
+// The state of a server's machine, for its reports: free disk and the time of
 // syncs. Thread-safe, and never waits for the disk.
 
 #pragma once

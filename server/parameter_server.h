@@ -126,7 +126,7 @@ class ParameterServer final : public ShardDirectory {
   // A deleted run whose directory still has its name.
   struct Deletion {
     std::string run_id;
-    std::shared_ptr<Shard> shard;  // Until no stream and no action holds it.
+    std::shared_ptr<Shard> shard;  // Kept while streams or actions hold it.
     std::string logged;            // Why it failed last.
   };
 

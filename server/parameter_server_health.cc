@@ -72,7 +72,7 @@ absl::Status ParameterServer::Drain(absl::Time deadline) {
       !pull_watchdog_.WaitUntilEmpty(deadline)) {
     LOG(WARNING) << "some streams have not ended in time and are cut";
   }
-  // Nothing is acknowledged from here on.
+  // From here on the server acknowledges no contribution.
   finish_queue_.Stop();
   absl::Status flushed = FlushShards();
   Stop();

@@ -55,7 +55,7 @@ class DiskCollectable : public prometheus::Collectable {
     Families last;
   };
 
-  // Under state.mutex.
+  // Starts a read. Requires: state.mutex is held.
   void StartRead(State& state) const {
     // A thread that waits for a disk cannot be joined in bounded time, so it is
     // detached. It owns all that it touches.

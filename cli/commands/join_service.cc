@@ -31,7 +31,7 @@ std::string Find(const Environment& environment, const std::string& name) {
   return found == environment.end() ? std::string() : found->second;
 }
 
-// Where systemd looks for this user's units.
+// Returns where systemd looks for this user's units.
 absl::StatusOr<std::string> UnitDirectory(const Environment& environment) {
   const std::string config = Find(environment, "XDG_CONFIG_HOME");
   if (!config.empty()) return absl::StrCat(config, "/systemd/user");

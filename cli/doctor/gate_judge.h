@@ -23,7 +23,7 @@ namespace atl::cli {
 Check JudgeDns(absl::string_view host,
                const absl::StatusOr<std::vector<std::string>>& addresses);
 
-// How long a connection to `address` took. `id` is "tcp" or "proxy".
+// Judges how long a connection to `address` took. `id` is "tcp" or "proxy".
 Check JudgeConnection(absl::string_view id, absl::string_view address,
                       const absl::StatusOr<absl::Duration>& connected);
 

@@ -1,5 +1,5 @@
-// Whether a run takes more of a volunteer's machine than that lends. Pure.
-// Thread-safe.
+// Decides whether a run fits in the part of a machine that a volunteer lends.
+// Pure. Thread-safe.
 
 #pragma once
 

@@ -41,7 +41,7 @@ ServiceFacts ToFacts(const v1::ClusterServer& server,
   return facts;
 }
 
-// How far `theirs` is ahead of our clock, at least: it was read between
+// Returns how far `theirs` is ahead of our clock, at least: it was read between
 // `asked` and `answered`.
 absl::Duration FindAhead(absl::Time asked, absl::Time answered,
                          absl::Time theirs) {

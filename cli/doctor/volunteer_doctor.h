@@ -100,7 +100,7 @@ class VolunteerDoctor {
   Checks& checks_;
   const absl::Time deadline_;
   std::optional<v1::GateResponse> answer_;
-  std::string root_pem_;  // That the pin names.
+  std::string root_pem_;  // The root that the pin names.
   std::vector<std::string> coordinator_addresses_;
   std::vector<std::string> server_addresses_;
   std::optional<v1::RunSpec> run_;

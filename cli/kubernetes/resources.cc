@@ -121,7 +121,7 @@ int64_t ActivationBytes(const ResourceInput& input) {
   // and weights.
   const double layer = 14 * hidden + 4 * width + heads * length / 4;
   const double token = layers * layer + 4 * hidden + 3 * vocabulary;
-  // So much that no sum overflows: batch and length of a run may be any numbers.
+  // The bound prevents an overflow: batch and length may be any numbers.
   constexpr double kMost = 0x1p60;
   return static_cast<int64_t>(
       std::min(kMost, kElementBytes * token *

@@ -1,4 +1,4 @@
-// When a volunteer's machine may train.
+// Decides when a volunteer's machine may train.
 //
 // Pure: no clock, no file, no thread. Thread-safe.
 

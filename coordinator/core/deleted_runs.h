@@ -85,7 +85,7 @@ class DeletedRuns {
   int64_t next_number_ = 1;
   std::map<int64_t, storage::v1::RunDeleted> runs_;  // In order of deletion.
   std::map<std::string, int64_t> numbers_;           // By run_uid.
-  std::map<std::string, Server> servers_;            // Those that wait.
+  std::map<std::string, Server> servers_;  // Servers that have not deleted all.
   int64_t waiting_count_ = 0;
   bool changed_ = false;  // Since NotePlans.
 };

@@ -23,7 +23,7 @@ namespace atl::coordinator {
 struct PeerName {
   std::string role;    // "server" or "island".
   std::string name;    // server_id or island_id; empty: not recorded.
-  std::string run_id;  // That an island asks for; empty for a server.
+  std::string run_id;  // The island's run; empty for a server.
 };
 
 class RefusedPeers {

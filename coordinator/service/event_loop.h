@@ -210,7 +210,7 @@ class EventLoop {
   absl::Duration ahead_;  // Added to the clock; >= 0.
   // When the queue was last read, or the life began.
   absl::Time look_time_ = absl::InfinitePast();
-  absl::Duration stall_;  // That the core has not been told of.
+  absl::Duration stall_;  // Stall that the core does not know yet.
   absl::Status failure_;  // Not OK: the core must be rebuilt.
   absl::Time recovery_time_ = absl::InfinitePast();
   std::list<IslandWatch> island_watches_;

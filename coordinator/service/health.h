@@ -29,7 +29,7 @@ class Health {
   void SetStopping();
 
  private:
-  // Under the mutex, so that the newest value is shown last.
+  // Requires the mutex, so that the newest value is shown last.
   void Show() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
   Metrics& metrics_;

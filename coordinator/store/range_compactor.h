@@ -45,7 +45,8 @@ class RangeCompactor {
 
  private:
   static constexpr int64_t kBytesMin = 1 << 20;
-  static constexpr size_t kRangesMax = 1024;  // That wait for more bytes.
+  // Ranges that wait for more bytes.
+  static constexpr size_t kRangesMax = 1024;
 
   void Run();
 

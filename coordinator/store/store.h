@@ -1,4 +1,4 @@
-// Where the coordinator's records are kept.
+// The interface of the coordinator's store of records.
 //
 // Each run has one log; the coordinator's own has the empty run_id. Records are
 // numbered from 1 without a gap. A snapshot stands for the records up to its

@@ -278,7 +278,8 @@ class ShardMachine {
   }
   // True if a record of the key is here that no persisted COMMIT has decided.
   bool Knows(const ContributionKey& key) const;
-  // Why contributions kept for a planned pin were given up; empty if none were.
+  // Returns why contributions kept for a planned pin were given up; empty if
+  // none were.
   std::string given_up() const {
     return given_up_.empty() ? "" : given_up_.begin()->second;
   }
@@ -287,7 +288,7 @@ class ShardMachine {
     return decided_.count(key) != 0;
   }
   bool has_stopped() const { return fault_ || plan_fault_; }
-  // Why the shard has stopped, in one line; empty if it runs.
+  // Returns why the shard has stopped, in one line; empty if it runs.
   std::string fault() const;
 
  private:
@@ -308,7 +309,7 @@ class ShardMachine {
     std::optional<std::pair<int64_t, int64_t>> measuring;  // As preparing.
   };
 
-  // Why the plan is not this shard's, or older than what is here.
+  // Returns why the plan is not this shard's, or older than what is here.
   std::optional<v1::Fault> FindPlanFault(const v1::ServerRunPlan& plan) const;
   // SHARD_BEHIND: what the plan assumes and the shard does not have.
   std::optional<v1::Fault> FindMissing(const v1::ServerRunPlan& plan) const;

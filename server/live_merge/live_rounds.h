@@ -51,7 +51,8 @@ class LiveRounds {
   // Gives all merges up. False while another thread uses one of those that were
   // ever made here, and with it the store.
   bool EndAll();
-  // Where the blocks of `key` go; no live merger if its set is not known yet.
+  // Returns where the blocks of `key` go; no live merger if its set is not
+  // known yet.
   LivePlace Find(const ContributionKey& key) const;
 
  private:

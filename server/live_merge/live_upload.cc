@@ -217,7 +217,8 @@ void LiveUpload::ReadOnOrPause(const LivePlace& place) {
   {
     MutexLock lock(&mutex_);
     const bool is_full = offered_count_ >= kOfferedChunksMax;
-    if (is_full) read_budget_.reset();  // Nothing is read that could need it.
+    // The stream reads no block that needs it.
+    if (is_full) read_budget_.reset();
     waits = !is_full && !HasRoom();
     if (is_full || waits) {
       is_paused_ = true;

@@ -47,7 +47,7 @@ class IslandLoop {
 
   // --- News ---
 
-  // Also after every later Join.
+  // The answer to a Join. Called after every Join.
   void OnJoined(const v1::JoinResponse& response);
   // Drops plans older than the newest one seen.
   void OnPlan(const v1::IslandPlan& plan);
@@ -91,7 +91,7 @@ class IslandLoop {
   v1::Outcome FindOutcome(const v1::ContributionKey& key) const;
   // True if the contribution `seq` of `at` needs nothing more from us.
   bool IsDecided(const AnchoredFragment& at, int64_t seq) const;
-  // Which slot evaluates `version`, for the local checkpoint.
+  // Returns which slot evaluates `version`, for the local checkpoint.
   SaveSummary FindEvaluator(int64_t version) const;
   // The summary for the local checkpoint of `contribute`, a streaming run's.
   SaveSummary StreamSave(const Action& contribute) const;

@@ -130,7 +130,7 @@ Action IslandLoop::NextStreaming() const {
   return action;
 }
 
-// Nothing more is contributed.
+// The island makes no further contribution.
 Action IslandLoop::NextInFinishingStream() const {
   if (stream_.InFlight(View())) {
     return Wait("finishing: waiting for the outcome of its contributions");

@@ -12,7 +12,7 @@
 
 namespace atl::worker {
 
-// Why `status`, the error of an action of `kind`, ends the island.
+// Returns why `status`, the error of an action of `kind`, ends the island.
 absl::string_view GetLeaveReason(ActionKind kind, const absl::Status& status);
 
 }  // namespace atl::worker

@@ -45,7 +45,7 @@ class Recovery {
   bool is_held() const { return state_ != State::kNone; }
   // The anchors of versions `held` must be evaluated now.
   bool EvaluationDue(const std::vector<int64_t>& held) const;
-  // Why it waits, for people and the coordinator.
+  // Returns why it waits, for people and the coordinator.
   std::string hindrance() const;
   // OK, or why the island must leave.
   absl::Status leave() const;

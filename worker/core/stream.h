@@ -34,7 +34,7 @@ class Stream {
     int64_t seq = 0;
     int64_t anchor_version = 0;
     int64_t push_step = 0;
-    bool saved = true;  // Until then nothing of it is pushed.
+    bool saved = true;  // A contribution is pushed only once it is saved.
     bool pushed = false;
     bool refused = false;
   };

@@ -48,7 +48,8 @@ absl::StatusOr<std::string> ResolveLinks(const std::string& path);
 // Empty: it names none. For the run's own operator, and for this library.
 std::string FindNamedPath(const v1::DataSpec& data);
 
-// Whether `path` is `root` or lies below it. Both are absolute, without links.
+// Returns whether `path` is `root` or lies below it. Both are absolute, without
+// links.
 bool IsBelow(absl::string_view path, absl::string_view root);
 
 // `resolve` is called only if there are roots. A path below a root is returned

@@ -87,7 +87,7 @@ class ControlLink {
   // Best effort.
   absl::Status Leave(absl::string_view reason);
 
-  // How long heartbeats took that were answered.
+  // Returns how long heartbeats took that were answered.
   LatencyHistogram heartbeat_latency() const;
 
  private:

@@ -120,8 +120,8 @@ class IslandTrainer {
   // Collective. Back to the state of the beginning.
   virtual absl::Status Reset() = 0;
 
-  // How long a trainer in another process has owed an answer and said nothing.
-  // Thread-safe.
+  // Returns how long a trainer in another process has owed an answer and said
+  // nothing. Thread-safe.
   virtual absl::Duration silence() const { return absl::ZeroDuration(); }
 
   // Not OK once the trainer's process is gone: the island's attempt ends, and

@@ -49,9 +49,9 @@ class TransferBounds {
   TransferBounds& operator=(const TransferBounds&) = delete;
 
   const server::CallBounds& call() const { return call_; }
-  // How the action ended, given how its transfers did. A push that a plan
-  // stopped because its contribution is decided is done: the plan may know the
-  // commit before the servers' answer arrives.
+  // Converts the status of an action's transfers to the action's. A push that a
+  // plan stopped because its contribution is decided is done: the plan may know
+  // the commit before the servers' answer arrives.
   absl::Status Settle(const absl::Status& status) const;
 
  private:

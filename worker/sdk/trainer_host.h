@@ -86,7 +86,8 @@ class TrainerHost {
   // Tells the trainer that the island has ended, and disconnects it.
   void End(const absl::Status& status);
 
-  // How long Ask() has waited without a word of the trainer; 0 outside of it.
+  // Returns how long Ask() has waited without a word of the trainer; 0 outside
+  // of it.
   absl::Duration silence() const;
 
   // Not OK between the loss of a trainer and the next Connect().
@@ -113,7 +114,7 @@ class TrainerHost {
   const std::unique_ptr<PacketListener> listener_;
   const UniqueFd waker_;
   PacketSocket socket_;
-  std::string run_uid_;  // That the regions are of; empty: none.
+  std::string run_uid_;  // The run of the regions; empty: none.
   std::vector<SharedRegion> regions_;
   uint64_t seq_ = 0;
   std::string data_fingerprint_;

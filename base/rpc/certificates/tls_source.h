@@ -44,7 +44,7 @@ class TlsSource {
   std::shared_ptr<const TlsMaterial> Get();
 
  private:
-  // Which state of a file it is. All zero: it cannot be seen.
+  // Identifies the state of a file. All zero: the file cannot be read.
   struct Stamp {
     dev_t device = 0;
     ino_t inode = 0;

@@ -314,7 +314,7 @@ Decision DecideSeal(const RunState& state, const Observations& observed,
     }
     if (past_deadline) return seal("the deadline is reached with a quorum");
   } else if (unreported >= 0) {
-    // That shard may hold what would be given up.
+    // That shard may hold contributions that the deadline would give up.
     if (past_deadline) timers.deadline_start = now;
     return {{},
             absl::StrCat(name, ": waits for the report of shard ", unreported)};

@@ -49,8 +49,9 @@ class ServerDirectory {
                              const std::string& run_id) const {
     return false;
   }
-  // Why a server with this id was refused; "" asks for any server. nullptr if
-  // none was, if a fit one registered since, or if a fit one is alive.
+  // Returns why a server with this id was refused; "" asks for any server.
+  // nullptr if none was, if a fit one registered since, or if a fit one is
+  // alive.
   virtual const v1::Fault* FindRefusal(const std::string& server_id) const {
     return nullptr;
   }
@@ -75,7 +76,7 @@ struct ObservedShard {
 // A contribution that shards had and lost before its COMMIT.
 struct Recall {
   v1::ContributionKey key;
-  std::set<int32_t> shards;                   // Those that lost it.
+  std::set<int32_t> shards;                   // Shards that lost it.
   absl::Time since = absl::InfiniteFuture();  // When the first loss was seen.
 };
 

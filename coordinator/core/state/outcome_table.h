@@ -1,4 +1,4 @@
-// How contributions ended. Each key ends once.
+// The outcomes of contributions. Each key ends once.
 //
 // Bounded: each (slot, fragment) keeps its newest outcomes by seq. Seqs up to
 // the largest forgotten one count as decided: an island's seq only grows.

@@ -26,7 +26,7 @@ constexpr char kPartEnd[] = ".part";
 // Tries to lock a name that others rename or remove at the same time.
 constexpr int kLockTries = 10;
 
-// Whether `path` still names the open file.
+// Returns whether `path` still names the open file.
 bool IsNamed(int fd, const std::string& path) {
   struct stat open = {}, named = {};
   return ::fstat(fd, &open) == 0 && ::stat(path.c_str(), &named) == 0 &&

@@ -211,7 +211,7 @@ class MeshTrainer final : public Trainer {
   using Trainer::Gather;
   using Trainer::Scatter;
   absl::Status Scatter(const Movement& what) override {
-    // These spans are empty, so the caller cannot have written them.
+    // The spans are empty, so the caller cannot have written them.
     if (is_given_back_) return ended_;
     return OnRanks([&](Rank& rank) -> absl::Status {
       const int64_t at = rank.trainer->held().begin - held_.begin;

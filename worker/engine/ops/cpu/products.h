@@ -27,7 +27,8 @@ namespace atl::engine {
 
 enum class ProductKind { kF32, kBf16Rounded, kBf16Native };
 
-// Whether this CPU has AVX512-BF16 or AMX-BF16, which kBf16Native needs.
+// Returns whether this CPU has AVX512-BF16 or AMX-BF16, which kBf16Native
+// needs.
 bool HasBf16Products();
 
 // kBf16Native with AMX, or with AVX512-BF16 on CPUs that are not Intel's:

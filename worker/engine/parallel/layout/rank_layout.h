@@ -126,8 +126,8 @@ struct StateSegment {
   bool is_counted = true;
 };
 
-// Everything that the rank keeps, without padding, in state order. Adjacent
-// equal segments are merged.
+// Returns the segments of all state that the rank keeps, without padding, in
+// state order. Adjacent equal segments are merged.
 std::vector<StateSegment> ListStateSegments(const RankLayout& layout);
 
 // Elements of the model that are contiguous in a shard.

@@ -1,4 +1,4 @@
-// Which freed blocks of device memory to reuse.
+// Chooses freed blocks of device memory to use again.
 //
 // Pure: addresses, not memory. Rounded sizes let buffers of similar size share
 // blocks. Thread-compatible.
