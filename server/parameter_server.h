@@ -67,7 +67,7 @@ class ParameterServer final : public ShardDirectory {
     coordinator::ServerControlClient& coordinator;
     std::function<absl::StatusOr<v1::Run>(const std::string& run_id)> get_run;
     Metrics& metrics;
-    // How the machine is; never waits. Null: reports do not say.
+    // Measures the machine; never waits. Null: reports have no health.
     std::function<v1::ServerHealth()> health = nullptr;
   };
 
@@ -93,17 +93,19 @@ class ParameterServer final : public ShardDirectory {
   const ReceiveBudget& receive_budget() const { return *held_; }
   const RunAccess& access() const { return access_; }
 
-  // For a planned end. Refuses further streams, and ends those in progress, with
-  // UNAVAILABLE, STOPPING. Only pushes whose blocks are all here get their
-  // outcome first, for which this waits until `deadline`. Then makes durable
-  // what was acknowledged at level PROCESS, and stops.
-  // An error is the disk's: what was acknowledged outlives only the process.
+  // Ends the server as planned. Refuses further streams, and ends those in
+  // progress with UNAVAILABLE, STOPPING. Pushes whose blocks are all here get
+  // their outcome first: the call waits for that until `deadline`. It then
+  // makes durable the contributions that were acknowledged at level PROCESS,
+  // and stops.
+  // An error is the disk's: these contributions then survive the end of the
+  // process, but not a loss of power.
   absl::Status Drain(absl::Time deadline);
   // Ends the streams, then the rest. Idempotent.
   void Stop();
 
-  // Waits up to `timeout`. An error if the server must end: a newer process of
-  // this server_id has registered, or the coordinator refuses it.
+  // Waits up to `timeout`. Returns an error if the server must end: a newer
+  // process of this server_id has registered, or the coordinator refuses it.
   absl::Status WaitForEnd(absl::Duration timeout);
 
   std::shared_ptr<Shard> FindShard(const std::string& run_id) override;
@@ -144,7 +146,7 @@ class ParameterServer final : public ShardDirectory {
   void FollowPlan(std::stop_token stop);
   void SendReports(std::stop_token stop);
   using Shards = std::vector<std::shared_ptr<Shard>>;
-  // Registers, with retries; false if it must stop.
+  // Registers, with retries; returns false if the agent must stop.
   bool Register(std::stop_token stop);
   // True if no run can be pulled from here.
   bool HoldsNothing();

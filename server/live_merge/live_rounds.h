@@ -48,8 +48,8 @@ class LiveRounds {
   absl::StatusOr<PreparedFact> Prepare(const v1::Seal& seal);
   // The merge is committed. Returns its memory, to be freed outside of locks.
   std::shared_ptr<const void> End(int32_t fragment);
-  // Gives all merges up. False while another thread uses one of those that were
-  // ever made here, and with it the store.
+  // Gives all merges up. Returns false while another thread still uses one that
+  // was made here, and with it the store.
   bool EndAll();
   // Returns where the blocks of `key` go; no live merger if its set is not
   // known yet.

@@ -51,7 +51,7 @@ class StreamWatchdog {
   // OK: at each Check, and at CheckAllowed. `check` must not call back.
   void LimitTo(const WaiterGate* gate, std::function<absl::Status()> check);
   void CheckAllowed();
-  // Keeps watching it without a place; something else must bound its kind.
+  // Keeps watching the stream without a place; its kind needs another bound.
   void LeavePlace(const WaiterGate* gate);
   void Remove(const WaiterGate* gate);
 

@@ -1,5 +1,5 @@
 // The island's side of the control connection: joins, heartbeats, plans,
-// reports. It never waits for what computes, so a saturated data link or a long
+// reports. It never waits for a computation, so a saturated data link or a long
 // inner step never costs a lease.
 //
 // Two threads: one joins, renews the lease and reports; one follows the plan.
@@ -34,8 +34,8 @@ namespace atl::worker {
 
 struct ControlLinkOptions {
   v1::JoinRequest join;
-  // Without an answer for this long the island gives up: the first join, and
-  // later.
+  // The island gives up after this time without an answer: at the first join,
+  // and later.
   absl::Duration join_patience = absl::Minutes(5);
   absl::Duration patience = absl::Hours(1);
   // Between two reports of progress.
@@ -73,8 +73,8 @@ class ControlLink {
 
   // Reports ready once; the loop asks again if it fails.
   absl::Status ReportReady(int64_t commit_seq);
-  // Replaces what is reported next, all but evaluations, losses, metrics and
-  // phases, which add up until they are reported.
+  // Replaces the values of the next report. Evaluations, losses, metrics and
+  // phases are not replaced: they add up until they are reported.
   void SetProgress(const v1::ReportProgressRequest& progress);
   void AddLoss(double loss);
   void AddMetrics(const std::map<std::string, double>& metrics,
@@ -82,12 +82,12 @@ class ControlLink {
   void AddEvaluation(const v1::Evaluation& evaluation);
   // At most kPhasesMax wait for a report; the oldest are dropped.
   void AddPhases(std::vector<v1::SyncPhases> ended);
-  // Reports what is left, at most for `timeout`.
+  // Reports the rest, for at most `timeout`.
   void Flush(absl::Duration timeout);
   // Best effort.
   absl::Status Leave(absl::string_view reason);
 
-  // Returns how long heartbeats took that were answered.
+  // Returns the latencies of the heartbeats that were answered.
   LatencyHistogram heartbeat_latency() const;
 
  private:

@@ -1,4 +1,4 @@
-// Executes an island's actions on what one process holds of the model.
+// Executes an island's actions on the part of the model that a process holds.
 //
 // All processes of an island execute the same commands, in the same order in
 // each lane. An error of one process is an error of all.
@@ -186,8 +186,8 @@ class IslandPart {
   std::unique_ptr<server::ParameterClient> parameters_;
   double tokens_per_second_ = 0;
   std::optional<LocalCheckpoint> checkpoint_;
-  // While the local checkpoint is restored, after its whole save: what follows,
-  // and the record that is being repeated.
+  // While the local checkpoint is restored, after its whole save: the records
+  // that follow it, and the record that is being repeated.
   std::optional<SaveReplay> replay_;
   std::optional<Save> record_;
   Outbox outbox_;

@@ -54,8 +54,8 @@ class IslandRunner {
 
   absl::StatusOr<v1::Run> ReadRun();
   absl::Status ReadNewestSave();
-  // OK, unless the coordinator may not have the log that this island has seen:
-  // then its answers decide nothing, and it is asked again.
+  // OK, unless the coordinator may lack the log that this island has seen. Its
+  // answers then decide nothing, and the island asks again.
   absl::Status CheckWhoseLog();
   // While the run is not read: for displays.
   void ShowWait(const absl::Status& why);

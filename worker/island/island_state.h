@@ -134,11 +134,11 @@ class IslandState {
               absl::Span<float> out) const;
   // Copies FragmentBuffer() to its places in `values`, shape [E].
   void Spread(int32_t fragment, absl::Span<float> values) const;
-  // Calls `visit` for consecutive parts of what is held of `fragment`, in
+  // Calls `visit` for consecutive parts of the held elements of `fragment`, in
   // loop_.
   void ForEachPart(int32_t fragment,
                    absl::FunctionRef<void(const HeldPiece&)> visit) const;
-  // Before local values of `fragment` are changed. In all processes, also in
+  // Call it before local values of `fragment` change. In all processes, also in
   // those that hold none of it: their ranks exchange values together.
   void BeginWrite(int32_t fragment);
 

@@ -62,7 +62,7 @@ struct TrainerState {
   std::string save_id;
 };
 
-// Whether a caller reads local parameters or replaces all of them.
+// A caller reads local parameters, or replaces all of them.
 enum class LocalAccess { kRead, kReplace };
 
 class IslandTrainer {
@@ -91,7 +91,7 @@ class IslandTrainer {
                                LocalAccess access) = 0;
   // The values of a piece of an acquired fragment.
   virtual absl::Span<float> Local(int32_t fragment, const HeldPiece& piece) = 0;
-  // All held values in the held order, if they lie so; else empty.
+  // All held values, if memory has them in the held order; else empty.
   virtual absl::Span<const float> LocalInOrder() { return {}; }
   // The caller changes values of the fragment. Collective.
   virtual void MarkWritten(int32_t fragment) = 0;
@@ -109,15 +109,15 @@ class IslandTrainer {
   // not be finite.
   virtual absl::StatusOr<EvaluationResult> Evaluate(int64_t version) = 0;
 
-  // Collective. The trainer takes what was written, though nothing follows.
+  // Collective. The trainer takes the written values, though no step follows.
   virtual absl::Status Show() { return absl::OkStatus(); }
 
-  // Collective. The state of this moment. If the trainer keeps it itself, it is
-  // durable, and those of the two newest names can be loaded.
+  // Collective. Saves the present state. If the trainer keeps its state itself,
+  // the state is durable then, and those of the two newest names can be loaded.
   virtual absl::StatusOr<TrainerState> Save(const std::string& save_id) = 0;
-  // Back to such a state. DATA_LOSS: it is of another trainer.
+  // Goes back to such a state. DATA_LOSS: it is of another trainer.
   virtual absl::Status Load(const TrainerState& state) = 0;
-  // Collective. Back to the state of the beginning.
+  // Collective. Goes back to the first state.
   virtual absl::Status Reset() = 0;
 
   // Returns how long a trainer in another process has owed an answer and said

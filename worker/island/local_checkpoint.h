@@ -1,6 +1,6 @@
 // An island's local checkpoint on disk, for one of its processes: writes whole
-// saves and the records that follow them, and finds the newest that all
-// processes have.
+// saves and the records that follow them, and finds the newest checkpoint that
+// all processes have.
 //
 // All processes of the island must make a call marked "Collective", in the same
 // order in each lane. Its error is the error of all. Thread-compatible: writes

@@ -90,9 +90,9 @@ struct RunIslandOptions {
   StoreOpener open_data_store = OpenStoreOfUrl;
   std::string work_directory;  // For the local checkpoint; created if missing.
   int thread_count = 1;        // Compute threads, >= 1.
-  // For all processes together. Each takes the share of its own caps that it
-  // holds of the model. Downloads of data by URL have the same cap once more,
-  // each process an equal share.
+  // Limits for all processes together. A process has the share of its own caps
+  // that it has of the model. Downloads of data by URL have the same cap once
+  // more, in equal shares.
   server::BandwidthCaps caps;
   // Connections for one large push, >= 1.
   int stream_count = server::kDefaultStreamCount;
@@ -117,12 +117,12 @@ struct RunIslandOptions {
   // The wishes of the island's user, to process 0; null: none. Must outlive
   // RunIsland, which is the only listener.
   IslandControl* control = nullptr;
-  // An error if this island must not train the run; called before anything is
-  // created, in process 0. May be empty.
+  // Returns an error if this island must not train the run. Called before
+  // anything is created, in process 0. May be empty.
   std::function<absl::Status(const v1::RunSpec& spec)> check_run;
-  // Gets the island's metrics and whether it is ready; null: none. Must outlive
-  // RunIsland. Process 0 has metrics of training; the others only tell that
-  // they follow it.
+  // Gets the island's metrics and its readiness; null: none. Must outlive
+  // RunIsland. Process 0 has metrics of training; other processes only tell
+  // that they follow it.
   Metrics* metrics = nullptr;
   // Runs on the training thread before each action. May be empty. Never blocks.
   std::function<void(const IslandProgress&)> on_progress;
@@ -154,8 +154,8 @@ struct IslandLinks {
   // Called from any thread when a file that training waits for is here, or
   // cannot come. IslandRunner sets it. May be empty.
   std::function<void()> data_came;
-  // An error if this island cannot train the run; called before anything is
-  // created. May be empty.
+  // Returns an error if this island cannot train the run. Called before
+  // anything is created. May be empty.
   std::function<absl::Status(const v1::RunSpec& spec)> check_run;
 };
 
