@@ -95,11 +95,9 @@ class ParameterServer final : public ShardDirectory {
 
   // Ends the server as planned. Refuses further streams, and ends those in
   // progress with UNAVAILABLE, STOPPING. Pushes whose blocks are all here get
-  // their outcome first: the call waits for that until `deadline`. It then
-  // makes durable the contributions that were acknowledged at level PROCESS,
-  // and stops.
-  // An error is the disk's: these contributions then survive the end of the
-  // process, but not a loss of power.
+  // their outcome first, until `deadline`. Then makes durable the contributions
+  // that were acknowledged at level PROCESS, and stops. An error is the disk's:
+  // these contributions survive the process, but not a loss of power.
   absl::Status Drain(absl::Time deadline);
   // Ends the streams, then the rest. Idempotent.
   void Stop();

@@ -73,7 +73,6 @@ class Flag {
   CLI::Option* option_;
 };
 
-// The result of Parse.
 struct ParseResult {
   // --help or --version: the text is on stdout, and the program ends with 0.
   bool ended = false;

@@ -45,8 +45,7 @@ bool HaveSamePrefix(const std::string& a, const std::string& b, int bit_count) {
   return true;
 }
 
-// Returns whether `entry` of NO_PROXY stands for `host`, which is in lower
-// case.
+// Returns whether `entry` of NO_PROXY stands for the lower-case `host`.
 bool IsListed(absl::string_view entry, const std::string& host) {
   std::string name = absl::AsciiStrToLower(absl::StripAsciiWhitespace(entry));
   if (name.empty()) return false;

@@ -75,8 +75,7 @@ class EncodedLayout {
   int64_t full_block_bytes_;
   std::vector<Place> tensors_;
   std::vector<IndexRange> held_;
-  // By range of held_. Empty: all blocks are held.
-  std::vector<int64_t> held_offsets_;
+  std::vector<int64_t> held_offsets_;  // By range of held_; empty: all held.
   int64_t byte_count_ = 0;
 };
 

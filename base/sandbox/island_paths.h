@@ -36,9 +36,8 @@ struct IslandPaths {
 };
 
 // The rules of an island. The directory of a mapped library is readable, unless
-// it is the home or contains it: then only the library's file is readable. The
-// program's directory may be a person's downloads, so only the program's file
-// is.
+// it is the home or contains it: then only the library's file is. The program's
+// file is readable, its directory is not: it may be a person's downloads.
 std::vector<PathRule> IslandRules(const IslandPaths& paths);
 
 // The files of the text of /proc/self/maps, each once.

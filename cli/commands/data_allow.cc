@@ -40,11 +40,9 @@ absl::Status AllowFolder(Context& context, const AllowOptions& options) {
   context.output().Print(
       Json{{"folder", folder}, {"allowed", !options.remove}},
       options.remove
-          ? absl::StrCat(
-                "runs may not open ", folder,
-                ";\na running island keeps the files that it has open\n")
-          : absl::StrCat("runs may open ", folder,
-                         " and everything below it\n"));
+          ? absl::StrCat("runs may not open ", folder,
+                         ";\na running island keeps its open files\n")
+          : absl::StrCat("runs may open ", folder, " and all below it\n"));
   const auto home = context.environment.find("HOME");
   if (!options.remove && home != context.environment.end()) {
     const absl::StatusOr<std::string> resolved =

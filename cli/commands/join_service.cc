@@ -17,8 +17,7 @@
 namespace atl::cli {
 namespace {
 
-// Environment variables that the service keeps, besides ATOLL_*. Cloud secrets
-// are not kept.
+// Variables that the service keeps besides ATOLL_*: no secrets of clouds.
 const std::set<std::string>& KeptVariables() {
   static const auto* const kNames = new std::set<std::string>{
       "XDG_STATE_HOME", "XDG_CONFIG_HOME", "HTTPS_PROXY",

@@ -19,7 +19,6 @@
 
 namespace atl::cli {
 
-// One point of one curve.
 struct CurvePoint {
   std::string tag;
   int64_t step = 0;

@@ -19,7 +19,6 @@
 
 namespace atl::cli {
 
-// `addresses` are those of `host`.
 Check JudgeDns(absl::string_view host,
                const absl::StatusOr<std::vector<std::string>>& addresses);
 

@@ -48,9 +48,8 @@ struct ClockFacts {
   absl::Time gate;      // The gate's, in between.
 };
 
-// WARN: the clocks differ by more than 30 s. FAILED: by more than 5 min,
-// because a certificate is valid from 5 min before its issue. The duration of
-// the call is subtracted.
+// WARN: the clocks differ by more than 30 s. FAILED: by more than 5 min, by
+// which certificates begin early. Subtracts the duration of the call.
 Check JudgeClock(const ClockFacts& clock);
 
 }  // namespace atl::cli

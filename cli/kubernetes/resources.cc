@@ -98,7 +98,6 @@ CoordinatorResources PlanCoordinator(const ResourceInput& input) {
   return coordinator;
 }
 
-// Bytes of activations of a step.
 int64_t ActivationBytes(const ResourceInput& input) {
   double hidden = 0, width = 0, vocabulary = 32000, heads = 0, length = 1024;
   const double layers =

@@ -60,7 +60,6 @@
 
 namespace atl::cli {
 
-// A parsed run file.
 struct RunFile {
   std::string run_id;
   // CompleteSpec fills in the missing fields: layout.tensors, data.fingerprint

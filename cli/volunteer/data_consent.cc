@@ -29,8 +29,7 @@ template <typename Change>
 absl::Status Update(const std::string& config_directory, Change change) {
   if (config_directory.empty()) {
     return absl::FailedPreconditionError(
-        "the list of allowed folders has no place: set HOME or "
-        "XDG_CONFIG_HOME");
+        "cannot store the allowed folders: set HOME or XDG_CONFIG_HOME");
   }
   RETURN_IF_ERROR(MakePrivateDirectory(config_directory));
   // Another program holds the lock for a moment at most.

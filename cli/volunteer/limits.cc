@@ -14,8 +14,7 @@ namespace {
 constexpr int kDayMinutes = 24 * 60;
 // The machine is idle if no person has touched it for this time.
 constexpr absl::Duration kUntouchedMin = absl::Minutes(5);
-// Training ends above the first share of other processes, and begins below the
-// second.
+// Training ends above this share of other processes, and begins below the next.
 constexpr double kOthersShareMax = 0.2;
 constexpr double kOthersShareMin = 0.1;
 

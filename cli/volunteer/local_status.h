@@ -1,5 +1,4 @@
-// The status that `atoll local status` shows of an island on this machine.
-// Pure.
+// The status of an island on this machine, for `atoll local status`. Pure.
 
 #pragma once
 

@@ -1,8 +1,7 @@
 // A volunteer's island: it runs while the machine's limits and its user allow
 // it, and reports its state. A pause first holds the island, which stays a
-// member. After `hold_max` the island leaves, so that other islands do not wait
-// for it, and joins again later. In a strict run it stays a member, and the
-// round waits.
+// member. After `hold_max` the island leaves, so that others do not wait for
+// it, and joins again later. In a strict run it stays, and the round waits.
 //
 // Thread-safe.
 

@@ -236,8 +236,7 @@ class Coordinator : public ServerDirectory {
     int64_t report_seq = 0;
     ReportJoiner reports;
     std::optional<v1::ServerHealth> health;  // From its newest report.
-    // Its clock minus the coordinator's, at that report.
-    absl::Duration clock_ahead;
+    absl::Duration clock_ahead;  // Its clock minus the coordinator's, then.
   };
 
   // CheckLog: only the error OTHER_CLUSTER. Runs of a refused server show it.

@@ -43,9 +43,8 @@ class RefusedPeers {
   // The peer was taken.
   void Forget(const std::string& role, const std::string& name);
 
-  // Returns the fault, for a run, of the first refused server for which
-  // `counts` is true, however long ago it was refused; null without one. Valid
-  // until the next change.
+  // Returns a run's fault of the first refused server for which `counts` is
+  // true, however old; null without one. Valid until the next change.
   const v1::Fault* FindServer(
       const std::function<bool(const std::string& server_id)>& counts) const;
 
@@ -58,8 +57,7 @@ class RefusedPeers {
     v1::Fault fault;
     v1::Fault run_fault;  // The same, with the peer's name.
     absl::Time time;
-    // The refusal is not logged again before.
-    absl::Time log_time = absl::InfinitePast();
+    absl::Time log_time = absl::InfinitePast();  // Not logged again before.
   };
   // True if there is room for one more peer of `role`.
   bool MakeRoom(const std::string& role, absl::Time now);

@@ -110,11 +110,10 @@ absl::Status RunMachine::CheckJoin(const v1::JoinRequest& request) {
   const std::string missing =
       DescribeMissing(request.capabilities().features());
   if (!missing.empty()) {
-    return Refuse(
-        absl::StatusCode::kFailedPrecondition, "MISSING_FEATURES",
-        absl::StrCat("the run needs features that the island's program "
-                     "lacks: ",
-                     missing, ": upgrade the program"));
+    return Refuse(absl::StatusCode::kFailedPrecondition, "MISSING_FEATURES",
+                  absl::StrCat("the island's program lacks features that the "
+                               "run needs: ",
+                               missing, ": upgrade the program"));
   }
   const std::string& fingerprint = state_.spec().data().fingerprint();
   if (!fingerprint.empty() &&

@@ -50,9 +50,8 @@ class RunMetrics : public prometheus::Collectable {
   explicit RunMetrics(absl::Duration answer_timeout = absl::Milliseconds(300))
       : answer_timeout_(answer_timeout) {}
 
-  // Sets the source that scrapes ask; null: none. The previous source is not
-  // called after this returns. This object must outlive the calls that sources
-  // still owe.
+  // Sets the source that scrapes ask; null: none. The previous one gets no call
+  // after this returns. This must outlive the calls that sources still owe.
   void SetSource(Source source);
 
   // Counts what became durable. Forgets the runs that were deleted.

@@ -52,8 +52,7 @@ grpc::ServerUnaryReactor* Answer(
 }
 
 // The same for the run that `request` names, if the caller's certificate is for
-// it. NOT_FOUND: the run does not exist. PERMISSION_DENIED: as
-// Coordinator::CheckScope.
+// it. NOT_FOUND: the run does not exist. Else as Coordinator::CheckScope.
 template <typename Request, typename Response, typename Decide>
 grpc::ServerUnaryReactor* AnswerForRun(EventLoop& loop,
                                        grpc::CallbackServerContext* context,

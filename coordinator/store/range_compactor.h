@@ -39,14 +39,12 @@ class RangeCompactor {
   static std::vector<std::pair<Range, int64_t>> Measure(
       rocksdb::DB& db, const std::vector<Range>& ranges);
   // Compacts the ranges, soon if they and those of earlier calls have at least
-  // kBytesMin bytes. Ranges that still wait at the destruction are left to
-  // RocksDB.
+  // kBytesMin bytes. The destructor leaves waiting ranges to RocksDB.
   void Compact(std::vector<std::pair<Range, int64_t>> ranges);
 
  private:
   static constexpr int64_t kBytesMin = 1 << 20;
-  // Ranges that wait for more bytes.
-  static constexpr size_t kRangesMax = 1024;
+  static constexpr size_t kRangesMax = 1024;  // Waiting ranges.
 
   void Run();
 

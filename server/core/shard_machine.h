@@ -94,8 +94,7 @@ struct PreparedFact {
   Digest128 digest;
   bool finite = true;
   double norm_squared = 0;
-  // The replica's digest at v + 1, if the run has one.
-  Digest128 replica_digest;
+  Digest128 replica_digest;  // The replica's at v + 1, if the run has one.
 };
 
 // A sealed round's statistics, for its verdict. Recomputed after a restart.
@@ -278,8 +277,7 @@ class ShardMachine {
   }
   // True if a record of the key is here that no persisted COMMIT has decided.
   bool Knows(const ContributionKey& key) const;
-  // Returns why contributions kept for a planned pin were given up; empty if
-  // none were.
+  // Returns why contributions that a planned pin keeps were given up, if any.
   std::string given_up() const {
     return given_up_.empty() ? "" : given_up_.begin()->second;
   }

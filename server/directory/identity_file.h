@@ -22,8 +22,7 @@ class IdentityFile {
   // Makes the file, durably. `fs` must outlive it. Sets the format number.
   static absl::StatusOr<std::unique_ptr<IdentityFile>> Create(
       FileSystem& fs, const std::string& path, records::Identity identity);
-  // NOT_FOUND: the file does not exist. DATA_LOSS: it is damaged, or of another
-  // format.
+  // NOT_FOUND: it does not exist. DATA_LOSS: it is damaged, or another format.
   static absl::StatusOr<std::unique_ptr<IdentityFile>> Open(
       FileSystem& fs, const std::string& path);
 

@@ -51,8 +51,7 @@ class LiveRounds {
   // Gives all merges up. Returns false while another thread still uses one that
   // was made here, and with it the store.
   bool EndAll();
-  // Returns where the blocks of `key` go; no live merger if its set is not
-  // known yet.
+  // Finds the place of the blocks of `key`; no live merger before its set.
   LivePlace Find(const ContributionKey& key) const;
 
  private:

@@ -217,8 +217,7 @@ void LiveUpload::ReadOnOrPause(const LivePlace& place) {
   {
     MutexLock lock(&mutex_);
     const bool is_full = offered_count_ >= kOfferedChunksMax;
-    // The stream reads no block that needs it.
-    if (is_full) read_budget_.reset();
+    if (is_full) read_budget_.reset();  // No block is read that needs it.
     waits = !is_full && !HasRoom();
     if (is_full || waits) {
       is_paused_ = true;

@@ -184,8 +184,7 @@ class ReceiveBudget : public std::enable_shared_from_this<ReceiveBudget> {
   void Give(const void* holder, int64_t bytes, BudgetBook::Kind kind);
   // Work to post after the lock is released.
   struct Due {
-    // Gates of waiters that were let in.
-    std::vector<std::shared_ptr<WaiterGate>> gates;
+    std::vector<std::shared_ptr<WaiterGate>> gates;  // Waiters let in.
     bool frees_budget = false;
   };
   // Lets tickets in: `numbers`, which need no budget, and all that fit.

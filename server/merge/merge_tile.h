@@ -40,9 +40,8 @@ struct TileResult {
   absl::Status status;
   Digest128 digest;  // Digest of theta's blocks.
   bool finite = true;
-  double norm_squared = 0;  // The merged gradient's, or version 0's.
-  // Digest of the replica's blocks, if the run has one.
-  Digest128 replica_digest;
+  double norm_squared = 0;   // The merged gradient's, or version 0's.
+  Digest128 replica_digest;  // The replica's blocks, if the run has one.
 };
 
 struct OuterStep {

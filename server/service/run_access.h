@@ -42,8 +42,7 @@ class RunAccess {
   // OK if the caller may touch the run. All roles but islands and readers may.
   // PERMISSION_DENIED: NOT_YOUR_RUN: the certificate is for other runs; REVOKED:
   // an operator has revoked it.
-  // UNAVAILABLE, PLAN_TOO_OLD: the certificate is enrolled; the plan is too
-  // old.
+  // UNAVAILABLE, PLAN_TOO_OLD: an enrolled certificate, and too old a plan.
   absl::Status Check(const rpc::Caller& caller, const std::string& run_id,
                      const std::string& run_uid) const;
   // Check with these arguments, for a stream that asks again. Must not outlive

@@ -158,8 +158,7 @@ class Shard : public LiveMergeHost,
     bool is_state = false;
     // A merged contribution, instead of a version.
     std::shared_ptr<Contribution> kept;
-    // The replica's, at the version that merged `kept`.
-    Digest128 replica_digest;
+    Digest128 replica_digest;  // At the version that merged `kept`.
   };
   // Opens what PullParameters reads. Ignores `range` of the request. The reader
   // is displaced later if too many released versions have readers. Errors of

@@ -1,8 +1,7 @@
-// Tracks the streams that wait for the outcome of contributions. Several
-// streams may carry one contribution. Each learns when it is stored or refused,
-// or that blocks are missing and no stream sends any longer. Thread-safe. Calls
-// a stream while it holds only the stream's gate, and never after the gate is
-// closed.
+// Tracks streams that wait for the outcome of contributions. Several may carry
+// one contribution. Each learns when it is stored or refused, or that blocks
+// are missing and no stream sends any longer. Thread-safe. Calls a stream while
+// it holds only that stream's gate, never after the gate is closed.
 
 #pragma once
 
@@ -27,8 +26,7 @@ class PushWaiter {
   virtual void OnSettled(const absl::Status& status) = 0;
   // The peer is too slow: end with `status`, if the peer takes it.
   virtual void OnTooSlow(const absl::Status& status) = 0;
-  // Other streams need its resources: end with `status` soon, or OnTooSlow
-  // follows.
+  // Other streams need its place: end with `status` soon, or OnTooSlow follows.
   virtual void OnDisplaced(const absl::Status& status) = 0;
   // Level ISLAND: the contribution's blocks can be merged now.
   virtual void OnLiveMerge() {}

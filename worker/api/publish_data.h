@@ -47,8 +47,7 @@ struct PublishResult {
   int64_t token_count = 0;
   int64_t held_out_token_count = 0;
   int64_t uploaded_file_count = 0;   // The others were there.
-  // The smallest file; bounds a run's windows.
-  int64_t smallest_token_count = 0;
+  int64_t smallest_token_count = 0;  // A file's: bounds a run's windows.
 };
 
 inline constexpr char kManifestName[] = "manifest.json";

@@ -150,8 +150,7 @@ struct SaveSummary {
   int64_t clock = 0;
   int64_t rate_offset = 0;
   std::vector<SavedTrack> tracks;
-  // True in a whole save: later pushes write records.
-  bool records_follow = false;
+  bool records_follow = false;  // A whole save's: later pushes have records.
 };
 
 }  // namespace atl::worker

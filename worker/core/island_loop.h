@@ -140,7 +140,6 @@ class IslandLoop {
     std::optional<Action> running;
   };
   static size_t Index(Lane lane) { return static_cast<size_t>(lane); }
-  // The lane that does actions of `kind`.
   Lane FindLane(ActionKind kind) const;
 
   PlanView View() const {
@@ -201,7 +200,6 @@ class IslandLoop {
   bool ShowDue() const;
   bool HeldAll() const;
   Action Wait(std::string reason, Lane lane = Lane::kTraining) const;
-  // The version that would be evaluated.
   int64_t EvaluatedVersion() const;
 
   // Async runs: island_loop_async.cc.

@@ -1,5 +1,4 @@
-// Decides which file or folder of this machine an island may open for a run's
-// data.
+// Decides which local file or folder an island may open for a run's data.
 //
 // A run comes from a peer. So its path and its file:// URL are labels: they
 // open nothing by themselves. An island opens the path that its user gave
@@ -48,8 +47,7 @@ absl::StatusOr<std::string> ResolveLinks(const std::string& path);
 // Empty: it names none. For the run's own operator, and for this library.
 std::string FindNamedPath(const v1::DataSpec& data);
 
-// Returns whether `path` is `root` or lies below it. Both are absolute, without
-// links.
+// Returns whether `path` is `root` or below it. Both: absolute, without links.
 bool IsBelow(absl::string_view path, absl::string_view root);
 
 // `resolve` is called only if there are roots. A path below a root is returned

@@ -90,8 +90,7 @@ class Trainer {
   // memory. One rank on a CPU has a single copy, and both calls do nothing.
   struct Movement {
     // The moved parameters: rising, disjoint spans of the model, the same in
-    // all processes; nullopt: all. Other parameters stay as they are on both
-    // sides.
+    // all processes; nullopt: all. Both sides keep all other parameters.
     std::optional<std::vector<ParameterSpan>> parameters;
     bool moments = true;
   };

@@ -24,8 +24,7 @@ class Outbox {
   // True on the first call for an item that no shard has any part of.
   bool TakeNew(const Item& item);
 
-  // Returns an empty contribution; reuses the memory of a removed one if it
-  // can.
+  // Makes an empty contribution; reuses the memory of a removed one if it can.
   std::shared_ptr<EncodedContribution> MakeItem();
 
  private:

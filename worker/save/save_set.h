@@ -37,7 +37,6 @@ struct SavePlace {
 // file, until all processes have theirs.
 std::string SavePath(const SavePlace& place, int process_index,
                      int process_count, bool is_next = false);
-// The path of its records.
 std::string RecordsPath(const SavePlace& place, int process_index,
                         int process_count);
 

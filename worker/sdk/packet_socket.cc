@@ -104,8 +104,7 @@ absl::StatusOr<PacketSocket> PacketSocket::Connect(const std::string& path) {
   if (::connect(fd.get(), reinterpret_cast<const sockaddr*>(&address),
                 sizeof(address)) != 0) {
     if (errno == ECONNREFUSED) {
-      return absl::UnavailableError(
-          absl::StrCat("no process listens at ", path));
+      return absl::UnavailableError(absl::StrCat(path, " has no listener"));
     }
     return ErrnoToStatus(errno, path);
   }

@@ -69,8 +69,7 @@ class TrainerHost {
     return regions_[fragment].values();
   }
 
-  // Fingerprint of the data that the trainer reads, from its hello. Requires:
-  // Connect().
+  // The fingerprint in the trainer's hello. Requires: Connect().
   const std::string& data_fingerprint() const { return data_fingerprint_; }
 
   // Sends `request` and returns the answer, which is of the same kind.
@@ -86,8 +85,7 @@ class TrainerHost {
   // Tells the trainer that the island has ended, and disconnects it.
   void End(const absl::Status& status);
 
-  // Returns how long Ask() has waited without a word of the trainer; 0 outside
-  // of it.
+  // Time that Ask() has waited without a word of the trainer; 0 outside of it.
   absl::Duration silence() const;
 
   // Not OK between the loss of a trainer and the next Connect().

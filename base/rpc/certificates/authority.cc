@@ -241,8 +241,7 @@ std::vector<Extension> LeafExtensions() {
           {NID_key_usage, "critical,digitalSignature"}};
 }
 
-// Returns whether certificates may be for `key`, which a stranger may have
-// made.
+// Returns whether certificates may be for `key`, perhaps a stranger's.
 bool IsGoodKey(const EVP_PKEY& key) {
   const int bits = EVP_PKEY_get_bits(&key);
   switch (EVP_PKEY_get_base_id(&key)) {

@@ -39,7 +39,6 @@ struct CertificateSpec {
 // INVALID_ARGUMENT: it is not.
 absl::Status CheckCertificateHost(absl::string_view host);
 
-// Facts that a certificate contains.
 struct CertificateFacts {
   absl::Time begin;
   absl::Time end;

@@ -34,8 +34,7 @@ std::string ToPin(const PublicKey& key);
 absl::StatusOr<std::string> FindPinned(const std::string& chain_pem,
                                        absl::string_view pin);
 
-// Returns the last certificate of `chain_pem`, as PEM, if it is a self-signed
-// CA's.
+// The last certificate of `chain_pem`, as PEM, if it is a self-signed CA's.
 // NOT_FOUND: it is not, or the chain is empty.
 absl::StatusOr<std::string> FindRoot(const std::string& chain_pem);
 

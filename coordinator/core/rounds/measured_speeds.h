@@ -62,10 +62,9 @@ std::vector<double> RelativeSpeeds(const RunState& state,
                                    const Observations& observed,
                                    const std::vector<int32_t>& slots);
 
-// The times at which the contributions of a round are due: an island of speed
-// v_ref has then done the largest of the round's plans. Neither a claim nor a
-// push of an untrained model makes this time earlier. Requires: outlived by
-// `observed`.
+// The times at which a round's contributions are due: an island of speed v_ref
+// has then done the largest of the round's plans. Neither a claim nor a push of
+// an untrained model makes them earlier. Requires: outlived by `observed`.
 class DueTimes {
  public:
   // For `fragment`, whose round asks `slots`.

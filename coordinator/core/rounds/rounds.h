@@ -36,8 +36,7 @@ absl::Time SealTimer(const RunState& state, int32_t fragment,
 
 // COMMIT of a sealed round. If the merge is not finite, an ABORT: an elastic
 // run continues without the contribution of the largest norm. A strict run
-// pauses; so does an elastic run in which every norm is too small to be the
-// cause.
+// pauses, and so does a run in which every norm is too small to be the cause.
 Decision DecideCommit(const RunState& state, const Observations& observed,
                       int32_t fragment);
 

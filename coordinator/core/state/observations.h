@@ -49,9 +49,8 @@ class ServerDirectory {
                              const std::string& run_id) const {
     return false;
   }
-  // Returns why a server with this id was refused; "" asks for any server.
-  // nullptr if none was, if a fit one registered since, or if a fit one is
-  // alive.
+  // Why a server with this id was refused; "" asks for any server. Null if none
+  // was, if a fit one registered since, or if a fit one is alive.
   virtual const v1::Fault* FindRefusal(const std::string& server_id) const {
     return nullptr;
   }

@@ -82,10 +82,8 @@ class FetchedFiles : public FileSource {
   bool is_stopped_ ABSL_GUARDED_BY(mutex_) = false;
   int32_t current_ ABSL_GUARDED_BY(mutex_) = -1;  // Being downloaded.
   std::string failure_ ABSL_GUARDED_BY(mutex_);   // The last one of current_.
-  // Files that are needed now.
-  std::vector<int32_t> needed_ ABSL_GUARDED_BY(mutex_);
-  // By file of needed_.
-  std::map<int32_t, Result> results_ ABSL_GUARDED_BY(mutex_);
+  std::vector<int32_t> needed_ ABSL_GUARDED_BY(mutex_);        // Needed now.
+  std::map<int32_t, Result> results_ ABSL_GUARDED_BY(mutex_);  // By needed_.
   std::deque<int32_t> ahead_ ABSL_GUARDED_BY(mutex_);  // To download ahead.
   struct Ahead {
     int32_t index;

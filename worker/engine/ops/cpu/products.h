@@ -27,8 +27,7 @@ namespace atl::engine {
 
 enum class ProductKind { kF32, kBf16Rounded, kBf16Native };
 
-// Returns whether this CPU has AVX512-BF16 or AMX-BF16, which kBf16Native
-// needs.
+// Returns whether this CPU has what kBf16Native needs: AVX512-BF16 or AMX-BF16.
 bool HasBf16Products();
 
 // kBf16Native with AMX, or with AVX512-BF16 on CPUs that are not Intel's:
