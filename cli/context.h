@@ -48,7 +48,7 @@ class Context {
   std::string state_directory;         // Default parent of --dir of islands.
   std::string kubernetes_api;          // The pod's; empty: this is no pod.
   Environment environment;             // For the credentials of data by URL.
-  Progress::Options progress_options;  // Of the message stream.
+  Progress::Options progress_options;  // How the message stream shows progress.
 
   // Called before a client is made, to renew its certificate; ends early if
   // the stop is requested. Null: does nothing.

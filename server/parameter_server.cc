@@ -192,7 +192,7 @@ void ParameterServer::OpenShard(FoundShard found) {
     LOG(INFO) << "run " << run_id << ": shard " << record.shard() << " of "
               << record.shard_count() << " is open";
   } else {
-    // Other runs go on; this run's report has the reason.
+    // Other runs continue; this run's report has the reason.
     entry.fault = ToFault(shard.status());
     LOG(ERROR) << "run " << run_id
                << " cannot be opened: " << ToText(*entry.fault);
@@ -275,7 +275,7 @@ bool ParameterServer::Register(std::stop_token stop) {
     MutexLock lock(&mutex_);
     if (!stopping_) changed_.WaitWithTimeout(&mutex_, wait);
     // A coordinator that refuses this directory may do so until an operator
-    // acts. What is here can be pulled meanwhile.
+    // acts. Meanwhile islands can pull the versions that are here.
     wait = std::min(wait * 2, absl::IsFailedPrecondition(response.status())
                                   ? kRefusedWaitMax
                                   : absl::Seconds(1));
@@ -634,7 +634,7 @@ absl::Status ParameterServer::Drain(absl::Time deadline) {
       !pull_watchdog_.WaitUntilEmpty(deadline)) {
     LOG(WARNING) << "some streams have not ended in time and are cut";
   }
-  // Nothing is acknowledged from here on.
+  // From here on the server acknowledges no contribution.
   finish_queue_.Stop();
   absl::Status flushed = FlushShards();
   Stop();

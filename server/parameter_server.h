@@ -67,7 +67,7 @@ class ParameterServer {
     coordinator::ServerControlClient& coordinator;
     std::function<absl::StatusOr<v1::Run>(const std::string& run_id)> get_run;
     Metrics& metrics;
-    // How the machine is; never waits. Null: reports do not say.
+    // Measures the machine; never waits. Null: reports have no health.
     std::function<v1::ServerHealth()> health = nullptr;
   };
 
@@ -93,24 +93,24 @@ class ParameterServer {
   const ReceiveBudget& receive_budget() const { return *held_; }
   const RunAccess& access() const { return access_; }
 
-  // For a planned end. Refuses further streams, and ends those in progress, with
-  // UNAVAILABLE, STOPPING. Only pushes whose blocks are all here get their
-  // outcome first, for which this waits until `deadline`. Then makes durable
-  // what was acknowledged at level PROCESS, and stops.
-  // An error is the disk's: what was acknowledged outlives only the process.
+  // Ends the server as planned. Refuses further streams, and ends those in
+  // progress with UNAVAILABLE, STOPPING. Pushes whose blocks are all here get
+  // their outcome first, until `deadline`. Then makes durable the contributions
+  // that were acknowledged at level PROCESS, and stops. An error is the disk's:
+  // these contributions survive the process, but not a loss of power.
   absl::Status Drain(absl::Time deadline);
   // Ends the streams, then the rest. Idempotent.
   void Stop();
 
-  // Waits up to `timeout`. An error if the server must end: a newer process of
-  // this server_id has registered, or the coordinator refuses it.
+  // Waits up to `timeout`. Returns an error if the server must end: a newer
+  // process of this server_id has registered, or the coordinator refuses it.
   absl::Status WaitForEnd(absl::Duration timeout);
 
   // Null if no shard of the run is here.
   std::shared_ptr<Shard> FindShard(const std::string& run_id);
 
  private:
-  // A known run: its shard, or why there is none.
+  // A known run: its shard, or why the shard is missing.
   struct Entry {
     std::unique_ptr<LogRecordStore> records;  // The shard's.
     std::shared_ptr<Shard> shard;
@@ -122,12 +122,12 @@ class ParameterServer {
     int64_t run_epoch = 0;                // Newest known.
     std::optional<v1::Fault> fault;       // Why there is no shard.
     std::optional<v1::Fault> plan_fault;  // Why the newest plan is not its.
-    bool is_deleted = false;              // Its files are to be deleted.
+    bool is_deleted = false;              // Its files must be deleted.
   };
   // A deleted run whose directory still has its name.
   struct Deletion {
     std::string run_id;
-    std::shared_ptr<Shard> shard;  // Until no stream and no action holds it.
+    std::shared_ptr<Shard> shard;  // Kept while streams or actions hold it.
     std::string logged;            // Why it failed last.
   };
 
@@ -145,7 +145,7 @@ class ParameterServer {
   void FollowPlan(std::stop_token stop);
   void SendReports(std::stop_token stop);
   using Shards = std::vector<std::shared_ptr<Shard>>;
-  // Registers, with retries; false if it must stop.
+  // Registers, with retries; returns false if the agent must stop.
   bool Register(std::stop_token stop);
   // True if no run can be pulled from here.
   bool HoldsNothing();
@@ -164,7 +164,7 @@ class ParameterServer {
   absl::Status PlaceRun(const v1::ServerRunPlan& plan);
   // Closes the shards of the plan's deleted runs.
   void BeginDeletions(const v1::ServerPlan& plan);
-  // Deletes closed shards that nobody uses any longer.
+  // Deletes closed shards that are no longer in use.
   void FinishDeletions();
   // False if it must be tried again.
   bool FinishDeletion(Deletion& deletion);

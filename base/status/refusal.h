@@ -32,7 +32,7 @@ struct ErrorReason {
 // One wrong field of a request.
 struct FieldViolation {
   std::string field;        // Path from the request: "spec.inner.batch_size".
-  std::string description;  // What is wrong and what would be right.
+  std::string description;  // The fault, and a right value.
 };
 
 // An error with `reason`. `message` says what was wrong and what to do.

@@ -53,7 +53,7 @@ struct DevUpOptions {
   RunFileChanges changes;
   int threads = 1;
   std::string device;
-  CapFlags caps;  // Of each island.
+  CapFlags caps;  // Each island's rate limits.
   bool keep = false;
   bool no_restart = false;
   std::string coordinator_binary;

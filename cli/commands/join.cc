@@ -273,7 +273,7 @@ absl::StatusOr<std::unique_ptr<Volunteer>> MakeVolunteer(
   return Volunteer::Create(std::move(volunteer));
 }
 
-// Where `atoll local` finds this join. Null, with a log line: nowhere.
+// Returns where `atoll local` finds this join. Null, with a log line: nowhere.
 absl::StatusOr<std::unique_ptr<LocalServer>> StartLocal(
     const Context& context, const JoinOptions& options, Volunteer& volunteer) {
   if (options.place.process_index > 0) return nullptr;
@@ -386,7 +386,7 @@ absl::Status Join(Context& context, JoinOptions options) {
   if (options.island_id.empty()) {
     options.island_id = DefaultIslandId(security);
   }
-  // They name a directory, and a peer may have given them.
+  // The ids name a directory, and a peer may have given them.
   RETURN_IF_ERROR(ValidateId("run_id", options.run_id));
   RETURN_IF_ERROR(ValidateId("island_id", options.island_id));
   if (options.work_directory.empty()) {
@@ -476,7 +476,7 @@ void AddJoin(flags::Command& app, Context& context) {
       "island\n"
       "again: in an elastic run it leaves cleanly; in a strict run it stays "
       "a\n"
-      "member, so no round goes on without it. Exit code 0: the run is "
+      "member, so every round waits for it. Exit code 0: the run is "
       "complete,\n"
       "also if it was before the join, or Ctrl-C ended it.\n"
       "With a join string, which the operator sends, nothing else is needed.\n"

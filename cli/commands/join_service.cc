@@ -17,7 +17,7 @@
 namespace atl::cli {
 namespace {
 
-// Of the environment, besides ATOLL_*. Secrets of clouds are not kept.
+// Variables that the service keeps besides ATOLL_*: no secrets of clouds.
 const std::set<std::string>& KeptVariables() {
   static const auto* const kNames = new std::set<std::string>{
       "XDG_STATE_HOME", "XDG_CONFIG_HOME", "HTTPS_PROXY",
@@ -30,7 +30,7 @@ std::string Find(const Environment& environment, const std::string& name) {
   return found == environment.end() ? std::string() : found->second;
 }
 
-// Where systemd looks for this user's units.
+// Returns where systemd looks for this user's units.
 absl::StatusOr<std::string> UnitDirectory(const Environment& environment) {
   const std::string config = Find(environment, "XDG_CONFIG_HOME");
   if (!config.empty()) return absl::StrCat(config, "/systemd/user");

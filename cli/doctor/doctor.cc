@@ -190,11 +190,11 @@ void AddDoctor(flags::Command& app, Context& context) {
   flags::Command& command = app.AddCommand(
       "doctor", "Check this machine, and the way to a run, before joining");
   command.Footer(
-      "Each check is PASSED, WARN or FAILED, with what to do. One that FAILED\n"
-      "ends with exit code 10. It takes about 15 seconds and changes nothing:\n"
-      "the token of a join string keeps its uses. Without a join string or\n"
-      "--run: the run in which this machine is enrolled, else this machine\n"
-      "alone.\n"
+      "Each check is PASSED, WARN or FAILED, with advice. If one FAILED, the\n"
+      "exit code is 10. The command takes about 15 seconds. It changes\n"
+      "nothing: the token of a join string keeps its uses. Without a join\n"
+      "string or --run, it checks the way to the run in which this machine is\n"
+      "enrolled, or else the machine only.\n"
       "With --operator: the coordinator, its servers and gates, and its runs.\n"
       "Examples:\n"
       "  atoll doctor -                 read a join string, and check it\n"

@@ -23,7 +23,7 @@ namespace {
 
 constexpr absl::Duration kLookMax = absl::Seconds(2);
 constexpr int kLookThreadCount = 8;
-// Of runs that have not ended; those that follow are not looked at.
+// Only this many runs that have not ended are checked.
 constexpr int kRunsMax = 100;
 
 ServiceFacts ToFacts(const v1::ClusterServer& server,
@@ -41,7 +41,7 @@ ServiceFacts ToFacts(const v1::ClusterServer& server,
   return facts;
 }
 
-// How far `theirs` is ahead of our clock, at least: it was read between
+// Returns how far `theirs` is ahead of our clock, at least: it was read between
 // `asked` and `answered`.
 absl::Duration FindAhead(absl::Time asked, absl::Time answered,
                          absl::Time theirs) {

@@ -153,7 +153,7 @@ void VolunteerDoctor::CheckToken(const v1::GateResponse& response) {
   }
   checks_.Add(JudgeToken(token, absl::Now()));
   if (!token.ok()) {
-    checks_.Skip({"version"}, "the gate says nothing of the run");
+    checks_.Skip({"version"}, "the gate's answer does not describe the run");
     return;
   }
   if (token->run().has_spec()) run_ = token->run().spec();

@@ -62,7 +62,7 @@ class ServerWait {
   rpc::WaitNotice notice_;
   Mutex mutex_;
   CondVar changed_;
-  absl::Time waiting_time_ ABSL_GUARDED_BY(mutex_);  // Of the last OnWaiting.
+  absl::Time waiting_time_ ABSL_GUARDED_BY(mutex_);  // At the last OnWaiting.
   server::ShardRoutes routes_ ABSL_GUARDED_BY(mutex_);
   std::optional<std::jthread> thread_;  // Last: it uses all the others.
 };

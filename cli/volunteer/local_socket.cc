@@ -55,7 +55,7 @@ absl::StatusOr<Json> FromAnswer(const Json& answer) {
                           error["message"].get<std::string>());
     }
   }
-  return absl::InternalError("the running join gave no answer that is known");
+  return absl::InternalError("the running join gave an unknown answer");
 }
 
 }  // namespace
@@ -70,8 +70,8 @@ absl::StatusOr<std::unique_ptr<LocalServer>> LocalServer::Start(
     return ErrnoToStatus(errno, directory);
   }
   if (found.st_uid != ::geteuid() || (found.st_mode & 077) != 0) {
-    return WithHint(absl::FailedPreconditionError(
-                        absl::StrCat(directory, " is not for this user alone")),
+    return WithHint(absl::FailedPreconditionError(absl::StrCat(
+                        directory, " must be private to this user")),
                     absl::StrCat("Run: chmod 700 ", directory));
   }
   ASSIGN_OR_RETURN(UniqueFd waker, MakeWaker());
@@ -134,7 +134,7 @@ absl::StatusOr<Json> CallLocal(const std::string& directory,
       worker::PacketSocket::Connect(ShortPath(opened, name));
   if (absl::IsNotFound(socket.status()) ||
       absl::IsUnavailable(socket.status())) {
-    return absl::NotFoundError("no such join runs");
+    return absl::NotFoundError("no join runs here");
   }
   RETURN_IF_ERROR(socket.status());
   RETURN_IF_ERROR(socket->Send(request.dump(), /*fd=*/-1, kAnswerMax));

@@ -1,6 +1,6 @@
-// How `atoll local` talks to a running `atoll join`: a unix socket in a
-// directory of its user's own. A call is one packet of JSON, and so is its
-// answer; both have at most 64 KiB.
+// The connection from `atoll local` to a running `atoll join`: a unix socket in
+// a directory that only its user can open. A call is one packet of JSON, and so
+// is its answer; both have at most 64 KiB.
 
 #pragma once
 

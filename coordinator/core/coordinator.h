@@ -67,7 +67,7 @@ struct Effects {
   bool servers_changed = false;        // Send the plans of all servers.
 };
 
-// Who asks, for the audit log.
+// The calling peer, for the audit log.
 struct Actor {
   std::string name;                // "operator:anna", or the peer's address.
   std::string certificate_sha256;  // Hex; empty without TLS.
@@ -235,8 +235,8 @@ class Coordinator : public ServerDirectory {
     absl::Time lease_end = absl::InfinitePast();
     int64_t report_seq = 0;
     ReportJoiner reports;
-    std::optional<v1::ServerHealth> health;  // Of its newest report.
-    absl::Duration clock_ahead;  // Of the coordinator's clock, then.
+    std::optional<v1::ServerHealth> health;  // From its newest report.
+    absl::Duration clock_ahead;  // Its clock minus the coordinator's, then.
   };
 
   // CheckLog: only the error OTHER_CLUSTER. Runs of a refused server show it.
@@ -263,9 +263,9 @@ class Coordinator : public ServerDirectory {
   // How far a log was replayed or handed out.
   struct Log {
     LogTail tail;
-    google::protobuf::Timestamp time;  // Of its newest record.
+    google::protobuf::Timestamp time;  // The newest record's.
   };
-  // Every lease anew.
+  // Starts every lease anew.
   void BeginLife(absl::Time now);
   void SetServer(const storage::v1::ServerSet& set);
   void NoteRecord(const LogEntry& entry);

@@ -29,7 +29,7 @@ absl::Status RefuseCluster(const v1::Fault& fault) {
   return Refuse(absl::StatusCode::kFailedPrecondition, "OTHER_CLUSTER",
                 absl::StrCat("this coordinator is ", fault.expected(),
                              ", the caller belongs to ", fault.found(),
-                             ": it keeps what it has, and goes on once its "
+                             ": it keeps what it has, and continues once its "
                              "own coordinator answers at this address"));
 }
 
@@ -214,9 +214,9 @@ absl::StatusOr<v1::RegisterServerResponse> Coordinator::RegisterServer(
   if (old == servers_.end() && servers_.size() >= kRegisteredServersMax) {
     return Refuse(absl::StatusCode::kResourceExhausted, "TOO_MANY_SERVERS",
                   absl::StrCat("the coordinator knows ", kRegisteredServersMax,
-                               " servers, the most it can: start this one with "
-                               "the --server-id of one that is gone and has no "
-                               "shard of a run"));
+                               " servers, its maximum: start this one with the "
+                               "--server-id of a server that is gone and has "
+                               "no shard of a run"));
   }
   const bool restarted =
       old == servers_.end() ||

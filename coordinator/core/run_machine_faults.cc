@@ -1,4 +1,4 @@
-// Why a run cannot go on, and what it still answers then.
+// The faults that stop a run, and the calls that it still answers then.
 
 #include <optional>
 #include <string>
@@ -111,8 +111,8 @@ absl::Status RunMachine::CheckJoin(const v1::JoinRequest& request) {
       DescribeMissing(request.capabilities().features());
   if (!missing.empty()) {
     return Refuse(absl::StatusCode::kFailedPrecondition, "MISSING_FEATURES",
-                  absl::StrCat("the run needs what the island's program cannot "
-                               "do: ",
+                  absl::StrCat("the island's program lacks features that the "
+                               "run needs: ",
                                missing, ": upgrade the program"));
   }
   const std::string& fingerprint = state_.spec().data().fingerprint();

@@ -306,8 +306,8 @@ absl::StatusOr<v1::ListIslandsResponse> BuildIslands(
 
 namespace {
 
-// Adds the shards' reports of a cut. Of a checkpoint, all shards, and whether
-// all hold it; of a lease, the shards that no longer keep contributions for it.
+// Adds the shards' reports of a cut. A checkpoint gets all shards, and whether
+// all hold it; a lease gets shards that no longer keep contributions for it.
 void AddShards(const RunMachine& machine, v1::Checkpoint& checkpoint) {
   const v1::Pin& pin = checkpoint.pin();
   bool durable = pin.checkpoint();

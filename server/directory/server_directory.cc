@@ -23,7 +23,6 @@ namespace {
 
 using google::protobuf::util::MessageDifferencer;
 
-// Checks that the record is that of the directory.
 absl::Status CheckRecord(const FoundShard& found,
                          const std::string& directory) {
   const v1::Run& run = found.record.run();

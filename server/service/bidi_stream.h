@@ -49,7 +49,7 @@ class BidiStream
   // Starts reading; called once, by the creator. Refuses if no place is free.
   void Begin();
 
-  // Gives up the stream's place; something else must bound its kind.
+  // Gives up the stream's place; its kind needs another bound.
   void LeavePlace() { watchdog_.LeavePlace(gate_.get()); }
   // Ends the stream once `check` is not OK (StreamWatchdog::LimitTo).
   void LimitTo(std::function<absl::Status()> check) {

@@ -218,7 +218,7 @@ void LiveUpload::ReadOnOrPause(const LivePlace& place) {
   {
     MutexLock lock(&mutex_);
     const bool is_full = offered_count_ >= kOfferedChunksMax;
-    if (is_full) read_budget_.reset();  // Nothing is read that could need it.
+    if (is_full) read_budget_.reset();  // No block is read that needs it.
     waits = !is_full && !HasRoom();
     if (is_full || waits) {
       is_paused_ = true;
@@ -268,7 +268,7 @@ struct LiveUpload::Offered {
   const IndexRange blocks;
   const rpc::ReceivedChunk& chunk;  // Its payload is their encoding.
   const std::vector<BlockFact> facts;
-  std::shared_ptr<const void> memory;  // Of `chunk`.
+  std::shared_ptr<const void> memory;  // Owns the memory of `chunk`.
   std::atomic<int64_t> left_count{0};  // Cells.
 };
 

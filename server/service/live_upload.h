@@ -58,7 +58,7 @@ class LiveUpload {
   // sent again.
   absl::Status Offer(rpc::ReceivedChunk& chunk, IndexRange blocks,
                      std::vector<BlockFact> facts);
-  // The stream sends no more blocks.
+  // The stream sends no further blocks.
   void Leave();
   // No stream brings the rest: parts of cells stay buffered until memory is
   // needed.

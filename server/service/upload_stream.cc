@@ -87,7 +87,7 @@ absl::Status UploadStream::TakeHeader(const grpc::ByteBuffer& message) {
     case Contribution::State::kPartial:
       break;
   }
-  // Given up before this stream was listed, so nobody has settled it.
+  // It was given up before this stream was listed, so no other code settles it.
   if (contribution_->is_released()) {
     return Refuse(Code::kUnavailable, "GIVEN_UP",
                   absl::StrCat(contribution_->key().ToString(),

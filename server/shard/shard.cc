@@ -200,7 +200,7 @@ void Shard::AdvanceLocked() {
   if (const std::string fault = machine_.fault(); fault != logged_fault_) {
     if (fault.empty()) {
       LOG(INFO) << "run " << store_->run().run_id() << " shard "
-                << store_->shard() << " goes on: the plan fits again";
+                << store_->shard() << " continues: the plan fits again";
     } else {
       LOG(ERROR) << "run " << store_->run().run_id() << " shard "
                  << store_->shard() << " stops: " << fault;

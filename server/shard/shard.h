@@ -61,8 +61,8 @@ struct ShardResources {
 // NOT_FOUND, SHARD_NOT_HERE.
 absl::Status ShardNotHere(absl::string_view run_id);
 
-// Held by its streams and by its actions. So whoever gives a shard up must wait
-// until nobody else holds it (Close).
+// Streams and actions hold the shard. After Close() its owner must wait until
+// they have let go of it.
 class Shard : public std::enable_shared_from_this<Shard> {
  public:
   // Opens the shard's store and starts from what it recovered. Blocks on the
@@ -87,7 +87,7 @@ class Shard : public std::enable_shared_from_this<Shard> {
   // Tries failed actions again.
   void Tick();
   // The run is deleted: ends all streams, with SHARD_NOT_HERE, and starts no
-  // further action. Actions that have begun go on. Final.
+  // further action. Actions that have begun continue. Final.
   void Close();
   // After Close: frees the live merges. False while another thread still uses
   // one: then call it again before the shard is destroyed.
@@ -152,8 +152,8 @@ class Shard : public std::enable_shared_from_this<Shard> {
     VersionReaders::Reading reading;  // Registers the reader while it lives.
     int64_t version = 0;
     v1::PullContent content = v1::PULL_CONTENT_PARAMETERS;
-    Digest128 digest;  // Of the values that the caller has in the end.
-    int array = 0;     // Of the version; unused for CHAIN.
+    Digest128 digest;  // Digest of the values that the caller then has.
+    int array = 0;     // Array of the version; unused for CHAIN.
     // CHAIN: the deltas of versions from_version + 1 to `version`.
     int64_t from_version = 0;
     std::vector<std::shared_ptr<DeltaFile>> chain;
@@ -161,7 +161,7 @@ class Shard : public std::enable_shared_from_this<Shard> {
     bool is_state = false;
     // A merged contribution, instead of a version.
     std::shared_ptr<Contribution> kept;
-    Digest128 replica_digest;  // Of the version that it was merged into.
+    Digest128 replica_digest;  // At the version that merged `kept`.
   };
   // Opens what PullParameters reads. Ignores `range` of the request. The reader
   // is displaced later if too many released versions have readers. Errors of

@@ -155,7 +155,7 @@ void IslandLoop::OnDone(const Action& action, const absl::Status& status) {
   lane.awaited_file = awaits ? AwaitedFile(status) : "";
   lane.backing_off = IsDataAwaited(status) ? awaits : !status.ok();
   const bool is_finite = !FindNotFinite(status).has_value();
-  // What follows is no repetition.
+  // The action after this failure is another one, so it needs no backoff.
   if (!is_finite) lane.backing_off = false;
   lane.running.reset();
   if (IsDataAwaited(status)) return Settle();  // It has changed nothing.
@@ -400,7 +400,7 @@ void IslandLoop::Settle() {
   NoteWanted();
 }
 
-// What is contributed is in the run, though its parameters are lost.
+// The run has the island's contributions, although their parameters are lost.
 void IslandLoop::SettleRecovery() {
   for (const v1::ContributionOutcome& outcome : plan_.outcomes()) {
     if (outcome.key().run_epoch() != run_epoch_) continue;

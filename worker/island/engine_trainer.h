@@ -68,7 +68,7 @@ class EngineTrainer : public IslandTrainer {
   EngineTrainer(const v1::RunSpec& spec, const EngineTrainerOptions& options)
       : spec_(spec), options_(options) {}
 
-  // Where the newest values are.
+  // The place of the newest values.
   enum class Place {
     kRanks,  // A step ran since they were gathered.
     kBoth,

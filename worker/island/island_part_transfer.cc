@@ -194,15 +194,15 @@ absl::Status IslandPart::CheckDigests(
   }
   for (const auto& [shard, digest] : all) {
     if (came[shard] != digest) {
-      return absl::DataLossError(
-          absl::StrCat("what the island's processes pulled of shard ", shard,
-                       " does not match the shard's digest"));
+      return absl::DataLossError(absl::StrCat(
+          "the values that the island's processes pulled of shard ", shard,
+          " do not match the shard's digest"));
     }
   }
   if (expected.has_value() && sum != *expected) {
     return absl::DataLossError(absl::StrCat(
-        "what the island's processes pulled has digest ", sum.ToHex(), ", but ",
-        expected->ToHex(), " was committed"));
+        "the values that the island's processes pulled have digest ",
+        sum.ToHex(), ", but ", expected->ToHex(), " was committed"));
   }
   return absl::OkStatus();
 }

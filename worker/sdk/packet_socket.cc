@@ -35,7 +35,7 @@ absl::StatusOr<UniqueFd> MakeSocket() {
   return fd;
 }
 
-// Removes a socket that nobody listens at.
+// Removes a socket on which no process listens.
 absl::Status RemoveStale(const std::string& path, const sockaddr_un& address) {
   struct stat found = {};
   if (::lstat(path.c_str(), &found) != 0) return absl::OkStatus();
@@ -104,7 +104,7 @@ absl::StatusOr<PacketSocket> PacketSocket::Connect(const std::string& path) {
   if (::connect(fd.get(), reinterpret_cast<const sockaddr*>(&address),
                 sizeof(address)) != 0) {
     if (errno == ECONNREFUSED) {
-      return absl::UnavailableError(absl::StrCat("nobody listens at ", path));
+      return absl::UnavailableError(absl::StrCat(path, " has no listener"));
     }
     return ErrnoToStatus(errno, path);
   }

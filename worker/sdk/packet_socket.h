@@ -30,8 +30,8 @@ class PacketSocket {
   PacketSocket() = default;
   explicit PacketSocket(UniqueFd fd) : fd_(std::move(fd)) {}
 
-  // Connects to a listener. NOT_FOUND: there is no such socket. UNAVAILABLE:
-  // nobody listens there. Others as PacketListener::Listen.
+  // Connects to a listener. NOT_FOUND: the socket does not exist. UNAVAILABLE:
+  // no process listens on it. Other errors as PacketListener::Listen.
   static absl::StatusOr<PacketSocket> Connect(const std::string& path);
 
   bool connected() const { return fd_.valid(); }
@@ -75,7 +75,7 @@ class PacketListener {
 
   UniqueFd fd_;
   const std::string path_;
-  const dev_t device_;  // Of the socket's file.
+  const dev_t device_;  // Device and inode of the socket's file.
   const ino_t inode_;
 };
 

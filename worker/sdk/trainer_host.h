@@ -69,7 +69,7 @@ class TrainerHost {
     return regions_[fragment].values();
   }
 
-  // Of the data that the trainer reads, by its hello. Requires: Connect().
+  // The fingerprint in the trainer's hello. Requires: Connect().
   const std::string& data_fingerprint() const { return data_fingerprint_; }
 
   // Sends `request` and returns the answer, which is of the same kind.
@@ -85,7 +85,7 @@ class TrainerHost {
   // Tells the trainer that the island has ended, and disconnects it.
   void End(const absl::Status& status);
 
-  // How long Ask() has waited without a word of the trainer; 0 outside of it.
+  // Time that Ask() has waited without a word of the trainer; 0 outside of it.
   absl::Duration silence() const;
 
   // Not OK between the loss of a trainer and the next Connect().
@@ -112,7 +112,7 @@ class TrainerHost {
   const std::unique_ptr<PacketListener> listener_;
   const UniqueFd waker_;
   PacketSocket socket_;
-  std::string run_uid_;  // That the regions are of; empty: none.
+  std::string run_uid_;  // The run of the regions; empty: none.
   std::vector<SharedRegion> regions_;
   uint64_t seq_ = 0;
   std::string data_fingerprint_;

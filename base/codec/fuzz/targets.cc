@@ -94,7 +94,7 @@ struct Encoded {
 
   BlockFault fault = BlockFault::kNone;
   std::vector<char> bytes;
-  std::vector<float> residual;  // Of an encoding with feedback.
+  std::vector<float> residual;  // The residual, with error feedback only.
 };
 
 Encoded EncodeWithout(const Codec& codec, const BlockKey& key,

@@ -37,7 +37,7 @@ struct Exported {
   std::string directory;  // Absolute.
   std::string parameters_sha256;
   int64_t commit_seq = 0;
-  int64_t size_bytes = 0;      // Of all files.
+  int64_t size_bytes = 0;      // Sum over all files.
   int64_t received_bytes = 0;  // Payload pulled.
 };
 

@@ -29,7 +29,7 @@ struct ImportOptions {
 struct Imported {
   std::string directory;  // Absolute.
   std::string parameters_sha256;
-  int64_t size_bytes = 0;  // Of the parameters.
+  int64_t size_bytes = 0;  // Size of the parameters.
   int64_t sent_bytes = 0;  // Payload pushed; 0: the servers had it all.
   v1::RunState state = v1::RUN_STATE_UNSPECIFIED;  // Not STARTING.
 };

@@ -52,7 +52,7 @@ std::string DescribeCheckpoints(
   return text;
 }
 
-// Why a server blocks the run; empty: it does not.
+// Returns why a server blocks the run; empty: it does not.
 std::string DescribeFault(const v1::ServerState& server) {
   if (!server.fault().empty()) return server.fault();
   if (!server.alive() && !server.placement().server_id().empty()) {

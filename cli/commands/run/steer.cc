@@ -34,7 +34,7 @@ void AddSteering(flags::Command& app, Context& context, const std::string& name,
 
 void AddRunPause(flags::Command& app, Context& context) {
   AddSteering<v1::PauseRunRequest, &coordinator::OperatorClient::PauseRun>(
-      app, context, "pause", "Pause a run: open and seal no more rounds");
+      app, context, "pause", "Pause a run: open and seal no further rounds");
 }
 
 void AddRunResume(flags::Command& app, Context& context) {

@@ -34,8 +34,8 @@ struct WatchOptions {
 };
 
 struct Place {
-  int64_t revision = 0;    // Of the newest event to skip.
-  int64_t commit_seq = 0;  // Of the newest round that was printed.
+  int64_t revision = 0;    // The newest event to skip.
+  int64_t commit_seq = 0;  // Commit of the newest printed round.
 };
 
 class Printer {

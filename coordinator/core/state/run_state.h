@@ -75,14 +75,14 @@ struct StepNorm {
 struct FragmentState {
   v1::FragmentVersion newest;
   RoundPhase phase = RoundPhase::kIdle;
-  int64_t attempt = 0;              // Of this round, or of the next one.
+  int64_t attempt = 0;              // This round's, or the next one's.
   v1::OpenRound open;               // kOpen and kSealed.
   absl::Time open_time;             // kOpen and kSealed.
   storage::v1::RoundSealed sealed;  // kSealed.
   absl::Time seal_time;             // kSealed.
   // Median norms of the newest kMedianNormsMax verdicts, oldest first.
   std::deque<double> median_norms;
-  // Of the newest kStepNormsMax merged contributions, oldest first.
+  // Norms of the newest kStepNormsMax merged contributions, oldest first.
   std::deque<StepNorm> step_norms;
   // Async runs, by slot: what an island was last asked to do. A plan stands
   // until a contribution of the island is decided or the island is gone.

@@ -31,7 +31,7 @@ class GramSums {
  private:
   const bool diagonal_only_;
   std::vector<GramMatrix> grams_;
-  std::vector<double> products_;  // Of one block.
+  std::vector<double> products_;  // The products of one block.
 };
 
 }  // namespace atl::server

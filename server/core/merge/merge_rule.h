@@ -1,5 +1,5 @@
-// How the contributions of a sealed round become one outer gradient. Pure.
-// Immutable, so thread-safe.
+// The rules by which a sealed round's contributions become one outer gradient.
+// Pure. Immutable, so thread-safe.
 //
 //   n    contributions of the round
 //   x_i  contribution i, f32, in the order of the seal: (slot, seq)

@@ -87,7 +87,7 @@ class FaultyCollective : public Collective {
                                                fate_->plan.die_at_call));
   }
 
-  // Whether the call that began last ends the world.
+  // Returns whether the call that began last ends the world.
   bool EndsLate() {
     if (fate_->call_count - 1 != fate_->plan.end_late_at_call) return false;
     inner_->Abort("made to end late");

@@ -35,7 +35,7 @@ struct Process {
   UniqueFd output;
   std::string rest;      // An unfinished line.
   std::string standing;  // The name of the check that has begun, as JSON.
-  absl::Time end;        // Of its output.
+  absl::Time end;        // When its output ended.
   bool was_cut = false;
 };
 
@@ -116,9 +116,9 @@ int MillisecondsUntil(absl::Time deadline) {
       absl::ToInt64Milliseconds(absl::Ceil(left, absl::Milliseconds(1))));
 }
 
-// Relays what the ranks print, line by line as it comes, until all have closed
-// their outputs. So no rank blocks on a full pipe, and the last line of one
-// that hangs is seen. Kills the ranks that are left at a limit.
+// Relays each line that a rank prints, until all ranks have closed their
+// outputs. So no rank blocks on a full pipe, and the last line of a rank that
+// hangs is seen. Kills the ranks that are left at a limit.
 void RelayAll(const RankRun& run, std::vector<Process>& processes,
               Report& report) {
   std::vector<pollfd> waits;

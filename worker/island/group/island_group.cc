@@ -45,7 +45,7 @@ uint32_t SizeIn(const char* frame) {
 constexpr int kAwaitsData = 0x40;
 constexpr int kIsNotFinite = 0x20;
 
-// What a loop must know of another process's error.
+// The kind of another process's error that a loop must know.
 int KindOf(const absl::Status& status) {
   if (IsDataAwaited(status)) return kAwaitsData;
   return FindNotFinite(status).has_value() ? kIsNotFinite : 0;

@@ -43,7 +43,7 @@ std::string EncodeCommand(const PartCommand& command);
 // INTERNAL: not a command; the processes have different versions.
 absl::StatusOr<PartCommand> DecodeCommand(absl::string_view message);
 
-// The first message of process 0: the run, or why there is none.
+// The first message of process 0: the run, or the error that prevents it.
 std::string EncodeSetup(const absl::StatusOr<v1::Run>& run);
 // The run, or the error of process 0. INTERNAL: as DecodeCommand.
 absl::StatusOr<v1::Run> DecodeSetup(absl::string_view message);

@@ -201,7 +201,7 @@ class CudaOps final : public Ops {
     explicit Weight(Memory& memory) : bf16(memory) {}
     DeviceScratch<uint16_t> bf16;
     int64_t count = 0;
-    int64_t epoch = -1;  // Of the cached values.
+    int64_t epoch = -1;  // Epoch of the cached values.
   };
 
   // Waits for a stream's work and destroys it.
