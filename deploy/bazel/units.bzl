@@ -280,7 +280,7 @@ UNITS = {
         "ca_files": "//base/io //base/random_id //base/status",
         "certificate_directory": "//base/identity //base/layout:ids //base/rpc/certificates:authority //base/rpc/certificates:tls //base/rpc:authorization //base/status //cli/output:error :authority_directory :ca_files",
         "certificate_directory_test": "//base/rpc/certificates:authority //base/rpc/certificates:tls :ca_files :certificate_directory",
-        "secret_publisher": "//base/io //base/rpc:retry //base/status @curl @nlohmann_json",
+        "secret_publisher": "//base/io //base/object_store:http_client //base/rpc:retry //base/status @nlohmann_json",
     },
     "cli/commands": {
         "dev_commands": "//base/flags //base/layout:schedule //base/object_store:object_url //base/status //base/sync:mutex //cli/commands/run:export_run //cli/commands/run:import_run //cli/dev:cluster //cli/dev:dev_directory //cli/flags:cap_flags //cli/flags:data_cache_flags //cli/flags:device_flag //cli/flags:run_file_flags //cli/flags:threads_flag //cli/output:describe //cli/output:error //cli/output:progress //cli/output:table //cli/run_file:complete_spec //cli/run_file:load //cli:interrupt //worker/api:model_files //worker/api:train_alone :commands_header :dev_result",
