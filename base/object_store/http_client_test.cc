@@ -477,6 +477,14 @@ TEST_F(HttpsClientTest, AnUnknownAuthorityIsNotTriedAgain) {
   EXPECT_THAT(std::string(status.message()), HasSubstr("CA file"));
 }
 
+TEST_F(HttpsClientTest, TrustsNoOtherAuthorityIfAsked) {
+  options_.trusts_only_ca_pem = true;
+  EXPECT_TRUE(client().Send({"GET", secure_->origin()}).ok());
+  options_.ca_pem = "";
+  EXPECT_EQ(HttpClient::Create(options_).status().code(),
+            Code::kInvalidArgument);
+}
+
 TEST_F(HttpsClientTest, ATokenGoesToItsOwnHostOnly) {
   secure_handler_ = [this](const ServerRequest& request) {
     if (request.target == "/end") return ServerAnswer{.body = "end"};

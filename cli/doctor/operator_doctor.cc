@@ -7,10 +7,10 @@
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "base/host_port/host_port.h"
+#include "base/net/http_proxy.h"
+#include "base/net/socket.h"
 #include "base/obs/version.h"
 #include "base/rpc/certificates/authority.h"
-#include "base/rpc/tls_stream/http_proxy.h"
-#include "base/rpc/tls_stream/socket.h"
 #include "base/rpc/tls_stream/tls_stream.h"
 #include "base/status/status_macros.h"
 #include "base/sync/for_each.h"
@@ -136,12 +136,9 @@ void OperatorDoctor::Look(ServiceFacts& service) const {
     service.reached = address.status();
     return;
   }
-  const rpc::WaitLimits limits = {Within(kLookMax), spec_.stop_fd};
-  const Proxy& proxy = spec_.security.proxy;
+  const net::WaitLimits limits = {Within(kLookMax), spec_.stop_fd};
   absl::StatusOr<UniqueFd> fd =
-      proxy.Serves(address->host)
-          ? rpc::DialThroughProxy(proxy, *address, limits)
-          : rpc::Dial(*address, limits);
+      net::Dial(*address, spec_.security.proxy, limits);
   service.reached = fd.status();
   if (!fd.ok() || spec_.security.tls.empty()) return;
   // An expired certificate must not keep us from looking at theirs.

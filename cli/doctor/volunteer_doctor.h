@@ -16,7 +16,7 @@
 #include "atoll/v1/enrolment.pb.h"
 #include "atoll/v1/run.pb.h"
 #include "base/host_port/proxy.h"
-#include "base/rpc/tls_stream/socket.h"
+#include "base/net/socket.h"
 #include "cli/doctor/check.h"
 #include "cli/doctor/forecast.h"
 #include "cli/flags/lent_flags.h"
@@ -93,7 +93,7 @@ class VolunteerDoctor {
     return !spec_.proxy.Serves(target.host);
   }
   // The limits of a wait of `span` at most.
-  rpc::WaitLimits Within(absl::Duration span) const;
+  net::WaitLimits Within(absl::Duration span) const;
   bool stopped() const { return spec_.stopped && spec_.stopped(); }
 
   const Spec spec_;

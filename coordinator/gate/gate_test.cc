@@ -24,6 +24,7 @@
 #include "base/host_port/host_port.h"
 #include "base/identity/identity.h"
 #include "base/metrics/metrics.h"
+#include "base/net/socket.h"
 #include "base/rpc/certificates/authority.h"
 #include "base/rpc/certificates/certificate_request.h"
 #include "base/rpc/certificates/data_token.h"
@@ -31,7 +32,6 @@
 #include "base/rpc/certificates/tls.h"
 #include "base/rpc/certificates/x509.h"
 #include "base/rpc/tls_stream/link_load.h"
-#include "base/rpc/tls_stream/socket.h"
 #include "base/rpc/tls_stream/tls_stream.h"
 #include "base/status/refusal.h"
 #include "base/time/clock.h"
@@ -49,7 +49,7 @@ namespace {
 constexpr char kTokenId[] = "abcdefghij01";
 constexpr absl::Duration kDay = absl::Hours(24);
 
-rpc::WaitLimits Long() { return {SystemClock().Now() + absl::Minutes(2), -1}; }
+net::WaitLimits Long() { return {SystemClock().Now() + absl::Minutes(2), -1}; }
 
 void WriteFile(const std::string& path, const std::string& text) {
   // As a mounted Secret: the new file takes the old one's place.
@@ -225,16 +225,16 @@ class GateTest : public ::testing::Test {
   }
   absl::Status CheckToken() { return Call(CheckRequest()).status(); }
 
-  UniqueFd DialRaw() { return rpc::Dial(Address(), Long()).value(); }
+  UniqueFd DialRaw() { return net::Dial(Address(), Long()).value(); }
   // Whether the gate closes the connection, without a word.
   static bool IsClosed(const UniqueFd& fd) {
     char byte = 0;
-    return rpc::WaitForSocket(fd.get(), POLLIN, Long()).ok() &&
+    return net::WaitForSocket(fd.get(), POLLIN, Long()).ok() &&
            recv(fd.get(), &byte, 1, 0) <= 0;
   }
   // Lets `use` drive a client of OpenSSL's.
   void WithOpenssl(int version_max, const std::function<void(SSL*)>& use) {
-    const UniqueFd fd = rpc::Dial(Address(), Long()).value();
+    const UniqueFd fd = net::Dial(Address(), Long()).value();
     // OpenSSL waits.
     const int blocking = fcntl(fd.get(), F_GETFL) & ~O_NONBLOCK;
     fcntl(fd.get(), F_SETFL, blocking);
@@ -625,7 +625,7 @@ TEST_F(GateTest, GarbageClosesTheConnection) {
   send(fd.get(), garbage.data(), garbage.size(), MSG_NOSIGNAL);
   // TLS sends an alert first.
   char bytes[64];
-  while (rpc::WaitForSocket(fd.get(), POLLIN, Long()).ok() &&
+  while (net::WaitForSocket(fd.get(), POLLIN, Long()).ok() &&
          recv(fd.get(), bytes, sizeof(bytes), 0) > 0) {
   }
   EXPECT_TRUE(CheckToken().ok());
@@ -661,7 +661,7 @@ TEST_F(GateTest, AllConnectionsHaveALimit) {
 TEST_F(GateTest, EndsWhileClientsAreSilent) {
   const UniqueFd open = DialRaw();
   listener_->Drain(absl::Milliseconds(1));
-  EXPECT_FALSE(rpc::Dial(listener_->address(), Long()).ok());
+  EXPECT_FALSE(net::Dial(listener_->address(), Long()).ok());
   listener_.reset();
   EXPECT_TRUE(IsClosed(open));
 }

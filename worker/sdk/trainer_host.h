@@ -24,8 +24,8 @@
 #include "atoll/v1/run.pb.h"
 #include "atoll/v1/trainer.pb.h"
 #include "base/layout/layout.h"
+#include "base/net/packet_socket.h"
 #include "base/sync/mutex.h"
-#include "worker/sdk/packet_socket.h"
 
 namespace atl::worker {
 
@@ -53,7 +53,7 @@ class SharedRegion {
 
 class TrainerHost {
  public:
-  // Listens at `path`. Errors as PacketListener::Listen.
+  // Listens at `path`. Errors as net::PacketListener::Listen.
   static absl::StatusOr<std::unique_ptr<TrainerHost>> Start(
       const std::string& path);
 
@@ -92,7 +92,7 @@ class TrainerHost {
   absl::Status lost() const;
 
  private:
-  TrainerHost(std::unique_ptr<PacketListener> listener, UniqueFd waker)
+  TrainerHost(std::unique_ptr<net::PacketListener> listener, UniqueFd waker)
       : listener_(std::move(listener)), waker_(std::move(waker)) {}
 
   absl::Status MakeRegions(const v1::TrainerHello& hello,
@@ -109,9 +109,9 @@ class TrainerHost {
                                              bool is_train);
   absl::Status Lose(const absl::Status& why);
 
-  const std::unique_ptr<PacketListener> listener_;
+  const std::unique_ptr<net::PacketListener> listener_;
   const UniqueFd waker_;
-  PacketSocket socket_;
+  net::PacketSocket socket_;
   std::string run_uid_;  // The run of the regions; empty: none.
   std::vector<SharedRegion> regions_;
   uint64_t seq_ = 0;

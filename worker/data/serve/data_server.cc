@@ -22,10 +22,10 @@
 #include "absl/time/clock.h"
 #include "base/host_port/limit_key.h"
 #include "base/io/unique_fd.h"
+#include "base/net/socket.h"
 #include "base/obs/log.h"
 #include "base/rpc/certificates/tls.h"
 #include "base/rpc/certificates/tls_source.h"
-#include "base/rpc/tls_stream/socket.h"
 #include "base/status/status_macros.h"
 #include "base/sync/mutex.h"
 #include "base/time/clock.h"
@@ -369,9 +369,9 @@ absl::StatusOr<std::unique_ptr<DataServer>> DataServer::Start(
                    rpc::TlsSource::Open(
                        {options.cert_path, options.key_path, options.cert_path},
                        rpc::KeyUse::kServer, "the data server"));
-  ASSIGN_OR_RETURN(UniqueFd listening, rpc::Listen(options.listen));
+  ASSIGN_OR_RETURN(UniqueFd listening, net::Listen(options.listen));
   auto server = std::unique_ptr<DataServer>(new DataServer);
-  ASSIGN_OR_RETURN(server->address_, rpc::LocalAddress(listening.get()));
+  ASSIGN_OR_RETURN(server->address_, net::LocalAddress(listening.get()));
   server->impl_ = std::make_unique<Impl>(options, std::move(files),
                                          std::move(tls), std::move(listening));
   RETURN_IF_ERROR(server->impl_->Start());

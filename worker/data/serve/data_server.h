@@ -45,7 +45,7 @@ class DataServer {
     int64_t sent_bytes = 0;     // Bytes of files.
   };
 
-  // Errors: as ServedFiles::Open, rpc::TlsSource::Open and rpc::Listen.
+  // Errors: as ServedFiles::Open, rpc::TlsSource::Open and net::Listen.
   // RESOURCE_EXHAUSTED: too few threads, files or too little memory.
   static absl::StatusOr<std::unique_ptr<DataServer>> Start(
       const DataServerOptions& options);

@@ -22,9 +22,9 @@
 #include "absl/strings/strip.h"
 #include "absl/time/time.h"
 #include "base/io/unique_fd.h"
+#include "base/net/socket.h"
 #include "base/status/status_macros.h"
 #include "base/time/clock.h"
-#include "worker/collective/tcp/socket.h"
 #include "worker/collective/tcp/tcp_world.h"
 
 namespace atl::engine::check {
@@ -41,9 +41,8 @@ struct Process {
 
 // A port that was free just now.
 absl::StatusOr<std::string> FreeRendezvous() {
-  ASSIGN_OR_RETURN(const UniqueFd listener,
-                   collective::Listen({"127.0.0.1", 0}));
-  ASSIGN_OR_RETURN(const auto end, collective::LocalEndpoint(listener.get()));
+  ASSIGN_OR_RETURN(const UniqueFd listener, net::Listen({"127.0.0.1", 0}));
+  ASSIGN_OR_RETURN(const auto end, net::LocalAddress(listener.get()));
   return absl::StrCat("127.0.0.1:", end.port);
 }
 

@@ -1,4 +1,4 @@
-#include "base/rpc/tls_stream/http_proxy.h"
+#include "base/net/http_proxy.h"
 
 #include <poll.h>
 #include <sys/socket.h>
@@ -12,7 +12,7 @@
 #include "base/time/clock.h"
 #include "gtest/gtest.h"
 
-namespace atl::rpc {
+namespace atl::net {
 namespace {
 
 WaitLimits Long() { return {SystemClock().Now() + absl::Minutes(2), -1}; }
@@ -37,7 +37,7 @@ class HttpProxyTest : public ::testing::Test {
       if (!absl::StrContains(answer, "\r\n\r\n")) proxy_side_ = UniqueFd();
     });
     absl::StatusOr<UniqueFd> fd =
-        DialThroughProxy(proxy_, {"gate.example.org", 443}, Long());
+        Dial({"gate.example.org", 443}, proxy_, Long());
     proxy.join();
     return fd;
   }
@@ -58,6 +58,12 @@ TEST_F(HttpProxyTest, AsksForTheTargetAndHandsOverTheConnection) {
   char byte = 0;
   EXPECT_EQ(recv(proxy_side_.get(), &byte, 1, 0), 1);
   EXPECT_EQ(byte, 'x');
+}
+
+TEST_F(HttpProxyTest, AHostThatItDoesNotServeIsDialledDirectly) {
+  const UniqueFd listening = Listen({"127.0.0.1", 0}).value();
+  proxy_.fault = "nobody may use it";
+  EXPECT_TRUE(Dial(LocalAddress(listening.get()).value(), proxy_, Long()).ok());
 }
 
 TEST_F(HttpProxyTest, SendsTheCredentials) {
@@ -87,4 +93,4 @@ TEST_F(HttpProxyTest, RefusesWhatIsNoProxy) {
 }
 
 }  // namespace
-}  // namespace atl::rpc
+}  // namespace atl::net

@@ -1,10 +1,9 @@
-#include "base/rpc/tls_stream/socket.h"
+#include "base/net/socket.h"
 
 #include <netdb.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
 #include <poll.h>
-#include <sys/socket.h>
 
 #include <algorithm>
 #include <cerrno>
@@ -23,10 +22,9 @@
 #include "base/sync/mutex.h"
 #include "base/time/clock.h"
 
-namespace atl::rpc {
+namespace atl::net {
 namespace {
 
-constexpr int kBacklog = 256;
 // A resolver may know any number of addresses.
 constexpr size_t kAddressCountMax = 16;
 // How often a wait for a resolver, which nothing interrupts, looks for a stop.
@@ -98,9 +96,9 @@ absl::StatusOr<Addresses> Resolve(const HostPort& address,
                                        std::min(left, kLookInterval));
   }
   if (resolving->error == EAI_AGAIN) {
-    return absl::UnavailableError(
-        absl::StrCat("no name server answers for \"", address.host,
-                     "\": is there a network?"));
+    return absl::UnavailableError(absl::StrCat("no name server answers for \"",
+                                               address.host,
+                                               "\": is there a network?"));
   }
   if (resolving->error != 0) {
     return absl::NotFoundError(
@@ -110,10 +108,9 @@ absl::StatusOr<Addresses> Resolve(const HostPort& address,
   return std::move(resolving->found);
 }
 
-void SendAtOnce(int fd) {
-  const int on = 1;
-  // A socket works without it.
-  (void)setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof(on));
+// For options without which a socket works, too.
+void SetOption(int fd, int level, int option, int value) {
+  (void)setsockopt(fd, level, option, &value, sizeof(value));
 }
 
 absl::StatusOr<UniqueFd> Connect(const addrinfo& address,
@@ -121,7 +118,7 @@ absl::StatusOr<UniqueFd> Connect(const addrinfo& address,
   UniqueFd fd(
       socket(address.ai_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
   if (!fd.valid()) return ErrnoToStatus(errno, "socket");
-  SendAtOnce(fd.get());
+  SetOption(fd.get(), IPPROTO_TCP, TCP_NODELAY, 1);  // Sends at once.
   if (connect(fd.get(), address.ai_addr, address.ai_addrlen) == 0) return fd;
   if (errno != EINPROGRESS) return ErrnoToStatus(errno, "connect");
   RETURN_IF_ERROR(WaitForSocket(fd.get(), POLLOUT, limits));
@@ -134,14 +131,32 @@ absl::StatusOr<UniqueFd> Connect(const addrinfo& address,
   return fd;
 }
 
-absl::Status CannotListen(const HostPort& address, int error) {
-  return absl::FailedPreconditionError(absl::StrCat(
-      ErrnoToStatus(error, absl::StrCat("cannot listen on ", Text(address)))
-          .message(),
-      "; `ss -ltnp` shows which program has a port"));
+// `get` is getsockname or getpeername.
+absl::StatusOr<HostPort> ReadAddress(int fd,
+                                     int (*get)(int, sockaddr*, socklen_t*)) {
+  sockaddr_storage storage = {};
+  auto* const address = reinterpret_cast<sockaddr*>(&storage);
+  socklen_t size = sizeof(storage);
+  char host[NI_MAXHOST];
+  char port[NI_MAXSERV];
+  HostPort found;
+  if (get(fd, address, &size) != 0) {
+    return ErrnoToStatus(errno, "the address of a socket");
+  }
+  if (getnameinfo(address, size, host, sizeof(host), port, sizeof(port),
+                  NI_NUMERICHOST | NI_NUMERICSERV) != 0 ||
+      !absl::SimpleAtoi(port, &found.port)) {
+    return absl::InternalError("a socket without an address");
+  }
+  found.host = host;
+  return found;
 }
 
 }  // namespace
+
+bool WouldBlock(int error) {
+  return error == EAGAIN || error == EWOULDBLOCK || error == EINTR;
+}
 
 absl::Status WaitForSocket(int fd, short events, const WaitLimits& limits) {
   pollfd waited[] = {{fd, events, 0}, {limits.stop_fd, POLLIN, 0}};
@@ -161,51 +176,59 @@ absl::Status WaitForSocket(int fd, short events, const WaitLimits& limits) {
   }
 }
 
-absl::StatusOr<UniqueFd> Listen(const HostPort& address) {
+absl::StatusOr<UniqueFd> Listen(const HostPort& address, int backlog) {
   Addresses found;
   if (const int error = LookUp(address, AI_PASSIVE, found); error != 0) {
     return absl::NotFoundError(absl::StrCat(
         "cannot find the host \"", address.host, "\": ", gai_strerror(error)));
   }
-  UniqueFd fd(
-      socket(found->ai_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
-  if (!fd.valid()) return CannotListen(address, errno);
-  const int on = 1;
-  const int off = 0;
-  setsockopt(fd.get(), SOL_SOCKET, SO_REUSEADDR, &on, sizeof(on));
-  // [::] listens on IPv4 too.
-  setsockopt(fd.get(), IPPROTO_IPV6, IPV6_V6ONLY, &off, sizeof(off));
-  if (bind(fd.get(), found->ai_addr, found->ai_addrlen) != 0 ||
-      listen(fd.get(), kBacklog) != 0) {
-    return CannotListen(address, errno);
+  int error = 0;
+  for (const addrinfo* at = found.get(); at != nullptr; at = at->ai_next) {
+    UniqueFd fd(
+        socket(at->ai_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
+    if (fd.valid()) {
+      SetOption(fd.get(), SOL_SOCKET, SO_REUSEADDR, 1);
+      // [::] listens on IPv4 too.
+      SetOption(fd.get(), IPPROTO_IPV6, IPV6_V6ONLY, 0);
+    }
+    if (fd.valid() && bind(fd.get(), at->ai_addr, at->ai_addrlen) == 0 &&
+        listen(fd.get(), backlog) == 0) {
+      return fd;
+    }
+    error = errno;
+    // Another program has the port: dialling the host would lead there.
+    if (error != EADDRNOTAVAIL && error != EAFNOSUPPORT) break;
   }
-  return fd;
+  return absl::FailedPreconditionError(absl::StrCat(
+      ErrnoToStatus(error, absl::StrCat("cannot listen on ", Text(address)))
+          .message(),
+      "; `ss -ltnp` shows which program has a port"));
+}
+
+absl::StatusOr<UniqueFd> Accept(int listening, sockaddr_storage* peer) {
+  socklen_t size = sizeof(*peer);
+  UniqueFd fd(accept4(listening, reinterpret_cast<sockaddr*>(peer),
+                      peer == nullptr ? nullptr : &size,
+                      SOCK_NONBLOCK | SOCK_CLOEXEC));
+  if (fd.valid()) return fd;
+  const int error = errno;
+  const absl::Status status = ErrnoToStatus(error, "cannot accept");
+  return error == EMFILE || error == ENFILE || error == ENOBUFS ||
+                 error == ENOMEM
+             ? absl::ResourceExhaustedError(status.message())
+             : absl::UnavailableError(status.message());
 }
 
 absl::StatusOr<HostPort> LocalAddress(int fd) {
-  sockaddr_storage storage = {};
-  auto* const address = reinterpret_cast<sockaddr*>(&storage);
-  socklen_t size = sizeof(storage);
-  char host[NI_MAXHOST];
-  char port[NI_MAXSERV];
-  HostPort local;
-  if (getsockname(fd, address, &size) != 0) {
-    return ErrnoToStatus(errno, "getsockname");
-  }
-  if (getnameinfo(address, size, host, sizeof(host), port, sizeof(port),
-                  NI_NUMERICHOST | NI_NUMERICSERV) != 0 ||
-      !absl::SimpleAtoi(port, &local.port)) {
-    return absl::InternalError("a socket without an address");
-  }
-  local.host = host;
-  return local;
+  return ReadAddress(fd, getsockname);
+}
+
+absl::StatusOr<HostPort> PeerAddress(int fd) {
+  return ReadAddress(fd, getpeername);
 }
 
 void BoundUnsentBytes(int fd) {
-  const int bytes_max = 128 << 10;
-  // A socket works without it.
-  (void)setsockopt(fd, IPPROTO_TCP, TCP_NOTSENT_LOWAT, &bytes_max,
-                   sizeof(bytes_max));
+  SetOption(fd, IPPROTO_TCP, TCP_NOTSENT_LOWAT, 128 << 10);
 }
 
 absl::StatusOr<std::vector<std::string>> FindAddresses(
@@ -245,4 +268,4 @@ absl::StatusOr<UniqueFd> Dial(const HostPort& address,
              : absl::UnavailableError(last.message());
 }
 
-}  // namespace atl::rpc
+}  // namespace atl::net

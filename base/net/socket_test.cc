@@ -1,6 +1,7 @@
-#include "base/rpc/tls_stream/socket.h"
+#include "base/net/socket.h"
 
 #include <poll.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 
 #include <string>
@@ -11,7 +12,7 @@
 #include "base/time/clock.h"
 #include "gtest/gtest.h"
 
-namespace atl::rpc {
+namespace atl::net {
 namespace {
 
 WaitLimits Soon() { return {SystemClock().Now() + absl::Milliseconds(20), -1}; }
@@ -108,6 +109,37 @@ TEST(DialTest, AListenerThatDoesNotAcceptCostsTheDeadlineAtMost) {
   EXPECT_EQ(status.code(), absl::StatusCode::kDeadlineExceeded) << status;
 }
 
+TEST(AcceptTest, TellsWhoConnected) {
+  const UniqueFd listener = Listen({"127.0.0.1", 0}).value();
+  EXPECT_EQ(Accept(listener.get()).status().code(),
+            absl::StatusCode::kUnavailable);
+  const UniqueFd dialled =
+      Dial(LocalAddress(listener.get()).value(), Long()).value();
+  ASSERT_TRUE(WaitForSocket(listener.get(), POLLIN, Long()).ok());
+  sockaddr_storage peer = {};
+  const UniqueFd accepted = Accept(listener.get(), &peer).value();
+  EXPECT_EQ(peer.ss_family, AF_INET);
+  const HostPort from = PeerAddress(accepted.get()).value();
+  const HostPort own = LocalAddress(dialled.get()).value();
+  EXPECT_EQ(from.host, own.host);
+  EXPECT_EQ(from.port, own.port);
+}
+
+TEST(AcceptTest, WithoutADescriptorTheConnectionWaits) {
+  const UniqueFd listener = Listen({"127.0.0.1", 0}).value();
+  const UniqueFd dialled =
+      Dial(LocalAddress(listener.get()).value(), Long()).value();
+  ASSERT_TRUE(WaitForSocket(listener.get(), POLLIN, Long()).ok());
+  rlimit before;
+  ASSERT_EQ(getrlimit(RLIMIT_NOFILE, &before), 0);
+  const rlimit none = {0, before.rlim_max};
+  ASSERT_EQ(setrlimit(RLIMIT_NOFILE, &none), 0);
+  const absl::Status status = Accept(listener.get()).status();
+  ASSERT_EQ(setrlimit(RLIMIT_NOFILE, &before), 0);
+  EXPECT_EQ(status.code(), absl::StatusCode::kResourceExhausted) << status;
+  EXPECT_TRUE(Accept(listener.get()).ok());
+}
+
 TEST(ListenTest, SaysThatThePortIsTaken) {
   const UniqueFd listener = Listen({"127.0.0.1", 0}).value();
   const absl::Status status =
@@ -117,4 +149,4 @@ TEST(ListenTest, SaysThatThePortIsTaken) {
 }
 
 }  // namespace
-}  // namespace atl::rpc
+}  // namespace atl::net

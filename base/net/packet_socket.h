@@ -15,15 +15,9 @@
 #include "absl/time/time.h"
 #include "base/io/unique_fd.h"
 
-namespace atl::worker {
+namespace atl::net {
 
 inline constexpr size_t kPacketBytesMax = 64 << 10;
-
-enum class Waited { kReady, kWoken, kTimeout };
-
-// Waits until `fd` can be read (or its peer is gone), `waker`
-// (base/io/unique_fd.h) is set, or the timeout is over.
-Waited WaitToRead(int fd, int waker, absl::Duration timeout);
 
 class PacketSocket {
  public:
@@ -42,7 +36,7 @@ class PacketSocket {
   // UNAVAILABLE: the peer is gone, or reads nothing for `timeout`.
   // INVALID_ARGUMENT: `text` is longer than kPacketBytesMax.
   absl::Status Send(absl::string_view text, int fd, absl::Duration timeout);
-  // Receives one packet that is there (WaitToRead). Closes descriptors that
+  // Receives one packet that is there (WaitForSocket). Closes descriptors that
   // come with it. UNAVAILABLE: the peer is gone. INVALID_ARGUMENT: the packet
   // is too long.
   absl::StatusOr<std::string> Receive();
@@ -79,4 +73,4 @@ class PacketListener {
   const ino_t inode_;
 };
 
-}  // namespace atl::worker
+}  // namespace atl::net

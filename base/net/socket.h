@@ -1,9 +1,11 @@
 // Sockets whose every wait has a deadline and can be stopped: listening,
-// dialling, waiting.
+// dialling, waiting. All are non-blocking.
 //
 // Thread-safe.
 
 #pragma once
+
+#include <sys/socket.h>
 
 #include <string>
 #include <vector>
@@ -14,7 +16,7 @@
 #include "base/host_port/host_port.h"
 #include "base/io/unique_fd.h"
 
-namespace atl::rpc {
+namespace atl::net {
 
 // How long an operation may wait.
 struct WaitLimits {
@@ -28,13 +30,24 @@ struct WaitLimits {
 // CANCELLED: stopped.
 absl::Status WaitForSocket(int fd, short events, const WaitLimits& limits);
 
-// Listens, non-blocking; port 0 takes a free one.
+// True for the errno of a send or receive that can move no byte now.
+bool WouldBlock(int error);
+
+// Listens at the first of the host's addresses that this machine has; port 0
+// takes a free one. `backlog` connections may wait to be accepted.
 // NOT_FOUND: the host has no address. FAILED_PRECONDITION: the address is taken
 // or not of this machine; the message says how to find out.
-absl::StatusOr<UniqueFd> Listen(const HostPort& address);
+absl::StatusOr<UniqueFd> Listen(const HostPort& address, int backlog = 256);
 
-// The address that a socket is bound to.
+// Accepts a connection that waits. `peer`, if not null, gets its address.
+// RESOURCE_EXHAUSTED: too few descriptors or too little memory; the connection
+// still waits. UNAVAILABLE: none waits.
+absl::StatusOr<UniqueFd> Accept(int listening,
+                                sockaddr_storage* peer = nullptr);
+
+// The address that a socket is bound to, and the one that it is connected to.
 absl::StatusOr<HostPort> LocalAddress(int fd);
+absl::StatusOr<HostPort> PeerAddress(int fd);
 
 // Keeps few bytes in the machine that are not on their way yet, so that what is
 // written last arrives soon.
@@ -46,7 +59,7 @@ void BoundUnsentBytes(int fd);
 absl::StatusOr<std::vector<std::string>> FindAddresses(
     const HostPort& address, const WaitLimits& limits);
 
-// Connects, non-blocking, to the first address of the host that answers. Each
+// Connects to the first address of the host that answers. Each
 // address has an equal share of the time that is left.
 // NOT_FOUND: the host has no address.
 // UNAVAILABLE: no address answers; the message is of the last one.
@@ -54,4 +67,4 @@ absl::StatusOr<std::vector<std::string>> FindAddresses(
 absl::StatusOr<UniqueFd> Dial(const HostPort& address,
                               const WaitLimits& limits);
 
-}  // namespace atl::rpc
+}  // namespace atl::net

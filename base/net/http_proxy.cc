@@ -1,4 +1,4 @@
-#include "base/rpc/tls_stream/http_proxy.h"
+#include "base/net/http_proxy.h"
 
 #include <poll.h>
 #include <sys/socket.h>
@@ -14,16 +14,12 @@
 #include "base/status/annotate.h"
 #include "base/status/status_macros.h"
 
-namespace atl::rpc {
+namespace atl::net {
 namespace {
 
 constexpr size_t kAnswerBytesMax = 8 << 10;
 constexpr absl::string_view kEnd = "\r\n\r\n";
 constexpr size_t kLineBytesShown = 200;
-
-bool IsTransient(int error) {
-  return error == EAGAIN || error == EWOULDBLOCK || error == EINTR;
-}
 
 absl::Status SendAll(int fd, absl::string_view bytes,
                      const WaitLimits& limits) {
@@ -31,7 +27,7 @@ absl::Status SendAll(int fd, absl::string_view bytes,
     RETURN_IF_ERROR(WaitForSocket(fd, POLLOUT, limits));
     const ssize_t count =
         send(fd, bytes.data(), bytes.size(), MSG_NOSIGNAL | MSG_DONTWAIT);
-    if (count < 0 && !IsTransient(errno)) {
+    if (count < 0 && !WouldBlock(errno)) {
       return absl::UnavailableError(ErrnoToStatus(errno, "send").message());
     }
     if (count > 0) bytes.remove_prefix(static_cast<size_t>(count));
@@ -50,7 +46,7 @@ absl::StatusOr<std::string> ReceiveHeaders(int fd, const WaitLimits& limits) {
     RETURN_IF_ERROR(WaitForSocket(fd, POLLIN, limits));
     char bytes[1024];
     const ssize_t count = recv(fd, bytes, sizeof(bytes), MSG_DONTWAIT);
-    if (count < 0 && IsTransient(errno)) continue;
+    if (count < 0 && WouldBlock(errno)) continue;
     if (count <= 0) {
       return absl::UnavailableError(
           count == 0 ? "it closed the connection"
@@ -77,9 +73,9 @@ absl::StatusOr<int> ParseCode(absl::string_view answer) {
 
 }  // namespace
 
-absl::StatusOr<UniqueFd> DialThroughProxy(const Proxy& proxy,
-                                          const HostPort& target,
-                                          const WaitLimits& limits) {
+absl::StatusOr<UniqueFd> Dial(const HostPort& target, const Proxy& proxy,
+                              const WaitLimits& limits) {
+  if (!proxy.Serves(target.host)) return Dial(target, limits);
   RETURN_IF_ERROR(proxy.CheckUsable());
   const std::string who = absl::StrCat("the proxy ", proxy.name());
   absl::StatusOr<UniqueFd> fd = Dial(proxy.address, limits);
@@ -100,4 +96,4 @@ absl::StatusOr<UniqueFd> DialThroughProxy(const Proxy& proxy,
   return absl::UnavailableError(DescribeRefusal(proxy.name(), *code, host));
 }
 
-}  // namespace atl::rpc
+}  // namespace atl::net

@@ -1,4 +1,4 @@
-#include "worker/sdk/packet_socket.h"
+#include "base/net/packet_socket.h"
 
 #include <sys/socket.h>
 #include <sys/un.h>
@@ -10,7 +10,7 @@
 
 #include "gtest/gtest.h"
 
-namespace atl::worker {
+namespace atl::net {
 namespace {
 
 class PacketListenerTest : public testing::Test {
@@ -62,4 +62,4 @@ TEST_F(PacketListenerTest, LeavesASocketThatTookItsPath) {
 }
 
 }  // namespace
-}  // namespace atl::worker
+}  // namespace atl::net

@@ -1,4 +1,4 @@
-#include "worker/sdk/packet_socket.h"
+#include "base/net/packet_socket.h"
 
 #include <poll.h>
 #include <sys/socket.h>
@@ -7,14 +7,15 @@
 #include <unistd.h>
 
 #include <cerrno>
-#include <cstdint>
 #include <cstring>
 
 #include "absl/strings/str_cat.h"
+#include "base/net/socket.h"
 #include "base/status/annotate.h"
 #include "base/status/status_macros.h"
+#include "base/time/clock.h"
 
-namespace atl::worker {
+namespace atl::net {
 namespace {
 
 absl::StatusOr<sockaddr_un> MakeAddress(const std::string& path) {
@@ -46,17 +47,17 @@ absl::Status RemoveStale(const std::string& path, const sockaddr_un& address) {
   ASSIGN_OR_RETURN(const UniqueFd probe, MakeSocket());
   if (::connect(probe.get(), reinterpret_cast<const sockaddr*>(&address),
                 sizeof(address)) == 0) {
-    return absl::AlreadyExistsError(absl::StrCat(
-        "another process listens at ", path,
-        ": end it, or choose another path for this island's trainer"));
+    return absl::AlreadyExistsError(
+        absl::StrCat("another process listens at ", path,
+                     ": end it, or choose another path"));
   }
   if (errno == ENOENT) return absl::OkStatus();
   // Other errors are those of a socket that is in use: of another type, or of
   // another user.
   if (errno != ECONNREFUSED) {
-    return absl::AlreadyExistsError(absl::StrCat(
-        path, " is a socket of another program (", std::strerror(errno),
-        "): choose another path"));
+    return absl::AlreadyExistsError(
+        absl::StrCat(path, " is a socket of another program (",
+                     std::strerror(errno), "): choose another path"));
   }
   if (::unlink(path.c_str()) != 0 && errno != ENOENT) {
     return ErrnoToStatus(errno, path);
@@ -65,7 +66,7 @@ absl::Status RemoveStale(const std::string& path, const sockaddr_un& address) {
 }
 
 absl::Status Gone(absl::string_view why) {
-  return absl::UnavailableError(absl::StrCat("the trainer is gone: ", why));
+  return absl::UnavailableError(absl::StrCat("the peer is gone: ", why));
 }
 
 // Closes the descriptors in `header`'s control data.
@@ -85,18 +86,6 @@ void CloseReceived(msghdr& header) {
 }
 
 }  // namespace
-
-Waited WaitToRead(int fd, int waker, absl::Duration timeout) {
-  pollfd entries[2] = {{fd, POLLIN, 0}, {waker, POLLIN, 0}};
-  const int64_t timeout_ms =
-      timeout == absl::InfiniteDuration()
-          ? -1
-          : std::min<int64_t>(absl::ToInt64Milliseconds(timeout), INT32_MAX);
-  if (::poll(entries, 2, static_cast<int>(timeout_ms)) <= 0) {
-    return Waited::kTimeout;
-  }
-  return entries[1].revents != 0 ? Waited::kWoken : Waited::kReady;
-}
 
 absl::StatusOr<PacketSocket> PacketSocket::Connect(const std::string& path) {
   ASSIGN_OR_RETURN(const sockaddr_un address, MakeAddress(path));
@@ -131,18 +120,14 @@ absl::Status PacketSocket::Send(absl::string_view text, int fd,
     part->cmsg_len = CMSG_LEN(sizeof(int));
     std::memcpy(CMSG_DATA(part), &fd, sizeof(fd));
   }
-  while (true) {
-    if (::sendmsg(fd_.get(), &header, MSG_NOSIGNAL | MSG_DONTWAIT) >= 0) {
-      return absl::OkStatus();
-    }
-    if (errno == EINTR) continue;
-    if (errno != EAGAIN) return Gone(std::strerror(errno));
-    pollfd entry = {fd_.get(), POLLOUT, 0};
-    if (::poll(&entry, 1,
-               static_cast<int>(absl::ToInt64Milliseconds(timeout))) == 0) {
+  const absl::Time deadline = SystemClock().Now() + timeout;
+  while (::sendmsg(fd_.get(), &header, MSG_NOSIGNAL | MSG_DONTWAIT) < 0) {
+    if (!WouldBlock(errno)) return Gone(std::strerror(errno));
+    if (!WaitForSocket(fd_.get(), POLLOUT, {deadline}).ok()) {
       return Gone("it reads nothing");
     }
   }
+  return absl::OkStatus();
 }
 
 absl::StatusOr<std::string> PacketSocket::Receive() {
@@ -163,7 +148,7 @@ absl::StatusOr<std::string> PacketSocket::Receive() {
   if (length == 0) return Gone("it closed the connection");
   if ((header.msg_flags & MSG_TRUNC) != 0) {
     return absl::InvalidArgumentError(absl::StrCat(
-        "the trainer sent a packet of more than ", kPacketBytesMax, " bytes"));
+        "the peer sent a packet of more than ", kPacketBytesMax, " bytes"));
   }
   text.resize(static_cast<size_t>(length));
   return text;
@@ -206,11 +191,10 @@ absl::StatusOr<PacketSocket> PacketListener::Accept() {
     return ErrnoToStatus(errno, path_);
   }
   if (peer.uid != 0 && peer.uid != ::geteuid()) {
-    return absl::PermissionDeniedError(
-        absl::StrCat("user ", peer.uid,
-                     " may not use a socket of user ", ::geteuid()));
+    return absl::PermissionDeniedError(absl::StrCat(
+        "user ", peer.uid, " may not use a socket of user ", ::geteuid()));
   }
   return PacketSocket(std::move(fd));
 }
 
-}  // namespace atl::worker
+}  // namespace atl::net
