@@ -21,12 +21,12 @@ UNITS = {
         "top_k_test": "//base/codec //base/codec/testing:test_values :block_grid :crc32c :subset_coder :top_k",
         "xxh3": "//base/status @xxhash",
     },
-    "base/codec/fuzz": {
-        "targets": "//base/codec:format //base/status",
-        "targets_test": ":targets",
-    },
     "base/codec/testing": {
         "test_values": "//base/codec:bits",
+    },
+    "base/codec/testing/fuzz": {
+        "targets": "//base/codec:format //base/status",
+        "targets_test": ":targets",
     },
     "base/failpoint": {
         "failpoint": "",
@@ -44,9 +44,6 @@ UNITS = {
         "program_flags_test": ":program_flags",
         "spelling": "",
         "spelling_test": ":spelling",
-    },
-    "base/fuzz": {
-        "mutator": "@protobuf",
     },
     "base/host_port": {
         "address_block": "",
@@ -125,9 +122,9 @@ UNITS = {
     },
     "base/object_store": {
         "answers": "//base/object_store //base/status //base/status:refusal :bearer_client :http_client :object_url :sigv4 :xml @nlohmann_json",
-        "answers_test": "//base/fuzz:mutator //base/status:refusal :answers :xml",
+        "answers_test": "//base/status:refusal //base/testing:mutator :answers :xml",
         "aws_credentials": "//base/io //base/status :answers :http_read :object_url :sigv4",
-        "aws_credentials_test": "//base/fuzz:mutator //base/object_store/testing:http_server //base/random_id //base/time/testing:fake_clock :aws_credentials :object_url",
+        "aws_credentials_test": "//base/object_store/testing:http_server //base/random_id //base/testing:mutator //base/time/testing:fake_clock :aws_credentials :object_url",
         "bearer_client": ":http_client",
         "bearer_client_test": "//base/io //base/object_store/testing:http_server //base/random_id //base/rpc/testing:test_certificates :bearer_client",
         "dial_policy": "//base/host_port:address_block :object_url",
@@ -135,7 +132,7 @@ UNITS = {
         "file_store": "//base/io //base/io:unique_fd //base/object_store //base/random_id //base/status :object_url",
         "file_store_test": "//base/io //base/io:forwarding_file_system //base/random_id :file_store :object_url",
         "http_client": "//base/host_port:proxy //base/io //base/status //base/time:clock :dial_policy :object_url @curl @openssl//:crypto",
-        "http_client_test": "//base/fuzz:mutator //base/host_port/testing:connect_proxy //base/io //base/io:unique_fd //base/object_store/testing:http_server //base/random_id //base/rpc/testing:test_certificates //base/status //base/time/testing:fake_clock :http_client",
+        "http_client_test": "//base/host_port/testing:connect_proxy //base/io //base/io:unique_fd //base/object_store/testing:http_server //base/random_id //base/rpc/testing:test_certificates //base/status //base/testing:mutator //base/time/testing:fake_clock :http_client",
         "http_read": "//base/object_store //base/status //base/time:clock :answers :http_client :retrier",
         "https_store": "//base/object_store //base/status :answers :bearer_client :http_read :object_url",
         "https_store_test": "//base/object_store/testing:http_server //base/time/testing:fake_clock :https_store",
@@ -255,6 +252,9 @@ UNITS = {
     },
     "base/sync/testing": {
         "notification": "//base/sync:mutex",
+    },
+    "base/testing": {
+        "mutator": "@protobuf",
     },
     "base/time": {
         "clock": "",
@@ -419,7 +419,7 @@ UNITS = {
         "nearest_test": ":nearest",
         "range": "",
         "run_file": "//base/layout:external_model //base/layout:ids //base/time:proto_time //cli/output:error //proto:run_proto :data_url :defaults :external_run :nearest :range @protobuf @tomlplusplus",
-        "run_file_test": "//base/fuzz:mutator //cli/output:error //cli/run_file",
+        "run_file_test": "//base/testing:mutator //cli/output:error //cli/run_file",
     },
     "cli/settings": {
         "settings": "//base/flags:spelling //base/host_port //base/host_port:address_block //base/host_port:proxy //base/status //cli/output:error //cli/run_file:nearest @tomlplusplus",
@@ -480,9 +480,9 @@ UNITS = {
         "fake_server_control_client": "//base/status //coordinator/client:server_control_client :fake_plan_source",
     },
     "coordinator/core": {
-        "any_message_test": "//base/fuzz:mutator //coordinator/core/spec:validate_spec //coordinator/core/testing:run_simulation //proto:island_service_proto //proto:run_proto //proto:server_service_proto",
+        "any_message_test": "//base/testing:mutator //coordinator/core/spec:validate_spec //coordinator/core/testing:run_simulation //proto:island_service_proto //proto:run_proto //proto:server_service_proto",
         "coordinator": "//base/features //base/host_port //base/identity //base/layout:ids //base/layout:schedule //base/status //base/status:expected //base/status:refusal //base/time:proto_time //coordinator/core/enrolment:enrolments //coordinator/core/outputs:batch //coordinator/core/outputs:history //coordinator/core/outputs:plans //coordinator/core/rounds:norm_bound //coordinator/core/spec:validate_spec //proto:coordinator_records_proto //proto:island_service_proto //proto:run_service_proto //proto:server_service_proto //proto:training_state_service_proto :deleted_runs :log_history :log_tail :refused_peers :report_joiner :run_machine :run_queries @protobuf",
-        "coordinator_any_message_test": "//base/features //base/fuzz:mutator //coordinator/core/testing:run_simulation :coordinator :run_queries",
+        "coordinator_any_message_test": "//base/features //base/testing:mutator //coordinator/core/testing:run_simulation :coordinator :run_queries",
         "coordinator_deletion_test": "//base/features //coordinator/core/testing:run_simulation :coordinator",
         "coordinator_enrolment_test": "//base/codec:sha256 //base/status:refusal //base/time:proto_time //coordinator/core/outputs:history //coordinator/core/testing:run_simulation :coordinator",
         "coordinator_test": "//base/features //base/status:refusal //coordinator/core/rounds:norm_bound //coordinator/core/testing:run_simulation :coordinator",
@@ -678,7 +678,7 @@ UNITS = {
     },
     "server/core": {
         "admission_test": "//server/core/testing:shard_machine_fixture :shard_machine",
-        "any_message_test": "//base/fuzz:mutator //proto:parameter_service_proto //proto:plan_proto :shard_machine",
+        "any_message_test": "//base/testing:mutator //proto:parameter_service_proto //proto:plan_proto :shard_machine",
         "blocked_reasons": "//base/status //proto:plan_proto :shard_machine",
         "blocked_reasons_test": ":blocked_reasons",
         "budget_book": "",
@@ -806,7 +806,7 @@ UNITS = {
         "kept_log": "//base/failpoint //base/layout //base/status //base/sync:mutex //server/core:contribution_key //server/store/records:parse_record //server/store/records:record_store //server/store/records:server_records_proto :contribution :store_context",
         "manifest": "@nlohmann_json",
         "manifest_store": "//base/codec:sha256 //base/failpoint //base/io //base/io:hash_file //base/layout:ids //base/obs:log //base/status //base/sync:mutex //proto:plan_proto //server/core:checkpoint_keeper :manifest :shard_files :shard_range :store_context :version_file",
-        "manifest_test": "//base/fuzz:mutator :manifest",
+        "manifest_test": "//base/testing:mutator :manifest",
         "run_store": "//base/failpoint //base/io //base/layout //base/status //proto:plan_proto //proto:run_proto //server/core:contribution_key //server/core:shard_machine //server/store/records:record_store //server/store/records:server_records_proto :contribution_log :kept_log :manifest_store :store_context :sum_store :version_store",
         "run_store_codecs_test": "//base/codec //base/codec:crc32c //base/io/testing:fake_file_system //base/status //server/store/records:run_records //server/store/testing:memory_record_store :run_store",
         "run_store_test": "//base/codec:crc32c //base/codec:sha256 //base/io //base/io/testing:fake_file_system //base/status //base/sync:mutex //server/store/records:run_records //server/store/testing:memory_record_store :manifest :run_store",
@@ -909,7 +909,7 @@ UNITS = {
     "worker/checkpoint": {
         "checkpoint": "//base/codec:sha256 //base/io //base/layout //base/layout:external_model //base/status //proto:run_proto :checkpoint_manifest :export_directory :model_config_file :safetensors :weight_files @nlohmann_json",
         "checkpoint_manifest": "@nlohmann_json",
-        "checkpoint_test": "//base/fuzz:mutator //base/io //base/layout //worker/checkpoint :model_config_file",
+        "checkpoint_test": "//base/io //base/layout //base/testing:mutator //worker/checkpoint :model_config_file",
         "export_directory": "//base/codec:sha256 //base/io //base/io:hash_file //base/io:open_directory //base/io:unique_fd //base/random_id //base/status //base/status:refusal :checkpoint_manifest",
         "export_directory_test": "//base/codec:sha256 //base/io //base/io/testing:dying_file_system //base/status:refusal :export_directory",
         "model_config_file": "//base/status //proto:run_proto @nlohmann_json",
@@ -928,10 +928,6 @@ UNITS = {
         "reduction": ":call",
         "reduction_test": ":reduction",
         "remote": "",
-    },
-    "worker/collective/faults": {
-        "faulty_collective": "//base/status //worker/collective",
-        "faulty_collective_test": "//worker/collective/local:local_world //worker/collective/testing:random_program //worker/collective/testing:ranks :faulty_collective",
     },
     "worker/collective/local": {
         "local_world": "//base/status //worker/collective //worker/collective:group //worker/collective:member",
@@ -955,6 +951,8 @@ UNITS = {
     },
     "worker/collective/testing": {
         "behaviour": "//base/sync/testing:notification //worker/collective //worker/collective:group :random_program :ranks",
+        "faulty_collective": "//base/status //worker/collective",
+        "faulty_collective_test": "//worker/collective/local:local_world :faulty_collective :random_program :ranks",
         "random_program": "//worker/collective",
         "ranks": "//worker/collective",
     },
@@ -1007,7 +1005,7 @@ UNITS = {
         "token_file": "//base/io //base/io:own_file //base/status",
         "token_file_test": "//base/io :data_set :token_file",
         "tokenizer": "//base/status :pre_tokenizer @nlohmann_json",
-        "tokenizer_test": "//base/fuzz:mutator :tokenizer",
+        "tokenizer_test": "//base/testing:mutator :tokenizer",
         "unicode_classes": "",
         "windows": "//base/codec:bits //base/status",
         "windows_test": ":windows",
@@ -1157,14 +1155,14 @@ UNITS = {
     "worker/engine/parallel": {
         "cuda_mesh_test": "//worker/collective/local:local_world //worker/engine/ops/cuda:cuda_ops_emulated :mesh_trainer",
         "gather_order_test": "//worker/collective/local:local_world //worker/collective/testing:ranks //worker/engine/ops:plain_ops :rank_trainer",
-        "late_errors_test": "//base/status //worker/collective //worker/collective/faults:faulty_collective //worker/collective/local:local_world //worker/collective/testing:ranks //worker/engine/model:parameter_layout //worker/engine/ops:plain_ops //worker/engine/parallel/layout:mesh //worker/engine/parallel/layout:mesh_options :rank_trainer",
+        "late_errors_test": "//base/status //worker/collective //worker/collective/local:local_world //worker/collective/testing:faulty_collective //worker/collective/testing:ranks //worker/engine/model:parameter_layout //worker/engine/ops:plain_ops //worker/engine/parallel/layout:mesh //worker/engine/parallel/layout:mesh_options :rank_trainer",
         "mesh_trainer": "//base/status //base/status:not_finite //base/sync:mutex //worker/collective //worker/engine/device:cpu_devices //worker/engine/device:devices //worker/engine/parallel/layout:mesh_options //worker/engine/parallel/layout:rank_layout //worker/engine/parallel/layout:reshard_plan //worker/engine/tensor:arena //worker/engine:trainer_checks //worker/engine:trainer_interface :rank_trainer",
-        "mesh_trainer_test": "//worker/collective/faults:faulty_collective //worker/collective/local:local_world //worker/engine/ops/testing:fake_device_ops //worker/engine/ops:plain_ops //worker/engine/optimizer:learning_rate_schedule //worker/engine/parallel/testing:fake_device_collective //worker/engine/tensor:memory :mesh_trainer :rank_trainer",
+        "mesh_trainer_test": "//worker/collective/local:local_world //worker/collective/testing:faulty_collective //worker/engine/ops/testing:fake_device_ops //worker/engine/ops:plain_ops //worker/engine/optimizer:learning_rate_schedule //worker/engine/parallel/testing:fake_device_collective //worker/engine/tensor:memory :mesh_trainer :rank_trainer",
         "pipeline_links": "//base/status //worker/collective //worker/engine/parallel/layout:rank_groups //worker/engine/tensor:arena //worker/engine/tensor:memory",
         "rank_trainer": "//base/status //worker/collective //worker/engine/model:model_config //worker/engine/model:parameter_layout //worker/engine/ops //worker/engine/optimizer:optimizer_options //worker/engine/parallel/layout:mesh_options //worker/engine/parallel/layout:rank_groups //worker/engine/parallel/layout:rank_layout //worker/engine/parallel/layout:resharder //worker/engine/parallel/zero:shard_optimizer //worker/engine/parallel/zero:unit_gradients //worker/engine/parallel/zero:unit_parameters :pipeline_links :stage_model :unit_visits",
         "rank_trainer_test": "//base/sync:mutex //worker/collective/local:local_world //worker/collective/testing:ranks //worker/engine/ops/testing:fake_device_ops //worker/engine/ops:plain_ops //worker/engine/parallel/testing:fake_device_collective :rank_trainer",
         "stage_model": "//base/status //worker/engine/model:model_config //worker/engine/model:parameter_layout //worker/engine/model:units //worker/engine/model:workspace //worker/engine/ops //worker/engine/parallel/layout:mesh_options //worker/engine/parallel/layout:rank_layout //worker/engine/tensor:arena",
-        "unit_stores_test": "//worker/collective/faults:faulty_collective //worker/collective/local:local_world //worker/collective/testing:ranks //worker/engine/ops:plain_ops //worker/engine/parallel/layout:rank_groups //worker/engine/parallel/zero:unit_gradients //worker/engine/parallel/zero:unit_parameters",
+        "unit_stores_test": "//worker/collective/local:local_world //worker/collective/testing:faulty_collective //worker/collective/testing:ranks //worker/engine/ops:plain_ops //worker/engine/parallel/layout:rank_groups //worker/engine/parallel/zero:unit_gradients //worker/engine/parallel/zero:unit_parameters",
         "unit_visits": "//worker/engine/parallel/layout:pipeline_schedule //worker/engine/parallel/layout:rank_layout",
         "unit_visits_test": ":unit_visits",
     },
@@ -1240,7 +1238,7 @@ UNITS = {
         "island_place_test": ":island_place",
         "island_world": "//base/status //proto:run_proto //worker/collective //worker/collective/local:local_world //worker/collective/tcp:tcp_world //worker/engine/device:cpu_devices //worker/engine/device:devices //worker/engine/parallel/layout:mesh_options //worker/engine/parallel:mesh_trainer //worker/engine:trainer //worker/planner:model_spec :device :island_group :island_place :rendezvous",
         "part_command": "//base/status //base/status:refusal //proto:plan_proto //proto:run_proto //server/client:parameter_client //worker/core:action //worker/save:save_file :island_command_proto",
-        "part_command_test": "//base/fuzz:mutator //base/status:refusal :part_command",
+        "part_command_test": "//base/status:refusal //base/testing:mutator :part_command",
         "rendezvous": "//base/codec:sha256 //base/host_port //base/io //base/status",
         "rendezvous_test": ":rendezvous",
     },
@@ -1271,7 +1269,7 @@ UNITS = {
         "preset": ":forecast",
         "preset_test": ":preset",
         "tensors_file": "//base/layout //base/status //proto:run_proto :balanced_fragments @nlohmann_json",
-        "tensors_file_test": "//base/fuzz:mutator //base/layout :tensors_file",
+        "tensors_file_test": "//base/layout //base/testing:mutator :tensors_file",
     },
     "worker/save": {
         "save_assembler": "//base/codec //base/layout //base/status :save_file",

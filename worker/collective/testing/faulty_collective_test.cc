@@ -1,4 +1,4 @@
-#include "worker/collective/faults/faulty_collective.h"
+#include "worker/collective/testing/faulty_collective.h"
 
 #include <iostream>
 #include <random>
