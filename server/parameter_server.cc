@@ -67,11 +67,12 @@ absl::StatusOr<std::unique_ptr<ParameterServer>> ParameterServer::Start(
       new ParameterServer(options, environment, std::move(directory)));
   RETURN_IF_ERROR(server->Recover());
   rpc::RpcServer::Spec spec;
-  server->service_ = std::make_unique<ParameterServiceImpl>(
-      ServiceContext{*server, server->access_, server->push_watchdog_,
-                     server->pull_watchdog_,
-                     std::make_shared<BufferPool>(), server->held_,
-                     server->metrics_});
+  server->service_ = std::make_unique<ParameterServiceImpl>(ServiceContext{
+      [server = server.get()](const std::string& run_id) {
+        return server->FindShard(run_id);
+      },
+      server->access_, server->push_watchdog_, server->pull_watchdog_,
+      std::make_shared<BufferPool>(), server->held_, server->metrics_});
   spec.listener = options.listener;
   spec.services = {server->service_.get()};
   spec.message_bytes_max = kMessageBytesMax;

@@ -41,7 +41,7 @@
 
 namespace atl::server {
 
-class ParameterServer final : public ShardDirectory {
+class ParameterServer final {
  public:
   struct Options {
     std::string server_id;  // [a-z0-9-]{1,63}
@@ -80,7 +80,7 @@ class ParameterServer final : public ShardDirectory {
   static absl::StatusOr<std::unique_ptr<ParameterServer>> Start(
       const Options& options, const Environment& environment);
 
-  ~ParameterServer() override;
+  ~ParameterServer();
 
   int port() const { return rpc_->port(); }
   const std::string& address() const { return rpc_->address(); }
@@ -106,7 +106,7 @@ class ParameterServer final : public ShardDirectory {
   // this server_id has registered, or the coordinator refuses it.
   absl::Status WaitForEnd(absl::Duration timeout);
 
-  std::shared_ptr<Shard> FindShard(const std::string& run_id) override;
+  std::shared_ptr<Shard> FindShard(const std::string& run_id);
 
  private:
   // A known run: its shard, or why there is none.
