@@ -19,8 +19,7 @@
 #include "cli/output/output.h"
 #include "cli/output/progress.h"
 #include "cli/settings/settings.h"
-#include "coordinator/client/enrolment_client.h"
-#include "coordinator/client/operator_client.h"
+#include "coordinator/client/client.h"
 
 namespace atl::cli {
 
@@ -61,11 +60,8 @@ class Context {
   std::ostream& messages() { return messages_; }
 
   // A client of the coordinator.
-  absl::StatusOr<std::unique_ptr<coordinator::OperatorClient>>
-  MakeOperatorClient(const ClientUse& use = {}) const;
-
-  absl::StatusOr<std::unique_ptr<coordinator::EnrolmentClient>>
-  MakeEnrolmentClient(const ClientUse& use = {}) const;
+  absl::StatusOr<std::unique_ptr<coordinator::Client>> MakeClient(
+      const ClientUse& use = {}) const;
 
   rpc::Security MakeSecurity() const;
   rpc::ChannelOptions MakeChannelOptions(rpc::ChannelKind kind) const;

@@ -41,7 +41,7 @@
 
 namespace atl::server {
 
-class ParameterServer {
+class ParameterServer final {
  public:
   struct Options {
     std::string server_id;  // [a-z0-9-]{1,63}

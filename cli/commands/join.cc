@@ -12,6 +12,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
+#include "atoll/v1/run_service.grpc.pb.h"
 #include "base/failpoint/failpoint.h"
 #include "base/flags/program_flags.h"
 #include "base/layout/ids.h"
@@ -143,14 +144,14 @@ std::string DefaultIslandId(const rpc::Security& security) {
 absl::StatusOr<std::string> OnlyRun(const Context& context,
                                     const std::string& address,
                                     std::stop_token stop) {
-  ASSIGN_OR_RETURN(auto client, context.MakeOperatorClient(
-                                    {.stop = stop, .address = address}));
+  ASSIGN_OR_RETURN(auto client,
+                   context.MakeClient({.stop = stop, .address = address}));
   v1::ListRunsRequest request;
   request.set_page_size(500);
   std::string found;
   do {
     const absl::StatusOr<v1::ListRunsResponse> response =
-        client->ListRuns(request);
+        client->Call(&v1::RunService::Stub::ListRuns, request);
     if (absl::IsPermissionDenied(response.status())) {
       return WithHint(response.status(),
                       "An island may not list runs. Give --run; the run's "

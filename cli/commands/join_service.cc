@@ -8,6 +8,7 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "atoll/v1/run_service.grpc.pb.h"
 #include "base/status/status_macros.h"
 #include "cli/enrol/join_enrolment.h"
 #include "cli/flags/data_cache_flags.h"
@@ -55,14 +56,14 @@ std::string ValueOf(const flags::Command& command, const std::string& flag) {
 
 }  // namespace
 
-absl::Status CheckService(const coordinator::OperatorClientOptions& coordinator,
+absl::Status CheckService(const coordinator::ClientOptions& coordinator,
                           const std::string& run_id, const RunLimits& limits,
                           const worker::LocalDataRights& rights) {
-  ASSIGN_OR_RETURN(const auto client,
-                   coordinator::MakeOperatorClient(coordinator));
+  ASSIGN_OR_RETURN(const auto client, coordinator::MakeClient(coordinator));
   v1::GetRunRequest request;
   request.set_run_id(run_id);
-  const absl::StatusOr<v1::GetRunResponse> run = client->GetRun(request);
+  const absl::StatusOr<v1::GetRunResponse> run =
+      client->Call(&v1::RunService::Stub::GetRun, request);
   if (!run.ok()) return absl::OkStatus();
   RETURN_IF_ERROR(CheckRunSize(run->run().spec(), limits));
   return worker::FindDataPlace(run->run().spec().data(), rights).status();

@@ -6,6 +6,8 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
+#include "atoll/v1/run_service.grpc.pb.h"
+#include "atoll/v1/training_state_service.grpc.pb.h"
 #include "base/host_port/host_port.h"
 #include "base/net/http_proxy.h"
 #include "base/net/socket.h"
@@ -62,7 +64,8 @@ absl::Time OperatorDoctor::Within(absl::Duration span) const {
 
 void OperatorDoctor::Run() {
   const absl::Time asked = absl::Now();
-  const auto cluster = spec_.client->GetCluster({});
+  const auto cluster =
+      spec_.client->Call(&v1::TrainingStateService::Stub::GetCluster, {});
   const absl::Time answered = absl::Now();
   if (!cluster.ok()) {
     checks_.Add(Failed("coordinator", cluster.status().message(),
@@ -184,8 +187,9 @@ absl::StatusOr<std::vector<v1::GetRunStateResponse>> OperatorDoctor::ListRuns(
   std::vector<v1::GetRunStateResponse> states;
   v1::ListRunsRequest request;
   do {
-    ASSIGN_OR_RETURN(const v1::ListRunsResponse page,
-                     spec_.client->ListRuns(request));
+    ASSIGN_OR_RETURN(
+        const v1::ListRunsResponse page,
+        spec_.client->Call(&v1::RunService::Stub::ListRuns, request));
     for (const v1::Run& run : page.runs()) {
       const bool has_ended = run.state() == v1::RUN_STATE_COMPLETED ||
                              run.state() == v1::RUN_STATE_CANCELLED;
@@ -196,7 +200,8 @@ absl::StatusOr<std::vector<v1::GetRunStateResponse>> OperatorDoctor::ListRuns(
       }
       v1::GetRunStateRequest of_run;
       of_run.set_run_id(run.run_id());
-      const auto state = spec_.client->GetRunState(of_run);
+      const auto state = spec_.client->Call(
+          &v1::TrainingStateService::Stub::GetRunState, of_run);
       if (!state.ok()) continue;
       states.push_back(*state);
       --unseen_count;

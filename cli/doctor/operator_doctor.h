@@ -15,15 +15,15 @@
 #include "base/rpc/certificates/tls.h"
 #include "cli/doctor/check.h"
 #include "cli/doctor/operator_judge.h"
-#include "coordinator/client/operator_client.h"
+#include "coordinator/client/client.h"
 
 namespace atl::cli {
 
 class OperatorDoctor {
  public:
   struct Spec {
-    coordinator::OperatorClient* client = nullptr;  // Must outlive it.
-    std::string coordinator_address;                // host:port
+    coordinator::Client* client = nullptr;  // Must outlive it.
+    std::string coordinator_address;        // host:port
     rpc::Security security;
     absl::Duration patience = absl::Seconds(15);  // For all waits together.
     int stop_fd = -1;               // A waker that ends every wait.

@@ -53,7 +53,7 @@ def _core(path, program):
                   (r'^random$', 'random numbers are counter-based and keyed')]
   allowed = _PURE_OURS + '|' + _own(program, 'core', 'kernels')
   if is_test(path):
-    allowed += '|^base/fuzz/'
+    allowed += '|^base/testing/'
   return Room('core', allowed, forbidden)
 
 

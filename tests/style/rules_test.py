@@ -65,8 +65,8 @@ class IncludesTest(unittest.TestCase):
   def test_a_cores_test_may_draw_random_inputs_and_share_between_threads(self):
     self.allows('server/core/merge/mean_test.cc', '<random>')
     self.allows('server/core/merge/mean_test.cc', '<thread>')
-    self.allows('server/core/merge/mean_test.cc', '"base/fuzz/mutator.h"')
-    self.refuses('server/core/merge/mean.cc', '"base/fuzz/mutator.h"')
+    self.allows('server/core/merge/mean_test.cc', '"base/testing/mutator.h"')
+    self.refuses('server/core/merge/mean.cc', '"base/testing/mutator.h"')
     self.refuses('server/core/merge/mean_test.cc', '<grpcpp/grpcpp.h>')
 
   def test_kernels_see_nothing_else_of_ours(self):

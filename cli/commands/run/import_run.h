@@ -11,7 +11,7 @@
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
 #include "cli/context.h"
-#include "coordinator/client/operator_client.h"
+#include "coordinator/client/client.h"
 
 namespace atl::cli {
 
@@ -45,7 +45,7 @@ struct Imported {
 // created for another model. DEADLINE_EXCEEDED: nothing has moved for
 // `patience`. CANCELLED: stopped.
 absl::StatusOr<Imported> ImportRun(const Context& context,
-                                   coordinator::OperatorClient& client,
+                                   coordinator::Client& client,
                                    const v1::Run& run,
                                    const ImportOptions& options);
 

@@ -24,6 +24,7 @@
 #include "absl/strings/match.h"
 #include "gtest/gtest.h"
 #include "worker/collective/local/local_world.h"
+#include "worker/collective/testing/faulty_collective.h"
 #include "worker/engine/ops/plain_ops.h"
 #include "worker/engine/ops/testing/fake_device_ops.h"
 #include "worker/engine/optimizer/learning_rate_schedule.h"

@@ -1,7 +1,7 @@
 // The fuzzers' short run: random inputs and mutations of them, without
 // libFuzzer's guidance. The long run is run_fuzzers.sh.
 
-#include "base/codec/fuzz/targets.h"
+#include "base/codec/testing/fuzz/targets.h"
 
 #include <cstdint>
 #include <cstdio>

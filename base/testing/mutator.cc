@@ -1,4 +1,4 @@
-#include "base/fuzz/mutator.h"
+#include "base/testing/mutator.h"
 
 #include <algorithm>
 #include <cctype>

@@ -1,4 +1,4 @@
-#include "base/codec/fuzz/targets.h"
+#include "base/codec/testing/fuzz/targets.h"
 
 #include <algorithm>
 #include <cmath>

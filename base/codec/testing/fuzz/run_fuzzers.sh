@@ -3,7 +3,7 @@
 # and its runtime (Debian: clang-14 libclang-rt-14-dev), which the build itself
 # does not.
 #
-# usage: base/codec/fuzz/run_fuzzers.sh [INPUTS [DIRECTORY]]
+# usage: base/codec/testing/fuzz/run_fuzzers.sh [INPUTS [DIRECTORY]]
 #
 # Runs INPUTS of each target (default 10000000). Keeps programs and corpora in
 # DIRECTORY (default /tmp/atoll-fuzz). Fails at the first violation; libFuzzer
@@ -11,7 +11,7 @@
 set -euo pipefail
 inputs=${1:-10000000}
 directory=${2:-${TMPDIR:-/tmp}/atoll-fuzz}
-cd "$(dirname "${BASH_SOURCE[0]}")/../../.."
+cd "$(dirname "${BASH_SOURCE[0]}")/../../../.."
 mkdir -p "$directory"
 
 # Without comparison tracing: top-k compares each value with its threshold, and
@@ -23,7 +23,7 @@ flags=(
   -fno-sanitize-coverage=trace-cmp -I.
 )
 objects=()
-for source in bf16 codec e3m0 f32 int8 stream_copy top_k two_bit fuzz/targets; do
+for source in bf16 codec e3m0 f32 int8 stream_copy top_k two_bit testing/fuzz/targets; do
   object="$directory/${source//\//_}.o"
   clang++-14 "${flags[@]}" -c "base/codec/$source.cc" -o "$object"
   objects+=("$object")
@@ -31,7 +31,7 @@ done
 clang++-14 "${flags[@]}" -c base/status/check.cc -o "$directory/check.o"
 
 for target in decode encode; do
-  clang++-14 "${flags[@]}" -fsanitize=fuzzer "base/codec/fuzz/${target}_fuzzer.cc" \
+  clang++-14 "${flags[@]}" -fsanitize=fuzzer "base/codec/testing/fuzz/${target}_fuzzer.cc" \
     "${objects[@]}" "$directory/check.o" -o "$directory/${target}_fuzzer" \
     -lhwy -labsl_strings -labsl_throw_delegate -labsl_raw_logging_internal
   mkdir -p "$directory/$target"

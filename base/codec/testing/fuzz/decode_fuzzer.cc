@@ -3,7 +3,7 @@
 #include <cstddef>
 #include <cstdint>
 
-#include "base/codec/fuzz/targets.h"
+#include "base/codec/testing/fuzz/targets.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   atl::codec::FuzzDecode(data, size);
