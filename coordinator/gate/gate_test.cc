@@ -550,7 +550,7 @@ TEST_F(GateTest, AProbeNeedsADirectionAndAToken) {
   request.mutable_probe()->mutable_token()->set_token_secret(
       std::string(32, 'x'));
   ExpectRefused(Call(request).status(), absl::StatusCode::kUnauthenticated,
-                "no token");
+                "no such token");
 }
 
 TEST_F(GateTest, AProbeOfAnAddressExcludesItsSecond) {
