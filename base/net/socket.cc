@@ -74,10 +74,13 @@ absl::StatusOr<Addresses> Resolve(const HostPort& address,
   Addresses found;
   // A number needs no resolver.
   if (LookUp(address, AI_NUMERICHOST, found) == 0) return found;
+  // AI_ADDRCONFIG does not count ::1, where Listen may be if the host is
+  // localhost.
+  const int flags = IsLoopbackHost(address.host) ? 0 : AI_ADDRCONFIG;
   const auto resolving = std::make_shared<Resolving>();
-  std::thread([resolving, address] {
+  std::thread([resolving, address, flags] {
     Addresses list;
-    const int error = LookUp(address, AI_ADDRCONFIG, list);
+    const int error = LookUp(address, flags, list);
     MutexLock lock(&resolving->mutex);
     resolving->done = true;
     resolving->error = error;

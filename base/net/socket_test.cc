@@ -69,6 +69,12 @@ TEST(DialTest, ReachesAListener) {
   EXPECT_TRUE(Dial({"localhost", address.port}, Long()).ok());
 }
 
+TEST(DialTest, ANameForLoopbackLeadsWhereThatNameListens) {
+  const UniqueFd listener = Listen({"localhost", 0}).value();
+  const int port = LocalAddress(listener.get()).value().port;
+  EXPECT_TRUE(Dial({"localhost", port}, Long()).ok());
+}
+
 TEST(DialTest, SaysThatNobodyListens) {
   HostPort address;
   {

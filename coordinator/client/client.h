@@ -23,6 +23,7 @@
 #include "base/rpc/call.h"
 #include "base/rpc/channel.h"
 #include "base/rpc/retry.h"
+#include "grpcpp/channel.h"
 
 namespace atl::coordinator {
 

@@ -6,7 +6,6 @@
 #include "atoll/v1/island_service.grpc.pb.h"
 #include "base/status/status_macros.h"
 #include "coordinator/client/client.h"
-#include "grpcpp/channel.h"
 
 namespace atl::coordinator {
 
