@@ -708,6 +708,7 @@ UNITS = {
         "released_reads": "",
         "released_reads_test": ":released_reads",
         "replica": "//base/codec //base/codec:bits //base/codec:block_grid //base/codec:f32_values //base/codec:stream_copy //base/layout //proto:run_proto",
+        "replica_benchmark": "//base/codec :replica @benchmark",
         "replica_test": "//base/codec //base/layout :replica",
         "shard_machine": "//base/layout //base/status //base/status:refusal //proto:parameter_service_proto //proto:plan_proto //proto:run_proto //proto:server_service_proto :checkpoint_keeper :contribution_key :faults :live_set",
         "shard_machine_live_test": ":faults :shard_machine",
