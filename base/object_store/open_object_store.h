@@ -6,6 +6,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <utility>
 
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
@@ -56,15 +57,21 @@ absl::StatusOr<std::unique_ptr<ObjectStore>> OpenObjectStore(
 // Thread-compatible.
 class ObjectPresigner {
  public:
-  virtual ~ObjectPresigner() = default;
+  // Of the objects below `prefix` in the session's bucket.
+  ObjectPresigner(std::string prefix, std::unique_ptr<S3Session> session)
+      : prefix_(std::move(prefix)), session_(std::move(session)) {}
 
   // An https:// URL that reads `name`, relative to the presigner's URL, for
   // `lifetime` (1 s to 7 days), at most as long as our credentials last.
   //
   // INVALID_ARGUMENT: the name has a part that is empty, "." or "..". Others as
   // AwsCredentialsSource::Get.
-  virtual absl::StatusOr<PresignedUrl> Presign(absl::string_view name,
-                                               absl::Duration lifetime) = 0;
+  absl::StatusOr<PresignedUrl> Presign(absl::string_view name,
+                                       absl::Duration lifetime);
+
+ private:
+  const std::string prefix_;
+  const std::unique_ptr<S3Session> session_;
 };
 
 // `url` is s3://BUCKET[/PREFIX]. Keeps credentials until they expire.

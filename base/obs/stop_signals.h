@@ -4,8 +4,8 @@
 //   while it starts          the first signal ends the process at once, with 0
 //   from Started() on        the first signal makes IsStopping() true
 //   a second signal          ends the process at once, by that signal
-//   `stop_max` after the     ends the process with 1: a disk that hangs, for
-//   first signal             example, keeps nobody waiting
+//   `stop_max` after the     ends the process with 1, for example because a
+//   first signal             disk hangs
 
 #pragma once
 

@@ -1,4 +1,4 @@
-// How an island that joins reads the data of its run.
+// The way in which a joining island reads the data of its run.
 
 #pragma once
 

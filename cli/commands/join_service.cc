@@ -8,6 +8,7 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "atoll/v1/run_service.grpc.pb.h"
 #include "base/status/status_macros.h"
 #include "cli/enrol/join_enrolment.h"
 #include "cli/flags/data_cache_flags.h"
@@ -17,7 +18,7 @@
 namespace atl::cli {
 namespace {
 
-// Of the environment, besides ATOLL_*. Secrets of clouds are not kept.
+// Variables that the service keeps besides ATOLL_*: no secrets of clouds.
 const std::set<std::string>& KeptVariables() {
   static const auto* const kNames = new std::set<std::string>{
       "XDG_STATE_HOME", "XDG_CONFIG_HOME", "HTTPS_PROXY",
@@ -30,7 +31,7 @@ std::string Find(const Environment& environment, const std::string& name) {
   return found == environment.end() ? std::string() : found->second;
 }
 
-// Where systemd looks for this user's units.
+// Returns where systemd looks for this user's units.
 absl::StatusOr<std::string> UnitDirectory(const Environment& environment) {
   const std::string config = Find(environment, "XDG_CONFIG_HOME");
   if (!config.empty()) return absl::StrCat(config, "/systemd/user");
@@ -55,14 +56,14 @@ std::string ValueOf(const flags::Command& command, const std::string& flag) {
 
 }  // namespace
 
-absl::Status CheckService(const coordinator::OperatorClientOptions& coordinator,
+absl::Status CheckService(const coordinator::ClientOptions& coordinator,
                           const std::string& run_id, const RunLimits& limits,
                           const worker::LocalDataRights& rights) {
-  ASSIGN_OR_RETURN(const auto client,
-                   coordinator::MakeOperatorClient(coordinator));
+  ASSIGN_OR_RETURN(const auto client, coordinator::MakeClient(coordinator));
   v1::GetRunRequest request;
   request.set_run_id(run_id);
-  const absl::StatusOr<v1::GetRunResponse> run = client->GetRun(request);
+  const absl::StatusOr<v1::GetRunResponse> run =
+      client->Call(&v1::RunService::Stub::GetRun, request);
   if (!run.ok()) return absl::OkStatus();
   RETURN_IF_ERROR(CheckRunSize(run->run().spec(), limits));
   return worker::FindDataPlace(run->run().spec().data(), rights).status();

@@ -19,7 +19,6 @@
 
 namespace atl::cli {
 
-// One point of one curve.
 struct CurvePoint {
   std::string tag;
   int64_t step = 0;
@@ -36,7 +35,7 @@ std::string EncodeRecord(const curves::Event& event);
 
 struct EventRecords {
   std::vector<curves::Event> events;
-  // Bytes of the whole records at the front. What follows is torn or damaged.
+  // Bytes of the whole records at the front. The rest is torn or damaged.
   int64_t size_bytes = 0;
 };
 

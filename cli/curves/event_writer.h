@@ -29,8 +29,8 @@ class EventWriter {
  public:
   struct Options {
     std::string directory;  // Created if necessary.
-    std::string run_uid;    // Of the run.
-    std::string host;       // Of this machine.
+    std::string run_uid;
+    std::string host;  // This machine's name.
     absl::Time now;
   };
 

@@ -1,5 +1,5 @@
-// Whether a run takes more of a volunteer's machine than that lends. Pure.
-// Thread-safe.
+// Decides whether a run fits in the part of a machine that a volunteer lends.
+// Pure. Thread-safe.
 
 #pragma once
 
@@ -14,14 +14,14 @@ namespace atl::cli {
 
 struct RunLimits {
   int64_t memory_bytes = INT64_MAX;
-  int64_t disk_bytes = INT64_MAX;  // Of local checkpoints.
+  int64_t disk_bytes = INT64_MAX;  // For local checkpoints.
   bool memory_is_given = false;    // By --memory.
   bool disk_is_given = false;      // By --disk.
 };
 
 // A given limit stands. Without one an enrolled island has half of the free
-// memory, and of the disk the larger of 10 GB and a tenth of what is free: its
-// person has seen nothing of the run's size. Others have no limit.
+// memory, and the larger of 10 GB and a tenth of the free disk: its user has not
+// seen the run's size. Other islands have no limit.
 RunLimits LimitsOf(const MachineFacts& machine, const Lent& given,
                    bool is_enrolled);
 

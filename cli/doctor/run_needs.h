@@ -10,8 +10,8 @@
 namespace atl::cli {
 
 struct RunNeeds {
-  int64_t memory_bytes = 0;  // Of the process, without a margin.
-  int64_t disk_bytes = 0;    // Of its local checkpoints.
+  int64_t memory_bytes = 0;  // The process's memory, without a margin.
+  int64_t disk_bytes = 0;    // Its local checkpoints.
   // The trainer is another process, with memory of its own.
   bool is_external = false;
   bool fetches_data = false;  // Data by URL.

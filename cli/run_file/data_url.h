@@ -14,7 +14,7 @@ namespace atl::cli {
 // gives data.url. `own`: the file's keys.
 void DropOtherData(const std::set<std::string>& own, v1::DataSpec* data);
 
-// What is wrong with the keys of [data]; one sentence a fault.
+// Faults of the keys of [data], one sentence each.
 std::vector<std::string> FindDataFaults(const v1::DataSpec& data);
 
 }  // namespace atl::cli

@@ -11,7 +11,7 @@
 
 namespace atl::cli {
 
-// Why such a file must not give `key` ("inner.beta1") itself; empty: it may.
+// Returns why such a file must not give `key` ("inner.beta1"); empty: it may.
 std::string ExternalKeyFault(absl::string_view key);
 
 // Makes `spec`, which was read over its preset and DefaultRunSpec(), one of an

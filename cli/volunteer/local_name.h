@@ -1,4 +1,4 @@
-// Where the socket of a running `atoll join` is. Pure.
+// The path of the socket of a running `atoll join`. Pure.
 
 #pragma once
 

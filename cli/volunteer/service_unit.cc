@@ -62,7 +62,7 @@ bool UsesTmp(const std::vector<std::string>& paths) {
 }
 
 // Runs `systemctl --user ARGUMENTS`, found on PATH, to its end.
-// FAILED_PRECONDITION, with its output: it fails, or there is none.
+// FAILED_PRECONDITION: it is missing, or fails; the message has its output.
 absl::Status Systemctl(const std::vector<std::string>& arguments,
                        std::vector<std::string>& environment) {
   std::vector<std::string> words = {"systemctl", "--user"};
@@ -214,7 +214,7 @@ absl::Status InstallUnit(const ServiceUnit& unit, const std::string& directory,
   RETURN_IF_ERROR(WriteFileIn(directory, name, text));
   absl::Status started = Systemctl({"daemon-reload"}, environment);
   if (started.ok()) started = Systemctl({"enable", name}, environment);
-  // An earlier service of this name goes on with the new flags.
+  // Restarts an earlier service of this name with the new flags.
   if (started.ok()) started = Systemctl({"restart", name}, environment);
   if (started.ok()) return absl::OkStatus();
   if (earlier.ok()) {

@@ -21,7 +21,7 @@ class Health {
   Health& operator=(const Health&) = delete;
 
   // The ports are open. `listeners` must live until the next call with
-  // another one; nullptr: there are none.
+  // another one; null: the ports are closed.
   void SetListeners(Listeners* listeners);
   // Whether the store takes records: EventLoop::Spec::on_serving.
   void SetStoring(bool storing);
@@ -29,7 +29,7 @@ class Health {
   void SetStopping();
 
  private:
-  // Under the mutex, so that the newest value is shown last.
+  // Requires the mutex, so that the newest value is shown last.
   void Show() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
   Metrics& metrics_;

@@ -33,11 +33,11 @@ class Listeners {
     std::string island;      // IslandService; empty: at main.
     std::string server;      // ServerService; empty: at main.
     std::string query;       // TrainingStateService; empty: at main.
-    rpc::Security security;  // Of every port.
-    // Counts the calls of all ports; null: nothing does. Must outlive the
-    // listeners.
+    rpc::Security security;  // For every port.
+    // Counts the calls of all ports; may be null. Must outlive the listeners.
     Metrics* metrics = nullptr;
-    // Signs URLs of runs' data; null: nobody does. Must outlive the listeners.
+    // Signs URLs of runs' data; null: signing is refused. Must outlive the
+    // listeners.
     DataUrlSigner* data_url_signer = nullptr;
     // As in rpc::ListenerOptions.
     absl::Duration connection_age_max = absl::Minutes(10);

@@ -29,10 +29,7 @@ absl::Time Now() { return SystemClock().Now(); }
 enum class Verdict { kRetry, kRetryDoubtful, kRetryOtherRun, kEnd };
 
 Verdict Judge(const absl::Status& status) {
-  const std::optional<ErrorReason> reason = GetReason(status);
-  if (reason.has_value() && reason->reason == "OTHER_RUN") {
-    return Verdict::kRetryOtherRun;
-  }
+  if (HasReason(status, "OTHER_RUN")) return Verdict::kRetryOtherRun;
   switch (status.code()) {
     case absl::StatusCode::kUnavailable:
     case absl::StatusCode::kResourceExhausted:

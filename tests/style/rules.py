@@ -6,6 +6,7 @@
 import collections
 import re
 
+import phrases
 import precompiled
 import rooms
 import source_text
@@ -381,13 +382,19 @@ def own_includes(files):
                     '%s: include %s, here or in a header' % (name, header))
 
 
+def plain_phrases(files):
+  """Across files: no phrase that plain English avoids becomes more frequent."""
+  for path, line, message in phrases.excess(files):
+    yield Violation(path, line, 'phrase', message)
+
+
 PER_FILE = [
     includes_by_room, banned_calls, sizes, public_methods, manuals, flags,
     todos, foreign_paths, build_files, bazel_options, headers, protos
 ]
 PER_TREE = [
     packages_have_tests, folders_are_small, folders_say_what_they_hold,
-    no_circles, own_includes
+    no_circles, own_includes, plain_phrases
 ]
 
 

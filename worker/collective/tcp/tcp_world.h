@@ -15,10 +15,10 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
+#include "base/io/unique_fd.h"
 #include "worker/collective/collective.h"
 #include "worker/collective/group.h"
 #include "worker/collective/tcp/process_hub.h"
-#include "worker/collective/tcp/socket.h"
 
 namespace atl::collective {
 

@@ -294,7 +294,7 @@ class BasicOps {
   // None of these calls returns a value from the device or waits. All pointers,
   // also to single numbers, are into memory(). Defaults need host memory.
 
-  // Whether Replay may do more than call `queue`; else these calls save
+  // Returns whether Replay may do more than call `queue`; else these calls save
   // nothing.
   virtual bool replays() const { return false; }
   // Queues what `queue` queues. For one `key`, `queue` makes the same calls

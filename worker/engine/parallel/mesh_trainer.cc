@@ -209,7 +209,7 @@ class MeshTrainer final : public Trainer {
   using Trainer::Gather;
   using Trainer::Scatter;
   absl::Status Scatter(const Movement& what) override {
-    // These spans are empty, so the caller cannot have written them.
+    // The spans are empty, so the caller cannot have written them.
     if (is_given_back_) return ended_;
     return OnRanks([&](Rank& rank) -> absl::Status {
       const int64_t at = rank.trainer->held().begin - held_.begin;
@@ -369,8 +369,8 @@ class MeshTrainer final : public Trainer {
   int64_t step_count_ = 0;
   double gradient_norm_ = 0;
   double router_loss_ = 0;
-  absl::Status first_error_;  // Of any rank.
-  absl::Status ended_;        // first_error_ as callers get it.
+  absl::Status first_error_;  // The first error of any rank.
+  absl::Status ended_;        // first_error_ in the form that callers get.
   std::vector<Rank> ranks_;
   std::unique_ptr<RankThreads> threads_;
 };

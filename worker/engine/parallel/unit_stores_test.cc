@@ -9,8 +9,8 @@
 #include <vector>
 
 #include "gtest/gtest.h"
-#include "worker/collective/faults/faulty_collective.h"
 #include "worker/collective/local/local_world.h"
+#include "worker/collective/testing/faulty_collective.h"
 #include "worker/collective/testing/ranks.h"
 #include "worker/engine/ops/testing/plain_ops.h"
 #include "worker/engine/parallel/layout/rank_groups.h"

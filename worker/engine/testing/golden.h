@@ -43,13 +43,13 @@ struct GoldenTokens {
 };
 GoldenTokens MakeGoldenTokens(const GoldenCase& golden, int step);
 
-// PyTorch's results.
+// PyTorch's results. `loss`, the norm and `gradient` are the first step's.
 struct GoldenResults {
-  double loss = 0;           // Of the first step.
-  double gradient_norm = 0;  // Of the first step.
-  double router_loss = 0;    // Of the first step, of a mixture.
+  double loss = 0;
+  double gradient_norm = 0;
+  double router_loss = 0;  // Mixtures only.
   std::vector<double> step_losses;
-  std::vector<float> gradient;          // Of the first step.
+  std::vector<float> gradient;
   std::vector<float> final_parameters;  // After all steps.
 };
 GoldenResults ReadGoldenResults(const GoldenCase& golden);

@@ -475,7 +475,7 @@ class StreamOps final : public CudaOps {
     explicit Weight(Memory& memory) : bf16(memory) {}
     DeviceScratch<uint16_t> bf16;
     int64_t count = 0;
-    int64_t epoch = -1;  // Of the cached values.
+    int64_t epoch = -1;  // Epoch of the cached values.
   };
 
   // Queues a kernel, unless there was an error.
