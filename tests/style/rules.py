@@ -302,7 +302,8 @@ def packages_have_tests(files):
     if 'default_testonly = True' in text:
       continue
     sources = [other for other in files if other.endswith('.cc') and
-               other.rpartition('/')[0] == folder and not rooms.is_test(other)]
+               other.rpartition('/')[0] == folder and
+               not other.endswith('/main.cc') and not rooms.is_test(other)]
     library = re.search(r'^cc_(library|room)\(\n', text, re.M)
     if not sources or not library or re.search(r'^\w+_test\(', text, re.M):
       continue

@@ -19,7 +19,7 @@
 #include "worker/collective/testing/faulty_collective.h"
 #include "worker/collective/testing/ranks.h"
 #include "worker/engine/model/parameter_layout.h"
-#include "worker/engine/ops/plain_ops.h"
+#include "worker/engine/ops/testing/plain_ops.h"
 #include "worker/engine/parallel/layout/mesh.h"
 #include "worker/engine/parallel/layout/mesh_options.h"
 #include "worker/engine/parallel/rank_trainer.h"

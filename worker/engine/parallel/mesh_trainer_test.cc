@@ -9,7 +9,6 @@
 // the distance is allowed. A loss is one number of few digits, so its largest
 // distance over all steps counts, plus the rounding of its f32 value.
 
-#include "worker/collective/testing/faulty_collective.h"
 #include "worker/engine/parallel/mesh_trainer.h"
 
 #include <algorithm>
@@ -25,8 +24,8 @@
 #include "gtest/gtest.h"
 #include "worker/collective/local/local_world.h"
 #include "worker/collective/testing/faulty_collective.h"
-#include "worker/engine/ops/plain_ops.h"
 #include "worker/engine/ops/testing/fake_device_ops.h"
+#include "worker/engine/ops/testing/plain_ops.h"
 #include "worker/engine/optimizer/learning_rate_schedule.h"
 #include "worker/engine/parallel/rank_trainer.h"
 #include "worker/engine/parallel/testing/fake_device_collective.h"

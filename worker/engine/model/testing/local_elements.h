@@ -1,5 +1,5 @@
-// Copies between a rank's elements and a whole model's. For tests only:
-// programs move spans (parallel/layout/rank_layout.h). Pure. Thread-safe.
+// Copies between a rank's elements and a whole model's. Programs move spans
+// (parallel/layout/rank_layout.h). Pure. Thread-safe.
 
 #pragma once
 

@@ -1,4 +1,4 @@
-#include "worker/engine/ops/plain_ops.h"
+#include "worker/engine/ops/testing/plain_ops.h"
 
 #include <algorithm>
 #include <cmath>
@@ -425,8 +425,8 @@ void PlainOps<T>::AdamW(int64_t n, const AdamWStep<T>& a, const T* g, T* p,
 
 }  // namespace atl::engine
 
-#include "worker/engine/ops/plain_attention-inl.h"
-#include "worker/engine/ops/plain_mixture-inl.h"
+#include "worker/engine/ops/testing/plain_attention-inl.h"
+#include "worker/engine/ops/testing/plain_mixture-inl.h"
 
 namespace atl::engine {
 

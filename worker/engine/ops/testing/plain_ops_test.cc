@@ -1,7 +1,7 @@
 // Compares each operation's gradient in f64 with central finite differences of
 // its forward pass, on random inputs.
 
-#include "worker/engine/ops/plain_ops.h"
+#include "worker/engine/ops/testing/plain_ops.h"
 
 #include <algorithm>
 #include <cmath>

@@ -1,4 +1,4 @@
-#include "worker/engine/testdata/golden.h"
+#include "worker/engine/testing/golden.h"
 
 #include <cstddef>
 #include <cstdint>
