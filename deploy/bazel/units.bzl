@@ -465,9 +465,9 @@ UNITS = {
         "main": "//base/failpoint //base/flags //base/flags:program_flags //base/io:own_file //base/metrics //base/metrics:common_metrics //base/metrics:metrics_listener //base/obs:log //base/obs:program //base/obs:stop_signals //base/status //base/time:clock //coordinator/metrics:run_metrics //coordinator/service:data_url_signer //coordinator/service:event_loop //coordinator/service:health //coordinator/service:init_log //coordinator/service:listeners //coordinator/store:rocksdb_store",
     },
     "coordinator/client": {
-        "client": "//base/rpc:call //base/rpc:channel //base/rpc:retry //base/rpc:wait_notice //base/rpc:watch //base/status //base/sync:mutex //proto:run_proto //proto:training_state_service_grpc //proto:training_state_service_proto",
+        "client": "//base/rpc:call //base/rpc:channel //base/rpc:retry //base/rpc:wait_notice //base/rpc:watch //base/status //base/sync:mutex //proto:run_proto //proto:training_state_service_grpc //proto:training_state_service_proto @grpc//:grpc++",
         "clients_test": "//base/rpc:call //base/rpc:listener //base/rpc:wait_notice //base/status:refusal //coordinator/client //coordinator/client/testing:fake_island_control_client //coordinator/client/testing:fake_server_control_client //proto:island_service_grpc //proto:run_service_grpc //proto:server_service_grpc //proto:training_state_service_grpc :island_control_client :server_control_client",
-        "data_url_client": "//base/rpc:channel //base/status //coordinator/client //proto:island_service_grpc @grpc//:grpc++",
+        "data_url_client": "//base/rpc:channel //base/status //coordinator/client //proto:island_service_grpc",
         "data_url_client_test": "//base/rpc:channel //base/rpc:listener //proto:island_service_grpc :data_url_client",
         "gate_client": "//base/host_port //base/host_port:proxy //base/identity:join_string //base/net:http_proxy //base/net:socket //base/rpc/certificates:public_key //base/rpc/certificates:tls //base/rpc/tls_stream //base/rpc/tls_stream:link_load //base/rpc:server_check //base/status //base/status:refusal //base/time:clock //base/time:proto_time //proto:enrolment_proto",
         "gate_client_test": "//base/rpc/certificates:authority //base/rpc/certificates:public_key //base/status:refusal //base/time:clock :gate_client",
