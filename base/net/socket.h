@@ -20,7 +20,7 @@ namespace atl::net {
 
 // How long an operation may wait.
 struct WaitLimits {
-  absl::Time deadline;  // Of SystemClock().
+  absl::Time deadline;  // A time of SystemClock().
   // A waker (base/io/unique_fd.h) that stops the wait once it is set. -1: none.
   int stop_fd = -1;
 };

@@ -117,7 +117,7 @@ size_t ReceiveHeader(char* bytes, size_t size, size_t count, void* self) {
   const std::pair<absl::string_view, absl::string_view> parts =
       absl::StrSplit(line, absl::MaxSplits(':', 1));
   if (absl::StartsWith(line, "HTTP/")) {
-    transfer.answer.headers.clear();  // Of a redirect, or of 100 Continue.
+    transfer.answer.headers.clear();  // A redirect's or a 100's.
   } else if (absl::StrContains(line, ":")) {
     transfer.answer.headers[absl::AsciiStrToLower(parts.first)] =
         std::string(absl::StripAsciiWhitespace(parts.second));
@@ -488,7 +488,7 @@ class CurlClient : public HttpClient {
 
   const HttpClientOptions options_;
   const CurlShare share_;  // Connections and sessions.
-  CurlPtr curl_;           // Of the last request; null before.
+  CurlPtr curl_;           // The last request's; null before.
   const std::string authorities_;  // PEM; empty: the system's.
   bool is_busy_ = false;
 };

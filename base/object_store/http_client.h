@@ -62,7 +62,7 @@ struct HttpRequest {
 struct HttpAnswer {
   int code = 0;
   std::map<std::string, std::string> headers;  // By lower-case name.
-  std::string body;        // Of an error at most kErrorBytesMax, cut.
+  std::string body;        // An error's is cut at kErrorBytesMax.
   int redirect_count = 0;  // That were followed to this answer.
 
   // Empty if there is none.

@@ -114,7 +114,7 @@ absl::StatusOr<bool> CreateSecret(const KubernetesApi& api,
       if (answer->code == 201) return true;
       if (answer->code == 409) return false;
       status = Refusal(secret.name, *answer);
-    } else if (absl::IsFailedPrecondition(status)) {  // Of the certificate.
+    } else if (absl::IsFailedPrecondition(status)) {  // Its certificate.
       return absl::InvalidArgumentError(
           absl::StrCat("--api-ca ", api.ca_file, ": ", status.message()));
     }

@@ -30,11 +30,11 @@ namespace atl::coordinator {
 struct ClientOptions {
   std::string address;                         // host:port
   rpc::ChannelOptions channel;                 // kControl.
-  absl::Duration timeout = absl::Seconds(10);  // Of every unary call.
+  absl::Duration timeout = absl::Seconds(10);  // Every unary call's.
   // Without a connection a unary call waits for one, instead of failing at
   // once. gRPC connects only during calls, so a client with few calls needs it.
   bool waits_for_connection = false;
-  rpc::RetryPolicy watch_retry;                // Of WatchRun.
+  rpc::RetryPolicy watch_retry;                // WatchRun's.
   // A WatchRun stream that lasted this long worked, even without an event.
   // Longer than any attempt to connect.
   absl::Duration watch_had_after = absl::Minutes(1);

@@ -38,10 +38,10 @@ class Gate {
         renew_certificate;
     GateFiles* files = nullptr;  // These three must outlive the gate.
     Metrics* metrics = nullptr;
-    const Clock* clock = nullptr;    // Of the limits.
+    const Clock* clock = nullptr;    // The limits'.
     std::string island_coordinator;  // host:port that islands are told.
     std::string query_coordinator;   // The same for readers.
-    absl::Duration lifetime = absl::Hours(24);  // Of a certificate.
+    absl::Duration lifetime = absl::Hours(24);  // A certificate's.
     CallRate all_calls = {100, 100};
     CallRate address_calls = {5, 20};
     // Renewals by valid certificates, apart from all others: no stranger may

@@ -34,7 +34,7 @@ _TEXTS = {
 # The number of places now. A smaller one is printed by the style test: then
 # lower the limit. Never raise one to let a new place in.
 LIMITS = {
-    'a sentence that begins with "Of"': 47,
+    'a sentence that begins with "Of"': 1,
     'a sentence that begins with "Who" or "What"': 11,
     'nobody': 5,
     'goes on': 3,

@@ -30,7 +30,7 @@ struct TcpWorldOptions {
   UniqueFd listener;
   int process_index = 0;
   int process_count = 1;
-  int rank_count = 1;  // Of this process.
+  int rank_count = 1;  // This process's.
   std::string layout;  // All must agree, as "dp_shard=4,tp=2".
   // The same for all processes; not empty.
   std::string secret;
